@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: MIT */
+/* Descant keeps the replicas of a model together while their training loops run on.
+ *
+ * A trainer opens a job, hands over its parameters as named segments, starts, and calls
+ * descant_step after each optimizer step. What that does is the plan's business: in shadow
+ * plans it counts and returns. All calls may come from any thread unless they say otherwise;
+ * open, alloc, attach, start, finish and close belong to one thread at a time.
+ *
+ * Every function that can fail returns a status, zero being success, and sets its outputs
+ * only then. The details of a failure go to the log callback, and to descant_last_error. */
+#ifndef DESCANT_H
+#define DESCANT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define DESCANT_API __attribute__((visibility("default")))
+#else
+#define DESCANT_API
+#endif
+
+#define DESCANT_VERSION "0.1.0"
+
+/* name, what descant_status_text says */
+#define DESCANT_STATUS_LIST(X)                                                               \
+    X(OK, "success")                                                                         \
+    X(INVALID, "an argument is not valid")                                                   \
+    X(BAD_PLAN, "the plan is not valid")                                                     \
+    X(BAD_ADDRESS, "the job address is not valid")                                           \
+    X(BAD_RANK, "the rank is not valid or is taken")                                         \
+    X(BAD_SIZE, "the number of trainers is not valid or differs")                            \
+    X(MISMATCH, "the trainers of this job do not agree")                                     \
+    X(MEMORY, "memory cannot be had")                                                        \
+    X(SYSTEM, "the operating system refused")                                                \
+    X(ORDER, "the call came in the wrong order")                                             \
+    X(FORKED, "the job belongs to the parent process")                                       \
+    X(TIMEOUT, "other trainers did not come in time")                                        \
+    X(UNSUPPORTED, "the plan or this machine does not allow it")                             \
+    X(DUPLICATE, "the name is taken")                                                        \
+    X(CORRUPT, "the saved state is damaged or belongs to another model")
+
+typedef enum descant_status {
+#define X(name, text) DESCANT_##name,
+    DESCANT_STATUS_LIST(X)
+#undef X
+} descant_status;
+
+enum descant_level { DESCANT_DEBUG, DESCANT_INFO, DESCANT_WARNING, DESCANT_ERROR };
+
+/* Called with one line without its end, from any thread of the library, one at a time. */
+typedef void descant_log(void *user, enum descant_level level, const char *line);
+
+/* A job: one trainer's part in it. */
+struct descant;
+
+struct descant_options {
+    const char *job;     /* "self", "shm:NAME[,rate=1gbit][,rtt=1ms]"; NULL: see descant_open */
+    const char *plan;    /* "shadow-easgd", "dasgd,every=8,delay=2"; NULL: DESCANT_PLAN */
+    int rank;            /* -1: the launcher's variable, else the lowest that is free */
+    int size;            /* trainers to wait for at the start; 0: the launcher's, else nobody */
+    int workers;         /* threads that will call descant_step */
+    double sync_cpu;     /* the shadow's share of one core; 0: a core if spare, else 0.02 */
+    double sync_rate;    /* bytes a second that rounds may move; 0: no limit */
+    double start_s;      /* seconds that open and start wait for the other trainers */
+    descant_log *log;    /* NULL: silent */
+    void *log_user;
+};
+
+DESCANT_API struct descant_options descant_options_default(void);
+
+/* Joins the job. Without an address: "shm:" and a name made from the launcher's rendezvous
+ * where WORLD_SIZE is above 1 (torchrun on one machine), else "self". The plan, where none is
+ * given, is the variable DESCANT_PLAN, else "shadow-easgd". close releases. */
+DESCANT_API descant_status descant_open(struct descant **job,
+                                        const struct descant_options *options);
+
+/* A named segment of the replica. alloc: n floats, zero, of the job's own memory (peers read
+ * it in place), valid until close; NULL where it cannot be had. attach: the caller's memory,
+ * which must stay until detach or close. Both before start. All trainers of a job declare the
+ * same names and counts in the same order. */
+DESCANT_API float *descant_alloc(struct descant *job, const char *name, size_t n);
+DESCANT_API descant_status descant_attach(struct descant *job, const char *name, float *memory,
+                                          size_t n);
+
+/* After it Descant never touches the segment's memory again; peers go on with its last value.
+ * Not from inside a step. */
+DESCANT_API descant_status descant_detach(struct descant *job, const char *name);
+
+/* A block of bytes, zero at first, that is one and the same for all trainers of this machine
+ * which ask for the name. Their accesses are theirs to order. Valid until close. */
+DESCANT_API descant_status descant_share(struct descant *job, const char *name, size_t bytes,
+                                         void **block);
+
+/* Waits for options.size trainers; then all have the first one's values. Where the job is
+ * running already, the trainer gets a living one's state and becomes a member. */
+DESCANT_API descant_status descant_start(struct descant *job);
+
+/* After each optimizer step, by the thread that made it. Shadow plans: counts, never waits.
+ * Delayed plans: the worker whose step makes the count merges and snapshots. Foreground plans:
+ * every registered worker waits here for the round; the first call registers a thread, its end
+ * or descant_worker_done takes it out. */
+DESCANT_API descant_status descant_step(struct descant *job);
+DESCANT_API descant_status descant_worker_done(struct descant *job);
+
+/* buffer becomes its mean over the trainers, who all pass the same n. Only under the plan
+ * "allreduce"; a second thread of the same trainer waits for the first. */
+DESCANT_API descant_status descant_mean(struct descant *job, float *buffer, size_t n);
+
+/* The caller has overwritten its replica (a checkpoint): at the next round all trainers take
+ * it, and the outer state begins anew from it, or from what descant_outer_load brought. */
+DESCANT_API descant_status descant_reload(struct descant *job);
+
+/* The outer state (global version and momentum, or the central copy). save: *bytes is the
+ * room at memory, and becomes what is needed; memory NULL only asks. Not during training in
+ * shadow plans unless a round's delay is acceptable: both wait for a boundary. */
+DESCANT_API descant_status descant_outer_save(struct descant *job, void *memory, size_t *bytes);
+DESCANT_API descant_status descant_outer_load(struct descant *job, const void *memory,
+                                              size_t bytes);
+
+struct descant_members {
+    int rank;          /* this trainer's */
+    int size;          /* trainers that take part in rounds now */
+    uint32_t epoch;    /* changes whenever somebody comes or goes */
+};
+
+DESCANT_API descant_status descant_members(struct descant *job, struct descant_members *out);
+
+struct descant_stats {
+    uint64_t steps;              /* of all workers of this trainer */
+    uint64_t rounds;             /* merged */
+    uint64_t restarts;           /* rounds begun again because somebody left */
+    uint64_t bad;                /* contributions left out for NaN or Inf, of any trainer */
+    uint64_t bytes;              /* moved by this trainer's rounds, as on a link */
+    uint64_t stall_ns;           /* workers waiting, summed over workers */
+    uint64_t copy_ns;            /* workers copying and merging */
+    uint64_t gap_max;            /* steps between two merges */
+    double gap_mean, gap_p50, gap_p99;
+    double gap_per_worker;       /* gap_mean ÷ workers */
+    double age_steps, age_s;     /* of the last result when it was merged */
+    double shadow_cpu_s;         /* CPU time of Descant's own threads */
+    double wall_s;               /* since start */
+    double budget;               /* the share of a core in force */
+    double distance;             /* ‖w − g‖ ÷ ‖g‖ at the last merge */
+};
+
+/* At any time, from any thread; disturbs nobody. */
+DESCANT_API descant_status descant_stats(struct descant *job, struct descant_stats *out);
+
+/* Every wait this job is in now, as text: who waits for whom. Returns the length needed. */
+DESCANT_API size_t descant_waits(struct descant *job, char *text, size_t room);
+
+enum descant_final {
+    DESCANT_FINAL_LOCAL,      /* the first present trainer's local version */
+    DESCANT_FINAL_MEAN,       /* the mean of those present */
+    DESCANT_FINAL_CENTRAL     /* the central copy, or the global version */
+};
+
+/* Ends training: leaves the rounds, waits asleep for the trainers still at work, and gives all
+ * that are present the same final model. One that does not want it calls close alone. */
+DESCANT_API descant_status descant_finish(struct descant *job, enum descant_final which);
+
+/* Leaves the job and releases everything. NULL is allowed. */
+DESCANT_API descant_status descant_close(struct descant *job);
+
+DESCANT_API const char *descant_status_text(descant_status status);
+
+/* What this thread's last failing call had to say; "" before the first. */
+DESCANT_API const char *descant_last_error(void);
+
+DESCANT_API const char *descant_version(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

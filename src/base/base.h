@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: MIT */
+/* What everything above stands on: failures and the log, memory that can be made to run out,
+ * clocks, chance, futexes, the machine's limits, "key=value" strings and JSON lines. It knows
+ * nothing above it. */
+#ifndef BASE_H
+#define BASE_H
+
+#include "descant.h"
+
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+
+/* --- status.c: who first decides that something is an error calls log_fail, once --- */
+
+struct log {
+    descant_log *fn;    /* NULL: silent */
+    void *user;
+    int rank;           /* -1 until known; put before each line */
+};
+
+void log_say(const struct log *log, enum descant_level level, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* Logs at ERROR, keeps the line for descant_last_error, returns status. log may be NULL. */
+descant_status log_fail(const struct log *log, descant_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* --- memory.c: taken while creating, never during a step or a round --- */
+
+void *memory_take(size_t bytes);                        /* zeroed, 64-byte aligned, or NULL */
+void *memory_take_array(size_t n, size_t size);         /* the same, checked for overflow */
+void memory_give(void *taken);                          /* NULL is allowed */
+bool memory_refuse(void);       /* asked before other resources are taken: true, pretend it failed */
+void memory_fail_at(long k);    /* tests: the k-th next taking fails, once; 0: none */
+long memory_live(void);         /* tests: blocks taken and not given back */
+
+/* --- clock.c --- */
+
+uint64_t clock_now_ns(void);            /* CLOCK_MONOTONIC: one for all processes of a machine */
+uint64_t clock_thread_cpu_ns(void);
+void clock_sleep_until(uint64_t when_ns);
+
+/* --- rng.c: xoshiro256**, seeded by splitmix64; the same bits everywhere --- */
+
+struct rng {
+    uint64_t s[4];
+};
+
+void rng_init(struct rng *rng, uint64_t seed);
+uint64_t rng_next(struct rng *rng);
+double rng_uniform(struct rng *rng);    /* [0, 1) */
+double rng_normal(struct rng *rng);
+
+/* --- futex.c: shared between processes --- */
+
+/* Sleeps while *word is expected, until woken or until_ns of clock_now_ns (0: for ever). */
+void futex_wait(_Atomic uint32_t *word, uint32_t expected, uint64_t until_ns);
+void futex_wake_all(_Atomic uint32_t *word);
+
+/* --- machine.c --- */
+
+double machine_cores(void);             /* allowed to this process by affinity and cgroup */
+uint64_t machine_memory_free(void);     /* bytes: the least of the machine's and the cgroup's */
+size_t machine_page(void);
+
+/* --- options.c: "name,key=value,key=value" by a table --- */
+
+enum option_type { OPTION_INT, OPTION_REAL, OPTION_BOOL, OPTION_CHOICE, OPTION_RATE,
+                   OPTION_TIME };
+
+struct option {
+    const char *name;
+    enum option_type type;
+    size_t offset;              /* into the struct filled: int64_t, double, bool, int (the
+                                   choice's number), double bytes/s, double seconds */
+    double low, high;           /* allowed, both ends; open_low: low itself is not */
+    bool open_low;
+    const char *choices;        /* "shadow|every|never" */
+    const char *help;
+};
+
+/* Sets one key from the text [value, value + length). On failure writes to message what is
+ * wrong: the key, the value, its place (counted from 1) in the whole string, what is allowed. */
+bool option_set(const struct option *table, size_t n, void *into, const char *whole,
+                const char *key, size_t key_length, const char *value, size_t value_length,
+                char *message, size_t room);
+
+/* --- json.c: one object on one line, to a stream --- */
+
+struct json {
+    FILE *out;
+    bool first;
+};
+
+void json_begin(struct json *json, FILE *out);
+void json_text(struct json *json, const char *key, const char *value);
+void json_int(struct json *json, const char *key, int64_t value);
+void json_real(struct json *json, const char *key, double value);   /* not finite: null */
+void json_end(struct json *json);                                   /* and the line's end */
+
+#endif

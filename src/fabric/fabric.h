@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: MIT */
+/* How replicas reach each other. A fabric carries exchanges, not messages, so that each can do
+ * them the best way it knows; it is one const table of eight functions.
+ *
+ * A vector is flat: n floats, in which every segment starts on a page (fabric_round_up), with
+ * zeros between. Whoever holds a trainer's round machine calls begin and poll, one thread at a
+ * time; wait may be called beside them. open, alloc, share, start and close are the caller's. */
+#ifndef FABRIC_H
+#define FABRIC_H
+
+#include "base/base.h"
+
+/* Pieces of a flat vector in memory: ascending, not overlapping; what lies between is zero. */
+struct extent {
+    size_t at, n;       /* floats */
+    float *p;
+};
+
+struct vector {
+    size_t n;           /* floats of the whole */
+    size_t n_extents;
+    struct extent *extents;
+};
+
+enum exchange_kind {
+    EXCHANGE_MEAN,      /* everyone's vector and weight in, the weighted mean out */
+    EXCHANGE_ELASTIC,   /* W <- (1-alpha) W + alpha in, W out; needs nobody else */
+    EXCHANGE_STATE      /* one trainer's vectors, to all: the highest priority, then lowest rank */
+};
+
+struct exchange {
+    enum exchange_kind kind;
+    const struct vector *in;    /* never written. Live where start was told in_place, else it is
+                                   the contribution. Must stay until done */
+    size_t n;                   /* floats of it that count, the same for all */
+    double weight;              /* mean: >= 0; all zero counts as all equal */
+    double alpha;               /* elastic */
+    uint64_t priority;          /* state */
+    bool final;                 /* the last: waits until every trainer alive has begun one */
+};
+
+enum fabric_progress {
+    FABRIC_WAITING,     /* nothing to do until wait returns */
+    FABRIC_CALLED,      /* no exchange is open here, and others wait for one */
+    FABRIC_WORKED,      /* did a bounded piece (about 100 us at most); call again */
+    FABRIC_PART,        /* *part is filled; call again when it has been used */
+    FABRIC_DONE,
+    FABRIC_FAILED       /* for good: f->status says why. A smaller group is not a failure */
+};
+
+/* What came out: a mean or a state in one part, an elastic exchange in many, in any order. */
+struct fabric_part {
+    enum exchange_kind kind;    /* STATE where another trainer made it one: take it as it is */
+    const float *out;           /* out[0] is float `from`; mean: valid until the next begin, else
+                                   until the next poll */
+    size_t from, n;
+    const float *outer[2];      /* state: the source's outer vectors, whole; NULL: it has none */
+    bool own;                   /* state: this trainer is the source, nothing to take */
+};
+
+struct fabric_start {
+    const char *manifest;       /* lines; all trainers must have the same: plan, then segments */
+    size_t n;                   /* floats of the flat vector */
+    size_t room;                /* floats of contribution and result, >= n */
+    bool in_place;              /* peers may read alloc'ed segments live: no contribution */
+    bool collective;            /* rounds need everyone (mean); else anyone exchanges alone */
+    bool center;                /* elastic: a central copy is wanted */
+    int n_outer;                /* 0 or 2 vectors of n that a joiner gets */
+    int workers;
+};
+
+struct fabric_options {
+    const char *address;        /* what follows "shm:" */
+    int rank, size;             /* rank -1: any */
+    double start_s;
+    const struct log *log;
+    void *context;              /* sim: its world */
+};
+
+struct fabric_type;
+
+/* The head of every fabric's own struct. */
+struct fabric {
+    const struct fabric_type *type;
+    struct log log;
+    int rank;                           /* settled by open */
+    int size;                           /* asked for */
+    descant_status status;              /* why FAILED; the holder of the machine's */
+    /* set by start, then constant */
+    float *contribution;                /* room floats to be filled before begin; NULL: in place */
+    float *outer[2];
+    float *center;                      /* n floats, shared; NULL: none. For saving and loading */
+    /* written by poll and by liveness, read by anyone, relaxed: figures, they order nothing */
+    _Atomic int members;                /* that take part now */
+    _Atomic uint32_t epoch;             /* changes with each coming and going */
+    _Atomic uint64_t restarts, bad, bytes;
+    _Atomic uint64_t cpu_ns;            /* of the fabric's own threads */
+    /* the last round done, for its holder */
+    bool own_bad;                       /* this trainer's contribution had NaN or Inf */
+    int machine_threads;                /* workers and shadows of all trainers of this machine */
+};
+
+struct fabric_type {
+    const char *name, *address, *help;
+
+    /* Meets the others. May block up to options->start_s. After failure nothing is left. */
+    descant_status (*open)(struct fabric **out, const struct fabric_options *options);
+
+    /* Zeroed memory for floats [at, at + n) of the replica, at on a page, that peers can read in
+     * place; the fabric's, until close. NULL, and logged, if it cannot be had. Before start. */
+    float *(*alloc)(struct fabric *f, size_t at, size_t n);
+
+    /* The block of that name, one for all trainers of the machine; zero at first; until close. */
+    descant_status (*share)(struct fabric *f, const char *name, size_t bytes, void **block);
+
+    /* Takes what rounds need and checks the manifest against the others'. Does not wait for
+     * them: the exchange STATE that must follow does. Only after it is the trainer a member. */
+    descant_status (*start)(struct fabric *f, const struct fabric_start *start);
+
+    /* Opens an exchange; one that was open is given up, and its round goes on without us. */
+    descant_status (*begin)(struct fabric *f, const struct exchange *exchange);
+
+    /* A bounded piece of work; never blocks. */
+    enum fabric_progress (*poll)(struct fabric *f, struct fabric_part *part);
+
+    /* Sleeps until something has moved since the last poll, or until_ns (0: no bound). */
+    void (*wait)(struct fabric *f, uint64_t until_ns);
+
+    /* Leaves. The others go on without us. Releases everything, also half-opened. */
+    void (*close)(struct fabric *f);
+};
+
+extern const struct fabric_type fabric_self, fabric_shm, fabric_sim;
+extern const struct fabric_type *const fabric_types[];      /* NULL at the end */
+
+size_t fabric_round_up(size_t n_floats);    /* to a page */
+
+/* The emulated link: how long an exchange of n floats takes. rate 0: no time but rtt. */
+struct link {
+    double rate;        /* bytes/s */
+    double rtt;         /* s */
+};
+uint64_t link_mean_ns(const struct link *link, size_t n, int members);    /* 2(k-1)/k n/rate + 2rtt */
+uint64_t link_busy_ns(const struct link *link, size_t n);                 /* n/rate: the centre's share */
+
+#endif

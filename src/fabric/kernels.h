@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: MIT */
+/* The loops over parameters, and the only places where replicas are read and written while
+ * workers train: the races are deliberate (Hogwild), each float is moved whole, and merges are
+ * increments. ThreadSanitizer passes over this file alone. Compiled once for each instruction
+ * set; all give the same bits (no contraction, fixed orders). */
+#ifndef KERNELS_H
+#define KERNELS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Sums of squares, of a merge: d = g - w (or g - snap), and g. */
+struct distance {
+    double d2, g2;
+};
+
+struct kernels {
+    const char *name;
+    /* dst = src; false if a value is NaN or Inf (copied all the same) */
+    bool (*copy)(float *dst, const float *src, size_t n);
+    bool (*finite)(const float *src, size_t n);
+    /* out = sum of share[k] in[k], in double, rounded once; false if out has NaN or Inf.
+     * stream: past the caches */
+    bool (*mean)(float *out, const float *const *in, const double *share, int n_in, size_t n,
+                 bool stream);
+    /* w += alpha (g - w) */
+    void (*pull)(float *w, const float *g, float alpha, size_t n, struct distance *sum);
+    /* w += alpha (g - snap) */
+    void (*delta)(float *w, const float *g, const float *snap, float alpha, size_t n,
+                  struct distance *sum);
+    /* b = c - G; s = mu s + b; G += eta (nesterov ? b + mu s : s) */
+    void (*block)(float *G, float *s, const float *c, float mu, float eta, bool nesterov,
+                  size_t n);
+    /* W += alpha (w - W); out = W */
+    void (*elastic)(float *W, const float *w, float *out, float alpha, size_t n);
+};
+
+const struct kernels *kernels_best(void);       /* for this CPU */
+extern const struct kernels kernels_base;       /* every CPU */
+
+#endif

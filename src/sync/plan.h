@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: MIT */
+/* The plan: when a round runs, what it computes, how it is merged. One string makes one: a
+ * preset, then changes to it, or changes alone (to "none"). One table holds every key, one
+ * every preset; the parser, the help and the log's header read them. */
+#ifndef PLAN_H
+#define PLAN_H
+
+#include "base/base.h"
+
+enum plan_when { PLAN_NEVER, PLAN_SHADOW, PLAN_EVERY };
+enum plan_what { PLAN_NOTHING, PLAN_MEAN, PLAN_ELASTIC, PLAN_BLOCK, PLAN_GRADIENT };
+enum plan_merge { PLAN_PULL, PLAN_DELTA };
+enum plan_weight { PLAN_EQUAL, PLAN_STEPS };
+
+struct plan {
+    const char *preset;     /* its row's name; "custom" where none was named */
+    int when, what, merge, weight;
+    int64_t every;          /* tau; 0 in shadow plans */
+    int64_t delay;          /* d */
+    int64_t gap;            /* shadow: at least so many steps between rounds */
+    double alpha;           /* the merge's and elastic's */
+    double rate;            /* eta of block */
+    double momentum;        /* mu of block */
+    bool nesterov;
+    bool heal;              /* a trainer whose contribution was bad takes the global version */
+};
+
+struct plan_preset {
+    const char *name;
+    const char *changes;    /* from the defaults, as a plan string */
+    const char *help;       /* "published as", one line */
+};
+
+extern const struct plan_preset plan_presets[];     /* name NULL at the end */
+extern const struct option plan_options[];
+extern const size_t plan_n_options;
+
+/* On failure BAD_PLAN, logged, with the key, its place and what is allowed. */
+descant_status plan_parse(struct plan *plan, const char *text, const struct log *log);
+
+/* The canonical string: the preset and every key that its row does not have; parses back to
+ * the same plan. Returns the length needed. */
+size_t plan_text(const struct plan *plan, char *text, size_t room);
+
+/* What step number t (from 1) asks for. Merge first, then snapshot. */
+enum { PLAN_DUE_MERGE = 1, PLAN_DUE_SNAPSHOT = 2 };
+int plan_due(const struct plan *plan, uint64_t t);
+
+/* The merge needs a copy of the replica as it was when the round began. */
+bool plan_needs_snapshot(const struct plan *plan);
+
+#endif
