@@ -97,6 +97,7 @@ struct fabric {
     _Atomic uint64_t cpu_ns;            /* of the fabric's own threads */
     /* the last round done, for its holder */
     bool own_bad;                       /* this trainer's contribution had NaN or Inf */
+    bool joined;                        /* set by the first STATE: the group was running before */
     int machine_threads;                /* workers and shadows of all trainers of this machine */
 };
 

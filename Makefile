@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: MIT
+# Descant: the library, the program, the tests. Settings, all given on the command line:
+#   CC=clang              another compiler             SAN=address,undefined | SAN=thread
+#   WERROR=1              warnings are errors          PREFIX=/usr DESTDIR=/tmp/image
+# Each compiler and sanitizer builds into a folder of its own, build/<cc>[-<san>][-werror].
+
+VERSION := 0.1.0
+SONAME := libdescant.so.0
+PREFIX ?= /usr/local
+LIBDIR ?= $(PREFIX)/lib
+ifeq ($(origin CC),default)
+CC := gcc
+endif
+comma := ,
+is_clang := $(findstring clang,$(CC))
+B := build/$(notdir $(firstword $(CC)))$(if $(SAN),-$(subst $(comma),-,$(SAN)))$(if $(WERROR),-werror)
+
+WARN := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith \
+	-Wcast-qual -Wvla -Wundef -Wwrite-strings -Wconversion $(if $(WERROR),-Werror)
+SANITIZE := $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-frame-pointer)
+BASIC := -std=gnu11 -g -fvisibility=hidden -fPIC -ffp-contract=off -pthread -Iinclude -Isrc \
+	-D_GNU_SOURCE -MMD -MP $(WARN)
+COMPILE = $(CC) $(BASIC) -O2 $(SANITIZE) $(CFLAGS)
+LINK = $(CC) -pthread $(SANITIZE) $(CFLAGS) $(LDFLAGS)
+LIBS := -lm -lrt
+
+# The arithmetic is compiled once for every instruction set, and kernels_best.c chooses. Its
+# loops stay loops: none may become a call to memcpy, and ThreadSanitizer does not see them.
+KERNEL_SETS := base $(if $(filter x86_64%,$(shell $(CC) -dumpmachine)),avx2 avx512)
+KERNEL_FLAGS := -O3 $(if $(is_clang),-fno-builtin,-fno-tree-loop-distribute-patterns)
+KERNEL_SANITIZE := $(if $(findstring thread,$(SAN)),,$(SANITIZE))
+FLAGS_avx2 := -mavx2
+FLAGS_avx512 := -mavx512f
+
+KERNEL_SOURCE := $(wildcard src/fabric/kernels.c)
+SOURCES := $(filter-out $(KERNEL_SOURCE),$(wildcard src/base/*.c src/fabric/*.c src/sync/*.c))
+OBJECTS := $(SOURCES:src/%.c=$(B)/%.o) \
+	$(if $(KERNEL_SOURCE),$(KERNEL_SETS:%=$(B)/fabric/kernels_%.o))
+PROGRAM_OBJECTS := $(patsubst src/%.c,$(B)/%.o,$(wildcard src/cli/*.c))
+PROGRAM := $(if $(PROGRAM_OBJECTS),$(B)/descant)
+CLI_OBJECTS := $(filter-out $(B)/cli/main.o,$(PROGRAM_OBJECTS))
+EXAMPLES := $(patsubst examples/%.c,$(B)/examples/%,$(wildcard examples/*.c)) \
+	$(patsubst examples/%.cc,$(B)/examples/%_cc,$(wildcard examples/*.cc))
+CXX := $(if $(is_clang),clang++,g++)
+SHARED := $(B)/libdescant.so.$(VERSION)
+TESTS := $(patsubst tests/%.c,$(B)/tests/%,$(wildcard tests/test_*.c))
+BENCHES := $(patsubst bench/%.c,$(B)/bench/%,$(wildcard bench/*.c))
+CHECK_FLAGS = $(shell pkg-config --cflags check)
+CHECK_LIBS = $(shell pkg-config --libs check)
+
+.PHONY: all test tests bench examples demo setup format install uninstall clean
+.SECONDARY:
+all: $(SHARED) $(B)/libdescant.a $(PROGRAM)
+
+$(KERNEL_SETS:%=$(B)/fabric/kernels_%.o): $(B)/fabric/kernels_%.o: src/fabric/kernels.c Makefile
+	@mkdir -p $(@D)
+	$(CC) $(BASIC) $(KERNEL_FLAGS) $(FLAGS_$*) $(KERNEL_SANITIZE) -DKERNELS=kernels_$* -c $< -o $@
+
+$(B)/%.o: src/%.c Makefile
+	@mkdir -p $(@D)
+	$(COMPILE) -c $< -o $@
+
+$(SHARED): $(OBJECTS)
+	$(LINK) -shared -Wl,-soname,$(SONAME) $(if $(SAN),,-Wl,-z,defs) $^ $(LIBS) -o $@
+	ln -sf $(@F) $(B)/$(SONAME)
+	ln -sf $(SONAME) $(B)/libdescant.so
+
+# One object in the archive, in which everything that is hidden has become local.
+$(B)/libdescant.a: $(OBJECTS)
+	ld -r $^ -o $(B)/libdescant.o
+	objcopy --localize-hidden $(B)/libdescant.o
+	rm -f $@
+	ar rcs $@ $(B)/libdescant.o
+
+$(B)/descant: $(PROGRAM_OBJECTS) $(OBJECTS)
+	$(LINK) $^ $(LIBS) -o $@
+
+$(B)/tests/%: tests/%.c $(OBJECTS) Makefile
+	@mkdir -p $(@D)
+	$(COMPILE) $(CHECK_FLAGS) -Itests $< $(OBJECTS) $(CHECK_LIBS) $(LIBS) $(LDFLAGS) -o $@
+
+# The program's test calls it as a function.
+$(B)/tests/test_cli: tests/test_cli.c $(CLI_OBJECTS) $(OBJECTS) Makefile
+	@mkdir -p $(@D)
+	$(COMPILE) $(CHECK_FLAGS) -Itests $< $(CLI_OBJECTS) $(OBJECTS) $(CHECK_LIBS) $(LIBS) \
+		$(LDFLAGS) -o $@
+
+$(B)/examples/%: examples/%.c $(B)/libdescant.a Makefile
+	@mkdir -p $(@D)
+	$(COMPILE) $< $(B)/libdescant.a $(LIBS) $(LDFLAGS) -o $@
+
+$(B)/examples/%_cc: examples/%.cc $(B)/libdescant.a Makefile
+	@mkdir -p $(@D)
+	$(CXX) -std=c++11 -O2 -Wall -Wextra $(if $(WERROR),-Werror) -Iinclude $(SANITIZE) -pthread \
+		$< $(B)/libdescant.a $(LIBS) $(LDFLAGS) -o $@
+
+$(B)/bench/%: bench/%.c $(OBJECTS) Makefile
+	@mkdir -p $(@D)
+	$(COMPILE) $< $(OBJECTS) $(LIBS) $(LDFLAGS) -o $@
+
+setup:
+	@tools/setup
+
+test: setup
+	@$(MAKE) --no-print-directory all tests
+	@BUILD=$(B) tests/run $(TESTS)
+
+tests: $(TESTS)
+
+bench: all $(BENCHES)
+	@set -e; for program in $(BENCHES); do echo "== $$program"; $$program; done
+
+examples: $(EXAMPLES)
+
+demo: setup
+	@$(MAKE) --no-print-directory all $(B)/examples/logistic
+	@BUILD=$(B) examples/demo.sh
+
+format:
+	clang-format -i $(wildcard include/*.h src/*/*.[ch] tests/*.[ch] bench/*.[ch] examples/*.[ch])
+
+install: all
+	install -d $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(PREFIX)/bin
+	install -m 644 include/descant.h $(DESTDIR)$(PREFIX)/include/
+	install -m 755 $(SHARED) $(DESTDIR)$(LIBDIR)/
+	ln -sf libdescant.so.$(VERSION) $(DESTDIR)$(LIBDIR)/$(SONAME)
+	ln -sf $(SONAME) $(DESTDIR)$(LIBDIR)/libdescant.so
+	install -m 644 $(B)/libdescant.a $(DESTDIR)$(LIBDIR)/
+	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR)|' -e 's|@VERSION@|$(VERSION)|' \
+		descant.pc.in > $(DESTDIR)$(LIBDIR)/pkgconfig/descant.pc
+	$(if $(PROGRAM),install -m 755 $(PROGRAM) $(DESTDIR)$(PREFIX)/bin/)
+	$(if $(wildcard docs/descant.1),install -D -m 644 docs/descant.1 \
+		$(DESTDIR)$(PREFIX)/share/man/man1/descant.1)
+
+uninstall:
+	rm -f $(DESTDIR)$(PREFIX)/include/descant.h $(DESTDIR)$(LIBDIR)/libdescant.a \
+		$(DESTDIR)$(LIBDIR)/libdescant.so $(DESTDIR)$(LIBDIR)/$(SONAME) \
+		$(DESTDIR)$(LIBDIR)/libdescant.so.$(VERSION) $(DESTDIR)$(LIBDIR)/pkgconfig/descant.pc \
+		$(DESTDIR)$(PREFIX)/bin/descant $(DESTDIR)$(PREFIX)/share/man/man1/descant.1
+
+clean:
+	rm -rf build
+
+-include $(wildcard $(B)/*/*.d)

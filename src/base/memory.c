@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: MIT */
+/* Memory that tests can make run out. Every block is zeroed and starts on a cache line, so
+ * that two blocks never share one. The count of live blocks and the countdown to the
+ * failure are atomics of their own: relaxed, for they order nothing and only tests read
+ * them exactly. */
+#include "base/base.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { ALIGNMENT = 64 };
+
+static atomic_long live;
+static atomic_long countdown;    /* 1: the next taking fails; 0 or below: none does */
+
+bool memory_refuse(void)
+{
+    if (atomic_load_explicit(&countdown, memory_order_relaxed) <= 0)
+        return false;
+    return atomic_fetch_sub_explicit(&countdown, 1, memory_order_relaxed) == 1;
+}
+
+void memory_fail_at(long k)
+{
+    atomic_store_explicit(&countdown, k, memory_order_relaxed);
+}
+
+long memory_live(void)
+{
+    return atomic_load_explicit(&live, memory_order_relaxed);
+}
+
+void *memory_take(size_t bytes)
+{
+    if (memory_refuse() || bytes > SIZE_MAX / 2)
+        return NULL;
+    size_t rounded = bytes ? (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT : ALIGNMENT;
+    void *taken = aligned_alloc(ALIGNMENT, rounded);
+    if (!taken)
+        return NULL;
+    memset(taken, 0, rounded);
+    atomic_fetch_add_explicit(&live, 1, memory_order_relaxed);
+    return taken;
+}
+
+void *memory_take_array(size_t n, size_t size)
+{
+    if (size && n > SIZE_MAX / size)
+        return NULL;
+    return memory_take(n * size);
+}
+
+void memory_give(void *taken)
+{
+    if (!taken)
+        return;
+    atomic_fetch_sub_explicit(&live, 1, memory_order_relaxed);
+    free(taken);
+}

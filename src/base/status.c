@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: MIT */
+/* Failures and the log. Who first decides that something is an error calls log_fail: the
+ * line goes to the caller's callback, and stays with the thread for descant_last_error.
+ * The library itself never prints.
+ *
+ * Callbacks run one at a time, under one lock for the whole process, so that a caller's
+ * function need not be reentrant; it must not call what logs. A line is cut at LINE_ROOM.
+ */
+#include "base/base.h"
+
+#include <pthread.h>
+#include <string.h>
+
+enum { LINE_ROOM = 1024 };
+
+static pthread_mutex_t callback_lock = PTHREAD_MUTEX_INITIALIZER;
+static _Thread_local char last_error[LINE_ROOM];
+
+static const char *const texts[] = {
+#define X(name, text) [DESCANT_##name] = text,
+    DESCANT_STATUS_LIST(X)
+#undef X
+};
+
+const char *descant_status_text(descant_status status)
+{
+    size_t i = (size_t)status;
+    return i < sizeof texts / sizeof *texts ? texts[i] : "an unknown status";
+}
+
+const char *descant_last_error(void)
+{
+    return last_error;
+}
+
+const char *descant_version(void)
+{
+    return DESCANT_VERSION;
+}
+
+static void deliver(const struct log *log, enum descant_level level, const char *text)
+{
+    char line[LINE_ROOM + 32];
+    if (!log || !log->fn)
+        return;
+    if (log->rank >= 0)
+        snprintf(line, sizeof line, "rank %d: %s", log->rank, text);
+    else
+        snprintf(line, sizeof line, "%s", text);
+    pthread_mutex_lock(&callback_lock);
+    log->fn(log->user, level, line);
+    pthread_mutex_unlock(&callback_lock);
+}
+
+void log_say(const struct log *log, enum descant_level level, const char *format, ...)
+{
+    char text[LINE_ROOM];
+    va_list args;
+    if (!log || !log->fn)
+        return;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    deliver(log, level, text);
+}
+
+descant_status log_fail(const struct log *log, descant_status status, const char *format, ...)
+{
+    char text[LINE_ROOM];    /* an argument may be descant_last_error itself */
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    memcpy(last_error, text, sizeof last_error);
+    deliver(log, DESCANT_ERROR, text);
+    return status;
+}

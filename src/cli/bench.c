@@ -1,0 +1,296 @@
+/* SPDX-License-Identifier: MIT */
+/* What the benchmarks share. Trainers are processes, forked before any job is opened, because a
+ * job does not survive a fork; each hands its figures back through a pipe, and meets the others
+ * at a barrier in memory mapped before the fork. A trainer that ends without its figures ends
+ * the run: the others are killed, so nothing hangs. A trainer dies with the program. */
+#include "cli/cli.h"
+#include "sync/plan.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#if defined(__x86_64__)
+#include <x86intrin.h>
+#endif
+
+struct bench_meeting {
+    _Atomic uint32_t arrived, turn;
+    double figure;              /* written by one before a barrier, read by all after it */
+};
+
+static const struct {
+    const char *name, *help;
+    int (*run)(const struct cli *cli);
+} benches[] = {
+    {"step", "what a descant_step costs a worker", cli_bench_step},
+    {"exchange", "how fast a fabric's exchange is", cli_bench_exchange},
+    {"overlap", "how fast training is under a plan, against none", cli_bench_overlap},
+};
+
+int cli_bench(const struct cli *cli)
+{
+    char command[32];
+    if (cli->argc < 1)
+        return cli_bad_use(cli, "which one? allowed: step, exchange, overlap");
+    if (strcmp(cli->argv[0], "--help") == 0) {
+        fputs("usage: descant bench step|exchange|overlap [OPTIONS]\n\n", cli->out);
+        for (size_t i = 0; i < sizeof benches / sizeof *benches; i++)
+            fprintf(cli->out, "  %-9s %s\n", benches[i].name, benches[i].help);
+        return CLI_DONE;
+    }
+    for (size_t i = 0; i < sizeof benches / sizeof *benches; i++)
+        if (strcmp(cli->argv[0], benches[i].name) == 0) {
+            struct cli one = *cli;
+            snprintf(command, sizeof command, "bench %s", benches[i].name);
+            one.command = command;
+            one.argc--;
+            one.argv++;
+            return benches[i].run(&one);
+        }
+    return cli_bad_use(cli, "unknown benchmark '%s'; allowed: step, exchange, overlap",
+                       cli->argv[0]);
+}
+
+/* --- trainers --- */
+
+static bool write_all(int fd, const char *from, size_t n)
+{
+    while (n > 0) {
+        ssize_t done = write(fd, from, n);
+        if (done < 0 && errno == EINTR)
+            continue;
+        if (done <= 0)
+            return false;
+        from += done;
+        n -= (size_t)done;
+    }
+    return true;
+}
+
+static bool read_all(int fd, char *into, size_t n)
+{
+    while (n > 0) {
+        ssize_t done = read(fd, into, n);
+        if (done < 0 && errno == EINTR)
+            continue;
+        if (done <= 0)
+            return false;
+        into += done;
+        n -= (size_t)done;
+    }
+    return true;
+}
+
+static void be_trainer(struct bench *bench, int rank, bench_trainer *trainer, const void *how,
+                       size_t size, int fd)
+{
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    void *result = calloc(1, size);
+    bool good = result && trainer(bench, rank, how, result) && write_all(fd, result, size);
+    fflush(bench->err);
+    _exit(good ? 0 : 1);
+}
+
+static pid_t fork_trainer(struct bench *bench, int rank, bench_trainer *trainer,
+                          const void *how, size_t size, int *fd)
+{
+    int ends[2];
+    if (pipe(ends) != 0)
+        return -1;
+    pid_t child = fork();
+    if (child == 0) {
+        close(ends[0]);
+        be_trainer(bench, rank, trainer, how, size, ends[1]);
+    }
+    close(ends[1]);
+    if (child < 0)
+        close(ends[0]);
+    else
+        *fd = ends[0];
+    return child;
+}
+
+/* Takes results as they come, so that the first failure is seen at once. */
+static bool collect(const int *fds, int n, char *results, size_t size)
+{
+    struct pollfd waiting[BENCH_MAX_TRAINERS];
+    for (int i = 0; i < n; i++)
+        waiting[i] = (struct pollfd){.fd = fds[i], .events = POLLIN};
+    for (int left = n; left > 0;) {
+        if (poll(waiting, (nfds_t)n, -1) < 0 && errno != EINTR)
+            return false;
+        for (int i = 0; i < n; i++) {
+            if (waiting[i].fd < 0 || !waiting[i].revents)
+                continue;
+            if (!read_all(fds[i], results + (size_t)i * size, size))
+                return false;
+            waiting[i].fd = -1;
+            left--;
+        }
+    }
+    return true;
+}
+
+bool bench_run(struct bench *bench, bench_trainer *trainer, const void *how, void *results,
+               size_t size)
+{
+    pid_t children[BENCH_MAX_TRAINERS];
+    int fds[BENCH_MAX_TRAINERS], n = 0;
+    char name[64];
+    snprintf(name, sizeof name, "bench-%ld", (long)getpid());
+    bench->name = name;
+    bench->meeting = mmap(NULL, sizeof *bench->meeting, PROT_READ | PROT_WRITE,
+                          MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (bench->meeting == MAP_FAILED)
+        return false;
+    fflush(NULL);
+    while (n < bench->trainers) {
+        children[n] = fork_trainer(bench, n, trainer, how, size, &fds[n]);
+        if (children[n] < 0)
+            break;
+        n++;
+    }
+    bool good = n == bench->trainers && collect(fds, n, results, size);
+    for (int i = 0; i < n; i++) {
+        if (!good)
+            kill(children[i], SIGKILL);
+        close(fds[i]);
+        waitpid(children[i], NULL, 0);
+    }
+    munmap(bench->meeting, sizeof *bench->meeting);
+    bench->meeting = NULL;
+    if (!good)
+        fprintf(bench->err, "descant: a trainer of the benchmark failed\n");
+    return good;
+}
+
+bool bench_barrier(struct bench *bench, int threads)
+{
+    struct bench_meeting *m = bench->meeting;
+    uint32_t turn = atomic_load(&m->turn);
+    if (atomic_fetch_add(&m->arrived, 1) + 1 == (uint32_t)threads) {
+        atomic_store(&m->arrived, 0);
+        atomic_fetch_add(&m->turn, 1);
+        futex_wake_all(&m->turn);
+        return true;
+    }
+    uint64_t spin_until = clock_now_ns() + 200000;
+    while (atomic_load(&m->turn) == turn && clock_now_ns() < spin_until)
+        ;
+    uint64_t until = clock_now_ns() + 300000000000u;
+    while (atomic_load(&m->turn) == turn) {
+        if (clock_now_ns() > until)
+            return false;
+        futex_wait(&m->turn, turn, until);
+    }
+    return true;
+}
+
+double *bench_shared(struct bench *bench)
+{
+    return &bench->meeting->figure;
+}
+
+/* --- options --- */
+
+bool bench_link(const char *text, char *suffix, size_t room, double *rate, double *rtt)
+{
+    struct {
+        double rate, rtt;
+    } into = {0, 0};
+    const struct option table[] = {
+        {.name = "rate", .type = OPTION_RATE, .offset = 0, .high = 1e15},
+        {.name = "rtt", .type = OPTION_TIME, .offset = sizeof(double), .high = 3600},
+    };
+    char message[256];
+    *suffix = 0;
+    *rate = *rtt = 0;
+    if (strcmp(text, "none") == 0)
+        return true;
+    size_t first = strcspn(text, ",");
+    const char *second = text[first] ? text + first + 1 : "0ms";
+    if (!option_set(table, 2, &into, text, "rate", 4, text, first, message, sizeof message) ||
+        !option_set(table, 2, &into, text, "rtt", 3, second, strlen(second), message,
+                    sizeof message))
+        return false;
+    *rate = into.rate;
+    *rtt = into.rtt;
+    snprintf(suffix, room, ",rate=%.*s,rtt=%s", (int)first, text, second);
+    return true;
+}
+
+bool bench_plan_ok(const struct cli *cli, const char *text)
+{
+    struct plan plan;
+    if (plan_parse(&plan, text, NULL) == DESCANT_OK)
+        return true;
+    cli_bad_use(cli, "--plan: %s", descant_last_error());
+    return false;
+}
+
+void bench_log(void *user, enum descant_level level, const char *line)
+{
+    if (level >= DESCANT_WARNING)
+        fprintf(user, "descant: %s\n", line);
+}
+
+/* --- figures --- */
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double bench_percentile(double *values, size_t n, double share)
+{
+    if (n == 0)
+        return 0;
+    qsort(values, n, sizeof *values, by_value);
+    double at = share * (double)(n - 1);
+    size_t low = (size_t)at, high = low + 1 < n ? low + 1 : low;
+    return values[low] + (at - (double)low) * (values[high] - values[low]);
+}
+
+void bench_fill(float *memory, size_t n, uint64_t seed)
+{
+    struct rng rng;
+    rng_init(&rng, seed);
+    for (size_t i = 0; i < n; i++)
+        memory[i] = (float)(0.1 * (rng_uniform(&rng) - 0.5));
+}
+
+uint64_t bench_ticks(void)
+{
+#if defined(__x86_64__)
+    unsigned processor;
+    return __rdtscp(&processor);
+#else
+    return clock_now_ns();
+#endif
+}
+
+double bench_ns_per_tick(void)
+{
+    uint64_t ticks = bench_ticks(), start = clock_now_ns(), now;
+    do
+        now = clock_now_ns();
+    while (now - start < 30000000);
+    return (double)(now - start) / (double)(bench_ticks() - ticks);
+}
+
+void bench_say(FILE *out, const char *name, const char *format, ...)
+{
+    va_list list;
+    fprintf(out, "%-18s ", name);
+    va_start(list, format);
+    vfprintf(out, format, list);
+    va_end(list);
+    fputc('\n', out);
+}

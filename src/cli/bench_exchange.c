@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: MIT */
+/* descant bench exchange: how fast trainers of one machine exchange a vector.
+ *
+ * shared and attached drive the fabric itself: begin, and poll to the end, without merging.
+ * shared: the vector lies in memory that peers read in place. attached: it is the caller's; for
+ * a mean the copy into the contribution is timed too, an elastic exchange reads it where it is.
+ * buffer: descant_mean on a caller's buffer, as the plan allreduce does it.
+ * A run lasts from the first trainer's start to the last one's end (CLOCK_MONOTONIC is one for
+ * all processes); the figure is the median of the runs after warm-up. memcpy is measured by one
+ * trainer while the others are asleep. Bytes a second are the vector's bytes by that time. */
+#include "cli/cli.h"
+#include "fabric/fabric.h"
+#include "fabric/kernels.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_RUNS = 1001, WARM = 3, MEAN = 0, ELASTIC = 1, SHARED = 0, ATTACHED = 1, BUFFER = 2 };
+
+struct exchange_options {
+    int what, memory;
+    int64_t trainers, bytes, runs;
+    const char *link;
+    bool json;
+    char suffix[64];            /* of the job's name */
+};
+
+#define AT(field) offsetof(struct exchange_options, field)
+static const struct cli_option options[] = {
+    {.name = "what", .type = CLI_CHOICE, .offset = AT(what), .choices = "mean|elastic",
+     .help = "the exchange"},
+    {.name = "memory", .type = CLI_CHOICE, .offset = AT(memory),
+     .choices = "shared|attached|buffer", .help = "where the vector is"},
+    {.name = "trainers", .type = CLI_INT, .offset = AT(trainers), .low = 1,
+     .high = BENCH_MAX_TRAINERS, .help = "processes; 2"},
+    {.name = "bytes", .type = CLI_BYTES, .offset = AT(bytes), .low = 4096, .high = 1e12,
+     .help = "of the vector; 64M"},
+    {.name = "runs", .type = CLI_INT, .offset = AT(runs), .low = 15, .high = MAX_RUNS,
+     .help = "timed runs; 21, and 501 below 1 MiB"},
+    {.name = "link", .type = CLI_TEXT, .offset = AT(link),
+     .help = "emulated: 1gbit,1ms; none"},
+    {.name = "json", .type = CLI_FLAG, .offset = AT(json), .help = "one JSON object on a line"},
+};
+#undef AT
+enum { N_OPTIONS = sizeof options / sizeof *options };
+
+struct exchange_result {
+    uint64_t start_ns[MAX_RUNS], end_ns[MAX_RUNS];
+    double memcpy_gb_per_s;
+};
+
+struct side {
+    const struct exchange_options *o;
+    struct bench *bench;
+    int rank;
+    struct fabric *f;           /* or */
+    struct descant *job;
+    float *w;
+    size_t n;                   /* floats that count */
+    struct extent live_extent, copy_extent;
+    struct vector live, copy;
+};
+
+static bool say_fabric(const struct side *s, descant_status status)
+{
+    if (status != DESCANT_OK)
+        fprintf(s->bench->err, "descant: %s: %s\n", descant_status_text(status),
+                descant_last_error());
+    return status == DESCANT_OK;
+}
+
+/* The parts are looked at and dropped. A wait spins a little before it sleeps. */
+static bool drive(struct side *s, const struct exchange *x)
+{
+    const struct fabric_type *type = s->f->type;
+    struct fabric_part part;
+    uint64_t spin_until = 0;
+    if (!say_fabric(s, type->begin(s->f, x)))
+        return false;
+    for (;;) {
+        switch (type->poll(s->f, &part)) {
+        case FABRIC_DONE:
+            return true;
+        case FABRIC_FAILED:
+            return say_fabric(s, s->f->status);
+        case FABRIC_WAITING:
+        case FABRIC_CALLED:
+            if (spin_until == 0)
+                spin_until = clock_now_ns() + 50000;
+            if (clock_now_ns() > spin_until)
+                type->wait(s->f, clock_now_ns() + 1000000000u);
+            break;
+        case FABRIC_WORKED:
+        case FABRIC_PART:
+            spin_until = 0;
+            break;
+        }
+    }
+}
+
+static bool exchange_once(struct side *s)
+{
+    if (s->job)
+        return descant_mean(s->job, s->w, s->n) == DESCANT_OK;
+    bool elastic = s->o->what == ELASTIC;
+    bool copies = !elastic && s->f->contribution != NULL;
+    if (copies)
+        kernels_best()->copy(s->f->contribution, s->w, s->n);
+    struct exchange x = {.kind = elastic ? EXCHANGE_ELASTIC : EXCHANGE_MEAN,
+                         .in = copies ? &s->copy : &s->live, .n = s->live.n, .weight = 1,
+                         .alpha = 0.5};
+    return drive(s, &x);
+}
+
+/* The trainers all meet in a first state, as a job's start makes them. */
+static bool start_fabric(struct side *s)
+{
+    bool elastic = s->o->what == ELASTIC, in_place = s->o->memory == SHARED;
+    size_t n = fabric_round_up(s->n);
+    struct fabric_start start = {.manifest = "bench\n", .n = n, .room = n,
+                                 .in_place = in_place, .collective = !elastic,
+                                 .center = elastic, .workers = 1};
+    s->w = in_place ? s->f->type->alloc(s->f, 0, n) : memory_take_array(n, sizeof *s->w);
+    if (!s->w)
+        return say_fabric(s, DESCANT_MEMORY);
+    bench_fill(s->w, s->n, 1);
+    if (!say_fabric(s, s->f->type->start(s->f, &start)))
+        return false;
+    s->live_extent = (struct extent){.n = n, .p = s->w};
+    s->copy_extent = (struct extent){.n = n, .p = s->f->contribution};
+    s->live = (struct vector){n, 1, &s->live_extent};
+    s->copy = (struct vector){n, 1, &s->copy_extent};
+    if (s->f->contribution)
+        memcpy(s->f->contribution, s->w, s->n * sizeof *s->w);
+    struct exchange x = {.kind = EXCHANGE_STATE, .n = n,
+                         .in = s->f->contribution ? &s->copy : &s->live};
+    return drive(s, &x);
+}
+
+static bool open_side(struct side *s)
+{
+    char address[192];
+    const struct exchange_options *o = s->o;
+    if (o->memory == BUFFER) {
+        struct descant_options d = descant_options_default();
+        snprintf(address, sizeof address, "shm:%s%s", s->bench->name, o->suffix);
+        d.job = address;
+        d.plan = "allreduce";
+        d.rank = s->rank;
+        d.size = s->bench->trainers;
+        d.log = bench_log;
+        d.log_user = s->bench->err;
+        if (descant_open(&s->job, &d) != DESCANT_OK)
+            return false;
+        s->w = memory_take_array(s->n, sizeof *s->w);
+        return s->w && descant_alloc(s->job, "w", s->n) && descant_start(s->job) == DESCANT_OK;
+    }
+    snprintf(address, sizeof address, "%s%s", s->bench->name, o->suffix);
+    struct fabric_options f = {.address = address, .rank = s->rank, .size = s->bench->trainers,
+                               .start_s = 30};
+    return say_fabric(s, fabric_shm.open(&s->f, &f)) && start_fabric(s);
+}
+
+static void close_side(struct side *s)
+{
+    bool own = s->o->memory != SHARED;
+    if (s->f)
+        s->f->type->close(s->f);
+    if (s->job)
+        descant_close(s->job);
+    if (own)
+        memory_give(s->w);
+}
+
+/* GB/s copied, bytes ÷ time, by one core; the median of 15. */
+static double measure_memcpy(size_t bytes)
+{
+    char *from = memory_take(bytes), *to = memory_take(bytes);
+    double seconds[15], result = 0;
+    if (from && to) {
+        memset(from, 1, bytes);
+        memset(to, 2, bytes);
+        for (int i = 0; i < 15; i++) {
+            uint64_t start = clock_now_ns();
+            memcpy(to, from, bytes);
+            __asm__ volatile("" : : "r"(to) : "memory");
+            seconds[i] = (double)(clock_now_ns() - start) * 1e-9;
+        }
+        result = (double)bytes / bench_percentile(seconds, 15, 0.5) / 1e9;
+    }
+    memory_give(from);
+    memory_give(to);
+    return result;
+}
+
+static bool trainer(struct bench *bench, int rank, const void *how, void *result)
+{
+    const struct exchange_options *o = how;
+    struct exchange_result *r = result;
+    struct side s = {.o = o, .bench = bench, .rank = rank,
+                     .n = (size_t)o->bytes / sizeof(float)};
+    if (rank == 0)
+        r->memcpy_gb_per_s = measure_memcpy((size_t)o->bytes);
+    bool good = bench_barrier(bench, bench->trainers) && open_side(&s);
+    for (int64_t i = -WARM; good && i < o->runs; i++) {
+        bench_fill(s.w, s.n, (uint64_t)(rank + 1) * 1000003u + (uint64_t)(i + WARM));
+        good = bench_barrier(bench, bench->trainers);
+        uint64_t start = clock_now_ns();
+        good = good && exchange_once(&s);
+        if (i >= 0) {
+            r->start_ns[i] = start;
+            r->end_ns[i] = clock_now_ns();
+        }
+    }
+    good = good && bench_barrier(bench, bench->trainers);
+    close_side(&s);
+    return good;
+}
+
+static double median_ms(const struct exchange_result *results, const struct exchange_options *o)
+{
+    static double ms[MAX_RUNS];
+    for (int64_t i = 0; i < o->runs; i++) {
+        uint64_t first = UINT64_MAX, last = 0;
+        for (int64_t k = 0; k < o->trainers; k++) {
+            first = results[k].start_ns[i] < first ? results[k].start_ns[i] : first;
+            last = results[k].end_ns[i] > last ? results[k].end_ns[i] : last;
+        }
+        ms[i] = (double)(last - first) * 1e-6;
+    }
+    return bench_percentile(ms, (size_t)o->runs, 0.5);
+}
+
+static void report(const struct cli *cli, const struct exchange_options *o, double ms,
+                   double memcpy_gb)
+{
+    char what[16], memory[16];
+    cli_choice(&options[0], o->what, what, sizeof what);
+    cli_choice(&options[1], o->memory, memory, sizeof memory);
+    double gb = (double)o->bytes / ms / 1e6;
+    if (!o->json) {
+        bench_say(cli->out, "exchange", "%s, memory %s, %d trainers, %lld bytes", what, memory,
+                  (int)o->trainers, (long long)o->bytes);
+        bench_say(cli->out, "time, median", "%.4f ms", ms);
+        bench_say(cli->out, "speed", "%.2f GB/s", gb);
+        bench_say(cli->out, "memcpy, one core", "%.2f GB/s", memcpy_gb);
+        return;
+    }
+    struct json json;
+    json_begin(&json, cli->out);
+    json_text(&json, "bench", "exchange");
+    json_text(&json, "what", what);
+    json_text(&json, "memory", memory);
+    json_int(&json, "trainers", o->trainers);
+    json_int(&json, "bytes", o->bytes);
+    json_real(&json, "ms", ms);
+    json_real(&json, "gb_per_s", gb);
+    json_real(&json, "memcpy_gb_per_s", memcpy_gb);
+    if (*o->suffix) {
+        json_text(&json, "link", o->link);
+        json_text(&json, "note", "emulated, no network CPU");
+    }
+    json_end(&json);
+}
+
+int cli_bench_exchange(const struct cli *cli)
+{
+    struct exchange_options o = {.trainers = 2, .bytes = 64 << 20, .link = "none"};
+    double rate, rtt;
+    if (cli->argc > 0 && strcmp(cli->argv[0], "--help") == 0) {
+        fputs("usage: descant bench exchange [OPTIONS]\n", cli->out);
+        cli_help_options(cli->out, options, N_OPTIONS);
+        return CLI_DONE;
+    }
+    int status = cli_parse(cli, options, N_OPTIONS, &o);
+    if (status != CLI_DONE)
+        return status;
+    if (!bench_link(o.link, o.suffix, sizeof o.suffix, &rate, &rtt))
+        return cli_bad_use(cli, "--link %s: allowed is none or RATE,RTT as 1gbit,1ms", o.link);
+    if (o.what == ELASTIC && o.memory == BUFFER)
+        return cli_bad_use(cli, "--memory buffer is only for --what mean");
+    if (o.runs == 0)
+        o.runs = o.bytes < 1 << 20 ? 501 : 21;
+    struct bench bench = {.trainers = (int)o.trainers, .err = cli->err};
+    struct exchange_result *results = calloc((size_t)o.trainers, sizeof *results);
+    bool good = results && bench_run(&bench, trainer, &o, results, sizeof *results);
+    if (good)
+        report(cli, &o, median_ms(results, &o), results[0].memcpy_gb_per_s);
+    free(results);
+    return good ? CLI_DONE : CLI_FAILED;
+}

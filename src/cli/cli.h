@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: MIT */
+/* The program "descant": a table of commands, a table of options for each, and what the
+ * benchmarks share. Exit status 0: done; 1: it failed; 2: it was called wrongly. */
+#ifndef CLI_H
+#define CLI_H
+
+#include "base/base.h"
+
+struct cli {
+    const char *command;        /* "bench step", for messages */
+    int argc;                   /* what follows the command */
+    char **argv;
+    FILE *out, *err;
+};
+
+enum { CLI_DONE, CLI_FAILED, CLI_BAD_USE };
+
+/* argv as main has it. */
+int cli_main(int argc, char **argv, FILE *out, FILE *err);
+
+/* Says what is wrong and where help is; returns CLI_BAD_USE. */
+int cli_bad_use(const struct cli *cli, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+enum cli_type { CLI_FLAG, CLI_TEXT, CLI_CHOICE, CLI_INT, CLI_BYTES, CLI_REAL };
+
+struct cli_option {
+    const char *name;           /* without the dashes */
+    enum cli_type type;
+    size_t offset;              /* bool, const char *, int (the choice's number), int64_t,
+                                   int64_t, double */
+    double low, high;           /* of numbers */
+    const char *choices;        /* "mean|elastic" */
+    const char *help;
+};
+
+/* Reads all of cli->argv into the struct, which has the defaults. CLI_DONE, or CLI_BAD_USE
+ * after saying why. */
+int cli_parse(const struct cli *cli, const struct cli_option *table, size_t n, void *into);
+void cli_help_options(FILE *out, const struct cli_option *table, size_t n);
+const char *cli_choice(const struct cli_option *option, int number, char *text, size_t room);
+
+/* The commands. */
+int cli_info(const struct cli *cli);
+int cli_plans(const struct cli *cli);
+int cli_bench(const struct cli *cli);
+int cli_bench_step(const struct cli *cli);
+int cli_bench_exchange(const struct cli *cli);
+int cli_bench_overlap(const struct cli *cli);
+
+/* --- bench.c: trainers are processes forked before any of them opens a job --- */
+
+enum { BENCH_MAX_TRAINERS = 64, BENCH_MAX_WORKERS = 64 };
+
+struct bench_meeting;           /* in memory that all trainers share */
+
+struct bench {
+    int trainers;
+    const char *name;           /* a job name that no other run has */
+    struct bench_meeting *meeting;
+    FILE *err;
+};
+
+/* What a trainer does; result is its own, of the size that bench_run was told. Returns false
+ * after a failure, which it has said on bench->err. */
+typedef bool bench_trainer(struct bench *bench, int rank, const void *how, void *result);
+
+/* Forks, runs, collects results[trainers]. False if a trainer failed; then all are ended. */
+bool bench_run(struct bench *bench, bench_trainer *trainer, const void *how, void *results,
+               size_t size);
+
+/* All `threads` of all trainers wait here for each other, spinning a little, then asleep. */
+bool bench_barrier(struct bench *bench, int threads);
+double *bench_shared(struct bench *bench);      /* one figure that all trainers see */
+
+/* "1gbit,1ms" or "none" as what follows a job's name; false if it is neither. */
+bool bench_link(const char *link, char *suffix, size_t room, double *rate, double *rtt);
+
+bool bench_plan_ok(const struct cli *cli, const char *plan);    /* else it has said why */
+descant_log bench_log;                                          /* user: a FILE */
+
+double bench_percentile(double *values, size_t n, double share);    /* sorts them */
+void bench_fill(float *memory, size_t n, uint64_t seed);            /* small, random */
+
+uint64_t bench_ticks(void);             /* the time-stamp counter, or nanoseconds */
+double bench_ns_per_tick(void);
+
+/* A line of readable text: the name, aligned, and the value. */
+void bench_say(FILE *out, const char *name, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+#endif

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: MIT */
+/* descant info: what one needs to know about a build and a machine before asking for help. */
+#include "cli/cli.h"
+#include "fabric/fabric.h"
+#include "fabric/kernels.h"
+
+#include <string.h>
+
+static void cpu_name(char *name, size_t room)
+{
+    char line[256];
+    snprintf(name, room, "unknown");
+    FILE *file = fopen("/proc/cpuinfo", "re");
+    while (file && fgets(line, sizeof line, file))
+        if (strncmp(line, "model name", 10) == 0 && strchr(line, ':')) {
+            snprintf(name, room, "%s", strchr(line, ':') + 2);
+            name[strcspn(name, "\n")] = 0;
+            break;
+        }
+    if (file)
+        fclose(file);
+}
+
+int cli_info(const struct cli *cli)
+{
+    char cpu[128];
+    if (cli->argc > 0 && strcmp(cli->argv[0], "--help") == 0) {
+        fputs("usage: descant info\n", cli->out);
+        return CLI_DONE;
+    }
+    if (cli->argc > 0)
+        return cli_bad_use(cli, "'%s': it takes no arguments", cli->argv[0]);
+    cpu_name(cpu, sizeof cpu);
+    bench_say(cli->out, "version", "%s", descant_version());
+#if defined(__clang__)
+    bench_say(cli->out, "compiler", "clang %s", __clang_version__);
+#else
+    bench_say(cli->out, "compiler", "gcc %s", __VERSION__);
+#endif
+    bench_say(cli->out, "cpu", "%s", cpu);
+    bench_say(cli->out, "kernels", "%s", kernels_best()->name);
+    bench_say(cli->out, "cores", "%.2f", machine_cores());
+    bench_say(cli->out, "memory free", "%.2f GiB",
+              (double)machine_memory_free() / (double)(1 << 30));
+    bench_say(cli->out, "page", "%zu bytes", machine_page());
+    for (int i = 0; fabric_types[i]; i++)
+        bench_say(cli->out, i ? "" : "fabrics", "%-5s %-34s %s", fabric_types[i]->name,
+                  fabric_types[i]->address, fabric_types[i]->help);
+    return CLI_DONE;
+}

@@ -1,0 +1,8 @@
+/* SPDX-License-Identifier: MIT */
+/* The program's way in; everything is in cli.c, where tests can call it. */
+#include "cli/cli.h"
+
+int main(int argc, char **argv)
+{
+    return cli_main(argc, argv, stdout, stderr);
+}

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: MIT */
+/* descant plans: the tables of presets and keys as the parser has them, aligned or as
+ * Markdown. */
+#include "cli/cli.h"
+#include "sync/plan.h"
+
+#include <string.h>
+
+struct choice {
+    bool markdown;
+};
+
+static const struct cli_option options[] = {
+    {.name = "markdown", .type = CLI_FLAG, .offset = offsetof(struct choice, markdown),
+     .help = "as Markdown tables"},
+};
+enum { N_OPTIONS = sizeof options / sizeof *options };
+
+static void allowed(const struct option *o, char *text, size_t room)
+{
+    if (o->type == OPTION_CHOICE)
+        snprintf(text, room, "%s", o->choices);
+    else if (o->type == OPTION_BOOL)
+        snprintf(text, room, "0 or 1");
+    else
+        snprintf(text, room, "%s%.10g to %.10g", o->open_low ? "above " : "", o->low, o->high);
+}
+
+static void markdown(FILE *out)
+{
+    char text[128];
+    fputs("| preset | is | published as |\n|---|---|---|\n", out);
+    for (const struct plan_preset *row = plan_presets; row->name; row++)
+        fprintf(out, "| `%s` | `%s` | %s |\n", row->name, row->changes, row->help);
+    fputs("\n| key | allowed | meaning |\n|---|---|---|\n", out);
+    for (size_t i = 0; i < plan_n_options; i++) {
+        allowed(&plan_options[i], text, sizeof text);
+        fprintf(out, "| `%s` | ", plan_options[i].name);
+        for (const char *p = text; *p; p++)
+            fprintf(out, *p == '|' ? ", " : "%c", *p);
+        fprintf(out, " | %s |\n", plan_options[i].help);
+    }
+}
+
+static void plain(FILE *out)
+{
+    char text[128];
+    int width = 0;
+    for (const struct plan_preset *row = plan_presets; row->name; row++)
+        width = (int)strlen(row->changes) > width ? (int)strlen(row->changes) : width;
+    for (const struct plan_preset *row = plan_presets; row->name; row++)
+        fprintf(out, "%-13s %-*s  %s\n", row->name, width, row->changes, row->help);
+    fputs("\nA plan is a preset and changes to it, \"dasgd,every=8,delay=2\":\n\n", out);
+    for (size_t i = 0; i < plan_n_options; i++) {
+        allowed(&plan_options[i], text, sizeof text);
+        fprintf(out, "%-9s %-35s %s\n", plan_options[i].name, text, plan_options[i].help);
+    }
+}
+
+int cli_plans(const struct cli *cli)
+{
+    struct choice choice = {false};
+    if (cli->argc > 0 && strcmp(cli->argv[0], "--help") == 0) {
+        fputs("usage: descant plans [--markdown]\n", cli->out);
+        cli_help_options(cli->out, options, N_OPTIONS);
+        return CLI_DONE;
+    }
+    int status = cli_parse(cli, options, N_OPTIONS, &choice);
+    if (status != CLI_DONE)
+        return status;
+    if (choice.markdown)
+        markdown(cli->out);
+    else
+        plain(cli->out);
+    return CLI_DONE;
+}

@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: MIT */
+/* The loops over parameters (kernels.h says what each computes, and why races are allowed here).
+ *
+ * Written with vectors of 16 floats that the compiler maps to what the instruction set has. This
+ * file is compiled once for each set, with KERNELS naming the table. Rules that keep the bits the
+ * same everywhere: no contraction of a*b+c, sums in a fixed order of lanes, the mean in double
+ * and rounded once. A test of finiteness rides along: x*0 is 0 for every finite x, NaN for the
+ * others, and a NaN stays in the sum. Runs on whichever thread holds the data; keeps no state. */
+#include "fabric/kernels.h"
+
+#include <stdint.h>
+#if defined(__SSE2__)
+#include <immintrin.h>
+#endif
+
+/* Vectors pass between inlined functions only, so no calling convention is at stake. */
+#pragma GCC diagnostic ignored "-Wpsabi"
+
+#define LANES 16
+
+/* aligned(4): a caller's tensor may lie anywhere */
+typedef float lanes __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
+typedef double wide __attribute__((vector_size(8 * LANES)));
+
+extern const struct kernels KERNELS;
+
+static inline const lanes *read_at(const float *p)
+{
+    return (const lanes *)p;
+}
+
+static bool all_zero(lanes test)
+{
+    float sum = 0;
+    for (int i = 0; i < LANES; i++)
+        sum += test[i];
+    return sum == 0;
+}
+
+static bool copy(float *dst, const float *src, size_t n)
+{
+    lanes test = {0};
+    size_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        lanes x = *read_at(src + i);
+        test += x * 0.0f;
+        *(lanes *)(dst + i) = x;
+    }
+    float rest = 0;
+    for (; i < n; i++) {
+        float x = src[i];
+        rest += x * 0.0f;
+        dst[i] = x;
+    }
+    return all_zero(test) && rest == 0;
+}
+
+static bool all_finite(const float *src, size_t n)
+{
+    lanes test = {0};
+    size_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        test += *read_at(src + i) * 0.0f;
+    float rest = 0;
+    for (; i < n; i++)
+        rest += src[i] * 0.0f;
+    return all_zero(test) && rest == 0;
+}
+
+/* Past the caches where the set has it and the address allows it. */
+static inline void store_past(float *dst, lanes x)
+{
+#if defined(__AVX512F__)
+    _mm512_stream_ps(dst, (__m512)x);
+#elif defined(__SSE2__)
+    typedef float quad __attribute__((vector_size(16)));
+    union {
+        lanes all;
+        quad part[4];
+    } u = {.all = x};
+    for (int k = 0; k < 4; k++)
+        _mm_stream_ps(dst + 4 * k, (__m128)u.part[k]);
+#else
+    *(lanes *)dst = x;
+#endif
+}
+
+static inline lanes mean_lanes(const float *const *in, const double *share, int n_in, size_t i)
+{
+    wide sum = __builtin_convertvector(*read_at(in[0] + i), wide) * share[0];
+    for (int k = 1; k < n_in; k++)
+        sum += __builtin_convertvector(*read_at(in[k] + i), wide) * share[k];
+    return __builtin_convertvector(sum, lanes);
+}
+
+static bool mean(float *out, const float *const *in, const double *share, int n_in, size_t n,
+                 bool stream)
+{
+    lanes test = {0};
+    size_t i = 0;
+    if (stream && (uintptr_t)out % sizeof(lanes) == 0) {
+        for (; i + LANES <= n; i += LANES) {
+            lanes x = mean_lanes(in, share, n_in, i);
+            test += x * 0.0f;
+            store_past(out + i, x);
+        }
+#if defined(__SSE2__)
+        _mm_sfence();       /* streamed stores are not ordered by a later release */
+#endif
+    }
+    for (; i + LANES <= n; i += LANES) {
+        lanes x = mean_lanes(in, share, n_in, i);
+        test += x * 0.0f;
+        *(lanes *)(out + i) = x;
+    }
+    float rest = 0;
+    for (; i < n; i++) {
+        double sum = in[0][i] * share[0];
+        for (int k = 1; k < n_in; k++)
+            sum += in[k][i] * share[k];
+        out[i] = (float)sum;
+        rest += out[i] * 0.0f;
+    }
+    return all_zero(test) && rest == 0;
+}
+
+/* Float lanes of squares are emptied into double often enough to keep their precision. */
+enum { EMPTY_EVERY = 256 * LANES };
+
+struct squares {
+    lanes d2, g2;
+};
+
+static void squares_empty(struct squares *q, struct distance *sum)
+{
+    for (int i = 0; i < LANES; i++) {
+        sum->d2 += (double)q->d2[i];
+        sum->g2 += (double)q->g2[i];
+    }
+    *q = (struct squares){{0}, {0}};
+}
+
+static void pull(float *w, const float *g, float alpha, size_t n, struct distance *sum)
+{
+    struct squares q = {{0}, {0}};
+    size_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        lanes x = *read_at(w + i), y = *read_at(g + i), d = y - x;
+        *(lanes *)(w + i) = x + alpha * d;
+        q.d2 += d * d;
+        q.g2 += y * y;
+        if (i % EMPTY_EVERY == 0)
+            squares_empty(&q, sum);
+    }
+    squares_empty(&q, sum);
+    for (; i < n; i++) {
+        float x = w[i], d = g[i] - x;
+        w[i] = x + alpha * d;
+        sum->d2 += (double)d * d;
+        sum->g2 += (double)g[i] * g[i];
+    }
+}
+
+static void delta(float *w, const float *g, const float *snap, float alpha, size_t n,
+                  struct distance *sum)
+{
+    struct squares q = {{0}, {0}};
+    size_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        lanes y = *read_at(g + i), d = y - *read_at(snap + i);
+        *(lanes *)(w + i) = *read_at(w + i) + alpha * d;
+        q.d2 += d * d;
+        q.g2 += y * y;
+        if (i % EMPTY_EVERY == 0)
+            squares_empty(&q, sum);
+    }
+    squares_empty(&q, sum);
+    for (; i < n; i++) {
+        float d = g[i] - snap[i];
+        w[i] = w[i] + alpha * d;
+        sum->d2 += (double)d * d;
+        sum->g2 += (double)g[i] * g[i];
+    }
+}
+
+static void block(float *G, float *s, const float *c, float mu, float eta, bool nesterov,
+                  size_t n)
+{
+    size_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        lanes old = *read_at(G + i), b = *read_at(c + i) - old;
+        lanes momentum = mu * *read_at(s + i) + b;
+        *(lanes *)(s + i) = momentum;
+        lanes ahead = momentum;
+        if (nesterov)
+            ahead = b + mu * momentum;
+        *(lanes *)(G + i) = old + eta * ahead;
+    }
+    for (; i < n; i++) {
+        float b = c[i] - G[i];
+        s[i] = mu * s[i] + b;
+        G[i] += eta * (nesterov ? b + mu * s[i] : s[i]);
+    }
+}
+
+static void elastic(float *W, const float *w, float *out, float alpha, size_t n)
+{
+    size_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        lanes old = *read_at(W + i), x = old + alpha * (*read_at(w + i) - old);
+        *(lanes *)(W + i) = x;
+        *(lanes *)(out + i) = x;
+    }
+    for (; i < n; i++) {
+        W[i] += alpha * (w[i] - W[i]);
+        out[i] = W[i];
+    }
+}
+
+#define TEXT(x) TEXT_OF(x)
+#define TEXT_OF(x) #x
+
+const struct kernels KERNELS = {
+    .name = TEXT(KERNELS),
+    .copy = copy,
+    .finite = all_finite,
+    .mean = mean,
+    .pull = pull,
+    .delta = delta,
+    .block = block,
+    .elastic = elastic,
+};

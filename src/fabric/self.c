@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: MIT */
+/* A job of one trainer. Nothing is sent, yet every exchange does what it would do among many,
+ * so that a plan behaves alone as in company: the mean of one is a copy, the state is its own,
+ * and the elastic exchange really moves its centre,
+ *     W <- W + alpha (w - W),
+ * one chunk a poll. A contribution with NaN or Inf is left out: the exchange is done without a
+ * part and the centre keeps its values.
+ *
+ * One thread, no waiting, nothing taken after start. */
+#include "fabric/fabric.h"
+#include "fabric/kernels.h"
+#include "fabric/sim.h"
+
+#include <string.h>
+
+enum self_phase { SELF_IDLE, SELF_BEGUN, SELF_GIVING, SELF_LAST };
+
+struct self {
+    struct fabric f;
+    struct block *segments, *shares;
+    bool started;
+    bool center;
+    size_t n;                   /* floats of the flat vector */
+    size_t room;
+    float *result;              /* room floats, where contributions are read in place */
+    float *out;                 /* one chunk, for elastic exchanges */
+    struct exchange x;
+    enum self_phase phase;
+    size_t at;                  /* elastic: the next chunk */
+};
+
+static struct self *self_of(struct fabric *f)
+{
+    return (struct self *)(void *)f;
+}
+
+static descant_status self_open(struct fabric **out, const struct fabric_options *options)
+{
+    if (options->rank > 0)
+        return log_fail(options->log, DESCANT_BAD_RANK,
+                        "rank %d: a job \"self\" has rank 0 alone", options->rank);
+    if (options->size > 1)
+        return log_fail(options->log, DESCANT_BAD_SIZE,
+                        "size %d: a job \"self\" has one trainer", options->size);
+    struct self *self = memory_take(sizeof *self);
+    if (!self)
+        return log_fail(options->log, DESCANT_MEMORY, "no memory for the job");
+    self->f.type = &fabric_self;
+    if (options->log)
+        self->f.log = *options->log;
+    self->f.log.rank = 0;
+    self->f.size = 1;
+    *out = &self->f;
+    return DESCANT_OK;
+}
+
+static float *self_alloc(struct fabric *f, size_t at, size_t n)
+{
+    float *memory = NULL;
+    if (n <= SIZE_MAX / sizeof(float))
+        memory = block_take(&self_of(f)->segments, NULL, at, n * sizeof(float));
+    if (!memory)
+        log_fail(&f->log, DESCANT_MEMORY, "no memory for %zu floats", n);
+    return memory;
+}
+
+static descant_status self_share(struct fabric *f, const char *name, size_t bytes, void **block)
+{
+    struct self *self = self_of(f);
+    struct block *known = block_find(self->shares, name);
+    if (known && known->bytes != bytes)
+        return log_fail(&f->log, DESCANT_MISMATCH, "block \"%s\" has %zu bytes, not %zu", name,
+                        known->bytes, bytes);
+    void *memory = known ? known->memory : block_take(&self->shares, name, 0, bytes);
+    if (!memory)
+        return log_fail(&f->log, DESCANT_MEMORY, "no memory for block \"%s\"", name);
+    *block = memory;
+    return DESCANT_OK;
+}
+
+static float *floats(size_t n)
+{
+    return memory_take_array(n ? n : 1, sizeof(float));
+}
+
+static void self_stop(struct self *self)
+{
+    memory_give(self->f.contribution);
+    memory_give(self->result);
+    memory_give(self->f.center);
+    memory_give(self->out);
+    memory_give(self->f.outer[0]);
+    memory_give(self->f.outer[1]);
+    self->f.contribution = self->f.center = self->f.outer[0] = self->f.outer[1] = NULL;
+    self->result = self->out = NULL;
+}
+
+static descant_status self_start(struct fabric *f, const struct fabric_start *start)
+{
+    struct self *self = self_of(f);
+    if (self->started)
+        return log_fail(&f->log, DESCANT_ORDER, "the fabric has been started");
+    bool had = true;
+    if (start->in_place)
+        had = (self->result = floats(start->room)) != NULL;
+    else
+        had = (f->contribution = floats(start->room)) != NULL;
+    if (had && start->center)
+        had = (f->center = floats(start->n)) && (self->out = floats(CHUNK_FLOATS));
+    for (int i = 0; had && i < start->n_outer && i < 2; i++)
+        had = (f->outer[i] = floats(start->n)) != NULL;
+    if (!had) {
+        self_stop(self);
+        return log_fail(&f->log, DESCANT_MEMORY, "no memory for rounds of %zu floats",
+                        start->n);
+    }
+    self->n = start->n;
+    self->room = start->room;
+    self->started = true;
+    f->machine_threads = start->workers + 1;
+    return DESCANT_OK;
+}
+
+static descant_status self_begin(struct fabric *f, const struct exchange *exchange)
+{
+    struct self *self = self_of(f);
+    if (!self->started)
+        return log_fail(&f->log, DESCANT_ORDER, "an exchange before start");
+    size_t most = exchange->kind == EXCHANGE_MEAN ? self->room : self->n;
+    if (exchange->n > most)
+        return log_fail(&f->log, DESCANT_INVALID, "an exchange of %zu floats, room for %zu",
+                        exchange->n, most);
+    if (exchange->kind == EXCHANGE_ELASTIC && !f->center)
+        return log_fail(&f->log, DESCANT_ORDER, "an elastic exchange without a centre");
+    self->x = *exchange;
+    self->phase = SELF_BEGUN;
+    self->at = 0;
+    f->own_bad = false;
+    if (!atomic_load_explicit(&f->members, memory_order_relaxed)) {
+        atomic_store_explicit(&f->members, 1, memory_order_relaxed);
+        atomic_fetch_add_explicit(&f->epoch, 1, memory_order_relaxed);
+    }
+    return DESCANT_OK;
+}
+
+static enum fabric_progress self_done(struct self *self)
+{
+    self->phase = SELF_IDLE;
+    return FABRIC_DONE;
+}
+
+static enum fabric_progress self_bad(struct self *self)
+{
+    self->f.own_bad = true;
+    atomic_fetch_add_explicit(&self->f.bad, 1, memory_order_relaxed);
+    return self_done(self);
+}
+
+static enum fabric_progress self_mean(struct self *self, struct fabric_part *part)
+{
+    const struct exchange *x = &self->x;
+    const float *out = NULL;
+    bool whole = !self->result && vector_reach(x->in, 0, &out) >= x->n && out;
+    if (!whole) {
+        float *into = self->result ? self->result : self->f.contribution;
+        if (!vector_gather(x->in, x->n, into))
+            return self_bad(self);
+        out = into;
+    } else if (!vector_finite(x->in, x->n)) {
+        return self_bad(self);
+    }
+    *part = (struct fabric_part){.kind = EXCHANGE_MEAN, .out = out, .n = x->n};
+    self->phase = SELF_LAST;
+    return FABRIC_PART;
+}
+
+static enum fabric_progress self_elastic(struct self *self, struct fabric_part *part)
+{
+    const struct exchange *x = &self->x;
+    if (self->phase == SELF_BEGUN && !vector_finite(x->in, x->n))
+        return self_bad(self);
+    self->phase = SELF_GIVING;
+    if (self->at >= x->n)
+        return self_done(self);
+    size_t left = x->n - self->at;
+    struct chunk chunk = {self->at, left < CHUNK_FLOATS ? left : CHUNK_FLOATS};
+    vector_elastic(self->f.center, x->in, &chunk, (float)x->alpha, self->out);
+    *part = (struct fabric_part){.kind = EXCHANGE_ELASTIC, .out = self->out,
+                                 .from = chunk.from, .n = chunk.n};
+    self->at += chunk.n;
+    return FABRIC_PART;
+}
+
+static enum fabric_progress self_state(struct self *self, struct fabric_part *part)
+{
+    if (self->f.center)
+        vector_gather(self->x.in, self->x.n, self->f.center);
+    *part = (struct fabric_part){.kind = EXCHANGE_STATE, .n = self->x.n, .own = true};
+    for (int i = 0; i < 2; i++)
+        part->outer[i] = self->f.outer[i];
+    vector_reach(self->x.in, 0, &part->out);
+    self->phase = SELF_LAST;
+    return FABRIC_PART;
+}
+
+static enum fabric_progress self_poll(struct fabric *f, struct fabric_part *part)
+{
+    struct self *self = self_of(f);
+    if (self->phase == SELF_IDLE)
+        return FABRIC_WAITING;
+    if (self->phase == SELF_LAST)
+        return self_done(self);
+    switch (self->x.kind) {
+    case EXCHANGE_MEAN:
+        return self_mean(self, part);
+    case EXCHANGE_ELASTIC:
+        return self_elastic(self, part);
+    case EXCHANGE_STATE:
+        break;
+    }
+    return self_state(self, part);
+}
+
+/* Nothing ever moves but by this trainer: there is only the bound to wait for. */
+static void self_wait(struct fabric *f, uint64_t until_ns)
+{
+    (void)f;
+    if (until_ns)
+        clock_sleep_until(until_ns);
+}
+
+static void self_close(struct fabric *f)
+{
+    struct self *self = self_of(f);
+    self_stop(self);
+    blocks_give(&self->segments);
+    blocks_give(&self->shares);
+    memory_give(self);
+}
+
+const struct fabric_type fabric_self = {
+    .name = "self",
+    .address = "self",
+    .help = "one trainer, alone",
+    .open = self_open,
+    .alloc = self_alloc,
+    .share = self_share,
+    .start = self_start,
+    .begin = self_begin,
+    .poll = self_poll,
+    .wait = self_wait,
+    .close = self_close,
+};

@@ -1,0 +1,433 @@
+/* SPDX-License-Identifier: MIT */
+/* The shm fabric: processes of one machine, one piece of memory, no server. docs/shm.md has
+ * the protocol; this file has the address, the order in which things are taken, and the table.
+ *
+ *   shm_arena   the memory: board, regions, whose slot is alive
+ *   shm_meet    the names: finding one another, the arena's descriptor, noticing deaths
+ *   shm_round   the exchanges
+ *
+ * Nothing has a name in a file system. close leaves as a death would, and then gives
+ * everything back; it takes half-opened handles, and is open's only cleanup path.
+ *
+ * The manifest, its figures and the blocks of share are written and compared inside the door.
+ * The manifest's length is set last: who dies before leaves the job unstarted, and the next
+ * starts it. A trainer whose figures differ is refused. */
+#include "fabric/shm_round.h"
+
+#include <string.h>
+
+struct address {
+    char name[MEET_NAME + 1];
+    double rate, rtt;
+};
+
+static const struct option keys[] = {
+    {"rate", OPTION_RATE, offsetof(struct address, rate), 1, 1e15, false, NULL,
+     "emulated link: bytes a second"},
+    {"rtt", OPTION_TIME, offsetof(struct address, rtt), 0, 60, false, NULL,
+     "emulated link: the time there and back"},
+};
+
+/* --- the address --- */
+
+static bool name_char(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+           c == '.' || c == '_' || c == '-';
+}
+
+static descant_status bad_address(const struct log *log, const char *text, const char *why)
+{
+    return log_fail(log, DESCANT_BAD_ADDRESS, "\"shm:%s\": %s", text, why);
+}
+
+static descant_status parse_address(struct address *address, const char *text,
+                                    const struct log *log)
+{
+    const char *whole = text ? text : "", *p = whole;
+    char why[512];
+
+    memset(address, 0, sizeof *address);
+    while (name_char(*p))
+        p++;
+    if (p == whole || p - whole > MEET_NAME || (*p && *p != ','))
+        return bad_address(log, whole, "a name has 1 to 64 characters of A-Z a-z 0-9 . _ -");
+    memcpy(address->name, whole, (size_t)(p - whole));
+    while (*p == ',') {
+        const char *key = p + 1, *end = key + strcspn(key, ",");
+        const char *equals = memchr(key, '=', (size_t)(end - key));
+        if (!equals)
+            return bad_address(log, whole, "after the name come rate=.. and rtt=..");
+        if (!option_set(keys, sizeof keys / sizeof *keys, address, whole, key,
+                        (size_t)(equals - key), equals + 1, (size_t)(end - equals - 1), why,
+                        sizeof why))
+            return bad_address(log, whole, why);
+        p = end;
+    }
+    return DESCANT_OK;
+}
+
+/* --- open and close --- */
+
+static struct shm *shm_of(struct fabric *f)
+{
+    return (struct shm *)f;
+}
+
+static uint64_t patience(double seconds)
+{
+    return clock_now_ns() + (uint64_t)((seconds > 0 ? seconds < 1e9 ? seconds : 1e9 : 0) * 1e9);
+}
+
+static void shm_close(struct fabric *f)
+{
+    struct shm *shm = shm_of(f);
+
+    meet_fini(&shm->meet);
+    arena_fini(&shm->arena);
+    memory_give(shm->scratch);
+    memory_give(shm->left);
+    memory_give(shm);
+}
+
+/* An arena nobody else has seen, or one whose figures are ours. */
+static descant_status agree(struct shm *shm, const struct address *address)
+{
+    const struct log *log = &shm->fabric.log;
+    const struct link link = {address->rate, address->rtt};
+    struct board *board = shm->arena.board;
+
+    if (!board) {
+        descant_status status = arena_found(&shm->arena, &link);
+        if (status)
+            return status;
+        board = shm->arena.board;
+    }
+    if (board->link.rate < link.rate || board->link.rate > link.rate ||
+        board->link.rtt < link.rtt || board->link.rtt > link.rtt)
+        return log_fail(log, DESCANT_MISMATCH,
+                        "the job's link has rate=%g,rtt=%g, here it is rate=%g,rtt=%g",
+                        board->link.rate, board->link.rtt, link.rate, link.rtt);
+    return DESCANT_OK;
+}
+
+static descant_status agree_size(struct shm *shm)
+{
+    struct board *board = shm->arena.board;
+    uint32_t size = (uint32_t)shm->fabric.size;
+
+    if (size && board->size && size != board->size)
+        return log_fail(&shm->fabric.log, DESCANT_BAD_SIZE,
+                        "the job waits for %u trainers, here for %u", board->size, size);
+    if (size)
+        board->size = size;
+    return DESCANT_OK;
+}
+
+static descant_status join(struct shm *shm, const struct address *address, int rank)
+{
+    descant_status status = meet_door_take(&shm->meet, patience(shm->start_s));
+
+    if (!status)
+        status = meet_call(&shm->meet);
+    if (!status)
+        status = agree(shm, address);
+    if (!status)
+        status = meet_rank(&shm->meet, &rank);
+    if (!status)
+        status = agree_size(shm);
+    if (!status)
+        status = meet_seat(&shm->meet, rank);
+    if (!status)
+        status = meet_watch(&shm->meet);
+    meet_door_give(&shm->meet);
+    return status;
+}
+
+static descant_status check_options(const struct fabric_options *options)
+{
+    if (options->rank < -1)
+        return log_fail(options->log, DESCANT_BAD_RANK, "rank %d", options->rank);
+    if (options->size < 0 || options->size > SHM_SLOTS)
+        return log_fail(options->log, DESCANT_BAD_SIZE, "%d trainers; 0 to %d are possible",
+                        options->size, SHM_SLOTS);
+    return DESCANT_OK;
+}
+
+static descant_status shm_open(struct fabric **out, const struct fabric_options *options)
+{
+    struct address address;
+    descant_status status = parse_address(&address, options->address, options->log);
+
+    if (!status)
+        status = check_options(options);
+    if (status)
+        return status;
+    struct shm *shm = memory_take(sizeof *shm);
+    if (!shm)
+        return log_fail(options->log, DESCANT_MEMORY, "no memory for a trainer");
+    shm->fabric.type = &fabric_shm;
+    if (options->log)
+        shm->fabric.log = *options->log;
+    shm->fabric.size = options->size;
+    shm->start_s = options->start_s;
+    shm->kernels = kernels_best();
+    shm->cores = machine_cores();
+    arena_init(&shm->arena, &shm->fabric.log);
+    meet_init(&shm->meet, &shm->arena, address.name);
+    shm->meet.cpu_ns = &shm->fabric.cpu_ns;
+    status = join(shm, &address, options->rank);
+    if (status) {
+        shm_close(&shm->fabric);
+        return status;
+    }
+    shm->fabric.rank = shm->arena.board->slots[shm->meet.slot].rank;
+    shm->fabric.log.rank = shm->fabric.rank;
+    shm->fabric.machine_threads = 1;
+    *out = &shm->fabric;
+    return DESCANT_OK;
+}
+
+/* --- memory --- */
+
+static descant_status map_own(struct shm *shm, enum slot_region region, size_t at, size_t n,
+                              float **out)
+{
+    void *p;
+    uint64_t from = slot_region_at(shm->meet.slot, region) + at * sizeof(float);
+    descant_status status = arena_map(&shm->arena, from, n * sizeof(float), true, &p);
+
+    if (!status)
+        *out = p;
+    return status;
+}
+
+static float *shm_alloc(struct fabric *f, size_t at, size_t n)
+{
+    float *p = NULL;
+
+    if (n > SIZE_MAX / sizeof(float) || at > SIZE_MAX / sizeof(float) - n ||
+        (at + n) * sizeof(float) > (uint64_t)1 << 40) {
+        log_fail(&f->log, DESCANT_MEMORY, "%zu floats are too many", n);
+        return NULL;
+    }
+    return map_own(shm_of(f), SLOT_REPLICA, at, n, &p) ? NULL : p;
+}
+
+static struct shared_block *find_block(struct board *board, const char *name)
+{
+    for (uint32_t k = 0; k < board->n_blocks; k++)
+        if (strcmp(board->blocks[k].name, name) == 0)
+            return &board->blocks[k];
+    return NULL;
+}
+
+/* Inside the door. The number of blocks is raised last. */
+static descant_status enter_block(struct shm *shm, const char *name, size_t bytes, void **out)
+{
+    struct board *board = shm->arena.board;
+    struct shared_block *block = find_block(board, name), *last;
+    uint64_t at = region_at(REGION_BLOCKS);
+
+    if (block && block->bytes != bytes)
+        return log_fail(&shm->fabric.log, DESCANT_MISMATCH,
+                        "the block \"%s\" has %llu bytes, not %zu", name,
+                        (unsigned long long)block->bytes, bytes);
+    if (block)
+        return arena_map(&shm->arena, block->at, bytes, false, out);
+    if (board->n_blocks == SHM_BLOCKS)
+        return log_fail(&shm->fabric.log, DESCANT_MEMORY, "%d blocks are shared already",
+                        SHM_BLOCKS);
+    if (board->n_blocks) {
+        last = &board->blocks[board->n_blocks - 1];
+        at = last->at + (last->bytes + machine_page()) / machine_page() * machine_page();
+    }
+    if (bytes > region_at(REGION_SLOTS) - at)
+        return log_fail(&shm->fabric.log, DESCANT_MEMORY, "%zu bytes are too many", bytes);
+    descant_status status = arena_map(&shm->arena, at, bytes, true, out);
+    if (status)
+        return status;
+    block = &board->blocks[board->n_blocks];
+    memset(block, 0, sizeof *block);
+    memcpy(block->name, name, strlen(name));
+    block->at = at;
+    block->bytes = bytes;
+    board->n_blocks++;
+    return DESCANT_OK;
+}
+
+static descant_status shm_share(struct fabric *f, const char *name, size_t bytes,
+                                void **block)
+{
+    struct shm *shm = shm_of(f);
+
+    if (!*name || strlen(name) >= SHM_BLOCK_NAME || !bytes)
+        return log_fail(&f->log, DESCANT_INVALID,
+                        "a block has a name of 1 to %d bytes, and at least one byte",
+                        SHM_BLOCK_NAME - 1);
+    descant_status status = meet_door_take(&shm->meet, patience(shm->start_s));
+    if (status)
+        return status;
+    status = enter_block(shm, name, bytes, block);
+    meet_door_give(&shm->meet);
+    return status;
+}
+
+/* --- start --- */
+
+static size_t n_locks(const struct fabric_start *start)
+{
+    return (start->n + ELASTIC_CHUNK - 1) / ELASTIC_CHUNK + 1;
+}
+
+/* What all have in common: the first takes the pages. */
+static descant_status map_common(struct shm *shm, const struct fabric_start *start, bool first)
+{
+    void *result, *center = NULL, *locks = NULL;
+    descant_status status = arena_map(&shm->arena, region_at(REGION_RESULT),
+                                      start->room * sizeof(float), first, &result);
+
+    if (!status && start->center)
+        status = arena_map(&shm->arena, region_at(REGION_CENTER), start->n * sizeof(float),
+                           first, &center);
+    if (!status && start->center)
+        status = arena_map(&shm->arena, region_at(REGION_LOCKS),
+                           n_locks(start) * sizeof(uint64_t), first, &locks);
+    if (status)
+        return status;
+    shm->result = result;
+    shm->fabric.center = center;
+    shm->locks = locks;
+    return DESCANT_OK;
+}
+
+static descant_status compare(struct shm *shm, const struct fabric_start *start,
+                              const char *manifest)
+{
+    const struct board *board = shm->arena.board;
+    const struct log *log = &shm->fabric.log;
+    size_t bytes = strlen(start->manifest) + 1, k = 0;
+
+    while (k < bytes && k < board->manifest_bytes && manifest[k] == start->manifest[k])
+        k++;
+    if (k < bytes || bytes != board->manifest_bytes) {
+        while (k && start->manifest[k - 1] != '\n')
+            k--;
+        const char *here = start->manifest + k, *there = k < board->manifest_bytes
+                                                             ? manifest + k : "";
+        return log_fail(log, DESCANT_MISMATCH, "the job has \"%.*s\", here it is \"%.*s\"",
+                        (int)strcspn(there, "\n"), there, (int)strcspn(here, "\n"), here);
+    }
+    if (board->n != start->n || board->room != start->room ||
+        board->collective != start->collective || board->center != start->center ||
+        board->n_outer != (uint32_t)start->n_outer)
+        return log_fail(log, DESCANT_MISMATCH,
+                        "the job's vector has %llu floats, here it has %zu; or the plans "
+                        "differ", (unsigned long long)board->n, start->n);
+    return DESCANT_OK;
+}
+
+static void write_figures(struct board *board, const struct fabric_start *start)
+{
+    board->n = start->n;
+    board->room = start->room;
+    board->collective = start->collective;
+    board->center = start->center;
+    board->n_outer = (uint32_t)start->n_outer;
+    board->manifest_bytes = strlen(start->manifest) + 1;
+}
+
+/* Inside the door. */
+static descant_status start_common(struct shm *shm, const struct fabric_start *start)
+{
+    struct board *board = shm->arena.board;
+    bool first = board->manifest_bytes == 0;
+    size_t bytes = first ? strlen(start->manifest) + 1 : board->manifest_bytes;
+    void *manifest;
+    descant_status status = arena_map(&shm->arena, region_at(REGION_MANIFEST), bytes, first,
+                                      &manifest);
+
+    if (!status && !first)
+        status = compare(shm, start, manifest);
+    if (!status)
+        status = map_common(shm, start, first);
+    if (!status && first) {
+        memcpy(manifest, start->manifest, bytes);
+        write_figures(board, start);
+    }
+    return status;
+}
+
+static descant_status start_own(struct shm *shm, const struct fabric_start *start)
+{
+    struct fabric *f = &shm->fabric;
+    descant_status status = DESCANT_OK;
+
+    if (!start->in_place)
+        status = map_own(shm, SLOT_CONTRIBUTION, 0, start->room, &f->contribution);
+    for (int k = 0; k < start->n_outer && !status; k++)
+        status = map_own(shm, (enum slot_region)(SLOT_OUTER0 + k), 0, start->n, &f->outer[k]);
+    if (status || !start->center)
+        return status;
+    shm->scratch = memory_take_array(2 * ELASTIC_CHUNK, sizeof(float));
+    shm->left = memory_take_array(n_locks(start), sizeof(bool));
+    if (!shm->scratch || !shm->left)
+        return log_fail(&f->log, DESCANT_MEMORY, "no memory for elastic exchanges");
+    return DESCANT_OK;
+}
+
+static descant_status shm_start(struct fabric *f, const struct fabric_start *start)
+{
+    struct shm *shm = shm_of(f);
+    struct slot *slot = &shm->arena.board->slots[shm->meet.slot];
+
+    if (shm->started || start->room < start->n || start->n_outer < 0 || start->n_outer > 2)
+        return log_fail(&f->log, DESCANT_ORDER, "start cannot be called so");
+    descant_status status = meet_door_take(&shm->meet, patience(shm->start_s));
+    if (status)
+        return status;
+    status = start_common(shm, start);
+    meet_door_give(&shm->meet);
+    if (!status)
+        status = start_own(shm, start);
+    if (status)
+        return status;
+    shm->start = *start;
+    shm->start.manifest = NULL;
+    slot->in_place = start->in_place;
+    atomic_store_explicit(&slot->threads, start->workers + 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&shm->arena.board->lives, 1, memory_order_relaxed);
+    shm->started = true;
+    return DESCANT_OK;
+}
+
+/* --- exchanges --- */
+
+static descant_status shm_begin(struct fabric *f, const struct exchange *exchange)
+{
+    return shm_round_begin(shm_of(f), exchange);
+}
+
+static enum fabric_progress shm_poll(struct fabric *f, struct fabric_part *part)
+{
+    return shm_round_poll(shm_of(f), part);
+}
+
+static void shm_wait(struct fabric *f, uint64_t until_ns)
+{
+    shm_round_wait(shm_of(f), until_ns);
+}
+
+const struct fabric_type fabric_shm = {
+    .name = "shm",
+    .address = "shm:NAME[,rate=1gbit][,rtt=1ms]",
+    .help = "processes of one machine, in shared memory; rate and rtt emulate a link",
+    .open = shm_open,
+    .alloc = shm_alloc,
+    .share = shm_share,
+    .start = shm_start,
+    .begin = shm_begin,
+    .poll = shm_poll,
+    .wait = shm_wait,
+    .close = shm_close,
+};

@@ -1,0 +1,657 @@
+/* SPDX-License-Identifier: MIT */
+/* The life of a job: open, segments, start, outer state, figures, finish, close. What workers do
+ * is in step.c, the sync thread in shadow.c.
+ *
+ * 1 Only this layer blocks: job_drive advances the round machine and sleeps in the fabric.
+ * 2 Calls are refused in a forked child by one byte on a page that the kernel wipes there.
+ * 3 close takes a half-opened job; open uses it as its only cleanup path.
+ * 4 The first failure of a round breaks the job: every later call returns it. */
+#include "sync/job.h"
+
+#include "sync/launcher.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+struct descant_options descant_options_default(void)
+{
+    return (struct descant_options){.rank = -1, .workers = 1, .start_s = 300};
+}
+
+/* ------------------------------------------------------------------ checks */
+
+descant_status job_check(struct descant *job, enum job_state state, const char *call)
+{
+    static const char *const names[] = {"opened", "started", "finished", "broken"};
+    if (job == NULL)
+        return log_fail(NULL, DESCANT_INVALID, "%s: there is no job", call);
+    if (*job->parent == 0)
+        return log_fail(NULL, DESCANT_FORKED, "%s: the job belongs to the parent process", call);
+    if (atomic_load(&job->failure) != 0)
+        return job_broken(job);
+    int now = atomic_load(&job->state);
+    if (now == (int)state)
+        return DESCANT_OK;
+    return log_fail(&job->log, DESCANT_ORDER, "%s: wants a job that is %s, this one is %s", call,
+                    names[state], names[now]);
+}
+
+descant_status job_broken(struct descant *job)
+{
+    int none = 0;
+    if (job->fabric->status != DESCANT_OK)
+        atomic_compare_exchange_strong(&job->failure, &none, (int)job->fabric->status);
+    else
+        atomic_compare_exchange_strong(&job->failure, &none, DESCANT_SYSTEM);
+    pthread_cond_broadcast(&job->turn);
+    return (descant_status)atomic_load(&job->failure);
+}
+
+/* ------------------------------------------------------------------ open and close */
+
+static descant_status make_parent_mark(struct descant *job)
+{
+    size_t page = machine_page();
+    void *mark = memory_refuse() ? MAP_FAILED
+                                 : mmap(NULL, page, PROT_READ | PROT_WRITE,
+                                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (mark == MAP_FAILED)
+        return log_fail(&job->log, DESCANT_MEMORY, "no memory for a page");
+    if (madvise(mark, page, MADV_WIPEONFORK) != 0) {
+        munmap(mark, page);
+        return log_fail(&job->log, DESCANT_SYSTEM, "madvise(MADV_WIPEONFORK): %s",
+                        strerror(errno));
+    }
+    *(unsigned char *)mark = 1;
+    job->parent = mark;
+    return DESCANT_OK;
+}
+
+static descant_status check_options(const struct descant_options *o, const struct log *log)
+{
+    if (o->size < 0)
+        return log_fail(log, DESCANT_BAD_SIZE, "size %d: from 1, or 0 for the launcher's",
+                        o->size);
+    if (o->workers < 1 || o->workers > WORKERS_MAX)
+        return log_fail(log, DESCANT_INVALID, "workers %d: from 1 to %d", o->workers,
+                        WORKERS_MAX);
+    if (!(o->sync_cpu >= 0 && o->sync_cpu <= 1))
+        return log_fail(log, DESCANT_INVALID, "sync_cpu %g: a share of one core, 0 to 1",
+                        o->sync_cpu);
+    if (!(o->sync_rate >= 0) || !(o->start_s >= 0))
+        return log_fail(log, DESCANT_INVALID, "sync_rate and start_s cannot be negative");
+    return DESCANT_OK;
+}
+
+static descant_status open_fabric(struct descant *job, const struct descant_options *o)
+{
+    struct launcher launcher;
+    descant_status status = launcher_read(&launcher, o, &job->log);
+    if (status != DESCANT_OK)
+        return status;
+    const struct fabric_type *type = NULL;
+    const char *rest = "";
+    status = launcher_fabric(&launcher, &type, &rest, &job->log);
+    if (status != DESCANT_OK)
+        return status;
+    struct fabric_options options = {.address = rest,
+                                     .rank = launcher.rank,
+                                     .size = launcher.size,
+                                     .start_s = o->start_s,
+                                     .log = &job->log};
+    status = type->open(&job->fabric, &options);
+    if (status != DESCANT_OK)
+        return status;
+    job->log.rank = job->fabric->rank;
+    char plan[256];
+    plan_text(&job->plan, plan, sizeof plan);
+    log_say(&job->log, DESCANT_INFO, "descant %s, job %s (%s), rank %d, plan %s",
+            DESCANT_VERSION, launcher.address, launcher.why, job->fabric->rank, plan);
+    return DESCANT_OK;
+}
+
+static descant_status fill(struct descant *job, const struct descant_options *o)
+{
+    job->log = (struct log){.fn = o->log, .user = o->log_user, .rank = -1};
+    descant_status status = check_options(o, &job->log);
+    if (status != DESCANT_OK)
+        return status;
+    const char *plan = o->plan ? o->plan : getenv("DESCANT_PLAN");
+    status = plan_parse(&job->plan, plan && *plan ? plan : "shadow-easgd", &job->log);
+    if (status != DESCANT_OK)
+        return status;
+    job->workers_wanted = o->workers;
+    job->start_s = o->start_s;
+    job->sync_cpu = o->sync_cpu;
+    job->sync_rate = o->sync_rate;
+    status = make_parent_mark(job);
+    if (status == DESCANT_OK)
+        status = workers_init(&job->workers, &job->log);
+    if (status == DESCANT_OK)
+        status = open_fabric(job, o);
+    return status;
+}
+
+static void destroy(struct descant *job)
+{
+    shadow_stop(job);
+    if (job->fabric != NULL)
+        job->fabric->type->close(job->fabric);
+    if (job->round_made)
+        round_fini(&job->round);
+    workers_fini(&job->workers);
+    replica_fini(&job->replica);
+    if (job->parent != NULL)
+        munmap((void *)(uintptr_t)job->parent, machine_page());
+    pthread_cond_destroy(&job->turn);
+    pthread_mutex_destroy(&job->machine);
+    memory_give(job);
+}
+
+descant_status descant_open(struct descant **out, const struct descant_options *options)
+{
+    struct log log = {.rank = -1};
+    if (out == NULL || options == NULL)
+        return log_fail(NULL, DESCANT_INVALID, "descant_open: no %s", out ? "options" : "job");
+    log.fn = options->log;
+    log.user = options->log_user;
+    struct descant *job = memory_take(sizeof *job);
+    if (job == NULL)
+        return log_fail(&log, DESCANT_MEMORY, "no memory for a job");
+    pthread_mutex_init(&job->machine, NULL);
+    pthread_cond_init(&job->turn, NULL);
+    replica_init(&job->replica);
+    descant_status status = fill(job, options);
+    if (status != DESCANT_OK) {
+        destroy(job);
+        return status;
+    }
+    *out = job;
+    return DESCANT_OK;
+}
+
+descant_status descant_close(struct descant *job)
+{
+    if (job == NULL)
+        return DESCANT_OK;
+    if (*job->parent == 0)
+        return log_fail(NULL, DESCANT_FORKED, "descant_close: the job is the parent's");
+    destroy(job);
+    return DESCANT_OK;
+}
+
+/* ------------------------------------------------------------------ segments */
+
+float *descant_alloc(struct descant *job, const char *name, size_t n)
+{
+    size_t at;
+    if (job_check(job, JOB_OPEN, "descant_alloc") != DESCANT_OK ||
+        replica_check(&job->replica, name, n, &at, &job->log) != DESCANT_OK)
+        return NULL;
+    float *memory = job->fabric->type->alloc(job->fabric, at, n);
+    if (memory != NULL)
+        replica_add(&job->replica, name, memory, n, false);
+    return memory;
+}
+
+descant_status descant_attach(struct descant *job, const char *name, float *memory, size_t n)
+{
+    size_t at;
+    descant_status status = job_check(job, JOB_OPEN, "descant_attach");
+    if (status == DESCANT_OK && memory == NULL)
+        status = log_fail(&job->log, DESCANT_INVALID, "descant_attach: no memory");
+    if (status == DESCANT_OK)
+        status = replica_check(&job->replica, name, n, &at, &job->log);
+    if (status == DESCANT_OK)
+        replica_add(&job->replica, name, memory, n, true);
+    return status;
+}
+
+descant_status descant_detach(struct descant *job, const char *name)
+{
+    descant_status status = job_check(job, JOB_STARTED, "descant_detach");
+    if (status == DESCANT_ORDER && atomic_load(&job->state) == JOB_FINISHED)
+        status = DESCANT_OK;
+    if (status != DESCANT_OK)
+        return status;
+    struct segment *s = name ? replica_find(&job->replica, name) : NULL;
+    if (s == NULL)
+        return log_fail(&job->log, DESCANT_INVALID, "there is no segment '%s'",
+                        name ? name : "");
+    pthread_mutex_lock(&job->machine);          /* no elastic exchange reads it now */
+    pthread_mutex_lock(&job->replica.lock);
+    size_t i = (size_t)(s - job->replica.segments);
+    s->memory = NULL;
+    job->replica.live.extents[i].n = 0;
+    pthread_mutex_unlock(&job->replica.lock);
+    pthread_mutex_unlock(&job->machine);
+    return DESCANT_OK;
+}
+
+descant_status descant_share(struct descant *job, const char *name, size_t bytes, void **block)
+{
+    if (job == NULL || *job->parent == 0 || atomic_load(&job->failure) != 0)
+        return job_check(job, JOB_OPEN, "descant_share");
+    if (name == NULL || *name == '\0' || bytes == 0 || block == NULL)
+        return log_fail(&job->log, DESCANT_INVALID, "descant_share needs a name and bytes");
+    return job->fabric->type->share(job->fabric, name, bytes, block);
+}
+
+/* ------------------------------------------------------------------ driving rounds */
+
+void job_round_begins(struct descant *job, uint64_t steps, bool released)
+{
+    double weight = (double)(steps - job->begun_steps);
+    if (job->plan.what != PLAN_ELASTIC && atomic_exchange(&job->reload, false))
+        round_begin_state(&job->round, 1, false);
+    else
+        round_begin(&job->round, weight, released);
+    job->begun_steps = steps;
+    job->begun_ns = clock_now_ns();
+}
+
+void job_round_done(struct descant *job, uint64_t steps)
+{
+    uint64_t age = steps > job->begun_steps ? steps - job->begun_steps : 0;
+    stats_round(&job->stats, steps - job->merged_steps, age, clock_now_ns() - job->begun_ns,
+                job->round.distance);
+    job->merged_steps = steps;
+}
+
+descant_status job_drive(struct descant *job, bool held, uint64_t until_ns, uint64_t *waited_ns)
+{
+    for (;;) {
+        switch (round_advance(&job->round)) {
+        case ROUND_WORKED:
+            break;
+        case ROUND_DONE:
+        case ROUND_RESTING:
+        case ROUND_CALLED:
+            return DESCANT_OK;
+        case ROUND_HELD:
+            if (held)
+                return DESCANT_OK;
+            round_release(&job->round);
+            break;
+        case ROUND_FAILED:
+            return job_broken(job);
+        case ROUND_WAITING: {
+            uint64_t before = clock_now_ns();
+            if (until_ns != 0 && before >= until_ns)
+                return DESCANT_TIMEOUT;
+            job->fabric->type->wait(job->fabric, until_ns);
+            *waited_ns += clock_now_ns() - before;
+        }
+        }
+    }
+}
+
+struct move {
+    const struct kernels *kernels;
+    float *flat;
+};
+
+static void to_flat(void *context, float *memory, size_t at, size_t n)
+{
+    struct move *m = context;
+    m->kernels->copy(m->flat + at, memory, n);
+}
+
+static void from_flat(void *context, float *memory, size_t at, size_t n)
+{
+    struct move *m = context;
+    m->kernels->copy(memory, m->flat + at, n);
+}
+
+static void move_all(struct descant *job, float *flat, replica_fn *fn)
+{
+    struct move m = {job->round.kernels, flat};
+    pthread_mutex_lock(&job->replica.lock);
+    replica_each(&job->replica, 0, job->replica.n, fn, &m);
+    pthread_mutex_unlock(&job->replica.lock);
+}
+
+void job_take_reload(struct descant *job)
+{
+    if (job->reloads == NULL || job->round.state != ROUND_IDLE)
+        return;
+    uint64_t count = atomic_load_explicit(&job->reloads->count, memory_order_acquire);
+    if (atomic_exchange(&job->reload, false)) {
+        if (!job->round.outer_loaded)
+            move_all(job, job->fabric->center, to_flat);
+        job->round.outer_loaded = false;
+        count = 1 + atomic_fetch_add_explicit(&job->reloads->count, 1, memory_order_release);
+    } else if (count != job->reloads_seen) {
+        move_all(job, job->fabric->center, from_flat);
+    }
+    job->reloads_seen = count;
+}
+
+/* ------------------------------------------------------------------ start and finish */
+
+static descant_status start_fabric(struct descant *job)
+{
+    struct fabric *f = job->fabric;
+    char plan[256];
+    plan_text(&job->plan, plan, sizeof plan);
+    char *manifest = replica_manifest(&job->replica, plan);
+    if (manifest == NULL)
+        return log_fail(&job->log, DESCANT_MEMORY, "no memory for the list of segments");
+    struct fabric_start start = round_needs(&job->plan, &job->replica);
+    start.manifest = manifest;
+    start.workers = job->workers_wanted;
+    descant_status status = f->type->start(f, &start);
+    memory_give(manifest);
+    if (status == DESCANT_OK && replica_fix(&job->replica) != DESCANT_OK)
+        status = log_fail(&job->log, DESCANT_MEMORY, "no memory for the list of segments");
+    if (status == DESCANT_OK)
+        status = round_init(&job->round, &job->plan, f, &job->replica);
+    if (status != DESCANT_OK)
+        return status;
+    job->round_made = true;
+    if (job->plan.what != PLAN_ELASTIC)
+        return DESCANT_OK;
+    void *block = NULL;
+    status = f->type->share(f, "descant.reloads", sizeof *job->reloads, &block);
+    if (status == DESCANT_OK)
+        job->reloads = block;
+    return status;
+}
+
+/* A trainer that joins rounds made of steps begins where the others are: at a round's start. */
+static descant_status join_round(struct descant *job, uint64_t until_ns)
+{
+    uint64_t waited = 0;
+    bool delayed = job->plan.delay > 0;
+    atomic_store(&job->t, (uint64_t)job->plan.every);
+    job->next_due = 1;
+    job_round_begins(job, 0, !delayed);
+    if (!delayed)
+        return job_drive(job, false, until_ns, &waited);
+    while (job->round.state == ROUND_SNAPSHOT)
+        if (round_advance(&job->round) == ROUND_FAILED)
+            return job_broken(job);
+    return DESCANT_OK;
+}
+
+static descant_status meet(struct descant *job)
+{
+    uint64_t until = clock_now_ns() + (uint64_t)(job->start_s * 1e9), waited = 0;
+    round_begin_state(&job->round, 0, false);
+    descant_status status = job_drive(job, false, until, &waited);
+    if (status == DESCANT_OK && job->fabric->joined && job->plan.when == PLAN_EVERY &&
+        job->plan.what != PLAN_GRADIENT && job->plan.what != PLAN_ELASTIC)
+        status = join_round(job, until);
+    if (status == DESCANT_TIMEOUT)
+        log_fail(&job->log, status, "not all of %d trainers started within %g s",
+                 job->fabric->size, job->start_s);
+    return status;
+}
+
+descant_status descant_start(struct descant *job)
+{
+    descant_status status = job_check(job, JOB_OPEN, "descant_start");
+    if (status != DESCANT_OK)
+        return status;
+    if (job->replica.n_segments == 0 && job->plan.what != PLAN_GRADIENT)
+        return log_fail(&job->log, DESCANT_ORDER, "descant_start: no segment was declared");
+    status = start_fabric(job);
+    if (status == DESCANT_OK) {
+        job->started_ns = clock_now_ns();
+        status = meet(job);
+    }
+    if (status == DESCANT_OK && job->reloads != NULL)
+        job->reloads_seen = atomic_load(&job->reloads->count);
+    if (status == DESCANT_OK &&
+        (job->plan.when == PLAN_SHADOW || (job->plan.when == PLAN_EVERY && job->plan.delay > 0)))
+        status = shadow_start(job);
+    if (status != DESCANT_OK) {
+        int none = 0;           /* half started: nothing but close is left */
+        atomic_compare_exchange_strong(&job->failure, &none, (int)status);
+        return status;
+    }
+    atomic_store(&job->state, JOB_STARTED);
+    return DESCANT_OK;
+}
+
+static descant_status final_round(struct descant *job, enum descant_final which)
+{
+    uint64_t waited = 0;
+    if (which == DESCANT_FINAL_MEAN)
+        round_begin_final_mean(&job->round);
+    else
+        round_begin_state(&job->round, which == DESCANT_FINAL_CENTRAL
+                          ? atomic_load(&job->stats.rounds) : 0, true);
+    descant_status status = job_drive(job, false, 0, &waited);
+    if (status != DESCANT_OK || which != DESCANT_FINAL_CENTRAL)
+        return status;
+    move_all(job, job->reloads ? job->fabric->center : job->fabric->outer[0], from_flat);
+    return DESCANT_OK;
+}
+
+descant_status descant_finish(struct descant *job, enum descant_final which)
+{
+    descant_status status = job_check(job, JOB_STARTED, "descant_finish");
+    if (status != DESCANT_OK)
+        return status;
+    if ((int)which < DESCANT_FINAL_LOCAL || which > DESCANT_FINAL_CENTRAL)
+        return log_fail(&job->log, DESCANT_INVALID, "descant_finish: no such final %d",
+                        (int)which);
+    if (which == DESCANT_FINAL_CENTRAL && job->plan.what != PLAN_ELASTIC &&
+        job->plan.what != PLAN_BLOCK)
+        return log_fail(&job->log, DESCANT_UNSUPPORTED,
+                        "the plan %s keeps no central or global version", job->plan.preset);
+    shadow_stop(job);
+    pthread_mutex_lock(&job->machine);
+    round_abandon(&job->round);
+    status = final_round(job, which);
+    pthread_mutex_unlock(&job->machine);
+    if (status == DESCANT_OK)
+        atomic_store(&job->state, JOB_FINISHED);
+    return status;
+}
+
+descant_status descant_reload(struct descant *job)
+{
+    descant_status status = job_check(job, JOB_STARTED, "descant_reload");
+    if (status != DESCANT_OK)
+        return status;
+    if (job->plan.when == PLAN_NEVER)
+        return log_fail(&job->log, DESCANT_UNSUPPORTED,
+                        "the plan none has no rounds to tell the others by");
+    atomic_store(&job->reload, true);
+    return DESCANT_OK;
+}
+
+/* ------------------------------------------------------------------ outer state */
+
+struct outer_header {
+    char magic[8];
+    uint32_t version, vectors;
+    uint64_t floats, check;     /* check: FNV-1a of what follows */
+};
+
+static const char outer_magic[8] = "dsc-out";
+
+static int outer_vectors(struct descant *job, float *vectors[2])
+{
+    struct fabric *f = job->fabric;
+    vectors[0] = job->plan.what == PLAN_ELASTIC ? f->center : f->outer[0];
+    vectors[1] = f->outer[1];
+    return job->plan.what == PLAN_ELASTIC ? 1 : job->plan.what == PLAN_BLOCK ? 2 : 0;
+}
+
+static uint64_t fnv(const void *memory, size_t bytes)
+{
+    const unsigned char *p = memory;
+    uint64_t hash = 14695981039346656037u;
+    for (size_t i = 0; i < bytes; i++)
+        hash = (hash ^ p[i]) * 1099511628211u;
+    return hash;
+}
+
+/* With the machine held: a boundary, where G and s belong to one round. */
+static void to_boundary(struct descant *job)
+{
+    while (job->round.state == ROUND_MERGING)
+        if (round_advance(&job->round) == ROUND_DONE)
+            job_round_done(job, workers_steps(&job->workers));
+}
+
+static size_t outer_floats(const struct descant *job)
+{
+    size_t sum = 0;
+    for (size_t i = 0; i < job->replica.n_segments; i++)
+        sum += job->replica.segments[i].n;
+    return sum;
+}
+
+/* Between the saved bytes, segment after segment without gaps, and the flat vectors. */
+static void outer_move(struct descant *job, unsigned char *bytes, bool save)
+{
+    float *vectors[2];
+    int n = outer_vectors(job, vectors);
+    for (int v = 0; v < n; v++)
+        for (size_t i = 0; i < job->replica.n_segments; i++) {
+            const struct segment *s = &job->replica.segments[i];
+            float *flat = vectors[v] + s->at;
+            if (save)
+                memcpy(bytes, flat, s->n * sizeof(float));
+            else
+                memcpy(flat, bytes, s->n * sizeof(float));
+            bytes += s->n * sizeof(float);
+        }
+}
+
+descant_status descant_outer_save(struct descant *job, void *memory, size_t *bytes)
+{
+    descant_status status = job_check(job, JOB_STARTED, "descant_outer_save");
+    if (status != DESCANT_OK)
+        return status;
+    if (bytes == NULL)
+        return log_fail(&job->log, DESCANT_INVALID, "descant_outer_save needs *bytes");
+    float *vectors[2];
+    struct outer_header header = {.version = 1,
+                                  .vectors = (uint32_t)outer_vectors(job, vectors),
+                                  .floats = outer_floats(job)};
+    memcpy(header.magic, outer_magic, sizeof header.magic);
+    size_t payload = header.vectors * (size_t)header.floats * sizeof(float);
+    size_t room = *bytes;
+    *bytes = sizeof header + payload;
+    if (memory == NULL)
+        return DESCANT_OK;
+    if (room < *bytes)
+        return log_fail(&job->log, DESCANT_INVALID, "the outer state needs %zu bytes, not %zu",
+                        *bytes, room);
+    pthread_mutex_lock(&job->machine);
+    to_boundary(job);
+    outer_move(job, (unsigned char *)memory + sizeof header, true);
+    pthread_mutex_unlock(&job->machine);
+    header.check = fnv((unsigned char *)memory + sizeof header, payload);
+    memcpy(memory, &header, sizeof header);
+    return DESCANT_OK;
+}
+
+descant_status descant_outer_load(struct descant *job, const void *memory, size_t bytes)
+{
+    descant_status status = job_check(job, JOB_STARTED, "descant_outer_load");
+    if (status != DESCANT_OK)
+        return status;
+    struct outer_header header;
+    float *vectors[2];
+    if (memory == NULL || bytes < sizeof header)
+        return log_fail(&job->log, DESCANT_CORRUPT, "an outer state of %zu bytes is torn", bytes);
+    memcpy(&header, memory, sizeof header);
+    if (memcmp(header.magic, outer_magic, sizeof header.magic) != 0 || header.version != 1)
+        return log_fail(&job->log, DESCANT_CORRUPT, "this is no outer state of version 1");
+    if (header.vectors != (uint32_t)outer_vectors(job, vectors) ||
+        header.floats != outer_floats(job))
+        return log_fail(&job->log, DESCANT_CORRUPT,
+                        "the outer state has %u vectors of %llu floats, this job %d of %zu",
+                        header.vectors, (unsigned long long)header.floats,
+                        outer_vectors(job, vectors), outer_floats(job));
+    size_t payload = header.vectors * (size_t)header.floats * sizeof(float);
+    const unsigned char *body = (const unsigned char *)memory + sizeof header;
+    if (bytes != sizeof header + payload || fnv(body, payload) != header.check)
+        return log_fail(&job->log, DESCANT_CORRUPT, "the outer state is damaged");
+    pthread_mutex_lock(&job->machine);
+    to_boundary(job);
+    outer_move(job, (unsigned char *)(uintptr_t)body, false);
+    job->round.outer_loaded = true;
+    pthread_mutex_unlock(&job->machine);
+    return DESCANT_OK;
+}
+
+/* ------------------------------------------------------------------ figures */
+
+descant_status descant_members(struct descant *job, struct descant_members *out)
+{
+    if (job == NULL || *job->parent == 0)
+        return job_check(job, JOB_OPEN, "descant_members");
+    if (out == NULL)
+        return log_fail(&job->log, DESCANT_INVALID, "descant_members: nowhere to put it");
+    *out = (struct descant_members){
+        .rank = job->fabric->rank,
+        .size = atomic_load_explicit(&job->fabric->members, memory_order_relaxed),
+        .epoch = atomic_load_explicit(&job->fabric->epoch, memory_order_relaxed)};
+    return DESCANT_OK;
+}
+
+static uint64_t get(const _Atomic uint64_t *counter)
+{
+    return atomic_load_explicit(counter, memory_order_relaxed);
+}
+
+descant_status descant_stats(struct descant *job, struct descant_stats *out)
+{
+    if (job == NULL || *job->parent == 0)
+        return job_check(job, JOB_OPEN, "descant_stats");
+    if (out == NULL)
+        return log_fail(&job->log, DESCANT_INVALID, "descant_stats: nowhere to put it");
+    const struct stats *s = &job->stats;
+    const struct fabric *f = job->fabric;
+    uint64_t rounds = get(&s->rounds);
+    double d2 = atomic_load_explicit(&s->distance, memory_order_relaxed), root = d2;
+    for (int i = 0; d2 > 0 && i < 60; i++)      /* Newton; libm is not ours to need */
+        root = 0.5 * (root + d2 / root);
+    double gap = rounds ? (double)get(&s->gap_sum) / (double)rounds : 0;
+    *out = (struct descant_stats){
+        .steps = workers_steps(&job->workers),
+        .rounds = rounds,
+        .restarts = get(&f->restarts),
+        .bad = get(&f->bad),
+        .bytes = get(&f->bytes),
+        .stall_ns = get(&s->stall_ns),
+        .copy_ns = get(&s->copy_ns),
+        .gap_max = get(&s->gap_max),
+        .gap_mean = gap,
+        .gap_p50 = stats_gap(s, 0.5),
+        .gap_p99 = stats_gap(s, 0.99),
+        .gap_per_worker = gap / job->workers_wanted,
+        .age_steps = (double)get(&s->age_steps),
+        .age_s = (double)get(&s->age_ns) * 1e-9,
+        .shadow_cpu_s = (double)(get(&s->shadow_cpu_ns) + get(&f->cpu_ns)) * 1e-9,
+        .wall_s = job->started_ns ? (double)(clock_now_ns() - job->started_ns) * 1e-9 : 0,
+        .budget = atomic_load_explicit(&job->budget, memory_order_relaxed),
+        .distance = root,
+    };
+    return DESCANT_OK;
+}
+
+size_t descant_waits(struct descant *job, char *text, size_t room)
+{
+    static const char *const states[] = {"idle", "taking its snapshot", "exchanging", "merging"};
+    if (job == NULL || *job->parent == 0)
+        return 0;
+    pthread_mutex_lock(&job->machine);
+    int state = (int)job->round.state;
+    pthread_mutex_unlock(&job->machine);
+    pthread_mutex_lock(&job->workers.lock);
+    int n = snprintf(text, room, "rank %d of %d: round %s; %d of %d workers parked\n",
+                     job->fabric->rank, atomic_load(&job->fabric->members), states[state],
+                     job->workers.parked, job->workers.registered);
+    pthread_mutex_unlock(&job->workers.lock);
+    return n < 0 ? 0 : (size_t)n;
+}

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: MIT */
+/* What a job is made of; for the files that keep the promises of descant.h: job.c (life and
+ * state), step.c (workers), shadow.c (the sync thread). */
+#ifndef JOB_H
+#define JOB_H
+
+#include "sync/round.h"
+#include "sync/stats.h"
+#include "sync/workers.h"
+
+enum job_state { JOB_OPEN, JOB_STARTED, JOB_FINISHED, JOB_BROKEN };
+
+/* One for all trainers of the machine: an elastic plan's reloads. */
+struct reloads {
+    _Atomic uint64_t count;     /* release after the centre was filled; acquire before it is taken */
+};
+
+struct descant {
+    struct log log;
+    struct plan plan;
+    int workers_wanted;
+    double start_s, sync_cpu, sync_rate;
+    const unsigned char *parent;        /* a page the kernel wipes in forked children: 1 here */
+    _Atomic int state;                  /* enum job_state; written by the caller's one thread */
+    struct fabric *fabric;
+    struct replica replica;
+    struct workers workers;
+    struct stats stats;
+    struct reloads *reloads;            /* NULL: not elastic */
+    _Atomic uint64_t t;                 /* steps, in plans that count them exactly */
+    _Atomic bool reload;                /* set by descant_reload, cleared by the next round */
+    _Atomic int failure;                /* the status that broke the job; 0: none */
+
+    /* The machine: whoever holds the lock advances the round. All below it is guarded. */
+    pthread_mutex_t machine;
+    pthread_cond_t turn;                /* next_due has moved on */
+    struct round round;
+    bool round_made;
+    uint64_t next_due;                  /* delayed plans: the number of the event to come */
+    uint64_t begun_steps, begun_ns;     /* when the round in hand began */
+    uint64_t merged_steps;              /* at the last merge */
+    uint64_t reloads_seen;
+    bool introduced;                    /* allreduce: our state has been given or taken */
+
+    /* The shadow: started by start, joined by finish or close, in the caller's one thread. */
+    pthread_t shadow;
+    bool shadow_runs;
+    _Atomic bool shadow_stop;
+    _Atomic uint32_t shadow_bell;       /* futex: rung by stop and by a delayed snapshot */
+    _Atomic double budget;              /* in force; written by the shadow, read by stats */
+    uint64_t started_ns;
+};
+
+#define JOB_LIKELY(x) __builtin_expect(!!(x), 1)
+
+/* ORDER, FORKED, or what broke the job; OK in the state asked for. */
+descant_status job_check(struct descant *job, enum job_state state, const char *call);
+
+/* With the machine held. */
+void job_round_begins(struct descant *job, uint64_t steps, bool released);
+void job_round_done(struct descant *job, uint64_t steps);
+descant_status job_broken(struct descant *job);
+void job_take_reload(struct descant *job);      /* elastic: gives or takes a reload */
+
+/* Advances until the round is done (or held, where `held`), sleeping when it must. Adds what it
+ * slept to *waited_ns. until_ns 0: no bound, else TIMEOUT. */
+descant_status job_drive(struct descant *job, bool held, uint64_t until_ns,
+                         uint64_t *waited_ns);
+
+descant_status shadow_start(struct descant *job);
+void shadow_stop(struct descant *job);
+void shadow_ring(struct descant *job);
+
+#endif

@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: MIT */
+/* Launchers tell a process who it is by variables: torchrun RANK, WORLD_SIZE and a rendezvous;
+ * Open MPI OMPI_COMM_WORLD_*; MPICH PMI_*; Slurm SLURM_*. What the caller gave wins. Without an
+ * address, several trainers on one machine meet under a name made from the rendezvous, which all
+ * of them see alike; a process without a launcher is a job of its own. */
+#include "sync/launcher.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const rank_names[] = {"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK",
+                                         "SLURM_PROCID"};
+static const char *const size_names[] = {"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE",
+                                         "SLURM_NTASKS"};
+enum { N_LAUNCHERS = sizeof rank_names / sizeof *rank_names };
+
+static descant_status number(const char *name, int low, int *out, const struct log *log,
+                             descant_status wrong)
+{
+    const char *text = getenv(name);
+    char *end;
+    errno = 0;
+    long value = strtol(text, &end, 10);
+    if (errno != 0 || end == text || *end != '\0' || value < low || value > INT_MAX)
+        return log_fail(log, wrong, "the variable %s is '%s', not a number from %d", name, text,
+                        low);
+    *out = (int)value;
+    return DESCANT_OK;
+}
+
+static int launcher_present(void)
+{
+    for (int i = 0; i < N_LAUNCHERS; i++)
+        if (getenv(rank_names[i]) != NULL && getenv(size_names[i]) != NULL)
+            return i;
+    return -1;
+}
+
+/* A name that all trainers under this launcher share and no other job has. */
+static void rendezvous(char *name, size_t room)
+{
+    static const char *const sources[] = {"TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT",
+                                          "OMPI_MCA_ess_base_jobid", "PMI_JOBID",
+                                          "SLURM_JOB_ID", "SLURM_STEP_ID"};
+    uint64_t hash = 14695981039346656037u;
+    for (size_t i = 0; i < sizeof sources / sizeof *sources; i++) {
+        const char *value = getenv(sources[i]);
+        for (const char *p = value ? value : ""; *p; p++)
+            hash = (hash ^ (unsigned char)*p) * 1099511628211u;
+        hash = (hash ^ 0xff) * 1099511628211u;
+    }
+    snprintf(name, room, "shm:run-%016llx", (unsigned long long)hash);
+}
+
+descant_status launcher_read(struct launcher *l, const struct descant_options *o,
+                             const struct log *log)
+{
+    *l = (struct launcher){.rank = o->rank, .size = o->size};
+    int found = launcher_present();
+    descant_status status = DESCANT_OK;
+    if (found >= 0 && o->size == 0)
+        status = number(size_names[found], 1, &l->size, log, DESCANT_BAD_SIZE);
+    if (status == DESCANT_OK && found >= 0 && o->rank < 0)
+        status = number(rank_names[found], 0, &l->rank, log, DESCANT_BAD_RANK);
+    if (status != DESCANT_OK)
+        return status;
+    if (l->size > 0 && l->rank >= l->size)
+        return log_fail(log, DESCANT_BAD_RANK, "rank %d of %d trainers: the last is %d", l->rank,
+                        l->size, l->size - 1);
+    if (o->job != NULL) {
+        if (strlen(o->job) >= sizeof l->address)
+            return log_fail(log, DESCANT_BAD_ADDRESS, "the job address is over %zu characters",
+                            sizeof l->address - 1);
+        strcpy(l->address, o->job);
+        strcpy(l->why, "given");
+    } else if (l->size > 1) {
+        rendezvous(l->address, sizeof l->address);
+        snprintf(l->why, sizeof l->why, "from %s", found >= 0 ? size_names[found] : "size");
+    } else {
+        strcpy(l->address, "self");
+        strcpy(l->why, "no launcher");
+    }
+    return DESCANT_OK;
+}
+
+descant_status launcher_fabric(const struct launcher *l, const struct fabric_type **type,
+                               const char **rest, const struct log *log)
+{
+    for (int i = 0; fabric_types[i] != NULL; i++) {
+        size_t length = strlen(fabric_types[i]->name);
+        if (strncmp(l->address, fabric_types[i]->name, length) != 0)
+            continue;
+        char after = l->address[length];
+        if (fabric_types[i] == &fabric_sim)
+            break;          /* has no address: it lives in one thread */
+        if (after != '\0' && after != ':')
+            continue;
+        *type = fabric_types[i];
+        *rest = after ? l->address + length + 1 : l->address + length;
+        return DESCANT_OK;
+    }
+    return log_fail(log, DESCANT_BAD_ADDRESS,
+                    "'%s' is no job address; there are: self, shm:NAME[,rate=1gbit][,rtt=1ms]",
+                    l->address);
+}

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: MIT */
+/* Which job this process belongs to: the caller's word first, then the launcher's variables. */
+#ifndef LAUNCHER_H
+#define LAUNCHER_H
+
+#include "fabric/fabric.h"
+
+struct launcher {
+    char address[160];
+    char why[64];           /* where it was read: "given", "from WORLD_SIZE", … */
+    int rank, size;         /* rank -1: any; size 0: unknown */
+};
+
+descant_status launcher_read(struct launcher *l, const struct descant_options *options,
+                             const struct log *log);
+
+/* The fabric that l->address names, and what follows its name and colon. */
+descant_status launcher_fabric(const struct launcher *l, const struct fabric_type **type,
+                               const char **rest, const struct log *log);
+
+#endif

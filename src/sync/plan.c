@@ -1,0 +1,392 @@
+/* SPDX-License-Identifier: MIT */
+/* The plan's string, and what a step asks for.
+ *
+ * A string is a preset and changes to it, "dasgd,every=8,delay=2", or changes alone, made
+ * to the defaults. A preset's row is itself such a string, read by the same parser, so a
+ * preset is nothing that a user could not have written.
+ *
+ * 1. A key that the finished plan has no use for is an error where the user gave it, and goes
+ *    back to its default where only the preset had it: "dasgd,when=shadow" has no delay.
+ * 2. alpha and xi = 1 - alpha are one field; a plan keeps alpha, and plan_text writes that.
+ * 3. plan_text writes what differs from the preset, so what it writes parses to the same plan.
+ *    Numbers are written as in the C locale, with as many digits as reading back needs.
+ *
+ * The rule of the delayed plans: after every tau steps a round begins, d steps later its
+ * result is merged, 0 <= d <= tau; at one step merge first, then snapshot. */
+#include "sync/plan.h"
+
+#include <locale.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What is being parsed: the plan, and what it does not keep. Offsets of the table are in it. */
+struct draft {
+    struct plan plan;
+    double xi;
+};
+
+enum plan_key { KEY_WHEN, KEY_WHAT, KEY_MERGE, KEY_EVERY, KEY_DELAY, KEY_GAP, KEY_ALPHA, KEY_XI,
+                KEY_RATE, KEY_MOMENTUM, KEY_NESTEROV, KEY_WEIGHT, KEY_HEAL, N_KEYS };
+
+enum { MESSAGE_ROOM = 900, MAX_STEPS = 1000000000 };
+
+#define AT(field) offsetof(struct draft, field)
+const struct option plan_options[] = {
+    [KEY_WHEN] = {.name = "when", .type = OPTION_CHOICE, .offset = AT(plan.when),
+                  .choices = "never|shadow|every", .help = "when a round runs"},
+    [KEY_WHAT] = {.name = "what", .type = OPTION_CHOICE, .offset = AT(plan.what),
+                  .choices = "nothing|mean|elastic|block|gradient",
+                  .help = "what the exchange computes"},
+    [KEY_MERGE] = {.name = "merge", .type = OPTION_CHOICE, .offset = AT(plan.merge),
+                   .choices = "pull|delta", .help = "how the result is merged"},
+    [KEY_EVERY] = {.name = "every", .type = OPTION_INT, .offset = AT(plan.every), .low = 1,
+                   .high = MAX_STEPS, .help = "steps between the starts of two rounds"},
+    [KEY_DELAY] = {.name = "delay", .type = OPTION_INT, .offset = AT(plan.delay), .low = 0,
+                   .high = MAX_STEPS,
+                   .help = "steps from a round's start to its merge; 0: workers wait for it"},
+    [KEY_GAP] = {.name = "gap", .type = OPTION_INT, .offset = AT(plan.gap), .low = 0,
+                 .high = MAX_STEPS, .help = "shadow: at least so many steps between rounds"},
+    [KEY_ALPHA] = {.name = "alpha", .type = OPTION_REAL, .offset = AT(plan.alpha), .low = 0,
+                   .high = 1, .open_low = true,
+                   .help = "how far a merge pulls towards the global version"},
+    [KEY_XI] = {.name = "xi", .type = OPTION_REAL, .offset = AT(xi), .low = 0, .high = 0.9999,
+                .help = "1 - alpha, as DaSGD writes it"},
+    [KEY_RATE] = {.name = "rate", .type = OPTION_REAL, .offset = AT(plan.rate), .low = 0,
+                  .high = 10, .open_low = true, .help = "block: the outer learning rate"},
+    [KEY_MOMENTUM] = {.name = "momentum", .type = OPTION_REAL, .offset = AT(plan.momentum),
+                      .low = 0, .high = 0.9999, .help = "block: the outer momentum"},
+    [KEY_NESTEROV] = {.name = "nesterov", .type = OPTION_BOOL, .offset = AT(plan.nesterov),
+                      .high = 1, .help = "block: momentum looks ahead"},
+    [KEY_WEIGHT] = {.name = "weight", .type = OPTION_CHOICE, .offset = AT(plan.weight),
+                    .choices = "equal|steps", .help = "how trainers weigh in a mean"},
+    [KEY_HEAL] = {.name = "heal", .type = OPTION_BOOL, .offset = AT(plan.heal), .high = 1,
+                  .help = "after NaN or Inf a trainer takes the global version"},
+};
+#undef AT
+const size_t plan_n_options = N_KEYS;
+_Static_assert(sizeof plan_options / sizeof *plan_options == N_KEYS, "one row for each key");
+
+const struct plan_preset plan_presets[] = {
+    {"none", "when=never", "no rounds: the upper bound on speed"},
+    {"allreduce", "when=every,what=gradient,every=1", "synchronous minibatch SGD, as DDP"},
+    {"shadow-easgd", "when=shadow,what=elastic,alpha=0.5", "ShadowSync S-EASGD"},
+    {"shadow-ma", "when=shadow,what=mean,alpha=0.5", "ShadowSync S-MA"},
+    {"shadow-bmuf", "when=shadow,what=block,alpha=0.5,rate=1,momentum=0", "ShadowSync S-BMUF"},
+    {"easgd", "when=every,what=elastic,every=8,alpha=0.5", "EASGD, FR-EASGD"},
+    {"ma", "when=every,what=mean,every=8", "local SGD, FR-MA"},
+    {"bmuf", "when=every,what=block,every=8,rate=1,momentum=0.5", "BMUF, SlowMo, FR-BMUF"},
+    {"dasgd", "when=every,what=mean,every=4,delay=1,xi=0.25", "DaSGD"},
+    {"dasgd-delta", "when=every,what=mean,merge=delta,every=4,delay=1",
+     "CoCoD, DGA: delayed averaging"},
+    {"diloco", "when=every,what=block,every=100,rate=0.7,momentum=0.9,nesterov=1", "DiLoCo"},
+    {"diloco-delta",
+     "when=every,what=block,merge=delta,every=100,delay=10,rate=0.7,momentum=0.9,nesterov=1",
+     "overlapped DiLoCo"},
+    {NULL, NULL, NULL},
+};
+
+static const struct plan defaults = {.preset = "custom", .alpha = 1, .rate = 1};
+
+/* The string and, for each key it has, the place it stands at, from 1; 0: not given. */
+struct source {
+    const char *text;
+    size_t place[N_KEYS];
+    char message[MESSAGE_ROOM];
+};
+
+static bool averages(const struct plan *plan)
+{
+    return plan->what == PLAN_MEAN || plan->what == PLAN_ELASTIC || plan->what == PLAN_BLOCK;
+}
+
+/* What the plan must have for the key to mean something; NULL: it has it. */
+static const char *lacks(const struct plan *plan, int key)
+{
+    switch (key) {
+    case KEY_EVERY:
+    case KEY_DELAY:
+        return plan->when == PLAN_EVERY ? NULL : "when=every";
+    case KEY_GAP:
+        return plan->when == PLAN_SHADOW ? NULL : "when=shadow";
+    case KEY_RATE:
+    case KEY_MOMENTUM:
+    case KEY_NESTEROV:
+        return plan->what == PLAN_BLOCK ? NULL : "what=block";
+    case KEY_WEIGHT:
+        return plan->what == PLAN_MEAN || plan->what == PLAN_BLOCK ? NULL
+                                                                   : "what=mean or what=block";
+    case KEY_MERGE:
+    case KEY_ALPHA:
+    case KEY_XI:
+    case KEY_HEAL:
+        return averages(plan) ? NULL : "what=mean, what=elastic or what=block";
+    default:
+        return NULL;
+    }
+}
+
+static void copy_field(struct draft *to, const struct draft *from, int key)
+{
+    static const size_t sizes[] = {
+        [OPTION_INT] = sizeof(int64_t), [OPTION_REAL] = sizeof(double),
+        [OPTION_BOOL] = sizeof(bool),   [OPTION_CHOICE] = sizeof(int),
+        [OPTION_RATE] = sizeof(double), [OPTION_TIME] = sizeof(double),
+    };
+    size_t at = plan_options[key].offset;
+    memcpy((char *)to + at, (const char *)from + at, sizes[plan_options[key].type]);
+}
+
+#define FAIL(source, ...)                                                                    \
+    (snprintf((source)->message, sizeof(source)->message, __VA_ARGS__), false)
+
+static bool check_uses(struct draft *draft, struct source *source)
+{
+    const struct draft none = {.plan = defaults};
+    for (int key = 0; key < N_KEYS; key++) {
+        const char *needed = lacks(&draft->plan, key);
+        if (needed && source->place[key])
+            return FAIL(source, "%s at place %zu is only for %s", plan_options[key].name,
+                        source->place[key], needed);
+        if (needed)
+            copy_field(draft, &none, key);
+    }
+    return true;
+}
+
+static size_t later(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+/* The rules between keys. Unset keys that a changed when or what leaves behind are reset. */
+static bool check_rules(struct draft *draft, struct source *source)
+{
+    struct plan *plan = &draft->plan;
+    const size_t *place = source->place;
+    if (plan->when == PLAN_NEVER && !place[KEY_WHAT])
+        plan->what = PLAN_NOTHING;
+    if (plan->what == PLAN_NOTHING && !place[KEY_WHEN] && place[KEY_WHAT])
+        plan->when = PLAN_NEVER;
+    if (!check_uses(draft, source))
+        return false;
+    size_t at = later(place[KEY_WHEN], place[KEY_WHAT]);
+    if (plan->when == PLAN_NEVER && plan->what != PLAN_NOTHING)
+        return FAIL(source, "what at place %zu needs when=shadow or when=every",
+                    place[KEY_WHAT]);
+    if (plan->when != PLAN_NEVER && plan->what == PLAN_NOTHING)
+        return FAIL(source, "when at place %zu needs what=mean, elastic, block or gradient", at);
+    if (plan->when == PLAN_EVERY && plan->every == 0)
+        return FAIL(source, "when=every at place %zu needs every=STEPS", at);
+    at = later(at, later(place[KEY_EVERY], place[KEY_DELAY]));
+    if (plan->what == PLAN_GRADIENT &&
+        (plan->when != PLAN_EVERY || plan->every != 1 || plan->delay != 0))
+        return FAIL(source, "at place %zu: what=gradient is only for when=every,every=1,delay=0",
+                    at);
+    if (plan->delay > plan->every)
+        return FAIL(source, "at place %zu: delay=%lld is above every=%lld; allowed: 0 to every",
+                    at, (long long)plan->delay, (long long)plan->every);
+    return true;
+}
+
+/* One "key=value" at text[0, length). */
+static bool parse_change(struct draft *draft, struct source *source, const char *text,
+                         size_t length)
+{
+    size_t place = (size_t)(text - source->text) + 1;
+    const char *equals = memchr(text, '=', length);
+    if (!length)
+        return FAIL(source, "nothing at place %zu, where key=value should be", place);
+    if (!equals)
+        return FAIL(source, "'%.*s' at place %zu is not key=value", (int)length, text, place);
+    size_t key_length = (size_t)(equals - text);
+    if (!option_set(plan_options, N_KEYS, draft, source->text, text, key_length, equals + 1,
+                    length - key_length - 1, source->message, sizeof source->message))
+        return false;
+    int key = 0;
+    while (strlen(plan_options[key].name) != key_length ||
+           memcmp(plan_options[key].name, text, key_length) != 0)
+        key++;
+    if (source->place[key])
+        return FAIL(source, "%s stands at place %zu and again at place %zu",
+                    plan_options[key].name, source->place[key], place);
+    source->place[key] = place;
+    if (source->place[KEY_ALPHA] && source->place[KEY_XI])
+        return FAIL(source, "alpha at place %zu and xi at place %zu: xi is 1 - alpha, give one",
+                    source->place[KEY_ALPHA], source->place[KEY_XI]);
+    if (key == KEY_XI)
+        draft->plan.alpha = 1 - draft->xi;
+    return true;
+}
+
+static bool parse_changes(struct draft *draft, struct source *source, const char *at)
+{
+    for (;;) {
+        size_t length = strcspn(at, ",");
+        if (!parse_change(draft, source, at, length))
+            return false;
+        if (!at[length])
+            return check_rules(draft, source);
+        at += length + 1;
+    }
+}
+
+static const struct plan_preset *find_preset(const char *name, size_t length)
+{
+    for (const struct plan_preset *row = plan_presets; row->name; row++)
+        if (strlen(row->name) == length && memcmp(row->name, name, length) == 0)
+            return row;
+    return NULL;
+}
+
+static bool parse_preset(struct draft *draft, struct source *source, size_t length)
+{
+    const struct plan_preset *row = find_preset(source->text, length);
+    struct source own = {0};
+    if (row) {
+        own.text = row->changes;
+        draft->plan.preset = row->name;
+        if (!parse_changes(draft, &own, row->changes))
+            return FAIL(source, "preset %s: %.800s", row->name, own.message);
+        return true;
+    }
+    int used = snprintf(source->message, sizeof source->message,
+                        "unknown preset '%.*s' at place 1; allowed: ",
+                        (int)(length < 200 ? length : 200), source->text);
+    for (row = plan_presets; row->name; row++)
+        used += snprintf(source->message + used, sizeof source->message - (size_t)used, "%s%s",
+                         row == plan_presets ? "" : ", ", row->name);
+    return false;
+}
+
+static bool parse(struct draft *draft, struct source *source)
+{
+    const char *text = source->text;
+    size_t length = strcspn(text, ",");
+    if (!*text)
+        return FAIL(source, "it is empty; give a preset or key=value");
+    if (memchr(text, '=', length))
+        return parse_changes(draft, source, text);
+    if (!parse_preset(draft, source, length))
+        return false;
+    return !text[length] || parse_changes(draft, source, text + length + 1);
+}
+
+descant_status plan_parse(struct plan *plan, const char *text, const struct log *log)
+{
+    struct draft draft = {.plan = defaults};
+    struct source source = {.text = text ? text : ""};
+    if (!parse(&draft, &source))
+        return log_fail(log, DESCANT_BAD_PLAN, "plan \"%.100s\": %s", source.text,
+                        source.message);
+    *plan = draft.plan;
+    return DESCANT_OK;
+}
+
+struct writer {
+    char *text;
+    size_t room, used;
+};
+
+static void put(struct writer *w, const char *piece)
+{
+    for (; *piece; piece++, w->used++)
+        if (w->used + 1 < w->room)
+            w->text[w->used] = *piece;
+}
+
+static void format_real(double value, char *text, size_t room)
+{
+    for (int digits = 15; digits <= 17; digits++) {
+        snprintf(text, room, "%.*g", digits, value);
+        double back = strtod(text, NULL);
+        if (memcmp(&back, &value, sizeof back) == 0)
+            return;
+    }
+}
+
+/* The key's value as a user would write it. */
+static void format_value(const struct draft *draft, int key, char *text, size_t room)
+{
+    const struct option *option = &plan_options[key];
+    const void *field = (const char *)draft + option->offset;
+    const char *choice = option->choices;
+    switch (option->type) {
+    case OPTION_CHOICE:
+        for (int i = *(const int *)field; i > 0; i--)
+            choice = strchr(choice, '|') + 1;
+        snprintf(text, room, "%.*s", (int)strcspn(choice, "|"), choice);
+        break;
+    case OPTION_INT:
+        snprintf(text, room, "%lld", (long long)*(const int64_t *)field);
+        break;
+    case OPTION_BOOL:
+        snprintf(text, room, "%d", *(const bool *)field);
+        break;
+    case OPTION_REAL:
+    case OPTION_RATE:
+    case OPTION_TIME:
+        format_real(*(const double *)field, text, room);
+        break;
+    }
+}
+
+static void put_changes(struct writer *w, const struct draft *from, const struct draft *to)
+{
+    char before[64], after[64];
+    for (int key = 0; key < N_KEYS; key++) {
+        if (key == KEY_XI || lacks(&to->plan, key))
+            continue;
+        format_value(from, key, before, sizeof before);
+        format_value(to, key, after, sizeof after);
+        if (strcmp(before, after) == 0)
+            continue;
+        if (w->used)
+            put(w, ",");
+        put(w, plan_options[key].name);
+        put(w, "=");
+        put(w, after);
+    }
+}
+
+size_t plan_text(const struct plan *plan, char *text, size_t room)
+{
+    struct writer w = {.text = text, .room = room};
+    struct draft from = {.plan = defaults}, to = {.plan = *plan};
+    locale_t plain = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+    locale_t before = plain ? uselocale(plain) : (locale_t)0;
+    const struct plan_preset *row = find_preset(plan->preset, strlen(plan->preset));
+    if (row) {
+        struct source source = {.text = row->name};
+        parse(&from, &source);
+        put(&w, row->name);
+    }
+    put_changes(&w, &from, &to);
+    if (!w.used)
+        put(&w, "when=never");
+    if (room)
+        text[w.used < room ? w.used : room - 1] = 0;
+    if (plain) {
+        uselocale(before);
+        freelocale(plain);
+    }
+    return w.used;
+}
+
+int plan_due(const struct plan *plan, uint64_t t)
+{
+    if (plan->when != PLAN_EVERY || t == 0)
+        return 0;
+    uint64_t every = (uint64_t)plan->every, delay = (uint64_t)plan->delay;
+    int due = t % every == 0 ? PLAN_DUE_SNAPSHOT : 0;
+    if (t >= every + delay && (t - delay) % every == 0)
+        due |= PLAN_DUE_MERGE;
+    return due;
+}
+
+bool plan_needs_snapshot(const struct plan *plan)
+{
+    if (plan->when == PLAN_EVERY)
+        return plan->delay > 0;
+    return plan->when == PLAN_SHADOW && plan->merge == PLAN_DELTA;
+}

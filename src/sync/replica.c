@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: MIT */
+/* The replica: a list of segments, in the order of their declaration, which all trainers of a
+ * job share. The layers above see floats and a count, never a layer of the network. Names are
+ * checked here, since they travel between trainers as lines of the manifest. */
+#include "sync/replica.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void replica_init(struct replica *r)
+{
+    *r = (struct replica){0};
+    pthread_mutex_init(&r->lock, NULL);
+}
+
+void replica_fini(struct replica *r)
+{
+    for (size_t i = 0; i < r->room; i++)        /* also of an add that was never made */
+        memory_give(r->segments[i].name);
+    memory_give(r->segments);
+    memory_give(r->live.extents);
+    pthread_mutex_destroy(&r->lock);
+    *r = (struct replica){0};
+}
+
+struct segment *replica_find(struct replica *r, const char *name)
+{
+    for (size_t i = 0; i < r->n_segments; i++)
+        if (strcmp(r->segments[i].name, name) == 0)
+            return &r->segments[i];
+    return NULL;
+}
+
+descant_status replica_check(struct replica *r, const char *name, size_t n, size_t *at,
+                             const struct log *log)
+{
+    if (name == NULL || *name == '\0' || strpbrk(name, " \t\r\n") != NULL)
+        return log_fail(log, DESCANT_INVALID, "a segment needs a name without white space");
+    if (n == 0 || n > SIZE_MAX / 64)
+        return log_fail(log, DESCANT_INVALID, "segment '%s': %zu floats cannot be", name, n);
+    if (replica_find(r, name) != NULL)
+        return log_fail(log, DESCANT_DUPLICATE, "segment '%s' is there already", name);
+    if (r->n_segments == r->room) {
+        size_t room = r->room ? 2 * r->room : 16;
+        struct segment *more = memory_take_array(room, sizeof *more);
+        if (more == NULL)
+            return log_fail(log, DESCANT_MEMORY, "no memory for segment '%s'", name);
+        if (r->n_segments > 0)
+            memcpy(more, r->segments, r->n_segments * sizeof *more);
+        memory_give(r->segments);
+        r->segments = more;
+        r->room = room;
+    }
+    char *copy = memory_take(strlen(name) + 1);
+    if (copy == NULL)
+        return log_fail(log, DESCANT_MEMORY, "no memory for segment '%s'", name);
+    strcpy(copy, name);
+    memory_give(r->segments[r->n_segments].name);   /* of an add that was never made */
+    r->segments[r->n_segments].name = copy;
+    *at = r->n;
+    return DESCANT_OK;
+}
+
+void replica_add(struct replica *r, const char *name, float *memory, size_t n, bool attached)
+{
+    struct segment *s = &r->segments[r->n_segments++];
+    (void)name;     /* kept by replica_check */
+    s->memory = memory;
+    s->at = r->n;
+    s->n = n;
+    s->attached = attached;
+    r->n += fabric_round_up(n);
+    r->any_attached |= attached;
+}
+
+descant_status replica_fix(struct replica *r)
+{
+    r->live.n = r->n;
+    r->live.n_extents = r->n_segments;
+    r->live.extents = memory_take_array(r->n_segments + 1, sizeof *r->live.extents);
+    if (r->live.extents == NULL)
+        return DESCANT_MEMORY;
+    for (size_t i = 0; i < r->n_segments; i++)
+        r->live.extents[i] = (struct extent){
+            .at = r->segments[i].at, .n = r->segments[i].n, .p = r->segments[i].memory};
+    return DESCANT_OK;
+}
+
+char *replica_manifest(const struct replica *r, const char *plan)
+{
+    size_t room = strlen(plan) + 16;
+    for (size_t i = 0; i < r->n_segments; i++)
+        room += strlen(r->segments[i].name) + 32;
+    char *text = memory_take(room);
+    if (text == NULL)
+        return NULL;
+    size_t used = (size_t)snprintf(text, room, "plan %s\n", plan);
+    for (size_t i = 0; i < r->n_segments; i++)
+        used += (size_t)snprintf(text + used, room - used, "segment %s %zu\n",
+                                 r->segments[i].name, r->segments[i].n);
+    return text;
+}
+
+void replica_each(struct replica *r, size_t from, size_t n, replica_fn *fn, void *context)
+{
+    size_t low = 0, high = r->n_segments, end = from + n;
+    while (low < high) {        /* the first segment that ends after from */
+        size_t middle = (low + high) / 2;
+        if (r->segments[middle].at + r->segments[middle].n <= from)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    for (; low < r->n_segments && r->segments[low].at < end; low++) {
+        const struct segment *s = &r->segments[low];
+        if (s->memory == NULL)
+            continue;
+        size_t a = s->at > from ? s->at : from;
+        size_t b = s->at + s->n < end ? s->at + s->n : end;
+        fn(context, s->memory + (a - s->at), a, b - a);
+    }
+}

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: MIT */
+/* The local version of the parameters: one flat vector, seen as named segments. Each segment
+ * starts on a page of the flat vector, so that a fabric can map it alone; between is zero. */
+#ifndef REPLICA_H
+#define REPLICA_H
+
+#include "fabric/fabric.h"
+
+#include <pthread.h>
+
+struct segment {
+    char *name;
+    float *memory;      /* NULL: detached. Guarded by replica.lock once training runs */
+    size_t at, n;       /* floats of the flat vector */
+    bool attached;      /* the caller's memory */
+};
+
+struct replica {
+    struct segment *segments;
+    size_t n_segments, room;
+    size_t n;                   /* floats of the flat vector so far */
+    bool any_attached;
+    struct vector live;         /* the segments' memory; made by replica_fix */
+    /* Held by whoever moves floats between segments and anything else, a piece at a time, and
+     * by detach: after it nobody touches the caller's memory. */
+    pthread_mutex_t lock;
+};
+
+void replica_init(struct replica *r);
+void replica_fini(struct replica *r);
+
+/* Checks the name and makes room; *at is where the segment will lie. add then takes it in. */
+descant_status replica_check(struct replica *r, const char *name, size_t n, size_t *at,
+                             const struct log *log);
+void replica_add(struct replica *r, const char *name, float *memory, size_t n, bool attached);
+struct segment *replica_find(struct replica *r, const char *name);
+
+/* After the last add: makes r->live. */
+descant_status replica_fix(struct replica *r);
+
+/* The manifest: the plan's line, then a line "name count" for each segment. memory_give it. */
+char *replica_manifest(const struct replica *r, const char *plan);
+
+/* Calls fn for each stretch of a segment's memory within [from, from + n) of the flat vector,
+ * `at` being its place there. The caller holds the lock. */
+typedef void replica_fn(void *context, float *memory, size_t at, size_t n);
+void replica_each(struct replica *r, size_t from, size_t n, replica_fn *fn, void *context);
+
+#endif

@@ -1,0 +1,325 @@
+/* SPDX-License-Identifier: MIT */
+/* The round machine.
+ *
+ *   snapshot    copy the replica into the contribution, a piece at a time, testing for NaN; left
+ *               out where peers may read the replica in place, or nobody reads it but we
+ *   exchanging  the fabric's poll, until a part of the result is here
+ *   merging     the part, a piece at a time, into the live replica, as an increment:
+ *                 pull    w += alpha (g - w)          delta   w += alpha (g - snap)
+ *               block first steps the outer state, piece by piece: b = c - G; s = mu s + b;
+ *               G += eta (nesterov ? b + mu s : s), and merges g = G
+ *
+ * Invariants. 1 Only the state exchange stores into a replica; all else adds. 2 G and s of all
+ * trainers are the same bits between rounds: they come from the same c by the same operations.
+ * 3 A mean comes in one part and stays until the next begin, so a delayed merge reads it in
+ * place; elastic parts are merged as they come, or kept in `held` where the merge is delayed.
+ * 4 Nothing is allocated after init.
+ *
+ * Runs on whoever holds the machine (job.c, simulation.c). */
+#include "sync/round.h"
+
+#include <string.h>
+
+enum { PIECE = 1 << 15 };       /* floats: 128 KiB, some 20 to 50 us of work */
+
+static bool uses_outer(const struct plan *plan)
+{
+    return plan->what == PLAN_BLOCK;
+}
+
+struct fabric_start round_needs(const struct plan *plan, const struct replica *replica)
+{
+    bool collective = plan->what == PLAN_MEAN || plan->what == PLAN_BLOCK ||
+                      plan->what == PLAN_GRADIENT;
+    size_t room = replica->n;
+    if (plan->what == PLAN_GRADIENT && room < 1 << 20)
+        room = 1 << 20;         /* descant_mean takes any buffer; untouched pages cost nothing */
+    return (struct fabric_start){
+        .n = replica->n,
+        .room = room,
+        .in_place = !replica->any_attached && !plan_needs_snapshot(plan) &&
+                    plan->what != PLAN_GRADIENT,
+        .collective = collective,
+        .center = plan->what == PLAN_ELASTIC,
+        .n_outer = uses_outer(plan) ? 2 : 0,
+    };
+}
+
+descant_status round_init(struct round *r, const struct plan *plan, struct fabric *fabric,
+                          struct replica *replica)
+{
+    *r = (struct round){
+        .plan = plan,
+        .fabric = fabric,
+        .replica = replica,
+        .kernels = kernels_best(),
+        .copy = {.n = replica->n, .n_extents = 1},
+        .copy_extent = {.at = 0, .n = replica->n, .p = fabric->contribution},
+    };
+    r->copy.extents = &r->copy_extent;
+    if (plan->what == PLAN_ELASTIC && plan->delay > 0) {
+        r->held = memory_take_array(replica->n, sizeof(float));
+        if (r->held == NULL)
+            return log_fail(&fabric->log, DESCANT_MEMORY, "no memory for %zu floats",
+                            replica->n);
+    }
+    return DESCANT_OK;
+}
+
+void round_fini(struct round *r)
+{
+    memory_give(r->held);
+    r->held = NULL;
+}
+
+/* Who reads the contribution: a mean's and a state's peers, and a delta merge. An elastic pull
+ * reads the replica itself, attached or not. */
+static bool copies(const struct round *r)
+{
+    if (r->fabric->contribution == NULL)
+        return false;
+    return r->exchange.kind != EXCHANGE_ELASTIC || plan_needs_snapshot(r->plan);
+}
+
+static void open_round(struct round *r, struct exchange exchange, bool released)
+{
+    r->exchange = exchange;
+    r->exchange.n = r->replica->n;
+    r->exchange.in = copies(r) ? &r->copy : &r->replica->live;
+    r->at = 0;
+    r->released = released;
+    r->arrived = r->bad = r->reloaded = r->call = false;
+    r->part = (struct fabric_part){.n = 0};
+    r->sum = (struct distance){0, 0};
+    r->state = ROUND_SNAPSHOT;
+}
+
+void round_begin(struct round *r, double weight, bool released)
+{
+    bool elastic = r->plan->what == PLAN_ELASTIC;
+    open_round(r, (struct exchange){.kind = elastic ? EXCHANGE_ELASTIC : EXCHANGE_MEAN,
+                                    .weight = r->plan->weight == PLAN_STEPS ? weight : 1,
+                                    .alpha = r->plan->alpha}, released);
+}
+
+void round_begin_state(struct round *r, uint64_t priority, bool final)
+{
+    open_round(r, (struct exchange){.kind = EXCHANGE_STATE, .priority = priority,
+                                    .final = final}, true);
+}
+
+void round_begin_final_mean(struct round *r)
+{
+    open_round(r, (struct exchange){.kind = EXCHANGE_MEAN, .weight = 1, .final = true}, true);
+}
+
+void round_release(struct round *r)
+{
+    r->released = true;
+}
+
+void round_abandon(struct round *r)
+{
+    r->state = ROUND_IDLE;
+}
+
+/* A state that begins the outer state anew: G = w, s = 0. */
+static bool renews_outer(const struct round *r)
+{
+    return uses_outer(r->plan) && r->exchange.kind == EXCHANGE_STATE && !r->exchange.final &&
+           !r->outer_loaded;
+}
+
+struct copy_in {
+    struct round *round;
+    bool finite;
+};
+
+static void copy_in(void *context, float *memory, size_t at, size_t n)
+{
+    struct copy_in *c = context;
+    struct round *r = c->round;
+    if (copies(r))
+        c->finite &= r->kernels->copy(r->fabric->contribution + at, memory, n);
+    if (renews_outer(r)) {
+        r->kernels->copy(r->fabric->outer[0] + at, memory, n);
+        memset(r->fabric->outer[1] + at, 0, n * sizeof(float));
+    }
+}
+
+static size_t piece(const struct round *r, size_t end)
+{
+    return end - r->at < PIECE ? end - r->at : PIECE;
+}
+
+static void each(struct round *r, size_t n, replica_fn *fn, void *context)
+{
+    pthread_mutex_lock(&r->replica->lock);
+    replica_each(r->replica, r->at, n, fn, context);
+    pthread_mutex_unlock(&r->replica->lock);
+    r->at += n;
+}
+
+static enum round_progress take_snapshot(struct round *r)
+{
+    if ((copies(r) || renews_outer(r)) && r->at < r->replica->n) {
+        struct copy_in c = {r, true};
+        each(r, piece(r, r->replica->n), copy_in, &c);
+        r->bad |= !c.finite;
+        return ROUND_WORKED;
+    }
+    if (r->fabric->type->begin(r->fabric, &r->exchange) != DESCANT_OK)
+        return ROUND_FAILED;
+    r->state = ROUND_EXCHANGING;
+    return ROUND_WORKED;
+}
+
+/* A plan's mean of a final round is merged as it is: w becomes it. */
+static void merge_piece(void *context, float *memory, size_t at, size_t n)
+{
+    struct round *r = context;
+    const struct plan *plan = r->plan;
+    const float *g = r->part.out + (at - r->part.from);
+    bool outer = uses_outer(plan);
+    if (r->part.kind == EXCHANGE_STATE || r->exchange.final) {
+        if (!r->part.own && !r->call)
+            r->kernels->copy(memory, g, n);
+        return;
+    }
+    if (outer)
+        g = r->fabric->outer[0] + at;
+    float alpha = (float)plan->alpha;
+    if (r->bad && plan->heal)
+        r->kernels->copy(memory, g, n);
+    else if (plan->merge == PLAN_DELTA && plan_needs_snapshot(plan))
+        r->kernels->delta(memory, g, r->fabric->contribution + at, alpha, n, &r->sum);
+    else
+        r->kernels->pull(memory, g, alpha, n, &r->sum);
+}
+
+/* The outer state beside a piece: stepped by a mean, taken or begun anew by a state. */
+static void outer_piece(struct round *r, size_t from, size_t n)
+{
+    float *G = r->fabric->outer[0], *s = r->fabric->outer[1];
+    if (!uses_outer(r->plan) || G == NULL)
+        return;
+    const struct plan *plan = r->plan;
+    const float *out = r->part.out + (from - r->part.from);
+    if (r->part.kind != EXCHANGE_STATE) {
+        if (!r->exchange.final)
+            r->kernels->block(G + from, s + from, out, (float)plan->momentum,
+                              (float)plan->rate, plan->nesterov, n);
+        return;
+    }
+    if (r->part.own)
+        return;
+    if (r->part.outer[0] != NULL) {
+        r->kernels->copy(G + from, r->part.outer[0] + from, n);
+        r->kernels->copy(s + from, r->part.outer[1] + from, n);
+    }
+}
+
+static enum round_progress finish(struct round *r)
+{
+    if (r->exchange.kind != EXCHANGE_STATE)
+        r->outer_loaded = false;
+    r->distance = r->sum.g2 > 0 ? r->sum.d2 / r->sum.g2 : 0;
+    r->state = ROUND_IDLE;
+    return ROUND_DONE;
+}
+
+static enum round_progress merge(struct round *r)
+{
+    size_t end = r->part.from + r->part.n;
+    if (r->at < end) {
+        size_t n = piece(r, end);
+        outer_piece(r, r->at, n);
+        each(r, n, merge_piece, r);
+        return ROUND_WORKED;
+    }
+    if (r->arrived)
+        return finish(r);
+    r->state = ROUND_EXCHANGING;
+    return ROUND_WORKED;
+}
+
+static bool delayed(const struct round *r)
+{
+    return r->plan->when == PLAN_EVERY && r->plan->delay > 0 &&
+           r->exchange.kind != EXCHANGE_STATE && !r->exchange.final;
+}
+
+static enum round_progress take_part(struct round *r, const struct fabric_part *part)
+{
+    if (part->kind == EXCHANGE_STATE) {
+        r->reloaded = true;
+        r->released = true;
+    } else if (delayed(r) && r->held != NULL) {
+        memcpy(r->held + part->from, part->out, part->n * sizeof(float));
+        return ROUND_WORKED;
+    }
+    r->part = *part;
+    r->at = part->from;
+    r->state = ROUND_MERGING;
+    return ROUND_WORKED;
+}
+
+static enum round_progress exchange_done(struct round *r)
+{
+    r->bad |= r->fabric->own_bad;
+    if (!delayed(r) || r->reloaded)
+        return finish(r);
+    r->arrived = true;
+    if (r->held != NULL)
+        r->part = (struct fabric_part){.kind = EXCHANGE_ELASTIC, .out = r->held,
+                                       .n = r->replica->n};
+    r->at = r->part.from;
+    return ROUND_WORKED;
+}
+
+static enum round_progress exchange(struct round *r)
+{
+    if (r->arrived) {               /* delayed, and the result waits for its step */
+        if (!r->released)
+            return ROUND_HELD;
+        r->state = ROUND_MERGING;
+        return ROUND_WORKED;
+    }
+    struct fabric_part part;
+    switch (r->fabric->type->poll(r->fabric, &part)) {
+    case FABRIC_WAITING:
+    case FABRIC_CALLED:
+        return ROUND_WAITING;
+    case FABRIC_WORKED:
+        return ROUND_WORKED;
+    case FABRIC_PART:
+        r->bad |= r->fabric->own_bad;
+        if (delayed(r) && r->held == NULL && part.kind != EXCHANGE_STATE) {
+            r->part = part;         /* a mean stays in place until our next begin */
+            return ROUND_WORKED;
+        }
+        return take_part(r, &part);
+    case FABRIC_DONE:
+        return exchange_done(r);
+    case FABRIC_FAILED:
+        break;
+    }
+    return ROUND_FAILED;
+}
+
+enum round_progress round_advance(struct round *r)
+{
+    struct fabric_part part;
+    switch (r->state) {
+    case ROUND_IDLE:
+        return r->fabric->type->poll(r->fabric, &part) == FABRIC_CALLED ? ROUND_CALLED
+                                                                          : ROUND_RESTING;
+    case ROUND_SNAPSHOT:
+        return take_snapshot(r);
+    case ROUND_EXCHANGING:
+        return exchange(r);
+    case ROUND_MERGING:
+        return merge(r);
+    }
+    return ROUND_FAILED;
+}

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: MIT */
+/* A round is a small machine: idle -> snapshot -> exchanging -> merging -> idle. Each advance
+ * does one bounded piece and never blocks; it reads no clock, no chance and no socket, so that
+ * the same code runs under the shadow, on a worker, and in virtual time. Whoever holds the
+ * machine advances it, one thread at a time. */
+#ifndef ROUND_H
+#define ROUND_H
+
+#include "fabric/kernels.h"
+#include "sync/plan.h"
+#include "sync/replica.h"
+
+enum round_state { ROUND_IDLE, ROUND_SNAPSHOT, ROUND_EXCHANGING, ROUND_MERGING };
+
+enum round_progress {
+    ROUND_RESTING,      /* idle; nobody calls */
+    ROUND_CALLED,       /* idle, and others wait for us to begin */
+    ROUND_WORKED,       /* a piece done: advance again */
+    ROUND_WAITING,      /* for others: fabric wait, then advance again */
+    ROUND_HELD,         /* the result is here and its merge is not yet released */
+    ROUND_DONE,         /* merged; idle again. Said once a round */
+    ROUND_FAILED        /* fabric->status says why */
+};
+
+struct round {
+    const struct plan *plan;
+    struct fabric *fabric;
+    struct replica *replica;
+    const struct kernels *kernels;
+    enum round_state state;
+    struct exchange exchange;
+    struct vector copy;             /* the contribution as a vector of one extent */
+    struct extent copy_extent;
+    size_t at;                      /* the next float of the piece loop */
+    struct fabric_part part;        /* being merged */
+    bool released;                  /* the merge may happen when the result is here */
+    bool arrived;                   /* the result is here */
+    bool bad;                       /* our contribution held NaN or Inf */
+    float *held;                    /* delayed elastic: the result, kept until its step */
+    bool call;                      /* a state that is only a call: nothing is taken */
+    bool outer_loaded;              /* G and s were loaded: a reload keeps them */
+    struct distance sum;
+    double distance;                /* of the last merge */
+    bool reloaded;                  /* the last round was a state from somebody else */
+};
+
+/* After fabric start; makes what the plan needs. */
+descant_status round_init(struct round *r, const struct plan *plan, struct fabric *fabric,
+                          struct replica *replica);
+void round_fini(struct round *r);
+
+/* Opens a round of the plan's kind. The contribution is copied by the advances that follow,
+ * or by round_snapshot at once. released: merge as soon as the result is here. */
+void round_begin(struct round *r, double weight, bool released);
+
+/* Opens a round that gives one trainer's state, or at the end the mean, to all. */
+void round_begin_state(struct round *r, uint64_t priority, bool final);
+void round_begin_final_mean(struct round *r);
+
+enum round_progress round_advance(struct round *r);
+
+/* The merge of the result may happen now. */
+void round_release(struct round *r);
+
+/* Drops the round; the others finish it without us. */
+void round_abandon(struct round *r);
+
+/* What fabric start is to be told for this plan and replica. */
+struct fabric_start round_needs(const struct plan *plan, const struct replica *replica);
+
+#endif

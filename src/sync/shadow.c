@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: MIT */
+/* The shadow: the thread that keeps a trainer's replica together with the others'.
+ *
+ * It works in bursts and pays for them: after a burst that took c seconds of CPU it rests until
+ * c / budget have passed, so that over any long time it has no more than its share of a core.
+ * Bursts are about a millisecond, long enough that refilling the caches they emptied is small
+ * beside them. Delayed plans have a deadline, and there the budget yields: the exchange runs as
+ * soon as it can, and the merge is the worker's. With nothing to do it sleeps on the fabric, longer
+ * each time, up to a bound that costs a thousandth of a core.
+ *
+ * It holds the machine for a piece at a time (tens of microseconds), so that a worker of a delayed
+ * plan that wants the machine never waits for more. It touches no stall and no copy counter. */
+#include "sync/job.h"
+
+#include <pthread.h>
+#include <signal.h>
+
+enum { BURST_NS = 1000000, REST_LEAST_NS = 1000000, REST_MOST_NS = 20000000 };
+
+/* A whole core only where every worker and every shadow of this machine has one. */
+static double budget_of(const struct descant *job)
+{
+    if (job->sync_cpu > 0)
+        return job->sync_cpu;
+    return machine_cores() >= job->fabric->machine_threads ? 1.0 : 0.02;
+}
+
+static bool link_allows(const struct descant *job)
+{
+    if (job->sync_rate <= 0)
+        return true;
+    uint64_t bytes = atomic_load_explicit(&job->fabric->bytes, memory_order_relaxed);
+    double seconds = (double)(clock_now_ns() - job->started_ns) * 1e-9;
+    return (double)bytes <= job->sync_rate * seconds;
+}
+
+/* Shadow plans: the next round may begin. */
+static bool due(struct descant *job, enum round_progress progress)
+{
+    if (job->plan.when != PLAN_SHADOW)
+        return false;
+    if (progress == ROUND_CALLED)
+        return true;
+    uint64_t new_steps = workers_steps(&job->workers) - job->begun_steps;
+    uint64_t least = job->plan.gap > 1 ? (uint64_t)job->plan.gap : 1;
+    return (new_steps >= least || atomic_load(&job->reload)) && link_allows(job);
+}
+
+static enum round_progress advance(struct descant *job)
+{
+    enum round_progress progress = ROUND_HELD;      /* a merge, if any is due, is a worker's */
+    pthread_mutex_lock(&job->machine);
+    bool ours = job->plan.when == PLAN_SHADOW || (job->round.state == ROUND_EXCHANGING &&
+                                                  !job->round.released);
+    if (ours && !atomic_load(&job->failure)) {
+        progress = round_advance(&job->round);
+        if (progress == ROUND_DONE)
+            job_round_done(job, workers_steps(&job->workers));
+        else if (progress == ROUND_FAILED)
+            job_broken(job);
+        else if ((progress == ROUND_RESTING || progress == ROUND_CALLED) &&
+                 due(job, progress)) {
+            job_take_reload(job);
+            if (job->round.state == ROUND_IDLE)
+                job_round_begins(job, workers_steps(&job->workers), true);
+            progress = ROUND_WORKED;
+        }
+    }
+    pthread_mutex_unlock(&job->machine);
+    return progress;
+}
+
+static void rest_until(struct descant *job, uint64_t until_ns)
+{
+    while (!atomic_load(&job->shadow_stop) && clock_now_ns() < until_ns) {
+        uint32_t bell = atomic_load(&job->shadow_bell);
+        if (atomic_load(&job->shadow_stop))
+            return;
+        futex_wait(&job->shadow_bell, bell, until_ns);
+        if (job->plan.when != PLAN_SHADOW)
+            return;             /* a delayed plan's snapshot rang */
+    }
+}
+
+static void *run(void *context)
+{
+    struct descant *job = context;
+    uint64_t cpu = clock_thread_cpu_ns(), owed_until = clock_now_ns(), rest = REST_LEAST_NS;
+    while (!atomic_load(&job->shadow_stop)) {
+        uint32_t bell = atomic_load(&job->shadow_bell);
+        double budget = budget_of(job);
+        atomic_store_explicit(&job->budget, budget, memory_order_relaxed);
+        enum round_progress progress;
+        do
+            progress = advance(job);
+        while ((progress == ROUND_WORKED || progress == ROUND_DONE) &&
+               clock_thread_cpu_ns() - cpu < BURST_NS && !atomic_load(&job->shadow_stop));
+        bool worked = progress == ROUND_WORKED || progress == ROUND_DONE;
+        uint64_t now = clock_now_ns();
+        rest = worked ? REST_LEAST_NS : 2 * rest < REST_MOST_NS ? 2 * rest : REST_MOST_NS;
+        if (progress == ROUND_WAITING || progress == ROUND_RESTING)
+            job->fabric->type->wait(job->fabric, now + rest);
+        else if (progress == ROUND_HELD || progress == ROUND_FAILED)
+            futex_wait(&job->shadow_bell, bell, now + 50 * (uint64_t)REST_MOST_NS);
+
+        uint64_t cpu_now = clock_thread_cpu_ns();
+        now = clock_now_ns();
+        double price = (double)(cpu_now - cpu) / budget;
+        owed_until = (owed_until > now ? owed_until : now - (now - owed_until < 20000000
+                     ? now - owed_until : 20000000)) + (uint64_t)price;
+        atomic_store_explicit(&job->stats.shadow_cpu_ns, cpu_now, memory_order_relaxed);
+        cpu = cpu_now;
+        if (job->plan.when == PLAN_SHADOW && budget < 1)
+            rest_until(job, owed_until);
+    }
+    return NULL;
+}
+
+descant_status shadow_start(struct descant *job)
+{
+    sigset_t all, before;
+    sigfillset(&all);           /* signals are the caller's threads' */
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int error = memory_refuse() ? -1 : pthread_create(&job->shadow, NULL, run, job);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (error != 0)
+        return log_fail(&job->log, DESCANT_SYSTEM, "the shadow's thread cannot be started");
+    job->shadow_runs = true;
+    return DESCANT_OK;
+}
+
+void shadow_ring(struct descant *job)
+{
+    atomic_fetch_add(&job->shadow_bell, 1);
+    futex_wake_all(&job->shadow_bell);
+}
+
+void shadow_stop(struct descant *job)
+{
+    if (!job->shadow_runs)
+        return;
+    atomic_store(&job->shadow_stop, true);
+    shadow_ring(job);
+    pthread_join(job->shadow, NULL);
+    job->shadow_runs = false;
+}

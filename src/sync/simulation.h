@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: MIT */
+/* A whole job in one thread and in virtual time: any number of trainers on the sim fabric, with
+ * the real plan and the real round machine. Step times come from a seed, so the same options
+ * give the same bits. For tests, and for planning a run before it is paid for. */
+#ifndef SIMULATION_H
+#define SIMULATION_H
+
+#include "fabric/sim.h"
+#include "sync/plan.h"
+
+/* g becomes the gradient at w, for step t (from 1) of a trainer. */
+typedef void simulation_gradient(void *context, int trainer, uint64_t t, const float *w, float *g,
+                                 size_t n);
+
+struct simulation_options {
+    const char *plan;
+    int trainers;
+    size_t n;                       /* parameters */
+    const float *start;             /* rank 0's values at the start; the others begin with 0 */
+    simulation_gradient *gradient;
+    void *context;
+    double rate;                    /* w -= rate * g */
+    uint64_t steps;                 /* of each trainer; a dead one makes fewer */
+    double step_s;                  /* a step's time */
+    double spread;                  /* up to so much longer or shorter, by chance: 0 to 1 */
+    const double *slow;             /* (trainers) factors, NULL: all 1 */
+    const uint64_t *die_at;         /* (trainers) the step after which one dies; 0: never */
+    const double *join_s;           /* (trainers) when one comes; 0: at the start */
+    bool attached;                  /* the replicas are the caller's memory, not the fabric's */
+    struct sim_options world;
+    const struct log *log;
+};
+
+struct simulation_trainer {
+    float *w;                       /* (n); valid until simulation_destroy */
+    uint64_t steps, rounds;
+    bool dead;
+    double blocked_s;               /* waited for rounds */
+    double gap_mean;
+};
+
+struct simulation;
+
+descant_status simulation_run(struct simulation **out, const struct simulation_options *o);
+struct simulation_trainer simulation_look(const struct simulation *s, int trainer);
+const float *simulation_center(const struct simulation *s);     /* (n) elastic: W; else NULL */
+double simulation_seconds(const struct simulation *s);
+void simulation_destroy(struct simulation *s);
+
+#endif

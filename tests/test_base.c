@@ -1,0 +1,441 @@
+/* SPDX-License-Identifier: MIT */
+/* What everything stands on: failures and the log, memory, chance, clocks, futexes, limits
+ * of the machine, values with units, JSON lines. */
+#include "base/base.h"
+
+#include <check.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* --- status --- */
+
+START_TEST(status_has_texts)
+{
+    ck_assert_str_eq(descant_status_text(DESCANT_OK), "success");
+    for (int i = 0; i <= DESCANT_CORRUPT; i++)
+        ck_assert(strlen(descant_status_text((descant_status)i)) > 3);
+    ck_assert_str_eq(descant_status_text((descant_status)999), "an unknown status");
+    ck_assert_str_eq(descant_version(), DESCANT_VERSION);
+}
+END_TEST
+
+struct heard {
+    int lines, inside;
+    enum descant_level level;
+    char last[2000];
+};
+
+static void hear(void *user, enum descant_level level, const char *line)
+{
+    struct heard *heard = user;
+    ck_assert_int_eq(heard->inside++, 0);    /* one at a time */
+    heard->lines++;
+    heard->level = level;
+    snprintf(heard->last, sizeof heard->last, "%s", line);
+    heard->inside--;
+}
+
+START_TEST(fail_logs_and_keeps)
+{
+    struct heard heard = {0};
+    struct log log = {.fn = hear, .user = &heard, .rank = -1};
+    ck_assert_str_eq(descant_last_error(), "");
+    ck_assert_int_eq(log_fail(&log, DESCANT_SYSTEM, "no %s, %d", "luck", 3), DESCANT_SYSTEM);
+    ck_assert_str_eq(descant_last_error(), "no luck, 3");
+    ck_assert_str_eq(heard.last, "no luck, 3");
+    ck_assert_int_eq(heard.level, DESCANT_ERROR);
+    log.rank = 2;
+    log_say(&log, DESCANT_INFO, "%d steps", 5);
+    ck_assert_str_eq(heard.last, "rank 2: 5 steps");
+    ck_assert_int_eq(heard.level, DESCANT_INFO);
+    ck_assert_str_eq(descant_last_error(), "no luck, 3");
+    ck_assert_int_eq(heard.lines, 2);
+    log_fail(NULL, DESCANT_MEMORY, "again: %s", descant_last_error());
+    ck_assert_str_eq(descant_last_error(), "again: no luck, 3");
+    log.fn = NULL;
+    log_say(&log, DESCANT_INFO, "nobody hears");
+    log_say(NULL, DESCANT_INFO, "nobody hears");
+}
+END_TEST
+
+START_TEST(long_lines_are_cut)
+{
+    struct heard heard = {0};
+    struct log log = {.fn = hear, .user = &heard, .rank = 1};
+    log_fail(&log, DESCANT_SYSTEM, "%05000d", 7);
+    ck_assert_uint_eq(strlen(descant_last_error()), 1023);
+    ck_assert_uint_gt(strlen(heard.last), 1000);
+}
+END_TEST
+
+static void *say_much(void *argument)
+{
+    const struct log *log = argument;
+    bool clean = descant_last_error()[0] == 0;    /* another thread's error is not ours */
+    for (int i = 0; i < 2000; i++)
+        log_fail(log, DESCANT_SYSTEM, "line %d", i);
+    return clean ? argument : NULL;
+}
+
+START_TEST(callbacks_come_one_at_a_time)
+{
+    struct heard heard = {0};
+    struct log log = {.fn = hear, .user = &heard, .rank = -1};
+    pthread_t threads[4];
+    log_fail(NULL, DESCANT_SYSTEM, "mine");
+    for (int i = 0; i < 4; i++)
+        ck_assert_int_eq(pthread_create(&threads[i], NULL, say_much, &log), 0);
+    for (int i = 0; i < 4; i++) {
+        void *result;
+        pthread_join(threads[i], &result);
+        ck_assert_ptr_nonnull(result);
+    }
+    ck_assert_int_eq(heard.lines, 8000);
+    ck_assert_str_eq(descant_last_error(), "mine");
+}
+END_TEST
+
+/* --- memory --- */
+
+START_TEST(memory_is_zeroed_and_aligned)
+{
+    long before = memory_live();
+    for (size_t bytes = 0; bytes < 300; bytes += 7) {
+        unsigned char *p = memory_take(bytes);
+        ck_assert_ptr_nonnull(p);
+        ck_assert_uint_eq((uintptr_t)p % 64, 0);
+        for (size_t i = 0; i < bytes; i++)
+            ck_assert_uint_eq(p[i], 0);
+        memset(p, 0xff, bytes);
+        ck_assert_int_eq(memory_live(), before + 1);
+        memory_give(p);
+    }
+    memory_give(NULL);
+    ck_assert_int_eq(memory_live(), before);
+}
+END_TEST
+
+START_TEST(memory_overflow_is_refused)
+{
+    volatile size_t most = SIZE_MAX;
+    ck_assert_ptr_null(memory_take_array(most / 2, 3));
+    ck_assert_ptr_null(memory_take_array(most, most));
+    ck_assert_ptr_null(memory_take(most));
+    ck_assert_ptr_null(memory_take(most - 10));
+    void *p = memory_take_array(10, 8);
+    ck_assert_ptr_nonnull(p);
+    memory_give(p);
+    p = memory_take_array(10, 0);
+    ck_assert_ptr_nonnull(p);
+    memory_give(p);
+}
+END_TEST
+
+START_TEST(memory_fails_at_the_kth)
+{
+    for (long k = 1; k <= 5; k++) {
+        memory_fail_at(k);
+        for (long i = 1; i <= 8; i++) {
+            void *p = i == 3 ? NULL : memory_take(10);
+            bool failed = i == 3 ? memory_refuse() : !p;
+            ck_assert_msg(failed == (i == k), "k %ld, taking %ld", k, i);
+            memory_give(p);
+        }
+    }
+    memory_fail_at(1);
+    memory_fail_at(0);
+    ck_assert(!memory_refuse());
+    ck_assert_int_eq(memory_live(), 0);
+}
+END_TEST
+
+/* --- chance --- */
+
+START_TEST(rng_known_bits)
+{
+    /* by a separate program in integers of any size, from the authors' definitions */
+    static const uint64_t wanted[] = {
+        UINT64_C(0x15780b2e0c2ec716), UINT64_C(0x6104d9866d113a7e),
+        UINT64_C(0xae17533239e499a1), UINT64_C(0xecb8ad4703b360a1)};
+    struct rng rng;
+    rng_init(&rng, 42);
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
+        ck_assert_uint_eq(rng_next(&rng), wanted[i]);
+}
+END_TEST
+
+START_TEST(rng_same_seed_same_bits)
+{
+    struct rng a, b, c;
+    int differ = 0;
+    rng_init(&a, 1);
+    rng_init(&b, 1);
+    rng_init(&c, 2);
+    for (int i = 0; i < 1000; i++) {
+        uint64_t x = rng_next(&a);
+        ck_assert_uint_eq(x, rng_next(&b));
+        differ += x != rng_next(&c);
+    }
+    ck_assert_int_eq(differ, 1000);
+}
+END_TEST
+
+START_TEST(rng_moments)
+{
+    enum { N = 200000 };
+    struct rng rng;
+    double uniform = 0, sum = 0, square = 0;
+    rng_init(&rng, 3);
+    for (int i = 0; i < N; i++) {
+        double u = rng_uniform(&rng), x = rng_normal(&rng);
+        ck_assert(u >= 0 && u < 1);
+        uniform += u;
+        sum += x;
+        square += x * x;
+    }
+    ck_assert(fabs(uniform / N - 0.5) < 0.005);
+    ck_assert(fabs(sum / N) < 0.01);
+    ck_assert(fabs(square / N - 1) < 0.02);
+}
+END_TEST
+
+/* --- clocks and futexes --- */
+
+START_TEST(clock_goes_on)
+{
+    uint64_t start = clock_now_ns(), cpu = clock_thread_cpu_ns();
+    clock_sleep_until(start + 3000000);
+    ck_assert_uint_ge(clock_now_ns(), start + 3000000);
+    clock_sleep_until(start);    /* in the past: at once */
+    volatile double work = 0;
+    while (clock_thread_cpu_ns() == cpu)
+        work = work + 1;
+    ck_assert_uint_gt(clock_thread_cpu_ns(), cpu);
+}
+END_TEST
+
+START_TEST(futex_times_out)
+{
+    _Atomic uint32_t word = 5;
+    futex_wait(&word, 4, 0);    /* not as expected: at once */
+    uint64_t until = clock_now_ns() + 5000000;
+    while (clock_now_ns() < until)
+        futex_wait(&word, 5, until);
+    ck_assert_uint_ge(clock_now_ns(), until);
+}
+END_TEST
+
+START_TEST(futex_wakes_another_process)
+{
+    _Atomic uint32_t *words = mmap(NULL, 4096, PROT_READ | PROT_WRITE,
+                                   MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    ck_assert(words != MAP_FAILED);
+    pid_t child = fork();
+    ck_assert_int_ge(child, 0);
+    if (child == 0) {
+        for (uint32_t i = 0; i < 200; i++) {
+            while (atomic_load(&words[0]) == i)
+                futex_wait(&words[0], i, 0);
+            atomic_store(&words[1], i + 1);
+            futex_wake_all(&words[1]);
+        }
+        _exit(0);
+    }
+    for (uint32_t i = 0; i < 200; i++) {
+        atomic_store(&words[0], i + 1);
+        futex_wake_all(&words[0]);
+        while (atomic_load(&words[1]) == i)
+            futex_wait(&words[1], i, 0);
+    }
+    int status;
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    ck_assert_int_eq(status, 0);
+    munmap(words, 4096);
+}
+END_TEST
+
+/* --- the machine --- */
+
+START_TEST(machine_makes_sense)
+{
+    double cores = machine_cores();
+    ck_assert(cores > 0.005 && cores <= (double)sysconf(_SC_NPROCESSORS_CONF));
+    ck_assert_uint_gt(machine_memory_free(), 1 << 20);
+    ck_assert_uint_ge(machine_page(), 4096);
+    ck_assert_uint_eq(machine_page() & (machine_page() - 1), 0);
+}
+END_TEST
+
+/* --- options --- */
+
+struct values {
+    int64_t count;
+    double real, rate, time;
+    bool flag;
+    int choice;
+};
+
+static const struct option table[] = {
+    {.name = "count", .type = OPTION_INT, .offset = offsetof(struct values, count), .low = -5,
+     .high = 100},
+    {.name = "real", .type = OPTION_REAL, .offset = offsetof(struct values, real), .low = 0,
+     .high = 1, .open_low = true},
+    {.name = "rate", .type = OPTION_RATE, .offset = offsetof(struct values, rate), .low = 0,
+     .high = 1e15},
+    {.name = "rtt", .type = OPTION_TIME, .offset = offsetof(struct values, time), .low = 0,
+     .high = 100},
+    {.name = "flag", .type = OPTION_BOOL, .offset = offsetof(struct values, flag)},
+    {.name = "choice", .type = OPTION_CHOICE, .offset = offsetof(struct values, choice),
+     .choices = "red|green|greenish"},
+};
+
+static char message[600];
+
+static bool set(struct values *values, const char *text)
+{
+    size_t key = strcspn(text, "="), length = strlen(text);
+    return option_set(table, sizeof table / sizeof *table, values, text, text, key,
+                      text + key + 1, length - key - 1, message, sizeof message);
+}
+
+static const struct { const char *text; double value; } numbers[] = {
+    {"rate=1gbit", 125e6}, {"rate=100mbit", 12.5e6}, {"rate=10gbit", 1.25e9},
+    {"rate=2GB", 2e9}, {"rate=64kbit", 8000}, {"rate=8bit", 1}, {"rate=1.5MB", 1.5e6},
+    {"rate=1KiB", 1024}, {"rate=1GiB", 1073741824}, {"rate=7", 7}, {"rate=7B", 7},
+    {"rate=1e6", 1e6}, {"rate=1Gbit", 125e6}, {"rate=0", 0}, {"rtt=10ms", 0.01},
+    {"rtt=300us", 0.0003}, {"rtt=1s", 1}, {"rtt=5ns", 5e-9}, {"rtt=0", 0}, {"rtt=0.5s", 0.5},
+    {"rtt=1e1ms", 0.01}, {"real=1", 1}, {"real=.25", 0.25}, {"real=1e-3", 0.001},
+};
+
+START_TEST(option_numbers)
+{
+    struct values v = {.real = -1, .rate = -1, .time = -1};
+    const char *text = numbers[_i].text;
+    ck_assert_msg(set(&v, text), "%s", message);
+    double got = text[2] == 'a' ? v.real : text[1] == 'a' ? v.rate : v.time;
+    ck_assert_msg(!(got < numbers[_i].value) && !(got > numbers[_i].value), "%s: %.17g", text,
+                  got);
+}
+END_TEST
+
+static const char *const bad_options[] = {
+    "rate=", "rate=fast", "rate=1gb", "rate=1gbits", "rate=-1", "rate=1 gbit", "rate=inf",
+    "rate=nan", "rate=1e400", "rate=1e16", "rate=gbit", "rtt=10", "rtt=10m", "rtt=-1ms",
+    "rtt=101s", "rtt=", "rtt=s", "real=0", "real=1.0001", "real=0x1", "real=1,", "real=--1",
+    "real=1e", "real=.", "real=0.00000000000000000000000000000000000000000000000000000000000000001",
+    "count=101", "count=-6", "count=1.0", "count=", "count=+1", "count=1e1", "flag=2", "flag=",
+    "flag=YES", "choice=", "choice=gree", "choice=red|green", "choice=greenis", "other=1", "=1",
+};
+
+START_TEST(option_refusals)
+{
+    struct values v = {.count = 1, .real = 2, .rate = 3, .time = 4, .choice = 5}, before = v;
+    const char *text = bad_options[_i];
+    ck_assert_msg(!set(&v, text), "%s", text);
+    ck_assert(v.count == before.count && v.choice == before.choice && !v.flag);
+    ck_assert(v.real > 1.5 && v.rate > 2.5 && v.time > 3.5);
+    ck_assert_ptr_nonnull(strstr(message, "place "));
+    ck_assert_ptr_nonnull(strstr(message, "allowed: "));
+}
+END_TEST
+
+START_TEST(option_messages)
+{
+    struct values v = {0};
+    ck_assert(!set(&v, "other=1"));
+    ck_assert_str_eq(message, "unknown key 'other' at place 1; allowed: count, real, rate, rtt, "
+                              "flag, choice");
+    ck_assert(!set(&v, "count=101"));
+    ck_assert_str_eq(message, "count cannot be '101' at place 7; allowed: a whole number from "
+                              "-5 to 100");
+    ck_assert(!set(&v, "choice=blue"));
+    ck_assert_str_eq(message, "choice cannot be 'blue' at place 8; allowed: "
+                              "red|green|greenish");
+    const char *whole = "shm:x,rtt=1h";
+    ck_assert(!option_set(table, 6, &v, whole, whole + 6, 3, whole + 10, 2, message,
+                          sizeof message));
+    ck_assert_str_eq(message, "rtt cannot be '1h' at place 11; allowed: a time like 10ms, in "
+                              "seconds from 0 to 100");
+    ck_assert(!option_set(table, 6, &v, whole, whole + 6, 3, whole + 10, 2, message, 8));
+    ck_assert_str_eq(message, "rtt can");
+}
+END_TEST
+
+START_TEST(option_others)
+{
+    struct values v = {0};
+    ck_assert(set(&v, "count=-5") && v.count == -5);
+    ck_assert(set(&v, "count=100") && v.count == 100);
+    ck_assert(set(&v, "flag=1") && v.flag);
+    ck_assert(set(&v, "flag=off") && !v.flag);
+    ck_assert(set(&v, "flag=true") && v.flag);
+    ck_assert(set(&v, "choice=red") && v.choice == 0);
+    ck_assert(set(&v, "choice=green") && v.choice == 1);
+    ck_assert(set(&v, "choice=greenish") && v.choice == 2);
+}
+END_TEST
+
+/* --- JSON --- */
+
+START_TEST(json_line)
+{
+    char *text = NULL;
+    size_t length = 0;
+    FILE *out = open_memstream(&text, &length);
+    struct json json;
+    json_begin(&json, out);
+    json_text(&json, "name", "a\"b\\c\nd\te\x01\xc3\xa4");
+    json_text(&json, "nothing", NULL);
+    json_int(&json, "n", INT64_MIN);
+    json_real(&json, "x", 0.25);
+    json_real(&json, "nan", (double)NAN);
+    json_real(&json, "inf", (double)-INFINITY);
+    json_end(&json);
+    json_begin(&json, out);
+    json_end(&json);
+    fclose(out);
+    ck_assert_str_eq(text, "{\"name\":\"a\\\"b\\\\c\\nd\\te\\u0001\xc3\xa4\",\"nothing\":null,"
+                           "\"n\":-9223372036854775808,\"x\":0.25,\"nan\":null,\"inf\":null}\n"
+                           "{}\n");
+    free(text);
+}
+END_TEST
+
+#define N(array) ((int)(sizeof(array) / sizeof *(array)))
+
+int main(void)
+{
+    Suite *suite = suite_create("base");
+    TCase *tests = tcase_create("base");
+    tcase_set_timeout(tests, 60);
+    tcase_add_test(tests, status_has_texts);
+    tcase_add_test(tests, fail_logs_and_keeps);
+    tcase_add_test(tests, long_lines_are_cut);
+    tcase_add_test(tests, callbacks_come_one_at_a_time);
+    tcase_add_test(tests, memory_is_zeroed_and_aligned);
+    tcase_add_test(tests, memory_overflow_is_refused);
+    tcase_add_test(tests, memory_fails_at_the_kth);
+    tcase_add_test(tests, rng_known_bits);
+    tcase_add_test(tests, rng_same_seed_same_bits);
+    tcase_add_test(tests, rng_moments);
+    tcase_add_test(tests, clock_goes_on);
+    tcase_add_test(tests, futex_times_out);
+    tcase_add_test(tests, futex_wakes_another_process);
+    tcase_add_test(tests, machine_makes_sense);
+    tcase_add_loop_test(tests, option_numbers, 0, N(numbers));
+    tcase_add_loop_test(tests, option_refusals, 0, N(bad_options));
+    tcase_add_test(tests, option_messages);
+    tcase_add_test(tests, option_others);
+    tcase_add_test(tests, json_line);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}

@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: MIT */
+/* The program, called as a function: what it says to bad use, that its help names everything,
+ * and the tables it prints. */
+#include "cli/cli.h"
+#include "sync/plan.h"
+
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+static char *out, *err;
+
+/* Runs "descant" and the words of the line. */
+static int run(const char *line)
+{
+    char copy[256], program[] = "descant", *argv[16] = {program};
+    size_t n_out, n_err;
+    int argc = 1;
+    snprintf(copy, sizeof copy, "%s", line);
+    for (char *word = strtok(copy, " "); word && argc < 15; word = strtok(NULL, " "))
+        argv[argc++] = word;
+    free(out);
+    free(err);
+    FILE *to = open_memstream(&out, &n_out), *complaints = open_memstream(&err, &n_err);
+    ck_assert(to && complaints);
+    int status = cli_main(argc, argv, to, complaints);
+    fclose(to);
+    fclose(complaints);
+    return status;
+}
+
+static const struct {
+    const char *line, *says;
+} bad[] = {
+    {"", "which command? allowed: info, plans, bench"},
+    {"inof", "unknown command 'inof'; allowed: info, plans, bench"},
+    {"--verbose", "unknown command '--verbose'"},
+    {"info now", "descant info: 'now': it takes no arguments"},
+    {"plans --html", "descant plans: unknown option --html"},
+    {"plans --markdown=1", "--markdown takes no value"},
+    {"bench", "which one? allowed: step, exchange, overlap"},
+    {"bench all", "unknown benchmark 'all'"},
+    {"bench step 3", "descant bench step: '3' is not an option"},
+    {"bench step --workers", "--workers needs a value"},
+    {"bench step --workers 0", "--workers 0: allowed is 1 to 64"},
+    {"bench step --workers two", "--workers two: not a number"},
+    {"bench step --workers 1.5", "--workers 1.5: not a whole number"},
+    {"bench step --plan shadow-esgd", "unknown preset 'shadow-esgd' at place 1"},
+    {"bench exchange --what sum", "--what sum: allowed is mean|elastic"},
+    {"bench exchange --bytes 64Q", "--bytes 64Q: not a number of bytes (64M, 64K)"},
+    {"bench exchange --bytes nan", "--bytes nan: allowed is"},
+    {"bench exchange --trainers 65", "--trainers 65: allowed is 1 to 64"},
+    {"bench exchange --what elastic --memory buffer", "--memory buffer is only for --what mean"},
+    {"bench overlap --link fast", "--link fast: allowed is none or RATE,RTT as 1gbit,1ms"},
+    {"bench overlap --plan dasgd,delay=9", "delay=9 is above every=4"},
+};
+enum { N_BAD = sizeof bad / sizeof *bad };
+
+START_TEST(bad_use_is_said)
+{
+    ck_assert_int_eq(run(bad[_i].line), CLI_BAD_USE);
+    ck_assert_msg(strstr(err, bad[_i].says) != NULL, "\"%s\" said: %s", bad[_i].line, err);
+    ck_assert_msg(strstr(err, "--help") != NULL, "%s", err);
+    ck_assert_str_eq(out, "");
+}
+END_TEST
+
+START_TEST(help_and_version)
+{
+    static const char *const lines[] = {"--help", "info --help", "plans --help", "bench --help",
+                                        "bench step --help", "bench exchange --help",
+                                        "bench overlap --help"};
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
+        ck_assert_int_eq(run(lines[i]), CLI_DONE);
+        ck_assert_ptr_nonnull(strstr(out, "usage: descant"));
+        ck_assert_str_eq(err, "");
+    }
+    ck_assert_int_eq(run("--version"), CLI_DONE);
+    ck_assert_str_eq(out, "descant " DESCANT_VERSION "\n");
+}
+END_TEST
+
+START_TEST(info_names_the_fabrics)
+{
+    ck_assert_int_eq(run("info"), CLI_DONE);
+    ck_assert_ptr_nonnull(strstr(out, DESCANT_VERSION));
+    ck_assert_ptr_nonnull(strstr(out, "self"));
+    ck_assert_ptr_nonnull(strstr(out, "shm"));
+    ck_assert_ptr_nonnull(strstr(out, "sim"));
+}
+END_TEST
+
+START_TEST(plans_are_all_shown)
+{
+    static const char *const lines[] = {"plans", "plans --markdown"};
+    for (int k = 0; k < 2; k++) {
+        ck_assert_int_eq(run(lines[k]), CLI_DONE);
+        for (const struct plan_preset *row = plan_presets; row->name; row++) {
+            ck_assert_ptr_nonnull(strstr(out, row->name));
+            ck_assert_ptr_nonnull(strstr(out, row->changes));
+        }
+        for (size_t i = 0; i < plan_n_options; i++)
+            ck_assert_ptr_nonnull(strstr(out, plan_options[i].name));
+    }
+}
+END_TEST
+
+START_TEST(percentiles)
+{
+    double values[] = {4, 1, 3, 2};
+    ck_assert_double_eq(bench_percentile(values, 4, 0), 1);
+    ck_assert_double_eq(bench_percentile(values, 4, 0.5), 2.5);
+    ck_assert_double_eq(bench_percentile(values, 4, 1), 4);
+    ck_assert_double_eq(bench_percentile(values, 1, 0.5), 1);
+}
+END_TEST
+
+static bool half_fails(struct bench *bench, int rank, const void *how, void *result)
+{
+    (void)how;
+    *(int *)result = rank;
+    return rank == 0 && bench_barrier(bench, 2);      /* waits for one that never comes */
+}
+
+static bool all_meet(struct bench *bench, int rank, const void *how, void *result)
+{
+    (void)how;
+    *(int *)result = 10 + rank;
+    return bench_barrier(bench, bench->trainers);
+}
+
+START_TEST(trainers_give_results_or_end_the_run)
+{
+    int results[3];
+    FILE *nowhere = fopen("/dev/null", "w");
+    struct bench bench = {.trainers = 3, .err = nowhere};
+    ck_assert(bench_run(&bench, all_meet, NULL, results, sizeof *results));
+    ck_assert(results[0] == 10 && results[1] == 11 && results[2] == 12);
+    bench.trainers = 2;
+    ck_assert(!bench_run(&bench, half_fails, NULL, results, sizeof *results));
+    fclose(nowhere);
+}
+END_TEST
+
+START_TEST(benchmarks_run)
+{
+    static const char *const lines[] = {
+        "bench step --calls 1000 --json",
+        "bench exchange --bytes 64K --runs 15 --json",
+        "bench exchange --bytes 64K --runs 15 --memory attached --json",
+        "bench exchange --bytes 64K --runs 15 --memory buffer --json",
+        "bench exchange --bytes 64K --runs 15 --what elastic --json",
+        "bench overlap --bytes 64K --step-ms 0.2 --pairs 1 --run-s 0.02 --json",
+    };
+    ck_assert_msg(run(lines[_i]) == CLI_DONE, "%s: %s", lines[_i], err);
+    ck_assert_int_eq(strncmp(out, "{\"bench\":\"", 10), 0);
+    ck_assert_ptr_eq(strchr(out, '\n'), out + strlen(out) - 1);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("cli");
+    TCase *all = tcase_create("cli");
+    tcase_set_timeout(all, 60);
+    tcase_add_loop_test(all, bad_use_is_said, 0, N_BAD);
+    tcase_add_test(all, help_and_version);
+    tcase_add_test(all, info_names_the_fabrics);
+    tcase_add_test(all, plans_are_all_shown);
+    tcase_add_test(all, percentiles);
+    tcase_add_test(all, trainers_give_results_or_end_the_run);
+    tcase_add_loop_test(all, benchmarks_run, 0, 6);
+    suite_add_tcase(suite, all);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}

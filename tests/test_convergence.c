@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: MIT */
+/* Do the plans train? A convex problem whose optimum is known: each trainer sees noisy gradients
+ * of f(w) = 1/2 sum c_k (w_k - o_k)^2, with curvatures from 0.1 to 1. Every preset, with 2, 8 and
+ * 64 trainers, must end within a stated band of allreduce after the same number of examples.
+ * Then the kept-progress formulas: on a steady slope a delayed pull keeps 1 - alpha d/tau of
+ * the progress of the mean model, a delta all of it. */
+#include <check.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sync/simulation.h"
+
+enum { N = 200 };
+
+struct problem {
+    struct rng rng[64];
+    double noise;
+};
+
+static double curvature(size_t k)
+{
+    return 0.1 + 0.9 * (double)k / (N - 1);
+}
+
+static double optimum(size_t k)
+{
+    return sin((double)k);
+}
+
+static void noisy(void *context, int i, uint64_t t, const float *w, float *g, size_t n)
+{
+    struct problem *p = context;
+    (void)t;
+    for (size_t k = 0; k < n; k++)
+        g[k] = (float)(curvature(k) * ((double)w[k] - optimum(k)) +
+                       p->noise * rng_normal(&p->rng[i]));
+}
+
+static double loss(const float *w)
+{
+    double sum = 0;
+    for (size_t k = 0; k < N; k++)
+        sum += 0.5 * curvature(k) * pow((double)w[k] - optimum(k), 2);
+    return sum / N;
+}
+
+/* The loss of the mean model. */
+static double train(const char *plan, int trainers, uint64_t steps)
+{
+    static struct problem p;
+    float start[N] = {0};
+    p.noise = 0.5;
+    for (int i = 0; i < trainers; i++)
+        rng_init(&p.rng[i], (uint64_t)i + 1);
+    struct simulation_options o = {.plan = plan, .trainers = trainers, .n = N, .start = start,
+                                   .gradient = noisy, .context = &p, .rate = 0.05,
+                                   .steps = steps, .step_s = 1e-3, .spread = 0.2,
+                                   .world = {.latency_s = 2.5e-3, .jitter_s = 1e-3, .seed = 3}};
+    struct simulation *s;
+    ck_assert_int_eq(simulation_run(&s, &o), DESCANT_OK);
+    float mean[N] = {0};
+    for (int i = 0; i < trainers; i++)
+        for (size_t k = 0; k < N; k++)
+            mean[k] += simulation_look(s, i).w[k] / (float)trainers;
+    simulation_destroy(s);
+    return loss(mean);
+}
+
+static const int sizes[] = {2, 8, 64};
+
+/* The band. What is left of the loss is noise, which grows with the step; outer momentum makes
+ * the step eta / (1 - mu) times as long. So: 1.5 times the loss of allreduce, times that factor
+ * where it is above 1, and 1/200 of the loss at the start. `none` keeps nobody together. */
+static double band(const char *name, double sync, double begin)
+{
+    struct plan plan;
+    ck_assert_int_eq(plan_parse(&plan, name, NULL), DESCANT_OK);
+    double longer = plan.what == PLAN_BLOCK ? plan.rate / (1 - plan.momentum) : 1;
+    return 1.5 * sync * (longer > 1 ? longer : 1) + 0.005 * begin;
+}
+
+START_TEST(every_preset_converges)
+{
+    int n = sizes[_i];
+    double sync = train("allreduce", n, 600), begin = loss((float[N]){0});
+    ck_assert_double_lt(sync, 0.03 * begin);
+    for (const struct plan_preset *row = plan_presets; row->name; row++) {
+        if (strcmp(row->name, "none") == 0)
+            continue;
+        double here = train(row->name, n, 600);
+        ck_assert_msg(here <= band(row->name, sync, begin), "%s, %d trainers: loss %g, allreduce %g",
+                      row->name, n, here, sync);
+    }
+}
+END_TEST
+
+/* ------------------------------------------------------------------ kept progress */
+
+static void slope(void *context, int i, uint64_t t, const float *w, float *g, size_t n)
+{
+    (void)context, (void)i, (void)t, (void)w;
+    for (size_t k = 0; k < n; k++)
+        g[k] = -1;
+}
+
+static double progress(const char *plan)
+{
+    float start[N] = {0};
+    uint64_t steps = 4000;
+    struct simulation_options o = {.plan = plan, .trainers = 4, .n = N, .start = start,
+                                   .gradient = slope, .rate = 1, .steps = steps, .step_s = 1,
+                                   .world = {.latency_s = 0.5, .seed = 1}};
+    struct simulation *s;
+    ck_assert_int_eq(simulation_run(&s, &o), DESCANT_OK);
+    double kept = (double)simulation_look(s, 1).w[3] / (double)steps;
+    simulation_destroy(s);
+    return kept;
+}
+
+START_TEST(pull_keeps_what_the_formula_says)
+{
+    ck_assert_double_eq_tol(progress("none"), 1, 1e-6);
+    ck_assert_double_eq_tol(progress("dasgd,every=4,delay=1,xi=0.25"), 1 - 0.75 / 4, 0.005);
+    ck_assert_double_eq_tol(progress("dasgd,every=4,delay=4,xi=0.25"), 0.25, 0.005);
+    ck_assert_double_eq_tol(progress("dasgd,every=8,delay=4,xi=0.5"), 0.75, 0.005);
+    ck_assert_double_eq_tol(progress("dasgd-delta,every=4,delay=1"), 1, 0.005);
+    ck_assert_double_eq_tol(progress("dasgd-delta,every=4,delay=4"), 1, 0.005);
+}
+END_TEST
+
+/* S-BMUF is the block rule with tau = d: (1-a) / (1 + a((1-mu)/eta - 1)) with pull. */
+START_TEST(block_keeps_what_the_formula_says)
+{
+    const double a = 0.5, mu = 0.5, eta = 0.8, more = 1 + a * ((1 - mu) / eta - 1);
+    const char *pull = "when=every,every=4,delay=4,what=block,alpha=0.5,momentum=0.5,rate=0.8";
+    const char *delta = "when=every,every=4,delay=4,what=block,merge=delta,alpha=0.5,"
+                        "momentum=0.5,rate=0.8";
+    ck_assert_double_eq_tol(progress(pull), (1 - a) / more, 0.01);
+    ck_assert_double_eq_tol(progress(delta), 1 / more, 0.01);
+}
+END_TEST
+
+/* ------------------------------------------------------------------ size */
+
+static void cheap(void *context, int i, uint64_t t, const float *w, float *g, size_t n)
+{
+    (void)context;
+    for (size_t k = 0; k < n; k++)
+        g[k] = w[k] * 0.01f + (float)(((uint64_t)i + t) & 3) - 1.5f;
+}
+
+static uint64_t big(int trainers, size_t n, uint64_t steps)
+{
+    struct simulation_options o = {.plan = "ma,every=1", .trainers = trainers, .n = n,
+                                   .gradient = cheap, .rate = 0.01, .steps = steps,
+                                   .step_s = 1e-3, .world = {.latency_s = 1e-4, .seed = 1}};
+    struct simulation *s;
+    ck_assert_int_eq(simulation_run(&s, &o), DESCANT_OK);
+    uint64_t rounds = simulation_look(s, trainers - 1).rounds;
+    simulation_destroy(s);
+    return rounds;
+}
+
+START_TEST(a_thousand_replicas_run)
+{
+    ck_assert_uint_eq(big(1024, 100, 5), 5);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("convergence");
+    TCase *all = tcase_create("all");
+    tcase_set_timeout(all, 300);
+    tcase_add_loop_test(all, every_preset_converges, 0, 3);
+    tcase_add_test(all, pull_keeps_what_the_formula_says);
+    tcase_add_test(all, block_keeps_what_the_formula_says);
+    tcase_add_test(all, a_thousand_replicas_run);
+    suite_add_tcase(suite, all);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}

@@ -1,0 +1,420 @@
+/* SPDX-License-Identifier: MIT */
+/* What descant.h promises, from a caller's side: statuses and messages for wrong use, one trainer
+ * alone, several trainers as real processes under every kind of plan, outer state, reload, forked
+ * children, failing memory. */
+#include <check.h>
+#include <dirent.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/base.h"
+#include "descant.h"
+
+enum { N = 3000 };
+
+static struct descant *open_job(const char *address, const char *plan, int rank, int size)
+{
+    struct descant_options o = descant_options_default();
+    struct descant *job = NULL;
+    o.job = address;
+    o.plan = plan;
+    o.rank = rank;
+    o.size = size;
+    o.start_s = 20;
+    ck_assert_msg(descant_open(&job, &o) == DESCANT_OK, "%s", descant_last_error());
+    return job;
+}
+
+/* ------------------------------------------------------------------ wrong use */
+
+static const struct {
+    const char *job, *plan;
+    int rank, size;
+    descant_status status;
+    const char *says;
+} bad_options[] = {
+    {"self", "shadow-eagsd", -1, 0, DESCANT_BAD_PLAN, "shadow-eagsd"},
+    {"self", "dasgd,every=0", -1, 0, DESCANT_BAD_PLAN, "every"},
+    {"self", "dasgd,delay=9", -1, 0, DESCANT_BAD_PLAN, "delay"},
+    {"self", "dasgd,alpha=0.1,xi=0.2", -1, 0, DESCANT_BAD_PLAN, "xi"},
+    {"tcp:host", "none", -1, 0, DESCANT_BAD_ADDRESS, "tcp:host"},
+    {"sim", "none", -1, 0, DESCANT_BAD_ADDRESS, "sim"},
+    {"shm:", "none", -1, 0, DESCANT_BAD_ADDRESS, "name"},
+    {"shm:a b", "none", -1, 0, DESCANT_BAD_ADDRESS, "a b"},
+    {"shm:x,rate=fast", "none", -1, 0, DESCANT_BAD_ADDRESS, "rate"},
+    {"self", "none", 3, 2, DESCANT_BAD_RANK, "3"},
+    {"self", "none", -1, -1, DESCANT_BAD_SIZE, "-1"},
+};
+
+START_TEST(bad_options_are_named)
+{
+    struct descant_options o = descant_options_default();
+    struct descant *job = NULL;
+    o.job = bad_options[_i].job;
+    o.plan = bad_options[_i].plan;
+    o.rank = bad_options[_i].rank;
+    o.size = bad_options[_i].size;
+    ck_assert_int_eq(descant_open(&job, &o), bad_options[_i].status);
+    ck_assert_ptr_null(job);
+    ck_assert_msg(strstr(descant_last_error(), bad_options[_i].says) != NULL, "'%s' has no '%s'",
+                  descant_last_error(), bad_options[_i].says);
+    ck_assert_int_eq(memory_live(), 0);
+}
+END_TEST
+
+START_TEST(calls_in_the_wrong_order)
+{
+    struct descant *job = open_job("self", "shadow-ma", -1, 0);
+    float w[4];
+    ck_assert_int_eq(descant_step(job), DESCANT_ORDER);
+    ck_assert_int_eq(descant_start(job), DESCANT_ORDER);        /* no segment */
+    ck_assert_int_eq(descant_finish(job, DESCANT_FINAL_LOCAL), DESCANT_ORDER);
+    ck_assert_int_eq(descant_attach(job, "w", w, 4), DESCANT_OK);
+    ck_assert_int_eq(descant_attach(job, "w", w, 4), DESCANT_DUPLICATE);
+    ck_assert_int_eq(descant_attach(job, "a b", w, 4), DESCANT_INVALID);
+    ck_assert_int_eq(descant_attach(job, "x", NULL, 4), DESCANT_INVALID);
+    ck_assert_int_eq(descant_attach(job, "x", w, 0), DESCANT_INVALID);
+    ck_assert_ptr_null(descant_alloc(job, "huge", (size_t)1 << 60));
+    ck_assert_int_eq(descant_start(job), DESCANT_OK);
+    ck_assert_int_eq(descant_start(job), DESCANT_ORDER);
+    ck_assert_ptr_null(descant_alloc(job, "late", 4));
+    ck_assert_int_eq(descant_mean(job, w, 4), DESCANT_UNSUPPORTED);
+    ck_assert_int_eq(descant_finish(job, DESCANT_FINAL_CENTRAL), DESCANT_UNSUPPORTED);
+    ck_assert_int_eq(descant_step(job), DESCANT_OK);
+    ck_assert_int_eq(descant_finish(job, DESCANT_FINAL_MEAN), DESCANT_OK);
+    ck_assert_int_eq(descant_step(job), DESCANT_ORDER);
+    ck_assert_int_eq(descant_close(job), DESCANT_OK);
+    ck_assert_int_eq(descant_close(NULL), DESCANT_OK);
+    ck_assert_int_eq(descant_step(NULL), DESCANT_INVALID);
+    ck_assert_int_eq(memory_live(), 0);
+}
+END_TEST
+
+START_TEST(a_forked_child_is_refused)
+{
+    struct descant *job = open_job("self", "shadow-ma", -1, 0);
+    ck_assert_ptr_nonnull(descant_alloc(job, "w", 100));
+    ck_assert_int_eq(descant_start(job), DESCANT_OK);
+    pid_t child = fork();
+    if (child == 0)
+        _exit(descant_step(job) == DESCANT_FORKED && descant_close(job) == DESCANT_FORKED ? 0
+                                                                                         : 1);
+    int how;
+    waitpid(child, &how, 0);
+    ck_assert_int_eq(how, 0);
+    ck_assert_int_eq(descant_step(job), DESCANT_OK);
+    descant_close(job);
+}
+END_TEST
+
+START_TEST(shadow_steps_never_stall)
+{
+    struct descant *job = open_job("self", "shadow-bmuf", -1, 0);
+    float *w = descant_alloc(job, "w", N);
+    ck_assert_int_eq(descant_start(job), DESCANT_OK);
+    for (int i = 0; i < 200000; i++) {
+        w[i % N] += 1;
+        ck_assert_int_eq(descant_step(job), DESCANT_OK);
+    }
+    struct descant_stats s;
+    do {
+        ck_assert_int_eq(descant_step(job), DESCANT_OK);
+        ck_assert_int_eq(descant_stats(job, &s), DESCANT_OK);
+    } while (s.rounds < 3);
+    ck_assert_uint_ge(s.steps, 200000);
+    ck_assert_uint_eq(s.stall_ns, 0);
+    ck_assert_uint_eq(s.copy_ns, 0);
+    ck_assert(s.gap_mean > 0 && s.gap_p99 <= (double)s.gap_max);
+    descant_close(job);
+}
+END_TEST
+
+static int open_files(void)
+{
+    int n = 0;
+    DIR *d = opendir("/proc/self/fd");
+    while (d && readdir(d))
+        n++;
+    closedir(d);
+    return n;
+}
+
+static descant_status whole_life(const char *address, const char *plan)
+{
+    struct descant_options o = descant_options_default();
+    struct descant *job = NULL;
+    o.job = address;
+    o.plan = plan;
+    descant_status status = descant_open(&job, &o);
+    if (status != DESCANT_OK)
+        return status;
+    float mine[50] = {0};
+    void *block;
+    status = descant_alloc(job, "a", 100) ? DESCANT_OK : DESCANT_MEMORY;
+    if (status == DESCANT_OK)
+        status = descant_attach(job, "b", mine, 50);
+    if (status == DESCANT_OK)
+        status = descant_share(job, "cursor", 64, &block);
+    if (status == DESCANT_OK)
+        status = descant_start(job);
+    if (status == DESCANT_OK)
+        status = descant_finish(job, DESCANT_FINAL_LOCAL);
+    descant_close(job);
+    return status;
+}
+
+START_TEST(failing_memory_leaks_nothing)
+{
+    static const char *const jobs[] = {"self", "shm:job-fail"};
+    static const char *const plans[] = {"shadow-easgd", "shadow-bmuf", "dasgd"};
+    for (int j = 0; j < 2; j++)
+        for (int p = 0; p < 3; p++) {
+            ck_assert_int_eq(whole_life(jobs[j], plans[p]), DESCANT_OK);
+            int files = open_files();
+            long k = 1;
+            for (descant_status status = DESCANT_MEMORY; status != DESCANT_OK; k++) {
+                memory_fail_at(k);
+                status = whole_life(jobs[j], plans[p]);
+                ck_assert_int_eq(memory_live(), 0);
+                ck_assert_int_eq(open_files(), files);
+                ck_assert_int_lt(k, 200);
+            }
+            memory_fail_at(0);
+            ck_assert_int_gt(k, 6);
+        }
+}
+END_TEST
+
+/* ------------------------------------------------------------------ real processes */
+
+/* Trains towards a known optimum; the start differs in every trainer, so that only the start's
+ * sharing makes them alike. Returns 0 where all is as promised. */
+static int trainer(const char *job_name, const char *plan, int rank, int size, int steps,
+                   bool attached, enum descant_final final, int *steps_made)
+{
+    struct descant *job = open_job(job_name, plan, rank, size);
+    float *mine = calloc(N, sizeof *mine), *w = mine;
+    if (!attached)
+        w = descant_alloc(job, "w", N);
+    else if (descant_attach(job, "w", mine, N) != DESCANT_OK)
+        return 1;
+    if (w == NULL)
+        return 1;
+    for (int k = 0; k < N; k++)
+        w[k] = (float)rank + 3;
+    if (descant_start(job) != DESCANT_OK)
+        return 2;
+    if (w[0] < 2.5f || w[0] > 3.5f || w[N - 1] != w[0])
+        return 3;
+    bool allreduce = strncmp(plan, "allreduce", 9) == 0;
+    float *g = calloc(N, sizeof *g);
+    struct rng rng;
+    rng_init(&rng, (uint64_t)rank + 1);
+    struct descant_stats s = {0};
+    bool shadow = strncmp(plan, "shadow", 6) == 0;
+    for (int t = 0; t < steps || (shadow && s.rounds < 20 && t < 1000000); t++) {
+        for (int k = 0; k < N; k++)
+            g[k] = w[k] - 1 + 0.1f * (float)(rng_uniform(&rng) - 0.5);
+        if (allreduce && descant_mean(job, g, N) != DESCANT_OK)
+            return 4;
+        for (int k = 0; k < N; k++)
+            w[k] -= 0.05f * g[k];
+        if (descant_step(job) != DESCANT_OK)
+            return 5;
+        descant_stats(job, &s);
+        if (steps_made)
+            *steps_made = t;
+    }
+    if (shadow && s.stall_ns + s.copy_ns != 0)
+        return 6;
+    if (descant_finish(job, final) != DESCANT_OK)
+        return 7;
+    for (int k = 0; k < N; k++)
+        if (!(fabsf(w[k] - 1) < 0.02f))
+            return 8;
+    if (strcmp(plan, "none") != 0 && s.rounds == 0)
+        return 9;
+    if (descant_close(job) != DESCANT_OK)
+        return 10;
+    free(mine);
+    free(g);
+    return memory_live() == 0 ? 0 : 11;
+}
+
+static void expect_all(const pid_t *pids, int n, const char *what)
+{
+    for (int i = 0; i < n; i++) {
+        int how = 0;
+        waitpid(pids[i], &how, 0);
+        ck_assert_msg(how == 0, "%s: trainer %d ended with %x", what, i, how);
+    }
+}
+
+static const char *const plans[] = {"none", "allreduce", "shadow-easgd", "shadow-ma", "shadow-bmuf",
+                                    "easgd", "ma", "bmuf", "dasgd", "dasgd-delta",
+                                    "diloco,every=20", "diloco-delta,every=20,delay=5",
+                                    "shadow-ma,merge=delta", "dasgd,every=3,delay=3",
+                                    "easgd,every=4,delay=2"};
+
+START_TEST(processes_train_together)
+{
+    const char *plan = plans[_i / 2];
+    bool attached = _i % 2;
+    char name[64];
+    snprintf(name, sizeof name, "shm:job-%d-%d", (int)getpid(), _i);
+    pid_t pids[3];
+    for (int i = 0; i < 3; i++)
+        if ((pids[i] = fork()) == 0)
+            _exit(trainer(name, plan, i, 3, 600, attached,
+                          i || 1 ? DESCANT_FINAL_MEAN : DESCANT_FINAL_LOCAL, NULL));
+    expect_all(pids, 3, plan);
+}
+END_TEST
+
+START_TEST(a_killed_trainer_is_not_missed)
+{
+    static const char *const some[] = {"shadow-easgd", "shadow-ma", "dasgd", "ma", "allreduce"};
+    const char *plan = some[_i];
+    char name[64];
+    snprintf(name, sizeof name, "shm:kill-%d-%d", (int)getpid(), _i);
+    pid_t pids[3];
+    for (int i = 0; i < 3; i++)
+        if ((pids[i] = fork()) == 0)
+            _exit(trainer(name, plan, i, 3, i == 0 ? 100000000 : 4000, false,
+                          DESCANT_FINAL_MEAN, NULL));
+    struct timespec third = {.tv_nsec = 300000000};
+    nanosleep(&third, NULL);
+    kill(pids[0], SIGKILL);
+    waitpid(pids[0], NULL, 0);
+    expect_all(pids + 1, 2, plan);
+}
+END_TEST
+
+START_TEST(a_late_joiner_gets_the_state)
+{
+    static const char *const some[] = {"shadow-easgd", "shadow-ma", "shadow-bmuf", "dasgd", "ma",
+                                       "diloco,every=20", "allreduce"};
+    const char *plan = some[_i % 7];
+    char name[64];
+    snprintf(name, sizeof name, "shm:join-%d-%d", (int)getpid(), _i);
+    pid_t pids[3];
+    for (int i = 0; i < 2; i++)
+        if ((pids[i] = fork()) == 0)
+            _exit(trainer(name, plan, i, 2, 6000, _i / 7, DESCANT_FINAL_MEAN, NULL));
+    struct timespec little = {.tv_nsec = 60000000};
+    nanosleep(&little, NULL);
+    if ((pids[2] = fork()) == 0) {
+        /* values near 3 only at the very start: a joiner has whatever the others have reached */
+        struct descant *job = open_job(name, plan, -1, 0);
+        float *w = descant_alloc(job, "w", N);
+        if (_i / 7 || w == NULL)
+            _exit(0);
+        if (descant_start(job) != DESCANT_OK)
+            _exit(2);
+        if (!(w[0] > 0.9f && w[0] < 3.5f && w[N - 1] > 0.9f))
+            _exit(3);
+        _exit(0);       /* and dies: the others go on */
+    }
+    expect_all(pids, 3, plan);
+}
+END_TEST
+
+/* ------------------------------------------------------------------ outer state, reload */
+
+START_TEST(outer_state_is_saved_and_loaded)
+{
+    struct descant *job = open_job("self", "bmuf,every=1", -1, 0);
+    float *w = descant_alloc(job, "w", 10);
+    ck_assert_int_eq(descant_start(job), DESCANT_OK);
+    for (int t = 0; t < 5; t++) {
+        w[3] += 1;
+        ck_assert_int_eq(descant_step(job), DESCANT_OK);
+    }
+    size_t bytes = 0;
+    ck_assert_int_eq(descant_outer_save(job, NULL, &bytes), DESCANT_OK);
+    unsigned char *state = malloc(bytes);
+    size_t less = bytes - 1;
+    ck_assert_int_eq(descant_outer_save(job, state, &less), DESCANT_INVALID);
+    ck_assert_int_eq(descant_outer_save(job, state, &bytes), DESCANT_OK);
+    float kept[10], next[10];
+    memcpy(kept, w, sizeof kept);
+    w[3] += 1;
+    descant_step(job);
+    memcpy(next, w, sizeof next);
+    memcpy(w, kept, sizeof kept);
+    ck_assert_int_eq(descant_outer_load(job, state, bytes), DESCANT_OK);
+    w[3] += 1;
+    descant_step(job);
+    ck_assert_mem_eq(w, next, sizeof next);         /* the same step again, from the saved state */
+    ck_assert_int_eq(descant_outer_load(job, state, bytes - 4), DESCANT_CORRUPT);
+    state[bytes - 1] ^= 1;
+    ck_assert_int_eq(descant_outer_load(job, state, bytes), DESCANT_CORRUPT);
+    free(state);
+    descant_close(job);
+}
+END_TEST
+
+static void *two_trainers(void *context)
+{
+    const char *name = context;
+    struct descant *job = open_job(name, "ma,every=1", 1, 2);
+    float *w = descant_alloc(job, "w", 8);
+    ck_assert_int_eq(descant_start(job), DESCANT_OK);
+    for (int t = 0; t < 2; t++)
+        ck_assert_int_eq(descant_step(job), DESCANT_OK);
+    ck_assert_float_eq(w[5], 42);
+    descant_close(job);
+    return NULL;
+}
+
+START_TEST(a_reload_is_told_to_all)
+{
+    char name[64];
+    pthread_t other;
+    snprintf(name, sizeof name, "shm:reload-%d", (int)getpid());
+    pthread_create(&other, NULL, two_trainers, name);
+    struct descant *job = open_job(name, "ma,every=1", 0, 2);
+    float *w = descant_alloc(job, "w", 8);
+    ck_assert_int_eq(descant_start(job), DESCANT_OK);
+    ck_assert_int_eq(descant_step(job), DESCANT_OK);
+    for (int k = 0; k < 8; k++)
+        w[k] = 42;
+    ck_assert_int_eq(descant_reload(job), DESCANT_OK);
+    ck_assert_int_eq(descant_step(job), DESCANT_OK);
+    ck_assert_float_eq(w[5], 42);
+    pthread_join(other, NULL);
+    descant_close(job);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("job");
+    TCase *use = tcase_create("use"), *many = tcase_create("processes");
+    tcase_set_timeout(use, 60);
+    tcase_set_timeout(many, 120);
+    tcase_add_loop_test(use, bad_options_are_named, 0,
+                        (int)(sizeof bad_options / sizeof *bad_options));
+    tcase_add_test(use, calls_in_the_wrong_order);
+    tcase_add_test(use, a_forked_child_is_refused);
+    tcase_add_test(use, shadow_steps_never_stall);
+    tcase_add_test(use, failing_memory_leaks_nothing);
+    tcase_add_test(use, outer_state_is_saved_and_loaded);
+    tcase_add_test(use, a_reload_is_told_to_all);
+    tcase_add_loop_test(many, processes_train_together, 0,
+                        2 * (int)(sizeof plans / sizeof *plans));
+    tcase_add_loop_test(many, a_killed_trainer_is_not_missed, 0, 5);
+    tcase_add_loop_test(many, a_late_joiner_gets_the_state, 0, 7);
+    suite_add_tcase(suite, use);
+    suite_add_tcase(suite, many);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}

@@ -1,0 +1,436 @@
+/* SPDX-License-Identifier: MIT */
+/* The shm fabric with real processes: some are killed, some come late, some are strangers.
+ * The test process is the parent; a page that all share says what each is to do and how far it
+ * is. Waiting is always for a figure in that page, with a bound. */
+#include "fabric/shm_arena.h"
+
+#include <check.h>
+#include <dirent.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <poll.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { MOST = 8, N = 300000, SECOND = 1000000000 };
+
+struct report {
+    _Atomic int freeze, fork_child; /* orders */
+    _Atomic int frozen, rounds, members, rank, status, child;
+    _Atomic float value, state;
+};
+
+static struct report *page;
+static _Atomic int *stop;
+static char name[64];
+
+static void set_up(void)
+{
+    page = mmap(NULL, 65536, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    ck_assert(page != MAP_FAILED);
+    stop = (_Atomic int *)(page + MOST);
+    snprintf(name, sizeof name, "test-%d", (int)getpid());
+}
+
+static descant_status open_one(struct fabric **f, int rank, int size)
+{
+    const struct fabric_options options = {.address = name, .rank = rank, .size = size,
+                                           .start_s = 5};
+    return fabric_shm.open(f, &options);
+}
+
+static descant_status start_one(struct fabric *f)
+{
+    const struct fabric_start start = {.manifest = "mean\nw 300000\n", .n = N, .room = N,
+                                       .collective = true, .n_outer = 2, .workers = 1};
+    return fabric_shm.start(f, &start);
+}
+
+/* --- a trainer --- */
+
+static void freeze(struct report *mine)
+{
+    mine->frozen = 1;
+    for (;;)
+        pause();
+}
+
+/* One exchange. In the middle of it, a trainer told so stops for ever. */
+static enum fabric_progress exchange(struct fabric *f, enum exchange_kind kind,
+                                     struct report *mine)
+{
+    struct extent extent = {0, N, f->contribution};
+    struct vector in = {N, 1, &extent};
+    struct exchange x = {.kind = kind, .in = &in, .n = N, .weight = 1};
+    struct fabric_part part;
+    int worked = 0;
+
+    if (fabric_shm.begin(f, &x))
+        return FABRIC_FAILED;
+    for (;;) {
+        enum fabric_progress progress = fabric_shm.poll(f, &part);
+        if (progress == FABRIC_PART && kind == EXCHANGE_STATE && !part.own)
+            mine->state = part.out[N - 1] + part.outer[1][0];
+        if (progress == FABRIC_PART && kind == EXCHANGE_MEAN)
+            mine->value = part.out[N - 1];
+        if (progress == FABRIC_DONE || progress == FABRIC_FAILED)
+            return progress;
+        if (progress == FABRIC_WORKED && ++worked > 1 && mine->freeze)
+            freeze(mine);
+        if (progress == FABRIC_WAITING)
+            fabric_shm.wait(f, 0);
+    }
+}
+
+static void trainer(int k, int rank, int size)
+{
+    struct report *mine = &page[k];
+    struct fabric *f;
+
+    mine->status = -1;
+    descant_status status = open_one(&f, rank, size);
+    if (status) {
+        mine->status = (int)status;
+        _exit(1);
+    }
+    if (start_one(f))
+        _exit(2);
+    mine->rank = f->rank;
+    for (size_t i = 0; i < N; i++)
+        f->contribution[i] = (float)(f->rank + 1);
+    f->outer[1][0] = 100;
+    if (mine->fork_child) {
+        pid_t child = fork();
+        if (!child)
+            freeze(&page[MOST - 1]);
+        mine->child = child;
+    }
+    enum fabric_progress progress = exchange(f, EXCHANGE_STATE, mine);
+    while (!*stop && progress != FABRIC_FAILED) {
+        progress = exchange(f, EXCHANGE_MEAN, mine);
+        mine->members = f->members;
+        mine->rounds++;
+    }
+    fabric_shm.close(f);
+    _exit(progress == FABRIC_FAILED ? 3 : 0);
+}
+
+static pid_t launch(int k, int rank, int size)
+{
+    pid_t pid = fork();
+
+    if (!pid)
+        trainer(k, rank, size);
+    ck_assert_int_gt(pid, 0);
+    return pid;
+}
+
+static bool reaches(const _Atomic int *figure, int value, uint64_t ns)
+{
+    uint64_t until = clock_now_ns() + ns;
+
+    while (*figure < value && clock_now_ns() < until)
+        clock_sleep_until(clock_now_ns() + 100000);
+    return *figure >= value;
+}
+
+static void end_well(pid_t pid)
+{
+    int status;
+
+    *stop = 1;
+    ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+    ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+static void kill_now(pid_t pid)
+{
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+}
+
+static int names_left(void)
+{
+    char line[512], mine[128];
+    int n = 0;
+    FILE *in = fopen("/proc/net/unix", "r");
+
+    ck_assert_ptr_nonnull(in);
+    snprintf(mine, sizeof mine, "@descant/%s/", name);
+    while (fgets(line, sizeof line, in))
+        n += strstr(line, mine) != NULL;
+    fclose(in);
+    return n;
+}
+
+/* --- deaths --- */
+
+static const struct { int victim; bool with_child; } deaths[] = {
+    {0, false}, {1, false}, {2, false}, {0, true}, {1, true}};
+
+START_TEST(the_others_finish_when_one_is_killed)
+{
+    int victim = deaths[_i].victim;
+    pid_t pids[3];
+
+    page[victim].fork_child = deaths[_i].with_child;
+    for (int k = 0; k < 3; k++) {
+        pids[k] = launch(k, k, 3);
+        if (k < 2)      /* the slots in this order */
+            ck_assert(reaches(&page[k].status, -1, SECOND) && reaches(&page[k].rank, k, SECOND));
+    }
+    for (int k = 0; k < 3; k++)
+        ck_assert(reaches(&page[k].rounds, 5, 10ull * SECOND));
+    page[victim].freeze = 1;
+    ck_assert(reaches(&page[victim].frozen, 1, 10ull * SECOND));
+    uint64_t before = clock_now_ns();
+    int rounds[3] = {page[0].rounds, page[1].rounds, page[2].rounds};
+    kill_now(pids[victim]);
+    for (int k = 0; k < 3; k++)
+        if (k != victim)
+            ck_assert(reaches(&page[k].rounds, rounds[k] + 3, SECOND));
+    ck_assert_uint_lt(clock_now_ns() - before, SECOND);
+    for (int k = 0; k < 3; k++)
+        if (k != victim) {
+            ck_assert_int_eq(page[k].members, 2);
+            ck_assert_float_eq(page[k].value, (float)(6 - victim - 1) / 2);
+        }
+    /* its rank is free again, whatever its child holds; a living one's is not */
+    pid_t refused = launch(3, (victim + 1) % 3, 3);
+    waitpid(refused, NULL, 0);
+    ck_assert_int_eq(page[3].status, DESCANT_BAD_RANK);
+    pid_t again = launch(4, victim, 3);
+    ck_assert(reaches(&page[4].rounds, 3, 10ull * SECOND));
+    ck_assert_float_eq(page[4].value, 2);
+    ck_assert_int_eq(page[4].members, 3);
+    for (int k = 0; k < 3; k++)
+        if (k != victim)
+            end_well(pids[k]);
+    end_well(again);
+    if (deaths[_i].with_child)
+        kill(page[victim].child, SIGKILL);
+}
+END_TEST
+
+START_TEST(all_killed_and_founded_anew)
+{
+    pid_t pids[3];
+    struct fabric *f;
+
+    page[0].fork_child = _i;
+    for (int k = 0; k < 3; k++)
+        pids[k] = launch(k, k, 3);
+    for (int k = 0; k < 3; k++)
+        ck_assert(reaches(&page[k].rounds, 2, 10ull * SECOND));
+    for (int k = 0; k < 3; k++)
+        kill(pids[k], SIGKILL);
+    for (int k = 0; k < 3; k++)
+        waitpid(pids[k], NULL, 0);
+    uint64_t before = clock_now_ns();
+    ck_assert_int_eq(open_one(&f, 0, 1), DESCANT_OK);   /* another size: another job */
+    ck_assert_int_eq(start_one(f), DESCANT_OK);
+    ck_assert_int_eq(exchange(f, EXCHANGE_STATE, &page[5]), FABRIC_DONE);
+    ck_assert_int_eq(exchange(f, EXCHANGE_MEAN, &page[5]), FABRIC_DONE);
+    ck_assert_uint_lt(clock_now_ns() - before, SECOND);
+    ck_assert_int_eq(f->members, 1);
+    fabric_shm.close(f);
+    if (_i)
+        kill(page[0].child, SIGKILL);
+    else
+        ck_assert_int_eq(names_left(), 0);
+}
+END_TEST
+
+/* --- comings --- */
+
+START_TEST(late_joiner_gets_state)
+{
+    pid_t a = launch(0, 4, 2), b = launch(1, 4 + 1, 2);
+
+    ck_assert(reaches(&page[0].rounds, 5, 10ull * SECOND));
+    pid_t late = launch(2, -1, 2);
+    ck_assert(reaches(&page[2].rounds, 3, 10ull * SECOND));
+    ck_assert(page[2].state >= 105 && page[2].state <= 106);
+    ck_assert_int_eq(page[2].rank, 0);
+    ck_assert_int_eq(page[2].members, 3);
+    ck_assert_float_eq(page[2].value, 4);
+    end_well(a);
+    end_well(b);
+    end_well(late);
+    ck_assert_int_eq(names_left(), 0);
+}
+END_TEST
+
+static int call(int slot)
+{
+    struct sockaddr_un to = {.sun_family = AF_UNIX};
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    int n = snprintf(to.sun_path + 1, sizeof to.sun_path - 1, "descant/%s/%u/%d", name,
+                     (unsigned)getuid(), slot);
+
+    ck_assert_int_ge(fd, 0);
+    ck_assert_int_eq(connect(fd, (struct sockaddr *)&to,
+                             (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 +
+                                         (size_t)n)), 0);
+    return fd;
+}
+
+START_TEST(strangers_do_no_harm)
+{
+    char noise[300];
+    int silent[20], loud[20];
+    uint64_t before = clock_now_ns();
+    pid_t a = launch(0, 0, 1);
+
+    ck_assert(reaches(&page[0].rounds, 3, 10ull * SECOND));
+    memset(noise, 0x5a, sizeof noise);
+    for (int k = 0; k < 20; k++) {
+        loud[k] = call(0);
+        ck_assert_int_gt(send(loud[k], noise, (size_t)(k * 14 + 1), MSG_NOSIGNAL), 0);
+        silent[k] = call(0);
+    }
+    pid_t b = launch(1, 1, 1);
+    ck_assert(reaches(&page[1].rounds, 3, 10ull * SECOND));
+    ck_assert_int_eq(page[1].members, 2);
+    for (int k = 0; k < 20; k++) {
+        struct pollfd p[2] = {{.fd = loud[k], .events = POLLIN},
+                              {.fd = silent[k], .events = POLLIN}};
+        ck_assert_int_gt(poll(&p[0], 1, 5000), 0);
+        ck_assert_int_gt(poll(&p[1], 1, 5000), 0);
+        ck_assert_int_le(recv(silent[k], noise, sizeof noise, 0), 0);
+        close(silent[k]);
+        close(loud[k]);
+    }
+    ck_assert_uint_lt(clock_now_ns() - before, 8ull * SECOND);
+    int rounds = page[0].rounds;
+    ck_assert(reaches(&page[0].rounds, rounds + 3, SECOND));
+    end_well(a);
+    end_well(b);
+}
+END_TEST
+
+/* --- nothing left --- */
+
+static int fds_open(void)
+{
+    DIR *dir = opendir("/proc/self/fd");
+    int n = 0;
+
+    ck_assert_ptr_nonnull(dir);
+    while (readdir(dir))
+        n++;
+    closedir(dir);
+    return n;
+}
+
+static int mappings(void)
+{
+    char line[512];
+    int n = 0;
+    FILE *in = fopen("/proc/self/maps", "r");
+
+    ck_assert_ptr_nonnull(in);
+    while (fgets(line, sizeof line, in))
+        n += strstr(line, "memfd:descant") != NULL;
+    fclose(in);
+    return n;
+}
+
+static descant_status whole_life(void)
+{
+    struct fabric *f = NULL;
+    void *block;
+    descant_status status = open_one(&f, -1, 1);
+
+    if (status) {
+        ck_assert_ptr_null(f);
+        return status;
+    }
+    if (!fabric_shm.alloc(f, 0, 5000))
+        status = DESCANT_MEMORY;
+    if (!status)
+        status = fabric_shm.share(f, "block", 100, &block);
+    if (!status)
+        status = start_one(f);
+    if (!status && exchange(f, EXCHANGE_STATE, &page[0]) == FABRIC_FAILED)
+        status = f->status;
+    if (!status && exchange(f, EXCHANGE_MEAN, &page[0]) == FABRIC_FAILED)
+        status = f->status;
+    fabric_shm.close(f);
+    return status;
+}
+
+START_TEST(nothing_is_left)
+{
+    int fds = fds_open();
+    descant_status status = DESCANT_MEMORY;
+
+    for (long k = 1; status && k < 200; k++) {
+        memory_fail_at(k);
+        status = whole_life();
+        memory_fail_at(0);
+        ck_assert_int_eq(memory_live(), 0);
+        ck_assert_int_eq(fds_open(), fds);
+        ck_assert_int_eq(mappings(), 0);
+        ck_assert_int_eq(names_left(), 0);
+        ck_assert(status || k > 10);
+    }
+    ck_assert_int_eq(status, DESCANT_OK);
+}
+END_TEST
+
+static const char *const bad_addresses[] = {"", ",rate=1gbit", "a b", "a/b", "a,", "a,rate",
+    "a,rate=", "a,rate=x", "a,hue=1", "a,rtt=-1ms",
+    "0123456789012345678901234567890123456789012345678901234567890123456789"};
+
+START_TEST(bad_addresses_are_refused)
+{
+    const struct fabric_options options = {.address = bad_addresses[_i], .rank = -1};
+    struct fabric *f = NULL;
+
+    ck_assert_int_eq(fabric_shm.open(&f, &options), DESCANT_BAD_ADDRESS);
+    ck_assert_ptr_null(f);
+    ck_assert_int_gt((int)strlen(descant_last_error()), 0);
+}
+END_TEST
+
+START_TEST(links_and_memory_are_checked)
+{
+    char other[100];
+    struct fabric *f, *g = NULL;
+
+    ck_assert_int_eq(open_one(&f, 0, 0), DESCANT_OK);
+    snprintf(other, sizeof other, "%s,rtt=1ms", name);
+    const struct fabric_options options = {.address = other, .rank = -1, .start_s = 1};
+    ck_assert_int_eq(fabric_shm.open(&g, &options), DESCANT_MISMATCH);
+    ck_assert_ptr_null(fabric_shm.alloc(f, 0, (size_t)1 << 37));
+    fabric_shm.close(f);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("shm");
+    TCase *all = tcase_create("processes");
+    tcase_add_checked_fixture(all, set_up, NULL);
+    tcase_set_timeout(all, 60);
+    tcase_add_loop_test(all, the_others_finish_when_one_is_killed, 0,
+                        (int)(sizeof deaths / sizeof *deaths));
+    tcase_add_loop_test(all, all_killed_and_founded_anew, 0, 2);
+    tcase_add_test(all, late_joiner_gets_state);
+    tcase_add_test(all, strangers_do_no_harm);
+    tcase_add_test(all, nothing_is_left);
+    tcase_add_loop_test(all, bad_addresses_are_refused, 0,
+                        (int)(sizeof bad_addresses / sizeof *bad_addresses));
+    tcase_add_test(all, links_and_memory_are_checked);
+    suite_add_tcase(suite, all);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}
