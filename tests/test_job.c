@@ -397,7 +397,7 @@ int main(void)
     Suite *suite = suite_create("job");
     TCase *use = tcase_create("use"), *many = tcase_create("processes");
     tcase_set_timeout(use, 60);
-    tcase_set_timeout(many, 120);
+    tcase_set_timeout(many, 15);
     tcase_add_loop_test(use, bad_options_are_named, 0,
                         (int)(sizeof bad_options / sizeof *bad_options));
     tcase_add_test(use, calls_in_the_wrong_order);

@@ -164,7 +164,7 @@ static bool calibrate(struct side *s)
 {
     s->rows = 64;
     for (int turn = 0; turn < 4; turn++) {
-        double wanted = s->o->step_ms * 1e-3, run = 0.03 + 0.03 * turn;
+        double wanted = s->o->step_ms * 1e-3, run = turn < 1 ? 0.03 : 0.15 * turn;
         int64_t steps = 1 + (int64_t)(run / wanted);
         double seconds = train(s, NONE, steps);
         if (seconds < 0)

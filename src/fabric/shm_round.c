@@ -365,14 +365,19 @@ static bool close_round(struct shm *shm, uint64_t word)
     return true;
 }
 
-/* A member of the group is gone: for a mean, its part may be missing; for a state, only the
- * source's matters. */
-static bool lost_group(const struct board *board, uint64_t members)
+/* A member of the group is gone, or has taken its arrival back (retire): for a mean, its part
+ * may be missing; for a state, only the source's matters. */
+static bool lost_group(const struct board *board, uint64_t members, uint32_t tag)
 {
     const struct round_record *record = &board->record;
     uint64_t needed = record->kind == EXCHANGE_MEAN ? record->group
                                                     : slot_bit(record->source);
-    return (needed & ~members) != 0;
+    if (needed & ~members)
+        return true;
+    for (unsigned s = 0; s < SHM_SLOTS; s++)
+        if (needed & slot_bit(s) && !has_arrived(board, s, tag))
+            return true;
+    return false;
 }
 
 /* What the leader does, whatever exchange it has. True: something moved. */
@@ -386,7 +391,8 @@ static bool lead(struct shm *shm, uint64_t word)
         return false;
     if (!(word & PHASE_REDUCE))
         return close_round(shm, word);
-    return lost_group(board, load_members(board)) && end_round(board, word, false);
+    return lost_group(board, load_members(board), word_tag(word)) &&
+           end_round(board, word, false);
 }
 
 /* --- reducing --- */
@@ -570,7 +576,8 @@ static enum fabric_progress take_state(struct shm *shm, uint64_t word,
     }
     if (!state_part(shm, source, part))
         return fail(shm, DESCANT_MEMORY);
-    if (source == shm->meet.slot && shm->fabric.center && fill_center(shm, part->out))
+    if (source == shm->meet.slot && shm->fabric.center && !shm->round.exchange.final &&
+        fill_center(shm, part->out))
         return FABRIC_WORKED;
     shm->round.part_out = true;
     return shm->round.abandoned ? FABRIC_WORKED : FABRIC_PART;
@@ -617,6 +624,7 @@ static enum fabric_progress pulled(struct shm *shm)
     if (!shm->start.collective)
         admit(shm, shm->meet.slot);
     become(shm, LIFE_MEMBER);
+    shm->fabric.joined = true;
     round->stage = STAGE_IDLE;
     return FABRIC_DONE;
 }
@@ -673,7 +681,7 @@ static enum fabric_progress ended(struct shm *shm, uint64_t word, struct fabric_
 
     if (ok && !round->abandoned)
         return committed(shm, part);
-    if (!ok && lost_group(board, load_members(board)))
+    if (!ok && lost_group(board, load_members(board), round->tag))
         atomic_fetch_add_explicit(&shm->fabric.restarts, 1, memory_order_relaxed);
     round->abandoned = false;
     round->stage = STAGE_BEGUN;
@@ -879,11 +887,15 @@ static descant_status check(const struct shm *shm, const struct exchange *exchan
     return DESCANT_OK;
 }
 
-/* Leaves the rounds: the last group is formed once everyone has. */
+/* Leaves the rounds: the last group is formed once everyone has. An arrival is taken back first,
+ * lest the last group close on an offer of before; a round that counts on it is begun again. */
 static void retire(struct shm *shm)
 {
     struct board *board = board_of(shm);
 
+    atomic_store_explicit(&own_slot(shm)->arrived, 0, memory_order_seq_cst);
+    shm->round.abandoned = false;
+    shm->round.stage = STAGE_BEGUN;
     become(shm, LIFE_FINAL);
     if (atomic_fetch_and_explicit(&board->members, ~own_bit(shm), memory_order_seq_cst) &
         own_bit(shm))
@@ -898,7 +910,7 @@ descant_status shm_round_begin(struct shm *shm, const struct exchange *exchange)
 
     if (status)
         return status;
-    if (round->stage == STAGE_ARRIVED)
+    if (round->stage == STAGE_ARRIVED && !exchange->final)
         round->abandoned = true;
     round->exchange = *exchange;
     if (!round->abandoned)

@@ -384,6 +384,10 @@ static descant_status meet(struct descant *job)
     if (status == DESCANT_OK && job->fabric->joined && job->plan.when == PLAN_EVERY &&
         job->plan.what != PLAN_GRADIENT && job->plan.what != PLAN_ELASTIC)
         status = join_round(job, until);
+    /* what the pull brought was a gradient; the next mean of the others brings the replica */
+    if (status == DESCANT_OK && job->fabric->joined && job->plan.what == PLAN_GRADIENT)
+        status = job_introduce(job, false, &waited);
+    job->introduced = true;
     if (status == DESCANT_TIMEOUT)
         log_fail(&job->log, status, "not all of %d trainers started within %g s",
                  job->fabric->size, job->start_s);

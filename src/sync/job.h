@@ -67,6 +67,9 @@ void job_take_reload(struct descant *job);      /* elastic: gives or takes a rel
 descant_status job_drive(struct descant *job, bool held, uint64_t until_ns,
                          uint64_t *waited_ns);
 
+/* allreduce: everyone's mean becomes a call (unless `called` already), then states are given. */
+descant_status job_introduce(struct descant *job, bool called, uint64_t *waited_ns);
+
 descant_status shadow_start(struct descant *job);
 void shadow_stop(struct descant *job);
 void shadow_ring(struct descant *job);

@@ -174,7 +174,7 @@ static descant_status mean_piece(struct descant *job, float *buffer, size_t n, b
 }
 
 /* Two rounds: one that turns everybody's mean into a call, one in which states are given. */
-static descant_status introduce(struct descant *job, bool called, uint64_t *waited)
+descant_status job_introduce(struct descant *job, bool called, uint64_t *waited)
 {
     descant_status status = DESCANT_OK;
     bool reload = atomic_exchange(&job->reload, false);
@@ -195,12 +195,12 @@ static descant_status mean_all(struct descant *job, float *buffer, size_t n, uin
         size_t piece = n - at < room ? n - at : room;
         bool called = false;
         descant_status status = DESCANT_OK;
-        if (!job->introduced || atomic_load(&job->reload))
-            status = introduce(job, false, waited);
+        if (atomic_load(&job->reload))
+            status = job_introduce(job, false, waited);
         if (status == DESCANT_OK)
             status = mean_piece(job, buffer + at, piece, &called, waited);
         if (status == DESCANT_OK && called)
-            status = introduce(job, true, waited);
+            status = job_introduce(job, true, waited);
         else if (status == DESCANT_OK)
             at += piece;
         if (status != DESCANT_OK)
