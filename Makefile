@@ -48,7 +48,7 @@ BENCHES := $(patsubst bench/%.c,$(B)/bench/%,$(wildcard bench/*.c))
 CHECK_FLAGS = $(shell pkg-config --cflags check)
 CHECK_LIBS = $(shell pkg-config --libs check)
 
-.PHONY: all test tests bench examples demo setup format install uninstall clean
+.PHONY: all test tests soak bench examples demo setup format install uninstall clean
 .SECONDARY:
 all: $(SHARED) $(B)/libdescant.a $(PROGRAM)
 
@@ -106,6 +106,10 @@ test: setup
 	@BUILD=$(B) tests/run $(TESTS)
 
 tests: $(TESTS)
+
+# A minute of random kills for each of four plans.
+soak: $(B)/tests/test_job
+	CK_RUN_CASE=soak DESCANT_SOAK_S=60 $<
 
 bench: all $(BENCHES)
 	@set -e; for program in $(BENCHES); do echo "== $$program"; $$program; done

@@ -98,7 +98,8 @@ struct fabric {
     /* the last round done, for its holder */
     bool own_bad;                       /* this trainer's contribution had NaN or Inf */
     bool joined;                        /* set by the first STATE: the group was running before */
-    int machine_threads;                /* workers and shadows of all trainers of this machine */
+    _Atomic int machine_threads;        /* workers and shadows of all trainers of this machine;
+                                           written by poll, read by the shadow; relaxed */
 };
 
 struct fabric_type {
