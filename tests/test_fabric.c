@@ -75,7 +75,7 @@ static void job_init(struct job *job, int row, size_t n, bool in_place)
     }
     job->start = (struct fabric_start){.manifest = "plan x\nsegment a 7\n", .n = job->n,
                                        .room = job->n, .in_place = in_place,
-                                       .collective = true, .n_outer = 2, .workers = 1};
+                                       .collective = true, .n_outer = 2, .threads = 1};
 }
 
 static void peer_open(struct job *job, int k)

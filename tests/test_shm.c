@@ -46,7 +46,7 @@ static descant_status open_one(struct fabric **f, int rank, int size)
 static descant_status start_one(struct fabric *f)
 {
     const struct fabric_start start = {.manifest = "mean\nw 300000\n", .n = N, .room = N,
-                                       .collective = true, .n_outer = 2, .workers = 1};
+                                       .collective = true, .n_outer = 2, .threads = 1};
     return fabric_shm.start(f, &start);
 }
 

@@ -105,7 +105,8 @@ static bool exchange_once(struct side *s)
     bool elastic = s->o->what == ELASTIC;
     bool copies = !elastic && s->f->contribution != NULL;
     if (copies)
-        kernels_best()->copy(s->f->contribution, s->w, s->n);
+        (s->n >= 1 << 20 ? kernels_best()->copy_past : kernels_best()->copy)(s->f->contribution, s->w,
+                                                                         s->n);
     struct exchange x = {.kind = elastic ? EXCHANGE_ELASTIC : EXCHANGE_MEAN,
                          .in = copies ? &s->copy : &s->live, .n = s->live.n, .weight = 1,
                          .alpha = 0.5};
@@ -119,7 +120,7 @@ static bool start_fabric(struct side *s)
     size_t n = fabric_round_up(s->n);
     struct fabric_start start = {.manifest = "bench\n", .n = n, .room = n,
                                  .in_place = in_place, .collective = !elastic,
-                                 .center = elastic, .workers = 1};
+                                 .center = elastic, .threads = 1};
     s->w = in_place ? s->f->type->alloc(s->f, 0, n) : memory_take_array(n, sizeof *s->w);
     if (!s->w)
         return say_fabric(s, DESCANT_MEMORY);

@@ -66,7 +66,7 @@ struct fabric_start {
     bool collective;            /* rounds need everyone (mean); else anyone exchanges alone */
     bool center;                /* elastic: a central copy is wanted */
     int n_outer;                /* 0 or 2 vectors of n that a joiner gets */
-    int workers;
+    int threads;                /* that this trainer runs: workers, and a shadow if it has one */
 };
 
 struct fabric_options {

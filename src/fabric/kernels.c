@@ -37,6 +37,24 @@ static bool all_zero(lanes test)
     return sum == 0;
 }
 
+/* Past the caches where the set has it and the address allows it. */
+static inline void store_past(float *dst, lanes x)
+{
+#if defined(__AVX512F__)
+    _mm512_stream_ps(dst, (__m512)x);
+#elif defined(__SSE2__)
+    typedef float quad __attribute__((vector_size(16)));
+    union {
+        lanes all;
+        quad part[4];
+    } u = {.all = x};
+    for (int k = 0; k < 4; k++)
+        _mm_stream_ps(dst + 4 * k, (__m128)u.part[k]);
+#else
+    *(lanes *)dst = x;
+#endif
+}
+
 static bool copy(float *dst, const float *src, size_t n)
 {
     lanes test = {0};
@@ -55,6 +73,23 @@ static bool copy(float *dst, const float *src, size_t n)
     return all_zero(test) && rest == 0;
 }
 
+static bool copy_past(float *dst, const float *src, size_t n)
+{
+    lanes test = {0};
+    size_t i = 0;
+    if ((uintptr_t)dst % sizeof(lanes) == 0) {
+        for (; i + LANES <= n; i += LANES) {
+            lanes x = *read_at(src + i);
+            test += x * 0.0f;
+            store_past(dst + i, x);
+        }
+#if defined(__SSE2__)
+        _mm_sfence();       /* streamed stores are not ordered by a later release */
+#endif
+    }
+    return copy(dst + i, src + i, n - i) && all_zero(test);
+}
+
 static bool all_finite(const float *src, size_t n)
 {
     lanes test = {0};
@@ -65,24 +100,6 @@ static bool all_finite(const float *src, size_t n)
     for (; i < n; i++)
         rest += src[i] * 0.0f;
     return all_zero(test) && rest == 0;
-}
-
-/* Past the caches where the set has it and the address allows it. */
-static inline void store_past(float *dst, lanes x)
-{
-#if defined(__AVX512F__)
-    _mm512_stream_ps(dst, (__m512)x);
-#elif defined(__SSE2__)
-    typedef float quad __attribute__((vector_size(16)));
-    union {
-        lanes all;
-        quad part[4];
-    } u = {.all = x};
-    for (int k = 0; k < 4; k++)
-        _mm_stream_ps(dst + 4 * k, (__m128)u.part[k]);
-#else
-    *(lanes *)dst = x;
-#endif
 }
 
 static inline lanes mean_lanes(const float *const *in, const double *share, int n_in, size_t i)
@@ -223,6 +240,7 @@ static void elastic(float *W, const float *w, float *out, float alpha, size_t n)
 const struct kernels KERNELS = {
     .name = TEXT(KERNELS),
     .copy = copy,
+    .copy_past = copy_past,
     .finite = all_finite,
     .mean = mean,
     .pull = pull,

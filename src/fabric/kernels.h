@@ -18,6 +18,8 @@ struct kernels {
     const char *name;
     /* dst = src; false if a value is NaN or Inf (copied all the same) */
     bool (*copy)(float *dst, const float *src, size_t n);
+    /* the same past the caches: for what others read later, and more than a cache holds */
+    bool (*copy_past)(float *dst, const float *src, size_t n);
     bool (*finite)(const float *src, size_t n);
     /* out = sum of share[k] in[k], in double, rounded once; false if out has NaN or Inf.
      * stream: past the caches */

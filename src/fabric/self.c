@@ -117,7 +117,7 @@ static descant_status self_start(struct fabric *f, const struct fabric_start *st
     self->n = start->n;
     self->room = start->room;
     self->started = true;
-    f->machine_threads = start->workers + 1;
+    f->machine_threads = start->threads;
     return DESCANT_OK;
 }
 

@@ -395,7 +395,7 @@ static descant_status shm_start(struct fabric *f, const struct fabric_start *sta
     shm->start = *start;
     shm->start.manifest = NULL;
     slot->in_place = start->in_place;
-    atomic_store_explicit(&slot->threads, start->workers + 1, memory_order_relaxed);
+    atomic_store_explicit(&slot->threads, start->threads, memory_order_relaxed);
     atomic_fetch_add_explicit(&shm->arena.board->lives, 1, memory_order_relaxed);
     shm->started = true;
     return DESCANT_OK;

@@ -47,7 +47,7 @@ struct trainer {
     enum life life;
     enum phase phase;
     bool started, in_place;
-    int workers;
+    int threads;
     int n_outer;
     struct exchange x;
     uint64_t ready_ns;          /* PULLING, ALONE */
@@ -188,7 +188,7 @@ static void world_changed(struct sim_world *w)
 {
     int members = count_life(w, MEMBER), threads = 0;
     for (int i = 0; i < w->n_trainers; i++)
-        threads += w->trainers[i]->started ? w->trainers[i]->workers + 1 : 0;
+        threads += w->trainers[i]->started ? w->trainers[i]->threads : 0;
     for (int i = 0; i < w->n_trainers; i++) {
         struct fabric *f = &w->trainers[i]->f;
         atomic_store_explicit(&f->members, members, memory_order_relaxed);
@@ -625,7 +625,7 @@ static descant_status sim_start(struct fabric *f, const struct fabric_start *sta
     }
     f->center = w->center;
     t->in_place = start->in_place;
-    t->workers = start->workers;
+    t->threads = start->threads;
     t->n_outer = start->n_outer;
     t->started = true;
     world_changed(w);

@@ -331,6 +331,12 @@ void job_take_reload(struct descant *job)
 
 /* ------------------------------------------------------------------ start and finish */
 
+static bool has_shadow(const struct descant *job)
+{
+    return job->plan.when == PLAN_SHADOW ||
+           (job->plan.when == PLAN_EVERY && job->plan.delay > 0);
+}
+
 static descant_status start_fabric(struct descant *job)
 {
     struct fabric *f = job->fabric;
@@ -341,7 +347,7 @@ static descant_status start_fabric(struct descant *job)
         return log_fail(&job->log, DESCANT_MEMORY, "no memory for the list of segments");
     struct fabric_start start = round_needs(&job->plan, &job->replica);
     start.manifest = manifest;
-    start.workers = job->workers_wanted;
+    start.threads = job->workers_wanted + has_shadow(job);
     descant_status status = f->type->start(f, &start);
     memory_give(manifest);
     if (status == DESCANT_OK && replica_fix(&job->replica) != DESCANT_OK)
@@ -408,8 +414,7 @@ descant_status descant_start(struct descant *job)
     }
     if (status == DESCANT_OK && job->reloads != NULL)
         job->reloads_seen = atomic_load(&job->reloads->count);
-    if (status == DESCANT_OK &&
-        (job->plan.when == PLAN_SHADOW || (job->plan.when == PLAN_EVERY && job->plan.delay > 0)))
+    if (status == DESCANT_OK && has_shadow(job))
         status = shadow_start(job);
     if (status != DESCANT_OK) {
         int none = 0;           /* half started: nothing but close is left */

@@ -20,7 +20,10 @@
 
 #include <string.h>
 
-enum { PIECE = 1 << 15 };       /* floats: 128 KiB, some 20 to 50 us of work */
+enum {
+    PIECE = 1 << 15,            /* floats: 128 KiB, some 20 to 50 us of work */
+    PAST_CACHES = 1 << 20,      /* floats: a replica of 4 MiB or more is gone from them anyway */
+};
 
 static bool uses_outer(const struct plan *plan)
 {
@@ -139,8 +142,10 @@ static void copy_in(void *context, float *memory, size_t at, size_t n)
 {
     struct copy_in *c = context;
     struct round *r = c->round;
+    float *to = r->fabric->contribution + at;
     if (copies(r))
-        c->finite &= r->kernels->copy(r->fabric->contribution + at, memory, n);
+        c->finite &= r->replica->n >= PAST_CACHES ? r->kernels->copy_past(to, memory, n)
+                                                  : r->kernels->copy(to, memory, n);
     if (renews_outer(r)) {
         r->kernels->copy(r->fabric->outer[0] + at, memory, n);
         memset(r->fabric->outer[1] + at, 0, n * sizeof(float));

@@ -78,7 +78,7 @@ static descant_status enter(struct simulation *s, int i)
     if (s->plan.what == PLAN_GRADIENT)
         start.room = start.n;
     start.manifest = manifest;
-    start.workers = 1;
+    start.threads = 1;
     status = manifest ? fabric_sim.start(x->fabric, &start) : DESCANT_MEMORY;
     memory_give(manifest);
     if (status == DESCANT_OK)
