@@ -276,6 +276,74 @@ START_TEST(processes_train_together)
 }
 END_TEST
 
+START_TEST(processes_end_at_the_centre)
+{
+    static const char *const some[] = {"shadow-easgd", "shadow-bmuf", "bmuf", "easgd,every=4"};
+    const char *plan = some[_i];
+    char name[64];
+    snprintf(name, sizeof name, "shm:centre-%d-%d", (int)getpid(), _i);
+    pid_t pids[2];
+    for (int i = 0; i < 2; i++)
+        if ((pids[i] = fork()) == 0)
+            _exit(trainer(name, plan, i, 2, 1500, i, DESCANT_FINAL_CENTRAL, NULL));
+    expect_all(pids, 2, plan);
+}
+END_TEST
+
+/* One trainer's replica turns NaN: it is left out of the mean, and with heal=1 takes the mean. */
+static int healed(const char *name, const char *plan, int rank)
+{
+    struct descant *job = open_job(name, plan, rank, 2);
+    float *w = descant_alloc(job, "w", 8);
+    struct descant_stats s;
+    if (w == NULL || descant_start(job) != DESCANT_OK)
+        return 1;
+    for (int k = 0; k < 8; k++)
+        w[k] = rank ? NAN : 5;
+    if (descant_step(job) != DESCANT_OK || descant_stats(job, &s) != DESCANT_OK)
+        return 2;
+    bool heals = strstr(plan, "heal=1") != NULL;
+    if (rank == 0 || heals ? w[3] != 5 : !isnan(w[3]))
+        return 3;
+    if (s.bad != 1)
+        return 4;
+    return descant_close(job) == DESCANT_OK ? 0 : 5;
+}
+
+START_TEST(nan_is_left_out_and_healed)
+{
+    static const char *const some[] = {"ma,every=1", "ma,every=1,heal=1"};
+    char name[64];
+    snprintf(name, sizeof name, "shm:nan-%d-%d", (int)getpid(), _i);
+    pid_t pids[2];
+    for (int i = 0; i < 2; i++)
+        if ((pids[i] = fork()) == 0)
+            _exit(healed(name, some[_i], i));
+    expect_all(pids, 2, some[_i]);
+}
+END_TEST
+
+START_TEST(missing_trainers_are_a_timeout)
+{
+    struct descant_options o = descant_options_default();
+    struct descant *job = NULL;
+    char name[64];
+    snprintf(name, sizeof name, "shm:missing-%d", (int)getpid());
+    o.job = name;
+    o.plan = "shadow-ma";
+    o.size = 3;
+    o.start_s = 0.2;
+    ck_assert_int_eq(descant_open(&job, &o), DESCANT_OK);
+    ck_assert_ptr_nonnull(descant_alloc(job, "w", 8));
+    ck_assert_int_eq(descant_start(job), DESCANT_TIMEOUT);
+    ck_assert_msg(strstr(descant_last_error(), "3 trainers") != NULL, "%s",
+                  descant_last_error());
+    ck_assert_int_eq(descant_step(job), DESCANT_TIMEOUT);
+    descant_close(job);
+    ck_assert_int_eq(memory_live(), 0);
+}
+END_TEST
+
 START_TEST(a_killed_trainer_is_not_missed)
 {
     static const char *const some[] = {"shadow-easgd", "shadow-ma", "dasgd", "ma", "allreduce"};
@@ -466,6 +534,9 @@ int main(void)
     tcase_add_test(use, a_reload_is_told_to_all);
     tcase_add_loop_test(many, processes_train_together, 0,
                         2 * (int)(sizeof plans / sizeof *plans));
+    tcase_add_loop_test(many, processes_end_at_the_centre, 0, 4);
+    tcase_add_loop_test(many, nan_is_left_out_and_healed, 0, 2);
+    tcase_add_test(many, missing_trainers_are_a_timeout);
     tcase_add_loop_test(many, a_killed_trainer_is_not_missed, 0, 5);
     tcase_add_loop_test(many, a_late_joiner_gets_the_state, 0, 7);
     suite_add_tcase(suite, use);
