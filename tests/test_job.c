@@ -323,6 +323,33 @@ START_TEST(nan_is_left_out_and_healed)
 }
 END_TEST
 
+static void *finisher(void *job)
+{
+    descant_finish(job, DESCANT_FINAL_MEAN);
+    return NULL;
+}
+
+/* While one call waits for the others, another thread is told so, and does not wait itself. */
+START_TEST(waits_answers_while_a_call_waits)
+{
+    char name[64], text[200] = "";
+    pthread_t waiting;
+    snprintf(name, sizeof name, "shm:waits-%d", (int)getpid());
+    struct descant *one = open_job(name, "none", 0, 0), *two = open_job(name, "none", 1, 0);
+    ck_assert_ptr_nonnull(descant_alloc(one, "w", 8));
+    ck_assert_ptr_nonnull(descant_alloc(two, "w", 8));
+    ck_assert_int_eq(descant_start(one), DESCANT_OK);
+    ck_assert_int_eq(descant_start(two), DESCANT_OK);
+    pthread_create(&waiting, NULL, finisher, one);
+    while (strstr(text, "waiting caller") == NULL)
+        ck_assert_uint_gt(descant_waits(one, text, sizeof text), 0);
+    ck_assert_int_eq(descant_close(two), DESCANT_OK);
+    pthread_join(waiting, NULL);
+    ck_assert_int_eq(descant_detach(one, "w"), DESCANT_OK);
+    ck_assert_int_eq(descant_close(one), DESCANT_OK);
+}
+END_TEST
+
 START_TEST(missing_trainers_are_a_timeout)
 {
     struct descant_options o = descant_options_default();
@@ -536,6 +563,7 @@ int main(void)
                         2 * (int)(sizeof plans / sizeof *plans));
     tcase_add_loop_test(many, processes_end_at_the_centre, 0, 4);
     tcase_add_loop_test(many, nan_is_left_out_and_healed, 0, 2);
+    tcase_add_test(many, waits_answers_while_a_call_waits);
     tcase_add_test(many, missing_trainers_are_a_timeout);
     tcase_add_loop_test(many, a_killed_trainer_is_not_missed, 0, 5);
     tcase_add_loop_test(many, a_late_joiner_gets_the_state, 0, 7);

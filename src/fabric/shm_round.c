@@ -165,8 +165,7 @@ static void refresh(struct shm *shm)
     for (unsigned s = 0; s < SHM_SLOTS; s++)
         if (life_alive(slot_life(board, s)))
             threads += atomic_load_explicit(&board->slots[s].threads, memory_order_relaxed);
-    shm->fabric.machine_threads = threads;
-    atomic_store_explicit(&shm->spin_threads, threads, memory_order_relaxed);
+    atomic_store_explicit(&shm->fabric.machine_threads, threads, memory_order_relaxed);
     atomic_store_explicit(&shm->fabric.members, __builtin_popcountll(load_members(board)),
                           memory_order_relaxed);
     atomic_store_explicit(&shm->fabric.epoch, epoch, memory_order_relaxed);
@@ -967,7 +966,7 @@ static void spin(const struct shm *shm, _Atomic uint32_t *bell, uint32_t seen)
 {
     uint64_t until = clock_now_ns() + SPIN_NS;
 
-    if (shm->cores < atomic_load_explicit(&shm->spin_threads, memory_order_relaxed))
+    if (shm->cores < atomic_load_explicit(&shm->fabric.machine_threads, memory_order_relaxed))
         return;
     while (atomic_load_explicit(bell, memory_order_relaxed) == seen &&
            clock_now_ns() < until)

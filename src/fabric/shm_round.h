@@ -52,7 +52,6 @@ struct shm {
     /* Written by poll, read by wait beside it; relaxed: a stale bell wakes at once. */
     _Atomic uint32_t seen_bell;
     _Atomic uint64_t ready_ns;
-    _Atomic int spin_threads;   /* machine_threads, for wait */
 };
 
 descant_status shm_round_begin(struct shm *shm, const struct exchange *exchange);

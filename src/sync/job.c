@@ -211,9 +211,9 @@ descant_status descant_attach(struct descant *job, const char *name, float *memo
 
 descant_status descant_detach(struct descant *job, const char *name)
 {
-    descant_status status = job_check(job, JOB_STARTED, "descant_detach");
-    if (status == DESCANT_ORDER && atomic_load(&job->state) == JOB_FINISHED)
-        status = DESCANT_OK;
+    bool finished = job != NULL && *job->parent && atomic_load(&job->state) == JOB_FINISHED;
+    descant_status status = job_check(job, finished ? JOB_FINISHED : JOB_STARTED,
+                                      "descant_detach");
     if (status != DESCANT_OK)
         return status;
     struct segment *s = name ? replica_find(&job->replica, name) : NULL;
@@ -654,12 +654,14 @@ size_t descant_waits(struct descant *job, char *text, size_t room)
     static const char *const states[] = {"idle", "taking its snapshot", "exchanging", "merging"};
     if (job == NULL || *job->parent == 0)
         return 0;
-    pthread_mutex_lock(&job->machine);
-    int state = (int)job->round.state;
-    pthread_mutex_unlock(&job->machine);
+    const char *state = "in the hands of a waiting caller";     /* who may hold it for long */
+    if (pthread_mutex_trylock(&job->machine) == 0) {
+        state = states[job->round.state];
+        pthread_mutex_unlock(&job->machine);
+    }
     pthread_mutex_lock(&job->workers.lock);
     int n = snprintf(text, room, "rank %d of %d: round %s; %d of %d workers parked\n",
-                     job->fabric->rank, atomic_load(&job->fabric->members), states[state],
+                     job->fabric->rank, atomic_load(&job->fabric->members), state,
                      job->workers.parked, job->workers.registered);
     pthread_mutex_unlock(&job->workers.lock);
     return n < 0 ? 0 : (size_t)n;

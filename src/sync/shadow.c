@@ -105,9 +105,9 @@ static void *run(void *context)
 
         uint64_t cpu_now = clock_thread_cpu_ns();
         now = clock_now_ns();
-        double price = (double)(cpu_now - cpu) / budget;
-        owed_until = (owed_until > now ? owed_until : now - (now - owed_until < 20000000
-                     ? now - owed_until : 20000000)) + (uint64_t)price;
+        if (owed_until + REST_MOST_NS < now)
+            owed_until = now - REST_MOST_NS;        /* rest is not saved up for long */
+        owed_until += (uint64_t)((double)(cpu_now - cpu) / budget);
         atomic_store_explicit(&job->stats.shadow_cpu_ns, cpu_now, memory_order_relaxed);
         cpu = cpu_now;
         if (job->plan.when == PLAN_SHADOW && budget < 1)
