@@ -47,6 +47,9 @@ int cli_bench(const struct cli *cli);
 int cli_bench_step(const struct cli *cli);
 int cli_bench_exchange(const struct cli *cli);
 int cli_bench_overlap(const struct cli *cli);
+int cli_train(const struct cli *cli);
+int cli_eval(const struct cli *cli);
+int cli_predict(const struct cli *cli);
 
 /* --- bench.c: trainers are processes forked before any of them opens a job --- */
 
