@@ -32,7 +32,7 @@ KERNEL_SANITIZE := $(if $(findstring thread,$(SAN)),,$(SANITIZE))
 FLAGS_avx2 := -mavx2
 FLAGS_avx512 := -mavx512f
 # The same for the loops of training, which may use fused multiply-adds.
-LOOPS_FLAGS := $(KERNEL_FLAGS) -ffp-contract=fast
+LOOPS_FLAGS := $(KERNEL_FLAGS) -ffp-contract=fast -fno-math-errno
 LOOPS_avx2 := -mavx2 -mfma
 LOOPS_avx512 := -mavx512f -mavx512dq -mavx512bw -mavx512vl -mprefer-vector-width=512
 
