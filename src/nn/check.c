@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* The gradient against central differences of the loss.
+/* The gradient against finite differences of the loss.
  *
  * Losses are summed in double, but over scores in float, so a difference has noise of about
- * 1e-7 / h, and an error of order h^2 where the loss bends; where a relu turns within h, it is
- * plainly wrong. No one h suits all: each parameter is tried with a few, and the best agreement
- * counts. A wrong gradient agrees with none. */
+ * 1e-7 / h, and an error of order h^2 where the loss bends; where a relu turns within h on one
+ * side, only the other side's difference is right. No one choice suits all: each parameter is
+ * tried with a few h, the central difference and both sides', and the best agreement counts. A
+ * wrong gradient agrees with none. */
 #include "nn/parts.h"
 
 #include <math.h>
@@ -26,20 +27,27 @@ static double loss_at(const struct checked *c)
            (double)c->batch->n;
 }
 
+static double disagreement(double g, double difference)
+{
+    return fabs(g - difference) / fmax(1e-3, fabs(g) + fabs(difference));
+}
+
 static double error_of(const struct checked *c, float *at, double g)
 {
     static const double steps[] = {1e-2, 3e-3, 1e-3};
+    double best = INFINITY, here = loss_at(c);
     float kept = *at;
-    double best = INFINITY;
     for (size_t k = 0; k < sizeof steps / sizeof *steps; k++) {
         double h = steps[k] * fmax(1, fabs((double)kept));
         float above = (float)((double)kept + h), below = (float)((double)kept - h);
         *at = above;
-        double difference = loss_at(c);
+        double up = loss_at(c);
         *at = below;
-        difference = (difference - loss_at(c)) / ((double)above - (double)below);
-        double error = fabs(g - difference) / fmax(1e-3, fabs(g) + fabs(difference));
-        best = error < best ? error : best;
+        double down = loss_at(c);
+        double error = disagreement(g, (up - down) / ((double)above - (double)below));
+        best = fmin(best, error);
+        best = fmin(best, disagreement(g, (up - here) / ((double)above - (double)kept)));
+        best = fmin(best, disagreement(g, (here - down) / ((double)kept - (double)below)));
     }
     *at = kept;
     return best;
