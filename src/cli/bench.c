@@ -31,6 +31,9 @@ static const struct {
     {"step", "what a descant_step costs a worker", cli_bench_step},
     {"exchange", "how fast a fabric's exchange is", cli_bench_exchange},
     {"overlap", "how fast training is under a plan, against none", cli_bench_overlap},
+#ifdef DESCANT_TRAIN
+    {"parse", "how fast text becomes blocks", cli_bench_parse},
+#endif
 };
 
 int cli_bench(const struct cli *cli)

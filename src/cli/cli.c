@@ -22,6 +22,9 @@ static const struct command commands[] = {
     {"predict", "a trained model's scores", cli_predict},
 #endif
     {"bench", "measure: step, exchange, overlap (--json)", cli_bench},
+#ifdef DESCANT_TRAIN
+    {"gen", "make a file of click logs to train with: ctr", cli_gen},
+#endif
 };
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
 

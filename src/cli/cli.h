@@ -50,6 +50,10 @@ int cli_bench_overlap(const struct cli *cli);
 int cli_train(const struct cli *cli);
 int cli_eval(const struct cli *cli);
 int cli_predict(const struct cli *cli);
+#ifdef DESCANT_TRAIN
+int cli_gen(const struct cli *cli);
+int cli_bench_parse(const struct cli *cli);
+#endif
 
 /* --- bench.c: trainers are processes forked before any of them opens a job --- */
 
