@@ -202,7 +202,7 @@ static bool keep_previous(const char *path, const char *previous, bool *moved)
         errno = error;
         return good;
     }
-    if (errno == ENOENT)
+    if (access(path, F_OK) != 0)
         return true;     /* there is no old file */
     *moved = rename(path, previous) == 0;
     return *moved;
