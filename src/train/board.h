@@ -52,7 +52,6 @@ struct board {
     _Atomic uint32_t why_ready;
     char why[256];                                  /* written by who set stop, before why_ready */
     struct seat seats[BOARD_SEATS];
-    _Alignas(64) unsigned char data[4 << 20];       /* for data_options.shared */
 };
 
 /* Takes the seat of that number. What a dead trainer counted there before stays counted. */

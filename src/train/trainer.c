@@ -19,7 +19,6 @@
 #include <unistd.h>
 
 enum { TABLES_READY = 1, TABLE_ROWS_AT_ONCE = 1 << 16 };
-_Static_assert(sizeof(struct board) < (size_t)64 << 20, "a board is small");
 
 _Atomic int trainer_signal;
 
@@ -67,15 +66,13 @@ static descant_status open_board(struct trainer *t)
     if (status != DESCANT_OK)
         return status;
     t->board = block;
-    if (data_shared_bytes() > sizeof t->board->data)
-        return log_fail(&t->log, DESCANT_MEMORY, "the board has no room for the data's state");
-    return DESCANT_OK;
+    return descant_share(t->job, "train.data", data_shared_bytes(), &t->data_shared);
 }
 
 static struct data_options training_data(struct trainer *t)
 {
     struct data_options options = train_data(t->options, &t->paths, &t->log);
-    options.shared = t->board->data;
+    options.shared = t->data_shared;
     return options;
 }
 

@@ -59,6 +59,7 @@ struct trainer {
     float *state;                   /* the dense optimizer's; Hogwild */
     float *tables, *table_state;    /* one for all trainers of the machine; Hogwild */
     struct board *board;
+    void *data_shared;
     struct seat *seat;
     struct feed *feed;
     struct gather gather;
