@@ -125,6 +125,7 @@ descant_status model_create(struct model **out, const struct model_shape *shape,
     struct model *m = memory_take(sizeof *m);
     if (!m)
         return log_fail(log, DESCANT_MEMORY, "no memory for a model");
+    blas_init();
     m->kind = kinds[shape->kind];
     m->loops = loops_best();
     m->shape = *shape;

@@ -127,6 +127,10 @@ void model_add_stack(struct model *model, struct stack *stack, const char *name,
 void model_add_layer(struct model *model, struct stack *stack, const char *name, int n_in,
                      int n_out, bool relu);
 
+/* --- blas.c --- */
+
+void blas_init(void);
+
 /* --- layers.c --- */
 
 /* y: a matrix for each layer's output; x: the first one's input. */

@@ -10,16 +10,12 @@
 #include "nn/parts.h"
 
 #include <assert.h>
-#include <cblas.h>
 #include <limits.h>
 #include <math.h>
 #include <string.h>
 #if defined(__SSE__)
 #include <immintrin.h>
 #endif
-
-/* Some builds of OpenBLAS have threads of their own, which would fight with the workers. */
-#pragma weak openblas_set_num_threads
 
 void nn_thread_init(void)
 {
@@ -88,8 +84,6 @@ descant_status work_create(struct work **out, const struct model *model, size_t 
     work->max_batch = max_batch;
     if (log)
         work->log = *log;
-    if (openblas_set_num_threads)
-        openblas_set_num_threads(1);
     if (!reserve(work)) {
         work_destroy(work);
         return log_fail(log, DESCANT_MEMORY, "no memory for a worker's batches of %zu",
