@@ -65,7 +65,7 @@ static bool write_input(const char *path, const struct parse_options *o, const s
 
 struct figures {
     uint64_t bytes, rows;
-    double seconds;
+    double seconds, cpu_s;
 };
 
 static bool one_pass(const char *path, const struct parse_options *o, struct block *block,
@@ -75,7 +75,7 @@ static bool one_pass(const char *path, const struct parse_options *o, struct blo
                              .format = o->format == 0 ? DATA_CRITEO : DATA_LIBSVM};
     struct data *data;
     enum data_got got;
-    uint64_t start = clock_now_ns();
+    uint64_t start = clock_now_ns(), cpu = clock_thread_cpu_ns();
     if (data_open(&data, &d) != DESCANT_OK)
         return false;
     f->rows = 0;
@@ -83,6 +83,7 @@ static bool one_pass(const char *path, const struct parse_options *o, struct blo
         f->rows += block->examples.n;
     data_close(data);
     f->seconds = (double)(clock_now_ns() - start) * 1e-9;
+    f->cpu_s = (double)(clock_thread_cpu_ns() - cpu) * 1e-9;
     return got == DATA_END;
 }
 
@@ -90,15 +91,18 @@ static bool measure(const char *path, const struct parse_options *o, const struc
                     struct figures *f)
 {
     struct block block = {0};
-    double seconds[PASSES];
+    double seconds[PASSES], cpu_s[PASSES];
     bool good = one_pass(path, o, &block, log, f);
     for (int i = 0; i < PASSES && good; i++) {
         good = one_pass(path, o, &block, log, f);
         seconds[i] = f->seconds;
+        cpu_s[i] = f->cpu_s;
     }
     block_fini(&block);
-    if (good)
+    if (good) {
         f->seconds = bench_percentile(seconds, PASSES, 0.5);
+        f->cpu_s = bench_percentile(cpu_s, PASSES, 0.5);
+    }
     return good;
 }
 
@@ -123,12 +127,15 @@ static void say(const struct cli *cli, const struct parse_options *o, const stru
         json_text(&json, "format", format);
         json_real(&json, "mb_per_s", mb);
         json_real(&json, "rows_per_s", rows);
+        json_real(&json, "mb_per_cpu_s", (double)f->bytes * 1e-6 / f->cpu_s);
         json_int(&json, "bytes", (int64_t)f->bytes);
         json_end(&json);
         return;
     }
     bench_say(cli->out, "format", "%s", format);
     bench_say(cli->out, "text", "%.0f MB/s", mb);
+    bench_say(cli->out, "text, alone", "%.0f MB a second of processor time",
+              (double)f->bytes * 1e-6 / f->cpu_s);
     bench_say(cli->out, "rows", "%.0f rows/s", rows);
 }
 

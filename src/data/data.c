@@ -10,7 +10,7 @@
 
 #include <stdlib.h>
 
-enum { ENOUGH = 1000, REPORTED = 5 };
+enum { ENOUGH = 1000, REPORTED = 5, CHUNK_LIMIT = 1 << 30 };
 
 struct data {
     struct data_options options;
@@ -114,6 +114,9 @@ static descant_status open_format(struct data *data)
     const struct data_options *o = &data->options;
     if (o->n_paths == 0)
         return log_fail(o->log, DESCANT_INVALID, "no input is named");
+    if (o->chunk_bytes > CHUNK_LIMIT)
+        return log_fail(o->log, DESCANT_INVALID, "chunks of %zu bytes: allowed is up to %d",
+                        o->chunk_bytes, CHUNK_LIMIT);
     if (o->format == DATA_AUTO) {
         descant_status status = guess(data, o->paths[0]);
         if (status != DESCANT_OK)

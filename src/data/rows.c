@@ -94,7 +94,7 @@ void rows_end(struct rows *r)
 {
     r->block->examples = (struct examples){
         .n = r->n, .n_dense = r->n_dense, .n_fields = r->n_fields,
-        .dense = r->n_dense ? r->dense : NULL, .ids = r->ids,
+        .dense = r->n_dense ? r->dense : NULL, .ids = r->n_fields ? r->ids : NULL,
         .offsets = r->bags ? r->offsets : NULL, .values = r->bags ? r->values : NULL,
         .labels = r->labels};
 }
