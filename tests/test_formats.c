@@ -549,6 +549,9 @@ START_TEST(edges_of_figures)
     labels[0] = 0;
     metrics_add(&m, scores, labels, 1, 1);
     ck_assert(isinf(m.loss) && m.correct == 3);
+    labels[2] = 1;
+    metrics_add(&m, scores + 2, labels + 2, 1, 1);      /* 0 is not above the threshold */
+    ck_assert(m.n == 5 && m.correct == 3);
     struct metrics bad = {0};
     scores[0] = NAN;
     metrics_add(&bad, scores, labels, 1, 1);
