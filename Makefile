@@ -106,7 +106,13 @@ $(B)/tests/%: tests/%.c $(OBJECTS) Makefile
 	@mkdir -p $(@D)
 	$(COMPILE) $(CHECK_FLAGS) -Itests $< $(OBJECTS) $(CHECK_LIBS) $(LIBS) $(LDFLAGS) -o $@
 
-$(TRAIN_TESTS:%.c=$(B)/%): $(B)/tests/%: tests/%.c $(TRAIN_OBJECTS) $(OBJECTS) Makefile
+# The trainer's test also calls the program as a function.
+$(B)/tests/test_trainer: tests/test_trainer.c $(CLI_OBJECTS) $(TRAIN_OBJECTS) $(OBJECTS) Makefile
+	@mkdir -p $(@D)
+	$(COMPILE) $(CHECK_FLAGS) -Itests $< $(CLI_OBJECTS) $(TRAIN_OBJECTS) $(OBJECTS) \
+		$(CHECK_LIBS) $(TRAIN_LIBS) $(LIBS) $(LDFLAGS) -o $@
+
+$(filter-out %/test_trainer,$(TRAIN_TESTS:%.c=$(B)/%)): $(B)/tests/%: tests/%.c $(TRAIN_OBJECTS) $(OBJECTS) Makefile
 	@mkdir -p $(@D)
 	$(COMPILE) $(CHECK_FLAGS) -Itests $< $(TRAIN_OBJECTS) $(OBJECTS) $(CHECK_LIBS) \
 		$(TRAIN_LIBS) $(LIBS) $(LDFLAGS) -o $@

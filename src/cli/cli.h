@@ -47,10 +47,11 @@ int cli_bench(const struct cli *cli);
 int cli_bench_step(const struct cli *cli);
 int cli_bench_exchange(const struct cli *cli);
 int cli_bench_overlap(const struct cli *cli);
+#ifdef DESCANT_TRAIN
 int cli_train(const struct cli *cli);
 int cli_eval(const struct cli *cli);
 int cli_predict(const struct cli *cli);
-#ifdef DESCANT_TRAIN
+int cli_bench_train(const struct cli *cli);
 int cli_gen(const struct cli *cli);
 int cli_bench_parse(const struct cli *cli);
 #endif

@@ -283,9 +283,10 @@ static void judge(struct trainer *t, double loss)
                    atomic_load_explicit(&b->evals_worse, RELAXED), get(&b->eval_best));
 }
 
-static void see_to_eval(struct trainer *t, uint64_t seen)
+static void see_to_eval(struct trainer *t)
 {
     struct metrics sum;
+    uint64_t seen = board_sum(t->board).n;
     double auc;
     uint64_t every = (uint64_t)t->options->eval_every;
     uint64_t at = atomic_load_explicit(&t->board->eval_at, RELAXED);
@@ -329,7 +330,7 @@ static void report(struct trainer *t, struct window *w, double *logged, double *
             *shown = s;
         }
     }
-    see_to_eval(t, w->seen.n);
+    see_to_eval(t);
     see_to_checkpoint(t);
 }
 
