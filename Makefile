@@ -47,8 +47,8 @@ TRAIN_PACKAGES := openblas zlib libzstd jansson
 HAVE_TRAIN := $(shell pkg-config --exists $(TRAIN_PACKAGES) 2>/dev/null && echo 1)
 LOOPS_SOURCE := $(wildcard src/nn/loops.c)
 TRAIN_SOURCES := $(filter-out $(LOOPS_SOURCE),$(wildcard src/nn/*.c src/data/*.c src/train/*.c))
-TRAIN_COMMANDS := $(foreach c,train eval settings gen report bench_train bench_parse,\
-	$(wildcard src/cli/$(c).c))
+TRAIN_COMMANDS := $(foreach c,train eval settings gen report report_log report_chart \
+	report_page bench_train bench_parse,$(wildcard src/cli/$(c).c))
 TRAIN_TESTS := $(wildcard tests/test_nn.c tests/test_data.c tests/test_train.c \
 	tests/test_formats.c tests/test_trainer.c)
 ifeq ($(HAVE_TRAIN),1)
@@ -106,19 +106,9 @@ $(B)/tests/%: tests/%.c $(OBJECTS) Makefile
 	@mkdir -p $(@D)
 	$(COMPILE) $(CHECK_FLAGS) -Itests $< $(OBJECTS) $(CHECK_LIBS) $(LIBS) $(LDFLAGS) -o $@
 
-# The trainer's test also calls the program as a function.
-$(B)/tests/test_trainer: tests/test_trainer.c $(CLI_OBJECTS) $(TRAIN_OBJECTS) $(OBJECTS) Makefile
-	@mkdir -p $(@D)
-	$(COMPILE) $(CHECK_FLAGS) -Itests $< $(CLI_OBJECTS) $(TRAIN_OBJECTS) $(OBJECTS) \
-		$(CHECK_LIBS) $(TRAIN_LIBS) $(LIBS) $(LDFLAGS) -o $@
-
-$(filter-out %/test_trainer,$(TRAIN_TESTS:%.c=$(B)/%)): $(B)/tests/%: tests/%.c $(TRAIN_OBJECTS) $(OBJECTS) Makefile
-	@mkdir -p $(@D)
-	$(COMPILE) $(CHECK_FLAGS) -Itests $< $(TRAIN_OBJECTS) $(OBJECTS) $(CHECK_LIBS) \
-		$(TRAIN_LIBS) $(LIBS) $(LDFLAGS) -o $@
-
-# The program's test calls it as a function.
-$(B)/tests/test_cli: tests/test_cli.c $(CLI_OBJECTS) $(TRAIN_OBJECTS) $(OBJECTS) Makefile
+# These call the program as a function.
+$(B)/tests/test_cli $(TRAIN_TESTS:%.c=$(B)/%): $(B)/tests/%: tests/%.c $(CLI_OBJECTS) \
+		$(TRAIN_OBJECTS) $(OBJECTS) Makefile
 	@mkdir -p $(@D)
 	$(COMPILE) $(CHECK_FLAGS) -Itests $< $(CLI_OBJECTS) $(TRAIN_OBJECTS) $(OBJECTS) \
 		$(CHECK_LIBS) $(TRAIN_LIBS) $(LIBS) $(LDFLAGS) -o $@

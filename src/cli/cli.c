@@ -24,6 +24,7 @@ static const struct command commands[] = {
     {"bench", "measure: step, exchange, overlap (--json)", cli_bench},
 #ifdef DESCANT_TRAIN
     {"gen", "make a file of click logs to train with: ctr", cli_gen},
+    {"report", "a page that compares runs of descant train, from their logs", cli_report},
 #endif
 };
 enum { N_COMMANDS = sizeof commands / sizeof *commands };

@@ -54,6 +54,7 @@ int cli_predict(const struct cli *cli);
 int cli_bench_train(const struct cli *cli);
 int cli_gen(const struct cli *cli);
 int cli_bench_parse(const struct cli *cli);
+int cli_report(const struct cli *cli);
 #endif
 
 /* --- bench.c: trainers are processes forked before any of them opens a job --- */
