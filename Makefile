@@ -71,7 +71,7 @@ BENCHES := $(patsubst bench/%.c,$(B)/bench/%,$(wildcard bench/*.c))
 CHECK_FLAGS = $(shell pkg-config --cflags check)
 CHECK_LIBS = $(shell pkg-config --libs check)
 
-.PHONY: all test tests soak bench examples demo setup format install uninstall clean
+.PHONY: all test tests soak bench examples demo demo-plans setup format install uninstall clean
 .SECONDARY:
 all: $(SHARED) $(B)/libdescant.a $(PROGRAM)
 
@@ -145,8 +145,13 @@ bench: all $(BENCHES)
 examples: $(EXAMPLES)
 
 demo: setup
-	@$(MAKE) --no-print-directory all $(B)/examples/logistic
+	@$(MAKE) --no-print-directory all
 	@BUILD=$(B) examples/demo.sh
+
+# The library alone: a logistic regression of 100 lines under six plans.
+demo-plans: setup
+	@$(MAKE) --no-print-directory $(B)/examples/logistic
+	@BUILD=$(B) examples/plans.sh
 
 format:
 	clang-format -i $(wildcard include/*.h src/*/*.[ch] tests/*.[ch] bench/*.[ch] examples/*.[ch])

@@ -20,12 +20,10 @@ static const struct command commands[] = {
     {"train", "train a click model or a network", cli_train},
     {"eval", "a trained model's figures on a held-out set", cli_eval},
     {"predict", "a trained model's scores", cli_predict},
-#endif
-    {"bench", "measure: step, exchange, overlap (--json)", cli_bench},
-#ifdef DESCANT_TRAIN
     {"gen", "make a file of click logs to train with: ctr", cli_gen},
     {"report", "a page that compares runs of descant train, from their logs", cli_report},
 #endif
+    {"bench", "measure: step, exchange, overlap, train, parse (--json)", cli_bench},
 };
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
 

@@ -78,6 +78,15 @@ static char *outer_of(struct trainer *t, size_t *bytes)
     return NULL;
 }
 
+descant_status checkpoint_keep_outer(struct trainer *t)
+{
+    if (!t->options->checkpoint)
+        return DESCANT_OK;
+    t->outer = outer_of(t, &t->outer_bytes);
+    return t->outer ? DESCANT_OK
+                    : log_fail(&t->log, DESCANT_MEMORY, "no memory for the outer state");
+}
+
 /* Texts: every option, then the sums. */
 struct texts {
     struct safetensors_text at[128];
@@ -144,8 +153,8 @@ static descant_status write_all(struct trainer *t, struct list *list, struct tex
                                 uint64_t *place)
 {
     char previous[4096];
-    size_t outer_bytes;
-    char *outer = outer_of(t, &outer_bytes);
+    size_t outer_bytes = t->outer_bytes;
+    char *outer = t->outer ? t->outer : outer_of(t, &outer_bytes);
 
     add_run(list, t, place, outer, outer ? outer_bytes : 0);
     add_model(list, t);
@@ -153,7 +162,8 @@ static descant_status write_all(struct trainer *t, struct list *list, struct tex
     snprintf(previous, sizeof previous, "%s.previous", t->options->checkpoint);
     descant_status status = safetensors_write(t->options->checkpoint, previous, list->at, list->n,
                                               texts->at, texts->n, &t->log);
-    memory_give(outer);
+    if (outer != t->outer)
+        memory_give(outer);
     return status;
 }
 

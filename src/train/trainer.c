@@ -287,7 +287,9 @@ static int run(struct trainer *t)
     double seconds = (double)(clock_now_ns() - t->began_ns) * 1e-9;
     monitor_publish(t);
     monitor_stop(t);
-    status = descant_finish(t->job, which_final(t->options));
+    status = checkpoint_keep_outer(t);
+    if (status == DESCANT_OK)
+        status = descant_finish(t->job, which_final(t->options));
     if (status != DESCANT_OK)
         board_stop(t->board, STOP_FAILED, "trainer %d: %s", t->rank, descant_last_error());
     end_run(t, seconds);
@@ -315,6 +317,7 @@ int trainer_run(const struct train_options *options, const char *job, int rank, 
     model_destroy(t.model);
     memory_give(t.state);
     memory_give(t.gather.sum);
+    memory_give(t.outer);
     path_list_fini(&t.paths);
     path_list_fini(&t.eval_paths);
     pthread_cond_destroy(&t.gather.moved);

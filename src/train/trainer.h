@@ -60,6 +60,8 @@ struct trainer {
     float *tables, *table_state;    /* one for all trainers of the machine; Hogwild */
     struct board *board;
     void *data_shared;
+    char *outer;                    /* the outer state as training ended, for the last checkpoint */
+    size_t outer_bytes;
     struct seat *seat;
     struct feed *feed;
     struct gather gather;
@@ -107,6 +109,7 @@ void monitor_summary(struct trainer *t, double seconds);      /* and the last ev
 /* --- checkpoint.c --- */
 struct safetensors;
 descant_status checkpoint_write(struct trainer *t);
+descant_status checkpoint_keep_outer(struct trainer *t);    /* before finish */
 bool checkpoint_there(const struct train_options *options);
 descant_status checkpoint_load_model(struct trainer *t);    /* w and state, before start */
 descant_status checkpoint_load_tables(struct trainer *t);   /* and the board; one trainer alone */
