@@ -13,7 +13,6 @@
  * QUIET_NS, so that no round runs into none's time. Shares are of the plan's runs alone. */
 #include "cli/cli.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -73,12 +72,11 @@ struct side {
 
 struct worker {
     struct side *side;
-    int which, number;
+    int which;
     int64_t steps;
     size_t at;                  /* the window's place */
     batch sum;
     bool good;
-    pthread_t thread;
 };
 
 static inline void product(const float *w, const float *x, batch *sum)
@@ -122,22 +120,17 @@ static void *work(void *context)
 static double train(struct side *s, int which, int64_t steps)
 {
     struct worker workers[BENCH_MAX_WORKERS];
-    int started = 0, n = (int)s->o->workers;
+    int n = (int)s->o->workers;
+    for (int i = 0; i < n; i++) {
+        size_t part = s->n / (size_t)n / COLUMNS * COLUMNS * (size_t)i;
+        workers[i] = (struct worker){.side = s, .which = which, .steps = steps,
+                                     .at = part + WINDOW / sizeof(float) <= s->n ? part : 0};
+    }
     bool good = bench_barrier(s->bench, s->bench->trainers);
     uint64_t start = clock_now_ns();
-    for (; good && started < n; started++) {
-        struct worker *k = &workers[started];
-        size_t third = s->n / (size_t)n / COLUMNS * COLUMNS * (size_t)started;
-        *k = (struct worker){.side = s, .which = which, .number = started, .steps = steps,
-                             .at = third + WINDOW / sizeof(float) <= s->n ? third : 0};
-        if (pthread_create(&k->thread, NULL, work, k) != 0)
-            break;
-    }
-    good = good && started == n;
-    for (int i = 0; i < started; i++) {
-        pthread_join(workers[i].thread, NULL);
-        good &= workers[i].good;
-    }
+    good = good && bench_threads(n, work, workers, sizeof *workers);
+    for (int i = 0; good && i < n; i++)
+        good = workers[i].good;
     return good ? (double)(clock_now_ns() - start) * 1e-9 : -1;
 }
 
@@ -183,25 +176,11 @@ static bool calibrate(struct side *s)
 
 static bool open_one(struct side *s, int which)
 {
-    char address[192];
-    struct descant_options d = descant_options_default();
-    snprintf(address, sizeof address, "shm:%s-%s%s", s->bench->name, which ? "plan" : "none",
-             which ? s->o->suffix : "");
-    d.job = address;
-    d.plan = which ? s->o->plan : "none";
-    d.rank = s->rank;
-    d.size = s->bench->trainers;
-    d.workers = (int)s->o->workers;
-    d.sync_cpu = s->o->sync_cpu;
-    d.log = bench_log;
-    d.log_user = s->bench->err;
-    if (descant_open(&s->job[which], &d) != DESCANT_OK)
-        return false;
-    s->w[which] = descant_alloc(s->job[which], "w", s->n);
-    if (!s->w[which])
-        return false;
-    bench_fill(s->w[which], s->n, 1);
-    return descant_start(s->job[which]) == DESCANT_OK;
+    char tail[80];
+    snprintf(tail, sizeof tail, "-%s%s", which ? "plan" : "none", which ? s->o->suffix : "");
+    struct bench_job one = {.name_tail = tail, .plan = which ? s->o->plan : "none",
+                            .workers = s->o->workers, .sync_cpu = s->o->sync_cpu, .n = s->n};
+    return bench_open(s->bench, s->rank, &one, &s->job[which], &s->w[which]);
 }
 
 static bool train_plan(struct side *s, int64_t steps, struct overlap_result *r, double *seconds)
@@ -333,13 +312,8 @@ int cli_bench_overlap(const struct cli *cli)
     struct overlap_options o = {.plan = "shadow-easgd", .link = "none", .trainers = 2,
                                 .workers = 1, .bytes = 2 << 20, .pairs = 15, .step_ms = 5};
     double rate, rtt;
-    if (cli->argc > 0 && strcmp(cli->argv[0], "--help") == 0) {
-        fputs("usage: descant bench overlap [OPTIONS]\n", cli->out);
-        cli_help_options(cli->out, options, N_OPTIONS);
-        return CLI_DONE;
-    }
-    int status = cli_parse(cli, options, N_OPTIONS, &o);
-    if (status != CLI_DONE)
+    int status;
+    if (!bench_options(cli, options, N_OPTIONS, &o, &status))
         return status;
     if (!bench_plan_ok(cli, o.plan))
         return CLI_BAD_USE;
