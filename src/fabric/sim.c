@@ -76,6 +76,7 @@ struct sim_world {
     bool formed;
     bool turning;
     /* the round */
+    uint32_t round;                     /* its number, from 1 */
     bool reducing;
     enum exchange_kind kind;
     struct trainer *source;             /* state: NULL when all have pulled */
@@ -105,6 +106,7 @@ struct sim_world *sim_world_create(const struct sim_options *options)
         return NULL;
     w->options = *options;
     rng_init(&w->rng, options->seed);
+    w->round = 1;
     return w;
 }
 
@@ -442,6 +444,7 @@ static void round_commit(struct sim_world *w)
                                       memory_order_relaxed);
     }
     w->reducing = false;
+    w->round++;
 }
 
 static void world_turn(struct sim_world *w)
@@ -818,6 +821,7 @@ static enum fabric_progress poll_idle(const struct trainer *t)
 static enum fabric_progress sim_poll(struct fabric *f, struct fabric_part *part)
 {
     struct trainer *t = trainer_of(f);
+    fabric_unsay(f);
     if (f->status)
         return FABRIC_FAILED;
     switch (t->phase) {
@@ -842,10 +846,66 @@ static enum fabric_progress sim_poll(struct fabric *f, struct fabric_part *part)
     return poll_alone(t, part);
 }
 
+/* Of 0 .. size-1 those that are not here; only their number where ranks are others. */
+static void add_missing(const struct sim_world *w, int size, struct awaited *awaited)
+{
+    bool known = w->trainers[w->n_trainers - 1]->f.rank < size;
+    for (int rank = 0, i = 0, left = size - w->n_trainers; left > 0 && rank < size; rank++) {
+        if (known && i < w->n_trainers && w->trainers[i]->f.rank == rank) {
+            i++;
+            continue;
+        }
+        awaited_add(awaited, known ? rank : -1);
+        left--;
+    }
+}
+
+/* In whose hands it is that t goes on. */
+static bool holds_up(const struct trainer *o, const struct trainer *t, bool formed)
+{
+    if (t->life == FINAL)
+        return o->life != FINAL;
+    if (!formed)
+        return o->life == OPENED;
+    if (t->phase == PULLED)
+        return o->phase == TAKE || o->phase == TAKEN;
+    return o->life == MEMBER && o->phase != ARRIVED;
+}
+
+static struct awaited waits_of(const struct trainer *t)
+{
+    const struct sim_world *w = t->world;
+    struct awaited awaited = {.wait = FABRIC_WAIT_ROUND, .kind = t->x.kind, .round = w->round};
+    bool formed = count_life(w, MEMBER) > 0;
+    int size = 0;
+    if (t->phase == REDUCING || t->phase == ALONE || t->phase == PULLING) {
+        awaited.wait = FABRIC_WAIT_LINK;
+        return awaited;
+    }
+    if (t->life == WAITING)
+        awaited.wait = FABRIC_WAIT_START;
+    else if (t->x.final)
+        awaited.wait = FABRIC_WAIT_FINISH;
+    for (int i = 0; i < w->n_trainers; i++) {
+        const struct trainer *o = w->trainers[i];
+        size = o->life == WAITING && o->f.size > size ? o->f.size : size;
+        if (o != t && holds_up(o, t, formed))
+            awaited_add(&awaited, o->f.rank);
+    }
+    if (awaited.wait == FABRIC_WAIT_START && !formed)
+        add_missing(w, size, &awaited);
+    return awaited;
+}
+
+/* Time is the caller's; there is only to say for whom. */
 static void sim_wait(struct fabric *f, uint64_t until_ns)
 {
-    (void)f;
+    struct trainer *t = trainer_of(f);
     (void)until_ns;
+    if (t->life == DEAD || t->phase == IDLE)
+        return;
+    struct awaited awaited = waits_of(t);
+    fabric_say(f, &awaited);
 }
 
 static void world_remove(struct trainer *t)
