@@ -21,7 +21,7 @@ struct page {
     char want[WANTS][80];       /* (trainer) what its descant_waits is to say; set before forks */
     _Atomic int seen[WANTS];    /* how often it did */
     _Atomic int rounds[MOST];
-    _Atomic int hold[MOST];     /* an order to make no more steps */
+    _Atomic int hold[MOST];     /* an order to make no more steps after so many rounds; 0: none */
 };
 
 static struct page *page;
@@ -91,7 +91,7 @@ static void trainer(const char *plan, int rank, int size)
             _exit(2);
         descant_stats(job, &s);
         page->rounds[rank] = (int)s.rounds;
-        while (page->hold[rank])
+        while (page->hold[rank] && page->rounds[rank] >= page->hold[rank])
             clock_sleep_until(clock_now_ns() + 1000000);
         clock_sleep_until(clock_now_ns() + 100000);
     }
@@ -185,7 +185,9 @@ START_TEST(the_stopped_are_named)
     stop_and_see(1, 0);             /* who leads */
     stop_and_see(2, 0);
     if (strncmp(plan, "shadow", 6) != 0) {      /* a shadow goes on without its workers */
-        page->hold[1] = page->hold[2] = 1;
+        kill(pids[0], SIGSTOP);     /* so that the figure stands still */
+        page->hold[1] = page->hold[2] = page->rounds[0] + 20;
+        kill(pids[0], SIGCONT);
         expect_said(0, ") for trainers 1 and 2\n");
     }
     for (int i = 0; i < 3; i++)
