@@ -407,11 +407,13 @@ descant_status descant_start(struct descant *job)
         return status;
     if (job->replica.n_segments == 0 && job->plan.what != PLAN_GRADIENT)
         return log_fail(&job->log, DESCANT_ORDER, "descant_start: no segment was declared");
+    pthread_mutex_lock(&job->machine);          /* others may ask who waits */
     status = start_fabric(job);
     if (status == DESCANT_OK) {
         job->started_ns = clock_now_ns();
         status = meet(job);
     }
+    pthread_mutex_unlock(&job->machine);
     if (status == DESCANT_OK && job->reloads != NULL)
         job->reloads_seen = atomic_load(&job->reloads->count);
     if (status == DESCANT_OK && has_shadow(job))
