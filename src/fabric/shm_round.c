@@ -22,7 +22,6 @@
 #include <math.h>
 #include <string.h>
 
-#define PHASE_REDUCE 2u
 #define WORD_OK 1u
 #define STREAM_BYTES ((size_t)4 << 20)
 #define FILL_CHUNK ((size_t)65536)
@@ -492,6 +491,11 @@ static bool mean_chunk(struct shm *shm, size_t from, size_t n)
                               record->n * sizeof(float) >= STREAM_BYTES);
 }
 
+static void say_reducing(struct shm *shm, uint32_t tag)
+{
+    atomic_store_explicit(&own_slot(shm)->reducing, tag, memory_order_relaxed);
+}
+
 static enum fabric_progress reduce(struct shm *shm, uint64_t word)
 {
     struct board *board = board_of(shm);
@@ -504,12 +508,14 @@ static enum fabric_progress reduce(struct shm *shm, uint64_t word)
     size_t from = chunk * board->record.chunk, n = board->record.n - from;
     if (n > board->record.chunk)
         n = board->record.chunk;
+    say_reducing(shm, word_tag(word));
     if (mean_chunk(shm, from, n)) {
         count_chunk(board, word);
-        return FABRIC_WORKED;
+    } else {
+        atomic_fetch_or_explicit(&board->bad, find_bad(shm, from, n), memory_order_relaxed);
+        end_round(board, word, false);
     }
-    atomic_fetch_or_explicit(&board->bad, find_bad(shm, from, n), memory_order_relaxed);
-    end_round(board, word, false);
+    say_reducing(shm, 0);
     return FABRIC_WORKED;
 }
 

@@ -9,6 +9,8 @@
 
 enum { ELASTIC_CHUNK = 16384 };     /* floats */
 
+#define PHASE_REDUCE 2u
+
 enum stage {
     STAGE_IDLE,
     STAGE_BEGUN,        /* not arrived */
@@ -52,6 +54,7 @@ struct shm {
     /* Written by poll, read by wait beside it; relaxed: a stale bell wakes at once. */
     _Atomic uint32_t seen_bell;
     _Atomic uint64_t ready_ns;
+    _Atomic uint64_t waiting;   /* shm_waits.c's note */
 };
 
 descant_status shm_round_begin(struct shm *shm, const struct exchange *exchange);
