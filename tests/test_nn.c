@@ -362,8 +362,15 @@ START_TEST(what_is_not_finite_shows)
     float *g = memory_take_array(model_floats(t.model), sizeof *g);
     batch_fill(&batch, &shapes[_i], 7, false, &rng);
     ck_assert(isfinite(model_gradient(t.work, t.w, t.tables, &batch.examples, g, NULL)));
-    for (size_t k = 0; k < model_floats(t.model); k++)
-        t.w[k] = NAN;
+    if (shapes[_i].n_dense) {
+        batch.dense[0] = NAN;
+        ck_assert(!isfinite(model_gradient(t.work, t.w, t.tables, &batch.examples, g, NULL)));
+        batch.dense[0] = 1;
+    }
+    for (size_t k = 0; k < model_table_floats(t.model); k++)
+        t.tables[k] = INFINITY;
+    for (size_t k = 0; k < model_floats(t.model) && shapes[_i].n_fields == 0; k++)
+        t.w[k] = INFINITY;
     ck_assert(!isfinite(model_gradient(t.work, t.w, t.tables, &batch.examples, g, NULL)));
     if (shapes[_i].n_classes > 1) {
         static const float bad[] = {-1, 3, NAN, INFINITY};

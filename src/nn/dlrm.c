@@ -89,11 +89,11 @@ static void interact_back(struct work *work, const struct examples *batch, struc
     for (size_t i = 0; i < batch->n; i++) {
         struct bags bags = rows_bags(batch, i, sink->index);
         const float *t = work->vectors.at + i * work->vectors.ld, *di = d.at + i * d.ld;
-        memset(dt, 0, n_vectors(m) * stride * sizeof *dt);
-        memcpy(dt, di, width * sizeof *dt);
+        float *bottom = bottom_d.at + i * bottom_d.ld;
         m->loops->dots_back(dt, di + width, t, stride, n_vectors(m));
         m->loops->scatter(sink->rows, width, &bags, dt + stride, stride, sink->alpha);
-        memcpy(bottom_d.at + i * bottom_d.ld, dt, width * sizeof *dt);
+        for (size_t c = 0; c < width; c++)
+            bottom[c] = di[c] + dt[c];
     }
 }
 

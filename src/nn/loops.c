@@ -219,21 +219,43 @@ static void dots(float *out, const float *t, size_t stride, size_t n, size_t wid
     WIDTHS(width, dots_of(out, t, stride, n, WIDTH, turned));
 }
 
-static void dots_back(float *restrict dt, const float *restrict g, const float *restrict t,
-                      size_t stride, size_t n)
+/* Rows [i, i + count) of dt begun, and their share added to the rows before: each t[j] and dt[j]
+ * is fetched once for all of them. */
+INLINE void back_rows(float *restrict dt, const float *restrict g, const float *restrict t,
+                      size_t stride, size_t i, const size_t count)
+{
+    const float *gi[4];
+    lanes ti[4], sum[4];
+    for (size_t r = 0; r < count; r++) {
+        gi[r] = g + (i + r) * (i + r - 1) / 2;
+        ti[r] = read_at(t + (i + r) * stride);
+        sum[r] = (lanes){0};
+    }
+    for (size_t j = 0; j < i; j++) {
+        lanes tj = read_at(t + j * stride), dj = read_at(dt + j * stride);
+        for (size_t r = 0; r < count; r++) {
+            sum[r] += gi[r][j] * tj;
+            dj += gi[r][j] * ti[r];
+        }
+        write_at(dt + j * stride, dj);
+    }
+    for (size_t r = 1; r < count; r++)
+        for (size_t q = 0; q < r; q++) {
+            sum[r] += gi[r][i + q] * ti[q];
+            sum[q] += gi[r][i + q] * ti[r];
+        }
+    for (size_t r = 0; r < count; r++)
+        write_at(dt + (i + r) * stride, sum[r]);
+}
+
+static void dots_back(float *dt, const float *g, const float *t, size_t stride, size_t n)
 {
     for (size_t c = 0; c < stride; c += LANES) {
-        const float *gi = g;
-        for (size_t i = 1; i < n; gi += i, i++) {
-            lanes ti = read_at(t + i * stride + c), sum = {0};
-            for (size_t j = 0; j < i; j++) {
-                float *dj = dt + j * stride + c;
-                sum += gi[j] * read_at(t + j * stride + c);
-                write_at(dj, read_at(dj) + gi[j] * ti);
-            }
-            float *di = dt + i * stride + c;
-            write_at(di, read_at(di) + sum);
-        }
+        size_t i = 0;
+        for (; i + 4 <= n; i += 4)
+            back_rows(dt + c, g, t + c, stride, i, 4);
+        for (; i < n; i++)
+            back_rows(dt + c, g, t + c, stride, i, 1);
     }
 }
 

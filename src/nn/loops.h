@@ -62,7 +62,7 @@ struct loops {
      * turned: room for width * (n up to LANES) floats */
     void (*dots)(float *out, const float *t, size_t stride, size_t n, size_t width,
                  float *turned);
-    /* dt[i] += sum over j of g(i, j) t[j] */
+    /* dt[i] = sum over j of g(i, j) t[j], for g symmetric, given as dots gives its output */
     void (*dots_back)(float *dt, const float *g, const float *t, size_t stride, size_t n);
 
     /* --- linear (width 0) and fm, one example. A row: its weight, then `width` factors --- */
