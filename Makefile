@@ -47,9 +47,15 @@ TRAIN_PACKAGES := openblas zlib libzstd jansson
 HAVE_TRAIN := $(shell pkg-config --exists $(TRAIN_PACKAGES) 2>/dev/null && echo 1)
 LOOPS_SOURCE := $(wildcard src/nn/loops.c)
 TRAIN_SOURCES := $(filter-out $(LOOPS_SOURCE),$(wildcard src/nn/*.c src/data/*.c src/train/*.c))
+<<<<<<< HEAD
 TRAIN_COMMANDS := $(foreach c,train eval settings gen report report_log report_chart \
 	report_page bench_train bench_parse,$(wildcard src/cli/$(c).c))
 TRAIN_TESTS := $(wildcard tests/test_nn.c tests/test_data.c tests/test_train.c \
+=======
+TRAIN_COMMANDS := $(foreach c,train eval predict gen report bench_train bench_parse,\
+	$(wildcard src/cli/$(c).c))
+TRAIN_TESTS := $(wildcard tests/test_nn.c tests/test_data.c tests/test_input.c tests/test_train.c \
+>>>>>>> 823050f (tests: readers' input in a program of its own, and a target for libFuzzer)
 	tests/test_formats.c tests/test_trainer.c)
 ifeq ($(HAVE_TRAIN),1)
 BASIC += -DDESCANT_TRAIN $(shell pkg-config --cflags $(TRAIN_PACKAGES))
@@ -71,7 +77,11 @@ BENCHES := $(patsubst bench/%.c,$(B)/bench/%,$(wildcard bench/*.c))
 CHECK_FLAGS = $(shell pkg-config --cflags check)
 CHECK_LIBS = $(shell pkg-config --libs check)
 
+<<<<<<< HEAD
 .PHONY: all test tests soak bench examples demo demo-plans setup format install uninstall clean
+=======
+.PHONY: all test tests fuzz soak bench examples demo setup format install uninstall clean
+>>>>>>> 823050f (tests: readers' input in a program of its own, and a target for libFuzzer)
 .SECONDARY:
 all: $(SHARED) $(B)/libdescant.a $(PROGRAM)
 
@@ -113,6 +123,12 @@ $(B)/tests/test_cli $(TRAIN_TESTS:%.c=$(B)/%): $(B)/tests/%: tests/%.c $(CLI_OBJ
 	$(COMPILE) $(CHECK_FLAGS) -Itests $< $(CLI_OBJECTS) $(TRAIN_OBJECTS) $(OBJECTS) \
 		$(CHECK_LIBS) $(TRAIN_LIBS) $(LIBS) $(LDFLAGS) -o $@
 
+# Random bytes into the readers, until stopped: make fuzz && build/fuzz_data -max_total_time=60
+build/fuzz_data: tests/fuzz_data.c $(wildcard src/data/*.[ch] src/base/*.[ch]) Makefile
+	@mkdir -p $(@D)
+	clang $(filter-out -MMD -MP,$(BASIC)) -O1 -fsanitize=fuzzer,address,undefined $< \
+		$(filter %.c,$(wildcard src/data/*.c src/base/*.c)) $(TRAIN_LIBS) $(LIBS) -o $@
+
 $(B)/examples/%: examples/%.c $(B)/libdescant.a Makefile
 	@mkdir -p $(@D)
 	$(COMPILE) $< $(B)/libdescant.a $(LIBS) $(LDFLAGS) -o $@
@@ -134,6 +150,8 @@ test: setup
 	@BUILD=$(B) tests/run $(TESTS)
 
 tests: $(TESTS)
+
+fuzz: build/fuzz_data
 
 # A minute of random kills for each of four plans.
 soak: $(B)/tests/test_job

@@ -18,7 +18,7 @@ logs=''
 for plan in none allreduce shadow-easgd; do
     echo "training under $plan"
     "$descant" train --data "$dir/clicks.tsv" --eval "$dir/held.tsv" --model dlrm --trainers 2 \
-        --batch 512 --optimizer adagrad --table-optimizer adagrad --lr 0.02 --link 1gbit,1ms \
+        --batch 512 --optimizer adagrad --table-optimizer adagrad --lr 0.005 --table-lr 0.02 --link 1gbit,1ms \
         --sync "$plan" --log "$dir/$plan.jsonl" --checkpoint "$dir/$plan.safetensors" \
         >"$dir/$plan.txt" || { cat "$dir/$plan.txt"; exit 1; }
     logs="$logs $dir/$plan.jsonl"
