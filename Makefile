@@ -47,15 +47,9 @@ TRAIN_PACKAGES := openblas zlib libzstd jansson
 HAVE_TRAIN := $(shell pkg-config --exists $(TRAIN_PACKAGES) 2>/dev/null && echo 1)
 LOOPS_SOURCE := $(wildcard src/nn/loops.c)
 TRAIN_SOURCES := $(filter-out $(LOOPS_SOURCE),$(wildcard src/nn/*.c src/data/*.c src/train/*.c))
-<<<<<<< HEAD
 TRAIN_COMMANDS := $(foreach c,train eval settings gen report report_log report_chart \
 	report_page bench_train bench_parse,$(wildcard src/cli/$(c).c))
-TRAIN_TESTS := $(wildcard tests/test_nn.c tests/test_data.c tests/test_train.c \
-=======
-TRAIN_COMMANDS := $(foreach c,train eval predict gen report bench_train bench_parse,\
-	$(wildcard src/cli/$(c).c))
-TRAIN_TESTS := $(wildcard tests/test_nn.c tests/test_data.c tests/test_input.c tests/test_train.c \
->>>>>>> 823050f (tests: readers' input in a program of its own, and a target for libFuzzer)
+TRAIN_TESTS := $(wildcard tests/test_nn.c tests/test_data.c tests/test_input.c \
 	tests/test_formats.c tests/test_trainer.c)
 ifeq ($(HAVE_TRAIN),1)
 BASIC += -DDESCANT_TRAIN $(shell pkg-config --cflags $(TRAIN_PACKAGES))
@@ -77,11 +71,8 @@ BENCHES := $(patsubst bench/%.c,$(B)/bench/%,$(wildcard bench/*.c))
 CHECK_FLAGS = $(shell pkg-config --cflags check)
 CHECK_LIBS = $(shell pkg-config --libs check)
 
-<<<<<<< HEAD
-.PHONY: all test tests soak bench examples demo demo-plans setup format install uninstall clean
-=======
-.PHONY: all test tests fuzz soak bench examples demo setup format install uninstall clean
->>>>>>> 823050f (tests: readers' input in a program of its own, and a target for libFuzzer)
+.PHONY: all test tests soak bench examples demo demo-plans fuzz setup format install uninstall \
+	clean
 .SECONDARY:
 all: $(SHARED) $(B)/libdescant.a $(PROGRAM)
 
