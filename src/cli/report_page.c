@@ -43,8 +43,8 @@ static const char style[] =
     ".c0 circle{fill:var(--c0)}.c1 circle{fill:var(--c1)}.c2 circle{fill:var(--c2)}"
     ".c3 circle{fill:var(--c3)}.c4 circle{fill:var(--c4)}.c5 circle{fill:var(--c5)}"
     ".c6 circle{fill:var(--c6)}.c7 circle{fill:var(--c7)}\n"
-    "@media(max-width:800px){body{padding:16px}th,td{padding-left:9px;font-size:13px}"
-    "th:first-child,td:first-child{min-width:125px}}\n"
+    "@media(max-width:800px){body{padding:16px}th,td{padding-left:7px;font-size:13px}"
+    "th:first-child,td:first-child{min-width:110px}}\n"
     "details{margin-top:28px}summary{cursor:pointer}footer{margin-top:28px;font-size:12px}\n";
 
 static const struct report_chart charts[] = {
@@ -68,17 +68,32 @@ static const struct report_chart charts[] = {
 };
 enum { N_CHARTS = sizeof charts / sizeof *charts };
 
+static void put_byte(FILE *out, char c)
+{
+    switch (c) {
+    case '&': fputs("&amp;", out); break;
+    case '<': fputs("&lt;", out); break;
+    case '>': fputs("&gt;", out); break;
+    case '"': fputs("&quot;", out); break;
+    case '\'': fputs("&#39;", out); break;
+    default: fputc((unsigned char)c < ' ' || c == 127 ? ' ' : c, out);
+    }
+}
+
 void report_text(FILE *out, const char *text)
 {
     for (; *text; text++)
-        switch (*text) {
-        case '&': fputs("&amp;", out); break;
-        case '<': fputs("&lt;", out); break;
-        case '>': fputs("&gt;", out); break;
-        case '"': fputs("&quot;", out); break;
-        case '\'': fputs("&#39;", out); break;
-        default: fputc((unsigned char)*text < ' ' || *text == 127 ? ' ' : *text, out);
-        }
+        put_byte(out, *text);
+}
+
+/* Long values are lists: a line may break after a comma. */
+static void put_list(FILE *out, const char *text)
+{
+    for (; *text; text++) {
+        put_byte(out, *text);
+        if (*text == ',')
+            fputs("<wbr/>", out);
+    }
 }
 
 /* --- the table of figures --- */
@@ -180,25 +195,10 @@ static void put_header(FILE *out, const struct report_run *run, const char *key)
     const json_t *value = json_object_get(run->header, key);
     char *text = value && !json_is_string(value) ? json_dumps(value, JSON_ENCODE_ANY) : NULL;
     if (json_is_string(value))
-        report_text(out, json_string_value(value));
+        put_list(out, json_string_value(value));
     else
-        report_text(out, text ? text : "–");
+        put_list(out, text ? text : "–");
     free(text);
-}
-
-/* With places where a long line may break. */
-static void put_plan(FILE *out, const struct report_run *run)
-{
-    const char *plan = json_string_value(json_object_get(run->header, "sync"));
-    while (plan && *plan) {
-        char part[64];
-        size_t n = strcspn(plan, ",");
-        n += plan[n] == ',';
-        snprintf(part, sizeof part, "%.*s", (int)n, plan);
-        report_text(out, part);
-        fputs("<wbr/>", out);
-        plan += n < sizeof part ? n : sizeof part - 1;
-    }
 }
 
 static void put_run(FILE *out, const struct report_run *run, int r)
@@ -207,7 +207,7 @@ static void put_run(FILE *out, const struct report_run *run, int r)
     put_key(out, r);
     report_text(out, run->label);
     fputs("<small>", out);
-    put_plan(out, run);
+    put_header(out, run, "sync");
     fputs(" <span>· ", out);
     put_header(out, run, "trainers");
     fputs(" × ", out);
