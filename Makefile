@@ -71,8 +71,8 @@ BENCHES := $(patsubst bench/%.c,$(B)/bench/%,$(wildcard bench/*.c))
 CHECK_FLAGS = $(shell pkg-config --cflags check)
 CHECK_LIBS = $(shell pkg-config --libs check)
 
-.PHONY: all test tests soak bench examples demo demo-plans fuzz setup format install uninstall \
-	clean
+.PHONY: all test tests soak bench bench-quality examples demo demo-plans fuzz setup \
+	format install uninstall clean
 .SECONDARY:
 all: $(SHARED) $(B)/libdescant.a $(PROGRAM)
 
@@ -150,6 +150,11 @@ soak: $(B)/tests/test_job
 
 bench: all $(BENCHES)
 	@set -e; for program in $(BENCHES); do echo "== $$program"; $$program; done
+
+# The table of docs/quality.md; the better part of an hour, and it may be stopped and gone on with.
+bench-quality: setup
+	@$(MAKE) --no-print-directory all
+	@BUILD=$(B) bench/quality.sh
 
 examples: $(EXAMPLES)
 
