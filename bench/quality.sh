@@ -92,7 +92,7 @@ table() {
     END {
         m = split(counts, count, " ")
         printf "| optimizer | preset |"
-        for (j = 1; j <= m; j++) printf " %s trainer%s |", count[j], count[j] > 1 ? "s" : ""
+        for (j = 1; j <= m; j++) printf " %s trainer%s |", count[j], (count[j] > 1 ? "s" : "")
         printf "\n|---|---|"
         for (j = 1; j <= m; j++) printf "---|"
         print ""

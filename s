@@ -1,1 +1,0 @@
- 1 trainer1 | 2 trainer2 |
