@@ -541,6 +541,9 @@ START_TEST(bags_grow_once)
     rng_init(&rng, 1);
     struct trained t = trained_create(&shapes[2], 7);
     float *g = memory_take_array(model_floats(t.model), sizeof *g), scores[7];
+    batch_fill(&batch, &shapes[2], 7, false, &rng);
+    model_gradient(t.work, t.w, t.tables, &batch.examples, g, NULL);
+    ck_assert_uint_gt(work_rows(t.work)->n, 0);
     do
         batch_fill(&batch, &shapes[2], 7, true, &rng);
     while (batch.offsets[7 * 4] <= 7 * 4);
