@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
 #include <zstd.h>
@@ -126,6 +127,43 @@ static FILE *open_gzip(const char *name)
 
 /* --- the command --- */
 
+static FILE *open_out(const struct cli *cli, const char *name)
+{
+    if (strcmp(name, "-") == 0)
+        return cli->out;
+    FILE *out = ends_in(name, ".gz")    ? open_gzip(name)
+                : ends_in(name, ".zst") ? open_zstd(name)
+                                        : fopen(name, "wb");
+    if (!out)
+        fprintf(cli->err, "descant gen ctr: %s: %s\n", name, strerror(errno));
+    return out;
+}
+
+/* Closes what open_out opened; a regular file that is not whole is removed, a device is not. */
+static bool close_out(const struct cli *cli, FILE *out, const char *name, bool good)
+{
+    struct stat is;
+    errno = 0;
+    if (out == cli->out)
+        return good;
+    if (fclose(out) != 0 && good) {
+        fprintf(cli->err, "descant gen ctr: %s: %s\n", name, strerror(errno ? errno : EIO));
+        good = false;
+    }
+    if (!good && lstat(name, &is) == 0 && S_ISREG(is.st_mode))
+        unlink(name);
+    return good;
+}
+
+static void say(FILE *err, const struct ctr_summary *sum, double seconds)
+{
+    double rows = (double)sum->rows;
+    fprintf(err, "%llu rows, %llu clicks (%.2f %%), best log loss %.6f, %.0f rows/s\n",
+            (unsigned long long)sum->rows, (unsigned long long)sum->clicks,
+            rows > 0 ? 100 * (double)sum->clicks / rows : 0, sum->best_logloss,
+            rows / (seconds > 0 ? seconds : 1));
+}
+
 static int generate(const struct cli *cli, const struct gen_options *o)
 {
     struct ctr_options ctr = {.rows = (uint64_t)o->rows, .seed = (uint64_t)o->seed,
@@ -134,32 +172,14 @@ static int generate(const struct cli *cli, const struct gen_options *o)
                               .positive = o->positive};
     struct ctr_summary sum;
     struct log log = {.fn = bench_log, .user = cli->err, .rank = -1};
-    bool to_stdout = strcmp(o->out, "-") == 0;
-    FILE *out = to_stdout                ? cli->out
-                : ends_in(o->out, ".gz") ? open_gzip(o->out)
-                : ends_in(o->out, ".zst") ? open_zstd(o->out)
-                                          : fopen(o->out, "wb");
-    if (!out) {
-        fprintf(cli->err, "descant gen ctr: %s: %s\n", o->out, strerror(errno));
+    FILE *out = open_out(cli, o->out);
+    if (!out)
         return CLI_FAILED;
-    }
     uint64_t start = clock_now_ns();
     bool good = ctr_generate(out, &ctr, &sum, &log) == DESCANT_OK;
-    errno = 0;
-    if (!to_stdout && fclose(out) != 0 && good) {
-        fprintf(cli->err, "descant gen ctr: %s: %s\n", o->out, strerror(errno));
-        good = false;
-    }
-    if (!good) {
-        if (!to_stdout)
-            unlink(o->out);
+    if (!close_out(cli, out, o->out, good))
         return CLI_FAILED;
-    }
-    double seconds = (double)(clock_now_ns() - start) * 1e-9;
-    fprintf(cli->err, "%llu rows, %llu clicks (%.2f %%), best log loss %.6f, %.0f rows/s\n",
-            (unsigned long long)sum.rows, (unsigned long long)sum.clicks,
-            sum.rows ? 100.0 * (double)sum.clicks / (double)sum.rows : 0.0, sum.best_logloss,
-            (double)sum.rows / (seconds > 0 ? seconds : 1));
+    say(cli->err, &sum, (double)(clock_now_ns() - start) * 1e-9);
     return CLI_DONE;
 }
 
