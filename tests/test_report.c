@@ -247,7 +247,7 @@ START_TEST(odd_curves_stay_on_the_page)
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
             snprintf(loss, sizeof loss, losses[k], i % 9);
 #pragma GCC diagnostic pop
-            fprintf(f, "{\"kind\":\"interval\",\"examples\":%d,\"seconds\":%d,\"loss\":%s,\"gap\":%s,"
+            fprintf(f, "{\"kind\":\"interval\",\"examples\":%d,\"seconds\":%d,\"loss\":%s,\"gap\":%s,\"age_s\":4e-5,"
                     "\"stall_share\":0,\"distance\":0.25}\n", i * 100000, i * 40, i == 3 ? "9" : loss, loss);
         }
         fclose(f);
@@ -265,6 +265,7 @@ START_TEST(odd_curves_stay_on_the_page)
         if (k == 2)
             ck_assert_ptr_nonnull(strstr(said, "(logarithmic)"));
         ck_assert_ptr_nonnull(strstr(said, "hours"));
+        ck_assert_ptr_nonnull(strstr(said, ">microseconds<"));
         ck_assert_ptr_nonnull(strstr(said, ">0.25</text>"));     /* a mean of equals */
     }
 }

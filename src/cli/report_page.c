@@ -52,7 +52,7 @@ static const char style[] =
     "details{margin-top:28px}summary{cursor:pointer}footer{margin-top:28px;font-size:12px}\n";
 
 static const struct report_chart charts[] = {
-    {"Loss over examples", "The mean over each interval, of examples not seen before.",
+    {"Loss over examples", "The mean of each interval, before learning from it.",
      REPORT_EXAMPLES, REPORT_LOSS, .y_name = "loss", .powers = true, .late = true},
     {"Loss over time", "The same by the clock.", REPORT_SECONDS, REPORT_LOSS, .y_name = "loss",
      .powers = true, .late = true},
@@ -68,7 +68,7 @@ static const struct report_chart charts[] = {
      "share.", REPORT_EXAMPLES, REPORT_DISTANCE, .y_name = "share of the norm",
      .from_zero = true, .powers = true},
     {"Age", "The time between collecting a result and merging it.", REPORT_SECONDS, REPORT_AGE,
-     .y_name = "seconds", .from_zero = true, .powers = true},
+     REPORT_TIME, "seconds", .from_zero = true, .powers = true},
 };
 enum { N_CHARTS = sizeof charts / sizeof *charts };
 
@@ -155,7 +155,7 @@ static const struct column {
      "by the share of clicks alone."},
     {"AUC", "auc", REPORT_FIELDS, put_loss, 1, "AUC: how often a click is scored above another "
      "example."},
-    {"accuracy", "accuracy", REPORT_FIELDS, put_loss, 1, NULL},
+    {"accuracy", "eval_accuracy", REPORT_FIELDS, put_loss, 1, NULL},
     {"examples/s", "examples_per_s", REPORT_RATE, put_count, 1, NULL},
     {"stall", "stall_share", REPORT_STALL, put_share, -1, "Stall: the share of the workers’ time "
      "spent waiting for other trainers."},
@@ -323,7 +323,8 @@ static int put_options(FILE *out, const struct report_run *runs, int n, bool all
         json_t *value;
         json_object_foreach(runs[r].header, key, value)
             if (first_with(key, runs, r) &&
-                (all || (differs(key, runs, n) && strcmp(key, "time") != 0))) {
+                (all || (differs(key, runs, n) && strcmp(key, "time") != 0 &&
+                 strcmp(key, "log") != 0))) {
                 put_option(out, key, runs, n);
                 shown++;
             }
