@@ -268,7 +268,7 @@ static void end_run(struct trainer *t, double seconds)
 {
     enum board_stop stop = board_stopped(t->board);
 
-    if (!board_reports(t->board, t->seat))
+    if (!board_reports(t->board, t->seat) || atomic_exchange(&t->board->summarised, 1))
         return;
     if (t->options->checkpoint && stop != STOP_NAN && stop != STOP_FAILED &&
         checkpoint_write(t) != DESCANT_OK)
