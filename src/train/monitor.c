@@ -361,6 +361,7 @@ static void *monitor(void *of)
     double logged = 0, shown = 0;
 
     nn_thread_init();
+    look(t, &w);
     while (rest(t)) {
         int signal = atomic_load_explicit(&trainer_signal, RELAXED);
         monitor_publish(t);
