@@ -47,7 +47,7 @@ TRAIN_PACKAGES := openblas zlib libzstd jansson
 HAVE_TRAIN := $(shell pkg-config --exists $(TRAIN_PACKAGES) 2>/dev/null && echo 1)
 LOOPS_SOURCE := $(wildcard src/nn/loops.c)
 TRAIN_SOURCES := $(filter-out $(LOOPS_SOURCE),$(wildcard src/nn/*.c src/data/*.c src/train/*.c))
-TRAIN_COMMANDS := $(foreach c,train eval settings gen report report_log report_chart \
+TRAIN_COMMANDS := $(foreach c,train eval gen report report_log report_chart \
 	report_page bench_train bench_parse,$(wildcard src/cli/$(c).c))
 TRAIN_TESTS := $(wildcard tests/test_nn.c tests/test_data.c tests/test_input.c \
 	tests/test_formats.c tests/test_report.c tests/test_trainer.c)

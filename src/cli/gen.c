@@ -20,22 +20,22 @@ struct gen_options {
     const char *out;
 };
 
-static const struct cli_option options[] = {
-    {.name = "rows", .type = CLI_INT, .offset = offsetof(struct gen_options, rows), .high = 1e15,
-     .help = "rows; 1000000"},
-    {.name = "seed", .type = CLI_INT, .offset = offsetof(struct gen_options, seed), .high = 1e15,
-     .help = "of the rows; 1"},
-    {.name = "model", .type = CLI_INT, .offset = offsetof(struct gen_options, model),
-     .high = 1e15, .help = "seed of the planted model, the same for training and test; 1"},
-    {.name = "categories", .type = CLI_INT, .offset = offsetof(struct gen_options, categories),
-     .low = 3, .high = 1e9, .help = "of the largest field; 1000000"},
-    {.name = "zipf", .type = CLI_REAL, .offset = offsetof(struct gen_options, zipf), .high = 10,
-     .help = "exponent of the categories' frequencies; 1.1"},
-    {.name = "noise", .type = CLI_REAL, .offset = offsetof(struct gen_options, noise),
-     .high = 10, .help = "of the planted logit, standard deviation; 0.3"},
-    {.name = "positive", .type = CLI_REAL, .offset = offsetof(struct gen_options, positive),
-     .low = 1e-4, .high = 1 - 1e-4, .help = "share of clicks; 0.25"},
-    {.name = "out", .type = CLI_TEXT, .offset = offsetof(struct gen_options, out),
+static const struct setting options[] = {
+    {.name = "rows", .type = SETTING_INT, .offset = offsetof(struct gen_options, rows), .high = 1e15,
+     .help = "rows"},
+    {.name = "seed", .type = SETTING_INT, .offset = offsetof(struct gen_options, seed), .high = 1e15,
+     .help = "of the rows"},
+    {.name = "model", .type = SETTING_INT, .offset = offsetof(struct gen_options, model),
+     .high = 1e15, .help = "seed of the planted model, the same for training and test"},
+    {.name = "categories", .type = SETTING_INT, .offset = offsetof(struct gen_options, categories),
+     .low = 3, .high = 1e9, .help = "of the largest field"},
+    {.name = "zipf", .type = SETTING_REAL, .offset = offsetof(struct gen_options, zipf), .high = 10,
+     .help = "exponent of the categories' frequencies"},
+    {.name = "noise", .type = SETTING_REAL, .offset = offsetof(struct gen_options, noise),
+     .high = 10, .help = "of the planted logit, standard deviation"},
+    {.name = "positive", .type = SETTING_REAL, .offset = offsetof(struct gen_options, positive),
+     .low = 1e-4, .high = 1 - 1e-4, .help = "share of clicks"},
+    {.name = "out", .type = SETTING_TEXT, .offset = offsetof(struct gen_options, out),
      .help = "FILE, FILE.gz, FILE.zst, or - for stdout"},
 };
 enum { N_OPTIONS = sizeof options / sizeof *options };
@@ -202,10 +202,10 @@ int cli_gen(const struct cli *cli)
     }
     if (help || (one.argc > 0 && strcmp(one.argv[0], "--help") == 0)) {
         fputs("usage: descant gen ctr --out FILE [OPTIONS]\n", cli->out);
-        cli_help_options(cli->out, options, N_OPTIONS);
+        settings_help(cli->out, options, N_OPTIONS, &o);
         return CLI_DONE;
     }
-    int status = cli_parse(&one, options, N_OPTIONS, &o);
+    int status = settings_parse(&one, options, N_OPTIONS, &o);
     if (status != CLI_DONE)
         return status;
     if (!o.out)
