@@ -15,7 +15,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -178,6 +178,7 @@ static pid_t train_aside(const struct train_options *o, int out)
     pid_t pid = fork();
     if (pid)
         return pid;
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
     setpgid(0, 0);
     FILE *to = fdopen(out, "w");
     setvbuf(to, NULL, _IOLBF, 0);
