@@ -4,7 +4,8 @@
  *
  *   shm_arena   the memory: board, regions, whose slot is alive
  *   shm_meet    the names: finding one another, the arena's descriptor, noticing deaths
- *   shm_round   the exchanges
+ *   shm_round   the exchanges; shm_group, shm_leader, shm_mean, shm_state, shm_elastic are its
+ *               parts
  *
  * Nothing has a name in a file system. close leaves as a death would, and then gives
  * everything back; it takes half-opened handles, and is open's only cleanup path.

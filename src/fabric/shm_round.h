@@ -10,6 +10,7 @@
 enum { ELASTIC_CHUNK = 16384 };     /* floats */
 
 #define PHASE_REDUCE 2u
+#define WORD_OK 1u
 
 enum stage {
     STAGE_IDLE,
@@ -56,6 +57,105 @@ struct shm {
     _Atomic uint64_t ready_ns;
     _Atomic uint64_t waiting;   /* shm_waits.c's note */
 };
+
+/* --- small words on the board --- */
+
+static inline uint64_t word_make(uint32_t tag, uint32_t flags)
+{
+    return (uint64_t)tag << 32 | flags;
+}
+
+static inline uint32_t word_tag(uint64_t word)
+{
+    return (uint32_t)(word >> 32);
+}
+
+static inline uint32_t next_tag(uint32_t tag)
+{
+    return tag + 1 ? tag + 1 : 1;
+}
+
+static inline uint64_t load_word(const struct board *board)
+{
+    return atomic_load_explicit(&board->word, memory_order_acquire);
+}
+
+static inline struct board *board_of(const struct shm *shm)
+{
+    return shm->arena.board;
+}
+
+static inline struct slot *own_slot(const struct shm *shm)
+{
+    return &board_of(shm)->slots[shm->meet.slot];
+}
+
+static inline uint64_t own_bit(const struct shm *shm)
+{
+    return slot_bit(shm->meet.slot);
+}
+
+static inline enum life own_life(const struct shm *shm)
+{
+    return life_state(slot_life(board_of(shm), shm->meet.slot));
+}
+
+static inline uint64_t load_members(const struct board *board)
+{
+    return atomic_load_explicit(&board->members, memory_order_seq_cst);
+}
+
+static inline unsigned lowest(uint64_t slots)
+{
+    return (unsigned)__builtin_ctzll(slots);
+}
+
+static inline bool has_arrived(const struct board *board, unsigned slot, uint32_t tag)
+{
+    return atomic_load_explicit(&board->slots[slot].arrived, memory_order_acquire) == tag;
+}
+
+/* --- steps of the word (shm_round.c) --- */
+
+/* One word, one winner; the winner rings. */
+bool shm_turn_word(struct board *board, uint64_t from, uint64_t to);
+bool shm_end_round(struct board *board, uint64_t word, bool ok);
+enum fabric_progress shm_fail(struct shm *shm, descant_status status);
+void shm_count_bytes(struct shm *shm, size_t bytes);
+
+/* --- the members (shm_group.c) --- */
+
+uint64_t shm_slots_in(const struct board *board, enum life state);
+bool shm_leads(const struct shm *shm);
+void shm_become(struct shm *shm, enum life state);
+void shm_bury_stale(struct shm *shm, uint64_t members);     /* bits whose owners are dead */
+void shm_refresh(struct shm *shm);                          /* the fabric's figures */
+void shm_admit(struct shm *shm, unsigned slot);
+void shm_admit_waiting(struct shm *shm);
+void shm_form(struct shm *shm);
+/* Others gather, and we have not arrived. */
+bool shm_is_called(const struct shm *shm, uint64_t word);
+
+/* --- what the leader does (shm_leader.c) --- */
+
+bool shm_lead(struct shm *shm, uint64_t word);              /* true: something moved */
+/* A member that the round needs is gone, or has taken its arrival back. */
+bool shm_lost_group(const struct board *board, uint64_t members, uint32_t tag);
+
+/* --- exchanges (shm_mean.c, shm_state.c, shm_elastic.c) --- */
+
+enum fabric_progress shm_reduce(struct shm *shm, uint64_t word);
+/* What others read of a slot; NULL, and logged, if it cannot be mapped. */
+const float *shm_vector_of(struct shm *shm, unsigned slot);
+enum fabric_progress shm_take_state(struct shm *shm, uint64_t word, struct fabric_part *part);
+/* A member to pull from; SHM_SLOTS: nobody. *any: there is one, though not ready. */
+unsigned shm_find_source(struct shm *shm, uint64_t word, bool *any);
+enum fabric_progress shm_pull(struct shm *shm, unsigned source, struct fabric_part *part);
+enum fabric_progress shm_pulled(struct shm *shm);
+void shm_begin_elastic(struct shm *shm);
+enum fabric_progress shm_elastic(struct shm *shm, struct fabric_part *part);
+
+/* --- what the table calls (shm_round.c) --- */
 
 descant_status shm_round_begin(struct shm *shm, const struct exchange *exchange);
 enum fabric_progress shm_round_poll(struct shm *shm, struct fabric_part *part);
