@@ -4,7 +4,7 @@
  * A trainer opens a job, hands over its parameters as named segments, starts, and calls
  * descant_step after each optimizer step. What that does is the plan's business: in shadow
  * plans it counts and returns. All calls may come from any thread unless they say otherwise;
- * open, alloc, attach, start, finish and close belong to one thread at a time.
+ * open, alloc, attach, start, pause, reload, finish and close belong to one thread at a time.
  *
  * Every function that can fail returns a status, zero being success, and sets its outputs
  * only then. The details of a failure go to the log callback, and to descant_last_error. */
@@ -52,7 +52,8 @@ typedef enum descant_status {
 
 enum descant_level { DESCANT_DEBUG, DESCANT_INFO, DESCANT_WARNING, DESCANT_ERROR };
 
-/* Called with one line without its end, from any thread of the library, one at a time. */
+/* Called with one line without its end, from any thread of the library, one at a time for the whole
+ * process. It must not call Descant: what fails there would log, and wait for itself. */
 typedef void descant_log(void *user, enum descant_level level, const char *line);
 
 /* A job: one trainer's part in it. */
@@ -111,13 +112,17 @@ DESCANT_API descant_status descant_worker_done(struct descant *job);
  * "allreduce"; a second thread of the same trainer waits for the first. */
 DESCANT_API descant_status descant_mean(struct descant *job, float *buffer, size_t n);
 
-/* The caller has overwritten its replica (a checkpoint): at the next round all trainers take
- * it, and the outer state begins anew from it, or from what descant_outer_load brought. */
+/* A checkpoint is taken up so: pause; overwrite the replica; outer_load, if it was saved; reload.
+ * Nobody of this trainer steps meanwhile (ORDER). pause gives up the round in hand, and none
+ * touches the replica until reload. At the next round all trainers take it, and the outer
+ * state begins anew from it, or is what was loaded; that round waits for all, also in elastic
+ * plans. Of several that reload at once the lowest rank counts. Not under the plan "none". */
+DESCANT_API descant_status descant_pause(struct descant *job);
 DESCANT_API descant_status descant_reload(struct descant *job);
 
 /* The outer state (global version and momentum, or the central copy). save: *bytes is the
- * room at memory, and becomes what is needed; memory NULL only asks. Not during training in
- * shadow plans unless a round's delay is acceptable: both wait for a boundary. */
+ * room at memory, and becomes what is needed; memory NULL only asks; it waits for the end of a
+ * merge. load: between pause and reload only. */
 DESCANT_API descant_status descant_outer_save(struct descant *job, void *memory, size_t *bytes);
 DESCANT_API descant_status descant_outer_load(struct descant *job, const void *memory,
                                               size_t bytes);

@@ -23,9 +23,14 @@ struct log {
 void log_say(const struct log *log, enum descant_level level, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
+enum { LOG_LINE = 1024 };       /* bytes of a line, with its end; what is longer is cut */
+
 /* Logs at ERROR, keeps the line for descant_last_error, returns status. log may be NULL. */
 descant_status log_fail(const struct log *log, descant_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+
+/* Makes a line that was logged before, perhaps by another thread, this thread's last error. */
+void log_recall(const char *line);
 
 /* --- memory.c: taken while creating, never during a step or a round --- */
 

@@ -33,7 +33,9 @@ struct round {
     const float *in[SHM_SLOTS]; /* of the group, by slot */
     unsigned source;            /* pulling: from whom */
     uint32_t source_generation;
+    uint64_t pulled_word;       /* pulling: the round's word as it was */
     size_t n_chunks, n_left, cursor;    /* elastic */
+    bool busy;                  /* elastic: others hold all chunks that are left */
     uint32_t lives, epoch;      /* for which the figures were counted */
     bool counted;
 };

@@ -98,7 +98,7 @@ unsigned shm_find_source(struct shm *shm, uint64_t word, bool *any)
     uint64_t settled = shm_slots_in(board, LIFE_MEMBER) & load_members(board) & ~own_bit(shm);
 
     *any = settled != 0;
-    if (shm->start.collective && word & PHASE_REDUCE)
+    if (word & PHASE_REDUCE)
         return SHM_SLOTS;
     for (unsigned s = 0; s < SHM_SLOTS; s++)
         if (settled & slot_bit(s) &&
@@ -107,11 +107,16 @@ unsigned shm_find_source(struct shm *shm, uint64_t word, bool *any)
     return SHM_SLOTS;
 }
 
+/* Where there is a centre, that is the state: what a member shows of itself may be old. */
 enum fabric_progress shm_pull(struct shm *shm, unsigned source, struct fabric_part *part)
 {
     shm->round.source = source;
     shm->round.source_generation = life_generation(slot_life(board_of(shm), source));
-    if (!state_part(shm, source, part))
+    shm->round.pulled_word = load_word(board_of(shm));
+    if (shm->fabric.center)
+        *part = (struct fabric_part){.kind = EXCHANGE_STATE, .n = shm->start.n,
+                                     .out = shm->fabric.center};
+    else if (!state_part(shm, source, part))
         return shm_fail(shm, DESCANT_MEMORY);
     shm->round.stage = STAGE_PULLING;
     return FABRIC_PART;
@@ -129,6 +134,10 @@ enum fabric_progress shm_pulled(struct shm *shm)
     }
     if (!shm->start.collective)
         shm_admit(shm, shm->meet.slot);
+    if (!shm->start.collective && load_word(board) != round->pulled_word) {
+        round->stage = STAGE_BEGUN;     /* a state was given meanwhile */
+        return FABRIC_WORKED;
+    }
     shm_become(shm, LIFE_MEMBER);
     shm->fabric.joined = true;
     round->stage = STAGE_IDLE;

@@ -730,7 +730,9 @@ static enum fabric_progress poll_pulling(struct trainer *t, struct fabric_part *
     if (!source || w->puller || w->now < t->ready_ns)
         return FABRIC_WAITING;
     size_t n = t->x.n;
-    if (source->phase != IDLE && source->x.n == n)
+    if (w->center)
+        memcpy(w->pull, w->center, n * sizeof(float));
+    else if (source->phase != IDLE && source->x.n == n)
         vector_gather(source->x.in, n, w->pull);
     else
         gather_resting(source, n, w->pull);

@@ -72,7 +72,8 @@ descant_status round_init(struct round *r, const struct plan *plan, struct fabri
 void round_fini(struct round *r)
 {
     memory_give(r->held);
-    r->held = NULL;
+    memory_give(r->loaded);
+    r->held = r->loaded = NULL;
 }
 
 /* Who reads the contribution: a mean's and a state's peers, and a delta merge. An elastic pull
@@ -202,13 +203,16 @@ static void merge_piece(void *context, float *memory, size_t at, size_t n)
         r->kernels->pull(memory, g, alpha, n, &r->sum);
 }
 
-/* The outer state beside a piece: stepped by a mean, taken or begun anew by a state. */
+/* The outer state beside a piece: stepped by a mean, taken or begun anew by a state. The source of
+ * a state gives the centre that was loaded before anybody else goes on. */
 static void outer_piece(struct round *r, size_t from, size_t n)
 {
     float *G = r->fabric->outer[0], *s = r->fabric->outer[1];
-    if (!uses_outer(r->plan) || G == NULL)
-        return;
     const struct plan *plan = r->plan;
+    if (r->loaded != NULL && r->outer_loaded && r->part.own)
+        r->kernels->copy(r->fabric->center + from, r->loaded + from, n);
+    if (!uses_outer(plan) || G == NULL)
+        return;
     const float *out = r->part.out + (from - r->part.from);
     if (r->part.kind != EXCHANGE_STATE) {
         if (!r->exchange.final)
@@ -226,7 +230,7 @@ static void outer_piece(struct round *r, size_t from, size_t n)
 
 static enum round_progress finish(struct round *r)
 {
-    if (r->exchange.kind != EXCHANGE_STATE)
+    if (r->exchange.kind == EXCHANGE_STATE && !r->call)
         r->outer_loaded = false;
     r->distance = r->sum.g2 > 0 ? r->sum.d2 / r->sum.g2 : 0;
     r->state = ROUND_IDLE;
@@ -269,15 +273,27 @@ static enum round_progress take_part(struct round *r, const struct fabric_part *
     return ROUND_WORKED;
 }
 
+/* A contribution that was bad ended its elastic exchange early: what came of it is not merged,
+ * and a replica that is to be healed takes the centre. */
+static struct fabric_part elastic_result(const struct round *r)
+{
+    struct fabric_part part = {.kind = EXCHANGE_ELASTIC, .out = r->held, .n = r->replica->n};
+    if (r->fabric->own_bad && r->plan->heal)
+        part.out = r->fabric->center;
+    else if (r->fabric->own_bad || r->held == NULL)
+        part.n = 0;
+    return part;
+}
+
 static enum round_progress exchange_done(struct round *r)
 {
+    bool elastic = r->exchange.kind == EXCHANGE_ELASTIC;
     r->bad |= r->fabric->own_bad;
-    if (!delayed(r) || r->reloaded)
+    if (r->reloaded || (!delayed(r) && !(elastic && r->fabric->own_bad && r->plan->heal)))
         return finish(r);
     r->arrived = true;
-    if (r->held != NULL)
-        r->part = (struct fabric_part){.kind = EXCHANGE_ELASTIC, .out = r->held,
-                                       .n = r->replica->n};
+    if (elastic)
+        r->part = elastic_result(r);
     r->at = r->part.from;
     return ROUND_WORKED;
 }

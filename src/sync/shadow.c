@@ -43,7 +43,7 @@ static bool due(struct descant *job, enum round_progress progress)
         return true;
     uint64_t new_steps = workers_steps(&job->workers) - job->begun_steps;
     uint64_t least = job->plan.gap > 1 ? (uint64_t)job->plan.gap : 1;
-    return (new_steps >= least || atomic_load(&job->reload)) && link_allows(job);
+    return atomic_load(&job->reload) || (new_steps >= least && link_allows(job));
 }
 
 static enum round_progress advance(struct descant *job)
@@ -52,7 +52,7 @@ static enum round_progress advance(struct descant *job)
     pthread_mutex_lock(&job->machine);
     bool ours = job->plan.when == PLAN_SHADOW || (job->round.state == ROUND_EXCHANGING &&
                                                   !job->round.released);
-    if (ours && !atomic_load(&job->failure)) {
+    if (ours && !job->paused && !atomic_load(&job->failure)) {
         progress = round_advance(&job->round);
         if (progress == ROUND_DONE)
             job_round_done(job, workers_steps(&job->workers));
@@ -60,9 +60,7 @@ static enum round_progress advance(struct descant *job)
             job_broken(job);
         else if ((progress == ROUND_RESTING || progress == ROUND_CALLED) &&
                  due(job, progress)) {
-            job_take_reload(job);
-            if (job->round.state == ROUND_IDLE)
-                job_round_begins(job, workers_steps(&job->workers), true);
+            job_round_begins(job, workers_steps(&job->workers), true);
             progress = ROUND_WORKED;
         }
     }
@@ -100,7 +98,8 @@ static void *run(void *context)
         rest = worked ? REST_LEAST_NS : 2 * rest < REST_MOST_NS ? 2 * rest : REST_MOST_NS;
         if (progress == ROUND_WAITING || progress == ROUND_RESTING)
             job->fabric->type->wait(job->fabric, now + rest);
-        else if (progress == ROUND_HELD || progress == ROUND_FAILED)
+        else if ((progress == ROUND_HELD || progress == ROUND_FAILED) &&
+                 !atomic_load(&job->shadow_stop))       /* after the bell was read */
             futex_wait(&job->shadow_bell, bell, now + 50 * (uint64_t)REST_MOST_NS);
 
         uint64_t cpu_now = clock_thread_cpu_ns();

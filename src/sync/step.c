@@ -44,7 +44,6 @@ static descant_status merge_now(struct descant *job, uint64_t t, uint64_t *waite
 
 static descant_status snapshot_now(struct descant *job, uint64_t t)
 {
-    job_take_reload(job);
     job_round_begins(job, t, false);
     while (job->round.state == ROUND_SNAPSHOT)
         if (round_advance(&job->round) == ROUND_FAILED)
@@ -97,7 +96,6 @@ static descant_status foreground_step(struct descant *job, uint64_t t)
     }
     waited = clock_now_ns() - came;
     pthread_mutex_lock(&job->machine);
-    job_take_reload(job);
     uint64_t steps = workers_steps(&job->workers);
     job_round_begins(job, steps, true);
     status = job_drive(job, false, 0, &waited);
@@ -146,8 +144,9 @@ static descant_status mean_piece(struct descant *job, float *buffer, size_t n, b
     struct vector in = {.n = n, .n_extents = 1, .extents = &extent};
     struct exchange exchange = {.kind = EXCHANGE_MEAN, .in = &in, .n = n, .weight = 1};
     kernels->copy(f->contribution, buffer, n);
-    if (f->type->begin(f, &exchange) != DESCANT_OK)
-        return job_broken(job);
+    descant_status status = f->type->begin(f, &exchange);
+    if (status != DESCANT_OK)
+        return job_break(job, status);
     for (;;) {
         struct fabric_part part;
         switch (f->type->poll(f, &part)) {
