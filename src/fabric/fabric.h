@@ -31,7 +31,9 @@ enum exchange_kind {
 struct exchange {
     enum exchange_kind kind;
     const struct vector *in;    /* never written. Live where start was told in_place, else it is
-                                   the contribution. Must stay until done */
+                                   the contribution; where any_memory is set, the contribution
+                                   or any memory, read live. Must stay until done, or until
+                                   the next begin has returned */
     size_t n;                   /* floats of it that count, the same for all */
     double weight;              /* mean: >= 0; all zero counts as all equal */
     double alpha;               /* elastic */
@@ -106,6 +108,7 @@ struct fabric {
     struct log log;
     int rank;                           /* settled by open */
     int size;                           /* asked for */
+    bool any_memory;                    /* set by open: `in` need not be the contribution */
     descant_status status;              /* why FAILED; the holder of the machine's */
     /* set by start, then constant */
     float *contribution;                /* room floats to be filled before begin; NULL: in place */

@@ -4,8 +4,8 @@
  *
  *   shm_arena   the memory: board, regions, whose slot is alive
  *   shm_meet    the names: finding one another, the arena's descriptor, noticing deaths
- *   shm_round   the exchanges; shm_group, shm_leader, shm_mean, shm_state, shm_elastic are its
- *               parts
+ *   shm_round   the exchanges; shm_group, shm_leader, shm_mean, shm_slices, shm_state and
+ *               shm_elastic are its parts
  *
  * Nothing has a name in a file system. close leaves as a death would, and then gives
  * everything back; it takes half-opened handles, and is open's only cleanup path.
@@ -87,6 +87,7 @@ static void shm_close(struct fabric *f)
 
     meet_fini(&shm->meet);
     arena_fini(&shm->arena);
+    memory_give(shm->piece);
     memory_give(shm->scratch);
     memory_give(shm->left);
     memory_give(shm);
@@ -172,6 +173,7 @@ static descant_status shm_open(struct fabric **out, const struct fabric_options 
     if (options->log)
         shm->fabric.log = *options->log;
     shm->fabric.size = options->size;
+    shm->fabric.any_memory = true;
     shm->start_s = options->start_s;
     shm->kernels = kernels_best();
     shm->cores = machine_cores();
@@ -366,7 +368,13 @@ static descant_status start_own(struct shm *shm, const struct fabric_start *star
     descant_status status = DESCANT_OK;
 
     if (!start->in_place)
-        status = map_own(shm, SLOT_CONTRIBUTION, 0, start->room, &f->contribution);
+        status = map_own(shm, SLOT_CONTRIBUTION, 0,
+                         shm_contribution_floats(start->room), &f->contribution);
+    if (!start->in_place && !status) {
+        shm->piece = memory_take_array(SLICE_CHUNK, sizeof(float));
+        if (!shm->piece)
+            return log_fail(&f->log, DESCANT_MEMORY, "no memory for means");
+    }
     for (int k = 0; k < start->n_outer && !status; k++)
         status = map_own(shm, (enum slot_region)(SLOT_OUTER0 + k), 0, start->n, &f->outer[k]);
     if (status || !start->center)

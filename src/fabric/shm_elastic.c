@@ -32,23 +32,6 @@ static bool lock_chunk(struct shm *shm, size_t chunk)
                                                    memory_order_relaxed);
 }
 
-static bool gather_chunk(const struct shm *shm, size_t from, size_t n)
-{
-    const struct vector *in = shm->round.exchange.in;
-    bool finite = true;
-
-    memset(shm->scratch, 0, n * sizeof(float));
-    for (size_t k = 0; k < in->n_extents; k++) {
-        const struct extent *e = &in->extents[k];
-        size_t low = e->at > from ? e->at : from;
-        size_t high = e->at + e->n < from + n ? e->at + e->n : from + n;
-        if (low < high)
-            finite &= shm->kernels->copy(shm->scratch + (low - from), e->p + (low - e->at),
-                                         high - low);
-    }
-    return finite;
-}
-
 /* What lies between the extents has no say, and the centre keeps its values there: so do the
  * segments that this trainer has detached. */
 static void move_chunk(const struct shm *shm, size_t from, size_t n, float *out)
@@ -109,7 +92,7 @@ enum fabric_progress shm_elastic(struct shm *shm, struct fabric_part *part)
     size_t from = chunk * ELASTIC_CHUNK, n = round->exchange.n - from;
     if (n > ELASTIC_CHUNK)
         n = ELASTIC_CHUNK;
-    bool good = gather_chunk(shm, from, n);
+    bool good = shm_gather(shm, from, n, shm->scratch, false);
     if (good)
         move_chunk(shm, from, n, out);
     atomic_store_explicit(&shm->locks[chunk], 0, memory_order_release);

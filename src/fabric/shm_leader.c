@@ -68,15 +68,22 @@ static void set_chunks(struct board *board, struct round_record *record)
 {
     size_t members = (size_t)__builtin_popcountll(record->group);
 
+    record->live = 0;
     record->n = board->slots[lowest(record->group)].n;
-    for (unsigned s = 0; s < SHM_SLOTS; s++)
-        if (record->group & slot_bit(s) && board->slots[s].n < record->n)
+    for (unsigned s = 0; s < SHM_SLOTS; s++) {
+        if (!(record->group & slot_bit(s)))
+            continue;
+        if (board->slots[s].n < record->n)
             record->n = board->slots[s].n;
+        if (board->slots[s].live)
+            record->live |= slot_bit(s);
+    }
+    size_t most = record->live ? SLICE_CHUNK : 65536;
     record->chunk = (record->n / (4 * members) + 15) / 16 * 16;
     if (record->chunk < 1024)
         record->chunk = 1024;
-    if (record->chunk > 65536)
-        record->chunk = 65536;
+    if (record->chunk > most)
+        record->chunk = most;
     record->n_chunks = (uint32_t)((record->n + record->chunk - 1) / record->chunk);
     record->ready_ns = clock_now_ns() + link_mean_ns(&board->link, record->n, (int)members);
 }

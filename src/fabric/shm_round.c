@@ -9,14 +9,17 @@
  *      and the result of T unchanged: T+1 cannot close without it.
  *   3. Nobody arrives while it writes a chunk, hence nobody writes into a later round's result.
  *   4. An exchange that is given up after arriving stays in its round as a helper: it reduces
- *      and says pulled, and takes nothing.
+ *      and says pulled, and takes nothing. Only a mean out of live memory cannot help without
+ *      its vector; its round is failed, and begun again with what the trainer then has.
+ *   5. A vector in live memory is put into the contribution whole where others take it whole:
+ *      before a state arrives, and for a joiner who waits for somebody's (`whole`).
  *
  * Not collective: elastic exchanges touch the centre alone, under a lock a chunk. Only a STATE
  * makes a round, called by `board.called`; elastic exchanges then arrive at it, too.
  *
  *   shm_group    who is a member, admitting and forming
  *   shm_leader   closing a round, and failing it
- *   shm_mean, shm_state, shm_elastic   what is exchanged */
+ *   shm_mean, shm_slices, shm_state, shm_elastic   what is exchanged */
 #include "fabric/shm_round.h"
 
 #include <math.h>
@@ -38,6 +41,20 @@ bool shm_end_round(struct board *board, uint64_t word, bool ok)
     return shm_turn_word(board, word, word_make(next_tag(word_tag(word)), ok ? WORD_OK : 0));
 }
 
+/* A mean in slices: nothing is copied before the round is closed. */
+static bool puts_out_later(const struct shm *shm)
+{
+    return shm->round.live && shm->start.collective &&
+           shm->round.exchange.kind == EXCHANGE_MEAN;
+}
+
+/* What others will take whole, or reduce, lies where they can read it. */
+static bool put_out_first(struct shm *shm)
+{
+    return shm->round.live && !puts_out_later(shm) &&
+           shm->round.exchange.kind != EXCHANGE_ELASTIC && shm_put_whole(shm);
+}
+
 static void arrive(struct shm *shm, uint64_t word)
 {
     struct board *board = board_of(shm);
@@ -49,6 +66,7 @@ static void arrive(struct shm *shm, uint64_t word)
     if (shm->start.collective && !exchange->final)
         shm_admit_waiting(shm);
     mine->kind = (uint32_t)exchange->kind;
+    mine->live = puts_out_later(shm);
     mine->n = exchange->n;
     mine->priority = exchange->priority;
     mine->weight = exchange->weight;
@@ -56,6 +74,10 @@ static void arrive(struct shm *shm, uint64_t word)
     shm->round.stage = STAGE_ARRIVED;
     shm->round.seen = shm->round.part_out = false;
     shm->round.filled = 0;
+    if (mine->live)
+        shm->round.whole = 0;
+    else
+        atomic_store_explicit(&mine->whole, tag, memory_order_release);
     if (!shm->start.collective && exchange->kind == EXCHANGE_STATE)
         atomic_store_explicit(&board->called, tag, memory_order_release);
     atomic_store_explicit(&mine->arrived, tag, memory_order_seq_cst);
@@ -131,18 +153,39 @@ static enum fabric_progress ended(struct shm *shm, uint64_t word, struct fabric_
     return FABRIC_WORKED;
 }
 
+/* Round T gathers, and we have arrived. A joiner may wait for somebody's whole vector. */
+static enum fabric_progress gathering(struct shm *shm)
+{
+    struct board *board = board_of(shm);
+    struct slot *mine = own_slot(shm);
+    uint32_t tag = shm->round.tag;
+
+    if (!mine->live || atomic_load_explicit(&mine->whole, memory_order_relaxed) == tag)
+        return FABRIC_WAITING;
+    uint64_t joiners = shm_slots_in(board, LIFE_WAITING) & load_members(board);
+    if (!joiners)
+        return FABRIC_WAITING;
+    if (shm->round.live && shm_put_whole(shm))
+        return FABRIC_WORKED;
+    atomic_store_explicit(&mine->whole, tag, memory_order_release);
+    board_ring(board, joiners);
+    return FABRIC_WORKED;
+}
+
 static enum fabric_progress arrived(struct shm *shm, uint64_t word, struct fabric_part *part)
 {
     if (word_tag(word) != shm->round.tag)
         return ended(shm, word, part);
     if (shm_lead(shm, word))
         return FABRIC_WORKED;
+    const struct round_record *record = &board_of(shm)->record;
     if (!(word & PHASE_REDUCE))
+        return gathering(shm);
+    if (!(record->group & own_bit(shm)))
         return FABRIC_WAITING;
-    if (!(board_of(shm)->record.group & own_bit(shm)))
-        return FABRIC_WAITING;
-    return board_of(shm)->record.kind == EXCHANGE_STATE ? shm_take_state(shm, word, part)
-                                                        : shm_reduce(shm, word);
+    if (record->kind == EXCHANGE_STATE)
+        return shm_take_state(shm, word, part);
+    return record->live ? shm_reduce_slices(shm, word) : shm_reduce(shm, word);
 }
 
 static enum fabric_progress begun(struct shm *shm, uint64_t word, struct fabric_part *part)
@@ -162,7 +205,8 @@ static enum fabric_progress begun(struct shm *shm, uint64_t word, struct fabric_
         return FABRIC_WORKED;
     if (any || word & PHASE_REDUCE || load_word(board) != word)
         return load_word(board) != word ? FABRIC_WORKED : FABRIC_WAITING;
-    arrive(shm, word);
+    if (!put_out_first(shm))
+        arrive(shm, word);
     return FABRIC_WORKED;
 }
 
@@ -206,6 +250,13 @@ static void retire(struct shm *shm)
     board_ring(board, ~(uint64_t)0);
 }
 
+/* Where peers cannot read it. */
+static bool is_live(const struct shm *shm, const struct vector *in)
+{
+    return !shm->start.in_place && in->n_extents &&
+           in->extents[0].p != shm->fabric.contribution + in->extents[0].at;
+}
+
 descant_status shm_round_begin(struct shm *shm, const struct exchange *exchange)
 {
     struct round *round = &shm->round;
@@ -216,6 +267,8 @@ descant_status shm_round_begin(struct shm *shm, const struct exchange *exchange)
     if (round->stage == STAGE_ARRIVED && !exchange->final)
         round->abandoned = true;
     round->exchange = *exchange;
+    round->live = is_live(shm, exchange->in);
+    round->whole = 0;
     if (!round->abandoned)
         round->stage = STAGE_BEGUN;
     atomic_store_explicit(&shm->ready_ns, 0, memory_order_relaxed);

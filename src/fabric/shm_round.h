@@ -7,7 +7,7 @@
 #include "fabric/shm_arena.h"
 #include "fabric/shm_meet.h"
 
-enum { ELASTIC_CHUNK = 16384 };     /* floats */
+enum { ELASTIC_CHUNK = 16384, SLICE_CHUNK = 16384 };    /* floats */
 
 #define PHASE_REDUCE 2u
 #define WORD_OK 1u
@@ -21,10 +21,22 @@ enum stage {
     STAGE_DONE          /* the mean's part is out */
 };
 
+/* A mean in slices: which of the k members we are, and how far. */
+struct slices {
+    uint32_t k, mine;
+    unsigned slot[SHM_SLOTS];       /* by member */
+    uint32_t n_put, n_own;          /* positions to put out, chunks to reduce */
+    uint32_t put, freed, reduced;   /* of those, done; and put positions that were reduced */
+    uint32_t reused, fresh;         /* freed positions whose place was taken; places ever used */
+};
+
 /* What this trainer knows of its exchange; guarded by who holds its round machine. */
 struct round {
     struct exchange exchange;
     enum stage stage;
+    bool live;                  /* exchange.in is where peers cannot read it */
+    size_t whole;               /* floats of it that are in the contribution */
+    struct slices slices;       /* REDUCE(tag) of a mean in slices */
     bool abandoned;             /* arrived at `tag` for an exchange that was given up */
     uint32_t tag;               /* of the last arrival */
     bool seen;                  /* REDUCE(tag): peers are mapped */
@@ -49,6 +61,7 @@ struct shm {
     double start_s;
     float *result;
     _Atomic uint64_t *locks;    /* a chunk of the centre each: {generation, slot + 1}; 0: free */
+    float *piece;               /* a slice's chunk whose floats do not lie together */
     float *scratch;             /* two elastic chunks: what goes in, what comes out */
     bool *left;                 /* elastic chunks to do */
     const struct kernels *kernels;
@@ -144,9 +157,20 @@ bool shm_lead(struct shm *shm, uint64_t word);              /* true: something m
 /* A member that the round needs is gone, or has taken its arrival back. */
 bool shm_lost_group(const struct board *board, uint64_t members, uint32_t tag);
 
-/* --- exchanges (shm_mean.c, shm_state.c, shm_elastic.c) --- */
+/* --- exchanges (shm_mean.c, shm_slices.c, shm_state.c, shm_elastic.c) --- */
 
+bool shm_map_group(struct shm *shm);
+/* in: by slot. False, and the round is failed: something in it is not finite. */
+bool shm_mean_chunk(struct shm *shm, uint64_t word, const float *const *in, size_t from,
+                    size_t n);
+void shm_count_chunks(struct board *board, uint64_t word, uint32_t n); /* the last commits */
 enum fabric_progress shm_reduce(struct shm *shm, uint64_t word);
+enum fabric_progress shm_reduce_slices(struct shm *shm, uint64_t word);
+/* Floats of the exchange's vector, wherever they are; false if one is NaN or Inf. */
+bool shm_gather(const struct shm *shm, size_t from, size_t n, float *out, bool past);
+/* A piece more of it into the contribution; false: that was the last. */
+bool shm_put_whole(struct shm *shm);
+size_t shm_contribution_floats(size_t room);
 /* What others read of a slot; NULL, and logged, if it cannot be mapped. */
 const float *shm_vector_of(struct shm *shm, unsigned slot);
 enum fabric_progress shm_take_state(struct shm *shm, uint64_t word, struct fabric_part *part);

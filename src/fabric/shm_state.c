@@ -14,7 +14,8 @@ static enum slot_region region_of(const struct board *board, unsigned slot)
 
 static size_t region_floats(const struct shm *shm, enum slot_region region)
 {
-    return region == SLOT_CONTRIBUTION ? shm->start.room : shm->start.n;
+    return region == SLOT_CONTRIBUTION ? shm_contribution_floats(shm->start.room)
+                                       : shm->start.n;
 }
 
 const float *shm_vector_of(struct shm *shm, unsigned slot)
@@ -92,6 +93,12 @@ enum fabric_progress shm_take_state(struct shm *shm, uint64_t word,
 
 /* --- joining --- */
 
+static bool shows_whole(const struct board *board, unsigned slot, uint32_t tag)
+{
+    return has_arrived(board, slot, tag) &&
+           atomic_load_explicit(&board->slots[slot].whole, memory_order_acquire) == tag;
+}
+
 unsigned shm_find_source(struct shm *shm, uint64_t word, bool *any)
 {
     struct board *board = board_of(shm);
@@ -102,7 +109,7 @@ unsigned shm_find_source(struct shm *shm, uint64_t word, bool *any)
         return SHM_SLOTS;
     for (unsigned s = 0; s < SHM_SLOTS; s++)
         if (settled & slot_bit(s) &&
-            (!shm->start.collective || has_arrived(board, s, word_tag(word))))
+            (!shm->start.collective || shows_whole(board, s, word_tag(word))))
             return s;
     return SHM_SLOTS;
 }

@@ -243,16 +243,15 @@ descant_status descant_detach(struct descant *job, const char *name)
     if (s == NULL)
         return log_fail(&job->log, DESCANT_INVALID, "there is no segment '%s'",
                         name ? name : "");
-    pthread_mutex_lock(&job->machine);          /* no elastic exchange reads it now */
+    pthread_mutex_lock(&job->machine);          /* no exchange reads it now */
     pthread_mutex_lock(&job->replica.lock);
-    size_t i = (size_t)(s - job->replica.segments);
-    if (s->memory != NULL && job->fabric->contribution != NULL)
-        memcpy(job->fabric->contribution + s->at, s->memory, s->n * sizeof(float));
-    s->memory = NULL;
-    job->replica.live.extents[i].n = 0;
+    round_keep(&job->round, s);
+    if (!replica_detach(&job->replica, s, !finished))
+        status = log_fail(&job->log, DESCANT_MEMORY, "no memory for the last values of '%s'",
+                          name);
     pthread_mutex_unlock(&job->replica.lock);
     pthread_mutex_unlock(&job->machine);
-    return DESCANT_OK;
+    return status;
 }
 
 descant_status descant_share(struct descant *job, const char *name, size_t bytes, void **block)

@@ -2,7 +2,7 @@
 /* The round machine.
  *
  *   snapshot    copy the replica into the contribution, a piece at a time, testing for NaN; left
- *               out where peers may read the replica in place, or nobody reads it but we
+ *               out where the fabric reads the replica itself, or nobody reads it but we
  *   exchanging  the fabric's poll, until a part of the result is here
  *   merging     the part, a piece at a time, into the live replica, as an increment:
  *                 pull    w += alpha (g - w)          delta   w += alpha (g - snap)
@@ -76,13 +76,14 @@ void round_fini(struct round *r)
     r->held = r->loaded = NULL;
 }
 
-/* Who reads the contribution: a mean's and a state's peers, and a delta merge. An elastic pull
- * reads the replica itself, attached or not. */
+/* Who reads the contribution: a delta merge; and a mean's and a state's peers where the fabric
+ * does not put out what they need. An elastic pull reads the replica itself, attached or not. */
 static bool copies(const struct round *r)
 {
     if (r->fabric->contribution == NULL)
         return false;
-    return r->exchange.kind != EXCHANGE_ELASTIC || plan_needs_snapshot(r->plan);
+    return plan_needs_snapshot(r->plan) ||
+           (r->exchange.kind != EXCHANGE_ELASTIC && !r->fabric->any_memory);
 }
 
 static void open_round(struct round *r, struct exchange exchange, bool released)
@@ -125,6 +126,14 @@ void round_release(struct round *r)
 void round_abandon(struct round *r)
 {
     r->state = ROUND_IDLE;
+}
+
+void round_keep(struct round *r, const struct segment *segment)
+{
+    float *copy = r->fabric->contribution;
+    if (segment->memory != NULL && copy != NULL &&
+        (plan_needs_snapshot(r->plan) || !r->fabric->any_memory))
+        r->kernels->copy(copy + segment->at, segment->memory, segment->n);
 }
 
 /* A state that begins the outer state anew: G = w, s = 0. */

@@ -63,6 +63,9 @@ enum round_progress round_advance(struct round *r);
 /* The merge of the result may happen now. */
 void round_release(struct round *r);
 
+/* Before a segment is detached: where others read copies, theirs are to have its last values. */
+void round_keep(struct round *r, const struct segment *segment);
+
 /* Drops the round; the others finish it without us. */
 void round_abandon(struct round *r);
 

@@ -140,10 +140,11 @@ static descant_status mean_piece(struct descant *job, float *buffer, size_t n, b
 {
     struct fabric *f = job->fabric;
     const struct kernels *kernels = job->round.kernels;
-    struct extent extent = {.n = n, .p = f->contribution};
+    struct extent extent = {.n = n, .p = f->any_memory ? buffer : f->contribution};
     struct vector in = {.n = n, .n_extents = 1, .extents = &extent};
     struct exchange exchange = {.kind = EXCHANGE_MEAN, .in = &in, .n = n, .weight = 1};
-    kernels->copy(f->contribution, buffer, n);
+    if (!f->any_memory)
+        kernels->copy(f->contribution, buffer, n);
     descant_status status = f->type->begin(f, &exchange);
     if (status != DESCANT_OK)
         return job_break(job, status);
