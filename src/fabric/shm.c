@@ -284,12 +284,14 @@ static size_t n_locks(const struct fabric_start *start)
     return (start->n + ELASTIC_CHUNK - 1) / ELASTIC_CHUNK + 1;
 }
 
-/* What all have in common: the first takes the pages. */
+/* What all have in common: the first takes the pages. Those of the result are for means; where
+ * only the last exchange can be one, it takes them (shm_round.c). */
 static descant_status map_common(struct shm *shm, const struct fabric_start *start, bool first)
 {
     void *result, *center = NULL, *locks = NULL;
     descant_status status = arena_map(&shm->arena, region_at(REGION_RESULT),
-                                      start->room * sizeof(float), first, &result);
+                                      start->room * sizeof(float),
+                                      first && start->collective, &result);
 
     if (!status && start->center)
         status = arena_map(&shm->arena, region_at(REGION_CENTER), start->n * sizeof(float),
@@ -428,6 +430,8 @@ static enum fabric_progress shm_poll(struct fabric *f, struct fabric_part *part)
 
 static void shm_wait(struct fabric *f, uint64_t until_ns)
 {
+    if (until_ns && until_ns <= clock_now_ns())
+        shm_count_members(shm_of(f));
     shm_waits_sleep(shm_of(f), until_ns);
 }
 

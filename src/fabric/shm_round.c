@@ -69,6 +69,7 @@ static void arrive(struct shm *shm, uint64_t word)
     mine->live = puts_out_later(shm);
     mine->n = exchange->n;
     mine->priority = exchange->priority;
+    mine->agree = exchange->agree;
     mine->weight = exchange->weight;
     shm->round.tag = tag;
     shm->round.stage = STAGE_ARRIVED;
@@ -111,11 +112,30 @@ static void count_bad(struct shm *shm)
                               memory_order_relaxed);
 }
 
+static enum fabric_progress fail_differing(struct shm *shm)
+{
+    const struct board *board = board_of(shm);
+    const struct slot *mine = own_slot(shm);
+    unsigned s = 0;
+
+    while (s + 1 < SHM_SLOTS && !(board->record.group & slot_bit(s) &&
+                                  shm_offers_differ(&board->slots[s], mine)))
+        s++;
+    log_fail(&shm->fabric.log, DESCANT_MISMATCH,
+             "the trainers bring what differs: %llu floats (%llu) here, %llu (%llu) rank %d",
+             (unsigned long long)mine->n, (unsigned long long)mine->agree,
+             (unsigned long long)board->slots[s].n, (unsigned long long)board->slots[s].agree,
+             board->slots[s].rank);
+    return shm_fail(shm, DESCANT_MISMATCH);
+}
+
 static enum fabric_progress committed(struct shm *shm, struct fabric_part *part)
 {
     const struct round_record *record = &board_of(shm)->record;
     struct round *round = &shm->round;
 
+    if (record->differ)
+        return fail_differing(shm);
     if (record->kind == EXCHANGE_STATE) {
         if (own_life(shm) == LIFE_WAITING)
             shm_become(shm, LIFE_MEMBER);
@@ -262,6 +282,8 @@ descant_status shm_round_begin(struct shm *shm, const struct exchange *exchange)
     struct round *round = &shm->round;
     descant_status status = check(shm, exchange);
 
+    if (!status && exchange->final && exchange->kind == EXCHANGE_MEAN && !shm->start.collective)
+        status = arena_take(&shm->arena, region_at(REGION_RESULT), exchange->n * sizeof(float));
     if (status)
         return status;
     if (round->stage == STAGE_ARRIVED && !exchange->final)

@@ -145,6 +145,7 @@ bool shm_leads(const struct shm *shm);
 void shm_become(struct shm *shm, enum life state);
 void shm_bury_stale(struct shm *shm, uint64_t members);     /* bits whose owners are dead */
 void shm_refresh(struct shm *shm);                          /* the fabric's figures */
+void shm_count_members(struct shm *shm);                    /* of them, those of members */
 void shm_admit(struct shm *shm, unsigned slot);
 void shm_admit_waiting(struct shm *shm);
 void shm_form(struct shm *shm);
@@ -154,6 +155,7 @@ bool shm_is_called(const struct shm *shm, uint64_t word);
 /* --- what the leader does (shm_leader.c) --- */
 
 bool shm_lead(struct shm *shm, uint64_t word);              /* true: something moved */
+bool shm_offers_differ(const struct slot *a, const struct slot *b);
 /* A member that the round needs is gone, or has taken its arrival back. */
 bool shm_lost_group(const struct board *board, uint64_t members, uint32_t tag);
 
