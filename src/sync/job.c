@@ -145,6 +145,7 @@ static descant_status fill(struct descant *job, const struct descant_options *o)
     job->start_s = o->start_s < START_MOST_S ? o->start_s : START_MOST_S;
     job->sync_cpu = o->sync_cpu;
     job->sync_rate = o->sync_rate;
+    job->cores = machine_cores();
     status = make_parent_mark(job);
     if (status == DESCANT_OK)
         status = workers_init(&job->workers, &job->log);
@@ -213,7 +214,9 @@ float *descant_alloc(struct descant *job, const char *name, size_t n)
     if (job_check(job, JOB_OPEN, "descant_alloc") != DESCANT_OK ||
         replica_check(&job->replica, name, n, &at, &job->log) != DESCANT_OK)
         return NULL;
+    pthread_mutex_lock(&job->sharing);
     float *memory = job->fabric->type->alloc(job->fabric, at, n);
+    pthread_mutex_unlock(&job->sharing);
     if (memory != NULL)
         replica_add(&job->replica, name, memory, n, false);
     return memory;
@@ -393,7 +396,7 @@ descant_status descant_start(struct descant *job)
     pthread_mutex_lock(&job->machine);          /* others may ask who waits */
     status = start_fabric(job);
     if (status == DESCANT_OK) {
-        job->started_ns = clock_now_ns();
+        job->started_ns = job->pace.paid_ns = clock_now_ns();
         status = meet(job);
     }
     pthread_mutex_unlock(&job->machine);
@@ -432,6 +435,7 @@ static descant_status final_round(struct descant *job, enum descant_final which)
     else
         round_begin_state(&job->round, which == DESCANT_FINAL_CENTRAL
                           ? atomic_load(&job->stats.rounds) : 0, true);
+    job->round.exchange.agree = 1 + (uint64_t)which;
     descant_status status = job_drive(job, false, 0, &waited);
     if (status != DESCANT_OK || which != DESCANT_FINAL_CENTRAL)
         return status;

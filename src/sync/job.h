@@ -10,11 +10,16 @@
 
 enum job_state { JOB_OPEN, JOB_STARTED, JOB_PAUSED, JOB_FINISHED, JOB_BROKEN };
 
+struct pace {
+    uint64_t bytes, paid_ns;            /* moved so far, and until when they are paid for */
+};
+
 struct descant {
     struct log log;
     struct plan plan;
     int workers_wanted;
     double start_s, sync_cpu, sync_rate;
+    double cores;                       /* allowed to this process when it opened the job */
     const unsigned char *parent;        /* a page the kernel wipes in forked children: 1 here */
     _Atomic int state;                  /* enum job_state; BROKEN by any thread, else the caller's */
     struct fabric *fabric;
@@ -26,7 +31,7 @@ struct descant {
     _Atomic int failure;                /* the status that broke the job; 0: none. Written under */
     pthread_mutex_t breaking;           /* this, which guards */
     char failure_line[LOG_LINE];        /* what the thread that broke it had to say */
-    pthread_mutex_t sharing;            /* one share at a time, and none in the fabric's start */
+    pthread_mutex_t sharing;            /* the fabric's alloc, share and start: one at a time */
 
     /* The machine: whoever holds the lock advances the round. All below it is guarded. */
     pthread_mutex_t machine;
@@ -37,6 +42,7 @@ struct descant {
     uint64_t begun_steps, begun_ns;     /* when the round in hand began */
     uint64_t merged_steps;              /* at the last merge */
     bool paused;                        /* from pause to reload */
+    struct pace pace;                   /* sync_rate */
     bool introduced;                    /* allreduce: our state has been given or taken */
 
     /* The shadow: started by start, joined by finish or close, in the caller's one thread. */
@@ -47,6 +53,11 @@ struct descant {
     _Atomic double budget;              /* in force; written by the shadow, read by stats */
     _Atomic uint64_t started_ns;        /* written by start, read by stats and by the shadow */
 };
+
+/* sync_rate: a round may begin once what was moved before is paid for, at `rate` bytes a second.
+ * What was not used is saved up for a second. */
+#define PACE_SAVED_NS 1000000000u
+bool pace_allows(struct pace *pace, double rate, uint64_t bytes, uint64_t now_ns);
 
 #define JOB_LIKELY(x) __builtin_expect(!!(x), 1)
 

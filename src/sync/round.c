@@ -23,6 +23,8 @@
 enum {
     PIECE = 1 << 15,            /* floats: 128 KiB, some 20 to 50 us of work */
     PAST_CACHES = 1 << 20,      /* floats: a replica of 4 MiB or more is gone from them anyway */
+    LEAST_ROOM = 1 << 16,       /* floats of a gradient plan's rounds, whose replica is small, */
+    UNKNOWN_ROOM = 1 << 20      /* or which has none */
 };
 
 static bool uses_outer(const struct plan *plan)
@@ -30,16 +32,20 @@ static bool uses_outer(const struct plan *plan)
     return plan->what == PLAN_BLOCK;
 }
 
+/* descant_mean takes any buffer, in pieces of that; most are gradients of the replica. */
+size_t round_room(const struct plan *plan, const struct replica *replica)
+{
+    size_t least = plan->what != PLAN_GRADIENT ? 0 : replica->n ? LEAST_ROOM : UNKNOWN_ROOM;
+    return replica->n > least ? replica->n : least;
+}
+
 struct fabric_start round_needs(const struct plan *plan, const struct replica *replica)
 {
     bool collective = plan->what == PLAN_MEAN || plan->what == PLAN_BLOCK ||
                       plan->what == PLAN_GRADIENT;
-    size_t room = replica->n;
-    if (plan->what == PLAN_GRADIENT && room < 1 << 20)
-        room = 1 << 20;         /* descant_mean takes any buffer; untouched pages cost nothing */
     return (struct fabric_start){
         .n = replica->n,
-        .room = room,
+        .room = round_room(plan, replica),
         .in_place = !replica->any_attached && !plan_needs_snapshot(plan) &&
                     plan->what != PLAN_GRADIENT,
         .collective = collective,

@@ -70,6 +70,7 @@ void round_keep(struct round *r, const struct segment *segment);
 void round_abandon(struct round *r);
 
 /* What fabric start is to be told for this plan and replica. */
+size_t round_room(const struct plan *plan, const struct replica *replica);
 struct fabric_start round_needs(const struct plan *plan, const struct replica *replica);
 
 #endif

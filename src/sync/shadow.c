@@ -22,16 +22,25 @@ static double budget_of(const struct descant *job)
 {
     if (job->sync_cpu > 0)
         return job->sync_cpu;
-    return machine_cores() >= job->fabric->machine_threads ? 1.0 : 0.02;
+    return job->cores >= atomic_load_explicit(&job->fabric->machine_threads,
+                                              memory_order_relaxed) ? 1.0 : 0.02;
 }
 
-static bool link_allows(const struct descant *job)
+bool pace_allows(struct pace *pace, double rate, uint64_t bytes, uint64_t now_ns)
 {
-    if (job->sync_rate <= 0)
+    if (rate <= 0)
         return true;
+    if (pace->paid_ns + PACE_SAVED_NS < now_ns)
+        pace->paid_ns = now_ns - PACE_SAVED_NS;
+    pace->paid_ns += (uint64_t)((double)(bytes - pace->bytes) / rate * 1e9);
+    pace->bytes = bytes;
+    return pace->paid_ns <= now_ns;
+}
+
+static bool link_allows(struct descant *job)
+{
     uint64_t bytes = atomic_load_explicit(&job->fabric->bytes, memory_order_relaxed);
-    double seconds = (double)(clock_now_ns() - job->started_ns) * 1e-9;
-    return (double)bytes <= job->sync_rate * seconds;
+    return pace_allows(&job->pace, job->sync_rate, bytes, clock_now_ns());
 }
 
 /* Shadow plans: the next round may begin. */
