@@ -86,10 +86,19 @@ struct option {
     const char *help;
 };
 
-/* Sets one key from the text [value, value + length). On failure writes to message what is
- * wrong: the key, the value, its place (counted from 1) in the whole string, what is allowed. */
-bool option_set(const struct option *table, size_t n, void *into, const char *whole,
-                const char *key, size_t key_length, const char *value, size_t value_length,
+struct option_table {
+    const struct option *options;
+    size_t n;
+};
+
+struct option_text {            /* "key=value" somewhere in a string; neither ends with a zero */
+    const char *whole, *key, *value;
+    size_t key_length, value_length;
+};
+
+/* Sets one key. On failure writes to message what is wrong: the key, the value, its place
+ * (counted from 1) in the whole string, what is allowed. */
+bool option_set(struct option_table table, const struct option_text *text, void *into,
                 char *message, size_t room);
 
 /* --- json.c: one object on one line, to a stream --- */

@@ -60,9 +60,10 @@ static descant_status parse_address(struct address *address, const char *text,
         const char *equals = memchr(key, '=', (size_t)(end - key));
         if (!equals)
             return bad_address(log, whole, "after the name come rate=.. and rtt=..");
-        if (!option_set(keys, sizeof keys / sizeof *keys, address, whole, key,
-                        (size_t)(equals - key), equals + 1, (size_t)(end - equals - 1), why,
-                        sizeof why))
+        const struct option_text setting = {whole, key, equals + 1, (size_t)(equals - key),
+                                            (size_t)(end - equals - 1)};
+        if (!option_set((struct option_table){keys, sizeof keys / sizeof *keys}, &setting,
+                        address, why, sizeof why))
             return bad_address(log, whole, why);
         p = end;
     }
