@@ -218,7 +218,7 @@ float *descant_alloc(struct descant *job, const char *name, size_t n)
     float *memory = job->fabric->type->alloc(job->fabric, at, n);
     pthread_mutex_unlock(&job->sharing);
     if (memory != NULL)
-        replica_add(&job->replica, name, memory, n, false);
+        replica_add(&job->replica, memory, n, false);
     return memory;
 }
 
@@ -231,7 +231,7 @@ descant_status descant_attach(struct descant *job, const char *name, float *memo
     if (status == DESCANT_OK)
         status = replica_check(&job->replica, name, n, &at, &job->log);
     if (status == DESCANT_OK)
-        replica_add(&job->replica, name, memory, n, true);
+        replica_add(&job->replica, memory, n, true);
     return status;
 }
 
