@@ -10,10 +10,12 @@ static _Atomic uint64_t last_serial;
 
 enum { MINE = 4 };      /* jobs that a thread steps in turn without a lock; a power of two */
 
-static _Thread_local struct {
+struct mine {
     uint64_t serial;
     struct worker *slot;
-} mine[MINE];
+};
+
+static _Thread_local struct mine mine, others[MINE];    /* the last one's, and those by serial */
 
 static void leave(struct worker *slot)
 {
@@ -78,12 +80,13 @@ static struct worker *enroll(struct workers *w)
 
 struct worker *workers_mine(struct workers *w)
 {
-    size_t i = w->serial % MINE;
-    if (__builtin_expect(mine[i].serial != w->serial || mine[i].slot == NULL, 0)) {
-        mine[i].slot = enroll(w);
-        mine[i].serial = w->serial;
+    if (__builtin_expect(mine.serial != w->serial || mine.slot == NULL, 0)) {
+        struct mine *known = &others[w->serial % MINE];
+        if (known->serial != w->serial || known->slot == NULL)
+            *known = (struct mine){w->serial, enroll(w)};
+        mine = *known;
     }
-    return mine[i].slot;
+    return mine.slot;
 }
 
 void workers_leave(struct workers *w)
@@ -92,8 +95,10 @@ void workers_leave(struct workers *w)
     if (slot == NULL)
         return;
     pthread_setspecific(w->key, NULL);
-    if (mine[w->serial % MINE].serial == w->serial)
-        mine[w->serial % MINE].slot = NULL;
+    if (mine.serial == w->serial)
+        mine.slot = NULL;
+    if (others[w->serial % MINE].serial == w->serial)
+        others[w->serial % MINE].slot = NULL;
     leave(slot);
 }
 
