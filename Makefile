@@ -47,7 +47,7 @@ TRAIN_PACKAGES := openblas zlib libzstd jansson
 HAVE_TRAIN := $(shell pkg-config --exists $(TRAIN_PACKAGES) 2>/dev/null && echo 1)
 LOOPS_SOURCE := $(wildcard src/nn/loops.c)
 TRAIN_SOURCES := $(filter-out $(LOOPS_SOURCE),$(wildcard src/nn/*.c src/data/*.c src/train/*.c))
-TRAIN_COMMANDS := $(foreach c,train eval settings gen report report_log report_chart \
+TRAIN_COMMANDS := $(foreach c,train eval gen report report_log report_chart \
 	report_page bench_train bench_parse,$(wildcard src/cli/$(c).c))
 TRAIN_TESTS := $(wildcard tests/test_nn.c tests/test_data.c tests/test_input.c \
 	tests/test_formats.c tests/test_report.c tests/test_trainer.c)
@@ -71,8 +71,8 @@ BENCHES := $(patsubst bench/%.c,$(B)/bench/%,$(wildcard bench/*.c))
 CHECK_FLAGS = $(shell pkg-config --cflags check)
 CHECK_LIBS = $(shell pkg-config --libs check)
 
-.PHONY: all test tests soak bench examples demo demo-plans fuzz setup format install uninstall \
-	clean
+.PHONY: all test tests soak bench bench-quality examples demo demo-plans fuzz setup \
+	format install uninstall clean
 .SECONDARY:
 all: $(SHARED) $(B)/libdescant.a $(PROGRAM)
 
@@ -150,6 +150,11 @@ soak: $(B)/tests/test_job
 
 bench: all $(BENCHES)
 	@set -e; for program in $(BENCHES); do echo "== $$program"; $$program; done
+
+# The table of docs/quality.md; the better part of an hour, and it may be stopped and gone on with.
+bench-quality: setup
+	@$(MAKE) --no-print-directory all
+	@BUILD=$(B) bench/quality.sh
 
 examples: $(EXAMPLES)
 

@@ -186,6 +186,31 @@ START_TEST(files_that_cannot_be_read)
 }
 END_TEST
 
+/* Its writer must not be cut off by somebody who only looks. */
+START_TEST(a_named_pipe)
+{
+    size_t n;
+    char *text = criteo_text(300, &n);
+    struct seen whole = read_file(put("w", text, n), DATA_CRITEO);
+    const char *path = place("pipe"), *from = put_packed(_i, "p", text, n);
+    char command[900];
+    ck_assert_int_eq(mkfifo(path, 0600), 0);
+    snprintf(command, sizeof command, "cat %s >%s &", from, path);
+    ck_assert_int_eq(system(command), 0);
+    struct seen seen = read_file(path, DATA_CRITEO);
+    ck_assert_int_eq(seen.got, DATA_END);
+    assert_same(&whole, &seen);
+    struct data *data;
+    struct data_options o = {.paths = &path, .n_paths = 1, .format = DATA_CRITEO, .epochs = 2,
+                             .log = &listening};
+    ck_assert_int_eq(data_open(&data, &o), DESCANT_INVALID);
+    ck_assert(ends_with(descant_last_error(), "pipe: it can be read only once, not for 2 epochs"));
+    free(whole.at);
+    free(seen.at);
+    free(text);
+}
+END_TEST
+
 START_TEST(a_file_that_shrinks)
 {
     size_t n;
@@ -416,6 +441,7 @@ START_TEST(stdin_survives_its_reader)
         ck_assert_int_eq(seen.got, DATA_END);
         ck_assert_str_eq(heard.lines[0], "stdin: a process died while it read; some lines are lost");
         ck_assert(seen.n >= 5 && seen.n < 15);
+        ck_assert_uint_eq(seen.bad, 0);
         for (size_t i = 1; i <= seen.n; i++)
             ck_assert_uint_eq(seen.at[seen.n - i].print, whole.at[whole.n - i].print);
         free(whole.at);
@@ -549,6 +575,7 @@ int main(void)
     tcase_add_test(tests, places_and_counts);
     tcase_add_test(tests, long_lines_are_bad_ones);
     tcase_add_test(tests, files_that_cannot_be_read);
+    tcase_add_loop_test(tests, a_named_pipe, 0, 3);
     tcase_add_test(tests, a_file_that_shrinks);
     tcase_add_loop_test(tests, packed_files_that_are_cut, 0, 2);
     tcase_add_test(tests, packed_files_in_pieces);

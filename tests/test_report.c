@@ -113,7 +113,7 @@ START_TEST(runs_are_compared)
         "prefers-color-scheme:dark", "0.6000"};
     for (size_t i = 0; i < sizeof has / sizeof *has; i++)
         ck_assert_msg(strstr(html, has[i]) != NULL, "no %s", has[i]);
-    static const char *const lacks[] = {"<script", "http", "loss, thousands", "nan", "inf<", "<figcaption><b>Age",
+    static const char *const lacks[] = {"<script", ">-0<", "http", "loss, thousands", "nan", "inf<", "<figcaption><b>Age",
                                         "accuracy"};
     for (size_t i = 0; i < sizeof lacks / sizeof *lacks; i++)
         ck_assert_msg(strstr(html, lacks[i]) == NULL, "there is %s", lacks[i]);
@@ -247,8 +247,8 @@ START_TEST(odd_curves_stay_on_the_page)
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
             snprintf(loss, sizeof loss, losses[k], i % 9);
 #pragma GCC diagnostic pop
-            fprintf(f, "{\"kind\":\"interval\",\"examples\":%d,\"seconds\":%d,\"loss\":%s,\"gap\":%s,"
-                    "\"stall_share\":0}\n", i * 100000, i * 40, i == 3 ? "9" : loss, loss);
+            fprintf(f, "{\"kind\":\"interval\",\"examples\":%d,\"seconds\":%d,\"loss\":%s,\"gap\":%s,\"age_s\":4e-5,"
+                    "\"stall_share\":0,\"distance\":0.25}\n", i * 100000, i * 40, i == 3 ? "9" : loss, loss);
         }
         fclose(f);
     }
@@ -265,6 +265,8 @@ START_TEST(odd_curves_stay_on_the_page)
         if (k == 2)
             ck_assert_ptr_nonnull(strstr(said, "(logarithmic)"));
         ck_assert_ptr_nonnull(strstr(said, "hours"));
+        ck_assert_ptr_nonnull(strstr(said, ">microseconds<"));
+        ck_assert_ptr_nonnull(strstr(said, ">0.25</text>"));     /* a mean of equals */
     }
 }
 END_TEST

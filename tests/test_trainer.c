@@ -329,6 +329,42 @@ START_TEST(a_killed_run_is_resumed)
 }
 END_TEST
 
+/* Two that a launcher started, or one and another that joins it on the way. */
+START_TEST(trainers_meet_by_themselves)
+{
+    struct train_options o = endless();
+    char path[] = "/tmp/descant-said-XXXXXX", job[64], rank[2] = "0";
+    int fd = mkstemp(path), status;
+    pid_t pids[2];
+    unlink(path);
+    o.trainers = 0;
+    o.epochs = 60;
+    o.checkpoint = NULL;
+    snprintf(job, sizeof job, "shm:trainer-%d", (int)getpid());
+    o.job = job;
+    for (int k = 0; k < 2; k++) {
+        if (_i == 0) {
+            rank[0] = (char)('0' + k);
+            setenv("RANK", rank, 1);
+            setenv("WORLD_SIZE", "2", 1);
+        } else if (k == 1) {
+            wait_examples(ROWS);
+        }
+        pids[k] = train_aside(&o, dup(fd));
+    }
+    for (int k = 0; k < 2; k++) {
+        ck_assert_int_eq(waitpid(pids[k], &status, 0), pids[k]);
+        ck_assert_int_eq(status, 0);
+    }
+    read_back(fd);
+    assert_says("2 trainers x 1 workers");
+    const char *at = strstr(said, "  examples  ");
+    ck_assert_msg(at && (int)strtod(at + 12, NULL) == 60 * ROWS, "%s", said);
+    ck_assert_msg(!strstr(at + 12, "  examples  "), "two summaries: %s", said);
+    close(fd);
+}
+END_TEST
+
 /* --- bad ends --- */
 
 START_TEST(divergence_names_the_tensor)
@@ -558,6 +594,7 @@ int main(void)
     tcase_add_loop_test(deaths, the_rest_is_trained_by_the_others, 0, 2);
     tcase_add_loop_test(deaths, a_signal_ends_in_good_order, 0, 2);
     tcase_add_loop_test(deaths, a_killed_run_is_resumed, 0, 3);
+    tcase_add_loop_test(deaths, trainers_meet_by_themselves, 0, 2);
     tcase_add_loop_test(ends, divergence_names_the_tensor, 0, 2);
     tcase_add_test(ends, a_checkpoint_that_cannot_be_written);
     tcase_add_test(ends, a_full_disk_keeps_the_last_checkpoint);

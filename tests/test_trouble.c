@@ -217,8 +217,6 @@ START_TEST(members_are_those_of_now)
     static const char *const plans[] = {"none", "ma,every=1000"};
     struct descant_members m;
     new_address();
-    struct descant *one = open_job(plans[_i], 0, 2);
-    declare(one, false);
     pid_t child = fork();
     if (child == 0) {
         struct descant *two = open_job(plans[_i], 1, 2);
@@ -227,6 +225,8 @@ START_TEST(members_are_those_of_now)
             pause();
         _exit(1);
     }
+    struct descant *one = open_job(plans[_i], 0, 2);
+    declare(one, false);
     ck_assert_int_eq(descant_start(one), DESCANT_OK);
     ck_assert_int_eq(descant_members(one, &m), DESCANT_OK);
     ck_assert_int_eq(m.size, 2);

@@ -240,16 +240,16 @@ bool bench_open(struct bench *bench, int rank, const struct bench_job *how, stru
 
 /* --- options --- */
 
-bool bench_options(const struct cli *cli, const struct cli_option *table, size_t n, void *into,
+bool bench_options(const struct cli *cli, const struct setting *table, size_t n, void *into,
                    int *status)
 {
     if (cli->argc > 0 && cli_is_help(cli->argv[0])) {
         fprintf(cli->out, "usage: descant %s [OPTIONS]\n", cli->command);
-        cli_help_options(cli->out, table, n);
+        settings_help(cli->out, table, n, into);
         *status = CLI_DONE;
         return false;
     }
-    *status = cli_parse(cli, table, n, into);
+    *status = settings_parse(cli, table, n, into);
     return *status == CLI_DONE;
 }
 

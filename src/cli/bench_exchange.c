@@ -26,20 +26,20 @@ struct exchange_options {
 };
 
 #define AT(field) offsetof(struct exchange_options, field)
-static const struct cli_option options[] = {
-    {.name = "what", .type = CLI_CHOICE, .offset = AT(what), .choices = "mean|elastic",
+static const struct setting options[] = {
+    {.name = "what", .type = SETTING_CHOICE, .offset = AT(what), .choices = "mean|elastic",
      .help = "the exchange"},
-    {.name = "memory", .type = CLI_CHOICE, .offset = AT(memory),
+    {.name = "memory", .type = SETTING_CHOICE, .offset = AT(memory),
      .choices = "shared|attached|buffer", .help = "where the vector is"},
-    {.name = "trainers", .type = CLI_INT, .offset = AT(trainers), .low = 1,
-     .high = BENCH_MAX_TRAINERS, .help = "processes; 2"},
-    {.name = "bytes", .type = CLI_BYTES, .offset = AT(bytes), .low = 4096, .high = 1e12,
-     .help = "of the vector; 64M"},
-    {.name = "runs", .type = CLI_INT, .offset = AT(runs), .low = 15, .high = MAX_RUNS,
+    {.name = "trainers", .type = SETTING_INT, .offset = AT(trainers), .low = 1,
+     .high = BENCH_MAX_TRAINERS, .help = "processes"},
+    {.name = "bytes", .type = SETTING_BYTES, .offset = AT(bytes), .low = 4096, .high = 1e12,
+     .help = "of the vector"},
+    {.name = "runs", .type = SETTING_INT, .offset = AT(runs), .low = 15, .high = MAX_RUNS,
      .help = "timed runs; 21, and 501 below 1 MiB"},
-    {.name = "link", .type = CLI_TEXT, .offset = AT(link),
-     .help = "emulated: 1gbit,1ms; none"},
-    {.name = "json", .type = CLI_FLAG, .offset = AT(json), .help = "one JSON object on a line"},
+    {.name = "link", .type = SETTING_TEXT, .offset = AT(link),
+     .help = "emulated: 1gbit,1ms, or none"},
+    {.name = "json", .type = SETTING_FLAG, .offset = AT(json), .help = "one JSON object on a line"},
 };
 #undef AT
 enum { N_OPTIONS = sizeof options / sizeof *options };
@@ -236,8 +236,8 @@ static void report(const struct cli *cli, const struct exchange_options *o, doub
                    double memcpy_gb)
 {
     char what[16], memory[16];
-    cli_choice(&options[0], o->what, what, sizeof what);
-    cli_choice(&options[1], o->memory, memory, sizeof memory);
+    setting_text(&options[0], o, what, sizeof what);
+    setting_text(&options[1], o, memory, sizeof memory);
     double gb = (double)o->bytes / ms / 1e6;
     if (!o->json) {
         bench_say(cli->out, "exchange", "%s, memory %s, %d trainers, %lld bytes", what, memory,
@@ -270,10 +270,10 @@ int cli_bench_exchange(const struct cli *cli)
     double rate, rtt;
     if (cli->argc > 0 && cli_is_help(cli->argv[0])) {
         fputs("usage: descant bench exchange [OPTIONS]\n", cli->out);
-        cli_help_options(cli->out, options, N_OPTIONS);
+        settings_help(cli->out, options, N_OPTIONS, &o);
         return CLI_DONE;
     }
-    int status = cli_parse(cli, options, N_OPTIONS, &o);
+    int status = settings_parse(cli, options, N_OPTIONS, &o);
     if (status != CLI_DONE)
         return status;
     if (!bench_link(o.link, o.suffix, sizeof o.suffix, &rate, &rtt))

@@ -21,12 +21,12 @@ struct parse_options {
     bool json;
 };
 
-static const struct cli_option options[] = {
-    {.name = "format", .type = CLI_CHOICE, .offset = offsetof(struct parse_options, format),
-     .choices = "criteo|libsvm", .help = "of the text; criteo"},
-    {.name = "bytes", .type = CLI_BYTES, .offset = offsetof(struct parse_options, bytes),
-     .low = 1000, .high = 1e11, .help = "of the file, about; 100M"},
-    {.name = "json", .type = CLI_FLAG, .offset = offsetof(struct parse_options, json),
+static const struct setting options[] = {
+    {.name = "format", .type = SETTING_CHOICE, .offset = offsetof(struct parse_options, format),
+     .choices = "criteo|libsvm", .help = "of the text"},
+    {.name = "bytes", .type = SETTING_BYTES, .offset = offsetof(struct parse_options, bytes),
+     .low = 1000, .high = 1e11, .help = "of the file, about"},
+    {.name = "json", .type = SETTING_FLAG, .offset = offsetof(struct parse_options, json),
      .help = "one JSON object on one line"},
 };
 enum { N_OPTIONS = sizeof options / sizeof *options, CRITEO_ROW = 240 };
@@ -119,7 +119,7 @@ static void say(const struct cli *cli, const struct parse_options *o, const stru
 {
     char format[16];
     double mb = (double)f->bytes * 1e-6 / f->seconds, rows = (double)f->rows / f->seconds;
-    cli_choice(&options[0], o->format, format, sizeof format);
+    setting_text(&options[0], o, format, sizeof format);
     if (o->json) {
         struct json json;
         json_begin(&json, cli->out);
@@ -146,10 +146,10 @@ int cli_bench_parse(const struct cli *cli)
     struct figures f;
     if (cli->argc > 0 && cli_is_help(cli->argv[0])) {
         fputs("usage: descant bench parse [OPTIONS]\n", cli->out);
-        cli_help_options(cli->out, options, N_OPTIONS);
+        settings_help(cli->out, options, N_OPTIONS, &o);
         return CLI_DONE;
     }
-    int status = cli_parse(cli, options, N_OPTIONS, &o);
+    int status = settings_parse(cli, options, N_OPTIONS, &o);
     if (status != CLI_DONE)
         return status;
     const char *folder = getenv("TMPDIR");

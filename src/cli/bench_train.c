@@ -10,7 +10,7 @@
  *
  * is what a trainer would reach that did nothing else. With a plan, each round also has a run
  * under `none`, in changing order; efficiency is the median of the ratios. */
-#include "cli/settings.h"
+#include "cli/cli.h"
 #include "data/data.h"
 #include "train/launch.h"
 

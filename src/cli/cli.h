@@ -5,6 +5,7 @@
 #define CLI_H
 
 #include "base/base.h"
+#include "base/settings.h"
 
 struct cli {
     const char *command;        /* "bench step", for messages */
@@ -22,23 +23,14 @@ int cli_main(int argc, char **argv, FILE *out, FILE *err);
 int cli_bad_use(const struct cli *cli, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-enum cli_type { CLI_FLAG, CLI_TEXT, CLI_CHOICE, CLI_INT, CLI_BYTES, CLI_REAL };
-
-struct cli_option {
-    const char *name;           /* without the dashes */
-    enum cli_type type;
-    size_t offset;              /* bool, const char *, int (the choice's number), int64_t,
-                                   int64_t, double */
-    double low, high;           /* of numbers */
-    const char *choices;        /* "mean|elastic" */
-    const char *help;
-};
-
-/* Reads all of cli->argv into the struct, which has the defaults. CLI_DONE, or CLI_BAD_USE
- * after saying why. */
-int cli_parse(const struct cli *cli, const struct cli_option *table, size_t n, void *into);
-void cli_help_options(FILE *out, const struct cli_option *table, size_t n);
-const char *cli_choice(const struct cli_option *option, int number, char *text, size_t room);
+/* Reads all of cli->argv into the struct, which has the defaults: "--name value" or
+ * "--name=value" in any order, the last one given counts; --config and its value are passed over.
+ * CLI_DONE, or CLI_BAD_USE after saying why. */
+int settings_parse(const struct cli *cli, const struct setting *table, size_t n, void *into);
+/* With the defaults, which may be NULL. */
+void settings_help(FILE *out, const struct setting *table, size_t n, const void *defaults);
+const char *settings_config(const struct cli *cli);     /* what follows --config, or NULL */
+bool settings_wants_help(const struct cli *cli);
 
 bool cli_is_help(const char *word);      /* --help or -h */
 
@@ -103,7 +95,7 @@ bool bench_open(struct bench *bench, int rank, const struct bench_job *how, stru
 
 /* The options of a benchmark, read into a struct that has the defaults; false when there is
  * nothing to run: help was asked for, or what is wrong has been said. *status is to be returned. */
-bool bench_options(const struct cli *cli, const struct cli_option *table, size_t n, void *into,
+bool bench_options(const struct cli *cli, const struct setting *table, size_t n, void *into,
                    int *status);
 
 /* "1gbit,1ms" or "none" as what follows a job's name; false if it is neither. */

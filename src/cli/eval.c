@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* descant eval and descant predict: a checkpoint's model on files. */
-#include "cli/settings.h"
+#include "cli/cli.h"
 #include "train/evaluate.h"
 #include "train/saved.h"
 #include "train/trainer.h"

@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
 #include <zstd.h>
@@ -19,22 +20,22 @@ struct gen_options {
     const char *out;
 };
 
-static const struct cli_option options[] = {
-    {.name = "rows", .type = CLI_INT, .offset = offsetof(struct gen_options, rows), .high = 1e15,
-     .help = "rows; 1000000"},
-    {.name = "seed", .type = CLI_INT, .offset = offsetof(struct gen_options, seed), .high = 1e15,
-     .help = "of the rows; 1"},
-    {.name = "model", .type = CLI_INT, .offset = offsetof(struct gen_options, model),
-     .high = 1e15, .help = "seed of the planted model, the same for training and test; 1"},
-    {.name = "categories", .type = CLI_INT, .offset = offsetof(struct gen_options, categories),
-     .low = 3, .high = 1e9, .help = "of the largest field; 1000000"},
-    {.name = "zipf", .type = CLI_REAL, .offset = offsetof(struct gen_options, zipf), .high = 10,
-     .help = "exponent of the categories' frequencies; 1.1"},
-    {.name = "noise", .type = CLI_REAL, .offset = offsetof(struct gen_options, noise),
-     .high = 10, .help = "of the planted logit, standard deviation; 0.3"},
-    {.name = "positive", .type = CLI_REAL, .offset = offsetof(struct gen_options, positive),
-     .low = 1e-4, .high = 1 - 1e-4, .help = "share of clicks; 0.25"},
-    {.name = "out", .type = CLI_TEXT, .offset = offsetof(struct gen_options, out),
+static const struct setting options[] = {
+    {.name = "rows", .type = SETTING_INT, .offset = offsetof(struct gen_options, rows), .high = 1e15,
+     .help = "rows"},
+    {.name = "seed", .type = SETTING_INT, .offset = offsetof(struct gen_options, seed), .high = 1e15,
+     .help = "of the rows"},
+    {.name = "model", .type = SETTING_INT, .offset = offsetof(struct gen_options, model),
+     .high = 1e15, .help = "seed of the planted model, the same for training and test"},
+    {.name = "categories", .type = SETTING_INT, .offset = offsetof(struct gen_options, categories),
+     .low = 3, .high = 1e9, .help = "of the largest field"},
+    {.name = "zipf", .type = SETTING_REAL, .offset = offsetof(struct gen_options, zipf), .high = 10,
+     .help = "exponent of the categories' frequencies"},
+    {.name = "noise", .type = SETTING_REAL, .offset = offsetof(struct gen_options, noise),
+     .high = 10, .help = "of the planted logit, standard deviation"},
+    {.name = "positive", .type = SETTING_REAL, .offset = offsetof(struct gen_options, positive),
+     .low = 1e-4, .high = 1 - 1e-4, .help = "share of clicks"},
+    {.name = "out", .type = SETTING_TEXT, .offset = offsetof(struct gen_options, out),
      .help = "FILE, FILE.gz, FILE.zst, or - for stdout"},
 };
 enum { N_OPTIONS = sizeof options / sizeof *options };
@@ -126,6 +127,43 @@ static FILE *open_gzip(const char *name)
 
 /* --- the command --- */
 
+static FILE *open_out(const struct cli *cli, const char *name)
+{
+    if (strcmp(name, "-") == 0)
+        return cli->out;
+    FILE *out = ends_in(name, ".gz")    ? open_gzip(name)
+                : ends_in(name, ".zst") ? open_zstd(name)
+                                        : fopen(name, "wb");
+    if (!out)
+        fprintf(cli->err, "descant gen ctr: %s: %s\n", name, strerror(errno));
+    return out;
+}
+
+/* Closes what open_out opened; a regular file that is not whole is removed, a device is not. */
+static bool close_out(const struct cli *cli, FILE *out, const char *name, bool good)
+{
+    struct stat is;
+    errno = 0;
+    if (out == cli->out)
+        return good;
+    if (fclose(out) != 0 && good) {
+        fprintf(cli->err, "descant gen ctr: %s: %s\n", name, strerror(errno ? errno : EIO));
+        good = false;
+    }
+    if (!good && lstat(name, &is) == 0 && S_ISREG(is.st_mode))
+        unlink(name);
+    return good;
+}
+
+static void say(FILE *err, const struct ctr_summary *sum, double seconds)
+{
+    double rows = (double)sum->rows;
+    fprintf(err, "%llu rows, %llu clicks (%.2f %%), best log loss %.6f, %.0f rows/s\n",
+            (unsigned long long)sum->rows, (unsigned long long)sum->clicks,
+            rows > 0 ? 100 * (double)sum->clicks / rows : 0, sum->best_logloss,
+            rows / (seconds > 0 ? seconds : 1));
+}
+
 static int generate(const struct cli *cli, const struct gen_options *o)
 {
     struct ctr_options ctr = {.rows = (uint64_t)o->rows, .seed = (uint64_t)o->seed,
@@ -134,32 +172,14 @@ static int generate(const struct cli *cli, const struct gen_options *o)
                               .positive = o->positive};
     struct ctr_summary sum;
     struct log log = {.fn = bench_log, .user = cli->err, .rank = -1};
-    bool to_stdout = strcmp(o->out, "-") == 0;
-    FILE *out = to_stdout                ? cli->out
-                : ends_in(o->out, ".gz") ? open_gzip(o->out)
-                : ends_in(o->out, ".zst") ? open_zstd(o->out)
-                                          : fopen(o->out, "wb");
-    if (!out) {
-        fprintf(cli->err, "descant gen ctr: %s: %s\n", o->out, strerror(errno));
+    FILE *out = open_out(cli, o->out);
+    if (!out)
         return CLI_FAILED;
-    }
     uint64_t start = clock_now_ns();
     bool good = ctr_generate(out, &ctr, &sum, &log) == DESCANT_OK;
-    errno = 0;
-    if (!to_stdout && fclose(out) != 0 && good) {
-        fprintf(cli->err, "descant gen ctr: %s: %s\n", o->out, strerror(errno));
-        good = false;
-    }
-    if (!good) {
-        if (!to_stdout)
-            unlink(o->out);
+    if (!close_out(cli, out, o->out, good))
         return CLI_FAILED;
-    }
-    double seconds = (double)(clock_now_ns() - start) * 1e-9;
-    fprintf(cli->err, "%llu rows, %llu clicks (%.2f %%), best log loss %.6f, %.0f rows/s\n",
-            (unsigned long long)sum.rows, (unsigned long long)sum.clicks,
-            sum.rows ? 100.0 * (double)sum.clicks / (double)sum.rows : 0.0, sum.best_logloss,
-            (double)sum.rows / (seconds > 0 ? seconds : 1));
+    say(cli->err, &sum, (double)(clock_now_ns() - start) * 1e-9);
     return CLI_DONE;
 }
 
@@ -182,10 +202,10 @@ int cli_gen(const struct cli *cli)
     }
     if (help || (one.argc > 0 && cli_is_help(one.argv[0]))) {
         fputs("usage: descant gen ctr --out FILE [OPTIONS]\n", cli->out);
-        cli_help_options(cli->out, options, N_OPTIONS);
+        settings_help(cli->out, options, N_OPTIONS, &o);
         return CLI_DONE;
     }
-    int status = cli_parse(&one, options, N_OPTIONS, &o);
+    int status = settings_parse(&one, options, N_OPTIONS, &o);
     if (status != CLI_DONE)
         return status;
     if (!o.out)

@@ -10,8 +10,8 @@ struct choice {
     bool markdown;
 };
 
-static const struct cli_option options[] = {
-    {.name = "markdown", .type = CLI_FLAG, .offset = offsetof(struct choice, markdown),
+static const struct setting options[] = {
+    {.name = "markdown", .type = SETTING_FLAG, .offset = offsetof(struct choice, markdown),
      .help = "as Markdown tables"},
 };
 enum { N_OPTIONS = sizeof options / sizeof *options };
@@ -62,10 +62,10 @@ int cli_plans(const struct cli *cli)
     struct choice choice = {false};
     if (cli->argc > 0 && cli_is_help(cli->argv[0])) {
         fputs("usage: descant plans [--markdown]\n", cli->out);
-        cli_help_options(cli->out, options, N_OPTIONS);
+        settings_help(cli->out, options, N_OPTIONS, &choice);
         return CLI_DONE;
     }
-    int status = cli_parse(cli, options, N_OPTIONS, &choice);
+    int status = settings_parse(cli, options, N_OPTIONS, &choice);
     if (status != CLI_DONE)
         return status;
     if (choice.markdown)

@@ -15,8 +15,8 @@ struct report_options {
     const char *out;
 };
 
-static const struct cli_option options[] = {
-    {.name = "out", .type = CLI_TEXT, .offset = offsetof(struct report_options, out),
+static const struct setting options[] = {
+    {.name = "out", .type = SETTING_TEXT, .offset = offsetof(struct report_options, out),
      .help = "the page, -o for short; - is the standard output; report.html"},
 };
 enum { N_OPTIONS = sizeof options / sizeof *options };
@@ -49,7 +49,7 @@ static int parse(const struct cli *cli, struct report *report, struct report_opt
             pair[1] = cli->argv[++i];
             one.argc = 2;
         }
-        int status = cli_parse(&one, options, N_OPTIONS, o);
+        int status = settings_parse(&one, options, N_OPTIONS, o);
         if (status != CLI_DONE)
             return status;
     }
@@ -134,7 +134,7 @@ int cli_report(const struct cli *cli)
     struct report report = {0};
     if (cli->argc > 0 && cli_is_help(cli->argv[0])) {
         fputs("usage: descant report LOG.jsonl [MORE.jsonl ...] [-o PAGE.html]\n", cli->out);
-        cli_help_options(cli->out, options, N_OPTIONS);
+        settings_help(cli->out, options, N_OPTIONS, NULL);
         return CLI_DONE;
     }
     int status = parse(cli, &report, &o);

@@ -111,6 +111,7 @@ static void name_axis(struct axis *axis, const char *name, double most, bool tim
         double unit;
         bool time;
     } units[] = {{"hours", 3600, true}, {"minutes", 60, true}, {"seconds", 1, true},
+                 {"milliseconds", 1e-3, true}, {"microseconds", 1e-6, true},
                  {"billions", 1e9, false}, {"millions", 1e6, false}, {"thousands", 1e3, false}};
     snprintf(axis->name, sizeof axis->name, "%s", time ? "seconds" : name);
     axis->unit = 1;
@@ -166,7 +167,7 @@ static void make_y(struct drawing *d, const double *values, size_t n)
     if (chart->from_zero && low > 0)
         low = 0;
     high = cut(d, values, n, low);
-    name_axis(&d->y, chart->y_name, high, false);
+    name_axis(&d->y, chart->y_name, high, chart->unit == REPORT_TIME);
     if (chart->unit == REPORT_SHARE)
         d->y.unit = 0.01;
     double margin = high > low ? 0.05 * (high - low) : fmax(0.1 * fabs(high), 1e-3);

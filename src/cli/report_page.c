@@ -20,20 +20,24 @@ static const char style[] =
     "body{margin:0 auto;max-width:1240px;padding:20px 24px 40px;background:var(--page);"
     "color:var(--text);font:14px/1.45 system-ui,sans-serif}\n"
     "h1{font-size:20px;margin:0 0 4px}h2{font-size:16px;margin:28px 0 8px}\n"
-    "p,figcaption,small,footer{color:var(--soft)}p{margin:4px 0 12px}figcaption b{color:var(--text)}\n"
+    "p,figcaption,small,footer{color:var(--soft)}p{margin:4px 0 12px}"
+    "figcaption b{color:var(--text)}\n"
     ".wide{overflow-x:auto}table{border-collapse:collapse;font-variant-numeric:tabular-nums}\n"
     "th,td{padding:5px 0 5px 16px;text-align:right;vertical-align:top;white-space:nowrap;"
     "border-bottom:1px solid var(--rule)}\n"
-    "th:first-child,td:first-child{padding-left:0;text-align:left;white-space:normal;min-width:150px;"
-    "overflow-wrap:anywhere}\n"
-    "th{font-weight:500;color:var(--soft);vertical-align:bottom;white-space:normal}small{display:block;font-size:12px;font-weight:400}small span{white-space:nowrap}\n"
+    "th:first-child,td:first-child{padding-left:0;text-align:left;white-space:normal;"
+    "min-width:150px;overflow-wrap:anywhere}\n"
+    "th{font-weight:500;color:var(--soft);vertical-align:bottom;white-space:normal}\n"
+    "small{display:block;font-size:12px;font-weight:400}"
+    "small span{white-space:nowrap}\n"
     ".options td{text-align:left;white-space:normal;overflow-wrap:anywhere;min-width:70px}"
     ".options th{text-align:left}\n"
     ".legend{position:sticky;top:0;background:var(--page);padding:8px 0;display:flex;"
     "flex-wrap:wrap;gap:4px 18px;border-bottom:1px solid var(--rule);z-index:1}\n"
     ".key{width:22px;height:10px;margin-right:6px;overflow:visible}\n"
     ".charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,480px),1fr));"
-    "gap:22px 28px;align-items:end;margin-top:16px}figure{margin:0}figure svg{display:block;width:100%;height:auto}\n"
+    "gap:22px 28px;align-items:end;margin-top:16px}figure{margin:0}"
+    "figure svg{display:block;width:100%;height:auto}\n"
     "figcaption{font-size:13px;margin-bottom:6px}svg text{font-size:12px;fill:var(--soft)}\n"
     ".grid{stroke:var(--rule)}.axis,.tick{stroke:var(--axis)}\n"
     ".run{fill:none;stroke-width:1.5;stroke-linejoin:round;stroke-linecap:round}"
@@ -48,7 +52,7 @@ static const char style[] =
     "details{margin-top:28px}summary{cursor:pointer}footer{margin-top:28px;font-size:12px}\n";
 
 static const struct report_chart charts[] = {
-    {"Loss over examples", "The mean over each interval, of examples not seen before.",
+    {"Loss over examples", "The mean of each interval, before learning from it.",
      REPORT_EXAMPLES, REPORT_LOSS, .y_name = "loss", .powers = true, .late = true},
     {"Loss over time", "The same by the clock.", REPORT_SECONDS, REPORT_LOSS, .y_name = "loss",
      .powers = true, .late = true},
@@ -64,7 +68,7 @@ static const struct report_chart charts[] = {
      "share.", REPORT_EXAMPLES, REPORT_DISTANCE, .y_name = "share of the norm",
      .from_zero = true, .powers = true},
     {"Age", "The time between collecting a result and merging it.", REPORT_SECONDS, REPORT_AGE,
-     .y_name = "seconds", .from_zero = true, .powers = true},
+     REPORT_TIME, "seconds", .from_zero = true, .powers = true},
 };
 enum { N_CHARTS = sizeof charts / sizeof *charts };
 
@@ -151,7 +155,7 @@ static const struct column {
      "by the share of clicks alone."},
     {"AUC", "auc", REPORT_FIELDS, put_loss, 1, "AUC: how often a click is scored above another "
      "example."},
-    {"accuracy", "accuracy", REPORT_FIELDS, put_loss, 1, NULL},
+    {"accuracy", "eval_accuracy", REPORT_FIELDS, put_loss, 1, NULL},
     {"examples/s", "examples_per_s", REPORT_RATE, put_count, 1, NULL},
     {"stall", "stall_share", REPORT_STALL, put_share, -1, "Stall: the share of the workers’ time "
      "spent waiting for other trainers."},
@@ -319,7 +323,8 @@ static int put_options(FILE *out, const struct report_run *runs, int n, bool all
         json_t *value;
         json_object_foreach(runs[r].header, key, value)
             if (first_with(key, runs, r) &&
-                (all || (differs(key, runs, n) && strcmp(key, "time") != 0))) {
+                (all || (differs(key, runs, n) && strcmp(key, "time") != 0 &&
+                 strcmp(key, "log") != 0))) {
                 put_option(out, key, runs, n);
                 shown++;
             }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The command line by a table of settings, and its help with the defaults. */
-#include "cli/settings.h"
+#include "cli/cli.h"
 
 #include <string.h>
 
@@ -42,6 +42,8 @@ int settings_parse(const struct cli *cli, const struct setting *table, size_t n,
         const char *value = word[2 + length] ? word + 3 + length : NULL;
         if (!s)
             return cli_bad_use(cli, "unknown option %s", word);
+        if (value && s->type == SETTING_FLAG)
+            return cli_bad_use(cli, "--%s takes no value", s->name);
         if (!value && s->type != SETTING_FLAG && i + 1 < cli->argc)
             value = cli->argv[++i];
         if (!setting_set(s, into, value, message, sizeof message))
@@ -59,8 +61,7 @@ void settings_help(FILE *out, const struct setting *table, size_t n, const void 
         fprintf(out, "  --%-17s %s", s->name, s->help);
         if (s->choices)
             fprintf(out, ": %s", s->choices);
-        setting_text(s, defaults, text, sizeof text);
-        if (s->type != SETTING_FLAG && *text)
+        if (defaults && s->type != SETTING_FLAG && *setting_text(s, defaults, text, sizeof text))
             fprintf(out, " (%s)", text);
         fputc('\n', out);
     }

@@ -3,7 +3,6 @@
  * command line counts more), looks at what can be seen to be wrong before anything starts, and
  * hands over. */
 #include "cli/cli.h"
-#include "cli/settings.h"
 #include "train/launch.h"
 
 #include <stdlib.h>

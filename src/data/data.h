@@ -11,7 +11,8 @@
 enum data_format { DATA_AUTO, DATA_CRITEO, DATA_LIBSVM, DATA_LIBFFM, DATA_IDX, DATA_CACHE };
 
 struct data_options {
-    const char *const *paths;       /* "-": stdin. Plain, gzip or zstd, seen by their content */
+    const char *const *paths;       /* "-": stdin. Plain, gzip or zstd, seen by their content. A
+                                       named pipe is for one reader alone */
     size_t n_paths;
     enum data_format format;        /* AUTO: by name, then by the first bytes */
     bool hash;                      /* libsvm, libffm: false takes indexes as they are */

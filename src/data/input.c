@@ -43,22 +43,24 @@ struct source *input_source(struct input *input)
 
 /* --- which files --- */
 
+/* Opens only what is a regular file: to open and close a pipe would harm who writes to it. */
 static descant_status look_at(struct input *in, struct source *source)
 {
     unsigned char first[STREAM_MAGIC];
-    struct stat stat;
-    int fd = open(source->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0 || fstat(fd, &stat) != 0 || (S_ISDIR(stat.st_mode) && (errno = EISDIR))) {
-        int why = errno;
-        if (fd >= 0)
-            close(fd);
+    struct stat stat_of;
+    int fd = -1, why = stat(source->path, &stat_of) != 0 ? errno : 0;
+    if (!why && S_ISDIR(stat_of.st_mode))
+        why = EISDIR;
+    source->regular = !why && S_ISREG(stat_of.st_mode);
+    if (source->regular && (fd = open(source->path, O_RDONLY | O_CLOEXEC)) < 0)
+        why = errno;
+    if (why)
         return log_fail(in->log, DESCANT_SYSTEM, "%s: %s", source->path, strerror(why));
-    }
-    source->regular = S_ISREG(stat.st_mode);
-    source->bytes = source->regular ? (uint64_t)stat.st_size : 0;
+    source->bytes = source->regular ? (uint64_t)stat_of.st_size : 0;
     ssize_t n = source->regular ? pread(fd, first, sizeof first, 0) : 0;
     source->kind = stream_kind_of(first, n > 0 ? (size_t)n : 0);
-    close(fd);
+    if (fd >= 0)
+        close(fd);
     source->n_chunks = UINT64_MAX;
     if (source->regular && source->kind == STREAM_PLAIN)
         source->n_chunks = source->bytes / in->chunk_bytes + (source->bytes % in->chunk_bytes > 0);

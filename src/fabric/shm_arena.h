@@ -44,7 +44,8 @@ struct slot {
     _Atomic uint32_t whole;
     /* Release after the state has been taken; the group acquires. */
     _Atomic uint32_t pulled;
-    /* The round of which it has claimed a chunk and not counted it; relaxed, a figure. */
+    /* The round of which it has claimed a chunk and not counted it, or whose slice it has not
+     * reduced (and it is idle where it is hungry); relaxed, a figure. */
     _Atomic uint32_t reducing;
     /* Set before JOINED, then constant. */
     int32_t rank, pid;

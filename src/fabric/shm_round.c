@@ -70,6 +70,7 @@ static void arrive(struct shm *shm, uint64_t word)
     mine->n = exchange->n;
     mine->priority = exchange->priority;
     mine->agree = exchange->agree;
+    atomic_store_explicit(&mine->reducing, mine->live ? tag : 0, memory_order_relaxed);
     mine->weight = exchange->weight;
     shm->round.tag = tag;
     shm->round.stage = STAGE_ARRIVED;

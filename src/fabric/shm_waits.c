@@ -54,7 +54,8 @@ static uint64_t reducing(const struct board *board, uint64_t slots, uint32_t tag
 
     for (unsigned s = 0; s < SHM_SLOTS; s++)
         if (slots & slot_bit(s) &&
-            atomic_load_explicit(&board->slots[s].reducing, memory_order_relaxed) == tag)
+            atomic_load_explicit(&board->slots[s].reducing, memory_order_relaxed) == tag &&
+            !atomic_load_explicit(&board->slots[s].hungry, memory_order_relaxed))
             found |= slot_bit(s);
     return found;
 }

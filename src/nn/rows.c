@@ -44,6 +44,7 @@ bool rows_reserve(struct work *work, size_t n)
         return true;
     while (hash_room < 2 * n)
         hash_room *= 2;
+    work->found.n = 0;
     rows_fini(rows);
     rows->of_id = memory_take_array(n + ROWS_AHEAD, sizeof *rows->of_id);
     rows->slot = memory_take_array(n + ROWS_AHEAD, sizeof *rows->slot);

@@ -166,7 +166,6 @@ double model_gradient(struct work *work, const float *w, const float *tables,
                       const struct examples *batch, float *g, float *scores)
 {
     size_t outputs = (size_t)model_outputs(work->model);
-    work->found.n = 0;
     if (!find_rows(work, batch)) {
         memset(g, 0, model_floats(work->model) * sizeof *g);
         return no_memory(batch->n * outputs, scores);

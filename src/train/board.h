@@ -44,6 +44,7 @@ struct board {
     struct cell before;                             /* sums of the run that was resumed */
     _Atomic double seconds_before;
     _Atomic uint64_t started_ns;                    /* of clock_now_ns; the first sets it */
+    _Atomic uint32_t summarised;                    /* the summary is somebody's already */
     _Atomic uint64_t logged;                        /* the header of the log is written */
     _Atomic uint64_t checkpoint_ns, eval_at;        /* when, and at how many examples, last */
     _Atomic double eval_loss, eval_best;            /* NaN bits never: valid once evals > 0 */

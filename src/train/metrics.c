@@ -135,7 +135,8 @@ static bool auc_grow(struct auc *a, size_t wanted)
 
 descant_status auc_add(struct auc *a, const float *scores, const float *labels, size_t n)
 {
-    if (n > SIZE_MAX / 4 / sizeof *a->pairs - a->n || (n > a->room - a->n && !auc_grow(a, a->n + n)))
+    bool far = n > SIZE_MAX / 4 / sizeof *a->pairs - a->n;
+    if (far || (n > a->room - a->n && !auc_grow(a, a->n + n)))
         return log_fail(NULL, DESCANT_MEMORY, "no memory for %zu scores", a->n + n);
     for (size_t i = 0; i < n; i++)    /* + 0: -0 becomes 0, so that bits say what is equal */
         a->pairs[a->n++] = (struct auc_pair){scores[i] + 0.0f, labels[i]};

@@ -23,6 +23,7 @@ struct window {
     struct metrics seen;
     uint64_t at_ns;
     double loss, entropy, per_s;
+    uint32_t evals;             /* that have been logged */
 };
 
 static void put(_Atomic double *to, double x)
@@ -195,7 +196,7 @@ static void log_header(struct trainer *t)
     json_end(&json);
 }
 
-static void log_interval(struct trainer *t, const struct window *w, const struct figures *f)
+static void log_interval(struct trainer *t, struct window *w, const struct figures *f)
 {
     struct json json;
 
@@ -211,8 +212,10 @@ static void log_interval(struct trainer *t, const struct window *w, const struct
     json_real(&json, "stall_share", f->stall_s / fmax(worker_seconds(t, f), 1e-9));
     json_real(&json, "distance", f->distance);
     json_real(&json, "age_s", f->age_s);
-    if (atomic_load_explicit(&t->board->evals, RELAXED) > 0)
+    uint32_t evals = atomic_load_explicit(&t->board->evals, RELAXED);
+    if (evals != w->evals)
         json_real(&json, "eval_loss", get(&t->board->eval_loss));
+    w->evals = evals;
     json_end(&json);
     fflush(t->run_log);
 }
@@ -247,7 +250,7 @@ static void look(struct trainer *t, struct window *w)
         w->loss = metrics_logloss(&part);
         w->entropy = metrics_entropy(&part);
     }
-    w->per_s = w->at_ns ? (double)part.n / ((double)(now - w->at_ns) * 1e-9) : 0;
+    w->per_s = w->at_ns ? (double)part.n / ((double)(now - w->at_ns) * 1e-9) : NAN;
     w->seen = all;
     w->at_ns = now;
 }
@@ -358,6 +361,7 @@ static void *monitor(void *of)
     double logged = 0, shown = 0;
 
     nn_thread_init();
+    look(t, &w);
     while (rest(t)) {
         int signal = atomic_load_explicit(&trainer_signal, RELAXED);
         monitor_publish(t);

@@ -203,7 +203,8 @@ static descant_status open_all(struct trainer *t, const char *address, int rank,
         status = once_tables(t);
     if (status == DESCANT_OK)
         status = descant_start(t->job);
-    if (status == DESCANT_OK && resumes(t))
+    /* the first to come here gives it to all; who joins a run at work has what that has */
+    if (status == DESCANT_OK && resumes(t) && !atomic_load(&t->board->resumed))
         status = checkpoint_load_outer(t);
     return status;
 }
@@ -268,7 +269,7 @@ static void end_run(struct trainer *t, double seconds)
 {
     enum board_stop stop = board_stopped(t->board);
 
-    if (!board_reports(t->board, t->seat))
+    if (!board_reports(t->board, t->seat) || atomic_exchange(&t->board->summarised, 1))
         return;
     if (t->options->checkpoint && stop != STOP_NAN && stop != STOP_FAILED &&
         checkpoint_write(t) != DESCANT_OK)
