@@ -182,6 +182,8 @@ install: all
 	$(if $(PROGRAM),install -m 755 $(PROGRAM) $(DESTDIR)$(PREFIX)/bin/)
 	$(if $(wildcard docs/descant.1),install -D -m 644 docs/descant.1 \
 		$(DESTDIR)$(PREFIX)/share/man/man1/descant.1)
+	@# the loader finds it from now on; an image, or a folder of one's own, has none to tell
+	@if [ -z "$(DESTDIR)" ] && [ "$$(id -u)" -eq 0 ]; then PATH=$$PATH:/sbin:/usr/sbin ldconfig; fi
 
 uninstall:
 	rm -f $(DESTDIR)$(PREFIX)/include/descant.h $(DESTDIR)$(LIBDIR)/libdescant.a \

@@ -15,13 +15,25 @@ enum { MOST = 10, WALL_S = 10, SPINS = 20000000 };
 struct row {
     const struct fabric_type *type;
     int size;
+    bool elsewhere;             /* what is not in place is in memory of the callers' own */
 };
 
 static const struct row rows[] = {
-    {&fabric_self, 1},
-    {&fabric_sim, 1}, {&fabric_sim, 2}, {&fabric_sim, 3}, {&fabric_sim, 5}, {&fabric_sim, 8},
+    {.type = &fabric_self, .size = 1},
+    {.type = &fabric_sim, .size = 1}, {.type = &fabric_sim, .size = 2},
+    {.type = &fabric_sim, .size = 3}, {.type = &fabric_sim, .size = 5},
+    {.type = &fabric_sim, .size = 8},
 #ifndef WITHOUT_SHM
-    {&fabric_shm, 1}, {&fabric_shm, 2}, {&fabric_shm, 3}, {&fabric_shm, 5},
+    {.type = &fabric_shm, .size = 1}, {.type = &fabric_shm, .size = 2},
+    {.type = &fabric_shm, .size = 3}, {.type = &fabric_shm, .size = 5},
+    /* rows of an even number: some tests are in place on the odd ones */
+    {.type = &fabric_shm, .size = 1, .elsewhere = true},
+    {.type = &fabric_shm, .size = 3},
+    {.type = &fabric_shm, .size = 2, .elsewhere = true},
+    {.type = &fabric_shm, .size = 2},
+    {.type = &fabric_shm, .size = 3, .elsewhere = true},
+    {.type = &fabric_shm, .size = 1},
+    {.type = &fabric_shm, .size = 5, .elsewhere = true},
 #endif
 };
 
@@ -35,6 +47,7 @@ struct peer {
     struct vector in;
     float *got;                 /* the last result */
     float *outer;               /* of the last state */
+    float *memory;              /* elsewhere: the vector, one float off a cache line */
     enum exchange_kind kind;
     float alpha;
     int parts;
@@ -48,7 +61,8 @@ struct job {
     struct log log;
     struct fabric_start start;
     size_t n;
-    bool split;                 /* in place: two extents with a gap between */
+    bool elsewhere;
+    bool split;                 /* not the contribution: two extents with a gap between */
     struct peer peers[MOST];
 };
 
@@ -66,7 +80,8 @@ static void job_init(struct job *job, int row, size_t n, bool in_place)
     job->row = &rows[row];
     job->log = (struct log){keep_line, job, -1};
     snprintf(job->address, sizeof job->address, "test-%ld-%d", (long)getpid(), number++);
-    job->split = in_place && n > 1000;
+    job->elsewhere = job->row->elsewhere && !in_place;
+    job->split = (in_place || job->elsewhere) && n > 1000;
     job->n = job->split ? fabric_round_up(1000) + n - 1000 : n;
     if (job->row->type == &fabric_sim) {
         struct sim_options options = {{1e9, 1e-4}, 1e-4, 1e-3, 7};
@@ -109,8 +124,15 @@ static void peer_start(struct job *job, int k)
     ck_assert_int_eq(job->row->type->start(peer->f, &job->start), DESCANT_OK);
     ck_assert(!peer->f->contribution == job->start.in_place);
     ck_assert(!peer->f->center == !job->start.center);
-    if (!job->start.in_place)
+    if (job->elsewhere) {
+        ck_assert(peer->f->any_memory);
+        peer->memory = calloc(job->n + 1, sizeof(float));
+        ck_assert_ptr_nonnull(peer->memory);
+        for (size_t i = 0; i < peer->in.n_extents; i++)
+            peer->extents[i].p = peer->memory + 1 + peer->extents[i].at;
+    } else if (!job->start.in_place) {
         peer->extents[0].p = peer->f->contribution;
+    }
     for (int i = 0; i < job->start.n_outer; i++)
         peer->f->outer[i][0] = (float)(100 * (i + 1) + k);
 }
@@ -122,6 +144,7 @@ static void peer_close(struct job *job, int k)
         job->row->type->close(peer->f);
     free(peer->got);
     free(peer->outer);
+    free(peer->memory);
     memset(peer, 0, sizeof *peer);
 }
 
@@ -411,6 +434,162 @@ START_TEST(elastic_needs_nobody)
     finish(&job);
     ck_assert_float_eq_tol(job.peers[0].f->center[3], W + 0.5f * (value(last, 3, 1) - W),
                            1e-6f);
+    job_fini(&job);
+}
+END_TEST
+
+/* What lies between the segments, or was one that is detached, is nobody's to pull at. */
+START_TEST(elastic_leaves_gaps)
+{
+    struct job job;
+    job_init(&job, _i, 70000, true);
+    job.start.center = true;
+    job.start.collective = false;
+    job.start.n_outer = 0;
+    job_form(&job);
+    float *center = job.peers[0].f->center, keep = center[job.n - 1];
+    size_t gap = fabric_round_up(1000) - 1;
+    ck_assert_ptr_null(at_float(&job.peers[0], gap));
+    center[gap] = 5;
+    for (int k = 0; k < job.row->size; k++)
+        job.peers[k].extents[1].n = 0;
+    fill_all(&job, 1);
+    begin_all(&job, (struct exchange){.kind = EXCHANGE_ELASTIC, .alpha = 0.5});
+    finish(&job);
+    ck_assert_float_eq(center[gap], 5);
+    ck_assert_float_eq(center[job.n - 1], keep);
+    ck_assert_float_ne(center[5], value(0, 5, 0));
+    job_fini(&job);
+}
+END_TEST
+
+/* Whatever the members show of themselves: the centre is the state of now. */
+START_TEST(joiner_gets_the_centre)
+{
+    struct job job;
+    job_init(&job, _i, 70000, _i % 2);
+    job.start.center = true;
+    job.start.collective = false;
+    job.start.n_outer = 0;
+    job_form(&job);
+    int size = job.row->size;
+    if (job.row->type != &fabric_self) {
+        fill_all(&job, 1);
+        begin_all(&job, (struct exchange){.kind = EXCHANGE_ELASTIC, .alpha = 0.5});
+        finish(&job);
+        peer_open(&job, size);
+        peer_start(&job, size);
+        peer_begin(&job, size, (struct exchange){.kind = EXCHANGE_STATE});
+        finish(&job);
+        ck_assert_int_eq(job.peers[size].kind, EXCHANGE_STATE);
+        ck_assert_mem_eq(job.peers[size].got, job.peers[size].f->center,
+                         job.n * sizeof(float));
+    }
+    job_fini(&job);
+}
+END_TEST
+
+/* Lengths, or ends, that are not the same: all fail, and know why. */
+START_TEST(what_differs_fails_for_all)
+{
+    for (int mode = 0; mode < 4; mode++) {
+        struct job job;
+        job_init(&job, _i, 70000, false);
+        job_form(&job);
+        int size = job.row->size, last = size - 1, failed = 0;
+        fill_all(&job, 1);
+        for (int k = 0; k < size && size > 1; k++) {
+            struct exchange x = {.weight = 1, .in = &job.peers[k].in, .n = job.n,
+                                 .agree = mode > 0 && k == last, .final = mode > 1};
+            x.n -= mode == 0 && k == last;
+            x.kind = mode == 3 && k == last ? EXCHANGE_STATE : EXCHANGE_MEAN;
+            ck_assert_int_eq(job.row->type->begin(job.peers[k].f, &x), DESCANT_OK);
+        }
+        while (size > 1 && failed < size) {
+            failed = 0;
+            for (int k = 0; k < size; k++) {
+                struct fabric_part part;
+                enum fabric_progress p = job.row->type->poll(job.peers[k].f, &part);
+                ck_assert(p != FABRIC_PART && p != FABRIC_DONE);
+                failed += p == FABRIC_FAILED;
+                if (p == FABRIC_FAILED)
+                    ck_assert_int_eq(job.peers[k].f->status, DESCANT_MISMATCH);
+            }
+        }
+        job_fini(&job);
+    }
+}
+END_TEST
+
+/* Many chunks, one trainer far ahead of the others, and one that peers can read in place. */
+START_TEST(mean_out_of_any_memory)
+{
+    if (!rows[_i].elsewhere)
+        return;
+    struct job job;
+    job_init(&job, _i, 600011, false);
+    int size = job.row->size, last = size - 1;
+    for (int k = 0; k < size; k++) {
+        job.start.in_place = k > 0 && k == last;
+        job.elsewhere = !job.start.in_place;
+        peer_open(&job, k);
+        peer_start(&job, k);
+        peer_fill(&job, k, 0);
+    }
+    begin_all(&job, (struct exchange){.kind = EXCHANGE_STATE});
+    finish(&job);
+    for (int r = 1; r <= 4; r++) {
+        double weight[MOST];
+        fill_all(&job, r);
+        if (r == 2)
+            *at_float(&job.peers[0], 200000) = INFINITY;
+        for (int k = 0; k < size; k++) {
+            weight[k] = r == 2 && k == 0 ? 0 : k + 1;
+            peer_begin(&job, k, (struct exchange){.weight = k + 1});
+        }
+        for (int k = last; k >= 0; k--)     /* one ahead, as far as it gets */
+            while (job.peers[k].open && peer_turn(&job, &job.peers[k]))
+                ;
+        for (int turn = 0; turn < 1000 && job.peers[r % size].open; turn++)
+            peer_turn(&job, &job.peers[r % size]);
+        finish(&job);
+        for (int k = 0; k < size; k++) {
+            ck_assert_int_eq(job.peers[k].f->own_bad, r == 2 && k == 0);
+            if (r == 2 && size == 1)
+                ck_assert_int_eq(job.peers[k].parts, 0);
+            else
+                check_mean(&job, &job.peers[k], weight, size, r);
+            ck_assert_mem_eq(job.peers[k].got, job.peers[0].got, job.n * sizeof(float));
+        }
+    }
+    job_fini(&job);
+}
+END_TEST
+
+/* Its memory is not read any more; the round begins again with the state that it gives now. */
+START_TEST(giving_up_takes_other_memory_back)
+{
+    if (!rows[_i].elsewhere || rows[_i].size == 1)
+        return;
+    struct job job;
+    job_init(&job, _i, 70000, false);
+    job_form(&job);
+    fill_all(&job, 1);
+    peer_begin(&job, 0, (struct exchange){.weight = 1});
+    ck_assert(!drive(&job, -1, 0.02));
+    float *old = job.peers[0].memory;
+    job.peers[0].memory = NULL;
+    for (size_t i = 0; i < 2; i++) {
+        struct extent *e = &job.peers[0].extents[i];
+        e->p = job.peers[0].f->contribution + e->at;
+    }
+    peer_fill(&job, 0, 2);
+    peer_begin(&job, 0, (struct exchange){.kind = EXCHANGE_STATE});
+    free(old);
+    for (int k = 1; k < job.row->size; k++)
+        peer_begin(&job, k, (struct exchange){.weight = 1});
+    finish(&job);
+    check_state(&job, 0, 2);
     job_fini(&job);
 }
 END_TEST
@@ -728,6 +907,11 @@ int main(void)
     tcase_add_loop_test(all, state_comes_from_the_first_or_by_priority, 0, N_ROWS);
     tcase_add_loop_test(all, elastic_keeps_the_sum, 0, N_ROWS);
     tcase_add_loop_test(all, elastic_needs_nobody, 0, N_ROWS);
+    tcase_add_loop_test(all, elastic_leaves_gaps, 0, N_ROWS);
+    tcase_add_loop_test(all, joiner_gets_the_centre, 0, N_ROWS);
+    tcase_add_loop_test(all, what_differs_fails_for_all, 0, N_ROWS);
+    tcase_add_loop_test(all, mean_out_of_any_memory, 0, N_ROWS);
+    tcase_add_loop_test(all, giving_up_takes_other_memory_back, 0, N_ROWS);
     tcase_add_loop_test(all, bad_contribution_is_left_out, 0, N_ROWS);
     tcase_add_loop_test(all, leaving_lets_the_others_finish, 0, N_ROWS);
     tcase_add_loop_test(all, round_waits_for_the_living_only, 0, N_ROWS);

@@ -3,7 +3,7 @@
  *
  * shared and attached drive the fabric itself: begin, and poll to the end, without merging.
  * shared: the vector lies in memory that peers read in place. attached: it is the caller's; for
- * a mean the copy into the contribution is timed too, an elastic exchange reads it where it is.
+ * a mean what the fabric copies of it is timed too, an elastic exchange reads it where it is.
  * buffer: descant_mean on a caller's buffer, as the plan allreduce does it.
  * A run lasts from the first trainer's start to the last one's end (CLOCK_MONOTONIC is one for
  * all processes); the figure is the median of the runs after warm-up. memcpy is measured by one
@@ -103,7 +103,7 @@ static bool exchange_once(struct side *s)
     if (s->job)
         return descant_mean(s->job, s->w, s->n) == DESCANT_OK;
     bool elastic = s->o->what == ELASTIC;
-    bool copies = !elastic && s->f->contribution != NULL;
+    bool copies = !elastic && s->f->contribution != NULL && !s->f->any_memory;
     if (copies)
         (s->n >= 1 << 20 ? kernels_best()->copy_past : kernels_best()->copy)(s->f->contribution, s->w,
                                                                          s->n);
@@ -268,7 +268,7 @@ int cli_bench_exchange(const struct cli *cli)
 {
     struct exchange_options o = {.trainers = 2, .bytes = 64 << 20, .link = "none"};
     double rate, rtt;
-    if (cli->argc > 0 && strcmp(cli->argv[0], "--help") == 0) {
+    if (cli->argc > 0 && cli_is_help(cli->argv[0])) {
         fputs("usage: descant bench exchange [OPTIONS]\n", cli->out);
         settings_help(cli->out, options, N_OPTIONS, &o);
         return CLI_DONE;

@@ -38,13 +38,18 @@ int cli_bad_use(const struct cli *cli, const char *format, ...)
     return CLI_BAD_USE;
 }
 
+bool cli_is_help(const char *word)
+{
+    return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0;
+}
+
 static void help(FILE *out)
 {
     fputs("descant keeps the replicas of a model together while their training runs on\n\n"
           "usage: descant COMMAND [OPTIONS]\n\n", out);
     for (int i = 0; i < N_COMMANDS; i++)
         fprintf(out, "  %-8s %s\n", commands[i].name, commands[i].help);
-    fputs("\n  --help     this, or a command's options after the command\n"
+    fputs("\n  --help     this, or a command's options after the command; -h is the same\n"
           "  --version  the version\n", out);
 }
 
@@ -54,7 +59,7 @@ int cli_main(int argc, char **argv, FILE *out, FILE *err)
     if (argc < 2)
         return cli_bad_use(&cli, "which command? allowed: info, plans, bench");
     const char *word = argv[1];
-    if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 || strcmp(word, "help") == 0) {
+    if (cli_is_help(word) || strcmp(word, "help") == 0) {
         help(out);
         return CLI_DONE;
     }

@@ -32,6 +32,8 @@ void settings_help(FILE *out, const struct setting *table, size_t n, const void 
 const char *settings_config(const struct cli *cli);     /* what follows --config, or NULL */
 bool settings_wants_help(const struct cli *cli);
 
+bool cli_is_help(const char *word);      /* --help or -h */
+
 /* The commands. */
 int cli_info(const struct cli *cli);
 int cli_plans(const struct cli *cli);

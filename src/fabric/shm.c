@@ -4,7 +4,8 @@
  *
  *   shm_arena   the memory: board, regions, whose slot is alive
  *   shm_meet    the names: finding one another, the arena's descriptor, noticing deaths
- *   shm_round   the exchanges
+ *   shm_round   the exchanges; shm_group, shm_leader, shm_mean, shm_slices, shm_state and
+ *               shm_elastic are its parts
  *
  * Nothing has a name in a file system. close leaves as a death would, and then gives
  * everything back; it takes half-opened handles, and is open's only cleanup path.
@@ -59,9 +60,10 @@ static descant_status parse_address(struct address *address, const char *text,
         const char *equals = memchr(key, '=', (size_t)(end - key));
         if (!equals)
             return bad_address(log, whole, "after the name come rate=.. and rtt=..");
-        if (!option_set(keys, sizeof keys / sizeof *keys, address, whole, key,
-                        (size_t)(equals - key), equals + 1, (size_t)(end - equals - 1), why,
-                        sizeof why))
+        const struct option_text setting = {whole, key, equals + 1, (size_t)(equals - key),
+                                            (size_t)(end - equals - 1)};
+        if (!option_set((struct option_table){keys, sizeof keys / sizeof *keys}, &setting,
+                        address, why, sizeof why))
             return bad_address(log, whole, why);
         p = end;
     }
@@ -86,6 +88,7 @@ static void shm_close(struct fabric *f)
 
     meet_fini(&shm->meet);
     arena_fini(&shm->arena);
+    memory_give(shm->piece);
     memory_give(shm->scratch);
     memory_give(shm->left);
     memory_give(shm);
@@ -171,6 +174,7 @@ static descant_status shm_open(struct fabric **out, const struct fabric_options 
     if (options->log)
         shm->fabric.log = *options->log;
     shm->fabric.size = options->size;
+    shm->fabric.any_memory = true;
     shm->start_s = options->start_s;
     shm->kernels = kernels_best();
     shm->cores = machine_cores();
@@ -281,12 +285,14 @@ static size_t n_locks(const struct fabric_start *start)
     return (start->n + ELASTIC_CHUNK - 1) / ELASTIC_CHUNK + 1;
 }
 
-/* What all have in common: the first takes the pages. */
+/* What all have in common: the first takes the pages. Those of the result are for means; where
+ * only the last exchange can be one, it takes them (shm_round.c). */
 static descant_status map_common(struct shm *shm, const struct fabric_start *start, bool first)
 {
     void *result, *center = NULL, *locks = NULL;
     descant_status status = arena_map(&shm->arena, region_at(REGION_RESULT),
-                                      start->room * sizeof(float), first, &result);
+                                      start->room * sizeof(float),
+                                      first && start->collective, &result);
 
     if (!status && start->center)
         status = arena_map(&shm->arena, region_at(REGION_CENTER), start->n * sizeof(float),
@@ -365,7 +371,13 @@ static descant_status start_own(struct shm *shm, const struct fabric_start *star
     descant_status status = DESCANT_OK;
 
     if (!start->in_place)
-        status = map_own(shm, SLOT_CONTRIBUTION, 0, start->room, &f->contribution);
+        status = map_own(shm, SLOT_CONTRIBUTION, 0,
+                         shm_contribution_floats(start->room), &f->contribution);
+    if (!start->in_place && !status) {
+        shm->piece = memory_take_array(SLICE_CHUNK, sizeof(float));
+        if (!shm->piece)
+            return log_fail(&f->log, DESCANT_MEMORY, "no memory for means");
+    }
     for (int k = 0; k < start->n_outer && !status; k++)
         status = map_own(shm, (enum slot_region)(SLOT_OUTER0 + k), 0, start->n, &f->outer[k]);
     if (status || !start->center)
@@ -419,6 +431,8 @@ static enum fabric_progress shm_poll(struct fabric *f, struct fabric_part *part)
 
 static void shm_wait(struct fabric *f, uint64_t until_ns)
 {
+    if (until_ns && until_ns <= clock_now_ns())
+        shm_count_members(shm_of(f));
     shm_waits_sleep(shm_of(f), until_ns);
 }
 

@@ -9,7 +9,7 @@
 enum { SHM_SLOTS = 64, SHM_BLOCKS = 128, SHM_BLOCK_NAME = 128 };
 
 #define SHM_MAGIC 0x6e616373u
-#define SHM_VERSION 1u
+#define SHM_VERSION 2u
 #define SHM_CACHE_LINE _Alignas(64)
 
 /* A slot's life is {generation 32, state 32}. Alive are those from JOINED on. */
@@ -40,9 +40,12 @@ struct slot {
     _Atomic uint32_t touching[N_TOUCH];
     /* Release after the offer; the leader, and joiners who pull, acquire. */
     _Atomic uint32_t arrived;
+    /* Release: of the arrival with this tag the whole vector can be read; joiners acquire. */
+    _Atomic uint32_t whole;
     /* Release after the state has been taken; the group acquires. */
     _Atomic uint32_t pulled;
-    /* The round of which it has claimed a chunk and not counted it; relaxed, a figure. */
+    /* The round of which it has claimed a chunk and not counted it, or whose slice it has not
+     * reduced (and it is idle where it is hungry); relaxed, a figure. */
     _Atomic uint32_t reducing;
     /* Set before JOINED, then constant. */
     int32_t rank, pid;
@@ -50,18 +53,27 @@ struct slot {
     uint32_t in_place;
     /* workers + 1; relaxed, a figure. */
     _Atomic int32_t threads;
-    /* The offer: ordered by `arrived`; the leader reads. */
-    uint32_t kind;
-    uint64_t n, priority;
+    /* The offer: ordered by `arrived`; the leader reads. live: of a mean whose vector peers
+     * cannot read where it is. */
+    uint32_t kind, live;
+    uint64_t n, priority, agree;
     double weight;
+    /* Of a mean in slices {tag 32, count 32}: positions put out for others, chunks of its own
+     * slice reduced. The group reads. hungry: it sleeps until one of those moves; who moves
+     * one takes it back. Sequentially consistent, as a Dekker pair. */
+    SHM_CACHE_LINE _Atomic uint64_t put;
+    _Atomic uint64_t reduced;
+    _Atomic uint32_t hungry;
 };
 
 /* A round as it was closed. The leader writes it before REDUCE(T), ordered by `word`; the
  * group reads it until each of them arrives again. */
 struct round_record {
     uint64_t group, bad;
+    uint64_t live;              /* those who put their vectors out; any: a mean in slices */
     uint32_t kind, source, n_chunks;
     bool empty;                 /* all were bad: nothing comes out */
+    bool differ;                /* the offers: nothing comes out, and all fail */
     uint64_t n, chunk, ready_ns;
     double share[SHM_SLOTS];
 };
@@ -134,6 +146,8 @@ void arena_fini(struct arena *arena);
  * is free. */
 descant_status arena_map(struct arena *arena, uint64_t at, size_t bytes, bool take,
                          void **out);
+/* Takes the pages of a mapping that were not. */
+descant_status arena_take(struct arena *arena, uint64_t at, size_t bytes);
 /* A peer's region for reading, mapped once. NULL, and logged, if it cannot be. */
 const float *arena_peer(struct arena *arena, unsigned slot, enum slot_region region,
                         size_t n_floats);

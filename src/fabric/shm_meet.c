@@ -352,6 +352,10 @@ static bool settle(struct meet *meet, unsigned slot, uint64_t life, int rank)
     atomic_store_explicit(&mine->arrived, 0, memory_order_relaxed);
     atomic_store_explicit(&mine->pulled, 0, memory_order_relaxed);
     atomic_store_explicit(&mine->reducing, 0, memory_order_relaxed);
+    atomic_store_explicit(&mine->whole, 0, memory_order_relaxed);
+    atomic_store_explicit(&mine->put, 0, memory_order_relaxed);
+    atomic_store_explicit(&mine->reduced, 0, memory_order_relaxed);
+    atomic_store_explicit(&mine->hungry, 0, memory_order_relaxed);
     atomic_store_explicit(&mine->threads, 1, memory_order_relaxed);
     for (int k = 0; k < N_TOUCH; k++)
         atomic_store_explicit(&mine->touching[k], 0, memory_order_relaxed);

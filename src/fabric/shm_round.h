@@ -7,9 +7,10 @@
 #include "fabric/shm_arena.h"
 #include "fabric/shm_meet.h"
 
-enum { ELASTIC_CHUNK = 16384 };     /* floats */
+enum { ELASTIC_CHUNK = 16384, SLICE_CHUNK = 16384 };    /* floats */
 
 #define PHASE_REDUCE 2u
+#define WORD_OK 1u
 
 enum stage {
     STAGE_IDLE,
@@ -20,10 +21,22 @@ enum stage {
     STAGE_DONE          /* the mean's part is out */
 };
 
+/* A mean in slices: which of the k members we are, and how far. */
+struct slices {
+    uint32_t k, mine;
+    unsigned slot[SHM_SLOTS];       /* by member */
+    uint32_t n_put, n_own;          /* positions to put out, chunks to reduce */
+    uint32_t put, freed, reduced;   /* of those, done; and put positions that were reduced */
+    uint32_t reused, fresh;         /* freed positions whose place was taken; places ever used */
+};
+
 /* What this trainer knows of its exchange; guarded by who holds its round machine. */
 struct round {
     struct exchange exchange;
     enum stage stage;
+    bool live;                  /* exchange.in is where peers cannot read it */
+    size_t whole;               /* floats of it that are in the contribution */
+    struct slices slices;       /* REDUCE(tag) of a mean in slices */
     bool abandoned;             /* arrived at `tag` for an exchange that was given up */
     uint32_t tag;               /* of the last arrival */
     bool seen;                  /* REDUCE(tag): peers are mapped */
@@ -32,7 +45,9 @@ struct round {
     const float *in[SHM_SLOTS]; /* of the group, by slot */
     unsigned source;            /* pulling: from whom */
     uint32_t source_generation;
+    uint64_t pulled_word;       /* pulling: the round's word as it was */
     size_t n_chunks, n_left, cursor;    /* elastic */
+    bool busy;                  /* elastic: others hold all chunks that are left */
     uint32_t lives, epoch;      /* for which the figures were counted */
     bool counted;
 };
@@ -46,6 +61,7 @@ struct shm {
     double start_s;
     float *result;
     _Atomic uint64_t *locks;    /* a chunk of the centre each: {generation, slot + 1}; 0: free */
+    float *piece;               /* a slice's chunk whose floats do not lie together */
     float *scratch;             /* two elastic chunks: what goes in, what comes out */
     bool *left;                 /* elastic chunks to do */
     const struct kernels *kernels;
@@ -56,6 +72,118 @@ struct shm {
     _Atomic uint64_t ready_ns;
     _Atomic uint64_t waiting;   /* shm_waits.c's note */
 };
+
+/* --- small words on the board --- */
+
+static inline uint64_t word_make(uint32_t tag, uint32_t flags)
+{
+    return (uint64_t)tag << 32 | flags;
+}
+
+static inline uint32_t word_tag(uint64_t word)
+{
+    return (uint32_t)(word >> 32);
+}
+
+static inline uint32_t next_tag(uint32_t tag)
+{
+    return tag + 1 ? tag + 1 : 1;
+}
+
+static inline uint64_t load_word(const struct board *board)
+{
+    return atomic_load_explicit(&board->word, memory_order_acquire);
+}
+
+static inline struct board *board_of(const struct shm *shm)
+{
+    return shm->arena.board;
+}
+
+static inline struct slot *own_slot(const struct shm *shm)
+{
+    return &board_of(shm)->slots[shm->meet.slot];
+}
+
+static inline uint64_t own_bit(const struct shm *shm)
+{
+    return slot_bit(shm->meet.slot);
+}
+
+static inline enum life own_life(const struct shm *shm)
+{
+    return life_state(slot_life(board_of(shm), shm->meet.slot));
+}
+
+static inline uint64_t load_members(const struct board *board)
+{
+    return atomic_load_explicit(&board->members, memory_order_seq_cst);
+}
+
+static inline unsigned lowest(uint64_t slots)
+{
+    return (unsigned)__builtin_ctzll(slots);
+}
+
+static inline bool has_arrived(const struct board *board, unsigned slot, uint32_t tag)
+{
+    return atomic_load_explicit(&board->slots[slot].arrived, memory_order_acquire) == tag;
+}
+
+/* --- steps of the word (shm_round.c) --- */
+
+/* One word, one winner; the winner rings. */
+bool shm_turn_word(struct board *board, uint64_t from, uint64_t to);
+bool shm_end_round(struct board *board, uint64_t word, bool ok);
+enum fabric_progress shm_fail(struct shm *shm, descant_status status);
+void shm_count_bytes(struct shm *shm, size_t bytes);
+
+/* --- the members (shm_group.c) --- */
+
+uint64_t shm_slots_in(const struct board *board, enum life state);
+bool shm_leads(const struct shm *shm);
+void shm_become(struct shm *shm, enum life state);
+void shm_bury_stale(struct shm *shm, uint64_t members);     /* bits whose owners are dead */
+void shm_refresh(struct shm *shm);                          /* the fabric's figures */
+void shm_count_members(struct shm *shm);                    /* of them, those of members */
+void shm_admit(struct shm *shm, unsigned slot);
+void shm_admit_waiting(struct shm *shm);
+void shm_form(struct shm *shm);
+/* Others gather, and we have not arrived. */
+bool shm_is_called(const struct shm *shm, uint64_t word);
+
+/* --- what the leader does (shm_leader.c) --- */
+
+bool shm_lead(struct shm *shm, uint64_t word);              /* true: something moved */
+bool shm_offers_differ(const struct slot *a, const struct slot *b);
+/* A member that the round needs is gone, or has taken its arrival back. */
+bool shm_lost_group(const struct board *board, uint64_t members, uint32_t tag);
+
+/* --- exchanges (shm_mean.c, shm_slices.c, shm_state.c, shm_elastic.c) --- */
+
+bool shm_map_group(struct shm *shm);
+/* in: by slot. False, and the round is failed: something in it is not finite. */
+bool shm_mean_chunk(struct shm *shm, uint64_t word, const float *const *in, size_t from,
+                    size_t n);
+void shm_count_chunks(struct board *board, uint64_t word, uint32_t n); /* the last commits */
+enum fabric_progress shm_reduce(struct shm *shm, uint64_t word);
+enum fabric_progress shm_reduce_slices(struct shm *shm, uint64_t word);
+/* Floats of the exchange's vector, wherever they are; false if one is NaN or Inf. */
+bool shm_gather(const struct shm *shm, size_t from, size_t n, float *out, bool past);
+/* A piece more of it into the contribution; false: that was the last. */
+bool shm_put_whole(struct shm *shm);
+size_t shm_contribution_floats(size_t room);
+/* What others read of a slot; NULL, and logged, if it cannot be mapped. */
+const float *shm_vector_of(struct shm *shm, unsigned slot);
+enum fabric_progress shm_take_state(struct shm *shm, uint64_t word, struct fabric_part *part);
+/* A member to pull from; SHM_SLOTS: nobody. *any: there is one, though not ready. */
+unsigned shm_find_source(struct shm *shm, uint64_t word, bool *any);
+enum fabric_progress shm_pull(struct shm *shm, unsigned source, struct fabric_part *part);
+enum fabric_progress shm_pulled(struct shm *shm);
+void shm_begin_elastic(struct shm *shm);
+enum fabric_progress shm_elastic(struct shm *shm, struct fabric_part *part);
+
+/* --- what the table calls (shm_round.c) --- */
 
 descant_status shm_round_begin(struct shm *shm, const struct exchange *exchange);
 enum fabric_progress shm_round_poll(struct shm *shm, struct fabric_part *part);

@@ -4,6 +4,8 @@
  * checked here, since they travel between trainers as lines of the manifest. */
 #include "sync/replica.h"
 
+#include "fabric/kernels.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,6 +19,8 @@ void replica_fini(struct replica *r)
 {
     for (size_t i = 0; i < r->room; i++)        /* also of an add that was never made */
         memory_give(r->segments[i].name);
+    for (size_t i = 0; i < r->n_segments; i++)
+        memory_give(r->segments[i].kept);
     memory_give(r->segments);
     memory_give(r->live.extents);
     pthread_mutex_destroy(&r->lock);
@@ -61,11 +65,11 @@ descant_status replica_check(struct replica *r, const char *name, size_t n, size
     return DESCANT_OK;
 }
 
-void replica_add(struct replica *r, const char *name, float *memory, size_t n, bool attached)
+void replica_add(struct replica *r, float *memory, size_t n, bool attached)
 {
-    struct segment *s = &r->segments[r->n_segments++];
-    (void)name;     /* kept by replica_check */
+    struct segment *s = &r->segments[r->n_segments++];      /* its name is there */
     s->memory = memory;
+    s->kept = NULL;
     s->at = r->n;
     s->n = n;
     s->attached = attached;
@@ -84,6 +88,23 @@ descant_status replica_fix(struct replica *r)
         r->live.extents[i] = (struct extent){
             .at = r->segments[i].at, .n = r->segments[i].n, .p = r->segments[i].memory};
     return DESCANT_OK;
+}
+
+bool replica_detach(struct replica *r, struct segment *s, bool keep)
+{
+    struct extent *e = &r->live.extents[s - r->segments];
+
+    if (s->memory != NULL && keep) {
+        s->kept = memory_take_array(s->n, sizeof *s->kept);
+        if (s->kept == NULL)
+            return false;
+        kernels_best()->copy(s->kept, s->memory, s->n);
+        e->p = s->kept;
+    } else if (s->kept == NULL) {
+        e->n = 0;
+    }
+    s->memory = NULL;
+    return true;
 }
 
 char *replica_manifest(const struct replica *r, const char *plan)

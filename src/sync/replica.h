@@ -13,6 +13,7 @@ struct segment {
     float *memory;      /* NULL: detached. Guarded by replica.lock once training runs */
     size_t at, n;       /* floats of the flat vector */
     bool attached;      /* the caller's memory */
+    float *kept;        /* detached: its last values, for peers; ours */
 };
 
 struct replica {
@@ -32,11 +33,15 @@ void replica_fini(struct replica *r);
 /* Checks the name and makes room; *at is where the segment will lie. add then takes it in. */
 descant_status replica_check(struct replica *r, const char *name, size_t n, size_t *at,
                              const struct log *log);
-void replica_add(struct replica *r, const char *name, float *memory, size_t n, bool attached);
+void replica_add(struct replica *r, float *memory, size_t n, bool attached);
 struct segment *replica_find(struct replica *r, const char *name);
 
 /* After the last add: makes r->live. */
 descant_status replica_fix(struct replica *r);
+
+/* The segment's memory is the caller's again; keep: exchanges go on with its last values. The
+ * caller holds the lock, and no exchange is at work. False: no memory, and nothing has changed. */
+bool replica_detach(struct replica *r, struct segment *s, bool keep);
 
 /* The manifest: the plan's line, then a line "name count" for each segment. memory_give it. */
 char *replica_manifest(const struct replica *r, const char *plan);

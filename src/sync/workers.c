@@ -1,17 +1,21 @@
 /* SPDX-License-Identifier: MIT */
 /* Worker threads: counting without sharing, and parking for foreground rounds.
  *
- * The fast path is workers_mine: one thread-local pair (serial, slot). The serial is unique in
- * the process, so that a slot remembered from a closed job is never taken for one of a new job
- * at the same address. Slots keep their counts when a thread leaves: t never falls. */
+ * The fast path is workers_mine: a thread-local pair (serial, slot) for each of a few jobs that
+ * were opened one after the other. The serial is unique in the process, so that a slot
+ * remembered from a closed job is never taken for one of a new job at the same address. Slots keep their counts when a thread leaves: t never falls. */
 #include "sync/workers.h"
 
 static _Atomic uint64_t last_serial;
 
-static _Thread_local struct {
+enum { MINE = 4 };      /* jobs that a thread steps in turn without a lock; a power of two */
+
+struct mine {
     uint64_t serial;
     struct worker *slot;
-} mine;
+};
+
+static _Thread_local struct mine mine, others[MINE];    /* the last one's, and those by serial */
 
 static void leave(struct worker *slot)
 {
@@ -77,8 +81,10 @@ static struct worker *enroll(struct workers *w)
 struct worker *workers_mine(struct workers *w)
 {
     if (__builtin_expect(mine.serial != w->serial || mine.slot == NULL, 0)) {
-        mine.slot = enroll(w);
-        mine.serial = w->serial;
+        struct mine *known = &others[w->serial % MINE];
+        if (known->serial != w->serial || known->slot == NULL)
+            *known = (struct mine){w->serial, enroll(w)};
+        mine = *known;
     }
     return mine.slot;
 }
@@ -91,6 +97,8 @@ void workers_leave(struct workers *w)
     pthread_setspecific(w->key, NULL);
     if (mine.serial == w->serial)
         mine.slot = NULL;
+    if (others[w->serial % MINE].serial == w->serial)
+        others[w->serial % MINE].slot = NULL;
     leave(slot);
 }
 

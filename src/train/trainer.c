@@ -203,7 +203,8 @@ static descant_status open_all(struct trainer *t, const char *address, int rank,
         status = once_tables(t);
     if (status == DESCANT_OK)
         status = descant_start(t->job);
-    if (status == DESCANT_OK && resumes(t))
+    /* the first to come here gives it to all; who joins a run at work has what that has */
+    if (status == DESCANT_OK && resumes(t) && !atomic_load(&t->board->resumed))
         status = checkpoint_load_outer(t);
     return status;
 }

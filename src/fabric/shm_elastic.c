@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: MIT */
+/* Elastic exchanges: the centre, a chunk at a time, each under a lock of its own. Nobody else
+ * is needed. A lock word is {generation, slot + 1}; one whose owner is dead is taken over, and
+ * a busy chunk is left for later. Trainers begin at different chunks, lest they queue.
+ *
+ * Left out on purpose: fairness of the locks, and spreading of chunks by node.
+ * Run by whoever holds the round machine. */
+#include "fabric/shm_round.h"
+#include "fabric/sim.h"
+
+#include <string.h>
+
+#define BUSY_NS 100000u         /* until held chunks are tried again */
+
+static bool lock_dead(const struct board *board, uint64_t lock)
+{
+    unsigned slot = (unsigned)(lock & 0xffffffffu) - 1;
+    uint64_t life = slot < SHM_SLOTS ? slot_life(board, slot) : 0;
+    return !life_alive(life) || life_generation(life) != life_generation(lock);
+}
+
+/* Acquire and release: the last holder's floats are seen. */
+static bool lock_chunk(struct shm *shm, size_t chunk)
+{
+    uint64_t seen = atomic_load_explicit(&shm->locks[chunk], memory_order_relaxed);
+    uint64_t mine = word_make(shm->meet.generation, shm->meet.slot + 1);
+
+    if (seen && !lock_dead(board_of(shm), seen))
+        return false;
+    return atomic_compare_exchange_strong_explicit(&shm->locks[chunk], &seen, mine,
+                                                   memory_order_acq_rel,
+                                                   memory_order_relaxed);
+}
+
+/* What lies between the extents has no say, and the centre keeps its values there: so do the
+ * segments that this trainer has detached. */
+static void move_chunk(const struct shm *shm, size_t from, size_t n, float *out)
+{
+    const struct vector *in = shm->round.exchange.in;
+
+    for (size_t i = 0, run; i < n; i += run) {
+        const float *p;
+        size_t reach = vector_reach(in, from + i, &p);
+        run = reach < n - i ? reach : n - i;
+        if (p)
+            shm->kernels->elastic(shm->fabric.center + from + i, shm->scratch + i, out + i,
+                                  (float)shm->round.exchange.alpha, run);
+        else
+            memset(out + i, 0, run * sizeof(float));
+    }
+}
+
+static bool next_chunk(struct shm *shm, size_t *chunk)
+{
+    struct round *round = &shm->round;
+
+    for (size_t tries = 0; tries < round->n_chunks; tries++) {
+        *chunk = round->cursor;
+        round->cursor = round->cursor + 1 == round->n_chunks ? 0 : round->cursor + 1;
+        if (shm->left[*chunk] && lock_chunk(shm, *chunk))
+            return true;
+    }
+    return false;
+}
+
+static enum fabric_progress elastic_end(struct shm *shm, bool bad)
+{
+    if (bad)
+        atomic_fetch_add_explicit(&shm->fabric.bad, 1, memory_order_relaxed);
+    else
+        shm_count_bytes(shm, 2 * shm->round.exchange.n * sizeof(float));
+    shm->fabric.own_bad = bad;
+    shm->round.stage = STAGE_IDLE;
+    return FABRIC_DONE;
+}
+
+enum fabric_progress shm_elastic(struct shm *shm, struct fabric_part *part)
+{
+    struct round *round = &shm->round;
+    float *out = shm->scratch + ELASTIC_CHUNK;
+    size_t chunk;
+
+    if (clock_now_ns() < atomic_load_explicit(&shm->ready_ns, memory_order_relaxed))
+        return FABRIC_WAITING;
+    if (!round->n_left)
+        return elastic_end(shm, false);
+    round->busy = !next_chunk(shm, &chunk);
+    if (round->busy) {          /* others hold all that are left: nobody rings */
+        atomic_store_explicit(&shm->ready_ns, clock_now_ns() + BUSY_NS, memory_order_relaxed);
+        return FABRIC_WAITING;
+    }
+    size_t from = chunk * ELASTIC_CHUNK, n = round->exchange.n - from;
+    if (n > ELASTIC_CHUNK)
+        n = ELASTIC_CHUNK;
+    bool good = shm_gather(shm, from, n, shm->scratch, false);
+    if (good)
+        move_chunk(shm, from, n, out);
+    atomic_store_explicit(&shm->locks[chunk], 0, memory_order_release);
+    if (!good)
+        return elastic_end(shm, true);
+    shm->left[chunk] = false;
+    round->n_left--;
+    *part = (struct fabric_part){.kind = EXCHANGE_ELASTIC, .out = out, .from = from, .n = n};
+    return FABRIC_PART;
+}
+
+static void reserve_link(struct shm *shm)
+{
+    struct board *board = board_of(shm);
+    uint64_t busy = link_busy_ns(&board->link, shm->round.exchange.n);
+    uint64_t free = atomic_load_explicit(&board->link_free_ns, memory_order_relaxed);
+    uint64_t now = clock_now_ns(), from;
+
+    if (!busy && !(board->link.rtt > 0))
+        return;
+    do {
+        from = free > now ? free : now;
+    } while (!atomic_compare_exchange_weak_explicit(&board->link_free_ns, &free, from + busy,
+                                                    memory_order_relaxed,
+                                                    memory_order_relaxed));
+    atomic_store_explicit(&shm->ready_ns, from + busy + (uint64_t)(board->link.rtt * 1e9),
+                          memory_order_relaxed);
+}
+
+void shm_begin_elastic(struct shm *shm)
+{
+    struct round *round = &shm->round;
+
+    round->stage = STAGE_ELASTIC;
+    round->n_chunks = (round->exchange.n + ELASTIC_CHUNK - 1) / ELASTIC_CHUNK;
+    round->n_left = round->n_chunks;
+    round->busy = false;
+    round->cursor = round->n_chunks
+                        ? shm->meet.slot * round->n_chunks / 8 % round->n_chunks : 0;
+    memset(shm->left, 1, round->n_chunks);
+    reserve_link(shm);
+}

@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: MIT */
+/* The members of a job's rounds: who leads, who is admitted, and how a first or last group
+ * forms (docs/shm.md has the protocol).
+ *
+ *   1. A bit of `members` is changed under `touching` (shm_arena.c); a setter looks at the life
+ *      again afterwards, so that a death between the two leaves no bit behind.
+ *   2. The group of a job that has none is made by one compare-and-swap.
+ *
+ * Run by whoever holds the round machine. */
+#include "fabric/shm_round.h"
+
+bool shm_leads(const struct shm *shm)
+{
+    uint64_t members = load_members(board_of(shm));
+    return members && lowest(members) == shm->meet.slot;
+}
+
+uint64_t shm_slots_in(const struct board *board, enum life state)
+{
+    uint64_t found = 0;
+
+    for (unsigned s = 0; s < SHM_SLOTS; s++)
+        if (life_state(slot_life(board, s)) == state)
+            found |= slot_bit(s);
+    return found;
+}
+
+/* A bit that was set when its owner was already dead. */
+void shm_bury_stale(struct shm *shm, uint64_t members)
+{
+    struct board *board = board_of(shm);
+
+    for (unsigned s = 0; s < SHM_SLOTS; s++) {
+        uint64_t life = slot_life(board, s);
+        if (members & slot_bit(s) && life_state(life) == LIFE_DEAD)
+            slot_bury(board, s, life_generation(life), shm->meet.slot, TOUCH_POLL);
+    }
+}
+
+void shm_become(struct shm *shm, enum life state)
+{
+    slot_become(board_of(shm), shm->meet.slot, shm->meet.generation, state);
+    board_ring(board_of(shm), ~own_bit(shm));
+}
+
+static void touch(struct shm *shm, uint32_t what)
+{
+    atomic_store_explicit(&own_slot(shm)->touching[TOUCH_POLL], what, memory_order_seq_cst);
+}
+
+static void changed_members(struct board *board)
+{
+    atomic_fetch_add_explicit(&board->epoch, 1, memory_order_relaxed);
+    atomic_store_explicit(&board->formed, 1, memory_order_relaxed);
+    board_ring(board, ~(uint64_t)0);
+}
+
+/* By any thread, beside polls. */
+void shm_count_members(struct shm *shm)
+{
+    struct board *board = board_of(shm);
+
+    atomic_store_explicit(&shm->fabric.members, __builtin_popcountll(load_members(board)),
+                          memory_order_relaxed);
+    atomic_store_explicit(&shm->fabric.epoch,
+                          atomic_load_explicit(&board->epoch, memory_order_relaxed),
+                          memory_order_relaxed);
+}
+
+/* Figures, whenever somebody came or went. */
+void shm_refresh(struct shm *shm)
+{
+    struct board *board = board_of(shm);
+    struct round *round = &shm->round;
+    uint32_t lives = atomic_load_explicit(&board->lives, memory_order_relaxed);
+    uint32_t epoch = atomic_load_explicit(&board->epoch, memory_order_relaxed);
+    int threads = 0;
+
+    if (round->counted && lives == round->lives && epoch == round->epoch)
+        return;
+    round->counted = true;
+    round->lives = lives;
+    round->epoch = epoch;
+    for (unsigned s = 0; s < SHM_SLOTS; s++)
+        if (life_alive(slot_life(board, s)))
+            threads += atomic_load_explicit(&board->slots[s].threads, memory_order_relaxed);
+    atomic_store_explicit(&shm->fabric.machine_threads, threads, memory_order_relaxed);
+    shm_count_members(shm);
+}
+
+/* --- admitting and forming --- */
+
+void shm_admit(struct shm *shm, unsigned slot)
+{
+    struct board *board = board_of(shm);
+    uint64_t life;
+
+    touch(shm, slot + 1);
+    life = slot_life(board, slot);
+    if (life_state(life) == LIFE_WAITING &&
+        !(atomic_fetch_or_explicit(&board->members, slot_bit(slot), memory_order_seq_cst) &
+          slot_bit(slot)))
+        changed_members(board);
+    touch(shm, 0);
+    shm_bury_stale(shm, slot_bit(slot) & load_members(board));
+}
+
+void shm_admit_waiting(struct shm *shm)
+{
+    uint64_t waiting = shm_slots_in(board_of(shm), LIFE_WAITING) & ~load_members(board_of(shm));
+
+    for (unsigned s = 0; s < SHM_SLOTS; s++)
+        if (waiting & slot_bit(s))
+            shm_admit(shm, s);
+}
+
+/* The group of a job that has none: those who wait, else those who are at their end. */
+void shm_form(struct shm *shm)
+{
+    struct board *board = board_of(shm);
+    uint64_t none = 0, group;
+
+    if (load_members(board))
+        return;
+    touch(shm, TOUCH_ALL);
+    group = shm_slots_in(board, LIFE_WAITING);
+    if (group) {
+        if (!atomic_load_explicit(&board->formed, memory_order_relaxed) &&
+            __builtin_popcountll(group) < (int)board->size)
+            group = 0;
+    } else {
+        group = shm_slots_in(board, LIFE_FINAL);
+        if (group != board_alive(board))
+            group = 0;
+    }
+    if (group && atomic_compare_exchange_strong_explicit(&board->members, &none, group,
+                     memory_order_seq_cst, memory_order_seq_cst))
+        changed_members(board);
+    touch(shm, 0);
+    shm_bury_stale(shm, group);
+}
+
+/* A STATE that others have called gathers, and we have not arrived. */
+bool shm_is_called(const struct shm *shm, uint64_t word)
+{
+    const struct board *board = board_of(shm);
+    uint64_t members = load_members(board);
+    uint32_t tag = word_tag(word);
+
+    if (word & PHASE_REDUCE || !(members & own_bit(shm)) ||
+        has_arrived(board, shm->meet.slot, tag))
+        return false;
+    if (!shm->start.collective)
+        return atomic_load_explicit(&board->called, memory_order_acquire) == tag;
+    for (unsigned s = 0; s < SHM_SLOTS; s++)
+        if (members & slot_bit(s) && has_arrived(board, s, tag))
+            return true;
+    return shm_slots_in(board, LIFE_WAITING) != 0;
+}

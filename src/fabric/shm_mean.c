@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: MIT */
+/* Means: the chunks of a round, claimed one by one by whoever has time, and what becomes of
+ * NaN. Who counts the last chunk commits the round; a chunk that is not finite fails it, and
+ * its owner's bit in `bad` leaves the owner out of the next. Run by whoever holds the machine. */
+#include "fabric/shm_round.h"
+
+#define STREAM_BYTES ((size_t)4 << 20)
+
+bool shm_map_group(struct shm *shm)
+{
+    const struct round_record *record = &board_of(shm)->record;
+
+    for (unsigned s = 0; s < SHM_SLOTS; s++)
+        if (record->group & slot_bit(s)) {
+            shm->round.in[s] = shm_vector_of(shm, s);
+            if (!shm->round.in[s])
+                return false;
+        }
+    shm->round.seen = true;
+    return true;
+}
+
+static bool claim_chunk(struct board *board, uint32_t tag, uint32_t *chunk)
+{
+    uint64_t claim = atomic_load_explicit(&board->claim, memory_order_relaxed);
+
+    do {
+        *chunk = (uint32_t)claim;
+        if (word_tag(claim) != tag || *chunk >= board->record.n_chunks)
+            return false;
+    } while (!atomic_compare_exchange_weak_explicit(&board->claim, &claim, claim + 1,
+                                                    memory_order_relaxed,
+                                                    memory_order_relaxed));
+    return true;
+}
+
+void shm_count_chunks(struct board *board, uint64_t word, uint32_t n)
+{
+    uint64_t done = atomic_load_explicit(&board->done, memory_order_relaxed);
+
+    do {
+        if (word_tag(done) != word_tag(word))
+            return;
+    } while (!atomic_compare_exchange_weak_explicit(&board->done, &done, done + n,
+                                                    memory_order_acq_rel,
+                                                    memory_order_relaxed));
+    if ((uint32_t)done + n == board->record.n_chunks)
+        shm_end_round(board, word, true);
+}
+
+/* Whose chunk is not finite; of live memory it may be so no longer: then all that counted. */
+static uint64_t find_bad(const struct shm *shm, const float *const *in, size_t n)
+{
+    const struct round_record *record = &board_of(shm)->record;
+    uint64_t bad = 0, all = 0;
+
+    for (unsigned s = 0; s < SHM_SLOTS; s++) {
+        if (!(record->share[s] > 0))
+            continue;
+        all |= slot_bit(s);
+        if (!shm->kernels->finite(in[s], n))
+            bad |= slot_bit(s);
+    }
+    return bad ? bad : all;
+}
+
+bool shm_mean_chunk(struct shm *shm, uint64_t word, const float *const *in, size_t from,
+                    size_t n)
+{
+    const struct round_record *record = &board_of(shm)->record;
+    const float *good[SHM_SLOTS];
+    double share[SHM_SLOTS];
+    int k = 0;
+
+    for (unsigned s = 0; s < SHM_SLOTS; s++)
+        if (record->group & slot_bit(s) && record->share[s] > 0) {
+            good[k] = in[s];
+            share[k++] = record->share[s];
+        }
+    if (shm->kernels->mean(shm->result + from, good, share, k, n,
+                           record->n * sizeof(float) >= STREAM_BYTES))
+        return true;
+    atomic_fetch_or_explicit(&board_of(shm)->bad, find_bad(shm, in, n), memory_order_relaxed);
+    shm_end_round(board_of(shm), word, false);
+    return false;
+}
+
+static void say_reducing(struct shm *shm, uint32_t tag)
+{
+    atomic_store_explicit(&own_slot(shm)->reducing, tag, memory_order_relaxed);
+}
+
+enum fabric_progress shm_reduce(struct shm *shm, uint64_t word)
+{
+    struct board *board = board_of(shm);
+    const float *in[SHM_SLOTS];
+    uint32_t chunk;
+
+    if (!shm->round.seen && !shm_map_group(shm))
+        return shm_fail(shm, DESCANT_MEMORY);
+    if (!claim_chunk(board, word_tag(word), &chunk))
+        return FABRIC_WAITING;
+    size_t from = chunk * board->record.chunk, n = board->record.n - from;
+    if (n > board->record.chunk)
+        n = board->record.chunk;
+    for (unsigned s = 0; s < SHM_SLOTS; s++)
+        if (board->record.group & slot_bit(s))
+            in[s] = shm->round.in[s] + from;
+    say_reducing(shm, word_tag(word));
+    if (shm_mean_chunk(shm, word, in, from, n))
+        shm_count_chunks(board, word, 1);
+    say_reducing(shm, 0);
+    return FABRIC_WORKED;
+}

@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: MIT */
+/* States: one trainer's vectors, taken out of its memory by all; and a joiner's, which it takes
+ * from a living member before it arrives. Nothing is sent: the part that a caller gets is the
+ * source's own memory, which stays as it is until all have said `pulled`, or the joiner has
+ * arrived. Run by whoever holds the round machine. */
+#include "fabric/shm_round.h"
+
+#define FILL_CHUNK ((size_t)65536)
+
+static enum slot_region region_of(const struct board *board, unsigned slot)
+{
+    return board->slots[slot].in_place ? SLOT_REPLICA : SLOT_CONTRIBUTION;
+}
+
+static size_t region_floats(const struct shm *shm, enum slot_region region)
+{
+    return region == SLOT_CONTRIBUTION ? shm_contribution_floats(shm->start.room)
+                                       : shm->start.n;
+}
+
+const float *shm_vector_of(struct shm *shm, unsigned slot)
+{
+    enum slot_region region = region_of(board_of(shm), slot);
+    return arena_peer(&shm->arena, slot, region, region_floats(shm, region));
+}
+
+static bool state_part(struct shm *shm, unsigned source, struct fabric_part *part)
+{
+    *part = (struct fabric_part){.kind = EXCHANGE_STATE, .n = shm->start.n,
+                                 .own = source == shm->meet.slot};
+    part->out = shm_vector_of(shm, source);
+    if (!part->out)
+        return false;
+    for (int k = 0; k < shm->start.n_outer; k++) {
+        part->outer[k] = arena_peer(&shm->arena, source,
+                                    (enum slot_region)(SLOT_OUTER0 + k), shm->start.n);
+        if (!part->outer[k])
+            return false;
+    }
+    return true;
+}
+
+static bool all_pulled(const struct board *board, uint64_t slots, uint32_t tag)
+{
+    for (unsigned s = 0; s < SHM_SLOTS; s++)
+        if (slots & slot_bit(s) && life_alive(slot_life(board, s)) &&
+            atomic_load_explicit(&board->slots[s].pulled, memory_order_seq_cst) != tag)
+            return false;
+    return true;
+}
+
+static void say_pulled(struct shm *shm, uint64_t word)
+{
+    struct board *board = board_of(shm);
+    uint32_t tag = word_tag(word);
+
+    if (atomic_load_explicit(&own_slot(shm)->pulled, memory_order_relaxed) != tag)
+        atomic_store_explicit(&own_slot(shm)->pulled, tag, memory_order_seq_cst);
+    if (all_pulled(board, board->record.group & load_members(board), tag))
+        shm_end_round(board, word, true);
+}
+
+/* The source makes the centre its own vector, a piece a poll. */
+static bool fill_center(struct shm *shm, const float *own)
+{
+    size_t from = shm->round.filled, n = shm->start.n - from;
+
+    if (n > FILL_CHUNK)
+        n = FILL_CHUNK;
+    if (n)
+        shm->kernels->copy(shm->fabric.center + from, own + from, n);
+    shm->round.filled += n;
+    return shm->round.filled < shm->start.n;
+}
+
+enum fabric_progress shm_take_state(struct shm *shm, uint64_t word,
+                                    struct fabric_part *part)
+{
+    unsigned source = board_of(shm)->record.source;
+
+    if (shm->round.part_out || (shm->round.abandoned && source != shm->meet.slot)) {
+        say_pulled(shm, word);
+        return FABRIC_WAITING;
+    }
+    if (!state_part(shm, source, part))
+        return shm_fail(shm, DESCANT_MEMORY);
+    if (source == shm->meet.slot && shm->fabric.center && !shm->round.exchange.final &&
+        fill_center(shm, part->out))
+        return FABRIC_WORKED;
+    shm->round.part_out = true;
+    return shm->round.abandoned ? FABRIC_WORKED : FABRIC_PART;
+}
+
+/* --- joining --- */
+
+static bool shows_whole(const struct board *board, unsigned slot, uint32_t tag)
+{
+    return has_arrived(board, slot, tag) &&
+           atomic_load_explicit(&board->slots[slot].whole, memory_order_acquire) == tag;
+}
+
+unsigned shm_find_source(struct shm *shm, uint64_t word, bool *any)
+{
+    struct board *board = board_of(shm);
+    uint64_t settled = shm_slots_in(board, LIFE_MEMBER) & load_members(board) & ~own_bit(shm);
+
+    *any = settled != 0;
+    if (word & PHASE_REDUCE)
+        return SHM_SLOTS;
+    for (unsigned s = 0; s < SHM_SLOTS; s++)
+        if (settled & slot_bit(s) &&
+            (!shm->start.collective || shows_whole(board, s, word_tag(word))))
+            return s;
+    return SHM_SLOTS;
+}
+
+/* Where there is a centre, that is the state: what a member shows of itself may be old. */
+enum fabric_progress shm_pull(struct shm *shm, unsigned source, struct fabric_part *part)
+{
+    shm->round.source = source;
+    shm->round.source_generation = life_generation(slot_life(board_of(shm), source));
+    shm->round.pulled_word = load_word(board_of(shm));
+    if (shm->fabric.center)
+        *part = (struct fabric_part){.kind = EXCHANGE_STATE, .n = shm->start.n,
+                                     .out = shm->fabric.center};
+    else if (!state_part(shm, source, part))
+        return shm_fail(shm, DESCANT_MEMORY);
+    shm->round.stage = STAGE_PULLING;
+    return FABRIC_PART;
+}
+
+enum fabric_progress shm_pulled(struct shm *shm)
+{
+    struct board *board = board_of(shm);
+    struct round *round = &shm->round;
+    uint64_t life = slot_life(board, round->source);
+
+    if (!life_alive(life) || life_generation(life) != round->source_generation) {
+        round->stage = STAGE_BEGUN;
+        return FABRIC_WORKED;
+    }
+    if (!shm->start.collective)
+        shm_admit(shm, shm->meet.slot);
+    if (!shm->start.collective && load_word(board) != round->pulled_word) {
+        round->stage = STAGE_BEGUN;     /* a state was given meanwhile */
+        return FABRIC_WORKED;
+    }
+    shm_become(shm, LIFE_MEMBER);
+    shm->fabric.joined = true;
+    round->stage = STAGE_IDLE;
+    return FABRIC_DONE;
+}
