@@ -31,19 +31,42 @@ KERNEL_FLAGS := -O3 $(if $(is_clang),-fno-builtin,-fno-tree-loop-distribute-patt
 KERNEL_SANITIZE := $(if $(findstring thread,$(SAN)),,$(SANITIZE))
 FLAGS_avx2 := -mavx2
 FLAGS_avx512 := -mavx512f
+# The same for the loops of training, which may use fused multiply-adds.
+LOOPS_FLAGS := $(KERNEL_FLAGS) -ffp-contract=fast
+LOOPS_avx2 := -mavx2 -mfma
+LOOPS_avx512 := -mavx512f -mavx512dq -mavx512bw -mavx512vl -mprefer-vector-width=512
 
 KERNEL_SOURCE := $(wildcard src/fabric/kernels.c)
 SOURCES := $(filter-out $(KERNEL_SOURCE),$(wildcard src/base/*.c src/fabric/*.c src/sync/*.c))
 OBJECTS := $(SOURCES:src/%.c=$(B)/%.o) \
 	$(if $(KERNEL_SOURCE),$(KERNEL_SETS:%=$(B)/fabric/kernels_%.o))
-PROGRAM_OBJECTS := $(patsubst src/%.c,$(B)/%.o,$(wildcard src/cli/*.c))
+
+# Training (descant train and its friends) is built where its libraries are; the library needs
+# none of them.
+TRAIN_PACKAGES := openblas zlib libzstd jansson
+HAVE_TRAIN := $(shell pkg-config --exists $(TRAIN_PACKAGES) 2>/dev/null && echo 1)
+LOOPS_SOURCE := $(wildcard src/nn/loops.c)
+TRAIN_SOURCES := $(filter-out $(LOOPS_SOURCE),$(wildcard src/nn/*.c src/data/*.c src/train/*.c))
+TRAIN_COMMANDS := $(foreach c,train eval predict gen report bench_train bench_parse,\
+	$(wildcard src/cli/$(c).c))
+TRAIN_TESTS := $(wildcard tests/test_nn.c tests/test_data.c tests/test_train.c \
+	tests/test_formats.c tests/test_trainer.c)
+ifeq ($(HAVE_TRAIN),1)
+BASIC += -DDESCANT_TRAIN $(shell pkg-config --cflags $(TRAIN_PACKAGES))
+TRAIN_LIBS := $(shell pkg-config --libs $(TRAIN_PACKAGES))
+TRAIN_OBJECTS := $(TRAIN_SOURCES:src/%.c=$(B)/%.o) \
+	$(if $(LOOPS_SOURCE),$(KERNEL_SETS:%=$(B)/nn/loops_%.o))
+endif
+PROGRAM_OBJECTS := $(patsubst src/%.c,$(B)/%.o,$(if $(HAVE_TRAIN),$(wildcard src/cli/*.c),\
+	$(filter-out $(TRAIN_COMMANDS),$(wildcard src/cli/*.c))))
 PROGRAM := $(if $(PROGRAM_OBJECTS),$(B)/descant)
 CLI_OBJECTS := $(filter-out $(B)/cli/main.o,$(PROGRAM_OBJECTS))
 EXAMPLES := $(patsubst examples/%.c,$(B)/examples/%,$(wildcard examples/*.c)) \
 	$(patsubst examples/%.cc,$(B)/examples/%_cc,$(wildcard examples/*.cc))
 CXX := $(if $(is_clang),clang++,g++)
 SHARED := $(B)/libdescant.so.$(VERSION)
-TESTS := $(patsubst tests/%.c,$(B)/tests/%,$(wildcard tests/test_*.c))
+TESTS := $(patsubst tests/%.c,$(B)/tests/%,$(if $(HAVE_TRAIN),$(wildcard tests/test_*.c),\
+	$(filter-out $(TRAIN_TESTS),$(wildcard tests/test_*.c))))
 BENCHES := $(patsubst bench/%.c,$(B)/bench/%,$(wildcard bench/*.c))
 CHECK_FLAGS = $(shell pkg-config --cflags check)
 CHECK_LIBS = $(shell pkg-config --libs check)
@@ -55,6 +78,10 @@ all: $(SHARED) $(B)/libdescant.a $(PROGRAM)
 $(KERNEL_SETS:%=$(B)/fabric/kernels_%.o): $(B)/fabric/kernels_%.o: src/fabric/kernels.c Makefile
 	@mkdir -p $(@D)
 	$(CC) $(BASIC) $(KERNEL_FLAGS) $(FLAGS_$*) $(KERNEL_SANITIZE) -DKERNELS=kernels_$* -c $< -o $@
+
+$(KERNEL_SETS:%=$(B)/nn/loops_%.o): $(B)/nn/loops_%.o: src/nn/loops.c Makefile
+	@mkdir -p $(@D)
+	$(CC) $(BASIC) $(LOOPS_FLAGS) $(LOOPS_$*) $(KERNEL_SANITIZE) -DLOOPS=loops_$* -c $< -o $@
 
 $(B)/%.o: src/%.c Makefile
 	@mkdir -p $(@D)
@@ -72,18 +99,23 @@ $(B)/libdescant.a: $(OBJECTS)
 	rm -f $@
 	ar rcs $@ $(B)/libdescant.o
 
-$(B)/descant: $(PROGRAM_OBJECTS) $(OBJECTS)
-	$(LINK) $^ $(LIBS) -o $@
+$(B)/descant: $(PROGRAM_OBJECTS) $(TRAIN_OBJECTS) $(OBJECTS)
+	$(LINK) $^ $(TRAIN_LIBS) $(LIBS) -o $@
 
 $(B)/tests/%: tests/%.c $(OBJECTS) Makefile
 	@mkdir -p $(@D)
 	$(COMPILE) $(CHECK_FLAGS) -Itests $< $(OBJECTS) $(CHECK_LIBS) $(LIBS) $(LDFLAGS) -o $@
 
-# The program's test calls it as a function.
-$(B)/tests/test_cli: tests/test_cli.c $(CLI_OBJECTS) $(OBJECTS) Makefile
+$(TRAIN_TESTS:%.c=$(B)/%): $(B)/tests/%: tests/%.c $(TRAIN_OBJECTS) $(OBJECTS) Makefile
 	@mkdir -p $(@D)
-	$(COMPILE) $(CHECK_FLAGS) -Itests $< $(CLI_OBJECTS) $(OBJECTS) $(CHECK_LIBS) $(LIBS) \
-		$(LDFLAGS) -o $@
+	$(COMPILE) $(CHECK_FLAGS) -Itests $< $(TRAIN_OBJECTS) $(OBJECTS) $(CHECK_LIBS) \
+		$(TRAIN_LIBS) $(LIBS) $(LDFLAGS) -o $@
+
+# The program's test calls it as a function.
+$(B)/tests/test_cli: tests/test_cli.c $(CLI_OBJECTS) $(TRAIN_OBJECTS) $(OBJECTS) Makefile
+	@mkdir -p $(@D)
+	$(COMPILE) $(CHECK_FLAGS) -Itests $< $(CLI_OBJECTS) $(TRAIN_OBJECTS) $(OBJECTS) \
+		$(CHECK_LIBS) $(TRAIN_LIBS) $(LIBS) $(LDFLAGS) -o $@
 
 $(B)/examples/%: examples/%.c $(B)/libdescant.a Makefile
 	@mkdir -p $(@D)

@@ -79,6 +79,27 @@ struct fabric_options {
     void *context;              /* sim: its world */
 };
 
+/* What an exchange waits for. */
+enum fabric_wait {
+    FABRIC_WAIT_NONE,
+    FABRIC_WAIT_START,      /* its first state: those to come, or those to let it in */
+    FABRIC_WAIT_ROUND,      /* those who have not arrived, or have not done their part */
+    FABRIC_WAIT_FINISH,     /* its final one: those who have not begun theirs, or as ROUND */
+    FABRIC_WAIT_CENTER,     /* elastic: those who hold the chunks that are left */
+    FABRIC_WAIT_LINK        /* nobody: the emulated link */
+};
+
+enum { FABRIC_NAMED = 16 };
+
+/* Whom for: n trainers, the lowest ranks of those that are known by name. */
+struct awaited {
+    enum fabric_wait wait;
+    enum exchange_kind kind;
+    uint32_t round;             /* its number; 0: it has none */
+    int n, n_named;
+    int ranks[FABRIC_NAMED];    /* ascending */
+};
+
 struct fabric_type;
 
 /* The head of every fabric's own struct. */
@@ -103,6 +124,10 @@ struct fabric {
     bool joined;                        /* set by the first STATE: the group was running before */
     _Atomic int machine_threads;        /* workers and shadows of all trainers of this machine;
                                            written by poll, read by the shadow; relaxed */
+    /* struct awaited: written by wait, ended by poll, read by anyone; relaxed: it is for
+       people, who bear it half old and half new */
+    _Atomic int wait, wait_kind, wait_n, wait_named, wait_ranks[FABRIC_NAMED];
+    _Atomic uint32_t wait_round;
 };
 
 struct fabric_type {
@@ -128,7 +153,8 @@ struct fabric_type {
     /* A bounded piece of work; never blocks. */
     enum fabric_progress (*poll)(struct fabric *f, struct fabric_part *part);
 
-    /* Sleeps until something has moved since the last poll, or until_ns (0: no bound). */
+    /* Sleeps until something has moved since the last poll, or until_ns (0: no bound). Says
+     * whom it waits for (fabric_say) when that lasts, and at once where the bound is past. */
     void (*wait)(struct fabric *f, uint64_t until_ns);
 
     /* Leaves. The others go on without us. Releases everything, also half-opened. */
@@ -139,6 +165,15 @@ extern const struct fabric_type fabric_self, fabric_shm, fabric_sim;
 extern const struct fabric_type *const fabric_types[];      /* NULL at the end */
 
 size_t fabric_round_up(size_t n_floats);    /* to a page */
+
+/* --- awaited.c --- */
+
+void awaited_add(struct awaited *awaited, int rank);    /* -1: it is not known */
+void fabric_say(struct fabric *f, const struct awaited *awaited);
+void fabric_unsay(struct fabric *f);        /* waits for nobody */
+struct awaited fabric_hear(const struct fabric *f);
+
+/* --- fabric.c --- */
 
 /* The emulated link: how long an exchange of n floats takes. rate 0: no time but rtt. */
 struct link {

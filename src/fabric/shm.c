@@ -14,6 +14,7 @@
  * The manifest's length is set last: who dies before leaves the job unstarted, and the next
  * starts it. A trainer whose figures differ is refused. */
 #include "fabric/shm_round.h"
+#include "fabric/shm_waits.h"
 
 #include <string.h>
 
@@ -419,12 +420,15 @@ static descant_status shm_begin(struct fabric *f, const struct exchange *exchang
 
 static enum fabric_progress shm_poll(struct fabric *f, struct fabric_part *part)
 {
-    return shm_round_poll(shm_of(f), part);
+    enum fabric_progress progress = shm_round_poll(shm_of(f), part);
+
+    shm_waits_note(shm_of(f), progress);
+    return progress;
 }
 
 static void shm_wait(struct fabric *f, uint64_t until_ns)
 {
-    shm_round_wait(shm_of(f), until_ns);
+    shm_waits_sleep(shm_of(f), until_ns);
 }
 
 const struct fabric_type fabric_shm = {

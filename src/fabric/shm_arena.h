@@ -44,6 +44,8 @@ struct slot {
     _Atomic uint32_t whole;
     /* Release after the state has been taken; the group acquires. */
     _Atomic uint32_t pulled;
+    /* The round of which it has chunks to reduce that it has not counted; relaxed, a figure. */
+    _Atomic uint32_t reducing;
     /* Set before JOINED, then constant. */
     int32_t rank, pid;
     /* Set by start, before WAITING; read by others after they saw that or more. */

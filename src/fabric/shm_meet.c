@@ -11,21 +11,17 @@
  *   4. A slot that is alive in the board but whose name nobody living holds is buried by the
  *      next joiner: its trainer died before it had told everyone.
  *
- * The doorman is a thread asleep in poll; it answers joiners, watches pidfds, and buries. What
- * it is told is checked: callers of another user are dropped at once, those that are silent
- * after a second, those that say something else at once. It runs with all signals blocked.
- * Other threads touch its fields only before it starts and after it has stopped.
+ * Joiners are answered by the doormen of those who are here (shm_doorman.c).
  *
  * Left out on purpose: a process that forks while it holds the door keeps it shut until that
  * child ends; the joiners' waiting is bounded. */
 #include "fabric/shm_meet.h"
+#include "fabric/shm_doorman.h"
+#include "fabric/shm_message.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
-#include <signal.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -33,33 +29,13 @@
 #include <unistd.h>
 
 #define CALL_NS 2000000000u     /* that a living member has to answer */
-#define CALLER_NS 1000000000u   /* that a caller may be silent */
 #define TOUCH_NS 100000000u
 
-enum what { WHAT_HELLO = 1, WHAT_MEMBER, WHAT_SEAT, WHAT_SEATED };
-
-struct message {
-    uint32_t magic, version, what, slot, generation;
-};
-
-/* --- descriptors --- */
-
-static void close_fd(int *fd)
-{
-    if (*fd >= 0)
-        close(*fd);
-    *fd = -1;
-}
+/* --- names --- */
 
 static int open_pidfd(pid_t pid)
 {
     return memory_refuse() ? -1 : (int)syscall(SYS_pidfd_open, pid, 0);
-}
-
-static bool pidfd_dead(int pidfd)
-{
-    struct pollfd p = {.fd = pidfd, .events = POLLIN};
-    return poll(&p, 1, 0) > 0;
 }
 
 static int open_socket(void)
@@ -116,97 +92,7 @@ static int reach_name(const struct meet *meet, int slot)
     return fd;
 }
 
-/* --- messages, with up to two descriptors --- */
-
-union control {
-    struct cmsghdr align;
-    char room[CMSG_SPACE(2 * sizeof(int))];
-};
-
-static bool say(int fd, const struct message *message, const int *fds, size_t n_fds)
-{
-    struct message copy = *message;
-    struct iovec part = {&copy, sizeof copy};
-    union control control;
-    struct msghdr head = {.msg_iov = &part, .msg_iovlen = 1};
-
-    if (n_fds) {
-        memset(&control, 0, sizeof control);
-        head.msg_control = control.room;
-        head.msg_controllen = CMSG_SPACE(n_fds * sizeof(int));
-        struct cmsghdr *c = CMSG_FIRSTHDR(&head);
-        c->cmsg_level = SOL_SOCKET;
-        c->cmsg_type = SCM_RIGHTS;
-        c->cmsg_len = CMSG_LEN(n_fds * sizeof(int));
-        memcpy(CMSG_DATA(c), fds, n_fds * sizeof(int));
-    }
-    return sendmsg(fd, &head, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)sizeof copy;
-}
-
-/* Takes what descriptors came along; the caller's to close. */
-static size_t take_fds(struct msghdr *head, int fds[2])
-{
-    size_t n = 0;
-
-    for (struct cmsghdr *c = CMSG_FIRSTHDR(head); c; c = CMSG_NXTHDR(head, c)) {
-        if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
-            continue;
-        for (size_t k = 0; CMSG_LEN((k + 1) * sizeof(int)) <= c->cmsg_len; k++) {
-            int fd;
-            memcpy(&fd, CMSG_DATA(c) + k * sizeof(int), sizeof fd);
-            if (n < 2)
-                fds[n++] = fd;
-            else
-                close(fd);
-        }
-    }
-    return n;
-}
-
-/* False unless it is one whole message of ours with that many descriptors. */
-static bool hear(int fd, struct message *message, int *fds, size_t n_fds)
-{
-    struct iovec part = {message, sizeof *message};
-    union control control;
-    struct msghdr head = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = control.room,
-                          .msg_controllen = sizeof control.room};
-    int got[2] = {-1, -1};
-    ssize_t n = recvmsg(fd, &head, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
-
-    if (n < 0)
-        return false;
-    size_t n_got = take_fds(&head, got);
-    if (n == (ssize_t)sizeof *message && !(head.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) &&
-        message->magic == SHM_MAGIC && n_got == n_fds) {
-        for (size_t k = 0; k < n_fds; k++)
-            fds[k] = got[k];
-        return true;
-    }
-    close_fd(&got[0]);
-    close_fd(&got[1]);
-    return false;
-}
-
-static struct message message_of(enum what what, unsigned slot, uint32_t generation)
-{
-    return (struct message){SHM_MAGIC, SHM_VERSION, (uint32_t)what, slot, generation};
-}
-
 /* --- the door --- */
-
-static int ms_until(uint64_t until_ns)
-{
-    uint64_t now = clock_now_ns();
-    if (now >= until_ns)
-        return 0;
-    uint64_t ms = (until_ns - now + 999999) / 1000000;
-    return ms > 60000 ? 60000 : (int)ms;
-}
-
-static void nap(void)
-{
-    clock_sleep_until(clock_now_ns() + 1000000);
-}
 
 void meet_init(struct meet *meet, struct arena *arena, const char *name)
 {
@@ -253,7 +139,7 @@ descant_status meet_door_take(struct meet *meet, uint64_t until_ns)
 
 void meet_door_give(struct meet *meet)
 {
-    close_fd(&meet->door);
+    fd_close(&meet->door);
 }
 
 /* --- calling --- */
@@ -268,7 +154,7 @@ static bool peer_is_ours(int fd, bool *dead)
         return false;
     int pidfd = (int)syscall(SYS_pidfd_open, who.pid, 0);
     *dead = pidfd < 0 ? errno == ESRCH : pidfd_dead(pidfd);
-    close_fd(&pidfd);
+    fd_close(&pidfd);
     return true;
 }
 
@@ -292,7 +178,7 @@ static descant_status call_slot(struct meet *meet, unsigned slot, uint64_t until
                         strerror(errno));
     if (fd < 0)
         return DESCANT_OK;
-    if (peer_is_ours(fd, &dead) && !dead && say(fd, &hello, &meet->pidfd, 1)) {
+    if (peer_is_ours(fd, &dead) && !dead && message_say(fd, &hello, &meet->pidfd, 1)) {
         meet->calls[slot] = fd;
         return DESCANT_OK;
     }
@@ -320,7 +206,7 @@ static void drop_silent(struct meet *meet, uint64_t waiting)
             continue;
         if (peer_is_ours(meet->calls[s], &dead) && !dead)
             meet->silent |= slot_bit(s);
-        close_fd(&meet->calls[s]);
+        fd_close(&meet->calls[s]);
     }
 }
 
@@ -330,7 +216,7 @@ static descant_status take_answer(struct meet *meet, unsigned slot)
     int fds[2];
     descant_status status = DESCANT_OK;
 
-    if (!hear(meet->calls[slot], &answer, fds, 2)) {
+    if (!message_hear(meet->calls[slot], &answer, fds, 2)) {
         drop_silent(meet, slot_bit(slot));
         return DESCANT_OK;
     }
@@ -341,7 +227,7 @@ static descant_status take_answer(struct meet *meet, unsigned slot)
     else if (meet->arena->fd < 0)
         status = arena_enter(meet->arena, fds[0]);
     else if (!same_arena(meet, fds[0]))
-        close_fd(&meet->calls[slot]);
+        fd_close(&meet->calls[slot]);
     if (meet->arena->fd != fds[0])
         close(fds[0]);
     if (status || meet->calls[slot] < 0) {
@@ -434,12 +320,12 @@ static bool announce(struct meet *meet, unsigned slot, uint32_t generation)
     bool all = true;
 
     for (unsigned s = 0; s < SHM_SLOTS; s++)
-        if (meet->calls[s] >= 0 && say(meet->calls[s], &seat, NULL, 0))
+        if (meet->calls[s] >= 0 && message_say(meet->calls[s], &seat, NULL, 0))
             waiting |= slot_bit(s);
     while (waiting && clock_now_ns() < until) {
         uint64_t ready = await_calls(meet, waiting, until);
         for (unsigned s = 0; s < SHM_SLOTS; s++)
-            if (ready & slot_bit(s) && !hear(meet->calls[s], &answer, NULL, 0))
+            if (ready & slot_bit(s) && !message_hear(meet->calls[s], &answer, NULL, 0))
                 all = false;
         waiting &= ~ready;
     }
@@ -469,6 +355,7 @@ static bool settle(struct meet *meet, unsigned slot, uint64_t life, int rank)
     atomic_store_explicit(&mine->put, 0, memory_order_relaxed);
     atomic_store_explicit(&mine->reduced, 0, memory_order_relaxed);
     atomic_store_explicit(&mine->hungry, 0, memory_order_relaxed);
+    atomic_store_explicit(&mine->reducing, 0, memory_order_relaxed);
     atomic_store_explicit(&mine->threads, 1, memory_order_relaxed);
     for (int k = 0; k < N_TOUCH; k++)
         atomic_store_explicit(&mine->touching[k], 0, memory_order_relaxed);
@@ -543,165 +430,17 @@ descant_status meet_seat(struct meet *meet, int rank)
             bury_unreachable(meet);
             return DESCANT_OK;
         }
-        close_fd(&meet->listener);
+        fd_close(&meet->listener);
     }
     return log_fail(meet->log, DESCANT_BAD_SIZE, "job \"%s\" has %d trainers already",
                     meet->name, SHM_SLOTS);
 }
 
-/* --- the doorman --- */
-
-static void drop_caller(struct meet_caller *caller)
-{
-    close_fd(&caller->fd);
-    close_fd(&caller->pidfd);
-}
-
-static bool answer_hello(struct meet *meet, struct meet_caller *caller)
-{
-    struct message hello, member = message_of(WHAT_MEMBER, meet->slot, meet->generation);
-    int fds[2] = {meet->arena->fd, meet->pidfd};
-
-    return hear(caller->fd, &hello, &caller->pidfd, 1) && hello.what == WHAT_HELLO &&
-           say(caller->fd, &member, fds, 2);
-}
-
-static bool answer_seat(struct meet *meet, struct meet_caller *caller)
-{
-    struct message seat, seated = message_of(WHAT_SEATED, meet->slot, meet->generation);
-
-    if (!hear(caller->fd, &seat, NULL, 0) || seat.what != WHAT_SEAT ||
-        seat.version != SHM_VERSION || seat.slot >= SHM_SLOTS || seat.slot == meet->slot)
-        return false;
-    int pidfd = fcntl(caller->pidfd, F_DUPFD_CLOEXEC, 0);
-    if (pidfd < 0)
-        return false;
-    close_fd(&meet->peers[seat.slot]);
-    meet->peers[seat.slot] = pidfd;
-    meet->peer_generations[seat.slot] = seat.generation;
-    return say(caller->fd, &seated, NULL, 0);
-}
-
-static void serve_caller(struct meet *meet, struct meet_caller *caller)
-{
-    bool good = caller->pidfd < 0 ? answer_hello(meet, caller) : answer_seat(meet, caller);
-
-    caller->until_ns = clock_now_ns() + CALLER_NS;
-    if (!good || ++caller->messages > 2 * SHM_SLOTS)
-        drop_caller(caller);
-}
-
-static void accept_caller(struct meet *meet, struct meet_caller *caller)
-{
-    struct ucred who;
-    socklen_t n = sizeof who;
-    int fd = accept4(meet->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-
-    if (fd < 0) {
-        if (errno == EMFILE || errno == ENFILE || errno == ENOMEM)
-            nap();
-        return;
-    }
-    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &n) != 0 || who.uid != getuid()) {
-        close(fd);
-        return;
-    }
-    *caller = (struct meet_caller){fd, -1, 0, clock_now_ns() + CALLER_NS};
-}
-
-enum { POLL_STOP, POLL_LISTENER, POLL_PEERS, POLL_CALLERS = POLL_PEERS + SHM_SLOTS,
-       N_POLL = POLL_CALLERS + MEET_CALLERS };
-
-static struct meet_caller *free_caller(struct meet *meet)
-{
-    for (int k = 0; k < MEET_CALLERS; k++)
-        if (meet->callers[k].fd < 0)
-            return &meet->callers[k];
-    return NULL;
-}
-
-/* Drops the callers whose time is up; returns for how long to sleep. */
-static int prepare_poll(struct meet *meet, struct pollfd *p)
-{
-    int timeout = -1;
-
-    p[POLL_STOP] = (struct pollfd){.fd = meet->stop, .events = POLLIN};
-    for (int s = 0; s < SHM_SLOTS; s++)
-        p[POLL_PEERS + s] = (struct pollfd){.fd = meet->peers[s], .events = POLLIN};
-    for (int k = 0; k < MEET_CALLERS; k++) {
-        struct meet_caller *caller = &meet->callers[k];
-        int left = caller->fd < 0 ? -1 : ms_until(caller->until_ns);
-        if (left == 0)
-            drop_caller(caller);
-        else if (left > 0 && (timeout < 0 || left < timeout))
-            timeout = left;
-        p[POLL_CALLERS + k] = (struct pollfd){.fd = caller->fd, .events = POLLIN};
-    }
-    p[POLL_LISTENER] = (struct pollfd){.fd = free_caller(meet) ? meet->listener : -1,
-                                       .events = POLLIN};
-    return timeout;
-}
-
-static void bury_dead(struct meet *meet, const struct pollfd *p)
-{
-    for (unsigned s = 0; s < SHM_SLOTS; s++)
-        if (p[POLL_PEERS + s].fd >= 0 && p[POLL_PEERS + s].revents) {
-            slot_bury(meet->arena->board, s, meet->peer_generations[s], meet->slot,
-                      TOUCH_DOORMAN);
-            close_fd(&meet->peers[s]);
-        }
-}
-
-static void *doorman(void *argument)
-{
-    struct meet *meet = argument;
-    struct pollfd p[N_POLL];
-
-    for (;;) {
-        int timeout = prepare_poll(meet, p);
-        atomic_store_explicit(meet->cpu_ns, clock_thread_cpu_ns(), memory_order_relaxed);
-        if (poll(p, N_POLL, timeout) < 0)
-            continue;
-        if (p[POLL_STOP].revents)
-            return NULL;
-        bury_dead(meet, p);
-        for (int k = 0; k < MEET_CALLERS; k++)
-            if (p[POLL_CALLERS + k].fd >= 0 && p[POLL_CALLERS + k].revents)
-                serve_caller(meet, &meet->callers[k]);
-        if (p[POLL_LISTENER].fd >= 0 && p[POLL_LISTENER].revents)
-            accept_caller(meet, free_caller(meet));
-    }
-}
-
 descant_status meet_watch(struct meet *meet)
 {
-    sigset_t all, before;
-
     for (int s = 0; s < SHM_SLOTS; s++)
-        close_fd(&meet->calls[s]);
-    meet->stop = memory_refuse() ? -1 : eventfd(0, EFD_CLOEXEC);
-    if (meet->stop < 0)
-        return log_fail(meet->log, DESCANT_SYSTEM, "no eventfd");
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int why = memory_refuse() ? EAGAIN
-                              : pthread_create(&meet->doorman, NULL, doorman, meet);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (why)
-        return log_fail(meet->log, DESCANT_SYSTEM, "no thread for the doorman: %s",
-                        strerror(why));
-    meet->watching = true;
-    return DESCANT_OK;
-}
-
-static void stop_doorman(struct meet *meet)
-{
-    uint64_t one = 1;
-
-    while (write(meet->stop, &one, sizeof one) < 0 && errno == EINTR)
-        ;
-    pthread_join(meet->doorman, NULL);
-    meet->watching = false;
+        fd_close(&meet->calls[s]);
+    return doorman_start(meet);
 }
 
 /* Its own bit goes first: nobody waits for a dead one's touch. */
@@ -719,18 +458,14 @@ static void leave(struct meet *meet)
 
 void meet_fini(struct meet *meet)
 {
-    if (meet->watching)
-        stop_doorman(meet);
+    doorman_stop(meet);
     if (meet->seated)
         leave(meet);
-    for (int k = 0; k < MEET_CALLERS; k++)
-        drop_caller(&meet->callers[k]);
     for (int s = 0; s < SHM_SLOTS; s++) {
-        close_fd(&meet->calls[s]);
-        close_fd(&meet->peers[s]);
+        fd_close(&meet->calls[s]);
+        fd_close(&meet->peers[s]);
     }
-    close_fd(&meet->listener);
-    close_fd(&meet->stop);
-    close_fd(&meet->pidfd);
-    close_fd(&meet->door);
+    fd_close(&meet->listener);
+    fd_close(&meet->pidfd);
+    fd_close(&meet->door);
 }

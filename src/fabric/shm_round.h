@@ -68,6 +68,7 @@ struct shm {
     /* Written by poll, read by wait beside it; relaxed: a stale bell wakes at once. */
     _Atomic uint32_t seen_bell;
     _Atomic uint64_t ready_ns;
+    _Atomic uint64_t waiting;   /* shm_waits.c's note */
 };
 
 /* --- small words on the board --- */
@@ -161,6 +162,7 @@ bool shm_map_group(struct shm *shm);
 bool shm_mean_chunk(struct shm *shm, uint64_t word, const float *const *in, size_t from,
                     size_t n);
 void shm_count_chunks(struct board *board, uint64_t word, uint32_t n); /* the last commits */
+void shm_say_reducing(struct shm *shm, uint32_t tag);       /* 0: no more */
 enum fabric_progress shm_reduce(struct shm *shm, uint64_t word);
 enum fabric_progress shm_reduce_slices(struct shm *shm, uint64_t word);
 /* Floats of the exchange's vector, wherever they are; false if one is NaN or Inf. */

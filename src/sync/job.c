@@ -9,6 +9,7 @@
 #include "sync/job.h"
 
 #include "sync/launcher.h"
+#include "sync/waits.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -395,8 +396,7 @@ static descant_status meet(struct descant *job)
         status = job_introduce(job, false, &waited);
     job->introduced = true;
     if (status == DESCANT_TIMEOUT)
-        log_fail(&job->log, status, "not all of %d trainers started within %g s",
-                 job->fabric->size, job->start_s);
+        waits_timeout(job->fabric, job->start_s, &job->log);
     return status;
 }
 
@@ -407,11 +407,13 @@ descant_status descant_start(struct descant *job)
         return status;
     if (job->replica.n_segments == 0 && job->plan.what != PLAN_GRADIENT)
         return log_fail(&job->log, DESCANT_ORDER, "descant_start: no segment was declared");
+    pthread_mutex_lock(&job->machine);          /* others may ask who waits */
     status = start_fabric(job);
     if (status == DESCANT_OK) {
         job->started_ns = clock_now_ns();
         status = meet(job);
     }
+    pthread_mutex_unlock(&job->machine);
     if (status == DESCANT_OK && job->reloads != NULL)
         job->reloads_seen = atomic_load(&job->reloads->count);
     if (status == DESCANT_OK && has_shadow(job))
@@ -647,22 +649,4 @@ descant_status descant_stats(struct descant *job, struct descant_stats *out)
         .distance = root,
     };
     return DESCANT_OK;
-}
-
-size_t descant_waits(struct descant *job, char *text, size_t room)
-{
-    static const char *const states[] = {"idle", "taking its snapshot", "exchanging", "merging"};
-    if (job == NULL || *job->parent == 0)
-        return 0;
-    const char *state = "in the hands of a waiting caller";     /* who may hold it for long */
-    if (pthread_mutex_trylock(&job->machine) == 0) {
-        state = states[job->round.state];
-        pthread_mutex_unlock(&job->machine);
-    }
-    pthread_mutex_lock(&job->workers.lock);
-    int n = snprintf(text, room, "rank %d of %d: round %s; %d of %d workers parked\n",
-                     job->fabric->rank, atomic_load(&job->fabric->members), state,
-                     job->workers.parked, job->workers.registered);
-    pthread_mutex_unlock(&job->workers.lock);
-    return n < 0 ? 0 : (size_t)n;
 }

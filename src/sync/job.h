@@ -48,7 +48,7 @@ struct descant {
     _Atomic bool shadow_stop;
     _Atomic uint32_t shadow_bell;       /* futex: rung by stop and by a delayed snapshot */
     _Atomic double budget;              /* in force; written by the shadow, read by stats */
-    uint64_t started_ns;
+    _Atomic uint64_t started_ns;        /* written by start, read by stats and by the shadow */
 };
 
 #define JOB_LIKELY(x) __builtin_expect(!!(x), 1)

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: MIT */
+/* Readers: files into blocks of examples. An input is cut into numbered chunks, so that several
+ * processes can share it: whoever claims a number reads that chunk and no other. Nothing here
+ * has threads; a `struct data` belongs to one thread. */
+#ifndef DATA_H
+#define DATA_H
+
+#include "base/base.h"
+#include "base/examples.h"
+
+enum data_format { DATA_AUTO, DATA_CRITEO, DATA_LIBSVM, DATA_LIBFFM, DATA_IDX, DATA_CACHE };
+
+struct data_options {
+    const char *const *paths;       /* "-": stdin. Plain, gzip or zstd, seen by their content */
+    size_t n_paths;
+    enum data_format format;        /* AUTO: by name, then by the first bytes */
+    bool hash;                      /* libsvm, libffm: false takes indexes as they are */
+    int n_fields;                   /* libffm: fields; others: ignored */
+    size_t chunk_bytes;             /* of text, before compression; 0: 1 MiB */
+    int epochs;                     /* IDX and all that can be read again; 0: 1 */
+    uint64_t seed;                  /* IDX: order of each epoch; 0: the file's order */
+    double max_bad;                 /* share of lines that may be bad, tested after 1000 lines */
+    const struct log *log;          /* bad lines: the first few, with file and line */
+    void *shared;                   /* data_shared_bytes of zeroed memory of all processes that
+                                       read the same input; needed for stdin, else NULL is fine */
+};
+
+struct data_shape {
+    int n_dense, n_fields;
+    int n_classes;                  /* 1: labels are 0 and 1 */
+    bool bags;                      /* several ids a field, or values */
+    bool plain_ids;
+};
+
+struct block {
+    struct examples examples;       /* points into the block */
+    uint64_t chunk;
+    uint64_t lines, bad;            /* of this chunk; bad ones are not among the examples */
+    void *memory[8];                /* the block's own arrays and their sizes */
+    size_t room[8];
+};
+
+enum data_got { DATA_BLOCK, DATA_END, DATA_FAILED };
+
+struct data;
+
+size_t data_shared_bytes(void);
+descant_status data_open(struct data **out, const struct data_options *options);
+void data_close(struct data *data);
+const struct data_shape *data_shape(const struct data *data);
+
+/* Chunks that there are, over all epochs; UINT64_MAX: not known before the end (compressed
+ * text, stdin). chunk numbers given to data_read must rise; gaps are other processes' chunks. */
+uint64_t data_chunks(const struct data *data);
+
+/* Bytes or examples: how far through the input chunk k is, 0 to 1; negative: not known. */
+double data_place(const struct data *data, uint64_t chunk);
+
+/* Reads and parses chunk k. DATA_END: the input ends before it. DATA_FAILED: logged, status in
+ * data_status: a file that cannot be read, or more bad lines than max_bad. */
+enum data_got data_read(struct data *data, uint64_t chunk, struct block *block);
+descant_status data_status(const struct data *data);
+void block_fini(struct block *block);
+
+/* The stated hash of the hashing trick: 32 bits from a field's number and the token's bytes. */
+uint32_t data_hash(uint32_t field, const char *token, size_t length);
+
+/* --- cache.c: blocks as they come, to be read back as DATA_CACHE without parsing --- */
+
+struct cache_writer;
+descant_status cache_create(struct cache_writer **out, const char *path,
+                            const struct data_shape *shape, const struct log *log);
+descant_status cache_add(struct cache_writer *writer, const struct examples *examples);
+descant_status cache_close(struct cache_writer *writer, bool keep);   /* renamed into place, or gone */
+
+/* --- ctr.c: click logs from a planted model, in Criteo's format --- */
+
+struct ctr_options {
+    uint64_t rows, seed;
+    double zipf;                /* exponent of the categories' frequencies */
+    int64_t categories;         /* of the largest field */
+    double noise;               /* of the planted logit */
+    double positive;            /* wished share of clicks */
+};
+
+struct ctr_summary {
+    uint64_t rows, clicks;
+    double best_logloss;        /* the planted probabilities' own: nobody can do better */
+};
+
+struct ctr_options ctr_options_default(void);
+descant_status ctr_generate(FILE *out, const struct ctr_options *options,
+                            struct ctr_summary *summary, const struct log *log);
+
+#endif

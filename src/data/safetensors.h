@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: MIT */
+/* Safetensors files: 8 bytes of header length, a JSON header, raw little-endian data. Writing is
+ * atomic (a temporary name, synced, renamed); reading maps the file and refuses what is torn,
+ * foreign or overlapping, with the reason. */
+#ifndef SAFETENSORS_H
+#define SAFETENSORS_H
+
+#include "base/base.h"
+
+enum safetensors_type { SAFETENSORS_F32, SAFETENSORS_U8, SAFETENSORS_U64 };
+
+struct safetensor {
+    char name[64];
+    enum safetensors_type type;
+    int n_dims;
+    size_t dims[2];
+    const void *data;
+    size_t bytes;
+};
+
+struct safetensors_text {       /* of "__metadata__": names and texts */
+    const char *key, *value;
+};
+
+/* Writes path.tmp, syncs it, keeps the file that was at path as `previous` (NULL: does not), and
+ * renames. On failure (a full disk, an unwritable folder) path is what it was. */
+descant_status safetensors_write(const char *path, const char *previous,
+                                 const struct safetensor *tensors, size_t n,
+                                 const struct safetensors_text *texts, size_t n_texts,
+                                 const struct log *log);
+
+struct safetensors;             /* a file that was read */
+
+/* CORRUPT, with the reason, for a torn or foreign file; SYSTEM where it cannot be opened. */
+descant_status safetensors_open(struct safetensors **out, const char *path,
+                                const struct log *log);
+void safetensors_close(struct safetensors *file);
+size_t safetensors_count(const struct safetensors *file);
+const struct safetensor *safetensors_at(const struct safetensors *file, size_t k);
+const struct safetensor *safetensors_find(const struct safetensors *file, const char *name);
+const char *safetensors_text(const struct safetensors *file, const char *key);  /* or NULL */
+
+#endif

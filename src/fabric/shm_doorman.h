@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: MIT */
+/* The thread of a trainer that answers newcomers and notices deaths. */
+#ifndef SHM_DOORMAN_H
+#define SHM_DOORMAN_H
+
+#include "fabric/shm_meet.h"
+
+/* With a seat. From here to stop, peers and callers are the doorman's. stop takes one that has
+ * not started. */
+descant_status doorman_start(struct meet *meet);
+void doorman_stop(struct meet *meet);
+
+#endif

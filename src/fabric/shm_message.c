@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: MIT */
+/* Messages over sockets that keep their bounds (SOCK_SEQPACKET): one struct of five numbers, and
+ * up to two descriptors. Nothing here blocks. Whatever comes that is not of this form, by a
+ * stranger or another version, is refused as a whole, and the descriptors that came with it are
+ * closed. */
+#include "fabric/shm_message.h"
+
+#include <poll.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+void fd_close(int *fd)
+{
+    if (*fd >= 0)
+        close(*fd);
+    *fd = -1;
+}
+
+bool pidfd_dead(int pidfd)
+{
+    struct pollfd p = {.fd = pidfd, .events = POLLIN};
+    return poll(&p, 1, 0) > 0;
+}
+
+int ms_until(uint64_t until_ns)
+{
+    uint64_t now = clock_now_ns();
+    if (now >= until_ns)
+        return 0;
+    uint64_t ms = (until_ns - now + 999999) / 1000000;
+    return ms > 60000 ? 60000 : (int)ms;
+}
+
+void nap(void)
+{
+    clock_sleep_until(clock_now_ns() + 1000000);
+}
+
+union control {
+    struct cmsghdr align;
+    char room[CMSG_SPACE(2 * sizeof(int))];
+};
+
+bool message_say(int fd, const struct message *message, const int *fds, size_t n_fds)
+{
+    struct message copy = *message;
+    struct iovec part = {&copy, sizeof copy};
+    union control control;
+    struct msghdr head = {.msg_iov = &part, .msg_iovlen = 1};
+
+    if (n_fds) {
+        memset(&control, 0, sizeof control);
+        head.msg_control = control.room;
+        head.msg_controllen = CMSG_SPACE(n_fds * sizeof(int));
+        struct cmsghdr *c = CMSG_FIRSTHDR(&head);
+        c->cmsg_level = SOL_SOCKET;
+        c->cmsg_type = SCM_RIGHTS;
+        c->cmsg_len = CMSG_LEN(n_fds * sizeof(int));
+        memcpy(CMSG_DATA(c), fds, n_fds * sizeof(int));
+    }
+    return sendmsg(fd, &head, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)sizeof copy;
+}
+
+/* Takes what descriptors came along; the caller's to close. */
+static size_t take_fds(struct msghdr *head, int fds[2])
+{
+    size_t n = 0;
+
+    for (struct cmsghdr *c = CMSG_FIRSTHDR(head); c; c = CMSG_NXTHDR(head, c)) {
+        if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+            continue;
+        for (size_t k = 0; CMSG_LEN((k + 1) * sizeof(int)) <= c->cmsg_len; k++) {
+            int fd;
+            memcpy(&fd, CMSG_DATA(c) + k * sizeof(int), sizeof fd);
+            if (n < 2)
+                fds[n++] = fd;
+            else
+                close(fd);
+        }
+    }
+    return n;
+}
+
+bool message_hear(int fd, struct message *message, int *fds, size_t n_fds)
+{
+    struct iovec part = {message, sizeof *message};
+    union control control;
+    struct msghdr head = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = control.room,
+                          .msg_controllen = sizeof control.room};
+    int got[2] = {-1, -1};
+    ssize_t n = recvmsg(fd, &head, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+
+    if (n < 0)
+        return false;
+    size_t n_got = take_fds(&head, got);
+    if (n == (ssize_t)sizeof *message && !(head.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) &&
+        message->magic == SHM_MAGIC && n_got == n_fds) {
+        for (size_t k = 0; k < n_fds; k++)
+            fds[k] = got[k];
+        return true;
+    }
+    fd_close(&got[0]);
+    fd_close(&got[1]);
+    return false;
+}
+
+struct message message_of(enum what what, unsigned slot, uint32_t generation)
+{
+    return (struct message){SHM_MAGIC, SHM_VERSION, (uint32_t)what, slot, generation};
+}

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: MIT */
+/* What trainers of a machine say to one another when they meet: short messages over sockets,
+ * with descriptors beside them. */
+#ifndef SHM_MESSAGE_H
+#define SHM_MESSAGE_H
+
+#include "fabric/shm_arena.h"
+
+enum what { WHAT_HELLO = 1, WHAT_MEMBER, WHAT_SEAT, WHAT_SEATED };
+
+struct message {
+    uint32_t magic, version, what, slot, generation;
+};
+
+struct message message_of(enum what what, unsigned slot, uint32_t generation);
+
+/* False unless it went, or came, as one whole message of ours with that many descriptors, two
+ * at most. What is heard is the caller's to close. */
+bool message_say(int fd, const struct message *message, const int *fds, size_t n_fds);
+bool message_hear(int fd, struct message *message, int *fds, size_t n_fds);
+
+void fd_close(int *fd);         /* if it is open; it is -1 then */
+bool pidfd_dead(int pidfd);
+
+/* For poll: milliseconds until then, 0 if it is past, a minute at most. */
+int ms_until(uint64_t until_ns);
+void nap(void);                 /* a millisecond, where there is nothing to sleep on */
+
+#endif

@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: MIT */
+/* Who waits for whom. A poll that ends in waiting notes, in one word, what its exchange waits for;
+ * the thread that then sleeps looks at the board after 10 ms, and every 100 ms from then on, and
+ * says whose arrival, pull or chunk is missing. Arrivals do not ring everybody, so only looking
+ * again keeps the names true; rounds that go well never sleep so long, and pay one store.
+ *
+ * wait may run beside polls of another thread. It therefore reads atomic fields of the board
+ * alone, never the round's record nor this trainer's own round: what it needs of those is in
+ * the note. The ranks of living slots are constant. */
+#include "fabric/shm_waits.h"
+
+#define FIRST_NS 10000000u
+#define AGAIN_NS 100000000u
+
+/* {tag 32, unused 8, of_state 8, kind 8, wait 8} */
+static uint64_t note_make(uint32_t tag, bool of_state, enum exchange_kind kind,
+                          enum fabric_wait wait)
+{
+    return (uint64_t)tag << 32 | (uint64_t)of_state << 16 | (uint64_t)kind << 8 |
+           (uint64_t)wait;
+}
+
+static struct awaited note_read(uint64_t note)
+{
+    return (struct awaited){.wait = (enum fabric_wait)(note & 0xff),
+                            .kind = (enum exchange_kind)(note >> 8 & 0xff),
+                            .round = (uint32_t)(note >> 32)};
+}
+
+static bool note_of_state(uint64_t note)
+{
+    return note >> 16 & 1;
+}
+
+/* --- looking --- */
+
+static uint64_t not_at(const struct board *board, uint64_t slots, uint32_t tag, bool pulled)
+{
+    uint64_t found = 0;
+
+    for (unsigned s = 0; s < SHM_SLOTS; s++) {
+        const struct slot *slot = &board->slots[s];
+        if (slots & slot_bit(s) &&
+            atomic_load_explicit(pulled ? &slot->pulled : &slot->arrived,
+                                 memory_order_relaxed) != tag)
+            found |= slot_bit(s);
+    }
+    return found;
+}
+
+static uint64_t reducing(const struct board *board, uint64_t slots, uint32_t tag)
+{
+    uint64_t found = 0;
+
+    for (unsigned s = 0; s < SHM_SLOTS; s++)
+        if (slots & slot_bit(s) &&
+            atomic_load_explicit(&board->slots[s].reducing, memory_order_relaxed) == tag)
+            found |= slot_bit(s);
+    return found;
+}
+
+/* Who holds the round up: has not arrived; else leads and has not closed it; or has not pulled
+ * a state, or works on a chunk. */
+static uint64_t round_awaits(const struct shm *shm, uint64_t note)
+{
+    const struct board *board = shm->arena.board;
+    uint64_t word = atomic_load_explicit(&board->word, memory_order_acquire);
+    uint64_t members = atomic_load_explicit(&board->members, memory_order_relaxed);
+    uint64_t others = members & ~slot_bit(shm->meet.slot);
+    uint32_t tag = (uint32_t)(note >> 32);
+
+    if ((uint32_t)(word >> 32) != tag)
+        return 0;
+    if (!(word & PHASE_REDUCE)) {
+        uint64_t late = not_at(board, others, tag, false);
+        return late ? late : others & (members & -members);
+    }
+    return note_of_state(note) ? not_at(board, others, tag, true)
+                               : reducing(board, others, tag);
+}
+
+static bool among(const int *ranks, int n, int rank)
+{
+    for (int i = 0; i < n; i++)
+        if (ranks[i] == rank)
+            return true;
+    return false;
+}
+
+/* Of 0 .. size-1 those that are not present; only their number where ranks are others. */
+static void add_missing(struct awaited *awaited, int size, const int *present, int n)
+{
+    bool known = true;
+
+    for (int i = 0; i < n; i++)
+        known = known && present[i] < size;
+    for (int rank = 0, left = size - n; left > 0 && rank < size; rank++)
+        if (!known || !among(present, n, rank)) {
+            awaited_add(awaited, known ? rank : -1);
+            left--;
+        }
+}
+
+/* Nobody is a member yet: those who have opened and not begun, and those who are not here. */
+static void forming_awaits(const struct shm *shm, struct awaited *awaited)
+{
+    const struct board *board = shm->arena.board;
+    int present[SHM_SLOTS], n = 0;
+
+    for (unsigned s = 0; s < SHM_SLOTS; s++) {
+        uint64_t life = slot_life(board, s);
+        if (!life_alive(life))
+            continue;
+        present[n++] = board->slots[s].rank;
+        if (life_state(life) == LIFE_JOINED)
+            awaited_add(awaited, board->slots[s].rank);
+    }
+    add_missing(awaited, (int)board->size, present, n);
+}
+
+static uint64_t at_work(const struct board *board)
+{
+    uint64_t found = 0;
+
+    for (unsigned s = 0; s < SHM_SLOTS; s++) {
+        uint64_t life = slot_life(board, s);
+        if (life_alive(life) && life_state(life) != LIFE_FINAL)
+            found |= slot_bit(s);
+    }
+    return found;
+}
+
+static void add_slots(const struct board *board, uint64_t slots, struct awaited *awaited)
+{
+    for (unsigned s = 0; s < SHM_SLOTS; s++)
+        if (slots & slot_bit(s) && life_alive(slot_life(board, s)))
+            awaited_add(awaited, board->slots[s].rank);
+}
+
+static void look(struct shm *shm)
+{
+    const struct board *board = shm->arena.board;
+    uint64_t note = atomic_load_explicit(&shm->waiting, memory_order_relaxed);
+    uint64_t members = atomic_load_explicit(&board->members, memory_order_relaxed);
+    bool member = (members & slot_bit(shm->meet.slot)) != 0;
+    struct awaited awaited = note_read(note);
+
+    if (awaited.wait == FABRIC_WAIT_START && !members)
+        forming_awaits(shm, &awaited);
+    else if (awaited.wait == FABRIC_WAIT_FINISH && !member)
+        add_slots(board, at_work(board), &awaited);
+    else if (awaited.wait != FABRIC_WAIT_LINK)
+        add_slots(board, round_awaits(shm, note), &awaited);
+    fabric_say(&shm->fabric, &awaited);
+}
+
+/* --- noting --- */
+
+/* The record is ours to read while we are a member that has not arrived at the next round. */
+static uint64_t round_note(const struct shm *shm, enum fabric_wait wait)
+{
+    const struct board *board = shm->arena.board;
+    uint64_t word = atomic_load_explicit(&board->word, memory_order_acquire);
+    uint64_t members = atomic_load_explicit(&board->members, memory_order_seq_cst);
+    bool of_state = word & PHASE_REDUCE && members & slot_bit(shm->meet.slot) &&
+                    board->record.kind == EXCHANGE_STATE;
+
+    return note_make((uint32_t)(word >> 32), of_state, shm->round.exchange.kind, wait);
+}
+
+static uint64_t waiting_note(const struct shm *shm)
+{
+    const struct round *round = &shm->round;
+    enum life life = life_state(slot_life(shm->arena.board, shm->meet.slot));
+    uint64_t ready = atomic_load_explicit(&shm->ready_ns, memory_order_relaxed);
+
+    if (round->stage != STAGE_BEGUN && round->stage != STAGE_ARRIVED &&
+        round->stage != STAGE_ELASTIC)
+        return 0;
+    if (ready && ready > clock_now_ns())
+        return note_make(round->stage == STAGE_ARRIVED ? round->tag : 0, false,
+                         round->exchange.kind, FABRIC_WAIT_LINK);
+    if (round->stage == STAGE_ELASTIC)
+        return 0;
+    return round_note(shm, life < LIFE_MEMBER ? FABRIC_WAIT_START
+                           : round->exchange.final ? FABRIC_WAIT_FINISH : FABRIC_WAIT_ROUND);
+}
+
+/* An elastic exchange does not sleep for a chunk that another holds: it asks again and again. */
+static void say_center(struct shm *shm)
+{
+    const struct round *round = &shm->round;
+    struct awaited awaited = {.wait = FABRIC_WAIT_CENTER, .kind = EXCHANGE_ELASTIC};
+    uint64_t holders = 0;
+
+    for (size_t k = 0; k < round->n_chunks; k++) {
+        uint64_t lock = shm->left[k] ? atomic_load_explicit(&shm->locks[k],
+                                                            memory_order_relaxed) : 0;
+        unsigned slot = (unsigned)(lock & 0xffffffffu) - 1;
+        if (slot < SHM_SLOTS)
+            holders |= slot_bit(slot);
+    }
+    add_slots(shm->arena.board, holders, &awaited);
+    if (awaited.n)
+        fabric_say(&shm->fabric, &awaited);
+}
+
+void shm_waits_note(struct shm *shm, enum fabric_progress progress)
+{
+    uint64_t note = progress == FABRIC_WAITING ? waiting_note(shm) : 0;
+
+    if (progress == FABRIC_WORKED && shm->round.stage == STAGE_ELASTIC) {
+        say_center(shm);
+        return;
+    }
+    if (note && note == atomic_load_explicit(&shm->waiting, memory_order_relaxed))
+        return;
+    atomic_store_explicit(&shm->waiting, note, memory_order_relaxed);
+    fabric_unsay(&shm->fabric);
+}
+
+/* --- sleeping --- */
+
+static bool moved(const struct shm *shm)
+{
+    uint64_t ready = atomic_load_explicit(&shm->ready_ns, memory_order_relaxed);
+    const struct slot *mine = &shm->arena.board->slots[shm->meet.slot];
+
+    return atomic_load_explicit(&mine->bell, memory_order_relaxed) !=
+               atomic_load_explicit(&shm->seen_bell, memory_order_relaxed) ||
+           (ready && ready <= clock_now_ns());
+}
+
+void shm_waits_sleep(struct shm *shm, uint64_t until_ns)
+{
+    uint64_t look_ns = clock_now_ns() + FIRST_NS;
+
+    if (!atomic_load_explicit(&shm->waiting, memory_order_relaxed)) {
+        shm_round_wait(shm, until_ns);
+        return;
+    }
+    if (until_ns && until_ns <= clock_now_ns())
+        look(shm);
+    for (; !until_ns || look_ns < until_ns; look_ns = clock_now_ns() + AGAIN_NS) {
+        shm_round_wait(shm, look_ns);
+        if (moved(shm))
+            return;
+        look(shm);
+    }
+    shm_round_wait(shm, until_ns);
+}

@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: MIT */
+/* Models, their gradients, and the optimizers. No threads and no I/O: a caller's thread brings
+ * its own `struct work` (activations and gradients of one batch), and the parameters, which may
+ * be changing under it (Hogwild). The dense parameters are one flat vector; a layer is a view
+ * of it. The embedding tables are another, and are updated row by row. */
+#ifndef NN_H
+#define NN_H
+
+#include "base/base.h"
+#include "base/examples.h"
+
+enum { NN_MAX_LAYERS = 16 };
+
+enum model_kind {
+    MODEL_LINEAR,   /* one weight a table row (width 1), one a dense feature, one bias */
+    MODEL_FM,       /* the same and a vector of `width` a row: rows of 1 + width floats */
+    MODEL_DLRM,     /* bottom MLP, a table a field with sum pooling, pairwise dots, top MLP */
+    MODEL_MLP       /* dense features, hidden layers, softmax or logistic */
+};
+
+struct model_shape {
+    enum model_kind kind;
+    int n_dense, n_fields;
+    int n_classes;                          /* 1: logistic; 2 and more: softmax, only mlp */
+    size_t rows;                            /* of each dlrm table; of the one table of linear, fm */
+    bool plain_ids;                         /* id i is row i mod rows; else row = id * rows >> 32 */
+    int width;                              /* fm, dlrm */
+    int n_bottom, bottom[NN_MAX_LAYERS];    /* dlrm: hidden sizes after n_dense, before width */
+    int n_top, top[NN_MAX_LAYERS];          /* dlrm, mlp: hidden sizes before the outputs */
+};
+
+/* A view of the flat vector (or of the tables). */
+struct tensor {
+    char name[48];              /* "bottom.0.weight", as PyTorch would call it */
+    int n_dims;
+    size_t dims[2];             /* weight: (out, in) */
+    size_t at, n;               /* floats */
+};
+
+struct model;                   /* constant once created: shared by all threads */
+
+/* INVALID with a message for a shape that cannot be. log may be NULL. */
+descant_status model_create(struct model **out, const struct model_shape *shape,
+                            const struct log *log);
+void model_destroy(struct model *model);
+const struct model_shape *model_shape(const struct model *model);
+int model_outputs(const struct model *model);                /* n_classes */
+size_t model_floats(const struct model *model);              /* of the dense vector */
+size_t model_table_floats(const struct model *model);        /* of all tables together, or 0 */
+size_t model_table_rows(const struct model *model);          /* of all tables together, or 0 */
+int model_table_width(const struct model *model);            /* floats of a row, or 0 */
+const struct tensor *model_tensors(const struct model *model, size_t *n);   /* of the dense vector */
+const struct tensor *model_tables(const struct model *model, size_t *n);
+double model_flops(const struct model *model);  /* of matrix products, forward and backward, an example */
+
+/* The same seed gives the same bits. The tables in parts, so that several may share the work:
+ * rows [from, from + n). */
+void model_init(const struct model *model, float *w, uint64_t seed);
+void model_init_tables(const struct model *model, float *tables, size_t from, size_t n,
+                       uint64_t seed);
+
+/* Gradients of table rows, one entry a row touched by the batch (an id that comes twice comes
+ * once here, summed). */
+struct row_grads {
+    size_t n;
+    int width;
+    const uint64_t *rows;       /* (n): row of all tables together: floats from rows[k] * width */
+    const float *grads;         /* (n, width) */
+};
+
+struct work;                    /* one thread's: activations and gradients for up to max_batch */
+
+descant_status work_create(struct work **out, const struct model *model, size_t max_batch,
+                           const struct log *log);
+void work_destroy(struct work *work);
+
+/* Scores: logits, (n, outputs). */
+void model_scores(struct work *work, const float *w, const float *tables,
+                  const struct examples *batch, float *scores);
+
+/* Forward and backward. g becomes the gradient of the mean loss over the batch (all of it is
+ * written), the rows' are had by work_rows until the next call. Returns the summed loss, which
+ * is NaN or infinite if something was. scores may be NULL. */
+double model_gradient(struct work *work, const float *w, const float *tables,
+                      const struct examples *batch, float *g, float *scores);
+const struct row_grads *work_rows(const struct work *work);
+
+/* The same and one step of plain SGD in the same pass, w and tables changed in place; the
+ * fastest way where momentum is 0. Returns the summed loss. */
+double model_sgd(struct work *work, float *w, float *tables, const struct examples *batch,
+                 double lr, double l2, float *scores);
+
+/* --- optimizers: the state belongs to the caller, and is zero at first --- */
+
+enum optimizer_kind { OPTIMIZER_SGD, OPTIMIZER_ADAGRAD, OPTIMIZER_ADAM, OPTIMIZER_ADAMW };
+enum row_optimizer_kind { ROWS_SGD, ROWS_ADAGRAD, ROWS_ROWWISE_ADAGRAD };
+
+struct optimizer {
+    enum optimizer_kind kind;
+    enum row_optimizer_kind rows;
+    double momentum;                /* sgd */
+    double beta1, beta2, epsilon;   /* adam, adamw; epsilon also adagrad */
+    double l2;                      /* added to the gradient; adamw: decoupled. Dense part only */
+};
+
+size_t optimizer_floats(const struct optimizer *o, size_t n);           /* state of n floats */
+size_t optimizer_row_floats(const struct optimizer *o, size_t n_rows, int width);
+
+/* One step of w by g. step counts from 1 (adam's correction). */
+void optimizer_step(const struct optimizer *o, float *w, const float *g, float *state, size_t n,
+                    double lr, uint64_t step);
+/* One step of the rows. state is the whole tables' (row r's share by its number). */
+void optimizer_rows_step(const struct optimizer *o, float *tables, float *state,
+                         const struct row_grads *rows, double lr);
+
+/* --- check.c: finite differences --- */
+
+/* The largest |g - finite difference| ÷ max(1e-3, |g| + |difference|) over `samples` parameters,
+ * dense and of rows, drawn by seed; *worst names the tensor. */
+double model_check(const struct model *model, float *w, float *tables,
+                   const struct examples *batch, int samples, uint64_t seed, const char **worst);
+
+#endif

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: MIT */
+/* descant_waits: what this trainer's calls and rounds wait for, in words. The fabric says whom its
+ * exchange waits for in relaxed figures in its head (fabric.h); they are read here without a lock,
+ * so that one can ask at any time, also while a call that waits holds the machine. A start that
+ * takes too long is told in the same words. */
+#include "sync/waits.h"
+
+#include "sync/job.h"
+
+struct text {
+    char *at;
+    size_t room;
+    int n;              /* that it would have with room enough */
+};
+
+static void add(struct text *text, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+static void add(struct text *text, const char *format, ...)
+{
+    size_t used = (size_t)text->n < text->room ? (size_t)text->n : text->room;
+    va_list list;
+    va_start(list, format);
+    int n = vsnprintf(text->at ? text->at + used : NULL, text->room - used, format, list);
+    va_end(list);
+    text->n += n > 0 ? n : 0;
+}
+
+/* "trainer 3", "trainers 1, 3 and 4", "trainers 1, 2 and 7 more", "2 trainers" */
+static void add_names(struct text *text, const struct awaited *a)
+{
+    int more = a->n - a->n_named;
+    if (a->n_named == 0) {
+        add(text, "%d trainer%s", a->n, a->n == 1 ? "" : "s");
+        return;
+    }
+    add(text, "trainer%s", a->n == 1 ? "" : "s");
+    for (int i = 0; i < a->n_named; i++)
+        add(text, "%s%d", i == 0 ? " " : i + 1 < a->n_named || more > 0 ? ", " : " and ",
+            a->ranks[i]);
+    if (more > 0)
+        add(text, " and %d more", more);
+}
+
+static void add_place(struct text *text, const struct awaited *a)
+{
+    static const char *const kinds[] = {"mean", "elastic", "state"};
+    if (a->wait == FABRIC_WAIT_START)
+        add(text, "at its start");
+    else if (a->wait == FABRIC_WAIT_FINISH)
+        add(text, "at its finish");
+    else if (a->round == 0)
+        add(text, "in an %s exchange", kinds[EXCHANGE_ELASTIC]);
+    else
+        add(text, "in round %u (%s)", a->round, kinds[a->kind]);
+}
+
+int waits_text(const struct fabric *f, char *room, size_t bytes)
+{
+    struct awaited a = fabric_hear(f);
+    struct text text = {room, bytes, 0};
+    if (bytes > 0)
+        *room = '\0';
+    if (a.wait == FABRIC_WAIT_NONE)
+        return 0;
+    add(&text, "trainer %d waits ", f->rank);
+    add_place(&text, &a);
+    add(&text, " for ");
+    if (a.wait == FABRIC_WAIT_LINK)
+        add(&text, "the link");
+    else if (a.n > 0)
+        add_names(&text, &a);
+    else
+        add(&text, "the others");
+    return text.n;
+}
+
+descant_status waits_timeout(struct fabric *f, double seconds, const struct log *log)
+{
+    char who[512];
+    f->type->wait(f, 1);        /* a bound that is past: it looks again, and says */
+    struct awaited a = fabric_hear(f);
+    struct text text = {who, sizeof who, 0};
+    if (a.wait == FABRIC_WAIT_START && f->size > 0 && a.n > 0) {
+        add_names(&text, &a);
+        return log_fail(log, DESCANT_TIMEOUT, "%s of %d did not come in %g s", who, f->size,
+                        seconds);
+    }
+    if (waits_text(f, who, sizeof who) == 0)
+        add(&text, "trainer %d has met the others too late", f->rank);
+    return log_fail(log, DESCANT_TIMEOUT, "the start took more than %g s: %s", seconds, who);
+}
+
+size_t descant_waits(struct descant *job, char *room, size_t bytes)
+{
+    static const char *const states[] = {"idle", "taking its snapshot", "exchanging", "merging"};
+    if (job == NULL || *job->parent == 0)
+        return 0;
+    const char *state = "in the hands of a waiting caller";     /* who may hold it for long */
+    if (pthread_mutex_trylock(&job->machine) == 0) {
+        state = states[job->round.state];
+        pthread_mutex_unlock(&job->machine);
+    }
+    struct text text = {room, bytes, 0};
+    char fabric[512];
+    pthread_mutex_lock(&job->workers.lock);
+    add(&text, "trainer %d of %d: round %s; %d of %d workers parked\n", job->fabric->rank,
+        atomic_load(&job->fabric->members), state, job->workers.parked,
+        job->workers.registered);
+    pthread_mutex_unlock(&job->workers.lock);
+    if (waits_text(job->fabric, fabric, sizeof fabric) > 0)
+        add(&text, "%s\n", fabric);
+    return (size_t)text.n;
+}

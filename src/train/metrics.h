@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: MIT */
+/* Figures of quality over examples seen once: log loss, normalised entropy, exact AUC, accuracy,
+ * calibration. One struct a thread; merged at the end. */
+#ifndef METRICS_H
+#define METRICS_H
+
+#include "base/base.h"
+
+/* Sums, in constant memory: progressive validation. */
+struct metrics {
+    uint64_t n, positive, correct;
+    double loss;                /* summed, natural logarithm */
+    double predicted;           /* summed probabilities of class 1 */
+};
+
+void metrics_add(struct metrics *m, const float *scores, const float *labels, size_t n,
+                 int n_classes);
+void metrics_merge(struct metrics *into, const struct metrics *from);
+double metrics_logloss(const struct metrics *m);            /* NaN where n is 0, as all below */
+double metrics_entropy(const struct metrics *m);            /* normalised: ÷ that of the share of clicks */
+double metrics_accuracy(const struct metrics *m);
+double metrics_calibration(const struct metrics *m);        /* mean prediction ÷ share of clicks */
+
+/* Exact AUC of a held-out set: all scores are kept, ties count half. */
+struct auc {
+    size_t n, room;
+    struct auc_pair {
+        float score, label;
+    } *pairs;
+};
+
+descant_status auc_add(struct auc *a, const float *scores, const float *labels, size_t n);
+double auc_value(struct auc *a);        /* sorts; NaN if one class is missing */
+void auc_fini(struct auc *a);
+
+#endif

@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: MIT */
+/* How much a job may move: the emulated link of an shm address, and descant_options.sync_rate.
+ *
+ * Times are real. What a link costs is a lower bound that no machine can undercut, so it is tested
+ * exactly; the upper bounds have room for a machine that is busy with other things. What the
+ * link should cost is written here once more, from the words of the manual. */
+#include <check.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "fabric/sim.h"
+
+enum { N = 500000, MOST = 4, MEANS = 3 };
+
+#define RATE 125e6      /* 1gbit, in bytes a second */
+#define RTT 0.01
+#define BYTES (N * 4.0)
+
+static struct fabric *f[MOST];
+static struct extent extents[MOST];
+static struct vector in[MOST];
+
+static void open_all(const struct fabric_type *type, int k, bool elastic,
+                     struct sim_world *world)
+{
+    static int number;
+    char address[100];
+    snprintf(address, sizeof address, "link-%d-%d,rate=1gbit,rtt=10ms", (int)getpid(), number++);
+    const struct fabric_start start = {.manifest = "x\n", .n = N, .room = N, .threads = 1,
+                                       .collective = !elastic, .center = elastic};
+    for (int i = 0; i < k; i++) {
+        struct fabric_options o = {.address = address, .rank = i, .size = k, .start_s = 10,
+                                   .context = world};
+        ck_assert_int_eq(type->open(&f[i], &o), DESCANT_OK);
+        ck_assert_int_eq(type->start(f[i], &start), DESCANT_OK);
+        extents[i] = (struct extent){0, N, f[i]->contribution};
+        in[i] = (struct vector){N, 1, &extents[i]};
+    }
+}
+
+static void close_all(int k)
+{
+    for (int i = 0; i < k; i++)
+        f[i]->type->close(f[i]);
+}
+
+static uint64_t now_of(const struct sim_world *world)
+{
+    return world ? sim_world_now(world) : clock_now_ns();
+}
+
+/* One exchange of all, in turn in this thread: seconds until the first has its first part, and
+ * until the last is done. */
+static void exchange_all(int k, enum exchange_kind kind, struct sim_world *world, double *first_s,
+                         double *last_s)
+{
+    struct exchange x = {.kind = kind, .n = N, .weight = 1, .alpha = 0.5};
+    bool done[MOST] = {false};
+    uint64_t began = now_of(world), first = 0;
+    for (int i = 0; i < k; i++) {
+        x.in = &in[i];
+        ck_assert_int_eq(f[i]->type->begin(f[i], &x), DESCANT_OK);
+    }
+    for (int left = k; left > 0;) {
+        bool moved = false;
+        for (int i = 0; i < k; i++) {
+            struct fabric_part part;
+            if (done[i])
+                continue;
+            enum fabric_progress progress = f[i]->type->poll(f[i], &part);
+            moved |= progress != FABRIC_WAITING;
+            if (progress == FABRIC_PART && !first)
+                first = now_of(world);
+            done[i] = progress == FABRIC_DONE;
+            left -= done[i];
+        }
+        if (!moved && world)
+            sim_world_advance(world, sim_world_next(world));
+    }
+    *first_s = (double)(first - began) * 1e-9;
+    *last_s = (double)(now_of(world) - began) * 1e-9;
+}
+
+/* No exchange can be quicker than the link; that the best of some is not much slower shows that
+ * it is the link that they wait for, also where the machine has other things to do. */
+struct best {
+    double link_s, seconds;     /* seconds 0: none yet */
+};
+
+static void expect_least(struct best *best, double seconds)
+{
+    ck_assert_msg(seconds > best->link_s - 1e-8, "%g s, the link takes %g s", seconds,
+                  best->link_s);
+    if (!(best->seconds > 0) || seconds < best->seconds)
+        best->seconds = seconds;
+}
+
+static void expect_most(const struct best *best, bool exact)
+{
+    double most = exact ? best->link_s + 1e-8 : 3 * best->link_s + 0.2;
+    ck_assert_msg(best->seconds < most, "%g s, at most %g s", best->seconds, most);
+}
+
+static const struct { const struct fabric_type *type; int k; } rows[] = {
+    {&fabric_shm, 2}, {&fabric_shm, 3}, {&fabric_shm, 4}, {&fabric_sim, 2}, {&fabric_sim, 4}};
+
+static struct sim_world *world_of(int row)
+{
+    const struct sim_options options = {.link = {RATE, RTT}, .seed = 1};
+    return rows[row].type == &fabric_sim ? sim_world_create(&options) : NULL;
+}
+
+/* 2 (k-1)/k bytes over the link, and there and back twice; nobody has anything before. */
+START_TEST(a_mean_takes_its_time)
+{
+    struct sim_world *world = world_of(_i);
+    int k = rows[_i].k;
+    double first_s, last_s;
+    struct best first = {.link_s = 2.0 * (k - 1) / k * BYTES / RATE + 2 * RTT}, last = first;
+    open_all(rows[_i].type, k, false, world);
+    exchange_all(k, EXCHANGE_STATE, world, &first_s, &last_s);
+    for (int m = 0; m < MEANS; m++) {
+        exchange_all(k, EXCHANGE_MEAN, world, &first_s, &last_s);
+        expect_least(&first, first_s);
+        expect_least(&last, last_s);
+    }
+    expect_most(&first, world != NULL);
+    expect_most(&last, world != NULL);
+    close_all(k);
+    sim_world_destroy(world);
+}
+END_TEST
+
+/* The centre has one link: of k exchanges that begin together the first waits for its own
+ * bytes, the last for those of all. Simulated, an elastic exchange costs two times there and
+ * back, as a mean does. */
+START_TEST(the_link_of_the_centre_is_shared)
+{
+    struct sim_world *world = world_of(_i);
+    int k = rows[_i].k;
+    double first_s, last_s, rtt = world ? 2 * RTT : RTT;
+    struct best first = {.link_s = BYTES / RATE + rtt}, last = {.link_s = k * BYTES / RATE + rtt};
+    open_all(rows[_i].type, k, true, world);
+    exchange_all(k, EXCHANGE_STATE, world, &first_s, &last_s);
+    for (int m = 0; m < MEANS; m++) {
+        exchange_all(k, EXCHANGE_ELASTIC, world, &first_s, &last_s);
+        expect_least(&first, first_s);
+        expect_least(&last, last_s);
+    }
+    expect_most(&first, world != NULL);
+    expect_most(&last, world != NULL);
+    close_all(k);
+    sim_world_destroy(world);
+}
+END_TEST
+
+/* --- sync_rate --- */
+
+enum { W = 102400, ROUNDS = 5 };
+
+#define SYNC_RATE 4e6
+#define ROUND_BYTES (2.0 * W * 4)       /* there and back; a mean of two moves half of it */
+
+/* Two trainers in this process make steps until the first has had so many rounds. */
+static struct descant_stats train(const char *plan, double sync_rate, uint64_t rounds)
+{
+    static int number;
+    char address[64];
+    struct descant *job[2];
+    struct descant_stats s = {0};
+    struct descant_options o = descant_options_default();
+    snprintf(address, sizeof address, "shm:rate-%d-%d", (int)getpid(), number++);
+    o.job = address;
+    o.plan = plan;
+    o.sync_cpu = 1;
+    o.sync_rate = sync_rate;
+    for (int i = 0; i < 2; i++) {
+        ck_assert_int_eq(descant_open(&job[i], &o), DESCANT_OK);
+        ck_assert_ptr_nonnull(descant_alloc(job[i], "w", W));
+    }
+    for (int i = 0; i < 2; i++)
+        ck_assert_int_eq(descant_start(job[i]), DESCANT_OK);
+    while (s.rounds < rounds) {
+        for (int i = 0; i < 2; i++)
+            ck_assert_int_eq(descant_step(job[i]), DESCANT_OK);
+        clock_sleep_until(clock_now_ns() + 50000);
+        descant_stats(job[0], &s);
+        if (sync_rate > 0)
+            ck_assert_msg((double)s.bytes <= sync_rate * s.wall_s + ROUND_BYTES,
+                          "%s: %g bytes in %g s", plan, (double)s.bytes, s.wall_s);
+    }
+    for (int i = 0; i < 2; i++)
+        descant_close(job[i]);
+    return s;
+}
+
+START_TEST(rounds_keep_to_the_rate)
+{
+    static const char *const plans[] = {"shadow-easgd", "shadow-ma"};
+    struct descant_stats s = train(plans[_i], SYNC_RATE, ROUNDS);
+    double per_round = (double)s.bytes / (double)s.rounds;
+    ck_assert(per_round > 0.9 * ROUND_BYTES / (1 + _i) && per_round <= 1.01 * ROUND_BYTES);
+    s = train(plans[_i], 0, 16 * ROUNDS);
+    ck_assert_msg((double)s.bytes > SYNC_RATE * s.wall_s + 2 * ROUND_BYTES,
+                  "%s: %g bytes in %g s", plans[_i], (double)s.bytes, s.wall_s);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("link");
+    TCase *all = tcase_create("link");
+    tcase_set_timeout(all, 60);
+    tcase_add_loop_test(all, a_mean_takes_its_time, 0, (int)(sizeof rows / sizeof *rows));
+    tcase_add_loop_test(all, the_link_of_the_centre_is_shared, 0,
+                        (int)(sizeof rows / sizeof *rows));
+    tcase_add_loop_test(all, rounds_keep_to_the_rate, 0, 2);
+    suite_add_tcase(suite, all);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}

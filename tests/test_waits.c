@@ -1,0 +1,408 @@
+/* SPDX-License-Identifier: MIT */
+/* Who waits for whom, in words: trainers that do not come, that are stopped in the middle of
+ * everything, that are still at work when others finish. A stopped process is a real one, and
+ * the one that names it is another; a page that all share carries what is to be seen, and how
+ * often it was. Waiting is always for a figure in that page, with a bound. */
+#include <check.h>
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "fabric/shm_round.h"
+#include "fabric/sim.h"
+#include "sync/waits.h"
+
+enum { N = 5000, WANTS = 4, MOST = 4 };
+
+struct page {
+    char want[WANTS][80];       /* (trainer) what its descant_waits is to say; set before forks */
+    _Atomic int seen[WANTS];    /* how often it did */
+    _Atomic int rounds[MOST];
+    _Atomic int hold[MOST];     /* an order to make no more steps after so many rounds; 0: none */
+};
+
+static struct page *page;
+static char address[64];
+static pid_t pids[MOST];
+static size_t floats = N;
+
+static void set_up(void)
+{
+    page = mmap(NULL, sizeof *page, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    ck_assert(page != MAP_FAILED);
+    snprintf(address, sizeof address, "shm:waits-%d", (int)getpid());
+}
+
+static bool reaches(const _Atomic int *figure, int value)
+{
+    uint64_t until = clock_now_ns() + 20000000000u;
+    while (*figure < value && clock_now_ns() < until)
+        clock_sleep_until(clock_now_ns() + 1000000);
+    return *figure >= value;
+}
+
+static struct descant *open_job(const char *plan, int rank, int size, double start_s)
+{
+    struct descant_options o = descant_options_default();
+    struct descant *job = NULL;
+    o.job = address;
+    o.plan = plan;
+    o.rank = rank;
+    o.size = size;
+    o.start_s = start_s;
+    ck_assert_msg(descant_open(&job, &o) == DESCANT_OK, "%s", descant_last_error());
+    ck_assert_ptr_nonnull(descant_alloc(job, "w", floats));
+    return job;
+}
+
+/* --- a trainer, and a thread in it that asks --- */
+
+static void *asker(void *context)
+{
+    char text[600];
+    struct descant *job = context;
+    struct descant_members me;
+    descant_members(job, &me);
+    for (;;) {
+        descant_waits(job, text, sizeof text);
+        if (page->want[me.rank][0] && strstr(text, page->want[me.rank]))
+            page->seen[me.rank]++;
+        clock_sleep_until(clock_now_ns() + 2000000);
+    }
+    return NULL;
+}
+
+static void trainer(const char *plan, int rank, int size)
+{
+    static float g[N];
+    pthread_t thread;
+    struct descant_stats s;
+    struct descant *job = open_job(plan, rank, size, 60);
+    pthread_create(&thread, NULL, asker, job);
+    if (descant_start(job) != DESCANT_OK)
+        _exit(1);
+    for (;;) {
+        if (strcmp(plan, "allreduce") == 0)
+            descant_mean(job, g, N);
+        if (descant_step(job) != DESCANT_OK)
+            _exit(2);
+        descant_stats(job, &s);
+        page->rounds[rank] = (int)s.rounds;
+        while (page->hold[rank] && page->rounds[rank] >= page->hold[rank])
+            clock_sleep_until(clock_now_ns() + 1000000);
+        clock_sleep_until(clock_now_ns() + 100000);
+    }
+}
+
+static void launch(const char *plan, int rank, int size)
+{
+    pids[rank] = fork();
+    if (pids[rank] == 0)
+        trainer(plan, rank, size);
+    ck_assert_int_gt(pids[rank], 0);
+}
+
+static void end(int rank)
+{
+    int how;
+    kill(pids[rank], SIGKILL);
+    waitpid(pids[rank], &how, 0);
+    ck_assert_msg(WIFSIGNALED(how), "trainer %d ended with %x", rank, how);
+}
+
+/* --- at the start --- */
+
+START_TEST(those_who_did_not_come_are_named)
+{
+    snprintf(page->want[2], sizeof page->want[2],
+             "trainer 2 waits at its start for trainers 0, 1 and 3\n");
+    launch("ma", 2, 4);
+    ck_assert(reaches(&page->seen[2], 1));
+    struct descant *job = open_job("ma", 0, 4, 0.3);
+    ck_assert_int_eq(descant_start(job), DESCANT_TIMEOUT);
+    ck_assert_msg(strstr(descant_last_error(), "trainers 1 and 3 of 4 did not come in 0.3 s"),
+                  "%s", descant_last_error());
+    descant_close(job);
+    end(2);
+}
+END_TEST
+
+/* One that has opened and not started is missing too; ranks beyond the size tell no names; a
+ * start that may take no time at all is told as well. */
+START_TEST(a_timeout_knows_the_opened_and_the_unknown)
+{
+    static const struct { int rank, other; const char *says; } cases[] = {
+        {0, 1, "trainers 1 and 2 of 3 did not come"},
+        {0, 7, "trainers 7 and 1 more of 3 did not come"}};
+    struct descant *job = open_job("ma", cases[_i].rank, 3, 0);
+    struct descant *other = open_job("ma", cases[_i].other, 0, 0);
+    ck_assert_int_eq(descant_start(job), DESCANT_TIMEOUT);
+    ck_assert_msg(strstr(descant_last_error(), cases[_i].says), "%s", descant_last_error());
+    descant_close(other);
+    descant_close(job);
+}
+END_TEST
+
+/* --- in rounds --- */
+
+static const char *const plans[] = {"ma,every=1", "shadow-ma", "allreduce",
+                                    "dasgd,every=2,delay=1"};
+
+/* Until trainer `asks` has said so a few times, from now on. */
+static void expect_said(int asks, const char *what)
+{
+    page->want[asks][0] = '\0';
+    snprintf(page->want[asks] + 1, sizeof page->want[asks] - 1, "%s", what + 1);
+    page->want[asks][0] = *what;
+    page->seen[asks] = 0;
+    ck_assert_msg(reaches(&page->seen[asks], 3), "trainer %d did not say '%s'", asks, what);
+}
+
+/* One of three trainers is stopped wherever it is; another names it; then they go on. */
+static void stop_and_see(int asks, int stopped)
+{
+    char what[40];
+    snprintf(what, sizeof what, ") for trainer %d\n", stopped);
+    kill(pids[stopped], SIGSTOP);
+    expect_said(asks, what);
+    int rounds = page->rounds[asks];
+    kill(pids[stopped], SIGCONT);
+    ck_assert(reaches(&page->rounds[asks], rounds + 5));
+}
+
+START_TEST(the_stopped_are_named)
+{
+    const char *plan = plans[_i];
+    for (int i = 0; i < 3; i++)
+        launch(plan, i, 3);
+    for (int i = 0; i < 3; i++)
+        ck_assert(reaches(&page->rounds[i], 3));
+    stop_and_see(0, 2);
+    stop_and_see(0, 1);
+    stop_and_see(1, 0);             /* who leads */
+    stop_and_see(2, 0);
+    if (strncmp(plan, "shadow", 6) != 0) {      /* a shadow goes on without its workers */
+        kill(pids[0], SIGSTOP);     /* so that the figure stands still */
+        page->hold[1] = page->hold[2] = page->rounds[0] + 20;
+        kill(pids[0], SIGCONT);
+        expect_said(0, ") for trainers 1 and 2\n");
+    }
+    for (int i = 0; i < 3; i++)
+        end(i);
+}
+END_TEST
+
+/* Whatever it was doing: most of the time it is in the middle of a chunk. */
+START_TEST(one_stopped_in_a_chunk_is_named)
+{
+    floats = 2000000;
+    for (int i = 0; i < 3; i++)
+        launch("ma,every=1", i, 3);
+    for (int i = 0; i < 3; i++)
+        ck_assert(reaches(&page->rounds[i], 3));
+    for (int k = 0; k < 20; k++) {
+        clock_sleep_until(clock_now_ns() + 1000000 + (uint64_t)k * 330000);
+        stop_and_see(k % 3, (k + 1 + k / 3 % 2) % 3);
+    }
+    for (int i = 0; i < 3; i++)
+        end(i);
+}
+END_TEST
+
+/* --- at the end --- */
+
+static void *finisher(void *job)
+{
+    descant_finish(job, DESCANT_FINAL_MEAN);
+    return NULL;
+}
+
+START_TEST(those_at_work_are_named_by_who_has_finished)
+{
+    char text[600] = "";
+    pthread_t thread;
+    struct descant *jobs[3];
+    for (int i = 0; i < 3; i++)
+        jobs[i] = open_job("none", i, 0, 20);
+    for (int i = 0; i < 3; i++)
+        ck_assert_int_eq(descant_start(jobs[i]), DESCANT_OK);
+    pthread_create(&thread, NULL, finisher, jobs[1]);
+    while (!strstr(text, "trainer 1 waits at its finish for trainers 0 and 2\n"))
+        ck_assert_uint_gt(descant_waits(jobs[1], text, sizeof text), 0);
+    ck_assert_int_eq(descant_close(jobs[0]), DESCANT_OK);
+    while (!strstr(text, "trainer 1 waits at its finish for trainer 2\n"))
+        descant_waits(jobs[1], text, sizeof text);
+    char little[20];
+    ck_assert_uint_eq(descant_waits(jobs[1], NULL, 0), strlen(text));
+    ck_assert_uint_eq(descant_waits(jobs[1], little, sizeof little), strlen(text));
+    ck_assert_uint_eq(strlen(little), sizeof little - 1);
+    descant_close(jobs[2]);
+    pthread_join(thread, NULL);
+    descant_waits(jobs[1], text, sizeof text);
+    ck_assert_ptr_null(strstr(text, "waits"));
+    descant_close(jobs[1]);
+    ck_assert_int_eq(memory_live(), 0);
+}
+END_TEST
+
+/* --- the fabrics --- */
+
+static struct vector whole(struct fabric *f, struct extent *extent)
+{
+    *extent = (struct extent){0, N, f->contribution};
+    return (struct vector){N, 1, extent};
+}
+
+static void to_end(struct fabric *f, const struct exchange *x)
+{
+    struct fabric_part part;
+    ck_assert_int_eq(f->type->begin(f, x), DESCANT_OK);
+    while (f->type->poll(f, &part) != FABRIC_DONE)
+        ;
+}
+
+/* The chunks of the centre are another trainer's: it is asked for by name. */
+START_TEST(who_holds_the_centre_is_named)
+{
+    const struct fabric_start start = {.manifest = "x\n", .n = N, .room = N, .center = true,
+                                       .threads = 1};
+    struct fabric *f[2];
+    struct extent extents[2];
+    struct vector in[2];
+    struct fabric_part part;
+    char text[200];
+    for (int i = 0; i < 2; i++) {
+        struct fabric_options o = {.address = address + 4, .rank = 3 + i, .start_s = 5};
+        ck_assert_int_eq(fabric_shm.open(&f[i], &o), DESCANT_OK);
+        ck_assert_int_eq(fabric_shm.start(f[i], &start), DESCANT_OK);
+        in[i] = whole(f[i], &extents[i]);
+        to_end(f[i], &(struct exchange){.kind = EXCHANGE_STATE, .in = &in[i], .n = N});
+    }
+    struct shm *shm = (struct shm *)f[0], *peer = (struct shm *)f[1];
+    shm->locks[0] = (uint64_t)peer->meet.generation << 32 | (peer->meet.slot + 1);
+    const struct exchange x = {.kind = EXCHANGE_ELASTIC, .in = &in[0], .n = N, .alpha = 0.5};
+    ck_assert_int_eq(fabric_shm.begin(f[0], &x), DESCANT_OK);
+    ck_assert_int_eq(fabric_shm.poll(f[0], &part), FABRIC_WORKED);
+    waits_text(f[0], text, sizeof text);
+    ck_assert_str_eq(text, "trainer 3 waits in an elastic exchange for trainer 4");
+    shm->locks[0] = 0;
+    ck_assert_int_eq(fabric_shm.poll(f[0], &part), FABRIC_PART);
+    ck_assert_int_eq(waits_text(f[0], text, sizeof text), 0);
+    fabric_shm.close(f[0]);
+    fabric_shm.close(f[1]);
+}
+END_TEST
+
+START_TEST(of_many_the_first_are_named)
+{
+    enum { MANY = 100 };
+    static struct fabric *f[MANY];
+    static struct extent extents[MANY];
+    static struct vector in[MANY];
+    struct fabric_part part;
+    char text[400];
+    struct sim_world *world = sim_world_create(&(struct sim_options){.seed = 1});
+    const struct fabric_start start = {.n = N, .room = N, .collective = true, .threads = 1};
+    for (int i = 0; i < MANY; i++) {
+        struct fabric_options o = {.rank = i, .size = MANY + 2, .context = world};
+        ck_assert_int_eq(fabric_sim.open(&f[i], &o), DESCANT_OK);
+        ck_assert_int_eq(fabric_sim.start(f[i], &start), DESCANT_OK);
+        in[i] = whole(f[i], &extents[i]);
+    }
+    for (int i = 0; i < MANY; i += 2) {
+        const struct exchange x = {.kind = EXCHANGE_STATE, .in = &in[i], .n = N};
+        ck_assert_int_eq(fabric_sim.begin(f[i], &x), DESCANT_OK);
+    }
+    ck_assert_int_eq(fabric_sim.poll(f[4], &part), FABRIC_WAITING);
+    fabric_sim.wait(f[4], 0);
+    waits_text(f[4], text, sizeof text);
+    ck_assert_str_eq(text, "trainer 4 waits at its start for trainers 1, 3, 5, 7, 9, 11, 13, 15, "
+                           "17, 19, 21, 23, 25, 27, 29, 31 and 36 more");
+    for (int i = 0; i < MANY; i++)
+        fabric_sim.close(f[i]);
+    sim_world_destroy(world);
+}
+END_TEST
+
+START_TEST(simulated_rounds_and_ends_are_told)
+{
+    struct fabric *f[3];
+    struct extent extents[3];
+    struct vector in[3];
+    struct fabric_part part;
+    char text[200];
+    struct sim_world *world = sim_world_create(&(struct sim_options){.link = {1e6, 0.01}});
+    const struct fabric_start start = {.n = N, .room = N, .collective = true, .threads = 1};
+    for (int i = 0; i < 3; i++) {
+        struct fabric_options o = {.rank = i, .size = 3, .context = world};
+        ck_assert_int_eq(fabric_sim.open(&f[i], &o), DESCANT_OK);
+        ck_assert_int_eq(fabric_sim.start(f[i], &start), DESCANT_OK);
+        in[i] = whole(f[i], &extents[i]);
+    }
+    for (int i = 0; i < 3; i++) {
+        const struct exchange x = {.kind = EXCHANGE_STATE, .in = &in[i], .n = N};
+        ck_assert_int_eq(fabric_sim.begin(f[i], &x), DESCANT_OK);
+    }
+    fabric_sim.wait(f[1], 0);
+    waits_text(f[1], text, sizeof text);
+    ck_assert_str_eq(text, "trainer 1 waits in round 1 (state) for the link");
+    sim_world_advance(world, sim_world_next(world));
+    for (int i = 0, left = 3; left; i = (i + 1) % 3)
+        left -= fabric_sim.poll(f[i], &part) == FABRIC_DONE;
+    ck_assert_int_eq(waits_text(f[1], text, sizeof text), 0);
+    for (int i = 0; i < 2; i++) {
+        const struct exchange x = {.kind = EXCHANGE_MEAN, .in = &in[i], .n = N, .weight = 1};
+        ck_assert_int_eq(fabric_sim.begin(f[i], &x), DESCANT_OK);
+    }
+    fabric_sim.wait(f[0], 0);
+    waits_text(f[0], text, sizeof text);
+    ck_assert_str_eq(text, "trainer 0 waits in round 2 (mean) for trainer 2");
+    const struct exchange last = {.kind = EXCHANGE_MEAN, .in = &in[0], .n = N, .final = true};
+    ck_assert_int_eq(fabric_sim.begin(f[0], &last), DESCANT_OK);
+    fabric_sim.wait(f[0], 0);
+    waits_text(f[0], text, sizeof text);
+    ck_assert_str_eq(text, "trainer 0 waits at its finish for trainers 1 and 2");
+    for (int i = 0; i < 3; i++)
+        fabric_sim.close(f[i]);
+    sim_world_destroy(world);
+}
+END_TEST
+
+START_TEST(the_lowest_ranks_are_kept)
+{
+    struct awaited a = {.n = 0};
+    for (int i = 0; i < 40; i++)
+        awaited_add(&a, i * 7 % 40);
+    awaited_add(&a, -1);
+    ck_assert_int_eq(a.n, 41);
+    ck_assert_int_eq(a.n_named, FABRIC_NAMED);
+    for (int i = 0; i < FABRIC_NAMED; i++)
+        ck_assert_int_eq(a.ranks[i], i);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("waits");
+    TCase *all = tcase_create("waits");
+    tcase_add_checked_fixture(all, set_up, NULL);
+    tcase_set_timeout(all, 120);
+    tcase_add_test(all, those_who_did_not_come_are_named);
+    tcase_add_loop_test(all, a_timeout_knows_the_opened_and_the_unknown, 0, 2);
+    tcase_add_loop_test(all, the_stopped_are_named, 0, (int)(sizeof plans / sizeof *plans));
+    tcase_add_test(all, one_stopped_in_a_chunk_is_named);
+    tcase_add_test(all, those_at_work_are_named_by_who_has_finished);
+    tcase_add_test(all, who_holds_the_centre_is_named);
+    tcase_add_test(all, of_many_the_first_are_named);
+    tcase_add_test(all, simulated_rounds_and_ends_are_told);
+    tcase_add_test(all, the_lowest_ranks_are_kept);
+    suite_add_tcase(suite, all);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}
