@@ -9,6 +9,8 @@
 
 #include <string.h>
 
+#define BUSY_NS 100000u         /* until it asks again for chunks that others hold */
+
 static bool lock_dead(const struct board *board, uint64_t lock)
 {
     unsigned slot = (unsigned)(lock & 0xffffffffu) - 1;
@@ -63,8 +65,13 @@ enum fabric_progress shm_elastic(struct shm *shm, struct fabric_part *part)
         return FABRIC_WAITING;
     if (!round->n_left)
         return elastic_end(shm, false);
-    if (!next_chunk(shm, &chunk))
-        return FABRIC_WORKED;
+    if (!next_chunk(shm, &chunk)) {
+        round->busy = true;
+        atomic_store_explicit(&shm->ready_ns, clock_now_ns() + BUSY_NS, memory_order_relaxed);
+        return FABRIC_WAITING;
+    }
+    round->busy = false;
+    shm_step(STEP_LOCKED, shm->meet.slot);
     size_t from = chunk * ELASTIC_CHUNK, n = round->exchange.n - from;
     if (n > ELASTIC_CHUNK)
         n = ELASTIC_CHUNK;
@@ -104,6 +111,7 @@ void shm_begin_elastic(struct shm *shm)
     struct round *round = &shm->round;
 
     round->stage = STAGE_ELASTIC;
+    round->busy = false;
     round->n_chunks = (round->exchange.n + ELASTIC_CHUNK - 1) / ELASTIC_CHUNK;
     round->n_left = round->n_chunks;
     round->cursor = round->n_chunks

@@ -332,11 +332,18 @@ static bool announce(struct meet *meet, unsigned slot, uint32_t generation)
     return all && !waiting;
 }
 
-/* May a joiner have it? A dead one's memory must not be read by a round any more. */
+/* May a joiner have it? A dead one's memory must not be read by a round any more: `life` was
+ * read before the word, and who closes reads lives after it has said so there. */
 static bool slot_vacant(const struct board *board, uint64_t life)
 {
-    uint64_t word = atomic_load_explicit(&board->word, memory_order_acquire);
-    return life_state(life) == LIFE_FREE || (life_state(life) == LIFE_DEAD && !(word & 2));
+    uint64_t word = atomic_load_explicit(&board->word, memory_order_seq_cst);
+    return life_state(life) == LIFE_FREE || (life_state(life) == LIFE_DEAD && !(word & PHASES));
+}
+
+/* Who closes may be giving back pages of this slot, if it began to before the life changed. */
+static bool is_closing(const struct board *board)
+{
+    return (atomic_load_explicit(&board->word, memory_order_seq_cst) & PHASE_CLOSING) != 0;
 }
 
 static bool settle(struct meet *meet, unsigned slot, uint64_t life, int rank)
@@ -347,10 +354,10 @@ static bool settle(struct meet *meet, unsigned slot, uint64_t life, int rank)
     uint64_t until = clock_now_ns() + TOUCH_NS;
 
     mine->rank = rank;
-    mine->pid = (int32_t)getpid();
     mine->in_place = 0;
     atomic_store_explicit(&mine->arrived, 0, memory_order_relaxed);
     atomic_store_explicit(&mine->pulled, 0, memory_order_relaxed);
+    atomic_store_explicit(&mine->standby, STANDBY_NONE, memory_order_relaxed);
     atomic_store_explicit(&mine->whole, 0, memory_order_relaxed);
     atomic_store_explicit(&mine->put, 0, memory_order_relaxed);
     atomic_store_explicit(&mine->reduced, 0, memory_order_relaxed);
@@ -362,7 +369,8 @@ static bool settle(struct meet *meet, unsigned slot, uint64_t life, int rank)
     if (!atomic_compare_exchange_strong_explicit(&mine->life, &life,
             life_make(generation, LIFE_JOINED), memory_order_seq_cst, memory_order_seq_cst))
         return false;
-    while (!slot_untouched(board, slot)) {
+    shm_step(STEP_SEAT, slot);
+    while (!slot_untouched(board, slot) || is_closing(board)) {
         if (clock_now_ns() > until) {
             atomic_store_explicit(&mine->life, life_make(generation, LIFE_DEAD),
                                   memory_order_seq_cst);
@@ -371,11 +379,12 @@ static bool settle(struct meet *meet, unsigned slot, uint64_t life, int rank)
         nap();
     }
     atomic_fetch_and_explicit(&board->members, ~slot_bit(slot), memory_order_seq_cst);
+    atomic_fetch_and_explicit(&board->bad, ~slot_bit(slot), memory_order_relaxed);
     arena_punch(meet->arena, slot);
     meet->slot = slot;
     meet->generation = generation;
     meet->seated = true;
-    atomic_fetch_add_explicit(&board->lives, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&board->lives, 1, memory_order_release);
     return true;
 }
 
@@ -450,7 +459,7 @@ static void leave(struct meet *meet)
     uint64_t bit = slot_bit(meet->slot);
 
     if (atomic_fetch_and_explicit(&board->members, ~bit, memory_order_seq_cst) & bit)
-        atomic_fetch_add_explicit(&board->epoch, 1, memory_order_relaxed);
+        atomic_fetch_add_explicit(&board->epoch, 1, memory_order_release);
     slot_become(board, meet->slot, meet->generation, LIFE_DEAD);
     board_ring(board, ~(uint64_t)0);
     meet->seated = false;

@@ -9,9 +9,6 @@
 
 enum { ELASTIC_CHUNK = 16384, SLICE_CHUNK = 16384 };    /* floats */
 
-#define PHASE_REDUCE 2u
-#define WORD_OK 1u
-
 enum stage {
     STAGE_IDLE,
     STAGE_BEGUN,        /* not arrived */
@@ -46,6 +43,7 @@ struct round {
     unsigned source;            /* pulling: from whom */
     uint32_t source_generation;
     size_t n_chunks, n_left, cursor;    /* elastic */
+    bool busy;                  /* others hold all that are left */
     uint32_t lives, epoch;      /* for which the figures were counted */
     bool counted;
 };
@@ -81,6 +79,11 @@ static inline uint64_t word_make(uint32_t tag, uint32_t flags)
 static inline uint32_t word_tag(uint64_t word)
 {
     return (uint32_t)(word >> 32);
+}
+
+static inline unsigned word_closer(uint64_t word)
+{
+    return (unsigned)(word >> 8) % SHM_SLOTS;
 }
 
 static inline uint32_t next_tag(uint32_t tag)
@@ -145,13 +148,16 @@ void shm_bury_stale(struct shm *shm, uint64_t members);     /* bits whose owners
 void shm_refresh(struct shm *shm);                          /* the fabric's figures */
 void shm_admit(struct shm *shm, unsigned slot);
 void shm_admit_waiting(struct shm *shm);
+bool shm_admit_first(struct shm *shm);      /* itself; false: there are members */
+uint64_t shm_standby(const struct board *board);    /* at their end, with the job's state */
 void shm_form(struct shm *shm);
 /* Others gather, and we have not arrived. */
 bool shm_is_called(const struct shm *shm, uint64_t word);
 
-/* --- what the leader does (shm_leader.c) --- */
+/* --- closing and failing (shm_leader.c) --- */
 
-bool shm_lead(struct shm *shm, uint64_t word);              /* true: something moved */
+/* What a member does for all, whatever exchange it has; true: something moved. */
+bool shm_lead(struct shm *shm, uint64_t word);
 /* A member that the round needs is gone, or has taken its arrival back. */
 bool shm_lost_group(const struct board *board, uint64_t members, uint32_t tag);
 
@@ -177,6 +183,8 @@ enum fabric_progress shm_take_state(struct shm *shm, uint64_t word, struct fabri
 unsigned shm_find_source(struct shm *shm, uint64_t word, bool *any);
 enum fabric_progress shm_pull(struct shm *shm, unsigned source, struct fabric_part *part);
 enum fabric_progress shm_pulled(struct shm *shm);
+/* At its end, lets joiners take its state; false: nothing to do. */
+bool shm_show(struct shm *shm, uint64_t word);
 void shm_begin_elastic(struct shm *shm);
 enum fabric_progress shm_elastic(struct shm *shm, struct fabric_part *part);
 

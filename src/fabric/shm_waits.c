@@ -186,7 +186,7 @@ static uint64_t waiting_note(const struct shm *shm)
                            : round->exchange.final ? FABRIC_WAIT_FINISH : FABRIC_WAIT_ROUND);
 }
 
-/* An elastic exchange does not sleep for a chunk that another holds: it asks again and again. */
+/* An elastic exchange asks again and again for a chunk that another holds. */
 static void say_center(struct shm *shm)
 {
     const struct round *round = &shm->round;
@@ -209,7 +209,8 @@ void shm_waits_note(struct shm *shm, enum fabric_progress progress)
 {
     uint64_t note = progress == FABRIC_WAITING ? waiting_note(shm) : 0;
 
-    if (progress == FABRIC_WORKED && shm->round.stage == STAGE_ELASTIC) {
+    if (progress == FABRIC_WAITING && shm->round.stage == STAGE_ELASTIC && shm->round.busy) {
+        atomic_store_explicit(&shm->waiting, 0, memory_order_relaxed);
         say_center(shm);
         return;
     }
