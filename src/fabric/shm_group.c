@@ -11,12 +11,6 @@
  * Run by whoever holds the round machine. */
 #include "fabric/shm_round.h"
 
-bool shm_leads(const struct shm *shm)
-{
-    uint64_t members = load_members(board_of(shm));
-    return members && lowest(members) == shm->meet.slot;
-}
-
 uint64_t shm_slots_in(const struct board *board, enum life state)
 {
     uint64_t found = 0;

@@ -135,15 +135,17 @@ static bool close_round(struct shm *shm, uint64_t word)
     struct board *board = board_of(shm);
     const struct round_record *record = &board->record;
     uint64_t closing = word | PHASE_CLOSING | (uint64_t)shm->meet.slot << 8, was = word;
+    uint64_t members = load_members(board);
     uint32_t tag = word_tag(word);
 
-    if (!shm_leads(shm) || !all_arrived(board, load_members(board), tag))
-        return false;
     shm_step(STEP_CLOSE, shm->meet.slot);
+    if (!(members & own_bit(shm)) || lowest(members) != shm->meet.slot ||
+        !all_arrived(board, members, tag))
+        return false;
     if (!atomic_compare_exchange_strong_explicit(&board->word, &was, closing,
                                                  memory_order_seq_cst, memory_order_relaxed))
         return true;
-    uint64_t members = load_members(board);
+    members = load_members(board);
     if (!(members & own_bit(shm)) || lowest(members) != shm->meet.slot || !all_arrived(board, members, tag))
         return shm_turn_word(board, closing, word);
     shm_step(STEP_CLOSING, shm->meet.slot);

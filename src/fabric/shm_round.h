@@ -142,7 +142,6 @@ void shm_count_bytes(struct shm *shm, size_t bytes);
 /* --- the members (shm_group.c) --- */
 
 uint64_t shm_slots_in(const struct board *board, enum life state);
-bool shm_leads(const struct shm *shm);
 void shm_become(struct shm *shm, enum life state);
 void shm_bury_stale(struct shm *shm, uint64_t members);     /* bits whose owners are dead */
 void shm_refresh(struct shm *shm);                          /* the fabric's figures */
