@@ -32,7 +32,7 @@ KERNEL_SANITIZE := $(if $(findstring thread,$(SAN)),,$(SANITIZE))
 FLAGS_avx2 := -mavx2
 FLAGS_avx512 := -mavx512f
 # The same for the loops of training, which may use fused multiply-adds.
-LOOPS_FLAGS := $(KERNEL_FLAGS) -ffp-contract=fast
+LOOPS_FLAGS := $(KERNEL_FLAGS) -ffp-contract=fast -fno-math-errno
 LOOPS_avx2 := -mavx2 -mfma
 LOOPS_avx512 := -mavx512f -mavx512dq -mavx512bw -mavx512vl -mprefer-vector-width=512
 
@@ -47,9 +47,9 @@ TRAIN_PACKAGES := openblas zlib libzstd jansson
 HAVE_TRAIN := $(shell pkg-config --exists $(TRAIN_PACKAGES) 2>/dev/null && echo 1)
 LOOPS_SOURCE := $(wildcard src/nn/loops.c)
 TRAIN_SOURCES := $(filter-out $(LOOPS_SOURCE),$(wildcard src/nn/*.c src/data/*.c src/train/*.c))
-TRAIN_COMMANDS := $(foreach c,train eval predict gen report bench_train bench_parse,\
-	$(wildcard src/cli/$(c).c))
-TRAIN_TESTS := $(wildcard tests/test_nn.c tests/test_data.c tests/test_train.c \
+TRAIN_COMMANDS := $(foreach c,train eval settings gen report report_log report_chart \
+	report_page bench_train bench_parse,$(wildcard src/cli/$(c).c))
+TRAIN_TESTS := $(wildcard tests/test_nn.c tests/test_data.c tests/test_input.c \
 	tests/test_formats.c tests/test_trainer.c)
 ifeq ($(HAVE_TRAIN),1)
 BASIC += -DDESCANT_TRAIN $(shell pkg-config --cflags $(TRAIN_PACKAGES))
@@ -71,7 +71,8 @@ BENCHES := $(patsubst bench/%.c,$(B)/bench/%,$(wildcard bench/*.c))
 CHECK_FLAGS = $(shell pkg-config --cflags check)
 CHECK_LIBS = $(shell pkg-config --libs check)
 
-.PHONY: all test tests soak bench examples demo setup format install uninstall clean
+.PHONY: all test tests soak bench examples demo demo-plans fuzz setup format install uninstall \
+	clean
 .SECONDARY:
 all: $(SHARED) $(B)/libdescant.a $(PROGRAM)
 
@@ -106,16 +107,18 @@ $(B)/tests/%: tests/%.c $(OBJECTS) Makefile
 	@mkdir -p $(@D)
 	$(COMPILE) $(CHECK_FLAGS) -Itests $< $(OBJECTS) $(CHECK_LIBS) $(LIBS) $(LDFLAGS) -o $@
 
-$(TRAIN_TESTS:%.c=$(B)/%): $(B)/tests/%: tests/%.c $(TRAIN_OBJECTS) $(OBJECTS) Makefile
-	@mkdir -p $(@D)
-	$(COMPILE) $(CHECK_FLAGS) -Itests $< $(TRAIN_OBJECTS) $(OBJECTS) $(CHECK_LIBS) \
-		$(TRAIN_LIBS) $(LIBS) $(LDFLAGS) -o $@
-
-# The program's test calls it as a function.
-$(B)/tests/test_cli: tests/test_cli.c $(CLI_OBJECTS) $(TRAIN_OBJECTS) $(OBJECTS) Makefile
+# These call the program as a function.
+$(B)/tests/test_cli $(TRAIN_TESTS:%.c=$(B)/%): $(B)/tests/%: tests/%.c $(CLI_OBJECTS) \
+		$(TRAIN_OBJECTS) $(OBJECTS) Makefile
 	@mkdir -p $(@D)
 	$(COMPILE) $(CHECK_FLAGS) -Itests $< $(CLI_OBJECTS) $(TRAIN_OBJECTS) $(OBJECTS) \
 		$(CHECK_LIBS) $(TRAIN_LIBS) $(LIBS) $(LDFLAGS) -o $@
+
+# Random bytes into the readers, until stopped: make fuzz && build/fuzz_data -max_total_time=60
+build/fuzz_data: tests/fuzz_data.c $(wildcard src/data/*.[ch] src/base/*.[ch]) Makefile
+	@mkdir -p $(@D)
+	clang $(filter-out -MMD -MP,$(BASIC)) -O1 -fsanitize=fuzzer,address,undefined $< \
+		$(filter %.c,$(wildcard src/data/*.c src/base/*.c)) $(TRAIN_LIBS) $(LIBS) -o $@
 
 $(B)/examples/%: examples/%.c $(B)/libdescant.a Makefile
 	@mkdir -p $(@D)
@@ -139,6 +142,8 @@ test: setup
 
 tests: $(TESTS)
 
+fuzz: build/fuzz_data
+
 # A minute of random kills for each of four plans.
 soak: $(B)/tests/test_job
 	CK_RUN_CASE=soak DESCANT_SOAK_S=60 $<
@@ -149,8 +154,13 @@ bench: all $(BENCHES)
 examples: $(EXAMPLES)
 
 demo: setup
-	@$(MAKE) --no-print-directory all $(B)/examples/logistic
+	@$(MAKE) --no-print-directory all
 	@BUILD=$(B) examples/demo.sh
+
+# The library alone: a logistic regression of 100 lines under six plans.
+demo-plans: setup
+	@$(MAKE) --no-print-directory $(B)/examples/logistic
+	@BUILD=$(B) examples/plans.sh
 
 format:
 	clang-format -i $(wildcard include/*.h src/*/*.[ch] tests/*.[ch] bench/*.[ch] examples/*.[ch])

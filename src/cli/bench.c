@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,6 +32,10 @@ static const struct {
     {"step", "what a descant_step costs a worker", cli_bench_step},
     {"exchange", "how fast a fabric's exchange is", cli_bench_exchange},
     {"overlap", "how fast training is under a plan, against none", cli_bench_overlap},
+#ifdef DESCANT_TRAIN
+    {"train", "examples a second, beside what matrix products allow", cli_bench_train},
+    {"parse", "how fast text becomes blocks", cli_bench_parse},
+#endif
 };
 
 int cli_bench(const struct cli *cli)
@@ -197,7 +202,56 @@ double *bench_shared(struct bench *bench)
     return &bench->meeting->figure;
 }
 
+bool bench_threads(int n, void *(*work)(void *), void *each, size_t size)
+{
+    pthread_t threads[BENCH_MAX_WORKERS];
+    int started = 0;
+    while (started < n && pthread_create(&threads[started], NULL, work,
+                                         (char *)each + (size_t)started * size) == 0)
+        started++;
+    for (int i = 0; i < started; i++)
+        pthread_join(threads[i], NULL);
+    return started == n;
+}
+
+bool bench_open(struct bench *bench, int rank, const struct bench_job *how, struct descant **job,
+                float **w)
+{
+    char address[192];
+    struct descant_options d = descant_options_default();
+    snprintf(address, sizeof address, "shm:%s%s", bench->name, how->name_tail);
+    d.job = address;
+    d.plan = how->plan;
+    d.rank = rank;
+    d.size = bench->trainers;
+    d.workers = (int)how->workers;
+    d.sync_cpu = how->sync_cpu;
+    d.log = bench_log;
+    d.log_user = bench->err;
+    *job = NULL;
+    if (descant_open(job, &d) != DESCANT_OK)
+        return false;
+    *w = descant_alloc(*job, "w", how->n);
+    if (!*w)
+        return false;
+    bench_fill(*w, how->n, 1);
+    return descant_start(*job) == DESCANT_OK;
+}
+
 /* --- options --- */
+
+bool bench_options(const struct cli *cli, const struct cli_option *table, size_t n, void *into,
+                   int *status)
+{
+    if (cli->argc > 0 && strcmp(cli->argv[0], "--help") == 0) {
+        fprintf(cli->out, "usage: descant %s [OPTIONS]\n", cli->command);
+        cli_help_options(cli->out, table, n);
+        *status = CLI_DONE;
+        return false;
+    }
+    *status = cli_parse(cli, table, n, into);
+    return *status == CLI_DONE;
+}
 
 bool bench_link(const char *text, char *suffix, size_t room, double *rate, double *rtt)
 {

@@ -6,19 +6,34 @@
  * last --step-ms is calibrated under none, with all workers of all trainers at work.
  *
  * Every trainer keeps two jobs open, none and the plan, each with a replica of its own, both on
- * shm. A pair trains one, then the other, for the same number of steps, in changing order; the
- * ratio of their steps/s (summed over trainers) is the pair's efficiency, and the median over
- * pairs is reported. A run lasts 0.5 s, or longer where a round on the link does. Between two
- * runs the plan's job comes to rest: it is waited for until its round machine has been idle for
- * QUIET_NS, so that no round runs into none's time. Shares are of the plan's runs alone. */
+ * shm. A pair trains one for a run, then the other, in changing order; the ratio of their steps/s
+ * (summed over trainers) is the pair's efficiency, and the median over pairs is reported.
+ *
+ * 1 Between its runs the plan's job stands still in the middle of whatever round it has open: the
+ *   trainer holds the job's machine, without which the shadow makes no further piece. So the
+ *   shadow's work, all of it, falls into timed runs of the plan, and none of it into none's; a
+ *   round may well be longer than a run. Every figure but gap_p99, which knows the warm-up too,
+ *   is of those runs alone.
+ * 2 The wall clock does not stand still. A pause forgives the shadow what it owed of rest, a
+ *   burst of a millisecond at most; and an emulated link goes on carrying what it has begun,
+ *   for up to a run of none. Both let a run of the plan hold more of the shadow's work than
+ *   training without pauses would, never less; but a delayed plan that waits for its link is
+ *   spared one wait a run, and looks better by it. The lengths below keep this small.
+ * 3 A run of none lasts NONE_S. One of the plan lasts as long as a round, which the warm-up
+ *   measures under the shadow's budget, so that --pairs runs hold about as many rounds, and at
+ *   least five times what the link may gain by a pause (a fifth then, at most, of a run); but
+ *   not less than NONE_S and not more than MOST_S. --run-s sets both.
+ *
+ * Holding the machine is seen by nobody else: in shadow plans no worker takes it, and in the
+ * others no worker is at work in a pause. */
 #include "cli/cli.h"
+#include "sync/job.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { COLUMNS = 512, BATCH = 16, WINDOW = 2 << 20, MAX_PAIRS = 101, QUIET_NS = 150000000,
-       SETTLE_S = 60, NONE = 0, PLAN = 1 };
+enum { COLUMNS = 512, BATCH = 16, WINDOW = 2 << 20, MAX_PAIRS = 101, WARM_ROUNDS = 3, WARM_S = 12,
+       NONE_S = 1, MOST_S = 10, NONE = 0, PLAN = 1 };
 
 typedef float batch __attribute__((vector_size(4 * BATCH), aligned(4)));
 
@@ -26,6 +41,7 @@ struct overlap_options {
     const char *plan, *link;
     int64_t trainers, workers, bytes, pairs;
     double step_ms, run_s, sync_cpu;
+    double link_s;              /* that the link takes for a round */
     bool json;
     char suffix[64];            /* of the job's name */
 };
@@ -46,7 +62,7 @@ static const struct cli_option options[] = {
     {.name = "pairs", .type = CLI_INT, .offset = AT(pairs), .low = 1, .high = MAX_PAIRS,
      .help = "pairs of runs; 15"},
     {.name = "run-s", .type = CLI_REAL, .offset = AT(run_s), .low = 0.01, .high = 3600,
-     .help = "length of a run; 0.5, or 1.5 rounds on the link"},
+     .help = "length of a run; 1, and for the plan 1 to 10, about a round"},
     {.name = "sync-cpu", .type = CLI_REAL, .offset = AT(sync_cpu), .low = 0.0001, .high = 1,
      .help = "the shadow's share of a core; the library's default"},
     {.name = "json", .type = CLI_FLAG, .offset = AT(json), .help = "one JSON object on a line"},
@@ -57,8 +73,8 @@ enum { N_OPTIONS = sizeof options / sizeof *options };
 struct overlap_result {
     double steps_per_s[2][MAX_PAIRS];
     double wall_s, stall_s, copy_s, shadow_s;   /* summed over the plan's runs */
-    double gap_mean, gap_p99;
-    uint64_t rounds;
+    double gap_p99, run_s;                      /* run_s: the length of one */
+    uint64_t steps, rounds;
 };
 
 struct side {
@@ -67,18 +83,19 @@ struct side {
     int rank;
     struct descant *job[2];
     float *w[2];
+    bool frozen;                /* we hold the machine of the plan's job */
     size_t n, rows;             /* floats; rows of products a step */
     float x[COLUMNS * BATCH];
 };
 
-struct worker {
+/* A worker thread. */
+struct hand {
     struct side *side;
-    int which, number;
+    int which;
     int64_t steps;
     size_t at;                  /* the window's place */
     batch sum;
     bool good;
-    pthread_t thread;
 };
 
 static inline void product(const float *w, const float *x, batch *sum)
@@ -91,7 +108,7 @@ static inline void product(const float *w, const float *x, batch *sum)
     *sum += a + b;
 }
 
-static void step(struct worker *k)
+static void step(struct hand *k)
 {
     struct side *s = k->side;
     size_t window = s->n < WINDOW / sizeof(float) ? s->n : WINDOW / sizeof(float);
@@ -107,7 +124,7 @@ static void step(struct worker *k)
 
 static void *work(void *context)
 {
-    struct worker *k = context;
+    struct hand *k = context;
     struct descant *job = k->side->job[k->which];
     k->good = true;
     for (int64_t i = 0; k->good && i < k->steps; i++) {
@@ -118,48 +135,54 @@ static void *work(void *context)
     return NULL;
 }
 
+static void freeze(struct side *s)
+{
+    if (!s->frozen)
+        pthread_mutex_lock(&s->job[PLAN]->machine);
+    s->frozen = true;
+}
+
+static void thaw(struct side *s)
+{
+    if (s->frozen)
+        pthread_mutex_unlock(&s->job[PLAN]->machine);
+    s->frozen = false;
+}
+
 /* All workers of this trainer make so many steps; how long that took, or below 0. */
 static double train(struct side *s, int which, int64_t steps)
 {
-    struct worker workers[BENCH_MAX_WORKERS];
-    int started = 0, n = (int)s->o->workers;
+    struct hand hands[BENCH_MAX_WORKERS];
+    int n = (int)s->o->workers;
+    for (int i = 0; i < n; i++) {
+        size_t part = s->n / (size_t)n / COLUMNS * COLUMNS * (size_t)i;
+        hands[i] = (struct hand){.side = s, .which = which, .steps = steps,
+                                 .at = part + WINDOW / sizeof(float) <= s->n ? part : 0};
+    }
     bool good = bench_barrier(s->bench, s->bench->trainers);
+    if (which == PLAN)
+        thaw(s);
     uint64_t start = clock_now_ns();
-    for (; good && started < n; started++) {
-        struct worker *k = &workers[started];
-        size_t third = s->n / (size_t)n / COLUMNS * COLUMNS * (size_t)started;
-        *k = (struct worker){.side = s, .which = which, .number = started, .steps = steps,
-                             .at = third + WINDOW / sizeof(float) <= s->n ? third : 0};
-        if (pthread_create(&k->thread, NULL, work, k) != 0)
-            break;
-    }
-    good = good && started == n;
-    for (int i = 0; i < started; i++) {
-        pthread_join(workers[i].thread, NULL);
-        good &= workers[i].good;
-    }
-    return good ? (double)(clock_now_ns() - start) * 1e-9 : -1;
+    good = good && bench_threads(n, work, hands, sizeof *hands);
+    double seconds = (double)(clock_now_ns() - start) * 1e-9;
+    if (which == PLAN)
+        freeze(s);
+    for (int i = 0; good && i < n; i++)
+        good = hands[i].good;
+    return good ? seconds : -1;
 }
 
-/* Until the plan's job has rested for a while. */
-static void settle(struct side *s)
+/* The first trainer's figure becomes everyone's. */
+static bool agree(struct side *s, double *figure)
 {
-    char text[256];
-    uint64_t now = clock_now_ns(), give_up = now + SETTLE_S * 1000000000ull, since = now;
-    uint64_t rounds = 0;
-    while (now < give_up && now - since < QUIET_NS) {
-        struct descant_stats stats;
-        descant_waits(s->job[PLAN], text, sizeof text);
-        bool same = descant_stats(s->job[PLAN], &stats) == DESCANT_OK && stats.rounds == rounds;
-        rounds = stats.rounds;
-        clock_sleep_until(now + 5000000);
-        now = clock_now_ns();
-        if (!same || !strstr(text, "round idle"))
-            since = now;
-    }
+    if (s->rank == 0)
+        *bench_shared(s->bench) = *figure;
+    if (!bench_barrier(s->bench, s->bench->trainers))
+        return false;
+    *figure = *bench_shared(s->bench);
+    return bench_barrier(s->bench, s->bench->trainers);
 }
 
-/* The first trainer's figure is everyone's. */
 static bool calibrate(struct side *s)
 {
     s->rows = 64;
@@ -167,43 +190,24 @@ static bool calibrate(struct side *s)
         double wanted = s->o->step_ms * 1e-3, run = turn < 1 ? 0.03 : 0.15 * turn;
         int64_t steps = 1 + (int64_t)(run / wanted);
         double seconds = train(s, NONE, steps);
-        if (seconds < 0)
+        double rows = (double)s->rows * wanted * (double)steps / seconds;
+        if (seconds < 0 || !agree(s, &rows))
             return false;
-        if (s->rank == 0)
-            *bench_shared(s->bench) = (double)s->rows * wanted * (double)steps / seconds;
-        if (!bench_barrier(s->bench, s->bench->trainers))
-            return false;
-        double rows = *bench_shared(s->bench);
         s->rows = rows < 1 ? 1 : rows > 1e9 ? 1000000000 : (size_t)rows;
-        if (!bench_barrier(s->bench, s->bench->trainers))
-            return false;
     }
     return true;
 }
 
 static bool open_one(struct side *s, int which)
 {
-    char address[192];
-    struct descant_options d = descant_options_default();
-    snprintf(address, sizeof address, "shm:%s-%s%s", s->bench->name, which ? "plan" : "none",
-             which ? s->o->suffix : "");
-    d.job = address;
-    d.plan = which ? s->o->plan : "none";
-    d.rank = s->rank;
-    d.size = s->bench->trainers;
-    d.workers = (int)s->o->workers;
-    d.sync_cpu = s->o->sync_cpu;
-    d.log = bench_log;
-    d.log_user = s->bench->err;
-    if (descant_open(&s->job[which], &d) != DESCANT_OK)
-        return false;
-    s->w[which] = descant_alloc(s->job[which], "w", s->n);
-    if (!s->w[which])
-        return false;
-    bench_fill(s->w[which], s->n, 1);
-    return descant_start(s->job[which]) == DESCANT_OK;
+    char tail[80];
+    snprintf(tail, sizeof tail, "-%s%s", which ? "plan" : "none", which ? s->o->suffix : "");
+    struct bench_job one = {.name_tail = tail, .plan = which ? s->o->plan : "none",
+                            .workers = s->o->workers, .sync_cpu = s->o->sync_cpu, .n = s->n};
+    return bench_open(s->bench, s->rank, &one, &s->job[which], &s->w[which]);
 }
 
+/* A run of the plan, added to r. */
 static bool train_plan(struct side *s, int64_t steps, struct overlap_result *r, double *seconds)
 {
     struct descant_stats a, b;
@@ -216,31 +220,66 @@ static bool train_plan(struct side *s, int64_t steps, struct overlap_result *r, 
     r->stall_s += (double)(b.stall_ns - a.stall_ns) * 1e-9;
     r->copy_s += (double)(b.copy_ns - a.copy_ns) * 1e-9;
     r->shadow_s += b.shadow_cpu_s - a.shadow_cpu_s;
+    r->steps += b.steps - a.steps;
     r->rounds += b.rounds - a.rounds;
-    r->gap_mean = b.gap_mean;
     r->gap_p99 = b.gap_p99;
+    return true;
+}
+
+static int64_t steps_in(const struct side *s, double seconds)
+{
+    return 1 + (int64_t)(seconds * 1e3 / s->o->step_ms);
+}
+
+/* Warms the plan up, and says how long a round of its shadow takes. */
+static bool measure_round(struct side *s, double *round_s)
+{
+    struct overlap_result warm = {.wall_s = 0};
+    double seconds;
+    for (*round_s = 0; *round_s <= 0;) {
+        if (!train_plan(s, steps_in(s, NONE_S), &warm, &seconds))
+            return false;
+        if (warm.rounds >= WARM_ROUNDS || warm.wall_s >= WARM_S)
+            *round_s = warm.wall_s / (double)(warm.rounds ? warm.rounds : 1);
+        if (!agree(s, round_s))
+            return false;
+    }
+    return true;
+}
+
+static bool choose_lengths(struct side *s, double run_s[2])
+{
+    double gain = s->o->link_s < NONE_S ? s->o->link_s : NONE_S, round_s = 0;
+    run_s[NONE] = run_s[PLAN] = s->o->run_s;
+    if (s->o->run_s > 0)
+        return true;
+    if (s->job[PLAN]->plan.when == PLAN_SHADOW && !measure_round(s, &round_s))
+        return false;
+    double wanted = round_s > 5 * gain ? round_s : 5 * gain;
+    run_s[NONE] = NONE_S;
+    run_s[PLAN] = wanted < NONE_S ? NONE_S : wanted > MOST_S ? MOST_S : wanted;
     return true;
 }
 
 static bool pairs(struct side *s, struct overlap_result *r)
 {
-    int64_t steps = 1 + (int64_t)(s->o->run_s * 1e3 / s->o->step_ms);
-    double total = (double)(steps * s->o->workers);
+    double run_s[2], seconds;
+    if (!choose_lengths(s, run_s))
+        return false;
+    r->run_s = run_s[PLAN];
     for (int64_t pair = -1; pair < s->o->pairs; pair++)     /* the first is a warm-up */
         for (int turn = 0; turn < 2; turn++) {
             int which = (turn + (int)(pair & 1)) % 2;
-            double seconds;
+            int64_t steps = steps_in(s, run_s[which]);
             struct overlap_result aside = {.wall_s = 0};
             if (which == NONE)
                 seconds = train(s, NONE, steps);
             else if (!train_plan(s, steps, pair < 0 ? &aside : r, &seconds))
                 return false;
-            else
-                settle(s);
             if (seconds < 0)
                 return false;
             if (pair >= 0)
-                r->steps_per_s[which][pair] = total / seconds;
+                r->steps_per_s[which][pair] = (double)(steps * s->o->workers) / seconds;
         }
     return true;
 }
@@ -250,23 +289,27 @@ static bool trainer(struct bench *bench, int rank, const void *how, void *result
     struct side s = {.o = how, .bench = bench, .rank = rank};
     s.n = (size_t)s.o->bytes / sizeof(float) / COLUMNS * COLUMNS;
     bench_fill(s.x, COLUMNS * BATCH, 7);
-    bool good = open_one(&s, NONE) && open_one(&s, PLAN) && calibrate(&s) && pairs(&s, result) &&
-                bench_barrier(bench, bench->trainers);
+    bool good = open_one(&s, NONE) && open_one(&s, PLAN);
+    if (good)
+        freeze(&s);
+    good = good && calibrate(&s) && pairs(&s, result) && bench_barrier(bench, bench->trainers);
+    thaw(&s);
     descant_close(s.job[PLAN]);
     descant_close(s.job[NONE]);
     return good;
 }
 
 struct figures {
-    double speed, none, efficiency, stall, copy, gap_mean, gap_p99, shadow;
-    uint64_t rounds;
+    double speed, none, efficiency, stall, copy, gap_mean, gap_p99, shadow, run_s;
+    uint64_t rounds;            /* of a trainer, on average */
 };
 
 static struct figures figures(const struct overlap_result *results,
                               const struct overlap_options *o)
 {
     double speed[2][MAX_PAIRS], ratio[MAX_PAIRS];
-    struct figures f = {.rounds = results[0].rounds};
+    struct figures f = {.run_s = results[0].run_s};
+    uint64_t rounds = 0, steps = 0;
     size_t n = (size_t)o->pairs;
     for (size_t i = 0; i < n; i++) {
         speed[NONE][i] = speed[PLAN][i] = 0;
@@ -281,9 +324,12 @@ static struct figures figures(const struct overlap_result *results,
         f.stall += r->stall_s / workers;
         f.copy += r->copy_s / workers;
         f.shadow += r->shadow_s / r->wall_s / (double)o->trainers;
-        f.gap_mean += r->gap_mean / (double)o->trainers;
+        rounds += r->rounds;
+        steps += r->steps;
         f.gap_p99 = r->gap_p99 > f.gap_p99 ? r->gap_p99 : f.gap_p99;
     }
+    f.rounds = (rounds + (uint64_t)o->trainers / 2) / (uint64_t)o->trainers;
+    f.gap_mean = rounds ? (double)steps / (double)rounds : 0;
     f.speed = bench_percentile(speed[PLAN], n, 0.5);
     f.none = bench_percentile(speed[NONE], n, 0.5);
     f.efficiency = bench_percentile(ratio, n, 0.5);
@@ -325,7 +371,8 @@ static void report(const struct cli *cli, const struct overlap_options *o,
               100 * f->copy);
     bench_say(cli->out, "gap", "%.1f steps, 99 %% %.1f", f->gap_mean, f->gap_p99);
     bench_say(cli->out, "shadow's cpu", "%.3f %% of a core", 100 * f->shadow);
-    bench_say(cli->out, "rounds", "%llu", (unsigned long long)f->rounds);
+    bench_say(cli->out, "rounds", "%llu a trainer, in %d runs of %.2f s",
+              (unsigned long long)f->rounds, (int)o->pairs, f->run_s);
 }
 
 int cli_bench_overlap(const struct cli *cli)
@@ -333,23 +380,15 @@ int cli_bench_overlap(const struct cli *cli)
     struct overlap_options o = {.plan = "shadow-easgd", .link = "none", .trainers = 2,
                                 .workers = 1, .bytes = 2 << 20, .pairs = 15, .step_ms = 5};
     double rate, rtt;
-    if (cli->argc > 0 && strcmp(cli->argv[0], "--help") == 0) {
-        fputs("usage: descant bench overlap [OPTIONS]\n", cli->out);
-        cli_help_options(cli->out, options, N_OPTIONS);
-        return CLI_DONE;
-    }
-    int status = cli_parse(cli, options, N_OPTIONS, &o);
-    if (status != CLI_DONE)
+    int status;
+    if (!bench_options(cli, options, N_OPTIONS, &o, &status))
         return status;
     if (!bench_plan_ok(cli, o.plan))
         return CLI_BAD_USE;
     if (!bench_link(o.link, o.suffix, sizeof o.suffix, &rate, &rtt))
         return cli_bad_use(cli, "--link %s: allowed is none or RATE,RTT as 1gbit,1ms", o.link);
-    if (o.run_s <= 0) {
-        double k = (double)o.trainers;
-        double round_s = rate > 0 ? 2 * (k - 1) / k * (double)o.bytes / rate + 2 * rtt : 0;
-        o.run_s = 1.5 * round_s > 0.5 ? 1.5 * round_s : 0.5;
-    }
+    double k = (double)o.trainers;
+    o.link_s = rate > 0 ? 2 * (k - 1) / k * (double)o.bytes / rate + 2 * rtt : 2 * rtt;
     struct bench bench = {.trainers = (int)o.trainers, .err = cli->err};
     struct overlap_result *results = calloc((size_t)o.trainers, sizeof *results);
     bool good = results && bench_run(&bench, trainer, &o, results, sizeof *results);

@@ -7,7 +7,6 @@
  * what the stats say. The job is on shm, with its shadow at work. */
 #include "cli/cli.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -41,7 +40,6 @@ struct worker {
     double ns_per_tick;
     double *ns;                 /* calls of them */
     descant_status status;
-    pthread_t thread;
 };
 
 static void *work(void *context)
@@ -76,21 +74,15 @@ static bool measure(struct descant *job, float *w, const struct step_options *o,
     struct worker workers[BENCH_MAX_WORKERS];
     size_t n = (size_t)(o->workers * o->calls);
     double *ns = calloc(n, sizeof *ns), scale = bench_ns_per_tick();
-    bool good = ns != NULL;
-    int started = 0;
-    for (; good && started < o->workers; started++) {
-        struct worker *k = &workers[started];
-        *k = (struct worker){.job = job, .w = w, .n = (size_t)o->bytes / sizeof *w,
-                             .calls = o->calls, .ns_per_tick = scale,
-                             .ns = ns + started * o->calls};
-        if (pthread_create(&k->thread, NULL, work, k) != 0)
-            break;
-    }
-    good = good && started == o->workers;
-    for (int i = 0; i < started; i++) {
-        pthread_join(workers[i].thread, NULL);
-        good &= workers[i].status == DESCANT_OK;
-    }
+    if (!ns)
+        return false;
+    for (int64_t i = 0; i < o->workers; i++)
+        workers[i] = (struct worker){.job = job, .w = w, .n = (size_t)o->bytes / sizeof *w,
+                                     .calls = o->calls, .ns_per_tick = scale,
+                                     .ns = ns + i * o->calls};
+    bool good = bench_threads((int)o->workers, work, workers, sizeof *workers);
+    for (int64_t i = 0; good && i < o->workers; i++)
+        good = workers[i].status == DESCANT_OK;
     struct descant_stats stats;
     good = good && descant_stats(job, &stats) == DESCANT_OK;
     if (good)
@@ -104,24 +96,11 @@ static bool measure(struct descant *job, float *w, const struct step_options *o,
 static bool trainer(struct bench *bench, int rank, const void *how, void *result)
 {
     const struct step_options *o = how;
-    struct descant_options d = descant_options_default();
+    struct bench_job one = {.name_tail = "", .plan = o->plan, .workers = o->workers,
+                            .n = (size_t)o->bytes / sizeof(float)};
     struct descant *job;
-    char address[96];
-    snprintf(address, sizeof address, "shm:%s", bench->name);
-    d.job = address;
-    d.plan = o->plan;
-    d.rank = rank;
-    d.size = bench->trainers;
-    d.workers = (int)o->workers;
-    d.log = bench_log;
-    d.log_user = bench->err;
-    if (descant_open(&job, &d) != DESCANT_OK)
-        return false;
-    size_t n = (size_t)o->bytes / sizeof(float);
-    float *w = descant_alloc(job, "w", n);
-    if (w)
-        bench_fill(w, n, 1);
-    bool good = w && descant_start(job) == DESCANT_OK && measure(job, w, o, result);
+    float *w;
+    bool good = bench_open(bench, rank, &one, &job, &w) && measure(job, w, o, result);
     descant_close(job);
     return good;
 }
@@ -130,13 +109,8 @@ int cli_bench_step(const struct cli *cli)
 {
     struct step_options o = {.plan = "shadow-easgd", .workers = 1,
                              .bytes = FLOATS * sizeof(float), .calls = CALLS};
-    if (cli->argc > 0 && strcmp(cli->argv[0], "--help") == 0) {
-        fputs("usage: descant bench step [OPTIONS]\n", cli->out);
-        cli_help_options(cli->out, options, N_OPTIONS);
-        return CLI_DONE;
-    }
-    int status = cli_parse(cli, options, N_OPTIONS, &o);
-    if (status != CLI_DONE)
+    int status;
+    if (!bench_options(cli, options, N_OPTIONS, &o, &status))
         return status;
     if (!bench_plan_ok(cli, o.plan))
         return CLI_BAD_USE;

@@ -16,7 +16,14 @@ struct command {
 static const struct command commands[] = {
     {"info", "version, build, fabrics and what this machine has", cli_info},
     {"plans", "the table of plans and their keys (--markdown)", cli_plans},
-    {"bench", "measure: step, exchange, overlap (--json)", cli_bench},
+#ifdef DESCANT_TRAIN
+    {"train", "train a click model or a network", cli_train},
+    {"eval", "a trained model's figures on a held-out set", cli_eval},
+    {"predict", "a trained model's scores", cli_predict},
+    {"gen", "make a file of click logs to train with: ctr", cli_gen},
+    {"report", "a page that compares runs of descant train, from their logs", cli_report},
+#endif
+    {"bench", "measure: step, exchange, overlap, train, parse (--json)", cli_bench},
 };
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
 

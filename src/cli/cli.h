@@ -47,6 +47,15 @@ int cli_bench(const struct cli *cli);
 int cli_bench_step(const struct cli *cli);
 int cli_bench_exchange(const struct cli *cli);
 int cli_bench_overlap(const struct cli *cli);
+#ifdef DESCANT_TRAIN
+int cli_train(const struct cli *cli);
+int cli_eval(const struct cli *cli);
+int cli_predict(const struct cli *cli);
+int cli_bench_train(const struct cli *cli);
+int cli_gen(const struct cli *cli);
+int cli_bench_parse(const struct cli *cli);
+int cli_report(const struct cli *cli);
+#endif
 
 /* --- bench.c: trainers are processes forked before any of them opens a job --- */
 
@@ -72,6 +81,28 @@ bool bench_run(struct bench *bench, bench_trainer *trainer, const void *how, voi
 /* All `threads` of all trainers wait here for each other, spinning a little, then asleep. */
 bool bench_barrier(struct bench *bench, int threads);
 double *bench_shared(struct bench *bench);      /* one figure that all trainers see */
+
+/* n threads run `work`, each on its own of the `size` bytes at each; returns when all have ended.
+ * False if one could not be started. */
+bool bench_threads(int n, void *(*work)(void *), void *each, size_t size);
+
+/* A trainer's job on shm: its name is the run's with name_tail behind it (another one for each
+ * job of a run), its replica n floats, small and random. sync_cpu 0: the default. */
+struct bench_job {
+    const char *name_tail, *plan;
+    int64_t workers;
+    double sync_cpu;
+    size_t n;
+};
+
+/* Opens it and starts it. *job may be half open after a failure; close it, NULL too. */
+bool bench_open(struct bench *bench, int rank, const struct bench_job *how, struct descant **job,
+                float **w);
+
+/* The options of a benchmark, read into a struct that has the defaults; false when there is
+ * nothing to run: help was asked for, or what is wrong has been said. *status is to be returned. */
+bool bench_options(const struct cli *cli, const struct cli_option *table, size_t n, void *into,
+                   int *status);
 
 /* "1gbit,1ms" or "none" as what follows a job's name; false if it is neither. */
 bool bench_link(const char *link, char *suffix, size_t room, double *rate, double *rtt);

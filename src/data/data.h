@@ -16,6 +16,8 @@ struct data_options {
     enum data_format format;        /* AUTO: by name, then by the first bytes */
     bool hash;                      /* libsvm, libffm: false takes indexes as they are */
     int n_fields;                   /* libffm: fields; others: ignored */
+    int n_classes;                  /* libsvm: labels are 0 to n_classes - 1; below 2: they are
+                                       0 and 1, or -1 and +1 */
     size_t chunk_bytes;             /* of text, before compression; 0: 1 MiB */
     int epochs;                     /* IDX and all that can be read again; 0: 1 */
     uint64_t seed;                  /* IDX: order of each epoch; 0: the file's order */
@@ -76,7 +78,8 @@ descant_status cache_close(struct cache_writer *writer, bool keep);   /* renamed
 /* --- ctr.c: click logs from a planted model, in Criteo's format --- */
 
 struct ctr_options {
-    uint64_t rows, seed;
+    uint64_t rows, seed;        /* seed draws the rows, not what was planted */
+    uint64_t model;             /* the planted weights: the same for a training and a test set */
     double zipf;                /* exponent of the categories' frequencies */
     int64_t categories;         /* of the largest field */
     double noise;               /* of the planted logit */

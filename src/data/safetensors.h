@@ -23,7 +23,8 @@ struct safetensors_text {       /* of "__metadata__": names and texts */
 };
 
 /* Writes path.tmp, syncs it, keeps the file that was at path as `previous` (NULL: does not), and
- * renames. On failure (a full disk, an unwritable folder) path is what it was. */
+ * renames. On failure (a full disk, an unwritable folder) path is what it was. INVALID for names
+ * that come twice and sizes that do not go together. */
 descant_status safetensors_write(const char *path, const char *previous,
                                  const struct safetensor *tensors, size_t n,
                                  const struct safetensors_text *texts, size_t n_texts,
@@ -35,6 +36,9 @@ struct safetensors;             /* a file that was read */
 descant_status safetensors_open(struct safetensors **out, const char *path,
                                 const struct log *log);
 void safetensors_close(struct safetensors *file);
+
+/* Tensors point into the file and have the header's order: what was written is laid out by type,
+ * U64, F32, U8, and within it as given. */
 size_t safetensors_count(const struct safetensors *file);
 const struct safetensor *safetensors_at(const struct safetensors *file, size_t k);
 const struct safetensor *safetensors_find(const struct safetensors *file, const char *name);

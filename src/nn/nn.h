@@ -68,6 +68,9 @@ struct row_grads {
     const float *grads;         /* (n, width) */
 };
 
+/* For each thread that trains: numbers too small to matter become 0 instead of slow. */
+void nn_thread_init(void);
+
 struct work;                    /* one thread's: activations and gradients for up to max_batch */
 
 descant_status work_create(struct work **out, const struct model *model, size_t max_batch,

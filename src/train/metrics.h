@@ -13,6 +13,8 @@ struct metrics {
     double predicted;           /* summed probabilities of class 1 */
 };
 
+/* Scores are logits: (n) where n_classes is 1, else (n, n_classes); labels are 0 and 1, or the
+ * class. Of more than two classes entropy and calibration are NaN. */
 void metrics_add(struct metrics *m, const float *scores, const float *labels, size_t n,
                  int n_classes);
 void metrics_merge(struct metrics *into, const struct metrics *from);

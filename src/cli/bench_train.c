@@ -1,0 +1,399 @@
+/* SPDX-License-Identifier: MIT */
+/* descant bench train: examples a second of the real trainer, beside what matrix products allow.
+ *
+ * Clicks are generated once into a temporary folder, and read from the cache or as text. Then come
+ * rounds, each of one run of training and one look at sgemm, so that both see the same machine;
+ * medians are told. The look multiplies the model's own layers at the model's own sizes (forward,
+ * by weights, by inputs), in as many processes as there are cores at work, so that the bound
+ *
+ *     bound_examples_per_s = sgemm_gflops · 1e9 ÷ model_flops
+ *
+ * is what a trainer would reach that did nothing else. With a plan, each round also has a run
+ * under `none`, in changing order; efficiency is the median of the ratios. */
+#include "cli/settings.h"
+#include "data/data.h"
+#include "train/launch.h"
+
+#include <cblas.h>
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { MAX_ROUNDS = 99, MAX_CORES = 64 };
+
+struct options {
+    struct train_options train;
+    int input;
+    int64_t rows, rounds;
+    double run_s;
+    bool json;
+};
+
+#define OWN(field) offsetof(struct options, field)
+#define TRAIN(field) offsetof(struct options, train.field)
+static const struct setting table[] = {
+    {"model", SETTING_CHOICE, TRAIN(model), 0, 0, "linear|fm|dlrm|mlp", "what to train"},
+    {"batch", SETTING_INT, TRAIN(batch), 1, 1 << 20, NULL, "examples of a worker's step"},
+    {"trainers", SETTING_INT, TRAIN(trainers), 1, 64, NULL, "processes"},
+    {"workers", SETTING_INT, TRAIN(workers), 1, 64, NULL, "threads of each"},
+    {"sync", SETTING_TEXT, TRAIN(sync), 0, 0, NULL, "the plan"},
+    {"link", SETTING_TEXT, TRAIN(link), 0, 0, NULL, "emulated link, as 100mbit,1ms"},
+    {"table-rows", SETTING_INT, TRAIN(rows), 1, 4294967296.0, NULL,
+     "rows of each embedding table; linear, fm: of the one"},
+    {"optimizer", SETTING_CHOICE, TRAIN(optimizer), 0, 0, "sgd|adagrad|adam|adamw",
+     "of the dense part"},
+    {"table-optimizer", SETTING_CHOICE, TRAIN(table_optimizer), 0, 0,
+     "sgd|adagrad|rowwise-adagrad", "of the tables"},
+    {"input", SETTING_CHOICE, OWN(input), 0, 0, "cache|text", "what the trainers read"},
+    {"rows", SETTING_INT, OWN(rows), 1000, 1e9, NULL, "examples generated"},
+    {"rounds", SETTING_INT, OWN(rounds), 1, MAX_ROUNDS, NULL, "of which the median is told"},
+    {"run-s", SETTING_REAL, OWN(run_s), 0.1, 600, NULL, "seconds of a run, about"},
+    {"json", SETTING_FLAG, OWN(json), 0, 0, NULL, "one JSON object on one line"},
+};
+enum { N_TABLE = sizeof table / sizeof *table };
+
+/* --- the input --- */
+
+struct input {
+    char folder[64], text[96], cache[96];
+};
+
+static bool write_text(const struct input *in, int64_t rows, const struct log *log)
+{
+    struct ctr_options ctr = ctr_options_default();
+    struct ctr_summary sum;
+    FILE *out = fopen(in->text, "we");
+
+    if (!out)
+        return false;
+    ctr.rows = (uint64_t)rows;
+    bool good = ctr_generate(out, &ctr, &sum, log) == DESCANT_OK;
+    return fclose(out) == 0 && good;
+}
+
+static bool write_cache(const struct input *in, const struct log *log)
+{
+    const char *path = in->text;
+    struct data_options d = {.paths = &path, .n_paths = 1, .format = DATA_CRITEO, .log = log};
+    struct cache_writer *writer = NULL;
+    struct block block = {0};
+    struct data *data;
+    enum data_got got = DATA_BLOCK;
+
+    if (data_open(&data, &d) != DESCANT_OK)
+        return false;
+    bool good = cache_create(&writer, in->cache, data_shape(data), log) == DESCANT_OK;
+    for (uint64_t k = 0; good && got == DATA_BLOCK; k++) {
+        got = data_read(data, k, &block);
+        if (got == DATA_BLOCK)
+            good = cache_add(writer, &block.examples) == DESCANT_OK;
+    }
+    if (writer)
+        good = cache_close(writer, good) == DESCANT_OK && good;
+    block_fini(&block);
+    data_close(data);
+    return good && got == DATA_END;
+}
+
+static bool make_input(struct input *in, const struct options *o, const struct log *log)
+{
+    const char *tmp = getenv("TMPDIR");
+    snprintf(in->folder, sizeof in->folder, "%.40s/descant-XXXXXX", tmp ? tmp : "/tmp");
+    if (!mkdtemp(in->folder)) {
+        log_fail(log, DESCANT_SYSTEM, "%s: %s", in->folder, strerror(errno));
+        return false;
+    }
+    snprintf(in->text, sizeof in->text, "%s/clicks.tsv", in->folder);
+    snprintf(in->cache, sizeof in->cache, "%s/clicks.cache", in->folder);
+    return write_text(in, o->rows, log) && (o->input == 1 || write_cache(in, log));
+}
+
+static void remove_input(const struct input *in)
+{
+    unlink(in->text);
+    unlink(in->cache);
+    rmdir(in->folder);
+}
+
+/* --- what sgemm does at the model's sizes --- */
+
+struct products {
+    const struct model *model;
+    int batch;
+    float *a, *b, *c;           /* large enough for any layer */
+};
+
+static double layer_flops(const struct tensor *w, int batch)
+{
+    return 2.0 * batch * (double)w->dims[0] * (double)w->dims[1];
+}
+
+static double multiply(const struct products *p, const struct tensor *w, bool by_inputs)
+{
+    int n = p->batch, out = (int)w->dims[0], in = (int)w->dims[1];
+
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, n, out, in, 1, p->a, in, p->b, in, 0,
+                p->c, out);
+    cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, out, in, n, 1, p->c, out, p->a, in, 0,
+                p->b, in);
+    if (by_inputs)
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, n, in, out, 1, p->c, out, p->b, in,
+                    0, p->a, in);
+    return layer_flops(w, n) * (by_inputs ? 3 : 2);
+}
+
+/* GFLOP/s over about `seconds` of whole batches. */
+static double look(const struct products *p, double seconds)
+{
+    size_t n;
+    const struct tensor *tensors = model_tensors(p->model, &n);
+    uint64_t from = clock_now_ns(), until = from + (uint64_t)(seconds * 1e9);
+    double flops = 0;
+
+    do {
+        bool first = true;
+        for (size_t k = 0; k < n; k++)
+            if (tensors[k].n_dims == 2) {
+                flops += multiply(p, &tensors[k], !first);
+                first = false;
+            }
+    } while (clock_now_ns() < until && flops > 0);
+    return flops / (double)(clock_now_ns() - from);
+}
+
+static bool make_products(struct products *p, const struct model *model, int batch)
+{
+    size_t n, widest = 1;
+    const struct tensor *tensors = model_tensors(model, &n);
+
+    for (size_t k = 0; k < n; k++) {
+        widest = tensors[k].dims[0] > widest ? tensors[k].dims[0] : widest;
+        widest = tensors[k].n_dims > 1 && tensors[k].dims[1] > widest ? tensors[k].dims[1] : widest;
+    }
+    size_t room = widest * (widest > (size_t)batch ? widest : (size_t)batch);
+    *p = (struct products){.model = model, .batch = batch};
+    p->a = memory_take_array(room, sizeof(float));
+    p->b = memory_take_array(room, sizeof(float));
+    p->c = memory_take_array(room, sizeof(float));
+    for (size_t i = 0; p->a && p->b && i < room; i++) {
+        p->a[i] = (float)(i % 13) * 0.01F - 0.06F;
+        p->b[i] = (float)(i % 7) * 0.001F - 0.003F;
+    }
+    return p->a && p->b && p->c;
+}
+
+/* The sum over as many processes as cores are at work: forked, since this one must stay without
+ * threads. NaN if one failed. */
+static double sgemm_gflops(const struct products *p, int processes, double seconds)
+{
+    double *rates = mmap(NULL, MAX_CORES * sizeof *rates, PROT_READ | PROT_WRITE,
+                         MAP_SHARED | MAP_ANONYMOUS, -1, 0), sum = 0;
+    pid_t children[MAX_CORES];
+    int status;
+
+    if (rates == MAP_FAILED)
+        return NAN;
+    for (int k = 0; k < processes; k++)
+        if ((children[k] = fork()) == 0) {
+            nn_thread_init();
+            rates[k] = look(p, seconds);
+            _exit(0);
+        }
+    for (int k = 0; k < processes; k++) {
+        waitpid(children[k], &status, 0);
+        sum += status == 0 ? rates[k] : NAN;
+    }
+    munmap(rates, MAX_CORES * sizeof *rates);
+    return sum;
+}
+
+/* --- the runs --- */
+
+struct figures {
+    double per_s[MAX_ROUNDS], gflops[MAX_ROUNDS], none_per_s[MAX_ROUNDS], ratio[MAX_ROUNDS];
+    double stall[MAX_ROUNDS], gap[MAX_ROUNDS], shadow[MAX_ROUNDS], loss, flops;
+    size_t n;
+};
+
+static bool one_run(const struct options *o, const char *sync, uint64_t examples, FILE *err,
+                    struct train_result *result)
+{
+    struct train_options t = o->train;
+    FILE *nowhere = fopen("/dev/null", "we");
+
+    t.sync = sync;
+    t.examples = (int64_t)examples;
+    memset(result, 0, sizeof *result);
+    int status = nowhere ? train_run(&t, nowhere, err, result) : 1;
+    if (nowhere)
+        fclose(nowhere);
+    return status == 0 && result->seconds > 0;
+}
+
+static double per_s(const struct train_result *r)
+{
+    return (double)r->trained / r->seconds;
+}
+
+/* How many examples fill a run. */
+static uint64_t calibrate(const struct options *o, FILE *err)
+{
+    struct train_result r;
+    uint64_t examples = (uint64_t)(o->train.batch * o->train.workers * o->train.trainers) * 8;
+
+    for (;;) {
+        if (!one_run(o, "none", examples, err, &r))
+            return 0;
+        if (r.seconds > 0.2 * o->run_s)
+            return (uint64_t)(per_s(&r) * o->run_s) + 1;
+        examples *= 4;
+    }
+}
+
+static bool round_of(const struct options *o, const struct products *p, uint64_t examples,
+                     struct figures *f, FILE *err)
+{
+    bool alone = strcmp(o->train.sync, "none") == 0, none_first = f->n % 2;
+    int at_work = (int)(o->train.trainers * o->train.workers), cores = (int)machine_cores();
+    struct train_result with, none = {0};
+
+    if (p)
+        f->gflops[f->n] = sgemm_gflops(p, at_work < cores ? at_work : cores, 0.2 * o->run_s);
+    if (!alone && none_first && !one_run(o, "none", examples, err, &none))
+        return false;
+    if (!one_run(o, o->train.sync, examples, err, &with))
+        return false;
+    if (!alone && !none_first && !one_run(o, "none", examples, err, &none))
+        return false;
+    f->per_s[f->n] = per_s(&with);
+    f->none_per_s[f->n] = alone ? NAN : per_s(&none);
+    f->ratio[f->n] = per_s(&with) / f->none_per_s[f->n];
+    f->stall[f->n] = with.stall_share;
+    f->gap[f->n] = with.gap_mean;
+    f->shadow[f->n] = with.shadow_cpu_share;
+    f->loss = metrics_logloss(&with.seen);
+    f->n++;
+    return true;
+}
+
+static bool measure(const struct options *o, const struct model *model, struct figures *f, FILE *err)
+{
+    struct products p;
+    bool dense = model_flops(model) > 1000;
+    bool good = make_products(&p, model, (int)o->train.batch);
+    uint64_t examples = good ? calibrate(o, err) : 0;
+
+    f->flops = model_flops(model);
+    good = good && examples;
+    while (good && f->n < (size_t)o->rounds)
+        good = round_of(o, dense ? &p : NULL, examples, f, err);
+    memory_give(p.a);
+    memory_give(p.b);
+    memory_give(p.c);
+    return good;
+}
+
+static double median(double *values, size_t n)
+{
+    return bench_percentile(values, n, 0.5);
+}
+
+static void say(const struct cli *cli, const struct options *o, struct figures *f)
+{
+    struct json json;
+    char model[16];
+    double rate = median(f->per_s, f->n), gflops = median(f->gflops, f->n);
+    double bound = gflops > 0 ? gflops * 1e9 / f->flops : NAN;
+    bool alone = strcmp(o->train.sync, "none") == 0;
+    double ratio = alone ? NAN : median(f->ratio, f->n);
+
+    setting_text(&table[0], o, model, sizeof model);
+    if (!o->json) {
+        bench_say(cli->out, "model", "%s, batch %d", model, (int)o->train.batch);
+        bench_say(cli->out, "examples/s", "%.0f", rate);
+        if (bound > 0)
+            bench_say(cli->out, "sgemm's bound", "%.0f examples/s (%.1f GFLOP/s): %.1f %%", bound,
+                      gflops, 100 * rate / bound);
+        if (!alone)
+            bench_say(cli->out, "against none", "%.4f", ratio);
+        bench_say(cli->out, "stall", "%.3f %%", 100 * median(f->stall, f->n));
+        return;
+    }
+    json_begin(&json, cli->out);
+    json_text(&json, "bench", "train");
+    json_text(&json, "model", model);
+    json_int(&json, "batch", o->train.batch);
+    json_int(&json, "trainers", o->train.trainers);
+    json_int(&json, "workers", o->train.workers);
+    json_text(&json, "sync", o->train.sync);
+    json_real(&json, "examples_per_s", rate);
+    json_real(&json, "sgemm_gflops", gflops > 0 ? gflops : NAN);
+    json_real(&json, "bound_examples_per_s", bound);
+    json_real(&json, "loss", f->loss);
+    json_real(&json, "stall_share", median(f->stall, f->n));
+    json_real(&json, "gap_mean", median(f->gap, f->n));
+    json_text(&json, "link", o->train.link);
+    json_real(&json, "none_examples_per_s", alone ? NAN : median(f->none_per_s, f->n));
+    json_real(&json, "efficiency", ratio);
+    json_real(&json, "shadow_cpu_share", median(f->shadow, f->n));
+    json_end(&json);
+}
+
+static bool bench_model(const struct options *o, struct model **model, const struct log *log)
+{
+    struct data_shape data = {.n_dense = 13, .n_fields = 26, .n_classes = 1};
+    struct model_shape shape;
+    return train_shape(&o->train, &data, &shape, log) == DESCANT_OK &&
+           model_create(model, &shape, log) == DESCANT_OK;
+}
+
+static int check(const struct cli *cli, const struct options *o)
+{
+    char suffix[128];
+    double rate, rtt;
+
+    if (!bench_plan_ok(cli, o->train.sync))
+        return CLI_BAD_USE;
+    if (!bench_link(o->train.link, suffix, sizeof suffix, &rate, &rtt))
+        return cli_bad_use(cli, "--link %s: allowed is none or RATE,RTT as 1gbit,1ms",
+                           o->train.link);
+    return CLI_DONE;
+}
+
+int cli_bench_train(const struct cli *cli)
+{
+    struct options o = {.train = train_options_default(), .rows = 200000, .rounds = 5, .run_s = 2};
+    struct log log = {.fn = bench_log, .user = cli->err, .rank = -1};
+    struct figures f = {.n = 0};
+    struct input in = {.folder = ""};
+    struct model *model = NULL;
+
+    o.train.sync = "none";
+    o.train.quiet = true;
+    o.train.epochs = 1000000;
+    if (settings_wants_help(cli)) {
+        fputs("usage: descant bench train [OPTIONS]\n", cli->out);
+        settings_help(cli->out, table, N_TABLE, &o);
+        return CLI_DONE;
+    }
+    int status = settings_parse(cli, table, N_TABLE, &o);
+    if (status == CLI_DONE)
+        status = check(cli, &o);
+    if (status != CLI_DONE)
+        return status;
+    if (o.train.model == MODEL_LINEAR && o.train.rows == train_options_default().rows)
+        o.train.rows = 1 << 22;
+    o.train.data = o.input ? in.text : in.cache;
+    bool good = bench_model(&o, &model, &log) && make_input(&in, &o, &log) &&
+                measure(&o, model, &f, cli->err);
+    if (good)
+        say(cli, &o, &f);
+    if (*in.folder)
+        remove_input(&in);
+    model_destroy(model);
+    return good ? CLI_DONE : CLI_FAILED;
+}

@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: MIT */
+/* descant eval and descant predict: a checkpoint's model on files. */
+#include "cli/settings.h"
+#include "train/evaluate.h"
+#include "train/saved.h"
+#include "train/trainer.h"
+
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+
+struct options {
+    const char *checkpoint, *data, *out;
+    int format;
+    int64_t workers, batch;
+    double max_bad;
+    bool json;
+};
+
+static const struct setting table[] = {
+    {"checkpoint", SETTING_TEXT, offsetof(struct options, checkpoint), 0, 0, NULL,
+     "the model, as descant train wrote it"},
+    {"data", SETTING_TEXT, offsetof(struct options, data), 0, 0, NULL,
+     "files, commas between them; - is stdin"},
+    {"format", SETTING_CHOICE, offsetof(struct options, format), 0, 0,
+     "auto|criteo|libsvm|libffm|idx|cache", "of the files"},
+    {"workers", SETTING_INT, offsetof(struct options, workers), 1, 64, NULL, "threads"},
+    {"batch", SETTING_INT, offsetof(struct options, batch), 1, 1 << 20, NULL,
+     "examples at a time"},
+    {"max-bad", SETTING_REAL, offsetof(struct options, max_bad), 0, 1, NULL,
+     "share of lines that may be bad"},
+    {"json", SETTING_FLAG, offsetof(struct options, json), 0, 0, NULL, "eval: one JSON object"},
+    {"out", SETTING_TEXT, offsetof(struct options, out), 0, 0, NULL,
+     "predict: where the scores go; - is stdout"},
+};
+enum { N_TABLE = sizeof table / sizeof *table };
+
+/* Everything that the two commands open. */
+struct session {
+    struct options options;
+    struct log log;
+    struct saved saved;
+    struct path_list paths;
+    struct data_options data;
+};
+
+static int session_open(struct session *s, const struct cli *cli, const char *usage)
+{
+    s->options = (struct options){.workers = 1, .batch = 512, .max_bad = 0.01, .out = "-"};
+    s->log = (struct log){.fn = bench_log, .user = cli->err, .rank = -1};
+    if (settings_wants_help(cli)) {
+        fprintf(cli->out, "usage: descant %s\n\n", usage);
+        settings_help(cli->out, table, N_TABLE, &s->options);
+        return -1;
+    }
+    int status = settings_parse(cli, table, N_TABLE, &s->options);
+    if (status != CLI_DONE)
+        return status;
+    if (!s->options.checkpoint || !s->options.data)
+        return cli_bad_use(cli, "--checkpoint and --data say which model and which examples");
+    if (saved_open(&s->saved, s->options.checkpoint, &s->log) != DESCANT_OK ||
+        path_list_init(&s->paths, s->options.data, &s->log) != DESCANT_OK)
+        return CLI_FAILED;
+    s->saved.options.format = s->options.format ? s->options.format : s->saved.options.format;
+    s->saved.options.epochs = 1;
+    s->saved.options.max_bad = s->options.max_bad;
+    s->data = train_data(&s->saved.options, &s->paths, &s->log);
+    s->data.seed = 0;
+    s->data.shared = memory_take(data_shared_bytes());
+    return s->data.shared ? CLI_DONE : CLI_FAILED;
+}
+
+static void session_close(struct session *s)
+{
+    memory_give(s->data.shared);
+    path_list_fini(&s->paths);
+    saved_close(&s->saved);
+}
+
+/* The files must have the inputs that the model takes. */
+static bool fits(const struct session *s, const struct data_shape *have)
+{
+    const struct model_shape *want = model_shape(s->saved.model);
+
+    if (have->n_dense == want->n_dense && have->n_fields == want->n_fields &&
+        have->n_classes <= want->n_classes)
+        return true;
+    log_fail(&s->log, DESCANT_MISMATCH,
+             "the files have %d dense features and %d fields, the model takes %d and %d",
+             have->n_dense, have->n_fields, want->n_dense, want->n_fields);
+    return false;
+}
+
+static void say(const struct session *s, const struct cli *cli, const struct metrics *m, double auc)
+{
+    struct json json;
+    bool classes = model_outputs(s->saved.model) > 1;
+
+    if (!s->options.json) {
+        bench_say(cli->out, "examples", "%llu", (unsigned long long)m->n);
+        bench_say(cli->out, "log loss", "%.6f", metrics_logloss(m));
+        if (!classes) {
+            bench_say(cli->out, "normalised entropy", "%.6f", metrics_entropy(m));
+            bench_say(cli->out, "AUC", "%.6f", auc);
+            bench_say(cli->out, "calibration", "%.4f", metrics_calibration(m));
+        }
+        bench_say(cli->out, "accuracy", "%.4f", metrics_accuracy(m));
+        return;
+    }
+    json_begin(&json, cli->out);
+    json_int(&json, "examples", (int64_t)m->n);
+    json_real(&json, "loss", metrics_logloss(m));
+    json_real(&json, "ne", classes ? NAN : metrics_entropy(m));
+    json_real(&json, "auc", auc);
+    json_real(&json, "accuracy", metrics_accuracy(m));
+    json_real(&json, "calibration", classes ? NAN : metrics_calibration(m));
+    json_end(&json);
+}
+
+static bool shape_fits(const struct session *s)
+{
+    struct data *data;
+    if (data_open(&data, &s->data) != DESCANT_OK)
+        return false;
+    bool yes = fits(s, data_shape(data));
+    data_close(data);
+    return yes;
+}
+
+int cli_eval(const struct cli *cli)
+{
+    struct session s = {0};
+    struct metrics sum;
+    double auc;
+    int status = session_open(&s, cli, "eval --checkpoint FILE --data FILES [OPTIONS]");
+
+    if (status == CLI_DONE) {
+        struct evaluation e = {
+            .model = s.saved.model, .w = s.saved.w, .tables = s.saved.tables, .data = s.data,
+            .batch = (size_t)s.options.batch, .threads = (int)s.options.workers, .log = &s.log,
+        };
+        status = shape_fits(&s) && evaluate(&e, &sum, &auc) == DESCANT_OK ? CLI_DONE : CLI_FAILED;
+    }
+    if (status == CLI_DONE)
+        say(&s, cli, &sum, auc);
+    session_close(&s);
+    return status < 0 ? CLI_DONE : status;
+}
+
+/* Probabilities, one example a line: of a click, or of each class. */
+static void put_scores(FILE *out, float *scores, size_t n, int outputs)
+{
+    for (size_t i = 0; i < n; i++, scores += outputs) {
+        double top = 0, sum = 0;
+        if (outputs == 1) {
+            fprintf(out, "%.6g\n", 1 / (1 + exp(-(double)scores[0])));
+            continue;
+        }
+        for (int k = 0; k < outputs; k++)
+            top = k == 0 || (double)scores[k] > top ? (double)scores[k] : top;
+        for (int k = 0; k < outputs; k++)
+            sum += exp((double)scores[k] - top);
+        for (int k = 0; k < outputs; k++)
+            fprintf(out, "%.6g%c", exp((double)scores[k] - top) / sum, k + 1 < outputs ? ' ' : '\n');
+    }
+}
+
+static bool predict_block(struct session *s, struct work *work, const struct examples *all,
+                          float *scores, FILE *out)
+{
+    size_t batch = (size_t)s->options.batch;
+
+    for (size_t at = 0; at < all->n; at += batch) {
+        size_t n = all->n - at < batch ? all->n - at : batch;
+        struct examples part = examples_slice(all, at, n);
+        model_scores(work, s->saved.w, s->saved.tables, &part, scores);
+        put_scores(out, scores, n, model_outputs(s->saved.model));
+    }
+    return !ferror(out);
+}
+
+static bool predict_all(struct session *s, struct data *data, struct work *work, float *scores,
+                        FILE *out)
+{
+    struct block block = {0};
+    enum data_got got = DATA_BLOCK;
+    bool ok = true;
+
+    for (uint64_t chunk = 0; ok && got == DATA_BLOCK; chunk++) {
+        got = data_read(data, chunk, &block);
+        if (got == DATA_BLOCK)
+            ok = predict_block(s, work, &block.examples, scores, out);
+    }
+    if (!ok)
+        log_fail(&s->log, DESCANT_SYSTEM, "%s: %s", s->options.out, strerror(errno));
+    block_fini(&block);
+    return ok && got == DATA_END;
+}
+
+static bool predict(struct session *s, FILE *out)
+{
+    struct data *data;
+    struct work *work = NULL;
+    size_t batch = (size_t)s->options.batch;
+    bool ok = false;
+
+    if (data_open(&data, &s->data) != DESCANT_OK)
+        return false;
+    float *scores = memory_take_array(batch * (size_t)model_outputs(s->saved.model), sizeof *scores);
+    if (fits(s, data_shape(data)) && scores &&
+        work_create(&work, s->saved.model, batch, &s->log) == DESCANT_OK)
+        ok = predict_all(s, data, work, scores, out);
+    work_destroy(work);
+    memory_give(scores);
+    data_close(data);
+    return ok;
+}
+
+int cli_predict(const struct cli *cli)
+{
+    struct session s = {0};
+    int status = session_open(&s, cli, "predict --checkpoint FILE --data FILES [--out FILE]\n"
+                                       "prints a probability a line, in the order of the input "
+                                       "(bad lines are left out)");
+
+    if (status == CLI_DONE) {
+        bool to_stdout = strcmp(s.options.out, "-") == 0;
+        FILE *out = to_stdout ? cli->out : fopen(s.options.out, "we");
+        bool ok = out && predict(&s, out);
+        if (!out)
+            log_fail(&s.log, DESCANT_SYSTEM, "%s: %s", s.options.out, strerror(errno));
+        else if (!to_stdout && fclose(out) != 0 && ok)
+            ok = log_fail(&s.log, DESCANT_SYSTEM, "%s: %s", s.options.out, strerror(errno)) == DESCANT_OK;
+        status = ok ? CLI_DONE : CLI_FAILED;
+    }
+    session_close(&s);
+    return status < 0 ? CLI_DONE : status;
+}

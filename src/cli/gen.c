@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: MIT */
+/* descant gen ctr: a file of click logs from a planted model, in Criteo's format, to try training
+ * with. A name that ends in .gz or .zst is compressed on the way: the stream that the generator
+ * writes to is then a pair of functions (fopencookie) above zlib or libzstd. A file that could
+ * not be finished is removed. The summary goes to stderr, since rows may go to stdout. */
+#include "cli/cli.h"
+#include "data/data.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <zlib.h>
+#include <zstd.h>
+
+struct gen_options {
+    int64_t rows, seed, model, categories;
+    double zipf, noise, positive;
+    const char *out;
+};
+
+static const struct cli_option options[] = {
+    {.name = "rows", .type = CLI_INT, .offset = offsetof(struct gen_options, rows), .high = 1e15,
+     .help = "rows; 1000000"},
+    {.name = "seed", .type = CLI_INT, .offset = offsetof(struct gen_options, seed), .high = 1e15,
+     .help = "of the rows; 1"},
+    {.name = "model", .type = CLI_INT, .offset = offsetof(struct gen_options, model),
+     .high = 1e15, .help = "seed of the planted model, the same for training and test; 1"},
+    {.name = "categories", .type = CLI_INT, .offset = offsetof(struct gen_options, categories),
+     .low = 3, .high = 1e9, .help = "of the largest field; 1000000"},
+    {.name = "zipf", .type = CLI_REAL, .offset = offsetof(struct gen_options, zipf), .high = 10,
+     .help = "exponent of the categories' frequencies; 1.1"},
+    {.name = "noise", .type = CLI_REAL, .offset = offsetof(struct gen_options, noise),
+     .high = 10, .help = "of the planted logit, standard deviation; 0.3"},
+    {.name = "positive", .type = CLI_REAL, .offset = offsetof(struct gen_options, positive),
+     .low = 1e-4, .high = 1 - 1e-4, .help = "share of clicks; 0.25"},
+    {.name = "out", .type = CLI_TEXT, .offset = offsetof(struct gen_options, out),
+     .help = "FILE, FILE.gz, FILE.zst, or - for stdout"},
+};
+enum { N_OPTIONS = sizeof options / sizeof *options };
+
+/* --- compressed files --- */
+
+struct packer {
+    FILE *file;
+    ZSTD_CCtx *zstd;
+};
+
+static ssize_t gzip_write(void *cookie, const char *bytes, size_t n)
+{
+    return gzwrite(cookie, bytes, (unsigned)n) == (int)n ? (ssize_t)n : 0;
+}
+
+static int gzip_close(void *cookie)
+{
+    return gzclose(cookie) == Z_OK ? 0 : -1;
+}
+
+static bool zstd_some(struct packer *p, ZSTD_inBuffer *in, ZSTD_EndDirective how, size_t *left)
+{
+    char some[1 << 14];
+    ZSTD_outBuffer out = {some, sizeof some, 0};
+    *left = ZSTD_compressStream2(p->zstd, &out, in, how);
+    return !ZSTD_isError(*left) && fwrite(some, 1, out.pos, p->file) == out.pos;
+}
+
+static ssize_t zstd_write(void *cookie, const char *bytes, size_t n)
+{
+    ZSTD_inBuffer in = {bytes, n, 0};
+    size_t left;
+    while (in.pos < in.size)
+        if (!zstd_some(cookie, &in, ZSTD_e_continue, &left))
+            return 0;
+    return (ssize_t)n;
+}
+
+static int zstd_close(void *cookie)
+{
+    struct packer *p = cookie;
+    ZSTD_inBuffer in = {NULL, 0, 0};
+    size_t left = 1;
+    bool good = true;
+    while (good && left > 0)
+        good = zstd_some(p, &in, ZSTD_e_end, &left);
+    ZSTD_freeCCtx(p->zstd);
+    good &= fclose(p->file) == 0;
+    free(p);
+    return good ? 0 : -1;
+}
+
+static bool ends_in(const char *name, const char *end)
+{
+    size_t n = strlen(name), m = strlen(end);
+    return n > m && strcmp(name + n - m, end) == 0;
+}
+
+static FILE *open_zstd(const char *name)
+{
+    struct packer *p = calloc(1, sizeof *p);
+    if (!p)
+        return NULL;
+    p->zstd = ZSTD_createCCtx();
+    p->file = p->zstd ? fopen(name, "wb") : NULL;
+    cookie_io_functions_t how = {.write = zstd_write, .close = zstd_close};
+    FILE *out = p->file ? fopencookie(p, "w", how) : NULL;
+    if (!out) {
+        int why = errno;
+        if (p->file)
+            fclose(p->file);
+        ZSTD_freeCCtx(p->zstd);
+        free(p);
+        errno = why;
+    }
+    return out;
+}
+
+static FILE *open_gzip(const char *name)
+{
+    cookie_io_functions_t how = {.write = gzip_write, .close = gzip_close};
+    gzFile file = gzopen(name, "wb6");
+    FILE *out = file ? fopencookie(file, "w", how) : NULL;
+    if (file && !out)
+        gzclose(file);
+    return out;
+}
+
+/* --- the command --- */
+
+static int generate(const struct cli *cli, const struct gen_options *o)
+{
+    struct ctr_options ctr = {.rows = (uint64_t)o->rows, .seed = (uint64_t)o->seed,
+                              .model = (uint64_t)o->model, .zipf = o->zipf,
+                              .categories = o->categories, .noise = o->noise,
+                              .positive = o->positive};
+    struct ctr_summary sum;
+    struct log log = {.fn = bench_log, .user = cli->err, .rank = -1};
+    bool to_stdout = strcmp(o->out, "-") == 0;
+    FILE *out = to_stdout                ? cli->out
+                : ends_in(o->out, ".gz") ? open_gzip(o->out)
+                : ends_in(o->out, ".zst") ? open_zstd(o->out)
+                                          : fopen(o->out, "wb");
+    if (!out) {
+        fprintf(cli->err, "descant gen ctr: %s: %s\n", o->out, strerror(errno));
+        return CLI_FAILED;
+    }
+    uint64_t start = clock_now_ns();
+    bool good = ctr_generate(out, &ctr, &sum, &log) == DESCANT_OK;
+    errno = 0;
+    if (!to_stdout && fclose(out) != 0 && good) {
+        fprintf(cli->err, "descant gen ctr: %s: %s\n", o->out, strerror(errno));
+        good = false;
+    }
+    if (!good) {
+        if (!to_stdout)
+            unlink(o->out);
+        return CLI_FAILED;
+    }
+    double seconds = (double)(clock_now_ns() - start) * 1e-9;
+    fprintf(cli->err, "%llu rows, %llu clicks (%.2f %%), best log loss %.6f, %.0f rows/s\n",
+            (unsigned long long)sum.rows, (unsigned long long)sum.clicks,
+            sum.rows ? 100.0 * (double)sum.clicks / (double)sum.rows : 0.0, sum.best_logloss,
+            (double)sum.rows / (seconds > 0 ? seconds : 1));
+    return CLI_DONE;
+}
+
+int cli_gen(const struct cli *cli)
+{
+    struct ctr_options d = ctr_options_default();
+    struct gen_options o = {.rows = (int64_t)d.rows, .seed = (int64_t)d.seed,
+                            .model = (int64_t)d.model, .categories = d.categories,
+                            .zipf = d.zipf, .noise = d.noise, .positive = d.positive};
+    struct cli one = *cli;
+    if (cli->argc < 1)
+        return cli_bad_use(cli, "which one? allowed: ctr");
+    bool help = strcmp(cli->argv[0], "--help") == 0;
+    if (!help && strcmp(cli->argv[0], "ctr") != 0)
+        return cli_bad_use(cli, "unknown data '%s'; allowed: ctr", cli->argv[0]);
+    if (!help) {
+        one.command = "gen ctr";
+        one.argc--;
+        one.argv++;
+    }
+    if (help || (one.argc > 0 && strcmp(one.argv[0], "--help") == 0)) {
+        fputs("usage: descant gen ctr --out FILE [OPTIONS]\n", cli->out);
+        cli_help_options(cli->out, options, N_OPTIONS);
+        return CLI_DONE;
+    }
+    int status = cli_parse(&one, options, N_OPTIONS, &o);
+    if (status != CLI_DONE)
+        return status;
+    if (!o.out)
+        return cli_bad_use(&one, "--out is missing");
+    return generate(&one, &o);
+}

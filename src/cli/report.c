@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: MIT */
+/* descant report: logs of descant train become one page that compares the runs.
+ *
+ * All logs are read before anything is written, and the page is made in memory: a log that is
+ * none, or no memory, leaves an older page as it was. The page is then written in place, so that
+ * /dev/stdout may be its name; it is never written over one of the logs. */
+#include "cli/report.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+struct report_options {
+    const char *out;
+};
+
+static const struct cli_option options[] = {
+    {.name = "out", .type = CLI_TEXT, .offset = offsetof(struct report_options, out),
+     .help = "the page, -o for short; - is the standard output; report.html"},
+};
+enum { N_OPTIONS = sizeof options / sizeof *options };
+
+struct report {
+    const char *paths[REPORT_MAX_RUNS];
+    int n;
+    struct report_run runs[REPORT_MAX_RUNS];
+};
+
+/* Logs are words without dashes, between the options. */
+static int parse(const struct cli *cli, struct report *report, struct report_options *o)
+{
+    static char long_name[] = "--out";
+    for (int i = 0; i < cli->argc; i++) {
+        char *word = cli->argv[i], *pair[2] = {word, NULL};
+        struct cli one = *cli;
+        if (word[0] != '-') {
+            if (report->n == REPORT_MAX_RUNS)
+                return cli_bad_use(cli, "at most %d logs", REPORT_MAX_RUNS);
+            report->paths[report->n++] = word;
+            continue;
+        }
+        bool short_name = strcmp(word, "-o") == 0;
+        if (short_name)
+            pair[0] = long_name;
+        one.argv = pair;
+        one.argc = 1;
+        if ((short_name || strcmp(word, "--out") == 0) && i + 1 < cli->argc) {
+            pair[1] = cli->argv[++i];
+            one.argc = 2;
+        }
+        int status = cli_parse(&one, options, N_OPTIONS, o);
+        if (status != CLI_DONE)
+            return status;
+    }
+    return report->n ? CLI_DONE : cli_bad_use(cli, "which logs?");
+}
+
+/* Two runs of one label are told apart by their paths. */
+static void tell_apart(struct report *report)
+{
+    for (int i = 0; i < report->n; i++)
+        for (int k = 0; k < i; k++)
+            if (strcmp(report->runs[i].label, report->runs[k].label) == 0) {
+                struct report_run *run = &report->runs[i];
+                snprintf(run->label, sizeof run->label, "%s (%d)", run->path, i + 1);
+            }
+}
+
+static bool is_a_log(const struct report *report, const char *path)
+{
+    struct stat page, log;
+    if (stat(path, &page) != 0 || !S_ISREG(page.st_mode))
+        return false;
+    for (int i = 0; i < report->n; i++)
+        if (stat(report->paths[i], &log) == 0 && log.st_dev == page.st_dev &&
+            log.st_ino == page.st_ino)
+            return true;
+    return false;
+}
+
+static int write_page(const struct cli *cli, const char *path, const char *page, size_t bytes)
+{
+    bool standard = strcmp(path, "-") == 0;
+    FILE *out = standard ? cli->out : fopen(path, "w");
+    bool good = out && fwrite(page, 1, bytes, out) == bytes && fflush(out) == 0;
+    int error = errno;
+    if (out && !standard && fclose(out) != 0 && good) {
+        good = false;
+        error = errno;
+    }
+    if (good)
+        return CLI_DONE;
+    fprintf(cli->err, "descant report: %s: cannot write: %s\n", path, strerror(error));
+    return CLI_FAILED;
+}
+
+static int make_page(const struct cli *cli, struct report *report, const char *path)
+{
+    char *page = NULL;
+    size_t bytes = 0;
+    FILE *out = open_memstream(&page, &bytes);
+    bool good = out && report_page(out, report->runs, report->n);
+    if (out && fclose(out) != 0)
+        good = false;
+    int status = CLI_FAILED;
+    if (good)
+        status = write_page(cli, path, page, bytes);
+    else
+        fputs("descant report: no memory for the page\n", cli->err);
+    free(page);
+    return status;
+}
+
+static int run(const struct cli *cli, struct report *report, const char *path)
+{
+    bool good = true;
+    int read = 0;
+    for (; good && read < report->n; read++)
+        good = report_read(&report->runs[read], report->paths[read], cli->err);
+    int status = CLI_FAILED;
+    if (good) {
+        tell_apart(report);
+        status = make_page(cli, report, path);
+    }
+    while (read > 0)
+        report_run_fini(&report->runs[--read]);
+    return status;
+}
+
+int cli_report(const struct cli *cli)
+{
+    struct report_options o = {.out = "report.html"};
+    struct report report = {0};
+    if (cli->argc > 0 && strcmp(cli->argv[0], "--help") == 0) {
+        fputs("usage: descant report LOG.jsonl [MORE.jsonl ...] [-o PAGE.html]\n", cli->out);
+        cli_help_options(cli->out, options, N_OPTIONS);
+        return CLI_DONE;
+    }
+    int status = parse(cli, &report, &o);
+    if (status != CLI_DONE)
+        return status;
+    if (is_a_log(&report, o.out))
+        return cli_bad_use(cli, "--out %s is one of the logs", o.out);
+    return run(cli, &report, o.out);
+}

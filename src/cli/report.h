@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: MIT */
+/* What the parts of descant report share: a run as its log tells it, the charts, the page. */
+#ifndef REPORT_H
+#define REPORT_H
+
+#include "base/jansson.h"
+#include "cli/cli.h"
+
+enum { REPORT_MAX_RUNS = 16, REPORT_COLOURS = 8 };
+
+enum report_field {
+    REPORT_EXAMPLES, REPORT_SECONDS, REPORT_LOSS, REPORT_EVAL_LOSS, REPORT_NE, REPORT_RATE,
+    REPORT_GAP, REPORT_STALL, REPORT_DISTANCE, REPORT_AGE, REPORT_FIELDS
+};
+
+struct report_point {
+    double at[REPORT_FIELDS];   /* NaN: missing or null */
+};
+
+struct report_run {
+    char label[128];
+    const char *path;
+    json_t *header;             /* the last one, if the run was taken up again */
+    json_t *summary;            /* NULL: the run is still going, or was ended from outside */
+    struct report_point *points;
+    size_t n, room;
+};
+
+/* --- report_log.c --- */
+
+/* False after saying on err which line of which file is wrong, and why. */
+bool report_read(struct report_run *run, const char *path, FILE *err);
+void report_run_fini(struct report_run *run);
+
+/* The summary's figure, or else that of the last interval that has one; NaN. */
+double report_figure(const struct report_run *run, const char *summary_key,
+                     enum report_field field);
+
+/* --- report_chart.c --- */
+
+enum report_unit { REPORT_PLAIN, REPORT_SHARE, REPORT_TIME };
+
+struct report_chart {
+    const char *title, *note;
+    enum report_field x, y;
+    enum report_unit unit;      /* of y */
+    const char *y_name;
+    bool from_zero;             /* the axis begins there, and is never logarithmic */
+    bool sparse;                /* only some intervals have it: joined across the others */
+};
+
+/* A <figure>, or nothing where no run has such values. False without memory. */
+bool report_chart(FILE *out, const struct report_chart *chart, const struct report_run *runs,
+                  int n);
+
+/* --- report_page.c --- */
+
+void report_text(FILE *out, const char *text);      /* as HTML: nothing in it is markup */
+bool report_page(FILE *out, const struct report_run *runs, int n);
+
+#endif

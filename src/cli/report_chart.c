@@ -1,0 +1,322 @@
+/* SPDX-License-Identifier: MIT */
+/* One chart: a <figure> with an SVG made here, a line for each run.
+ *
+ * The axes come from all runs together, so that all are compared at one scale. Ticks are 1, 2 or
+ * 5 times a power of ten. A y axis is logarithmic where all values are above zero and the
+ * largest is more than WIDE times the smallest; else, where a few values (under 2 %) lie far
+ * above all others, as the first losses of a run do, it ends below them, and the note says so.
+ *
+ * A run of many intervals is drawn by at most MOST_POINTS means of neighbours. A missing value
+ * is a gap in the line; a value between two gaps is a dot. Colours are classes of the page's
+ * style, c0 to c7; a ninth run begins again with dashes. */
+#include "cli/report.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { WIDTH = 640, HEIGHT = 270, LEFT = 58, RIGHT = 14, TOP = 24, BOTTOM = 40, MOST_POINTS = 400,
+       WIDE = 30, TICKS = 6 };
+
+struct curve {
+    size_t n;
+    struct {
+        double x, y;
+    } at[MOST_POINTS];
+};
+
+struct axis {
+    double low, high;           /* in units, of the logarithm if logarithmic */
+    double unit;                /* values ÷ unit are what the ticks count */
+    bool logarithmic;
+    char name[48];
+};
+
+struct drawing {
+    const struct report_chart *chart;
+    const struct report_run *runs;
+    int n_runs;
+    struct curve *curves;       /* (n_runs) */
+    struct axis x, y;
+    size_t n_above;             /* values above the axis */
+    double most;
+    bool thinned;
+};
+
+/* --- curves --- */
+
+/* Means of `every` neighbours; those of a sparse curve are its values alone. */
+static void make_curve(struct curve *curve, const struct report_run *run,
+                       const struct report_chart *chart, size_t every)
+{
+    double x = 0, y = 0;
+    size_t n = 0, seen = 0;
+    curve->n = 0;
+    for (size_t i = 0; i < run->n; i++) {
+        const double *at = run->points[i].at;
+        bool there = isfinite(at[chart->x]) && isfinite(at[chart->y]);
+        if (there) {
+            x += at[chart->x];
+            y += at[chart->y];
+            n++;
+        }
+        seen += there || !chart->sparse;
+        if (seen < every && i + 1 < run->n)
+            continue;
+        if (n > 0 || !chart->sparse) {
+            curve->at[curve->n].x = n ? x / (double)n : (double)NAN;
+            curve->at[curve->n++].y = n ? y / (double)n : (double)NAN;
+        }
+        x = y = 0;
+        n = seen = 0;
+    }
+}
+
+static void make_curves(struct drawing *d)
+{
+    for (int r = 0; r < d->n_runs; r++) {
+        size_t every = d->runs[r].n / MOST_POINTS + 1;
+        d->thinned |= every > 1;
+        make_curve(&d->curves[r], &d->runs[r], d->chart, every);
+    }
+}
+
+/* --- axes --- */
+
+static int by_value(const void *a, const void *b)
+{
+    const double *x = a, *y = b;
+    return (*x > *y) - (*x < *y);
+}
+
+/* All finite values of the curves, sorted: x where `of_x`, else y. */
+static size_t collect(const struct drawing *d, bool of_x, double *values)
+{
+    size_t n = 0;
+    for (int r = 0; r < d->n_runs; r++)
+        for (size_t i = 0; i < d->curves[r].n; i++) {
+            double value = of_x ? d->curves[r].at[i].x : d->curves[r].at[i].y;
+            if (isfinite(value))
+                values[n++] = value;
+        }
+    qsort(values, n, sizeof *values, by_value);
+    return n;
+}
+
+/* The largest unit of which there are at least two. */
+static void name_axis(struct axis *axis, const char *name, double most, bool time)
+{
+    static const struct {
+        const char *name;
+        double unit;
+        bool time;
+    } units[] = {{"hours", 3600, true}, {"minutes", 60, true}, {"seconds", 1, true},
+                 {"billions", 1e9, false}, {"millions", 1e6, false}, {"thousands", 1e3, false}};
+    snprintf(axis->name, sizeof axis->name, "%s", time ? "seconds" : name);
+    axis->unit = 1;
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+        if (units[i].time == time && most >= 2 * units[i].unit) {
+            snprintf(axis->name, sizeof axis->name, "%s%s%s", time ? "" : name,
+                     time ? "" : ", ", units[i].name);
+            axis->unit = units[i].unit;
+            return;
+        }
+}
+
+static void make_x(struct drawing *d, const double *values, size_t n)
+{
+    bool time = d->chart->x == REPORT_SECONDS;
+    name_axis(&d->x, "examples", values[n - 1], time);
+    d->x.low = 0;
+    d->x.high = (values[n - 1] > 0 ? values[n - 1] : 1) / d->x.unit;
+}
+
+static void make_y(struct drawing *d, const double *values, size_t n)
+{
+    const struct report_chart *chart = d->chart;
+    double low = values[0], high = values[n - 1], most = values[(n - 1) * 98 / 100];
+    name_axis(&d->y, chart->y_name, high, false);
+    if (chart->unit == REPORT_SHARE)
+        d->y.unit = 0.01;
+    d->y.logarithmic = !chart->from_zero && low > 0 && high > WIDE * low;
+    if (d->y.logarithmic) {
+        d->y.unit = 1;
+        snprintf(d->y.name, sizeof d->y.name, "%s (logarithmic)", chart->y_name);
+        d->y.low = log10(low) - 0.05;
+        d->y.high = log10(high) + 0.05;
+        return;
+    }
+    if (chart->from_zero && low > 0)
+        low = 0;
+    if (n >= 50 && high - low > 2.5 * (most - low)) {
+        d->most = high;
+        for (high = most; values[n - 1 - d->n_above] > most;)
+            d->n_above++;
+    }
+    double margin = high > low ? 0.05 * (high - low) : fmax(0.1 * fabs(high), 1e-3);
+    d->y.low = (chart->from_zero && low >= 0 ? 0 : low - margin) / d->y.unit;
+    d->y.high = (high + margin) / d->y.unit;
+}
+
+static double along(const struct axis *axis, double value)
+{
+    double at = axis->logarithmic ? log10(value) : value / axis->unit;
+    return (at - axis->low) / (axis->high - axis->low);
+}
+
+static double place_x(const struct drawing *d, double value)
+{
+    return LEFT + along(&d->x, value) * (WIDTH - LEFT - RIGHT);
+}
+
+static double place_y(const struct drawing *d, double value)
+{
+    return HEIGHT - BOTTOM - along(&d->y, value) * (HEIGHT - TOP - BOTTOM);
+}
+
+static void draw_tick(FILE *out, const struct drawing *d, bool of_x, double value,
+                      const char *text)
+{
+    if (of_x) {
+        double x = place_x(d, value);
+        fprintf(out, "<line class=\"tick\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%d\" y2=\"%d\"/>"
+                "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%s</text>\n", x, x,
+                HEIGHT - BOTTOM, HEIGHT - BOTTOM + 4, x, HEIGHT - BOTTOM + 17, text);
+        return;
+    }
+    double y = place_y(d, value);
+    fprintf(out, "<line class=\"grid\" x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\"/>"
+            "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%s</text>\n", LEFT, WIDTH - RIGHT, y,
+            y, LEFT - 7, y + 4, text);
+}
+
+static double round_step(double range)
+{
+    double raw = range / TICKS, power = pow(10, floor(log10(raw))), part = raw / power;
+    return power * (part <= 1 ? 1 : part <= 2 ? 2 : part <= 5 ? 5 : 10);
+}
+
+static void draw_ticks(FILE *out, const struct drawing *d, bool of_x)
+{
+    const struct axis *axis = of_x ? &d->x : &d->y;
+    double step = round_step(axis->high - axis->low), slack = 1e-9 * step;
+    int decimals = step < 1 ? (int)ceil(-log10(step) - 1e-9) : 0;
+    char text[32];
+    for (double k = ceil((axis->low - slack) / step); k * step <= axis->high + slack; k++) {
+        double value = k * step;
+        if (decimals <= 4)
+            snprintf(text, sizeof text, "%.*f", decimals, value);
+        else
+            snprintf(text, sizeof text, "%.3g", value);
+        draw_tick(out, d, of_x, value * axis->unit, text);
+    }
+}
+
+/* 1, 2 and 5 of each power of ten over up to two of them, else powers alone. */
+static void draw_powers(FILE *out, const struct drawing *d)
+{
+    static const double parts[] = {1, 2, 5};
+    char text[32];
+    int dense = d->y.high - d->y.low <= 2.2 ? 3 : 1;
+    for (double power = floor(d->y.low); power <= d->y.high; power++)
+        for (int i = 0; i < dense; i++) {
+            double value = parts[i] * pow(10, power);
+            if (log10(value) < d->y.low || log10(value) > d->y.high)
+                continue;
+            snprintf(text, sizeof text, "%.3g", value);
+            draw_tick(out, d, false, value, text);
+        }
+}
+
+static void draw_axes(FILE *out, const struct drawing *d)
+{
+    if (d->y.logarithmic)
+        draw_powers(out, d);
+    else
+        draw_ticks(out, d, false);
+    draw_ticks(out, d, true);
+    fprintf(out, "<line class=\"axis\" x1=\"%d\" x2=\"%d\" y1=\"%d\" y2=\"%d\"/>\n", LEFT,
+            WIDTH - RIGHT, HEIGHT - BOTTOM, HEIGHT - BOTTOM);
+    fprintf(out, "<text x=\"%d\" y=\"%d\" text-anchor=\"end\">%s</text>\n", WIDTH - RIGHT,
+            HEIGHT - 6, d->x.name);
+    fprintf(out, "<text x=\"%d\" y=\"%d\">%s</text>\n", 4, TOP - 12, d->y.name);
+}
+
+/* --- lines --- */
+
+static bool there(const struct curve *curve, size_t i)
+{
+    return i < curve->n && isfinite(curve->at[i].x) && isfinite(curve->at[i].y);
+}
+
+static void draw_dots(FILE *out, const struct drawing *d, const struct curve *curve)
+{
+    for (size_t i = 0; i < curve->n; i++)
+        if (there(curve, i) && (d->chart->sparse ||
+                                (!there(curve, i + 1) && (i == 0 || !there(curve, i - 1)))))
+            fprintf(out, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"2.2\"/>",
+                    place_x(d, curve->at[i].x), place_y(d, curve->at[i].y));
+}
+
+static void draw_curve(FILE *out, const struct drawing *d, int r)
+{
+    const struct curve *curve = &d->curves[r];
+    fprintf(out, "<g class=\"run c%d%s\"><title>", r % REPORT_COLOURS,
+            r >= REPORT_COLOURS ? " dashed" : "");
+    report_text(out, d->runs[r].label);
+    fputs("</title><path d=\"", out);
+    for (size_t i = 0; i < curve->n; i++)
+        if (there(curve, i))
+            fprintf(out, "%c%.1f %.1f", i > 0 && there(curve, i - 1) ? 'L' : 'M',
+                    place_x(d, curve->at[i].x), place_y(d, curve->at[i].y));
+    fputs("\"/>", out);
+    draw_dots(out, d, curve);
+    fputs("</g>\n", out);
+}
+
+static void draw(FILE *out, const struct drawing *d)
+{
+    const struct report_chart *chart = d->chart;
+    fputs("<figure>\n<figcaption><b>", out);
+    report_text(out, chart->title);
+    fprintf(out, "</b> %s", chart->note);
+    if (d->n_above)
+        fprintf(out, " %zu early or stray value%s above the axis, up to %.3g%s, not shown.",
+                d->n_above, d->n_above == 1 ? "" : "s",
+                d->most / (chart->unit == REPORT_SHARE ? 0.01 : 1),
+                chart->unit == REPORT_SHARE ? " %" : "");
+    if (d->thinned)
+        fputs(" Means of neighbouring intervals.", out);
+    fprintf(out, "</figcaption>\n<svg viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"", WIDTH,
+            HEIGHT);
+    report_text(out, chart->title);
+    fputs("\">\n", out);
+    draw_axes(out, d);
+    /* a window of its own cuts what is above the axis */
+    fprintf(out, "<svg x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" viewBox=\"%d %d %d %d\">\n",
+            LEFT, TOP - 3, WIDTH - LEFT - RIGHT + 4, HEIGHT - TOP - BOTTOM + 5, LEFT, TOP - 3,
+            WIDTH - LEFT - RIGHT + 4, HEIGHT - TOP - BOTTOM + 5);
+    for (int r = 0; r < d->n_runs; r++)
+        draw_curve(out, d, r);
+    fputs("</svg>\n</svg>\n</figure>\n", out);
+}
+
+bool report_chart(FILE *out, const struct report_chart *chart, const struct report_run *runs,
+                  int n)
+{
+    struct drawing d = {.chart = chart, .runs = runs, .n_runs = n};
+    d.curves = memory_take_array((size_t)n, sizeof *d.curves);
+    double *values = memory_take_array((size_t)n * MOST_POINTS, sizeof *values);
+    bool good = d.curves && values;
+    if (good)
+        make_curves(&d);
+    size_t found = good ? collect(&d, true, values) : 0;
+    if (found) {
+        make_x(&d, values, found);
+        make_y(&d, values, collect(&d, false, values));
+        draw(out, &d);
+    }
+    memory_give(values);
+    memory_give(d.curves);
+    return good;
+}

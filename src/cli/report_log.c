@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: MIT */
+/* Logs of descant train, read into memory: one JSON object a line. The first line is a header;
+ * then come intervals, and at the end a summary. Other kinds of lines are passed over, so that
+ * logs may learn new ones. What a log may be:
+ *   - still being written: a last line without its end that is no JSON is left out;
+ *   - taken up again after a stop: another header; the curves have a gap there;
+ *   - of several ranks: the intervals of the first rank seen are those shown.
+ * Anything else is refused with the file and the line. */
+#include "cli/report.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const keys[REPORT_FIELDS] = {
+    [REPORT_EXAMPLES] = "examples", [REPORT_SECONDS] = "seconds", [REPORT_LOSS] = "loss",
+    [REPORT_EVAL_LOSS] = "eval_loss", [REPORT_NE] = "ne", [REPORT_RATE] = "examples_per_s",
+    [REPORT_GAP] = "gap", [REPORT_STALL] = "stall_share", [REPORT_DISTANCE] = "distance",
+    [REPORT_AGE] = "age_s",
+};
+
+struct reading {
+    struct report_run *run;
+    FILE *err;
+    long line;
+    json_int_t rank;            /* whose intervals count; -1 until the first */
+};
+
+static bool wrong(const struct reading *r, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+static bool wrong(const struct reading *r, const char *format, ...)
+{
+    va_list args;
+    fprintf(r->err, "descant report: %s:%ld: ", r->run->path, r->line);
+    va_start(args, format);
+    vfprintf(r->err, format, args);
+    va_end(args);
+    fputc('\n', r->err);
+    return false;
+}
+
+static bool add_point(const struct reading *r, const struct report_point *point)
+{
+    struct report_run *run = r->run;
+    if (run->n == run->room) {
+        size_t room = run->room ? 2 * run->room : 256;
+        struct report_point *points = memory_take_array(room, sizeof *points);
+        if (!points)
+            return wrong(r, "no memory for %zu intervals", room);
+        if (run->n)
+            memcpy(points, run->points, run->n * sizeof *points);
+        memory_give(run->points);
+        run->points = points;
+        run->room = room;
+    }
+    run->points[run->n++] = *point;
+    return true;
+}
+
+static bool add_interval(struct reading *r, const json_t *line)
+{
+    struct report_point point;
+    json_int_t rank = json_integer_value(json_object_get(line, "rank"));
+    if (r->rank < 0)
+        r->rank = rank;
+    for (int f = 0; f < REPORT_FIELDS; f++) {
+        const json_t *value = json_object_get(line, keys[f]);
+        if (value && !json_is_number(value) && !json_is_null(value))
+            return wrong(r, "%s is not a number", keys[f]);
+        point.at[f] = json_is_number(value) ? json_number_value(value) : (double)NAN;
+    }
+    return rank != r->rank || add_point(r, &point);
+}
+
+static bool add_header(struct reading *r, json_t *line)
+{
+    struct report_run *run = r->run;
+    struct report_point gap;
+    for (int f = 0; f < REPORT_FIELDS; f++)
+        gap.at[f] = (double)NAN;
+    json_decref(run->header);
+    run->header = json_incref(line);
+    json_decref(run->summary);
+    run->summary = NULL;
+    return run->n == 0 || add_point(r, &gap);
+}
+
+static bool add_line(struct reading *r, json_t *line)
+{
+    const char *kind = json_string_value(json_object_get(line, "kind"));
+    if (!r->run->header && (!kind || strcmp(kind, "header") != 0))
+        return wrong(r, "not a log of descant train: it does not begin with a header");
+    if (!kind)
+        return wrong(r, "a line without its kind");
+    if (strcmp(kind, "header") == 0)
+        return add_header(r, line);
+    if (strcmp(kind, "interval") == 0)
+        return add_interval(r, line);
+    if (strcmp(kind, "summary") == 0) {
+        json_decref(r->run->summary);
+        r->run->summary = json_incref(line);
+    }
+    return true;
+}
+
+static bool read_lines(struct reading *r, FILE *in)
+{
+    char *text = NULL;
+    size_t room = 0;
+    bool good = true;
+    for (ssize_t length; good && (length = getline(&text, &room, in)) > 0;) {
+        json_error_t error;
+        r->line++;
+        json_t *line = json_loadb(text, (size_t)length, JSON_REJECT_DUPLICATES, &error);
+        if (line)
+            good = add_line(r, line);
+        else if (text[length - 1] == '\n' || !r->run->header)
+            good = wrong(r, "%s: no JSON: %s", r->run->header ? "damaged" :
+                         "not a log of descant train", error.text);
+        json_decref(line);
+    }
+    free(text);
+    if (good && ferror(in))
+        return wrong(r, "cannot be read further: %s", strerror(errno));
+    return good && (r->run->header || wrong(r, "not a log of descant train: it is empty"));
+}
+
+static void make_label(struct report_run *run)
+{
+    const char *given = json_string_value(json_object_get(run->header, "label"));
+    const char *slash = strrchr(run->path, '/'), *name = slash ? slash + 1 : run->path;
+    size_t length = strlen(name);
+    if (length > 6 && strcmp(name + length - 6, ".jsonl") == 0)
+        length -= 6;
+    if (given && *given)
+        snprintf(run->label, sizeof run->label, "%s", given);
+    else
+        snprintf(run->label, sizeof run->label, "%.*s", (int)length, name);
+}
+
+bool report_read(struct report_run *run, const char *path, FILE *err)
+{
+    struct reading r = {.run = run, .err = err, .rank = -1};
+    *run = (struct report_run){.path = path};
+    FILE *in = fopen(path, "r");
+    if (!in) {
+        fprintf(err, "descant report: %s: cannot open: %s\n", path, strerror(errno));
+        return false;
+    }
+    bool good = read_lines(&r, in);
+    fclose(in);
+    if (good)
+        make_label(run);
+    return good;
+}
+
+void report_run_fini(struct report_run *run)
+{
+    json_decref(run->header);
+    json_decref(run->summary);
+    memory_give(run->points);
+    *run = (struct report_run){0};
+}
+
+double report_figure(const struct report_run *run, const char *summary_key,
+                     enum report_field field)
+{
+    const json_t *value = summary_key ? json_object_get(run->summary, summary_key) : NULL;
+    if (json_is_number(value))
+        return json_number_value(value);
+    for (size_t i = run->n; i > 0 && field < REPORT_FIELDS; i--)
+        if (isfinite(run->points[i - 1].at[field]))
+            return run->points[i - 1].at[field];
+    return (double)NAN;
+}

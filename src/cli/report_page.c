@@ -1,0 +1,353 @@
+/* SPDX-License-Identifier: MIT */
+/* The page: one file that needs no other, no script, and follows the reader's choice of light or
+ * dark. A table of the runs' last figures, what their options differ in, the charts, and every
+ * option, folded away. The colours are those of Okabe and Ito, which the colour-blind can tell
+ * apart, a little darker on light ground and lighter on dark. Whatever comes from a log or from
+ * the command line goes through report_text. */
+#include "cli/report.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char style[] =
+    ":root{color-scheme:light dark;--page:#fff;--text:#1d2329;--soft:#5c6670;--rule:#e3e7ea;"
+    "--axis:#8b949c;--c0:#0072b2;--c1:#d55e00;--c2:#008f68;--c3:#c0569a;--c4:#c98a00;"
+    "--c5:#3d9fd8;--c6:#30363c;--c7:#8a7d00}\n"
+    "@media(prefers-color-scheme:dark){:root{--page:#14181c;--text:#e4e8eb;--soft:#98a3ad;"
+    "--rule:#2b3238;--axis:#6b757e;--c0:#4aa8e8;--c1:#f5813c;--c2:#2cc598;--c3:#e695c8;"
+    "--c4:#f0b030;--c5:#93d4f9;--c6:#f2f2f2;--c7:#e8df5a}}\n"
+    "body{margin:0 auto;max-width:1240px;padding:20px 24px 40px;background:var(--page);"
+    "color:var(--text);font:14px/1.45 system-ui,sans-serif}\n"
+    "h1{font-size:20px;margin:0 0 4px}h2{font-size:16px;margin:28px 0 8px}\n"
+    "p,figcaption,small,footer{color:var(--soft)}p{margin:4px 0 12px}figcaption b{color:var(--text)}\n"
+    ".wide{overflow-x:auto}table{border-collapse:collapse;font-variant-numeric:tabular-nums}\n"
+    "th,td{padding:5px 14px 5px 0;text-align:right;vertical-align:top;white-space:nowrap;"
+    "border-bottom:1px solid var(--rule)}\n"
+    "th:first-child,td:first-child{text-align:left;white-space:normal;min-width:150px;"
+    "overflow-wrap:anywhere}\n"
+    "th{font-weight:500;color:var(--soft);vertical-align:bottom}small{display:block;font-size:12px}\n"
+    ".options td{text-align:left;white-space:normal;overflow-wrap:anywhere;min-width:70px}"
+    ".options th{text-align:left}\n"
+    ".legend{position:sticky;top:0;background:var(--page);padding:8px 0;display:flex;"
+    "flex-wrap:wrap;gap:4px 18px;border-bottom:1px solid var(--rule);z-index:1}\n"
+    ".key{width:22px;height:10px;margin-right:6px;overflow:visible}\n"
+    ".charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,480px),1fr));"
+    "gap:22px 28px;margin-top:16px}figure{margin:0}figure svg{display:block;width:100%;height:auto}\n"
+    "figcaption{font-size:13px;margin-bottom:6px}svg text{font-size:12px;fill:var(--soft)}\n"
+    ".grid{stroke:var(--rule)}.axis,.tick{stroke:var(--axis)}\n"
+    ".run{fill:none;stroke-width:1.5;stroke-linejoin:round;stroke-linecap:round}"
+    ".run:hover{stroke-width:3}.dashed path{stroke-dasharray:5 4}.run circle{stroke:none}\n"
+    ".c0{stroke:var(--c0)}.c1{stroke:var(--c1)}.c2{stroke:var(--c2)}.c3{stroke:var(--c3)}"
+    ".c4{stroke:var(--c4)}.c5{stroke:var(--c5)}.c6{stroke:var(--c6)}.c7{stroke:var(--c7)}\n"
+    ".c0 circle{fill:var(--c0)}.c1 circle{fill:var(--c1)}.c2 circle{fill:var(--c2)}"
+    ".c3 circle{fill:var(--c3)}.c4 circle{fill:var(--c4)}.c5 circle{fill:var(--c5)}"
+    ".c6 circle{fill:var(--c6)}.c7 circle{fill:var(--c7)}\n"
+    "details{margin-top:28px}summary{cursor:pointer}footer{margin-top:28px;font-size:12px}\n";
+
+static const struct report_chart charts[] = {
+    {"Loss over examples", "The mean over each interval, of examples not seen before.",
+     REPORT_EXAMPLES, REPORT_LOSS, .y_name = "loss"},
+    {"Loss over time", "The same, by the clock: what speed is worth.", REPORT_SECONDS,
+     REPORT_LOSS, .y_name = "loss"},
+    {"Held-out loss", "On examples kept apart.", REPORT_EXAMPLES, REPORT_EVAL_LOSS,
+     .y_name = "loss", .sparse = true},
+    {"Speed", "Examples a second of all trainers.", REPORT_SECONDS, REPORT_RATE,
+     .y_name = "examples/s", .from_zero = true},
+    {"Gap", "Steps of a trainer between two merges.", REPORT_EXAMPLES, REPORT_GAP,
+     .y_name = "steps"},
+    {"Stall", "The share of the workers' time spent waiting for other trainers.",
+     REPORT_SECONDS, REPORT_STALL, REPORT_SHARE, "%", .from_zero = true},
+    {"Distance between replicas", "‖w − g‖ ÷ ‖g‖ at the last merge.", REPORT_EXAMPLES,
+     REPORT_DISTANCE, .y_name = "share of the norm"},
+    {"Age", "Of what was merged: the time since it was collected.", REPORT_SECONDS, REPORT_AGE,
+     .y_name = "seconds"},
+};
+enum { N_CHARTS = sizeof charts / sizeof *charts };
+
+void report_text(FILE *out, const char *text)
+{
+    for (; *text; text++)
+        switch (*text) {
+        case '&': fputs("&amp;", out); break;
+        case '<': fputs("&lt;", out); break;
+        case '>': fputs("&gt;", out); break;
+        case '"': fputs("&quot;", out); break;
+        case '\'': fputs("&#39;", out); break;
+        default: fputc((unsigned char)*text < ' ' || *text == 127 ? ' ' : *text, out);
+        }
+}
+
+/* --- the table of figures --- */
+
+static void put_count(FILE *out, double value)
+{
+    static const char suffixes[] = " kMGT";
+    int k = 0;
+    for (; value >= 9999.5 && k < 4; k++)
+        value /= 1000;
+    fprintf(out, k && value < 99.95 ? "%.1f" : "%.0f", value);
+    if (k)
+        fprintf(out, " %c", suffixes[k]);
+}
+
+static void put_time(FILE *out, double s)
+{
+    if (s < 120)
+        fprintf(out, "%.1f s", s);
+    else if (s < 7200)
+        fprintf(out, "%d min %02d s", (int)s / 60, (int)s % 60);
+    else
+        fprintf(out, "%.0f h %02d min", floor(s / 3600), (int)fmod(s / 60, 60));
+}
+
+static void put_share(FILE *out, double value)
+{
+    fprintf(out, "%.*f %%", value < 0.001 ? 3 : value < 0.1 ? 2 : 1, 100 * value);
+}
+
+static void put_loss(FILE *out, double value)
+{
+    fprintf(out, "%.4f", value);
+}
+
+static void put_short(FILE *out, double value)
+{
+    fprintf(out, "%.3g", value);
+}
+
+static const struct column {
+    const char *title, *key;            /* of the summary */
+    enum report_field field;            /* of the last interval; REPORT_FIELDS: none */
+    void (*put)(FILE *out, double value);
+    int better;                         /* 1: more is, -1: less is, 0: neither */
+} columns[] = {
+    {"examples", "examples", REPORT_EXAMPLES, put_count, 0},
+    {"time", "seconds", REPORT_SECONDS, put_time, 0},
+    {"loss", "loss", REPORT_LOSS, put_loss, -1},
+    {"held-out loss", "eval_loss", REPORT_EVAL_LOSS, put_loss, -1},
+    {"NE", "ne", REPORT_NE, put_loss, -1},
+    {"AUC", "auc", REPORT_FIELDS, put_loss, 1},
+    {"accuracy", "accuracy", REPORT_FIELDS, put_loss, 1},
+    {"examples/s", "examples_per_s", REPORT_RATE, put_count, 1},
+    {"stall", "stall_share", REPORT_STALL, put_share, -1},
+    {"gap", "gap_mean", REPORT_GAP, put_short, 0},
+    {"distance", "distance", REPORT_DISTANCE, put_short, 0},
+};
+enum { N_COLUMNS = sizeof columns / sizeof *columns };
+
+/* Best of the runs that are done, or NaN where fewer than two are; *any: somebody has it. */
+static double best_of(const struct column *c, const struct report_run *runs, int n, bool *any)
+{
+    double best = (double)NAN;
+    int done = 0;
+    *any = false;
+    for (int r = 0; r < n; r++) {
+        double value = report_figure(&runs[r], c->key, c->field);
+        *any |= isfinite(value);
+        if (!runs[r].summary || !isfinite(value))
+            continue;
+        done++;
+        if (c->better && !(value * c->better <= best * c->better))
+            best = value;
+    }
+    return done > 1 ? best : (double)NAN;
+}
+
+static void put_key(FILE *out, int r)
+{
+    fprintf(out, "<svg class=\"key\" viewBox=\"0 0 22 10\"><g class=\"run c%d%s\">"
+            "<path d=\"M1 5H21\" stroke-width=\"3\"/></g></svg>", r % REPORT_COLOURS,
+            r >= REPORT_COLOURS ? " dashed" : "");
+}
+
+static void put_header(FILE *out, const struct report_run *run, const char *key)
+{
+    const json_t *value = json_object_get(run->header, key);
+    char *text = value && !json_is_string(value) ? json_dumps(value, JSON_ENCODE_ANY) : NULL;
+    if (json_is_string(value))
+        report_text(out, json_string_value(value));
+    else
+        report_text(out, text ? text : "–");
+    free(text);
+}
+
+static void put_run(FILE *out, const struct report_run *run, int r)
+{
+    fputs("<tr><td>", out);
+    put_key(out, r);
+    report_text(out, run->label);
+    fputs("<small>", out);
+    put_header(out, run, "sync");
+    fprintf(out, "</small>%s</td><td>", run->summary ? "" : "<small>not finished</small>");
+    put_header(out, run, "trainers");
+    fputs(" × ", out);
+    put_header(out, run, "workers");
+    fputs("</td>", out);
+}
+
+static void put_figures(FILE *out, const struct report_run *runs, int n)
+{
+    double best[N_COLUMNS];
+    bool any[N_COLUMNS];
+    fputs("<div class=\"wide\"><table>\n<tr><th>run, plan</th><th>trainers × workers</th>", out);
+    for (int c = 0; c < N_COLUMNS; c++) {
+        best[c] = best_of(&columns[c], runs, n, &any[c]);
+        if (any[c])
+            fprintf(out, "<th>%s</th>", columns[c].title);
+    }
+    fputs("</tr>\n", out);
+    for (int r = 0; r < n; r++) {
+        put_run(out, &runs[r], r);
+        for (int c = 0; c < N_COLUMNS; c++) {
+            double value = report_figure(&runs[r], columns[c].key, columns[c].field);
+            if (!any[c])
+                continue;
+            bool bold = columns[c].better && runs[r].summary && value == best[c];
+            fputs(bold ? "<td><b>" : "<td>", out);
+            if (isfinite(value))
+                columns[c].put(out, value);
+            else
+                fputs("–", out);
+            fputs(bold ? "</b></td>" : "</td>", out);
+        }
+        fputs("</tr>\n", out);
+    }
+    fputs("</table></div>\n", out);
+}
+
+static bool any_going(const struct report_run *runs, int n)
+{
+    for (int r = 0; r < n; r++)
+        if (!runs[r].summary)
+            return true;
+    return false;
+}
+
+static void put_summary(FILE *out, const struct report_run *runs, int n)
+{
+    put_figures(out, runs, n);
+    fputs("<p>Loss is the mean natural logarithm; NE, normalised entropy, is it divided by that "
+          "of the plain share of clicks. Gap: steps between two merges. Stall: the share of the "
+          "workers' time spent waiting.", out);
+    if (n > 1)
+        fputs(" Bold: the best of the finished runs.", out);
+    if (any_going(runs, n))
+        fputs(" Not finished: the figures are those of the last interval.", out);
+    fputs("</p>\n", out);
+}
+
+/* --- options --- */
+
+static bool differs(const char *key, const struct report_run *runs, int n)
+{
+    for (int r = 1; r < n; r++) {
+        const json_t *a = json_object_get(runs[0].header, key);
+        const json_t *b = json_object_get(runs[r].header, key);
+        if (a != b && !json_equal(a, b))
+            return true;
+    }
+    return false;
+}
+
+/* Is this the first run that has the option? */
+static bool first_with(const char *key, const struct report_run *runs, int r)
+{
+    for (int k = 0; k < r; k++)
+        if (json_object_get(runs[k].header, key))
+            return false;
+    return strcmp(key, "kind") != 0;
+}
+
+static void put_option(FILE *out, const char *key, const struct report_run *runs, int n)
+{
+    fputs("<tr><td>", out);
+    report_text(out, key);
+    fputs("</td>", out);
+    for (int r = 0; r < n; r++) {
+        fputs("<td>", out);
+        put_header(out, &runs[r], key);
+        fputs("</td>", out);
+    }
+    fputs("</tr>\n", out);
+}
+
+static int put_options(FILE *out, const struct report_run *runs, int n, bool all)
+{
+    int shown = 0;
+    fputs("<div class=\"wide\"><table class=\"options\">\n<tr><th>option</th>", out);
+    for (int r = 0; r < n; r++) {
+        fputs("<th>", out);
+        put_key(out, r);
+        report_text(out, runs[r].label);
+        fputs("</th>", out);
+    }
+    fputs("</tr>\n", out);
+    for (int r = 0; r < n; r++) {
+        const char *key;
+        json_t *value;
+        json_object_foreach(runs[r].header, key, value)
+            if (first_with(key, runs, r) &&
+                (all || (differs(key, runs, n) && strcmp(key, "time") != 0))) {
+                put_option(out, key, runs, n);
+                shown++;
+            }
+    }
+    fputs("</table></div>\n", out);
+    return shown;
+}
+
+/* --- the page --- */
+
+static void put_legend(FILE *out, const struct report_run *runs, int n)
+{
+    fputs("<h2>Curves</h2>\n<div class=\"legend\">", out);
+    for (int r = 0; r < n; r++) {
+        fputs("<span>", out);
+        put_key(out, r);
+        report_text(out, runs[r].label);
+        fputs("</span>\n", out);
+    }
+    fputs("</div>\n", out);
+}
+
+static void put_head(FILE *out, const struct report_run *runs, int n)
+{
+    char title[64];
+    snprintf(title, sizeof title, n == 1 ? "A training run" : "%d training runs compared", n);
+    fprintf(out, "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n"
+            "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\"/>\n"
+            "<title>%s</title>\n<style>\n%s</style>\n</head>\n<body>\n<h1>%s</h1>\n<p>", title,
+            style, title);
+    put_header(out, &runs[0], "model");
+    fputs(", on ", out);
+    put_header(out, &runs[0], "data");
+    fputs(differs("model", runs, n) || differs("data", runs, n) ? ", and others.</p>\n"
+                                                                : ".</p>\n", out);
+}
+
+bool report_page(FILE *out, const struct report_run *runs, int n)
+{
+    bool good = true;
+    put_head(out, runs, n);
+    put_summary(out, runs, n);
+    put_legend(out, runs, n);
+    fputs("<div class=\"charts\">\n", out);
+    for (int c = 0; c < N_CHARTS && good; c++)
+        good = report_chart(out, &charts[c], runs, n);
+    fputs("</div>\n", out);
+    if (n > 1) {
+        fputs("<h2>Options that differ</h2>\n", out);
+        if (put_options(out, runs, n, false) == 0)
+            fputs("<p>None.</p>\n", out);
+    }
+    fputs("<details><summary>All options</summary>\n", out);
+    put_options(out, runs, n, true);
+    fprintf(out, "</details>\n<footer>descant report %s, from ", descant_version());
+    for (int r = 0; r < n; r++) {
+        fputs(r ? ", " : "", out);
+        report_text(out, runs[r].path);
+    }
+    fputs("</footer>\n</body>\n</html>\n", out);
+    return good;
+}

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: MIT */
+/* descant train: reads the command line and a config file by the one table of settings (the
+ * command line counts more), looks at what can be seen to be wrong before anything starts, and
+ * hands over. */
+#include "cli/cli.h"
+#include "cli/settings.h"
+#include "train/launch.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static void help(FILE *out)
+{
+    struct train_options defaults = train_options_default();
+    fputs("usage: descant train --data FILES [OPTIONS]\n"
+          "trains a click model or a network with several trainers, kept together as --sync says\n\n"
+          "  --config   file of settings, one a line: name = value\n", out);
+    settings_help(out, train_settings, n_train_settings, &defaults);
+}
+
+/* Files that are not there are found before trainers are started. */
+static bool files_there(const struct cli *cli, const char *option, const char *names)
+{
+    char name[4096];
+
+    for (const char *at = names; at && *at;) {
+        size_t n = strcspn(at, ",");
+        snprintf(name, sizeof name, "%.*s", (int)n, at);
+        if (*name && strcmp(name, "-") != 0 && access(name, R_OK) != 0) {
+            cli_bad_use(cli, "--%s: %s: %m", option, name);
+            return false;
+        }
+        at += n + (at[n] == ',');
+    }
+    return true;
+}
+
+static int check(const struct cli *cli, const struct train_options *o)
+{
+    if (!o->data)
+        return cli_bad_use(cli, "--data says what to train on");
+    if (!files_there(cli, "data", o->data) || (o->eval && !files_there(cli, "eval", o->eval)))
+        return CLI_BAD_USE;
+    if (!bench_plan_ok(cli, o->sync))
+        return CLI_BAD_USE;
+    char suffix[128];
+    double rate, rtt;
+    if (!bench_link(o->link, suffix, sizeof suffix, &rate, &rtt))
+        return cli_bad_use(cli, "--link %s: allowed is none or RATE,RTT as 1gbit,1ms", o->link);
+    if (o->resume && !o->checkpoint)
+        return cli_bad_use(cli, "--resume needs --checkpoint");
+    if (o->job && o->trainers)
+        return cli_bad_use(cli, "--job needs --trainers 0: it joins a job as one trainer");
+    if (o->patience && (!o->eval || !o->eval_every))
+        return cli_bad_use(cli, "--patience needs --eval and --eval-every");
+    return CLI_DONE;
+}
+
+int cli_train(const struct cli *cli)
+{
+    struct train_options o = train_options_default();
+    char *text = NULL, message[512];
+    const char *config = settings_config(cli);
+    int status = CLI_DONE;
+
+    if (settings_wants_help(cli)) {
+        help(cli->out);
+        return CLI_DONE;
+    }
+    if (config && !config_read(config, &o, &text, message, sizeof message))
+        status = cli_bad_use(cli, "%s", message);
+    if (status == CLI_DONE)
+        status = settings_parse(cli, train_settings, n_train_settings, &o);
+    if (status == CLI_DONE)
+        status = check(cli, &o);
+    if (status == CLI_DONE)
+        status = train_run(&o, cli->out, cli->err, NULL);
+    free(text);
+    return status;
+}

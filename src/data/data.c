@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: MIT */
+/* Readers, one for each format. Text formats share everything but the parser of a line: here a
+ * chunk's lines become a block, and bad lines are counted, the first few of each file reported,
+ * and too many of them refused. What is not text (idx.c, cache.c) reads its chunks itself.
+ *
+ * A line is bad if it has a NUL byte, is longer than LINE_LIMIT, or its parser gives a reason.
+ * One '\r' at its end belongs to the end. The share of bad lines is tested after each chunk once
+ * ENOUGH lines were seen, and at the end of the input: by each reader for what it read. */
+#include "data/reader.h"
+
+#include <stdlib.h>
+
+enum { ENOUGH = 1000, REPORTED = 5, CHUNK_LIMIT = 1 << 30 };
+
+struct data {
+    struct data_options options;
+    struct log log;
+    struct data_shape shape;
+    descant_status status;
+    parse_line *parse;          /* NULL: not text */
+    struct input input;
+    struct parser parser;
+    struct idx *idx;
+    struct cache *cache;
+    uint64_t lines, bad;
+    char last_bad[REASON_ROOM + 256];
+};
+
+/* --- which format --- */
+
+static const struct {
+    const char *part;           /* of the file's name */
+    enum data_format format;
+} names[] = {
+    {"-ubyte", DATA_IDX}, {".idx", DATA_IDX}, {".libffm", DATA_LIBFFM}, {".ffm", DATA_LIBFFM},
+    {".libsvm", DATA_LIBSVM}, {".svm", DATA_LIBSVM}, {".criteo", DATA_CRITEO},
+    {".tsv", DATA_CRITEO}, {".cache", DATA_CACHE},
+};
+
+static enum data_format by_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strstr(slash ? slash : path, names[i].part))
+            return names[i].format;
+    return DATA_AUTO;
+}
+
+static enum data_format by_bytes(const char *at, size_t n)
+{
+    if (n >= CACHE_MAGIC_BYTES && memcmp(at, cache_magic, CACHE_MAGIC_BYTES) == 0)
+        return DATA_CACHE;
+    if (n >= 4 && memcmp(at, "\0\0\x08\x03", 4) == 0)
+        return DATA_IDX;
+    const char *end = memchr(at, '\n', n);
+    n = end ? (size_t)(end - at) : n;
+    if (memchr(at, '\t', n))
+        return DATA_CRITEO;
+    const char *colon = memchr(at, ':', n);
+    if (!colon)
+        return DATA_AUTO;
+    for (const char *c = colon + 1; c < at + n && *c != ' '; c++)
+        if (*c == ':')
+            return DATA_LIBFFM;
+    return DATA_LIBSVM;
+}
+
+static descant_status guess(struct data *data, const char *path)
+{
+    const struct log *log = data->options.log;
+    enum data_format format = by_name(path);
+    if (format == DATA_AUTO && strcmp(path, "-") != 0) {
+        char first[4096];
+        size_t n = 0;
+        descant_status status = input_peek(path, first, sizeof first, &n, log);
+        if (status != DESCANT_OK)
+            return status;
+        format = by_bytes(first, n);
+    }
+    data->options.format = format;
+    if (format == DATA_AUTO)
+        return log_fail(log, DESCANT_INVALID, "%s: its format cannot be told; name it", path);
+    return DESCANT_OK;
+}
+
+/* --- opening --- */
+
+static descant_status open_text(struct data *data)
+{
+    const struct data_options *o = &data->options;
+    struct data_shape *s = &data->shape;
+    s->n_classes = o->format == DATA_LIBSVM && o->n_classes > 1 ? o->n_classes : 1;
+    if (o->format == DATA_CRITEO) {
+        s->n_dense = 13;
+        s->n_fields = 26;
+        data->parse = criteo_line;
+        criteo_init(&data->parser);
+        return input_init(&data->input, o);
+    }
+    s->bags = true;
+    s->plain_ids = !o->hash;
+    s->n_fields = o->format == DATA_LIBFFM ? o->n_fields : 1;
+    data->parse = o->format == DATA_LIBFFM ? libffm_line : libsvm_line;
+    if (s->n_fields < 1)
+        return log_fail(o->log, DESCANT_INVALID, "libffm: how many fields?");
+    data->parser.counts = memory_take_array((size_t)s->n_fields + 1, sizeof(uint32_t));
+    if (!data->parser.counts)
+        return log_fail(o->log, DESCANT_MEMORY, "no memory for %d fields", s->n_fields);
+    return input_init(&data->input, o);
+}
+
+static descant_status open_format(struct data *data)
+{
+    const struct data_options *o = &data->options;
+    if (o->n_paths == 0)
+        return log_fail(o->log, DESCANT_INVALID, "no input is named");
+    if (o->chunk_bytes > CHUNK_LIMIT)
+        return log_fail(o->log, DESCANT_INVALID, "chunks of %zu bytes: allowed is up to %d",
+                        o->chunk_bytes, CHUNK_LIMIT);
+    if (o->format == DATA_AUTO) {
+        descant_status status = guess(data, o->paths[0]);
+        if (status != DESCANT_OK)
+            return status;
+    }
+    if (o->format == DATA_IDX)
+        return idx_open(&data->idx, o, &data->shape);
+    if (o->format == DATA_CACHE)
+        return cache_open(&data->cache, o, &data->shape);
+    return open_text(data);
+}
+
+descant_status data_open(struct data **out, const struct data_options *options)
+{
+    struct data *data = memory_take(sizeof *data);
+    if (!data)
+        return log_fail(options->log, DESCANT_MEMORY, "no memory for a reader");
+    data->options = *options;
+    data->log = options->log ? *options->log : (struct log){.rank = -1};
+    data->options.log = &data->log;
+    data->parser.options = &data->options;
+    data->parser.shape = &data->shape;
+    data->input.fd = -1;
+    descant_status status = open_format(data);
+    if (status != DESCANT_OK) {
+        data_close(data);
+        return status;
+    }
+    *out = data;
+    return DESCANT_OK;
+}
+
+void data_close(struct data *data)
+{
+    if (!data)
+        return;
+    if (data->parse)
+        input_fini(&data->input);
+    idx_close(data->idx);
+    cache_fini(data->cache);
+    memory_give(data->parser.counts);
+    memory_give(data->parser.pairs);
+    memory_give(data);
+}
+
+const struct data_shape *data_shape(const struct data *data)
+{
+    return &data->shape;
+}
+
+descant_status data_status(const struct data *data)
+{
+    return data->status;
+}
+
+uint64_t data_chunks(const struct data *data)
+{
+    return data->idx ? idx_chunks(data->idx)
+         : data->cache ? cache_chunks(data->cache) : input_chunks(&data->input);
+}
+
+double data_place(const struct data *data, uint64_t chunk)
+{
+    if (data->parse)
+        return input_place(&data->input, chunk);
+    uint64_t n = data_chunks(data);
+    return chunk < n ? (double)chunk / (double)n : 1;
+}
+
+/* --- lines --- */
+
+static void report(struct data *data, const char *at)
+{
+    struct source *source = input_source(&data->input);
+    if (source->reported >= REPORTED)
+        return;
+    source->reported++;
+    snprintf(data->last_bad, sizeof data->last_bad, "%s:%llu: %s", source->path,
+             (unsigned long long)input_line(&data->input, at), data->parser.reason);
+    log_say(data->options.log, DESCANT_WARNING, "%s", data->last_bad);
+}
+
+static bool take_line(struct data *data, const char *at, const char *end, bool nul)
+{
+    if (end - at > LINE_LIMIT)
+        return bad_line(&data->parser, "the line is longer than %d bytes", LINE_LIMIT);
+    if (nul && memchr(at, 0, (size_t)(end - at)))
+        return bad_line(&data->parser, "a NUL byte");
+    if (end > at && end[-1] == '\r')
+        end--;
+    return data->parse(&data->parser, at, end);
+}
+
+static descant_status take_lines(struct data *data, const struct lines *lines,
+                                 struct block *block)
+{
+    size_t bytes = (size_t)(lines->end - lines->at);
+    bool nul = bytes > 0 && memchr(lines->at, 0, bytes);
+    if (!rows_begin(&data->parser.rows, block, &data->shape, bytes / 128 + 1))
+        return log_fail(data->options.log, DESCANT_MEMORY, "no memory for a block");
+    for (const char *at = lines->at, *next; at < lines->end; at = next) {
+        const char *end = memchr(at, '\n', (size_t)(lines->end - at));
+        next = end ? end + 1 : lines->end;
+        block->lines++;
+        if (take_line(data, at, end ? end : lines->end, nul))
+            continue;
+        if (data->parser.no_memory)
+            return log_fail(data->options.log, DESCANT_MEMORY, "no memory for a block");
+        block->bad++;
+        report(data, at);
+    }
+    rows_end(&data->parser.rows);
+    return DESCANT_OK;
+}
+
+static descant_status too_many(struct data *data)
+{
+    if ((double)data->bad <= data->options.max_bad * (double)data->lines)
+        return DESCANT_OK;
+    return log_fail(data->options.log, DESCANT_CORRUPT,
+                    "%llu of %llu lines are bad, more than %g %%; the last one reported: %s",
+                    (unsigned long long)data->bad, (unsigned long long)data->lines,
+                    100 * data->options.max_bad, data->last_bad);
+}
+
+static enum data_got read_text(struct data *data, uint64_t chunk, struct block *block)
+{
+    struct lines lines;
+    enum data_got got = data->input.shared
+                            ? stdin_chunk(&data->input, &lines, &block->chunk, &data->status)
+                            : input_chunk(&data->input, chunk, &lines, &data->status);
+    if (got == DATA_BLOCK)
+        data->status = take_lines(data, &lines, block);
+    data->lines += block->lines;
+    data->bad += block->bad;
+    if (data->status == DESCANT_OK && (got == DATA_END || data->lines >= ENOUGH))
+        data->status = too_many(data);
+    return data->status == DESCANT_OK ? got : DATA_FAILED;
+}
+
+enum data_got data_read(struct data *data, uint64_t chunk, struct block *block)
+{
+    block->examples = (struct examples){0};
+    block->chunk = chunk;
+    block->lines = block->bad = 0;
+    if (data->status != DESCANT_OK)
+        return DATA_FAILED;
+    if (data->parse)
+        return read_text(data, chunk, block);
+    return data->idx ? idx_read(data->idx, chunk, block, &data->status)
+                     : cache_read(data->cache, chunk, block, &data->status);
+}

@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: MIT */
+/* Images in IDX files, as MNIST and Fashion-MNIST come, plain or compressed. A file of images is
+ * named; its labels are in the file whose name has "labels-idx1" where the images' has
+ * "images-idx3". All numbers of the headers are 32 bits, big-endian:
+ *
+ *   images      0x00000803, n, height, width, then n * height * width bytes, one a pixel
+ *   labels      0x00000801, n, then n bytes
+ *
+ * Both are wholly in memory, as bytes; several files must have images of one size. A chunk is
+ * as many examples as chunk_bytes has pixels for, their pixels times 1/255. With a seed the order
+ * is new in each epoch: a permutation (Fisher and Yates) by seed and epoch, so that all processes
+ * that share the input have the same one, and each example is in one chunk of every epoch. */
+#include "data/reader.h"
+
+struct images {
+    unsigned char *pixels, *labels;     /* as the files are, headers too */
+};
+
+struct idx {
+    const struct log *log;
+    struct images *files;
+    size_t n_files;
+    uint32_t *order;            /* (n): file order, or this epoch's; examples counted through */
+    uint64_t *first;            /* (n_files + 1): each file's first example */
+    size_t n, per_chunk;
+    uint64_t epoch, epochs;     /* UINT64_MAX: order is not made yet */
+    uint64_t seed;
+    struct data_shape shape;
+    float scale[256];
+};
+
+enum { IMAGES_MAGIC = 0x803, LABELS_MAGIC = 0x801, IMAGES_HEADER = 16, LABELS_HEADER = 8,
+       PIXELS_LIMIT = 1 << 24 };
+
+static uint32_t big_endian(const unsigned char *at)
+{
+    return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3];
+}
+
+static descant_status labels_name(const char *images, char *name, size_t room,
+                                  const struct log *log)
+{
+    static const char from[] = "images-idx3", to[] = "labels-idx1";
+    const char *slash = strrchr(images, '/');
+    const char *at = strstr(slash ? slash : images, from);
+    if (!at)
+        return log_fail(log, DESCANT_INVALID, "%s: its labels' name is not known, for its own "
+                        "has no '%s'", images, from);
+    int n = snprintf(name, room, "%.*s%s%s", (int)(at - images), images, to,
+                     at + sizeof from - 1);
+    if (n < 0 || (size_t)n >= room)
+        return log_fail(log, DESCANT_INVALID, "%s: the name is too long", images);
+    return DESCANT_OK;
+}
+
+static descant_status check_images(struct idx *idx, const char *path, const unsigned char *at,
+                                   size_t bytes, uint32_t *n)
+{
+    if (bytes < IMAGES_HEADER || big_endian(at) != IMAGES_MAGIC)
+        return log_fail(idx->log, DESCANT_CORRUPT, "%s: not an IDX file of images", path);
+    uint64_t pixels = (uint64_t)big_endian(at + 8) * big_endian(at + 12);
+    *n = big_endian(at + 4);
+    if (pixels == 0 || pixels > PIXELS_LIMIT)
+        return log_fail(idx->log, DESCANT_CORRUPT, "%s: images of %llu pixels", path,
+                        (unsigned long long)pixels);
+    if (bytes != IMAGES_HEADER + *n * pixels)
+        return log_fail(idx->log, DESCANT_CORRUPT, "%s: %zu bytes, but %u images of %llu pixels "
+                        "are %llu", path, bytes, *n, (unsigned long long)pixels,
+                        (unsigned long long)(IMAGES_HEADER + *n * pixels));
+    if (idx->shape.n_dense && (uint64_t)idx->shape.n_dense != pixels)
+        return log_fail(idx->log, DESCANT_INVALID, "%s: images of %llu pixels, those before have "
+                        "%d", path, (unsigned long long)pixels, idx->shape.n_dense);
+    idx->shape.n_dense = (int)pixels;
+    return DESCANT_OK;
+}
+
+static descant_status check_labels(struct idx *idx, const char *path, const unsigned char *at,
+                                   size_t bytes, uint32_t n)
+{
+    if (bytes < LABELS_HEADER || big_endian(at) != LABELS_MAGIC)
+        return log_fail(idx->log, DESCANT_CORRUPT, "%s: not an IDX file of labels", path);
+    if (big_endian(at + 4) != n || bytes != LABELS_HEADER + (uint64_t)n)
+        return log_fail(idx->log, DESCANT_CORRUPT, "%s: %u labels in %zu bytes, for %u images",
+                        path, big_endian(at + 4), bytes, n);
+    for (uint32_t i = 0; i < n; i++)
+        if (at[LABELS_HEADER + i] >= idx->shape.n_classes)
+            idx->shape.n_classes = at[LABELS_HEADER + i] + 1;
+    return DESCANT_OK;
+}
+
+static descant_status load(struct idx *idx, const char *path, struct images *images,
+                           uint32_t *n)
+{
+    char name[4096];
+    size_t bytes;
+    descant_status status = labels_name(path, name, sizeof name, idx->log);
+    if (status != DESCANT_OK)
+        return status;
+    status = stream_read_file(path, &images->pixels, &bytes, idx->log);
+    if (status != DESCANT_OK)
+        return status;
+    status = check_images(idx, path, images->pixels, bytes, n);
+    if (status != DESCANT_OK)
+        return status;
+    status = stream_read_file(name, &images->labels, &bytes, idx->log);
+    return status == DESCANT_OK ? check_labels(idx, name, images->labels, bytes, *n) : status;
+}
+
+static descant_status load_all(struct idx *idx, const struct data_options *o)
+{
+    idx->files = memory_take_array(o->n_paths, sizeof *idx->files);
+    idx->first = memory_take_array(o->n_paths + 1, sizeof *idx->first);
+    if (!idx->files || !idx->first)
+        return log_fail(o->log, DESCANT_MEMORY, "no memory for images");
+    idx->n_files = o->n_paths;
+    for (size_t i = 0; i < o->n_paths; i++) {
+        uint32_t n;
+        descant_status status = load(idx, o->paths[i], &idx->files[i], &n);
+        if (status != DESCANT_OK)
+            return status;
+        idx->first[i + 1] = idx->first[i] + n;
+    }
+    idx->n = idx->first[o->n_paths];
+    if (idx->n > UINT32_MAX)
+        return log_fail(o->log, DESCANT_INVALID, "more than 2^32 images");
+    idx->order = memory_take_array(idx->n, sizeof *idx->order);
+    return idx->order ? DESCANT_OK
+                      : log_fail(o->log, DESCANT_MEMORY, "no memory for %zu images", idx->n);
+}
+
+descant_status idx_open(struct idx **out, const struct data_options *o, struct data_shape *shape)
+{
+    struct idx *idx = memory_take(sizeof *idx);
+    if (!idx)
+        return log_fail(o->log, DESCANT_MEMORY, "no memory for images");
+    idx->log = o->log;
+    idx->epoch = UINT64_MAX;
+    idx->epochs = o->epochs > 0 ? (uint64_t)o->epochs : 1;
+    idx->seed = o->seed;
+    idx->shape.n_classes = 2;
+    for (int i = 0; i < 256; i++)
+        idx->scale[i] = (float)i / 255;
+    descant_status status = load_all(idx, o);
+    if (status != DESCANT_OK) {
+        idx_close(idx);
+        return status;
+    }
+    size_t bytes = o->chunk_bytes ? o->chunk_bytes : CHUNK_BYTES;
+    idx->per_chunk = bytes / (size_t)idx->shape.n_dense;
+    idx->per_chunk += idx->per_chunk == 0;
+    *shape = idx->shape;
+    *out = idx;
+    return DESCANT_OK;
+}
+
+void idx_close(struct idx *idx)
+{
+    if (!idx)
+        return;
+    for (size_t i = 0; i < idx->n_files; i++) {
+        memory_give(idx->files[i].pixels);
+        memory_give(idx->files[i].labels);
+    }
+    memory_give(idx->files);
+    memory_give(idx->first);
+    memory_give(idx->order);
+    memory_give(idx);
+}
+
+static uint64_t chunks_an_epoch(const struct idx *idx)
+{
+    return idx->n / idx->per_chunk + (idx->n % idx->per_chunk > 0);
+}
+
+uint64_t idx_chunks(const struct idx *idx)
+{
+    return chunks_an_epoch(idx) * idx->epochs;
+}
+
+static void order_epoch(struct idx *idx, uint64_t epoch)
+{
+    struct rng rng;
+    if (idx->epoch == epoch)
+        return;
+    idx->epoch = epoch;
+    for (size_t i = 0; i < idx->n; i++)
+        idx->order[i] = (uint32_t)i;
+    if (!idx->seed)
+        return;
+    rng_init(&rng, idx->seed + epoch * UINT64_C(0x9e3779b97f4a7c15));
+    for (size_t i = idx->n; i > 1; i--) {
+        size_t k = (size_t)(((rng_next(&rng) >> 32) * i) >> 32);
+        uint32_t other = idx->order[k];
+        idx->order[k] = idx->order[i - 1];
+        idx->order[i - 1] = other;
+    }
+}
+
+static void copy_example(const struct idx *idx, uint32_t number, float *dense, float *label)
+{
+    size_t file = 0, width = (size_t)idx->shape.n_dense;
+    while (number >= idx->first[file + 1])
+        file++;
+    size_t k = number - idx->first[file];
+    const unsigned char *pixels = idx->files[file].pixels + IMAGES_HEADER + k * width;
+    for (size_t i = 0; i < width; i++)
+        dense[i] = idx->scale[pixels[i]];
+    *label = idx->files[file].labels[LABELS_HEADER + k];
+}
+
+enum data_got idx_read(struct idx *idx, uint64_t chunk, struct block *block,
+                       descant_status *status)
+{
+    struct rows rows;
+    if (chunk >= idx_chunks(idx))
+        return DATA_END;
+    order_epoch(idx, chunk / chunks_an_epoch(idx));
+    size_t from = (size_t)(chunk % chunks_an_epoch(idx)) * idx->per_chunk;
+    size_t n = idx->n - from < idx->per_chunk ? idx->n - from : idx->per_chunk;
+    if (!rows_begin(&rows, block, &idx->shape, n)) {
+        *status = log_fail(idx->log, DESCANT_MEMORY, "no memory for a block");
+        return DATA_FAILED;
+    }
+    for (; rows.n < n; rows.n++)
+        copy_example(idx, idx->order[from + rows.n],
+                     rows.dense + rows.n * (size_t)idx->shape.n_dense, rows.labels + rows.n);
+    rows_end(&rows);
+    block->lines = n;
+    return DATA_BLOCK;
+}

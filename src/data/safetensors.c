@@ -1,0 +1,538 @@
+/* SPDX-License-Identifier: MIT */
+/* Safetensors files, on little-endian machines.
+ *
+ * Layout: the header's length (8 bytes), the header (one JSON object, then spaces), the data.
+ * Each tensor is an entry "name": {"dtype", "shape", "data_offsets": [from, to]}, counted from
+ * the start of the data; "__metadata__" holds texts. The spaces make the data start on a cache
+ * line, and the tensors are laid out by the size of their elements, the largest first: so each
+ * is aligned to its elements without gaps, which the format forbids. Python's package does the
+ * same.
+ *
+ * Writing. Readers of path see the old file or the new one, never a part:
+ *   1. path.tmp is written and synced; until then nothing else was touched.
+ *   2. The old file gets a second name, previous, by a link: path is there all the time.
+ *   3. path.tmp is renamed to path, and the folder is synced.
+ * Where links are not to be had (FAT, some network disks), 2 is a rename, undone if 3 fails.
+ * Two writers of one path must not run at once.
+ *
+ * Reading maps the file; the tensors point into the map. Before that every number in the header
+ * is tested: a file that passes has each byte of its data in exactly one tensor. A file that
+ * somebody cuts short while it is mapped ends the process with SIGBUS; writing as above never
+ * does that. Left out: other types, more than two dimensions, names of 64 bytes or more. */
+#include "data/safetensors.h"
+#include "base/jansson.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "files are little-endian");
+
+enum { LENGTH_BYTES = 8, ALIGNMENT = 64, MOST_HEADER = 100 << 20, MOST_WRITE = 1 << 30 };
+static const char metadata[] = "__metadata__";
+
+static const struct type {
+    const char *name;
+    size_t size;
+} types[] = {
+    [SAFETENSORS_F32] = {"F32", 4}, [SAFETENSORS_U8] = {"U8", 1}, [SAFETENSORS_U64] = {"U64", 8},
+};
+enum { N_TYPES = sizeof types / sizeof *types };
+
+static const enum safetensors_type layout[] = {SAFETENSORS_U64, SAFETENSORS_F32, SAFETENSORS_U8};
+
+/* Bytes of its shape; false on overflow. */
+static bool shape_bytes(const struct safetensor *t, size_t *bytes)
+{
+    *bytes = types[t->type].size;
+    for (int i = 0; i < t->n_dims; i++)
+        if (__builtin_mul_overflow(*bytes, t->dims[i], bytes))
+            return false;
+    return *bytes <= PTRDIFF_MAX;
+}
+
+/* --- writing --- */
+
+static json_t *entry(const struct safetensor *t, size_t at)
+{
+    json_t *shape = json_array();
+    for (int i = 0; shape && i < t->n_dims; i++)
+        json_array_append_new(shape, json_integer((json_int_t)t->dims[i]));
+    return json_pack("{s:s, s:o, s:[I, I]}", "dtype", types[t->type].name, "shape", shape,
+                     "data_offsets", (json_int_t)at, (json_int_t)(at + t->bytes));
+}
+
+static bool put_texts(json_t *header, const struct safetensors_text *texts, size_t n)
+{
+    json_t *all = n ? json_object() : NULL;
+    for (size_t i = 0; i < n; i++)
+        if (json_object_set_new(all, texts[i].key, json_string(texts[i].value)) != 0) {
+            json_decref(all);
+            return false;
+        }
+    return n == 0 || json_object_set_new(header, metadata, all) == 0;
+}
+
+static bool put_tensors(json_t *header, const struct safetensor *tensors, size_t n)
+{
+    size_t at = 0;
+    for (size_t type = 0; type < N_TYPES; type++)
+        for (size_t i = 0; i < n; i++) {
+            const struct safetensor *t = &tensors[i];
+            if (t->type != layout[type])
+                continue;
+            if (json_object_set_new(header, t->name, entry(t, at)) != 0)
+                return false;
+            at += t->bytes;
+        }
+    return true;
+}
+
+/* The length, the JSON and the spaces, to be given to free; NULL without memory, or if a text
+ * is not UTF-8. */
+static char *make_header(const struct safetensor *tensors, size_t n,
+                         const struct safetensors_text *texts, size_t n_texts, size_t *bytes)
+{
+    json_t *header = json_object();
+    char *text = NULL, *made = NULL;
+    if (header && put_texts(header, texts, n_texts) && put_tensors(header, tensors, n))
+        text = json_dumps(header, JSON_COMPACT);
+    json_decref(header);
+    size_t length = text ? strlen(text) : 0;
+    size_t all = (LENGTH_BYTES + length + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    if (text && !memory_refuse() && (made = malloc(all)) != NULL) {
+        uint64_t told = all - LENGTH_BYTES;
+        memset(made, ' ', all);
+        memcpy(made, &told, sizeof told);
+        memcpy(made + LENGTH_BYTES, text, length);
+        *bytes = all;
+    }
+    free(text);
+    return made;
+}
+
+static descant_status check_tensors(const char *path, const struct safetensor *tensors, size_t n,
+                                    const struct log *log)
+{
+    for (size_t i = 0; i < n; i++) {
+        const struct safetensor *t = &tensors[i];
+        size_t bytes;
+        if ((size_t)t->type >= N_TYPES || t->n_dims < 0 || t->n_dims > 2 ||
+            !shape_bytes(t, &bytes) || bytes != t->bytes || (!t->data && bytes))
+            return log_fail(log, DESCANT_INVALID, "%s: tensor %s: type, shape, data and %zu "
+                            "bytes do not go together", path, t->name, t->bytes);
+        bool twice = strcmp(t->name, metadata) == 0;
+        for (size_t k = 0; k < i && !twice; k++)
+            twice = strcmp(t->name, tensors[k].name) == 0;
+        if (twice)
+            return log_fail(log, DESCANT_INVALID, "%s: tensor %s: the name is taken", path,
+                            t->name);
+    }
+    return DESCANT_OK;
+}
+
+static bool write_all(int fd, const void *data, size_t bytes)
+{
+    const char *at = data;
+    while (bytes > 0) {
+        ssize_t wrote = write(fd, at, bytes < MOST_WRITE ? bytes : MOST_WRITE);
+        if (wrote < 0 && errno == EINTR)
+            continue;
+        if (wrote <= 0) {
+            errno = wrote < 0 ? errno : ENOSPC;
+            return false;
+        }
+        at += wrote;
+        bytes -= (size_t)wrote;
+    }
+    return true;
+}
+
+static bool write_tensors(int fd, const struct safetensor *tensors, size_t n)
+{
+    for (size_t type = 0; type < N_TYPES; type++)
+        for (size_t i = 0; i < n; i++)
+            if (tensors[i].type == layout[type] &&
+                !write_all(fd, tensors[i].data, tensors[i].bytes))
+                return false;
+    return true;
+}
+
+/* Step 1. False with errno; then the file is gone. A file left by a crash is replaced. */
+static bool write_file(const char *path, const char *header, size_t header_bytes,
+                       const struct safetensor *tensors, size_t n)
+{
+    if (unlink(path) != 0 && errno != ENOENT)
+        return false;
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (fd < 0)
+        return false;
+    bool good = write_all(fd, header, header_bytes) && write_tensors(fd, tensors, n) &&
+        fsync(fd) == 0;
+    int error = errno;
+    if (close(fd) != 0 && good) {
+        good = false;
+        error = errno;
+    }
+    if (!good)
+        unlink(path);
+    errno = error;
+    return good;
+}
+
+/* Step 2. *moved: path itself was renamed, for want of links. */
+static bool keep_previous(const char *path, const char *previous, bool *moved)
+{
+    char name[PATH_MAX];
+    *moved = false;
+    if (snprintf(name, sizeof name, "%s.tmp", previous) >= (int)sizeof name) {
+        errno = ENAMETOOLONG;
+        return false;
+    }
+    unlink(name);
+    if (link(path, name) == 0) {
+        bool good = rename(name, previous) == 0;
+        int error = errno;
+        unlink(name);    /* it stays if both were names of one file already */
+        errno = error;
+        return good;
+    }
+    if (access(path, F_OK) != 0)
+        return true;     /* there is no old file */
+    *moved = rename(path, previous) == 0;
+    return *moved;
+}
+
+static void sync_folder(const char *path)
+{
+    char folder[PATH_MAX];
+    const char *slash = strrchr(path, '/');
+    snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path + 1) : 1,
+             slash ? path : ".");
+    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return;
+    fsync(fd);           /* some file systems cannot: the rename is done anyhow */
+    close(fd);
+}
+
+/* Steps 2 and 3. */
+static bool put_in_place(const char *path, const char *temporary, const char *previous)
+{
+    bool moved = false;
+    bool good = (!previous || keep_previous(path, previous, &moved)) &&
+        rename(temporary, path) == 0;
+    int error = errno;
+    if (good)
+        sync_folder(path);
+    else
+        unlink(temporary);
+    if (!good && moved)
+        rename(previous, path);
+    errno = error;
+    return good;
+}
+
+descant_status safetensors_write(const char *path, const char *previous,
+                                 const struct safetensor *tensors, size_t n,
+                                 const struct safetensors_text *texts, size_t n_texts,
+                                 const struct log *log)
+{
+    char temporary[PATH_MAX];
+    size_t header_bytes = 0;
+    descant_status status = check_tensors(path, tensors, n, log);
+    if (status != DESCANT_OK)
+        return status;
+    if (snprintf(temporary, sizeof temporary, "%s.tmp", path) >= (int)sizeof temporary)
+        return log_fail(log, DESCANT_SYSTEM, "%s: the name is too long", path);
+    char *header = make_header(tensors, n, texts, n_texts, &header_bytes);
+    if (!header)
+        return log_fail(log, DESCANT_MEMORY, "%s: no memory for its header, or a name or text "
+                        "in it is not UTF-8", path);
+    if (header_bytes > MOST_HEADER)
+        status = log_fail(log, DESCANT_INVALID, "%s: its header has %zu bytes, allowed are %d",
+                          path, header_bytes, (int)MOST_HEADER);
+    else if (!write_file(temporary, header, header_bytes, tensors, n))
+        status = log_fail(log, DESCANT_SYSTEM, "%s: cannot write: %s", temporary,
+                          strerror(errno));
+    else if (!put_in_place(path, temporary, previous))
+        status = log_fail(log, DESCANT_SYSTEM, "%s: cannot be put in place%s%s: %s", path,
+                          previous ? ", or the old file as " : "", previous ? previous : "",
+                          strerror(errno));
+    free(header);
+    return status;
+}
+
+/* --- reading --- */
+
+struct safetensors {
+    unsigned char *map;
+    size_t bytes;               /* of the file */
+    json_t *header;             /* owns the texts */
+    struct safetensor *tensors; /* (n), in the header's order */
+    size_t n;
+};
+
+/* What is wrong, in words: kept while reading, logged once with the path. */
+struct reader {
+    struct safetensors *file;
+    const unsigned char *data;
+    size_t data_bytes;
+    char why[320];
+};
+
+static bool wrong(struct reader *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+static bool wrong(struct reader *r, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(r->why, sizeof r->why, format, args);
+    va_end(args);
+    return false;
+}
+
+static bool read_type(struct reader *r, struct safetensor *t, const json_t *value)
+{
+    const char *name = json_string_value(value);
+    for (size_t i = 0; name && i < N_TYPES; i++)
+        if (strcmp(name, types[i].name) == 0) {
+            t->type = (enum safetensors_type)i;
+            return true;
+        }
+    return wrong(r, "tensor %s: type %s is not among F32, U8, U64", t->name,
+                 name ? name : "(none)");
+}
+
+static bool read_size(const json_t *value, size_t *out)
+{
+    if (!json_is_integer(value) || json_integer_value(value) < 0)
+        return false;
+    *out = (size_t)json_integer_value(value);
+    return true;
+}
+
+static bool read_shape(struct reader *r, struct safetensor *t, const json_t *shape)
+{
+    if (!json_is_array(shape) || json_array_size(shape) > 2)
+        return wrong(r, "tensor %s: its shape is not a list of at most 2 sizes", t->name);
+    t->n_dims = (int)json_array_size(shape);
+    for (int i = 0; i < t->n_dims; i++)
+        if (!read_size(json_array_get(shape, (size_t)i), &t->dims[i]))
+            return wrong(r, "tensor %s: its shape is not of whole numbers", t->name);
+    return true;
+}
+
+static bool read_place(struct reader *r, struct safetensor *t, const json_t *offsets)
+{
+    size_t from, to, bytes;
+    if (json_array_size(offsets) != 2 || !read_size(json_array_get(offsets, 0), &from) ||
+        !read_size(json_array_get(offsets, 1), &to))
+        return wrong(r, "tensor %s: its offsets are not two whole numbers", t->name);
+    if (from > to || to > r->data_bytes)
+        return wrong(r, "tensor %s: at bytes %zu to %zu, but there are %zu (torn?)", t->name,
+                     from, to, r->data_bytes);
+    if (!shape_bytes(t, &bytes) || bytes != to - from)
+        return wrong(r, "tensor %s: its shape does not make %zu bytes", t->name, to - from);
+    t->data = r->data + from;
+    t->bytes = bytes;
+    if ((uintptr_t)t->data % types[t->type].size != 0)
+        return wrong(r, "tensor %s: not aligned to its elements", t->name);
+    return true;
+}
+
+static bool read_tensor(struct reader *r, struct safetensor *t, const char *name,
+                        const json_t *value)
+{
+    if (strlen(name) >= sizeof t->name)
+        return wrong(r, "tensor %.60s...: the name is longer than %zu bytes", name,
+                     sizeof t->name - 1);
+    strcpy(t->name, name);
+    if (json_object_size(value) != 3)
+        return wrong(r, "tensor %s: not an object of dtype, shape and data_offsets", name);
+    return read_type(r, t, json_object_get(value, "dtype")) &&
+        read_shape(r, t, json_object_get(value, "shape")) &&
+        read_place(r, t, json_object_get(value, "data_offsets"));
+}
+
+static bool check_texts(struct reader *r, json_t *texts)
+{
+    const char *key;
+    json_t *value;
+    if (!json_is_object(texts))
+        return wrong(r, "%s is not an object", metadata);
+    json_object_foreach(texts, key, value)
+        if (!json_is_string(value))
+            return wrong(r, "%s: %.60s is not a text", metadata, key);
+    return true;
+}
+
+static bool read_entries(struct reader *r)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach(r->file->header, key, value) {
+        if (strcmp(key, metadata) == 0) {
+            if (!check_texts(r, value))
+                return false;
+            continue;
+        }
+        if (!read_tensor(r, &r->file->tensors[r->file->n], key, value))
+            return false;
+        r->file->n++;
+    }
+    return true;
+}
+
+static int by_place(const void *a, const void *b)
+{
+    const struct safetensor *const *x = a, *const *y = b;
+    const unsigned char *p = (*x)->data, *q = (*y)->data;
+    if (p != q)
+        return p < q ? -1 : 1;
+    return ((*x)->bytes > (*y)->bytes) - ((*x)->bytes < (*y)->bytes);
+}
+
+/* Each byte of the data is in one tensor, and in one only. */
+static bool check_cover(struct reader *r, const struct safetensor **sorted)
+{
+    const unsigned char *end = r->data;
+    for (size_t i = 0; i < r->file->n; i++)
+        sorted[i] = &r->file->tensors[i];
+    qsort(sorted, r->file->n, sizeof *sorted, by_place);
+    for (size_t i = 0; i < r->file->n; i++) {
+        const unsigned char *begin = sorted[i]->data;
+        if (begin != end)
+            return wrong(r, "tensor %s: %s", sorted[i]->name,
+                         begin < end ? "it overlaps another" : "there is a gap before it");
+        end = begin + sorted[i]->bytes;
+    }
+    if (end != r->data + r->data_bytes)
+        return wrong(r, "%zu bytes after the last tensor",
+                     (size_t)(r->data + r->data_bytes - end));
+    return true;
+}
+
+static bool read_header(struct reader *r)
+{
+    struct safetensors *file = r->file;
+    json_error_t error;
+    uint64_t length;
+    if (file->bytes < LENGTH_BYTES)
+        return wrong(r, "%zu bytes are not a safetensors file", file->bytes);
+    memcpy(&length, file->map, sizeof length);
+    if (length > MOST_HEADER || length > file->bytes - LENGTH_BYTES)
+        return wrong(r, "a header of %llu bytes in a file of %zu (torn, or not safetensors)",
+                     (unsigned long long)length, file->bytes);
+    const char *text = (const char *)file->map + LENGTH_BYTES;
+    if (length == 0 || *text != '{')
+        return wrong(r, "its header is no JSON object (not safetensors)");
+    file->header = json_loadb(text, (size_t)length, JSON_REJECT_DUPLICATES, &error);
+    if (!file->header)
+        return wrong(r, "its header is no JSON: %s", error.text);
+    r->data = file->map + LENGTH_BYTES + length;
+    r->data_bytes = file->bytes - LENGTH_BYTES - (size_t)length;
+    return true;
+}
+
+static descant_status read_tensors(struct reader *r)
+{
+    size_t most = json_object_size(r->file->header);
+    r->file->tensors = memory_take_array(most, sizeof *r->file->tensors);
+    const struct safetensor **sorted = memory_take_array(most, sizeof *sorted);
+    descant_status status = DESCANT_OK;
+    if (!r->file->tensors || !sorted)
+        status = DESCANT_MEMORY;
+    else if (!read_entries(r) || !check_cover(r, sorted))
+        status = DESCANT_CORRUPT;
+    memory_give(sorted);
+    return status;
+}
+
+static descant_status map_file(struct safetensors *file, const char *path, const struct log *log)
+{
+    struct stat about;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0 || fstat(fd, &about) != 0) {
+        int error = errno;
+        if (fd >= 0)
+            close(fd);
+        return log_fail(log, DESCANT_SYSTEM, "%s: cannot open: %s", path, strerror(error));
+    }
+    descant_status status = DESCANT_OK;
+    file->bytes = (size_t)about.st_size;
+    if (!S_ISREG(about.st_mode)) {
+        status = log_fail(log, DESCANT_CORRUPT, "%s: not a file", path);
+    } else if (file->bytes > 0) {
+        void *map = mmap(NULL, file->bytes, PROT_READ, MAP_PRIVATE, fd, 0);
+        if (map == MAP_FAILED)
+            status = log_fail(log, DESCANT_SYSTEM, "%s: cannot map %zu bytes: %s", path,
+                              file->bytes, strerror(errno));
+        else
+            file->map = map;
+    }
+    close(fd);
+    return status;
+}
+
+descant_status safetensors_open(struct safetensors **out, const char *path,
+                                const struct log *log)
+{
+    struct safetensors *file = memory_take(sizeof *file);
+    if (!file)
+        return log_fail(log, DESCANT_MEMORY, "%s: no memory to open it", path);
+    struct reader r = {.file = file};
+    descant_status status = map_file(file, path, log);
+    if (status == DESCANT_OK) {
+        status = read_header(&r) ? read_tensors(&r) : DESCANT_CORRUPT;
+        if (status == DESCANT_CORRUPT)
+            log_fail(log, status, "%s: %s", path, r.why);
+        else if (status == DESCANT_MEMORY)
+            log_fail(log, status, "%s: no memory for its list of tensors", path);
+    }
+    if (status != DESCANT_OK) {
+        safetensors_close(file);
+        return status;
+    }
+    *out = file;
+    return DESCANT_OK;
+}
+
+void safetensors_close(struct safetensors *file)
+{
+    if (!file)
+        return;
+    if (file->map)
+        munmap(file->map, file->bytes);
+    json_decref(file->header);
+    memory_give(file->tensors);
+    memory_give(file);
+}
+
+size_t safetensors_count(const struct safetensors *file)
+{
+    return file->n;
+}
+
+const struct safetensor *safetensors_at(const struct safetensors *file, size_t k)
+{
+    return k < file->n ? &file->tensors[k] : NULL;
+}
+
+const struct safetensor *safetensors_find(const struct safetensors *file, const char *name)
+{
+    for (size_t i = 0; i < file->n; i++)
+        if (strcmp(file->tensors[i].name, name) == 0)
+            return &file->tensors[i];
+    return NULL;
+}
+
+const char *safetensors_text(const struct safetensors *file, const char *key)
+{
+    return json_string_value(json_object_get(json_object_get(file->header, metadata), key));
+}

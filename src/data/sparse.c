@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: MIT */
+/* Sparse text: one example a line, a label and pairs between spaces or tabs.
+ *
+ *   libsvm      label index:value index:value ...              one bag an example
+ *   libffm      label field:index:value ...                    a bag a field, 0 to n_fields - 1
+ *
+ * Labels are 0 and 1, or -1 and +1; in libsvm also class numbers, if n_classes says so. An index
+ * is a number below 2^32 as it is, or, where indexes are hashed, any token. A value is a decimal
+ * number that fits in a float, with or without an exponent; nan and inf are none. A line without
+ * pairs is an example without features. Pairs may come in any order; those of one field keep
+ * theirs: they are collected, counted a field, and put in place, which is a counting sort.
+ *
+ * Numbers are read here and not by strtod, which follows the program's locale. Up to 18 digits
+ * are an integer, exactly; with a power of ten that a double has exactly (10^22) the result is
+ * rounded once. */
+#include "data/reader.h"
+
+#include <float.h>
+#include <math.h>
+
+static const double tens[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,
+                              1e8,  1e9,  1e10, 1e11, 1e12, 1e13, 1e14, 1e15,
+                              1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
+
+static bool is_space(char c)
+{
+    return c == ' ' || c == '\t';
+}
+
+/* Digits at *at: those that fit into *mantissa, and how many did not. Their number. */
+static int digits(const char **at, const char *end, uint64_t *mantissa, int *dropped)
+{
+    const char *from = *at;
+    for (; *at < end && **at >= '0' && **at <= '9'; ++*at)
+        if (*mantissa < UINT64_C(100000000000000000))
+            *mantissa = 10 * *mantissa + (uint64_t)(**at - '0');
+        else
+            ++*dropped;
+    return (int)(*at - from);
+}
+
+static double scaled(uint64_t mantissa, int exponent)
+{
+    double x = (double)mantissa;
+    if (mantissa == 0)
+        return 0;
+    if (exponent >= 0)
+        return exponent <= 22 ? x * tens[exponent] : x * pow(10, exponent);
+    if (exponent >= -22)
+        return x / tens[-exponent];
+    return exponent < -300 ? 0 : x * pow(10, exponent);
+}
+
+/* All of [at, end) must be the number. */
+static bool real(const char *at, const char *end, float *out)
+{
+    uint64_t mantissa = 0, power = 0;
+    int dropped = 0, lost = 0, none = 0;
+    bool negative = at < end && *at == '-';
+    at += at < end && (*at == '-' || *at == '+');
+    int n = digits(&at, end, &mantissa, &dropped), exponent = dropped;
+    if (at < end && *at == '.') {
+        at++;
+        int after = digits(&at, end, &mantissa, &lost);
+        n += after;
+        exponent -= after - lost;
+    }
+    if (n == 0)
+        return false;
+    if (at < end && (*at | 32) == 'e') {
+        at++;
+        bool down = at < end && *at == '-';
+        at += at < end && (*at == '-' || *at == '+');
+        if (digits(&at, end, &power, &none) == 0)
+            return false;
+        int shift = power > 100000 ? 100000 : (int)power;
+        exponent += down ? -shift : shift;
+    }
+    double x = scaled(mantissa, exponent);
+    if (at != end || !(x <= (double)FLT_MAX))
+        return false;
+    *out = (float)(negative ? -x : x);
+    return true;
+}
+
+static bool whole(const char *at, const char *end, uint32_t *out)
+{
+    uint64_t x = 0;
+    if (at == end || end - at > 10)
+        return false;
+    for (; at < end; at++) {
+        if (*at < '0' || *at > '9')
+            return false;
+        x = 10 * x + (uint64_t)(*at - '0');
+    }
+    *out = (uint32_t)x;
+    return x <= UINT32_MAX;
+}
+
+static bool label(struct parser *parser, const char *at, const char *end, float *out)
+{
+    int classes = parser->shape->n_classes, shown = end - at > 20 ? 20 : (int)(end - at);
+    float x;
+    bool good = real(at, end, &x);
+    if (classes > 1) {
+        good = good && x >= 0 && x < (float)classes && x == (float)(int)x;
+        *out = x;
+        return good || bad_line(parser, "label '%.*s': allowed is 0 to %d", shown, at,
+                                classes - 1);
+    }
+    good = good && (x == 0 || x == 1 || x == -1);
+    *out = good && x > 0;
+    return good || bad_line(parser, "label '%.*s': allowed is 0 and 1, or -1 and +1", shown, at);
+}
+
+static bool bad_pair(struct parser *parser, size_t k, const char *at, const char *end,
+                     const char *what)
+{
+    int shown = end - at > 40 ? 40 : (int)(end - at);
+    return bad_line(parser, "pair %zu: '%.*s'%s %s", k + 1, shown, at,
+                    end - at > 40 ? "..." : "", what);
+}
+
+/* index:value, in [at, end). */
+static bool index_and_value(struct parser *parser, size_t k, const char *at, const char *end,
+                            struct pair *pair)
+{
+    const char *colon = memchr(at, ':', (size_t)(end - at));
+    if (!colon || colon == at)
+        return bad_pair(parser, k, at, end, "is not index:value");
+    if (parser->options->hash)
+        pair->id = data_hash(pair->field, at, (size_t)(colon - at));
+    else if (!whole(at, colon, &pair->id))
+        return bad_pair(parser, k, at, colon, "is not a whole number below 2^32");
+    if (!real(colon + 1, end, &pair->value))
+        return bad_pair(parser, k, colon + 1, end, "is not a number, or too large");
+    return true;
+}
+
+static bool with_field(struct parser *parser, size_t k, const char *at, const char *end,
+                       struct pair *pair)
+{
+    const char *colon = memchr(at, ':', (size_t)(end - at));
+    if (!colon)
+        return bad_pair(parser, k, at, end, "is not field:index:value");
+    uint32_t fields = (uint32_t)parser->shape->n_fields;
+    if (!whole(at, colon, &pair->field) || pair->field >= fields) {
+        char what[64];
+        snprintf(what, sizeof what, "is not a field: allowed is 0 to %u", fields - 1);
+        return bad_pair(parser, k, at, colon, what);
+    }
+    return index_and_value(parser, k, colon + 1, end, pair);
+}
+
+static bool grow_pairs(struct parser *parser, size_t n)
+{
+    size_t room = 2 * n + 64;
+    if (n < parser->pairs_room)
+        return true;
+    struct pair *larger = memory_take_array(room, sizeof *larger);
+    if (!larger)
+        return parser->no_memory = true, false;
+    if (n > 0)
+        memcpy(larger, parser->pairs, n * sizeof *larger);
+    memory_give(parser->pairs);
+    parser->pairs = larger;
+    parser->pairs_room = room;
+    return true;
+}
+
+/* The pairs as bags of example rows->n, which is counted. */
+static bool place(struct parser *parser, size_t n)
+{
+    struct rows *rows = &parser->rows;
+    size_t fields = (size_t)rows->n_fields;
+    if (!rows_grow_ids(rows, n))
+        return parser->no_memory = true, false;
+    uint32_t *next = parser->counts, *offsets = rows->offsets + rows->n * fields;
+    memset(next, 0, fields * sizeof *next);
+    for (size_t i = 0; i < n; i++)
+        next[parser->pairs[i].field]++;
+    for (size_t f = 0; f < fields; f++) {
+        offsets[f + 1] = offsets[f] + next[f];
+        next[f] = offsets[f];
+    }
+    for (size_t i = 0; i < n; i++) {
+        const struct pair *pair = &parser->pairs[i];
+        uint32_t at = next[pair->field]++;
+        rows->ids[at] = pair->id;
+        rows->values[at] = pair->value;
+    }
+    rows->n_ids += n;
+    rows->n++;
+    return true;
+}
+
+static const char *word_end(const char *at, const char *end)
+{
+    while (at < end && !is_space(*at))
+        at++;
+    return at;
+}
+
+static bool line(struct parser *parser, const char *at, const char *end, bool fields)
+{
+    struct rows *rows = &parser->rows;
+    size_t n = 0;
+    if (rows->n == rows->n_room && !rows_grow(rows))
+        return parser->no_memory = true, false;
+    const char *stop = word_end(at, end);
+    if (!label(parser, at, stop, &rows->labels[rows->n]))
+        return false;
+    for (at = stop;; at = stop) {
+        while (at < end && is_space(*at))
+            at++;
+        if (at == end)
+            return place(parser, n);
+        stop = word_end(at, end);
+        if (!grow_pairs(parser, n))
+            return false;
+        parser->pairs[n].field = 0;
+        if (!(fields ? with_field : index_and_value)(parser, n, at, stop, &parser->pairs[n]))
+            return false;
+        n++;
+    }
+}
+
+bool libsvm_line(struct parser *parser, const char *at, const char *end)
+{
+    return line(parser, at, end, false);
+}
+
+bool libffm_line(struct parser *parser, const char *at, const char *end)
+{
+    return line(parser, at, end, true);
+}

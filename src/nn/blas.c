@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: MIT */
+/* OpenBLAS made ready: the right kernels, one thread.
+ *
+ * OpenBLAS chooses its kernels by the processor's model number when it is loaded. Releases up to
+ * 0.3.24 take Intel models that they have not heard of for a Prescott of 2004 (its issue 4267),
+ * and their products are then 4 to 5 times slower. So where Prescott was chosen on a processor
+ * with AVX2 or AVX-512, and no OPENBLAS_CORETYPE asks for it, the choice is made again under
+ * that very variable. The functions for it are exported but not in the header, hence weak: a
+ * build without them, or another BLAS, stays as it is.
+ *
+ * Builds with threads of their own would fight with the workers; they are told to use one.
+ *
+ * Once a process, before its first product: model_create calls this. */
+#include "nn/parts.h"
+
+#include <cblas.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#pragma weak openblas_set_num_threads
+#pragma weak openblas_get_corename
+
+void gotoblas_dynamic_init(void) __attribute__((weak, visibility("default")));
+void gotoblas_dynamic_quit(void) __attribute__((weak, visibility("default")));
+
+static const char *better_core(void)
+{
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+        __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl"))
+        return "SkylakeX";
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+        return "Haswell";
+#endif
+    return NULL;
+}
+
+static void choose_core(void)
+{
+    static const char variable[] = "OPENBLAS_CORETYPE";
+    const char *core = better_core();
+    if (!core || getenv(variable) || !openblas_get_corename || !gotoblas_dynamic_init ||
+        !gotoblas_dynamic_quit || strcmp(openblas_get_corename(), "Prescott") != 0)
+        return;
+    setenv(variable, core, 1);
+    gotoblas_dynamic_quit();
+    gotoblas_dynamic_init();
+    unsetenv(variable);
+}
+
+static void init_once(void)
+{
+    choose_core();
+    if (openblas_set_num_threads)
+        openblas_set_num_threads(1);
+}
+
+void blas_init(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, init_once);
+}

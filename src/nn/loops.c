@@ -1,0 +1,384 @@
+/* SPDX-License-Identifier: MIT */
+/* The loops of loops.h (which says what each computes, and why races are allowed here).
+ *
+ * Plain loops that the compiler turns into vectors, and vectors of 16 floats written out where
+ * sums must stay in registers. This file is compiled once for each instruction set, with LOOPS
+ * naming the table. Fused multiply-adds are welcome; no order of a sum is promised between sets.
+ *
+ * Invariants:
+ *  1 NaN is never hidden: relu passes it on (x < 0 ? 0 : x), so a loss tells.
+ *  2 Rows of the commonest width get loops of their own by a constant argument (`WIDTHS`); the
+ *    rows of later ids are asked for while earlier ones are worked on.
+ *  3 The dots of an example are rows of T T': T is turned once, so that one vector holds 16
+ *    vectors' k-th floats, and no sum runs across lanes. Row i's surplus lanes are overwritten
+ *    by row i + 1.
+ *
+ * Runs on whichever thread holds the data; keeps no state. */
+#include "nn/loops.h"
+
+
+/* Vectors pass between inlined functions only, so no calling convention is at stake. */
+#pragma GCC diagnostic ignored "-Wpsabi"
+
+/* aligned(4): a caller's floats may lie anywhere */
+typedef float lanes __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
+
+#define INLINE static inline __attribute__((always_inline))
+
+/* The body with width a constant for the commonest one. */
+#define WIDTHS(width, call)                                                                  \
+    do {                                                                                     \
+        enum { SIXTEEN = 16 };                                                               \
+        if ((width) == SIXTEEN) {                                                            \
+            const size_t WIDTH = SIXTEEN;                                                    \
+            call;                                                                            \
+        } else {                                                                             \
+            const size_t WIDTH = (width);                                                    \
+            call;                                                                            \
+        }                                                                                    \
+    } while (0)
+
+extern const struct loops LOOPS;
+
+INLINE lanes read_at(const float *p)
+{
+    return *(const lanes *)p;
+}
+
+INLINE void write_at(float *p, lanes x)
+{
+    *(lanes *)p = x;
+}
+
+INLINE float sum_of(lanes x)
+{
+    float part[8];
+    for (int i = 0; i < 8; i++)
+        part[i] = x[i] + x[i + 8];
+    return ((part[0] + part[4]) + (part[1] + part[5])) +
+           ((part[2] + part[6]) + (part[3] + part[7]));
+}
+
+/* --- layers --- */
+
+static void bias(float *y, size_t ld, const float *b, size_t n, size_t width, bool relu)
+{
+    for (size_t i = 0; i < n; i++) {
+        float *row = y + i * ld;
+        if (relu)
+            for (size_t k = 0; k < width; k++) {
+                float x = row[k] + b[k];
+                row[k] = x < 0 ? 0 : x;
+            }
+        else
+            for (size_t k = 0; k < width; k++)
+                row[k] += b[k];
+    }
+}
+
+static void mask(float *d, size_t ld_d, const float *y, size_t ld_y, size_t n, size_t width,
+                 float *restrict sums)
+{
+    for (size_t k = 0; k < width; k++)
+        sums[k] = 0;
+    for (size_t i = 0; i < n; i++) {
+        float *restrict row = d + i * ld_d;
+        if (y) {
+            const float *restrict act = y + i * ld_y;
+            for (size_t k = 0; k < width; k++) {
+                float x = act[k] > 0 ? row[k] : 0;
+                row[k] = x;
+                sums[k] += x;
+            }
+        } else {
+            for (size_t k = 0; k < width; k++)
+                sums[k] += row[k];
+        }
+    }
+}
+
+static void add(float *to, const float *x, size_t n, float alpha, float beta)
+{
+    if (beta == 0)
+        for (size_t k = 0; k < n; k++)
+            to[k] = alpha * x[k];
+    else
+        for (size_t k = 0; k < n; k++)
+            to[k] = beta * to[k] + alpha * x[k];
+}
+
+static void dot(float *y, size_t ld_y, const float *x, size_t ld_x, const float *w, size_t n,
+                size_t width)
+{
+    for (size_t i = 0; i < n; i++) {
+        const float *row = x + i * ld_x;
+        lanes sum = {0};
+        size_t k = 0;
+        for (; k + LANES <= width; k += LANES)
+            sum += read_at(row + k) * read_at(w + k);
+        float rest = sum_of(sum);
+        for (; k < width; k++)
+            rest += row[k] * w[k];
+        y[i * ld_y] = rest;
+    }
+}
+
+/* --- dlrm --- */
+
+INLINE void prefetch(const float *row, size_t width)
+{
+    for (size_t k = 0; k < width; k += 16)
+        __builtin_prefetch(row + k);
+}
+
+/* The first id of bag f, counted from the example's first. */
+INLINE size_t bag_at(const struct bags *bags, int f)
+{
+    return bags->offsets ? bags->offsets[f] - bags->offsets[0] : (size_t)f;
+}
+
+INLINE void pool_of(float *restrict t, size_t stride, const float *restrict tables,
+                    const size_t width, const struct bags *bags)
+{
+    for (int f = 0; f < bags->n_fields; f++, t += stride) {
+        size_t end = bag_at(bags, f + 1);
+        for (size_t c = 0; c < width; c++)
+            t[c] = 0;
+        for (size_t k = bag_at(bags, f); k < end; k++) {
+            const float *row = tables + bags->rows[k] * width;
+            prefetch(tables + bags->rows[k + ROWS_AHEAD] * width, width);
+            float value = bags->values ? bags->values[k] : 1;
+            for (size_t c = 0; c < width; c++)
+                t[c] += value * row[c];
+        }
+    }
+}
+
+static void pool(float *t, size_t stride, const float *tables, size_t width,
+                 const struct bags *bags)
+{
+    WIDTHS(width, pool_of(t, stride, tables, WIDTH, bags));
+}
+
+INLINE void scatter_of(float *restrict tables, const size_t width, const struct bags *bags,
+                       const float *restrict dt, size_t stride, float alpha)
+{
+    for (int f = 0; f < bags->n_fields; f++, dt += stride) {
+        size_t end = bag_at(bags, f + 1);
+        for (size_t k = bag_at(bags, f); k < end; k++) {
+            float *row = tables + bags->rows[k] * width;
+            prefetch(tables + bags->rows[k + ROWS_AHEAD] * width, width);
+            float step = bags->values ? alpha * bags->values[k] : alpha;
+            for (size_t c = 0; c < width; c++)
+                row[c] += step * dt[c];
+        }
+    }
+}
+
+static void scatter(float *tables, size_t width, const struct bags *bags, const float *dt,
+                    size_t stride, float alpha)
+{
+    WIDTHS(width, scatter_of(tables, WIDTH, bags, dt, stride, alpha));
+}
+
+/* turned (width, room): turned[k][i] = t[i][k], zeros from n on. */
+INLINE void turn(float *restrict turned, size_t room, const float *restrict t, size_t stride,
+                 size_t n, const size_t width)
+{
+    for (size_t k = 0; k < width; k++) {
+        for (size_t i = 0; i < n; i++)
+            turned[k * room + i] = t[i * stride + k];
+        for (size_t i = n; i < room; i++)
+            turned[k * room + i] = 0;
+    }
+}
+
+INLINE void dots_of(float *restrict out, const float *restrict t, size_t stride, size_t n,
+                    const size_t width, float *restrict turned)
+{
+    const size_t room = (n + LANES - 1) / LANES * LANES;
+    turn(turned, room, t, stride, n, width);
+    for (size_t i = 1; i < n; i++) {
+        const float *ti = t + i * stride;
+        for (size_t j = 0; j < i; j += LANES) {
+            lanes even = {0}, odd = {0};
+            for (size_t k = 0; k + 1 < width; k += 2) {
+                even += ti[k] * read_at(turned + k * room + j);
+                odd += ti[k + 1] * read_at(turned + (k + 1) * room + j);
+            }
+            if (width % 2)
+                even += ti[width - 1] * read_at(turned + (width - 1) * room + j);
+            write_at(out + i * (i - 1) / 2 + j, even + odd);
+        }
+    }
+}
+
+static void dots(float *out, const float *t, size_t stride, size_t n, size_t width,
+                 float *turned)
+{
+    WIDTHS(width, dots_of(out, t, stride, n, WIDTH, turned));
+}
+
+/* Rows [i, i + count) of dt begun, and their share added to the rows before: each t[j] and dt[j]
+ * is fetched once for all of them. */
+INLINE void back_rows(float *restrict dt, const float *restrict g, const float *restrict t,
+                      size_t stride, size_t i, const size_t count)
+{
+    const float *gi[4];
+    lanes ti[4], sum[4];
+    for (size_t r = 0; r < count; r++) {
+        gi[r] = g + (i + r) * (i + r - 1) / 2;
+        ti[r] = read_at(t + (i + r) * stride);
+        sum[r] = (lanes){0};
+    }
+    for (size_t j = 0; j < i; j++) {
+        lanes tj = read_at(t + j * stride), dj = read_at(dt + j * stride);
+        for (size_t r = 0; r < count; r++) {
+            sum[r] += gi[r][j] * tj;
+            dj += gi[r][j] * ti[r];
+        }
+        write_at(dt + j * stride, dj);
+    }
+    for (size_t r = 1; r < count; r++)
+        for (size_t q = 0; q < r; q++) {
+            sum[r] += gi[r][i + q] * ti[q];
+            sum[q] += gi[r][i + q] * ti[r];
+        }
+    for (size_t r = 0; r < count; r++)
+        write_at(dt + (i + r) * stride, sum[r]);
+}
+
+static void dots_back(float *dt, const float *g, const float *t, size_t stride, size_t n)
+{
+    for (size_t c = 0; c < stride; c += LANES) {
+        size_t i = 0;
+        for (; i + 4 <= n; i += 4)
+            back_rows(dt + c, g, t + c, stride, i, 4);
+        for (; i < n; i++)
+            back_rows(dt + c, g, t + c, stride, i, 1);
+    }
+}
+
+/* --- linear and fm --- */
+
+INLINE float factors_of(float *restrict sums, float *restrict products,
+                        const float *restrict tables, const size_t width,
+                        const struct bags *bags)
+{
+    size_t n = bag_at(bags, bags->n_fields), row_width = 1 + width;
+    float score = 0, pairs = 0;
+    for (size_t c = 0; c < 2 * width; c++)
+        sums[c] = 0;
+    for (size_t k = 0; k < n; k++) {
+        const float *row = tables + bags->rows[k] * row_width;
+        prefetch(tables + bags->rows[k + ROWS_AHEAD] * row_width, row_width);
+        float value = bags->values ? bags->values[k] : 1;
+        score += value * row[0];
+        float *to = products ? products + k * width : NULL;
+        for (size_t c = 0; c < width; c++) {
+            float x = value * row[1 + c];
+            if (to)
+                to[c] = x;
+            sums[c] += x;
+            sums[width + c] += x * x;
+        }
+    }
+    for (size_t c = 0; c < width; c++)
+        pairs += sums[c] * sums[c] - sums[width + c];
+    return score + 0.5f * pairs;
+}
+
+static float factors(float *sums, float *products, const float *tables, size_t width,
+                     const struct bags *bags)
+{
+    float score;
+    WIDTHS(width, score = factors_of(sums, products, tables, WIDTH, bags));
+    return score;
+}
+
+INLINE void factors_back_of(float *restrict tables, const size_t width,
+                            const struct bags *bags, const float *restrict sums,
+                            const float *restrict products, float d)
+{
+    size_t n = bag_at(bags, bags->n_fields), row_width = 1 + width;
+    for (size_t k = 0; k < n; k++) {
+        float *row = tables + bags->rows[k] * row_width;
+        prefetch(tables + bags->rows[k + ROWS_AHEAD] * row_width, row_width);
+        float step = bags->values ? d * bags->values[k] : d;
+        row[0] += step;
+        for (size_t c = 0; c < width; c++)
+            row[1 + c] += step * (sums[c] - products[k * width + c]);
+    }
+}
+
+static void factors_back(float *tables, size_t width, const struct bags *bags,
+                         const float *sums, const float *products, float d)
+{
+    WIDTHS(width, factors_back_of(tables, WIDTH, bags, sums, products, d));
+}
+
+/* --- optimizers --- */
+
+static void momentum(float *restrict w, const float *restrict g, float *restrict v, size_t n,
+                     float lr, float m, float l2)
+{
+    for (size_t k = 0; k < n; k++) {
+        v[k] = m * v[k] + (g[k] + l2 * w[k]);
+        w[k] -= lr * v[k];
+    }
+}
+
+static void adagrad(float *restrict w, const float *restrict g, float *restrict s, size_t n,
+                    float lr, float epsilon, float l2)
+{
+    for (size_t k = 0; k < n; k++) {
+        float x = g[k] + l2 * w[k];
+        s[k] += x * x;
+        w[k] -= lr * x / (__builtin_sqrtf(s[k]) + epsilon);
+    }
+}
+
+static void adam(float *restrict w, const float *restrict g, float *restrict m,
+                 float *restrict v, size_t n, const struct adam *a)
+{
+    struct adam c = *a;
+    for (size_t k = 0; k < n; k++) {
+        float x = g[k] + c.l2 * w[k];
+        m[k] = c.beta1 * m[k] + c.rest1 * x;
+        v[k] = c.beta2 * v[k] + c.rest2 * (x * x);
+        w[k] = c.keep * w[k] - c.rate * m[k] / (__builtin_sqrtf(v[k]) * c.root + c.epsilon);
+    }
+}
+
+static void rowwise(float *restrict w, const float *restrict g, float *restrict s, size_t n,
+                    float lr, float epsilon)
+{
+    float squares = 0;
+    for (size_t k = 0; k < n; k++)
+        squares += g[k] * g[k];
+    *s += squares / (float)n;
+    float rate = lr / (__builtin_sqrtf(*s) + epsilon);
+    for (size_t k = 0; k < n; k++)
+        w[k] -= rate * g[k];
+}
+
+#define TEXT(x) TEXT_OF(x)
+#define TEXT_OF(x) #x
+
+const struct loops LOOPS = {
+    .name = TEXT(LOOPS),
+    .bias = bias,
+    .mask = mask,
+    .add = add,
+    .dot = dot,
+    .pool = pool,
+    .scatter = scatter,
+    .dots = dots,
+    .dots_back = dots_back,
+    .factors = factors,
+    .factors_back = factors_back,
+    .momentum = momentum,
+    .adagrad = adagrad,
+    .adam = adam,
+    .rowwise = rowwise,
+};

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: MIT */
+/* The arithmetic outside matrix products, and with them the only places where parameters are
+ * read and written while other workers train on them: the races are deliberate (Hogwild), each
+ * float is moved whole. ThreadSanitizer passes over loops.c alone. Compiled once for each
+ * instruction set; they agree to rounding, not to the bit. */
+#ifndef LOOPS_H
+#define LOOPS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    LANES = 16,             /* vectors of an interaction are padded to a multiple of this */
+    ROWS_AHEAD = 48         /* row numbers that may be read past an example's, to prefetch */
+};
+
+/* The ids of one example, as rows of tables. Bag f is [offsets[f], offsets[f + 1]), counted from
+ * offsets[0]. */
+struct bags {
+    int n_fields;
+    const uint32_t *offsets;    /* (n_fields + 1); NULL: each bag is one id */
+    const uint64_t *rows;       /* (ids and ROWS_AHEAD more) */
+    const float *values;        /* (ids); NULL: all 1 */
+};
+
+/* The constants of one step of Adam. */
+struct adam {
+    float beta1, beta2;
+    float rest1, rest2;         /* 1 - beta */
+    float epsilon;
+    float rate;                 /* lr / (1 - beta1^t) */
+    float root;                 /* 1 / sqrt(1 - beta2^t) */
+    float l2, keep;             /* g + l2 w; then w * keep - ... */
+};
+
+struct loops {
+    const char *name;
+
+    /* --- layers: n rows of `width` floats, ld apart --- */
+
+    /* y = relu(y + bias), or y + bias */
+    void (*bias)(float *y, size_t ld, const float *bias, size_t n, size_t width, bool relu);
+    /* d = y > 0 ? d : 0 (y NULL: d stays); sums (width) = the columns' sums of d */
+    void (*mask)(float *d, size_t ld_d, const float *y, size_t ld_y, size_t n, size_t width,
+                 float *sums);
+    /* to = beta to + alpha x; beta 0: whatever was there */
+    void (*add)(float *to, const float *x, size_t n, float alpha, float beta);
+    /* y (n) = x (n, width) w: a layer of one output */
+    void (*dot)(float *y, size_t ld_y, const float *x, size_t ld_x, const float *w, size_t n,
+                size_t width);
+
+    /* --- dlrm, one example. t: vectors of `width` floats, `stride` apart, zeros between --- */
+
+    /* t[f] = sum of value * row over the bag of field f */
+    void (*pool)(float *t, size_t stride, const float *tables, size_t width,
+                 const struct bags *bags);
+    /* row += alpha value dt[f], for each id */
+    void (*scatter)(float *tables, size_t width, const struct bags *bags, const float *dt,
+                    size_t stride, float alpha);
+    /* out[i (i - 1) / 2 + j] = t[i] . t[j] for i > j. Up to LANES floats after out are spoilt.
+     * turned: room for width * (n up to LANES) floats */
+    void (*dots)(float *out, const float *t, size_t stride, size_t n, size_t width,
+                 float *turned);
+    /* dt[i] = sum over j of g(i, j) t[j], for g symmetric, given as dots gives its output */
+    void (*dots_back)(float *dt, const float *g, const float *t, size_t stride, size_t n);
+
+    /* --- linear (width 0) and fm, one example. A row: its weight, then `width` factors --- */
+
+    /* Returns the weights' part of the score and the factors'. sums (2, width) = sum of
+     * value * factors, and of its squares; products (ids, width), or NULL: value * factors */
+    float (*factors)(float *sums, float *products, const float *tables, size_t width,
+                     const struct bags *bags);
+    /* row += d value (1, sums - products) */
+    void (*factors_back)(float *tables, size_t width, const struct bags *bags,
+                         const float *sums, const float *products, float d);
+
+    /* --- optimizers, as in PyTorch --- */
+
+    void (*momentum)(float *w, const float *g, float *v, size_t n, float lr, float momentum,
+                     float l2);
+    void (*adagrad)(float *w, const float *g, float *s, size_t n, float lr, float epsilon,
+                    float l2);
+    void (*adam)(float *w, const float *g, float *m, float *v, size_t n,
+                 const struct adam *a);
+    /* *s += mean of squares of g */
+    void (*rowwise)(float *w, const float *g, float *s, size_t n, float lr, float epsilon);
+};
+
+const struct loops *loops_best(void);       /* for this CPU */
+extern const struct loops loops_base;       /* every CPU */
+
+#endif

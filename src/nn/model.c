@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: MIT */
+/* Models: shapes checked, the flat vector laid out, the first values.
+ *
+ * A kind of model is a row of a table (parts.h); its layers and tables become tensors here, with
+ * the names that PyTorch gives to the members of nn.Sequential: every second number, for relu
+ * counts there. All is decided by the shape, so two processes with the same shape agree.
+ *
+ * First values. Layers before relu: normal, deviation sqrt(2 / in) (He et al. 2015); a last
+ * layer: sqrt(1 / in); biases 0. Rows of dlrm and fm: uniform in +-1 / (4 sqrt(width)), so that
+ * dots of two vectors start near 0.02, small beside the other scores and large enough to let the
+ * product's gradient begin; linear weights 0. Each row has chance of its own, from the seed and
+ * its number, so that tables can be filled in parts. */
+#include "nn/parts.h"
+
+#include <math.h>
+#include <string.h>
+
+static const struct model_kind_table *const kinds[] = {
+    [MODEL_LINEAR] = &kind_linear,
+    [MODEL_FM] = &kind_fm,
+    [MODEL_DLRM] = &kind_dlrm,
+    [MODEL_MLP] = &kind_mlp,
+};
+
+enum { MOST = 1 << 20 };                        /* of any size in a shape but rows */
+static const uint64_t most_rows = UINT64_C(1) << 32;
+
+static bool sizes_fit(const int *sizes, int n)
+{
+    if (n < 0 || n > NN_MAX_LAYERS)
+        return false;
+    for (int k = 0; k < n; k++)
+        if (sizes[k] < 1 || sizes[k] > MOST)
+            return false;
+    return true;
+}
+
+static const char *check(const struct model_shape *s)
+{
+    if ((unsigned)s->kind >= sizeof kinds / sizeof *kinds)
+        return "there is no such kind";
+    if (s->n_dense < 0 || s->n_dense > MOST || s->n_fields < 0 || s->n_fields > MOST)
+        return "0 to 2^20 dense features and fields are possible";
+    if (s->n_classes < 1 || s->n_classes > MOST)
+        return "1 to 2^20 classes are possible";
+    if (s->width < 0 || s->width > MOST)
+        return "a width up to 2^20 is possible";
+    if (s->rows > most_rows)
+        return "2^32 rows a table are possible";
+    if (!sizes_fit(s->bottom, s->n_bottom) || !sizes_fit(s->top, s->n_top))
+        return "at most 16 hidden layers of 1 to 2^20 are possible";
+    return kinds[s->kind]->check(s);
+}
+
+/* --- layout --- */
+
+static void add_tensor(struct model *m, const char *stack, int number, const char *what,
+                       size_t out, size_t in)
+{
+    struct tensor *t = &m->tensors[m->n_tensors++];
+    if (number >= 0)
+        snprintf(t->name, sizeof t->name, "%s.%d.%s", stack, number, what);
+    else
+        snprintf(t->name, sizeof t->name, "%s.%s", stack, what);
+    t->n_dims = in ? 2 : 1;
+    t->dims[0] = out;
+    t->dims[1] = in;
+    t->at = m->n_floats;
+    t->n = in ? out * in : out;
+    m->n_floats += t->n;
+}
+
+static void add_layer(struct model *m, struct stack *stack, const char *name, int number,
+                      struct layer layer)
+{
+    layer.weight = m->n_floats;
+    if (layer.n_in)
+        add_tensor(m, name, number, "weight", (size_t)layer.n_out, (size_t)layer.n_in);
+    layer.bias = m->n_floats;
+    add_tensor(m, name, number, "bias", (size_t)layer.n_out, 0);
+    stack->layers[stack->n++] = layer;
+}
+
+void model_add_layer(struct model *model, struct stack *stack, const char *name, int n_in,
+                     int n_out, bool relu)
+{
+    struct layer layer = {.n_in = n_in, .n_out = n_out, .relu = relu};
+    add_layer(model, stack, name, -1, layer);
+}
+
+void model_add_stack(struct model *model, struct stack *stack, const char *name, int n_in,
+                     const int *hidden, int n_hidden, int n_out, bool last_relu)
+{
+    for (int k = 0; k <= n_hidden; k++) {
+        int out = k < n_hidden ? hidden[k] : n_out;
+        struct layer layer = {.n_in = n_in, .n_out = out, .relu = k < n_hidden || last_relu};
+        add_layer(model, stack, name, 2 * k, layer);
+        n_in = out;
+    }
+}
+
+static bool add_tables(struct model *m)
+{
+    size_t rows = m->shape.rows, width = (size_t)m->row_width;
+    m->tables = memory_take_array(m->n_tables, sizeof *m->tables);
+    if (!m->tables)
+        return false;
+    for (size_t k = 0; k < m->n_tables; k++) {
+        struct tensor *t = &m->tables[k];
+        *t = (struct tensor){.name = "table.weight", .n_dims = 2, .dims = {rows, width},
+                             .at = k * rows * width, .n = rows * width};
+        if (m->shape.kind == MODEL_DLRM)
+            snprintf(t->name, sizeof t->name, "tables.%zu.weight", k);
+    }
+    m->n_rows = m->n_tables * rows;
+    return true;
+}
+
+descant_status model_create(struct model **out, const struct model_shape *shape,
+                            const struct log *log)
+{
+    const char *wrong = check(shape);
+    if (wrong)
+        return log_fail(log, DESCANT_INVALID, "the model's shape: %s", wrong);
+    struct model *m = memory_take(sizeof *m);
+    if (!m)
+        return log_fail(log, DESCANT_MEMORY, "no memory for a model");
+    blas_init();
+    m->kind = kinds[shape->kind];
+    m->loops = loops_best();
+    m->shape = *shape;
+    m->kind->lay_out(m);
+    if (!add_tables(m)) {
+        model_destroy(m);
+        return log_fail(log, DESCANT_MEMORY, "no memory for a model's tables");
+    }
+    *out = m;
+    return DESCANT_OK;
+}
+
+void model_destroy(struct model *model)
+{
+    if (!model)
+        return;
+    memory_give(model->tables);
+    memory_give(model);
+}
+
+/* --- what there is --- */
+
+const struct model_shape *model_shape(const struct model *model)
+{
+    return &model->shape;
+}
+
+int model_outputs(const struct model *model)
+{
+    return model->shape.n_classes;
+}
+
+size_t model_floats(const struct model *model)
+{
+    return model->n_floats;
+}
+
+size_t model_table_floats(const struct model *model)
+{
+    return model->n_rows * (size_t)model->row_width;
+}
+
+size_t model_table_rows(const struct model *model)
+{
+    return model->n_rows;
+}
+
+int model_table_width(const struct model *model)
+{
+    return model->row_width;
+}
+
+const struct tensor *model_tensors(const struct model *model, size_t *n)
+{
+    *n = model->n_tensors;
+    return model->tensors;
+}
+
+const struct tensor *model_tables(const struct model *model, size_t *n)
+{
+    *n = model->n_tables;
+    return model->tables;
+}
+
+/* Forward, weights and inputs: three products a layer, each 2 in out; the features have no
+ * gradient. */
+static double stack_flops(const struct stack *stack, bool want_dx)
+{
+    double sum = 0;
+    for (int k = 0; k < stack->n; k++) {
+        const struct layer *l = &stack->layers[k];
+        sum += (k || want_dx ? 3.0 : 2.0) * 2 * l->n_in * l->n_out;
+    }
+    return sum;
+}
+
+double model_flops(const struct model *model)
+{
+    bool inner = model->bottom.n;
+    return stack_flops(&model->bottom, false) + stack_flops(&model->top, inner) +
+           model->kind->flops(model);
+}
+
+/* --- first values --- */
+
+static void init_stack(const struct stack *stack, float *w, struct rng *rng)
+{
+    for (int k = 0; k < stack->n; k++) {
+        const struct layer *l = &stack->layers[k];
+        size_t n = (size_t)l->n_in * (size_t)l->n_out;
+        double deviation = sqrt((l->relu ? 2.0 : 1.0) / l->n_in);
+        for (size_t i = 0; i < n; i++)
+            w[l->weight + i] = (float)(rng_normal(rng) * deviation);
+        for (int i = 0; i < l->n_out; i++)
+            w[l->bias + (size_t)i] = 0;
+    }
+}
+
+void model_init(const struct model *model, float *w, uint64_t seed)
+{
+    struct rng rng;
+    rng_init(&rng, seed);
+    if (model->shape.kind == MODEL_LINEAR || model->shape.kind == MODEL_FM) {
+        memset(w, 0, model->n_floats * sizeof *w);
+        return;
+    }
+    init_stack(&model->bottom, w, &rng);
+    init_stack(&model->top, w, &rng);
+}
+
+void model_init_tables(const struct model *model, float *tables, size_t from, size_t n,
+                       uint64_t seed)
+{
+    size_t width = (size_t)model->row_width, zeros = model->shape.kind == MODEL_DLRM ? 0 : 1;
+    double most = width > zeros ? 0.25 / sqrt((double)(width - zeros)) : 0;
+    for (size_t r = from; r < from + n; r++) {
+        struct rng rng;
+        rng_init(&rng, seed + (r + 1) * UINT64_C(0xd1342543de82ef95));
+        for (size_t k = 0; k < width; k++) {
+            double value = k < zeros ? 0 : (2 * rng_uniform(&rng) - 1) * most;
+            tables[r * width + k] = (float)value;
+        }
+    }
+}

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: MIT */
+/* What the trainers of one machine share beside the model: the place in the data, a seat for each
+ * trainer with its figures, and the word that stops the run. It lies in memory of descant_share,
+ * zero at first. Every field is atomic; figures are relaxed, since they order nothing.
+ *
+ * A trainer that dies leaves its seat as it was: whoever still runs finds the process gone, takes
+ * over the chunks it held, and, if it was the reporter, its reports. */
+#ifndef BOARD_H
+#define BOARD_H
+
+#include "train/config.h"
+#include "train/metrics.h"
+
+enum { BOARD_SEATS = 64, BOARD_WORKERS = 64, BOARD_CHUNKS = 8, BOARD_TODO = 512 };
+
+enum board_stop { STOP_NOT, STOP_SIGNAL, STOP_EARLY, STOP_NAN, STOP_FAILED };
+
+/* One worker's sums; it alone writes them. */
+struct cell {
+    _Alignas(64) _Atomic uint64_t n;
+    _Atomic uint64_t positive, correct;
+    _Atomic double loss, predicted;
+};
+
+enum seat_state { SEAT_EMPTY, SEAT_TAKEN, SEAT_LEFT };
+
+struct seat {
+    _Atomic int state;                              /* its trainer: release; readers: acquire */
+    _Atomic int pid;
+    _Atomic uint64_t claimed[BOARD_CHUNKS];         /* chunk + 1 that it holds; 0: none. Set by the
+                                                       trainer, cleared by it or by its heir */
+    _Atomic uint64_t lines, bad, steps;
+    _Atomic double gap, gap_max, stall_ns, copy_ns, age_s, distance, shadow_cpu_s, bytes, rounds;
+    struct cell cells[BOARD_WORKERS];
+};
+
+struct board {
+    _Atomic uint64_t cursor;                        /* the next chunk that nobody has claimed */
+    _Atomic uint64_t granted;                       /* examples handed out, where there is a limit */
+    _Atomic uint32_t todo_next, n_todo;             /* chunks that a resumed run does first */
+    _Atomic uint64_t todo[BOARD_TODO];
+    _Atomic uint32_t tables;                        /* 0: not yet; pid: being filled; READY */
+    _Atomic uint32_t resumed;
+    struct cell before;                             /* sums of the run that was resumed */
+    _Atomic double seconds_before;
+    _Atomic uint64_t started_ns;                    /* of clock_now_ns; the first sets it */
+    _Atomic uint64_t logged;                        /* the header of the log is written */
+    _Atomic uint64_t checkpoint_ns, eval_at;        /* when, and at how many examples, last */
+    _Atomic double eval_loss, eval_best;            /* NaN bits never: valid once evals > 0 */
+    _Atomic uint32_t evals, evals_worse;
+    _Atomic int stop;                               /* enum board_stop; set once, by compare-and-swap */
+    _Atomic uint32_t why_ready;
+    char why[256];                                  /* written by who set stop, before why_ready */
+    struct seat seats[BOARD_SEATS];
+};
+
+/* Takes the seat of that number. What a dead trainer counted there before stays counted. */
+struct seat *board_sit(struct board *board, int number);
+void board_leave(struct seat *seat);
+
+/* The reporter is the lowest seat whose process lives. */
+bool board_reports(const struct board *board, const struct seat *mine);
+int board_running(const struct board *board);
+
+/* The next chunk to read. heir: only those of the dead, once the data has ended; false: none. */
+uint64_t board_claim(struct board *board, struct seat *mine, int place);
+bool board_inherit(struct board *board, struct seat *mine, int place, uint64_t *chunk);
+void board_release(struct seat *mine, int place);
+
+/* Chunks held now, and the cursor before which all others are done; the number of them. */
+size_t board_held(const struct board *board, uint64_t *cursor, uint64_t *chunks, size_t most);
+
+void board_stop(struct board *board, enum board_stop why, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+enum board_stop board_stopped(const struct board *board);
+const char *board_why(const struct board *board);
+
+void cell_add(struct cell *cell, const struct metrics *m);
+struct metrics cell_read(const struct cell *cell);
+struct metrics board_sum(const struct board *board);     /* of all, also of the run before */
+
+#endif

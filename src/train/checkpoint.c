@@ -1,0 +1,340 @@
+/* SPDX-License-Identifier: MIT */
+/* A checkpoint is one safetensors file: the dense tensors and the tables by their names, then what
+ * a run needs to go on and a model does not: the optimizers' state, the plan's outer state, the
+ * place in the data, the sums of progressive validation, every option as text.
+ *
+ *   1. It is written beside training: parameters are read while workers change them, as every
+ *      Hogwild reader does. What is not finite is not written: the last good file stays.
+ *   2. The place is the cursor and the chunks that were held: a resumed run does those first, so
+ *      that nothing is left out, and at most those chunks' examples are trained twice.
+ *   3. safetensors_write replaces the file in one step and keeps the previous one beside it. */
+#include "data/safetensors.h"
+
+#include "train/trainer.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MAX_TENSORS = 512, PLACE_HEAD = 2 };
+
+struct list {
+    struct safetensor at[MAX_TENSORS];
+    size_t n;
+};
+
+static struct safetensor *add(struct list *list, const char *name, enum safetensors_type type,
+                              const void *data, size_t n)
+{
+    struct safetensor *s = &list->at[list->n++];
+    snprintf(s->name, sizeof s->name, "%s", name);
+    s->type = type;
+    s->n_dims = 1;
+    s->dims[0] = n;
+    s->data = data;
+    s->bytes = n * (type == SAFETENSORS_F32 ? 4 : type == SAFETENSORS_U64 ? 8 : 1);
+    return s;
+}
+
+static void add_tensors(struct list *list, const struct tensor *tensors, size_t n, const float *p)
+{
+    for (size_t k = 0; k < n; k++) {
+        const struct tensor *from = &tensors[k];
+        struct safetensor *s = add(list, from->name, SAFETENSORS_F32, p + from->at, from->n);
+        s->n_dims = from->n_dims;
+        s->dims[0] = from->dims[0];
+        s->dims[1] = from->dims[1];
+    }
+}
+
+static void add_model(struct list *list, struct trainer *t)
+{
+    size_t n;
+    const struct tensor *tensors = model_tensors(t->model, &n);
+
+    add_tensors(list, tensors, n, t->w);
+    tensors = model_tables(t->model, &n);
+    add_tensors(list, tensors, n, t->tables);
+}
+
+static bool finite_all(const float *p, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!isfinite(p[i]))
+            return false;
+    return true;
+}
+
+static char *outer_of(struct trainer *t, size_t *bytes)
+{
+    *bytes = 0;
+    if (descant_outer_save(t->job, NULL, bytes) != DESCANT_OK)
+        return NULL;
+    char *outer = memory_take(*bytes);
+    if (outer && descant_outer_save(t->job, outer, bytes) == DESCANT_OK)
+        return outer;
+    memory_give(outer);
+    return NULL;
+}
+
+descant_status checkpoint_keep_outer(struct trainer *t)
+{
+    if (!t->options->checkpoint)
+        return DESCANT_OK;
+    t->outer = outer_of(t, &t->outer_bytes);
+    return t->outer ? DESCANT_OK
+                    : log_fail(&t->log, DESCANT_MEMORY, "no memory for the outer state");
+}
+
+/* Texts: every option, then the sums. */
+struct texts {
+    struct safetensors_text at[128];
+    char room[128][256];
+    size_t n;
+};
+
+static void add_text(struct texts *texts, const char *key, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+static void add_text(struct texts *texts, const char *key, const char *format, ...)
+{
+    va_list list;
+    va_start(list, format);
+    vsnprintf(texts->room[texts->n], sizeof texts->room[0], format, list);
+    va_end(list);
+    texts->at[texts->n] = (struct safetensors_text){key, texts->room[texts->n]};
+    texts->n++;
+}
+
+static void add_texts(struct texts *texts, struct trainer *t)
+{
+    char text[256];
+    struct metrics m = board_sum(t->board);
+
+    for (size_t k = 0; k < n_train_settings; k++)
+        add_text(texts, train_settings[k].name, "%s",
+                 setting_text(&train_settings[k], t->options, text, sizeof text));
+    add_text(texts, "descant", "%s", descant_version());
+    add_text(texts, "sums", "%llu %llu %llu %.17g %.17g", (unsigned long long)m.n,
+             (unsigned long long)m.positive, (unsigned long long)m.correct, m.loss, m.predicted);
+    add_text(texts, "inputs", "%d %d %d %d", t->shape.n_dense, t->shape.n_fields,
+             t->shape.n_classes, t->shape.plain_ids);
+    add_text(texts, "steps", "%llu", (unsigned long long)atomic_load(&t->steps));
+    add_text(texts, "seconds", "%.3f",
+             atomic_load(&t->board->seconds_before) +
+                 (double)(clock_now_ns() - atomic_load(&t->board->started_ns)) * 1e-9);
+}
+
+static void add_place(struct list *list, struct trainer *t, uint64_t *place)
+{
+    size_t n = board_held(t->board, &place[0], place + PLACE_HEAD, BOARD_TODO);
+    place[1] = atomic_load_explicit(&t->board->granted, memory_order_relaxed);
+    add(list, "descant.place", SAFETENSORS_U64, place, PLACE_HEAD + n);
+}
+
+static void add_run(struct list *list, struct trainer *t, uint64_t *place, const char *outer,
+                    size_t outer_bytes)
+{
+    size_t n = optimizer_floats(&t->optimizer, t->n);
+    size_t rows = optimizer_row_floats(&t->optimizer, model_table_rows(t->model),
+                                       model_table_width(t->model));
+
+    if (n)
+        add(list, "descant.optimizer", SAFETENSORS_F32, t->state, n);
+    if (rows)
+        add(list, "descant.table_optimizer", SAFETENSORS_F32, t->table_state, rows);
+    if (outer_bytes)
+        add(list, "descant.outer", SAFETENSORS_U8, outer, outer_bytes);
+    add_place(list, t, place);
+}
+
+static descant_status write_all(struct trainer *t, struct list *list, struct texts *texts,
+                                uint64_t *place)
+{
+    char previous[4096];
+    size_t outer_bytes = t->outer_bytes;
+    char *outer = t->outer ? t->outer : outer_of(t, &outer_bytes);
+
+    add_run(list, t, place, outer, outer ? outer_bytes : 0);
+    add_model(list, t);
+    add_texts(texts, t);
+    snprintf(previous, sizeof previous, "%s.previous", t->options->checkpoint);
+    descant_status status = safetensors_write(t->options->checkpoint, previous, list->at, list->n,
+                                              texts->at, texts->n, &t->log);
+    if (outer != t->outer)
+        memory_give(outer);
+    return status;
+}
+
+descant_status checkpoint_write(struct trainer *t)
+{
+    if (!finite_all(t->w, t->n) || !finite_all(t->tables, t->n_tables)) {
+        char where[96];
+        crew_name_bad(t, where, sizeof where);
+        return log_fail(&t->log, DESCANT_INVALID, "no checkpoint is written: %s", where);
+    }
+    struct list *list = memory_take(sizeof *list);
+    struct texts *texts = memory_take(sizeof *texts);
+    uint64_t *place = memory_take_array(PLACE_HEAD + BOARD_TODO, sizeof *place);
+    descant_status status = list && texts && place
+                                ? write_all(t, list, texts, place)
+                                : log_fail(&t->log, DESCANT_MEMORY, "no memory for a checkpoint");
+    memory_give(place);
+    memory_give(texts);
+    memory_give(list);
+    return status;
+}
+
+/* --- reading --- */
+
+bool checkpoint_there(const struct train_options *o)
+{
+    char previous[4096];
+    snprintf(previous, sizeof previous, "%s.previous", o->checkpoint);
+    return access(o->checkpoint, F_OK) == 0 || access(previous, F_OK) == 0;
+}
+
+descant_status checkpoint_open(struct safetensors **out, const char *path, const struct log *log)
+{
+    char previous[4096];
+    descant_status status = safetensors_open(out, path, log);
+
+    snprintf(previous, sizeof previous, "%s.previous", path);
+    if (status == DESCANT_OK || access(previous, F_OK) != 0)
+        return status;
+    log_say(log, DESCANT_WARNING, "%s cannot be used; the one before it, %s, is", path, previous);
+    return safetensors_open(out, previous, log);
+}
+
+static descant_status take_tensor(const struct safetensors *file, const char *path,
+                                  const struct tensor *want, float *p, const struct log *log)
+{
+    const struct safetensor *have = safetensors_find(file, want->name);
+
+    if (!have)
+        return log_fail(log, DESCANT_CORRUPT, "%s is of another model: it has no tensor %s", path,
+                        want->name);
+    if (have->type != SAFETENSORS_F32 || have->n_dims != want->n_dims ||
+        have->dims[0] != want->dims[0] || (want->n_dims > 1 && have->dims[1] != want->dims[1]))
+        return log_fail(log, DESCANT_CORRUPT,
+                        "%s is of another model: its tensor %s has %zu x %zu, not %zu x %zu", path,
+                        want->name, have->dims[0], have->n_dims > 1 ? have->dims[1] : 1,
+                        want->dims[0], want->n_dims > 1 ? want->dims[1] : 1);
+    memcpy(p + want->at, have->data, have->bytes);
+    return DESCANT_OK;
+}
+
+descant_status checkpoint_take(const struct safetensors *file, const char *path,
+                               const struct tensor *tensors, size_t n, float *p,
+                               const struct log *log)
+{
+    for (size_t k = 0; k < n; k++) {
+        descant_status status = take_tensor(file, path, &tensors[k], p, log);
+        if (status != DESCANT_OK)
+            return status;
+    }
+    return DESCANT_OK;
+}
+
+static descant_status take_state(const struct safetensors *file, const char *path,
+                                 const char *name, float *p, size_t n, const struct log *log)
+{
+    const struct safetensor *have = safetensors_find(file, name);
+
+    if (!n)
+        return DESCANT_OK;
+    if (!have || have->bytes != n * sizeof *p)
+        return log_fail(log, DESCANT_CORRUPT, "%s is of another optimizer: %s does not fit", path,
+                        name);
+    memcpy(p, have->data, have->bytes);
+    return DESCANT_OK;
+}
+
+descant_status checkpoint_load_model(struct trainer *t)
+{
+    const char *path = t->options->checkpoint, *steps;
+    struct safetensors *file;
+    size_t n;
+    descant_status status = checkpoint_open(&file, path, &t->log);
+
+    if (status != DESCANT_OK)
+        return status;
+    const struct tensor *tensors = model_tensors(t->model, &n);
+    status = checkpoint_take(file, path, tensors, n, t->w, &t->log);
+    if (status == DESCANT_OK)
+        status = take_state(file, path, "descant.optimizer", t->state,
+                            optimizer_floats(&t->optimizer, t->n), &t->log);
+    if ((steps = safetensors_text(file, "steps")))
+        atomic_store(&t->steps, strtoull(steps, NULL, 10));
+    safetensors_close(file);
+    return status;
+}
+
+/* Place and sums onto the board. */
+static void take_place(struct trainer *t, const struct safetensors *file)
+{
+    struct board *board = t->board;
+    const struct safetensor *place = safetensors_find(file, "descant.place");
+    const char *sums = safetensors_text(file, "sums"), *seconds;
+    unsigned long long n, positive, correct;
+    struct metrics m = {0};
+
+    if (sums && sscanf(sums, "%llu %llu %llu %lf %lf", &n, &positive, &correct, &m.loss,
+                       &m.predicted) == 5) {
+        m.n = n;
+        m.positive = positive;
+        m.correct = correct;
+        cell_add(&board->before, &m);
+    }
+    if ((seconds = safetensors_text(file, "seconds")))
+        atomic_store(&board->seconds_before, strtod(seconds, NULL));
+    if (!place || place->type != SAFETENSORS_U64 || place->dims[0] < PLACE_HEAD)
+        return;
+    const uint64_t *at = place->data;
+    size_t n_todo = place->dims[0] - PLACE_HEAD;
+    atomic_store(&board->cursor, at[0]);
+    atomic_store(&board->granted, m.n);
+    for (size_t k = 0; k < n_todo && k < BOARD_TODO; k++)
+        atomic_store(&board->todo[k], at[PLACE_HEAD + k]);
+    atomic_store(&board->n_todo, (uint32_t)(n_todo < BOARD_TODO ? n_todo : BOARD_TODO));
+}
+
+descant_status checkpoint_load_tables(struct trainer *t)
+{
+    const char *path = t->options->checkpoint;
+    struct safetensors *file;
+    size_t n;
+    descant_status status = checkpoint_open(&file, path, &t->log);
+
+    if (status != DESCANT_OK)
+        return status;
+    const struct tensor *tensors = model_tables(t->model, &n);
+    status = checkpoint_take(file, path, tensors, n, t->tables, &t->log);
+    if (status == DESCANT_OK)
+        status = take_state(file, path, "descant.table_optimizer", t->table_state,
+                            optimizer_row_floats(&t->optimizer, model_table_rows(t->model),
+                                                 model_table_width(t->model)), &t->log);
+    if (status == DESCANT_OK)
+        take_place(t, file);
+    safetensors_close(file);
+    return status;
+}
+
+descant_status checkpoint_load_outer(struct trainer *t)
+{
+    struct safetensors *file;
+    descant_status status = checkpoint_open(&file, t->options->checkpoint, &t->log);
+
+    if (status != DESCANT_OK)
+        return status;
+    const struct safetensor *outer = safetensors_find(file, "descant.outer");
+    const char *sync = safetensors_text(file, "sync");
+    if (outer && sync && strcmp(sync, t->options->sync) == 0)
+        status = descant_outer_load(t->job, outer->data, outer->bytes);
+    else
+        log_say(&t->log, DESCANT_INFO, "the checkpoint is of plan %s: the outer state begins anew",
+                sync ? sync : "?");
+    safetensors_close(file);
+    return status;
+}

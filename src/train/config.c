@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: MIT */
+/* The table of settings of `descant train`, a config file that uses the same names, and the small
+ * conversions from what a person writes to what the parts below want. */
+#include "train/config.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define AT(field) offsetof(struct train_options, field)
+#define INT(name, field, low, high, help) {name, SETTING_INT, AT(field), low, high, NULL, help}
+#define REAL(name, field, low, high, help) {name, SETTING_REAL, AT(field), low, high, NULL, help}
+#define TEXT(name, field, help) {name, SETTING_TEXT, AT(field), 0, 0, NULL, help}
+#define FLAG(name, field, help) {name, SETTING_FLAG, AT(field), 0, 0, NULL, help}
+#define BYTES(name, field, low, high, help)                                                  \
+    {name, SETTING_BYTES, AT(field), low, high, NULL, help}
+#define CHOICE(name, field, choices, help) {name, SETTING_CHOICE, AT(field), 0, 0, choices, help}
+
+const struct setting train_settings[] = {
+    TEXT("data", data, "files to train on, commas between them; - is stdin"),
+    TEXT("eval", eval, "files of the held-out set"),
+    CHOICE("format", format, "auto|criteo|libsvm|libffm|idx|cache", "of the files"),
+    FLAG("plain-ids", plain_ids, "libsvm, libffm: take indexes as they are, do not hash"),
+    INT("fields", fields, 1, 4096, "libffm: number of fields"),
+    INT("epochs", epochs, 1, 1e6, "passes over the data"),
+    INT("examples", examples, 0, 1e15, "stop after so many; 0: all"),
+    BYTES("chunk", chunk, 4096, 1 << 28, "text that a trainer claims at a time"),
+    INT("depth", depth, 2, 8, "chunks that a trainer holds"),
+    REAL("max-bad", max_bad, 0, 1, "share of lines that may be bad"),
+    CHOICE("model", model, "linear|fm|dlrm|mlp", "what to train"),
+    INT("rows", rows, 1, 4294967296.0, "rows of each embedding table (linear, fm: of the one)"),
+    INT("width", width, 1, 1024, "floats of an embedding"),
+    TEXT("bottom", bottom, "dlrm: hidden layers before the embeddings' width"),
+    TEXT("top", top, "dlrm, mlp: hidden layers before the output"),
+    INT("batch", batch, 1, 1 << 20, "examples of a worker's step"),
+    CHOICE("optimizer", optimizer, "sgd|adagrad|adam|adamw", "of the dense part"),
+    CHOICE("table-optimizer", table_optimizer, "sgd|adagrad|rowwise-adagrad", "of the tables"),
+    REAL("lr", lr, 0, 1e6, "learning rate"),
+    REAL("table-lr", table_lr, 0, 1e6, "of the tables; 0: the same"),
+    REAL("momentum", momentum, 0, 0.9999, "sgd's"),
+    REAL("beta1", beta1, 0, 0.9999, "adam's, adamw's"),
+    REAL("beta2", beta2, 0, 0.999999, "adam's, adamw's"),
+    REAL("epsilon", epsilon, 0, 1, "adam's, adamw's, adagrad's"),
+    REAL("l2", l2, 0, 1e3, "weight decay of the dense part"),
+    CHOICE("schedule", schedule, "constant|linear|cosine", "learning rate over the data"),
+    REAL("warmup", warmup, 0, 1, "share of the data over which the rate rises"),
+    INT("seed", seed, 0, 9e15, "of initial values and of the order of images"),
+    INT("trainers", trainers, 0, 64, "processes to start; 0: this one, under a launcher"),
+    INT("workers", workers, 1, 64, "threads of each trainer"),
+    TEXT("sync", sync, "the plan, as descant plans lists them"),
+    TEXT("job", job, "the job's address, to join it with --trainers 0"),
+    TEXT("link", link, "emulated link, as 1gbit,1ms; none: as fast as memory"),
+    REAL("sync-cpu", sync_cpu, 0, 64, "the shadow's share of a core; 0: the library's choice"),
+    REAL("sync-rate", sync_rate, 0, 1e15, "bytes a second that rounds may move; 0: no limit"),
+    REAL("start-s", start_s, 0.1, 1e6, "seconds to wait for the other trainers"),
+    CHOICE("final", final, "auto|local|mean|central", "which version is the final model"),
+    INT("eval-every", eval_every, 0, 1e15, "examples between evaluations; 0: at the end only"),
+    INT("patience", patience, 0, 1e6, "stop after so many evaluations without gain; 0: never"),
+    TEXT("checkpoint", checkpoint, "file to keep the model in (safetensors)"),
+    REAL("checkpoint-every", checkpoint_every, 0, 1e9, "seconds between; 0: at the end only"),
+    FLAG("resume", resume, "go on from the checkpoint, if there is one"),
+    TEXT("log", log, "file of JSON lines to write"),
+    REAL("log-every", log_every, 0.01, 1e6, "seconds between two lines of it"),
+    FLAG("quiet", quiet, "no progress line"),
+};
+const size_t n_train_settings = sizeof train_settings / sizeof *train_settings;
+
+struct train_options train_options_default(void)
+{
+    return (struct train_options){
+        .fields = 32, .epochs = 1, .chunk = 256 << 10, .depth = 3, .max_bad = 0.01,
+        .model = MODEL_DLRM, .rows = 100000, .width = 16, .bottom = "512,256,64",
+        .top = "512,256", .batch = 128, .lr = 0.1, .beta1 = 0.9, .beta2 = 0.999,
+        .epsilon = 1e-8, .seed = 1, .trainers = 1, .workers = 1, .sync = "shadow-easgd",
+        .link = "none", .start_s = 60, .checkpoint_every = 60, .log_every = 1,
+    };
+}
+
+static char *read_all(const char *path)
+{
+    FILE *file = fopen(path, "re");
+    char *text = NULL;
+    size_t room = 0;
+
+    if (!file)
+        return NULL;
+    if (getdelim(&text, &room, 0, file) < 0 && !ferror(file) && text)
+        *text = 0;
+    fclose(file);
+    return text;
+}
+
+static char *trim(char *text)
+{
+    while (isspace((unsigned char)*text))
+        text++;
+    size_t n = strlen(text);
+    while (n && isspace((unsigned char)text[n - 1]))
+        text[--n] = 0;
+    return text;
+}
+
+static bool config_line(char *line, struct train_options *o, char *message, size_t room)
+{
+    line[strcspn(line, "#")] = 0;
+    char *name = trim(line), *equals = strchr(name, '=');
+    if (!*name)
+        return true;
+    char *value = NULL;
+    if (equals) {
+        *equals = 0;
+        value = trim(equals + 1);
+        name = trim(name);
+    }
+    const struct setting *s = setting_find(train_settings, n_train_settings, name, strlen(name));
+    if (!s) {
+        snprintf(message, room, "unknown setting '%s'", name);
+        return false;
+    }
+    return setting_set(s, o, value, message, room);
+}
+
+bool config_read(const char *path, struct train_options *o, char **text, char *message,
+                 size_t room)
+{
+    char wrong[256], *next;
+    int number = 1;
+
+    *text = read_all(path);
+    if (!*text) {
+        snprintf(message, room, "%s: %s", path, errno ? strerror(errno) : "nothing in it");
+        return false;
+    }
+    for (char *line = *text; line; line = next, number++) {
+        next = strchr(line, '\n');
+        if (next)
+            *next++ = 0;
+        if (!config_line(line, o, wrong, sizeof wrong)) {
+            snprintf(message, room, "%s:%d: %s", path, number, wrong);
+            return false;
+        }
+    }
+    return true;
+}
+
+int config_sizes(const char *text, int *sizes, int most)
+{
+    int n = 0;
+
+    while (text && *text) {
+        char *end;
+        long size = strtol(text, &end, 10);
+        if (end == text || size < 1 || size > 1 << 20 || n == most || (*end && *end != ','))
+            return -1;
+        sizes[n++] = (int)size;
+        text = *end ? end + 1 : end;
+    }
+    return n;
+}
+
+struct optimizer config_optimizer(const struct train_options *o)
+{
+    return (struct optimizer){
+        .kind = (enum optimizer_kind)o->optimizer,
+        .rows = (enum row_optimizer_kind)o->table_optimizer,
+        .momentum = o->momentum, .beta1 = o->beta1, .beta2 = o->beta2, .epsilon = o->epsilon,
+        .l2 = o->l2,
+    };
+}
+
+double config_rate(const struct train_options *o, double place)
+{
+    double left = place < 0 ? 1 : place > 1 ? 0 : 1 - place;
+
+    if (place >= 0 && place < o->warmup)
+        return place / o->warmup;
+    if (o->schedule == SCHEDULE_CONSTANT)
+        return 1;
+    left = o->warmup < 1 ? left / (1 - o->warmup) : left;
+    left = left > 1 ? 1 : left;
+    return o->schedule == SCHEDULE_LINEAR ? left : 0.5 - 0.5 * cos(M_PI * left);
+}

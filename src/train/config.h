@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: MIT */
+/* What a run of training can be told: one struct, one table. */
+#ifndef CONFIG_H
+#define CONFIG_H
+
+#include "base/base.h"
+#include "base/settings.h"
+#include "nn/nn.h"
+
+enum train_schedule { SCHEDULE_CONSTANT, SCHEDULE_LINEAR, SCHEDULE_COSINE };
+enum train_final { FINAL_AUTO, FINAL_LOCAL, FINAL_MEAN, FINAL_CENTRAL };
+
+struct train_options {
+    /* the data */
+    const char *data, *eval;        /* files, commas between them; "-": stdin */
+    int format;                     /* enum data_format */
+    bool plain_ids;                 /* libsvm, libffm: indexes as they are */
+    int64_t fields, epochs, examples, chunk, depth;
+    double max_bad;
+    /* the model */
+    int model;                      /* enum model_kind */
+    int64_t rows, width;
+    const char *bottom, *top;       /* "512,256,64" */
+    /* the optimizer */
+    int64_t batch;
+    int optimizer, table_optimizer;
+    double lr, table_lr, momentum, beta1, beta2, epsilon, l2;
+    int schedule;
+    double warmup;
+    int64_t seed;
+    /* who trains, and how they are kept together */
+    int64_t trainers, workers;      /* trainers 0: this process is one, started by a launcher */
+    const char *sync, *job, *link;
+    double sync_cpu, sync_rate, start_s;
+    int final;
+    /* quality */
+    int64_t eval_every, patience;
+    /* what is kept and shown */
+    const char *checkpoint;
+    double checkpoint_every;
+    bool resume;
+    const char *log;
+    double log_every;
+    bool quiet;
+};
+
+struct train_options train_options_default(void);
+
+extern const struct setting train_settings[];
+extern const size_t n_train_settings;
+
+/* Reads "name = value" lines ('#' begins a comment) into o. The text is kept by *text, which the
+ * caller frees after the last use of o. False: message says file, line and what is wrong. */
+bool config_read(const char *path, struct train_options *o, char **text, char *message,
+                 size_t room);
+
+/* "512,256" into sizes; the number of them, or -1. */
+int config_sizes(const char *text, int *sizes, int most);
+
+struct optimizer config_optimizer(const struct train_options *o);
+
+/* The learning rate's factor at `place` (0 to 1; negative: unknown, then no decay). */
+double config_rate(const struct train_options *o, double place);
+
+#endif

@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: MIT */
+/* The worker threads of a trainer: take a batch, make a step of the optimizer on the replica and
+ * the tables, without locks (Hogwild), tell descant. Plain SGD goes in one pass through the model.
+ *
+ * Under `allreduce` the workers' gradients are summed first: each adds its own to `gather.sum`
+ * under the mutex, the last to arrive has the sum averaged over all trainers (descant_mean), makes
+ * the one step and wakes the others. A worker that runs out of data leaves the group, and makes
+ * the step itself if it was the one that the rest waited for. Rows of tables are one copy a
+ * machine and are updated by each worker at once.
+ *
+ * A smaller last batch of a chunk counts by its examples: its rate is lower in proportion. */
+#include "train/trainer.h"
+
+#include <math.h>
+#include <string.h>
+
+struct worker {
+    struct trainer *t;
+    int number;
+    pthread_t thread;
+    struct work *work;
+    float *g;                   /* (n); NULL in the fused pass */
+    float *scores;              /* (batch, outputs) */
+    struct cell *cell;
+    descant_status status;
+};
+
+static bool is_fused(const struct trainer *t)
+{
+    return !t->gathers && t->optimizer.kind == OPTIMIZER_SGD && t->optimizer.rows == ROWS_SGD &&
+           !(t->optimizer.momentum > 0) && !(t->options->table_lr > 0);
+}
+
+static uint64_t next_step(struct trainer *t)
+{
+    return atomic_fetch_add_explicit(&t->steps, 1, memory_order_relaxed) + 1;
+}
+
+static void step_rows(struct worker *me, double lr)
+{
+    struct trainer *t = me->t;
+    double factor = t->options->table_lr > 0 ? t->options->table_lr / t->options->lr : 1;
+
+    if (t->n_tables)
+        optimizer_rows_step(&t->optimizer, t->tables, t->table_state, work_rows(me->work),
+                            lr * factor);
+}
+
+/* --- allreduce: one step for all workers of all trainers; the caller holds the mutex --- */
+
+static void gather_round(struct trainer *t)
+{
+    struct gather *gather = &t->gather;
+    float share = 1.0F / (float)gather->arrived;
+
+    for (size_t i = 0; i < t->n; i++)
+        gather->sum[i] *= share;
+    gather->status = descant_mean(t->job, gather->sum, t->n);
+    if (gather->status == DESCANT_OK)
+        optimizer_step(&t->optimizer, t->w, gather->sum, t->state, t->n, gather->lr,
+                       next_step(t));
+    memset(gather->sum, 0, t->n * sizeof *gather->sum);
+    gather->arrived = 0;
+    gather->generation++;
+    pthread_cond_broadcast(&gather->moved);
+}
+
+static descant_status gather_step(struct worker *me, double lr, float weight)
+{
+    struct trainer *t = me->t;
+    struct gather *gather = &t->gather;
+    uint64_t came = clock_now_ns();
+
+    pthread_mutex_lock(&gather->mutex);
+    for (size_t i = 0; i < t->n; i++)
+        gather->sum[i] += weight * me->g[i];
+    gather->lr = lr;
+    uint64_t generation = gather->generation;
+    if (++gather->arrived == gather->present) {
+        gather_round(t);
+    } else {
+        while (gather->generation == generation)
+            pthread_cond_wait(&gather->moved, &gather->mutex);
+        atomic_fetch_add_explicit(&t->gather_ns, clock_now_ns() - came, memory_order_relaxed);
+    }
+    descant_status status = gather->status;
+    pthread_mutex_unlock(&gather->mutex);
+    return status;
+}
+
+static void gather_leave(struct trainer *t)
+{
+    struct gather *gather = &t->gather;
+
+    pthread_mutex_lock(&gather->mutex);
+    if (--gather->present == gather->arrived && gather->arrived)
+        gather_round(t);
+    pthread_mutex_unlock(&gather->mutex);
+}
+
+/* --- a worker --- */
+
+/* One step on one batch; *loss is the summed loss. */
+static descant_status train_batch(struct worker *me, const struct feed_batch *batch, double *loss)
+{
+    struct trainer *t = me->t;
+    const struct examples *examples = &batch->examples;
+    double weight = (double)examples->n / (double)t->options->batch;
+    double lr = t->options->lr * config_rate(t->options, batch->place);
+
+    if (is_fused(t)) {
+        *loss = model_sgd(me->work, t->w, t->tables, examples, lr * weight, t->optimizer.l2,
+                          me->scores);
+        return DESCANT_OK;
+    }
+    *loss = model_gradient(me->work, t->w, t->tables, examples, me->g, me->scores);
+    if (!isfinite(*loss))
+        return DESCANT_OK;
+    step_rows(me, lr * weight);
+    if (t->gathers)
+        return gather_step(me, lr, (float)weight);
+    optimizer_step(&t->optimizer, t->w, me->g, t->state, t->n, lr * weight, next_step(t));
+    return DESCANT_OK;
+}
+
+static void count(struct worker *me, const struct examples *batch, double loss)
+{
+    struct trainer *t = me->t;
+    struct metrics m = {0};
+    char where[96];
+
+    metrics_add(&m, me->scores, batch->labels, batch->n, model_outputs(t->model));
+    cell_add(me->cell, &m);
+    if (isfinite(loss))
+        return;
+    crew_name_bad(t, where, sizeof where);
+    struct descant_stats stats = {0};
+    descant_stats(t->job, &stats);
+    board_stop(t->board, STOP_NAN, "the loss is %g at step %llu of trainer %d: %s", loss,
+               (unsigned long long)stats.steps, t->rank, where);
+}
+
+static void *work(void *of)
+{
+    struct worker *me = of;
+    struct trainer *t = me->t;
+    struct feed_batch batch;
+    uint64_t waited = 0;
+    double loss;
+
+    nn_thread_init();
+    while (me->status == DESCANT_OK && feed_next(t->feed, &batch, &waited)) {
+        me->status = train_batch(me, &batch, &loss);
+        count(me, &batch.examples, loss);
+        feed_done(t->feed, &batch);
+        if (me->status == DESCANT_OK)
+            me->status = descant_step(t->job);
+    }
+    if (t->gathers)
+        gather_leave(t);
+    descant_worker_done(t->job);
+    atomic_fetch_add_explicit(&t->feed_ns, waited, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&t->working, 1, memory_order_relaxed);
+    return NULL;
+}
+
+static bool bad_in(const float *p, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!isfinite(p[i]))
+            return true;
+    return false;
+}
+
+static const struct tensor *bad_tensor(const struct tensor *tensors, size_t n, const float *p)
+{
+    for (size_t k = 0; k < n; k++)
+        if (bad_in(p + tensors[k].at, tensors[k].n))
+            return &tensors[k];
+    return NULL;
+}
+
+void crew_name_bad(struct trainer *t, char *text, size_t room)
+{
+    size_t n;
+    const struct tensor *tensors = model_tensors(t->model, &n);
+    const struct tensor *bad = bad_tensor(tensors, n, t->w);
+
+    if (!bad && t->n_tables) {
+        tensors = model_tables(t->model, &n);
+        bad = bad_tensor(tensors, n, t->tables);
+    }
+    if (bad)
+        snprintf(text, room, "tensor %s has NaN or Inf", bad->name);
+    else
+        snprintf(text, room, "the parameters are finite, the outputs are not");
+}
+
+static descant_status worker_init(struct worker *me, struct trainer *t, int number)
+{
+    size_t batch = (size_t)t->options->batch;
+
+    me->t = t;
+    me->number = number;
+    me->cell = &t->seat->cells[number];
+    me->scores = memory_take_array(batch * (size_t)model_outputs(t->model), sizeof *me->scores);
+    me->g = is_fused(t) ? NULL : memory_take_array(t->n, sizeof *me->g);
+    if (!me->scores || (!me->g && !is_fused(t)))
+        return log_fail(&t->log, DESCANT_MEMORY, "no memory for worker %d", number);
+    return work_create(&me->work, t->model, batch, &t->log);
+}
+
+static void worker_fini(struct worker *me)
+{
+    work_destroy(me->work);
+    memory_give(me->g);
+    memory_give(me->scores);
+}
+
+static descant_status start_all(struct trainer *t, struct worker *workers, int n, int *started)
+{
+    atomic_store_explicit(&t->working, n, memory_order_relaxed);
+    t->gather.present = n;
+    for (*started = 0; *started < n; ++*started)
+        if (pthread_create(&workers[*started].thread, NULL, work, &workers[*started]) != 0) {
+            board_stop(t->board, STOP_FAILED, "trainer %d cannot start worker %d", t->rank,
+                       *started);
+            for (int k = *started; k < n && t->gathers; k++)
+                gather_leave(t);
+            return log_fail(&t->log, DESCANT_SYSTEM, "no thread for worker %d", *started);
+        }
+    return DESCANT_OK;
+}
+
+descant_status crew_work(struct trainer *t)
+{
+    struct worker workers[BOARD_WORKERS] = {{0}};
+    int n = (int)t->options->workers, started = 0;
+    descant_status status = DESCANT_OK;
+
+    for (int k = 0; k < n && status == DESCANT_OK; k++)
+        status = worker_init(&workers[k], t, k);
+    if (status == DESCANT_OK)
+        status = start_all(t, workers, n, &started);
+    for (int k = 0; k < started; k++) {
+        pthread_join(workers[k].thread, NULL);
+        if (status == DESCANT_OK)
+            status = workers[k].status;
+    }
+    for (int k = 0; k < n; k++)
+        worker_fini(&workers[k]);
+    return status;
+}

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: MIT */
+/* The held-out set through the model as it is: several threads share the set by batches. While
+ * training runs it is one thread beside the workers, and what it reads is moving; at the end the
+ * final model is at rest. Scores are kept for the exact AUC, 8 bytes an example. */
+#include "train/evaluate.h"
+
+#include "train/trainer.h"
+
+#include <math.h>
+#include <string.h>
+
+struct examiner {
+    const struct evaluation *e;
+    struct feed *feed;
+    struct work *work;
+    float *scores;
+    struct metrics sum;
+    struct auc auc;
+    descant_status status;
+    pthread_t thread;
+    bool started;
+};
+
+static void *examine(void *of)
+{
+    struct examiner *me = of;
+    const struct evaluation *e = me->e;
+    struct feed_batch batch;
+    uint64_t waited = 0;
+    int outputs = model_outputs(e->model);
+
+    nn_thread_init();
+    while (me->status == DESCANT_OK && feed_next(me->feed, &batch, &waited)) {
+        model_scores(me->work, e->w, e->tables, &batch.examples, me->scores);
+        metrics_add(&me->sum, me->scores, batch.examples.labels, batch.examples.n, outputs);
+        if (outputs == 1)
+            me->status = auc_add(&me->auc, me->scores, batch.examples.labels, batch.examples.n);
+        feed_done(me->feed, &batch);
+    }
+    return NULL;
+}
+
+static descant_status join_auc(struct auc *into, const struct auc *from)
+{
+    float score[256], label[256];
+
+    for (size_t at = 0, n; at < from->n; at += n) {
+        for (n = 0; n < 256 && at + n < from->n; n++) {
+            score[n] = from->pairs[at + n].score;
+            label[n] = from->pairs[at + n].label;
+        }
+        descant_status status = auc_add(into, score, label, n);
+        if (status != DESCANT_OK)
+            return status;
+    }
+    return DESCANT_OK;
+}
+
+static descant_status examiner_start(struct examiner *me, const struct evaluation *e,
+                                     struct feed *feed)
+{
+    me->e = e;
+    me->feed = feed;
+    me->scores = memory_take_array(e->batch * (size_t)model_outputs(e->model), sizeof(float));
+    if (!me->scores)
+        return log_fail(e->log, DESCANT_MEMORY, "no memory to evaluate");
+    descant_status status = work_create(&me->work, e->model, e->batch, e->log);
+    if (status != DESCANT_OK)
+        return status;
+    if (pthread_create(&me->thread, NULL, examine, me) != 0)
+        return log_fail(e->log, DESCANT_SYSTEM, "no thread to evaluate");
+    me->started = true;
+    return DESCANT_OK;
+}
+
+descant_status evaluate(const struct evaluation *e, struct metrics *sum, double *auc)
+{
+    struct examiner all[BOARD_WORKERS] = {{0}};
+    struct feed_options options = {.data = e->data, .depth = 3, .batch = e->batch, .log = e->log};
+    struct feed *feed = NULL;
+    descant_status status = feed_start(&feed, &options);
+
+    memset(sum, 0, sizeof *sum);
+    for (int k = 0; k < e->threads && status == DESCANT_OK; k++)
+        status = examiner_start(&all[k], e, feed);
+    for (int k = 0; k < e->threads; k++) {
+        if (all[k].started)
+            pthread_join(all[k].thread, NULL);
+        status = status == DESCANT_OK ? all[k].status : status;
+        metrics_merge(sum, &all[k].sum);
+        if (k > 0 && status == DESCANT_OK)
+            status = join_auc(&all[0].auc, &all[k].auc);
+    }
+    if (status == DESCANT_OK)
+        status = feed_status(feed);
+    *auc = status == DESCANT_OK ? auc_value(&all[0].auc) : NAN;
+    for (int k = 0; k < e->threads; k++) {
+        work_destroy(all[k].work);
+        memory_give(all[k].scores);
+        auc_fini(&all[k].auc);
+    }
+    feed_stop(feed);
+    return status;
+}

@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: MIT */
+/* Starts the trainers: forks them, passes signals on, says who died, waits for all. The parent
+ * holds no part of the job; if it dies, its trainers get SIGTERM and stop in good order. A trainer
+ * that is killed is no failure of the run: the others train the rest. */
+#include "train/launch.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { MAX_TRAINERS = 64 };
+
+static volatile sig_atomic_t children[MAX_TRAINERS];    /* pids; written before handlers are set */
+
+static void note(int signal)
+{
+    atomic_store_explicit(&trainer_signal, signal, memory_order_relaxed);
+}
+
+static void pass_on(int signal)
+{
+    int kept = errno;
+    note(signal);
+    for (int k = 0; k < MAX_TRAINERS; k++)
+        if (children[k] > 0)
+            kill(children[k], signal);
+    errno = kept;
+}
+
+static void handle(void (*handler)(int))
+{
+    struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    if (handler != SIG_DFL)
+        signal(SIGPIPE, SIG_IGN);
+}
+
+static void job_name(const struct train_options *o, char *name, size_t room)
+{
+    const char *comma = strchr(o->link, ',');
+
+    if (o->trainers == 1)
+        snprintf(name, room, "self");
+    else if (strcmp(o->link, "none") == 0)
+        snprintf(name, room, "shm:train-%d-%llx", (int)getpid(),
+                 (unsigned long long)clock_now_ns());
+    else
+        snprintf(name, room, "shm:train-%d-%llx,rate=%.*s%s%s", (int)getpid(),
+                 (unsigned long long)clock_now_ns(),
+                 (int)(comma ? comma - o->link : (long)strlen(o->link)), o->link,
+                 comma ? ",rtt=" : "", comma ? comma + 1 : "");
+}
+
+/* Blocked signals come to the child once its own handler is there. */
+static pid_t start(const struct train_options *o, const char *name, int rank, FILE *out, FILE *err,
+                   struct train_result *result)
+{
+    pid_t parent = getpid(), pid = fork();
+
+    if (pid != 0)
+        return pid;
+    sigset_t none;
+    memset((void *)(uintptr_t)children, 0, sizeof children);
+    handle(note);
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    if (getppid() != parent)
+        note(SIGTERM);
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    int code = trainer_run(o, name, rank, (int)o->trainers, out, err, result);
+    fflush(out);
+    fflush(err);
+    _exit(code);
+}
+
+static int rank_of(pid_t pid, int n)
+{
+    for (int k = 0; k < n; k++)
+        if (children[k] == pid)
+            return k;
+    return -1;
+}
+
+/* All children; the status of the worst that ended by itself. */
+static int collect(int n, FILE *err)
+{
+    int code = -1, status, alive = n;
+
+    while (alive) {
+        pid_t pid = waitpid(-1, &status, 0);
+        if (pid < 0 && errno == EINTR)
+            continue;
+        if (pid < 0)
+            break;
+        int rank = rank_of(pid, n);
+        if (rank < 0)
+            continue;
+        alive--;
+        children[rank] = 0;
+        if (WIFSIGNALED(status))
+            fprintf(err, "descant: trainer %d was killed by signal %d%s\n", rank, WTERMSIG(status),
+                    alive ? "; the others go on" : "");
+        else if (WEXITSTATUS(status) > code)
+            code = WEXITSTATUS(status);
+    }
+    return code < 0 ? 1 : code;
+}
+
+static int fork_all(const struct train_options *o, FILE *out, FILE *err,
+                    struct train_result *result)
+{
+    char name[160];
+    sigset_t held, old;
+    int n = (int)o->trainers, code, started;
+
+    job_name(o, name, sizeof name);
+    fflush(out);
+    fflush(err);
+    sigemptyset(&held);
+    sigaddset(&held, SIGINT);
+    sigaddset(&held, SIGTERM);
+    sigprocmask(SIG_BLOCK, &held, &old);
+    for (started = 0; started < n; started++) {
+        pid_t pid = start(o, name, started, out, err, result);
+        if (pid < 0) {
+            fprintf(err, "descant: trainer %d cannot be started: %s\n", started, strerror(errno));
+            pass_on(SIGTERM);
+            break;
+        }
+        children[started] = (sig_atomic_t)pid;
+    }
+    handle(pass_on);
+    sigprocmask(SIG_SETMASK, &old, NULL);
+    code = collect(started, err);
+    handle(SIG_DFL);
+    return started < n ? 1 : code;
+}
+
+int train_run(const struct train_options *o, FILE *out, FILE *err, struct train_result *result)
+{
+    struct train_result *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE,
+                                       MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    int code;
+
+    if (shared == MAP_FAILED) {
+        fprintf(err, "descant: no memory: %s\n", strerror(errno));
+        return 1;
+    }
+    atomic_store(&trainer_signal, 0);
+    if (o->trainers == 0) {
+        handle(note);
+        code = trainer_run(o, o->job, -1, 0, out, err, shared);
+        handle(SIG_DFL);
+    } else {
+        code = fork_all(o, out, err, shared);
+    }
+    if (result)
+        *result = *shared;
+    munmap(shared, sizeof *shared);
+    return code;
+}

@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: MIT */
+/* A run of training: one trainer in this process, or several that are forked. */
+#ifndef LAUNCH_H
+#define LAUNCH_H
+
+#include "train/config.h"
+#include "train/trainer.h"
+
+/* Trains as the options say; 0, 1 after an error, 128 + the signal after one. *result is filled
+ * if a reporter came to its summary (result->seconds > 0). Must be called before the process has
+ * threads. */
+int train_run(const struct train_options *options, FILE *out, FILE *err,
+              struct train_result *result);
+
+#endif

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: MIT */
+/* The options and the inputs' shape are texts in the checkpoint, so that a file is all that
+ * `descant eval` and `descant predict` need. */
+#include "train/saved.h"
+
+#include "data/safetensors.h"
+#include "train/trainer.h"
+
+#include <string.h>
+
+static descant_status read_options(struct saved *saved, const char *path, const struct log *log)
+{
+    char message[256];
+
+    saved->options = train_options_default();
+    for (size_t k = 0; k < n_train_settings; k++) {
+        const struct setting *s = &train_settings[k];
+        const char *text = safetensors_text(saved->file, s->name);
+        if (text && (*text || s->type == SETTING_TEXT) &&
+            !setting_set(s, &saved->options, text, message, sizeof message))
+            return log_fail(log, DESCANT_CORRUPT, "%s: %s", path, message);
+    }
+    return DESCANT_OK;
+}
+
+static descant_status read_inputs(const struct saved *saved, const char *path,
+                                  struct data_shape *shape, const struct log *log)
+{
+    const char *text = safetensors_text(saved->file, "inputs");
+    int plain;
+
+    memset(shape, 0, sizeof *shape);
+    if (!text || sscanf(text, "%d %d %d %d", &shape->n_dense, &shape->n_fields,
+                        &shape->n_classes, &plain) != 4)
+        return log_fail(log, DESCANT_CORRUPT, "%s was not written by descant train", path);
+    shape->plain_ids = plain != 0;
+    return DESCANT_OK;
+}
+
+static descant_status read_model(struct saved *saved, const char *path, const struct log *log)
+{
+    size_t n;
+    const struct tensor *tensors = model_tensors(saved->model, &n);
+
+    saved->w = memory_take_array(model_floats(saved->model), sizeof(float));
+    saved->tables = memory_take_array(model_table_floats(saved->model), sizeof(float));
+    if (!saved->w || !saved->tables)
+        return log_fail(log, DESCANT_MEMORY, "no memory for the model of %s", path);
+    descant_status status = checkpoint_take(saved->file, path, tensors, n, saved->w, log);
+    if (status != DESCANT_OK)
+        return status;
+    tensors = model_tables(saved->model, &n);
+    return checkpoint_take(saved->file, path, tensors, n, saved->tables, log);
+}
+
+descant_status saved_open(struct saved *saved, const char *path, const struct log *log)
+{
+    struct data_shape data;
+    struct model_shape shape;
+
+    memset(saved, 0, sizeof *saved);
+    descant_status status = checkpoint_open(&saved->file, path, log);
+    if (status == DESCANT_OK)
+        status = read_options(saved, path, log);
+    if (status == DESCANT_OK)
+        status = read_inputs(saved, path, &data, log);
+    if (status == DESCANT_OK)
+        status = train_shape(&saved->options, &data, &shape, log);
+    if (status == DESCANT_OK)
+        status = model_create(&saved->model, &shape, log);
+    if (status == DESCANT_OK)
+        status = read_model(saved, path, log);
+    if (status != DESCANT_OK)
+        saved_close(saved);
+    return status;
+}
+
+void saved_close(struct saved *saved)
+{
+    model_destroy(saved->model);
+    memory_give(saved->w);
+    memory_give(saved->tables);
+    if (saved->file)
+        safetensors_close(saved->file);
+    memset(saved, 0, sizeof *saved);
+}

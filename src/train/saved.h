@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: MIT */
+/* A model out of a checkpoint, to be used and not trained. */
+#ifndef SAVED_H
+#define SAVED_H
+
+#include "train/config.h"
+
+struct safetensors;
+
+struct saved {
+    struct train_options options;       /* of the run that wrote it; texts point into file */
+    struct safetensors *file;
+    struct model *model;
+    float *w, *tables;
+};
+
+descant_status saved_open(struct saved *saved, const char *path, const struct log *log);
+void saved_close(struct saved *saved);
+
+#endif

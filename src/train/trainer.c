@@ -1,0 +1,326 @@
+/* SPDX-License-Identifier: MIT */
+/* A trainer from its opening to its summary. The order is what matters here:
+ *
+ *   open the job, share the board; look at the data for its shape; create the model; fill the
+ *   replica (seeded, the same everywhere, or from the checkpoint); fill the tables, once a machine;
+ *   start, after which all have the first trainer's replica; train; finish, after which all have
+ *   the final model; the reporter evaluates it, writes the last checkpoint and the summary.
+ *
+ * A run that is stopped by a signal goes the same way, with less at the end. After a failure the
+ * others are told through the board, and the last checkpoint stays as it is. */
+#include "train/trainer.h"
+
+#include "train/launch.h"
+
+#include <errno.h>
+#include <math.h>
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { TABLES_READY = 1, TABLE_ROWS_AT_ONCE = 1 << 16 };
+
+_Atomic int trainer_signal;
+
+static void to_log(void *user, enum descant_level level, const char *line)
+{
+    struct trainer *t = user;
+    if (level < DESCANT_WARNING)
+        return;
+    fprintf(t->err, "%sdescant: %s\n", t->is_terminal ? "\r\033[K" : "", line);
+}
+
+static descant_status open_job(struct trainer *t, const char *address, int rank, int size)
+{
+    const struct train_options *o = t->options;
+    struct descant_options options = descant_options_default();
+    struct descant_members members;
+
+    options.job = address;
+    options.plan = o->sync;
+    options.rank = rank;
+    options.size = size;
+    options.workers = (int)o->workers;
+    options.sync_cpu = o->sync_cpu;
+    options.sync_rate = o->sync_rate;
+    options.start_s = o->start_s;
+    options.log = to_log;
+    options.log_user = t;
+    descant_status status = descant_open(&t->job, &options);
+    if (status == DESCANT_OK)
+        status = descant_members(t->job, &members);
+    if (status != DESCANT_OK)
+        return status;
+    t->rank = t->log.rank = members.rank;
+    if (members.rank < 0 || members.rank >= BOARD_SEATS)
+        return log_fail(&t->log, DESCANT_BAD_RANK, "rank %d: training has room for %d a machine",
+                        members.rank, BOARD_SEATS);
+    return DESCANT_OK;
+}
+
+static descant_status open_board(struct trainer *t)
+{
+    void *block;
+    descant_status status = descant_share(t->job, "train.board", sizeof(struct board), &block);
+
+    if (status != DESCANT_OK)
+        return status;
+    t->board = block;
+    return descant_share(t->job, "train.data", data_shared_bytes(), &t->data_shared);
+}
+
+static struct data_options training_data(struct trainer *t)
+{
+    struct data_options options = train_data(t->options, &t->paths, &t->log);
+    options.shared = t->data_shared;
+    return options;
+}
+
+static descant_status look_at_data(struct trainer *t)
+{
+    struct data_options options;
+    struct data *data;
+    descant_status status = path_list_init(&t->paths, t->options->data, &t->log);
+
+    if (status == DESCANT_OK && t->options->eval)
+        status = path_list_init(&t->eval_paths, t->options->eval, &t->log);
+    if (status != DESCANT_OK)
+        return status;
+    options = training_data(t);
+    status = data_open(&data, &options);
+    if (status != DESCANT_OK)
+        return status;
+    t->shape = *data_shape(data);
+    data_close(data);
+    return DESCANT_OK;
+}
+
+static descant_status open_model(struct trainer *t)
+{
+    struct model_shape shape;
+    descant_status status = train_shape(t->options, &t->shape, &shape, &t->log);
+
+    if (status == DESCANT_OK)
+        status = model_create(&t->model, &shape, &t->log);
+    if (status != DESCANT_OK)
+        return status;
+    t->n = model_floats(t->model);
+    t->n_tables = model_table_floats(t->model);
+    t->optimizer = config_optimizer(t->options);
+    t->w = descant_alloc(t->job, "dense", t->n);
+    size_t n_state = optimizer_floats(&t->optimizer, t->n);
+    t->state = memory_take_array(n_state, sizeof(float));
+    t->gather.sum = t->gathers ? memory_take_array(t->n, sizeof(float)) : NULL;
+    if (!t->w || !t->state || (t->gathers && !t->gather.sum))
+        return log_fail(&t->log, DESCANT_MEMORY, "no memory for %zu parameters", t->n);
+    return DESCANT_OK;
+}
+
+static bool resumes(const struct trainer *t)
+{
+    return t->options->resume && checkpoint_there(t->options);
+}
+
+static descant_status fill_replica(struct trainer *t)
+{
+    if (resumes(t))
+        return checkpoint_load_model(t);
+    model_init(t->model, t->w, (uint64_t)t->options->seed);
+    return DESCANT_OK;
+}
+
+static descant_status fill_tables(struct trainer *t)
+{
+    size_t rows = model_table_rows(t->model);
+
+    if (resumes(t))
+        return checkpoint_load_tables(t);
+    for (size_t at = 0; at < rows; at += TABLE_ROWS_AT_ONCE) {
+        size_t n = rows - at < TABLE_ROWS_AT_ONCE ? rows - at : TABLE_ROWS_AT_ONCE;
+        model_init_tables(t->model, t->tables, at, n, (uint64_t)t->options->seed);
+    }
+    return DESCANT_OK;
+}
+
+static descant_status share_tables(struct trainer *t)
+{
+    size_t state = optimizer_row_floats(&t->optimizer, model_table_rows(t->model),
+                                        model_table_width(t->model));
+    void *block;
+    descant_status status = DESCANT_OK;
+
+    if (t->n_tables) {
+        status = descant_share(t->job, "train.tables", t->n_tables * sizeof(float), &block);
+        t->tables = status == DESCANT_OK ? block : NULL;
+    }
+    if (status == DESCANT_OK && state) {
+        status = descant_share(t->job, "train.rows", state * sizeof(float), &block);
+        t->table_state = status == DESCANT_OK ? block : NULL;
+    }
+    return status;
+}
+
+/* Once a machine, by whoever comes first; another takes over from one that died at it. The word
+ * holds 0, then the pid of who fills (never 1), then TABLES_READY. */
+static descant_status once_tables(struct trainer *t)
+{
+    _Atomic uint32_t *word = &t->board->tables;
+    uint32_t me = (uint32_t)getpid();
+
+    for (;;) {
+        uint32_t seen = 0;
+        if (atomic_compare_exchange_strong(word, &seen, me) ||
+            (seen != TABLES_READY && kill((pid_t)seen, 0) != 0 && errno == ESRCH &&
+             atomic_compare_exchange_strong(word, &seen, me))) {
+            descant_status status = fill_tables(t);
+            if (status == DESCANT_OK)
+                atomic_store(&t->board->started_ns, clock_now_ns());
+            atomic_store(word, status == DESCANT_OK ? (uint32_t)TABLES_READY : 0);
+            futex_wake_all(word);
+            return status;
+        }
+        if (seen == TABLES_READY)
+            return DESCANT_OK;
+        futex_wait(word, seen, clock_now_ns() + 100000000u);
+    }
+}
+
+static descant_status open_all(struct trainer *t, const char *address, int rank, int size)
+{
+    descant_status status = open_job(t, address, rank, size);
+
+    if (status == DESCANT_OK)
+        status = open_board(t);
+    if (status == DESCANT_OK)
+        status = look_at_data(t);
+    if (status == DESCANT_OK)
+        status = open_model(t);
+    if (status == DESCANT_OK)
+        status = share_tables(t);
+    if (status == DESCANT_OK)
+        status = fill_replica(t);
+    if (status == DESCANT_OK)
+        status = once_tables(t);
+    if (status == DESCANT_OK)
+        status = descant_start(t->job);
+    if (status == DESCANT_OK && resumes(t))
+        status = checkpoint_load_outer(t);
+    return status;
+}
+
+/* The first trainer that trains sets the clock, so that nobody's loading counts. */
+static void set_clock(struct trainer *t)
+{
+    uint32_t no = 0;
+    t->began_ns = clock_now_ns();
+    if (atomic_compare_exchange_strong(&t->board->resumed, &no, 1))
+        atomic_store(&t->board->started_ns, t->began_ns);
+}
+
+static descant_status train(struct trainer *t)
+{
+    struct feed_options options = {
+        .data = training_data(t), .board = t->board, .seat = t->seat,
+        .depth = (int)t->options->depth, .batch = (size_t)t->options->batch,
+        .limit = (uint64_t)t->options->examples, .log = &t->log,
+    };
+    descant_status status = feed_start(&t->feed, &options);
+
+    if (status == DESCANT_OK) {
+        set_clock(t);
+        status = monitor_start(t);
+    }
+    if (status == DESCANT_OK)
+        status = crew_work(t);
+    if (status == DESCANT_OK)
+        status = feed_status(t->feed);
+    return status;
+}
+
+static enum descant_final which_final(const struct train_options *o)
+{
+    switch (o->final) {
+    case FINAL_LOCAL:
+        return DESCANT_FINAL_LOCAL;
+    case FINAL_CENTRAL:
+        return DESCANT_FINAL_CENTRAL;
+    case FINAL_MEAN:
+        return DESCANT_FINAL_MEAN;
+    }
+    return strcmp(o->sync, "none") == 0 ? DESCANT_FINAL_LOCAL : DESCANT_FINAL_MEAN;
+}
+
+static int exit_status(const struct trainer *t)
+{
+    switch (board_stopped(t->board)) {
+    case STOP_NOT:
+    case STOP_EARLY:
+        return 0;
+    case STOP_SIGNAL:
+        return 128 + atomic_load(&trainer_signal);
+    default:
+        return 1;
+    }
+}
+
+/* After training; the reporter's part. A run that failed keeps its last good checkpoint. */
+static void end_run(struct trainer *t, double seconds)
+{
+    enum board_stop stop = board_stopped(t->board);
+
+    if (!board_reports(t->board, t->seat))
+        return;
+    if (t->options->checkpoint && stop != STOP_NAN && stop != STOP_FAILED &&
+        checkpoint_write(t) != DESCANT_OK)
+        board_stop(t->board, STOP_FAILED, "the last checkpoint failed: %s", descant_last_error());
+    monitor_summary(t, seconds);
+    if (board_stopped(t->board) == STOP_NAN)
+        fprintf(t->err, "descant: %s\n", board_why(t->board));
+}
+
+static int run(struct trainer *t)
+{
+    t->seat = board_sit(t->board, t->rank);
+    descant_status status = train(t);
+    if (status != DESCANT_OK)
+        board_stop(t->board, STOP_FAILED, "trainer %d: %s", t->rank, descant_last_error());
+    double seconds = (double)(clock_now_ns() - t->began_ns) * 1e-9;
+    monitor_publish(t);
+    monitor_stop(t);
+    status = checkpoint_keep_outer(t);
+    if (status == DESCANT_OK)
+        status = descant_finish(t->job, which_final(t->options));
+    if (status != DESCANT_OK)
+        board_stop(t->board, STOP_FAILED, "trainer %d: %s", t->rank, descant_last_error());
+    end_run(t, seconds);
+    feed_stop(t->feed);
+    board_leave(t->seat);
+    return exit_status(t);
+}
+
+int trainer_run(const struct train_options *options, const char *job, int rank, int size,
+                FILE *out, FILE *err, struct train_result *result)
+{
+    struct trainer t = {
+        .options = options, .out = out, .err = err, .result = result,
+        .gathers = strncmp(options->sync, "allreduce", 9) == 0,
+        .log = {.fn = to_log, .rank = -1},
+    };
+    int code = 1;
+
+    t.log.user = &t;
+    pthread_mutex_init(&t.gather.mutex, NULL);
+    pthread_cond_init(&t.gather.moved, NULL);
+    if (open_all(&t, job, rank, size) == DESCANT_OK)
+        code = run(&t);
+    descant_close(t.job);
+    model_destroy(t.model);
+    memory_give(t.state);
+    memory_give(t.gather.sum);
+    memory_give(t.outer);
+    path_list_fini(&t.paths);
+    path_list_fini(&t.eval_paths);
+    pthread_cond_destroy(&t.gather.moved);
+    pthread_mutex_destroy(&t.gather.mutex);
+    return code;
+}

@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: MIT */
+/* One trainer: a process with its replica, its worker threads and its part of the reporting. */
+#ifndef TRAINER_H
+#define TRAINER_H
+
+#include "train/board.h"
+#include "train/feed.h"
+
+#include <pthread.h>
+
+/* A list of files, cut at its commas. */
+enum { TRAIN_PATHS = 256 };
+struct path_list {
+    char *text;
+    const char *paths[TRAIN_PATHS];
+    size_t n;
+};
+
+/* What a run came to, for whoever started it. */
+struct train_result {
+    struct metrics seen;            /* progressive validation */
+    uint64_t trained;               /* examples, without those of a run that was resumed */
+    double seconds;                 /* of training */
+    double auc, eval_loss, eval_entropy, eval_accuracy, eval_calibration;   /* NaN: none */
+    uint64_t eval_n;
+    double stall_share, copy_share, feed_share;     /* of the workers' time */
+    double gap_mean, gap_max, age_s, distance, shadow_cpu_share, rounds, bytes;
+    uint64_t lines, bad;
+    int stop;                       /* enum board_stop */
+    int trainers;                   /* that were there at the end */
+    double memory_mb;
+};
+
+/* How the workers of one trainer sum their gradients under `allreduce`. */
+struct gather {
+    pthread_mutex_t mutex;          /* guards all below */
+    pthread_cond_t moved;
+    int present, arrived;
+    uint64_t generation;
+    float *sum;                     /* of those that have arrived */
+    descant_status status;
+    double lr;
+};
+
+struct trainer {
+    const struct train_options *options;
+    struct log log;
+    FILE *out, *err;                /* the summary; the progress line and what goes wrong */
+    struct train_result *result;    /* shared with the parent; written by the reporter at the end */
+
+    struct descant *job;
+    int rank;
+    struct model *model;
+    struct optimizer optimizer;
+    struct data_shape shape;
+    struct path_list paths, eval_paths;
+    size_t n, n_tables;             /* floats */
+    float *w;                       /* (n) the replica; Hogwild */
+    float *state;                   /* the dense optimizer's; Hogwild */
+    float *tables, *table_state;    /* one for all trainers of the machine; Hogwild */
+    struct board *board;
+    void *data_shared;
+    char *outer;                    /* the outer state as training ended, for the last checkpoint */
+    size_t outer_bytes;
+    struct seat *seat;
+    struct feed *feed;
+    struct gather gather;
+    bool gathers;                   /* the plan is allreduce */
+    _Atomic uint64_t steps;         /* of the dense optimizer, for adam; relaxed */
+    _Atomic uint64_t gather_ns, feed_ns;    /* waiting for each other, and for data; relaxed */
+    _Atomic int working;            /* workers not yet done; relaxed, the join orders */
+    uint64_t began_ns;
+
+    /* the thread beside the workers (monitor.c) */
+    pthread_t monitor;
+    pthread_mutex_t monitor_mutex;  /* guards monitor_stop */
+    pthread_cond_t monitor_moved;
+    bool monitor_stop, monitor_started;
+    FILE *run_log;
+    bool is_terminal;
+};
+
+/* Everything from opening the job to the summary. The exit status of the process: 0, 1 after an
+ * error, 128 + the signal after one. rank and size -1 and 0: the launcher's. */
+int trainer_run(const struct train_options *options, const char *job, int rank, int size,
+                FILE *out, FILE *err, struct train_result *result);
+
+/* Signal handlers of a trainer's process set this. */
+extern _Atomic int trainer_signal;
+
+/* --- crew.c: the worker threads --- */
+descant_status crew_work(struct trainer *t);        /* until the data ends or the run stops */
+void crew_name_bad(struct trainer *t, char *text, size_t room);     /* the tensor that has NaN or Inf */
+
+/* --- inputs.c: from the options to what data and nn take --- */
+descant_status path_list_init(struct path_list *list, const char *names, const struct log *log);
+void path_list_fini(struct path_list *list);
+struct data_options train_data(const struct train_options *o, const struct path_list *list,
+                               const struct log *log);
+descant_status train_shape(const struct train_options *o, const struct data_shape *shape,
+                           struct model_shape *out, const struct log *log);
+
+/* --- monitor.c: figures into the seat; progress, log, checkpoints and evaluations if we report --- */
+descant_status monitor_start(struct trainer *t);
+void monitor_stop(struct trainer *t);
+void monitor_publish(struct trainer *t);
+void monitor_summary(struct trainer *t, double seconds);      /* and the last evaluation */
+
+/* --- checkpoint.c --- */
+struct safetensors;
+descant_status checkpoint_write(struct trainer *t);
+descant_status checkpoint_keep_outer(struct trainer *t);    /* before finish */
+bool checkpoint_there(const struct train_options *options);
+descant_status checkpoint_load_model(struct trainer *t);    /* w and state, before start */
+descant_status checkpoint_load_tables(struct trainer *t);   /* and the board; one trainer alone */
+descant_status checkpoint_load_outer(struct trainer *t);    /* after start */
+/* The file, or the one before it if it is damaged; and the tensors that a model wants from it. */
+descant_status checkpoint_open(struct safetensors **out, const char *path, const struct log *log);
+descant_status checkpoint_take(const struct safetensors *file, const char *path,
+                               const struct tensor *tensors, size_t n, float *p,
+                               const struct log *log);
+
+#endif

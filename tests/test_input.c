@@ -1,0 +1,563 @@
+/* SPDX-License-Identifier: MIT */
+/* How readers come to their bytes: chunks of any size shared in any way, compressed files and
+ * stdin against plain ones, damaged and mutated files, memory that runs out. */
+#include "data_help.h"
+
+/* --- chunks --- */
+
+static const size_t chunk_sizes[] = {7, 64, 1 << 10, 1 << 20};
+
+/* Two files, plain or packed, of each size of chunks, read by one and by two readers. */
+START_TEST(chunks_share_each_line_once)
+{
+    static const enum data_format formats[] = {DATA_CRITEO, DATA_LIBSVM, DATA_LIBFFM};
+    enum data_format format = formats[_i / 3];
+    int kind = _i % 3;
+    size_t n;
+    char *text = text_of(format, 300, &n);
+    size_t half = n / 2;
+    while (text[half - 1] != '\n')
+        half++;
+    struct seen whole = read_file(put("whole", text, n), format);
+    ck_assert_int_eq(whole.got, DATA_END);
+    ck_assert_uint_eq(whole.lines, 300);
+    ck_assert_uint_ge(whole.bad, 6);
+    const char *paths[] = {put_packed(kind, "1", text, half), put("empty", "", 0),
+                           put_packed(kind == 1 ? 2 : kind, "2", text + half, n - half)};
+    for (int i = 0; i < N(chunk_sizes); i++) {
+        struct data_options o = {.paths = paths, .n_paths = 3, .format = format, .n_fields = 4,
+                                 .chunk_bytes = chunk_sizes[i], .max_bad = 1,
+                                 .log = &listening};
+        struct seen all = read_chunks(&o, 0, 0);
+        ck_assert_int_eq(all.got, DATA_END);
+        assert_same(&whole, &all);
+        free(all.at);
+        for (uint64_t seed = 1; seed < 6; seed++) {
+            all = read_shared(&o, seed);
+            assert_same(&whole, &all);
+            free(all.at);
+        }
+    }
+    free(whole.at);
+    free(text);
+}
+END_TEST
+
+START_TEST(line_numbers_are_the_files)
+{
+    size_t n;
+    char *text = criteo_text(200, &n);
+    for (int kind = 0; kind < 3; kind++)
+        for (int i = 0; i < N(chunk_sizes); i++) {
+            const char *path = put_packed(kind, "n", text, n);
+            struct data_options o = {.paths = &path, .n_paths = 1, .format = DATA_CRITEO,
+                                     .chunk_bytes = chunk_sizes[i], .max_bad = 1,
+                                     .log = &listening};
+            heard.n = 0;
+            struct seen seen = read_chunks(&o, 0, 0);
+            ck_assert_int_eq(heard.n, 5);
+            for (int k = 0; k < 5; k++) {
+                char want[400];
+                snprintf(want, sizeof want, "%s:%d: 39 columns, 40 are needed", path,
+                         40 * (k + 1));
+                ck_assert_str_eq(heard.lines[k], want);
+            }
+            free(seen.at);
+        }
+    free(text);
+}
+END_TEST
+
+START_TEST(epochs_follow_each_other)
+{
+    size_t n;
+    char *text = criteo_text(100, &n);
+    for (int kind = 0; kind < 3; kind++) {
+        const char *paths[] = {put_packed(kind, "e1", text, n), put_packed(kind, "e2", text, n)};
+        struct data_options o = {.paths = paths, .n_paths = 2, .format = DATA_CRITEO,
+                                 .chunk_bytes = 1000, .max_bad = 1, .log = &listening};
+        struct seen once = read_chunks(&o, 0, 0);
+        o.epochs = 3;
+        struct seen all = read_chunks(&o, 0, 0), shared = read_shared(&o, 5);
+        ck_assert_uint_eq(all.n, 3 * once.n);
+        ck_assert_uint_le(6 * ((n + 999) / 1000) - 1 - all.at[all.n - 1].chunk, 1);
+        for (size_t i = 0; i < all.n; i++)
+            ck_assert_uint_eq(all.at[i].print, once.at[i % once.n].print);
+        assert_same(&all, &shared);
+        free(once.at);
+        free(all.at);
+        free(shared.at);
+    }
+    free(text);
+}
+END_TEST
+
+START_TEST(places_and_counts)
+{
+    size_t n;
+    char *text = criteo_text(100, &n);
+    for (int kind = 0; kind < 3; kind++) {
+        const char *path = put_packed(kind, "p", text, n);
+        struct data_options o = {.paths = &path, .n_paths = 1, .format = DATA_CRITEO,
+                                 .chunk_bytes = 1000, .max_bad = 1, .epochs = 2};
+        struct data *data;
+        struct block block = {0};
+        uint64_t chunks = 2 * ((n + 999) / 1000);
+        ck_assert_int_eq(data_open(&data, &o), DESCANT_OK);
+        ck_assert_uint_eq(data_chunks(data), kind ? UINT64_MAX : chunks);
+        double before = 0;
+        uint64_t k = 0;
+        for (; data_read(data, k, &block) == DATA_BLOCK; k++) {
+            double place_now = data_place(data, k);
+            ck_assert(place_now >= before && place_now <= 1);
+            before = place_now;
+        }
+        ck_assert_uint_eq(k, chunks);
+        ck_assert_uint_eq(data_chunks(data), chunks);
+        ck_assert_double_eq(data_place(data, k), 1);
+        block_fini(&block);
+        data_close(data);
+    }
+    free(text);
+}
+END_TEST
+
+/* Longer than LINE_LIMIT, at the start, in the middle, at the end: bad, wherever chunks end. */
+START_TEST(long_lines_are_bad_ones)
+{
+    enum { LONG = LINE_LIMIT + 100000 };
+    char *text = malloc(2 * LONG + 100);
+    static const size_t sizes[] = {1000, 100000, 1 << 20, 8 << 20};
+    size_t n = (size_t)sprintf(text, "1 3:1\n0 4:1\n");
+    memset(text + n, 'x', LONG);
+    n += LONG;
+    n += (size_t)sprintf(text + n, "\n1 5:1\n");
+    memset(text + n, ' ', LONG);
+    text[n] = '1';
+    n += LONG;
+    for (int kind = 0; kind < 3; kind++)
+        for (int i = 0; i < N(sizes); i++) {
+            const char *path = put_packed(kind, "l", text, n);
+            struct data_options o = {.paths = &path, .n_paths = 1, .format = DATA_LIBSVM,
+                                     .chunk_bytes = sizes[i], .max_bad = 1,
+                                     .log = &listening};
+            heard.n = 0;
+            struct seen seen = read_chunks(&o, 0, 0);
+            ck_assert_uint_eq(seen.n, 3);
+            ck_assert_uint_eq(seen.lines, 5);
+            ck_assert_uint_eq(seen.bad, 2);
+            ck_assert(ends_with(heard.lines[0], "l:3: the line is longer than 1048576 bytes"));
+            ck_assert(ends_with(heard.lines[1], "l:5: the line is longer than 1048576 bytes"));
+            free(seen.at);
+        }
+    free(text);
+}
+END_TEST
+
+/* --- files that are not as they should be --- */
+
+START_TEST(files_that_cannot_be_read)
+{
+    static const struct {
+        const char *name, *end;
+        descant_status status;
+    } cases[] = {{"/nowhere/x.tsv", "/nowhere/x.tsv: No such file or directory", DESCANT_SYSTEM},
+                 {"/", "/: Is a directory", DESCANT_SYSTEM}};
+    for (int i = 0; i < N(cases); i++) {
+        struct seen seen = read_file(cases[i].name, DATA_CRITEO);
+        ck_assert_int_eq(seen.status, cases[i].status);
+        ck_assert_str_eq(heard.lines[i], cases[i].end);
+    }
+    const char *paths[] = {"-", "/dev/null"};
+    struct data *data;
+    struct data_options o = {.paths = paths, .n_paths = 2, .format = DATA_CRITEO,
+                             .log = &listening};
+    ck_assert_int_eq(data_open(&data, &o), DESCANT_INVALID);
+    o.n_paths = 1;
+    o.epochs = 2;
+    ck_assert_int_eq(data_open(&data, &o), DESCANT_INVALID);
+    o.n_paths = 0;
+    ck_assert_int_eq(data_open(&data, &o), DESCANT_INVALID);
+    for (int kind = 0; kind < 3; kind++) {
+        struct seen seen = read_file(put_packed(kind, "z", "", 0), DATA_CRITEO);
+        ck_assert_int_eq(seen.got, DATA_END);
+        ck_assert_uint_eq(seen.n + seen.lines, 0);
+    }
+}
+END_TEST
+
+START_TEST(a_file_that_shrinks)
+{
+    size_t n;
+    char *text = criteo_text(500, &n);
+    const char *path = put("s.tsv", text, n);
+    struct data_options o = {.paths = &path, .n_paths = 1, .chunk_bytes = 5000,
+                             .max_bad = 1, .log = &listening};
+    struct data *data;
+    struct block block = {0};
+    enum data_got got;
+    ck_assert_int_eq(data_open(&data, &o), DESCANT_OK);
+    ck_assert_int_eq(data_read(data, 0, &block), DATA_BLOCK);
+    ck_assert_int_eq(truncate(path, 20000), 0);
+    for (uint64_t k = 1; (got = data_read(data, k, &block)) == DATA_BLOCK; k++)
+        ;
+    ck_assert_int_eq(got, DATA_FAILED);
+    ck_assert_int_eq(data_status(data), DESCANT_SYSTEM);
+    ck_assert(ends_with(descant_last_error(), "s.tsv: it became shorter while it was read"));
+    ck_assert_int_eq(data_read(data, 100, &block), DATA_FAILED);
+    block_fini(&block);
+    data_close(data);
+    free(text);
+}
+END_TEST
+
+/* Cut at every length, and after its end: an error that names the file, or nothing at all. */
+START_TEST(packed_files_that_are_cut)
+{
+    int kind = _i + 1;
+    size_t n;
+    char *text = criteo_text(8, &n);
+    unsigned char *packed = malloc(2 * n + 1000);
+    size_t m = pack(kind, text, n, packed, 2 * n + 1000);
+    for (size_t cut = 4; cut < m; cut += cut < 64 || m - cut < 64 ? 1 : 37) {
+        heard.n = 0;
+        struct seen seen = read_file(put("cut", packed, cut), DATA_CRITEO);
+        ck_assert_msg(seen.got == DATA_FAILED, "cut at %zu of %zu", cut, m);
+        ck_assert_int_eq(seen.status, DESCANT_CORRUPT);
+        ck_assert(strstr(heard.lines[heard.n - 1], kind == 1 ? "cut: the gzip data is damaged: "
+                                                             : "cut: the zstd data is damaged: "));
+        free(seen.at);
+    }
+    ck_assert(ends_with(descant_last_error(), "it ends too early"));
+    memcpy(packed + m, "rest", 4);
+    struct seen seen = read_file(put("cut", packed, m + 4), DATA_CRITEO);
+    ck_assert_int_eq(seen.status, DESCANT_CORRUPT);
+    free(seen.at);
+    packed[m / 2] ^= 0x55;
+    seen = read_file(put("cut", packed, m), DATA_CRITEO);
+    ck_assert(kind == 2 || seen.status == DESCANT_CORRUPT);    /* zstd without a checksum */
+    free(seen.at);
+    free(packed);
+    free(text);
+}
+END_TEST
+
+START_TEST(packed_files_in_pieces)
+{
+    size_t n;
+    char *text = criteo_text(60, &n);
+    struct seen whole = read_file(put("w", text, n), DATA_CRITEO);
+    for (int kind = 1; kind < 3; kind++) {
+        unsigned char *packed = malloc(4 * n + 4000);
+        size_t m = pack(kind, text, n / 3, packed, 2 * n);
+        m += pack(kind, "", 0, packed + m, 2 * n);
+        m += pack(kind, text + n / 3, n - n / 3, packed + m, 2 * n);
+        struct seen seen = read_file(put("pieces", packed, m), DATA_CRITEO);
+        ck_assert_int_eq(seen.got, DATA_END);
+        assert_same(&whole, &seen);
+        free(seen.at);
+        memset(packed + m, 0, 512);
+        if (kind == STREAM_GZIP) {
+            seen = read_file(put("padded", packed, m + 512), DATA_CRITEO);
+            ck_assert_int_eq(seen.got, DATA_END);
+            assert_same(&whole, &seen);
+            free(seen.at);
+        }
+        free(packed);
+    }
+    free(whole.at);
+    free(text);
+}
+END_TEST
+
+START_TEST(formats_are_guessed)
+{
+    static const struct {
+        const char *name, *text;
+        int fields;
+    } cases[] = {{"g1.tsv", "", 26},        {"g2.svm.gz", "", 1},  {"g3.ffm", "", 4},
+                 {"g4", GOOD_CRITEO, 26},   {"g5", "1 3:1\n", 1},  {"g6", "0 1:2:1", 4},
+                 {"g7", "nothing\nwe know", 0}, {"g8", "", 0}};
+    for (int i = 0; i < 2 * N(cases); i++) {
+        const char *text = cases[i / 2].text;
+        const char *path = put_packed(i % 2, cases[i / 2].name, text, strlen(text));
+        struct data_options o = {.paths = &path, .n_paths = 1, .n_fields = 4, .log = &listening};
+        struct data *data;
+        descant_status status = data_open(&data, &o);
+        ck_assert_int_eq(status, cases[i / 2].fields ? DESCANT_OK : DESCANT_INVALID);
+        if (status == DESCANT_OK) {
+            ck_assert_int_eq(data_shape(data)->n_fields, cases[i / 2].fields);
+            data_close(data);
+        }
+    }
+    ck_assert(ends_with(descant_last_error(), "g8: its format cannot be told; name it"));
+}
+END_TEST
+
+/* --- stdin --- */
+
+static struct seen read_stdin(void *shared, size_t chunk_bytes)
+{
+    const char *path = "-";
+    return read_chunks(&(struct data_options){.paths = &path, .n_paths = 1, .max_bad = 1,
+                                              .format = DATA_CRITEO, .log = &listening,
+                                              .chunk_bytes = chunk_bytes, .shared = shared},
+                       0, 0);
+}
+
+static void stdin_from(const char *path)
+{
+    int fd = open(path, O_RDONLY);
+    ck_assert_int_ge(fd, 0);
+    dup2(fd, 0);
+    close(fd);
+}
+
+START_TEST(stdin_is_like_a_file)
+{
+    size_t n;
+    char *text = criteo_text(300, &n);
+    struct seen whole = read_file(put("w", text, n), DATA_CRITEO);
+    for (int kind = 0; kind < 3; kind++)
+        for (int i = 0; i < N(chunk_sizes); i++) {
+            stdin_from(put_packed(kind, "stdin", text, n));
+            heard.n = 0;
+            struct seen seen = read_stdin(NULL, chunk_sizes[i]);
+            ck_assert_int_eq(seen.got, DATA_END);
+            assert_same(&whole, &seen);
+            ck_assert_str_eq(heard.lines[1], "stdin:80: 39 columns, 40 are needed");
+            free(seen.at);
+        }
+    free(whole.at);
+    free(text);
+}
+END_TEST
+
+static int by_print(const void *a, const void *b)
+{
+    return by_chunk((const uint64_t *)a + 1, (const uint64_t *)b + 1);
+}
+
+static void *map_shared(size_t bytes)
+{
+    void *shared = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    ck_assert_ptr_ne(shared, MAP_FAILED);
+    return shared;
+}
+
+/* Three processes take turns; together they have each example once. */
+START_TEST(stdin_is_shared)
+{
+    enum { READERS = 3, ROWS = 2000 };
+    struct {
+        _Atomic size_t n;
+        uint64_t at[2 * ROWS][2];
+    } *all = map_shared(sizeof *all);
+    size_t n;
+    char *text = criteo_text(ROWS, &n);
+    struct seen whole = read_file(put("w", text, n), DATA_CRITEO);
+    void *shared = map_shared(data_shared_bytes());
+    stdin_from(put_packed(_i, "stdin", text, n));
+    for (int i = 0; i < READERS; i++)
+        if (fork() == 0) {
+            struct seen seen = read_stdin(shared, 4096);
+            for (size_t k = 0; k < seen.n; k++)
+                memcpy(all->at[atomic_fetch_add(&all->n, 1)], &seen.at[k], 16);
+            _exit(seen.got == DATA_END ? 0 : 1);
+        }
+    for (int i = 0; i < READERS; i++) {
+        int status;
+        wait(&status);
+        ck_assert_int_eq(status, 0);
+    }
+    ck_assert_uint_eq(all->n, whole.n);
+    qsort(all->at, all->n, 16, by_chunk);
+    for (size_t i = 1; i < all->n; i++)
+        ck_assert_uint_le(all->at[i][0] - all->at[i - 1][0], 1);
+    qsort(all->at, all->n, 16, by_print);
+    qsort(whole.at, whole.n, 16, by_print);
+    for (size_t i = 0; i < whole.n; i++)
+        ck_assert_uint_eq(all->at[i][1], whole.at[i].print);
+    free(whole.at);
+    free(text);
+}
+END_TEST
+
+/* A reader dies while it waits for bytes, with the lock and half a line: the next one goes on
+ * after that line. Compressed data cannot go on. */
+START_TEST(stdin_survives_its_reader)
+{
+    int ends[2], status;
+    size_t n, half, left = 1;
+    char *text = criteo_text(20, &n);
+    unsigned char packed[20000];
+    void *shared = map_shared(data_shared_bytes());
+    n = pack(_i, text, n, packed, sizeof packed);
+    half = n / 2;
+    ck_assert_int_eq(pipe(ends), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        dup2(ends[0], 0);
+        close(ends[1]);
+        read_stdin(shared, 1 << 20);
+        _exit(0);
+    }
+    ck_assert_int_eq(write(ends[1], packed, half), (ssize_t)half);
+    while (left > 0)
+        ck_assert_int_eq(ioctl(ends[0], FIONREAD, &left), 0);
+    kill(child, SIGKILL);
+    waitpid(child, &status, 0);
+    ck_assert_int_eq(write(ends[1], packed + half, n - half), (ssize_t)(n - half));
+    close(ends[1]);
+    dup2(ends[0], 0);
+    struct seen seen = read_stdin(shared, 1 << 20);
+    if (_i == 0) {
+        struct seen whole = read_file(put("w", text, n), DATA_CRITEO);
+        ck_assert_int_eq(seen.got, DATA_END);
+        ck_assert_str_eq(heard.lines[0], "stdin: a process died while it read; some lines are lost");
+        ck_assert(seen.n >= 5 && seen.n < 15);
+        for (size_t i = 1; i <= seen.n; i++)
+            ck_assert_uint_eq(seen.at[seen.n - i].print, whole.at[whole.n - i].print);
+        free(whole.at);
+    } else {
+        ck_assert_int_eq(seen.status, DESCANT_CORRUPT);
+        ck_assert_str_eq(heard.lines[0], "stdin: a process died while it decompressed");
+    }
+    free(seen.at);
+    free(text);
+}
+END_TEST
+
+/* --- anything at all --- */
+
+/* Writes over some bytes, takes some out, or puts some in; returns where the first change is. */
+static size_t mutate(unsigned char *bytes, size_t *n, size_t room, struct rng *rng)
+{
+    static const char likely[] = "\t\n\r :-+.e019\0\xff";
+    size_t first = *n;
+    for (uint64_t changes = 1 + rng_next(rng) % 4; changes > 0; changes--) {
+        size_t at = rng_next(rng) % (*n + 1), m = 1 + rng_next(rng) % 9;
+        uint64_t how = rng_next(rng) % 3;
+        first = at < first ? at : first;
+        if (how == 0 && at + m <= *n) {
+            memmove(bytes + at, bytes + at + m, *n - at - m);
+            *n -= m;
+        } else if (how == 1 && *n + m <= room) {
+            memmove(bytes + at + m, bytes + at, *n - at);
+            *n += m;
+        }
+        for (size_t i = at; how && i < at + m && i < *n; i++)
+            bytes[i] = (unsigned char)(rng_next(rng) % 2 ? likely[rng_next(rng) % sizeof likely]
+                                                         : (char)rng_next(rng));
+    }
+    return first;
+}
+
+static size_t lines_before(const unsigned char *bytes, size_t n)
+{
+    size_t lines = 0;
+    for (size_t i = 0; i < n; i++)
+        lines += bytes[i] == '\n';
+    return lines;
+}
+
+/* Mutated files are read to an end, without harm; lines before the first change are as ever. */
+START_TEST(mutated_input)
+{
+    enum { ROUNDS = 2500, ROOM = 1 << 16 };
+    static const enum data_format formats[] = {DATA_CRITEO, DATA_LIBSVM, DATA_LIBFFM};
+    enum data_format format = formats[_i / 3];
+    int kind = _i % 3;
+    size_t n, m;
+    char *text = text_of(format, 30, &n);
+    unsigned char *bytes = malloc(ROOM);
+    int fd = memfd_create("mutated", 0);
+    char path[64];
+    const char *name = path;
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    struct seen whole = read_file(put("w", text, n), format);
+    struct rng rng;
+    for (uint64_t seed = 0; seed < ROUNDS; seed++) {
+        rng_init(&rng, seed);
+        m = pack(kind, text, n, bytes, ROOM);
+        size_t first = mutate(bytes, &m, ROOM, &rng);
+        ck_assert_int_eq(ftruncate(fd, 0), 0);
+        ck_assert_int_eq(pwrite(fd, bytes, m, 0), (ssize_t)m);
+        struct data_options o = {.paths = &name, .n_paths = 1, .format = format, .n_fields = 4,
+                                 .hash = seed % 2, .chunk_bytes = 1 + rng_next(&rng) % 4000,
+                                 .max_bad = 1};
+        struct seen seen = read_chunks(&o, 0, 0);
+        ck_assert_msg(kind || seen.got == DATA_END, "seed %d", (int)seed);
+        size_t same = kind ? 0 : lines_before(bytes, first);
+        ck_assert_msg(seen.n + seen.bad >= same, "seed %d", (int)seed);
+        for (size_t i = 0; i < same && i < 30 && (format == DATA_CRITEO || !o.hash); i++)
+            ck_assert_msg(seen.at[i].print == whole.at[i].print, "seed %d", (int)seed);
+        free(seen.at);
+    }
+    close(fd);
+    free(whole.at);
+    free(bytes);
+    free(text);
+}
+END_TEST
+
+/* --- memory that runs out --- */
+
+static const char *input_of(int format, int kind, char *text, size_t n)
+{
+    struct data_options o = {.n_paths = 1, .format = DATA_CRITEO, .max_bad = 1};
+    if (format == DATA_IDX)
+        return put_images("m", 0, IMAGES, kind);
+    const char *path = put_packed(format == DATA_CACHE ? 0 : kind, "m", text, n);
+    o.paths = &path;
+    return format == DATA_CACHE ? make_cache("m.cache", &o, 10) : path;
+}
+
+START_TEST(memory_runs_out)
+{
+    enum data_format format = (enum data_format)(DATA_CRITEO + _i / 3);
+    size_t n;
+    char *text = text_of(format == DATA_CACHE || format == DATA_IDX ? DATA_CRITEO : format, 400,
+                         &n);
+    const char *path = input_of((int)format, _i % 3, text, n);
+    long live = memory_live();
+    for (long k = 1;; k++) {
+        ck_assert_int_lt((int)k, 300);
+        memory_fail_at(k);
+        struct seen seen = read_file(path, format);
+        bool spared = !memory_refuse();
+        memory_fail_at(0);
+        free(seen.at);
+        ck_assert_int_eq(memory_live(), live);
+        if (seen.got == DATA_END)
+            break;
+        ck_assert(spared || seen.got == DATA_FAILED);
+        ck_assert_int_eq(seen.status, DESCANT_MEMORY);
+    }
+    free(text);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("input");
+    TCase *tests = tcase_create("input");
+    tcase_set_timeout(tests, 300);
+    tcase_add_loop_test(tests, chunks_share_each_line_once, 0, 9);
+    tcase_add_test(tests, line_numbers_are_the_files);
+    tcase_add_test(tests, epochs_follow_each_other);
+    tcase_add_test(tests, places_and_counts);
+    tcase_add_test(tests, long_lines_are_bad_ones);
+    tcase_add_test(tests, files_that_cannot_be_read);
+    tcase_add_test(tests, a_file_that_shrinks);
+    tcase_add_loop_test(tests, packed_files_that_are_cut, 0, 2);
+    tcase_add_test(tests, packed_files_in_pieces);
+    tcase_add_test(tests, formats_are_guessed);
+    tcase_add_test(tests, stdin_is_like_a_file);
+    tcase_add_loop_test(tests, stdin_is_shared, 0, 3);
+    tcase_add_loop_test(tests, stdin_survives_its_reader, 0, 3);
+    tcase_add_loop_test(tests, mutated_input, 0, 9);
+    tcase_add_loop_test(tests, memory_runs_out, 0, 15);
+    suite_add_tcase(suite, tests);
+    return run_suite(suite);
+}

@@ -1,0 +1,579 @@
+/* SPDX-License-Identifier: MIT */
+/* descant train with real processes: every model under every kind of plan, each example trained
+ * once, trainers killed, runs stopped and resumed, checkpoints that cannot be written or read,
+ * divergence, and what eval and predict make of the result. */
+#include "cli/cli.h"
+#include "data/data.h"
+#include "data/safetensors.h"
+#include "train/launch.h"
+#include "train/saved.h"
+
+#include <check.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { ROWS = 20000, EVAL_ROWS = 4000 };
+
+static char folder[64], clicks[96], held_out[96], model_file[96], log_file[96];
+static double best;
+
+static void generate(const char *path, uint64_t rows, uint64_t seed)
+{
+    struct ctr_options o = ctr_options_default();
+    struct ctr_summary sum;
+    FILE *out = fopen(path, "we");
+    o.rows = rows;
+    o.seed = seed;
+    o.categories = 1000;
+    ck_assert(out && ctr_generate(out, &o, &sum, NULL) == DESCANT_OK);
+    ck_assert(fclose(out) == 0);
+    best = sum.best_logloss;
+}
+
+static void setup(void)
+{
+    snprintf(folder, sizeof folder, "/tmp/descant-trainer-XXXXXX");
+    ck_assert(mkdtemp(folder));
+    snprintf(clicks, sizeof clicks, "%s/clicks.tsv", folder);
+    snprintf(held_out, sizeof held_out, "%s/held.tsv", folder);
+    snprintf(model_file, sizeof model_file, "%s/model.safetensors", folder);
+    snprintf(log_file, sizeof log_file, "%s/run.jsonl", folder);
+    generate(clicks, ROWS, 1);
+    generate(held_out, EVAL_ROWS, 2);
+}
+
+static void teardown(void)
+{
+    char command[128];
+    snprintf(command, sizeof command, "rm -rf '%s'", folder);
+    ck_assert_int_eq(system(command), 0);
+}
+
+static struct train_options small(void)
+{
+    struct train_options o = train_options_default();
+    o.data = clicks;
+    o.format = DATA_CRITEO;
+    o.rows = 2000;
+    o.width = 4;
+    o.bottom = "16";
+    o.top = "16";
+    o.batch = 32;
+    o.chunk = 64 << 10;
+    o.optimizer = OPTIMIZER_ADAGRAD;
+    o.table_optimizer = ROWS_ADAGRAD;
+    o.lr = 0.05;
+    o.start_s = 30;
+    o.quiet = true;
+    return o;
+}
+
+static char said[8192];
+
+/* What was printed, to stdout and stderr alike, is in `said`. */
+static int train(const struct train_options *o, struct train_result *result)
+{
+    FILE *out = tmpfile();
+    memset(result, 0, sizeof *result);
+    int status = train_run(o, out, out, result);
+    rewind(out);
+    said[fread(said, 1, sizeof said - 1, out)] = 0;
+    fclose(out);
+    return status;
+}
+
+static void assert_says(const char *text)
+{
+    ck_assert_msg(strstr(said, text) != NULL, "'%s' is not in:\n%s", text, said);
+}
+
+/* --- every model, every kind of plan --- */
+
+static const struct {
+    int model;
+    const char *sync;
+    int trainers, workers;
+    int optimizer;
+} runs[] = {
+    {MODEL_DLRM, "none", 1, 1, OPTIMIZER_SGD},
+    {MODEL_DLRM, "none", 2, 2, OPTIMIZER_ADAGRAD},
+    {MODEL_DLRM, "allreduce", 2, 2, OPTIMIZER_SGD},
+    {MODEL_DLRM, "allreduce", 3, 1, OPTIMIZER_ADAM},
+    {MODEL_DLRM, "shadow-easgd", 2, 2, OPTIMIZER_ADAGRAD},
+    {MODEL_DLRM, "shadow-ma", 3, 1, OPTIMIZER_SGD},
+    {MODEL_DLRM, "shadow-bmuf", 2, 1, OPTIMIZER_ADAMW},
+    {MODEL_DLRM, "easgd", 2, 2, OPTIMIZER_SGD},
+    {MODEL_DLRM, "ma", 2, 1, OPTIMIZER_SGD},
+    {MODEL_DLRM, "bmuf", 2, 1, OPTIMIZER_SGD},
+    {MODEL_DLRM, "dasgd", 2, 2, OPTIMIZER_SGD},
+    {MODEL_DLRM, "dasgd-delta", 2, 1, OPTIMIZER_SGD},
+    {MODEL_DLRM, "diloco", 2, 1, OPTIMIZER_ADAMW},
+    {MODEL_DLRM, "diloco-delta", 2, 1, OPTIMIZER_ADAMW},
+    {MODEL_LINEAR, "shadow-easgd", 2, 2, OPTIMIZER_SGD},
+    {MODEL_FM, "shadow-ma", 2, 2, OPTIMIZER_ADAGRAD},
+    {MODEL_LINEAR, "allreduce", 2, 2, OPTIMIZER_SGD},
+};
+enum { N_RUNS = sizeof runs / sizeof *runs };
+
+START_TEST(each_example_is_trained_once)
+{
+    struct train_options o = small();
+    struct train_result r;
+    o.model = runs[_i].model;
+    o.sync = runs[_i].sync;
+    o.trainers = runs[_i].trainers;
+    o.workers = runs[_i].workers;
+    o.optimizer = runs[_i].optimizer;
+    o.lr = runs[_i].optimizer >= OPTIMIZER_ADAM ? 0.002 : 0.05;
+    o.table_lr = 0.05;
+    o.eval = held_out;
+    ck_assert_msg(train(&o, &r) == 0, "%s: %s", runs[_i].sync, said);
+    ck_assert_uint_eq(r.seen.n, ROWS);
+    ck_assert_uint_eq(r.lines, ROWS);
+    ck_assert_uint_eq(r.eval_n, EVAL_ROWS);
+    ck_assert_int_eq(r.trainers, runs[_i].trainers);
+    ck_assert_msg(r.eval_entropy < 0.99, "%s learned nothing: entropy %g", runs[_i].sync,
+                  r.eval_entropy);
+    ck_assert(r.eval_loss > best && r.auc > 0.55);
+    if (strncmp(runs[_i].sync, "shadow", 6) == 0)
+        ck_assert(!(r.stall_share > 0));
+}
+END_TEST
+
+START_TEST(the_limit_is_exact)
+{
+    struct train_options o = small();
+    struct train_result r;
+    o.trainers = 2;
+    o.examples = 5001;
+    ck_assert_int_eq(train(&o, &r), 0);
+    ck_assert_uint_eq(r.seen.n, 5001);
+}
+END_TEST
+
+START_TEST(epochs_go_over_the_data_again)
+{
+    struct train_options o = small();
+    struct train_result r;
+    o.epochs = 3;
+    ck_assert_int_eq(train(&o, &r), 0);
+    ck_assert_uint_eq(r.seen.n, 3 * ROWS);
+}
+END_TEST
+
+/* --- deaths and stops --- */
+
+/* Trains in a child of its own, which calls back once `after` examples are in the log. */
+static pid_t train_aside(const struct train_options *o, int out)
+{
+    pid_t pid = fork();
+    if (pid)
+        return pid;
+    setpgid(0, 0);
+    FILE *to = fdopen(out, "w");
+    setvbuf(to, NULL, _IOLBF, 0);
+    int status = train_run(o, to, to, NULL);
+    fclose(to);
+    _exit(status);
+}
+
+/* Waits until the log tells of so many examples. */
+static void wait_examples(double least)
+{
+    char line[2048];
+    double seen = 0;
+    for (int tries = 0; tries < 6000 && seen < least; tries++) {
+        FILE *in = fopen(log_file, "re");
+        while (in && fgets(line, sizeof line, in)) {
+            const char *at = strstr(line, "\"interval\"") ? strstr(line, "\"examples\":") : NULL;
+            seen = at ? strtod(at + 11, NULL) : seen;
+        }
+        if (in)
+            fclose(in);
+        usleep(5000);
+    }
+    ck_assert_msg(seen >= least, "the log came to %g examples only", seen);
+}
+
+static void read_back(int fd)
+{
+    ssize_t n = pread(fd, said, sizeof said - 1, 0);
+    said[n > 0 ? n : 0] = 0;
+}
+
+static struct train_options endless(void)
+{
+    struct train_options o = small();
+    o.epochs = 1000000;
+    o.log = log_file;
+    o.log_every = 0.02;
+    o.checkpoint = model_file;
+    o.checkpoint_every = 0.05;
+    o.lr = 0.01;
+    return o;
+}
+
+/* The pids of a process's children. */
+static int children_of(pid_t parent, pid_t *pids, int most)
+{
+    char path[64];
+    int n = 0;
+    snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)parent, (int)parent);
+    FILE *in = fopen(path, "re");
+    while (in && n < most && fscanf(in, "%d", &pids[n]) == 1)
+        n++;
+    if (in)
+        fclose(in);
+    return n;
+}
+
+START_TEST(the_rest_is_trained_by_the_others)
+{
+    struct train_options o = endless();
+    char path[] = "/tmp/descant-said-XXXXXX";
+    int fd = mkstemp(path), status;
+    pid_t pids[8];
+    unlink(path);
+    o.trainers = 3;
+    o.epochs = 40;
+    o.sync = _i ? "shadow-ma" : "shadow-easgd";
+    pid_t pid = train_aside(&o, fd);
+    wait_examples(ROWS / 2);
+    ck_assert_int_eq(children_of(pid, pids, 8), 3);
+    kill(pids[_i], SIGKILL);        /* the reporter, or another */
+    ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+    read_back(fd);
+    ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0, "status %x: %s", (unsigned)status,
+                  said);
+    assert_says("was killed by signal 9; the others go on");
+    const char *at = strstr(said, "  examples  ");
+    ck_assert(at);
+    double n = strtod(at + 12, NULL), chunk = 400;
+    /* nothing left out, and at most what the dead one held done twice */
+    ck_assert_msg(n >= 40.0 * ROWS && n <= 40.0 * ROWS + 4 * chunk, "%.0f examples", n);
+    close(fd);
+}
+END_TEST
+
+START_TEST(a_signal_ends_in_good_order)
+{
+    struct train_options o = endless();
+    char path[] = "/tmp/descant-said-XXXXXX";
+    int fd = mkstemp(path), status;
+    struct safetensors *file;
+    unlink(path);
+    o.trainers = 2;
+    pid_t pid = train_aside(&o, fd);
+    wait_examples(ROWS / 2);
+    kill(_i ? -pid : pid, _i ? SIGINT : SIGTERM);
+    ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+    read_back(fd);
+    ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 128 + (_i ? SIGINT : SIGTERM),
+                  "status %x: %s", (unsigned)status, said);
+    assert_says("stopped by signal");
+    assert_says("examples/s");
+    ck_assert_int_eq(safetensors_open(&file, model_file, NULL), DESCANT_OK);
+    safetensors_close(file);
+    close(fd);
+}
+END_TEST
+
+static double examples_of_checkpoint(void)
+{
+    struct safetensors *file;
+    ck_assert_int_eq(safetensors_open(&file, model_file, NULL), DESCANT_OK);
+    double n = strtod(safetensors_text(file, "sums"), NULL);
+    safetensors_close(file);
+    return n;
+}
+
+/* Killed, all of it, at a moment of chance; what follows does the rest. */
+START_TEST(a_killed_run_is_resumed)
+{
+    struct train_options o = endless();
+    struct train_result r;
+    int status;
+    o.trainers = 2;
+    o.epochs = 20;
+    o.sync = _i == 0 ? "shadow-easgd" : _i == 1 ? "bmuf" : "allreduce";
+    pid_t pid = train_aside(&o, open("/dev/null", O_WRONLY | O_CLOEXEC));
+    wait_examples(ROWS);
+    for (int k = 0; k < 400 && access(model_file, R_OK) != 0; k++)
+        usleep(5000);
+    kill(-pid, SIGKILL);
+    ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+    double before = examples_of_checkpoint();
+    ck_assert(before > 0 && before < 20.0 * ROWS);
+    o.resume = true;
+    ck_assert_msg(train(&o, &r) == 0, "%s", said);
+    /* chunks that were held are done again: at most depth of each trainer, ~280 rows each */
+    ck_assert_msg(r.seen.n >= 20 * ROWS - 1 && r.seen.n <= 20 * ROWS + 2 * 4 * 300,
+                  "%llu examples, %.0f before", (unsigned long long)r.seen.n, before);
+    ck_assert((double)r.trained < 20 * ROWS - before + 2 * 4 * 300);
+    double resumed = metrics_logloss(&r.seen);
+    o.resume = false;
+    o.checkpoint = NULL;
+    ck_assert_msg(train(&o, &r) == 0, "%s", said);
+    double whole = metrics_logloss(&r.seen);
+    ck_assert_msg(fabs(resumed - whole) < 0.03 * whole, "loss %g, without a break %g", resumed,
+                  whole);
+}
+END_TEST
+
+/* --- bad ends --- */
+
+START_TEST(divergence_names_the_tensor)
+{
+    struct train_options o = small();
+    struct train_result r;
+    o.checkpoint = model_file;
+    o.examples = 3200;
+    ck_assert_msg(train(&o, &r) == 0, "%s", said);
+    o.optimizer = OPTIMIZER_SGD;
+    o.table_optimizer = ROWS_SGD;
+    o.lr = 1e6;
+    o.examples = 0;
+    o.momentum = _i ? 0.9 : 0;
+    o.trainers = 2;
+    o.sync = _i ? "allreduce" : "shadow-easgd";
+    struct stat was, is;
+    ck_assert_int_eq(stat(model_file, &was), 0);
+    ck_assert_int_eq(train(&o, &r), 1);
+    assert_says("the loss is");
+    assert_says("at step");
+    ck_assert_msg(strstr(said, "tensor ") || strstr(said, "are finite"), "%s", said);
+    ck_assert_int_eq(r.stop, STOP_NAN);
+    ck_assert_int_eq(stat(model_file, &is), 0);
+    ck_assert_uint_eq(was.st_ino, is.st_ino);
+}
+END_TEST
+
+START_TEST(a_checkpoint_that_cannot_be_written)
+{
+    struct train_options o = small();
+    struct train_result r;
+    char path[128];
+    snprintf(path, sizeof path, "%s/nowhere/model", folder);
+    o.checkpoint = path;
+    o.examples = 3200;
+    ck_assert_int_eq(train(&o, &r), 1);
+    assert_says("No such file");
+}
+END_TEST
+
+START_TEST(a_full_disk_keeps_the_last_checkpoint)
+{
+    struct train_options o = small();
+    struct train_result r;
+    o.checkpoint = model_file;
+    o.examples = 3200;
+    ck_assert_msg(train(&o, &r) == 0, "%s", said);
+    double before = examples_of_checkpoint();
+    signal(SIGXFSZ, SIG_IGN);
+    struct rlimit limit = {50000, 50000};
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    o.examples = 6400;
+    ck_assert_int_eq(train(&o, &r), 1);
+    assert_says("checkpoint");
+    ck_assert(fabs(examples_of_checkpoint() - before) < 0.5);
+}
+END_TEST
+
+START_TEST(a_checkpoint_of_another_model_is_refused)
+{
+    struct train_options o = small();
+    struct train_result r;
+    o.checkpoint = model_file;
+    o.examples = 3200;
+    ck_assert_int_eq(train(&o, &r), 0);
+    o.resume = true;
+    o.top = "17";
+    ck_assert_int_eq(train(&o, &r), 1);
+    assert_says("is of another model");
+    o = small();
+    o.checkpoint = model_file;
+    o.resume = true;
+    ck_assert_int_eq(truncate(model_file, 5000), 0);
+    ck_assert_int_eq(train(&o, &r), 1);
+    assert_says("model.safetensors");
+}
+END_TEST
+
+START_TEST(bad_data_stops_the_run)
+{
+    struct train_options o = small();
+    struct train_result r;
+    FILE *out = fopen(clicks, "ae");
+    for (int i = 0; i < 3000; i++)
+        fputs("this is no click\n", out);
+    fclose(out);
+    o.trainers = 2;
+    ck_assert_int_eq(train(&o, &r), 1);
+    assert_says("clicks.tsv:");
+    o.max_bad = 0.5;
+    ck_assert_msg(train(&o, &r) == 0, "%s", said);
+    ck_assert_uint_eq(r.seen.n, ROWS);
+    ck_assert_uint_eq(r.bad, 3000);
+}
+END_TEST
+
+START_TEST(patience_ends_early)
+{
+    struct train_options o = small();
+    struct train_result r;
+    o.eval = held_out;
+    o.epochs = 100000;
+    o.eval_every = 2000;
+    o.patience = 2;
+    o.lr = 0.5;
+    ck_assert_msg(train(&o, &r) == 0, "%s", said);
+    ck_assert_int_eq(r.stop, STOP_EARLY);
+    assert_says("no gain in 2 evaluations");
+}
+END_TEST
+
+/* --- the program --- */
+
+static char *out_text, *err_text;
+
+static int program(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+static int program(const char *format, ...)
+{
+    static char line[2048], name[] = "descant";
+    char *argv[64] = {name};
+    int argc = 1;
+    size_t n_out, n_err;
+    va_list list;
+    va_start(list, format);
+    vsnprintf(line, sizeof line, format, list);
+    va_end(list);
+    for (char *word = strtok(line, " "); word && argc < 63; word = strtok(NULL, " "))
+        argv[argc++] = word;
+    free(out_text);
+    free(err_text);
+    FILE *out = open_memstream(&out_text, &n_out), *err = open_memstream(&err_text, &n_err);
+    int status = cli_main(argc, argv, out, err);
+    fclose(out);
+    fclose(err);
+    return status;
+}
+
+START_TEST(eval_and_predict_use_the_checkpoint)
+{
+    struct train_options o = small();
+    struct train_result r;
+    o.checkpoint = model_file;
+    o.eval = held_out;
+    ck_assert_msg(train(&o, &r) == 0, "%s", said);
+    ck_assert_msg(program("eval --checkpoint %s --data %s --json", model_file, held_out) == 0,
+                  "%s", err_text);
+    const char *auc = strstr(out_text, "\"auc\":");
+    ck_assert_msg(auc && fabs(strtod(auc + 6, NULL) - r.auc) < 1e-6, "%g is not in %s", r.auc,
+                  out_text);
+    ck_assert_int_eq(program("predict --checkpoint %s --data %s", model_file, held_out), 0);
+    int lines = 0;
+    double sum = 0;
+    for (char *at = out_text; *at; at = strchr(at, '\n') + 1, lines++)
+        sum += strtod(at, NULL);
+    ck_assert_int_eq(lines, EVAL_ROWS);
+    ck_assert(sum / EVAL_ROWS > 0.05 && sum / EVAL_ROWS < 0.6);
+    ck_assert_int_eq(program("eval --checkpoint %s --data %s", clicks, held_out), 1);
+    ck_assert_int_eq(program("eval --data %s", held_out), 2);
+}
+END_TEST
+
+START_TEST(a_config_file_has_the_same_names)
+{
+    struct train_options o = train_options_default();
+    char path[128], message[256], *text;
+    snprintf(path, sizeof path, "%s/run.conf", folder);
+    FILE *out = fopen(path, "we");
+    fputs("# a run\n  batch = 64\nmodel=fm   # which\n\nlr = 0.25\nresume\nsync = dasgd,every=8\n", out);
+    fclose(out);
+    ck_assert_msg(config_read(path, &o, &text, message, sizeof message), "%s", message);
+    ck_assert(o.batch == 64 && o.model == MODEL_FM && o.resume);
+    ck_assert(fabs(o.lr - 0.25) < 1e-12);
+    ck_assert_str_eq(o.sync, "dasgd,every=8");
+    free(text);
+    out = fopen(path, "we");
+    fputs("batch = 64\nbach = 3\n", out);
+    fclose(out);
+    ck_assert(!config_read(path, &o, &text, message, sizeof message));
+    free(text);
+    ck_assert_msg(strstr(message, "run.conf:2: unknown setting 'bach'"), "%s", message);
+}
+END_TEST
+
+static const struct {
+    const char *line, *says;
+} bad[] = {
+    {"train", "--data says what to train on"},
+    {"train --data /nowhere/x", "--data: /nowhere/x: No such file"},
+    {"train --data /dev/null --sync shadow-esgd", "unknown preset 'shadow-esgd'"},
+    {"train --data /dev/null --model tree", "--model tree: allowed is linear|fm|dlrm|mlp"},
+    {"train --data /dev/null --batch 0", "--batch 0: allowed is 1 to"},
+    {"train --data /dev/null --link fast", "--link fast: allowed is none"},
+    {"train --data /dev/null --resume", "--resume needs --checkpoint"},
+    {"train --data /dev/null --job shm:x", "--job needs --trainers 0"},
+    {"train --data /dev/null --patience 3", "--patience needs --eval"},
+    {"train --bach 3", "unknown option --bach"},
+    {"train --config /nowhere/c", "/nowhere/c: No such file"},
+};
+enum { N_BAD = sizeof bad / sizeof *bad };
+
+START_TEST(bad_use_is_said)
+{
+    ck_assert_int_eq(program("%s", bad[_i].line), CLI_BAD_USE);
+    ck_assert_msg(strstr(err_text, bad[_i].says) != NULL, "'%s' is not in: %s", bad[_i].says,
+                  err_text);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("trainer");
+    TCase *plans = tcase_create("plans"), *deaths = tcase_create("deaths");
+    TCase *ends = tcase_create("ends"), *use = tcase_create("use");
+    tcase_set_timeout(plans, 120);
+    tcase_set_timeout(deaths, 180);
+    tcase_set_timeout(ends, 120);
+    tcase_set_timeout(use, 60);
+    tcase_add_checked_fixture(plans, setup, teardown);
+    tcase_add_checked_fixture(deaths, setup, teardown);
+    tcase_add_checked_fixture(ends, setup, teardown);
+    tcase_add_checked_fixture(use, setup, teardown);
+    tcase_add_loop_test(plans, each_example_is_trained_once, 0, N_RUNS);
+    tcase_add_test(plans, the_limit_is_exact);
+    tcase_add_test(plans, epochs_go_over_the_data_again);
+    tcase_add_loop_test(deaths, the_rest_is_trained_by_the_others, 0, 2);
+    tcase_add_loop_test(deaths, a_signal_ends_in_good_order, 0, 2);
+    tcase_add_loop_test(deaths, a_killed_run_is_resumed, 0, 3);
+    tcase_add_loop_test(ends, divergence_names_the_tensor, 0, 2);
+    tcase_add_test(ends, a_checkpoint_that_cannot_be_written);
+    tcase_add_test(ends, a_full_disk_keeps_the_last_checkpoint);
+    tcase_add_test(ends, a_checkpoint_of_another_model_is_refused);
+    tcase_add_test(ends, bad_data_stops_the_run);
+    tcase_add_test(ends, patience_ends_early);
+    tcase_add_test(use, eval_and_predict_use_the_checkpoint);
+    tcase_add_test(use, a_config_file_has_the_same_names);
+    tcase_add_loop_test(use, bad_use_is_said, 0, N_BAD);
+    suite_add_tcase(suite, plans);
+    suite_add_tcase(suite, deaths);
+    suite_add_tcase(suite, ends);
+    suite_add_tcase(suite, use);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}
