@@ -83,13 +83,11 @@ void shm_admit(struct shm *shm, unsigned slot)
 
     touch(shm, slot + 1);
     life = slot_life(board, slot);
-    shm_step(STEP_ADMIT, shm->meet.slot);
     if (life_state(life) == LIFE_WAITING &&
         !(atomic_fetch_or_explicit(&board->members, slot_bit(slot), memory_order_seq_cst) &
           slot_bit(slot)))
         changed_members(board);
     touch(shm, 0);
-    shm_step(STEP_ADMITTED, shm->meet.slot);
     shm_bury_stale(shm, slot_bit(slot) & load_members(board));
 }
 
