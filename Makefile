@@ -50,7 +50,7 @@ TRAIN_SOURCES := $(filter-out $(LOOPS_SOURCE),$(wildcard src/nn/*.c src/data/*.c
 TRAIN_COMMANDS := $(foreach c,train eval settings gen report report_log report_chart \
 	report_page bench_train bench_parse,$(wildcard src/cli/$(c).c))
 TRAIN_TESTS := $(wildcard tests/test_nn.c tests/test_data.c tests/test_input.c \
-	tests/test_formats.c tests/test_trainer.c)
+	tests/test_formats.c tests/test_report.c tests/test_trainer.c)
 ifeq ($(HAVE_TRAIN),1)
 BASIC += -DDESCANT_TRAIN $(shell pkg-config --cflags $(TRAIN_PACKAGES))
 TRAIN_LIBS := $(shell pkg-config --libs $(TRAIN_PACKAGES))
@@ -177,6 +177,8 @@ install: all
 	$(if $(PROGRAM),install -m 755 $(PROGRAM) $(DESTDIR)$(PREFIX)/bin/)
 	$(if $(wildcard docs/descant.1),install -D -m 644 docs/descant.1 \
 		$(DESTDIR)$(PREFIX)/share/man/man1/descant.1)
+	@# the loader finds it from now on; an image, or a folder of one's own, has none to tell
+	@if [ -z "$(DESTDIR)" ] && [ "$$(id -u)" -eq 0 ]; then PATH=$$PATH:/sbin:/usr/sbin ldconfig; fi
 
 uninstall:
 	rm -f $(DESTDIR)$(PREFIX)/include/descant.h $(DESTDIR)$(LIBDIR)/libdescant.a \

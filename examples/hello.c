@@ -7,13 +7,12 @@ int main(void)
     struct descant_options options = descant_options_default();
     struct descant *job;
     options.plan = "shadow-easgd";
-    if (descant_open(&job, &options) != DESCANT_OK) {
+    float *w = NULL;                                /* the model's parameters */
+    if (descant_open(&job, &options) != DESCANT_OK ||
+        (w = descant_alloc(job, "w", 1000)) == NULL || descant_start(job) != DESCANT_OK) {
         fprintf(stderr, "%s\n", descant_last_error());
         return 1;
     }
-    float *w = descant_alloc(job, "w", 1000);       /* the model's parameters */
-    if (w == NULL || descant_start(job) != DESCANT_OK)
-        return 1;
     for (int step = 0; step < 100000; step++) {
         for (int i = 0; i < 1000; i++)              /* your optimizer's step */
             w[i] -= 0.01f * (w[i] - (float)i);

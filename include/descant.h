@@ -4,7 +4,7 @@
  * A trainer opens a job, hands over its parameters as named segments, starts, and calls
  * descant_step after each optimizer step. What that does is the plan's business: in shadow
  * plans it counts and returns. All calls may come from any thread unless they say otherwise;
- * open, alloc, attach, start, finish and close belong to one thread at a time.
+ * open, alloc, attach, start, pause, reload, finish and close belong to one thread at a time.
  *
  * Every function that can fail returns a status, zero being success, and sets its outputs
  * only then. The details of a failure go to the log callback, and to descant_last_error. */
@@ -52,7 +52,8 @@ typedef enum descant_status {
 
 enum descant_level { DESCANT_DEBUG, DESCANT_INFO, DESCANT_WARNING, DESCANT_ERROR };
 
-/* Called with one line without its end, from any thread of the library, one at a time. */
+/* Called with one line without its end, from any thread of the library, one at a time for the whole
+ * process. It must not call Descant: what fails there would log, and wait for itself. */
 typedef void descant_log(void *user, enum descant_level level, const char *line);
 
 /* A job: one trainer's part in it. */
@@ -65,7 +66,8 @@ struct descant_options {
     int size;            /* trainers to wait for at the start; 0: the launcher's, else nobody */
     int workers;         /* threads that will call descant_step */
     double sync_cpu;     /* the shadow's share of one core; 0: a core if spare, else 0.02 */
-    double sync_rate;    /* bytes a second that rounds may move; 0: no limit */
+    double sync_rate;    /* bytes a second for a shadow plan's rounds; unused ones are saved for
+                            a second; 0: no limit. Other plans go by their steps alone */
     double start_s;      /* seconds that open and start wait for the other trainers */
     descant_log *log;    /* NULL: silent */
     void *log_user;
@@ -97,7 +99,8 @@ DESCANT_API descant_status descant_share(struct descant *job, const char *name, 
                                          void **block);
 
 /* Waits for options.size trainers; then all have the first one's values. Where the job is
- * running already, the trainer gets a living one's state and becomes a member. */
+ * running already, the trainer gets a living one's state, in elastic plans the central copy, and
+ * becomes a member. (Under "none" attached segments show what they were at their own start.) */
 DESCANT_API descant_status descant_start(struct descant *job);
 
 /* After each optimizer step, by the thread that made it. Shadow plans: counts, never waits.
@@ -107,17 +110,21 @@ DESCANT_API descant_status descant_start(struct descant *job);
 DESCANT_API descant_status descant_step(struct descant *job);
 DESCANT_API descant_status descant_worker_done(struct descant *job);
 
-/* buffer becomes its mean over the trainers, who all pass the same n. Only under the plan
- * "allreduce"; a second thread of the same trainer waits for the first. */
+/* buffer becomes its mean over the trainers, who all pass the same n, else all get MISMATCH. Only
+ * under the plan "allreduce"; a second thread of the same trainer waits for the first. */
 DESCANT_API descant_status descant_mean(struct descant *job, float *buffer, size_t n);
 
-/* The caller has overwritten its replica (a checkpoint): at the next round all trainers take
- * it, and the outer state begins anew from it, or from what descant_outer_load brought. */
+/* A checkpoint is taken up so: pause; overwrite the replica; outer_load, if it was saved; reload.
+ * Nobody of this trainer steps meanwhile (ORDER). pause gives up the round in hand, and none
+ * touches the replica until reload. At the next round all trainers take it, and the outer
+ * state begins anew from it, or is what was loaded; that round waits for all, also in elastic
+ * plans. Of several that reload at once the lowest rank counts. Not under the plan "none". */
+DESCANT_API descant_status descant_pause(struct descant *job);
 DESCANT_API descant_status descant_reload(struct descant *job);
 
 /* The outer state (global version and momentum, or the central copy). save: *bytes is the
- * room at memory, and becomes what is needed; memory NULL only asks. Not during training in
- * shadow plans unless a round's delay is acceptable: both wait for a boundary. */
+ * room at memory, and becomes what is needed; memory NULL only asks; it waits for the end of a
+ * merge. load: between pause and reload only. */
 DESCANT_API descant_status descant_outer_save(struct descant *job, void *memory, size_t *bytes);
 DESCANT_API descant_status descant_outer_load(struct descant *job, const void *memory,
                                               size_t bytes);
@@ -161,7 +168,8 @@ enum descant_final {
 };
 
 /* Ends training: leaves the rounds, waits asleep for the trainers still at work, and gives all
- * that are present the same final model. One that does not want it calls close alone. */
+ * that are present the same final model; all ask for the same one, else MISMATCH. One that
+ * does not want it calls close alone. */
 DESCANT_API descant_status descant_finish(struct descant *job, enum descant_final which);
 
 /* Leaves the job and releases everything. NULL is allowed. */
@@ -169,7 +177,8 @@ DESCANT_API descant_status descant_close(struct descant *job);
 
 DESCANT_API const char *descant_status_text(descant_status status);
 
-/* What this thread's last failing call had to say; "" before the first. */
+/* What this thread's last failing call had to say; "" before the first. A round that fails breaks
+ * the job: from then on every call of every thread fails so, and says what was said then. */
 DESCANT_API const char *descant_last_error(void);
 
 DESCANT_API const char *descant_version(void);

@@ -299,8 +299,9 @@ static char message[600];
 static bool set(struct values *values, const char *text)
 {
     size_t key = strcspn(text, "="), length = strlen(text);
-    return option_set(table, sizeof table / sizeof *table, values, text, text, key,
-                      text + key + 1, length - key - 1, message, sizeof message);
+    const struct option_text setting = {text, text, text + key + 1, key, length - key - 1};
+    return option_set((struct option_table){table, sizeof table / sizeof *table}, &setting,
+                      values, message, sizeof message);
 }
 
 static const struct { const char *text; double value; } numbers[] = {
@@ -357,11 +358,12 @@ START_TEST(option_messages)
     ck_assert_str_eq(message, "choice cannot be 'blue' at place 8; allowed: "
                               "red|green|greenish");
     const char *whole = "shm:x,rtt=1h";
-    ck_assert(!option_set(table, 6, &v, whole, whole + 6, 3, whole + 10, 2, message,
-                          sizeof message));
+    const struct option_text setting = {whole, whole + 6, whole + 10, 3, 2};
+    const struct option_table six = {table, 6};
+    ck_assert(!option_set(six, &setting, &v, message, sizeof message));
     ck_assert_str_eq(message, "rtt cannot be '1h' at place 11; allowed: a time like 10ms, in "
                               "seconds from 0 to 100");
-    ck_assert(!option_set(table, 6, &v, whole, whole + 6, 3, whole + 10, 2, message, 8));
+    ck_assert(!option_set(six, &setting, &v, message, 8));
     ck_assert_str_eq(message, "rtt can");
 }
 END_TEST

@@ -69,7 +69,8 @@ START_TEST(help_and_version)
 {
     static const char *const lines[] = {"--help", "info --help", "plans --help", "bench --help",
                                         "bench step --help", "bench exchange --help",
-                                        "bench overlap --help"};
+                                        "bench overlap --help", "-h", "info -h", "plans -h",
+                                        "bench -h", "bench step -h"};
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
         ck_assert_int_eq(run(lines[i]), CLI_DONE);
         ck_assert_ptr_nonnull(strstr(out, "usage: descant"));

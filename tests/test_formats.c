@@ -1,79 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* Safetensors files, figures of quality, and the report: what is written is read again, by
- * Python too; torn, mutated and foreign files are refused with a reason; a full disk leaves
- * what was there; sums and AUC against naive versions; the page of a report is well-formed
- * whatever the logs hold. */
+/* Safetensors files and figures of quality: what is written is read again, by Python too; torn,
+ * mutated and foreign files are refused with a reason; a full disk leaves what was there; sums
+ * and AUC against naive versions. */
 #include "data/safetensors.h"
+#include "folder.h"
 #include "train/metrics.h"
 
-#include <check.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <ftw.h>
 #include <math.h>
 #include <signal.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-/* --- a folder for each test, in one that main removes --- */
-
-static char root[] = "/tmp/descant-formats-XXXXXX", folder[64];
-
-static void make_folder(void)
-{
-    snprintf(folder, sizeof folder, "%s/%d", root, (int)getpid());
-    ck_assert_int_eq(mkdir(folder, 0700), 0);
-}
-
-static int remove_one(const char *path, const struct stat *about, int type, struct FTW *walk)
-{
-    (void)about, (void)type, (void)walk;
-    return remove(path);
-}
-
-static void remove_folder(void)
-{
-    nftw(folder, remove_one, 8, FTW_DEPTH | FTW_PHYS);
-    ck_assert_int_eq(memory_live(), 0);
-}
-
-/* A path in it, valid until the test's end. */
-static const char *in_folder(const char *name)
-{
-    static char paths[16][160];
-    char path[160];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    for (int i = 0; i < 16; i++)
-        if (!paths[i][0] || strcmp(paths[i], path) == 0)
-            return strcpy(paths[i], path);
-    ck_abort_msg("too many paths");
-}
-
-static void put_file(const char *path, const void *bytes, size_t n)
-{
-    FILE *f = fopen(path, "wb");
-    ck_assert_ptr_nonnull(f);
-    ck_assert_uint_eq(fwrite(bytes, 1, n, f), n);
-    ck_assert_int_eq(fclose(f), 0);
-}
-
-static char *get_file(const char *path, size_t *n)
-{
-    FILE *f = fopen(path, "rb");
-    ck_assert_msg(f != NULL, "%s: %s", path, strerror(errno));
-    char *bytes = calloc(1, 1 << 20);
-    *n = fread(bytes, 1, (1 << 20) - 1, f);
-    fclose(f);
-    return bytes;
-}
-
-static void no_file(const char *path)
-{
-    ck_assert_msg(access(path, F_OK) != 0, "%s is left", path);
-}
 
 /* --- safetensors --- */
 
@@ -629,8 +564,6 @@ END_TEST
 
 int main(void)
 {
-    if (!mkdtemp(root))
-        return 1;
     Suite *suite = suite_create("formats");
     TCase *files = tcase_create("files");
     tcase_set_timeout(files, 60);
@@ -657,10 +590,5 @@ int main(void)
     tcase_add_loop_test(figures, auc_is_exact, 0, 4);
     tcase_add_test(figures, edges_of_auc);
     suite_add_tcase(suite, figures);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    nftw(root, remove_one, 8, FTW_DEPTH | FTW_PHYS);
-    return failed != 0;
+    return run_in_folder(suite);
 }

@@ -18,7 +18,7 @@ static struct vector in[MOST];
 static struct { enum exchange_kind kind; float value; bool own; int parts; } got[MOST];
 static bool open_now[MOST];
 static char name[64], line[512];
-static bool collective;
+static bool collective, center;
 static jmp_buf out;
 
 static void keep_line(void *user, enum descant_level level, const char *text)
@@ -35,6 +35,7 @@ static void set_up(void)
     static int number;
     snprintf(name, sizeof name, "steps-%d-%d", (int)getpid(), number++);
     collective = true;
+    center = false;
     shm_hook = NULL;
 }
 
@@ -63,7 +64,7 @@ static descant_status try_open(int k, int size)
 static void come(int k, int size, float value)
 {
     const struct fabric_start start = {.manifest = "steps\n", .n = N, .room = N, .threads = 1,
-                                       .collective = collective, .center = !collective};
+                                       .collective = collective, .center = center};
     ck_assert_int_eq(try_open(k, size), DESCANT_OK);
     ck_assert_int_eq(fabric_shm.start(f[k], &start), DESCANT_OK);
     for (size_t i = 0; i < N; i++)
@@ -437,6 +438,7 @@ END_TEST
 START_TEST(the_lock_of_a_dead_trainer_is_taken_over)
 {
     collective = false;
+    center = true;
     form(2);
     begin(0, elastic);
     fatal = STEP_LOCKED;
@@ -452,42 +454,6 @@ START_TEST(the_lock_of_a_dead_trainer_is_taken_over)
     leave(0);
     ck_assert(drive());
     ck_assert_int_eq(got[1].parts, chunks);
-    leave_all();
-}
-END_TEST
-
-/* Not collective: one who has joined since leads, and has nothing to do with the state. */
-START_TEST(a_state_fails_whoever_leads)
-{
-    collective = false;
-    for (int k = 3; k >= 0; k--)            /* slot 0 is rank 3, and comes again later */
-        come(k, 4, (float)(k + 1));
-    for (int k = 3; k >= 0; k--)
-        begin(k, state);
-    ck_assert(drive());
-    leave(3);
-    come(3, 4, 9);
-    ck_assert_uint_eq(slot_of(3), 0);
-    for (int k = 0; k < 3; k++)
-        begin(k, state);                    /* rank 0, slot 3, is the source */
-    for (int k = 0; k < 3; k++)
-        turn(k);
-    while (!(load_word(board_now(1)) & PHASE_REDUCE))
-        turn(2);
-    begin(3, state);
-    while (open_now[3])
-        turn(3);
-    leave(0);
-    for (int turns = 0; turn(3) != FABRIC_CALLED; turns++) {
-        ck_assert_int_lt(turns, TURNS);
-        turn(1);
-        turn(2);
-    }
-    begin(3, elastic);
-    ck_assert(drive());
-    ck_assert_float_eq(got[2].value, 2);
-    ck_assert_float_eq(got[3].value, 2);
-    ck_assert(got[1].own);
     leave_all();
 }
 END_TEST
@@ -510,7 +476,6 @@ int main(void)
     tcase_add_test(all, who_takes_a_slot_is_not_bad_for_it);
     tcase_add_loop_test(all, a_joiner_looks_whether_its_source_lives, 0, 2);
     tcase_add_test(all, the_lock_of_a_dead_trainer_is_taken_over);
-    tcase_add_test(all, a_state_fails_whoever_leads);
     suite_add_tcase(suite, all);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

@@ -285,11 +285,11 @@ START_TEST(who_holds_the_centre_is_named)
     shm->locks[0] = (uint64_t)peer->meet.generation << 32 | (peer->meet.slot + 1);
     const struct exchange x = {.kind = EXCHANGE_ELASTIC, .in = &in[0], .n = N, .alpha = 0.5};
     ck_assert_int_eq(fabric_shm.begin(f[0], &x), DESCANT_OK);
-    ck_assert_int_eq(fabric_shm.poll(f[0], &part), FABRIC_WAITING);
+    ck_assert_int_eq(fabric_shm.poll(f[0], &part), FABRIC_WAITING);     /* it does not spin */
     waits_text(f[0], text, sizeof text);
     ck_assert_str_eq(text, "trainer 3 waits in an elastic exchange for trainer 4");
     shm->locks[0] = 0;
-    fabric_shm.wait(f[0], 0);
+    fabric_shm.wait(f[0], 0);       /* comes back by itself: nobody rings for a chunk */
     ck_assert_int_eq(fabric_shm.poll(f[0], &part), FABRIC_PART);
     ck_assert_int_eq(waits_text(f[0], text, sizeof text), 0);
     fabric_shm.close(f[0]);

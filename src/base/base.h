@@ -23,9 +23,14 @@ struct log {
 void log_say(const struct log *log, enum descant_level level, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
+enum { LOG_LINE = 1024 };       /* bytes of a line, with its end; what is longer is cut */
+
 /* Logs at ERROR, keeps the line for descant_last_error, returns status. log may be NULL. */
 descant_status log_fail(const struct log *log, descant_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+
+/* Makes a line that was logged before, perhaps by another thread, this thread's last error. */
+void log_recall(const char *line);
 
 /* --- memory.c: taken while creating, never during a step or a round --- */
 
@@ -81,10 +86,19 @@ struct option {
     const char *help;
 };
 
-/* Sets one key from the text [value, value + length). On failure writes to message what is
- * wrong: the key, the value, its place (counted from 1) in the whole string, what is allowed. */
-bool option_set(const struct option *table, size_t n, void *into, const char *whole,
-                const char *key, size_t key_length, const char *value, size_t value_length,
+struct option_table {
+    const struct option *options;
+    size_t n;
+};
+
+struct option_text {            /* "key=value" somewhere in a string; neither ends with a zero */
+    const char *whole, *key, *value;
+    size_t key_length, value_length;
+};
+
+/* Sets one key. On failure writes to message what is wrong: the key, the value, its place
+ * (counted from 1) in the whole string, what is allowed. */
+bool option_set(struct option_table table, const struct option_text *text, void *into,
                 char *message, size_t room);
 
 /* --- json.c: one object on one line, to a stream --- */

@@ -179,39 +179,46 @@ static void describe(const struct option *option, char *text, size_t room)
                  option->open_low ? " above" : " from", option->low, option->high);
 }
 
-static void list_names(const struct option *table, size_t n, char *text, size_t room)
+static void list_names(struct option_table table, char *text, size_t room)
 {
     size_t used = 0;
     *text = 0;
-    for (size_t i = 0; i < n && used < room; i++)
+    for (size_t i = 0; i < table.n && used < room; i++)
         used += (size_t)snprintf(text + used, room - used, "%s%s", i ? ", " : "",
-                                 table[i].name);
+                                 table.options[i].name);
 }
 
-bool option_set(const struct option *table, size_t n, void *into, const char *whole,
-                const char *key, size_t key_length, const char *value, size_t value_length,
+static const struct option *find(struct option_table table, const struct option_text *text)
+{
+    for (size_t i = 0; i < table.n; i++)
+        if (strlen(table.options[i].name) == text->key_length &&
+            !memcmp(table.options[i].name, text->key, text->key_length))
+            return &table.options[i];
+    return NULL;
+}
+
+bool option_set(struct option_table table, const struct option_text *text, void *into,
                 char *message, size_t room)
 {
-    char text[NUMBER_ROOM], allowed[512];
-    const struct option *option = NULL;
-    for (size_t i = 0; i < n && !option; i++)
-        if (strlen(table[i].name) == key_length && !memcmp(table[i].name, key, key_length))
-            option = &table[i];
+    char value[NUMBER_ROOM], allowed[512];
+    const struct option *option = find(table, text);
+    size_t length = text->value_length;
     if (!option) {
-        list_names(table, n, allowed, sizeof allowed);
+        list_names(table, allowed, sizeof allowed);
         snprintf(message, room, "unknown key '%.*s' at place %zu; allowed: %s",
-                 (int)key_length, key, (size_t)(key - whole) + 1, allowed);
+                 (int)text->key_length, text->key, (size_t)(text->key - text->whole) + 1,
+                 allowed);
         return false;
     }
-    if (value_length && value_length < sizeof text) {
-        memcpy(text, value, value_length);
-        text[value_length] = 0;
-        if (strlen(text) == value_length && store(option, text, into))
+    if (length && length < sizeof value) {
+        memcpy(value, text->value, length);
+        value[length] = 0;
+        if (strlen(value) == length && store(option, value, into))
             return true;
     }
     describe(option, allowed, sizeof allowed);
     snprintf(message, room, "%s%s '%.*s' at place %zu; allowed: %s", option->name,
-             value_length ? " cannot be" : " has no value,", (int)value_length, value,
-             (size_t)(value - whole) + 1, allowed);
+             length ? " cannot be" : " has no value,", (int)length, text->value,
+             (size_t)(text->value - text->whole) + 1, allowed);
     return false;
 }

@@ -4,17 +4,15 @@
  * The library itself never prints.
  *
  * Callbacks run one at a time, under one lock for the whole process, so that a caller's
- * function need not be reentrant; it must not call what logs. A line is cut at LINE_ROOM.
+ * function need not be reentrant; it must not call what logs. A line is cut at LOG_LINE.
  */
 #include "base/base.h"
 
 #include <pthread.h>
 #include <string.h>
 
-enum { LINE_ROOM = 1024 };
-
 static pthread_mutex_t callback_lock = PTHREAD_MUTEX_INITIALIZER;
-static _Thread_local char last_error[LINE_ROOM];
+static _Thread_local char last_error[LOG_LINE];
 
 static const char *const texts[] = {
 #define X(name, text) [DESCANT_##name] = text,
@@ -40,7 +38,7 @@ const char *descant_version(void)
 
 static void deliver(const struct log *log, enum descant_level level, const char *text)
 {
-    char line[LINE_ROOM + 32];
+    char line[LOG_LINE + 32];
     if (!log || !log->fn)
         return;
     if (log->rank >= 0)
@@ -54,7 +52,7 @@ static void deliver(const struct log *log, enum descant_level level, const char 
 
 void log_say(const struct log *log, enum descant_level level, const char *format, ...)
 {
-    char text[LINE_ROOM];
+    char text[LOG_LINE];
     va_list args;
     if (!log || !log->fn)
         return;
@@ -66,7 +64,7 @@ void log_say(const struct log *log, enum descant_level level, const char *format
 
 descant_status log_fail(const struct log *log, descant_status status, const char *format, ...)
 {
-    char text[LINE_ROOM];    /* an argument may be descant_last_error itself */
+    char text[LOG_LINE];    /* an argument may be descant_last_error itself */
     va_list args;
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
@@ -74,4 +72,10 @@ descant_status log_fail(const struct log *log, descant_status status, const char
     memcpy(last_error, text, sizeof last_error);
     deliver(log, DESCANT_ERROR, text);
     return status;
+}
+
+void log_recall(const char *line)
+{
+    if (line != last_error)
+        snprintf(last_error, sizeof last_error, "%s", line);
 }

@@ -43,7 +43,7 @@ int cli_bench(const struct cli *cli)
     char command[32];
     if (cli->argc < 1)
         return cli_bad_use(cli, "which one? allowed: step, exchange, overlap");
-    if (strcmp(cli->argv[0], "--help") == 0) {
+    if (cli_is_help(cli->argv[0])) {
         fputs("usage: descant bench step|exchange|overlap [OPTIONS]\n\n", cli->out);
         for (size_t i = 0; i < sizeof benches / sizeof *benches; i++)
             fprintf(cli->out, "  %-9s %s\n", benches[i].name, benches[i].help);
@@ -243,7 +243,7 @@ bool bench_open(struct bench *bench, int rank, const struct bench_job *how, stru
 bool bench_options(const struct cli *cli, const struct cli_option *table, size_t n, void *into,
                    int *status)
 {
-    if (cli->argc > 0 && strcmp(cli->argv[0], "--help") == 0) {
+    if (cli->argc > 0 && cli_is_help(cli->argv[0])) {
         fprintf(cli->out, "usage: descant %s [OPTIONS]\n", cli->command);
         cli_help_options(cli->out, table, n);
         *status = CLI_DONE;
@@ -269,9 +269,11 @@ bool bench_link(const char *text, char *suffix, size_t room, double *rate, doubl
         return true;
     size_t first = strcspn(text, ",");
     const char *second = text[first] ? text + first + 1 : "0ms";
-    if (!option_set(table, 2, &into, text, "rate", 4, text, first, message, sizeof message) ||
-        !option_set(table, 2, &into, text, "rtt", 3, second, strlen(second), message,
-                    sizeof message))
+    const struct option_text texts[] = {{text, "rate", text, 4, first},
+                                        {text, "rtt", second, 3, strlen(second)}};
+    const struct option_table both = {table, 2};
+    if (!option_set(both, &texts[0], &into, message, sizeof message) ||
+        !option_set(both, &texts[1], &into, message, sizeof message))
         return false;
     *rate = into.rate;
     *rtt = into.rtt;

@@ -268,7 +268,7 @@ int cli_bench_exchange(const struct cli *cli)
 {
     struct exchange_options o = {.trainers = 2, .bytes = 64 << 20, .link = "none"};
     double rate, rtt;
-    if (cli->argc > 0 && strcmp(cli->argv[0], "--help") == 0) {
+    if (cli->argc > 0 && cli_is_help(cli->argv[0])) {
         fputs("usage: descant bench exchange [OPTIONS]\n", cli->out);
         cli_help_options(cli->out, options, N_OPTIONS);
         return CLI_DONE;

@@ -144,7 +144,7 @@ int cli_bench_parse(const struct cli *cli)
     struct parse_options o = {.bytes = 100 << 20};
     struct log log = {.fn = bench_log, .user = cli->err, .rank = -1};
     struct figures f;
-    if (cli->argc > 0 && strcmp(cli->argv[0], "--help") == 0) {
+    if (cli->argc > 0 && cli_is_help(cli->argv[0])) {
         fputs("usage: descant bench parse [OPTIONS]\n", cli->out);
         cli_help_options(cli->out, options, N_OPTIONS);
         return CLI_DONE;

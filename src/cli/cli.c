@@ -46,9 +46,10 @@ static bool parse_number(const char *text, bool suffix, double *out)
     double value = strtod(text, &end);
     if (errno || end == text)
         return false;
-    const char *at = suffix && *end ? strchr("KMG", *end) : NULL;
+    static const char suffixes[] = "KMG";
+    const char *at = suffix && *end ? strchr(suffixes, *end) : NULL;
     if (at) {
-        value *= (double)(1 << 10 * (at - "KMG" + 1));
+        value *= (double)(1 << 10 * (at - suffixes + 1));
         end++;
     }
     *out = value;
@@ -161,13 +162,18 @@ const char *cli_choice(const struct cli_option *option, int number, char *text, 
     return text;
 }
 
+bool cli_is_help(const char *word)
+{
+    return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0;
+}
+
 static void help(FILE *out)
 {
     fputs("descant keeps the replicas of a model together while their training runs on\n\n"
           "usage: descant COMMAND [OPTIONS]\n\n", out);
     for (int i = 0; i < N_COMMANDS; i++)
         fprintf(out, "  %-8s %s\n", commands[i].name, commands[i].help);
-    fputs("\n  --help     this, or a command's options after the command\n"
+    fputs("\n  --help     this, or a command's options after the command; -h is the same\n"
           "  --version  the version\n", out);
 }
 
@@ -177,7 +183,7 @@ int cli_main(int argc, char **argv, FILE *out, FILE *err)
     if (argc < 2)
         return cli_bad_use(&cli, "which command? allowed: info, plans, bench");
     const char *word = argv[1];
-    if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 || strcmp(word, "help") == 0) {
+    if (cli_is_help(word) || strcmp(word, "help") == 0) {
         help(out);
         return CLI_DONE;
     }

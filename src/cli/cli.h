@@ -40,6 +40,8 @@ int cli_parse(const struct cli *cli, const struct cli_option *table, size_t n, v
 void cli_help_options(FILE *out, const struct cli_option *table, size_t n);
 const char *cli_choice(const struct cli_option *option, int number, char *text, size_t room);
 
+bool cli_is_help(const char *word);      /* --help or -h */
+
 /* The commands. */
 int cli_info(const struct cli *cli);
 int cli_plans(const struct cli *cli);

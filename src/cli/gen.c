@@ -172,7 +172,7 @@ int cli_gen(const struct cli *cli)
     struct cli one = *cli;
     if (cli->argc < 1)
         return cli_bad_use(cli, "which one? allowed: ctr");
-    bool help = strcmp(cli->argv[0], "--help") == 0;
+    bool help = cli_is_help(cli->argv[0]);
     if (!help && strcmp(cli->argv[0], "ctr") != 0)
         return cli_bad_use(cli, "unknown data '%s'; allowed: ctr", cli->argv[0]);
     if (!help) {
@@ -180,7 +180,7 @@ int cli_gen(const struct cli *cli)
         one.argc--;
         one.argv++;
     }
-    if (help || (one.argc > 0 && strcmp(one.argv[0], "--help") == 0)) {
+    if (help || (one.argc > 0 && cli_is_help(one.argv[0]))) {
         fputs("usage: descant gen ctr --out FILE [OPTIONS]\n", cli->out);
         cli_help_options(cli->out, options, N_OPTIONS);
         return CLI_DONE;

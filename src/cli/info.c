@@ -24,7 +24,7 @@ static void cpu_name(char *name, size_t room)
 int cli_info(const struct cli *cli)
 {
     char cpu[128];
-    if (cli->argc > 0 && strcmp(cli->argv[0], "--help") == 0) {
+    if (cli->argc > 0 && cli_is_help(cli->argv[0])) {
         fputs("usage: descant info\n", cli->out);
         return CLI_DONE;
     }

@@ -60,7 +60,7 @@ static void plain(FILE *out)
 int cli_plans(const struct cli *cli)
 {
     struct choice choice = {false};
-    if (cli->argc > 0 && strcmp(cli->argv[0], "--help") == 0) {
+    if (cli->argc > 0 && cli_is_help(cli->argv[0])) {
         fputs("usage: descant plans [--markdown]\n", cli->out);
         cli_help_options(cli->out, options, N_OPTIONS);
         return CLI_DONE;

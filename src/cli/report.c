@@ -132,7 +132,7 @@ int cli_report(const struct cli *cli)
 {
     struct report_options o = {.out = "report.html"};
     struct report report = {0};
-    if (cli->argc > 0 && strcmp(cli->argv[0], "--help") == 0) {
+    if (cli->argc > 0 && cli_is_help(cli->argv[0])) {
         fputs("usage: descant report LOG.jsonl [MORE.jsonl ...] [-o PAGE.html]\n", cli->out);
         cli_help_options(cli->out, options, N_OPTIONS);
         return CLI_DONE;

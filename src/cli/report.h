@@ -45,7 +45,9 @@ struct report_chart {
     enum report_field x, y;
     enum report_unit unit;      /* of y */
     const char *y_name;
-    bool from_zero;             /* the axis begins there, and is never logarithmic */
+    bool from_zero;             /* the axis begins there, unless it is logarithmic */
+    bool powers;                /* may be logarithmic, all values being above zero */
+    bool late;                  /* the last three quarters matter: see report_chart.c */
     bool sparse;                /* only some intervals have it: joined across the others */
 };
 

@@ -2,9 +2,11 @@
 /* One chart: a <figure> with an SVG made here, a line for each run.
  *
  * The axes come from all runs together, so that all are compared at one scale. Ticks are 1, 2 or
- * 5 times a power of ten. A y axis is logarithmic where all values are above zero and the
- * largest is more than WIDE times the smallest; else, where a few values (under 2 %) lie far
- * above all others, as the first losses of a run do, it ends below them, and the note says so.
+ * 5 times a power of ten. A y axis that may be is logarithmic where all values are above zero
+ * and the largest is more than WIDE times the smallest. Else, where a few values (2 %) lie far
+ * above all others, it ends below them, and the note says so. A loss falls steeply at first, and
+ * runs differ by little at the end: there the axis ends at four times the height of the lower
+ * three quarters of the values.
  *
  * A run of many intervals is drawn by at most MOST_POINTS means of neighbours. A missing value
  * is a gap in the line; a value between two gaps is a dot. Colours are classes of the page's
@@ -89,16 +91,14 @@ static int by_value(const void *a, const void *b)
     return (*x > *y) - (*x < *y);
 }
 
-/* All finite values of the curves, sorted: x where `of_x`, else y. */
-static size_t collect(const struct drawing *d, bool of_x, double *values)
+/* All y of the curves, sorted. */
+static size_t collect(const struct drawing *d, double *values)
 {
     size_t n = 0;
     for (int r = 0; r < d->n_runs; r++)
-        for (size_t i = 0; i < d->curves[r].n; i++) {
-            double value = of_x ? d->curves[r].at[i].x : d->curves[r].at[i].y;
-            if (isfinite(value))
-                values[n++] = value;
-        }
+        for (size_t i = 0; i < d->curves[r].n; i++)
+            if (isfinite(d->curves[r].at[i].y))
+                values[n++] = d->curves[r].at[i].y;
     qsort(values, n, sizeof *values, by_value);
     return n;
 }
@@ -123,22 +123,39 @@ static void name_axis(struct axis *axis, const char *name, double most, bool tim
         }
 }
 
-static void make_x(struct drawing *d, const double *values, size_t n)
+/* As far as any run went, whether or not it has this figure. */
+static void make_x(struct drawing *d)
 {
-    bool time = d->chart->x == REPORT_SECONDS;
-    name_axis(&d->x, "examples", values[n - 1], time);
+    double most = 0;
+    for (int r = 0; r < d->n_runs; r++)
+        for (size_t i = 0; i < d->runs[r].n; i++)
+            most = fmax(most, d->runs[r].points[i].at[d->chart->x]);
+    name_axis(&d->x, "examples", most, d->chart->x == REPORT_SECONDS);
     d->x.low = 0;
-    d->x.high = (values[n - 1] > 0 ? values[n - 1] : 1) / d->x.unit;
+    d->x.high = (most > 0 ? most : 1) / d->x.unit;
+}
+
+/* Where the axis ends; counts what is above. values: sorted. */
+static double cut(struct drawing *d, const double *values, size_t n, double low)
+{
+    double high = values[n - 1], usual = values[(n - 1) * 98 / 100];
+    if (d->chart->late)
+        usual = low + 4 * (values[(n - 1) * 3 / 4] - low);
+    bool far = d->chart->late ? high - low > 1.2 * (usual - low)
+                              : high - low > 2.5 * (usual - low);
+    if (n < 50 || !far || usual <= low)
+        return high;
+    d->most = high;
+    while (values[n - 1 - d->n_above] > usual)
+        d->n_above++;
+    return usual;
 }
 
 static void make_y(struct drawing *d, const double *values, size_t n)
 {
     const struct report_chart *chart = d->chart;
-    double low = values[0], high = values[n - 1], most = values[(n - 1) * 98 / 100];
-    name_axis(&d->y, chart->y_name, high, false);
-    if (chart->unit == REPORT_SHARE)
-        d->y.unit = 0.01;
-    d->y.logarithmic = !chart->from_zero && low > 0 && high > WIDE * low;
+    double low = values[0], high = values[n - 1];
+    d->y.logarithmic = chart->powers && low > 0 && high > WIDE * low;
     if (d->y.logarithmic) {
         d->y.unit = 1;
         snprintf(d->y.name, sizeof d->y.name, "%s (logarithmic)", chart->y_name);
@@ -148,11 +165,10 @@ static void make_y(struct drawing *d, const double *values, size_t n)
     }
     if (chart->from_zero && low > 0)
         low = 0;
-    if (n >= 50 && high - low > 2.5 * (most - low)) {
-        d->most = high;
-        for (high = most; values[n - 1 - d->n_above] > most;)
-            d->n_above++;
-    }
+    high = cut(d, values, n, low);
+    name_axis(&d->y, chart->y_name, high, false);
+    if (chart->unit == REPORT_SHARE)
+        d->y.unit = 0.01;
     double margin = high > low ? 0.05 * (high - low) : fmax(0.1 * fabs(high), 1e-3);
     d->y.low = (chart->from_zero && low >= 0 ? 0 : low - margin) / d->y.unit;
     d->y.high = (high + margin) / d->y.unit;
@@ -203,7 +219,7 @@ static void draw_ticks(FILE *out, const struct drawing *d, bool of_x)
     int decimals = step < 1 ? (int)ceil(-log10(step) - 1e-9) : 0;
     char text[32];
     for (double k = ceil((axis->low - slack) / step); k * step <= axis->high + slack; k++) {
-        double value = k * step;
+        double value = k * step + 0.0;      /* no -0 */
         if (decimals <= 4)
             snprintf(text, sizeof text, "%.*f", decimals, value);
         else
@@ -281,9 +297,8 @@ static void draw(FILE *out, const struct drawing *d)
     report_text(out, chart->title);
     fprintf(out, "</b> %s", chart->note);
     if (d->n_above)
-        fprintf(out, " %zu early or stray value%s above the axis, up to %.3g%s, not shown.",
-                d->n_above, d->n_above == 1 ? "" : "s",
-                d->most / (chart->unit == REPORT_SHARE ? 0.01 : 1),
+        fprintf(out, " %zu value%s above the axis, up to %.3g%s, not shown.", d->n_above,
+                d->n_above == 1 ? "" : "s", chart->unit == REPORT_SHARE ? 100 * d->most : d->most,
                 chart->unit == REPORT_SHARE ? " %" : "");
     if (d->thinned)
         fputs(" Means of neighbouring intervals.", out);
@@ -310,10 +325,10 @@ bool report_chart(FILE *out, const struct report_chart *chart, const struct repo
     bool good = d.curves && values;
     if (good)
         make_curves(&d);
-    size_t found = good ? collect(&d, true, values) : 0;
+    size_t found = good ? collect(&d, values) : 0;
     if (found) {
-        make_x(&d, values, found);
-        make_y(&d, values, collect(&d, false, values));
+        make_x(&d);
+        make_y(&d, values, found);
         draw(out, &d);
     }
     memory_give(values);

@@ -127,6 +127,16 @@ static bool read_lines(struct reading *r, FILE *in)
     return good && (r->run->header || wrong(r, "not a log of descant train: it is empty"));
 }
 
+/* What does not fit is cut, but not within a character. */
+static void set_label(struct report_run *run, const char *text, size_t length)
+{
+    if (length >= sizeof run->label)
+        for (length = sizeof run->label - 1; length > 0 && (text[length] & 0xc0) == 0x80;)
+            length--;
+    memcpy(run->label, text, length);
+    run->label[length] = 0;
+}
+
 static void make_label(struct report_run *run)
 {
     const char *given = json_string_value(json_object_get(run->header, "label"));
@@ -135,9 +145,9 @@ static void make_label(struct report_run *run)
     if (length > 6 && strcmp(name + length - 6, ".jsonl") == 0)
         length -= 6;
     if (given && *given)
-        snprintf(run->label, sizeof run->label, "%s", given);
+        set_label(run, given, strlen(given));
     else
-        snprintf(run->label, sizeof run->label, "%.*s", (int)length, name);
+        set_label(run, name, length);
 }
 
 bool report_read(struct report_run *run, const char *path, FILE *err)

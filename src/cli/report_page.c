@@ -22,18 +22,18 @@ static const char style[] =
     "h1{font-size:20px;margin:0 0 4px}h2{font-size:16px;margin:28px 0 8px}\n"
     "p,figcaption,small,footer{color:var(--soft)}p{margin:4px 0 12px}figcaption b{color:var(--text)}\n"
     ".wide{overflow-x:auto}table{border-collapse:collapse;font-variant-numeric:tabular-nums}\n"
-    "th,td{padding:5px 14px 5px 0;text-align:right;vertical-align:top;white-space:nowrap;"
+    "th,td{padding:5px 0 5px 16px;text-align:right;vertical-align:top;white-space:nowrap;"
     "border-bottom:1px solid var(--rule)}\n"
-    "th:first-child,td:first-child{text-align:left;white-space:normal;min-width:150px;"
+    "th:first-child,td:first-child{padding-left:0;text-align:left;white-space:normal;min-width:150px;"
     "overflow-wrap:anywhere}\n"
-    "th{font-weight:500;color:var(--soft);vertical-align:bottom}small{display:block;font-size:12px}\n"
+    "th{font-weight:500;color:var(--soft);vertical-align:bottom;white-space:normal}small{display:block;font-size:12px;font-weight:400}small span{white-space:nowrap}\n"
     ".options td{text-align:left;white-space:normal;overflow-wrap:anywhere;min-width:70px}"
     ".options th{text-align:left}\n"
     ".legend{position:sticky;top:0;background:var(--page);padding:8px 0;display:flex;"
     "flex-wrap:wrap;gap:4px 18px;border-bottom:1px solid var(--rule);z-index:1}\n"
     ".key{width:22px;height:10px;margin-right:6px;overflow:visible}\n"
     ".charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,480px),1fr));"
-    "gap:22px 28px;margin-top:16px}figure{margin:0}figure svg{display:block;width:100%;height:auto}\n"
+    "gap:22px 28px;align-items:end;margin-top:16px}figure{margin:0}figure svg{display:block;width:100%;height:auto}\n"
     "figcaption{font-size:13px;margin-bottom:6px}svg text{font-size:12px;fill:var(--soft)}\n"
     ".grid{stroke:var(--rule)}.axis,.tick{stroke:var(--axis)}\n"
     ".run{fill:none;stroke-width:1.5;stroke-linejoin:round;stroke-linecap:round}"
@@ -43,39 +43,57 @@ static const char style[] =
     ".c0 circle{fill:var(--c0)}.c1 circle{fill:var(--c1)}.c2 circle{fill:var(--c2)}"
     ".c3 circle{fill:var(--c3)}.c4 circle{fill:var(--c4)}.c5 circle{fill:var(--c5)}"
     ".c6 circle{fill:var(--c6)}.c7 circle{fill:var(--c7)}\n"
+    "@media(max-width:800px){body{padding:16px}th,td{padding-left:7px;font-size:13px}"
+    "th:first-child,td:first-child{min-width:110px}}\n"
     "details{margin-top:28px}summary{cursor:pointer}footer{margin-top:28px;font-size:12px}\n";
 
 static const struct report_chart charts[] = {
     {"Loss over examples", "The mean over each interval, of examples not seen before.",
-     REPORT_EXAMPLES, REPORT_LOSS, .y_name = "loss"},
-    {"Loss over time", "The same, by the clock: what speed is worth.", REPORT_SECONDS,
-     REPORT_LOSS, .y_name = "loss"},
+     REPORT_EXAMPLES, REPORT_LOSS, .y_name = "loss", .powers = true, .late = true},
+    {"Loss over time", "The same by the clock.", REPORT_SECONDS, REPORT_LOSS, .y_name = "loss",
+     .powers = true, .late = true},
     {"Held-out loss", "On examples kept apart.", REPORT_EXAMPLES, REPORT_EVAL_LOSS,
-     .y_name = "loss", .sparse = true},
+     .y_name = "loss", .powers = true, .sparse = true},
     {"Speed", "Examples a second of all trainers.", REPORT_SECONDS, REPORT_RATE,
      .y_name = "examples/s", .from_zero = true},
     {"Gap", "Steps of a trainer between two merges.", REPORT_EXAMPLES, REPORT_GAP,
-     .y_name = "steps"},
-    {"Stall", "The share of the workers' time spent waiting for other trainers.",
+     .y_name = "steps", .from_zero = true, .powers = true},
+    {"Stall", "The share of the workers’ time spent waiting for other trainers.",
      REPORT_SECONDS, REPORT_STALL, REPORT_SHARE, "%", .from_zero = true},
-    {"Distance between replicas", "‖w − g‖ ÷ ‖g‖ at the last merge.", REPORT_EXAMPLES,
-     REPORT_DISTANCE, .y_name = "share of the norm"},
-    {"Age", "Of what was merged: the time since it was collected.", REPORT_SECONDS, REPORT_AGE,
-     .y_name = "seconds"},
+    {"Distance between replicas", "‖w − g‖ ÷ ‖g‖ at the last merge: w the replica, g what all "
+     "share.", REPORT_EXAMPLES, REPORT_DISTANCE, .y_name = "share of the norm",
+     .from_zero = true, .powers = true},
+    {"Age", "The time between collecting a result and merging it.", REPORT_SECONDS, REPORT_AGE,
+     .y_name = "seconds", .from_zero = true, .powers = true},
 };
 enum { N_CHARTS = sizeof charts / sizeof *charts };
+
+static void put_byte(FILE *out, char c)
+{
+    switch (c) {
+    case '&': fputs("&amp;", out); break;
+    case '<': fputs("&lt;", out); break;
+    case '>': fputs("&gt;", out); break;
+    case '"': fputs("&quot;", out); break;
+    case '\'': fputs("&#39;", out); break;
+    default: fputc((unsigned char)c < ' ' || c == 127 ? ' ' : c, out);
+    }
+}
 
 void report_text(FILE *out, const char *text)
 {
     for (; *text; text++)
-        switch (*text) {
-        case '&': fputs("&amp;", out); break;
-        case '<': fputs("&lt;", out); break;
-        case '>': fputs("&gt;", out); break;
-        case '"': fputs("&quot;", out); break;
-        case '\'': fputs("&#39;", out); break;
-        default: fputc((unsigned char)*text < ' ' || *text == 127 ? ' ' : *text, out);
-        }
+        put_byte(out, *text);
+}
+
+/* Long values are lists: a line may break after a comma. */
+static void put_list(FILE *out, const char *text)
+{
+    for (; *text; text++) {
+        put_byte(out, *text);
+        if (*text == ',')
+            fputs("<wbr/>", out);
+    }
 }
 
 /* --- the table of figures --- */
@@ -103,7 +121,8 @@ static void put_time(FILE *out, double s)
 
 static void put_share(FILE *out, double value)
 {
-    fprintf(out, "%.*f %%", value < 0.001 ? 3 : value < 0.1 ? 2 : 1, 100 * value);
+    fprintf(out, "%.*f %%", value == 0 ? 0 : value < 0.001 ? 3 : value < 0.1 ? 2 : 1,
+            100 * value);
 }
 
 static void put_loss(FILE *out, double value)
@@ -121,37 +140,47 @@ static const struct column {
     enum report_field field;            /* of the last interval; REPORT_FIELDS: none */
     void (*put)(FILE *out, double value);
     int better;                         /* 1: more is, -1: less is, 0: neither */
+    const char *means;
 } columns[] = {
-    {"examples", "examples", REPORT_EXAMPLES, put_count, 0},
-    {"time", "seconds", REPORT_SECONDS, put_time, 0},
-    {"loss", "loss", REPORT_LOSS, put_loss, -1},
-    {"held-out loss", "eval_loss", REPORT_EVAL_LOSS, put_loss, -1},
-    {"NE", "ne", REPORT_NE, put_loss, -1},
-    {"AUC", "auc", REPORT_FIELDS, put_loss, 1},
-    {"accuracy", "accuracy", REPORT_FIELDS, put_loss, 1},
-    {"examples/s", "examples_per_s", REPORT_RATE, put_count, 1},
-    {"stall", "stall_share", REPORT_STALL, put_share, -1},
-    {"gap", "gap_mean", REPORT_GAP, put_short, 0},
-    {"distance", "distance", REPORT_DISTANCE, put_short, 0},
+    {"examples", "examples", REPORT_EXAMPLES, put_count, 0, NULL},
+    {"time", "seconds", REPORT_SECONDS, put_time, 0, NULL},
+    {"loss", "loss", REPORT_LOSS, put_loss, -1, "Loss: the mean of −ln of the probability given to "
+     "what was so."},
+    {"held-out loss", "eval_loss", REPORT_EVAL_LOSS, put_loss, -1, NULL},
+    {"NE", "ne", REPORT_NE, put_loss, -1, "NE, normalised entropy: the loss ÷ that of a guess "
+     "by the share of clicks alone."},
+    {"AUC", "auc", REPORT_FIELDS, put_loss, 1, "AUC: how often a click is scored above another "
+     "example."},
+    {"accuracy", "accuracy", REPORT_FIELDS, put_loss, 1, NULL},
+    {"examples/s", "examples_per_s", REPORT_RATE, put_count, 1, NULL},
+    {"stall", "stall_share", REPORT_STALL, put_share, -1, "Stall: the share of the workers’ time "
+     "spent waiting for other trainers."},
+    {"gap", "gap_mean", REPORT_GAP, put_short, 0, "Gap: steps of a trainer between two merges."},
 };
 enum { N_COLUMNS = sizeof columns / sizeof *columns };
 
-/* Best of the runs that are done, or NaN where fewer than two are; *any: somebody has it. */
-static double best_of(const struct column *c, const struct report_run *runs, int n, bool *any)
+static bool anybody(const struct column *c, const struct report_run *runs, int n)
 {
-    double best = (double)NAN;
-    int done = 0;
-    *any = false;
+    for (int r = 0; r < n; r++)
+        if (isfinite(report_figure(&runs[r], c->key, c->field)))
+            return true;
+    return false;
+}
+
+/* The best of the runs that are done; NaN where it tells nobody apart. */
+static double best_of(const struct column *c, const struct report_run *runs, int n)
+{
+    double best = (double)NAN, worst = (double)NAN;
     for (int r = 0; r < n; r++) {
         double value = report_figure(&runs[r], c->key, c->field);
-        *any |= isfinite(value);
-        if (!runs[r].summary || !isfinite(value))
+        if (!c->better || !runs[r].summary || !isfinite(value))
             continue;
-        done++;
-        if (c->better && !(value * c->better <= best * c->better))
+        if (!(value * c->better <= best * c->better))
             best = value;
+        if (!(value * c->better >= worst * c->better))
+            worst = value;
     }
-    return done > 1 ? best : (double)NAN;
+    return best > worst || best < worst ? best : (double)NAN;
 }
 
 static void put_key(FILE *out, int r)
@@ -166,9 +195,9 @@ static void put_header(FILE *out, const struct report_run *run, const char *key)
     const json_t *value = json_object_get(run->header, key);
     char *text = value && !json_is_string(value) ? json_dumps(value, JSON_ENCODE_ANY) : NULL;
     if (json_is_string(value))
-        report_text(out, json_string_value(value));
+        put_list(out, json_string_value(value));
     else
-        report_text(out, text ? text : "–");
+        put_list(out, text ? text : "–");
     free(text);
 }
 
@@ -179,37 +208,38 @@ static void put_run(FILE *out, const struct report_run *run, int r)
     report_text(out, run->label);
     fputs("<small>", out);
     put_header(out, run, "sync");
-    fprintf(out, "</small>%s</td><td>", run->summary ? "" : "<small>not finished</small>");
+    fputs(" <span>· ", out);
     put_header(out, run, "trainers");
     fputs(" × ", out);
     put_header(out, run, "workers");
-    fputs("</td>", out);
+    fprintf(out, "</span></small>%s</td>", run->summary ? "" : "<small>not finished</small>");
+}
+
+static void put_figure(FILE *out, const struct column *c, double value, bool bold)
+{
+    fputs(bold ? "<td><b>" : "<td>", out);
+    if (isfinite(value))
+        c->put(out, value);
+    else
+        fputs("–", out);
+    fputs(bold ? "</b></td>" : "</td>", out);
 }
 
 static void put_figures(FILE *out, const struct report_run *runs, int n)
 {
-    double best[N_COLUMNS];
-    bool any[N_COLUMNS];
-    fputs("<div class=\"wide\"><table>\n<tr><th>run, plan</th><th>trainers × workers</th>", out);
-    for (int c = 0; c < N_COLUMNS; c++) {
-        best[c] = best_of(&columns[c], runs, n, &any[c]);
-        if (any[c])
+    fputs("<div class=\"wide\"><table>\n<tr><th>run<small>plan · trainers × workers"
+          "</small></th>", out);
+    for (int c = 0; c < N_COLUMNS; c++)
+        if (anybody(&columns[c], runs, n))
             fprintf(out, "<th>%s</th>", columns[c].title);
-    }
     fputs("</tr>\n", out);
     for (int r = 0; r < n; r++) {
         put_run(out, &runs[r], r);
         for (int c = 0; c < N_COLUMNS; c++) {
             double value = report_figure(&runs[r], columns[c].key, columns[c].field);
-            if (!any[c])
-                continue;
-            bool bold = columns[c].better && runs[r].summary && value == best[c];
-            fputs(bold ? "<td><b>" : "<td>", out);
-            if (isfinite(value))
-                columns[c].put(out, value);
-            else
-                fputs("–", out);
-            fputs(bold ? "</b></td>" : "</td>", out);
+            bool best = runs[r].summary && value == best_of(&columns[c], runs, n);
+            if (anybody(&columns[c], runs, n))
+                put_figure(out, &columns[c], value, best);
         }
         fputs("</tr>\n", out);
     }
@@ -227,13 +257,14 @@ static bool any_going(const struct report_run *runs, int n)
 static void put_summary(FILE *out, const struct report_run *runs, int n)
 {
     put_figures(out, runs, n);
-    fputs("<p>Loss is the mean natural logarithm; NE, normalised entropy, is it divided by that "
-          "of the plain share of clicks. Gap: steps between two merges. Stall: the share of the "
-          "workers' time spent waiting.", out);
+    fputs("<p>", out);
+    for (int c = 0; c < N_COLUMNS; c++)
+        if (columns[c].means && anybody(&columns[c], runs, n))
+            fprintf(out, "%s ", columns[c].means);
     if (n > 1)
-        fputs(" Bold: the best of the finished runs.", out);
+        fputs("Bold: the best of the finished runs. ", out);
     if (any_going(runs, n))
-        fputs(" Not finished: the figures are those of the last interval.", out);
+        fputs("Not finished: the figures are those of the last interval.", out);
     fputs("</p>\n", out);
 }
 

@@ -20,7 +20,7 @@ const char *settings_config(const struct cli *cli)
 bool settings_wants_help(const struct cli *cli)
 {
     for (int i = 0; i < cli->argc; i++)
-        if (strcmp(cli->argv[i], "--help") == 0 || strcmp(cli->argv[i], "-h") == 0)
+        if (cli_is_help(cli->argv[i]))
             return true;
     return false;
 }

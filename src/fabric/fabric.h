@@ -34,12 +34,11 @@ struct exchange {
                                    the contribution; where any_memory is set, the contribution
                                    or any memory, read live. Must stay until done, or until
                                    the next begin has returned */
-    size_t n;                   /* floats of it that count, the same for all: begin refuses
-                                   (MISMATCH) another length than others wait with. Of two
-                                   that begin at once the lesser counts */
+    size_t n;                   /* floats of it that count, the same for all */
     double weight;              /* mean: finite, >= 0; all zero counts as all equal */
     double alpha;               /* elastic */
     uint64_t priority;          /* state */
+    uint64_t agree;             /* mean, or final: as n the same for all, else MISMATCH for all */
     bool final;                 /* the last: waits until every trainer alive has begun one */
 };
 
@@ -116,7 +115,8 @@ struct fabric {
     float *contribution;                /* room floats to be filled before begin; NULL: in place */
     float *outer[2];
     float *center;                      /* n floats, shared; NULL: none. For saving and loading */
-    /* written by poll and by liveness, read by anyone, relaxed: figures, they order nothing */
+    /* written by poll, and by a wait whose bound is past; read by anyone, relaxed: figures, they
+       order nothing */
     _Atomic int members;                /* that take part now */
     _Atomic uint32_t epoch;             /* changes with each coming and going */
     _Atomic uint64_t restarts, bad, bytes;
@@ -158,7 +158,8 @@ struct fabric_type {
     enum fabric_progress (*poll)(struct fabric *f, struct fabric_part *part);
 
     /* Sleeps until something has moved since the last poll, or until_ns (0: no bound). Says
-     * whom it waits for (fabric_say) when that lasts, and at once where the bound is past. */
+     * whom it waits for (fabric_say) when that lasts, and at once where the bound is past:
+     * then members and epoch are also made those of now. */
     void (*wait)(struct fabric *f, uint64_t until_ns);
 
     /* Leaves. The others go on without us. Releases everything, also half-opened. */

@@ -101,9 +101,9 @@ static descant_status self_start(struct fabric *f, const struct fabric_start *st
     if (self->started)
         return log_fail(&f->log, DESCANT_ORDER, "the fabric has been started");
     bool had = true;
-    if (start->in_place)
+    if (start->in_place && start->collective)
         had = (self->result = floats(start->room)) != NULL;
-    else
+    else if (!start->in_place)
         had = (f->contribution = floats(start->room)) != NULL;
     if (had && start->center)
         had = (f->center = floats(start->n)) && (self->out = floats(CHUNK_FLOATS));
@@ -158,6 +158,8 @@ static enum fabric_progress self_mean(struct self *self, struct fabric_part *par
 {
     const struct exchange *x = &self->x;
     const float *out = NULL;
+    if (!self->result && !self->f.contribution)     /* the last mean, of one: it has it */
+        return vector_finite(x->in, x->n) ? self_done(self) : self_bad(self);
     bool whole = !self->result && vector_reach(x->in, 0, &out) >= x->n && out;
     if (!whole) {
         float *into = self->result ? self->result : self->f.contribution;

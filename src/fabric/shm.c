@@ -60,9 +60,10 @@ static descant_status parse_address(struct address *address, const char *text,
         const char *equals = memchr(key, '=', (size_t)(end - key));
         if (!equals)
             return bad_address(log, whole, "after the name come rate=.. and rtt=..");
-        if (!option_set(keys, sizeof keys / sizeof *keys, address, whole, key,
-                        (size_t)(equals - key), equals + 1, (size_t)(end - equals - 1), why,
-                        sizeof why))
+        const struct option_text setting = {whole, key, equals + 1, (size_t)(equals - key),
+                                            (size_t)(end - equals - 1)};
+        if (!option_set((struct option_table){keys, sizeof keys / sizeof *keys}, &setting,
+                        address, why, sizeof why))
             return bad_address(log, whole, why);
         p = end;
     }
@@ -290,12 +291,14 @@ static size_t n_locks(const struct fabric_start *start)
     return (start->n + ELASTIC_CHUNK - 1) / ELASTIC_CHUNK + 1;
 }
 
-/* What all have in common: the first takes the pages. */
+/* What all have in common: the first takes the pages. Those of the result are for means; where
+ * only the last exchange can be one, it takes them (shm_round.c). */
 static descant_status map_common(struct shm *shm, const struct fabric_start *start, bool first)
 {
     void *result, *center = NULL, *locks = NULL;
     descant_status status = arena_map(&shm->arena, region_at(REGION_RESULT),
-                                      start->room * sizeof(float), first, &result);
+                                      start->room * sizeof(float),
+                                      first && start->collective, &result);
 
     if (!status && start->center)
         status = arena_map(&shm->arena, region_at(REGION_CENTER), start->n * sizeof(float),
@@ -440,6 +443,8 @@ static enum fabric_progress shm_poll(struct fabric *f, struct fabric_part *part)
 
 static void shm_wait(struct fabric *f, uint64_t until_ns)
 {
+    if (until_ns && until_ns <= clock_now_ns())
+        shm_count_members(shm_of(f));
     shm_waits_sleep(shm_of(f), until_ns);
 }
 

@@ -57,7 +57,7 @@ static size_t page_up(size_t bytes)
     return (bytes + page - 1) / page * page;
 }
 
-static descant_status take_pages(struct arena *arena, uint64_t at, size_t bytes)
+descant_status arena_take(struct arena *arena, uint64_t at, size_t bytes)
 {
     uint64_t available = machine_memory_free();
 
@@ -87,7 +87,7 @@ descant_status arena_map(struct arena *arena, uint64_t at, size_t bytes, bool ta
     struct arena_map *map = memory_take(sizeof *map);
     if (!map)
         return log_fail(arena->log, DESCANT_MEMORY, "no memory for a mapping");
-    descant_status status = take ? take_pages(arena, at, bytes) : DESCANT_OK;
+    descant_status status = take ? arena_take(arena, at, bytes) : DESCANT_OK;
     if (status) {
         memory_give(map);
         return status;

@@ -69,7 +69,7 @@ struct slot {
     /* The offer: ordered by `arrived`; the leader reads. live: of a mean whose vector peers
      * cannot read where it is. */
     uint32_t kind, live;
-    uint64_t n, priority;
+    uint64_t n, priority, agree;
     double weight;
     /* Of a mean in slices {tag 32, count 32}: positions put out for others, chunks of its own
      * slice reduced. The group reads. hungry: it sleeps until one of those moves; who moves
@@ -86,6 +86,7 @@ struct round_record {
     uint64_t live;              /* those who put their vectors out; any: a mean in slices */
     uint32_t kind, source, n_chunks;
     bool empty;                 /* all were bad: nothing comes out */
+    bool differ;                /* the offers: nothing comes out, and all fail */
     uint64_t n, chunk, ready_ns;
     double share[SHM_SLOTS];
 };
@@ -161,6 +162,8 @@ void arena_fini(struct arena *arena);
  * is free. */
 descant_status arena_map(struct arena *arena, uint64_t at, size_t bytes, bool take,
                          void **out);
+/* Takes the pages of a mapping that were not. */
+descant_status arena_take(struct arena *arena, uint64_t at, size_t bytes);
 /* A peer's region for reading, mapped once. NULL, and logged, if it cannot be. */
 const float *arena_peer(struct arena *arena, unsigned slot, enum slot_region region,
                         size_t n_floats);

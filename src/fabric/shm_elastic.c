@@ -6,10 +6,11 @@
  * Left out on purpose: fairness of the locks, and spreading of chunks by node.
  * Run by whoever holds the round machine. */
 #include "fabric/shm_round.h"
+#include "fabric/sim.h"
 
 #include <string.h>
 
-#define BUSY_NS 100000u         /* until it asks again for chunks that others hold */
+#define BUSY_NS 100000u         /* until held chunks are tried again */
 
 static bool lock_dead(const struct board *board, uint64_t lock)
 {
@@ -29,6 +30,24 @@ static bool lock_chunk(struct shm *shm, size_t chunk)
     return atomic_compare_exchange_strong_explicit(&shm->locks[chunk], &seen, mine,
                                                    memory_order_acq_rel,
                                                    memory_order_relaxed);
+}
+
+/* What lies between the extents has no say, and the centre keeps its values there: so do the
+ * segments that this trainer has detached. */
+static void move_chunk(const struct shm *shm, size_t from, size_t n, float *out)
+{
+    const struct vector *in = shm->round.exchange.in;
+
+    for (size_t i = 0, run; i < n; i += run) {
+        const float *p;
+        size_t reach = vector_reach(in, from + i, &p);
+        run = reach < n - i ? reach : n - i;
+        if (p)
+            shm->kernels->elastic(shm->fabric.center + from + i, shm->scratch + i, out + i,
+                                  (float)shm->round.exchange.alpha, run);
+        else
+            memset(out + i, 0, run * sizeof(float));
+    }
 }
 
 static bool next_chunk(struct shm *shm, size_t *chunk)
@@ -65,20 +84,18 @@ enum fabric_progress shm_elastic(struct shm *shm, struct fabric_part *part)
         return FABRIC_WAITING;
     if (!round->n_left)
         return elastic_end(shm, false);
-    if (!next_chunk(shm, &chunk)) {
-        round->busy = true;
+    round->busy = !next_chunk(shm, &chunk);
+    if (round->busy) {          /* others hold all that are left: nobody rings */
         atomic_store_explicit(&shm->ready_ns, clock_now_ns() + BUSY_NS, memory_order_relaxed);
         return FABRIC_WAITING;
     }
-    round->busy = false;
     shm_step(STEP_LOCKED, shm->meet.slot);
     size_t from = chunk * ELASTIC_CHUNK, n = round->exchange.n - from;
     if (n > ELASTIC_CHUNK)
         n = ELASTIC_CHUNK;
     bool good = shm_gather(shm, from, n, shm->scratch, false);
     if (good)
-        shm->kernels->elastic(shm->fabric.center + from, shm->scratch, out,
-                              (float)round->exchange.alpha, n);
+        move_chunk(shm, from, n, out);
     atomic_store_explicit(&shm->locks[chunk], 0, memory_order_release);
     if (!good)
         return elastic_end(shm, true);
@@ -111,9 +128,9 @@ void shm_begin_elastic(struct shm *shm)
     struct round *round = &shm->round;
 
     round->stage = STAGE_ELASTIC;
-    round->busy = false;
     round->n_chunks = (round->exchange.n + ELASTIC_CHUNK - 1) / ELASTIC_CHUNK;
     round->n_left = round->n_chunks;
+    round->busy = false;
     round->cursor = round->n_chunks
                         ? shm->meet.slot * round->n_chunks / 8 % round->n_chunks : 0;
     memset(shm->left, 1, round->n_chunks);

@@ -51,6 +51,18 @@ static void changed_members(struct board *board)
     board_ring(board, ~(uint64_t)0);
 }
 
+/* By any thread, beside polls. */
+void shm_count_members(struct shm *shm)
+{
+    struct board *board = board_of(shm);
+
+    atomic_store_explicit(&shm->fabric.members, __builtin_popcountll(load_members(board)),
+                          memory_order_relaxed);
+    atomic_store_explicit(&shm->fabric.epoch,
+                          atomic_load_explicit(&board->epoch, memory_order_relaxed),
+                          memory_order_relaxed);
+}
+
 /* Figures, whenever somebody came or went. */
 void shm_refresh(struct shm *shm)
 {
@@ -69,9 +81,7 @@ void shm_refresh(struct shm *shm)
         if (life_alive(slot_life(board, s)))
             threads += atomic_load_explicit(&board->slots[s].threads, memory_order_relaxed);
     atomic_store_explicit(&shm->fabric.machine_threads, threads, memory_order_relaxed);
-    atomic_store_explicit(&shm->fabric.members, __builtin_popcountll(load_members(board)),
-                          memory_order_relaxed);
-    atomic_store_explicit(&shm->fabric.epoch, epoch, memory_order_relaxed);
+    shm_count_members(shm);
 }
 
 /* --- admitting and forming --- */

@@ -95,6 +95,25 @@ static void set_chunks(struct board *board, struct round_record *record)
     record->ready_ns = clock_now_ns() + link_mean_ns(&board->link, record->n, (int)members);
 }
 
+bool shm_offers_differ(const struct slot *a, const struct slot *b)
+{
+    return a->n != b->n || a->agree != b->agree;
+}
+
+/* What they ask for; of a state among means, nothing is asked. */
+static bool offers_differ(const struct board *board, const struct round_record *record)
+{
+    unsigned first = lowest(record->group);
+
+    if (record->kind == EXCHANGE_STATE && life_state(slot_life(board, first)) != LIFE_FINAL)
+        return false;
+    for (unsigned s = first; s < SHM_SLOTS; s++)
+        if (record->group & slot_bit(s) &&
+            shm_offers_differ(&board->slots[s], &board->slots[first]))
+            return true;
+    return false;
+}
+
 static bool all_arrived(const struct board *board, uint64_t members, uint32_t tag)
 {
     for (unsigned s = 0; s < SHM_SLOTS; s++)
@@ -125,6 +144,7 @@ static void write_record(struct board *board, uint64_t word, uint64_t members)
     record->source = lowest(members);
     choose_source(board, record);
     set_chunks(board, record);
+    record->differ = offers_differ(board, record);
     record->empty = record->kind == EXCHANGE_MEAN && !set_shares(board, record);
     atomic_store_explicit(&board->claim, word_make(tag, 0), memory_order_relaxed);
     atomic_store_explicit(&board->done, word_make(tag, 0), memory_order_relaxed);
@@ -146,14 +166,16 @@ static bool close_round(struct shm *shm, uint64_t word)
                                                  memory_order_seq_cst, memory_order_relaxed))
         return true;
     members = load_members(board);
-    if (!(members & own_bit(shm)) || lowest(members) != shm->meet.slot || !all_arrived(board, members, tag))
+    if (!(members & own_bit(shm)) || lowest(members) != shm->meet.slot ||
+        !all_arrived(board, members, tag))
         return shm_turn_word(board, closing, word);
     shm_step(STEP_CLOSING, shm->meet.slot);
     sweep(shm, members);
     write_record(board, word, members);
     if (is_void(board, record))
         return shm_end_round(board, closing, false);
-    if (record->empty || (record->kind == EXCHANGE_MEAN && !record->n_chunks))
+    if (record->differ || record->empty ||
+        (record->kind == EXCHANGE_MEAN && !record->n_chunks))
         return shm_end_round(board, closing, true);
     return shm_turn_word(board, closing, word_make(tag, PHASE_REDUCE));
 }

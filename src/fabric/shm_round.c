@@ -68,6 +68,7 @@ static void arrive(struct shm *shm, uint64_t word)
     mine->live = puts_out_later(shm);
     mine->n = exchange->n;
     mine->priority = exchange->priority;
+    mine->agree = exchange->agree;
     mine->weight = exchange->weight;
     shm->round.tag = tag;
     shm->round.stage = STAGE_ARRIVED;
@@ -110,11 +111,30 @@ static void count_bad(struct shm *shm)
                               memory_order_relaxed);
 }
 
+static enum fabric_progress fail_differing(struct shm *shm)
+{
+    const struct board *board = board_of(shm);
+    const struct slot *mine = own_slot(shm);
+    unsigned s = 0;
+
+    while (s + 1 < SHM_SLOTS && !(board->record.group & slot_bit(s) &&
+                                  shm_offers_differ(&board->slots[s], mine)))
+        s++;
+    log_fail(&shm->fabric.log, DESCANT_MISMATCH,
+             "the trainers bring what differs: %llu floats (%llu) here, %llu (%llu) rank %d",
+             (unsigned long long)mine->n, (unsigned long long)mine->agree,
+             (unsigned long long)board->slots[s].n, (unsigned long long)board->slots[s].agree,
+             board->slots[s].rank);
+    return shm_fail(shm, DESCANT_MISMATCH);
+}
+
 static enum fabric_progress committed(struct shm *shm, struct fabric_part *part)
 {
     const struct round_record *record = &board_of(shm)->record;
     struct round *round = &shm->round;
 
+    if (record->differ)
+        return fail_differing(shm);
     if (record->kind == EXCHANGE_STATE) {
         if (own_life(shm) == LIFE_WAITING)
             shm_become(shm, LIFE_MEMBER);
@@ -214,24 +234,9 @@ static enum fabric_progress begun(struct shm *shm, uint64_t word, struct fabric_
 
 static descant_status check(const struct shm *shm, const struct exchange *exchange)
 {
-    const struct board *board = board_of(shm);
     const struct limits limits = {shm->start.n, shm->start.room, shm->started,
                                   own_life(shm) >= LIFE_MEMBER, shm->fabric.center != NULL};
-    descant_status status = exchange_check(exchange, &limits, &shm->fabric.log);
-    uint64_t word = load_word(board), members = load_members(board);
-
-    if (status || word & PHASES || !(members & own_bit(shm)) ||
-        has_arrived(board, shm->meet.slot, word_tag(word)))
-        return status;
-    for (unsigned s = 0; s < SHM_SLOTS; s++) {      /* they stay where they are until we arrive */
-        const struct slot *other = &board->slots[s];
-        if (members & slot_bit(s) && has_arrived(board, s, word_tag(word)) &&
-            other->kind == (uint32_t)exchange->kind && other->n != exchange->n)
-            return log_fail(&shm->fabric.log, DESCANT_MISMATCH,
-                            "an exchange of %zu floats, but rank %d began one of %llu",
-                            exchange->n, other->rank, (unsigned long long)other->n);
-    }
-    return DESCANT_OK;
+    return exchange_check(exchange, &limits, &shm->fabric.log);
 }
 
 /* Leaves the rounds: the last group is formed once everyone has. An arrival is taken back first,
@@ -268,6 +273,8 @@ descant_status shm_round_begin(struct shm *shm, const struct exchange *exchange)
     struct round *round = &shm->round;
     descant_status status = check(shm, exchange);
 
+    if (!status && exchange->final && exchange->kind == EXCHANGE_MEAN && !shm->start.collective)
+        status = arena_take(&shm->arena, region_at(REGION_RESULT), exchange->n * sizeof(float));
     if (status)
         return status;
     if (round->stage == STAGE_ARRIVED && !exchange->final)

@@ -42,8 +42,9 @@ struct round {
     const float *in[SHM_SLOTS]; /* of the group, by slot */
     unsigned source;            /* pulling: from whom */
     uint32_t source_generation;
+    uint64_t pulled_word;       /* pulling: the round's word as it was */
     size_t n_chunks, n_left, cursor;    /* elastic */
-    bool busy;                  /* others hold all that are left */
+    bool busy;                  /* elastic: others hold all chunks that are left */
     uint32_t lives, epoch;      /* for which the figures were counted */
     bool counted;
 };
@@ -145,6 +146,7 @@ uint64_t shm_slots_in(const struct board *board, enum life state);
 void shm_become(struct shm *shm, enum life state);
 void shm_bury_stale(struct shm *shm, uint64_t members);     /* bits whose owners are dead */
 void shm_refresh(struct shm *shm);                          /* the fabric's figures */
+void shm_count_members(struct shm *shm);                    /* of them, those of members */
 void shm_admit(struct shm *shm, unsigned slot);
 void shm_admit_waiting(struct shm *shm);
 bool shm_admit_first(struct shm *shm);      /* itself; false: there are members */
@@ -157,6 +159,7 @@ bool shm_is_called(const struct shm *shm, uint64_t word);
 
 /* What a member does for all, whatever exchange it has; true: something moved. */
 bool shm_lead(struct shm *shm, uint64_t word);
+bool shm_offers_differ(const struct slot *a, const struct slot *b);
 /* A member that the round needs is gone, or has taken its arrival back. */
 bool shm_lost_group(const struct board *board, uint64_t members, uint32_t tag);
 

@@ -126,7 +126,7 @@ unsigned shm_find_source(struct shm *shm, uint64_t word, bool *any)
         return find_shown(board, at_end);
     }
     *any = true;
-    if (shm->start.collective && word & PHASES)
+    if (word & PHASES)
         return SHM_SLOTS;
     for (unsigned s = 0; s < SHM_SLOTS; s++)
         if (settled & slot_bit(s) &&
@@ -135,11 +135,16 @@ unsigned shm_find_source(struct shm *shm, uint64_t word, bool *any)
     return SHM_SLOTS;
 }
 
+/* Where there is a centre, that is the state: what a member shows of itself may be old. */
 enum fabric_progress shm_pull(struct shm *shm, unsigned source, struct fabric_part *part)
 {
     shm->round.source = source;
     shm->round.source_generation = life_generation(slot_life(board_of(shm), source));
-    if (!state_part(shm, source, part))
+    shm->round.pulled_word = load_word(board_of(shm));
+    if (shm->fabric.center)
+        *part = (struct fabric_part){.kind = EXCHANGE_STATE, .n = shm->start.n,
+                                     .out = shm->fabric.center};
+    else if (!state_part(shm, source, part))
         return shm_fail(shm, DESCANT_MEMORY);
     shm->round.stage = STAGE_PULLING;
     return FABRIC_PART;
@@ -159,6 +164,10 @@ enum fabric_progress shm_pulled(struct shm *shm)
         shm_admit(shm, shm->meet.slot);
     else if (!(load_members(board) & own_bit(shm)) && !shm_admit_first(shm)) {
         round->stage = STAGE_BEGUN;     /* whoever was the first admits us */
+        return FABRIC_WORKED;
+    }
+    if (!shm->start.collective && load_word(board) != round->pulled_word) {
+        round->stage = STAGE_BEGUN;     /* a state was given meanwhile */
         return FABRIC_WORKED;
     }
     shm_become(shm, LIFE_MEMBER);

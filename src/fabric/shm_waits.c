@@ -186,7 +186,7 @@ static uint64_t waiting_note(const struct shm *shm)
                            : round->exchange.final ? FABRIC_WAIT_FINISH : FABRIC_WAIT_ROUND);
 }
 
-/* An elastic exchange asks again and again for a chunk that another holds. */
+/* An elastic exchange sleeps for moments only where others hold its chunks, and asks again. */
 static void say_center(struct shm *shm)
 {
     const struct round *round = &shm->round;

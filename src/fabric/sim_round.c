@@ -168,11 +168,38 @@ void trainer_go_alone(struct trainer *t)
     t->ready_ns = w->center_busy_ns + world_delay_ns(w, world_rtt_ns(w));
 }
 
+/* The members bring what differs, and all fail. */
+static bool members_differ(struct sim_world *w)
+{
+    const struct trainer *first = NULL, *other = NULL;
+    for (int i = 0; i < w->n_trainers; i++) {
+        const struct trainer *t = w->trainers[i];
+        if (t->life != MEMBER)
+            continue;
+        first = first ? first : t;
+        if (t->x.n != first->x.n || t->x.agree != first->x.agree)
+            other = t;
+    }
+    for (int i = 0; other && i < w->n_trainers; i++) {
+        struct trainer *t = w->trainers[i];
+        if (t->life != MEMBER)
+            continue;
+        t->phase = IDLE;
+        t->f.status = log_fail(&t->f.log, DESCANT_MISMATCH,
+                               "the trainers bring what differs: %zu floats (%llu) rank %d, "
+                               "%zu (%llu) rank %d", first->x.n,
+                               (unsigned long long)first->x.agree, first->f.rank, other->x.n,
+                               (unsigned long long)other->x.agree, other->f.rank);
+    }
+    return other != NULL;
+}
+
 static void round_close(struct sim_world *w)
 {
     struct trainer *source = world_caller(w);
     int group = 0;
     size_t n = 0;
+    bool final = false;
     if (!source)        /* elastic arrivals whose STATE has gone */
         for (int i = 0; i < w->n_trainers; i++)
             if (w->trainers[i]->life == MEMBER && w->trainers[i]->phase == ARRIVED &&
@@ -186,8 +213,9 @@ static void round_close(struct sim_world *w)
             return;
         group++;
         n = t->x.n;
+        final = t->x.final;
     }
-    if (!group)
+    if (!group || ((!source || final) && members_differ(w)))
         return;
     for (int i = 0; i < w->n_trainers; i++)
         if (w->trainers[i]->life == MEMBER)

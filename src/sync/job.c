@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* The life of a job: open, segments, start, outer state, figures, finish, close. What workers do
- * is in step.c, the sync thread in shadow.c.
+/* The life of a job: open, segments, start, finish, close. What workers do is in step.c, the sync
+ * thread in shadow.c, reloads and outer state in outer.c, figures in figures.c.
  *
  * 1 Only this layer blocks: job_drive advances the round machine and sleeps in the fabric.
  * 2 Calls are refused in a forked child by one byte on a page that the kernel wipes there.
  * 3 close takes a half-opened job; open uses it as its only cleanup path.
- * 4 The first failure of a round breaks the job: every later call returns it. */
+ * 4 The first failure of a round breaks the job: every later call returns it, with its text. */
 #include "sync/job.h"
 
 #include "sync/launcher.h"
@@ -16,6 +16,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#define START_MOST_S 1e9        /* 30 years, that a clock of nanoseconds can hold */
+
 struct descant_options descant_options_default(void)
 {
     return (struct descant_options){.rank = -1, .workers = 1, .start_s = 300};
@@ -25,7 +27,7 @@ struct descant_options descant_options_default(void)
 
 descant_status job_check(struct descant *job, enum job_state state, const char *call)
 {
-    static const char *const names[] = {"opened", "started", "finished", "broken"};
+    static const char *const names[] = {"opened", "started", "paused", "finished", "broken"};
     if (job == NULL)
         return log_fail(NULL, DESCANT_INVALID, "%s: there is no job", call);
     if (*job->parent == 0)
@@ -39,15 +41,31 @@ descant_status job_check(struct descant *job, enum job_state state, const char *
                     names[state], names[now]);
 }
 
+void job_becomes(struct descant *job, enum job_state from, enum job_state to)
+{
+    int expected = (int)from;
+    atomic_compare_exchange_strong(&job->state, &expected, (int)to);
+}
+
+/* The first to come keeps its thread's line, the others' threads are told it. */
+descant_status job_break(struct descant *job, descant_status status)
+{
+    pthread_mutex_lock(&job->breaking);
+    if (atomic_load(&job->failure) == 0) {
+        snprintf(job->failure_line, sizeof job->failure_line, "%s", descant_last_error());
+        atomic_store(&job->failure, (int)status);
+        atomic_store(&job->state, JOB_BROKEN);
+        pthread_cond_broadcast(&job->turn);
+    }
+    log_recall(job->failure_line);
+    pthread_mutex_unlock(&job->breaking);
+    return (descant_status)atomic_load(&job->failure);
+}
+
 descant_status job_broken(struct descant *job)
 {
-    int none = 0;
-    if (job->fabric->status != DESCANT_OK)
-        atomic_compare_exchange_strong(&job->failure, &none, (int)job->fabric->status);
-    else
-        atomic_compare_exchange_strong(&job->failure, &none, DESCANT_SYSTEM);
-    pthread_cond_broadcast(&job->turn);
-    return (descant_status)atomic_load(&job->failure);
+    descant_status status = job->fabric ? job->fabric->status : DESCANT_OK;
+    return job_break(job, status != DESCANT_OK ? status : DESCANT_SYSTEM);
 }
 
 /* ------------------------------------------------------------------ open and close */
@@ -81,7 +99,7 @@ static descant_status check_options(const struct descant_options *o, const struc
     if (!(o->sync_cpu >= 0 && o->sync_cpu <= 1))
         return log_fail(log, DESCANT_INVALID, "sync_cpu %g: a share of one core, 0 to 1",
                         o->sync_cpu);
-    if (!(o->sync_rate >= 0) || !(o->start_s >= 0))
+    if (!(o->sync_rate >= 0) || !(o->start_s >= 0))     /* nor NaN */
         return log_fail(log, DESCANT_INVALID, "sync_rate and start_s cannot be negative");
     return DESCANT_OK;
 }
@@ -100,7 +118,7 @@ static descant_status open_fabric(struct descant *job, const struct descant_opti
     struct fabric_options options = {.address = rest,
                                      .rank = launcher.rank,
                                      .size = launcher.size,
-                                     .start_s = o->start_s,
+                                     .start_s = job->start_s,
                                      .log = &job->log};
     status = type->open(&job->fabric, &options);
     if (status != DESCANT_OK)
@@ -124,9 +142,10 @@ static descant_status fill(struct descant *job, const struct descant_options *o)
     if (status != DESCANT_OK)
         return status;
     job->workers_wanted = o->workers;
-    job->start_s = o->start_s;
+    job->start_s = o->start_s < START_MOST_S ? o->start_s : START_MOST_S;
     job->sync_cpu = o->sync_cpu;
     job->sync_rate = o->sync_rate;
+    job->cores = machine_cores();
     status = make_parent_mark(job);
     if (status == DESCANT_OK)
         status = workers_init(&job->workers, &job->log);
@@ -147,6 +166,8 @@ static void destroy(struct descant *job)
     if (job->parent != NULL)
         munmap((void *)(uintptr_t)job->parent, machine_page());
     pthread_cond_destroy(&job->turn);
+    pthread_mutex_destroy(&job->breaking);
+    pthread_mutex_destroy(&job->sharing);
     pthread_mutex_destroy(&job->machine);
     memory_give(job);
 }
@@ -162,6 +183,8 @@ descant_status descant_open(struct descant **out, const struct descant_options *
     if (job == NULL)
         return log_fail(&log, DESCANT_MEMORY, "no memory for a job");
     pthread_mutex_init(&job->machine, NULL);
+    pthread_mutex_init(&job->breaking, NULL);
+    pthread_mutex_init(&job->sharing, NULL);
     pthread_cond_init(&job->turn, NULL);
     replica_init(&job->replica);
     descant_status status = fill(job, options);
@@ -191,9 +214,11 @@ float *descant_alloc(struct descant *job, const char *name, size_t n)
     if (job_check(job, JOB_OPEN, "descant_alloc") != DESCANT_OK ||
         replica_check(&job->replica, name, n, &at, &job->log) != DESCANT_OK)
         return NULL;
+    pthread_mutex_lock(&job->sharing);
     float *memory = job->fabric->type->alloc(job->fabric, at, n);
+    pthread_mutex_unlock(&job->sharing);
     if (memory != NULL)
-        replica_add(&job->replica, name, memory, n, false);
+        replica_add(&job->replica, memory, n, false);
     return memory;
 }
 
@@ -206,7 +231,7 @@ descant_status descant_attach(struct descant *job, const char *name, float *memo
     if (status == DESCANT_OK)
         status = replica_check(&job->replica, name, n, &at, &job->log);
     if (status == DESCANT_OK)
-        replica_add(&job->replica, name, memory, n, true);
+        replica_add(&job->replica, memory, n, true);
     return status;
 }
 
@@ -223,6 +248,7 @@ descant_status descant_detach(struct descant *job, const char *name)
                         name ? name : "");
     pthread_mutex_lock(&job->machine);          /* no exchange reads it now */
     pthread_mutex_lock(&job->replica.lock);
+    round_keep(&job->round, s);
     if (!replica_detach(&job->replica, s, !finished))
         status = log_fail(&job->log, DESCANT_MEMORY, "no memory for the last values of '%s'",
                           name);
@@ -237,7 +263,10 @@ descant_status descant_share(struct descant *job, const char *name, size_t bytes
         return job_check(job, JOB_OPEN, "descant_share");
     if (name == NULL || *name == '\0' || bytes == 0 || block == NULL)
         return log_fail(&job->log, DESCANT_INVALID, "descant_share needs a name and bytes");
-    return job->fabric->type->share(job->fabric, name, bytes, block);
+    pthread_mutex_lock(&job->sharing);
+    descant_status status = job->fabric->type->share(job->fabric, name, bytes, block);
+    pthread_mutex_unlock(&job->sharing);
+    return status;
 }
 
 /* ------------------------------------------------------------------ driving rounds */
@@ -245,7 +274,7 @@ descant_status descant_share(struct descant *job, const char *name, size_t bytes
 void job_round_begins(struct descant *job, uint64_t steps, bool released)
 {
     double weight = (double)(steps - job->begun_steps);
-    if (job->plan.what != PLAN_ELASTIC && atomic_exchange(&job->reload, false))
+    if (atomic_exchange(&job->reload, false))
         round_begin_state(&job->round, 1, false);
     else
         round_begin(&job->round, weight, released);
@@ -289,47 +318,6 @@ descant_status job_drive(struct descant *job, bool held, uint64_t until_ns, uint
     }
 }
 
-struct move {
-    const struct kernels *kernels;
-    float *flat;
-};
-
-static void to_flat(void *context, float *memory, size_t at, size_t n)
-{
-    struct move *m = context;
-    m->kernels->copy(m->flat + at, memory, n);
-}
-
-static void from_flat(void *context, float *memory, size_t at, size_t n)
-{
-    struct move *m = context;
-    m->kernels->copy(memory, m->flat + at, n);
-}
-
-static void move_all(struct descant *job, float *flat, replica_fn *fn)
-{
-    struct move m = {job->round.kernels, flat};
-    pthread_mutex_lock(&job->replica.lock);
-    replica_each(&job->replica, 0, job->replica.n, fn, &m);
-    pthread_mutex_unlock(&job->replica.lock);
-}
-
-void job_take_reload(struct descant *job)
-{
-    if (job->reloads == NULL || job->round.state != ROUND_IDLE)
-        return;
-    uint64_t count = atomic_load_explicit(&job->reloads->count, memory_order_acquire);
-    if (atomic_exchange(&job->reload, false)) {
-        if (!job->round.outer_loaded)
-            move_all(job, job->fabric->center, to_flat);
-        job->round.outer_loaded = false;
-        count = 1 + atomic_fetch_add_explicit(&job->reloads->count, 1, memory_order_release);
-    } else if (count != job->reloads_seen) {
-        move_all(job, job->fabric->center, from_flat);
-    }
-    job->reloads_seen = count;
-}
-
 /* ------------------------------------------------------------------ start and finish */
 
 static bool has_shadow(const struct descant *job)
@@ -349,7 +337,9 @@ static descant_status start_fabric(struct descant *job)
     struct fabric_start start = round_needs(&job->plan, &job->replica);
     start.manifest = manifest;
     start.threads = job->workers_wanted + has_shadow(job);
+    pthread_mutex_lock(&job->sharing);
     descant_status status = f->type->start(f, &start);
+    pthread_mutex_unlock(&job->sharing);
     memory_give(manifest);
     if (status == DESCANT_OK && replica_fix(&job->replica) != DESCANT_OK)
         status = log_fail(&job->log, DESCANT_MEMORY, "no memory for the list of segments");
@@ -358,13 +348,7 @@ static descant_status start_fabric(struct descant *job)
     if (status != DESCANT_OK)
         return status;
     job->round_made = true;
-    if (job->plan.what != PLAN_ELASTIC)
-        return DESCANT_OK;
-    void *block = NULL;
-    status = f->type->share(f, "descant.reloads", sizeof *job->reloads, &block);
-    if (status == DESCANT_OK)
-        job->reloads = block;
-    return status;
+    return DESCANT_OK;
 }
 
 /* A trainer that joins rounds made of steps begins where the others are: at a round's start. */
@@ -375,6 +359,8 @@ static descant_status join_round(struct descant *job, uint64_t until_ns)
     atomic_store(&job->t, (uint64_t)job->plan.every);
     job->next_due = 1;
     job_round_begins(job, 0, !delayed);
+    if (delayed)                /* there steps are counted from every on */
+        job->begun_steps = job->merged_steps = (uint64_t)job->plan.every;
     if (!delayed)
         return job_drive(job, false, until_ns, &waited);
     while (job->round.state == ROUND_SNAPSHOT)
@@ -410,21 +396,35 @@ descant_status descant_start(struct descant *job)
     pthread_mutex_lock(&job->machine);          /* others may ask who waits */
     status = start_fabric(job);
     if (status == DESCANT_OK) {
-        job->started_ns = clock_now_ns();
+        job->started_ns = job->pace.paid_ns = clock_now_ns();
         status = meet(job);
     }
     pthread_mutex_unlock(&job->machine);
-    if (status == DESCANT_OK && job->reloads != NULL)
-        job->reloads_seen = atomic_load(&job->reloads->count);
     if (status == DESCANT_OK && has_shadow(job))
         status = shadow_start(job);
-    if (status != DESCANT_OK) {
-        int none = 0;           /* half started: nothing but close is left */
-        atomic_compare_exchange_strong(&job->failure, &none, (int)status);
-        return status;
-    }
-    atomic_store(&job->state, JOB_STARTED);
+    if (status != DESCANT_OK)           /* half started: nothing but close is left */
+        return job_break(job, status);
+    job_becomes(job, JOB_OPEN, JOB_STARTED);
     return DESCANT_OK;
+}
+
+/* A reload that others have not taken yet is given first. */
+static descant_status end_reload(struct descant *job)
+{
+    uint64_t waited = 0;
+    bool wanted = atomic_load(&job->reload), state = job->round.state != ROUND_IDLE &&
+                  (job->round.exchange.kind == EXCHANGE_STATE || job->round.reloaded);
+    if (wanted && job->plan.what == PLAN_GRADIENT)
+        return job_introduce(job, false, &waited);
+    if (wanted)
+        job_round_begins(job, workers_steps(&job->workers), true);
+    return wanted || state ? job_drive(job, false, 0, &waited) : DESCANT_OK;
+}
+
+static void from_flat(void *context, float *memory, size_t at, size_t n)
+{
+    const float *flat = context;
+    memcpy(memory, flat + at, n * sizeof(float));
 }
 
 static descant_status final_round(struct descant *job, enum descant_final which)
@@ -435,10 +435,14 @@ static descant_status final_round(struct descant *job, enum descant_final which)
     else
         round_begin_state(&job->round, which == DESCANT_FINAL_CENTRAL
                           ? atomic_load(&job->stats.rounds) : 0, true);
+    job->round.exchange.agree = 1 + (uint64_t)which;
     descant_status status = job_drive(job, false, 0, &waited);
     if (status != DESCANT_OK || which != DESCANT_FINAL_CENTRAL)
         return status;
-    move_all(job, job->reloads ? job->fabric->center : job->fabric->outer[0], from_flat);
+    pthread_mutex_lock(&job->replica.lock);
+    replica_each(&job->replica, 0, job->replica.n, from_flat,
+                 job->fabric->center ? job->fabric->center : job->fabric->outer[0]);
+    pthread_mutex_unlock(&job->replica.lock);
     return DESCANT_OK;
 }
 
@@ -456,197 +460,12 @@ descant_status descant_finish(struct descant *job, enum descant_final which)
                         "the plan %s keeps no central or global version", job->plan.preset);
     shadow_stop(job);
     pthread_mutex_lock(&job->machine);
+    status = end_reload(job);
     round_abandon(&job->round);
-    status = final_round(job, which);
+    if (status == DESCANT_OK)
+        status = final_round(job, which);
     pthread_mutex_unlock(&job->machine);
     if (status == DESCANT_OK)
-        atomic_store(&job->state, JOB_FINISHED);
+        job_becomes(job, JOB_STARTED, JOB_FINISHED);
     return status;
-}
-
-descant_status descant_reload(struct descant *job)
-{
-    descant_status status = job_check(job, JOB_STARTED, "descant_reload");
-    if (status != DESCANT_OK)
-        return status;
-    if (job->plan.when == PLAN_NEVER)
-        return log_fail(&job->log, DESCANT_UNSUPPORTED,
-                        "the plan none has no rounds to tell the others by");
-    atomic_store(&job->reload, true);
-    return DESCANT_OK;
-}
-
-/* ------------------------------------------------------------------ outer state */
-
-struct outer_header {
-    char magic[8];
-    uint32_t version, vectors;
-    uint64_t floats, check;     /* check: FNV-1a of what follows */
-};
-
-static const char outer_magic[8] = "dsc-out";
-
-static int outer_vectors(struct descant *job, float *vectors[2])
-{
-    struct fabric *f = job->fabric;
-    vectors[0] = job->plan.what == PLAN_ELASTIC ? f->center : f->outer[0];
-    vectors[1] = f->outer[1];
-    return job->plan.what == PLAN_ELASTIC ? 1 : job->plan.what == PLAN_BLOCK ? 2 : 0;
-}
-
-static uint64_t fnv(const void *memory, size_t bytes)
-{
-    const unsigned char *p = memory;
-    uint64_t hash = 14695981039346656037u;
-    for (size_t i = 0; i < bytes; i++)
-        hash = (hash ^ p[i]) * 1099511628211u;
-    return hash;
-}
-
-/* With the machine held: a boundary, where G and s belong to one round. */
-static void to_boundary(struct descant *job)
-{
-    while (job->round.state == ROUND_MERGING)
-        if (round_advance(&job->round) == ROUND_DONE)
-            job_round_done(job, workers_steps(&job->workers));
-}
-
-static size_t outer_floats(const struct descant *job)
-{
-    size_t sum = 0;
-    for (size_t i = 0; i < job->replica.n_segments; i++)
-        sum += job->replica.segments[i].n;
-    return sum;
-}
-
-/* Between the saved bytes, segment after segment without gaps, and the flat vectors. */
-static void outer_move(struct descant *job, unsigned char *bytes, bool save)
-{
-    float *vectors[2];
-    int n = outer_vectors(job, vectors);
-    for (int v = 0; v < n; v++)
-        for (size_t i = 0; i < job->replica.n_segments; i++) {
-            const struct segment *s = &job->replica.segments[i];
-            float *flat = vectors[v] + s->at;
-            if (save)
-                memcpy(bytes, flat, s->n * sizeof(float));
-            else
-                memcpy(flat, bytes, s->n * sizeof(float));
-            bytes += s->n * sizeof(float);
-        }
-}
-
-descant_status descant_outer_save(struct descant *job, void *memory, size_t *bytes)
-{
-    descant_status status = job_check(job, JOB_STARTED, "descant_outer_save");
-    if (status != DESCANT_OK)
-        return status;
-    if (bytes == NULL)
-        return log_fail(&job->log, DESCANT_INVALID, "descant_outer_save needs *bytes");
-    float *vectors[2];
-    struct outer_header header = {.version = 1,
-                                  .vectors = (uint32_t)outer_vectors(job, vectors),
-                                  .floats = outer_floats(job)};
-    memcpy(header.magic, outer_magic, sizeof header.magic);
-    size_t payload = header.vectors * (size_t)header.floats * sizeof(float);
-    size_t room = *bytes;
-    *bytes = sizeof header + payload;
-    if (memory == NULL)
-        return DESCANT_OK;
-    if (room < *bytes)
-        return log_fail(&job->log, DESCANT_INVALID, "the outer state needs %zu bytes, not %zu",
-                        *bytes, room);
-    pthread_mutex_lock(&job->machine);
-    to_boundary(job);
-    outer_move(job, (unsigned char *)memory + sizeof header, true);
-    pthread_mutex_unlock(&job->machine);
-    header.check = fnv((unsigned char *)memory + sizeof header, payload);
-    memcpy(memory, &header, sizeof header);
-    return DESCANT_OK;
-}
-
-descant_status descant_outer_load(struct descant *job, const void *memory, size_t bytes)
-{
-    descant_status status = job_check(job, JOB_STARTED, "descant_outer_load");
-    if (status != DESCANT_OK)
-        return status;
-    struct outer_header header;
-    float *vectors[2];
-    if (memory == NULL || bytes < sizeof header)
-        return log_fail(&job->log, DESCANT_CORRUPT, "an outer state of %zu bytes is torn", bytes);
-    memcpy(&header, memory, sizeof header);
-    if (memcmp(header.magic, outer_magic, sizeof header.magic) != 0 || header.version != 1)
-        return log_fail(&job->log, DESCANT_CORRUPT, "this is no outer state of version 1");
-    if (header.vectors != (uint32_t)outer_vectors(job, vectors) ||
-        header.floats != outer_floats(job))
-        return log_fail(&job->log, DESCANT_CORRUPT,
-                        "the outer state has %u vectors of %llu floats, this job %d of %zu",
-                        header.vectors, (unsigned long long)header.floats,
-                        outer_vectors(job, vectors), outer_floats(job));
-    size_t payload = header.vectors * (size_t)header.floats * sizeof(float);
-    const unsigned char *body = (const unsigned char *)memory + sizeof header;
-    if (bytes != sizeof header + payload || fnv(body, payload) != header.check)
-        return log_fail(&job->log, DESCANT_CORRUPT, "the outer state is damaged");
-    pthread_mutex_lock(&job->machine);
-    to_boundary(job);
-    outer_move(job, (unsigned char *)(uintptr_t)body, false);
-    job->round.outer_loaded = true;
-    pthread_mutex_unlock(&job->machine);
-    return DESCANT_OK;
-}
-
-/* ------------------------------------------------------------------ figures */
-
-descant_status descant_members(struct descant *job, struct descant_members *out)
-{
-    if (job == NULL || *job->parent == 0)
-        return job_check(job, JOB_OPEN, "descant_members");
-    if (out == NULL)
-        return log_fail(&job->log, DESCANT_INVALID, "descant_members: nowhere to put it");
-    *out = (struct descant_members){
-        .rank = job->fabric->rank,
-        .size = atomic_load_explicit(&job->fabric->members, memory_order_relaxed),
-        .epoch = atomic_load_explicit(&job->fabric->epoch, memory_order_relaxed)};
-    return DESCANT_OK;
-}
-
-static uint64_t get(const _Atomic uint64_t *counter)
-{
-    return atomic_load_explicit(counter, memory_order_relaxed);
-}
-
-descant_status descant_stats(struct descant *job, struct descant_stats *out)
-{
-    if (job == NULL || *job->parent == 0)
-        return job_check(job, JOB_OPEN, "descant_stats");
-    if (out == NULL)
-        return log_fail(&job->log, DESCANT_INVALID, "descant_stats: nowhere to put it");
-    const struct stats *s = &job->stats;
-    const struct fabric *f = job->fabric;
-    uint64_t rounds = get(&s->rounds);
-    double d2 = atomic_load_explicit(&s->distance, memory_order_relaxed), root = d2;
-    for (int i = 0; d2 > 0 && i < 60; i++)      /* Newton; libm is not ours to need */
-        root = 0.5 * (root + d2 / root);
-    double gap = rounds ? (double)get(&s->gap_sum) / (double)rounds : 0;
-    *out = (struct descant_stats){
-        .steps = workers_steps(&job->workers),
-        .rounds = rounds,
-        .restarts = get(&f->restarts),
-        .bad = get(&f->bad),
-        .bytes = get(&f->bytes),
-        .stall_ns = get(&s->stall_ns),
-        .copy_ns = get(&s->copy_ns),
-        .gap_max = get(&s->gap_max),
-        .gap_mean = gap,
-        .gap_p50 = stats_gap(s, 0.5),
-        .gap_p99 = stats_gap(s, 0.99),
-        .gap_per_worker = gap / job->workers_wanted,
-        .age_steps = (double)get(&s->age_steps),
-        .age_s = (double)get(&s->age_ns) * 1e-9,
-        .shadow_cpu_s = (double)(get(&s->shadow_cpu_ns) + get(&f->cpu_ns)) * 1e-9,
-        .wall_s = job->started_ns ? (double)(clock_now_ns() - job->started_ns) * 1e-9 : 0,
-        .budget = atomic_load_explicit(&job->budget, memory_order_relaxed),
-        .distance = root,
-    };
-    return DESCANT_OK;
 }

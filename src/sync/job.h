@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What a job is made of; for the files that keep the promises of descant.h: job.c (life and
- * state), step.c (workers), shadow.c (the sync thread). */
+/* What a job is made of; for the files that keep the promises of descant.h: job.c (its life),
+ * step.c (workers), shadow.c (the sync thread), outer.c (reloads), figures.c, waits.c. */
 #ifndef JOB_H
 #define JOB_H
 
@@ -8,11 +8,10 @@
 #include "sync/stats.h"
 #include "sync/workers.h"
 
-enum job_state { JOB_OPEN, JOB_STARTED, JOB_FINISHED, JOB_BROKEN };
+enum job_state { JOB_OPEN, JOB_STARTED, JOB_PAUSED, JOB_FINISHED, JOB_BROKEN };
 
-/* One for all trainers of the machine: an elastic plan's reloads. */
-struct reloads {
-    _Atomic uint64_t count;     /* release after the centre was filled; acquire before it is taken */
+struct pace {
+    uint64_t bytes, paid_ns;            /* moved so far, and until when they are paid for */
 };
 
 struct descant {
@@ -20,16 +19,19 @@ struct descant {
     struct plan plan;
     int workers_wanted;
     double start_s, sync_cpu, sync_rate;
+    double cores;                       /* allowed to this process when it opened the job */
     const unsigned char *parent;        /* a page the kernel wipes in forked children: 1 here */
-    _Atomic int state;                  /* enum job_state; written by the caller's one thread */
+    _Atomic int state;                  /* enum job_state; BROKEN by any thread, else the caller's */
     struct fabric *fabric;
     struct replica replica;
     struct workers workers;
     struct stats stats;
-    struct reloads *reloads;            /* NULL: not elastic */
     _Atomic uint64_t t;                 /* steps, in plans that count them exactly */
     _Atomic bool reload;                /* set by descant_reload, cleared by the next round */
-    _Atomic int failure;                /* the status that broke the job; 0: none */
+    _Atomic int failure;                /* the status that broke the job; 0: none. Written under */
+    pthread_mutex_t breaking;           /* this, which guards */
+    char failure_line[LOG_LINE];        /* what the thread that broke it had to say */
+    pthread_mutex_t sharing;            /* the fabric's alloc, share and start: one at a time */
 
     /* The machine: whoever holds the lock advances the round. All below it is guarded. */
     pthread_mutex_t machine;
@@ -39,7 +41,8 @@ struct descant {
     uint64_t next_due;                  /* delayed plans: the number of the event to come */
     uint64_t begun_steps, begun_ns;     /* when the round in hand began */
     uint64_t merged_steps;              /* at the last merge */
-    uint64_t reloads_seen;
+    bool paused;                        /* from pause to reload */
+    struct pace pace;                   /* sync_rate */
     bool introduced;                    /* allreduce: our state has been given or taken */
 
     /* The shadow: started by start, joined by finish or close, in the caller's one thread. */
@@ -51,16 +54,25 @@ struct descant {
     _Atomic uint64_t started_ns;        /* written by start, read by stats and by the shadow */
 };
 
+/* sync_rate: a round may begin once what was moved before is paid for, at `rate` bytes a second.
+ * What was not used is saved up for a second. */
+#define PACE_SAVED_NS 1000000000u
+bool pace_allows(struct pace *pace, double rate, uint64_t bytes, uint64_t now_ns);
+
 #define JOB_LIKELY(x) __builtin_expect(!!(x), 1)
 
 /* ORDER, FORKED, or what broke the job; OK in the state asked for. */
 descant_status job_check(struct descant *job, enum job_state state, const char *call);
 
+void job_becomes(struct descant *job, enum job_state from, enum job_state to);
+
+/* The first failure stays; returns it, for this thread's last error, too. broken: the fabric's. */
+descant_status job_break(struct descant *job, descant_status status);
+descant_status job_broken(struct descant *job);
+
 /* With the machine held. */
 void job_round_begins(struct descant *job, uint64_t steps, bool released);
 void job_round_done(struct descant *job, uint64_t steps);
-descant_status job_broken(struct descant *job);
-void job_take_reload(struct descant *job);      /* elastic: gives or takes a reload */
 
 /* Advances until the round is done (or held, where `held`), sleeping when it must. Adds what it
  * slept to *waited_ns. until_ns 0: no bound, else TIMEOUT. */

@@ -38,20 +38,24 @@ static int launcher_present(void)
     return -1;
 }
 
-/* A name that all trainers under this launcher share and no other job has. */
-static void rendezvous(char *name, size_t room)
+/* A name that all trainers under this launcher share and no other job has; false where nothing
+ * tells this run from another. MASTER_ADDR alone does not: it is this machine's for all. */
+static bool rendezvous(char *name, size_t room)
 {
-    static const char *const sources[] = {"TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT",
-                                          "OMPI_MCA_ess_base_jobid", "PMI_JOBID",
-                                          "SLURM_JOB_ID", "SLURM_STEP_ID"};
+    static const char *const sources[] = {"MASTER_ADDR", "TORCHELASTIC_RUN_ID", "MASTER_PORT",
+                                          "OMPI_MCA_ess_base_jobid", "PMIX_NAMESPACE",
+                                          "PMI_JOBID", "SLURM_JOB_ID", "SLURM_STEP_ID"};
     uint64_t hash = 14695981039346656037u;
+    bool told = false;
     for (size_t i = 0; i < sizeof sources / sizeof *sources; i++) {
         const char *value = getenv(sources[i]);
+        told |= i > 0 && value != NULL && *value != '\0';
         for (const char *p = value ? value : ""; *p; p++)
             hash = (hash ^ (unsigned char)*p) * 1099511628211u;
         hash = (hash ^ 0xff) * 1099511628211u;
     }
     snprintf(name, room, "shm:run-%016llx", (unsigned long long)hash);
+    return told;
 }
 
 descant_status launcher_read(struct launcher *l, const struct descant_options *o,
@@ -76,7 +80,10 @@ descant_status launcher_read(struct launcher *l, const struct descant_options *o
         strcpy(l->address, o->job);
         strcpy(l->why, "given");
     } else if (l->size > 1) {
-        rendezvous(l->address, sizeof l->address);
+        if (!rendezvous(l->address, sizeof l->address))
+            return log_fail(log, DESCANT_BAD_ADDRESS,
+                            "%d trainers, and nothing tells this run from another one: set the "
+                            "variable MASTER_PORT, or give an address", l->size);
         snprintf(l->why, sizeof l->why, "from %s", found >= 0 ? size_names[found] : "size");
     } else {
         strcpy(l->address, "self");

@@ -200,8 +200,10 @@ static bool parse_change(struct draft *draft, struct source *source, const char 
     if (!equals)
         return FAIL(source, "'%.*s' at place %zu is not key=value", (int)length, text, place);
     size_t key_length = (size_t)(equals - text);
-    if (!option_set(plan_options, N_KEYS, draft, source->text, text, key_length, equals + 1,
-                    length - key_length - 1, source->message, sizeof source->message))
+    const struct option_text change = {source->text, text, equals + 1, key_length,
+                                       length - key_length - 1};
+    if (!option_set((struct option_table){plan_options, N_KEYS}, &change, draft,
+                    source->message, sizeof source->message))
         return false;
     int key = 0;
     while (strlen(plan_options[key].name) != key_length ||

@@ -65,10 +65,9 @@ descant_status replica_check(struct replica *r, const char *name, size_t n, size
     return DESCANT_OK;
 }
 
-void replica_add(struct replica *r, const char *name, float *memory, size_t n, bool attached)
+void replica_add(struct replica *r, float *memory, size_t n, bool attached)
 {
-    struct segment *s = &r->segments[r->n_segments++];
-    (void)name;     /* kept by replica_check */
+    struct segment *s = &r->segments[r->n_segments++];      /* its name is there */
     s->memory = memory;
     s->kept = NULL;
     s->at = r->n;

@@ -33,7 +33,7 @@ void replica_fini(struct replica *r);
 /* Checks the name and makes room; *at is where the segment will lie. add then takes it in. */
 descant_status replica_check(struct replica *r, const char *name, size_t n, size_t *at,
                              const struct log *log);
-void replica_add(struct replica *r, const char *name, float *memory, size_t n, bool attached);
+void replica_add(struct replica *r, float *memory, size_t n, bool attached);
 struct segment *replica_find(struct replica *r, const char *name);
 
 /* After the last add: makes r->live. */

@@ -23,6 +23,8 @@
 enum {
     PIECE = 1 << 15,            /* floats: 128 KiB, some 20 to 50 us of work */
     PAST_CACHES = 1 << 20,      /* floats: a replica of 4 MiB or more is gone from them anyway */
+    LEAST_ROOM = 1 << 16,       /* floats of a gradient plan's rounds, whose replica is small, */
+    UNKNOWN_ROOM = 1 << 20      /* or which has none */
 };
 
 static bool uses_outer(const struct plan *plan)
@@ -30,16 +32,20 @@ static bool uses_outer(const struct plan *plan)
     return plan->what == PLAN_BLOCK;
 }
 
+/* descant_mean takes any buffer, in pieces of that; most are gradients of the replica. */
+size_t round_room(const struct plan *plan, const struct replica *replica)
+{
+    size_t least = plan->what != PLAN_GRADIENT ? 0 : replica->n ? LEAST_ROOM : UNKNOWN_ROOM;
+    return replica->n > least ? replica->n : least;
+}
+
 struct fabric_start round_needs(const struct plan *plan, const struct replica *replica)
 {
     bool collective = plan->what == PLAN_MEAN || plan->what == PLAN_BLOCK ||
                       plan->what == PLAN_GRADIENT;
-    size_t room = replica->n;
-    if (plan->what == PLAN_GRADIENT && room < 1 << 20)
-        room = 1 << 20;         /* descant_mean takes any buffer; untouched pages cost nothing */
     return (struct fabric_start){
         .n = replica->n,
-        .room = room,
+        .room = round_room(plan, replica),
         .in_place = !replica->any_attached && !plan_needs_snapshot(plan) &&
                     plan->what != PLAN_GRADIENT,
         .collective = collective,
@@ -72,7 +78,8 @@ descant_status round_init(struct round *r, const struct plan *plan, struct fabri
 void round_fini(struct round *r)
 {
     memory_give(r->held);
-    r->held = NULL;
+    memory_give(r->loaded);
+    r->held = r->loaded = NULL;
 }
 
 /* Who reads the contribution: a delta merge; and a mean's and a state's peers where the fabric
@@ -125,6 +132,14 @@ void round_release(struct round *r)
 void round_abandon(struct round *r)
 {
     r->state = ROUND_IDLE;
+}
+
+void round_keep(struct round *r, const struct segment *segment)
+{
+    float *copy = r->fabric->contribution;
+    if (segment->memory != NULL && copy != NULL &&
+        (plan_needs_snapshot(r->plan) || !r->fabric->any_memory))
+        r->kernels->copy(copy + segment->at, segment->memory, segment->n);
 }
 
 /* A state that begins the outer state anew: G = w, s = 0. */
@@ -203,13 +218,16 @@ static void merge_piece(void *context, float *memory, size_t at, size_t n)
         r->kernels->pull(memory, g, alpha, n, &r->sum);
 }
 
-/* The outer state beside a piece: stepped by a mean, taken or begun anew by a state. */
+/* The outer state beside a piece: stepped by a mean, taken or begun anew by a state. The source of
+ * a state gives the centre that was loaded before anybody else goes on. */
 static void outer_piece(struct round *r, size_t from, size_t n)
 {
     float *G = r->fabric->outer[0], *s = r->fabric->outer[1];
-    if (!uses_outer(r->plan) || G == NULL)
-        return;
     const struct plan *plan = r->plan;
+    if (r->loaded != NULL && r->outer_loaded && r->part.own)
+        r->kernels->copy(r->fabric->center + from, r->loaded + from, n);
+    if (!uses_outer(plan) || G == NULL)
+        return;
     const float *out = r->part.out + (from - r->part.from);
     if (r->part.kind != EXCHANGE_STATE) {
         if (!r->exchange.final)
@@ -227,7 +245,7 @@ static void outer_piece(struct round *r, size_t from, size_t n)
 
 static enum round_progress finish(struct round *r)
 {
-    if (r->exchange.kind != EXCHANGE_STATE)
+    if (r->exchange.kind == EXCHANGE_STATE && !r->call)
         r->outer_loaded = false;
     r->distance = r->sum.g2 > 0 ? r->sum.d2 / r->sum.g2 : 0;
     r->state = ROUND_IDLE;
@@ -270,15 +288,27 @@ static enum round_progress take_part(struct round *r, const struct fabric_part *
     return ROUND_WORKED;
 }
 
+/* A contribution that was bad ended its elastic exchange early: what came of it is not merged,
+ * and a replica that is to be healed takes the centre. */
+static struct fabric_part elastic_result(const struct round *r)
+{
+    struct fabric_part part = {.kind = EXCHANGE_ELASTIC, .out = r->held, .n = r->replica->n};
+    if (r->fabric->own_bad && r->plan->heal)
+        part.out = r->fabric->center;
+    else if (r->fabric->own_bad || r->held == NULL)
+        part.n = 0;
+    return part;
+}
+
 static enum round_progress exchange_done(struct round *r)
 {
+    bool elastic = r->exchange.kind == EXCHANGE_ELASTIC;
     r->bad |= r->fabric->own_bad;
-    if (!delayed(r) || r->reloaded)
+    if (r->reloaded || (!delayed(r) && !(elastic && r->fabric->own_bad && r->plan->heal)))
         return finish(r);
     r->arrived = true;
-    if (r->held != NULL)
-        r->part = (struct fabric_part){.kind = EXCHANGE_ELASTIC, .out = r->held,
-                                       .n = r->replica->n};
+    if (elastic)
+        r->part = elastic_result(r);
     r->at = r->part.from;
     return ROUND_WORKED;
 }

@@ -38,7 +38,8 @@ struct round {
     bool bad;                       /* our contribution held NaN or Inf */
     float *held;                    /* delayed elastic: the result, kept until its step */
     bool call;                      /* a state that is only a call: nothing is taken */
-    bool outer_loaded;              /* G and s were loaded: a reload keeps them */
+    bool outer_loaded;              /* our next state keeps the outer state that was loaded: */
+    float *loaded;                  /* elastic: this centre; else what is in G and s already */
     struct distance sum;
     double distance;                /* of the last merge */
     bool reloaded;                  /* the last round was a state from somebody else */
@@ -49,8 +50,8 @@ descant_status round_init(struct round *r, const struct plan *plan, struct fabri
                           struct replica *replica);
 void round_fini(struct round *r);
 
-/* Opens a round of the plan's kind. The contribution is copied by the advances that follow,
- * or by round_snapshot at once. released: merge as soon as the result is here. */
+/* Opens a round of the plan's kind. The contribution is copied by the advances that follow.
+ * released: merge as soon as the result is here. */
 void round_begin(struct round *r, double weight, bool released);
 
 /* Opens a round that gives one trainer's state, or at the end the mean, to all. */
@@ -62,10 +63,14 @@ enum round_progress round_advance(struct round *r);
 /* The merge of the result may happen now. */
 void round_release(struct round *r);
 
+/* Before a segment is detached: where others read copies, theirs are to have its last values. */
+void round_keep(struct round *r, const struct segment *segment);
+
 /* Drops the round; the others finish it without us. */
 void round_abandon(struct round *r);
 
 /* What fabric start is to be told for this plan and replica. */
+size_t round_room(const struct plan *plan, const struct replica *replica);
 struct fabric_start round_needs(const struct plan *plan, const struct replica *replica);
 
 #endif

@@ -22,16 +22,25 @@ static double budget_of(const struct descant *job)
 {
     if (job->sync_cpu > 0)
         return job->sync_cpu;
-    return machine_cores() >= job->fabric->machine_threads ? 1.0 : 0.02;
+    return job->cores >= atomic_load_explicit(&job->fabric->machine_threads,
+                                              memory_order_relaxed) ? 1.0 : 0.02;
 }
 
-static bool link_allows(const struct descant *job)
+bool pace_allows(struct pace *pace, double rate, uint64_t bytes, uint64_t now_ns)
 {
-    if (job->sync_rate <= 0)
+    if (rate <= 0)
         return true;
+    if (pace->paid_ns + PACE_SAVED_NS < now_ns)
+        pace->paid_ns = now_ns - PACE_SAVED_NS;
+    pace->paid_ns += (uint64_t)((double)(bytes - pace->bytes) / rate * 1e9);
+    pace->bytes = bytes;
+    return pace->paid_ns <= now_ns;
+}
+
+static bool link_allows(struct descant *job)
+{
     uint64_t bytes = atomic_load_explicit(&job->fabric->bytes, memory_order_relaxed);
-    double seconds = (double)(clock_now_ns() - job->started_ns) * 1e-9;
-    return (double)bytes <= job->sync_rate * seconds;
+    return pace_allows(&job->pace, job->sync_rate, bytes, clock_now_ns());
 }
 
 /* Shadow plans: the next round may begin. */
@@ -43,7 +52,7 @@ static bool due(struct descant *job, enum round_progress progress)
         return true;
     uint64_t new_steps = workers_steps(&job->workers) - job->begun_steps;
     uint64_t least = job->plan.gap > 1 ? (uint64_t)job->plan.gap : 1;
-    return (new_steps >= least || atomic_load(&job->reload)) && link_allows(job);
+    return atomic_load(&job->reload) || (new_steps >= least && link_allows(job));
 }
 
 static enum round_progress advance(struct descant *job)
@@ -52,7 +61,7 @@ static enum round_progress advance(struct descant *job)
     pthread_mutex_lock(&job->machine);
     bool ours = job->plan.when == PLAN_SHADOW || (job->round.state == ROUND_EXCHANGING &&
                                                   !job->round.released);
-    if (ours && !atomic_load(&job->failure)) {
+    if (ours && !job->paused && !atomic_load(&job->failure)) {
         progress = round_advance(&job->round);
         if (progress == ROUND_DONE)
             job_round_done(job, workers_steps(&job->workers));
@@ -60,9 +69,7 @@ static enum round_progress advance(struct descant *job)
             job_broken(job);
         else if ((progress == ROUND_RESTING || progress == ROUND_CALLED) &&
                  due(job, progress)) {
-            job_take_reload(job);
-            if (job->round.state == ROUND_IDLE)
-                job_round_begins(job, workers_steps(&job->workers), true);
+            job_round_begins(job, workers_steps(&job->workers), true);
             progress = ROUND_WORKED;
         }
     }
@@ -100,7 +107,8 @@ static void *run(void *context)
         rest = worked ? REST_LEAST_NS : 2 * rest < REST_MOST_NS ? 2 * rest : REST_MOST_NS;
         if (progress == ROUND_WAITING || progress == ROUND_RESTING)
             job->fabric->type->wait(job->fabric, now + rest);
-        else if (progress == ROUND_HELD || progress == ROUND_FAILED)
+        else if ((progress == ROUND_HELD || progress == ROUND_FAILED) &&
+                 !atomic_load(&job->shadow_stop))       /* after the bell was read */
             futex_wait(&job->shadow_bell, bell, now + 50 * (uint64_t)REST_MOST_NS);
 
         uint64_t cpu_now = clock_thread_cpu_ns();

@@ -70,7 +70,7 @@ static descant_status enter(struct simulation *s, int i)
         return log_fail(s->o.log, DESCANT_MEMORY, "no memory for trainer %d", i);
     if (i == 0 && s->o.start != NULL)
         memcpy(x->w, s->o.start, s->o.n * sizeof(float));
-    replica_add(&x->replica, "w", x->w, s->o.n, s->o.attached);
+    replica_add(&x->replica, x->w, s->o.n, s->o.attached);
     char plan[256];
     plan_text(&s->plan, plan, sizeof plan);
     char *manifest = replica_manifest(&x->replica, plan);

@@ -44,7 +44,6 @@ static descant_status merge_now(struct descant *job, uint64_t t, uint64_t *waite
 
 static descant_status snapshot_now(struct descant *job, uint64_t t)
 {
-    job_take_reload(job);
     job_round_begins(job, t, false);
     while (job->round.state == ROUND_SNAPSHOT)
         if (round_advance(&job->round) == ROUND_FAILED)
@@ -97,7 +96,6 @@ static descant_status foreground_step(struct descant *job, uint64_t t)
     }
     waited = clock_now_ns() - came;
     pthread_mutex_lock(&job->machine);
-    job_take_reload(job);
     uint64_t steps = workers_steps(&job->workers);
     job_round_begins(job, steps, true);
     status = job_drive(job, false, 0, &waited);
@@ -135,20 +133,29 @@ descant_status descant_worker_done(struct descant *job)
     return status;
 }
 
-/* A round over the caller's buffer; *state is set if it became a state instead, which in this
- * plan is a call: somebody new, or somebody who has reloaded, wants everyone to give states. */
-static descant_status mean_piece(struct descant *job, float *buffer, size_t n, bool *state,
-                                 uint64_t *waited)
+struct mean_piece {
+    float *buffer;
+    size_t n, left;         /* left: floats of the caller's mean from here on */
+};
+
+/* A round over a piece of the caller's buffer; *state is set if it became a state instead, which in
+ * this plan is a call: somebody new, or who has reloaded, wants everyone to give states. */
+static descant_status mean_piece(struct descant *job, const struct mean_piece *piece,
+                                 bool *state, uint64_t *waited)
 {
+    float *buffer = piece->buffer;
+    size_t n = piece->n;
     struct fabric *f = job->fabric;
     const struct kernels *kernels = job->round.kernels;
     struct extent extent = {.n = n, .p = f->any_memory ? buffer : f->contribution};
     struct vector in = {.n = n, .n_extents = 1, .extents = &extent};
-    struct exchange exchange = {.kind = EXCHANGE_MEAN, .in = &in, .n = n, .weight = 1};
+    struct exchange exchange = {.kind = EXCHANGE_MEAN, .in = &in, .n = n, .weight = 1,
+                                .agree = piece->left};
     if (!f->any_memory)
         kernels->copy(f->contribution, buffer, n);
-    if (f->type->begin(f, &exchange) != DESCANT_OK)
-        return job_broken(job);
+    descant_status status = f->type->begin(f, &exchange);
+    if (status != DESCANT_OK)
+        return job_break(job, status);
     for (;;) {
         struct fabric_part part;
         switch (f->type->poll(f, &part)) {
@@ -191,19 +198,19 @@ descant_status job_introduce(struct descant *job, bool called, uint64_t *waited)
 
 static descant_status mean_all(struct descant *job, float *buffer, size_t n, uint64_t *waited)
 {
-    size_t room = job->replica.n > 1 << 20 ? job->replica.n : 1 << 20;
+    size_t room = round_room(&job->plan, &job->replica);
     for (size_t at = 0; at < n;) {
-        size_t piece = n - at < room ? n - at : room;
+        struct mean_piece piece = {buffer + at, n - at < room ? n - at : room, n - at};
         bool called = false;
         descant_status status = DESCANT_OK;
         if (atomic_load(&job->reload))
             status = job_introduce(job, false, waited);
         if (status == DESCANT_OK)
-            status = mean_piece(job, buffer + at, piece, &called, waited);
+            status = mean_piece(job, &piece, &called, waited);
         if (status == DESCANT_OK && called)
             status = job_introduce(job, true, waited);
         else if (status == DESCANT_OK)
-            at += piece;
+            at += piece.n;
         if (status != DESCANT_OK)
             return status;
     }

@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 /* Worker threads: counting without sharing, and parking for foreground rounds.
  *
- * The fast path is workers_mine: one thread-local pair (serial, slot). The serial is unique in
- * the process, so that a slot remembered from a closed job is never taken for one of a new job
- * at the same address. Slots keep their counts when a thread leaves: t never falls. */
+ * The fast path is workers_mine: a thread-local pair (serial, slot) for each of a few jobs that
+ * were opened one after the other. The serial is unique in the process, so that a slot
+ * remembered from a closed job is never taken for one of a new job at the same address. Slots keep their counts when a thread leaves: t never falls. */
 #include "sync/workers.h"
 
 static _Atomic uint64_t last_serial;
 
+enum { MINE = 4 };      /* jobs that a thread steps in turn without a lock; a power of two */
+
 static _Thread_local struct {
     uint64_t serial;
     struct worker *slot;
-} mine;
+} mine[MINE];
 
 static void leave(struct worker *slot)
 {
@@ -76,11 +78,12 @@ static struct worker *enroll(struct workers *w)
 
 struct worker *workers_mine(struct workers *w)
 {
-    if (__builtin_expect(mine.serial != w->serial || mine.slot == NULL, 0)) {
-        mine.slot = enroll(w);
-        mine.serial = w->serial;
+    size_t i = w->serial % MINE;
+    if (__builtin_expect(mine[i].serial != w->serial || mine[i].slot == NULL, 0)) {
+        mine[i].slot = enroll(w);
+        mine[i].serial = w->serial;
     }
-    return mine.slot;
+    return mine[i].slot;
 }
 
 void workers_leave(struct workers *w)
@@ -89,8 +92,8 @@ void workers_leave(struct workers *w)
     if (slot == NULL)
         return;
     pthread_setspecific(w->key, NULL);
-    if (mine.serial == w->serial)
-        mine.slot = NULL;
+    if (mine[w->serial % MINE].serial == w->serial)
+        mine[w->serial % MINE].slot = NULL;
     leave(slot);
 }
 

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: MIT */
+/* What can be asked of a job at any time, from any thread: relaxed reads of counters that others
+ * write. Nobody is disturbed, nothing is locked. */
+#include "sync/job.h"
+
+#include <math.h>
+
+descant_status descant_members(struct descant *job, struct descant_members *out)
+{
+    if (job == NULL || *job->parent == 0)
+        return job_check(job, JOB_OPEN, "descant_members");
+    if (out == NULL)
+        return log_fail(&job->log, DESCANT_INVALID, "descant_members: nowhere to put it");
+    job->fabric->type->wait(job->fabric, 1);        /* a bound that is past: those of now */
+    *out = (struct descant_members){
+        .rank = job->fabric->rank,
+        .size = atomic_load_explicit(&job->fabric->members, memory_order_relaxed),
+        .epoch = atomic_load_explicit(&job->fabric->epoch, memory_order_relaxed)};
+    return DESCANT_OK;
+}
+
+static uint64_t get(const _Atomic uint64_t *counter)
+{
+    return atomic_load_explicit(counter, memory_order_relaxed);
+}
+
+descant_status descant_stats(struct descant *job, struct descant_stats *out)
+{
+    if (job == NULL || *job->parent == 0)
+        return job_check(job, JOB_OPEN, "descant_stats");
+    if (out == NULL)
+        return log_fail(&job->log, DESCANT_INVALID, "descant_stats: nowhere to put it");
+    const struct stats *s = &job->stats;
+    const struct fabric *f = job->fabric;
+    uint64_t rounds = get(&s->rounds);
+    double gap = rounds ? (double)get(&s->gap_sum) / (double)rounds : 0;
+    *out = (struct descant_stats){
+        .steps = workers_steps(&job->workers),
+        .rounds = rounds,
+        .restarts = get(&f->restarts),
+        .bad = get(&f->bad),
+        .bytes = get(&f->bytes),
+        .stall_ns = get(&s->stall_ns),
+        .copy_ns = get(&s->copy_ns),
+        .gap_max = get(&s->gap_max),
+        .gap_mean = gap,
+        .gap_p50 = stats_gap(s, 0.5),
+        .gap_p99 = stats_gap(s, 0.99),
+        .gap_per_worker = gap / job->workers_wanted,
+        .age_steps = (double)get(&s->age_steps),
+        .age_s = (double)get(&s->age_ns) * 1e-9,
+        .shadow_cpu_s = (double)(get(&s->shadow_cpu_ns) + get(&f->cpu_ns)) * 1e-9,
+        .wall_s = job->started_ns ? (double)(clock_now_ns() - job->started_ns) * 1e-9 : 0,
+        .budget = atomic_load_explicit(&job->budget, memory_order_relaxed),
+        .distance = sqrt(atomic_load_explicit(&s->distance, memory_order_relaxed)),
+    };
+    return DESCANT_OK;
+}

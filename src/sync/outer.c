@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: MIT */
+/* What a checkpoint needs: pausing the rounds while the replica is overwritten, the reload that gives
+ * it to all, and the outer state as bytes.
+ *
+ *   pause    takes the machine and gives up the round in hand: its result would be of before. From
+ *            here until reload nothing of Descant's touches replica, G, s
+ *   load     G and s are overwritten in place; a centre, which others use, is kept aside
+ *   reload   this trainer's next round is a STATE, whose source is the first that reloads. What
+ *            others have in hand then becomes one too, or is merged before it
+ *
+ * The bytes are a header and the vectors, segment after segment without gaps. */
+#include "sync/job.h"
+
+#include <string.h>
+
+/* ------------------------------------------------------------------ pause and reload */
+
+descant_status descant_pause(struct descant *job)
+{
+    descant_status status = job_check(job, JOB_STARTED, "descant_pause");
+    if (status != DESCANT_OK)
+        return status;
+    if (job->plan.when == PLAN_NEVER)
+        return log_fail(&job->log, DESCANT_UNSUPPORTED,
+                        "the plan none has no rounds to tell the others by");
+    pthread_mutex_lock(&job->machine);
+    round_abandon(&job->round);
+    job->paused = true;
+    job_becomes(job, JOB_STARTED, JOB_PAUSED);
+    pthread_mutex_unlock(&job->machine);
+    return DESCANT_OK;
+}
+
+descant_status descant_reload(struct descant *job)
+{
+    descant_status status = job_check(job, JOB_PAUSED, "descant_reload");
+    if (status != DESCANT_OK)
+        return status;
+    pthread_mutex_lock(&job->machine);
+    job->paused = false;
+    atomic_store(&job->reload, true);
+    job_becomes(job, JOB_PAUSED, JOB_STARTED);
+    pthread_mutex_unlock(&job->machine);
+    shadow_ring(job);
+    return DESCANT_OK;
+}
+
+/* ------------------------------------------------------------------ outer state */
+
+struct outer_header {
+    char magic[8];
+    uint32_t version, vectors;
+    uint64_t floats, check;     /* check: FNV-1a of what follows */
+};
+
+static const char outer_magic[8] = "dsc-out";
+
+static int outer_vectors(struct descant *job, float *vectors[2])
+{
+    struct fabric *f = job->fabric;
+    vectors[0] = job->plan.what == PLAN_ELASTIC ? f->center : f->outer[0];
+    vectors[1] = f->outer[1];
+    return job->plan.what == PLAN_ELASTIC ? 1 : job->plan.what == PLAN_BLOCK ? 2 : 0;
+}
+
+static uint64_t fnv(const void *memory, size_t bytes)
+{
+    const unsigned char *p = memory;
+    uint64_t hash = 14695981039346656037u;
+    for (size_t i = 0; i < bytes; i++)
+        hash = (hash ^ p[i]) * 1099511628211u;
+    return hash;
+}
+
+/* With the machine held: a boundary, where G and s belong to one round. */
+static void to_boundary(struct descant *job)
+{
+    while (job->round.state == ROUND_MERGING)
+        if (round_advance(&job->round) == ROUND_DONE)
+            job_round_done(job, workers_steps(&job->workers));
+}
+
+static size_t outer_floats(const struct descant *job)
+{
+    size_t sum = 0;
+    for (size_t i = 0; i < job->replica.n_segments; i++)
+        sum += job->replica.segments[i].n;
+    return sum;
+}
+
+static void outer_save(const struct descant *job, float *const vectors[2], int n,
+                       unsigned char *bytes)
+{
+    for (int v = 0; v < n; v++)
+        for (size_t i = 0; i < job->replica.n_segments; i++) {
+            const struct segment *s = &job->replica.segments[i];
+            memcpy(bytes, vectors[v] + s->at, s->n * sizeof(float));
+            bytes += s->n * sizeof(float);
+        }
+}
+
+static void outer_load(const struct descant *job, float *const vectors[2], int n,
+                       const unsigned char *bytes)
+{
+    for (int v = 0; v < n; v++)
+        for (size_t i = 0; i < job->replica.n_segments; i++) {
+            const struct segment *s = &job->replica.segments[i];
+            memcpy(vectors[v] + s->at, bytes, s->n * sizeof(float));
+            bytes += s->n * sizeof(float);
+        }
+}
+
+descant_status descant_outer_save(struct descant *job, void *memory, size_t *bytes)
+{
+    bool paused = job != NULL && *job->parent && atomic_load(&job->state) == JOB_PAUSED;
+    descant_status status = job_check(job, paused ? JOB_PAUSED : JOB_STARTED,
+                                      "descant_outer_save");
+    if (status != DESCANT_OK)
+        return status;
+    if (bytes == NULL)
+        return log_fail(&job->log, DESCANT_INVALID, "descant_outer_save needs *bytes");
+    float *vectors[2];
+    struct outer_header header = {.version = 1,
+                                  .vectors = (uint32_t)outer_vectors(job, vectors),
+                                  .floats = outer_floats(job)};
+    memcpy(header.magic, outer_magic, sizeof header.magic);
+    size_t payload = header.vectors * (size_t)header.floats * sizeof(float);
+    size_t room = *bytes;
+    *bytes = sizeof header + payload;
+    if (memory == NULL)
+        return DESCANT_OK;
+    if (room < *bytes)
+        return log_fail(&job->log, DESCANT_INVALID, "the outer state needs %zu bytes, not %zu",
+                        *bytes, room);
+    pthread_mutex_lock(&job->machine);
+    to_boundary(job);
+    outer_save(job, vectors, (int)header.vectors, (unsigned char *)memory + sizeof header);
+    pthread_mutex_unlock(&job->machine);
+    header.check = fnv((unsigned char *)memory + sizeof header, payload);
+    memcpy(memory, &header, sizeof header);
+    return DESCANT_OK;
+}
+
+descant_status descant_outer_load(struct descant *job, const void *memory, size_t bytes)
+{
+    descant_status status = job_check(job, JOB_PAUSED, "descant_outer_load");
+    if (status != DESCANT_OK)
+        return status;
+    struct outer_header header;
+    float *vectors[2];
+    if (memory == NULL || bytes < sizeof header)
+        return log_fail(&job->log, DESCANT_CORRUPT, "an outer state of %zu bytes is torn", bytes);
+    memcpy(&header, memory, sizeof header);
+    if (memcmp(header.magic, outer_magic, sizeof header.magic) != 0 || header.version != 1)
+        return log_fail(&job->log, DESCANT_CORRUPT, "this is no outer state of version 1");
+    if (header.vectors != (uint32_t)outer_vectors(job, vectors) ||
+        header.floats != outer_floats(job))
+        return log_fail(&job->log, DESCANT_CORRUPT,
+                        "the outer state has %u vectors of %llu floats, this job %d of %zu",
+                        header.vectors, (unsigned long long)header.floats,
+                        outer_vectors(job, vectors), outer_floats(job));
+    size_t payload = header.vectors * (size_t)header.floats * sizeof(float);
+    const unsigned char *body = (const unsigned char *)memory + sizeof header;
+    if (bytes != sizeof header + payload || fnv(body, payload) != header.check)
+        return log_fail(&job->log, DESCANT_CORRUPT, "the outer state is damaged");
+    if (job->plan.what == PLAN_ELASTIC && job->round.loaded == NULL)
+        job->round.loaded = memory_take_array(job->replica.n, sizeof(float));
+    if (job->plan.what == PLAN_ELASTIC && job->round.loaded == NULL)
+        return log_fail(&job->log, DESCANT_MEMORY, "no memory for %zu floats", job->replica.n);
+    pthread_mutex_lock(&job->machine);
+    vectors[0] = job->plan.what == PLAN_ELASTIC ? job->round.loaded : vectors[0];
+    outer_load(job, vectors, (int)header.vectors, body);
+    job->round.outer_loaded = true;
+    pthread_mutex_unlock(&job->machine);
+    return DESCANT_OK;
+}

@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: MIT */
+/* Checkpoints taken up by a running job: under every preset all trainers end with exactly the values
+ * that one of them brought, and with the outer state that it loaded. Trainers are threads of
+ * this process; the link of their job is slow, so that rounds are in flight at any moment. */
+#include <check.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "sync/job.h"
+
+enum { N = 3000, MORE = 24 };
+
+#define RESTORED 100.0f
+
+static char address[80];
+
+static void new_address(void)
+{
+    static int number;
+    snprintf(address, sizeof address, "shm:reload-%d-%d,rtt=2ms", (int)getpid(), number++);
+}
+
+static struct descant *open_job(const char *plan, int rank, int size)
+{
+    struct descant_options o = descant_options_default();
+    struct descant *job = NULL;
+    o.job = address;
+    o.plan = plan;
+    o.rank = rank;
+    o.size = size;
+    o.sync_cpu = 0.5;
+    o.start_s = 20;
+    ck_assert_msg(descant_open(&job, &o) == DESCANT_OK, "%s", descant_last_error());
+    return job;
+}
+
+/* The presets, with periods that a short test reaches. */
+static const struct { const char *plan; int every; } rows[] = {
+    {"allreduce", 1}, {"shadow-easgd", 1}, {"shadow-ma", 1}, {"shadow-bmuf", 1},
+    {"easgd,every=4", 4}, {"ma,every=4", 4}, {"bmuf,every=4", 4}, {"dasgd", 4},
+    {"dasgd-delta", 4}, {"diloco,every=4", 4}, {"diloco-delta,every=4,delay=2", 4},
+    {"easgd,every=4,delay=2", 4}, {"shadow-ma,merge=delta", 1}, {"shadow-easgd,merge=delta", 1},
+    {"dasgd,every=3,delay=3", 3},
+};
+#define N_ROWS ((int)(sizeof rows / sizeof *rows))
+
+struct trainer {
+    const char *plan;
+    int rank, every;
+    bool attached, source;
+    _Atomic bool *still, *stands, *restored;    /* shared: train no more; seen; has arrived */
+    float *w, g[N];
+    int t;
+};
+
+static void step(struct descant *job, struct trainer *x)
+{
+    if (strncmp(x->plan, "allreduce", 9) == 0)
+        ck_assert_int_eq(descant_mean(job, x->g, N), DESCANT_OK);
+    ck_assert_msg(descant_step(job) == DESCANT_OK, "%s", descant_last_error());
+    x->t++;
+    clock_sleep_until(clock_now_ns() + 200000);
+}
+
+static bool all_are(const float *w, float value)
+{
+    for (int k = 0; k < N; k++)
+        if (w[k] < value || w[k] > value)
+            return false;
+    return true;
+}
+
+static void restore(struct descant *job, struct trainer *x)
+{
+    ck_assert_msg(descant_pause(job) == DESCANT_OK, "%s", descant_last_error());
+    for (int k = 0; k < N; k++) {
+        x->w[k] = RESTORED;
+        if (k == N / 2)
+            clock_sleep_until(clock_now_ns() + 10000000);   /* rounds that went on would end */
+    }
+    ck_assert_int_eq(descant_reload(job), DESCANT_OK);
+}
+
+static void *train(void *context)
+{
+    struct trainer *x = context;
+    struct descant *job = open_job(x->plan, x->rank, 2);
+    float *mine = calloc(N, sizeof *mine);
+    x->w = x->attached ? mine : descant_alloc(job, "w", N);
+    if (x->attached)
+        ck_assert_int_eq(descant_attach(job, "w", mine, N), DESCANT_OK);
+    ck_assert_int_eq(descant_start(job), DESCANT_OK);
+    for (int t = 0; t < 20 || !atomic_load(x->still); t++) {
+        for (int k = 0; k < N; k++)
+            x->w[k] += x->rank ? 1 : -2;
+        step(job, x);
+        if (x->source && t >= 20)
+            atomic_store(x->still, true);
+    }
+    if (!x->source)
+        atomic_store(x->stands, true);
+    while (x->source && !(atomic_load(x->stands) && x->t % x->every == 0))
+        step(job, x);
+    if (x->source)
+        restore(job, x);
+    while (!atomic_load(x->restored)) {
+        if (!x->source && all_are(x->w, RESTORED))
+            atomic_store(x->restored, true);
+        step(job, x);
+    }
+    for (int t = 0; t < MORE; t++) {
+        step(job, x);
+        ck_assert_msg(all_are(x->w, RESTORED), "%s, trainer %d: %g", x->plan, x->rank,
+                      (double)x->w[7]);
+    }
+    ck_assert_int_eq(descant_finish(job, DESCANT_FINAL_LOCAL), DESCANT_OK);
+    ck_assert(all_are(x->w, RESTORED));
+    ck_assert_int_eq(descant_close(job), DESCANT_OK);
+    free(mine);
+    return NULL;
+}
+
+START_TEST(all_take_what_was_restored)
+{
+    _Atomic bool still = false, stands = false, restored = false;
+    static struct trainer x[2];
+    int source = _i / 2 % 2;
+    pthread_t other;
+    new_address();
+    for (int i = 0; i < 2; i++)
+        x[i] = (struct trainer){.plan = rows[_i / 2].plan, .every = rows[_i / 2].every,
+                                .rank = i, .attached = _i % 2, .source = i == source,
+                                .still = &still, .stands = &stands, .restored = &restored};
+    pthread_create(&other, NULL, train, &x[1]);
+    train(&x[0]);
+    pthread_join(other, NULL);
+    ck_assert_int_eq(memory_live(), 0);
+}
+END_TEST
+
+/* Whoever goes to the end straight away: the others have it all the same. */
+static void *follow(void *context)
+{
+    struct descant *job = open_job(context, 0, 2);
+    float *w = descant_alloc(job, "w", N);
+    ck_assert_int_eq(descant_start(job), DESCANT_OK);
+    while (!all_are(w, RESTORED)) {
+        ck_assert_int_eq(descant_step(job), DESCANT_OK);
+        clock_sleep_until(clock_now_ns() + 200000);
+    }
+    ck_assert_int_eq(descant_finish(job, DESCANT_FINAL_LOCAL), DESCANT_OK);
+    ck_assert(all_are(w, RESTORED));
+    ck_assert_int_eq(descant_close(job), DESCANT_OK);
+    return NULL;
+}
+
+START_TEST(a_reload_before_the_end_is_given)
+{
+    static char plans[][20] = {"shadow-easgd", "shadow-ma", "easgd,every=4", "ma,every=4",
+                               "dasgd"};
+    pthread_t other;
+    new_address();
+    pthread_create(&other, NULL, follow, plans[_i]);
+    struct trainer x = {.plan = plans[_i], .rank = 1};
+    struct descant *job = open_job(plans[_i], 1, 2);
+    x.w = descant_alloc(job, "w", N);
+    ck_assert_int_eq(descant_start(job), DESCANT_OK);
+    restore(job, &x);
+    ck_assert_int_eq(descant_finish(job, DESCANT_FINAL_LOCAL), DESCANT_OK);
+    pthread_join(other, NULL);
+    ck_assert_int_eq(descant_close(job), DESCANT_OK);
+}
+END_TEST
+
+/* ------------------------------------------------------------------ the outer state */
+
+static unsigned char *outer_state(struct descant *job, size_t *bytes)
+{
+    unsigned char *state = NULL;
+    ck_assert_int_eq(descant_outer_save(job, NULL, bytes), DESCANT_OK);
+    state = malloc(*bytes);
+    ck_assert_int_eq(descant_outer_save(job, state, bytes), DESCANT_OK);
+    return state;
+}
+
+static uint64_t rounds_of(struct descant *job)
+{
+    struct descant_stats s;
+    ck_assert_int_eq(descant_stats(job, &s), DESCANT_OK);
+    return s.rounds;
+}
+
+/* Until the first job has had so many rounds more; their shadows make them. */
+static void have_rounds(struct descant *const job[2], uint64_t more)
+{
+    uint64_t until = rounds_of(job[0]) + more;
+    while (rounds_of(job[0]) < until) {
+        for (int i = 0; i < 2; i++)
+            ck_assert_int_eq(descant_step(job[i]), DESCANT_OK);
+        clock_sleep_until(clock_now_ns() + 1000000);
+    }
+}
+
+/* Every step has been in a round, and none is in hand (or one is, where `open`). */
+static bool served(struct descant *job, bool open)
+{
+    pthread_mutex_lock(&job->machine);
+    bool yes = job->begun_steps == workers_steps(&job->workers) &&
+               (open || job->round.state == ROUND_IDLE);
+    pthread_mutex_unlock(&job->machine);
+    return yes;
+}
+
+static void settle(struct descant *const job[2])
+{
+    while (!(served(job[0], false) && served(job[1], false) && served(job[0], false)))
+        clock_sleep_until(clock_now_ns() + 1000000);
+}
+
+/* Whatever rounds the others make meanwhile, what was loaded is what all go on from. */
+START_TEST(what_was_loaded_stays)
+{
+    static const char *const plans[] = {"shadow-easgd", "shadow-bmuf,momentum=0.5",
+                                        "shadow-bmuf,merge=delta"};
+    struct descant *job[2];
+    float *w[2];
+    size_t bytes;
+    new_address();
+    for (int i = 0; i < 2; i++) {
+        job[i] = open_job(plans[_i], i, 0);
+        w[i] = descant_alloc(job[i], "w", N);
+        ck_assert_int_eq(descant_start(job[i]), DESCANT_OK);
+    }
+    for (int r = 0; r < 3; r++) {
+        for (int k = 0; k < N; k++)
+            w[0][k] += (float)k;
+        have_rounds(job, 1);
+    }
+    unsigned char *saved = outer_state(job[1], &bytes), *now;
+    have_rounds(job, 5);
+    settle(job);
+    ck_assert_int_eq(descant_outer_load(job[1], saved, bytes), DESCANT_ORDER);
+    ck_assert_int_eq(descant_pause(job[1]), DESCANT_OK);
+    for (int k = 0; k < N; k++)
+        w[1][k] = RESTORED;
+    ck_assert_int_eq(descant_outer_load(job[1], saved, bytes), DESCANT_OK);
+    ck_assert_int_eq(descant_step(job[0]), DESCANT_OK);
+    while (!served(job[0], true))
+        clock_sleep_until(clock_now_ns() + 1000000);
+    ck_assert_int_eq(descant_step(job[1]), DESCANT_ORDER);
+    ck_assert_int_eq(descant_finish(job[1], DESCANT_FINAL_LOCAL), DESCANT_ORDER);
+    ck_assert_int_eq(descant_pause(job[1]), DESCANT_ORDER);
+    ck_assert_int_eq(descant_reload(job[1]), DESCANT_OK);
+    ck_assert_int_eq(descant_reload(job[1]), DESCANT_ORDER);
+    while (!all_are(w[0], RESTORED))
+        clock_sleep_until(clock_now_ns() + 1000000);
+    settle(job);
+    for (int i = 0; i < 2; i++) {
+        now = outer_state(job[i], &bytes);
+        ck_assert_mem_eq(now, saved, bytes);
+        free(now);
+    }
+    free(saved);
+    for (int i = 0; i < 2; i++)
+        ck_assert_int_eq(descant_close(job[i]), DESCANT_OK);
+    ck_assert_int_eq(memory_live(), 0);
+}
+END_TEST
+
+START_TEST(there_is_nothing_to_pause_without_rounds)
+{
+    new_address();
+    struct descant *job = open_job("none", -1, 0);
+    ck_assert_ptr_nonnull(descant_alloc(job, "w", N));
+    ck_assert_int_eq(descant_pause(job), DESCANT_ORDER);
+    ck_assert_int_eq(descant_start(job), DESCANT_OK);
+    ck_assert_int_eq(descant_pause(job), DESCANT_UNSUPPORTED);
+    ck_assert_int_eq(descant_step(job), DESCANT_OK);
+    descant_close(job);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("reload");
+    TCase *all = tcase_create("reload");
+    tcase_set_timeout(all, 60);
+    tcase_add_loop_test(all, all_take_what_was_restored, 0, 2 * N_ROWS);
+    tcase_add_loop_test(all, a_reload_before_the_end_is_given, 0, 5);
+    tcase_add_loop_test(all, what_was_loaded_stays, 0, 3);
+    tcase_add_test(all, there_is_nothing_to_pause_without_rounds);
+    suite_add_tcase(suite, all);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}

@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: MIT */
+/* descant report: whatever the logs hold, the page is well-formed, and shows what they say; what
+ * is no log is refused with its line. */
+#include "cli/cli.h"
+#include "folder.h"
+
+static char *said;
+
+/* descant report and the words of the line; a word %N is path N of the folder. */
+static int report(const char *line, char *const *paths)
+{
+    char copy[256], program[] = "descant", command[] = "report", *argv[32] = {program, command};
+    size_t n_out, n_said;
+    int argc = 2;
+    char *out;
+    snprintf(copy, sizeof copy, "%s", line);
+    for (char *word = strtok(copy, " "); word && argc < 31; word = strtok(NULL, " "))
+        argv[argc++] = word[0] == '%' ? paths[word[1] - '0'] : word;
+    free(said);
+    FILE *to = open_memstream(&out, &n_out), *err = open_memstream(&said, &n_said);
+    int status = cli_main(argc, argv, to, err);
+    fclose(to);
+    fclose(err);
+    if (status == CLI_DONE && n_out) {
+        free(said);
+        said = out;
+    } else {
+        free(out);
+    }
+    return status;
+}
+
+static void put_log(const char *path, const char *text)
+{
+    put_file(path, text, strlen(text));
+}
+
+/* Every tag is closed in order, attributes are quoted, and there is nothing but the entities
+ * that report_text makes. Returns NULL or the place that is wrong. */
+static const char *malformed(const char *page)
+{
+    char open[64][24];
+    int depth = 0;
+    for (const char *at = page; *at; at++) {
+        if (*at == '&' && strncmp(at, "&amp;", 5) != 0 && strncmp(at, "&lt;", 4) != 0 &&
+            strncmp(at, "&gt;", 4) != 0 && strncmp(at, "&quot;", 6) != 0 &&
+            strncmp(at, "&#39;", 5) != 0)
+            return at;
+        if ((unsigned char)*at < ' ' && *at != '\n')
+            return at;
+        if (*at != '<' || at[1] == '!')
+            continue;
+        const char *tag = at;
+        bool closes = at[1] == '/';
+        char name[24];
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(at + 1 + closes, " />\n"), at + 1 + closes);
+        for (at++; *at && *at != '>'; at++)
+            if (*at == '<' || (*at == '"' && (at = strchr(at + 1, '"')) == NULL))
+                return tag;
+        if (closes && (depth == 0 || strcmp(open[--depth], name) != 0))
+            return tag;
+        if (!closes && at[-1] != '/') {
+            if (depth == 64)
+                return tag;
+            strcpy(open[depth++], name);
+        }
+    }
+    return depth ? page : NULL;
+}
+
+static size_t count(const char *page, const char *what)
+{
+    size_t n = 0;
+    for (const char *at = page; (at = strstr(at, what)) != NULL; at += strlen(what))
+        n++;
+    return n;
+}
+
+static const char finished[] =
+    "{\"kind\":\"header\",\"descant\":\"0.1.0\",\"model\":\"dlrm\",\"sync\":\"every,what=mean\","
+    "\"trainers\":2,\"workers\":4,\"batch\":128,\"data\":\"a&b<c>\"}\n"
+    "{\"kind\":\"interval\",\"rank\":0,\"examples\":1000,\"seconds\":1.5,\"loss\":0.7,\"gap\":4,"
+    "\"examples_per_s\":666,\"stall_share\":0.125,\"distance\":0.01,\"eval_loss\":0.6}\n"
+    "{\"kind\":\"interval\",\"rank\":1,\"examples\":1000,\"seconds\":1.5,\"loss\":77777}\n"
+    "{\"kind\":\"interval\",\"rank\":0,\"examples\":2000,\"seconds\":2.5,\"loss\":null,\"gap\":5}\n"
+    "{\"kind\":\"something new\",\"loss\":\"text\"}\n"
+    "{\"kind\":\"interval\",\"rank\":0,\"examples\":3000,\"seconds\":4,\"loss\":0.5,\"gap\":4}\n"
+    "{\"kind\":\"summary\",\"examples\":3000,\"seconds\":125,\"loss\":0.4567,\"ne\":0.81,"
+    "\"auc\":0.7654,\"examples_per_s\":12345,\"stall_share\":0.125,\"gap_mean\":4.5}\n";
+static const char going[] =
+    "{\"kind\":\"header\",\"model\":\"dlrm\",\"sync\":\"never\",\"label\":\"<i>&'\\\"\\u0001\"}\n"
+    "{\"kind\":\"interval\",\"examples\":500,\"seconds\":1,\"loss\":0.65}\n"
+    "{\"kind\":\"interval\",\"examples\":1000,\"seconds\":2,\"loss\":0.6}\n"
+    "{\"kind\":\"interval\",\"examples\":1500,\"sec";
+
+START_TEST(runs_are_compared)
+{
+    char a[160], b[160], page[160], *paths[] = {a, b, page};
+    size_t n;
+    strcpy(a, in_folder("one.jsonl"));
+    strcpy(b, in_folder("b<.jsonl"));
+    strcpy(page, in_folder("page.html"));
+    put_log(a, finished);
+    put_log(b, going);
+    ck_assert_msg(report("%0 -o %2 %1", paths) == CLI_DONE, "%s", said);
+    char *html = get_file(page, &n);
+    const char *bad = malformed(html);
+    ck_assert_msg(!bad, "malformed at: %.80s", bad);
+    static const char *const has[] = {
+        "2 training runs compared", "one</title>", "&lt;i&gt;&amp;&#39;&quot; ", "a&amp;b&lt;c&gt;",
+        "0.4567", "0.7654", "12.3 k", "12.5 %", "2 min 05 s", "every,<wbr/>what=mean", "2 × 4",
+        "Loss over time", "Gap", "Held-out loss", "not finished", "Options that differ",
+        "prefers-color-scheme:dark", "0.6000"};
+    for (size_t i = 0; i < sizeof has / sizeof *has; i++)
+        ck_assert_msg(strstr(html, has[i]) != NULL, "no %s", has[i]);
+    static const char *const lacks[] = {"<script", "http", "loss, thousands", "nan", "inf<", "<figcaption><b>Age",
+                                        "accuracy"};
+    for (size_t i = 0; i < sizeof lacks / sizeof *lacks; i++)
+        ck_assert_msg(strstr(html, lacks[i]) == NULL, "there is %s", lacks[i]);
+    ck_assert_uint_eq(count(html, "<figure>"), 7);
+    ck_assert_uint_eq(count(html, "<g class=\"run c1\"><title>"), 7);
+    /* the null is a gap in the loss, two dots in each of its charts; held-out and the three
+     * others that one interval has are a dot each */
+    ck_assert_uint_eq(count(html, "<circle"), 2 + 2 + 1 + 3);
+    free(html);
+    ck_assert_int_eq(report("--out=- %0", paths), CLI_DONE);
+    ck_assert_ptr_nonnull(strstr(said, "A training run"));
+    ck_assert_ptr_null(malformed(said));
+    ck_assert_int_eq(report("%0 %0 --out -", paths), CLI_DONE);
+    ck_assert_msg(strstr(said, "one.jsonl (2)") != NULL, "same labels are not told apart");
+}
+END_TEST
+
+START_TEST(logs_torn_anywhere_make_a_page)
+{
+    char a[160], *paths[] = {a}, text[sizeof finished];
+    strcpy(a, in_folder("a"));
+    size_t header = (size_t)(strchr(finished, '\n') - finished);
+    for (size_t n = 0; n < sizeof finished; n++) {
+        memcpy(text, finished, n);
+        text[n] = 0;
+        put_log(a, text);
+        int status = report("%0 -o -", paths);
+        ck_assert_msg(status == (n < header ? CLI_FAILED : CLI_DONE), "cut at %zu: %s", n, said);
+        ck_assert(status == CLI_FAILED || malformed(said) == NULL);
+    }
+}
+END_TEST
+
+START_TEST(a_run_taken_up_again_has_a_gap)
+{
+    char a[160], *paths[] = {a}, text[2 * sizeof finished];
+    strcpy(a, in_folder("a"));
+    snprintf(text, sizeof text, "%s%s", finished, going);
+    put_log(a, text);
+    ck_assert_int_eq(report("%0 -o -", paths), CLI_DONE);
+    ck_assert_ptr_null(malformed(said));
+    ck_assert_ptr_nonnull(strstr(said, "not finished"));
+    ck_assert_ptr_nonnull(strstr(said, "0.6000"));
+    const char *path = strstr(said, "</title><path d=\"");
+    ck_assert_ptr_nonnull(path);
+    size_t moves = 0;
+    for (path += 17; *path != '"'; path++)
+        moves += *path == 'M';
+    ck_assert_uint_eq(moves, 3);
+}
+END_TEST
+
+static const struct {
+    const char *log, *says;
+} bad_logs[] = {
+    {"", "/a:0: not a log of descant train: it is empty"},
+    {"hello\n", "/a:1: not a log of descant train: no JSON"},
+    {"hello", "/a:1: not a log of descant train: no JSON"},
+    {"[1]\n", "/a:1: not a log of descant train: it does not begin with a header"},
+    {"{\"kind\":\"interval\"}\n", "/a:1: not a log"},
+    {"{\"kind\":\"header\"}\n\n", "/a:2: damaged: no JSON"},
+    {"{\"kind\":\"header\"}\n{\"kind\":\"inter\n{}\n", "/a:2: damaged: no JSON"},
+    {"{\"kind\":\"header\"}\n{\"loss\":1}\n", "/a:2: a line without its kind"},
+    {"{\"kind\":\"header\"}\n{\"kind\":\"interval\",\"loss\":\"1\"}\n", "/a:2: loss is not a number"},
+    {"{\"kind\":\"header\"}\n{\"kind\":\"interval\",\"loss\":NaN}\n", "/a:2: damaged: no JSON"},
+};
+enum { N_BAD_LOGS = sizeof bad_logs / sizeof *bad_logs };
+
+START_TEST(no_logs_are_refused)
+{
+    char a[160], page[160], *paths[] = {a, page};
+    size_t n;
+    strcpy(a, in_folder("a"));
+    strcpy(page, in_folder("page.html"));
+    put_log(page, "an older page");
+    put_log(a, bad_logs[_i].log);
+    ck_assert_int_eq(report("%0 -o %1", paths), CLI_FAILED);
+    ck_assert_msg(strstr(said, bad_logs[_i].says) != NULL, "said: %s", said);
+    ck_assert_uint_eq(count(said, "\n"), 1);
+    char *old = get_file(page, &n);
+    ck_assert_str_eq(old, "an older page");
+    free(old);
+}
+END_TEST
+
+START_TEST(bad_use_of_report_is_said)
+{
+    char a[160], none[160], full[] = "/dev/full", *paths[] = {a, none, full};
+    strcpy(a, in_folder("a"));
+    strcpy(none, in_folder("none/x"));
+    put_log(a, finished);
+    ck_assert_int_eq(report("", paths), CLI_BAD_USE);
+    ck_assert_ptr_nonnull(strstr(said, "which logs?"));
+    ck_assert_int_eq(report("%0 -o", paths), CLI_BAD_USE);
+    ck_assert_ptr_nonnull(strstr(said, "--out needs a value"));
+    ck_assert_int_eq(report("%0 --colour red", paths), CLI_BAD_USE);
+    ck_assert_int_eq(report("%0 -o %0", paths), CLI_BAD_USE);
+    ck_assert_ptr_nonnull(strstr(said, "is one of the logs"));
+    ck_assert_int_eq(report("%0 %0 %0 %0 %0 %0 %0 %0 %0 %0 %0 %0 %0 %0 %0 %0 %0", paths), CLI_BAD_USE);
+    ck_assert_ptr_nonnull(strstr(said, "at most 16 logs"));
+    ck_assert_int_eq(report("%1 -o -", paths), CLI_FAILED);
+    ck_assert_ptr_nonnull(strstr(said, "none/x: cannot open: No such file"));
+    ck_assert_int_eq(report("%0 -o %1", paths), CLI_FAILED);
+    ck_assert_ptr_nonnull(strstr(said, "none/x: cannot write: No such file"));
+    ck_assert_int_eq(report("%0 -o %2", paths), CLI_FAILED);
+    ck_assert_ptr_nonnull(strstr(said, "cannot write: No space left"));
+    ck_assert_int_eq(report("--help", paths), CLI_DONE);
+    ck_assert_ptr_nonnull(strstr(said, "usage: descant report"));
+    for (long k = 1; k <= 8; k++) {
+        memory_fail_at(k);
+        ck_assert_int_eq(report("%0 -o -", paths), CLI_FAILED);
+        ck_assert_ptr_nonnull(strstr(said, "no memory"));
+        memory_fail_at(0);
+    }
+}
+END_TEST
+
+/* Long runs, far values, logarithms, constants, and values that are not for charts. */
+START_TEST(odd_curves_stay_on_the_page)
+{
+    static const char *const losses[] = {"0.5%d", "%d.25", "1e-%d", "1e300", "-1e308", "1e30%d", "0"};
+    char paths_room[7][160], *paths[7];
+    for (int k = 0; k < 7; k++) {
+        char name[8], loss[32];
+        snprintf(name, sizeof name, "%d", k);
+        paths[k] = strcpy(paths_room[k], in_folder(name));
+        FILE *f = fopen(paths[k], "w");
+        fputs("{\"kind\":\"header\",\"sync\":\"never\"}\n", f);
+        for (int i = 0; i < 900; i++) {
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+            snprintf(loss, sizeof loss, losses[k], i % 9);
+#pragma GCC diagnostic pop
+            fprintf(f, "{\"kind\":\"interval\",\"examples\":%d,\"seconds\":%d,\"loss\":%s,\"gap\":%s,"
+                    "\"stall_share\":0}\n", i * 100000, i * 40, i == 3 ? "9" : loss, loss);
+        }
+        fclose(f);
+    }
+    for (int k = 0; k < 8; k++) {
+        char line[64];
+        snprintf(line, sizeof line, k < 7 ? "%%%d -o -" : "%%0 %%1 %%2 %%3 %%4 %%5 %%6 -o -", k);
+        ck_assert_msg(report(line, paths) == CLI_DONE, "%s", said);
+        ck_assert_msg(malformed(said) == NULL, "%d: %.90s", k, malformed(said));
+        ck_assert_msg(!strstr(said, "nan") && !strstr(said, "inf,"), "run %d", k);
+        ck_assert_ptr_nonnull(strstr(said, "Means of neighbouring intervals"));
+        ck_assert_uint_lt(count(said, "<text"), 400);
+        if (k == 0)
+            ck_assert_ptr_nonnull(strstr(said, "1 value above the axis"));
+        if (k == 2)
+            ck_assert_ptr_nonnull(strstr(said, "(logarithmic)"));
+        ck_assert_ptr_nonnull(strstr(said, "hours"));
+    }
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("report");
+    TCase *pages = tcase_create("report");
+    tcase_set_timeout(pages, 60);
+    tcase_add_checked_fixture(pages, make_folder, remove_folder);
+    tcase_add_test(pages, runs_are_compared);
+    tcase_add_test(pages, logs_torn_anywhere_make_a_page);
+    tcase_add_test(pages, a_run_taken_up_again_has_a_gap);
+    tcase_add_loop_test(pages, no_logs_are_refused, 0, N_BAD_LOGS);
+    tcase_add_test(pages, bad_use_of_report_is_said);
+    tcase_add_test(pages, odd_curves_stay_on_the_page);
+    suite_add_tcase(suite, pages);
+    return run_in_folder(suite);
+}
