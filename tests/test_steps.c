@@ -173,11 +173,11 @@ START_TEST(a_round_waits_for_who_is_admitted_while_it_is_closed)
     form(3);
     leave(0);
     come(0, 3, 30);
-    begin(0, state);
     begin(1, mean);
     begin(2, mean);
     while (!has_arrived(board_now(1), 1, word_tag(load_word(board_now(1)))))
         turn(1);
+    begin(0, state);                /* too late for the one, in time for the other */
     shm_hook = admit_meanwhile;
     turn(1);
     shm_hook = NULL;
