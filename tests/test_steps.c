@@ -435,6 +435,40 @@ START_TEST(a_joiner_looks_whether_its_source_lives)
 }
 END_TEST
 
+static void lose_the_source(enum step step, unsigned slot)
+{
+    if (step == STEP_PULLED && slot == 2) {
+        shm_hook = NULL;
+        leave(0);
+    }
+}
+
+/* The last of the others says that it has it, and the source dies with half of the centre. */
+START_TEST(a_state_is_not_done_before_its_source)
+{
+    collective = false;
+    center = true;
+    form(3);
+    begin_all(3, state);
+    for (int k = 2; k >= 0; k--)
+        turn(k);
+    while (!(load_word(board_now(0)) & PHASE_REDUCE))
+        turn(0);
+    turn(0);
+    for (int k = 1; k < 3; k++)
+        while (!got[k].parts)
+            turn(k);
+    until_waiting(1);
+    shm_hook = lose_the_source;
+    turn(2);
+    ck_assert_ptr_null(f[0]);
+    ck_assert(drive());
+    ck_assert(got[1].own && got[2].value == 2);
+    ck_assert(f[2]->center[0] == 2 && f[2]->center[N - 1] == 2);
+    leave_all();
+}
+END_TEST
+
 START_TEST(the_lock_of_a_dead_trainer_is_taken_over)
 {
     collective = false;
@@ -475,6 +509,7 @@ int main(void)
     tcase_add_test(all, a_group_forms_beside_a_bit_without_an_owner);
     tcase_add_test(all, who_takes_a_slot_is_not_bad_for_it);
     tcase_add_loop_test(all, a_joiner_looks_whether_its_source_lives, 0, 2);
+    tcase_add_test(all, a_state_is_not_done_before_its_source);
     tcase_add_test(all, the_lock_of_a_dead_trainer_is_taken_over);
     suite_add_tcase(suite, all);
     SRunner *runner = srunner_create(suite);

@@ -60,6 +60,7 @@ static void say_pulled(struct shm *shm, uint64_t word)
     struct board *board = board_of(shm);
     uint32_t tag = word_tag(word);
 
+    shm_step(STEP_PULLED, shm->meet.slot);
     if (atomic_load_explicit(&own_slot(shm)->pulled, memory_order_relaxed) != tag)
         atomic_store_explicit(&own_slot(shm)->pulled, tag, memory_order_seq_cst);
     if (has_pulled(board, board->record.source, tag) &&
