@@ -330,11 +330,16 @@ descant_status checkpoint_load_outer(struct trainer *t)
         return status;
     const struct safetensor *outer = safetensors_find(file, "descant.outer");
     const char *sync = safetensors_text(file, "sync");
-    if (outer && sync && strcmp(sync, t->options->sync) == 0)
-        status = descant_outer_load(t->job, outer->data, outer->bytes);
-    else
+    if (outer && sync && strcmp(sync, t->options->sync) == 0) {
+        status = descant_pause(t->job);
+        if (status == DESCANT_OK)
+            status = descant_outer_load(t->job, outer->data, outer->bytes);
+        if (status == DESCANT_OK)
+            status = descant_reload(t->job);
+    } else {
         log_say(&t->log, DESCANT_INFO, "the checkpoint is of plan %s: the outer state begins anew",
                 sync ? sync : "?");
+    }
     safetensors_close(file);
     return status;
 }
