@@ -54,7 +54,8 @@ struct slot {
     _Atomic uint32_t arrived;
     /* Release: of the arrival with this tag the whole vector can be read; joiners acquire. */
     _Atomic uint32_t whole;
-    /* Release after the state has been taken; the group acquires. */
+    /* Release after the state has been taken; the group acquires. Of a mean in slices: its part
+     * is done; a figure. */
     _Atomic uint32_t pulled;
     /* The round of which it has chunks to reduce that it has not counted; relaxed, a figure. */
     _Atomic uint32_t reducing;

@@ -70,6 +70,7 @@ static void arrive(struct shm *shm, uint64_t word)
     mine->priority = exchange->priority;
     mine->agree = exchange->agree;
     mine->weight = exchange->weight;
+    atomic_store_explicit(&mine->hungry, 0, memory_order_relaxed);
     shm->round.tag = tag;
     shm->round.stage = STAGE_ARRIVED;
     shm->round.seen = shm->round.part_out = false;

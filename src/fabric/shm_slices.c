@@ -314,7 +314,6 @@ enum fabric_progress shm_reduce_slices(struct shm *shm, uint64_t word)
         if (!shm_map_group(shm))
             return shm_fail(shm, DESCANT_MEMORY);
         begin_slices(shm);
-        shm_say_reducing(shm, word_tag(word));
     }
     if (shm->round.abandoned && board->record.live & own_bit(shm)) {
         shm_end_round(board, word, false);
@@ -325,7 +324,7 @@ enum fabric_progress shm_reduce_slices(struct shm *shm, uint64_t word)
     if (steps || load_word(board) != word)
         return FABRIC_WORKED;
     if (s->reduced == s->n_own) {
-        shm_say_reducing(shm, 0);
+        atomic_store_explicit(&own_slot(shm)->pulled, word_tag(word), memory_order_relaxed);
         return FABRIC_WAITING;
     }
     atomic_store_explicit(&own_slot(shm)->hungry, 1, memory_order_seq_cst);

@@ -59,6 +59,18 @@ static uint64_t reducing(const struct board *board, uint64_t slots, uint32_t tag
     return found;
 }
 
+/* In a mean in slices those who wait, too, say so; if all do, they are meant all the same. */
+static uint64_t not_idle(const struct board *board, uint64_t slots)
+{
+    uint64_t found = 0;
+
+    for (unsigned s = 0; s < SHM_SLOTS; s++)
+        if (slots & slot_bit(s) && !atomic_load_explicit(&board->slots[s].hungry,
+                                                         memory_order_relaxed))
+            found |= slot_bit(s);
+    return found ? found : slots;
+}
+
 /* Who holds the round up: has not arrived; else leads and has not closed it; or has not pulled
  * a state, or works on a chunk. */
 static uint64_t round_awaits(const struct shm *shm, uint64_t note)
@@ -75,7 +87,7 @@ static uint64_t round_awaits(const struct shm *shm, uint64_t note)
         uint64_t late = not_at(board, others, tag, false);
         return late ? late : others & (members & -members);
     }
-    return note_of_state(note) ? not_at(board, others, tag, true)
+    return note_of_state(note) ? not_idle(board, not_at(board, others, tag, true))
                                : reducing(board, others, tag);
 }
 
@@ -163,7 +175,7 @@ static uint64_t round_note(const struct shm *shm, enum fabric_wait wait)
     uint64_t word = atomic_load_explicit(&board->word, memory_order_acquire);
     uint64_t members = atomic_load_explicit(&board->members, memory_order_seq_cst);
     bool of_state = word & PHASE_REDUCE && members & slot_bit(shm->meet.slot) &&
-                    board->record.kind == EXCHANGE_STATE;
+                    (board->record.kind == EXCHANGE_STATE || board->record.live);
 
     return note_make((uint32_t)(word >> 32), of_state, shm->round.exchange.kind, wait);
 }
