@@ -806,6 +806,289 @@ START_TEST(taken_rank_is_refused)
 }
 END_TEST
 
+/* --- what goes wrong --- */
+
+static void begin_final(struct job *job, int k)
+{
+    bool mean = job->start.collective;
+    peer_begin(job, k, (struct exchange){.kind = mean ? EXCHANGE_MEAN : EXCHANGE_STATE,
+                                         .weight = 1, .final = true});
+}
+
+static void peer_again(struct job *job, int k, int r)
+{
+    peer_open(job, k);
+    peer_start(job, k);
+    peer_fill(job, k, r);
+    peer_begin(job, k, (struct exchange){.kind = EXCHANGE_STATE});
+}
+
+static void check_taken(struct job *job, int k, int source, int r)
+{
+    const struct peer *peer = &job->peers[k];
+    ck_assert_int_eq(peer->kind, EXCHANGE_STATE);
+    ck_assert(!peer->own);
+    for (size_t i = 0; i < job->n; i++)
+        if (peer->got[i] != (at_float(peer, i) ? value(source, i, r) : 0))
+            ck_abort_msg("float %zu is not the state of rank %d", i, source);
+}
+
+START_TEST(a_final_state_leaves_the_center)
+{
+    struct job job;
+    job_init(&job, _i, 1000, _i % 2);
+    job.start.center = true;
+    job.start.collective = false;
+    job_form(&job);
+    float *center = job.peers[0].f->center;
+    float keep[3] = {0.5f, 1.5f, 2.5f};
+    memcpy(center, keep, sizeof keep);
+    fill_all(&job, 1);
+    int last = job.row->size - 1;
+    for (int k = 0; k <= last; k++)
+        peer_begin(&job, k, (struct exchange){.kind = EXCHANGE_STATE, .final = true,
+                                              .priority = (uint64_t)k});
+    finish(&job);
+    check_state(&job, last, 1);
+    ck_assert_mem_eq(center, keep, sizeof keep);
+    job_fini(&job);
+}
+END_TEST
+
+/* A trainer dies and comes again when all others are at their end: it goes on from them. */
+static void end_with_a_newcomer(int row, bool collective, bool in_place)
+{
+    struct job job;
+    job_init(&job, row, 70000, in_place);
+    job.start.collective = collective;
+    job.start.center = !collective;
+    job_form(&job);
+    int last = job.row->size - 1;
+    double weight[MOST] = {1, 1, 1, 1, 1, 1, 1, 1, 1};
+    if (last > 0) {
+        fill_all(&job, 1);
+        if (!collective)
+            memset(job.peers[0].f->center, 0, job.n * sizeof(float));
+        for (int k = 0; k < last; k++)
+            begin_final(&job, k);
+        ck_assert(!drive(&job, -1, 0.02));
+        int again = job.world ? last + 1 : last;    /* there it comes before the other goes */
+        if (again != last)
+            peer_again(&job, again, 1);
+        peer_close(&job, last);
+        if (again == last)
+            peer_again(&job, again, 1);
+        weight[last] = again == last;
+        ck_assert(drive(&job, again, WALL_S));
+        ck_assert(job.peers[again].f->joined);
+        if (collective)
+            check_taken(&job, again, (int)job.peers[again].outer[0] - 100, 1);
+        else                                /* the centre, which it leaves as it is */
+            ck_assert(!job.peers[again].own && job.peers[again].got[3] == 0);
+        ck_assert(job.peers[0].open);
+        begin_final(&job, again);
+        finish(&job);
+        if (collective)
+            check_mean(&job, &job.peers[0], weight, again + 1, 1);
+        else
+            ck_assert_float_eq(job.peers[0].f->center[3], 0);
+    }
+    job_fini(&job);
+}
+
+START_TEST(a_newcomer_joins_those_at_their_end)
+{
+    for (int mode = 0; mode < 4; mode++)
+        end_with_a_newcomer(_i, mode < 2, mode % 2);
+}
+END_TEST
+
+/* The only member admits a joiner, and comes to its end before that has looked. */
+START_TEST(who_admits_may_come_to_its_end)
+{
+    struct job job;
+    job_init(&job, _i, 70000, _i % 2);
+    job_form(&job);
+    int size = job.row->size, last = size - 1;
+    double weight[MOST] = {1, 1, 1, 1, 1, 1, 1, 1, 1};
+    if (job.row->type != &fabric_self) {
+        fill_all(&job, 1);
+        for (int k = 0; k < last; k++)
+            begin_final(&job, k);
+        for (int k = size; k < size + 2; k++) {
+            peer_again(&job, k, 1);
+            while (peer_turn(&job, &job.peers[k]))
+                ;
+        }
+        peer_begin(&job, last, (struct exchange){.weight = 1});
+        while (peer_turn(&job, &job.peers[last]))
+            ;
+        begin_final(&job, last);
+        for (int k = size; k < size + 2; k++)
+            if (job.peers[k].open && !drive(&job, k, 0.2))
+                ck_assert(!drive(&job, k, 0.02));
+        int first = job.peers[size].open ? size + 1 : size;
+        ck_assert(!job.peers[first].open);
+        for (int j = 0; j < 2; j++) {
+            int k = j ? 2 * size + 1 - first : first;
+            ck_assert(drive(&job, k, WALL_S));
+            check_taken(&job, k, (int)job.peers[k].outer[0] - 100, 1);
+            ck_assert(job.peers[k].f->joined);
+            begin_final(&job, k);
+        }
+        finish(&job);
+        for (int k = 0; k < size + 2 && size + 2 <= 9; k++)
+            check_mean(&job, &job.peers[k], weight, size + 2, 1);
+    }
+    job_fini(&job);
+}
+END_TEST
+
+/* Slots in the order of ranks, or the other way round: then the source does not lead. */
+static void state_without_its_source(int row, bool center, bool reversed, int turns)
+{
+    struct job job;
+    job_init(&job, row, 140000, false);
+    int size = job.row->size;
+    job.start.collective = !center;
+    job.start.center = center;
+    for (int k = 0; k < size; k++)
+        peer_open(&job, reversed ? size - 1 - k : k);
+    for (int k = 0; k < size; k++) {
+        peer_start(&job, k);
+        peer_fill(&job, k, 0);
+    }
+    begin_all(&job, (struct exchange){.kind = EXCHANGE_STATE});
+    for (int turn = 0; turn < turns; turn++)
+        for (int k = 0; k < size; k++)
+            if (job.peers[k].open)
+                peer_turn(&job, &job.peers[k]);
+    if (job.world)
+        sim_world_advance(job.world, sim_world_next(job.world));
+    for (int k = 1; k < size; k++)      /* they hold the part of rank 0, and have not said so */
+        if (job.world)
+            peer_turn(&job, &job.peers[k]);
+    if (size > 1 && job.peers[0].open) {
+        peer_close(&job, 0);
+        for (int spin = 0; spin < 1000; spin++)     /* those who do not lead first */
+            for (int k = reversed ? 1 : size - 1; k != (reversed ? size : 0);
+                 k += reversed ? 1 : -1)
+                if (job.peers[k].open)
+                    peer_turn(&job, &job.peers[k]);
+        finish(&job);
+        int source = job.peers[1].own;  /* or all was done when it died */
+        for (int k = 1 + source; k < size; k++)
+            check_taken(&job, k, source, 0);
+        for (size_t i = 0; center && i < job.n; i++)
+            if (job.peers[1].f->center[i] !=
+                (at_float(&job.peers[1], i) ? value(source, i, 0) : 0))
+                ck_abort_msg("float %zu of the centre is not the source's", i);
+    }
+    job_fini(&job);
+}
+
+START_TEST(the_source_of_a_state_dies)
+{
+    for (int turns = 1; turns <= 6; turns++)
+        for (int mode = 0; mode < 4; mode++)
+            state_without_its_source(_i, mode % 2, mode / 2, turns);
+}
+END_TEST
+
+START_TEST(elastic_goes_on_without_the_caller_of_a_state)
+{
+    struct job job;
+    job_init(&job, _i, 70000, _i % 2);
+    job.start.center = true;
+    job.start.collective = false;
+    job_form(&job);
+    int last = job.row->size - 1;
+    if (last > 0) {
+        fill_all(&job, 1);
+        peer_begin(&job, last, (struct exchange){.kind = EXCHANGE_STATE, .priority = 9});
+        while (peer_turn(&job, &job.peers[last]))
+            ;
+        peer_close(&job, last);
+        for (int k = 0; k < last; k++)
+            peer_begin(&job, k, (struct exchange){.kind = EXCHANGE_ELASTIC, .alpha = 0.5});
+        finish(&job);
+        for (int k = 0; k < last; k++) {
+            ck_assert_int_gt(job.peers[k].parts, 0);
+            ck_assert_int_eq(job.peers[k].kind, EXCHANGE_ELASTIC);
+        }
+    }
+    job_fini(&job);
+}
+END_TEST
+
+START_TEST(weights_may_be_huge)
+{
+    struct job job;
+    job_init(&job, _i, 1000, _i % 2);
+    job_form(&job);
+    double huge[MOST], one[MOST];
+    for (int r = 1; r <= 3; r++) {
+        fill_all(&job, r);
+        for (int k = 0; k < job.row->size; k++) {
+            huge[k] = r == 1 ? 1.7e308 : r == 2 ? 4e-324 : k ? 0 : 1e308;
+            one[k] = r == 3 && k ? 0 : 1;
+            peer_begin(&job, k, (struct exchange){.weight = huge[k]});
+        }
+        finish(&job);
+        check_mean(&job, &job.peers[0], one, job.row->size, r);
+    }
+    job_fini(&job);
+}
+END_TEST
+
+START_TEST(exchanges_are_checked)
+{
+    struct job job;
+    job_init(&job, _i, 1000, false);
+    peer_open(&job, 0);
+    struct peer *peer = &job.peers[0];
+    struct exchange x = {.in = &peer->in, .n = job.n, .weight = 1};
+    ck_assert_int_eq(job.row->type->begin(peer->f, &x), DESCANT_ORDER);  /* not started */
+    peer_start(&job, 0);
+    ck_assert_int_eq(job.row->type->begin(peer->f, &x), DESCANT_ORDER);  /* the state is first */
+    peer_close(&job, 0);
+    job_form(&job);
+    peer = &job.peers[0];
+    x.in = &peer->in;
+    const double weights[] = {-1, NAN, INFINITY};
+    for (int i = 0; i < 3; i++) {
+        x.weight = weights[i];
+        ck_assert_int_eq(job.row->type->begin(peer->f, &x), DESCANT_INVALID);
+    }
+    x.weight = 1;
+    x.n = job.n + 1;
+    ck_assert_int_eq(job.row->type->begin(peer->f, &x), DESCANT_INVALID);
+    x.n = 1;
+    x.kind = EXCHANGE_ELASTIC;
+    ck_assert_int_eq(job.row->type->begin(peer->f, &x), DESCANT_INVALID);  /* no centre */
+    job_fini(&job);
+}
+END_TEST
+
+/* While one waits to join, the members are called. */
+START_TEST(members_are_called_while_one_waits_to_join)
+{
+    struct job job;
+    struct fabric_part part;
+    job_init(&job, _i, 1000, _i % 2);
+    job_form(&job);
+    int size = job.row->size;
+    if (job.row->type != &fabric_self) {
+        fill_all(&job, 1);
+        ck_assert_int_eq(job.row->type->poll(job.peers[0].f, &part), FABRIC_WAITING);
+        peer_again(&job, size, 1);
+        ck_assert_int_eq(job.row->type->poll(job.peers[0].f, &part), FABRIC_CALLED);
+        peer_close(&job, size);
+    }
+    job_fini(&job);
+}
+END_TEST
+
 /* --- what only the simulation can show --- */
 
 static int row_of(const struct fabric_type *type, int size)
@@ -921,6 +1204,14 @@ int main(void)
     tcase_add_loop_test(all, manifests_must_agree, 0, N_ROWS);
     tcase_add_loop_test(all, share_gives_one_block, 0, N_ROWS);
     tcase_add_loop_test(all, taken_rank_is_refused, 0, N_ROWS);
+    tcase_add_loop_test(all, a_final_state_leaves_the_center, 0, N_ROWS);
+    tcase_add_loop_test(all, a_newcomer_joins_those_at_their_end, 0, N_ROWS);
+    tcase_add_loop_test(all, who_admits_may_come_to_its_end, 0, N_ROWS);
+    tcase_add_loop_test(all, the_source_of_a_state_dies, 0, N_ROWS);
+    tcase_add_loop_test(all, elastic_goes_on_without_the_caller_of_a_state, 0, N_ROWS);
+    tcase_add_loop_test(all, weights_may_be_huge, 0, N_ROWS);
+    tcase_add_loop_test(all, exchanges_are_checked, 0, N_ROWS);
+    tcase_add_loop_test(all, members_are_called_while_one_waits_to_join, 0, N_ROWS);
     suite_add_tcase(suite, all);
     TCase *sim = tcase_create("simulation");
     tcase_add_test(sim, source_killed_before_all_have_pulled);

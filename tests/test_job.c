@@ -8,6 +8,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -449,11 +450,15 @@ START_TEST(a_late_joiner_gets_the_state)
     char name[64];
     snprintf(name, sizeof name, "shm:join-%d-%d", (int)getpid(), _i);
     pid_t pids[3];
+    int *made = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    ck_assert_ptr_ne(made, MAP_FAILED);
     for (int i = 0; i < 2; i++)
         if ((pids[i] = fork()) == 0)
-            _exit(trainer(name, plan, i, 2, 6000, _i / 7, DESCANT_FINAL_MEAN, NULL));
-    struct timespec little = {.tv_nsec = 60000000};
-    nanosleep(&little, NULL);
+            _exit(trainer(name, plan, i, 2, 6000, _i / 7, DESCANT_FINAL_MEAN, made + i));
+    for (int k = 0; k < 10000 && !(*(volatile int *)made && *(volatile int *)(made + 1)); k++) {
+        struct timespec little = {.tv_nsec = 1000000};
+        nanosleep(&little, NULL);
+    }
     if ((pids[2] = fork()) == 0) {
         /* values near 3 only at the very start: a joiner has whatever the others have reached */
         struct descant *job = open_job(name, plan, -1, 0);

@@ -2,7 +2,7 @@
 /* The shm fabric with real processes: some are killed, some come late, some are strangers.
  * The test process is the parent; a page that all share says what each is to do and how far it
  * is. Waiting is always for a figure in that page, with a bound. */
-#include "fabric/shm_arena.h"
+#include "fabric/shm_message.h"
 
 #include <check.h>
 #include <dirent.h>
@@ -11,7 +11,9 @@
 #include <string.h>
 #include <poll.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -19,7 +21,7 @@
 enum { MOST = 8, N = 300000, SECOND = 1000000000 };
 
 struct report {
-    _Atomic int freeze, fork_child; /* orders */
+    _Atomic int freeze, fork_child, exec_now, few_files;    /* orders */
     _Atomic int frozen, rounds, members, rank, status, child;
     _Atomic float value, state;
 };
@@ -88,6 +90,8 @@ static enum fabric_progress exchange(struct fabric *f, enum exchange_kind kind,
             return progress;
         if (progress == FABRIC_WORKED && ++worked > 1 && mine->freeze)
             freeze(mine);
+        if (progress == FABRIC_WORKED && worked > 1 && mine->exec_now)
+            execl("/bin/sleep", "sleep", "100", (char *)NULL);
         if (progress == FABRIC_WAITING)
             fabric_shm.wait(f, 0);
     }
@@ -99,6 +103,9 @@ static void trainer(int k, int rank, int size)
     struct fabric *f;
 
     mine->status = -1;
+    const struct rlimit few = {40, 40};
+    if (mine->few_files)
+        setrlimit(RLIMIT_NOFILE, &few);
     descant_status status = open_one(&f, rank, size);
     if (status) {
         mine->status = (int)status;
@@ -276,6 +283,68 @@ START_TEST(late_joiner_gets_state)
 }
 END_TEST
 
+/* One of the others is stopped while a third joins; when it goes on, each of the two notices the
+ * death of the other, also when nobody else is left. */
+START_TEST(who_was_stopped_watches_who_came_meanwhile)
+{
+    pid_t a = launch(0, 0, 2), b;
+
+    ck_assert(reaches(&page[0].rank, 0, SECOND));
+    b = launch(1, 1, 2);
+    ck_assert(reaches(&page[1].rounds, 5, 10ull * SECOND));
+    ck_assert_int_eq(kill(b, SIGSTOP), 0);
+    page[2].rank = -1;
+    pid_t c = launch(2, 2, 2);
+    ck_assert(reaches(&page[2].rank, 2, 30ull * SECOND));
+    ck_assert_int_eq(kill(b, SIGCONT), 0);
+    ck_assert(reaches(&page[2].rounds, 3, 10ull * SECOND));
+    kill_now(a);
+    kill_now(_i ? b : c);
+    int last = _i ? 2 : 1;
+    ck_assert(reaches(&page[last].rounds, page[last].rounds + 3, 10ull * SECOND));
+    ck_assert_int_eq(page[last].members, 1);
+    end_well(_i ? c : b);
+}
+END_TEST
+
+/* A program that starts itself, or another, in its own place keeps its process, and is gone. */
+START_TEST(who_becomes_another_program_is_gone)
+{
+    pid_t pids[3];
+
+    for (int k = 0; k < 3; k++)
+        pids[k] = launch(k, k, 3);
+    for (int k = 0; k < 3; k++)
+        ck_assert(reaches(&page[k].rounds, 3, 10ull * SECOND));
+    page[_i].exec_now = 1;
+    for (int k = 0; k < 3; k++)
+        for (uint64_t end = clock_now_ns() + 10ull * SECOND; k != _i && page[k].members != 2;
+             clock_sleep_until(clock_now_ns() + 1000000))
+            ck_assert_uint_lt(clock_now_ns(), end);
+    pid_t again = launch(3, _i, 3);
+    ck_assert(reaches(&page[3].rounds, 3, 10ull * SECOND));
+    kill_now(pids[_i]);
+    for (int k = 0; k < 3; k++)
+        if (k != _i)
+            end_well(pids[k]);
+    end_well(again);
+}
+END_TEST
+
+START_TEST(few_descriptors_are_enough)
+{
+    page[0].few_files = page[1].few_files = 1;
+    pid_t a = launch(0, 0, 1);
+
+    ck_assert(reaches(&page[0].rounds, 3, 10ull * SECOND));
+    pid_t b = launch(1, 1, 1);
+    ck_assert(reaches(&page[1].rounds, 3, 10ull * SECOND));
+    ck_assert_int_eq(page[1].members, 2);
+    end_well(a);
+    end_well(b);
+}
+END_TEST
+
 static int call(int slot)
 {
     struct sockaddr_un to = {.sun_family = AF_UNIX};
@@ -321,6 +390,41 @@ START_TEST(strangers_do_no_harm)
     ck_assert(reaches(&page[0].rounds, rounds + 3, SECOND));
     end_well(a);
     end_well(b);
+}
+END_TEST
+
+/* Another user's process says hello just as one of ours does, and gets nothing. */
+START_TEST(other_users_get_no_answer)
+{
+    pid_t a = launch(0, 0, 1);
+    int status;
+
+    ck_assert(reaches(&page[0].rounds, 1, 10ull * SECOND));
+    for (int other = 0; other < 2; other++) {
+        pid_t pid = fork();
+        if (!pid) {
+            struct message hello = message_of(WHAT_HELLO, 0, 0), member;
+            int pidfd = (int)syscall(SYS_pidfd_open, getpid(), 0), fd, fds[2];
+            struct sockaddr_un to = {.sun_family = AF_UNIX};
+            int n = snprintf(to.sun_path + 1, sizeof to.sun_path - 1, "descant/%s/%u/0", name,
+                             (unsigned)getuid());
+            if (other && setuid(65534) != 0)
+                _exit(2);       /* only root can try it */
+            fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+            if (connect(fd, (struct sockaddr *)&to,
+                        (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 +
+                                    (size_t)n)) != 0)
+                _exit(3);
+            message_say(fd, &hello, &pidfd, 1);
+            struct pollfd p = {.fd = fd, .events = POLLIN};
+            _exit(poll(&p, 1, 10000) == 1 ? message_hear(fd, &member, fds, 2) : 4);
+        }
+        ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+        ck_assert(WIFEXITED(status));
+        if (!other || WEXITSTATUS(status) != 2)
+            ck_assert_int_eq(WEXITSTATUS(status), !other);
+    }
+    end_well(a);
 }
 END_TEST
 
@@ -434,6 +538,10 @@ int main(void)
     tcase_add_loop_test(all, all_killed_and_founded_anew, 0, 2);
     tcase_add_test(all, late_joiner_gets_state);
     tcase_add_test(all, strangers_do_no_harm);
+    tcase_add_test(all, other_users_get_no_answer);
+    tcase_add_loop_test(all, who_was_stopped_watches_who_came_meanwhile, 0, 2);
+    tcase_add_loop_test(all, who_becomes_another_program_is_gone, 0, 2);
+    tcase_add_test(all, few_descriptors_are_enough);
     tcase_add_test(all, nothing_is_left);
     tcase_add_loop_test(all, bad_addresses_are_refused, 0,
                         (int)(sizeof bad_addresses / sizeof *bad_addresses));

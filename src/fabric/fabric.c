@@ -8,6 +8,7 @@
 #include "fabric/kernels.h"
 #include "fabric/sim.h"
 
+#include <math.h>
 #include <string.h>
 
 const struct fabric_type *const fabric_types[] = {&fabric_self, &fabric_shm, &fabric_sim, NULL};
@@ -33,6 +34,25 @@ uint64_t link_mean_ns(const struct link *link, size_t n, int members)
 uint64_t link_busy_ns(const struct link *link, size_t n)
 {
     return ns_of(link->rate > 0 ? (double)n * sizeof(float) / link->rate : 0);
+}
+
+descant_status exchange_check(const struct exchange *x, const struct limits *limits,
+                              const struct log *log)
+{
+    size_t most = x->kind == EXCHANGE_MEAN ? limits->room : limits->n;
+
+    if (!limits->started)
+        return log_fail(log, DESCANT_ORDER, "an exchange before start");
+    if (!limits->had_state && x->kind != EXCHANGE_STATE && !x->final)
+        return log_fail(log, DESCANT_ORDER, "the first exchange after start is the state");
+    if (x->n > most)
+        return log_fail(log, DESCANT_INVALID, "an exchange of %zu floats, room for %zu", x->n,
+                        most);
+    if (x->kind == EXCHANGE_MEAN && !(x->weight >= 0 && isfinite(x->weight)))
+        return log_fail(log, DESCANT_INVALID, "%g is no weight", x->weight);
+    if (x->kind == EXCHANGE_ELASTIC && (!limits->center || x->final))
+        return log_fail(log, DESCANT_INVALID, "an elastic exchange without a centre");
+    return DESCANT_OK;
 }
 
 void *block_take(struct block **list, const char *name, size_t at, size_t bytes)

@@ -35,7 +35,7 @@ struct exchange {
                                    or any memory, read live. Must stay until done, or until
                                    the next begin has returned */
     size_t n;                   /* floats of it that count, the same for all */
-    double weight;              /* mean: >= 0; all zero counts as all equal */
+    double weight;              /* mean: finite, >= 0; all zero counts as all equal */
     double alpha;               /* elastic */
     uint64_t priority;          /* state */
     uint64_t agree;             /* mean, or final: as n the same for all, else MISMATCH for all */
@@ -44,7 +44,7 @@ struct exchange {
 
 enum fabric_progress {
     FABRIC_WAITING,     /* nothing to do until wait returns */
-    FABRIC_CALLED,      /* no exchange is open here, and others wait for one */
+    FABRIC_CALLED,      /* no exchange is open here, and others wait for one, or to join */
     FABRIC_WORKED,      /* did a bounded piece (about 100 us at most); call again */
     FABRIC_PART,        /* *part is filled; call again when it has been used */
     FABRIC_DONE,
@@ -149,7 +149,9 @@ struct fabric_type {
      * them: the exchange STATE that must follow does. Only after it is the trainer a member. */
     descant_status (*start)(struct fabric *f, const struct fabric_start *start);
 
-    /* Opens an exchange; one that was open is given up, and its round goes on without us. */
+    /* Opens an exchange; one that was open is given up, and its round goes on without us: what
+     * was in the contribution may still be read, so it is left alone until another exchange is
+     * done. A final one is not in the rounds of others, which are then begun again. */
     descant_status (*begin)(struct fabric *f, const struct exchange *exchange);
 
     /* A bounded piece of work; never blocks. */
@@ -177,6 +179,14 @@ void fabric_unsay(struct fabric *f);        /* waits for nobody */
 struct awaited fabric_hear(const struct fabric *f);
 
 /* --- fabric.c --- */
+
+/* What every fabric refuses at begin. */
+struct limits {
+    size_t n, room;             /* as started */
+    bool started, had_state, center;
+};
+descant_status exchange_check(const struct exchange *exchange, const struct limits *limits,
+                              const struct log *log);
 
 /* The emulated link: how long an exchange of n floats takes. rate 0: no time but rtt. */
 struct link {

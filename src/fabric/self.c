@@ -19,7 +19,7 @@ struct self {
     struct fabric f;
     struct block *segments, *shares;
     bool started;
-    bool center;
+    bool had_state;
     size_t n;                   /* floats of the flat vector */
     size_t room;
     float *result;              /* room floats, where contributions are read in place */
@@ -124,14 +124,12 @@ static descant_status self_start(struct fabric *f, const struct fabric_start *st
 static descant_status self_begin(struct fabric *f, const struct exchange *exchange)
 {
     struct self *self = self_of(f);
-    if (!self->started)
-        return log_fail(&f->log, DESCANT_ORDER, "an exchange before start");
-    size_t most = exchange->kind == EXCHANGE_MEAN ? self->room : self->n;
-    if (exchange->n > most)
-        return log_fail(&f->log, DESCANT_INVALID, "an exchange of %zu floats, room for %zu",
-                        exchange->n, most);
-    if (exchange->kind == EXCHANGE_ELASTIC && !f->center)
-        return log_fail(&f->log, DESCANT_ORDER, "an elastic exchange without a centre");
+    const struct limits limits = {self->n, self->room, self->started, self->had_state,
+                                  f->center != NULL};
+    descant_status status = exchange_check(exchange, &limits, &f->log);
+    if (status)
+        return status;
+    self->had_state |= exchange->kind == EXCHANGE_STATE;
     self->x = *exchange;
     self->phase = SELF_BEGUN;
     self->at = 0;
@@ -195,7 +193,7 @@ static enum fabric_progress self_elastic(struct self *self, struct fabric_part *
 
 static enum fabric_progress self_state(struct self *self, struct fabric_part *part)
 {
-    if (self->f.center)
+    if (self->f.center && !self->x.final)
         vector_gather(self->x.in, self->x.n, self->f.center);
     *part = (struct fabric_part){.kind = EXCHANGE_STATE, .n = self->x.n, .own = true};
     for (int i = 0; i < 2; i++)

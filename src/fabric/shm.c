@@ -219,9 +219,14 @@ static float *shm_alloc(struct fabric *f, size_t at, size_t n)
     return map_own(shm_of(f), SLOT_REPLICA, at, n, &p) ? NULL : p;
 }
 
+static uint32_t count_blocks(const struct board *board)
+{
+    return atomic_load_explicit(&board->n_blocks, memory_order_acquire);
+}
+
 static struct shared_block *find_block(struct board *board, const char *name)
 {
-    for (uint32_t k = 0; k < board->n_blocks; k++)
+    for (uint32_t k = 0; k < count_blocks(board); k++)
         if (strcmp(board->blocks[k].name, name) == 0)
             return &board->blocks[k];
     return NULL;
@@ -233,6 +238,7 @@ static descant_status enter_block(struct shm *shm, const char *name, size_t byte
     struct board *board = shm->arena.board;
     struct shared_block *block = find_block(board, name), *last;
     uint64_t at = region_at(REGION_BLOCKS);
+    uint32_t n_blocks = count_blocks(board);
 
     if (block && block->bytes != bytes)
         return log_fail(&shm->fabric.log, DESCANT_MISMATCH,
@@ -240,11 +246,11 @@ static descant_status enter_block(struct shm *shm, const char *name, size_t byte
                         (unsigned long long)block->bytes, bytes);
     if (block)
         return arena_map(&shm->arena, block->at, bytes, false, out);
-    if (board->n_blocks == SHM_BLOCKS)
+    if (n_blocks == SHM_BLOCKS)
         return log_fail(&shm->fabric.log, DESCANT_MEMORY, "%d blocks are shared already",
                         SHM_BLOCKS);
-    if (board->n_blocks) {
-        last = &board->blocks[board->n_blocks - 1];
+    if (n_blocks) {
+        last = &board->blocks[n_blocks - 1];
         at = last->at + (last->bytes + machine_page()) / machine_page() * machine_page();
     }
     if (bytes > region_at(REGION_SLOTS) - at)
@@ -252,12 +258,12 @@ static descant_status enter_block(struct shm *shm, const char *name, size_t byte
     descant_status status = arena_map(&shm->arena, at, bytes, true, out);
     if (status)
         return status;
-    block = &board->blocks[board->n_blocks];
+    block = &board->blocks[n_blocks];
     memset(block, 0, sizeof *block);
     memcpy(block->name, name, strlen(name));
     block->at = at;
     block->bytes = bytes;
-    board->n_blocks++;
+    atomic_store_explicit(&board->n_blocks, n_blocks + 1, memory_order_release);
     return DESCANT_OK;
 }
 
@@ -308,20 +314,25 @@ static descant_status map_common(struct shm *shm, const struct fabric_start *sta
     return DESCANT_OK;
 }
 
+static size_t manifest_bytes(const struct board *board)
+{
+    return atomic_load_explicit(&board->manifest_bytes, memory_order_acquire);
+}
+
 static descant_status compare(struct shm *shm, const struct fabric_start *start,
                               const char *manifest)
 {
     const struct board *board = shm->arena.board;
     const struct log *log = &shm->fabric.log;
     size_t bytes = strlen(start->manifest) + 1, k = 0;
+    size_t there_bytes = manifest_bytes(board);
 
-    while (k < bytes && k < board->manifest_bytes && manifest[k] == start->manifest[k])
+    while (k < bytes && k < there_bytes && manifest[k] == start->manifest[k])
         k++;
-    if (k < bytes || bytes != board->manifest_bytes) {
+    if (k < bytes || bytes != there_bytes) {
         while (k && start->manifest[k - 1] != '\n')
             k--;
-        const char *here = start->manifest + k, *there = k < board->manifest_bytes
-                                                             ? manifest + k : "";
+        const char *here = start->manifest + k, *there = k < there_bytes ? manifest + k : "";
         return log_fail(log, DESCANT_MISMATCH, "the job has \"%.*s\", here it is \"%.*s\"",
                         (int)strcspn(there, "\n"), there, (int)strcspn(here, "\n"), here);
     }
@@ -341,15 +352,16 @@ static void write_figures(struct board *board, const struct fabric_start *start)
     board->collective = start->collective;
     board->center = start->center;
     board->n_outer = (uint32_t)start->n_outer;
-    board->manifest_bytes = strlen(start->manifest) + 1;
+    atomic_store_explicit(&board->manifest_bytes, strlen(start->manifest) + 1,
+                          memory_order_release);
 }
 
 /* Inside the door. */
 static descant_status start_common(struct shm *shm, const struct fabric_start *start)
 {
     struct board *board = shm->arena.board;
-    bool first = board->manifest_bytes == 0;
-    size_t bytes = first ? strlen(start->manifest) + 1 : board->manifest_bytes;
+    bool first = manifest_bytes(board) == 0;
+    size_t bytes = first ? strlen(start->manifest) + 1 : manifest_bytes(board);
     void *manifest;
     descant_status status = arena_map(&shm->arena, region_at(REGION_MANIFEST), bytes, first,
                                       &manifest);
@@ -409,7 +421,7 @@ static descant_status shm_start(struct fabric *f, const struct fabric_start *sta
     shm->start.manifest = NULL;
     slot->in_place = start->in_place;
     atomic_store_explicit(&slot->threads, start->threads, memory_order_relaxed);
-    atomic_fetch_add_explicit(&shm->arena.board->lives, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&shm->arena.board->lives, 1, memory_order_release);
     shm->started = true;
     return DESCANT_OK;
 }

@@ -8,7 +8,7 @@
  *   1. who is about to change the bit of a slot says so in `touching`, then reads the slot's
  *      life, then changes the bit, then takes the word back;
  *   2. who takes over a dead slot changes its life first, and uses it only once no living
- *      trainer touches it.
+ *      trainer touches it, nor closes a round and gives back its pages.
  * Both sides are sequentially consistent: either the first sees the new life, or the second
  * sees the touch. One that dies while touching is not alive, and not waited for.
  *
@@ -28,7 +28,10 @@ struct arena_map {
     size_t bytes;
 };
 
+void (*shm_hook)(enum step step, unsigned slot);
+
 #define REGION_BYTES ((uint64_t)1 << 40)
+#define PUNCH_BYTES ((uint64_t)2 << 20)     /* some 300 us */
 #define ARENA_BYTES (REGION_BYTES * (REGION_SLOTS + SHM_SLOTS * SLOT_REGIONS))
 
 uint64_t region_at(enum region region)
@@ -119,13 +122,30 @@ const float *arena_peer(struct arena *arena, unsigned slot, enum slot_region reg
     return p;
 }
 
+static void punch(struct arena *arena, uint64_t from, uint64_t bytes)
+{
+    while (fallocate(arena->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)from,
+                     (off_t)bytes) != 0 && errno == EINTR)
+        ;
+}
+
 void arena_punch(struct arena *arena, unsigned slot)
 {
-    for (int k = 0; k < SLOT_REGIONS; k++)
-        while (fallocate(arena->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-                         (off_t)slot_region_at(slot, (enum slot_region)k),
-                         (off_t)REGION_BYTES) != 0 && errno == EINTR)
-            ;
+    punch(arena, slot_region_at(slot, SLOT_REPLICA), SLOT_REGIONS * REGION_BYTES);
+}
+
+/* Pages that nobody has touched do not count as data: they go at the end. */
+bool arena_punch_piece(struct arena *arena, unsigned slot)
+{
+    uint64_t from = slot_region_at(slot, SLOT_REPLICA);
+    off_t data = lseek(arena->fd, (off_t)from, SEEK_DATA);
+
+    if (data < 0 || (uint64_t)data >= from + SLOT_REGIONS * REGION_BYTES) {
+        arena_punch(arena, slot);
+        return true;
+    }
+    punch(arena, (uint64_t)data / PUNCH_BYTES * PUNCH_BYTES, PUNCH_BYTES);
+    return false;
 }
 
 static descant_status map_board(struct arena *arena, bool take)
@@ -213,7 +233,7 @@ bool slot_become(struct board *board, unsigned slot, uint32_t generation, enum l
                                                     life_make(generation, state),
                                                     memory_order_seq_cst,
                                                     memory_order_seq_cst));
-    atomic_fetch_add_explicit(&board->lives, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&board->lives, 1, memory_order_release);
     return true;
 }
 
@@ -228,7 +248,7 @@ void slot_bury(struct board *board, unsigned slot, uint32_t generation, unsigned
         uint64_t was = atomic_fetch_and_explicit(&board->members, ~slot_bit(slot),
                                                  memory_order_seq_cst);
         if (was & slot_bit(slot)) {
-            atomic_fetch_add_explicit(&board->epoch, 1, memory_order_relaxed);
+            atomic_fetch_add_explicit(&board->epoch, 1, memory_order_release);
             changed = true;
         }
     }

@@ -9,14 +9,13 @@
 enum { SHM_SLOTS = 64, SHM_BLOCKS = 128, SHM_BLOCK_NAME = 128 };
 
 #define SHM_MAGIC 0x6e616373u
-#define SHM_VERSION 2u
+#define SHM_VERSION 3u
 #define SHM_CACHE_LINE _Alignas(64)
 
 /* A slot's life is {generation 32, state 32}. Alive are those from JOINED on. */
 enum life {
     LIFE_FREE,
-    LIFE_SWEEPING,  /* the leader frees its pages */
-    LIFE_DEAD,      /* died or left; its pages are still there */
+    LIFE_DEAD,      /* died or left; its pages may still be there */
     LIFE_JOINED,    /* opened, not yet begun */
     LIFE_WAITING,   /* has begun its first STATE */
     LIFE_MEMBER,    /* has had it: others may pull from it */
@@ -24,11 +23,24 @@ enum life {
 };
 
 enum touch { TOUCH_DOORMAN, TOUCH_POLL, N_TOUCH };
-#define TOUCH_ALL 1000u
+enum { TOUCH_ALL = SHM_SLOTS + 1 };     /* as what is touched: any slot */
+
+/* board.word: {tag 32, slot of who closes 8 << 8, phase, ok}. No phase: the round gathers. */
+#define WORD_OK 1u
+#define PHASE_REDUCE 2u
+#define PHASE_CLOSING 4u
+#define PHASES (PHASE_REDUCE | PHASE_CLOSING)
+
+/* What a trainer at its end has for those who come now. */
+enum standby {
+    STANDBY_NONE,
+    STANDBY_HOLDS,  /* the state of the job: no group is formed beside it */
+    STANDBY_SHOWS   /* and its whole vector can be read */
+};
 
 /* Written by its trainer, unless said otherwise. */
 struct slot {
-    /* Its trainer, the doormen (to DEAD), the leader (DEAD, SWEEPING, FREE) and who takes the
+    /* Its trainer, the doormen (to DEAD), who closes a round (DEAD to FREE) and who takes the
      * slot, always by compare-and-swap; everyone reads. Release: the plain fields below are
      * set before JOINED. */
     SHM_CACHE_LINE _Atomic uint64_t life;
@@ -47,8 +59,10 @@ struct slot {
     /* The round of which it has claimed a chunk and not counted it, or whose slice it has not
      * reduced (and it is idle where it is hungry); relaxed, a figure. */
     _Atomic uint32_t reducing;
+    /* Of FINAL: enum standby. Set before FINAL; release when it shows; joiners acquire. */
+    _Atomic uint32_t standby;
     /* Set before JOINED, then constant. */
-    int32_t rank, pid;
+    int32_t rank;
     /* Set by start, before WAITING; read by others after they saw that or more. */
     uint32_t in_place;
     /* workers + 1; relaxed, a figure. */
@@ -88,19 +102,22 @@ struct board {
     uint32_t magic, version;
     struct link link;
     /* Written and read inside the door. */
-    uint32_t size, n_blocks;
-    uint64_t manifest_bytes;    /* 0: nobody has started */
+    uint32_t size;
+    /* Raised last, lest one who dies leave half of an entry. Release, acquire. */
+    _Atomic uint32_t n_blocks;
+    _Atomic uint64_t manifest_bytes;    /* 0: nobody has started */
     uint64_t n, room;
     uint32_t collective, center, n_outer;
     struct shared_block blocks[SHM_BLOCKS];
-    /* {tag 32, phase 1 bit, ok 1 bit}. The leader closes and fails, who counts the last
-     * commits, by compare-and-swap. Release: record and result come before; all acquire. */
+    /* Above. The leader closes, any member fails, who counts the last commits, always by
+     * compare-and-swap. Release: record and result come before; all acquire. Sequentially
+     * consistent from CLOSING on: a Dekker pair with `members` and `life`. */
     SHM_CACHE_LINE _Atomic uint64_t word;
     /* Bits of those in the rounds. Set by who admits and forms, cleared by who buries or
      * leaves, under `touching`; everyone reads. Sequentially consistent, as `touching` is. */
     SHM_CACHE_LINE _Atomic uint64_t members;
-    _Atomic uint32_t epoch;     /* who changed members adds; relaxed, a figure */
-    _Atomic uint32_t lives;     /* who changed a life adds; relaxed, says: count again */
+    _Atomic uint32_t epoch;     /* who changed members adds: release; figures acquire */
+    _Atomic uint32_t lives;     /* who changed a life adds: release; says: count again */
     _Atomic uint32_t formed;    /* any member sets it; relaxed, never goes back */
     /* Non-collective: the tag at which a STATE was called. A caller releases, all acquire. */
     _Atomic uint32_t called;
@@ -151,8 +168,9 @@ descant_status arena_take(struct arena *arena, uint64_t at, size_t bytes);
 /* A peer's region for reading, mapped once. NULL, and logged, if it cannot be. */
 const float *arena_peer(struct arena *arena, unsigned slot, enum slot_region region,
                         size_t n_floats);
-/* Gives a slot's pages back to the machine. */
+/* Gives a slot's pages back to the machine; a piece of them, and false: there are more. */
 void arena_punch(struct arena *arena, unsigned slot);
+bool arena_punch_piece(struct arena *arena, unsigned slot);
 
 /* --- lives --- */
 
@@ -193,6 +211,17 @@ void slot_bury(struct board *board, unsigned slot, uint32_t generation, unsigned
 
 /* True if no living trainer is about to change this slot's bit. */
 bool slot_untouched(const struct board *board, unsigned slot);
+
+/* --- steps at which a test may come between --- */
+
+enum step { STEP_CLOSE, STEP_CLOSING, STEP_SEAT, STEP_PULLED, STEP_LOCKED };
+extern void (*shm_hook)(enum step step, unsigned slot);     /* set by tests alone */
+
+static inline void shm_step(enum step step, unsigned slot)
+{
+    if (shm_hook)
+        shm_hook(step, slot);
+}
 
 void board_ring(struct board *board, uint64_t slots);   /* of those, the living */
 uint64_t board_alive(const struct board *board);

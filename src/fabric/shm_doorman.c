@@ -1,16 +1,21 @@
 /* SPDX-License-Identifier: MIT */
-/* The doorman is a thread asleep in poll; it answers joiners, watches pidfds, and buries. What
- * it is told is checked: callers of another user are dropped at once, those that are silent
- * after a second, those that say something else at once. It runs with all signals blocked.
- * Other threads touch its fields only before it starts and after it has stopped.
+/* The doorman is a thread asleep in poll; it answers joiners, watches pidfds and lines, and
+ * buries. What it is told is checked: callers of another user are dropped at once, those that
+ * are silent after a second, those that say something else at once. It runs with all signals
+ * blocked. Other threads touch its fields only before it starts and after it has stopped.
  *
  * A joiner calls twice: hello, upon which it gets the arena and our pidfd for its own; and
- * the slot that it is about to take, which we watch from then on. */
+ * the slot that it is about to take, which we watch from then on. Its call then becomes the
+ * line between the two of us, which both keep as long as they live. A pidfd tells of a death at
+ * once, whatever children the dead has; a line breaks also when its trainer has become another
+ * program (execve), which a pidfd does not show.
+ *
+ * A trainer that was stopped finds in its queues what joiners told it meanwhile: it therefore
+ * listens to a caller before it drops it, and hears all of a line before it takes it as cut. */
 #include "fabric/shm_doorman.h"
 #include "fabric/shm_message.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <string.h>
@@ -19,6 +24,7 @@
 #include <unistd.h>
 
 #define CALLER_NS 1000000000u   /* that a caller may be silent */
+#define SEAT_NS 10000000000u    /* once it has said hello: it may wait for somebody else */
 
 static void drop_caller(struct meet_caller *caller)
 {
@@ -26,38 +32,91 @@ static void drop_caller(struct meet_caller *caller)
     fd_close(&caller->pidfd);
 }
 
+/* If nobody is there to be answered any more, what is said next still counts. */
 static bool answer_hello(struct meet *meet, struct meet_caller *caller)
 {
     struct message hello, member = message_of(WHAT_MEMBER, meet->slot, meet->generation);
     int fds[2] = {meet->arena->fd, meet->pidfd};
 
-    return message_hear(caller->fd, &hello, &caller->pidfd, 1) && hello.what == WHAT_HELLO &&
-           message_say(caller->fd, &member, fds, 2);
+    if (!message_hear(caller->fd, &hello, &caller->pidfd, 1) || hello.what != WHAT_HELLO)
+        return false;
+    message_say(caller->fd, &member, fds, 2);
+    return true;
+}
+
+/* A free seat; or one that it has taken already, if we hear it late. */
+static bool is_seat(const struct meet *meet, const struct message *seat)
+{
+    if (seat->what != WHAT_SEAT || seat->version != SHM_VERSION || seat->slot >= SHM_SLOTS ||
+        seat->slot == meet->slot)
+        return false;
+    uint64_t life = slot_life(meet->arena->board, seat->slot);
+    return !life_alive(life) || life_generation(life) == seat->generation;
+}
+
+/* Whoever calls with these will be that slot's next trainer. */
+static void seat_peer(struct meet *meet, const struct message *seat, int *line, int *pidfd)
+{
+    struct message seated = message_of(WHAT_SEATED, meet->slot, meet->generation);
+    unsigned s = seat->slot;
+    int new_line = *line, new_pidfd = *pidfd;
+
+    *line = *pidfd = -1;
+    fd_close(&meet->lines[s]);
+    fd_close(&meet->peers[s]);
+    meet->lines[s] = new_line;
+    meet->peers[s] = new_pidfd;
+    meet->peer_generations[s] = seat->generation;
+    message_say(new_line, &seated, NULL, 0);
 }
 
 static bool answer_seat(struct meet *meet, struct meet_caller *caller)
 {
-    struct message seat, seated = message_of(WHAT_SEATED, meet->slot, meet->generation);
+    struct message seat;
 
-    if (!message_hear(caller->fd, &seat, NULL, 0) || seat.what != WHAT_SEAT ||
-        seat.version != SHM_VERSION || seat.slot >= SHM_SLOTS || seat.slot == meet->slot)
+    if (!message_hear(caller->fd, &seat, NULL, 0) || !is_seat(meet, &seat))
         return false;
-    int pidfd = fcntl(caller->pidfd, F_DUPFD_CLOEXEC, 0);
-    if (pidfd < 0)
-        return false;
-    fd_close(&meet->peers[seat.slot]);
-    meet->peers[seat.slot] = pidfd;
-    meet->peer_generations[seat.slot] = seat.generation;
-    return message_say(caller->fd, &seated, NULL, 0);
+    seat_peer(meet, &seat, &caller->fd, &caller->pidfd);
+    return true;
 }
 
 static void serve_caller(struct meet *meet, struct meet_caller *caller)
 {
     bool good = caller->pidfd < 0 ? answer_hello(meet, caller) : answer_seat(meet, caller);
 
-    caller->until_ns = clock_now_ns() + CALLER_NS;
-    if (!good || ++caller->messages > 2 * SHM_SLOTS)
+    caller->until_ns = clock_now_ns() + SEAT_NS;
+    if (!good)
         drop_caller(caller);
+}
+
+static void bury(struct meet *meet, unsigned slot)
+{
+    slot_bury(meet->arena->board, slot, meet->peer_generations[slot], meet->slot,
+              TOUCH_DOORMAN);
+    fd_close(&meet->peers[slot]);
+    fd_close(&meet->lines[slot]);
+}
+
+/* A joiner that tries another slot, or a late answer to our own joining; else it is cut. */
+static void serve_line(struct meet *meet, unsigned slot)
+{
+    struct message message;
+    int fds[2];
+
+    switch (message_take(meet->lines[slot], &message, fds)) {
+    case HEARD:
+        fd_close(&fds[0]);
+        fd_close(&fds[1]);
+        if (is_seat(meet, &message) && message.slot != slot)
+            seat_peer(meet, &message, &meet->lines[slot], &meet->peers[slot]);
+        break;
+    case HEARD_END:
+        bury(meet, slot);
+        break;
+    case HEARD_NOISE:
+    case HEARD_NOTHING:
+        break;
+    }
 }
 
 static void accept_caller(struct meet *meet, struct meet_caller *caller)
@@ -75,11 +134,15 @@ static void accept_caller(struct meet *meet, struct meet_caller *caller)
         close(fd);
         return;
     }
-    *caller = (struct meet_caller){fd, -1, 0, clock_now_ns() + CALLER_NS};
+    *caller = (struct meet_caller){fd, -1, clock_now_ns() + CALLER_NS};
 }
 
-enum { POLL_STOP, POLL_LISTENER, POLL_PEERS, POLL_CALLERS = POLL_PEERS + SHM_SLOTS,
-       N_POLL = POLL_CALLERS + MEET_CALLERS };
+/* What poll looks at: in this order, and of the slots and callers only those there are. */
+struct watch {
+    struct pollfd p[2 + 2 * SHM_SLOTS + MEET_CALLERS];
+    nfds_t n;
+    int timeout;
+};
 
 static struct meet_caller *free_caller(struct meet *meet)
 {
@@ -89,56 +152,86 @@ static struct meet_caller *free_caller(struct meet *meet)
     return NULL;
 }
 
-/* Drops the callers whose time is up; returns for how long to sleep. */
-static int prepare_poll(struct meet *meet, struct pollfd *p)
+static void watch_fd(struct watch *watch, int fd)
 {
-    int timeout = -1;
-
-    p[POLL_STOP] = (struct pollfd){.fd = meet->stop, .events = POLLIN};
-    for (int s = 0; s < SHM_SLOTS; s++)
-        p[POLL_PEERS + s] = (struct pollfd){.fd = meet->peers[s], .events = POLLIN};
-    for (int k = 0; k < MEET_CALLERS; k++) {
-        struct meet_caller *caller = &meet->callers[k];
-        int left = caller->fd < 0 ? -1 : ms_until(caller->until_ns);
-        if (left == 0)
-            drop_caller(caller);
-        else if (left > 0 && (timeout < 0 || left < timeout))
-            timeout = left;
-        p[POLL_CALLERS + k] = (struct pollfd){.fd = caller->fd, .events = POLLIN};
-    }
-    p[POLL_LISTENER] = (struct pollfd){.fd = free_caller(meet) ? meet->listener : -1,
-                                       .events = POLLIN};
-    return timeout;
+    if (fd >= 0)
+        watch->p[watch->n++] = (struct pollfd){.fd = fd, .events = POLLIN};
 }
 
-static void bury_dead(struct meet *meet, const struct pollfd *p)
+static void prepare_poll(struct meet *meet, struct watch *watch)
 {
+    watch->n = 0;
+    watch->timeout = -1;
+    watch_fd(watch, meet->stop);
+    for (int s = 0; s < SHM_SLOTS; s++) {
+        watch_fd(watch, meet->peers[s]);
+        watch_fd(watch, meet->lines[s]);
+    }
+    for (int k = 0; k < MEET_CALLERS; k++) {
+        const struct meet_caller *caller = &meet->callers[k];
+        int left = caller->fd < 0 ? -1 : ms_until(caller->until_ns);
+        if (left >= 0 && (watch->timeout < 0 || left < watch->timeout))
+            watch->timeout = left;
+        watch_fd(watch, caller->fd);
+    }
+    if (free_caller(meet))
+        watch_fd(watch, meet->listener);
+}
+
+static bool has_moved(const struct watch *watch, int fd)
+{
+    for (nfds_t k = 0; fd >= 0 && k < watch->n; k++)
+        if (watch->p[k].fd == fd)
+            return watch->p[k].revents != 0;
+    return false;
+}
+
+/* Descriptors that this closes or opens are not looked at again before the next poll. */
+static void serve(struct meet *meet, const struct watch *watch)
+{
+    uint64_t dead = 0, lines = 0, callers = 0, now = clock_now_ns();
+
+    for (unsigned s = 0; s < SHM_SLOTS; s++) {
+        dead |= has_moved(watch, meet->peers[s]) ? slot_bit(s) : 0;
+        lines |= has_moved(watch, meet->lines[s]) ? slot_bit(s) : 0;
+    }
+    for (int k = 0; k < MEET_CALLERS; k++)
+        callers |= has_moved(watch, meet->callers[k].fd) ? slot_bit((unsigned)k) : 0;
+    bool knocks = has_moved(watch, meet->listener);
+
     for (unsigned s = 0; s < SHM_SLOTS; s++)
-        if (p[POLL_PEERS + s].fd >= 0 && p[POLL_PEERS + s].revents) {
-            slot_bury(meet->arena->board, s, meet->peer_generations[s], meet->slot,
-                      TOUCH_DOORMAN);
-            fd_close(&meet->peers[s]);
-        }
+        if (dead & slot_bit(s))
+            bury(meet, s);
+    for (unsigned s = 0; s < SHM_SLOTS; s++)
+        if (lines & ~dead & slot_bit(s) && meet->lines[s] >= 0)
+            serve_line(meet, s);
+    for (unsigned k = 0; k < MEET_CALLERS; k++) {
+        struct meet_caller *caller = &meet->callers[k];
+        if (callers & slot_bit(k))
+            serve_caller(meet, caller);
+        else if (caller->fd >= 0 && caller->until_ns <= now)
+            drop_caller(caller);
+    }
+    if (knocks && free_caller(meet))
+        accept_caller(meet, free_caller(meet));
 }
 
 static void *doorman(void *argument)
 {
     struct meet *meet = argument;
-    struct pollfd p[N_POLL];
+    struct watch watch;
 
     for (;;) {
-        int timeout = prepare_poll(meet, p);
+        prepare_poll(meet, &watch);
         atomic_store_explicit(meet->cpu_ns, clock_thread_cpu_ns(), memory_order_relaxed);
-        if (poll(p, N_POLL, timeout) < 0)
+        if (poll(watch.p, watch.n, watch.timeout) < 0) {
+            if (errno != EINTR)
+                nap();
             continue;
-        if (p[POLL_STOP].revents)
+        }
+        if (has_moved(&watch, meet->stop))
             return NULL;
-        bury_dead(meet, p);
-        for (int k = 0; k < MEET_CALLERS; k++)
-            if (p[POLL_CALLERS + k].fd >= 0 && p[POLL_CALLERS + k].revents)
-                serve_caller(meet, &meet->callers[k]);
-        if (p[POLL_LISTENER].fd >= 0 && p[POLL_LISTENER].revents)
-            accept_caller(meet, free_caller(meet));
+        serve(meet, &watch);
     }
 }
 

@@ -89,6 +89,7 @@ enum fabric_progress shm_elastic(struct shm *shm, struct fabric_part *part)
         atomic_store_explicit(&shm->ready_ns, clock_now_ns() + BUSY_NS, memory_order_relaxed);
         return FABRIC_WAITING;
     }
+    shm_step(STEP_LOCKED, shm->meet.slot);
     size_t from = chunk * ELASTIC_CHUNK, n = round->exchange.n - from;
     if (n > ELASTIC_CHUNK)
         n = ELASTIC_CHUNK;

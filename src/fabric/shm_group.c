@@ -5,15 +5,11 @@
  *   1. A bit of `members` is changed under `touching` (shm_arena.c); a setter looks at the life
  *      again afterwards, so that a death between the two leaves no bit behind.
  *   2. The group of a job that has none is made by one compare-and-swap.
+ *   3. No group is made of newcomers while somebody at its end still has the job's state: they
+ *      take it, and go on from there.
  *
  * Run by whoever holds the round machine. */
 #include "fabric/shm_round.h"
-
-bool shm_leads(const struct shm *shm)
-{
-    uint64_t members = load_members(board_of(shm));
-    return members && lowest(members) == shm->meet.slot;
-}
 
 uint64_t shm_slots_in(const struct board *board, enum life state)
 {
@@ -50,7 +46,7 @@ static void touch(struct shm *shm, uint32_t what)
 
 static void changed_members(struct board *board)
 {
-    atomic_fetch_add_explicit(&board->epoch, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&board->epoch, 1, memory_order_release);
     atomic_store_explicit(&board->formed, 1, memory_order_relaxed);
     board_ring(board, ~(uint64_t)0);
 }
@@ -72,8 +68,8 @@ void shm_refresh(struct shm *shm)
 {
     struct board *board = board_of(shm);
     struct round *round = &shm->round;
-    uint32_t lives = atomic_load_explicit(&board->lives, memory_order_relaxed);
-    uint32_t epoch = atomic_load_explicit(&board->epoch, memory_order_relaxed);
+    uint32_t lives = atomic_load_explicit(&board->lives, memory_order_acquire);
+    uint32_t epoch = atomic_load_explicit(&board->epoch, memory_order_acquire);
     int threads = 0;
 
     if (round->counted && lives == round->lives && epoch == round->epoch)
@@ -114,19 +110,45 @@ void shm_admit_waiting(struct shm *shm)
             shm_admit(shm, s);
 }
 
+bool shm_admit_first(struct shm *shm)
+{
+    struct board *board = board_of(shm);
+    uint64_t none = 0;
+
+    touch(shm, shm->meet.slot + 1);
+    bool first = atomic_compare_exchange_strong_explicit(&board->members, &none, own_bit(shm),
+                     memory_order_seq_cst, memory_order_seq_cst);
+    if (first)
+        changed_members(board);
+    touch(shm, 0);
+    return first;
+}
+
+uint64_t shm_standby(const struct board *board)
+{
+    uint64_t found = shm_slots_in(board, LIFE_FINAL);
+
+    for (unsigned s = 0; s < SHM_SLOTS; s++)
+        if (found & slot_bit(s) && atomic_load_explicit(&board->slots[s].standby,
+                                                        memory_order_acquire) == STANDBY_NONE)
+            found &= ~slot_bit(s);
+    return found & ~load_members(board);
+}
+
 /* The group of a job that has none: those who wait, else those who are at their end. */
 void shm_form(struct shm *shm)
 {
     struct board *board = board_of(shm);
     uint64_t none = 0, group;
 
+    shm_bury_stale(shm, load_members(board));
     if (load_members(board))
         return;
     touch(shm, TOUCH_ALL);
     group = shm_slots_in(board, LIFE_WAITING);
     if (group) {
-        if (!atomic_load_explicit(&board->formed, memory_order_relaxed) &&
-            __builtin_popcountll(group) < (int)board->size)
+        if (shm_standby(board) || (!atomic_load_explicit(&board->formed, memory_order_relaxed) &&
+                                   __builtin_popcountll(group) < (int)board->size))
             group = 0;
     } else {
         group = shm_slots_in(board, LIFE_FINAL);
@@ -147,7 +169,7 @@ bool shm_is_called(const struct shm *shm, uint64_t word)
     uint64_t members = load_members(board);
     uint32_t tag = word_tag(word);
 
-    if (word & PHASE_REDUCE || !(members & own_bit(shm)) ||
+    if (word & PHASES || !(members & own_bit(shm)) ||
         has_arrived(board, shm->meet.slot, tag))
         return false;
     if (!shm->start.collective)

@@ -1,49 +1,56 @@
 /* SPDX-License-Identifier: MIT */
-/* What the lowest member does for all: it closes a round that everyone has arrived at, and
- * fails one that has lost a member it needs. Both are steps of the round's word, so a leader
- * that has died takes no more of them, and the next one takes them instead.
+/* Closing a round that everyone has arrived at, which the lowest member does, and failing one
+ * that has lost a member it needs, which any member may.
  *
- * The record is written before the word says REDUCE and stays as it is until the next close,
- * which needs everyone's arrival. Run by whoever holds the round machine. */
+ *   1. Who closes first says so in the word (CLOSING, and its slot), so there is one at a time;
+ *      the record is its own until it moves the word on. One that has died is undone: the word
+ *      goes back to what it was.
+ *   2. It looks at the members once more after it has said so. Who becomes a member later sees
+ *      CLOSING, and does not arrive; who dies later keeps its slot and its pages, as nobody
+ *      takes a dead slot then, and is missed in REDUCE.
+ *   3. The record stays as it is from REDUCE to the next close, which needs everyone's arrival.
+ *
+ * Run by whoever holds the round machine. */
 #include "fabric/shm_round.h"
 
-/* Pages of the dead that nobody touches; no round reads them now. */
-static void sweep(struct shm *shm)
+#include <math.h>
+
+/* A piece of the pages of somebody dead whom nobody touches; no round reads them now. */
+static void sweep(struct shm *shm, uint64_t members)
 {
     struct board *board = board_of(shm);
 
     for (unsigned s = 0; s < SHM_SLOTS; s++) {
         uint64_t life = slot_life(board, s);
-        uint64_t sweeping = life_make(life_generation(life), LIFE_SWEEPING);
-        if (life_state(life) != LIFE_DEAD && life_state(life) != LIFE_SWEEPING)
+        if (life_state(life) != LIFE_DEAD || members & slot_bit(s) || !slot_untouched(board, s))
             continue;
-        if (life != sweeping && !atomic_compare_exchange_strong_explicit(
-                &board->slots[s].life, &life, sweeping, memory_order_seq_cst,
-                memory_order_seq_cst))
-            continue;
-        bool free = slot_untouched(board, s) && !(load_members(board) & slot_bit(s));
-        if (free)
-            arena_punch(&shm->arena, s);
-        atomic_store_explicit(&board->slots[s].life,
-                              life_make(life_generation(life), free ? LIFE_FREE : LIFE_DEAD),
-                              memory_order_seq_cst);
+        if (arena_punch_piece(&shm->arena, s))
+            atomic_compare_exchange_strong_explicit(
+                &board->slots[s].life, &life, life_make(life_generation(life), LIFE_FREE),
+                memory_order_seq_cst, memory_order_seq_cst);
+        return;
     }
 }
 
-/* Weights to shares. False: nobody's counts. */
+/* Weights to shares, by a power of two so that no sum of them overflows. False: nobody's. */
 static bool set_shares(const struct board *board, struct round_record *record)
 {
     uint64_t good = record->group & ~record->bad;
-    double total = 0;
+    double most = 0, total = 0;
+    int exponent;
 
     for (unsigned s = 0; s < SHM_SLOTS; s++)
+        if (good & slot_bit(s) && board->slots[s].weight > most)
+            most = board->slots[s].weight;
+    frexp(most, &exponent);
+    for (unsigned s = 0; s < SHM_SLOTS; s++)
         if (good & slot_bit(s))
-            total += board->slots[s].weight;
+            total += ldexp(board->slots[s].weight, -exponent);
     for (unsigned s = 0; s < SHM_SLOTS; s++) {
         record->share[s] = 0;
         if (good & slot_bit(s))
-            record->share[s] = total > 0 ? board->slots[s].weight / total
-                                         : 1.0 / __builtin_popcountll(good);
+            record->share[s] = most > 0 ? ldexp(board->slots[s].weight, -exponent) / total
+                                        : 1.0 / __builtin_popcountll(good);
     }
     return good != 0;
 }
@@ -116,15 +123,20 @@ static bool all_arrived(const struct board *board, uint64_t members, uint32_t ta
     return true;
 }
 
-static bool close_round(struct shm *shm, uint64_t word)
+/* Elastic exchanges that came for a STATE whose caller has gone: no round of theirs. */
+static bool is_void(const struct board *board, const struct round_record *record)
 {
-    struct board *board = board_of(shm);
+    for (unsigned s = 0; s < SHM_SLOTS; s++)
+        if (record->group & slot_bit(s) && board->slots[s].kind == EXCHANGE_ELASTIC)
+            return record->kind != EXCHANGE_STATE;
+    return false;
+}
+
+static void write_record(struct board *board, uint64_t word, uint64_t members)
+{
     struct round_record *record = &board->record;
-    uint64_t members = load_members(board);
     uint32_t tag = word_tag(word);
 
-    if (!shm_leads(shm) || !all_arrived(board, members, tag))
-        return false;
     if (word & WORD_OK)
         atomic_store_explicit(&board->bad, 0, memory_order_relaxed);
     record->group = members;
@@ -136,13 +148,36 @@ static bool close_round(struct shm *shm, uint64_t word)
     record->empty = record->kind == EXCHANGE_MEAN && !set_shares(board, record);
     atomic_store_explicit(&board->claim, word_make(tag, 0), memory_order_relaxed);
     atomic_store_explicit(&board->done, word_make(tag, 0), memory_order_relaxed);
-    sweep(shm);
-    if (load_members(board) != members || load_word(board) != word)
+}
+
+static bool close_round(struct shm *shm, uint64_t word)
+{
+    struct board *board = board_of(shm);
+    const struct round_record *record = &board->record;
+    uint64_t closing = word | PHASE_CLOSING | (uint64_t)shm->meet.slot << 8, was = word;
+    uint64_t members = load_members(board);
+    uint32_t tag = word_tag(word);
+
+    shm_step(STEP_CLOSE, shm->meet.slot);
+    if (!(members & own_bit(shm)) || lowest(members) != shm->meet.slot ||
+        !all_arrived(board, members, tag))
+        return false;
+    if (!atomic_compare_exchange_strong_explicit(&board->word, &was, closing,
+                                                 memory_order_seq_cst, memory_order_relaxed))
         return true;
-    if (record->differ || record->empty || (record->kind == EXCHANGE_MEAN && !record->n_chunks))
-        return shm_end_round(board, word, true);
-    shm_turn_word(board, word, word_make(tag, PHASE_REDUCE));
-    return true;
+    members = load_members(board);
+    if (!(members & own_bit(shm)) || lowest(members) != shm->meet.slot ||
+        !all_arrived(board, members, tag))
+        return shm_turn_word(board, closing, word);
+    shm_step(STEP_CLOSING, shm->meet.slot);
+    sweep(shm, members);
+    write_record(board, word, members);
+    if (is_void(board, record))
+        return shm_end_round(board, closing, false);
+    if (record->differ || record->empty ||
+        (record->kind == EXCHANGE_MEAN && !record->n_chunks))
+        return shm_end_round(board, closing, true);
+    return shm_turn_word(board, closing, word_make(tag, PHASE_REDUCE));
 }
 
 /* For a mean, the part of any member may be missing; for a state, only the source's matters. */
@@ -159,17 +194,17 @@ bool shm_lost_group(const struct board *board, uint64_t members, uint32_t tag)
     return false;
 }
 
-/* What the leader does, whatever exchange it has. True: something moved. */
+/* True: something moved. */
 bool shm_lead(struct shm *shm, uint64_t word)
 {
     struct board *board = board_of(shm);
-    uint64_t members = load_members(board);
 
-    shm_bury_stale(shm, members);
-    if (!shm_leads(shm))
-        return false;
-    if (!(word & PHASE_REDUCE))
-        return close_round(shm, word);
-    return shm_lost_group(board, load_members(board), word_tag(word)) &&
-           shm_end_round(board, word, false);
+    shm_bury_stale(shm, load_members(board));
+    if (word & PHASE_REDUCE)
+        return shm_lost_group(board, load_members(board), word_tag(word)) &&
+               shm_end_round(board, word, false);
+    if (word & PHASE_CLOSING)
+        return !life_alive(slot_life(board, word_closer(word))) &&
+               shm_turn_word(board, word, word & ~(uint64_t)(PHASE_CLOSING | 0xff00u));
+    return close_round(shm, word);
 }

@@ -85,7 +85,7 @@ bool shm_mean_chunk(struct shm *shm, uint64_t word, const float *const *in, size
     return false;
 }
 
-static void say_reducing(struct shm *shm, uint32_t tag)
+void shm_say_reducing(struct shm *shm, uint32_t tag)
 {
     atomic_store_explicit(&own_slot(shm)->reducing, tag, memory_order_relaxed);
 }
@@ -106,9 +106,9 @@ enum fabric_progress shm_reduce(struct shm *shm, uint64_t word)
     for (unsigned s = 0; s < SHM_SLOTS; s++)
         if (board->record.group & slot_bit(s))
             in[s] = shm->round.in[s] + from;
-    say_reducing(shm, word_tag(word));
+    shm_say_reducing(shm, word_tag(word));
     if (shm_mean_chunk(shm, word, in, from, n))
         shm_count_chunks(board, word, 1);
-    say_reducing(shm, 0);
+    shm_say_reducing(shm, 0);
     return FABRIC_WORKED;
 }

@@ -6,8 +6,8 @@
  *      when the holder lets go or dies.
  *   2. A joiner tells every member which slot and generation it will be, and has their answer,
  *      before it takes the slot: from its first moment its death is noticed by all of them.
- *   3. A member's death is its pidfd becoming readable, never a closed connection: a child
- *      that it forked may hold its sockets on for as long as it likes.
+ *   3. A member's death is its pidfd becoming readable: a child that it forked may hold its
+ *      sockets on for as long as it likes. A cut line tells that it has become another program.
  *   4. A slot that is alive in the board but whose name nobody living holds is buried by the
  *      next joiner: its trainer died before it had told everyone.
  *
@@ -30,6 +30,8 @@
 
 #define CALL_NS 2000000000u     /* that a living member has to answer */
 #define TOUCH_NS 100000000u
+
+enum { TRIES = 3 };             /* of calls that somebody hangs up on */
 
 /* --- names --- */
 
@@ -102,9 +104,9 @@ void meet_init(struct meet *meet, struct arena *arena, const char *name)
     snprintf(meet->name, sizeof meet->name, "%s", name);
     meet->door = meet->listener = meet->stop = meet->pidfd = -1;
     for (int s = 0; s < SHM_SLOTS; s++)
-        meet->calls[s] = meet->peers[s] = -1;
+        meet->lines[s] = meet->peers[s] = -1;
     for (int k = 0; k < MEET_CALLERS; k++)
-        meet->callers[k] = (struct meet_caller){-1, -1, 0, 0};
+        meet->callers[k] = (struct meet_caller){-1, -1, 0};
 }
 
 static void await_door(const struct meet *meet, uint64_t until_ns)
@@ -144,27 +146,30 @@ void meet_door_give(struct meet *meet)
 
 /* --- calling --- */
 
-static bool peer_is_ours(int fd, bool *dead)
+enum peer { PEER_STRANGER, PEER_DEAD, PEER_OURS };
+
+/* Who is at the other end; of ours that live, with a pidfd if it could be had. */
+static enum peer look_at_peer(int fd, int *pidfd)
 {
     struct ucred who;
     socklen_t n = sizeof who;
 
-    *dead = false;
+    *pidfd = -1;
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &n) != 0 || who.uid != getuid())
-        return false;
-    int pidfd = (int)syscall(SYS_pidfd_open, who.pid, 0);
-    *dead = pidfd < 0 ? errno == ESRCH : pidfd_dead(pidfd);
-    fd_close(&pidfd);
-    return true;
+        return PEER_STRANGER;
+    *pidfd = (int)syscall(SYS_pidfd_open, who.pid, 0);
+    if (*pidfd < 0 ? errno != ESRCH : !pidfd_dead(*pidfd))
+        return PEER_OURS;
+    fd_close(pidfd);
+    return PEER_DEAD;
 }
 
-/* Connects to a slot and says hello; what answers is in calls. Who cannot be told from
- * nobody is `silent`: no job may be founded beside it. */
+/* Connects to a slot and says hello; its line is then open. Who cannot be told from nobody is
+ * `silent`: no job may be founded beside it. */
 static descant_status call_slot(struct meet *meet, unsigned slot, uint64_t until_ns)
 {
     struct message hello = message_of(WHAT_HELLO, 0, 0);
-    bool dead;
-    int fd;
+    int fd, pidfd;
 
     while ((fd = reach_name(meet, (int)slot)) < 0 && errno == EAGAIN &&
            clock_now_ns() < until_ns)
@@ -172,18 +177,23 @@ static descant_status call_slot(struct meet *meet, unsigned slot, uint64_t until
     if (fd < 0 && errno == ECONNREFUSED)
         meet->unreachable |= slot_bit(slot);
     else if (fd < 0 && errno == EAGAIN)
-        meet->silent |= slot_bit(slot);
+        meet->deaf |= slot_bit(slot);
     else if (fd < 0)
         return log_fail(meet->log, DESCANT_SYSTEM, "slot %u cannot be called: %s", slot,
                         strerror(errno));
     if (fd < 0)
         return DESCANT_OK;
-    if (peer_is_ours(fd, &dead) && !dead && message_say(fd, &hello, &meet->pidfd, 1)) {
-        meet->calls[slot] = fd;
+    enum peer peer = look_at_peer(fd, &pidfd);
+    if (peer == PEER_OURS && pidfd >= 0 && message_say(fd, &hello, &meet->pidfd, 1)) {
+        meet->lines[slot] = fd;
+        meet->peers[slot] = pidfd;
         return DESCANT_OK;
     }
-    if (dead)
+    if (peer == PEER_DEAD)
         meet->unreachable |= slot_bit(slot);
+    else if (peer == PEER_OURS)
+        meet->deaf |= slot_bit(slot);
+    fd_close(&pidfd);
     close(fd);
     return DESCANT_OK;
 }
@@ -196,17 +206,22 @@ static bool same_arena(const struct meet *meet, int fd)
            a.st_dev == b.st_dev;
 }
 
-/* Those who have not answered, or have hung up: dead after all, or to be passed over. */
-static void drop_silent(struct meet *meet, uint64_t waiting)
+static void hang_up(struct meet *meet, unsigned slot)
 {
-    bool dead;
+    fd_close(&meet->lines[slot]);
+    fd_close(&meet->peers[slot]);
+}
 
+/* Those who have not answered. The line stays: they will hear what is said on it. */
+static void pass_over(struct meet *meet, uint64_t waiting)
+{
     for (unsigned s = 0; s < SHM_SLOTS; s++) {
         if (!(waiting & slot_bit(s)))
             continue;
-        if (peer_is_ours(meet->calls[s], &dead) && !dead)
+        if (pidfd_dead(meet->peers[s]))
+            hang_up(meet, s);
+        else
             meet->silent |= slot_bit(s);
-        fd_close(&meet->calls[s]);
     }
 }
 
@@ -216,8 +231,10 @@ static descant_status take_answer(struct meet *meet, unsigned slot)
     int fds[2];
     descant_status status = DESCANT_OK;
 
-    if (!message_hear(meet->calls[slot], &answer, fds, 2)) {
-        drop_silent(meet, slot_bit(slot));
+    if (!message_hear(meet->lines[slot], &answer, fds, 2)) {
+        if (!pidfd_dead(meet->peers[slot]))
+            meet->deaf |= slot_bit(slot);
+        hang_up(meet, slot);
         return DESCANT_OK;
     }
     if (answer.version != SHM_VERSION || answer.slot != slot)
@@ -227,40 +244,45 @@ static descant_status take_answer(struct meet *meet, unsigned slot)
     else if (meet->arena->fd < 0)
         status = arena_enter(meet->arena, fds[0]);
     else if (!same_arena(meet, fds[0]))
-        fd_close(&meet->calls[slot]);
+        hang_up(meet, slot);
     if (meet->arena->fd != fds[0])
         close(fds[0]);
-    if (status || meet->calls[slot] < 0) {
+    if (status || meet->lines[slot] < 0) {
         close(fds[1]);
         return status;
     }
+    fd_close(&meet->peers[slot]);
     meet->peers[slot] = fds[1];
     meet->peer_generations[slot] = answer.generation;
     return DESCANT_OK;
 }
 
-/* Waits until all calls marked have something to hear, or are gone. */
-static uint64_t await_calls(struct meet *meet, uint64_t slots, uint64_t until_ns)
+/* Waits until lines marked have something to hear, or are gone. */
+static uint64_t await_lines(struct meet *meet, uint64_t slots, uint64_t until_ns)
 {
     struct pollfd p[SHM_SLOTS];
+    unsigned slot[SHM_SLOTS];
     uint64_t ready = 0;
+    nfds_t n = 0;       /* no more than there are descriptors: poll refuses that */
 
     for (unsigned s = 0; s < SHM_SLOTS; s++)
-        p[s] = (struct pollfd){.fd = slots & slot_bit(s) ? meet->calls[s] : -1,
-                               .events = POLLIN};
-    poll(p, SHM_SLOTS, ms_until(until_ns));
-    for (unsigned s = 0; s < SHM_SLOTS; s++)
-        if (p[s].fd >= 0 && p[s].revents)
-            ready |= slot_bit(s);
+        if (slots & slot_bit(s)) {
+            slot[n] = s;
+            p[n++] = (struct pollfd){.fd = meet->lines[s], .events = POLLIN};
+        }
+    if (poll(p, n, ms_until(until_ns)) > 0)
+        for (nfds_t k = 0; k < n; k++)
+            if (p[k].revents)
+                ready |= slot_bit(slot[k]);
     return ready;
 }
 
-static uint64_t calls_open(const struct meet *meet)
+static uint64_t lines_open(const struct meet *meet)
 {
     uint64_t open = 0;
 
     for (unsigned s = 0; s < SHM_SLOTS; s++)
-        if (meet->calls[s] >= 0)
+        if (meet->lines[s] >= 0)
             open |= slot_bit(s);
     return open;
 }
@@ -275,24 +297,31 @@ static descant_status take_answers(struct meet *meet, uint64_t ready)
     return status;
 }
 
-static descant_status call_all(struct meet *meet, uint64_t until)
+static descant_status call_all(struct meet *meet)
 {
+    uint64_t until = clock_now_ns() + CALL_NS, ready = 1;
     descant_status status = DESCANT_OK;
 
-    meet->silent = meet->unreachable = 0;
+    meet->silent = meet->unreachable = meet->deaf = 0;
+    for (unsigned s = 0; s < SHM_SLOTS; s++)
+        hang_up(meet, s);
     for (unsigned s = 0; s < SHM_SLOTS && !status; s++)
         status = call_slot(meet, s, until);
-    uint64_t waiting = calls_open(meet);
-    while (waiting && !status && clock_now_ns() < until) {
-        uint64_t ready = await_calls(meet, waiting, until);
+    uint64_t waiting = lines_open(meet);
+    while (waiting && !status && (ready || clock_now_ns() < until)) {
+        ready = await_lines(meet, waiting, until);      /* once more when the time is up */
         status = take_answers(meet, ready);
         waiting &= ~ready;
     }
-    drop_silent(meet, waiting);
+    pass_over(meet, waiting);
+    for (unsigned s = 0; s < SHM_SLOTS && meet->arena->board; s++)
+        if (meet->silent & slot_bit(s))
+            meet->peer_generations[s] = life_generation(slot_life(meet->arena->board, s));
     return status;
 }
 
-/* Again while somebody who is leaving hangs up on us. */
+/* Again while somebody hangs up on us who lives, as one does who is leaving. A job is not
+ * founded beside one who does not answer. */
 descant_status meet_call(struct meet *meet)
 {
     uint64_t until = clock_now_ns() + CALL_NS;
@@ -301,42 +330,86 @@ descant_status meet_call(struct meet *meet)
     meet->pidfd = open_pidfd(getpid());
     if (meet->pidfd < 0)
         return log_fail(meet->log, DESCANT_SYSTEM, "no pidfd: %s", strerror(errno));
-    while (!(status = call_all(meet, until)) && meet->arena->fd < 0 && meet->silent) {
-        if (clock_now_ns() >= until)
+    for (int tries = 1;; tries++) {
+        status = call_all(meet);
+        uint64_t doubt = meet->deaf | (meet->arena->fd < 0 ? meet->silent : 0);
+        if (status || !doubt)
+            return status;
+        if (clock_now_ns() >= until && (tries >= TRIES || !meet->deaf))
             return log_fail(meet->log, DESCANT_TIMEOUT,
                             "a trainer of job \"%s\" is alive (slot %d) and does not answer",
-                            meet->name, __builtin_ctzll(meet->silent));
+                            meet->name, __builtin_ctzll(doubt));
         nap();
     }
-    return status;
 }
 
 /* --- taking a slot --- */
 
+/* Says the slot on all lines. Those who do not answer in time find it in their queue when they
+ * wake, and watch us from then on. False: one who lives and is a trainer has hung up. */
 static bool announce(struct meet *meet, unsigned slot, uint32_t generation)
 {
     struct message seat = message_of(WHAT_SEAT, slot, generation), answer;
-    uint64_t waiting = 0, until = clock_now_ns() + CALL_NS;
-    bool all = true;
+    uint64_t waiting = 0, cut = 0, ready = 1, until = clock_now_ns() + CALL_NS;
 
-    for (unsigned s = 0; s < SHM_SLOTS; s++)
-        if (meet->calls[s] >= 0 && message_say(meet->calls[s], &seat, NULL, 0))
+    for (unsigned s = 0; s < SHM_SLOTS; s++) {
+        if (meet->lines[s] < 0)
+            continue;
+        if (!message_say(meet->lines[s], &seat, NULL, 0))
+            cut |= slot_bit(s);
+        else if (!(meet->silent & slot_bit(s)))
             waiting |= slot_bit(s);
-    while (waiting && clock_now_ns() < until) {
-        uint64_t ready = await_calls(meet, waiting, until);
+    }
+    while (waiting && (ready || clock_now_ns() < until)) {
+        ready = await_lines(meet, waiting, until);
         for (unsigned s = 0; s < SHM_SLOTS; s++)
-            if (ready & slot_bit(s) && !message_hear(meet->calls[s], &answer, NULL, 0))
-                all = false;
+            if (ready & slot_bit(s) && !message_hear(meet->lines[s], &answer, NULL, 0))
+                cut |= slot_bit(s);
         waiting &= ~ready;
     }
-    return all && !waiting;
+    for (unsigned s = 0; s < SHM_SLOTS; s++)
+        while (cut & slot_bit(s)) {     /* dying or leaving: soon it is no trainer any more */
+            uint64_t life = slot_life(meet->arena->board, s);
+            if (!life_alive(life) || life_generation(life) != meet->peer_generations[s] ||
+                pidfd_dead(meet->peers[s]))
+                break;
+            if (clock_now_ns() >= until)
+                return false;
+            nap();
+        }
+    return true;
 }
 
-/* May a joiner have it? A dead one's memory must not be read by a round any more. */
+/* May a joiner have it? A dead one's memory must not be read by a round any more: `life` was
+ * read before the word, and who closes reads lives after it has said so there. */
 static bool slot_vacant(const struct board *board, uint64_t life)
 {
-    uint64_t word = atomic_load_explicit(&board->word, memory_order_acquire);
-    return life_state(life) == LIFE_FREE || (life_state(life) == LIFE_DEAD && !(word & 2));
+    uint64_t word = atomic_load_explicit(&board->word, memory_order_seq_cst);
+    return life_state(life) == LIFE_FREE || (life_state(life) == LIFE_DEAD && !(word & PHASES));
+}
+
+/* Who closes may be giving back pages of this slot, if it began to before the life changed. */
+static bool is_closing(const struct board *board)
+{
+    return (atomic_load_explicit(&board->word, memory_order_seq_cst) & PHASE_CLOSING) != 0;
+}
+
+static bool all_touched(const struct board *board)
+{
+    return !slot_untouched(board, SHM_SLOTS);
+}
+
+/* Somebody may be about to change the slot's bit, or to give back its pages. */
+static bool await_slot(const struct board *board, unsigned slot, bool dead)
+{
+    uint64_t now = clock_now_ns(), until = now + TOUCH_NS, until_all = now + CALL_NS;
+
+    while (!slot_untouched(board, slot) || (dead && is_closing(board))) {
+        if (clock_now_ns() > (all_touched(board) ? until_all : until))
+            return false;
+        nap();
+    }
+    return true;
 }
 
 static bool settle(struct meet *meet, unsigned slot, uint64_t life, int rank)
@@ -344,38 +417,37 @@ static bool settle(struct meet *meet, unsigned slot, uint64_t life, int rank)
     struct board *board = meet->arena->board;
     struct slot *mine = &board->slots[slot];
     uint32_t generation = life_generation(life) + 1;
-    uint64_t until = clock_now_ns() + TOUCH_NS;
+    bool dead = life_state(life) == LIFE_DEAD;
 
     mine->rank = rank;
-    mine->pid = (int32_t)getpid();
     mine->in_place = 0;
     atomic_store_explicit(&mine->arrived, 0, memory_order_relaxed);
-    atomic_store_explicit(&mine->pulled, 0, memory_order_relaxed);
-    atomic_store_explicit(&mine->reducing, 0, memory_order_relaxed);
     atomic_store_explicit(&mine->whole, 0, memory_order_relaxed);
+    atomic_store_explicit(&mine->pulled, 0, memory_order_relaxed);
+    atomic_store_explicit(&mine->standby, STANDBY_NONE, memory_order_relaxed);
     atomic_store_explicit(&mine->put, 0, memory_order_relaxed);
     atomic_store_explicit(&mine->reduced, 0, memory_order_relaxed);
     atomic_store_explicit(&mine->hungry, 0, memory_order_relaxed);
+    atomic_store_explicit(&mine->reducing, 0, memory_order_relaxed);
     atomic_store_explicit(&mine->threads, 1, memory_order_relaxed);
     for (int k = 0; k < N_TOUCH; k++)
         atomic_store_explicit(&mine->touching[k], 0, memory_order_relaxed);
     if (!atomic_compare_exchange_strong_explicit(&mine->life, &life,
             life_make(generation, LIFE_JOINED), memory_order_seq_cst, memory_order_seq_cst))
         return false;
-    while (!slot_untouched(board, slot)) {
-        if (clock_now_ns() > until) {
-            atomic_store_explicit(&mine->life, life_make(generation, LIFE_DEAD),
-                                  memory_order_seq_cst);
-            return false;
-        }
-        nap();
+    shm_step(STEP_SEAT, slot);
+    if (!await_slot(board, slot, dead)) {
+        atomic_store_explicit(&mine->life, life_make(generation, LIFE_DEAD),
+                              memory_order_seq_cst);
+        return false;
     }
     atomic_fetch_and_explicit(&board->members, ~slot_bit(slot), memory_order_seq_cst);
+    atomic_fetch_and_explicit(&board->bad, ~slot_bit(slot), memory_order_relaxed);
     arena_punch(meet->arena, slot);
     meet->slot = slot;
     meet->generation = generation;
     meet->seated = true;
-    atomic_fetch_add_explicit(&board->lives, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&board->lives, 1, memory_order_release);
     return true;
 }
 
@@ -425,12 +497,18 @@ descant_status meet_seat(struct meet *meet, int rank)
                             strerror(errno));
         if (meet->listener < 0)
             continue;
-        announce(meet, s, life_generation(life) + 1);
-        if (slot_vacant(board, life) && settle(meet, s, life, rank)) {
+        if (!announce(meet, s, life_generation(life) + 1))
+            return log_fail(meet->log, DESCANT_TIMEOUT,
+                            "a trainer of job \"%s\" is alive and does not listen", meet->name);
+        if (slot_vacant(board, slot_life(board, s)) && settle(meet, s, life, rank)) {
             bury_unreachable(meet);
             return DESCANT_OK;
         }
         fd_close(&meet->listener);
+        if (all_touched(board))
+            return log_fail(meet->log, DESCANT_TIMEOUT,
+                            "a trainer of job \"%s\" has stopped in the midst of a change",
+                            meet->name);
     }
     return log_fail(meet->log, DESCANT_BAD_SIZE, "job \"%s\" has %d trainers already",
                     meet->name, SHM_SLOTS);
@@ -438,8 +516,6 @@ descant_status meet_seat(struct meet *meet, int rank)
 
 descant_status meet_watch(struct meet *meet)
 {
-    for (int s = 0; s < SHM_SLOTS; s++)
-        fd_close(&meet->calls[s]);
     return doorman_start(meet);
 }
 
@@ -450,7 +526,7 @@ static void leave(struct meet *meet)
     uint64_t bit = slot_bit(meet->slot);
 
     if (atomic_fetch_and_explicit(&board->members, ~bit, memory_order_seq_cst) & bit)
-        atomic_fetch_add_explicit(&board->epoch, 1, memory_order_relaxed);
+        atomic_fetch_add_explicit(&board->epoch, 1, memory_order_release);
     slot_become(board, meet->slot, meet->generation, LIFE_DEAD);
     board_ring(board, ~(uint64_t)0);
     meet->seated = false;
@@ -462,7 +538,7 @@ void meet_fini(struct meet *meet)
     if (meet->seated)
         leave(meet);
     for (int s = 0; s < SHM_SLOTS; s++) {
-        fd_close(&meet->calls[s]);
+        fd_close(&meet->lines[s]);
         fd_close(&meet->peers[s]);
     }
     fd_close(&meet->listener);

@@ -11,7 +11,6 @@ enum { MEET_CALLERS = 16, MEET_NAME = 64 };
 
 struct meet_caller {
     int fd, pidfd;              /* -1: none */
-    int messages;
     uint64_t until_ns;
 };
 
@@ -24,11 +23,12 @@ struct meet {
     unsigned slot;
     uint32_t generation;
     /* Those who answered: constant once the doorman runs, then its own. */
-    int calls[SHM_SLOTS];
+    int lines[SHM_SLOTS];               /* a connection to each, whoever called */
     int peers[SHM_SLOTS];               /* pidfds */
     uint32_t peer_generations[SHM_SLOTS];
     uint64_t unreachable;               /* names that nobody living holds */
-    uint64_t silent;                    /* names whose holder lives and does not answer */
+    uint64_t silent;                    /* names whose holder lives and has not answered */
+    uint64_t deaf;                      /* and those that have hung up */
     struct meet_caller callers[MEET_CALLERS];
     pthread_t doorman;
     bool watching;

@@ -5,6 +5,7 @@
  * closed. */
 #include "fabric/shm_message.h"
 
+#include <errno.h>
 #include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -82,20 +83,34 @@ static size_t take_fds(struct msghdr *head, int fds[2])
     return n;
 }
 
-bool message_hear(int fd, struct message *message, int *fds, size_t n_fds)
+enum heard message_take(int fd, struct message *message, int fds[2])
 {
     struct iovec part = {message, sizeof *message};
     union control control;
     struct msghdr head = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = control.room,
                           .msg_controllen = sizeof control.room};
-    int got[2] = {-1, -1};
     ssize_t n = recvmsg(fd, &head, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
 
+    fds[0] = fds[1] = -1;
     if (n < 0)
-        return false;
-    size_t n_got = take_fds(&head, got);
+        return errno == EAGAIN || errno == EINTR ? HEARD_NOTHING : HEARD_END;
+    if (n == 0)
+        return HEARD_END;
+    take_fds(&head, fds);
     if (n == (ssize_t)sizeof *message && !(head.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) &&
-        message->magic == SHM_MAGIC && n_got == n_fds) {
+        message->magic == SHM_MAGIC)
+        return HEARD;
+    fd_close(&fds[0]);
+    fd_close(&fds[1]);
+    return HEARD_NOISE;
+}
+
+bool message_hear(int fd, struct message *message, int *fds, size_t n_fds)
+{
+    int got[2];
+
+    if (message_take(fd, message, got) == HEARD && (n_fds < 1) == (got[0] < 0) &&
+        (n_fds < 2) == (got[1] < 0)) {
         for (size_t k = 0; k < n_fds; k++)
             fds[k] = got[k];
         return true;

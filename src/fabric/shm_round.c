@@ -22,7 +22,6 @@
  *   shm_mean, shm_slices, shm_state, shm_elastic   what is exchanged */
 #include "fabric/shm_round.h"
 
-#include <math.h>
 #include <string.h>
 
 #define SPIN_NS 20000u
@@ -72,6 +71,7 @@ static void arrive(struct shm *shm, uint64_t word)
     mine->agree = exchange->agree;
     atomic_store_explicit(&mine->reducing, mine->live ? tag : 0, memory_order_relaxed);
     mine->weight = exchange->weight;
+    atomic_store_explicit(&mine->hungry, 0, memory_order_relaxed);
     shm->round.tag = tag;
     shm->round.stage = STAGE_ARRIVED;
     shm->round.seen = shm->round.part_out = false;
@@ -215,16 +215,17 @@ static enum fabric_progress begun(struct shm *shm, uint64_t word, struct fabric_
     bool waiting = own_life(shm) == LIFE_WAITING, any = false;
 
     shm_form(shm);
-    if (waiting && (load_members(board) & own_bit(shm) || !shm->start.collective)) {
+    if (waiting && (!shm->start.collective || !load_members(board) ||
+                    load_members(board) & own_bit(shm))) {
         unsigned source = shm_find_source(shm, word, &any);
         if (source < SHM_SLOTS)
             return shm_pull(shm, source, part);
     }
     if (!(load_members(board) & own_bit(shm)))
-        return FABRIC_WAITING;
+        return shm_show(shm, word) ? FABRIC_WORKED : FABRIC_WAITING;
     if (shm_lead(shm, word))
         return FABRIC_WORKED;
-    if (any || word & PHASE_REDUCE || load_word(board) != word)
+    if (any || word & PHASES || load_word(board) != word)
         return load_word(board) != word ? FABRIC_WORKED : FABRIC_WAITING;
     if (!put_out_first(shm))
         arrive(shm, word);
@@ -235,24 +236,9 @@ static enum fabric_progress begun(struct shm *shm, uint64_t word, struct fabric_
 
 static descant_status check(const struct shm *shm, const struct exchange *exchange)
 {
-    enum life life = own_life(shm);
-    bool elastic_kind = exchange->kind == EXCHANGE_ELASTIC;
-
-    if (!shm->started)
-        return log_fail(&shm->fabric.log, DESCANT_ORDER, "an exchange before start");
-    if (exchange->n > shm->start.room || (elastic_kind && exchange->n > shm->start.n))
-        return log_fail(&shm->fabric.log, DESCANT_INVALID, "%zu floats are more than %zu",
-                        exchange->n, elastic_kind ? shm->start.n : shm->start.room);
-    if (exchange->kind == EXCHANGE_MEAN &&
-        !(exchange->weight >= 0 && isfinite(exchange->weight)))
-        return log_fail(&shm->fabric.log, DESCANT_INVALID, "%g is no weight",
-                        exchange->weight);
-    if (elastic_kind && (!shm->fabric.center || exchange->final))
-        return log_fail(&shm->fabric.log, DESCANT_INVALID, "there is no centre");
-    if (life < LIFE_MEMBER && exchange->kind != EXCHANGE_STATE && !exchange->final)
-        return log_fail(&shm->fabric.log, DESCANT_ORDER,
-                        "the first exchange must be one of state");
-    return DESCANT_OK;
+    const struct limits limits = {shm->start.n, shm->start.room, shm->started,
+                                  own_life(shm) >= LIFE_MEMBER, shm->fabric.center != NULL};
+    return exchange_check(exchange, &limits, &shm->fabric.log);
 }
 
 /* Leaves the rounds: the last group is formed once everyone has. An arrival is taken back first,
@@ -260,14 +246,20 @@ static descant_status check(const struct shm *shm, const struct exchange *exchan
 static void retire(struct shm *shm)
 {
     struct board *board = board_of(shm);
+    struct slot *mine = own_slot(shm);
+    bool settled = own_life(shm) == LIFE_MEMBER ||
+                   atomic_load_explicit(&mine->standby, memory_order_relaxed) != STANDBY_NONE;
 
-    atomic_store_explicit(&own_slot(shm)->arrived, 0, memory_order_seq_cst);
+    atomic_store_explicit(&mine->standby, !settled ? STANDBY_NONE : shm->round.live
+                                              ? STANDBY_HOLDS : STANDBY_SHOWS,
+                          memory_order_release);
+    atomic_store_explicit(&mine->arrived, 0, memory_order_seq_cst);
     shm->round.abandoned = false;
     shm->round.stage = STAGE_BEGUN;
     shm_become(shm, LIFE_FINAL);
     if (atomic_fetch_and_explicit(&board->members, ~own_bit(shm), memory_order_seq_cst) &
         own_bit(shm))
-        atomic_fetch_add_explicit(&board->epoch, 1, memory_order_relaxed);
+        atomic_fetch_add_explicit(&board->epoch, 1, memory_order_release);
     board_ring(board, ~(uint64_t)0);
 }
 

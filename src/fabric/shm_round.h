@@ -9,9 +9,6 @@
 
 enum { ELASTIC_CHUNK = 16384, SLICE_CHUNK = 16384 };    /* floats */
 
-#define PHASE_REDUCE 2u
-#define WORD_OK 1u
-
 enum stage {
     STAGE_IDLE,
     STAGE_BEGUN,        /* not arrived */
@@ -85,6 +82,11 @@ static inline uint32_t word_tag(uint64_t word)
     return (uint32_t)(word >> 32);
 }
 
+static inline unsigned word_closer(uint64_t word)
+{
+    return (unsigned)(word >> 8) % SHM_SLOTS;
+}
+
 static inline uint32_t next_tag(uint32_t tag)
 {
     return tag + 1 ? tag + 1 : 1;
@@ -141,20 +143,22 @@ void shm_count_bytes(struct shm *shm, size_t bytes);
 /* --- the members (shm_group.c) --- */
 
 uint64_t shm_slots_in(const struct board *board, enum life state);
-bool shm_leads(const struct shm *shm);
 void shm_become(struct shm *shm, enum life state);
 void shm_bury_stale(struct shm *shm, uint64_t members);     /* bits whose owners are dead */
 void shm_refresh(struct shm *shm);                          /* the fabric's figures */
 void shm_count_members(struct shm *shm);                    /* of them, those of members */
 void shm_admit(struct shm *shm, unsigned slot);
 void shm_admit_waiting(struct shm *shm);
+bool shm_admit_first(struct shm *shm);      /* itself; false: there are members */
+uint64_t shm_standby(const struct board *board);    /* at their end, with the job's state */
 void shm_form(struct shm *shm);
 /* Others gather, and we have not arrived. */
 bool shm_is_called(const struct shm *shm, uint64_t word);
 
-/* --- what the leader does (shm_leader.c) --- */
+/* --- closing and failing (shm_leader.c) --- */
 
-bool shm_lead(struct shm *shm, uint64_t word);              /* true: something moved */
+/* What a member does for all, whatever exchange it has; true: something moved. */
+bool shm_lead(struct shm *shm, uint64_t word);
 bool shm_offers_differ(const struct slot *a, const struct slot *b);
 /* A member that the round needs is gone, or has taken its arrival back. */
 bool shm_lost_group(const struct board *board, uint64_t members, uint32_t tag);
@@ -166,6 +170,7 @@ bool shm_map_group(struct shm *shm);
 bool shm_mean_chunk(struct shm *shm, uint64_t word, const float *const *in, size_t from,
                     size_t n);
 void shm_count_chunks(struct board *board, uint64_t word, uint32_t n); /* the last commits */
+void shm_say_reducing(struct shm *shm, uint32_t tag);       /* 0: no more */
 enum fabric_progress shm_reduce(struct shm *shm, uint64_t word);
 enum fabric_progress shm_reduce_slices(struct shm *shm, uint64_t word);
 /* Floats of the exchange's vector, wherever they are; false if one is NaN or Inf. */
@@ -180,6 +185,8 @@ enum fabric_progress shm_take_state(struct shm *shm, uint64_t word, struct fabri
 unsigned shm_find_source(struct shm *shm, uint64_t word, bool *any);
 enum fabric_progress shm_pull(struct shm *shm, unsigned source, struct fabric_part *part);
 enum fabric_progress shm_pulled(struct shm *shm);
+/* At its end, lets joiners take its state; false: nothing to do. */
+bool shm_show(struct shm *shm, uint64_t word);
 void shm_begin_elastic(struct shm *shm);
 enum fabric_progress shm_elastic(struct shm *shm, struct fabric_part *part);
 

@@ -40,11 +40,17 @@ static bool state_part(struct shm *shm, unsigned source, struct fabric_part *par
     return true;
 }
 
+static bool has_pulled(const struct board *board, unsigned slot, uint32_t tag)
+{
+    return atomic_load_explicit(&board->slots[slot].pulled, memory_order_seq_cst) == tag;
+}
+
+/* The source too, alive or not: it says so when the centre is whole. */
 static bool all_pulled(const struct board *board, uint64_t slots, uint32_t tag)
 {
     for (unsigned s = 0; s < SHM_SLOTS; s++)
         if (slots & slot_bit(s) && life_alive(slot_life(board, s)) &&
-            atomic_load_explicit(&board->slots[s].pulled, memory_order_seq_cst) != tag)
+            !has_pulled(board, s, tag))
             return false;
     return true;
 }
@@ -54,9 +60,11 @@ static void say_pulled(struct shm *shm, uint64_t word)
     struct board *board = board_of(shm);
     uint32_t tag = word_tag(word);
 
+    shm_step(STEP_PULLED, shm->meet.slot);
     if (atomic_load_explicit(&own_slot(shm)->pulled, memory_order_relaxed) != tag)
         atomic_store_explicit(&own_slot(shm)->pulled, tag, memory_order_seq_cst);
-    if (all_pulled(board, board->record.group & load_members(board), tag))
+    if (has_pulled(board, board->record.source, tag) &&
+        all_pulled(board, board->record.group & load_members(board), tag))
         shm_end_round(board, word, true);
 }
 
@@ -99,13 +107,27 @@ static bool shows_whole(const struct board *board, unsigned slot, uint32_t tag)
            atomic_load_explicit(&board->slots[slot].whole, memory_order_acquire) == tag;
 }
 
+static unsigned find_shown(const struct board *board, uint64_t slots)
+{
+    for (unsigned s = 0; s < SHM_SLOTS; s++)
+        if (slots & slot_bit(s) && atomic_load_explicit(&board->slots[s].standby,
+                                                        memory_order_acquire) == STANDBY_SHOWS)
+            return s;
+    return SHM_SLOTS;
+}
+
 unsigned shm_find_source(struct shm *shm, uint64_t word, bool *any)
 {
     struct board *board = board_of(shm);
     uint64_t settled = shm_slots_in(board, LIFE_MEMBER) & load_members(board) & ~own_bit(shm);
 
-    *any = settled != 0;
-    if (word & PHASE_REDUCE)
+    if (!settled) {
+        uint64_t at_end = shm_standby(board);
+        *any = at_end != 0;
+        return find_shown(board, at_end);
+    }
+    *any = true;
+    if (word & PHASES)
         return SHM_SLOTS;
     for (unsigned s = 0; s < SHM_SLOTS; s++)
         if (settled & slot_bit(s) &&
@@ -141,6 +163,10 @@ enum fabric_progress shm_pulled(struct shm *shm)
     }
     if (!shm->start.collective)
         shm_admit(shm, shm->meet.slot);
+    else if (!(load_members(board) & own_bit(shm)) && !shm_admit_first(shm)) {
+        round->stage = STAGE_BEGUN;     /* whoever was the first admits us */
+        return FABRIC_WORKED;
+    }
     if (!shm->start.collective && load_word(board) != round->pulled_word) {
         round->stage = STAGE_BEGUN;     /* a state was given meanwhile */
         return FABRIC_WORKED;
@@ -149,4 +175,20 @@ enum fabric_progress shm_pulled(struct shm *shm)
     shm->fabric.joined = true;
     round->stage = STAGE_IDLE;
     return FABRIC_DONE;
+}
+
+bool shm_show(struct shm *shm, uint64_t word)
+{
+    struct board *board = board_of(shm);
+    uint64_t joiners = shm_slots_in(board, LIFE_WAITING);
+    bool still_read = word & PHASES && word_tag(word) == shm->round.tag;
+
+    if (atomic_load_explicit(&own_slot(shm)->standby, memory_order_relaxed) != STANDBY_HOLDS ||
+        !joiners || still_read)
+        return false;
+    if (shm_put_whole(shm))
+        return true;
+    atomic_store_explicit(&own_slot(shm)->standby, STANDBY_SHOWS, memory_order_release);
+    board_ring(board, joiners);
+    return true;
 }

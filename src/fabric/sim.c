@@ -140,17 +140,9 @@ static descant_status begin_check(struct trainer *t, const struct exchange *x)
     const struct log *log = &t->f.log;
     if (t->life == DEAD || t->f.status)
         return t->f.status ? t->f.status : DESCANT_ORDER;
-    if (!t->started)
-        return log_fail(log, DESCANT_ORDER, "an exchange before start");
-    if (t->life == OPENED && x->kind != EXCHANGE_STATE && !x->final)
-        return log_fail(log, DESCANT_ORDER, "the first exchange after start is the state");
-    if (x->kind == EXCHANGE_ELASTIC && !t->f.center)
-        return log_fail(log, DESCANT_ORDER, "an elastic exchange without a centre");
-    size_t most = x->kind == EXCHANGE_MEAN && w->room > w->n ? w->room : w->n;
-    if (x->n > most)
-        return log_fail(log, DESCANT_INVALID, "an exchange of %zu floats, room for %zu", x->n,
-                        most);
-    return DESCANT_OK;
+    const struct limits limits = {w->n, w->room, t->started, t->life != OPENED,
+                                  t->f.center != NULL};
+    return exchange_check(x, &limits, log);
 }
 
 static descant_status sim_begin(struct fabric *f, const struct exchange *exchange)
@@ -161,6 +153,7 @@ static descant_status sim_begin(struct fabric *f, const struct exchange *exchang
     if (status)
         return status;
     bool pulling = t->phase == PULLING || t->phase == JOINED;
+    t->had_state = exchange->final && (t->had_state || trainer_settled(t));
     trainer_drop(t);
     t->x = *exchange;
     f->own_bad = false;
@@ -206,6 +199,14 @@ static void gather_resting(const struct trainer *t, size_t n, float *out)
     }
 }
 
+static int count_settled(const struct sim_world *w)
+{
+    int n = 0;
+    for (int i = 0; i < w->n_trainers; i++)
+        n += trainer_settled(w->trainers[i]);
+    return n;
+}
+
 static struct trainer *pull_source(const struct sim_world *w)
 {
     for (int i = 0; i < w->n_trainers; i++) {
@@ -214,7 +215,7 @@ static struct trainer *pull_source(const struct sim_world *w)
         if (trainer_settled(t) && (w->collective ? t->phase == ARRIVED : !in_state))
             return t;
     }
-    return NULL;
+    return count_settled(w) ? NULL : world_standby(w);
 }
 
 static enum fabric_progress poll_pulling(struct trainer *t, struct fabric_part *part)
@@ -307,6 +308,8 @@ static enum fabric_progress poll_alone(struct trainer *t, struct fabric_part *pa
 static enum fabric_progress poll_idle(const struct trainer *t)
 {
     const struct sim_world *w = t->world;
+    if (t->life == MEMBER && !w->reducing && w->collective && world_count(w, WAITING))
+        return FABRIC_CALLED;
     if (t->life == MEMBER && !w->reducing)
         for (int i = 0; i < w->n_trainers; i++)
             if (w->trainers[i]->life == MEMBER && w->trainers[i]->phase == ARRIVED)

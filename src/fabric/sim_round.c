@@ -16,13 +16,15 @@
  * 2. The closing of a round waits for every member, also those just admitted, so whoever a
  *    joiner pulls from stays where it is until the joiner has begun the same round.
  * 3. A final exchange takes its trainer out of the members; when nobody is a member or waits,
- *    and all alive have begun one, they become the members of the last round.
+ *    and all alive have begun one, they become the members of the last round. Who waits when
+ *    there are no members but those at their end takes the state of one of them.
  * 4. An elastic exchange is between one trainer and the centre, whose link is busy with one
  *    at a time. While a STATE gathers it becomes an arrival there. */
 #include "fabric/sim_world.h"
 
 #include "fabric/kernels.h"
 
+#include <math.h>
 #include <string.h>
 
 /* --- who takes part --- */
@@ -62,6 +64,16 @@ void trainer_drop(struct trainer *t)
         round_restart(w);
 }
 
+struct trainer *world_standby(const struct sim_world *w)
+{
+    for (int i = 0; i < w->n_trainers; i++) {
+        struct trainer *t = w->trainers[i];
+        if (t->life == FINAL && t->had_state && t->phase == ARRIVED)
+            return t;
+    }
+    return NULL;
+}
+
 static void world_form(struct sim_world *w)
 {
     if (world_count(w, MEMBER))
@@ -71,6 +83,10 @@ static void world_form(struct sim_world *w)
         if (w->trainers[i]->life == WAITING && w->trainers[i]->f.size > size)
             size = w->trainers[i]->f.size;
     enum life from = WAITING;
+    if (waiting && world_standby(w)) {
+        world_admit(w);
+        return;
+    }
     if (!waiting) {
         if (!w->n_trainers || world_count(w, FINAL) < w->n_trainers)
             return;
@@ -113,6 +129,8 @@ static void world_orphans(struct sim_world *w)
     for (int i = 0; i < w->n_trainers; i++)
         if (trainer_settled(w->trainers[i]))
             return;
+    if (world_standby(w))
+        return;
     for (int i = 0; i < w->n_trainers; i++)
         if (w->trainers[i]->phase == PULLING) {
             w->trainers[i]->phase = ARRIVED;
@@ -219,12 +237,14 @@ static bool mean_piece(struct sim_world *w, int n_in, size_t at, size_t *n)
     return all;
 }
 
-/* Shares of the good; all zero counts as all equal. Returns how many there are. */
+/* Shares of the good, by a power of two so that no sum of weights overflows; all zero counts as
+ * all equal. Returns how many there are. */
 static int mean_shares(struct sim_world *w)
 {
     int good = 0, n_in = 0;
-    double total = 0;
+    double most = 0, total = 0;
     uint64_t bad = 0;
+    int exponent;
     for (int i = 0; i < w->n_trainers; i++) {
         struct trainer *t = w->trainers[i];
         if (t->phase != REDUCING)
@@ -232,17 +252,22 @@ static int mean_shares(struct sim_world *w)
         t->f.own_bad = !vector_finite(t->x.in, t->x.n);
         bad += t->f.own_bad;
         good += !t->f.own_bad;
-        total += t->f.own_bad ? 0 : t->x.weight;
+        if (!t->f.own_bad && t->x.weight > most)
+            most = t->x.weight;
     }
+    frexp(most, &exponent);
+    for (int i = 0; i < w->n_trainers; i++)
+        if (w->trainers[i]->phase == REDUCING && !w->trainers[i]->f.own_bad)
+            total += ldexp(w->trainers[i]->x.weight, -exponent);
     for (int i = 0; i < w->n_trainers; i++) {
         struct trainer *t = w->trainers[i];
         if (t->phase != REDUCING)
             continue;
         atomic_fetch_add_explicit(&t->f.bad, bad, memory_order_relaxed);
-        if (t->f.own_bad || (total > 0 && !(t->x.weight > 0)))
+        if (t->f.own_bad || (most > 0 && !(t->x.weight > 0)))
             continue;
         w->vectors[n_in] = t->x.in;
-        w->share[n_in++] = total > 0 ? t->x.weight / total : 1.0 / good;
+        w->share[n_in++] = most > 0 ? ldexp(t->x.weight, -exponent) / total : 1.0 / good;
     }
     return n_in;
 }
@@ -263,7 +288,7 @@ static void round_mean(struct sim_world *w, size_t n)
 static void round_state(struct sim_world *w)
 {
     vector_gather(w->source->x.in, w->source->x.n, w->result);
-    if (w->center)
+    if (w->center && !w->source->x.final)
         memcpy(w->center, w->result, w->source->x.n * sizeof(float));
 }
 

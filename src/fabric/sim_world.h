@@ -25,6 +25,7 @@ struct trainer {
     enum life life;
     enum phase phase;
     bool started, in_place;
+    bool had_state;             /* was a member that had it */
     int threads;
     int n_outer;
     struct exchange x;
@@ -88,6 +89,7 @@ void world_admit(struct sim_world *w);      /* those who wait to join */
 void trainer_drop(struct trainer *t);       /* its exchange */
 void trainer_go_alone(struct trainer *t);   /* elastic */
 bool trainer_settled(const struct trainer *t);                  /* a member that has its state */
+struct trainer *world_standby(const struct sim_world *w);       /* at its end, with a state */
 struct trainer *world_caller(const struct sim_world *w);        /* of a STATE that gathers */
 
 /* --- sim_waits.c --- */

@@ -83,12 +83,15 @@ void round_fini(struct round *r)
 }
 
 /* Who reads the contribution: a delta merge; and a mean's and a state's peers where the fabric
- * does not put out what they need. An elastic pull reads the replica itself, attached or not. */
+ * does not put out what they need. An elastic pull reads the replica itself, attached or not. A
+ * state or a last mean may follow an exchange that was given up and whose contribution peers
+ * still read: the fabric fills it itself, when they are through. */
 static bool copies(const struct round *r)
 {
     if (r->fabric->contribution == NULL)
         return false;
-    return plan_needs_snapshot(r->plan) ||
+    bool delta = r->exchange.kind != EXCHANGE_STATE && !r->exchange.final;
+    return (plan_needs_snapshot(r->plan) && delta) ||
            (r->exchange.kind != EXCHANGE_ELASTIC && !r->fabric->any_memory);
 }
 

@@ -337,9 +337,10 @@ descant_status checkpoint_load_outer(struct trainer *t)
             status = descant_outer_load(t->job, outer->data, outer->bytes);
         if (status == DESCANT_OK)
             status = descant_reload(t->job);
-    } else if (!same)
+    } else if (!same) {
         log_say(&t->log, DESCANT_INFO, "the checkpoint is of plan %s: the outer state begins anew",
                 sync ? sync : "?");
+    }
     safetensors_close(file);
     return status;
 }
