@@ -14,7 +14,7 @@
 
 enum { MAX_TRAINERS = 64 };
 
-static volatile sig_atomic_t children[MAX_TRAINERS];    /* pids; written before handlers are set */
+static pid_t children[MAX_TRAINERS];
 
 static void note(int signal)
 {
@@ -23,12 +23,10 @@ static void note(int signal)
 
 static void pass_on(int signal)
 {
-    int kept = errno;
     note(signal);
     for (int k = 0; k < MAX_TRAINERS; k++)
         if (children[k] > 0)
             kill(children[k], signal);
-    errno = kept;
 }
 
 static void handle(void (*handler)(int))
@@ -66,7 +64,7 @@ static pid_t start(const struct train_options *o, const char *name, int rank, FI
     if (pid != 0)
         return pid;
     sigset_t none;
-    memset((void *)(uintptr_t)children, 0, sizeof children);
+    memset(children, 0, sizeof children);
     handle(note);
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     if (getppid() != parent)
@@ -87,27 +85,34 @@ static int rank_of(pid_t pid, int n)
     return -1;
 }
 
-/* All children; the status of the worst that ended by itself. */
-static int collect(int n, FILE *err)
+static void note_end(int rank, int status, int alive, int *code, FILE *err)
+{
+    children[rank] = 0;
+    if (WIFSIGNALED(status))
+        fprintf(err, "descant: trainer %d was killed by signal %d%s\n", rank, WTERMSIG(status),
+                alive ? "; the others go on" : "");
+    else if (WEXITSTATUS(status) > *code)
+        *code = WEXITSTATUS(status);
+}
+
+/* Waits for all children, passing signals on: all that are in `held` come here alone. The status
+ * of the worst child that ended by itself. */
+static int collect(int n, const sigset_t *held, FILE *err)
 {
     int code = -1, status, alive = n;
+    pid_t pid;
 
     while (alive) {
-        pid_t pid = waitpid(-1, &status, 0);
-        if (pid < 0 && errno == EINTR)
-            continue;
-        if (pid < 0)
+        while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
+            int rank = rank_of(pid, n);
+            if (rank >= 0)
+                note_end(rank, status, --alive, &code, err);
+        }
+        if (pid < 0 && errno == ECHILD)
             break;
-        int rank = rank_of(pid, n);
-        if (rank < 0)
-            continue;
-        alive--;
-        children[rank] = 0;
-        if (WIFSIGNALED(status))
-            fprintf(err, "descant: trainer %d was killed by signal %d%s\n", rank, WTERMSIG(status),
-                    alive ? "; the others go on" : "");
-        else if (WEXITSTATUS(status) > code)
-            code = WEXITSTATUS(status);
+        int signal = alive ? sigwaitinfo(held, NULL) : 0;
+        if (signal == SIGINT || signal == SIGTERM)
+            pass_on(signal);
     }
     return code < 0 ? 1 : code;
 }
@@ -125,6 +130,7 @@ static int fork_all(const struct train_options *o, FILE *out, FILE *err,
     sigemptyset(&held);
     sigaddset(&held, SIGINT);
     sigaddset(&held, SIGTERM);
+    sigaddset(&held, SIGCHLD);
     sigprocmask(SIG_BLOCK, &held, &old);
     for (started = 0; started < n; started++) {
         pid_t pid = start(o, name, started, out, err, result);
@@ -133,12 +139,10 @@ static int fork_all(const struct train_options *o, FILE *out, FILE *err,
             pass_on(SIGTERM);
             break;
         }
-        children[started] = (sig_atomic_t)pid;
+        children[started] = pid;
     }
-    handle(pass_on);
+    code = collect(started, &held, err);
     sigprocmask(SIG_SETMASK, &old, NULL);
-    code = collect(started, err);
-    handle(SIG_DFL);
     return started < n ? 1 : code;
 }
 
