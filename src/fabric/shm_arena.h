@@ -127,9 +127,10 @@ struct board {
     /* The centre's link is taken until then; elastic exchanges reserve by compare-and-swap;
      * relaxed, a figure. */
     _Atomic uint64_t link_free_ns;
-    /* {tag 32, next 32} and {tag 32, count 32} of chunks. The leader sets them, the group
-     * compares and swaps. done is acquire and release: the last has seen all chunks. */
-    SHM_CACHE_LINE _Atomic uint64_t claim;
+    /* {tag 32, next 32} of each member's part of the chunks, by its place in the group, and {tag
+     * 32, count 32} of all. The leader sets them, the group compares and swaps. done is acquire
+     * and release: the last has seen all chunks. */
+    SHM_CACHE_LINE _Atomic uint64_t claim[SHM_SLOTS];
     SHM_CACHE_LINE _Atomic uint64_t done;
     SHM_CACHE_LINE struct round_record record;
     struct slot slots[SHM_SLOTS];

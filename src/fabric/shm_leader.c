@@ -146,7 +146,9 @@ static void write_record(struct board *board, uint64_t word, uint64_t members)
     set_chunks(board, record);
     record->differ = offers_differ(board, record);
     record->empty = record->kind == EXCHANGE_MEAN && !set_shares(board, record);
-    atomic_store_explicit(&board->claim, word_make(tag, 0), memory_order_relaxed);
+    for (unsigned i = 0; i < (unsigned)__builtin_popcountll(members); i++)
+        atomic_store_explicit(&board->claim[i], word_make(tag, shm_first_chunk(record, i)),
+                              memory_order_relaxed);
     atomic_store_explicit(&board->done, word_make(tag, 0), memory_order_relaxed);
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Means: the chunks of a round, claimed one by one by whoever has time, and what becomes of
- * NaN. Who counts the last chunk commits the round; a chunk that is not finite fails it, and
+/* Means: the chunks of a round, claimed one by one, each trainer's own part first and then whatever
+ * is left, and what becomes of NaN. Who counts the last chunk commits the round; a chunk that is not finite fails it, and
  * its owner's bit in `bad` leaves the owner out of the next. Run by whoever holds the machine. */
 #include "fabric/shm_round.h"
 
@@ -20,18 +20,40 @@ bool shm_map_group(struct shm *shm)
     return true;
 }
 
-static bool claim_chunk(struct board *board, uint32_t tag, uint32_t *chunk)
+uint32_t shm_first_chunk(const struct round_record *record, unsigned place)
 {
-    uint64_t claim = atomic_load_explicit(&board->claim, memory_order_relaxed);
+    unsigned members = (unsigned)__builtin_popcountll(record->group);
+    return (uint32_t)((uint64_t)record->n_chunks * place / members);
+}
+
+/* The next chunk of the part of the member in that place. */
+static bool claim_part(struct board *board, uint32_t tag, unsigned place, uint32_t *chunk)
+{
+    uint64_t claim = atomic_load_explicit(&board->claim[place], memory_order_relaxed);
 
     do {
         *chunk = (uint32_t)claim;
-        if (word_tag(claim) != tag || *chunk >= board->record.n_chunks)
+        if (word_tag(claim) != tag || *chunk >= shm_first_chunk(&board->record, place + 1))
             return false;
-    } while (!atomic_compare_exchange_weak_explicit(&board->claim, &claim, claim + 1,
+    } while (!atomic_compare_exchange_weak_explicit(&board->claim[place], &claim, claim + 1,
                                                     memory_order_relaxed,
                                                     memory_order_relaxed));
     return true;
+}
+
+/* Its own part first, in every round the same one, which its caches and its share of the last
+ * level know; then what others have not come to. */
+static bool claim_chunk(const struct shm *shm, uint32_t tag, uint32_t *chunk)
+{
+    struct board *board = board_of(shm);
+    uint64_t group = board->record.group;
+    unsigned members = (unsigned)__builtin_popcountll(group);
+    unsigned mine = (unsigned)__builtin_popcountll(group & (own_bit(shm) - 1));
+
+    for (unsigned i = 0; i < members; i++)
+        if (claim_part(board, tag, (mine + i) % members, chunk))
+            return true;
+    return false;
 }
 
 void shm_count_chunks(struct board *board, uint64_t word, uint32_t n)
@@ -98,7 +120,7 @@ enum fabric_progress shm_reduce(struct shm *shm, uint64_t word)
 
     if (!shm->round.seen && !shm_map_group(shm))
         return shm_fail(shm, DESCANT_MEMORY);
-    if (!claim_chunk(board, word_tag(word), &chunk))
+    if (!claim_chunk(shm, word_tag(word), &chunk))
         return FABRIC_WAITING;
     size_t from = chunk * board->record.chunk, n = board->record.n - from;
     if (n > board->record.chunk)

@@ -169,6 +169,7 @@ bool shm_map_group(struct shm *shm);
 /* in: by slot. False, and the round is failed: something in it is not finite. */
 bool shm_mean_chunk(struct shm *shm, uint64_t word, const float *const *in, size_t from,
                     size_t n);
+uint32_t shm_first_chunk(const struct round_record *record, unsigned place);   /* of a part */
 void shm_count_chunks(struct board *board, uint64_t word, uint32_t n); /* the last commits */
 void shm_say_reducing(struct shm *shm, uint32_t tag);       /* 0: no more */
 enum fabric_progress shm_reduce(struct shm *shm, uint64_t word);
