@@ -32,7 +32,8 @@ struct train_options {
     int64_t trainers, workers;      /* trainers 0: this process is one, started by a launcher */
     const char *sync, *job, *link;
     double sync_cpu, sync_rate, start_s;
-    bool plan_gathers;              /* of `sync`, told by who can parse plans: gradients are summed */
+    bool plan_gathers;              /* what `sync` means, told by who can parse plans: gradients
+                                       are summed */
     bool plan_rests;                /* no round ever runs, replicas have nothing in common */
     int final;
     /* quality */

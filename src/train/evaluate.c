@@ -102,7 +102,7 @@ static descant_status examiner_start(struct examiner *me, const struct evaluatio
     return DESCANT_OK;
 }
 
-/* What another thread has said already becomes this thread's last error, and is not logged again. */
+/* What another thread has said becomes this thread's last error, and is not logged again. */
 static descant_status repeat(descant_status status, const char *why)
 {
     return status == DESCANT_OK ? status : log_fail(NULL, status, "%s", why);

@@ -77,8 +77,9 @@ static descant_status check_data(const struct train_options *o, const struct log
 
     for (size_t k = 0; status == DESCANT_OK && k < list.n; k++) {
         if (is_pipe(list.paths[k]) && o->trainers != 1)
-            status = log_fail(log, DESCANT_INVALID, "%s is a pipe, which one trainer alone can read: "
-                              "give it as stdin, --data -, or --trainers 1", list.paths[k]);
+            status = log_fail(log, DESCANT_INVALID,
+                              "%s is a pipe, which one trainer alone can read: give it as stdin, "
+                              "--data -, or --trainers 1", list.paths[k]);
         else if (!known && (is_pipe(list.paths[k]) || strcmp(list.paths[k], "-") == 0))
             status = log_fail(log, DESCANT_INVALID, "--schedule and --warmup need to know where %s "
                               "ends: give --examples", list.paths[k]);
@@ -95,7 +96,8 @@ static descant_status check_folder(const char *path, bool replaced, const struct
 
     if (!path)
         return DESCANT_OK;
-    snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path + 1) : 1, slash ? path : ".");
+    snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path + 1) : 1,
+             slash ? path : ".");
     if (access(!replaced && access(path, F_OK) == 0 ? path : folder, W_OK) == 0)
         return DESCANT_OK;
     return log_fail(log, DESCANT_SYSTEM, "%s cannot be written: %s", path, strerror(errno));

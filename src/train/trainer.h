@@ -93,7 +93,7 @@ void trainer_note(int signal);
 
 /* --- crew.c: the worker threads --- */
 descant_status crew_work(struct trainer *t);        /* until the data ends or the run stops */
-void crew_name_bad(struct trainer *t, char *text, size_t room);     /* which tensor has NaN or Inf */
+void crew_name_bad(struct trainer *t, char *text, size_t room);     /* the tensor that is bad */
 
 /* --- inputs.c: from the options to what data and nn take --- */
 descant_status path_list_init(struct path_list *list, const char *names, const struct log *log);
