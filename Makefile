@@ -50,7 +50,7 @@ TRAIN_SOURCES := $(filter-out $(LOOPS_SOURCE),$(wildcard src/nn/*.c src/data/*.c
 TRAIN_COMMANDS := $(foreach c,train eval gen report report_log report_chart \
 	report_page bench_train bench_parse,$(wildcard src/cli/$(c).c))
 TRAIN_TESTS := $(wildcard tests/test_nn.c tests/test_data.c tests/test_input.c \
-	tests/test_formats.c tests/test_report.c tests/test_trainer.c)
+	tests/test_formats.c tests/test_report.c tests/test_trainer.c tests/test_training_ends.c)
 ifeq ($(HAVE_TRAIN),1)
 BASIC += -DDESCANT_TRAIN $(shell pkg-config --cflags $(TRAIN_PACKAGES))
 TRAIN_LIBS := $(shell pkg-config --libs $(TRAIN_PACKAGES))

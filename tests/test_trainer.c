@@ -2,99 +2,9 @@
 /* descant train with real processes: every model under every kind of plan, each example trained
  * once, trainers killed, runs stopped and resumed, checkpoints that cannot be written or read,
  * divergence, and what eval and predict make of the result. */
-#include "cli/cli.h"
-#include "data/data.h"
-#include "data/safetensors.h"
-#include "train/launch.h"
-#include "train/saved.h"
+#include "training.h"
 
-#include <check.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <math.h>
-#include <signal.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-enum { ROWS = 20000, EVAL_ROWS = 4000 };
-
-static char folder[64], clicks[96], held_out[96], model_file[96], log_file[96];
-static double best;
-
-static void generate(const char *path, uint64_t rows, uint64_t seed)
-{
-    struct ctr_options o = ctr_options_default();
-    struct ctr_summary sum;
-    FILE *out = fopen(path, "we");
-    o.rows = rows;
-    o.seed = seed;
-    o.categories = 1000;
-    ck_assert(out && ctr_generate(out, &o, &sum, NULL) == DESCANT_OK);
-    ck_assert(fclose(out) == 0);
-    best = sum.best_logloss;
-}
-
-static void setup(void)
-{
-    snprintf(folder, sizeof folder, "/tmp/descant-trainer-XXXXXX");
-    ck_assert(mkdtemp(folder));
-    snprintf(clicks, sizeof clicks, "%s/clicks.tsv", folder);
-    snprintf(held_out, sizeof held_out, "%s/held.tsv", folder);
-    snprintf(model_file, sizeof model_file, "%s/model.safetensors", folder);
-    snprintf(log_file, sizeof log_file, "%s/run.jsonl", folder);
-    generate(clicks, ROWS, 1);
-    generate(held_out, EVAL_ROWS, 2);
-}
-
-static void teardown(void)
-{
-    char command[128];
-    snprintf(command, sizeof command, "rm -rf '%s'", folder);
-    ck_assert_int_eq(system(command), 0);
-}
-
-static struct train_options small(void)
-{
-    struct train_options o = train_options_default();
-    o.data = clicks;
-    o.format = DATA_CRITEO;
-    o.rows = 2000;
-    o.width = 4;
-    o.bottom = "16";
-    o.top = "16";
-    o.batch = 32;
-    o.chunk = 64 << 10;
-    o.optimizer = OPTIMIZER_ADAGRAD;
-    o.table_optimizer = ROWS_ADAGRAD;
-    o.lr = 0.05;
-    o.start_s = 30;
-    o.quiet = true;
-    return o;
-}
-
-static char said[8192];
-
-/* What was printed, to stdout and stderr alike, is in `said`. */
-static int train(const struct train_options *o, struct train_result *result)
-{
-    FILE *out = tmpfile();
-    memset(result, 0, sizeof *result);
-    int status = train_run(o, out, out, result);
-    rewind(out);
-    said[fread(said, 1, sizeof said - 1, out)] = 0;
-    fclose(out);
-    return status;
-}
-
-static void assert_says(const char *text)
-{
-    ck_assert_msg(strstr(said, text) != NULL, "'%s' is not in:\n%s", text, said);
-}
 
 /* --- every model, every kind of plan --- */
 
@@ -172,71 +82,6 @@ END_TEST
 
 /* --- deaths and stops --- */
 
-/* Trains in a child of its own, which calls back once `after` examples are in the log. */
-static pid_t train_aside(const struct train_options *o, int out)
-{
-    pid_t pid = fork();
-    if (pid)
-        return pid;
-    prctl(PR_SET_PDEATHSIG, SIGTERM);
-    setpgid(0, 0);
-    FILE *to = fdopen(out, "w");
-    setvbuf(to, NULL, _IOLBF, 0);
-    int status = train_run(o, to, to, NULL);
-    fclose(to);
-    _exit(status);
-}
-
-/* Waits until the log tells of so many examples. */
-static void wait_examples(double least)
-{
-    char line[2048];
-    double seen = 0;
-    for (int tries = 0; tries < 6000 && seen < least; tries++) {
-        FILE *in = fopen(log_file, "re");
-        while (in && fgets(line, sizeof line, in)) {
-            const char *at = strstr(line, "\"interval\"") ? strstr(line, "\"examples\":") : NULL;
-            seen = at ? strtod(at + 11, NULL) : seen;
-        }
-        if (in)
-            fclose(in);
-        usleep(5000);
-    }
-    ck_assert_msg(seen >= least, "the log came to %g examples only", seen);
-}
-
-static void read_back(int fd)
-{
-    ssize_t n = pread(fd, said, sizeof said - 1, 0);
-    said[n > 0 ? n : 0] = 0;
-}
-
-static struct train_options endless(void)
-{
-    struct train_options o = small();
-    o.epochs = 1000000;
-    o.log = log_file;
-    o.log_every = 0.02;
-    o.checkpoint = model_file;
-    o.checkpoint_every = 0.05;
-    o.lr = 0.01;
-    return o;
-}
-
-/* The pids of a process's children. */
-static int children_of(pid_t parent, pid_t *pids, int most)
-{
-    char path[64];
-    int n = 0;
-    snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)parent, (int)parent);
-    FILE *in = fopen(path, "re");
-    while (in && n < most && fscanf(in, "%d", &pids[n]) == 1)
-        n++;
-    if (in)
-        fclose(in);
-    return n;
-}
-
 START_TEST(the_rest_is_trained_by_the_others)
 {
     struct train_options o = endless();
@@ -245,7 +90,7 @@ START_TEST(the_rest_is_trained_by_the_others)
     pid_t pids[8];
     unlink(path);
     o.trainers = 3;
-    o.epochs = 40;
+    o.epochs = PASSES(40);
     o.sync = _i ? "shadow-ma" : "shadow-easgd";
     pid_t pid = train_aside(&o, fd);
     wait_examples(ROWS / 2);
@@ -260,7 +105,7 @@ START_TEST(the_rest_is_trained_by_the_others)
     ck_assert(at);
     double n = strtod(at + 12, NULL), chunk = 400;
     /* nothing left out, and at most what the dead one held done twice */
-    ck_assert_msg(n >= 40.0 * ROWS && n <= 40.0 * ROWS + 4 * chunk, "%.0f examples", n);
+    ck_assert_msg(n >= PASSES(40.0) * ROWS && n <= PASSES(40.0) * ROWS + 4 * chunk, "%.0f examples", n);
     close(fd);
 }
 END_TEST
@@ -304,7 +149,7 @@ START_TEST(a_killed_run_is_resumed)
     struct train_result r;
     int status;
     o.trainers = 2;
-    o.epochs = 20;
+    o.epochs = PASSES(20);
     o.sync = _i == 0 ? "shadow-easgd" : _i == 1 ? "bmuf" : "allreduce";
     pid_t pid = train_aside(&o, open("/dev/null", O_WRONLY | O_CLOEXEC));
     wait_examples(ROWS);
@@ -313,13 +158,13 @@ START_TEST(a_killed_run_is_resumed)
     kill(-pid, SIGKILL);
     ck_assert_int_eq(waitpid(pid, &status, 0), pid);
     double before = examples_of_checkpoint();
-    ck_assert(before > 0 && before < 20.0 * ROWS);
+    ck_assert(before > 0 && before < PASSES(20.0) * ROWS);
     o.resume = true;
     ck_assert_msg(train(&o, &r) == 0, "%s", said);
     /* chunks that were held are done again: at most depth of each trainer, ~280 rows each */
-    ck_assert_msg(r.seen.n >= 20 * ROWS - 1 && r.seen.n <= 20 * ROWS + 2 * 4 * 300,
+    ck_assert_msg(r.seen.n >= PASSES(20) * ROWS - 1 && r.seen.n <= PASSES(20) * ROWS + 2 * 4 * 300,
                   "%llu examples, %.0f before", (unsigned long long)r.seen.n, before);
-    ck_assert((double)r.trained < 20 * ROWS - before + 2 * 4 * 300);
+    ck_assert((double)r.trained < PASSES(20) * ROWS - before + 2 * 4 * 300);
     double resumed = metrics_logloss(&r.seen);
     o.resume = false;
     o.checkpoint = NULL;
@@ -339,7 +184,7 @@ START_TEST(trainers_meet_by_themselves)
     pid_t pids[2];
     unlink(path);
     o.trainers = 0;
-    o.epochs = 60;
+    o.epochs = PASSES(60);
     o.checkpoint = NULL;
     snprintf(job, sizeof job, "shm:trainer-%d", (int)getpid());
     o.job = job;
@@ -360,7 +205,7 @@ START_TEST(trainers_meet_by_themselves)
     read_back(fd);
     assert_says("2 trainers x 1 workers");
     const char *at = strstr(said, "  examples  ");
-    ck_assert_msg(at && (int)strtod(at + 12, NULL) == 60 * ROWS, "%s", said);
+    ck_assert_msg(at && (int)strtod(at + 12, NULL) == PASSES(60) * ROWS, "%s", said);
     ck_assert_msg(!strstr(at + 12, "  examples  "), "two summaries: %s", said);
     close(fd);
 }
@@ -480,31 +325,6 @@ END_TEST
 
 /* --- the program --- */
 
-static char *out_text, *err_text;
-
-static int program(const char *format, ...) __attribute__((format(printf, 1, 2)));
-
-static int program(const char *format, ...)
-{
-    static char line[2048], name[] = "descant";
-    char *argv[64] = {name};
-    int argc = 1;
-    size_t n_out, n_err;
-    va_list list;
-    va_start(list, format);
-    vsnprintf(line, sizeof line, format, list);
-    va_end(list);
-    for (char *word = strtok(line, " "); word && argc < 63; word = strtok(NULL, " "))
-        argv[argc++] = word;
-    free(out_text);
-    free(err_text);
-    FILE *out = open_memstream(&out_text, &n_out), *err = open_memstream(&err_text, &n_err);
-    int status = cli_main(argc, argv, out, err);
-    fclose(out);
-    fclose(err);
-    return status;
-}
-
 START_TEST(eval_and_predict_use_the_checkpoint)
 {
     struct train_options o = small();
@@ -535,12 +355,14 @@ START_TEST(a_config_file_has_the_same_names)
     char path[128], message[256], *text;
     snprintf(path, sizeof path, "%s/run.conf", folder);
     FILE *out = fopen(path, "we");
-    fputs("# a run\n  batch = 64\nmodel=fm   # which\n\nlr = 0.25\nresume\nsync = dasgd,every=8\n", out);
+    fputs("# a run\n  batch = 64\nmodel=fm   # which\n\nlr = 0.25\nresume\nsync = dasgd,every=8\n"
+          "data = a#b.tsv\t# one file\n", out);
     fclose(out);
     ck_assert_msg(config_read(path, &o, &text, message, sizeof message), "%s", message);
     ck_assert(o.batch == 64 && o.model == MODEL_FM && o.resume);
     ck_assert(fabs(o.lr - 0.25) < 1e-12);
     ck_assert_str_eq(o.sync, "dasgd,every=8");
+    ck_assert_str_eq(o.data, "a#b.tsv");
     free(text);
     out = fopen(path, "we");
     fputs("batch = 64\nbach = 3\n", out);
@@ -565,6 +387,10 @@ static const struct {
     {"train --data /dev/null --patience 3", "--patience needs --eval"},
     {"train --bach 3", "unknown option --bach"},
     {"train --config /nowhere/c", "/nowhere/c: No such file"},
+    {"train --data /dev/null --config", "--config needs a value"},
+    {"train --data /dev/null --link 1gbit,1ms", "--link needs --trainers 2"},
+    {"train --data /dev/null --trainers 0 --link 1gbit,1ms", "--link needs --trainers 2"},
+    {"eval --config zz", "unknown option --config"},
 };
 enum { N_BAD = sizeof bad / sizeof *bad };
 

@@ -7,8 +7,9 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
-enum { ALIGNMENT = 64 };
+enum { ALIGNMENT = 64, HUGE_PAGE = 2 << 20 };
 
 static atomic_long live;
 static atomic_long countdown;    /* 1: the next taking fails; 0 or below: none does */
@@ -34,10 +35,13 @@ void *memory_take(size_t bytes)
 {
     if (memory_refuse() || bytes > SIZE_MAX / 2)
         return NULL;
-    size_t rounded = bytes ? (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT : ALIGNMENT;
-    void *taken = aligned_alloc(ALIGNMENT, rounded);
+    size_t align = bytes >= 2 * HUGE_PAGE ? HUGE_PAGE : ALIGNMENT;
+    size_t rounded = bytes ? (bytes + align - 1) / align * align : align;
+    void *taken = aligned_alloc(align, rounded);
     if (!taken)
         return NULL;
+    if (align == HUGE_PAGE)
+        madvise(taken, rounded, MADV_HUGEPAGE);     /* a wish: tables are read all over */
     memset(taken, 0, rounded);
     atomic_fetch_add_explicit(&live, 1, memory_order_relaxed);
     return taken;

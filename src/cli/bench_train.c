@@ -197,6 +197,7 @@ static double sgemm_gflops(const struct products *p, int processes, double secon
 
     if (rates == MAP_FAILED)
         return NAN;
+    processes = processes < MAX_CORES ? processes : MAX_CORES;
     for (int k = 0; k < processes; k++)
         if ((children[k] = fork()) == 0) {
             nn_thread_init();
@@ -204,8 +205,8 @@ static double sgemm_gflops(const struct products *p, int processes, double secon
             _exit(0);
         }
     for (int k = 0; k < processes; k++) {
-        waitpid(children[k], &status, 0);
-        sum += status == 0 ? rates[k] : NAN;
+        bool good = children[k] > 0 && waitpid(children[k], &status, 0) > 0 && status == 0;
+        sum += good ? rates[k] : NAN;
     }
     munmap(rates, MAX_CORES * sizeof *rates);
     return sum;
@@ -226,6 +227,7 @@ static bool one_run(const struct options *o, const char *sync, uint64_t examples
     FILE *nowhere = fopen("/dev/null", "we");
 
     t.sync = sync;
+    train_know_plan(&t);
     t.examples = (int64_t)examples;
     memset(result, 0, sizeof *result);
     int status = nowhere ? train_run(&t, nowhere, err, result) : 1;
@@ -280,7 +282,8 @@ static bool round_of(const struct options *o, const struct products *p, uint64_t
     return true;
 }
 
-static bool measure(const struct options *o, const struct model *model, struct figures *f, FILE *err)
+static bool measure(const struct options *o, const struct model *model, struct figures *f,
+                    FILE *err)
 {
     struct products p;
     bool dense = model_flops(model) > 1000;

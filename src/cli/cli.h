@@ -24,9 +24,12 @@ int cli_bad_use(const struct cli *cli, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
 /* Reads all of cli->argv into the struct, which has the defaults: "--name value" or
- * "--name=value" in any order, the last one given counts; --config and its value are passed over.
- * CLI_DONE, or CLI_BAD_USE after saying why. */
+ * "--name=value" in any order, the last one given counts. CLI_DONE, or CLI_BAD_USE after saying
+ * why. */
 int settings_parse(const struct cli *cli, const struct setting *table, size_t n, void *into);
+/* The same of a command that has --config: it and its value are passed over. */
+int settings_parse_config(const struct cli *cli, const struct setting *table, size_t n,
+                          void *into);
 /* With the defaults, which may be NULL. */
 void settings_help(FILE *out, const struct setting *table, size_t n, const void *defaults);
 const char *settings_config(const struct cli *cli);     /* what follows --config, or NULL */
@@ -43,6 +46,8 @@ int cli_bench_exchange(const struct cli *cli);
 int cli_bench_overlap(const struct cli *cli);
 #ifdef DESCANT_TRAIN
 int cli_train(const struct cli *cli);
+struct train_options;
+void train_know_plan(struct train_options *o);       /* tells it what its plan, a good one, means */
 int cli_eval(const struct cli *cli);
 int cli_predict(const struct cli *cli);
 int cli_bench_train(const struct cli *cli);

@@ -11,7 +11,7 @@
 
 struct options {
     const char *checkpoint, *data, *out;
-    int format;
+    int format;                 /* 0: the checkpoint's; else enum data_format + 1 */
     int64_t workers, batch;
     double max_bad;
     bool json;
@@ -23,7 +23,7 @@ static const struct setting table[] = {
     {"data", SETTING_TEXT, offsetof(struct options, data), 0, 0, NULL,
      "files, commas between them; - is stdin"},
     {"format", SETTING_CHOICE, offsetof(struct options, format), 0, 0,
-     "auto|criteo|libsvm|libffm|idx|cache", "of the files"},
+     "saved|auto|criteo|libsvm|libffm|idx|cache", "of the files; saved: as in training"},
     {"workers", SETTING_INT, offsetof(struct options, workers), 1, 64, NULL, "threads"},
     {"batch", SETTING_INT, offsetof(struct options, batch), 1, 1 << 20, NULL,
      "examples at a time"},
@@ -61,7 +61,8 @@ static int session_open(struct session *s, const struct cli *cli, const char *us
     if (saved_open(&s->saved, s->options.checkpoint, &s->log) != DESCANT_OK ||
         path_list_init(&s->paths, s->options.data, &s->log) != DESCANT_OK)
         return CLI_FAILED;
-    s->saved.options.format = s->options.format ? s->options.format : s->saved.options.format;
+    if (s->options.format)
+        s->saved.options.format = s->options.format - 1;
     s->saved.options.epochs = 1;
     s->saved.options.max_bad = s->options.max_bad;
     s->data = train_data(&s->saved.options, &s->paths, &s->log);
@@ -75,20 +76,6 @@ static void session_close(struct session *s)
     memory_give(s->data.shared);
     path_list_fini(&s->paths);
     saved_close(&s->saved);
-}
-
-/* The files must have the inputs that the model takes. */
-static bool fits(const struct session *s, const struct data_shape *have)
-{
-    const struct model_shape *want = model_shape(s->saved.model);
-
-    if (have->n_dense == want->n_dense && have->n_fields == want->n_fields &&
-        have->n_classes <= want->n_classes)
-        return true;
-    log_fail(&s->log, DESCANT_MISMATCH,
-             "the files have %d dense features and %d fields, the model takes %d and %d",
-             have->n_dense, have->n_fields, want->n_dense, want->n_fields);
-    return false;
 }
 
 static void say(const struct session *s, const struct cli *cli, const struct metrics *m, double auc)
@@ -117,14 +104,13 @@ static void say(const struct session *s, const struct cli *cli, const struct met
     json_end(&json);
 }
 
-static bool shape_fits(const struct session *s)
+/* What was printed has come where it should. */
+static bool all_out(const struct session *s, FILE *out, const char *name)
 {
-    struct data *data;
-    if (data_open(&data, &s->data) != DESCANT_OK)
-        return false;
-    bool yes = fits(s, data_shape(data));
-    data_close(data);
-    return yes;
+    if (fflush(out) == 0 && !ferror(out))
+        return true;
+    log_fail(&s->log, DESCANT_SYSTEM, "%s: %s", name, strerror(errno));
+    return false;
 }
 
 int cli_eval(const struct cli *cli)
@@ -139,10 +125,14 @@ int cli_eval(const struct cli *cli)
             .model = s.saved.model, .w = s.saved.w, .tables = s.saved.tables, .data = s.data,
             .batch = (size_t)s.options.batch, .threads = (int)s.options.workers, .log = &s.log,
         };
-        status = shape_fits(&s) && evaluate(&e, &sum, &auc) == DESCANT_OK ? CLI_DONE : CLI_FAILED;
+        bool good = evaluate_look(e.model, &e.data) == DESCANT_OK &&
+                    evaluate(&e, &sum, &auc) == DESCANT_OK;
+        status = good ? CLI_DONE : CLI_FAILED;
     }
-    if (status == CLI_DONE)
+    if (status == CLI_DONE) {
         say(&s, cli, &sum, auc);
+        status = all_out(&s, cli->out, "stdout") ? CLI_DONE : CLI_FAILED;
+    }
     session_close(&s);
     return status < 0 ? CLI_DONE : status;
 }
@@ -161,7 +151,8 @@ static void put_scores(FILE *out, float *scores, size_t n, int outputs)
         for (int k = 0; k < outputs; k++)
             sum += exp((double)scores[k] - top);
         for (int k = 0; k < outputs; k++)
-            fprintf(out, "%.6g%c", exp((double)scores[k] - top) / sum, k + 1 < outputs ? ' ' : '\n');
+            fprintf(out, "%.6g%c", exp((double)scores[k] - top) / sum,
+                    k + 1 < outputs ? ' ' : '\n');
     }
 }
 
@@ -206,8 +197,9 @@ static bool predict(struct session *s, FILE *out)
 
     if (data_open(&data, &s->data) != DESCANT_OK)
         return false;
-    float *scores = memory_take_array(batch * (size_t)model_outputs(s->saved.model), sizeof *scores);
-    if (fits(s, data_shape(data)) && scores &&
+    size_t outputs = (size_t)model_outputs(s->saved.model);
+    float *scores = memory_take_array(batch * outputs, sizeof *scores);
+    if (scores && evaluate_fits(s->saved.model, data_shape(data), &s->log) == DESCANT_OK &&
         work_create(&work, s->saved.model, batch, &s->log) == DESCANT_OK)
         ok = predict_all(s, data, work, scores, out);
     work_destroy(work);
@@ -226,11 +218,11 @@ int cli_predict(const struct cli *cli)
     if (status == CLI_DONE) {
         bool to_stdout = strcmp(s.options.out, "-") == 0;
         FILE *out = to_stdout ? cli->out : fopen(s.options.out, "we");
-        bool ok = out && predict(&s, out);
+        bool ok = out && predict(&s, out) && all_out(&s, out, s.options.out);
         if (!out)
             log_fail(&s.log, DESCANT_SYSTEM, "%s: %s", s.options.out, strerror(errno));
-        else if (!to_stdout && fclose(out) != 0 && ok)
-            ok = log_fail(&s.log, DESCANT_SYSTEM, "%s: %s", s.options.out, strerror(errno)) == DESCANT_OK;
+        else if (!to_stdout)
+            fclose(out);
         status = ok ? CLI_DONE : CLI_FAILED;
     }
     session_close(&s);

@@ -25,14 +25,16 @@ bool settings_wants_help(const struct cli *cli)
     return false;
 }
 
-int settings_parse(const struct cli *cli, const struct setting *table, size_t n, void *into)
+static int parse(const struct cli *cli, const struct setting *table, size_t n, void *into,
+                 bool config)
 {
     char message[256];
 
     for (int i = 0; i < cli->argc; i++) {
         const char *word = cli->argv[i];
-        if (is_config(word)) {
-            i += !word[8];
+        if (config && is_config(word)) {
+            if (!word[8] && ++i == cli->argc)
+                return cli_bad_use(cli, "--config needs a value");
             continue;
         }
         if (strncmp(word, "--", 2) != 0)
@@ -50,6 +52,16 @@ int settings_parse(const struct cli *cli, const struct setting *table, size_t n,
             return cli_bad_use(cli, "%s", message);
     }
     return CLI_DONE;
+}
+
+int settings_parse(const struct cli *cli, const struct setting *table, size_t n, void *into)
+{
+    return parse(cli, table, n, into, false);
+}
+
+int settings_parse_config(const struct cli *cli, const struct setting *table, size_t n, void *into)
+{
+    return parse(cli, table, n, into, true);
 }
 
 void settings_help(FILE *out, const struct setting *table, size_t n, const void *defaults)

@@ -3,6 +3,7 @@
  * command line counts more), looks at what can be seen to be wrong before anything starts, and
  * hands over. */
 #include "cli/cli.h"
+#include "sync/plan.h"
 #include "train/launch.h"
 
 #include <stdlib.h>
@@ -13,9 +14,19 @@ static void help(FILE *out)
 {
     struct train_options defaults = train_options_default();
     fputs("usage: descant train --data FILES [OPTIONS]\n"
-          "trains a click model or a network with several trainers, kept together as --sync says\n\n"
+          "trains a click model or a network with several trainers, kept together as --sync "
+          "says\n\n"
           "  --config   file of settings, one a line: name = value\n", out);
     settings_help(out, train_settings, n_train_settings, &defaults);
+}
+
+void train_know_plan(struct train_options *o)
+{
+    struct plan plan;
+    if (plan_parse(&plan, o->sync, NULL) != DESCANT_OK)
+        return;
+    o->plan_gathers = plan.what == PLAN_GRADIENT;
+    o->plan_rests = plan.when == PLAN_NEVER;
 }
 
 /* Files that are not there are found before trainers are started. */
@@ -47,6 +58,10 @@ static int check(const struct cli *cli, const struct train_options *o)
     double rate, rtt;
     if (!bench_link(o->link, suffix, sizeof suffix, &rate, &rtt))
         return cli_bad_use(cli, "--link %s: allowed is none or RATE,RTT as 1gbit,1ms", o->link);
+    if (o->trainers < 2 && strcmp(o->link, "none") != 0)
+        return cli_bad_use(cli, "--link needs --trainers 2 or more: %s",
+                           o->trainers ? "one trainer has no link" : "a job's address, --job, has "
+                                                                     "its own");
     if (o->resume && !o->checkpoint)
         return cli_bad_use(cli, "--resume needs --checkpoint");
     if (o->job && o->trainers)
@@ -70,9 +85,10 @@ int cli_train(const struct cli *cli)
     if (config && !config_read(config, &o, &text, message, sizeof message))
         status = cli_bad_use(cli, "%s", message);
     if (status == CLI_DONE)
-        status = settings_parse(cli, train_settings, n_train_settings, &o);
+        status = settings_parse_config(cli, train_settings, n_train_settings, &o);
     if (status == CLI_DONE)
         status = check(cli, &o);
+    train_know_plan(&o);
     if (status == CLI_DONE)
         status = train_run(&o, cli->out, cli->err, NULL);
     free(text);

@@ -167,6 +167,11 @@ const struct data_shape *data_shape(const struct data *data)
     return &data->shape;
 }
 
+enum data_format data_format(const struct data *data)
+{
+    return data->options.format;
+}
+
 descant_status data_status(const struct data *data)
 {
     return data->status;

@@ -26,6 +26,9 @@ struct data_options {
     const struct log *log;          /* bad lines: the first few, with file and line */
     void *shared;                   /* data_shared_bytes of zeroed memory of all processes that
                                        read the same input; needed for stdin, else NULL is fine */
+    bool (*stopped)(void *of);      /* asked some ten times a second while a pipe brings nothing:
+                                       true gives the reading up. NULL: it waits */
+    void *of;
 };
 
 struct data_shape {
@@ -51,6 +54,7 @@ size_t data_shared_bytes(void);
 descant_status data_open(struct data **out, const struct data_options *options);
 void data_close(struct data *data);
 const struct data_shape *data_shape(const struct data *data);
+enum data_format data_format(const struct data *data);      /* never AUTO */
 
 /* Chunks that there are, over all epochs; UINT64_MAX: not known before the end (compressed
  * text, stdin). chunk numbers given to data_read must rise; gaps are other processes' chunks. */
@@ -74,7 +78,8 @@ struct cache_writer;
 descant_status cache_create(struct cache_writer **out, const char *path,
                             const struct data_shape *shape, const struct log *log);
 descant_status cache_add(struct cache_writer *writer, const struct examples *examples);
-descant_status cache_close(struct cache_writer *writer, bool keep);   /* renamed into place, or gone */
+/* Renamed into place, or gone. */
+descant_status cache_close(struct cache_writer *writer, bool keep);
 
 /* --- ctr.c: click logs from a planted model, in Criteo's format --- */
 

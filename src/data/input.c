@@ -123,7 +123,7 @@ static bool is_stdin(const struct data_options *o)
 
 descant_status input_init(struct input *input, const struct data_options *o)
 {
-    *input = (struct input){.log = o->log, .fd = -1, .epochs = o->epochs > 0 ? o->epochs : 1,
+    *input = (struct input){.log = o->log, .options = o, .fd = -1, .epochs = o->epochs > 0 ? o->epochs : 1,
                             .chunk_bytes = o->chunk_bytes ? o->chunk_bytes : CHUNK_BYTES};
     descant_status status = copy_names(input, o);
     if (status != DESCANT_OK)
@@ -296,7 +296,8 @@ static descant_status open_source(struct input *in)
     const struct source *source = input_source(in);
     if (in->fd >= 0)
         return DESCANT_OK;
-    in->fd = open(source->path, O_RDONLY | O_CLOEXEC);
+    /* a pipe that nobody writes to yet is waited for while it is read, not here */
+    in->fd = open(source->path, O_RDONLY | O_CLOEXEC | (source->regular ? 0 : O_NONBLOCK));
     if (in->fd < 0)
         return log_fail(in->log, DESCANT_SYSTEM, "%s: %s", source->path, strerror(errno));
     if (source->regular && source->kind == STREAM_PLAIN)
@@ -305,6 +306,7 @@ static descant_status open_source(struct input *in)
     if (!in->stream)
         return log_fail(in->log, DESCANT_MEMORY, "%s: no memory to read it", source->path);
     stream_init(in->stream, in->fd, NULL);
+    in->stream->options = source->regular ? NULL : in->options;
     return DESCANT_OK;
 }
 

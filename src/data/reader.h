@@ -44,6 +44,7 @@ struct stream {
     z_stream gzip;
     ZSTD_DCtx *zstd;
     struct arena *arena;
+    const struct data_options *options;         /* the reader's own, for `stopped`; or NULL */
     unsigned char raw[STREAM_RAW];
 };
 
@@ -71,6 +72,7 @@ struct source {
 
 struct input {
     const struct log *log;
+    const struct data_options *options;
     struct source *sources;
     char *names;                /* the paths' own copy */
     size_t n_sources, chunk_bytes;

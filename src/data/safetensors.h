@@ -16,6 +16,8 @@ struct safetensor {
     size_t dims[2];
     const void *data;
     size_t bytes;
+    bool finite;                /* writing: of F32, NaN and Inf are refused, looked for in what goes
+                                   out: the floats may be changing meanwhile */
 };
 
 struct safetensors_text {       /* of "__metadata__": names and texts */

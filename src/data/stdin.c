@@ -127,6 +127,7 @@ static descant_status fill(struct input *in, size_t n)
     if (s->stream.opened && s->stream.kind != STREAM_PLAIN && s->self != s)
         return log_fail(in->log, DESCANT_UNSUPPORTED, "stdin: compressed, and the shared memory "
                         "is not at the same address in all processes");
+    s->stream.options = in->options;        /* ours, while we hold the lock */
     status = stream_read(&s->stream, in->text + in->filled, n - in->filled, &got, "stdin",
                          in->log);
     in->filled += got;

@@ -13,8 +13,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+enum { TICK_MS = 50 };
 
 enum stream_kind stream_kind_of(const unsigned char *first, size_t n)
 {
@@ -71,16 +74,32 @@ void stream_fini(struct stream *stream)
     stream->opened = false;
 }
 
+/* Until fd has bytes or its end, or the reading is given up, which nobody is told but by the
+ * status: whoever stopped it knows. */
+static descant_status await(const struct stream *s)
+{
+    const struct data_options *o = s->options;
+    struct pollfd wait = {.fd = s->fd, .events = POLLIN};
+
+    while (o && poll(&wait, 1, o->stopped ? TICK_MS : -1) == 0)
+        if (o->stopped(o->of))
+            return DESCANT_TIMEOUT;
+    return DESCANT_OK;
+}
+
 /* Takes what fd has, after what is left in raw. */
 static descant_status refill(struct stream *s, const char *name, const struct log *log)
 {
     memmove(s->raw, s->raw + s->at, s->filled - s->at);
     s->filled -= s->at;
     s->at = 0;
+    descant_status status;
     ssize_t n;
-    do
+    do {
+        if ((status = await(s)) != DESCANT_OK)
+            return status;
         n = read(s->fd, s->raw + s->filled, STREAM_RAW - s->filled);
-    while (n < 0 && errno == EINTR);
+    } while (n < 0 && (errno == EINTR || errno == EAGAIN));
     if (n < 0)
         return log_fail(log, DESCANT_SYSTEM, "%s: cannot be read: %s", name, strerror(errno));
     s->filled += (size_t)n;

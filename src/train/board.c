@@ -11,12 +11,59 @@
 #include <unistd.h>
 
 #define RELAXED memory_order_relaxed
+#define EXPLAIN_NS UINT64_C(20000000000)
+#define TICK_NS 50000000u
+
+/* A process that nobody has waited for answers to signals though it is dead, so its state is
+ * asked for: the letter after the name's ')' in /proc/PID/stat. */
+static bool is_zombie(int pid)
+{
+    char path[32], text[512];
+    FILE *in;
+
+    snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    if (!(in = fopen(path, "re")))
+        return false;
+    text[fread(text, 1, sizeof text - 1, in)] = 0;
+    fclose(in);
+    const char *at = strrchr(text, ')');
+    return at && at[1] && (at[2] == 'Z' || at[2] == 'X');
+}
+
+static bool process_lives(int pid)
+{
+    if (pid == (int)getpid())
+        return true;
+    return (kill(pid, 0) == 0 || errno != ESRCH) && !is_zombie(pid);
+}
 
 static bool lives(const struct seat *seat)
 {
     if (atomic_load_explicit(&seat->state, memory_order_acquire) != SEAT_TAKEN)
         return false;
-    return kill(atomic_load_explicit(&seat->pid, RELAXED), 0) == 0 || errno != ESRCH;
+    return process_lives(atomic_load_explicit(&seat->pid, RELAXED));
+}
+
+bool board_begin(_Atomic uint32_t *word)
+{
+    uint32_t me = (uint32_t)getpid();
+
+    for (;;) {
+        uint32_t seen = 0;
+        if (atomic_compare_exchange_strong(word, &seen, me))
+            return true;
+        if (seen == BOARD_DONE)
+            return false;
+        if (!process_lives((int)seen) && atomic_compare_exchange_strong(word, &seen, me))
+            return true;
+        futex_wait(word, seen, clock_now_ns() + TICK_NS);
+    }
+}
+
+void board_end(_Atomic uint32_t *word, bool done)
+{
+    atomic_store(word, done ? (uint32_t)BOARD_DONE : 0);
+    futex_wake_all(word);
 }
 
 struct seat *board_sit(struct board *board, int number)
@@ -48,26 +95,55 @@ int board_running(const struct board *board)
     return n;
 }
 
-uint64_t board_claim(struct board *board, struct seat *mine, int place)
+/* Chunks to do first may be past the end themselves, so an end that was met is no end of those. */
+bool board_claim(struct board *board, struct seat *mine, int place, uint64_t *chunk)
 {
     uint32_t n = atomic_load_explicit(&board->n_todo, memory_order_acquire), next = n;
-    uint64_t chunk;
 
     if (atomic_load_explicit(&board->todo_next, RELAXED) < n)
         next = atomic_fetch_add_explicit(&board->todo_next, 1, RELAXED);
     if (next < n)
-        chunk = atomic_load_explicit(&board->todo[next], RELAXED);
+        *chunk = atomic_load_explicit(&board->todo[next], RELAXED);
+    else if (atomic_load_explicit(&board->end, RELAXED))
+        return false;
     else
-        chunk = atomic_fetch_add_explicit(&board->cursor, 1, RELAXED);
-    atomic_store_explicit(&mine->claimed[place], chunk + 1, memory_order_release);
-    return chunk;
+        *chunk = atomic_fetch_add_explicit(&board->cursor, 1, RELAXED);
+    atomic_store_explicit(&mine->claimed[place], *chunk + 1, memory_order_release);
+    return true;
+}
+
+void board_ended(struct board *board, uint64_t chunk)
+{
+    uint64_t end = atomic_load_explicit(&board->end, RELAXED);
+    while ((!end || chunk + 1 < end) &&
+           !atomic_compare_exchange_weak_explicit(&board->end, &end, chunk + 1,
+                                                  memory_order_release, RELAXED))
+        continue;
+}
+
+static bool is_dead(const struct seat *seat)
+{
+    return atomic_load_explicit(&seat->state, memory_order_acquire) == SEAT_TAKEN && !lives(seat);
+}
+
+bool board_orphaned(const struct board *board)
+{
+    for (int s = 0; s < BOARD_SEATS; s++) {
+        const struct seat *seat = &board->seats[s];
+        bool holds = false;
+        for (int k = 0; k < BOARD_CHUNKS; k++)
+            holds |= atomic_load_explicit(&seat->claimed[k], memory_order_acquire) != 0;
+        if (holds && is_dead(seat))
+            return true;
+    }
+    return false;
 }
 
 bool board_inherit(struct board *board, struct seat *mine, int place, uint64_t *chunk)
 {
     for (int s = 0; s < BOARD_SEATS; s++) {
         struct seat *seat = &board->seats[s];
-        if (atomic_load_explicit(&seat->state, memory_order_acquire) != SEAT_TAKEN || lives(seat))
+        if (!is_dead(seat))
             continue;
         for (int k = 0; k < BOARD_CHUNKS; k++) {
             uint64_t held = atomic_load_explicit(&seat->claimed[k], memory_order_acquire);
@@ -92,31 +168,62 @@ size_t board_held(const struct board *board, uint64_t *cursor, uint64_t *chunks,
     size_t n = 0;
     uint32_t todo = atomic_load_explicit(&board->todo_next, RELAXED);
     uint32_t n_todo = atomic_load_explicit(&board->n_todo, memory_order_acquire);
+    uint64_t end = atomic_load_explicit(&board->end, memory_order_acquire), held;
 
     *cursor = atomic_load_explicit(&board->cursor, memory_order_acquire);
+    if (end && end - 1 < *cursor)
+        *cursor = end - 1;
     for (int s = 0; s < BOARD_SEATS; s++)
         for (int k = 0; k < BOARD_CHUNKS; k++) {
-            uint64_t held = atomic_load_explicit(&board->seats[s].claimed[k],
-                                                 memory_order_acquire);
-            if (held && n < most)
+            held = atomic_load_explicit(&board->seats[s].claimed[k], memory_order_acquire);
+            if (held && n < most && (!end || held < end))
                 chunks[n++] = held - 1;
         }
-    for (; todo < n_todo && n < most; todo++)
-        chunks[n++] = atomic_load_explicit(&board->todo[todo], RELAXED);
+    for (; todo < n_todo && n < most; todo++) {
+        held = atomic_load_explicit(&board->todo[todo], RELAXED);
+        if (!end || held + 1 < end)
+            chunks[n++] = held;
+    }
     return n;
+}
+
+bool board_halt(struct board *board, enum board_stop why)
+{
+    int not_yet = STOP_NOT;
+    return atomic_compare_exchange_strong(&board->stop, &not_yet, (int)why);
+}
+
+static void explain(struct board *board, const char *format, va_list list)
+{
+    vsnprintf(board->why, sizeof board->why, format, list);
+    atomic_store_explicit(&board->why_ready, 1, memory_order_release);
+    futex_wake_all(&board->why_ready);
+}
+
+void board_explain(struct board *board, const char *format, ...)
+{
+    va_list list;
+    va_start(list, format);
+    explain(board, format, list);
+    va_end(list);
 }
 
 void board_stop(struct board *board, enum board_stop why, const char *format, ...)
 {
-    int not_yet = STOP_NOT;
     va_list list;
 
-    if (!atomic_compare_exchange_strong(&board->stop, &not_yet, (int)why))
+    if (!board_halt(board, why))
         return;
     va_start(list, format);
-    vsnprintf(board->why, sizeof board->why, format, list);
+    explain(board, format, list);
     va_end(list);
-    atomic_store_explicit(&board->why_ready, 1, memory_order_release);
+}
+
+void board_signalled(struct board *board, int signal)
+{
+    int none = 0;
+    atomic_compare_exchange_strong(&board->signal, &none, signal);
+    board_stop(board, STOP_SIGNAL, "stopped by signal %d", signal);
 }
 
 enum board_stop board_stopped(const struct board *board)
@@ -126,7 +233,13 @@ enum board_stop board_stopped(const struct board *board)
 
 const char *board_why(const struct board *board)
 {
-    return atomic_load_explicit(&board->why_ready, memory_order_acquire) ? board->why : "";
+    struct board *b = (struct board *)(uintptr_t)board;
+    uint64_t until = clock_now_ns() + EXPLAIN_NS;
+
+    while (board_stopped(b) && !atomic_load_explicit(&b->why_ready, memory_order_acquire) &&
+           clock_now_ns() < until)
+        futex_wait(&b->why_ready, 0, until);
+    return atomic_load_explicit(&b->why_ready, memory_order_acquire) ? b->why : "";
 }
 
 static void add_whole(_Atomic uint64_t *to, uint64_t n)
@@ -137,6 +250,15 @@ static void add_whole(_Atomic uint64_t *to, uint64_t n)
 static void add_real(_Atomic double *to, double x)
 {
     atomic_store_explicit(to, atomic_load_explicit(to, RELAXED) + x, RELAXED);
+}
+
+void cell_set(struct cell *cell, const struct metrics *m)
+{
+    atomic_store_explicit(&cell->n, m->n, RELAXED);
+    atomic_store_explicit(&cell->positive, m->positive, RELAXED);
+    atomic_store_explicit(&cell->correct, m->correct, RELAXED);
+    atomic_store_explicit(&cell->loss, m->loss, RELAXED);
+    atomic_store_explicit(&cell->predicted, m->predicted, RELAXED);
 }
 
 void cell_add(struct cell *cell, const struct metrics *m)

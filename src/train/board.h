@@ -4,7 +4,8 @@
  * zero at first. Every field is atomic; figures are relaxed, since they order nothing.
  *
  * A trainer that dies leaves its seat as it was: whoever still runs finds the process gone, takes
- * over the chunks it held, and, if it was the reporter, its reports. */
+ * over the chunks it held, and, if it was the reporter, its reports. A process that is dead but
+ * not yet waited for by its parent (a zombie) is gone too. */
 #ifndef BOARD_H
 #define BOARD_H
 
@@ -27,31 +28,37 @@ enum seat_state { SEAT_EMPTY, SEAT_TAKEN, SEAT_LEFT };
 struct seat {
     _Atomic int state;                              /* its trainer: release; readers: acquire */
     _Atomic int pid;
-    _Atomic uint64_t claimed[BOARD_CHUNKS];         /* chunk + 1 that it holds; 0: none. Set by the
-                                                       trainer, cleared by it or by its heir */
+    _Atomic uint64_t claimed[BOARD_CHUNKS];     /* chunk + 1 that it holds; 0: none. Set by the
+                                                   trainer, cleared by it or by its heir */
     _Atomic uint64_t lines, bad, steps;
     _Atomic double gap, gap_max, stall_ns, copy_ns, age_s, distance, shadow_cpu_s, bytes, rounds;
     struct cell cells[BOARD_WORKERS];
 };
 
 struct board {
-    _Atomic uint64_t cursor;                        /* the next chunk that nobody has claimed */
-    _Atomic uint64_t granted;                       /* examples handed out, where there is a limit */
-    _Atomic uint32_t todo_next, n_todo;             /* chunks that a resumed run does first */
+    _Atomic uint64_t cursor;                /* the next chunk that nobody has claimed */
+    _Atomic uint64_t end;                   /* the lowest chunk + 1 that is past the data; 0: not
+                                               known. The cursor has gone by it, once a trainer */
+    _Atomic uint64_t granted;               /* examples handed out, where there is a limit */
+    _Atomic uint32_t todo_next, n_todo;     /* chunks that a resumed run does first */
     _Atomic uint64_t todo[BOARD_TODO];
-    _Atomic uint32_t tables;                        /* 0: not yet; pid: being filled; READY */
-    _Atomic uint32_t resumed;
-    struct cell before;                             /* sums of the run that was resumed */
+    _Atomic uint32_t tables;                /* whose it is to fill them, as board_begin has it */
+    _Atomic uint32_t resumed;               /* they were filled from a checkpoint; before tables */
+    _Atomic uint32_t outer_taken;           /* somebody takes that checkpoint's outer state */
+    struct cell before;                     /* sums of the run that was resumed */
     _Atomic double seconds_before;
-    _Atomic uint64_t started_ns;                    /* of clock_now_ns; the first sets it */
-    _Atomic uint32_t summarised;                    /* the summary is somebody's already */
-    _Atomic uint64_t logged;                        /* the header of the log is written */
-    _Atomic uint64_t checkpoint_ns, eval_at;        /* when, and at how many examples, last */
-    _Atomic double eval_loss, eval_best;            /* NaN bits never: valid once evals > 0 */
+    _Atomic uint32_t clock_set;             /* somebody trains, and has set started_ns */
+    _Atomic uint64_t started_ns;            /* of clock_now_ns */
+    _Atomic uint32_t summary;               /* whose it is, as board_begin has it */
+    _Atomic uint64_t logged;                /* the header of the log is written */
+    _Atomic uint32_t log_failed;            /* said once; the run fails for it after its summary */
+    _Atomic uint64_t checkpoint_ns, eval_at;    /* when, and at how many examples, last */
+    _Atomic double eval_loss, eval_best;    /* NaN bits never: valid once evals > 0 */
     _Atomic uint32_t evals, evals_worse;
-    _Atomic int stop;                               /* enum board_stop; set once, by compare-and-swap */
+    _Atomic int stop;                       /* enum board_stop; set once, by compare-and-swap */
+    _Atomic int signal;                     /* that stopped the run; set before stop */
     _Atomic uint32_t why_ready;
-    char why[256];                                  /* written by who set stop, before why_ready */
+    char why[256];                          /* written by who set stop, before why_ready */
     struct seat seats[BOARD_SEATS];
 };
 
@@ -63,19 +70,33 @@ void board_leave(struct seat *seat);
 bool board_reports(const struct board *board, const struct seat *mine);
 int board_running(const struct board *board);
 
-/* The next chunk to read. heir: only those of the dead, once the data has ended; false: none. */
-uint64_t board_claim(struct board *board, struct seat *mine, int place);
+/* What is done once, by one: true to whoever is to do it, at once or because the one before died
+ * at it; false once it is done. *word is 0, the pid of who does it (never 1), or BOARD_DONE. */
+enum { BOARD_DONE = 1 };
+bool board_begin(_Atomic uint32_t *word);
+void board_end(_Atomic uint32_t *word, bool done);  /* not done: the next may try */
+
+/* The next chunk to read; false: those that are left to claim are past the data's end. */
+bool board_claim(struct board *board, struct seat *mine, int place, uint64_t *chunk);
 bool board_inherit(struct board *board, struct seat *mine, int place, uint64_t *chunk);
 void board_release(struct seat *mine, int place);
+void board_ended(struct board *board, uint64_t chunk);      /* that chunk is past the data's end */
+bool board_orphaned(const struct board *board);     /* the dead hold chunks */
 
 /* Chunks held now, and the cursor before which all others are done; the number of them. */
 size_t board_held(const struct board *board, uint64_t *cursor, uint64_t *chunks, size_t most);
 
+/* The first to stop the run says why: in one call, or, where the reason is long to find, in two. */
 void board_stop(struct board *board, enum board_stop why, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+bool board_halt(struct board *board, enum board_stop why);      /* true: board_explain follows */
+void board_explain(struct board *board, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+void board_signalled(struct board *board, int signal);
 enum board_stop board_stopped(const struct board *board);
-const char *board_why(const struct board *board);
+const char *board_why(const struct board *board);       /* waits a little for who is to explain */
 
+void cell_set(struct cell *cell, const struct metrics *m);
 void cell_add(struct cell *cell, const struct metrics *m);
 struct metrics cell_read(const struct cell *cell);
 struct metrics board_sum(const struct board *board);     /* of all, also of the run before */

@@ -5,8 +5,10 @@
  *
  *   1. It is written beside training: parameters are read while workers change them, as every
  *      Hogwild reader does. What is not finite is not written: the last good file stays.
- *   2. The place is the cursor and the chunks that were held: a resumed run does those first, so
- *      that nothing is left out, and at most those chunks' examples are trained twice.
+ *   2. The place is the cursor, at most the data's end, and the chunks that were held: a resumed
+ *      run does those first, so that nothing is left out, and at most those chunks' examples are
+ *      trained twice; more epochs go on where the last one ended. It counts chunks, so it is only
+ *      taken over where what makes a chunk is the same; else the data begins anew.
  *   3. safetensors_write replaces the file in one step and keeps the previous one beside it. */
 #include "data/safetensors.h"
 
@@ -17,10 +19,10 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MAX_TENSORS = 512, PLACE_HEAD = 2 };
+enum { RUN_TENSORS = 4, PLACE_HEAD = 2, MAX_TEXTS = 128, TEXT_ROOM = 4096 };
 
 struct list {
-    struct safetensor at[MAX_TENSORS];
+    struct safetensor *at;      /* room for the model's and RUN_TENSORS */
     size_t n;
 };
 
@@ -34,6 +36,7 @@ static struct safetensor *add(struct list *list, const char *name, enum safetens
     s->dims[0] = n;
     s->data = data;
     s->bytes = n * (type == SAFETENSORS_F32 ? 4 : type == SAFETENSORS_U64 ? 8 : 1);
+    s->finite = true;
     return s;
 }
 
@@ -89,8 +92,8 @@ descant_status checkpoint_keep_outer(struct trainer *t)
 
 /* Texts: every option, then the sums. */
 struct texts {
-    struct safetensors_text at[128];
-    char room[128][256];
+    struct safetensors_text at[MAX_TEXTS];
+    char room[MAX_TEXTS][TEXT_ROOM];
     size_t n;
 };
 
@@ -109,17 +112,19 @@ static void add_text(struct texts *texts, const char *key, const char *format, .
 
 static void add_texts(struct texts *texts, struct trainer *t)
 {
-    char text[256];
     struct metrics m = board_sum(t->board);
+    char *text;
 
-    for (size_t k = 0; k < n_train_settings; k++)
-        add_text(texts, train_settings[k].name, "%s",
-                 setting_text(&train_settings[k], t->options, text, sizeof text));
+    for (size_t k = 0; k < n_train_settings; k++) {
+        text = texts->room[texts->n];
+        config_text(&train_settings[k], t->options, text, TEXT_ROOM);
+        texts->at[texts->n++] = (struct safetensors_text){train_settings[k].name, text};
+    }
     add_text(texts, "descant", "%s", descant_version());
     add_text(texts, "sums", "%llu %llu %llu %.17g %.17g", (unsigned long long)m.n,
              (unsigned long long)m.positive, (unsigned long long)m.correct, m.loss, m.predicted);
-    add_text(texts, "inputs", "%d %d %d %d", t->shape.n_dense, t->shape.n_fields,
-             t->shape.n_classes, t->shape.plain_ids);
+    add_text(texts, "inputs", "%d %d %d %d %d", t->shape.n_dense, t->shape.n_fields,
+             t->shape.n_classes, t->shape.plain_ids, (int)t->format);
     add_text(texts, "steps", "%llu", (unsigned long long)atomic_load(&t->steps));
     add_text(texts, "seconds", "%.3f",
              atomic_load(&t->board->seconds_before) +
@@ -174,15 +179,18 @@ descant_status checkpoint_write(struct trainer *t)
         crew_name_bad(t, where, sizeof where);
         return log_fail(&t->log, DESCANT_INVALID, "no checkpoint is written: %s", where);
     }
-    struct list *list = memory_take(sizeof *list);
+    size_t n_dense, n_tables;
+    model_tensors(t->model, &n_dense);
+    model_tables(t->model, &n_tables);
+    struct list list = {memory_take_array(n_dense + n_tables + RUN_TENSORS, sizeof *list.at), 0};
     struct texts *texts = memory_take(sizeof *texts);
     uint64_t *place = memory_take_array(PLACE_HEAD + BOARD_TODO, sizeof *place);
-    descant_status status = list && texts && place
-                                ? write_all(t, list, texts, place)
+    descant_status status = list.at && texts && place
+                                ? write_all(t, &list, texts, place)
                                 : log_fail(&t->log, DESCANT_MEMORY, "no memory for a checkpoint");
     memory_give(place);
     memory_give(texts);
-    memory_give(list);
+    memory_give(list.at);
     return status;
 }
 
@@ -237,13 +245,34 @@ descant_status checkpoint_take(const struct safetensors *file, const char *path,
     return DESCANT_OK;
 }
 
-static descant_status take_state(const struct safetensors *file, const char *path,
-                                 const char *name, float *p, size_t n, const struct log *log)
+/* Whether the file's text of a setting is this run's; so it is where the file has none. *was is
+ * the file's, *is this run's: valid until the next call in this thread. */
+static bool same_text(const struct trainer *t, const struct safetensors *file, const char *name,
+                      const char **was, const char **is)
 {
+    static _Thread_local char now[TEXT_ROOM];
+    const struct setting *s = setting_find(train_settings, n_train_settings, name, strlen(name));
+
+    *was = safetensors_text(file, name);
+    *is = config_text(s, t->options, now, sizeof now);
+    return !*was || strcmp(*was, *is) == 0;
+}
+
+/* n floats of state, which only the optimizer that made them can read. */
+static descant_status take_state(const struct trainer *t, const struct safetensors *file,
+                                 const char *setting, float *p, size_t n)
+{
+    const char *path = t->options->checkpoint, *was, *is;
+    const struct log *log = &t->log;
+    bool tables = strcmp(setting, "optimizer") != 0;
+    const char *name = tables ? "descant.table_optimizer" : "descant.optimizer";
     const struct safetensor *have = safetensors_find(file, name);
 
     if (!n)
         return DESCANT_OK;
+    if (!same_text(t, file, setting, &was, &is))
+        return log_fail(log, DESCANT_CORRUPT, "%s is of another optimizer: --%s was %s, not %s",
+                        path, setting, was, is);
     if (!have || have->bytes != n * sizeof *p)
         return log_fail(log, DESCANT_CORRUPT, "%s is of another optimizer: %s does not fit", path,
                         name);
@@ -263,15 +292,38 @@ descant_status checkpoint_load_model(struct trainer *t)
     const struct tensor *tensors = model_tensors(t->model, &n);
     status = checkpoint_take(file, path, tensors, n, t->w, &t->log);
     if (status == DESCANT_OK)
-        status = take_state(file, path, "descant.optimizer", t->state,
-                            optimizer_floats(&t->optimizer, t->n), &t->log);
+        status = take_state(t, file, "optimizer", t->state,
+                            optimizer_floats(&t->optimizer, t->n));
     if ((steps = safetensors_text(file, "steps")))
         atomic_store(&t->steps, strtoull(steps, NULL, 10));
     safetensors_close(file);
     return status;
 }
 
-/* Place and sums onto the board. */
+/* The place counts chunks: it is another one where the chunks are. */
+static bool same_chunks(const struct trainer *t, const struct safetensors *file)
+{
+    const char *inputs = safetensors_text(file, "inputs"), *was, *is, *name = NULL;
+    int format = (int)t->format;
+
+    if (inputs)
+        sscanf(inputs, "%*d %*d %*d %*d %d", &format);
+    if (!same_text(t, file, "data", &was, &is))
+        name = "data";
+    else if (format != (int)t->format)
+        name = "format";
+    else if (t->format != DATA_CACHE && !same_text(t, file, "chunk", &was, &is))
+        name = "chunk";
+    else if (t->format == DATA_IDX && !same_text(t, file, "seed", &was, &is))
+        name = "seed";
+    if (!name)
+        return true;
+    log_say(&t->log, DESCANT_WARNING, "%s has its place in other data: --%s was %s, now it is %s; "
+            "the model goes on, the data begins anew", t->options->checkpoint, name, was, is);
+    return false;
+}
+
+/* Place and sums onto the board; stored, not added, for who filled it before may have died. */
 static void take_place(struct trainer *t, const struct safetensors *file)
 {
     struct board *board = t->board;
@@ -285,16 +337,18 @@ static void take_place(struct trainer *t, const struct safetensors *file)
         m.n = n;
         m.positive = positive;
         m.correct = correct;
-        cell_add(&board->before, &m);
+        cell_set(&board->before, &m);
+        atomic_store(&board->eval_at, m.n);
     }
     if ((seconds = safetensors_text(file, "seconds")))
         atomic_store(&board->seconds_before, strtod(seconds, NULL));
-    if (!place || place->type != SAFETENSORS_U64 || place->dims[0] < PLACE_HEAD)
+    atomic_store(&board->granted, m.n);
+    if (!place || place->type != SAFETENSORS_U64 || place->dims[0] < PLACE_HEAD ||
+        !same_chunks(t, file))
         return;
     const uint64_t *at = place->data;
     size_t n_todo = place->dims[0] - PLACE_HEAD;
     atomic_store(&board->cursor, at[0]);
-    atomic_store(&board->granted, m.n);
     for (size_t k = 0; k < n_todo && k < BOARD_TODO; k++)
         atomic_store(&board->todo[k], at[PLACE_HEAD + k]);
     atomic_store(&board->n_todo, (uint32_t)(n_todo < BOARD_TODO ? n_todo : BOARD_TODO));
@@ -312,9 +366,9 @@ descant_status checkpoint_load_tables(struct trainer *t)
     const struct tensor *tensors = model_tables(t->model, &n);
     status = checkpoint_take(file, path, tensors, n, t->tables, &t->log);
     if (status == DESCANT_OK)
-        status = take_state(file, path, "descant.table_optimizer", t->table_state,
+        status = take_state(t, file, "table-optimizer", t->table_state,
                             optimizer_row_floats(&t->optimizer, model_table_rows(t->model),
-                                                 model_table_width(t->model)), &t->log);
+                                                 model_table_width(t->model)));
     if (status == DESCANT_OK)
         take_place(t, file);
     safetensors_close(file);

@@ -78,6 +78,41 @@ struct train_options train_options_default(void)
     };
 }
 
+/* Bytes of the character at `at`; 0: it is none. */
+static size_t character(const unsigned char *at)
+{
+    size_t n = *at < 0x80 ? 1 : *at >= 0xc2 && *at < 0xe0 ? 2 : *at >= 0xe0 && *at < 0xf0 ? 3
+               : *at >= 0xf0 && *at < 0xf5 ? 4 : 0;
+
+    for (size_t k = 1; k < n; k++)
+        if ((at[k] & 0xc0) != 0x80)
+            return 0;
+    if (n > 2 && ((at[0] == 0xe0 && at[1] < 0xa0) || (at[0] == 0xed && at[1] > 0x9f) ||
+                  (at[0] == 0xf0 && at[1] < 0x90) || (at[0] == 0xf4 && at[1] > 0x8f)))
+        return 0;
+    return n;
+}
+
+void config_clean(char *text)
+{
+    unsigned char *at = (unsigned char *)text;
+
+    while (*at) {
+        size_t n = character(at);
+        if (n == 0)
+            *at = '?';
+        at += n ? n : 1;
+    }
+}
+
+const char *config_text(const struct setting *setting, const struct train_options *o, char *text,
+                        size_t room)
+{
+    setting_text(setting, o, text, room);
+    config_clean(text);
+    return text;
+}
+
 static char *read_all(const char *path)
 {
     FILE *file = fopen(path, "re");
@@ -104,7 +139,11 @@ static char *trim(char *text)
 
 static bool config_line(char *line, struct train_options *o, char *message, size_t room)
 {
-    line[strcspn(line, "#")] = 0;
+    for (char *hash = line; (hash = strchr(hash, '#')); hash++)
+        if (hash == line || isspace((unsigned char)hash[-1])) {
+            *hash = 0;
+            break;
+        }
     char *name = trim(line), *equals = strchr(name, '=');
     if (!*name)
         return true;
@@ -152,7 +191,8 @@ int config_sizes(const char *text, int *sizes, int most)
     while (text && *text) {
         char *end;
         long size = strtol(text, &end, 10);
-        if (end == text || size < 1 || size > 1 << 20 || n == most || (*end && *end != ','))
+        bool bad_end = *end && (*end != ',' || !end[1]);
+        if (end == text || size < 1 || size > 1 << 20 || n == most || bad_end)
             return -1;
         sizes[n++] = (int)size;
         text = *end ? end + 1 : end;

@@ -25,13 +25,16 @@ struct train_options {
     int64_t batch;
     int optimizer, table_optimizer;
     double lr, table_lr, momentum, beta1, beta2, epsilon, l2;
-    int schedule;
+    int schedule;               /* enum train_schedule */
     double warmup;
     int64_t seed;
     /* who trains, and how they are kept together */
     int64_t trainers, workers;      /* trainers 0: this process is one, started by a launcher */
     const char *sync, *job, *link;
     double sync_cpu, sync_rate, start_s;
+    bool plan_gathers;              /* what `sync` means, told by who can parse plans: gradients
+                                       are summed */
+    bool plan_rests;                /* no round ever runs, replicas have nothing in common */
     int final;
     /* quality */
     int64_t eval_every, patience;
@@ -49,7 +52,12 @@ struct train_options train_options_default(void);
 extern const struct setting train_settings[];
 extern const size_t n_train_settings;
 
-/* Reads "name = value" lines ('#' begins a comment) into o. The text is kept by *text, which the
+/* The value as text that a log and a checkpoint can keep: UTF-8. */
+const char *config_text(const struct setting *setting, const struct train_options *o, char *text,
+                        size_t room);
+void config_clean(char *text);      /* what is not UTF-8, or was cut in two, becomes '?' */
+
+/* Reads "name = value" lines ('#' after a space, or first, begins a comment) into o. The text is kept by *text, which the
  * caller frees after the last use of o. False: message says file, line and what is wrong. */
 bool config_read(const char *path, struct train_options *o, char **text, char *message,
                  size_t room);

@@ -25,9 +25,14 @@ struct worker {
     descant_status status;
 };
 
+static bool gathers(const struct trainer *t)
+{
+    return t->options->plan_gathers && !t->alone;
+}
+
 static bool is_fused(const struct trainer *t)
 {
-    return !t->gathers && t->optimizer.kind == OPTIMIZER_SGD && t->optimizer.rows == ROWS_SGD &&
+    return !gathers(t) && t->optimizer.kind == OPTIMIZER_SGD && t->optimizer.rows == ROWS_SGD &&
            !(t->optimizer.momentum > 0) && !(t->options->table_lr > 0);
 }
 
@@ -36,10 +41,10 @@ static uint64_t next_step(struct trainer *t)
     return atomic_fetch_add_explicit(&t->steps, 1, memory_order_relaxed) + 1;
 }
 
-static void step_rows(struct worker *me, double lr)
+static void step_rows(struct worker *me, double factor)
 {
     struct trainer *t = me->t;
-    double factor = t->options->table_lr > 0 ? t->options->table_lr / t->options->lr : 1;
+    double lr = t->options->table_lr > 0 ? t->options->table_lr : t->options->lr;
 
     if (t->n_tables)
         optimizer_rows_step(&t->optimizer, t->tables, t->table_state, work_rows(me->work),
@@ -106,7 +111,7 @@ static descant_status train_batch(struct worker *me, const struct feed_batch *ba
     struct trainer *t = me->t;
     const struct examples *examples = &batch->examples;
     double weight = (double)examples->n / (double)t->options->batch;
-    double lr = t->options->lr * config_rate(t->options, batch->place);
+    double rate = config_rate(t->options, batch->place), lr = t->options->lr * rate;
 
     if (is_fused(t)) {
         *loss = model_sgd(me->work, t->w, t->tables, examples, lr * weight, t->optimizer.l2,
@@ -116,8 +121,8 @@ static descant_status train_batch(struct worker *me, const struct feed_batch *ba
     *loss = model_gradient(me->work, t->w, t->tables, examples, me->g, me->scores);
     if (!isfinite(*loss))
         return DESCANT_OK;
-    step_rows(me, lr * weight);
-    if (t->gathers)
+    step_rows(me, rate * weight);
+    if (gathers(t))
         return gather_step(me, lr, (float)weight);
     optimizer_step(&t->optimizer, t->w, me->g, t->state, t->n, lr * weight, next_step(t));
     return DESCANT_OK;
@@ -131,13 +136,20 @@ static void count(struct worker *me, const struct examples *batch, double loss)
 
     metrics_add(&m, me->scores, batch->labels, batch->n, model_outputs(t->model));
     cell_add(me->cell, &m);
-    if (isfinite(loss))
+    if (isfinite(loss) || !board_halt(t->board, STOP_NAN))
         return;
-    crew_name_bad(t, where, sizeof where);
     struct descant_stats stats = {0};
     descant_stats(t->job, &stats);
-    board_stop(t->board, STOP_NAN, "the loss is %g at step %llu of trainer %d: %s", loss,
-               (unsigned long long)stats.steps, t->rank, where);
+    crew_name_bad(t, where, sizeof where);      /* takes a while; the others have stopped */
+    board_explain(t->board, "the loss is %g at step %llu of trainer %d: %s", loss,
+                  (unsigned long long)stats.steps, t->rank, where);
+}
+
+static void tell_others(struct worker *me)
+{
+    if (me->status != DESCANT_OK)
+        board_stop(me->t->board, STOP_FAILED, "trainer %d: %s", me->t->rank,
+                   descant_last_error());
 }
 
 static void *work(void *of)
@@ -153,12 +165,14 @@ static void *work(void *of)
         me->status = train_batch(me, &batch, &loss);
         count(me, &batch.examples, loss);
         feed_done(t->feed, &batch);
-        if (me->status == DESCANT_OK)
+        if (me->status == DESCANT_OK && !t->alone)
             me->status = descant_step(t->job);
     }
-    if (t->gathers)
+    tell_others(me);
+    if (gathers(t))
         gather_leave(t);
-    descant_worker_done(t->job);
+    if (!t->alone)
+        descant_worker_done(t->job);
     atomic_fetch_add_explicit(&t->feed_ns, waited, memory_order_relaxed);
     atomic_fetch_sub_explicit(&t->working, 1, memory_order_relaxed);
     return NULL;
@@ -225,7 +239,7 @@ static descant_status start_all(struct trainer *t, struct worker *workers, int n
         if (pthread_create(&workers[*started].thread, NULL, work, &workers[*started]) != 0) {
             board_stop(t->board, STOP_FAILED, "trainer %d cannot start worker %d", t->rank,
                        *started);
-            for (int k = *started; k < n && t->gathers; k++)
+            for (int k = *started; k < n && gathers(t); k++)
                 gather_leave(t);
             return log_fail(&t->log, DESCANT_SYSTEM, "no thread for worker %d", *started);
         }

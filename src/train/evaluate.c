@@ -9,6 +9,32 @@
 #include <math.h>
 #include <string.h>
 
+descant_status evaluate_fits(const struct model *model, const struct data_shape *have,
+                             const struct log *log)
+{
+    const struct model_shape *want = model_shape(model);
+
+    if (have->n_dense == want->n_dense && have->n_fields == want->n_fields &&
+        have->n_classes <= want->n_classes)
+        return DESCANT_OK;
+    return log_fail(log, DESCANT_MISMATCH,
+                    "the files have %d dense features, %d fields and %d classes, the model takes "
+                    "%d, %d and %d", have->n_dense, have->n_fields, have->n_classes,
+                    want->n_dense, want->n_fields, want->n_classes);
+}
+
+descant_status evaluate_look(const struct model *model, const struct data_options *options)
+{
+    struct data *data;
+    descant_status status = data_open(&data, options);
+
+    if (status != DESCANT_OK)
+        return status;
+    status = evaluate_fits(model, data_shape(data), options->log);
+    data_close(data);
+    return status;
+}
+
 struct examiner {
     const struct evaluation *e;
     struct feed *feed;
@@ -17,6 +43,7 @@ struct examiner {
     struct metrics sum;
     struct auc auc;
     descant_status status;
+    char why[256];                  /* of status, where the thread met it */
     pthread_t thread;
     bool started;
 };
@@ -37,6 +64,8 @@ static void *examine(void *of)
             me->status = auc_add(&me->auc, me->scores, batch.examples.labels, batch.examples.n);
         feed_done(me->feed, &batch);
     }
+    if (me->status != DESCANT_OK)
+        snprintf(me->why, sizeof me->why, "%s", descant_last_error());
     return NULL;
 }
 
@@ -73,10 +102,20 @@ static descant_status examiner_start(struct examiner *me, const struct evaluatio
     return DESCANT_OK;
 }
 
+/* What another thread has said becomes this thread's last error, and is not logged again. */
+static descant_status repeat(descant_status status, const char *why)
+{
+    return status == DESCANT_OK ? status : log_fail(NULL, status, "%s", why);
+}
+
 descant_status evaluate(const struct evaluation *e, struct metrics *sum, double *auc)
 {
     struct examiner all[BOARD_WORKERS] = {{0}};
-    struct feed_options options = {.data = e->data, .depth = 3, .batch = e->batch, .log = e->log};
+    struct feed_options options = {
+        .data = e->data, .depth = 3, .batch = e->batch, .stopped = e->stopped, .of = e->of,
+        .log = e->log,
+    };
+    const char *why;
     struct feed *feed = NULL;
     descant_status status = feed_start(&feed, &options);
 
@@ -86,13 +125,13 @@ descant_status evaluate(const struct evaluation *e, struct metrics *sum, double 
     for (int k = 0; k < e->threads; k++) {
         if (all[k].started)
             pthread_join(all[k].thread, NULL);
-        status = status == DESCANT_OK ? all[k].status : status;
+        status = status == DESCANT_OK ? repeat(all[k].status, all[k].why) : status;
         metrics_merge(sum, &all[k].sum);
         if (k > 0 && status == DESCANT_OK)
             status = join_auc(&all[0].auc, &all[k].auc);
     }
-    if (status == DESCANT_OK)
-        status = feed_status(feed);
+    if (status == DESCANT_OK && (status = feed_status(feed, &why)) != DESCANT_OK)
+        repeat(status, why);
     *auc = status == DESCANT_OK ? auc_value(&all[0].auc) : NAN;
     for (int k = 0; k < e->threads; k++) {
         work_destroy(all[k].work);

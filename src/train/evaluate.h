@@ -13,10 +13,18 @@ struct evaluation {
     struct data_options data;
     size_t batch;
     int threads;
+    bool (*stopped)(void *of);      /* true gives the evaluation up, which is no failure; or NULL */
+    void *of;
     const struct log *log;
 };
 
-/* *auc is NaN for a model with classes, or where one class is missing. */
+/* MISMATCH: the files have not the inputs that the model takes. */
+descant_status evaluate_fits(const struct model *model, const struct data_shape *have,
+                             const struct log *log);
+descant_status evaluate_look(const struct model *model, const struct data_options *data);
+
+/* *auc is NaN for a model with classes, or where one class is missing. A failure's words are this
+ * thread's last error. */
 descant_status evaluate(const struct evaluation *e, struct metrics *sum, double *auc);
 
 #endif

@@ -8,11 +8,18 @@
  *      what its seat says, and is trained again by an heir, at most a few chunks' worth.
  *
  * Numbers of chunks must rise for a reader (data.h); a chunk inherited from the dead may be
- * behind, so the files are then opened anew. */
+ * behind, so the files are then opened anew.
+ *
+ * Nobody who waits here waits longer than a tick without a look at what stops the run: a reader
+ * may be in a read() from a pipe that brings nothing. */
 #include "train/feed.h"
 
-#include <pthread.h>
+#include "train/tick.h"
+
+#include <math.h>
 #include <string.h>
+
+#define TICK_NS 50000000u
 
 enum stage { FREE, FULL, DRAINED };
 
@@ -22,7 +29,7 @@ struct part {
     size_t taken;               /* examples handed out */
     int out;                    /* batches not yet done */
     uint64_t turn;              /* the order of filling */
-    double place;
+    double place, place_end;    /* of its first example, and behind its last */
 };
 
 struct feed {
@@ -30,7 +37,7 @@ struct feed {
     struct data *data;
     struct data_shape shape;
     uint64_t next_alone;        /* the cursor where there is no board */
-    bool any_read;
+    bool any_read, past_end;    /* the reader's own */
     uint64_t last;              /* chunk read last */
     uint64_t old[BOARD_CHUNKS]; /* held by a dead trainer of this very seat */
     int n_old;
@@ -42,11 +49,23 @@ struct feed {
     bool ended, stop, started;
     _Atomic double place;       /* of the last block read; relaxed, a figure */
     descant_status status;
+    char why[256];              /* of status; written before `ended` is set */
 };
 
 static bool stopped(const struct feed *feed)
 {
-    return feed->stop || (feed->options.board && board_stopped(feed->options.board));
+    const struct feed_options *o = &feed->options;
+    return feed->stop || (o->board && board_stopped(o->board)) || (o->stopped && o->stopped(o->of));
+}
+
+/* Asked by the reading of a pipe. */
+static bool reading_stops(void *of)
+{
+    struct feed *feed = of;
+    pthread_mutex_lock(&feed->mutex);
+    bool yes = stopped(feed);
+    pthread_mutex_unlock(&feed->mutex);
+    return yes;
 }
 
 /* A free place; the reader's own from then on. -1: the feed is stopped. */
@@ -60,7 +79,7 @@ static int free_part(struct feed *feed)
             if (feed->parts[k].stage == FREE)
                 found = k;
         if (found < 0)
-            pthread_cond_wait(&feed->moved, &feed->mutex);
+            tick_wait(&feed->moved, &feed->mutex, TICK_NS);
     }
     pthread_mutex_unlock(&feed->mutex);
     return found;
@@ -83,6 +102,7 @@ static enum data_got read_chunk(struct feed *feed, struct part *part, uint64_t c
     feed->last = chunk;
     enum data_got got = data_read(feed->data, chunk, &part->block);
     part->place = got == DATA_BLOCK ? data_place(feed->data, chunk) : -1;
+    part->place_end = part->place < 0 ? -1 : fmax(part->place, data_place(feed->data, chunk + 1));
     if (got == DATA_BLOCK)
         atomic_store_explicit(&feed->place, part->place, memory_order_relaxed);
     if (got == DATA_BLOCK && feed->options.seat) {
@@ -114,46 +134,65 @@ static void publish(struct feed *feed, int place)
         give_up(feed, place);
 }
 
-/* The number of the next chunk for this place. */
-static uint64_t next_chunk(struct feed *feed, int place)
+/* The next chunk for this place: until the data ends, then what the dead have left. */
+static bool next_chunk(struct feed *feed, int place, uint64_t *chunk)
 {
-    if (!feed->options.board)
-        return feed->next_alone++;
-    if (feed->n_old) {
-        uint64_t chunk = feed->old[--feed->n_old];
-        atomic_store_explicit(&feed->options.seat->claimed[place], chunk + 1,
-                              memory_order_release);
-        return chunk;
+    const struct feed_options *o = &feed->options;
+
+    if (!o->board) {
+        *chunk = feed->next_alone++;
+        return !feed->past_end;
     }
-    return board_claim(feed->options.board, feed->options.seat, place);
+    if (feed->n_old) {
+        *chunk = feed->old[--feed->n_old];
+        atomic_store_explicit(&o->seat->claimed[place], *chunk + 1, memory_order_release);
+        return true;
+    }
+    return (!o->heirs_only && board_claim(o->board, o->seat, place, chunk)) ||
+           board_inherit(o->board, o->seat, place, chunk);
 }
 
-/* Until the data ends, then what the dead have left. */
+static void past_end(struct feed *feed, int place, uint64_t chunk)
+{
+    feed->past_end = true;
+    if (feed->options.board)
+        board_ended(feed->options.board, chunk);
+    give_up(feed, place);
+}
+
+/* The reader's own failure; one that only a stop has made is none. */
+static void fail(struct feed *feed)
+{
+    descant_status status = feed->data ? data_status(feed->data) : feed->status;
+
+    if (reading_stops(feed))
+        status = DESCANT_OK;
+    if (status != DESCANT_OK)
+        snprintf(feed->why, sizeof feed->why, "%s", descant_last_error());
+    if (status != DESCANT_OK && feed->options.board)
+        board_stop(feed->options.board, STOP_FAILED, "trainer %d: %s", feed->options.log->rank,
+                   feed->why);
+    feed->status = status;
+}
+
 static void *read_all(void *of)
 {
     struct feed *feed = of;
-    bool heir = false;
     enum data_got got = DATA_BLOCK;
+    uint64_t chunk;
     int place;
 
-    while (got != DATA_FAILED && (place = free_part(feed)) >= 0) {
-        uint64_t chunk;
-        if (!heir)
-            chunk = next_chunk(feed, place);
-        else if (!feed->options.board ||
-                 !board_inherit(feed->options.board, feed->options.seat, place, &chunk))
-            break;
+    while (got != DATA_FAILED && (place = free_part(feed)) >= 0 &&
+           next_chunk(feed, place, &chunk)) {
         got = read_chunk(feed, &feed->parts[place], chunk);
-        if (got == DATA_BLOCK) {
+        if (got == DATA_BLOCK)
             publish(feed, place);
-            continue;
-        }
-        give_up(feed, place);
-        heir = true;
+        else if (got == DATA_END)
+            past_end(feed, place, chunk);
     }
+    if (got == DATA_FAILED)
+        fail(feed);
     pthread_mutex_lock(&feed->mutex);
-    if (got == DATA_FAILED && feed->status == DESCANT_OK)
-        feed->status = data_status(feed->data);
     feed->ended = true;
     pthread_cond_broadcast(&feed->moved);
     pthread_mutex_unlock(&feed->mutex);
@@ -178,9 +217,11 @@ descant_status feed_start(struct feed **out, const struct feed_options *options)
     if (!feed)
         return log_fail(options->log, DESCANT_MEMORY, "no memory to read the data");
     feed->options = *options;
+    feed->options.data.stopped = reading_stops;
+    feed->options.data.of = feed;
     pthread_mutex_init(&feed->mutex, NULL);
-    pthread_cond_init(&feed->moved, NULL);
-    descant_status status = data_open(&feed->data, &options->data);
+    tick_init(&feed->moved);
+    descant_status status = data_open(&feed->data, &feed->options.data);
     if (status == DESCANT_OK) {
         feed->shape = *data_shape(feed->data);
         take_old(feed);
@@ -212,27 +253,34 @@ static struct part *oldest_full(struct feed *feed)
     return found;
 }
 
-/* Of the examples that the limit still allows, at most n. */
-static size_t grant(const struct feed *feed, size_t n)
+/* Of the examples that the limit still allows, at most n; *place: how far towards the limit. */
+static size_t grant(const struct feed *feed, size_t n, double *place)
 {
     uint64_t limit = feed->options.limit;
 
+    *place = -1;
     if (!limit || !feed->options.board)
         return n;
     uint64_t before = atomic_fetch_add_explicit(&feed->options.board->granted, n,
                                                 memory_order_relaxed);
-    return before >= limit ? 0 : before + n > limit ? (size_t)(limit - before) : n;
+    if (before >= limit)
+        return 0;
+    n = before + n > limit ? (size_t)(limit - before) : n;
+    *place = ((double)before + 0.5 * (double)n) / (double)limit;
+    return n;
 }
 
 static bool take(struct feed *feed, struct part *part, struct feed_batch *batch)
 {
-    size_t n = part->block.examples.n - part->taken;
+    size_t all = part->block.examples.n, n = all - part->taken;
+    double by_limit;
 
-    n = grant(feed, n > feed->options.batch ? feed->options.batch : n);
+    n = grant(feed, n > feed->options.batch ? feed->options.batch : n, &by_limit);
     if (!n)
         return false;
     batch->examples = examples_slice(&part->block.examples, part->taken, n);
-    batch->place = part->place;
+    double middle = ((double)part->taken + 0.5 * (double)n) / (double)all;
+    batch->place = fmax(part->place + (part->place_end - part->place) * middle, by_limit);
     batch->block = (int)(part - feed->parts);
     part->taken += n;
     part->out++;
@@ -249,7 +297,7 @@ bool feed_next(struct feed *feed, struct feed_batch *batch, uint64_t *waited_ns)
     pthread_mutex_lock(&feed->mutex);
     while (!stopped(feed) && !(part = oldest_full(feed)) && !feed->ended) {
         uint64_t from = clock_now_ns();
-        pthread_cond_wait(&feed->moved, &feed->mutex);
+        tick_wait(&feed->moved, &feed->mutex, TICK_NS);
         *waited_ns += clock_now_ns() - from;
     }
     if (!stopped(feed) && part)
@@ -277,14 +325,21 @@ void feed_done(struct feed *feed, const struct feed_batch *batch)
 
 double feed_place(const struct feed *feed)
 {
-    return atomic_load_explicit(&feed->place, memory_order_relaxed);
+    double place = atomic_load_explicit(&feed->place, memory_order_relaxed), by_limit = -1;
+
+    if (feed->options.limit && feed->options.board)
+        by_limit = (double)atomic_load_explicit(&feed->options.board->granted,
+                                                memory_order_relaxed) /
+                   (double)feed->options.limit;
+    return fmax(place, fmin(by_limit, 1));
 }
 
-descant_status feed_status(struct feed *feed)
+descant_status feed_status(struct feed *feed, const char **why)
 {
     pthread_mutex_lock(&feed->mutex);
-    descant_status status = feed->status;
+    descant_status status = feed->ended ? feed->status : DESCANT_OK;
     pthread_mutex_unlock(&feed->mutex);
+    *why = feed->why;
     return status;
 }
 

@@ -15,12 +15,17 @@ struct feed_options {
     int depth;                  /* blocks held at most, up to BOARD_CHUNKS */
     size_t batch;
     uint64_t limit;             /* examples of all trainers together; 0: all */
+    bool heirs_only;            /* reads what the dead hold, and nothing new */
+    bool (*stopped)(void *of);  /* asked by any thread, some ten times a second; NULL: the board
+                                   alone stops the feed */
+    void *of;
     const struct log *log;
 };
 
 struct feed_batch {
     struct examples examples;   /* valid until feed_done */
-    double place;               /* through the data, 0 to 1; negative: not known */
+    double place;               /* through the data or up to the limit, 0 to 1, of the batch's
+                                   middle; negative: not known */
     int block;
 };
 
@@ -36,8 +41,9 @@ void feed_done(struct feed *feed, const struct feed_batch *batch);
 /* How far the reading is, as feed_batch.place; any thread. */
 double feed_place(const struct feed *feed);
 
-/* OK, or why the reading ended early. */
-descant_status feed_status(struct feed *feed);
+/* OK, or why the reading ended early; `why` in words, valid until feed_stop. A feed with a board
+ * has stopped the run with them. */
+descant_status feed_status(struct feed *feed, const char **why);
 
 /* No more batches; ends the thread and releases everything. NULL is allowed. */
 void feed_stop(struct feed *feed);

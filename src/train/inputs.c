@@ -3,8 +3,11 @@
  * shape out of the data's. */
 #include "train/trainer.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 descant_status path_list_init(struct path_list *list, const char *names, const struct log *log)
 {
@@ -56,4 +59,55 @@ descant_status train_shape(const struct train_options *o, const struct data_shap
     if (out->n_top < 0)
         return log_fail(log, DESCANT_INVALID, "--top %s: sizes, as 512,256", o->top);
     return DESCANT_OK;
+}
+
+/* A pipe's lines are torn where two read it; stdin has a reader that several can share. */
+static bool is_pipe(const char *path)
+{
+    struct stat of;
+    return strcmp(path, "-") != 0 && stat(path, &of) == 0 && !S_ISREG(of.st_mode) &&
+           !S_ISDIR(of.st_mode);
+}
+
+static descant_status check_data(const struct train_options *o, const struct log *log)
+{
+    struct path_list list;
+    bool known = o->examples > 0 || (o->schedule == SCHEDULE_CONSTANT && !(o->warmup > 0));
+    descant_status status = path_list_init(&list, o->data, log);
+
+    for (size_t k = 0; status == DESCANT_OK && k < list.n; k++) {
+        if (is_pipe(list.paths[k]) && o->trainers != 1)
+            status = log_fail(log, DESCANT_INVALID,
+                              "%s is a pipe, which one trainer alone can read: give it as stdin, "
+                              "--data -, or --trainers 1", list.paths[k]);
+        else if (!known && (is_pipe(list.paths[k]) || strcmp(list.paths[k], "-") == 0))
+            status = log_fail(log, DESCANT_INVALID, "--schedule and --warmup need to know where %s "
+                              "ends: give --examples", list.paths[k]);
+    }
+    path_list_fini(&list);
+    return status;
+}
+
+/* A file that is to be written must be writable, or its folder. */
+static descant_status check_folder(const char *path, bool replaced, const struct log *log)
+{
+    char folder[4096];
+    const char *slash = path ? strrchr(path, '/') : NULL;
+
+    if (!path)
+        return DESCANT_OK;
+    snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path + 1) : 1,
+             slash ? path : ".");
+    if (access(!replaced && access(path, F_OK) == 0 ? path : folder, W_OK) == 0)
+        return DESCANT_OK;
+    return log_fail(log, DESCANT_SYSTEM, "%s cannot be written: %s", path, strerror(errno));
+}
+
+descant_status train_check(const struct train_options *o, const struct log *log)
+{
+    descant_status status = check_data(o, log);
+
+    if (status == DESCANT_OK)
+        status = check_folder(o->checkpoint, true, log);
+    return status == DESCANT_OK ? check_folder(o->log, false, log) : status;
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Starts the trainers: forks them, passes signals on, says who died, waits for all. The parent
  * holds no part of the job; if it dies, its trainers get SIGTERM and stop in good order. A trainer
- * that is killed is no failure of the run: the others train the rest. */
+ * that is killed is no failure of the run: the others train the rest. Until it trains, a signal
+ * ends a trainer at once; then trainer.c heeds it. */
 #include "train/launch.h"
 
 #include <errno.h>
@@ -16,14 +17,9 @@ enum { MAX_TRAINERS = 64 };
 
 static pid_t children[MAX_TRAINERS];
 
-static void note(int signal)
-{
-    atomic_store_explicit(&trainer_signal, signal, memory_order_relaxed);
-}
-
 static void pass_on(int signal)
 {
-    note(signal);
+    atomic_store_explicit(&trainer_signal, signal, memory_order_relaxed);
     for (int k = 0; k < MAX_TRAINERS; k++)
         if (children[k] > 0)
             kill(children[k], signal);
@@ -35,8 +31,7 @@ static void handle(void (*handler)(int))
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
-    if (handler != SIG_DFL)
-        signal(SIGPIPE, SIG_IGN);
+    signal(SIGPIPE, SIG_IGN);
 }
 
 static void job_name(const struct train_options *o, char *name, size_t room)
@@ -55,7 +50,7 @@ static void job_name(const struct train_options *o, char *name, size_t room)
                  comma ? ",rtt=" : "", comma ? comma + 1 : "");
 }
 
-/* Blocked signals come to the child once its own handler is there. */
+/* Blocked signals come to the child once their handlers are those of a child. */
 static pid_t start(const struct train_options *o, const char *name, int rank, FILE *out, FILE *err,
                    struct train_result *result)
 {
@@ -65,10 +60,11 @@ static pid_t start(const struct train_options *o, const char *name, int rank, FI
         return pid;
     sigset_t none;
     memset(children, 0, sizeof children);
-    handle(note);
+    atomic_store(&trainer_signal, 0);
+    handle(SIG_DFL);
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     if (getppid() != parent)
-        note(SIGTERM);
+        _exit(128 + SIGTERM);
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     int code = trainer_run(o, name, rank, (int)o->trainers, out, err, result);
@@ -87,8 +83,12 @@ static int rank_of(pid_t pid, int n)
 
 static void note_end(int rank, int status, int alive, int *code, FILE *err)
 {
+    int passed = atomic_load(&trainer_signal);
+
     children[rank] = 0;
-    if (WIFSIGNALED(status))
+    if (WIFSIGNALED(status) && WTERMSIG(status) == passed)
+        *code = 128 + passed > *code ? 128 + passed : *code;
+    else if (WIFSIGNALED(status))
         fprintf(err, "descant: trainer %d was killed by signal %d%s\n", rank, WTERMSIG(status),
                 alive ? "; the others go on" : "");
     else if (WEXITSTATUS(status) > *code)
@@ -96,7 +96,7 @@ static void note_end(int rank, int status, int alive, int *code, FILE *err)
 }
 
 /* Waits for all children, passing signals on: all that are in `held` come here alone. The status
- * of the worst child that ended by itself. */
+ * of the worst child that ended by itself, or by the signal it was passed. */
 static int collect(int n, const sigset_t *held, FILE *err)
 {
     int code = -1, status, alive = n;
@@ -146,10 +146,17 @@ static int fork_all(const struct train_options *o, FILE *out, FILE *err,
     return started < n ? 1 : code;
 }
 
+static void to_err(void *user, enum descant_level level, const char *line)
+{
+    if (level >= DESCANT_WARNING)
+        fprintf(user, "descant: %s\n", line);
+}
+
 int train_run(const struct train_options *o, FILE *out, FILE *err, struct train_result *result)
 {
     struct train_result *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE,
                                        MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    struct log log = {.fn = to_err, .user = err, .rank = -1};
     int code;
 
     if (shared == MAP_FAILED) {
@@ -157,8 +164,10 @@ int train_run(const struct train_options *o, FILE *out, FILE *err, struct train_
         return 1;
     }
     atomic_store(&trainer_signal, 0);
-    if (o->trainers == 0) {
-        handle(note);
+    if (train_check(o, &log) != DESCANT_OK) {
+        code = 1;
+    } else if (o->trainers == 0) {
+        handle(SIG_DFL);
         code = trainer_run(o, o->job, -1, 0, out, err, shared);
         handle(SIG_DFL);
     } else {

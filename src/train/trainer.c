@@ -7,20 +7,46 @@
  *   the final model; the reporter evaluates it, writes the last checkpoint and the summary.
  *
  * A run that is stopped by a signal goes the same way, with less at the end. After a failure the
- * others are told through the board, and the last checkpoint stays as it is. */
+ * others are told through the board, and the last checkpoint stays as it is. Before it trains, a
+ * trainer has nothing to save, and a signal just ends it.
+ *
+ * Who dies at the very end, when the others have no more to read, leaves chunks that nobody
+ * trains beside the rounds any more: the reporter trains them after the finish, alone, on what is
+ * then everybody's model. The others stay until the reporter is done, so that there is an heir. */
 #include "train/trainer.h"
 
+#include "train/evaluate.h"
 #include "train/launch.h"
 
 #include <errno.h>
-#include <math.h>
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { TABLES_READY = 1, TABLE_ROWS_AT_ONCE = 1 << 16 };
+#define SECOND_SIGNAL_NS UINT64_C(1000000000)
+
+enum { TABLE_ROWS_AT_ONCE = 1 << 16 };
 
 _Atomic int trainer_signal;
+static _Atomic uint64_t signalled_ns;
+
+/* A terminal and a parent that passes it on bring the same signal twice. */
+void trainer_note(int signal)
+{
+    int none = 0;
+    if (atomic_compare_exchange_strong(&trainer_signal, &none, signal))
+        atomic_store(&signalled_ns, clock_now_ns());
+    else if (clock_now_ns() - atomic_load(&signalled_ns) > SECOND_SIGNAL_NS)
+        _exit(128 + signal);
+}
+
+static void heed_signals(void)
+{
+    struct sigaction action = {.sa_handler = trainer_note, .sa_flags = SA_RESTART};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+}
 
 static void to_log(void *user, enum descant_level level, const char *line)
 {
@@ -91,6 +117,7 @@ static descant_status look_at_data(struct trainer *t)
     if (status != DESCANT_OK)
         return status;
     t->shape = *data_shape(data);
+    t->format = data_format(data);
     data_close(data);
     return DESCANT_OK;
 }
@@ -110,20 +137,22 @@ static descant_status open_model(struct trainer *t)
     t->w = descant_alloc(t->job, "dense", t->n);
     size_t n_state = optimizer_floats(&t->optimizer, t->n);
     t->state = memory_take_array(n_state, sizeof(float));
-    t->gather.sum = t->gathers ? memory_take_array(t->n, sizeof(float)) : NULL;
-    if (!t->w || !t->state || (t->gathers && !t->gather.sum))
+    bool gathers = t->options->plan_gathers;
+    t->gather.sum = gathers ? memory_take_array(t->n, sizeof(float)) : NULL;
+    if (!t->w || !t->state || (gathers && !t->gather.sum))
         return log_fail(&t->log, DESCANT_MEMORY, "no memory for %zu parameters", t->n);
-    return DESCANT_OK;
+    if (!t->options->eval)
+        return DESCANT_OK;
+    struct data_options eval = train_data(t->options, &t->eval_paths, &t->log);
+    eval.epochs = 1;
+    return evaluate_look(t->model, &eval);
 }
 
-static bool resumes(const struct trainer *t)
-{
-    return t->options->resume && checkpoint_there(t->options);
-}
-
+/* After once_tables: who filled them has decided. A trainer that joins a running job gets the
+ * values of those who run, whatever it was told. */
 static descant_status fill_replica(struct trainer *t)
 {
-    if (resumes(t))
+    if (t->options->resume && atomic_load(&t->board->resumed))
         return checkpoint_load_model(t);
     model_init(t->model, t->w, (uint64_t)t->options->seed);
     return DESCANT_OK;
@@ -132,8 +161,10 @@ static descant_status fill_replica(struct trainer *t)
 static descant_status fill_tables(struct trainer *t)
 {
     size_t rows = model_table_rows(t->model);
+    bool resumed = t->options->resume && checkpoint_there(t->options);
 
-    if (resumes(t))
+    atomic_store(&t->board->resumed, resumed);
+    if (resumed)
         return checkpoint_load_tables(t);
     for (size_t at = 0; at < rows; at += TABLE_ROWS_AT_ONCE) {
         size_t n = rows - at < TABLE_ROWS_AT_ONCE ? rows - at : TABLE_ROWS_AT_ONCE;
@@ -160,29 +191,25 @@ static descant_status share_tables(struct trainer *t)
     return status;
 }
 
-/* Once a machine, by whoever comes first; another takes over from one that died at it. The word
- * holds 0, then the pid of who fills (never 1), then TABLES_READY. */
+/* Once a machine, by whoever comes first. */
 static descant_status once_tables(struct trainer *t)
 {
-    _Atomic uint32_t *word = &t->board->tables;
-    uint32_t me = (uint32_t)getpid();
+    if (!board_begin(&t->board->tables))
+        return DESCANT_OK;
+    descant_status status = fill_tables(t);
+    if (status == DESCANT_OK)
+        atomic_store(&t->board->started_ns, clock_now_ns());
+    board_end(&t->board->tables, status == DESCANT_OK);
+    return status;
+}
 
-    for (;;) {
-        uint32_t seen = 0;
-        if (atomic_compare_exchange_strong(word, &seen, me) ||
-            (seen != TABLES_READY && kill((pid_t)seen, 0) != 0 && errno == ESRCH &&
-             atomic_compare_exchange_strong(word, &seen, me))) {
-            descant_status status = fill_tables(t);
-            if (status == DESCANT_OK)
-                atomic_store(&t->board->started_ns, clock_now_ns());
-            atomic_store(word, status == DESCANT_OK ? (uint32_t)TABLES_READY : 0);
-            futex_wake_all(word);
-            return status;
-        }
-        if (seen == TABLES_READY)
-            return DESCANT_OK;
-        futex_wait(word, seen, clock_now_ns() + 100000000u);
-    }
+/* The outer state is one for all of them: the first to start brings it. */
+static descant_status once_outer(struct trainer *t)
+{
+    if (!t->options->resume || !atomic_load(&t->board->resumed) ||
+        atomic_exchange(&t->board->outer_taken, 1))
+        return DESCANT_OK;
+    return checkpoint_load_outer(t);
 }
 
 static descant_status open_all(struct trainer *t, const char *address, int rank, int size)
@@ -198,14 +225,13 @@ static descant_status open_all(struct trainer *t, const char *address, int rank,
     if (status == DESCANT_OK)
         status = share_tables(t);
     if (status == DESCANT_OK)
-        status = fill_replica(t);
-    if (status == DESCANT_OK)
         status = once_tables(t);
     if (status == DESCANT_OK)
+        status = fill_replica(t);
+    if (status == DESCANT_OK)
         status = descant_start(t->job);
-    /* the first to come here gives it to all; who joins a run at work has what that has */
-    if (status == DESCANT_OK && resumes(t) && !atomic_load(&t->board->resumed))
-        status = checkpoint_load_outer(t);
+    if (status == DESCANT_OK)
+        status = once_outer(t);
     return status;
 }
 
@@ -213,8 +239,10 @@ static descant_status open_all(struct trainer *t, const char *address, int rank,
 static void set_clock(struct trainer *t)
 {
     uint32_t no = 0;
+    if (t->began_ns)
+        return;
     t->began_ns = clock_now_ns();
-    if (atomic_compare_exchange_strong(&t->board->resumed, &no, 1))
+    if (atomic_compare_exchange_strong(&t->board->clock_set, &no, 1))
         atomic_store(&t->board->started_ns, t->began_ns);
 }
 
@@ -223,8 +251,9 @@ static descant_status train(struct trainer *t)
     struct feed_options options = {
         .data = training_data(t), .board = t->board, .seat = t->seat,
         .depth = (int)t->options->depth, .batch = (size_t)t->options->batch,
-        .limit = (uint64_t)t->options->examples, .log = &t->log,
+        .limit = (uint64_t)t->options->examples, .heirs_only = t->alone, .log = &t->log,
     };
+    const char *why;
     descant_status status = feed_start(&t->feed, &options);
 
     if (status == DESCANT_OK) {
@@ -233,8 +262,14 @@ static descant_status train(struct trainer *t)
     }
     if (status == DESCANT_OK)
         status = crew_work(t);
-    if (status == DESCANT_OK)
-        status = feed_status(t->feed);
+    if (t->began_ns)
+        t->seconds = (double)(clock_now_ns() - t->began_ns) * 1e-9;
+    monitor_publish(t);
+    monitor_stop(t);
+    if (status != DESCANT_OK)
+        board_stop(t->board, STOP_FAILED, "trainer %d: %s", t->rank, descant_last_error());
+    else
+        status = feed_status(t->feed, &why);        /* which has stopped the run by itself */
     return status;
 }
 
@@ -248,52 +283,80 @@ static enum descant_final which_final(const struct train_options *o)
     case FINAL_MEAN:
         return DESCANT_FINAL_MEAN;
     }
-    return strcmp(o->sync, "none") == 0 ? DESCANT_FINAL_LOCAL : DESCANT_FINAL_MEAN;
+    return o->plan_rests ? DESCANT_FINAL_LOCAL : DESCANT_FINAL_MEAN;
 }
 
 static int exit_status(const struct trainer *t)
 {
-    switch (board_stopped(t->board)) {
-    case STOP_NOT:
-    case STOP_EARLY:
-        return 0;
-    case STOP_SIGNAL:
-        return 128 + atomic_load(&trainer_signal);
-    default:
-        return 1;
+    enum board_stop stop = board_stopped(t->board);
+    int signal = atomic_load(&t->board->signal);
+
+    if (signal && stop != STOP_NAN && stop != STOP_FAILED)
+        return 128 + signal;
+    return stop == STOP_NOT || stop == STOP_EARLY ? 0 : 1;
+}
+
+static bool limit_reached(const struct trainer *t)
+{
+    uint64_t limit = (uint64_t)t->options->examples;
+    return limit && atomic_load(&t->board->granted) >= limit;
+}
+
+/* What those left who died after everybody's last look. */
+static void train_orphans(struct trainer *t)
+{
+    descant_status status = DESCANT_OK;
+
+    t->alone = true;
+    while (status == DESCANT_OK && !board_stopped(t->board) && !limit_reached(t) &&
+           board_orphaned(t->board)) {
+        log_say(&t->log, DESCANT_WARNING, "a trainer died at the end of the data: its chunks are "
+                "trained by this one now");
+        feed_stop(t->feed);
+        t->feed = NULL;
+        status = train(t);
     }
 }
 
-/* After training; the reporter's part. A run that failed keeps its last good checkpoint. */
-static void end_run(struct trainer *t, double seconds)
+static void write_last(struct trainer *t)
 {
     enum board_stop stop = board_stopped(t->board);
 
-    if (!board_reports(t->board, t->seat) || atomic_exchange(&t->board->summarised, 1))
-        return;
-    if (t->options->checkpoint && stop != STOP_NAN && stop != STOP_FAILED &&
-        checkpoint_write(t) != DESCANT_OK)
+    if (stop == STOP_NOT && !board_sum(t->board).n) {
+        log_fail(&t->log, DESCANT_INVALID, "there is no example in %s", t->options->data);
+        board_stop(t->board, STOP_FAILED, "%s", descant_last_error());
+    } else if (t->options->checkpoint && stop != STOP_NAN && stop != STOP_FAILED &&
+               checkpoint_write(t) != DESCANT_OK) {
         board_stop(t->board, STOP_FAILED, "the last checkpoint failed: %s", descant_last_error());
-    monitor_summary(t, seconds);
+    }
+}
+
+/* After training: what one does for all, and who dies at it has an heir. A run that failed keeps
+ * its last good checkpoint. */
+static void end_run(struct trainer *t)
+{
+    if (!board_begin(&t->board->summary))
+        return;
+    train_orphans(t);
+    write_last(t);
+    summary_make(t, t->seconds);
     if (board_stopped(t->board) == STOP_NAN)
         fprintf(t->err, "descant: %s\n", board_why(t->board));
+    fflush(t->out);
+    board_end(&t->board->summary, true);
 }
 
 static int run(struct trainer *t)
 {
     t->seat = board_sit(t->board, t->rank);
-    descant_status status = train(t);
-    if (status != DESCANT_OK)
-        board_stop(t->board, STOP_FAILED, "trainer %d: %s", t->rank, descant_last_error());
-    double seconds = (double)(clock_now_ns() - t->began_ns) * 1e-9;
-    monitor_publish(t);
-    monitor_stop(t);
-    status = checkpoint_keep_outer(t);
+    heed_signals();
+    train(t);
+    descant_status status = checkpoint_keep_outer(t);
     if (status == DESCANT_OK)
         status = descant_finish(t->job, which_final(t->options));
     if (status != DESCANT_OK)
         board_stop(t->board, STOP_FAILED, "trainer %d: %s", t->rank, descant_last_error());
-    end_run(t, seconds);
+    end_run(t);
     feed_stop(t->feed);
     board_leave(t->seat);
     return exit_status(t);
@@ -304,7 +367,6 @@ int trainer_run(const struct train_options *options, const char *job, int rank, 
 {
     struct trainer t = {
         .options = options, .out = out, .err = err, .result = result,
-        .gathers = strncmp(options->sync, "allreduce", 9) == 0,
         .log = {.fn = to_log, .rank = -1},
     };
     int code = 1;
@@ -312,6 +374,7 @@ int trainer_run(const struct train_options *options, const char *job, int rank, 
     t.log.user = &t;
     pthread_mutex_init(&t.gather.mutex, NULL);
     pthread_cond_init(&t.gather.moved, NULL);
+    t.is_terminal = isatty(fileno(err));
     if (open_all(&t, job, rank, size) == DESCANT_OK)
         code = run(&t);
     descant_close(t.job);

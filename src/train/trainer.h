@@ -53,6 +53,7 @@ struct trainer {
     struct model *model;
     struct optimizer optimizer;
     struct data_shape shape;
+    enum data_format format;
     struct path_list paths, eval_paths;
     size_t n, n_tables;             /* floats */
     float *w;                       /* (n) the replica; Hogwild */
@@ -65,18 +66,19 @@ struct trainer {
     struct seat *seat;
     struct feed *feed;
     struct gather gather;
-    bool gathers;                   /* the plan is allreduce */
+    bool alone;                     /* after the others: no rounds, only what the dead have left */
     _Atomic uint64_t steps;         /* of the dense optimizer, for adam; relaxed */
     _Atomic uint64_t gather_ns, feed_ns;    /* waiting for each other, and for data; relaxed */
     _Atomic int working;            /* workers not yet done; relaxed, the join orders */
     uint64_t began_ns;
+    double seconds;                 /* of training, up to now */
 
     /* the thread beside the workers (monitor.c) */
     pthread_t monitor;
     pthread_mutex_t monitor_mutex;  /* guards monitor_stop */
     pthread_cond_t monitor_moved;
     bool monitor_stop, monitor_started;
-    FILE *run_log;
+    FILE *run_log;                  /* of the thread that reports */
     bool is_terminal;
 };
 
@@ -85,12 +87,13 @@ struct trainer {
 int trainer_run(const struct train_options *options, const char *job, int rank, int size,
                 FILE *out, FILE *err, struct train_result *result);
 
-/* Signal handlers of a trainer's process set this. */
+/* The first signal that asked the process to stop. One more than a second later ends it. */
 extern _Atomic int trainer_signal;
+void trainer_note(int signal);
 
 /* --- crew.c: the worker threads --- */
 descant_status crew_work(struct trainer *t);        /* until the data ends or the run stops */
-void crew_name_bad(struct trainer *t, char *text, size_t room);     /* the tensor that has NaN or Inf */
+void crew_name_bad(struct trainer *t, char *text, size_t room);     /* the tensor that is bad */
 
 /* --- inputs.c: from the options to what data and nn take --- */
 descant_status path_list_init(struct path_list *list, const char *names, const struct log *log);
@@ -99,12 +102,24 @@ struct data_options train_data(const struct train_options *o, const struct path_
                                const struct log *log);
 descant_status train_shape(const struct train_options *o, const struct data_shape *shape,
                            struct model_shape *out, const struct log *log);
+/* What can be seen to be wrong before anything starts: pipes, schedules and folders. */
+descant_status train_check(const struct train_options *o, const struct log *log);
 
-/* --- monitor.c: figures into the seat; progress, log, checkpoints and evaluations if we report --- */
+/* --- monitor.c: figures into the seat; progress, checkpoints and evaluations if we report --- */
 descant_status monitor_start(struct trainer *t);
 void monitor_stop(struct trainer *t);
 void monitor_publish(struct trainer *t);
-void monitor_summary(struct trainer *t, double seconds);      /* and the last evaluation */
+void monitor_end_line(struct trainer *t);           /* of the progress, before other text */
+/* Threads: who evaluate. False: it was given up or has failed, and the run is stopped. */
+bool monitor_evaluate(struct trainer *t, int threads, struct metrics *sum, double *auc);
+
+/* --- summary.c: the log of the run; the end --- */
+struct window;
+struct figures;
+void run_log_open(struct trainer *t);
+void run_log_interval(struct trainer *t, struct window *w, const struct figures *f);
+void run_log_close(struct trainer *t);
+void summary_make(struct trainer *t, double seconds);       /* and the last evaluation */
 
 /* --- checkpoint.c --- */
 struct safetensors;

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: MIT */
+/* What the progress line, the log and the summary are made of. */
+#ifndef MONITOR_H
+#define MONITOR_H
+
+#include "train/trainer.h"
+
+/* What the last line was measured against. */
+struct window {
+    struct metrics seen;
+    uint64_t at_ns;
+    double loss, entropy, per_s;
+    uint32_t evals;             /* that have been logged */
+};
+
+/* Means over the seats that are taken. */
+struct figures {
+    double gap, gap_max, stall_s, copy_s, age_s, distance, shadow_cpu_s, bytes, rounds;
+    uint64_t lines, bad, steps;
+    int trainers;
+};
+
+struct figures figures_gather(const struct trainer *t);
+double figures_seconds(const struct trainer *t);        /* that the run has been training */
+/* A share of the workers' time. */
+double figures_stall(const struct trainer *t, const struct figures *f);
+
+static inline void put(_Atomic double *to, double x)
+{
+    atomic_store_explicit(to, x, memory_order_relaxed);
+}
+
+static inline double get(const _Atomic double *from)
+{
+    return atomic_load_explicit(from, memory_order_relaxed);
+}
+
+#endif

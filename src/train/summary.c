@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: MIT */
+/* Figures over all trainers of the machine, the log of a run (a header, intervals, a summary, one
+ * JSON object a line), and its end: the last evaluation and the summary. Only the trainer that
+ * reports comes here, its monitor while it trains and its main thread after. */
+#include "train/monitor.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define RELAXED memory_order_relaxed
+
+enum { TEXT_ROOM = 4096 };
+
+static const char *const model_names[] = {"linear", "fm", "dlrm", "mlp"};
+
+struct figures figures_gather(const struct trainer *t)
+{
+    struct figures f = {0};
+
+    for (int s = 0; s < BOARD_SEATS; s++) {
+        const struct seat *seat = &t->board->seats[s];
+        if (atomic_load_explicit(&seat->state, memory_order_acquire) == SEAT_EMPTY)
+            continue;
+        f.trainers++;
+        f.gap += get(&seat->gap);
+        f.gap_max = fmax(f.gap_max, get(&seat->gap_max));
+        f.stall_s += get(&seat->stall_ns) * 1e-9;
+        f.copy_s += get(&seat->copy_ns) * 1e-9;
+        f.age_s += get(&seat->age_s);
+        f.distance += get(&seat->distance);
+        f.shadow_cpu_s += get(&seat->shadow_cpu_s);
+        f.bytes += get(&seat->bytes);
+        f.rounds += get(&seat->rounds);
+        f.lines += atomic_load_explicit(&seat->lines, RELAXED);
+        f.bad += atomic_load_explicit(&seat->bad, RELAXED);
+        f.steps += atomic_load_explicit(&seat->steps, RELAXED);
+    }
+    double n = f.trainers ? f.trainers : 1;
+    f.gap /= n;
+    f.age_s /= n;
+    f.distance /= n;
+    f.rounds /= n;
+    return f;
+}
+
+double figures_seconds(const struct trainer *t)
+{
+    uint64_t began = atomic_load_explicit(&t->board->started_ns, RELAXED);
+    return (double)(clock_now_ns() - began) * 1e-9;
+}
+
+double figures_stall(const struct trainer *t, const struct figures *f)
+{
+    int trainers = f->trainers ? f->trainers : 1;
+    double worked = figures_seconds(t) * (double)t->options->workers * trainers;
+    return f->stall_s / fmax(worked, 1e-9);
+}
+
+/* --- the log --- */
+
+static void log_header(struct trainer *t)
+{
+    struct json json;
+    char text[TEXT_ROOM], now[32];
+    time_t seconds = time(NULL);
+    struct tm utc;
+
+    strftime(now, sizeof now, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&seconds, &utc));
+    json_begin(&json, t->run_log);
+    json_text(&json, "kind", "header");
+    json_text(&json, "descant", descant_version());
+    json_text(&json, "time", now);
+    for (size_t k = 0; k < n_train_settings; k++) {
+        const struct setting *s = &train_settings[k];
+        config_text(s, t->options, text, sizeof text);
+        if (s->type == SETTING_TEXT || s->type == SETTING_CHOICE)
+            json_text(&json, s->name, text);
+        else
+            json_real(&json, s->name, strtod(text, NULL));
+    }
+    json_int(&json, "parameters", (int64_t)t->n);
+    json_int(&json, "table_parameters", (int64_t)t->n_tables);
+    json_end(&json);
+}
+
+void run_log_interval(struct trainer *t, struct window *w, const struct figures *f)
+{
+    struct json json;
+
+    json_begin(&json, t->run_log);
+    json_text(&json, "kind", "interval");
+    json_int(&json, "rank", t->rank);
+    json_int(&json, "examples", (int64_t)w->seen.n);
+    json_real(&json, "seconds", figures_seconds(t) + get(&t->board->seconds_before));
+    json_real(&json, "loss", w->loss);
+    json_real(&json, "ne", w->entropy);
+    json_real(&json, "examples_per_s", w->per_s);
+    json_real(&json, "gap", f->gap);
+    json_real(&json, "stall_share", figures_stall(t, f));
+    json_real(&json, "distance", f->distance);
+    json_real(&json, "age_s", f->age_s);
+    uint32_t evals = atomic_load_explicit(&t->board->evals, RELAXED);
+    if (evals != w->evals)
+        json_real(&json, "eval_loss", get(&t->board->eval_loss));
+    w->evals = evals;
+    json_end(&json);
+    fflush(t->run_log);
+}
+
+void run_log_open(struct trainer *t)
+{
+    if (!t->options->log || t->run_log)
+        return;
+    bool first = !atomic_exchange_explicit(&t->board->logged, 1, RELAXED);
+    bool resumed = atomic_load_explicit(&t->board->resumed, RELAXED);
+    t->run_log = fopen(t->options->log, first && !resumed ? "we" : "ae");
+    if (!t->run_log) {
+        board_stop(t->board, STOP_FAILED, "%s: %s", t->options->log, strerror(errno));
+        return;
+    }
+    if (first)
+        log_header(t);
+}
+
+/* What could not be written shows at the latest here. */
+void run_log_close(struct trainer *t)
+{
+    if (!t->run_log)
+        return;
+    bool failed = ferror(t->run_log);
+    failed |= fclose(t->run_log) != 0;
+    t->run_log = NULL;
+    if (failed && !atomic_exchange(&t->board->log_failed, 1))
+        log_fail(&t->log, DESCANT_SYSTEM, "%s: the log could not be written: %s",
+                 t->options->log, strerror(errno));
+}
+
+/* --- the end --- */
+
+static double memory_mb(void)
+{
+    double kb = NAN;
+    char line[128];
+    FILE *file = fopen("/proc/self/status", "re");
+
+    while (file && fgets(line, sizeof line, file))
+        if (sscanf(line, "VmHWM: %lf kB", &kb) == 1)
+            break;
+    if (file)
+        fclose(file);
+    return kb / 1024;
+}
+
+static void fill_result(struct trainer *t, double seconds)
+{
+    struct train_result *r = t->result;
+    struct figures f = figures_gather(t);
+    double worked = seconds * (double)t->options->workers * (f.trainers ? f.trainers : 1);
+
+    r->seen = board_sum(t->board);
+    r->trained = r->seen.n - cell_read(&t->board->before).n;
+    r->seconds = seconds;
+    r->stall_share = f.stall_s / worked;
+    r->copy_share = f.copy_s / worked;
+    r->gap_mean = f.gap;
+    r->gap_max = f.gap_max;
+    r->age_s = f.age_s;
+    r->distance = f.distance;
+    r->shadow_cpu_share = f.shadow_cpu_s / (seconds * (f.trainers ? f.trainers : 1));
+    r->rounds = f.rounds;
+    r->bytes = f.bytes;
+    r->lines = f.lines;
+    r->bad = f.bad;
+    r->stop = (int)board_stopped(t->board);
+    r->trainers = f.trainers;
+    r->memory_mb = memory_mb();
+    r->auc = r->eval_loss = r->eval_entropy = r->eval_accuracy = r->eval_calibration = NAN;
+}
+
+static void final_eval(struct trainer *t)
+{
+    struct train_result *r = t->result;
+    struct metrics sum;
+
+    if (!t->eval_paths.n || r->stop == STOP_SIGNAL || r->stop == STOP_NAN ||
+        r->stop == STOP_FAILED)
+        return;
+    double auc;
+    if (!monitor_evaluate(t, (int)t->options->workers, &sum, &auc)) {
+        r->stop = (int)board_stopped(t->board);
+        return;
+    }
+    r->auc = auc;
+    r->eval_n = sum.n;
+    r->eval_loss = metrics_logloss(&sum);
+    r->eval_entropy = metrics_entropy(&sum);
+    r->eval_accuracy = metrics_accuracy(&sum);
+    r->eval_calibration = metrics_calibration(&sum);
+}
+
+static void row(FILE *out, const char *name, double value, const char *format)
+{
+    char text[64];
+    if (!isfinite(value))
+        return;
+    snprintf(text, sizeof text, format, value);
+    fprintf(out, "  %-26s %s\n", name, text);
+}
+
+static void print_summary(struct trainer *t)
+{
+    const struct train_result *r = t->result;
+    const char *why = board_why(t->board);
+    bool classes = model_outputs(t->model) > 1;
+
+    fprintf(t->out, "%s under %s: %d trainers x %d workers\n", model_names[t->options->model],
+            t->options->sync, r->trainers, (int)t->options->workers);
+    row(t->out, "examples", (double)r->seen.n, "%.0f");
+    row(t->out, "seconds", r->seconds, "%.1f");
+    row(t->out, "examples/s", (double)r->trained / r->seconds, "%.0f");
+    row(t->out, "loss while training", metrics_logloss(&r->seen), "%.5f");
+    row(t->out, classes ? "accuracy while training" : "normalised entropy",
+        classes ? metrics_accuracy(&r->seen) : metrics_entropy(&r->seen), "%.5f");
+    row(t->out, "held-out loss", r->eval_loss, "%.5f");
+    if (!classes) {
+        row(t->out, "held-out entropy", r->eval_entropy, "%.5f");
+        row(t->out, "held-out AUC", r->auc, "%.5f");
+        row(t->out, "held-out calibration", r->eval_calibration, "%.4f");
+    }
+    row(t->out, "held-out accuracy", r->eval_accuracy, "%.4f");
+    row(t->out, "stall", 100 * r->stall_share, "%.2f %%");
+    row(t->out, "steps between merges", r->gap_mean, "%.1f");
+    row(t->out, "shadow's share of a core", 100 * r->shadow_cpu_share, "%.2f %%");
+    if (r->bad)
+        row(t->out, "bad lines skipped", (double)r->bad, "%.0f");
+    row(t->out, "memory of a trainer", r->memory_mb, "%.0f MB");
+    if (*why)
+        fprintf(t->out, "  %s\n", why);
+    fflush(t->out);
+}
+
+static void log_summary(struct trainer *t)
+{
+    const struct train_result *r = t->result;
+    struct json json;
+    char why[256];
+
+    run_log_open(t);
+    if (!t->run_log)
+        return;
+    json_begin(&json, t->run_log);
+    json_text(&json, "kind", "summary");
+    json_int(&json, "examples", (int64_t)r->seen.n);
+    json_real(&json, "seconds", r->seconds + get(&t->board->seconds_before));
+    json_real(&json, "loss", metrics_logloss(&r->seen));
+    json_real(&json, "ne", metrics_entropy(&r->seen));
+    json_real(&json, "examples_per_s", (double)r->trained / r->seconds);
+    json_real(&json, "stall_share", r->stall_share);
+    json_real(&json, "gap_mean", r->gap_mean);
+    json_real(&json, "eval_loss", r->eval_loss);
+    json_real(&json, "eval_ne", r->eval_entropy);
+    json_real(&json, "auc", r->auc);
+    json_real(&json, "eval_accuracy", r->eval_accuracy);
+    json_real(&json, "memory_mb", r->memory_mb);
+    snprintf(why, sizeof why, "%s", board_why(t->board));
+    config_clean(why);
+    json_text(&json, "stopped", why);
+    json_end(&json);
+    run_log_close(t);
+}
+
+void summary_make(struct trainer *t, double seconds)
+{
+    monitor_end_line(t);
+    fill_result(t, seconds);
+    final_eval(t);
+    log_summary(t);
+    print_summary(t);
+    if (atomic_load(&t->board->log_failed))
+        board_stop(t->board, STOP_FAILED, "the log could not be written");
+}

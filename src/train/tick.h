@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: MIT */
+/* Conditions that are waited for with a limit, by the clock that nobody can set back. */
+#ifndef TICK_H
+#define TICK_H
+
+#include <pthread.h>
+#include <stdint.h>
+#include <time.h>
+
+static inline void tick_init(pthread_cond_t *condition)
+{
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(condition, &attributes);
+    pthread_condattr_destroy(&attributes);
+}
+
+static inline void tick_wait(pthread_cond_t *condition, pthread_mutex_t *mutex, uint32_t ns)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += ns;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    pthread_cond_timedwait(condition, mutex, &until);
+}
+
+#endif

@@ -1,0 +1,572 @@
+/* SPDX-License-Identifier: MIT */
+/* How runs of descant train end, and go on: deaths in the last chunks and at the last evaluation,
+ * zombies, signals at every moment, resuming with other settings, and what is refused. */
+#include "training.h"
+
+#include "train/feed.h"
+
+static char said_file[96], fifo[96];
+
+static void setup_ends(void)
+{
+    setup();
+    snprintf(said_file, sizeof said_file, "%s/said", folder);
+    snprintf(fifo, sizeof fifo, "%s/fifo.tsv", folder);
+}
+
+static int said_open(void)
+{
+    int fd = open(said_file, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    ck_assert_int_ge(fd, 0);
+    return fd;
+}
+
+/* Runs aside; what it says comes to said_file. */
+static pid_t begin(const struct train_options *o)
+{
+    int fd = said_open();
+    pid_t pid = train_aside(o, fd);
+    close(fd);
+    return pid;
+}
+
+/* Its exit status; it may not take so long. */
+static int end_within(pid_t pid, double seconds)
+{
+    int status = -1, fd;
+    pid_t got = 0;
+    for (double s = 0; s < seconds && (got = waitpid(pid, &status, WNOHANG)) == 0; s += 0.01)
+        usleep(10000);
+    fd = said_open();
+    read_back(fd);
+    close(fd);
+    if (got == 0)
+        kill(-pid, SIGKILL);
+    ck_assert_msg(got == pid, "it does not end: %s", said);
+    ck_assert_msg(WIFEXITED(status) || WIFSIGNALED(status), "status %x", (unsigned)status);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+static double examples_said(void)
+{
+    const char *at = strstr(said, "  examples  ");
+    ck_assert_msg(at != NULL, "no summary in: %s", said);
+    ck_assert_msg(!strstr(at + 12, "  examples  "), "two summaries: %s", said);
+    return strtod(at + 12, NULL);
+}
+
+/* Of a launcher's trainers: this is one of two. */
+static pid_t begin_rank(struct train_options *o, int rank)
+{
+    char number[2] = {(char)('0' + rank), 0};
+    static char job[64];
+    o->trainers = 0;
+    snprintf(job, sizeof job, "shm:ends-%d", (int)getpid());
+    o->job = job;
+    setenv("RANK", number, 1);
+    setenv("WORLD_SIZE", "2", 1);
+    return begin(o);
+}
+
+/* --- deaths --- */
+
+START_TEST(who_dies_in_the_last_chunks_has_an_heir)
+{
+    struct train_options o = endless();
+    pid_t pids[8];
+    o.data = held_out;
+    o.epochs = 1;
+    o.trainers = 2;
+    o.depth = 2;
+    o.chunk = 300 << 10;            /* four chunks, all of them held from the start */
+    o.batch = 2;
+    o.bottom = "256,256";
+    o.top = "512,256";
+    o.checkpoint = _i ? model_file : NULL;
+    o.sync = _i ? "allreduce" : "none";
+    pid_t pid = begin(&o);
+    wait_examples(0.6 * EVAL_ROWS);
+    if (children_of(pid, pids, 8) == 2)
+        kill(pids[1 - _i], SIGKILL);
+    ck_assert_msg(end_within(pid, 60) == 0, "%s", said);
+    ck_assert_msg(examples_said() >= EVAL_ROWS, "%s", said);
+}
+END_TEST
+
+static bool has_open(pid_t pid, const char *name)
+{
+    char path[64], at[256];
+    for (int fd = 0; fd < 64; fd++) {
+        snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)pid, fd);
+        ssize_t n = readlink(path, at, sizeof at - 1);
+        if (n > 0 && (size_t)n == strlen(name) && strncmp(at, name, (size_t)n) == 0)
+            return true;
+    }
+    return false;
+}
+
+static pid_t wait_reader(pid_t parent)
+{
+    pid_t pids[8];
+    for (int tries = 0; tries < 4000; tries++, usleep(5000)) {
+        int n = children_of(parent, pids, 8);
+        for (int k = 0; k < n; k++)
+            if (has_open(pids[k], fifo))
+                return pids[k];
+    }
+    ck_abort_msg("nobody evaluates");
+    return -1;
+}
+
+static struct train_options short_with_fifo(void)
+{
+    struct train_options o = small();
+    ck_assert_int_eq(mkfifo(fifo, 0600), 0);
+    o.eval = fifo;
+    o.examples = 3200;
+    o.trainers = 2;
+    o.checkpoint = model_file;
+    return o;
+}
+
+/* The one that evaluates waits for a pipe, and dies; another does the last part again. */
+START_TEST(the_last_part_has_an_heir)
+{
+    struct train_options o = short_with_fifo();
+    char some[65536];
+    ssize_t n;
+    pid_t pid = begin(&o);
+    kill(wait_reader(pid), SIGKILL);
+    usleep(50000);
+    wait_reader(pid);
+    int in = open(held_out, O_RDONLY | O_CLOEXEC), out = open(fifo, O_WRONLY | O_CLOEXEC);
+    while ((n = read(in, some, sizeof some)) > 0)
+        ck_assert_int_eq(write(out, some, (size_t)n), n);
+    close(out);
+    close(in);
+    ck_assert_msg(end_within(pid, 30) == 0, "%s", said);
+    ck_assert_double_eq(examples_said(), 3200);
+    assert_says("held-out loss");
+}
+END_TEST
+
+START_TEST(a_zombie_is_dead)
+{
+    struct train_options o = endless();
+    pid_t pids[2];
+    o.epochs = PASSES(30);
+    o.checkpoint = NULL;
+    for (int k = 0; k < 2; k++)
+        pids[k] = begin_rank(&o, k);
+    wait_examples(2 * ROWS);
+    kill(pids[1], SIGKILL);
+    ck_assert_msg(end_within(pids[0], 60) == 0, "%s", said);
+    ck_assert_msg(examples_said() >= PASSES(30) * ROWS, "%s", said);
+    waitpid(pids[1], NULL, 0);
+}
+END_TEST
+
+/* --- signals --- */
+
+START_TEST(a_signal_ends_a_wait_for_stdin)
+{
+    struct train_options o = small();
+    int ends[2], kept = dup(0), fd;
+    o.data = "-";
+    o.trainers = 1 + _i;
+    o.checkpoint = model_file;
+    ck_assert_int_eq(pipe2(ends, O_CLOEXEC), 0);
+    ck_assert_int_ge(dup2(ends[0], 0), 0);
+    pid_t pid = begin(&o);
+    dup2(kept, 0);
+    char some[200000];
+    fd = open(clicks, O_RDONLY | O_CLOEXEC);
+    ck_assert_int_eq(read(fd, some, sizeof some), sizeof some);
+    ck_assert_int_eq(write(ends[1], some, sizeof some), sizeof some);    /* most is read by now */
+    kill(pid, SIGTERM);
+    ck_assert_int_eq(end_within(pid, 20), 128 + SIGTERM);
+    close(ends[0]);
+    close(ends[1]);
+}
+END_TEST
+
+START_TEST(a_signal_ends_a_wait_for_others)
+{
+    struct train_options o = small();
+    pid_t pid = begin_rank(&o, 0);
+    usleep(300000);
+    kill(pid, SIGTERM);
+    ck_assert_int_eq(end_within(pid, 10), 128 + SIGTERM);
+}
+END_TEST
+
+START_TEST(a_signal_ends_the_last_evaluation)
+{
+    struct train_options o = short_with_fifo();
+    pid_t pid = begin(&o);
+    wait_reader(pid);
+    kill(pid, SIGTERM);
+    ck_assert_int_eq(end_within(pid, 20), 128 + SIGTERM);
+    assert_says("stopped by signal");
+    ck_assert(access(model_file, R_OK) == 0);
+}
+END_TEST
+
+START_TEST(one_signal_stops_all)
+{
+    struct train_options o = endless();
+    pid_t pids[2];
+    for (int k = 0; k < 2; k++)
+        pids[k] = begin_rank(&o, k);
+    wait_examples(ROWS / 4);
+    kill(pids[1], SIGTERM);
+    ck_assert_int_eq(end_within(pids[1], 30), 128 + SIGTERM);
+    ck_assert_int_eq(end_within(pids[0], 30), 128 + SIGTERM);
+}
+END_TEST
+
+/* --- going on --- */
+
+START_TEST(more_epochs_go_on)
+{
+    struct train_options o = small();
+    struct train_result r;
+    o.trainers = _i ? 4 : 1;
+    o.checkpoint = model_file;
+    ck_assert_msg(train(&o, &r) == 0, "%s", said);
+    o.epochs = 2;
+    o.resume = true;
+    ck_assert_msg(train(&o, &r) == 0, "%s", said);
+    ck_assert_uint_eq(r.trained, ROWS);
+    ck_assert_uint_eq(r.seen.n, 2 * ROWS);
+    ck_assert_msg(train(&o, &r) == 0, "%s", said);
+    ck_assert_uint_eq(r.trained, 0);
+}
+END_TEST
+
+START_TEST(other_data_begins_anew)
+{
+    struct train_options o = small();
+    struct train_result r;
+    o.checkpoint = model_file;
+    o.examples = 6400;
+    ck_assert_msg(train(&o, &r) == 0, "%s", said);
+    o.examples = 0;
+    o.resume = true;
+    if (_i == 0)
+        o.chunk = 256 << 10;
+    else
+        o.data = held_out;
+    ck_assert_msg(train(&o, &r) == 0, "%s", said);
+    assert_says(_i ? "--data was" : "--chunk was 65536, now it is 262144");
+    ck_assert_uint_eq(r.trained, _i ? EVAL_ROWS : ROWS);
+    ck_assert_uint_eq(r.seen.n, 6400 + (_i ? EVAL_ROWS : ROWS));
+}
+END_TEST
+
+/* It gets what the others have, and reads no checkpoint: this one would be refused. */
+START_TEST(who_joins_resumes_nothing)
+{
+    struct train_options o = endless();
+    pid_t pids[2];
+    FILE *out = fopen(model_file, "we");
+    fputs("this is no checkpoint", out);
+    fclose(out);
+    o.epochs = PASSES(60);
+    o.checkpoint = NULL;
+    o.trainers = 0;
+    char job[64];
+    snprintf(job, sizeof job, "shm:joined-%d", (int)getpid());
+    o.job = job;
+    pids[0] = begin(&o);
+    wait_examples(ROWS);
+    o.resume = true;
+    o.checkpoint = model_file;
+    o.log = NULL;
+    pids[1] = begin(&o);
+    ck_assert_msg(end_within(pids[0], 60) == 0, "%s", said);
+    ck_assert_msg(end_within(pids[1], 60) == 0, "%s", said);
+    ck_assert_double_eq(examples_said(), PASSES(60.0) * ROWS);
+    assert_says("2 trainers");
+}
+END_TEST
+
+START_TEST(state_of_another_optimizer_is_refused)
+{
+    struct train_options o = small();
+    struct train_result r;
+    o.checkpoint = model_file;
+    o.examples = 3200;
+    ck_assert_msg(train(&o, &r) == 0, "%s", said);
+    o.resume = true;
+    if (_i == 0) {
+        o.optimizer = OPTIMIZER_SGD;
+        o.momentum = 0.9;
+    } else {
+        o.table_optimizer = ROWS_ROWWISE_ADAGRAD;
+    }
+    ck_assert_int_eq(train(&o, &r), 1);
+    assert_says("is of another optimizer");
+    assert_says(_i ? "was adagrad, not rowwise-adagrad" : "--optimizer was adagrad, not sgd");
+}
+END_TEST
+
+START_TEST(a_model_of_many_tensors_is_kept)
+{
+    struct train_options o = small();
+    struct train_result r;
+    char path[128];
+    static float dense[200], labels[200];
+    static uint32_t ids[200 * 600];
+    struct cache_writer *writer;
+    struct data_shape shape = {.n_dense = 1, .n_fields = 600, .n_classes = 1};
+    struct examples examples = {.n = 200, .n_dense = 1, .n_fields = 600, .dense = dense,
+                                .ids = ids, .labels = labels};
+    for (size_t i = 0; i < 200 * 600; i++)
+        ids[i] = (uint32_t)i * 2654435761u;
+    snprintf(path, sizeof path, "%s/many.cache", folder);
+    ck_assert_int_eq(cache_create(&writer, path, &shape, NULL), DESCANT_OK);
+    ck_assert_int_eq(cache_add(writer, &examples), DESCANT_OK);
+    ck_assert_int_eq(cache_close(writer, true), DESCANT_OK);
+    o.data = path;
+    o.format = DATA_CACHE;
+    o.rows = 10;
+    o.width = 2;
+    o.top = "2";
+    o.checkpoint = model_file;
+    ck_assert_msg(train(&o, &r) == 0, "%s", said);
+    o.resume = true;
+    o.epochs = 2;
+    ck_assert_msg(train(&o, &r) == 0, "%s", said);
+    ck_assert_uint_eq(r.seen.n, 400);
+}
+END_TEST
+
+/* --- schedules and plans --- */
+
+/* The places of the batches of a whole feed: they rise, from near 0 to near 1. */
+static void assert_places(const struct feed_options *options, uint64_t n)
+{
+    struct feed *feed;
+    struct feed_batch batch;
+    uint64_t waited = 0, seen = 0;
+    double first = -1, last = -1;
+    ck_assert_int_eq(feed_start(&feed, options), DESCANT_OK);
+    while (feed_next(feed, &batch, &waited)) {
+        first = first < 0 ? batch.place : first;
+        ck_assert_msg(batch.place > last, "%g after %g", batch.place, last);
+        last = batch.place;
+        seen += batch.examples.n;
+        feed_done(feed, &batch);
+    }
+    feed_stop(feed);
+    ck_assert_uint_eq(seen, n);
+    ck_assert_msg(first > 0 && first < 0.02 && last > 0.98 && last < 1, "%g to %g", first, last);
+}
+
+START_TEST(batches_know_their_place)
+{
+    static struct board board;
+    struct log log = {.rank = -1};
+    const char *path = clicks;
+    struct feed_options o = {
+        .data = {.paths = &path, .n_paths = 1, .format = DATA_CRITEO, .chunk_bytes = 64 << 20,
+                 .log = &log},
+        .board = &board, .seat = board_sit(&board, 0), .depth = 3, .batch = 32, .log = &log,
+    };
+    assert_places(&o, ROWS);            /* all of it is one chunk */
+    memset(&board, 0, sizeof board);
+    board_sit(&board, 0);
+    o.data.chunk_bytes = 64 << 10;
+    o.limit = ROWS / 4;
+    assert_places(&o, ROWS / 4);
+}
+END_TEST
+
+START_TEST(a_warmup_within_one_chunk_learns)
+{
+    struct train_options o = small();
+    struct train_result r;
+    o.chunk = 64 << 20;
+    o.warmup = 0.1;
+    o.eval = held_out;
+    ck_assert_msg(train(&o, &r) == 0, "%s", said);
+    ck_assert_msg(r.auc > 0.55, "AUC %g", r.auc);
+}
+END_TEST
+
+static const struct {
+    const char *sync;
+    bool merges;
+} spelt[] = {
+    {"when=every,what=gradient,every=1", true},
+    {"allreduce,what=mean", true},
+    {"when=never", false},
+};
+enum { N_SPELT = sizeof spelt / sizeof *spelt };
+
+START_TEST(a_plan_is_what_it_means)
+{
+    struct train_options o = small();
+    struct train_result r;
+    o.trainers = 2;
+    o.optimizer = OPTIMIZER_SGD;
+    o.sync = spelt[_i].sync;
+    ck_assert_msg(train(&o, &r) == 0, "%s", said);
+    ck_assert_uint_eq(r.seen.n, ROWS);
+    ck_assert_msg((r.rounds > 10) == spelt[_i].merges, "%s: %g rounds", o.sync, r.rounds);
+    o.lr = 0;
+    o.table_lr = 0.05;
+    ck_assert_msg(train(&o, &r) == 0, "%s", said);
+}
+END_TEST
+
+/* --- refused --- */
+
+START_TEST(pipes_are_for_one)
+{
+    struct train_options o = small();
+    struct train_result r;
+    ck_assert_int_eq(mkfifo(fifo, 0600), 0);
+    o.data = fifo;
+    o.trainers = 2;
+    ck_assert_int_eq(train(&o, &r), 1);
+    assert_says("give it as stdin, --data -");
+    o.trainers = 1;
+    o.schedule = SCHEDULE_LINEAR;
+    ck_assert_int_eq(train(&o, &r), 1);
+    assert_says("give --examples");
+    o.schedule = SCHEDULE_CONSTANT;
+    pid_t pid = begin(&o);
+    char some[65536];
+    ssize_t n;
+    int in = open(held_out, O_RDONLY | O_CLOEXEC), out = open(fifo, O_WRONLY | O_CLOEXEC);
+    while ((n = read(in, some, sizeof some)) > 0)
+        ck_assert_int_eq(write(out, some, (size_t)n), n);
+    close(out);
+    close(in);
+    ck_assert_msg(end_within(pid, 20) == 0, "%s", said);
+    ck_assert_double_eq(examples_said(), EVAL_ROWS);
+}
+END_TEST
+
+START_TEST(a_foreign_held_out_set)
+{
+    struct train_options o = small();
+    struct train_result r;
+    char path[128];
+    snprintf(path, sizeof path, "%s/other.svm", folder);
+    FILE *out = fopen(path, "we");
+    fputs("1 3:1 7:2\n0 1:1\n", out);
+    fclose(out);
+    o.format = DATA_AUTO;
+    o.eval = path;
+    ck_assert_int_eq(train(&o, &r), 1);
+    assert_says("the model takes 13, 26 and 1");
+    ck_assert_uint_eq(r.seen.n, 0);
+}
+END_TEST
+
+START_TEST(what_cannot_be_written_is_said_first)
+{
+    struct train_options o = small();
+    struct train_result r;
+    char path[128];
+    snprintf(path, sizeof path, "%s/nowhere/x", folder);
+    *(_i ? &o.checkpoint : &o.log) = path;
+    ck_assert_int_eq(train(&o, &r), 1);
+    assert_says("cannot be written: No such file");
+    ck_assert_uint_eq(r.seen.n, 0);
+}
+END_TEST
+
+START_TEST(a_full_disk_is_seen)
+{
+    struct train_options o = small();
+    struct train_result r;
+    o.examples = 3200;
+    o.log = "/dev/full";
+    o.checkpoint = model_file;
+    ck_assert_int_eq(train(&o, &r), 1);
+    assert_says("/dev/full: the log could not be written");     /* and the model is kept */
+    ck_assert_int_eq(program("predict --checkpoint %s --data %s --out /dev/full", model_file,
+                             held_out), 1);
+    ck_assert_msg(strstr(err_text, "/dev/full: No space"), "%s", err_text);
+}
+END_TEST
+
+START_TEST(no_example_is_no_run)
+{
+    struct train_options o = small();
+    struct train_result r;
+    char path[128];
+    snprintf(path, sizeof path, "%s/empty.tsv", folder);
+    fclose(fopen(path, "we"));
+    o.data = path;
+    o.checkpoint = model_file;
+    ck_assert_int_eq(train(&o, &r), 1);
+    assert_says("there is no example in");
+    ck_assert(access(model_file, F_OK) != 0);
+}
+END_TEST
+
+/* A name that is no UTF-8, and one that a fixed room would cut within a character. */
+START_TEST(any_name_can_be_kept)
+{
+    struct train_options o = small();
+    struct train_result r;
+    static char names[9000];
+    char path[128];
+    snprintf(path, sizeof path, "%s/\xff\xc3.tsv", folder);
+    ck_assert_int_eq(symlink(held_out, path), 0);
+    strcpy(names, path);
+    for (int k = 0; _i && k < 200; k++)
+        sprintf(names + strlen(names), ",%s", path);
+    o.data = names;
+    o.checkpoint = model_file;
+    o.log = log_file;
+    o.examples = 3200;
+    ck_assert_msg(train(&o, &r) == 0, "%s", said);
+    ck_assert_msg(program("eval --checkpoint %s --data %s", model_file, held_out) == 0, "%s",
+                  err_text);
+    ck_assert_msg(program("report %s -o %s/page.html", log_file, folder) == 0, "%s", err_text);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("training_ends");
+    TCase *deaths = tcase_create("deaths"), *rest = tcase_create("rest");
+    tcase_set_timeout(deaths, 180);
+    tcase_set_timeout(rest, 120);
+    tcase_add_checked_fixture(deaths, setup_ends, teardown);
+    tcase_add_checked_fixture(rest, setup_ends, teardown);
+    tcase_add_loop_test(deaths, who_dies_in_the_last_chunks_has_an_heir, 0, 2);
+    tcase_add_test(deaths, the_last_part_has_an_heir);
+    tcase_add_test(deaths, a_zombie_is_dead);
+    tcase_add_loop_test(deaths, a_signal_ends_a_wait_for_stdin, 0, 2);
+    tcase_add_test(deaths, a_signal_ends_a_wait_for_others);
+    tcase_add_test(deaths, a_signal_ends_the_last_evaluation);
+    tcase_add_test(deaths, one_signal_stops_all);
+    tcase_add_loop_test(rest, more_epochs_go_on, 0, 2);
+    tcase_add_loop_test(rest, other_data_begins_anew, 0, 2);
+    tcase_add_test(rest, who_joins_resumes_nothing);
+    tcase_add_loop_test(rest, state_of_another_optimizer_is_refused, 0, 2);
+    tcase_add_test(rest, a_model_of_many_tensors_is_kept);
+    tcase_add_test(rest, batches_know_their_place);
+    tcase_add_test(rest, a_warmup_within_one_chunk_learns);
+    tcase_add_loop_test(rest, a_plan_is_what_it_means, 0, N_SPELT);
+    tcase_add_test(rest, pipes_are_for_one);
+    tcase_add_test(rest, a_foreign_held_out_set);
+    tcase_add_loop_test(rest, what_cannot_be_written_is_said_first, 0, 2);
+    tcase_add_test(rest, a_full_disk_is_seen);
+    tcase_add_test(rest, no_example_is_no_run);
+    tcase_add_loop_test(rest, any_name_can_be_kept, 0, 2);
+    suite_add_tcase(suite, deaths);
+    suite_add_tcase(suite, rest);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}

@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: MIT */
+/* What the tests of training share: a folder with generated clicks, a small run of descant train
+ * in this process or a child, and the program's commands. */
+#ifndef TRAINING_H
+#define TRAINING_H
+
+#include "cli/cli.h"
+#include "data/data.h"
+#include "data/safetensors.h"
+#include "train/launch.h"
+#include "train/saved.h"
+
+#include <check.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define UNUSED __attribute__((unused))
+
+/* Passes over the data of runs that must last a while: fewer where each takes longer. */
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+#define PASSES(n) ((n) / 5)
+#else
+#define PASSES(n) (n)
+#endif
+
+enum { ROWS = 20000, EVAL_ROWS = 4000 };
+
+static char folder[64], clicks[96], held_out[96], model_file[96], log_file[96];
+static double best;
+
+UNUSED static void generate(const char *path, uint64_t rows, uint64_t seed)
+{
+    struct ctr_options o = ctr_options_default();
+    struct ctr_summary sum;
+    FILE *out = fopen(path, "we");
+    o.rows = rows;
+    o.seed = seed;
+    o.categories = 1000;
+    ck_assert(out && ctr_generate(out, &o, &sum, NULL) == DESCANT_OK);
+    ck_assert(fclose(out) == 0);
+    best = sum.best_logloss;
+}
+
+UNUSED static void setup(void)
+{
+    snprintf(folder, sizeof folder, "/tmp/descant-trainer-XXXXXX");
+    ck_assert(mkdtemp(folder));
+    snprintf(clicks, sizeof clicks, "%s/clicks.tsv", folder);
+    snprintf(held_out, sizeof held_out, "%s/held.tsv", folder);
+    snprintf(model_file, sizeof model_file, "%s/model.safetensors", folder);
+    snprintf(log_file, sizeof log_file, "%s/run.jsonl", folder);
+    generate(clicks, ROWS, 1);
+    generate(held_out, EVAL_ROWS, 2);
+}
+
+UNUSED static void teardown(void)
+{
+    char command[128];
+    snprintf(command, sizeof command, "rm -rf '%s'", folder);
+    ck_assert_int_eq(system(command), 0);
+}
+
+UNUSED static struct train_options small(void)
+{
+    struct train_options o = train_options_default();
+    o.data = clicks;
+    o.format = DATA_CRITEO;
+    o.rows = 2000;
+    o.width = 4;
+    o.bottom = "16";
+    o.top = "16";
+    o.batch = 32;
+    o.chunk = 64 << 10;
+    o.optimizer = OPTIMIZER_ADAGRAD;
+    o.table_optimizer = ROWS_ADAGRAD;
+    o.lr = 0.05;
+    o.start_s = 30;
+    o.quiet = true;
+    return o;
+}
+
+static char said[8192];
+
+/* What was printed, to stdout and stderr alike, is in `said`. */
+UNUSED static int train(const struct train_options *o, struct train_result *result)
+{
+    FILE *out = tmpfile();
+    struct train_options known = *o;
+    train_know_plan(&known);
+    memset(result, 0, sizeof *result);
+    int status = train_run(&known, out, out, result);
+    rewind(out);
+    said[fread(said, 1, sizeof said - 1, out)] = 0;
+    fclose(out);
+    return status;
+}
+
+UNUSED static void assert_says(const char *text)
+{
+    ck_assert_msg(strstr(said, text) != NULL, "'%s' is not in:\n%s", text, said);
+}
+
+/* Trains in a child of its own. */
+UNUSED static pid_t train_aside(const struct train_options *o, int out)
+{
+    pid_t pid = fork();
+    if (pid)
+        return pid;
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    setpgid(0, 0);
+    FILE *to = fdopen(out, "w");
+    setvbuf(to, NULL, _IOLBF, 0);
+    struct train_options known = *o;
+    train_know_plan(&known);
+    int status = train_run(&known, to, to, NULL);
+    fclose(to);
+    _exit(status);
+}
+
+/* Waits until the log tells of so many examples. */
+UNUSED static void wait_examples(double least)
+{
+    char line[2048];
+    double seen = 0;
+    for (int tries = 0; tries < 6000 && seen < least; tries++) {
+        FILE *in = fopen(log_file, "re");
+        while (in && fgets(line, sizeof line, in)) {
+            const char *at = strstr(line, "\"interval\"") ? strstr(line, "\"examples\":") : NULL;
+            seen = at ? strtod(at + 11, NULL) : seen;
+        }
+        if (in)
+            fclose(in);
+        usleep(5000);
+    }
+    ck_assert_msg(seen >= least, "the log came to %g examples only", seen);
+}
+
+UNUSED static void read_back(int fd)
+{
+    ssize_t n = pread(fd, said, sizeof said - 1, 0);
+    said[n > 0 ? n : 0] = 0;
+}
+
+UNUSED static struct train_options endless(void)
+{
+    struct train_options o = small();
+    o.epochs = 1000000;
+    o.log = log_file;
+    o.log_every = 0.02;
+    o.checkpoint = model_file;
+    o.checkpoint_every = 0.05;
+    o.lr = 0.01;
+    return o;
+}
+
+/* The pids of a process's children. */
+UNUSED static int children_of(pid_t parent, pid_t *pids, int most)
+{
+    char path[64];
+    int n = 0;
+    snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)parent, (int)parent);
+    FILE *in = fopen(path, "re");
+    while (in && n < most && fscanf(in, "%d", &pids[n]) == 1)
+        n++;
+    if (in)
+        fclose(in);
+    return n;
+}
+
+static char *out_text, *err_text;
+
+static int program(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+UNUSED static int program(const char *format, ...)
+{
+    static char line[2048], name[] = "descant";
+    char *argv[64] = {name};
+    int argc = 1;
+    size_t n_out, n_err;
+    va_list list;
+    va_start(list, format);
+    vsnprintf(line, sizeof line, format, list);
+    va_end(list);
+    for (char *word = strtok(line, " "); word && argc < 63; word = strtok(NULL, " "))
+        argv[argc++] = word;
+    free(out_text);
+    free(err_text);
+    FILE *out = open_memstream(&out_text, &n_out), *err = open_memstream(&err_text, &n_err);
+    int status = cli_main(argc, argv, out, err);
+    fclose(out);
+    fclose(err);
+    return status;
+}
+
+#endif
