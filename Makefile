@@ -67,6 +67,12 @@ CXX := $(if $(is_clang),clang++,g++)
 SHARED := $(B)/libdescant.so.$(VERSION)
 TESTS := $(patsubst tests/%.c,$(B)/tests/%,$(if $(HAVE_TRAIN),$(wildcard tests/test_*.c),\
 	$(filter-out $(TRAIN_TESTS),$(wildcard tests/test_*.c))))
+# ThreadSanitizer has nothing to say to programs of one thread, and takes minutes over the ends of
+# training, whose code test_trainer runs under it, too.
+ifneq ($(findstring thread,$(SAN)),)
+TESTS := $(filter-out $(addprefix %/test_,convergence rules block data formats report plan \
+	training_ends),$(TESTS))
+endif
 BENCHES := $(patsubst bench/%.c,$(B)/bench/%,$(wildcard bench/*.c))
 CHECK_FLAGS = $(shell pkg-config --cflags check)
 CHECK_LIBS = $(shell pkg-config --libs check)

@@ -507,11 +507,11 @@ START_TEST(torn_caches_are_seen)
         struct seen seen = read_file(put("cut", bytes, i), DATA_CACHE);
         ck_assert_msg(seen.status == DESCANT_CORRUPT, "cut at %zu", i);
         free(seen.at);
-        bytes[i] ^= 1 << i % 8;
+        bytes[i] = (unsigned char)(bytes[i] ^ 1 << i % 8);
         seen = read_file(put("changed", bytes, n), DATA_CACHE);
         ck_assert_msg(seen.status == DESCANT_CORRUPT, "byte %zu changed", i);
         free(seen.at);
-        bytes[i] ^= 1 << i % 8;
+        bytes[i] = (unsigned char)(bytes[i] ^ 1 << i % 8);
     }
     struct seen seen = read_file(put_text("foreign", "no cache, but long enough to be one: "
                                           "a head and a tail would fit into this text"),
