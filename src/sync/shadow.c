@@ -2,8 +2,8 @@
 /* The shadow: the thread that keeps a trainer's replica together with the others'.
  *
  * It works in bursts and pays for them: after a burst that took c seconds of CPU it rests until
- * 1.5 c / budget have passed, so that over any long time it costs the workers no more than its share
- * of a core.
+ * 1.5 c / budget have passed, so that over any long time it has less than its share of a core, and
+ * what it costs the workers beside that is paid for, too.
  * Bursts are about a millisecond, long enough that refilling the caches they emptied is small
  * beside them. Delayed plans have a deadline, and there the budget yields: the exchange runs as
  * soon as it can, and the merge is the worker's. With nothing to do it sleeps on the fabric, longer
@@ -16,8 +16,9 @@
 #include <pthread.h>
 #include <signal.h>
 
-/* What a burst costs the workers it interrupts, by its own CPU time: their caches are to be filled
- * again, and two switches. Measured 1.2 to 1.9; the budget is of that whole cost. */
+/* What a burst is taken to cost the workers it interrupts, by its own CPU time: it, two switches, and
+ * their caches to be filled again. The budget is of that whole cost. The figure is a choice:
+ * bench/README.md has what was measured with it and without. */
 #define BURST_COST 1.5
 enum { BURST_NS = 1000000, REST_LEAST_NS = 1000000, REST_MOST_NS = 20000000 };
 

@@ -25,12 +25,10 @@ static void pass_on(int signal)
             kill(children[k], signal);
 }
 
-static void handle(void (*handler)(int))
+static void default_signals(void)
 {
-    struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART};
-    sigemptyset(&action.sa_mask);
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
+    signal(SIGINT, SIG_DFL);
+    signal(SIGTERM, SIG_DFL);
     signal(SIGPIPE, SIG_IGN);
 }
 
@@ -61,7 +59,7 @@ static pid_t start(const struct train_options *o, const char *name, int rank, FI
     sigset_t none;
     memset(children, 0, sizeof children);
     atomic_store(&trainer_signal, 0);
-    handle(SIG_DFL);
+    default_signals();
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     if (getppid() != parent)
         _exit(128 + SIGTERM);
@@ -167,9 +165,9 @@ int train_run(const struct train_options *o, FILE *out, FILE *err, struct train_
     if (train_check(o, &log) != DESCANT_OK) {
         code = 1;
     } else if (o->trainers == 0) {
-        handle(SIG_DFL);
+        default_signals();
         code = trainer_run(o, o->job, -1, 0, out, err, shared);
-        handle(SIG_DFL);
+        default_signals();
     } else {
         code = fork_all(o, out, err, shared);
     }
