@@ -4,7 +4,9 @@
 #ifndef SIM_WORLD_H
 #define SIM_WORLD_H
 
+#include "fabric/blocks.h"
 #include "fabric/sim.h"
+#include "fabric/vector.h"
 
 enum phase {
     IDLE,
