@@ -315,163 +315,129 @@ static void elastic(float *W, const float *w, float *out, float alpha, size_t n)
     }
 }
 
-/* --- encoded means --- */
+/* --- encoded means ---
+ *
+ * Plain loops, each float by itself: conversions between widths, and comparisons, are what compilers
+ * make badly of vectors wider than the machine's, and well of loops. */
 
 enum { BLOCK = WIRE_BLOCK };
 
+#define INLINE static inline __attribute__((always_inline))
 #define MOST 0x1.fep127f            /* of bf16 */
 #define LEAST 0x1p-100f             /* of a block whose scale is no denormal */
-#define MAGIC 0x1.8p23f             /* adding it rounds to a whole number, kept in the low bits */
-#define MAGIC_BITS 0x4b400000
-#define SIGN 0x80000000u
+#define INFINITE 0x7f800000         /* and above it NaN, as bits without a sign */
+#define MAGIC 0x1.8p23f             /* adding it rounds to a whole number */
 
-typedef uint32_t words __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
-typedef uint16_t halves __attribute__((vector_size(2 * LANES), aligned(1), may_alias));
-typedef int8_t bytes __attribute__((vector_size(LANES), aligned(1), may_alias));
-typedef int32_t wholes __attribute__((vector_size(4 * LANES), may_alias));
+typedef uint32_t word __attribute__((may_alias));
+typedef int32_t whole __attribute__((may_alias));
 
-union word {
-    float x;
-    uint32_t bits;
-    int32_t whole;
-};
-
-static inline lanes choose(wholes which, lanes yes, lanes no)
+INLINE float of_bits(uint32_t bits)
 {
-    return (lanes)(((words)yes & (words)which) | ((words)no & ~(words)which));
+    union {
+        uint32_t bits;
+        float x;
+    } u = {bits};
+    return u.x;
 }
 
-static inline lanes bounded(lanes x)
+INLINE float bounded(float x)
 {
-    lanes most = (lanes){0} + MOST;
-    x = choose((wholes)(x < most), x, most);
-    return choose((wholes)(x > -most), x, -most);
-}
-
-static inline float bounded_one(float x)
-{
-    x = x < MOST ? x : MOST;
-    return x > -MOST ? x : -MOST;
+    float low = x < MOST ? x : MOST;
+    return low > -MOST ? low : -MOST;
 }
 
 static bool owe(float *r, const float *x, const float *R, float a, float b, size_t n)
 {
-    lanes test = {0};
-    size_t i = 0;
-    for (; i + LANES <= n; i += LANES) {
-        lanes now = *read_at(x + i), zero = now * 0.0f;
-        test += zero;
-        lanes d = choose((wholes)(zero == zero), now - *read_at(R + i), (lanes){0});
-        *(lanes *)(r + i) = bounded(a * bounded(d) + b * *read_at(r + i));
+    const word *bits = (const word *)x;
+    uint32_t most = 0;
+    for (size_t i = 0; i < n; i++) {
+        uint32_t now = bits[i], magnitude = now & 0x7fffffff;       /* read once: it may change */
+        float d = bounded(of_bits(now) - R[i]);
+        most = magnitude > most ? magnitude : most;
+        r[i] = bounded(a * (magnitude < INFINITE ? d : 0) + b * r[i]);
     }
-    float rest = 0;
-    for (; i < n; i++) {
-        float now = x[i], zero = now * 0.0f;
-        rest += zero;
-        float d = zero == 0 ? now - R[i] : 0;
-        r[i] = bounded_one(a * bounded_one(d) + b * r[i]);
-    }
-    return all_zero(test) && rest == 0;
+    return most < INFINITE;
 }
 
 static void bf16_put(void *out, float *u, float a, size_t n)
 {
     uint16_t *to = out;
-    size_t i = 0;
-    for (; i + LANES <= n; i += LANES) {
-        lanes x = *read_at(u + i);
-        words high = ((words)x + 0x7fff + ((words)x >> 16 & 1)) >> 16;
-        *(halves *)(void *)(to + i) = __builtin_convertvector(high, halves);
-        *(lanes *)(u + i) = a * (x - (lanes)(high << 16));
-    }
-    for (; i < n; i++) {
-        union word x = {.x = u[i]};
-        to[i] = (uint16_t)((x.bits + 0x7fff + (x.bits >> 16 & 1)) >> 16);
-        union word m = {.bits = (uint32_t)to[i] << 16};
-        u[i] = a * (x.x - m.x);
+    const word *bits = (const word *)u;
+    for (size_t i = 0; i < n; i++) {
+        uint32_t high = (bits[i] + 0x7fff + (bits[i] >> 16 & 1)) >> 16;
+        to[i] = (uint16_t)high;
+        u[i] = a * (u[i] - of_bits(high << 16));
     }
 }
 
+INLINE void bf16_add_to(float *sum, const float *from, const uint16_t *m, float a, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        sum[i] = bounded(from[i] + a * of_bits((uint32_t)m[i] << 16));
+}
+
+/* Apart, lest the loop suspect that sum and from overlap otherwise. */
 static void bf16_add(float *sum, const float *from, const void *in, float a, size_t n)
 {
-    const uint16_t *m = in;
-    size_t i = 0;
-    for (; i + LANES <= n; i += LANES) {
-        words high = __builtin_convertvector(*(const halves *)(const void *)(m + i), words);
-        *(lanes *)(sum + i) = bounded(*read_at(from + i) + a * (lanes)(high << 16));
-    }
-    for (; i < n; i++) {
-        union word x = {.bits = (uint32_t)m[i] << 16};
-        sum[i] = bounded_one(from[i] + a * x.x);
-    }
+    if (sum == from)
+        bf16_add_to(sum, sum, in, a, n);
+    else
+        bf16_add_to(sum, from, in, a, n);
 }
 
 /* The largest magnitude; without their signs floats are ordered as their bits are. */
-static float largest(const float *u, size_t n)
+INLINE float largest(const float *u, size_t n)
 {
-    wholes top = {0};
-    union word most = {.x = 0};
-    size_t i = 0;
-    for (; i + LANES <= n; i += LANES) {
-        wholes x = (wholes)((words)*read_at(u + i) & ~SIGN), more = x > top;
-        top = (x & more) | (top & ~more);
+    const whole *bits = (const whole *)u;
+    int32_t top = 0;
+    for (size_t i = 0; i < n; i++) {
+        int32_t x = bits[i] & 0x7fffffff;
+        top = x > top ? x : top;
     }
-    for (int k = 0; k < LANES; k++)
-        most.whole = top[k] > most.whole ? top[k] : most.whole;
-    for (; i < n; i++) {
-        union word x = {.x = u[i]};
-        x.bits &= ~SIGN;
-        most.whole = x.whole > most.whole ? x.whole : most.whole;
-    }
-    return most.x;
+    return of_bits((uint32_t)top);
 }
 
-static void q8_put_block(float *scale, int8_t *to, float *u, float a, size_t n)
+INLINE void q8_put_block(char *out, float *u, float a, size_t n)
 {
     float top = largest(u, n), up = top < LEAST ? 0 : 127 / top;
     float down = top < LEAST ? 0 : top / 127;
-    size_t i = 0;
-    *scale = down;
-    for (; i + LANES <= n; i += LANES) {
-        lanes x = *read_at(u + i), whole = x * up + MAGIC;
-        wholes q = (wholes)whole - MAGIC_BITS;
-        *(bytes *)(to + i) = __builtin_convertvector(q, bytes);
-        *(lanes *)(u + i) = a * (x - (whole - MAGIC) * down);
-    }
-    for (; i < n; i++) {
-        union word whole = {.x = u[i] * up + MAGIC};
-        to[i] = (int8_t)(whole.whole - MAGIC_BITS);
-        u[i] = a * (u[i] - (whole.x - MAGIC) * down);
+    int8_t *to = (int8_t *)out + sizeof down;
+    *(float *)(void *)out = down;
+    for (size_t i = 0; i < n; i++) {
+        float x = u[i], q = x * up + MAGIC - MAGIC;
+        to[i] = (int8_t)(int)q;
+        u[i] = a * (x - q * down);
     }
 }
 
 static void q8_put(void *out, float *u, float a, size_t n)
 {
     char *to = out;
-    for (size_t at = 0; at < n; at += BLOCK, to += sizeof(float) + BLOCK)
-        q8_put_block((float *)(void *)to, (int8_t *)to + sizeof(float), u + at, a,
-                     n - at < BLOCK ? n - at : BLOCK);
+    for (; n >= BLOCK; n -= BLOCK, u += BLOCK, to += sizeof(float) + BLOCK)
+        q8_put_block(to, u, a, BLOCK);
+    if (n)
+        q8_put_block(to, u, a, n);
 }
 
-static void q8_add_block(float *sum, const float *from, const int8_t *q, float scale, float a,
-                         size_t n)
+INLINE void q8_add_block(float *sum, const float *from, const char *in, float a, size_t n)
 {
-    size_t i = 0;
-    for (; i + LANES <= n; i += LANES) {
-        wholes whole = __builtin_convertvector(*(const bytes *)(q + i), wholes);
-        lanes m = __builtin_convertvector(whole, lanes) * scale;
-        *(lanes *)(sum + i) = bounded(*read_at(from + i) + a * m);
-    }
-    for (; i < n; i++)
-        sum[i] = bounded_one(from[i] + a * ((float)q[i] * scale));
+    const int8_t *q = (const int8_t *)in + sizeof(float);
+    float scale = *(const float *)(const void *)in;
+    for (size_t i = 0; i < n; i++)
+        sum[i] = bounded(from[i] + a * ((float)q[i] * scale));
 }
 
 static void q8_add(float *sum, const float *from, const void *in, float a, size_t n)
 {
     const char *m = in;
-    for (size_t at = 0; at < n; at += BLOCK, m += sizeof(float) + BLOCK)
-        q8_add_block(sum + at, from + at, (const int8_t *)m + sizeof(float),
-                     *(const float *)(const void *)m, a, n - at < BLOCK ? n - at : BLOCK);
+    size_t at = 0;
+    for (; n - at >= BLOCK; at += BLOCK, m += sizeof(float) + BLOCK)
+        if (sum == from)
+            q8_add_block(sum + at, sum + at, m, a, BLOCK);
+        else
+            q8_add_block(sum + at, from + at, m, a, BLOCK);
+    if (at < n)
+        q8_add_block(sum + at, from + at, m, a, n - at);
 }
 
 #define TEXT(x) TEXT_OF(x)
