@@ -691,6 +691,28 @@ START_TEST(replicas_that_stand_still_come_to_their_mean)
 }
 END_TEST
 
+/* Already the first mean is of differences: large parameters cost it nothing. */
+START_TEST(large_parameters_do_not_coarsen_the_step)
+{
+    static const char *const plans[] = {"ma,every=1,wire=q8", "ma,every=1,wire=bf16",
+                                        "bmuf,every=1,momentum=0,wire=q8"};
+    float start[PARAMETERS];
+    for (size_t k = 0; k < PARAMETERS; k++)
+        start[k] = k % 2 ? 1000 : -1000;
+    for (size_t p = 0; p < sizeof plans / sizeof *plans; p++) {
+        struct simulation_options o = {.plan = plans[p], .trainers = 2, .n = PARAMETERS,
+                                       .start = start, .gradient = apart_once, .rate = 1,
+                                       .steps = 1, .step_s = 1};
+        struct simulation *s;
+        ck_assert_int_eq(simulation_run(&s, &o), DESCANT_OK);
+        for (size_t k = 0; k < PARAMETERS; k++)
+            ck_assert_double_eq_tol((double)simulation_look(s, 1).w[k],
+                                    (double)start[k] - (apart(0, k) + apart(1, k)) / 2, 0.02);
+        simulation_destroy(s);
+    }
+}
+END_TEST
+
 static void uneven_slope(void *context, int i, uint64_t t, const float *w, float *g, size_t n)
 {
     (void)context, (void)i, (void)t, (void)w;
@@ -819,6 +841,7 @@ int main(void)
     tcase_add_test(tests, a_bad_contribution_is_left_out);
     tcase_add_loop_test(tests, replicas_that_stand_still_come_to_their_mean, 0,
                         (int)(sizeof still / sizeof *still));
+    tcase_add_test(tests, large_parameters_do_not_coarsen_the_step);
     tcase_add_test(tests, small_progress_beside_large_is_kept);
     tcase_add_loop_test(tests, members_come_and_go, 0, (int)(sizeof shaken / sizeof *shaken));
     tcase_add_test(tests, one_machine_sends_nothing);
