@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "fabric/kernels.h"
+#include "sync/round.h"
 #include "sync/simulation.h"
 
 #define MOST_BF16 0x1.fep127f
@@ -774,6 +775,105 @@ START_TEST(members_come_and_go)
 }
 END_TEST
 
+/* ------------------------------------------------------------------ reloads */
+
+enum { PAIR = 2 };
+
+struct pair {
+    struct sim_world *world;
+    struct plan plan;
+    struct fabric *f[PAIR];
+    struct replica replica[PAIR];
+    struct round round[PAIR];
+    float *w[PAIR];
+};
+
+static void pair_open(struct pair *p, const char *plan)
+{
+    struct sim_options world = {.latency_s = 1};
+    *p = (struct pair){.world = sim_world_create(&world)};
+    ck_assert_int_eq(plan_parse(&p->plan, plan, NULL), DESCANT_OK);
+    for (int i = 0; i < PAIR; i++) {
+        struct fabric_options o = {.rank = i, .size = PAIR, .wire = (enum wire)p->plan.wire,
+                                   .context = p->world};
+        struct replica *replica = &p->replica[i];
+        size_t at;
+        replica_init(replica);
+        ck_assert_int_eq(fabric_sim.open(&p->f[i], &o), DESCANT_OK);
+        ck_assert_int_eq(replica_check(replica, "w", PARAMETERS, &at, NULL), DESCANT_OK);
+        p->w[i] = fabric_sim.alloc(p->f[i], at, PARAMETERS);
+        replica_add(replica, p->w[i], PARAMETERS, false);
+        struct fabric_start start = round_needs(&p->plan, p->f[i], replica);
+        start.manifest = plan;
+        ck_assert_int_eq(fabric_sim.start(p->f[i], &start), DESCANT_OK);
+        ck_assert_int_eq(replica_fix(replica), DESCANT_OK);
+        ck_assert_int_eq(round_init(&p->round[i], &p->plan, p->f[i], replica), DESCANT_OK);
+    }
+}
+
+static void pair_close(struct pair *p)
+{
+    for (int i = 0; i < PAIR; i++) {
+        round_fini(&p->round[i]);
+        fabric_sim.close(p->f[i]);
+        replica_fini(&p->replica[i]);
+    }
+    sim_world_destroy(p->world);
+}
+
+/* What both have begun, to its end. */
+static void pair_run(struct pair *p)
+{
+    bool done[PAIR] = {false};
+    while (!done[0] || !done[1]) {
+        bool moved = false;
+        for (int i = 0; i < PAIR; i++) {
+            enum round_progress progress = done[i] ? ROUND_WAITING : round_advance(&p->round[i]);
+            ck_assert_int_ne(progress, ROUND_FAILED);
+            moved = moved || progress != ROUND_WAITING;
+            done[i] = done[i] || progress == ROUND_DONE;
+        }
+        if (!moved)
+            sim_world_advance(p->world, sim_world_next(p->world));
+    }
+}
+
+/* What was overwritten owes nothing: after a reload a mean of what stands still is that, exactly,
+ * and the reference is what was loaded. */
+START_TEST(a_reload_begins_anew)
+{
+    static const char *const plans[] = {"ma,every=1,wire=q8", "ma,every=1,wire=bf16",
+                                        "bmuf,every=1,momentum=0,wire=q8"};
+    struct pair p;
+    for (size_t k = 0; k < sizeof plans / sizeof *plans; k++) {
+        float loaded[PARAMETERS];
+        pair_open(&p, plans[k]);
+        for (int i = 0; i < PAIR; i++)
+            round_begin_state(&p.round[i], 0, false);
+        pair_run(&p);
+        for (int i = 0; i < PAIR; i++) {
+            for (size_t n = 0; n < PARAMETERS; n++)
+                p.w[i][n] += apart(i, n);
+            round_begin(&p.round[i], 1, true);
+        }
+        pair_run(&p);
+        for (size_t n = 0; n < PARAMETERS; n++)
+            loaded[n] = p.w[1][n] = 100 + apart(5, n);
+        round_begin(&p.round[0], 1, true);
+        round_begin_state(&p.round[1], 1, false);
+        pair_run(&p);
+        for (int i = 0; i < PAIR; i++) {
+            ck_assert_mem_eq(p.f[i]->outer[0], loaded, sizeof loaded);
+            round_begin(&p.round[i], 1, true);
+        }
+        pair_run(&p);
+        for (int i = 0; i < PAIR; i++)
+            ck_assert_mem_eq(p.w[i], loaded, sizeof loaded);
+        pair_close(&p);
+    }
+}
+END_TEST
+
 /* ------------------------------------------------------------------ where nothing is sent */
 
 struct heard {
@@ -844,6 +944,7 @@ int main(void)
     tcase_add_test(tests, large_parameters_do_not_coarsen_the_step);
     tcase_add_test(tests, small_progress_beside_large_is_kept);
     tcase_add_loop_test(tests, members_come_and_go, 0, (int)(sizeof shaken / sizeof *shaken));
+    tcase_add_test(tests, a_reload_begins_anew);
     tcase_add_test(tests, one_machine_sends_nothing);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
