@@ -317,8 +317,8 @@ static void elastic(float *W, const float *w, float *out, float alpha, size_t n)
 
 /* --- encoded means ---
  *
- * Plain loops, each float by itself: conversions between widths, and comparisons, are what compilers
- * make badly of vectors wider than the machine's, and well of loops. */
+ * Plain loops, each float by itself: of conversions between widths, and of comparisons, compilers
+ * make little with vectors wider than the machine's, and much with loops. */
 
 enum { BLOCK = WIRE_BLOCK };
 
