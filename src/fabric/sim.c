@@ -36,6 +36,7 @@ static descant_status sim_open(struct fabric **out, const struct fabric_options 
         t->f.log = *options->log;
     t->f.log.rank = t->f.rank = rank;
     t->f.size = options->size;
+    t->f.wire = options->wire;
     t->world = w;
     memmove(w->trainers + place + 1, w->trainers + place,
             (size_t)(w->n_trainers - place) * sizeof *w->trainers);
@@ -61,7 +62,8 @@ static void trainer_stop(struct trainer *t)
     memory_give(t->f.outer[0]);
     memory_give(t->f.outer[1]);
     memory_give(t->out);
-    t->f.contribution = t->f.outer[0] = t->f.outer[1] = t->out = NULL;
+    memory_give(t->owed);
+    t->f.contribution = t->f.outer[0] = t->f.outer[1] = t->out = t->owed = NULL;
 }
 
 static descant_status sim_start(struct fabric *f, const struct fabric_start *start)
@@ -87,6 +89,8 @@ static descant_status sim_start(struct fabric *f, const struct fabric_start *sta
         had = (f->contribution = world_floats(start->room)) != NULL;
     for (int i = 0; had && i < start->n_outer && i < 2; i++)
         had = (f->outer[i] = world_floats(start->n)) != NULL;
+    if (had && f->wire != WIRE_F32)
+        had = (t->owed = world_floats(start->n)) != NULL;
     if (had && start->center)
         had = (t->out = world_floats(start->n < ELASTIC_CHUNK ? start->n : ELASTIC_CHUNK)) != NULL;
     if (!had) {

@@ -36,6 +36,8 @@ struct trainer {
     size_t at;                  /* ALONE: the next chunk */
     float *out;                 /* ALONE: one chunk */
     const struct trainer *from; /* whose outer vectors the part that is out shows */
+    double share;               /* REDUCING: of the mean; 0: it does not count */
+    float *owed;                /* encoded means (wire.h): r */
 };
 
 struct sim_world {
@@ -93,6 +95,13 @@ void trainer_go_alone(struct trainer *t);   /* elastic */
 bool trainer_settled(const struct trainer *t);                  /* a member that has its state */
 struct trainer *world_standby(const struct sim_world *w);       /* at its end, with a state */
 struct trainer *world_caller(const struct sim_world *w);        /* of a STATE that gathers */
+
+/* --- sim_wire.c: encoded means --- */
+
+enum wire world_wire(const struct sim_world *w);            /* of the mean that reduces */
+void world_mean_encoded(struct sim_world *w, size_t n);     /* into w->result */
+uint64_t world_bytes_encoded(const struct sim_world *w, const struct trainer *t, size_t n);
+void trainer_owes_nothing(struct trainer *t);
 
 /* --- sim_waits.c --- */
 

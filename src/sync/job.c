@@ -119,6 +119,7 @@ static descant_status open_fabric(struct descant *job, const struct descant_opti
                                      .rank = launcher.rank,
                                      .size = launcher.size,
                                      .start_s = job->start_s,
+                                     .wire = (enum wire)job->plan.wire,
                                      .log = &job->log};
     status = type->open(&job->fabric, &options);
     if (status != DESCANT_OK)
@@ -334,7 +335,7 @@ static descant_status start_fabric(struct descant *job)
     char *manifest = replica_manifest(&job->replica, plan);
     if (manifest == NULL)
         return log_fail(&job->log, DESCANT_MEMORY, "no memory for the list of segments");
-    struct fabric_start start = round_needs(&job->plan, &job->replica);
+    struct fabric_start start = round_needs(&job->plan, f, &job->replica);
     start.manifest = manifest;
     start.threads = job->workers_wanted + has_shadow(job);
     pthread_mutex_lock(&job->sharing);

@@ -69,8 +69,9 @@ void round_keep(struct round *r, const struct segment *segment);
 /* Drops the round; the others finish it without us. */
 void round_abandon(struct round *r);
 
-/* What fabric start is to be told for this plan and replica. */
+/* What fabric start is to be told for this plan, fabric and replica. */
 size_t round_room(const struct plan *plan, const struct replica *replica);
-struct fabric_start round_needs(const struct plan *plan, const struct replica *replica);
+struct fabric_start round_needs(const struct plan *plan, const struct fabric *fabric,
+                                const struct replica *replica);
 
 #endif
