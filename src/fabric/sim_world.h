@@ -36,6 +36,7 @@ struct trainer {
     size_t at;                  /* ALONE: the next chunk */
     float *out;                 /* ALONE: one chunk */
     const struct trainer *from; /* whose outer vectors the part that is out shows */
+    uint32_t pulled;            /* JOINED: the round in which its part came */
 };
 
 struct sim_world {
