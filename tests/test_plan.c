@@ -31,7 +31,7 @@ static const struct plan presets[] = {
     {"allreduce", PLAN_EVERY, PLAN_GRADIENT, PLAN_PULL, 0, 1, 0, 0, 1, 1, 0, false, false, 0},
     {"shadow-easgd", PLAN_SHADOW, PLAN_ELASTIC, PLAN_PULL, 0, 0, 0, 0, .5, 1, 0, false, false, 0},
     {"shadow-ma", PLAN_SHADOW, PLAN_MEAN, PLAN_PULL, 0, 0, 0, 0, .5, 1, 0, false, false, 0},
-    {"shadow-bmuf", PLAN_SHADOW, PLAN_BLOCK, PLAN_PULL, 0, 0, 0, 0, .5, 1, 0, false, false, 0},
+    {"shadow-bmuf", PLAN_SHADOW, PLAN_BLOCK, PLAN_PULL, 0, 0, 0, 0, .7, 1, .75, false, false, 0},
     {"easgd", PLAN_EVERY, PLAN_ELASTIC, PLAN_PULL, 0, 8, 0, 0, .5, 1, 0, false, false, 0},
     {"ma", PLAN_EVERY, PLAN_MEAN, PLAN_PULL, 0, 8, 0, 0, 1, 1, 0, false, false, 0},
     {"bmuf", PLAN_EVERY, PLAN_BLOCK, PLAN_PULL, 0, 8, 0, 0, 1, 1, .5, false, false, 0},

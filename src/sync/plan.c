@@ -75,7 +75,7 @@ const struct plan_preset plan_presets[] = {
     {"allreduce", "when=every,what=gradient,every=1", "synchronous minibatch SGD, as DDP"},
     {"shadow-easgd", "when=shadow,what=elastic,alpha=0.5", "ShadowSync S-EASGD"},
     {"shadow-ma", "when=shadow,what=mean,alpha=0.5", "ShadowSync S-MA"},
-    {"shadow-bmuf", "when=shadow,what=block,alpha=0.5,rate=1,momentum=0", "ShadowSync S-BMUF"},
+    {"shadow-bmuf", "when=shadow,what=block,alpha=0.7,rate=1,momentum=0.75", "ShadowSync S-BMUF"},
     {"easgd", "when=every,what=elastic,every=8,alpha=0.5", "EASGD, FR-EASGD"},
     {"ma", "when=every,what=mean,every=8", "local SGD, FR-MA"},
     {"bmuf", "when=every,what=block,every=8,rate=1,momentum=0.5", "BMUF, SlowMo, FR-BMUF"},
