@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 # Descant over shaped links between two hosts made of namespaces, as root: one JSON object a line.
 #
-#   bench/cluster.sh [PART ...]     shadow scaling delayed mean ddp; all of them where none is named
+#   bench/cluster.sh [PART ...]     shadow scaling delayed ddp mean; all of them where none is named
 #
 # shadow    the DLRM of `descant bench train` on 2 hosts, one worker each, batch 128, under each
 #           shadow plan and under none, in pairs of runs in changing order; ratio is the median
@@ -223,7 +223,7 @@ part_ddp() {
     done
 }
 
-[ $# -gt 0 ] || set -- shadow scaling delayed mean ddp
+[ $# -gt 0 ] || set -- shadow scaling delayed ddp mean
 "$descant" gen ctr --rows 200000 --seed 1 --out "$HOSTS/clicks.tsv" >/dev/null 2>&1 ||
     give_up "no clicks"
 case "$*" in
