@@ -77,7 +77,8 @@ BENCHES := $(patsubst bench/%.c,$(B)/bench/%,$(wildcard bench/*.c))
 CHECK_FLAGS = $(shell pkg-config --cflags check)
 CHECK_LIBS = $(shell pkg-config --libs check)
 
-.PHONY: all test tests soak bench bench-quality examples demo demo-plans fuzz setup \
+.PHONY: all test test-slurm tests soak bench bench-cluster bench-quality examples demo \
+	demo-plans fuzz setup \
 	format install uninstall clean
 .SECONDARY:
 all: $(SHARED) $(B)/libdescant.a $(PROGRAM)
@@ -148,7 +149,13 @@ setup:
 
 test: setup
 	@$(MAKE) --no-print-directory all tests
-	@BUILD=$(B) tests/run $(TESTS)
+	@BUILD=$(B) tests/run $(TESTS) $(if $(SAN),,tests/cluster/run)
+
+# The scripts of examples/slurm under a Slurm of its own, as root.
+test-slurm: setup
+	@tools/setup slurm
+	@$(MAKE) --no-print-directory all
+	@BUILD=$(B) tests/run tests/cluster/slurm
 
 tests: $(TESTS)
 
@@ -165,6 +172,11 @@ bench: all $(BENCHES)
 bench-quality: setup
 	@$(MAKE) --no-print-directory all
 	@BUILD=$(B) bench/quality.sh
+
+# The table of docs/cluster.md: shaped links between hosts made of namespaces, as root.
+bench-cluster: setup
+	@$(MAKE) --no-print-directory all
+	@BUILD=$(B) bench/cluster.sh
 
 examples: $(EXAMPLES)
 
