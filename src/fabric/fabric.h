@@ -61,6 +61,14 @@ struct fabric_part {
     bool own;                   /* state: this trainer is the source, nothing to take */
 };
 
+/* One machine's part of a round of rows, as a buffer whose bytes are the engine's business. */
+struct rows_part {
+    const void *bytes;          /* on a float's boundary; valid until the next poll of rows */
+    size_t n;
+    int rank;                   /* of who gave it */
+    bool own;
+};
+
 struct fabric_start {
     const char *manifest;       /* lines; all trainers must have the same: plan, then segments */
     size_t n;                   /* floats of the flat vector */
@@ -70,6 +78,7 @@ struct fabric_start {
     bool center;                /* elastic: a central copy is wanted */
     int n_outer;                /* 0 or 2 vectors of n that a joiner gets */
     int threads;                /* that this trainer runs: workers, and a shadow if it has one */
+    size_t rows_bytes;          /* most that a part of a round of rows has; 0: there are none */
 };
 
 struct fabric_options {
@@ -110,6 +119,8 @@ struct fabric {
     int rank;                           /* settled by open */
     int size;                           /* asked for */
     bool any_memory;                    /* set by open: `in` need not be the contribution */
+    bool many_hosts;                    /* set by open: the job may have trainers on other machines,
+                                           with which `share` shares nothing */
     descant_status status;              /* why FAILED; the holder of the machine's */
     /* set by start, then constant */
     float *contribution;                /* room floats to be filled before begin; NULL: in place */
@@ -120,7 +131,10 @@ struct fabric {
     _Atomic int members;                /* that take part now */
     _Atomic uint32_t epoch;             /* changes with each coming and going */
     _Atomic uint64_t restarts, bad, bytes;
+    _Atomic uint64_t rows_bytes;        /* as bytes, which has them not: of rounds of rows */
     _Atomic uint64_t cpu_ns;            /* of the fabric's own threads */
+    _Atomic bool host_leader;           /* rounds of rows are its to make, for its machine. Written
+                                           by start and poll; relaxed. One that leaves has an heir */
     /* the last round done, for its holder */
     bool own_bad;                       /* this trainer's contribution had NaN or Inf */
     bool joined;                        /* set by the first STATE: the group was running before */
@@ -132,8 +146,27 @@ struct fabric {
     _Atomic uint32_t wait_round;
 };
 
+/* Rounds of rows: what the tables of one machine have that the others' lack, from each machine to
+ * all. They are beside begin and poll, and neither waits for the other: while a round of rows is
+ * open, exchanges begin, end and are given up as if it were not, also the final one, after which
+ * rounds of rows go on. The leader of each machine gives one part a round, be it empty; a slow
+ * machine holds up the rows alone. It is either in the round, and then all who live get its part, or in
+ * none: a round that somebody leaves before it is complete is one of the others.
+ * Called by the holder of the round machine, of a leader alone. */
+struct fabric_rows {
+    /* Gives a part of the next round, 0 to rows_bytes bytes, which are not touched until DONE. None
+     * is open, the first STATE is done. */
+    descant_status (*begin)(struct fabric *f, const void *bytes, size_t n);
+
+    /* WAITING; CALLED: none is open here, and another machine has begun one; WORKED; PART: one
+     * machine's, the own among them, by rank, in the same order everywhere; DONE: that was all;
+     * FAILED, as in poll. Never blocks; serves exchanges, too, as poll serves rows. */
+    enum fabric_progress (*poll)(struct fabric *f, struct rows_part *part);
+};
+
 struct fabric_type {
     const char *name, *address, *help;
+    const struct fabric_rows *rows;     /* NULL: it is never many_hosts */
 
     /* Meets the others. May block up to options->start_s. After failure nothing is left. */
     descant_status (*open)(struct fabric **out, const struct fabric_options *options);
@@ -157,9 +190,9 @@ struct fabric_type {
     /* A bounded piece of work; never blocks. */
     enum fabric_progress (*poll)(struct fabric *f, struct fabric_part *part);
 
-    /* Sleeps until something has moved since the last poll, or until_ns (0: no bound). Says
-     * whom it waits for (fabric_say) when that lasts, and at once where the bound is past:
-     * then members and epoch are also made those of now. */
+    /* Sleeps until something has moved since the last poll, also of rows, or until_ns (0: no
+     * bound). Says whom it waits for (fabric_say) when that lasts, and at once where the bound
+     * is past: then members and epoch are also made those of now. */
     void (*wait)(struct fabric *f, uint64_t until_ns);
 
     /* Leaves. The others go on without us. Releases everything, also half-opened. */

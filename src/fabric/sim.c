@@ -36,6 +36,7 @@ static descant_status sim_open(struct fabric **out, const struct fabric_options 
         t->f.log = *options->log;
     t->f.log.rank = t->f.rank = rank;
     t->f.size = options->size;
+    t->f.many_hosts = w->options.per_host > 0;
     t->world = w;
     memmove(w->trainers + place + 1, w->trainers + place,
             (size_t)(w->n_trainers - place) * sizeof *w->trainers);
@@ -59,10 +60,12 @@ static descant_status sim_share(struct fabric *f, const char *name, size_t bytes
 {
     struct sim_world *w = trainer_of(f)->world;
     struct block *known = block_find(w->shares, name);
+    while (known && !world_alike(w, (int)known->at, f->rank))
+        known = block_find(known->next, name);
     if (known && known->bytes != bytes)
         return log_fail(&f->log, DESCANT_MISMATCH, "block \"%s\" has %zu bytes, not %zu", name,
                         known->bytes, bytes);
-    void *memory = known ? known->memory : block_take(&w->shares, name, 0, bytes);
+    void *memory = known ? known->memory : block_take(&w->shares, name, (size_t)f->rank, bytes);
     if (!memory)
         return log_fail(&f->log, DESCANT_MEMORY, "no memory for block \"%s\"", name);
     *block = memory;
@@ -120,6 +123,8 @@ static descant_status sim_start(struct fabric *f, const struct fabric_start *sta
         had = (f->outer[i] = world_floats(start->n)) != NULL;
     if (had && start->center)
         had = (t->out = world_floats(start->n < CHUNK_FLOATS ? start->n : CHUNK_FLOATS)) != NULL;
+    if (had && start->rows_bytes)
+        had = rows_reserve(w, start->rows_bytes);
     if (!had) {
         trainer_stop(t);
         return log_fail(&f->log, DESCANT_MEMORY, "no memory for rounds of %zu floats",
@@ -129,6 +134,7 @@ static descant_status sim_start(struct fabric *f, const struct fabric_start *sta
     t->in_place = start->in_place;
     t->threads = start->threads;
     t->n_outer = start->n_outer;
+    t->rows_bytes = start->rows_bytes;
     t->started = true;
     world_changed(w);
     return DESCANT_OK;
@@ -393,6 +399,7 @@ const struct fabric_type fabric_sim = {
     .name = "sim",
     .address = "sim",
     .help = "any number of simulated trainers in one thread, in virtual time",
+    .rows = &sim_rows,
     .open = sim_open,
     .alloc = sim_alloc,
     .share = sim_share,

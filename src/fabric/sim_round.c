@@ -328,4 +328,5 @@ void world_turn(struct sim_world *w)
         round_close(w);
     if (w->reducing && w->now >= w->ready_ns)
         round_commit(w);
+    rows_turn(w);
 }

@@ -70,13 +70,16 @@ bool world_grow(struct sim_world *w)
         return true;
     size_t room = w->room_trainers ? 2 * (size_t)w->room_trainers : 16;
     struct trainer **trainers = memory_take_array(room, sizeof *trainers);
+    struct rows_part *parts = memory_take_array(room, sizeof *parts);
     const float **piece = memory_take_array(room, sizeof *piece);
     const struct vector **vectors = memory_take_array(room, sizeof *vectors);
     double *share = memory_take_array(room, sizeof *share);
-    bool had = trainers && piece && vectors && share;
+    bool had = trainers && piece && vectors && share && parts;
     if (had) {
         if (w->n_trainers)
             memcpy(trainers, w->trainers, (size_t)w->n_trainers * sizeof *trainers);
+        if (w->n_parts)
+            memcpy(parts, w->parts, (size_t)w->n_parts * sizeof *parts);
         w->room_trainers = (int)room;
     }
 #define TAKE_OVER(array) do { memory_give(had ? w->array : array); \
@@ -85,6 +88,7 @@ bool world_grow(struct sim_world *w)
     TAKE_OVER(piece);
     TAKE_OVER(vectors);
     TAKE_OVER(share);
+    TAKE_OVER(parts);
 #undef TAKE_OVER
     return had;
 }
@@ -101,6 +105,8 @@ void sim_world_destroy(struct sim_world *w)
     memory_give(w->piece);
     memory_give(w->vectors);
     memory_give(w->share);
+    memory_give(w->parts);
+    memory_give(w->rows);
     memory_give(w);
 }
 
@@ -121,6 +127,8 @@ uint64_t sim_world_next(const struct sim_world *w)
     uint64_t next = UINT64_MAX;
     if (w->reducing && w->ready_ns > w->now)
         next = w->ready_ns;
+    if (w->rows_sent && w->rows_ready_ns > w->now && w->rows_ready_ns < next)
+        next = w->rows_ready_ns;
     for (int i = 0; i < w->n_trainers; i++) {
         const struct trainer *t = w->trainers[i];
         if ((t->phase == PULLING || t->phase == ALONE) && t->ready_ns > w->now &&
@@ -164,6 +172,7 @@ void world_changed(struct sim_world *w)
         atomic_fetch_add_explicit(&f->epoch, 1, memory_order_relaxed);
         f->machine_threads = threads;
     }
+    rows_lead(w);
 }
 
 void trainer_become(struct trainer *t, enum life life)
