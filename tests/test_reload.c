@@ -1,41 +1,17 @@
 /* SPDX-License-Identifier: MIT */
-/* Checkpoints taken up by a running job: under every preset all trainers end with exactly the values
- * that one of them brought, and with the outer state that it loaded. Trainers are threads of
- * this process; the link of their job is slow, so that rounds are in flight at any moment. */
-#include <check.h>
+/* Checkpoints taken up by a running job: under every preset all trainers end with exactly the
+ * values that one of them brought, and with the outer state that it loaded. Trainers are threads
+ * of this process; the link of their job is slow, so that rounds are in flight at any moment. */
+#include "shm_job.h"
+
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
-
-#include "sync/job.h"
 
 enum { N = 3000, MORE = 24 };
 
 #define RESTORED 100.0f
-
-static char address[80];
-
-static void new_address(void)
-{
-    static int number;
-    snprintf(address, sizeof address, "shm:reload-%d-%d,rtt=2ms", (int)getpid(), number++);
-}
-
-static struct descant *open_job(const char *plan, int rank, int size)
-{
-    struct descant_options o = descant_options_default();
-    struct descant *job = NULL;
-    o.job = address;
-    o.plan = plan;
-    o.rank = rank;
-    o.size = size;
-    o.sync_cpu = 0.5;
-    o.start_s = 20;
-    ck_assert_msg(descant_open(&job, &o) == DESCANT_OK, "%s", descant_last_error());
-    return job;
-}
 
 /* The presets, with periods that a short test reaches. */
 static const struct { const char *plan; int every; } rows[] = {
@@ -129,7 +105,7 @@ START_TEST(all_take_what_was_restored)
     static struct trainer x[2];
     int source = _i / 2 % 2;
     pthread_t other;
-    new_address();
+    new_address(",rtt=2ms");
     for (int i = 0; i < 2; i++)
         x[i] = (struct trainer){.plan = rows[_i / 2].plan, .every = rows[_i / 2].every,
                                 .rank = i, .attached = _i % 2, .source = i == source,
@@ -162,7 +138,7 @@ START_TEST(a_reload_before_the_end_is_given)
     static char plans[][20] = {"shadow-easgd", "shadow-ma", "easgd,every=4", "ma,every=4",
                                "dasgd"};
     pthread_t other;
-    new_address();
+    new_address(",rtt=2ms");
     pthread_create(&other, NULL, follow, plans[_i]);
     struct trainer x = {.plan = plans[_i], .rank = 1};
     struct descant *job = open_job(plans[_i], 1, 2);
@@ -228,7 +204,7 @@ START_TEST(what_was_loaded_stays)
     struct descant *job[2];
     float *w[2];
     size_t bytes;
-    new_address();
+    new_address(",rtt=2ms");
     for (int i = 0; i < 2; i++) {
         job[i] = open_job(plans[_i], i, 0);
         w[i] = descant_alloc(job[i], "w", N);
@@ -272,7 +248,7 @@ END_TEST
 
 START_TEST(there_is_nothing_to_pause_without_rounds)
 {
-    new_address();
+    new_address(",rtt=2ms");
     struct descant *job = open_job("none", -1, 0);
     ck_assert_ptr_nonnull(descant_alloc(job, "w", N));
     ck_assert_int_eq(descant_pause(job), DESCANT_ORDER);

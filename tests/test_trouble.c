@@ -1,40 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /* What goes wrong in a long run, from a caller's side: trainers that come late, segments that are
  * taken back, values that are not finite, calls that do not agree, jobs that break. */
-#include <check.h>
+#include "shm_job.h"
+
 #include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <unistd.h>
-
-#include "sync/job.h"
 
 enum { N = 3000 };
-
-static char address[80];
-
-static void new_address(void)
-{
-    static int number;
-    snprintf(address, sizeof address, "shm:trouble-%d-%d", (int)getpid(), number++);
-}
-
-static struct descant *open_job(const char *plan, int rank, int size)
-{
-    struct descant_options o = descant_options_default();
-    struct descant *job = NULL;
-    o.job = address;
-    o.plan = plan;
-    o.rank = rank;
-    o.size = size;
-    o.sync_cpu = 0.5;
-    o.start_s = 20;
-    ck_assert_msg(descant_open(&job, &o) == DESCANT_OK, "%s", descant_last_error());
-    return job;
-}
 
 static float *declare(struct descant *job, bool attached)
 {
@@ -89,7 +65,7 @@ START_TEST(a_joiner_gets_the_centre_of_now)
 {
     static const char *const plans[] = {"shadow-easgd", "easgd,every=4", "easgd,every=4,delay=2"};
     bool attached = _i % 2;
-    new_address();
+    new_address("");
     struct descant *one = open_job(plans[_i / 2], 0, 1);
     float *w = declare(one, attached);
     fill(w, 1);
@@ -117,7 +93,7 @@ START_TEST(a_detached_segment_drags_nothing)
     static const char *const plans[] = {"shadow-easgd", "easgd,every=1"};
     struct descant *job[2];
     float *w[2];
-    new_address();
+    new_address("");
     for (int i = 0; i < 2; i++) {
         job[i] = open_job(plans[_i % 2], i, 0);
         w[i] = declare(job[i], _i / 2);
@@ -152,7 +128,7 @@ START_TEST(a_detached_segment_is_the_final_model)
     struct descant *job[2];
     float *w[2];
     pthread_t other;
-    new_address();
+    new_address("");
     for (int i = 0; i < 2; i++) {
         job[i] = open_job(plans[_i], i, 2);
         w[i] = declare(job[i], true);
@@ -191,7 +167,7 @@ START_TEST(a_joiner_weighs_what_it_has_done)
 {
     const char *plan = _i ? "ma,every=4,weight=steps" : "dasgd,every=4,delay=1,xi=0,weight=steps";
     pthread_t other;
-    new_address();
+    new_address("");
     struct descant *one = open_job(plan, 0, 1), *two = open_job(plan, 1, 0);
     atomic_store(&over, false);
     declare(one, false);
@@ -216,7 +192,7 @@ START_TEST(members_are_those_of_now)
 {
     static const char *const plans[] = {"none", "ma,every=1000"};
     struct descant_members m;
-    new_address();
+    new_address("");
     pid_t child = fork();
     if (child == 0) {
         struct descant *two = open_job(plans[_i], 1, 2);
@@ -253,7 +229,7 @@ START_TEST(a_bad_replica_is_kept_or_healed)
                                         "easgd,every=4,merge=delta,heal=1"};
     enum { MANY = 40000 };      /* several chunks */
     bool heals = strstr(plans[_i % 5], "heal") != NULL;
-    new_address();
+    new_address("");
     if (_i / 5)
         strcpy(address, "self");
     struct descant *job = open_job(plans[_i % 5], 0, 1);
@@ -302,7 +278,7 @@ static void *call_finish(void *context)
 static void disagree(const char *plan, void *(*fn)(void *), struct call *c)
 {
     pthread_t other;
-    new_address();
+    new_address("");
     for (int i = 0; i < 2; i++) {
         c[i].job = open_job(plan, i, 2);
         declare(c[i].job, false);
@@ -351,7 +327,7 @@ START_TEST(every_thread_is_told_what_broke_the_job)
     struct descant_options o = descant_options_default();
     struct call c = {.job = NULL};
     pthread_t other;
-    new_address();
+    new_address("");
     o.job = address;
     o.plan = "shadow-ma";
     o.size = 2;
@@ -372,7 +348,7 @@ END_TEST
 START_TEST(steps_end_when_the_shadow_has_failed)
 {
     struct call c = {.job = NULL};
-    new_address();
+    new_address("");
     c.job = open_job("shadow-ma", 0, 1);
     declare(c.job, false);
     ck_assert_int_eq(descant_start(c.job), DESCANT_OK);
@@ -407,7 +383,7 @@ static void *share_many(void *job)
 START_TEST(threads_share_at_once)
 {
     pthread_t other[3];
-    new_address();
+    new_address("");
     if (_i)
         strcpy(address, "self");
     struct descant *job = open_job("none", 0, 0);
@@ -435,7 +411,7 @@ START_TEST(one_can_wait_for_ever)
     struct descant_options o = descant_options_default();
     struct descant *job = NULL;
     pthread_t other;
-    new_address();
+    new_address("");
     o.job = address;
     o.plan = "ma";
     o.rank = 0;
@@ -554,7 +530,7 @@ START_TEST(memory_is_as_the_manual_says)
     bool attached = _i % 2;
     size_t expected = unit * (size_t)(table[_i / 2].machine +
                                       (attached ? table[_i / 2].attach : table[_i / 2].alloc));
-    new_address();
+    new_address("");
     struct descant *job = open_job(table[_i / 2].plan, 0, 1);
     float *w = attached ? calloc(BIG, sizeof *w) : descant_alloc(job, "w", BIG);
     ck_assert_ptr_nonnull(w);
@@ -572,7 +548,7 @@ END_TEST
 
 START_TEST(small_gradients_take_little)
 {
-    new_address();
+    new_address("");
     struct descant *job = open_job("allreduce", 0, 1);
     ck_assert_ptr_nonnull(descant_alloc(job, "w", 1000));
     ck_assert_int_eq(descant_start(job), DESCANT_OK);

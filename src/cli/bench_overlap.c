@@ -300,7 +300,7 @@ static bool trainer(struct bench *bench, int rank, const void *how, void *result
 }
 
 struct figures {
-    double speed, none, efficiency, stall, copy, gap_mean, gap_p99, shadow, run_s;
+    double speed, none, efficiency, low, high, stall, copy, gap_mean, gap_p99, shadow, run_s;
     uint64_t rounds;            /* of a trainer, on average */
 };
 
@@ -333,6 +333,8 @@ static struct figures figures(const struct overlap_result *results,
     f.speed = bench_percentile(speed[PLAN], n, 0.5);
     f.none = bench_percentile(speed[NONE], n, 0.5);
     f.efficiency = bench_percentile(ratio, n, 0.5);
+    f.low = bench_percentile(ratio, n, 0.25);
+    f.high = bench_percentile(ratio, n, 0.75);
     return f;
 }
 
@@ -348,6 +350,8 @@ static void report_json(const struct cli *cli, const struct overlap_options *o,
     json_real(&json, "steps_per_s", f->speed);
     json_real(&json, "none_steps_per_s", f->none);
     json_real(&json, "efficiency", f->efficiency);
+    json_real(&json, "efficiency_low", f->low);
+    json_real(&json, "efficiency_high", f->high);
     json_real(&json, "stall_share", f->stall);
     json_real(&json, "copy_share", f->copy);
     json_real(&json, "gap_mean", f->gap_mean);
@@ -366,7 +370,8 @@ static void report(const struct cli *cli, const struct overlap_options *o,
               (int)o->trainers, (int)o->workers, (long long)o->bytes, o->link,
               *o->suffix ? " (emulated, no network CPU)" : "");
     bench_say(cli->out, "steps/s", "%.1f, under none %.1f", f->speed, f->none);
-    bench_say(cli->out, "efficiency", "%.4f", f->efficiency);
+    bench_say(cli->out, "efficiency", "%.4f (quartiles %.4f to %.4f)", f->efficiency, f->low,
+              f->high);
     bench_say(cli->out, "stall, copy", "%.3f %%, %.3f %% of the workers' time", 100 * f->stall,
               100 * f->copy);
     bench_say(cli->out, "gap", "%.1f steps, 99 %% %.1f", f->gap_mean, f->gap_p99);

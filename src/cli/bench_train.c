@@ -50,7 +50,8 @@ static const struct setting table[] = {
      "sgd|adagrad|rowwise-adagrad", "of the tables"},
     {"input", SETTING_CHOICE, OWN(input), 0, 0, "cache|text", "what the trainers read"},
     {"rows", SETTING_INT, OWN(rows), 1000, 1e9, NULL, "examples generated"},
-    {"rounds", SETTING_INT, OWN(rounds), 1, MAX_ROUNDS, NULL, "of which the median is told"},
+    {"rounds", SETTING_INT, OWN(rounds), 0, MAX_ROUNDS, NULL,
+     "of which the median is told; 0: 5, or 15 pairs against none"},
     {"run-s", SETTING_REAL, OWN(run_s), 0.1, 600, NULL, "seconds of a run, about"},
     {"json", SETTING_FLAG, OWN(json), 0, 0, NULL, "one JSON object on one line"},
 };
@@ -313,6 +314,8 @@ static void say(const struct cli *cli, const struct options *o, struct figures *
     double bound = gflops > 0 ? gflops * 1e9 / f->flops : NAN;
     bool alone = strcmp(o->train.sync, "none") == 0;
     double ratio = alone ? NAN : median(f->ratio, f->n);
+    double low = alone ? NAN : bench_percentile(f->ratio, f->n, 0.25);
+    double high = alone ? NAN : bench_percentile(f->ratio, f->n, 0.75);
 
     setting_text(&table[0], o, model, sizeof model);
     if (!o->json) {
@@ -322,7 +325,7 @@ static void say(const struct cli *cli, const struct options *o, struct figures *
             bench_say(cli->out, "sgemm's bound", "%.0f examples/s (%.1f GFLOP/s): %.1f %%", bound,
                       gflops, 100 * rate / bound);
         if (!alone)
-            bench_say(cli->out, "against none", "%.4f", ratio);
+            bench_say(cli->out, "against none", "%.4f (quartiles %.4f to %.4f)", ratio, low, high);
         bench_say(cli->out, "stall", "%.3f %%", 100 * median(f->stall, f->n));
         return;
     }
@@ -342,6 +345,8 @@ static void say(const struct cli *cli, const struct options *o, struct figures *
     json_text(&json, "link", o->train.link);
     json_real(&json, "none_examples_per_s", alone ? NAN : median(f->none_per_s, f->n));
     json_real(&json, "efficiency", ratio);
+    json_real(&json, "efficiency_low", low);
+    json_real(&json, "efficiency_high", high);
     json_real(&json, "shadow_cpu_share", median(f->shadow, f->n));
     json_end(&json);
 }
@@ -369,7 +374,7 @@ static int check(const struct cli *cli, const struct options *o)
 
 int cli_bench_train(const struct cli *cli)
 {
-    struct options o = {.train = train_options_default(), .rows = 200000, .rounds = 5, .run_s = 2};
+    struct options o = {.train = train_options_default(), .rows = 200000, .run_s = 2};
     struct log log = {.fn = bench_log, .user = cli->err, .rank = -1};
     struct figures f = {.n = 0};
     struct input in = {.folder = ""};
@@ -388,6 +393,8 @@ int cli_bench_train(const struct cli *cli)
         status = check(cli, &o);
     if (status != CLI_DONE)
         return status;
+    if (o.rounds == 0)
+        o.rounds = strcmp(o.train.sync, "none") == 0 ? 5 : 15;
     if (o.train.model == MODEL_LINEAR && o.train.rows == train_options_default().rows)
         o.train.rows = 1 << 22;
     o.train.data = o.input ? in.text : in.cache;

@@ -1,12 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The list of fabrics, the emulated link, and what the fabrics that live inside one process
- * (self, sim) share: named blocks of memory, and vectors read through their extents.
- *
- * A vector is flat but lies in pieces; vector_reach walks it as alternating runs, in an extent
- * (a pointer) or between two (NULL: zeros). Everything else here is a loop over such runs. */
+/* The list of fabrics, the emulated link, and what every fabric decides alike. */
 #include "fabric/fabric.h"
-#include "fabric/kernels.h"
-#include "fabric/sim.h"
 
 #include <math.h>
 #include <string.h>
@@ -55,99 +49,31 @@ descant_status exchange_check(const struct exchange *x, const struct limits *lim
     return DESCANT_OK;
 }
 
-void *block_take(struct block **list, const char *name, size_t at, size_t bytes)
+descant_status manifest_check(const char *theirs, const char *mine, const struct log *log)
 {
-    size_t length = name ? strlen(name) : 0;
-    if (length >= SIZE_MAX - sizeof(struct block) - 1)
-        return NULL;
-    struct block *block = memory_take(sizeof *block + length + 1);
-    if (!block)
-        return NULL;
-    block->memory = memory_take(bytes ? bytes : 1);
-    if (!block->memory) {
-        memory_give(block);
-        return NULL;
-    }
-    if (length)
-        memcpy(block->name, name, length);
-    block->at = at;
-    block->bytes = bytes;
-    block->next = *list;
-    *list = block;
-    return block->memory;
-}
-
-struct block *block_find(struct block *list, const char *name)
-{
-    while (list && strcmp(list->name, name))
-        list = list->next;
-    return list;
-}
-
-void blocks_give(struct block **list)
-{
-    while (*list) {
-        struct block *block = *list;
-        *list = block->next;
-        memory_give(block->memory);
-        memory_give(block);
+    for (int line = 1;; line++) {
+        size_t a = strcspn(theirs, "\n"), b = strcspn(mine, "\n");
+        if (a != b || memcmp(theirs, mine, a))
+            return log_fail(log, DESCANT_MISMATCH,
+                            "line %d: the job has \"%.*s\", here it is \"%.*s\"", line,
+                            (int)(a < 200 ? a : 200), theirs, (int)(b < 200 ? b : 200), mine);
+        if (!theirs[a] && !mine[b])
+            return DESCANT_OK;
+        theirs += a + (theirs[a] != 0);
+        mine += b + (mine[b] != 0);
     }
 }
 
-size_t vector_reach(const struct vector *v, size_t at, const float **p)
+void weights_to_shares(double *weight, int n)
 {
-    *p = NULL;
-    for (size_t i = 0; i < v->n_extents; i++) {
-        const struct extent *e = &v->extents[i];
-        if (at < e->at)
-            return e->at - at;
-        if (at - e->at < e->n) {
-            *p = e->p + (at - e->at);
-            return e->n - (at - e->at);
-        }
-    }
-    return SIZE_MAX;
-}
-
-static size_t least(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
-
-bool vector_gather(const struct vector *v, size_t n, float *out)
-{
-    bool finite = true;
-    for (size_t at = 0, run; at < n; at += run) {
-        const float *p;
-        run = least(vector_reach(v, at, &p), n - at);
-        if (!p)
-            memset(out + at, 0, run * sizeof *out);
-        else if (!kernels_best()->copy(out + at, p, run))
-            finite = false;
-    }
-    return finite;
-}
-
-bool vector_finite(const struct vector *v, size_t n)
-{
-    for (size_t at = 0, run; at < n; at += run) {
-        const float *p;
-        run = least(vector_reach(v, at, &p), n - at);
-        if (p && !kernels_best()->finite(p, run))
-            return false;
-    }
-    return true;
-}
-
-void vector_elastic(float *W, const struct vector *v, const struct chunk *chunk, float alpha,
-                    float *out)
-{
-    for (size_t i = 0, run; i < chunk->n; i += run) {
-        const float *p;
-        run = least(vector_reach(v, chunk->from + i, &p), chunk->n - i);
-        if (p)
-            kernels_best()->elastic(W + chunk->from + i, p, out + i, alpha, run);
-        else
-            memset(out + i, 0, run * sizeof *out);
-    }
+    double most = 0, total = 0;
+    int exponent;
+    for (int k = 0; k < n; k++)
+        if (weight[k] > most)
+            most = weight[k];
+    frexp(most, &exponent);
+    for (int k = 0; k < n; k++)
+        total += ldexp(weight[k], -exponent);
+    for (int k = 0; k < n; k++)
+        weight[k] = most > 0 ? ldexp(weight[k], -exponent) / total : 1.0 / n;
 }

@@ -221,12 +221,18 @@ struct limits {
 descant_status exchange_check(const struct exchange *exchange, const struct limits *limits,
                               const struct log *log);
 
+/* MISMATCH, and the first line that differs is named. */
+descant_status manifest_check(const char *theirs, const char *mine, const struct log *log);
+
+/* In place. By a power of two, so that no sum overflows; all zero counts as all equal. */
+void weights_to_shares(double *weight, int n);
+
 /* The emulated link: how long an exchange of n floats takes. rate 0: no time but rtt. */
 struct link {
     double rate;        /* bytes/s */
     double rtt;         /* s */
 };
-uint64_t link_mean_ns(const struct link *link, size_t n, int members);    /* 2(k-1)/k n/rate + 2rtt */
-uint64_t link_busy_ns(const struct link *link, size_t n);                 /* n/rate: the centre's share */
+uint64_t link_mean_ns(const struct link *link, size_t n, int members); /* 2(k-1)/k n/rate + 2rtt */
+uint64_t link_busy_ns(const struct link *link, size_t n);              /* n/rate: the centre's */
 
 #endif

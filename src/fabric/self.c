@@ -7,11 +7,8 @@
  * part and the centre keeps its values.
  *
  * One thread, no waiting, nothing taken after start. */
-#include "fabric/fabric.h"
-#include "fabric/kernels.h"
-#include "fabric/sim.h"
-
-#include <string.h>
+#include "fabric/blocks.h"
+#include "fabric/vector.h"
 
 enum self_phase { SELF_IDLE, SELF_BEGUN, SELF_GIVING, SELF_LAST };
 
@@ -56,26 +53,12 @@ static descant_status self_open(struct fabric **out, const struct fabric_options
 
 static float *self_alloc(struct fabric *f, size_t at, size_t n)
 {
-    float *memory = NULL;
-    if (n <= SIZE_MAX / sizeof(float))
-        memory = block_take(&self_of(f)->segments, NULL, at, n * sizeof(float));
-    if (!memory)
-        log_fail(&f->log, DESCANT_MEMORY, "no memory for %zu floats", n);
-    return memory;
+    return blocks_alloc(&self_of(f)->segments, at, n, &f->log);
 }
 
 static descant_status self_share(struct fabric *f, const char *name, size_t bytes, void **block)
 {
-    struct self *self = self_of(f);
-    struct block *known = block_find(self->shares, name);
-    if (known && known->bytes != bytes)
-        return log_fail(&f->log, DESCANT_MISMATCH, "block \"%s\" has %zu bytes, not %zu", name,
-                        known->bytes, bytes);
-    void *memory = known ? known->memory : block_take(&self->shares, name, 0, bytes);
-    if (!memory)
-        return log_fail(&f->log, DESCANT_MEMORY, "no memory for block \"%s\"", name);
-    *block = memory;
-    return DESCANT_OK;
+    return blocks_share(&self_of(f)->shares, name, bytes, block, &f->log);
 }
 
 static float *floats(size_t n)
@@ -106,7 +89,7 @@ static descant_status self_start(struct fabric *f, const struct fabric_start *st
     else if (!start->in_place)
         had = (f->contribution = floats(start->room)) != NULL;
     if (had && start->center)
-        had = (f->center = floats(start->n)) && (self->out = floats(CHUNK_FLOATS));
+        had = (f->center = floats(start->n)) && (self->out = floats(ELASTIC_CHUNK));
     for (int i = 0; had && i < start->n_outer && i < 2; i++)
         had = (f->outer[i] = floats(start->n)) != NULL;
     if (!had) {
@@ -163,7 +146,7 @@ static enum fabric_progress self_mean(struct self *self, struct fabric_part *par
     bool whole = !self->result && vector_reach(x->in, 0, &out) >= x->n && out;
     if (!whole) {
         float *into = self->result ? self->result : self->f.contribution;
-        if (!vector_gather(x->in, x->n, into))
+        if (!vector_gather(x->in, (struct chunk){0, x->n}, into, false))
             return self_bad(self);
         out = into;
     } else if (!vector_finite(x->in, x->n)) {
@@ -183,8 +166,9 @@ static enum fabric_progress self_elastic(struct self *self, struct fabric_part *
     if (self->at >= x->n)
         return self_done(self);
     size_t left = x->n - self->at;
-    struct chunk chunk = {self->at, left < CHUNK_FLOATS ? left : CHUNK_FLOATS};
-    vector_elastic(self->f.center, x->in, &chunk, (float)x->alpha, self->out);
+    struct chunk chunk = {self->at, left < ELASTIC_CHUNK ? left : ELASTIC_CHUNK};
+    if (!vector_elastic(self->f.center, x->in, chunk, (float)x->alpha, self->out))
+        return self_bad(self);
     *part = (struct fabric_part){.kind = EXCHANGE_ELASTIC, .out = self->out,
                                  .from = chunk.from, .n = chunk.n};
     self->at += chunk.n;
@@ -194,7 +178,7 @@ static enum fabric_progress self_elastic(struct self *self, struct fabric_part *
 static enum fabric_progress self_state(struct self *self, struct fabric_part *part)
 {
     if (self->f.center && !self->x.final)
-        vector_gather(self->x.in, self->x.n, self->f.center);
+        vector_gather(self->x.in, (struct chunk){0, self->x.n}, self->f.center, false);
     *part = (struct fabric_part){.kind = EXCHANGE_STATE, .n = self->x.n, .own = true};
     for (int i = 0; i < 2; i++)
         part->outer[i] = self->f.outer[i];

@@ -89,7 +89,7 @@ static void shm_close(struct fabric *f)
     meet_fini(&shm->meet);
     arena_fini(&shm->arena);
     memory_give(shm->piece);
-    memory_give(shm->scratch);
+    memory_give(shm->moved);
     memory_give(shm->left);
     memory_give(shm);
 }
@@ -324,25 +324,15 @@ static descant_status compare(struct shm *shm, const struct fabric_start *start,
 {
     const struct board *board = shm->arena.board;
     const struct log *log = &shm->fabric.log;
-    size_t bytes = strlen(start->manifest) + 1, k = 0;
-    size_t there_bytes = manifest_bytes(board);
+    descant_status status = manifest_check(manifest, start->manifest, log);
 
-    while (k < bytes && k < there_bytes && manifest[k] == start->manifest[k])
-        k++;
-    if (k < bytes || bytes != there_bytes) {
-        while (k && start->manifest[k - 1] != '\n')
-            k--;
-        const char *here = start->manifest + k, *there = k < there_bytes ? manifest + k : "";
-        return log_fail(log, DESCANT_MISMATCH, "the job has \"%.*s\", here it is \"%.*s\"",
-                        (int)strcspn(there, "\n"), there, (int)strcspn(here, "\n"), here);
-    }
-    if (board->n != start->n || board->room != start->room ||
-        board->collective != start->collective || board->center != start->center ||
-        board->n_outer != (uint32_t)start->n_outer)
+    if (!status && (board->n != start->n || board->room != start->room ||
+                    board->collective != start->collective || board->center != start->center ||
+                    board->n_outer != (uint32_t)start->n_outer))
         return log_fail(log, DESCANT_MISMATCH,
                         "the job's vector has %llu floats, here it has %zu; or the plans "
                         "differ", (unsigned long long)board->n, start->n);
-    return DESCANT_OK;
+    return status;
 }
 
 static void write_figures(struct board *board, const struct fabric_start *start)
@@ -394,9 +384,9 @@ static descant_status start_own(struct shm *shm, const struct fabric_start *star
         status = map_own(shm, (enum slot_region)(SLOT_OUTER0 + k), 0, start->n, &f->outer[k]);
     if (status || !start->center)
         return status;
-    shm->scratch = memory_take_array(2 * ELASTIC_CHUNK, sizeof(float));
+    shm->moved = memory_take_array(ELASTIC_CHUNK, sizeof(float));
     shm->left = memory_take_array(n_locks(start), sizeof(bool));
-    if (!shm->scratch || !shm->left)
+    if (!shm->moved || !shm->left)
         return log_fail(&f->log, DESCANT_MEMORY, "no memory for elastic exchanges");
     return DESCANT_OK;
 }

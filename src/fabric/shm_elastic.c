@@ -6,7 +6,6 @@
  * Left out on purpose: fairness of the locks, and spreading of chunks by node.
  * Run by whoever holds the round machine. */
 #include "fabric/shm_round.h"
-#include "fabric/sim.h"
 
 #include <string.h>
 
@@ -30,24 +29,6 @@ static bool lock_chunk(struct shm *shm, size_t chunk)
     return atomic_compare_exchange_strong_explicit(&shm->locks[chunk], &seen, mine,
                                                    memory_order_acq_rel,
                                                    memory_order_relaxed);
-}
-
-/* What lies between the extents has no say, and the centre keeps its values there: so do the
- * segments that this trainer has detached. */
-static void move_chunk(const struct shm *shm, size_t from, size_t n, float *out)
-{
-    const struct vector *in = shm->round.exchange.in;
-
-    for (size_t i = 0, run; i < n; i += run) {
-        const float *p;
-        size_t reach = vector_reach(in, from + i, &p);
-        run = reach < n - i ? reach : n - i;
-        if (p)
-            shm->kernels->elastic(shm->fabric.center + from + i, shm->scratch + i, out + i,
-                                  (float)shm->round.exchange.alpha, run);
-        else
-            memset(out + i, 0, run * sizeof(float));
-    }
 }
 
 static bool next_chunk(struct shm *shm, size_t *chunk)
@@ -77,7 +58,7 @@ static enum fabric_progress elastic_end(struct shm *shm, bool bad)
 enum fabric_progress shm_elastic(struct shm *shm, struct fabric_part *part)
 {
     struct round *round = &shm->round;
-    float *out = shm->scratch + ELASTIC_CHUNK;
+    const struct exchange *exchange = &round->exchange;
     size_t chunk;
 
     if (clock_now_ns() < atomic_load_explicit(&shm->ready_ns, memory_order_relaxed))
@@ -90,18 +71,18 @@ enum fabric_progress shm_elastic(struct shm *shm, struct fabric_part *part)
         return FABRIC_WAITING;
     }
     shm_step(STEP_LOCKED, shm->meet.slot);
-    size_t from = chunk * ELASTIC_CHUNK, n = round->exchange.n - from;
+    size_t from = chunk * ELASTIC_CHUNK, n = exchange->n - from;
     if (n > ELASTIC_CHUNK)
         n = ELASTIC_CHUNK;
-    bool good = shm_gather(shm, from, n, shm->scratch, false);
-    if (good)
-        move_chunk(shm, from, n, out);
+    bool good = vector_elastic(shm->fabric.center, exchange->in, (struct chunk){from, n},
+                               (float)exchange->alpha, shm->moved);
     atomic_store_explicit(&shm->locks[chunk], 0, memory_order_release);
     if (!good)
         return elastic_end(shm, true);
     shm->left[chunk] = false;
     round->n_left--;
-    *part = (struct fabric_part){.kind = EXCHANGE_ELASTIC, .out = out, .from = from, .n = n};
+    *part = (struct fabric_part){.kind = EXCHANGE_ELASTIC, .out = shm->moved, .from = from,
+                                 .n = n};
     return FABRIC_PART;
 }
 

@@ -13,8 +13,6 @@
  * Run by whoever holds the round machine. */
 #include "fabric/shm_round.h"
 
-#include <math.h>
-
 /* A piece of the pages of somebody dead whom nobody touches; no round reads them now. */
 static void sweep(struct shm *shm, uint64_t members)
 {
@@ -32,26 +30,20 @@ static void sweep(struct shm *shm, uint64_t members)
     }
 }
 
-/* Weights to shares, by a power of two so that no sum of them overflows. False: nobody's. */
+/* False: nobody's contribution is good. */
 static bool set_shares(const struct board *board, struct round_record *record)
 {
     uint64_t good = record->group & ~record->bad;
-    double most = 0, total = 0;
-    int exponent;
+    double share[SHM_SLOTS];
+    int n = 0;
 
     for (unsigned s = 0; s < SHM_SLOTS; s++)
-        if (good & slot_bit(s) && board->slots[s].weight > most)
-            most = board->slots[s].weight;
-    frexp(most, &exponent);
+        if (good & slot_bit(s))
+            share[n++] = board->slots[s].weight;
+    weights_to_shares(share, n);
+    n = 0;
     for (unsigned s = 0; s < SHM_SLOTS; s++)
-        if (good & slot_bit(s))
-            total += ldexp(board->slots[s].weight, -exponent);
-    for (unsigned s = 0; s < SHM_SLOTS; s++) {
-        record->share[s] = 0;
-        if (good & slot_bit(s))
-            record->share[s] = most > 0 ? ldexp(board->slots[s].weight, -exponent) / total
-                                        : 1.0 / __builtin_popcountll(good);
-    }
+        record->share[s] = good & slot_bit(s) ? share[n++] : 0;
     return good != 0;
 }
 

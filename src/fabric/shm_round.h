@@ -6,8 +6,9 @@
 #include "fabric/kernels.h"
 #include "fabric/shm_arena.h"
 #include "fabric/shm_meet.h"
+#include "fabric/vector.h"
 
-enum { ELASTIC_CHUNK = 16384, SLICE_CHUNK = 16384 };    /* floats */
+enum { SLICE_CHUNK = 16384 };   /* floats */
 
 enum stage {
     STAGE_IDLE,
@@ -59,7 +60,7 @@ struct shm {
     float *result;
     _Atomic uint64_t *locks;    /* a chunk of the centre each: {generation, slot + 1}; 0: free */
     float *piece;               /* a slice's chunk whose floats do not lie together */
-    float *scratch;             /* two elastic chunks: what goes in, what comes out */
+    float *moved;               /* an elastic chunk: what came out */
     bool *left;                 /* elastic chunks to do */
     const struct kernels *kernels;
     double cores;
@@ -174,9 +175,7 @@ void shm_count_chunks(struct board *board, uint64_t word, uint32_t n); /* the la
 void shm_say_reducing(struct shm *shm, uint32_t tag);       /* 0: no more */
 enum fabric_progress shm_reduce(struct shm *shm, uint64_t word);
 enum fabric_progress shm_reduce_slices(struct shm *shm, uint64_t word);
-/* Floats of the exchange's vector, wherever they are; false if one is NaN or Inf. */
-bool shm_gather(const struct shm *shm, size_t from, size_t n, float *out, bool past);
-/* A piece more of it into the contribution; false: that was the last. */
+/* A piece more of the vector into the contribution; false: that was the last. */
 bool shm_put_whole(struct shm *shm);
 size_t shm_contribution_floats(size_t room);
 /* What others read of a slot; NULL, and logged, if it cannot be mapped. */

@@ -36,51 +36,15 @@ enum {
 
 /* --- out of the caller's memory --- */
 
-/* The first extent that ends after float at; n_extents: none. */
-static size_t find_extent(const struct vector *v, size_t at)
-{
-    size_t low = 0, high = v->n_extents;
-
-    while (low < high) {
-        size_t middle = (low + high) / 2;
-        if (v->extents[middle].at + v->extents[middle].n <= at)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
-}
-
-bool shm_gather(const struct shm *shm, size_t from, size_t n, float *out, bool past)
-{
-    const struct vector *in = shm->round.exchange.in;
-    size_t at = from, end = from + n;
-    bool finite = true;
-
-    for (size_t k = find_extent(in, from); k < in->n_extents && at < end; k++) {
-        const struct extent *e = &in->extents[k];
-        size_t low = e->at > at ? e->at : at, high = e->at + e->n < end ? e->at + e->n : end;
-        if (low >= high)
-            continue;
-        memset(out + (at - from), 0, (low - at) * sizeof(float));
-        finite &= (past ? shm->kernels->copy_past : shm->kernels->copy)(
-            out + (low - from), e->p + (low - e->at), high - low);
-        at = high;
-    }
-    memset(out + (at - from), 0, (end - at) * sizeof(float));
-    return finite;
-}
-
 /* Where they are, if they lie together. */
 static const float *read_own(const struct shm *shm, size_t from, size_t n)
 {
     const struct vector *in = shm->round.exchange.in;
-    size_t k = find_extent(in, from);
-    const struct extent *e = &in->extents[k];
+    const float *p;
 
-    if (k < in->n_extents && e->at <= from && from + n <= e->at + e->n)
-        return e->p + (from - e->at);
-    shm_gather(shm, from, n, shm->piece, false);
+    if (vector_reach(in, from, &p) >= n && p)
+        return p;
+    vector_gather(in, (struct chunk){from, n}, shm->piece, false);
     return shm->piece;
 }
 
@@ -90,7 +54,8 @@ bool shm_put_whole(struct shm *shm)
 
     if (n > WHOLE_PIECE)
         n = WHOLE_PIECE;
-    shm_gather(shm, from, n, shm->fabric.contribution + from, true);
+    vector_gather(shm->round.exchange.in, (struct chunk){from, n},
+                  shm->fabric.contribution + from, true);
     shm->round.whole += n;
     return shm->round.whole < shm->round.exchange.n;
 }
@@ -211,9 +176,9 @@ static void put_chunk(struct shm *shm)
     if (!p.empty) {
         size_t from = (slice_first(shm, p.member) + p.chunk) * record->chunk;
         place = take_place(shm);
-        shm_gather(shm, from, chunk_floats(record, from),
-                   shm->fabric.contribution + place * record->chunk,
-                   s->put - s->freed >= FAR * (s->k - 1));
+        vector_gather(shm->round.exchange.in, (struct chunk){from, chunk_floats(record, from)},
+                      shm->fabric.contribution + place * record->chunk,
+                      s->put - s->freed >= FAR * (s->k - 1));
     }
     own_table(shm)[s->put++] = place;
     tell(shm, &own_slot(shm)->put, s->put);

@@ -48,45 +48,15 @@ static descant_status sim_open(struct fabric **out, const struct fabric_options 
 
 static float *sim_alloc(struct fabric *f, size_t at, size_t n)
 {
-    float *memory = NULL;
-    if (n <= SIZE_MAX / sizeof(float))
-        memory = block_take(&trainer_of(f)->segments, NULL, at, n * sizeof(float));
-    if (!memory)
-        log_fail(&f->log, DESCANT_MEMORY, "no memory for %zu floats", n);
-    return memory;
+    return blocks_alloc(&trainer_of(f)->segments, at, n, &f->log);
 }
 
 static descant_status sim_share(struct fabric *f, const char *name, size_t bytes, void **block)
 {
-    struct sim_world *w = trainer_of(f)->world;
-    struct block *known = block_find(w->shares, name);
-    while (known && !world_alike(w, (int)known->at, f->rank))
-        known = block_find(known->next, name);
-    if (known && known->bytes != bytes)
-        return log_fail(&f->log, DESCANT_MISMATCH, "block \"%s\" has %zu bytes, not %zu", name,
-                        known->bytes, bytes);
-    void *memory = known ? known->memory : block_take(&w->shares, name, (size_t)f->rank, bytes);
-    if (!memory)
+    struct block **shares = world_shares(trainer_of(f)->world, f->rank);
+    if (!shares)
         return log_fail(&f->log, DESCANT_MEMORY, "no memory for block \"%s\"", name);
-    *block = memory;
-    return DESCANT_OK;
-}
-
-/* Names the first line in which the two differ. */
-static descant_status compare(const struct log *log, const char *theirs, const char *mine)
-{
-    int line = 1;
-    for (;; line++) {
-        size_t a = strcspn(theirs, "\n"), b = strcspn(mine, "\n");
-        if (a != b || memcmp(theirs, mine, a))
-            return log_fail(log, DESCANT_MISMATCH,
-                            "line %d: the job has \"%.*s\", this trainer \"%.*s\"", line,
-                            (int)(a < 200 ? a : 200), theirs, (int)(b < 200 ? b : 200), mine);
-        if (!theirs[a] && !mine[b])
-            return DESCANT_OK;
-        theirs += a + (theirs[a] != 0);
-        mine += b + (mine[b] != 0);
-    }
+    return blocks_share(shares, name, bytes, block, &f->log);
 }
 
 static void trainer_stop(struct trainer *t)
@@ -107,8 +77,8 @@ static descant_status sim_start(struct fabric *f, const struct fabric_start *sta
     if (!world_started(w))
         world_unshape(w);
     if (w->manifest) {
-        descant_status status = compare(&f->log, w->manifest,
-                                        start->manifest ? start->manifest : "");
+        descant_status status = manifest_check(w->manifest,
+                                               start->manifest ? start->manifest : "", &f->log);
         if (status)
             return status;
         if (start->n != w->n || start->room != w->room || !start->center != !w->center)
@@ -122,9 +92,9 @@ static descant_status sim_start(struct fabric *f, const struct fabric_start *sta
     for (int i = 0; had && i < start->n_outer && i < 2; i++)
         had = (f->outer[i] = world_floats(start->n)) != NULL;
     if (had && start->center)
-        had = (t->out = world_floats(start->n < CHUNK_FLOATS ? start->n : CHUNK_FLOATS)) != NULL;
+        had = (t->out = world_floats(start->n < ELASTIC_CHUNK ? start->n : ELASTIC_CHUNK)) != NULL;
     if (had && start->rows_bytes)
-        had = rows_reserve(w, start->rows_bytes);
+        had = world_reserve_rows(w, start->rows_bytes);
     if (!had) {
         trainer_stop(t);
         return log_fail(&f->log, DESCANT_MEMORY, "no memory for rounds of %zu floats",
@@ -234,7 +204,7 @@ static enum fabric_progress poll_pulling(struct trainer *t, struct fabric_part *
     if (w->center)
         memcpy(w->pull, w->center, n * sizeof(float));
     else if (source->phase != IDLE && source->x.n == n)
-        vector_gather(source->x.in, n, w->pull);
+        vector_gather(source->x.in, (struct chunk){0, n}, w->pull, false);
     else
         gather_resting(source, n, w->pull);
     w->puller = t;
@@ -288,22 +258,27 @@ static enum fabric_progress poll_pulled(struct trainer *t)
     return done(t);
 }
 
+static enum fabric_progress alone_bad(struct trainer *t)
+{
+    t->f.own_bad = true;
+    atomic_fetch_add_explicit(&t->f.bad, 1, memory_order_relaxed);
+    return done(t);
+}
+
 static enum fabric_progress poll_alone(struct trainer *t, struct fabric_part *part)
 {
     const struct exchange *x = &t->x;
     if (t->world->now < t->ready_ns)
         return FABRIC_WAITING;
-    if (!t->looked && !vector_finite(x->in, x->n)) {
-        t->f.own_bad = true;
-        atomic_fetch_add_explicit(&t->f.bad, 1, memory_order_relaxed);
-        return done(t);
-    }
+    if (!t->looked && !vector_finite(x->in, x->n))
+        return alone_bad(t);
     t->looked = true;
     if (t->at >= x->n)
         return done(t);
     size_t left = x->n - t->at;
-    struct chunk chunk = {t->at, left < CHUNK_FLOATS ? left : CHUNK_FLOATS};
-    vector_elastic(t->f.center, x->in, &chunk, (float)x->alpha, t->out);
+    struct chunk chunk = {t->at, left < ELASTIC_CHUNK ? left : ELASTIC_CHUNK};
+    if (!vector_elastic(t->f.center, x->in, chunk, (float)x->alpha, t->out))
+        return alone_bad(t);
     *part = (struct fabric_part){.kind = EXCHANGE_ELASTIC, .out = t->out, .from = chunk.from,
                                  .n = chunk.n};
     t->at += chunk.n;

@@ -28,31 +28,4 @@ uint64_t sim_world_next(const struct sim_world *world);
 /* Dead at once; its round restarts without it. The handle only waits for its close. */
 void sim_world_kill(struct sim_world *world, struct fabric *f);
 
-/* --- fabric.c: what the fabrics inside one process share --- */
-
-enum { CHUNK_FLOATS = 16384 };
-
-struct chunk {
-    size_t from, n;
-};
-
-struct block {
-    struct block *next;
-    void *memory;
-    size_t at, bytes;
-    char name[];
-};
-
-/* Zeroed, put at the head of the list, or NULL. name may be NULL. */
-void *block_take(struct block **list, const char *name, size_t at, size_t bytes);
-struct block *block_find(struct block *list, const char *name);
-void blocks_give(struct block **list);
-
-/* How many floats from `at` on lie together at *p, or in a gap (*p NULL). */
-size_t vector_reach(const struct vector *v, size_t at, const float **p);
-bool vector_gather(const struct vector *v, size_t n, float *out);   /* false: NaN or Inf */
-bool vector_finite(const struct vector *v, size_t n);
-void vector_elastic(float *W, const struct vector *v, const struct chunk *chunk, float alpha,
-                    float *out);
-
 #endif

@@ -24,7 +24,6 @@
 
 #include "fabric/kernels.h"
 
-#include <math.h>
 #include <string.h>
 
 /* --- who takes part --- */
@@ -237,38 +236,31 @@ static bool mean_piece(struct sim_world *w, int n_in, size_t at, size_t *n)
     return all;
 }
 
-/* Shares of the good, by a power of two so that no sum of weights overflows; all zero counts as
- * all equal. Returns how many there are. */
+/* The good, and their shares. Returns how many there are. */
 static int mean_shares(struct sim_world *w)
 {
     int good = 0, n_in = 0;
-    double most = 0, total = 0;
     uint64_t bad = 0;
-    int exponent;
     for (int i = 0; i < w->n_trainers; i++) {
         struct trainer *t = w->trainers[i];
         if (t->phase != REDUCING)
             continue;
         t->f.own_bad = !vector_finite(t->x.in, t->x.n);
         bad += t->f.own_bad;
-        good += !t->f.own_bad;
-        if (!t->f.own_bad && t->x.weight > most)
-            most = t->x.weight;
+        if (t->f.own_bad)
+            continue;
+        w->vectors[good] = t->x.in;
+        w->share[good++] = t->x.weight;
     }
-    frexp(most, &exponent);
     for (int i = 0; i < w->n_trainers; i++)
-        if (w->trainers[i]->phase == REDUCING && !w->trainers[i]->f.own_bad)
-            total += ldexp(w->trainers[i]->x.weight, -exponent);
-    for (int i = 0; i < w->n_trainers; i++) {
-        struct trainer *t = w->trainers[i];
-        if (t->phase != REDUCING)
-            continue;
-        atomic_fetch_add_explicit(&t->f.bad, bad, memory_order_relaxed);
-        if (t->f.own_bad || (most > 0 && !(t->x.weight > 0)))
-            continue;
-        w->vectors[n_in] = t->x.in;
-        w->share[n_in++] = most > 0 ? ldexp(t->x.weight, -exponent) / total : 1.0 / good;
-    }
+        if (w->trainers[i]->phase == REDUCING)
+            atomic_fetch_add_explicit(&w->trainers[i]->f.bad, bad, memory_order_relaxed);
+    weights_to_shares(w->share, good);
+    for (int k = 0; k < good; k++)
+        if (w->share[k] > 0) {
+            w->vectors[n_in] = w->vectors[k];
+            w->share[n_in++] = w->share[k];
+        }
     return n_in;
 }
 
@@ -287,7 +279,7 @@ static void round_mean(struct sim_world *w, size_t n)
 
 static void round_state(struct sim_world *w)
 {
-    vector_gather(w->source->x.in, w->source->x.n, w->result);
+    vector_gather(w->source->x.in, (struct chunk){0, w->source->x.n}, w->result, false);
     if (w->center && !w->source->x.final)
         memcpy(w->center, w->result, w->source->x.n * sizeof(float));
 }
@@ -328,5 +320,5 @@ void world_turn(struct sim_world *w)
         round_close(w);
     if (w->reducing && w->now >= w->ready_ns)
         round_commit(w);
-    rows_turn(w);
+    world_turn_rows(w);
 }

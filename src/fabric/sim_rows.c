@@ -13,12 +13,6 @@
 
 #include <string.h>
 
-bool world_alike(const struct sim_world *w, int rank, int other)
-{
-    int k = w->options.per_host;
-    return k == 0 || rank / k == other / k;
-}
-
 static bool leads(const struct trainer *t)
 {
     return atomic_load_explicit(&t->f.host_leader, memory_order_relaxed);
@@ -39,18 +33,19 @@ static void lead_one(const struct sim_world *w, int from, int to)
         atomic_store_explicit(&first->f.host_leader, true, memory_order_relaxed);
 }
 
-void rows_lead(struct sim_world *w)
+void world_lead_rows(struct sim_world *w)
 {
     int from = 0;
     for (int i = 1; w->options.per_host && i <= w->n_trainers; i++)
         if (i == w->n_trainers ||
-            !world_alike(w, w->trainers[from]->f.rank, w->trainers[i]->f.rank)) {
+            world_machine(w, w->trainers[from]->f.rank) !=
+                world_machine(w, w->trainers[i]->f.rank)) {
             lead_one(w, from, i);
             from = i;
         }
 }
 
-bool rows_reserve(struct sim_world *w, size_t bytes)
+bool world_reserve_rows(struct sim_world *w, size_t bytes)
 {
     char *more = memory_take(w->rows_room + bytes);
     if (!more)
@@ -109,7 +104,7 @@ static void deliver(struct sim_world *w)
     w->rows_sent = false;
 }
 
-void rows_turn(struct sim_world *w)
+void world_turn_rows(struct sim_world *w)
 {
     int given = 0;
     for (int i = 0; i < w->n_trainers; i++) {
@@ -144,7 +139,7 @@ static descant_status begin(struct fabric *f, const void *bytes, size_t n)
     t->rows = bytes;
     t->rows_n = n;
     t->rows_phase = ROWS_GIVEN;
-    rows_turn(t->world);
+    world_turn_rows(t->world);
     return DESCANT_OK;
 }
 

@@ -64,6 +64,27 @@ bool world_started(const struct sim_world *w)
     return false;
 }
 
+int world_machine(const struct sim_world *w, int rank)
+{
+    return w->options.per_host ? rank / w->options.per_host : 0;
+}
+
+struct block **world_shares(struct sim_world *w, int rank)
+{
+    int machine = world_machine(w, rank);
+    if (machine >= w->n_shares) {
+        struct block **more = memory_take_array((size_t)machine + 1, sizeof(struct block *));
+        if (!more)
+            return NULL;
+        if (w->n_shares)
+            memcpy(more, w->shares, (size_t)w->n_shares * sizeof *more);
+        memory_give(w->shares);
+        w->shares = more;
+        w->n_shares = machine + 1;
+    }
+    return &w->shares[machine];
+}
+
 bool world_grow(struct sim_world *w)
 {
     if (w->n_trainers < w->room_trainers)
@@ -99,7 +120,9 @@ void sim_world_destroy(struct sim_world *w)
         return;
     assert(!w->n_trainers);
     world_unshape(w);
-    blocks_give(&w->shares);
+    for (int i = 0; i < w->n_shares; i++)
+        blocks_give(&w->shares[i]);
+    memory_give(w->shares);
     blocks_give(&w->graves);
     memory_give(w->trainers);
     memory_give(w->piece);
@@ -172,7 +195,7 @@ void world_changed(struct sim_world *w)
         atomic_fetch_add_explicit(&f->epoch, 1, memory_order_relaxed);
         f->machine_threads = threads;
     }
-    rows_lead(w);
+    world_lead_rows(w);
 }
 
 void trainer_become(struct trainer *t, enum life life)

@@ -5,7 +5,9 @@
 #ifndef SIM_WORLD_H
 #define SIM_WORLD_H
 
+#include "fabric/blocks.h"
 #include "fabric/sim.h"
+#include "fabric/vector.h"
 
 enum phase {
     IDLE,
@@ -57,7 +59,9 @@ struct sim_world {
     const float **piece;        /* of a mean: room_trainers of each */
     const struct vector **vectors;
     double *share;
-    struct block *shares, *graves;
+    struct block **shares;      /* (n_shares) of each machine; */
+    int n_shares;               /* those that have asked for one */
+    struct block *graves;
     /* as the first that started had it */
     char *manifest;
     size_t n, room;
@@ -90,6 +94,9 @@ static inline struct trainer *trainer_of(struct fabric *f)
 /* --- sim_world.c --- */
 
 float *world_floats(size_t n);
+/* The blocks of a rank's machine; NULL: no memory. */
+struct block **world_shares(struct sim_world *w, int rank);
+int world_machine(const struct sim_world *w, int rank);
 bool world_grow(struct sim_world *w);       /* room for one trainer more */
 bool world_started(const struct sim_world *w);
 bool world_shape(struct sim_world *w, const struct fabric_start *start);
@@ -113,10 +120,9 @@ struct trainer *world_caller(const struct sim_world *w);        /* of a STATE th
 
 /* --- sim_rows.c --- */
 
-void rows_turn(struct sim_world *w);
-bool rows_reserve(struct sim_world *w, size_t bytes);   /* room for one part more */
-void rows_lead(struct sim_world *w);        /* who leads each machine now */
-bool world_alike(const struct sim_world *w, int rank, int other);       /* on one machine */
+void world_turn_rows(struct sim_world *w);
+bool world_reserve_rows(struct sim_world *w, size_t bytes);   /* room for one part more */
+void world_lead_rows(struct sim_world *w);        /* who leads each machine now */
 extern const struct fabric_rows sim_rows;
 
 /* --- sim_waits.c --- */

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: MIT */
+#include "fabric/blocks.h"
+
+#include <string.h>
+
+/* Zeroed, put at the head of the list, or NULL. */
+static struct block *take(struct block **list, const char *name, size_t bytes)
+{
+    size_t length = strlen(name);
+    struct block *block = memory_take(sizeof *block + length + 1);
+    if (!block)
+        return NULL;
+    block->memory = memory_take(bytes);
+    if (!block->memory) {
+        memory_give(block);
+        return NULL;
+    }
+    memcpy(block->name, name, length);
+    block->bytes = bytes;
+    block->next = *list;
+    *list = block;
+    return block;
+}
+
+float *blocks_alloc(struct block **list, size_t at, size_t n, const struct log *log)
+{
+    struct block *block = n <= SIZE_MAX / sizeof(float) ? take(list, "", n * sizeof(float))
+                                                        : NULL;
+    if (!block) {
+        log_fail(log, DESCANT_MEMORY, "no memory for %zu floats", n);
+        return NULL;
+    }
+    block->at = at;
+    return block->memory;
+}
+
+static struct block *find(struct block *list, const char *name)
+{
+    while (list && strcmp(list->name, name))
+        list = list->next;
+    return list;
+}
+
+descant_status blocks_share(struct block **list, const char *name, size_t bytes, void **memory,
+                            const struct log *log)
+{
+    struct block *block = find(*list, name);
+    if (block && block->bytes != bytes)
+        return log_fail(log, DESCANT_MISMATCH, "block \"%s\" has %zu bytes, not %zu", name,
+                        block->bytes, bytes);
+    if (!block)
+        block = take(list, name, bytes);
+    if (!block)
+        return log_fail(log, DESCANT_MEMORY, "no memory for block \"%s\"", name);
+    *memory = block->memory;
+    return DESCANT_OK;
+}
+
+void blocks_give(struct block **list)
+{
+    while (*list) {
+        struct block *block = *list;
+        *list = block->next;
+        memory_give(block->memory);
+        memory_give(block);
+    }
+}

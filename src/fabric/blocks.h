@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: MIT */
+/* Lists of memory blocks, for fabrics whose trainers all live in one process. */
+#ifndef BLOCKS_H
+#define BLOCKS_H
+
+#include "fabric/fabric.h"
+
+struct block {
+    struct block *next;
+    void *memory;
+    size_t at, bytes;       /* at: of a segment, in floats of the replica */
+    char name[];            /* of a block of share */
+};
+
+/* What alloc and share of a fabric promise; the memory is the list's. */
+float *blocks_alloc(struct block **list, size_t at, size_t n, const struct log *log);
+descant_status blocks_share(struct block **list, const char *name, size_t bytes, void **memory,
+                            const struct log *log);
+void blocks_give(struct block **list);
+
+#endif

@@ -1,0 +1,366 @@
+/* SPDX-License-Identifier: MIT */
+/* What the conformance suites over every fabric share: the fabrics, and jobs of them. All
+ * trainers live in this thread and are polled in turn; when all wait, the simulated clock goes
+ * to the next event, and a real fabric is given a millisecond. Nothing here waits for ever. */
+#ifndef FABRIC_SUITE_H
+#define FABRIC_SUITE_H
+
+#include "fabric/sim.h"
+
+#include <check.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MOST = 10, WALL_S = 10, SPINS = 20000000 };
+
+struct row {
+    const struct fabric_type *type;
+    int size;
+    bool elsewhere;             /* what is not in place is in memory of the callers' own */
+};
+
+static const struct row rows[] = {
+    {.type = &fabric_self, .size = 1},
+    {.type = &fabric_sim, .size = 1}, {.type = &fabric_sim, .size = 2},
+    {.type = &fabric_sim, .size = 3}, {.type = &fabric_sim, .size = 5},
+    {.type = &fabric_sim, .size = 8},
+#ifndef WITHOUT_SHM
+    {.type = &fabric_shm, .size = 1}, {.type = &fabric_shm, .size = 2},
+    {.type = &fabric_shm, .size = 3}, {.type = &fabric_shm, .size = 5},
+    /* rows of an even number: some tests are in place on the odd ones */
+    {.type = &fabric_shm, .size = 1, .elsewhere = true},
+    {.type = &fabric_shm, .size = 3},
+    {.type = &fabric_shm, .size = 2, .elsewhere = true},
+    {.type = &fabric_shm, .size = 2},
+    {.type = &fabric_shm, .size = 3, .elsewhere = true},
+    {.type = &fabric_shm, .size = 1},
+    {.type = &fabric_shm, .size = 5, .elsewhere = true},
+#endif
+};
+
+#define N_ROWS ((int)(sizeof rows / sizeof *rows))
+
+struct peer {
+    struct fabric *f;
+    struct extent extents[2];
+    struct vector in;
+    float *got;                 /* the last result */
+    float *outer;               /* of the last state */
+    float *memory;              /* elsewhere: the vector, one float off a cache line */
+    enum exchange_kind kind;
+    float alpha;
+    int parts;
+    bool own, open;
+};
+
+struct job {
+    const struct row *row;
+    struct sim_world *world;
+    char address[64], line[512];
+    struct log log;
+    struct fabric_start start;
+    size_t n;
+    bool elsewhere;
+    bool split;                 /* not the contribution: two extents with a gap between */
+    struct peer peers[MOST];
+};
+
+static inline void keep_line(void *user, enum descant_level level, const char *line)
+{
+    struct job *job = user;
+    if (level == DESCANT_ERROR)
+        snprintf(job->line, sizeof job->line, "%s", line);
+}
+
+static inline void job_init(struct job *job, int row, size_t n, bool in_place)
+{
+    static int number;
+    memset(job, 0, sizeof *job);
+    job->row = &rows[row];
+    job->log = (struct log){keep_line, job, -1};
+    snprintf(job->address, sizeof job->address, "test-%ld-%d", (long)getpid(), number++);
+    job->elsewhere = job->row->elsewhere && !in_place;
+    job->split = (in_place || job->elsewhere) && n > 1000;
+    job->n = job->split ? fabric_round_up(1000) + n - 1000 : n;
+    if (job->row->type == &fabric_sim) {
+        struct sim_options options = {{1e9, 1e-4}, 1e-4, 1e-3, 7, 0};
+        job->world = sim_world_create(&options);
+        ck_assert_ptr_nonnull(job->world);
+    }
+    job->start = (struct fabric_start){.manifest = "plan x\nsegment a 7\n", .n = job->n,
+                                       .room = job->n, .in_place = in_place,
+                                       .collective = true, .n_outer = 2, .threads = 1};
+}
+
+static inline void peer_open(struct job *job, int k)
+{
+    struct peer *peer = &job->peers[k];
+    struct fabric_options options = {job->address, k, job->row->size, 5, &job->log, job->world};
+    ck_assert_int_eq(job->row->type->open(&peer->f, &options), DESCANT_OK);
+    ck_assert_int_eq(peer->f->rank, k);
+    peer->got = calloc(job->n + 1, sizeof(float));
+    peer->outer = calloc(2 * job->n + 1, sizeof(float));
+    ck_assert(peer->got && peer->outer);
+    peer->in = (struct vector){job->n, 1, peer->extents};
+    peer->extents[0] = (struct extent){0, job->n, NULL};
+    if (job->split) {
+        size_t at = fabric_round_up(1000);
+        peer->in.n_extents = 2;
+        peer->extents[0].n = 1000;
+        peer->extents[1] = (struct extent){at, job->n - at, NULL};
+    }
+    for (size_t i = 0; job->start.in_place && i < peer->in.n_extents; i++) {
+        struct extent *e = &peer->extents[i];
+        e->p = job->row->type->alloc(peer->f, e->at, e->n);
+        ck_assert_ptr_nonnull(e->p);
+        ck_assert(e->p[0] == 0 && e->p[e->n - 1] == 0);
+    }
+}
+
+static inline void peer_start(struct job *job, int k)
+{
+    struct peer *peer = &job->peers[k];
+    ck_assert_int_eq(job->row->type->start(peer->f, &job->start), DESCANT_OK);
+    ck_assert(!peer->f->contribution == job->start.in_place);
+    ck_assert(!peer->f->center == !job->start.center);
+    if (job->elsewhere) {
+        ck_assert(peer->f->any_memory);
+        peer->memory = calloc(job->n + 1, sizeof(float));
+        ck_assert_ptr_nonnull(peer->memory);
+        for (size_t i = 0; i < peer->in.n_extents; i++)
+            peer->extents[i].p = peer->memory + 1 + peer->extents[i].at;
+    } else if (!job->start.in_place) {
+        peer->extents[0].p = peer->f->contribution;
+    }
+    for (int i = 0; i < job->start.n_outer; i++)
+        peer->f->outer[i][0] = (float)(100 * (i + 1) + k);
+}
+
+static inline void peer_close(struct job *job, int k)
+{
+    struct peer *peer = &job->peers[k];
+    if (peer->f)
+        job->row->type->close(peer->f);
+    free(peer->got);
+    free(peer->outer);
+    free(peer->memory);
+    memset(peer, 0, sizeof *peer);
+}
+
+static inline void job_fini(struct job *job)
+{
+    for (int k = 0; k < MOST; k++)
+        peer_close(job, k);
+    sim_world_destroy(job->world);
+    ck_assert_int_eq(memory_live(), 0);
+}
+
+/* The value of trainer k at float i, in round r. */
+static inline float value(int k, size_t i, int r)
+{
+    return (float)sin((double)i * 0.37 + k * 1.7 + r * 0.9) * (float)(k + 1);
+}
+
+static inline float *at_float(const struct peer *peer, size_t i)
+{
+    for (size_t e = 0; e < peer->in.n_extents; e++)
+        if (i >= peer->extents[e].at && i - peer->extents[e].at < peer->extents[e].n)
+            return peer->extents[e].p + (i - peer->extents[e].at);
+    return NULL;
+}
+
+static inline void peer_fill(struct job *job, int k, int r)
+{
+    for (size_t i = 0; i < job->n; i++) {
+        float *p = at_float(&job->peers[k], i);
+        if (p)
+            *p = value(k, i, r);
+    }
+}
+
+static inline void fill_all(struct job *job, int r)
+{
+    for (int k = 0; k < job->row->size; k++)
+        peer_fill(job, k, r);
+}
+
+static inline void peer_begin(struct job *job, int k, struct exchange x)
+{
+    struct peer *peer = &job->peers[k];
+    x.in = &peer->in;
+    x.n = job->n;
+    peer->parts = 0;
+    peer->alpha = (float)x.alpha;
+    ck_assert_int_eq(job->row->type->begin(peer->f, &x), DESCANT_OK);
+    peer->open = true;
+    peer->own = false;
+}
+
+static inline void begin_all(struct job *job, struct exchange x)
+{
+    for (int k = 0; k < job->row->size; k++)
+        peer_begin(job, k, x);
+}
+
+static inline void begin_final(struct job *job, int k)
+{
+    bool mean = job->start.collective;
+    peer_begin(job, k, (struct exchange){.kind = mean ? EXCHANGE_MEAN : EXCHANGE_STATE,
+                                         .weight = 1, .final = true});
+}
+
+static inline void use_part(struct job *job, struct peer *peer,
+                            const struct fabric_part *part)
+{
+    peer->parts++;
+    peer->kind = part->kind;
+    peer->own = part->own;
+    ck_assert(part->from + part->n <= job->n);
+    if (part->kind == EXCHANGE_ELASTIC) {
+        for (size_t i = 0; i < part->n; i++) {
+            float *w = at_float(peer, part->from + i);
+            if (w)
+                *w += peer->alpha * (part->out[i] - *w);
+        }
+        return;
+    }
+    ck_assert(part->from == 0 && part->n == job->n);
+    if (!part->own)
+        memcpy(peer->got, part->out, part->n * sizeof(float));
+    for (size_t i = 0; i < 2 && part->kind == EXCHANGE_STATE && part->outer[i]; i++)
+        memcpy(peer->outer + i * job->n, part->outer[i], job->n * sizeof(float));
+}
+
+/* Polls one; false: it waits. */
+static inline bool peer_turn(struct job *job, struct peer *peer)
+{
+    struct fabric_part part;
+    switch (job->row->type->poll(peer->f, &part)) {
+    case FABRIC_WAITING:
+    case FABRIC_CALLED:
+        return false;
+    case FABRIC_WORKED:
+        return true;
+    case FABRIC_PART:
+        use_part(job, peer, &part);
+        return true;
+    case FABRIC_DONE:
+        peer->open = false;
+        return true;
+    case FABRIC_FAILED:
+        break;
+    }
+    ck_abort_msg("rank %d failed: %s", peer->f->rank, job->line);
+    return false;
+}
+
+/* Until trainer `wanted` (-1: everybody) has nothing open; false: all wait for something else. */
+static inline bool drive(struct job *job, int wanted, double wall_s)
+{
+    uint64_t end = clock_now_ns() + (uint64_t)(wall_s * 1e9);
+    for (int spin = 0; spin < SPINS; spin++) {
+        bool moved = false, open = false;
+        struct peer *last = NULL;
+        for (int k = 0; k < MOST; k++) {
+            struct peer *peer = &job->peers[k];
+            if (!peer->open)
+                continue;
+            moved = peer_turn(job, peer) || moved;
+            open = open || (peer->open && (wanted < 0 || wanted == k));
+            last = peer;
+        }
+        if (!open)
+            return true;
+        if (moved)
+            continue;
+        if (job->world) {
+            uint64_t next = sim_world_next(job->world);
+            if (next == UINT64_MAX)
+                return false;
+            sim_world_advance(job->world, next);
+        } else if (clock_now_ns() > end || job->row->type == &fabric_self) {
+            return false;
+        } else {
+            job->row->type->wait(last->f, clock_now_ns() + 1000000);
+        }
+    }
+    return false;
+}
+
+static inline void finish(struct job *job)
+{
+    ck_assert_msg(drive(job, -1, WALL_S), "%s of %d: an exchange does not end",
+                  job->row->type->name, job->row->size);
+}
+
+/* All open, started, and given the first one's state. */
+static inline void job_form(struct job *job)
+{
+    for (int k = 0; k < job->row->size; k++)
+        peer_open(job, k);
+    for (int k = 0; k < job->row->size; k++) {
+        peer_start(job, k);
+        peer_fill(job, k, 0);
+    }
+    begin_all(job, (struct exchange){.kind = EXCHANGE_STATE});
+    finish(job);
+}
+
+static inline void peer_again(struct job *job, int k, int r)
+{
+    peer_open(job, k);
+    peer_start(job, k);
+    peer_fill(job, k, r);
+    peer_begin(job, k, (struct exchange){.kind = EXCHANGE_STATE});
+}
+
+/* peer's result is the mean with these weights, within half a unit in the last place. */
+static inline void check_mean(struct job *job, const struct peer *peer, const double *weight,
+                              int n_in, int r)
+{
+    double total = 0;
+    for (int k = 0; k < n_in; k++)
+        total += weight[k];
+    ck_assert_int_eq(peer->parts > 0, 1);
+    ck_assert_int_eq(peer->kind, EXCHANGE_MEAN);
+    for (size_t i = 0; i < job->n; i++) {
+        double sum = 0, scale = 0;
+        for (int k = 0; k < n_in; k++) {
+            sum += weight[k] / total * value(k, i, r);
+            scale += fabs(weight[k] / total * value(k, i, r));
+        }
+        if (!at_float(peer, i))
+            sum = scale = 0;
+        double ulp = nextafterf(fabsf(peer->got[i]), INFINITY) - fabsf(peer->got[i]);
+        if (!(fabs(peer->got[i] - sum) <= 0.5 * ulp + 1e-14 * scale))
+            ck_abort_msg("float %zu is %.9g, not %.17g", i, (double)peer->got[i], sum);
+    }
+}
+
+static inline void check_state(struct job *job, int source, int r)
+{
+    for (int k = 0; k < job->row->size; k++) {
+        const struct peer *peer = &job->peers[k];
+        ck_assert_int_eq(peer->kind, EXCHANGE_STATE);
+        ck_assert_int_eq(peer->own, k == source);
+        for (size_t i = 0; k != source && i < job->n; i++)
+            if (peer->got[i] != (at_float(peer, i) ? value(source, i, r) : 0))
+                ck_abort_msg("float %zu is not the source's", i);
+        for (int i = 0; k != source && i < 2; i++)
+            ck_assert_float_eq(peer->outer[(size_t)i * job->n], (float)(100 * (i + 1) + source));
+    }
+}
+
+static inline void check_taken(struct job *job, int k, int source, int r)
+{
+    const struct peer *peer = &job->peers[k];
+    ck_assert_int_eq(peer->kind, EXCHANGE_STATE);
+    ck_assert(!peer->own);
+    for (size_t i = 0; i < job->n; i++)
+        if (peer->got[i] != (at_float(peer, i) ? value(source, i, r) : 0))
+            ck_abort_msg("float %zu is not the state of rank %d", i, source);
+}
+
+#endif

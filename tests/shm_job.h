@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: MIT */
+/* What tests of jobs over shm share: an address of their own, and trainers on it. */
+#ifndef SHM_JOB_H
+#define SHM_JOB_H
+
+#include "sync/job.h"
+
+#include <check.h>
+#include <unistd.h>
+
+static char address[80];
+
+/* more: after the name, such as ",rtt=2ms" */
+static inline void new_address(const char *more)
+{
+    static int number;
+    snprintf(address, sizeof address, "shm:test-%d-%d%s", (int)getpid(), number++, more);
+}
+
+static inline struct descant *open_job(const char *plan, int rank, int size)
+{
+    struct descant_options o = descant_options_default();
+    struct descant *job = NULL;
+    o.job = address;
+    o.plan = plan;
+    o.rank = rank;
+    o.size = size;
+    o.sync_cpu = 0.5;
+    o.start_s = 20;
+    ck_assert_msg(descant_open(&job, &o) == DESCANT_OK, "%s", descant_last_error());
+    return job;
+}
+
+#endif
