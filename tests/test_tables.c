@@ -272,7 +272,7 @@ START_TEST(hot_rows_go_first_and_none_starves)
 {
     static const struct simulation_table one[] = {{WATCH_ROWS, 1}};
     static struct watch w = {.told = 1e9};
-    size_t row = sizeof(struct row_head) + sizeof(float);
+    size_t row = sizeof(uint64_t) + sizeof(float);
     struct simulation_options o = {
         .plan = "shadow-ma", .trainers = 2, .n = N, .gradient = no_gradient, .context = &w,
         .steps = WATCH_STEPS, .step_s = 1, .tables = one, .n_tables = 1, .rows = watch_rows,

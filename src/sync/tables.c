@@ -50,7 +50,7 @@ static descant_status check(const struct tables *t, const char *name, size_t row
     const struct log *log = &t->fabric->log;
     if (name == NULL || *name == '\0' || strpbrk(name, " \t\r\n") != NULL)
         return log_fail(log, DESCANT_INVALID, "a table needs a name without white space");
-    if (rows == 0 || width == 0 || rows > UINT32_MAX || width > UINT32_MAX)
+    if (rows == 0 || width == 0 || rows > SIZE_MAX / 64 / width)
         return log_fail(log, DESCANT_INVALID, "table '%s': %zu rows of %zu floats cannot be", name,
                         rows, width);
     for (size_t k = 0; k < t->n; k++)
@@ -109,7 +109,8 @@ descant_status tables_add(struct tables *t, const char *name, size_t rows, size_
     if (status != DESCANT_OK)
         return status;
     struct table *x = &t->list[t->n];
-    *x = (struct table){.name = memory_take(strlen(name) + 1), .rows = rows, .width = width};
+    *x = (struct table){.name = memory_take(strlen(name) + 1), .rows = rows, .width = width,
+                        .first = t->n_rows};
     if (x->name == NULL)
         return log_fail(&t->fabric->log, DESCANT_MEMORY, "no memory for table '%s'", name);
     strcpy(x->name, name);
@@ -164,7 +165,7 @@ static size_t longest(const struct tables *t)
     size_t most = 0;
     for (size_t k = 0; k < t->n; k++)
         most = t->list[k].width > most ? t->list[k].width : most;
-    return sizeof(struct rows_head) + sizeof(struct row_head) + most * sizeof(float);
+    return sizeof(struct rows_head) + sizeof(uint64_t) + most * sizeof(float);
 }
 
 static size_t at_least(size_t bytes, size_t least)

@@ -11,6 +11,7 @@
 struct table {
     char *name;
     size_t rows, width;
+    size_t first;               /* the number of row 0 among the rows of all tables */
     float *w;                   /* (rows, width) the workers', Hogwild; rounds add to it */
     /* NULL unless rows are exchanged */
     float *base;                /* (rows, width) what all machines have agreed on; the leader's */
@@ -25,14 +26,10 @@ struct tables_board {
     _Atomic uint32_t ended;     /* all rows are the same everywhere: the leader, release; acquire */
 };
 
-/* A part of a round: a head, then row after row, each with its own head and width floats. */
+/* A part of a round: a head, then row after row: its number, a uint64_t, and width floats. */
 struct rows_head {
     uint32_t n_rows;
     uint32_t last;              /* this machine has nothing more, and will not have */
-};
-
-struct row_head {
-    uint32_t table, row;        /* by the order of tables_add */
 };
 
 enum tables_state {

@@ -107,7 +107,7 @@ static float *row_of(float *floats, const struct table *x, size_t row)
 
 static size_t row_bytes(const struct table *x)
 {
-    return sizeof(struct row_head) + x->width * sizeof(float);
+    return sizeof(uint64_t) + x->width * sizeof(float);
 }
 
 static void name_bad(struct tables *t, const struct table *x, size_t row)
@@ -125,11 +125,11 @@ static void name_bad(struct tables *t, const struct table *x, size_t row)
 static bool put_row(struct tables *t, const struct walk *walk, size_t room)
 {
     struct table *x = &t->list[walk->table];
-    struct row_head head = {(uint32_t)walk->table, (uint32_t)walk->row};
+    uint64_t number = x->first + walk->row;
     bool any;
     if (t->part_n + row_bytes(x) > room)
         return false;
-    float *d = (float *)(void *)(t->part + t->part_n + sizeof head);
+    float *d = (float *)(void *)(t->part + t->part_n + sizeof number);
     atomic_exchange_explicit(&x->heat[walk->row], 0, memory_order_acq_rel);
     bool good = t->kernels->less(d, row_of(x->w, x, walk->row), row_of(x->base, x, walk->row),
                                  x->width, &any);
@@ -137,7 +137,7 @@ static bool put_row(struct tables *t, const struct walk *walk, size_t room)
         name_bad(t, x, walk->row);
     if (!good || !any)
         return true;
-    memcpy(t->part + t->part_n, &head, sizeof head);
+    memcpy(t->part + t->part_n, &number, sizeof number);
     t->part_n += row_bytes(x);
     t->n_given++;
     return true;
@@ -257,21 +257,29 @@ static bool damaged(struct tables *t)
     return false;
 }
 
+static const struct table *table_of(const struct tables *t, uint64_t number)
+{
+    const struct table *x = t->list, *end = t->list + t->n;
+    while (x < end && number - x->first >= x->rows)     /* below first it wraps, and is more */
+        x++;
+    return x < end ? x : NULL;
+}
+
 static bool take_row(struct tables *t)
 {
     const unsigned char *bytes = t->from.bytes;
-    struct row_head head;
-    if (t->from.n - t->at < sizeof head)
+    uint64_t number;
+    if (t->from.n - t->at < sizeof number)
         return damaged(t);
-    memcpy(&head, bytes + t->at, sizeof head);
-    if (head.table >= t->n || head.row >= t->list[head.table].rows ||
-        t->from.n - t->at < row_bytes(&t->list[head.table]))
+    memcpy(&number, bytes + t->at, sizeof number);
+    const struct table *x = table_of(t, number);
+    if (x == NULL || t->from.n - t->at < row_bytes(x))
         return damaged(t);
-    const struct table *x = &t->list[head.table];
-    const float *d = (const float *)(const void *)(bytes + t->at + sizeof head);
-    t->kernels->add(row_of(x->base, x, head.row), d, x->width);
+    size_t row = (size_t)number - x->first;
+    const float *d = (const float *)(const void *)(bytes + t->at + sizeof number);
+    t->kernels->add(row_of(x->base, x, row), d, x->width);
     if (!t->from.own)
-        t->kernels->add(row_of(x->w, x, head.row), d, x->width);
+        t->kernels->add(row_of(x->w, x, row), d, x->width);
     t->at += row_bytes(x);
     return true;
 }
