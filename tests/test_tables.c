@@ -461,6 +461,71 @@ START_TEST(touches_are_checked)
 }
 END_TEST
 
+/* A machine on the sim fabric, started, with its state; size 2. */
+static struct fabric *enter(struct sim_world *world, int rank, struct tables *t, float **w)
+{
+    struct fabric_options options = {.rank = rank, .size = 2, .context = world};
+    struct fabric_start start = {.manifest = "", .n = N, .room = N, .collective = true};
+    struct plan plan;
+    struct fabric *f;
+    ck_assert_int_eq(plan_parse(&plan, "shadow-ma", NULL), DESCANT_OK);
+    ck_assert_int_eq(fabric_sim.open(&f, &options), DESCANT_OK);
+    tables_init(t, f, &plan);
+    ck_assert_int_eq(tables_add(t, "a", 10, 4, w), DESCANT_OK);
+    ck_assert_int_eq(tables_add(t, "b", 5, 2, &(float *){NULL}), DESCANT_OK);
+    start.rows_bytes = tables_part_bytes(t);
+    ck_assert_int_eq(fabric_sim.start(f, &start), DESCANT_OK);
+    ck_assert_int_eq(tables_start(t), DESCANT_OK);
+    return f;
+}
+
+static void meet(struct fabric **f)
+{
+    struct fabric_part part;
+    struct exchange state = {.kind = EXCHANGE_STATE, .in = &(struct vector){.n = N}, .n = N};
+    for (int k = 0; k < 2; k++)
+        ck_assert_int_eq(fabric_sim.begin(f[k], &state), DESCANT_OK);
+    for (int k = 0; k < 6; k++)
+        fabric_sim.poll(f[k % 2], &part);
+}
+
+static const struct {
+    uint64_t number;
+    size_t n;                       /* bytes of the part */
+    bool good;
+} parts[] = {
+    {9, 8 + 8 + 16, true},  {14, 8 + 8 + 8, true}, {10, 8 + 8 + 8, true},
+    {15, 8 + 8 + 16, false}, {UINT64_MAX, 8 + 8 + 16, false}, {9, 8 + 8 + 12, false},
+    {9, 8 + 4, false}, {9, 4, false},
+};
+
+START_TEST(parts_are_checked)
+{
+    struct sim_world *world = sim_world_create(&(struct sim_options){.per_host = 1});
+    struct tables t[2];
+    float *w, bytes[16] = {0};
+    struct fabric *f[2] = {enter(world, 0, &t[0], &w), enter(world, 1, &t[1], &w)};
+    meet(f);
+    uint32_t one = 1;
+    memcpy(bytes, &one, sizeof one);
+    memcpy(bytes + 2, &parts[_i].number, sizeof parts[_i].number);
+    ck_assert_int_eq(f[1]->type->rows->begin(f[1], bytes, parts[_i].n), DESCANT_OK);
+    ck_assert_int_eq(tables_advance(&t[0]), ROUND_CALLED);
+    tables_begin(&t[0], 1);
+    enum round_progress progress = ROUND_WORKED;
+    while (progress == ROUND_WORKED)
+        progress = tables_advance(&t[0]);
+    ck_assert_int_eq(progress, parts[_i].good ? ROUND_DONE : ROUND_FAILED);
+    ck_assert_int_eq(f[0]->status, parts[_i].good ? DESCANT_OK : DESCANT_MISMATCH);
+    for (int k = 0; k < 2; k++) {
+        tables_fini(&t[k]);
+        f[k]->type->close(f[k]);
+    }
+    sim_world_destroy(world);
+    ck_assert_int_eq(memory_live(), 0);
+}
+END_TEST
+
 /* ------------------------------------------------------------------ kernels */
 
 START_TEST(kernels_agree_with_plain_loops)
@@ -631,6 +696,7 @@ int main(void)
     tcase_add_test(trouble, a_dead_machine_leaves_the_others_alike);
     tcase_add_test(trouble, the_leader_of_a_machine_has_an_heir);
     tcase_add_test(trouble, first_rows_must_agree);
+    tcase_add_loop_test(trouble, parts_are_checked, 0, (int)(sizeof parts / sizeof *parts));
     suite_add_tcase(suite, trouble);
     TCase *quality = tcase_create("quality");
     tcase_set_timeout(quality, 120);
