@@ -4,7 +4,7 @@
  * A trainer opens a job, hands over its parameters as named segments, starts, and calls
  * descant_step after each optimizer step. What that does is the plan's business: in shadow
  * plans it counts and returns. All calls may come from any thread unless they say otherwise;
- * open, alloc, attach, start, pause, reload, finish and close belong to one thread at a time.
+ * open, alloc, attach, table, start, pause, reload, finish and close belong to one thread at a time.
  *
  * Every function that can fail returns a status, zero being success, and sets its outputs
  * only then. The details of a failure go to the log callback, and to descant_last_error. */
@@ -98,13 +98,14 @@ DESCANT_API descant_status descant_detach(struct descant *job, const char *name)
 DESCANT_API descant_status descant_share(struct descant *job, const char *name, size_t bytes,
                                          void **block);
 
-/* An embedding table: rows x width floats, zero at first, one copy for all trainers of this machine,
- * valid until close. Its memory is Descant's; workers write it in place, without locks. Before start,
- * in the same order everywhere. Where trainers may be on several machines (none yet) each machine
- * has its own copy, and a second one for what all have agreed on, so twice the memory and a byte a row. Each fills it
- * before start, with the same values, else MISMATCH; then rows that were touched are exchanged
- * in the background, under every plan but "none", as sums of updates: every machine gets all
- * updates, undiluted, and finish leaves the same rows on all. Optimizer state is not exchanged. */
+/* An embedding table: rows x width floats, zero at first, one copy for all trainers of this
+ * machine, valid until close. Its memory is Descant's; workers write it in place, without locks.
+ * Before start, in the same order everywhere. Where trainers may be on several machines (none
+ * yet) each machine has its own copy, and a second one for what all have agreed on, so twice the
+ * memory and a byte a row. Each fills it before start, with the same values, else MISMATCH; then
+ * rows that were touched are exchanged in the background, under every plan but "none", as sums of
+ * updates: every machine gets all updates, undiluted, and finish leaves the same rows on all.
+ * Optimizer state is not exchanged. */
 DESCANT_API descant_status descant_table(struct descant *job, const char *name, size_t rows,
                                          size_t width, float **table);
 

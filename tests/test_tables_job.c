@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Tables across machines through descant.h, with real shadows and workers: jobs "self" in threads
- * of one process, each a machine of its own. Their fabrics are wrapped here so that they have rounds
- * of rows, by way of memory; all else is self's. */
+ * of one process, each a machine of its own. Their fabrics are wrapped here so that they have
+ * rounds of rows, by way of memory; all else is self's. */
 #include <check.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 
 enum { MACHINES = 3, ROWS = 4000, WIDTH = 8, STEPS = 3000, A_STEP = 20 };
 
-/* ------------------------------------------------------------------ a fabric of several machines */
+/* ------------------------------------------------------------------ several machines */
 
 /* Guards all of the exchange, which is of one round: given by all, then taken by all. */
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -365,7 +365,7 @@ int main(void)
 {
     Suite *suite = suite_create("tables_job");
     TCase *all = tcase_create("jobs");
-    tcase_set_timeout(all, 120);
+    tcase_set_timeout(all, 60);
     tcase_add_loop_test(all, rows_are_exact_under_every_kind_of_plan, 0,
                         (int)(sizeof plans / sizeof *plans));
     tcase_add_test(all, a_machine_may_leave_early);

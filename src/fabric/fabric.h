@@ -133,8 +133,8 @@ struct fabric {
     _Atomic uint64_t restarts, bad, bytes;
     _Atomic uint64_t rows_bytes;        /* as bytes, which has them not: of rounds of rows */
     _Atomic uint64_t cpu_ns;            /* of the fabric's own threads */
-    _Atomic bool host_leader;           /* rounds of rows are its to make, for its machine. Written
-                                           by start and poll; relaxed. One that leaves has an heir */
+    _Atomic bool host_leader;           /* makes the rounds of rows for its machine; one that leaves
+                                           has an heir. Written by start and poll; relaxed */
     /* the last round done, for its holder */
     bool own_bad;                       /* this trainer's contribution had NaN or Inf */
     bool joined;                        /* set by the first STATE: the group was running before */
@@ -147,20 +147,21 @@ struct fabric {
 };
 
 /* Rounds of rows: what the tables of one machine have that the others' lack, from each machine to
- * all. They are beside begin and poll, and neither waits for the other: while a round of rows is
- * open, exchanges begin, end and are given up as if it were not, also the final one, after which
- * rounds of rows go on. The leader of each machine gives one part a round, be it empty; a slow
- * machine holds up the rows alone. It is either in the round, and then all who live get its part, or in
- * none: a round that somebody leaves before it is complete is one of the others.
- * Called by the holder of the round machine, of a leader alone. */
+ * all. A lane beside begin and poll: neither waits for the other, and what is begun, given up or done
+ * in one changes nothing in the other. Rounds go on while a final exchange is open and after it.
+ *
+ * In each round the leader of each machine gives one part, be it empty, so a slow machine holds up
+ * the rows alone. Whose parts make up a round is the same for all: a machine that leaves is in it
+ * or not, and if it leaves before the others have its part it is not, and they do not wait for it.
+ * Called by the holder of the round machine, of leaders alone. */
 struct fabric_rows {
-    /* Gives a part of the next round, 0 to rows_bytes bytes, which are not touched until DONE. None
-     * is open, the first STATE is done. */
+    /* Gives a part of the next round: 0 to rows_bytes bytes, which stay as they are until DONE. No
+     * round is open here, and the first STATE is done. */
     descant_status (*begin)(struct fabric *f, const void *bytes, size_t n);
 
     /* WAITING; CALLED: none is open here, and another machine has begun one; WORKED; PART: one
      * machine's, the own among them, by rank, in the same order everywhere; DONE: that was all;
-     * FAILED, as in poll. Never blocks; serves exchanges, too, as poll serves rows. */
+     * FAILED, as in poll. Never blocks. It serves exchanges too, as poll serves rows. */
     enum fabric_progress (*poll)(struct fabric *f, struct rows_part *part);
 };
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* What a simulated world is made of; for the files of the sim fabric alone: sim_world.c (clock,
- * memory, who is there), sim_round.c (rounds), sim_rows.c (rounds of rows), sim_waits.c, sim.c (what the
- * table calls). */
+ * memory, who is there), sim_round.c (rounds), sim_rows.c (rounds of rows), sim_waits.c, sim.c
+ * (what the table calls). */
 #ifndef SIM_WORLD_H
 #define SIM_WORLD_H
 
@@ -77,7 +77,8 @@ struct sim_world {
     uint64_t ready_ns;
     bool empty;                         /* a mean without a good contribution */
     uint64_t center_busy_ns;
-    /* the round of rows: its parts are copied at its end, for a giver may die before all have them */
+    /* the round of rows: its parts are copied at its end, for a giver may die before all have
+     * them */
     char *rows;                         /* rows_room bytes: rows_bytes for each who started */
     size_t rows_room;
     struct rows_part *parts;            /* (room_trainers) n_parts of them */

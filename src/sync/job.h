@@ -24,7 +24,7 @@ struct descant {
     _Atomic int state;                  /* enum job_state; BROKEN by any thread, else the caller's */
     struct fabric *fabric;
     struct replica replica;
-    struct tables tables;               /* the list: the caller's, before start; the machine: guarded */
+    struct tables tables;               /* the list: the caller's, before start; rounds: guarded */
     struct workers workers;
     struct stats stats;
     _Atomic uint64_t t;                 /* steps, in plans that count them exactly */
@@ -45,7 +45,7 @@ struct descant {
     bool paused;                        /* from pause to reload */
     struct pace pace;                   /* sync_rate */
     bool introduced;                    /* allreduce: our state has been given or taken */
-    bool rows_turn;                     /* the shadow's next piece is the tables' if they have one */
+    bool rows_turn;                     /* the shadow's last piece was offered to the tables */
     uint64_t rows_after_ns;             /* nothing was touched: no round of rows before */
 
     /* The shadow: started by start, joined by finish or close, in the caller's one thread. */
@@ -82,8 +82,8 @@ void job_round_done(struct descant *job, uint64_t steps);
 descant_status job_drive(struct descant *job, bool held, uint64_t until_ns,
                          uint64_t *waited_ns);
 
-/* Sleeps in the fabric until something moves, or until_ns (0: no bound), and adds that to *waited_ns.
- * Where it lasts rows go on meanwhile, for the shadow cannot have the machine. */
+/* Sleeps in the fabric until something moves, or until_ns (0: no bound), and adds that to
+ * *waited_ns. Where it lasts rows go on meanwhile, for the shadow cannot have the machine. */
 descant_status job_wait(struct descant *job, uint64_t until_ns, uint64_t *waited_ns);
 
 /* A piece of the tables' rounds: WORKED, DONE, FAILED, or else there is nothing to do now. */

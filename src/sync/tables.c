@@ -7,13 +7,13 @@
  * machines' first rows are to be the same bits: a sum of them is part of the manifest, so that a
  * machine with another seed or checkpoint is refused by name, before anybody trains.
  *
- * A touch is a count of one byte, without a locked instruction: two workers that count the same row at
- * once may count one, which heat bears. What must not happen is that a change is neither in the
- * part that the leader fills nor marked for the next. The leader takes the count by an exchange,
- * then reads the row; a worker changes the row, then stores the count, release, always, also where
- * it is at its most. So its store is either before the exchange, which then sees the change, or after
- * it, and stays. A worker that overwrites another's count has acquired it: the leader that sees the one
- * sees the other's change, too. */
+ * A touch is a count of one byte, without a locked instruction: two workers that count the same
+ * row at once may count one, which heat bears. What must not happen is that a change is neither
+ * in the part that the leader fills nor marked for the next. The leader takes the count by an
+ * exchange, then reads the row; a worker changes the row, then stores the count, release, always,
+ * also where it is at its most. So its store is either before the exchange, which then sees the
+ * change, or after it, and stays. A worker that overwrites another's count has acquired it: the
+ * leader that sees the one sees the other's change, too. */
 #include "sync/tables.h"
 
 #include <string.h>

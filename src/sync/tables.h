@@ -21,8 +21,8 @@ struct table {
 
 /* In memory that the trainers of a machine share. */
 struct tables_board {
-    _Atomic int32_t at_work;    /* trainers that may still touch. Each adds itself in start, and takes
-                                   itself off, release; the leader acquires, before its last sweep */
+    _Atomic int32_t at_work;    /* trainers that may still touch: each adds itself in start, and
+                                   leaves, release; the leader acquires, before its last sweep */
     _Atomic uint32_t ended;     /* all rows are the same everywhere: the leader, release; acquire */
 };
 
@@ -52,7 +52,7 @@ struct walk {
 struct tables_stats {
     _Atomic uint64_t rounds, sent, bad;
     _Atomic uint64_t waiting;           /* touched rows that the last part had no room for */
-    _Atomic uint64_t since_ns;          /* none of them has waited from before then; 0: none waits */
+    _Atomic uint64_t since_ns;          /* none of them waits from before; 0: none waits */
 };
 
 struct tables {
@@ -73,7 +73,7 @@ struct tables {
     size_t part_room, part_n, sweep_room;
     bool called;                        /* others have begun: an empty part is given, too */
     bool last;                          /* nobody here touches, and nothing waits after this part */
-    bool full, filled;                  /* picking: no row fits any more; the rest is being filled */
+    bool full, filled;                  /* no row fits any more; the rest is being filled */
     bool empty;                         /* the last round was not begun: nothing was touched */
     bool all_last;                      /* so far in this round */
     int n_named;                        /* bad rows that were named */
@@ -119,7 +119,8 @@ bool tables_stopping(const struct tables *t);       /* nobody of this machine ch
 
 /* The machine, as round.h has it: RESTING, CALLED, WORKED, WAITING, DONE, FAILED. Without other
  * machines, and elsewhere than at a leader, it rests, and cannot begin. A round that turns out to
- * have no row is DONE, and t->empty, without the others: unless they had called, or it is the end. */
+ * have no row is DONE, and t->empty, without the others: unless they had called, or it is the
+ * end. */
 enum round_progress tables_advance(struct tables *t);
 bool tables_can_begin(const struct tables *t);
 void tables_begin(struct tables *t, uint64_t now_ns);

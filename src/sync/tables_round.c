@@ -11,27 +11,27 @@
  *   take      part by part, in the same order everywhere:
  *                 base <- base + d, the own d as well;   w <- w + d, but for the own
  *
- * Invariants. 1 Base is the same bits on all machines between rounds: the first rows and the sum of
- * all parts, added in one order. What is lost or rounded in w stays in w - base, and goes into the
- * row's next d: nothing adds up. 2 A row is in a part once and base moves only when parts are taken, so
- * a d never counts twice. 3 A row is taken off the map before it is read (tables.c says why no touch
- * is lost). 4 Nothing is allocated after start.
+ * Invariants. 1 Base is the same bits on all machines between rounds: the first rows and the sum
+ * of all parts, added in one order. What is lost or rounded in w stays in w - base, and goes into
+ * the row's next d: nothing adds up. 2 A row is in a part once and base moves only when parts are
+ * taken, so a d never counts twice. 3 A row is taken off the map before it is read (tables.c says
+ * why no touch is lost). 4 Nothing is allocated after start.
  *
  * Workers write rows meanwhile (Hogwild):
  *   - between the read of w and the move of base a worker's update changes w alone: it is in the
  *     next w - base. Base moves by the d that was sent, never to w.
- *   - w <- w + d is a read and a store for each float, as a worker's step is. If a worker stores between
- *     the two, its update is lost, as it would be to another worker. If the addition falls between
- *     the worker's read and store, d is lost from w but not from base: the row's next d here is lower by
- *     it, and so it is taken back everywhere. Either way one update of one row is lost, all
- *     machines stay together, and no lock is worth more to Hogwild.
+ *   - w <- w + d is a read and a store for each float, as a worker's step is. If a worker stores
+ *     between the two, its update of that float is lost, as it would be to another worker. If the
+ *     addition falls between the worker's read and store, the float's d is lost from w but not from
+ *     base: the row's next d here is lower by it, and so it is taken back everywhere. Either way
+ *     all machines stay together, and lose what workers of one machine lose to each other.
  *
- * The end: tables_stop by every trainer of the machine; then its part is `last` if a whole sweep fits.
- * When all parts of a round are, every touched row is in base, and w becomes base: the same bits
- * everywhere. A machine that is done goes on with empty parts until all are.
+ * The end: tables_stop by every trainer of the machine; then its part is `last` if a whole sweep
+ * fits. When all parts of a round are, every touched row is in base, and w becomes base: the same
+ * bits everywhere. A machine that is done goes on with empty parts until all are.
  *
- * A leader that goes before its part is complete leaves rows that it has taken off the map. Its heir
- * marks all rows in which w is not base. */
+ * A leader that goes before its part is complete leaves rows that it has taken off the map. Its
+ * heir marks all rows in which w is not base. */
 #include "sync/tables.h"
 
 #include <string.h>
@@ -238,7 +238,7 @@ static enum round_progress pick(struct tables *t)
 {
     if (put_rows(t, &t->pick, t->least, t->part_room))
         return ROUND_WORKED;
-    if (!t->full && !t->filled && t->least > 1) {       /* the room that is left, to the next heat */
+    if (!t->full && !t->filled && t->least > 1) {       /* room is left for some of the next */
         t->filled = true;
         t->least--;
         t->pick.left = t->n_rows;
