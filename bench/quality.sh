@@ -30,7 +30,7 @@ data="$dir/clicks-$clicks.tsv"
 
 settings() {    # what, optimizer
     case $1-$2 in
-    clicks-momentum) echo "--optimizer sgd --momentum 0.9 --lr 0.01 --table-lr 2" ;;
+    clicks-momentum) echo "--optimizer sgd --momentum 0.9 --lr 0.01 --table-lr 5 --schedule cosine" ;;
     clicks-adaptive) echo "--optimizer adagrad --table-optimizer adagrad --lr 0.02 --table-lr 0.1" ;;
     fashion-momentum) echo "--optimizer sgd --momentum 0.9 --lr 0.05" ;;
     fashion-adaptive) echo "--optimizer adamw --lr 0.001" ;;

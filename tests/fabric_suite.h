@@ -97,7 +97,8 @@ static inline void job_init(struct job *job, int row, size_t n, bool in_place)
 static inline void peer_open(struct job *job, int k)
 {
     struct peer *peer = &job->peers[k];
-    struct fabric_options options = {job->address, k, job->row->size, 5, &job->log, job->world};
+    struct fabric_options options = {.address = job->address, .rank = k, .size = job->row->size,
+                                     .start_s = 5, .log = &job->log, .context = job->world};
     ck_assert_int_eq(job->row->type->open(&peer->f, &options), DESCANT_OK);
     ck_assert_int_eq(peer->f->rank, k);
     peer->got = calloc(job->n + 1, sizeof(float));

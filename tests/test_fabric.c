@@ -426,8 +426,8 @@ START_TEST(taken_rank_is_refused)
     peer_open(&job, 0);
     if (job.row->type != &fabric_self) {
         struct fabric *f = NULL;
-        struct fabric_options options = {job.address, 0, job.row->size, 5, &job.log,
-                                         job.world};
+        struct fabric_options options = {.address = job.address, .size = job.row->size,
+                                         .start_s = 5, .log = &job.log, .context = job.world};
         ck_assert_int_eq(job.row->type->open(&f, &options), DESCANT_BAD_RANK);
         ck_assert_ptr_null(f);
     }
@@ -447,7 +447,7 @@ START_TEST(a_thousand_meet)
     static struct vector in[MANY];
     struct fabric_part part;
     for (int k = 0; k < MANY; k++) {
-        struct fabric_options o = {NULL, -1, MANY, 1, NULL, w};
+        struct fabric_options o = {.rank = -1, .size = MANY, .start_s = 1, .context = w};
         struct fabric_start start = {.manifest = "", .n = 3, .room = 3, .collective = true};
         ck_assert_int_eq(fabric_sim.open(&f[k], &o), DESCANT_OK);
         ck_assert_int_eq(f[k]->rank, k);

@@ -9,6 +9,7 @@
 #define FABRIC_H
 
 #include "base/base.h"
+#include "fabric/wire.h"
 
 /* Pieces of a flat vector in memory: ascending, not overlapping; what lies between is zero. */
 struct extent {
@@ -76,7 +77,8 @@ struct fabric_start {
     bool in_place;              /* peers may read alloc'ed segments live: no contribution */
     bool collective;            /* rounds need everyone (mean); else anyone exchanges alone */
     bool center;                /* elastic: a central copy is wanted */
-    int n_outer;                /* 0 or 2 vectors of n that a joiner gets */
+    int n_outer;                /* 0 to 2 vectors of n that a joiner gets; at least 1 where means
+                                   are encoded */
     int threads;                /* that this trainer runs: workers, and a shadow if it has one */
     size_t rows_bytes;          /* most that a part of a round of rows has; 0: there are none */
 };
@@ -85,6 +87,7 @@ struct fabric_options {
     const char *address;        /* what follows "shm:" */
     int rank, size;             /* rank -1: any */
     double start_s;
+    enum wire wire;             /* how means are to be sent */
     const struct log *log;
     void *context;              /* sim: its world */
 };
@@ -121,6 +124,9 @@ struct fabric {
     bool any_memory;                    /* set by open: `in` need not be the contribution */
     bool many_hosts;                    /* set by open: the job may have trainers on other machines,
                                            with which `share` shares nothing */
+    enum wire wire;                     /* set by open: how means are sent, but final ones. Other
+                                           than f32, outer[0] is the reference: the same bits for
+                                           all members, from each begin to the mean's part */
     descant_status status;              /* why FAILED; the holder of the machine's */
     /* set by start, then constant */
     float *contribution;                /* room floats to be filled before begin; NULL: in place */
@@ -228,12 +234,14 @@ descant_status manifest_check(const char *theirs, const char *mine, const struct
 /* In place. By a power of two, so that no sum overflows; all zero counts as all equal. */
 void weights_to_shares(double *weight, int n);
 
-/* The emulated link: how long an exchange of n floats takes. rate 0: no time but rtt. */
+/* The emulated link: how long an exchange takes. rate 0: no time but rtt. */
 struct link {
     double rate;        /* bytes/s */
     double rtt;         /* s */
 };
-uint64_t link_mean_ns(const struct link *link, size_t n, int members); /* 2(k-1)/k n/rate + 2rtt */
-uint64_t link_busy_ns(const struct link *link, size_t n);              /* n/rate: the centre's */
+/* of a vector that is sent as so many bytes: 2(k-1)/k bytes/rate + 2rtt */
+uint64_t link_mean_ns(const struct link *link, size_t bytes, int members);
+/* of n floats: 4n/rate, the centre's share */
+uint64_t link_busy_ns(const struct link *link, size_t n);
 
 #endif

@@ -45,6 +45,17 @@ struct kernels {
     size_t (*hot)(const unsigned char *heat, size_t n, unsigned char least);
     /* counts[h] += how many of n bytes are h, for h above 0 */
     void (*tally)(const unsigned char *heat, size_t n, uint32_t *counts);
+
+    /* Encoded means (wire.h). Sums and differences stay within what bf16 can hold.
+     * r = a (x - R) + b r; false if x has NaN or Inf, which counts as R */
+    bool (*owe)(float *r, const float *x, const float *R, float a, float b, size_t n);
+    /* out = u rounded, to nearest and even; u = a (u - out). q8: blocks of a scale and 256 signed
+     * bytes, the last may be shorter; what is below 2^-100 is rounded to 0 */
+    void (*bf16_put)(void *out, float *u, float a, size_t n);
+    void (*q8_put)(void *out, float *u, float a, size_t n);
+    /* sum = from + a in; sum may be from */
+    void (*bf16_add)(float *sum, const float *from, const void *in, float a, size_t n);
+    void (*q8_add)(float *sum, const float *from, const void *in, float a, size_t n);
 };
 
 const struct kernels *kernels_best(void);       /* for this CPU */

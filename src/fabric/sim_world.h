@@ -48,6 +48,9 @@ struct trainer {
     const void *rows;           /* GIVEN: rows_n bytes, the caller's */
     size_t rows_n;
     int rows_next;              /* TAKING: the next part */
+    double share;               /* REDUCING: of the mean; 0: it does not count */
+    float *owed;                /* encoded means (wire.h): r */
+    uint32_t pulled;            /* JOINED: the round in which its part came */
 };
 
 struct sim_world {
@@ -125,6 +128,13 @@ void world_turn_rows(struct sim_world *w);
 bool world_reserve_rows(struct sim_world *w, size_t bytes);   /* room for one part more */
 void world_lead_rows(struct sim_world *w);        /* who leads each machine now */
 extern const struct fabric_rows sim_rows;
+
+/* --- sim_wire.c: encoded means --- */
+
+enum wire world_wire(const struct sim_world *w);            /* of the mean that reduces */
+void world_mean_encoded(struct sim_world *w, size_t n);     /* into w->result */
+uint64_t world_bytes_encoded(const struct sim_world *w, const struct trainer *t, size_t n);
+void trainer_owes_nothing(struct trainer *t);
 
 /* --- sim_waits.c --- */
 

@@ -76,7 +76,8 @@ static descant_status enter(struct simulation *s, int i)
     int late = 0;
     for (int k = 0; k < s->o.trainers; k++)
         late += of(s->o.join_s, k, 0) > 0;
-    struct fabric_options options = {.rank = i, .size = s->o.trainers - late, .log = s->o.log,
+    struct fabric_options options = {.rank = i, .size = s->o.trainers - late,
+                                     .wire = (enum wire)s->plan.wire, .log = s->o.log,
                                      .context = s->world};
     if (of(s->o.join_s, i, 0) > 0)
         options.size = 0;
@@ -102,7 +103,7 @@ static descant_status enter(struct simulation *s, int i)
     plan_text(&s->plan, plan, sizeof plan);
     char *manifest = replica_manifest(&x->replica, plan);
     manifest = manifest ? tables_manifest(&x->tables, manifest) : NULL;
-    struct fabric_start start = round_needs(&s->plan, &x->replica);
+    struct fabric_start start = round_needs(&s->plan, x->fabric, &x->replica);
     if (s->plan.what == PLAN_GRADIENT)
         start.room = start.n;
     start.manifest = manifest;
