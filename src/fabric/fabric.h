@@ -166,7 +166,7 @@ struct fabric_type {
     void (*close)(struct fabric *f);
 };
 
-extern const struct fabric_type fabric_self, fabric_shm, fabric_sim;
+extern const struct fabric_type fabric_self, fabric_shm, fabric_mpi, fabric_sim;
 extern const struct fabric_type *const fabric_types[];      /* NULL at the end */
 
 size_t fabric_round_up(size_t n_floats);    /* to a page */
