@@ -78,7 +78,7 @@ TESTS := $(patsubst tests/%.c,$(B)/tests/%,$(if $(HAVE_TRAIN),$(wildcard tests/t
 # training, whose code test_trainer runs under it, too.
 ifneq ($(findstring thread,$(SAN)),)
 TESTS := $(filter-out $(addprefix %/test_,convergence rules block data formats report plan \
-	models loops training_ends),$(TESTS))
+	models loops training_ends mpi),$(TESTS))
 endif
 BENCHES := $(patsubst bench/%.c,$(B)/bench/%,$(wildcard bench/*.c))
 CHECK_FLAGS = $(shell pkg-config --cflags check)
@@ -127,6 +127,7 @@ $(B)/tests/%: tests/%.c $(OBJECTS) Makefile
 		$(LDFLAGS) -o $@
 
 $(B)/tests/test_fabric $(B)/tests/test_members: tests/mpi_loopback.c
+$(B)/tests/test_mpi: | $(MODULES)
 
 # These call the program as a function.
 $(B)/tests/test_cli $(TRAIN_TESTS:%.c=$(B)/%): $(B)/tests/%: tests/%.c $(CLI_OBJECTS) \

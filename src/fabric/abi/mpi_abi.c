@@ -132,6 +132,18 @@ static void destroy(struct mpi_link *link)
     free(link);
 }
 
+/* "Open MPI v4.1.4, package: ..." and "MPICH Version:\t4.0.2\n...": what comes first. */
+static void name_version(const char *library, char *version, size_t room)
+{
+    const char *number = strstr(library, "Version:");
+
+    if (number)
+        number += strcspn(number, " \t") + strspn(number + strcspn(number, " \t"), " \t");
+    snprintf(version, room, "%.*s%.*s", number ? (int)strcspn(library, " ") + 1
+             : (int)strcspn(library, "\n,"), library, number ? (int)strcspn(number, "\n") : 0,
+             number ? number : "");
+}
+
 /* Who shares this machine; its lowest rank names the job for them. */
 static void look_around(struct mpi_link *link, struct mpi_place *place)
 {
@@ -159,10 +171,7 @@ static void look_around(struct mpi_link *link, struct mpi_place *place)
     MPI_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, link->hosts, HOST_ROOM, MPI_CHAR,
                   link->comm);
     MPI_Get_library_version(library, &length);
-    snprintf(place->version, sizeof place->version, "%.*s", (int)strcspn(library, "\n,"),
-             library);
-    for (char *p = place->version; *p; p++)
-        *p = *p == '\t' ? ' ' : *p;
+    name_version(library, place->version, sizeof place->version);
 }
 
 static struct mpi_link *up(void *context, int rank, struct mpi_place *place, char *why,
