@@ -38,7 +38,7 @@ struct mpi_link {
     struct mpi_ended *told;     /* those of the last collect */
 };
 
-enum { MOST = 8, ENDED = 4096 };
+enum { MOST = 8, ENDED = 1024 };
 
 struct loopback {
     const struct mpi_links *links;      /* first: as mpi_open finds it */
@@ -260,7 +260,10 @@ static struct loopback *world_of(struct fabric *f)
 
 static descant_status loopback_open(struct fabric **out, const struct fabric_options *options)
 {
-    return fabric_mpi.open(out, options);
+    descant_status status = fabric_mpi.open(out, options);
+    if (status == DESCANT_OK)
+        (*out)->type = &fabric_loopback;
+    return status;
 }
 
 static float *loopback_alloc(struct fabric *f, size_t at, size_t n)

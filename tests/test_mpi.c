@@ -4,6 +4,7 @@
  * finds something wrong prints it and exits with 1. */
 #include "fabric/mpi_link.h"
 #include "fabric/mpi_world.h"
+#include "mpi_loopback.h"
 
 #include <check.h>
 #include <dlfcn.h>
@@ -252,6 +253,8 @@ static int part_leavers(void)
     return 0;
 }
 
+static float *last_segment;
+
 static struct descant *open_job(const char *address, const char *plan, const char *name, size_t n)
 {
     struct descant *job;
@@ -263,7 +266,8 @@ static struct descant *open_job(const char *address, const char *plan, const cha
     options.log = to_stderr;
     if (descant_open(&job, &options) != DESCANT_OK)
         exit(3);
-    NEED(descant_alloc(job, name, n));
+    last_segment = descant_alloc(job, name, n);
+    NEED(last_segment);
     return job;
 }
 
@@ -356,14 +360,174 @@ static int part_funneled(void)
     return with_own_mpi(1);
 }
 
+static void all_become(float *w, size_t n, float to)
+{
+    for (size_t i = 0; i < n; i++)
+        w[i] = to;
+}
+
+static void *saved_center(size_t *bytes)
+{
+    size_t n = 5000;
+    struct descant *job = open_job("mpi", "shadow-easgd,gap=1000000", "w", n);
+    all_become(last_segment, n, 3);
+    NEED(descant_start(job) == DESCANT_OK);
+    NEED(descant_outer_save(job, NULL, bytes) == DESCANT_OK);
+    void *memory = malloc(*bytes);
+    NEED(memory && descant_outer_save(job, memory, bytes) == DESCANT_OK);
+    NEED(descant_close(job) == DESCANT_OK);
+    return memory;
+}
+
+/* One rank reloads: all have its replica, and the centre that it brings, in slices of all ranks. */
+static int part_reload(void)
+{
+    size_t bytes, n = 5000;
+    void *center = saved_center(&bytes);
+    struct descant_members members;
+    struct descant *job = open_job("mpi", "shadow-easgd,gap=1000000", "w", n);
+    float *w = last_segment;
+
+    all_become(w, n, 1);
+    NEED(descant_start(job) == DESCANT_OK);
+    NEED(descant_members(job, &members) == DESCANT_OK);
+    if (members.rank == members.size - 1) {
+        NEED(descant_pause(job) == DESCANT_OK);
+        all_become(w, n, 2);
+        NEED(descant_outer_load(job, center, bytes) == DESCANT_OK);
+        NEED(descant_reload(job) == DESCANT_OK);
+    }
+    uint64_t until = clock_now_ns() + 20 * UINT64_C(1000000000);
+    while (*(volatile float *)&w[n - 1] != 2) {
+        clock_sleep_until(clock_now_ns() + 1000000);
+        NEED(clock_now_ns() < until);
+    }
+    NEED(descant_finish(job, DESCANT_FINAL_CENTRAL) == DESCANT_OK);
+    for (size_t i = 0; i < n; i++)
+        NEED(w[i] == 3);
+    NEED(descant_close(job) == DESCANT_OK);
+    free(center);
+    return 0;
+}
+
 static const struct part {
     const char *name;
     int (*run)(void);
 } parts[] = {
     {"exchanges", part_exchanges}, {"leavers", part_leavers},   {"jobs", part_jobs},
     {"plans", part_plans},         {"models", part_models},     {"multiple", part_multiple},
-    {"funneled", part_funneled},
+    {"funneled", part_funneled},   {"reload", part_reload},
 };
+
+/* --- any order of events, in one thread --- */
+
+enum { RESTLESS_MOST = 5, RESTLESS_N = 9000, RESTLESS_SEEDS = 20, RESTLESS_TURNS = 100000 };
+
+/* A trainer that begins, gives up, begins something else, and leaves at some time. */
+struct restless {
+    struct fabric *f;
+    struct extent extent;
+    struct vector in;
+    int left;                   /* exchanges that it still begins */
+    bool open, kept;            /* kept: it waits for this one */
+};
+
+static void restless_begin(struct restless *t, struct rng *rng, bool center)
+{
+    struct exchange x = {.in = &t->in, .n = RESTLESS_N, .weight = 1, .alpha = 0.5};
+    unsigned chance = (unsigned)(rng_next(rng) % 8);
+
+    x.kind = chance == 0 ? EXCHANGE_STATE : center ? EXCHANGE_ELASTIC : EXCHANGE_MEAN;
+    x.priority = rng_next(rng) % 3;
+    ck_assert_int_eq(t->f->type->begin(t->f, &x), DESCANT_OK);
+    t->open = true;
+    t->kept = rng_next(rng) % 3 != 0;
+    t->left--;
+}
+
+/* Vectors are constant, between 1 and the number of trainers, and so is all that comes of them. */
+static void restless_use(const struct restless *t, const struct fabric_part *part, int size)
+{
+    const float *w = part->out;
+
+    for (size_t i = 1; i < part->n && !part->own; i++)
+        ck_assert_msg(w[i] == w[0] || part->kind != EXCHANGE_MEAN, "%g, then %g", (double)w[0],
+                      (double)w[i]);
+    for (size_t i = 0; i < part->n && !part->own; i++)
+        ck_assert_msg(w[i] >= 1 && w[i] <= (float)size, "rank %d has %g", t->f->rank,
+                      (double)w[i]);
+}
+
+static void restless_turn(struct restless *t, struct rng *rng, bool center, int size)
+{
+    struct fabric_part part;
+
+    switch (t->f->type->poll(t->f, &part)) {
+    case FABRIC_PART:
+        restless_use(t, &part, size);
+        break;
+    case FABRIC_DONE:
+        t->open = false;
+        break;
+    case FABRIC_FAILED:
+        ck_abort_msg("rank %d: %s", t->f->rank, descant_last_error());
+        break;
+    case FABRIC_CALLED:
+        t->left += t->left == 0;
+        break;
+    default:
+        break;
+    }
+    if (t->left > 0 && (!t->open || (!t->kept && rng_next(rng) % 16 == 0)))
+        restless_begin(t, rng, center);
+}
+
+static void restless_world(uint64_t seed, bool center)
+{
+    struct rng rng;
+    struct restless t[RESTLESS_MOST] = {{0}};
+    const struct fabric_start start = {.manifest = "x\n", .n = RESTLESS_N, .room = RESTLESS_N,
+                                       .collective = !center, .center = center, .threads = 1};
+
+    rng_init(&rng, seed);
+    int size = 2 + (int)(rng_next(&rng) % (RESTLESS_MOST - 1)), here = size;
+    struct loopback *world = loopback_create(size, seed);
+    for (int k = 0; k < size; k++) {
+        struct fabric_options options = {.rank = k, .context = world};
+        ck_assert_int_eq(fabric_loopback.open(&t[k].f, &options), DESCANT_OK);
+        ck_assert_int_eq(fabric_loopback.start(t[k].f, &start), DESCANT_OK);
+        t[k].extent = (struct extent){0, RESTLESS_N, t[k].f->contribution};
+        t[k].in = (struct vector){RESTLESS_N, 1, &t[k].extent};
+        for (size_t i = 0; i < RESTLESS_N; i++)
+            t[k].extent.p[i] = (float)(k + 1);
+        struct exchange x = {.kind = EXCHANGE_STATE, .in = &t[k].in, .n = RESTLESS_N};
+        ck_assert_int_eq(fabric_loopback.begin(t[k].f, &x), DESCANT_OK);
+        t[k].open = t[k].kept = true;
+        t[k].left = 1 + (int)(rng_next(&rng) % 12);
+    }
+    for (int turn = 0; here > 0; turn++) {
+        ck_assert_msg(turn < RESTLESS_TURNS, "seed %llu: it does not end",
+                      (unsigned long long)seed);
+        int k = (int)(rng_next(&rng) % (uint64_t)size);
+        if (!t[k].f)
+            continue;
+        restless_turn(&t[k], &rng, center, size);
+        if (t[k].left == 0 && (!t[k].open || !t[k].kept)) {
+            fabric_loopback.close(t[k].f);
+            t[k].f = NULL;
+            here--;
+        }
+    }
+    loopback_destroy(world);
+    ck_assert_int_eq(memory_live(), 0);
+}
+
+START_TEST(rounds_end_whatever_trainers_do)
+{
+    for (uint64_t seed = 1; seed <= RESTLESS_SEEDS; seed++)
+        restless_world(seed, _i);
+}
+END_TEST
 
 /* --- the side of Check --- */
 
@@ -466,6 +630,13 @@ START_TEST(too_few_cores_are_named)
 }
 END_TEST
 
+START_TEST(a_reload_brings_the_centre)
+{
+    if (is_there((enum mpi_library)_i))
+        need_good((enum mpi_library)_i, 3, "reload");
+}
+END_TEST
+
 START_TEST(who_differs_is_told)
 {
     if (!is_there((enum mpi_library)_i))
@@ -526,10 +697,15 @@ int main(int argc, char **argv)
     tcase_add_loop_test(all, leavers_serve_to_the_end, 0, MPI_LIBRARIES);
     tcase_add_loop_test(all, jobs_need_no_address, 0, MPI_LIBRARIES);
     tcase_add_loop_test(all, too_few_cores_are_named, 0, MPI_LIBRARIES);
+    tcase_add_loop_test(all, a_reload_brings_the_centre, 0, MPI_LIBRARIES);
     tcase_add_loop_test(all, who_differs_is_told, 0, MPI_LIBRARIES);
     tcase_add_loop_test(all, a_program_may_have_its_own_mpi, 0, MPI_LIBRARIES);
     tcase_add_test(all, what_is_missing_is_named);
     suite_add_tcase(suite, all);
+    TCase *loopback = tcase_create("loopback");
+    tcase_set_timeout(loopback, 120);
+    tcase_add_loop_test(loopback, rounds_end_whatever_trainers_do, 0, 2);
+    suite_add_tcase(suite, loopback);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);
     int failed = srunner_ntests_failed(runner);

@@ -34,8 +34,6 @@ struct ask {
     float floats[];             /* of the runs, one after another */
 };
 
-enum { ASK_BYTES = sizeof(struct ask) + MPI_PIECE * sizeof(float) };
-
 /* A piece of ours in flight. */
 struct seat {
     struct mpi_op send, receive;
@@ -67,6 +65,11 @@ static size_t ask_bytes(size_t n)
     return sizeof(struct ask) + n * sizeof(float);
 }
 
+static size_t most_bytes(const struct mpi *m)
+{
+    return ask_bytes(mpi_piece_room(m));
+}
+
 static size_t run_floats(const struct ask *ask)
 {
     size_t n = 0;
@@ -79,7 +82,7 @@ static size_t run_floats(const struct ask *ask)
 
 static void receive_ask(struct mpi *m, struct service *s)
 {
-    mpi_receive_op(m, &s->receive, s->ask, ASK_BYTES, TAG_ASK);
+    mpi_receive_op(m, &s->receive, s->ask, most_bytes(m), TAG_ASK);
 }
 
 static bool ask_is_good(const struct mpi *m, const struct ask *ask)
@@ -178,21 +181,21 @@ descant_status mpi_elastic_init(struct mpi *m)
     if (!e)
         return DESCANT_MEMORY;
     e->cursors = memory_take_array((size_t)m->place.size, sizeof *e->cursors);
-    e->own = memory_take_array(MPI_PIECE, sizeof *e->own);
+    e->own = memory_take_array(mpi_piece_room(m), sizeof *e->own);
     bool had = e->cursors && e->own;
     for (unsigned k = 0; had && k < SEATS; k++) {
         struct seat *seat = &e->seats[k];
         seat->send = (struct mpi_op){.ended = seat_sent, .slot = k};
         seat->receive = (struct mpi_op){.ended = answered, .slot = k};
-        seat->out = memory_take(ASK_BYTES);
-        seat->in = memory_take(ASK_BYTES);
+        seat->out = memory_take(most_bytes(m));
+        seat->in = memory_take(most_bytes(m));
         had = seat->out && seat->in;
     }
     for (unsigned k = 0; had && k < SERVED && m->place.size > 1; k++) {
         struct service *s = &e->served[k];
         s->receive = (struct mpi_op){.ended = asked, .rank = MPI_FROM_ANY, .slot = k};
         s->answer = (struct mpi_op){.ended = answer_sent, .slot = k};
-        s->ask = memory_take(ASK_BYTES);
+        s->ask = memory_take(most_bytes(m));
         had = s->ask != NULL;
         if (had)
             receive_ask(m, s);
@@ -331,7 +334,7 @@ static void ask(struct mpi *m, struct seat *seat, int owner)
     seat->at = 0;
     seat->send.rank = seat->receive.rank = owner;
     size_t n = out->fetch ? 0 : run_floats(out);
-    if (mpi_receive_op(m, &seat->receive, seat->in, ASK_BYTES,
+    if (mpi_receive_op(m, &seat->receive, seat->in, most_bytes(m),
                        (enum mpi_tag)(TAG_ANSWER + number)))
         mpi_send_op(m, &seat->send, out, ask_bytes(n), TAG_ASK);
     m->moved = true;

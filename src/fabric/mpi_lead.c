@@ -288,19 +288,22 @@ static int share_out(struct mpi *m, struct mpi_seat *seats, int k)
     return good;
 }
 
-static int sit(struct mpi *m, enum life life)
+/* Those of that life; and for a state that gives the centre all others as helpers, whom it reaches
+ * because they own slices of it, also if they have left. */
+static int sit(struct mpi *m, enum life life, bool all)
 {
     struct mpi_lead *lead = m->lead;
     int n = 0;
 
     for (int k = 0; k < m->place.size; k++) {
         struct peer *peer = &lead->peers[k];
-        if (peer->life != life)
+        bool member = peer->life == life;
+        if (!member && !all)
             continue;
         lead->seats[n++] = (struct mpi_seat){
-            .rank = k, .seq = peer->arrival.seq, .bad = peer->arrival.bad,
+            .rank = k, .seq = member ? peer->arrival.seq : 0, .bad = member && peer->arrival.bad,
             .threads = machine_threads(m, peer->host), .share = peer->arrival.weight};
-        peer->arrived = false;
+        peer->arrived &= !member;
     }
     return n;
 }
@@ -319,7 +322,8 @@ static void close_round(struct mpi *m, enum life life)
     word.n = any->arrival.n;
     word.final = any->arrival.final;
     word.kind = source ? EXCHANGE_STATE : EXCHANGE_MEAN;
-    word.seats = (uint32_t)sit(m, life);
+    word.members = (uint32_t)count(m, life);
+    word.seats = (uint32_t)sit(m, life, source && m->f.center && !word.final);
     if (source)
         word.source = (int32_t)(source - lead->peers);
     else if (share_out(m, lead->seats, (int)word.seats))
@@ -330,7 +334,6 @@ static void close_round(struct mpi *m, enum life life)
                 lead->peers[k].life = LIFE_MEMBER;
         lead->epoch++;
     }
-    word.members = word.seats;
     word.epoch = lead->epoch;
     lead->round++;
     lead->called = false;

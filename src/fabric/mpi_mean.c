@@ -54,14 +54,20 @@ static void learned(struct mpi *m, struct mpi_op *op, const struct mpi_ended *en
     m->lanes[op->rank].learned++;
 }
 
+size_t mpi_piece_room(const struct mpi *m)
+{
+    size_t most = m->room > m->n ? m->room : m->n;
+    return most < MPI_PIECE ? most + 1 : MPI_PIECE;
+}
+
 descant_status mpi_lanes_init(struct mpi *m)
 {
-    size_t size = (size_t)m->place.size;
+    size_t size = (size_t)m->place.size, floats = mpi_piece_room(m);
 
     m->lanes = memory_take_array(size, sizeof *m->lanes);
     m->inputs = memory_take_array(size, sizeof *m->inputs);
     m->shares = memory_take_array(size, sizeof *m->shares);
-    m->piece = memory_take_array(MPI_PIECE, sizeof *m->piece);
+    m->piece = memory_take_array(floats, sizeof *m->piece);
     if (!m->lanes || !m->inputs || !m->shares || !m->piece)
         return DESCANT_MEMORY;
     for (int k = 0; k < m->place.size; k++)
@@ -71,8 +77,8 @@ descant_status mpi_lanes_init(struct mpi *m)
             lane->take[slot] = (struct mpi_op){.ended = taken, .rank = k, .slot = slot};
             lane->tell[slot] = (struct mpi_op){.ended = told, .rank = k, .slot = slot};
             lane->learn[slot] = (struct mpi_op){.rank = k, .slot = slot};
-            lane->give[slot].floats = memory_take_array(MPI_PIECE, sizeof(float));
-            lane->take[slot].floats = memory_take_array(MPI_PIECE, sizeof(float));
+            lane->give[slot].floats = memory_take_array(floats, sizeof(float));
+            lane->take[slot].floats = memory_take_array(floats, sizeof(float));
             if (!lane->give[slot].floats || !lane->take[slot].floats)
                 return DESCANT_MEMORY;
         }

@@ -31,7 +31,7 @@ struct mpi_op {
     int rank;                   /* to or from whom */
     unsigned slot;
     bool busy;
-    float *floats;              /* MPI_PIECE: give gathers into it, take receives into it */
+    float *floats;              /* a piece: give gathers into it, take receives into it */
 };
 
 /* --- words --- */
@@ -66,7 +66,7 @@ struct mpi_word {
 /* A member of a round. */
 struct mpi_seat {
     int32_t rank;
-    uint32_t seq;               /* of the arrival that counts */
+    uint32_t seq;               /* of the arrival that counts; 0: it only helps */
     uint32_t threads;           /* of all ranks on its machine */
     uint32_t bad;
     double share;               /* of a mean */
@@ -202,6 +202,7 @@ void mpi_lead_tell_late(struct mpi *m);
 
 /* --- mpi_mean.c --- */
 
+size_t mpi_piece_room(const struct mpi *m);     /* floats that a piece has at most */
 descant_status mpi_lanes_init(struct mpi *m);
 void mpi_lanes_fini(struct mpi *m);
 size_t mpi_slice_at(size_t n, int k, int member);       /* its first float; of k: n */
