@@ -421,7 +421,7 @@ static const struct part {
 
 /* --- any order of events, in one thread --- */
 
-enum { RESTLESS_MOST = 5, RESTLESS_N = 9000, RESTLESS_SEEDS = 20, RESTLESS_TURNS = 100000 };
+enum { RESTLESS_MOST = 5, RESTLESS_N = 9000, RESTLESS_SEEDS = 10, RESTLESS_TURNS = 100000 };
 
 /* A trainer that begins, gives up, begins something else, and leaves at some time. */
 struct restless {

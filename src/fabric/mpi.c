@@ -318,7 +318,7 @@ static descant_status mpi_begin(struct fabric *f, const struct exchange *exchang
     m->stage = exchange->kind == EXCHANGE_ELASTIC ? STAGE_ALONE : STAGE_LOOK;
     if (m->stage == STAGE_ALONE)
         mpi_elastic_begin(m);
-    atomic_store_explicit(&m->open, true, memory_order_relaxed);
+    mpi_set_rest(m);
     moved_now(m);
     return f->status;
 }
@@ -527,7 +527,7 @@ static enum fabric_progress mpi_poll(struct fabric *f, struct fabric_part *part)
     if (f->status)
         return FABRIC_FAILED;
     bool open = m->stage != STAGE_IDLE || m->round.active;
-    atomic_store_explicit(&m->open, open, memory_order_relaxed);
+    mpi_set_rest(m);
     if (m->moved)
         moved_now(m);
     else
@@ -560,7 +560,7 @@ void mpi_leave(struct fabric *f)
         mpi_elastic_stop(m);
     m->stage = STAGE_IDLE;
     m->round.ours = false;
-    atomic_store_explicit(&m->open, true, memory_order_relaxed);
+    mpi_set_rest(m);
 }
 
 bool mpi_stay(struct fabric *f)
@@ -583,6 +583,7 @@ bool mpi_stay(struct fabric *f)
     if (m->round.active)
         step_round(m, &part);
     f->status = status ? status : f->status;
+    mpi_set_rest(m);
     if (m->moved)
         moved_now(m);
     else

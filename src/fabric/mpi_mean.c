@@ -10,7 +10,7 @@
  * Both directions of the link are busy from the first reduced piece on, and no step waits for
  * another than the piece it needs. Pieces go straight out of the vector where they lie together
  * there, out of the result, and into the result; only what is taken has buffers, and what has a
- * gap inside is gathered first. Between two ranks at most MPI_DEPTH pieces of a sort are in flight.
+ * gap inside is gathered first. Between two ranks at most m->depth pieces of a sort are in flight.
  *
  * Vectors were looked at before they arrived, and those that are not finite give nothing. Workers
  * train on meanwhile: should a piece not be finite now, it is left out of that piece alone.
@@ -22,7 +22,7 @@
 
 #include <string.h>
 
-enum { REDUCED_AT_ONCE = 2, UNIT = 16 };        /* floats: a cache line */
+enum { REDUCED_AT_ONCE = 2, UNIT = 16 /* floats: a cache line */, FEW_RANKS = 8 };
 
 /* --- memory --- */
 
@@ -64,6 +64,7 @@ descant_status mpi_lanes_init(struct mpi *m)
 {
     size_t size = (size_t)m->place.size, floats = mpi_piece_room(m);
 
+    m->depth = size <= FEW_RANKS ? MPI_DEPTH : MPI_DEPTH / 2;
     m->lanes = memory_take_array(size, sizeof *m->lanes);
     m->inputs = memory_take_array(size, sizeof *m->inputs);
     m->shares = memory_take_array(size, sizeof *m->shares);
@@ -71,7 +72,7 @@ descant_status mpi_lanes_init(struct mpi *m)
     if (!m->lanes || !m->inputs || !m->shares || !m->piece)
         return DESCANT_MEMORY;
     for (int k = 0; k < m->place.size; k++)
-        for (unsigned slot = 0; slot < MPI_DEPTH && k != m->f.rank; slot++) {
+        for (unsigned slot = 0; slot < m->depth && k != m->f.rank; slot++) {
             struct mpi_lane *lane = &m->lanes[k];
             lane->give[slot] = (struct mpi_op){.rank = k, .slot = slot};
             lane->take[slot] = (struct mpi_op){.ended = taken, .rank = k, .slot = slot};
@@ -88,7 +89,7 @@ descant_status mpi_lanes_init(struct mpi *m)
 void mpi_lanes_fini(struct mpi *m)
 {
     for (int k = 0; m->lanes && k < m->place.size; k++)
-        for (unsigned slot = 0; slot < MPI_DEPTH; slot++) {
+        for (unsigned slot = 0; slot < m->depth; slot++) {
             memory_give(m->lanes[k].give[slot].floats);
             memory_give(m->lanes[k].take[slot].floats);
         }
@@ -167,9 +168,9 @@ void mpi_mean_begin(struct mpi *m)
 static bool take(struct mpi *m, struct mpi_lane *lane)
 {
     const struct mpi_round *r = &m->round;
-    struct mpi_op *op = &lane->take[lane->taken % MPI_DEPTH];
+    struct mpi_op *op = &lane->take[lane->taken % m->depth];
 
-    if (!lane->gives || lane->taken == r->n_own || lane->taken == r->reduced + MPI_DEPTH)
+    if (!lane->gives || lane->taken == r->n_own || lane->taken == r->reduced + m->depth)
         return false;
     size_t n = piece_at(r, r->me, lane->taken++).n;
     return mpi_receive_op(m, op, op->floats, n * sizeof(float), TAG_GIVE);
@@ -178,7 +179,7 @@ static bool take(struct mpi *m, struct mpi_lane *lane)
 static bool learn(struct mpi *m, struct mpi_lane *lane)
 {
     const struct mpi_round *r = &m->round;
-    struct mpi_op *op = &lane->learn[lane->learning % MPI_DEPTH];
+    struct mpi_op *op = &lane->learn[lane->learning % m->depth];
 
     if (op->busy || lane->learning == slice_pieces(r, lane->member))
         return false;
@@ -190,7 +191,7 @@ static bool learn(struct mpi *m, struct mpi_lane *lane)
 static bool give(struct mpi *m, struct mpi_lane *lane)
 {
     const struct mpi_round *r = &m->round;
-    struct mpi_op *op = &lane->give[lane->given % MPI_DEPTH];
+    struct mpi_op *op = &lane->give[lane->given % m->depth];
 
     if (!r->gives || op->busy || lane->given == slice_pieces(r, lane->member))
         return false;
@@ -203,7 +204,7 @@ static bool give(struct mpi *m, struct mpi_lane *lane)
 static bool tell(struct mpi *m, struct mpi_lane *lane)
 {
     const struct mpi_round *r = &m->round;
-    struct mpi_op *op = &lane->tell[lane->telling % MPI_DEPTH];
+    struct mpi_op *op = &lane->tell[lane->telling % m->depth];
 
     if (op->busy || lane->telling == r->reduced)
         return false;
@@ -232,7 +233,7 @@ static bool all_here(const struct mpi *m)
 
     for (int i = 0; i < r->k; i++) {
         const struct mpi_lane *lane = &m->lanes[r->seats[i].rank];
-        if (i != r->me && lane->gives && !lane->took[r->reduced % MPI_DEPTH])
+        if (i != r->me && lane->gives && !lane->took[r->reduced % m->depth])
             return false;
     }
     return true;
@@ -260,7 +261,7 @@ static void reduce(struct mpi *m)
 {
     struct mpi_round *r = &m->round;
     struct span piece = piece_at(r, r->me, r->reduced);
-    unsigned slot = (unsigned)(r->reduced % MPI_DEPTH);
+    unsigned slot = (unsigned)(r->reduced % m->depth);
     int n_in = 0;
 
     for (int i = 0; i < r->k; i++) {

@@ -104,8 +104,8 @@ static void receive_from(struct mpi *m, int rank)
     struct mpi_round *r = &m->round;
     size_t n;
 
-    while (r->coming < r->n_state && r->coming < r->came + MPI_DEPTH) {
-        struct mpi_op *op = &m->lanes[rank].learn[r->coming % MPI_DEPTH];
+    while (r->coming < r->n_state && r->coming < r->came + m->depth) {
+        struct mpi_op *op = &m->lanes[rank].learn[r->coming % m->depth];
         float *to = came_to(m, r->coming++, &n);
         op->ended = came;
         if (!mpi_receive_op(m, op, to, n * sizeof(float), TAG_STATE))
@@ -120,7 +120,7 @@ static void pass_to(struct mpi *m, int rank)
     size_t n;
 
     while (r->passing < r->came) {
-        struct mpi_op *op = &m->lanes[rank].give[r->passing % MPI_DEPTH];
+        struct mpi_op *op = &m->lanes[rank].give[r->passing % m->depth];
         if (op->busy)
             return;
         op->ended = passed;
@@ -138,8 +138,8 @@ bool mpi_state_step(struct mpi *m)
     struct mpi_round *r = &m->round;
     int before = neighbour(r, -1), after = neighbour(r, 1);
 
-    while (r->came < r->coming && r->here[r->came % MPI_DEPTH]) {
-        r->here[r->came++ % MPI_DEPTH] = false;
+    while (r->came < r->coming && r->here[r->came % m->depth]) {
+        r->here[r->came++ % m->depth] = false;
         m->moved = true;
     }
     if (before >= 0)

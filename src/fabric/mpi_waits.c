@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* Sleeping, for whom, and on how many cores. MPI moves nothing by itself and its own waits burn a
  * core, so who waits sleeps and looks again: after 50 us first, then twice as long each time that
- * nothing had moved. While an exchange is open that ends at 2 ms, for a round's next piece may be
- * there; else at 10 ms, which is what an idle owner of a slice costs those who ask it, and a poll
- * every 10 ms is what it costs itself.
+ * nothing had moved. That ends at 0.5 ms while pieces are in flight, since a link of 10 Gb/s empties
+ * what is in flight in about that time; at 2 ms while a round gathers; and at 10 ms while nothing is
+ * open, which is what an idle owner of a slice costs those who ask it.
  *
  * Who waits for whom is known to a rank by itself while floats move; for arrivals rank 0 looks, and
  * tells those who wait. All of it happens in poll, since only that may call MPI. */
@@ -13,23 +13,32 @@
 #include <unistd.h>
 
 #define REST_LEAST_NS UINT64_C(50000)
-#define REST_OPEN_NS UINT64_C(2000000)
-#define REST_IDLE_NS UINT64_C(10000000)
 #define SAY_FIRST_NS UINT64_C(10000000)
 #define SAY_AGAIN_NS UINT64_C(100000000)
+
+enum { REST_MOVING_US = 500, REST_OPEN_US = 2000, REST_IDLE_US = 10000 };
 
 void mpi_rest(struct mpi *m, uint64_t until_ns)
 {
     uint32_t still = atomic_load_explicit(&m->still, memory_order_relaxed);
-    bool open = atomic_load_explicit(&m->open, memory_order_relaxed);
+    uint64_t most = 1000 * (uint64_t)atomic_load_explicit(&m->rest_most_us, memory_order_relaxed);
     uint64_t rest = REST_LEAST_NS << (still < 8 ? still : 8);
-    uint64_t most = open ? REST_OPEN_NS : REST_IDLE_NS, now = clock_now_ns();
+    uint64_t now = clock_now_ns();
     uint64_t until = now + (rest < most ? rest : most);
 
     if (until_ns && until_ns < until)
         until = until_ns;
     if (until > now)
         clock_sleep_until(until);
+}
+
+void mpi_set_rest(struct mpi *m)
+{
+    uint32_t most = m->stage == STAGE_IDLE ? REST_IDLE_US : REST_OPEN_US;
+
+    if (m->round.active || m->stage == STAGE_ALONE)
+        most = REST_MOVING_US;
+    atomic_store_explicit(&m->rest_most_us, most, memory_order_relaxed);
 }
 
 /* --- for whom --- */

@@ -16,7 +16,7 @@
 enum {
     MPI_PIECE = 32768,          /* floats: 128 KiB */
     MPI_PIECE_LEAST = 4096,
-    MPI_DEPTH = 4,              /* pieces in flight to and from one rank, of each sort */
+    MPI_DEPTH = 8,              /* pieces in flight to and from one rank, of each sort, at most */
     MPI_TEXT = 640              /* bytes of a word's text, with its end */
 };
 
@@ -152,6 +152,7 @@ struct mpi {
     size_t looked;
     bool bad, called;
     struct mpi_round round;
+    unsigned depth;                     /* pieces in flight of a sort, up to MPI_DEPTH */
     struct mpi_lane *lanes;             /* by rank */
     float *result, *state_outer[2], *piece;
     const float **inputs;
@@ -160,7 +161,7 @@ struct mpi {
     uint32_t center_epoch;              /* states that gave the centre */
     /* Written by poll and begin, read by wait; relaxed: they only set how long it sleeps. */
     _Atomic uint32_t still;             /* polls in a row in which nothing moved */
-    _Atomic bool open;                  /* an exchange or a round is */
+    _Atomic uint32_t rest_most_us;
     uint64_t moved_ns, said_ns;         /* when something moved last; when we said for whom */
     bool moved;                         /* in this poll */
 };
@@ -231,6 +232,7 @@ void mpi_elastic_late(const struct mpi *m, struct awaited *awaited);
 /* --- mpi_waits.c --- */
 
 void mpi_rest(struct mpi *m, uint64_t until_ns);
+void mpi_set_rest(struct mpi *m);       /* by what is open now */
 void mpi_say(struct mpi *m);
 void mpi_look_at_cores(struct mpi *m, int threads);
 
