@@ -246,7 +246,7 @@ static int part_leavers(void)
             exchange(&p, (struct exchange){.kind = center ? EXCHANGE_ELASTIC : EXCHANGE_MEAN,
                                            .weight = 1, .alpha = 0.5});
         }
-        if (p.f->rank > 0 && p.f->rank < last && size == 3)
+        if (p.f->rank > 0 && p.f->rank < last && size == 3 && !center)
             NEED(p.f->members == 1);
         close_peer(&p);
     }
