@@ -57,6 +57,13 @@ TRAIN_LIBS := $(shell pkg-config --libs $(TRAIN_PACKAGES))
 TRAIN_OBJECTS := $(TRAIN_SOURCES:src/%.c=$(B)/%.o) \
 	$(if $(LOOPS_SOURCE),$(KERNEL_SETS:%=$(B)/nn/loops_%.o))
 endif
+# One module for each MPI library that is there; CC compiles them, through its wrapper.
+MPICC_openmpi := $(shell command -v mpicc.openmpi || { mpicc --showme:version >/dev/null 2>&1 && \
+	command -v mpicc; })
+MPICC_mpich := $(shell command -v mpicc.mpich || { mpicc -show 2>/dev/null | grep -q mpich && \
+	command -v mpicc; })
+MODULES := $(foreach l,openmpi mpich,$(if $(MPICC_$l),$(B)/descant-mpi-$l.so))
+BASIC += -DDESCANT_MODULES='"$(LIBDIR)/descant"'
 PROGRAM_OBJECTS := $(patsubst src/%.c,$(B)/%.o,$(if $(HAVE_TRAIN),$(wildcard src/cli/*.c),\
 	$(filter-out $(TRAIN_COMMANDS),$(wildcard src/cli/*.c))))
 PROGRAM := $(if $(PROGRAM_OBJECTS),$(B)/descant)
@@ -71,7 +78,7 @@ TESTS := $(patsubst tests/%.c,$(B)/tests/%,$(if $(HAVE_TRAIN),$(wildcard tests/t
 # training, whose code test_trainer runs under it, too.
 ifneq ($(findstring thread,$(SAN)),)
 TESTS := $(filter-out $(addprefix %/test_,convergence rules block vector data formats report plan \
-	models loops wire wire_jobs training_ends training_faults),$(TESTS))
+	models loops wire wire_jobs training_ends training_faults mpi),$(TESTS))
 endif
 BENCHES := $(patsubst bench/%.c,$(B)/bench/%,$(wildcard bench/*.c))
 CHECK_FLAGS = $(shell pkg-config --cflags check)
@@ -81,7 +88,7 @@ CHECK_LIBS = $(shell pkg-config --libs check)
 	demo-plans fuzz setup \
 	format install uninstall clean
 .SECONDARY:
-all: $(SHARED) $(B)/libdescant.a $(PROGRAM)
+all: $(SHARED) $(B)/libdescant.a $(PROGRAM) $(MODULES)
 
 $(KERNEL_SETS:%=$(B)/fabric/kernels_%.o): $(B)/fabric/kernels_%.o: src/fabric/kernels.c Makefile
 	@mkdir -p $(@D)
@@ -107,12 +114,21 @@ $(B)/libdescant.a: $(OBJECTS)
 	rm -f $@
 	ar rcs $@ $(B)/libdescant.o
 
+$(B)/descant-mpi-%.so: src/fabric/abi/mpi_abi.c Makefile
+	@mkdir -p $(@D)
+	OMPI_CC=$(CC) MPICH_CC=$(CC) $(MPICC_$*) $(filter-out -MMD -MP -Wcast-qual,$(BASIC)) -O2 \
+		-Wl,-z,nodelete -shared $< -o $@
+
 $(B)/descant: $(PROGRAM_OBJECTS) $(TRAIN_OBJECTS) $(OBJECTS)
 	$(LINK) $^ $(TRAIN_LIBS) $(LIBS) -o $@
 
 $(B)/tests/%: tests/%.c $(OBJECTS) Makefile
 	@mkdir -p $(@D)
-	$(COMPILE) $(CHECK_FLAGS) -Itests $< $(OBJECTS) $(CHECK_LIBS) $(LIBS) $(LDFLAGS) -o $@
+	$(COMPILE) $(CHECK_FLAGS) -Itests $(filter tests/%.c,$^) $(OBJECTS) $(CHECK_LIBS) $(LIBS) \
+		$(LDFLAGS) -o $@
+
+$(B)/tests/test_fabric $(B)/tests/test_members $(B)/tests/test_mpi: tests/mpi_loopback.c
+$(B)/tests/test_mpi: | $(MODULES)
 
 # These call the program as a function.
 $(B)/tests/test_cli $(TRAIN_TESTS:%.c=$(B)/%): $(B)/tests/%: tests/%.c $(CLI_OBJECTS) \
@@ -202,6 +218,8 @@ install: all
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR)|' -e 's|@VERSION@|$(VERSION)|' \
 		descant.pc.in > $(DESTDIR)$(LIBDIR)/pkgconfig/descant.pc
 	$(if $(PROGRAM),install -m 755 $(PROGRAM) $(DESTDIR)$(PREFIX)/bin/)
+	$(if $(MODULES),install -d $(DESTDIR)$(LIBDIR)/descant)
+	$(if $(MODULES),install -m 755 $(MODULES) $(DESTDIR)$(LIBDIR)/descant/)
 	$(if $(wildcard docs/descant.1),install -D -m 644 docs/descant.1 \
 		$(DESTDIR)$(PREFIX)/share/man/man1/descant.1)
 	@# the loader finds it from now on; an image, or a folder of one's own, has none to tell
@@ -211,6 +229,7 @@ uninstall:
 	rm -f $(DESTDIR)$(PREFIX)/include/descant.h $(DESTDIR)$(LIBDIR)/libdescant.a \
 		$(DESTDIR)$(LIBDIR)/libdescant.so $(DESTDIR)$(LIBDIR)/$(SONAME) \
 		$(DESTDIR)$(LIBDIR)/libdescant.so.$(VERSION) $(DESTDIR)$(LIBDIR)/pkgconfig/descant.pc \
+		$(DESTDIR)$(LIBDIR)/descant/descant-mpi-*.so \
 		$(DESTDIR)$(PREFIX)/bin/descant $(DESTDIR)$(PREFIX)/share/man/man1/descant.1
 
 clean:

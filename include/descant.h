@@ -60,7 +60,7 @@ typedef void descant_log(void *user, enum descant_level level, const char *line)
 struct descant;
 
 struct descant_options {
-    const char *job;     /* "self", "shm:NAME[,rate=1gbit][,rtt=1ms]"; NULL: see descant_open */
+    const char *job;     /* "self", "shm:NAME[,rate=1gbit][,rtt=1ms]", "mpi"; NULL: see descant_open */
     const char *plan;    /* "shadow-easgd", "dasgd,every=8,delay=2"; NULL: DESCANT_PLAN */
     int rank;            /* -1: the launcher's variable, else the lowest that is free */
     int size;            /* trainers to wait for at the start; 0: the launcher's, else nobody */
@@ -76,7 +76,8 @@ struct descant_options {
 
 DESCANT_API struct descant_options descant_options_default(void);
 
-/* Joins the job. Without an address: "shm:" and a name made from the launcher's rendezvous
+/* Joins the job. Without an address: "mpi" for a rank that mpirun or srun has started, where the
+ * library's module is there; "shm:" and a name made from the launcher's rendezvous
  * where WORLD_SIZE is above 1 (torchrun on one machine), else "self". The plan, where none is
  * given, is the variable DESCANT_PLAN, else "shadow-easgd". close releases. */
 DESCANT_API descant_status descant_open(struct descant **job,
@@ -200,7 +201,8 @@ enum descant_final {
  * does not want it calls close alone. */
 DESCANT_API descant_status descant_finish(struct descant *job, enum descant_final which);
 
-/* Leaves the job and releases everything. NULL is allowed. */
+/* Leaves the job and releases everything; over mpi it serves the other ranks, asleep, until all
+ * have left. NULL is allowed. */
 DESCANT_API descant_status descant_close(struct descant *job);
 
 DESCANT_API const char *descant_status_text(descant_status status);

@@ -5,7 +5,9 @@
 #ifndef FABRIC_SUITE_H
 #define FABRIC_SUITE_H
 
+#include "fabric/mpi_world.h"
 #include "fabric/sim.h"
+#include "mpi_loopback.h"
 
 #include <check.h>
 #include <math.h>
@@ -19,6 +21,7 @@ struct row {
     const struct fabric_type *type;
     int size;
     bool elsewhere;             /* what is not in place is in memory of the callers' own */
+    bool fixed;                 /* nobody comes later; each trainer has a slice of the centre */
 };
 
 static const struct row rows[] = {
@@ -38,6 +41,12 @@ static const struct row rows[] = {
     {.type = &fabric_shm, .size = 1},
     {.type = &fabric_shm, .size = 5, .elsewhere = true},
 #endif
+    {.type = &fabric_loopback, .size = 1, .fixed = true},
+    {.type = &fabric_loopback, .size = 2, .fixed = true},
+    {.type = &fabric_loopback, .size = 3, .fixed = true},
+    {.type = &fabric_loopback, .size = 5, .fixed = true},
+    {.type = &fabric_loopback, .size = 2, .fixed = true},
+    {.type = &fabric_loopback, .size = 3, .fixed = true},
 };
 
 #define N_ROWS ((int)(sizeof rows / sizeof *rows))
@@ -58,6 +67,7 @@ struct peer {
 struct job {
     const struct row *row;
     struct sim_world *world;
+    struct loopback *ranks;
     char address[64], line[512];
     struct log log;
     struct fabric_start start;
@@ -89,16 +99,42 @@ static inline void job_init(struct job *job, int row, size_t n, bool in_place)
         job->world = sim_world_create(&options);
         ck_assert_ptr_nonnull(job->world);
     }
+    if (job->row->type == &fabric_loopback)
+        job->ranks = loopback_create(job->row->size, (uint64_t)row);
     job->start = (struct fabric_start){.manifest = "plan x\nsegment a 7\n", .n = job->n,
                                        .room = job->n, .in_place = in_place,
                                        .collective = true, .n_outer = 2, .threads = 1};
 }
 
+static inline struct fabric_options options_of(struct job *job, int k)
+{
+    struct fabric_options options = {.address = job->address, .rank = k, .size = job->row->size,
+                                     .start_s = 5, .log = &job->log, .context = job->world};
+    if (job->ranks) {
+        options.address = "";
+        options.context = job->ranks;
+    }
+    return options;
+}
+
+static inline bool takes_joiners(const struct job *job)
+{
+    return job->row->type != &fabric_self && !job->row->fixed;
+}
+
+/* Float i of the centre, where it is one's own if not everybody's. */
+static inline float *center_at(struct job *job, size_t i)
+{
+    int owner = 0, size = job->row->size;
+    while (job->row->fixed && i >= mpi_slice_at(job->n, size, owner + 1))
+        owner++;
+    return &job->peers[owner].f->center[i];
+}
+
 static inline void peer_open(struct job *job, int k)
 {
     struct peer *peer = &job->peers[k];
-    struct fabric_options options = {.address = job->address, .rank = k, .size = job->row->size,
-                                     .start_s = 5, .log = &job->log, .context = job->world};
+    struct fabric_options options = options_of(job, k);
     ck_assert_int_eq(job->row->type->open(&peer->f, &options), DESCANT_OK);
     ck_assert_int_eq(peer->f->rank, k);
     peer->got = calloc(job->n + 1, sizeof(float));
@@ -155,6 +191,7 @@ static inline void job_fini(struct job *job)
     for (int k = 0; k < MOST; k++)
         peer_close(job, k);
     sim_world_destroy(job->world);
+    loopback_destroy(job->ranks);
     ck_assert_int_eq(memory_live(), 0);
 }
 
@@ -266,11 +303,11 @@ static inline bool drive(struct job *job, int wanted, double wall_s)
         struct peer *last = NULL;
         for (int k = 0; k < MOST; k++) {
             struct peer *peer = &job->peers[k];
-            if (!peer->open)
-                continue;
+            if (!peer->open && !(peer->f && job->row->fixed))
+                continue;           /* idle ones serve the others only where these are far */
             moved = peer_turn(job, peer) || moved;
             open = open || (peer->open && (wanted < 0 || wanted == k));
-            last = peer;
+            last = peer->open ? peer : last;
         }
         if (!open)
             return true;

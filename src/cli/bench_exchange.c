@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* descant bench exchange: how fast trainers of one machine exchange a vector.
+/* descant bench exchange: how fast trainers of one machine, or ranks of an MPI job, exchange a
+ * vector.
  *
  * shared and attached drive the fabric itself: begin, and poll to the end, without merging.
  * shared: the vector lies in memory that peers read in place. attached: it is the caller's; for
@@ -11,6 +12,7 @@
 #include "cli/cli.h"
 #include "fabric/fabric.h"
 #include "fabric/kernels.h"
+#include "fabric/mpi_link.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -52,6 +54,7 @@ struct exchange_result {
 struct side {
     const struct exchange_options *o;
     struct bench *bench;
+    bool mpi;                   /* a rank of an MPI job; bench has no other trainers to wait for */
     int rank;
     struct fabric *f;           /* or */
     struct descant *job;
@@ -146,10 +149,10 @@ static bool open_side(struct side *s)
     if (o->memory == BUFFER) {
         struct descant_options d = descant_options_default();
         snprintf(address, sizeof address, "shm:%s%s", s->bench->name, o->suffix);
-        d.job = address;
+        d.job = s->mpi ? "mpi" : address;
         d.plan = "allreduce";
         d.rank = s->rank;
-        d.size = s->bench->trainers;
+        d.size = s->mpi ? 0 : s->bench->trainers;
         d.log = bench_log;
         d.log_user = s->bench->err;
         if (descant_open(&s->job, &d) != DESCANT_OK)
@@ -160,7 +163,9 @@ static bool open_side(struct side *s)
     snprintf(address, sizeof address, "%s%s", s->bench->name, o->suffix);
     struct fabric_options f = {.address = address, .rank = s->rank, .size = s->bench->trainers,
                                .start_s = 30};
-    return say_fabric(s, fabric_shm.open(&s->f, &f)) && start_fabric(s);
+    if (s->mpi)
+        f = (struct fabric_options){.rank = -1, .start_s = 30};
+    return say_fabric(s, (s->mpi ? fabric_mpi : fabric_shm).open(&s->f, &f)) && start_fabric(s);
 }
 
 static void close_side(struct side *s)
@@ -195,6 +200,37 @@ static double measure_memcpy(size_t bytes)
     return result;
 }
 
+/* Over MPI one mean of a float is what all wait for; elastic exchanges there need nobody. */
+static bool barrier(struct side *s)
+{
+    struct exchange x = {.kind = EXCHANGE_MEAN, .in = &s->live, .n = 1, .weight = 1};
+    float one = 1;
+    if (!s->mpi)
+        return bench_barrier(s->bench, s->bench->trainers);
+    if (s->job)
+        return descant_mean(s->job, &one, 1) == DESCANT_OK;
+    if (s->f->contribution)
+        x.in = &s->copy;
+    return s->o->what == ELASTIC || drive(s, &x);
+}
+
+static bool measure(struct side *s, struct exchange_result *r)
+{
+    const struct exchange_options *o = s->o;
+    bool good = true;
+    for (int64_t i = -WARM; good && i < o->runs; i++) {
+        bench_fill(s->w, s->n, (uint64_t)(s->rank + 1) * 1000003u + (uint64_t)(i + WARM));
+        good = barrier(s);
+        uint64_t start = clock_now_ns();
+        good = good && exchange_once(s);
+        if (i >= 0) {
+            r->start_ns[i] = start;
+            r->end_ns[i] = clock_now_ns();
+        }
+    }
+    return good && barrier(s);
+}
+
 static bool trainer(struct bench *bench, int rank, const void *how, void *result)
 {
     const struct exchange_options *o = how;
@@ -203,18 +239,7 @@ static bool trainer(struct bench *bench, int rank, const void *how, void *result
                      .n = (size_t)o->bytes / sizeof(float)};
     if (rank == 0)
         r->memcpy_gb_per_s = measure_memcpy((size_t)o->bytes);
-    bool good = bench_barrier(bench, bench->trainers) && open_side(&s);
-    for (int64_t i = -WARM; good && i < o->runs; i++) {
-        bench_fill(s.w, s.n, (uint64_t)(rank + 1) * 1000003u + (uint64_t)(i + WARM));
-        good = bench_barrier(bench, bench->trainers);
-        uint64_t start = clock_now_ns();
-        good = good && exchange_once(&s);
-        if (i >= 0) {
-            r->start_ns[i] = start;
-            r->end_ns[i] = clock_now_ns();
-        }
-    }
-    good = good && bench_barrier(bench, bench->trainers);
+    bool good = bench_barrier(bench, bench->trainers) && open_side(&s) && measure(&s, r);
     close_side(&s);
     return good;
 }
@@ -265,6 +290,33 @@ static void report(const struct cli *cli, const struct exchange_options *o, doub
     json_end(&json);
 }
 
+/* As a rank that a launcher has started. Clocks of other hosts are not ours: the figure is rank
+ * 0's own time. */
+static bool run_rank(const struct cli *cli, struct exchange_options *o)
+{
+    struct exchange_result *r = calloc(1, sizeof *r);
+    struct bench bench = {.err = cli->err};
+    struct side s = {.o = o, .bench = &bench, .mpi = true, .rank = -1,
+                     .n = (size_t)o->bytes / sizeof(float)};
+    struct descant_members members = {0};
+    if (r)
+        r->memcpy_gb_per_s = measure_memcpy((size_t)o->bytes);
+    bool good = r && open_side(&s);
+    if (good && s.job)
+        good = descant_members(s.job, &members) == DESCANT_OK;
+    else if (good)
+        members = (struct descant_members){.rank = s.f->rank, .size = s.f->size};
+    good = good && measure(&s, r);
+    o->trainers = 1;
+    double ms = good ? median_ms(r, o) : 0, copied = good ? r->memcpy_gb_per_s : 0;
+    close_side(&s);
+    o->trainers = members.size;
+    if (good && members.rank == 0)
+        report(cli, o, ms, copied);
+    free(r);
+    return good;
+}
+
 int cli_bench_exchange(const struct cli *cli)
 {
     struct exchange_options o = {.trainers = 2, .bytes = 64 << 20, .link = "none"};
@@ -283,6 +335,8 @@ int cli_bench_exchange(const struct cli *cli)
         return cli_bad_use(cli, "--memory buffer is only for --what mean");
     if (o.runs == 0)
         o.runs = o.bytes < 1 << 20 ? 501 : 21;
+    if (mpi_module_launcher() != MPI_LAUNCHER_NONE)
+        return run_rank(cli, &o) ? CLI_DONE : CLI_FAILED;
     struct bench bench = {.trainers = (int)o.trainers, .err = cli->err};
     struct exchange_result *results = calloc((size_t)o.trainers, sizeof *results);
     bool good = results && bench_run(&bench, trainer, &o, results, sizeof *results);

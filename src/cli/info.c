@@ -3,7 +3,9 @@
 #include "cli/cli.h"
 #include "fabric/fabric.h"
 #include "fabric/kernels.h"
+#include "fabric/mpi_link.h"
 
+#include <limits.h>
 #include <string.h>
 
 static void cpu_name(char *name, size_t room)
@@ -19,6 +21,15 @@ static void cpu_name(char *name, size_t room)
         }
     if (file)
         fclose(file);
+}
+
+static void say_modules(const struct cli *cli)
+{
+    char path[PATH_MAX];
+    for (int k = 0; k < MPI_LIBRARIES; k++)
+        bench_say(cli->out, mpi_module_name((enum mpi_library)k), "%s",
+                  mpi_module_find((enum mpi_library)k, path, sizeof path) ? path
+                  : "no module: the address mpi cannot use it");
 }
 
 int cli_info(const struct cli *cli)
@@ -46,5 +57,6 @@ int cli_info(const struct cli *cli)
     for (int i = 0; fabric_types[i]; i++)
         bench_say(cli->out, i ? "" : "fabrics", "%-5s %-34s %s", fabric_types[i]->name,
                   fabric_types[i]->address, fabric_types[i]->help);
+    say_modules(cli);
     return CLI_DONE;
 }

@@ -3,6 +3,7 @@
  * command line counts more), looks at what can be seen to be wrong before anything starts, and
  * hands over. */
 #include "cli/cli.h"
+#include "fabric/mpi_link.h"
 #include "sync/plan.h"
 #include "train/launch.h"
 
@@ -86,6 +87,8 @@ int cli_train(const struct cli *cli)
         status = cli_bad_use(cli, "%s", message);
     if (status == CLI_DONE)
         status = settings_parse_config(cli, train_settings, n_train_settings, &o);
+    if (o.trainers == 1 && !o.job && mpi_module_launcher() != MPI_LAUNCHER_NONE)
+        o.trainers = 0;                 /* this rank is one of those that mpirun has started */
     if (status == CLI_DONE)
         status = check(cli, &o);
     train_know_plan(&o);

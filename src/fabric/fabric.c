@@ -5,7 +5,8 @@
 #include <math.h>
 #include <string.h>
 
-const struct fabric_type *const fabric_types[] = {&fabric_self, &fabric_shm, &fabric_sim, NULL};
+const struct fabric_type *const fabric_types[] = {&fabric_self, &fabric_shm, &fabric_mpi,
+                                                 &fabric_sim, NULL};
 
 size_t fabric_round_up(size_t n_floats)
 {

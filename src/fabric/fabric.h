@@ -131,7 +131,9 @@ struct fabric {
     /* set by start, then constant */
     float *contribution;                /* room floats to be filled before begin; NULL: in place */
     float *outer[2];
-    float *center;                      /* n floats, shared; NULL: none. For saving and loading */
+    float *center;                      /* n floats; NULL: none. For saving and loading. Shared; or,
+                                           over mpi, as this trainer saw it last, and whole after
+                                           a state */
     /* written by poll, and by a wait whose bound is past; read by anyone, relaxed: figures, they
        order nothing */
     _Atomic int members;                /* that take part now */
@@ -185,8 +187,9 @@ struct fabric_type {
     /* The block of that name, one for all trainers of the machine; zero at first; until close. */
     descant_status (*share)(struct fabric *f, const char *name, size_t bytes, void **block);
 
-    /* Takes what rounds need and checks the manifest against the others'. Does not wait for
-     * them: the exchange STATE that must follow does. Only after it is the trainer a member. */
+    /* Takes what rounds need and checks the manifest against those that are known. Does not wait
+     * for the others: the exchange STATE that must follow does, and may be what fails. Only after
+     * it is the trainer a member. */
     descant_status (*start)(struct fabric *f, const struct fabric_start *start);
 
     /* Opens an exchange; one that was open is given up, and its round goes on without us: what
@@ -202,11 +205,12 @@ struct fabric_type {
      * is past: then members and epoch are also made those of now. */
     void (*wait)(struct fabric *f, uint64_t until_ns);
 
-    /* Leaves. The others go on without us. Releases everything, also half-opened. */
+    /* Leaves. The others go on without us. Releases everything, also half-opened. Over mpi it
+     * returns when all have left: until then it serves them, asleep. */
     void (*close)(struct fabric *f);
 };
 
-extern const struct fabric_type fabric_self, fabric_shm, fabric_sim;
+extern const struct fabric_type fabric_self, fabric_shm, fabric_mpi, fabric_sim;
 extern const struct fabric_type *const fabric_types[];      /* NULL at the end */
 
 size_t fabric_round_up(size_t n_floats);    /* to a page */

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* Launchers tell a process who it is by variables: torchrun RANK, WORLD_SIZE and a rendezvous;
  * Open MPI OMPI_COMM_WORLD_*; MPICH PMI_*; Slurm SLURM_*. What the caller gave wins. Without an
- * address, several trainers on one machine meet under a name made from the rendezvous, which all
- * of them see alike; a process without a launcher is a job of its own. */
+ * address, ranks of an MPI job meet over MPI, if its module is there; other trainers on one machine
+ * under a name made from the rendezvous, which all of them see alike; a process without a launcher
+ * is a job of its own. Over MPI, rank and size are what MPI says. */
 #include "sync/launcher.h"
+
+#include "fabric/mpi_link.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -28,6 +31,14 @@ static descant_status number(const char *name, int low, int *out, const struct l
                         low);
     *out = (int)value;
     return DESCANT_OK;
+}
+
+/* An MPI launcher's rank, whose library has a module here. torchrun inside of it is what counts. */
+static bool is_mpi(int found)
+{
+    char path[PATH_MAX];
+    return found > 0 && mpi_module_launcher() != MPI_LAUNCHER_NONE &&
+           mpi_module_find(mpi_module_wanted(), path, sizeof path);
 }
 
 static int launcher_present(void)
@@ -58,11 +69,16 @@ static bool rendezvous(char *name, size_t room)
     return told;
 }
 
+static bool names_mpi(const struct descant_options *o)
+{
+    return o->job != NULL && strcmp(o->job, fabric_mpi.address) == 0;
+}
+
 descant_status launcher_read(struct launcher *l, const struct descant_options *o,
                              const struct log *log)
 {
     *l = (struct launcher){.rank = o->rank, .size = o->size};
-    int found = launcher_present();
+    int found = names_mpi(o) ? -1 : launcher_present();
     descant_status status = DESCANT_OK;
     if (found >= 0 && o->size == 0)
         status = number(size_names[found], 1, &l->size, log, DESCANT_BAD_SIZE);
@@ -79,6 +95,9 @@ descant_status launcher_read(struct launcher *l, const struct descant_options *o
                             sizeof l->address - 1);
         strcpy(l->address, o->job);
         strcpy(l->why, "given");
+    } else if (l->size > 1 && is_mpi(found)) {
+        strcpy(l->address, fabric_mpi.address);
+        snprintf(l->why, sizeof l->why, "from %s", size_names[found]);
     } else if (l->size > 1) {
         if (!rendezvous(l->address, sizeof l->address))
             return log_fail(log, DESCANT_BAD_ADDRESS,
@@ -109,6 +128,6 @@ descant_status launcher_fabric(const struct launcher *l, const struct fabric_typ
         return DESCANT_OK;
     }
     return log_fail(log, DESCANT_BAD_ADDRESS,
-                    "'%s' is no job address; there are: self, shm:NAME[,rate=1gbit][,rtt=1ms]",
+                    "'%s' is no job address; there are: self, shm:NAME[,rate=1gbit][,rtt=1ms], mpi",
                     l->address);
 }

@@ -1,0 +1,333 @@
+/* SPDX-License-Identifier: MIT */
+/* mpi_link.h over MPI itself. Compiled once for every MPI library that is there, each time into a
+ * module with one symbol; the only source that sees mpi.h.
+ *
+ * The requests that are open lie together in one array, so that one MPI_Testsome looks at all of
+ * them and makes the library's progress once. MPI is initialised with MPI_THREAD_SERIALIZED: one
+ * thread at a time calls it, but not always the same one. It is finalised when the process exits,
+ * so that jobs can follow one another, and only when every link has gone down together: a process
+ * that failed just exits, and its launcher then ends the others. */
+#include "fabric/mpi_link.h"
+
+#include <mpi.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { ROOM_FIRST = 64, HOST_ROOM = MPI_HOST_ROOM };
+
+struct mpi_link {
+    MPI_Comm comm;
+    char (*hosts)[HOST_ROOM];
+    int n, room;
+    MPI_Request *requests;      /* n are open */
+    void **ops;
+    bool *receives;
+    int *indices;
+    MPI_Status *statuses;
+    struct mpi_ended *ended;
+    char why[MPI_MAX_ERROR_STRING + 64];
+};
+
+static int links_up;            /* and not gone down together */
+static pid_t initialised_by;
+
+/* --- the process --- */
+
+static void finalise(void)
+{
+    int finalised = 0;
+    MPI_Finalized(&finalised);
+    if (!finalised && links_up == 0 && getpid() == initialised_by)
+        MPI_Finalize();
+}
+
+static const char *level_name(int level)
+{
+    switch (level) {
+    case MPI_THREAD_SINGLE:
+        return "MPI_THREAD_SINGLE";
+    case MPI_THREAD_FUNNELED:
+        return "MPI_THREAD_FUNNELED";
+    case MPI_THREAD_SERIALIZED:
+        return "MPI_THREAD_SERIALIZED";
+    default:
+        return "MPI_THREAD_MULTIPLE";
+    }
+}
+
+static bool initialise(struct mpi_place *place, char *why, size_t room)
+{
+    int is_initialised = 0, is_finalised = 0, level = MPI_THREAD_SINGLE;
+
+    MPI_Initialized(&is_initialised);
+    MPI_Finalized(&is_finalised);
+    if (is_finalised) {
+        snprintf(why, room, "this program has finalised MPI");
+        return false;
+    }
+    if (is_initialised) {
+        MPI_Query_thread(&level);
+    } else {
+        if (MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &level) != MPI_SUCCESS) {
+            snprintf(why, room, "MPI_Init_thread has failed");
+            return false;
+        }
+        initialised_by = getpid();
+        atexit(finalise);
+    }
+    place->initialised = initialised_by == getpid();
+    place->threads = level_name(level);
+    if (level >= MPI_THREAD_SERIALIZED)
+        return true;
+    snprintf(why, room, "MPI runs with %s, and Descant calls it from a thread of its own: the "
+             "program must call MPI_Init_thread with MPI_THREAD_MULTIPLE, or with "
+             "MPI_THREAD_SERIALIZED if it calls no MPI itself while a job is open",
+             place->threads);
+    return false;
+}
+
+/* --- up --- */
+
+static bool grow_array(void *array, size_t room, size_t size)
+{
+    void *old, *more;
+
+    memcpy(&old, array, sizeof old);
+    more = realloc(old, room * size);
+    if (more)
+        memcpy(array, &more, sizeof more);
+    return more != NULL;
+}
+
+static bool grow(struct mpi_link *link)
+{
+    size_t room = link->room ? 2 * (size_t)link->room : ROOM_FIRST;
+
+    if (!grow_array(&link->requests, room, sizeof *link->requests) ||
+        !grow_array(&link->ops, room, sizeof *link->ops) ||
+        !grow_array(&link->receives, room, sizeof *link->receives) ||
+        !grow_array(&link->indices, room, sizeof *link->indices) ||
+        !grow_array(&link->statuses, room, sizeof *link->statuses) ||
+        !grow_array(&link->ended, room, sizeof *link->ended)) {
+        snprintf(link->why, sizeof link->why, "no memory for %zu requests", room);
+        return false;
+    }
+    link->room = (int)room;
+    return true;
+}
+
+static void destroy(struct mpi_link *link)
+{
+    free(link->hosts);
+    free(link->requests);
+    free(link->ops);
+    free(link->receives);
+    free(link->indices);
+    free(link->statuses);
+    free(link->ended);
+    free(link);
+}
+
+/* "Open MPI v4.1.4, package: ..." and "MPICH Version:\t4.0.2\n...": what comes first. */
+static void name_version(const char *library, char *version, size_t room)
+{
+    const char *number = strstr(library, "Version:");
+
+    if (number)
+        number += strcspn(number, " \t") + strspn(number + strcspn(number, " \t"), " \t");
+    snprintf(version, room, "%.*s%.*s", number ? (int)strcspn(library, " ") + 1
+             : (int)strcspn(library, "\n,"), library, number ? (int)strcspn(number, "\n") : 0,
+             number ? number : "");
+}
+
+/* Who shares this machine; its lowest rank names the job for them. */
+static void look_around(struct mpi_link *link, struct mpi_place *place)
+{
+    MPI_Comm local;
+    int leads, length = sizeof place->version;
+    char library[MPI_MAX_LIBRARY_VERSION_STRING] = "", name[MPI_MAX_PROCESSOR_NAME] = "";
+    struct timespec now = {0};
+
+    MPI_Comm_rank(link->comm, &place->rank);
+    MPI_Comm_size(link->comm, &place->size);
+    MPI_Comm_split_type(link->comm, MPI_COMM_TYPE_SHARED, place->rank, MPI_INFO_NULL, &local);
+    MPI_Comm_rank(local, &place->local_rank);
+    MPI_Comm_size(local, &place->local_size);
+    place->host = place->rank;
+    clock_gettime(CLOCK_REALTIME, &now);
+    snprintf(place->job, sizeof place->job, "mpi-%ld-%llx", (long)getpid(),
+             (unsigned long long)now.tv_sec * 1000000000u + (unsigned long long)now.tv_nsec);
+    MPI_Bcast(&place->host, 1, MPI_INT, 0, local);
+    MPI_Bcast(place->job, (int)sizeof place->job, MPI_CHAR, 0, local);
+    MPI_Comm_free(&local);
+    leads = place->local_rank == 0;
+    MPI_Allreduce(&leads, &place->hosts, 1, MPI_INT, MPI_SUM, link->comm);
+    MPI_Get_processor_name(name, &length);
+    snprintf(link->hosts[place->rank], HOST_ROOM, "%.*s", HOST_ROOM - 1, name);
+    MPI_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, link->hosts, HOST_ROOM, MPI_CHAR,
+                  link->comm);
+    MPI_Get_library_version(library, &length);
+    name_version(library, place->version, sizeof place->version);
+}
+
+static struct mpi_link *up(void *context, int rank, struct mpi_place *place, char *why,
+                           size_t room)
+{
+    int size = 0;
+
+    (void)context;
+    (void)rank;
+    if (!initialise(place, why, room))
+        return NULL;
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    struct mpi_link *link = calloc(1, sizeof *link);
+    if (link)
+        link->hosts = calloc((size_t)size, sizeof *link->hosts);
+    if (!link || !link->hosts || !grow(link)) {
+        snprintf(why, room, "no memory for a link of %d ranks", size);
+        if (link)
+            destroy(link);
+        return NULL;
+    }
+    if (MPI_Comm_dup(MPI_COMM_WORLD, &link->comm) != MPI_SUCCESS) {
+        snprintf(why, room, "MPI_Comm_dup has failed");
+        destroy(link);
+        return NULL;
+    }
+    MPI_Comm_set_errhandler(link->comm, MPI_ERRORS_RETURN);
+    look_around(link, place);
+    links_up++;
+    return link;
+}
+
+static const char *host(const struct mpi_link *link, int rank)
+{
+    return link->hosts[rank];
+}
+
+static const char *why_of(const struct mpi_link *link)
+{
+    return link->why;
+}
+
+/* --- messages --- */
+
+static bool failed(struct mpi_link *link, const char *call, int error)
+{
+    char text[MPI_MAX_ERROR_STRING] = "";
+    int length = 0;
+
+    MPI_Error_string(error, text, &length);
+    snprintf(link->why, sizeof link->why, "%s: %s", call, text);
+    return false;
+}
+
+static bool opened(struct mpi_link *link, void *op, bool receives)
+{
+    link->ops[link->n] = op;
+    link->receives[link->n] = receives;
+    link->n++;
+    return true;
+}
+
+static bool send_to(struct mpi_link *link, const void *p, size_t bytes, int to, int tag, void *op)
+{
+    if (link->n == link->room && !grow(link))
+        return false;
+    int error = MPI_Isend(p, (int)bytes, MPI_BYTE, to, tag, link->comm,
+                          &link->requests[link->n]);
+    return error == MPI_SUCCESS ? opened(link, op, false) : failed(link, "MPI_Isend", error);
+}
+
+static bool receive_from(struct mpi_link *link, void *p, size_t bytes, int from, int tag,
+                         void *op)
+{
+    if (link->n == link->room && !grow(link))
+        return false;
+    int error = MPI_Irecv(p, (int)bytes, MPI_BYTE, from == MPI_FROM_ANY ? MPI_ANY_SOURCE : from,
+                          tag, link->comm, &link->requests[link->n]);
+    return error == MPI_SUCCESS ? opened(link, op, true) : failed(link, "MPI_Irecv", error);
+}
+
+static void close_up(struct mpi_link *link)
+{
+    int kept = 0;
+
+    for (int i = 0; i < link->n; i++) {
+        if (link->requests[i] == MPI_REQUEST_NULL)
+            continue;
+        link->requests[kept] = link->requests[i];
+        link->ops[kept] = link->ops[i];
+        link->receives[kept++] = link->receives[i];
+    }
+    link->n = kept;
+}
+
+static bool test_some(struct mpi_link *link, int *n)
+{
+    int error = MPI_Testsome(link->n, link->requests, n, link->indices, link->statuses);
+
+    for (int i = 0; error == MPI_ERR_IN_STATUS && i < *n; i++)
+        if (link->statuses[i].MPI_ERROR != MPI_SUCCESS &&
+            link->statuses[i].MPI_ERROR != MPI_ERR_PENDING)
+            error = link->statuses[i].MPI_ERROR;
+    return error == MPI_SUCCESS || failed(link, "MPI_Testsome", error);
+}
+
+static int collect(struct mpi_link *link, const struct mpi_ended **ended)
+{
+    int n = 0;
+
+    *ended = link->ended;
+    if (!test_some(link, &n))
+        return -1;
+    if (n == MPI_UNDEFINED || n == 0)
+        return 0;
+    for (int i = 0; i < n; i++) {
+        int k = link->indices[i], bytes = 0;
+        link->ended[i] = (struct mpi_ended){.op = link->ops[k]};
+        if (!link->receives[k])
+            continue;
+        MPI_Get_count(&link->statuses[i], MPI_BYTE, &bytes);
+        link->ended[i].from = link->statuses[i].MPI_SOURCE;
+        link->ended[i].bytes = (size_t)bytes;
+    }
+    close_up(link);
+    return n;
+}
+
+static void down(struct mpi_link *link, bool together)
+{
+    for (int i = 0; i < link->n && together; i++) {
+        if (link->receives[i])
+            MPI_Cancel(&link->requests[i]);
+        MPI_Wait(&link->requests[i], MPI_STATUS_IGNORE);
+    }
+    if (together) {
+        MPI_Comm_free(&link->comm);
+        links_up--;
+        destroy(link);
+    }
+}
+
+extern const struct mpi_links descant_mpi_links;
+
+__attribute__((visibility("default"))) const struct mpi_links descant_mpi_links = {
+    .version = MPI_LINKS_VERSION,
+#ifdef OPEN_MPI
+    .name = "Open MPI",
+#else
+    .name = "MPICH",
+#endif
+    .up = up,
+    .host = host,
+    .send = send_to,
+    .receive = receive_from,
+    .collect = collect,
+    .why = why_of,
+    .down = down,
+};

@@ -1,0 +1,460 @@
+/* SPDX-License-Identifier: MIT */
+/* The coordinator, rank 0, also when its trainer has left: who takes part, and when a round closes.
+ * The world is fixed, so this is less than what docs/shm.md does: nobody comes later, and who dies
+ * ends the job.
+ *
+ *   forming   all have said HELLO, their manifests are the same, and each has begun its first state
+ *   round     closes when every member has arrived; a leaver is no member any more. Where exchanges
+ *             are each trainer's own, only a STATE makes a round, and calls the others to it
+ *   final     when nobody is a member, and all who have not left have begun a final exchange
+ *
+ * 1. An arrival holds until the round closes, its sender takes it back, or begins another one.
+ * 2. Once a round is closed its members do it to the end, whatever their trainers want meanwhile;
+ *    it is never begun again.
+ * 3. Vectors that are not finite have said so when they arrive: their share is nothing. */
+#include "fabric/mpi_world.h"
+
+#include <string.h>
+
+#define LATE_FIRST_NS UINT64_C(50000000)
+#define LATE_AGAIN_NS UINT64_C(100000000)
+
+enum life { LIFE_OPENED, LIFE_MEMBER, LIFE_FINAL, LIFE_LEFT };
+
+struct peer {
+    enum life life;
+    bool hello, compared, arrived;
+    uint32_t threads;
+    int host;
+    struct mpi_word arrival;        /* where it has arrived */
+    struct mpi_op manifest_op;
+    char *manifest;
+    size_t manifest_bytes;
+};
+
+struct mpi_lead {
+    struct peer *peers;             /* by rank */
+    struct mpi_seat *seats;
+    bool changed, formed, failed, called, all_left;
+    uint32_t round, epoch;
+    uint64_t since_ns, told_ns;     /* the first arrival of the round; who is late was told */
+    struct awaited late;            /* as it was told */
+};
+
+descant_status mpi_lead_init(struct mpi *m)
+{
+    size_t size = (size_t)m->place.size;
+
+    m->lead = memory_take(sizeof *m->lead);
+    if (!m->lead)
+        return log_fail(&m->f.log, DESCANT_MEMORY, "no memory for the coordinator");
+    m->lead->peers = memory_take_array(size, sizeof *m->lead->peers);
+    m->lead->seats = memory_take_array(size, sizeof *m->lead->seats);
+    if (!m->lead->peers || !m->lead->seats)
+        return log_fail(&m->f.log, DESCANT_MEMORY, "no memory for the coordinator");
+    m->lead->round = 1;
+    return DESCANT_OK;
+}
+
+void mpi_lead_fini(struct mpi *m)
+{
+    if (!m->lead)
+        return;
+    for (int k = 0; m->lead->peers && k < m->place.size; k++)
+        memory_give(m->lead->peers[k].manifest);
+    memory_give(m->lead->peers);
+    memory_give(m->lead->seats);
+    memory_give(m->lead);
+}
+
+static void tell_all(struct mpi *m, struct mpi_word word, const void *tail, size_t bytes)
+{
+    for (int k = 0; k < m->place.size; k++)
+        mpi_tell(m, k, word, tail, bytes);
+}
+
+/* For all, also those who have not begun anything: it is said once. */
+static void fail_all(struct mpi *m, descant_status status, const char *text)
+{
+    if (m->lead->failed)
+        return;
+    m->lead->failed = true;
+    tell_all(m, (struct mpi_word){.what = WORD_FAIL, .status = (uint32_t)status}, text,
+             strlen(text) + 1);
+}
+
+static int count(const struct mpi *m, enum life life)
+{
+    int n = 0;
+    for (int k = 0; k < m->place.size; k++)
+        n += m->lead->peers[k].life == life;
+    return n;
+}
+
+/* --- forming --- */
+
+/* The first line in which two manifests differ. */
+static void differ(struct mpi *m, int rank, const char *theirs)
+{
+    const char *mine = m->manifest;
+    char text[MPI_TEXT];
+    size_t a, b;
+
+    for (;;) {
+        a = strcspn(theirs, "\n");
+        b = strcspn(mine, "\n");
+        if (a != b || memcmp(theirs, mine, a) || !theirs[a] || !mine[b])
+            break;
+        theirs += a + 1;
+        mine += b + 1;
+    }
+    snprintf(text, sizeof text, "rank %d (%s) has \"%.*s\", rank 0 (%s) \"%.*s\"", rank,
+             m->links->host(m->link, rank), (int)(a < 200 ? a : 200), theirs,
+             m->links->host(m->link, 0), (int)(b < 200 ? b : 200), mine);
+    fail_all(m, DESCANT_MISMATCH, text);
+}
+
+static void compare(struct mpi *m, struct mpi_op *op, const struct mpi_ended *ended)
+{
+    struct peer *peer = &m->lead->peers[op->rank];
+
+    (void)ended;
+    op->busy = false;
+    peer->compared = true;
+    if (m->manifest && strcmp(peer->manifest, m->manifest))
+        differ(m, op->rank, peer->manifest);
+    memory_give(peer->manifest);
+    peer->manifest = NULL;
+    m->lead->changed = true;
+}
+
+static void hear_hello(struct mpi *m, int from, const struct mpi_word *word)
+{
+    struct peer *peer = &m->lead->peers[from];
+    size_t bytes = word->manifest_bytes;
+
+    peer->hello = true;
+    peer->threads = word->threads;
+    peer->host = word->host;
+    peer->compared = from == m->f.rank;
+    if (peer->compared)
+        return;
+    peer->manifest = memory_take(bytes + 1);
+    peer->manifest_op = (struct mpi_op){.ended = compare, .rank = from};
+    if (!peer->manifest)
+        fail_all(m, DESCANT_MEMORY, "no memory for the lists of segments");
+    else
+        mpi_receive_op(m, &peer->manifest_op, peer->manifest, bytes, TAG_MANIFEST);
+}
+
+/* True once the group is there. */
+static bool form(struct mpi *m)
+{
+    struct mpi_lead *lead = m->lead;
+    char text[MPI_TEXT];
+
+    for (int k = 0; k < m->place.size; k++)
+        if (lead->peers[k].life == LIFE_LEFT) {
+            snprintf(text, sizeof text, "rank %d (%s) has left before the start", k,
+                     m->links->host(m->link, k));
+            fail_all(m, DESCANT_TIMEOUT, text);
+            return false;
+        }
+    for (int k = 0; k < m->place.size; k++)
+        if (!lead->peers[k].compared || !lead->peers[k].arrived)
+            return false;
+    for (int k = 0; k < m->place.size; k++)
+        if (lead->peers[k].life == LIFE_OPENED)
+            lead->peers[k].life = LIFE_MEMBER;
+    lead->formed = true;
+    lead->epoch++;
+    return true;
+}
+
+/* --- what is heard --- */
+
+static void tell_members(struct mpi *m)
+{
+    struct mpi_lead *lead = m->lead;
+
+    if (!lead->formed)
+        return;
+    lead->epoch++;
+    tell_all(m, (struct mpi_word){.what = WORD_MEMBERS, .epoch = lead->epoch,
+                                  .members = (uint32_t)count(m, LIFE_MEMBER)}, NULL, 0);
+}
+
+static void become(struct mpi *m, struct peer *peer, enum life life)
+{
+    bool was = peer->life == LIFE_MEMBER;
+
+    peer->life = life;
+    if (was && life != LIFE_MEMBER)
+        tell_members(m);
+}
+
+static void hear_arrive(struct mpi *m, struct peer *peer, const struct mpi_word *word)
+{
+    struct mpi_lead *lead = m->lead;
+
+    peer->arrival = *word;
+    peer->arrived = true;
+    if (!lead->since_ns)
+        lead->since_ns = clock_now_ns();
+    if (word->final)
+        become(m, peer, LIFE_FINAL);
+}
+
+void mpi_lead_hear(struct mpi *m, int from, const struct mpi_word *word)
+{
+    struct peer *peer = &m->lead->peers[from];
+
+    m->lead->changed = true;
+    switch ((enum mpi_what)word->what) {
+    case WORD_HELLO:
+        hear_hello(m, from, word);
+        break;
+    case WORD_ARRIVE:
+        hear_arrive(m, peer, word);
+        break;
+    case WORD_TAKE_BACK:
+        peer->arrived &= peer->arrival.seq != word->seq;
+        break;
+    default:
+        peer->arrived = false;
+        become(m, peer, LIFE_LEFT);
+    }
+}
+
+/* --- closing --- */
+
+static const struct peer *source_of(const struct mpi *m, enum life life)
+{
+    const struct peer *best = NULL;
+
+    for (int k = 0; k < m->place.size; k++) {
+        const struct peer *peer = &m->lead->peers[k];
+        if (peer->life == life && peer->arrived && peer->arrival.kind == EXCHANGE_STATE &&
+            (!best || peer->arrival.priority > best->arrival.priority))
+            best = peer;
+    }
+    return best;
+}
+
+static bool arrivals_differ(struct mpi *m, enum life life)
+{
+    const struct peer *peers = m->lead->peers;
+    char text[MPI_TEXT];
+    int first = -1;
+
+    for (int k = 0; k < m->place.size; k++) {
+        if (peers[k].life != life)
+            continue;
+        if (first < 0)
+            first = k;
+        const struct mpi_word *a = &peers[first].arrival, *b = &peers[k].arrival;
+        if (a->n == b->n && a->agree == b->agree)
+            continue;
+        snprintf(text, sizeof text, "the trainers bring what differs: %llu floats (%llu) rank "
+                 "%d, %llu (%llu) rank %d", (unsigned long long)a->n,
+                 (unsigned long long)a->agree, first, (unsigned long long)b->n,
+                 (unsigned long long)b->agree, k);
+        fail_all(m, DESCANT_MISMATCH, text);
+        return true;
+    }
+    return false;
+}
+
+static uint32_t machine_threads(const struct mpi *m, int host)
+{
+    uint32_t sum = 0;
+    for (int k = 0; k < m->place.size; k++)
+        if (m->lead->peers[k].host == host && m->lead->peers[k].life != LIFE_LEFT)
+            sum += m->lead->peers[k].threads;
+    return sum;
+}
+
+/* Returns how many are good: those have shares, the others none. */
+static int share_out(struct mpi *m, struct mpi_seat *seats, int k)
+{
+    int good = 0;
+
+    for (int i = 0; i < k; i++)
+        if (!seats[i].bad)
+            m->shares[good++] = seats[i].share;
+    weights_to_shares(m->shares, good);
+    for (int i = k - 1, left = good; i >= 0; i--)
+        seats[i].share = seats[i].bad ? 0 : m->shares[--left];
+    return good;
+}
+
+/* Those of that life; and for a state that gives the centre all others as helpers, whom it reaches
+ * because they own slices of it, also if they have left. */
+static int sit(struct mpi *m, enum life life, bool all)
+{
+    struct mpi_lead *lead = m->lead;
+    int n = 0;
+
+    for (int k = 0; k < m->place.size; k++) {
+        struct peer *peer = &lead->peers[k];
+        bool member = peer->life == life;
+        if (!member && !all)
+            continue;
+        lead->seats[n++] = (struct mpi_seat){
+            .rank = k, .seq = member ? peer->arrival.seq : 0, .bad = member && peer->arrival.bad,
+            .threads = machine_threads(m, peer->host), .share = peer->arrival.weight};
+        peer->arrived &= !member;
+    }
+    return n;
+}
+
+/* All of that life have arrived. */
+static void close_round(struct mpi *m, enum life life)
+{
+    struct mpi_lead *lead = m->lead;
+    const struct peer *source = source_of(m, life), *any = NULL;
+    struct mpi_word word = {.what = WORD_GO, .round = lead->round, .source = -1};
+
+    for (int k = 0; k < m->place.size && !any; k++)
+        any = lead->peers[k].life == life ? &lead->peers[k] : NULL;
+    if ((!source || any->arrival.final) && arrivals_differ(m, life))
+        return;
+    word.n = any->arrival.n;
+    word.final = any->arrival.final;
+    word.kind = source ? EXCHANGE_STATE : EXCHANGE_MEAN;
+    word.members = (uint32_t)count(m, life);
+    word.seats = (uint32_t)sit(m, life, source && m->f.center && !word.final);
+    if (source)
+        word.source = (int32_t)(source - lead->peers);
+    else if (share_out(m, lead->seats, (int)word.seats))
+        word.source = 0;
+    if (life == LIFE_FINAL) {
+        for (int k = 0; k < m->place.size; k++)
+            if (lead->peers[k].life == LIFE_FINAL)
+                lead->peers[k].life = LIFE_MEMBER;
+        lead->epoch++;
+    }
+    word.epoch = lead->epoch;
+    lead->round++;
+    lead->called = false;
+    lead->since_ns = lead->told_ns = 0;
+    lead->late.n = 0;
+    for (uint32_t i = 0; i < word.seats; i++)
+        mpi_tell(m, lead->seats[i].rank, word, lead->seats, word.seats * sizeof *lead->seats);
+}
+
+/* Elastic arrivals whose STATE has gone. */
+static void make_void(struct mpi *m)
+{
+    struct mpi_lead *lead = m->lead;
+
+    lead->called = false;
+    lead->since_ns = 0;
+    for (int k = 0; k < m->place.size; k++) {
+        struct peer *peer = &lead->peers[k];
+        if (peer->life != LIFE_MEMBER)
+            continue;
+        peer->arrived = false;
+        mpi_tell(m, k, (struct mpi_word){.what = WORD_VOID, .seq = peer->arrival.seq}, NULL, 0);
+    }
+}
+
+static void call_late(struct mpi *m)
+{
+    m->lead->called = true;
+    for (int k = 0; k < m->place.size; k++)
+        if (m->lead->peers[k].life == LIFE_MEMBER && !m->lead->peers[k].arrived)
+            mpi_tell(m, k, (struct mpi_word){.what = WORD_CALL}, NULL, 0);
+}
+
+static void gather(struct mpi *m, enum life life)
+{
+    struct mpi_lead *lead = m->lead;
+    int arrived = 0, all = count(m, life);
+
+    for (int k = 0; k < m->place.size; k++)
+        arrived += lead->peers[k].life == life && lead->peers[k].arrived;
+    bool wanted = arrived && (m->collective || life == LIFE_FINAL || source_of(m, life));
+    if (wanted && arrived == all)
+        close_round(m, life);
+    else if (wanted && !lead->called && life == LIFE_MEMBER)
+        call_late(m);
+    else if (!wanted && lead->called)
+        make_void(m);
+}
+
+void mpi_lead_turn(struct mpi *m)
+{
+    struct mpi_lead *lead = m->lead;
+
+    while (lead->changed && !lead->failed) {
+        lead->changed = false;
+        if (!lead->formed && !form(m))
+            break;
+        if (count(m, LIFE_MEMBER))
+            gather(m, LIFE_MEMBER);
+        else if (count(m, LIFE_FINAL))
+            gather(m, LIFE_FINAL);
+    }
+    if (!lead->all_left && count(m, LIFE_LEFT) == m->place.size) {
+        lead->all_left = true;
+        tell_all(m, (struct mpi_word){.what = WORD_BYE}, NULL, 0);
+    }
+}
+
+/* --- who is late --- */
+
+void mpi_lead_late(const struct mpi *m, struct awaited *awaited)
+{
+    const struct mpi_lead *lead = m->lead;
+    bool members = count(m, LIFE_MEMBER) > 0;
+
+    awaited->wait = !lead->formed ? FABRIC_WAIT_START : FABRIC_WAIT_ROUND;
+    awaited->round = lead->round;
+    for (int k = 0; k < m->place.size; k++) {
+        enum life life = lead->peers[k].life;
+        if ((life == LIFE_OPENED || life == LIFE_MEMBER || (life == LIFE_FINAL && !members)) &&
+            !lead->peers[k].arrived)
+            awaited_add(awaited, k);
+    }
+}
+
+/* Those whose trainers have finished wait for all who are at work. */
+static struct awaited late_for(const struct mpi *m, const struct peer *peer,
+                               const struct awaited *late)
+{
+    struct awaited awaited = *late;
+
+    awaited.kind = (enum exchange_kind)peer->arrival.kind;
+    if (peer->life != LIFE_FINAL)
+        return awaited;
+    awaited = (struct awaited){.wait = FABRIC_WAIT_FINISH, .kind = awaited.kind,
+                               .round = awaited.round};
+    for (int k = 0; k < m->place.size; k++)
+        if (m->lead->peers[k].life < LIFE_FINAL)
+            awaited_add(&awaited, k);
+    return awaited;
+}
+
+void mpi_lead_tell_late(struct mpi *m)
+{
+    struct mpi_lead *lead = m->lead;
+    uint64_t now = clock_now_ns();
+    struct awaited late = {.n = 0};
+
+    if (!lead->since_ns || lead->failed || now - lead->since_ns < LATE_FIRST_NS ||
+        now - lead->told_ns < LATE_AGAIN_NS)
+        return;
+    lead->told_ns = now;
+    mpi_lead_late(m, &late);
+    if (memcmp(&late, &lead->late, sizeof late) == 0)
+        return;
+    lead->late = late;
+    for (int k = 0; k < m->place.size; k++) {
+        const struct peer *peer = &lead->peers[k];
+        if (peer->life == LIFE_LEFT || !peer->arrived)
+            continue;
+        struct awaited theirs = late_for(m, peer, &late);
+        mpi_tell(m, k, (struct mpi_word){.what = WORD_LATE}, &theirs, sizeof theirs);
+    }
+}

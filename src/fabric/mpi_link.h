@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: MIT */
+/* What Descant needs of MPI, in plain C types: one communicator, and messages between its ranks.
+ * Each MPI library has an ABI of its own, so the same source (abi/mpi_abi.c) is compiled once for
+ * each into a module, which alone links MPI and is loaded when a job asks for it. Tests have a
+ * table of their own, whose ranks live in one process.
+ *
+ * One thread at a time calls any of it. Messages from one rank to another with one tag arrive in
+ * the order in which they were sent; what they carry stays where it is until they have ended. */
+#ifndef MPI_LINK_H
+#define MPI_LINK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+enum { MPI_LINKS_VERSION = 1, MPI_FROM_ANY = -1, MPI_HOST_ROOM = 64 };
+
+struct mpi_link;            /* the module's */
+
+struct mpi_place {
+    int rank, size;
+    int host;                       /* the lowest rank of this machine */
+    int local_rank, local_size;     /* among those of this machine */
+    int hosts;                      /* how many machines */
+    bool initialised;               /* by the link; else the program had done it */
+    const char *threads;            /* the thread level in force, by its MPI name */
+    char job[64];                   /* one name for this machine's ranks, which no other job has */
+    char version[128];              /* of the library */
+};
+
+struct mpi_ended {
+    void *op;                       /* as it was given to send or receive */
+    int from;                       /* receive: its sender */
+    size_t bytes;                   /* receive: its length */
+};
+
+struct mpi_links {
+    int version;                    /* MPI_LINKS_VERSION */
+    const char *name;               /* of the library */
+
+    /* Initialises MPI where the program has not, and makes a communicator of all its ranks: all
+     * call it, and wait for each other. rank: the one that the caller expects, or -1; for tests.
+     * NULL: why says what is wrong. */
+    struct mpi_link *(*up)(void *context, int rank, struct mpi_place *place, char *why,
+                           size_t room);
+
+    const char *(*host)(const struct mpi_link *link, int rank);     /* its name */
+
+    /* Begin and return. receive: at most `bytes`, from a rank or from any. */
+    bool (*send)(struct mpi_link *link, const void *p, size_t bytes, int to, int tag, void *op);
+    bool (*receive)(struct mpi_link *link, void *p, size_t bytes, int from, int tag, void *op);
+
+    /* Lets the messages move, without blocking. How many have ended, and which: the link's, until
+     * the next call. -1: one has failed. */
+    int (*collect)(struct mpi_link *link, const struct mpi_ended **ended);
+
+    const char *(*why)(const struct mpi_link *link);    /* send, receive or collect has failed */
+
+    /* Gives up the receives that are open. together: all ranks call it now, else the communicator
+     * stays. MPI ends with the process, if it was initialised here and all links went together. */
+    void (*down)(struct mpi_link *link, bool together);
+};
+
+#define MPI_LINKS_SYMBOL "descant_mpi_links"
+
+/* --- mpi_module.c --- */
+
+enum mpi_library { MPI_LIBRARY_OPENMPI, MPI_LIBRARY_MPICH, MPI_LIBRARIES };
+
+struct log;
+
+/* The module's file, where there is one. */
+bool mpi_module_find(enum mpi_library library, char *path, size_t room);
+const char *mpi_module_name(enum mpi_library library);
+
+/* Who has started this process as a rank of an MPI job. */
+enum mpi_launcher { MPI_LAUNCHER_NONE, MPI_LAUNCHER_OPENMPI, MPI_LAUNCHER_MPICH,
+                    MPI_LAUNCHER_SLURM };
+enum mpi_launcher mpi_module_launcher(void);
+
+/* Which library this process is to use: the one that its program has loaded, else its launcher's,
+ * else the one that has a module. */
+enum mpi_library mpi_module_wanted(void);
+
+/* Loads the wanted library's module, for good. NULL: logged. */
+const struct mpi_links *mpi_module_load(const struct log *log);
+
+#endif

@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: MIT */
+/* States: the source's vectors, and the centre that it gives, down a chain of all members. Each
+ * passes a piece on as soon as it has come, out of where it came to, so everybody's link carries
+ * the state once in and once out, whatever their number.
+ *
+ * The source's part is out before anything is sent: what its caller then makes of the centre is
+ * what the others get. After a final state the centre is no one's to give; everybody fetches it
+ * from its owners (mpi_elastic.c), who all have come to their end. Run by whoever holds the round
+ * machine. */
+#include "fabric/mpi_world.h"
+#include "fabric/vector.h"
+
+#include <string.h>
+
+/* The vector, its outer vectors, the centre: each in pieces of its own. */
+static size_t vector_pieces(const struct mpi_round *r)
+{
+    return (r->n + MPI_PIECE - 1) / MPI_PIECE;
+}
+
+static size_t place_at(const struct mpi_round *r, size_t piece, size_t *n)
+{
+    size_t at = piece % vector_pieces(r) * MPI_PIECE;
+    *n = r->n - at < MPI_PIECE ? r->n - at : MPI_PIECE;
+    return at;
+}
+
+static bool gives_center(const struct mpi *m)
+{
+    return m->f.center && !m->round.final;
+}
+
+/* Where a piece comes to; at the source, where it is. */
+static const float *source_piece(const struct mpi *m, size_t piece, float *gathered, size_t *n)
+{
+    const struct mpi_round *r = &m->round;
+    size_t at = place_at(r, piece, n), which = piece / vector_pieces(r);
+
+    if (which == 0)
+        return mpi_reach(r->in, at, *n, gathered);
+    return (which <= (size_t)m->n_outer ? m->f.outer[which - 1] : m->f.center) + at;
+}
+
+static float *came_to(const struct mpi *m, size_t piece, size_t *n)
+{
+    const struct mpi_round *r = &m->round;
+    size_t at = place_at(r, piece, n), which = piece / vector_pieces(r);
+
+    if (which == 0)
+        return m->result + at;
+    return (which <= (size_t)m->n_outer ? m->state_outer[which - 1] : m->f.center) + at;
+}
+
+static void came(struct mpi *m, struct mpi_op *op, const struct mpi_ended *ended)
+{
+    (void)ended;
+    op->busy = false;
+    m->round.here[op->slot] = true;
+}
+
+static void passed(struct mpi *m, struct mpi_op *op, const struct mpi_ended *ended)
+{
+    (void)ended;
+    op->busy = false;
+    m->round.passed++;
+}
+
+/* The member after or before in the chain, which begins at the source. -1: none. */
+static int neighbour(const struct mpi_round *r, int step)
+{
+    int place = (r->me - r->source + r->k) % r->k + step;
+    if (place < 0 || place == r->k)
+        return -1;
+    return r->seats[(r->source + place) % r->k].rank;
+}
+
+void mpi_state_begin(struct mpi *m)
+{
+    struct mpi_round *r = &m->round;
+    size_t parts = 1 + (size_t)m->n_outer + gives_center(m);
+
+    r->n_state = parts * vector_pieces(r);
+    r->came = r->coming = r->passing = r->passed = r->filled = 0;
+    r->shown = r->me != r->source;
+    if (r->me == r->source)
+        r->came = r->n_state;
+    memset(r->here, 0, sizeof r->here);
+}
+
+bool mpi_state_fill(struct mpi *m)
+{
+    struct mpi_round *r = &m->round;
+    size_t n = r->n - r->filled < MPI_PIECE ? r->n - r->filled : MPI_PIECE;
+
+    if (!gives_center(m))
+        return true;
+    vector_gather(r->in, (struct chunk){r->filled, n}, m->f.center + r->filled, false);
+    r->filled += n;
+    return r->filled == r->n;
+}
+
+static void receive_from(struct mpi *m, int rank)
+{
+    struct mpi_round *r = &m->round;
+    size_t n;
+
+    while (r->coming < r->n_state && r->coming < r->came + m->depth) {
+        struct mpi_op *op = &m->lanes[rank].learn[r->coming % m->depth];
+        float *to = came_to(m, r->coming++, &n);
+        op->ended = came;
+        if (!mpi_receive_op(m, op, to, n * sizeof(float), TAG_STATE))
+            return;
+        m->moved = true;
+    }
+}
+
+static void pass_to(struct mpi *m, int rank)
+{
+    struct mpi_round *r = &m->round;
+    size_t n;
+
+    while (r->passing < r->came) {
+        struct mpi_op *op = &m->lanes[rank].give[r->passing % m->depth];
+        if (op->busy)
+            return;
+        op->ended = passed;
+        size_t piece = r->passing++;
+        const float *p = r->me == r->source ? source_piece(m, piece, op->floats, &n)
+                                            : came_to(m, piece, &n);
+        if (!mpi_send_op(m, op, p, n * sizeof(float), TAG_STATE))
+            return;
+        m->moved = true;
+    }
+}
+
+bool mpi_state_step(struct mpi *m)
+{
+    struct mpi_round *r = &m->round;
+    int before = neighbour(r, -1), after = neighbour(r, 1);
+
+    while (r->came < r->coming && r->here[r->came % m->depth]) {
+        r->here[r->came++ % m->depth] = false;
+        m->moved = true;
+    }
+    if (before >= 0)
+        receive_from(m, before);
+    if (after >= 0)
+        pass_to(m, after);
+    return r->came == r->n_state && (after < 0 || r->passed == r->n_state);
+}

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: MIT */
+/* Sleeping, for whom, and on how many cores. MPI moves nothing by itself and its own waits burn a
+ * core, so who waits sleeps and looks again: after 50 us first, then twice as long each time that
+ * nothing had moved. That ends at 0.5 ms while pieces are in flight, since a link of 10 Gb/s empties
+ * what is in flight in about that time; at 2 ms while a round gathers; and at 10 ms while nothing is
+ * open, which is what an idle owner of a slice costs those who ask it.
+ *
+ * Who waits for whom is known to a rank by itself while floats move; for arrivals rank 0 looks, and
+ * tells those who wait. All of it happens in poll, since only that may call MPI. */
+#include "fabric/mpi_world.h"
+
+#include <sched.h>
+#include <unistd.h>
+
+#define REST_LEAST_NS UINT64_C(50000)
+#define SAY_FIRST_NS UINT64_C(10000000)
+#define SAY_AGAIN_NS UINT64_C(100000000)
+
+enum { REST_MOVING_US = 500, REST_OPEN_US = 2000, REST_IDLE_US = 10000 };
+
+void mpi_rest(struct mpi *m, uint64_t until_ns)
+{
+    uint32_t still = atomic_load_explicit(&m->still, memory_order_relaxed);
+    uint64_t most = 1000 * (uint64_t)atomic_load_explicit(&m->rest_most_us, memory_order_relaxed);
+    uint64_t rest = REST_LEAST_NS << (still < 8 ? still : 8);
+    uint64_t now = clock_now_ns();
+    uint64_t until = now + (rest < most ? rest : most);
+
+    if (until_ns && until_ns < until)
+        until = until_ns;
+    if (until > now)
+        clock_sleep_until(until);
+}
+
+void mpi_set_rest(struct mpi *m)
+{
+    uint32_t most = m->stage == STAGE_IDLE ? REST_IDLE_US : REST_OPEN_US;
+
+    if (m->round.active || m->stage == STAGE_ALONE)
+        most = REST_MOVING_US;
+    atomic_store_explicit(&m->rest_most_us, most, memory_order_relaxed);
+}
+
+/* --- for whom --- */
+
+static void moving_late(const struct mpi *m, struct awaited *awaited)
+{
+    const struct mpi_round *r = &m->round;
+
+    awaited->round = r->number;
+    awaited->kind = r->kind;
+    for (int i = 0; i < r->k && r->kind == EXCHANGE_MEAN; i++) {
+        const struct mpi_lane *lane = &m->lanes[r->seats[i].rank];
+        size_t floats = mpi_slice_at(r->n, r->k, i + 1) - mpi_slice_at(r->n, r->k, i);
+        size_t pieces = (floats + r->piece - 1) / r->piece;
+        if (i != r->me && (lane->learned < pieces || lane->told < r->n_own))
+            awaited_add(awaited, r->seats[i].rank);
+    }
+    if (r->kind == EXCHANGE_STATE && r->me != r->source)
+        awaited_add(awaited, r->seats[r->source].rank);
+}
+
+static bool look(struct mpi *m)
+{
+    struct awaited awaited = {.wait = FABRIC_WAIT_ROUND, .kind = m->x.kind};
+
+    if (m->stage == STAGE_ALONE) {
+        awaited.wait = FABRIC_WAIT_CENTER;
+        mpi_elastic_late(m, &awaited);
+    } else if (m->round.active) {
+        moving_late(m, &awaited);
+    } else {
+        return false;               /* rank 0 tells */
+    }
+    fabric_say(&m->f, &awaited);
+    return true;
+}
+
+void mpi_say(struct mpi *m)
+{
+    uint64_t now;
+
+    if (m->lead)
+        mpi_lead_tell_late(m);
+    if (m->stage == STAGE_IDLE)
+        return;
+    now = clock_now_ns();
+    if (now - m->moved_ns < SAY_FIRST_NS || now - m->said_ns < SAY_AGAIN_NS)
+        return;
+    if (look(m))
+        m->said_ns = now;
+}
+
+/* --- cores --- */
+
+static const char *unbind_flag(const struct mpi *m)
+{
+    (void)m;
+    switch (mpi_module_launcher()) {
+    case MPI_LAUNCHER_SLURM:
+        return "srun --cpu-bind=none, or --cpus-per-task";
+    case MPI_LAUNCHER_MPICH:
+        return "mpirun -bind-to none";
+    default:
+        return "mpirun --bind-to none";
+    }
+}
+
+/* Launchers bind each rank to one core, and its workers and shadow then take turns on it. */
+void mpi_look_at_cores(struct mpi *m, int threads)
+{
+    cpu_set_t set;
+    long online = sysconf(_SC_NPROCESSORS_ONLN);
+
+    if (m->place.local_rank || sched_getaffinity(0, sizeof set, &set) != 0)
+        return;
+    int bound = CPU_COUNT(&set);
+    if (bound < threads && bound < online)
+        log_say(&m->f.log, DESCANT_WARNING, "this rank runs %d threads and is bound to %d of %ld "
+                "cores of %s; free it with %s", threads, bound, online,
+                m->links->host(m->link, m->f.rank), unbind_flag(m));
+}

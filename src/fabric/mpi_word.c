@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: MIT */
+/* Words: short messages between the coordinator, rank 0, and any rank. One receive from anybody
+ * is always open, and opened again when its word has been heard, so that words of one rank are
+ * heard in the order in which they were said. What rank 0 says to itself it hears at once.
+ *
+ * A word that is said is copied, and its copy used again when it has gone out. */
+#include "fabric/mpi_world.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { PROTOCOL = 1 };
+
+struct mpi_outgoing {
+    struct mpi_op op;
+    struct mpi_outgoing *next;      /* idle */
+    struct mpi_outgoing *before;    /* taken from memory before it */
+    struct mpi_word word[];         /* and what follows it */
+};
+
+static void hear(struct mpi *m, int from, const struct mpi_word *word);
+
+static void heard(struct mpi *m, struct mpi_op *op, const struct mpi_ended *ended)
+{
+    op->busy = false;
+    if (m->heard->protocol != PROTOCOL) {
+        mpi_fail(m, DESCANT_MISMATCH, "rank %d (%s) runs another version of Descant",
+                 ended->from, m->links->host(m->link, ended->from));
+        return;
+    }
+    hear(m, ended->from, m->heard);
+    mpi_listen(m);
+}
+
+static void said(struct mpi *m, struct mpi_op *op, const struct mpi_ended *ended)
+{
+    struct mpi_outgoing *out = (struct mpi_outgoing *)(void *)op;
+
+    (void)ended;
+    out->next = m->idle_words;
+    m->idle_words = out;
+    m->words_out--;
+}
+
+static struct mpi_outgoing *take_outgoing(struct mpi *m)
+{
+    struct mpi_outgoing *out = m->idle_words;
+
+    if (out) {
+        m->idle_words = out->next;
+        return out;
+    }
+    out = memory_take(sizeof *out + m->word_bytes);
+    if (!out) {
+        mpi_fail(m, DESCANT_MEMORY, "no memory for a message");
+        return NULL;
+    }
+    out->before = m->last_word;
+    m->last_word = out;
+    return out;
+}
+
+void mpi_tell(struct mpi *m, int rank, struct mpi_word word, const void *tail, size_t bytes)
+{
+    struct mpi_outgoing *out = take_outgoing(m);
+
+    if (!out)
+        return;
+    word.protocol = PROTOCOL;
+    out->word[0] = word;
+    if (bytes)
+        memcpy(out->word + 1, tail, bytes);
+    out->op = (struct mpi_op){.ended = said, .rank = rank};
+    m->words_out++;
+    if (rank == m->f.rank) {
+        hear(m, rank, out->word);
+        said(m, &out->op, NULL);
+    } else if (!mpi_send_op(m, &out->op, out->word, sizeof word + bytes, TAG_WORD)) {
+        said(m, &out->op, NULL);
+    }
+}
+
+bool mpi_listen(struct mpi *m)
+{
+    m->word_op.ended = heard;
+    m->word_op.rank = MPI_FROM_ANY;
+    return mpi_receive_op(m, &m->word_op, m->heard, m->word_bytes, TAG_WORD);
+}
+
+descant_status mpi_words_init(struct mpi *m)
+{
+    size_t seats = (size_t)m->place.size * sizeof(struct mpi_seat);
+
+    m->word_bytes = sizeof(struct mpi_word) + (seats > MPI_TEXT ? seats : MPI_TEXT);
+    m->heard = memory_take(m->word_bytes);
+    m->go = memory_take(m->word_bytes);
+    m->round.seats = memory_take(seats);
+    if (!m->heard || !m->go || !m->round.seats)
+        return log_fail(&m->f.log, DESCANT_MEMORY, "no memory for messages");
+    return mpi_listen(m) ? DESCANT_OK : m->f.status;
+}
+
+void mpi_words_fini(struct mpi *m)
+{
+    while (m->last_word) {
+        struct mpi_outgoing *out = m->last_word;
+        m->last_word = out->before;
+        memory_give(out);
+    }
+    memory_give(m->heard);
+    memory_give(m->go);
+    memory_give(m->round.seats);
+}
+
+/* --- what a member hears --- */
+
+static void take_part(struct mpi *m, const struct mpi_word *word)
+{
+    if (atomic_load_explicit(&m->f.epoch, memory_order_relaxed) == word->epoch)
+        return;
+    atomic_store_explicit(&m->f.members, (int)word->members, memory_order_relaxed);
+    atomic_store_explicit(&m->f.epoch, word->epoch, memory_order_relaxed);
+}
+
+static void hear_go(struct mpi *m, const struct mpi_word *word)
+{
+    memcpy(m->go, word, sizeof *word + word->seats * sizeof(struct mpi_seat));
+    m->go_waits = true;
+    m->called = false;
+    take_part(m, word);
+}
+
+static void hear_late(struct mpi *m, const struct mpi_word *word)
+{
+    struct awaited awaited;
+
+    memcpy(&awaited, word + 1, sizeof awaited);
+    if (m->stage == STAGE_ARRIVED && !m->round.active && !m->go_waits)
+        fabric_say(&m->f, &awaited);
+}
+
+static void hear(struct mpi *m, int from, const struct mpi_word *word)
+{
+    switch ((enum mpi_what)word->what) {
+    case WORD_HELLO:
+    case WORD_ARRIVE:
+    case WORD_TAKE_BACK:
+    case WORD_LEAVE:
+        if (m->lead)
+            mpi_lead_hear(m, from, word);
+        break;
+    case WORD_CALL:
+        m->called = true;
+        break;
+    case WORD_GO:
+        hear_go(m, word);
+        break;
+    case WORD_VOID:
+        m->called = false;
+        if (m->stage == STAGE_ARRIVED && word->seq == m->seq)
+            m->stage = STAGE_ALONE;
+        break;
+    case WORD_MEMBERS:
+        take_part(m, word);
+        break;
+    case WORD_LATE:
+        hear_late(m, word);
+        break;
+    case WORD_FAIL:
+        mpi_fail(m, (descant_status)word->status, "%s", (const char *)(word + 1));
+        break;
+    case WORD_BYE:
+        m->bye = true;
+        break;
+    }
+}

@@ -1,0 +1,323 @@
+/* SPDX-License-Identifier: MIT */
+/* Queues in place of MPI (mpi_loopback.h). A send is an entry of the world's list until a receive
+ * that fits takes it; receives wait in their rank's list. Short messages are copied at once and
+ * end for their sender; long ones end when they are taken. */
+#include "mpi_loopback.h"
+
+#include "fabric/mpi_world.h"
+
+#include <assert.h>
+#include <check.h>
+#include <string.h>
+
+enum { EAGER = 1024, DELAY = 6, LEAVE_TURNS = 1000 };
+
+struct message {
+    struct message *next;
+    int from, to, tag;
+    uint64_t ready;             /* the tick from which on it can be taken */
+    const void *p;              /* the sender's, or copy */
+    size_t bytes;
+    void *op;                   /* NULL: it has ended for its sender */
+    unsigned char copy[];
+};
+
+struct opened {
+    struct opened *next;
+    int from, tag;
+    void *p, *op;
+    size_t bytes;
+};
+
+struct mpi_link {
+    struct loopback *world;
+    int rank;
+    struct opened *receives;
+    struct mpi_ended *ended;
+    int n_ended, room_ended;
+    struct mpi_ended *told;     /* those of the last collect */
+};
+
+enum { MOST = 8, ENDED = 1024 };
+
+struct loopback {
+    const struct mpi_links *links;      /* first: as mpi_open finds it */
+    int size;
+    struct rng rng;
+    uint64_t tick;
+    struct message *messages;           /* oldest first */
+    struct mpi_link *ranks[MOST];
+    struct fabric *leaving[MOST];       /* closed, and serving those who have not */
+    int n_leaving, opened;
+    char job[64];
+};
+
+static struct mpi_link *up(void *context, int rank, struct mpi_place *place, char *why,
+                           size_t room)
+{
+    struct loopback *world = context;
+
+    for (int k = 0; rank < 0 && k < world->size; k++)
+        rank = world->ranks[k] ? rank : k;
+    if (rank < 0 || rank >= world->size || world->ranks[rank]) {
+        snprintf(why, room, "rank %d is taken", rank);
+        return NULL;
+    }
+    struct mpi_link *link = memory_take(sizeof *link);
+    assert(link);
+    link->ended = memory_take_array(ENDED, sizeof *link->ended);
+    link->told = memory_take_array(ENDED, sizeof *link->told);
+    assert(link->ended && link->told);
+    link->world = world;
+    link->rank = rank;
+    world->ranks[rank] = link;
+    world->opened++;
+    *place = (struct mpi_place){.rank = rank, .size = world->size, .local_rank = rank,
+                                .local_size = world->size, .hosts = 1, .threads = "one",
+                                .version = "loopback"};
+    snprintf(place->job, sizeof place->job, "%s", world->job);
+    return link;
+}
+
+static const char *host(const struct mpi_link *link, int rank)
+{
+    static const char *const names[MOST] = {"host0", "host1", "host2", "host3", "host4",
+                                            "host5", "host6", "host7"};
+    (void)link;
+    return names[rank];
+}
+
+static void end(struct mpi_link *link, void *op, int from, size_t bytes)
+{
+    assert(link->n_ended < ENDED);
+    link->ended[link->n_ended++] = (struct mpi_ended){op, from, bytes};
+}
+
+static bool send_to(struct mpi_link *link, const void *p, size_t bytes, int to, int tag, void *op)
+{
+    struct loopback *world = link->world;
+    struct message *message, **last = &world->messages;
+    bool eager = bytes <= EAGER;
+
+    message = memory_take(sizeof *message + (eager ? bytes : 0));
+    assert(message);
+    *message = (struct message){.from = link->rank, .to = to, .tag = tag, .bytes = bytes,
+                                .ready = world->tick + rng_next(&world->rng) % DELAY,
+                                .p = eager ? message->copy : p, .op = op};
+    if (eager) {
+        memcpy(message->copy, p, bytes);
+        message->op = NULL;
+        end(link, op, 0, 0);
+    }
+    while (*last)
+        last = &(*last)->next;
+    *last = message;
+    return true;
+}
+
+static bool receive_from(struct mpi_link *link, void *p, size_t bytes, int from, int tag,
+                         void *op)
+{
+    struct opened *receive = memory_take(sizeof *receive), **last = &link->receives;
+
+    assert(receive);
+    *receive = (struct opened){.from = from, .tag = tag, .p = p, .op = op, .bytes = bytes};
+    while (*last)
+        last = &(*last)->next;
+    *last = receive;
+    return true;
+}
+
+/* The oldest message for the receive of each sender counts, and only if its time has come. */
+static struct message **fitting(const struct mpi_link *link, const struct opened *receive)
+{
+    bool passed[MOST] = {false};
+    struct message **at = &link->world->messages;
+
+    for (; *at; at = &(*at)->next) {
+        struct message *message = *at;
+        if (message->to != link->rank || message->tag != receive->tag ||
+            passed[message->from] ||
+            (receive->from != MPI_FROM_ANY && receive->from != message->from))
+            continue;
+        if (message->ready <= link->world->tick)
+            return at;
+        passed[message->from] = true;
+    }
+    return NULL;
+}
+
+static void take(struct mpi_link *link, struct opened *receive, struct message **at)
+{
+    struct message *message = *at;
+
+    assert(message->bytes <= receive->bytes);
+    memcpy(receive->p, message->p, message->bytes);
+    end(link, receive->op, message->from, message->bytes);
+    if (message->op)
+        end(link->world->ranks[message->from], message->op, 0, 0);
+    *at = message->next;
+    memory_give(message);
+}
+
+static int collect(struct mpi_link *link, const struct mpi_ended **ended)
+{
+    link->world->tick++;
+    for (struct opened **at = &link->receives; *at;) {
+        struct opened *receive = *at;
+        struct message **found = fitting(link, receive);
+        if (!found) {
+            at = &receive->next;
+            continue;
+        }
+        take(link, receive, found);
+        *at = receive->next;
+        memory_give(receive);
+    }
+    int n = link->n_ended;
+    if (n)
+        memcpy(link->told, link->ended, (size_t)n * sizeof *link->told);
+    link->n_ended = 0;
+    *ended = link->told;
+    return n;
+}
+
+static const char *why_of(const struct mpi_link *link)
+{
+    (void)link;
+    return "";
+}
+
+static void down(struct mpi_link *link, bool together)
+{
+    struct loopback *world = link->world;
+
+    (void)together;
+    while (link->receives) {
+        struct opened *receive = link->receives;
+        link->receives = receive->next;
+        memory_give(receive);
+    }
+    world->ranks[link->rank] = NULL;
+    memory_give(link->ended);
+    memory_give(link->told);
+    memory_give(link);
+}
+
+static const struct mpi_links links = {
+    .version = MPI_LINKS_VERSION,
+    .name = "loopback",
+    .up = up,
+    .host = host,
+    .send = send_to,
+    .receive = receive_from,
+    .collect = collect,
+    .why = why_of,
+    .down = down,
+};
+
+struct loopback *loopback_create(int size, uint64_t seed)
+{
+    struct loopback *world = memory_take(sizeof *world);
+
+    assert(world && size <= MOST);
+    world->links = &links;
+    world->size = size;
+    rng_init(&world->rng, seed);
+    snprintf(world->job, sizeof world->job, "loopback-%llx",
+             (unsigned long long)clock_now_ns());
+    return world;
+}
+
+void loopback_destroy(struct loopback *world)
+{
+    bool more = true;
+
+    if (!world)
+        return;
+    for (int turn = 0; turn < LEAVE_TURNS && more; turn++) {
+        more = false;
+        for (int k = 0; k < world->n_leaving; k++)
+            more |= mpi_stay(world->leaving[k]);
+    }
+    ck_assert_msg(!more || world->opened < world->size, "the ranks do not leave");
+    for (int k = 0; k < world->n_leaving; k++)
+        mpi_free(world->leaving[k]);
+    while (world->messages) {
+        struct message *message = world->messages;
+        world->messages = message->next;
+        memory_give(message);
+    }
+    memory_give(world);
+}
+
+/* --- the table --- */
+
+static struct loopback *world_of(struct fabric *f)
+{
+    return mpi_of(f)->link->world;
+}
+
+static descant_status loopback_open(struct fabric **out, const struct fabric_options *options)
+{
+    descant_status status = fabric_mpi.open(out, options);
+    if (status == DESCANT_OK)
+        (*out)->type = &fabric_loopback;
+    return status;
+}
+
+static float *loopback_alloc(struct fabric *f, size_t at, size_t n)
+{
+    return fabric_mpi.alloc(f, at, n);
+}
+
+static descant_status loopback_share(struct fabric *f, const char *name, size_t bytes,
+                                     void **block)
+{
+    return fabric_mpi.share(f, name, bytes, block);
+}
+
+static descant_status loopback_start(struct fabric *f, const struct fabric_start *start)
+{
+    return fabric_mpi.start(f, start);
+}
+
+static descant_status loopback_begin(struct fabric *f, const struct exchange *exchange)
+{
+    return fabric_mpi.begin(f, exchange);
+}
+
+static enum fabric_progress loopback_poll(struct fabric *f, struct fabric_part *part)
+{
+    const struct loopback *world = world_of(f);
+
+    for (int k = 0; k < world->n_leaving; k++)
+        mpi_stay(world->leaving[k]);
+    return fabric_mpi.poll(f, part);
+}
+
+static void loopback_wait(struct fabric *f, uint64_t until_ns)
+{
+    fabric_mpi.wait(f, until_ns);
+}
+
+static void loopback_close(struct fabric *f)
+{
+    struct loopback *world = world_of(f);
+
+    mpi_leave(f);
+    mpi_stay(f);
+    world->leaving[world->n_leaving++] = f;
+}
+
+const struct fabric_type fabric_loopback = {
+    .name = "mpi loopback",
+    .open = loopback_open,
+    .alloc = loopback_alloc,
+    .share = loopback_share,
+    .start = loopback_start,
+    .begin = loopback_begin,
+    .poll = loopback_poll,
+    .wait = loopback_wait,
+    .close = loopback_close,
+};
