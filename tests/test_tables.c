@@ -456,8 +456,8 @@ START_TEST(touches_are_checked)
         tables_touch(&t, a, rows, 1);
     ck_assert_uint_eq(t.list[0].heat[9], 255);
     ck_assert_uint_eq(t.list[1].heat[10], 1);
-    tables_fini(&t);
     f->type->close(f);
+    tables_fini(&t);
     sim_world_destroy(world);
     ck_assert_int_eq(memory_live(), 0);
 }
@@ -520,8 +520,9 @@ START_TEST(parts_are_checked)
     ck_assert_int_eq(progress, parts[_i].good ? ROUND_DONE : ROUND_FAILED);
     ck_assert_int_eq(f[0]->status, parts[_i].good ? DESCANT_OK : DESCANT_MISMATCH);
     for (int k = 0; k < 2; k++) {
-        tables_fini(&t[k]);
+        tables_stop(&t[k]);
         f[k]->type->close(f[k]);
+        tables_fini(&t[k]);
     }
     sim_world_destroy(world);
     ck_assert_int_eq(memory_live(), 0);

@@ -165,9 +165,10 @@ static descant_status fill(struct descant *job, const struct descant_options *o)
 static void destroy(struct descant *job)
 {
     shadow_stop(job);
-    tables_fini(&job->tables);
+    tables_stop(&job->tables);
     if (job->fabric != NULL)
         job->fabric->type->close(job->fabric);
+    tables_fini(&job->tables);
     if (job->round_made)
         round_fini(&job->round);
     workers_fini(&job->workers);

@@ -34,8 +34,6 @@ void tables_init(struct tables *t, struct fabric *fabric, const struct plan *pla
 
 void tables_fini(struct tables *t)
 {
-    if (t->board != NULL)
-        tables_stop(t);
     for (size_t k = 0; k < t->n; k++)
         memory_give(t->list[k].name);
     memory_give(t->list);

@@ -88,7 +88,7 @@ struct tables {
 };
 
 void tables_init(struct tables *t, struct fabric *fabric, const struct plan *plan);
-void tables_fini(struct tables *t);
+void tables_fini(struct tables *t);         /* after the fabric's close, which may yet read a part */
 
 /* Before start. The fabric's status if it has no memory, and logged. */
 descant_status tables_add(struct tables *t, const char *name, size_t rows, size_t width,
@@ -110,7 +110,8 @@ descant_status tables_met(const struct tables *t);
 /* Says that rows of a table were changed, after it. False: there is no such table or row. */
 bool tables_touch(struct tables *t, const float *w, const uint64_t *rows, size_t n);
 
-/* This trainer changes no rows any more; rounds go on until tables_ended. */
+/* This trainer changes no rows any more; rounds go on until tables_ended. Before the fabric's
+ * close, at the latest. */
 void tables_stop(struct tables *t);
 
 /* Whether there is still anything for this trainer's machine to be driven. */
