@@ -127,7 +127,7 @@ $(B)/tests/%: tests/%.c $(OBJECTS) Makefile
 	$(COMPILE) $(CHECK_FLAGS) -Itests $(filter tests/%.c,$^) $(OBJECTS) $(CHECK_LIBS) $(LIBS) \
 		$(LDFLAGS) -o $@
 
-$(B)/tests/test_fabric $(B)/tests/test_members $(B)/tests/test_mpi: tests/mpi_loopback.c
+$(addprefix $(B)/tests/test_,fabric members mpi rows): tests/mpi_loopback.c
 $(B)/tests/test_mpi: | $(MODULES)
 
 # These call the program as a function.

@@ -48,8 +48,8 @@ struct loopback {
     struct message *messages;           /* oldest first */
     struct mpi_link *ranks[MOST];
     struct fabric *leaving[MOST];       /* closed, and serving those who have not */
-    int n_leaving, opened;
-    char job[64];
+    int n_leaving, opened, per_host;
+    char job[40];
 };
 
 static struct mpi_link *up(void *context, int rank, struct mpi_place *place, char *why,
@@ -72,10 +72,12 @@ static struct mpi_link *up(void *context, int rank, struct mpi_place *place, cha
     link->rank = rank;
     world->ranks[rank] = link;
     world->opened++;
-    *place = (struct mpi_place){.rank = rank, .size = world->size, .local_rank = rank,
-                                .local_size = world->size, .hosts = 1, .threads = "one",
+    int per = world->per_host, host = rank / per, left = world->size - host * per;
+    *place = (struct mpi_place){.rank = rank, .size = world->size, .host = host * per,
+                                .local_rank = rank % per, .local_size = left < per ? left : per,
+                                .hosts = (world->size + per - 1) / per, .threads = "one",
                                 .version = "loopback"};
-    snprintf(place->job, sizeof place->job, "%s", world->job);
+    snprintf(place->job, sizeof place->job, "%s-%d", world->job, host);
     return link;
 }
 
@@ -218,11 +220,17 @@ static const struct mpi_links links = {
 
 struct loopback *loopback_create(int size, uint64_t seed)
 {
+    return loopback_create_hosts(size, size, seed);
+}
+
+struct loopback *loopback_create_hosts(int size, int per_host, uint64_t seed)
+{
     struct loopback *world = memory_take(sizeof *world);
 
     assert(world && size <= MOST);
     world->links = &links;
     world->size = size;
+    world->per_host = per_host;
     rng_init(&world->rng, seed);
     snprintf(world->job, sizeof world->job, "loopback-%llx",
              (unsigned long long)clock_now_ns());
@@ -287,14 +295,30 @@ static descant_status loopback_begin(struct fabric *f, const struct exchange *ex
     return fabric_mpi.begin(f, exchange);
 }
 
-static enum fabric_progress loopback_poll(struct fabric *f, struct fabric_part *part)
+static void serve_leaving(const struct loopback *world)
 {
-    const struct loopback *world = world_of(f);
-
     for (int k = 0; k < world->n_leaving; k++)
         mpi_stay(world->leaving[k]);
+}
+
+static enum fabric_progress loopback_poll(struct fabric *f, struct fabric_part *part)
+{
+    serve_leaving(world_of(f));
     return fabric_mpi.poll(f, part);
 }
+
+static descant_status loopback_rows_begin(struct fabric *f, const void *bytes, size_t n)
+{
+    return fabric_mpi.rows->begin(f, bytes, n);
+}
+
+static enum fabric_progress loopback_rows_poll(struct fabric *f, struct rows_part *part)
+{
+    serve_leaving(world_of(f));
+    return fabric_mpi.rows->poll(f, part);
+}
+
+static const struct fabric_rows loopback_rows = {loopback_rows_begin, loopback_rows_poll};
 
 static void loopback_wait(struct fabric *f, uint64_t until_ns)
 {
@@ -312,6 +336,7 @@ static void loopback_close(struct fabric *f)
 
 const struct fabric_type fabric_loopback = {
     .name = "mpi loopback",
+    .rows = &loopback_rows,
     .open = loopback_open,
     .alloc = loopback_alloc,
     .share = loopback_share,

@@ -10,7 +10,8 @@
 
 struct loopback;
 
-struct loopback *loopback_create(int size, uint64_t seed);
+struct loopback *loopback_create(int size, uint64_t seed);                 /* on one host */
+struct loopback *loopback_create_hosts(int size, int per_host, uint64_t seed);
 void loopback_destroy(struct loopback *world);      /* after all handles are closed */
 
 /* fabric_mpi over such a world: fabric_options.context. A trainer that closes must serve the others

@@ -4,9 +4,10 @@
  *
  *   1 lets messages move, and hears those that have come (each knows what it ends)
  *   2 rank 0: looks whether a round closes
- *   3 the floats of the round that is closed, a bounded piece; it is done to its end even if the
+ *   3 rows: what the round that is closed needs (mpi_rows.c)
+ *   4 the floats of the round that is closed, a bounded piece; it is done to its end even if the
  *     exchange that brought it here has been given up
- *   4 the exchange that is open: looks at its vector, arrives, takes its part
+ *   5 the exchange that is open: looks at its vector, arrives, takes its part
  *
  * 1. Only begin, poll, and the caller's open, start and close call MPI: one thread at a time. wait
  *    may run beside them, and sleeps on figures that poll leaves.
@@ -132,6 +133,7 @@ static descant_status go_up(struct mpi *m, const struct fabric_options *options)
         return status;
     m->f.rank = m->f.log.rank = m->place.rank;
     m->f.size = m->place.size;
+    m->f.many_hosts = m->place.hosts > 1;
     if (m->f.rank == 0)
         status = mpi_lead_init(m);
     return status ? status : mpi_words_init(m);
@@ -227,7 +229,7 @@ static descant_status start_memory(struct mpi *m, const struct fabric_start *sta
     if (had && start->center)
         had = (f->center = floats(start->n)) && mpi_elastic_init(m) == DESCANT_OK;
     if (had && mpi_lanes_init(m) == DESCANT_OK)
-        return DESCANT_OK;
+        return mpi_rows_init(m, start->rows_bytes);
     return log_fail(&f->log, DESCANT_MEMORY, "no memory for rounds of %zu floats", start->n);
 }
 
@@ -514,6 +516,31 @@ static enum fabric_progress turn(struct mpi *m, struct fabric_part *part)
     return progress;
 }
 
+static void note_moves(struct mpi *m)
+{
+    mpi_set_rest(m);
+    if (m->moved)
+        moved_now(m);
+    else
+        atomic_fetch_add_explicit(&m->still, 1, memory_order_relaxed);
+}
+
+void mpi_serve(struct mpi *m)
+{
+    struct fabric_part part;
+
+    m->moved = false;
+    if (!m->f.status)
+        listen_all(m);
+    if (!m->f.status)
+        mpi_rows_step(m);
+    if (!m->f.status && !m->round.active && m->go_waits && m->stage != STAGE_PART)
+        begin_round(m);
+    if (!m->f.status && m->round.active && !m->round.ours)
+        step_round(m, &part);
+    note_moves(m);
+}
+
 static enum fabric_progress mpi_poll(struct fabric *f, struct fabric_part *part)
 {
     struct mpi *m = mpi_of(f);
@@ -523,15 +550,13 @@ static enum fabric_progress mpi_poll(struct fabric *f, struct fabric_part *part)
     if (!f->status)
         listen_all(m);
     if (!f->status)
+        mpi_rows_step(m);
+    if (!f->status)
         progress = turn(m, part);
     if (f->status)
         return FABRIC_FAILED;
     bool open = m->stage != STAGE_IDLE || m->round.active;
-    mpi_set_rest(m);
-    if (m->moved)
-        moved_now(m);
-    else
-        atomic_fetch_add_explicit(&m->still, 1, memory_order_relaxed);
+    note_moves(m);
     if (progress != FABRIC_WAITING)
         return progress;
     mpi_say(m);
@@ -549,7 +574,7 @@ static void mpi_wait(struct fabric *f, uint64_t until_ns)
 static bool at_rest(const struct mpi *m)
 {
     return !m->round.active && !m->go_waits && !m->words_out && !m->manifest_op.busy &&
-           mpi_elastic_quiet(m);
+           mpi_elastic_quiet(m) && mpi_rows_quiet(m);
 }
 
 void mpi_leave(struct fabric *f)
@@ -558,6 +583,7 @@ void mpi_leave(struct fabric *f)
 
     if (m->stage == STAGE_ALONE)
         mpi_elastic_stop(m);
+    mpi_rows_leave(m);
     m->stage = STAGE_IDLE;
     m->round.ours = false;
     mpi_set_rest(m);
@@ -572,7 +598,8 @@ bool mpi_stay(struct fabric *f)
     m->moved = false;
     f->status = DESCANT_OK;             /* what fails from now on is not heard any more */
     listen_all(m);
-    if (!m->left && mpi_elastic_quiet(m)) {
+    mpi_rows_step(m);
+    if (!m->left && mpi_elastic_quiet(m) && mpi_rows_quiet(m)) {
         m->left = true;
         mpi_tell(m, 0, (struct mpi_word){.what = WORD_LEAVE}, NULL, 0);
         if (m->lead)
@@ -583,11 +610,7 @@ bool mpi_stay(struct fabric *f)
     if (m->round.active)
         step_round(m, &part);
     f->status = status ? status : f->status;
-    mpi_set_rest(m);
-    if (m->moved)
-        moved_now(m);
-    else
-        atomic_fetch_add_explicit(&m->still, 1, memory_order_relaxed);
+    note_moves(m);
     return !(m->bye && at_rest(m));
 }
 
@@ -612,6 +635,7 @@ void mpi_free(struct fabric *f)
     memory_give(m->manifest);
     mpi_lanes_fini(m);
     mpi_elastic_fini(m);
+    mpi_rows_fini(m);
     mpi_lead_fini(m);
     mpi_words_fini(m);
     memory_give(m);
@@ -640,6 +664,7 @@ static void mpi_close(struct fabric *f)
 const struct fabric_type fabric_mpi = {
     .name = "mpi",
     .address = "mpi",
+    .rows = &mpi_rows,
     .help = "the ranks of an MPI job (mpirun, srun), on any number of hosts",
     .open = mpi_open,
     .alloc = mpi_alloc,

@@ -34,9 +34,10 @@ void mpi_rest(struct mpi *m, uint64_t until_ns)
 
 void mpi_set_rest(struct mpi *m)
 {
-    uint32_t most = m->stage == STAGE_IDLE ? REST_IDLE_US : REST_OPEN_US;
+    bool open = m->stage != STAGE_IDLE || mpi_rows_open(m);
+    uint32_t most = open ? REST_OPEN_US : REST_IDLE_US;
 
-    if (m->round.active || m->stage == STAGE_ALONE)
+    if (m->round.active || m->stage == STAGE_ALONE || !mpi_rows_quiet(m))
         most = REST_MOVING_US;
     atomic_store_explicit(&m->rest_most_us, most, memory_order_relaxed);
 }

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PROTOCOL = 1 };
+enum { PROTOCOL = 2 };
 
 struct mpi_outgoing {
     struct mpi_op op;
@@ -146,8 +146,21 @@ static void hear(struct mpi *m, int from, const struct mpi_word *word)
     case WORD_ARRIVE:
     case WORD_TAKE_BACK:
     case WORD_LEAVE:
+        if (m->lead && (word->what == WORD_HELLO || word->what == WORD_LEAVE))
+            mpi_rows_lead_hear(m, from, word);
         if (m->lead)
             mpi_lead_hear(m, from, word);
+        break;
+    case WORD_ROWS:
+    case WORD_ROWS_HAVE:
+        if (m->lead)
+            mpi_rows_lead_hear(m, from, word);
+        break;
+    case WORD_ROWS_CALL:
+    case WORD_ROWS_GO:
+    case WORD_ROWS_TAKE:
+    case WORD_LEAD:
+        mpi_rows_hear(m, word);
         break;
     case WORD_CALL:
         m->called = true;

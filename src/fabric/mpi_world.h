@@ -5,6 +5,7 @@
  *   mpi_word.c      short messages, between any rank and the coordinator, rank 0
  *   mpi_lead.c      the coordinator: who takes part, when a round closes
  *   mpi_mean.c, mpi_state.c, mpi_elastic.c      the floats of an exchange
+ *   mpi_rows.c      rounds of rows, between the leaders of hosts
  *   mpi_waits.c     sleeping, whom for, and whether ranks are bound to too few cores
  *   mpi_module.c    which MPI library */
 #ifndef MPI_WORLD_H
@@ -21,6 +22,7 @@ enum {
 };
 
 enum mpi_tag { TAG_WORD = 1, TAG_MANIFEST, TAG_GIVE, TAG_TELL, TAG_STATE, TAG_ASK,
+               TAG_ROWS,
                TAG_ANSWER /* and from there on, one for each seat */ };
 
 struct mpi;
@@ -47,7 +49,9 @@ enum mpi_what {
     WORD_MEMBERS,       /* from 0: so many take part */
     WORD_LATE,          /* from 0: for whom your round waits; struct awaited follows */
     WORD_FAIL,          /* from 0: the job has failed; text follows */
-    WORD_BYE            /* from 0: all have left */
+    WORD_BYE,           /* from 0: all have left */
+    WORD_ROWS, WORD_ROWS_CALL, WORD_ROWS_GO, WORD_ROWS_HAVE, WORD_ROWS_TAKE,
+    WORD_LEAD           /* mpi_rows.c has these */
 };
 
 struct mpi_word {
@@ -119,6 +123,7 @@ enum mpi_stage {
 
 struct mpi_lead;
 struct mpi_elastic;
+struct mpi_rows;
 
 struct mpi {
     struct fabric f;
@@ -158,6 +163,7 @@ struct mpi {
     const float **inputs;
     double *shares;
     struct mpi_elastic *elastic;
+    struct mpi_rows *rows;
     uint32_t center_epoch;              /* states that gave the centre */
     /* Written by poll and begin, read by wait; relaxed: they only set how long it sleeps. */
     _Atomic uint32_t still;             /* polls in a row in which nothing moved */
@@ -177,6 +183,9 @@ void mpi_fail(struct mpi *m, descant_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 bool mpi_send_op(struct mpi *m, struct mpi_op *op, const void *p, size_t bytes, enum mpi_tag tag);
 bool mpi_receive_op(struct mpi *m, struct mpi_op *op, void *p, size_t bytes, enum mpi_tag tag);
+
+/* What a poll does for others: hears, and helps in what is not of the exchange that is open. */
+void mpi_serve(struct mpi *m);
 
 /* Closing in parts, for tests in which all ranks live in one thread: leave says so to the others,
  * stay serves them and is true while any is left, free releases everything. */
@@ -228,6 +237,18 @@ void mpi_elastic_stop(struct mpi *m);           /* begins no more pieces */
 bool mpi_elastic_quiet(const struct mpi *m);    /* and none is in flight */
 void mpi_elastic_serve(struct mpi *m);          /* others, whose pieces waited for a state */
 void mpi_elastic_late(const struct mpi *m, struct awaited *awaited);
+
+/* --- mpi_rows.c --- */
+
+extern const struct fabric_rows mpi_rows;
+descant_status mpi_rows_init(struct mpi *m, size_t bytes);     /* most that a part has */
+void mpi_rows_fini(struct mpi *m);
+void mpi_rows_lead_hear(struct mpi *m, int from, const struct mpi_word *word);  /* rank 0 */
+void mpi_rows_hear(struct mpi *m, const struct mpi_word *word);
+void mpi_rows_step(struct mpi *m);
+void mpi_rows_leave(struct mpi *m);             /* takes no more parts; sends its own */
+bool mpi_rows_quiet(const struct mpi *m);       /* no round is closed here */
+bool mpi_rows_open(const struct mpi *m);
 
 /* --- mpi_waits.c --- */
 

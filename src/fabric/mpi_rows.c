@@ -1,0 +1,372 @@
+/* SPDX-License-Identifier: MIT */
+/* Rounds of rows over MPI: from the leader of each host to those of all others.
+ *
+ *   ROWS        to rank 0: a part of so many bytes is there
+ *   ROWS_CALL   from 0, to leaders who have given none: others have
+ *   ROWS_GO     from 0: every leader has given; who, and how many bytes, follows. Each sends its
+ *               part to each other leader as one message; all lengths are known
+ *   ROWS_HAVE   to 0: all parts are here; bad: this leader leaves, and will not take them
+ *   ROWS_TAKE   from 0: all leaders take them; bad: none does, and the round gathers again
+ *   LEAD        from 0: your leader has left, you are its heir
+ *
+ * 1. Who leaves tells rank 0 when no round of rows is closed here: till then its part is sent.
+ * 2. A leader that leaves within a round undoes it for all: the others keep what they have given,
+ *    and its heir gives, so no host is in a round whose parts it does not take.
+ *
+ * The lowest rank of a host leads it. Rank 0 keeps the list, also when its trainer has left. Run by
+ * whoever holds the round machine. */
+#include "fabric/mpi_world.h"
+
+#include <limits.h>
+#include <string.h>
+
+enum { SLOT_BYTES = 64 };
+
+enum stage { ROWS_IDLE, ROWS_GIVEN, ROWS_CLOSED, ROWS_MOVING, ROWS_VOTED, ROWS_TAKING };
+
+struct rows_seat {
+    int32_t rank;
+    uint32_t unused;
+    uint64_t bytes;
+};
+
+/* Rank 0's, of each rank. */
+struct rows_peer {
+    int host;
+    bool leads, given, called, seated, has, bad;
+    uint64_t bytes;
+};
+
+struct mpi_rows {
+    size_t most, slot;              /* bytes of a part; of its place in `slots` */
+    char *slots;                    /* (hosts) parts of others, by seat */
+    struct mpi_op *give, *take;     /* (hosts) by seat */
+    enum stage stage;
+    bool called, leaves;
+    const void *bytes;              /* what was given, n of them */
+    size_t n;
+    int k, next, moving;            /* seats; the next part; messages in flight */
+    struct rows_seat *seats;        /* (hosts) ascending */
+    struct rows_peer *peers;        /* rank 0: (size) */
+    struct rows_seat *closing;      /* rank 0: (hosts) */
+    bool closed;
+};
+
+/* --- memory --- */
+
+static bool take_memory(struct mpi *m, struct mpi_rows *rows)
+{
+    size_t hosts = (size_t)m->place.hosts;
+
+    rows->give = memory_take_array(hosts, sizeof *rows->give);
+    rows->take = memory_take_array(hosts, sizeof *rows->take);
+    rows->seats = memory_take_array(hosts, sizeof *rows->seats);
+    rows->slots = rows->slot ? memory_take_array(hosts, rows->slot) : NULL;
+    if (m->lead) {
+        rows->peers = memory_take_array((size_t)m->place.size, sizeof *rows->peers);
+        rows->closing = memory_take_array(hosts, sizeof *rows->closing);
+    }
+    return rows->give && rows->take && rows->seats && (rows->slots || !rows->slot) &&
+           (!m->lead || (rows->peers && rows->closing));
+}
+
+descant_status mpi_rows_init(struct mpi *m, size_t bytes)
+{
+    struct mpi_rows *rows = memory_take(sizeof *rows);
+
+    m->rows = rows;
+    if (bytes > INT_MAX)
+        return log_fail(&m->f.log, DESCANT_UNSUPPORTED, "a part of %zu bytes is too long for MPI",
+                        bytes);
+    if (rows) {
+        rows->most = bytes;
+        rows->slot = (bytes + SLOT_BYTES - 1) / SLOT_BYTES * SLOT_BYTES;
+    }
+    if (!rows || !take_memory(m, rows))
+        return log_fail(&m->f.log, DESCANT_MEMORY, "no memory for rounds of rows");
+    atomic_store_explicit(&m->f.host_leader, m->place.rank == m->place.host,
+                          memory_order_relaxed);
+    return DESCANT_OK;
+}
+
+void mpi_rows_fini(struct mpi *m)
+{
+    struct mpi_rows *rows = m->rows;
+
+    if (!rows)
+        return;
+    memory_give(rows->slots);
+    memory_give(rows->give);
+    memory_give(rows->take);
+    memory_give(rows->seats);
+    memory_give(rows->peers);
+    memory_give(rows->closing);
+    memory_give(rows);
+}
+
+/* --- rank 0 --- */
+
+static void undo_or_take(struct mpi *m)
+{
+    struct mpi_rows *rows = m->rows;
+    uint32_t bad = 0;
+
+    for (int k = 0; k < m->place.size; k++)
+        bad |= rows->peers[k].seated && rows->peers[k].bad;
+    rows->closed = false;
+    for (int k = 0; k < m->place.size; k++) {
+        struct rows_peer *peer = &rows->peers[k];
+        if (!peer->seated)
+            continue;
+        peer->seated = false;
+        peer->given = bad && !peer->bad;
+        mpi_tell(m, k, (struct mpi_word){.what = WORD_ROWS_TAKE, .bad = bad}, NULL, 0);
+    }
+}
+
+static void close_rows(struct mpi *m)
+{
+    struct mpi_rows *rows = m->rows;
+    struct mpi_word word = {.what = WORD_ROWS_GO};
+
+    for (int k = 0; k < m->place.size; k++) {
+        struct rows_peer *peer = &rows->peers[k];
+        peer->seated = peer->leads;
+        peer->has = peer->bad = peer->called = false;
+        if (peer->leads)
+            rows->closing[word.seats++] = (struct rows_seat){.rank = k, .bytes = peer->bytes};
+    }
+    rows->closed = true;
+    for (uint32_t i = 0; i < word.seats; i++)
+        mpi_tell(m, rows->closing[i].rank, word, rows->closing,
+                 word.seats * sizeof *rows->closing);
+}
+
+static void call_others(struct mpi *m)
+{
+    for (int k = 0; k < m->place.size; k++) {
+        struct rows_peer *peer = &m->rows->peers[k];
+        if (!peer->leads || peer->given || peer->called)
+            continue;
+        peer->called = true;
+        mpi_tell(m, k, (struct mpi_word){.what = WORD_ROWS_CALL}, NULL, 0);
+    }
+}
+
+static void turn(struct mpi *m)
+{
+    const struct rows_peer *peers = m->rows->peers;
+    int leaders = 0, given = 0;
+
+    for (int k = 0; k < m->place.size && m->rows->closed; k++)
+        if (peers[k].seated && !peers[k].has)
+            return;
+    if (m->rows->closed)
+        undo_or_take(m);
+    for (int k = 0; k < m->place.size; k++) {
+        leaders += peers[k].leads;
+        given += peers[k].leads && peers[k].given;
+    }
+    if (given && given == leaders)
+        close_rows(m);
+    else if (given)
+        call_others(m);
+}
+
+static void find_heir(struct mpi *m, int from)
+{
+    struct rows_peer *peers = m->rows->peers;
+    int host = peers[from].host;
+
+    peers[from].host = -1;
+    if (!peers[from].leads)
+        return;
+    peers[from].leads = peers[from].given = false;
+    for (int k = 0; k < m->place.size; k++)
+        if (peers[k].host == host) {
+            peers[k].leads = true;
+            mpi_tell(m, k, (struct mpi_word){.what = WORD_LEAD}, NULL, 0);
+            return;
+        }
+}
+
+void mpi_rows_lead_hear(struct mpi *m, int from, const struct mpi_word *word)
+{
+    struct rows_peer *peer = m->rows ? &m->rows->peers[from] : NULL;
+
+    if (!peer)
+        return;
+    switch ((enum mpi_what)word->what) {
+    case WORD_HELLO:
+        peer->host = word->host;
+        peer->leads = word->host == from;
+        return;
+    case WORD_ROWS:
+        peer->given = true;
+        peer->bytes = word->n;
+        break;
+    case WORD_ROWS_HAVE:
+        peer->has = true;
+        peer->bad = word->bad;
+        break;
+    default:
+        find_heir(m, from);
+    }
+    turn(m);
+}
+
+/* --- a leader --- */
+
+void mpi_rows_hear(struct mpi *m, const struct mpi_word *word)
+{
+    struct mpi_rows *rows = m->rows;
+
+    switch ((enum mpi_what)word->what) {
+    case WORD_ROWS_CALL:
+        rows->called = true;
+        break;
+    case WORD_ROWS_GO:
+        rows->k = (int)word->seats;
+        memcpy(rows->seats, word + 1, word->seats * sizeof *rows->seats);
+        rows->stage = ROWS_CLOSED;
+        break;
+    case WORD_ROWS_TAKE:
+        rows->next = 0;
+        rows->stage = word->bad ? ROWS_GIVEN : rows->leaves ? ROWS_IDLE : ROWS_TAKING;
+        break;
+    default:
+        atomic_store_explicit(&m->f.host_leader, true, memory_order_relaxed);
+    }
+}
+
+static void moved(struct mpi *m, struct mpi_op *op, const struct mpi_ended *ended)
+{
+    (void)ended;
+    op->busy = false;
+    m->rows->moving--;
+}
+
+static bool move(struct mpi *m, unsigned seat)
+{
+    struct mpi_rows *rows = m->rows;
+    const struct rows_seat *s = &rows->seats[seat];
+    struct mpi_op op = {.ended = moved, .rank = s->rank, .slot = seat};
+
+    if (s->rank == m->f.rank)
+        return true;
+    rows->give[seat] = rows->take[seat] = op;
+    rows->moving += (s->bytes > 0) + (rows->n > 0);
+    return (!s->bytes || mpi_receive_op(m, &rows->take[seat], rows->slots + seat * rows->slot,
+                                        s->bytes, TAG_ROWS)) &&
+           (!rows->n || mpi_send_op(m, &rows->give[seat], rows->bytes, rows->n, TAG_ROWS));
+}
+
+void mpi_rows_step(struct mpi *m)
+{
+    struct mpi_rows *rows = m->rows;
+
+    if (rows && rows->stage == ROWS_CLOSED) {
+        rows->stage = ROWS_MOVING;
+        m->moved = true;
+        for (int i = 0; i < rows->k; i++)
+            if (!move(m, (unsigned)i))
+                return;
+    }
+    if (rows && rows->stage == ROWS_MOVING && rows->moving == 0) {
+        rows->stage = ROWS_VOTED;
+        m->moved = true;
+        mpi_tell(m, 0, (struct mpi_word){.what = WORD_ROWS_HAVE, .bad = rows->leaves}, NULL, 0);
+    }
+}
+
+void mpi_rows_leave(struct mpi *m)
+{
+    if (!m->rows)
+        return;
+    m->rows->leaves = true;
+    if (m->rows->stage == ROWS_TAKING)
+        m->rows->stage = ROWS_IDLE;
+}
+
+bool mpi_rows_quiet(const struct mpi *m)
+{
+    return !m->rows || m->rows->stage == ROWS_IDLE || m->rows->stage == ROWS_GIVEN;
+}
+
+bool mpi_rows_open(const struct mpi *m)
+{
+    return m->rows && m->rows->stage != ROWS_IDLE;
+}
+
+/* --- the table --- */
+
+static descant_status begin(struct fabric *f, const void *bytes, size_t n)
+{
+    struct mpi *m = mpi_of(f);
+    struct mpi_rows *rows = m->rows;
+
+    if (f->status)
+        return f->status;
+    if (!rows || !rows->most || !m->had_state || rows->stage != ROWS_IDLE ||
+        !atomic_load_explicit(&f->host_leader, memory_order_relaxed))
+        return log_fail(&f->log, DESCANT_ORDER, "a round of rows cannot be begun so");
+    if (n > rows->most)
+        return log_fail(&f->log, DESCANT_INVALID, "a part of %zu bytes, room for %zu", n,
+                        rows->most);
+    rows->bytes = bytes;
+    rows->n = n;
+    rows->called = false;
+    rows->stage = ROWS_GIVEN;
+    mpi_tell(m, 0, (struct mpi_word){.what = WORD_ROWS, .n = n}, NULL, 0);
+    mpi_set_rest(m);
+    return f->status;
+}
+
+/* As the busier direction of this host's link has them. */
+static void count_bytes(struct mpi *m)
+{
+    const struct mpi_rows *rows = m->rows;
+    uint64_t in = 0, out = rows->n * (uint64_t)(rows->k - 1);
+
+    for (int i = 0; i < rows->k; i++)
+        in += rows->seats[i].rank == m->f.rank ? 0 : rows->seats[i].bytes;
+    atomic_fetch_add_explicit(&m->f.rows_bytes, in > out ? in : out, memory_order_relaxed);
+}
+
+static enum fabric_progress take(struct mpi *m, struct rows_part *part)
+{
+    struct mpi_rows *rows = m->rows;
+    int seat = rows->next++;
+
+    if (seat == rows->k) {
+        count_bytes(m);
+        rows->stage = ROWS_IDLE;
+        return FABRIC_DONE;
+    }
+    bool own = rows->seats[seat].rank == m->f.rank;
+    *part = (struct rows_part){.bytes = own ? rows->bytes
+                                            : rows->slots + (size_t)seat * rows->slot,
+                               .n = rows->seats[seat].bytes, .rank = rows->seats[seat].rank,
+                               .own = own};
+    return FABRIC_PART;
+}
+
+static enum fabric_progress poll(struct fabric *f, struct rows_part *part)
+{
+    struct mpi *m = mpi_of(f);
+    const struct mpi_rows *rows = m->rows;
+
+    if (!rows)
+        return FABRIC_WAITING;
+    if (rows->stage != ROWS_TAKING)
+        mpi_serve(m);
+    if (f->status)
+        return FABRIC_FAILED;
+    if (rows->stage == ROWS_TAKING)
+        return take(m, part);
+    if (rows->stage == ROWS_IDLE)
+        return rows->called ? FABRIC_CALLED : FABRIC_WAITING;
+    return m->moved ? FABRIC_WORKED : FABRIC_WAITING;
+}
+
+const struct fabric_rows mpi_rows = {.begin = begin, .poll = poll};
