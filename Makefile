@@ -165,7 +165,7 @@ setup:
 
 test: setup
 	@$(MAKE) --no-print-directory all tests
-	@BUILD=$(B) tests/run $(TESTS) $(if $(SAN),,tests/cluster/run)
+	@BUILD=$(B) tests/run $(if $(SAN),,tests/cluster/run) $(TESTS)
 
 # The scripts of examples/slurm under a Slurm of its own, as root.
 test-slurm: setup
