@@ -440,7 +440,7 @@ END_TEST
 START_TEST(a_thousand_meet)
 {
     enum { MANY = 1100 };
-    struct sim_options options = {{0, 0}, 0, 1e-3, 3};
+    struct sim_options options = {{0, 0}, 0, 1e-3, 3, 0};
     struct sim_world *w = sim_world_create(&options);
     static struct fabric *f[MANY];
     static struct extent extents[MANY];

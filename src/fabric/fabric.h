@@ -62,6 +62,14 @@ struct fabric_part {
     bool own;                   /* state: this trainer is the source, nothing to take */
 };
 
+/* One machine's part of a round of rows, as a buffer whose bytes are the engine's business. */
+struct rows_part {
+    const void *bytes;          /* on a float's boundary; valid until the next poll of rows */
+    size_t n;
+    int rank;                   /* of who gave it */
+    bool own;
+};
+
 struct fabric_start {
     const char *manifest;       /* lines; all trainers must have the same: plan, then segments */
     size_t n;                   /* floats of the flat vector */
@@ -72,6 +80,7 @@ struct fabric_start {
     int n_outer;                /* 0 to 2 vectors of n that a joiner gets; at least 1 where means
                                    are encoded */
     int threads;                /* that this trainer runs: workers, and a shadow if it has one */
+    size_t rows_bytes;          /* most that a part of a round of rows has; 0: there are none */
 };
 
 struct fabric_options {
@@ -113,6 +122,8 @@ struct fabric {
     int rank;                           /* settled by open */
     int size;                           /* asked for */
     bool any_memory;                    /* set by open: `in` need not be the contribution */
+    bool many_hosts;                    /* set by open: the job may have trainers on other machines,
+                                           with which `share` shares nothing */
     enum wire wire;                     /* set by open: how means are sent, but final ones. Other
                                            than f32, outer[0] is the reference: the same bits for
                                            all members, from each begin to the mean's part */
@@ -126,7 +137,10 @@ struct fabric {
     _Atomic int members;                /* that take part now */
     _Atomic uint32_t epoch;             /* changes with each coming and going */
     _Atomic uint64_t restarts, bad, bytes;
+    _Atomic uint64_t rows_bytes;        /* as bytes, which has them not: of rounds of rows */
     _Atomic uint64_t cpu_ns;            /* of the fabric's own threads */
+    _Atomic bool host_leader;           /* makes the rounds of rows for its machine; one that leaves
+                                           has an heir. Written by start and poll; relaxed */
     /* the last round done, for its holder */
     bool own_bad;                       /* this trainer's contribution had NaN or Inf */
     bool joined;                        /* set by the first STATE: the group was running before */
@@ -138,8 +152,28 @@ struct fabric {
     _Atomic uint32_t wait_round;
 };
 
+/* Rounds of rows: what the tables of one machine have that the others' lack, from each machine to
+ * all. A lane beside begin and poll: neither waits for the other, and what is begun, given up or done
+ * in one changes nothing in the other. Rounds go on while a final exchange is open and after it.
+ *
+ * In each round the leader of each machine gives one part, be it empty, so a slow machine holds up
+ * the rows alone. Whose parts make up a round is the same for all: a machine that leaves is in it
+ * or not, and if it leaves before the others have its part it is not, and they do not wait for it.
+ * Called by the holder of the round machine, of leaders alone. */
+struct fabric_rows {
+    /* Gives a part of the next round: 0 to rows_bytes bytes, which stay as they are until DONE. No
+     * round is open here, and the first STATE is done. */
+    descant_status (*begin)(struct fabric *f, const void *bytes, size_t n);
+
+    /* WAITING; CALLED: none is open here, and another machine has begun one; WORKED; PART: one
+     * machine's, the own among them, by rank, in the same order everywhere; DONE: that was all;
+     * FAILED, as in poll. Never blocks. It serves exchanges too, as poll serves rows. */
+    enum fabric_progress (*poll)(struct fabric *f, struct rows_part *part);
+};
+
 struct fabric_type {
     const char *name, *address, *help;
+    const struct fabric_rows *rows;     /* NULL: it is never many_hosts */
 
     /* Meets the others. May block up to options->start_s. After failure nothing is left. */
     descant_status (*open)(struct fabric **out, const struct fabric_options *options);
@@ -163,9 +197,9 @@ struct fabric_type {
     /* A bounded piece of work; never blocks. */
     enum fabric_progress (*poll)(struct fabric *f, struct fabric_part *part);
 
-    /* Sleeps until something has moved since the last poll, or until_ns (0: no bound). Says
-     * whom it waits for (fabric_say) when that lasts, and at once where the bound is past:
-     * then members and epoch are also made those of now. */
+    /* Sleeps until something has moved since the last poll, also of rows, or until_ns (0: no
+     * bound). Says whom it waits for (fabric_say) when that lasts, and at once where the bound
+     * is past: then members and epoch are also made those of now. */
     void (*wait)(struct fabric *f, uint64_t until_ns);
 
     /* Leaves. The others go on without us. Releases everything, also half-opened. */

@@ -315,6 +315,69 @@ static void elastic(float *W, const float *w, float *out, float alpha, size_t n)
     }
 }
 
+static bool less(float *out, const float *w, const float *base, size_t n, bool *any)
+{
+    typedef int bits __attribute__((vector_size(4 * LANES)));
+    lanes test = {0};
+    bits differ = {0};
+    size_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        lanes d = *read_at(w + i) - *read_at(base + i);
+        test += d * 0.0f;
+        differ |= d != (lanes){0};
+        *(lanes *)(out + i) = d;
+    }
+    float rest = 0;
+    int seen = 0;
+    for (; i < n; i++) {
+        float d = w[i] - base[i];
+        rest += d * 0.0f;
+        seen |= d < 0 || d > 0;
+        out[i] = d;
+    }
+    for (int k = 0; k < LANES; k++)
+        seen |= differ[k];
+    *any = seen != 0;
+    return all_zero(test) && rest == 0;
+}
+
+static void add(float *w, const float *d, size_t n)
+{
+    size_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        *(lanes *)(w + i) = *read_at(w + i) + *read_at(d + i);
+    for (; i < n; i++)
+        w[i] += d[i];
+}
+
+static size_t hot(const unsigned char *heat, size_t n, unsigned char least)
+{
+    enum { BLOCK = 64 };
+    size_t i = 0;
+    for (; i + BLOCK <= n; i += BLOCK) {
+        unsigned char any = 0;
+        for (int k = 0; k < BLOCK; k++)
+            any |= heat[i + (size_t)k] >= least;
+        if (any)
+            break;
+    }
+    while (i < n && heat[i] < least)
+        i++;
+    return i;
+}
+
+static void tally(const unsigned char *heat, size_t n, uint32_t *counts)
+{
+    typedef uint64_t eight __attribute__((aligned(1), may_alias));
+    size_t i = 0;
+    for (; i + 8 <= n; i += 8)
+        if (*(const eight *)(heat + i) != 0)
+            for (size_t k = i; k < i + 8; k++)
+                counts[heat[k]]++;
+    for (; i < n; i++)
+        counts[heat[i]]++;
+}
+
 /* --- encoded means ---
  *
  * Plain loops, each float by itself: of conversions between widths, and of comparisons, compilers
@@ -453,6 +516,10 @@ const struct kernels KERNELS = {
     .delta = delta,
     .block = block,
     .elastic = elastic,
+    .less = less,
+    .add = add,
+    .hot = hot,
+    .tally = tally,
     .owe = owe,
     .bf16_put = bf16_put,
     .q8_put = q8_put,

@@ -36,6 +36,7 @@ static descant_status sim_open(struct fabric **out, const struct fabric_options 
         t->f.log = *options->log;
     t->f.log.rank = t->f.rank = rank;
     t->f.size = options->size;
+    t->f.many_hosts = w->options.per_host > 0;
     t->f.wire = options->wire;
     t->world = w;
     memmove(w->trainers + place + 1, w->trainers + place,
@@ -53,7 +54,10 @@ static float *sim_alloc(struct fabric *f, size_t at, size_t n)
 
 static descant_status sim_share(struct fabric *f, const char *name, size_t bytes, void **block)
 {
-    return blocks_share(&trainer_of(f)->world->shares, name, bytes, block, &f->log);
+    struct block **shares = world_shares(trainer_of(f)->world, f->rank);
+    if (!shares)
+        return log_fail(&f->log, DESCANT_MEMORY, "no memory for block \"%s\"", name);
+    return blocks_share(shares, name, bytes, block, &f->log);
 }
 
 static void trainer_stop(struct trainer *t)
@@ -93,6 +97,8 @@ static descant_status sim_start(struct fabric *f, const struct fabric_start *sta
         had = (t->owed = world_floats(start->n)) != NULL;
     if (had && start->center)
         had = (t->out = world_floats(start->n < ELASTIC_CHUNK ? start->n : ELASTIC_CHUNK)) != NULL;
+    if (had && start->rows_bytes)
+        had = world_reserve_rows(w, start->rows_bytes);
     if (!had) {
         trainer_stop(t);
         return log_fail(&f->log, DESCANT_MEMORY, "no memory for rounds of %zu floats",
@@ -102,6 +108,7 @@ static descant_status sim_start(struct fabric *f, const struct fabric_start *sta
     t->in_place = start->in_place;
     t->threads = start->threads;
     t->n_outer = start->n_outer;
+    t->rows_bytes = start->rows_bytes;
     t->started = true;
     world_changed(w);
     return DESCANT_OK;
@@ -380,6 +387,7 @@ const struct fabric_type fabric_sim = {
     .name = "sim",
     .address = "sim",
     .help = "any number of simulated trainers in one thread, in virtual time",
+    .rows = &sim_rows,
     .open = sim_open,
     .alloc = sim_alloc,
     .share = sim_share,

@@ -337,4 +337,5 @@ void world_turn(struct sim_world *w)
         round_close(w);
     if (w->reducing && w->now >= w->ready_ns)
         round_commit(w);
+    world_turn_rows(w);
 }

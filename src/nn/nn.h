@@ -92,6 +92,10 @@ double model_gradient(struct work *work, const float *w, const float *tables,
                       const struct examples *batch, float *g, float *scores);
 const struct row_grads *work_rows(const struct work *work);
 
+/* The rows that the last model_gradient has gradients for, each once, or that the last model_sgd
+ * has changed, as often as the batch has them; until the next call. */
+const uint64_t *work_touched(const struct work *work, size_t *n);
+
 /* The same and one step of plain SGD in the same pass, w and tables changed in place; the
  * fastest way where momentum is 0. Returns the summed loss. */
 double model_sgd(struct work *work, float *w, float *tables, const struct examples *batch,

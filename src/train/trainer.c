@@ -180,10 +180,9 @@ static descant_status share_tables(struct trainer *t)
     void *block;
     descant_status status = DESCANT_OK;
 
-    if (t->n_tables) {
-        status = descant_share(t->job, "train.tables", t->n_tables * sizeof(float), &block);
-        t->tables = status == DESCANT_OK ? block : NULL;
-    }
+    if (t->n_tables)
+        status = descant_table(t->job, "train.tables", model_table_rows(t->model),
+                               (size_t)model_table_width(t->model), &t->tables);
     if (status == DESCANT_OK && state) {
         status = descant_share(t->job, "train.rows", state * sizeof(float), &block);
         t->table_state = status == DESCANT_OK ? block : NULL;
