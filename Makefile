@@ -50,7 +50,7 @@ TRAIN_SOURCES := $(filter-out $(LOOPS_SOURCE),$(wildcard src/nn/*.c src/data/*.c
 TRAIN_COMMANDS := $(foreach c,train eval gen report report_log report_chart \
 	report_page bench_train bench_parse,$(wildcard src/cli/$(c).c))
 TRAIN_TESTS := $(wildcard $(patsubst %,tests/test_%.c,models loops learning data input formats \
-	report trainer training_ends))
+	report trainer training_ends training_faults))
 ifeq ($(HAVE_TRAIN),1)
 BASIC += -DDESCANT_TRAIN $(shell pkg-config --cflags $(TRAIN_PACKAGES))
 TRAIN_LIBS := $(shell pkg-config --libs $(TRAIN_PACKAGES))
@@ -77,14 +77,16 @@ TESTS := $(patsubst tests/%.c,$(B)/tests/%,$(if $(HAVE_TRAIN),$(wildcard tests/t
 # ThreadSanitizer has nothing to say to programs of one thread, and takes minutes over the ends of
 # training, whose code test_trainer runs under it, too.
 ifneq ($(findstring thread,$(SAN)),)
-TESTS := $(filter-out $(addprefix %/test_,convergence rules block data formats report plan \
-	models loops training_ends mpi),$(TESTS))
+TESTS := $(filter-out $(addprefix %/test_,convergence rules block vector data formats report plan \
+	models loops wire wire_jobs training_ends training_faults \
+	mpi),$(TESTS))
 endif
 BENCHES := $(patsubst bench/%.c,$(B)/bench/%,$(wildcard bench/*.c))
 CHECK_FLAGS = $(shell pkg-config --cflags check)
 CHECK_LIBS = $(shell pkg-config --libs check)
 
-.PHONY: all test tests soak bench bench-quality examples demo demo-plans fuzz setup \
+.PHONY: all test test-slurm tests soak bench bench-cluster bench-quality examples demo \
+	demo-plans fuzz setup \
 	format install uninstall clean
 .SECONDARY:
 all: $(SHARED) $(B)/libdescant.a $(PROGRAM) $(MODULES)
@@ -136,6 +138,10 @@ $(B)/tests/test_cli $(TRAIN_TESTS:%.c=$(B)/%): $(B)/tests/%: tests/%.c $(CLI_OBJ
 	$(COMPILE) $(CHECK_FLAGS) -Itests $< $(CLI_OBJECTS) $(TRAIN_OBJECTS) $(OBJECTS) \
 		$(CHECK_LIBS) $(TRAIN_LIBS) $(LIBS) $(LDFLAGS) -o $@
 
+# Here disks are slow, forks fail and machines have many cores.
+$(B)/tests/test_training_faults: LDFLAGS += \
+	-Wl,--wrap=fsync,--wrap=write,--wrap=fork,--wrap=machine_cores
+
 # Random bytes into the readers, until stopped: make fuzz && build/fuzz_data -max_total_time=60
 build/fuzz_data: tests/fuzz_data.c $(wildcard src/data/*.[ch] src/base/*.[ch]) Makefile
 	@mkdir -p $(@D)
@@ -160,7 +166,13 @@ setup:
 
 test: setup
 	@$(MAKE) --no-print-directory all tests
-	@BUILD=$(B) tests/run $(TESTS)
+	@BUILD=$(B) tests/run $(TESTS) $(if $(SAN),,tests/cluster/run)
+
+# The scripts of examples/slurm under a Slurm of its own, as root.
+test-slurm: setup
+	@tools/setup slurm
+	@$(MAKE) --no-print-directory all
+	@BUILD=$(B) tests/run tests/cluster/slurm
 
 tests: $(TESTS)
 
@@ -177,6 +189,11 @@ bench: all $(BENCHES)
 bench-quality: setup
 	@$(MAKE) --no-print-directory all
 	@BUILD=$(B) bench/quality.sh
+
+# The table of docs/cluster.md: shaped links between hosts made of namespaces, as root.
+bench-cluster: setup
+	@$(MAKE) --no-print-directory all
+	@BUILD=$(B) bench/cluster.sh
 
 examples: $(EXAMPLES)
 

@@ -28,17 +28,19 @@ data="$dir/clicks-$clicks.tsv"
 [ -e "$dir/held.tsv" ] || "$descant" gen ctr --rows 200000 --seed 2 --out "$dir/held.tsv" \
     2>"$dir/best.txt" || exit 1
 
-settings() {    # what, optimizer
+# Images: as many of them in a step of all trainers however many there are, as a user would set it
+# for five epochs; clicks are enough for any number.
+settings() {    # what, optimizer, trainers
     case $1-$2 in
-    clicks-momentum) echo "--optimizer sgd --momentum 0.9 --lr 0.01 --table-lr 2" ;;
+    clicks-momentum) echo "--optimizer sgd --momentum 0.9 --lr 0.01 --table-lr 5 --schedule cosine" ;;
     clicks-adaptive) echo "--optimizer adagrad --table-optimizer adagrad --lr 0.02 --table-lr 0.1" ;;
-    fashion-momentum) echo "--optimizer sgd --momentum 0.9 --lr 0.05" ;;
+    fashion-momentum) echo "--optimizer sgd --momentum 0.9 --lr 0.02" ;;
     fashion-adaptive) echo "--optimizer adamw --lr 0.001" ;;
     esac
     case $1 in
     clicks) echo "--model dlrm --rows 20000 --width 8 --bottom 32 --top 64 --batch 128
         --data $data --eval $dir/held.tsv" ;;
-    fashion) echo "--model mlp --top 512,256 --batch 32 --epochs 5 --schedule cosine --warmup 0.05
+    fashion) echo "--model mlp --top 512,256 --batch $((32 / $3)) --epochs 5 --schedule cosine --warmup 0.05
         --data $fashion/train-images-idx3-ubyte.gz --eval $fashion/t10k-images-idx3-ubyte.gz" ;;
     esac
 }
@@ -48,7 +50,7 @@ one() {
     log="$dir/$1-$2-$3-$4-$5.jsonl"
     [ -s "$log" ] && tail -n 1 "$log" | grep -q '"kind":"summary"' && return 0
     # shellcheck disable=SC2046
-    "$descant" train $(settings "$1" "$2") --sync "$3" --trainers "$4" --workers 2 --seed "$5" \
+    "$descant" train $(settings "$1" "$2" "$4") --sync "$3" --trainers "$4" --workers 2 --seed "$5" \
         --quiet --log "$log" --log-every 1000 >/dev/null || { rm -f "$log"; return 1; }
 }
 

@@ -4,7 +4,7 @@
  * A trainer opens a job, hands over its parameters as named segments, starts, and calls
  * descant_step after each optimizer step. What that does is the plan's business: in shadow
  * plans it counts and returns. All calls may come from any thread unless they say otherwise;
- * open, alloc, attach, start, pause, reload, finish and close belong to one thread at a time.
+ * open, alloc, attach, table, start, pause, reload, finish and close belong to one thread at a time.
  *
  * Every function that can fail returns a status, zero being success, and sets its outputs
  * only then. The details of a failure go to the log callback, and to descant_last_error. */
@@ -65,7 +65,8 @@ struct descant_options {
     int rank;            /* -1: the launcher's variable, else the lowest that is free */
     int size;            /* trainers to wait for at the start; 0: the launcher's, else nobody */
     int workers;         /* threads that will call descant_step */
-    double sync_cpu;     /* of one core, at most, what the shadow costs; 0: a core if spare, else 0.02 */
+    double sync_cpu;     /* of one core, at most, what the shadow costs; 0: a core if spare,
+                            else 0.02 */
     double sync_rate;    /* bytes a second for a shadow plan's rounds; unused ones are saved for
                             a second; 0: no limit. Other plans go by their steps alone */
     double start_s;      /* seconds that open and start wait for the other trainers */
@@ -99,6 +100,23 @@ DESCANT_API descant_status descant_detach(struct descant *job, const char *name)
 DESCANT_API descant_status descant_share(struct descant *job, const char *name, size_t bytes,
                                          void **block);
 
+/* An embedding table: rows x width floats, zero at first, one copy for all trainers of this
+ * machine, valid until close. Its memory is Descant's; workers write it in place, without locks.
+ * Before start, in the same order everywhere. Where trainers may be on several machines (none
+ * yet) each machine has its own copy, and a second one for what all have agreed on, so twice the
+ * memory and a byte a row. Each fills it before start, with the same values, else MISMATCH; then
+ * rows that were touched are exchanged in the background, under every plan but "none", as sums of
+ * updates: every machine gets all updates, undiluted, and finish leaves the same rows on all.
+ * Optimizer state is not exchanged. */
+DESCANT_API descant_status descant_table(struct descant *job, const char *name, size_t rows,
+                                         size_t width, float **table);
+
+/* n rows of the table were changed; by the worker, after it, between start and finish. A few ns
+ * a row, and nothing at all where there is one machine: no argument is looked at. A row that is not
+ * touched is not sent, and finish takes back what was changed in it. */
+DESCANT_API descant_status descant_touch(struct descant *job, const float *table,
+                                         const uint64_t *rows, size_t n);
+
 /* Waits for options.size trainers; then all have the first one's values. Where the job is
  * running already, the trainer gets a living one's state, in elastic plans the central copy, and
  * becomes a member. (Under "none" attached segments show what they were at their own start.) */
@@ -119,7 +137,9 @@ DESCANT_API descant_status descant_mean(struct descant *job, float *buffer, size
  * Nobody of this trainer steps meanwhile (ORDER). pause gives up the round in hand, and none
  * touches the replica until reload. At the next round all trainers take it, and the outer
  * state begins anew from it, or is what was loaded; that round waits for all, also in elastic
- * plans. Of several that reload at once the lowest rank counts. Not under the plan "none". */
+ * plans. Who has called finish before takes it in the final round (not in a final mean, to which
+ * it brings what it has). Of several that reload at once the lowest rank counts. Not under the
+ * plan "none". */
 DESCANT_API descant_status descant_pause(struct descant *job);
 DESCANT_API descant_status descant_reload(struct descant *job);
 
@@ -154,6 +174,13 @@ struct descant_stats {
     double wall_s;               /* since start */
     double budget;               /* the share of a core in force */
     double distance;             /* ‖w − g‖ ÷ ‖g‖ at the last merge */
+    /* tables across machines: of the trainer that exchanges for its machine, 0 for others */
+    uint64_t rows_rounds;
+    uint64_t rows_sent;          /* updates of rows */
+    uint64_t rows_bad;           /* left out for NaN or Inf */
+    uint64_t rows_bytes;         /* as bytes, which has them not */
+    uint64_t rows_waiting;       /* touched rows that had no place in the last round */
+    double rows_age_s;           /* none of them has waited for longer */
 };
 
 /* At any time, from any thread; disturbs nobody. */
@@ -163,7 +190,8 @@ DESCANT_API descant_status descant_stats(struct descant *job, struct descant_sta
 DESCANT_API size_t descant_waits(struct descant *job, char *text, size_t room);
 
 enum descant_final {
-    DESCANT_FINAL_LOCAL,      /* the first present trainer's local version */
+    DESCANT_FINAL_LOCAL,      /* the first present trainer's local version; the first of those
+                                 that have taken the most reloads */
     DESCANT_FINAL_MEAN,       /* the mean of those present */
     DESCANT_FINAL_CENTRAL     /* the central copy, or the global version */
 };

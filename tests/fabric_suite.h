@@ -95,7 +95,7 @@ static inline void job_init(struct job *job, int row, size_t n, bool in_place)
     job->split = (in_place || job->elsewhere) && n > 1000;
     job->n = job->split ? fabric_round_up(1000) + n - 1000 : n;
     if (job->row->type == &fabric_sim) {
-        struct sim_options options = {{1e9, 1e-4}, 1e-4, 1e-3, 7};
+        struct sim_options options = {{1e9, 1e-4}, 1e-4, 1e-3, 7, 0};
         job->world = sim_world_create(&options);
         ck_assert_ptr_nonnull(job->world);
     }
@@ -108,7 +108,8 @@ static inline void job_init(struct job *job, int row, size_t n, bool in_place)
 
 static inline struct fabric_options options_of(struct job *job, int k)
 {
-    struct fabric_options options = {job->address, k, job->row->size, 5, &job->log, job->world};
+    struct fabric_options options = {.address = job->address, .rank = k, .size = job->row->size,
+                                     .start_s = 5, .log = &job->log, .context = job->world};
     if (job->ranks) {
         options.address = "";
         options.context = job->ranks;

@@ -470,14 +470,14 @@ END_TEST
 START_TEST(a_thousand_meet)
 {
     enum { MANY = 1100 };
-    struct sim_options options = {{0, 0}, 0, 1e-3, 3};
+    struct sim_options options = {{0, 0}, 0, 1e-3, 3, 0};
     struct sim_world *w = sim_world_create(&options);
     static struct fabric *f[MANY];
     static struct extent extents[MANY];
     static struct vector in[MANY];
     struct fabric_part part;
     for (int k = 0; k < MANY; k++) {
-        struct fabric_options o = {NULL, -1, MANY, 1, NULL, w};
+        struct fabric_options o = {.rank = -1, .size = MANY, .start_s = 1, .context = w};
         struct fabric_start start = {.manifest = "", .n = 3, .room = 3, .collective = true};
         ck_assert_int_eq(fabric_sim.open(&f[k], &o), DESCANT_OK);
         ck_assert_int_eq(f[k]->rank, k);

@@ -7,6 +7,7 @@
 #include "train/metrics.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <signal.h>
 #include <sys/resource.h>
 
@@ -173,6 +174,52 @@ START_TEST(a_full_disk_leaves_what_was_there)
 }
 END_TEST
 
+enum { MOVING = 3000 };
+static _Atomic float moving[MOVING];
+static _Atomic bool still;
+
+/* A worker that diverges while the file is written. */
+static void *come_and_go(void *of)
+{
+    (void)of;
+    for (unsigned k = 0; !still; k++)
+        moving[MOVING - 1] = k & 16 ? (float)NAN : 1.0f;
+    return NULL;
+}
+
+START_TEST(nan_that_comes_while_it_is_written_is_seen)
+{
+    const char *path = in_folder("a");
+    const struct safetensor t = {.name = "w", .type = SAFETENSORS_F32, .n_dims = 1,
+                                 .dims = {MOVING}, .data = (const void *)(uintptr_t)moving,
+                                 .bytes = sizeof moving, .finite = true};
+    struct safetensors *file;
+    pthread_t thread;
+    int written = 0;
+    ck_assert_int_eq(write_three(path, NULL), DESCANT_OK);
+    moving[1] = INFINITY;
+    ck_assert_int_eq(safetensors_write(path, NULL, &t, 1, NULL, 0, NULL), DESCANT_INVALID);
+    ck_assert_ptr_nonnull(strstr(descant_last_error(), "a parameter is NaN or Inf"));
+    check_three(path);
+    no_file(in_folder("a.tmp"));
+    moving[1] = 0;
+    ck_assert_int_eq(pthread_create(&thread, NULL, come_and_go, NULL), 0);
+    for (int i = 0; i < 100; i++) {
+        if (safetensors_write(path, NULL, &t, 1, NULL, 0, NULL) != DESCANT_OK)
+            continue;
+        ck_assert_int_eq(safetensors_open(&file, path, NULL), DESCANT_OK);
+        const float *w = safetensors_find(file, "w")->data;
+        for (int k = 0; k < MOVING; k++)
+            ck_assert_msg(isfinite(w[k]), "%g was written", (double)w[k]);
+        safetensors_close(file);
+        written++;
+    }
+    still = true;
+    pthread_join(thread, NULL);
+    ck_assert_int_gt(written, 0);
+}
+END_TEST
+
 START_TEST(a_folder_that_refuses_leaves_what_was_there)
 {
     const char *path = in_folder("a");
@@ -207,7 +254,7 @@ static const char *refused(const void *all, size_t n)
     descant_status status = safetensors_open(&file, path, NULL);
     if (status == DESCANT_OK) {
         unsigned sum = 0;
-        for (size_t i = 0; i < safetensors_count(file); i++) {    /* all that it promises is there */
+        for (size_t i = 0; i < safetensors_count(file); i++) {  /* all that it promises is there */
             const struct safetensor *t = safetensors_at(file, i);
             for (size_t k = 0; k < t->bytes; k++)
                 sum += ((const unsigned char *)t->data)[k];
@@ -298,10 +345,12 @@ static const struct {
      "\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[1,2]}}", 2, "no JSON: duplicate"},
     {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]},"
      "\"b\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[1,5]}}  ", 5, "not aligned"},
-    {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1],\"x\":1}}", 1, "not an object of"},
+    {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1],\"x\":1}}", 1,
+     "not an object of"},
     {"{\"__metadata__\":3}", 0, "not an object"},
     {"{\"__metadata__\":{\"a\":3}}", 0, "a is not a text"},
-    {"{\"a123456789b123456789c123456789d123456789e123456789f123456789g123\":{}}", 0, "longer than 63"},
+    {"{\"a123456789b123456789c123456789d123456789e123456789f123456789g123\":{}}", 0,
+     "longer than 63"},
 };
 enum { N_HEADERS = sizeof headers / sizeof *headers };
 
@@ -431,7 +480,8 @@ START_TEST(each_loss_is_close)
         float label = 1, pair[2] = {0, x};
         metrics_add(&m, &x, &label, 1, 1);
         long double z = (long double)x, wanted = z < -1 ? -z + log1pl(expl(z)) : log1pl(expl(-z));
-        ck_assert_msg(fabsl((long double)m.loss - wanted) < 1e-7L * (1 + wanted), "at %g", (double)x);
+        ck_assert_msg(fabsl((long double)m.loss - wanted) < 1e-7L * (1 + wanted), "at %g",
+                      (double)x);
         struct metrics two = {0};
         metrics_add(&two, pair, &label, 1, 2);
         ck_assert(fabs(two.loss - m.loss) < 1e-6 * (1 + m.loss));
@@ -573,6 +623,7 @@ int main(void)
     tcase_add_test(files, previous_is_kept);
     tcase_add_test(files, what_does_not_go_together_is_refused);
     tcase_add_test(files, a_full_disk_leaves_what_was_there);
+    tcase_add_test(files, nan_that_comes_while_it_is_written_is_seen);
     tcase_add_test(files, a_folder_that_refuses_leaves_what_was_there);
     tcase_add_test(files, torn_at_every_length);
     tcase_add_test(files, mutated_bytes_do_no_harm);

@@ -23,22 +23,22 @@ static bool same(const struct plan *a, const struct plan *b)
            a->delay == b->delay && a->gap == b->gap && !(a->alpha < b->alpha) &&
            !(a->alpha > b->alpha) && !(a->rate < b->rate) && !(a->rate > b->rate) &&
            !(a->momentum < b->momentum) && !(a->momentum > b->momentum) &&
-           a->nesterov == b->nesterov && a->heal == b->heal;
+           a->nesterov == b->nesterov && a->heal == b->heal && a->wire == b->wire;
 }
 
 static const struct plan presets[] = {
-    {"none", PLAN_NEVER, PLAN_NOTHING, PLAN_PULL, 0, 0, 0, 0, 1, 1, 0, false, false},
-    {"allreduce", PLAN_EVERY, PLAN_GRADIENT, PLAN_PULL, 0, 1, 0, 0, 1, 1, 0, false, false},
-    {"shadow-easgd", PLAN_SHADOW, PLAN_ELASTIC, PLAN_PULL, 0, 0, 0, 0, .5, 1, 0, false, false},
-    {"shadow-ma", PLAN_SHADOW, PLAN_MEAN, PLAN_PULL, 0, 0, 0, 0, .5, 1, 0, false, false},
-    {"shadow-bmuf", PLAN_SHADOW, PLAN_BLOCK, PLAN_PULL, 0, 0, 0, 0, .5, 1, 0, false, false},
-    {"easgd", PLAN_EVERY, PLAN_ELASTIC, PLAN_PULL, 0, 8, 0, 0, .5, 1, 0, false, false},
-    {"ma", PLAN_EVERY, PLAN_MEAN, PLAN_PULL, 0, 8, 0, 0, 1, 1, 0, false, false},
-    {"bmuf", PLAN_EVERY, PLAN_BLOCK, PLAN_PULL, 0, 8, 0, 0, 1, 1, .5, false, false},
-    {"dasgd", PLAN_EVERY, PLAN_MEAN, PLAN_PULL, 0, 4, 1, 0, .75, 1, 0, false, false},
-    {"dasgd-delta", PLAN_EVERY, PLAN_MEAN, PLAN_DELTA, 0, 4, 1, 0, 1, 1, 0, false, false},
-    {"diloco", PLAN_EVERY, PLAN_BLOCK, PLAN_PULL, 0, 100, 0, 0, 1, .7, .9, true, false},
-    {"diloco-delta", PLAN_EVERY, PLAN_BLOCK, PLAN_DELTA, 0, 100, 10, 0, 1, .7, .9, true, false},
+    {"none", PLAN_NEVER, PLAN_NOTHING, PLAN_PULL, 0, 0, 0, 0, 1, 1, 0, false, false, 0},
+    {"allreduce", PLAN_EVERY, PLAN_GRADIENT, PLAN_PULL, 0, 1, 0, 0, 1, 1, 0, false, false, 0},
+    {"shadow-easgd", PLAN_SHADOW, PLAN_ELASTIC, PLAN_PULL, 0, 0, 0, 0, .5, 1, 0, false, false, 0},
+    {"shadow-ma", PLAN_SHADOW, PLAN_MEAN, PLAN_PULL, 0, 0, 0, 0, .5, 1, 0, false, false, 0},
+    {"shadow-bmuf", PLAN_SHADOW, PLAN_BLOCK, PLAN_PULL, 0, 0, 0, 0, .7, 1, .75, false, false, 0},
+    {"easgd", PLAN_EVERY, PLAN_ELASTIC, PLAN_PULL, 0, 8, 0, 0, .5, 1, 0, false, false, 0},
+    {"ma", PLAN_EVERY, PLAN_MEAN, PLAN_PULL, 0, 8, 0, 0, 1, 1, 0, false, false, 0},
+    {"bmuf", PLAN_EVERY, PLAN_BLOCK, PLAN_PULL, 0, 8, 0, 0, 1, 1, .5, false, false, 0},
+    {"dasgd", PLAN_EVERY, PLAN_MEAN, PLAN_PULL, 0, 4, 1, 0, .75, 1, 0, false, false, 0},
+    {"dasgd-delta", PLAN_EVERY, PLAN_MEAN, PLAN_DELTA, 0, 4, 1, 0, 1, 1, 0, false, false, 0},
+    {"diloco", PLAN_EVERY, PLAN_BLOCK, PLAN_PULL, 0, 100, 0, 0, 1, .7, .9, true, false, 0},
+    {"diloco-delta", PLAN_EVERY, PLAN_BLOCK, PLAN_DELTA, 0, 100, 10, 0, 1, .7, .9, true, false, 0},
 };
 enum { N_PRESETS = sizeof presets / sizeof *presets };
 
@@ -77,6 +77,9 @@ static const char *const texts[][2] = {
     {"easgd,merge=delta", "easgd,merge=delta"},
     {"bmuf,merge=delta,weight=steps", "bmuf,merge=delta,weight=steps"},
     {"ma,heal=yes", "ma,heal=1"},
+    {"ma,wire=q8", "ma,wire=q8"},
+    {"diloco,wire=bf16", "diloco,wire=bf16"},
+    {"shadow-bmuf,wire=f32", "shadow-bmuf"},
     {"allreduce,every=1,delay=0", "allreduce"},
     {"when=every,what=mean,every=3", "when=every,what=mean,every=3"},
     {"what=elastic,when=shadow,alpha=1", "when=shadow,what=elastic"},
@@ -130,7 +133,8 @@ START_TEST(text_round_trip)
     static const char *const changes[] = {
         "when=every", "when=shadow", "what=mean", "what=block", "what=elastic", "merge=delta",
         "every=5", "every=123", "delay=0", "delay=5", "gap=3", "alpha=0.3", "xi=0.7",
-        "rate=0.123456789012345678", "momentum=0.999", "nesterov=1", "weight=steps", "heal=1"};
+        "rate=0.123456789012345678", "momentum=0.999", "nesterov=1", "weight=steps", "heal=1",
+        "wire=q8", "wire=bf16"};
     struct rng rng;
     int accepted = 0;
     rng_init(&rng, 7);
@@ -202,6 +206,10 @@ static const char *const refused[][2] = {
     {"ma,merge=push", "merge cannot be 'push'|pull|delta"},
     {"ma,weight=step", "weight cannot be 'step'|equal|steps"},
     {"easgd,weight=steps", "weight at place 7|what=mean"},
+    {"ma,wire=8", "wire cannot be '8'|f32|bf16|q8"},
+    {"shadow-easgd,wire=q8", "wire at place 14|what=mean or what=block"},
+    {"allreduce,wire=bf16", "wire at place 11|what=mean or what=block"},
+    {"none,wire=bf16", "wire at place 6|what=mean or what=block"},
     {"allreduce,every=2", "place 11|gradient|every=1,delay=0"},
     {"allreduce,delay=1", "place 11|gradient"},
     {"allreduce,when=shadow", "place 11|gradient"},

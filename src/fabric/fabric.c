@@ -19,11 +19,11 @@ static uint64_t ns_of(double seconds)
     return seconds > 0 ? (uint64_t)(seconds * 1e9 + 0.5) : 0;
 }
 
-uint64_t link_mean_ns(const struct link *link, size_t n, int members)
+uint64_t link_mean_ns(const struct link *link, size_t bytes, int members)
 {
     double k = members > 0 ? members : 1;
-    double bytes = 2.0 * (k - 1) / k * (double)n * sizeof(float);
-    return ns_of((link->rate > 0 ? bytes / link->rate : 0) + 2 * link->rtt);
+    double moved = 2.0 * (k - 1) / k * (double)bytes;
+    return ns_of((link->rate > 0 ? moved / link->rate : 0) + 2 * link->rtt);
 }
 
 uint64_t link_busy_ns(const struct link *link, size_t n)

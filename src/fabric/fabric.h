@@ -9,6 +9,7 @@
 #define FABRIC_H
 
 #include "base/base.h"
+#include "fabric/wire.h"
 
 /* Pieces of a flat vector in memory: ascending, not overlapping; what lies between is zero. */
 struct extent {
@@ -61,6 +62,14 @@ struct fabric_part {
     bool own;                   /* state: this trainer is the source, nothing to take */
 };
 
+/* One machine's part of a round of rows, as a buffer whose bytes are the engine's business. */
+struct rows_part {
+    const void *bytes;          /* on a float's boundary; valid until the next poll of rows */
+    size_t n;
+    int rank;                   /* of who gave it */
+    bool own;
+};
+
 struct fabric_start {
     const char *manifest;       /* lines; all trainers must have the same: plan, then segments */
     size_t n;                   /* floats of the flat vector */
@@ -68,14 +77,17 @@ struct fabric_start {
     bool in_place;              /* peers may read alloc'ed segments live: no contribution */
     bool collective;            /* rounds need everyone (mean); else anyone exchanges alone */
     bool center;                /* elastic: a central copy is wanted */
-    int n_outer;                /* 0 or 2 vectors of n that a joiner gets */
+    int n_outer;                /* 0 to 2 vectors of n that a joiner gets; at least 1 where means
+                                   are encoded */
     int threads;                /* that this trainer runs: workers, and a shadow if it has one */
+    size_t rows_bytes;          /* most that a part of a round of rows has; 0: there are none */
 };
 
 struct fabric_options {
     const char *address;        /* what follows "shm:" */
     int rank, size;             /* rank -1: any */
     double start_s;
+    enum wire wire;             /* how means are to be sent */
     const struct log *log;
     void *context;              /* sim: its world */
 };
@@ -110,6 +122,11 @@ struct fabric {
     int rank;                           /* settled by open */
     int size;                           /* asked for */
     bool any_memory;                    /* set by open: `in` need not be the contribution */
+    bool many_hosts;                    /* set by open: the job may have trainers on other machines,
+                                           with which `share` shares nothing */
+    enum wire wire;                     /* set by open: how means are sent, but final ones. Other
+                                           than f32, outer[0] is the reference: the same bits for
+                                           all members, from each begin to the mean's part */
     descant_status status;              /* why FAILED; the holder of the machine's */
     /* set by start, then constant */
     float *contribution;                /* room floats to be filled before begin; NULL: in place */
@@ -122,7 +139,10 @@ struct fabric {
     _Atomic int members;                /* that take part now */
     _Atomic uint32_t epoch;             /* changes with each coming and going */
     _Atomic uint64_t restarts, bad, bytes;
+    _Atomic uint64_t rows_bytes;        /* as bytes, which has them not: of rounds of rows */
     _Atomic uint64_t cpu_ns;            /* of the fabric's own threads */
+    _Atomic bool host_leader;           /* makes the rounds of rows for its machine; one that leaves
+                                           has an heir. Written by start and poll; relaxed */
     /* the last round done, for its holder */
     bool own_bad;                       /* this trainer's contribution had NaN or Inf */
     bool joined;                        /* set by the first STATE: the group was running before */
@@ -134,8 +154,28 @@ struct fabric {
     _Atomic uint32_t wait_round;
 };
 
+/* Rounds of rows: what the tables of one machine have that the others' lack, from each machine to
+ * all. A lane beside begin and poll: neither waits for the other, and what is begun, given up or done
+ * in one changes nothing in the other. Rounds go on while a final exchange is open and after it.
+ *
+ * In each round the leader of each machine gives one part, be it empty, so a slow machine holds up
+ * the rows alone. Whose parts make up a round is the same for all: a machine that leaves is in it
+ * or not, and if it leaves before the others have its part it is not, and they do not wait for it.
+ * Called by the holder of the round machine, of leaders alone. */
+struct fabric_rows {
+    /* Gives a part of the next round: 0 to rows_bytes bytes, which stay as they are until DONE. No
+     * round is open here, and the first STATE is done. */
+    descant_status (*begin)(struct fabric *f, const void *bytes, size_t n);
+
+    /* WAITING; CALLED: none is open here, and another machine has begun one; WORKED; PART: one
+     * machine's, the own among them, by rank, in the same order everywhere; DONE: that was all;
+     * FAILED, as in poll. Never blocks. It serves exchanges too, as poll serves rows. */
+    enum fabric_progress (*poll)(struct fabric *f, struct rows_part *part);
+};
+
 struct fabric_type {
     const char *name, *address, *help;
+    const struct fabric_rows *rows;     /* NULL: it is never many_hosts */
 
     /* Meets the others. May block up to options->start_s. After failure nothing is left. */
     descant_status (*open)(struct fabric **out, const struct fabric_options *options);
@@ -160,9 +200,9 @@ struct fabric_type {
     /* A bounded piece of work; never blocks. */
     enum fabric_progress (*poll)(struct fabric *f, struct fabric_part *part);
 
-    /* Sleeps until something has moved since the last poll, or until_ns (0: no bound). Says
-     * whom it waits for (fabric_say) when that lasts, and at once where the bound is past:
-     * then members and epoch are also made those of now. */
+    /* Sleeps until something has moved since the last poll, also of rows, or until_ns (0: no
+     * bound). Says whom it waits for (fabric_say) when that lasts, and at once where the bound
+     * is past: then members and epoch are also made those of now. */
     void (*wait)(struct fabric *f, uint64_t until_ns);
 
     /* Leaves. The others go on without us. Releases everything, also half-opened. Over mpi it
@@ -198,12 +238,14 @@ descant_status manifest_check(const char *theirs, const char *mine, const struct
 /* In place. By a power of two, so that no sum overflows; all zero counts as all equal. */
 void weights_to_shares(double *weight, int n);
 
-/* The emulated link: how long an exchange of n floats takes. rate 0: no time but rtt. */
+/* The emulated link: how long an exchange takes. rate 0: no time but rtt. */
 struct link {
     double rate;        /* bytes/s */
     double rtt;         /* s */
 };
-uint64_t link_mean_ns(const struct link *link, size_t n, int members); /* 2(k-1)/k n/rate + 2rtt */
-uint64_t link_busy_ns(const struct link *link, size_t n);              /* n/rate: the centre's */
+/* of a vector that is sent as so many bytes: 2(k-1)/k bytes/rate + 2rtt */
+uint64_t link_mean_ns(const struct link *link, size_t bytes, int members);
+/* of n floats: 4n/rate, the centre's share */
+uint64_t link_busy_ns(const struct link *link, size_t n);
 
 #endif

@@ -8,6 +8,8 @@
  * others, and a NaN stays in the sum. Runs on whichever thread holds the data; keeps no state. */
 #include "fabric/kernels.h"
 
+#include "fabric/wire.h"
+
 #include <stdint.h>
 #if defined(__SSE2__)
 #include <immintrin.h>
@@ -313,6 +315,194 @@ static void elastic(float *W, const float *w, float *out, float alpha, size_t n)
     }
 }
 
+static bool less(float *out, const float *w, const float *base, size_t n, bool *any)
+{
+    typedef int bits __attribute__((vector_size(4 * LANES)));
+    lanes test = {0};
+    bits differ = {0};
+    size_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        lanes d = *read_at(w + i) - *read_at(base + i);
+        test += d * 0.0f;
+        differ |= d != (lanes){0};
+        *(lanes *)(out + i) = d;
+    }
+    float rest = 0;
+    int seen = 0;
+    for (; i < n; i++) {
+        float d = w[i] - base[i];
+        rest += d * 0.0f;
+        seen |= d < 0 || d > 0;
+        out[i] = d;
+    }
+    for (int k = 0; k < LANES; k++)
+        seen |= differ[k];
+    *any = seen != 0;
+    return all_zero(test) && rest == 0;
+}
+
+static void add(float *w, const float *d, size_t n)
+{
+    size_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        *(lanes *)(w + i) = *read_at(w + i) + *read_at(d + i);
+    for (; i < n; i++)
+        w[i] += d[i];
+}
+
+static size_t hot(const unsigned char *heat, size_t n, unsigned char least)
+{
+    enum { BLOCK = 64 };
+    size_t i = 0;
+    for (; i + BLOCK <= n; i += BLOCK) {
+        unsigned char any = 0;
+        for (int k = 0; k < BLOCK; k++)
+            any |= heat[i + (size_t)k] >= least;
+        if (any)
+            break;
+    }
+    while (i < n && heat[i] < least)
+        i++;
+    return i;
+}
+
+static void tally(const unsigned char *heat, size_t n, uint32_t *counts)
+{
+    typedef uint64_t eight __attribute__((aligned(1), may_alias));
+    size_t i = 0;
+    for (; i + 8 <= n; i += 8)
+        if (*(const eight *)(heat + i) != 0)
+            for (size_t k = i; k < i + 8; k++)
+                counts[heat[k]]++;
+    for (; i < n; i++)
+        counts[heat[i]]++;
+}
+
+/* --- encoded means ---
+ *
+ * Plain loops, each float by itself: of conversions between widths, and of comparisons, compilers
+ * make little with vectors wider than the machine's, and much with loops. */
+
+enum { BLOCK = WIRE_BLOCK };
+
+#define INLINE static inline __attribute__((always_inline))
+#define MOST 0x1.fep127f            /* of bf16 */
+#define LEAST 0x1p-100f             /* of a block whose scale is no denormal */
+#define INFINITE 0x7f800000         /* and above it NaN, as bits without a sign */
+#define MAGIC 0x1.8p23f             /* adding it rounds to a whole number */
+
+typedef uint32_t word __attribute__((may_alias));
+typedef int32_t whole __attribute__((may_alias));
+
+INLINE float of_bits(uint32_t bits)
+{
+    union {
+        uint32_t bits;
+        float x;
+    } u = {bits};
+    return u.x;
+}
+
+INLINE float bounded(float x)
+{
+    float low = x < MOST ? x : MOST;
+    return low > -MOST ? low : -MOST;
+}
+
+static bool owe(float *r, const float *x, const float *R, float a, float b, size_t n)
+{
+    const word *bits = (const word *)x;
+    uint32_t most = 0;
+    for (size_t i = 0; i < n; i++) {
+        uint32_t now = bits[i], magnitude = now & 0x7fffffff;       /* read once: it may change */
+        float d = bounded(of_bits(now) - R[i]);
+        most = magnitude > most ? magnitude : most;
+        r[i] = bounded(a * (magnitude < INFINITE ? d : 0) + b * r[i]);
+    }
+    return most < INFINITE;
+}
+
+static void bf16_put(void *out, float *u, float a, size_t n)
+{
+    uint16_t *to = out;
+    const word *bits = (const word *)u;
+    for (size_t i = 0; i < n; i++) {
+        uint32_t high = (bits[i] + 0x7fff + (bits[i] >> 16 & 1)) >> 16;
+        to[i] = (uint16_t)high;
+        u[i] = a * (u[i] - of_bits(high << 16));
+    }
+}
+
+INLINE void bf16_add_to(float *sum, const float *from, const uint16_t *m, float a, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        sum[i] = bounded(from[i] + a * of_bits((uint32_t)m[i] << 16));
+}
+
+/* Apart, lest the loop suspect that sum and from overlap otherwise. */
+static void bf16_add(float *sum, const float *from, const void *in, float a, size_t n)
+{
+    if (sum == from)
+        bf16_add_to(sum, sum, in, a, n);
+    else
+        bf16_add_to(sum, from, in, a, n);
+}
+
+/* The largest magnitude; without their signs floats are ordered as their bits are. */
+INLINE float largest(const float *u, size_t n)
+{
+    const whole *bits = (const whole *)u;
+    int32_t top = 0;
+    for (size_t i = 0; i < n; i++) {
+        int32_t x = bits[i] & 0x7fffffff;
+        top = x > top ? x : top;
+    }
+    return of_bits((uint32_t)top);
+}
+
+INLINE void q8_put_block(char *out, float *u, float a, size_t n)
+{
+    float top = largest(u, n), up = top < LEAST ? 0 : 127 / top;
+    float down = top < LEAST ? 0 : top / 127;
+    int8_t *to = (int8_t *)out + sizeof down;
+    *(float *)(void *)out = down;
+    for (size_t i = 0; i < n; i++) {
+        float x = u[i], q = x * up + MAGIC - MAGIC;
+        to[i] = (int8_t)(int)q;
+        u[i] = a * (x - q * down);
+    }
+}
+
+static void q8_put(void *out, float *u, float a, size_t n)
+{
+    char *to = out;
+    for (; n >= BLOCK; n -= BLOCK, u += BLOCK, to += sizeof(float) + BLOCK)
+        q8_put_block(to, u, a, BLOCK);
+    if (n)
+        q8_put_block(to, u, a, n);
+}
+
+INLINE void q8_add_block(float *sum, const float *from, const char *in, float a, size_t n)
+{
+    const int8_t *q = (const int8_t *)in + sizeof(float);
+    float scale = *(const float *)(const void *)in;
+    for (size_t i = 0; i < n; i++)
+        sum[i] = bounded(from[i] + a * ((float)q[i] * scale));
+}
+
+static void q8_add(float *sum, const float *from, const void *in, float a, size_t n)
+{
+    const char *m = in;
+    size_t at = 0;
+    for (; n - at >= BLOCK; at += BLOCK, m += sizeof(float) + BLOCK)
+        if (sum == from)
+            q8_add_block(sum + at, sum + at, m, a, BLOCK);
+        else
+            q8_add_block(sum + at, from + at, m, a, BLOCK);
+    if (at < n)
+        q8_add_block(sum + at, from + at, m, a, n - at);
+}
+
 #define TEXT(x) TEXT_OF(x)
 #define TEXT_OF(x) #x
 
@@ -326,4 +516,13 @@ const struct kernels KERNELS = {
     .delta = delta,
     .block = block,
     .elastic = elastic,
+    .less = less,
+    .add = add,
+    .hot = hot,
+    .tally = tally,
+    .owe = owe,
+    .bf16_put = bf16_put,
+    .q8_put = q8_put,
+    .bf16_add = bf16_add,
+    .q8_add = q8_add,
 };

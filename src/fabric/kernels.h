@@ -8,6 +8,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 /* Sums of squares, of a merge: d = g - w (or g - snap), and g. */
 struct distance {
@@ -35,6 +36,26 @@ struct kernels {
                   size_t n);
     /* W += alpha (w - W); out = W */
     void (*elastic)(float *W, const float *w, float *out, float alpha, size_t n);
+
+    /* Of tables. out = w - base; false if it has NaN or Inf; *any: it is not all zero */
+    bool (*less)(float *out, const float *w, const float *base, size_t n, bool *any);
+    /* w += d */
+    void (*add)(float *w, const float *d, size_t n);
+    /* the first of n bytes, counted by others meanwhile, that is `least` or more; n: none */
+    size_t (*hot)(const unsigned char *heat, size_t n, unsigned char least);
+    /* counts[h] += how many of n bytes are h, for h above 0 */
+    void (*tally)(const unsigned char *heat, size_t n, uint32_t *counts);
+
+    /* Encoded means (wire.h). Sums and differences stay within what bf16 can hold.
+     * r = a (x - R) + b r; false if x has NaN or Inf, which counts as R */
+    bool (*owe)(float *r, const float *x, const float *R, float a, float b, size_t n);
+    /* out = u rounded, to nearest and even; u = a (u - out). q8: blocks of a scale and 256 signed
+     * bytes, the last may be shorter; what is below 2^-100 is rounded to 0 */
+    void (*bf16_put)(void *out, float *u, float a, size_t n);
+    void (*q8_put)(void *out, float *u, float a, size_t n);
+    /* sum = from + a in; sum may be from */
+    void (*bf16_add)(float *sum, const float *from, const void *in, float a, size_t n);
+    void (*q8_add)(float *sum, const float *from, const void *in, float a, size_t n);
 };
 
 const struct kernels *kernels_best(void);       /* for this CPU */

@@ -158,6 +158,23 @@ static descant_status check_options(const struct fabric_options *options)
     return DESCANT_OK;
 }
 
+/* Nothing is sent, so nothing is encoded; a link that is emulated would show what it is not. */
+static descant_status check_wire(const struct fabric_options *options,
+                                 const struct address *address)
+{
+    const char *wire = wire_names[options->wire];
+
+    if (options->wire == WIRE_F32)
+        return DESCANT_OK;
+    if (address->rate > 0)
+        return log_fail(options->log, DESCANT_UNSUPPORTED,
+                        "wire=%s and rate=: the emulated link carries f32 alone; leave one out",
+                        wire);
+    log_say(options->log, DESCANT_INFO,
+            "wire=%s changes nothing here: what trainers of one machine share is not sent", wire);
+    return DESCANT_OK;
+}
+
 static descant_status shm_open(struct fabric **out, const struct fabric_options *options)
 {
     struct address address;
@@ -165,6 +182,8 @@ static descant_status shm_open(struct fabric **out, const struct fabric_options 
 
     if (!status)
         status = check_options(options);
+    if (!status)
+        status = check_wire(options, &address);
     if (status)
         return status;
     struct shm *shm = memory_take(sizeof *shm);

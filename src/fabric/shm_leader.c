@@ -84,7 +84,8 @@ static void set_chunks(struct board *board, struct round_record *record)
     if (record->chunk > most)
         record->chunk = most;
     record->n_chunks = (uint32_t)((record->n + record->chunk - 1) / record->chunk);
-    record->ready_ns = clock_now_ns() + link_mean_ns(&board->link, record->n, (int)members);
+    record->ready_ns = clock_now_ns() +
+                       link_mean_ns(&board->link, record->n * sizeof(float), (int)members);
 }
 
 bool shm_offers_differ(const struct slot *a, const struct slot *b)

@@ -36,6 +36,8 @@ static descant_status sim_open(struct fabric **out, const struct fabric_options 
         t->f.log = *options->log;
     t->f.log.rank = t->f.rank = rank;
     t->f.size = options->size;
+    t->f.many_hosts = w->options.per_host > 0;
+    t->f.wire = options->wire;
     t->world = w;
     memmove(w->trainers + place + 1, w->trainers + place,
             (size_t)(w->n_trainers - place) * sizeof *w->trainers);
@@ -52,7 +54,10 @@ static float *sim_alloc(struct fabric *f, size_t at, size_t n)
 
 static descant_status sim_share(struct fabric *f, const char *name, size_t bytes, void **block)
 {
-    return blocks_share(&trainer_of(f)->world->shares, name, bytes, block, &f->log);
+    struct block **shares = world_shares(trainer_of(f)->world, f->rank);
+    if (!shares)
+        return log_fail(&f->log, DESCANT_MEMORY, "no memory for block \"%s\"", name);
+    return blocks_share(shares, name, bytes, block, &f->log);
 }
 
 static void trainer_stop(struct trainer *t)
@@ -61,7 +66,8 @@ static void trainer_stop(struct trainer *t)
     memory_give(t->f.outer[0]);
     memory_give(t->f.outer[1]);
     memory_give(t->out);
-    t->f.contribution = t->f.outer[0] = t->f.outer[1] = t->out = NULL;
+    memory_give(t->owed);
+    t->f.contribution = t->f.outer[0] = t->f.outer[1] = t->out = t->owed = NULL;
 }
 
 static descant_status sim_start(struct fabric *f, const struct fabric_start *start)
@@ -87,8 +93,12 @@ static descant_status sim_start(struct fabric *f, const struct fabric_start *sta
         had = (f->contribution = world_floats(start->room)) != NULL;
     for (int i = 0; had && i < start->n_outer && i < 2; i++)
         had = (f->outer[i] = world_floats(start->n)) != NULL;
+    if (had && f->wire != WIRE_F32)
+        had = (t->owed = world_floats(start->n)) != NULL;
     if (had && start->center)
         had = (t->out = world_floats(start->n < ELASTIC_CHUNK ? start->n : ELASTIC_CHUNK)) != NULL;
+    if (had && start->rows_bytes)
+        had = world_reserve_rows(w, start->rows_bytes);
     if (!had) {
         trainer_stop(t);
         return log_fail(&f->log, DESCANT_MEMORY, "no memory for rounds of %zu floats",
@@ -98,6 +108,7 @@ static descant_status sim_start(struct fabric *f, const struct fabric_start *sta
     t->in_place = start->in_place;
     t->threads = start->threads;
     t->n_outer = start->n_outer;
+    t->rows_bytes = start->rows_bytes;
     t->started = true;
     world_changed(w);
     return DESCANT_OK;
@@ -176,8 +187,11 @@ static int count_settled(const struct sim_world *w)
     return n;
 }
 
+/* NULL: nobody now; beside a centre, while a state is on its way to it. */
 static struct trainer *pull_source(const struct sim_world *w)
 {
+    if (!w->collective && w->reducing)
+        return NULL;
     for (int i = 0; i < w->n_trainers; i++) {
         struct trainer *t = w->trainers[i];
         bool in_state = t->phase != IDLE && t->phase != ALONE && t->x.kind == EXCHANGE_STATE;
@@ -201,6 +215,7 @@ static enum fabric_progress poll_pulling(struct trainer *t, struct fabric_part *
     else
         gather_resting(source, n, w->pull);
     w->puller = t;
+    t->pulled = w->round;
     give_state(t, source, w->pull, part);
     part->n = n;
     t->phase = JOINED;
@@ -217,7 +232,12 @@ static enum fabric_progress done(struct trainer *t)
 
 static enum fabric_progress poll_joined(struct trainer *t)
 {
-    t->world->puller = NULL;
+    struct sim_world *w = t->world;
+    w->puller = NULL;
+    if (!w->collective && (w->reducing || w->round != t->pulled)) {
+        t->phase = PULLING;         /* a state was given meanwhile */
+        return FABRIC_WORKED;
+    }
     t->f.joined = true;
     if (t->life != MEMBER)
         trainer_become(t, MEMBER);
@@ -367,6 +387,7 @@ const struct fabric_type fabric_sim = {
     .name = "sim",
     .address = "sim",
     .help = "any number of simulated trainers in one thread, in virtual time",
+    .rows = &sim_rows,
     .open = sim_open,
     .alloc = sim_alloc,
     .share = sim_share,

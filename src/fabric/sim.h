@@ -14,6 +14,7 @@ struct sim_options {
     double latency_s;       /* added to every exchange */
     double jitter_s;        /* and up to so much more, by chance */
     uint64_t seed;
+    int per_host;           /* trainers on a machine, by rank; 0: all are on one */
 };
 
 struct sim_world *sim_world_create(const struct sim_options *options);   /* NULL: no memory */

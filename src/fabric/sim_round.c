@@ -222,7 +222,8 @@ static void round_close(struct sim_world *w)
     w->kind = source ? EXCHANGE_STATE : EXCHANGE_MEAN;
     w->source = source;
     w->reducing = true;
-    w->ready_ns = w->now + world_delay_ns(w, link_mean_ns(&w->options.link, n, group));
+    w->ready_ns = w->now + world_delay_ns(w, link_mean_ns(&w->options.link,
+                                                          wire_bytes(world_wire(w), n), group));
 }
 
 static bool mean_piece(struct sim_world *w, int n_in, size_t at, size_t *n)
@@ -247,20 +248,21 @@ static int mean_shares(struct sim_world *w)
             continue;
         t->f.own_bad = !vector_finite(t->x.in, t->x.n);
         bad += t->f.own_bad;
-        if (t->f.own_bad)
-            continue;
-        w->vectors[good] = t->x.in;
-        w->share[good++] = t->x.weight;
+        if (!t->f.own_bad)
+            w->share[good++] = t->x.weight;
     }
-    for (int i = 0; i < w->n_trainers; i++)
-        if (w->trainers[i]->phase == REDUCING)
-            atomic_fetch_add_explicit(&w->trainers[i]->f.bad, bad, memory_order_relaxed);
     weights_to_shares(w->share, good);
-    for (int k = 0; k < good; k++)
-        if (w->share[k] > 0) {
-            w->vectors[n_in] = w->vectors[k];
-            w->share[n_in++] = w->share[k];
+    for (int i = 0, k = 0; i < w->n_trainers; i++) {
+        struct trainer *t = w->trainers[i];
+        if (t->phase != REDUCING)
+            continue;
+        atomic_fetch_add_explicit(&t->f.bad, bad, memory_order_relaxed);
+        t->share = t->f.own_bad ? 0 : w->share[k++];
+        if (t->share > 0) {
+            w->vectors[n_in] = t->x.in;
+            w->share[n_in++] = t->share;
         }
+    }
     return n_in;
 }
 
@@ -268,6 +270,10 @@ static void round_mean(struct sim_world *w, size_t n)
 {
     int n_in = mean_shares(w);
     w->empty = !n_in;
+    if (n_in && world_wire(w) != WIRE_F32) {
+        world_mean_encoded(w, n);
+        return;
+    }
     for (size_t at = 0, run; n_in && at < n; at += run) {
         run = n - at;
         if (mean_piece(w, n_in, at, &run))
@@ -282,6 +288,19 @@ static void round_state(struct sim_world *w)
     vector_gather(w->source->x.in, (struct chunk){0, w->source->x.n}, w->result, false);
     if (w->center && !w->source->x.final)
         memcpy(w->center, w->result, w->source->x.n * sizeof(float));
+    for (int i = 0; i < w->n_trainers; i++)
+        if (w->trainers[i]->phase == REDUCING)
+            trainer_owes_nothing(w->trainers[i]);
+}
+
+/* Of an exchange of n floats among so many. */
+static uint64_t bytes_of(const struct sim_world *w, const struct trainer *t, int group, size_t n)
+{
+    if (w->kind == EXCHANGE_STATE)
+        return t == w->source ? 0 : n * sizeof(float);
+    if (world_wire(w) != WIRE_F32)
+        return world_bytes_encoded(w, t, n);
+    return (uint64_t)(2.0 * (group - 1) / group * (double)(n * sizeof(float)));
 }
 
 static void round_commit(struct sim_world *w)
@@ -297,17 +316,15 @@ static void round_commit(struct sim_world *w)
         round_state(w);
     else
         round_mean(w, n);
-    double bytes = w->kind == EXCHANGE_STATE ? 1 : 2.0 * (group - 1) / group;
     for (int i = 0; i < w->n_trainers; i++) {
         struct trainer *t = w->trainers[i];
-        if (t->phase != REDUCING)
-            continue;
-        t->phase = TAKE;
-        if (t != w->source)
-            atomic_fetch_add_explicit(&t->f.bytes,
-                                      (uint64_t)(bytes * (double)(n * sizeof(float))),
+        if (t->phase == REDUCING)
+            atomic_fetch_add_explicit(&t->f.bytes, bytes_of(w, t, group, n),
                                       memory_order_relaxed);
     }
+    for (int i = 0; i < w->n_trainers; i++)
+        if (w->trainers[i]->phase == REDUCING)
+            w->trainers[i]->phase = TAKE;
     w->reducing = false;
     w->round++;
 }
@@ -320,4 +337,5 @@ void world_turn(struct sim_world *w)
         round_close(w);
     if (w->reducing && w->now >= w->ready_ns)
         round_commit(w);
+    world_turn_rows(w);
 }

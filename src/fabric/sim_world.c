@@ -64,19 +64,43 @@ bool world_started(const struct sim_world *w)
     return false;
 }
 
+int world_machine(const struct sim_world *w, int rank)
+{
+    return w->options.per_host ? rank / w->options.per_host : 0;
+}
+
+struct block **world_shares(struct sim_world *w, int rank)
+{
+    int machine = world_machine(w, rank);
+    if (machine >= w->n_shares) {
+        struct block **more = memory_take_array((size_t)machine + 1, sizeof(struct block *));
+        if (!more)
+            return NULL;
+        if (w->n_shares)
+            memcpy(more, w->shares, (size_t)w->n_shares * sizeof *more);
+        memory_give(w->shares);
+        w->shares = more;
+        w->n_shares = machine + 1;
+    }
+    return &w->shares[machine];
+}
+
 bool world_grow(struct sim_world *w)
 {
     if (w->n_trainers < w->room_trainers)
         return true;
     size_t room = w->room_trainers ? 2 * (size_t)w->room_trainers : 16;
     struct trainer **trainers = memory_take_array(room, sizeof *trainers);
+    struct rows_part *parts = memory_take_array(room, sizeof *parts);
     const float **piece = memory_take_array(room, sizeof *piece);
     const struct vector **vectors = memory_take_array(room, sizeof *vectors);
     double *share = memory_take_array(room, sizeof *share);
-    bool had = trainers && piece && vectors && share;
+    bool had = trainers && piece && vectors && share && parts;
     if (had) {
         if (w->n_trainers)
             memcpy(trainers, w->trainers, (size_t)w->n_trainers * sizeof *trainers);
+        if (w->n_parts)
+            memcpy(parts, w->parts, (size_t)w->n_parts * sizeof *parts);
         w->room_trainers = (int)room;
     }
 #define TAKE_OVER(array) do { memory_give(had ? w->array : array); \
@@ -85,6 +109,7 @@ bool world_grow(struct sim_world *w)
     TAKE_OVER(piece);
     TAKE_OVER(vectors);
     TAKE_OVER(share);
+    TAKE_OVER(parts);
 #undef TAKE_OVER
     return had;
 }
@@ -95,12 +120,16 @@ void sim_world_destroy(struct sim_world *w)
         return;
     assert(!w->n_trainers);
     world_unshape(w);
-    blocks_give(&w->shares);
+    for (int i = 0; i < w->n_shares; i++)
+        blocks_give(&w->shares[i]);
+    memory_give(w->shares);
     blocks_give(&w->graves);
     memory_give(w->trainers);
     memory_give(w->piece);
     memory_give(w->vectors);
     memory_give(w->share);
+    memory_give(w->parts);
+    memory_give(w->rows);
     memory_give(w);
 }
 
@@ -121,6 +150,8 @@ uint64_t sim_world_next(const struct sim_world *w)
     uint64_t next = UINT64_MAX;
     if (w->reducing && w->ready_ns > w->now)
         next = w->ready_ns;
+    if (w->rows_sent && w->rows_ready_ns > w->now && w->rows_ready_ns < next)
+        next = w->rows_ready_ns;
     for (int i = 0; i < w->n_trainers; i++) {
         const struct trainer *t = w->trainers[i];
         if ((t->phase == PULLING || t->phase == ALONE) && t->ready_ns > w->now &&
@@ -164,6 +195,7 @@ void world_changed(struct sim_world *w)
         atomic_fetch_add_explicit(&f->epoch, 1, memory_order_relaxed);
         f->machine_threads = threads;
     }
+    world_lead_rows(w);
 }
 
 void trainer_become(struct trainer *t, enum life life)

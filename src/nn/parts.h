@@ -87,6 +87,8 @@ struct work {
         float *products;        /* fm: (room, width) */
     } rows;
     struct row_grads found;
+    const uint64_t *changed;    /* (n_changed) rows, by the last pass */
+    size_t n_changed;
 };
 
 /* A stack's forward pass, to go back through. */

@@ -118,11 +118,18 @@ const struct row_grads *work_rows(const struct work *work)
     return &work->found;
 }
 
+const uint64_t *work_touched(const struct work *work, size_t *n)
+{
+    *n = work->n_changed;
+    return work->changed;
+}
+
 static bool find_rows(struct work *work, const struct examples *batch)
 {
     assert(batch->n >= 1 && batch->n <= work->max_batch);
     assert(batch->n_dense == work->model->shape.n_dense);
     assert(batch->n_fields == work->model->shape.n_fields);
+    work->n_changed = 0;
     if (!rows_reserve(work, rows_count(batch)))
         return false;
     if (batch->n_fields)
@@ -171,6 +178,8 @@ double model_gradient(struct work *work, const float *w, const float *tables,
         return no_memory(batch->n * outputs, scores);
     }
     rows_assign(work, rows_count(batch));
+    work->changed = work->rows.touched;
+    work->n_changed = work->found.n;
     struct params p = {w, tables};
     struct sink sink = {.w = g, .rows = work->rows.grads, .index = work->rows.slot, .alpha = 1};
     return pass(work, &p, batch, &sink, scores);
@@ -183,6 +192,8 @@ double model_sgd(struct work *work, float *w, float *tables, const struct exampl
     work->found.n = 0;
     if (!find_rows(work, batch))
         return no_memory(batch->n * outputs, scores);
+    work->changed = work->rows.of_id;
+    work->n_changed = rows_count(batch);
     struct params p = {w, tables};
     struct sink sink = {.w = w, .rows = tables, .index = work->rows.of_id,
                         .alpha = (float)-lr, .beta = (float)(1 - lr * l2)};

@@ -16,6 +16,11 @@
 #include <string.h>
 #include <sys/mman.h>
 
+enum {
+    ROWS_LULL_NS = 20000000,        /* after a sweep that found no touched row */
+    ROWS_PATIENCE_NS = 1000000      /* a wait this long has time for a piece of rows */
+};
+
 #define START_MOST_S 1e9        /* 30 years, that a clock of nanoseconds can hold */
 
 struct descant_options descant_options_default(void)
@@ -119,6 +124,7 @@ static descant_status open_fabric(struct descant *job, const struct descant_opti
                                      .rank = launcher.rank,
                                      .size = launcher.size,
                                      .start_s = job->start_s,
+                                     .wire = (enum wire)job->plan.wire,
                                      .log = &job->log};
     status = type->open(&job->fabric, &options);
     if (status != DESCANT_OK)
@@ -151,12 +157,15 @@ static descant_status fill(struct descant *job, const struct descant_options *o)
         status = workers_init(&job->workers, &job->log);
     if (status == DESCANT_OK)
         status = open_fabric(job, o);
+    if (status == DESCANT_OK)
+        tables_init(&job->tables, job->fabric, &job->plan);
     return status;
 }
 
 static void destroy(struct descant *job)
 {
     shadow_stop(job);
+    tables_fini(&job->tables);
     if (job->fabric != NULL)
         job->fabric->type->close(job->fabric);
     if (job->round_made)
@@ -269,6 +278,20 @@ descant_status descant_share(struct descant *job, const char *name, size_t bytes
     return status;
 }
 
+descant_status descant_table(struct descant *job, const char *name, size_t rows, size_t width,
+                             float **table)
+{
+    descant_status status = job_check(job, JOB_OPEN, "descant_table");
+    if (status == DESCANT_OK && table == NULL)
+        status = log_fail(&job->log, DESCANT_INVALID, "descant_table: nowhere to put it");
+    if (status != DESCANT_OK)
+        return status;
+    pthread_mutex_lock(&job->sharing);
+    status = tables_add(&job->tables, name, rows, width, table);
+    pthread_mutex_unlock(&job->sharing);
+    return status;
+}
+
 /* ------------------------------------------------------------------ driving rounds */
 
 void job_round_begins(struct descant *job, uint64_t steps, bool released)
@@ -308,21 +331,62 @@ descant_status job_drive(struct descant *job, bool held, uint64_t until_ns, uint
         case ROUND_FAILED:
             return job_broken(job);
         case ROUND_WAITING: {
-            uint64_t before = clock_now_ns();
-            if (until_ns != 0 && before >= until_ns)
+            if (until_ns != 0 && clock_now_ns() >= until_ns)
                 return DESCANT_TIMEOUT;
-            job->fabric->type->wait(job->fabric, until_ns);
-            *waited_ns += clock_now_ns() - before;
+            descant_status status = job_wait(job, until_ns, waited_ns);
+            if (status != DESCANT_OK)
+                return status;
         }
         }
     }
+}
+
+bool job_link_allows(struct descant *job)
+{
+    const struct fabric *f = job->fabric;
+    uint64_t bytes = atomic_load_explicit(&f->rows_bytes, memory_order_relaxed);
+    if (job->plan.when == PLAN_SHADOW)
+        bytes += atomic_load_explicit(&f->bytes, memory_order_relaxed);
+    return pace_allows(&job->pace, job->sync_rate, bytes, clock_now_ns());
+}
+
+enum round_progress job_rows(struct descant *job)
+{
+    struct tables *t = &job->tables;
+    enum round_progress progress = tables_advance(t);
+    uint64_t now = clock_now_ns();
+    if (progress == ROUND_FAILED)
+        job_broken(job);
+    if (progress == ROUND_DONE && t->empty)
+        job->rows_after_ns = now + ROWS_LULL_NS;
+    if ((progress != ROUND_RESTING && progress != ROUND_CALLED) || !tables_can_begin(t))
+        return progress;
+    bool due = progress == ROUND_CALLED || now >= job->rows_after_ns;
+    if (!tables_stopping(t) && !(due && job_link_allows(job)))
+        return progress;
+    tables_begin(t, now);
+    return ROUND_WORKED;
+}
+
+descant_status job_wait(struct descant *job, uint64_t until_ns, uint64_t *waited_ns)
+{
+    uint64_t before = clock_now_ns(), bound = until_ns;
+    bool rows = !tables_ended(&job->tables);
+    enum round_progress progress = ROUND_WAITING;
+    if (rows && (until_ns == 0 || until_ns > before + ROWS_PATIENCE_NS))
+        bound = before + ROWS_PATIENCE_NS;
+    job->fabric->type->wait(job->fabric, bound);
+    if (rows && clock_now_ns() >= bound)
+        progress = job_rows(job);
+    *waited_ns += clock_now_ns() - before;
+    return progress == ROUND_FAILED ? job_broken(job) : DESCANT_OK;
 }
 
 /* ------------------------------------------------------------------ start and finish */
 
 static bool has_shadow(const struct descant *job)
 {
-    return job->plan.when == PLAN_SHADOW ||
+    return job->plan.when == PLAN_SHADOW || tables_part_bytes(&job->tables) > 0 ||
            (job->plan.when == PLAN_EVERY && job->plan.delay > 0);
 }
 
@@ -332,15 +396,19 @@ static descant_status start_fabric(struct descant *job)
     char plan[256];
     plan_text(&job->plan, plan, sizeof plan);
     char *manifest = replica_manifest(&job->replica, plan);
+    manifest = manifest ? tables_manifest(&job->tables, manifest) : NULL;
     if (manifest == NULL)
         return log_fail(&job->log, DESCANT_MEMORY, "no memory for the list of segments");
-    struct fabric_start start = round_needs(&job->plan, &job->replica);
+    struct fabric_start start = round_needs(&job->plan, f, &job->replica);
     start.manifest = manifest;
     start.threads = job->workers_wanted + has_shadow(job);
+    start.rows_bytes = tables_part_bytes(&job->tables);
     pthread_mutex_lock(&job->sharing);
     descant_status status = f->type->start(f, &start);
     pthread_mutex_unlock(&job->sharing);
     memory_give(manifest);
+    if (status == DESCANT_OK)
+        status = tables_start(&job->tables);
     if (status == DESCANT_OK && replica_fix(&job->replica) != DESCANT_OK)
         status = log_fail(&job->log, DESCANT_MEMORY, "no memory for the list of segments");
     if (status == DESCANT_OK)
@@ -381,6 +449,8 @@ static descant_status meet(struct descant *job)
     if (status == DESCANT_OK && job->fabric->joined && job->plan.what == PLAN_GRADIENT)
         status = job_introduce(job, false, &waited);
     job->introduced = true;
+    if (status == DESCANT_OK)
+        status = tables_met(&job->tables);
     if (status == DESCANT_TIMEOUT)
         waits_timeout(job->fabric, job->start_s, &job->log);
     return status;
@@ -408,17 +478,37 @@ descant_status descant_start(struct descant *job)
     return DESCANT_OK;
 }
 
-/* A reload that others have not taken yet is given first. */
+static bool in_state(const struct round *r)
+{
+    return r->state != ROUND_IDLE && (r->exchange.kind == EXCHANGE_STATE || r->reloaded);
+}
+
+/* The round in hand, as far as it goes without waiting: another's reload may have come in it. */
+static descant_status run_on(struct descant *job)
+{
+    enum round_progress progress = ROUND_WORKED;
+    while (progress == ROUND_WORKED && job->round.state > ROUND_SNAPSHOT)
+        progress = round_advance(&job->round);
+    if (progress == ROUND_DONE)
+        job_round_done(job, workers_steps(&job->workers));
+    return progress == ROUND_FAILED ? job_broken(job) : DESCANT_OK;
+}
+
+/* A reload that others have not taken yet is given first, and that of the round in hand taken. */
 static descant_status end_reload(struct descant *job)
 {
     uint64_t waited = 0;
-    bool wanted = atomic_load(&job->reload), state = job->round.state != ROUND_IDLE &&
-                  (job->round.exchange.kind == EXCHANGE_STATE || job->round.reloaded);
+    descant_status status = DESCANT_OK;
+    bool wanted = atomic_load(&job->reload);
     if (wanted && job->plan.what == PLAN_GRADIENT)
         return job_introduce(job, false, &waited);
     if (wanted)
         job_round_begins(job, workers_steps(&job->workers), true);
-    return wanted || state ? job_drive(job, false, 0, &waited) : DESCANT_OK;
+    else
+        status = run_on(job);
+    if (status == DESCANT_OK && (wanted || in_state(&job->round)))
+        status = job_drive(job, false, 0, &waited);
+    return status;
 }
 
 static void from_flat(void *context, float *memory, size_t at, size_t n)
@@ -427,14 +517,21 @@ static void from_flat(void *context, float *memory, size_t at, size_t n)
     memcpy(memory, flat + at, n * sizeof(float));
 }
 
+/* A final state is of those who have taken the last reload; a global version, of those of them who
+ * have seen the most rounds. */
+static uint64_t final_priority(const struct descant *job, enum descant_final which)
+{
+    uint64_t rounds = which == DESCANT_FINAL_CENTRAL ? atomic_load(&job->stats.rounds) : 0;
+    return job->round.states << 48 | rounds;
+}
+
 static descant_status final_round(struct descant *job, enum descant_final which)
 {
     uint64_t waited = 0;
     if (which == DESCANT_FINAL_MEAN)
         round_begin_final_mean(&job->round);
     else
-        round_begin_state(&job->round, which == DESCANT_FINAL_CENTRAL
-                          ? atomic_load(&job->stats.rounds) : 0, true);
+        round_begin_state(&job->round, final_priority(job, which), true);
     job->round.exchange.agree = 1 + (uint64_t)which;
     descant_status status = job_drive(job, false, 0, &waited);
     if (status != DESCANT_OK || which != DESCANT_FINAL_CENTRAL)
@@ -443,6 +540,22 @@ static descant_status final_round(struct descant *job, enum descant_final which)
     replica_each(&job->replica, 0, job->replica.n, from_flat,
                  job->fabric->center ? job->fabric->center : job->fabric->outer[0]);
     pthread_mutex_unlock(&job->replica.lock);
+    return DESCANT_OK;
+}
+
+/* Other machines may have rows for this one as long as one of them trains. */
+static descant_status end_tables(struct descant *job)
+{
+    while (!tables_ended(&job->tables)) {
+        enum round_progress progress = job_rows(job);
+        if (progress == ROUND_FAILED)
+            return job_broken(job);
+        if (progress == ROUND_WORKED || progress == ROUND_DONE)
+            continue;
+        if (round_advance(&job->round) == ROUND_FAILED)     /* idle: it serves others */
+            return job_broken(job);
+        job->fabric->type->wait(job->fabric, clock_now_ns() + ROWS_PATIENCE_NS);
+    }
     return DESCANT_OK;
 }
 
@@ -462,8 +575,11 @@ descant_status descant_finish(struct descant *job, enum descant_final which)
     pthread_mutex_lock(&job->machine);
     status = end_reload(job);
     round_abandon(&job->round);
+    tables_stop(&job->tables);
     if (status == DESCANT_OK)
         status = final_round(job, which);
+    if (status == DESCANT_OK)
+        status = end_tables(job);
     pthread_mutex_unlock(&job->machine);
     if (status == DESCANT_OK)
         job_becomes(job, JOB_STARTED, JOB_FINISHED);

@@ -4,8 +4,8 @@
 #ifndef JOB_H
 #define JOB_H
 
-#include "sync/round.h"
 #include "sync/stats.h"
+#include "sync/tables.h"
 #include "sync/workers.h"
 
 enum job_state { JOB_OPEN, JOB_STARTED, JOB_PAUSED, JOB_FINISHED, JOB_BROKEN };
@@ -21,9 +21,10 @@ struct descant {
     double start_s, sync_cpu, sync_rate;
     double cores;                       /* allowed to this process when it opened the job */
     const unsigned char *parent;        /* a page the kernel wipes in forked children: 1 here */
-    _Atomic int state;                  /* enum job_state; BROKEN by any thread, else the caller's */
+    _Atomic int state;                  /* enum job_state; any thread: BROKEN, else the caller's */
     struct fabric *fabric;
     struct replica replica;
+    struct tables tables;               /* the list: the caller's, before start; rounds: guarded */
     struct workers workers;
     struct stats stats;
     _Atomic uint64_t t;                 /* steps, in plans that count them exactly */
@@ -44,6 +45,8 @@ struct descant {
     bool paused;                        /* from pause to reload */
     struct pace pace;                   /* sync_rate */
     bool introduced;                    /* allreduce: our state has been given or taken */
+    bool rows_turn;                     /* the shadow's last piece was offered to the tables */
+    uint64_t rows_after_ns;             /* nothing was touched: no round of rows before */
 
     /* The shadow: started by start, joined by finish or close, in the caller's one thread. */
     pthread_t shadow;
@@ -78,6 +81,16 @@ void job_round_done(struct descant *job, uint64_t steps);
  * slept to *waited_ns. until_ns 0: no bound, else TIMEOUT. */
 descant_status job_drive(struct descant *job, bool held, uint64_t until_ns,
                          uint64_t *waited_ns);
+
+/* Sleeps in the fabric until something moves, or until_ns (0: no bound), and adds that to
+ * *waited_ns. Where it lasts rows go on meanwhile, for the shadow cannot have the machine. */
+descant_status job_wait(struct descant *job, uint64_t until_ns, uint64_t *waited_ns);
+
+/* A piece of the tables' rounds: WORKED, DONE, FAILED, or else there is nothing to do now. */
+enum round_progress job_rows(struct descant *job);
+
+/* sync_rate is paid for what was moved so far. */
+bool job_link_allows(struct descant *job);
 
 /* allreduce: everyone's mean becomes a call (unless `called` already), then states are given. */
 descant_status job_introduce(struct descant *job, bool called, uint64_t *waited_ns);

@@ -27,7 +27,7 @@ struct draft {
 };
 
 enum plan_key { KEY_WHEN, KEY_WHAT, KEY_MERGE, KEY_EVERY, KEY_DELAY, KEY_GAP, KEY_ALPHA, KEY_XI,
-                KEY_RATE, KEY_MOMENTUM, KEY_NESTEROV, KEY_WEIGHT, KEY_HEAL, N_KEYS };
+                KEY_RATE, KEY_MOMENTUM, KEY_NESTEROV, KEY_WEIGHT, KEY_HEAL, KEY_WIRE, N_KEYS };
 
 enum { MESSAGE_ROOM = 900, MAX_STEPS = 1000000000 };
 
@@ -62,6 +62,9 @@ const struct option plan_options[] = {
                     .choices = "equal|steps", .help = "how trainers weigh in a mean"},
     [KEY_HEAL] = {.name = "heal", .type = OPTION_BOOL, .offset = AT(plan.heal), .high = 1,
                   .help = "after NaN or Inf a trainer takes the global version"},
+    [KEY_WIRE] = {.name = "wire", .type = OPTION_CHOICE, .offset = AT(plan.wire),
+                  .choices = "f32|bf16|q8",
+                  .help = "how a mean is sent: in floats of 32, 16 or 8 bits"},
 };
 #undef AT
 const size_t plan_n_options = N_KEYS;
@@ -72,7 +75,7 @@ const struct plan_preset plan_presets[] = {
     {"allreduce", "when=every,what=gradient,every=1", "synchronous minibatch SGD, as DDP"},
     {"shadow-easgd", "when=shadow,what=elastic,alpha=0.5", "ShadowSync S-EASGD"},
     {"shadow-ma", "when=shadow,what=mean,alpha=0.5", "ShadowSync S-MA"},
-    {"shadow-bmuf", "when=shadow,what=block,alpha=0.5,rate=1,momentum=0", "ShadowSync S-BMUF"},
+    {"shadow-bmuf", "when=shadow,what=block,alpha=0.7,rate=1,momentum=0.75", "ShadowSync S-BMUF"},
     {"easgd", "when=every,what=elastic,every=8,alpha=0.5", "EASGD, FR-EASGD"},
     {"ma", "when=every,what=mean,every=8", "local SGD, FR-MA"},
     {"bmuf", "when=every,what=block,every=8,rate=1,momentum=0.5", "BMUF, SlowMo, FR-BMUF"},
@@ -114,6 +117,7 @@ static const char *lacks(const struct plan *plan, int key)
     case KEY_NESTEROV:
         return plan->what == PLAN_BLOCK ? NULL : "what=block";
     case KEY_WEIGHT:
+    case KEY_WIRE:
         return plan->what == PLAN_MEAN || plan->what == PLAN_BLOCK ? NULL
                                                                    : "what=mean or what=block";
     case KEY_MERGE:

@@ -5,6 +5,8 @@
 #ifndef PLAN_H
 #define PLAN_H
 
+#include "fabric/wire.h"
+
 #include "base/base.h"
 
 enum plan_when { PLAN_NEVER, PLAN_SHADOW, PLAN_EVERY };
@@ -23,6 +25,7 @@ struct plan {
     double momentum;        /* mu of block */
     bool nesterov;
     bool heal;              /* a trainer whose contribution was bad takes the global version */
+    int wire;               /* enum wire: how a mean's floats are sent */
 };
 
 struct plan_preset {

@@ -10,7 +10,8 @@
  *               G += eta (nesterov ? b + mu s : s), and merges g = G
  *
  * Invariants. 1 Only the state exchange stores into a replica; all else adds. 2 G and s of all
- * trainers are the same bits between rounds: they come from the same c by the same operations.
+ * trainers are the same bits between rounds: they come from the same c by the same operations. So
+ * is the last result, which outer[0] keeps where a mean is sent in fewer bits (docs/wire.md).
  * 3 A mean comes in one part and stays until the next begin, so a delayed merge reads it in
  * place; elastic parts are merged as they come, or kept in `held` where the merge is delayed.
  * 4 Nothing is allocated after init.
@@ -32,6 +33,13 @@ static bool uses_outer(const struct plan *plan)
     return plan->what == PLAN_BLOCK;
 }
 
+/* Encoded means of this plan are differences from the last result, which outer[0] then holds; of a
+ * block from G, which it holds anyway. */
+static bool keeps_result(const struct plan *plan, const struct fabric *fabric)
+{
+    return plan->what == PLAN_MEAN && fabric->wire != WIRE_F32;
+}
+
 /* descant_mean takes any buffer, in pieces of that; most are gradients of the replica. */
 size_t round_room(const struct plan *plan, const struct replica *replica)
 {
@@ -39,7 +47,8 @@ size_t round_room(const struct plan *plan, const struct replica *replica)
     return replica->n > least ? replica->n : least;
 }
 
-struct fabric_start round_needs(const struct plan *plan, const struct replica *replica)
+struct fabric_start round_needs(const struct plan *plan, const struct fabric *fabric,
+                                const struct replica *replica)
 {
     bool collective = plan->what == PLAN_MEAN || plan->what == PLAN_BLOCK ||
                       plan->what == PLAN_GRADIENT;
@@ -50,7 +59,7 @@ struct fabric_start round_needs(const struct plan *plan, const struct replica *r
                     plan->what != PLAN_GRADIENT,
         .collective = collective,
         .center = plan->what == PLAN_ELASTIC,
-        .n_outer = uses_outer(plan) ? 2 : 0,
+        .n_outer = uses_outer(plan) ? 2 : keeps_result(plan, fabric),
     };
 }
 
@@ -145,11 +154,11 @@ void round_keep(struct round *r, const struct segment *segment)
         r->kernels->copy(copy + segment->at, segment->memory, segment->n);
 }
 
-/* A state that begins the outer state anew: G = w, s = 0. */
+/* A state that begins the outer state anew: G = w, s = 0, and the last result is w. */
 static bool renews_outer(const struct round *r)
 {
-    return uses_outer(r->plan) && r->exchange.kind == EXCHANGE_STATE && !r->exchange.final &&
-           !r->outer_loaded;
+    bool renews = keeps_result(r->plan, r->fabric) || (uses_outer(r->plan) && !r->outer_loaded);
+    return renews && r->exchange.kind == EXCHANGE_STATE && !r->exchange.final;
 }
 
 struct copy_in {
@@ -167,7 +176,8 @@ static void copy_in(void *context, float *memory, size_t at, size_t n)
                                                   : r->kernels->copy(to, memory, n);
     if (renews_outer(r)) {
         r->kernels->copy(r->fabric->outer[0] + at, memory, n);
-        memset(r->fabric->outer[1] + at, 0, n * sizeof(float));
+        if (uses_outer(r->plan))
+            memset(r->fabric->outer[1] + at, 0, n * sizeof(float));
     }
 }
 
@@ -229,27 +239,30 @@ static void outer_piece(struct round *r, size_t from, size_t n)
     const struct plan *plan = r->plan;
     if (r->loaded != NULL && r->outer_loaded && r->part.own)
         r->kernels->copy(r->fabric->center + from, r->loaded + from, n);
-    if (!uses_outer(plan) || G == NULL)
+    if (G == NULL)
         return;
     const float *out = r->part.out + (from - r->part.from);
     if (r->part.kind != EXCHANGE_STATE) {
-        if (!r->exchange.final)
+        if (!r->exchange.final && uses_outer(plan))
             r->kernels->block(G + from, s + from, out, (float)plan->momentum,
                               (float)plan->rate, plan->nesterov, n);
+        else if (!r->exchange.final)
+            r->kernels->copy(G + from, out, n);
         return;
     }
     if (r->part.own)
         return;
-    if (r->part.outer[0] != NULL) {
+    if (r->part.outer[0] != NULL)
         r->kernels->copy(G + from, r->part.outer[0] + from, n);
+    if (r->part.outer[1] != NULL)
         r->kernels->copy(s + from, r->part.outer[1] + from, n);
-    }
 }
 
 static enum round_progress finish(struct round *r)
 {
     if (r->exchange.kind == EXCHANGE_STATE && !r->call)
         r->outer_loaded = false;
+    r->states += r->reloaded && !r->call;
     r->distance = r->sum.g2 > 0 ? r->sum.d2 / r->sum.g2 : 0;
     r->state = ROUND_IDLE;
     return ROUND_DONE;

@@ -42,7 +42,8 @@ struct round {
     float *loaded;                  /* elastic: this centre; else what is in G and s already */
     struct distance sum;
     double distance;                /* of the last merge */
-    bool reloaded;                  /* the last round was a state from somebody else */
+    bool reloaded;                  /* the last round was a state */
+    uint64_t states;                /* such rounds: the first, and each reload since */
 };
 
 /* After fabric start; makes what the plan needs. */
@@ -69,8 +70,9 @@ void round_keep(struct round *r, const struct segment *segment);
 /* Drops the round; the others finish it without us. */
 void round_abandon(struct round *r);
 
-/* What fabric start is to be told for this plan and replica. */
+/* What fabric start is to be told for this plan, fabric and replica. */
 size_t round_room(const struct plan *plan, const struct replica *replica);
-struct fabric_start round_needs(const struct plan *plan, const struct replica *replica);
+struct fabric_start round_needs(const struct plan *plan, const struct fabric *fabric,
+                                const struct replica *replica);
 
 #endif

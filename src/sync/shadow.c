@@ -6,7 +6,8 @@
  * what it costs the workers beside that is paid for, too.
  * Bursts are about a millisecond, long enough that refilling the caches they emptied is small
  * beside them. Delayed plans have a deadline, and there the budget yields: the exchange runs as
- * soon as it can, and the merge is the worker's. With nothing to do it sleeps on the fabric, longer
+ * soon as it can, and the merge is the worker's. Rounds of rows have no deadline in any plan, and
+ * wait until what was done before is paid for. With nothing to do it sleeps on the fabric, longer
  * each time, up to a bound that costs a thousandth of a core.
  *
  * It holds the machine for a piece at a time (tens of microseconds), so that a worker of a delayed
@@ -16,8 +17,8 @@
 #include <pthread.h>
 #include <signal.h>
 
-/* What a burst is taken to cost the workers it interrupts, by its own CPU time: it, two switches, and
- * their caches to be filled again. The budget is of that whole cost. The figure is a choice:
+/* What a burst is taken to cost the workers it interrupts, by its own CPU time: it, two switches,
+ * and their caches to be filled again. The budget is of that whole cost. The figure is a choice:
  * bench/README.md has what was measured with it and without. */
 #define BURST_COST 1.5
 enum { BURST_NS = 1000000, REST_LEAST_NS = 1000000, REST_MOST_NS = 20000000 };
@@ -42,12 +43,6 @@ bool pace_allows(struct pace *pace, double rate, uint64_t bytes, uint64_t now_ns
     return pace->paid_ns <= now_ns;
 }
 
-static bool link_allows(struct descant *job)
-{
-    uint64_t bytes = atomic_load_explicit(&job->fabric->bytes, memory_order_relaxed);
-    return pace_allows(&job->pace, job->sync_rate, bytes, clock_now_ns());
-}
-
 /* Shadow plans: the next round may begin. */
 static bool due(struct descant *job, enum round_progress progress)
 {
@@ -57,26 +52,45 @@ static bool due(struct descant *job, enum round_progress progress)
         return true;
     uint64_t new_steps = workers_steps(&job->workers) - job->begun_steps;
     uint64_t least = job->plan.gap > 1 ? (uint64_t)job->plan.gap : 1;
-    return atomic_load(&job->reload) || (new_steps >= least && link_allows(job));
+    return atomic_load(&job->reload) || (new_steps >= least && job_link_allows(job));
 }
 
-static enum round_progress advance(struct descant *job)
+static bool has_worked(enum round_progress progress)
 {
-    enum round_progress progress = ROUND_HELD;      /* a merge, if any is due, is a worker's */
-    pthread_mutex_lock(&job->machine);
+    return progress == ROUND_WORKED || progress == ROUND_DONE;
+}
+
+static enum round_progress advance_round(struct descant *job)
+{
     bool ours = job->plan.when == PLAN_SHADOW || (job->round.state == ROUND_EXCHANGING &&
                                                   !job->round.released);
-    if (ours && !job->paused && !atomic_load(&job->failure)) {
-        progress = round_advance(&job->round);
-        if (progress == ROUND_DONE)
-            job_round_done(job, workers_steps(&job->workers));
-        else if (progress == ROUND_FAILED)
-            job_broken(job);
-        else if ((progress == ROUND_RESTING || progress == ROUND_CALLED) &&
-                 due(job, progress)) {
-            job_round_begins(job, workers_steps(&job->workers), true);
+    if (!ours)
+        return ROUND_HELD;                          /* a merge, if any is due, is a worker's */
+    enum round_progress progress = round_advance(&job->round);
+    if (progress == ROUND_DONE)
+        job_round_done(job, workers_steps(&job->workers));
+    else if (progress == ROUND_FAILED)
+        job_broken(job);
+    else if ((progress == ROUND_RESTING || progress == ROUND_CALLED) && due(job, progress)) {
+        job_round_begins(job, workers_steps(&job->workers), true);
+        progress = ROUND_WORKED;
+    }
+    return progress;
+}
+
+/* One piece of the round, or of rows where they are allowed: in turns, while both have work. */
+static enum round_progress advance(struct descant *job, bool rows)
+{
+    enum round_progress progress = ROUND_HELD;
+    pthread_mutex_lock(&job->machine);
+    if (!job->paused && !atomic_load(&job->failure)) {
+        job->rows_turn = rows && !job->rows_turn;
+        if (job->rows_turn)
+            progress = job_rows(job);
+        if (!job->rows_turn || !has_worked(progress))
+            progress = advance_round(job);
+        if (rows && !job->rows_turn && !has_worked(progress) && has_worked(job_rows(job)))
             progress = ROUND_WORKED;
-        }
     }
     pthread_mutex_unlock(&job->machine);
     return progress;
@@ -94,6 +108,11 @@ static void rest_until(struct descant *job, uint64_t until_ns)
     }
 }
 
+static bool has_rows(const struct descant *job)
+{
+    return tables_part_bytes(&job->tables) > 0;
+}
+
 static void *run(void *context)
 {
     struct descant *job = context;
@@ -102,19 +121,21 @@ static void *run(void *context)
         uint32_t bell = atomic_load(&job->shadow_bell);
         double budget = budget_of(job);
         atomic_store_explicit(&job->budget, budget, memory_order_relaxed);
+        uint64_t now = clock_now_ns();
+        bool rows = has_rows(job), paid = budget >= 1 || owed_until <= now;
         enum round_progress progress;
         do
-            progress = advance(job);
-        while ((progress == ROUND_WORKED || progress == ROUND_DONE) &&
-               clock_thread_cpu_ns() - cpu < BURST_NS && !atomic_load(&job->shadow_stop));
-        bool worked = progress == ROUND_WORKED || progress == ROUND_DONE;
-        uint64_t now = clock_now_ns();
+            progress = advance(job, rows && paid);
+        while (has_worked(progress) && clock_thread_cpu_ns() - cpu < BURST_NS &&
+               !atomic_load(&job->shadow_stop));
+        bool worked = has_worked(progress);
+        now = clock_now_ns();
         rest = worked ? REST_LEAST_NS : 2 * rest < REST_MOST_NS ? 2 * rest : REST_MOST_NS;
         if (progress == ROUND_WAITING || progress == ROUND_RESTING)
             job->fabric->type->wait(job->fabric, now + rest);
         else if ((progress == ROUND_HELD || progress == ROUND_FAILED) &&
                  !atomic_load(&job->shadow_stop))       /* after the bell was read */
-            futex_wait(&job->shadow_bell, bell, now + 50 * (uint64_t)REST_MOST_NS);
+            futex_wait(&job->shadow_bell, bell, now + (rows ? rest : 50 * (uint64_t)REST_MOST_NS));
 
         uint64_t cpu_now = clock_thread_cpu_ns();
         now = clock_now_ns();

@@ -5,7 +5,11 @@
  * plan makes wait is blocked: its next step begins when its round is done.
  *
  * The gradient plan is the exception that it is everywhere: its exchange carries gradients, so
- * the driver talks to the fabric itself, as descant_mean does. A merge takes no virtual time. */
+ * the driver talks to the fabric itself, as descant_mean does. A merge takes no virtual time.
+ *
+ * Rounds of rows go on beside, one after the other while there are steps. Who has made its steps
+ * stays until all rows are everywhere; in plans that count steps it meanwhile waits in a final
+ * exchange, as descant_finish does. */
 #include "sync/simulation.h"
 
 #include "sync/round.h"
@@ -16,7 +20,9 @@ struct trainer {
     struct fabric *fabric;
     struct replica replica;
     struct round round;
-    bool round_made, started, dead, gone, blocked, mean_open;
+    struct tables tables;
+    uint64_t rows_steps;        /* at the start of the last round of rows */
+    bool round_made, started, dead, gone, blocked, mean_open, final_open;
     float *w, *g;
     float *own;                 /* attached memory */
     uint64_t t, t0;             /* steps made; a joiner counts from t0 */
@@ -46,13 +52,32 @@ static void plan_step(struct simulation *s, int i, uint64_t now)
 
 /* ------------------------------------------------------------------ a trainer's coming */
 
+static descant_status enter_tables(struct simulation *s, int i)
+{
+    struct trainer *x = &s->trainers[i];
+    descant_status status = DESCANT_OK;
+    char name[32];
+    float *w;
+    tables_init(&x->tables, x->fabric, &s->plan);
+    if (s->o.rows_part > 0)
+        x->tables.part_room = s->o.rows_part;
+    for (size_t k = 0; k < s->o.n_tables && status == DESCANT_OK; k++) {
+        snprintf(name, sizeof name, "table%zu", k);
+        status = tables_add(&x->tables, name, s->o.tables[k].rows, s->o.tables[k].width, &w);
+    }
+    if (status == DESCANT_OK && s->o.rows != NULL)
+        s->o.rows(s->o.context, i, 0, &x->tables);
+    return status;
+}
+
 static descant_status enter(struct simulation *s, int i)
 {
     struct trainer *x = &s->trainers[i];
     int late = 0;
     for (int k = 0; k < s->o.trainers; k++)
         late += of(s->o.join_s, k, 0) > 0;
-    struct fabric_options options = {.rank = i, .size = s->o.trainers - late, .log = s->o.log,
+    struct fabric_options options = {.rank = i, .size = s->o.trainers - late,
+                                     .wire = (enum wire)s->plan.wire, .log = s->o.log,
                                      .context = s->world};
     if (of(s->o.join_s, i, 0) > 0)
         options.size = 0;
@@ -71,16 +96,23 @@ static descant_status enter(struct simulation *s, int i)
     if (i == 0 && s->o.start != NULL)
         memcpy(x->w, s->o.start, s->o.n * sizeof(float));
     replica_add(&x->replica, x->w, s->o.n, s->o.attached);
+    status = enter_tables(s, i);
+    if (status != DESCANT_OK)
+        return status;
     char plan[256];
     plan_text(&s->plan, plan, sizeof plan);
     char *manifest = replica_manifest(&x->replica, plan);
-    struct fabric_start start = round_needs(&s->plan, &x->replica);
+    manifest = manifest ? tables_manifest(&x->tables, manifest) : NULL;
+    struct fabric_start start = round_needs(&s->plan, x->fabric, &x->replica);
     if (s->plan.what == PLAN_GRADIENT)
         start.room = start.n;
     start.manifest = manifest;
     start.threads = 1;
+    start.rows_bytes = tables_part_bytes(&x->tables);
     status = manifest ? fabric_sim.start(x->fabric, &start) : DESCANT_MEMORY;
     memory_give(manifest);
+    if (status == DESCANT_OK)
+        status = tables_start(&x->tables);
     if (status == DESCANT_OK)
         status = replica_fix(&x->replica);
     if (status == DESCANT_OK)
@@ -136,6 +168,8 @@ static void make_step(struct simulation *s, int i)
 {
     struct trainer *x = &s->trainers[i];
     x->t++;
+    if (s->o.rows != NULL)
+        s->o.rows(s->o.context, i, x->t, &x->tables);
     s->o.gradient(s->o.context, i, x->t, x->w, x->g, s->o.n);
     if (s->plan.what == PLAN_GRADIENT) {
         mean_begin(s, x);
@@ -158,6 +192,8 @@ static void make_step(struct simulation *s, int i)
         sim_world_kill(s->world, x->fabric);
         x->dead = true;
     }
+    if (x->dead || x->t >= s->o.steps)
+        tables_stop(&x->tables);
     plan_step(s, i, x->step_ends_ns);
 }
 
@@ -178,6 +214,8 @@ static void round_done(struct simulation *s, int i, uint64_t now)
         started(s, i, now);
         return;
     }
+    if (x->final_open)
+        return;
     x->rounds++;
     x->gap_sum += x->t - x->merged_steps;
     x->merged_steps = x->t;
@@ -222,7 +260,7 @@ static bool advance(struct simulation *s, int i, uint64_t now, bool *failed)
     struct trainer *x = &s->trainers[i];
     if (x->mean_open)
         return advance_mean(s, i, now);
-    if (x->started && s->plan.what == PLAN_GRADIENT)
+    if (x->started && s->plan.what == PLAN_GRADIENT && !x->final_open)
         return false;
     switch (round_advance(&x->round)) {
     case ROUND_WORKED:
@@ -248,9 +286,29 @@ static bool advance(struct simulation *s, int i, uint64_t now, bool *failed)
     }
 }
 
-static bool finished(const struct simulation *s, const struct trainer *x)
+/* One piece of its tables. */
+static bool advance_rows(struct trainer *x, uint64_t now, bool *failed)
+{
+    enum round_progress progress = x->started ? tables_advance(&x->tables) : ROUND_RESTING;
+    *failed |= progress == ROUND_FAILED;
+    if (progress == ROUND_WORKED || progress == ROUND_DONE)
+        return true;
+    bool due = progress == ROUND_CALLED || x->t > x->rows_steps || tables_stopping(&x->tables);
+    if (!x->started || !due || !tables_can_begin(&x->tables))
+        return false;
+    x->rows_steps = x->t;
+    tables_begin(&x->tables, now);
+    return true;
+}
+
+static bool trained(const struct simulation *s, const struct trainer *x)
 {
     return x->dead || (x->started && !x->blocked && x->t >= s->o.steps);
+}
+
+static bool finished(const struct simulation *s, const struct trainer *x)
+{
+    return x->dead || (trained(s, x) && tables_ended(&x->tables));
 }
 
 static descant_status settle(struct simulation *s, uint64_t now)
@@ -262,7 +320,7 @@ static descant_status settle(struct simulation *s, uint64_t now)
             struct trainer *x = &s->trainers[i];
             if (x->fabric == NULL || x->dead || x->gone)
                 continue;
-            while (advance(s, i, now, &failed))
+            while (advance(s, i, now, &failed) || advance_rows(x, now, &failed))
                 moved = true;
             if (failed)
                 return x->fabric->status;
@@ -278,8 +336,15 @@ static bool leave_finished(struct simulation *s)
     bool left = false;
     for (int i = 0; s->plan.when == PLAN_EVERY && i < s->o.trainers; i++) {
         struct trainer *x = &s->trainers[i];
-        if (x->fabric == NULL || x->gone || x->dead || !finished(s, x))
+        if (x->fabric == NULL || x->gone || x->dead || !trained(s, x))
             continue;
+        if (!finished(s, x)) {
+            left = left || !x->final_open;
+            if (!x->final_open)
+                round_begin_state(&x->round, 0, true);
+            x->final_open = true;
+            continue;
+        }
         sim_world_kill(s->world, x->fabric);
         x->gone = left = true;
     }
@@ -303,7 +368,7 @@ static uint64_t next_event(struct simulation *s, int *left)
             next = join_ns(s, i) < next ? join_ns(s, i) : next;
         } else if (!finished(s, x)) {
             *left += 1;
-            if (x->started && !x->blocked && x->step_ends_ns < next)
+            if (x->started && !x->blocked && !trained(s, x) && x->step_ends_ns < next)
                 next = x->step_ends_ns;
         }
     }
@@ -317,7 +382,7 @@ static descant_status at_moment(struct simulation *s, uint64_t now)
         descant_status status = DESCANT_OK;
         if (x->fabric == NULL && join_ns(s, i) <= now)
             status = enter(s, i);
-        else if (x->fabric != NULL && x->started && !x->blocked && !finished(s, x) &&
+        else if (x->fabric != NULL && x->started && !x->blocked && !trained(s, x) &&
                  x->step_ends_ns <= now)
             make_step(s, i);
         if (status != DESCANT_OK)
@@ -378,6 +443,7 @@ struct simulation_trainer simulation_look(const struct simulation *s, int traine
     return (struct simulation_trainer){
         .w = x->w,
         .steps = x->t,
+        .tables = &x->tables,
         .rounds = x->rounds,
         .dead = x->dead,
         .blocked_s = (double)x->blocked_ns * 1e-9,
@@ -403,6 +469,7 @@ void simulation_destroy(struct simulation *s)
         struct trainer *x = &s->trainers[i];
         if (x->round_made)
             round_fini(&x->round);
+        tables_fini(&x->tables);
         if (x->fabric != NULL) {
             fabric_sim.close(x->fabric);
             replica_fini(&x->replica);

@@ -6,11 +6,19 @@
 #define SIMULATION_H
 
 #include "fabric/sim.h"
-#include "sync/plan.h"
+#include "sync/tables.h"
 
 /* g becomes the gradient at w, for step t (from 1) of a trainer. */
 typedef void simulation_gradient(void *context, int trainer, uint64_t t, const float *w, float *g,
                                  size_t n);
+
+/* Step t of a trainer changes rows of tables->list[..].w and touches them; t 0: their first
+ * values. */
+typedef void simulation_rows(void *context, int trainer, uint64_t t, struct tables *tables);
+
+struct simulation_table {
+    size_t rows, width;
+};
 
 struct simulation_options {
     const char *plan;
@@ -27,7 +35,11 @@ struct simulation_options {
     const uint64_t *die_at;         /* (trainers) the step after which one dies; 0: never */
     const double *join_s;           /* (trainers) when one comes; 0: at the start */
     bool attached;                  /* the replicas are the caller's memory, not the fabric's */
-    struct sim_options world;
+    const struct simulation_table *tables;      /* (n_tables) */
+    size_t n_tables;
+    size_t rows_part;               /* bytes of a part at most; 0: as in a real job */
+    simulation_rows *rows;
+    struct sim_options world;       /* per_host: of whom tables are one */
     const struct log *log;
 };
 
@@ -37,6 +49,7 @@ struct simulation_trainer {
     bool dead;
     double blocked_s;               /* waited for rounds */
     double gap_mean;
+    const struct tables *tables;
 };
 
 struct simulation;

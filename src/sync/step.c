@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What a worker does: descant_step, descant_worker_done, descant_mean.
+/* What a worker does: descant_step, descant_worker_done, descant_mean, descant_touch.
  *
  *   shadow, none   count in a slot of one's own, and return
  *   delayed        t is counted exactly. The worker whose step makes the count holds the machine,
@@ -133,6 +133,16 @@ descant_status descant_worker_done(struct descant *job)
     return status;
 }
 
+descant_status descant_touch(struct descant *job, const float *table, const uint64_t *rows,
+                             size_t n)
+{
+    descant_status status = check(job, "descant_touch");
+    if (status == DESCANT_OK && !tables_touch(&job->tables, table, rows, n))
+        status = log_fail(&job->log, DESCANT_INVALID,
+                          "descant_touch: there is no such table, or no such row in it");
+    return status;
+}
+
 struct mean_piece {
     float *buffer;
     size_t n, left;         /* left: floats of the caller's mean from here on */
@@ -172,11 +182,10 @@ static descant_status mean_piece(struct descant *job, const struct mean_piece *p
         case FABRIC_FAILED:
             return job_broken(job);
         case FABRIC_WAITING:
-        case FABRIC_CALLED: {
-            uint64_t before = clock_now_ns();
-            f->type->wait(f, 0);
-            *waited += clock_now_ns() - before;
-        }
+        case FABRIC_CALLED:
+            status = job_wait(job, 0, waited);
+            if (status != DESCANT_OK)
+                return status;
         }
     }
 }

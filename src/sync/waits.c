@@ -97,8 +97,10 @@ size_t descant_waits(struct descant *job, char *room, size_t bytes)
     if (job == NULL || *job->parent == 0)
         return 0;
     const char *state = "in the hands of a waiting caller";     /* who may hold it for long */
+    bool rows = false;
     if (pthread_mutex_trylock(&job->machine) == 0) {
         state = states[job->round.state];
+        rows = job->tables.state == TABLES_EXCHANGING;
         pthread_mutex_unlock(&job->machine);
     }
     struct text text = {room, bytes, 0};
@@ -110,5 +112,7 @@ size_t descant_waits(struct descant *job, char *room, size_t bytes)
     pthread_mutex_unlock(&job->workers.lock);
     if (waits_text(job->fabric, fabric, sizeof fabric) > 0)
         add(&text, "%s\n", fabric);
+    if (rows)
+        add(&text, "trainer %d waits for rows of tables from other machines\n", job->fabric->rank);
     return (size_t)text.n;
 }

@@ -105,6 +105,16 @@ static void gather_leave(struct trainer *t)
 
 /* --- a worker --- */
 
+/* After the rows have been changed. */
+static descant_status touch_rows(struct worker *me)
+{
+    struct trainer *t = me->t;
+    size_t n;
+    const uint64_t *rows = work_touched(me->work, &n);
+
+    return t->n_tables && !t->alone ? descant_touch(t->job, t->tables, rows, n) : DESCANT_OK;
+}
+
 /* One step on one batch; *loss is the summed loss. */
 static descant_status train_batch(struct worker *me, const struct feed_batch *batch, double *loss)
 {
@@ -116,12 +126,15 @@ static descant_status train_batch(struct worker *me, const struct feed_batch *ba
     if (is_fused(t)) {
         *loss = model_sgd(me->work, t->w, t->tables, examples, lr * weight, t->optimizer.l2,
                           me->scores);
-        return DESCANT_OK;
+        return touch_rows(me);
     }
     *loss = model_gradient(me->work, t->w, t->tables, examples, me->g, me->scores);
     if (!isfinite(*loss))
         return DESCANT_OK;
     step_rows(me, rate * weight);
+    descant_status status = touch_rows(me);
+    if (status != DESCANT_OK)
+        return status;
     if (gathers(t))
         return gather_step(me, lr, (float)weight);
     optimizer_step(&t->optimizer, t->w, me->g, t->state, t->n, lr * weight, next_step(t));
@@ -174,7 +187,6 @@ static void *work(void *of)
     if (!t->alone)
         descant_worker_done(t->job);
     atomic_fetch_add_explicit(&t->feed_ns, waited, memory_order_relaxed);
-    atomic_fetch_sub_explicit(&t->working, 1, memory_order_relaxed);
     return NULL;
 }
 
@@ -233,7 +245,6 @@ static void worker_fini(struct worker *me)
 
 static descant_status start_all(struct trainer *t, struct worker *workers, int n, int *started)
 {
-    atomic_store_explicit(&t->working, n, memory_order_relaxed);
     t->gather.present = n;
     for (*started = 0; *started < n; ++*started)
         if (pthread_create(&workers[*started].thread, NULL, work, &workers[*started]) != 0) {

@@ -1,0 +1,237 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# Descant over shaped links between two hosts made of namespaces, as root: one JSON object a line.
+#
+#   bench/cluster.sh [PART ...]     shadow scaling delayed ddp mean; all of them where none is named
+#
+# shadow    the DLRM of `descant bench train` on 2 hosts, one worker each, batch 128, under each
+#           shadow plan and under none, in pairs of runs in changing order; ratio is the median
+# scaling   2 hosts under shadow-easgd against 1 host under none, in pairs
+# delayed   dasgd and dasgd-delta with the least delay that hides the exchange at that link:
+#           delay >= (bytes / rate + 2 rtt) / time of a step, and rounds no closer than that
+# mean      a mean of 64 MiB over 1 Gb/s, and MPI_Allreduce of the same library in turns with it
+# ddp       PyTorch DDP, 2 hosts and 1, where PYTHON has torch
+#
+# BUILD: where the program is. CLUSTER_LINKS (10gbit 1gbit 100mbit), CLUSTER_PLANS, CLUSTER_PAIRS
+# (5), CLUSTER_RUN_S (8), CLUSTER_LIBRARY (openmpi), PYTHON (python3): other or less, to try.
+set -u
+cd "$(dirname "$0")/.." || exit 1
+top=$PWD
+descant=$top/${BUILD:-build/gcc}/descant
+library=${CLUSTER_LIBRARY:-openmpi}
+links=${CLUSTER_LINKS:-10gbit 1gbit 100mbit}
+plans=${CLUSTER_PLANS:-shadow-easgd shadow-ma shadow-bmuf}
+pairs=${CLUSTER_PAIRS:-5}
+run_s=${CLUSTER_RUN_S:-8}
+python=${PYTHON:-python3}
+
+if [ -z "${HOSTS:-}" ]; then
+    reason=$("$top/tests/cluster/hosts" missing)
+    [ -z "$reason" ] || { echo "bench: $reason" >&2 && exit 1; }
+    exec "$top/tests/cluster/hosts" with 2 "$top/bench/cluster.sh" "$@"
+fi
+
+hosts() {
+    "$top/tests/cluster/hosts" "$@"
+}
+
+set_links() {
+    for host in host0 host1; do
+        hosts link $host "$1"
+    done
+}
+
+give_up() {
+    echo "bench: $*" >&2
+    exit 1
+}
+
+# --- figures ---
+
+median() {    # of the numbers of a file
+    sort -g "$1" | awk '{ x[NR] = $1 } END {
+        print NR % 2 ? x[(NR + 1) / 2] : NR ? (x[NR / 2] + x[NR / 2 + 1]) / 2 : 0 }'
+}
+
+calc() {    # an expression of awk
+    awk "BEGIN { print $1 }"
+}
+
+# NAME=VALUE ... as an object; what is no number is a text.
+say() {
+    printf '%s\n' "$@" | awk '
+    {
+        at = index($0, "=")
+        name = substr($0, 1, at - 1)
+        value = substr($0, at + 1)
+        if (value !~ /^-?[0-9]+(\.[0-9]+)?(e[-+]?[0-9]+)?$/) value = "\"" value "\""
+        line = line (NR > 1 ? "," : "") "\"" name "\":" value
+    }
+    END { print "{" line "}" }'
+}
+
+# --- runs of training ---
+
+# Figures of a run, over its hosts: rate (examples/s, their sum), stall, shadow (means).
+train() {    # plan, hosts, examples a host
+    work=$HOSTS/work
+    rm -rf "$work"
+    mkdir "$work"
+    # shellcheck disable=SC2016
+    hosts mpi --library "$library" --hosts "$2" sh -c '
+        descant=$1 work=$2 clicks=$3
+        shift 3
+        exec "$descant" train --data "$clicks" --epochs 1000000 --quiet \
+            --log "$work/$(hostname).jsonl" --log-every 1000 "$@" >"$work/$(hostname).out"' sh \
+        "$descant" "$work" "$HOSTS/clicks.tsv" --sync "$1" --examples "$3" >"$work/said" 2>&1 ||
+        give_up "a run of $1 failed: $(cat "$work/said")"
+    rate=$(cat "$work"/*.jsonl | sum '"kind":"summary"' '"examples_per_s":' 1)
+    stall=$(cat "$work"/*.jsonl | sum '"kind":"summary"' '"stall_share":' "$2")
+    shadow=$(cat "$work"/*.out | sum "shadow's share of a core" 'core *' $((100 * $2)))
+}
+
+sum() {    # lines with this text, the number after that pattern, divided by
+    awk -v text="$1" -v before="$2" -v by="$3" '
+    index($0, text) && match($0, before) { sum += substr($0, RSTART + RLENGTH) + 0 }
+    END { print sum / by }'
+}
+
+# Examples of one host for a run of about run_s; step_s, the time of a step.
+calibrate() {
+    train none 2 20000
+    examples=$(calc "int($rate / 2 * $run_s)")
+    step_s=$(calc "128 / ($rate / 2)")
+}
+
+# Runs a plan and none in turns: lists of ratio, rate, none, stall and shadow.
+in_pairs() {    # plan, its hosts, the hosts of none
+    rm -f "$HOSTS"/list.*
+    for pair in $(seq "$pairs"); do
+        [ $((pair % 2)) -eq 1 ] || train none "$3" "$examples"
+        none=$rate
+        train "$1" "$2" "$examples"
+        with=$rate
+        echo "$stall" >>"$HOSTS/list.stall"
+        echo "$shadow" >>"$HOSTS/list.shadow"
+        if [ $((pair % 2)) -eq 1 ]; then
+            train none "$3" "$examples"
+            none=$rate
+        fi
+        echo "$with" >>"$HOSTS/list.rate"
+        echo "$none" >>"$HOSTS/list.none"
+        calc "$with / $none" >>"$HOSTS/list.ratio"
+    done
+}
+
+say_pairs() {    # part, link, plan
+    say "bench=cluster" "part=$1" "library=$library" "link=$2" "plan=$3" "pairs=$pairs" \
+        "examples_per_s=$(median "$HOSTS/list.rate")" \
+        "none_examples_per_s=$(median "$HOSTS/list.none")" \
+        "ratio=$(median "$HOSTS/list.ratio")" \
+        "ratio_least=$(sort -g "$HOSTS/list.ratio" | head -n 1)" \
+        "ratio_most=$(sort -g "$HOSTS/list.ratio" | tail -n 1)" \
+        "stall_share=$(median "$HOSTS/list.stall")" \
+        "shadow_cpu_share=$(median "$HOSTS/list.shadow")"
+}
+
+# --- the parts ---
+
+part_shadow() {
+    for link in $links; do
+        set_links "$link"
+        for plan in $plans; do
+            in_pairs "$plan" 2 2
+            say_pairs shadow "$link" "$plan"
+        done
+    done
+}
+
+part_scaling() {
+    for link in $links; do
+        set_links "$link"
+        in_pairs shadow-easgd 2 1
+        say_pairs scaling "$link" shadow-easgd
+    done
+}
+
+bits() {    # of a rate, a second
+    echo "$1" | awk '{ print $0 * (/g/ ? 1e9 : /m/ ? 1e6 : 1) }'
+}
+
+dense_bytes=1904000
+
+part_delayed() {
+    for link in $links; do
+        set_links "$link"
+        exchange_s="$dense_bytes * 8 / $(bits "$link") + 0.001"
+        delay=$(calc "int(($exchange_s) / $step_s) + 1")
+        every=$((delay > 4 ? delay : 4))
+        for plan in dasgd dasgd-delta; do
+            in_pairs "$plan,every=$every,delay=$delay" 2 2
+            say_pairs delayed "$link" "$plan,every=$every,delay=$delay"
+        done
+    done
+}
+
+milliseconds() {
+    sed -n 's/.*"ms":\([0-9.]*\).*/\1/p'
+}
+
+part_mean() {
+    set_links 1gbit
+    mpicc."$library" -O2 -o "$HOSTS/allreduce" "$top/bench/peers/allreduce.c" ||
+        give_up "mpicc.$library failed"
+    rm -f "$HOSTS"/list.*
+    for turn in $(seq 3); do
+        hosts mpi --library "$library" "$descant" bench exchange --what mean \
+            --memory attached --bytes 64M --sync-cpu 0.15 --json >"$HOSTS/said" ||
+            give_up "turn $turn: $(cat "$HOSTS/said")"
+        milliseconds <"$HOSTS/said" >>"$HOSTS/list.descant"
+        hosts mpi --library "$library" "$HOSTS/allreduce" 67108864 | milliseconds \
+            >>"$HOSTS/list.peer"
+    done
+    ms=$(median "$HOSTS/list.descant")
+    peer=$(median "$HOSTS/list.peer")
+    bound=$(calc '67108864 * 8 / 1e9 * 1e3')
+    say "bench=cluster" "part=mean" "library=$library" "link=1gbit" "bytes=67108864" "ms=$ms" \
+        "allreduce_ms=$peer" "ratio=$(calc "$peer / $ms")" "bound_ms=$bound" \
+        "share_of_bound=$(calc "$bound / $ms")"
+}
+
+ddp() {    # ranks: the mean over them of examples/s
+    rm -f "$HOSTS"/ddp.*
+    for rank in $(seq 0 $(($1 - 1))); do
+        hosts on "host$rank" env RANK="$rank" WORLD_SIZE="$1" MASTER_ADDR=10.78.0.1 \
+            MASTER_PORT=29500 GLOO_SOCKET_IFNAME=eth0 OMP_NUM_THREADS=1 \
+            "$python" "$top/bench/peers/ddp.py" 128 "$2" >"$HOSTS/ddp.$rank" &
+    done
+    wait
+    cat "$HOSTS"/ddp.* | sum examples_per_s '"examples_per_s": ' "$1"
+}
+
+part_ddp() {
+    if ! "$python" -c 'import torch' 2>/dev/null; then
+        echo "bench: ddp is left out: $python has no torch" >&2
+        return
+    fi
+    for link in $links; do
+        set_links "$link"
+        alone=$(ddp 1 500)
+        each=$(ddp 2 100)
+        say "bench=cluster" "part=ddp" "link=$link" "examples_per_s=$(calc "2 * $each")" \
+            "alone_examples_per_s=$alone" "ratio=$(calc "$each / $alone")"
+    done
+}
+
+[ $# -gt 0 ] || set -- shadow scaling delayed ddp mean
+"$descant" gen ctr --rows 200000 --seed 1 --out "$HOSTS/clicks.tsv" >/dev/null 2>&1 ||
+    give_up "no clicks"
+case "$*" in
+*shadow* | *scaling* | *delayed*) calibrate ;;
+esac
+for part in "$@"; do
+    case $part in
+    shadow | scaling | delayed | mean | ddp) part_"$part" ;;
+    *) give_up "there is no part '$part'" ;;
+    esac
+done

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: MIT */
+/* Embedding tables: one copy for all trainers of a machine, and between machines the rows that
+ * changed, exchanged in rounds beside training. tables.c has what tables are and what a worker
+ * does, tables_round.c the rounds: a machine like the one of round.h, and as it without clock,
+ * chance or sleep. */
+#ifndef TABLES_H
+#define TABLES_H
+
+#include "sync/round.h"
+
+struct table {
+    char *name;
+    size_t rows, width;
+    size_t first;               /* the number of row 0 among the rows of all tables */
+    float *w;                   /* (rows, width) the workers', Hogwild; rounds add to it */
+    /* NULL unless rows are exchanged */
+    float *base;                /* (rows, width) what all machines have agreed on; the leader's */
+    _Atomic uint8_t *heat;      /* (rows) touches since the row was last given, 255 for more; 0:
+                                   none. Workers count up, the leader takes */
+};
+
+/* In memory that the trainers of a machine share. */
+struct tables_board {
+    _Atomic int32_t at_work;    /* trainers that may still touch: each adds itself in start, and
+                                   leaves, release; the leader acquires, before its last sweep */
+    _Atomic uint32_t ended;     /* all rows are the same everywhere: the leader, release; acquire */
+};
+
+/* A part of a round: a head, then row after row: its number, a uint64_t, and width floats. */
+struct rows_head {
+    uint32_t n_rows;
+    uint32_t last;              /* this machine has nothing more, and will not have */
+};
+
+enum tables_state {
+    TABLES_IDLE,
+    TABLES_INHERITING,          /* the leader before has gone: rows it had taken are found again */
+    TABLES_SWEEPING, TABLES_COUNTING, TABLES_PICKING,       /* the part is filled */
+    TABLES_EXCHANGING, TABLES_TAKING,
+    TABLES_ENDING,              /* w becomes base */
+    TABLES_ENDED
+};
+
+/* A walk over the rows of all tables, once round, from anywhere. */
+struct walk {
+    size_t table, row;          /* where it is */
+    size_t left;                /* rows to come */
+    size_t turns;               /* how often it came to the first row */
+};
+
+/* Figures: written by the leader's holder of the machine, read by descant_stats; relaxed. */
+struct tables_stats {
+    _Atomic uint64_t rounds, sent, bad;
+    _Atomic uint64_t waiting;           /* touched rows that the last part had no room for */
+    _Atomic uint64_t since_ns;          /* none of them waits from before; 0: none waits */
+};
+
+struct tables {
+    struct fabric *fabric;
+    const struct kernels *kernels;
+    struct table *list;
+    size_t n, room, n_rows;             /* tables, and rows of all */
+    bool across;                        /* rows are exchanged: there may be other machines */
+    bool heal;                          /* a row with NaN or Inf takes its base again */
+    bool at_work;                       /* counted on the board */
+    struct tables_board *board;
+    struct tables_stats stats;
+
+    /* the machine; its holder's */
+    enum tables_state state;
+    bool leads;
+    unsigned char *part;
+    size_t part_room, part_n, sweep_room;
+    bool called;                        /* others have begun: an empty part is given, too */
+    bool last;                          /* nobody here touches, and nothing waits after this part */
+    bool full, filled;                  /* no row fits any more; the rest is being filled */
+    bool empty;                         /* the last round was not begun: nothing was touched */
+    bool all_last;                      /* so far in this round */
+    int n_named;                        /* bad rows that were named */
+    struct walk sweep, pick, walk;
+    uint64_t swept_ns, before_ns, now_ns;   /* when the sweep last passed its start, and before */
+    uint64_t counts[256];               /* bytes that the rows of each heat take */
+    size_t n_waiting;                   /* touched rows that are in no part */
+    uint32_t n_given;                   /* rows of the part */
+    unsigned char least;                /* heat of what is picked */
+    struct rows_part from;              /* being taken */
+    size_t at;
+};
+
+void tables_init(struct tables *t, struct fabric *fabric, const struct plan *plan);
+void tables_fini(struct tables *t);
+
+/* Before start. The fabric's status if it has no memory, and logged. */
+descant_status tables_add(struct tables *t, const char *name, size_t rows, size_t width,
+                          float **w);
+
+/* Appends a line for each table to a manifest, which it gives back; NULL: no memory. The
+ * machines' first rows are compared by it. */
+char *tables_manifest(const struct tables *t, char *manifest);
+
+/* Of fabric start: most of a part. */
+size_t tables_part_bytes(const struct tables *t);
+
+/* After fabric start, before the first state: the rows are as they begin. */
+descant_status tables_start(struct tables *t);
+
+/* After the first state. UNSUPPORTED where this machine comes when the others train already. */
+descant_status tables_met(const struct tables *t);
+
+/* Says that rows of a table were changed, after it. False: there is no such table or row. */
+bool tables_touch(struct tables *t, const float *w, const uint64_t *rows, size_t n);
+
+/* This trainer changes no rows any more; rounds go on until tables_ended. */
+void tables_stop(struct tables *t);
+
+/* Whether there is still anything for this trainer's machine to be driven. */
+bool tables_ended(const struct tables *t);
+bool tables_stopping(const struct tables *t);       /* nobody of this machine changes rows */
+
+/* The machine, as round.h has it: RESTING, CALLED, WORKED, WAITING, DONE, FAILED. Without other
+ * machines, and elsewhere than at a leader, it rests, and cannot begin. A round that turns out to
+ * have no row is DONE, and t->empty, without the others: unless they had called, or it is the
+ * end. */
+enum round_progress tables_advance(struct tables *t);
+bool tables_can_begin(const struct tables *t);
+void tables_begin(struct tables *t, uint64_t now_ns);
+
+#endif

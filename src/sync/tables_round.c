@@ -1,0 +1,446 @@
+/* SPDX-License-Identifier: MIT */
+/* Rounds of rows, driven by the holder of the leader's round machine.
+ *
+ *   fill      a row's update is d = w - base; it is put into the part as it is, row by row:
+ *               sweep   a quarter of the part goes to touched rows in the order of the tables, from
+ *                       where the last sweep stopped: so none waits for more than (rows that
+ *                       wait) / (rows of a quarter) rounds, however cold it is
+ *               count   how much the others of each heat would take
+ *               pick    the hottest that fit
+ *   exchange  every machine's part goes to all
+ *   take      part by part, in the same order everywhere:
+ *                 base <- base + d, the own d as well;   w <- w + d, but for the own
+ *
+ * Invariants. 1 Base is the same bits on all machines between rounds: the first rows and the sum
+ * of all parts, added in one order. What is lost or rounded in w stays in w - base, and goes into
+ * the row's next d: nothing adds up. 2 A row is in a part once and base moves only when parts are
+ * taken, so a d never counts twice. 3 A row is taken off the map before it is read (tables.c says
+ * why no touch is lost). 4 Nothing is allocated after start.
+ *
+ * Workers write rows meanwhile (Hogwild):
+ *   - between the read of w and the move of base a worker's update changes w alone: it is in the
+ *     next w - base. Base moves by the d that was sent, never to w.
+ *   - w <- w + d is a read and a store for each float, as a worker's step is. If a worker stores
+ *     between the two, its update of that float is lost, as it would be to another worker. If the
+ *     addition falls between the worker's read and store, the float's d is lost from w but not from
+ *     base: the row's next d here is lower by it, and so it is taken back everywhere. Either way
+ *     all machines stay together, and lose what workers of one machine lose to each other.
+ *
+ * The end: tables_stop by every trainer of the machine; then its part is `last` if a whole sweep
+ * fits. When all parts of a round are, every touched row is in base, and w becomes base: the same
+ * bits everywhere. A machine that is done goes on with empty parts until all are.
+ *
+ * A leader that goes before its part is complete leaves rows that it has taken off the map. Its
+ * heir marks all rows in which w is not base. */
+#include "sync/tables.h"
+
+#include <string.h>
+
+enum {
+    PIECE_ROWS = 256,           /* of one advance: rows read or added to, */
+    PIECE_MAP = 1 << 17,        /* and bytes of the map looked at: 20 us or so */
+    BAD_NAMED = 8
+};
+
+/* What is left of one advance. */
+struct piece {
+    size_t map, rows;
+};
+
+static struct piece whole_piece(void)
+{
+    return (struct piece){PIECE_MAP, PIECE_ROWS};
+}
+
+/* ------------------------------------------------------------------ walks */
+
+static void walk_on(const struct tables *t, struct walk *walk, size_t n, struct piece *piece)
+{
+    walk->row += n;
+    walk->left -= n;
+    piece->map -= n;
+    if (walk->row == t->list[walk->table].rows) {
+        walk->row = 0;
+        walk->table = walk->table + 1 == t->n ? 0 : walk->table + 1;
+        walk->turns += walk->table == 0;
+    }
+}
+
+/* How far the walk can go at once: within a table and the piece. */
+static size_t reach(const struct tables *t, const struct walk *walk, const struct piece *piece)
+{
+    size_t n = t->list[walk->table].rows - walk->row;
+    n = n < walk->left ? n : walk->left;
+    return n < piece->map ? n : piece->map;
+}
+
+static const unsigned char *heat_at(const struct tables *t, const struct walk *walk)
+{
+    const void *heat = t->list[walk->table].heat + walk->row;
+    return heat;
+}
+
+/* To the next row of that heat or more. False: the walk or the piece has ended. */
+static bool walk_find(const struct tables *t, struct walk *walk, unsigned char least,
+                      struct piece *piece)
+{
+    while (walk->left > 0 && piece->map > 0 && piece->rows > 0) {
+        size_t most = reach(t, walk, piece);
+        size_t n = t->kernels->hot(heat_at(t, walk), most, least);
+        if (n < most) {
+            walk->row += n;
+            walk->left -= n;
+            piece->map -= n;
+            return true;
+        }
+        walk_on(t, walk, n, piece);
+    }
+    return false;
+}
+
+static float *row_of(float *floats, const struct table *x, size_t row)
+{
+    return floats + row * x->width;
+}
+
+/* ------------------------------------------------------------------ filling the part */
+
+static size_t row_bytes(const struct table *x)
+{
+    return sizeof(uint64_t) + x->width * sizeof(float);
+}
+
+static void name_bad(struct tables *t, const struct table *x, size_t row)
+{
+    atomic_fetch_add_explicit(&t->stats.bad, 1, memory_order_relaxed);
+    if (t->heal)
+        t->kernels->copy(row_of(x->w, x, row), row_of(x->base, x, row), x->width);
+    if (t->n_named++ < BAD_NAMED)
+        log_say(&t->fabric->log, DESCANT_WARNING, "row %zu of table %s has NaN or Inf: %s", row,
+                x->name, t->heal ? "it is as it was when it was last exchanged"
+                                 : "other machines do not get it");
+}
+
+/* The row at which the walk is; false: the part, up to `room`, has none for it. */
+static bool put_row(struct tables *t, const struct walk *walk, size_t room)
+{
+    struct table *x = &t->list[walk->table];
+    uint64_t number = x->first + walk->row;
+    bool any;
+    if (t->part_n + row_bytes(x) > room)
+        return false;
+    float *d = (float *)(void *)(t->part + t->part_n + sizeof number);
+    atomic_exchange_explicit(&x->heat[walk->row], 0, memory_order_acq_rel);
+    bool good = t->kernels->less(d, row_of(x->w, x, walk->row), row_of(x->base, x, walk->row),
+                                 x->width, &any);
+    if (!good)
+        name_bad(t, x, walk->row);
+    if (!good || !any)
+        return true;
+    memcpy(t->part + t->part_n, &number, sizeof number);
+    t->part_n += row_bytes(x);
+    t->n_given++;
+    return true;
+}
+
+/* Puts rows of that heat or more until the walk has ended (false) or no row fits (full). */
+static bool put_rows(struct tables *t, struct walk *walk, unsigned char least, size_t room)
+{
+    struct piece piece = whole_piece();
+    while (walk_find(t, walk, least, &piece)) {
+        if (!put_row(t, walk, room)) {
+            t->full = true;
+            return false;
+        }
+        t->n_waiting -= t->n_waiting > 0;
+        walk_on(t, walk, 1, &piece);
+        piece.rows--;
+    }
+    return walk->left > 0;
+}
+
+static void tell_waiting(struct tables *t)
+{
+    atomic_store_explicit(&t->stats.waiting, t->n_waiting, memory_order_relaxed);
+    atomic_store_explicit(&t->stats.since_ns, t->n_waiting > 0 ? t->before_ns : 0,
+                          memory_order_relaxed);
+}
+
+/* The part is filled; one that nobody needs is not given. */
+static enum round_progress give(struct tables *t)
+{
+    struct rows_head head = {t->n_given, t->last};
+    t->empty = head.n_rows == 0 && !t->called && !t->last;
+    tell_waiting(t);
+    if (t->empty) {
+        t->state = TABLES_IDLE;
+        return ROUND_DONE;
+    }
+    memcpy(t->part, &head, sizeof head);
+    if (t->fabric->type->rows->begin(t->fabric, t->part, t->part_n) != DESCANT_OK)
+        return ROUND_FAILED;
+    atomic_fetch_add_explicit(&t->stats.sent, head.n_rows, memory_order_relaxed);
+    t->all_last = true;
+    t->state = TABLES_EXCHANGING;
+    return ROUND_WORKED;
+}
+
+static enum round_progress sweep(struct tables *t)
+{
+    bool more = put_rows(t, &t->sweep, 1, t->last ? t->part_room : t->sweep_room);
+    if (t->sweep.turns > 0) {
+        t->before_ns = t->swept_ns;
+        t->swept_ns = t->now_ns;
+        t->sweep.turns = 0;
+    }
+    if (more)
+        return ROUND_WORKED;
+    if (!t->full)               /* it has been everywhere */
+        return give(t);
+    t->last = t->full = false;
+    memset(t->counts, 0, sizeof t->counts);
+    t->walk = (struct walk){.left = t->n_rows};
+    t->state = TABLES_COUNTING;
+    return ROUND_WORKED;
+}
+
+/* The lowest heat of which all rows fit, and of those above. */
+static void choose(struct tables *t)
+{
+    size_t left = t->part_room - t->part_n;
+    unsigned least = UINT8_MAX + 1;
+    uint64_t sum = 0;
+    while (least > 1 && sum + t->counts[least - 1] <= left)
+        sum += t->counts[--least];
+    t->filled = least > UINT8_MAX;
+    t->least = (unsigned char)(t->filled ? UINT8_MAX : least);
+    t->pick.left = t->n_rows;
+    t->state = TABLES_PICKING;
+}
+
+static enum round_progress tally(struct tables *t)
+{
+    uint32_t counts[256] = {0};
+    struct piece piece = whole_piece();
+    size_t bytes = row_bytes(&t->list[t->walk.table]), n = reach(t, &t->walk, &piece);
+    t->kernels->tally(heat_at(t, &t->walk), n, counts);
+    for (int h = 1; h < 256; h++) {
+        t->counts[h] += counts[h] * bytes;
+        t->n_waiting += counts[h];
+    }
+    walk_on(t, &t->walk, n, &piece);
+    if (t->walk.left == 0)
+        choose(t);
+    return ROUND_WORKED;
+}
+
+static enum round_progress pick(struct tables *t)
+{
+    if (put_rows(t, &t->pick, t->least, t->part_room))
+        return ROUND_WORKED;
+    if (!t->full && !t->filled && t->least > 1) {       /* room is left for some of the next */
+        t->filled = true;
+        t->least--;
+        t->pick.left = t->n_rows;
+        return ROUND_WORKED;
+    }
+    return give(t);
+}
+
+/* ------------------------------------------------------------------ taking parts */
+
+static bool damaged(struct tables *t)
+{
+    t->fabric->status = log_fail(&t->fabric->log, DESCANT_MISMATCH,
+                                 "trainer %d gives rows of tables that are not here",
+                                 t->from.rank);
+    return false;
+}
+
+static const struct table *table_of(const struct tables *t, uint64_t number)
+{
+    const struct table *x = t->list, *end = t->list + t->n;
+    while (x < end && number - x->first >= x->rows)     /* below first it wraps, and is more */
+        x++;
+    return x < end ? x : NULL;
+}
+
+static bool take_row(struct tables *t)
+{
+    const unsigned char *bytes = t->from.bytes;
+    uint64_t number;
+    if (t->from.n - t->at < sizeof number)
+        return damaged(t);
+    memcpy(&number, bytes + t->at, sizeof number);
+    const struct table *x = table_of(t, number);
+    if (x == NULL || t->from.n - t->at < row_bytes(x))
+        return damaged(t);
+    size_t row = (size_t)number - x->first;
+    const float *d = (const float *)(const void *)(bytes + t->at + sizeof number);
+    t->kernels->add(row_of(x->base, x, row), d, x->width);
+    if (!t->from.own)
+        t->kernels->add(row_of(x->w, x, row), d, x->width);
+    t->at += row_bytes(x);
+    return true;
+}
+
+static enum round_progress take(struct tables *t)
+{
+    for (int k = 0; k < PIECE_ROWS && t->at < t->from.n; k++)
+        if (!take_row(t))
+            return ROUND_FAILED;
+    if (t->at >= t->from.n)
+        t->state = TABLES_EXCHANGING;
+    return ROUND_WORKED;
+}
+
+static enum round_progress part_came(struct tables *t)
+{
+    struct rows_head head;
+    if (t->from.n < sizeof head) {
+        damaged(t);
+        return ROUND_FAILED;
+    }
+    memcpy(&head, t->from.bytes, sizeof head);
+    t->all_last = t->all_last && head.last;
+    t->at = sizeof head;
+    t->state = TABLES_TAKING;
+    return ROUND_WORKED;
+}
+
+static enum round_progress round_over(struct tables *t)
+{
+    atomic_fetch_add_explicit(&t->stats.rounds, 1, memory_order_relaxed);
+    t->state = t->all_last ? TABLES_ENDING : TABLES_IDLE;
+    t->walk = (struct walk){.left = t->n_rows};
+    return ROUND_DONE;
+}
+
+static enum round_progress exchange(struct tables *t)
+{
+    switch (t->fabric->type->rows->poll(t->fabric, &t->from)) {
+    case FABRIC_WAITING:
+    case FABRIC_CALLED:
+        return ROUND_WAITING;
+    case FABRIC_WORKED:
+        return ROUND_WORKED;
+    case FABRIC_PART:
+        return part_came(t);
+    case FABRIC_DONE:
+        return round_over(t);
+    case FABRIC_FAILED:
+        break;
+    }
+    return ROUND_FAILED;
+}
+
+/* ------------------------------------------------------------------ begin and end of a leader */
+
+/* Marks the rows in which w is not base. */
+static enum round_progress inherit(struct tables *t)
+{
+    struct piece piece = whole_piece();
+    for (; t->walk.left > 0 && piece.rows > 0; piece.rows--) {
+        struct table *x = &t->list[t->walk.table];
+        size_t row = t->walk.row;
+        _Atomic uint8_t *heat = &x->heat[row];
+        float *d = (float *)(void *)(t->part + sizeof(struct rows_head));
+        bool any, good = t->kernels->less(d, row_of(x->w, x, row), row_of(x->base, x, row),
+                                          x->width, &any);
+        uint8_t none = 0;
+        if (!good || any)
+            atomic_compare_exchange_strong_explicit(heat, &none, 1, memory_order_relaxed,
+                                                    memory_order_relaxed);
+        walk_on(t, &t->walk, 1, &piece);
+    }
+    if (t->walk.left == 0)
+        t->state = TABLES_IDLE;
+    return ROUND_WORKED;
+}
+
+static enum round_progress end(struct tables *t)
+{
+    const struct table *x = &t->list[t->walk.table];
+    struct piece piece = {.map = 1 + PIECE_MAP / sizeof(float) / x->width};
+    size_t n = reach(t, &t->walk, &piece);
+    t->kernels->copy(row_of(x->w, x, t->walk.row), row_of(x->base, x, t->walk.row),
+                     n * x->width);
+    walk_on(t, &t->walk, n, &piece);
+    if (t->walk.left == 0) {
+        atomic_store_explicit(&t->board->ended, 1, memory_order_release);
+        t->state = TABLES_ENDED;
+    }
+    return ROUND_WORKED;
+}
+
+/* ------------------------------------------------------------------ the machine */
+
+bool tables_can_begin(const struct tables *t)
+{
+    return t->board != NULL && t->leads && t->state == TABLES_IDLE;
+}
+
+void tables_begin(struct tables *t, uint64_t now_ns)
+{
+    if (t->swept_ns == 0)
+        t->swept_ns = t->before_ns = now_ns;
+    t->now_ns = now_ns;
+    t->last = tables_stopping(t);       /* acquire: the sweep sees all touches */
+    t->full = false;
+    t->n_waiting = t->n_given = 0;
+    t->part_n = sizeof(struct rows_head);
+    t->sweep.left = t->n_rows;
+    t->state = TABLES_SWEEPING;
+}
+
+static enum round_progress rest(struct tables *t)
+{
+    struct rows_part part;
+    if (!atomic_load_explicit(&t->fabric->host_leader, memory_order_relaxed))
+        return ROUND_RESTING;
+    if (!t->leads) {
+        t->leads = true;
+        t->walk = (struct walk){.left = t->n_rows};
+        t->state = TABLES_INHERITING;
+        return ROUND_WORKED;
+    }
+    switch (t->fabric->type->rows->poll(t->fabric, &part)) {
+    case FABRIC_CALLED:
+        t->called = true;
+        return ROUND_CALLED;
+    case FABRIC_WORKED:
+        return ROUND_WORKED;
+    case FABRIC_FAILED:
+        return ROUND_FAILED;
+    default:
+        t->called = false;
+        return ROUND_RESTING;
+    }
+}
+
+enum round_progress tables_advance(struct tables *t)
+{
+    if (t->board == NULL)
+        return ROUND_RESTING;
+    switch (t->state) {
+    case TABLES_IDLE:
+        return rest(t);
+    case TABLES_INHERITING:
+        return inherit(t);
+    case TABLES_SWEEPING:
+        return sweep(t);
+    case TABLES_COUNTING:
+        return tally(t);
+    case TABLES_PICKING:
+        return pick(t);
+    case TABLES_EXCHANGING:
+        return exchange(t);
+    case TABLES_TAKING:
+        return take(t);
+    case TABLES_ENDING:
+        return end(t);
+    case TABLES_ENDED:
+        return ROUND_RESTING;
+    }
+    return ROUND_FAILED;
+}
