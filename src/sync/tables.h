@@ -70,6 +70,7 @@ struct tables {
     enum tables_state state;
     bool leads;
     unsigned char *part;
+    unsigned char *given;               /* a bit for each row: it is in the part */
     size_t part_room, part_n, sweep_room;
     bool called;                        /* others have begun: an empty part is given, too */
     bool last;                          /* nobody here touches, and nothing waits after this part */
