@@ -463,7 +463,7 @@ START_TEST(touches_are_checked)
 }
 END_TEST
 
-/* A machine on the sim fabric, started, with its state; size 2. part: bytes of a part, 0: as usual. */
+/* A machine on the sim fabric, started; size 2. part: bytes of a part, 0: as usual. */
 static struct fabric *enter(struct sim_world *world, int rank, struct tables *t, float **w,
                             size_t part)
 {

@@ -89,7 +89,7 @@ struct tables {
 };
 
 void tables_init(struct tables *t, struct fabric *fabric, const struct plan *plan);
-void tables_fini(struct tables *t);         /* after the fabric's close, which may yet read a part */
+void tables_fini(struct tables *t);         /* after the fabric's close, which may read a part */
 
 /* Before start. The fabric's status if it has no memory, and logged. */
 descant_status tables_add(struct tables *t, const char *name, size_t rows, size_t width,

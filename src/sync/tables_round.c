@@ -13,9 +13,10 @@
  *
  * Invariants. 1 Base is the same bits on all machines between rounds: the first rows and the sum
  * of all parts, added in one order. What is lost or rounded in w stays in w - base, and goes into
- * the row's next d: nothing adds up. 2 A row is in a part once, also one that is touched again while the
- * part is filled, and base moves only when parts are taken, so a d never counts twice. 3 A row is taken off the map before it is read (tables.c says
- * why no touch is lost). 4 Nothing is allocated after start.
+ * the row's next d: nothing adds up. 2 A row is in a part once, also one that is touched again
+ * while the part is filled (t->given), and base moves only when parts are taken, so a d never
+ * counts twice. 3 A row is taken off the map before it is read (tables.c says why no touch is
+ * lost). 4 Nothing is allocated after start.
  *
  * Workers write rows meanwhile (Hogwild):
  *   - between the read of w and the move of base a worker's update changes w alone: it is in the
