@@ -92,7 +92,7 @@ void board_stop(struct board *board, enum board_stop why, const char *format, ..
 bool board_halt(struct board *board, enum board_stop why);      /* true: board_explain follows */
 void board_explain(struct board *board, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-void board_signalled(struct board *board, int signal);
+bool board_signalled(struct board *board, int signal);      /* true to the first to say so */
 enum board_stop board_stopped(const struct board *board);
 const char *board_why(const struct board *board);       /* waits a little for who is to explain */
 

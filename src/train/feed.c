@@ -85,12 +85,23 @@ static int free_part(struct feed *feed)
     return found;
 }
 
+/* Workers count on the shape that was seen first. */
 static descant_status reopen(struct feed *feed)
 {
+    const struct data_shape *was = &feed->shape;
+
     data_close(feed->data);
     feed->data = NULL;
     feed->any_read = false;
-    return data_open(&feed->data, &feed->options.data);
+    descant_status status = data_open(&feed->data, &feed->options.data);
+    if (status != DESCANT_OK)
+        return status;
+    const struct data_shape *is = data_shape(feed->data);
+    if (is->n_dense == was->n_dense && is->n_fields == was->n_fields &&
+        is->n_classes <= was->n_classes && is->plain_ids == was->plain_ids)
+        return DESCANT_OK;
+    return log_fail(feed->options.log, DESCANT_MISMATCH,
+                    "the files have become others while they were read");
 }
 
 /* Reads chunk into the part. */
@@ -163,7 +174,7 @@ static void past_end(struct feed *feed, int place, uint64_t chunk)
 /* The reader's own failure; one that only a stop has made is none. */
 static void fail(struct feed *feed)
 {
-    descant_status status = feed->data ? data_status(feed->data) : feed->status;
+    descant_status status = feed->status == DESCANT_OK ? data_status(feed->data) : feed->status;
 
     if (reading_stops(feed))
         status = DESCANT_OK;
@@ -219,6 +230,7 @@ descant_status feed_start(struct feed **out, const struct feed_options *options)
     feed->options = *options;
     feed->options.data.stopped = reading_stops;
     feed->options.data.of = feed;
+    atomic_store_explicit(&feed->place, -1, memory_order_relaxed);
     pthread_mutex_init(&feed->mutex, NULL);
     tick_init(&feed->moved);
     descant_status status = data_open(&feed->data, &feed->options.data);

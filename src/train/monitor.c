@@ -1,15 +1,19 @@
 /* SPDX-License-Identifier: MIT */
-/* The thread beside the workers: puts this trainer's figures into its seat, passes a signal on to
- * all trainers, and, in the trainer that reports (the lowest seat alive), shows the progress,
- * writes the log, and sees to checkpoints and evaluations when they are due. Workers never wait
- * for it. When the reporter dies, the next one goes on within a tenth of a second. An evaluation
- * looks for signals itself; a checkpoint is written to its end. */
+/* The thread beside the workers: puts this trainer's figures into its seat, and, in the trainer
+ * that reports (the lowest seat alive), shows the progress, writes the log, and sees to
+ * checkpoints and evaluations when they are due. Workers never wait for it. When the reporter
+ * dies, the next one goes on within a tenth of a second.
+ *
+ * A signal is for all trainers, and is heeded by whoever sees it first: this thread, a worker
+ * between two batches, the reader, an evaluation. A checkpoint under way thus delays nobody; it
+ * is written to its end, for until the last one is whole it is the newest there is. */
 #include "train/monitor.h"
 
 #include "train/evaluate.h"
 #include "train/tick.h"
 
 #include <math.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/ioctl.h>
 
@@ -62,19 +66,40 @@ static const char *count_text(double n, char *text, size_t room)
     return text;
 }
 
+/* A resumed run does not begin at 0. */
+static void mark_begin(struct trainer *t, struct window *w)
+{
+    double place = feed_place(t->feed);
+
+    if (w->from_ns || place < 0)
+        return;
+    w->from_place = place;
+    w->from_ns = clock_now_ns();
+}
+
+/* At the pace so far; negative: not known. */
+static double seconds_left(const struct window *w, double place)
+{
+    double done = place - w->from_place;
+    return w->from_ns && done > 0
+               ? (double)(clock_now_ns() - w->from_ns) * 1e-9 * (1 - place) / done
+               : -1;
+}
+
 static void show(struct trainer *t, const struct window *w, const struct figures *f)
 {
-    char rate[32], left[32], seen[32], line[160], percent[16] = "  ?";
-    double place = feed_place(t->feed), s = figures_seconds(t);
-    double stall = figures_stall(t, f);
+    char rate[32], left[32], seen[32], line[160], percent[16] = "  ?", loss[16] = "?";
+    double place = feed_place(t->feed), stall = figures_stall(t, f);
 
     if (place >= 0)
         snprintf(percent, sizeof percent, "%3.0f", 100 * place);
+    if (!isnan(w->loss))
+        snprintf(loss, sizeof loss, "%.4f", w->loss);
     snprintf(line, sizeof line,
-             "%s %%  %s examples  %s/s  loss %.4f  gap %.1f  stall %.1f %%  %s left", percent,
+             "%s %%  %s examples  %s/s  loss %s  gap %.1f  stall %.1f %%  %s left", percent,
              count_text((double)w->seen.n, seen, sizeof seen),
-             count_text(w->per_s, rate, sizeof rate), w->loss, f->gap, 100 * stall,
-             time_text(place > 0 ? s * (1 - place) / place : -1, left, sizeof left));
+             count_text(w->per_s, rate, sizeof rate), loss, f->gap, 100 * stall,
+             time_text(seconds_left(w, place), left, sizeof left));
     if (!t->is_terminal) {
         fprintf(t->err, "%s\n", line);
         return;
@@ -114,14 +139,18 @@ static void look(struct trainer *t, struct window *w)
     w->at_ns = now;
 }
 
-/* Also between two looks of the monitor: an evaluation may be long. */
-static bool gives_up(void *of)
+bool monitor_heed(void *of)
 {
     struct trainer *t = of;
     int signal = atomic_load_explicit(&trainer_signal, RELAXED);
 
-    if (signal)
-        board_signalled(t->board, signal);
+    if (signal && board_signalled(t->board, signal)) {
+        monitor_end_line(t);
+        fprintf(t->err, "descant: %s: the run ends%s; another one ends it at once\n",
+                signal == SIGINT ? "SIGINT" : "SIGTERM",
+                t->options->checkpoint ? " with a last checkpoint" : "");
+        fflush(t->err);
+    }
     enum board_stop stop = board_stopped(t->board);
     return signal || stop == STOP_SIGNAL || stop == STOP_NAN || stop == STOP_FAILED;
 }
@@ -131,13 +160,13 @@ bool monitor_evaluate(struct trainer *t, int threads, struct metrics *sum, doubl
     struct evaluation e = {
         .model = t->model, .w = t->w, .tables = t->tables, .batch = (size_t)t->options->batch,
         .data = train_data(t->options, &t->eval_paths, &t->log), .threads = threads,
-        .stopped = gives_up, .of = t, .log = &t->log,
+        .stopped = monitor_heed, .of = t, .log = &t->log,
     };
     e.data.epochs = 1;
     e.data.seed = 0;
     if (evaluate(&e, sum, auc) != DESCANT_OK)
         board_stop(t->board, STOP_FAILED, "%s", descant_last_error());
-    return !gives_up(t);
+    return !monitor_heed(t);
 }
 
 /* Keeps the figure, and stops the run where patience is over. */
@@ -231,10 +260,9 @@ static void *monitor(void *of)
     nn_thread_init();
     look(t, &w);
     while (rest(t)) {
-        int signal = atomic_load_explicit(&trainer_signal, RELAXED);
+        mark_begin(t, &w);
         monitor_publish(t);
-        if (signal)
-            board_signalled(t->board, signal);
+        monitor_heed(t);
         if (board_reports(t->board, t->seat))
             report(t, &w, &logged, &shown);
     }

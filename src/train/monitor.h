@@ -10,6 +10,8 @@ struct window {
     struct metrics seen;
     uint64_t at_ns;
     double loss, entropy, per_s;
+    double from_place;          /* in the data, when it was first known, */
+    uint64_t from_ns;           /* at this time; 0: not yet */
     uint32_t evals;             /* that have been logged */
 };
 

@@ -216,8 +216,11 @@ static void print_summary(struct trainer *t)
     const char *why = board_why(t->board);
     bool classes = model_outputs(t->model) > 1;
 
-    fprintf(t->out, "%s under %s: %d trainers x %d workers\n", model_names[t->options->model],
-            t->options->sync, r->trainers, (int)t->options->workers);
+    int workers = (int)t->options->workers;
+
+    fprintf(t->out, "%s under %s: %d trainer%s x %d worker%s\n", model_names[t->options->model],
+            t->options->sync, r->trainers, r->trainers == 1 ? "" : "s", workers,
+            workers == 1 ? "" : "s");
     row(t->out, "examples", (double)r->seen.n, "%.0f");
     row(t->out, "seconds", r->seconds, "%.1f");
     row(t->out, "examples/s", (double)r->trained / r->seconds, "%.0f");

@@ -69,7 +69,6 @@ struct trainer {
     bool alone;                     /* after the others: no rounds, only what the dead have left */
     _Atomic uint64_t steps;         /* of the dense optimizer, for adam; relaxed */
     _Atomic uint64_t gather_ns, feed_ns;    /* waiting for each other, and for data; relaxed */
-    _Atomic int working;            /* workers not yet done; relaxed, the join orders */
     uint64_t began_ns;
     double seconds;                 /* of training, up to now */
 
@@ -110,6 +109,9 @@ descant_status monitor_start(struct trainer *t);
 void monitor_stop(struct trainer *t);
 void monitor_publish(struct trainer *t);
 void monitor_end_line(struct trainer *t);           /* of the progress, before other text */
+/* Any thread, as often as it likes. True: the run is to end, by a signal or a failure. Of a signal
+ * that nobody has seen before, all trainers and the terminal are told. of: a struct trainer. */
+bool monitor_heed(void *of);
 /* Threads: who evaluate. False: it was given up or has failed, and the run is stopped. */
 bool monitor_evaluate(struct trainer *t, int threads, struct metrics *sum, double *auc);
 
