@@ -32,8 +32,9 @@ static int run(const char *line)
 static const struct {
     const char *line, *says;
 } bad[] = {
-    {"", "which command? allowed: info, plans, bench"},
-    {"inof", "unknown command 'inof'; allowed: info, plans, bench"},
+    {"", "which command? allowed: info, plans, "},
+    {"inof", "unknown command 'inof'; allowed: info, plans, "},
+    {"inof", ", bench\ntry: descant --help"},
     {"--verbose", "unknown command '--verbose'"},
     {"info now", "descant info: 'now': it takes no arguments"},
     {"plans --html", "descant plans: unknown option --html"},
