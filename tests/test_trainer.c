@@ -59,6 +59,31 @@ START_TEST(each_example_is_trained_once)
 }
 END_TEST
 
+/* Its last interval is where the run ended; without merges there is nothing to tell of them. */
+START_TEST(the_log_goes_up_to_the_end)
+{
+    struct train_options o = small();
+    struct train_result r;
+    char line[2048], last[2048] = "", text[32];
+    o.trainers = 2;
+    o.sync = _i ? "ma" : "none";
+    o.log = log_file;
+    o.log_every = 1000;
+    ck_assert_msg(train(&o, &r) == 0, "%s", said);
+    FILE *in = fopen(log_file, "re");
+    while (fgets(line, sizeof line, in))
+        if (strstr(line, "\"kind\":\"interval\""))
+            strcpy(last, line);
+    fclose(in);
+    snprintf(text, sizeof text, "\"examples\":%d,", ROWS);
+    ck_assert_msg(strstr(last, text), "%s", last);
+    ck_assert_msg(strstr(last, "\"loss\":0."), "%s", last);
+    ck_assert_msg((strstr(last, "\"gap\":null,") == NULL) == (_i == 1), "%s", last);
+    ck_assert_msg((strstr(last, "\"age_s\":null") == NULL) == (_i == 1), "%s", last);
+    ck_assert_msg((strstr(said, "steps between merges") != NULL) == (_i == 1), "%s", said);
+}
+END_TEST
+
 START_TEST(the_limit_is_exact)
 {
     struct train_options o = small();
@@ -524,6 +549,7 @@ int main(void)
     tcase_add_checked_fixture(ends, setup, teardown);
     tcase_add_checked_fixture(use, setup, teardown);
     tcase_add_loop_test(plans, each_example_is_trained_once, 0, N_RUNS);
+    tcase_add_loop_test(plans, the_log_goes_up_to_the_end, 0, 2);
     tcase_add_test(plans, the_limit_is_exact);
     tcase_add_test(plans, epochs_go_over_the_data_again);
     tcase_add_loop_test(deaths, the_rest_is_trained_by_the_others, 0, 2);

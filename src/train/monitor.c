@@ -88,17 +88,20 @@ static double seconds_left(const struct window *w, double place)
 
 static void show(struct trainer *t, const struct window *w, const struct figures *f)
 {
-    char rate[32], left[32], seen[32], line[160], percent[16] = "  ?", loss[16] = "?";
+    char rate[32], left[32], seen[32], line[160], percent[16] = "  ?";
+    char loss[16] = "?", gap[32] = "-";
     double place = feed_place(t->feed), stall = figures_stall(t, f);
 
     if (place >= 0)
         snprintf(percent, sizeof percent, "%3.0f", 100 * place);
+    if (f->rounds > 0)
+        snprintf(gap, sizeof gap, "%.1f", f->gap);
     if (!isnan(w->loss))
         snprintf(loss, sizeof loss, "%.4f", w->loss);
     snprintf(line, sizeof line,
-             "%s %%  %s examples  %s/s  loss %s  gap %.1f  stall %.1f %%  %s left", percent,
+             "%s %%  %s examples  %s/s  loss %s  gap %s  stall %.1f %%  %s left", percent,
              count_text((double)w->seen.n, seen, sizeof seen),
-             count_text(w->per_s, rate, sizeof rate), loss, f->gap, 100 * stall,
+             count_text(w->per_s, rate, sizeof rate), loss, gap, 100 * stall,
              time_text(seconds_left(w, place), left, sizeof left));
     if (!t->is_terminal) {
         fprintf(t->err, "%s\n", line);
@@ -239,6 +242,17 @@ static void report(struct trainer *t, struct window *w, double *logged, double *
     see_to_checkpoint(t);
 }
 
+/* The curves of a run go up to its end. */
+static void log_last(struct trainer *t, struct window *w)
+{
+    struct figures f = figures_gather(t);
+    uint64_t seen = w->seen.n;
+
+    look(t, w);
+    if (w->seen.n > seen)
+        run_log_interval(t, w, &f);
+}
+
 static bool rest(struct trainer *t)
 {
     bool stop;
@@ -266,6 +280,8 @@ static void *monitor(void *of)
         if (board_reports(t->board, t->seat))
             report(t, &w, &logged, &shown);
     }
+    if (t->run_log)
+        log_last(t, &w);
     return NULL;
 }
 

@@ -86,6 +86,12 @@ static void log_header(struct trainer *t)
     json_end(&json);
 }
 
+/* What is known of merges, where there was one. */
+static double merged(double figure, double rounds)
+{
+    return rounds > 0 ? figure : (double)NAN;
+}
+
 void run_log_interval(struct trainer *t, struct window *w, const struct figures *f)
 {
     struct json json;
@@ -98,10 +104,10 @@ void run_log_interval(struct trainer *t, struct window *w, const struct figures 
     json_real(&json, "loss", w->loss);
     json_real(&json, "ne", w->entropy);
     json_real(&json, "examples_per_s", w->per_s);
-    json_real(&json, "gap", f->gap);
+    json_real(&json, "gap", merged(f->gap, f->rounds));
     json_real(&json, "stall_share", figures_stall(t, f));
-    json_real(&json, "distance", f->distance);
-    json_real(&json, "age_s", f->age_s);
+    json_real(&json, "distance", merged(f->distance, f->rounds));
+    json_real(&json, "age_s", merged(f->age_s, f->rounds));
     uint32_t evals = atomic_load_explicit(&t->board->evals, RELAXED);
     if (evals != w->evals)
         json_real(&json, "eval_loss", get(&t->board->eval_loss));
@@ -235,8 +241,9 @@ static void print_summary(struct trainer *t)
     }
     row(t->out, "held-out accuracy", r->eval_accuracy, "%.4f");
     row(t->out, "stall", 100 * r->stall_share, "%.2f %%");
-    row(t->out, "steps between merges", r->gap_mean, "%.1f");
-    row(t->out, "shadow's share of a core", 100 * r->shadow_cpu_share, "%.2f %%");
+    row(t->out, "steps between merges", merged(r->gap_mean, r->rounds), "%.1f");
+    row(t->out, "shadow's share of a core", merged(100 * r->shadow_cpu_share, r->rounds),
+        "%.2f %%");
     if (r->bad)
         row(t->out, "bad lines skipped", (double)r->bad, "%.0f");
     row(t->out, "memory of a trainer", r->memory_mb, "%.0f MB");
@@ -262,7 +269,7 @@ static void log_summary(struct trainer *t)
     json_real(&json, "ne", metrics_entropy(&r->seen));
     json_real(&json, "examples_per_s", (double)r->trained / r->seconds);
     json_real(&json, "stall_share", r->stall_share);
-    json_real(&json, "gap_mean", r->gap_mean);
+    json_real(&json, "gap_mean", merged(r->gap_mean, r->rounds));
     json_real(&json, "eval_loss", r->eval_loss);
     json_real(&json, "eval_ne", r->eval_entropy);
     json_real(&json, "auc", r->auc);
