@@ -40,7 +40,10 @@ static const struct {
     {"plans --html", "descant plans: unknown option --html"},
     {"plans --markdown=1", "--markdown takes no value"},
     {"bench", "which one? allowed: step, exchange, overlap"},
-    {"bench all", "unknown benchmark 'all'"},
+    {"bench all", "unknown benchmark 'all'; allowed: step, exchange, overlap"},
+#ifdef DESCANT_TRAIN
+    {"bench all", ", overlap, train, parse\n"},
+#endif
     {"bench step 3", "descant bench step: '3' is not an option"},
     {"bench step --workers", "--workers needs a value"},
     {"bench step --workers 0", "--workers 0: allowed is 1 to 64"},

@@ -130,7 +130,8 @@ START_TEST(the_rest_is_trained_by_the_others)
     ck_assert(at);
     double n = strtod(at + 12, NULL), chunk = 400;
     /* nothing left out, and at most what the dead one held done twice */
-    ck_assert_msg(n >= PASSES(40.0) * ROWS && n <= PASSES(40.0) * ROWS + 4 * chunk, "%.0f examples", n);
+    ck_assert_msg(n >= PASSES(40.0) * ROWS && n <= PASSES(40.0) * ROWS + 4 * chunk,
+                  "%.0f examples", n);
     close(fd);
 }
 END_TEST

@@ -3,7 +3,7 @@
  * that fail, files that become others, a trainer that hangs; and the words in which trainers tell
  * each other why they stop.
  *
- * fsync, fork and machine_cores are those below (the linker's --wrap). */
+ * fsync, write, fork and machine_cores are those below (the linker's --wrap). */
 #include "training.h"
 
 #include "train/feed.h"
@@ -13,6 +13,8 @@
 
 int __real_fsync(int fd);
 int __wrap_fsync(int fd);
+ssize_t __real_write(int fd, const void *from, size_t n);
+ssize_t __wrap_write(int fd, const void *from, size_t n);
 pid_t __real_fork(void);
 pid_t __wrap_fork(void);
 double __real_machine_cores(void);
@@ -29,6 +31,16 @@ int __wrap_fsync(int fd)
     while (*gate && access(gate, F_OK) == 0)
         usleep(1000);
     return __real_fsync(fd);
+}
+
+/* A worker diverges between the look at a tensor of that size and its writing. */
+static float diverging[3];
+
+ssize_t __wrap_write(int fd, const void *from, size_t n)
+{
+    if (n == sizeof diverging)
+        diverging[1] = NAN;
+    return __real_write(fd, from, n);
 }
 
 pid_t __wrap_fork(void)
@@ -212,6 +224,21 @@ START_TEST(sums_are_resumed_once)
 }
 END_TEST
 
+START_TEST(what_is_looked_at_is_what_is_written)
+{
+    const struct safetensor t = {.name = "w", .type = SAFETENSORS_F32, .n_dims = 1, .dims = {3},
+                                 .data = diverging, .bytes = sizeof diverging, .finite = true};
+    struct safetensors *file;
+    ck_assert_int_eq(safetensors_write(model_file, NULL, &t, 1, NULL, 0, NULL), DESCANT_OK);
+    ck_assert(isnan(diverging[1]));
+    ck_assert_int_eq(safetensors_open(&file, model_file, NULL), DESCANT_OK);
+    const float *w = safetensors_find(file, "w")->data;
+    ck_assert(isfinite(w[1]));
+    safetensors_close(file);
+    ck_assert_int_eq(safetensors_write(model_file, NULL, &t, 1, NULL, 0, NULL), DESCANT_INVALID);
+}
+END_TEST
+
 /* --- why a run stops --- */
 
 START_TEST(the_first_says_why)
@@ -307,6 +334,10 @@ START_TEST(a_benchmark_without_processes)
     ck_assert_int_eq(forks, 3);
     ck_assert_int_eq(waitpid(-1, NULL, WNOHANG), -1);
     ck_assert_str_eq(out_text, "");
+    fork_that_fails = forks + 2;
+    ck_assert_int_eq(program("bench overlap --bytes 64K --pairs 1 --run-s 0.02"), CLI_FAILED);
+    ck_assert_msg(strstr(err_text, "trainer 1 cannot be started: Resource"), "%s", err_text);
+    ck_assert_int_eq(waitpid(-1, NULL, WNOHANG), -1);
 }
 END_TEST
 
@@ -401,6 +432,7 @@ int main(void)
     tcase_add_test(slow, a_second_signal_ends_at_once);
     tcase_add_loop_test(slow, a_death_at_the_last_checkpoint_loses_only_that, 0, 2);
     tcase_add_test(quick, sums_are_resumed_once);
+    tcase_add_test(quick, what_is_looked_at_is_what_is_written);
     tcase_add_test(quick, the_first_says_why);
     tcase_add_test(quick, a_signal_says_why_once);
     tcase_add_test(quick, who_asks_waits_for_the_reason);

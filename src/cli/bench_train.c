@@ -68,8 +68,10 @@ static bool write_text(const struct input *in, int64_t rows, const struct log *l
     struct ctr_summary sum;
     FILE *out = fopen(in->text, "we");
 
-    if (!out)
+    if (!out) {
+        log_fail(log, DESCANT_SYSTEM, "%s: %s", in->text, strerror(errno));
         return false;
+    }
     ctr.rows = (uint64_t)rows;
     bool good = ctr_generate(out, &ctr, &sum, log) == DESCANT_OK;
     return fclose(out) == 0 && good;

@@ -46,10 +46,9 @@ bool cli_is_help(const char *word)
 static int which(const struct cli *cli, const char *wrong)
 {
     char names[256] = "";
-    for (int i = 0; i < N_COMMANDS; i++) {
-        size_t n = strlen(names);
-        snprintf(names + n, sizeof names - n, "%s%s", i ? ", " : "", commands[i].name);
-    }
+    for (size_t i = 0, n = 0; i < N_COMMANDS && n < sizeof names; i++)
+        n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", i ? ", " : "",
+                              commands[i].name);
     return wrong ? cli_bad_use(cli, "unknown command '%s'; allowed: %s", wrong, names)
                  : cli_bad_use(cli, "which command? allowed: %s", names);
 }

@@ -66,7 +66,8 @@ struct trainer {
     struct seat *seat;
     struct feed *feed;
     struct gather gather;
-    bool alone;                     /* after the others: no rounds, only what the dead have left */
+    bool alone;                     /* after the others: no rounds, only what the dead have left;
+                                       changes while no other thread is there */
     _Atomic uint64_t steps;         /* of the dense optimizer, for adam; relaxed */
     _Atomic uint64_t gather_ns, feed_ns;    /* waiting for each other, and for data; relaxed */
     uint64_t began_ns;
