@@ -50,7 +50,10 @@ struct board {
     _Atomic uint32_t clock_set;             /* somebody trains, and has set started_ns */
     _Atomic uint64_t started_ns;            /* of clock_now_ns */
     _Atomic uint32_t summary;               /* whose it is, as board_begin has it */
-    _Atomic uint64_t logged;                /* the header of the log is written */
+    _Atomic uint32_t log_rank;              /* who wrote the log's header, + 1; 0: nobody yet */
+    struct cell logged;                     /* sums up to the log's last interval, written by who */
+    _Atomic uint64_t logged_ns;             /* reports, as the two below; 0: started_ns */
+    _Atomic uint32_t evals_logged;
     _Atomic uint32_t log_failed;            /* said once; the run fails for it after its summary */
     _Atomic uint64_t checkpoint_ns, eval_at;    /* when, and at how many examples, last */
     _Atomic double eval_loss, eval_best;    /* NaN bits never: valid once evals > 0 */

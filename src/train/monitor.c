@@ -66,8 +66,15 @@ static const char *count_text(double n, char *text, size_t room)
     return text;
 }
 
-/* A resumed run does not begin at 0. */
-static void mark_begin(struct trainer *t, struct window *w)
+/* What the monitor keeps between two looks. */
+struct watch {
+    struct window shown;
+    double logged_s, shown_s;   /* when, last */
+    double from_place;          /* in the data, when it was first known, */
+    uint64_t from_ns;           /* at this time; 0: not yet. A resumed run does not begin at 0 */
+};
+
+static void mark_begin(const struct trainer *t, struct watch *w)
 {
     double place = feed_place(t->feed);
 
@@ -78,7 +85,7 @@ static void mark_begin(struct trainer *t, struct window *w)
 }
 
 /* At the pace so far; negative: not known. */
-static double seconds_left(const struct window *w, double place)
+static double seconds_left(const struct watch *w, double place)
 {
     double done = place - w->from_place;
     return w->from_ns && done > 0
@@ -86,8 +93,9 @@ static double seconds_left(const struct window *w, double place)
                : -1;
 }
 
-static void show(struct trainer *t, const struct window *w, const struct figures *f)
+static void show(struct trainer *t, const struct watch *watch, const struct figures *f)
 {
+    const struct window *w = &watch->shown;
     char rate[32], left[32], seen[32], line[160], percent[16] = "  ?";
     char loss[16] = "?", gap[32] = "-";
     double place = feed_place(t->feed), stall = figures_stall(t, f);
@@ -102,7 +110,7 @@ static void show(struct trainer *t, const struct window *w, const struct figures
              "%s %%  %s examples  %s/s  loss %s  gap %s  stall %.1f %%  %s left", percent,
              count_text((double)w->seen.n, seen, sizeof seen),
              count_text(w->per_s, rate, sizeof rate), loss, gap, 100 * stall,
-             time_text(seconds_left(w, place), left, sizeof left));
+             time_text(seconds_left(watch, place), left, sizeof left));
     if (!t->is_terminal) {
         fprintf(t->err, "%s\n", line);
         return;
@@ -122,25 +130,6 @@ void monitor_end_line(struct trainer *t)
 }
 
 /* --- what is due --- */
-
-static void look(struct trainer *t, struct window *w)
-{
-    struct metrics all = board_sum(t->board), part = all;
-    uint64_t now = clock_now_ns();
-
-    part.n -= w->seen.n;
-    part.positive -= w->seen.positive;
-    part.correct -= w->seen.correct;
-    part.loss -= w->seen.loss;
-    part.predicted -= w->seen.predicted;
-    if (part.n) {
-        w->loss = metrics_logloss(&part);
-        w->entropy = metrics_entropy(&part);
-    }
-    w->per_s = w->at_ns ? (double)part.n / ((double)(now - w->at_ns) * 1e-9) : NAN;
-    w->seen = all;
-    w->at_ns = now;
-}
 
 bool monitor_heed(void *of)
 {
@@ -220,37 +209,27 @@ static void see_to_checkpoint(struct trainer *t)
     }
 }
 
-static void report(struct trainer *t, struct window *w, double *logged, double *shown)
+static void report(struct trainer *t, struct watch *w)
 {
     double s = figures_seconds(t), show_every = t->is_terminal ? 0.2 : 5;
-    bool log_due = s - *logged >= t->options->log_every, show_due = s - *shown >= show_every;
+    bool log_due, show_due = !t->options->quiet && s - w->shown_s >= show_every;
 
     run_log_open(t);
-    if ((t->run_log && log_due) || (!t->options->quiet && show_due)) {
+    log_due = t->run_log && s - w->logged_s >= t->options->log_every;
+    if (log_due || show_due) {
         struct figures f = figures_gather(t);
-        look(t, w);
-        if (t->run_log && log_due) {
-            run_log_interval(t, w, &f);
-            *logged = s;
+        if (log_due) {
+            run_log_interval(t, &f);
+            w->logged_s = s;
         }
-        if (!t->options->quiet && show_due) {
+        if (show_due) {
+            window_look(&w->shown, t);
             show(t, w, &f);
-            *shown = s;
+            w->shown_s = s;
         }
     }
     see_to_eval(t);
     see_to_checkpoint(t);
-}
-
-/* The curves of a run go up to its end. */
-static void log_last(struct trainer *t, struct window *w)
-{
-    struct figures f = figures_gather(t);
-    uint64_t seen = w->seen.n;
-
-    look(t, w);
-    if (w->seen.n > seen)
-        run_log_interval(t, w, &f);
 }
 
 static bool rest(struct trainer *t)
@@ -268,20 +247,19 @@ static bool rest(struct trainer *t)
 static void *monitor(void *of)
 {
     struct trainer *t = of;
-    struct window w = {.loss = NAN, .entropy = NAN};
-    double logged = 0, shown = 0;
+    struct watch w = {.shown = {.loss = NAN}};
 
     nn_thread_init();
-    look(t, &w);
+    window_look(&w.shown, t);
     while (rest(t)) {
         mark_begin(t, &w);
         monitor_publish(t);
         monitor_heed(t);
         if (board_reports(t->board, t->seat))
-            report(t, &w, &logged, &shown);
+            report(t, &w);
+        else
+            window_look(&w.shown, t);       /* an heir goes on from where it takes over */
     }
-    if (t->run_log)
-        log_last(t, &w);
     return NULL;
 }
 

@@ -341,6 +341,7 @@ static void end_run(struct trainer *t)
     if (!board_begin(&t->board->summary))
         return;
     train_orphans(t);
+    run_log_last(t);
     write_last(t);
     summary_make(t, t->seconds);
     if (board_stopped(t->board) == STOP_NAN)

@@ -78,7 +78,7 @@ struct trainer {
     pthread_mutex_t monitor_mutex;  /* guards monitor_stop */
     pthread_cond_t monitor_moved;
     bool monitor_stop, monitor_started;
-    FILE *run_log;                  /* of the thread that reports */
+    FILE *run_log;                  /* the monitor's while there is one, then the main thread's */
     bool is_terminal;
 };
 
@@ -117,10 +117,10 @@ bool monitor_heed(void *of);
 bool monitor_evaluate(struct trainer *t, int threads, struct metrics *sum, double *auc);
 
 /* --- summary.c: the log of the run; the end --- */
-struct window;
 struct figures;
 void run_log_open(struct trainer *t);
-void run_log_interval(struct trainer *t, struct window *w, const struct figures *f);
+void run_log_interval(struct trainer *t, const struct figures *f);
+void run_log_last(struct trainer *t);   /* an interval more, so that curves go up to the end */
 void run_log_close(struct trainer *t);
 void summary_make(struct trainer *t, double seconds);       /* and the last evaluation */
 
