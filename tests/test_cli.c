@@ -32,14 +32,18 @@ static int run(const char *line)
 static const struct {
     const char *line, *says;
 } bad[] = {
-    {"", "which command? allowed: info, plans, bench"},
-    {"inof", "unknown command 'inof'; allowed: info, plans, bench"},
+    {"", "which command? allowed: info, plans, "},
+    {"inof", "unknown command 'inof'; allowed: info, plans, "},
+    {"inof", ", bench\ntry: descant --help"},
     {"--verbose", "unknown command '--verbose'"},
     {"info now", "descant info: 'now': it takes no arguments"},
     {"plans --html", "descant plans: unknown option --html"},
     {"plans --markdown=1", "--markdown takes no value"},
     {"bench", "which one? allowed: step, exchange, overlap"},
-    {"bench all", "unknown benchmark 'all'"},
+    {"bench all", "unknown benchmark 'all'; allowed: step, exchange, overlap"},
+#ifdef DESCANT_TRAIN
+    {"bench all", ", overlap, train, parse\n"},
+#endif
     {"bench step 3", "descant bench step: '3' is not an option"},
     {"bench step --workers", "--workers needs a value"},
     {"bench step --workers 0", "--workers 0: allowed is 1 to 64"},

@@ -7,6 +7,7 @@
 #include "train/metrics.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <signal.h>
 #include <sys/resource.h>
 
@@ -170,6 +171,52 @@ START_TEST(a_full_disk_leaves_what_was_there)
         no_file(previous);
     }
     check_three(previous);
+}
+END_TEST
+
+enum { MOVING = 3000 };
+static _Atomic float moving[MOVING];
+static _Atomic bool still;
+
+/* A worker that diverges while the file is written. */
+static void *come_and_go(void *of)
+{
+    (void)of;
+    for (unsigned k = 0; !still; k++)
+        moving[MOVING - 1] = k & 16 ? (float)NAN : 1.0f;
+    return NULL;
+}
+
+START_TEST(nan_that_comes_while_it_is_written_is_seen)
+{
+    const char *path = in_folder("a");
+    const struct safetensor t = {.name = "w", .type = SAFETENSORS_F32, .n_dims = 1,
+                                 .dims = {MOVING}, .data = (const void *)(uintptr_t)moving,
+                                 .bytes = sizeof moving, .finite = true};
+    struct safetensors *file;
+    pthread_t thread;
+    int written = 0;
+    ck_assert_int_eq(write_three(path, NULL), DESCANT_OK);
+    moving[1] = INFINITY;
+    ck_assert_int_eq(safetensors_write(path, NULL, &t, 1, NULL, 0, NULL), DESCANT_INVALID);
+    ck_assert_ptr_nonnull(strstr(descant_last_error(), "a parameter is NaN or Inf"));
+    check_three(path);
+    no_file(in_folder("a.tmp"));
+    moving[1] = 0;
+    ck_assert_int_eq(pthread_create(&thread, NULL, come_and_go, NULL), 0);
+    for (int i = 0; i < 100; i++) {
+        if (safetensors_write(path, NULL, &t, 1, NULL, 0, NULL) != DESCANT_OK)
+            continue;
+        ck_assert_int_eq(safetensors_open(&file, path, NULL), DESCANT_OK);
+        const float *w = safetensors_find(file, "w")->data;
+        for (int k = 0; k < MOVING; k++)
+            ck_assert_msg(isfinite(w[k]), "%g was written", (double)w[k]);
+        safetensors_close(file);
+        written++;
+    }
+    still = true;
+    pthread_join(thread, NULL);
+    ck_assert_int_gt(written, 0);
 }
 END_TEST
 
@@ -573,6 +620,7 @@ int main(void)
     tcase_add_test(files, previous_is_kept);
     tcase_add_test(files, what_does_not_go_together_is_refused);
     tcase_add_test(files, a_full_disk_leaves_what_was_there);
+    tcase_add_test(files, nan_that_comes_while_it_is_written_is_seen);
     tcase_add_test(files, a_folder_that_refuses_leaves_what_was_there);
     tcase_add_test(files, torn_at_every_length);
     tcase_add_test(files, mutated_bytes_do_no_harm);

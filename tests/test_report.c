@@ -78,7 +78,7 @@ static size_t count(const char *page, const char *what)
 
 static const char finished[] =
     "{\"kind\":\"header\",\"descant\":\"0.1.0\",\"model\":\"dlrm\",\"sync\":\"every,what=mean\","
-    "\"trainers\":2,\"workers\":4,\"batch\":128,\"data\":\"a&b<c>\"}\n"
+    "\"trainers\":2,\"workers\":4,\"batch\":128,\"warmup\":0.3,\"data\":\"a&b<c>\"}\n"
     "{\"kind\":\"interval\",\"rank\":0,\"examples\":1000,\"seconds\":1.5,\"loss\":0.7,\"gap\":4,"
     "\"examples_per_s\":666,\"stall_share\":0.125,\"distance\":0.01,\"eval_loss\":0.6}\n"
     "{\"kind\":\"interval\",\"rank\":1,\"examples\":1000,\"seconds\":1.5,\"loss\":77777}\n"
@@ -110,7 +110,7 @@ START_TEST(runs_are_compared)
         "2 training runs compared", "one</title>", "&lt;i&gt;&amp;&#39;&quot; ", "a&amp;b&lt;c&gt;",
         "0.4567", "0.7654", "12.3 k", "12.5 %", "2 min 05 s", "every,<wbr/>what=mean", "2 × 4",
         "Loss over time", "Gap", "Held-out loss", "not finished", "Options that differ",
-        "prefers-color-scheme:dark", "0.6000"};
+        "prefers-color-scheme:dark", "0.6000", ">0.3<"};
     for (size_t i = 0; i < sizeof has / sizeof *has; i++)
         ck_assert_msg(strstr(html, has[i]) != NULL, "no %s", has[i]);
     static const char *const lacks[] = {"<script", ">-0<", "http", "loss, thousands", "nan", "inf<", "<figcaption><b>Age",

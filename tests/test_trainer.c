@@ -59,6 +59,37 @@ START_TEST(each_example_is_trained_once)
 }
 END_TEST
 
+/* Each example is in one interval, up to where the run ended, whoever wrote it; without merges
+ * there is nothing to tell of them. */
+START_TEST(the_log_tells_of_all_examples)
+{
+    struct train_options o = small();
+    struct train_result r;
+    char line[2048], last[2048] = "";
+    o.trainers = 2;
+    o.sync = _i ? "ma" : "none";
+    o.log = log_file;
+    o.log_every = _i ? 0.05 : 1000;
+    o.epochs = 4;
+    ck_assert_msg(train(&o, &r) == 0, "%s", said);
+    double n = 0, loss = 0;
+    FILE *in = fopen(log_file, "re");
+    while (fgets(line, sizeof line, in))
+        if (strstr(line, "\"kind\":\"interval\"")) {
+            double now = strtod(strstr(line, "\"examples\":") + 11, NULL);
+            loss += (now - n) * strtod(strstr(line, "\"loss\":") + 7, NULL);
+            n = now;
+            strcpy(last, line);
+        }
+    fclose(in);
+    ck_assert_double_eq(n, 4 * ROWS);
+    ck_assert_msg(fabs(loss - r.seen.loss) < 1e-6 * loss, "%g, not %g", loss, r.seen.loss);
+    ck_assert_msg((strstr(last, "\"gap\":null,") == NULL) == (_i == 1), "%s", last);
+    ck_assert_msg((strstr(last, "\"age_s\":null") == NULL) == (_i == 1), "%s", last);
+    ck_assert_msg((strstr(said, "steps between merges") != NULL) == (_i == 1), "%s", said);
+}
+END_TEST
+
 START_TEST(the_limit_is_exact)
 {
     struct train_options o = small();
@@ -81,6 +112,18 @@ START_TEST(epochs_go_over_the_data_again)
 END_TEST
 
 /* --- deaths and stops --- */
+
+static bool log_has(const char *text)
+{
+    char line[2048];
+    bool has = false;
+    FILE *in = fopen(log_file, "re");
+    while (in && fgets(line, sizeof line, in))
+        has |= strstr(line, text) != NULL;
+    if (in)
+        fclose(in);
+    return has;
+}
 
 START_TEST(the_rest_is_trained_by_the_others)
 {
@@ -105,7 +148,9 @@ START_TEST(the_rest_is_trained_by_the_others)
     ck_assert(at);
     double n = strtod(at + 12, NULL), chunk = 400;
     /* nothing left out, and at most what the dead one held done twice */
-    ck_assert_msg(n >= PASSES(40.0) * ROWS && n <= PASSES(40.0) * ROWS + 4 * chunk, "%.0f examples", n);
+    ck_assert_msg(log_has("\"rank\":0,") && !log_has("\"rank\":1,"), "of whom are they?");
+    ck_assert_msg(n >= PASSES(40.0) * ROWS && n <= PASSES(40.0) * ROWS + 4 * chunk,
+                  "%.0f examples", n);
     close(fd);
 }
 END_TEST
@@ -203,7 +248,7 @@ START_TEST(trainers_meet_by_themselves)
         ck_assert_int_eq(status, 0);
     }
     read_back(fd);
-    assert_says("2 trainers x 1 workers");
+    assert_says("2 trainers x 1 worker\n");
     const char *at = strstr(said, "  examples  ");
     ck_assert_msg(at && (int)strtod(at + 12, NULL) == PASSES(60) * ROWS, "%s", said);
     ck_assert_msg(!strstr(at + 12, "  examples  "), "two summaries: %s", said);
@@ -308,10 +353,29 @@ START_TEST(bad_data_stops_the_run)
 }
 END_TEST
 
+/* Of the evaluations while it trained. */
+static double least_loss_logged(void)
+{
+    char line[2048];
+    double least = INFINITY;
+    FILE *in = fopen(log_file, "re");
+    while (fgets(line, sizeof line, in)) {
+        const char *at = strstr(line, "\"interval\"") ? strstr(line, "\"eval_loss\":") : NULL;
+        least = at ? fmin(least, strtod(at + 12, NULL)) : least;
+    }
+    fclose(in);
+    return least;
+}
+
+/* An evaluation beside training decides; what is kept and told is where all of them stopped. */
 START_TEST(patience_ends_early)
 {
     struct train_options o = small();
     struct train_result r;
+    o.trainers = 1 + _i;
+    o.checkpoint = model_file;
+    o.log = log_file;
+    o.log_every = 0.01;
     o.eval = held_out;
     o.epochs = 100000;
     o.eval_every = 2000;
@@ -319,11 +383,59 @@ START_TEST(patience_ends_early)
     o.lr = 0.5;
     ck_assert_msg(train(&o, &r) == 0, "%s", said);
     ck_assert_int_eq(r.stop, STOP_EARLY);
-    assert_says("no gain in 2 evaluations");
+    assert_says("no gain in 2 evaluations; the best loss was ");
+    double told = strtod(strstr(said, "loss was ") + 9, NULL), least = least_loss_logged();
+    ck_assert_msg(fabs(told - least) < 1e-5, "%g, not %g", told, least);
+    ck_assert_uint_eq(r.eval_n, EVAL_ROWS);
+    ck_assert_msg(r.seen.n > 3 * 2000 && r.seen.n < 1000 * ROWS, "%llu examples",
+                  (unsigned long long)r.seen.n);
+    ck_assert_double_eq(examples_of_checkpoint(), (double)r.seen.n);
+}
+END_TEST
+
+/* A rate of 0 for the dense part is none for the tables. */
+START_TEST(tables_learn_alone)
+{
+    struct train_options o = small();
+    struct train_result r;
+    struct saved saved;
+    o.optimizer = _i ? OPTIMIZER_ADAGRAD : OPTIMIZER_SGD;
+    o.table_optimizer = _i ? ROWS_ADAGRAD : ROWS_SGD;
+    o.lr = 0;
+    o.table_lr = 0.05;
+    o.examples = 3200;
+    o.checkpoint = model_file;
+    ck_assert_msg(train(&o, &r) == 0, "%s", said);
+    ck_assert_int_eq(saved_open(&saved, model_file, NULL), DESCANT_OK);
+    size_t n = model_floats(saved.model), rows = model_table_rows(saved.model);
+    size_t n_tables = model_table_floats(saved.model);
+    float *w = memory_take_array(n + n_tables, sizeof *w), *tables = w + n;
+    model_init(saved.model, w, (uint64_t)o.seed);
+    model_init_tables(saved.model, tables, 0, rows, (uint64_t)o.seed);
+    ck_assert_mem_eq(w, saved.w, n * sizeof *w);
+    ck_assert_int_ne(memcmp(tables, saved.tables, n_tables * sizeof *w), 0);
+    memory_give(w);
+    saved_close(&saved);
 }
 END_TEST
 
 /* --- the program --- */
+
+/* Criteo's text as a file of blocks. */
+static void make_cache(const char *text, const char *path)
+{
+    struct data_options d = {.paths = &text, .n_paths = 1, .format = DATA_CRITEO};
+    struct cache_writer *writer;
+    struct block block = {0};
+    struct data *data;
+    ck_assert_int_eq(data_open(&data, &d), DESCANT_OK);
+    ck_assert_int_eq(cache_create(&writer, path, data_shape(data), NULL), DESCANT_OK);
+    for (uint64_t k = 0; data_read(data, k, &block) == DATA_BLOCK; k++)
+        ck_assert_int_eq(cache_add(writer, &block.examples), DESCANT_OK);
+    ck_assert_int_eq(cache_close(writer, true), DESCANT_OK);
+    block_fini(&block);
+    data_close(data);
+}
 
 START_TEST(eval_and_predict_use_the_checkpoint)
 {
@@ -346,6 +458,47 @@ START_TEST(eval_and_predict_use_the_checkpoint)
     ck_assert(sum / EVAL_ROWS > 0.05 && sum / EVAL_ROWS < 0.6);
     ck_assert_int_eq(program("eval --checkpoint %s --data %s", clicks, held_out), 1);
     ck_assert_int_eq(program("eval --data %s", held_out), 2);
+}
+END_TEST
+
+static double figure(const char *key)
+{
+    const char *at = strstr(out_text, key);
+    ck_assert_msg(at != NULL, "no %s in %s", key, out_text);
+    return strtod(at + strlen(key), NULL);
+}
+
+/* Files are read as in training, or as they are, or as one says. */
+START_TEST(eval_reads_what_it_is_told)
+{
+    struct train_options o = small();
+    struct train_result r;
+    char text[128], cache[128];
+    o.checkpoint = model_file;
+    o.examples = 3200;
+    ck_assert_msg(train(&o, &r) == 0, "%s", said);
+    snprintf(text, sizeof text, "%s/held.txt", folder);
+    snprintf(cache, sizeof cache, "%s/held", folder);
+    ck_assert_int_eq(rename(held_out, text), 0);
+    make_cache(text, cache);
+    ck_assert_msg(program("eval --checkpoint %s --data %s --json", model_file, text) == 0, "%s",
+                  err_text);
+    double loss = figure("\"loss\":");
+    ck_assert_double_eq(figure("\"examples\":"), EVAL_ROWS);
+    static const struct {
+        const char *format;
+        bool text, cache;           /* whether it reads them */
+    } ways[] = {{"saved", true, false}, {"auto", true, true}, {"criteo", true, false},
+                {"cache", false, true}};
+    for (size_t k = 0; k < sizeof ways / sizeof *ways; k++)
+        for (int c = 0; c < 2; c++) {
+            int status = program("eval --checkpoint %s --data %s --json --format %s", model_file,
+                                 c ? cache : text, ways[k].format);
+            ck_assert_msg(status == ((c ? ways[k].cache : ways[k].text) ? CLI_DONE : CLI_FAILED),
+                          "%s of %s: %s", ways[k].format, c ? "cache" : "text", err_text);
+            if (status == CLI_DONE)
+                ck_assert(fabs(figure("\"loss\":") - loss) < 1e-9);
+        }
 }
 END_TEST
 
@@ -416,6 +569,7 @@ int main(void)
     tcase_add_checked_fixture(ends, setup, teardown);
     tcase_add_checked_fixture(use, setup, teardown);
     tcase_add_loop_test(plans, each_example_is_trained_once, 0, N_RUNS);
+    tcase_add_loop_test(plans, the_log_tells_of_all_examples, 0, 2);
     tcase_add_test(plans, the_limit_is_exact);
     tcase_add_test(plans, epochs_go_over_the_data_again);
     tcase_add_loop_test(deaths, the_rest_is_trained_by_the_others, 0, 2);
@@ -427,8 +581,10 @@ int main(void)
     tcase_add_test(ends, a_full_disk_keeps_the_last_checkpoint);
     tcase_add_test(ends, a_checkpoint_of_another_model_is_refused);
     tcase_add_test(ends, bad_data_stops_the_run);
-    tcase_add_test(ends, patience_ends_early);
+    tcase_add_loop_test(ends, patience_ends_early, 0, 2);
+    tcase_add_loop_test(ends, tables_learn_alone, 0, 2);
     tcase_add_test(use, eval_and_predict_use_the_checkpoint);
+    tcase_add_test(use, eval_reads_what_it_is_told);
     tcase_add_test(use, a_config_file_has_the_same_names);
     tcase_add_loop_test(use, bad_use_is_said, 0, N_BAD);
     suite_add_tcase(suite, plans);

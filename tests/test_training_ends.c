@@ -5,69 +5,6 @@
 
 #include "train/feed.h"
 
-static char said_file[96], fifo[96];
-
-static void setup_ends(void)
-{
-    setup();
-    snprintf(said_file, sizeof said_file, "%s/said", folder);
-    snprintf(fifo, sizeof fifo, "%s/fifo.tsv", folder);
-}
-
-static int said_open(void)
-{
-    int fd = open(said_file, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-    ck_assert_int_ge(fd, 0);
-    return fd;
-}
-
-/* Runs aside; what it says comes to said_file. */
-static pid_t begin(const struct train_options *o)
-{
-    int fd = said_open();
-    pid_t pid = train_aside(o, fd);
-    close(fd);
-    return pid;
-}
-
-/* Its exit status; it may not take so long. */
-static int end_within(pid_t pid, double seconds)
-{
-    int status = -1, fd;
-    pid_t got = 0;
-    for (double s = 0; s < seconds && (got = waitpid(pid, &status, WNOHANG)) == 0; s += 0.01)
-        usleep(10000);
-    fd = said_open();
-    read_back(fd);
-    close(fd);
-    if (got == 0)
-        kill(-pid, SIGKILL);
-    ck_assert_msg(got == pid, "it does not end: %s", said);
-    ck_assert_msg(WIFEXITED(status) || WIFSIGNALED(status), "status %x", (unsigned)status);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-}
-
-static double examples_said(void)
-{
-    const char *at = strstr(said, "  examples  ");
-    ck_assert_msg(at != NULL, "no summary in: %s", said);
-    ck_assert_msg(!strstr(at + 12, "  examples  "), "two summaries: %s", said);
-    return strtod(at + 12, NULL);
-}
-
-/* Of a launcher's trainers: this is one of two. */
-static pid_t begin_rank(struct train_options *o, int rank)
-{
-    char number[2] = {(char)('0' + rank), 0};
-    static char job[64];
-    o->trainers = 0;
-    snprintf(job, sizeof job, "shm:ends-%d", (int)getpid());
-    o->job = job;
-    setenv("RANK", number, 1);
-    setenv("WORLD_SIZE", "2", 1);
-    return begin(o);
-}
-
 /* --- deaths --- */
 
 START_TEST(who_dies_in_the_last_chunks_has_an_heir)
@@ -415,9 +352,6 @@ START_TEST(a_plan_is_what_it_means)
     ck_assert_msg(train(&o, &r) == 0, "%s", said);
     ck_assert_uint_eq(r.seen.n, ROWS);
     ck_assert_msg((r.rounds > 10) == spelt[_i].merges, "%s: %g rounds", o.sync, r.rounds);
-    o.lr = 0;
-    o.table_lr = 0.05;
-    ck_assert_msg(train(&o, &r) == 0, "%s", said);
 }
 END_TEST
 
@@ -447,6 +381,24 @@ START_TEST(pipes_are_for_one)
     close(in);
     ck_assert_msg(end_within(pid, 20) == 0, "%s", said);
     ck_assert_double_eq(examples_said(), EVAL_ROWS);
+}
+END_TEST
+
+/* Evaluated again and again, or at the same time trained on. */
+START_TEST(what_can_be_read_once_is_evaluated_once)
+{
+    struct train_options o = small();
+    struct train_result r;
+    ck_assert_int_eq(mkfifo(fifo, 0600), 0);
+    o.eval = _i ? "-" : fifo;
+    o.eval_every = 1000;
+    ck_assert_int_eq(train(&o, &r), 1);
+    assert_says(_i ? "--eval-every: stdin can be read only once" : "fifo.tsv can be read only");
+    o.eval_every = 0;
+    o.eval = "-";
+    o.data = "-";
+    ck_assert_int_eq(train(&o, &r), 1);
+    assert_says("stdin cannot be --data and --eval");
 }
 END_TEST
 
@@ -539,8 +491,8 @@ int main(void)
     TCase *deaths = tcase_create("deaths"), *rest = tcase_create("rest");
     tcase_set_timeout(deaths, 180);
     tcase_set_timeout(rest, 120);
-    tcase_add_checked_fixture(deaths, setup_ends, teardown);
-    tcase_add_checked_fixture(rest, setup_ends, teardown);
+    tcase_add_checked_fixture(deaths, setup, teardown);
+    tcase_add_checked_fixture(rest, setup, teardown);
     tcase_add_loop_test(deaths, who_dies_in_the_last_chunks_has_an_heir, 0, 2);
     tcase_add_test(deaths, the_last_part_has_an_heir);
     tcase_add_test(deaths, a_zombie_is_dead);
@@ -557,6 +509,7 @@ int main(void)
     tcase_add_test(rest, a_warmup_within_one_chunk_learns);
     tcase_add_loop_test(rest, a_plan_is_what_it_means, 0, N_SPELT);
     tcase_add_test(rest, pipes_are_for_one);
+    tcase_add_loop_test(rest, what_can_be_read_once_is_evaluated_once, 0, 2);
     tcase_add_test(rest, a_foreign_held_out_set);
     tcase_add_loop_test(rest, what_cannot_be_written_is_said_first, 0, 2);
     tcase_add_test(rest, a_full_disk_is_seen);

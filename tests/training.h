@@ -33,7 +33,8 @@
 
 enum { ROWS = 20000, EVAL_ROWS = 4000 };
 
-static char folder[64], clicks[96], held_out[96], model_file[96], log_file[96];
+static char folder[64], clicks[96], held_out[96], model_file[96], log_file[96], said_file[96];
+UNUSED static char fifo[96];         /* a name for one */
 static double best;
 
 UNUSED static void generate(const char *path, uint64_t rows, uint64_t seed)
@@ -57,6 +58,8 @@ UNUSED static void setup(void)
     snprintf(held_out, sizeof held_out, "%s/held.tsv", folder);
     snprintf(model_file, sizeof model_file, "%s/model.safetensors", folder);
     snprintf(log_file, sizeof log_file, "%s/run.jsonl", folder);
+    snprintf(said_file, sizeof said_file, "%s/said", folder);
+    snprintf(fifo, sizeof fifo, "%s/fifo.tsv", folder);
     generate(clicks, ROWS, 1);
     generate(held_out, EVAL_ROWS, 2);
 }
@@ -159,6 +162,60 @@ UNUSED static struct train_options endless(void)
     o.checkpoint_every = 0.05;
     o.lr = 0.01;
     return o;
+}
+
+UNUSED static int said_open(void)
+{
+    int fd = open(said_file, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    ck_assert_int_ge(fd, 0);
+    return fd;
+}
+
+/* Runs aside; what it says comes to said_file. */
+UNUSED static pid_t begin(const struct train_options *o)
+{
+    int fd = said_open();
+    pid_t pid = train_aside(o, fd);
+    close(fd);
+    return pid;
+}
+
+/* Its exit status; it may not take so long. */
+UNUSED static int end_within(pid_t pid, double seconds)
+{
+    int status = -1, fd;
+    pid_t got = 0;
+    for (double s = 0; s < seconds && (got = waitpid(pid, &status, WNOHANG)) == 0; s += 0.01)
+        usleep(10000);
+    fd = said_open();
+    read_back(fd);
+    close(fd);
+    if (got == 0)
+        kill(-pid, SIGKILL);
+    ck_assert_msg(got == pid, "it does not end: %s", said);
+    ck_assert_msg(WIFEXITED(status) || WIFSIGNALED(status), "status %x", (unsigned)status);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+UNUSED static double examples_said(void)
+{
+    const char *at = strstr(said, "  examples  ");
+    ck_assert_msg(at != NULL, "no summary in: %s", said);
+    ck_assert_msg(!strstr(at + 12, "  examples  "), "two summaries: %s", said);
+    return strtod(at + 12, NULL);
+}
+
+/* Of a launcher's trainers: this is one of two. */
+UNUSED static pid_t begin_rank(struct train_options *o, int rank)
+{
+    char number[2] = {(char)('0' + rank), 0};
+    static char job[64];
+    o->trainers = 0;
+    snprintf(job, sizeof job, "shm:ends-%d", (int)getpid());
+    o->job = job;
+    setenv("RANK", number, 1);
+    setenv("WORLD_SIZE", "2", 1);
+    return begin(o);
 }
 
 /* The pids of a process's children. */

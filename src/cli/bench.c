@@ -38,18 +38,30 @@ static const struct {
 #endif
 };
 
+enum { N_BENCHES = sizeof benches / sizeof *benches };
+
+static int which(const struct cli *cli, const char *wrong)
+{
+    char names[128] = "";
+    for (size_t i = 0, n = 0; i < N_BENCHES && n < sizeof names; i++)
+        n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", i ? ", " : "",
+                              benches[i].name);
+    return wrong ? cli_bad_use(cli, "unknown benchmark '%s'; allowed: %s", wrong, names)
+                 : cli_bad_use(cli, "which one? allowed: %s", names);
+}
+
 int cli_bench(const struct cli *cli)
 {
     char command[32];
     if (cli->argc < 1)
-        return cli_bad_use(cli, "which one? allowed: step, exchange, overlap");
+        return which(cli, NULL);
     if (cli_is_help(cli->argv[0])) {
-        fputs("usage: descant bench step|exchange|overlap [OPTIONS]\n\n", cli->out);
-        for (size_t i = 0; i < sizeof benches / sizeof *benches; i++)
+        fputs("usage: descant bench NAME [OPTIONS]\n\n", cli->out);
+        for (size_t i = 0; i < N_BENCHES; i++)
             fprintf(cli->out, "  %-9s %s\n", benches[i].name, benches[i].help);
         return CLI_DONE;
     }
-    for (size_t i = 0; i < sizeof benches / sizeof *benches; i++)
+    for (size_t i = 0; i < N_BENCHES; i++)
         if (strcmp(cli->argv[0], benches[i].name) == 0) {
             struct cli one = *cli;
             snprintf(command, sizeof command, "bench %s", benches[i].name);
@@ -58,8 +70,7 @@ int cli_bench(const struct cli *cli)
             one.argv++;
             return benches[i].run(&one);
         }
-    return cli_bad_use(cli, "unknown benchmark '%s'; allowed: step, exchange, overlap",
-                       cli->argv[0]);
+    return which(cli, cli->argv[0]);
 }
 
 /* --- trainers --- */
@@ -113,11 +124,13 @@ static pid_t fork_trainer(struct bench *bench, int rank, bench_trainer *trainer,
         close(ends[0]);
         be_trainer(bench, rank, trainer, how, size, ends[1]);
     }
+    int error = errno;
     close(ends[1]);
     if (child < 0)
         close(ends[0]);
     else
         *fd = ends[0];
+    errno = error;
     return child;
 }
 
@@ -157,8 +170,11 @@ bool bench_run(struct bench *bench, bench_trainer *trainer, const void *how, voi
     fflush(NULL);
     while (n < bench->trainers) {
         children[n] = fork_trainer(bench, n, trainer, how, size, &fds[n]);
-        if (children[n] < 0)
+        if (children[n] < 0) {
+            fprintf(bench->err, "descant: trainer %d cannot be started: %s\n", n,
+                    strerror(errno));
             break;
+        }
         n++;
     }
     bool good = n == bench->trainers && collect(fds, n, results, size);

@@ -104,9 +104,10 @@ static bool exchange_once(struct side *s)
         return descant_mean(s->job, s->w, s->n) == DESCANT_OK;
     bool elastic = s->o->what == ELASTIC;
     bool copies = !elastic && s->f->contribution != NULL && !s->f->any_memory;
-    if (copies)
-        (s->n >= 1 << 20 ? kernels_best()->copy_past : kernels_best()->copy)(s->f->contribution, s->w,
-                                                                         s->n);
+    if (copies && s->n >= 1 << 20)
+        kernels_best()->copy_past(s->f->contribution, s->w, s->n);
+    else if (copies)
+        kernels_best()->copy(s->f->contribution, s->w, s->n);
     struct exchange x = {.kind = elastic ? EXCHANGE_ELASTIC : EXCHANGE_MEAN,
                          .in = copies ? &s->copy : &s->live, .n = s->live.n, .weight = 1,
                          .alpha = 0.5};

@@ -35,7 +35,7 @@ static bool write_libsvm(FILE *out, int64_t bytes)
 {
     struct rng rng;
     rng_init(&rng, 1);
-    while (ftell(out) < bytes) {
+    while (!ferror(out) && ftell(out) < bytes) {
         uint64_t bits = rng_next(&rng);
         int n = 1 + (int)(bits % 40);
         unsigned id = 0;
@@ -56,8 +56,10 @@ static bool write_input(const char *path, const struct parse_options *o, const s
     struct ctr_summary sum;
     ctr.rows = (uint64_t)(o->bytes / CRITEO_ROW + 1);
     FILE *out = fopen(path, "wb");
-    if (!out)
+    if (!out) {
+        log_fail(log, DESCANT_SYSTEM, "%s: %s", path, strerror(errno));
         return false;
+    }
     bool good = o->format == 0 ? ctr_generate(out, &ctr, &sum, log) == DESCANT_OK
                                : write_libsvm(out, o->bytes);
     return fclose(out) == 0 && good;

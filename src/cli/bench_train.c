@@ -23,7 +23,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { MAX_ROUNDS = 99, MAX_CORES = 64 };
+enum { MAX_ROUNDS = 99 };
 
 struct options {
     struct train_options train;
@@ -69,8 +69,10 @@ static bool write_text(const struct input *in, int64_t rows, const struct log *l
     struct ctr_summary sum;
     FILE *out = fopen(in->text, "we");
 
-    if (!out)
+    if (!out) {
+        log_fail(log, DESCANT_SYSTEM, "%s: %s", in->text, strerror(errno));
         return false;
+    }
     ctr.rows = (uint64_t)rows;
     bool good = ctr_generate(out, &ctr, &sum, log) == DESCANT_OK;
     return fclose(out) == 0 && good;
@@ -187,30 +189,51 @@ static bool make_products(struct products *p, const struct model *model, int bat
     return p->a && p->b && p->c;
 }
 
-/* The sum over as many processes as cores are at work: forked, since this one must stay without
- * threads. NaN if one failed. */
-static double sgemm_gflops(const struct products *p, int processes, double seconds)
-{
-    double *rates = mmap(NULL, MAX_CORES * sizeof *rates, PROT_READ | PROT_WRITE,
-                         MAP_SHARED | MAP_ANONYMOUS, -1, 0), sum = 0;
-    pid_t children[MAX_CORES];
-    int status;
+/* One of the processes that multiply, in memory that all of them share. */
+struct multiplier {
+    pid_t pid;                  /* the parent's; 0: not started */
+    double gflops;              /* its own; read by the parent when it has ended */
+};
 
-    if (rates == MAP_FAILED)
-        return NAN;
-    processes = processes < MAX_CORES ? processes : MAX_CORES;
-    for (int k = 0; k < processes; k++)
-        if ((children[k] = fork()) == 0) {
+static bool start_multipliers(const struct products *p, struct multiplier *all, int n,
+                              double seconds, FILE *err)
+{
+    for (int k = 0; k < n; k++) {
+        pid_t pid = fork();
+        if (pid == 0) {
             nn_thread_init();
-            rates[k] = look(p, seconds);
+            all[k].gflops = look(p, seconds);
             _exit(0);
         }
-    for (int k = 0; k < processes; k++) {
-        bool good = children[k] > 0 && waitpid(children[k], &status, 0) > 0 && status == 0;
-        sum += good ? rates[k] : NAN;
+        if (pid < 0) {
+            fprintf(err, "descant bench train: no process to multiply in: %s\n", strerror(errno));
+            return false;
+        }
+        all[k].pid = pid;
     }
-    munmap(rates, MAX_CORES * sizeof *rates);
-    return sum;
+    return true;
+}
+
+/* The sum over as many processes as cores are at work: forked, since this one must stay without
+ * threads. False if one could not be started, or failed. */
+static bool sgemm_gflops(const struct products *p, int processes, double seconds, double *sum,
+                         FILE *err)
+{
+    size_t bytes = (size_t)processes * sizeof(struct multiplier);
+    struct multiplier *all = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+                                  -1, 0);
+    int status;
+
+    if (all == MAP_FAILED)
+        return false;
+    bool good = start_multipliers(p, all, processes, seconds, err);
+    *sum = 0;
+    for (int k = 0; k < processes && all[k].pid > 0; k++) {
+        good &= waitpid(all[k].pid, &status, 0) > 0 && status == 0;
+        *sum += all[k].gflops;
+    }
+    munmap(all, bytes);
+    return good;
 }
 
 /* --- the runs --- */
@@ -261,11 +284,13 @@ static bool round_of(const struct options *o, const struct products *p, uint64_t
                      struct figures *f, FILE *err)
 {
     bool alone = strcmp(o->train.sync, "none") == 0, none_first = f->n % 2;
-    int at_work = (int)(o->train.trainers * o->train.workers), cores = (int)machine_cores();
+    int at_work = (int)(o->train.trainers * o->train.workers);
+    int cores = (int)ceil(machine_cores());
     struct train_result with, none = {0};
 
-    if (p)
-        f->gflops[f->n] = sgemm_gflops(p, at_work < cores ? at_work : cores, 0.2 * o->run_s);
+    if (p && !sgemm_gflops(p, at_work < cores ? at_work : cores, 0.2 * o->run_s,
+                           &f->gflops[f->n], err))
+        return false;
     if (!alone && none_first && !one_run(o, "none", examples, err, &none))
         return false;
     if (!one_run(o, o->train.sync, examples, err, &with))

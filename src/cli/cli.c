@@ -43,6 +43,16 @@ bool cli_is_help(const char *word)
     return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0;
 }
 
+static int which(const struct cli *cli, const char *wrong)
+{
+    char names[256] = "";
+    for (size_t i = 0, n = 0; i < N_COMMANDS && n < sizeof names; i++)
+        n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", i ? ", " : "",
+                              commands[i].name);
+    return wrong ? cli_bad_use(cli, "unknown command '%s'; allowed: %s", wrong, names)
+                 : cli_bad_use(cli, "which command? allowed: %s", names);
+}
+
 static void help(FILE *out)
 {
     fputs("descant keeps the replicas of a model together while their training runs on\n\n"
@@ -57,7 +67,7 @@ int cli_main(int argc, char **argv, FILE *out, FILE *err)
 {
     struct cli cli = {.command = "", .argc = argc - 2, .argv = argv + 2, .out = out, .err = err};
     if (argc < 2)
-        return cli_bad_use(&cli, "which command? allowed: info, plans, bench");
+        return which(&cli, NULL);
     const char *word = argv[1];
     if (cli_is_help(word) || strcmp(word, "help") == 0) {
         help(out);
@@ -72,5 +82,5 @@ int cli_main(int argc, char **argv, FILE *out, FILE *err)
             cli.command = commands[i].name;
             return commands[i].run(&cli);
         }
-    return cli_bad_use(&cli, "unknown command '%s'; allowed: info, plans, bench", word);
+    return which(&cli, word);
 }

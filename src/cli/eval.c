@@ -23,7 +23,7 @@ static const struct setting table[] = {
     {"data", SETTING_TEXT, offsetof(struct options, data), 0, 0, NULL,
      "files, commas between them; - is stdin"},
     {"format", SETTING_CHOICE, offsetof(struct options, format), 0, 0,
-     "saved|auto|criteo|libsvm|libffm|idx|cache", "of the files; saved: as in training"},
+     "saved|auto|criteo|libsvm|libffm|idx|cache", "of the files; saved is that of training"},
     {"workers", SETTING_INT, offsetof(struct options, workers), 1, 64, NULL, "threads"},
     {"batch", SETTING_INT, offsetof(struct options, batch), 1, 1 << 20, NULL,
      "examples at a time"},

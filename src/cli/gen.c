@@ -21,10 +21,10 @@ struct gen_options {
 };
 
 static const struct setting options[] = {
-    {.name = "rows", .type = SETTING_INT, .offset = offsetof(struct gen_options, rows), .high = 1e15,
-     .help = "rows"},
-    {.name = "seed", .type = SETTING_INT, .offset = offsetof(struct gen_options, seed), .high = 1e15,
-     .help = "of the rows"},
+    {.name = "rows", .type = SETTING_INT, .offset = offsetof(struct gen_options, rows),
+     .high = 1e15, .help = "rows"},
+    {.name = "seed", .type = SETTING_INT, .offset = offsetof(struct gen_options, seed),
+     .high = 1e15, .help = "of the rows"},
     {.name = "model", .type = SETTING_INT, .offset = offsetof(struct gen_options, model),
      .high = 1e15, .help = "seed of the planted model, the same for training and test"},
     {.name = "categories", .type = SETTING_INT, .offset = offsetof(struct gen_options, categories),

@@ -17,7 +17,7 @@ struct report_options {
 
 static const struct setting options[] = {
     {.name = "out", .type = SETTING_TEXT, .offset = offsetof(struct report_options, out),
-     .help = "the page, -o for short; - is the standard output; report.html"},
+     .help = "the page, -o for short; - is the standard output"},
 };
 enum { N_OPTIONS = sizeof options / sizeof *options };
 
@@ -132,9 +132,9 @@ int cli_report(const struct cli *cli)
 {
     struct report_options o = {.out = "report.html"};
     struct report report = {0};
-    if (cli->argc > 0 && cli_is_help(cli->argv[0])) {
+    if (settings_wants_help(cli)) {
         fputs("usage: descant report LOG.jsonl [MORE.jsonl ...] [-o PAGE.html]\n", cli->out);
-        settings_help(cli->out, options, N_OPTIONS, NULL);
+        settings_help(cli->out, options, N_OPTIONS, &o);
         return CLI_DONE;
     }
     int status = parse(cli, &report, &o);

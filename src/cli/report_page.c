@@ -197,7 +197,9 @@ static void put_key(FILE *out, int r)
 static void put_header(FILE *out, const struct report_run *run, const char *key)
 {
     const json_t *value = json_object_get(run->header, key);
-    char *text = value && !json_is_string(value) ? json_dumps(value, JSON_ENCODE_ANY) : NULL;
+    char *text = value && !json_is_string(value)
+                     ? json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(9))
+                     : NULL;
     if (json_is_string(value))
         put_list(out, json_string_value(value));
     else

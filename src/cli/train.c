@@ -16,7 +16,7 @@ static void help(FILE *out)
     fputs("usage: descant train --data FILES [OPTIONS]\n"
           "trains a click model or a network with several trainers, kept together as --sync "
           "says\n\n"
-          "  --config   file of settings, one a line: name = value\n", out);
+          "  --config            file of settings, one a line: name = value\n", out);
     settings_help(out, train_settings, n_train_settings, &defaults);
 }
 

@@ -123,7 +123,8 @@ static bool is_stdin(const struct data_options *o)
 
 descant_status input_init(struct input *input, const struct data_options *o)
 {
-    *input = (struct input){.log = o->log, .options = o, .fd = -1, .epochs = o->epochs > 0 ? o->epochs : 1,
+    *input = (struct input){.log = o->log, .options = o, .fd = -1,
+                            .epochs = o->epochs > 0 ? o->epochs : 1,
                             .chunk_bytes = o->chunk_bytes ? o->chunk_bytes : CHUNK_BYTES};
     descant_status status = copy_names(input, o);
     if (status != DESCANT_OK)

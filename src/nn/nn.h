@@ -49,9 +49,10 @@ size_t model_floats(const struct model *model);              /* of the dense vec
 size_t model_table_floats(const struct model *model);        /* of all tables together, or 0 */
 size_t model_table_rows(const struct model *model);          /* of all tables together, or 0 */
 int model_table_width(const struct model *model);            /* floats of a row, or 0 */
-const struct tensor *model_tensors(const struct model *model, size_t *n);   /* of the dense vector */
+const struct tensor *model_tensors(const struct model *model, size_t *n);    /* the dense vector's */
 const struct tensor *model_tables(const struct model *model, size_t *n);
-double model_flops(const struct model *model);  /* of matrix products, forward and backward, an example */
+/* Of matrix products, forward and backward, an example. */
+double model_flops(const struct model *model);
 
 /* The same seed gives the same bits. The tables in parts, so that several may share the work:
  * rows [from, from + n). */
@@ -71,7 +72,10 @@ struct row_grads {
 /* For each thread that trains: numbers too small to matter become 0 instead of slow. */
 void nn_thread_init(void);
 
-struct work;                    /* one thread's: activations and gradients for up to max_batch */
+/* One thread's: activations and gradients for up to max_batch examples. A batch that it is given
+ * has 1 to max_batch examples of the model's shape: readers make no other block, and who opens
+ * files has compared their shape with the model's (evaluate_fits, feed_shape). */
+struct work;
 
 descant_status work_create(struct work **out, const struct model *model, size_t max_batch,
                            const struct log *log);

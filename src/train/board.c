@@ -219,11 +219,14 @@ void board_stop(struct board *board, enum board_stop why, const char *format, ..
     va_end(list);
 }
 
-void board_signalled(struct board *board, int signal)
+bool board_signalled(struct board *board, int signal)
 {
     int none = 0;
     atomic_compare_exchange_strong(&board->signal, &none, signal);
-    board_stop(board, STOP_SIGNAL, "stopped by signal %d", signal);
+    if (!board_halt(board, STOP_SIGNAL))
+        return false;
+    board_explain(board, "stopped by signal %d", signal);
+    return true;
 }
 
 enum board_stop board_stopped(const struct board *board)

@@ -50,7 +50,10 @@ struct board {
     _Atomic uint32_t clock_set;             /* somebody trains, and has set started_ns */
     _Atomic uint64_t started_ns;            /* of clock_now_ns */
     _Atomic uint32_t summary;               /* whose it is, as board_begin has it */
-    _Atomic uint64_t logged;                /* the header of the log is written */
+    _Atomic uint32_t log_rank;              /* who wrote the log's header, + 1; 0: nobody yet */
+    struct cell logged;                     /* sums up to the log's last interval, written by who */
+    _Atomic uint64_t logged_ns;             /* reports, as the two below; 0: started_ns */
+    _Atomic uint32_t evals_logged;
     _Atomic uint32_t log_failed;            /* said once; the run fails for it after its summary */
     _Atomic uint64_t checkpoint_ns, eval_at;    /* when, and at how many examples, last */
     _Atomic double eval_loss, eval_best;    /* NaN bits never: valid once evals > 0 */
@@ -92,7 +95,7 @@ void board_stop(struct board *board, enum board_stop why, const char *format, ..
 bool board_halt(struct board *board, enum board_stop why);      /* true: board_explain follows */
 void board_explain(struct board *board, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-void board_signalled(struct board *board, int signal);
+bool board_signalled(struct board *board, int signal);      /* true to the first to say so */
 enum board_stop board_stopped(const struct board *board);
 const char *board_why(const struct board *board);       /* waits a little for who is to explain */
 

@@ -338,6 +338,7 @@ static void take_place(struct trainer *t, const struct safetensors *file)
         m.positive = positive;
         m.correct = correct;
         cell_set(&board->before, &m);
+        cell_set(&board->logged, &m);
         atomic_store(&board->eval_at, m.n);
     }
     if ((seconds = safetensors_text(file, "seconds")))

@@ -57,8 +57,9 @@ const char *config_text(const struct setting *setting, const struct train_option
                         size_t room);
 void config_clean(char *text);      /* what is not UTF-8, or was cut in two, becomes '?' */
 
-/* Reads "name = value" lines ('#' after a space, or first, begins a comment) into o. The text is kept by *text, which the
- * caller frees after the last use of o. False: message says file, line and what is wrong. */
+/* Reads "name = value" lines ('#' after a space, or first, begins a comment) into o. The text is
+ * kept by *text, which the caller frees after the last use of o. False: message says file, line
+ * and what is wrong. */
 bool config_read(const char *path, struct train_options *o, char **text, char *message,
                  size_t room);
 

@@ -174,7 +174,6 @@ static void *work(void *of)
     if (!t->alone)
         descant_worker_done(t->job);
     atomic_fetch_add_explicit(&t->feed_ns, waited, memory_order_relaxed);
-    atomic_fetch_sub_explicit(&t->working, 1, memory_order_relaxed);
     return NULL;
 }
 
@@ -233,7 +232,6 @@ static void worker_fini(struct worker *me)
 
 static descant_status start_all(struct trainer *t, struct worker *workers, int n, int *started)
 {
-    atomic_store_explicit(&t->working, n, memory_order_relaxed);
     t->gather.present = n;
     for (*started = 0; *started < n; ++*started)
         if (pthread_create(&workers[*started].thread, NULL, work, &workers[*started]) != 0) {

@@ -14,6 +14,9 @@ descant_status evaluate_fits(const struct model *model, const struct data_shape 
 {
     const struct model_shape *want = model_shape(model);
 
+    if (have->n_fields && want->n_fields && have->plain_ids != want->plain_ids)
+        return log_fail(log, DESCANT_MISMATCH, "the files have %s ids, the model takes %s ones",
+                        have->plain_ids ? "plain" : "hashed", want->plain_ids ? "plain" : "hashed");
     if (have->n_dense == want->n_dense && have->n_fields == want->n_fields &&
         have->n_classes <= want->n_classes)
         return DESCANT_OK;
@@ -120,6 +123,8 @@ descant_status evaluate(const struct evaluation *e, struct metrics *sum, double 
     descant_status status = feed_start(&feed, &options);
 
     memset(sum, 0, sizeof *sum);
+    if (status == DESCANT_OK)
+        status = evaluate_fits(e->model, feed_shape(feed), e->log);
     for (int k = 0; k < e->threads && status == DESCANT_OK; k++)
         status = examiner_start(&all[k], e, feed);
     for (int k = 0; k < e->threads; k++) {

@@ -3,7 +3,7 @@
  * and the last batch that is done frees it and gives up its claim on the board.
  *
  *   1. A block's examples are written by the reader while it is FREE, read by workers while it is
- *      FULL or DRAINED; `mutex` orders the two, and guards every other field of the feed.
+ *      FULL or DRAINED; `mutex` orders the two.
  *   2. A chunk stays claimed until its last batch is trained: what a dead trainer held is exactly
  *      what its seat says, and is trained again by an heir, at most a few chunks' worth.
  *
@@ -33,23 +33,28 @@ struct part {
 };
 
 struct feed {
+    /* set before the thread starts */
     struct feed_options options;
-    struct data *data;
     struct data_shape shape;
+    bool started;
+    pthread_t thread;
+
+    /* the reader's own */
+    struct data *data;
     uint64_t next_alone;        /* the cursor where there is no board */
-    bool any_read, past_end;    /* the reader's own */
+    bool any_read, past_end;
     uint64_t last;              /* chunk read last */
     uint64_t old[BOARD_CHUNKS]; /* held by a dead trainer of this very seat */
     int n_old;
-    pthread_t thread;
-    pthread_mutex_t mutex;
+    descant_status status;      /* for others once `ended` is set */
+    char why[256];              /* of status */
+
+    pthread_mutex_t mutex;      /* guards what follows, but for what (1) says of blocks */
     pthread_cond_t moved;
     struct part parts[BOARD_CHUNKS];
     uint64_t turns;
-    bool ended, stop, started;
+    bool ended, stop;
     _Atomic double place;       /* of the last block read; relaxed, a figure */
-    descant_status status;
-    char why[256];              /* of status; written before `ended` is set */
 };
 
 static bool stopped(const struct feed *feed)
@@ -85,12 +90,23 @@ static int free_part(struct feed *feed)
     return found;
 }
 
+/* Workers count on the shape that was seen first. */
 static descant_status reopen(struct feed *feed)
 {
+    const struct data_shape *was = &feed->shape;
+
     data_close(feed->data);
     feed->data = NULL;
     feed->any_read = false;
-    return data_open(&feed->data, &feed->options.data);
+    descant_status status = data_open(&feed->data, &feed->options.data);
+    if (status != DESCANT_OK)
+        return status;
+    const struct data_shape *is = data_shape(feed->data);
+    if (is->n_dense == was->n_dense && is->n_fields == was->n_fields &&
+        is->n_classes <= was->n_classes && is->plain_ids == was->plain_ids)
+        return DESCANT_OK;
+    return log_fail(feed->options.log, DESCANT_MISMATCH,
+                    "the files have become others while they were read");
 }
 
 /* Reads chunk into the part. */
@@ -163,7 +179,7 @@ static void past_end(struct feed *feed, int place, uint64_t chunk)
 /* The reader's own failure; one that only a stop has made is none. */
 static void fail(struct feed *feed)
 {
-    descant_status status = feed->data ? data_status(feed->data) : feed->status;
+    descant_status status = feed->status == DESCANT_OK ? data_status(feed->data) : feed->status;
 
     if (reading_stops(feed))
         status = DESCANT_OK;
@@ -219,6 +235,7 @@ descant_status feed_start(struct feed **out, const struct feed_options *options)
     feed->options = *options;
     feed->options.data.stopped = reading_stops;
     feed->options.data.of = feed;
+    atomic_store_explicit(&feed->place, -1, memory_order_relaxed);
     pthread_mutex_init(&feed->mutex, NULL);
     tick_init(&feed->moved);
     descant_status status = data_open(&feed->data, &feed->options.data);

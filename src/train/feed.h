@@ -31,14 +31,14 @@ struct feed_batch {
 
 /* Opens the data and starts the thread. */
 descant_status feed_start(struct feed **out, const struct feed_options *options);
-const struct data_shape *feed_shape(const struct feed *feed);
+const struct data_shape *feed_shape(const struct feed *feed);     /* of every batch */
 
 /* Any thread. False: the data is at its end, or the run is stopped. Blocks while parsing is
  * behind; *waited_ns grows by that. */
 bool feed_next(struct feed *feed, struct feed_batch *batch, uint64_t *waited_ns);
 void feed_done(struct feed *feed, const struct feed_batch *batch);
 
-/* How far the reading is, as feed_batch.place; any thread. */
+/* How far the reading is, as feed_batch.place; negative before it begins, too. Any thread. */
 double feed_place(const struct feed *feed);
 
 /* OK, or why the reading ended early; `why` in words, valid until feed_stop. A feed with a board

@@ -88,6 +88,26 @@ static descant_status check_data(const struct train_options *o, const struct log
     return status;
 }
 
+/* What can be read once is evaluated once; stdin is one thing or the other. */
+static descant_status check_eval(const struct train_options *o, const struct log *log)
+{
+    struct path_list list;
+
+    if (!o->eval)
+        return DESCANT_OK;
+    descant_status status = path_list_init(&list, o->eval, log);
+    for (size_t k = 0; status == DESCANT_OK && k < list.n; k++) {
+        bool is_stdin = strcmp(list.paths[k], "-") == 0;
+        if (is_stdin && strcmp(o->data, "-") == 0)
+            status = log_fail(log, DESCANT_INVALID, "stdin cannot be --data and --eval");
+        else if (o->eval_every && (is_stdin || is_pipe(list.paths[k])))
+            status = log_fail(log, DESCANT_INVALID, "--eval-every: %s can be read only once",
+                              is_stdin ? "stdin" : list.paths[k]);
+    }
+    path_list_fini(&list);
+    return status;
+}
+
 /* A file that is to be written must be writable, or its folder. */
 static descant_status check_folder(const char *path, bool replaced, const struct log *log)
 {
@@ -107,6 +127,8 @@ descant_status train_check(const struct train_options *o, const struct log *log)
 {
     descant_status status = check_data(o, log);
 
+    if (status == DESCANT_OK)
+        status = check_eval(o, log);
     if (status == DESCANT_OK)
         status = check_folder(o->checkpoint, true, log);
     return status == DESCANT_OK ? check_folder(o->log, false, log) : status;

@@ -19,7 +19,7 @@ void metrics_add(struct metrics *m, const float *scores, const float *labels, si
                  int n_classes);
 void metrics_merge(struct metrics *into, const struct metrics *from);
 double metrics_logloss(const struct metrics *m);            /* NaN where n is 0, as all below */
-double metrics_entropy(const struct metrics *m);            /* normalised: ÷ that of the share of clicks */
+double metrics_entropy(const struct metrics *m);    /* normalised: ÷ that of the share of clicks */
 double metrics_accuracy(const struct metrics *m);
 double metrics_calibration(const struct metrics *m);        /* mean prediction ÷ share of clicks */
 

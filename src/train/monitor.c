@@ -1,15 +1,19 @@
 /* SPDX-License-Identifier: MIT */
-/* The thread beside the workers: puts this trainer's figures into its seat, passes a signal on to
- * all trainers, and, in the trainer that reports (the lowest seat alive), shows the progress,
- * writes the log, and sees to checkpoints and evaluations when they are due. Workers never wait
- * for it. When the reporter dies, the next one goes on within a tenth of a second. An evaluation
- * looks for signals itself; a checkpoint is written to its end. */
+/* The thread beside the workers: puts this trainer's figures into its seat, and, in the trainer
+ * that reports (the lowest seat alive), shows the progress, writes the log, and sees to
+ * checkpoints and evaluations when they are due. Workers never wait for it. When the reporter
+ * dies, the next one goes on within a tenth of a second.
+ *
+ * A signal is for all trainers, and is heeded by whoever sees it first: this thread, a worker
+ * between two batches, the reader, an evaluation. A checkpoint under way thus delays nobody; it
+ * is written to its end, for until the last one is whole it is the newest there is. */
 #include "train/monitor.h"
 
 #include "train/evaluate.h"
 #include "train/tick.h"
 
 #include <math.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/ioctl.h>
 
@@ -62,19 +66,51 @@ static const char *count_text(double n, char *text, size_t room)
     return text;
 }
 
-static void show(struct trainer *t, const struct window *w, const struct figures *f)
+/* What the monitor keeps between two looks. */
+struct watch {
+    struct window shown;
+    double logged_s, shown_s;   /* when, last */
+    double from_place;          /* in the data, when it was first known, */
+    uint64_t from_ns;           /* at this time; 0: not yet. A resumed run does not begin at 0 */
+};
+
+static void mark_begin(const struct trainer *t, struct watch *w)
 {
+    double place = feed_place(t->feed);
+
+    if (w->from_ns || place < 0)
+        return;
+    w->from_place = place;
+    w->from_ns = clock_now_ns();
+}
+
+/* At the pace so far; negative: not known. */
+static double seconds_left(const struct watch *w, double place)
+{
+    double done = place - w->from_place;
+    return w->from_ns && done > 0
+               ? (double)(clock_now_ns() - w->from_ns) * 1e-9 * (1 - place) / done
+               : -1;
+}
+
+static void show(struct trainer *t, const struct watch *watch, const struct figures *f)
+{
+    const struct window *w = &watch->shown;
     char rate[32], left[32], seen[32], line[160], percent[16] = "  ?";
-    double place = feed_place(t->feed), s = figures_seconds(t);
-    double stall = figures_stall(t, f);
+    char loss[16] = "?", gap[32] = "-";
+    double place = feed_place(t->feed), stall = figures_stall(t, f);
 
     if (place >= 0)
         snprintf(percent, sizeof percent, "%3.0f", 100 * place);
+    if (f->rounds > 0)
+        snprintf(gap, sizeof gap, "%.1f", f->gap);
+    if (!isnan(w->loss))
+        snprintf(loss, sizeof loss, "%.4f", w->loss);
     snprintf(line, sizeof line,
-             "%s %%  %s examples  %s/s  loss %.4f  gap %.1f  stall %.1f %%  %s left", percent,
+             "%s %%  %s examples  %s/s  loss %s  gap %s  stall %.1f %%  %s left", percent,
              count_text((double)w->seen.n, seen, sizeof seen),
-             count_text(w->per_s, rate, sizeof rate), w->loss, f->gap, 100 * stall,
-             time_text(place > 0 ? s * (1 - place) / place : -1, left, sizeof left));
+             count_text(w->per_s, rate, sizeof rate), loss, gap, 100 * stall,
+             time_text(seconds_left(watch, place), left, sizeof left));
     if (!t->is_terminal) {
         fprintf(t->err, "%s\n", line);
         return;
@@ -95,33 +131,18 @@ void monitor_end_line(struct trainer *t)
 
 /* --- what is due --- */
 
-static void look(struct trainer *t, struct window *w)
-{
-    struct metrics all = board_sum(t->board), part = all;
-    uint64_t now = clock_now_ns();
-
-    part.n -= w->seen.n;
-    part.positive -= w->seen.positive;
-    part.correct -= w->seen.correct;
-    part.loss -= w->seen.loss;
-    part.predicted -= w->seen.predicted;
-    if (part.n) {
-        w->loss = metrics_logloss(&part);
-        w->entropy = metrics_entropy(&part);
-    }
-    w->per_s = w->at_ns ? (double)part.n / ((double)(now - w->at_ns) * 1e-9) : NAN;
-    w->seen = all;
-    w->at_ns = now;
-}
-
-/* Also between two looks of the monitor: an evaluation may be long. */
-static bool gives_up(void *of)
+bool monitor_heed(void *of)
 {
     struct trainer *t = of;
     int signal = atomic_load_explicit(&trainer_signal, RELAXED);
 
-    if (signal)
-        board_signalled(t->board, signal);
+    if (signal && board_signalled(t->board, signal)) {
+        monitor_end_line(t);
+        fprintf(t->err, "descant: %s: the run ends%s; another one ends it at once\n",
+                signal == SIGINT ? "SIGINT" : "SIGTERM",
+                t->options->checkpoint ? " with a last checkpoint" : "");
+        fflush(t->err);
+    }
     enum board_stop stop = board_stopped(t->board);
     return signal || stop == STOP_SIGNAL || stop == STOP_NAN || stop == STOP_FAILED;
 }
@@ -131,13 +152,13 @@ bool monitor_evaluate(struct trainer *t, int threads, struct metrics *sum, doubl
     struct evaluation e = {
         .model = t->model, .w = t->w, .tables = t->tables, .batch = (size_t)t->options->batch,
         .data = train_data(t->options, &t->eval_paths, &t->log), .threads = threads,
-        .stopped = gives_up, .of = t, .log = &t->log,
+        .stopped = monitor_heed, .of = t, .log = &t->log,
     };
     e.data.epochs = 1;
     e.data.seed = 0;
     if (evaluate(&e, sum, auc) != DESCANT_OK)
         board_stop(t->board, STOP_FAILED, "%s", descant_last_error());
-    return !gives_up(t);
+    return !monitor_heed(t);
 }
 
 /* Keeps the figure, and stops the run where patience is over. */
@@ -188,22 +209,23 @@ static void see_to_checkpoint(struct trainer *t)
     }
 }
 
-static void report(struct trainer *t, struct window *w, double *logged, double *shown)
+static void report(struct trainer *t, struct watch *w)
 {
     double s = figures_seconds(t), show_every = t->is_terminal ? 0.2 : 5;
-    bool log_due = s - *logged >= t->options->log_every, show_due = s - *shown >= show_every;
+    bool log_due, show_due = !t->options->quiet && s - w->shown_s >= show_every;
 
     run_log_open(t);
-    if ((t->run_log && log_due) || (!t->options->quiet && show_due)) {
+    log_due = t->run_log && s - w->logged_s >= t->options->log_every;
+    if (log_due || show_due) {
         struct figures f = figures_gather(t);
-        look(t, w);
-        if (t->run_log && log_due) {
-            run_log_interval(t, w, &f);
-            *logged = s;
+        if (log_due) {
+            run_log_interval(t, &f);
+            w->logged_s = s;
         }
-        if (!t->options->quiet && show_due) {
+        if (show_due) {
+            window_look(&w->shown, t);
             show(t, w, &f);
-            *shown = s;
+            w->shown_s = s;
         }
     }
     see_to_eval(t);
@@ -225,18 +247,18 @@ static bool rest(struct trainer *t)
 static void *monitor(void *of)
 {
     struct trainer *t = of;
-    struct window w = {.loss = NAN, .entropy = NAN};
-    double logged = 0, shown = 0;
+    struct watch w = {.shown = {.loss = NAN}};
 
     nn_thread_init();
-    look(t, &w);
+    window_look(&w.shown, t);
     while (rest(t)) {
-        int signal = atomic_load_explicit(&trainer_signal, RELAXED);
+        mark_begin(t, &w);
         monitor_publish(t);
-        if (signal)
-            board_signalled(t->board, signal);
+        monitor_heed(t);
         if (board_reports(t->board, t->seat))
-            report(t, &w, &logged, &shown);
+            report(t, &w);
+        else
+            window_look(&w.shown, t);       /* an heir goes on from where it takes over */
     }
     return NULL;
 }

@@ -5,13 +5,15 @@
 
 #include "train/trainer.h"
 
-/* What the last line was measured against. */
+/* What was trained between two looks. */
 struct window {
-    struct metrics seen;
-    uint64_t at_ns;
-    double loss, entropy, per_s;
-    uint32_t evals;             /* that have been logged */
+    struct metrics seen;        /* at the second, */
+    uint64_t at_ns;             /* at this time */
+    double per_s;
+    double loss, entropy;       /* as they were before, where there were no examples */
 };
+
+void window_look(struct window *w, const struct trainer *t);    /* moves it up to now */
 
 /* Means over the seats that are taken. */
 struct figures {

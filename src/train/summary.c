@@ -86,26 +86,69 @@ static void log_header(struct trainer *t)
     json_end(&json);
 }
 
-void run_log_interval(struct trainer *t, struct window *w, const struct figures *f)
+/* What is known of merges, where there was one. */
+static double merged(double figure, double rounds)
 {
+    return rounds > 0 ? figure : (double)NAN;
+}
+
+void window_look(struct window *w, const struct trainer *t)
+{
+    struct metrics all = board_sum(t->board), part = all;
+    uint64_t now = clock_now_ns();
+
+    part.n -= w->seen.n;
+    part.positive -= w->seen.positive;
+    part.correct -= w->seen.correct;
+    part.loss -= w->seen.loss;
+    part.predicted -= w->seen.predicted;
+    if (part.n) {
+        w->loss = metrics_logloss(&part);
+        w->entropy = metrics_entropy(&part);
+    }
+    w->per_s = (double)part.n / ((double)(now - w->at_ns) * 1e-9);
+    w->seen = all;
+    w->at_ns = now;
+}
+
+/* Since the last interval, whoever wrote it. */
+static struct window look_on(struct trainer *t)
+{
+    struct board *b = t->board;
+    uint64_t since = atomic_load_explicit(&b->logged_ns, RELAXED);
+    struct window w = {
+        .seen = cell_read(&b->logged),
+        .at_ns = since ? since : atomic_load_explicit(&b->started_ns, RELAXED),
+        .loss = NAN, .entropy = NAN,
+    };
+
+    window_look(&w, t);
+    cell_set(&b->logged, &w.seen);
+    atomic_store_explicit(&b->logged_ns, w.at_ns, RELAXED);
+    return w;
+}
+
+void run_log_interval(struct trainer *t, const struct figures *f)
+{
+    struct board *b = t->board;
+    struct window w = look_on(t);
     struct json json;
 
     json_begin(&json, t->run_log);
     json_text(&json, "kind", "interval");
-    json_int(&json, "rank", t->rank);
-    json_int(&json, "examples", (int64_t)w->seen.n);
-    json_real(&json, "seconds", figures_seconds(t) + get(&t->board->seconds_before));
-    json_real(&json, "loss", w->loss);
-    json_real(&json, "ne", w->entropy);
-    json_real(&json, "examples_per_s", w->per_s);
-    json_real(&json, "gap", f->gap);
+    json_int(&json, "rank", (int64_t)atomic_load_explicit(&b->log_rank, RELAXED) - 1);
+    json_int(&json, "examples", (int64_t)w.seen.n);
+    json_real(&json, "seconds", figures_seconds(t) + get(&b->seconds_before));
+    json_real(&json, "loss", w.loss);
+    json_real(&json, "ne", w.entropy);
+    json_real(&json, "examples_per_s", w.per_s);
+    json_real(&json, "gap", merged(f->gap, f->rounds));
     json_real(&json, "stall_share", figures_stall(t, f));
-    json_real(&json, "distance", f->distance);
-    json_real(&json, "age_s", f->age_s);
-    uint32_t evals = atomic_load_explicit(&t->board->evals, RELAXED);
-    if (evals != w->evals)
-        json_real(&json, "eval_loss", get(&t->board->eval_loss));
-    w->evals = evals;
+    json_real(&json, "distance", merged(f->distance, f->rounds));
+    json_real(&json, "age_s", merged(f->age_s, f->rounds));
+    uint32_t evals = atomic_load_explicit(&b->evals, RELAXED);
+    if (evals != atomic_exchange_explicit(&b->evals_logged, evals, RELAXED))
+        json_real(&json, "eval_loss", get(&b->eval_loss));
     json_end(&json);
     fflush(t->run_log);
 }
@@ -114,7 +157,9 @@ void run_log_open(struct trainer *t)
 {
     if (!t->options->log || t->run_log)
         return;
-    bool first = !atomic_exchange_explicit(&t->board->logged, 1, RELAXED);
+    uint32_t nobody = 0;
+    bool first = atomic_compare_exchange_strong(&t->board->log_rank, &nobody,
+                                                (uint32_t)t->rank + 1);
     bool resumed = atomic_load_explicit(&t->board->resumed, RELAXED);
     t->run_log = fopen(t->options->log, first && !resumed ? "we" : "ae");
     if (!t->run_log) {
@@ -216,8 +261,11 @@ static void print_summary(struct trainer *t)
     const char *why = board_why(t->board);
     bool classes = model_outputs(t->model) > 1;
 
-    fprintf(t->out, "%s under %s: %d trainers x %d workers\n", model_names[t->options->model],
-            t->options->sync, r->trainers, (int)t->options->workers);
+    int workers = (int)t->options->workers;
+
+    fprintf(t->out, "%s under %s: %d trainer%s x %d worker%s\n", model_names[t->options->model],
+            t->options->sync, r->trainers, r->trainers == 1 ? "" : "s", workers,
+            workers == 1 ? "" : "s");
     row(t->out, "examples", (double)r->seen.n, "%.0f");
     row(t->out, "seconds", r->seconds, "%.1f");
     row(t->out, "examples/s", (double)r->trained / r->seconds, "%.0f");
@@ -232,14 +280,24 @@ static void print_summary(struct trainer *t)
     }
     row(t->out, "held-out accuracy", r->eval_accuracy, "%.4f");
     row(t->out, "stall", 100 * r->stall_share, "%.2f %%");
-    row(t->out, "steps between merges", r->gap_mean, "%.1f");
-    row(t->out, "shadow's share of a core", 100 * r->shadow_cpu_share, "%.2f %%");
+    row(t->out, "steps between merges", merged(r->gap_mean, r->rounds), "%.1f");
+    row(t->out, "shadow's share of a core", merged(100 * r->shadow_cpu_share, r->rounds),
+        "%.2f %%");
     if (r->bad)
         row(t->out, "bad lines skipped", (double)r->bad, "%.0f");
     row(t->out, "memory of a trainer", r->memory_mb, "%.0f MB");
     if (*why)
         fprintf(t->out, "  %s\n", why);
     fflush(t->out);
+}
+
+void run_log_last(struct trainer *t)
+{
+    struct figures f = figures_gather(t);
+
+    run_log_open(t);
+    if (t->run_log && board_sum(t->board).n > cell_read(&t->board->logged).n)
+        run_log_interval(t, &f);
 }
 
 static void log_summary(struct trainer *t)
@@ -259,7 +317,7 @@ static void log_summary(struct trainer *t)
     json_real(&json, "ne", metrics_entropy(&r->seen));
     json_real(&json, "examples_per_s", (double)r->trained / r->seconds);
     json_real(&json, "stall_share", r->stall_share);
-    json_real(&json, "gap_mean", r->gap_mean);
+    json_real(&json, "gap_mean", merged(r->gap_mean, r->rounds));
     json_real(&json, "eval_loss", r->eval_loss);
     json_real(&json, "eval_ne", r->eval_entropy);
     json_real(&json, "auc", r->auc);

@@ -251,11 +251,14 @@ static descant_status train(struct trainer *t)
     struct feed_options options = {
         .data = training_data(t), .board = t->board, .seat = t->seat,
         .depth = (int)t->options->depth, .batch = (size_t)t->options->batch,
-        .limit = (uint64_t)t->options->examples, .heirs_only = t->alone, .log = &t->log,
+        .limit = (uint64_t)t->options->examples, .heirs_only = t->alone,
+        .stopped = monitor_heed, .of = t, .log = &t->log,
     };
     const char *why;
     descant_status status = feed_start(&t->feed, &options);
 
+    if (status == DESCANT_OK)       /* another file may have the name by now */
+        status = evaluate_fits(t->model, feed_shape(t->feed), &t->log);
     if (status == DESCANT_OK) {
         set_clock(t);
         status = monitor_start(t);
@@ -338,6 +341,7 @@ static void end_run(struct trainer *t)
     if (!board_begin(&t->board->summary))
         return;
     train_orphans(t);
+    run_log_last(t);
     write_last(t);
     summary_make(t, t->seconds);
     if (board_stopped(t->board) == STOP_NAN)

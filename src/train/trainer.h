@@ -66,10 +66,10 @@ struct trainer {
     struct seat *seat;
     struct feed *feed;
     struct gather gather;
-    bool alone;                     /* after the others: no rounds, only what the dead have left */
+    bool alone;                     /* after the others: no rounds, only what the dead have left;
+                                       changes while no other thread is there */
     _Atomic uint64_t steps;         /* of the dense optimizer, for adam; relaxed */
     _Atomic uint64_t gather_ns, feed_ns;    /* waiting for each other, and for data; relaxed */
-    _Atomic int working;            /* workers not yet done; relaxed, the join orders */
     uint64_t began_ns;
     double seconds;                 /* of training, up to now */
 
@@ -78,7 +78,7 @@ struct trainer {
     pthread_mutex_t monitor_mutex;  /* guards monitor_stop */
     pthread_cond_t monitor_moved;
     bool monitor_stop, monitor_started;
-    FILE *run_log;                  /* of the thread that reports */
+    FILE *run_log;                  /* the monitor's while there is one, then the main thread's */
     bool is_terminal;
 };
 
@@ -110,14 +110,17 @@ descant_status monitor_start(struct trainer *t);
 void monitor_stop(struct trainer *t);
 void monitor_publish(struct trainer *t);
 void monitor_end_line(struct trainer *t);           /* of the progress, before other text */
+/* Any thread, as often as it likes. True: the run is to end, by a signal or a failure. Of a signal
+ * that nobody has seen before, all trainers and the terminal are told. of: a struct trainer. */
+bool monitor_heed(void *of);
 /* Threads: who evaluate. False: it was given up or has failed, and the run is stopped. */
 bool monitor_evaluate(struct trainer *t, int threads, struct metrics *sum, double *auc);
 
 /* --- summary.c: the log of the run; the end --- */
-struct window;
 struct figures;
 void run_log_open(struct trainer *t);
-void run_log_interval(struct trainer *t, struct window *w, const struct figures *f);
+void run_log_interval(struct trainer *t, const struct figures *f);
+void run_log_last(struct trainer *t);   /* an interval more, so that curves go up to the end */
 void run_log_close(struct trainer *t);
 void summary_make(struct trainer *t, double seconds);       /* and the last evaluation */
 

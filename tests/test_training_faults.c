@@ -1,0 +1,453 @@
+/* SPDX-License-Identifier: MIT */
+/* Runs of descant train on a bad day: a disk that is slow when a signal or a death comes, forks
+ * that fail, files that become others, a trainer that hangs; and the words in which trainers tell
+ * each other why they stop.
+ *
+ * fsync, write, fork and machine_cores are those below (the linker's --wrap). */
+#include "training.h"
+
+#include "train/feed.h"
+#include "train/trainer.h"
+
+#include <pthread.h>
+
+int __real_fsync(int fd);
+int __wrap_fsync(int fd);
+ssize_t __real_write(int fd, const void *from, size_t n);
+ssize_t __wrap_write(int fd, const void *from, size_t n);
+pid_t __real_fork(void);
+pid_t __wrap_fork(void);
+double __real_machine_cores(void);
+double __wrap_machine_cores(void);
+
+static char gate[96], temporary[128];
+static int forks, fork_that_fails;          /* counted from 1; 0: none */
+static double cores;
+static int multiplier_that_fails;           /* of those forked after cores were counted */
+
+/* The disk is busy with files while there is one of that name, but not for ever. */
+int __wrap_fsync(int fd)
+{
+    struct stat of;
+    bool file = fstat(fd, &of) == 0 && S_ISREG(of.st_mode);
+    for (int tries = 0; file && *gate && access(gate, F_OK) == 0 && tries < 30000; tries++)
+        usleep(1000);
+    return __real_fsync(fd);
+}
+
+/* A worker diverges between the look at a tensor of that size and its writing. */
+static float diverging[3];
+
+ssize_t __wrap_write(int fd, const void *from, size_t n)
+{
+    if (n == sizeof diverging)
+        diverging[1] = NAN;
+    return __real_write(fd, from, n);
+}
+
+pid_t __wrap_fork(void)
+{
+    if (++forks != fork_that_fails)
+        return __real_fork();
+    errno = EAGAIN;
+    return -1;
+}
+
+/* Asked by descant bench train right before it forks its multipliers. */
+double __wrap_machine_cores(void)
+{
+    if (cores <= 0)
+        return __real_machine_cores();
+    forks = 0;
+    fork_that_fails = multiplier_that_fails;
+    return cores;
+}
+
+static void setup_gate(void)
+{
+    setup();
+    snprintf(gate, sizeof gate, "%s/gate", folder);
+    snprintf(temporary, sizeof temporary, "%s.tmp", model_file);
+}
+
+static void close_gate(void)
+{
+    ck_assert_int_eq(close(open(gate, O_WRONLY | O_CREAT | O_CLOEXEC, 0600)), 0);
+}
+
+/* Waits for a checkpoint that stays unfinished, as one does before the gate. */
+static void wait_writing(void)
+{
+    int there = 0;
+    for (int tries = 0; tries < 4000 && there < 40; tries++, usleep(5000))
+        there = access(temporary, F_OK) == 0 ? there + 1 : 0;
+    ck_assert_msg(there == 40, "no checkpoint is written");
+}
+
+static void wait_said(const char *text)
+{
+    for (int tries = 0; tries < 1000; tries++, usleep(5000)) {
+        int fd = said_open();
+        read_back(fd);
+        close(fd);
+        if (strstr(said, text))
+            return;
+    }
+    assert_says(text);
+}
+
+static double examples_kept(void)
+{
+    struct safetensors *file;
+    ck_assert_int_eq(safetensors_open(&file, model_file, NULL), DESCANT_OK);
+    double n = strtod(safetensors_text(file, "sums"), NULL);
+    safetensors_close(file);
+    return n;
+}
+
+/* --- signals --- */
+
+START_TEST(a_checkpoint_under_way_delays_no_signal)
+{
+    struct train_options o = endless();
+    o.trainers = 1 + _i;
+    pid_t pid = begin(&o);
+    wait_examples(ROWS / 4);
+    close_gate();
+    wait_writing();
+    kill(pid, _i ? SIGINT : SIGTERM);
+    wait_said(_i ? "SIGINT: the run ends with a last checkpoint"
+                 : "SIGTERM: the run ends with a last checkpoint");
+    ck_assert_int_eq(access(temporary, F_OK), 0);
+    unlink(gate);
+    ck_assert_int_eq(end_within(pid, 30), 128 + (_i ? SIGINT : SIGTERM));
+    ck_assert_double_eq(examples_kept(), examples_said());
+    const char *first = strstr(said, ": the run ends");
+    ck_assert_msg(!strstr(first + 1, ": the run ends"), "said twice: %s", said);
+}
+END_TEST
+
+/* One trainer hangs, so the other cannot finish: the same signal twice at once, as a terminal and
+ * a parent bring it, is one; a later one ends it. */
+START_TEST(a_second_signal_ends_at_once)
+{
+    struct train_options o = endless();
+    pid_t pids[2];
+    o.checkpoint_every = 0;
+    for (int k = 0; k < 2; k++)
+        pids[k] = begin_rank(&o, k);
+    wait_examples(ROWS / 4);
+    kill(pids[1], SIGSTOP);
+    kill(pids[0], SIGINT);
+    usleep(100000);
+    kill(pids[0], SIGINT);
+    wait_said("SIGINT: the run ends");
+    usleep(1500000);
+    ck_assert_int_eq(waitpid(pids[0], NULL, WNOHANG), 0);
+    kill(pids[0], SIGINT);
+    ck_assert_int_eq(end_within(pids[0], 5), 128 + SIGINT);
+    ck_assert_int_ne(access(model_file, F_OK), 0);
+    kill(pids[1], SIGCONT);             /* its heir */
+    ck_assert_int_eq(end_within(pids[1], 30), 128 + SIGINT);
+    ck_assert_double_eq(examples_kept(), examples_said());
+}
+END_TEST
+
+/* --- deaths --- */
+
+static void train_some(const struct train_options *o, int examples)
+{
+    struct train_options few = *o;
+    struct train_result r;
+    few.examples = examples;
+    ck_assert_msg(train(&few, &r) == 0, "%s", said);
+}
+
+/* All of them are killed while the last checkpoint is written, of which all or a part is there. */
+START_TEST(a_death_at_the_last_checkpoint_loses_only_that)
+{
+    struct train_options o = endless();
+    struct train_result r;
+    o.trainers = 2;
+    o.checkpoint_every = 0;
+    train_some(&o, 3200);
+    o.resume = true;
+    pid_t pid = begin(&o);
+    wait_examples(3200 + ROWS / 4);
+    close_gate();
+    kill(pid, SIGTERM);
+    wait_writing();
+    kill(-pid, SIGKILL);
+    ck_assert_int_eq(end_within(pid, 10), 128 + SIGKILL);
+    unlink(gate);
+    if (_i)
+        ck_assert_int_eq(truncate(temporary, 5000), 0);
+    ck_assert_double_eq(examples_kept(), 3200);
+    o.epochs = 1;
+    ck_assert_msg(train(&o, &r) == 0, "%s", said);
+    ck_assert_msg(r.seen.n >= ROWS && r.seen.n <= ROWS + 2 * 4 * 300, "%llu examples",
+                  (unsigned long long)r.seen.n);
+    ck_assert_double_eq(examples_kept(), (double)r.seen.n);
+    ck_assert_int_ne(access(temporary, F_OK), 0);
+}
+END_TEST
+
+/* Who fills the board from a checkpoint may die at it: the next does it again, not twice. */
+START_TEST(sums_are_resumed_once)
+{
+    static struct board board;
+    struct train_options o = small();
+    struct train_result r;
+    struct saved saved;
+    o.checkpoint = model_file;
+    o.examples = 3200;
+    ck_assert_msg(train(&o, &r) == 0, "%s", said);
+    ck_assert_int_eq(saved_open(&saved, model_file, NULL), DESCANT_OK);
+    struct trainer t = {
+        .options = &o, .board = &board, .model = saved.model, .tables = saved.tables,
+        .optimizer = config_optimizer(&o), .format = DATA_CRITEO, .log = {.rank = -1},
+    };
+    size_t rows = model_table_rows(t.model);
+    t.table_state = memory_take_array(
+        optimizer_row_floats(&t.optimizer, rows, model_table_width(t.model)), sizeof(float));
+    for (int k = 0; k < 2; k++) {
+        ck_assert_int_eq(checkpoint_load_tables(&t), DESCANT_OK);
+        struct metrics m = board_sum(&board);
+        ck_assert_uint_eq(m.n, 3200);
+        ck_assert_uint_eq(m.positive, r.seen.positive);
+        ck_assert_uint_eq(m.correct, r.seen.correct);
+        ck_assert_double_eq(m.loss, r.seen.loss);
+        ck_assert_double_eq(m.predicted, r.seen.predicted);
+        ck_assert_uint_gt(atomic_load(&board.cursor), 0);
+        ck_assert_uint_le(atomic_load(&board.n_todo), (unsigned)o.depth);
+    }
+    memory_give(t.table_state);
+    saved_close(&saved);
+}
+END_TEST
+
+START_TEST(what_is_looked_at_is_what_is_written)
+{
+    const struct safetensor t = {.name = "w", .type = SAFETENSORS_F32, .n_dims = 1, .dims = {3},
+                                 .data = diverging, .bytes = sizeof diverging, .finite = true};
+    struct safetensors *file;
+    ck_assert_int_eq(safetensors_write(model_file, NULL, &t, 1, NULL, 0, NULL), DESCANT_OK);
+    ck_assert(isnan(diverging[1]));
+    ck_assert_int_eq(safetensors_open(&file, model_file, NULL), DESCANT_OK);
+    const float *w = safetensors_find(file, "w")->data;
+    ck_assert(isfinite(w[1]));
+    safetensors_close(file);
+    ck_assert_int_eq(safetensors_write(model_file, NULL, &t, 1, NULL, 0, NULL), DESCANT_INVALID);
+}
+END_TEST
+
+/* --- why a run stops --- */
+
+START_TEST(the_first_says_why)
+{
+    static struct board board;
+    char longer[400] = "";
+    ck_assert_str_eq(board_why(&board), "");
+    memset(longer, 'x', sizeof longer - 1);
+    board_stop(&board, STOP_EARLY, "%d evaluations %s", 7, longer);
+    board_stop(&board, STOP_FAILED, "the second");
+    ck_assert(!board_halt(&board, STOP_NAN));
+    ck_assert(!board_signalled(&board, SIGTERM));
+    ck_assert_int_eq(board_stopped(&board), STOP_EARLY);
+    ck_assert_int_eq(strncmp(board_why(&board), "7 evaluations xxx", 17), 0);
+    ck_assert_uint_eq(strlen(board_why(&board)), sizeof board.why - 1);
+}
+END_TEST
+
+START_TEST(a_signal_says_why_once)
+{
+    static struct board board;
+    ck_assert(board_signalled(&board, SIGTERM));
+    ck_assert(!board_signalled(&board, SIGINT));
+    ck_assert_int_eq(board_stopped(&board), STOP_SIGNAL);
+    ck_assert_int_eq(atomic_load(&board.signal), SIGTERM);
+    ck_assert_str_eq(board_why(&board), "stopped by signal 15");
+}
+END_TEST
+
+static void *explain_late(void *of)
+{
+    usleep(200000);
+    board_explain(of, "the tensor is %s", "w");
+    return NULL;
+}
+
+START_TEST(who_asks_waits_for_the_reason)
+{
+    static struct board board;
+    pthread_t thread;
+    ck_assert(board_halt(&board, STOP_NAN));
+    ck_assert_int_eq(board_stopped(&board), STOP_NAN);
+    board_stop(&board, STOP_FAILED, "a consequence");
+    ck_assert_int_eq(pthread_create(&thread, NULL, explain_late, &board), 0);
+    ck_assert_str_eq(board_why(&board), "the tensor is w");
+    pthread_join(thread, NULL);
+}
+END_TEST
+
+/* --- forks --- */
+
+START_TEST(a_trainer_that_cannot_be_started)
+{
+    struct train_options o = small();
+    struct train_result r;
+    char says[64];
+    snprintf(says, sizeof says, "trainer %d cannot be started: Resource", _i);
+    o.trainers = 3;
+    fork_that_fails = forks + 1 + _i;
+    ck_assert_int_eq(train(&o, &r), 1);
+    assert_says(says);
+    ck_assert_int_eq(waitpid(-1, NULL, WNOHANG), -1);
+    fork_that_fails = 0;
+    ck_assert_msg(train(&o, &r) == 0, "%s", said);
+}
+END_TEST
+
+#define BENCH "bench train --rows 1000 --rounds 1 --run-s 0.1 --batch 64 --table-rows 10 --json"
+
+/* As many as are at work, where there are cores for them. */
+START_TEST(multipliers_are_as_many_as_workers)
+{
+    cores = 200;
+    ck_assert_msg(program(BENCH " --trainers 2 --workers 33") == CLI_DONE, "%s", err_text);
+    ck_assert_int_eq(forks, 2 * 33 + 2);
+    cores = 0.5;
+    ck_assert_msg(program(BENCH " --trainers 2") == CLI_DONE, "%s", err_text);
+    ck_assert_int_eq(forks, 1 + 2);
+    ck_assert_ptr_nonnull(strstr(out_text, "\"sgemm_gflops\":"));
+    ck_assert_ptr_null(strstr(out_text, "\"sgemm_gflops\":null"));
+}
+END_TEST
+
+START_TEST(a_benchmark_without_processes)
+{
+    fork_that_fails = forks + 1;
+    ck_assert_int_eq(program(BENCH), CLI_FAILED);
+    ck_assert_msg(strstr(err_text, "trainer 0 cannot be started: Resource"), "%s", err_text);
+    cores = 4;
+    multiplier_that_fails = 3;
+    ck_assert_int_eq(program(BENCH " --workers 4"), CLI_FAILED);
+    ck_assert_msg(strstr(err_text, "no process to multiply in: Resource"), "%s", err_text);
+    ck_assert_int_eq(forks, 3);
+    ck_assert_int_eq(waitpid(-1, NULL, WNOHANG), -1);
+    ck_assert_str_eq(out_text, "");
+    fork_that_fails = forks + 2;
+    ck_assert_int_eq(program("bench overlap --bytes 64K --pairs 1 --run-s 0.02"), CLI_FAILED);
+    ck_assert_msg(strstr(err_text, "trainer 1 cannot be started: Resource"), "%s", err_text);
+    ck_assert_int_eq(waitpid(-1, NULL, WNOHANG), -1);
+}
+END_TEST
+
+/* --- files that become others --- */
+
+static char some_file[96];
+
+/* The name, that tells no format, is that of another file from now on. */
+static void name_is(const char *path)
+{
+    char new[128];
+    snprintf(some_file, sizeof some_file, "%s/some", folder);
+    snprintf(new, sizeof new, "%s/new", folder);
+    ck_assert_int_eq(symlink(path, new), 0);
+    ck_assert_int_eq(rename(new, some_file), 0);
+}
+
+static const char *other_clicks(void)
+{
+    static char path[96];
+    snprintf(path, sizeof path, "%s/other.svm", folder);
+    FILE *out = fopen(path, "we");
+    for (int k = 0; k < 1000; k++)
+        fprintf(out, "%d 3:1 7:%d\n", k & 1, k);
+    fclose(out);
+    return path;
+}
+
+START_TEST(a_held_out_set_that_becomes_another)
+{
+    struct train_options o = endless();
+    o.format = DATA_AUTO;
+    o.checkpoint = NULL;
+    name_is(held_out);
+    o.eval = some_file;
+    o.eval_every = 2000;
+    pid_t pid = begin(&o);
+    wait_examples(ROWS / 2);
+    name_is(other_clicks());
+    ck_assert_int_eq(end_within(pid, 30), 1);
+    assert_says("the files have 0 dense features, 1 fields and 1 classes, the model takes 13, 26");
+}
+END_TEST
+
+/* A chunk of the dead lies behind, so the file is opened anew, and is another. */
+START_TEST(data_that_becomes_other_data)
+{
+    static struct board board;
+    struct log log = {.rank = -1};
+    const char *path = some_file, *why;
+    struct feed *feed;
+    struct feed_batch batch;
+    uint64_t waited = 0, n = 0;
+    pid_t dead = fork();
+    if (dead == 0)
+        _exit(0);
+    waitpid(dead, NULL, 0);
+    name_is(clicks);
+    struct feed_options o = {
+        .data = {.paths = &path, .n_paths = 1, .chunk_bytes = 64 << 10, .log = &log},
+        .board = &board, .seat = board_sit(&board, 0), .depth = 2, .batch = 32, .log = &log,
+    };
+    board_sit(&board, 1);
+    atomic_store(&board.seats[1].pid, dead);
+    atomic_store(&board.seats[1].claimed[0], 1);
+    atomic_store(&board.cursor, 1);
+    ck_assert_int_eq(feed_start(&feed, &o), DESCANT_OK);
+    while (feed_next(feed, &batch, &waited)) {
+        ck_assert_int_eq(batch.examples.n_fields, 26);
+        if (n == 0)
+            name_is(other_clicks());
+        n += batch.examples.n;
+        feed_done(feed, &batch);
+    }
+    ck_assert_msg(feed_status(feed, &why) == DESCANT_MISMATCH, "%s", why);
+    ck_assert_str_eq(why, "the files have become others while they were read");
+    ck_assert_int_eq(board_stopped(&board), STOP_FAILED);
+    ck_assert_msg(n > ROWS / 2 && n < ROWS, "%llu examples", (unsigned long long)n);
+    feed_stop(feed);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("training_faults");
+    TCase *slow = tcase_create("slow"), *quick = tcase_create("quick");
+    tcase_set_timeout(slow, 180);
+    tcase_set_timeout(quick, 60);
+    tcase_add_checked_fixture(slow, setup_gate, teardown);
+    tcase_add_checked_fixture(quick, setup, teardown);
+    tcase_add_loop_test(slow, a_checkpoint_under_way_delays_no_signal, 0, 2);
+    tcase_add_test(slow, a_second_signal_ends_at_once);
+    tcase_add_loop_test(slow, a_death_at_the_last_checkpoint_loses_only_that, 0, 2);
+    tcase_add_test(quick, sums_are_resumed_once);
+    tcase_add_test(quick, what_is_looked_at_is_what_is_written);
+    tcase_add_test(quick, the_first_says_why);
+    tcase_add_test(quick, a_signal_says_why_once);
+    tcase_add_test(quick, who_asks_waits_for_the_reason);
+    tcase_add_loop_test(quick, a_trainer_that_cannot_be_started, 0, 3);
+    tcase_add_test(quick, multipliers_are_as_many_as_workers);
+    tcase_add_test(quick, a_benchmark_without_processes);
+    tcase_add_test(quick, a_held_out_set_that_becomes_another);
+    tcase_add_test(quick, data_that_becomes_other_data);
+    suite_add_tcase(suite, slow);
+    suite_add_tcase(suite, quick);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}
