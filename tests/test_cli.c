@@ -32,7 +32,7 @@ static int run(const char *line)
 static const struct {
     const char *line, *says;
 } bad[] = {
-    {"", "which command? allowed: info, plans, "},
+    {"", "usage: descant COMMAND [OPTIONS]"},
     {"inof", "unknown command 'inof'; allowed: info, plans, "},
     {"inof", ", bench\ntry: descant --help"},
     {"--verbose", "unknown command '--verbose'"},

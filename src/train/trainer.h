@@ -5,6 +5,7 @@
 
 #include "train/board.h"
 #include "train/feed.h"
+#include "train/lock.h"
 
 #include <pthread.h>
 
@@ -48,6 +49,7 @@ struct trainer {
     FILE *out, *err;                /* the summary; the progress line and what goes wrong */
     struct train_result *result;    /* shared with the parent; written by the reporter at the end */
 
+    struct lock locks[2];           /* of the checkpoint and the log, where no parent has them */
     struct descant *job;
     int rank;
     struct model *model;
