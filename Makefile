@@ -75,7 +75,7 @@ TESTS := $(patsubst tests/%.c,$(B)/tests/%,$(if $(HAVE_TRAIN),$(wildcard tests/t
 # ThreadSanitizer has nothing to say to programs of one thread, and takes minutes over the ends of
 # training, whose code test_trainer runs under it, too.
 ifneq ($(findstring thread,$(SAN)),)
-TESTS := $(filter-out $(addprefix %/test_,convergence rules block data formats report plan \
+TESTS := $(filter-out $(addprefix %/test_,convergence rules block vector data formats report plan \
 	models loops wire wire_jobs training_ends training_faults run_files),$(TESTS))
 endif
 BENCHES := $(patsubst bench/%.c,$(B)/bench/%,$(wildcard bench/*.c))

@@ -11,15 +11,19 @@ dir=${DEMO_DIR:-build/demo}
 mkdir -p "$dir" || exit 1
 
 echo "generating $rows clicks"
-best=$("$descant" gen ctr --rows "$rows" --seed 1 --out "$dir/clicks.tsv" 2>&1) || { echo "$best"; exit 1; }
+best=$("$descant" gen ctr --rows "$rows" --seed 1 --out "$dir/clicks.tsv" 2>&1) || {
+    echo "$best"
+    exit 1
+}
 held=$("$descant" gen ctr --rows $((rows / 10)) --seed 2 --out "$dir/held.tsv" 2>&1) || exit 1
 echo "$held" | sed -n 's/.*\(best log loss [0-9.]*\).*/held-out set: \1, which nobody can beat/p'
 logs=''
 for plan in none allreduce shadow-easgd; do
     echo "training under $plan"
     "$descant" train --data "$dir/clicks.tsv" --eval "$dir/held.tsv" --model dlrm --trainers 2 \
-        --batch 512 --optimizer adagrad --table-optimizer adagrad --lr 0.005 --table-lr 0.02 --link 1gbit,1ms \
-        --sync "$plan" --log "$dir/$plan.jsonl" --checkpoint "$dir/$plan.safetensors" \
+        --batch 512 --optimizer adagrad --table-optimizer adagrad --lr 0.005 --table-lr 0.02 \
+        --link 1gbit,1ms --sync "$plan" --log "$dir/$plan.jsonl" \
+        --checkpoint "$dir/$plan.safetensors" \
         >"$dir/$plan.txt" || { cat "$dir/$plan.txt"; exit 1; }
     logs="$logs $dir/$plan.jsonl"
 done
@@ -34,12 +38,13 @@ function field(name) {
     return substr($0, RSTART + length(name) + 3, RLENGTH - length(name) - 3)
 }
 BEGIN {
-    printf "%-14s %12s %10s %14s %9s %8s %8s\n", "plan", "examples/s", "loss", "held-out loss", "AUC",
-        "stall", "gap"
+    printf "%-14s %12s %10s %14s %9s %8s %8s\n", "plan", "examples/s", "loss", "held-out loss",
+        "AUC", "stall", "gap"
 }
 {
     printf "%-14s %12d %10.4f %14.4f %9.4f %6.2f %% %8.1f\n", $1, field("examples_per_s"),
-        field("loss"), field("eval_loss"), field("auc"), 100 * field("stall_share"), field("gap_mean")
+        field("loss"), field("eval_loss"), field("auc"), 100 * field("stall_share"),
+        field("gap_mean")
 }'
 # shellcheck disable=SC2086
 "$descant" report $logs -o "$dir/report.html" || exit 1

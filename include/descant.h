@@ -65,7 +65,8 @@ struct descant_options {
     int rank;            /* -1: the launcher's variable, else the lowest that is free */
     int size;            /* trainers to wait for at the start; 0: the launcher's, else nobody */
     int workers;         /* threads that will call descant_step */
-    double sync_cpu;     /* of one core, at most, what the shadow costs; 0: a core if spare, else 0.02 */
+    double sync_cpu;     /* of one core, at most, what the shadow costs; 0: a core if spare,
+                            else 0.02 */
     double sync_rate;    /* bytes a second for a shadow plan's rounds; unused ones are saved for
                             a second; 0: no limit. Other plans go by their steps alone */
     double start_s;      /* seconds that open and start wait for the other trainers */
@@ -118,7 +119,9 @@ DESCANT_API descant_status descant_mean(struct descant *job, float *buffer, size
  * Nobody of this trainer steps meanwhile (ORDER). pause gives up the round in hand, and none
  * touches the replica until reload. At the next round all trainers take it, and the outer
  * state begins anew from it, or is what was loaded; that round waits for all, also in elastic
- * plans. Of several that reload at once the lowest rank counts. Not under the plan "none". */
+ * plans. Who has called finish before takes it in the final round (not in a final mean, to which
+ * it brings what it has). Of several that reload at once the lowest rank counts. Not under the
+ * plan "none". */
 DESCANT_API descant_status descant_pause(struct descant *job);
 DESCANT_API descant_status descant_reload(struct descant *job);
 
@@ -162,7 +165,8 @@ DESCANT_API descant_status descant_stats(struct descant *job, struct descant_sta
 DESCANT_API size_t descant_waits(struct descant *job, char *text, size_t room);
 
 enum descant_final {
-    DESCANT_FINAL_LOCAL,      /* the first present trainer's local version */
+    DESCANT_FINAL_LOCAL,      /* the first present trainer's local version; the first of those
+                                 that have taken the most reloads */
     DESCANT_FINAL_MEAN,       /* the mean of those present */
     DESCANT_FINAL_CENTRAL     /* the central copy, or the global version */
 };

@@ -6,6 +6,7 @@
 #include "sync/job.h"
 
 #include <check.h>
+#include <pthread.h>
 #include <unistd.h>
 
 static char address[80];
@@ -29,6 +30,21 @@ static inline struct descant *open_job(const char *plan, int rank, int size)
     o.start_s = 20;
     ck_assert_msg(descant_open(&job, &o) == DESCANT_OK, "%s", descant_last_error());
     return job;
+}
+
+static inline void *start_job(void *job)
+{
+    ck_assert_int_eq(descant_start(job), DESCANT_OK);
+    return NULL;
+}
+
+/* Two trainers that start together. */
+static inline void start_both(struct descant *const job[2])
+{
+    pthread_t other;
+    pthread_create(&other, NULL, start_job, job[1]);
+    start_job(job[0]);
+    pthread_join(other, NULL);
 }
 
 #endif

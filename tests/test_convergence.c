@@ -89,8 +89,8 @@ START_TEST(every_preset_converges)
         if (strcmp(row->name, "none") == 0)
             continue;
         double here = train(row->name, n, 600);
-        ck_assert_msg(here <= band(row->name, sync, begin), "%s, %d trainers: loss %g, allreduce %g",
-                      row->name, n, here, sync);
+        ck_assert_msg(here <= band(row->name, sync, begin),
+                      "%s, %d trainers: loss %g, allreduce %g", row->name, n, here, sync);
     }
 }
 END_TEST

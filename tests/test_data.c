@@ -85,7 +85,8 @@ START_TEST(criteo_values)
         for (int k = 4; k < 13; k++)
             assert_near(e->dense[13 * i + k], log(1.0 + k));
         for (uint32_t k = 0; k < 24; k++)
-            ck_assert_uint_eq(e->ids[26 * i + (int)k], data_hash(k, &"abcdefghijklmnopqrstuvwx"[k], 1));
+            ck_assert_uint_eq(e->ids[26 * i + (int)k],
+                              data_hash(k, &"abcdefghijklmnopqrstuvwx"[k], 1));
     }
     const char *last[3][2] = {{"68fd1e64", ""}, {"longer-than-8", "0"}, {"", "\xff\x80"}};
     for (int i = 0; i < 3; i++)
@@ -231,7 +232,8 @@ START_TEST(too_many_bad_lines_end_it)
     ck_assert_int_eq(seen.got, DATA_END);
     ck_assert_uint_eq(seen.bad, 60);
     ck_assert_int_eq(heard.n, 5);
-    ck_assert(ends_with(heard.lines[4], "m.svm:210: label 'bad': allowed is 0 and 1, or -1 and +1"));
+    ck_assert(ends_with(heard.lines[4],
+                        "m.svm:210: label 'bad': allowed is 0 and 1, or -1 and +1"));
     free(seen.at);
     heard.n = 0;
     o.max_bad = 0.0199;

@@ -254,7 +254,7 @@ static const char *refused(const void *all, size_t n)
     descant_status status = safetensors_open(&file, path, NULL);
     if (status == DESCANT_OK) {
         unsigned sum = 0;
-        for (size_t i = 0; i < safetensors_count(file); i++) {    /* all that it promises is there */
+        for (size_t i = 0; i < safetensors_count(file); i++) {  /* all that it promises is there */
             const struct safetensor *t = safetensors_at(file, i);
             for (size_t k = 0; k < t->bytes; k++)
                 sum += ((const unsigned char *)t->data)[k];
@@ -345,10 +345,12 @@ static const struct {
      "\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[1,2]}}", 2, "no JSON: duplicate"},
     {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]},"
      "\"b\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[1,5]}}  ", 5, "not aligned"},
-    {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1],\"x\":1}}", 1, "not an object of"},
+    {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1],\"x\":1}}", 1,
+     "not an object of"},
     {"{\"__metadata__\":3}", 0, "not an object"},
     {"{\"__metadata__\":{\"a\":3}}", 0, "a is not a text"},
-    {"{\"a123456789b123456789c123456789d123456789e123456789f123456789g123\":{}}", 0, "longer than 63"},
+    {"{\"a123456789b123456789c123456789d123456789e123456789f123456789g123\":{}}", 0,
+     "longer than 63"},
 };
 enum { N_HEADERS = sizeof headers / sizeof *headers };
 
@@ -478,7 +480,8 @@ START_TEST(each_loss_is_close)
         float label = 1, pair[2] = {0, x};
         metrics_add(&m, &x, &label, 1, 1);
         long double z = (long double)x, wanted = z < -1 ? -z + log1pl(expl(z)) : log1pl(expl(-z));
-        ck_assert_msg(fabsl((long double)m.loss - wanted) < 1e-7L * (1 + wanted), "at %g", (double)x);
+        ck_assert_msg(fabsl((long double)m.loss - wanted) < 1e-7L * (1 + wanted), "at %g",
+                      (double)x);
         struct metrics two = {0};
         metrics_add(&two, pair, &label, 1, 2);
         ck_assert(fabs(two.loss - m.loss) < 1e-6 * (1 + m.loss));

@@ -439,7 +439,8 @@ START_TEST(stdin_survives_its_reader)
     if (_i == 0) {
         struct seen whole = read_file(put("w", text, n), DATA_CRITEO);
         ck_assert_int_eq(seen.got, DATA_END);
-        ck_assert_str_eq(heard.lines[0], "stdin: a process died while it read; some lines are lost");
+        ck_assert_str_eq(heard.lines[0],
+                         "stdin: a process died while it read; some lines are lost");
         ck_assert(seen.n >= 5 && seen.n < 15);
         ck_assert_uint_eq(seen.bad, 0);
         for (size_t i = 1; i <= seen.n; i++)

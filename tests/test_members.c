@@ -130,6 +130,48 @@ START_TEST(members_are_called_while_one_waits_to_join)
 }
 END_TEST
 
+/* A joiner that takes the centre while a member gives its state: it has that before it goes on. */
+static void begin_joining_a_centre(struct job *job, int row, bool in_place)
+{
+    job_init(job, row, 70000, in_place);
+    job->start.center = true;
+    job->start.collective = false;
+    job->start.n_outer = 0;
+    job_form(job);
+    fill_all(job, 1);
+    if (job->row->type != &fabric_self)
+        peer_again(job, job->row->size, 1);
+}
+
+static void begin_reload(struct job *job)
+{
+    int last = job->row->size - 1;
+    peer_begin(job, last, (struct exchange){.kind = EXCHANGE_STATE});
+    for (int k = 0; k < last; k++)
+        peer_begin(job, k, (struct exchange){.kind = EXCHANGE_ELASTIC, .alpha = 0.5});
+}
+
+START_TEST(a_state_that_is_given_reaches_a_joiner)
+{
+    struct job job;
+    begin_joining_a_centre(&job, _i, _i % 2);
+    int size = job.row->size;
+    struct peer *joiner = &job.peers[size];
+    if (job.row->type != &fabric_self) {
+        while (joiner->parts == 0)
+            if (!peer_turn(&job, joiner) && job.world)
+                sim_world_advance(job.world, sim_world_next(job.world));
+        begin_reload(&job);
+        joiner->open = false;
+        finish(&job);               /* without it */
+        joiner->open = true;
+        finish(&job);
+        check_taken(&job, size, size - 1, 1);
+    }
+    job_fini(&job);
+}
+END_TEST
+
 /* A trainer dies and comes again when all others are at their end: it goes on from them. */
 static void end_with_a_newcomer(int row, bool collective, bool in_place)
 {
@@ -325,6 +367,19 @@ START_TEST(source_killed_before_all_have_pulled)
 }
 END_TEST
 
+START_TEST(a_joiner_takes_no_state_of_before)
+{
+    struct job job;
+    begin_joining_a_centre(&job, row_of(&fabric_sim, 2), false);
+    sim_world_advance(job.world, sim_world_next(job.world));        /* it may pull now */
+    begin_reload(&job);
+    ck_assert(!peer_turn(&job, &job.peers[2]));
+    finish(&job);
+    check_taken(&job, 2, 1, 1);
+    job_fini(&job);
+}
+END_TEST
+
 START_TEST(source_of_a_joiner_killed)
 {
     struct job job;
@@ -356,6 +411,7 @@ int main(void)
     tcase_add_loop_test(all, joiner_gets_state_and_takes_part, 0, N_ROWS);
     tcase_add_loop_test(all, joiner_gets_the_centre, 0, N_ROWS);
     tcase_add_loop_test(all, members_are_called_while_one_waits_to_join, 0, N_ROWS);
+    tcase_add_loop_test(all, a_state_that_is_given_reaches_a_joiner, 0, N_ROWS);
     tcase_add_loop_test(all, a_newcomer_joins_those_at_their_end, 0, N_ROWS);
     tcase_add_loop_test(all, who_admits_may_come_to_its_end, 0, N_ROWS);
     tcase_add_loop_test(all, the_source_of_a_state_dies, 0, N_ROWS);
@@ -363,6 +419,7 @@ int main(void)
     suite_add_tcase(suite, all);
     TCase *sim = tcase_create("simulation");
     tcase_add_test(sim, source_killed_before_all_have_pulled);
+    tcase_add_test(sim, a_joiner_takes_no_state_of_before);
     tcase_add_test(sim, source_of_a_joiner_killed);
     suite_add_tcase(suite, sim);
     SRunner *runner = srunner_create(suite);

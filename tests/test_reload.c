@@ -4,7 +4,6 @@
  * of this process; the link of their job is slow, so that rounds are in flight at any moment. */
 #include "shm_job.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -151,6 +150,101 @@ START_TEST(a_reload_before_the_end_is_given)
 }
 END_TEST
 
+struct ending {
+    struct descant *job;
+    enum descant_final which;
+    pthread_t thread;
+};
+
+static void *end(void *context)
+{
+    struct ending *e = context;
+    ck_assert_msg(descant_finish(e->job, e->which) == DESCANT_OK, "%s", descant_last_error());
+    return NULL;
+}
+
+static void open_two(const char *plan, struct descant *job[2], float *w[2])
+{
+    new_address(",rtt=2ms");
+    for (int i = 0; i < 2; i++) {
+        job[i] = open_job(plan, i, 2);
+        w[i] = descant_alloc(job[i], "w", N);
+    }
+    start_both(job);
+}
+
+/* Both end with what the second has restored, which finishes here. */
+static void end_restored(struct descant *const job[2], float *const w[2], struct ending *first)
+{
+    struct ending last = {.job = job[1], .which = first->which};
+    end(&last);
+    pthread_join(first->thread, NULL);
+    for (int i = 0; i < 2; i++) {
+        ck_assert_msg(all_are(w[i], RESTORED), "trainer %d: %g", i, (double)w[i][7]);
+        ck_assert_int_eq(descant_close(job[i]), DESCANT_OK);
+    }
+    ck_assert_int_eq(memory_live(), 0);
+}
+
+/* The first has left the rounds, and has seen more of them, when the other reloads. */
+START_TEST(who_has_finished_takes_a_reload_at_its_end)
+{
+    static const struct { const char *plan; enum descant_final which; } cases[] = {
+        {"shadow-easgd", DESCANT_FINAL_LOCAL}, {"shadow-ma", DESCANT_FINAL_LOCAL},
+        {"easgd,every=4", DESCANT_FINAL_LOCAL}, {"ma,every=4", DESCANT_FINAL_LOCAL},
+        {"dasgd", DESCANT_FINAL_LOCAL}, {"allreduce", DESCANT_FINAL_LOCAL},
+        {"shadow-easgd", DESCANT_FINAL_CENTRAL}, {"shadow-bmuf", DESCANT_FINAL_CENTRAL},
+    };
+    struct descant *job[2];
+    struct descant_members m = {.size = 2};
+    float *w[2];
+    open_two(cases[_i].plan, job, w);
+    atomic_fetch_add(&job[0]->stats.rounds, 1000);
+    struct ending first = {.job = job[0], .which = cases[_i].which};
+    pthread_create(&first.thread, NULL, end, &first);
+    while (m.size == 2) {
+        clock_sleep_until(clock_now_ns() + 1000000);
+        ck_assert_int_eq(descant_members(job[1], &m), DESCANT_OK);
+    }
+    struct trainer x = {.plan = cases[_i].plan, .rank = 1, .w = w[1]};
+    restore(job[1], &x);
+    end_restored(job, w, &first);
+}
+END_TEST
+
+static bool waits_for(struct descant *job, const char *whom)
+{
+    char text[400] = "";
+    clock_sleep_until(clock_now_ns() + 1000000);
+    descant_waits(job, text, sizeof text);
+    return strstr(text, whom) != NULL;
+}
+
+/* The first is told to finish while its round, in which a reload has come, is only to be closed. */
+START_TEST(who_finishes_takes_the_reload_of_its_round)
+{
+    static const char *const plans[] = {"shadow-ma", "shadow-bmuf,momentum=0.5"};
+    struct descant *job[2];
+    float *w[2];
+    open_two(plans[_i], job, w);
+    ck_assert_int_eq(descant_pause(job[1]), DESCANT_OK);
+    while (!waits_for(job[0], "for trainer 1"))
+        ck_assert_int_eq(descant_step(job[0]), DESCANT_OK);
+    pthread_mutex_lock(&job[0]->machine);
+    struct ending first = {.job = job[0], .which = DESCANT_FINAL_MEAN};
+    pthread_create(&first.thread, NULL, end, &first);
+    while (!atomic_load(&job[0]->shadow_stop))
+        clock_sleep_until(clock_now_ns() + 1000000);
+    for (int k = 0; k < N; k++)
+        w[1][k] = RESTORED;
+    ck_assert_int_eq(descant_reload(job[1]), DESCANT_OK);
+    while (!waits_for(job[1], "for trainer 0"))
+        ;
+    pthread_mutex_unlock(&job[0]->machine);
+    end_restored(job, w, &first);
+}
+END_TEST
+
 /* ------------------------------------------------------------------ the outer state */
 
 static unsigned char *outer_state(struct descant *job, size_t *bytes)
@@ -266,6 +360,8 @@ int main(void)
     tcase_set_timeout(all, 60);
     tcase_add_loop_test(all, all_take_what_was_restored, 0, 2 * N_ROWS);
     tcase_add_loop_test(all, a_reload_before_the_end_is_given, 0, 5);
+    tcase_add_loop_test(all, who_has_finished_takes_a_reload_at_its_end, 0, 8);
+    tcase_add_loop_test(all, who_finishes_takes_the_reload_of_its_round, 0, 2);
     tcase_add_loop_test(all, what_was_loaded_stays, 0, 3);
     tcase_add_test(all, there_is_nothing_to_pause_without_rounds);
     suite_add_tcase(suite, all);

@@ -326,7 +326,7 @@ START_TEST(easgd_conserves_its_sum)
 }
 END_TEST
 
-/* ------------------------------------------------------------------ the same seed, the same bits */
+/* -------------------------------------------------------- the same seed, the same bits */
 
 START_TEST(the_same_seed_gives_the_same_bits)
 {

@@ -435,6 +435,39 @@ START_TEST(a_joiner_looks_whether_its_source_lives)
 }
 END_TEST
 
+/* Members 0 and 1 begin a round in which 0 gives 7, and it closes. */
+static void reload_meanwhile(enum step step, unsigned slot)
+{
+    if (step != STEP_PULL || slot != 2)
+        return;
+    shm_hook = NULL;
+    for (size_t i = 0; i < N; i++)
+        f[0]->contribution[i] = 7;
+    begin(0, state);
+    begin(1, elastic);
+    while (!(load_word(board_now(0)) & PHASE_REDUCE))
+        for (int k = 0; k < 2; k++)
+            turn(k);
+}
+
+/* It closes between the joiner's look at the round and its pull. */
+START_TEST(a_joiner_does_not_miss_a_reload)
+{
+    collective = false;
+    center = true;
+    form(2);
+    come(2, 2, 9);
+    begin(2, state);
+    shm_hook = reload_meanwhile;
+    until_waiting(2);
+    ck_assert(drive());
+    ck_assert_ptr_null(shm_hook);
+    ck_assert_float_eq(got[2].value, 7);
+    ck_assert_float_eq(f[2]->center[0], 7);
+    leave_all();
+}
+END_TEST
+
 static void lose_the_source(enum step step, unsigned slot)
 {
     if (step == STEP_PULLED && slot == 2) {
@@ -509,6 +542,7 @@ int main(void)
     tcase_add_test(all, a_group_forms_beside_a_bit_without_an_owner);
     tcase_add_test(all, who_takes_a_slot_is_not_bad_for_it);
     tcase_add_loop_test(all, a_joiner_looks_whether_its_source_lives, 0, 2);
+    tcase_add_test(all, a_joiner_does_not_miss_a_reload);
     tcase_add_test(all, a_state_is_not_done_before_its_source);
     tcase_add_test(all, the_lock_of_a_dead_trainer_is_taken_over);
     suite_add_tcase(suite, all);

@@ -4,7 +4,6 @@
 #include "shm_job.h"
 
 #include <math.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -35,21 +34,6 @@ static float centre(struct descant *job, size_t k)
     size_t bytes = sizeof values;
     ck_assert_int_eq(descant_outer_save(job, values, &bytes), DESCANT_OK);
     return values[(bytes - N * sizeof(float)) / sizeof(float) + k];
-}
-
-static void *start_job(void *job)
-{
-    ck_assert_int_eq(descant_start(job), DESCANT_OK);
-    return NULL;
-}
-
-/* Two trainers that start together. */
-static void start_both(struct descant *const job[2])
-{
-    pthread_t other;
-    pthread_create(&other, NULL, start_job, job[1]);
-    start_job(job[0]);
-    pthread_join(other, NULL);
 }
 
 static void fill(float *w, float value)

@@ -37,7 +37,7 @@ void log_recall(const char *line);
 void *memory_take(size_t bytes);                        /* zeroed, 64-byte aligned, or NULL */
 void *memory_take_array(size_t n, size_t size);         /* the same, checked for overflow */
 void memory_give(void *taken);                          /* NULL is allowed */
-bool memory_refuse(void);       /* asked before other resources are taken: true, pretend it failed */
+bool memory_refuse(void);       /* before other resources are taken: true, pretend it failed */
 void memory_fail_at(long k);    /* tests: the k-th next taking fails, once; 0: none */
 long memory_live(void);         /* tests: blocks taken and not given back */
 

@@ -215,7 +215,7 @@ bool slot_untouched(const struct board *board, unsigned slot);
 
 /* --- steps at which a test may come between --- */
 
-enum step { STEP_CLOSE, STEP_CLOSING, STEP_SEAT, STEP_PULLED, STEP_LOCKED };
+enum step { STEP_CLOSE, STEP_CLOSING, STEP_SEAT, STEP_PULL, STEP_PULLED, STEP_LOCKED };
 extern void (*shm_hook)(enum step step, unsigned slot);     /* set by tests alone */
 
 static inline void shm_step(enum step step, unsigned slot)

@@ -35,8 +35,8 @@ struct meet {
     _Atomic uint64_t *cpu_ns;           /* the doorman's, for the fabric's figures */
 };
 
-/* In this order: init, door_take, call, (the arena is founded if nobody had one), rank, seat, watch,
- * door_give. fini takes half-built ones and leaves the job. */
+/* In this order: init, door_take, call, (the arena is founded if nobody had one), rank, seat,
+ * watch, door_give. fini takes half-built ones and leaves the job. */
 void meet_init(struct meet *meet, struct arena *arena, const char *name);
 descant_status meet_door_take(struct meet *meet, uint64_t until_ns);
 void meet_door_give(struct meet *meet);

@@ -219,7 +219,7 @@ static enum fabric_progress begun(struct shm *shm, uint64_t word, struct fabric_
                     load_members(board) & own_bit(shm))) {
         unsigned source = shm_find_source(shm, word, &any);
         if (source < SHM_SLOTS)
-            return shm_pull(shm, source, part);
+            return shm_pull(shm, word, source, part);
     }
     if (!(load_members(board) & own_bit(shm)))
         return shm_show(shm, word) ? FABRIC_WORKED : FABRIC_WAITING;

@@ -43,7 +43,7 @@ struct round {
     const float *in[SHM_SLOTS]; /* of the group, by slot */
     unsigned source;            /* pulling: from whom */
     uint32_t source_generation;
-    uint64_t pulled_word;       /* pulling: the round's word as it was */
+    uint64_t pulled_word;       /* pulling: the word as it was before */
     size_t n_chunks, n_left, cursor;    /* elastic */
     bool busy;                  /* elastic: others hold all chunks that are left */
     uint32_t lives, epoch;      /* for which the figures were counted */
@@ -183,7 +183,9 @@ const float *shm_vector_of(struct shm *shm, unsigned slot);
 enum fabric_progress shm_take_state(struct shm *shm, uint64_t word, struct fabric_part *part);
 /* A member to pull from; SHM_SLOTS: nobody. *any: there is one, though not ready. */
 unsigned shm_find_source(struct shm *shm, uint64_t word, bool *any);
-enum fabric_progress shm_pull(struct shm *shm, unsigned source, struct fabric_part *part);
+/* word: as it was when the source was found. */
+enum fabric_progress shm_pull(struct shm *shm, uint64_t word, unsigned source,
+                              struct fabric_part *part);
 enum fabric_progress shm_pulled(struct shm *shm);
 /* At its end, lets joiners take its state; false: nothing to do. */
 bool shm_show(struct shm *shm, uint64_t word);

@@ -136,12 +136,15 @@ unsigned shm_find_source(struct shm *shm, uint64_t word, bool *any)
     return SHM_SLOTS;
 }
 
-/* Where there is a centre, that is the state: what a member shows of itself may be old. */
-enum fabric_progress shm_pull(struct shm *shm, unsigned source, struct fabric_part *part)
+/* Where there is a centre, that is the state: what a member shows of itself may be old. The word
+ * had no phase when the source was found; whatever moves it from there on, shm_pulled sees. */
+enum fabric_progress shm_pull(struct shm *shm, uint64_t word, unsigned source,
+                              struct fabric_part *part)
 {
+    shm_step(STEP_PULL, shm->meet.slot);
     shm->round.source = source;
     shm->round.source_generation = life_generation(slot_life(board_of(shm), source));
-    shm->round.pulled_word = load_word(board_of(shm));
+    shm->round.pulled_word = word;
     if (shm->fabric.center)
         *part = (struct fabric_part){.kind = EXCHANGE_STATE, .n = shm->start.n,
                                      .out = shm->fabric.center};

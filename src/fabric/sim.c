@@ -180,8 +180,11 @@ static int count_settled(const struct sim_world *w)
     return n;
 }
 
+/* NULL: nobody now; beside a centre, while a state is on its way to it. */
 static struct trainer *pull_source(const struct sim_world *w)
 {
+    if (!w->collective && w->reducing)
+        return NULL;
     for (int i = 0; i < w->n_trainers; i++) {
         struct trainer *t = w->trainers[i];
         bool in_state = t->phase != IDLE && t->phase != ALONE && t->x.kind == EXCHANGE_STATE;
@@ -205,6 +208,7 @@ static enum fabric_progress poll_pulling(struct trainer *t, struct fabric_part *
     else
         gather_resting(source, n, w->pull);
     w->puller = t;
+    t->pulled = w->round;
     give_state(t, source, w->pull, part);
     part->n = n;
     t->phase = JOINED;
@@ -221,7 +225,12 @@ static enum fabric_progress done(struct trainer *t)
 
 static enum fabric_progress poll_joined(struct trainer *t)
 {
-    t->world->puller = NULL;
+    struct sim_world *w = t->world;
+    w->puller = NULL;
+    if (!w->collective && (w->reducing || w->round != t->pulled)) {
+        t->phase = PULLING;         /* a state was given meanwhile */
+        return FABRIC_WORKED;
+    }
     t->f.joined = true;
     if (t->life != MEMBER)
         trainer_become(t, MEMBER);

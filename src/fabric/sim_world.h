@@ -38,6 +38,7 @@ struct trainer {
     const struct trainer *from; /* whose outer vectors the part that is out shows */
     double share;               /* REDUCING: of the mean; 0: it does not count */
     float *owed;                /* encoded means (wire.h): r */
+    uint32_t pulled;            /* JOINED: the round in which its part came */
 };
 
 struct sim_world {

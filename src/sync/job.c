@@ -409,17 +409,37 @@ descant_status descant_start(struct descant *job)
     return DESCANT_OK;
 }
 
-/* A reload that others have not taken yet is given first. */
+static bool in_state(const struct round *r)
+{
+    return r->state != ROUND_IDLE && (r->exchange.kind == EXCHANGE_STATE || r->reloaded);
+}
+
+/* The round in hand, as far as it goes without waiting: another's reload may have come in it. */
+static descant_status run_on(struct descant *job)
+{
+    enum round_progress progress = ROUND_WORKED;
+    while (progress == ROUND_WORKED && job->round.state > ROUND_SNAPSHOT)
+        progress = round_advance(&job->round);
+    if (progress == ROUND_DONE)
+        job_round_done(job, workers_steps(&job->workers));
+    return progress == ROUND_FAILED ? job_broken(job) : DESCANT_OK;
+}
+
+/* A reload that others have not taken yet is given first, and that of the round in hand taken. */
 static descant_status end_reload(struct descant *job)
 {
     uint64_t waited = 0;
-    bool wanted = atomic_load(&job->reload), state = job->round.state != ROUND_IDLE &&
-                  (job->round.exchange.kind == EXCHANGE_STATE || job->round.reloaded);
+    descant_status status = DESCANT_OK;
+    bool wanted = atomic_load(&job->reload);
     if (wanted && job->plan.what == PLAN_GRADIENT)
         return job_introduce(job, false, &waited);
     if (wanted)
         job_round_begins(job, workers_steps(&job->workers), true);
-    return wanted || state ? job_drive(job, false, 0, &waited) : DESCANT_OK;
+    else
+        status = run_on(job);
+    if (status == DESCANT_OK && (wanted || in_state(&job->round)))
+        status = job_drive(job, false, 0, &waited);
+    return status;
 }
 
 static void from_flat(void *context, float *memory, size_t at, size_t n)
@@ -428,14 +448,21 @@ static void from_flat(void *context, float *memory, size_t at, size_t n)
     memcpy(memory, flat + at, n * sizeof(float));
 }
 
+/* A final state is of those who have taken the last reload; a global version, of those of them who
+ * have seen the most rounds. */
+static uint64_t final_priority(const struct descant *job, enum descant_final which)
+{
+    uint64_t rounds = which == DESCANT_FINAL_CENTRAL ? atomic_load(&job->stats.rounds) : 0;
+    return job->round.states << 48 | rounds;
+}
+
 static descant_status final_round(struct descant *job, enum descant_final which)
 {
     uint64_t waited = 0;
     if (which == DESCANT_FINAL_MEAN)
         round_begin_final_mean(&job->round);
     else
-        round_begin_state(&job->round, which == DESCANT_FINAL_CENTRAL
-                          ? atomic_load(&job->stats.rounds) : 0, true);
+        round_begin_state(&job->round, final_priority(job, which), true);
     job->round.exchange.agree = 1 + (uint64_t)which;
     descant_status status = job_drive(job, false, 0, &waited);
     if (status != DESCANT_OK || which != DESCANT_FINAL_CENTRAL)

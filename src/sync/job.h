@@ -21,7 +21,7 @@ struct descant {
     double start_s, sync_cpu, sync_rate;
     double cores;                       /* allowed to this process when it opened the job */
     const unsigned char *parent;        /* a page the kernel wipes in forked children: 1 here */
-    _Atomic int state;                  /* enum job_state; BROKEN by any thread, else the caller's */
+    _Atomic int state;                  /* enum job_state; any thread: BROKEN, else the caller's */
     struct fabric *fabric;
     struct replica replica;
     struct workers workers;

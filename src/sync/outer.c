@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What a checkpoint needs: pausing the rounds while the replica is overwritten, the reload that gives
- * it to all, and the outer state as bytes.
+/* What a checkpoint needs: pausing the rounds while the replica is overwritten, the reload that
+ * gives it to all, and the outer state as bytes.
  *
  *   pause    takes the machine and gives up the round in hand: its result would be of before. From
  *            here until reload nothing of Descant's touches replica, G, s

@@ -262,6 +262,7 @@ static enum round_progress finish(struct round *r)
 {
     if (r->exchange.kind == EXCHANGE_STATE && !r->call)
         r->outer_loaded = false;
+    r->states += r->reloaded && !r->call;
     r->distance = r->sum.g2 > 0 ? r->sum.d2 / r->sum.g2 : 0;
     r->state = ROUND_IDLE;
     return ROUND_DONE;

@@ -42,7 +42,8 @@ struct round {
     float *loaded;                  /* elastic: this centre; else what is in G and s already */
     struct distance sum;
     double distance;                /* of the last merge */
-    bool reloaded;                  /* the last round was a state from somebody else */
+    bool reloaded;                  /* the last round was a state */
+    uint64_t states;                /* such rounds: the first, and each reload since */
 };
 
 /* After fabric start; makes what the plan needs. */

@@ -16,8 +16,8 @@
 #include <pthread.h>
 #include <signal.h>
 
-/* What a burst is taken to cost the workers it interrupts, by its own CPU time: it, two switches, and
- * their caches to be filled again. The budget is of that whole cost. The figure is a choice:
+/* What a burst is taken to cost the workers it interrupts, by its own CPU time: it, two switches,
+ * and their caches to be filled again. The budget is of that whole cost. The figure is a choice:
  * bench/README.md has what was measured with it and without. */
 #define BURST_COST 1.5
 enum { BURST_NS = 1000000, REST_LEAST_NS = 1000000, REST_MOST_NS = 20000000 };

@@ -3,7 +3,8 @@
  *
  * The fast path is workers_mine: a thread-local pair (serial, slot) for each of a few jobs that
  * were opened one after the other. The serial is unique in the process, so that a slot
- * remembered from a closed job is never taken for one of a new job at the same address. Slots keep their counts when a thread leaves: t never falls. */
+ * remembered from a closed job is never taken for one of a new job at the same address. Slots
+ * keep their counts when a thread leaves: t never falls. */
 #include "sync/workers.h"
 
 static _Atomic uint64_t last_serial;

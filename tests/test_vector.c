@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: MIT */
+/* Vectors in pieces against flat ones, and what every fabric decides alike. */
+#include "fabric/vector.h"
+
+#include <check.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { N = 5000, MOST_EXTENTS = 12 };
+
+static float flat[N], memory[N], W[N], moved[N];
+static const float zeros[N];
+static bool gap[N];
+static struct extent extents[MOST_EXTENTS];
+
+/* Extents of chance, some empty, some side by side; what lies in none is a gap. */
+static struct vector by_chance(struct rng *rng)
+{
+    struct vector v = {N, 0, extents};
+    memset(flat, 0, sizeof flat);
+    memset(gap, 1, sizeof gap);
+    for (size_t at = rng_next(rng) % 300; at < N && v.n_extents < MOST_EXTENTS;) {
+        size_t n = rng_next(rng) % 3 ? rng_next(rng) % 900 : 0;
+        n = n < N - at ? n : N - at;
+        extents[v.n_extents++] = (struct extent){at, n, memory + at};
+        for (size_t i = at; i < at + n; i++) {
+            flat[i] = memory[i] = (float)rng_normal(rng);
+            gap[i] = false;
+        }
+        at += n + (rng_next(rng) % 2 ? rng_next(rng) % 400 : 0);
+    }
+    return v;
+}
+
+START_TEST(pieces_read_as_one)
+{
+    struct rng rng;
+    float out[N];
+    rng_init(&rng, 1);
+    for (int turn = 0; turn < 300; turn++) {
+        struct vector v = by_chance(&rng);
+        size_t from = rng_next(&rng) % N, n = rng_next(&rng) % (N - from + 1);
+        memset(out, 0xff, sizeof out);
+        ck_assert(vector_gather(&v, (struct chunk){from, n}, out, turn % 2));
+        ck_assert_mem_eq(out, flat + from, n * sizeof(float));
+        ck_assert(n == N || isnan(out[n]));
+        ck_assert(vector_finite(&v, N));
+    }
+}
+END_TEST
+
+START_TEST(the_centre_moves_where_there_is_memory)
+{
+    struct rng rng;
+    rng_init(&rng, 2);
+    for (int turn = 0; turn < 300; turn++) {
+        struct vector v = by_chance(&rng);
+        size_t from = rng_next(&rng) % N, n = rng_next(&rng) % (N - from + 1);
+        for (size_t i = 0; i < N; i++)
+            W[i] = (float)i;
+        ck_assert(vector_elastic(W, &v, (struct chunk){from, n}, 0.25f, moved));
+        for (size_t i = 0; i < N; i++) {
+            bool inside = i >= from && i - from < n;
+            float want = inside && !gap[i] ? (float)i + 0.25f * (flat[i] - (float)i) : (float)i;
+            float out = !inside ? 0 : moved[i - from] - (gap[i] ? 0 : W[i]);
+            if (!(fabsf(W[i] - want) <= 1e-6f * (1 + fabsf(want))) || out < 0 || out > 0)
+                ck_abort_msg("[%zu] is %g, not %g", i, (double)W[i], (double)want);
+        }
+    }
+}
+END_TEST
+
+START_TEST(what_is_not_finite_moves_nothing)
+{
+    static const float bad[] = {NAN, INFINITY, -INFINITY};
+    struct rng rng;
+    rng_init(&rng, 3);
+    for (int turn = 0; turn < 30; turn++) {
+        struct vector v = by_chance(&rng);
+        size_t i = rng_next(&rng) % N;
+        memory[i] = bad[turn % 3];
+        memset(W, 0, sizeof W);
+        ck_assert_int_eq(vector_finite(&v, N), gap[i]);
+        ck_assert_int_eq(vector_elastic(W, &v, (struct chunk){0, N}, 0.5f, moved), gap[i]);
+        if (!gap[i])
+            ck_assert_mem_eq(W, zeros, sizeof W);
+        memory[i] = 0;
+    }
+}
+END_TEST
+
+START_TEST(shares_add_up_to_one)
+{
+    static const struct {
+        double weight[3], share[3];
+    } cases[] = {
+        {{1, 2, 1}, {0.25, 0.5, 0.25}},
+        {{0, 0, 0}, {1 / 3.0, 1 / 3.0, 1 / 3.0}},
+        {{0, 5, 0}, {0, 1, 0}},
+        {{1.7e308, 1.7e308, 0}, {0.5, 0.5, 0}},
+        {{4e-324, 4e-324, 4e-324}, {1 / 3.0, 1 / 3.0, 1 / 3.0}},
+        {{1e308, 1, 0}, {1, 0, 0}},
+    };
+    double share[3];
+    memcpy(share, cases[_i].weight, sizeof share);
+    weights_to_shares(share, 3);
+    for (int k = 0; k < 3; k++)
+        ck_assert_double_eq_tol(share[k], cases[_i].share[k], 1e-15);
+}
+END_TEST
+
+START_TEST(the_line_that_differs_is_named)
+{
+    static const struct {
+        const char *theirs, *mine, *says;
+    } cases[] = {
+        {"plan x\na 7\n", "plan x\na 7\n", NULL},
+        {"", "", NULL},
+        {"plan x\na 7\n", "plan x\na 8\n", "line 2: the job has \"a 7\", here it is \"a 8\""},
+        {"plan x\na 7\n", "plan x\n", "line 2: the job has \"a 7\", here it is \"\""},
+        {"plan x\n", "plan xy\n", "line 1: the job has \"plan x\", here it is \"plan xy\""},
+        {"", "b", "line 1: the job has \"\", here it is \"b\""},
+    };
+    descant_status status = manifest_check(cases[_i].theirs, cases[_i].mine, NULL);
+    ck_assert_int_eq(status, cases[_i].says ? DESCANT_MISMATCH : DESCANT_OK);
+    if (cases[_i].says)
+        ck_assert_str_eq(descant_last_error(), cases[_i].says);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("vector");
+    TCase *all = tcase_create("vector");
+    tcase_add_test(all, pieces_read_as_one);
+    tcase_add_test(all, the_centre_moves_where_there_is_memory);
+    tcase_add_test(all, what_is_not_finite_moves_nothing);
+    tcase_add_loop_test(all, shares_add_up_to_one, 0, 6);
+    tcase_add_loop_test(all, the_line_that_differs_is_named, 0, 6);
+    suite_add_tcase(suite, all);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}
