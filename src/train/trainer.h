@@ -75,11 +75,11 @@ struct trainer {
     uint64_t began_ns;
     double seconds;                 /* of training, up to now */
 
-    /* the thread beside the workers (monitor.c) */
-    pthread_t monitor;
+    /* the threads beside the workers (monitor.c) */
+    pthread_t monitor, keeper;
     pthread_mutex_t monitor_mutex;  /* guards monitor_stop */
     pthread_cond_t monitor_moved;
-    bool monitor_stop, monitor_started;
+    bool monitor_stop, monitor_started, keeper_started;
     FILE *run_log;                  /* the monitor's while there is one, then the main thread's */
     bool is_terminal;
 };
