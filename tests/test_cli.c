@@ -39,7 +39,7 @@ static const struct {
     {"info now", "descant info: 'now': it takes no arguments"},
     {"plans --html", "descant plans: unknown option --html"},
     {"plans --markdown=1", "--markdown takes no value"},
-    {"bench step --calls 5 --calls 6", "--calls is given twice"},
+    {"bench step --calls 500 --calls 600", "--calls is given twice"},
     {"bench step --json --json", "--json is given twice"},
 #ifdef DESCANT_TRAIN
     {"train --data /dev/null --data /dev/null", "--data is given twice"},
