@@ -70,6 +70,7 @@ struct tables {
     enum tables_state state;
     bool leads;
     unsigned char *part;
+    unsigned char *given;               /* a bit for each row: it is in the part */
     size_t part_room, part_n, sweep_room;
     bool called;                        /* others have begun: an empty part is given, too */
     bool last;                          /* nobody here touches, and nothing waits after this part */
@@ -88,7 +89,7 @@ struct tables {
 };
 
 void tables_init(struct tables *t, struct fabric *fabric, const struct plan *plan);
-void tables_fini(struct tables *t);         /* after the fabric's close, which may yet read a part */
+void tables_fini(struct tables *t);         /* after the fabric's close, which may read a part */
 
 /* Before start. The fabric's status if it has no memory, and logged. */
 descant_status tables_add(struct tables *t, const char *name, size_t rows, size_t width,
