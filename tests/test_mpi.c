@@ -302,6 +302,62 @@ static int part_jobs(void)
     return 0;
 }
 
+enum { TABLE_ROWS = 5000, TABLE_WIDTH = 8, TABLE_STEPS = 300, TABLE_A_STEP = 20 };
+
+/* Each rank has rows of its own, so sums of whole numbers are exact on every host. */
+static void train_rows(struct descant *job, float *table, const struct descant_members *who,
+                       float *sums)
+{
+    struct rng rng;
+    uint64_t touched[TABLE_A_STEP], size = (uint64_t)who->size, rank = (uint64_t)who->rank;
+
+    for (uint64_t of = 0; of < size; of++) {
+        rng_init(&rng, of + 1);
+        for (int t = 0; t < TABLE_STEPS; t++) {
+            for (int n = 0; n < TABLE_A_STEP; n++) {
+                double u = rng_uniform(&rng);
+                touched[n] = (uint64_t)(u * u * (TABLE_ROWS / (int)size)) * size + of;
+                sums[touched[n]] += 1;
+                for (size_t c = 0; c < TABLE_WIDTH && of == rank; c++)
+                    table[touched[n] * TABLE_WIDTH + c] += 1;
+            }
+            if (of != rank)
+                continue;
+            NEED(descant_touch(job, table, touched, TABLE_A_STEP) == DESCANT_OK);
+            NEED(descant_step(job) == DESCANT_OK);
+            clock_sleep_until(clock_now_ns() + 1000000);
+        }
+    }
+}
+
+static int part_tables(void)
+{
+    static const char *const plans[] = {"shadow-easgd", "ma,every=3"};
+    static float sums[TABLE_ROWS];
+    struct descant_members who;
+    struct descant_stats stats;
+    float *table;
+
+    for (int k = 0; k < 2; k++) {
+        struct descant *job = open_job("mpi", plans[k], "w", 1000);
+        NEED(descant_table(job, "rows", TABLE_ROWS, TABLE_WIDTH, &table) == DESCANT_OK);
+        NEED(descant_start(job) == DESCANT_OK);
+        NEED(descant_members(job, &who) == DESCANT_OK);
+        memset(sums, 0, sizeof sums);
+        train_rows(job, table, &who, sums);
+        NEED(descant_finish(job, DESCANT_FINAL_MEAN) == DESCANT_OK);
+        for (size_t row = 0; row < TABLE_ROWS; row++)
+            for (size_t c = 0; c < TABLE_WIDTH; c++)
+                NEED(table[row * TABLE_WIDTH + c] == sums[row]);
+        NEED(descant_stats(job, &stats) == DESCANT_OK);
+        fprintf(stderr, "rank %d of %d: %llu rounds of rows, %llu rows sent, sums are exact\n",
+                who.rank, who.size, (unsigned long long)stats.rows_rounds,
+                (unsigned long long)stats.rows_sent);
+        NEED(descant_close(job) == DESCANT_OK);
+    }
+    return 0;
+}
+
 static bool is_first(void)
 {
     static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK"};
@@ -414,9 +470,9 @@ static const struct part {
     const char *name;
     int (*run)(void);
 } parts[] = {
-    {"exchanges", part_exchanges}, {"leavers", part_leavers},   {"jobs", part_jobs},
-    {"plans", part_plans},         {"models", part_models},     {"multiple", part_multiple},
-    {"funneled", part_funneled},   {"reload", part_reload},
+    {"exchanges", part_exchanges}, {"leavers", part_leavers},   {"tables", part_tables},
+    {"jobs", part_jobs},           {"plans", part_plans},       {"models", part_models},
+    {"multiple", part_multiple},   {"funneled", part_funneled}, {"reload", part_reload},
 };
 
 /* --- any order of events, in one thread --- */
@@ -630,6 +686,15 @@ START_TEST(too_few_cores_are_named)
 }
 END_TEST
 
+START_TEST(ranks_of_one_host_have_one_table)
+{
+    if (!is_there((enum mpi_library)_i))
+        return;
+    need_good((enum mpi_library)_i, 3, "tables");
+    need_said("rank 2 of 3: 0 rounds of rows");
+}
+END_TEST
+
 START_TEST(a_reload_brings_the_centre)
 {
     if (is_there((enum mpi_library)_i))
@@ -697,6 +762,7 @@ int main(int argc, char **argv)
     tcase_add_loop_test(all, leavers_serve_to_the_end, 0, MPI_LIBRARIES);
     tcase_add_loop_test(all, jobs_need_no_address, 0, MPI_LIBRARIES);
     tcase_add_loop_test(all, too_few_cores_are_named, 0, MPI_LIBRARIES);
+    tcase_add_loop_test(all, ranks_of_one_host_have_one_table, 0, MPI_LIBRARIES);
     tcase_add_loop_test(all, a_reload_brings_the_centre, 0, MPI_LIBRARIES);
     tcase_add_loop_test(all, who_differs_is_told, 0, MPI_LIBRARIES);
     tcase_add_loop_test(all, a_program_may_have_its_own_mpi, 0, MPI_LIBRARIES);
