@@ -28,7 +28,8 @@ struct mpi_link {
     bool *receives;
     int *indices;
     MPI_Status *statuses;
-    struct mpi_ended *ended;
+    struct mpi_ended *ended;    /* (room_ended) of the last collect, read till the next one */
+    int room_ended;
     char why[MPI_MAX_ERROR_STRING + 64];
 };
 
@@ -111,8 +112,7 @@ static bool grow(struct mpi_link *link)
         !grow_array(&link->ops, room, sizeof *link->ops) ||
         !grow_array(&link->receives, room, sizeof *link->receives) ||
         !grow_array(&link->indices, room, sizeof *link->indices) ||
-        !grow_array(&link->statuses, room, sizeof *link->statuses) ||
-        !grow_array(&link->ended, room, sizeof *link->ended)) {
+        !grow_array(&link->statuses, room, sizeof *link->statuses)) {
         snprintf(link->why, sizeof link->why, "no memory for %zu requests", room);
         return false;
     }
@@ -278,13 +278,25 @@ static bool test_some(struct mpi_link *link, int *n)
     return error == MPI_SUCCESS || failed(link, "MPI_Testsome", error);
 }
 
+/* Here and not in grow, since what has ended sends more while it is gone through. */
+static bool grow_ended(struct mpi_link *link)
+{
+    if (link->room_ended < link->room &&
+        !grow_array(&link->ended, (size_t)link->room, sizeof *link->ended)) {
+        snprintf(link->why, sizeof link->why, "no memory for %d messages", link->room);
+        return false;
+    }
+    link->room_ended = link->room;
+    return true;
+}
+
 static int collect(struct mpi_link *link, const struct mpi_ended **ended)
 {
     int n = 0;
 
-    *ended = link->ended;
-    if (!test_some(link, &n))
+    if (!grow_ended(link) || !test_some(link, &n))
         return -1;
+    *ended = link->ended;
     if (n == MPI_UNDEFINED || n == 0)
         return 0;
     for (int i = 0; i < n; i++) {
