@@ -218,7 +218,7 @@ START_TEST(sums_are_resumed_once)
         ck_assert_uint_eq(m.correct, r.seen.correct);
         ck_assert_double_eq(m.loss, r.seen.loss);
         ck_assert_double_eq(m.predicted, r.seen.predicted);
-        ck_assert_uint_gt(atomic_load(&board.cursor), 0);
+        ck_assert_uint_gt(atomic_load(&board.origin), 0);
         ck_assert_uint_le(atomic_load(&board.n_todo), (unsigned)o.depth);
     }
     memory_give(t.table_state);
@@ -405,7 +405,7 @@ START_TEST(data_that_becomes_other_data)
     board_sit(&board, 1);
     atomic_store(&board.seats[1].pid, dead);
     atomic_store(&board.seats[1].claimed[0], 1);
-    atomic_store(&board.cursor, 1);
+    atomic_store(&board.origin, 1);
     ck_assert_int_eq(feed_start(&feed, &o), DESCANT_OK);
     while (feed_next(feed, &batch, &waited)) {
         ck_assert_int_eq(batch.examples.n_fields, 26);
