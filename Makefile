@@ -2,11 +2,13 @@
 # Descant: the library, the program, the tests. Settings, all given on the command line:
 #   CC=clang              another compiler             SAN=address,undefined | SAN=thread
 #   WERROR=1              warnings are errors          PREFIX=/usr DESTDIR=/tmp/image
+#   V=1                   whole commands are shown
 # Each compiler and sanitizer builds into a folder of its own, build/<cc>[-<san>][-werror].
 
 VERSION := 0.1.0
 SONAME := libdescant.so.0
 PREFIX ?= /usr/local
+override PREFIX := $(abspath $(PREFIX))
 LIBDIR ?= $(PREFIX)/lib
 ifeq ($(origin CC),default)
 CC := gcc
@@ -36,6 +38,9 @@ LOOPS_FLAGS := $(KERNEL_FLAGS) -ffp-contract=fast -fno-math-errno
 LOOPS_avx2 := -mavx2 -mfma
 LOOPS_avx512 := -mavx512f -mavx512dq -mavx512bw -mavx512vl -mprefer-vector-width=512
 
+# What is done, in a short line; V=1: as it is.
+say = $(if $(V),,@echo "  $1 $@" && )
+
 KERNEL_SOURCE := $(wildcard src/fabric/kernels.c)
 SOURCES := $(filter-out $(KERNEL_SOURCE),$(wildcard src/base/*.c src/fabric/*.c src/sync/*.c))
 OBJECTS := $(SOURCES:src/%.c=$(B)/%.o) \
@@ -50,7 +55,7 @@ TRAIN_SOURCES := $(filter-out $(LOOPS_SOURCE),$(wildcard src/nn/*.c src/data/*.c
 TRAIN_COMMANDS := $(foreach c,train eval gen report report_log report_chart \
 	report_page bench_train bench_parse,$(wildcard src/cli/$(c).c))
 TRAIN_TESTS := $(wildcard $(patsubst %,tests/test_%.c,models loops learning data input formats \
-	report trainer training_ends training_faults))
+	report trainer training_ends training_faults run_files))
 ifeq ($(HAVE_TRAIN),1)
 BASIC += -DDESCANT_TRAIN $(shell pkg-config --cflags $(TRAIN_PACKAGES))
 TRAIN_LIBS := $(shell pkg-config --libs $(TRAIN_PACKAGES))
@@ -78,7 +83,7 @@ TESTS := $(patsubst tests/%.c,$(B)/tests/%,$(if $(HAVE_TRAIN),$(wildcard tests/t
 # training, whose code test_trainer runs under it, too.
 ifneq ($(findstring thread,$(SAN)),)
 TESTS := $(filter-out $(addprefix %/test_,convergence rules block vector data formats report plan \
-	models loops wire wire_jobs training_ends training_faults mpi),$(TESTS))
+	models loops wire wire_jobs training_ends training_faults run_files mpi),$(TESTS))
 endif
 BENCHES := $(patsubst bench/%.c,$(B)/bench/%,$(wildcard bench/*.c))
 CHECK_FLAGS = $(shell pkg-config --cflags check)
@@ -92,39 +97,39 @@ all: $(SHARED) $(B)/libdescant.a $(PROGRAM) $(MODULES)
 
 $(KERNEL_SETS:%=$(B)/fabric/kernels_%.o): $(B)/fabric/kernels_%.o: src/fabric/kernels.c Makefile
 	@mkdir -p $(@D)
-	$(CC) $(BASIC) $(KERNEL_FLAGS) $(FLAGS_$*) $(KERNEL_SANITIZE) -DKERNELS=kernels_$* -c $< -o $@
+	$(call say,CC)$(CC) $(BASIC) $(KERNEL_FLAGS) $(FLAGS_$*) $(KERNEL_SANITIZE) -DKERNELS=kernels_$* -c $< -o $@
 
 $(KERNEL_SETS:%=$(B)/nn/loops_%.o): $(B)/nn/loops_%.o: src/nn/loops.c Makefile
 	@mkdir -p $(@D)
-	$(CC) $(BASIC) $(LOOPS_FLAGS) $(LOOPS_$*) $(KERNEL_SANITIZE) -DLOOPS=loops_$* -c $< -o $@
+	$(call say,CC)$(CC) $(BASIC) $(LOOPS_FLAGS) $(LOOPS_$*) $(KERNEL_SANITIZE) -DLOOPS=loops_$* -c $< -o $@
 
 $(B)/%.o: src/%.c Makefile
 	@mkdir -p $(@D)
-	$(COMPILE) -c $< -o $@
+	$(call say,CC)$(COMPILE) -c $< -o $@
 
 $(SHARED): $(OBJECTS)
-	$(LINK) -shared -Wl,-soname,$(SONAME) $(if $(SAN),,-Wl,-z,defs) $^ $(LIBS) -o $@
-	ln -sf $(@F) $(B)/$(SONAME)
-	ln -sf $(SONAME) $(B)/libdescant.so
+	$(call say,LD)$(LINK) -shared -Wl,-soname,$(SONAME) $(if $(SAN),,-Wl,-z,defs) $^ $(LIBS) -o $@
+	@ln -sf $(@F) $(B)/$(SONAME)
+	@ln -sf $(SONAME) $(B)/libdescant.so
 
 # One object in the archive, in which everything that is hidden has become local.
 $(B)/libdescant.a: $(OBJECTS)
-	ld -r $^ -o $(B)/libdescant.o
-	objcopy --localize-hidden $(B)/libdescant.o
-	rm -f $@
-	ar rcs $@ $(B)/libdescant.o
+	$(call say,LD)ld -r $^ -o $(B)/libdescant.o
+	@objcopy --localize-hidden $(B)/libdescant.o
+	@rm -f $@
+	@ar rcs $@ $(B)/libdescant.o
 
 $(B)/descant-mpi-%.so: src/fabric/abi/mpi_abi.c Makefile
 	@mkdir -p $(@D)
-	OMPI_CC=$(CC) MPICH_CC=$(CC) $(MPICC_$*) $(filter-out -MMD -MP -Wcast-qual,$(BASIC)) -O2 \
+	$(call say,CC)OMPI_CC=$(CC) MPICH_CC=$(CC) $(MPICC_$*) $(filter-out -MMD -MP -Wcast-qual,$(BASIC)) -O2 \
 		-Wl,-z,nodelete -shared $< -o $@
 
 $(B)/descant: $(PROGRAM_OBJECTS) $(TRAIN_OBJECTS) $(OBJECTS)
-	$(LINK) $^ $(TRAIN_LIBS) $(LIBS) -o $@
+	$(call say,LD)$(LINK) $^ $(TRAIN_LIBS) $(LIBS) -o $@
 
 $(B)/tests/%: tests/%.c $(OBJECTS) Makefile
 	@mkdir -p $(@D)
-	$(COMPILE) $(CHECK_FLAGS) -Itests $(filter tests/%.c,$^) $(OBJECTS) $(CHECK_LIBS) $(LIBS) \
+	$(call say,CC)$(COMPILE) $(CHECK_FLAGS) -Itests $(filter tests/%.c,$^) $(OBJECTS) $(CHECK_LIBS) $(LIBS) \
 		$(LDFLAGS) -o $@
 
 $(B)/tests/test_fabric $(B)/tests/test_members $(B)/tests/test_mpi: tests/mpi_loopback.c
@@ -134,7 +139,7 @@ $(B)/tests/test_mpi: | $(MODULES)
 $(B)/tests/test_cli $(TRAIN_TESTS:%.c=$(B)/%): $(B)/tests/%: tests/%.c $(CLI_OBJECTS) \
 		$(TRAIN_OBJECTS) $(OBJECTS) Makefile
 	@mkdir -p $(@D)
-	$(COMPILE) $(CHECK_FLAGS) -Itests $< $(CLI_OBJECTS) $(TRAIN_OBJECTS) $(OBJECTS) \
+	$(call say,CC)$(COMPILE) $(CHECK_FLAGS) -Itests $< $(CLI_OBJECTS) $(TRAIN_OBJECTS) $(OBJECTS) \
 		$(CHECK_LIBS) $(TRAIN_LIBS) $(LIBS) $(LDFLAGS) -o $@
 
 # Here disks are slow, forks fail and machines have many cores.
@@ -149,23 +154,23 @@ build/fuzz_data: tests/fuzz_data.c $(wildcard src/data/*.[ch] src/base/*.[ch]) M
 
 $(B)/examples/%: examples/%.c $(B)/libdescant.a Makefile
 	@mkdir -p $(@D)
-	$(COMPILE) $< $(B)/libdescant.a $(LIBS) $(LDFLAGS) -o $@
+	$(call say,CC)$(COMPILE) $< $(B)/libdescant.a $(LIBS) $(LDFLAGS) -o $@
 
 $(B)/examples/%_cc: examples/%.cc $(B)/libdescant.a Makefile
 	@mkdir -p $(@D)
-	$(CXX) -std=c++11 -O2 -Wall -Wextra $(if $(WERROR),-Werror) -Iinclude $(SANITIZE) -pthread \
+	$(call say,CXX)$(CXX) -std=c++11 -O2 -Wall -Wextra $(if $(WERROR),-Werror) -Iinclude $(SANITIZE) -pthread \
 		$< $(B)/libdescant.a $(LIBS) $(LDFLAGS) -o $@
 
 $(B)/bench/%: bench/%.c $(OBJECTS) Makefile
 	@mkdir -p $(@D)
-	$(COMPILE) $< $(OBJECTS) $(LIBS) $(LDFLAGS) -o $@
+	$(call say,CC)$(COMPILE) $< $(OBJECTS) $(LIBS) $(LDFLAGS) -o $@
 
 setup:
 	@tools/setup
 
 test: setup
 	@$(MAKE) --no-print-directory all tests
-	@BUILD=$(B) tests/run $(TESTS) $(if $(SAN),,tests/cluster/run)
+	@BUILD=$(B) tests/run $(if $(SAN),,tests/cluster/run) $(TESTS)
 
 # The scripts of examples/slurm under a Slurm of its own, as root.
 test-slurm: setup

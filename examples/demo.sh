@@ -20,11 +20,13 @@ echo "$held" | sed -n 's/.*\(best log loss [0-9.]*\).*/held-out set: \1, which n
 logs=''
 for plan in none allreduce shadow-easgd; do
     echo "training under $plan"
+    rm -f "$dir/$plan.safetensors"
     "$descant" train --data "$dir/clicks.tsv" --eval "$dir/held.tsv" --model dlrm --trainers 2 \
         --batch 512 --optimizer adagrad --table-optimizer adagrad --lr 0.005 --table-lr 0.02 \
         --link 1gbit,1ms --sync "$plan" --log "$dir/$plan.jsonl" \
         --checkpoint "$dir/$plan.safetensors" \
         >"$dir/$plan.txt" || { cat "$dir/$plan.txt"; exit 1; }
+    rm -f "$dir/$plan.safetensors.previous"
     logs="$logs $dir/$plan.jsonl"
 done
 echo
@@ -46,7 +48,9 @@ BEGIN {
         field("loss"), field("eval_loss"), field("auc"), 100 * field("stall_share"),
         field("gap_mean")
 }'
+echo
+echo "stall: the workers' time spent waiting; gap: steps between two merges"
 # shellcheck disable=SC2086
 "$descant" report $logs -o "$dir/report.html" || exit 1
 echo
-echo "curves: $dir/report.html    models: $dir/*.safetensors"
+echo "curves: $dir/report.html    models: $dir/*.safetensors    all: $(du -sh "$dir" | cut -f1)"

@@ -69,7 +69,8 @@ struct descant_options {
                             else 0.02 */
     double sync_rate;    /* bytes a second for a shadow plan's rounds; unused ones are saved for
                             a second; 0: no limit. Other plans go by their steps alone */
-    double start_s;      /* seconds that open and start wait for the other trainers */
+    double start_s;      /* seconds that open and start wait for the other trainers, 300
+                            if not set; for whom, a warning says after 5 */
     descant_log *log;    /* NULL: silent */
     void *log_user;
 };

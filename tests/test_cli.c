@@ -32,13 +32,23 @@ static int run(const char *line)
 static const struct {
     const char *line, *says;
 } bad[] = {
-    {"", "which command? allowed: info, plans, "},
+    {"", "usage: descant COMMAND [OPTIONS]"},
     {"inof", "unknown command 'inof'; allowed: info, plans, "},
     {"inof", ", bench\ntry: descant --help"},
     {"--verbose", "unknown command '--verbose'"},
     {"info now", "descant info: 'now': it takes no arguments"},
     {"plans --html", "descant plans: unknown option --html"},
     {"plans --markdown=1", "--markdown takes no value"},
+    {"bench step --calls 500 --calls 600", "--calls is given twice"},
+    {"bench step --json --json", "--json is given twice"},
+#ifdef DESCANT_TRAIN
+    {"train --data /dev/null --data /dev/null", "--data is given twice"},
+    {"train --data /dev/null --eval-every 5", "--eval-every needs --eval"},
+    {"train --data /dev/null --sync dasdg", "--sync: plan \"dasdg\": unknown preset"},
+    {"eval --checkpoint a --data b --out c", "unknown option --out"},
+    {"predict --checkpoint a --data b --json", "unknown option --json"},
+    {"predict --checkpoint a --data b --workers 2", "unknown option --workers"},
+#endif
     {"bench", "which one? allowed: step, exchange, overlap"},
     {"bench all", "unknown benchmark 'all'; allowed: step, exchange, overlap"},
 #ifdef DESCANT_TRAIN

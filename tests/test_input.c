@@ -315,7 +315,7 @@ START_TEST(formats_are_guessed)
             data_close(data);
         }
     }
-    ck_assert(ends_with(descant_last_error(), "g8: its format cannot be told; name it"));
+    ck_assert(ends_with(descant_last_error(), "g8: its format cannot be told; give --format"));
 }
 END_TEST
 

@@ -63,6 +63,7 @@ static const char *const texts[][2] = {
     {"dasgd", "dasgd"},
     {"dasgd,every=4,delay=1,xi=0.25", "dasgd"},
     {"dasgd,every=8,delay=2", "dasgd,every=8,delay=2"},
+    {"dasgd, every=8 ,delay=2 ", "dasgd,every=8,delay=2"},
     {"dasgd,delay=2,every=8", "dasgd,every=8,delay=2"},
     {"dasgd,delay=4", "dasgd,delay=4"},
     {"dasgd,alpha=0.1", "dasgd,alpha=0.1"},

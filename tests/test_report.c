@@ -86,7 +86,7 @@ static const char finished[] =
     "{\"kind\":\"something new\",\"loss\":\"text\"}\n"
     "{\"kind\":\"interval\",\"rank\":0,\"examples\":3000,\"seconds\":4,\"loss\":0.5,\"gap\":4}\n"
     "{\"kind\":\"summary\",\"examples\":3000,\"seconds\":125,\"loss\":0.4567,\"ne\":0.81,"
-    "\"auc\":0.7654,\"examples_per_s\":12345,\"stall_share\":0.125,\"gap_mean\":4.5}\n";
+    "\"eval_ne\":0.7788,\"auc\":0.7654,\"examples_per_s\":12345,\"stall_share\":0.125,\"gap_mean\":4.5}\n";
 static const char going[] =
     "{\"kind\":\"header\",\"model\":\"dlrm\",\"sync\":\"never\",\"label\":\"<i>&'\\\"\\u0001\"}\n"
     "{\"kind\":\"interval\",\"examples\":500,\"seconds\":1,\"loss\":0.65}\n"
@@ -108,7 +108,7 @@ START_TEST(runs_are_compared)
     ck_assert_msg(!bad, "malformed at: %.80s", bad);
     static const char *const has[] = {
         "2 training runs compared", "one</title>", "&lt;i&gt;&amp;&#39;&quot; ", "a&amp;b&lt;c&gt;",
-        "0.4567", "0.7654", "12.3 k", "12.5 %", "2 min 05 s", "every,<wbr/>what=mean", "2 × 4",
+        "0.4567", "0.7654", "<th>held-out NE</th>", "0.7788", "12.3 k", "12.5 %", "2 min 05 s", "every,<wbr/>what=mean", "2 × 4",
         "Loss over time", "Gap", "Held-out loss", "not finished", "Options that differ",
         "prefers-color-scheme:dark", "0.6000", ">0.3<"};
     for (size_t i = 0; i < sizeof has / sizeof *has; i++)

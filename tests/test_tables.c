@@ -456,15 +456,16 @@ START_TEST(touches_are_checked)
         tables_touch(&t, a, rows, 1);
     ck_assert_uint_eq(t.list[0].heat[9], 255);
     ck_assert_uint_eq(t.list[1].heat[10], 1);
-    tables_fini(&t);
     f->type->close(f);
+    tables_fini(&t);
     sim_world_destroy(world);
     ck_assert_int_eq(memory_live(), 0);
 }
 END_TEST
 
-/* A machine on the sim fabric, started, with its state; size 2. */
-static struct fabric *enter(struct sim_world *world, int rank, struct tables *t, float **w)
+/* A machine on the sim fabric, started; size 2. part: bytes of a part, 0: as usual. */
+static struct fabric *enter(struct sim_world *world, int rank, struct tables *t, float **w,
+                            size_t part)
 {
     struct fabric_options options = {.rank = rank, .size = 2, .context = world};
     struct fabric_start start = {.manifest = "", .n = N, .room = N, .collective = true};
@@ -473,6 +474,7 @@ static struct fabric *enter(struct sim_world *world, int rank, struct tables *t,
     ck_assert_int_eq(plan_parse(&plan, "shadow-ma", NULL), DESCANT_OK);
     ck_assert_int_eq(fabric_sim.open(&f, &options), DESCANT_OK);
     tables_init(t, f, &plan);
+    t->part_room = part ? part : t->part_room;
     ck_assert_int_eq(tables_add(t, "a", 10, 4, w), DESCANT_OK);
     ck_assert_int_eq(tables_add(t, "b", 5, 2, &(float *){NULL}), DESCANT_OK);
     start.rows_bytes = tables_part_bytes(t);
@@ -506,7 +508,7 @@ START_TEST(parts_are_checked)
     struct sim_world *world = sim_world_create(&(struct sim_options){.per_host = 1});
     struct tables t[2];
     float *w, bytes[16] = {0};
-    struct fabric *f[2] = {enter(world, 0, &t[0], &w), enter(world, 1, &t[1], &w)};
+    struct fabric *f[2] = {enter(world, 0, &t[0], &w, 0), enter(world, 1, &t[1], &w, 0)};
     meet(f);
     uint32_t one = 1;
     memcpy(bytes, &one, sizeof one);
@@ -520,8 +522,66 @@ START_TEST(parts_are_checked)
     ck_assert_int_eq(progress, parts[_i].good ? ROUND_DONE : ROUND_FAILED);
     ck_assert_int_eq(f[0]->status, parts[_i].good ? DESCANT_OK : DESCANT_MISMATCH);
     for (int k = 0; k < 2; k++) {
-        tables_fini(&t[k]);
+        tables_stop(&t[k]);
         f[k]->type->close(f[k]);
+        tables_fini(&t[k]);
+    }
+    sim_world_destroy(world);
+    ck_assert_int_eq(memory_live(), 0);
+}
+END_TEST
+
+static void work(struct tables *t, float *w, uint64_t row)
+{
+    for (size_t c = 0; c < 4; c++)
+        w[4 * row + c] += 1;
+    ck_assert(tables_touch(t, w, &row, 1));
+}
+
+/* A round of both; it is done. */
+static void both(struct tables *t)
+{
+    enum round_progress last[2] = {ROUND_WORKED, ROUND_WORKED};
+    for (int k = 0; k < 1000 && (last[0] != ROUND_DONE || last[1] != ROUND_DONE); k++)
+        if (last[k % 2] != ROUND_DONE)
+            last[k % 2] = tables_advance(&t[k % 2]);
+    ck_assert(last[0] == ROUND_DONE && last[1] == ROUND_DONE);
+}
+
+/* The sweep has put row 0, and the rest is being counted, when it is touched again. */
+START_TEST(a_row_is_in_a_part_once)
+{
+    struct sim_world *world = sim_world_create(&(struct sim_options){.per_host = 1});
+    struct tables t[2];
+    float *w[2];
+    struct fabric *f[2] = {enter(world, 0, &t[0], &w[0], 8 + 3 * 24),
+                           enter(world, 1, &t[1], &w[1], 8 + 3 * 24)};
+    meet(f);
+    work(&t[0], w[0], 0);
+    work(&t[0], w[0], 1);
+    for (int round = 1; round <= 2; round++) {
+        for (int k = 0; k < 2; k++) {
+            t[k].called = true;         /* by the other */
+            tables_begin(&t[k], (uint64_t)round);
+        }
+        for (int k = 0; round == 1 && t[0].state != TABLES_COUNTING; k++) {
+            ck_assert_int_lt(k, 10);
+            tables_advance(&t[0]);
+        }
+        if (round == 1)
+            work(&t[0], w[0], 0);
+        both(t);
+        for (int k = 0; k < 2; k++) {
+            ck_assert_float_eq(t[k].list[0].base[0], (float)round);
+            ck_assert_float_eq(t[k].list[0].base[4], 1);
+            ck_assert_float_eq(w[k][0], (float)(k == 0 ? 2 : round));
+            ck_assert_float_eq(w[k][4], 1);
+        }
+    }
+    for (int k = 0; k < 2; k++) {
+        tables_stop(&t[k]);
+        f[k]->type->close(f[k]);
+        tables_fini(&t[k]);
     }
     sim_world_destroy(world);
     ck_assert_int_eq(memory_live(), 0);
@@ -698,6 +758,7 @@ int main(void)
     tcase_add_test(trouble, a_dead_machine_leaves_the_others_alike);
     tcase_add_test(trouble, the_leader_of_a_machine_has_an_heir);
     tcase_add_test(trouble, first_rows_must_agree);
+    tcase_add_test(trouble, a_row_is_in_a_part_once);
     tcase_add_loop_test(trouble, parts_are_checked, 0, (int)(sizeof parts / sizeof *parts));
     suite_add_tcase(suite, trouble);
     TCase *quality = tcase_create("quality");

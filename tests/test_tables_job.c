@@ -304,6 +304,26 @@ START_TEST(a_machine_may_leave_early)
 }
 END_TEST
 
+START_TEST(a_machine_that_comes_late_is_refused)
+{
+    struct descant_options o = descant_options_default();
+    struct descant *job;
+    float *table;
+    o.job = "self";
+    o.plan = "shadow-easgd";
+    ck_assert_int_eq(descant_open(&job, &o), DESCANT_OK);
+    wrap(job, 0);
+    machines[0].f.joined = true;
+    ck_assert_ptr_nonnull(descant_alloc(job, "w", 10));
+    ck_assert_int_eq(descant_table(job, "t", 100, 4, &table), DESCANT_OK);
+    ck_assert_int_eq(descant_start(job), DESCANT_UNSUPPORTED);
+    ck_assert_msg(strstr(descant_last_error(), "late"), "%s", descant_last_error());
+    machines[1].gone = machines[2].gone = true;
+    descant_close(job);
+    ck_assert_int_eq(memory_live(), 0);
+}
+END_TEST
+
 /* ------------------------------------------------------------------ one machine, and wrong use */
 
 static const char *const alone[] = {"self", "shm:tables"};
@@ -369,6 +389,7 @@ int main(void)
     tcase_add_loop_test(all, rows_are_exact_under_every_kind_of_plan, 0,
                         (int)(sizeof plans / sizeof *plans));
     tcase_add_test(all, a_machine_may_leave_early);
+    tcase_add_test(all, a_machine_that_comes_late_is_refused);
     tcase_add_loop_test(all, one_machine_has_one_copy_and_no_cost, 0, 2);
     tcase_add_test(all, trainers_with_other_tables_are_refused);
     suite_add_tcase(suite, all);

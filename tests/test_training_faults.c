@@ -127,6 +127,36 @@ START_TEST(a_checkpoint_under_way_delays_no_signal)
 }
 END_TEST
 
+static double examples_logged(void)
+{
+    char line[2048];
+    double n = 0;
+    FILE *in = fopen(log_file, "re");
+    while (in && fgets(line, sizeof line, in)) {
+        const char *at = strstr(line, "\"interval\"") ? strstr(line, "\"examples\":") : NULL;
+        n = at ? strtod(at + 11, NULL) : n;
+    }
+    if (in)
+        fclose(in);
+    return n;
+}
+
+START_TEST(the_log_goes_on_beside_a_checkpoint)
+{
+    struct train_options o = endless();
+    pid_t pid = begin(&o);
+    wait_examples(ROWS / 4);
+    close_gate();
+    wait_writing();
+    double n = examples_logged();
+    wait_examples(n + ROWS);
+    ck_assert_int_eq(access(temporary, F_OK), 0);
+    unlink(gate);
+    kill(pid, SIGTERM);
+    ck_assert_int_eq(end_within(pid, 30), 128 + SIGTERM);
+}
+END_TEST
+
 /* One trainer hangs, so the other cannot finish: the same signal twice at once, as a terminal and
  * a parent bring it, is one; a later one ends it. */
 START_TEST(a_second_signal_ends_at_once)
@@ -431,6 +461,7 @@ int main(void)
     tcase_add_checked_fixture(slow, setup_gate, teardown);
     tcase_add_checked_fixture(quick, setup, teardown);
     tcase_add_loop_test(slow, a_checkpoint_under_way_delays_no_signal, 0, 2);
+    tcase_add_test(slow, the_log_goes_on_beside_a_checkpoint);
     tcase_add_test(slow, a_second_signal_ends_at_once);
     tcase_add_loop_test(slow, a_death_at_the_last_checkpoint_loses_only_that, 0, 2);
     tcase_add_test(quick, sums_are_resumed_once);

@@ -433,6 +433,38 @@ START_TEST(a_run_that_looks_like_any_other_is_refused)
 }
 END_TEST
 
+/* Told half of who it is, a trainer does not train alone. */
+START_TEST(half_a_launcher_is_refused)
+{
+    static const struct {
+        const char *rank, *size, *says;
+        descant_status status;
+    } halves[] = {
+        {NULL, "2", "WORLD_SIZE is set, but not RANK", DESCANT_BAD_RANK},
+        {"0", NULL, "RANK is set, but not WORLD_SIZE", DESCANT_BAD_SIZE},
+        {NULL, "1", NULL, DESCANT_OK},
+        {NULL, NULL, NULL, DESCANT_OK},
+    };
+    struct descant_options o = descant_options_default();
+    struct descant *job = NULL;
+    unsetenv("RANK");
+    unsetenv("WORLD_SIZE");
+    if (halves[_i].rank)
+        setenv("RANK", halves[_i].rank, 1);
+    if (halves[_i].size)
+        setenv("WORLD_SIZE", halves[_i].size, 1);
+    ck_assert_int_eq(descant_open(&job, &o), halves[_i].status);
+    if (halves[_i].says)
+        ck_assert_msg(strstr(descant_last_error(), halves[_i].says), "%s", descant_last_error());
+    descant_close(job);
+    job = NULL;
+    o.rank = 0;                 /* what the caller says counts */
+    o.size = 1;
+    ck_assert_int_eq(descant_open(&job, &o), DESCANT_OK);
+    ck_assert_int_eq(descant_close(job), DESCANT_OK);
+}
+END_TEST
+
 /* ------------------------------------------------------------------ what it costs */
 
 START_TEST(what_is_not_moved_is_saved_up_for_a_second)
@@ -559,6 +591,7 @@ int main(void)
     tcase_add_loop_test(all, threads_share_at_once, 0, 2);
     tcase_add_loop_test(all, one_can_wait_for_ever, 0, 2);
     tcase_add_loop_test(all, a_run_that_looks_like_any_other_is_refused, 0, 7);
+    tcase_add_loop_test(all, half_a_launcher_is_refused, 0, 4);
     tcase_add_test(all, what_is_not_moved_is_saved_up_for_a_second);
     tcase_add_test(all, an_idle_shadow_reads_nothing);
     tcase_add_loop_test(all, memory_is_as_the_manual_says, 0,

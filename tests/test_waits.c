@@ -130,6 +130,35 @@ START_TEST(those_who_did_not_come_are_named)
 }
 END_TEST
 
+static char told[512];
+
+static void keep_warning(void *user, enum descant_level level, const char *line)
+{
+    (void)user;
+    if (level == DESCANT_WARNING)
+        snprintf(told, sizeof told, "%s", line);
+}
+
+/* Who waits for long says for whom, while there is time to start them. */
+START_TEST(a_long_start_says_for_whom)
+{
+    struct descant_options o = descant_options_default();
+    struct descant *job = NULL;
+    o.job = address;
+    o.plan = "ma";
+    o.rank = 0;
+    o.size = 3;
+    o.start_s = _i ? 4 : 5.5;
+    o.log = keep_warning;
+    ck_assert_int_eq(descant_open(&job, &o), DESCANT_OK);
+    ck_assert_ptr_nonnull(descant_alloc(job, "w", 10));
+    ck_assert_int_eq(descant_start(job), DESCANT_TIMEOUT);
+    const char *says = "waits at its start for trainers 1 and 2, at most 5.5 s in all";
+    ck_assert_msg((strstr(told, says) != NULL) == (_i == 0), "%s", told);
+    descant_close(job);
+}
+END_TEST
+
 /* One that has opened and not started is missing too; ranks beyond the size tell no names; a
  * start that may take no time at all is told as well. */
 START_TEST(a_timeout_knows_the_opened_and_the_unknown)
@@ -392,6 +421,7 @@ int main(void)
     tcase_add_checked_fixture(all, set_up, NULL);
     tcase_set_timeout(all, 120);
     tcase_add_test(all, those_who_did_not_come_are_named);
+    tcase_add_loop_test(all, a_long_start_says_for_whom, 0, 2);
     tcase_add_loop_test(all, a_timeout_knows_the_opened_and_the_unknown, 0, 2);
     tcase_add_loop_test(all, the_stopped_are_named, 0, (int)(sizeof plans / sizeof *plans));
     tcase_add_test(all, one_stopped_in_a_chunk_is_named);

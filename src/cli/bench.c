@@ -297,12 +297,12 @@ bool bench_link(const char *text, char *suffix, size_t room, double *rate, doubl
     return true;
 }
 
-bool bench_plan_ok(const struct cli *cli, const char *text)
+bool bench_plan_ok(const struct cli *cli, const char *option, const char *text)
 {
     struct plan plan;
     if (plan_parse(&plan, text, NULL) == DESCANT_OK)
         return true;
-    cli_bad_use(cli, "--plan: %s", descant_last_error());
+    cli_bad_use(cli, "--%s: %s", option, descant_last_error());
     return false;
 }
 

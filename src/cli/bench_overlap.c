@@ -388,7 +388,7 @@ int cli_bench_overlap(const struct cli *cli)
     int status;
     if (!bench_options(cli, options, N_OPTIONS, &o, &status))
         return status;
-    if (!bench_plan_ok(cli, o.plan))
+    if (!bench_plan_ok(cli, "plan", o.plan))
         return CLI_BAD_USE;
     if (!bench_link(o.link, o.suffix, sizeof o.suffix, &rate, &rtt))
         return cli_bad_use(cli, "--link %s: allowed is none or RATE,RTT as 1gbit,1ms", o.link);

@@ -112,7 +112,7 @@ int cli_bench_step(const struct cli *cli)
     int status;
     if (!bench_options(cli, options, N_OPTIONS, &o, &status))
         return status;
-    if (!bench_plan_ok(cli, o.plan))
+    if (!bench_plan_ok(cli, "plan", o.plan))
         return CLI_BAD_USE;
     struct bench bench = {.trainers = 1, .err = cli->err};
     struct step_result r;

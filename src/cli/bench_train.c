@@ -389,7 +389,7 @@ static int check(const struct cli *cli, const struct options *o)
     char suffix[128];
     double rate, rtt;
 
-    if (!bench_plan_ok(cli, o->train.sync))
+    if (!bench_plan_ok(cli, "sync", o->train.sync))
         return CLI_BAD_USE;
     if (!bench_link(o->train.link, suffix, sizeof suffix, &rate, &rtt))
         return cli_bad_use(cli, "--link %s: allowed is none or RATE,RTT as 1gbit,1ms",

@@ -43,14 +43,13 @@ bool cli_is_help(const char *word)
     return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0;
 }
 
-static int which(const struct cli *cli, const char *wrong)
+static int unknown(const struct cli *cli, const char *wrong)
 {
     char names[256] = "";
     for (size_t i = 0, n = 0; i < N_COMMANDS && n < sizeof names; i++)
         n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", i ? ", " : "",
                               commands[i].name);
-    return wrong ? cli_bad_use(cli, "unknown command '%s'; allowed: %s", wrong, names)
-                 : cli_bad_use(cli, "which command? allowed: %s", names);
+    return cli_bad_use(cli, "unknown command '%s'; allowed: %s", wrong, names);
 }
 
 static void help(FILE *out)
@@ -66,8 +65,10 @@ static void help(FILE *out)
 int cli_main(int argc, char **argv, FILE *out, FILE *err)
 {
     struct cli cli = {.command = "", .argc = argc - 2, .argv = argv + 2, .out = out, .err = err};
-    if (argc < 2)
-        return which(&cli, NULL);
+    if (argc < 2) {
+        help(err);
+        return CLI_BAD_USE;
+    }
     const char *word = argv[1];
     if (cli_is_help(word) || strcmp(word, "help") == 0) {
         help(out);
@@ -82,5 +83,5 @@ int cli_main(int argc, char **argv, FILE *out, FILE *err)
             cli.command = commands[i].name;
             return commands[i].run(&cli);
         }
-    return which(&cli, word);
+    return unknown(&cli, word);
 }

@@ -24,7 +24,7 @@ int cli_bad_use(const struct cli *cli, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
 /* Reads all of cli->argv into the struct, which has the defaults: "--name value" or
- * "--name=value" in any order, the last one given counts. CLI_DONE, or CLI_BAD_USE after saying
+ * "--name=value" in any order, none twice. CLI_DONE, or CLI_BAD_USE after saying
  * why. */
 int settings_parse(const struct cli *cli, const struct setting *table, size_t n, void *into);
 /* The same of a command that has --config: it and its value are passed over. */
@@ -34,6 +34,20 @@ int settings_parse_config(const struct cli *cli, const struct setting *table, si
 void settings_help(FILE *out, const struct setting *table, size_t n, const void *defaults);
 const char *settings_config(const struct cli *cli);     /* what follows --config, or NULL */
 bool settings_wants_help(const struct cli *cli);
+
+/* A file that an option names. What is written has a
+ * NAME.lock meanwhile; CLI_REPLACES also writes NAME.previous and NAME.tmp. */
+enum cli_file_kind { CLI_READS, CLI_WRITES, CLI_REPLACES };
+struct cli_file {
+    const char *option, *name;  /* NULL: not given; commas between several */
+    enum cli_file_kind kind;
+};
+
+/* Nothing that is written is another one of them. Else it has said which is. What is replaced
+ * comes first. */
+bool cli_files_apart(const struct cli *cli, const struct cli_file *files, int n);
+/* The file can be replaced: it is a regular one, or there is none. Else it has said why. */
+bool cli_file_good(const struct cli *cli, const char *option, const char *path);
 
 bool cli_is_help(const char *word);      /* --help or -h */
 
@@ -106,7 +120,8 @@ bool bench_options(const struct cli *cli, const struct setting *table, size_t n,
 /* "1gbit,1ms" or "none" as what follows a job's name; false if it is neither. */
 bool bench_link(const char *link, char *suffix, size_t room, double *rate, double *rtt);
 
-bool bench_plan_ok(const struct cli *cli, const char *plan);    /* else it has said why */
+/* Else it has said why, naming the option. */
+bool bench_plan_ok(const struct cli *cli, const char *option, const char *plan);
 descant_log bench_log;                                          /* user: a FILE */
 
 double bench_percentile(double *values, size_t n, double share);    /* sorts them */

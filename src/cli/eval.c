@@ -18,22 +18,36 @@ struct options {
 };
 
 static const struct setting table[] = {
+    {"json", SETTING_FLAG, offsetof(struct options, json), 0, 0, NULL,
+     "one JSON object on one line"},
+    {"workers", SETTING_INT, offsetof(struct options, workers), 1, 64, NULL, "threads"},
     {"checkpoint", SETTING_TEXT, offsetof(struct options, checkpoint), 0, 0, NULL,
      "the model, as descant train wrote it"},
     {"data", SETTING_TEXT, offsetof(struct options, data), 0, 0, NULL,
      "files, commas between them; - is stdin"},
     {"format", SETTING_CHOICE, offsetof(struct options, format), 0, 0,
      "saved|auto|criteo|libsvm|libffm|idx|cache", "of the files; saved is that of training"},
-    {"workers", SETTING_INT, offsetof(struct options, workers), 1, 64, NULL, "threads"},
     {"batch", SETTING_INT, offsetof(struct options, batch), 1, 1 << 20, NULL,
      "examples at a time"},
     {"max-bad", SETTING_REAL, offsetof(struct options, max_bad), 0, 1, NULL,
      "share of lines that may be bad"},
-    {"json", SETTING_FLAG, offsetof(struct options, json), 0, 0, NULL, "eval: one JSON object"},
     {"out", SETTING_TEXT, offsetof(struct options, out), 0, 0, NULL,
-     "predict: where the scores go; - is stdout"},
+     "where the scores go; - is stdout"},
 };
-enum { N_TABLE = sizeof table / sizeof *table };
+/* The first ones are eval's alone, the last one is predict's. */
+enum { N_TABLE = sizeof table / sizeof *table, N_EVAL_ONLY = 2, N_PREDICT_ONLY = 1 };
+
+static const struct own {
+    const char *usage;
+    const struct setting *table;
+    size_t n;
+} eval_own = {
+    "eval --checkpoint FILE --data FILES [OPTIONS]", table, N_TABLE - N_PREDICT_ONLY,
+}, predict_own = {
+    "predict --checkpoint FILE --data FILES [--out FILE]\n"
+    "prints a probability a line, in the order of the input (bad lines are left out)",
+    table + N_EVAL_ONLY, N_TABLE - N_EVAL_ONLY,
+};
 
 /* Everything that the two commands open. */
 struct session {
@@ -44,20 +58,37 @@ struct session {
     struct data_options data;
 };
 
-static int session_open(struct session *s, const struct cli *cli, const char *usage)
+/* Predict's output is none of its inputs. */
+static bool outputs_good(const struct cli *cli, const struct options *o)
+{
+    char previous[4096];
+    snprintf(previous, sizeof previous, "%s.previous", o->checkpoint);
+    const struct cli_file files[] = {
+        {"out", o->out, CLI_WRITES},
+        {"checkpoint", o->checkpoint, CLI_READS},
+        {"checkpoint", previous, CLI_READS},
+        {"data", o->data, CLI_READS},
+    };
+
+    return cli_files_apart(cli, files, sizeof files / sizeof *files);
+}
+
+static int session_open(struct session *s, const struct cli *cli, const struct own *own)
 {
     s->options = (struct options){.workers = 1, .batch = 512, .max_bad = 0.01, .out = "-"};
     s->log = (struct log){.fn = bench_log, .user = cli->err, .rank = -1};
     if (settings_wants_help(cli)) {
-        fprintf(cli->out, "usage: descant %s\n\n", usage);
-        settings_help(cli->out, table, N_TABLE, &s->options);
+        fprintf(cli->out, "usage: descant %s\n\n", own->usage);
+        settings_help(cli->out, own->table, own->n, &s->options);
         return -1;
     }
-    int status = settings_parse(cli, table, N_TABLE, &s->options);
+    int status = settings_parse(cli, own->table, own->n, &s->options);
     if (status != CLI_DONE)
         return status;
     if (!s->options.checkpoint || !s->options.data)
         return cli_bad_use(cli, "--checkpoint and --data say which model and which examples");
+    if (!outputs_good(cli, &s->options))
+        return CLI_BAD_USE;
     if (saved_open(&s->saved, s->options.checkpoint, &s->log) != DESCANT_OK ||
         path_list_init(&s->paths, s->options.data, &s->log) != DESCANT_OK)
         return CLI_FAILED;
@@ -118,7 +149,7 @@ int cli_eval(const struct cli *cli)
     struct session s = {0};
     struct metrics sum;
     double auc;
-    int status = session_open(&s, cli, "eval --checkpoint FILE --data FILES [OPTIONS]");
+    int status = session_open(&s, cli, &eval_own);
 
     if (status == CLI_DONE) {
         struct evaluation e = {
@@ -188,7 +219,24 @@ static bool predict_all(struct session *s, struct data *data, struct work *work,
     return ok && got == DATA_END;
 }
 
-static bool predict(struct session *s, FILE *out)
+/* The output is opened when there is something to put there. */
+static bool predict_into(struct session *s, const struct cli *cli, struct data *data,
+                         struct work *work, float *scores)
+{
+    bool to_stdout = strcmp(s->options.out, "-") == 0;
+    FILE *out = to_stdout ? cli->out : fopen(s->options.out, "we");
+
+    if (!out) {
+        log_fail(&s->log, DESCANT_SYSTEM, "%s: %s", s->options.out, strerror(errno));
+        return false;
+    }
+    bool ok = predict_all(s, data, work, scores, out) && all_out(s, out, s->options.out);
+    if (!to_stdout)
+        fclose(out);
+    return ok;
+}
+
+static bool predict(struct session *s, const struct cli *cli)
 {
     struct data *data;
     struct work *work = NULL;
@@ -201,7 +249,7 @@ static bool predict(struct session *s, FILE *out)
     float *scores = memory_take_array(batch * outputs, sizeof *scores);
     if (scores && evaluate_fits(s->saved.model, data_shape(data), &s->log) == DESCANT_OK &&
         work_create(&work, s->saved.model, batch, &s->log) == DESCANT_OK)
-        ok = predict_all(s, data, work, scores, out);
+        ok = predict_into(s, cli, data, work, scores);
     work_destroy(work);
     memory_give(scores);
     data_close(data);
@@ -211,20 +259,10 @@ static bool predict(struct session *s, FILE *out)
 int cli_predict(const struct cli *cli)
 {
     struct session s = {0};
-    int status = session_open(&s, cli, "predict --checkpoint FILE --data FILES [--out FILE]\n"
-                                       "prints a probability a line, in the order of the input "
-                                       "(bad lines are left out)");
+    int status = session_open(&s, cli, &predict_own);
 
-    if (status == CLI_DONE) {
-        bool to_stdout = strcmp(s.options.out, "-") == 0;
-        FILE *out = to_stdout ? cli->out : fopen(s.options.out, "we");
-        bool ok = out && predict(&s, out) && all_out(&s, out, s.options.out);
-        if (!out)
-            log_fail(&s.log, DESCANT_SYSTEM, "%s: %s", s.options.out, strerror(errno));
-        else if (!to_stdout)
-            fclose(out);
-        status = ok ? CLI_DONE : CLI_FAILED;
-    }
+    if (status == CLI_DONE)
+        status = predict(&s, cli) ? CLI_DONE : CLI_FAILED;
     session_close(&s);
     return status < 0 ? CLI_DONE : status;
 }

@@ -150,9 +150,10 @@ static const struct column {
     {"time", "seconds", REPORT_SECONDS, put_time, 0, NULL},
     {"loss", "loss", REPORT_LOSS, put_loss, -1, "Loss: the mean of −ln of the probability given to "
      "what was so."},
-    {"held-out loss", "eval_loss", REPORT_EVAL_LOSS, put_loss, -1, NULL},
     {"NE", "ne", REPORT_NE, put_loss, -1, "NE, normalised entropy: the loss ÷ that of a guess "
-     "by the share of clicks alone."},
+     "by the share of clicks alone. Loss and NE are those while training."},
+    {"held-out loss", "eval_loss", REPORT_EVAL_LOSS, put_loss, -1, NULL},
+    {"held-out NE", "eval_ne", REPORT_FIELDS, put_loss, -1, NULL},
     {"AUC", "auc", REPORT_FIELDS, put_loss, 1, "AUC: how often a click is scored above another "
      "example."},
     {"accuracy", "eval_accuracy", REPORT_FIELDS, put_loss, 1, NULL},

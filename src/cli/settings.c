@@ -2,6 +2,7 @@
 /* The command line by a table of settings, and its help with the defaults. */
 #include "cli/cli.h"
 
+#include <assert.h>
 #include <string.h>
 
 static bool is_config(const char *word)
@@ -25,16 +26,24 @@ bool settings_wants_help(const struct cli *cli)
     return false;
 }
 
+enum { MOST_SETTINGS = 64 };
+
 static int parse(const struct cli *cli, const struct setting *table, size_t n, void *into,
                  bool config)
 {
     char message[256];
+    bool given[MOST_SETTINGS] = {false}, config_given = false;
+
+    assert(n <= MOST_SETTINGS);
 
     for (int i = 0; i < cli->argc; i++) {
         const char *word = cli->argv[i];
         if (config && is_config(word)) {
             if (!word[8] && ++i == cli->argc)
                 return cli_bad_use(cli, "--config needs a value");
+            if (config_given)
+                return cli_bad_use(cli, "--config is given twice");
+            config_given = true;
             continue;
         }
         if (strncmp(word, "--", 2) != 0)
@@ -44,6 +53,9 @@ static int parse(const struct cli *cli, const struct setting *table, size_t n, v
         const char *value = word[2 + length] ? word + 3 + length : NULL;
         if (!s)
             return cli_bad_use(cli, "unknown option %s", word);
+        if (given[s - table])
+            return cli_bad_use(cli, "--%s is given twice", s->name);
+        given[s - table] = true;
         if (value && s->type == SETTING_FLAG)
             return cli_bad_use(cli, "--%s takes no value", s->name);
         if (!value && s->type != SETTING_FLAG && i + 1 < cli->argc)

@@ -47,13 +47,39 @@ static bool files_there(const struct cli *cli, const char *option, const char *n
     return true;
 }
 
+static bool outputs_good(const struct cli *cli, const struct train_options *o)
+{
+    const struct cli_file files[] = {
+        {"checkpoint", o->checkpoint, CLI_REPLACES},
+        {"log", o->log, CLI_WRITES},
+        {"data", o->data, CLI_READS},
+        {"eval", o->eval, CLI_READS},
+        {"config", settings_config(cli), CLI_READS},
+    };
+
+    return cli_files_apart(cli, files, sizeof files / sizeof *files) &&
+           (!o->checkpoint || cli_file_good(cli, "checkpoint", o->checkpoint));
+}
+
+/* The version that is asked for at the end is one that the plan keeps. */
+static bool final_good(const struct cli *cli, const struct train_options *o)
+{
+    struct plan plan;
+
+    if (o->final != FINAL_CENTRAL || plan_parse(&plan, o->sync, NULL) != DESCANT_OK ||
+        plan.what == PLAN_ELASTIC || plan.what == PLAN_BLOCK)
+        return true;
+    cli_bad_use(cli, "--final central: the plan %s keeps no central or global version", o->sync);
+    return false;
+}
+
 static int check(const struct cli *cli, const struct train_options *o)
 {
     if (!o->data)
         return cli_bad_use(cli, "--data says what to train on");
     if (!files_there(cli, "data", o->data) || (o->eval && !files_there(cli, "eval", o->eval)))
         return CLI_BAD_USE;
-    if (!bench_plan_ok(cli, o->sync))
+    if (!bench_plan_ok(cli, "sync", o->sync) || !final_good(cli, o) || !outputs_good(cli, o))
         return CLI_BAD_USE;
     char suffix[128];
     double rate, rtt;
@@ -67,6 +93,8 @@ static int check(const struct cli *cli, const struct train_options *o)
         return cli_bad_use(cli, "--resume needs --checkpoint");
     if (o->job && o->trainers)
         return cli_bad_use(cli, "--job needs --trainers 0: it joins a job as one trainer");
+    if (o->eval_every && !o->eval)
+        return cli_bad_use(cli, "--eval-every needs --eval");
     if (o->patience && (!o->eval || !o->eval_every))
         return cli_bad_use(cli, "--patience needs --eval and --eval-every");
     return CLI_DONE;

@@ -79,7 +79,7 @@ static descant_status guess(struct data *data, const char *path)
     }
     data->options.format = format;
     if (format == DATA_AUTO)
-        return log_fail(log, DESCANT_INVALID, "%s: its format cannot be told; name it", path);
+        return log_fail(log, DESCANT_INVALID, "%s: its format cannot be told; give --format", path);
     return DESCANT_OK;
 }
 

@@ -22,6 +22,7 @@ enum {
 };
 
 #define START_MOST_S 1e9        /* 30 years, that a clock of nanoseconds can hold */
+#define START_SAY_NS UINT64_C(5000000000)
 
 struct descant_options descant_options_default(void)
 {
@@ -165,9 +166,10 @@ static descant_status fill(struct descant *job, const struct descant_options *o)
 static void destroy(struct descant *job)
 {
     shadow_stop(job);
-    tables_fini(&job->tables);
+    tables_stop(&job->tables);
     if (job->fabric != NULL)
         job->fabric->type->close(job->fabric);
+    tables_fini(&job->tables);
     if (job->round_made)
         round_fini(&job->round);
     workers_fini(&job->workers);
@@ -437,11 +439,22 @@ static descant_status join_round(struct descant *job, uint64_t until_ns)
     return DESCANT_OK;
 }
 
+/* Who waits long for others says for whom. */
+static descant_status drive_start(struct descant *job, uint64_t until, uint64_t *waited)
+{
+    uint64_t soon = clock_now_ns() + START_SAY_NS;
+    descant_status status = job_drive(job, false, soon < until ? soon : until, waited);
+    if (status != DESCANT_TIMEOUT || soon >= until)
+        return status;
+    waits_say_start(job->fabric, job->start_s, &job->log);
+    return job_drive(job, false, until, waited);
+}
+
 static descant_status meet(struct descant *job)
 {
     uint64_t until = clock_now_ns() + (uint64_t)(job->start_s * 1e9), waited = 0;
     round_begin_state(&job->round, 0, false);
-    descant_status status = job_drive(job, false, until, &waited);
+    descant_status status = drive_start(job, until, &waited);
     if (status == DESCANT_OK && job->fabric->joined && job->plan.when == PLAN_EVERY &&
         job->plan.what != PLAN_GRADIENT && job->plan.what != PLAN_ELASTIC)
         status = join_round(job, until);

@@ -49,6 +49,17 @@ static int launcher_present(void)
     return -1;
 }
 
+/* Who is told half of who it is would train alone. Slurm sets its number of tasks in shells, too. */
+static descant_status check_whole(const struct log *log)
+{
+    const char *rank = getenv(rank_names[0]), *size = getenv(size_names[0]);
+    if ((rank == NULL) == (size == NULL) || (size != NULL && strcmp(size, "1") == 0))
+        return DESCANT_OK;
+    return log_fail(log, rank ? DESCANT_BAD_SIZE : DESCANT_BAD_RANK,
+                    "the variable %s is set, but not %s: a launcher sets both",
+                    rank ? rank_names[0] : size_names[0], rank ? size_names[0] : rank_names[0]);
+}
+
 /* A name that all trainers under this launcher share and no other job has; false where nothing
  * tells this run from another. MASTER_ADDR alone does not: it is this machine's for all. */
 static bool rendezvous(char *name, size_t room)
@@ -79,7 +90,8 @@ descant_status launcher_read(struct launcher *l, const struct descant_options *o
 {
     *l = (struct launcher){.rank = o->rank, .size = o->size};
     int found = names_mpi(o) ? -1 : launcher_present();
-    descant_status status = DESCANT_OK;
+    bool told = found >= 0 || o->size > 0 || o->rank >= 0 || names_mpi(o);
+    descant_status status = told ? DESCANT_OK : check_whole(log);
     if (found >= 0 && o->size == 0)
         status = number(size_names[found], 1, &l->size, log, DESCANT_BAD_SIZE);
     if (status == DESCANT_OK && found >= 0 && o->rank < 0)

@@ -228,8 +228,11 @@ static bool parse_change(struct draft *draft, struct source *source, const char 
 static bool parse_changes(struct draft *draft, struct source *source, const char *at)
 {
     for (;;) {
-        size_t length = strcspn(at, ",");
-        if (!parse_change(draft, source, at, length))
+        at += strspn(at, " ");
+        size_t length = strcspn(at, ","), used = length;
+        while (used && at[used - 1] == ' ')
+            used--;
+        if (!parse_change(draft, source, at, used))
             return false;
         if (!at[length])
             return check_rules(draft, source);

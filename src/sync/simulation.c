@@ -469,11 +469,12 @@ void simulation_destroy(struct simulation *s)
         struct trainer *x = &s->trainers[i];
         if (x->round_made)
             round_fini(&x->round);
-        tables_fini(&x->tables);
+        tables_stop(&x->tables);
         if (x->fabric != NULL) {
             fabric_sim.close(x->fabric);
             replica_fini(&x->replica);
         }
+        tables_fini(&x->tables);
         memory_give(x->g);
         memory_give(x->own);
     }

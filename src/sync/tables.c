@@ -34,12 +34,11 @@ void tables_init(struct tables *t, struct fabric *fabric, const struct plan *pla
 
 void tables_fini(struct tables *t)
 {
-    if (t->board != NULL)
-        tables_stop(t);
     for (size_t k = 0; k < t->n; k++)
         memory_give(t->list[k].name);
     memory_give(t->list);
     memory_give(t->part);
+    memory_give(t->given);
     *t = (struct tables){.n = 0};
 }
 
@@ -186,7 +185,8 @@ descant_status tables_start(struct tables *t)
         return DESCANT_OK;
     t->sweep_room = at_least(t->part_room / SWEEP_SHARE, longest(t));
     t->part = memory_take(t->part_room);
-    if (t->part == NULL)
+    t->given = memory_take(t->n_rows / 8 + 1);
+    if (t->part == NULL || t->given == NULL)
         return log_fail(&t->fabric->log, DESCANT_MEMORY, "no memory for rounds of rows");
     descant_status status = share(t, "s", "board", sizeof *t->board, &board);
     if (status != DESCANT_OK)

@@ -70,6 +70,7 @@ struct tables {
     enum tables_state state;
     bool leads;
     unsigned char *part;
+    unsigned char *given;               /* a bit for each row: it is in the part */
     size_t part_room, part_n, sweep_room;
     bool called;                        /* others have begun: an empty part is given, too */
     bool last;                          /* nobody here touches, and nothing waits after this part */
@@ -88,7 +89,7 @@ struct tables {
 };
 
 void tables_init(struct tables *t, struct fabric *fabric, const struct plan *plan);
-void tables_fini(struct tables *t);
+void tables_fini(struct tables *t);         /* after the fabric's close, which may read a part */
 
 /* Before start. The fabric's status if it has no memory, and logged. */
 descant_status tables_add(struct tables *t, const char *name, size_t rows, size_t width,
@@ -110,7 +111,8 @@ descant_status tables_met(const struct tables *t);
 /* Says that rows of a table were changed, after it. False: there is no such table or row. */
 bool tables_touch(struct tables *t, const float *w, const uint64_t *rows, size_t n);
 
-/* This trainer changes no rows any more; rounds go on until tables_ended. */
+/* This trainer changes no rows any more; rounds go on until tables_ended. Before the fabric's
+ * close, at the latest. */
 void tables_stop(struct tables *t);
 
 /* Whether there is still anything for this trainer's machine to be driven. */

@@ -13,9 +13,10 @@
  *
  * Invariants. 1 Base is the same bits on all machines between rounds: the first rows and the sum
  * of all parts, added in one order. What is lost or rounded in w stays in w - base, and goes into
- * the row's next d: nothing adds up. 2 A row is in a part once and base moves only when parts are
- * taken, so a d never counts twice. 3 A row is taken off the map before it is read (tables.c says
- * why no touch is lost). 4 Nothing is allocated after start.
+ * the row's next d: nothing adds up. 2 A row is in a part once, also one that is touched again
+ * while the part is filled (t->given), and base moves only when parts are taken, so a d never
+ * counts twice. 3 A row is taken off the map before it is read (tables.c says why no touch is
+ * lost). 4 Nothing is allocated after start.
  *
  * Workers write rows meanwhile (Hogwild):
  *   - between the read of w and the move of base a worker's update changes w alone: it is in the
@@ -105,6 +106,16 @@ static float *row_of(float *floats, const struct table *x, size_t row)
 
 /* ------------------------------------------------------------------ filling the part */
 
+static bool is_given(const struct tables *t, uint64_t number)
+{
+    return t->given[number / 8] >> number % 8 & 1;
+}
+
+static void change_given(struct tables *t, uint64_t number)
+{
+    t->given[number / 8] ^= (unsigned char)(1 << number % 8);
+}
+
 static size_t row_bytes(const struct table *x)
 {
     return sizeof(uint64_t) + x->width * sizeof(float);
@@ -140,6 +151,7 @@ static bool put_row(struct tables *t, const struct walk *walk, size_t room)
     memcpy(t->part + t->part_n, &number, sizeof number);
     t->part_n += row_bytes(x);
     t->n_given++;
+    change_given(t, number);
     return true;
 }
 
@@ -148,6 +160,10 @@ static bool put_rows(struct tables *t, struct walk *walk, unsigned char least, s
 {
     struct piece piece = whole_piece();
     while (walk_find(t, walk, least, &piece)) {
+        if (is_given(t, t->list[walk->table].first + walk->row)) {  /* the next part has it again */
+            walk_on(t, walk, 1, &piece);
+            continue;
+        }
         if (!put_row(t, walk, room)) {
             t->full = true;
             return false;
@@ -278,7 +294,9 @@ static bool take_row(struct tables *t)
     size_t row = (size_t)number - x->first;
     const float *d = (const float *)(const void *)(bytes + t->at + sizeof number);
     t->kernels->add(row_of(x->base, x, row), d, x->width);
-    if (!t->from.own)
+    if (t->from.own)
+        change_given(t, number);
+    else
         t->kernels->add(row_of(x->w, x, row), d, x->width);
     t->at += row_bytes(x);
     return true;

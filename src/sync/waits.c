@@ -75,6 +75,14 @@ int waits_text(const struct fabric *f, char *room, size_t bytes)
     return text.n;
 }
 
+void waits_say_start(struct fabric *f, double seconds, const struct log *log)
+{
+    char who[512];
+    f->type->wait(f, 1);        /* as below */
+    if (waits_text(f, who, sizeof who) > 0)
+        log_say(log, DESCANT_WARNING, "%s, at most %g s in all", who, seconds);
+}
+
 descant_status waits_timeout(struct fabric *f, double seconds, const struct log *log)
 {
     char who[512];

@@ -9,6 +9,9 @@
  * empty where it does not wait. As snprintf. */
 int waits_text(const struct fabric *f, char *text, size_t room);
 
+/* For whom a start waits, while it does. */
+void waits_say_start(struct fabric *f, double seconds, const struct log *log);
+
 /* Why a start took too long. */
 descant_status waits_timeout(struct fabric *f, double seconds, const struct log *log);
 

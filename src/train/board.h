@@ -50,6 +50,7 @@ struct board {
                                                hosts, if they are as far as this one */
     _Atomic uint32_t todo_next, n_todo;     /* chunks that a resumed run does first */
     _Atomic uint64_t todo[BOARD_TODO];
+    _Atomic uint64_t run;                   /* a number of this run; who comes first sets it */
     _Atomic uint32_t tables;                /* whose it is to fill them, as board_begin has it */
     _Atomic uint32_t resumed;               /* they were filled from a checkpoint; before tables */
     _Atomic uint32_t outer_taken;           /* somebody takes that checkpoint's outer state */

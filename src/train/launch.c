@@ -94,7 +94,7 @@ static void note_end(int rank, int status, int alive, int *code, FILE *err)
 }
 
 /* Waits for all children, passing signals on: all that are in `held` come here alone. The status
- * of the worst child that ended by itself, or by the signal it was passed. */
+ * of the worst child that ended by itself, or by the signal it was passed; -1: there is none. */
 static int collect(int n, const sigset_t *held, FILE *err)
 {
     int code = -1, status, alive = n;
@@ -112,7 +112,17 @@ static int collect(int n, const sigset_t *held, FILE *err)
         if (signal == SIGINT || signal == SIGTERM)
             pass_on(signal);
     }
-    return code < 0 ? 1 : code;
+    return code;
+}
+
+/* All were killed: a status, after saying what is left. */
+static int say_none_left(const struct train_options *o, FILE *err)
+{
+    if (o->checkpoint && checkpoint_there(o))
+        fprintf(err, "descant: no trainer is left; --resume goes on from %s\n", o->checkpoint);
+    else
+        fputs("descant: no trainer is left, and nothing that the run could go on from\n", err);
+    return 1;
 }
 
 static int fork_all(const struct train_options *o, FILE *out, FILE *err,
@@ -141,7 +151,24 @@ static int fork_all(const struct train_options *o, FILE *out, FILE *err,
     }
     code = collect(started, &held, err);
     sigprocmask(SIG_SETMASK, &old, NULL);
-    return started < n ? 1 : code;
+    if (started < n)
+        return 1;
+    return code < 0 ? say_none_left(o, err) : code;
+}
+
+/* The files are this run's as long as this process or one of its trainers lives. */
+static int fork_locked(const struct train_options *o, FILE *out, FILE *err,
+                       struct train_result *result, const struct log *log)
+{
+    struct lock checkpoint = {0}, run_log = {0};
+    int code = 1;
+
+    if (lock_take(&checkpoint, o->checkpoint, NULL, true, log) == DESCANT_OK &&
+        lock_take(&run_log, o->log, NULL, false, log) == DESCANT_OK)
+        code = fork_all(o, out, err, result);
+    lock_give(&run_log);
+    lock_give(&checkpoint);
+    return code;
 }
 
 static void to_err(void *user, enum descant_level level, const char *line)
@@ -169,7 +196,7 @@ int train_run(const struct train_options *o, FILE *out, FILE *err, struct train_
         code = trainer_run(o, o->job, -1, 0, out, err, shared);
         default_signals();
     } else {
-        code = fork_all(o, out, err, shared);
+        code = fork_locked(o, out, err, shared, &log);
     }
     if (result)
         *result = *shared;

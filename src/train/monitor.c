@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* The thread beside the workers: puts this trainer's figures into its seat, and, in the trainer
- * that reports (the lowest seat alive), shows the progress, writes the log, and sees to
- * checkpoints and evaluations when they are due. Workers never wait for it. When the reporter
- * dies, the next one goes on within a tenth of a second.
+/* The threads beside the workers. The monitor puts this trainer's figures into its seat, and, in the trainer
+ * that reports (the lowest seat alive), shows the progress and writes the log. A second one, the
+ * keeper, sees to checkpoints and evaluations when they are due, which may take long: progress
+ * and log go on meanwhile. Workers never wait for either. When the reporter dies, the next one
+ * goes on within a tenth of a second.
  *
- * A signal is for all trainers, and is heeded by whoever sees it first: this thread, a worker
+ * A signal is for all trainers, and is heeded by whoever sees it first: the monitor, a worker
  * between two batches, the reader, an evaluation. A checkpoint under way thus delays nobody; it
  * is written to its end, for until the last one is whole it is the newest there is. */
 #include "train/monitor.h"
@@ -229,8 +230,6 @@ static void report(struct trainer *t, struct watch *w)
             w->shown_s = s;
         }
     }
-    see_to_eval(t);
-    see_to_checkpoint(t);
 }
 
 static bool rest(struct trainer *t)
@@ -264,15 +263,28 @@ static void *monitor(void *of)
     return NULL;
 }
 
+static void *keeper(void *of)
+{
+    struct trainer *t = of;
+
+    nn_thread_init();
+    while (rest(t))
+        if (board_reports(t->board, t->seat)) {
+            see_to_eval(t);
+            see_to_checkpoint(t);
+        }
+    return NULL;
+}
+
 descant_status monitor_start(struct trainer *t)
 {
     t->monitor_stop = false;
     pthread_mutex_init(&t->monitor_mutex, NULL);
     tick_init(&t->monitor_moved);
-    if (pthread_create(&t->monitor, NULL, monitor, t) != 0)
-        return log_fail(&t->log, DESCANT_SYSTEM, "no thread for the reports");
-    t->monitor_started = true;
-    return DESCANT_OK;
+    t->monitor_started = pthread_create(&t->monitor, NULL, monitor, t) == 0;
+    t->keeper_started = t->monitor_started && pthread_create(&t->keeper, NULL, keeper, t) == 0;
+    return t->keeper_started ? DESCANT_OK : log_fail(&t->log, DESCANT_SYSTEM,
+                                                     "no thread for the reports");
 }
 
 void monitor_stop(struct trainer *t)
@@ -281,10 +293,12 @@ void monitor_stop(struct trainer *t)
         return;
     pthread_mutex_lock(&t->monitor_mutex);
     t->monitor_stop = true;
-    pthread_cond_signal(&t->monitor_moved);
+    pthread_cond_broadcast(&t->monitor_moved);
     pthread_mutex_unlock(&t->monitor_mutex);
+    if (t->keeper_started)
+        pthread_join(t->keeper, NULL);
     pthread_join(t->monitor, NULL);
-    t->monitor_started = false;
+    t->monitor_started = t->keeper_started = false;
     pthread_cond_destroy(&t->monitor_moved);
     pthread_mutex_destroy(&t->monitor_mutex);
     run_log_close(t);

@@ -274,6 +274,7 @@ static void print_summary(struct trainer *t)
     bool classes = model_outputs(t->model) > 1;
 
     int workers = (int)t->options->workers;
+    bool resumed = atomic_load_explicit(&t->board->resumed, RELAXED);
 
     fprintf(t->out, "%s under %s: %d trainer%s x %d worker%s",
             train_model_names[t->options->model], t->options->sync, r->trainers,
@@ -282,7 +283,9 @@ static void print_summary(struct trainer *t)
         fprintf(t->out, " on the first of %d hosts", t->hosts);
     fputc('\n', t->out);
     row(t->out, "examples", (double)r->seen.n, "%.0f");
-    row(t->out, "seconds", r->seconds, "%.1f");
+    if (resumed)
+        row(t->out, "examples of this start", (double)r->trained, "%.0f");
+    row(t->out, resumed ? "seconds of this start" : "seconds", r->seconds, "%.1f");
     row(t->out, "examples/s", (double)r->trained / r->seconds, "%.0f");
     row(t->out, "loss while training", metrics_logloss(&r->seen), "%.5f");
     row(t->out, classes ? "accuracy while training" : "normalised entropy",
@@ -303,6 +306,8 @@ static void print_summary(struct trainer *t)
     row(t->out, "memory of a trainer", r->memory_mb, "%.0f MB");
     if (*why)
         fprintf(t->out, "  %s\n", why);
+    else if (resumed && !r->trained)
+        fputs("  nothing was left to train: more comes with --epochs or --examples\n", t->out);
     fflush(t->out);
 }
 

@@ -114,6 +114,23 @@ static descant_status open_board(struct trainer *t)
     return descant_share(t->job, "train.data", data_shared_bytes(), &t->data_shared);
 }
 
+/* Trainers that were forked have these locks from their parent; of several hosts the first has
+ * them. */
+static descant_status lock_files(struct trainer *t)
+{
+    const struct train_options *o = t->options;
+    uint64_t none = 0, mine = clock_now_ns() ^ (uint64_t)getpid() << 40;
+    char run[32];
+
+    if (o->trainers || t->host > 0)
+        return DESCANT_OK;
+    if (atomic_compare_exchange_strong(&t->board->run, &none, mine))
+        none = mine;
+    snprintf(run, sizeof run, "%016llx", (unsigned long long)none);
+    descant_status status = lock_take(&t->locks[0], o->checkpoint, run, true, &t->log);
+    return status == DESCANT_OK ? lock_take(&t->locks[1], o->log, run, false, &t->log) : status;
+}
+
 static struct data_options training_data(struct trainer *t)
 {
     struct data_options options = train_data(t->options, &t->paths, &t->log);
@@ -200,6 +217,18 @@ static void say_missing(const struct trainer *t)
             t->options->checkpoint, host);
 }
 
+/* A model of before that this run does not go on from. */
+static void say_replaced(const struct trainer *t)
+{
+    const char *path = t->options->checkpoint;
+    struct log log = t->log;
+
+    log.rank = -1;              /* it is the run's */
+    if (path && !t->options->resume && checkpoint_there(t->options))
+        log_say(&log, DESCANT_WARNING, "%s exists and will be replaced, %s.previous too; --resume "
+                "goes on from it", path, path);
+}
+
 static descant_status fill_tables(struct trainer *t)
 {
     size_t rows = model_table_rows(t->model);
@@ -210,7 +239,9 @@ static descant_status fill_tables(struct trainer *t)
         return checkpoint_load_tables(t);
     if (t->options->resume && t->hosts > 1)
         say_missing(t);
-    if (t->options->checkpoint)
+    if (t->host == 0)
+        say_replaced(t);
+    else if (t->options->checkpoint)
         checkpoint_forget(t);
     for (size_t at = 0; at < rows; at += TABLE_ROWS_AT_ONCE) {
         size_t n = rows - at < TABLE_ROWS_AT_ONCE ? rows - at : TABLE_ROWS_AT_ONCE;
@@ -263,6 +294,8 @@ static descant_status open_all(struct trainer *t, const char *address, int rank,
 
     if (status == DESCANT_OK)
         status = open_board(t);
+    if (status == DESCANT_OK)
+        status = lock_files(t);
     if (status == DESCANT_OK)
         status = look_at_data(t);
     if (status == DESCANT_OK)
@@ -427,6 +460,8 @@ int trainer_run(const struct train_options *options, const char *job, int rank, 
     if (open_all(&t, job, rank, size) == DESCANT_OK)
         code = run(&t);
     descant_close(t.job);
+    lock_give(&t.locks[0]);
+    lock_give(&t.locks[1]);
     model_destroy(t.model);
     memory_give(t.state);
     memory_give(t.gather.sum);

@@ -5,6 +5,7 @@
 
 #include "train/board.h"
 #include "train/feed.h"
+#include "train/lock.h"
 
 #include <pthread.h>
 
@@ -48,6 +49,7 @@ struct trainer {
     FILE *out, *err;                /* the summary; the progress line and what goes wrong */
     struct train_result *result;    /* shared with the parent; written by the reporter at the end */
 
+    struct lock locks[2];           /* of the checkpoint and the log, where no parent has them */
     struct descant *job;
     int rank;
     int host, hosts, local_rank;    /* the first host reports and writes the checkpoint */
@@ -75,11 +77,11 @@ struct trainer {
     uint64_t began_ns;
     double seconds;                 /* of training, up to now */
 
-    /* the thread beside the workers (monitor.c) */
-    pthread_t monitor;
+    /* the threads beside the workers (monitor.c) */
+    pthread_t monitor, keeper;
     pthread_mutex_t monitor_mutex;  /* guards monitor_stop */
     pthread_cond_t monitor_moved;
-    bool monitor_stop, monitor_started;
+    bool monitor_stop, monitor_started, keeper_started;
     FILE *run_log;                  /* the monitor's while there is one, then the main thread's */
     bool is_terminal;
 };

@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: MIT */
+/* The files that a command is told to read and to write. What is written must be none of the
+ * others, by whatever name: a path, a link, a second link. A pipe or a device may be named twice;
+ * "-" is no file. A file that is not there yet is known by its folder and its name. */
+#include "cli/cli.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum { PATH_ROOM = 4096 };
+
+struct place {
+    dev_t device;
+    ino_t number;               /* of the file, or of the folder that will have it */
+    const char *name;           /* there; NULL: the file itself */
+};
+
+static const char *last_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+static bool folder_of(const char *path, struct stat *of)
+{
+    char folder[PATH_ROOM];
+    int n = (int)(last_name(path) - path);
+
+    snprintf(folder, sizeof folder, "%.*s", n ? n : 1, n ? path : ".");
+    return stat(folder, of) == 0;
+}
+
+/* False: it is no file, nor can be one. */
+static bool find(const char *path, struct place *out)
+{
+    struct stat of;
+
+    if (strcmp(path, "-") == 0)
+        return false;
+    out->name = NULL;
+    if (stat(path, &of) != 0) {
+        out->name = last_name(path);
+        if (!folder_of(path, &of))
+            return false;
+    } else if (!S_ISREG(of.st_mode)) {
+        return false;
+    }
+    out->device = of.st_dev;
+    out->number = of.st_ino;
+    return true;
+}
+
+static bool same(const char *a, const char *b)
+{
+    struct place x, y;
+
+    if (!find(a, &x) || !find(b, &y) || x.device != y.device || x.number != y.number)
+        return false;
+    return x.name && y.name ? strcmp(x.name, y.name) == 0 : !x.name && !y.name;
+}
+
+/* Whether one of the names, which have commas between them, is the file at `path`: *found. */
+static bool among(const char *names, const char *path, char *found)
+{
+    for (const char *at = names; *at;) {
+        size_t n = strcspn(at, ",");
+        snprintf(found, PATH_ROOM, "%.*s", (int)n, at);
+        if (same(found, path))
+            return true;
+        at += n + (at[n] == ',');
+    }
+    return false;
+}
+
+/* What is written beside a file; the last ones, where it is replaced. */
+static const char *const suffixes[] = {"", ".lock", ".previous", ".tmp"};
+
+static bool apart(const struct cli *cli, const struct cli_file *writer,
+                  const struct cli_file *other)
+{
+    char path[PATH_ROOM], found[PATH_ROOM];
+    int n = writer->kind == CLI_REPLACES ? 4 : 2;
+
+    for (int i = 0; i < n; i++) {
+        snprintf(path, sizeof path, "%s%s", writer->name, suffixes[i]);
+        if (!among(other->name, path, found))
+            continue;
+        cli_bad_use(cli, "--%s %s would be written over by --%s%s%s", other->option, found,
+                    writer->option, i ? ", which also writes " : "", i ? last_name(path) : "");
+        return false;
+    }
+    return true;
+}
+
+bool cli_files_apart(const struct cli *cli, const struct cli_file *files, int n)
+{
+    for (int i = 0; i < n; i++)
+        for (int k = 0; k < n; k++) {
+            const struct cli_file *writer = &files[i], *other = &files[k];
+            bool once = other->kind == CLI_READS || i < k;
+            if (i != k && writer->kind != CLI_READS && once && writer->name && other->name &&
+                !apart(cli, writer, other))
+                return false;
+        }
+    return true;
+}
+
+bool cli_file_good(const struct cli *cli, const char *option, const char *path)
+{
+    struct stat of;
+    bool there = stat(path, &of) == 0;
+
+    if (there ? S_ISDIR(of.st_mode) : !*last_name(path))
+        cli_bad_use(cli, "--%s %s: a folder is no file", option, path);
+    else if (there && !S_ISREG(of.st_mode))
+        cli_bad_use(cli, "--%s %s: it is no regular file", option, path);
+    else if (!folder_of(path, &of))
+        cli_bad_use(cli, "--%s %s: cannot be written: %s", option, path, strerror(errno));
+    else
+        return true;
+    return false;
+}

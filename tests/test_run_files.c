@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: MIT */
+/* The files that commands are told to write: none that another option names, none that another
+ * run has, none that cannot be one; and what is said of a model that is there already. */
+#include "training.h"
+
+static char text_file[96];
+
+static void setup_files(void)
+{
+    setup();
+    snprintf(text_file, sizeof text_file, "%s/text", folder);
+}
+
+static void put(const char *path, const char *text)
+{
+    FILE *out = fopen(path, "we");
+    ck_assert(out && fputs(text, out) >= 0 && fclose(out) == 0);
+}
+
+static void assert_has(const char *path, const char *text)
+{
+    char some[64] = "";
+    FILE *in = fopen(path, "re");
+    ck_assert_msg(in != NULL, "%s has gone", path);
+    ck_assert(fgets(some, sizeof some, in) != NULL);
+    fclose(in);
+    ck_assert_str_eq(some, text);
+}
+
+/* %1$s: the folder, in which are text (a text), link (to it), second (a second link). */
+static const struct {
+    const char *line, *says;
+} clashes[] = {
+    {"train --data %1$s/text --log %1$s/text", "--data %1$s/text would be written over by --log"},
+    {"train --data %1$s/clicks.tsv,%1$s/text --log %1$s/link", "would be written over by --log"},
+    {"train --data %1$s/text --checkpoint %1$s/second", "would be written over by --checkpoint"},
+    {"train --data %1$s/clicks.tsv --eval %1$s/text --log %1$s/../%2$s/text",
+     "--eval %1$s/text would be written over by --log"},
+    {"train --data %1$s/clicks.tsv --checkpoint %1$s/x --log %1$s/x",
+     "--log %1$s/x would be written over by --checkpoint\n"},
+    {"train --data %1$s/clicks.tsv --checkpoint %1$s/x --log %1$s/x.tmp",
+     "--log %1$s/x.tmp would be written over by --checkpoint, which also writes x.tmp"},
+    {"train --data %1$s/clicks.tsv --eval %1$s/y.previous --checkpoint %1$s/y",
+     "--eval %1$s/y.previous would be written over by --checkpoint, which also writes y.previous"},
+    {"train --data %1$s/clicks.tsv --config %1$s/config --log %1$s/config",
+     "--config %1$s/config would be written over by --log"},
+    {"predict --checkpoint %1$s/clicks.tsv --data %1$s/text --out %1$s/text",
+     "--data %1$s/text would be written over by --out"},
+    {"predict --checkpoint %1$s/text --data %1$s/clicks.tsv --out %1$s/second",
+     "--checkpoint %1$s/text would be written over by --out"},
+    {"predict --checkpoint %1$s/y --data %1$s/clicks.tsv --out %1$s/y.previous",
+     "--checkpoint %1$s/y.previous would be written over by --out"},
+};
+enum { N_CLASHES = sizeof clashes / sizeof *clashes };
+
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+START_TEST(what_is_written_is_nothing_else)
+{
+    char command[1024], says[512], path[128];
+    const char *name = strrchr(folder, '/') + 1;
+    static const char *const texts[] = {"text", "config", "y.previous"};
+    for (int k = 0; k < 3; k++) {
+        snprintf(path, sizeof path, "%s/%s", folder, texts[k]);
+        put(path, "# of its owner");
+    }
+    snprintf(path, sizeof path, "%s/link", folder);
+    ck_assert_int_eq(symlink("text", path), 0);
+    snprintf(path, sizeof path, "%s/second", folder);
+    ck_assert_int_eq(link(text_file, path), 0);
+    snprintf(command, sizeof command, clashes[_i].line, folder, name);
+    snprintf(says, sizeof says, clashes[_i].says, folder);
+    ck_assert_int_eq(program("%s", command), CLI_BAD_USE);
+    ck_assert_msg(strstr(err_text, says) != NULL, "%s", err_text);
+    for (int k = 0; k < 3; k++) {
+        snprintf(path, sizeof path, "%s/%s", folder, texts[k]);
+        assert_has(path, "# of its owner");
+    }
+}
+END_TEST
+
+/* A device may be named twice, and files of one name in two folders are two. */
+START_TEST(what_is_apart_is_allowed)
+{
+    char path[128];
+    snprintf(path, sizeof path, "%s/other", folder);
+    ck_assert_int_eq(mkdir(path, 0700), 0);
+    ck_assert_msg(program("train --data %s --model linear --rows 100 --examples 3200 --quiet "
+                          "--checkpoint %s/model --log %s/other/model", clicks, folder, folder) ==
+                      CLI_DONE, "%s", err_text);
+    ck_assert_int_eq(program("train --data %s --model linear --rows 100 --examples 3200 --quiet "
+                             "--log /dev/null --eval /dev/null", clicks), CLI_FAILED);
+    ck_assert_msg(!strstr(err_text, "written over"), "%s", err_text);
+    snprintf(path, sizeof path, "%s/model.lock", folder);
+    ck_assert_int_ne(access(path, F_OK), 0);
+}
+END_TEST
+
+/* The model is no checkpoint: the scores of before stay. */
+START_TEST(scores_are_not_lost_to_a_failure)
+{
+    put(text_file, "scores");
+    ck_assert_int_eq(program("predict --checkpoint %s --data %s --out %s", clicks, clicks,
+                             text_file), CLI_FAILED);
+    assert_has(text_file, "scores");
+    struct train_options o = small();
+    struct train_result r;
+    o.examples = 3200;
+    o.checkpoint = model_file;
+    ck_assert_msg(train(&o, &r) == 0, "%s", said);
+    ck_assert_int_eq(program("predict --checkpoint %s --data %s/nowhere --out %s", model_file,
+                             folder, text_file), CLI_FAILED);
+    assert_has(text_file, "scores");
+}
+END_TEST
+
+static const char *const no_models[] = {".", "..", "%s", "%s/", "%s/new/", "/proc/m", "/dev/null",
+                                        "%s/no/m"};
+enum { N_NO_MODELS = sizeof no_models / sizeof *no_models };
+
+START_TEST(a_checkpoint_is_a_file)
+{
+    char path[128];
+    snprintf(path, sizeof path, no_models[_i], folder);
+    ck_assert_int_ne(program("train --data %s --checkpoint %s", clicks, path), CLI_DONE);
+    ck_assert_msg(strstr(err_text, path) != NULL, "%s", err_text);
+    ck_assert_str_eq(out_text, "");         /* nothing was trained */
+}
+END_TEST
+#pragma GCC diagnostic warning "-Wformat-nonliteral"
+
+START_TEST(a_final_version_must_be_kept)
+{
+    static const char *const plans[] = {"none", "ma", "dasgd", "allreduce"};
+    for (int k = 0; k < 4; k++) {
+        ck_assert_int_eq(program("train --data %s --sync %s --final central", clicks, plans[k]),
+                         CLI_BAD_USE);
+        ck_assert_msg(strstr(err_text, "--final central: the plan"), "%s", err_text);
+    }
+    ck_assert_msg(program("train --data %s --model linear --rows 100 --examples 3200 --quiet "
+                          "--sync bmuf --final central", clicks) == CLI_DONE, "%s", err_text);
+}
+END_TEST
+
+/* --- two runs --- */
+
+static bool locked(const char *path)
+{
+    char lock[128];
+    snprintf(lock, sizeof lock, "%s.lock", path);
+    return access(lock, F_OK) == 0;
+}
+
+/* Of a run under a launcher, and of one that forks its trainers: what it writes is its own. */
+START_TEST(a_file_is_of_one_run)
+{
+    struct train_options o = endless(), other = small();
+    struct train_result r;
+    o.trainers = _i == 1 ? 0 : 2;
+    pid_t pid = begin(&o);
+    wait_examples(ROWS / 4);
+    ck_assert(locked(model_file) && locked(log_file));
+    for (int k = 0; k < 4; k++) {
+        other.trainers = k < 2;
+        other.checkpoint = k % 2 ? model_file : NULL;
+        other.log = k % 2 ? NULL : log_file;
+        ck_assert_int_eq(train(&other, &r), 1);
+        assert_says("is in use by another run");
+        assert_says(k % 2 ? model_file : log_file);
+    }
+    kill(pid, SIGTERM);
+    ck_assert_int_eq(end_within(pid, 30), 128 + SIGTERM);
+    ck_assert(!locked(model_file) && !locked(log_file));
+    ck_assert_msg(train(&other, &r) == 0, "%s", said);
+}
+END_TEST
+
+/* What is left of a run that was killed stops nobody; its trainers, while they live, do. */
+START_TEST(a_dead_run_has_no_files)
+{
+    struct train_options o = endless();
+    struct train_result r;
+    pid_t pids[8];
+    o.trainers = 2;
+    o.checkpoint_every = 1000;
+    pid_t pid = begin(&o);
+    wait_examples(ROWS / 4);
+    ck_assert_int_eq(children_of(pid, pids, 8), 2);
+    for (int k = 0; k < 2; k++)
+        kill(pids[k], SIGKILL);
+    ck_assert_int_eq(end_within(pid, 10), 1);
+    assert_says("no trainer is left, and nothing that the run could go on from");
+    pid = begin(&o);
+    usleep(300000);
+    kill(pid, SIGKILL);         /* its trainers stop in good order, and let go then */
+    waitpid(pid, NULL, 0);
+    o = small();
+    o.checkpoint = model_file;
+    o.log = log_file;
+    int status = 1;
+    for (int tries = 0; tries < 100 && status; tries++)
+        status = train(&o, &r);
+    ck_assert_msg(status == 0, "%s", said);
+}
+END_TEST
+
+START_TEST(it_is_said_from_what_a_killed_run_goes_on)
+{
+    struct train_options o = endless();
+    pid_t pids[8];
+    pid_t pid = begin(&o);
+    for (int tries = 0; tries < 4000 && access(model_file, F_OK) != 0; tries++)
+        usleep(5000);
+    ck_assert_int_eq(children_of(pid, pids, 8), 1);
+    kill(pids[0], SIGKILL);
+    ck_assert_int_eq(end_within(pid, 10), 1);
+    assert_says("no trainer is left; --resume goes on from ");
+    assert_says(model_file);
+}
+END_TEST
+
+/* --- again --- */
+
+START_TEST(what_is_replaced_is_said)
+{
+    struct train_options o = small();
+    struct train_result r;
+    o.checkpoint = model_file;
+    o.examples = 3200;
+    ck_assert_msg(train(&o, &r) == 0, "%s", said);
+    ck_assert_msg(!strstr(said, "replaced"), "%s", said);
+    ck_assert_msg(train(&o, &r) == 0, "%s", said);
+    assert_says("exists and will be replaced");
+    assert_says("--resume goes on from it");
+}
+END_TEST
+
+START_TEST(a_resumed_run_tells_of_this_start)
+{
+    struct train_options o = small();
+    struct train_result r;
+    o.checkpoint = model_file;
+    o.examples = 3200;
+    ck_assert_msg(train(&o, &r) == 0, "%s", said);
+    ck_assert_msg(!strstr(said, "of this start"), "%s", said);
+    o.resume = true;
+    o.examples = 6400;
+    ck_assert_msg(train(&o, &r) == 0, "%s", said);
+    ck_assert_msg(!strstr(said, "replaced") && !strstr(said, "nothing was left"), "%s", said);
+    ck_assert_double_eq(examples_said(), 6400);
+    assert_says("examples of this start     3200\n");
+    ck_assert_msg(train(&o, &r) == 0, "%s", said);
+    assert_says("nothing was left to train: more comes with --epochs or --examples");
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("run_files");
+    TCase *all = tcase_create("files");
+    tcase_set_timeout(all, 120);
+    tcase_add_checked_fixture(all, setup_files, teardown);
+    tcase_add_loop_test(all, what_is_written_is_nothing_else, 0, N_CLASHES);
+    tcase_add_test(all, what_is_apart_is_allowed);
+    tcase_add_test(all, scores_are_not_lost_to_a_failure);
+    tcase_add_loop_test(all, a_checkpoint_is_a_file, 0, N_NO_MODELS);
+    tcase_add_test(all, a_final_version_must_be_kept);
+    tcase_add_loop_test(all, a_file_is_of_one_run, 0, 2);
+    tcase_add_test(all, a_dead_run_has_no_files);
+    tcase_add_test(all, it_is_said_from_what_a_killed_run_goes_on);
+    tcase_add_test(all, what_is_replaced_is_said);
+    tcase_add_test(all, a_resumed_run_tells_of_this_start);
+    suite_add_tcase(suite, all);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}
