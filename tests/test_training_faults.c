@@ -452,6 +452,21 @@ START_TEST(data_that_becomes_other_data)
 }
 END_TEST
 
+START_TEST(a_host_takes_each_third_chunk)
+{
+    static struct board board = {.host = 1, .hosts = 3, .origin = 5, .n_todo = 1, .todo = {2}};
+    struct seat *seat = board_sit(&board, 0);
+    uint64_t chunk, cursor, held[BOARD_CHUNKS];
+    for (int k = 0; k < 4; k++) {
+        ck_assert(board_claim(&board, seat, k, &chunk));
+        ck_assert_uint_eq(chunk, k ? 3 + 3 * (uint64_t)k : 2);
+    }
+    board_release(seat, 1);
+    ck_assert_uint_eq(board_held(&board, &cursor, held, BOARD_CHUNKS), 3);
+    ck_assert_uint_eq(cursor, 15);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("training_faults");
@@ -473,6 +488,7 @@ int main(void)
     tcase_add_test(quick, multipliers_are_as_many_as_workers);
     tcase_add_test(quick, a_benchmark_without_processes);
     tcase_add_test(quick, a_held_out_set_that_becomes_another);
+    tcase_add_test(quick, a_host_takes_each_third_chunk);
     tcase_add_test(quick, data_that_becomes_other_data);
     suite_add_tcase(suite, slow);
     suite_add_tcase(suite, quick);

@@ -354,7 +354,8 @@ static bool same_chunks(const struct trainer *t, const struct safetensors *file)
     return false;
 }
 
-/* What all hosts of the run that is resumed have left: every chunk below `origin` is done, but those to do. */
+/* What all hosts of the run that is resumed have left: every chunk below `origin` is done, but those
+ * to do. */
 struct rest {
     struct metrics sums;
     int hosts;
