@@ -155,6 +155,8 @@ struct descant_members {
     int rank;          /* this trainer's */
     int size;          /* trainers that take part in rounds now */
     uint32_t epoch;    /* changes whenever somebody comes or goes */
+    int host, hosts;   /* this trainer's machine, from 0, of so many */
+    int local_rank;    /* among the trainers of its machine */
 };
 
 DESCANT_API descant_status descant_members(struct descant *job, struct descant_members *out);

@@ -73,7 +73,7 @@ static struct mpi_link *up(void *context, int rank, struct mpi_place *place, cha
     world->ranks[rank] = link;
     world->opened++;
     int per = world->per_host, host = rank / per, left = world->size - host * per;
-    *place = (struct mpi_place){.rank = rank, .size = world->size, .host = host * per,
+    *place = (struct mpi_place){.rank = rank, .size = world->size, .host = host * per, .host_number = host,
                                 .local_rank = rank % per, .local_size = left < per ? left : per,
                                 .hosts = (world->size + per - 1) / per, .threads = "one",
                                 .version = "loopback"};

@@ -588,6 +588,60 @@ START_TEST(a_row_is_in_a_part_once)
 }
 END_TEST
 
+static void turn(struct tables *t)
+{
+    enum round_progress progress = tables_advance(t);
+    ck_assert_int_ne(progress, ROUND_FAILED);
+    if ((progress == ROUND_RESTING || progress == ROUND_CALLED) && tables_can_begin(t))
+        tables_begin(t, 1);
+}
+
+enum { SOME_ROWS = 10 };            /* of table a */
+
+static void touched_at_any_time(uint64_t seed)
+{
+    struct sim_world *world = sim_world_create(&(struct sim_options){.per_host = 1});
+    const size_t part = 8 + 7 * (8 + 16);       /* some rows, and one of them is the sweep's */
+    struct tables t[2];
+    struct rng rng;
+    float *w[2], sum[SOME_ROWS] = {0};
+    struct fabric *f[2] = {enter(world, 0, &t[0], &w[0], part),
+                           enter(world, 1, &t[1], &w[1], part)};
+    rng_init(&rng, seed);
+    meet(f);
+    for (int n = 0; n < 4000; n++) {
+        uint64_t k = rng_next(&rng) % 2, row = rng_next(&rng) % SOME_ROWS;
+        turn(&t[k]);
+        if (n < 3000 && rng_next(&rng) % 2) {
+            work(&t[k], w[k], row);
+            sum[row] += 1;
+        }
+        if (n >= 3000)
+            tables_stop(&t[k]);
+    }
+    for (int k = 0; k < 2; k++) {
+        ck_assert(tables_ended(&t[k]));
+        for (size_t at = 0; at < 4 * SOME_ROWS; at++)
+            ck_assert_msg(w[k][at] == sum[at / 4], "seed %llu: machine %d, row %zu: %g, not %g",
+                          (unsigned long long)seed, k, at / 4, (double)w[k][at],
+                          (double)sum[at / 4]);
+    }
+    for (int k = 0; k < 2; k++) {
+        tables_fini(&t[k]);
+        f[k]->type->close(f[k]);
+    }
+    sim_world_destroy(world);
+    ck_assert_int_eq(memory_live(), 0);
+}
+
+/* Between any two advances, also while the part is filled: of rows that it has already, too. */
+START_TEST(rows_may_be_touched_at_any_time)
+{
+    for (uint64_t seed = 1; seed <= 30; seed++)
+        touched_at_any_time(seed);
+}
+END_TEST
+
 /* ------------------------------------------------------------------ kernels */
 
 START_TEST(kernels_agree_with_plain_loops)
@@ -748,6 +802,7 @@ int main(void)
     tcase_add_loop_test(rounds, sums_are_exact, 0, N_LINKS);
     tcase_add_test(rounds, all_end_with_the_same_bits);
     tcase_add_test(rounds, hot_rows_go_first_and_none_starves);
+    tcase_add_test(rounds, rows_may_be_touched_at_any_time);
     tcase_add_test(rounds, one_machine_has_no_rounds_of_rows);
     tcase_add_test(rounds, touches_are_checked);
     tcase_add_loop_test(rounds, kernels_agree_with_plain_loops, 0, 2);

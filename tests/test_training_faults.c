@@ -248,7 +248,7 @@ START_TEST(sums_are_resumed_once)
         ck_assert_uint_eq(m.correct, r.seen.correct);
         ck_assert_double_eq(m.loss, r.seen.loss);
         ck_assert_double_eq(m.predicted, r.seen.predicted);
-        ck_assert_uint_gt(atomic_load(&board.cursor), 0);
+        ck_assert_uint_gt(atomic_load(&board.origin), 0);
         ck_assert_uint_le(atomic_load(&board.n_todo), (unsigned)o.depth);
     }
     memory_give(t.table_state);
@@ -435,7 +435,7 @@ START_TEST(data_that_becomes_other_data)
     board_sit(&board, 1);
     atomic_store(&board.seats[1].pid, dead);
     atomic_store(&board.seats[1].claimed[0], 1);
-    atomic_store(&board.cursor, 1);
+    atomic_store(&board.origin, 1);
     ck_assert_int_eq(feed_start(&feed, &o), DESCANT_OK);
     while (feed_next(feed, &batch, &waited)) {
         ck_assert_int_eq(batch.examples.n_fields, 26);
@@ -449,6 +449,21 @@ START_TEST(data_that_becomes_other_data)
     ck_assert_int_eq(board_stopped(&board), STOP_FAILED);
     ck_assert_msg(n > ROWS / 2 && n < ROWS, "%llu examples", (unsigned long long)n);
     feed_stop(feed);
+}
+END_TEST
+
+START_TEST(a_host_takes_each_third_chunk)
+{
+    static struct board board = {.host = 1, .hosts = 3, .origin = 5, .n_todo = 1, .todo = {2}};
+    struct seat *seat = board_sit(&board, 0);
+    uint64_t chunk, cursor, held[BOARD_CHUNKS];
+    for (int k = 0; k < 4; k++) {
+        ck_assert(board_claim(&board, seat, k, &chunk));
+        ck_assert_uint_eq(chunk, k ? 3 + 3 * (uint64_t)k : 2);
+    }
+    board_release(seat, 1);
+    ck_assert_uint_eq(board_held(&board, &cursor, held, BOARD_CHUNKS), 3);
+    ck_assert_uint_eq(cursor, 15);
 }
 END_TEST
 
@@ -473,6 +488,7 @@ int main(void)
     tcase_add_test(quick, multipliers_are_as_many_as_workers);
     tcase_add_test(quick, a_benchmark_without_processes);
     tcase_add_test(quick, a_held_out_set_that_becomes_another);
+    tcase_add_test(quick, a_host_takes_each_third_chunk);
     tcase_add_test(quick, data_that_becomes_other_data);
     suite_add_tcase(suite, slow);
     suite_add_tcase(suite, quick);

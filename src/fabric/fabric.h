@@ -121,6 +121,8 @@ struct fabric {
     struct log log;
     int rank;                           /* settled by open */
     int size;                           /* asked for */
+    int host, hosts, local_rank;        /* set by open: as in descant_members; hosts 0: it knows of
+                                           one machine, and local ranks are ranks */
     bool any_memory;                    /* set by open: `in` need not be the contribution */
     bool many_hosts;                    /* set by open: the job may have trainers on other machines,
                                            with which `share` shares nothing */

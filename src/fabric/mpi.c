@@ -134,6 +134,9 @@ static descant_status go_up(struct mpi *m, const struct fabric_options *options)
     m->f.rank = m->f.log.rank = m->place.rank;
     m->f.size = m->place.size;
     m->f.many_hosts = m->place.hosts > 1;
+    m->f.host = m->place.host_number;
+    m->f.hosts = m->place.hosts;
+    m->f.local_rank = m->place.local_rank;
     if (m->f.rank == 0)
         status = mpi_lead_init(m);
     return status ? status : mpi_words_init(m);

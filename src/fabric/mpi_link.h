@@ -12,7 +12,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-enum { MPI_LINKS_VERSION = 1, MPI_FROM_ANY = -1, MPI_HOST_ROOM = 64 };
+enum { MPI_LINKS_VERSION = 2, MPI_FROM_ANY = -1, MPI_HOST_ROOM = 64 };
 
 struct mpi_link;            /* the module's */
 
@@ -20,7 +20,7 @@ struct mpi_place {
     int rank, size;
     int host;                       /* the lowest rank of this machine */
     int local_rank, local_size;     /* among those of this machine */
-    int hosts;                      /* how many machines */
+    int hosts, host_number;         /* how many machines; this one's number, from 0 */
     bool initialised;               /* by the link; else the program had done it */
     const char *threads;            /* the thread level in force, by its MPI name */
     char job[64];                   /* one name for this machine's ranks, which no other job has */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The board's small protocols. Claims: `cursor` gives each number once; the claim is published in
- * the seat before the cursor's next reader can see the chunk as gone, except for the instants
+/* The board's small protocols. Claims: `rows` gives each number once; the claim is published in
+ * the seat before its next reader can see the chunk as gone, except for the instants
  * between the two, in which a death loses one chunk, and a checkpoint leaves one out: less than an
  * interval. Heirs take a claim by compare-and-swap, so that of two heirs one gets it. */
 #include "train/board.h"
@@ -95,6 +95,18 @@ int board_running(const struct board *board)
     return n;
 }
 
+uint32_t board_hosts(const struct board *board)
+{
+    uint32_t hosts = atomic_load_explicit(&board->hosts, RELAXED);
+    return hosts ? hosts : 1;
+}
+
+static uint64_t chunk_of(const struct board *board, uint64_t row)
+{
+    return atomic_load_explicit(&board->origin, RELAXED) + row * board_hosts(board) +
+           atomic_load_explicit(&board->host, RELAXED);
+}
+
 /* Chunks to do first may be past the end themselves, so an end that was met is no end of those. */
 bool board_claim(struct board *board, struct seat *mine, int place, uint64_t *chunk)
 {
@@ -107,7 +119,7 @@ bool board_claim(struct board *board, struct seat *mine, int place, uint64_t *ch
     else if (atomic_load_explicit(&board->end, RELAXED))
         return false;
     else
-        *chunk = atomic_fetch_add_explicit(&board->cursor, 1, RELAXED);
+        *chunk = chunk_of(board, atomic_fetch_add_explicit(&board->rows, 1, RELAXED));
     atomic_store_explicit(&mine->claimed[place], *chunk + 1, memory_order_release);
     return true;
 }
@@ -170,9 +182,7 @@ size_t board_held(const struct board *board, uint64_t *cursor, uint64_t *chunks,
     uint32_t n_todo = atomic_load_explicit(&board->n_todo, memory_order_acquire);
     uint64_t end = atomic_load_explicit(&board->end, memory_order_acquire), held;
 
-    *cursor = atomic_load_explicit(&board->cursor, memory_order_acquire);
-    if (end && end - 1 < *cursor)
-        *cursor = end - 1;
+    *cursor = chunk_of(board, atomic_load_explicit(&board->rows, memory_order_acquire));
     for (int s = 0; s < BOARD_SEATS; s++)
         for (int k = 0; k < BOARD_CHUNKS; k++) {
             held = atomic_load_explicit(&board->seats[s].claimed[k], memory_order_acquire);

@@ -3,6 +3,8 @@
  * trainer with its figures, and the word that stops the run. It lies in memory of descant_share,
  * zero at first. Every field is atomic; figures are relaxed, since they order nothing.
  *
+ * Between machines the input is cut beforehand: of so many hosts in a row each takes one chunk.
+ *
  * A trainer that dies leaves its seat as it was: whoever still runs finds the process gone, takes
  * over the chunks it held, and, if it was the reporter, its reports. A process that is dead but
  * not yet waited for by its parent (a zombie) is gone too. */
@@ -12,7 +14,7 @@
 #include "train/config.h"
 #include "train/metrics.h"
 
-enum { BOARD_SEATS = 64, BOARD_WORKERS = 64, BOARD_CHUNKS = 8, BOARD_TODO = 512 };
+enum { BOARD_SEATS = 64, BOARD_WORKERS = 64, BOARD_CHUNKS = 8, BOARD_TODO = 1 << 16 };
 
 enum board_stop { STOP_NOT, STOP_SIGNAL, STOP_EARLY, STOP_NAN, STOP_FAILED };
 
@@ -36,10 +38,16 @@ struct seat {
 };
 
 struct board {
-    _Atomic uint64_t cursor;                /* the next chunk that nobody has claimed */
+    _Atomic uint32_t host, hosts;           /* this one of so many; 0 of 0: there is one. Written by
+                                               all trainers before they sit, and all the same */
+    _Atomic uint64_t origin;                /* where the hosts begin: chunk origin + host is the
+                                               first of this one's. Before tables */
+    _Atomic uint64_t rows;                  /* of `hosts` chunks from origin, of which this host's
+                                               are claimed */
     _Atomic uint64_t end;                   /* the lowest chunk + 1 that is past the data; 0: not
-                                               known. The cursor has gone by it, once a trainer */
-    _Atomic uint64_t granted;               /* examples handed out, where there is a limit */
+                                               known. Claims have gone by it, once a trainer */
+    _Atomic uint64_t granted;               /* examples handed out, where there is a limit, by all
+                                               hosts, if they are as far as this one */
     _Atomic uint32_t todo_next, n_todo;     /* chunks that a resumed run does first */
     _Atomic uint64_t todo[BOARD_TODO];
     _Atomic uint64_t run;                   /* a number of this run; who comes first sets it */
@@ -87,7 +95,10 @@ void board_release(struct seat *mine, int place);
 void board_ended(struct board *board, uint64_t chunk);      /* that chunk is past the data's end */
 bool board_orphaned(const struct board *board);     /* the dead hold chunks */
 
-/* Chunks held now, and the cursor before which all others are done; the number of them. */
+uint32_t board_hosts(const struct board *board);
+
+/* Chunks held now, and the cursor: this host's next chunk to claim, before which its others are
+ * done; the number of those held. */
 size_t board_held(const struct board *board, uint64_t *cursor, uint64_t *chunks, size_t most);
 
 /* The first to stop the run says why: in one call, or, where the reason is long to find, in two. */

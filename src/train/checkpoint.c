@@ -5,10 +5,14 @@
  *
  *   1. It is written beside training: parameters are read while workers change them, as every
  *      Hogwild reader does. What is not finite is not written: the last good file stays.
- *   2. The place is the cursor, at most the data's end, and the chunks that were held: a resumed
- *      run does those first, so that nothing is left out, and at most those chunks' examples are
- *      trained twice; more epochs go on where the last one ended. It counts chunks, so it is only
- *      taken over where what makes a chunk is the same; else the data begins anew.
+ *   2. The place is the cursor, the data's end if it was met, and the chunks that were held: a
+ *      resumed run does those first, so that nothing is left out, and at most those chunks'
+ *      examples are trained twice; more epochs go on where the last one ended. It counts chunks,
+ *      so it is only taken over where what makes a chunk is the same; else the data begins anew.
+ *      With several hosts the first one's place is in the checkpoint, the others' beside it in
+ *      PATH.host1, PATH.host2 and so on, with their sums and without a model. A resumed run, on
+ *      however many hosts, reads them all: each of its hosts comes to the same rest of the data,
+ *      and takes its part of that.
  *   3. safetensors_write replaces the file in one step and keeps the previous one beside it. */
 #include "data/safetensors.h"
 
@@ -19,7 +23,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { RUN_TENSORS = 4, PLACE_HEAD = 2, MAX_TEXTS = 128, TEXT_ROOM = 4096 };
+enum { RUN_TENSORS = 4, PLACE_HEAD = 2, MAX_TEXTS = 128, TEXT_ROOM = 4096, MOST_HOSTS = 4096 };
 
 struct list {
     struct safetensor *at;      /* room for the model's and RUN_TENSORS */
@@ -121,6 +125,7 @@ static void add_texts(struct texts *texts, struct trainer *t)
         texts->at[texts->n++] = (struct safetensors_text){train_settings[k].name, text};
     }
     add_text(texts, "descant", "%s", descant_version());
+    add_text(texts, "hosts", "%u", board_hosts(t->board));
     add_text(texts, "sums", "%llu %llu %llu %.17g %.17g", (unsigned long long)m.n,
              (unsigned long long)m.positive, (unsigned long long)m.correct, m.loss, m.predicted);
     add_text(texts, "inputs", "%d %d %d %d %d", t->shape.n_dense, t->shape.n_fields,
@@ -134,7 +139,7 @@ static void add_texts(struct texts *texts, struct trainer *t)
 static void add_place(struct list *list, struct trainer *t, uint64_t *place)
 {
     size_t n = board_held(t->board, &place[0], place + PLACE_HEAD, BOARD_TODO);
-    place[1] = atomic_load_explicit(&t->board->granted, memory_order_relaxed);
+    place[1] = atomic_load_explicit(&t->board->end, memory_order_relaxed);
     add(list, "descant.place", SAFETENSORS_U64, place, PLACE_HEAD + n);
 }
 
@@ -154,9 +159,35 @@ static void add_run(struct list *list, struct trainer *t, uint64_t *place, const
     add_place(list, t, place);
 }
 
+static void host_path(const struct trainer *t, int host, char *path, size_t room)
+{
+    snprintf(path, room, "%s.host%d", t->options->checkpoint, host);
+}
+
+void checkpoint_forget(struct trainer *t)
+{
+    char path[4096];
+    host_path(t, t->host, path, sizeof path);
+    unlink(path);
+}
+
+/* Another host's than the first: it has the same model. */
+static descant_status write_host(struct trainer *t, struct list *list, struct texts *texts,
+                                 uint64_t *place)
+{
+    char path[4096];
+
+    host_file(t, t->options->checkpoint, path, sizeof path);
+    add_place(list, t, place);
+    add_texts(texts, t);
+    return safetensors_write(path, NULL, list->at, list->n, texts->at, texts->n, &t->log);
+}
+
 static descant_status write_all(struct trainer *t, struct list *list, struct texts *texts,
                                 uint64_t *place)
 {
+    if (t->host > 0)
+        return write_host(t, list, texts, place);
     char previous[4096];
     size_t outer_bytes = t->outer_bytes;
     char *outer = t->outer ? t->outer : outer_of(t, &outer_bytes);
@@ -323,36 +354,159 @@ static bool same_chunks(const struct trainer *t, const struct safetensors *file)
     return false;
 }
 
-/* Place and sums onto the board; stored, not added, for who filled it before may have died. */
-static void take_place(struct trainer *t, const struct safetensors *file)
+/* What all hosts of the run that is resumed have left: every chunk below `origin` is done, but those
+ * to do. */
+struct rest {
+    struct metrics sums;
+    int hosts;
+    uint64_t *cursors;              /* (hosts) the next chunk that each would have claimed */
+    uint64_t origin, end;
+    uint64_t *todo;                 /* (BOARD_TODO) */
+    size_t n_todo;
+};
+
+static void add_todo(struct rest *rest, uint64_t chunk)
 {
-    struct board *board = t->board;
-    const struct safetensor *place = safetensors_find(file, "descant.place");
-    const char *sums = safetensors_text(file, "sums"), *seconds;
+    if ((!rest->end || chunk + 1 < rest->end) && rest->n_todo < BOARD_TODO)
+        rest->todo[rest->n_todo++] = chunk;
+}
+
+static void take_sums(const struct safetensors *file, struct metrics *sums)
+{
+    const char *text = safetensors_text(file, "sums");
     unsigned long long n, positive, correct;
     struct metrics m = {0};
 
-    if (sums && sscanf(sums, "%llu %llu %llu %lf %lf", &n, &positive, &correct, &m.loss,
-                       &m.predicted) == 5) {
-        m.n = n;
-        m.positive = positive;
-        m.correct = correct;
-        cell_set(&board->before, &m);
-        cell_set(&board->logged, &m);
-        atomic_store(&board->eval_at, m.n);
-    }
-    if ((seconds = safetensors_text(file, "seconds")))
-        atomic_store(&board->seconds_before, strtod(seconds, NULL));
-    atomic_store(&board->granted, m.n);
-    if (!place || place->type != SAFETENSORS_U64 || place->dims[0] < PLACE_HEAD ||
-        !same_chunks(t, file))
+    if (!text || sscanf(text, "%llu %llu %llu %lf %lf", &n, &positive, &correct, &m.loss,
+                        &m.predicted) != 5)
         return;
+    m.n = n;
+    m.positive = positive;
+    m.correct = correct;
+    metrics_merge(sums, &m);
+}
+
+static bool take_host(struct rest *rest, int host, const struct safetensors *file)
+{
+    const struct safetensor *place = safetensors_find(file, "descant.place");
+
+    take_sums(file, &rest->sums);
+    if (!place || place->type != SAFETENSORS_U64 || place->dims[0] < PLACE_HEAD)
+        return false;
     const uint64_t *at = place->data;
-    size_t n_todo = place->dims[0] - PLACE_HEAD;
-    atomic_store(&board->cursor, at[0]);
-    for (size_t k = 0; k < n_todo && k < BOARD_TODO; k++)
-        atomic_store(&board->todo[k], at[PLACE_HEAD + k]);
-    atomic_store(&board->n_todo, (uint32_t)(n_todo < BOARD_TODO ? n_todo : BOARD_TODO));
+    rest->cursors[host] = at[0];
+    if (at[1] && (!rest->end || at[1] < rest->end))
+        rest->end = at[1];
+    for (size_t k = PLACE_HEAD; k < place->dims[0]; k++)
+        add_todo(rest, at[k]);
+    return true;
+}
+
+/* A host's file that cannot be had: it is taken to be as far as the first. */
+static void take_other(const struct trainer *t, struct rest *rest, int host)
+{
+    char path[4096];
+    struct safetensors *file;
+    bool taken = false;
+
+    host_path(t, host, path, sizeof path);
+    if (access(path, F_OK) == 0 && safetensors_open(&file, path, &t->log) == DESCANT_OK) {
+        taken = take_host(rest, host, file);
+        safetensors_close(file);
+    }
+    if (taken)
+        return;
+    rest->cursors[host] = rest->cursors[0] + (uint64_t)host;
+    log_say(&t->log, DESCANT_WARNING, "%s cannot be used: that host is taken to be as far in the "
+            "data as the first", path);
+}
+
+/* The rest begins where nobody has been; of what is before it, what slower hosts have not done is
+ * to do. Where that is more than there is room for, faster hosts' chunks are trained again. */
+static void join_places(struct rest *rest)
+{
+    uint64_t hosts = (uint64_t)rest->hosts, row = UINT64_MAX, last = 0;
+
+    for (uint64_t h = 0; h < hosts; h++) {
+        uint64_t first = rest->cursors[h] - h;
+        row = first < row ? first : row;
+        last = first > last ? first : last;
+    }
+    for (; row < last && rest->n_todo + hosts <= BOARD_TODO; row += hosts)
+        for (uint64_t h = 0; h < hosts; h++)
+            if (row + h >= rest->cursors[h])
+                add_todo(rest, row + h);
+    rest->origin = row;
+    if (rest->end && rest->end - 1 < row)
+        rest->origin = rest->end - 1;
+}
+
+/* Those past an end that was met later. */
+static void drop_past(struct rest *rest)
+{
+    size_t n = 0;
+
+    for (size_t k = 0; k < rest->n_todo; k++)
+        if (!rest->end || rest->todo[k] + 1 < rest->end)
+            rest->todo[n++] = rest->todo[k];
+    rest->n_todo = n;
+}
+
+static bool gather_rest(const struct trainer *t, const struct safetensors *file,
+                        struct rest *rest)
+{
+    bool placed = take_host(rest, 0, file);
+
+    for (int host = 1; host < rest->hosts; host++)
+        take_other(t, rest, host);
+    join_places(rest);
+    drop_past(rest);
+    return placed;
+}
+
+/* Onto the board; stored, not added, for who filled it before may have died. Each host does its
+ * part of what is to do; the sums of before are the first one's. */
+static void set_board(struct trainer *t, const struct rest *rest, bool placed)
+{
+    struct board *board = t->board;
+    uint32_t n = 0;
+
+    if (t->host == 0) {
+        cell_set(&board->before, &rest->sums);
+        cell_set(&board->logged, &rest->sums);
+        atomic_store(&board->eval_at, rest->sums.n);
+    }
+    atomic_store(&board->granted, rest->sums.n);
+    if (!placed)
+        return;
+    atomic_store(&board->origin, rest->origin);
+    for (size_t k = (size_t)t->host; k < rest->n_todo; k += board_hosts(board))
+        atomic_store(&board->todo[n++], rest->todo[k]);
+    atomic_store(&board->n_todo, n);
+}
+
+static descant_status take_place(struct trainer *t, const struct safetensors *file)
+{
+    const char *hosts = safetensors_text(file, "hosts");
+    const char *seconds = safetensors_text(file, "seconds");
+    struct rest rest = {.hosts = hosts ? atoi(hosts) : 1};
+
+    if (rest.hosts < 1 || rest.hosts > MOST_HOSTS)
+        return log_fail(&t->log, DESCANT_CORRUPT, "%s is of %s hosts", t->options->checkpoint,
+                        hosts);
+    if (seconds)
+        atomic_store(&t->board->seconds_before, strtod(seconds, NULL));
+    rest.cursors = memory_take_array((size_t)rest.hosts, sizeof *rest.cursors);
+    rest.todo = memory_take_array(BOARD_TODO, sizeof *rest.todo);
+    bool room = rest.cursors && rest.todo;
+    if (room) {
+        bool placed = gather_rest(t, file, &rest);
+        set_board(t, &rest, placed && same_chunks(t, file));
+    }
+    memory_give(rest.todo);
+    memory_give(rest.cursors);
+    return room ? DESCANT_OK
+                : log_fail(&t->log, DESCANT_MEMORY, "no memory for the place in the data");
 }
 
 descant_status checkpoint_load_tables(struct trainer *t)
@@ -371,7 +525,7 @@ descant_status checkpoint_load_tables(struct trainer *t)
                             optimizer_row_floats(&t->optimizer, model_table_rows(t->model),
                                                  model_table_width(t->model)));
     if (status == DESCANT_OK)
-        take_place(t, file);
+        status = take_place(t, file);
     safetensors_close(file);
     return status;
 }

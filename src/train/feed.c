@@ -270,7 +270,8 @@ static struct part *oldest_full(struct feed *feed)
     return found;
 }
 
-/* Of the examples that the limit still allows, at most n; *place: how far towards the limit. */
+/* Of the examples that the limit still allows, at most n; *place: how far towards the limit. What
+ * is granted here is granted by all hosts: of what is left at the end each has its part. */
 static size_t grant(const struct feed *feed, size_t n, double *place)
 {
     uint64_t limit = feed->options.limit;
@@ -278,12 +279,15 @@ static size_t grant(const struct feed *feed, size_t n, double *place)
     *place = -1;
     if (!limit || !feed->options.board)
         return n;
-    uint64_t before = atomic_fetch_add_explicit(&feed->options.board->granted, n,
-                                                memory_order_relaxed);
+    struct board *board = feed->options.board;
+    uint64_t hosts = board_hosts(board), host = atomic_load_explicit(&board->host,
+                                                                     memory_order_relaxed);
+    uint64_t before = atomic_fetch_add_explicit(&board->granted, n * hosts, memory_order_relaxed);
     if (before >= limit)
         return 0;
-    n = before + n > limit ? (size_t)(limit - before) : n;
-    *place = ((double)before + 0.5 * (double)n) / (double)limit;
+    uint64_t left = (limit - before + hosts - 1 - host) / hosts;
+    n = n > left ? (size_t)left : n;
+    *place = ((double)before + 0.5 * (double)(n * hosts)) / (double)limit;
     return n;
 }
 

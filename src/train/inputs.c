@@ -34,6 +34,17 @@ void path_list_fini(struct path_list *list)
     list->text = NULL;
 }
 
+uint64_t path_list_bytes(const struct path_list *list)
+{
+    struct stat of;
+    uint64_t bytes = 0;
+
+    for (size_t k = 0; k < list->n; k++)
+        if (stat(list->paths[k], &of) == 0 && S_ISREG(of.st_mode))
+            bytes += (uint64_t)of.st_size;
+    return bytes;
+}
+
 struct data_options train_data(const struct train_options *o, const struct path_list *list,
                                const struct log *log)
 {

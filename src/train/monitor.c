@@ -137,7 +137,7 @@ bool monitor_heed(void *of)
     struct trainer *t = of;
     int signal = atomic_load_explicit(&trainer_signal, RELAXED);
 
-    if (signal && board_signalled(t->board, signal)) {
+    if (signal && board_signalled(t->board, signal) && t->host == 0) {
         monitor_end_line(t);
         fprintf(t->err, "descant: %s: the run ends%s; another one ends it at once\n",
                 signal == SIGINT ? "SIGINT" : "SIGTERM",
@@ -187,7 +187,7 @@ static void see_to_eval(struct trainer *t)
     uint64_t every = (uint64_t)t->options->eval_every;
     uint64_t at = atomic_load_explicit(&t->board->eval_at, RELAXED);
 
-    if (!t->eval_paths.n || !every || seen / every <= at / every)
+    if (t->host > 0 || !t->eval_paths.n || !every || seen / every <= at / every)
         return;
     atomic_store_explicit(&t->board->eval_at, seen, RELAXED);
     if (monitor_evaluate(t, 1, &sum, &auc))
@@ -213,7 +213,8 @@ static void see_to_checkpoint(struct trainer *t)
 static void report(struct trainer *t, struct watch *w)
 {
     double s = figures_seconds(t), show_every = t->is_terminal ? 0.2 : 5;
-    bool log_due, show_due = !t->options->quiet && s - w->shown_s >= show_every;
+    bool log_due, shows = t->host == 0 && !t->options->quiet;
+    bool show_due = shows && s - w->shown_s >= show_every;
 
     run_log_open(t);
     log_due = t->run_log && s - w->logged_s >= t->options->log_every;
@@ -254,10 +255,10 @@ static void *monitor(void *of)
         mark_begin(t, &w);
         monitor_publish(t);
         monitor_heed(t);
-        if (board_reports(t->board, t->seat))
-            report(t, &w);
-        else
+        if (!board_reports(t->board, t->seat))
             window_look(&w.shown, t);       /* an heir goes on from where it takes over */
+        else
+            report(t, &w);
     }
     return NULL;
 }

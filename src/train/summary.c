@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Figures over all trainers of the machine, the log of a run (a header, intervals, a summary, one
+/* Figures over all trainers of the machine, its log of a run (a header, intervals, a summary, one
  * JSON object a line), and its end: the last evaluation and the summary. Only the trainer that
  * reports comes here, its monitor while it trains and its main thread after. */
 #include "train/monitor.h"
@@ -14,7 +14,7 @@
 
 enum { TEXT_ROOM = 4096 };
 
-static const char *const model_names[] = {"linear", "fm", "dlrm", "mlp"};
+const char *const train_model_names[] = {"linear", "fm", "dlrm", "mlp"};
 
 struct figures figures_gather(const struct trainer *t)
 {
@@ -81,6 +81,7 @@ static void log_header(struct trainer *t)
         else
             json_real(&json, s->name, strtod(text, NULL));
     }
+    json_int(&json, "hosts", t->hosts);
     json_int(&json, "parameters", (int64_t)t->n);
     json_int(&json, "table_parameters", (int64_t)t->n_tables);
     json_end(&json);
@@ -153,6 +154,15 @@ void run_log_interval(struct trainer *t, const struct figures *f)
     fflush(t->run_log);
 }
 
+/* The first host has the path that was given, each other one its own beside it. */
+void host_file(const struct trainer *t, const char *path, char *own, size_t room)
+{
+    if (t->host == 0)
+        snprintf(own, room, "%s", path);
+    else
+        snprintf(own, room, "%s.host%d", path, t->host);
+}
+
 void run_log_open(struct trainer *t)
 {
     if (!t->options->log || t->run_log)
@@ -161,9 +171,11 @@ void run_log_open(struct trainer *t)
     bool first = atomic_compare_exchange_strong(&t->board->log_rank, &nobody,
                                                 (uint32_t)t->rank + 1);
     bool resumed = atomic_load_explicit(&t->board->resumed, RELAXED);
-    t->run_log = fopen(t->options->log, first && !resumed ? "we" : "ae");
+    char path[4096];
+    host_file(t, t->options->log, path, sizeof path);
+    t->run_log = fopen(path, first && !resumed ? "we" : "ae");
     if (!t->run_log) {
-        board_stop(t->board, STOP_FAILED, "%s: %s", t->options->log, strerror(errno));
+        board_stop(t->board, STOP_FAILED, "%s: %s", path, strerror(errno));
         return;
     }
     if (first)
@@ -230,7 +242,7 @@ static void final_eval(struct trainer *t)
     struct train_result *r = t->result;
     struct metrics sum;
 
-    if (!t->eval_paths.n || r->stop == STOP_SIGNAL || r->stop == STOP_NAN ||
+    if (t->host > 0 || !t->eval_paths.n || r->stop == STOP_SIGNAL || r->stop == STOP_NAN ||
         r->stop == STOP_FAILED)
         return;
     double auc;
@@ -264,9 +276,12 @@ static void print_summary(struct trainer *t)
     int workers = (int)t->options->workers;
     bool resumed = atomic_load_explicit(&t->board->resumed, RELAXED);
 
-    fprintf(t->out, "%s under %s: %d trainer%s x %d worker%s\n", model_names[t->options->model],
-            t->options->sync, r->trainers, r->trainers == 1 ? "" : "s", workers,
-            workers == 1 ? "" : "s");
+    fprintf(t->out, "%s under %s: %d trainer%s x %d worker%s",
+            train_model_names[t->options->model], t->options->sync, r->trainers,
+            r->trainers == 1 ? "" : "s", workers, workers == 1 ? "" : "s");
+    if (t->hosts > 1)
+        fprintf(t->out, " on the first of %d hosts", t->hosts);
+    fputc('\n', t->out);
     row(t->out, "examples", (double)r->seen.n, "%.0f");
     if (resumed)
         row(t->out, "examples of this start", (double)r->trained, "%.0f");
@@ -341,7 +356,8 @@ void summary_make(struct trainer *t, double seconds)
     fill_result(t, seconds);
     final_eval(t);
     log_summary(t);
-    print_summary(t);
+    if (t->host == 0)
+        print_summary(t);
     if (atomic_load(&t->board->log_failed))
         board_stop(t->board, STOP_FAILED, "the log could not be written");
 }

@@ -51,9 +51,21 @@ static void heed_signals(void)
 static void to_log(void *user, enum descant_level level, const char *line)
 {
     struct trainer *t = user;
-    if (level < DESCANT_WARNING)
+    if (level < DESCANT_WARNING && !(t->opening && strncmp(line, "rank 0: ", 8) == 0))
         return;
     fprintf(t->err, "%sdescant: %s\n", t->is_terminal ? "\r\033[K" : "", line);
+}
+
+/* What one host would do alone. */
+static descant_status check_hosts(struct trainer *t)
+{
+    if (strcmp(t->options->data, "-") == 0)
+        return log_fail(&t->log, DESCANT_UNSUPPORTED, "stdin cannot be cut between %d hosts: "
+                        "--data needs files that all of them have", t->hosts);
+    if (t->options->patience)
+        return log_fail(&t->log, DESCANT_UNSUPPORTED, "--patience is for one host: this run has "
+                        "%d, and the others would not hear of it", t->hosts);
+    return DESCANT_OK;
 }
 
 static descant_status open_job(struct trainer *t, const char *address, int rank, int size)
@@ -72,16 +84,21 @@ static descant_status open_job(struct trainer *t, const char *address, int rank,
     options.start_s = o->start_s;
     options.log = to_log;
     options.log_user = t;
+    t->opening = o->trainers == 0 && !o->quiet;
     descant_status status = descant_open(&t->job, &options);
+    t->opening = false;
     if (status == DESCANT_OK)
         status = descant_members(t->job, &members);
     if (status != DESCANT_OK)
         return status;
     t->rank = t->log.rank = members.rank;
-    if (members.rank < 0 || members.rank >= BOARD_SEATS)
+    t->host = members.host;
+    t->hosts = members.hosts;
+    t->local_rank = members.local_rank;
+    if (t->local_rank < 0 || t->local_rank >= BOARD_SEATS)
         return log_fail(&t->log, DESCANT_BAD_RANK, "rank %d: training has room for %d a machine",
                         members.rank, BOARD_SEATS);
-    return DESCANT_OK;
+    return t->hosts > 1 ? check_hosts(t) : DESCANT_OK;
 }
 
 static descant_status open_board(struct trainer *t)
@@ -92,17 +109,20 @@ static descant_status open_board(struct trainer *t)
     if (status != DESCANT_OK)
         return status;
     t->board = block;
+    atomic_store(&t->board->host, (uint32_t)t->host);
+    atomic_store(&t->board->hosts, (uint32_t)t->hosts);
     return descant_share(t->job, "train.data", data_shared_bytes(), &t->data_shared);
 }
 
-/* Trainers that were forked have these locks from their parent. */
+/* Trainers that were forked have these locks from their parent; of several hosts the first has
+ * them. */
 static descant_status lock_files(struct trainer *t)
 {
     const struct train_options *o = t->options;
     uint64_t none = 0, mine = clock_now_ns() ^ (uint64_t)getpid() << 40;
     char run[32];
 
-    if (o->trainers)
+    if (o->trainers || t->host > 0)
         return DESCANT_OK;
     if (atomic_compare_exchange_strong(&t->board->run, &none, mine))
         none = mine;
@@ -138,9 +158,22 @@ static descant_status look_at_data(struct trainer *t)
     return DESCANT_OK;
 }
 
+/* The dense segment's name says what all hosts must have alike: where they differ, both names are
+ * shown. Machines join no job of several later, so there it may say how the run began. */
+static void name_segment(const struct trainer *t, char *name, size_t room)
+{
+    bool resumed = t->options->resume && checkpoint_there(t->options);
+
+    snprintf(name, room, "%s", train_model_names[t->options->model]);
+    if (t->hosts > 1)
+        snprintf(name, room, "%s%s,data=%llu", train_model_names[t->options->model],
+                 resumed ? ",resumed" : "", (unsigned long long)path_list_bytes(&t->paths));
+}
+
 static descant_status open_model(struct trainer *t)
 {
     struct model_shape shape;
+    char name[96];
     descant_status status = train_shape(t->options, &t->shape, &shape, &t->log);
 
     if (status == DESCANT_OK)
@@ -150,7 +183,8 @@ static descant_status open_model(struct trainer *t)
     t->n = model_floats(t->model);
     t->n_tables = model_table_floats(t->model);
     t->optimizer = config_optimizer(t->options);
-    t->w = descant_alloc(t->job, "dense", t->n);
+    name_segment(t, name, sizeof name);
+    t->w = descant_alloc(t->job, name, t->n);
     size_t n_state = optimizer_floats(&t->optimizer, t->n);
     t->state = memory_take_array(n_state, sizeof(float));
     bool gathers = t->options->plan_gathers;
@@ -174,6 +208,15 @@ static descant_status fill_replica(struct trainer *t)
     return DESCANT_OK;
 }
 
+static void say_missing(const struct trainer *t)
+{
+    char host[64] = "";
+
+    gethostname(host, sizeof host - 1);
+    log_say(&t->log, DESCANT_WARNING, "--resume: there is no %s on %s: it begins anew",
+            t->options->checkpoint, host);
+}
+
 /* A model of before that this run does not go on from. */
 static void say_replaced(const struct trainer *t)
 {
@@ -194,7 +237,12 @@ static descant_status fill_tables(struct trainer *t)
     atomic_store(&t->board->resumed, resumed);
     if (resumed)
         return checkpoint_load_tables(t);
-    say_replaced(t);
+    if (t->options->resume && t->hosts > 1)
+        say_missing(t);
+    if (t->host == 0)
+        say_replaced(t);
+    else if (t->options->checkpoint)
+        checkpoint_forget(t);
     for (size_t at = 0; at < rows; at += TABLE_ROWS_AT_ONCE) {
         size_t n = rows - at < TABLE_ROWS_AT_ONCE ? rows - at : TABLE_ROWS_AT_ONCE;
         model_init_tables(t->model, t->tables, at, n, (uint64_t)t->options->seed);
@@ -355,7 +403,7 @@ static void write_last(struct trainer *t)
 {
     enum board_stop stop = board_stopped(t->board);
 
-    if (stop == STOP_NOT && !board_sum(t->board).n) {
+    if (stop == STOP_NOT && t->host == 0 && !board_sum(t->board).n) {
         log_fail(&t->log, DESCANT_INVALID, "there is no example in %s", t->options->data);
         board_stop(t->board, STOP_FAILED, "%s", descant_last_error());
     } else if (t->options->checkpoint && stop != STOP_NAN && stop != STOP_FAILED &&
@@ -382,7 +430,7 @@ static void end_run(struct trainer *t)
 
 static int run(struct trainer *t)
 {
-    t->seat = board_sit(t->board, t->rank);
+    t->seat = board_sit(t->board, t->local_rank);
     heed_signals();
     train(t);
     descant_status status = checkpoint_keep_outer(t);

@@ -52,6 +52,8 @@ struct trainer {
     struct lock locks[2];           /* of the checkpoint and the log, where no parent has them */
     struct descant *job;
     int rank;
+    int host, hosts, local_rank;    /* the first host reports and writes the checkpoint */
+    bool opening;                   /* the job: what is chosen is shown */
     struct model *model;
     struct optimizer optimizer;
     struct data_shape shape;
@@ -100,6 +102,7 @@ void crew_name_bad(struct trainer *t, char *text, size_t room);     /* the tenso
 /* --- inputs.c: from the options to what data and nn take --- */
 descant_status path_list_init(struct path_list *list, const char *names, const struct log *log);
 void path_list_fini(struct path_list *list);
+uint64_t path_list_bytes(const struct path_list *list);      /* of the files among them */
 struct data_options train_data(const struct train_options *o, const struct path_list *list,
                                const struct log *log);
 descant_status train_shape(const struct train_options *o, const struct data_shape *shape,
@@ -119,7 +122,9 @@ bool monitor_heed(void *of);
 bool monitor_evaluate(struct trainer *t, int threads, struct metrics *sum, double *auc);
 
 /* --- summary.c: the log of the run; the end --- */
+extern const char *const train_model_names[];       /* by enum model_kind */
 struct figures;
+void host_file(const struct trainer *t, const char *path, char *own, size_t room);
 void run_log_open(struct trainer *t);
 void run_log_interval(struct trainer *t, const struct figures *f);
 void run_log_last(struct trainer *t);   /* an interval more, so that curves go up to the end */
@@ -131,6 +136,7 @@ struct safetensors;
 descant_status checkpoint_write(struct trainer *t);
 descant_status checkpoint_keep_outer(struct trainer *t);    /* before finish */
 bool checkpoint_there(const struct train_options *options);
+void checkpoint_forget(struct trainer *t);     /* this host's place, of a run of before */
 descant_status checkpoint_load_model(struct trainer *t);    /* w and state, before start */
 descant_status checkpoint_load_tables(struct trainer *t);   /* and the board; one trainer alone */
 descant_status checkpoint_load_outer(struct trainer *t);    /* after start */

@@ -163,8 +163,11 @@ static void look_around(struct mpi_link *link, struct mpi_place *place)
              (unsigned long long)now.tv_sec * 1000000000u + (unsigned long long)now.tv_nsec);
     MPI_Bcast(&place->host, 1, MPI_INT, 0, local);
     MPI_Bcast(place->job, (int)sizeof place->job, MPI_CHAR, 0, local);
-    MPI_Comm_free(&local);
     leads = place->local_rank == 0;
+    MPI_Scan(&leads, &place->host_number, 1, MPI_INT, MPI_SUM, link->comm);
+    place->host_number--;
+    MPI_Bcast(&place->host_number, 1, MPI_INT, 0, local);
+    MPI_Comm_free(&local);
     MPI_Allreduce(&leads, &place->hosts, 1, MPI_INT, MPI_SUM, link->comm);
     MPI_Get_processor_name(name, &length);
     snprintf(link->hosts[place->rank], HOST_ROOM, "%.*s", HOST_ROOM - 1, name);
