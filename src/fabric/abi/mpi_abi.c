@@ -10,6 +10,7 @@
 #include "fabric/mpi_link.h"
 
 #include <mpi.h>
+#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { ROOM_FIRST = 64, HOST_ROOM = MPI_HOST_ROOM };
+enum { ROOM_FIRST = 64, HOST_ROOM = MPI_HOST_ROOM, FINALISE_S = 10 };
 
 struct mpi_link {
     MPI_Comm comm;
@@ -38,12 +39,28 @@ static pid_t initialised_by;
 
 /* --- the process --- */
 
-static void finalise(void)
+static void *give_up(void *status)
 {
+    sleep(FINALISE_S);
+    fprintf(stderr, "descant: MPI_Finalize has not returned for %d s; all was done before it: "
+                    "exiting without it\n", FINALISE_S);
+    _exit(*(int *)status);
+}
+
+/* Some libraries' MPI_Finalize can wait for ever for processes that have gone. Every link has gone
+ * down together before, so that nothing is lost by not waiting for it. */
+static void finalise(int status, void *unused)
+{
+    pthread_t watch;
     int finalised = 0;
+
+    (void)unused;
     MPI_Finalized(&finalised);
-    if (!finalised && links_up == 0 && getpid() == initialised_by)
-        MPI_Finalize();
+    if (finalised || links_up != 0 || getpid() != initialised_by)
+        return;
+    if (pthread_create(&watch, NULL, give_up, &status) == 0)
+        pthread_detach(watch);
+    MPI_Finalize();
 }
 
 static const char *level_name(int level)
@@ -78,7 +95,7 @@ static bool initialise(struct mpi_place *place, char *why, size_t room)
             return false;
         }
         initialised_by = getpid();
-        atexit(finalise);
+        on_exit(finalise, NULL);
     }
     place->initialised = initialised_by == getpid();
     place->threads = level_name(level);
