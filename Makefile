@@ -22,7 +22,7 @@ WARN := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointe
 SANITIZE := $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-frame-pointer)
 BASIC := -std=gnu11 -g -fvisibility=hidden -fPIC -ffp-contract=off -pthread -Iinclude -Isrc \
 	-D_GNU_SOURCE -MMD -MP $(WARN)
-COMPILE = $(CC) $(BASIC) -O2 $(SANITIZE) $(CFLAGS)
+COMPILE = $(CC) $(BASIC) $(if $(SAN),-O1,-O2) $(SANITIZE) $(CFLAGS)
 LINK = $(CC) -pthread $(SANITIZE) $(CFLAGS) $(LDFLAGS)
 LIBS := -lm -lrt
 
