@@ -16,7 +16,7 @@
  * train on meanwhile: should a piece not be finite now, it is left out of that piece alone.
  *
  * Encoded means (mpi_wire.c) go the same ways in smaller messages, of other slices: what is sent
- * and what has come then lies in buffers, and encoding and decoding are done some pieces a step.
+ * and what has come then lies in buffers, and a step encodes, reduces and decodes one piece each.
  *
  * Run by whoever holds the round machine. */
 #include "fabric/kernels.h"
@@ -25,7 +25,7 @@
 
 #include <string.h>
 
-enum { REDUCED_AT_ONCE = 2, ENCODED_AT_ONCE = 2, UNIT = 16 /* floats: a cache line */,
+enum { REDUCED_AT_ONCE = 2, ENCODED_AT_ONCE = 1, UNIT = 16 /* floats: a cache line */,
        FEW_RANKS = 8 };
 
 /* --- memory --- */
@@ -382,7 +382,8 @@ bool mpi_mean_step(struct mpi *m)
     move_messages(m, learn);
     r->turns = ENCODED_AT_ONCE;
     move_messages(m, give);
-    for (int i = 0; i < REDUCED_AT_ONCE && can_reduce(m); i++)
+    r->turns = ENCODED_AT_ONCE;
+    for (int i = 0; i < REDUCED_AT_ONCE && can_reduce(m) && may_code(r); i++)
         reduce(m);
     move_messages(m, tell);
     r->turns = ENCODED_AT_ONCE;
