@@ -83,7 +83,7 @@ TESTS := $(patsubst tests/%.c,$(B)/tests/%,$(if $(HAVE_TRAIN),$(wildcard tests/t
 # training, whose code test_trainer runs under it, too.
 ifneq ($(findstring thread,$(SAN)),)
 TESTS := $(filter-out $(addprefix %/test_,convergence rules block vector data formats report plan \
-	models loops wire wire_jobs training_ends training_faults run_files mpi),$(TESTS))
+	models loops wire wire_fabrics wire_jobs training_ends training_faults run_files mpi),$(TESTS))
 endif
 BENCHES := $(patsubst bench/%.c,$(B)/bench/%,$(wildcard bench/*.c))
 CHECK_FLAGS = $(shell pkg-config --cflags check)
@@ -132,7 +132,7 @@ $(B)/tests/%: tests/%.c $(OBJECTS) Makefile
 	$(call say,CC)$(COMPILE) $(CHECK_FLAGS) -Itests $(filter tests/%.c,$^) $(OBJECTS) $(CHECK_LIBS) $(LIBS) \
 		$(LDFLAGS) -o $@
 
-$(addprefix $(B)/tests/test_,fabric members mpi rows): tests/mpi_loopback.c
+$(addprefix $(B)/tests/test_,fabric members mpi rows wire_fabrics): tests/mpi_loopback.c
 $(B)/tests/test_mpi: | $(MODULES)
 
 # These call the program as a function.

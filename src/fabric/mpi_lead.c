@@ -308,6 +308,25 @@ static int sit(struct mpi *m, enum life life, bool all)
     return n;
 }
 
+/* Encoded means are differences from a result that all have taken. Who gave up the exchange in
+ * which others took theirs has an older one; the next result, as it is, serves all again. */
+static bool can_encode(const struct mpi *m, enum life life, const struct mpi_word *word)
+{
+    const struct peer *peers = m->lead->peers, *first = NULL;
+
+    if (m->f.wire == WIRE_F32 || word->kind != EXCHANGE_MEAN || word->final ||
+        word->members < 2 || word->n > m->n)
+        return false;
+    for (int k = 0; k < m->place.size; k++) {
+        if (peers[k].life != life)
+            continue;
+        first = first ? first : &peers[k];
+        if (peers[k].arrival.refers != first->arrival.refers)
+            return false;
+    }
+    return true;
+}
+
 /* All of that life have arrived. */
 static void close_round(struct mpi *m, enum life life)
 {
@@ -323,6 +342,7 @@ static void close_round(struct mpi *m, enum life life)
     word.final = any->arrival.final;
     word.kind = source ? EXCHANGE_STATE : EXCHANGE_MEAN;
     word.members = (uint32_t)count(m, life);
+    word.encoded = can_encode(m, life, &word);
     word.seats = (uint32_t)sit(m, life, source && m->f.center && !word.final);
     if (source)
         word.source = (int32_t)(source - lead->peers);

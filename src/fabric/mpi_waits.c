@@ -52,7 +52,7 @@ static void moving_late(const struct mpi *m, struct awaited *awaited)
     awaited->kind = r->kind;
     for (int i = 0; i < r->k && r->kind == EXCHANGE_MEAN; i++) {
         const struct mpi_lane *lane = &m->lanes[r->seats[i].rank];
-        size_t floats = mpi_slice_at(r->n, r->k, i + 1) - mpi_slice_at(r->n, r->k, i);
+        size_t floats = mpi_round_slice(r, i + 1) - mpi_round_slice(r, i);
         size_t pieces = (floats + r->piece - 1) / r->piece;
         if (i != r->me && (lane->learned < pieces || lane->told < r->n_own))
             awaited_add(awaited, r->seats[i].rank);

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PROTOCOL = 2 };
+enum { PROTOCOL = 3 };
 
 struct mpi_outgoing {
     struct mpi_op op;
