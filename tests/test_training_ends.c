@@ -131,8 +131,8 @@ START_TEST(who_is_killed_is_named)
     read_back(fd);
     close(fd);
     gethostname(host, sizeof host - 1);
-    snprintf(line, sizeof line, "descant: rank 0 (%s) was killed by signal 9: the launcher ends the "
-             "job; --resume goes on from %s\n", host, model_file);
+    snprintf(line, sizeof line, "descant: rank 0 (%s) was killed by signal 9: the launcher ends "
+             "the job; --resume goes on from %s\n", host, model_file);
     assert_says(line);
 }
 END_TEST

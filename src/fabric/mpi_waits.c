@@ -6,7 +6,8 @@
  * open, which is what an idle owner of a slice costs those who ask it.
  *
  * Who waits for whom is known to a rank by itself while floats move; for arrivals rank 0 looks, and
- * tells those who wait; if it is silent they wait for rank 0. All of it happens in poll, since only that may call MPI. */
+ * tells those who wait; if it is silent they wait for rank 0. All of it happens in poll, since only
+ * that may call MPI. */
 #include "fabric/mpi_world.h"
 
 #include <sched.h>

@@ -5,7 +5,7 @@
  * ends a trainer at once; then trainer.c heeds it.
  *
  * A rank of an MPI job is forked, too, though alone: its parent has nothing to do but to say which
- * rank on which host was killed, which the other ranks cannot know, since the launcher ends them with it. */
+ * rank on which host was killed. The other ranks cannot know: the launcher ends them with it. */
 #include "train/launch.h"
 
 #include <errno.h>
@@ -193,8 +193,8 @@ static void say_rank_killed(const struct train_options *o, const struct train_re
     gethostname(host, sizeof host - 1);
     if (result->rank >= 0)
         snprintf(rank, sizeof rank, "rank %d", result->rank);
-    fprintf(err, "descant: %s (%s) was killed by signal %d: the launcher ends the job%s%s\n", rank, host,
-            signal, o->checkpoint ? "; --resume goes on from " : "",
+    fprintf(err, "descant: %s (%s) was killed by signal %d: the launcher ends the job%s%s\n", rank,
+            host, signal, o->checkpoint ? "; --resume goes on from " : "",
             o->checkpoint ? o->checkpoint : "");
 }
 
