@@ -5,6 +5,7 @@
 #include "fabric/mpi_link.h"
 #include "fabric/mpi_world.h"
 #include "mpi_loopback.h"
+#include "sync/waits.h"
 
 #include <check.h>
 #include <dlfcn.h>
@@ -643,6 +644,145 @@ START_TEST(rounds_end_whatever_trainers_do)
 }
 END_TEST
 
+/* --- three ranks, and what they are told --- */
+
+struct trio {
+    struct loopback *world;
+    struct fabric *f[3];
+    struct extent extents[3];
+    struct vector in[3];
+};
+
+static void trio_begin(struct trio *t, int k, enum exchange_kind kind)
+{
+    const struct exchange x = {.kind = kind, .in = &t->in[k], .n = RESTLESS_N, .weight = 1};
+    ck_assert_int_eq(t->f[k]->type->begin(t->f[k], &x), DESCANT_OK);
+}
+
+static void trio_open(struct trio *t, int k)
+{
+    const struct fabric_options options = {.rank = k, .context = t->world};
+    const struct fabric_start start = {.manifest = "x\n", .n = RESTLESS_N, .room = RESTLESS_N,
+                                       .collective = true, .threads = 1};
+
+    ck_assert_int_eq(fabric_loopback.open(&t->f[k], &options), DESCANT_OK);
+    ck_assert_int_eq(fabric_loopback.start(t->f[k], &start), DESCANT_OK);
+    t->extents[k] = (struct extent){0, RESTLESS_N, t->f[k]->contribution};
+    t->in[k] = (struct vector){RESTLESS_N, 1, &t->extents[k]};
+    trio_begin(t, k, EXCHANGE_STATE);
+}
+
+/* Polls those of the set in turns for so long: those that are done, or have failed. */
+static unsigned trio_poll(struct trio *t, unsigned set, unsigned ms)
+{
+    uint64_t until = clock_now_ns() + ms * UINT64_C(1000000);
+    struct fabric_part part;
+    unsigned ended = 0;
+
+    while (ended != set && clock_now_ns() < until)
+        for (int k = 0; k < 3; k++)
+            if (set & ~ended & 1U << k) {
+                enum fabric_progress progress = t->f[k]->type->poll(t->f[k], &part);
+                ended |= progress == FABRIC_DONE || progress == FABRIC_FAILED ? 1U << k : 0;
+            }
+    return ended;
+}
+
+static void trio_close(struct trio *t)
+{
+    for (int k = 0; k < 3; k++)
+        fabric_loopback.close(t->f[k]);
+    loopback_destroy(t->world);
+    ck_assert_int_eq(memory_live(), 0);
+}
+
+static void need_waits(const struct fabric *f, const char *says)
+{
+    char text[200];
+    waits_text(f, text, sizeof text);
+    ck_assert_str_eq(text, says);
+}
+
+/* All who have arrived know whom for, also while other messages move; and if rank 0 cannot tell. */
+START_TEST(the_late_are_named_to_all)
+{
+    struct trio t = {.world = loopback_create_hosts(3, 1, 1)};
+
+    for (int k = 0; k < 3; k++)
+        trio_open(&t, k);
+    ck_assert_uint_eq(trio_poll(&t, 7, 10000), 7);
+    trio_begin(&t, 0, EXCHANGE_MEAN);
+    trio_begin(&t, 1, EXCHANGE_MEAN);
+    trio_poll(&t, 3, 150);
+    need_waits(t.f[0], "trainer 0 waits in round 2 (mean) for trainer 2 (host2)");
+    need_waits(t.f[1], "trainer 1 waits in round 2 (mean) for trainer 2 (host2)");
+    trio_begin(&t, 2, EXCHANGE_MEAN);
+    ck_assert_uint_eq(trio_poll(&t, 7, 10000), 7);
+    need_waits(t.f[1], "");
+    trio_begin(&t, 1, EXCHANGE_MEAN);
+    trio_poll(&t, 2, 200);
+    need_waits(t.f[1], "");
+    trio_poll(&t, 2, 400);
+    need_waits(t.f[1], "trainer 1 waits in round 3 (mean) for trainer 0 (host0)");
+    trio_close(&t);
+}
+END_TEST
+
+static const struct mpi_links *honest;
+
+/* As a rank of another version would have it. */
+static bool send_forged(struct mpi_link *link, const void *p, size_t bytes, int to, int tag,
+                        void *op)
+{
+    struct mpi_word word;
+
+    if (tag != TAG_WORD)
+        return honest->send(link, p, bytes, to, tag, op);
+    ck_assert_uint_eq(bytes, sizeof word);
+    memcpy(&word, p, sizeof word);
+    word.protocol += 71;
+    return honest->send(link, &word, sizeof word, to, tag, op);
+}
+
+static bool send_forged_manifest(struct mpi_link *link, const void *p, size_t bytes, int to,
+                                 int tag, void *op)
+{
+    static char manifest[200];
+
+    if (tag != TAG_MANIFEST)
+        return honest->send(link, p, bytes, to, tag, op);
+    ck_assert_uint_le(bytes, sizeof manifest);
+    memcpy(manifest, p, bytes);
+    ck_assert_int_eq(strncmp(manifest, "descant " DESCANT_VERSION "\n", 9), 0);
+    manifest[8] = '9';
+    return honest->send(link, manifest, bytes, to, tag, op);
+}
+
+/* Rank 1 is of another version: all are told, in the same words. The fourth rank never comes, for
+ * words of another protocol do not say who leaves. */
+START_TEST(versions_are_told_by_name_and_value)
+{
+    struct trio t = {.world = loopback_create_hosts(4, 1, 1)};
+    const struct mpi_links **links = (const struct mpi_links **)(void *)t.world;
+    struct mpi_links forged = **links;
+    const char *says = _i ? "rank 1 (host1) has \"descant 9" : "rank 1 (host1) has \"descant "
+                       "protocol 73\", rank 0 (host0) \"descant protocol 2\"";
+
+    honest = *links;
+    forged.send = _i ? send_forged_manifest : send_forged;
+    for (int k = 0; k < 3; k++) {
+        *links = k == 1 ? &forged : honest;
+        trio_open(&t, k);
+    }
+    for (int k = 0; k < 3; k++) {
+        ck_assert_uint_eq(trio_poll(&t, 1U << k, 10000), 1U << k);
+        ck_assert_int_eq(t.f[k]->status, DESCANT_MISMATCH);
+        ck_assert_msg(strstr(descant_last_error(), says), "%s", descant_last_error());
+    }
+    trio_close(&t);
+}
+END_TEST
+
 /* --- the side of Check --- */
 
 static char folder[PATH_MAX], program[PATH_MAX], said[1 << 16];
@@ -850,6 +990,8 @@ int main(int argc, char **argv)
     TCase *loopback = tcase_create("loopback");
     tcase_set_timeout(loopback, 120);
     tcase_add_loop_test(loopback, rounds_end_whatever_trainers_do, 0, 3);
+    tcase_add_test(loopback, the_late_are_named_to_all);
+    tcase_add_loop_test(loopback, versions_are_told_by_name_and_value, 0, 2);
     suite_add_tcase(suite, loopback);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

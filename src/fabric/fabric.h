@@ -123,6 +123,7 @@ struct fabric {
     int size;                           /* asked for */
     int host, hosts, local_rank;        /* set by open: as in descant_members; hosts 0: it knows of
                                            one machine, and local ranks are ranks */
+    const char **host_names;            /* set by open: by rank, until close; NULL: not known */
     bool any_memory;                    /* set by open: `in` need not be the contribution */
     bool many_hosts;                    /* set by open: the job may have trainers on other machines,
                                            with which `share` shares nothing */

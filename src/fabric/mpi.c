@@ -116,6 +116,16 @@ static void say_place(const struct mpi *m)
             p->initialised ? "Descant" : "the program");
 }
 
+static descant_status name_hosts(struct mpi *m)
+{
+    m->f.host_names = memory_take_array((size_t)m->place.size, sizeof *m->f.host_names);
+    if (!m->f.host_names)
+        return log_fail(&m->f.log, DESCANT_MEMORY, "no memory for the names of hosts");
+    for (int k = 0; k < m->place.size; k++)
+        m->f.host_names[k] = m->links->host(m->link, k);
+    return DESCANT_OK;
+}
+
 static descant_status go_up(struct mpi *m, const struct fabric_options *options)
 {
     char why[256] = "";
@@ -138,7 +148,8 @@ static descant_status go_up(struct mpi *m, const struct fabric_options *options)
     m->f.hosts = m->place.hosts;
     m->f.local_rank = m->place.local_rank;
     m->f.wire = m->f.size > 1 ? options->wire : WIRE_F32;
-    if (m->f.rank == 0)
+    status = name_hosts(m);
+    if (!status && m->f.rank == 0)
         status = mpi_lead_init(m);
     return status ? status : mpi_words_init(m);
 }
@@ -303,7 +314,9 @@ static void moved_now(struct mpi *m)
 {
     m->moved_ns = clock_now_ns();
     atomic_store_explicit(&m->still, 0, memory_order_relaxed);
-    fabric_unsay(&m->f);
+    /* nothing that moves while a round gathers is of it: what rank 0 has told stands */
+    if (m->stage != STAGE_ARRIVED || m->round.active || m->go_waits)
+        fabric_unsay(&m->f);
 }
 
 static descant_status mpi_begin(struct fabric *f, const struct exchange *exchange)
@@ -638,6 +651,7 @@ void mpi_free(struct fabric *f)
     for (size_t i = 0; i < m->segments.n_extents; i++)
         memory_give(m->segments.extents[i].p);
     memory_give(m->segments.extents);
+    memory_give(f->host_names);
     memory_give(f->contribution);
     memory_give(f->center);
     for (int i = 0; i < 2; i++) {

@@ -216,6 +216,7 @@ descant_status mpi_lead_init(struct mpi *m);
 void mpi_lead_fini(struct mpi *m);
 void mpi_lead_hear(struct mpi *m, int from, const struct mpi_word *word);
 void mpi_lead_turn(struct mpi *m);
+void mpi_lead_fail(struct mpi *m, descant_status status, const char *text);
 /* Whom the round that gathers waits for. */
 void mpi_lead_late(const struct mpi *m, struct awaited *awaited);
 void mpi_lead_tell_late(struct mpi *m);
