@@ -17,7 +17,7 @@ static char prefix[40], segment_name[64];
 static inline void new_name(void)
 {
     static int number;
-    snprintf(segment_name, sizeof segment_name, "%s%d", prefix, number++);
+    snprintf(segment_name, sizeof segment_name, "%s%d-%d", prefix, (int)getpid(), number++);
 }
 
 /* Two parts: "b" of one float, and "w" of the others. All values are the version. */

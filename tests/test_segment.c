@@ -4,6 +4,7 @@
 #include "segment_help.h"
 
 #include "bsp/object.h"
+#include "bsp/process.h"
 
 #include <fcntl.h>
 #include <math.h>
@@ -179,18 +180,51 @@ START_TEST(pins_hold_every_copy_but_two)
 }
 END_TEST
 
-/* A keeper may store between any two steps of a pin. */
-START_TEST(a_wanted_pin_is_given_the_newest)
+/* What the keeper does between two steps of a module. */
+static struct segment *hooked;
+static int hooked_times;
+static float hooked_value;
+static uint64_t hooked_gradients, hooked_models;
+
+static void store_between(enum ml_step step)
 {
-    struct segment *segment = make_segment(FLOATS, 1, 0);
-    struct segment_slot *slot = segment_slot(segment_memory(segment), 0);
-    uint64_t newest = segment_memory(segment)->newest;
-    slot->pin = PIN_WANTED;                             /* step 1, and 2 has read `newest` */
-    store_model(segment, 2);
-    ck_assert_uint_eq(slot->pin, newest);               /* helped before the copy was chosen */
-    store_model(segment, 3);
-    store_model(segment, 4);
-    ck_assert_float_eq(*segment_copy(segment_memory(segment), newest_copy(newest)), 1);
+    if (step != ML_PINNING || hooked_times++ > 0)
+        return;
+    if (hooked_models > 0)
+        segment_store(hooked, 2);       /* its copy was chosen before the pin was wanted */
+    for (uint64_t version = 3; version < 2 + hooked_models; version++)
+        store_model(hooked, version);
+}
+
+static void take_between(enum ml_step step)
+{
+    struct segment_taken taken;
+    if (step != ML_PUBLISHING || hooked_times++ > 0)
+        return;
+    ck_assert(segment_take(hooked, 0, &taken));
+    hooked_value = taken.values[1];
+    hooked_gradients = taken.gradients;
+}
+
+/* The loop's number of models comes between the second and the third step of a pin. */
+START_TEST(a_wanted_pin_is_not_overtaken)
+{
+    struct segment *segment = hooked = make_segment(FLOATS, 1, 0);
+    struct descant_ml *ml = attach();
+    struct descant_ml_model model;
+    float *next = segment_next(segment);
+    for (int i = 0; i < FLOATS; i++)
+        next[i] = 2;
+    hooked_models = (uint64_t)_i;
+    ml_hook = store_between;
+    ck_assert_int_eq(descant_ml_pin(ml, &model), DESCANT_OK);
+    ck_assert_int_eq(hooked_times, 1);
+    for (uint64_t version = 100; version < 105; version++) {
+        for (int i = 0; i < FLOATS; i++)
+            ck_assert_float_eq(model.values[i], (float)model.version);
+        store_model(segment, version);
+    }
+    descant_ml_detach(ml);
     segment_close(segment);
 }
 END_TEST
@@ -250,6 +284,24 @@ START_TEST(what_is_taken_stays_while_more_comes)
     ck_assert(segment_take(segment, 0, &taken));
     for (int i = 0; i < FLOATS; i++)
         ck_assert_float_eq(taken.values[i], 4);
+    descant_ml_detach(ml);
+    segment_close(segment);
+}
+END_TEST
+
+START_TEST(a_sum_may_be_taken_before_the_next_is_published)
+{
+    struct segment *segment = hooked = make_segment(FLOATS, 1, 0);
+    struct descant_ml *ml = attach();
+    pin_version(ml);
+    for (int i = 0; i < 2; i++)
+        ck_assert_int_eq(descant_ml_add(ml, ones, 1), DESCANT_OK);
+    ml_hook = take_between;
+    ck_assert_int_eq(descant_ml_add(ml, ramp, 4), DESCANT_OK);
+    ck_assert_int_eq(hooked_times, 2);
+    ck_assert_float_eq(hooked_value, 2);
+    ck_assert_uint_eq(hooked_gradients, 2);
+    expect_taken(segment, 0, 4, 1, 4);
     descant_ml_detach(ml);
     segment_close(segment);
 }
@@ -483,6 +535,19 @@ START_TEST(a_zombie_is_dead)
     ck_assert_int_eq(waitid(P_PID, (id_t)child, &ended, WEXITED | WNOWAIT), 0);
     ck_assert_int_eq(segment_sweep(segment), 1);
     waitpid(child, NULL, 0);
+    segment_close(segment);
+}
+END_TEST
+
+START_TEST(a_number_used_again_is_another_process)
+{
+    struct segment *segment = make_segment(FLOATS, 1, 0);
+    uint64_t self = process_self();
+    ck_assert_int_eq(process_pid(self), getpid());
+    ck_assert(process_alive(self));
+    ck_assert(!process_alive(self + 1));
+    segment_slot(segment_memory(segment), 0)->owner = self + 1;
+    descant_ml_detach(attach());
     segment_close(segment);
 }
 END_TEST
@@ -791,9 +856,10 @@ int main(void)
     tcase_add_test(tests, a_module_sees_the_model_and_its_parts);
     tcase_add_test(tests, slots_are_taken_and_left);
     tcase_add_test(tests, pins_hold_every_copy_but_two);
-    tcase_add_test(tests, a_wanted_pin_is_given_the_newest);
+    tcase_add_loop_test(tests, a_wanted_pin_is_not_overtaken, 0, 5);
     tcase_add_test(tests, sums_are_taken_once);
     tcase_add_test(tests, what_is_taken_stays_while_more_comes);
+    tcase_add_test(tests, a_sum_may_be_taken_before_the_next_is_published);
     tcase_add_test(tests, pieces_are_one_gradient);
     tcase_add_test(tests, stale_gradients_are_refused);
     tcase_add_loop_test(tests, bad_gradients_are_refused, 0, N(bad_values));
@@ -801,6 +867,7 @@ int main(void)
     tcase_add_test(tests, the_end_is_told);
     tcase_add_loop_test(tests, a_dead_module_spoils_nothing, 0, 2);
     tcase_add_test(tests, a_zombie_is_dead);
+    tcase_add_test(tests, a_number_used_again_is_another_process);
     tcase_add_test(tests, a_forked_child_is_refused);
     tcase_add_test(tests, a_keeper_is_succeeded);
     tcase_add_test(tests, another_shape_replaces_what_was_left);

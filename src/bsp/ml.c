@@ -42,6 +42,14 @@ struct descant_ml {
     struct descant_ml_stats stats;
 };
 
+void (*ml_hook)(enum ml_step step);
+
+static void at_step(enum ml_step step)
+{
+    if (ml_hook)
+        ml_hook(step);
+}
+
 static descant_status check(const struct descant_ml *ml, const char *call)
 {
     if (!ml)
@@ -207,6 +215,7 @@ descant_status descant_ml_pin(struct descant_ml *ml, struct descant_ml_model *mo
     uint64_t pin = PIN_WANTED;
     atomic_store_explicit(&ml->slot->pin, pin, memory_order_seq_cst);
     uint64_t newest = atomic_load_explicit(&ml->h->newest, memory_order_seq_cst);
+    at_step(ML_PINNING);
     if (!atomic_compare_exchange_strong_explicit(&ml->slot->pin, &pin, newest, memory_order_seq_cst,
                                                  memory_order_seq_cst))
         newest = pin;       /* the keeper's gift */
@@ -298,6 +307,7 @@ static descant_status put(struct descant_ml *ml, const float *gradient, uint64_t
         if (!sums_add(sum->values, from ? from->values : NULL, gradient, (float)examples, h->n))
             return not_finite(ml, gradient);
         describe(sum, from, ml->version, lag, examples);
+        at_step(ML_PUBLISHING);
     } while (!atomic_compare_exchange_strong_explicit(&ml->slot->flip, &flip, flip_published(flip),
                                                       memory_order_acq_rel, memory_order_acquire));
     count(&ml->slot->gradients, &ml->stats.gradients, 1);
