@@ -86,6 +86,10 @@ ifneq ($(findstring thread,$(SAN)),)
 TESTS := $(filter-out $(addprefix %/test_,convergence rules block vector data formats report plan \
 	models loops wire wire_jobs training_ends training_faults run_files mpi),$(TESTS))
 endif
+# Python is not a sanitizer's program.
+ifneq ($(SAN),)
+TESTS := $(filter-out %/test_segment_python,$(TESTS))
+endif
 BENCHES := $(patsubst bench/%.c,$(B)/bench/%,$(wildcard bench/*.c))
 CHECK_FLAGS = $(shell pkg-config --cflags check)
 CHECK_LIBS = $(shell pkg-config --libs check)
@@ -104,8 +108,8 @@ $(KERNEL_SETS:%=$(B)/nn/loops_%.o): $(B)/nn/loops_%.o: src/nn/loops.c Makefile
 	@mkdir -p $(@D)
 	$(call say,CC)$(CC) $(BASIC) $(LOOPS_FLAGS) $(LOOPS_$*) $(KERNEL_SANITIZE) -DLOOPS=loops_$* -c $< -o $@
 
-# The loop over a gradient; without races, so sanitizers look at it.
-$(B)/bsp/sums.o: COMPILE += -O3
+# The loop over a gradient, and the one it is measured by; without races, so sanitizers look at it.
+$(B)/bsp/sums.o $(B)/cli/bench_segment.o: COMPILE += -O3
 
 $(B)/%.o: src/%.c Makefile
 	@mkdir -p $(@D)
@@ -138,6 +142,7 @@ $(B)/tests/%: tests/%.c $(OBJECTS) Makefile
 
 $(addprefix $(B)/tests/test_,fabric members mpi rows): tests/mpi_loopback.c
 $(B)/tests/test_mpi: | $(MODULES)
+$(B)/tests/test_segment_python: | $(SHARED)
 
 # These call the program as a function.
 $(B)/tests/test_cli $(TRAIN_TESTS:%.c=$(B)/%): $(B)/tests/%: tests/%.c $(CLI_OBJECTS) \
