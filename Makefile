@@ -42,7 +42,8 @@ LOOPS_avx512 := -mavx512f -mavx512dq -mavx512bw -mavx512vl -mprefer-vector-width
 say = $(if $(V),,@echo "  $1 $@" && )
 
 KERNEL_SOURCE := $(wildcard src/fabric/kernels.c)
-SOURCES := $(filter-out $(KERNEL_SOURCE),$(wildcard src/base/*.c src/fabric/*.c src/sync/*.c))
+SOURCES := $(filter-out $(KERNEL_SOURCE),$(wildcard src/base/*.c src/fabric/*.c src/sync/*.c \
+	src/bsp/*.c))
 OBJECTS := $(SOURCES:src/%.c=$(B)/%.o) \
 	$(if $(KERNEL_SOURCE),$(KERNEL_SETS:%=$(B)/fabric/kernels_%.o))
 
@@ -85,11 +86,15 @@ ifneq ($(findstring thread,$(SAN)),)
 TESTS := $(filter-out $(addprefix %/test_,convergence rules block vector data formats report plan \
 	models loops wire wire_fabrics wire_jobs training_ends training_faults run_files mpi),$(TESTS))
 endif
+# Python is not a sanitizer's program.
+ifneq ($(SAN),)
+TESTS := $(filter-out %/test_segment_python,$(TESTS))
+endif
 BENCHES := $(patsubst bench/%.c,$(B)/bench/%,$(wildcard bench/*.c))
 CHECK_FLAGS = $(shell pkg-config --cflags check)
 CHECK_LIBS = $(shell pkg-config --libs check)
 
-.PHONY: all test test-slurm tests soak bench bench-cluster bench-quality examples demo \
+.PHONY: all test test-slurm tests models soak bench bench-cluster bench-quality examples demo \
 	demo-plans fuzz setup \
 	format install uninstall clean
 .SECONDARY:
@@ -102,6 +107,9 @@ $(KERNEL_SETS:%=$(B)/fabric/kernels_%.o): $(B)/fabric/kernels_%.o: src/fabric/ke
 $(KERNEL_SETS:%=$(B)/nn/loops_%.o): $(B)/nn/loops_%.o: src/nn/loops.c Makefile
 	@mkdir -p $(@D)
 	$(call say,CC)$(CC) $(BASIC) $(LOOPS_FLAGS) $(LOOPS_$*) $(KERNEL_SANITIZE) -DLOOPS=loops_$* -c $< -o $@
+
+# The loop over a gradient, and the one it is measured by; without races, so sanitizers look at it.
+$(B)/bsp/sums.o $(B)/cli/bench_segment.o: COMPILE += -O3
 
 $(B)/%.o: src/%.c Makefile
 	@mkdir -p $(@D)
@@ -134,6 +142,7 @@ $(B)/tests/%: tests/%.c $(OBJECTS) Makefile
 
 $(addprefix $(B)/tests/test_,fabric members mpi rows wire_fabrics): tests/mpi_loopback.c
 $(B)/tests/test_mpi: | $(MODULES)
+$(B)/tests/test_segment_python: | $(SHARED)
 
 # These call the program as a function.
 $(B)/tests/test_cli $(TRAIN_TESTS:%.c=$(B)/%): $(B)/tests/%: tests/%.c $(CLI_OBJECTS) \
@@ -180,6 +189,11 @@ test-slurm: setup
 
 tests: $(TESTS)
 
+# Every interleaving of the protocols that tests/models describes, by spin.
+models:
+	@tools/setup models
+	@tests/models/run
+
 fuzz: build/fuzz_data
 
 # A minute of random kills for each of four plans.
@@ -215,7 +229,7 @@ format:
 
 install: all
 	install -d $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(PREFIX)/bin
-	install -m 644 include/descant.h $(DESTDIR)$(PREFIX)/include/
+	install -m 644 include/descant.h include/descant_ml.h $(DESTDIR)$(PREFIX)/include/
 	install -m 755 $(SHARED) $(DESTDIR)$(LIBDIR)/
 	ln -sf libdescant.so.$(VERSION) $(DESTDIR)$(LIBDIR)/$(SONAME)
 	ln -sf $(SONAME) $(DESTDIR)$(LIBDIR)/libdescant.so
@@ -231,7 +245,8 @@ install: all
 	@if [ -z "$(DESTDIR)" ] && [ "$$(id -u)" -eq 0 ]; then PATH=$$PATH:/sbin:/usr/sbin ldconfig; fi
 
 uninstall:
-	rm -f $(DESTDIR)$(PREFIX)/include/descant.h $(DESTDIR)$(LIBDIR)/libdescant.a \
+	rm -f $(DESTDIR)$(PREFIX)/include/descant.h $(DESTDIR)$(PREFIX)/include/descant_ml.h \
+		$(DESTDIR)$(LIBDIR)/libdescant.a \
 		$(DESTDIR)$(LIBDIR)/libdescant.so $(DESTDIR)$(LIBDIR)/$(SONAME) \
 		$(DESTDIR)$(LIBDIR)/libdescant.so.$(VERSION) $(DESTDIR)$(LIBDIR)/pkgconfig/descant.pc \
 		$(DESTDIR)$(LIBDIR)/descant/descant-mpi-*.so \

@@ -42,7 +42,10 @@ extern "C" {
     X(TIMEOUT, "other trainers did not come in time")                                        \
     X(UNSUPPORTED, "the plan or this machine does not allow it")                             \
     X(DUPLICATE, "the name is taken")                                                        \
-    X(CORRUPT, "the saved state is damaged or belongs to another model")
+    X(CORRUPT, "the saved state is damaged or belongs to another model")                     \
+    X(STALE, "the gradient is of a model that is too old")                                   \
+    X(NOT_FINITE, "the gradient has NaN or Inf")                                             \
+    X(ENDED, "the job has ended")
 
 typedef enum descant_status {
 #define X(name, text) DESCANT_##name,

@@ -17,7 +17,7 @@
 START_TEST(status_has_texts)
 {
     ck_assert_str_eq(descant_status_text(DESCANT_OK), "success");
-    for (int i = 0; i <= DESCANT_CORRUPT; i++)
+    for (int i = 0; i <= DESCANT_ENDED; i++)
         ck_assert(strlen(descant_status_text((descant_status)i)) > 3);
     ck_assert_str_eq(descant_status_text((descant_status)999), "an unknown status");
     ck_assert_str_eq(descant_version(), DESCANT_VERSION);

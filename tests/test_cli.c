@@ -49,10 +49,10 @@ static const struct {
     {"predict --checkpoint a --data b --json", "unknown option --json"},
     {"predict --checkpoint a --data b --workers 2", "unknown option --workers"},
 #endif
-    {"bench", "which one? allowed: step, exchange, overlap"},
-    {"bench all", "unknown benchmark 'all'; allowed: step, exchange, overlap"},
+    {"bench", "which one? allowed: step, exchange, overlap, segment"},
+    {"bench all", "unknown benchmark 'all'; allowed: step, exchange, overlap, segment"},
 #ifdef DESCANT_TRAIN
-    {"bench all", ", overlap, train, parse\n"},
+    {"bench all", ", segment, train, parse\n"},
 #endif
     {"bench step 3", "descant bench step: '3' is not an option"},
     {"bench step --workers", "--workers needs a value"},
@@ -83,8 +83,8 @@ START_TEST(help_and_version)
 {
     static const char *const lines[] = {"--help", "info --help", "plans --help", "bench --help",
                                         "bench step --help", "bench exchange --help",
-                                        "bench overlap --help", "-h", "info -h", "plans -h",
-                                        "bench -h", "bench step -h"};
+                                        "bench overlap --help", "bench segment --help", "-h",
+                                        "info -h", "plans -h", "bench -h", "bench step -h"};
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
         ck_assert_int_eq(run(lines[i]), CLI_DONE);
         ck_assert_ptr_nonnull(strstr(out, "usage: descant"));
@@ -166,6 +166,7 @@ START_TEST(benchmarks_run)
         "bench exchange --bytes 64K --runs 15 --memory buffer --json",
         "bench exchange --bytes 64K --runs 15 --what elastic --json",
         "bench overlap --bytes 64K --step-ms 0.2 --pairs 1 --run-s 0.02 --json",
+        "bench segment --bytes 64K --turns 9 --json",
     };
     ck_assert_msg(run(lines[_i]) == CLI_DONE, "%s: %s", lines[_i], err);
     ck_assert_int_eq(strncmp(out, "{\"bench\":\"", 10), 0);
@@ -210,7 +211,7 @@ int main(void)
     tcase_add_test(all, plans_are_all_shown);
     tcase_add_test(all, percentiles);
     tcase_add_test(all, trainers_give_results_or_end_the_run);
-    tcase_add_loop_test(all, benchmarks_run, 0, 6);
+    tcase_add_loop_test(all, benchmarks_run, 0, 7);
     tcase_add_test(all, overlap_keeps_a_round_that_is_longer_than_a_run);
     suite_add_tcase(suite, all);
     SRunner *runner = srunner_create(suite);

@@ -32,6 +32,7 @@ static const struct {
     {"step", "what a descant_step costs a worker", cli_bench_step},
     {"exchange", "how fast a fabric's exchange is", cli_bench_exchange},
     {"overlap", "how fast training is under a plan, against none", cli_bench_overlap},
+    {"segment", "what giving a gradient through a segment costs", cli_bench_segment},
 #ifdef DESCANT_TRAIN
     {"train", "examples a second, beside what matrix products allow", cli_bench_train},
     {"parse", "how fast text becomes blocks", cli_bench_parse},

@@ -58,6 +58,7 @@ int cli_bench(const struct cli *cli);
 int cli_bench_step(const struct cli *cli);
 int cli_bench_exchange(const struct cli *cli);
 int cli_bench_overlap(const struct cli *cli);
+int cli_bench_segment(const struct cli *cli);
 #ifdef DESCANT_TRAIN
 int cli_train(const struct cli *cli);
 struct train_options;

@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: MIT */
+/* The segment as docs/segment.md describes it, byte by byte: what a local module and the ML
+ * modules attached to it share. All places are from the object's beginning, all words the
+ * machine's own. The keeper is the process of the local module; the owner of a slot is an ML
+ * module's process. Both stand in the segment as process.h names them. */
+#ifndef LAYOUT_H
+#define LAYOUT_H
+
+#include "base/base.h"
+
+#define SEGMENT_MAGIC UINT64_C(0x0050534243534544)      /* "DESCBSP" */
+#define SEGMENT_LINE _Alignas(64)
+
+enum {
+    SEGMENT_VERSION = 1,
+    SEGMENT_SLOTS = 64,         /* at most */
+    SEGMENT_PARTS = 65536,      /* at most */
+    SEGMENT_PART_NAME = 112,    /* bytes, with the zero */
+    SEGMENT_SUMS = 3,           /* of a slot: draining, committed, being written */
+    SEGMENT_ROUND = 4096        /* bytes; copies and sums begin at multiples */
+};
+#define SEGMENT_FLOATS ((uint64_t)1 << 40)              /* at most */
+
+/* A piece of the model with a name, such as a layer. Parts follow each other without gaps. */
+struct segment_part {
+    char name[SEGMENT_PART_NAME];
+    uint64_t first, n;
+};
+
+/* Constant, once the object has its name, down to pid_namespace. */
+struct segment_header {
+    uint64_t magic;
+    uint32_t version, slots, copies, n_parts;
+    uint64_t n;                                 /* floats of the model */
+    uint64_t bytes;                             /* of the whole object */
+    uint64_t parts_at, slots_at;
+    uint64_t copies_at, copy_bytes;             /* copy c: copies_at + c copy_bytes */
+    uint64_t sums_at, sum_bytes;                /* sum k of slot s: sums_at + (3 s + k) sum_bytes */
+    uint64_t pid_namespace;
+    /* {version of the model 48, copy 16}. The keeper stores, modules load; sequentially
+     * consistent, as a Dekker pair with the pins. */
+    SEGMENT_LINE _Atomic uint64_t newest;
+    /* Versions that a gradient may be behind. The keeper sets; relaxed, a figure. */
+    _Atomic uint64_t bound;
+    /* Not 0: the job is over. The keeper sets it once; relaxed, modules see it in time. */
+    _Atomic uint64_t ended;
+    /* The keeper's process; taken from a dead one by compare-and-swap, acquire and release. */
+    _Atomic uint64_t keeper;
+};
+
+/* Of an ML module. */
+struct segment_slot {
+    /* 0: free. Set from 0, or from a dead owner, by compare-and-swap, set to 0 by the owner;
+     * acquire and release. */
+    SEGMENT_LINE _Atomic uint64_t owner;
+    /* 0: none; PIN_WANTED; or what `newest` was: that copy is not written. The owner stores,
+     * and owner and keeper set it from PIN_WANTED by compare-and-swap; sequentially consistent. */
+    SEGMENT_LINE _Atomic uint64_t pin;
+    /* Which sum is what, below. The owner publishes by compare-and-swap (release: its sum is
+     * written), the keeper takes by one atomic and (acquire; release: the last one is drained). */
+    SEGMENT_LINE _Atomic uint64_t flip;
+    /* The owners' count of gradients committed and their examples, of those refused as stale and
+     * for NaN or Inf, and of owners; relaxed, figures. */
+    SEGMENT_LINE _Atomic uint64_t gradients;
+    _Atomic uint64_t examples, stale, bad, owners;
+};
+
+/* Written by the owner while it is the sum being written, read by both while it is committed, by
+ * the keeper while it is drained; ordered by `flip`. */
+struct segment_sum {
+    uint64_t gradients, examples;
+    uint64_t oldest;            /* version of the model */
+    uint64_t lag, lag_most;     /* versions that gradients were behind as they came: sum, most */
+    uint64_t unused[3];
+    float values[];             /* sum of examples x mean gradient */
+};
+
+/* --- newest and pin --- */
+
+#define PIN_WANTED UINT64_MAX
+
+static inline uint64_t newest_make(uint64_t version, unsigned copy)
+{
+    return version << 16 | copy;
+}
+
+static inline uint64_t newest_version(uint64_t word)
+{
+    return word >> 16;
+}
+
+static inline unsigned newest_copy(uint64_t word)
+{
+    return (unsigned)(word & 0xffff);
+}
+
+/* --- flip: {full 1, drained 2, committed 2 bits}, committed being the lowest ---
+ *
+ *   full       `committed` can be taken; `drained` is with the keeper; the third is being written
+ *   not full   `committed` was taken and is with the keeper; the third is being written
+ *
+ * Only the owner makes it full, only the keeper empties it. So what a compare-and-swap expects
+ * cannot come back unseen, and it fails at most once in a row. */
+
+#define FLIP_FULL UINT64_C(16)
+#define FLIP_FIRST UINT64_C(4)          /* nothing committed; 0 and 1 stand for taken ones */
+
+static inline unsigned flip_committed(uint64_t flip)
+{
+    return (unsigned)(flip & 3);
+}
+
+static inline unsigned flip_drained(uint64_t flip)
+{
+    return (unsigned)(flip >> 2 & 3);
+}
+
+static inline unsigned flip_writing(uint64_t flip)
+{
+    return 3 - flip_committed(flip) - flip_drained(flip);
+}
+
+/* The sum being written becomes the committed one. */
+static inline uint64_t flip_published(uint64_t flip)
+{
+    unsigned drained = flip & FLIP_FULL ? flip_drained(flip) : flip_committed(flip);
+    return flip_writing(flip) | drained << 2 | FLIP_FULL;
+}
+
+/* --- places --- */
+
+static inline struct segment_part *segment_parts(struct segment_header *h)
+{
+    return (struct segment_part *)(void *)((char *)h + h->parts_at);
+}
+
+static inline struct segment_slot *segment_slot(struct segment_header *h, unsigned slot)
+{
+    return (struct segment_slot *)(void *)((char *)h + h->slots_at) + slot;
+}
+
+static inline float *segment_copy(struct segment_header *h, unsigned copy)
+{
+    return (float *)(void *)((char *)h + h->copies_at + copy * h->copy_bytes);
+}
+
+static inline struct segment_sum *segment_sum(struct segment_header *h, unsigned slot, unsigned sum)
+{
+    return (struct segment_sum *)(void *)((char *)h + h->sums_at +
+                                          ((uint64_t)slot * SEGMENT_SUMS + sum) * h->sum_bytes);
+}
+
+#endif

@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: MIT */
+/* A segment is the POSIX shared memory object "/descant.NAME", which Linux keeps as a file in
+ * /dev/shm. It is made as a file without a name, filled, and linked as one that is whole: nobody
+ * sees half a segment, and a process that is killed meanwhile leaves nothing behind. All pages are
+ * taken at once, for a /dev/shm that is full later would be a SIGBUS.
+ *
+ * Only a segment's keeper takes away its name. So if the name is still this object's, nobody
+ * else can give it to another one before it is taken away: object_hide has no race. */
+#include "bsp/object.h"
+
+#include "bsp/process.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#define FOLDER "/dev/shm"
+enum { PATH_ROOM = 160 };
+
+_Static_assert(sizeof(struct segment_header) == 192, "docs/segment.md");
+_Static_assert(sizeof(struct segment_slot) == 256, "docs/segment.md");
+_Static_assert(sizeof(struct segment_part) == 128, "docs/segment.md");
+_Static_assert(sizeof(struct segment_sum) == 64, "docs/segment.md");
+
+static uint64_t round_up(uint64_t bytes)
+{
+    return (bytes + SEGMENT_ROUND - 1) / SEGMENT_ROUND * SEGMENT_ROUND;
+}
+
+struct segment_header object_layout(uint64_t n, uint32_t slots, uint32_t n_parts)
+{
+    struct segment_header h = {.magic = SEGMENT_MAGIC, .version = SEGMENT_VERSION,
+                               .slots = slots, .copies = slots + 2, .n_parts = n_parts, .n = n};
+    h.slots_at = (sizeof h + 255) / 256 * 256;
+    h.parts_at = h.slots_at + slots * sizeof(struct segment_slot);
+    h.copies_at = round_up(h.parts_at + n_parts * sizeof(struct segment_part));
+    h.copy_bytes = round_up(n * sizeof(float));
+    h.sums_at = h.copies_at + h.copies * h.copy_bytes;
+    h.sum_bytes = round_up(sizeof(struct segment_sum) + n * sizeof(float));
+    h.bytes = h.sums_at + (uint64_t)slots * SEGMENT_SUMS * h.sum_bytes;
+    return h;
+}
+
+descant_status object_check_name(const char *name, const struct log *log)
+{
+    size_t n = strlen(name);
+    size_t good = strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-");
+    if (n == 0 || n > OBJECT_NAME || good != n)
+        return log_fail(log, DESCANT_BAD_ADDRESS,
+                        "segment '%s': a name has 1 to %d letters, digits, '.', '_' or '-'", name,
+                        OBJECT_NAME);
+    return DESCANT_OK;
+}
+
+static const char *path_of(const char *name, char *path)
+{
+    snprintf(path, PATH_ROOM, FOLDER "/descant.%s", name);
+    return path;
+}
+
+static const char *object_of(const char *name, char *object)
+{
+    snprintf(object, PATH_ROOM, "/descant.%s", name);
+    return object;
+}
+
+/* --- an existing one --- */
+
+static descant_status foreign(const char *name, unsigned user, const struct log *log)
+{
+    return log_fail(log, DESCANT_SYSTEM, "segment '%s' belongs to user %u, this process to user %u",
+                    name, user, (unsigned)geteuid());
+}
+
+static descant_status not_opened(const char *name, const struct log *log)
+{
+    char path[PATH_ROOM];
+    struct stat of;
+    int why = errno;
+    if (why == ENOENT)
+        return DESCANT_TIMEOUT;
+    if (why == EACCES && stat(path_of(name, path), &of) == 0 && of.st_uid != geteuid())
+        return foreign(name, of.st_uid, log);
+    return log_fail(log, DESCANT_SYSTEM, "segment '%s' cannot be opened: %s", name, strerror(why));
+}
+
+/* What follows the magic and the version is what the numbers of a segment make of it. */
+static bool fits(const struct segment_header *h, uint64_t bytes)
+{
+    if (h->slots < 1 || h->slots > SEGMENT_SLOTS || h->n < 1 || h->n > SEGMENT_FLOATS ||
+        h->n_parts < 1 || h->n_parts > SEGMENT_PARTS)
+        return false;
+    const struct segment_header want = object_layout(h->n, h->slots, h->n_parts);
+    return bytes == want.bytes &&
+           memcmp(h, &want, offsetof(struct segment_header, pid_namespace)) == 0;
+}
+
+static bool parts_follow(struct segment_header *h)
+{
+    const struct segment_part *parts = segment_parts(h);
+    uint64_t next = 0;
+    for (uint32_t i = 0; i < h->n_parts; i++) {
+        if (!memchr(parts[i].name, 0, sizeof parts[i].name) || parts[i].first != next ||
+            parts[i].n > h->n - next)
+            return false;
+        next += parts[i].n;
+    }
+    return next == h->n;
+}
+
+static descant_status check_header(int fd, const char *name, const struct log *log)
+{
+    struct segment_header h;
+    struct stat of;
+    if (fstat(fd, &of) != 0)
+        return log_fail(log, DESCANT_SYSTEM, "segment '%s': fstat: %s", name, strerror(errno));
+    if (of.st_uid != geteuid())
+        return foreign(name, of.st_uid, log);
+    if (pread(fd, &h, sizeof h, 0) != (ssize_t)sizeof h || h.magic != SEGMENT_MAGIC)
+        return log_fail(log, DESCANT_CORRUPT,
+                        "segment '%s': " FOLDER "/descant.%s is not a segment of Descant", name,
+                        name);
+    if (h.version != SEGMENT_VERSION)
+        return log_fail(log, DESCANT_MISMATCH,
+                        "segment '%s' has version %u of the layout, this library knows %d", name,
+                        h.version, SEGMENT_VERSION);
+    if (!fits(&h, (uint64_t)of.st_size))
+        return log_fail(log, DESCANT_CORRUPT,
+                        "segment '%s' is damaged: its sizes do not fit each other, or its %lld "
+                        "bytes", name, (long long)of.st_size);
+    if (h.pid_namespace != process_namespace())
+        return log_fail(log, DESCANT_MISMATCH,
+                        "segment '%s' is of another PID namespace (container): who lives there "
+                        "cannot be told here", name);
+    return DESCANT_OK;
+}
+
+static descant_status map(struct object *object, int fd, const char *name, const struct log *log)
+{
+    struct stat of;
+    if (fstat(fd, &of) != 0)
+        return log_fail(log, DESCANT_SYSTEM, "segment '%s': fstat: %s", name, strerror(errno));
+    size_t bytes = (size_t)of.st_size;
+    void *p = memory_refuse() ? MAP_FAILED
+                              : mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (p == MAP_FAILED)
+        return log_fail(log, DESCANT_MEMORY, "segment '%s': %zu bytes cannot be mapped", name,
+                        bytes);
+    *object = (struct object){p, bytes, of.st_dev, of.st_ino};
+    return DESCANT_OK;
+}
+
+descant_status object_open(struct object *object, const char *name, const struct log *log)
+{
+    char path[PATH_ROOM];
+    int fd = shm_open(object_of(name, path), O_RDWR, 0);
+    if (fd < 0)
+        return not_opened(name, log);
+    descant_status status = check_header(fd, name, log);
+    if (status == DESCANT_OK)
+        status = map(object, fd, name, log);
+    close(fd);
+    if (status == DESCANT_OK && !parts_follow(object->header)) {
+        object_close(object);
+        return log_fail(log, DESCANT_CORRUPT,
+                        "segment '%s' is damaged: its parts do not follow each other", name);
+    }
+    return status;
+}
+
+/* --- a new one --- */
+
+static descant_status take_pages(int fd, const char *name, uint64_t bytes, const struct log *log)
+{
+    struct statvfs space = {0};
+    uint64_t memory = machine_memory_free();
+    if (memory_refuse() || bytes > memory)
+        return log_fail(log, DESCANT_MEMORY,
+                        "segment '%s' takes %llu bytes: %llu of memory are free", name,
+                        (unsigned long long)bytes, (unsigned long long)memory);
+    while (fallocate(fd, 0, 0, (off_t)bytes) != 0) {
+        if (errno == EINTR)
+            continue;
+        int why = errno;
+        statvfs(FOLDER, &space);
+        return log_fail(log, DESCANT_MEMORY,
+                        "segment '%s' takes %llu bytes: " FOLDER " has %llu free of %llu: %s", name,
+                        (unsigned long long)bytes,
+                        (unsigned long long)space.f_bavail * space.f_frsize,
+                        (unsigned long long)space.f_blocks * space.f_frsize, strerror(why));
+    }
+    return DESCANT_OK;
+}
+
+descant_status object_make(struct object *object, const char *name,
+                           const struct segment_header *layout, int *fd, const struct log *log)
+{
+    *fd = memory_refuse() ? -1 : open(FOLDER, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    if (*fd < 0)
+        return log_fail(log, DESCANT_SYSTEM, "no file in " FOLDER ": %s", strerror(errno));
+    descant_status status = take_pages(*fd, name, layout->bytes, log);
+    if (status == DESCANT_OK)
+        status = map(object, *fd, name, log);
+    if (status != DESCANT_OK) {
+        close(*fd);
+        *fd = -1;
+        return status;
+    }
+    memcpy(object->header, layout, sizeof *layout);
+    object->header->pid_namespace = process_namespace();
+    return DESCANT_OK;
+}
+
+descant_status object_show(int fd, const char *name, const struct log *log)
+{
+    char from[64], path[PATH_ROOM];
+    snprintf(from, sizeof from, "/proc/self/fd/%d", fd);
+    if (linkat(AT_FDCWD, from, AT_FDCWD, path_of(name, path), AT_SYMLINK_FOLLOW) == 0)
+        return DESCANT_OK;
+    if (errno == EEXIST)
+        return DESCANT_DUPLICATE;
+    return log_fail(log, DESCANT_SYSTEM, "segment '%s' cannot be given its name: %s", name,
+                    strerror(errno));
+}
+
+void object_hide(const struct object *object, const char *name)
+{
+    char path[PATH_ROOM];
+    struct stat of;
+    if (stat(path_of(name, path), &of) == 0 && of.st_ino == object->inode &&
+        of.st_dev == object->device)
+        shm_unlink(object_of(name, path));
+}
+
+void object_close(struct object *object)
+{
+    if (object->header)
+        munmap(object->header, object->bytes);
+    *object = (struct object){0};
+}

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: MIT */
+/* Who a process is, and whether it lives, by /proc/PID/stat. A number of a process alone is used
+ * again; with its start it is not. Locks were not taken for it: record locks go when any
+ * descriptor of the file is closed, flock's stay with forked children, and a robust mutex belongs
+ * to a thread and has no layout that other languages could write.
+ *
+ * A process is dead when it is a zombie without other threads (or no longer there): the kernel
+ * takes its memory away before it says so. */
+#include "bsp/process.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { START_BITS = 40 };
+
+struct about {
+    char state;
+    long threads;
+    uint64_t start;
+};
+
+/* False: there is none; or, with *why other than ENOENT and ESRCH, it cannot be told. */
+static bool look(const char *pid, struct about *out, int *why)
+{
+    char path[64], text[1024];
+    snprintf(path, sizeof path, "/proc/%s/stat", pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+    *why = errno;
+    if (fd >= 0)
+        close(fd);
+    if (n <= 0)
+        return false;
+    text[n] = 0;
+    unsigned long long start;
+    const char *name_end = strrchr(text, ')');      /* the name may have any character */
+    *why = EINVAL;
+    if (!name_end ||
+        sscanf(name_end + 1,
+               " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %ld %*d %llu",
+               &out->state, &out->threads, &start) != 3)
+        return false;
+    out->start = start & (((uint64_t)1 << START_BITS) - 1);
+    return true;
+}
+
+uint64_t process_self(void)
+{
+    struct about about;
+    int why;
+    if (!look("self", &about, &why))
+        return 0;
+    return (uint64_t)getpid() << START_BITS | about.start;
+}
+
+bool process_alive(uint64_t process)
+{
+    char pid[16];
+    struct about about;
+    int why;
+    snprintf(pid, sizeof pid, "%d", process_pid(process));
+    if (!look(pid, &about, &why))
+        return why != ENOENT && why != ESRCH;
+    if (about.start != (process & (((uint64_t)1 << START_BITS) - 1)))
+        return false;
+    return (about.state != 'Z' && about.state != 'X') || about.threads > 1;
+}
+
+uint64_t process_namespace(void)
+{
+    struct stat of;
+    return stat("/proc/self/ns/pid", &of) == 0 ? (uint64_t)of.st_ino : 0;
+}

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: MIT */
+/* A process as a number that no later process has: {pid 24, start 40}, the start in the kernel's
+ * ticks since boot. Never 0. */
+#ifndef PROCESS_H
+#define PROCESS_H
+
+#include "base/base.h"
+
+uint64_t process_self(void);                /* 0: /proc cannot be read */
+bool process_alive(uint64_t process);       /* false: it will not touch memory any more */
+uint64_t process_namespace(void);           /* of process numbers; 0: it cannot be told */
+
+static inline int process_pid(uint64_t process)
+{
+    return (int)(process >> 40);
+}
+
+#endif

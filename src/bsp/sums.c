@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: MIT */
+/* Adding a gradient to a sum. A test of finiteness rides along: x*0 is 0 for every finite x and
+ * NaN for the others. What is tested is the new sum: the old one was finite, so it also tells when
+ * a sum has become more than a float holds. Compiled for speed (Makefile). */
+#include "bsp/sums.h"
+
+static bool scale(float *restrict out, const float *restrict g, float b, size_t n)
+{
+    int bad = 0;
+    for (size_t i = 0; i < n; i++) {
+        float x = b * g[i];
+        bad |= !(x * 0.0f == 0.0f);
+        out[i] = x;
+    }
+    return bad == 0;
+}
+
+static bool add(float *restrict out, const float *restrict from, const float *restrict g, float b,
+                size_t n)
+{
+    int bad = 0;
+    for (size_t i = 0; i < n; i++) {
+        float x = from[i] + b * g[i];
+        bad |= !(x * 0.0f == 0.0f);
+        out[i] = x;
+    }
+    return bad == 0;
+}
+
+bool sums_add(float *out, const float *from, const float *g, float b, size_t n)
+{
+    return from ? add(out, from, g, b, n) : scale(out, g, b, n);
+}
