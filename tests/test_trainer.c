@@ -353,6 +353,23 @@ START_TEST(bad_data_stops_the_run)
 }
 END_TEST
 
+/* Few lines, and who reads the bad ones may not be who meets the end of the data. */
+START_TEST(few_bad_lines_stop_it_too)
+{
+    struct train_options o = small();
+    struct train_result r;
+    FILE *out = fopen(clicks, "we");
+    for (int i = 0; i < 100; i++)
+        fputs("this is no click\n", out);
+    fclose(out);
+    o.trainers = 3;
+    for (int k = 0; k < 10; k++) {
+        ck_assert_int_eq(train(&o, &r), 1);
+        assert_says("100 of 100 lines are bad, more than 1 %");
+    }
+}
+END_TEST
+
 /* Of the evaluations while it trained. */
 static double least_loss_logged(void)
 {
@@ -581,6 +598,7 @@ int main(void)
     tcase_add_test(ends, a_full_disk_keeps_the_last_checkpoint);
     tcase_add_test(ends, a_checkpoint_of_another_model_is_refused);
     tcase_add_test(ends, bad_data_stops_the_run);
+    tcase_add_test(ends, few_bad_lines_stop_it_too);
     tcase_add_loop_test(ends, patience_ends_early, 0, 2);
     tcase_add_loop_test(ends, tables_learn_alone, 0, 2);
     tcase_add_test(use, eval_and_predict_use_the_checkpoint);
