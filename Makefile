@@ -56,7 +56,7 @@ TRAIN_SOURCES := $(filter-out $(LOOPS_SOURCE),$(wildcard src/nn/*.c src/data/*.c
 TRAIN_COMMANDS := $(foreach c,train eval gen report report_log report_chart \
 	report_page bench_train bench_parse,$(wildcard src/cli/$(c).c))
 TRAIN_TESTS := $(wildcard $(patsubst %,tests/test_%.c,models loops learning data input formats \
-	report trainer training_ends training_faults run_files))
+	report trainer training_ends training_faults training_words run_files))
 ifeq ($(HAVE_TRAIN),1)
 BASIC += -DDESCANT_TRAIN $(shell pkg-config --cflags $(TRAIN_PACKAGES))
 TRAIN_LIBS := $(shell pkg-config --libs $(TRAIN_PACKAGES))
@@ -84,7 +84,8 @@ TESTS := $(patsubst tests/%.c,$(B)/tests/%,$(if $(HAVE_TRAIN),$(wildcard tests/t
 # training, whose code test_trainer runs under it, too.
 ifneq ($(findstring thread,$(SAN)),)
 TESTS := $(filter-out $(addprefix %/test_,convergence rules block vector data formats report plan \
-	models loops wire wire_fabrics wire_jobs training_ends training_faults run_files mpi),$(TESTS))
+	models loops wire wire_fabrics wire_jobs training_ends training_faults training_words run_files \
+	mpi),$(TESTS))
 endif
 # Python is not a sanitizer's program.
 ifneq ($(SAN),)

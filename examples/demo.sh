@@ -16,7 +16,8 @@ best=$("$descant" gen ctr --rows "$rows" --seed 1 --out "$dir/clicks.tsv" 2>&1) 
     exit 1
 }
 held=$("$descant" gen ctr --rows $((rows / 10)) --seed 2 --out "$dir/held.tsv" 2>&1) || exit 1
-echo "$held" | sed -n 's/.*\(best log loss [0-9.]*\).*/held-out set: \1, which nobody can beat/p'
+beat=$(echo "$held" | sed -n 's/.*best log loss \([0-9.]*\).*/\1/p')
+guess=$(echo "$held" | sed -n 's/.*constant guess \([0-9.]*\).*/\1/p')
 logs=''
 for plan in none allreduce shadow-easgd; do
     echo "training under $plan"
@@ -34,7 +35,7 @@ echo "2 trainers, an emulated link of 1 Gb/s and 1 ms (no network CPU):"
 echo
 for plan in none allreduce shadow-easgd; do
     sed -n '$s/^/'"$plan"' /p' "$dir/$plan.jsonl"
-done | awk '
+done | awk -v beat="$beat" -v guess="$guess" '
 function field(name) {
     if (!match($0, "\"" name "\":[-0-9.e+]+")) return 0
     return substr($0, RSTART + length(name) + 3, RLENGTH - length(name) - 3)
@@ -47,9 +48,13 @@ BEGIN {
     printf "%-14s %12d %10.4f %14.4f %9.4f %6.2f %% %8.1f\n", $1, field("examples_per_s"),
         field("loss"), field("eval_loss"), field("auc"), 100 * field("stall_share"),
         field("gap_mean")
+}
+END {
+    printf "%-38s %14.4f\n%-38s %14.4f\n", "a constant guess", guess, "the planted model", beat
 }'
 echo
-echo "stall: the workers' time spent waiting; gap: steps between two merges"
+echo "loss: while training; stall: the workers' time spent waiting; gap: steps between two merges"
+echo "a constant guess: everybody clicks with the same probability; nobody beats the planted model"
 # shellcheck disable=SC2086
 "$descant" report $logs -o "$dir/report.html" || exit 1
 echo

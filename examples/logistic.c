@@ -73,10 +73,15 @@ int main(int argc, char **argv)
     struct descant_members members;
     struct descant_stats stats;
     options.job = argc > 1 ? argv[1] : NULL;
-    double seconds = argc > 2 ? atof(argv[2]) : 5, loss = 0.7, shown = 0;
+    char none[] = "", *end = none;
+    double seconds = argc > 2 ? strtod(argv[2], &end) : 5, loss = 0.7, shown = 0;
     const char *plan = getenv("DESCANT_PLAN");
     int foreground = plan && strcmp(plan, "allreduce") == 0;
 
+    if (*end || !(seconds > 0) || argc > 3) {
+        fputs("usage: logistic [JOB] [SECONDS]\n", stderr);
+        return 2;
+    }
     if (descant_open(&job, &options) != DESCANT_OK)
         return fail(job);
     float *w = descant_alloc(job, "w", FEATURES);

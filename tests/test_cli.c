@@ -95,6 +95,25 @@ START_TEST(help_and_version)
 }
 END_TEST
 
+START_TEST(output_that_is_lost_is_a_failure)
+{
+    static const char *const words[] = {"--help", "--version", "info", "plans"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        char program[] = "descant", word[16], *argv[] = {program, word};
+        size_t n;
+        snprintf(word, sizeof word, "%s", words[i]);
+        free(err);
+        FILE *full = fopen("/dev/full", "we"), *complaints = open_memstream(&err, &n);
+        ck_assert(full && complaints);
+        ck_assert_int_eq(cli_main(2, argv, full, complaints), CLI_FAILED);
+        fclose(complaints);
+        fclose(full);
+        ck_assert_str_eq(err, "descant: the output could not be written: No space left on "
+                              "device\n");
+    }
+}
+END_TEST
+
 START_TEST(info_names_the_fabrics)
 {
     ck_assert_int_eq(run("info"), CLI_DONE);
@@ -207,6 +226,7 @@ int main(void)
     tcase_set_timeout(all, 60);
     tcase_add_loop_test(all, bad_use_is_said, 0, N_BAD);
     tcase_add_test(all, help_and_version);
+    tcase_add_test(all, output_that_is_lost_is_a_failure);
     tcase_add_test(all, info_names_the_fabrics);
     tcase_add_test(all, plans_are_all_shown);
     tcase_add_test(all, percentiles);

@@ -271,6 +271,43 @@ START_TEST(odd_curves_stay_on_the_page)
 }
 END_TEST
 
+/* A last interval of few examples tells no loss; stalls of a millionth are none; a short time is
+ * in units that one can read. */
+START_TEST(small_things_are_not_made_large)
+{
+    static const char log[] =
+        "{\"kind\":\"header\",\"sync\":\"ma\"}\n"
+        "{\"kind\":\"interval\",\"examples\":1000,\"seconds\":1,\"loss\":0.7,\"stall_share\":1e-6,"
+        "\"age_s\":4e-5}\n"
+        "{\"kind\":\"interval\",\"examples\":2000,\"seconds\":2,\"loss\":0.6,\"stall_share\":2e-6,"
+        "\"age_s\":4e-5}\n"
+        "{\"kind\":\"interval\",\"examples\":3000,\"seconds\":3,\"loss\":0.5,\"stall_share\":2e-6,"
+        "\"age_s\":4e-3}\n"
+        "{\"kind\":\"interval\",\"examples\":3100,\"seconds\":3.1,\"loss\":0.9,\"stall_share\":2e-6,"
+        "\"age_s\":4e-5}\n";
+    char a[160], *paths[] = {a}, text[2 * sizeof log];
+    strcpy(a, in_folder("a"));
+    snprintf(text, sizeof text, "%s{\"kind\":\"summary\",\"examples\":3100,\"stall_share\":2e-6,"
+             "\"gap_mean\":0.999}\n", log);
+    put_log(a, text);
+    ck_assert_int_eq(report("%0 -o -", paths), CLI_DONE);
+    ck_assert_ptr_nonnull(strstr(said, "<td>0 %</td>"));
+    ck_assert_ptr_nonnull(strstr(said, "<td>1.0</td>"));
+    ck_assert_ptr_nonnull(strstr(said, ">milliseconds (logarithmic)<"));
+    ck_assert_ptr_nonnull(strstr(said, ">0.05</text>"));
+    ck_assert_ptr_nonnull(strstr(said, ">1.0</text>"));
+    ck_assert_ptr_null(strstr(said, "e-0"));
+    const char *path = strstr(said, "</title><path d=\"");
+    size_t points = 0;
+    for (path += 17; *path != '"'; path++)
+        points += *path == 'L' || *path == 'M';
+    ck_assert_uint_eq(points, 3);
+    put_log(a, log);                    /* it goes on: all that there is is shown */
+    ck_assert_int_eq(report("%0 -o -", paths), CLI_DONE);
+    ck_assert_ptr_nonnull(strstr(said, ">0.9</text>"));
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("report");
@@ -283,6 +320,7 @@ int main(void)
     tcase_add_loop_test(pages, no_logs_are_refused, 0, N_BAD_LOGS);
     tcase_add_test(pages, bad_use_of_report_is_said);
     tcase_add_test(pages, odd_curves_stay_on_the_page);
+    tcase_add_test(pages, small_things_are_not_made_large);
     suite_add_tcase(suite, pages);
     return run_in_folder(suite);
 }

@@ -40,6 +40,8 @@ static const struct {
      "--log %1$s/x would be written over by --checkpoint\n"},
     {"train --data %1$s/clicks.tsv --checkpoint %1$s/x --log %1$s/x.tmp",
      "--log %1$s/x.tmp would be written over by --checkpoint, which also writes x.tmp"},
+    {"train --data %1$s/clicks.tsv --checkpoint %1$s/x --log %1$s/x.old",
+     "--log %1$s/x.old would be written over by --checkpoint, which also writes x.old"},
     {"train --data %1$s/clicks.tsv --eval %1$s/y.previous --checkpoint %1$s/y",
      "--eval %1$s/y.previous would be written over by --checkpoint, which also writes y.previous"},
     {"train --data %1$s/clicks.tsv --config %1$s/config --log %1$s/config",
@@ -230,7 +232,43 @@ START_TEST(what_is_replaced_is_said)
     ck_assert_msg(!strstr(said, "replaced"), "%s", said);
     ck_assert_msg(train(&o, &r) == 0, "%s", said);
     assert_says("exists and will be replaced");
-    assert_says("--resume goes on from it");
+    assert_says("--resume would go on from it");
+}
+END_TEST
+
+static ino_t number_of(const char *path)
+{
+    struct stat of;
+    return stat(path, &of) == 0 ? of.st_ino : 0;
+}
+
+/* However many checkpoints a run writes: the model that it does not go on from is there. */
+START_TEST(an_earlier_model_stays)
+{
+    struct train_options o = endless();
+    struct train_result r;
+    char previous[128], old[128];
+    snprintf(previous, sizeof previous, "%s.previous", model_file);
+    snprintf(old, sizeof old, "%s.old", model_file);
+    o.epochs = 1;
+    ck_assert_msg(train(&o, &r) == 0, "%s", said);
+    ino_t first = number_of(model_file);
+    ck_assert_uint_eq(number_of(old), 0);
+    if (_i)                 /* only the previous one is left */
+        ck_assert_int_eq(rename(model_file, previous), 0);
+    o.epochs = 1000000;
+    pid_t pid = begin(&o);
+    for (int tries = 0; tries < 4000 && (number_of(previous) == first || !number_of(previous));
+         tries++)
+        usleep(5000);
+    kill(pid, SIGTERM);
+    ck_assert_int_eq(end_within(pid, 30), 128 + SIGTERM);
+    ck_assert_uint_eq(number_of(old), first);
+    ck_assert_uint_ne(number_of(previous), 0);
+    o.resume = true;
+    o.examples = 1;
+    ck_assert_msg(train(&o, &r) == 0, "%s", said);
+    ck_assert_uint_eq(number_of(old), first);
 }
 END_TEST
 
@@ -268,6 +306,7 @@ int main(void)
     tcase_add_test(all, a_dead_run_has_no_files);
     tcase_add_test(all, it_is_said_from_what_a_killed_run_goes_on);
     tcase_add_test(all, what_is_replaced_is_said);
+    tcase_add_loop_test(all, an_earlier_model_stays, 0, 2);
     tcase_add_test(all, a_resumed_run_tells_of_this_start);
     suite_add_tcase(suite, all);
     SRunner *runner = srunner_create(suite);

@@ -353,6 +353,23 @@ START_TEST(bad_data_stops_the_run)
 }
 END_TEST
 
+/* Few lines, and who reads the bad ones may not be who meets the end of the data. */
+START_TEST(few_bad_lines_stop_it_too)
+{
+    struct train_options o = small();
+    struct train_result r;
+    FILE *out = fopen(clicks, "we");
+    for (int i = 0; i < 100; i++)
+        fputs("this is no click\n", out);
+    fclose(out);
+    o.trainers = 3;
+    for (int k = 0; k < 10; k++) {
+        ck_assert_int_eq(train(&o, &r), 1);
+        assert_says("100 of 100 lines are bad, more than 1 %");
+    }
+}
+END_TEST
+
 /* Of the evaluations while it trained. */
 static double least_loss_logged(void)
 {
@@ -534,6 +551,9 @@ static const struct {
     {"train --data /dev/null --sync shadow-esgd", "unknown preset 'shadow-esgd'"},
     {"train --data /dev/null --model tree", "--model tree: allowed is linear|fm|dlrm|mlp"},
     {"train --data /dev/null --batch 0", "--batch 0: allowed is 1 to"},
+    {"train --data /dev/null --bottom 64,x", "--bottom 64,x: allowed are up to 14 sizes from 1 to"},
+    {"train --data /dev/null --top 0", "--top 0: allowed are up to 14 sizes from 1 to 1048576, as"},
+    {"train --data /dev/null --top 1,1,1,1,1,1,1,1,1,1,1,1,1,1,1", "allowed are up to 14 sizes"},
     {"train --data /dev/null --link fast", "--link fast: allowed is none"},
     {"train --data /dev/null --resume", "--resume needs --checkpoint"},
     {"train --data /dev/null --job shm:x", "--job needs --trainers 0"},
@@ -581,6 +601,7 @@ int main(void)
     tcase_add_test(ends, a_full_disk_keeps_the_last_checkpoint);
     tcase_add_test(ends, a_checkpoint_of_another_model_is_refused);
     tcase_add_test(ends, bad_data_stops_the_run);
+    tcase_add_test(ends, few_bad_lines_stop_it_too);
     tcase_add_loop_test(ends, patience_ends_early, 0, 2);
     tcase_add_loop_test(ends, tables_learn_alone, 0, 2);
     tcase_add_test(use, eval_and_predict_use_the_checkpoint);

@@ -410,7 +410,7 @@ START_TEST(a_held_out_set_that_becomes_another)
     wait_examples(ROWS / 2);
     name_is(other_clicks());
     ck_assert_int_eq(end_within(pid, 30), 1);
-    assert_says("the files have 0 dense features, 1 fields and 1 classes, the model takes 13, 26");
+    assert_says(" has 0 dense features, 1 field and 1 class; the model takes 13, 26 and 1");
 }
 END_TEST
 

@@ -78,7 +78,7 @@ static bool set_flag(const struct setting *s, void *field, const char *value, ch
 {
     bool yes = !value || strcmp(value, "1") == 0 || strcmp(value, "true") == 0;
     if (!yes && strcmp(value, "0") != 0 && strcmp(value, "false") != 0) {
-        snprintf(message, room, "--%s takes no value", s->name);
+        snprintf(message, room, "--%s %s: allowed is 1, true, 0 or false", s->name, value);
         return false;
     }
     *(bool *)field = yes;

@@ -62,6 +62,17 @@ static void help(FILE *out)
           "  --version  the version\n", out);
 }
 
+/* The command's status; output that has not come where it should is a failure. */
+static int ended(int status, FILE *out, FILE *err)
+{
+    errno = 0;
+    if (status != CLI_DONE || (fflush(out) == 0 && !ferror(out)))
+        return status;
+    fprintf(err, "descant: the output could not be written: %s\n",
+            strerror(errno ? errno : EIO));
+    return CLI_FAILED;
+}
+
 int cli_main(int argc, char **argv, FILE *out, FILE *err)
 {
     struct cli cli = {.command = "", .argc = argc - 2, .argv = argv + 2, .out = out, .err = err};
@@ -72,16 +83,16 @@ int cli_main(int argc, char **argv, FILE *out, FILE *err)
     const char *word = argv[1];
     if (cli_is_help(word) || strcmp(word, "help") == 0) {
         help(out);
-        return CLI_DONE;
+        return ended(CLI_DONE, out, err);
     }
     if (strcmp(word, "--version") == 0) {
         fprintf(out, "descant %s\n", descant_version());
-        return CLI_DONE;
+        return ended(CLI_DONE, out, err);
     }
     for (int i = 0; i < N_COMMANDS; i++)
         if (strcmp(word, commands[i].name) == 0) {
             cli.command = commands[i].name;
-            return commands[i].run(&cli);
+            return ended(commands[i].run(&cli), out, err);
         }
     return unknown(&cli, word);
 }

@@ -30,13 +30,13 @@ int settings_parse(const struct cli *cli, const struct setting *table, size_t n,
 /* The same of a command that has --config: it and its value are passed over. */
 int settings_parse_config(const struct cli *cli, const struct setting *table, size_t n,
                           void *into);
-/* With the defaults, which may be NULL. */
+/* With the defaults, which may be NULL, and the ranges. */
 void settings_help(FILE *out, const struct setting *table, size_t n, const void *defaults);
 const char *settings_config(const struct cli *cli);     /* what follows --config, or NULL */
 bool settings_wants_help(const struct cli *cli);
 
 /* A file that an option names. What is written has a
- * NAME.lock meanwhile; CLI_REPLACES also writes NAME.previous and NAME.tmp. */
+ * NAME.lock meanwhile; CLI_REPLACES also writes NAME.previous, NAME.old and NAME.tmp. */
 enum cli_file_kind { CLI_READS, CLI_WRITES, CLI_REPLACES };
 struct cli_file {
     const char *option, *name;  /* NULL: not given; commas between several */

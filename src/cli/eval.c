@@ -247,7 +247,9 @@ static bool predict(struct session *s, const struct cli *cli)
         return false;
     size_t outputs = (size_t)model_outputs(s->saved.model);
     float *scores = memory_take_array(batch * outputs, sizeof *scores);
-    if (scores && evaluate_fits(s->saved.model, data_shape(data), &s->log) == DESCANT_OK &&
+    struct data_options found = s->data;
+    found.format = data_format(data);
+    if (scores && evaluate_fits(s->saved.model, data_shape(data), &found) == DESCANT_OK &&
         work_create(&work, s->saved.model, batch, &s->log) == DESCANT_OK)
         ok = predict_into(s, cli, data, work, scores);
     work_destroy(work);

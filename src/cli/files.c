@@ -74,13 +74,14 @@ static bool among(const char *names, const char *path, char *found)
 }
 
 /* What is written beside a file; the last ones, where it is replaced. */
-static const char *const suffixes[] = {"", ".lock", ".previous", ".tmp"};
+static const char *const suffixes[] = {"", ".lock", ".previous", ".tmp", ".old"};
+enum { N_WRITTEN = 2, N_REPLACED = sizeof suffixes / sizeof *suffixes };
 
 static bool apart(const struct cli *cli, const struct cli_file *writer,
                   const struct cli_file *other)
 {
     char path[PATH_ROOM], found[PATH_ROOM];
-    int n = writer->kind == CLI_REPLACES ? 4 : 2;
+    int n = writer->kind == CLI_REPLACES ? N_REPLACED : N_WRITTEN;
 
     for (int i = 0; i < n; i++) {
         snprintf(path, sizeof path, "%s%s", writer->name, suffixes[i]);

@@ -7,6 +7,7 @@
 #include "data/data.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -155,12 +156,19 @@ static bool close_out(const struct cli *cli, FILE *out, const char *name, bool g
     return good;
 }
 
+/* The log loss of the share of clicks as everybody's probability. */
+static double guess_loss(double p)
+{
+    return p > 0 && p < 1 ? -p * log(p) - (1 - p) * log1p(-p) : 0;
+}
+
 static void say(FILE *err, const struct ctr_summary *sum, double seconds)
 {
-    double rows = (double)sum->rows;
-    fprintf(err, "%llu rows, %llu clicks (%.2f %%), best log loss %.6f, %.0f rows/s\n",
-            (unsigned long long)sum->rows, (unsigned long long)sum->clicks,
-            rows > 0 ? 100 * (double)sum->clicks / rows : 0, sum->best_logloss,
+    double rows = (double)sum->rows, clicks = rows > 0 ? (double)sum->clicks / rows : 0;
+    fprintf(err, "%llu row%s, %llu click%s (%.2f %%), best log loss %.6f, "
+            "of a constant guess %.6f, %.0f rows/s\n", (unsigned long long)sum->rows,
+            sum->rows == 1 ? "" : "s", (unsigned long long)sum->clicks, sum->clicks == 1 ? "" : "s",
+            100 * clicks, sum->best_logloss, guess_loss(clicks),
             rows / (seconds > 0 ? seconds : 1));
 }
 

@@ -8,6 +8,8 @@
  * runs differ by little at the end: there the axis ends at four times the height of the lower
  * three quarters of the values.
  *
+ * Shares below a percent are not stretched to the height of the chart.
+ *
  * A run of many intervals is drawn by at most MOST_POINTS means of neighbours. A missing value
  * is a gap in the line; a value between two gaps is a dot. Colours are classes of the page's
  * style, c0 to c7; a ninth run begins again with dashes. */
@@ -19,6 +21,8 @@
 
 enum { WIDTH = 640, HEIGHT = 270, LEFT = 58, RIGHT = 14, TOP = 24, BOTTOM = 40, MOST_POINTS = 400,
        WIDE = 30, TICKS = 6 };
+
+static const double least_share = 0.01;
 
 struct curve {
     size_t n;
@@ -152,24 +156,37 @@ static double cut(struct drawing *d, const double *values, size_t n, double low)
     return usual;
 }
 
+static void make_powers(struct drawing *d, double low, double high)
+{
+    const struct report_chart *chart = d->chart;
+    struct axis *y = &d->y;
+    y->unit = 1;
+    snprintf(y->name, sizeof y->name, "%s", chart->y_name);
+    if (chart->unit == REPORT_TIME)
+        name_axis(y, chart->y_name, high, true);
+    size_t length = strlen(y->name);
+    snprintf(y->name + length, sizeof y->name - length, " (logarithmic)");
+    y->low = log10(low / y->unit) - 0.05;
+    y->high = log10(high / y->unit) + 0.05;
+}
+
 static void make_y(struct drawing *d, const double *values, size_t n)
 {
     const struct report_chart *chart = d->chart;
     double low = values[0], high = values[n - 1];
     d->y.logarithmic = chart->powers && low > 0 && high > WIDE * low;
     if (d->y.logarithmic) {
-        d->y.unit = 1;
-        snprintf(d->y.name, sizeof d->y.name, "%s (logarithmic)", chart->y_name);
-        d->y.low = log10(low) - 0.05;
-        d->y.high = log10(high) + 0.05;
+        make_powers(d, low, high);
         return;
     }
     if (chart->from_zero && low > 0)
         low = 0;
     high = cut(d, values, n, low);
     name_axis(&d->y, chart->y_name, high, chart->unit == REPORT_TIME);
-    if (chart->unit == REPORT_SHARE)
+    if (chart->unit == REPORT_SHARE) {
         d->y.unit = 0.01;
+        high = fmax(high, least_share);
+    }
     double margin = high > low ? 0.05 * (high - low) : fmax(0.1 * fabs(high), 1e-3);
     d->y.low = (chart->from_zero && low >= 0 ? 0 : low - margin) / d->y.unit;
     d->y.high = (high + margin) / d->y.unit;
@@ -177,7 +194,7 @@ static void make_y(struct drawing *d, const double *values, size_t n)
 
 static double along(const struct axis *axis, double value)
 {
-    double at = axis->logarithmic ? log10(value) : value / axis->unit;
+    double units = value / axis->unit, at = axis->logarithmic ? log10(units) : units;
     return (at - axis->low) / (axis->high - axis->low);
 }
 
@@ -241,7 +258,7 @@ static void draw_powers(FILE *out, const struct drawing *d)
             if (log10(value) < d->y.low || log10(value) > d->y.high)
                 continue;
             snprintf(text, sizeof text, "%.3g", value);
-            draw_tick(out, d, false, value, text);
+            draw_tick(out, d, false, value * d->y.unit, text);
         }
 }
 

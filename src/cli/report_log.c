@@ -4,6 +4,7 @@
  * logs may learn new ones. What a log may be:
  *   - still being written: a last line without its end that is no JSON is left out;
  *   - taken up again after a stop: another header; the curves have a gap there;
+ *   - ended within an interval: what was left is too short to tell a loss or a speed by;
  *   - of several ranks: the intervals of the first rank seen are those shown.
  * Anything else is refused with the file and the line. */
 #include "cli/report.h"
@@ -87,6 +88,17 @@ static bool add_header(struct reading *r, json_t *line)
     return run->n == 0 || add_point(r, &gap);
 }
 
+/* The last interval, where it has less than half the examples of the one before. */
+static void fade_last(struct report_run *run)
+{
+    if (run->n < 3)
+        return;
+    struct report_point *last = &run->points[run->n - 1];
+    double before = last[-1].at[REPORT_EXAMPLES];
+    if (last->at[REPORT_EXAMPLES] - before < (before - last[-2].at[REPORT_EXAMPLES]) / 2)
+        last->at[REPORT_LOSS] = last->at[REPORT_RATE] = (double)NAN;
+}
+
 static bool add_line(struct reading *r, json_t *line)
 {
     const char *kind = json_string_value(json_object_get(line, "kind"));
@@ -101,6 +113,7 @@ static bool add_line(struct reading *r, json_t *line)
     if (strcmp(kind, "summary") == 0) {
         json_decref(r->run->summary);
         r->run->summary = json_incref(line);
+        fade_last(r->run);
     }
     return true;
 }

@@ -125,7 +125,7 @@ static void put_time(FILE *out, double s)
 
 static void put_share(FILE *out, double value)
 {
-    fprintf(out, "%.*f %%", value == 0 ? 0 : value < 0.001 ? 3 : value < 0.1 ? 2 : 1,
+    fprintf(out, "%.*f %%", value < 5e-6 ? 0 : value < 0.001 ? 3 : value < 0.1 ? 2 : 1,
             100 * value);
 }
 
@@ -134,9 +134,9 @@ static void put_loss(FILE *out, double value)
     fprintf(out, "%.4f", value);
 }
 
-static void put_short(FILE *out, double value)
+static void put_steps(FILE *out, double value)
 {
-    fprintf(out, "%.3g", value);
+    fprintf(out, "%.*f", value < 99.95, value);
 }
 
 static const struct column {
@@ -156,11 +156,12 @@ static const struct column {
     {"held-out NE", "eval_ne", REPORT_FIELDS, put_loss, -1, NULL},
     {"AUC", "auc", REPORT_FIELDS, put_loss, 1, "AUC: how often a click is scored above another "
      "example."},
-    {"accuracy", "eval_accuracy", REPORT_FIELDS, put_loss, 1, NULL},
+    {"accuracy", "eval_accuracy", REPORT_FIELDS, put_loss, 1, "Accuracy: how often what was so had "
+     "the highest probability; it and AUC are of the held-out set."},
     {"examples/s", "examples_per_s", REPORT_RATE, put_count, 1, NULL},
     {"stall", "stall_share", REPORT_STALL, put_share, -1, "Stall: the share of the workers’ time "
      "spent waiting for other trainers."},
-    {"gap", "gap_mean", REPORT_GAP, put_short, 0, "Gap: steps of a trainer between two merges."},
+    {"gap", "gap_mean", REPORT_GAP, put_steps, 0, "Gap: steps of a trainer between two merges."},
 };
 enum { N_COLUMNS = sizeof columns / sizeof *columns };
 

@@ -76,17 +76,32 @@ int settings_parse_config(const struct cli *cli, const struct setting *table, si
     return parse(cli, table, n, into, true);
 }
 
+/* What is allowed. Limits of a million and more are against slips, and left out. */
+static void range_text(const struct setting *s, char *text, size_t room)
+{
+    bool number = s->type == SETTING_INT || s->type == SETTING_BYTES || s->type == SETTING_REAL;
+
+    *text = 0;
+    if (number && s->high < 1e6)
+        snprintf(text, room, "%.9g to %.9g", s->low, s->high);
+    else if (number && s->low > 0)
+        snprintf(text, room, "%.9g or more", s->low);
+}
+
 void settings_help(FILE *out, const struct setting *table, size_t n, const void *defaults)
 {
-    char text[128];
+    char text[128], range[64];
 
     for (size_t i = 0; i < n; i++) {
         const struct setting *s = &table[i];
+        bool shown = defaults && s->type != SETTING_FLAG &&
+                     *setting_text(s, defaults, text, sizeof text);
+        range_text(s, range, sizeof range);
         fprintf(out, "  --%-17s %s", s->name, s->help);
         if (s->choices)
             fprintf(out, ": %s", s->choices);
-        if (defaults && s->type != SETTING_FLAG && *setting_text(s, defaults, text, sizeof text))
-            fprintf(out, " (%s)", text);
+        if (shown || *range)
+            fprintf(out, " (%s%s%s)", shown ? text : "", shown && *range ? "; " : "", range);
         fputc('\n', out);
     }
 }

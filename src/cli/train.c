@@ -11,14 +11,40 @@
 #include <string.h>
 #include <unistd.h>
 
+/* The help's parts: where each begins in the table. */
+static const struct {
+    const char *title, *first;
+} parts[] = {
+    {"data", "data"},
+    {"model", "model"},
+    {"training", "batch"},
+    {"trainers, and how they are kept together", "trainers"},
+    {"evaluation", "eval-every"},
+    {"what is kept and shown", "checkpoint"},
+};
+enum { N_PARTS = sizeof parts / sizeof *parts };
+
+static size_t begin_of(int part)
+{
+    if (part == N_PARTS)
+        return n_train_settings;
+    const char *first = parts[part].first;
+    return (size_t)(setting_find(train_settings, n_train_settings, first, strlen(first)) -
+                    train_settings);
+}
+
 static void help(FILE *out)
 {
     struct train_options defaults = train_options_default();
     fputs("usage: descant train --data FILES [OPTIONS]\n"
           "trains a click model or a network with several trainers, kept together as --sync "
-          "says\n\n"
+          "says;\nin brackets are the default and what is allowed\n\n"
           "  --config            file of settings, one a line: name = value\n", out);
-    settings_help(out, train_settings, n_train_settings, &defaults);
+    for (int k = 0; k < N_PARTS; k++) {
+        size_t from = begin_of(k);
+        fprintf(out, "\n%s:\n", parts[k].title);
+        settings_help(out, train_settings + from, begin_of(k + 1) - from, &defaults);
+    }
 }
 
 void train_know_plan(struct train_options *o)
@@ -73,10 +99,23 @@ static bool final_good(const struct cli *cli, const struct train_options *o)
     return false;
 }
 
+static bool sizes_good(const struct cli *cli, const char *option, const char *text)
+{
+    int sizes[NN_MAX_LAYERS];
+
+    if (config_sizes(text, sizes, TRAIN_LAYERS) >= 0)
+        return true;
+    cli_bad_use(cli, "--%s %s: allowed are up to %d sizes from 1 to %d, as 512,256", option, text,
+                TRAIN_LAYERS, TRAIN_MOST_SIZE);
+    return false;
+}
+
 static int check(const struct cli *cli, const struct train_options *o)
 {
     if (!o->data)
         return cli_bad_use(cli, "--data says what to train on");
+    if (!sizes_good(cli, "bottom", o->bottom) || !sizes_good(cli, "top", o->top))
+        return CLI_BAD_USE;
     if (!files_there(cli, "data", o->data) || (o->eval && !files_there(cli, "eval", o->eval)))
         return CLI_BAD_USE;
     if (!bench_plan_ok(cli, "sync", o->sync) || !final_good(cli, o) || !outputs_good(cli, o))

@@ -262,6 +262,13 @@ static enum data_got read_text(struct data *data, uint64_t chunk, struct block *
     return data->status == DESCANT_OK ? got : DATA_FAILED;
 }
 
+descant_status data_finish(struct data *data)
+{
+    if (data->parse && data->status == DESCANT_OK)
+        data->status = too_many(data);
+    return data->status;
+}
+
 enum data_got data_read(struct data *data, uint64_t chunk, struct block *block)
 {
     block->examples = (struct examples){0};

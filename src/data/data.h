@@ -67,6 +67,9 @@ double data_place(const struct data *data, uint64_t chunk);
  * data_status: a file that cannot be read, or more bad lines than max_bad. */
 enum data_got data_read(struct data *data, uint64_t chunk, struct block *block);
 descant_status data_status(const struct data *data);
+/* The test of the bad lines that DATA_END goes with, for a reader to whom it does not come: another
+ * one has met the end. */
+descant_status data_finish(struct data *data);
 void block_fini(struct block *block);
 
 /* The stated hash of the hashing trick: 32 bits from a field's number and the token's bytes. */

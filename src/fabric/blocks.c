@@ -10,7 +10,7 @@ static struct block *take(struct block **list, const char *name, size_t bytes)
     struct block *block = memory_take(sizeof *block + length + 1);
     if (!block)
         return NULL;
-    block->memory = memory_take(bytes);
+    block->memory = bytes <= machine_memory_free() ? memory_take(bytes) : NULL;
     if (!block->memory) {
         memory_give(block);
         return NULL;
@@ -51,7 +51,8 @@ descant_status blocks_share(struct block **list, const char *name, size_t bytes,
     if (!block)
         block = take(list, name, bytes);
     if (!block)
-        return log_fail(log, DESCANT_MEMORY, "no memory for block \"%s\"", name);
+        return log_fail(log, DESCANT_MEMORY, "%zu bytes of memory are needed for block \"%s\", "
+                        "%llu are free", bytes, name, (unsigned long long)machine_memory_free());
     *memory = block->memory;
     return DESCANT_OK;
 }

@@ -475,8 +475,9 @@ static bool rank_taken(const struct meet *meet, int rank)
 descant_status meet_rank(const struct meet *meet, int *rank)
 {
     if (*rank >= 0 && rank_taken(meet, *rank))
-        return log_fail(meet->log, DESCANT_BAD_RANK, "rank %d is held by a living trainer",
-                        *rank);
+        return log_fail(meet->log, DESCANT_BAD_RANK, "rank %d of job \"%s\" is held by a living "
+                        "trainer; another run takes another name, or another MASTER_PORT", *rank,
+                        meet->name);
     for (int k = 0; *rank < 0; k++)
         if (!rank_taken(meet, k))
             *rank = k;

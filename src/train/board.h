@@ -65,6 +65,7 @@ struct board {
     _Atomic uint32_t evals_logged;
     _Atomic uint32_t log_failed;            /* said once; the run fails for it after its summary */
     _Atomic uint64_t checkpoint_ns, eval_at;    /* when, and at how many examples, last */
+    _Atomic uint32_t kept;                  /* this run has written its checkpoint; as those two */
     _Atomic double eval_loss, eval_best;    /* NaN bits never: valid once evals > 0 */
     _Atomic uint32_t evals, evals_worse;
     _Atomic int stop;                       /* enum board_stop; set once, by compare-and-swap */

@@ -13,7 +13,9 @@
  *      PATH.host1, PATH.host2 and so on, with their sums and without a model. A resumed run, on
  *      however many hosts, reads them all: each of its hosts comes to the same rest of the data,
  *      and takes its part of that.
- *   3. safetensors_write replaces the file in one step and keeps the previous one beside it. */
+ *   3. safetensors_write replaces the file in one step and keeps the previous one beside it: as
+ *      PATH.previous what this run has written or goes on from, as PATH.old the model of a run
+ *      that it does not go on from. */
 #include "data/safetensors.h"
 
 #include "train/trainer.h"
@@ -183,21 +185,45 @@ static descant_status write_host(struct trainer *t, struct list *list, struct te
     return safetensors_write(path, NULL, list->at, list->n, texts->at, texts->n, &t->log);
 }
 
+/* What is there is of this run, or of one that it goes on from. */
+static bool is_own(const struct trainer *t)
+{
+    return atomic_load(&t->board->kept) || atomic_load(&t->board->resumed);
+}
+
+/* Replaces the file. What another run has left becomes PATH.old, its own previous one goes. */
+static descant_status put(struct trainer *t, const struct list *list, const struct texts *texts)
+{
+    const char *path = t->options->checkpoint;
+    char previous[4096], old[4096];
+    bool own = is_own(t);
+
+    snprintf(previous, sizeof previous, "%s.previous", path);
+    snprintf(old, sizeof old, "%s.old", path);
+    if (!own && access(path, F_OK) != 0)
+        rename(previous, old);
+    descant_status status = safetensors_write(path, own ? previous : old, list->at, list->n,
+                                              texts->at, texts->n, &t->log);
+    if (status != DESCANT_OK)
+        return status;
+    if (!own)
+        unlink(previous);
+    atomic_store(&t->board->kept, 1);
+    return DESCANT_OK;
+}
+
 static descant_status write_all(struct trainer *t, struct list *list, struct texts *texts,
                                 uint64_t *place)
 {
     if (t->host > 0)
         return write_host(t, list, texts, place);
-    char previous[4096];
     size_t outer_bytes = t->outer_bytes;
     char *outer = t->outer ? t->outer : outer_of(t, &outer_bytes);
 
     add_run(list, t, place, outer, outer ? outer_bytes : 0);
     add_model(list, t);
     add_texts(texts, t);
-    snprintf(previous, sizeof previous, "%s.previous", t->options->checkpoint);
-    descant_status status = safetensors_write(t->options->checkpoint, previous, list->at, list->n,
-                                              texts->at, texts->n, &t->log);
+    descant_status status = put(t, list, texts);
     if (outer != t->outer)
         memory_give(outer);
     return status;

@@ -30,7 +30,7 @@ const struct setting train_settings[] = {
     INT("depth", depth, 2, 8, "chunks that a trainer holds"),
     REAL("max-bad", max_bad, 0, 1, "share of lines that may be bad"),
     CHOICE("model", model, "linear|fm|dlrm|mlp", "what to train"),
-    INT("rows", rows, 1, 4294967296.0, "rows of each embedding table (linear, fm: of the one)"),
+    INT("rows", rows, 1, 4294967296.0, "rows of each embedding table; linear, fm: of the one"),
     INT("width", width, 1, 1024, "floats of an embedding"),
     TEXT("bottom", bottom, "dlrm: hidden layers before the embeddings' width"),
     TEXT("top", top, "dlrm, mlp: hidden layers before the output"),
@@ -113,17 +113,24 @@ const char *config_text(const struct setting *setting, const struct train_option
     return text;
 }
 
-static char *read_all(const char *path)
+/* NULL: *why says why. */
+static char *read_all(const char *path, const char **why)
 {
     FILE *file = fopen(path, "re");
     char *text = NULL;
     size_t room = 0;
+    ssize_t n = file ? getdelim(&text, &room, 0, file) : -1;
+    bool failed = !file || !text || ferror(file), torn = n > 0 && !text[n - 1];
 
-    if (!file)
+    *why = failed ? strerror(errno) : "it has a NUL byte, and is no text";
+    if (file)
+        fclose(file);
+    if (failed || torn) {
+        free(text);
         return NULL;
-    if (getdelim(&text, &room, 0, file) < 0 && !ferror(file) && text)
+    }
+    if (n < 0)
         *text = 0;
-    fclose(file);
     return text;
 }
 
@@ -137,7 +144,21 @@ static char *trim(char *text)
     return text;
 }
 
-static bool config_line(char *line, struct train_options *o, char *message, size_t room)
+/* A config file while it is read. */
+struct config {
+    struct train_options *options;
+    bool *given;                /* (n_train_settings) */
+    char *message;              /* what is wrong with the line */
+    size_t room;
+};
+
+static bool wrong(const struct config *c, const char *before, const char *word, const char *after)
+{
+    snprintf(c->message, c->room, "%s%s%s", before, word, after);
+    return false;
+}
+
+static bool config_line(const struct config *c, char *line)
 {
     for (char *hash = line; (hash = strchr(hash, '#')); hash++)
         if (hash == line || isspace((unsigned char)hash[-1])) {
@@ -154,30 +175,38 @@ static bool config_line(char *line, struct train_options *o, char *message, size
         name = trim(name);
     }
     const struct setting *s = setting_find(train_settings, n_train_settings, name, strlen(name));
-    if (!s) {
-        snprintf(message, room, "unknown setting '%s'", name);
-        return false;
-    }
-    return setting_set(s, o, value, message, room);
+    if (!s && !value)
+        return wrong(c, "'", name, "' is not name = value");
+    if (!s && *name == '-')
+        return wrong(c, "'", name, "': names are without dashes here");
+    if (!s)
+        return wrong(c, "unknown setting '", name, "'");
+    if (c->given[s - train_settings])
+        return wrong(c, "", name, " is given twice");
+    c->given[s - train_settings] = true;
+    return setting_set(s, c->options, value, c->message, c->room);
 }
 
 bool config_read(const char *path, struct train_options *o, char **text, char *message,
                  size_t room)
 {
-    char wrong[256], *next;
+    bool given[sizeof train_settings / sizeof *train_settings] = {false};
+    char what[256], *next;
+    const struct config c = {o, given, what, sizeof what};
+    const char *why;
     int number = 1;
 
-    *text = read_all(path);
+    *text = read_all(path, &why);
     if (!*text) {
-        snprintf(message, room, "%s: %s", path, errno ? strerror(errno) : "nothing in it");
+        snprintf(message, room, "--config %s: %s", path, why);
         return false;
     }
     for (char *line = *text; line; line = next, number++) {
         next = strchr(line, '\n');
         if (next)
             *next++ = 0;
-        if (!config_line(line, o, wrong, sizeof wrong)) {
-            snprintf(message, room, "%s:%d: %s", path, number, wrong);
+        if (!config_line(&c, line)) {
+            snprintf(message, room, "%s:%d: %s", path, number, what);
             return false;
         }
     }
@@ -192,7 +221,7 @@ int config_sizes(const char *text, int *sizes, int most)
         char *end;
         long size = strtol(text, &end, 10);
         bool bad_end = *end && (*end != ',' || !end[1]);
-        if (end == text || size < 1 || size > 1 << 20 || n == most || bad_end)
+        if (end == text || size < 1 || size > TRAIN_MOST_SIZE || n == most || bad_end)
             return -1;
         sizes[n++] = (int)size;
         text = *end ? end + 1 : end;

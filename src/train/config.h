@@ -10,6 +10,9 @@
 enum train_schedule { SCHEDULE_CONSTANT, SCHEDULE_LINEAR, SCHEDULE_COSINE };
 enum train_final { FINAL_AUTO, FINAL_LOCAL, FINAL_MEAN, FINAL_CENTRAL };
 
+/* Hidden layers of a stack, and the size of each. */
+enum { TRAIN_LAYERS = NN_MAX_LAYERS - 2, TRAIN_MOST_SIZE = 1 << 20 };
+
 struct train_options {
     /* the data */
     const char *data, *eval;        /* files, commas between them; "-": stdin */

@@ -154,7 +154,7 @@ static void count(struct worker *me, const struct examples *batch, double loss)
     struct descant_stats stats = {0};
     descant_stats(t->job, &stats);
     crew_name_bad(t, where, sizeof where);      /* takes a while; the others have stopped */
-    board_explain(t->board, "the loss is %g at step %llu of trainer %d: %s", loss,
+    board_explain(t->board, "the loss is %g at step %llu of trainer %d: %s", fabs(loss),
                   (unsigned long long)stats.steps, t->rank, where);
 }
 

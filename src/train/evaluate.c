@@ -10,20 +10,21 @@
 #include <string.h>
 
 descant_status evaluate_fits(const struct model *model, const struct data_shape *have,
-                             const struct log *log)
+                             const struct data_options *data)
 {
     const struct model_shape *want = model_shape(model);
+    char what[INPUTS_ROOM];
 
     if (have->n_fields && want->n_fields && have->plain_ids != want->plain_ids)
-        return log_fail(log, DESCANT_MISMATCH, "the files have %s ids, the model takes %s ones",
-                        have->plain_ids ? "plain" : "hashed", want->plain_ids ? "plain" : "hashed");
+        return log_fail(data->log, DESCANT_MISMATCH, "%s: its ids are %s, the model takes %s ones",
+                        data->paths[0], have->plain_ids ? "plain" : "hashed",
+                        want->plain_ids ? "plain" : "hashed");
     if (have->n_dense == want->n_dense && have->n_fields == want->n_fields &&
         have->n_classes <= want->n_classes)
         return DESCANT_OK;
-    return log_fail(log, DESCANT_MISMATCH,
-                    "the files have %d dense features, %d fields and %d classes, the model takes "
-                    "%d, %d and %d", have->n_dense, have->n_fields, have->n_classes,
-                    want->n_dense, want->n_fields, want->n_classes);
+    return log_fail(data->log, DESCANT_MISMATCH, "%s; the model takes %d, %d and %d",
+                    inputs_text(data, have, what, sizeof what), want->n_dense, want->n_fields,
+                    want->n_classes);
 }
 
 descant_status evaluate_look(const struct model *model, const struct data_options *options)
@@ -33,7 +34,9 @@ descant_status evaluate_look(const struct model *model, const struct data_option
 
     if (status != DESCANT_OK)
         return status;
-    status = evaluate_fits(model, data_shape(data), options->log);
+    struct data_options found = *options;
+    found.format = data_format(data);
+    status = evaluate_fits(model, data_shape(data), &found);
     data_close(data);
     return status;
 }
@@ -67,12 +70,14 @@ static void *examine(void *of)
             me->status = auc_add(&me->auc, me->scores, batch.examples.labels, batch.examples.n);
         feed_done(me->feed, &batch);
     }
-    if (me->status != DESCANT_OK)
+    if (me->status != DESCANT_OK) {
+        log_fail(e->log, me->status, "%s", descant_last_error());
         snprintf(me->why, sizeof me->why, "%s", descant_last_error());
+    }
     return NULL;
 }
 
-static descant_status join_auc(struct auc *into, const struct auc *from)
+static descant_status join_auc(struct auc *into, const struct auc *from, const struct log *log)
 {
     float score[256], label[256];
 
@@ -83,7 +88,7 @@ static descant_status join_auc(struct auc *into, const struct auc *from)
         }
         descant_status status = auc_add(into, score, label, n);
         if (status != DESCANT_OK)
-            return status;
+            return log_fail(log, status, "%s", descant_last_error());
     }
     return DESCANT_OK;
 }
@@ -124,7 +129,7 @@ descant_status evaluate(const struct evaluation *e, struct metrics *sum, double 
 
     memset(sum, 0, sizeof *sum);
     if (status == DESCANT_OK)
-        status = evaluate_fits(e->model, feed_shape(feed), e->log);
+        status = evaluate_fits(e->model, feed_shape(feed), &options.data);
     for (int k = 0; k < e->threads && status == DESCANT_OK; k++)
         status = examiner_start(&all[k], e, feed);
     for (int k = 0; k < e->threads; k++) {
@@ -133,7 +138,7 @@ descant_status evaluate(const struct evaluation *e, struct metrics *sum, double 
         status = status == DESCANT_OK ? repeat(all[k].status, all[k].why) : status;
         metrics_merge(sum, &all[k].sum);
         if (k > 0 && status == DESCANT_OK)
-            status = join_auc(&all[0].auc, &all[k].auc);
+            status = join_auc(&all[0].auc, &all[k].auc, e->log);
     }
     if (status == DESCANT_OK && (status = feed_status(feed, &why)) != DESCANT_OK)
         repeat(status, why);

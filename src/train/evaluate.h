@@ -20,7 +20,7 @@ struct evaluation {
 
 /* MISMATCH: the files have not the inputs that the model takes. */
 descant_status evaluate_fits(const struct model *model, const struct data_shape *have,
-                             const struct log *log);
+                             const struct data_options *data);
 descant_status evaluate_look(const struct model *model, const struct data_options *data);
 
 /* *auc is NaN for a model with classes, or where one class is missing. A failure's words are this

@@ -196,7 +196,7 @@ static void *read_all(void *of)
     struct feed *feed = of;
     enum data_got got = DATA_BLOCK;
     uint64_t chunk;
-    int place;
+    int place = -1;
 
     while (got != DATA_FAILED && (place = free_part(feed)) >= 0 &&
            next_chunk(feed, place, &chunk)) {
@@ -206,6 +206,8 @@ static void *read_all(void *of)
         else if (got == DATA_END)
             past_end(feed, place, chunk);
     }
+    if (place >= 0 && got == DATA_BLOCK && data_finish(feed->data) != DESCANT_OK)
+        got = DATA_FAILED;
     if (got == DATA_FAILED)
         fail(feed);
     pthread_mutex_lock(&feed->mutex);

@@ -63,13 +63,28 @@ descant_status train_shape(const struct train_options *o, const struct data_shap
         .n_fields = shape->n_fields, .n_classes = shape->n_classes, .rows = (size_t)o->rows,
         .plain_ids = shape->plain_ids, .width = (int)o->width,
     };
-    out->n_bottom = config_sizes(o->bottom, out->bottom, NN_MAX_LAYERS - 2);
-    out->n_top = config_sizes(o->top, out->top, NN_MAX_LAYERS - 2);
+    out->n_bottom = config_sizes(o->bottom, out->bottom, TRAIN_LAYERS);
+    out->n_top = config_sizes(o->top, out->top, TRAIN_LAYERS);
     if (out->n_bottom < 0)
         return log_fail(log, DESCANT_INVALID, "--bottom %s: sizes, as 512,256,64", o->bottom);
     if (out->n_top < 0)
         return log_fail(log, DESCANT_INVALID, "--top %s: sizes, as 512,256", o->top);
     return DESCANT_OK;
+}
+
+const char *inputs_text(const struct data_options *data, const struct data_shape *shape,
+                        char *text, size_t room)
+{
+    static const char *const formats[] = {
+        "", ", read as criteo,", ", read as libsvm,", ", read as libffm,", ", read as idx,",
+        ", read as cache,"};
+    const char *name = strcmp(data->paths[0], "-") ? data->paths[0] : "stdin";
+    int dense = shape->n_dense, fields = shape->n_fields, classes = shape->n_classes;
+
+    snprintf(text, room, "%s%s has %d dense feature%s, %d field%s and %d class%s", name,
+             formats[data->format], dense, dense == 1 ? "" : "s", fields, fields == 1 ? "" : "s",
+             classes, classes == 1 ? "" : "es");
+    return text;
 }
 
 /* A pipe's lines are torn where two read it; stdin has a reader that several can share. */

@@ -54,7 +54,7 @@ static void job_name(const struct train_options *o, char *name, size_t room)
 
 /* Blocked signals come to the child once their handlers are those of a child. */
 static pid_t start(const struct train_options *o, const char *name, int rank, FILE *out, FILE *err,
-                   struct train_result *result)
+                   struct train_shared *shared)
 {
     int orphans_get = o->trainers ? SIGTERM : SIGKILL;
     pid_t parent = getpid(), pid = fork();
@@ -70,7 +70,7 @@ static pid_t start(const struct train_options *o, const char *name, int rank, FI
         _exit(128 + orphans_get);
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
-    int code = trainer_run(o, name, rank, (int)o->trainers, out, err, result);
+    int code = trainer_run(o, name, rank, (int)o->trainers, out, err, shared);
     if (o->watched)
         exit(code);             /* which ends MPI */
     fflush(out);
@@ -142,7 +142,7 @@ static void hold_signals(sigset_t *held, sigset_t *old)
 }
 
 static int fork_all(const struct train_options *o, FILE *out, FILE *err,
-                    struct train_result *result)
+                    struct train_shared *shared)
 {
     char name[160];
     sigset_t held, old;
@@ -153,7 +153,7 @@ static int fork_all(const struct train_options *o, FILE *out, FILE *err,
     fflush(err);
     hold_signals(&held, &old);
     for (started = 0; started < n; started++) {
-        pid_t pid = start(o, name, started, out, err, result);
+        pid_t pid = start(o, name, started, out, err, shared);
         if (pid < 0) {
             fprintf(err, "descant: trainer %d cannot be started: %s\n", started, strerror(errno));
             pass_on(SIGTERM);
@@ -170,14 +170,14 @@ static int fork_all(const struct train_options *o, FILE *out, FILE *err,
 
 /* The files are this run's as long as this process or one of its trainers lives. */
 static int fork_locked(const struct train_options *o, FILE *out, FILE *err,
-                       struct train_result *result, const struct log *log)
+                       struct train_shared *shared, const struct log *log)
 {
     struct lock checkpoint = {0}, run_log = {0};
     int code = 1;
 
     if (lock_take(&checkpoint, o->checkpoint, NULL, true, log) == DESCANT_OK &&
         lock_take(&run_log, o->log, NULL, false, log) == DESCANT_OK)
-        code = fork_all(o, out, err, result);
+        code = fork_all(o, out, err, shared);
     lock_give(&run_log);
     lock_give(&checkpoint);
     return code;
@@ -208,16 +208,16 @@ static void end_by(int number)
 }
 
 static int watch_rank(const struct train_options *o, FILE *out, FILE *err,
-                      struct train_result *result)
+                      struct train_shared *shared)
 {
     sigset_t held, old;
     int status = 0, signal;
 
-    result->rank = -1;
+    shared->result.rank = -1;
     fflush(out);
     fflush(err);
     hold_signals(&held, &old);
-    children[0] = start(o, o->job, -1, out, err, result);
+    children[0] = start(o, o->job, -1, out, err, shared);
     if (children[0] < 0) {
         fprintf(err, "descant: no process for this rank: %s\n", strerror(errno));
         return 1;
@@ -231,7 +231,7 @@ static int watch_rank(const struct train_options *o, FILE *out, FILE *err,
     if (WIFEXITED(status))
         return WEXITSTATUS(status);
     if (WTERMSIG(status) != atomic_load(&trainer_signal)) {
-        say_rank_killed(o, result, WTERMSIG(status), err);
+        say_rank_killed(o, &shared->result, WTERMSIG(status), err);
         end_by(WTERMSIG(status));
     }
     return 128 + WTERMSIG(status);
@@ -245,7 +245,7 @@ static void to_err(void *user, enum descant_level level, const char *line)
 
 int train_run(const struct train_options *o, FILE *out, FILE *err, struct train_result *result)
 {
-    struct train_result *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE,
+    struct train_shared *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE,
                                        MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     struct log log = {.fn = to_err, .user = err, .rank = -1};
     int code;
@@ -255,8 +255,9 @@ int train_run(const struct train_options *o, FILE *out, FILE *err, struct train_
         return 1;
     }
     atomic_store(&trainer_signal, 0);
-    if (train_check(o, &log) != DESCANT_OK) {
-        code = 1;
+    descant_status checked = train_check(o, &log);
+    if (checked != DESCANT_OK) {
+        code = checked == DESCANT_INVALID ? 2 : 1;
     } else if (o->watched) {
         code = watch_rank(o, out, err, shared);
     } else if (o->trainers == 0) {
@@ -267,7 +268,7 @@ int train_run(const struct train_options *o, FILE *out, FILE *err, struct train_
         code = fork_locked(o, out, err, shared, &log);
     }
     if (result)
-        *result = *shared;
+        *result = shared->result;
     munmap(shared, sizeof *shared);
     return code;
 }

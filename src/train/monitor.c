@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* The threads beside the workers. The monitor puts this trainer's figures into its seat, and, in the trainer
- * that reports (the lowest seat alive), shows the progress and writes the log. A second one, the
- * keeper, sees to checkpoints and evaluations when they are due, which may take long: progress
- * and log go on meanwhile. Workers never wait for either. When the reporter dies, the next one
- * goes on within a tenth of a second.
+/* The threads beside the workers. The monitor puts this trainer's figures into its seat, and, in
+ * the trainer that reports (the lowest seat alive), shows the progress and writes the log. A second
+ * one, the keeper, sees to checkpoints and evaluations when they are due, which may take long:
+ * progress and log go on meanwhile. Workers never wait for either. When the reporter dies, the next
+ * one goes on within a tenth of a second.
  *
  * A signal is for all trainers, and is heeded by whoever sees it first: the monitor, a worker
  * between two batches, the reader, an evaluation. A checkpoint under way thus delays nobody; it
@@ -13,6 +13,7 @@
 #include "train/evaluate.h"
 #include "train/tick.h"
 
+#include <limits.h>
 #include <math.h>
 #include <signal.h>
 #include <string.h>
@@ -20,6 +21,8 @@
 
 #define TICK_NS 100000000u
 #define RELAXED memory_order_relaxed
+
+enum { WIDE_LINE = 90 };        /* columns that a progress line may take */
 
 void monitor_publish(struct trainer *t)
 {
@@ -48,22 +51,29 @@ static const char *time_text(double s, char *text, size_t room)
         snprintf(text, room, "?");
         return text;
     }
-    long long all = (long long)s;
+    int all = (int)fmin(ceil(s), 3600);
     if (all < 3600)
-        snprintf(text, room, "%lld:%02lld", all / 60, all % 60);
+        snprintf(text, room, "%d:%02d", all / 60, all % 60);
+    else if (s < 48 * 3600)
+        snprintf(text, room, "%.1f h", s / 3600);
     else
-        snprintf(text, room, "%lld:%02lld:%02lld", all / 3600, all / 60 % 60, all % 60);
+        snprintf(text, room, "%.0f days", s / 24 / 3600);
     return text;
 }
 
 static const char *count_text(double n, char *text, size_t room)
 {
-    if (n < 1e4)
-        snprintf(text, room, "%.0f", n);
-    else if (n < 1e6)
-        snprintf(text, room, "%.1f k", n / 1e3);
-    else
-        snprintf(text, room, "%.2f M", n / 1e6);
+    static const struct {
+        double below, unit;
+        int decimals;
+        const char *suffix;
+    } ways[] = {{1e4, 1, 0, ""}, {1e6, 1e3, 1, " k"}, {1e8, 1e6, 2, " M"}, {1e9, 1e6, 1, " M"},
+                {1e11, 1e9, 2, " G"}, {INFINITY, 1e9, 0, " G"}};
+    int k = 0;
+
+    while (n >= ways[k].below)
+        k++;
+    snprintf(text, room, "%.*f%s", ways[k].decimals, n / ways[k].unit, ways[k].suffix);
     return text;
 }
 
@@ -94,31 +104,35 @@ static double seconds_left(const struct watch *w, double place)
                : -1;
 }
 
+static int columns_of(const struct trainer *t)
+{
+    struct winsize size;
+    if (!t->is_terminal)
+        return INT_MAX;
+    return ioctl(fileno(t->err), TIOCGWINSZ, &size) == 0 && size.ws_col ? size.ws_col : 80;
+}
+
+/* Whatever the figures, it fits into 80 columns; in more of them it has a longer word. */
 static void show(struct trainer *t, const struct watch *watch, const struct figures *f)
 {
     const struct window *w = &watch->shown;
-    char rate[32], left[32], seen[32], line[160], percent[16] = "  ?";
+    char rate[32], left[32], seen[32], line[160], percent[16] = " ?";
     char loss[16] = "?", gap[32] = "-";
-    double place = feed_place(t->feed), stall = figures_stall(t, f);
+    double place = feed_place(t->feed), stall = 100 * figures_stall(t, f);
+    int columns = columns_of(t);
 
     if (place >= 0)
-        snprintf(percent, sizeof percent, "%3.0f", 100 * place);
+        snprintf(percent, sizeof percent, "%2.0f", 100 * place);
     if (f->rounds > 0)
-        snprintf(gap, sizeof gap, "%.1f", f->gap);
+        snprintf(gap, sizeof gap, "%.*f", f->gap < 99.95, f->gap);
     if (!isnan(w->loss))
         snprintf(loss, sizeof loss, "%.4f", w->loss);
-    snprintf(line, sizeof line,
-             "%s %%  %s examples  %s/s  loss %s  gap %s  stall %.1f %%  %s left", percent,
-             count_text((double)w->seen.n, seen, sizeof seen),
-             count_text(w->per_s, rate, sizeof rate), loss, gap, 100 * stall,
+    snprintf(line, sizeof line, "%s %%  %s %s  %s/s  loss %s  gap %s  stall %.*f %%  %s left",
+             percent, count_text((double)w->seen.n, seen, sizeof seen),
+             columns < WIDE_LINE ? "seen" : "examples", count_text(w->per_s, rate, sizeof rate),
+             loss, gap, stall < 9.95, stall,
              time_text(seconds_left(watch, place), left, sizeof left));
-    if (!t->is_terminal) {
-        fprintf(t->err, "%s\n", line);
-        return;
-    }
-    struct winsize size;
-    int columns = ioctl(fileno(t->err), TIOCGWINSZ, &size) == 0 && size.ws_col ? size.ws_col : 80;
-    fprintf(t->err, "\r\033[K%.*s", columns - 1, line);
+    fprintf(t->err, t->is_terminal ? "\r\033[K%.*s" : "%.*s\n", columns - 1, line);
     fflush(t->err);
 }
 
@@ -175,8 +189,8 @@ static void judge(struct trainer *t, double loss)
     atomic_store_explicit(&b->evals_worse, worse, RELAXED);
     atomic_fetch_add_explicit(&b->evals, 1, RELAXED);
     if (t->options->patience > 0 && worse >= (uint32_t)t->options->patience)
-        board_stop(b, STOP_EARLY, "no gain in %u evaluations; the best loss was %.5f", worse,
-                   get(&b->eval_best));
+        board_stop(b, STOP_EARLY, "no gain in %u evaluation%s; the best loss was %.5f", worse,
+                   worse == 1 ? "" : "s", get(&b->eval_best));
 }
 
 static void see_to_eval(struct trainer *t)
@@ -205,8 +219,7 @@ static void see_to_checkpoint(struct trainer *t)
     atomic_store_explicit(&t->board->checkpoint_ns, now, RELAXED);
     if (last && checkpoint_write(t) != DESCANT_OK) {
         monitor_end_line(t);
-        fprintf(t->err, "descant: the checkpoint failed, training goes on: %s\n",
-                descant_last_error());
+        fputs("descant: this checkpoint failed; training goes on\n", t->err);
     }
 }
 

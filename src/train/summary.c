@@ -175,7 +175,9 @@ void run_log_open(struct trainer *t)
     host_file(t, t->options->log, path, sizeof path);
     t->run_log = fopen(path, first && !resumed ? "we" : "ae");
     if (!t->run_log) {
-        board_stop(t->board, STOP_FAILED, "%s: %s", path, strerror(errno));
+        if (!atomic_exchange(&t->board->log_failed, 1))
+            log_fail(&t->log, DESCANT_SYSTEM, "%s: %s", path, strerror(errno));
+        board_stop(t->board, STOP_FAILED, "%s cannot be written", path);
         return;
     }
     if (first)
@@ -267,10 +269,29 @@ static void row(FILE *out, const char *name, double value, const char *format)
     fprintf(out, "  %-26s %s\n", name, text);
 }
 
+/* How it ended, where it was not by the data's end. Why it failed has been said, by a trainer that
+ * under a launcher may be elsewhere. */
+static void say_end(const struct trainer *t, bool resumed)
+{
+    const struct train_result *r = t->result;
+    bool signal = r->stop == STOP_SIGNAL, failed = r->stop == STOP_FAILED || r->stop == STOP_NAN;
+
+    if (failed && t->options->trainers)
+        fputs("  it failed: this is how far it came\n", t->out);
+    else if (r->stop != STOP_NOT)
+        fprintf(t->out, "  %s\n", board_why(t->board));
+    if (signal && atomic_load(&t->board->kept))
+        fprintf(t->out, "  %s has the model so far; --resume goes on from it\n",
+                t->options->checkpoint);
+    else if (signal && !t->options->checkpoint)
+        fputs("  nothing is kept: --checkpoint names a file that --resume goes on from\n", t->out);
+    else if (r->stop == STOP_NOT && resumed && !r->trained)
+        fputs("  nothing was left to train: more comes with --epochs or --examples\n", t->out);
+}
+
 static void print_summary(struct trainer *t)
 {
     const struct train_result *r = t->result;
-    const char *why = board_why(t->board);
     bool classes = model_outputs(t->model) > 1;
 
     int workers = (int)t->options->workers;
@@ -304,11 +325,11 @@ static void print_summary(struct trainer *t)
     if (r->bad)
         row(t->out, "bad lines skipped", (double)r->bad, "%.0f");
     row(t->out, "memory of a trainer", r->memory_mb, "%.0f MB");
-    if (*why)
-        fprintf(t->out, "  %s\n", why);
-    else if (resumed && !r->trained)
-        fputs("  nothing was left to train: more comes with --epochs or --examples\n", t->out);
-    fflush(t->out);
+    say_end(t, resumed);
+    if (fflush(t->out) == 0 && !ferror(t->out))
+        return;
+    log_fail(&t->log, DESCANT_SYSTEM, "the summary could not be written: %s", strerror(errno));
+    board_stop(t->board, STOP_FAILED, "the summary could not be written");
 }
 
 void run_log_last(struct trainer *t)
@@ -356,7 +377,7 @@ void summary_make(struct trainer *t, double seconds)
     fill_result(t, seconds);
     final_eval(t);
     log_summary(t);
-    if (t->host == 0)
+    if (t->host == 0 && (t->result->trained || t->result->stop != STOP_FAILED))
         print_summary(t);
     if (atomic_load(&t->board->log_failed))
         board_stop(t->board, STOP_FAILED, "the log could not be written");

@@ -18,6 +18,7 @@
 #include "train/evaluate.h"
 #include "train/launch.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
@@ -48,11 +49,43 @@ static void heed_signals(void)
     sigaction(SIGTERM, &action, NULL);
 }
 
+/* Above the rank's byte, the line; numbers in it count for nothing. */
+static uint64_t failure(int rank, const char *line)
+{
+    uint64_t hash = 14695981039346656037u;
+
+    for (; *line; line++)
+        if (!isdigit((unsigned char)*line))
+            hash = (hash ^ (unsigned char)*line) * 1099511628211u;
+    return hash << 8 | (uint64_t)(rank + 1);
+}
+
+/* Trainers that were forked write to one terminal: what all of them meet one says, as often as it
+ * likes. */
+static bool another_has_said(struct trainer *t, const char *line)
+{
+    uint64_t mine = failure(t->rank, line), said;
+
+    for (int k = 0; k < TRAIN_FAILURES && t->options->trainers; k++) {
+        said = 0;
+        if (atomic_compare_exchange_strong(&t->shared->failures[k], &said, mine) || said == mine)
+            return false;
+        if (said >> 8 == mine >> 8)
+            return true;
+    }
+    return false;
+}
+
 static void to_log(void *user, enum descant_level level, const char *line)
 {
     struct trainer *t = user;
-    if (level < DESCANT_WARNING && !(t->opening && strncmp(line, "rank 0: ", 8) == 0))
+    bool first = strncmp(line, "rank 0: ", 8) == 0;
+    if (level < DESCANT_WARNING && !(t->opening && first))
         return;
+    if (level == DESCANT_ERROR && another_has_said(t, line))
+        return;
+    if (first && t->options->trainers == 1)
+        line += 8;              /* nobody asks which trainer */
     fprintf(t->err, "%sdescant: %s\n", t->is_terminal ? "\r\033[K" : "", line);
 }
 
@@ -172,14 +205,36 @@ static void name_segment(const struct trainer *t, char *name, size_t room)
                  resumed ? ",resumed" : "", (unsigned long long)path_list_bytes(&t->paths));
 }
 
+/* Why the model that was asked for cannot be created, and which can. */
+static descant_status refuse_model(struct trainer *t, const struct model_shape *shape)
+{
+    struct data_options data = training_data(t);
+    char why[256], what[INPUTS_ROOM], fit[64] = "";
+    struct model_shape other = *shape;
+    struct model *model;
+
+    data.format = t->format;
+    snprintf(why, sizeof why, "%s", descant_last_error());
+    for (int k = MODEL_LINEAR; k <= MODEL_MLP; k++) {
+        other.kind = (enum model_kind)k;
+        if (model_create(&model, &other, NULL) != DESCANT_OK)
+            continue;
+        snprintf(fit + strlen(fit), sizeof fit - strlen(fit), "%s%s", *fit ? ", " : "",
+                 train_model_names[k]);
+        model_destroy(model);
+    }
+    return log_fail(&t->log, DESCANT_INVALID, "%s; %s; --model can be %s", why,
+                    inputs_text(&data, &t->shape, what, sizeof what), *fit ? fit : "none");
+}
+
 static descant_status open_model(struct trainer *t)
 {
     struct model_shape shape;
     char name[96];
     descant_status status = train_shape(t->options, &t->shape, &shape, &t->log);
 
-    if (status == DESCANT_OK)
-        status = model_create(&t->model, &shape, &t->log);
+    if (status == DESCANT_OK && model_create(&t->model, &shape, NULL) != DESCANT_OK)
+        status = refuse_model(t, &shape);
     if (status != DESCANT_OK)
         return status;
     t->n = model_floats(t->model);
@@ -219,7 +274,7 @@ static void say_missing(const struct trainer *t)
             t->options->checkpoint, host);
 }
 
-/* A model of before that this run does not go on from. */
+/* A model of before that this run does not go on from: see checkpoint.c. */
 static void say_replaced(const struct trainer *t)
 {
     const char *path = t->options->checkpoint;
@@ -227,8 +282,8 @@ static void say_replaced(const struct trainer *t)
 
     log.rank = -1;              /* it is the run's */
     if (path && !t->options->resume && checkpoint_there(t->options))
-        log_say(&log, DESCANT_WARNING, "%s exists and will be replaced, %s.previous too; --resume "
-                "goes on from it", path, path);
+        log_say(&log, DESCANT_WARNING, "%s exists and will be replaced: it becomes %s.old; "
+                "--resume would go on from it", path, path);
 }
 
 static descant_status fill_tables(struct trainer *t)
@@ -252,6 +307,17 @@ static descant_status fill_tables(struct trainer *t)
     return DESCANT_OK;
 }
 
+/* Beside the amounts that the fabric has said: what they are made of. */
+static void say_tables(const struct trainer *t, size_t state)
+{
+    size_t floats = t->n_tables * (t->hosts > 1 ? 2 : 1) + state;
+
+    log_fail(&t->log, DESCANT_MEMORY, "the tables take %.2f GiB%s: %zu rows of %d floats; --rows "
+             "and --width make them smaller", (double)floats * sizeof(float) / (double)(1 << 30),
+             state ? " with their optimizer's state" : "", model_table_rows(t->model),
+             model_table_width(t->model));
+}
+
 static descant_status share_tables(struct trainer *t)
 {
     size_t state = optimizer_row_floats(&t->optimizer, model_table_rows(t->model),
@@ -266,6 +332,8 @@ static descant_status share_tables(struct trainer *t)
         status = descant_share(t->job, "train.rows", state * sizeof(float), &block);
         t->table_state = status == DESCANT_OK ? block : NULL;
     }
+    if (status == DESCANT_MEMORY)
+        say_tables(t, state);
     return status;
 }
 
@@ -338,7 +406,7 @@ static descant_status train(struct trainer *t)
     descant_status status = feed_start(&t->feed, &options);
 
     if (status == DESCANT_OK)       /* another file may have the name by now */
-        status = evaluate_fits(t->model, feed_shape(t->feed), &t->log);
+        status = evaluate_fits(t->model, feed_shape(t->feed), &options.data);
     if (status == DESCANT_OK) {
         set_clock(t);
         status = monitor_start(t);
@@ -410,6 +478,7 @@ static void write_last(struct trainer *t)
         board_stop(t->board, STOP_FAILED, "%s", descant_last_error());
     } else if (t->options->checkpoint && stop != STOP_NAN && stop != STOP_FAILED &&
                checkpoint_write(t) != DESCANT_OK) {
+        log_say(&t->log, DESCANT_WARNING, "the last checkpoint failed");
         board_stop(t->board, STOP_FAILED, "the last checkpoint failed: %s", descant_last_error());
     }
 }
@@ -447,10 +516,11 @@ static int run(struct trainer *t)
 }
 
 int trainer_run(const struct train_options *options, const char *job, int rank, int size,
-                FILE *out, FILE *err, struct train_result *result)
+                FILE *out, FILE *err, struct train_shared *shared)
 {
     struct trainer t = {
-        .options = options, .out = out, .err = err, .result = result,
+        .options = options, .out = out, .err = err, .shared = shared, .result = &shared->result,
+        .rank = rank,
         .log = {.fn = to_log, .rank = -1},
     };
     int code = 1;

@@ -33,6 +33,15 @@ struct train_result {
     double memory_mb;
 };
 
+enum { TRAIN_FAILURES = 16 };
+
+/* What trainers that were forked share with their parent. */
+struct train_shared {
+    struct train_result result;     /* written by the reporter at the end */
+    _Atomic uint64_t failures[TRAIN_FAILURES];      /* that were said, as trainer.c has them; set
+                                                       once, from the first on */
+};
+
 /* How the workers of one trainer sum their gradients under `allreduce`. */
 struct gather {
     pthread_mutex_t mutex;          /* guards all below */
@@ -48,7 +57,8 @@ struct trainer {
     const struct train_options *options;
     struct log log;
     FILE *out, *err;                /* the summary; the progress line and what goes wrong */
-    struct train_result *result;    /* shared with the parent; written by the reporter at the end */
+    struct train_shared *shared;
+    struct train_result *result;    /* in it */
 
     struct lock locks[2];           /* of the checkpoint and the log, where no parent has them */
     struct descant *job;
@@ -90,7 +100,7 @@ struct trainer {
 /* Everything from opening the job to the summary. The exit status of the process: 0, 1 after an
  * error, 128 + the signal after one. rank and size -1 and 0: the launcher's. */
 int trainer_run(const struct train_options *options, const char *job, int rank, int size,
-                FILE *out, FILE *err, struct train_result *result);
+                FILE *out, FILE *err, struct train_shared *shared);
 
 /* The first signal that asked the process to stop. One more than a second later ends it. */
 extern _Atomic int trainer_signal;
@@ -106,6 +116,10 @@ void path_list_fini(struct path_list *list);
 uint64_t path_list_bytes(const struct path_list *list);      /* of the files among them */
 struct data_options train_data(const struct train_options *o, const struct path_list *list,
                                const struct log *log);
+/* "PATH, read as FORMAT, has 13 dense features, 26 fields and 1 class". */
+enum { INPUTS_ROOM = 512 };
+const char *inputs_text(const struct data_options *data, const struct data_shape *shape,
+                        char *text, size_t room);
 descant_status train_shape(const struct train_options *o, const struct data_shape *shape,
                            struct model_shape *out, const struct log *log);
 /* What can be seen to be wrong before anything starts: pipes, schedules and folders. */

@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: MIT */
+/* What training says to who has not read its sources: help, the progress line, how a run ended,
+ * and what is wrong, once and with the words that mend it. */
+#include "training.h"
+
+#include <sys/ioctl.h>
+
+static char path[128];          /* of a file of the test's */
+
+static void put(const char *name, const char *text, size_t n)
+{
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *out = fopen(path, "we");
+    ck_assert(out && fwrite(text, 1, n, out) == n && fclose(out) == 0);
+}
+
+static int times(const char *text)
+{
+    int n = 0;
+    for (const char *at = said; (at = strstr(at, text)); at += strlen(text))
+        n++;
+    return n;
+}
+
+/* --- help --- */
+
+/* Every setting once, in its part, with what is allowed. */
+START_TEST(help_is_in_parts)
+{
+    static const char *const has[] = {
+        "\ndata:\n  --data ", "\nmodel:\n  --model ", "\ntraining:\n  --batch ",
+        "kept together:\n  --trainers ", "\nevaluation:\n  --eval-every ",
+        "kept and shown:\n  --checkpoint ", "an embedding (16; 1 to 1024)\n",
+        "passes over the data (1; 1 or more)\n", "learning rate (0.1)\n",
+        "sgd's (0; 0 to 0.9999)\n", "the embeddings' width (512,256,64)\n"};
+    char option[64];
+    ck_assert_int_eq(program("train --help"), CLI_DONE);
+    for (size_t k = 0; k < sizeof has / sizeof *has; k++)
+        ck_assert_msg(strstr(out_text, has[k]) != NULL, "no '%s' in %s", has[k], out_text);
+    const char *at = out_text;
+    for (size_t k = 0; k < n_train_settings; k++) {
+        snprintf(option, sizeof option, "\n  --%s ", train_settings[k].name);
+        at = strstr(at, option);
+        ck_assert_msg(at && !strstr(at + 1, option), "%s", option);
+    }
+}
+END_TEST
+
+/* The loss of the share of clicks as a guess, beside the best. */
+START_TEST(what_a_guess_would_lose_is_said)
+{
+    double rows, positive, guess;
+    ck_assert_int_eq(program("gen ctr --rows 5000 --categories 1000 --out /dev/null"), CLI_DONE);
+    const char *at = strstr(err_text, "of a constant guess ");
+    ck_assert_msg(sscanf(err_text, "%lf rows, %lf clicks", &rows, &positive) == 2 && at, "%s",
+                  err_text);
+    guess = strtod(at + 20, NULL);
+    double p = positive / rows, entropy = -p * log(p) - (1 - p) * log(1 - p);
+    ck_assert_msg(fabs(guess - entropy) < 1e-5, "%g, not %g", guess, entropy);
+    ck_assert_int_eq(program("gen ctr --rows 1 --categories 3 --out /dev/null"), CLI_DONE);
+    ck_assert_msg(strstr(err_text, "1 row, "), "%s", err_text);
+}
+END_TEST
+
+/* --- while it trains --- */
+
+static int open_terminal(int columns, int *other)
+{
+    struct winsize size = {.ws_row = 24, .ws_col = (unsigned short)columns};
+    int mine = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+    ck_assert(mine >= 0 && grantpt(mine) == 0 && unlockpt(mine) == 0);
+    *other = open(ptsname(mine), O_RDWR | O_NOCTTY | O_CLOEXEC);
+    ck_assert(*other >= 0 && ioctl(mine, TIOCSWINSZ, &size) == 0);
+    return mine;
+}
+
+/* A line of the progress begins with a return and an erasure; it may be torn by a read. */
+static bool line_fits(const char *line, size_t columns)
+{
+    size_t n = strcspn(line, "\r\n");
+    if (!line[n] || n < 5 || !strstr(line, "loss"))
+        return false;
+    ck_assert_msg(n < columns && strncmp(line + n - 4, "left", 4) == 0, "%zu: %.*s", n, (int)n,
+                  line);
+    return true;
+}
+
+START_TEST(the_progress_fits_into_a_terminal)
+{
+    struct train_options o = endless();
+    int columns = _i ? 100 : 80, other, mine = open_terminal(columns, &other), seen = 0;
+    size_t n = 0;
+    o.quiet = false;
+    o.sync = "easgd,every=250";
+    pid_t pid = train_aside(&o, other);
+    close(other);
+    while (seen < 4) {
+        ssize_t got = read(mine, said + n, sizeof said - 1 - n);
+        ck_assert_int_gt(got, 0);
+        said[n += (size_t)got] = 0;
+        seen = 0;
+        for (char *at = said; (at = strstr(at, "\r\033[K")); )
+            seen += line_fits(at += 4, (size_t)columns) && strstr(at, "  gap 2") != NULL;
+    }
+    kill(pid, SIGTERM);
+    ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
+    assert_says(_i ? " examples  " : " seen  ");
+    close(mine);
+}
+END_TEST
+
+START_TEST(a_stopped_run_says_what_is_kept)
+{
+    struct train_options o = endless();
+    if (_i)
+        o.checkpoint = NULL;
+    pid_t pid = begin(&o);
+    wait_examples(ROWS / 4);
+    kill(pid, SIGINT);
+    ck_assert_int_eq(end_within(pid, 30), 128 + SIGINT);
+    assert_says(_i ? "nothing is kept: --checkpoint names a file that --resume goes on from"
+                   : "model.safetensors has the model so far; --resume goes on from it");
+}
+END_TEST
+
+/* --- what is wrong --- */
+
+/* Two trainers meet it, one says it; no table of figures follows. */
+START_TEST(a_failure_is_said_once)
+{
+    static const struct {
+        const char *name, *text, *says;
+    } bad[] = {
+        {"what", "neither this nor that\n", "its format cannot be told; give --format"},
+        {"empty.tsv", "", "there is no example in"},
+        {"bad.libsvm", "x x x\n", "lines are bad, more than 1 %"},
+    };
+    struct train_options o = small();
+    struct train_result r;
+    put(bad[_i].name, bad[_i].text, strlen(bad[_i].text));
+    o.data = path;
+    o.format = DATA_AUTO;
+    o.model = MODEL_LINEAR;
+    for (o.trainers = 1; o.trainers < 4; o.trainers++) {
+        ck_assert_int_eq(train(&o, &r), 1);
+        ck_assert_msg(times(bad[_i].says) == 1, "%s", said);
+        ck_assert_msg(times(path) == 1 + (_i == 2), "%s", said);     /* the bad line, too */
+        ck_assert_msg(!strstr(said, "linear under") && !strstr(said, "how far"), "%s", said);
+        ck_assert_msg(o.trainers > 1 || !strstr(said, "rank 0"), "%s", said);
+    }
+}
+END_TEST
+
+static const struct {
+    enum model_kind model;
+    const char *name, *text, *says;
+} misfits[] = {
+    {MODEL_DLRM, "s.libsvm", "1 3:1 7:2\n0 1:1\n", "dlrm needs a dense feature; %s, read as "
+     "libsvm, has 0 dense features, 1 field and 1 class; --model can be linear, fm"},
+    {MODEL_MLP, "c.tsv", NULL, "mlp takes no ids; %s, read as criteo, has 13 dense features, 26 "
+     "fields and 1 class; --model can be linear, fm, dlrm"},
+};
+
+START_TEST(a_model_that_does_not_fit)
+{
+    struct train_options o = small();
+    struct train_result r;
+    char says[512];
+    if (misfits[_i].text)
+        put(misfits[_i].name, misfits[_i].text, strlen(misfits[_i].text));
+    else
+        snprintf(path, sizeof path, "%s", clicks);
+    o.data = path;
+    o.format = DATA_AUTO;
+    o.model = (int)misfits[_i].model;
+    o.trainers = 2;
+    ck_assert_int_eq(train(&o, &r), 1);
+    const char *hole = strstr(misfits[_i].says, "%s");
+    snprintf(says, sizeof says, "%.*s%s%s", (int)(hole - misfits[_i].says), misfits[_i].says, path,
+             hole + 2);
+    ck_assert_msg(times(says) == 1, "'%s' is not once in: %s", says, said);
+}
+END_TEST
+
+/* Of one trainer and of two, which have memory of another kind. */
+START_TEST(tables_that_do_not_fit_are_said_in_numbers)
+{
+    struct train_options o = small();
+    struct train_result r;
+    o.trainers = _i + 1;
+    o.rows = 1000000000;
+    o.width = 8;
+    ck_assert_int_eq(train(&o, &r), 1);
+    ck_assert_msg(times("are needed") == 1 && times("are free") == 1, "%s", said);
+    ck_assert_msg(times("the tables take 1549.72 GiB with their optimizer's state: 26000000000 "
+                        "rows of 8 floats; --rows and --width make them smaller") == 1, "%s",
+                  said);
+}
+END_TEST
+
+static const struct {
+    const char *text;
+    size_t n;
+    const char *says;
+} configs[] = {
+#define TEXT(text) text, sizeof text - 1
+    {TEXT("batch = 64\nbatch 64\n"), "conf:2: 'batch 64' is not name = value"},
+    {TEXT("--batch = 64\n"), "conf:1: '--batch': names are without dashes here"},
+    {TEXT("batch = 64\n\nbatch=32\n"), "conf:3: batch is given twice"},
+    {TEXT("resume = maybe\n"), "conf:1: --resume maybe: allowed is 1, true, 0 or false"},
+    {TEXT("batch =\n"), "conf:1: --batch : not a number"},
+    {TEXT("batch = 64\n\0lr = 0.1\n"), "conf: it has a NUL byte, and is no text"},
+#undef TEXT
+};
+enum { N_CONFIGS = sizeof configs / sizeof *configs };
+
+START_TEST(a_wrong_config_is_told_by_its_line)
+{
+    put("conf", configs[_i].text, configs[_i].n);
+    ck_assert_int_eq(program("train --data %s --config %s", clicks, path), CLI_BAD_USE);
+    ck_assert_msg(strstr(err_text, configs[_i].says) != NULL, "'%s' is not in: %s",
+                  configs[_i].says, err_text);
+    ck_assert_int_eq(program("train --data %s --config %s", clicks, folder), CLI_BAD_USE);
+    ck_assert_msg(strstr(err_text, ": Is a directory\n"), "%s", err_text);
+}
+END_TEST
+
+/* Output that does not come where it should. */
+START_TEST(a_full_disk_takes_no_summary)
+{
+    struct train_options o = small();
+    FILE *full = fopen("/dev/full", "we"), *err = tmpfile();
+    o.examples = 3200;
+    o.trainers = _i + 1;
+    ck_assert_int_eq(train_run(&o, full, err, NULL), 1);
+    rewind(err);
+    said[fread(said, 1, sizeof said - 1, err)] = 0;
+    assert_says("the summary could not be written: No space left");
+    fclose(err);
+    fclose(full);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("training_words");
+    TCase *all = tcase_create("words");
+    tcase_set_timeout(all, 60);
+    tcase_add_checked_fixture(all, setup, teardown);
+    tcase_add_test(all, help_is_in_parts);
+    tcase_add_test(all, what_a_guess_would_lose_is_said);
+    tcase_add_loop_test(all, the_progress_fits_into_a_terminal, 0, 2);
+    tcase_add_loop_test(all, a_stopped_run_says_what_is_kept, 0, 2);
+    tcase_add_loop_test(all, a_failure_is_said_once, 0, 3);
+    tcase_add_loop_test(all, a_model_that_does_not_fit, 0, 2);
+    tcase_add_loop_test(all, tables_that_do_not_fit_are_said_in_numbers, 0, 2);
+    tcase_add_loop_test(all, a_wrong_config_is_told_by_its_line, 0, N_CONFIGS);
+    tcase_add_loop_test(all, a_full_disk_takes_no_summary, 0, 2);
+    suite_add_tcase(suite, all);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}
