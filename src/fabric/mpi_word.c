@@ -9,8 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PROTOCOL = 3 };
-
 struct mpi_outgoing {
     struct mpi_op op;
     struct mpi_outgoing *next;      /* idle */
@@ -27,7 +25,7 @@ static void refuse(struct mpi *m, int rank, uint32_t protocol)
 
     snprintf(text, sizeof text, "rank %d (%s) has \"descant protocol %u\", rank %d (%s) "
              "\"descant protocol %d\"", rank, m->links->host(m->link, rank), protocol, m->f.rank,
-             m->links->host(m->link, m->f.rank), PROTOCOL);
+             m->links->host(m->link, m->f.rank), MPI_PROTOCOL);
     if (m->lead)
         mpi_lead_fail(m, DESCANT_MISMATCH, text);
     else
@@ -37,7 +35,7 @@ static void refuse(struct mpi *m, int rank, uint32_t protocol)
 static void heard(struct mpi *m, struct mpi_op *op, const struct mpi_ended *ended)
 {
     op->busy = false;
-    if (m->heard->protocol != PROTOCOL) {
+    if (m->heard->protocol != MPI_PROTOCOL) {
         refuse(m, ended->from, m->heard->protocol);
         return;
     }
@@ -79,7 +77,7 @@ void mpi_tell(struct mpi *m, int rank, struct mpi_word word, const void *tail, s
 
     if (!out)
         return;
-    word.protocol = PROTOCOL;
+    word.protocol = MPI_PROTOCOL;
     out->word[0] = word;
     if (bytes)
         memcpy(out->word + 1, tail, bytes);
