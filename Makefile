@@ -22,7 +22,7 @@ WARN := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointe
 SANITIZE := $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-frame-pointer)
 BASIC := -std=gnu11 -g -fvisibility=hidden -fPIC -ffp-contract=off -pthread -Iinclude -Isrc \
 	-D_GNU_SOURCE -MMD -MP $(WARN)
-COMPILE = $(CC) $(BASIC) -O2 $(SANITIZE) $(CFLAGS)
+COMPILE = $(CC) $(BASIC) $(if $(SAN),-O1,-O2) $(SANITIZE) $(CFLAGS)
 LINK = $(CC) -pthread $(SANITIZE) $(CFLAGS) $(LDFLAGS)
 LIBS := -lm -lrt
 
@@ -84,7 +84,7 @@ TESTS := $(patsubst tests/%.c,$(B)/tests/%,$(if $(HAVE_TRAIN),$(wildcard tests/t
 # training, whose code test_trainer runs under it, too.
 ifneq ($(findstring thread,$(SAN)),)
 TESTS := $(filter-out $(addprefix %/test_,convergence rules block vector data formats report plan \
-	models loops wire wire_jobs training_ends training_faults run_files mpi),$(TESTS))
+	models loops wire wire_fabrics wire_jobs training_ends training_faults run_files mpi),$(TESTS))
 endif
 # Python is not a sanitizer's program.
 ifneq ($(SAN),)
@@ -140,7 +140,7 @@ $(B)/tests/%: tests/%.c $(OBJECTS) Makefile
 	$(call say,CC)$(COMPILE) $(CHECK_FLAGS) -Itests $(filter tests/%.c,$^) $(OBJECTS) $(CHECK_LIBS) $(LIBS) \
 		$(LDFLAGS) -o $@
 
-$(addprefix $(B)/tests/test_,fabric members mpi rows): tests/mpi_loopback.c
+$(addprefix $(B)/tests/test_,fabric members mpi rows wire_fabrics): tests/mpi_loopback.c
 $(B)/tests/test_mpi: | $(MODULES)
 $(B)/tests/test_segment_python: | $(SHARED)
 

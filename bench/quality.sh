@@ -33,8 +33,8 @@ data="$dir/clicks-$clicks.tsv"
 settings() {    # what, optimizer, trainers
     case $1-$2 in
     clicks-momentum) echo "--optimizer sgd --momentum 0.9 --lr 0.01 --table-lr 5 --schedule cosine" ;;
-    clicks-adaptive) echo "--optimizer adagrad --table-optimizer adagrad --lr 0.02 --table-lr 0.1" ;;
-    fashion-momentum) echo "--optimizer sgd --momentum 0.9 --lr 0.02" ;;
+    clicks-adaptive) echo "--optimizer adagrad --table-optimizer adagrad --lr 0.04 --table-lr 0.1" ;;
+    fashion-momentum) echo "--optimizer sgd --momentum 0.9 --lr 0.01" ;;
     fashion-adaptive) echo "--optimizer adamw --lr 0.001" ;;
     esac
     case $1 in

@@ -129,7 +129,8 @@ DESCANT_API descant_status descant_start(struct descant *job);
 /* After each optimizer step, by the thread that made it. Shadow plans: counts, never waits.
  * Delayed plans: the worker whose step makes the count merges and snapshots. Foreground plans:
  * every registered worker waits here for the round; the first call registers a thread, its end
- * or descant_worker_done takes it out. */
+ * or descant_worker_done takes it out. Whom a worker waits for is a warning after a second, and
+ * every ten while that lasts; and one says that it goes on. */
 DESCANT_API descant_status descant_step(struct descant *job);
 DESCANT_API descant_status descant_worker_done(struct descant *job);
 

@@ -47,6 +47,7 @@ struct loopback {
     uint64_t tick;
     struct message *messages;           /* oldest first */
     struct mpi_link *ranks[MOST];
+    uint64_t sent[MOST];
     struct fabric *leaving[MOST];       /* closed, and serving those who have not */
     int n_leaving, opened, per_host;
     char job[40];
@@ -103,6 +104,7 @@ static bool send_to(struct mpi_link *link, const void *p, size_t bytes, int to, 
 
     message = memory_take(sizeof *message + (eager ? bytes : 0));
     assert(message);
+    world->sent[link->rank] += tag == TAG_WORD || tag == TAG_MANIFEST ? 0 : bytes;
     *message = (struct message){.from = link->rank, .to = to, .tag = tag, .bytes = bytes,
                                 .ready = world->tick + rng_next(&world->rng) % DELAY,
                                 .p = eager ? message->copy : p, .op = op};
@@ -257,6 +259,11 @@ void loopback_destroy(struct loopback *world)
         memory_give(message);
     }
     memory_give(world);
+}
+
+uint64_t loopback_sent(const struct loopback *world, int rank)
+{
+    return world->sent[rank];
 }
 
 /* --- the table --- */

@@ -13,6 +13,7 @@ struct loopback;
 struct loopback *loopback_create(int size, uint64_t seed);                 /* on one host */
 struct loopback *loopback_create_hosts(int size, int per_host, uint64_t seed);
 void loopback_destroy(struct loopback *world);      /* after all handles are closed */
+uint64_t loopback_sent(const struct loopback *world, int rank);     /* bytes of floats and rows */
 
 /* fabric_mpi over such a world: fabric_options.context. A trainer that closes must serve the others
  * until they have, too; here it returns, and is served whenever somebody else is polled. */

@@ -5,6 +5,7 @@
 #include "fabric/mpi_link.h"
 #include "fabric/mpi_world.h"
 #include "mpi_loopback.h"
+#include "sync/waits.h"
 
 #include <check.h>
 #include <dlfcn.h>
@@ -332,13 +333,14 @@ static void train_rows(struct descant *job, float *table, const struct descant_m
 
 static int part_tables(void)
 {
-    static const char *const plans[] = {"shadow-easgd", "ma,every=3"};
+    static const char *const plans[] = {"shadow-easgd", "ma,every=3", "shadow-ma,wire=q8"};
     static float sums[TABLE_ROWS];
     struct descant_members who;
     struct descant_stats stats;
     float *table;
 
-    for (int k = 0; k < 2; k++) {
+    for (size_t k = 0; k < sizeof plans / sizeof *plans; k++) {
+        float err = strstr(plans[k], "wire=") ? 1e-3f : 0;     /* encoded updates round */
         struct descant *job = open_job("mpi", plans[k], "w", 1000);
         NEED(descant_table(job, "rows", TABLE_ROWS, TABLE_WIDTH, &table) == DESCANT_OK);
         NEED(descant_start(job) == DESCANT_OK);
@@ -348,13 +350,65 @@ static int part_tables(void)
         NEED(descant_finish(job, DESCANT_FINAL_MEAN) == DESCANT_OK);
         for (size_t row = 0; row < TABLE_ROWS; row++)
             for (size_t c = 0; c < TABLE_WIDTH; c++)
-                NEED(table[row * TABLE_WIDTH + c] == sums[row]);
+                NEED(fabsf(table[row * TABLE_WIDTH + c] - sums[row]) <= err);
         NEED(descant_stats(job, &stats) == DESCANT_OK);
         fprintf(stderr, "rank %d of %d: %llu rounds of rows, %llu rows sent, sums are exact\n",
                 who.rank, who.size, (unsigned long long)stats.rows_rounds,
                 (unsigned long long)stats.rows_sent);
         NEED(descant_close(job) == DESCANT_OK);
     }
+    return 0;
+}
+
+enum { STILL_N = 200000, STILL_STEPS = 12 };
+
+/* Rounds of replicas that stand still where ranks begin apart: the bytes that they take. */
+static uint64_t stand_still(const char *plan, float *last, int *size)
+{
+    struct descant_stats before, after;
+    struct descant_members who;
+    struct descant *job = open_job("mpi", plan, "w", STILL_N);
+    float *w = last_segment;
+    uint64_t hash = 1;
+    uint32_t bits;
+
+    NEED(descant_start(job) == DESCANT_OK);
+    NEED(descant_members(job, &who) == DESCANT_OK && who.size > 1);
+    NEED(descant_stats(job, &before) == DESCANT_OK);
+    for (size_t i = 0; i < STILL_N; i++)
+        w[i] = value(who.rank, i, 1);
+    for (int step = 0; step < STILL_STEPS; step++) {
+        NEED(descant_step(job) == DESCANT_OK);
+        for (size_t i = 0; i < STILL_N && step > 1; i++) {     /* merges far apart round */
+            memcpy(&bits, &w[i], sizeof bits);
+            hash = (hash ^ bits) * UINT64_C(0x100000001b3);
+        }
+    }
+    NEED(descant_stats(job, &after) == DESCANT_OK && after.rounds - before.rounds >= STILL_STEPS);
+    memcpy(last, w, STILL_N * sizeof *w);
+    fprintf(stderr, "rank %d hash %016llx\n", who.rank, (unsigned long long)hash);
+    NEED(descant_finish(job, DESCANT_FINAL_MEAN) == DESCANT_OK);
+    NEED(descant_close(job) == DESCANT_OK);
+    *size = who.size;
+    return (after.bytes - before.bytes) / (after.rounds - before.rounds);
+}
+
+static int part_wire(void)
+{
+    static float w[STILL_N];
+    int size;
+    uint64_t plain = stand_still("ma,every=1", w, &size);
+    uint64_t encoded = stand_still("ma,every=1,wire=q8", w, &size);
+
+    for (size_t i = 0; i < STILL_N; i++) {
+        double mean = 0;
+        for (int k = 0; k < size; k++)
+            mean += (double)value(k, i, 1) / size;
+        NEED(fabs((double)w[i] - mean) < 1e-5);
+    }
+    fprintf(stderr, "%llu bytes a round, %llu as floats\n", (unsigned long long)encoded,
+            (unsigned long long)plain);
+    NEED((double)encoded < 0.26 * (double)plain);
     return 0;
 }
 
@@ -473,6 +527,7 @@ static const struct part {
     {"exchanges", part_exchanges}, {"leavers", part_leavers},   {"tables", part_tables},
     {"jobs", part_jobs},           {"plans", part_plans},       {"models", part_models},
     {"multiple", part_multiple},   {"funneled", part_funneled}, {"reload", part_reload},
+    {"wire", part_wire},
 };
 
 /* --- any order of events, in one thread --- */
@@ -504,14 +559,17 @@ static void restless_begin(struct restless *t, struct rng *rng, bool center)
 /* Vectors are constant, between 1 and the number of trainers, and so is all that comes of them. */
 static void restless_use(const struct restless *t, const struct fabric_part *part, int size)
 {
-    const float *w = part->out;
+    const float *w = part->own ? t->extent.p : part->out;
+    float err = t->f->wire == WIRE_F32 ? 0 : 1e-3f;
 
-    for (size_t i = 1; i < part->n && !part->own; i++)
-        ck_assert_msg(w[i] == w[0] || part->kind != EXCHANGE_MEAN, "%g, then %g", (double)w[0],
+    for (size_t i = 1; i < part->n; i++)
+        ck_assert_msg(fabsf(w[i] - w[0]) <= err || part->kind != EXCHANGE_MEAN, "%g, then %g",
+                      (double)w[0], (double)w[i]);
+    for (size_t i = 0; i < part->n; i++)
+        ck_assert_msg(w[i] >= 1 - err && w[i] <= (float)size + err, "rank %d has %g", t->f->rank,
                       (double)w[i]);
-    for (size_t i = 0; i < part->n && !part->own; i++)
-        ck_assert_msg(w[i] >= 1 && w[i] <= (float)size, "rank %d has %g", t->f->rank,
-                      (double)w[i]);
+    if (t->f->wire != WIRE_F32)
+        memcpy(t->f->outer[0], w, RESTLESS_N * sizeof *w);
 }
 
 static void restless_turn(struct restless *t, struct rng *rng, bool center, int size)
@@ -538,18 +596,19 @@ static void restless_turn(struct restless *t, struct rng *rng, bool center, int 
         restless_begin(t, rng, center);
 }
 
-static void restless_world(uint64_t seed, bool center)
+static void restless_world(uint64_t seed, bool center, enum wire wire)
 {
     struct rng rng;
     struct restless t[RESTLESS_MOST] = {{0}};
     const struct fabric_start start = {.manifest = "x\n", .n = RESTLESS_N, .room = RESTLESS_N,
-                                       .collective = !center, .center = center, .threads = 1};
+                                       .collective = !center, .center = center, .threads = 1,
+                                       .n_outer = wire != WIRE_F32};
 
     rng_init(&rng, seed);
     int size = 2 + (int)(rng_next(&rng) % (RESTLESS_MOST - 1)), here = size;
     struct loopback *world = loopback_create(size, seed);
     for (int k = 0; k < size; k++) {
-        struct fabric_options options = {.rank = k, .context = world};
+        struct fabric_options options = {.rank = k, .wire = wire, .context = world};
         ck_assert_int_eq(fabric_loopback.open(&t[k].f, &options), DESCANT_OK);
         ck_assert_int_eq(fabric_loopback.start(t[k].f, &start), DESCANT_OK);
         t[k].extent = (struct extent){0, RESTLESS_N, t[k].f->contribution};
@@ -581,7 +640,146 @@ static void restless_world(uint64_t seed, bool center)
 START_TEST(rounds_end_whatever_trainers_do)
 {
     for (uint64_t seed = 1; seed <= RESTLESS_SEEDS; seed++)
-        restless_world(seed, _i);
+        restless_world(seed, _i == 1, _i == 2 ? WIRE_Q8 : WIRE_F32);
+}
+END_TEST
+
+/* --- three ranks, and what they are told --- */
+
+struct trio {
+    struct loopback *world;
+    struct fabric *f[3];
+    struct extent extents[3];
+    struct vector in[3];
+};
+
+static void trio_begin(struct trio *t, int k, enum exchange_kind kind)
+{
+    const struct exchange x = {.kind = kind, .in = &t->in[k], .n = RESTLESS_N, .weight = 1};
+    ck_assert_int_eq(t->f[k]->type->begin(t->f[k], &x), DESCANT_OK);
+}
+
+static void trio_open(struct trio *t, int k)
+{
+    const struct fabric_options options = {.rank = k, .context = t->world};
+    const struct fabric_start start = {.manifest = "x\n", .n = RESTLESS_N, .room = RESTLESS_N,
+                                       .collective = true, .threads = 1};
+
+    ck_assert_int_eq(fabric_loopback.open(&t->f[k], &options), DESCANT_OK);
+    ck_assert_int_eq(fabric_loopback.start(t->f[k], &start), DESCANT_OK);
+    t->extents[k] = (struct extent){0, RESTLESS_N, t->f[k]->contribution};
+    t->in[k] = (struct vector){RESTLESS_N, 1, &t->extents[k]};
+    trio_begin(t, k, EXCHANGE_STATE);
+}
+
+/* Polls those of the set in turns for so long: those that are done, or have failed. */
+static unsigned trio_poll(struct trio *t, unsigned set, unsigned ms)
+{
+    uint64_t until = clock_now_ns() + ms * UINT64_C(1000000);
+    struct fabric_part part;
+    unsigned ended = 0;
+
+    while (ended != set && clock_now_ns() < until)
+        for (int k = 0; k < 3; k++)
+            if (set & ~ended & 1U << k) {
+                enum fabric_progress progress = t->f[k]->type->poll(t->f[k], &part);
+                ended |= progress == FABRIC_DONE || progress == FABRIC_FAILED ? 1U << k : 0;
+            }
+    return ended;
+}
+
+static void trio_close(struct trio *t)
+{
+    for (int k = 0; k < 3; k++)
+        fabric_loopback.close(t->f[k]);
+    loopback_destroy(t->world);
+    ck_assert_int_eq(memory_live(), 0);
+}
+
+static void need_waits(const struct fabric *f, const char *says)
+{
+    char text[200];
+    waits_text(f, text, sizeof text);
+    ck_assert_str_eq(text, says);
+}
+
+/* All who have arrived know whom for, also while other messages move; and if rank 0 cannot tell. */
+START_TEST(the_late_are_named_to_all)
+{
+    struct trio t = {.world = loopback_create_hosts(3, 1, 1)};
+
+    for (int k = 0; k < 3; k++)
+        trio_open(&t, k);
+    ck_assert_uint_eq(trio_poll(&t, 7, 10000), 7);
+    trio_begin(&t, 0, EXCHANGE_MEAN);
+    trio_begin(&t, 1, EXCHANGE_MEAN);
+    trio_poll(&t, 3, 150);
+    need_waits(t.f[0], "trainer 0 waits in round 2 (mean) for trainer 2 (host2)");
+    need_waits(t.f[1], "trainer 1 waits in round 2 (mean) for trainer 2 (host2)");
+    trio_begin(&t, 2, EXCHANGE_MEAN);
+    ck_assert_uint_eq(trio_poll(&t, 7, 10000), 7);
+    need_waits(t.f[1], "");
+    trio_begin(&t, 1, EXCHANGE_MEAN);
+    trio_poll(&t, 2, 200);
+    need_waits(t.f[1], "");
+    trio_poll(&t, 2, 400);
+    need_waits(t.f[1], "trainer 1 waits in round 3 (mean) for trainer 0 (host0)");
+    trio_close(&t);
+}
+END_TEST
+
+static const struct mpi_links *honest;
+
+/* As a rank of another version would have it. */
+static bool send_forged(struct mpi_link *link, const void *p, size_t bytes, int to, int tag,
+                        void *op)
+{
+    struct mpi_word word;
+
+    if (tag != TAG_WORD)
+        return honest->send(link, p, bytes, to, tag, op);
+    ck_assert_uint_eq(bytes, sizeof word);
+    memcpy(&word, p, sizeof word);
+    word.protocol += 71;
+    return honest->send(link, &word, sizeof word, to, tag, op);
+}
+
+static bool send_forged_manifest(struct mpi_link *link, const void *p, size_t bytes, int to,
+                                 int tag, void *op)
+{
+    static char manifest[200];
+
+    if (tag != TAG_MANIFEST)
+        return honest->send(link, p, bytes, to, tag, op);
+    ck_assert_uint_le(bytes, sizeof manifest);
+    memcpy(manifest, p, bytes);
+    ck_assert_int_eq(strncmp(manifest, "descant " DESCANT_VERSION "\n", 9), 0);
+    manifest[8] = '9';
+    return honest->send(link, manifest, bytes, to, tag, op);
+}
+
+/* Rank 1 is of another version: all are told, in the same words. The fourth rank never comes, for
+ * words of another protocol do not say who leaves. */
+START_TEST(versions_are_told_by_name_and_value)
+{
+    struct trio t = {.world = loopback_create_hosts(4, 1, 1)};
+    const struct mpi_links **links = (const struct mpi_links **)(void *)t.world;
+    struct mpi_links forged = **links;
+    const char *says = _i ? "rank 1 (host1) has \"descant 9" : "rank 1 (host1) has \"descant "
+                       "protocol 73\", rank 0 (host0) \"descant protocol 2\"";
+
+    honest = *links;
+    forged.send = _i ? send_forged_manifest : send_forged;
+    for (int k = 0; k < 3; k++) {
+        *links = k == 1 ? &forged : honest;
+        trio_open(&t, k);
+    }
+    for (int k = 0; k < 3; k++) {
+        ck_assert_uint_eq(trio_poll(&t, 1U << k, 10000), 1U << k);
+        ck_assert_int_eq(t.f[k]->status, DESCANT_MISMATCH);
+        ck_assert_msg(strstr(descant_last_error(), says), "%s", descant_last_error());
+    }
+    trio_close(&t);
 }
 END_TEST
 
@@ -695,6 +893,26 @@ START_TEST(ranks_of_one_host_have_one_table)
 }
 END_TEST
 
+/* Under each of the two plans all ranks have the same bits. */
+START_TEST(encoded_means_are_the_same_for_all_and_short)
+{
+    if (!is_there((enum mpi_library)_i))
+        return;
+    need_good((enum mpi_library)_i, 3, "wire");
+    const char *at = said;
+    char hash[2][17] = {"", ""};
+    int n = 0, plans = 0;
+    for (; (at = strstr(at, " hash ")) != NULL; n++) {
+        at += strlen(" hash ");
+        int same = strncmp(hash[0], at, 16) == 0 || strncmp(hash[1], at, 16) == 0;
+        if (!same && plans < 2)
+            snprintf(hash[plans], sizeof *hash, "%s", at);
+        plans += !same;
+    }
+    ck_assert_msg(n == 6 && plans == 2, "%d hashes, %d of them differ:\n%s", n, plans, said);
+}
+END_TEST
+
 START_TEST(a_reload_brings_the_centre)
 {
     if (is_there((enum mpi_library)_i))
@@ -763,6 +981,7 @@ int main(int argc, char **argv)
     tcase_add_loop_test(all, jobs_need_no_address, 0, MPI_LIBRARIES);
     tcase_add_loop_test(all, too_few_cores_are_named, 0, MPI_LIBRARIES);
     tcase_add_loop_test(all, ranks_of_one_host_have_one_table, 0, MPI_LIBRARIES);
+    tcase_add_loop_test(all, encoded_means_are_the_same_for_all_and_short, 0, MPI_LIBRARIES);
     tcase_add_loop_test(all, a_reload_brings_the_centre, 0, MPI_LIBRARIES);
     tcase_add_loop_test(all, who_differs_is_told, 0, MPI_LIBRARIES);
     tcase_add_loop_test(all, a_program_may_have_its_own_mpi, 0, MPI_LIBRARIES);
@@ -770,7 +989,9 @@ int main(int argc, char **argv)
     suite_add_tcase(suite, all);
     TCase *loopback = tcase_create("loopback");
     tcase_set_timeout(loopback, 120);
-    tcase_add_loop_test(loopback, rounds_end_whatever_trainers_do, 0, 2);
+    tcase_add_loop_test(loopback, rounds_end_whatever_trainers_do, 0, 3);
+    tcase_add_test(loopback, the_late_are_named_to_all);
+    tcase_add_loop_test(loopback, versions_are_told_by_name_and_value, 0, 2);
     suite_add_tcase(suite, loopback);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

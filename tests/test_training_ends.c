@@ -5,6 +5,9 @@
 
 #include "train/feed.h"
 
+#include <poll.h>
+#include <sys/syscall.h>
+
 /* --- deaths --- */
 
 START_TEST(who_dies_in_the_last_chunks_has_an_heir)
@@ -100,6 +103,66 @@ START_TEST(a_zombie_is_dead)
     ck_assert_msg(end_within(pids[0], 60) == 0, "%s", said);
     ck_assert_msg(examples_said() >= PASSES(30) * ROWS, "%s", said);
     waitpid(pids[1], NULL, 0);
+}
+END_TEST
+
+/* --- a rank of an MPI job, and its parent --- */
+
+static pid_t begin_watched(struct train_options *o, pid_t *rank)
+{
+    o->trainers = 0;
+    o->watched = true;
+    o->job = "self";
+    pid_t pid = begin(o);
+    wait_examples(ROWS / 4.0);
+    ck_assert_int_eq(children_of(pid, rank, 1), 1);
+    return pid;
+}
+
+START_TEST(who_is_killed_is_named)
+{
+    struct train_options o = endless();
+    char host[64] = "", line[256];
+    pid_t rank, pid = begin_watched(&o, &rank);
+    int status, fd = said_open();
+    kill(rank, SIGKILL);
+    ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+    ck_assert_msg(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL, "status %x", status);
+    read_back(fd);
+    close(fd);
+    gethostname(host, sizeof host - 1);
+    snprintf(line, sizeof line, "descant: rank 0 (%s) was killed by signal 9: the launcher ends "
+             "the job; --resume goes on from %s\n", host, model_file);
+    assert_says(line);
+}
+END_TEST
+
+START_TEST(a_watched_rank_is_stopped)
+{
+    struct train_options o = endless();
+    pid_t rank, pid = begin_watched(&o, &rank);
+    kill(pid, SIGTERM);
+    ck_assert_int_eq(end_within(pid, 20), 128 + SIGTERM);
+    assert_says("stopped by signal");
+    ck_assert_msg(!strstr(said, "killed"), "%s", said);
+}
+END_TEST
+
+/* A launcher that kills what it has started kills the rank. */
+START_TEST(a_rank_dies_with_its_parent)
+{
+    struct train_options o = endless();
+    pid_t rank, pid = begin_watched(&o, &rank);
+    struct pollfd died = {.fd = (int)syscall(SYS_pidfd_open, rank, 0), .events = POLLIN};
+    int fd = said_open();
+    ck_assert_int_ge(died.fd, 0);
+    kill(pid, SIGKILL);
+    ck_assert_int_eq(end_within(pid, 20), 128 + SIGKILL);
+    ck_assert_int_eq(poll(&died, 1, 10000), 1);
+    read_back(fd);
+    close(fd);
+    ck_assert_msg(!strstr(said, "stopped"), "%s", said);
+    close(died.fd);
 }
 END_TEST
 
@@ -496,6 +559,9 @@ int main(void)
     tcase_add_loop_test(deaths, who_dies_in_the_last_chunks_has_an_heir, 0, 2);
     tcase_add_test(deaths, the_last_part_has_an_heir);
     tcase_add_test(deaths, a_zombie_is_dead);
+    tcase_add_test(deaths, who_is_killed_is_named);
+    tcase_add_test(deaths, a_watched_rank_is_stopped);
+    tcase_add_test(deaths, a_rank_dies_with_its_parent);
     tcase_add_loop_test(deaths, a_signal_ends_a_wait_for_stdin, 0, 2);
     tcase_add_test(deaths, a_signal_ends_a_wait_for_others);
     tcase_add_test(deaths, a_signal_ends_the_last_evaluation);

@@ -15,13 +15,15 @@
 #include "fabric/sim.h"
 #include "sync/waits.h"
 
-enum { N = 5000, WANTS = 4, MOST = 4 };
+enum { N = 5000, WANTS = 4, MOST = 4, TOLD = 8 };
 
 struct page {
     char want[WANTS][80];       /* (trainer) what its descant_waits is to say; set before forks */
     _Atomic int seen[WANTS];    /* how often it did */
     _Atomic int rounds[MOST];
     _Atomic int hold[MOST];     /* an order to make no more steps after so many rounds; 0: none */
+    _Atomic int n_told[MOST];
+    char told[MOST][TOLD][160]; /* (trainer) warnings of its log, the first n_told of them */
 };
 
 static struct page *page;
@@ -44,8 +46,11 @@ static bool reaches(const _Atomic int *figure, int value)
     return *figure >= value;
 }
 
+static descant_log *logs_to;
+
 static struct descant *open_job(const char *plan, int rank, int size, double start_s)
 {
+    static int ranks[MOST];
     struct descant_options o = descant_options_default();
     struct descant *job = NULL;
     o.job = address;
@@ -53,12 +58,24 @@ static struct descant *open_job(const char *plan, int rank, int size, double sta
     o.rank = rank;
     o.size = size;
     o.start_s = start_s;
+    ranks[rank % MOST] = rank;
+    o.log = logs_to;
+    o.log_user = &ranks[rank % MOST];
     ck_assert_msg(descant_open(&job, &o) == DESCANT_OK, "%s", descant_last_error());
     ck_assert_ptr_nonnull(descant_alloc(job, "w", floats));
     return job;
 }
 
 /* --- a trainer, and a thread in it that asks --- */
+
+static void tell(void *user, enum descant_level level, const char *line)
+{
+    int rank = *(const int *)user, n = page->n_told[rank];
+    if (level != DESCANT_WARNING || n == TOLD)
+        return;
+    snprintf(page->told[rank][n], sizeof page->told[rank][n], "%s", line);
+    page->n_told[rank]++;
+}
 
 static void *asker(void *context)
 {
@@ -80,6 +97,7 @@ static void trainer(const char *plan, int rank, int size)
     static float g[N];
     pthread_t thread;
     struct descant_stats s;
+    logs_to = tell;
     struct descant *job = open_job(plan, rank, size, 60);
     pthread_create(&thread, NULL, asker, job);
     if (descant_start(job) != DESCANT_OK)
@@ -238,6 +256,114 @@ START_TEST(one_stopped_in_a_chunk_is_named)
     }
     for (int i = 0; i < 3; i++)
         end(i);
+}
+END_TEST
+
+/* Who waits says so by its log; a shadow does not hold anybody up, and says nothing. */
+START_TEST(a_wait_that_lasts_is_told)
+{
+    static const char *const held_up[] = {"ma,every=1", "allreduce", "dasgd,every=2,delay=1"};
+    bool shadow = _i == 3;
+    unsigned round, seconds;
+    int end_at = 0;
+    for (int i = 0; i < 2; i++)
+        launch(shadow ? "shadow-ma" : held_up[_i], i, 2);
+    for (int i = 0; i < 2; i++)
+        ck_assert(reaches(&page->rounds[i], 3));
+    kill(pids[1], SIGSTOP);
+    if (shadow)
+        clock_sleep_until(clock_now_ns() + 1500000000);
+    else
+        ck_assert(reaches(&page->n_told[0], 1));
+    int rounds = page->rounds[0];
+    kill(pids[1], SIGCONT);
+    ck_assert(reaches(&page->rounds[0], rounds + 5));
+    ck_assert(shadow || reaches(&page->n_told[0], 2));
+    ck_assert_msg(!shadow || page->n_told[0] + page->n_told[1] == 0, "%s%s", page->told[0][0],
+                  page->told[1][0]);
+    sscanf(page->told[0][0], "rank 0: trainer 0 waits in round %u (mean) for trainer 1, %u s so far"
+           "%n", &round, &seconds, &end_at);
+    ck_assert_msg(shadow || (end_at > 0 && page->told[0][0][end_at] == '\0'), "%s",
+                  page->told[0][0]);
+    ck_assert_msg(shadow || strstr(page->told[0][1], "rank 0: trainer 0 goes on after "), "%s",
+                  page->told[0][1]);
+    end(0);
+    end(1);
+}
+END_TEST
+
+/* --- what is said when, in a time of the test's own --- */
+
+#define S UINT64_C(1000000000)
+
+static char line_told[256];
+
+static void keep_line(void *user, enum descant_level level, const char *line)
+{
+    (void)user;
+    ck_assert_int_eq(level, DESCANT_WARNING);
+    snprintf(line_told, sizeof line_told, "%s", line);
+}
+
+/* At that time, in tenths of a second: the line that is said, or "". */
+static const char *told_at(struct waits_told *wait, const struct fabric *f, unsigned tenths)
+{
+    const struct log log = {.fn = keep_line, .rank = -1};
+    uint64_t now = 100 * S + tenths * S / 10;
+    line_told[0] = '\0';
+    waits_tell(wait, f, now - S / 10, now, &log);
+    return line_told;
+}
+
+START_TEST(a_wait_is_told_after_a_second_and_then_every_ten)
+{
+    struct waits_told wait = {0};
+    struct fabric f = {.rank = 2};
+    const char *hosts[] = {"alpha", "beta", "gamma"};
+    struct awaited a = {.wait = FABRIC_WAIT_ROUND, .kind = EXCHANGE_MEAN, .round = 7};
+    awaited_add(&a, 0);
+    ck_assert_str_eq(told_at(&wait, &f, 1), "");
+    fabric_say(&f, &a);
+    ck_assert_str_eq(told_at(&wait, &f, 1), "");        /* it has slept since 0 */
+    ck_assert_str_eq(told_at(&wait, &f, 9), "");
+    ck_assert_uint_eq(waits_due(&wait, 0), 101 * S);
+    ck_assert_str_eq(told_at(&wait, &f, 10),
+                     "trainer 2 waits in round 7 (mean) for trainer 0, 1 s so far");
+    ck_assert_str_eq(told_at(&wait, &f, 11), "");
+    ck_assert_str_eq(told_at(&wait, &f, 109), "");
+    ck_assert_uint_eq(waits_due(&wait, 0), 111 * S);
+    f.host_names = hosts;
+    awaited_add(&a, 1);
+    fabric_say(&f, &a);
+    ck_assert_str_eq(told_at(&wait, &f, 110), "trainer 2 waits in round 7 (mean) for trainers 0 "
+                                              "(alpha) and 1 (beta), 11 s so far");
+    fabric_unsay(&f);
+    ck_assert_str_eq(told_at(&wait, &f, 120), "trainer 2 goes on after 12 s");
+    ck_assert_str_eq(told_at(&wait, &f, 121), "");
+    a.wait = FABRIC_WAIT_CENTER;        /* another wait: not within ten seconds of the last line */
+    a.round = 0;
+    fabric_say(&f, &a);
+    ck_assert_str_eq(told_at(&wait, &f, 130), "");
+    ck_assert_str_eq(told_at(&wait, &f, 209), "");
+    ck_assert_str_eq(told_at(&wait, &f, 210), "trainer 2 waits in an elastic exchange for trainers "
+                                              "0 (alpha) and 1 (beta), 8 s so far");
+    fabric_unsay(&f);
+    f.status = DESCANT_SYSTEM;          /* nor does it go on */
+    ck_assert_str_eq(told_at(&wait, &f, 211), "");
+}
+END_TEST
+
+START_TEST(starts_ends_and_links_are_not_told)
+{
+    static const enum fabric_wait waits[] = {FABRIC_WAIT_START, FABRIC_WAIT_FINISH,
+                                             FABRIC_WAIT_LINK};
+    struct waits_told wait = {0};
+    struct fabric f = {.rank = 2};
+    struct awaited a = {.wait = waits[_i], .round = 7};
+    awaited_add(&a, 0);
+    fabric_say(&f, &a);
+    for (unsigned tenths = 0; tenths < 300; tenths++)
+        ck_assert_str_eq(told_at(&wait, &f, tenths), "");
 }
 END_TEST
 
@@ -425,6 +551,9 @@ int main(void)
     tcase_add_loop_test(all, a_timeout_knows_the_opened_and_the_unknown, 0, 2);
     tcase_add_loop_test(all, the_stopped_are_named, 0, (int)(sizeof plans / sizeof *plans));
     tcase_add_test(all, one_stopped_in_a_chunk_is_named);
+    tcase_add_loop_test(all, a_wait_that_lasts_is_told, 0, 4);
+    tcase_add_test(all, a_wait_is_told_after_a_second_and_then_every_ten);
+    tcase_add_loop_test(all, starts_ends_and_links_are_not_told, 0, 3);
     tcase_add_test(all, those_at_work_are_named_by_who_has_finished);
     tcase_add_test(all, who_holds_the_centre_is_named);
     tcase_add_test(all, of_many_the_first_are_named);

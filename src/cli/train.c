@@ -117,6 +117,8 @@ int cli_train(const struct cli *cli)
         status = settings_parse_config(cli, train_settings, n_train_settings, &o);
     if (o.trainers == 1 && !o.job && mpi_module_launcher() != MPI_LAUNCHER_NONE)
         o.trainers = 0;                 /* this rank is one of those that mpirun has started */
+    o.watched = o.trainers == 0 && mpi_module_launcher() != MPI_LAUNCHER_NONE &&
+                (!o.job || strcmp(o.job, "mpi") == 0);
     if (status == CLI_DONE)
         status = check(cli, &o);
     train_know_plan(&o);

@@ -7,10 +7,14 @@
  *   labels      0x00000801, n, then n bytes
  *
  * Both are wholly in memory, as bytes; several files must have images of one size. A chunk is
- * as many examples as chunk_bytes has pixels for, their pixels times 1/255. With a seed the order
- * is new in each epoch: a permutation (Fisher and Yates) by seed and epoch, so that all processes
- * that share the input have the same one, and each example is in one chunk of every epoch. */
+ * as many examples as chunk_bytes has pixels for. Each image's pixels have mean 0 and deviation 1:
+ * that needs to know nothing of other images, so whoever reads one later sees the same. With a seed
+ * the order is new in each epoch: a permutation (Fisher and Yates) by seed and epoch, so that all
+ * processes that share the input have the same one, and each example is in one chunk of every
+ * epoch. */
 #include "data/reader.h"
+
+#include <math.h>
 
 struct images {
     unsigned char *pixels, *labels;     /* as the files are, headers too */
@@ -26,7 +30,6 @@ struct idx {
     uint64_t epoch, epochs;     /* UINT64_MAX: order is not made yet */
     uint64_t seed;
     struct data_shape shape;
-    float scale[256];
 };
 
 enum { IMAGES_MAGIC = 0x803, LABELS_MAGIC = 0x801, IMAGES_HEADER = 16, LABELS_HEADER = 8,
@@ -138,8 +141,6 @@ descant_status idx_open(struct idx **out, const struct data_options *o, struct d
     idx->epochs = o->epochs > 0 ? (uint64_t)o->epochs : 1;
     idx->seed = o->seed;
     idx->shape.n_classes = 2;
-    for (int i = 0; i < 256; i++)
-        idx->scale[i] = (float)i / 255;
     descant_status status = load_all(idx, o);
     if (status != DESCANT_OK) {
         idx_close(idx);
@@ -196,6 +197,23 @@ static void order_epoch(struct idx *idx, uint64_t epoch)
     }
 }
 
+/* A deviation of less than 1 / sqrt(n) is taken for that, of pixels between 0 and 1: the noise of
+ * an image that is all but even is not made large. */
+static void standardise(float *to, const unsigned char *pixels, size_t n)
+{
+    uint64_t sum = 0, squares = 0;
+    for (size_t i = 0; i < n; i++) {
+        sum += pixels[i];
+        squares += (uint64_t)pixels[i] * pixels[i];
+    }
+    double mean = (double)sum / (double)n;
+    double variance = (double)squares / (double)n - mean * mean;
+    double least = 255.0 * 255.0 / (double)n;
+    double by = 1 / sqrt(variance > least ? variance : least);
+    for (size_t i = 0; i < n; i++)
+        to[i] = (float)((pixels[i] - mean) * by);
+}
+
 static void copy_example(const struct idx *idx, uint32_t number, float *dense, float *label)
 {
     size_t file = 0, width = (size_t)idx->shape.n_dense;
@@ -203,8 +221,7 @@ static void copy_example(const struct idx *idx, uint32_t number, float *dense, f
         file++;
     size_t k = number - idx->first[file];
     const unsigned char *pixels = idx->files[file].pixels + IMAGES_HEADER + k * width;
-    for (size_t i = 0; i < width; i++)
-        dense[i] = idx->scale[pixels[i]];
+    standardise(dense, pixels, width);
     *label = idx->files[file].labels[LABELS_HEADER + k];
 }
 

@@ -123,12 +123,14 @@ struct fabric {
     int size;                           /* asked for */
     int host, hosts, local_rank;        /* set by open: as in descant_members; hosts 0: it knows of
                                            one machine, and local ranks are ranks */
+    const char **host_names;            /* set by open: by rank, until close; NULL: not known */
     bool any_memory;                    /* set by open: `in` need not be the contribution */
     bool many_hosts;                    /* set by open: the job may have trainers on other machines,
                                            with which `share` shares nothing */
-    enum wire wire;                     /* set by open: how means are sent, but final ones. Other
-                                           than f32, outer[0] is the reference: the same bits for
-                                           all members, from each begin to the mean's part */
+    enum wire wire;                     /* set by open: how means are sent, but final ones, and how
+                                           tables are to encode rows. Other than f32, outer[0] is
+                                           the reference: the same bits for all members, from each
+                                           begin to the mean's part */
     descant_status status;              /* why FAILED; the holder of the machine's */
     /* set by start, then constant */
     float *contribution;                /* room floats to be filled before begin; NULL: in place */

@@ -116,6 +116,16 @@ static void say_place(const struct mpi *m)
             p->initialised ? "Descant" : "the program");
 }
 
+static descant_status name_hosts(struct mpi *m)
+{
+    m->f.host_names = memory_take_array((size_t)m->place.size, sizeof *m->f.host_names);
+    if (!m->f.host_names)
+        return log_fail(&m->f.log, DESCANT_MEMORY, "no memory for the names of hosts");
+    for (int k = 0; k < m->place.size; k++)
+        m->f.host_names[k] = m->links->host(m->link, k);
+    return DESCANT_OK;
+}
+
 static descant_status go_up(struct mpi *m, const struct fabric_options *options)
 {
     char why[256] = "";
@@ -137,7 +147,9 @@ static descant_status go_up(struct mpi *m, const struct fabric_options *options)
     m->f.host = m->place.host_number;
     m->f.hosts = m->place.hosts;
     m->f.local_rank = m->place.local_rank;
-    if (m->f.rank == 0)
+    m->f.wire = m->f.size > 1 ? options->wire : WIRE_F32;
+    status = name_hosts(m);
+    if (!status && m->f.rank == 0)
         status = mpi_lead_init(m);
     return status ? status : mpi_words_init(m);
 }
@@ -231,7 +243,10 @@ static descant_status start_memory(struct mpi *m, const struct fabric_start *sta
         had = (f->outer[i] = floats(start->n)) && (m->state_outer[i] = floats(start->n));
     if (had && start->center)
         had = (f->center = floats(start->n)) && mpi_elastic_init(m) == DESCANT_OK;
-    if (had && mpi_lanes_init(m) == DESCANT_OK)
+    had = had && mpi_lanes_init(m) == DESCANT_OK;
+    if (had && f->wire != WIRE_F32)
+        had = mpi_wire_init(m) == DESCANT_OK;
+    if (had)
         return mpi_rows_init(m, start->rows_bytes);
     return log_fail(&f->log, DESCANT_MEMORY, "no memory for rounds of %zu floats", start->n);
 }
@@ -299,7 +314,9 @@ static void moved_now(struct mpi *m)
 {
     m->moved_ns = clock_now_ns();
     atomic_store_explicit(&m->still, 0, memory_order_relaxed);
-    fabric_unsay(&m->f);
+    /* nothing that moves while a round gathers is of it: what rank 0 has told stands */
+    if (m->stage != STAGE_ARRIVED || m->round.active || m->go_waits)
+        fabric_unsay(&m->f);
 }
 
 static descant_status mpi_begin(struct fabric *f, const struct exchange *exchange)
@@ -336,8 +353,9 @@ static void arrive(struct mpi *m)
 
     mpi_tell(m, 0, (struct mpi_word){.what = WORD_ARRIVE, .seq = m->seq,
                                      .kind = (uint32_t)x->kind, .final = x->final,
-                                     .bad = m->bad, .n = x->n, .agree = x->agree,
-                                     .priority = x->priority, .weight = x->weight}, NULL, 0);
+                                     .bad = m->bad, .refers = m->refers, .n = x->n,
+                                     .agree = x->agree, .priority = x->priority,
+                                     .weight = x->weight}, NULL, 0);
     m->stage = STAGE_ARRIVED;
     m->moved = true;
     if (m->lead)
@@ -379,6 +397,7 @@ static void begin_round(struct mpi *m)
     r->active = true;
     r->kind = (enum exchange_kind)word->kind;
     r->final = word->final;
+    r->wire = word->encoded ? m->f.wire : WIRE_F32;
     r->number = word->round;
     r->n = word->n;
     r->k = (int)word->seats;
@@ -413,8 +432,9 @@ static enum fabric_progress end_mean(struct mpi *m, struct fabric_part *part)
         m->stage = STAGE_IDLE;
         return FABRIC_DONE;
     }
-    double moved = 2.0 * (r->k - 1) / r->k * (double)(r->n * sizeof(float));
-    atomic_fetch_add_explicit(&m->f.bytes, (uint64_t)moved, memory_order_relaxed);
+    if (!r->final)
+        m->refers = r->number;
+    atomic_fetch_add_explicit(&m->f.bytes, mpi_mean_bytes(r), memory_order_relaxed);
     *part = (struct fabric_part){.kind = EXCHANGE_MEAN, .out = m->result, .n = r->n};
     m->stage = STAGE_PART;
     return FABRIC_PART;
@@ -425,6 +445,7 @@ static enum fabric_progress end_state(struct mpi *m, struct fabric_part *part)
     const struct mpi_round *r = &m->round;
 
     m->stage = STAGE_IDLE;
+    m->refers = r->number;
     if (r->me == r->source)
         return FABRIC_DONE;
     atomic_fetch_add_explicit(&m->f.bytes, r->n * sizeof(float), memory_order_relaxed);
@@ -459,6 +480,8 @@ static enum fabric_progress end_round(struct mpi *m, struct fabric_part *part)
 
     if (r->kind == EXCHANGE_STATE && m->f.center && !r->final)
         m->center_epoch++;
+    if (r->kind == EXCHANGE_STATE && m->owed)
+        mpi_wire_forgive(m);
     r->active = false;
     m->moved = true;
     if (m->f.center)
@@ -628,6 +651,7 @@ void mpi_free(struct fabric *f)
     for (size_t i = 0; i < m->segments.n_extents; i++)
         memory_give(m->segments.extents[i].p);
     memory_give(m->segments.extents);
+    memory_give(f->host_names);
     memory_give(f->contribution);
     memory_give(f->center);
     for (int i = 0; i < 2; i++) {
@@ -636,6 +660,7 @@ void mpi_free(struct fabric *f)
     }
     memory_give(m->result);
     memory_give(m->manifest);
+    mpi_wire_fini(m);
     mpi_lanes_fini(m);
     mpi_elastic_fini(m);
     mpi_rows_fini(m);

@@ -74,7 +74,7 @@ static void tell_all(struct mpi *m, struct mpi_word word, const void *tail, size
 }
 
 /* For all, also those who have not begun anything: it is said once. */
-static void fail_all(struct mpi *m, descant_status status, const char *text)
+void mpi_lead_fail(struct mpi *m, descant_status status, const char *text)
 {
     if (m->lead->failed)
         return;
@@ -111,7 +111,7 @@ static void differ(struct mpi *m, int rank, const char *theirs)
     snprintf(text, sizeof text, "rank %d (%s) has \"%.*s\", rank 0 (%s) \"%.*s\"", rank,
              m->links->host(m->link, rank), (int)(a < 200 ? a : 200), theirs,
              m->links->host(m->link, 0), (int)(b < 200 ? b : 200), mine);
-    fail_all(m, DESCANT_MISMATCH, text);
+    mpi_lead_fail(m, DESCANT_MISMATCH, text);
 }
 
 static void compare(struct mpi *m, struct mpi_op *op, const struct mpi_ended *ended)
@@ -142,7 +142,7 @@ static void hear_hello(struct mpi *m, int from, const struct mpi_word *word)
     peer->manifest = memory_take(bytes + 1);
     peer->manifest_op = (struct mpi_op){.ended = compare, .rank = from};
     if (!peer->manifest)
-        fail_all(m, DESCANT_MEMORY, "no memory for the lists of segments");
+        mpi_lead_fail(m, DESCANT_MEMORY, "no memory for the lists of segments");
     else
         mpi_receive_op(m, &peer->manifest_op, peer->manifest, bytes, TAG_MANIFEST);
 }
@@ -157,7 +157,7 @@ static bool form(struct mpi *m)
         if (lead->peers[k].life == LIFE_LEFT) {
             snprintf(text, sizeof text, "rank %d (%s) has left before the start", k,
                      m->links->host(m->link, k));
-            fail_all(m, DESCANT_TIMEOUT, text);
+            mpi_lead_fail(m, DESCANT_TIMEOUT, text);
             return false;
         }
     for (int k = 0; k < m->place.size; k++)
@@ -259,7 +259,7 @@ static bool arrivals_differ(struct mpi *m, enum life life)
                  "%d, %llu (%llu) rank %d", (unsigned long long)a->n,
                  (unsigned long long)a->agree, first, (unsigned long long)b->n,
                  (unsigned long long)b->agree, k);
-        fail_all(m, DESCANT_MISMATCH, text);
+        mpi_lead_fail(m, DESCANT_MISMATCH, text);
         return true;
     }
     return false;
@@ -308,6 +308,25 @@ static int sit(struct mpi *m, enum life life, bool all)
     return n;
 }
 
+/* Encoded means are differences from a result that all have taken. Who gave up the exchange in
+ * which others took theirs has an older one; the next result, as it is, serves all again. */
+static bool can_encode(const struct mpi *m, enum life life, const struct mpi_word *word)
+{
+    const struct peer *peers = m->lead->peers, *first = NULL;
+
+    if (m->f.wire == WIRE_F32 || word->kind != EXCHANGE_MEAN || word->final ||
+        word->members < 2 || word->n > m->n)
+        return false;
+    for (int k = 0; k < m->place.size; k++) {
+        if (peers[k].life != life)
+            continue;
+        first = first ? first : &peers[k];
+        if (peers[k].arrival.refers != first->arrival.refers)
+            return false;
+    }
+    return true;
+}
+
 /* All of that life have arrived. */
 static void close_round(struct mpi *m, enum life life)
 {
@@ -323,6 +342,7 @@ static void close_round(struct mpi *m, enum life life)
     word.final = any->arrival.final;
     word.kind = source ? EXCHANGE_STATE : EXCHANGE_MEAN;
     word.members = (uint32_t)count(m, life);
+    word.encoded = can_encode(m, life, &word);
     word.seats = (uint32_t)sit(m, life, source && m->f.center && !word.final);
     if (source)
         word.source = (int32_t)(source - lead->peers);

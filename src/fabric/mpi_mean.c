@@ -15,6 +15,9 @@
  * Vectors were looked at before they arrived, and those that are not finite give nothing. Workers
  * train on meanwhile: should a piece not be finite now, it is left out of that piece alone.
  *
+ * Encoded means (mpi_wire.c) go the same ways in smaller messages, of other slices: what is sent
+ * and what has come then lies in buffers, and a step encodes, reduces and decodes one piece each.
+ *
  * Run by whoever holds the round machine. */
 #include "fabric/kernels.h"
 #include "fabric/mpi_world.h"
@@ -22,7 +25,8 @@
 
 #include <string.h>
 
-enum { REDUCED_AT_ONCE = 2, UNIT = 16 /* floats: a cache line */, FEW_RANKS = 8 };
+enum { REDUCED_AT_ONCE = 2, ENCODED_AT_ONCE = 1, UNIT = 16 /* floats: a cache line */,
+       FEW_RANKS = 8 };
 
 /* --- memory --- */
 
@@ -52,6 +56,13 @@ static void learned(struct mpi *m, struct mpi_op *op, const struct mpi_ended *en
     (void)ended;
     op->busy = false;
     m->lanes[op->rank].learned++;
+}
+
+static void came_encoded(struct mpi *m, struct mpi_op *op, const struct mpi_ended *ended)
+{
+    (void)ended;
+    op->busy = false;
+    m->lanes[op->rank].here[op->slot] = true;
 }
 
 size_t mpi_piece_room(const struct mpi *m)
@@ -119,27 +130,34 @@ size_t mpi_slice_at(size_t n, int k, int member)
     return at < n ? at : n;
 }
 
-static size_t slice_pieces(const struct mpi_round *r, int member)
+size_t mpi_round_slice(const struct mpi_round *r, int member)
 {
-    size_t n = mpi_slice_at(r->n, r->k, member + 1) - mpi_slice_at(r->n, r->k, member);
-    return (n + r->piece - 1) / r->piece;
+    return r->wire == WIRE_F32 ? mpi_slice_at(r->n, r->k, member)
+                               : wire_slice(r->n, r->k, member);
 }
 
-struct span {
-    size_t at, n;
-};
-
-static struct span piece_at(const struct mpi_round *r, int member, size_t piece)
+static size_t slice_floats(const struct mpi_round *r, int member)
 {
-    size_t at = mpi_slice_at(r->n, r->k, member) + piece * r->piece;
-    size_t left = mpi_slice_at(r->n, r->k, member + 1) - at;
-    return (struct span){at, left < r->piece ? left : r->piece};
+    return mpi_round_slice(r, member + 1) - mpi_round_slice(r, member);
+}
+
+static size_t slice_pieces(const struct mpi_round *r, int member)
+{
+    return (slice_floats(r, member) + r->piece - 1) / r->piece;
+}
+
+static struct chunk piece_at(const struct mpi_round *r, int member, size_t piece)
+{
+    size_t at = mpi_round_slice(r, member) + piece * r->piece;
+    size_t left = mpi_round_slice(r, member + 1) - at;
+    return (struct chunk){at, left < r->piece ? left : r->piece};
 }
 
 /* Some pieces a slice, so that they follow one another closely, also where it is short. */
-static size_t piece_floats(size_t n, int k)
+static size_t piece_floats(const struct mpi_round *r)
 {
-    size_t floats = (n / (size_t)k / 4 + UNIT - 1) / UNIT * UNIT;
+    size_t unit = r->wire == WIRE_F32 ? UNIT : WIRE_BLOCK;
+    size_t floats = (r->n / (size_t)r->k / 4 + unit - 1) / unit * unit;
     if (floats < MPI_PIECE_LEAST)
         return MPI_PIECE_LEAST;
     return floats < MPI_PIECE ? floats : MPI_PIECE;
@@ -149,7 +167,7 @@ void mpi_mean_begin(struct mpi *m)
 {
     struct mpi_round *r = &m->round;
 
-    r->piece = piece_floats(r->n, r->k);
+    r->piece = piece_floats(r);
     r->n_own = slice_pieces(r, r->me);
     r->reduced = 0;
     r->gives = r->seats[r->me].share > 0;
@@ -160,7 +178,17 @@ void mpi_mean_begin(struct mpi *m)
         lane->given = lane->gave = lane->taken = lane->told = lane->telling = 0;
         lane->learned = lane->learning = 0;
         memset(lane->took, 0, sizeof lane->took);
+        memset(lane->here, 0, sizeof lane->here);
     }
+}
+
+/* As an encoded piece, too, it goes to its owner, or from us as its owner to all others. */
+uint64_t mpi_mean_bytes(const struct mpi_round *r)
+{
+    if (r->wire == WIRE_F32)
+        return (uint64_t)(2.0 * (r->k - 1) / r->k * (double)(r->n * sizeof(float)));
+    return wire_bytes(r->wire, r->n) +
+           (uint64_t)(r->k - 2) * wire_bytes(r->wire, slice_floats(r, r->me));
 }
 
 /* --- the four sorts of messages --- */
@@ -173,7 +201,7 @@ static bool take(struct mpi *m, struct mpi_lane *lane)
     if (!lane->gives || lane->taken == r->n_own || lane->taken == r->reduced + m->depth)
         return false;
     size_t n = piece_at(r, r->me, lane->taken++).n;
-    return mpi_receive_op(m, op, op->floats, n * sizeof(float), TAG_GIVE);
+    return mpi_receive_op(m, op, op->floats, wire_bytes(r->wire, n), TAG_GIVE);
 }
 
 static bool learn(struct mpi *m, struct mpi_lane *lane)
@@ -181,24 +209,45 @@ static bool learn(struct mpi *m, struct mpi_lane *lane)
     const struct mpi_round *r = &m->round;
     struct mpi_op *op = &lane->learn[lane->learning % m->depth];
 
-    if (op->busy || lane->learning == slice_pieces(r, lane->member))
+    if (op->busy || lane->here[op->slot] || lane->learning == slice_pieces(r, lane->member))
         return false;
-    op->ended = learned;        /* a state may have had it */
-    struct span piece = piece_at(r, lane->member, lane->learning++);
-    return mpi_receive_op(m, op, m->result + piece.at, piece.n * sizeof(float), TAG_TELL);
+    bool plain = r->wire == WIRE_F32;
+    op->ended = plain ? learned : came_encoded;         /* a state may have had it */
+    struct chunk piece = piece_at(r, lane->member, lane->learning++);
+    return mpi_receive_op(m, op, plain ? m->result + piece.from : op->floats,
+                          wire_bytes(r->wire, piece.n), TAG_TELL);
+}
+
+/* False, and it waits for the next step, where this one has done its share. */
+static bool may_code(struct mpi_round *r)
+{
+    return r->wire == WIRE_F32 || r->turns-- > 0;
+}
+
+static bool decode(struct mpi *m, struct mpi_lane *lane)
+{
+    struct mpi_round *r = &m->round;
+    unsigned slot = (unsigned)(lane->learned % m->depth);
+
+    if (!lane->here[slot] || !may_code(r))
+        return false;
+    lane->here[slot] = false;
+    mpi_wire_learn(m, piece_at(r, lane->member, lane->learned++), lane->learn[slot].floats);
+    return true;
 }
 
 static bool give(struct mpi *m, struct mpi_lane *lane)
 {
-    const struct mpi_round *r = &m->round;
+    struct mpi_round *r = &m->round;
     struct mpi_op *op = &lane->give[lane->given % m->depth];
 
-    if (!r->gives || op->busy || lane->given == slice_pieces(r, lane->member))
+    if (!r->gives || op->busy || lane->given == slice_pieces(r, lane->member) || !may_code(r))
         return false;
     op->ended = given;
-    struct span piece = piece_at(r, lane->member, lane->given++);
-    const float *p = mpi_reach(r->in, piece.at, piece.n, op->floats);
-    return mpi_send_op(m, op, p, piece.n * sizeof(float), TAG_GIVE);
+    struct chunk piece = piece_at(r, lane->member, lane->given++);
+    const float *p = r->wire == WIRE_F32 ? mpi_reach(r->in, piece.from, piece.n, op->floats)
+                                         : mpi_wire_give(m, piece, op->floats);
+    return mpi_send_op(m, op, p, wire_bytes(r->wire, piece.n), TAG_GIVE);
 }
 
 static bool tell(struct mpi *m, struct mpi_lane *lane)
@@ -208,8 +257,9 @@ static bool tell(struct mpi *m, struct mpi_lane *lane)
 
     if (op->busy || lane->telling == r->reduced)
         return false;
-    struct span piece = piece_at(r, r->me, lane->telling++);
-    return mpi_send_op(m, op, m->result + piece.at, piece.n * sizeof(float), TAG_TELL);
+    struct chunk piece = piece_at(r, r->me, lane->telling++);
+    const float *p = r->wire == WIRE_F32 ? m->result + piece.from : m->settled[op->slot];
+    return mpi_send_op(m, op, p, wire_bytes(r->wire, piece.n), TAG_TELL);
 }
 
 /* Members after this one first, so that not all give to the same. */
@@ -239,6 +289,20 @@ static bool all_here(const struct mpi *m)
     return true;
 }
 
+/* Encoded: whether all have been told what was in the buffer of the next piece. */
+static bool has_room(const struct mpi *m)
+{
+    const struct mpi_round *r = &m->round;
+
+    for (int i = 0; i < r->k && r->wire != WIRE_F32; i++) {
+        const struct mpi_lane *lane = &m->lanes[r->seats[i].rank];
+        if (i != r->me && (lane->telling + m->depth <= r->reduced ||
+                           lane->tell[r->reduced % m->depth].busy))
+            return false;
+    }
+    return true;
+}
+
 /* Some became NaN after they were looked at. */
 static void reduce_finite(struct mpi *m, float *out, int n_in, size_t n)
 {
@@ -257,27 +321,43 @@ static void reduce_finite(struct mpi *m, float *out, int n_in, size_t n)
         kernels_best()->mean(out, m->inputs, m->shares, good, n, false);
 }
 
-static void reduce(struct mpi *m)
+static void reduce_plain(struct mpi *m, struct chunk piece, unsigned slot)
 {
-    struct mpi_round *r = &m->round;
-    struct span piece = piece_at(r, r->me, r->reduced);
-    unsigned slot = (unsigned)(r->reduced % m->depth);
+    const struct mpi_round *r = &m->round;
+    float *out = m->result + piece.from;
     int n_in = 0;
 
     for (int i = 0; i < r->k; i++) {
-        struct mpi_lane *lane = &m->lanes[r->seats[i].rank];
+        const struct mpi_lane *lane = &m->lanes[r->seats[i].rank];
         if (!lane->gives)
             continue;
-        m->inputs[n_in] = i == r->me ? mpi_reach(r->in, piece.at, piece.n, m->piece)
+        m->inputs[n_in] = i == r->me ? mpi_reach(r->in, piece.from, piece.n, m->piece)
                                      : lane->take[slot].floats;
         m->shares[n_in++] = r->seats[i].share;
-        lane->took[slot] = false;
     }
-    float *out = m->result + piece.at;
     if (!kernels_best()->mean(out, m->inputs, m->shares, n_in, piece.n, false))
         reduce_finite(m, out, n_in, piece.n);
+}
+
+static void reduce(struct mpi *m)
+{
+    struct mpi_round *r = &m->round;
+    struct chunk piece = piece_at(r, r->me, r->reduced);
+    unsigned slot = (unsigned)(r->reduced % m->depth);
+
+    if (r->wire == WIRE_F32)
+        reduce_plain(m, piece, slot);
+    else
+        mpi_wire_reduce(m, piece, slot);
+    for (int i = 0; i < r->k; i++)
+        m->lanes[r->seats[i].rank].took[slot] = false;
     r->reduced++;
     m->moved = true;
+}
+
+static bool can_reduce(const struct mpi *m)
+{
+    return m->round.reduced < m->round.n_own && all_here(m) && has_room(m);
 }
 
 static bool all_done(const struct mpi *m)
@@ -300,9 +380,13 @@ bool mpi_mean_step(struct mpi *m)
 
     move_messages(m, take);
     move_messages(m, learn);
+    r->turns = ENCODED_AT_ONCE;
     move_messages(m, give);
-    for (int i = 0; i < REDUCED_AT_ONCE && r->reduced < r->n_own && all_here(m); i++)
+    r->turns = ENCODED_AT_ONCE;
+    for (int i = 0; i < REDUCED_AT_ONCE && can_reduce(m) && may_code(r); i++)
         reduce(m);
     move_messages(m, tell);
+    r->turns = ENCODED_AT_ONCE;
+    move_messages(m, decode);
     return all_done(m);
 }

@@ -6,7 +6,8 @@
  * open, which is what an idle owner of a slice costs those who ask it.
  *
  * Who waits for whom is known to a rank by itself while floats move; for arrivals rank 0 looks, and
- * tells those who wait. All of it happens in poll, since only that may call MPI. */
+ * tells those who wait; if it is silent they wait for rank 0. All of it happens in poll, since only
+ * that may call MPI. */
 #include "fabric/mpi_world.h"
 
 #include <sched.h>
@@ -15,6 +16,7 @@
 #define REST_LEAST_NS UINT64_C(50000)
 #define SAY_FIRST_NS UINT64_C(10000000)
 #define SAY_AGAIN_NS UINT64_C(100000000)
+#define SILENT_NS UINT64_C(300000000)       /* of rank 0, which tells after 50 ms */
 
 enum { REST_MOVING_US = 500, REST_OPEN_US = 2000, REST_IDLE_US = 10000 };
 
@@ -44,24 +46,63 @@ void mpi_set_rest(struct mpi *m)
 
 /* --- for whom --- */
 
+/* Those who have not given what is to be reduced here next: the others wait for them as well. */
+static void giving_late(const struct mpi *m, struct awaited *awaited)
+{
+    const struct mpi_round *r = &m->round;
+
+    for (int i = 0; i < r->k && r->reduced < r->n_own; i++) {
+        const struct mpi_lane *lane = &m->lanes[r->seats[i].rank];
+        if (i != r->me && lane->gives && !lane->took[r->reduced % m->depth])
+            awaited_add(awaited, r->seats[i].rank);
+    }
+}
+
+/* Else those who have not told what they have reduced, or not heard what was reduced here. */
+static void telling_late(const struct mpi *m, struct awaited *awaited)
+{
+    const struct mpi_round *r = &m->round;
+
+    for (int i = 0; i < r->k; i++) {
+        const struct mpi_lane *lane = &m->lanes[r->seats[i].rank];
+        size_t floats = mpi_round_slice(r, i + 1) - mpi_round_slice(r, i);
+        size_t pieces = (floats + r->piece - 1) / r->piece;
+        if (i != r->me && (lane->learned < pieces || lane->told < r->n_own))
+            awaited_add(awaited, r->seats[i].rank);
+    }
+}
+
 static void moving_late(const struct mpi *m, struct awaited *awaited)
 {
     const struct mpi_round *r = &m->round;
 
     awaited->round = r->number;
     awaited->kind = r->kind;
-    for (int i = 0; i < r->k && r->kind == EXCHANGE_MEAN; i++) {
-        const struct mpi_lane *lane = &m->lanes[r->seats[i].rank];
-        size_t floats = mpi_slice_at(r->n, r->k, i + 1) - mpi_slice_at(r->n, r->k, i);
-        size_t pieces = (floats + r->piece - 1) / r->piece;
-        if (i != r->me && (lane->learned < pieces || lane->told < r->n_own))
-            awaited_add(awaited, r->seats[i].rank);
-    }
+    if (r->kind == EXCHANGE_MEAN)
+        giving_late(m, awaited);
+    if (r->kind == EXCHANGE_MEAN && awaited->n == 0)
+        telling_late(m, awaited);
     if (r->kind == EXCHANGE_STATE && r->me != r->source)
         awaited_add(awaited, r->seats[r->source].rank);
 }
 
-static bool look(struct mpi *m)
+/* Rank 0 tells whom for; where it does not, it is the one. */
+static bool lead_is_silent(const struct mpi *m, uint64_t now)
+{
+    return !m->lead && m->stage == STAGE_ARRIVED && now - m->moved_ns >= SILENT_NS &&
+           fabric_hear(&m->f).wait == FABRIC_WAIT_NONE;
+}
+
+static void lead_late(const struct mpi *m, struct awaited *awaited)
+{
+    awaited->wait = atomic_load_explicit(&m->f.epoch, memory_order_relaxed) == 0
+                        ? FABRIC_WAIT_START
+                    : m->x.final ? FABRIC_WAIT_FINISH : FABRIC_WAIT_ROUND;
+    awaited->round = m->round.number + 1;
+    awaited_add(awaited, 0);
+}
+
+static bool look(struct mpi *m, uint64_t now)
 {
     struct awaited awaited = {.wait = FABRIC_WAIT_ROUND, .kind = m->x.kind};
 
@@ -70,8 +111,10 @@ static bool look(struct mpi *m)
         mpi_elastic_late(m, &awaited);
     } else if (m->round.active) {
         moving_late(m, &awaited);
+    } else if (lead_is_silent(m, now)) {
+        lead_late(m, &awaited);
     } else {
-        return false;               /* rank 0 tells */
+        return false;
     }
     fabric_say(&m->f, &awaited);
     return true;
@@ -88,7 +131,7 @@ void mpi_say(struct mpi *m)
     now = clock_now_ns();
     if (now - m->moved_ns < SAY_FIRST_NS || now - m->said_ns < SAY_AGAIN_NS)
         return;
-    if (look(m))
+    if (look(m, now))
         m->said_ns = now;
 }
 

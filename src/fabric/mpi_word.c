@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PROTOCOL = 2 };
+enum { PROTOCOL = 3 };
 
 struct mpi_outgoing {
     struct mpi_op op;
@@ -20,12 +20,25 @@ struct mpi_outgoing {
 
 static void hear(struct mpi *m, int from, const struct mpi_word *word);
 
+/* Each side says it by itself: neither can read what else the other has to say. */
+static void refuse(struct mpi *m, int rank, uint32_t protocol)
+{
+    char text[MPI_TEXT];
+
+    snprintf(text, sizeof text, "rank %d (%s) has \"descant protocol %u\", rank %d (%s) "
+             "\"descant protocol %d\"", rank, m->links->host(m->link, rank), protocol, m->f.rank,
+             m->links->host(m->link, m->f.rank), PROTOCOL);
+    if (m->lead)
+        mpi_lead_fail(m, DESCANT_MISMATCH, text);
+    else
+        mpi_fail(m, DESCANT_MISMATCH, "%s", text);
+}
+
 static void heard(struct mpi *m, struct mpi_op *op, const struct mpi_ended *ended)
 {
     op->busy = false;
     if (m->heard->protocol != PROTOCOL) {
-        mpi_fail(m, DESCANT_MISMATCH, "rank %d (%s) runs another version of Descant",
-                 ended->from, m->links->host(m->link, ended->from));
+        refuse(m, ended->from, m->heard->protocol);
         return;
     }
     hear(m, ended->from, m->heard);

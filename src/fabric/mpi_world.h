@@ -5,6 +5,7 @@
  *   mpi_word.c      short messages, between any rank and the coordinator, rank 0
  *   mpi_lead.c      the coordinator: who takes part, when a round closes
  *   mpi_mean.c, mpi_state.c, mpi_elastic.c      the floats of an exchange
+ *   mpi_wire.c      those of a mean in fewer bits
  *   mpi_rows.c      rounds of rows, between the leaders of hosts
  *   mpi_waits.c     sleeping, whom for, and whether ranks are bound to too few cores
  *   mpi_module.c    which MPI library */
@@ -58,6 +59,8 @@ struct mpi_word {
     uint32_t what, protocol;
     uint32_t seq;               /* ARRIVE, TAKE_BACK: which of its sender's exchanges */
     uint32_t kind, final, bad;
+    uint32_t refers;            /* ARRIVE: the round whose result is the sender's reference */
+    uint32_t encoded;           /* GO: the mean is sent as the plan's wire says */
     uint32_t round;
     int32_t source;             /* GO: of a state; -1: of a mean without a good contribution */
     uint32_t members, epoch, status, seats;
@@ -90,7 +93,8 @@ struct mpi_lane {
     size_t taken;
     bool took[MPI_DEPTH];               /* by piece modulo depth */
     size_t told, telling;               /* ended, begun */
-    size_t learned, learning;
+    size_t learned, learning;           /* encoded: decoded, begun */
+    bool here[MPI_DEPTH];               /* encoded pieces of its slice, not decoded yet */
     bool gives;                         /* its share is above zero */
     int member;                         /* its place in the round; -1: none */
 };
@@ -100,6 +104,7 @@ struct mpi_round {
     bool shown;                 /* a state's part is out, or need not be */
     enum exchange_kind kind;
     bool final;
+    enum wire wire;
     uint32_t number, n_bad;
     size_t n, piece;
     int k, me, source;          /* members; places among them */
@@ -107,6 +112,7 @@ struct mpi_round {
     const struct vector *in;
     bool gives;
     size_t n_own, reduced;      /* pieces of our slice */
+    int turns;                  /* pieces that this step may yet encode, or decode */
     size_t n_state, came, coming, passing, passed;      /* pieces of a state */
     bool here[MPI_DEPTH];
     size_t filled;              /* of the centre, from our own vector */
@@ -162,6 +168,10 @@ struct mpi {
     float *result, *state_outer[2], *piece;
     const float **inputs;
     double *shares;
+    /* encoded means */
+    uint32_t refers;                    /* the round whose result, or state, outer[0] is */
+    float *owed;                        /* (n) */
+    float *settled[MPI_DEPTH];          /* pieces of our slice, as they are told */
     struct mpi_elastic *elastic;
     struct mpi_rows *rows;
     uint32_t center_epoch;              /* states that gave the centre */
@@ -206,6 +216,7 @@ descant_status mpi_lead_init(struct mpi *m);
 void mpi_lead_fini(struct mpi *m);
 void mpi_lead_hear(struct mpi *m, int from, const struct mpi_word *word);
 void mpi_lead_turn(struct mpi *m);
+void mpi_lead_fail(struct mpi *m, descant_status status, const char *text);
 /* Whom the round that gathers waits for. */
 void mpi_lead_late(const struct mpi *m, struct awaited *awaited);
 void mpi_lead_tell_late(struct mpi *m);
@@ -217,8 +228,21 @@ descant_status mpi_lanes_init(struct mpi *m);
 void mpi_lanes_fini(struct mpi *m);
 size_t mpi_slice_at(size_t n, int k, int member);       /* its first float; of k: n */
 const float *mpi_reach(const struct vector *v, size_t at, size_t n, float *gathered);
+size_t mpi_round_slice(const struct mpi_round *r, int member);      /* the same, of a mean */
 void mpi_mean_begin(struct mpi *m);
 bool mpi_mean_step(struct mpi *m);      /* true: all is done */
+uint64_t mpi_mean_bytes(const struct mpi_round *r);     /* that this member has sent */
+
+/* --- mpi_wire.c: pieces of an encoded mean, of whole blocks --- */
+
+struct chunk;
+
+descant_status mpi_wire_init(struct mpi *m);            /* after the lanes, */
+void mpi_wire_fini(struct mpi *m);                      /* and before them */
+const float *mpi_wire_give(struct mpi *m, struct chunk piece, float *out);
+void mpi_wire_reduce(struct mpi *m, struct chunk piece, unsigned slot);
+void mpi_wire_learn(struct mpi *m, struct chunk piece, const float *in);
+void mpi_wire_forgive(struct mpi *m);                   /* nothing is owed any more */
 
 /* --- mpi_state.c --- */
 

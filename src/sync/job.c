@@ -9,7 +9,6 @@
 #include "sync/job.h"
 
 #include "sync/launcher.h"
-#include "sync/waits.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -318,7 +317,9 @@ void job_round_done(struct descant *job, uint64_t steps)
 descant_status job_drive(struct descant *job, bool held, uint64_t until_ns, uint64_t *waited_ns)
 {
     for (;;) {
-        switch (round_advance(&job->round)) {
+        enum round_progress progress = round_advance(&job->round);
+        job_moves(job);
+        switch (progress) {
         case ROUND_WORKED:
             break;
         case ROUND_DONE:
@@ -370,17 +371,30 @@ enum round_progress job_rows(struct descant *job)
     return ROUND_WORKED;
 }
 
+void job_moves(struct descant *job)
+{
+    uint64_t now;
+    if (job->told.since_ns == 0)
+        return;
+    now = clock_now_ns();
+    waits_tell(&job->told, job->fabric, now, now, &job->log);
+}
+
 descant_status job_wait(struct descant *job, uint64_t until_ns, uint64_t *waited_ns)
 {
-    uint64_t before = clock_now_ns(), bound = until_ns;
+    uint64_t before = clock_now_ns(), bound = waits_due(&job->told, before);
     bool rows = !tables_ended(&job->tables);
     enum round_progress progress = ROUND_WAITING;
-    if (rows && (until_ns == 0 || until_ns > before + ROWS_PATIENCE_NS))
+    if (until_ns != 0 && until_ns < bound)
+        bound = until_ns;
+    if (rows && bound > before + ROWS_PATIENCE_NS)
         bound = before + ROWS_PATIENCE_NS;
     job->fabric->type->wait(job->fabric, bound);
     if (rows && clock_now_ns() >= bound)
         progress = job_rows(job);
-    *waited_ns += clock_now_ns() - before;
+    uint64_t now = clock_now_ns();
+    waits_tell(&job->told, job->fabric, before, now, &job->log);
+    *waited_ns += now - before;
     return progress == ROUND_FAILED ? job_broken(job) : DESCANT_OK;
 }
 

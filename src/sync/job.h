@@ -6,6 +6,7 @@
 
 #include "sync/stats.h"
 #include "sync/tables.h"
+#include "sync/waits.h"
 #include "sync/workers.h"
 
 enum job_state { JOB_OPEN, JOB_STARTED, JOB_PAUSED, JOB_FINISHED, JOB_BROKEN };
@@ -42,6 +43,7 @@ struct descant {
     uint64_t next_due;                  /* delayed plans: the number of the event to come */
     uint64_t begun_steps, begun_ns;     /* when the round in hand began */
     uint64_t merged_steps;              /* at the last merge */
+    struct waits_told told;             /* of the wait that its holder is in */
     bool paused;                        /* from pause to reload */
     struct pace pace;                   /* sync_rate */
     bool introduced;                    /* allreduce: our state has been given or taken */
@@ -83,8 +85,12 @@ descant_status job_drive(struct descant *job, bool held, uint64_t until_ns,
                          uint64_t *waited_ns);
 
 /* Sleeps in the fabric until something moves, or until_ns (0: no bound), and adds that to
- * *waited_ns. Where it lasts rows go on meanwhile, for the shadow cannot have the machine. */
+ * *waited_ns. Where it lasts rows go on meanwhile, for the shadow cannot have the machine, and the
+ * log is told whom for. */
 descant_status job_wait(struct descant *job, uint64_t until_ns, uint64_t *waited_ns);
+
+/* After each poll of who calls job_wait: tells that the wait is over. */
+void job_moves(struct descant *job);
 
 /* A piece of the tables' rounds: WORKED, DONE, FAILED, or else there is nothing to do now. */
 enum round_progress job_rows(struct descant *job);

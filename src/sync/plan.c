@@ -64,7 +64,7 @@ const struct option plan_options[] = {
                   .help = "after NaN or Inf a trainer takes the global version"},
     [KEY_WIRE] = {.name = "wire", .type = OPTION_CHOICE, .offset = AT(plan.wire),
                   .choices = "f32|bf16|q8",
-                  .help = "how a mean is sent: in floats of 32, 16 or 8 bits"},
+                  .help = "how means and rows are sent: in floats of 32, 16 or 8 bits"},
 };
 #undef AT
 const size_t plan_n_options = N_KEYS;

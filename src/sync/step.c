@@ -168,7 +168,9 @@ static descant_status mean_piece(struct descant *job, const struct mean_piece *p
         return job_break(job, status);
     for (;;) {
         struct fabric_part part;
-        switch (f->type->poll(f, &part)) {
+        enum fabric_progress progress = f->type->poll(f, &part);
+        job_moves(job);
+        switch (progress) {
         case FABRIC_PART:
             if (part.kind == EXCHANGE_STATE)
                 *state = true;

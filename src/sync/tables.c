@@ -39,6 +39,7 @@ void tables_fini(struct tables *t)
     memory_give(t->list);
     memory_give(t->part);
     memory_give(t->given);
+    memory_give(t->row);
     *t = (struct tables){.n = 0};
 }
 
@@ -159,12 +160,17 @@ char *tables_manifest(const struct tables *t, char *manifest)
     return text;
 }
 
-static size_t longest(const struct tables *t)
+static size_t widest(const struct tables *t)
 {
     size_t most = 0;
     for (size_t k = 0; k < t->n; k++)
         most = t->list[k].width > most ? t->list[k].width : most;
-    return sizeof(struct rows_head) + sizeof(uint64_t) + most * sizeof(float);
+    return most;
+}
+
+static size_t longest(const struct tables *t)
+{
+    return sizeof(struct rows_head) + sizeof(uint64_t) + widest(t) * sizeof(float);
 }
 
 static size_t at_least(size_t bytes, size_t least)
@@ -186,7 +192,8 @@ descant_status tables_start(struct tables *t)
     t->sweep_room = at_least(t->part_room / SWEEP_SHARE, longest(t));
     t->part = memory_take(t->part_room);
     t->given = memory_take(t->n_rows / 8 + 1);
-    if (t->part == NULL || t->given == NULL)
+    t->row = memory_take_array(widest(t), sizeof *t->row);
+    if (t->part == NULL || t->given == NULL || t->row == NULL)
         return log_fail(&t->fabric->log, DESCANT_MEMORY, "no memory for rounds of rows");
     descant_status status = share(t, "s", "board", sizeof *t->board, &board);
     if (status != DESCANT_OK)

@@ -26,15 +26,18 @@ struct tables_board {
     _Atomic uint32_t ended;     /* all rows are the same everywhere: the leader, release; acquire */
 };
 
-/* A part of a round: a head, then row after row: its number, a uint64_t, and width floats. */
+/* A part of a round: a head, then row after row: its number, a uint64_t, and its update, which is
+ * width floats, or what wire.h makes of them, to the next float's boundary, where that is shorter. */
 struct rows_head {
     uint32_t n_rows;
-    uint32_t last;              /* this machine has nothing more, and will not have */
+    uint16_t last;              /* this machine has nothing more, and will not have */
+    uint16_t wire;              /* enum wire */
 };
 
 enum tables_state {
     TABLES_IDLE,
     TABLES_INHERITING,          /* the leader before has gone: rows it had taken are found again */
+    TABLES_SETTLING,            /* the end is near: rows of which encoding has left something out */
     TABLES_SWEEPING, TABLES_COUNTING, TABLES_PICKING,       /* the part is filled */
     TABLES_EXCHANGING, TABLES_TAKING,
     TABLES_ENDING,              /* w becomes base */
@@ -71,6 +74,9 @@ struct tables {
     bool leads;
     unsigned char *part;
     unsigned char *given;               /* a bit for each row: it is in the part */
+    float *row;                         /* (widest) of one that is encoded or decoded; or NULL */
+    enum wire wire;                     /* of the part that is filled */
+    bool settled;                       /* what encoding left out is on the map */
     size_t part_room, part_n, sweep_room;
     bool called;                        /* others have begun: an empty part is given, too */
     bool last;                          /* nobody here touches, and nothing waits after this part */
@@ -85,6 +91,7 @@ struct tables {
     uint32_t n_given;                   /* rows of the part */
     unsigned char least;                /* heat of what is picked */
     struct rows_part from;              /* being taken */
+    enum wire from_wire;
     size_t at;
 };
 

@@ -27,6 +27,10 @@
  *     base: the row's next d here is lower by it, and so it is taken back everywhere. Either way
  *     all machines stay together, and lose what workers of one machine lose to each other.
  *
+ * Where the plan encodes (fabric->wire), d goes as Q(d), and base moves by that: what encoding has
+ * left out is in w - base, as all that is not sent, and so in the row's next d. When nobody of this
+ * machine touches rows any more, those in which w is not base are put on the map, and go as f32.
+ *
  * The end: tables_stop by every trainer of the machine; then its part is `last` if a whole sweep
  * fits. When all parts of a round are, every touched row is in base, and w becomes base: the same
  * bits everywhere. A machine that is done goes on with empty parts until all are.
@@ -116,9 +120,20 @@ static void change_given(struct tables *t, uint64_t number)
     t->given[number / 8] ^= (unsigned char)(1 << number % 8);
 }
 
-static size_t row_bytes(const struct table *x)
+static size_t update_bytes(size_t width, enum wire wire)
 {
-    return sizeof(uint64_t) + x->width * sizeof(float);
+    return (wire_bytes(wire, width) + sizeof(float) - 1) / sizeof(float) * sizeof(float);
+}
+
+/* Of narrow rows encoding may make no less. */
+static enum wire row_wire(const struct table *x, enum wire wire)
+{
+    return update_bytes(x->width, wire) < x->width * sizeof(float) ? wire : WIRE_F32;
+}
+
+static size_t row_bytes(const struct table *x, enum wire wire)
+{
+    return sizeof(uint64_t) + update_bytes(x->width, row_wire(x, wire));
 }
 
 static void name_bad(struct tables *t, const struct table *x, size_t row)
@@ -132,24 +147,41 @@ static void name_bad(struct tables *t, const struct table *x, size_t row)
                                  : "other machines do not get it");
 }
 
+/* out = Q(w - base); false if w has NaN or Inf; *any: it is not all zero. */
+static bool encode(struct tables *t, const struct table *x, size_t row, float *out, bool *any)
+{
+    size_t bytes = update_bytes(x->width, t->wire);
+    const struct wire_part part = {t->wire, x->width, row_of(x->w, x, row),
+                                   row_of(x->base, x, row), t->row, 1};
+    memset(t->row, 0, x->width * sizeof *t->row);
+    memset(out, 0, bytes);
+    bool finite = wire_send(&part, out);
+    const unsigned char *sent = (const unsigned char *)out;
+    *any = sent[0] != 0 || memcmp(sent, sent + 1, bytes - 1) != 0;
+    return finite;
+}
+
 /* The row at which the walk is; false: the part, up to `room`, has none for it. */
 static bool put_row(struct tables *t, const struct walk *walk, size_t room)
 {
     struct table *x = &t->list[walk->table];
     uint64_t number = x->first + walk->row;
-    bool any;
-    if (t->part_n + row_bytes(x) > room)
+    bool any, good;
+    if (t->part_n + row_bytes(x, t->wire) > room)
         return false;
     float *d = (float *)(void *)(t->part + t->part_n + sizeof number);
     atomic_exchange_explicit(&x->heat[walk->row], 0, memory_order_acq_rel);
-    bool good = t->kernels->less(d, row_of(x->w, x, walk->row), row_of(x->base, x, walk->row),
-                                 x->width, &any);
+    if (row_wire(x, t->wire) == WIRE_F32)
+        good = t->kernels->less(d, row_of(x->w, x, walk->row), row_of(x->base, x, walk->row),
+                                x->width, &any);
+    else
+        good = encode(t, x, walk->row, d, &any);
     if (!good)
         name_bad(t, x, walk->row);
     if (!good || !any)
         return true;
     memcpy(t->part + t->part_n, &number, sizeof number);
-    t->part_n += row_bytes(x);
+    t->part_n += row_bytes(x, t->wire);
     t->n_given++;
     change_given(t, number);
     return true;
@@ -185,7 +217,7 @@ static void tell_waiting(struct tables *t)
 /* The part is filled; one that nobody needs is not given. */
 static enum round_progress give(struct tables *t)
 {
-    struct rows_head head = {t->n_given, t->last};
+    struct rows_head head = {t->n_given, t->last, (uint16_t)t->wire};
     t->empty = head.n_rows == 0 && !t->called && !t->last;
     tell_waiting(t);
     if (t->empty) {
@@ -238,7 +270,7 @@ static enum round_progress tally(struct tables *t)
 {
     uint32_t counts[256] = {0};
     struct piece piece = whole_piece();
-    size_t bytes = row_bytes(&t->list[t->walk.table]), n = reach(t, &t->walk, &piece);
+    size_t bytes = row_bytes(&t->list[t->walk.table], t->wire), n = reach(t, &t->walk, &piece);
     t->kernels->tally(heat_at(t, &t->walk), n, counts);
     for (int h = 1; h < 256; h++) {
         t->counts[h] += counts[h] * bytes;
@@ -281,6 +313,17 @@ static const struct table *table_of(const struct tables *t, uint64_t number)
     return x < end ? x : NULL;
 }
 
+/* Where it lies, or decoded. */
+static const float *update(struct tables *t, const struct table *x, const void *bytes)
+{
+    enum wire wire = row_wire(x, t->from_wire);
+    if (wire == WIRE_F32)
+        return bytes;
+    memset(t->row, 0, x->width * sizeof *t->row);
+    wire_take(wire, t->row, t->row, bytes, x->width);
+    return t->row;
+}
+
 static bool take_row(struct tables *t)
 {
     const unsigned char *bytes = t->from.bytes;
@@ -289,16 +332,16 @@ static bool take_row(struct tables *t)
         return damaged(t);
     memcpy(&number, bytes + t->at, sizeof number);
     const struct table *x = table_of(t, number);
-    if (x == NULL || t->from.n - t->at < row_bytes(x))
+    if (x == NULL || t->from.n - t->at < row_bytes(x, t->from_wire))
         return damaged(t);
     size_t row = (size_t)number - x->first;
-    const float *d = (const float *)(const void *)(bytes + t->at + sizeof number);
+    const float *d = update(t, x, bytes + t->at + sizeof number);
     t->kernels->add(row_of(x->base, x, row), d, x->width);
     if (t->from.own)
         change_given(t, number);
     else
         t->kernels->add(row_of(x->w, x, row), d, x->width);
-    t->at += row_bytes(x);
+    t->at += row_bytes(x, t->from_wire);
     return true;
 }
 
@@ -315,11 +358,13 @@ static enum round_progress take(struct tables *t)
 static enum round_progress part_came(struct tables *t)
 {
     struct rows_head head;
-    if (t->from.n < sizeof head) {
+    if (t->from.n >= sizeof head)
+        memcpy(&head, t->from.bytes, sizeof head);
+    if (t->from.n < sizeof head || head.wire > WIRE_Q8) {
         damaged(t);
         return ROUND_FAILED;
     }
-    memcpy(&head, t->from.bytes, sizeof head);
+    t->from_wire = (enum wire)head.wire;
     t->all_last = t->all_last && head.last;
     t->at = sizeof head;
     t->state = TABLES_TAKING;
@@ -354,8 +399,8 @@ static enum round_progress exchange(struct tables *t)
 
 /* ------------------------------------------------------------------ begin and end of a leader */
 
-/* Marks the rows in which w is not base. */
-static enum round_progress inherit(struct tables *t)
+/* Marks the rows in which w is not base; then goes on to a state. */
+static enum round_progress mark(struct tables *t, enum tables_state next)
 {
     struct piece piece = whole_piece();
     for (; t->walk.left > 0 && piece.rows > 0; piece.rows--) {
@@ -372,7 +417,7 @@ static enum round_progress inherit(struct tables *t)
         walk_on(t, &t->walk, 1, &piece);
     }
     if (t->walk.left == 0)
-        t->state = TABLES_IDLE;
+        t->state = next;
     return ROUND_WORKED;
 }
 
@@ -404,11 +449,17 @@ void tables_begin(struct tables *t, uint64_t now_ns)
         t->swept_ns = t->before_ns = now_ns;
     t->now_ns = now_ns;
     t->last = tables_stopping(t);       /* acquire: the sweep sees all touches */
+    t->wire = t->last ? WIRE_F32 : t->fabric->wire;
     t->full = false;
     t->n_waiting = t->n_given = 0;
     t->part_n = sizeof(struct rows_head);
     t->sweep.left = t->n_rows;
     t->state = TABLES_SWEEPING;
+    if (t->last && t->fabric->wire != WIRE_F32 && !t->settled) {
+        t->settled = true;
+        t->walk = (struct walk){.left = t->n_rows};
+        t->state = TABLES_SETTLING;
+    }
 }
 
 static enum round_progress rest(struct tables *t)
@@ -444,7 +495,9 @@ enum round_progress tables_advance(struct tables *t)
     case TABLES_IDLE:
         return rest(t);
     case TABLES_INHERITING:
-        return inherit(t);
+        return mark(t, TABLES_IDLE);
+    case TABLES_SETTLING:
+        return mark(t, TABLES_SWEEPING);
     case TABLES_SWEEPING:
         return sweep(t);
     case TABLES_COUNTING:

@@ -2,7 +2,7 @@
 /* descant_waits: what this trainer's calls and rounds wait for, in words. The fabric says whom its
  * exchange waits for in relaxed figures in its head (fabric.h); they are read here without a lock,
  * so that one can ask at any time, also while a call that waits holds the machine. A start that
- * takes too long is told in the same words. */
+ * takes too long, and a round that holds up a worker, are told in the same words. */
 #include "sync/waits.h"
 
 #include "sync/job.h"
@@ -26,8 +26,8 @@ static void add(struct text *text, const char *format, ...)
     text->n += n > 0 ? n : 0;
 }
 
-/* "trainer 3", "trainers 1, 3 and 4", "trainers 1, 2 and 7 more", "2 trainers" */
-static void add_names(struct text *text, const struct awaited *a)
+/* "trainer 3", "trainers 1, 3 and 4", "trainers 1 (beta), 2 (gamma) and 7 more", "2 trainers" */
+static void add_names(struct text *text, const struct fabric *f, const struct awaited *a)
 {
     int more = a->n - a->n_named;
     if (a->n_named == 0) {
@@ -35,9 +35,12 @@ static void add_names(struct text *text, const struct awaited *a)
         return;
     }
     add(text, "trainer%s", a->n == 1 ? "" : "s");
-    for (int i = 0; i < a->n_named; i++)
+    for (int i = 0; i < a->n_named; i++) {
         add(text, "%s%d", i == 0 ? " " : i + 1 < a->n_named || more > 0 ? ", " : " and ",
             a->ranks[i]);
+        if (f->host_names)
+            add(text, " (%s)", f->host_names[a->ranks[i]]);
+    }
     if (more > 0)
         add(text, " and %d more", more);
 }
@@ -69,10 +72,39 @@ int waits_text(const struct fabric *f, char *room, size_t bytes)
     if (a.wait == FABRIC_WAIT_LINK)
         add(&text, "the link");
     else if (a.n > 0)
-        add_names(&text, &a);
+        add_names(&text, f, &a);
     else
         add(&text, "the others");
     return text.n;
+}
+
+uint64_t waits_due(const struct waits_told *told, uint64_t now_ns)
+{
+    uint64_t first = (told->since_ns ? told->since_ns : now_ns) + WAITS_FIRST_NS;
+    return first > told->next_ns ? first : told->next_ns;
+}
+
+void waits_tell(struct waits_told *told, const struct fabric *f, uint64_t since_ns,
+                uint64_t now_ns, const struct log *log)
+{
+    char who[512];
+    enum fabric_wait wait = fabric_hear(f).wait;
+    if (wait != FABRIC_WAIT_ROUND && wait != FABRIC_WAIT_CENTER) {
+        if (told->said && f->status == DESCANT_OK)
+            log_say(log, DESCANT_WARNING, "trainer %d goes on after %.0f s", f->rank,
+                    (double)(now_ns - told->since_ns) * 1e-9);
+        told->since_ns = 0;
+        told->said = false;
+        return;
+    }
+    if (told->since_ns == 0)
+        told->since_ns = since_ns;
+    if (now_ns < waits_due(told, now_ns) || waits_text(f, who, sizeof who) == 0)
+        return;
+    log_say(log, DESCANT_WARNING, "%s, %.0f s so far", who,
+            (double)(now_ns - told->since_ns) * 1e-9);
+    told->next_ns = now_ns + WAITS_AGAIN_NS;
+    told->said = true;
 }
 
 void waits_say_start(struct fabric *f, double seconds, const struct log *log)
@@ -90,7 +122,7 @@ descant_status waits_timeout(struct fabric *f, double seconds, const struct log 
     struct awaited a = fabric_hear(f);
     struct text text = {who, sizeof who, 0};
     if (a.wait == FABRIC_WAIT_START && f->size > 0 && a.n > 0) {
-        add_names(&text, &a);
+        add_names(&text, f, &a);
         return log_fail(log, DESCANT_TIMEOUT, "%s of %d did not come in %g s", who, f->size,
                         seconds);
     }

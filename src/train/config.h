@@ -30,6 +30,7 @@ struct train_options {
     int64_t seed;
     /* who trains, and how they are kept together */
     int64_t trainers, workers;      /* trainers 0: this process is one, started by a launcher */
+    bool watched;                   /* trainers 0: a rank of an MPI job, told by who knows */
     const char *sync, *job, *link;
     double sync_cpu, sync_rate, start_s;
     bool plan_gathers;              /* what `sync` means, told by who can parse plans: gradients

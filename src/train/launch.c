@@ -2,11 +2,15 @@
 /* Starts the trainers: forks them, passes signals on, says who died, waits for all. The parent
  * holds no part of the job; if it dies, its trainers get SIGTERM and stop in good order. A trainer
  * that is killed is no failure of the run: the others train the rest. Until it trains, a signal
- * ends a trainer at once; then trainer.c heeds it. */
+ * ends a trainer at once; then trainer.c heeds it.
+ *
+ * A rank of an MPI job is forked, too, though alone: its parent has nothing to do but to say which
+ * rank on which host was killed. The other ranks cannot know: the launcher ends them with it. */
 #include "train/launch.h"
 
 #include <errno.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -52,6 +56,7 @@ static void job_name(const struct train_options *o, char *name, size_t room)
 static pid_t start(const struct train_options *o, const char *name, int rank, FILE *out, FILE *err,
                    struct train_result *result)
 {
+    int orphans_get = o->trainers ? SIGTERM : SIGKILL;
     pid_t parent = getpid(), pid = fork();
 
     if (pid != 0)
@@ -60,12 +65,14 @@ static pid_t start(const struct train_options *o, const char *name, int rank, FI
     memset(children, 0, sizeof children);
     atomic_store(&trainer_signal, 0);
     default_signals();
-    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    prctl(PR_SET_PDEATHSIG, orphans_get);
     if (getppid() != parent)
-        _exit(128 + SIGTERM);
+        _exit(128 + orphans_get);
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     int code = trainer_run(o, name, rank, (int)o->trainers, out, err, result);
+    if (o->watched)
+        exit(code);             /* which ends MPI */
     fflush(out);
     fflush(err);
     _exit(code);
@@ -125,6 +132,15 @@ static int say_none_left(const struct train_options *o, FILE *err)
     return 1;
 }
 
+static void hold_signals(sigset_t *held, sigset_t *old)
+{
+    sigemptyset(held);
+    sigaddset(held, SIGINT);
+    sigaddset(held, SIGTERM);
+    sigaddset(held, SIGCHLD);
+    sigprocmask(SIG_BLOCK, held, old);
+}
+
 static int fork_all(const struct train_options *o, FILE *out, FILE *err,
                     struct train_result *result)
 {
@@ -135,11 +151,7 @@ static int fork_all(const struct train_options *o, FILE *out, FILE *err,
     job_name(o, name, sizeof name);
     fflush(out);
     fflush(err);
-    sigemptyset(&held);
-    sigaddset(&held, SIGINT);
-    sigaddset(&held, SIGTERM);
-    sigaddset(&held, SIGCHLD);
-    sigprocmask(SIG_BLOCK, &held, &old);
+    hold_signals(&held, &old);
     for (started = 0; started < n; started++) {
         pid_t pid = start(o, name, started, out, err, result);
         if (pid < 0) {
@@ -171,6 +183,60 @@ static int fork_locked(const struct train_options *o, FILE *out, FILE *err,
     return code;
 }
 
+/* --- a rank of an MPI job --- */
+
+static void say_rank_killed(const struct train_options *o, const struct train_result *result,
+                            int signal, FILE *err)
+{
+    char host[64] = "", rank[32] = "a rank";
+
+    gethostname(host, sizeof host - 1);
+    if (result->rank >= 0)
+        snprintf(rank, sizeof rank, "rank %d", result->rank);
+    fprintf(err, "descant: %s (%s) was killed by signal %d: the launcher ends the job%s%s\n", rank,
+            host, signal, o->checkpoint ? "; --resume goes on from " : "",
+            o->checkpoint ? o->checkpoint : "");
+}
+
+/* As the rank did: MPICH's launcher ends the other hosts' ranks for nothing less. */
+static void end_by(int number)
+{
+    fflush(NULL);
+    prctl(PR_SET_DUMPABLE, 0);
+    signal(number, SIG_DFL);
+    raise(number);
+}
+
+static int watch_rank(const struct train_options *o, FILE *out, FILE *err,
+                      struct train_result *result)
+{
+    sigset_t held, old;
+    int status = 0, signal;
+
+    result->rank = -1;
+    fflush(out);
+    fflush(err);
+    hold_signals(&held, &old);
+    children[0] = start(o, o->job, -1, out, err, result);
+    if (children[0] < 0) {
+        fprintf(err, "descant: no process for this rank: %s\n", strerror(errno));
+        return 1;
+    }
+    prctl(PR_SET_NAME, "descant-watch");
+    while (waitpid(children[0], &status, WNOHANG) == 0)
+        if ((signal = sigwaitinfo(&held, NULL)) == SIGINT || signal == SIGTERM)
+            pass_on(signal);
+    children[0] = 0;
+    sigprocmask(SIG_SETMASK, &old, NULL);
+    if (WIFEXITED(status))
+        return WEXITSTATUS(status);
+    if (WTERMSIG(status) != atomic_load(&trainer_signal)) {
+        say_rank_killed(o, result, WTERMSIG(status), err);
+        end_by(WTERMSIG(status));
+    }
+    return 128 + WTERMSIG(status);
+}
+
 static void to_err(void *user, enum descant_level level, const char *line)
 {
     if (level >= DESCANT_WARNING)
@@ -191,6 +257,8 @@ int train_run(const struct train_options *o, FILE *out, FILE *err, struct train_
     atomic_store(&trainer_signal, 0);
     if (train_check(o, &log) != DESCANT_OK) {
         code = 1;
+    } else if (o->watched) {
+        code = watch_rank(o, out, err, shared);
     } else if (o->trainers == 0) {
         default_signals();
         code = trainer_run(o, o->job, -1, 0, out, err, shared);

@@ -29,6 +29,7 @@ struct train_result {
     uint64_t lines, bad;
     int stop;                       /* enum board_stop */
     int trainers;                   /* that were there at the end */
+    int rank;                       /* where it is watched, from the start on; -1: not known */
     double memory_mb;
 };
 
