@@ -46,11 +46,17 @@ static inline struct segment *make_segment(uint64_t n, int slots, uint64_t bound
     return segment;
 }
 
+/* The version, or what is left of it that a float can hold. */
+static inline float value_of(uint64_t version)
+{
+    return (float)(version % (1 << 24));
+}
+
 static inline void store_model(struct segment *segment, uint64_t version)
 {
     float *values = segment_next(segment);
     for (uint64_t i = 0; i < segment_n(segment); i++)
-        values[i] = (float)version;
+        values[i] = value_of(version);
     segment_store(segment, version);
 }
 
@@ -66,7 +72,7 @@ static inline uint64_t pin_version(struct descant_ml *ml)
 {
     struct descant_ml_model model;
     ck_assert_int_eq(descant_ml_pin(ml, &model), DESCANT_OK);
-    ck_assert_float_eq(model.values[descant_ml_size(ml) - 1], (float)model.version);
+    ck_assert_float_eq(model.values[descant_ml_size(ml) - 1], value_of(model.version));
     return model.version;
 }
 

@@ -124,10 +124,11 @@ END_TEST
 /* All values of the version; two passes, so that the copy has time to change. */
 static bool is_whole(const struct descant_ml_model *model, size_t n)
 {
+    float value = value_of(model->version);
     bool whole = true;
     for (int pass = 0; pass < 2; pass++)
         for (size_t i = 0; i < n; i++)
-            whole &= (uint64_t)model->values[i] == model->version % (1 << 24);
+            whole &= !(model->values[i] < value) && !(model->values[i] > value);
     return whole;
 }
 
@@ -160,7 +161,6 @@ START_TEST(models_are_whole)
     while (!all_done(modules))      /* the readers get to their end, whatever is stored */
         store_model(segment, ++version);
     join_modules(modules);
-    ck_assert_uint_lt(version, 1 << 24);
     for (int k = 0; k < MODULES; k++) {
         ck_assert_uint_eq(modules[k].torn, 0);
         ck_assert_uint_gt(modules[k].versions, 1);
