@@ -82,7 +82,8 @@ DESCANT_API struct descant_options descant_options_default(void);
 
 /* Joins the job. Without an address: "mpi" for a rank that mpirun or srun has started, where the
  * library's module is there; "shm:" and a name made from the launcher's rendezvous
- * where WORLD_SIZE is above 1 (torchrun on one machine), else "self". The plan, where none is
+ * where WORLD_SIZE is above 1 (torchrun on one machine), else "self". Ranks of "mpi" that are all
+ * on one machine exchange in its memory; those of "mpi:messages" do not. The plan, where none is
  * given, is the variable DESCANT_PLAN, else "shadow-easgd". close releases. */
 DESCANT_API descant_status descant_open(struct descant **job,
                                         const struct descant_options *options);

@@ -280,15 +280,16 @@ static int part_jobs(void)
     struct descant_members members;
     void *block, *again;
 
-    for (size_t k = 0; k < sizeof plans / sizeof *plans; k++) {
-        struct descant *job = open_job(NULL, plans[k], "w", 5000);
+    size_t n = sizeof plans / sizeof *plans;
+    for (size_t k = 0; k < 2 * n; k++) {
+        struct descant *job = open_job(k < n ? NULL : "mpi:messages", plans[k % n], "w", 5000);
         NEED(descant_share(job, "block", 100, &block) == DESCANT_OK);
         NEED(descant_share(job, "block", 100, &again) == DESCANT_OK);
         NEED(descant_start(job) == DESCANT_OK);
         NEED(descant_members(job, &members) == DESCANT_OK && members.size > 1);
         atomic_fetch_add((_Atomic int *)block, 1);
         float x[3] = {(float)members.rank, 1, -2};
-        if (k == 0) {
+        if (k % n == 0) {
             NEED(descant_mean(job, x, 3) == DESCANT_OK);
             NEED(x[0] == (float)(members.size - 1) / 2 && x[1] == 1 && x[2] == -2);
         }
@@ -341,7 +342,7 @@ static int part_tables(void)
 
     for (size_t k = 0; k < sizeof plans / sizeof *plans; k++) {
         float err = strstr(plans[k], "wire=") ? 1e-3f : 0;     /* encoded updates round */
-        struct descant *job = open_job("mpi", plans[k], "w", 1000);
+        struct descant *job = open_job("mpi:messages", plans[k], "w", 1000);
         NEED(descant_table(job, "rows", TABLE_ROWS, TABLE_WIDTH, &table) == DESCANT_OK);
         NEED(descant_start(job) == DESCANT_OK);
         NEED(descant_members(job, &who) == DESCANT_OK);
@@ -421,9 +422,28 @@ static bool is_first(void)
     return true;
 }
 
-static int start_differently(const char *plan, const char *name, size_t n)
+/* The last rank leaves early: it stays, asleep, until the others have left. */
+static int part_early(void)
 {
-    struct descant *job = open_job("mpi", plan, name, n);
+    struct descant_members who;
+    struct descant *job = open_job("mpi", "shadow-ma", "w", 1000);
+
+    NEED(descant_start(job) == DESCANT_OK);
+    NEED(descant_members(job, &who) == DESCANT_OK && who.size == 3);
+    uint64_t began = clock_now_ns(), cpu = clock_thread_cpu_ns();
+    if (who.rank < 2) {
+        clock_sleep_until(began + UINT64_C(1000000000));
+        NEED(descant_finish(job, DESCANT_FINAL_MEAN) == DESCANT_OK);
+    }
+    NEED(descant_close(job) == DESCANT_OK);
+    NEED(clock_now_ns() - began > UINT64_C(800000000));
+    NEED(clock_thread_cpu_ns() - cpu < UINT64_C(500000000));
+    return 0;
+}
+
+static int start_differently(const char *address, const char *plan, const char *name, size_t n)
+{
+    struct descant *job = open_job(address, plan, name, n);
     descant_status status = descant_start(job);
 
     fprintf(stderr, "started: %s\n", descant_status_text(status));
@@ -433,12 +453,12 @@ static int start_differently(const char *plan, const char *name, size_t n)
 
 static int part_plans(void)
 {
-    return start_differently(is_first() ? "shadow-ma" : "shadow-ma,alpha=0.25", "w", 10);
+    return start_differently("mpi", is_first() ? "shadow-ma" : "shadow-ma,alpha=0.25", "w", 10);
 }
 
 static int part_models(void)
 {
-    return start_differently("shadow-ma", "w", is_first() ? 10 : 11);
+    return start_differently("mpi:messages", "shadow-ma", "w", is_first() ? 10 : 11);
 }
 
 /* The program has MPI to itself, before and after. Levels are numbered alike in both libraries. */
@@ -453,7 +473,7 @@ static int with_own_mpi(int level)
         (int (*)(int *, char ***, int, int *))dlsym(library, "MPI_Init_thread");
     int (*stop)(void) = (int (*)(void))dlsym(library, "MPI_Finalize");
     NEED(start && stop && start(NULL, NULL, level, &given) == 0 && given == level);
-    struct descant *job = open_job("mpi", "shadow-ma", "w", 1000);
+    struct descant *job = open_job("mpi:messages", "shadow-ma", "w", 1000);
     NEED(descant_start(job) == DESCANT_OK);
     NEED(descant_finish(job, DESCANT_FINAL_MEAN) == DESCANT_OK);
     NEED(descant_close(job) == DESCANT_OK);
@@ -479,7 +499,7 @@ static void all_become(float *w, size_t n, float to)
 static void *saved_center(size_t *bytes)
 {
     size_t n = 5000;
-    struct descant *job = open_job("mpi", "shadow-easgd,gap=1000000", "w", n);
+    struct descant *job = open_job("mpi:messages", "shadow-easgd,gap=1000000", "w", n);
     all_become(last_segment, n, 3);
     NEED(descant_start(job) == DESCANT_OK);
     NEED(descant_outer_save(job, NULL, bytes) == DESCANT_OK);
@@ -495,7 +515,7 @@ static int part_reload(void)
     size_t bytes, n = 5000;
     void *center = saved_center(&bytes);
     struct descant_members members;
-    struct descant *job = open_job("mpi", "shadow-easgd,gap=1000000", "w", n);
+    struct descant *job = open_job("mpi:messages", "shadow-easgd,gap=1000000", "w", n);
     float *w = last_segment;
 
     all_become(w, n, 1);
@@ -528,6 +548,7 @@ static const struct part {
     {"jobs", part_jobs},           {"plans", part_plans},       {"models", part_models},
     {"multiple", part_multiple},   {"funneled", part_funneled}, {"reload", part_reload},
     {"wire", part_wire},
+    {"early", part_early},
 };
 
 /* --- any order of events, in one thread --- */
@@ -858,6 +879,13 @@ START_TEST(leavers_serve_to_the_end)
 }
 END_TEST
 
+START_TEST(who_leaves_early_stays_asleep)
+{
+    if (is_there((enum mpi_library)_i))
+        need_good((enum mpi_library)_i, 3, "early");
+}
+END_TEST
+
 START_TEST(jobs_need_no_address)
 {
     if (!is_there((enum mpi_library)_i))
@@ -980,6 +1008,7 @@ int main(int argc, char **argv)
     tcase_set_timeout(all, 200);
     tcase_add_loop_test(all, exchanges_are_exact, 0, MPI_LIBRARIES);
     tcase_add_loop_test(all, leavers_serve_to_the_end, 0, MPI_LIBRARIES);
+    tcase_add_loop_test(all, who_leaves_early_stays_asleep, 0, MPI_LIBRARIES);
     tcase_add_loop_test(all, jobs_need_no_address, 0, MPI_LIBRARIES);
     tcase_add_loop_test(all, too_few_cores_are_named, 0, MPI_LIBRARIES);
     tcase_add_loop_test(all, ranks_of_one_host_have_one_table, 0, MPI_LIBRARIES);

@@ -157,7 +157,7 @@ int cli_train(const struct cli *cli)
     if (o.trainers == 1 && !o.job && mpi_module_launcher() != MPI_LAUNCHER_NONE)
         o.trainers = 0;                 /* this rank is one of those that mpirun has started */
     o.watched = o.trainers == 0 && mpi_module_launcher() != MPI_LAUNCHER_NONE &&
-                (!o.job || strcmp(o.job, "mpi") == 0);
+                (!o.job || strncmp(o.job, "mpi", 3) == 0);
     if (status == CLI_DONE)
         status = check(cli, &o);
     train_know_plan(&o);

@@ -124,6 +124,8 @@ struct fabric {
     int host, hosts, local_rank;        /* set by open: as in descant_members; hosts 0: it knows of
                                            one machine, and local ranks are ranks */
     const char **host_names;            /* set by open: by rank, until close; NULL: not known */
+    const char *machine_job;            /* set by open: all trainers are on this machine, and may
+                                           meet as shm:NAME instead, of this name; NULL */
     bool any_memory;                    /* set by open: `in` need not be the contribution */
     bool many_hosts;                    /* set by open: the job may have trainers on other machines,
                                            with which `share` shares nothing */

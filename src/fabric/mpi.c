@@ -24,7 +24,11 @@
 #define FAILED_STAYS_NS UINT64_C(2000000000)
 #define SAY_LEAVING_NS UINT64_C(1000000000)
 
-enum { LOOK_AT_ONCE = 1 << 17, LISTEN_AT_ONCE = 64 };      /* floats; words */
+enum {
+    LOOK_AT_ONCE = 1 << 17,     /* floats */
+    LISTEN_AT_ONCE = 64,        /* words */
+    MACHINE_RANKS = 64          /* that a job over shm has room for */
+};
 
 /* --- failures and messages --- */
 
@@ -126,6 +130,12 @@ static descant_status name_hosts(struct mpi *m)
     return DESCANT_OK;
 }
 
+/* Told so, for tests and to compare: ranks of one host by messages, too. */
+static bool wants_messages(const struct fabric_options *options)
+{
+    return options->address && strcmp(options->address, "messages") == 0;
+}
+
 static descant_status go_up(struct mpi *m, const struct fabric_options *options)
 {
     char why[256] = "";
@@ -148,6 +158,9 @@ static descant_status go_up(struct mpi *m, const struct fabric_options *options)
     m->f.hosts = m->place.hosts;
     m->f.local_rank = m->place.local_rank;
     m->f.wire = m->f.size > 1 ? options->wire : WIRE_F32;
+    if (m->place.hosts == 1 && m->place.size > 1 && m->place.size <= MACHINE_RANKS &&
+        !wants_messages(options))
+        m->f.machine_job = m->place.job;
     status = name_hosts(m);
     if (!status && m->f.rank == 0)
         status = mpi_lead_init(m);
@@ -156,9 +169,9 @@ static descant_status go_up(struct mpi *m, const struct fabric_options *options)
 
 static descant_status mpi_open(struct fabric **out, const struct fabric_options *options)
 {
-    if (options->address && *options->address)
-        return log_fail(options->log, DESCANT_BAD_ADDRESS, "\"mpi:%s\": the address is mpi alone",
-                        options->address);
+    if (options->address && *options->address && !wants_messages(options))
+        return log_fail(options->log, DESCANT_BAD_ADDRESS, "\"mpi:%s\": the address is mpi, or "
+                        "mpi:messages", options->address);
     struct mpi *m = memory_take(sizeof *m);
     if (!m)
         return log_fail(options->log, DESCANT_MEMORY, "no memory for a trainer");

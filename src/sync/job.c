@@ -134,7 +134,7 @@ static descant_status open_fabric(struct descant *job, const struct descant_opti
     plan_text(&job->plan, plan, sizeof plan);
     log_say(&job->log, DESCANT_INFO, "descant %s, job %s (%s), rank %d, plan %s",
             DESCANT_VERSION, launcher.address, launcher.why, job->fabric->rank, plan);
-    return DESCANT_OK;
+    return world_settle(job);
 }
 
 static descant_status fill(struct descant *job, const struct descant_options *o)
@@ -168,6 +168,8 @@ static void destroy(struct descant *job)
     tables_stop(&job->tables);
     if (job->fabric != NULL)
         job->fabric->type->close(job->fabric);
+    if (job->world != NULL)
+        job->world->type->close(job->world);
     tables_fini(&job->tables);
     if (job->round_made)
         round_fini(&job->round);
@@ -419,8 +421,11 @@ static descant_status start_fabric(struct descant *job)
     start.manifest = manifest;
     start.threads = job->workers_wanted + has_shadow(job);
     start.rows_bytes = tables_part_bytes(&job->tables);
+    uint64_t until = clock_now_ns() + (uint64_t)(job->start_s * 1e9);
+    descant_status status = world_meet(job, manifest, start.threads, until);
     pthread_mutex_lock(&job->sharing);
-    descant_status status = f->type->start(f, &start);
+    if (status == DESCANT_OK)
+        status = f->type->start(f, &start);
     pthread_mutex_unlock(&job->sharing);
     memory_give(manifest);
     if (status == DESCANT_OK)
@@ -457,11 +462,11 @@ static descant_status join_round(struct descant *job, uint64_t until_ns)
 static descant_status drive_start(struct descant *job, uint64_t until, uint64_t *waited)
 {
     uint64_t soon = clock_now_ns() + START_SAY_NS;
-    descant_status status = job_drive(job, false, soon < until ? soon : until, waited);
+    descant_status status = world_drive(job, soon < until ? soon : until, waited);
     if (status != DESCANT_TIMEOUT || soon >= until)
         return status;
     waits_say_start(job->fabric, job->start_s, &job->log);
-    return job_drive(job, false, until, waited);
+    return world_drive(job, until, waited);
 }
 
 static descant_status meet(struct descant *job)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* What a job is made of; for the files that keep the promises of descant.h: job.c (its life),
- * step.c (workers), shadow.c (the sync thread), outer.c (reloads), figures.c, waits.c. */
+ * step.c (workers), shadow.c (the sync thread), outer.c (reloads), figures.c, waits.c,
+ * world.c (MPI on one host). */
 #ifndef JOB_H
 #define JOB_H
 
@@ -24,6 +25,7 @@ struct descant {
     const unsigned char *parent;        /* a page the kernel wipes in forked children: 1 here */
     _Atomic int state;                  /* enum job_state; any thread: BROKEN, else the caller's */
     struct fabric *fabric;
+    struct fabric *world;               /* the MPI job whose ranks are all here; NULL (world.c) */
     struct replica replica;
     struct tables tables;               /* the list: the caller's, before start; rounds: guarded */
     struct workers workers;
@@ -100,6 +102,17 @@ bool job_link_allows(struct descant *job);
 
 /* allreduce: everyone's mean becomes a call (unless `called` already), then states are given. */
 descant_status job_introduce(struct descant *job, bool called, uint64_t *waited_ns);
+
+/* --- world.c: an MPI job on one host --- */
+
+/* After the fabric's open: where all ranks are here, it becomes job->world. */
+descant_status world_settle(struct descant *job);
+
+/* Says whom for where it waits long; without a world at once. */
+descant_status world_meet(struct descant *job, const char *manifest, int threads, uint64_t until);
+
+/* job_drive, while others may not have met. */
+descant_status world_drive(struct descant *job, uint64_t until, uint64_t *waited_ns);
 
 descant_status shadow_start(struct descant *job);
 void shadow_stop(struct descant *job);

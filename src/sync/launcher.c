@@ -82,7 +82,9 @@ static bool rendezvous(char *name, size_t room)
 
 static bool names_mpi(const struct descant_options *o)
 {
-    return o->job != NULL && strcmp(o->job, fabric_mpi.address) == 0;
+    size_t n = strlen(fabric_mpi.name);
+    return o->job != NULL && strncmp(o->job, fabric_mpi.name, n) == 0 &&
+           (o->job[n] == '\0' || o->job[n] == ':');
 }
 
 descant_status launcher_read(struct launcher *l, const struct descant_options *o,

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: MIT */
+/* An MPI job whose ranks are all on one host exchanges over that host's memory, as a job over shm,
+ * several times as fast as by messages. MPI keeps what only it can do: it says who takes part,
+ * compares what the ranks were told, in the same words as between hosts, and holds each rank's
+ * close until all have left, since MPI_Finalize would burn a core for as long.
+ *
+ * 1. What is told between ranks goes over the world until all have met over the memory: it is
+ *    polled until then, for MPI moves nothing by itself, and then no more before close.
+ * 2. All of it runs in open, start and close, in the caller's one thread. */
+#include "sync/job.h"
+
+#define SERVE_NS UINT64_C(5000000)
+#define SAY_NS UINT64_C(5000000000)
+
+descant_status world_settle(struct descant *job)
+{
+    struct fabric *world = job->fabric;
+    struct fabric_options options = {.address = world->machine_job, .rank = world->rank,
+                                     .size = world->size, .start_s = job->start_s,
+                                     .wire = (enum wire)job->plan.wire, .log = &job->log};
+    if (world->machine_job == NULL)
+        return DESCANT_OK;
+    job->world = world;
+    job->fabric = NULL;
+    descant_status status = fabric_shm.open(&job->fabric, &options);
+    if (status == DESCANT_OK)
+        log_say(&job->log, DESCANT_DEBUG, "all ranks are on one host, and exchange in its memory");
+    return status;
+}
+
+/* A state of one float, which nobody takes: that it is done means that all agree. */
+static descant_status agree(struct descant *job, uint64_t until)
+{
+    struct fabric *world = job->world;
+    struct fabric_part part;
+    uint64_t say = clock_now_ns() + SAY_NS;
+    for (;;) {
+        switch (world->type->poll(world, &part)) {
+        case FABRIC_DONE:
+            return DESCANT_OK;
+        case FABRIC_FAILED:
+            return world->status;
+        case FABRIC_WORKED:
+        case FABRIC_PART:
+            break;
+        default:
+            if (clock_now_ns() >= until)
+                return waits_timeout(world, job->start_s, &job->log);
+            world->type->wait(world, until);
+            if (clock_now_ns() < say)
+                break;
+            waits_say_start(world, job->start_s, &job->log);
+            say = UINT64_MAX;
+        }
+    }
+}
+
+descant_status world_meet(struct descant *job, const char *manifest, int threads, uint64_t until)
+{
+    struct fabric *world = job->world;
+    const struct fabric_start start = {.manifest = manifest, .n = 1, .room = 1,
+                                       .collective = true, .threads = threads};
+    if (world == NULL)
+        return DESCANT_OK;
+    descant_status status = world->type->start(world, &start);
+    if (status != DESCANT_OK)
+        return status;
+    struct extent extent = {.n = 1, .p = world->contribution};
+    struct vector in = {.n = 1, .n_extents = 1, .extents = &extent};
+    const struct exchange x = {.kind = EXCHANGE_STATE, .in = &in, .n = 1};
+    status = world->type->begin(world, &x);
+    return status == DESCANT_OK ? agree(job, until) : status;
+}
+
+descant_status world_drive(struct descant *job, uint64_t until, uint64_t *waited)
+{
+    struct fabric_part part;
+    descant_status status;
+    uint64_t bound;
+    if (job->world == NULL)
+        return job_drive(job, false, until, waited);
+    do {
+        job->world->type->poll(job->world, &part);
+        bound = clock_now_ns() + SERVE_NS;
+        status = job_drive(job, false, bound < until ? bound : until, waited);
+    } while (status == DESCANT_TIMEOUT && bound < until);
+    return status;
+}
