@@ -368,7 +368,7 @@ static uint64_t stand_still(const char *plan, float *last, int *size)
 {
     struct descant_stats before, after;
     struct descant_members who;
-    struct descant *job = open_job("mpi", plan, "w", STILL_N);
+    struct descant *job = open_job("mpi:messages", plan, "w", STILL_N);
     float *w = last_segment;
     uint64_t hash = 1;
     uint32_t bits;
