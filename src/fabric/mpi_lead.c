@@ -363,7 +363,7 @@ static void close_round(struct mpi *m, enum life life)
         mpi_tell(m, lead->seats[i].rank, word, lead->seats, word.seats * sizeof *lead->seats);
 }
 
-/* Elastic arrivals whose STATE has gone. */
+/* Elastic arrivals whose STATE has gone. Who has not arrived may still be in the round before. */
 static void make_void(struct mpi *m)
 {
     struct mpi_lead *lead = m->lead;
@@ -374,8 +374,9 @@ static void make_void(struct mpi *m)
         struct peer *peer = &lead->peers[k];
         if (peer->life != LIFE_MEMBER)
             continue;
+        uint32_t seq = peer->arrived ? peer->arrival.seq : 0;   /* 0: of none */
         peer->arrived = false;
-        mpi_tell(m, k, (struct mpi_word){.what = WORD_VOID, .seq = peer->arrival.seq}, NULL, 0);
+        mpi_tell(m, k, (struct mpi_word){.what = WORD_VOID, .seq = seq}, NULL, 0);
     }
 }
 
