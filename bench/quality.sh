@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: MIT
 # What each preset costs in quality: generated clicks (one pass) and Fashion-MNIST (5 epochs), with
 # 1, 2 and 4 trainers of 2 workers, two kinds of optimizer, several seeds. The same number of
-# examples everywhere. Prints the table that is kept as docs/quality.md.
+# examples everywhere. Prints the tables of docs/quality.md: mean and deviation over the seeds; a
+# number in brackets is of runs, where some are missing.
 #
 # A run that is done is kept in build/quality and not run again, so the script may be stopped.
 # BUILD: where the program is. QUALITY_SEEDS ("1 2 3"), QUALITY_TRAINERS ("1 2 4"), QUALITY_PRESETS,
@@ -78,7 +79,8 @@ table() {
                 done
             done
         done
-    done | awk -v name="$2" -v format="$3" -v counts="$trainers" '
+    done | awk -v name="$2" -v format="$3" -v counts="$trainers" \
+        -v want="$(echo "$seeds" | wc -w)" '
     function field(of) {
         if (!match($0, "\"" of "\":[-0-9.e+]+")) return ""
         return substr($0, RSTART + length(of) + 3, RLENGTH - length(of) - 3)
@@ -104,7 +106,8 @@ table() {
                 k = order[i] SUBSEP count[j]
                 if (!n[k]) { printf " |"; continue }
                 mean = sum[k] / n[k]; v = square[k] / n[k] - mean * mean
-                printf " " format " ± " format " |", mean, sqrt(v > 0 ? v : 0)
+                printf " " format " ± " format "%s |", mean, sqrt(v > 0 ? v : 0),
+                    n[k] < want ? " (" n[k] ")" : ""
             }
             print ""
         }
