@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 # Descant over shaped links between two hosts made of namespaces, as root: one JSON object a line.
 #
-#   bench/cluster.sh [PART ...]     shadow scaling delayed ddp mean; all of them where none is named
+#   bench/cluster.sh [PART ...]     shadow scaling delayed ddp mean quality; all where none is named
 #
 # shadow    the DLRM of `descant bench train` on 2 hosts, one worker each, batch 128, under each
 #           shadow plan and under none, in pairs of runs in changing order; ratio is the median
@@ -11,9 +11,12 @@
 #           delay >= (bytes / rate + 2 rtt) / time of a step, and rounds no closer than that
 # mean      a mean of 64 MiB over 1 Gb/s, and MPI_Allreduce of the same library in turns with it
 # ddp       PyTorch DDP, 2 hosts and 1, where PYTHON has torch
+# quality   held-out log loss of generated clicks, one pass over 1 Gb/s, each example trained by one
+#           of 1, 2 or 4 hosts of 2 workers, the hosts' tables exchanged: mean and deviation
 #
 # BUILD: where the program is. CLUSTER_LINKS (10gbit 1gbit 100mbit), CLUSTER_PLANS, CLUSTER_PAIRS
-# (5), CLUSTER_RUN_S (8), CLUSTER_LIBRARY (openmpi), PYTHON (python3): other or less, to try.
+# (5), CLUSTER_RUN_S (8), CLUSTER_LIBRARY (openmpi), CLUSTER_CLICKS (2000000), CLUSTER_SEEDS (1 2 3),
+# PYTHON (python3): other or less, to try.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 top=$PWD
@@ -24,11 +27,13 @@ plans=${CLUSTER_PLANS:-shadow-easgd shadow-ma shadow-bmuf}
 pairs=${CLUSTER_PAIRS:-5}
 run_s=${CLUSTER_RUN_S:-8}
 python=${PYTHON:-python3}
+clicks=${CLUSTER_CLICKS:-2000000}
+seeds=${CLUSTER_SEEDS:-1 2 3}
 
 if [ -z "${HOSTS:-}" ]; then
     reason=$("$top/tests/cluster/hosts" missing)
     [ -z "$reason" ] || { echo "bench: $reason" >&2 && exit 1; }
-    exec "$top/tests/cluster/hosts" with 2 "$top/bench/cluster.sh" "$@"
+    exec "$top/tests/cluster/hosts" with 4 "$top/bench/cluster.sh" "$@"
 fi
 
 hosts() {
@@ -36,7 +41,7 @@ hosts() {
 }
 
 set_links() {
-    for host in host0 host1; do
+    for host in host0 host1 host2 host3; do
         hosts link $host "$1"
     done
 }
@@ -51,6 +56,12 @@ give_up() {
 median() {    # of the numbers of a file
     sort -g "$1" | awk '{ x[NR] = $1 } END {
         print NR % 2 ? x[(NR + 1) / 2] : NR ? (x[NR / 2] + x[NR / 2 + 1]) / 2 : 0 }'
+}
+
+spread() {    # of the numbers of a file: NAME=MEAN NAME_deviation=…
+    awk -v name="$2" '{ n++; sum += $1; x[n] = $1 } END {
+        for (i = 1; i <= n; i++) rest += (x[i] - sum / n) ^ 2
+        print name "=" sum / n, name "_deviation=" sqrt(rest / n) }' "$1"
 }
 
 calc() {    # an expression of awk
@@ -183,11 +194,11 @@ part_mean() {
         give_up "mpicc.$library failed"
     rm -f "$HOSTS"/list.*
     for turn in $(seq 3); do
-        hosts mpi --library "$library" "$descant" bench exchange --what mean \
+        hosts mpi --library "$library" --hosts 2 "$descant" bench exchange --what mean \
             --memory attached --bytes 64M --sync-cpu 0.15 --json >"$HOSTS/said" ||
             give_up "turn $turn: $(cat "$HOSTS/said")"
         milliseconds <"$HOSTS/said" >>"$HOSTS/list.descant"
-        hosts mpi --library "$library" "$HOSTS/allreduce" 67108864 | milliseconds \
+        hosts mpi --library "$library" --hosts 2 "$HOSTS/allreduce" 67108864 | milliseconds \
             >>"$HOSTS/list.peer"
     done
     ms=$(median "$HOSTS/list.descant")
@@ -223,7 +234,44 @@ part_ddp() {
     done
 }
 
-[ $# -gt 0 ] || set -- shadow scaling delayed ddp mean
+# As bench/quality.sh sets them.
+optimizer() {
+    case $1 in
+    momentum) echo "--optimizer sgd --momentum 0.9 --lr 0.01 --table-lr 5 --schedule cosine" ;;
+    adaptive) echo "--optimizer adagrad --table-optimizer adagrad --lr 0.04 --table-lr 0.1" ;;
+    esac
+}
+
+held_out_loss() {    # optimizer, plan, hosts, seed
+    # shellcheck disable=SC2046
+    hosts mpi --library "$library" --hosts "$3" "$descant" train $(optimizer "$1") \
+        --model dlrm --rows 20000 --width 8 --bottom 32 --top 64 --batch 128 --workers 2 \
+        --data "$HOSTS/pass.tsv" --eval "$HOSTS/held.tsv" --sync "$2" --seed "$4" --quiet \
+        --log "$HOSTS/quality.jsonl" >"$HOSTS/said" 2>&1 || give_up "$1 $2: $(cat "$HOSTS/said")"
+    sed -n 's/.*"kind":"summary".*"eval_loss":\([0-9.]*\).*/\1/p' "$HOSTS/quality.jsonl"
+}
+
+part_quality() {
+    "$descant" gen ctr --rows "$clicks" --seed 1 --out "$HOSTS/pass.tsv" 2>/dev/null &&
+        "$descant" gen ctr --rows 200000 --seed 2 --out "$HOSTS/held.tsv" 2>/dev/null ||
+        give_up "no clicks"
+    set_links 1gbit
+    for optimizer in momentum adaptive; do
+        for plan in $plans; do
+            for n in 1 2 4; do
+                rm -f "$HOSTS/list.loss"
+                for seed in $seeds; do
+                    held_out_loss "$optimizer" "$plan" "$n" "$seed" >>"$HOSTS/list.loss"
+                done
+                # shellcheck disable=SC2046
+                say "bench=cluster" "part=quality" "library=$library" "link=1gbit" "plan=$plan" \
+                    "optimizer=$optimizer" "hosts=$n" $(spread "$HOSTS/list.loss" eval_loss)
+            done
+        done
+    done
+}
+
+[ $# -gt 0 ] || set -- shadow scaling delayed ddp mean quality
 "$descant" gen ctr --rows 200000 --seed 1 --out "$HOSTS/clicks.tsv" >/dev/null 2>&1 ||
     give_up "no clicks"
 case "$*" in
@@ -231,7 +279,7 @@ case "$*" in
 esac
 for part in "$@"; do
     case $part in
-    shadow | scaling | delayed | mean | ddp) part_"$part" ;;
+    shadow | scaling | delayed | mean | ddp | quality) part_"$part" ;;
     *) give_up "there is no part '$part'" ;;
     esac
 done
