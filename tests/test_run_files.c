@@ -199,7 +199,7 @@ START_TEST(a_dead_run_has_no_files)
     o.checkpoint = model_file;
     o.log = log_file;
     int status = 1;
-    for (int tries = 0; tries < 100 && status; tries++)
+    for (int tries = 0; tries < 3000 && status; tries++, usleep(10000))
         status = train(&o, &r);
     ck_assert_msg(status == 0, "%s", said);
 }

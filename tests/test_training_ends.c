@@ -76,8 +76,10 @@ START_TEST(the_last_part_has_an_heir)
     char some[65536];
     ssize_t n;
     pid_t pid = begin(&o);
-    kill(wait_reader(pid), SIGKILL);
-    usleep(50000);
+    pid_t first = wait_reader(pid);
+    kill(first, SIGKILL);
+    while (has_open(first, fifo))
+        usleep(1000);
     wait_reader(pid);
     int in = open(held_out, O_RDONLY | O_CLOEXEC), out = open(fifo, O_WRONLY | O_CLOEXEC);
     while ((n = read(in, some, sizeof some)) > 0)
