@@ -526,12 +526,12 @@ static int trainer_until(const char *job_name, const char *plan, int rank, uint6
 }
 
 /* Trainers are killed at random moments, also while they join, and their ranks are taken again.
- * DESCANT_SOAK_S seconds, 5 by default; `make soak` gives it a minute a plan. */
+ * DESCANT_SOAK_S seconds, 3 by default; `make soak` gives it a minute a plan. */
 START_TEST(killed_at_random)
 {
     static const char *const some[] = {"shadow-ma", "shadow-easgd", "dasgd", "bmuf"};
     const char *plan = some[_i], *seconds = getenv("DESCANT_SOAK_S");
-    double soak_s = seconds ? atof(seconds) : 5;
+    double soak_s = seconds ? atof(seconds) : 3;
     uint64_t until = clock_now_ns() + (uint64_t)(soak_s * 1e9) + 2000000000u;
     char name[64];
     pid_t pids[3] = {0};
@@ -626,7 +626,7 @@ int main(void)
     suite_add_tcase(suite, many);
     TCase *soak = tcase_create("soak");
     const char *seconds = getenv("DESCANT_SOAK_S");
-    tcase_set_timeout(soak, 30 + (seconds ? atof(seconds) : 5));
+    tcase_set_timeout(soak, 30 + (seconds ? atof(seconds) : 3));
     tcase_add_loop_test(soak, killed_at_random, 0, 4);
     suite_add_tcase(suite, soak);
     SRunner *runner = srunner_create(suite);

@@ -187,7 +187,7 @@ static double examples_of_checkpoint(void)
     return n;
 }
 
-/* Killed, all of it, at a moment of chance, however slow the disk is; what follows does the rest. */
+/* Killed, all of it, at a moment of chance after a first checkpoint; what follows does the rest. */
 START_TEST(a_killed_run_is_resumed)
 {
     struct train_options o = endless();
@@ -385,8 +385,8 @@ static double least_loss_logged(void)
     return least;
 }
 
-/* An evaluation beside training decides; what is kept and told is where all of them stopped. Between
- * two of them there is time for many lines of the log, so that it has each. */
+/* An evaluation beside training decides; what is kept and told is where all of them stopped.
+ * Between two evaluations is time for lines of the log, so that it has each. */
 START_TEST(patience_ends_early)
 {
     struct train_options o = small();
