@@ -230,7 +230,7 @@ START_TEST(trainers_meet_by_themselves)
     pid_t pids[2];
     unlink(path);
     o.trainers = 0;
-    o.epochs = PASSES(60);
+    o.epochs = _i == 0 ? 2 : PASSES(60);        /* the other needs time to join */
     o.checkpoint = NULL;
     snprintf(job, sizeof job, "shm:trainer-%d", (int)getpid());
     o.job = job;
@@ -251,7 +251,7 @@ START_TEST(trainers_meet_by_themselves)
     read_back(fd);
     assert_says("2 trainers x 1 worker\n");
     const char *at = strstr(said, "  examples  ");
-    ck_assert_msg(at && (int)strtod(at + 12, NULL) == PASSES(60) * ROWS, "%s", said);
+    ck_assert_msg(at && (int)strtod(at + 12, NULL) == (int)o.epochs * ROWS, "%s", said);
     ck_assert_msg(!strstr(at + 12, "  examples  "), "two summaries: %s", said);
     close(fd);
 }
