@@ -9,7 +9,11 @@
  *               pick    the hottest that fit
  *   exchange  every machine's part goes to all
  *   take      part by part, in the same order everywhere:
- *                 base <- base + d, the own d as well;   w <- w + d, but for the own
+ *                 base <- base + s d, the own d as well;   w <- w + s d, the own w <- w - (1 - s) d
+ *
+ * s is 1 for a row that is touched now and then, so that updates add up, and goes to 1 / machines
+ * for one that is touched all the time: there each machine alone has gone most of the way that the
+ * rows' gradients lead, and the sum of all would be as many times too far (plan->hot).
  *
  * Invariants. 1 Base is the same bits on all machines between rounds: the first rows and the sum
  * of all parts, added in one order. What is lost or rounded in w stays in w - base, and goes into
@@ -44,7 +48,10 @@
 enum {
     PIECE_ROWS = 256,           /* of one advance: rows read or added to, */
     PIECE_MAP = 1 << 17,        /* and bytes of the map looked at: 20 us or so */
-    BAD_NAMED = 8
+    AHEAD = 16,                 /* rows that are fetched before they are added to */
+    LINE = 64,
+    BAD_NAMED = 8,
+    HEAT_SHIFT = 56             /* a row's number, and above it its heat */
 };
 
 /* What is left of one advance. */
@@ -170,7 +177,7 @@ static bool put_row(struct tables *t, const struct walk *walk, size_t room)
     if (t->part_n + row_bytes(x, t->wire) > room)
         return false;
     float *d = (float *)(void *)(t->part + t->part_n + sizeof number);
-    atomic_exchange_explicit(&x->heat[walk->row], 0, memory_order_acq_rel);
+    uint64_t heat = atomic_exchange_explicit(&x->heat[walk->row], 0, memory_order_acq_rel);
     if (row_wire(x, t->wire) == WIRE_F32)
         good = t->kernels->less(d, row_of(x->w, x, walk->row), row_of(x->base, x, walk->row),
                                 x->width, &any);
@@ -180,10 +187,11 @@ static bool put_row(struct tables *t, const struct walk *walk, size_t room)
         name_bad(t, x, walk->row);
     if (!good || !any)
         return true;
-    memcpy(t->part + t->part_n, &number, sizeof number);
     t->part_n += row_bytes(x, t->wire);
     t->n_given++;
     change_given(t, number);
+    number |= heat << HEAT_SHIFT;
+    memcpy((char *)d - sizeof number, &number, sizeof number);
     return true;
 }
 
@@ -313,8 +321,17 @@ static const struct table *table_of(const struct tables *t, uint64_t number)
     return x < end ? x : NULL;
 }
 
+/* Of a part that is taken. */
+struct update {
+    const struct table *x;
+    uint64_t number;
+    size_t row, end;            /* end: where the next begins */
+    int heat;
+    const void *d;
+};
+
 /* Where it lies, or decoded. */
-static const float *update(struct tables *t, const struct table *x, const void *bytes)
+static const float *floats(struct tables *t, const struct table *x, const void *bytes)
 {
     enum wire wire = row_wire(x, t->from_wire);
     if (wire == WIRE_F32)
@@ -324,32 +341,73 @@ static const float *update(struct tables *t, const struct table *x, const void *
     return t->row;
 }
 
+/* The row whose update begins there; false: it is of no table, or cut off. */
+static bool row_at(const struct tables *t, size_t at, struct update *u)
+{
+    uint64_t number;
+    if (t->from.n - at < sizeof number)
+        return false;
+    memcpy(&number, (const char *)t->from.bytes + at, sizeof number);
+    u->heat = (int)(number >> HEAT_SHIFT);
+    u->number = number & ((UINT64_C(1) << HEAT_SHIFT) - 1);
+    u->x = table_of(t, u->number);
+    if (u->x == NULL || t->from.n - at < row_bytes(u->x, t->from_wire))
+        return false;
+    u->row = (size_t)u->number - u->x->first;
+    u->d = (const char *)t->from.bytes + at + sizeof number;
+    u->end = at + row_bytes(u->x, t->from_wire);
+    return true;
+}
+
+static void fetch(const float *row, size_t width)
+{
+    for (size_t i = 0; i < width; i += LINE / sizeof *row)
+        __builtin_prefetch(row + i, 1);
+    __builtin_prefetch(row + width - 1, 1);
+}
+
+static void fetch_ahead(struct tables *t)
+{
+    struct update u;
+    for (; t->n_ahead < AHEAD && t->ahead < t->from.n && row_at(t, t->ahead, &u); t->n_ahead++) {
+        fetch(row_of(u.x->base, u.x, u.row), u.x->width);
+        fetch(row_of(u.x->w, u.x, u.row), u.x->width);
+        t->ahead = u.end;
+    }
+}
+
+/* How much of its update a row of that heat moves by. A row with one touch has hardly been touched
+ * elsewhere. Of whole numbers and one division, so that it is the same bits on all machines. */
+static float weight(const struct tables *t, int heat)
+{
+    int64_t half = 2 * t->hot, more = heat > 1 ? heat - 1 : 0;
+    return t->hot == 0 ? 1 : (float)(half + more) / (float)(half + t->from.parts * more);
+}
+
 static bool take_row(struct tables *t)
 {
-    const unsigned char *bytes = t->from.bytes;
-    uint64_t number;
-    if (t->from.n - t->at < sizeof number)
+    struct update u;
+    if (!row_at(t, t->at, &u))
         return damaged(t);
-    memcpy(&number, bytes + t->at, sizeof number);
-    const struct table *x = table_of(t, number);
-    if (x == NULL || t->from.n - t->at < row_bytes(x, t->from_wire))
-        return damaged(t);
-    size_t row = (size_t)number - x->first;
-    const float *d = update(t, x, bytes + t->at + sizeof number);
-    t->kernels->add(row_of(x->base, x, row), d, x->width);
+    const float *d = floats(t, u.x, u.d);
+    float s = weight(t, u.heat);
+    t->kernels->add(row_of(u.x->base, u.x, u.row), d, s, u.x->width);
     if (t->from.own)
-        change_given(t, number);
-    else
-        t->kernels->add(row_of(x->w, x, row), d, x->width);
-    t->at += row_bytes(x, t->from_wire);
+        change_given(t, u.number);
+    if (!t->from.own || s != 1)
+        t->kernels->add(row_of(u.x->w, u.x, u.row), d, t->from.own ? s - 1 : s, u.x->width);
+    t->at = u.end;
+    t->n_ahead--;
     return true;
 }
 
 static enum round_progress take(struct tables *t)
 {
-    for (int k = 0; k < PIECE_ROWS && t->at < t->from.n; k++)
+    for (int k = 0; k < PIECE_ROWS && t->at < t->from.n; k++) {
+        fetch_ahead(t);
         if (!take_row(t))
             return ROUND_FAILED;
+    }
     if (t->at >= t->from.n)
         t->state = TABLES_EXCHANGING;
     return ROUND_WORKED;
@@ -366,7 +424,8 @@ static enum round_progress part_came(struct tables *t)
     }
     t->from_wire = (enum wire)head.wire;
     t->all_last = t->all_last && head.last;
-    t->at = sizeof head;
+    t->at = t->ahead = sizeof head;
+    t->n_ahead = 0;
     t->state = TABLES_TAKING;
     return ROUND_WORKED;
 }
@@ -431,6 +490,7 @@ static enum round_progress end(struct tables *t)
     walk_on(t, &t->walk, n, &piece);
     if (t->walk.left == 0) {
         atomic_store_explicit(&t->board->ended, 1, memory_order_release);
+
         t->state = TABLES_ENDED;
     }
     return ROUND_WORKED;
