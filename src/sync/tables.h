@@ -93,8 +93,7 @@ struct tables {
     unsigned char least;                /* heat of what is picked */
     struct rows_part from;              /* being taken */
     enum wire from_wire;
-    size_t at, ahead;                   /* the next row; the next to be fetched, */
-    int n_ahead;                        /* so many rows on */
+    size_t at;
 };
 
 void tables_init(struct tables *t, struct fabric *fabric, const struct plan *plan);

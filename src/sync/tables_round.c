@@ -48,8 +48,6 @@
 enum {
     PIECE_ROWS = 256,           /* of one advance: rows read or added to, */
     PIECE_MAP = 1 << 17,        /* and bytes of the map looked at: 20 us or so */
-    AHEAD = 16,                 /* rows that are fetched before they are added to */
-    LINE = 64,
     BAD_NAMED = 8,
     HEAT_SHIFT = 56             /* a row's number, and above it its heat */
 };
@@ -321,17 +319,8 @@ static const struct table *table_of(const struct tables *t, uint64_t number)
     return x < end ? x : NULL;
 }
 
-/* Of a part that is taken. */
-struct update {
-    const struct table *x;
-    uint64_t number;
-    size_t row, end;            /* end: where the next begins */
-    int heat;
-    const void *d;
-};
-
 /* Where it lies, or decoded. */
-static const float *floats(struct tables *t, const struct table *x, const void *bytes)
+static const float *update(struct tables *t, const struct table *x, const void *bytes)
 {
     enum wire wire = row_wire(x, t->from_wire);
     if (wire == WIRE_F32)
@@ -339,41 +328,6 @@ static const float *floats(struct tables *t, const struct table *x, const void *
     memset(t->row, 0, x->width * sizeof *t->row);
     wire_take(wire, t->row, t->row, bytes, x->width);
     return t->row;
-}
-
-/* The row whose update begins there; false: it is of no table, or cut off. */
-static bool row_at(const struct tables *t, size_t at, struct update *u)
-{
-    uint64_t number;
-    if (t->from.n - at < sizeof number)
-        return false;
-    memcpy(&number, (const char *)t->from.bytes + at, sizeof number);
-    u->heat = (int)(number >> HEAT_SHIFT);
-    u->number = number & ((UINT64_C(1) << HEAT_SHIFT) - 1);
-    u->x = table_of(t, u->number);
-    if (u->x == NULL || t->from.n - at < row_bytes(u->x, t->from_wire))
-        return false;
-    u->row = (size_t)u->number - u->x->first;
-    u->d = (const char *)t->from.bytes + at + sizeof number;
-    u->end = at + row_bytes(u->x, t->from_wire);
-    return true;
-}
-
-static void fetch(const float *row, size_t width)
-{
-    for (size_t i = 0; i < width; i += LINE / sizeof *row)
-        __builtin_prefetch(row + i, 1);
-    __builtin_prefetch(row + width - 1, 1);
-}
-
-static void fetch_ahead(struct tables *t)
-{
-    struct update u;
-    for (; t->n_ahead < AHEAD && t->ahead < t->from.n && row_at(t, t->ahead, &u); t->n_ahead++) {
-        fetch(row_of(u.x->base, u.x, u.row), u.x->width);
-        fetch(row_of(u.x->w, u.x, u.row), u.x->width);
-        t->ahead = u.end;
-    }
 }
 
 /* How much of its update a row of that heat moves by. A row with one touch has hardly been touched
@@ -386,28 +340,32 @@ static float weight(const struct tables *t, int heat)
 
 static bool take_row(struct tables *t)
 {
-    struct update u;
-    if (!row_at(t, t->at, &u))
+    const unsigned char *bytes = t->from.bytes;
+    uint64_t number;
+    if (t->from.n - t->at < sizeof number)
         return damaged(t);
-    const float *d = floats(t, u.x, u.d);
-    float s = weight(t, u.heat);
-    t->kernels->add(row_of(u.x->base, u.x, u.row), d, s, u.x->width);
+    memcpy(&number, bytes + t->at, sizeof number);
+    float s = weight(t, (int)(number >> HEAT_SHIFT));
+    number &= (UINT64_C(1) << HEAT_SHIFT) - 1;
+    const struct table *x = table_of(t, number);
+    if (x == NULL || t->from.n - t->at < row_bytes(x, t->from_wire))
+        return damaged(t);
+    size_t row = (size_t)number - x->first;
+    const float *d = update(t, x, bytes + t->at + sizeof number);
+    t->kernels->add(row_of(x->base, x, row), d, s, x->width);
     if (t->from.own)
-        change_given(t, u.number);
-    if (!t->from.own || s != 1)
-        t->kernels->add(row_of(u.x->w, u.x, u.row), d, t->from.own ? s - 1 : s, u.x->width);
-    t->at = u.end;
-    t->n_ahead--;
+        change_given(t, number);
+    if (!t->from.own || s < 1)
+        t->kernels->add(row_of(x->w, x, row), d, t->from.own ? s - 1 : s, x->width);
+    t->at += row_bytes(x, t->from_wire);
     return true;
 }
 
 static enum round_progress take(struct tables *t)
 {
-    for (int k = 0; k < PIECE_ROWS && t->at < t->from.n; k++) {
-        fetch_ahead(t);
+    for (int k = 0; k < PIECE_ROWS && t->at < t->from.n; k++)
         if (!take_row(t))
             return ROUND_FAILED;
-    }
     if (t->at >= t->from.n)
         t->state = TABLES_EXCHANGING;
     return ROUND_WORKED;
@@ -424,8 +382,7 @@ static enum round_progress part_came(struct tables *t)
     }
     t->from_wire = (enum wire)head.wire;
     t->all_last = t->all_last && head.last;
-    t->at = t->ahead = sizeof head;
-    t->n_ahead = 0;
+    t->at = sizeof head;
     t->state = TABLES_TAKING;
     return ROUND_WORKED;
 }
