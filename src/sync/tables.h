@@ -27,7 +27,8 @@ struct tables_board {
 };
 
 /* A part of a round: a head, then row after row: a uint64_t, which is its number and in the highest
- * byte its heat, and its update, which is width floats, or what wire.h makes of them, to the next float's boundary, where that is shorter. */
+ * byte its heat, and its update, which is width floats, or what wire.h makes of them, to the next
+ * float's boundary, where that is shorter. */
 struct rows_head {
     uint32_t n_rows;
     uint16_t last;              /* this machine has nothing more, and will not have */

@@ -24,7 +24,7 @@
  *
  * Workers write rows meanwhile (Hogwild):
  *   - between the read of w and the move of base a worker's update changes w alone: it is in the
- *     next w - base. Base moves by the d that was sent, never to w.
+ *     next w - base. Base moves by what was sent, never to w.
  *   - w <- w + d is a read and a store for each float, as a worker's step is. If a worker stores
  *     between the two, its update of that float is lost, as it would be to another worker. If the
  *     addition falls between the worker's read and store, the float's d is lost from w but not from
@@ -447,7 +447,6 @@ static enum round_progress end(struct tables *t)
     walk_on(t, &t->walk, n, &piece);
     if (t->walk.left == 0) {
         atomic_store_explicit(&t->board->ended, 1, memory_order_release);
-
         t->state = TABLES_ENDED;
     }
     return ROUND_WORKED;
