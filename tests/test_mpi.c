@@ -334,7 +334,8 @@ static void train_rows(struct descant *job, float *table, const struct descant_m
 
 static int part_tables(void)
 {
-    static const char *const plans[] = {"shadow-easgd", "ma,every=3", "shadow-ma,wire=q8"};
+    static const char *const plans[] = {"shadow-easgd,hot=0", "ma,every=3,hot=0",
+                                        "shadow-ma,hot=0,wire=q8"};
     static float sums[TABLE_ROWS];
     struct descant_members who;
     struct descant_stats stats;

@@ -347,7 +347,7 @@ static enum fabric_progress take(struct mpi *m, struct rows_part *part)
     *part = (struct rows_part){.bytes = own ? rows->bytes
                                             : rows->slots + (size_t)seat * rows->slot,
                                .n = rows->seats[seat].bytes, .rank = rows->seats[seat].rank,
-                               .own = own};
+                               .parts = rows->k, .own = own};
     return FABRIC_PART;
 }
 

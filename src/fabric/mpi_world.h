@@ -22,7 +22,7 @@ enum {
     MPI_TEXT = 640              /* bytes of a word's text, with its end */
 };
 
-enum { MPI_PROTOCOL = 3 };          /* of the words and pieces between ranks */
+enum { MPI_PROTOCOL = 4 };          /* of the words and pieces between ranks */
 
 enum mpi_tag { TAG_WORD = 1, TAG_MANIFEST, TAG_GIVE, TAG_TELL, TAG_STATE, TAG_ASK,
                TAG_ROWS,
