@@ -94,9 +94,9 @@ ml.stage("w", numpy.ones(n - 1))
 ml.stage(slice(0, 1), [3])
 ml.commit(2)
 flip = segment.get("Slot", "flip", slot)
-kept = header["sums_at"] + (flip & 3) * header["sum_bytes"]
-assert segment.get("Sum", "gradients", kept) == 1 and segment.get("Sum", "examples", kept) == 2
-values = segment.floats(kept + segment.fields["Sum"]["values"][0], n)
+tally = slot + 256 + 64 * (flip & 3)
+assert [segment.get("Tally", name, tally) for name in ("gradients", "examples")] == [1, 2]
+values = segment.floats(header["sums_at"] + (flip & 3) * header["sum_bytes"], n)
 assert values[0] == 6 and (values[1:] == 2).all()
 assert ml.stats() == {"gradients": 2, "examples": 6, "stale": 1, "bad": 1}
 for status, kind in descant_ml._FAILURES.items():

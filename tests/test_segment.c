@@ -47,10 +47,9 @@ static struct {
     FIELD("Slot", segment_slot, flip), FIELD("Slot", segment_slot, gradients),
     FIELD("Slot", segment_slot, examples), FIELD("Slot", segment_slot, stale),
     FIELD("Slot", segment_slot, bad), FIELD("Slot", segment_slot, owners),
-    FIELD("Sum", segment_sum, gradients), FIELD("Sum", segment_sum, examples),
-    FIELD("Sum", segment_sum, oldest), FIELD("Sum", segment_sum, lag),
-    FIELD("Sum", segment_sum, lag_most),
-    {"Sum", "values", offsetof(struct segment_sum, values), 4, false},
+    FIELD("Tally", segment_tally, gradients), FIELD("Tally", segment_tally, examples),
+    FIELD("Tally", segment_tally, oldest), FIELD("Tally", segment_tally, lag),
+    FIELD("Tally", segment_tally, lag_most),
 };
 
 static void see(const char *table, const char *name, size_t at, size_t bytes)
@@ -74,8 +73,7 @@ START_TEST(the_layout_is_the_documents)
     size_t at, bytes;
     while (fgets(line, sizeof line, in)) {
         sscanf(line, "### %31s", table);
-        if (sscanf(line, "| %zu | %zu | %*[^|] | `%31[a-z_]` |", &at, &bytes, name) == 3 ||
-            sscanf(line, "| %zu | %zu `n` | %*[^|] | `%31[a-z_]` |", &at, &bytes, name) == 3)
+        if (sscanf(line, "| %zu | %zu | %*[^|] | `%31[a-z_]` |", &at, &bytes, name) == 3)
             see(table, name, at, bytes);
     }
     fclose(in);
@@ -91,11 +89,11 @@ START_TEST(places_are_as_documented)
     struct segment_header *h = segment_memory(segment);
     ck_assert_int_eq(memcmp(h, "DESCBSP\0", 8), 0);
     ck_assert_uint_eq(h->copies, 5);
-    ck_assert_uint_eq(h->slots_at % 64, 0);
+    ck_assert_uint_eq(h->slots_at % 512, 0);
     ck_assert_uint_eq(h->copies_at % 4096, 0);
     ck_assert_uint_eq(h->copy_bytes, 20480);
     ck_assert_uint_eq(h->sum_bytes, 20480);
-    ck_assert_uint_ge(h->parts_at, h->slots_at + 3 * 256);
+    ck_assert_uint_ge(h->parts_at, h->slots_at + 3 * 512);
     ck_assert_uint_ge(h->copies_at, h->parts_at + 2 * 128);
     ck_assert_uint_ge(h->sums_at, h->copies_at + 5 * h->copy_bytes);
     ck_assert_uint_eq(h->bytes, h->sums_at + 9 * h->sum_bytes);
@@ -489,7 +487,7 @@ static void commit_and_stop_halfway(void)
     struct object object = {0};
     ck_assert_int_eq(object_open(&object, segment_name, NULL), DESCANT_OK);
     uint64_t flip = segment_slot(object.header, 0)->flip;
-    segment_sum(object.header, 0, flip_writing(flip))->values[2] = NAN;
+    segment_sum(object.header, 0, flip_writing(flip))[2] = NAN;
 }
 
 START_TEST(a_dead_module_spoils_nothing)

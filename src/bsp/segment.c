@@ -258,15 +258,16 @@ void segment_store(struct segment *segment, uint64_t version)
 
 bool segment_take(struct segment *segment, int slot, struct segment_taken *taken)
 {
-    unsigned s = (unsigned)slot;
-    uint64_t flip = atomic_fetch_and_explicit(&segment_slot(segment->h, s)->flip, ~FLIP_FULL,
-                                              memory_order_acq_rel);
+    struct segment_slot *s = segment_slot(segment->h, (unsigned)slot);
+    uint64_t flip = atomic_fetch_and_explicit(&s->flip, ~FLIP_FULL, memory_order_acq_rel);
     if (!(flip & FLIP_FULL))
         return false;
-    const struct segment_sum *sum = segment_sum(segment->h, s, flip_committed(flip));
-    *taken = (struct segment_taken){.values = sum->values, .gradients = sum->gradients,
-                                    .examples = sum->examples, .oldest = sum->oldest,
-                                    .lag = sum->lag, .lag_most = sum->lag_most};
+    const unsigned sum = flip_committed(flip);
+    const struct segment_tally *tally = &s->tallies[sum];
+    *taken = (struct segment_taken){.values = segment_sum(segment->h, (unsigned)slot, sum),
+                                    .gradients = tally->gradients, .examples = tally->examples,
+                                    .oldest = tally->oldest, .lag = tally->lag,
+                                    .lag_most = tally->lag_most};
     return true;
 }
 
