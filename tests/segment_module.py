@@ -73,7 +73,7 @@ model, version = ml.pin()
 assert version == 1 and model.dtype == numpy.float32 and (model == 1).all()
 pin = segment.get("Slot", "pin", slot)
 assert pin >> 16 == 1
-copy = header["copies_at"] + (pin & 0xFFFF) * header["copy_bytes"]
+copy = header["copies_at"] + ((pin & 0xFFFF) - 1) * header["copy_bytes"]
 assert (segment.floats(copy, n) == model).all()
 expect(ValueError, lambda: model.__setitem__(0, 5))
 expect(ValueError, lambda: ml.add(numpy.ones(n - 1), 1), "floats")

@@ -178,6 +178,24 @@ START_TEST(pins_hold_every_copy_but_two)
 }
 END_TEST
 
+START_TEST(version_0_is_a_version)
+{
+    struct segment *segment;
+    struct descant_ml_model model;
+    new_name();
+    ck_assert_int_eq(try_segment(&segment, FLOATS, 1, 0, 0), DESCANT_OK);
+    struct descant_ml *ml = attach();
+    ck_assert_int_eq(descant_ml_pin(ml, &model), DESCANT_OK);
+    ck_assert_uint_eq(model.version, 0);
+    for (uint64_t version = 1; version < 6; version++)
+        store_model(segment, version);
+    for (int i = 0; i < FLOATS; i++)
+        ck_assert_float_eq(model.values[i], 0);
+    descant_ml_detach(ml);
+    segment_close(segment);
+}
+END_TEST
+
 /* What the keeper does between two steps of a module. */
 static struct segment *hooked;
 static int hooked_times;
@@ -854,6 +872,7 @@ int main(void)
     tcase_add_test(tests, a_module_sees_the_model_and_its_parts);
     tcase_add_test(tests, slots_are_taken_and_left);
     tcase_add_test(tests, pins_hold_every_copy_but_two);
+    tcase_add_test(tests, version_0_is_a_version);
     tcase_add_loop_test(tests, a_wanted_pin_is_not_overtaken, 0, 5);
     tcase_add_test(tests, sums_are_taken_once);
     tcase_add_test(tests, what_is_taken_stays_while_more_comes);

@@ -38,7 +38,7 @@ struct segment_header {
     uint64_t copies_at, copy_bytes;             /* copy c: copies_at + c copy_bytes */
     uint64_t sums_at, sum_bytes;                /* sum k of slot s: sums_at + (3 s + k) sum_bytes */
     uint64_t pid_namespace;
-    /* {version of the model 48, copy 16}. The keeper stores, modules load; sequentially
+    /* {version of the model 48, copy + 1 16}, never 0. The keeper stores, modules load; sequentially
      * consistent, as a Dekker pair with the pins. */
     SEGMENT_LINE _Atomic uint64_t newest;
     /* Versions that a gradient may be behind. The keeper sets; relaxed, a figure. */
@@ -83,7 +83,7 @@ struct segment_slot {
 
 static inline uint64_t newest_make(uint64_t version, unsigned copy)
 {
-    return version << 16 | copy;
+    return version << 16 | (copy + 1);
 }
 
 static inline uint64_t newest_version(uint64_t word)
@@ -93,7 +93,7 @@ static inline uint64_t newest_version(uint64_t word)
 
 static inline unsigned newest_copy(uint64_t word)
 {
-    return (unsigned)(word & 0xffff);
+    return (unsigned)(word & 0xffff) - 1;
 }
 
 /* --- flip: {full 1, drained 2, committed 2 bits}, committed being the lowest ---
