@@ -13,6 +13,7 @@
 #include <stddef.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
@@ -558,7 +559,7 @@ END_TEST
 START_TEST(a_number_used_again_is_another_process)
 {
     struct segment *segment = make_segment(FLOATS, 1, 0);
-    uint64_t self = process_self();
+    uint64_t self = process_self(NULL);
     ck_assert_int_eq(process_pid(self), getpid());
     ck_assert(process_alive(self));
     ck_assert(!process_alive(self + 1));
@@ -584,6 +585,32 @@ START_TEST(a_forked_child_is_refused)
     expect_taken(segment, 0, 1, 1, 1);
     descant_ml_detach(ml);
     segment_close(segment);
+}
+END_TEST
+
+/* 0: with one descriptor left, the keeper is named all the same. */
+static int keep_with_one_descriptor(void)
+{
+    struct segment *segment;
+    int next = dup(0);
+    struct rlimit limit = {(rlim_t)next + 1, (rlim_t)next + 1};
+    close(next);
+    if (next < 0 || setrlimit(RLIMIT_NOFILE, &limit) != 0)
+        return 1;
+    if (try_segment(&segment, FLOATS, 1, 0, 1) != DESCANT_OK)
+        return 2;
+    int named = process_pid(segment_memory(segment)->keeper);
+    segment_close(segment);
+    return named == getpid() ? 0 : 3;
+}
+
+START_TEST(a_keeper_is_always_named)
+{
+    new_name();
+    pid_t child = fork();
+    if (child == 0)
+        _exit(keep_with_one_descriptor());
+    expect_good(child);
 }
 END_TEST
 
@@ -886,6 +913,7 @@ int main(void)
     tcase_add_test(tests, a_zombie_is_dead);
     tcase_add_test(tests, a_number_used_again_is_another_process);
     tcase_add_test(tests, a_forked_child_is_refused);
+    tcase_add_test(tests, a_keeper_is_always_named);
     tcase_add_test(tests, a_keeper_is_succeeded);
     tcase_add_test(tests, another_shape_replaces_what_was_left);
     tcase_add_loop_test(tests, names_are_checked, 0, N(bad_names));

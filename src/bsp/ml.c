@@ -79,10 +79,9 @@ static bool take_slot(struct segment_slot *slot, uint64_t from, uint64_t self)
 /* A free slot, else one whose owner has died. */
 static descant_status find_slot(struct descant_ml *ml, struct segment_header *h)
 {
-    uint64_t self = process_self();
+    uint64_t self = process_self(NULL);
     if (self == 0)
-        return log_fail(NULL, DESCANT_SYSTEM, "/proc/self/stat cannot be read: %s",
-                        strerror(errno));
+        return DESCANT_SYSTEM;
     for (int dead = 0; dead < 2; dead++)
         for (unsigned s = 0; s < h->slots; s++) {
             struct segment_slot *slot = segment_slot(h, s);
