@@ -77,6 +77,9 @@ copy = header["copies_at"] + ((pin & 0xFFFF) - 1) * header["copy_bytes"]
 assert (segment.floats(copy, n) == model).all()
 expect(ValueError, lambda: model.__setitem__(0, 5))
 expect(ValueError, lambda: ml.add(numpy.ones(n - 1), 1), "floats")
+expect(descant_ml.Error, lambda: ml.add(numpy.zeros(n), -1), "no examples")
+ml.stage("w", numpy.zeros(n - 1))
+expect(descant_ml.Error, lambda: ml.commit(-1), "no examples")
 
 ml.add(numpy.arange(n), examples=4)         # float64 is taken, too
 until = time.monotonic() + 30
