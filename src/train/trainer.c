@@ -227,14 +227,23 @@ static descant_status refuse_model(struct trainer *t, const struct model_shape *
                     inputs_text(&data, &t->shape, what, sizeof what), *fit ? fit : "none");
 }
 
+static descant_status create_model(struct trainer *t, const struct model_shape *shape)
+{
+    descant_status status = model_create(&t->model, shape, NULL);
+
+    if (status == DESCANT_INVALID)
+        return refuse_model(t, shape);
+    return status == DESCANT_OK ? status : log_fail(&t->log, status, "%s", descant_last_error());
+}
+
 static descant_status open_model(struct trainer *t)
 {
     struct model_shape shape;
     char name[96];
     descant_status status = train_shape(t->options, &t->shape, &shape, &t->log);
 
-    if (status == DESCANT_OK && model_create(&t->model, &shape, NULL) != DESCANT_OK)
-        status = refuse_model(t, &shape);
+    if (status == DESCANT_OK)
+        status = create_model(t, &shape);
     if (status != DESCANT_OK)
         return status;
     t->n = model_floats(t->model);
