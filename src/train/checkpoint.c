@@ -196,18 +196,18 @@ static descant_status put(struct trainer *t, const struct list *list, const stru
 {
     const char *path = t->options->checkpoint;
     char previous[4096], old[4096];
-    bool own = is_own(t);
+    bool own = is_own(t), there = access(path, F_OK) == 0;
 
     snprintf(previous, sizeof previous, "%s.previous", path);
     snprintf(old, sizeof old, "%s.old", path);
-    if (!own && access(path, F_OK) != 0)
-        rename(previous, old);
     descant_status status = safetensors_write(path, own ? previous : old, list->at, list->n,
                                               texts->at, texts->n, &t->log);
     if (status != DESCANT_OK)
         return status;
-    if (!own)
+    if (!own && there)
         unlink(previous);
+    else if (!own)
+        rename(previous, old);
     atomic_store(&t->board->kept, 1);
     return DESCANT_OK;
 }

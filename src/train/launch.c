@@ -132,8 +132,10 @@ static int say_none_left(const struct train_options *o, FILE *err)
     return 1;
 }
 
+/* One that is ignored, as a parent may have handed it on, would come to nobody. */
 static void hold_signals(sigset_t *held, sigset_t *old)
 {
+    signal(SIGCHLD, SIG_DFL);
     sigemptyset(held);
     sigaddset(held, SIGINT);
     sigaddset(held, SIGTERM);

@@ -87,6 +87,7 @@ struct trainer {
     _Atomic uint64_t gather_ns, feed_ns;    /* waiting for each other, and for data; relaxed */
     uint64_t began_ns;
     double seconds;                 /* of training, up to now */
+    bool kept;                      /* the last checkpoint was written */
 
     /* the threads beside the workers (monitor.c) */
     pthread_t monitor, keeper;
