@@ -553,35 +553,54 @@ static const struct part {
 
 /* --- any order of events, in one thread --- */
 
-enum { RESTLESS_MOST = 5, RESTLESS_N = 9000, RESTLESS_TURNS = 100000 };
+enum { RESTLESS_MOST = 5, RESTLESS_N = 9000, RESTLESS_SHORT_N = 100, RESTLESS_TURNS = 200000 };
 
 /* AddressSanitizer makes these minutes. */
 #ifdef __SANITIZE_ADDRESS__
-enum { RESTLESS_SEEDS = 2, LIBRARIES_RUN = 1 };
+enum { RESTLESS_SEEDS = 4, LIBRARIES_RUN = 1 };
 #else
-enum { RESTLESS_SEEDS = 10, LIBRARIES_RUN = MPI_LIBRARIES };
+enum { RESTLESS_SEEDS = 32, LIBRARIES_RUN = MPI_LIBRARIES };
 #endif
+
+struct restless_plan {
+    size_t n;
+    bool center, final;         /* final: at their end all take the final model, then leave */
+    enum exchange_kind last;
+};
 
 /* A trainer that begins, gives up, begins something else, and leaves at some time. */
 struct restless {
     struct fabric *f;
     struct extent extent;
-    struct vector in;
+    struct vector in[2];        /* this exchange's, and that of the one before, which is gone */
     int left;                   /* exchanges that it still begins */
     bool open, kept;            /* kept: it waits for this one */
+    bool ends;                  /* it has begun the final one */
+    unsigned sleeps;            /* turns that it will miss */
 };
 
-static void restless_begin(struct restless *t, struct rng *rng, bool center)
+static void restless_begin(struct restless *t, struct rng *rng, const struct restless_plan *plan)
 {
-    struct exchange x = {.in = &t->in, .n = RESTLESS_N, .weight = 1, .alpha = 0.5};
+    struct exchange x = {.in = &t->in[t->left & 1], .n = plan->n, .weight = 1, .alpha = 0.5};
     unsigned chance = (unsigned)(rng_next(rng) % 8);
 
-    x.kind = chance == 0 ? EXCHANGE_STATE : center ? EXCHANGE_ELASTIC : EXCHANGE_MEAN;
+    x.kind = chance == 0 ? EXCHANGE_STATE : plan->center ? EXCHANGE_ELASTIC : EXCHANGE_MEAN;
     x.priority = rng_next(rng) % 3;
+    x.final = t->ends = t->left == 0;
+    if (x.final)
+        x.kind = plan->last;
+    t->in[t->left & 1] = (struct vector){plan->n, 1, &t->extent};
     ck_assert_int_eq(t->f->type->begin(t->f, &x), DESCANT_OK);
+    t->in[~t->left & 1] = (struct vector){0};
     t->open = true;
-    t->kept = rng_next(rng) % 3 != 0;
+    t->kept = x.final || rng_next(rng) % 3 != 0;
     t->left--;
+}
+
+/* At the end of what it wants. */
+static bool restless_ends(const struct restless *t, const struct restless_plan *plan)
+{
+    return t->left <= 0 && (t->ends || !plan->final) && (!t->open || !t->kept);
 }
 
 /* Vectors are constant, between 1 and the number of trainers, and so is all that comes of them. */
@@ -597,10 +616,11 @@ static void restless_use(const struct restless *t, const struct fabric_part *par
         ck_assert_msg(w[i] >= 1 - err && w[i] <= (float)size + err, "rank %d has %g", t->f->rank,
                       (double)w[i]);
     if (t->f->wire != WIRE_F32)
-        memcpy(t->f->outer[0], w, RESTLESS_N * sizeof *w);
+        memcpy(t->f->outer[0], w, part->n * sizeof *w);
 }
 
-static void restless_turn(struct restless *t, struct rng *rng, bool center, int size)
+static void restless_turn(struct restless *t, struct rng *rng, const struct restless_plan *plan,
+                          int size)
 {
     struct fabric_part part;
 
@@ -620,15 +640,28 @@ static void restless_turn(struct restless *t, struct rng *rng, bool center, int 
     default:
         break;
     }
-    if (t->left > 0 && (!t->open || (!t->kept && rng_next(rng) % 16 == 0)))
-        restless_begin(t, rng, center);
+    if ((t->left > 0 || (t->left == 0 && plan->final)) &&
+        (!t->open || (!t->kept && rng_next(rng) % 16 == 0)))
+        restless_begin(t, rng, plan);
+}
+
+/* Some sleep long, as a process may that has no core. */
+static bool restless_sleeps(struct restless *t, struct rng *rng)
+{
+    if (t->sleeps == 0 && rng_next(rng) % 64 == 0)
+        t->sleeps = (unsigned)(rng_next(rng) % 256);
+    t->sleeps -= t->sleeps > 0;
+    return t->sleeps > 0;
 }
 
 static void restless_world(uint64_t seed, bool center, enum wire wire)
 {
     struct rng rng;
     struct restless t[RESTLESS_MOST] = {{0}};
-    const struct fabric_start start = {.manifest = "x\n", .n = RESTLESS_N, .room = RESTLESS_N,
+    const struct restless_plan plan = {
+        .n = seed % 4 ? RESTLESS_SHORT_N : RESTLESS_N, .center = center, .final = seed % 3 > 0,
+        .last = seed % 3 == 1 ? EXCHANGE_STATE : EXCHANGE_MEAN};
+    const struct fabric_start start = {.manifest = "x\n", .n = plan.n, .room = plan.n,
                                        .collective = !center, .center = center, .threads = 1,
                                        .n_outer = wire != WIRE_F32};
 
@@ -639,23 +672,24 @@ static void restless_world(uint64_t seed, bool center, enum wire wire)
         struct fabric_options options = {.rank = k, .wire = wire, .context = world};
         ck_assert_int_eq(fabric_loopback.open(&t[k].f, &options), DESCANT_OK);
         ck_assert_int_eq(fabric_loopback.start(t[k].f, &start), DESCANT_OK);
-        t[k].extent = (struct extent){0, RESTLESS_N, t[k].f->contribution};
-        t[k].in = (struct vector){RESTLESS_N, 1, &t[k].extent};
-        for (size_t i = 0; i < RESTLESS_N; i++)
+        t[k].extent = (struct extent){0, plan.n, t[k].f->contribution};
+        for (size_t i = 0; i < plan.n; i++)
             t[k].extent.p[i] = (float)(k + 1);
-        struct exchange x = {.kind = EXCHANGE_STATE, .in = &t[k].in, .n = RESTLESS_N};
+        t[k].left = 1 + (int)(rng_next(&rng) % 12);
+        struct vector *in = &t[k].in[~t[k].left & 1];
+        *in = (struct vector){plan.n, 1, &t[k].extent};
+        struct exchange x = {.kind = EXCHANGE_STATE, .in = in, .n = plan.n};
         ck_assert_int_eq(fabric_loopback.begin(t[k].f, &x), DESCANT_OK);
         t[k].open = t[k].kept = true;
-        t[k].left = 1 + (int)(rng_next(&rng) % 12);
     }
     for (int turn = 0; here > 0; turn++) {
         ck_assert_msg(turn < RESTLESS_TURNS, "seed %llu: it does not end",
                       (unsigned long long)seed);
         int k = (int)(rng_next(&rng) % (uint64_t)size);
-        if (!t[k].f)
+        if (!t[k].f || restless_sleeps(&t[k], &rng))
             continue;
-        restless_turn(&t[k], &rng, center, size);
-        if (t[k].left == 0 && (!t[k].open || !t[k].kept)) {
+        restless_turn(&t[k], &rng, &plan, size);
+        if (restless_ends(&t[k], &plan)) {
             fabric_loopback.close(t[k].f);
             t[k].f = NULL;
             here--;

@@ -363,7 +363,8 @@ static void close_round(struct mpi *m, enum life life)
         mpi_tell(m, lead->seats[i].rank, word, lead->seats, word.seats * sizeof *lead->seats);
 }
 
-/* Elastic arrivals whose STATE has gone. Who has not arrived may still be in the round before. */
+/* Elastic arrivals whose STATE has gone, also those that come after it. Who has not arrived may
+ * still be in the round before. */
 static void make_void(struct mpi *m)
 {
     struct mpi_lead *lead = m->lead;
@@ -400,7 +401,7 @@ static void gather(struct mpi *m, enum life life)
         close_round(m, life);
     else if (wanted && !lead->called && life == LIFE_MEMBER)
         call_late(m);
-    else if (!wanted && lead->called)
+    else if (!wanted && (lead->called || arrived))
         make_void(m);
 }
 
@@ -408,7 +409,7 @@ void mpi_lead_turn(struct mpi *m)
 {
     struct mpi_lead *lead = m->lead;
 
-    while (lead->changed && !lead->failed) {
+    while (lead->changed && !lead->failed && !m->go_waits) {
         lead->changed = false;
         if (!lead->formed && !form(m))
             break;
