@@ -199,6 +199,7 @@ static void hear_arrive(struct mpi *m, struct peer *peer, const struct mpi_word 
 
     peer->arrival = *word;
     peer->arrived = true;
+    lead->late.n = 0;               /* it has not been told */
     if (!lead->since_ns)
         lead->since_ns = clock_now_ns();
     if (word->final)
@@ -418,7 +419,7 @@ void mpi_lead_turn(struct mpi *m)
         else if (count(m, LIFE_FINAL))
             gather(m, LIFE_FINAL);
     }
-    if (!lead->all_left && count(m, LIFE_LEFT) == m->place.size) {
+    if (!lead->all_left && count(m, LIFE_LEFT) == m->place.size && !mpi_rows_closed(m)) {
         lead->all_left = true;
         tell_all(m, (struct mpi_word){.what = WORD_BYE}, NULL, 0);
     }

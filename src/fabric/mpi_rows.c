@@ -298,6 +298,11 @@ bool mpi_rows_open(const struct mpi *m)
     return m->rows && m->rows->stage != ROWS_IDLE;
 }
 
+bool mpi_rows_closed(const struct mpi *m)
+{
+    return m->rows && m->rows->closed;
+}
+
 /* --- the table --- */
 
 static descant_status begin(struct fabric *f, const void *bytes, size_t n)
