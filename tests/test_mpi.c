@@ -485,6 +485,23 @@ static int part_multiple(void)
     return with_own_mpi(3);
 }
 
+/* Two jobs at once would call MPI from two threads. */
+static int part_two(void)
+{
+    struct descant *second, *job = open_job("mpi:messages", "shadow-ma", "w", 10);
+    struct descant_options options = descant_options_default();
+
+    options.job = "mpi:messages";
+    NEED(descant_start(job) == DESCANT_OK);
+    NEED(descant_open(&second, &options) == DESCANT_UNSUPPORTED);
+    NEED(strstr(descant_last_error(), "MPI_THREAD_MULTIPLE"));
+    NEED(descant_finish(job, DESCANT_FINAL_MEAN) == DESCANT_OK);
+    NEED(descant_close(job) == DESCANT_OK);
+    NEED(descant_open(&second, &options) == DESCANT_OK);
+    NEED(descant_close(second) == DESCANT_OK);
+    return 0;
+}
+
 static int part_funneled(void)
 {
     return with_own_mpi(1);
@@ -547,7 +564,7 @@ static const struct part {
     {"exchanges", part_exchanges}, {"leavers", part_leavers},   {"tables", part_tables},
     {"jobs", part_jobs},           {"plans", part_plans},       {"models", part_models},
     {"multiple", part_multiple},   {"funneled", part_funneled}, {"reload", part_reload},
-    {"wire", part_wire},
+    {"wire", part_wire},           {"two", part_two},
     {"early", part_early},
 };
 
@@ -713,19 +730,27 @@ struct trio {
     struct fabric *f[3];
     struct extent extents[3];
     struct vector in[3];
+    bool center;
 };
+
+static void trio_begin_one(struct trio *t, int k, enum exchange_kind kind, bool final)
+{
+    const struct exchange x = {.kind = kind, .in = &t->in[k], .n = RESTLESS_N, .weight = 1,
+                               .alpha = 0.5, .final = final};
+    ck_assert_int_eq(t->f[k]->type->begin(t->f[k], &x), DESCANT_OK);
+}
 
 static void trio_begin(struct trio *t, int k, enum exchange_kind kind)
 {
-    const struct exchange x = {.kind = kind, .in = &t->in[k], .n = RESTLESS_N, .weight = 1};
-    ck_assert_int_eq(t->f[k]->type->begin(t->f[k], &x), DESCANT_OK);
+    trio_begin_one(t, k, kind, false);
 }
 
 static void trio_open(struct trio *t, int k)
 {
     const struct fabric_options options = {.rank = k, .context = t->world};
     const struct fabric_start start = {.manifest = "x\n", .n = RESTLESS_N, .room = RESTLESS_N,
-                                       .collective = true, .threads = 1};
+                                       .collective = !t->center, .center = t->center,
+                                       .threads = 1};
 
     ck_assert_int_eq(fabric_loopback.open(&t->f[k], &options), DESCANT_OK);
     ck_assert_int_eq(fabric_loopback.start(t->f[k], &start), DESCANT_OK);
@@ -787,6 +812,12 @@ START_TEST(the_late_are_named_to_all)
     need_waits(t.f[1], "");
     trio_poll(&t, 2, 400);
     need_waits(t.f[1], "trainer 1 waits in round 3 (mean) for trainer 0 (host0)");
+    trio_begin(&t, 0, EXCHANGE_MEAN);
+    trio_poll(&t, 3, 250);
+    trio_begin_one(&t, 1, EXCHANGE_MEAN, true);
+    trio_poll(&t, 3, 400);
+    need_waits(t.f[0], "trainer 0 waits in round 3 (mean) for trainer 2 (host2)");
+    need_waits(t.f[1], "trainer 1 waits at its finish for trainers 0 (host0) and 2 (host2)");
     trio_close(&t);
 }
 END_TEST
@@ -818,6 +849,42 @@ START_TEST(a_call_taken_back_leaves_the_round_before_alone)
         ck_assert_uint_eq(trio_poll(&t, 7, 10000), 7);
     }
     ck_assert_int_gt(early, 0);
+    trio_close(&t);
+}
+END_TEST
+
+static enum fabric_progress trio_turn(struct trio *t, int k)
+{
+    struct fabric_part part;
+    return t->f[k]->type->poll(t->f[k], &part);
+}
+
+/* Rank 1 arrives for rank 0's state, which is taken back before rank 0 hears of that. */
+START_TEST(who_comes_after_a_call_was_taken_back_goes_on)
+{
+    struct trio t = {.world = loopback_create_hosts(3, 1, (uint64_t)_i + 1), .center = true};
+
+    for (int k = 0; k < 3; k++)
+        trio_open(&t, k);
+    ck_assert_uint_eq(trio_poll(&t, 7, 10000), 7);
+    for (int round = 0; round < 20; round++) {
+        unsigned ended = 0;
+        trio_begin(&t, 0, EXCHANGE_STATE);
+        for (int turn = 0; trio_turn(&t, 1) != FABRIC_CALLED; turn++) {
+            ck_assert_int_lt(turn, 1000);
+            trio_turn(&t, 0);
+        }
+        trio_begin(&t, 1, EXCHANGE_ELASTIC);
+        for (int turn = 0; mpi_of(t.f[1])->stage != STAGE_ARRIVED; turn++) {
+            ck_assert_int_lt(turn, 1000);
+            trio_turn(&t, 1);
+        }
+        trio_begin(&t, 0, EXCHANGE_ELASTIC);
+        for (int turn = 0; ended != 3; turn++) {
+            ck_assert_int_lt(turn, 10000);
+            ended |= trio_turn(&t, turn % 3) == FABRIC_DONE ? 1U << turn % 3 : 0;
+        }
+    }
     trio_close(&t);
 }
 END_TEST
@@ -1047,6 +1114,13 @@ START_TEST(a_program_may_have_its_own_mpi)
 }
 END_TEST
 
+START_TEST(one_job_at_a_time_calls_mpi)
+{
+    if (is_there((enum mpi_library)_i))
+        need_good((enum mpi_library)_i, 2, "two");
+}
+END_TEST
+
 START_TEST(what_is_missing_is_named)
 {
     struct fabric *f;
@@ -1089,6 +1163,7 @@ int main(int argc, char **argv)
     tcase_add_loop_test(all, a_reload_brings_the_centre, 0, LIBRARIES_RUN);
     tcase_add_loop_test(all, who_differs_is_told, 0, LIBRARIES_RUN);
     tcase_add_loop_test(all, a_program_may_have_its_own_mpi, 0, LIBRARIES_RUN);
+    tcase_add_loop_test(all, one_job_at_a_time_calls_mpi, 0, LIBRARIES_RUN);
     tcase_add_test(all, what_is_missing_is_named);
     suite_add_tcase(suite, all);
     TCase *loopback = tcase_create("loopback");
@@ -1096,6 +1171,7 @@ int main(int argc, char **argv)
     tcase_add_loop_test(loopback, rounds_end_whatever_trainers_do, 0, 3);
     tcase_add_test(loopback, the_late_are_named_to_all);
     tcase_add_loop_test(loopback, a_call_taken_back_leaves_the_round_before_alone, 0, 5);
+    tcase_add_loop_test(loopback, who_comes_after_a_call_was_taken_back_goes_on, 0, 3);
     tcase_add_loop_test(loopback, versions_are_told_by_name_and_value, 0, 2);
     suite_add_tcase(suite, loopback);
     SRunner *runner = srunner_create(suite);
