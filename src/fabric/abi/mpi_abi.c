@@ -342,10 +342,13 @@ static int collect(struct mpi_link *link, const struct mpi_ended **ended)
 
 static void down(struct mpi_link *link, bool together)
 {
-    for (int i = 0; i < link->n && together; i++) {
+    for (int i = 0; i < link->n; i++) {
         if (link->receives[i])
-            MPI_Cancel(&link->requests[i]);
-        MPI_Wait(&link->requests[i], MPI_STATUS_IGNORE);
+            MPI_Cancel(&link->requests[i]);     /* what it would write to is given back */
+        if (together)
+            MPI_Wait(&link->requests[i], MPI_STATUS_IGNORE);
+        else if (link->receives[i])
+            MPI_Request_free(&link->requests[i]);
     }
     links_open--;
     if (together) {
