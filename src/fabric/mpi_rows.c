@@ -10,8 +10,9 @@
  *   LEAD        from 0: your leader has left, you are its heir
  *
  * 1. Who leaves tells rank 0 when no round of rows is closed here: till then its part is sent.
- * 2. A leader that leaves within a round undoes it for all: the others keep what they have given,
- *    and its heir gives, so no host is in a round whose parts it does not take.
+ * 2. A leader that leaves before its vote undoes the round for all: the others keep what they have
+ *    given, and its heir gives. One that has voted, and goes before its engine has taken all parts,
+ *    leaves its heir without the rest of them.
  *
  * The lowest rank of a host leads it. Rank 0 keeps the list, also when its trainer has left. Run by
  * whoever holds the round machine. */
@@ -296,6 +297,11 @@ bool mpi_rows_quiet(const struct mpi *m)
 bool mpi_rows_open(const struct mpi *m)
 {
     return m->rows && m->rows->stage != ROWS_IDLE;
+}
+
+bool mpi_rows_closed(const struct mpi *m)
+{
+    return m->rows && m->rows->closed;
 }
 
 /* --- the table --- */

@@ -275,6 +275,7 @@ void mpi_rows_step(struct mpi *m);
 void mpi_rows_leave(struct mpi *m);             /* takes no more parts; sends its own */
 bool mpi_rows_quiet(const struct mpi *m);       /* no round is closed here */
 bool mpi_rows_open(const struct mpi *m);
+bool mpi_rows_closed(const struct mpi *m);      /* rank 0: leaders are in a round that it closed */
 
 /* --- mpi_waits.c --- */
 

@@ -140,6 +140,7 @@ static void hold_signals(sigset_t *held, sigset_t *old)
     sigaddset(held, SIGINT);
     sigaddset(held, SIGTERM);
     sigaddset(held, SIGCHLD);
+    signal(SIGCHLD, SIG_DFL);       /* where who started us ignores it, no child's end is told */
     sigprocmask(SIG_BLOCK, held, old);
 }
 
