@@ -89,17 +89,20 @@ TESTS := $(filter-out $(addprefix %/test_,convergence rules block vector data fo
 endif
 # Python is not a sanitizer's program.
 ifneq ($(SAN),)
-TESTS := $(filter-out %/test_segment_python,$(TESTS))
+TESTS := $(filter-out %/test_segment_python %/test_python,$(TESTS))
 endif
 BENCHES := $(patsubst bench/%.c,$(B)/bench/%,$(wildcard bench/*.c))
 CHECK_FLAGS = $(shell pkg-config --cflags check)
 CHECK_LIBS = $(shell pkg-config --libs check)
 
-.PHONY: all test test-slurm tests models soak bench bench-cluster bench-quality examples demo \
+.PHONY: all python-libraries test test-slurm test-torch tests models soak bench bench-cluster bench-quality examples demo \
 	demo-plans fuzz setup \
 	format install uninstall clean
 .SECONDARY:
 all: $(SHARED) $(B)/libdescant.a $(PROGRAM) $(MODULES)
+
+# What python/setup.py puts into a wheel.
+python-libraries: $(SHARED) $(MODULES)
 
 $(KERNEL_SETS:%=$(B)/fabric/kernels_%.o): $(B)/fabric/kernels_%.o: src/fabric/kernels.c Makefile
 	@mkdir -p $(@D)
@@ -143,7 +146,7 @@ $(B)/tests/%: tests/%.c $(OBJECTS) Makefile
 
 $(addprefix $(B)/tests/test_,fabric members mpi rows wire_fabrics): tests/mpi_loopback.c
 $(B)/tests/test_mpi: | $(MODULES)
-$(B)/tests/test_segment_python: | $(SHARED)
+$(B)/tests/test_segment_python $(B)/tests/test_python: | $(SHARED)
 
 # These call the program as a function.
 $(B)/tests/test_cli $(TRAIN_TESTS:%.c=$(B)/%): $(B)/tests/%: tests/%.c $(CLI_OBJECTS) \
@@ -187,6 +190,15 @@ test-slurm: setup
 	@tools/setup slurm
 	@$(MAKE) --no-print-directory all
 	@BUILD=$(B) tests/run tests/cluster/slurm
+
+# The Python package with PyTorch, which goes into a venv of the build folder. pip's settings tell
+# where from; PyPI's own build for Linux brings CUDA along, download.pytorch.org/whl/cpu has one without.
+TORCH := torch==2.13.0
+test-torch: setup
+	@$(MAKE) --no-print-directory all $(B)/tests/test_python
+	@test -e $(B)/venv/torch || { python3 -m venv $(B)/venv && \
+		$(B)/venv/bin/pip install -q $(TORCH) numpy && touch $(B)/venv/torch; }
+	@BUILD=$(B) DESCANT_PYTHON=$(B)/venv/bin/python tests/run $(B)/tests/test_python
 
 tests: $(TESTS)
 

@@ -207,7 +207,8 @@ enum descant_final {
 
 /* Ends training: leaves the rounds, waits asleep for the trainers still at work, and gives all
  * that are present the same final model; all ask for the same one, else MISMATCH. One that
- * does not want it calls close alone. */
+ * does not want it calls close alone. After pause, no round has a part in what was overwritten
+ * since: its final version is that. */
 DESCANT_API descant_status descant_finish(struct descant *job, enum descant_final which);
 
 /* Leaves the job and releases everything; over mpi it serves the other ranks, asleep, until all
