@@ -56,7 +56,7 @@ TRAIN_SOURCES := $(filter-out $(LOOPS_SOURCE),$(wildcard src/nn/*.c src/data/*.c
 TRAIN_COMMANDS := $(foreach c,train eval gen report report_log report_chart \
 	report_page bench_train bench_parse,$(wildcard src/cli/$(c).c))
 TRAIN_TESTS := $(wildcard $(patsubst %,tests/test_%.c,models loops learning data input formats \
-	report trainer training_ends training_faults training_words run_files))
+	report trainer training_ends training_faults training_words run_files bsp_control))
 ifeq ($(HAVE_TRAIN),1)
 BASIC += -DDESCANT_TRAIN $(shell pkg-config --cflags $(TRAIN_PACKAGES))
 TRAIN_LIBS := $(shell pkg-config --libs $(TRAIN_PACKAGES))
@@ -110,7 +110,7 @@ $(KERNEL_SETS:%=$(B)/nn/loops_%.o): $(B)/nn/loops_%.o: src/nn/loops.c Makefile
 	$(call say,CC)$(CC) $(BASIC) $(LOOPS_FLAGS) $(LOOPS_$*) $(KERNEL_SANITIZE) -DLOOPS=loops_$* -c $< -o $@
 
 # The loop over a gradient, and the one it is measured by; without races, so sanitizers look at it.
-$(B)/bsp/sums.o $(B)/cli/bench_segment.o: COMPILE += -O3
+$(B)/bsp/sums.o $(B)/bsp/gradient.o $(B)/cli/bench_segment.o: COMPILE += -O3
 
 $(B)/%.o: src/%.c Makefile
 	@mkdir -p $(@D)
