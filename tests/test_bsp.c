@@ -433,6 +433,38 @@ START_TEST(a_stopped_run_goes_on)
 }
 END_TEST
 
+/* The bytes of a tensor of the checkpoint. */
+static size_t take_tensor(const char *name, unsigned char *bytes, size_t room)
+{
+    struct safetensors *file;
+    ck_assert_int_eq(safetensors_open(&file, checkpoint, NULL), DESCANT_OK);
+    const struct safetensor *t = safetensors_find(file, name);
+    ck_assert(t && t->bytes <= room);
+    size_t n = t->bytes;
+    memcpy(bytes, t->data, n);
+    safetensors_close(file);
+    return n;
+}
+
+START_TEST(a_resumed_run_makes_the_same_steps)
+{
+    unsigned char w[2][64], state[2][64];
+    const char *how = "--params 5 --optimizer adam --lr 0.1 --period 2ms --supersteps %d "
+                      "--checkpoint %s %s -- %s module constant";
+    for (int twice = 0; twice < 2; twice++) {
+        if (twice)
+            ck_assert_int_eq(end(begin(how, 9, checkpoint, "", self)), CLI_DONE);
+        ck_assert_int_eq(end(begin(how, 15, checkpoint, twice ? "--resume" : "", self)), CLI_DONE);
+        ck_assert_uint_eq(take_tensor("w", w[twice], 64), FLOATS * sizeof(float));
+        ck_assert_uint_eq(take_tensor("descant.optimizer", state[twice], 64),
+                          2 * FLOATS * sizeof(float));
+        ck_assert_int_eq(unlink(checkpoint), 0);
+    }
+    ck_assert_int_eq(memcmp(w[0], w[1], FLOATS * sizeof(float)), 0);
+    ck_assert_int_eq(memcmp(state[0], state[1], 2 * FLOATS * sizeof(float)), 0);
+}
+END_TEST
+
 START_TEST(one_run_has_a_name)
 {
     pid_t run = begin(MODEL " --log %s -- %s module constant", run_log, self);
@@ -584,6 +616,7 @@ static Suite *make_suite(void)
     tcase_add_test(tests, nan_is_refused_and_named);
     tcase_add_test(tests, control_is_killed_and_goes_on);
     tcase_add_test(tests, a_stopped_run_goes_on);
+    tcase_add_test(tests, a_resumed_run_makes_the_same_steps);
     tcase_add_test(tests, one_run_has_a_name);
     tcase_add_test(tests, a_command_that_is_not_there);
     tcase_add_test(tests, status_tells_who_is_attached);

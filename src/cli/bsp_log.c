@@ -18,11 +18,6 @@
 
 enum { TEXT_ROOM = 4096 };
 
-static double seconds_since(uint64_t ns)
-{
-    return (double)(clock_now_ns() - ns) * 1e-9;
-}
-
 static double mean_lag(uint64_t lag, uint64_t gradients)
 {
     return gradients ? (double)lag / (double)gradients : (double)NAN;
@@ -77,7 +72,7 @@ descant_status bsp_log_open(struct bsp_run_log *l, const struct bsp_model *model
     l->locals = locals;
     l->n_locals = n_locals;
     l->is_terminal = isatty(fileno(l->err)) == 1;
-    l->began_ns = l->stepped_ns = l->last.at_ns = clock_now_ns();
+    l->stepped_ns = l->last.at_ns = clock_now_ns();
     if (!path)
         return DESCANT_OK;
     l->file = fopen(path, model->resumed ? "ae" : "we");
@@ -183,14 +178,13 @@ static void write_summary(struct bsp_run_log *l, const struct bsp_model *model,
                           const struct bsp_end *end)
 {
     struct json json;
-    double s = seconds_since(l->began_ns);
     json_begin(&json, l->file);
     json_text(&json, "kind", "summary");
     json_int(&json, "supersteps", (int64_t)model->steps);
     json_int(&json, "gradients", (int64_t)model->gradients);
     json_int(&json, "examples", (int64_t)model->examples);
     json_real(&json, "seconds", model->seconds);
-    json_real(&json, "examples_per_s", (double)l->examples / s);
+    json_real(&json, "examples_per_s", (double)l->examples / end->seconds);
     json_real(&json, "staleness_mean", mean_lag(l->lag, l->gradients));
     json_int(&json, "staleness_max", (int64_t)l->lag_most);
     json_int(&json, "refused_stale", (int64_t)l->stale);
@@ -213,7 +207,6 @@ static void row(FILE *out, const char *name, double value, const char *format)
 static void print_summary(const struct bsp_run_log *l, const struct bsp_model *model,
                           const struct bsp_end *end)
 {
-    double s = seconds_since(l->began_ns);
     const char *of = model->resumed ? " of this start" : "";
     char name[64];
     fprintf(l->out, "bsp: %d local module%s, %zu parameters\n", l->n_locals,
@@ -222,9 +215,9 @@ static void print_summary(const struct bsp_run_log *l, const struct bsp_model *m
     row(l->out, "gradients", (double)model->gradients, "%.0f");
     row(l->out, "examples", (double)model->examples, "%.0f");
     snprintf(name, sizeof name, "seconds%s", of);
-    row(l->out, name, s, "%.1f");
-    row(l->out, "examples/s", (double)l->examples / s, "%.0f");
-    row(l->out, "gradients/s", (double)l->gradients / s, "%.1f");
+    row(l->out, name, end->seconds, "%.1f");
+    row(l->out, "examples/s", (double)l->examples / end->seconds, "%.0f");
+    row(l->out, "gradients/s", (double)l->gradients / end->seconds, "%.1f");
     row(l->out, "staleness, mean", mean_lag(l->lag, l->gradients), "%.2f versions");
     if (l->gradients)
         row(l->out, "staleness, most", (double)l->lag_most, "%.0f versions");

@@ -15,7 +15,7 @@ struct bsp_run_log {
     bool is_terminal;
     struct local *const *locals;
     int n_locals;
-    uint64_t began_ns, stepped_ns, flushed_ns;              /* the last step; the file */
+    uint64_t stepped_ns, flushed_ns;                        /* the last step; the file */
     uint64_t steps, gradients, examples;                    /* of this start */
     uint64_t lag, lag_most, undone, stale, bad;             /* the same */
     struct {
@@ -27,6 +27,7 @@ struct bsp_end {
     const char *why;
     bool kept;                  /* the last checkpoint is whole */
     int restarts;
+    double seconds;             /* of training, in this start */
 };
 
 /* Opens the file, if there is to be one, and writes its header. */

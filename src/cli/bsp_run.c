@@ -354,7 +354,7 @@ static bool last_checkpoint(struct run *r)
 
 static void end(struct run *r)
 {
-    struct bsp_end how = {0};
+    struct bsp_end how = {.seconds = (double)(clock_now_ns() - r->began_ns) * 1e-9};
     end_modules(r);
     if (!r->limited && !r->bad && !r->hurried)
         superstep(r);
