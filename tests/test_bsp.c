@@ -38,12 +38,14 @@ static int until_the_end(struct descant_ml *ml, const char *kind, int most)
 }
 
 /* constant, nan: until the run ends; times: 50 gradients; dies: is killed after 20; fails: at once,
- * and first-fails if it is module 0; deaf: never leaves. */
+ * and first-fails if it is module 0; deaf: never leaves; late: module 0 never comes. */
 static int be_module(const char *kind)
 {
     struct descant_ml *ml;
     bool first = strcmp(getenv("DESCANT_MODULE"), "0") == 0;
     int most = strcmp(kind, "times") == 0 ? 50 : strcmp(kind, "dies") == 0 ? 20 : INT_MAX;
+    if (first && strcmp(kind, "late") == 0)
+        pause();
     if (descant_ml_attach(&ml, NULL, 30) != DESCANT_OK)
         return 9;
     if (strcmp(kind, "fails") == 0 || (first && strcmp(kind, "first-fails") == 0))
@@ -330,6 +332,15 @@ START_TEST(a_module_that_never_leaves_is_killed)
 }
 END_TEST
 
+START_TEST(a_module_that_has_not_come_is_not_waited_for)
+{
+    uint64_t began = clock_now_ns();
+    ck_assert_int_eq(end(begin("--modules 2 --grace 60 " MODEL " --supersteps 3 -- %s module late",
+                               self)), CLI_DONE);
+    ck_assert_uint_lt(clock_now_ns() - began, UINT64_C(20000000000));
+}
+END_TEST
+
 START_TEST(a_signal_ends_it_in_good_order)
 {
     int number = _i ? SIGINT : SIGTERM;
@@ -612,6 +623,7 @@ static Suite *make_suite(void)
     tcase_add_test(tests, the_others_go_on);
     tcase_add_test(tests, modules_that_die_again_and_again);
     tcase_add_test(tests, a_module_that_never_leaves_is_killed);
+    tcase_add_test(tests, a_module_that_has_not_come_is_not_waited_for);
     tcase_add_loop_test(tests, a_signal_ends_it_in_good_order, 0, 2);
     tcase_add_test(tests, nan_is_refused_and_named);
     tcase_add_test(tests, control_is_killed_and_goes_on);

@@ -28,6 +28,7 @@ static struct local_figures all_figures(const struct local *local)
         all.examples += f.examples;
         all.stale += f.stale;
         all.bad += f.bad;
+        all.owners += f.owners;
         all.attached += f.pid != 0;
     }
     return all;
@@ -120,6 +121,7 @@ void local_figures(const struct local *local, struct local_figures *figures)
         .examples = all.examples - local->before.examples,
         .stale = all.stale - local->before.stale,
         .bad = all.bad - local->before.bad,
+        .owners = all.owners - local->before.owners,
         .attached = all.attached,
     };
 }

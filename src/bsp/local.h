@@ -33,6 +33,7 @@ void local_store(struct local *local, const float *model, uint64_t version, uint
 
 struct local_figures {
     uint64_t gradients, examples, stale, bad;   /* by all modules since local_open */
+    uint64_t owners;                            /* that have attached since then */
     int attached;
 };
 

@@ -320,11 +320,24 @@ static bool left_within(struct run *r, uint64_t ns)
     return bsp_modules_alive(&r->modules) == 0;
 }
 
+/* One that has not attached yet would wait for a segment that is not about to end. */
+static void end_who_never_came(struct run *r)
+{
+    for (int k = 0; k < r->modules.n; k++) {
+        const struct bsp_module *module = &r->modules.at[k];
+        struct local_figures f;
+        local_figures(r->locals[k], &f);
+        if (module->pid > 0 && f.attached == 0 && f.owners <= (uint64_t)module->restarts)
+            kill(-module->pid, SIGTERM);
+    }
+}
+
 static void end_modules(struct run *r)
 {
     r->modules.ending = true;
     for (int k = 0; k < r->n_locals; k++)
         local_end(r->locals[k]);
+    end_who_never_came(r);
     if (left_within(r, (uint64_t)(r->o->grace * 1e9)))
         return;
     bsp_modules_kill(&r->modules, SIGTERM);
