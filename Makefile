@@ -54,9 +54,10 @@ HAVE_TRAIN := $(shell pkg-config --exists $(TRAIN_PACKAGES) 2>/dev/null && echo 
 LOOPS_SOURCE := $(wildcard src/nn/loops.c)
 TRAIN_SOURCES := $(filter-out $(LOOPS_SOURCE),$(wildcard src/nn/*.c src/data/*.c src/train/*.c))
 TRAIN_COMMANDS := $(foreach c,train eval gen report report_log report_chart \
-	report_page bench_train bench_parse,$(wildcard src/cli/$(c).c))
+	report_page bench_train bench_parse bsp bsp_run bsp_model bsp_modules bsp_log bsp_status,\
+	$(wildcard src/cli/$(c).c))
 TRAIN_TESTS := $(wildcard $(patsubst %,tests/test_%.c,models loops learning data input formats \
-	report trainer training_ends training_faults training_words run_files))
+	report trainer training_ends training_faults training_words run_files bsp bsp_control))
 ifeq ($(HAVE_TRAIN),1)
 BASIC += -DDESCANT_TRAIN $(shell pkg-config --cflags $(TRAIN_PACKAGES))
 TRAIN_LIBS := $(shell pkg-config --libs $(TRAIN_PACKAGES))
@@ -74,7 +75,7 @@ PROGRAM_OBJECTS := $(patsubst src/%.c,$(B)/%.o,$(if $(HAVE_TRAIN),$(wildcard src
 	$(filter-out $(TRAIN_COMMANDS),$(wildcard src/cli/*.c))))
 PROGRAM := $(if $(PROGRAM_OBJECTS),$(B)/descant)
 CLI_OBJECTS := $(filter-out $(B)/cli/main.o,$(PROGRAM_OBJECTS))
-EXAMPLES := $(patsubst examples/%.c,$(B)/examples/%,$(wildcard examples/*.c)) \
+EXAMPLES := $(patsubst examples/%.c,$(B)/examples/%,$(wildcard examples/*.c examples/bsp/*.c)) \
 	$(patsubst examples/%.cc,$(B)/examples/%_cc,$(wildcard examples/*.cc))
 CXX := $(if $(is_clang),clang++,g++)
 SHARED := $(B)/libdescant.so.$(VERSION)
@@ -113,7 +114,7 @@ $(KERNEL_SETS:%=$(B)/nn/loops_%.o): $(B)/nn/loops_%.o: src/nn/loops.c Makefile
 	$(call say,CC)$(CC) $(BASIC) $(LOOPS_FLAGS) $(LOOPS_$*) $(KERNEL_SANITIZE) -DLOOPS=loops_$* -c $< -o $@
 
 # The loop over a gradient, and the one it is measured by; without races, so sanitizers look at it.
-$(B)/bsp/sums.o $(B)/cli/bench_segment.o: COMPILE += -O3
+$(B)/bsp/sums.o $(B)/bsp/gradient.o $(B)/cli/bench_segment.o: COMPILE += -O3
 
 $(B)/%.o: src/%.c Makefile
 	@mkdir -p $(@D)
@@ -146,7 +147,8 @@ $(B)/tests/%: tests/%.c $(OBJECTS) Makefile
 
 $(addprefix $(B)/tests/test_,fabric members mpi rows wire_fabrics): tests/mpi_loopback.c
 $(B)/tests/test_mpi: | $(MODULES)
-$(B)/tests/test_segment_python $(B)/tests/test_python: | $(SHARED)
+$(B)/tests/test_segment_python $(B)/tests/test_python $(B)/tests/test_bsp: | $(SHARED)
+$(B)/tests/test_bsp: | $(B)/examples/bsp/logistic
 
 # These call the program as a function.
 $(B)/tests/test_cli $(TRAIN_TESTS:%.c=$(B)/%): $(B)/tests/%: tests/%.c $(CLI_OBJECTS) \

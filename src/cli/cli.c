@@ -19,6 +19,8 @@ static const struct command commands[] = {
     {"train", "train a click model or a network", cli_train},
     {"eval", "a trained model's figures on a held-out set", cli_eval},
     {"predict", "a trained model's scores", cli_predict},
+    {"bsp", "train by the gradients of other programs, through shared memory",
+     cli_bsp},
     {"gen", "make a file of click logs to train with: ctr", cli_gen},
     {"report", "a page that compares runs of descant train, from their logs", cli_report},
 #endif

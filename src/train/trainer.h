@@ -149,7 +149,14 @@ void summary_make(struct trainer *t, double seconds);       /* and the last eval
 
 /* --- checkpoint.c --- */
 struct safetensors;
+struct safetensor;
+struct safetensors_text;
 descant_status checkpoint_write(struct trainer *t);
+/* Replaces the file. `own`: what is there is of this run, or of one that it goes on from. What
+ * another run has left becomes PATH.old, its own previous one goes. */
+descant_status checkpoint_put(const char *path, bool own, const struct safetensor *tensors,
+                              size_t n, const struct safetensors_text *texts, size_t n_texts,
+                              const struct log *log);
 descant_status checkpoint_keep_outer(struct trainer *t);    /* before finish */
 bool checkpoint_there(const struct train_options *options);
 void checkpoint_forget(struct trainer *t);     /* this host's place, of a run of before */
