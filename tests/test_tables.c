@@ -370,8 +370,8 @@ START_TEST(hot_rows_are_averaged_by_degrees)
     static const struct {
         const char *plan;
         int hot;
-    } plans[] = {{"shadow-ma,hot=0", 0}, {"shadow-ma", 8}, {"shadow-ma,hot=1", 1},
-                 {"ma,hot=64", 64}, {"shadow-ma,hot=16,wire=q8", 16}};
+    } plans[] = {{"shadow-ma,hot=0", 0}, {"shadow-ma", 64}, {"shadow-ma,hot=1", 1},
+                 {"ma,hot=8", 8}, {"shadow-ma,hot=16,wire=q8", 16}};
     for (size_t p = 0; p < sizeof plans / sizeof *plans; p++)
         for (int n = 1; n <= 8; n += n) {
             struct simulation_options o = {
@@ -424,7 +424,7 @@ static double worst_row(const char *plan)
 /* Rounds of 20 steps: the sum of what 8 machines have gone is 8 times too far, and so on. */
 START_TEST(hot_rows_do_not_run_away)
 {
-    double summed = worst_row("shadow-ma,hot=0"), averaged = worst_row("shadow-ma");
+    double summed = worst_row("shadow-ma,hot=0"), averaged = worst_row("shadow-ma,hot=8");
     ck_assert_msg(!(summed < 100), "the sum keeps to %g", summed);
     ck_assert_msg(averaged < 0.1, "%g from where they should be", averaged);
 }
