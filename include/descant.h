@@ -107,8 +107,8 @@ DESCANT_API descant_status descant_share(struct descant *job, const char *name, 
 
 /* An embedding table: rows x width floats, zero at first, one copy for all trainers of this
  * machine, valid until close. Its memory is Descant's; workers write it in place, without locks.
- * Before start, in the same order everywhere. Where trainers may be on several machines (none
- * yet) each machine has its own copy, and a second one for what all have agreed on, so twice the
+ * Before start, in the same order everywhere. Where trainers may be on several machines
+ * (mpi) each machine has its own copy, and a second one for what all have agreed on, so twice the
  * memory and a byte a row. Each fills it before start, with the same values, else MISMATCH; then
  * rows that were touched are exchanged in the background, under every plan but "none", as sums of
  * updates: every machine gets all updates, undiluted, and finish leaves the same rows on all.
