@@ -59,9 +59,10 @@ HAVE_TRAIN := $(shell pkg-config --exists $(TRAIN_PACKAGES) 2>/dev/null && echo 
 LOOPS_SOURCE := $(wildcard src/nn/loops.c)
 TRAIN_SOURCES := $(filter-out $(LOOPS_SOURCE),$(wildcard src/nn/*.c src/data/*.c src/train/*.c))
 TRAIN_COMMANDS := $(foreach c,train eval gen gen_cache report report_log report_chart \
-	report_page bench_train bench_parse,$(wildcard src/cli/$(c).c))
+	report_page bench_train bench_parse bsp bsp_run bsp_model bsp_modules bsp_log bsp_status,\
+	$(wildcard src/cli/$(c).c))
 TRAIN_TESTS := $(wildcard $(patsubst %,tests/test_%.c,models loops learning data input formats \
-	report trainer training_ends training_faults training_words run_files))
+	report trainer training_ends training_faults training_words run_files bsp bsp_control))
 ifeq ($(HAVE_TRAIN),1)
 BASIC += -DDESCANT_TRAIN $(shell pkg-config --cflags $(TRAIN_PACKAGES))
 TRAIN_LIBS := $(shell pkg-config --libs $(TRAIN_PACKAGES))
@@ -82,7 +83,7 @@ PROGRAM_OBJECTS := $(patsubst src/%.c,$(B)/%.o,$(if $(HAVE_TRAIN),$(wildcard src
 	$(filter-out $(TRAIN_COMMANDS),$(wildcard src/cli/*.c))))
 PROGRAM := $(if $(PROGRAM_OBJECTS),$(B)/descant)
 CLI_OBJECTS := $(filter-out $(B)/cli/main.o,$(PROGRAM_OBJECTS))
-EXAMPLES := $(patsubst examples/%.c,$(B)/examples/%,$(wildcard examples/*.c)) \
+EXAMPLES := $(patsubst examples/%.c,$(B)/examples/%,$(wildcard examples/*.c examples/bsp/*.c)) \
 	$(patsubst examples/%.cc,$(B)/examples/%_cc,$(wildcard examples/*.cc))
 CXX := $(if $(is_clang),clang++,g++)
 SHARED := $(B)/libdescant.so.$(VERSION)
@@ -97,18 +98,21 @@ TESTS := $(filter-out $(addprefix %/test_,convergence rules block vector data fo
 endif
 # Python is not a sanitizer's program.
 ifneq ($(SAN),)
-TESTS := $(filter-out %/test_segment_python,$(TESTS))
+TESTS := $(filter-out %/test_segment_python %/test_python,$(TESTS))
 endif
 BENCHES := $(patsubst bench/%.c,$(B)/bench/%,$(wildcard bench/*.c))
 CHECK_FLAGS = $(shell pkg-config --cflags check)
 CHECK_LIBS = $(shell pkg-config --libs check)
 
-.PHONY: all test test-slurm tests models soak bench bench-cluster bench-quality examples demo \
+.PHONY: all python-libraries test test-slurm test-torch tests models soak bench bench-cluster bench-quality examples demo \
 	demo-plans fuzz setup \
 	format install uninstall clean
 .SECONDARY:
 all: $(SHARED) $(B)/libdescant.a $(PROGRAM) $(MODULES)
 	$(if $(WITHOUT),@echo "  $(PROGRAM) is $(WITHOUT); tools/setup installs what training needs")
+
+# What python/setup.py puts into a wheel.
+python-libraries: $(SHARED) $(MODULES)
 
 $(KERNEL_SETS:%=$(B)/fabric/kernels_%.o): $(B)/fabric/kernels_%.o: src/fabric/kernels.c Makefile
 	@mkdir -p $(@D)
@@ -119,7 +123,7 @@ $(KERNEL_SETS:%=$(B)/nn/loops_%.o): $(B)/nn/loops_%.o: src/nn/loops.c Makefile
 	$(call say,CC)$(CC) $(BASIC) $(LOOPS_FLAGS) $(LOOPS_$*) $(KERNEL_SANITIZE) -DLOOPS=loops_$* -c $< -o $@
 
 # The loop over a gradient, and the one it is measured by; without races, so sanitizers look at it.
-$(B)/bsp/sums.o $(B)/cli/bench_segment.o: COMPILE += -O3
+$(B)/bsp/sums.o $(B)/bsp/gradient.o $(B)/cli/bench_segment.o: COMPILE += -O3
 
 # Who asks for training where there is none is told why.
 $(B)/cli/cli.o: COMPILE += -DDESCANT_WITHOUT='"$(WITHOUT)"'
@@ -155,7 +159,8 @@ $(B)/tests/%: tests/%.c $(OBJECTS) Makefile
 
 $(addprefix $(B)/tests/test_,fabric members mpi rows wire_fabrics): tests/mpi_loopback.c
 $(B)/tests/test_mpi: | $(MODULES)
-$(B)/tests/test_segment_python: | $(SHARED)
+$(B)/tests/test_segment_python $(B)/tests/test_python $(B)/tests/test_bsp: | $(SHARED)
+$(B)/tests/test_bsp: | $(B)/examples/bsp/logistic
 
 # These call the program as a function.
 $(B)/tests/test_cli $(TRAIN_TESTS:%.c=$(B)/%): $(B)/tests/%: tests/%.c $(CLI_OBJECTS) \
@@ -199,6 +204,15 @@ test-slurm: setup
 	@tools/setup slurm
 	@$(MAKE) --no-print-directory all
 	@BUILD=$(B) tests/run tests/cluster/slurm
+
+# The Python package with PyTorch, which goes into a venv of the build folder. pip's settings tell
+# where from; PyPI's own build for Linux brings CUDA along, download.pytorch.org/whl/cpu has one without.
+TORCH := torch==2.13.0
+test-torch: setup
+	@$(MAKE) --no-print-directory all $(B)/tests/test_python
+	@test -e $(B)/venv/torch || { python3 -m venv $(B)/venv && \
+		$(B)/venv/bin/pip install -q $(TORCH) numpy && touch $(B)/venv/torch; }
+	@BUILD=$(B) DESCANT_PYTHON=$(B)/venv/bin/python tests/run $(B)/tests/test_python
 
 tests: $(TESTS)
 

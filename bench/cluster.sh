@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 # Descant over shaped links between two hosts made of namespaces, as root: one JSON object a line.
 #
-#   bench/cluster.sh [PART ...]     shadow scaling delayed ddp mean quality; all where none is named
+#   bench/cluster.sh [PART ...]     all parts where none is named:
 #
 # shadow    the DLRM of `descant bench train` on 2 hosts, one worker each, batch 128, under each
 #           shadow plan and under none, in pairs of runs in changing order; ratio is the median
@@ -10,6 +10,8 @@
 # delayed   dasgd and dasgd-delta with the least delay that hides the exchange at that link:
 #           delay >= (bytes / rate + 2 rtt) / time of a step, and rounds no closer than that
 # mean      a mean of 64 MiB over 1 Gb/s, and MPI_Allreduce of the same library in turns with it
+# idle      what an elastic exchange of 4 KiB takes where the owner of half of it is idle, over 1 Gb/s,
+#           and that owner's shadow's share of a core
 # ddp       PyTorch DDP, 2 hosts and 1, where PYTHON has torch
 # quality   held-out log loss of generated clicks, one pass over 1 Gb/s, each example trained by one
 #           of 1, 2 or 4 hosts of 2 workers, the hosts' tables exchanged: mean and deviation
@@ -209,6 +211,14 @@ part_mean() {
         "share_of_bound=$(calc "$bound / $ms")"
 }
 
+part_idle() {
+    set_links 1gbit
+    cc -O2 -I "$top/include" "$top/bench/cluster/idle_owner.c" "${descant%/*}/libdescant.a" \
+        -o "$HOSTS/idle_owner" -pthread -ldl -lm || give_up "idle_owner does not compile"
+    hosts mpi --library "$library" --hosts 2 env "DESCANT_MPI_MODULE=${descant%/*}" \
+        "$HOSTS/idle_owner"
+}
+
 ddp() {    # ranks: the mean over them of examples/s
     rm -f "$HOSTS"/ddp.*
     for rank in $(seq 0 $(($1 - 1))); do
@@ -271,7 +281,7 @@ part_quality() {
     done
 }
 
-[ $# -gt 0 ] || set -- shadow scaling delayed ddp mean quality
+[ $# -gt 0 ] || set -- shadow scaling delayed mean idle ddp quality
 "$descant" gen ctr --rows 200000 --seed 1 --out "$HOSTS/clicks.tsv" >/dev/null 2>&1 ||
     give_up "no clicks"
 case "$*" in
@@ -279,7 +289,7 @@ case "$*" in
 esac
 for part in "$@"; do
     case $part in
-    shadow | scaling | delayed | mean | ddp | quality) part_"$part" ;;
+    shadow | scaling | delayed | mean | idle | ddp | quality) part_"$part" ;;
     *) give_up "there is no part '$part'" ;;
     esac
 done

@@ -107,11 +107,12 @@ DESCANT_API descant_status descant_share(struct descant *job, const char *name, 
 
 /* An embedding table: rows x width floats, zero at first, one copy for all trainers of this
  * machine, valid until close. Its memory is Descant's; workers write it in place, without locks.
- * Before start, in the same order everywhere. Where trainers may be on several machines
- * (mpi) each machine has its own copy, and a second one for what all have agreed on, so twice the
- * memory and a byte a row. Each fills it before start, with the same values, else MISMATCH; then
- * rows that were touched are exchanged in the background, under every plan but "none", as sums of
- * updates: every machine gets all updates, undiluted, and finish leaves the same rows on all.
+ * Before start, in the same order everywhere. Where trainers are on several machines
+ * each machine has its own copy, and a second one for what all have agreed on, so twice the memory
+ * and a byte a row. Each fills it before start, with the same values, else MISMATCH; then rows that
+ * were touched are exchanged in the background, under every plan but "none", and finish leaves the
+ * same rows on all. Updates of a row that is rarely touched add up; those of one that every machine
+ * touches all the time are averaged, by degrees: the plan's key `hot`, and hot=0 adds up all.
  * Optimizer state is not exchanged. */
 DESCANT_API descant_status descant_table(struct descant *job, const char *name, size_t rows,
                                          size_t width, float **table);
@@ -206,7 +207,8 @@ enum descant_final {
 
 /* Ends training: leaves the rounds, waits asleep for the trainers still at work, and gives all
  * that are present the same final model; all ask for the same one, else MISMATCH. One that
- * does not want it calls close alone. */
+ * does not want it calls close alone. After pause, no round has a part in what was overwritten
+ * since: its final version is that. */
 DESCANT_API descant_status descant_finish(struct descant *job, enum descant_final which);
 
 /* Leaves the job and releases everything; over mpi it serves the other ranks, asleep, until all

@@ -86,6 +86,11 @@ def _call(name, *arguments):
         raise error
 
 
+def _count(examples):
+    """ctypes would make a large number of one below 0; 0 is refused."""
+    return max(examples, 0)
+
+
 def attach(name=None, wait_s=60):
     """Takes a slot of the segment; waits so long for a segment that is not there yet."""
     global _library
@@ -128,7 +133,7 @@ class Module:
     def add(self, gradient, examples):
         """A gradient on the model that was pinned last: the mean over so many examples."""
         values = self._floats(gradient, self.size)
-        _call("add", self._ml, values.ctypes.data_as(_FLOATS), examples)
+        _call("add", self._ml, values.ctypes.data_as(_FLOATS), _count(examples))
 
     def stage(self, part, piece):
         """A part of a gradient, by its name or as a slice of the model; commit gives them all."""
@@ -138,7 +143,7 @@ class Module:
         _call("stage", self._ml, first, values.ctypes.data_as(_FLOATS), values.size)
 
     def commit(self, examples):
-        _call("commit", self._ml, examples)
+        _call("commit", self._ml, _count(examples))
 
     def drop(self):
         """Forgets what is staged."""

@@ -48,7 +48,8 @@ struct loopback {
     struct message *messages;           /* oldest first */
     struct mpi_link *ranks[MOST];
     uint64_t sent[MOST];
-    struct fabric *leaving[MOST];       /* closed, and serving those who have not */
+    struct fabric *leaving[MOST];       /* closed, and serving those who have not, */
+    bool gone[MOST];                    /* until they were told that all have left */
     int n_leaving, opened, per_host;
     char job[40];
 };
@@ -239,17 +240,26 @@ struct loopback *loopback_create_hosts(int size, int per_host, uint64_t seed)
     return world;
 }
 
+/* True while any is left. */
+static bool serve_leaving(struct loopback *world)
+{
+    bool more = false;
+
+    for (int k = 0; k < world->n_leaving; k++) {
+        world->gone[k] = world->gone[k] || !mpi_stay(world->leaving[k]);
+        more |= !world->gone[k];
+    }
+    return more;
+}
+
 void loopback_destroy(struct loopback *world)
 {
     bool more = true;
 
     if (!world)
         return;
-    for (int turn = 0; turn < LEAVE_TURNS && more; turn++) {
-        more = false;
-        for (int k = 0; k < world->n_leaving; k++)
-            more |= mpi_stay(world->leaving[k]);
-    }
+    for (int turn = 0; turn < LEAVE_TURNS && more; turn++)
+        more = serve_leaving(world);
     ck_assert_msg(!more || world->opened < world->size, "the ranks do not leave");
     for (int k = 0; k < world->n_leaving; k++)
         mpi_free(world->leaving[k]);
@@ -300,12 +310,6 @@ static descant_status loopback_start(struct fabric *f, const struct fabric_start
 static descant_status loopback_begin(struct fabric *f, const struct exchange *exchange)
 {
     return fabric_mpi.begin(f, exchange);
-}
-
-static void serve_leaving(const struct loopback *world)
-{
-    for (int k = 0; k < world->n_leaving; k++)
-        mpi_stay(world->leaving[k]);
 }
 
 static enum fabric_progress loopback_poll(struct fabric *f, struct fabric_part *part)

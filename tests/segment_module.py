@@ -73,10 +73,13 @@ model, version = ml.pin()
 assert version == 1 and model.dtype == numpy.float32 and (model == 1).all()
 pin = segment.get("Slot", "pin", slot)
 assert pin >> 16 == 1
-copy = header["copies_at"] + (pin & 0xFFFF) * header["copy_bytes"]
+copy = header["copies_at"] + ((pin & 0xFFFF) - 1) * header["copy_bytes"]
 assert (segment.floats(copy, n) == model).all()
 expect(ValueError, lambda: model.__setitem__(0, 5))
 expect(ValueError, lambda: ml.add(numpy.ones(n - 1), 1), "floats")
+expect(descant_ml.Error, lambda: ml.add(numpy.zeros(n), -1), "no examples")
+ml.stage("w", numpy.zeros(n - 1))
+expect(descant_ml.Error, lambda: ml.commit(-1), "no examples")
 
 ml.add(numpy.arange(n), examples=4)         # float64 is taken, too
 until = time.monotonic() + 30
@@ -94,9 +97,9 @@ ml.stage("w", numpy.ones(n - 1))
 ml.stage(slice(0, 1), [3])
 ml.commit(2)
 flip = segment.get("Slot", "flip", slot)
-kept = header["sums_at"] + (flip & 3) * header["sum_bytes"]
-assert segment.get("Sum", "gradients", kept) == 1 and segment.get("Sum", "examples", kept) == 2
-values = segment.floats(kept + segment.fields["Sum"]["values"][0], n)
+tally = slot + 256 + 64 * (flip & 3)
+assert [segment.get("Tally", name, tally) for name in ("gradients", "examples")] == [1, 2]
+values = segment.floats(header["sums_at"] + (flip & 3) * header["sum_bytes"], n)
 assert values[0] == 6 and (values[1:] == 2).all()
 assert ml.stats() == {"gradients": 2, "examples": 6, "stale": 1, "bad": 1}
 for status, kind in descant_ml._FAILURES.items():

@@ -175,6 +175,7 @@ int main(void)
 {
     Suite *suite = suite_create("block");
     TCase *block = tcase_create("block");
+    tcase_set_timeout(block, 60);
     tcase_add_loop_test(block, rounds_are_steps_of_sgd, 0, N_RUNS);
     tcase_add_loop_test(block, another_setting_is_noticed, 0, N_RUNS);
     tcase_add_loop_test(block, the_outer_state_is_sgds, 0, N_RUNS);

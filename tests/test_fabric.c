@@ -533,6 +533,7 @@ int main(void)
     tcase_add_loop_test(all, taken_rank_is_refused, 0, N_ROWS);
     suite_add_tcase(suite, all);
     TCase *sim = tcase_create("simulation");
+    tcase_set_timeout(sim, 60);
     tcase_add_test(sim, a_thousand_meet);
     suite_add_tcase(suite, sim);
     SRunner *runner = srunner_create(suite);

@@ -420,6 +420,7 @@ int main(void)
     tcase_add_loop_test(all, elastic_goes_on_without_the_caller_of_a_state, 0, N_ROWS);
     suite_add_tcase(suite, all);
     TCase *sim = tcase_create("simulation");
+    tcase_set_timeout(sim, 60);
     tcase_add_test(sim, source_killed_before_all_have_pulled);
     tcase_add_test(sim, a_joiner_takes_no_state_of_before);
     tcase_add_test(sim, source_of_a_joiner_killed);

@@ -334,7 +334,8 @@ static void train_rows(struct descant *job, float *table, const struct descant_m
 
 static int part_tables(void)
 {
-    static const char *const plans[] = {"shadow-easgd", "ma,every=3", "shadow-ma,wire=q8"};
+    static const char *const plans[] = {"shadow-easgd,hot=0", "ma,every=3,hot=0",
+                                        "shadow-ma,hot=0,wire=q8"};
     static float sums[TABLE_ROWS];
     struct descant_members who;
     struct descant_stats stats;
@@ -461,8 +462,10 @@ static int part_models(void)
     return start_differently("mpi:messages", "shadow-ma", "w", is_first() ? 10 : 11);
 }
 
-/* The program has MPI to itself, before and after. Levels are numbered alike in both libraries. */
-static int with_own_mpi(int level)
+typedef int stop_mpi(void);
+
+/* Levels are numbered alike in both libraries. */
+static stop_mpi *start_mpi(int level)
 {
     static const char *const files[] = {"libmpi.so.40", "libmpich.so.12"};
     void *library = dlopen(files[mpi_module_wanted()], RTLD_NOW | RTLD_GLOBAL);
@@ -471,8 +474,15 @@ static int with_own_mpi(int level)
     NEED(library);
     int (*start)(int *, char ***, int, int *) =
         (int (*)(int *, char ***, int, int *))dlsym(library, "MPI_Init_thread");
-    int (*stop)(void) = (int (*)(void))dlsym(library, "MPI_Finalize");
+    stop_mpi *stop = (stop_mpi *)dlsym(library, "MPI_Finalize");
     NEED(start && stop && start(NULL, NULL, level, &given) == 0 && given == level);
+    return stop;
+}
+
+/* The program has MPI to itself, before and after. */
+static int with_own_mpi(int level)
+{
+    stop_mpi *stop = start_mpi(level);
     struct descant *job = open_job("mpi:messages", "shadow-ma", "w", 1000);
     NEED(descant_start(job) == DESCANT_OK);
     NEED(descant_finish(job, DESCANT_FINAL_MEAN) == DESCANT_OK);
@@ -485,9 +495,62 @@ static int part_multiple(void)
     return with_own_mpi(3);
 }
 
+/* Two jobs at once would call MPI from two threads. */
+static int part_two(void)
+{
+    struct descant *second, *job = open_job("mpi:messages", "shadow-ma", "w", 10);
+    struct descant_options options = descant_options_default();
+
+    options.job = "mpi:messages";
+    NEED(descant_start(job) == DESCANT_OK);
+    NEED(descant_open(&second, &options) == DESCANT_UNSUPPORTED);
+    NEED(strstr(descant_last_error(), "MPI_THREAD_MULTIPLE"));
+    NEED(descant_finish(job, DESCANT_FINAL_MEAN) == DESCANT_OK);
+    NEED(descant_close(job) == DESCANT_OK);
+    NEED(descant_open(&second, &options) == DESCANT_OK);
+    NEED(descant_close(second) == DESCANT_OK);
+    return 0;
+}
+
 static int part_funneled(void)
 {
     return with_own_mpi(1);
+}
+
+enum { BLOCKS = 2000, BLOCK_LEAST = 600 };
+
+static size_t block_bytes(int k)
+{
+    return BLOCK_LEAST + (size_t)(k % 40) * 8;
+}
+
+/* A job fails, and rank 0 does not wait for the rank that is busy elsewhere: what that one sends
+ * later must not be written into memory that is the program's again. */
+static int part_apart(void)
+{
+    static unsigned char *blocks[BLOCKS];
+    stop_mpi *stop = start_mpi(3);
+    struct descant *job = open_job("mpi:messages", "allreduce", "w", 10);
+    float x[2] = {0, 0};
+
+    NEED(descant_start(job) == DESCANT_OK);
+    NEED(descant_mean(job, x, is_first() ? 1 : 2) == DESCANT_MISMATCH);
+    if (!is_first())
+        clock_sleep_until(clock_now_ns() + UINT64_C(3000000000));
+    NEED(descant_close(job) == DESCANT_OK);
+    for (int k = 0; k < BLOCKS; k++) {
+        blocks[k] = malloc(block_bytes(k));
+        NEED(blocks[k]);
+        memset(blocks[k], 0xaa, block_bytes(k));
+    }
+    job = open_job("mpi:messages", "allreduce", "w", 10);   /* lets messages move */
+    for (int k = 0; k < BLOCKS; k++) {
+        for (size_t i = 0; i < block_bytes(k); i++)
+            NEED(blocks[k][i] == 0xaa);
+        free(blocks[k]);
+    }
+    NEED(descant_close(job) == DESCANT_OK);
+    return stop();
 }
 
 static void all_become(float *w, size_t n, float to)
@@ -547,41 +610,61 @@ static const struct part {
     {"exchanges", part_exchanges}, {"leavers", part_leavers},   {"tables", part_tables},
     {"jobs", part_jobs},           {"plans", part_plans},       {"models", part_models},
     {"multiple", part_multiple},   {"funneled", part_funneled}, {"reload", part_reload},
-    {"wire", part_wire},
+    {"wire", part_wire},           {"two", part_two},
+    {"apart", part_apart},
     {"early", part_early},
 };
 
 /* --- any order of events, in one thread --- */
 
-enum { RESTLESS_MOST = 5, RESTLESS_N = 9000, RESTLESS_TURNS = 100000 };
+enum { RESTLESS_MOST = 5, RESTLESS_N = 9000, RESTLESS_SHORT_N = 100, RESTLESS_TURNS = 200000 };
 
 /* AddressSanitizer makes these minutes. */
 #ifdef __SANITIZE_ADDRESS__
-enum { RESTLESS_SEEDS = 2, LIBRARIES_RUN = 1 };
+enum { RESTLESS_SEEDS = 4, LIBRARIES_RUN = 1 };
 #else
-enum { RESTLESS_SEEDS = 10, LIBRARIES_RUN = MPI_LIBRARIES };
+enum { RESTLESS_SEEDS = 32, LIBRARIES_RUN = MPI_LIBRARIES };
 #endif
+
+struct restless_plan {
+    size_t n;
+    bool center, final;         /* final: at their end all take the final model, then leave */
+    enum exchange_kind last;
+};
 
 /* A trainer that begins, gives up, begins something else, and leaves at some time. */
 struct restless {
     struct fabric *f;
     struct extent extent;
-    struct vector in;
+    struct vector in[2];        /* this exchange's, and that of the one before, which is gone */
     int left;                   /* exchanges that it still begins */
     bool open, kept;            /* kept: it waits for this one */
+    bool ends;                  /* it has begun the final one */
+    unsigned sleeps;            /* turns that it will miss */
 };
 
-static void restless_begin(struct restless *t, struct rng *rng, bool center)
+static void restless_begin(struct restless *t, struct rng *rng, const struct restless_plan *plan)
 {
-    struct exchange x = {.in = &t->in, .n = RESTLESS_N, .weight = 1, .alpha = 0.5};
+    struct exchange x = {.in = &t->in[t->left & 1], .n = plan->n, .weight = 1, .alpha = 0.5};
     unsigned chance = (unsigned)(rng_next(rng) % 8);
 
-    x.kind = chance == 0 ? EXCHANGE_STATE : center ? EXCHANGE_ELASTIC : EXCHANGE_MEAN;
+    x.kind = chance == 0 ? EXCHANGE_STATE : plan->center ? EXCHANGE_ELASTIC : EXCHANGE_MEAN;
     x.priority = rng_next(rng) % 3;
+    x.final = t->ends = t->left == 0;
+    if (x.final)
+        x.kind = plan->last;
+    t->in[t->left & 1] = (struct vector){plan->n, 1, &t->extent};
     ck_assert_int_eq(t->f->type->begin(t->f, &x), DESCANT_OK);
+    t->in[~t->left & 1] = (struct vector){0};
     t->open = true;
-    t->kept = rng_next(rng) % 3 != 0;
+    t->kept = x.final || rng_next(rng) % 3 != 0;
     t->left--;
+}
+
+/* At the end of what it wants. */
+static bool restless_ends(const struct restless *t, const struct restless_plan *plan)
+{
+    return t->left <= 0 && (t->ends || !plan->final) && (!t->open || !t->kept);
 }
 
 /* Vectors are constant, between 1 and the number of trainers, and so is all that comes of them. */
@@ -597,10 +680,11 @@ static void restless_use(const struct restless *t, const struct fabric_part *par
         ck_assert_msg(w[i] >= 1 - err && w[i] <= (float)size + err, "rank %d has %g", t->f->rank,
                       (double)w[i]);
     if (t->f->wire != WIRE_F32)
-        memcpy(t->f->outer[0], w, RESTLESS_N * sizeof *w);
+        memcpy(t->f->outer[0], w, part->n * sizeof *w);
 }
 
-static void restless_turn(struct restless *t, struct rng *rng, bool center, int size)
+static void restless_turn(struct restless *t, struct rng *rng, const struct restless_plan *plan,
+                          int size)
 {
     struct fabric_part part;
 
@@ -620,15 +704,28 @@ static void restless_turn(struct restless *t, struct rng *rng, bool center, int 
     default:
         break;
     }
-    if (t->left > 0 && (!t->open || (!t->kept && rng_next(rng) % 16 == 0)))
-        restless_begin(t, rng, center);
+    if ((t->left > 0 || (t->left == 0 && plan->final)) &&
+        (!t->open || (!t->kept && rng_next(rng) % 16 == 0)))
+        restless_begin(t, rng, plan);
+}
+
+/* Some sleep long, as a process may that has no core. */
+static bool restless_sleeps(struct restless *t, struct rng *rng)
+{
+    if (t->sleeps == 0 && rng_next(rng) % 64 == 0)
+        t->sleeps = (unsigned)(rng_next(rng) % 256);
+    t->sleeps -= t->sleeps > 0;
+    return t->sleeps > 0;
 }
 
 static void restless_world(uint64_t seed, bool center, enum wire wire)
 {
     struct rng rng;
     struct restless t[RESTLESS_MOST] = {{0}};
-    const struct fabric_start start = {.manifest = "x\n", .n = RESTLESS_N, .room = RESTLESS_N,
+    const struct restless_plan plan = {
+        .n = seed % 4 ? RESTLESS_SHORT_N : RESTLESS_N, .center = center, .final = seed % 3 > 0,
+        .last = seed % 3 == 1 ? EXCHANGE_STATE : EXCHANGE_MEAN};
+    const struct fabric_start start = {.manifest = "x\n", .n = plan.n, .room = plan.n,
                                        .collective = !center, .center = center, .threads = 1,
                                        .n_outer = wire != WIRE_F32};
 
@@ -639,23 +736,24 @@ static void restless_world(uint64_t seed, bool center, enum wire wire)
         struct fabric_options options = {.rank = k, .wire = wire, .context = world};
         ck_assert_int_eq(fabric_loopback.open(&t[k].f, &options), DESCANT_OK);
         ck_assert_int_eq(fabric_loopback.start(t[k].f, &start), DESCANT_OK);
-        t[k].extent = (struct extent){0, RESTLESS_N, t[k].f->contribution};
-        t[k].in = (struct vector){RESTLESS_N, 1, &t[k].extent};
-        for (size_t i = 0; i < RESTLESS_N; i++)
+        t[k].extent = (struct extent){0, plan.n, t[k].f->contribution};
+        for (size_t i = 0; i < plan.n; i++)
             t[k].extent.p[i] = (float)(k + 1);
-        struct exchange x = {.kind = EXCHANGE_STATE, .in = &t[k].in, .n = RESTLESS_N};
+        t[k].left = 1 + (int)(rng_next(&rng) % 12);
+        struct vector *in = &t[k].in[~t[k].left & 1];
+        *in = (struct vector){plan.n, 1, &t[k].extent};
+        struct exchange x = {.kind = EXCHANGE_STATE, .in = in, .n = plan.n};
         ck_assert_int_eq(fabric_loopback.begin(t[k].f, &x), DESCANT_OK);
         t[k].open = t[k].kept = true;
-        t[k].left = 1 + (int)(rng_next(&rng) % 12);
     }
     for (int turn = 0; here > 0; turn++) {
         ck_assert_msg(turn < RESTLESS_TURNS, "seed %llu: it does not end",
                       (unsigned long long)seed);
         int k = (int)(rng_next(&rng) % (uint64_t)size);
-        if (!t[k].f)
+        if (!t[k].f || restless_sleeps(&t[k], &rng))
             continue;
-        restless_turn(&t[k], &rng, center, size);
-        if (t[k].left == 0 && (!t[k].open || !t[k].kept)) {
+        restless_turn(&t[k], &rng, &plan, size);
+        if (restless_ends(&t[k], &plan)) {
             fabric_loopback.close(t[k].f);
             t[k].f = NULL;
             here--;
@@ -679,19 +777,27 @@ struct trio {
     struct fabric *f[3];
     struct extent extents[3];
     struct vector in[3];
+    bool center;
 };
+
+static void trio_begin_one(struct trio *t, int k, enum exchange_kind kind, bool final)
+{
+    const struct exchange x = {.kind = kind, .in = &t->in[k], .n = RESTLESS_N, .weight = 1,
+                               .alpha = 0.5, .final = final};
+    ck_assert_int_eq(t->f[k]->type->begin(t->f[k], &x), DESCANT_OK);
+}
 
 static void trio_begin(struct trio *t, int k, enum exchange_kind kind)
 {
-    const struct exchange x = {.kind = kind, .in = &t->in[k], .n = RESTLESS_N, .weight = 1};
-    ck_assert_int_eq(t->f[k]->type->begin(t->f[k], &x), DESCANT_OK);
+    trio_begin_one(t, k, kind, false);
 }
 
 static void trio_open(struct trio *t, int k)
 {
     const struct fabric_options options = {.rank = k, .context = t->world};
     const struct fabric_start start = {.manifest = "x\n", .n = RESTLESS_N, .room = RESTLESS_N,
-                                       .collective = true, .threads = 1};
+                                       .collective = !t->center, .center = t->center,
+                                       .threads = 1};
 
     ck_assert_int_eq(fabric_loopback.open(&t->f[k], &options), DESCANT_OK);
     ck_assert_int_eq(fabric_loopback.start(t->f[k], &start), DESCANT_OK);
@@ -732,27 +838,46 @@ static void need_waits(const struct fabric *f, const char *says)
     ck_assert_str_eq(text, says);
 }
 
+/* Polls those of the set until trainer k says so. */
+static void trio_until_says(struct trio *t, unsigned set, int k, const char *says)
+{
+    uint64_t until = clock_now_ns() + 10 * UINT64_C(1000000000);
+    char text[200] = "";
+
+    while (strcmp(text, says) != 0 && clock_now_ns() < until) {
+        trio_poll(t, set, 1);
+        waits_text(t->f[k], text, sizeof text);
+    }
+    ck_assert_str_eq(text, says);
+}
+
 /* All who have arrived know whom for, also while other messages move; and if rank 0 cannot tell. */
 START_TEST(the_late_are_named_to_all)
 {
     struct trio t = {.world = loopback_create_hosts(3, 1, 1)};
+    char text[200];
 
     for (int k = 0; k < 3; k++)
         trio_open(&t, k);
     ck_assert_uint_eq(trio_poll(&t, 7, 10000), 7);
     trio_begin(&t, 0, EXCHANGE_MEAN);
     trio_begin(&t, 1, EXCHANGE_MEAN);
-    trio_poll(&t, 3, 150);
-    need_waits(t.f[0], "trainer 0 waits in round 2 (mean) for trainer 2 (host2)");
-    need_waits(t.f[1], "trainer 1 waits in round 2 (mean) for trainer 2 (host2)");
+    trio_until_says(&t, 3, 0, "trainer 0 waits in round 2 (mean) for trainer 2 (host2)");
+    trio_until_says(&t, 3, 1, "trainer 1 waits in round 2 (mean) for trainer 2 (host2)");
     trio_begin(&t, 2, EXCHANGE_MEAN);
     ck_assert_uint_eq(trio_poll(&t, 7, 10000), 7);
     need_waits(t.f[1], "");
+    uint64_t began = clock_now_ns();
     trio_begin(&t, 1, EXCHANGE_MEAN);
     trio_poll(&t, 2, 200);
-    need_waits(t.f[1], "");
-    trio_poll(&t, 2, 400);
-    need_waits(t.f[1], "trainer 1 waits in round 3 (mean) for trainer 0 (host0)");
+    waits_text(t.f[1], text, sizeof text);
+    ck_assert_msg(!*text || clock_now_ns() - began > 300 * UINT64_C(1000000), "%s", text);
+    trio_until_says(&t, 2, 1, "trainer 1 waits in round 3 (mean) for trainer 0 (host0)");
+    trio_begin(&t, 0, EXCHANGE_MEAN);
+    trio_poll(&t, 3, 250);
+    trio_begin_one(&t, 1, EXCHANGE_MEAN, true);
+    trio_until_says(&t, 3, 0, "trainer 0 waits in round 3 (mean) for trainer 2 (host2)");
+    trio_until_says(&t, 3, 1, "trainer 1 waits at its finish for trainers 0 (host0) and 2 (host2)");
     trio_close(&t);
 }
 END_TEST
@@ -784,6 +909,42 @@ START_TEST(a_call_taken_back_leaves_the_round_before_alone)
         ck_assert_uint_eq(trio_poll(&t, 7, 10000), 7);
     }
     ck_assert_int_gt(early, 0);
+    trio_close(&t);
+}
+END_TEST
+
+static enum fabric_progress trio_turn(struct trio *t, int k)
+{
+    struct fabric_part part;
+    return t->f[k]->type->poll(t->f[k], &part);
+}
+
+/* Rank 1 arrives for rank 0's state, which is taken back before rank 0 hears of that. */
+START_TEST(who_comes_after_a_call_was_taken_back_goes_on)
+{
+    struct trio t = {.world = loopback_create_hosts(3, 1, (uint64_t)_i + 1), .center = true};
+
+    for (int k = 0; k < 3; k++)
+        trio_open(&t, k);
+    ck_assert_uint_eq(trio_poll(&t, 7, 10000), 7);
+    for (int round = 0; round < 20; round++) {
+        unsigned ended = 0;
+        trio_begin(&t, 0, EXCHANGE_STATE);
+        for (int turn = 0; trio_turn(&t, 1) != FABRIC_CALLED; turn++) {
+            ck_assert_int_lt(turn, 1000);
+            trio_turn(&t, 0);
+        }
+        trio_begin(&t, 1, EXCHANGE_ELASTIC);
+        for (int turn = 0; mpi_of(t.f[1])->stage != STAGE_ARRIVED; turn++) {
+            ck_assert_int_lt(turn, 1000);
+            trio_turn(&t, 1);
+        }
+        trio_begin(&t, 0, EXCHANGE_ELASTIC);
+        for (int turn = 0; ended != 3; turn++) {
+            ck_assert_int_lt(turn, 10000);
+            ended |= trio_turn(&t, turn % 3) == FABRIC_DONE ? 1U << turn % 3 : 0;
+        }
+    }
     trio_close(&t);
 }
 END_TEST
@@ -1013,6 +1174,20 @@ START_TEST(a_program_may_have_its_own_mpi)
 }
 END_TEST
 
+START_TEST(one_job_at_a_time_calls_mpi)
+{
+    if (is_there((enum mpi_library)_i))
+        need_good((enum mpi_library)_i, 2, "two");
+}
+END_TEST
+
+START_TEST(who_goes_alone_is_written_to_no_more)
+{
+    if (is_there(MPI_LIBRARY_MPICH))
+        need_good(MPI_LIBRARY_MPICH, 2, "apart");
+}
+END_TEST
+
 START_TEST(what_is_missing_is_named)
 {
     struct fabric *f;
@@ -1055,6 +1230,8 @@ int main(int argc, char **argv)
     tcase_add_loop_test(all, a_reload_brings_the_centre, 0, LIBRARIES_RUN);
     tcase_add_loop_test(all, who_differs_is_told, 0, LIBRARIES_RUN);
     tcase_add_loop_test(all, a_program_may_have_its_own_mpi, 0, LIBRARIES_RUN);
+    tcase_add_loop_test(all, one_job_at_a_time_calls_mpi, 0, LIBRARIES_RUN);
+    tcase_add_test(all, who_goes_alone_is_written_to_no_more);
     tcase_add_test(all, what_is_missing_is_named);
     suite_add_tcase(suite, all);
     TCase *loopback = tcase_create("loopback");
@@ -1062,6 +1239,7 @@ int main(int argc, char **argv)
     tcase_add_loop_test(loopback, rounds_end_whatever_trainers_do, 0, 3);
     tcase_add_test(loopback, the_late_are_named_to_all);
     tcase_add_loop_test(loopback, a_call_taken_back_leaves_the_round_before_alone, 0, 5);
+    tcase_add_loop_test(loopback, who_comes_after_a_call_was_taken_back_goes_on, 0, 3);
     tcase_add_loop_test(loopback, versions_are_told_by_name_and_value, 0, 2);
     suite_add_tcase(suite, loopback);
     SRunner *runner = srunner_create(suite);

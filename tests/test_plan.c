@@ -23,22 +23,28 @@ static bool same(const struct plan *a, const struct plan *b)
            a->delay == b->delay && a->gap == b->gap && !(a->alpha < b->alpha) &&
            !(a->alpha > b->alpha) && !(a->rate < b->rate) && !(a->rate > b->rate) &&
            !(a->momentum < b->momentum) && !(a->momentum > b->momentum) &&
-           a->nesterov == b->nesterov && a->heal == b->heal && a->wire == b->wire;
+           a->nesterov == b->nesterov && a->heal == b->heal && a->wire == b->wire &&
+           a->hot == b->hot;
 }
 
+enum { HOT = 8 };     /* the default */
+
 static const struct plan presets[] = {
-    {"none", PLAN_NEVER, PLAN_NOTHING, PLAN_PULL, 0, 0, 0, 0, 1, 1, 0, false, false, 0},
-    {"allreduce", PLAN_EVERY, PLAN_GRADIENT, PLAN_PULL, 0, 1, 0, 0, 1, 1, 0, false, false, 0},
-    {"shadow-easgd", PLAN_SHADOW, PLAN_ELASTIC, PLAN_PULL, 0, 0, 0, 0, .5, 1, 0, false, false, 0},
-    {"shadow-ma", PLAN_SHADOW, PLAN_MEAN, PLAN_PULL, 0, 0, 0, 0, .5, 1, 0, false, false, 0},
-    {"shadow-bmuf", PLAN_SHADOW, PLAN_BLOCK, PLAN_PULL, 0, 0, 0, 0, .7, 1, .75, false, false, 0},
-    {"easgd", PLAN_EVERY, PLAN_ELASTIC, PLAN_PULL, 0, 8, 0, 0, .5, 1, 0, false, false, 0},
-    {"ma", PLAN_EVERY, PLAN_MEAN, PLAN_PULL, 0, 8, 0, 0, 1, 1, 0, false, false, 0},
-    {"bmuf", PLAN_EVERY, PLAN_BLOCK, PLAN_PULL, 0, 8, 0, 0, 1, 1, .5, false, false, 0},
-    {"dasgd", PLAN_EVERY, PLAN_MEAN, PLAN_PULL, 0, 4, 1, 0, .75, 1, 0, false, false, 0},
-    {"dasgd-delta", PLAN_EVERY, PLAN_MEAN, PLAN_DELTA, 0, 4, 1, 0, 1, 1, 0, false, false, 0},
-    {"diloco", PLAN_EVERY, PLAN_BLOCK, PLAN_PULL, 0, 100, 0, 0, 1, .7, .9, true, false, 0},
-    {"diloco-delta", PLAN_EVERY, PLAN_BLOCK, PLAN_DELTA, 0, 100, 10, 0, 1, .7, .9, true, false, 0},
+    {"none", PLAN_NEVER, PLAN_NOTHING, PLAN_PULL, 0, 0, 0, 0, 1, 1, 0, false, false, 0, HOT},
+    {"allreduce", PLAN_EVERY, PLAN_GRADIENT, PLAN_PULL, 0, 1, 0, 0, 1, 1, 0, false, false, 0, HOT},
+    {"shadow-easgd", PLAN_SHADOW, PLAN_ELASTIC, PLAN_PULL,
+     0, 0, 0, 0, .5, 1, 0, false, false, 0, HOT},
+    {"shadow-ma", PLAN_SHADOW, PLAN_MEAN, PLAN_PULL, 0, 0, 0, 0, .5, 1, 0, false, false, 0, HOT},
+    {"shadow-bmuf", PLAN_SHADOW, PLAN_BLOCK, PLAN_PULL,
+     0, 0, 0, 0, .7, 1, .75, false, false, 0, HOT},
+    {"easgd", PLAN_EVERY, PLAN_ELASTIC, PLAN_PULL, 0, 8, 0, 0, .5, 1, 0, false, false, 0, HOT},
+    {"ma", PLAN_EVERY, PLAN_MEAN, PLAN_PULL, 0, 8, 0, 0, 1, 1, 0, false, false, 0, HOT},
+    {"bmuf", PLAN_EVERY, PLAN_BLOCK, PLAN_PULL, 0, 8, 0, 0, 1, 1, .5, false, false, 0, HOT},
+    {"dasgd", PLAN_EVERY, PLAN_MEAN, PLAN_PULL, 0, 4, 1, 0, .75, 1, 0, false, false, 0, HOT},
+    {"dasgd-delta", PLAN_EVERY, PLAN_MEAN, PLAN_DELTA, 0, 4, 1, 0, 1, 1, 0, false, false, 0, HOT},
+    {"diloco", PLAN_EVERY, PLAN_BLOCK, PLAN_PULL, 0, 100, 0, 0, 1, .7, .9, true, false, 0, HOT},
+    {"diloco-delta", PLAN_EVERY, PLAN_BLOCK, PLAN_DELTA,
+     0, 100, 10, 0, 1, .7, .9, true, false, 0, HOT},
 };
 enum { N_PRESETS = sizeof presets / sizeof *presets };
 

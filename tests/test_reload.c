@@ -321,7 +321,6 @@ START_TEST(what_was_loaded_stays)
     while (!served(job[0], true))
         clock_sleep_until(clock_now_ns() + 1000000);
     ck_assert_int_eq(descant_step(job[1]), DESCANT_ORDER);
-    ck_assert_int_eq(descant_finish(job[1], DESCANT_FINAL_LOCAL), DESCANT_ORDER);
     ck_assert_int_eq(descant_pause(job[1]), DESCANT_ORDER);
     ck_assert_int_eq(descant_reload(job[1]), DESCANT_OK);
     ck_assert_int_eq(descant_reload(job[1]), DESCANT_ORDER);

@@ -341,6 +341,24 @@ START_TEST(a_leader_that_leaves_has_an_heir)
 }
 END_TEST
 
+/* Rank 0 is no leader any more, and serves a round of others who leave in it, too. */
+START_TEST(all_may_leave_within_a_round)
+{
+    for (uint64_t seed = 1; seed <= 4 * SEEDS && rows[_i].size > 1; seed++) {
+        open_world(_i, seed);
+        meet();
+        close_trainer(0);
+        for (uint64_t turn = rng_next(&w.rng) % 400; turn > 0; turn--) {
+            int k = chosen();
+            if (w.t[k].f)
+                turn_one(k, true, ROUNDS);
+            advance();
+        }
+        close_world();
+    }
+}
+END_TEST
+
 START_TEST(what_cannot_be_begun_is_refused)
 {
     open_world(_i, 1);
@@ -366,6 +384,7 @@ int main(void)
     tcase_add_loop_test(all, all_leaders_have_all_parts, 0, N_ROWS);
     tcase_add_loop_test(all, rows_go_on_while_a_final_exchange_waits, 0, N_ROWS);
     tcase_add_loop_test(all, a_leader_that_leaves_has_an_heir, 0, N_ROWS);
+    tcase_add_loop_test(all, all_may_leave_within_a_round, 0, N_ROWS);
     tcase_add_loop_test(all, what_cannot_be_begun_is_refused, 0, N_ROWS);
     suite_add_tcase(suite, all);
     SRunner *runner = srunner_create(suite);

@@ -199,7 +199,7 @@ START_TEST(a_dead_run_has_no_files)
     o.checkpoint = model_file;
     o.log = log_file;
     int status = 1;
-    for (int tries = 0; tries < 100 && status; tries++)
+    for (int tries = 0; tries < 3000 && status; tries++, usleep(10000))
         status = train(&o, &r);
     ck_assert_msg(status == 0, "%s", said);
 }
@@ -273,6 +273,46 @@ START_TEST(an_earlier_model_stays)
 }
 END_TEST
 
+/* No checkpoint can be written: what there is keeps its name. */
+START_TEST(what_is_not_replaced_stays)
+{
+    struct train_options o = small();
+    struct train_result r;
+    char previous[128], temporary[128];
+    snprintf(previous, sizeof previous, "%s.previous", model_file);
+    snprintf(temporary, sizeof temporary, "%s.tmp", model_file);
+    o.checkpoint = model_file;
+    o.examples = 3200;
+    ck_assert_msg(train(&o, &r) == 0, "%s", said);
+    ck_assert_int_eq(rename(model_file, previous), 0);
+    ck_assert_int_eq(mkdir(temporary, 0700), 0);
+    ck_assert_int_eq(train(&o, &r), 1);
+    assert_says("the last checkpoint failed");
+    ck_assert_int_eq(access(previous, F_OK), 0);
+}
+END_TEST
+
+/* A checkpoint was written, then none could be: the last one did not come to the signal. */
+START_TEST(a_last_checkpoint_that_failed_has_not_the_model_so_far)
+{
+    struct train_options o = endless();
+    char temporary[128];
+    int tries = 0;
+    snprintf(temporary, sizeof temporary, "%s.tmp", model_file);
+    pid_t pid = begin(&o);
+    wait_examples(3200);
+    while (access(model_file, F_OK) != 0 && tries++ < 4000)
+        usleep(5000);
+    while (mkdir(temporary, 0700) != 0 && tries++ < 4000)
+        usleep(500);
+    ck_assert_int_lt(tries, 4000);
+    kill(pid, SIGTERM);
+    ck_assert_int_eq(end_within(pid, 30), 128 + SIGTERM);
+    assert_says("the last checkpoint failed");
+    ck_assert_msg(!strstr(said, "has the model so far"), "%s", said);
+}
+END_TEST
+
 START_TEST(a_resumed_run_tells_of_this_start)
 {
     struct train_options o = small();
@@ -308,6 +348,8 @@ int main(void)
     tcase_add_test(all, it_is_said_from_what_a_killed_run_goes_on);
     tcase_add_test(all, what_is_replaced_is_said);
     tcase_add_loop_test(all, an_earlier_model_stays, 0, 2);
+    tcase_add_test(all, what_is_not_replaced_stays);
+    tcase_add_test(all, a_last_checkpoint_that_failed_has_not_the_model_so_far);
     tcase_add_test(all, a_resumed_run_tells_of_this_start);
     suite_add_tcase(suite, all);
     SRunner *runner = srunner_create(suite);

@@ -13,6 +13,7 @@
 #include <stddef.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
@@ -47,10 +48,9 @@ static struct {
     FIELD("Slot", segment_slot, flip), FIELD("Slot", segment_slot, gradients),
     FIELD("Slot", segment_slot, examples), FIELD("Slot", segment_slot, stale),
     FIELD("Slot", segment_slot, bad), FIELD("Slot", segment_slot, owners),
-    FIELD("Sum", segment_sum, gradients), FIELD("Sum", segment_sum, examples),
-    FIELD("Sum", segment_sum, oldest), FIELD("Sum", segment_sum, lag),
-    FIELD("Sum", segment_sum, lag_most),
-    {"Sum", "values", offsetof(struct segment_sum, values), 4, false},
+    FIELD("Tally", segment_tally, gradients), FIELD("Tally", segment_tally, examples),
+    FIELD("Tally", segment_tally, oldest), FIELD("Tally", segment_tally, lag),
+    FIELD("Tally", segment_tally, lag_most),
 };
 
 static void see(const char *table, const char *name, size_t at, size_t bytes)
@@ -74,8 +74,7 @@ START_TEST(the_layout_is_the_documents)
     size_t at, bytes;
     while (fgets(line, sizeof line, in)) {
         sscanf(line, "### %31s", table);
-        if (sscanf(line, "| %zu | %zu | %*[^|] | `%31[a-z_]` |", &at, &bytes, name) == 3 ||
-            sscanf(line, "| %zu | %zu `n` | %*[^|] | `%31[a-z_]` |", &at, &bytes, name) == 3)
+        if (sscanf(line, "| %zu | %zu | %*[^|] | `%31[a-z_]` |", &at, &bytes, name) == 3)
             see(table, name, at, bytes);
     }
     fclose(in);
@@ -91,11 +90,11 @@ START_TEST(places_are_as_documented)
     struct segment_header *h = segment_memory(segment);
     ck_assert_int_eq(memcmp(h, "DESCBSP\0", 8), 0);
     ck_assert_uint_eq(h->copies, 5);
-    ck_assert_uint_eq(h->slots_at % 64, 0);
+    ck_assert_uint_eq(h->slots_at % 512, 0);
     ck_assert_uint_eq(h->copies_at % 4096, 0);
     ck_assert_uint_eq(h->copy_bytes, 20480);
     ck_assert_uint_eq(h->sum_bytes, 20480);
-    ck_assert_uint_ge(h->parts_at, h->slots_at + 3 * 256);
+    ck_assert_uint_ge(h->parts_at, h->slots_at + 3 * 512);
     ck_assert_uint_ge(h->copies_at, h->parts_at + 2 * 128);
     ck_assert_uint_ge(h->sums_at, h->copies_at + 5 * h->copy_bytes);
     ck_assert_uint_eq(h->bytes, h->sums_at + 9 * h->sum_bytes);
@@ -176,6 +175,24 @@ START_TEST(pins_hold_every_copy_but_two)
             ck_assert_float_eq(model[s].values[i], (float)(s + 1));
         descant_ml_detach(ml[s]);
     }
+    segment_close(segment);
+}
+END_TEST
+
+START_TEST(version_0_is_a_version)
+{
+    struct segment *segment;
+    struct descant_ml_model model;
+    new_name();
+    ck_assert_int_eq(try_segment(&segment, FLOATS, 1, 0, 0), DESCANT_OK);
+    struct descant_ml *ml = attach();
+    ck_assert_int_eq(descant_ml_pin(ml, &model), DESCANT_OK);
+    ck_assert_uint_eq(model.version, 0);
+    for (uint64_t version = 1; version < 6; version++)
+        store_model(segment, version);
+    for (int i = 0; i < FLOATS; i++)
+        ck_assert_float_eq(model.values[i], 0);
+    descant_ml_detach(ml);
     segment_close(segment);
 }
 END_TEST
@@ -489,7 +506,7 @@ static void commit_and_stop_halfway(void)
     struct object object = {0};
     ck_assert_int_eq(object_open(&object, segment_name, NULL), DESCANT_OK);
     uint64_t flip = segment_slot(object.header, 0)->flip;
-    segment_sum(object.header, 0, flip_writing(flip))->values[2] = NAN;
+    segment_sum(object.header, 0, flip_writing(flip))[2] = NAN;
 }
 
 START_TEST(a_dead_module_spoils_nothing)
@@ -542,7 +559,7 @@ END_TEST
 START_TEST(a_number_used_again_is_another_process)
 {
     struct segment *segment = make_segment(FLOATS, 1, 0);
-    uint64_t self = process_self();
+    uint64_t self = process_self(NULL);
     ck_assert_int_eq(process_pid(self), getpid());
     ck_assert(process_alive(self));
     ck_assert(!process_alive(self + 1));
@@ -568,6 +585,32 @@ START_TEST(a_forked_child_is_refused)
     expect_taken(segment, 0, 1, 1, 1);
     descant_ml_detach(ml);
     segment_close(segment);
+}
+END_TEST
+
+/* 0: with one descriptor left, the keeper is named all the same. */
+static int keep_with_one_descriptor(void)
+{
+    struct segment *segment;
+    int next = dup(0);
+    struct rlimit limit = {(rlim_t)next + 1, (rlim_t)next + 1};
+    close(next);
+    if (next < 0 || setrlimit(RLIMIT_NOFILE, &limit) != 0)
+        return 1;
+    if (try_segment(&segment, FLOATS, 1, 0, 1) != DESCANT_OK)
+        return 2;
+    int named = process_pid(segment_memory(segment)->keeper);
+    segment_close(segment);
+    return named == getpid() ? 0 : 3;
+}
+
+START_TEST(a_keeper_is_always_named)
+{
+    new_name();
+    pid_t child = fork();
+    if (child == 0)
+        _exit(keep_with_one_descriptor());
+    expect_good(child);
 }
 END_TEST
 
@@ -856,6 +899,7 @@ int main(void)
     tcase_add_test(tests, a_module_sees_the_model_and_its_parts);
     tcase_add_test(tests, slots_are_taken_and_left);
     tcase_add_test(tests, pins_hold_every_copy_but_two);
+    tcase_add_test(tests, version_0_is_a_version);
     tcase_add_loop_test(tests, a_wanted_pin_is_not_overtaken, 0, 5);
     tcase_add_test(tests, sums_are_taken_once);
     tcase_add_test(tests, what_is_taken_stays_while_more_comes);
@@ -869,6 +913,7 @@ int main(void)
     tcase_add_test(tests, a_zombie_is_dead);
     tcase_add_test(tests, a_number_used_again_is_another_process);
     tcase_add_test(tests, a_forked_child_is_refused);
+    tcase_add_test(tests, a_keeper_is_always_named);
     tcase_add_test(tests, a_keeper_is_succeeded);
     tcase_add_test(tests, another_shape_replaces_what_was_left);
     tcase_add_loop_test(tests, names_are_checked, 0, N(bad_names));

@@ -130,18 +130,18 @@ static const struct {
     const char *plan;
     double rate, latency, jitter;
 } links[] = {
-    {"shadow-easgd", 0, 0, 0},
-    {"shadow-easgd", 3000, 0.2, 0.4},
-    {"shadow-ma", 800, 0.5, 3},
-    {"shadow-bmuf", 0, 0.1, 9},
-    {"easgd", 2000, 0.1, 0.5},
-    {"ma,every=3", 1000, 0, 1},
-    {"dasgd", 0, 2, 0},
-    {"diloco-delta", 5000, 0.3, 0.3},
-    {"allreduce", 1500, 0.1, 2},
-    {"shadow-ma,wire=q8", 800, 0.5, 3},
-    {"ma,every=3,wire=bf16", 0, 0, 1},
-    {"shadow-bmuf,wire=q8", 0, 0.1, 9},
+    {"shadow-easgd,hot=0", 0, 0, 0},
+    {"shadow-easgd,hot=0", 3000, 0.2, 0.4},
+    {"shadow-ma,hot=0", 800, 0.5, 3},
+    {"shadow-bmuf,hot=0", 0, 0.1, 9},
+    {"easgd,hot=0", 2000, 0.1, 0.5},
+    {"ma,every=3,hot=0", 1000, 0, 1},
+    {"dasgd,hot=0", 0, 2, 0},
+    {"diloco-delta,hot=0", 5000, 0.3, 0.3},
+    {"allreduce,hot=0", 1500, 0.1, 2},
+    {"shadow-ma,wire=q8,hot=0", 800, 0.5, 3},
+    {"ma,every=3,wire=bf16,hot=0", 0, 0, 1},
+    {"shadow-bmuf,wire=q8,hot=0", 0, 0.1, 9},
 };
 
 enum { N_LINKS = sizeof links / sizeof *links };
@@ -179,7 +179,8 @@ END_TEST
 /* Floats that round, and parts that arrive in any order of time. */
 START_TEST(all_end_with_the_same_bits)
 {
-    static const char *const plans[] = {"shadow-easgd", "shadow-ma,wire=q8", "ma,wire=bf16"};
+    static const char *const plans[] = {"shadow-easgd,hot=0", "shadow-ma,hot=0,wire=q8",
+                                        "ma,hot=0,wire=bf16"};
     for (uint64_t seed = 1; seed <= 12; seed++) {
         static struct sums s;
         struct simulation_options o = {
@@ -227,14 +228,15 @@ static struct sent sent_under(const char *plan, const struct simulation_table *t
 START_TEST(encoded_rows_are_shorter)
 {
     static const struct simulation_table narrow[] = {{ROWS_A, 1}, {ROWS_B, 2}};
-    struct sent f32 = sent_under("ma,every=2", two), q8 = sent_under("ma,every=2,wire=q8", two),
-                bf16 = sent_under("ma,every=2,wire=bf16", two);
+    struct sent f32 = sent_under("ma,every=2,hot=0", two),
+                q8 = sent_under("ma,every=2,hot=0,wire=q8", two),
+                bf16 = sent_under("ma,every=2,hot=0,wire=bf16", two);
     ck_assert_uint_gt(f32.rows, 500);
     ck_assert_double_lt((double)bf16.bytes, 0.85 * (double)f32.bytes);
     ck_assert_double_lt((double)q8.bytes, 0.8 * (double)f32.bytes);
     ck_assert_uint_lt(q8.bytes, bf16.bytes);
-    f32 = sent_under("ma,every=2", narrow);
-    q8 = sent_under("ma,every=2,wire=q8", narrow);
+    f32 = sent_under("ma,every=2,hot=0", narrow);
+    q8 = sent_under("ma,every=2,hot=0,wire=q8", narrow);
     ck_assert_uint_eq(q8.bytes, f32.bytes);
 }
 END_TEST
@@ -321,7 +323,7 @@ START_TEST(hot_rows_go_first_and_none_starves)
     static struct watch w = {.told = 1e9};
     size_t row = sizeof(uint64_t) + sizeof(float);
     struct simulation_options o = {
-        .plan = "shadow-ma", .trainers = 2, .n = N, .gradient = no_gradient, .context = &w,
+        .plan = "shadow-ma,hot=0", .trainers = 2, .n = N, .gradient = no_gradient, .context = &w,
         .steps = WATCH_STEPS, .step_s = 1, .tables = one, .n_tables = 1, .rows = watch_rows,
         .rows_part = sizeof(struct rows_head) + ROOM_ROWS * row,
         .world = {.latency_s = WATCH_LATENCY, .seed = 3, .per_host = 1}};
@@ -342,6 +344,92 @@ START_TEST(hot_rows_go_first_and_none_starves)
 }
 END_TEST
 
+/* ------------------------------------------------------------------ hot rows */
+
+enum { OFTEN = 100, RARELY = 2 };       /* touches of rows 0 and 1 by each machine, in one round */
+
+static void touch_unevenly(void *context, int i, uint64_t t, struct tables *tables)
+{
+    const uint64_t row[] = {0, 1};
+    (void)context, (void)i;
+    if (t != 1)
+        return;
+    tables->list[0].w[0] += 100;
+    tables->list[0].w[1] += 100;
+    for (int k = 0; k < OFTEN; k++)
+        ck_assert(tables_touch(tables, tables->list[0].w, &row[0], 1));
+    for (int k = 0; k < RARELY; k++)
+        ck_assert(tables_touch(tables, tables->list[0].w, &row[1], 1));
+}
+
+/* Each of n machines adds 100, all of it in one round: n * 100 * (2 hot + k) / (2 hot + n k), where
+ * k + 1 is how often each has touched it. */
+START_TEST(hot_rows_are_averaged_by_degrees)
+{
+    static const struct simulation_table one[] = {{5, 1}};
+    static const struct {
+        const char *plan;
+        int hot;
+    } plans[] = {{"shadow-ma,hot=0", 0}, {"shadow-ma", 8}, {"shadow-ma,hot=1", 1},
+                 {"ma,hot=64", 64}, {"shadow-ma,hot=16,wire=q8", 16}};
+    for (size_t p = 0; p < sizeof plans / sizeof *plans; p++)
+        for (int n = 1; n <= 8; n += n) {
+            struct simulation_options o = {
+                .plan = plans[p].plan, .trainers = n, .n = N, .gradient = no_gradient,
+                .steps = 30, .step_s = 1, .tables = one, .n_tables = 1, .rows = touch_unevenly,
+                .world = {.latency_s = 0.1, .seed = 3, .per_host = 1}};
+            struct simulation *sim;
+            ck_assert_int_eq(simulation_run(&sim, &o), DESCANT_OK);
+            for (int row = 0; row < 2; row++) {
+                int half = 2 * plans[p].hot, k = (row ? RARELY : OFTEN) - 1;
+                double s = half ? (double)(half + k) / (half + n * k) : 1;
+                for (int i = 0; i < n; i++)
+                    ck_assert_msg(fabs(table_of(sim, i, 0)->w[row] - 100 * s * n) < 1e-3 * 100 * n,
+                                  "%s, %d machines, row %d: %g, not %g", o.plan, n, row,
+                                  (double)table_of(sim, i, 0)->w[row], 100 * s * n);
+            }
+            simulation_destroy(sim);
+        }
+}
+END_TEST
+
+/* A row of every example and rows of few, each on the way to 1 by steps of a tenth. */
+static void descend(void *context, int i, uint64_t t, struct tables *tables)
+{
+    (void)context;
+    float *w = tables->list[0].w;
+    uint64_t row[] = {0, 1 + ((uint64_t)i + 8 * t) % 199};
+    for (int k = 0; t > 0 && k < 2; k++) {
+        w[row[k]] += 0.1f * (1 - w[row[k]]);
+        ck_assert(tables_touch(tables, w, &row[k], 1));
+    }
+}
+
+static double worst_row(const char *plan)
+{
+    static const struct simulation_table one[] = {{200, 1}};
+    struct simulation_options o = {
+        .plan = plan, .trainers = 8, .n = N, .gradient = no_gradient, .steps = 1000, .step_s = 1,
+        .tables = one, .n_tables = 1, .rows = descend,
+        .world = {.latency_s = 20, .seed = 3, .per_host = 1}};
+    struct simulation *sim;
+    ck_assert_int_eq(simulation_run(&sim, &o), DESCANT_OK);
+    double worst = 0;
+    for (int row = 0; row < 200; row++)
+        worst = fmax(worst, fabs(1 - (double)table_of(sim, 0, 0)->w[row]));
+    simulation_destroy(sim);
+    return worst;
+}
+
+/* Rounds of 20 steps: the sum of what 8 machines have gone is 8 times too far, and so on. */
+START_TEST(hot_rows_do_not_run_away)
+{
+    double summed = worst_row("shadow-ma,hot=0"), averaged = worst_row("shadow-ma");
+    ck_assert_msg(!(summed < 100), "the sum keeps to %g", summed);
+    ck_assert_msg(averaged < 0.1, "%g from where they should be", averaged);
+}
+END_TEST
+
 /* ------------------------------------------------------------------ what may go wrong */
 
 static char lines[4096];
@@ -357,9 +445,9 @@ static const struct log to_lines = {.fn = keep_line, .rank = -1};
 
 START_TEST(bad_rows_are_refused_and_named)
 {
-    static const char *const plans[] = {"shadow-easgd", "shadow-easgd,heal=1",
-                                        "shadow-ma,wire=q8", "shadow-ma,wire=q8,heal=1",
-                                        "ma,wire=bf16", "ma,wire=bf16,heal=1"};
+    static const char *const plans[] = {"shadow-easgd,hot=0", "shadow-easgd,hot=0,heal=1",
+                                        "shadow-ma,hot=0,wire=q8", "shadow-ma,hot=0,wire=q8,heal=1",
+                                        "ma,hot=0,wire=bf16", "ma,hot=0,wire=bf16,heal=1"};
     for (int p = 0; p < 6; p++) {
         bool heal = p % 2;
         static struct sums s;
@@ -427,7 +515,7 @@ START_TEST(the_leader_of_a_machine_has_an_heir)
         static struct sums s;
         uint64_t die[6] = {9 + seed * 3, 0, 0, seed % 3 ? 0 : 40, 0, 0};
         struct simulation_options o = {
-            .plan = "shadow-easgd", .trainers = 6, .rows_part = PART, .die_at = die,
+            .plan = "shadow-easgd,hot=0", .trainers = 6, .rows_part = PART, .die_at = die,
             .world = {.link = {2500, 0.01}, .latency_s = 0.7, .seed = seed, .per_host = 3}};
         memset(&s, 0, sizeof s);
         struct simulation *sim = run(&o, &s);
@@ -489,7 +577,7 @@ START_TEST(touches_are_checked)
     struct plan plan;
     struct tables t;
     float *a, *b;
-    ck_assert_int_eq(plan_parse(&plan, "shadow-ma", NULL), DESCANT_OK);
+    ck_assert_int_eq(plan_parse(&plan, "shadow-ma,hot=0", NULL), DESCANT_OK);
     ck_assert_int_eq(fabric_sim.open(&f, &options), DESCANT_OK);
     tables_init(&t, f, &plan);
     ck_assert_int_eq(tables_add(&t, "a", 10, 4, &a), DESCANT_OK);
@@ -521,7 +609,7 @@ static struct fabric *enter_wire(struct sim_world *world, int rank, struct table
     struct fabric_start start = {.manifest = "", .n = N, .room = N, .collective = true};
     struct plan plan;
     struct fabric *f;
-    ck_assert_int_eq(plan_parse(&plan, "shadow-ma", NULL), DESCANT_OK);
+    ck_assert_int_eq(plan_parse(&plan, "shadow-ma,hot=0", NULL), DESCANT_OK);
     ck_assert_int_eq(fabric_sim.open(&f, &options), DESCANT_OK);
     tables_init(t, f, &plan);
     t->part_room = part ? part : t->part_room;
@@ -735,7 +823,7 @@ START_TEST(kernels_agree_with_plain_loops)
             w[i] = kept;
         }
         memcpy(w, base, sizeof w);
-        k->add(w, base, n);
+        k->add(w, base, 1, n);
         for (size_t i = 0; i < n; i++)
             ck_assert(w[i] == base[i] + base[i]);
         k->tally(heat, n, counts);
@@ -866,6 +954,8 @@ int main(void)
     tcase_add_test(rounds, all_end_with_the_same_bits);
     tcase_add_test(rounds, encoded_rows_are_shorter);
     tcase_add_test(rounds, hot_rows_go_first_and_none_starves);
+    tcase_add_test(rounds, hot_rows_are_averaged_by_degrees);
+    tcase_add_test(rounds, hot_rows_do_not_run_away);
     tcase_add_test(rounds, rows_may_be_touched_at_any_time);
     tcase_add_test(rounds, one_machine_has_no_rounds_of_rows);
     tcase_add_test(rounds, touches_are_checked);

@@ -147,7 +147,7 @@ static enum fabric_progress rows_poll(struct fabric *f, struct rows_part *part)
         progress = FABRIC_DONE;
     } else if (m->next >= 0) {
         *part = (struct rows_part){m->parts[m->next], m->sizes[m->next], m->next,
-                                   m == &machines[m->next]};
+                                   MACHINES, m == &machines[m->next]};
         m->next++;
         progress = FABRIC_PART;
     } else if (!m->given && anyone_given()) {
@@ -264,8 +264,8 @@ static void close_sites(struct site *sites)
     ck_assert_int_eq(memory_live(), 0);
 }
 
-static const char *const plans[] = {"shadow-easgd", "shadow-ma", "easgd,every=3", "dasgd,every=5",
-                                    "allreduce"};
+static const char *const plans[] = {"shadow-easgd,hot=0", "shadow-ma,hot=0", "easgd,every=3,hot=0",
+                                    "dasgd,every=5,hot=0", "allreduce,hot=0"};
 
 START_TEST(rows_are_exact_under_every_kind_of_plan)
 {
@@ -294,7 +294,7 @@ END_TEST
 START_TEST(a_machine_may_leave_early)
 {
     static struct site sites[MACHINES];
-    run_sites(sites, "shadow-easgd", 1);
+    run_sites(sites, "shadow-easgd,hot=0", 1);
     ck_assert_mem_eq(sites[0].table, sites[2].table, ROWS * WIDTH * sizeof(float));
     for (size_t row = 0; row < ROWS; row++)
         if (row % MACHINES != 1)

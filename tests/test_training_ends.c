@@ -76,8 +76,10 @@ START_TEST(the_last_part_has_an_heir)
     char some[65536];
     ssize_t n;
     pid_t pid = begin(&o);
-    kill(wait_reader(pid), SIGKILL);
-    usleep(50000);
+    pid_t first = wait_reader(pid);
+    kill(first, SIGKILL);
+    while (has_open(first, fifo))
+        usleep(1000);
     wait_reader(pid);
     int in = open(held_out, O_RDONLY | O_CLOEXEC), out = open(fifo, O_WRONLY | O_CLOEXEC);
     while ((n = read(in, some, sizeof some)) > 0)
@@ -119,6 +121,21 @@ static pid_t begin_watched(struct train_options *o, pid_t *rank)
     return pid;
 }
 
+/* A parent that ignores SIGCHLD hands that on to us. The first trainers, or a watched rank. */
+START_TEST(ends_are_heard_of_whatever_was_inherited)
+{
+    struct train_options o = small();
+    o.examples = 3200;
+    o.trainers = _i ? 0 : 2;
+    o.watched = _i;
+    o.job = _i ? "self" : NULL;
+    signal(SIGCHLD, SIG_IGN);
+    pid_t pid = begin(&o);
+    signal(SIGCHLD, SIG_DFL);
+    ck_assert_int_eq(end_within(pid, 30), 0);
+}
+END_TEST
+
 START_TEST(who_is_killed_is_named)
 {
     struct train_options o = endless();
@@ -140,7 +157,9 @@ END_TEST
 START_TEST(a_watched_rank_is_stopped)
 {
     struct train_options o = endless();
+    signal(SIGCHLD, SIG_IGN);           /* as some who start programs leave it */
     pid_t rank, pid = begin_watched(&o, &rank);
+    signal(SIGCHLD, SIG_DFL);
     kill(pid, SIGTERM);
     ck_assert_int_eq(end_within(pid, 20), 128 + SIGTERM);
     assert_says("stopped by signal");
@@ -561,6 +580,7 @@ int main(void)
     tcase_add_test(deaths, the_last_part_has_an_heir);
     tcase_add_test(deaths, a_zombie_is_dead);
     tcase_add_test(deaths, who_is_killed_is_named);
+    tcase_add_loop_test(deaths, ends_are_heard_of_whatever_was_inherited, 0, 2);
     tcase_add_test(deaths, a_watched_rank_is_stopped);
     tcase_add_test(deaths, a_rank_dies_with_its_parent);
     tcase_add_loop_test(deaths, a_signal_ends_a_wait_for_stdin, 0, 2);

@@ -300,6 +300,20 @@ START_TEST(a_model_that_does_not_fit)
 }
 END_TEST
 
+START_TEST(no_memory_is_no_fault_of_the_model)
+{
+    struct train_options o = small();
+    struct train_result r;
+    long k = 0;
+    do {
+        memory_fail_at(++k);
+        ck_assert_msg(train(&o, &r) == 1, "%ld: %s", k, said);
+    } while (!strstr(said, "no memory for a model"));
+    memory_fail_at(0);
+    ck_assert_msg(!strstr(said, "--model can be"), "%s", said);
+}
+END_TEST
+
 /* Of one trainer and of two, which have memory of another kind. */
 START_TEST(tables_that_do_not_fit_are_said_in_numbers)
 {
@@ -377,6 +391,7 @@ int main(void)
     tcase_add_loop_test(all, a_stopped_run_says_what_is_kept, 0, 2);
     tcase_add_loop_test(all, a_failure_is_said_once, 0, 3);
     tcase_add_loop_test(all, a_model_that_does_not_fit, 0, 2);
+    tcase_add_test(all, no_memory_is_no_fault_of_the_model);
     tcase_add_loop_test(all, tables_that_do_not_fit_are_said_in_numbers, 0, 2);
     tcase_add_loop_test(all, a_wrong_config_is_told_by_its_line, 0, N_CONFIGS);
     tcase_add_loop_test(all, a_full_disk_takes_no_summary, 0, 2);

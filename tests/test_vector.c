@@ -133,6 +133,7 @@ int main(void)
 {
     Suite *suite = suite_create("vector");
     TCase *all = tcase_create("vector");
+    tcase_set_timeout(all, 60);
     tcase_add_test(all, pieces_read_as_one);
     tcase_add_test(all, the_centre_moves_where_there_is_memory);
     tcase_add_test(all, what_is_not_finite_moves_nothing);

@@ -17,6 +17,7 @@ enum {
     SEGMENT_PARTS = 65536,      /* at most */
     SEGMENT_PART_NAME = 112,    /* bytes, with the zero */
     SEGMENT_SUMS = 3,           /* of a slot: draining, committed, being written */
+    SEGMENT_SLOT_BYTES = 512,   /* slots begin at multiples, so that none is on two pages */
     SEGMENT_ROUND = 4096        /* bytes; copies and sums begin at multiples */
 };
 #define SEGMENT_FLOATS ((uint64_t)1 << 40)              /* at most */
@@ -37,8 +38,8 @@ struct segment_header {
     uint64_t copies_at, copy_bytes;             /* copy c: copies_at + c copy_bytes */
     uint64_t sums_at, sum_bytes;                /* sum k of slot s: sums_at + (3 s + k) sum_bytes */
     uint64_t pid_namespace;
-    /* {version of the model 48, copy 16}. The keeper stores, modules load; sequentially
-     * consistent, as a Dekker pair with the pins. */
+    /* {version of the model 48, copy + 1 16}, never 0. The keeper stores, modules load;
+     * sequentially consistent, as a Dekker pair with the pins. */
     SEGMENT_LINE _Atomic uint64_t newest;
     /* Versions that a gradient may be behind. The keeper sets; relaxed, a figure. */
     _Atomic uint64_t bound;
@@ -48,11 +49,21 @@ struct segment_header {
     _Atomic uint64_t keeper;
 };
 
-/* Of an ML module. */
+/* What a sum is made of. It and the sum are written by the owner while it is the one being written,
+ * read by both while it is committed, by the keeper while it is drained; ordered by `flip`. */
+struct segment_tally {
+    SEGMENT_LINE uint64_t gradients;
+    uint64_t examples;
+    uint64_t oldest;            /* version of the model */
+    uint64_t lag, lag_most;     /* versions that gradients were behind as they came: sum, most */
+};
+
+/* Of an ML module. The tallies are here, and not where the sums are, so that taking a sum touches
+ * no other page. */
 struct segment_slot {
     /* 0: free. Set from 0, or from a dead owner, by compare-and-swap, set to 0 by the owner;
      * acquire and release. */
-    SEGMENT_LINE _Atomic uint64_t owner;
+    _Alignas(SEGMENT_SLOT_BYTES) _Atomic uint64_t owner;
     /* 0: none; PIN_WANTED; or what `newest` was: that copy is not written. The owner stores,
      * and owner and keeper set it from PIN_WANTED by compare-and-swap; sequentially consistent. */
     SEGMENT_LINE _Atomic uint64_t pin;
@@ -63,16 +74,7 @@ struct segment_slot {
      * for NaN or Inf, and of owners; relaxed, figures. */
     SEGMENT_LINE _Atomic uint64_t gradients;
     _Atomic uint64_t examples, stale, bad, owners;
-};
-
-/* Written by the owner while it is the sum being written, read by both while it is committed, by
- * the keeper while it is drained; ordered by `flip`. */
-struct segment_sum {
-    uint64_t gradients, examples;
-    uint64_t oldest;            /* version of the model */
-    uint64_t lag, lag_most;     /* versions that gradients were behind as they came: sum, most */
-    uint64_t unused[3];
-    float values[];             /* sum of examples x mean gradient */
+    struct segment_tally tallies[SEGMENT_SUMS];
 };
 
 /* --- newest and pin --- */
@@ -81,7 +83,7 @@ struct segment_sum {
 
 static inline uint64_t newest_make(uint64_t version, unsigned copy)
 {
-    return version << 16 | copy;
+    return version << 16 | (copy + 1);
 }
 
 static inline uint64_t newest_version(uint64_t word)
@@ -91,7 +93,7 @@ static inline uint64_t newest_version(uint64_t word)
 
 static inline unsigned newest_copy(uint64_t word)
 {
-    return (unsigned)(word & 0xffff);
+    return (unsigned)(word & 0xffff) - 1;
 }
 
 /* --- flip: {full 1, drained 2, committed 2 bits}, committed being the lowest ---
@@ -144,10 +146,11 @@ static inline float *segment_copy(struct segment_header *h, unsigned copy)
     return (float *)(void *)((char *)h + h->copies_at + copy * h->copy_bytes);
 }
 
-static inline struct segment_sum *segment_sum(struct segment_header *h, unsigned slot, unsigned sum)
+/* Of examples x mean gradient. */
+static inline float *segment_sum(struct segment_header *h, unsigned slot, unsigned sum)
 {
-    return (struct segment_sum *)(void *)((char *)h + h->sums_at +
-                                          ((uint64_t)slot * SEGMENT_SUMS + sum) * h->sum_bytes);
+    return (float *)(void *)((char *)h + h->sums_at +
+                             ((uint64_t)slot * SEGMENT_SUMS + sum) * h->sum_bytes);
 }
 
 #endif

@@ -79,10 +79,9 @@ static bool take_slot(struct segment_slot *slot, uint64_t from, uint64_t self)
 /* A free slot, else one whose owner has died. */
 static descant_status find_slot(struct descant_ml *ml, struct segment_header *h)
 {
-    uint64_t self = process_self();
+    uint64_t self = process_self(NULL);
     if (self == 0)
-        return log_fail(NULL, DESCANT_SYSTEM, "/proc/self/stat cannot be read: %s",
-                        strerror(errno));
+        return DESCANT_SYSTEM;
     for (int dead = 0; dead < 2; dead++)
         for (unsigned s = 0; s < h->slots; s++) {
             struct segment_slot *slot = segment_slot(h, s);
@@ -279,12 +278,9 @@ static descant_status check_gradient(struct descant_ml *ml, uint64_t examples, u
                     (unsigned long long)newest_version(newest), (unsigned long long)bound);
 }
 
-static void describe(struct segment_sum *sum, const struct segment_sum *from, uint64_t version,
+static void describe(struct segment_tally *sum, const struct segment_tally *from, uint64_t version,
                      uint64_t lag, uint64_t examples)
 {
-    static const struct segment_sum none = {.oldest = UINT64_MAX};
-    if (!from)
-        from = &none;
     sum->gradients = from->gradients + 1;
     sum->examples = from->examples + examples;
     sum->oldest = from->oldest < version ? from->oldest : version;
@@ -294,19 +290,21 @@ static void describe(struct segment_sum *sum, const struct segment_sum *from, ui
 
 static descant_status put(struct descant_ml *ml, const float *gradient, uint64_t examples)
 {
+    static const struct segment_tally none = {.oldest = UINT64_MAX};
     struct segment_header *h = ml->h;
+    struct segment_tally *tallies = ml->slot->tallies;
     uint64_t lag = 0, flip = atomic_load_explicit(&ml->slot->flip, memory_order_acquire);
     descant_status status = check_gradient(ml, examples, &lag);
     if (status != DESCANT_OK)
         return status;
     do {
-        struct segment_sum *sum = segment_sum(h, ml->slot_number, flip_writing(flip));
-        const struct segment_sum *from = NULL;
-        if (flip & FLIP_FULL)
-            from = segment_sum(h, ml->slot_number, flip_committed(flip));
-        if (!sums_add(sum->values, from ? from->values : NULL, gradient, (float)examples, h->n))
+        unsigned to = flip_writing(flip), from = flip_committed(flip);
+        bool full = flip & FLIP_FULL;
+        if (!sums_add(segment_sum(h, ml->slot_number, to),
+                      full ? segment_sum(h, ml->slot_number, from) : NULL, gradient,
+                      (float)examples, h->n))
             return not_finite(ml, gradient);
-        describe(sum, from, ml->version, lag, examples);
+        describe(&tallies[to], full ? &tallies[from] : &none, ml->version, lag, examples);
         at_step(ML_PUBLISHING);
     } while (!atomic_compare_exchange_strong_explicit(&ml->slot->flip, &flip, flip_published(flip),
                                                       memory_order_acq_rel, memory_order_acquire));

@@ -22,25 +22,26 @@
 enum { PATH_ROOM = 160 };
 
 _Static_assert(sizeof(struct segment_header) == 192, "docs/segment.md");
-_Static_assert(sizeof(struct segment_slot) == 256, "docs/segment.md");
+_Static_assert(sizeof(struct segment_slot) == SEGMENT_SLOT_BYTES, "docs/segment.md");
 _Static_assert(sizeof(struct segment_part) == 128, "docs/segment.md");
-_Static_assert(sizeof(struct segment_sum) == 64, "docs/segment.md");
+_Static_assert(sizeof(struct segment_tally) == 64, "docs/segment.md");
+_Static_assert(offsetof(struct segment_slot, tallies) == 256, "docs/segment.md");
 
-static uint64_t round_up(uint64_t bytes)
+static uint64_t round_up(uint64_t bytes, uint64_t to)
 {
-    return (bytes + SEGMENT_ROUND - 1) / SEGMENT_ROUND * SEGMENT_ROUND;
+    return (bytes + to - 1) / to * to;
 }
 
 struct segment_header object_layout(uint64_t n, uint32_t slots, uint32_t n_parts)
 {
     struct segment_header h = {.magic = SEGMENT_MAGIC, .version = SEGMENT_VERSION,
                                .slots = slots, .copies = slots + 2, .n_parts = n_parts, .n = n};
-    h.slots_at = (sizeof h + 255) / 256 * 256;
+    h.slots_at = round_up(sizeof h, SEGMENT_SLOT_BYTES);
     h.parts_at = h.slots_at + slots * sizeof(struct segment_slot);
-    h.copies_at = round_up(h.parts_at + n_parts * sizeof(struct segment_part));
-    h.copy_bytes = round_up(n * sizeof(float));
+    h.copies_at = round_up(h.parts_at + n_parts * sizeof(struct segment_part), SEGMENT_ROUND);
+    h.copy_bytes = round_up(n * sizeof(float), SEGMENT_ROUND);
     h.sums_at = h.copies_at + h.copies * h.copy_bytes;
-    h.sum_bytes = round_up(sizeof(struct segment_sum) + n * sizeof(float));
+    h.sum_bytes = h.copy_bytes;
     h.bytes = h.sums_at + (uint64_t)slots * SEGMENT_SUMS * h.sum_bytes;
     return h;
 }

@@ -47,12 +47,14 @@ static bool look(const char *pid, struct about *out, int *why)
     return true;
 }
 
-uint64_t process_self(void)
+uint64_t process_self(const struct log *log)
 {
     struct about about;
     int why;
-    if (!look("self", &about, &why))
+    if (!look("self", &about, &why)) {
+        log_fail(log, DESCANT_SYSTEM, "/proc/self/stat cannot be read: %s", strerror(why));
         return 0;
+    }
     return (uint64_t)getpid() << START_BITS | about.start;
 }
 

@@ -6,7 +6,8 @@
 
 #include "base/base.h"
 
-uint64_t process_self(void);                /* 0: /proc cannot be read */
+/* 0: /proc cannot be read, and that is logged. */
+uint64_t process_self(const struct log *log);
 bool process_alive(uint64_t process);       /* false: it will not touch memory any more */
 uint64_t process_namespace(void);           /* of process numbers; 0: it cannot be told */
 

@@ -36,6 +36,7 @@ struct segment {
     struct segment_header *h;           /* object's; NULL while opening */
     char name[OBJECT_NAME + 1];
     const struct log *log;
+    uint64_t self;                      /* this process */
     bool taken_over;
     unsigned next;                      /* the copy that segment_next gave */
 };
@@ -75,7 +76,7 @@ static bool same_shape(struct segment_header *h, const struct segment_options *o
     return true;
 }
 
-static void fill(struct segment_header *h, const struct segment_options *o)
+static void fill(struct segment_header *h, const struct segment_options *o, uint64_t keeper)
 {
     struct segment_part *parts = segment_parts(h);
     uint64_t first = 0;
@@ -89,7 +90,7 @@ static void fill(struct segment_header *h, const struct segment_options *o)
     memcpy(segment_copy(h, 0), o->model, h->n * sizeof *o->model);
     atomic_init(&h->newest, newest_make(o->version, 0));
     atomic_init(&h->bound, o->bound);
-    atomic_init(&h->keeper, process_self());
+    atomic_init(&h->keeper, keeper);
 }
 
 /* DUPLICATE: somebody was quicker. */
@@ -100,7 +101,7 @@ static descant_status make_new(struct segment *segment, const struct segment_opt
     descant_status status = object_make(&segment->object, o->name, &layout, &fd, o->log);
     if (status != DESCANT_OK)
         return status;
-    fill(segment->object.header, o);
+    fill(segment->object.header, o, segment->self);
     status = object_show(fd, o->name, o->log);
     close(fd);
     if (status != DESCANT_OK)
@@ -114,7 +115,7 @@ static descant_status become_keeper(struct segment *segment)
     _Atomic uint64_t *keeper = &segment->object.header->keeper;
     uint64_t now = atomic_load_explicit(keeper, memory_order_acquire);
     if (!process_alive(now) &&
-        atomic_compare_exchange_strong_explicit(keeper, &now, process_self(), memory_order_acq_rel,
+        atomic_compare_exchange_strong_explicit(keeper, &now, segment->self, memory_order_acq_rel,
                                                 memory_order_acquire))
         return DESCANT_OK;
     return log_fail(segment->log, DESCANT_DUPLICATE,
@@ -150,10 +151,24 @@ static descant_status try_open(struct segment *segment, const struct segment_opt
     return DESCANT_DUPLICATE;
 }
 
+static descant_status find_or_make(struct segment *segment, const struct segment_options *o,
+                                   uint64_t n)
+{
+    descant_status status = DESCANT_OK;
+    bool again = true;
+    segment->self = process_self(o->log);
+    if (segment->self == 0)
+        return DESCANT_SYSTEM;
+    for (int i = 0; i < TRIES && again; i++)
+        status = try_open(segment, o, n, &again);
+    if (again)
+        log_fail(o->log, status, "segment '%s': others take and leave the name", o->name);
+    return status;
+}
+
 descant_status segment_open(struct segment **segment, const struct segment_options *o)
 {
     uint64_t n = 0;
-    bool again = true;
     descant_status status = check_options(o, &n);
     if (status != DESCANT_OK)
         return status;
@@ -162,10 +177,7 @@ descant_status segment_open(struct segment **segment, const struct segment_optio
         return log_fail(o->log, DESCANT_MEMORY, "no memory for a segment");
     made->log = o->log;
     snprintf(made->name, sizeof made->name, "%s", o->name);
-    for (int i = 0; i < TRIES && again; i++)
-        status = try_open(made, o, n, &again);
-    if (again)
-        log_fail(o->log, status, "segment '%s': others take and leave the name", o->name);
+    status = find_or_make(made, o, n);
     if (status != DESCANT_OK) {
         object_close(&made->object);
         memory_give(made);
@@ -258,15 +270,16 @@ void segment_store(struct segment *segment, uint64_t version)
 
 bool segment_take(struct segment *segment, int slot, struct segment_taken *taken)
 {
-    unsigned s = (unsigned)slot;
-    uint64_t flip = atomic_fetch_and_explicit(&segment_slot(segment->h, s)->flip, ~FLIP_FULL,
-                                              memory_order_acq_rel);
+    struct segment_slot *s = segment_slot(segment->h, (unsigned)slot);
+    uint64_t flip = atomic_fetch_and_explicit(&s->flip, ~FLIP_FULL, memory_order_acq_rel);
     if (!(flip & FLIP_FULL))
         return false;
-    const struct segment_sum *sum = segment_sum(segment->h, s, flip_committed(flip));
-    *taken = (struct segment_taken){.values = sum->values, .gradients = sum->gradients,
-                                    .examples = sum->examples, .oldest = sum->oldest,
-                                    .lag = sum->lag, .lag_most = sum->lag_most};
+    const unsigned sum = flip_committed(flip);
+    const struct segment_tally *tally = &s->tallies[sum];
+    *taken = (struct segment_taken){.values = segment_sum(segment->h, (unsigned)slot, sum),
+                                    .gradients = tally->gradients, .examples = tally->examples,
+                                    .oldest = tally->oldest, .lag = tally->lag,
+                                    .lag_most = tally->lag_most};
     return true;
 }
 
@@ -298,9 +311,8 @@ static bool sweep(struct segment_slot *slot, uint64_t self)
 
 int segment_sweep(struct segment *segment)
 {
-    uint64_t self = process_self();
     int swept = 0;
     for (unsigned s = 0; s < segment->h->slots; s++)
-        swept += sweep(segment_slot(segment->h, s), self);
+        swept += sweep(segment_slot(segment->h, s), segment->self);
     return swept;
 }

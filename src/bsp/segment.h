@@ -36,7 +36,7 @@ int segment_slots(const struct segment *segment);
 
 /* --- models --- */
 
-/* The newest; valid until the store after the next one. */
+/* The newest; valid until the segment_next that follows the next store. */
 const float *segment_model(const struct segment *segment, uint64_t *version);
 
 /* A copy that nobody reads, to be written, and stored as the newest. Versions are below 2^48 and

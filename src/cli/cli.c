@@ -16,7 +16,7 @@ struct command {
 #define BENCHES "step, exchange, overlap, segment, train, parse"
 #else
 #define BENCHES "step, exchange, overlap, segment"
-static const char *const left_out[] = {"train", "eval", "predict", "gen", "report"};
+static const char *const left_out[] = {"train", "eval", "predict", "bsp", "gen", "report"};
 #endif
 
 static const struct command commands[] = {
@@ -26,6 +26,8 @@ static const struct command commands[] = {
     {"train", "train a click model or a network", cli_train},
     {"eval", "a trained model's figures on a held-out set", cli_eval},
     {"predict", "a trained model's scores", cli_predict},
+    {"bsp", "train by the gradients of other programs, through shared memory",
+     cli_bsp},
     {"gen", "make files to train with: ctr, click logs; cache, of other files", cli_gen},
     {"report", "a page that compares runs of descant train, from their logs", cli_report},
 #endif

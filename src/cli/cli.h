@@ -66,6 +66,7 @@ void train_know_plan(struct train_options *o);       /* tells it what its plan, 
 int cli_eval(const struct cli *cli);
 int cli_predict(const struct cli *cli);
 int cli_bench_train(const struct cli *cli);
+int cli_bsp(const struct cli *cli);
 int cli_gen(const struct cli *cli);
 int cli_gen_cache(const struct cli *cli);       /* gen's */
 int cli_bench_parse(const struct cli *cli);

@@ -67,6 +67,7 @@ struct rows_part {
     const void *bytes;          /* on a float's boundary; valid until the next poll of rows */
     size_t n;
     int rank;                   /* of who gave it */
+    int parts;                  /* of this round */
     bool own;
 };
 

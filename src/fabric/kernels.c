@@ -341,13 +341,13 @@ static bool less(float *out, const float *w, const float *base, size_t n, bool *
     return all_zero(test) && rest == 0;
 }
 
-static void add(float *w, const float *d, size_t n)
+static void add(float *w, const float *d, float s, size_t n)
 {
     size_t i = 0;
     for (; i + LANES <= n; i += LANES)
-        *(lanes *)(w + i) = *read_at(w + i) + *read_at(d + i);
+        *(lanes *)(w + i) = *read_at(w + i) + s * *read_at(d + i);
     for (; i < n; i++)
-        w[i] += d[i];
+        w[i] += s * d[i];
 }
 
 static size_t hot(const unsigned char *heat, size_t n, unsigned char least)

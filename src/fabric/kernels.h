@@ -39,8 +39,8 @@ struct kernels {
 
     /* Of tables. out = w - base; false if it has NaN or Inf; *any: it is not all zero */
     bool (*less)(float *out, const float *w, const float *base, size_t n, bool *any);
-    /* w += d */
-    void (*add)(float *w, const float *d, size_t n);
+    /* w += s d */
+    void (*add)(float *w, const float *d, float s, size_t n);
     /* the first of n bytes, counted by others meanwhile, that is `least` or more; n: none */
     size_t (*hot)(const unsigned char *heat, size_t n, unsigned char least);
     /* counts[h] += how many of n bytes are h, for h above 0 */

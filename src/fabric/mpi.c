@@ -332,6 +332,19 @@ static void moved_now(struct mpi *m)
         fabric_unsay(&m->f);
 }
 
+/* A helper's vector: what was given is the contribution, or the segments themselves. */
+static const struct vector *own_vector(const struct mpi *m)
+{
+    return m->f.contribution ? &m->copy : &m->segments;
+}
+
+/* The round that may be under way goes on without its exchange, whose vector may be gone. */
+static void give_up(struct mpi *m)
+{
+    m->round.ours = false;
+    m->round.in = own_vector(m);
+}
+
 static descant_status mpi_begin(struct fabric *f, const struct exchange *exchange)
 {
     struct mpi *m = mpi_of(f);
@@ -345,7 +358,7 @@ static descant_status mpi_begin(struct fabric *f, const struct exchange *exchang
         mpi_tell(m, 0, (struct mpi_word){.what = WORD_TAKE_BACK, .seq = m->seq}, NULL, 0);
     if (m->stage == STAGE_ALONE)
         mpi_elastic_stop(m);
-    m->round.ours = false;
+    give_up(m);
     m->x = *exchange;
     m->seq++;
     m->looked = exchange->kind == EXCHANGE_MEAN ? 0 : exchange->n;
@@ -394,12 +407,6 @@ static void look_and_arrive(struct mpi *m)
     }
 }
 
-/* A helper's vector: what was given is the contribution, or the segments themselves. */
-static const struct vector *own_vector(const struct mpi *m)
-{
-    return m->f.contribution ? &m->copy : &m->segments;
-}
-
 static void begin_round(struct mpi *m)
 {
     const struct mpi_word *word = m->go;
@@ -407,6 +414,8 @@ static void begin_round(struct mpi *m)
 
     memcpy(r->seats, word + 1, word->seats * sizeof *r->seats);
     m->go_waits = false;
+    if (!m->word_op.busy)
+        mpi_listen(m);
     r->active = true;
     r->kind = (enum exchange_kind)word->kind;
     r->final = word->final;
@@ -624,7 +633,7 @@ void mpi_leave(struct fabric *f)
         mpi_elastic_stop(m);
     mpi_rows_leave(m);
     m->stage = STAGE_IDLE;
-    m->round.ours = false;
+    give_up(m);
     mpi_set_rest(m);
 }
 

@@ -199,6 +199,7 @@ static void hear_arrive(struct mpi *m, struct peer *peer, const struct mpi_word 
 
     peer->arrival = *word;
     peer->arrived = true;
+    lead->late.n = 0;               /* it has not been told */
     if (!lead->since_ns)
         lead->since_ns = clock_now_ns();
     if (word->final)
@@ -363,7 +364,8 @@ static void close_round(struct mpi *m, enum life life)
         mpi_tell(m, lead->seats[i].rank, word, lead->seats, word.seats * sizeof *lead->seats);
 }
 
-/* Elastic arrivals whose STATE has gone. Who has not arrived may still be in the round before. */
+/* Elastic arrivals whose STATE has gone, also those that come after it. Who has not arrived may
+ * still be in the round before. */
 static void make_void(struct mpi *m)
 {
     struct mpi_lead *lead = m->lead;
@@ -400,7 +402,7 @@ static void gather(struct mpi *m, enum life life)
         close_round(m, life);
     else if (wanted && !lead->called && life == LIFE_MEMBER)
         call_late(m);
-    else if (!wanted && lead->called)
+    else if (!wanted && (lead->called || arrived))
         make_void(m);
 }
 
@@ -408,7 +410,7 @@ void mpi_lead_turn(struct mpi *m)
 {
     struct mpi_lead *lead = m->lead;
 
-    while (lead->changed && !lead->failed) {
+    while (lead->changed && !lead->failed && !m->go_waits) {
         lead->changed = false;
         if (!lead->formed && !form(m))
             break;
@@ -417,7 +419,7 @@ void mpi_lead_turn(struct mpi *m)
         else if (count(m, LIFE_FINAL))
             gather(m, LIFE_FINAL);
     }
-    if (!lead->all_left && count(m, LIFE_LEFT) == m->place.size) {
+    if (!lead->all_left && count(m, LIFE_LEFT) == m->place.size && !mpi_rows_closed(m)) {
         lead->all_left = true;
         tell_all(m, (struct mpi_word){.what = WORD_BYE}, NULL, 0);
     }

@@ -10,8 +10,9 @@
  *   LEAD        from 0: your leader has left, you are its heir
  *
  * 1. Who leaves tells rank 0 when no round of rows is closed here: till then its part is sent.
- * 2. A leader that leaves within a round undoes it for all: the others keep what they have given,
- *    and its heir gives, so no host is in a round whose parts it does not take.
+ * 2. A leader that leaves before its vote undoes the round for all: the others keep what they have
+ *    given, and its heir gives. One that has voted, and goes before its engine has taken all parts,
+ *    leaves its heir without the rest of them.
  *
  * The lowest rank of a host leads it. Rank 0 keeps the list, also when its trainer has left. Run by
  * whoever holds the round machine. */
@@ -298,6 +299,11 @@ bool mpi_rows_open(const struct mpi *m)
     return m->rows && m->rows->stage != ROWS_IDLE;
 }
 
+bool mpi_rows_closed(const struct mpi *m)
+{
+    return m->rows && m->rows->closed;
+}
+
 /* --- the table --- */
 
 static descant_status begin(struct fabric *f, const void *bytes, size_t n)
@@ -347,7 +353,7 @@ static enum fabric_progress take(struct mpi *m, struct rows_part *part)
     *part = (struct rows_part){.bytes = own ? rows->bytes
                                             : rows->slots + (size_t)seat * rows->slot,
                                .n = rows->seats[seat].bytes, .rank = rows->seats[seat].rank,
-                               .own = own};
+                               .parts = rows->k, .own = own};
     return FABRIC_PART;
 }
 

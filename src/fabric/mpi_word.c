@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* Words: short messages between the coordinator, rank 0, and any rank. One receive from anybody
  * is always open, and opened again when its word has been heard, so that words of one rank are
- * heard in the order in which they were said. What rank 0 says to itself it hears at once.
+ * heard in the order in which they were said; after a GO not before its round has begun here, for
+ * who only helps in one may be sent the next one's meanwhile. What rank 0 says to itself it hears
+ * at once, so it closes none while one waits here.
  *
  * A word that is said is copied, and its copy used again when it has gone out. */
 #include "fabric/mpi_world.h"
@@ -40,7 +42,8 @@ static void heard(struct mpi *m, struct mpi_op *op, const struct mpi_ended *ende
         return;
     }
     hear(m, ended->from, m->heard);
-    mpi_listen(m);
+    if (m->lead || !m->go_waits)
+        mpi_listen(m);
 }
 
 static void said(struct mpi *m, struct mpi_op *op, const struct mpi_ended *ended)

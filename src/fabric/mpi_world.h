@@ -22,7 +22,7 @@ enum {
     MPI_TEXT = 640              /* bytes of a word's text, with its end */
 };
 
-enum { MPI_PROTOCOL = 3 };          /* of the words and pieces between ranks */
+enum { MPI_PROTOCOL = 4 };          /* of the words and pieces between ranks */
 
 enum mpi_tag { TAG_WORD = 1, TAG_MANIFEST, TAG_GIVE, TAG_TELL, TAG_STATE, TAG_ASK,
                TAG_ROWS,
@@ -275,6 +275,7 @@ void mpi_rows_step(struct mpi *m);
 void mpi_rows_leave(struct mpi *m);             /* takes no more parts; sends its own */
 bool mpi_rows_quiet(const struct mpi *m);       /* no round is closed here */
 bool mpi_rows_open(const struct mpi *m);
+bool mpi_rows_closed(const struct mpi *m);      /* rank 0: leaders are in a round that it closed */
 
 /* --- mpi_waits.c --- */
 

@@ -166,6 +166,7 @@ static enum fabric_progress poll(struct fabric *f, struct rows_part *part)
         return FABRIC_DONE;
     }
     *part = w->parts[t->rows_next++];
+    part->parts = w->n_parts;
     part->own = part->rank == f->rank;
     return FABRIC_PART;
 }

@@ -593,7 +593,9 @@ static descant_status end_tables(struct descant *job)
 
 descant_status descant_finish(struct descant *job, enum descant_final which)
 {
-    descant_status status = job_check(job, JOB_STARTED, "descant_finish");
+    bool paused = job != NULL && *job->parent && atomic_load(&job->state) == JOB_PAUSED;
+    enum job_state before = paused ? JOB_PAUSED : JOB_STARTED;
+    descant_status status = job_check(job, before, "descant_finish");
     if (status != DESCANT_OK)
         return status;
     if ((int)which < DESCANT_FINAL_LOCAL || which > DESCANT_FINAL_CENTRAL)
@@ -614,6 +616,6 @@ descant_status descant_finish(struct descant *job, enum descant_final which)
         status = end_tables(job);
     pthread_mutex_unlock(&job->machine);
     if (status == DESCANT_OK)
-        job_becomes(job, JOB_STARTED, JOB_FINISHED);
+        job_becomes(job, before, JOB_FINISHED);
     return status;
 }

@@ -27,7 +27,8 @@ struct draft {
 };
 
 enum plan_key { KEY_WHEN, KEY_WHAT, KEY_MERGE, KEY_EVERY, KEY_DELAY, KEY_GAP, KEY_ALPHA, KEY_XI,
-                KEY_RATE, KEY_MOMENTUM, KEY_NESTEROV, KEY_WEIGHT, KEY_HEAL, KEY_WIRE, N_KEYS };
+                KEY_RATE, KEY_MOMENTUM, KEY_NESTEROV, KEY_WEIGHT, KEY_HEAL, KEY_WIRE, KEY_HOT,
+                N_KEYS };
 
 enum { MESSAGE_ROOM = 900, MAX_STEPS = 1000000000 };
 
@@ -65,6 +66,10 @@ const struct option plan_options[] = {
     [KEY_WIRE] = {.name = "wire", .type = OPTION_CHOICE, .offset = AT(plan.wire),
                   .choices = "f32|bf16|q8",
                   .help = "how means and rows are sent: in floats of 32, 16 or 8 bits"},
+    [KEY_HOT] = {.name = "hot", .type = OPTION_INT, .offset = AT(plan.hot), .low = 0,
+                 .high = MAX_STEPS,
+                 .help = "rows touched more often than this between rounds are averaged over "
+                         "machines, others summed; 0: all are summed"},
 };
 #undef AT
 const size_t plan_n_options = N_KEYS;
@@ -89,7 +94,7 @@ const struct plan_preset plan_presets[] = {
     {NULL, NULL, NULL},
 };
 
-static const struct plan defaults = {.preset = "custom", .alpha = 1, .rate = 1};
+static const struct plan defaults = {.preset = "custom", .alpha = 1, .rate = 1, .hot = 8};
 
 /* The string and, for each key it has, the place it stands at, from 1; 0: not given. */
 struct source {
@@ -120,6 +125,8 @@ static const char *lacks(const struct plan *plan, int key)
     case KEY_WIRE:
         return plan->what == PLAN_MEAN || plan->what == PLAN_BLOCK ? NULL
                                                                    : "what=mean or what=block";
+    case KEY_HOT:
+        return plan->when == PLAN_NEVER ? "when=shadow or when=every" : NULL;
     case KEY_MERGE:
     case KEY_ALPHA:
     case KEY_XI:

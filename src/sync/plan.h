@@ -26,6 +26,8 @@ struct plan {
     bool nesterov;
     bool heal;              /* a trainer whose contribution was bad takes the global version */
     int wire;               /* enum wire: how a mean's floats are sent */
+    int64_t hot;            /* tables: touches between rounds after which a row is no more summed, but
+                               averaged over machines, by degrees; 0: all are summed */
 };
 
 struct plan_preset {

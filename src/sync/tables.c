@@ -29,6 +29,7 @@ void tables_init(struct tables *t, struct fabric *fabric, const struct plan *pla
                          .kernels = kernels_best(),
                          .across = fabric->many_hosts && plan->when != PLAN_NEVER,
                          .heal = plan->heal,
+                         .hot = plan->hot,
                          .part_room = PART_BYTES};
 }
 

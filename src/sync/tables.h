@@ -26,8 +26,9 @@ struct tables_board {
     _Atomic uint32_t ended;     /* all rows are the same everywhere: the leader, release; acquire */
 };
 
-/* A part of a round: a head, then row after row: its number, a uint64_t, and its update, which is
- * width floats, or what wire.h makes of them, to the next float's boundary, where that is shorter. */
+/* A part of a round: a head, then row after row: a uint64_t, which is its number and in the highest
+ * byte its heat, and its update, which is width floats, or what wire.h makes of them, to the next
+ * float's boundary, where that is shorter. */
 struct rows_head {
     uint32_t n_rows;
     uint16_t last;              /* this machine has nothing more, and will not have */
@@ -65,6 +66,7 @@ struct tables {
     size_t n, room, n_rows;             /* tables, and rows of all */
     bool across;                        /* rows are exchanged: there may be other machines */
     bool heal;                          /* a row with NaN or Inf takes its base again */
+    int64_t hot;                        /* the plan's */
     bool at_work;                       /* counted on the board */
     struct tables_board *board;
     struct tables_stats stats;

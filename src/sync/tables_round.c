@@ -9,7 +9,11 @@
  *               pick    the hottest that fit
  *   exchange  every machine's part goes to all
  *   take      part by part, in the same order everywhere:
- *                 base <- base + d, the own d as well;   w <- w + d, but for the own
+ *                 base <- base + s d, the own d as well;   w <- w + s d, the own w <- w - (1 - s) d
+ *
+ * s is 1 for a row that is touched now and then, so that updates add up, and goes to 1 / machines
+ * for one that is touched all the time: there each machine alone has gone most of the way that the
+ * rows' gradients lead, and the sum of all would be as many times too far (plan->hot).
  *
  * Invariants. 1 Base is the same bits on all machines between rounds: the first rows and the sum
  * of all parts, added in one order. What is lost or rounded in w stays in w - base, and goes into
@@ -20,7 +24,7 @@
  *
  * Workers write rows meanwhile (Hogwild):
  *   - between the read of w and the move of base a worker's update changes w alone: it is in the
- *     next w - base. Base moves by the d that was sent, never to w.
+ *     next w - base. Base moves by what was sent, never to w.
  *   - w <- w + d is a read and a store for each float, as a worker's step is. If a worker stores
  *     between the two, its update of that float is lost, as it would be to another worker. If the
  *     addition falls between the worker's read and store, the float's d is lost from w but not from
@@ -44,7 +48,8 @@
 enum {
     PIECE_ROWS = 256,           /* of one advance: rows read or added to, */
     PIECE_MAP = 1 << 17,        /* and bytes of the map looked at: 20 us or so */
-    BAD_NAMED = 8
+    BAD_NAMED = 8,
+    HEAT_SHIFT = 56             /* a row's number, and above it its heat */
 };
 
 /* What is left of one advance. */
@@ -170,7 +175,7 @@ static bool put_row(struct tables *t, const struct walk *walk, size_t room)
     if (t->part_n + row_bytes(x, t->wire) > room)
         return false;
     float *d = (float *)(void *)(t->part + t->part_n + sizeof number);
-    atomic_exchange_explicit(&x->heat[walk->row], 0, memory_order_acq_rel);
+    uint64_t heat = atomic_exchange_explicit(&x->heat[walk->row], 0, memory_order_acq_rel);
     if (row_wire(x, t->wire) == WIRE_F32)
         good = t->kernels->less(d, row_of(x->w, x, walk->row), row_of(x->base, x, walk->row),
                                 x->width, &any);
@@ -180,10 +185,11 @@ static bool put_row(struct tables *t, const struct walk *walk, size_t room)
         name_bad(t, x, walk->row);
     if (!good || !any)
         return true;
-    memcpy(t->part + t->part_n, &number, sizeof number);
     t->part_n += row_bytes(x, t->wire);
     t->n_given++;
     change_given(t, number);
+    number |= heat << HEAT_SHIFT;
+    memcpy((char *)d - sizeof number, &number, sizeof number);
     return true;
 }
 
@@ -324,6 +330,14 @@ static const float *update(struct tables *t, const struct table *x, const void *
     return t->row;
 }
 
+/* How much of its update a row of that heat moves by. A row with one touch has hardly been touched
+ * elsewhere. Of whole numbers and one division, so that it is the same bits on all machines. */
+static float weight(const struct tables *t, int heat)
+{
+    int64_t half = 2 * t->hot, more = heat > 1 ? heat - 1 : 0;
+    return t->hot == 0 ? 1 : (float)(half + more) / (float)(half + t->from.parts * more);
+}
+
 static bool take_row(struct tables *t)
 {
     const unsigned char *bytes = t->from.bytes;
@@ -331,16 +345,18 @@ static bool take_row(struct tables *t)
     if (t->from.n - t->at < sizeof number)
         return damaged(t);
     memcpy(&number, bytes + t->at, sizeof number);
+    float s = weight(t, (int)(number >> HEAT_SHIFT));
+    number &= (UINT64_C(1) << HEAT_SHIFT) - 1;
     const struct table *x = table_of(t, number);
     if (x == NULL || t->from.n - t->at < row_bytes(x, t->from_wire))
         return damaged(t);
     size_t row = (size_t)number - x->first;
     const float *d = update(t, x, bytes + t->at + sizeof number);
-    t->kernels->add(row_of(x->base, x, row), d, x->width);
+    t->kernels->add(row_of(x->base, x, row), d, s, x->width);
     if (t->from.own)
         change_given(t, number);
-    else
-        t->kernels->add(row_of(x->w, x, row), d, x->width);
+    if (!t->from.own || s < 1)
+        t->kernels->add(row_of(x->w, x, row), d, t->from.own ? s - 1 : s, x->width);
     t->at += row_bytes(x, t->from_wire);
     return true;
 }

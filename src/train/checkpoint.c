@@ -191,25 +191,33 @@ static bool is_own(const struct trainer *t)
     return atomic_load(&t->board->kept) || atomic_load(&t->board->resumed);
 }
 
-/* Replaces the file. What another run has left becomes PATH.old, its own previous one goes. */
-static descant_status put(struct trainer *t, const struct list *list, const struct texts *texts)
+descant_status checkpoint_put(const char *path, bool own, const struct safetensor *tensors,
+                              size_t n, const struct safetensors_text *texts, size_t n_texts,
+                              const struct log *log)
 {
-    const char *path = t->options->checkpoint;
     char previous[4096], old[4096];
-    bool own = is_own(t);
+    bool there = access(path, F_OK) == 0;
 
     snprintf(previous, sizeof previous, "%s.previous", path);
     snprintf(old, sizeof old, "%s.old", path);
-    if (!own && access(path, F_OK) != 0)
-        rename(previous, old);
-    descant_status status = safetensors_write(path, own ? previous : old, list->at, list->n,
-                                              texts->at, texts->n, &t->log);
+    descant_status status = safetensors_write(path, own ? previous : old, tensors, n, texts,
+                                              n_texts, log);
     if (status != DESCANT_OK)
         return status;
-    if (!own)
+    if (!own && there)
         unlink(previous);
-    atomic_store(&t->board->kept, 1);
+    else if (!own)
+        rename(previous, old);
     return DESCANT_OK;
+}
+
+static descant_status put(struct trainer *t, const struct list *list, const struct texts *texts)
+{
+    descant_status status = checkpoint_put(t->options->checkpoint, is_own(t), list->at, list->n,
+                                           texts->at, texts->n, &t->log);
+    if (status == DESCANT_OK)
+        atomic_store(&t->board->kept, 1);
+    return status;
 }
 
 static descant_status write_all(struct trainer *t, struct list *list, struct texts *texts,

@@ -132,12 +132,15 @@ static int say_none_left(const struct train_options *o, FILE *err)
     return 1;
 }
 
+/* One that is ignored, as a parent may have handed it on, would come to nobody. */
 static void hold_signals(sigset_t *held, sigset_t *old)
 {
+    signal(SIGCHLD, SIG_DFL);
     sigemptyset(held);
     sigaddset(held, SIGINT);
     sigaddset(held, SIGTERM);
     sigaddset(held, SIGCHLD);
+    signal(SIGCHLD, SIG_DFL);       /* where who started us ignores it, no child's end is told */
     sigprocmask(SIG_BLOCK, held, old);
 }
 

@@ -61,7 +61,7 @@ static const char *time_text(double s, char *text, size_t room)
     return text;
 }
 
-static const char *count_text(double n, char *text, size_t room)
+const char *count_text(double n, char *text, size_t room)
 {
     static const struct {
         double below, unit;

@@ -27,6 +27,9 @@ double figures_seconds(const struct trainer *t);        /* that the run has been
 /* A share of the workers' time. */
 double figures_stall(const struct trainer *t, const struct figures *f);
 
+/* "9999", "12.3 k", "4.56 M"; returns text. */
+const char *count_text(double n, char *text, size_t room);
+
 static inline void put(_Atomic double *to, double x)
 {
     atomic_store_explicit(to, x, memory_order_relaxed);

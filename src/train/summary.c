@@ -283,7 +283,7 @@ static void say_end(const struct trainer *t, bool resumed)
         fputs("  it failed: this is how far it came\n", t->out);
     else if (r->stop != STOP_NOT)
         fprintf(t->out, "  %s\n", board_why(t->board));
-    if (signal && atomic_load(&t->board->kept))
+    if (signal && t->kept)
         fprintf(t->out, "  %s has the model so far; --resume goes on from it\n",
                 t->options->checkpoint);
     else if (signal && !t->options->checkpoint)

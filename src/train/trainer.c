@@ -227,14 +227,23 @@ static descant_status refuse_model(struct trainer *t, const struct model_shape *
                     inputs_text(&data, &t->shape, what, sizeof what), *fit ? fit : "none");
 }
 
+static descant_status create_model(struct trainer *t, const struct model_shape *shape)
+{
+    descant_status status = model_create(&t->model, shape, NULL);
+
+    if (status == DESCANT_INVALID)
+        return refuse_model(t, shape);
+    return status == DESCANT_OK ? status : log_fail(&t->log, status, "%s", descant_last_error());
+}
+
 static descant_status open_model(struct trainer *t)
 {
     struct model_shape shape;
     char name[96];
     descant_status status = train_shape(t->options, &t->shape, &shape, &t->log);
 
-    if (status == DESCANT_OK && model_create(&t->model, &shape, NULL) != DESCANT_OK)
-        status = refuse_model(t, &shape);
+    if (status == DESCANT_OK)
+        status = create_model(t, &shape);
     if (status != DESCANT_OK)
         return status;
     t->n = model_floats(t->model);
@@ -310,7 +319,8 @@ static descant_status fill_tables(struct trainer *t)
 /* Beside the amounts that the fabric has said: what they are made of. */
 static void say_tables(const struct trainer *t, size_t state)
 {
-    size_t floats = t->n_tables * (t->hosts > 1 ? 2 : 1) + state;
+    size_t times = t->hosts > 1 && !t->options->plan_rests ? 2 : 1;
+    size_t floats = t->n_tables * times + state;
 
     log_fail(&t->log, DESCANT_MEMORY, "the tables take %.2f GiB%s: %zu rows of %d floats; --rows "
              "and --width make them smaller", (double)floats * sizeof(float) / (double)(1 << 30),
@@ -486,8 +496,12 @@ static void write_last(struct trainer *t)
     if (stop == STOP_NOT && t->host == 0 && !board_sum(t->board).n) {
         log_fail(&t->log, DESCANT_INVALID, "there is no example in %s", t->options->data);
         board_stop(t->board, STOP_FAILED, "%s", descant_last_error());
-    } else if (t->options->checkpoint && stop != STOP_NAN && stop != STOP_FAILED &&
-               checkpoint_write(t) != DESCANT_OK) {
+        return;
+    }
+    if (!t->options->checkpoint || stop == STOP_NAN || stop == STOP_FAILED)
+        return;
+    t->kept = checkpoint_write(t) == DESCANT_OK;
+    if (!t->kept) {
         log_say(&t->log, DESCANT_WARNING, "the last checkpoint failed");
         board_stop(t->board, STOP_FAILED, "the last checkpoint failed: %s", descant_last_error());
     }

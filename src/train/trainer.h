@@ -87,6 +87,7 @@ struct trainer {
     _Atomic uint64_t gather_ns, feed_ns;    /* waiting for each other, and for data; relaxed */
     uint64_t began_ns;
     double seconds;                 /* of training, up to now */
+    bool kept;                      /* the last checkpoint was written */
 
     /* the threads beside the workers (monitor.c) */
     pthread_t monitor, keeper;
@@ -149,7 +150,14 @@ void summary_make(struct trainer *t, double seconds);       /* and the last eval
 
 /* --- checkpoint.c --- */
 struct safetensors;
+struct safetensor;
+struct safetensors_text;
 descant_status checkpoint_write(struct trainer *t);
+/* Replaces the file. `own`: what is there is of this run, or of one that it goes on from. What
+ * another run has left becomes PATH.old, its own previous one goes. */
+descant_status checkpoint_put(const char *path, bool own, const struct safetensor *tensors,
+                              size_t n, const struct safetensors_text *texts, size_t n_texts,
+                              const struct log *log);
 descant_status checkpoint_keep_outer(struct trainer *t);    /* before finish */
 bool checkpoint_there(const struct train_options *options);
 void checkpoint_forget(struct trainer *t);     /* this host's place, of a run of before */

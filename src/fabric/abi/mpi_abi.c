@@ -35,6 +35,7 @@ struct mpi_link {
 };
 
 static int links_up;            /* and not gone down together */
+static int links_open;          /* and not gone down */
 static pid_t initialised_by;
 
 /* --- the process --- */
@@ -99,8 +100,14 @@ static bool initialise(struct mpi_place *place, char *why, size_t room)
     }
     place->initialised = initialised_by == getpid();
     place->threads = level_name(level);
-    if (level >= MPI_THREAD_SERIALIZED)
+    if (level == MPI_THREAD_MULTIPLE || (level == MPI_THREAD_SERIALIZED && links_open == 0))
         return true;
+    if (level == MPI_THREAD_SERIALIZED) {
+        snprintf(why, room, "this process has a job over MPI open: two at once call MPI from two "
+                 "threads, for which the program must have called MPI_Init_thread with "
+                 "MPI_THREAD_MULTIPLE");
+        return false;
+    }
     snprintf(why, room, "MPI runs with %s, and Descant calls it from a thread of its own: the "
              "program must call MPI_Init_thread with MPI_THREAD_MULTIPLE, or with "
              "MPI_THREAD_SERIALIZED if it calls no MPI itself while a job is open",
@@ -221,6 +228,7 @@ static struct mpi_link *up(void *context, int rank, struct mpi_place *place, cha
     MPI_Comm_set_errhandler(link->comm, MPI_ERRORS_RETURN);
     look_around(link, place);
     links_up++;
+    links_open++;
     return link;
 }
 
@@ -334,11 +342,15 @@ static int collect(struct mpi_link *link, const struct mpi_ended **ended)
 
 static void down(struct mpi_link *link, bool together)
 {
-    for (int i = 0; i < link->n && together; i++) {
+    for (int i = 0; i < link->n; i++) {
         if (link->receives[i])
-            MPI_Cancel(&link->requests[i]);
-        MPI_Wait(&link->requests[i], MPI_STATUS_IGNORE);
+            MPI_Cancel(&link->requests[i]);     /* what it would write to is given back */
+        if (together)
+            MPI_Wait(&link->requests[i], MPI_STATUS_IGNORE);
+        else if (link->receives[i])
+            MPI_Request_free(&link->requests[i]);
     }
+    links_open--;
     if (together) {
         MPI_Comm_free(&link->comm);
         links_up--;

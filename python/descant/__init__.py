@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: MIT
+"""Descant: training loops that run on while their replicas are kept together.
+
+    import descant
+    with descant.attach(model, plan="shadow-easgd") as sync:      # after the optimizer is made
+        for x, y in loader:
+            optimizer.zero_grad()
+            loss_of(model(x), y).backward()
+            optimizer.step()
+            sync.step()
+
+Each process is a trainer. Started by torchrun, mpirun, srun, or with RANK, WORLD_SIZE and
+MASTER_PORT set, they find each other; a process without a launcher is a job of its own. Data is
+sharded by the caller's sampler. What the library says goes to the logger "descant".
+
+Kept in step are floating parameters that are trained (frozen=True: all of them), those of float32
+on the CPU in the library's own memory, without a copy; others, as of bfloat16 or on a device,
+through a copy in float32, in whose precision they are then trained. A parameter must stay where it
+is: values are written in place."""
+
+import platform
+import sys
+from typing import Any, Dict, NamedTuple, Optional
+
+from . import _library, _plans
+from ._library import Error
+from ._sync import Sync
+
+__all__ = ["Error", "Hook", "Plan", "Sync", "attach", "hook", "info", "plans"]
+__version__ = _library.library.descant_version().decode()
+
+
+class Plan(NamedTuple):
+    """A preset: the changes it makes to the defaults, and what it was published as."""
+
+    changes: str
+    published: str
+
+
+def attach(model: Any, plan: Optional[str] = None, job: Optional[str] = None, *, workers: int = 1,
+           rank: int = -1, size: int = 0, sync_cpu: float = 0.0, sync_rate: float = 0.0,
+           start_s: float = 300.0, frozen: bool = False, buffers: str = "leave",
+           final: Optional[str] = None) -> Sync:
+    """Joins the job with the parameters of model, and waits for the other trainers: afterwards all
+    have the first one's values.
+
+    model is a torch.nn.Module, or tensors or NumPy arrays: a dict of them, pairs of name and
+    tensor, a list, or one. A module's frozen parameters and integers are left alone.
+
+    plan: a preset and changes to it, "dasgd,every=8,delay=2"; without it the variable DESCANT_PLAN,
+    else "shadow-easgd". job: "self", "shm:NAME", "mpi"; without it, the launcher's. workers:
+    threads that will call step. rank, size, sync_cpu, sync_rate, start_s: as in descant.h.
+    buffers: "leave", or "mean": floating buffers, such as batch-norm statistics, are averaged at
+    finish (the first trainer's, with final="local"). final: what finish gives all; without it
+    "mean", and "local" under the plans none and allreduce."""
+    options = _library.library.descant_options_default()
+    options.job, options.plan = _library.text(job), _library.text(plan)
+    options.workers, options.rank, options.size = workers, rank, size
+    options.sync_cpu, options.sync_rate, options.start_s = sync_cpu, sync_rate, start_s
+    options.log = _library.say
+    return Sync(model, options, frozen=frozen, buffers=buffers, final=final)
+
+
+class Hook:
+    """What hook has put into an optimizer; remove takes it out."""
+
+    def __init__(self, *handles: Any):
+        self._handles = handles
+
+    def remove(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+
+
+def hook(optimizer: Any, sync: Sync) -> Hook:
+    """For loops that cannot be edited: each optimizer.step() is followed by sync.step(), and under
+    the plan allreduce preceded by sync.mean_gradients()."""
+    handles = [optimizer.register_step_post_hook(lambda *_: sync.step())]
+    if sync.means_gradients:
+        handles.append(optimizer.register_step_pre_hook(lambda *_: sync.mean_gradients()))
+    return Hook(*handles)
+
+
+def plans() -> Dict[str, Plan]:
+    """The presets, by name."""
+    return {name: Plan(*row) for name, row in _plans.PLANS.items()}
+
+
+def info() -> Dict[str, Any]:
+    """What one needs to know about this installation before asking for help."""
+    versions = {name: getattr(sys.modules.get(name), "__version__", None)
+                for name in ("torch", "numpy")}
+    return {"version": __version__, "library": _library.path(),
+            "python": platform.python_version(), "machine": platform.platform(), **versions}

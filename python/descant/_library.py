@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: MIT
+"""libdescant.so by ctypes: its structs, its calls, its failures as exceptions, its log as logging.
+
+Calls go through CDLL, which gives the GIL up for each: a call may wait for other trainers, and the
+library's threads log through Python. (With the GIL held, a logging shadow, which has the library's
+log lock and wants the GIL, and a failing call, which has it and wants the lock, would stand.)"""
+
+import ctypes
+import logging
+import os
+from typing import Any, Optional
+
+log = logging.getLogger("descant")
+
+STATUSES = ("OK", "INVALID", "BAD_PLAN", "BAD_ADDRESS", "BAD_RANK", "BAD_SIZE", "MISMATCH",
+            "MEMORY", "SYSTEM", "ORDER", "FORKED", "TIMEOUT", "UNSUPPORTED", "DUPLICATE",
+            "CORRUPT", "STALE", "NOT_FINITE", "ENDED")
+# an error is an exception of the call that failed, or of the next one
+_LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING, logging.INFO)
+_LOG = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p)
+_U64, _F64, _INT = ctypes.c_uint64, ctypes.c_double, ctypes.c_int
+
+
+class Error(RuntimeError):
+    """What the library refused, in its words; status is a name of descant.h, as "MISMATCH"."""
+
+    def __init__(self, message: str, status: str):
+        super().__init__(message)
+        self.status = status
+
+
+class Options(ctypes.Structure):
+    _fields_ = [("job", ctypes.c_char_p), ("plan", ctypes.c_char_p), ("rank", _INT),
+                ("size", _INT), ("workers", _INT), ("sync_cpu", _F64), ("sync_rate", _F64),
+                ("start_s", _F64), ("log", _LOG), ("log_user", ctypes.c_void_p)]
+
+
+class Members(ctypes.Structure):
+    _fields_ = [("rank", _INT), ("size", _INT), ("epoch", ctypes.c_uint32), ("host", _INT),
+                ("hosts", _INT), ("local_rank", _INT)]
+
+
+class Stats(ctypes.Structure):
+    _fields_ = [(name, _U64) for name in ("steps", "rounds", "restarts", "bad", "bytes", "stall_ns",
+                                          "copy_ns", "gap_max")] + \
+               [(name, _F64) for name in ("gap_mean", "gap_p50", "gap_p99", "gap_per_worker",
+                                          "age_steps", "age_s", "shadow_cpu_s", "wall_s", "budget",
+                                          "distance")] + \
+               [(name, _U64) for name in ("rows_rounds", "rows_sent", "rows_bad", "rows_bytes",
+                                          "rows_waiting")] + [("rows_age_s", _F64)]
+
+
+@_LOG
+def say(_user: Any, level: int, line: bytes) -> None:
+    log.log(_LEVELS[level], "%s", line.decode(errors="replace"))
+
+
+def path() -> str:
+    """What DESCANT_LIBRARY names, else the library beside this file, else the system's."""
+    beside = os.path.join(os.path.dirname(os.path.abspath(__file__)), "libdescant.so.0")
+    return os.environ.get("DESCANT_LIBRARY") or (
+        beside if os.path.exists(beside) else "libdescant.so.0")
+
+
+def _load() -> ctypes.CDLL:
+    try:
+        library = ctypes.CDLL(path())
+    except OSError as error:
+        raise ImportError(f"libdescant cannot be loaded: {error}; DESCANT_LIBRARY=PATH tells "
+                          "where it is") from error
+    job, size = ctypes.c_void_p, ctypes.c_size_t
+    p_job, p_size = ctypes.POINTER(job), ctypes.POINTER(size)
+    for name, result, arguments in (
+            ("options_default", Options, []),
+            ("open", _INT, [p_job, ctypes.POINTER(Options)]),
+            ("alloc", ctypes.c_void_p, [job, ctypes.c_char_p, size]),
+            ("attach", _INT, [job, ctypes.c_char_p, ctypes.c_void_p, size]),
+            ("start", _INT, [job]), ("step", _INT, [job]), ("pause", _INT, [job]),
+            ("reload", _INT, [job]), ("worker_done", _INT, [job]), ("close", _INT, [job]),
+            ("mean", _INT, [job, ctypes.c_void_p, size]), ("finish", _INT, [job, _INT]),
+            ("outer_save", _INT, [job, ctypes.c_void_p, p_size]),
+            ("outer_load", _INT, [job, ctypes.c_void_p, size]),
+            ("members", _INT, [job, ctypes.POINTER(Members)]),
+            ("stats", _INT, [job, ctypes.POINTER(Stats)]),
+            ("waits", size, [job, ctypes.c_char_p, size]),
+            ("last_error", ctypes.c_char_p, []), ("version", ctypes.c_char_p, [])):
+        function = getattr(library, "descant_" + name)
+        function.restype, function.argtypes = result, arguments
+    return library
+
+
+library = _load()
+
+
+def failure(status: int, what: str = "") -> Error:
+    message = library.descant_last_error().decode(errors="replace")
+    return Error(f"{what}: {message}" if what else message, STATUSES[status])
+
+
+def check(status: int, what: str = "") -> None:
+    if status != 0:
+        raise failure(status, what)
+
+
+def text(value: Optional[str]) -> Optional[bytes]:
+    return None if value is None else value.encode()

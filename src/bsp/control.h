@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: MIT */
+/* The control module: the global model, and supersteps over the local modules. It knows no clock,
+ * no file and no optimizer: who calls decides when, and brings the step. One thread. */
+#ifndef CONTROL_H
+#define CONTROL_H
+
+#include "bsp/local.h"
+
+/* One step of w (n) by the gradient g (n), which it may change. step counts from 1. */
+typedef void control_step(void *of, float *w, float *g, uint64_t step);
+
+struct control_options {
+    struct local *const *locals;    /* (n_locals), the caller's, with models of n floats */
+    int n_locals;
+    size_t n;
+    float *w;                       /* (n) the global model, the caller's; changes in supersteps */
+    uint64_t version, steps;        /* of it; steps so far */
+    uint64_t bound;                 /* the segments' */
+    uint64_t min_gradients;         /* what a step takes at least */
+    double clip;                    /* the longest mean gradient; 0: any */
+    control_step *step;
+    void *of;
+    const struct log *log;
+};
+
+struct control;
+
+/* Segments that were taken over get the model w, with a version on which no gradient of the run
+ * before counts. */
+descant_status control_create(struct control **control, const struct control_options *options);
+void control_destroy(struct control *control);
+
+struct superstep {
+    bool stepped;                   /* else what was read out waits for more */
+    struct local_sums sums;         /* since the last step */
+    double norm;                    /* of the mean gradient, before clipping */
+};
+
+/* Reads out all segments, and steps and stores if there is enough. NOT_FINITE, after saying where:
+ * the model has NaN or Inf now, and was not stored. Sums that are not finite together are
+ * left out, and named in the log. */
+descant_status control_superstep(struct control *control, struct superstep *superstep);
+
+/* Gradients that a superstep would find: those that wait, and those committed since the last. May
+ * be some too few or too many, for modules add meanwhile. */
+uint64_t control_pending(const struct control *control);
+
+uint64_t control_version(const struct control *control);
+uint64_t control_steps(const struct control *control);
+
+#endif

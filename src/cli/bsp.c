@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: MIT */
+/* descant bsp: its commands, and what a run can be told. Everything that can be seen to be wrong is
+ * said before a segment is made. */
+#include "cli/bsp.h"
+
+#include <string.h>
+
+#define AT(field) offsetof(struct bsp_options, field)
+#define INT(name, field, low, high, help) {name, SETTING_INT, AT(field), low, high, NULL, help}
+#define REAL(name, field, low, high, help) {name, SETTING_REAL, AT(field), low, high, NULL, help}
+#define TEXT(name, field, help) {name, SETTING_TEXT, AT(field), 0, 0, NULL, help}
+#define FLAG(name, field, help) {name, SETTING_FLAG, AT(field), 0, 0, NULL, help}
+#define CHOICE(name, field, choices, help) {name, SETTING_CHOICE, AT(field), 0, 0, choices, help}
+
+const struct setting bsp_settings[] = {
+    TEXT("name", name, "of the run; its segments are NAME-0, NAME-1, ..."),
+    INT("modules", modules, 1, BSP_MODULES, "local modules, each with a segment and a COMMAND"),
+    INT("slots", slots, 1, SEGMENT_SLOTS, "ML modules that a segment has room for"),
+    TEXT("params", params, "a model of zeros: its floats, or parts as weight=1000,bias=1"),
+    TEXT("model", model, "safetensors file to begin with"),
+    TEXT("period", period, "time between two read-outs, as 50ms, which is the default"),
+    INT("every-gradients", every_gradients, 0, 1e9, "instead: read out when there are so many"),
+    INT("min-gradients", min_gradients, 0, 1e9, "a step waits for so many"),
+    INT("bound", bound, 0, 1e9, "versions that a gradient may be behind"),
+    CHOICE("optimizer", optimizer, "sgd|adagrad|adam|adamw", "of the global model"),
+    REAL("lr", lr, 0, 1e6, "learning rate"),
+    REAL("momentum", momentum, 0, 0.9999, "sgd's"),
+    REAL("beta1", beta1, 0, 0.9999, "adam's, adamw's"),
+    REAL("beta2", beta2, 0, 0.999999, "adam's, adamw's"),
+    REAL("epsilon", epsilon, 0, 1, "adam's, adamw's, adagrad's"),
+    REAL("l2", l2, 0, 1e3, "weight decay"),
+    REAL("clip", clip, 0, 1e12, "longest mean gradient of a step; 0: any"),
+    INT("supersteps", supersteps, 0, 1e15,
+        "stop after so many, with those before --resume; 0: none"),
+    INT("examples", examples, 0, 1e15, "stop after so many, in the same way"),
+    REAL("minutes", minutes, 0, 1e6, "stop after so many; 0: none"),
+    INT("restarts", restarts, 0, 1e6, "times that a COMMAND which dies is started again"),
+    REAL("grace", grace, 0, 3600, "seconds that modules have to leave at the end"),
+    TEXT("checkpoint", checkpoint, "file to keep the model in (safetensors)"),
+    REAL("checkpoint-every", checkpoint_every, 0, 1e9, "seconds between; 0: at the end only"),
+    FLAG("resume", resume, "go on from the checkpoint, if there is one"),
+    TEXT("log", log, "file of JSON lines to write, one a superstep"),
+    FLAG("quiet", quiet, "no progress line"),
+};
+const size_t bsp_n_settings = sizeof bsp_settings / sizeof *bsp_settings;
+
+#define DEFAULT_PERIOD "50ms"
+
+static struct bsp_options defaults(void)
+{
+    return (struct bsp_options){
+        .name = "bsp", .modules = 1, .slots = 1, .bound = 16, .lr = 0.1, .beta1 = 0.9,
+        .beta2 = 0.999, .epsilon = 1e-8, .restarts = 3, .grace = 5,
+        .checkpoint_every = 60,
+    };
+}
+
+static void help(FILE *out)
+{
+    fputs("usage: descant bsp run --params COUNT [OPTIONS] -- COMMAND [ARGUMENTS]\n"
+          "       descant bsp status NAME [--over SECONDS] [--json]\n"
+          "run trains a model by gradients that other programs compute, in any language: it starts "
+          "a COMMAND for\neach segment of shared memory, which finds it by DESCANT_SEGMENT; "
+          "without COMMAND it waits for modules\nthat come by themselves. status tells of a run, "
+          "whose default name is bsp\n\n", out);
+}
+
+static void run_help(FILE *out)
+{
+    struct bsp_options o = defaults();
+    help(out);
+    settings_help(out, bsp_settings, bsp_n_settings, &o);
+}
+
+const char *bsp_segment_name(const char *name, int k, char *text, size_t room)
+{
+    snprintf(text, room, "%s-%d", name, k);
+    return text;
+}
+
+/* --- what can be seen to be wrong --- */
+
+static bool period_good(const struct cli *cli, struct bsp_options *o)
+{
+    static const struct option period = {.name = "--period", .type = OPTION_TIME, .low = 0.001,
+                                         .high = 3600};
+    const struct option_table table = {&period, 1};
+    char message[256];
+    const char *text = o->period ? o->period : DEFAULT_PERIOD;
+    const struct option_text all = {.whole = text, .key = period.name, .value = text,
+                                    .key_length = strlen(period.name),
+                                    .value_length = strlen(text)};
+    if (o->period && o->every_gradients) {
+        cli_bad_use(cli, "--period and --every-gradients: one of them says when to read out");
+        return false;
+    }
+    if (option_set(table, &all, &o->period_s, message, sizeof message))
+        return true;
+    cli_bad_use(cli, "--period %s: allowed is 1ms to 3600s", text);
+    return false;
+}
+
+static bool name_good(const struct cli *cli, const char *name)
+{
+    size_t n = strlen(name);
+    size_t good = strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-");
+    if (n > 0 && n <= BSP_NAME && good == n)
+        return true;
+    cli_bad_use(cli, "--name '%s': it has 1 to %d letters, digits, '.', '_' or '-'", name,
+                BSP_NAME);
+    return false;
+}
+
+static bool files_good(const struct cli *cli, const struct bsp_options *o)
+{
+    const struct cli_file files[] = {
+        {"checkpoint", o->checkpoint, CLI_REPLACES},
+        {"log", o->log, CLI_WRITES},
+        {"model", o->model, CLI_READS},
+    };
+    return cli_files_apart(cli, files, sizeof files / sizeof *files) &&
+           (!o->checkpoint || cli_file_good(cli, "checkpoint", o->checkpoint));
+}
+
+static int check(const struct cli *cli, struct bsp_options *o)
+{
+    if (!name_good(cli, o->name) || !period_good(cli, o))
+        return CLI_BAD_USE;
+    if (o->params && o->model)
+        return cli_bad_use(cli, "--params and --model: one of them says what to train");
+    if (!o->params && !o->model && !o->resume)
+        return cli_bad_use(cli, "--params or --model says what to train");
+    if (o->resume && !o->checkpoint)
+        return cli_bad_use(cli, "--resume needs --checkpoint");
+    return files_good(cli, o) ? CLI_DONE : CLI_BAD_USE;
+}
+
+/* --- the commands --- */
+
+/* The options end at "--"; what is behind it, and not nothing, is the command. */
+static int parse_run(const struct cli *cli, struct bsp_options *o)
+{
+    struct cli own = *cli;
+    own.argc = 0;
+    while (own.argc < cli->argc && strcmp(cli->argv[own.argc], "--") != 0)
+        own.argc++;
+    if (settings_wants_help(&own)) {
+        run_help(cli->out);
+        return CLI_DONE;
+    }
+    int status = settings_parse(&own, bsp_settings, bsp_n_settings, o);
+    if (status != CLI_DONE)
+        return status;
+    if (own.argc + 1 == cli->argc)
+        return cli_bad_use(cli, "there is no COMMAND after --");
+    if (own.argc < cli->argc)
+        o->command = cli->argv + own.argc + 1;
+    status = check(cli, o);
+    return status == CLI_DONE ? bsp_run(cli, o) : status;
+}
+
+int cli_bsp(const struct cli *cli)
+{
+    struct bsp_options o = defaults();
+    struct cli own = *cli;
+    const char *word = cli->argc > 0 ? cli->argv[0] : "";
+    own.argc--;
+    own.argv++;
+    if (cli_is_help(word)) {
+        run_help(cli->out);
+        return CLI_DONE;
+    }
+    if (strcmp(word, "run") == 0) {
+        own.command = "bsp run";
+        return parse_run(&own, &o);
+    }
+    if (strcmp(word, "status") == 0) {
+        own.command = "bsp status";
+        return bsp_status(&own);
+    }
+    return *word ? cli_bad_use(cli, "unknown command '%s'; allowed: run, status", word)
+                 : cli_bad_use(cli, "which one? allowed: run, status");
+}

@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: MIT */
+/* The log of a run of descant bsp is JSON lines, as the trainer's: a header with every option, an
+ * object a superstep, a summary. Staleness is versions that gradients were behind as they came. */
+#include "cli/bsp_log.h"
+#include "train/config.h"
+#include "train/monitor.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#define TERMINAL_NS UINT64_C(200000000)
+#define FILE_NS UINT64_C(5000000000)
+#define FLUSH_NS UINT64_C(100000000)
+
+enum { TEXT_ROOM = 4096 };
+
+static double mean_lag(uint64_t lag, uint64_t gradients)
+{
+    return gradients ? (double)lag / (double)gradients : (double)NAN;
+}
+
+static struct local_figures all_figures(const struct bsp_run_log *l)
+{
+    struct local_figures all = {0};
+    for (int k = 0; k < l->n_locals; k++) {
+        struct local_figures f;
+        local_figures(l->locals[k], &f);
+        all.stale += f.stale;
+        all.bad += f.bad;
+        all.attached += f.attached;
+    }
+    return all;
+}
+
+/* --- the file --- */
+
+static void write_header(struct bsp_run_log *l, const struct bsp_model *model)
+{
+    struct json json;
+    char text[TEXT_ROOM], now[32];
+    time_t seconds = time(NULL);
+    struct tm utc;
+
+    strftime(now, sizeof now, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&seconds, &utc));
+    json_begin(&json, l->file);
+    json_text(&json, "kind", "header");
+    json_text(&json, "descant", descant_version());
+    json_text(&json, "time", now);
+    for (size_t k = 0; k < bsp_n_settings; k++) {
+        const struct setting *s = &bsp_settings[k];
+        setting_text(s, l->options, text, sizeof text);
+        config_clean(text);
+        if (s->type == SETTING_TEXT || s->type == SETTING_CHOICE)
+            json_text(&json, s->name, text);
+        else
+            json_real(&json, s->name, strtod(text, NULL));
+    }
+    json_int(&json, "parameters", (int64_t)model->n);
+    json_int(&json, "first_version", (int64_t)model->version);
+    json_end(&json);
+    fflush(l->file);
+}
+
+descant_status bsp_log_open(struct bsp_run_log *l, const struct bsp_model *model,
+                            struct local *const *locals, int n_locals)
+{
+    const char *path = l->options->log;
+    l->locals = locals;
+    l->n_locals = n_locals;
+    l->is_terminal = isatty(fileno(l->err)) == 1;
+    l->stepped_ns = l->last.at_ns = clock_now_ns();
+    if (!path)
+        return DESCANT_OK;
+    l->file = fopen(path, model->resumed ? "ae" : "we");
+    if (!l->file)
+        return log_fail(l->log, DESCANT_SYSTEM, "%s: %s", path, strerror(errno));
+    write_header(l, model);
+    return DESCANT_OK;
+}
+
+static void write_step(struct bsp_run_log *l, const struct bsp_model *model,
+                       const struct superstep *s, double seconds, const struct local_figures *all)
+{
+    struct json json;
+    json_begin(&json, l->file);
+    json_text(&json, "kind", "superstep");
+    json_int(&json, "superstep", (int64_t)model->steps);
+    json_int(&json, "version", (int64_t)model->version);
+    json_real(&json, "seconds", model->seconds);
+    json_int(&json, "gradients", (int64_t)s->sums.gradients);
+    json_int(&json, "examples", (int64_t)s->sums.examples);
+    json_real(&json, "staleness_mean", mean_lag(s->sums.lag, s->sums.gradients));
+    json_int(&json, "staleness_max", (int64_t)s->sums.lag_most);
+    json_int(&json, "refused_stale", (int64_t)(all->stale - l->stale));
+    json_int(&json, "refused_not_finite", (int64_t)(all->bad - l->bad));
+    json_int(&json, "undone", (int64_t)s->sums.undone);
+    json_real(&json, "norm", s->norm);
+    json_real(&json, "step_s", seconds);
+    json_int(&json, "modules", all->attached);
+    json_end(&json);
+}
+
+void bsp_log_step(struct bsp_run_log *l, const struct bsp_model *model, const struct superstep *s,
+                  double seconds)
+{
+    struct local_figures all = all_figures(l);
+    if (l->file)
+        write_step(l, model, s, seconds, &all);
+    l->steps++;
+    l->gradients += s->sums.gradients;
+    l->examples += s->sums.examples;
+    l->lag += s->sums.lag;
+    l->lag_most = s->sums.lag_most > l->lag_most ? s->sums.lag_most : l->lag_most;
+    l->undone += s->sums.undone;
+    l->stale = all.stale;
+    l->bad = all.bad;
+    l->stepped_ns = clock_now_ns();
+}
+
+/* --- the progress line --- */
+
+static int columns_of(const struct bsp_run_log *l)
+{
+    struct winsize size;
+    return ioctl(fileno(l->err), TIOCGWINSZ, &size) == 0 && size.ws_col ? size.ws_col : 80;
+}
+
+static void show(struct bsp_run_log *l, const struct bsp_model *model, uint64_t now)
+{
+    uint64_t ns = now - l->last.at_ns;
+    if (l->options->quiet || ns < (l->is_terminal ? TERMINAL_NS : FILE_NS))
+        return;
+    struct local_figures all = all_figures(l);
+    char steps[32], examples[32], gradients[32], refused[32], line[160];
+    double s = (double)ns * 1e-9, lag = mean_lag(l->lag, l->gradients);
+    snprintf(line, sizeof line, "%s steps  %s examples/s  %s gradients/s  lag %.1f  refused %s  "
+             "%d module%s", count_text((double)model->steps, steps, sizeof steps),
+             count_text((double)(l->examples - l->last.examples) / s, examples, sizeof examples),
+             count_text((double)(l->gradients - l->last.gradients) / s, gradients,
+                        sizeof gradients), isnan(lag) ? 0 : lag,
+             count_text((double)(all.stale + all.bad), refused, sizeof refused), all.attached,
+             all.attached == 1 ? "" : "s");
+    if (l->is_terminal)
+        fprintf(l->err, "\r\033[K%.*s", columns_of(l) - 1, line);
+    else
+        fprintf(l->err, "%s\n", line);
+    fflush(l->err);
+    l->last.at_ns = now;
+    l->last.gradients = l->gradients;
+    l->last.examples = l->examples;
+}
+
+void bsp_log_show(struct bsp_run_log *l, const struct bsp_model *model)
+{
+    uint64_t now = clock_now_ns();
+    show(l, model, now);
+    if (!l->file || now - l->flushed_ns < FLUSH_NS)
+        return;
+    fflush(l->file);
+    l->flushed_ns = now;
+}
+
+void bsp_log_end_line(struct bsp_run_log *l)
+{
+    if (l->is_terminal && !l->options->quiet) {
+        fputs("\r\033[K", l->err);
+        fflush(l->err);
+    }
+}
+
+/* --- the summary --- */
+
+static void write_summary(struct bsp_run_log *l, const struct bsp_model *model,
+                          const struct bsp_end *end)
+{
+    struct json json;
+    json_begin(&json, l->file);
+    json_text(&json, "kind", "summary");
+    json_int(&json, "supersteps", (int64_t)model->steps);
+    json_int(&json, "gradients", (int64_t)model->gradients);
+    json_int(&json, "examples", (int64_t)model->examples);
+    json_real(&json, "seconds", model->seconds);
+    json_real(&json, "examples_per_s", (double)l->examples / end->seconds);
+    json_real(&json, "staleness_mean", mean_lag(l->lag, l->gradients));
+    json_int(&json, "staleness_max", (int64_t)l->lag_most);
+    json_int(&json, "refused_stale", (int64_t)l->stale);
+    json_int(&json, "refused_not_finite", (int64_t)l->bad);
+    json_int(&json, "undone", (int64_t)l->undone);
+    json_int(&json, "restarts", end->restarts);
+    json_text(&json, "stopped", end->why);
+    json_end(&json);
+}
+
+static void row(FILE *out, const char *name, double value, const char *format)
+{
+    char text[64];
+    if (!isfinite(value))
+        return;
+    snprintf(text, sizeof text, format, value);
+    fprintf(out, "  %-26s %s\n", name, text);
+}
+
+static void print_summary(const struct bsp_run_log *l, const struct bsp_model *model,
+                          const struct bsp_end *end)
+{
+    const char *of = model->resumed ? " of this start" : "";
+    char name[64];
+    fprintf(l->out, "bsp: %d local module%s, %zu parameters\n", l->n_locals,
+            l->n_locals == 1 ? "" : "s", model->n);
+    row(l->out, "supersteps", (double)model->steps, "%.0f");
+    row(l->out, "gradients", (double)model->gradients, "%.0f");
+    row(l->out, "examples", (double)model->examples, "%.0f");
+    snprintf(name, sizeof name, "seconds%s", of);
+    row(l->out, name, end->seconds, "%.1f");
+    row(l->out, "examples/s", (double)l->examples / end->seconds, "%.0f");
+    row(l->out, "gradients/s", (double)l->gradients / end->seconds, "%.1f");
+    row(l->out, "staleness, mean", mean_lag(l->lag, l->gradients), "%.2f versions");
+    if (l->gradients)
+        row(l->out, "staleness, most", (double)l->lag_most, "%.0f versions");
+    row(l->out, "refused as stale", (double)l->stale, "%.0f");
+    row(l->out, "refused for NaN or Inf", (double)l->bad, "%.0f");
+    if (l->undone)
+        row(l->out, "undone", (double)l->undone, "%.0f gradients of the run before");
+    if (end->restarts)
+        row(l->out, "restarts of modules", (double)end->restarts, "%.0f");
+    fprintf(l->out, "  %s\n", end->why);
+    if (end->kept)
+        fprintf(l->out, "  %s has the model; --resume goes on from it\n", l->options->checkpoint);
+    else if (!l->options->checkpoint)
+        fputs("  nothing is kept: --checkpoint names a file for the model\n", l->out);
+}
+
+bool bsp_log_end(struct bsp_run_log *l, const struct bsp_model *model, const struct bsp_end *end)
+{
+    struct local_figures all = all_figures(l);
+    l->stale = all.stale;
+    l->bad = all.bad;
+    bsp_log_end_line(l);
+    if (l->file)
+        write_summary(l, model, end);
+    if (l->file && (fflush(l->file) != 0 || ferror(l->file))) {
+        log_fail(l->log, DESCANT_SYSTEM, "%s: the log could not be written: %s", l->options->log,
+                 strerror(errno));
+        return false;
+    }
+    print_summary(l, model, end);
+    return true;
+}
+
+void bsp_log_close(struct bsp_run_log *l)
+{
+    if (l->file)
+        fclose(l->file);
+    l->file = NULL;
+}

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: MIT */
+/* What a person sees of a run of descant bsp: the progress line, the log, the summary. */
+#ifndef CLI_BSP_LOG_H
+#define CLI_BSP_LOG_H
+
+#include "cli/bsp.h"
+
+/* The first four are the caller's to set. */
+struct bsp_run_log {
+    const struct bsp_options *options;
+    const struct log *log;
+    FILE *out, *err;            /* the summary; the progress line and what goes wrong */
+
+    FILE *file;                 /* NULL: none */
+    bool is_terminal;
+    struct local *const *locals;
+    int n_locals;
+    uint64_t stepped_ns, flushed_ns;                        /* the last step; the file */
+    uint64_t steps, gradients, examples;                    /* of this start */
+    uint64_t lag, lag_most, undone, stale, bad;             /* the same */
+    struct {
+        uint64_t at_ns, gradients, examples;
+    } last;                     /* as the progress was shown */
+};
+
+struct bsp_end {
+    const char *why;
+    bool kept;                  /* the last checkpoint is whole */
+    int restarts;
+    double seconds;             /* of training, in this start */
+};
+
+/* Opens the file, if there is to be one, and writes its header. */
+descant_status bsp_log_open(struct bsp_run_log *l, const struct bsp_model *model,
+                            struct local *const *locals, int n_locals);
+void bsp_log_step(struct bsp_run_log *l, const struct bsp_model *model, const struct superstep *s,
+                  double seconds);
+/* The progress, and what is in the file, if it is time. */
+void bsp_log_show(struct bsp_run_log *l, const struct bsp_model *model);
+void bsp_log_end_line(struct bsp_run_log *l);           /* of the progress, before other text */
+bool bsp_log_end(struct bsp_run_log *l, const struct bsp_model *model, const struct bsp_end *end);
+void bsp_log_close(struct bsp_run_log *l);
+
+#endif

@@ -1,0 +1,252 @@
+# SPDX-License-Identifier: MIT
+"""The package with NumPy alone: known values from real processes, and what is refused."""
+
+import os
+import pathlib
+import re
+import threading
+import unittest
+
+import numpy as np
+
+import descant
+from descant import _library
+from together import differs, refused, together
+
+ROOT = pathlib.Path(__file__).parents[2]
+HEADER = (ROOT / "include/descant.h").read_text()
+
+
+def struct(name):
+    """Names and C types of a struct of descant.h, in order."""
+    body = re.search(r"struct %s \{(.*?)\n\};" % name, HEADER, re.S).group(1)
+    body = re.sub(r"/\*.*?\*/", "", body, flags=re.S)
+    for kind, names in re.findall(r"((?:const )?\w+) (\*?[\w, *]+);", body):
+        for each in names.split(","):
+            yield each.strip().lstrip("*"), kind + ("*" if "*" in names else "")
+
+
+class Interface(unittest.TestCase):
+    KINDS = {"uint64_t": "c_ulong", "double": "c_double", "int": "c_int", "uint32_t": "c_uint",
+             "const char*": "c_char_p", "void*": "c_void_p", "descant_log*": "CFunctionType"}
+
+    def test_structs_are_those_of_the_header(self):
+        for name, mine in (("descant_options", _library.Options), ("descant_stats", _library.Stats),
+                           ("descant_members", _library.Members)):
+            wanted = [(field, self.KINDS[kind]) for field, kind in struct(name)]
+            self.assertEqual(wanted, [(field, kind.__name__) for field, kind in mine._fields_])
+
+    def test_statuses_are_those_of_the_header(self):
+        names = re.findall(r"    X\((\w+), ", HEADER)
+        self.assertEqual(tuple(names), _library.STATUSES)
+
+    def test_plans_are_those_of_readme(self):
+        rows = re.findall(r"^\| `([\w-]+)` \| `(when=[^`]*)` \| (.*) \|$",
+                          (ROOT / "README.md").read_text(), re.M)
+        self.assertEqual({name: tuple(row) for name, *row in rows}, descant.plans())
+
+    def test_info_tells_the_version_and_the_library(self):
+        version = re.search(r'DESCANT_VERSION "(.*)"', HEADER).group(1)
+        self.assertEqual(descant.info()["version"], version)
+        self.assertTrue(os.path.exists(descant.info()["library"]))
+        self.assertEqual(descant.info()["numpy"], np.__version__)
+
+
+class Values(unittest.TestCase):
+    def test_two_processes_have_the_mean_after_each_step(self):
+        def body(rank):
+            w = np.full((3, 5), 100.0 * (rank + 1), np.float32)
+            seen = []
+            with descant.attach({"w": w}, plan="ma,every=1") as sync:
+                for _ in range(10):
+                    w += rank + 1
+                    sync.step()
+                    seen.append(w.copy())
+                self.assertEqual((sync.rank, sync.size), (rank, 2))
+            self.assertEqual(sync.stats()["rounds"], 10)
+            return np.array(seen)
+        wanted = 100 + 1.5 * np.arange(1, 11)
+        for seen in together(2, body):
+            np.testing.assert_array_equal(seen, wanted[:, None, None] + np.zeros((3, 5)))
+
+    def test_other_types_and_layouts_have_it_too(self):
+        def body(rank):
+            gaps = np.zeros((4, 6), np.float32)
+            arrays = {"double": np.zeros(7), "half": np.zeros(9, np.float16), "gaps": gaps[:, ::2],
+                      "turned": np.zeros((2, 3), np.float32).T, "empty": np.zeros((0, 3)),
+                      "scalar": np.zeros((), np.float32)}
+            with descant.attach(arrays, plan="ma,every=1") as sync:
+                for _ in range(4):
+                    for array in arrays.values():
+                        array += 1 + 2 * rank
+                    sync.step()
+            self.assertTrue((gaps[:, 1::2] == 0).all())
+            return arrays
+        for arrays in together(2, body):
+            for name, array in arrays.items():
+                self.assertTrue((array == 8).all(), name)
+            self.assertEqual(arrays["double"].dtype, np.float64)
+
+    def test_a_half_keeps_what_it_cannot_show(self):
+        half = np.ones(3, np.float16)
+        with descant.attach(half, plan="ma,every=1", job="self") as sync:
+            sync._segments[0]._mirror += 2.0 ** -13     # as a round would have
+            for _ in range(8):
+                sync.step()
+            self.assertTrue((half == 1).all())
+            sync._segments[0]._mirror += 7 * 2.0 ** -13
+            sync.step()
+            self.assertTrue((half == 1 + 2.0 ** -10).all())
+
+    def test_the_mean_of_gradients(self):
+        def body(rank):
+            g = np.arange(4, dtype=np.float32) * (rank + 1)
+            with descant.attach(np.zeros(4, np.float32), plan="allreduce") as sync:
+                refused(self, sync.step, "sync.mean_gradients()", "optimizer.step()")
+                sync.mean(g)
+                refused(self, lambda: sync.mean(np.zeros(4)), "float32")
+            return g
+        for g in together(2, body):
+            np.testing.assert_array_equal(g, 1.5 * np.arange(4))
+
+    def test_finals(self):
+        for final, wanted in (("mean", 2.0), ("local", 1.0), (None, 1.0)):
+            def body(rank):
+                w = np.zeros(5, np.float32)
+                with descant.attach([("w", w)], plan="none", final=final) as sync:
+                    w += 1 + 2 * rank
+                    sync.step()
+                return w
+            for w in together(2, body):
+                self.assertTrue((w == wanted).all(), (final, w))
+
+    def test_threads_wait_for_each_other_with_the_lock_free(self):
+        w = np.zeros(10, np.float32)
+        failures = []
+
+        def work(sync):
+            try:
+                for _ in range(50):
+                    sync.step()
+                sync.worker_done()
+            except BaseException as error:
+                failures.append(error)
+        with descant.attach([w], plan="ma,every=1", job="self", workers=2) as sync:
+            threads = [threading.Thread(target=work, args=(sync,)) for _ in range(2)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            self.assertEqual((failures, sync.steps), ([], 100))
+
+
+class Refusals(unittest.TestCase):
+    def alone(self, model, **options):
+        return lambda: descant.attach(model, job="self", **options)
+
+    def test_what_cannot_be_is_said(self):
+        w = np.zeros(3, np.float32)
+        fixed = w.copy()
+        fixed.flags.writeable = False
+        self.assertEqual(refused(self, self.alone(w, plan="dasgd,delay=9"), "delay=9").status,
+                         "BAD_PLAN")
+        refused(self, self.alone(w, plan="nonsense"), "nonsense")
+        refused(self, self.alone(w, workers=0), "workers 0")
+        refused(self, self.alone(w, final="best"), "best")
+        refused(self, self.alone(w, buffers="all"), "all")
+        refused(self, self.alone(w, buffers="mean", final="central"), "central")
+        refused(self, self.alone({"ids": np.arange(3)}), "'ids'", "int64")
+        refused(self, self.alone({"w": fixed}), "'w'", "written")
+        refused(self, self.alone({"a b": w}), "a b", "white space")
+        refused(self, self.alone({"a": w, "b": w[:2]}), "'b'", "'a'")
+        refused(self, self.alone({"h": np.zeros(2, "f2")}, workers=2), "'h'", "one worker")
+        refused(self, self.alone([]), "nothing to keep in step")
+        refused(self, lambda: descant.attach(w, job="tcp:x"), "tcp:x")
+        alone = refused(self, lambda: descant.attach(w, job=f"shm:t{os.getpid()}", size=2,
+                                                     start_s=0.1))
+        self.assertEqual(alone.status, "TIMEOUT")
+
+    def test_models_that_differ_are_told_by_name(self):
+        differs(self, lambda rank: {"same": np.zeros(4, "f4"),
+                                    "fc.weight": np.zeros((3, 2) if rank else (2, 3), "f4")},
+                "fc.weight[2x3]", "fc.weight[3x2]")
+
+    def test_a_forked_child_has_no_job(self):
+        with descant.attach(np.zeros(4, "f4"), job="self") as sync:
+            sync.step()
+
+            def body(_rank):
+                error = refused(self, sync.step, "parent")
+                sync.close()
+                return error.status
+            self.assertEqual(together(1, body), ["FORKED"])
+            sync.step()
+            self.assertEqual(sync.steps, 2)
+
+    def test_after_the_end(self):
+        with descant.attach(np.zeros(4, "f4"), job="self") as sync:
+            sync.step()
+        sync.close()
+        sync.finish()
+        self.assertEqual(sync.stats()["steps"], 1)
+        refused(self, sync.step, "no job")
+
+    def test_an_exception_leaves_without_finish(self):
+        def body(rank):
+            w = np.zeros(4, "f4")
+            try:
+                with descant.attach(w, plan="ma,every=1") as sync:
+                    for step in range(6):
+                        w += 1 + rank
+                        sync.step()
+                        if rank and step == 1:
+                            raise KeyError("mine")
+            except KeyError:
+                return "left"
+            return float(w[0])
+        first, second = together(2, body)
+        self.assertEqual((first, second), (7.0, "left"))    # 1.5 twice, then 1 alone
+
+
+class Checkpoints(unittest.TestCase):
+    def state_after(self, n, load=None, plan="bmuf,every=1"):
+        w = np.zeros(4, "f4")
+        with descant.attach(w, plan=plan, job="self") as sync:
+            if load:
+                sync.load_state_dict(load)
+            for _ in range(n):
+                w += 1
+                sync.step()
+            return sync.state_dict()
+
+    def test_outer_state_and_steps_are_taken_up(self):
+        state = self.state_after(3)
+        self.assertEqual(state["steps"], 3)
+        again = self.state_after(0, state)
+        self.assertEqual((again["steps"], again["outer"]), (3, state["outer"]))
+        self.assertNotEqual(self.state_after(0)["outer"], state["outer"])
+        self.assertEqual(self.state_after(2, self.state_after(1, plan="none"), "none")["steps"], 3)
+
+    def test_a_damaged_or_foreign_one_is_refused(self):
+        state = self.state_after(3)
+        torn = dict(state, outer=state["outer"][:-1])
+        self.assertEqual(refused(self, lambda: self.state_after(0, torn)).status, "CORRUPT")
+        refused(self, lambda: self.state_after(0, state, "easgd"), "vectors")
+
+    def test_all_take_what_was_written_in_a_pause(self):
+        def body(rank):
+            w = np.zeros(4, np.float16)
+            with descant.attach(w, plan="ma,every=1") as sync:
+                sync.step()
+                if rank:
+                    with sync.paused():
+                        w[...] = 40
+                for _ in range(2):
+                    sync.step()
+                return w
+        for w in together(2, body):
+            self.assertTrue((w == 40).all())
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,267 @@
+# SPDX-License-Identifier: MIT
+"""Modules of PyTorch: known values from real processes, where parameters are, what is refused."""
+
+import copy
+import gc
+import os
+import unittest
+
+import torch
+from torch import nn
+
+import descant
+from together import differs, refused, together
+
+torch.set_num_threads(1)
+
+
+class Tied(nn.Module):
+    """One of each kind: plain, tied by object and by storage, other layouts, types and states."""
+
+    def __init__(self, seed=0):
+        super().__init__()
+        torch.manual_seed(seed)
+        self.first = nn.Linear(3, 4)
+        self.again = nn.Linear(3, 4)
+        self.again.weight = self.first.weight
+        self.turned = nn.Linear(4, 3, bias=False)
+        self.turned.weight = nn.Parameter(self.first.weight.data.t())
+        self.conv = nn.Conv2d(3, 2, 2).to(memory_format=torch.channels_last)
+        self.part = nn.Parameter(torch.ones(10)[2:6])
+        self.gaps = nn.Parameter(torch.ones(4, 6)[:, ::2])
+        self.bf16 = nn.Parameter(torch.ones(5, dtype=torch.bfloat16))
+        self.f16 = nn.Parameter(torch.ones(5, dtype=torch.float16))
+        self.f64 = nn.Parameter(torch.ones(5, dtype=torch.float64))
+        self.none = nn.Parameter(torch.ones(0, 3))
+        self.scalar = nn.Parameter(torch.tensor(1.0))
+        self.frozen = nn.Parameter(torch.ones(2), requires_grad=False)
+        self.whole = nn.Parameter(torch.arange(3), requires_grad=False)
+
+    def add(self, value):
+        with torch.no_grad():
+            for parameter in self.parameters():
+                parameter.add_(value)
+
+
+def alone(model, **options):
+    return descant.attach(model, job="self", **options)
+
+
+class Values(unittest.TestCase):
+    def test_every_kind_of_parameter_has_the_mean(self):
+        def body(rank):
+            model = Tied(rank)
+            before = [p.detach().clone().fill_(0) for p in model.parameters()]
+            strides = [p.stride() for p in model.parameters()]
+            with torch.no_grad():
+                for p in model.parameters():
+                    p.zero_()
+            with descant.attach(model, plan="ma,every=1") as sync:
+                for _ in range(4):
+                    model.add(1 + 2 * rank)
+                    sync.step()
+            self.assertEqual(strides, [p.stride() for p in model.parameters()])
+            self.assertEqual([p.dtype for p in before], [p.dtype for p in model.parameters()])
+            self.assertIs(model.again.weight, model.first.weight)
+            self.assertEqual(model.turned.weight.data_ptr(), model.first.weight.data_ptr())
+            return {name: p.tolist() for name, p in model.named_parameters()}
+        for rank, values in enumerate(together(2, body)):
+            tied = torch.tensor(values.pop("first.weight"))
+            self.assertTrue((tied == 16).all())         # added to by two names
+            self.assertTrue((torch.tensor(values.pop("turned.weight")) == 16).all())
+            for name in ("frozen", "whole"):
+                self.assertEqual(set(values.pop(name)), {4 * (1 + 2 * rank)}, name)
+            for name, value in values.items():
+                self.assertTrue((torch.tensor(value) == 8).all(), (name, value))
+
+    def test_all_begin_with_the_first_ones_values(self):
+        def body(rank):
+            model = Tied(rank)
+            with descant.attach(model, plan="none", frozen=True):
+                return {name: p.tolist() for name, p in model.named_parameters()}
+        first, second = together(2, body)
+        wanted = {name: p.tolist() for name, p in Tied(0).named_parameters()}
+        self.assertEqual((first, second), (wanted, wanted))
+
+    def test_buffers_are_averaged_at_the_end_or_left(self):
+        for plan in ("shadow-easgd", "shadow-bmuf", "dasgd", "ma,every=2", "none"):
+            for buffers, final in (("mean", "mean"), ("mean", "local"), ("leave", "mean")):
+                def body(rank):
+                    norm = nn.BatchNorm1d(3)
+                    with descant.attach(norm, plan=plan, buffers=buffers, final=final) as sync:
+                        for _ in range(50):
+                            norm.running_mean += 1 + 2 * rank
+                            sync.step()
+                        norm.num_batches_tracked.fill_(rank)
+                    self.assertEqual(norm.num_batches_tracked.item(), rank)
+                    return norm.running_mean.tolist()
+                both = together(2, body)
+                wanted = {"mean": [100, 100], "local": [50, 50]}[final]
+                wanted = wanted if buffers == "mean" else [50, 150]
+                self.assertEqual(both, [[w] * 3 for w in wanted], (plan, buffers, final))
+
+    def test_allreduce_is_one_trainer_with_both_batches(self):
+        def grown(model, optimizer, batches):
+            for x in batches:
+                optimizer.zero_grad()
+                model[0](x).square().mean().backward()
+                optimizer.step()
+            return [p.tolist() for p in model.parameters()]
+
+        def model_of(seed):
+            torch.manual_seed(seed)
+            used = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 1))
+            model = nn.ModuleList([used, nn.Linear(2, 2)])
+            return model, torch.optim.SGD(model.parameters(), lr=0.5)
+
+        batches = torch.randn(6, 2, 8, 4, generator=torch.Generator().manual_seed(1))
+
+        def body(rank):
+            model, optimizer = model_of(rank)
+            with descant.attach(model, plan="allreduce") as sync:
+                hook = descant.hook(optimizer, sync)
+                result = grown(model, optimizer, batches[:, rank])
+                self.assertEqual(sync.steps, 6)
+                hook.remove()
+                optimizer.step()
+                self.assertEqual(sync.steps, 6)
+                self.assertIsNone(model[1].weight.grad)
+            return result
+        first, second = together(2, body)
+        self.assertEqual(first, second)
+        wanted = grown(*model_of(0), batches.flatten(1, 2))
+        for mine, theirs in zip(first, wanted):
+            torch.testing.assert_close(torch.tensor(mine), torch.tensor(theirs))
+
+    def test_a_checkpoint_is_taken_up(self):
+        def run(state, steps):
+            model = nn.Linear(3, 2)
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.25)
+            with torch.no_grad():
+                for p in model.parameters():
+                    p.zero_()
+            if state:
+                model.load_state_dict(state["model"])
+            with alone(model, plan="bmuf,every=2") as sync:
+                if state:
+                    sync.load_state_dict(state["sync"])
+                for _ in range(steps):
+                    optimizer.zero_grad()
+                    model(torch.ones(1, 3)).sum().backward()
+                    optimizer.step()
+                    sync.step()
+                return {"model": copy.deepcopy(model.state_dict()), "sync": sync.state_dict()}
+        before = run(None, 4)
+        after = run(before, 2)      # its round makes the reload known
+        self.assertEqual((before["sync"]["steps"], after["sync"]["steps"]), (4, 6))
+        self.assertTrue(torch.equal(before["sync"]["outer"], after["sync"]["outer"]))
+        self.assertFalse(torch.equal(run(None, 2)["sync"]["outer"], before["sync"]["outer"]))
+        self.assertTrue(torch.equal(before["model"]["weight"] - 0.5, after["model"]["weight"]))
+
+
+class Memory(unittest.TestCase):
+    def kinds(self, sync):
+        return {s.name: type(s).__name__ for s in sync._segments}
+
+    def test_what_can_be_is_placed(self):
+        model = Tied()
+        with alone(model) as sync:
+            self.assertEqual(self.kinds(sync), {
+                "first.weight": "Placed", "first.bias": "Placed", "again.bias": "Placed",
+                "conv.weight": "Placed", "conv.bias": "Placed", "scalar": "Placed",
+                "part": "Attached", "gaps": "TorchMirror", "bf16": "TorchMirror",
+                "f16": "TorchMirror", "f64": "TorchMirror"})
+            self.assertEqual(model.turned.weight.data_ptr(), model.first.weight.data_ptr())
+
+    def test_nothing_is_copied_to_be_exchanged(self):
+        model = nn.Linear(300, 300)
+        with descant.attach(model, job=f"shm:placed-{os.getpid()}", size=1):
+            with open("/proc/self/maps") as maps:
+                ours = [[int(x, 16) for x in line.split()[0].split("-")] for line in maps
+                        if "memfd:" in line]
+            for p in model.parameters():
+                self.assertTrue(any(low <= p.data_ptr() < high for low, high in ours))
+
+    def test_what_looks_into_it_outlives_the_end(self):
+        model = nn.Linear(300, 300)
+        with alone(model) as sync:
+            lent = model.weight.data_ptr()
+            kept = model.state_dict()
+            wanted = model.weight.tolist()
+        self.assertNotEqual(model.weight.data_ptr(), lent)
+        self.assertEqual(kept["weight"].data_ptr(), lent)
+        self.assertEqual((model.weight.tolist(), kept["weight"].tolist()), (wanted, wanted))
+        self.assertIsNotNone(sync._job.handle)
+        del kept
+        gc.collect()
+        self.assertIsNone(sync._job.handle)
+
+    def test_values_written_in_place_are_kept(self):
+        model, other = Tied(1), Tied(2)
+        with alone(model, plan="ma,every=1") as sync:
+            model.load_state_dict(other.state_dict())
+            for _ in range(20):
+                sync.step()
+            for mine, theirs in zip(model.parameters(), other.parameters()):
+                self.assertTrue(torch.equal(mine, theirs))
+
+    def test_what_has_moved_is_named(self):
+        def clamp(model):
+            model[2].bias.data = model[2].bias.data.clamp(-1, 1)
+
+        def replace(model):
+            model[8].weight = nn.Parameter(torch.zeros(2, 2))
+
+        def assign(model):
+            model.load_state_dict(nn.Sequential(*[nn.Linear(2, 2) for _ in range(9)]).state_dict(),
+                                  assign=True)
+        for change, words in ((clamp, ("'2.bias'", "moved")), (assign, (".weight'", "replaced")),
+                              (lambda model: model.to(torch.float64), (".weight'", "moved")),
+                              (replace, ("'8.weight'", "replaced"))):
+            model = nn.Sequential(*[nn.Linear(2, 2) for _ in range(9)])
+            with alone(model) as sync:
+                change(model)
+                steps = [self.step_fails(sync, words) for _ in range(3)]
+                self.assertIn(True, steps)
+                refused(self, sync.finish, *words)
+                sync._finished = True
+
+    def step_fails(self, sync, words):
+        try:
+            sync.step()
+        except RuntimeError as error:
+            for word in words:
+                self.assertIn(word, str(error))
+            return True
+        return False
+
+
+class Refusals(unittest.TestCase):
+    def test_each_by_its_name(self):
+        class Cut(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.a = nn.Parameter(torch.ones(6))
+                self.b = nn.Parameter(self.a.data[:3])
+        refused(self, lambda: alone(nn.LazyLinear(3)), "'weight'", "shape")
+        refused(self, lambda: alone(nn.Linear(2, 2, device="meta")), "'weight'", "meta")
+        refused(self, lambda: alone(nn.Linear(2, 2, dtype=torch.complex64)), "'weight'", "complex")
+        refused(self, lambda: alone({"ids": torch.arange(3)}), "'ids'", "int64")
+        refused(self, lambda: alone({"s": torch.eye(3).to_sparse()}), "'s'", "sparse")
+        refused(self, lambda: alone(Cut()), "'b'", "'a'")
+        refused(self, lambda: alone(nn.ReLU()), "nothing to keep in step")
+        refused(self, lambda: alone(Tied(), workers=2), "'gaps'", "one worker")
+        frozen = nn.Linear(2, 2).requires_grad_(False)
+        refused(self, lambda: alone(frozen), "frozen=True")
+        alone(frozen, frozen=True).close()
+
+    def test_models_that_differ_are_told_by_name(self):
+        differs(self, lambda rank: nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 2 + rank)),
+                "1.weight[2x3]", "1.weight[3x3]")
+        differs(self, lambda rank: nn.Conv2d(2, 2, 2).to(
+            memory_format=torch.channels_last if rank else torch.contiguous_format),
+                "weight[2x2x2x2]", "weight[2x2x2x2:0,2,3,1]")
+
+
+if __name__ == "__main__":
+    unittest.main()
