@@ -8,6 +8,11 @@
 VERSION := 0.1.0
 SONAME := libdescant.so.0
 PREFIX ?= /usr/local
+ifneq ($(filter install uninstall,$(MAKECMDGOALS)),)
+ifneq ($(words $(PREFIX)),1)
+$(error PREFIX is '$(PREFIX)': it must name one folder, without spaces)
+endif
+endif
 override PREFIX := $(abspath $(PREFIX))
 LIBDIR ?= $(PREFIX)/lib
 ifeq ($(origin CC),default)
@@ -53,7 +58,7 @@ TRAIN_PACKAGES := openblas zlib libzstd jansson
 HAVE_TRAIN := $(shell pkg-config --exists $(TRAIN_PACKAGES) 2>/dev/null && echo 1)
 LOOPS_SOURCE := $(wildcard src/nn/loops.c)
 TRAIN_SOURCES := $(filter-out $(LOOPS_SOURCE),$(wildcard src/nn/*.c src/data/*.c src/train/*.c))
-TRAIN_COMMANDS := $(foreach c,train eval gen report report_log report_chart \
+TRAIN_COMMANDS := $(foreach c,train eval gen gen_cache report report_log report_chart \
 	report_page bench_train bench_parse bsp bsp_run bsp_model bsp_modules bsp_log bsp_status,\
 	$(wildcard src/cli/$(c).c))
 TRAIN_TESTS := $(wildcard $(patsubst %,tests/test_%.c,models loops learning data input formats \
@@ -63,6 +68,9 @@ BASIC += -DDESCANT_TRAIN $(shell pkg-config --cflags $(TRAIN_PACKAGES))
 TRAIN_LIBS := $(shell pkg-config --libs $(TRAIN_PACKAGES))
 TRAIN_OBJECTS := $(TRAIN_SOURCES:src/%.c=$(B)/%.o) \
 	$(if $(LOOPS_SOURCE),$(KERNEL_SETS:%=$(B)/nn/loops_%.o))
+else
+LACKING := $(strip $(foreach p,$(TRAIN_PACKAGES),$(shell pkg-config --exists $p 2>/dev/null || echo $p)))
+WITHOUT := without training, for lack of $(or $(LACKING),HAVE_TRAIN=1)
 endif
 # One module for each MPI library that is there; CC compiles them, through its wrapper.
 MPICC_openmpi := $(shell command -v mpicc.openmpi || { mpicc --showme:version >/dev/null 2>&1 && \
@@ -101,6 +109,7 @@ CHECK_LIBS = $(shell pkg-config --libs check)
 	format install uninstall clean
 .SECONDARY:
 all: $(SHARED) $(B)/libdescant.a $(PROGRAM) $(MODULES)
+	$(if $(WITHOUT),@echo "  $(PROGRAM) is $(WITHOUT); tools/setup installs what training needs")
 
 # What python/setup.py puts into a wheel.
 python-libraries: $(SHARED) $(MODULES)
@@ -115,6 +124,9 @@ $(KERNEL_SETS:%=$(B)/nn/loops_%.o): $(B)/nn/loops_%.o: src/nn/loops.c Makefile
 
 # The loop over a gradient, and the one it is measured by; without races, so sanitizers look at it.
 $(B)/bsp/sums.o $(B)/bsp/gradient.o $(B)/cli/bench_segment.o: COMPILE += -O3
+
+# Who asks for training where there is none is told why.
+$(B)/cli/cli.o: COMPILE += -DDESCANT_WITHOUT='"$(WITHOUT)"'
 
 $(B)/%.o: src/%.c Makefile
 	@mkdir -p $(@D)

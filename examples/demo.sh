@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: MIT
 # Generates clicks, trains a DLRM on them with 2 trainers under three plans on an emulated link of
 # 1 Gb/s and 1 ms, prints a table and writes a report. BUILD: where the program is; DEMO_ROWS: how
-# many clicks (1000000); DEMO_DIR: where data, logs, models and the report go (build/demo).
+# many clicks (1000000); DEMO_DIR: where data, logs, models and the report go (build/demo), all
+# together about 1.3 GB.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 descant=${BUILD:-build/gcc}/descant
@@ -25,7 +26,7 @@ for plan in none allreduce shadow-easgd; do
     "$descant" train --data "$dir/clicks.tsv" --eval "$dir/held.tsv" --model dlrm --trainers 2 \
         --batch 512 --optimizer adagrad --table-optimizer adagrad --lr 0.005 --table-lr 0.02 \
         --link 1gbit,1ms --sync "$plan" --log "$dir/$plan.jsonl" \
-        --checkpoint "$dir/$plan.safetensors" \
+        --checkpoint "$dir/$plan.safetensors" --eval-every $((rows / 4 + 1)) \
         >"$dir/$plan.txt" || { cat "$dir/$plan.txt"; exit 1; }
     rm -f "$dir/$plan.safetensors.previous"
     logs="$logs $dir/$plan.jsonl"
@@ -37,7 +38,7 @@ for plan in none allreduce shadow-easgd; do
     sed -n '$s/^/'"$plan"' /p' "$dir/$plan.jsonl"
 done | awk -v beat="$beat" -v guess="$guess" '
 function field(name) {
-    if (!match($0, "\"" name "\":[-0-9.e+]+")) return 0
+    if (!match($0, "\"" name "\":[-0-9.e+]+")) return ""
     return substr($0, RSTART + length(name) + 3, RLENGTH - length(name) - 3)
 }
 BEGIN {
@@ -45,16 +46,18 @@ BEGIN {
         "AUC", "stall", "gap"
 }
 {
-    printf "%-14s %12d %10.4f %14.4f %9.4f %6.2f %% %8.1f\n", $1, field("examples_per_s"),
+    gap = field("gap_mean")             # none merges nothing
+    printf "%-14s %12d %10.4f %14.4f %9.4f %6.2f %% %8s\n", $1, field("examples_per_s"),
         field("loss"), field("eval_loss"), field("auc"), 100 * field("stall_share"),
-        field("gap_mean")
+        gap == "" ? "-" : sprintf("%.1f", gap)
 }
 END {
     printf "%-38s %14.4f\n%-38s %14.4f\n", "a constant guess", guess, "the planted model", beat
 }'
 echo
 echo "loss: while training; stall: the workers' time spent waiting; gap: steps between two merges"
-echo "a constant guess: everybody clicks with the same probability; nobody beats the planted model"
+echo "a constant guess: everybody clicks with the same probability"
+echo "the planted model: the clicks' own probabilities; over many rows nobody beats it"
 # shellcheck disable=SC2086
 "$descant" report $logs -o "$dir/report.html" || exit 1
 echo

@@ -2,9 +2,12 @@
 /* A logistic regression with planted weights, trained by several processes, each on examples of
  * its own. Which plan and where the others are is the environment's business:
  *
- *   for r in 0 1; do RANK=$r WORLD_SIZE=2 DESCANT_PLAN=dasgd ./logistic [JOB] [SECONDS] & done
+ *   for r in 0 1; do
+ *       RANK=$r WORLD_SIZE=2 MASTER_PORT=29500 DESCANT_PLAN=dasgd ./logistic &
+ *   done; wait
  *
- * JOB is as "shm:demo,rate=1gbit,rtt=1ms". Prints one line of JSON at the end. */
+ * ./logistic JOB SECONDS says where else they meet, and how long they train (5): JOB is as
+ * "shm:demo,rate=1gbit,rtt=1ms", and needs no MASTER_PORT. Prints one line of JSON at the end. */
 #include <descant.h>
 #include <math.h>
 #include <stdio.h>

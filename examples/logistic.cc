@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The logistic regression of logistic.c in C++:
-//   for r in 0 1; do RANK=$r WORLD_SIZE=2 ./logistic_cc & done
+//   for r in 0 1; do RANK=$r WORLD_SIZE=2 MASTER_PORT=29500 ./logistic_cc & done
 #include <descant.h>
 
 #include <cmath>

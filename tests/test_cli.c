@@ -35,6 +35,7 @@ static const struct {
     {"", "usage: descant COMMAND [OPTIONS]"},
     {"inof", "unknown command 'inof'; allowed: info, plans, "},
     {"inof", ", bench\ntry: descant --help"},
+    {"help inof", "unknown command 'inof'"},
     {"--verbose", "unknown command '--verbose'"},
     {"info now", "descant info: 'now': it takes no arguments"},
     {"plans --html", "descant plans: unknown option --html"},
@@ -92,6 +93,26 @@ START_TEST(help_and_version)
     }
     ck_assert_int_eq(run("--version"), CLI_DONE);
     ck_assert_str_eq(out, "descant " DESCANT_VERSION "\n");
+}
+END_TEST
+
+START_TEST(help_knows_commands)
+{
+    char *by_option;
+    ck_assert_int_eq(run("bench step --help"), CLI_DONE);
+    by_option = strdup(out);
+    ck_assert_int_eq(run("help bench step"), CLI_DONE);
+    ck_assert_str_eq(out, by_option);
+    free(by_option);
+    ck_assert_int_eq(run("help"), CLI_DONE);
+    ck_assert_ptr_nonnull(strstr(out, "overlap, segment"));
+#ifdef DESCANT_TRAIN
+    ck_assert_int_eq(run("help train"), CLI_DONE);
+    ck_assert_ptr_nonnull(strstr(out, "usage: descant train"));
+#else
+    ck_assert_int_eq(run("train --data clicks.tsv"), CLI_BAD_USE);
+    ck_assert_ptr_nonnull(strstr(err, "no 'train': this build is without training, for lack of "));
+#endif
 }
 END_TEST
 
@@ -226,6 +247,7 @@ int main(void)
     tcase_set_timeout(all, 60);
     tcase_add_loop_test(all, bad_use_is_said, 0, N_BAD);
     tcase_add_test(all, help_and_version);
+    tcase_add_test(all, help_knows_commands);
     tcase_add_test(all, output_that_is_lost_is_a_failure);
     tcase_add_test(all, info_names_the_fabrics);
     tcase_add_test(all, plans_are_all_shown);

@@ -140,9 +140,9 @@ static const struct defect {
     const char *line, *reason;
     size_t n;                   /* 0: strlen */
 } defects[] = {
-    {DATA_CRITEO, "", "1 columns, 40 are needed", 0},
-    {DATA_CRITEO, "1\t2\t3", "3 columns, 40 are needed", 0},
-    {DATA_CRITEO, GOOD_CRITEO "\t", "more than 40 columns, 40 are needed", 0},
+    {DATA_CRITEO, "", "1 columns, criteo has 40", 0},
+    {DATA_CRITEO, "1\t2\t3", "3 columns, criteo has 40", 0},
+    {DATA_CRITEO, GOOD_CRITEO "\t", "more than 40 columns, criteo has 40", 0},
     {DATA_CRITEO, "2\t1\t2\t3\t4" REST CATEGORIES "\t1\t2", "label '2': allowed is 0 or 1", 0},
     {DATA_CRITEO, "-1\t1\t2\t3\t4" REST CATEGORIES "\t1\t2", "label '-1': allowed is 0 or 1", 0},
     {DATA_CRITEO, "\t1\t2\t3\t4" REST CATEGORIES "\t1\t2", "label '': allowed is 0 or 1", 0},

@@ -58,7 +58,7 @@ START_TEST(line_numbers_are_the_files)
             ck_assert_int_eq(heard.n, 5);
             for (int k = 0; k < 5; k++) {
                 char want[400];
-                snprintf(want, sizeof want, "%s:%d: 39 columns, 40 are needed", path,
+                snprintf(want, sizeof want, "%s:%d: 39 columns, criteo has 40", path,
                          40 * (k + 1));
                 ck_assert_str_eq(heard.lines[k], want);
             }
@@ -350,7 +350,7 @@ START_TEST(stdin_is_like_a_file)
             struct seen seen = read_stdin(NULL, chunk_sizes[i]);
             ck_assert_int_eq(seen.got, DATA_END);
             assert_same(&whole, &seen);
-            ck_assert_str_eq(heard.lines[1], "stdin:80: 39 columns, 40 are needed");
+            ck_assert_str_eq(heard.lines[1], "stdin:80: 39 columns, criteo has 40");
             free(seen.at);
         }
     free(whole.at);

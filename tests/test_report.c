@@ -131,6 +131,34 @@ START_TEST(runs_are_compared)
 }
 END_TEST
 
+/* Ranks of a launcher, of which the option --trainers says nothing; logs of one name. */
+START_TEST(runs_are_called_what_they_are)
+{
+    static const char ranks[] =
+        "{\"kind\":\"header\",\"sync\":\"ma\",\"trainers\":0,\"size\":3,\"workers\":1}\n";
+    static const char summary[] = "{\"kind\":\"summary\",\"loss\":0.5,\"eval_loss\":0.6}\n";
+    char a[160], b[160], text[512], *paths[] = {a, b};
+    strcpy(a, in_folder("run.jsonl"));
+    snprintf(b, sizeof b, "%s/run.jsonl", in_folder("other"));
+    ck_assert_int_eq(mkdir(in_folder("other"), 0700), 0);
+    put_log(a, ranks);
+    snprintf(text, sizeof text, "%s%s", ranks, summary);
+    put_log(b, text);
+    ck_assert_int_eq(report("%0 %1 -o -", paths), CLI_DONE);
+    ck_assert_ptr_null(malformed(said));
+    ck_assert_uint_eq(count(said, "3 × 1"), 2);
+    ck_assert_uint_eq(count(said, "nothing logged yet"), 1);
+    ck_assert_uint_eq(count(said, "not finished"), 0);
+    ck_assert_ptr_nonnull(strstr(said, "Held-out loss was measured at the end alone"));
+    for (int k = 0; k < 2; k++) {
+        snprintf(text, sizeof text, "</svg>%s<small>", paths[k]);
+        ck_assert_msg(strstr(said, text) != NULL, "which run is %s?", paths[k]);
+    }
+    remove(b);
+    remove(in_folder("other"));
+}
+END_TEST
+
 START_TEST(logs_torn_anywhere_make_a_page)
 {
     char a[160], *paths[] = {a}, text[sizeof finished];
@@ -315,6 +343,7 @@ int main(void)
     tcase_set_timeout(pages, 60);
     tcase_add_checked_fixture(pages, make_folder, remove_folder);
     tcase_add_test(pages, runs_are_compared);
+    tcase_add_test(pages, runs_are_called_what_they_are);
     tcase_add_test(pages, logs_torn_anywhere_make_a_page);
     tcase_add_test(pages, a_run_taken_up_again_has_a_gap);
     tcase_add_loop_test(pages, no_logs_are_refused, 0, N_BAD_LOGS);

@@ -443,17 +443,9 @@ END_TEST
 /* Criteo's text as a file of blocks. */
 static void make_cache(const char *text, const char *path)
 {
-    struct data_options d = {.paths = &text, .n_paths = 1, .format = DATA_CRITEO};
-    struct cache_writer *writer;
-    struct block block = {0};
-    struct data *data;
-    ck_assert_int_eq(data_open(&data, &d), DESCANT_OK);
-    ck_assert_int_eq(cache_create(&writer, path, data_shape(data), NULL), DESCANT_OK);
-    for (uint64_t k = 0; data_read(data, k, &block) == DATA_BLOCK; k++)
-        ck_assert_int_eq(cache_add(writer, &block.examples), DESCANT_OK);
-    ck_assert_int_eq(cache_close(writer, true), DESCANT_OK);
-    block_fini(&block);
-    data_close(data);
+    ck_assert_msg(program("gen cache --data %s --format criteo --out %s", text, path) == CLI_DONE,
+                  "%s", err_text);
+    ck_assert_msg(strcmp(err_text, "4000 examples\n") == 0, "%s", err_text);
 }
 
 START_TEST(eval_and_predict_use_the_checkpoint)

@@ -62,6 +62,124 @@ START_TEST(what_a_guess_would_lose_is_said)
 }
 END_TEST
 
+START_TEST(other_packings_are_refused)
+{
+    ck_assert_int_eq(program("gen ctr --rows 5 --out %s/clicks.tsv.bz2", folder), CLI_BAD_USE);
+    ck_assert_msg(strstr(err_text, "only .gz and .zst are compressed"), "%s", err_text);
+}
+END_TEST
+
+/* --- who trains, and by which plan --- */
+
+/* Each process of a launcher is one trainer of the launcher's job, unless it is told otherwise. */
+START_TEST(a_launcher_is_not_passed_over)
+{
+    static const char *const names[][2] = {{"RANK", "WORLD_SIZE"}, {"PMI_RANK", "PMI_SIZE"}};
+    setenv(names[_i][0], "0", 1);
+    setenv(names[_i][1], "2", 1);
+    setenv("DESCANT_MPI_MODULE", "/nowhere", 1);
+    unsetenv("MASTER_PORT");
+    ck_assert_int_eq(program("train --data %s --trainers 3", clicks), CLI_BAD_USE);
+    ck_assert_msg(strstr(err_text, "--trainers 3 under a launcher, which has started 2"), "%s",
+                  err_text);
+    ck_assert_msg(strstr(err_text, "--trainers 0"), "%s", err_text);
+    /* alone it would train; here it cannot meet the other one */
+    ck_assert_int_eq(program("train --data %s --top 4 --bottom 4 --rows 100 --quiet", clicks),
+                     CLI_FAILED);
+    setenv(names[_i][1], "1", 1);
+    ck_assert_msg(program("train --data %s --top 4 --bottom 4 --rows 100 --quiet --trainers 2",
+                          clicks) == CLI_DONE, "%s", err_text);
+}
+END_TEST
+
+START_TEST(the_plan_may_be_a_variable)
+{
+    static const struct {
+        const char *plan, *option, *says;
+    } ways[] = {{"shadow-ma", "", "\"sync\":\"shadow-ma\""},
+                {"shadow-ma", "--sync ma", "\"sync\":\"ma\""}};
+    setenv("DESCANT_PLAN", "dasdg", 1);
+    ck_assert_int_eq(program("train --data %s", clicks), CLI_BAD_USE);
+    ck_assert_msg(strstr(err_text, "--sync from DESCANT_PLAN: plan \"dasdg\""), "%s", err_text);
+    for (int k = 0; k < 2; k++) {
+        setenv("DESCANT_PLAN", ways[k].plan, 1);
+        ck_assert_int_eq(program("train --data %s --top 4 --bottom 4 --rows 100 --quiet "
+                                 "--examples 1000 --log %s %s", clicks, log_file, ways[k].option),
+                         CLI_DONE);
+        int fd = open(log_file, O_RDONLY | O_CLOEXEC);
+        read_back(fd);
+        close(fd);
+        assert_says(ways[k].says);
+    }
+}
+END_TEST
+
+/* --- a model on other data --- */
+
+/* Trained on what was seen to be Criteo's; neither stdin nor such a name tells. */
+START_TEST(data_is_read_as_it_was_found)
+{
+    struct train_options o = small();
+    struct train_result r;
+    o.format = DATA_AUTO;
+    o.examples = 1000;
+    o.checkpoint = model_file;
+    ck_assert_msg(train(&o, &r) == 0, "%s", said);
+    ck_assert_ptr_nonnull(freopen(held_out, "re", stdin));
+    ck_assert_msg(program("eval --checkpoint %s --data - --json", model_file) == CLI_DONE, "%s",
+                  err_text);
+    ck_assert_msg(strstr(out_text, "\"examples\":4000,"), "%s", out_text);
+    put("plain.svm", "1 1:2 3:4\n", 10);
+    ck_assert_int_eq(program("eval --checkpoint %s --data %s", model_file, path), CLI_FAILED);
+    ck_assert_msg(strstr(err_text, "1 columns, criteo has 40"), "%s", err_text);
+}
+END_TEST
+
+START_TEST(no_examples_are_no_result)
+{
+    struct train_options o = small();
+    struct train_result r;
+    o.examples = 1000;
+    o.checkpoint = model_file;
+    ck_assert_msg(train(&o, &r) == 0, "%s", said);
+    put("empty.tsv", "", 0);
+    ck_assert_int_eq(program("%s --checkpoint %s --data %s", _i ? "predict" : "eval", model_file,
+                             path), CLI_FAILED);
+    ck_assert_msg(strstr(err_text, "there is no example in "), "%s", err_text);
+    ck_assert_str_eq(out_text, "");
+}
+END_TEST
+
+/* The log's last interval ends where the summary's time does; a step of allreduce is its gap. */
+START_TEST(the_log_is_of_one_clock)
+{
+    struct train_options o = small();
+    struct train_result r;
+    char line[4096];
+    double last = -1, all = -1;
+    o.trainers = 1 + _i;
+    o.sync = _i ? "allreduce" : "none";
+    o.log_every = 1000;
+    o.log = log_file;
+    ck_assert_msg(train(&o, &r) == 0, "%s", said);
+    FILE *in = fopen(log_file, "re");
+    while (in && fgets(line, sizeof line, in)) {
+        const char *at = strstr(line, "\"seconds\":"), *gap = strstr(line, "\"gap");
+        gap = gap ? strchr(gap, ':') : NULL;
+        ck_assert_msg(!gap || strncmp(gap + 1, "null", 4) == 0 || strtod(gap + 1, NULL) >= 1, "%s",
+                      line);
+        if (strstr(line, "\"interval\"") && at)
+            last = strtod(at + 10, NULL);
+        else if (strstr(line, "\"summary\"") && at)
+            all = strtod(at + 10, NULL);
+        else
+            ck_assert_msg(strstr(line, _i ? "\"size\":2," : "\"size\":1,") != NULL, "%s", line);
+    }
+    fclose(in);
+    ck_assert_msg(all > 0 && last >= all && last <= all + 30 * _i, "%g, %g", last, all);
+}
+END_TEST
+
 /* --- while it trains --- */
 
 static int open_terminal(int columns, int *other)
@@ -263,6 +381,12 @@ int main(void)
     tcase_add_checked_fixture(all, setup, teardown);
     tcase_add_test(all, help_is_in_parts);
     tcase_add_test(all, what_a_guess_would_lose_is_said);
+    tcase_add_test(all, other_packings_are_refused);
+    tcase_add_loop_test(all, a_launcher_is_not_passed_over, 0, 2);
+    tcase_add_test(all, the_plan_may_be_a_variable);
+    tcase_add_test(all, data_is_read_as_it_was_found);
+    tcase_add_loop_test(all, no_examples_are_no_result, 0, 2);
+    tcase_add_loop_test(all, the_log_is_of_one_clock, 0, 2);
     tcase_add_loop_test(all, the_progress_fits_into_a_terminal, 0, 2);
     tcase_add_loop_test(all, a_stopped_run_says_what_is_kept, 0, 2);
     tcase_add_loop_test(all, a_failure_is_said_once, 0, 3);

@@ -433,6 +433,37 @@ START_TEST(a_run_that_looks_like_any_other_is_refused)
 }
 END_TEST
 
+static void keep_lines(void *lines, enum descant_level level, const char *line)
+{
+    if (level >= DESCANT_WARNING && strlen(lines) + strlen(line) < 2048)
+        strcat(lines, line);
+}
+
+/* Ranks of MPI without a module learn which one is missing, and where it was looked for. */
+START_TEST(ranks_without_a_module_are_told)
+{
+    struct descant_options o = descant_options_default();
+    struct descant *job = NULL;
+    char lines[2048] = "";
+    unsetenv("RANK");
+    unsetenv("WORLD_SIZE");
+    unsetenv("MASTER_PORT");
+    setenv("DESCANT_MPI_MODULE", "/nowhere", 1);
+    setenv("PMI_RANK", "0", 1);
+    setenv("PMI_SIZE", "2", 1);
+    o.log = keep_lines;
+    o.log_user = lines;
+    ck_assert_int_eq(descant_open(&job, &o), DESCANT_UNSUPPORTED);
+    ck_assert_ptr_nonnull(strstr(descant_last_error(), "descant-mpi-mpich.so, for MPICH, in "
+                                                       "/nowhere;"));
+    setenv("PMI_JOBID", "trouble", 1);
+    *lines = 0;
+    ck_assert_int_eq(descant_open(&job, &o), DESCANT_OK);
+    ck_assert_ptr_nonnull(strstr(lines, "can meet on one host only: there is no descant-mpi-"));
+    ck_assert_int_eq(descant_close(job), DESCANT_OK);
+}
+END_TEST
+
 /* Told half of who it is, a trainer does not train alone. */
 START_TEST(half_a_launcher_is_refused)
 {
@@ -591,6 +622,7 @@ int main(void)
     tcase_add_loop_test(all, threads_share_at_once, 0, 2);
     tcase_add_loop_test(all, one_can_wait_for_ever, 0, 2);
     tcase_add_loop_test(all, a_run_that_looks_like_any_other_is_refused, 0, 7);
+    tcase_add_test(all, ranks_without_a_module_are_told);
     tcase_add_loop_test(all, half_a_launcher_is_refused, 0, 4);
     tcase_add_test(all, what_is_not_moved_is_saved_up_for_a_second);
     tcase_add_test(all, an_idle_shadow_reads_nothing);

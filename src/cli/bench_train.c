@@ -82,24 +82,9 @@ static bool write_cache(const struct input *in, const struct log *log)
 {
     const char *path = in->text;
     struct data_options d = {.paths = &path, .n_paths = 1, .format = DATA_CRITEO, .log = log};
-    struct cache_writer *writer = NULL;
-    struct block block = {0};
-    struct data *data;
-    enum data_got got = DATA_BLOCK;
+    uint64_t n;
 
-    if (data_open(&data, &d) != DESCANT_OK)
-        return false;
-    bool good = cache_create(&writer, in->cache, data_shape(data), log) == DESCANT_OK;
-    for (uint64_t k = 0; good && got == DATA_BLOCK; k++) {
-        got = data_read(data, k, &block);
-        if (got == DATA_BLOCK)
-            good = cache_add(writer, &block.examples) == DESCANT_OK;
-    }
-    if (writer)
-        good = cache_close(writer, good) == DESCANT_OK && good;
-    block_fini(&block);
-    data_close(data);
-    return good && got == DATA_END;
+    return cache_write(in->cache, &d, &n) == DESCANT_OK;
 }
 
 static bool make_input(struct input *in, const struct options *o, const struct log *log)

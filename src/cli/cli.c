@@ -12,6 +12,13 @@ struct command {
     int (*run)(const struct cli *cli);
 };
 
+#ifdef DESCANT_TRAIN
+#define BENCHES "step, exchange, overlap, segment, train, parse"
+#else
+#define BENCHES "step, exchange, overlap, segment"
+static const char *const left_out[] = {"train", "eval", "predict", "bsp", "gen", "report"};
+#endif
+
 static const struct command commands[] = {
     {"info", "version, build, fabrics and what this machine has", cli_info},
     {"plans", "the table of plans and their keys (--markdown)", cli_plans},
@@ -21,12 +28,12 @@ static const struct command commands[] = {
     {"predict", "a trained model's scores", cli_predict},
     {"bsp", "train by the gradients of other programs, through shared memory",
      cli_bsp},
-    {"gen", "make a file of click logs to train with: ctr", cli_gen},
+    {"gen", "make files to train with: ctr, click logs; cache, of other files", cli_gen},
     {"report", "a page that compares runs of descant train, from their logs", cli_report},
 #endif
-    {"bench", "measure: step, exchange, overlap, train, parse (--json)", cli_bench},
+    {"bench", "measure: " BENCHES " (--json)", cli_bench},
 };
-enum { N_COMMANDS = sizeof commands / sizeof *commands };
+enum { N_COMMANDS = sizeof commands / sizeof *commands, MOST_WORDS = 8 };
 
 int cli_bad_use(const struct cli *cli, const char *format, ...)
 {
@@ -48,6 +55,11 @@ bool cli_is_help(const char *word)
 static int unknown(const struct cli *cli, const char *wrong)
 {
     char names[256] = "";
+#ifndef DESCANT_TRAIN
+    for (size_t i = 0; i < sizeof left_out / sizeof *left_out; i++)
+        if (strcmp(wrong, left_out[i]) == 0)
+            return cli_bad_use(cli, "no '%s': this build is " DESCANT_WITHOUT, wrong);
+#endif
     for (size_t i = 0, n = 0; i < N_COMMANDS && n < sizeof names; i++)
         n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", i ? ", " : "",
                               commands[i].name);
@@ -60,7 +72,7 @@ static void help(FILE *out)
           "usage: descant COMMAND [OPTIONS]\n\n", out);
     for (int i = 0; i < N_COMMANDS; i++)
         fprintf(out, "  %-8s %s\n", commands[i].name, commands[i].help);
-    fputs("\n  --help     this, or a command's options after the command; -h is the same\n"
+    fputs("\n  --help     this, or a command's options after the command; -h and help are the same\n"
           "  --version  the version\n", out);
 }
 
@@ -75,6 +87,31 @@ static int ended(int status, FILE *out, FILE *err)
     return CLI_FAILED;
 }
 
+static int run(struct cli *cli, const char *word)
+{
+    for (int i = 0; i < N_COMMANDS; i++)
+        if (strcmp(word, commands[i].name) == 0) {
+            cli->command = commands[i].name;
+            return ended(commands[i].run(cli), cli->out, cli->err);
+        }
+    return unknown(cli, word);
+}
+
+/* What follows "help": "bench step" is "bench step --help". */
+static int help_on(struct cli *cli)
+{
+    static char option[] = "--help";
+    char *words[MOST_WORDS + 1];
+    const char *command = cli->argv[0];
+
+    if (cli->argc > MOST_WORDS)
+        return cli_bad_use(cli, "help takes a command");
+    memcpy(words, cli->argv + 1, (size_t)(cli->argc - 1) * sizeof *words);
+    words[cli->argc - 1] = option;
+    cli->argv = words;
+    return run(cli, command);
+}
+
 int cli_main(int argc, char **argv, FILE *out, FILE *err)
 {
     struct cli cli = {.command = "", .argc = argc - 2, .argv = argv + 2, .out = out, .err = err};
@@ -83,6 +120,8 @@ int cli_main(int argc, char **argv, FILE *out, FILE *err)
         return CLI_BAD_USE;
     }
     const char *word = argv[1];
+    if (strcmp(word, "help") == 0 && argc > 2)
+        return help_on(&cli);
     if (cli_is_help(word) || strcmp(word, "help") == 0) {
         help(out);
         return ended(CLI_DONE, out, err);
@@ -91,10 +130,5 @@ int cli_main(int argc, char **argv, FILE *out, FILE *err)
         fprintf(out, "descant %s\n", descant_version());
         return ended(CLI_DONE, out, err);
     }
-    for (int i = 0; i < N_COMMANDS; i++)
-        if (strcmp(word, commands[i].name) == 0) {
-            cli.command = commands[i].name;
-            return ended(commands[i].run(&cli), out, err);
-        }
-    return unknown(&cli, word);
+    return run(&cli, word);
 }

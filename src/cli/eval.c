@@ -56,6 +56,7 @@ struct session {
     struct saved saved;
     struct path_list paths;
     struct data_options data;
+    uint64_t n;                 /* examples that there were */
 };
 
 /* Predict's output is none of its inputs. */
@@ -135,6 +136,13 @@ static void say(const struct session *s, const struct cli *cli, const struct met
     json_end(&json);
 }
 
+static bool any_example(const struct session *s)
+{
+    if (s->n == 0)
+        log_fail(&s->log, DESCANT_INVALID, "there is no example in %s", s->options.data);
+    return s->n > 0;
+}
+
 /* What was printed has come where it should. */
 static bool all_out(const struct session *s, FILE *out, const char *name)
 {
@@ -158,7 +166,8 @@ int cli_eval(const struct cli *cli)
         };
         bool good = evaluate_look(e.model, &e.data) == DESCANT_OK &&
                     evaluate(&e, &sum, &auc) == DESCANT_OK;
-        status = good ? CLI_DONE : CLI_FAILED;
+        s.n = good ? sum.n : 0;
+        status = good && any_example(&s) ? CLI_DONE : CLI_FAILED;
     }
     if (status == CLI_DONE) {
         say(&s, cli, &sum, auc);
@@ -212,11 +221,12 @@ static bool predict_all(struct session *s, struct data *data, struct work *work,
         got = data_read(data, chunk, &block);
         if (got == DATA_BLOCK)
             ok = predict_block(s, work, &block.examples, scores, out);
+        s->n += got == DATA_BLOCK ? block.examples.n : 0;
     }
     if (!ok)
         log_fail(&s->log, DESCANT_SYSTEM, "%s: %s", s->options.out, strerror(errno));
     block_fini(&block);
-    return ok && got == DATA_END;
+    return ok && got == DATA_END && any_example(s);
 }
 
 /* The output is opened when there is something to put there. */

@@ -126,6 +126,17 @@ static FILE *open_gzip(const char *name)
     return out;
 }
 
+/* What others would take for compressed. */
+static bool is_unknown_packing(const char *name)
+{
+    static const char *const ends[] = {".bz2", ".xz", ".lz4", ".zip", ".lzma", ".br", ".Z"};
+
+    for (size_t k = 0; k < sizeof ends / sizeof *ends; k++)
+        if (ends_in(name, ends[k]))
+            return true;
+    return false;
+}
+
 /* --- the command --- */
 
 static FILE *open_out(const struct cli *cli, const char *name)
@@ -191,32 +202,46 @@ static int generate(const struct cli *cli, const struct gen_options *o)
     return CLI_DONE;
 }
 
-int cli_gen(const struct cli *cli)
+static int gen_ctr(const struct cli *cli)
 {
     struct ctr_options d = ctr_options_default();
     struct gen_options o = {.rows = (int64_t)d.rows, .seed = (int64_t)d.seed,
                             .model = (int64_t)d.model, .categories = d.categories,
                             .zipf = d.zipf, .noise = d.noise, .positive = d.positive};
-    struct cli one = *cli;
-    if (cli->argc < 1)
-        return cli_bad_use(cli, "which one? allowed: ctr");
-    bool help = cli_is_help(cli->argv[0]);
-    if (!help && strcmp(cli->argv[0], "ctr") != 0)
-        return cli_bad_use(cli, "unknown data '%s'; allowed: ctr", cli->argv[0]);
-    if (!help) {
-        one.command = "gen ctr";
-        one.argc--;
-        one.argv++;
-    }
-    if (help || (one.argc > 0 && cli_is_help(one.argv[0]))) {
+    if (settings_wants_help(cli)) {
         fputs("usage: descant gen ctr --out FILE [OPTIONS]\n", cli->out);
         settings_help(cli->out, options, N_OPTIONS, &o);
         return CLI_DONE;
     }
-    int status = settings_parse(&one, options, N_OPTIONS, &o);
+    int status = settings_parse(cli, options, N_OPTIONS, &o);
     if (status != CLI_DONE)
         return status;
     if (!o.out)
-        return cli_bad_use(&one, "--out is missing");
-    return generate(&one, &o);
+        return cli_bad_use(cli, "--out is missing");
+    if (is_unknown_packing(o.out))
+        return cli_bad_use(cli, "--out %s: only .gz and .zst are compressed", o.out);
+    return generate(cli, &o);
+}
+
+int cli_gen(const struct cli *cli)
+{
+    struct cli one = *cli;
+    if (cli->argc < 1)
+        return cli_bad_use(cli, "which one? allowed: ctr, cache");
+    if (cli_is_help(cli->argv[0])) {
+        fputs("usage: descant gen ctr --out FILE [OPTIONS]\n"
+              "       descant gen cache --data FILES --out FILE [OPTIONS]\n", cli->out);
+        return CLI_DONE;
+    }
+    one.argc--;
+    one.argv++;
+    if (strcmp(cli->argv[0], "ctr") == 0) {
+        one.command = "gen ctr";
+        return gen_ctr(&one);
+    }
+    if (strcmp(cli->argv[0], "cache") == 0) {
+        one.command = "gen cache";
+        return cli_gen_cache(&one);
+    }
+    return cli_bad_use(cli, "unknown data '%s'; allowed: ctr, cache", cli->argv[0]);
 }

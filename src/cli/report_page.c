@@ -209,6 +209,19 @@ static void put_header(FILE *out, const struct report_run *run, const char *key)
     free(text);
 }
 
+/* By a launcher, of whose ranks the run itself has none to start. */
+static bool started_elsewhere(const struct report_run *run)
+{
+    const json_t *trainers = json_object_get(run->header, "trainers");
+    return json_is_number(trainers) && json_number_value(trainers) < 1;
+}
+
+static const char *how_far(const struct report_run *run)
+{
+    return run->summary ? "" : run->n ? "<small>not finished</small>"
+                                      : "<small>nothing logged yet</small>";
+}
+
 static void put_run(FILE *out, const struct report_run *run, int r)
 {
     fputs("<tr><td>", out);
@@ -217,10 +230,10 @@ static void put_run(FILE *out, const struct report_run *run, int r)
     fputs("<small>", out);
     put_header(out, run, "sync");
     fputs(" <span>· ", out);
-    put_header(out, run, "trainers");
+    put_header(out, run, started_elsewhere(run) ? "size" : "trainers");
     fputs(" × ", out);
     put_header(out, run, "workers");
-    fprintf(out, "</span></small>%s</td>", run->summary ? "" : "<small>not finished</small>");
+    fprintf(out, "</span></small>%s</td>", how_far(run));
 }
 
 static void put_figure(FILE *out, const struct column *c, double value, bool bold)
@@ -339,6 +352,21 @@ static int put_options(FILE *out, const struct report_run *runs, int n, bool all
 
 /* --- the page --- */
 
+/* Why a chart that the others lead one to expect is not there. */
+static void put_missing(FILE *out, const struct report_run *runs, int n)
+{
+    bool held_out = false;
+    for (int r = 0; r < n; r++) {
+        held_out |= isfinite(report_figure(&runs[r], "eval_loss", REPORT_FIELDS));
+        for (size_t i = 0; i < runs[r].n; i++)
+            if (isfinite(runs[r].points[i].at[REPORT_EVAL_LOSS]))
+                return;
+    }
+    if (held_out)
+        fputs("<p>Held-out loss was measured at the end alone: train --eval-every gives its "
+              "curve.</p>\n", out);
+}
+
 static void put_legend(FILE *out, const struct report_run *runs, int n)
 {
     fputs("<h2>Curves</h2>\n<div class=\"legend\">", out);
@@ -376,6 +404,7 @@ bool report_page(FILE *out, const struct report_run *runs, int n)
     for (int c = 0; c < N_CHARTS && good; c++)
         good = report_chart(out, &charts[c], runs, n);
     fputs("</div>\n", out);
+    put_missing(out, runs, n);
     if (n > 1) {
         fputs("<h2>Options that differ</h2>\n", out);
         if (put_options(out, runs, n, false) == 0)

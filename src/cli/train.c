@@ -110,6 +110,34 @@ static bool sizes_good(const struct cli *cli, const char *option, const char *te
     return false;
 }
 
+/* How many trainers a launcher has started, this process among them; 0: there is none. */
+static int launched(void)
+{
+    static const char *const sizes[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS"};
+    const char *size = getenv("WORLD_SIZE");
+    bool mpi = mpi_module_launcher() != MPI_LAUNCHER_NONE;
+
+    for (int k = 0; mpi && !size && k < 3; k++)
+        size = getenv(sizes[k]);
+    return size && atoi(size) > 1 ? atoi(size) : mpi;
+}
+
+/* Under a launcher each process is one trainer, and would else begin a job of its own. */
+static bool trainers_good(const struct cli *cli, struct train_options *o)
+{
+    int n = launched();
+
+    if (o->trainers > 1 && n > 1) {
+        cli_bad_use(cli, "--trainers %d under a launcher, which has started %d: each process is "
+                    "one trainer of its job; leave it out, or give --trainers 0",
+                    (int)o->trainers, n);
+        return false;
+    }
+    if (o->trainers == 1 && !o->job && n)
+        o->trainers = 0;
+    return true;
+}
+
 static int check(const struct cli *cli, const struct train_options *o)
 {
     if (!o->data)
@@ -118,7 +146,8 @@ static int check(const struct cli *cli, const struct train_options *o)
         return CLI_BAD_USE;
     if (!files_there(cli, "data", o->data) || (o->eval && !files_there(cli, "eval", o->eval)))
         return CLI_BAD_USE;
-    if (!bench_plan_ok(cli, "sync", o->sync) || !final_good(cli, o) || !outputs_good(cli, o))
+    bool told = o->sync == getenv("DESCANT_PLAN");
+    if (!bench_plan_ok(cli, told ? "sync from DESCANT_PLAN" : "sync", o->sync) || !final_good(cli, o) || !outputs_good(cli, o))
         return CLI_BAD_USE;
     char suffix[128];
     double rate, rtt;
@@ -143,19 +172,21 @@ int cli_train(const struct cli *cli)
 {
     struct train_options o = train_options_default();
     char *text = NULL, message[512];
-    const char *config = settings_config(cli);
+    const char *config = settings_config(cli), *plan = getenv("DESCANT_PLAN");
     int status = CLI_DONE;
 
     if (settings_wants_help(cli)) {
         help(cli->out);
         return CLI_DONE;
     }
+    if (plan && *plan)
+        o.sync = plan;
     if (config && !config_read(config, &o, &text, message, sizeof message))
         status = cli_bad_use(cli, "%s", message);
     if (status == CLI_DONE)
         status = settings_parse_config(cli, train_settings, n_train_settings, &o);
-    if (o.trainers == 1 && !o.job && mpi_module_launcher() != MPI_LAUNCHER_NONE)
-        o.trainers = 0;                 /* this rank is one of those that mpirun has started */
+    if (status == CLI_DONE && !trainers_good(cli, &o))
+        status = CLI_BAD_USE;
     o.watched = o.trainers == 0 && mpi_module_launcher() != MPI_LAUNCHER_NONE &&
                 (!o.job || strncmp(o.job, "mpi", 3) == 0);
     if (status == CLI_DONE)

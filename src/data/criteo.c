@@ -139,7 +139,7 @@ bool criteo_line(struct parser *parser, const char *at, const char *end)
     const char *ends[COLUMNS + 1];
     int columns = split(at, end, ends);
     if (columns != COLUMNS)
-        return bad_line(parser, "%s%d columns, %d are needed",
+        return bad_line(parser, "%s%d columns, criteo has %d",
                         columns > COLUMNS ? "more than " : "",
                         columns > COLUMNS ? COLUMNS : columns, COLUMNS);
     struct rows *rows = &parser->rows;

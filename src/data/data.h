@@ -83,6 +83,8 @@ descant_status cache_create(struct cache_writer **out, const char *path,
 descant_status cache_add(struct cache_writer *writer, const struct examples *examples);
 /* Renamed into place, or gone. */
 descant_status cache_close(struct cache_writer *writer, bool keep);
+/* All that there is to read, once, into a cache; *n examples. */
+descant_status cache_write(const char *path, const struct data_options *from, uint64_t *n);
 
 /* --- ctr.c: click logs from a planted model, in Criteo's format --- */
 

@@ -70,6 +70,8 @@ struct log;
 
 /* The module's file, where there is one. */
 bool mpi_module_find(enum mpi_library library, char *path, size_t room);
+/* Of the wanted library, where there is none: its name, where it was looked for, what helps. */
+const char *mpi_module_missing(char *text, size_t room);
 const char *mpi_module_name(enum mpi_library library);
 
 /* Who has started this process as a rank of an MPI job. */

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* Which MPI library a process is to use, and where its module is. A process that is already
  * linked to a library must use that one. Else the launcher decides: ranks that mpirun of one
- * library has started cannot find each other through another. A module lies beside the program or
- * the library that asks, or in the folder that `make install` fills, or where DESCANT_MPI_MODULE
- * says (a folder, or the file itself).
+ * library has started cannot find each other through another. DESCANT_MPI_MODULE says where a
+ * module lies (a folder, or the file itself); else it lies beside the library or the program that
+ * asks, where a build has put it, or where an install has, wherever that was moved to: in
+ * descant/ beside the library, in ../lib/descant of the program; or in the folder that was
+ * compiled in.
  *
  * A module is loaded with RTLD_GLOBAL, since Open MPI loads parts of its own that look for its
  * symbols there, and is never unloaded, since MPI cannot be initialised twice. */
@@ -44,38 +46,99 @@ static bool in_folder(const char *folder, size_t length, const char *file, char 
     return n > 0 && (size_t)n < room && is_file(path);
 }
 
-static bool beside(const char *program, const char *file, char *path, size_t room)
-{
-    const char *slash = strrchr(program, '/');
-    return slash && in_folder(program, (size_t)(slash - program), file, path, room);
-}
-
 static bool is_module(const char *path, enum mpi_library library)
 {
     const char *slash = strrchr(path, '/');
     return is_file(path) && strcmp(slash ? slash + 1 : path, libraries[library].file) == 0;
 }
 
+enum { FOLDERS = 5 };
+struct folders {
+    char at[FOLDERS][PATH_MAX];
+    int n;
+};
+
+static void add(struct folders *f, const char *folder, int length, const char *tail)
+{
+    int n = snprintf(f->at[f->n], PATH_MAX, "%.*s%s", length, folder, tail);
+    f->n += n > 0 && n < PATH_MAX;
+}
+
+/* Length of the path of the folder that a file or a folder is in. */
+static int up(const char *path, int length)
+{
+    while (length > 0 && path[length - 1] != '/')
+        length--;
+    return length > 0 ? length - 1 : 0;
+}
+
+static bool this_library(char *path)
+{
+    Dl_info here;
+    return dladdr(libraries, &here) && here.dli_fname && realpath(here.dli_fname, path);
+}
+
+/* Where modules are looked for, in this order. */
+static void list_folders(struct folders *f)
+{
+    char library[PATH_MAX] = "", program[PATH_MAX] = "";
+    int in = 0;
+
+    f->n = 0;
+    if (!realpath("/proc/self/exe", program))
+        *program = 0;
+    if (this_library(library) && strcmp(library, program) != 0) {
+        in = up(library, (int)strlen(library));
+        add(f, library, in, "");
+        add(f, library, in, "/descant");
+    }
+    if (*program) {
+        in = up(program, (int)strlen(program));
+        add(f, program, in, "");
+        add(f, program, up(program, in), "/lib/descant");
+    }
+    add(f, DESCANT_MODULES, (int)strlen(DESCANT_MODULES), "");
+}
+
+static const char *told(void)
+{
+    const char *place = getenv("DESCANT_MPI_MODULE");
+    return place && *place ? place : NULL;
+}
+
 bool mpi_module_find(enum mpi_library library, char *path, size_t room)
 {
-    const char *file = libraries[library].file, *told = getenv("DESCANT_MPI_MODULE");
-    char program[PATH_MAX];
-    Dl_info here;
+    const char *file = libraries[library].file, *place = told();
+    struct folders f;
 
-    if (told && *told) {
-        if (in_folder(told, strlen(told), file, path, room))
-            return true;
-        return is_module(told, library) && (size_t)snprintf(path, room, "%s", told) < room;
-    }
-    if (dladdr(libraries, &here) && here.dli_fname && beside(here.dli_fname, file, path, room))
+    if (place && in_folder(place, strlen(place), file, path, room))
         return true;
-    ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
-    if (n > 0) {
-        program[n] = 0;
-        if (beside(program, file, path, room))
+    if (place)
+        return is_module(place, library) && (size_t)snprintf(path, room, "%s", place) < room;
+    list_folders(&f);
+    for (int k = 0; k < f.n; k++)
+        if (in_folder(f.at[k], strlen(f.at[k]), file, path, room))
             return true;
-    }
-    return in_folder(DESCANT_MODULES, strlen(DESCANT_MODULES), file, path, room);
+    return false;
+}
+
+const char *mpi_module_missing(char *text, size_t room)
+{
+    const struct library *library = &libraries[mpi_module_wanted()];
+    struct folders f = {.n = 0};
+    size_t n = (size_t)snprintf(text, room, "there is no %s, for %s, in ", library->file,
+                                library->name);
+
+    if (told())
+        add(&f, told(), (int)strlen(told()), "");
+    else
+        list_folders(&f);
+    for (int k = 0; k < f.n && n < room; k++)
+        n += (size_t)snprintf(text + n, room - n, "%s%s", k ? ", " : "", f.at[k]);
+    if (n < room)
+        snprintf(text + n, room - n, "; make builds it where the package %s is installed, and "
+                 "DESCANT_MPI_MODULE says where it lies elsewhere", library->package);
+    return text;
 }
 
 const char *mpi_module_name(enum mpi_library library)
@@ -127,14 +190,11 @@ enum mpi_library mpi_module_wanted(void)
 
 const struct mpi_links *mpi_module_load(const struct log *log)
 {
-    const struct library *library = &libraries[mpi_module_wanted()];
-    char path[PATH_MAX];
+    char path[PATH_MAX], missing[LOG_LINE];
 
     if (!mpi_module_find(mpi_module_wanted(), path, sizeof path)) {
-        log_fail(log, DESCANT_UNSUPPORTED,
-                 "the address mpi needs %s, for %s: it is built by make where the package %s is "
-                 "installed; DESCANT_MPI_MODULE says where it lies elsewhere", library->file,
-                 library->name, library->package);
+        log_fail(log, DESCANT_UNSUPPORTED, "the address mpi needs a module: %s",
+                 mpi_module_missing(missing, sizeof missing));
         return NULL;
     }
     void *module = dlopen(path, RTLD_NOW | RTLD_GLOBAL);

@@ -33,12 +33,16 @@ static descant_status number(const char *name, int low, int *out, const struct l
     return DESCANT_OK;
 }
 
-/* An MPI launcher's rank, whose library has a module here. torchrun inside of it is what counts. */
+/* An MPI launcher's rank. torchrun inside of it is what counts. */
+static bool is_mpi_rank(int found)
+{
+    return found > 0 && mpi_module_launcher() != MPI_LAUNCHER_NONE;
+}
+
 static bool is_mpi(int found)
 {
     char path[PATH_MAX];
-    return found > 0 && mpi_module_launcher() != MPI_LAUNCHER_NONE &&
-           mpi_module_find(mpi_module_wanted(), path, sizeof path);
+    return is_mpi_rank(found) && mpi_module_find(mpi_module_wanted(), path, sizeof path);
 }
 
 static int launcher_present(void)
@@ -80,6 +84,29 @@ static bool rendezvous(char *name, size_t room)
     return told;
 }
 
+/* In the memory of one host, by a name of this run's own. Ranks of MPI are here because there is no
+ * module: one of them says so, since nobody else would if they are on several hosts. */
+static descant_status meet_here(struct launcher *l, int found, const struct log *log)
+{
+    char missing[LOG_LINE] = "";
+    bool named = rendezvous(l->address, sizeof l->address);
+
+    if (is_mpi_rank(found))
+        mpi_module_missing(missing, sizeof missing);
+    if (!named && *missing)
+        return log_fail(log, DESCANT_UNSUPPORTED, "%d ranks of an MPI launcher: %s", l->size,
+                        missing);
+    if (!named)
+        return log_fail(log, DESCANT_BAD_ADDRESS,
+                        "%d trainers, and nothing tells this run from another one: set the "
+                        "variable MASTER_PORT, or give an address", l->size);
+    if (*missing && l->rank == 0)
+        log_say(log, DESCANT_WARNING, "%d ranks of an MPI launcher can meet on one host only: %s",
+                l->size, missing);
+    snprintf(l->why, sizeof l->why, "from %s", found >= 0 ? size_names[found] : "size");
+    return DESCANT_OK;
+}
+
 static bool names_mpi(const struct descant_options *o)
 {
     size_t n = strlen(fabric_mpi.name);
@@ -113,11 +140,7 @@ descant_status launcher_read(struct launcher *l, const struct descant_options *o
         strcpy(l->address, fabric_mpi.address);
         snprintf(l->why, sizeof l->why, "from %s", size_names[found]);
     } else if (l->size > 1) {
-        if (!rendezvous(l->address, sizeof l->address))
-            return log_fail(log, DESCANT_BAD_ADDRESS,
-                            "%d trainers, and nothing tells this run from another one: set the "
-                            "variable MASTER_PORT, or give an address", l->size);
-        snprintf(l->why, sizeof l->why, "from %s", found >= 0 ? size_names[found] : "size");
+        return meet_here(l, found, log);
     } else {
         strcpy(l->address, "self");
         strcpy(l->why, "no launcher");

@@ -245,7 +245,10 @@ descant_status descant_mean(struct descant *job, float *buffer, size_t n)
     uint64_t began = clock_now_ns(), steps = workers_steps(&job->workers);
     status = mean_all(job, buffer, n, &waited);
     if (status == DESCANT_OK) {
-        stats_round(&job->stats, steps - job->merged_steps, 0, clock_now_ns() - began, 0);
+        /* the step that it is made in has not been counted yet: the first one's would be lost */
+        bool first = atomic_load_explicit(&job->stats.rounds, memory_order_relaxed) == 0;
+        stats_round(&job->stats, first ? 1 : steps - job->merged_steps, 0, clock_now_ns() - began,
+                    0);
         job->merged_steps = steps;
     }
     pthread_mutex_unlock(&job->machine);

@@ -19,7 +19,7 @@
 #define CHOICE(name, field, choices, help) {name, SETTING_CHOICE, AT(field), 0, 0, choices, help}
 
 const struct setting train_settings[] = {
-    TEXT("data", data, "files to train on, commas between them; - is stdin"),
+    TEXT("data", data, "files to train on, commas between them; - is stdin, and needs --format"),
     TEXT("eval", eval, "files of the held-out set"),
     CHOICE("format", format, "auto|criteo|libsvm|libffm|idx|cache", "of the files"),
     FLAG("plain-ids", plain_ids, "libsvm, libffm: take indexes as they are, do not hash"),
@@ -47,9 +47,9 @@ const struct setting train_settings[] = {
     CHOICE("schedule", schedule, "constant|linear|cosine", "learning rate over the data"),
     REAL("warmup", warmup, 0, 1, "share of the data over which the rate rises"),
     INT("seed", seed, 0, 9e15, "of initial values and of the order of images"),
-    INT("trainers", trainers, 0, 64, "processes to start; 0: this one, under a launcher"),
+    INT("trainers", trainers, 0, 64, "processes to start; under a launcher, and with 0, this one"),
     INT("workers", workers, 1, 64, "threads of each trainer"),
-    TEXT("sync", sync, "the plan, as descant plans lists them"),
+    TEXT("sync", sync, "the plan, as descant plans lists them; else $DESCANT_PLAN"),
     TEXT("job", job, "the job's address, to join it with --trainers 0"),
     TEXT("link", link, "emulated link, as 1gbit,1ms; none: as fast as memory"),
     REAL("sync-cpu", sync_cpu, 0, 64, "the shadow's share of a core; 0: the library's choice"),

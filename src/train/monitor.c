@@ -234,7 +234,7 @@ static void report(struct trainer *t, struct watch *w)
     if (log_due || show_due) {
         struct figures f = figures_gather(t);
         if (log_due) {
-            run_log_interval(t, &f);
+            run_log_interval(t, &f, s);
             w->logged_s = s;
         }
         if (show_due) {

@@ -23,17 +23,21 @@ static descant_status read_options(struct saved *saved, const char *path, const 
     return DESCANT_OK;
 }
 
-static descant_status read_inputs(const struct saved *saved, const char *path,
-                                  struct data_shape *shape, const struct log *log)
+/* What the data was, and the format that it was found to have. A cache tells itself by its first
+ * bytes: what is no cache need not be refused. */
+static descant_status read_inputs(struct saved *saved, const char *path, struct data_shape *shape,
+                                  const struct log *log)
 {
     const char *text = safetensors_text(saved->file, "inputs");
-    int plain;
+    int plain, format = DATA_AUTO;
 
     memset(shape, 0, sizeof *shape);
-    if (!text || sscanf(text, "%d %d %d %d", &shape->n_dense, &shape->n_fields,
-                        &shape->n_classes, &plain) != 4)
+    if (!text || sscanf(text, "%d %d %d %d %d", &shape->n_dense, &shape->n_fields,
+                        &shape->n_classes, &plain, &format) < 4)
         return log_fail(log, DESCANT_CORRUPT, "%s was not written by descant train", path);
     shape->plain_ids = plain != 0;
+    if (saved->options.format == DATA_AUTO && format > DATA_AUTO && format < DATA_CACHE)
+        saved->options.format = format;
     return DESCANT_OK;
 }
 

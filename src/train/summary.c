@@ -19,6 +19,7 @@ const char *const train_model_names[] = {"linear", "fm", "dlrm", "mlp"};
 struct figures figures_gather(const struct trainer *t)
 {
     struct figures f = {0};
+    double merging = 0;         /* trainers that have merged */
 
     for (int s = 0; s < BOARD_SEATS; s++) {
         const struct seat *seat = &t->board->seats[s];
@@ -34,14 +35,15 @@ struct figures figures_gather(const struct trainer *t)
         f.shadow_cpu_s += get(&seat->shadow_cpu_s);
         f.bytes += get(&seat->bytes);
         f.rounds += get(&seat->rounds);
+        merging += get(&seat->rounds) > 0;
         f.lines += atomic_load_explicit(&seat->lines, RELAXED);
         f.bad += atomic_load_explicit(&seat->bad, RELAXED);
         f.steps += atomic_load_explicit(&seat->steps, RELAXED);
     }
     double n = f.trainers ? f.trainers : 1;
-    f.gap /= n;
-    f.age_s /= n;
-    f.distance /= n;
+    f.gap /= fmax(merging, 1);
+    f.age_s /= fmax(merging, 1);
+    f.distance /= fmax(merging, 1);
     f.rounds /= n;
     return f;
 }
@@ -82,6 +84,7 @@ static void log_header(struct trainer *t)
             json_real(&json, s->name, strtod(text, NULL));
     }
     json_int(&json, "hosts", t->hosts);
+    json_int(&json, "size", t->size);
     json_int(&json, "parameters", (int64_t)t->n);
     json_int(&json, "table_parameters", (int64_t)t->n_tables);
     json_end(&json);
@@ -129,7 +132,7 @@ static struct window look_on(struct trainer *t)
     return w;
 }
 
-void run_log_interval(struct trainer *t, const struct figures *f)
+void run_log_interval(struct trainer *t, const struct figures *f, double seconds)
 {
     struct board *b = t->board;
     struct window w = look_on(t);
@@ -139,7 +142,7 @@ void run_log_interval(struct trainer *t, const struct figures *f)
     json_text(&json, "kind", "interval");
     json_int(&json, "rank", (int64_t)atomic_load_explicit(&b->log_rank, RELAXED) - 1);
     json_int(&json, "examples", (int64_t)w.seen.n);
-    json_real(&json, "seconds", figures_seconds(t) + get(&b->seconds_before));
+    json_real(&json, "seconds", seconds + get(&b->seconds_before));
     json_real(&json, "loss", w.loss);
     json_real(&json, "ne", w.entropy);
     json_real(&json, "examples_per_s", w.per_s);
@@ -335,10 +338,12 @@ static void print_summary(struct trainer *t)
 void run_log_last(struct trainer *t)
 {
     struct figures f = figures_gather(t);
+    uint64_t all_began = atomic_load_explicit(&t->board->started_ns, RELAXED);
+    double later = t->began_ns > all_began ? (double)(t->began_ns - all_began) * 1e-9 : 0;
 
     run_log_open(t);
     if (t->run_log && board_sum(t->board).n > cell_read(&t->board->logged).n)
-        run_log_interval(t, &f);
+        run_log_interval(t, &f, t->seconds + later);
 }
 
 static void log_summary(struct trainer *t)

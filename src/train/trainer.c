@@ -368,6 +368,16 @@ static descant_status once_outer(struct trainer *t)
     return checkpoint_load_outer(t);
 }
 
+static descant_status start(struct trainer *t)
+{
+    struct descant_members members;
+    descant_status status = descant_start(t->job);
+
+    if (status == DESCANT_OK && (status = descant_members(t->job, &members)) == DESCANT_OK)
+        t->size = members.size;
+    return status;
+}
+
 static descant_status open_all(struct trainer *t, const char *address, int rank, int size)
 {
     descant_status status = open_job(t, address, rank, size);
@@ -387,7 +397,7 @@ static descant_status open_all(struct trainer *t, const char *address, int rank,
     if (status == DESCANT_OK)
         status = fill_replica(t);
     if (status == DESCANT_OK)
-        status = descant_start(t->job);
+        status = start(t);
     if (status == DESCANT_OK)
         status = once_outer(t);
     return status;

@@ -62,7 +62,7 @@ struct trainer {
 
     struct lock locks[2];           /* of the checkpoint and the log, where no parent has them */
     struct descant *job;
-    int rank;
+    int rank, size;                 /* size: as it has started */
     int host, hosts, local_rank;    /* the first host reports and writes the checkpoint */
     bool opening;                   /* the job: what is chosen is shown */
     struct model *model;
@@ -142,7 +142,8 @@ extern const char *const train_model_names[];       /* by enum model_kind */
 struct figures;
 void host_file(const struct trainer *t, const char *path, char *own, size_t room);
 void run_log_open(struct trainer *t);
-void run_log_interval(struct trainer *t, const struct figures *f);
+/* seconds: of training, up to it */
+void run_log_interval(struct trainer *t, const struct figures *f, double seconds);
 void run_log_last(struct trainer *t);   /* an interval more, so that curves go up to the end */
 void run_log_close(struct trainer *t);
 void summary_make(struct trainer *t, double seconds);       /* and the last evaluation */
