@@ -4,18 +4,17 @@
 import itertools
 import os
 import pickle
+import select
 import signal
 import traceback
 
 import descant
 
 _numbers = itertools.count()
-earlier = []        # in a trainer: the processes of those of lower rank
 
 
-def _child(write, rank, size, port, body, pids):
+def _child(write, rank, size, port, body):
     signal.alarm(60)
-    earlier[:] = pids
     os.environ.update(RANK=str(rank), WORLD_SIZE=str(size), MASTER_PORT=port)
     try:
         result = body(rank)
@@ -26,17 +25,23 @@ def _child(write, rank, size, port, body, pids):
     os._exit(0)
 
 
-def together(size, body):
-    """What body(rank) returned in each of so many processes; None for one that was killed."""
+def together(size, body, first=False):
+    """What body(rank) returned in each of so many processes; None for one that was killed.
+    first: whoever has returned first is the last to; the others are killed."""
     port, pipes, pids = f"{os.getpid()}-{next(_numbers)}", [], []
     for rank in range(size):
         read, write = os.pipe()
         pid = os.fork()
         if pid == 0:
-            _child(write, rank, size, port, body, pids)
+            _child(write, rank, size, port, body)
         os.close(write)
         pipes.append(read)
         pids.append(pid)
+    if first:
+        returned, _, _ = select.select(pipes, [], [])
+        for pid, read in zip(pids, pipes):
+            if read != returned[0]:
+                os.kill(pid, signal.SIGKILL)
     results = []
     for read in pipes:
         with os.fdopen(read, "rb") as pipe:
@@ -51,12 +56,11 @@ def together(size, body):
 
 
 def differs(case, model_of, *words):
-    """Two trainers with other models: the second one is told so, in these words."""
+    """Two trainers with other models: who comes second is told so, in these words. Who came first
+    would wait for it to come again."""
     def body(rank):
-        error = refused(case, lambda: descant.attach(model_of(rank)), *words)
-        os.kill(earlier[0], signal.SIGKILL)     # it would wait for the second one to come again
-        return error.status
-    case.assertEqual(together(2, body), [None, "MISMATCH"])
+        return refused(case, lambda: descant.attach(model_of(rank)), *words).status
+    case.assertEqual(set(together(2, body, first=True)), {None, "MISMATCH"})
 
 
 def refused(case, call, *words, kind=(descant.Error, RuntimeError, TypeError, ValueError)):
