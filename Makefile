@@ -94,12 +94,15 @@ TESTS := $(patsubst tests/%.c,$(B)/tests/%,$(if $(HAVE_TRAIN),$(wildcard tests/t
 ifneq ($(findstring thread,$(SAN)),)
 TESTS := $(filter-out $(addprefix %/test_,convergence rules block vector data formats report plan \
 	models loops wire wire_fabrics wire_jobs training_ends training_faults training_words run_files \
-	mpi),$(TESTS))
+	mpi tables rows),$(TESTS))
 endif
 # Python is not a sanitizer's program.
 ifneq ($(SAN),)
 TESTS := $(filter-out %/test_segment_python %/test_python,$(TESTS))
 endif
+# Those that take longest begin first, so that none goes on alone at the end.
+LONG := $(addprefix %/test_,trainer mpi job training_ends members fabric)
+TESTS := $(filter $(LONG),$(TESTS)) $(filter-out $(LONG),$(TESTS))
 BENCHES := $(patsubst bench/%.c,$(B)/bench/%,$(wildcard bench/*.c))
 CHECK_FLAGS = $(shell pkg-config --cflags check)
 CHECK_LIBS = $(shell pkg-config --libs check)

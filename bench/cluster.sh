@@ -16,6 +16,9 @@
 # quality   held-out log loss of generated clicks, one pass over 1 Gb/s, each example trained by one
 #           of 1, 2 or 4 hosts of 2 workers, the hosts' tables exchanged: mean and deviation
 #
+# Each host has one core of this machine: else it would take all cores for its own, and its shadow
+# would have a whole one. ddp has the same.
+#
 # BUILD: where the program is. CLUSTER_LINKS (10gbit 1gbit 100mbit), CLUSTER_PLANS, CLUSTER_PAIRS
 # (5), CLUSTER_RUN_S (8), CLUSTER_LIBRARY (openmpi), CLUSTER_CLICKS (2000000), CLUSTER_SEEDS (1 2 3),
 # PYTHON (python3): other or less, to try.
@@ -85,22 +88,22 @@ say() {
 
 # --- runs of training ---
 
-# Figures of a run, over its hosts: rate (examples/s, their sum), stall, shadow (means).
+# COMMAND on the core of this host.
+# shellcheck disable=SC2016
+on_its_core='host=$(hostname) && exec taskset -c "$((${host#host} % $(nproc --all)))" "$@"'
+
+# Figures of a run: rate (examples/s of all hosts), stall (their mean), shadow (the first host's).
 train() {    # plan, hosts, examples a host
     work=$HOSTS/work
     rm -rf "$work"
     mkdir "$work"
-    # shellcheck disable=SC2016
-    hosts mpi --library "$library" --hosts "$2" sh -c '
-        descant=$1 work=$2 clicks=$3
-        shift 3
-        exec "$descant" train --data "$clicks" --epochs 1000000 --quiet \
-            --log "$work/$(hostname).jsonl" --log-every 1000 "$@" >"$work/$(hostname).out"' sh \
-        "$descant" "$work" "$HOSTS/clicks.tsv" --sync "$1" --examples "$3" >"$work/said" 2>&1 ||
+    hosts mpi --library "$library" --hosts "$2" sh -c "$on_its_core" sh "$descant" train \
+        --data "$HOSTS/clicks.tsv" --epochs 1000000 --quiet --log "$work/log" --log-every 1000 \
+        --sync "$1" --examples $(($2 * $3)) >"$work/said" 2>&1 ||
         give_up "a run of $1 failed: $(cat "$work/said")"
-    rate=$(cat "$work"/*.jsonl | sum '"kind":"summary"' '"examples_per_s":' 1)
-    stall=$(cat "$work"/*.jsonl | sum '"kind":"summary"' '"stall_share":' "$2")
-    shadow=$(cat "$work"/*.out | sum "shadow's share of a core" 'core *' $((100 * $2)))
+    rate=$(cat "$work"/log* | sum '"kind":"summary"' '"examples_per_s":' 1)
+    stall=$(cat "$work"/log* | sum '"kind":"summary"' '"stall_share":' "$2")
+    shadow=$(sum "shadow's share of a core" 'core *' 100 <"$work/said")
 }
 
 sum() {    # lines with this text, the number after that pattern, divided by
@@ -222,7 +225,7 @@ part_idle() {
 ddp() {    # ranks: the mean over them of examples/s
     rm -f "$HOSTS"/ddp.*
     for rank in $(seq 0 $(($1 - 1))); do
-        hosts on "host$rank" env RANK="$rank" WORLD_SIZE="$1" MASTER_ADDR=10.78.0.1 \
+        hosts on "host$rank" taskset -c "$((rank % $(nproc --all)))" env RANK="$rank" WORLD_SIZE="$1" MASTER_ADDR=10.78.0.1 \
             MASTER_PORT=29500 GLOO_SOCKET_IFNAME=eth0 OMP_NUM_THREADS=1 \
             "$python" "$top/bench/peers/ddp.py" 128 "$2" >"$HOSTS/ddp.$rank" &
     done
@@ -254,9 +257,9 @@ optimizer() {
 
 held_out_loss() {    # optimizer, plan, hosts, seed
     # shellcheck disable=SC2046
-    hosts mpi --library "$library" --hosts "$3" "$descant" train $(optimizer "$1") \
-        --model dlrm --rows 20000 --width 8 --bottom 32 --top 64 --batch 128 --workers 2 \
-        --data "$HOSTS/pass.tsv" --eval "$HOSTS/held.tsv" --sync "$2" --seed "$4" --quiet \
+    hosts mpi --library "$library" --hosts "$3" sh -c "$on_its_core" sh "$descant" train \
+        $(optimizer "$1") --model dlrm --rows 20000 --width 8 --bottom 32 --top 64 --batch 128 \
+        --workers 2 --data "$HOSTS/pass.tsv" --eval "$HOSTS/held.tsv" --sync "$2" --seed "$4" --quiet \
         --log "$HOSTS/quality.jsonl" >"$HOSTS/said" 2>&1 || give_up "$1 $2: $(cat "$HOSTS/said")"
     sed -n 's/.*"kind":"summary".*"eval_loss":\([0-9.]*\).*/\1/p' "$HOSTS/quality.jsonl"
 }

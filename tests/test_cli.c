@@ -5,6 +5,7 @@
 #include "sync/plan.h"
 
 #include <check.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -170,6 +171,21 @@ START_TEST(percentiles)
 }
 END_TEST
 
+START_TEST(ratios_of_pairs_in_two_orders)
+{
+    const double ordered[] = {1.1, 0.9, 1.1, 0.9, 1.1}, noisy[] = {1, 4, 2, 9, 3}, one[] = {0.8};
+    struct bench_ratio r = bench_pairs(ordered, 5);
+    ck_assert_double_eq_tol(r.middle, sqrt(0.99), 1e-12);
+    ck_assert_double_eq_tol(r.low, r.middle, 1e-12);
+    ck_assert_double_eq_tol(r.high, r.middle, 1e-12);
+    r = bench_pairs(noisy, 5);
+    ck_assert_double_eq_tol(r.middle, sqrt(2 * 6.5), 1e-12);
+    ck_assert(r.low < r.middle && r.high > r.middle);
+    r = bench_pairs(one, 1);
+    ck_assert_double_eq_tol(r.middle, 0.8, 1e-12);
+}
+END_TEST
+
 static bool half_fails(struct bench *bench, int rank, const void *how, void *result)
 {
     (void)how;
@@ -204,7 +220,7 @@ START_TEST(benchmarks_run)
         "bench exchange --bytes 64K --runs 15 --json",
         "bench exchange --bytes 64K --runs 15 --memory attached --json",
         "bench exchange --bytes 64K --runs 15 --memory buffer --json",
-        "bench exchange --bytes 64K --runs 15 --what elastic --json",
+        "bench exchange --bytes 64K --runs 15 --what elastic --sync-cpu 0.5 --json",
         "bench overlap --bytes 64K --step-ms 0.2 --pairs 1 --run-s 0.02 --json",
         "bench segment --bytes 64K --turns 9 --json",
     };
@@ -252,6 +268,7 @@ int main(void)
     tcase_add_test(all, info_names_the_fabrics);
     tcase_add_test(all, plans_are_all_shown);
     tcase_add_test(all, percentiles);
+    tcase_add_test(all, ratios_of_pairs_in_two_orders);
     tcase_add_test(all, trainers_give_results_or_end_the_run);
     tcase_add_loop_test(all, benchmarks_run, 0, 7);
     tcase_add_test(all, overlap_keeps_a_round_that_is_longer_than_a_run);

@@ -10,6 +10,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -329,6 +330,22 @@ double bench_percentile(double *values, size_t n, double share)
     double at = share * (double)(n - 1);
     size_t low = (size_t)at, high = low + 1 < n ? low + 1 : low;
     return values[low] + (at - (double)low) * (values[high] - values[low]);
+}
+
+struct bench_ratio bench_pairs(const double *ratio, size_t n)
+{
+    double of[2], all[BENCH_MAX_PAIRS], some[BENCH_MAX_PAIRS];
+    for (size_t order = 0; order < 2; order++) {
+        size_t k = 0;
+        for (size_t i = order; i < n; i += 2)
+            some[k++] = ratio[i];
+        of[order] = k > 0 ? bench_percentile(some, k, 0.5) : of[0];
+    }
+    double middle = sqrt(of[0] * of[1]);
+    for (size_t i = 0; i < n; i++)
+        all[i] = ratio[i] * middle / of[i % 2];
+    return (struct bench_ratio){middle, bench_percentile(all, n, 0.25),
+                                bench_percentile(all, n, 0.75)};
 }
 
 void bench_fill(float *memory, size_t n, uint64_t seed)

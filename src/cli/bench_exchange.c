@@ -6,9 +6,11 @@
  * shared: the vector lies in memory that peers read in place. attached: it is the caller's; for
  * a mean what the fabric copies of it is timed too, an elastic exchange reads it where it is.
  * buffer: descant_mean on a caller's buffer, as the plan allreduce does it.
+ * Under --sync-cpu these rest, as the shadow does, until what they have used is paid for.
  * A run lasts from the first trainer's start to the last one's end (CLOCK_MONOTONIC is one for
  * all processes); the figure is the median of the runs after warm-up. memcpy is measured by one
  * trainer while the others are asleep. Bytes a second are the vector's bytes by that time. */
+#include "base/budget.h"
 #include "cli/cli.h"
 #include "fabric/fabric.h"
 #include "fabric/kernels.h"
@@ -23,6 +25,7 @@ struct exchange_options {
     int what, memory;
     int64_t trainers, bytes, runs;
     const char *link;
+    double sync_cpu;
     bool json;
     char suffix[64];            /* of the job's name */
 };
@@ -41,6 +44,8 @@ static const struct setting options[] = {
      .help = "timed runs; 21, and 501 below 1 MiB"},
     {.name = "link", .type = SETTING_TEXT, .offset = AT(link),
      .help = "emulated: 1gbit,1ms, or none"},
+    {.name = "sync-cpu", .type = SETTING_REAL, .offset = AT(sync_cpu), .low = 0.0001, .high = 1,
+     .help = "the share of a core that exchanges may use, as a shadow's; not of buffer"},
     {.name = "json", .type = SETTING_FLAG, .offset = AT(json), .help = "one JSON object on a line"},
 };
 #undef AT
@@ -56,6 +61,7 @@ struct side {
     struct bench *bench;
     bool mpi;                   /* a rank of an MPI job; bench has no other trainers to wait for */
     int rank;
+    struct budget spent;
     struct fabric *f;           /* or */
     struct descant *job;
     float *w;
@@ -72,7 +78,17 @@ static bool say_fabric(const struct side *s, descant_status status)
     return status == DESCANT_OK;
 }
 
-/* The parts are looked at and dropped. A wait spins a little before it sleeps. */
+static void pay(struct side *s)
+{
+    if (s->o->sync_cpu >= 1 || !budget_burst_over(&s->spent))
+        return;
+    budget_pay(&s->spent, s->o->sync_cpu);
+    if (s->spent.until_ns > clock_now_ns())
+        clock_sleep_until(s->spent.until_ns);
+}
+
+/* The parts are looked at and dropped. A wait spins a little before it sleeps, but not where CPU is
+ * paid for. */
 static bool drive(struct side *s, const struct exchange *x)
 {
     const struct fabric_type *type = s->f->type;
@@ -81,6 +97,7 @@ static bool drive(struct side *s, const struct exchange *x)
     if (!say_fabric(s, type->begin(s->f, x)))
         return false;
     for (;;) {
+        pay(s);
         switch (type->poll(s->f, &part)) {
         case FABRIC_DONE:
             return true;
@@ -90,7 +107,7 @@ static bool drive(struct side *s, const struct exchange *x)
         case FABRIC_CALLED:
             if (spin_until == 0)
                 spin_until = clock_now_ns() + 50000;
-            if (clock_now_ns() > spin_until)
+            if (s->o->sync_cpu < 1 || clock_now_ns() > spin_until)
                 type->wait(s->f, clock_now_ns() + 1000000000u);
             break;
         case FABRIC_WORKED:
@@ -237,6 +254,7 @@ static bool trainer(struct bench *bench, int rank, const void *how, void *result
     struct exchange_result *r = result;
     struct side s = {.o = o, .bench = bench, .rank = rank,
                      .n = (size_t)o->bytes / sizeof(float)};
+    budget_begin(&s.spent);
     if (rank == 0)
         r->memcpy_gb_per_s = measure_memcpy((size_t)o->bytes);
     bool good = bench_barrier(bench, bench->trainers) && open_side(&s) && measure(&s, r);
@@ -319,7 +337,7 @@ static bool run_rank(const struct cli *cli, struct exchange_options *o)
 
 int cli_bench_exchange(const struct cli *cli)
 {
-    struct exchange_options o = {.trainers = 2, .bytes = 64 << 20, .link = "none"};
+    struct exchange_options o = {.trainers = 2, .bytes = 64 << 20, .link = "none", .sync_cpu = 1};
     double rate, rtt;
     if (cli->argc > 0 && cli_is_help(cli->argv[0])) {
         fputs("usage: descant bench exchange [OPTIONS]\n", cli->out);

@@ -7,7 +7,7 @@
  *
  * Every trainer keeps two jobs open, none and the plan, each with a replica of its own, both on
  * shm. A pair trains one for a run, then the other, in changing order; the ratio of their steps/s
- * (summed over trainers) is the pair's efficiency, and the median over pairs is reported.
+ * (summed over trainers) is the pair's efficiency; what is reported is the middle of bench_pairs.
  *
  * 1 Between its runs the plan's job stands still in the middle of whatever round it has open: the
  *   trainer holds the job's machine, without which the shadow makes no further piece. So the
@@ -32,8 +32,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { COLUMNS = 512, BATCH = 16, WINDOW = 2 << 20, MAX_PAIRS = 101, WARM_ROUNDS = 3, WARM_S = 12,
-       NONE_S = 1, MOST_S = 10, NONE = 0, PLAN = 1 };
+enum { COLUMNS = 512, BATCH = 16, WINDOW = 2 << 20, MAX_PAIRS = BENCH_MAX_PAIRS,
+       WARM_ROUNDS = 3, WARM_S = 12, NONE_S = 1, MOST_S = 10, NONE = 0, PLAN = 1 };
 
 typedef float batch __attribute__((vector_size(4 * BATCH), aligned(4)));
 
@@ -300,7 +300,8 @@ static bool trainer(struct bench *bench, int rank, const void *how, void *result
 }
 
 struct figures {
-    double speed, none, efficiency, low, high, stall, copy, gap_mean, gap_p99, shadow, run_s;
+    struct bench_ratio efficiency;
+    double speed, none, stall, copy, gap_mean, gap_p99, shadow, run_s;
     uint64_t rounds;            /* of a trainer, on average */
 };
 
@@ -332,9 +333,7 @@ static struct figures figures(const struct overlap_result *results,
     f.gap_mean = rounds ? (double)steps / (double)rounds : 0;
     f.speed = bench_percentile(speed[PLAN], n, 0.5);
     f.none = bench_percentile(speed[NONE], n, 0.5);
-    f.efficiency = bench_percentile(ratio, n, 0.5);
-    f.low = bench_percentile(ratio, n, 0.25);
-    f.high = bench_percentile(ratio, n, 0.75);
+    f.efficiency = bench_pairs(ratio, n);
     return f;
 }
 
@@ -349,9 +348,9 @@ static void report_json(const struct cli *cli, const struct overlap_options *o,
     json_int(&json, "bytes", o->bytes);
     json_real(&json, "steps_per_s", f->speed);
     json_real(&json, "none_steps_per_s", f->none);
-    json_real(&json, "efficiency", f->efficiency);
-    json_real(&json, "efficiency_low", f->low);
-    json_real(&json, "efficiency_high", f->high);
+    json_real(&json, "efficiency", f->efficiency.middle);
+    json_real(&json, "efficiency_low", f->efficiency.low);
+    json_real(&json, "efficiency_high", f->efficiency.high);
     json_real(&json, "stall_share", f->stall);
     json_real(&json, "copy_share", f->copy);
     json_real(&json, "gap_mean", f->gap_mean);
@@ -370,8 +369,8 @@ static void report(const struct cli *cli, const struct overlap_options *o,
               (int)o->trainers, (int)o->workers, (long long)o->bytes, o->link,
               *o->suffix ? " (emulated, no network CPU)" : "");
     bench_say(cli->out, "steps/s", "%.1f, under none %.1f", f->speed, f->none);
-    bench_say(cli->out, "efficiency", "%.4f (quartiles %.4f to %.4f)", f->efficiency, f->low,
-              f->high);
+    bench_say(cli->out, "efficiency", "%.4f (quartiles %.4f to %.4f)", f->efficiency.middle,
+              f->efficiency.low, f->efficiency.high);
     bench_say(cli->out, "stall, copy", "%.3f %%, %.3f %% of the workers' time", 100 * f->stall,
               100 * f->copy);
     bench_say(cli->out, "gap", "%.1f steps, 99 %% %.1f", f->gap_mean, f->gap_p99);

@@ -23,7 +23,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { MAX_ROUNDS = 99 };
+enum { MAX_ROUNDS = BENCH_MAX_PAIRS };
 
 struct options {
     struct train_options train;
@@ -323,9 +323,10 @@ static void say(const struct cli *cli, const struct options *o, struct figures *
     double rate = median(f->per_s, f->n), gflops = median(f->gflops, f->n);
     double bound = gflops > 0 ? gflops * 1e9 / f->flops : NAN;
     bool alone = strcmp(o->train.sync, "none") == 0;
-    double ratio = alone ? NAN : median(f->ratio, f->n);
-    double low = alone ? NAN : bench_percentile(f->ratio, f->n, 0.25);
-    double high = alone ? NAN : bench_percentile(f->ratio, f->n, 0.75);
+    struct bench_ratio ratio = {NAN, NAN, NAN};
+
+    if (!alone)
+        ratio = bench_pairs(f->ratio, f->n);
 
     setting_text(&table[0], o, model, sizeof model);
     if (!o->json) {
@@ -335,7 +336,8 @@ static void say(const struct cli *cli, const struct options *o, struct figures *
             bench_say(cli->out, "sgemm's bound", "%.0f examples/s (%.1f GFLOP/s): %.1f %%", bound,
                       gflops, 100 * rate / bound);
         if (!alone)
-            bench_say(cli->out, "against none", "%.4f (quartiles %.4f to %.4f)", ratio, low, high);
+            bench_say(cli->out, "against none", "%.4f (quartiles %.4f to %.4f)", ratio.middle,
+                      ratio.low, ratio.high);
         bench_say(cli->out, "stall", "%.3f %%", 100 * median(f->stall, f->n));
         return;
     }
@@ -354,9 +356,9 @@ static void say(const struct cli *cli, const struct options *o, struct figures *
     json_real(&json, "gap_mean", median(f->gap, f->n));
     json_text(&json, "link", o->train.link);
     json_real(&json, "none_examples_per_s", alone ? NAN : median(f->none_per_s, f->n));
-    json_real(&json, "efficiency", ratio);
-    json_real(&json, "efficiency_low", low);
-    json_real(&json, "efficiency_high", high);
+    json_real(&json, "efficiency", ratio.middle);
+    json_real(&json, "efficiency_low", ratio.low);
+    json_real(&json, "efficiency_high", ratio.high);
     json_real(&json, "shadow_cpu_share", median(f->shadow, f->n));
     json_end(&json);
 }

@@ -128,6 +128,15 @@ bool bench_plan_ok(const struct cli *cli, const char *option, const char *plan);
 descant_log bench_log;                                          /* user: a FILE */
 
 double bench_percentile(double *values, size_t n, double share);    /* sorts them */
+
+/* Of the ratios of n pairs of runs, every other pair in the other order. What comes first gains or
+ * loses by it, so each order has a median, and the middle is the mean of the two, by
+ * multiplication; the quartiles are without what the order does. */
+enum { BENCH_MAX_PAIRS = 101 };
+struct bench_ratio {
+    double middle, low, high;
+};
+struct bench_ratio bench_pairs(const double *ratio, size_t n);
 void bench_fill(float *memory, size_t n, uint64_t seed);            /* small, random */
 
 uint64_t bench_ticks(void);             /* the time-stamp counter, or nanoseconds */

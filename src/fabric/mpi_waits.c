@@ -2,7 +2,7 @@
 /* Sleeping, for whom, and on how many cores. MPI moves nothing by itself and its own waits burn a
  * core, so who waits sleeps and looks again: after 50 us first, then twice as long each time that
  * nothing had moved. That ends at 0.5 ms while pieces are in flight, since a link of 10 Gb/s empties
- * what is in flight in about that time; at 2 ms while a round gathers; and at 10 ms while nothing is
+ * what is in flight in about that time; at 2 ms while a round gathers; and at 20 ms while nothing is
  * open, which is what an idle owner of a slice costs those who ask it.
  *
  * Who waits for whom is known to a rank by itself while floats move; for arrivals rank 0 looks, and
@@ -18,13 +18,13 @@
 #define SAY_AGAIN_NS UINT64_C(100000000)
 #define SILENT_NS UINT64_C(300000000)       /* of rank 0, which tells after 50 ms */
 
-enum { REST_MOVING_US = 500, REST_OPEN_US = 2000, REST_IDLE_US = 10000 };
+enum { REST_MOVING_US = 500, REST_OPEN_US = 2000, REST_IDLE_US = 20000 };
 
 void mpi_rest(struct mpi *m, uint64_t until_ns)
 {
     uint32_t still = atomic_load_explicit(&m->still, memory_order_relaxed);
     uint64_t most = 1000 * (uint64_t)atomic_load_explicit(&m->rest_most_us, memory_order_relaxed);
-    uint64_t rest = REST_LEAST_NS << (still < 8 ? still : 8);
+    uint64_t rest = REST_LEAST_NS << (still < 9 ? still : 9);
     uint64_t now = clock_now_ns();
     uint64_t until = now + (rest < most ? rest : most);
 

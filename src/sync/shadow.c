@@ -14,14 +14,12 @@
  * plan that wants the machine never waits for more. It touches no stall and no copy counter. */
 #include "sync/job.h"
 
+#include "base/budget.h"
+
 #include <pthread.h>
 #include <signal.h>
 
-/* What a burst is taken to cost the workers it interrupts, by its own CPU time: it, two switches,
- * and their caches to be filled again. The budget is of that whole cost. The figure is a choice:
- * bench/README.md has what was measured with it and without. */
-#define BURST_COST 1.5
-enum { BURST_NS = 1000000, REST_LEAST_NS = 1000000, REST_MOST_NS = 20000000 };
+enum { REST_LEAST_NS = 1000000, REST_MOST_NS = 20000000 };
 
 /* A whole core only where every worker and every shadow of this machine has one. */
 static double budget_of(const struct descant *job)
@@ -116,17 +114,19 @@ static bool has_rows(const struct descant *job)
 static void *run(void *context)
 {
     struct descant *job = context;
-    uint64_t cpu = clock_thread_cpu_ns(), owed_until = clock_now_ns(), rest = REST_LEAST_NS;
+    uint64_t rest = REST_LEAST_NS;
+    struct budget spent;
+    budget_begin(&spent);
     while (!atomic_load(&job->shadow_stop)) {
         uint32_t bell = atomic_load(&job->shadow_bell);
         double budget = budget_of(job);
         atomic_store_explicit(&job->budget, budget, memory_order_relaxed);
         uint64_t now = clock_now_ns();
-        bool rows = has_rows(job), paid = budget >= 1 || owed_until <= now;
+        bool rows = has_rows(job), paid = budget >= 1 || spent.until_ns <= now;
         enum round_progress progress;
         do
             progress = advance(job, rows && paid);
-        while (has_worked(progress) && clock_thread_cpu_ns() - cpu < BURST_NS &&
+        while (has_worked(progress) && !budget_burst_over(&spent) &&
                !atomic_load(&job->shadow_stop));
         bool worked = has_worked(progress);
         now = clock_now_ns();
@@ -137,15 +137,10 @@ static void *run(void *context)
                  !atomic_load(&job->shadow_stop))       /* after the bell was read */
             futex_wait(&job->shadow_bell, bell, now + (rows ? rest : 50 * (uint64_t)REST_MOST_NS));
 
-        uint64_t cpu_now = clock_thread_cpu_ns();
-        now = clock_now_ns();
-        if (owed_until + REST_MOST_NS < now)
-            owed_until = now - REST_MOST_NS;        /* rest is not saved up for long */
-        owed_until += (uint64_t)((double)(cpu_now - cpu) * (budget < 1 ? BURST_COST : 1) / budget);
-        atomic_store_explicit(&job->stats.shadow_cpu_ns, cpu_now, memory_order_relaxed);
-        cpu = cpu_now;
+        budget_pay(&spent, budget);
+        atomic_store_explicit(&job->stats.shadow_cpu_ns, spent.cpu_ns, memory_order_relaxed);
         if (job->plan.when == PLAN_SHADOW && budget < 1)
-            rest_until(job, owed_until);
+            rest_until(job, spent.until_ns);
     }
     return NULL;
 }

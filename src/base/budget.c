@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: MIT */
+#include "base/budget.h"
+
+#include "base/base.h"
+
+void budget_begin(struct budget *b)
+{
+    *b = (struct budget){clock_thread_cpu_ns(), clock_now_ns()};
+}
+
+bool budget_burst_over(const struct budget *b)
+{
+    return clock_thread_cpu_ns() - b->cpu_ns >= BUDGET_BURST_NS;
+}
+
+void budget_pay(struct budget *b, double share)
+{
+    uint64_t cpu = clock_thread_cpu_ns(), now = clock_now_ns();
+    double cost = (double)(cpu - b->cpu_ns) * (share < 1 ? BUDGET_BURST_COST : 1);
+    if (b->until_ns + BUDGET_SAVED_NS < now)
+        b->until_ns = now - BUDGET_SAVED_NS;
+    b->until_ns += (uint64_t)(cost / share);
+    b->cpu_ns = cpu;
+}
