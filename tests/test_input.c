@@ -408,6 +408,18 @@ START_TEST(stdin_is_shared)
 }
 END_TEST
 
+/* 'S': it waits. */
+static char state_of(pid_t pid)
+{
+    char path[64], state = 0;
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    FILE *file = fopen(path, "re");
+    ck_assert_ptr_nonnull(file);
+    ck_assert_int_eq(fscanf(file, "%*d (%*[^)]) %c", &state), 1);
+    fclose(file);
+    return state;
+}
+
 /* A reader dies while it waits for bytes, with the lock and half a line: the next one goes on
  * after that line. Compressed data cannot go on. */
 START_TEST(stdin_survives_its_reader)
@@ -430,6 +442,8 @@ START_TEST(stdin_survives_its_reader)
     ck_assert_int_eq(write(ends[1], packed, half), (ssize_t)half);
     while (left > 0)
         ck_assert_int_eq(ioctl(ends[0], FIONREAD, &left), 0);
+    for (int waits = 0; waits < 20; waits = state_of(child) == 'S' ? waits + 1 : 0)
+        usleep(1000);
     kill(child, SIGKILL);
     waitpid(child, &status, 0);
     ck_assert_int_eq(write(ends[1], packed + half, n - half), (ssize_t)(n - half));

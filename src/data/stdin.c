@@ -6,7 +6,8 @@
  *
  * The lock is a robust mutex in the shared memory: the kernel hands it on if its holder dies.
  * What the dead process had taken is lost, and where it stopped is not known: plain text goes on
- * after the next line end; compressed data cannot go on, and everybody fails.
+ * after the next line end; compressed data cannot go on, and everybody fails. So they do where it
+ * died with the first bytes, which say what stdin is.
  *
  * A decompressor of stdin lives in the shared memory, with an arena for all it takes, because
  * the next chunk may be somebody else's to decompress. Its pointers hold as long as the memory
@@ -102,7 +103,10 @@ static descant_status lock(struct input *in)
     int error = pthread_mutex_lock(&s->lock);
     if (error == EOWNERDEAD) {
         pthread_mutex_consistent(&s->lock);
-        if (s->busy && s->stream.kind != STREAM_PLAIN)
+        if (s->busy && !s->stream.opened)
+            s->failed = log_fail(in->log, DESCANT_CORRUPT,
+                                 "stdin: a process died while it read the first bytes");
+        else if (s->busy && s->stream.kind != STREAM_PLAIN)
             s->failed = log_fail(in->log, DESCANT_CORRUPT,
                                  "stdin: a process died while it decompressed");
         else if (s->busy) {
