@@ -59,10 +59,12 @@ HAVE_TRAIN := $(shell pkg-config --exists $(TRAIN_PACKAGES) 2>/dev/null && echo 
 LOOPS_SOURCE := $(wildcard src/nn/loops.c)
 TRAIN_SOURCES := $(filter-out $(LOOPS_SOURCE),$(wildcard src/nn/*.c src/data/*.c src/train/*.c))
 TRAIN_COMMANDS := $(foreach c,train eval gen gen_cache report report_log report_chart \
-	report_page bench_train bench_parse bsp bsp_run bsp_model bsp_modules bsp_log bsp_status,\
+	report_page bench_train bench_parse bench_modules bsp bsp_run bsp_local bsp_link bsp_end bsp_signals bsp_eval \
+	bsp_model bsp_modules bsp_log bsp_status,\
 	$(wildcard src/cli/$(c).c))
 TRAIN_TESTS := $(wildcard $(patsubst %,tests/test_%.c,models loops learning data input formats \
-	report trainer training_ends training_faults training_words run_files bsp bsp_control))
+	report trainer training_ends training_faults training_words run_files bsp bsp_control \
+	bsp_net train_bsp bsp_eval))
 ifeq ($(HAVE_TRAIN),1)
 BASIC += -DDESCANT_TRAIN $(shell pkg-config --cflags $(TRAIN_PACKAGES))
 TRAIN_LIBS := $(shell pkg-config --libs $(TRAIN_PACKAGES))
@@ -90,24 +92,25 @@ SHARED := $(B)/libdescant.so.$(VERSION)
 TESTS := $(patsubst tests/%.c,$(B)/tests/%,$(if $(HAVE_TRAIN),$(wildcard tests/test_*.c),\
 	$(filter-out $(TRAIN_TESTS),$(wildcard tests/test_*.c))))
 # ThreadSanitizer has nothing to say to programs of one thread, and takes minutes over the ends of
-# training, whose code test_trainer runs under it, too.
+# training, whose code test_trainer runs under it, too. test_bsp_net starts ranks by mpirun, and the
+# MPI libraries crash under it; what its processes do over shm is in test_branch and test_post.
 ifneq ($(findstring thread,$(SAN)),)
 TESTS := $(filter-out $(addprefix %/test_,convergence rules block vector data formats report plan \
 	models loops wire wire_fabrics wire_jobs training_ends training_faults training_words run_files \
-	mpi tables rows),$(TESTS))
+	mpi mpi_jobs mpi_rounds tables tables_hot tables_parts rows bsp_net),$(TESTS))
 endif
 # Python is not a sanitizer's program.
 ifneq ($(SAN),)
 TESTS := $(filter-out %/test_segment_python %/test_python,$(TESTS))
 endif
 # Those that take longest begin first, so that none goes on alone at the end.
-LONG := $(addprefix %/test_,trainer mpi job training_ends members fabric)
+LONG := $(addprefix %/test_,trainer mpi mpi_jobs job training_ends members fabric)
 TESTS := $(filter $(LONG),$(TESTS)) $(filter-out $(LONG),$(TESTS))
 BENCHES := $(patsubst bench/%.c,$(B)/bench/%,$(wildcard bench/*.c))
 CHECK_FLAGS = $(shell pkg-config --cflags check)
 CHECK_LIBS = $(shell pkg-config --libs check)
 
-.PHONY: all python-libraries test test-slurm test-torch tests models soak bench bench-cluster bench-quality examples demo \
+.PHONY: all python-libraries test test-slurm test-torch tests models soak bench bench-cluster bench-quality bench-quality-bsp examples demo \
 	demo-plans fuzz setup \
 	format install uninstall clean
 .SECONDARY:
@@ -160,8 +163,9 @@ $(B)/tests/%: tests/%.c $(OBJECTS) Makefile
 	$(call say,CC)$(COMPILE) $(CHECK_FLAGS) -Itests $(filter tests/%.c,$^) $(OBJECTS) $(CHECK_LIBS) $(LIBS) \
 		$(LDFLAGS) -o $@
 
-$(addprefix $(B)/tests/test_,fabric members mpi rows wire_fabrics): tests/mpi_loopback.c
-$(B)/tests/test_mpi: | $(MODULES)
+$(addprefix $(B)/tests/test_,fabric members mpi_rounds rows post branch tables_parts wire_fabrics): \
+	tests/mpi_loopback.c
+$(B)/tests/test_mpi $(B)/tests/test_mpi_jobs $(B)/tests/test_bsp_net: | $(MODULES)
 $(B)/tests/test_segment_python $(B)/tests/test_python $(B)/tests/test_bsp: | $(SHARED)
 $(B)/tests/test_bsp: | $(B)/examples/bsp/logistic
 
@@ -208,14 +212,20 @@ test-slurm: setup
 	@$(MAKE) --no-print-directory all
 	@BUILD=$(B) tests/run tests/cluster/slurm
 
-# The Python package with PyTorch, which goes into a venv of the build folder. pip's settings tell
-# where from; PyPI's own build for Linux brings CUDA along, download.pytorch.org/whl/cpu has one without.
+# The Python package with PyTorch, in two versions: one in a venv of the build folder, and Debian's
+# where apt has it. pip's settings tell where from; PyPI's own build for Linux brings CUDA along,
+# download.pytorch.org/whl/cpu has one without.
 TORCH := torch==2.13.0
+DEBIAN_PYTHON := /usr/bin/python3
 test-torch: setup
+	@tools/setup venv
 	@$(MAKE) --no-print-directory all $(B)/tests/test_python
 	@test -e $(B)/venv/torch || { python3 -m venv $(B)/venv && \
 		$(B)/venv/bin/pip install -q $(TORCH) numpy && touch $(B)/venv/torch; }
-	@BUILD=$(B) DESCANT_PYTHON=$(B)/venv/bin/python tests/run $(B)/tests/test_python
+	@tools/setup torch || echo "test-torch: without Debian's PyTorch"
+	@pythons=$(B)/venv/bin/python; \
+	$(DEBIAN_PYTHON) -c 'import torch' 2>/dev/null && pythons="$$pythons $(DEBIAN_PYTHON)"; \
+	BUILD=$(B) DESCANT_PYTHON=$$pythons tests/run $(B)/tests/test_python
 
 tests: $(TESTS)
 
@@ -237,6 +247,11 @@ bench: all $(BENCHES)
 bench-quality: setup
 	@$(MAKE) --no-print-directory all
 	@BUILD=$(B) bench/quality.sh
+
+# What the plan bsp costs beside allreduce; the same holds.
+bench-quality-bsp: setup
+	@$(MAKE) --no-print-directory all
+	@BUILD=$(B) bench/quality_bsp.sh
 
 # The table of docs/cluster.md: shaped links between hosts made of namespaces, as root.
 bench-cluster: setup

@@ -2,26 +2,30 @@
 # SPDX-License-Identifier: MIT
 # Descant over shaped links between two hosts made of namespaces, as root: one JSON object a line.
 #
-#   bench/cluster.sh [PART ...]     all parts where none is named:
+#   bench/cluster.sh [PART ...]     all parts where none is named
 #
 # shadow    the DLRM of `descant bench train` on 2 hosts, one worker each, batch 128, under each
 #           shadow plan and under none, in pairs of runs in changing order; ratio is the median
-# scaling   2 hosts under shadow-easgd against 1 host under none, in pairs
-# delayed   dasgd and dasgd-delta with the least delay that hides the exchange at that link:
-#           delay >= (bytes / rate + 2 rtt) / time of a step, and rounds no closer than that
+# scaling   2 hosts under shadow-easgd against 1 host under none, in pairs; and as its ceiling, which
+#           is this machine's, 2 hosts under none
+# delayed   dasgd and dasgd-delta with the delay that hides an exchange at that link, delay >= time of
+#           an exchange / time of a step, rounds no closer than that: the time within which 99 of 100
+#           exchanges end, measured beside a worker, whose core the shadow shares
 # mean      a mean of 64 MiB over 1 Gb/s, and MPI_Allreduce of the same library in turns with it
-# idle      what an elastic exchange of 4 KiB takes where the owner of half of it is idle, over 1 Gb/s,
-#           and that owner's shadow's share of a core
+# idle      what an elastic exchange of 4 KiB takes where the owner of half of it is idle, over
+#           1 Gb/s, and that owner's shadow's share of a core
 # ddp       PyTorch DDP, 2 hosts and 1, where PYTHON has torch
-# quality   held-out log loss of generated clicks, one pass over 1 Gb/s, each example trained by one
-#           of 1, 2 or 4 hosts of 2 workers, the hosts' tables exchanged: mean and deviation
+# quality   held-out log loss of the same DLRM after one pass over generated clicks, over 1 Gb/s, each
+#           example trained by one of 1, 2 or 4 hosts of one worker, the hosts' tables exchanged:
+#           mean and deviation
 #
-# Each host has one core of this machine: else it would take all cores for its own, and its shadow
-# would have a whole one. ddp has the same.
+# A host that trains has one core of this machine: else it would take all cores for its own, and its
+# shadow would have a whole one. A ratio is the mean, by multiplication, of both orders' medians.
 #
 # BUILD: where the program is. CLUSTER_LINKS (10gbit 1gbit 100mbit), CLUSTER_PLANS, CLUSTER_PAIRS
-# (5), CLUSTER_RUN_S (8), CLUSTER_LIBRARY (openmpi), CLUSTER_CLICKS (2000000), CLUSTER_SEEDS (1 2 3),
-# PYTHON (python3): other or less, to try.
+# (6), CLUSTER_RUN_S (8), CLUSTER_DELAY (measured), CLUSTER_SYNC_CPU (0: the default),
+# CLUSTER_LIBRARY (openmpi), CLUSTER_CLICKS (2000000), CLUSTER_SEEDS (1 2 3), CLUSTER_HOSTS (1 2 4),
+# CLUSTER_OPTIMIZERS (momentum adaptive), PYTHON (python3): other or less, to try.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 top=$PWD
@@ -29,8 +33,9 @@ descant=$top/${BUILD:-build/gcc}/descant
 library=${CLUSTER_LIBRARY:-openmpi}
 links=${CLUSTER_LINKS:-10gbit 1gbit 100mbit}
 plans=${CLUSTER_PLANS:-shadow-easgd shadow-ma shadow-bmuf}
-pairs=${CLUSTER_PAIRS:-5}
+pairs=${CLUSTER_PAIRS:-6}
 run_s=${CLUSTER_RUN_S:-8}
+sync_cpu=${CLUSTER_SYNC_CPU:-0}
 python=${PYTHON:-python3}
 clicks=${CLUSTER_CLICKS:-2000000}
 seeds=${CLUSTER_SEEDS:-1 2 3}
@@ -63,6 +68,12 @@ median() {    # of the numbers of a file
         print NR % 2 ? x[(NR + 1) / 2] : NR ? (x[NR / 2] + x[NR / 2 + 1]) / 2 : 0 }'
 }
 
+both_orders() {    # of the pairs' ratios
+    first=$(median "$HOSTS/list.order1")
+    second=$(median "$HOSTS/list.order0" 2>/dev/null)
+    calc "sqrt($first * (${second:-0} ? ${second:-0} : $first))"
+}
+
 spread() {    # of the numbers of a file: NAME=MEAN NAME_deviation=…
     awk -v name="$2" '{ n++; sum += $1; x[n] = $1 } END {
         for (i = 1; i <= n; i++) rest += (x[i] - sum / n) ^ 2
@@ -92,17 +103,21 @@ say() {
 # shellcheck disable=SC2016
 on_its_core='host=$(hostname) && exec taskset -c "$((${host#host} % $(nproc --all)))" "$@"'
 
-# Figures of a run: rate (examples/s of all hosts), stall (their mean), shadow (the first host's).
+# Figures of a run: rate (examples/s of all hosts), stall (their mean), shadow (the first host's),
+# least (the stall of the slowest host, which waits for no other) and exchange_s (99 of 100 exchanges
+# took less, on the host whose took longest).
 train() {    # plan, hosts, examples a host
     work=$HOSTS/work
     rm -rf "$work"
     mkdir "$work"
     hosts mpi --library "$library" --hosts "$2" sh -c "$on_its_core" sh "$descant" train \
         --data "$HOSTS/clicks.tsv" --epochs 1000000 --quiet --log "$work/log" --log-every 1000 \
-        --sync "$1" --examples $(($2 * $3)) >"$work/said" 2>&1 ||
+        --sync "$1" --sync-cpu "$sync_cpu" --examples $(($2 * $3)) >"$work/said" 2>&1 ||
         give_up "a run of $1 failed: $(cat "$work/said")"
     rate=$(cat "$work"/log* | sum '"kind":"summary"' '"examples_per_s":' 1)
     stall=$(cat "$work"/log* | sum '"kind":"summary"' '"stall_share":' "$2")
+    least=$(cat "$work"/log* | extreme '"kind":"summary"' '"stall_share":' -1)
+    exchange_s=$(cat "$work"/log* | extreme '"kind":"summary"' '"exchange_p99_s":' 1)
     shadow=$(sum "shadow's share of a core" 'core *' 100 <"$work/said")
 }
 
@@ -112,6 +127,15 @@ sum() {    # lines with this text, the number after that pattern, divided by
     END { print sum / by }'
 }
 
+extreme() {    # of lines with this text the greatest (1) or least (-1) number after that pattern
+    awk -v text="$1" -v before="$2" -v sign="$3" '
+    index($0, text) && match($0, before) {
+        x = substr($0, RSTART + RLENGTH) + 0
+        if (!n++ || sign * x > sign * most) most = x
+    }
+    END { print most + 0 }'
+}
+
 # Examples of one host for a run of about run_s; step_s, the time of a step.
 calibrate() {
     train none 2 20000
@@ -119,7 +143,7 @@ calibrate() {
     step_s=$(calc "128 / ($rate / 2)")
 }
 
-# Runs a plan and none in turns: lists of ratio, rate, none, stall and shadow.
+# Runs a plan and none in turns: lists of ratio, rate, none, stall, least, shadow and exchange.
 in_pairs() {    # plan, its hosts, the hosts of none
     rm -f "$HOSTS"/list.*
     for pair in $(seq "$pairs"); do
@@ -129,13 +153,15 @@ in_pairs() {    # plan, its hosts, the hosts of none
         with=$rate
         echo "$stall" >>"$HOSTS/list.stall"
         echo "$shadow" >>"$HOSTS/list.shadow"
+        echo "$least" >>"$HOSTS/list.least"
+        echo "$exchange_s" >>"$HOSTS/list.exchange"
         if [ $((pair % 2)) -eq 1 ]; then
             train none "$3" "$examples"
             none=$rate
         fi
         echo "$with" >>"$HOSTS/list.rate"
         echo "$none" >>"$HOSTS/list.none"
-        calc "$with / $none" >>"$HOSTS/list.ratio"
+        calc "$with / $none" | tee -a "$HOSTS/list.ratio" >>"$HOSTS/list.order$((pair % 2))"
     done
 }
 
@@ -143,11 +169,13 @@ say_pairs() {    # part, link, plan
     say "bench=cluster" "part=$1" "library=$library" "link=$2" "plan=$3" "pairs=$pairs" \
         "examples_per_s=$(median "$HOSTS/list.rate")" \
         "none_examples_per_s=$(median "$HOSTS/list.none")" \
-        "ratio=$(median "$HOSTS/list.ratio")" \
+        "ratio=$(both_orders)" \
         "ratio_least=$(sort -g "$HOSTS/list.ratio" | head -n 1)" \
         "ratio_most=$(sort -g "$HOSTS/list.ratio" | tail -n 1)" \
         "stall_share=$(median "$HOSTS/list.stall")" \
-        "shadow_cpu_share=$(median "$HOSTS/list.shadow")"
+        "stall_least=$(median "$HOSTS/list.least")" \
+        "shadow_cpu_share=$(median "$HOSTS/list.shadow")" \
+        "exchange_p99_s=$(median "$HOSTS/list.exchange")" "step_s=$step_s"
 }
 
 # --- the parts ---
@@ -163,6 +191,8 @@ part_shadow() {
 }
 
 part_scaling() {
+    in_pairs none 2 1
+    say_pairs ceiling none none
     for link in $links; do
         set_links "$link"
         in_pairs shadow-easgd 2 1
@@ -170,17 +200,15 @@ part_scaling() {
     done
 }
 
-bits() {    # of a rate, a second
-    echo "$1" | awk '{ print $0 * (/g/ ? 1e9 : /m/ ? 1e6 : 1) }'
+delay_for_link() {
+    train dasgd-delta,every=32,delay=32 2 "$examples"
+    calc "int($exchange_s / $step_s) + 1"
 }
-
-dense_bytes=1904000
 
 part_delayed() {
     for link in $links; do
         set_links "$link"
-        exchange_s="$dense_bytes * 8 / $(bits "$link") + 0.001"
-        delay=$(calc "int(($exchange_s) / $step_s) + 1")
+        delay=${CLUSTER_DELAY:-$(delay_for_link)}
         every=$((delay > 4 ? delay : 4))
         for plan in dasgd dasgd-delta; do
             in_pairs "$plan,every=$every,delay=$delay" 2 2
@@ -225,9 +253,9 @@ part_idle() {
 ddp() {    # ranks: the mean over them of examples/s
     rm -f "$HOSTS"/ddp.*
     for rank in $(seq 0 $(($1 - 1))); do
-        hosts on "host$rank" taskset -c "$((rank % $(nproc --all)))" env RANK="$rank" WORLD_SIZE="$1" MASTER_ADDR=10.78.0.1 \
-            MASTER_PORT=29500 GLOO_SOCKET_IFNAME=eth0 OMP_NUM_THREADS=1 \
-            "$python" "$top/bench/peers/ddp.py" 128 "$2" >"$HOSTS/ddp.$rank" &
+        hosts on "host$rank" taskset -c "$((rank % $(nproc --all)))" env RANK="$rank" \
+            WORLD_SIZE="$1" MASTER_ADDR=10.78.0.1 MASTER_PORT=29500 GLOO_SOCKET_IFNAME=eth0 \
+            OMP_NUM_THREADS=1 "$python" "$top/bench/peers/ddp.py" 128 "$2" >"$HOSTS/ddp.$rank" &
     done
     wait
     cat "$HOSTS"/ddp.* | sum examples_per_s '"examples_per_s": ' "$1"
@@ -258,9 +286,10 @@ optimizer() {
 held_out_loss() {    # optimizer, plan, hosts, seed
     # shellcheck disable=SC2046
     hosts mpi --library "$library" --hosts "$3" sh -c "$on_its_core" sh "$descant" train \
-        $(optimizer "$1") --model dlrm --rows 20000 --width 8 --bottom 32 --top 64 --batch 128 \
-        --workers 2 --data "$HOSTS/pass.tsv" --eval "$HOSTS/held.tsv" --sync "$2" --seed "$4" --quiet \
-        --log "$HOSTS/quality.jsonl" >"$HOSTS/said" 2>&1 || give_up "$1 $2: $(cat "$HOSTS/said")"
+        $(optimizer "$1") --model dlrm --batch 128 --data "$HOSTS/pass.tsv" \
+        --eval "$HOSTS/held.tsv" --sync "$2" --seed "$4" --sync-cpu "$sync_cpu" --quiet \
+        --log "$HOSTS/quality.jsonl" >"$HOSTS/said" 2>&1 ||
+        give_up "$1 $2: $(cat "$HOSTS/said")"
     sed -n 's/.*"kind":"summary".*"eval_loss":\([0-9.]*\).*/\1/p' "$HOSTS/quality.jsonl"
 }
 
@@ -269,16 +298,17 @@ part_quality() {
         "$descant" gen ctr --rows 200000 --seed 2 --out "$HOSTS/held.tsv" 2>/dev/null ||
         give_up "no clicks"
     set_links 1gbit
-    for optimizer in momentum adaptive; do
+    for optimizer in ${CLUSTER_OPTIMIZERS:-momentum adaptive}; do
         for plan in $plans; do
-            for n in 1 2 4; do
+            for n in ${CLUSTER_HOSTS:-1 2 4}; do
                 rm -f "$HOSTS/list.loss"
                 for seed in $seeds; do
                     held_out_loss "$optimizer" "$plan" "$n" "$seed" >>"$HOSTS/list.loss"
                 done
                 # shellcheck disable=SC2046
                 say "bench=cluster" "part=quality" "library=$library" "link=1gbit" "plan=$plan" \
-                    "optimizer=$optimizer" "hosts=$n" $(spread "$HOSTS/list.loss" eval_loss)
+                    "sync_cpu=$sync_cpu" "optimizer=$optimizer" "hosts=$n" \
+                    $(spread "$HOSTS/list.loss" eval_loss)
             done
         done
     done

@@ -10,24 +10,12 @@
 # QUALITY_CLICKS (2000000), FASHION (folder of the images): less, to try.
 set -u
 cd "$(dirname "$0")/.." || exit 1
-descant=${BUILD:-build/gcc}/descant
 dir=build/quality
 clicks=${QUALITY_CLICKS:-2000000}
-seeds=${QUALITY_SEEDS:-1 2 3}
 trainers=${QUALITY_TRAINERS:-1 2 4}
-fashion=${FASHION:-/usr/share/datasets/fashion-mnist}
 presets=${QUALITY_PRESETS:-none allreduce shadow-easgd shadow-ma shadow-bmuf easgd ma bmuf dasgd \
     dasgd-delta diloco diloco-delta}
-mkdir -p "$dir" || exit 1
-if [ ! -e "$fashion/train-images-idx3-ubyte.gz" ]; then
-    echo "quality: no Fashion-MNIST in $fashion (Debian: apt-get install dataset-fashion-mnist)" >&2
-    exit 1
-fi
-
-data="$dir/clicks-$clicks.tsv"
-[ -e "$data" ] || "$descant" gen ctr --rows "$clicks" --seed 1 --out "$data" || exit 1
-[ -e "$dir/held.tsv" ] || "$descant" gen ctr --rows 200000 --seed 2 --out "$dir/held.tsv" \
-    2>"$dir/best.txt" || exit 1
+. bench/quality_data.sh
 
 # Images: as many of them in a step of all trainers however many there are, as a user would set it
 # for five epochs; clicks are enough for any number.
@@ -40,7 +28,7 @@ settings() {    # what, optimizer, trainers
     esac
     case $1 in
     clicks) echo "--model dlrm --rows 20000 --width 8 --bottom 32 --top 64 --batch 128
-        --data $data --eval $dir/held.tsv" ;;
+        --data $data --eval $held" ;;
     fashion) echo "--model mlp --top 512,256 --batch $((32 / $3)) --epochs 5 --schedule cosine --warmup 0.05
         --data $fashion/train-images-idx3-ubyte.gz --eval $fashion/t10k-images-idx3-ubyte.gz" ;;
     esac
@@ -116,7 +104,7 @@ table() {
 
 echo "## Clicks: held-out log loss, $clicks examples, one pass"
 echo
-sed -n 's/.*\(best log loss [0-9.]*\).*/The planted model itself: \1./p' "$dir/best.txt"
+sed -n 's/.*\(best log loss [0-9.]*\).*/The planted model itself: \1./p' "$best"
 echo
 table clicks eval_loss '%.5f'
 echo

@@ -68,8 +68,8 @@ struct descant_options {
     int rank;            /* -1: the launcher's variable, else the lowest that is free */
     int size;            /* trainers to wait for at the start; 0: the launcher's, else nobody */
     int workers;         /* threads that will call descant_step */
-    double sync_cpu;     /* of one core, at most, what the shadow costs; 0: a core if spare,
-                            else 0.02 */
+    double sync_cpu;     /* of one core, at most, what the shadow uses; 0: a core if spare,
+                            else 0.02 with what it costs the workers' caches */
     double sync_rate;    /* bytes a second for a shadow plan's rounds; unused ones are saved for
                             a second; 0: no limit. Other plans go by their steps alone */
     double start_s;      /* seconds that open and start wait for the other trainers, 300
@@ -82,9 +82,12 @@ DESCANT_API struct descant_options descant_options_default(void);
 
 /* Joins the job. Without an address: "mpi" for a rank that mpirun or srun has started, where the
  * library's module is there; "shm:" and a name made from the launcher's rendezvous
- * where WORLD_SIZE is above 1 (torchrun on one machine), else "self". Ranks of "mpi" that are all
- * on one machine exchange in its memory; those of "mpi:messages" do not. The plan, where none is
- * given, is the variable DESCANT_PLAN, else "shadow-easgd". close releases. */
+ * where WORLD_SIZE is above 1 (torchrun on one machine), else "self". That name counts the jobs
+ * that the process has started under one, so all trainers start theirs in the same order, and who
+ * is started anew comes to the first; trainers that are threads of one process give a name instead.
+ * A given one is taken as it is. Ranks of "mpi" that are all on one machine exchange in its memory;
+ * those of "mpi:messages" do not. The plan, where none is given, is the variable DESCANT_PLAN, else
+ * "shadow-easgd". close releases. */
 DESCANT_API descant_status descant_open(struct descant **job,
                                         const struct descant_options *options);
 
@@ -113,9 +116,15 @@ DESCANT_API descant_status descant_share(struct descant *job, const char *name, 
  * were touched are exchanged in the background, under every plan but "none", and finish leaves the
  * same rows on all. Updates of a row that is rarely touched add up; those of one that every machine
  * touches all the time are averaged, by degrees: the plan's key `hot`, and hot=0 adds up all.
- * Optimizer state is not exchanged. */
+ * Optimizer state is exchanged where it is the table's state. */
 DESCANT_API descant_status descant_table(struct descant *job, const char *name, size_t rows,
                                          size_t width, float **table);
+
+/* State of a table's optimizer: (rows, width) zeroed floats, which have their rows' touches and are
+ * kept as they are. For what adds up over updates, as Adagrad's sums do: else each machine's rate
+ * falls by its own gradients alone, and their updates together are too long. Once a table. */
+DESCANT_API descant_status descant_table_state(struct descant *job, const float *table,
+                                               size_t width, float **state);
 
 /* n rows of the table were changed; by the worker, after it, between start and finish. A few ns
  * a row, and nothing at all where there is one machine: no argument is looked at. A row that is not
@@ -179,6 +188,8 @@ struct descant_stats {
     double gap_mean, gap_p50, gap_p99;
     double gap_per_worker;       /* gap_mean ÷ workers */
     double age_steps, age_s;     /* of the last result when it was merged */
+    double exchange_p50_s, exchange_p99_s;  /* from a round's begin until its result is here, or
+                                               merged where it need not wait for its step */
     double shadow_cpu_s;         /* CPU time of Descant's own threads */
     double wall_s;               /* since start */
     double budget;               /* the share of a core in force */
@@ -194,6 +205,10 @@ struct descant_stats {
 
 /* At any time, from any thread; disturbs nobody. */
 DESCANT_API descant_status descant_stats(struct descant *job, struct descant_stats *out);
+
+/* The presets of plans: a line each of a name, what it changes and what it is published as, with tabs
+ * between. Returns the length needed. */
+DESCANT_API size_t descant_plans(char *text, size_t room);
 
 /* Every wait this job is in now, as text: who waits for whom. Returns the length needed. */
 DESCANT_API size_t descant_waits(struct descant *job, char *text, size_t room);

@@ -38,7 +38,7 @@ struct mpi_link {
     struct mpi_ended *told;     /* those of the last collect */
 };
 
-enum { MOST = 8, ENDED = 1024 };
+enum { MOST = 512, ENDED = 2048 };
 
 struct loopback {
     const struct mpi_links *links;      /* first: as mpi_open finds it */
@@ -52,17 +52,18 @@ struct loopback {
     bool gone[MOST];                    /* until they were told that all have left */
     int n_leaving, opened, per_host;
     char job[40];
+    char names[MOST][8];
 };
 
-static struct mpi_link *up(void *context, int rank, struct mpi_place *place, char *why,
-                           size_t room)
+static struct mpi_link *up(struct mpi_entry *entry, struct mpi_place *place)
 {
-    struct loopback *world = context;
+    struct loopback *world = entry->context;
+    int rank = entry->rank;
 
     for (int k = 0; rank < 0 && k < world->size; k++)
         rank = world->ranks[k] ? rank : k;
     if (rank < 0 || rank >= world->size || world->ranks[rank]) {
-        snprintf(why, room, "rank %d is taken", rank);
+        snprintf(entry->why, sizeof entry->why, "rank %d is taken", rank);
         return NULL;
     }
     struct mpi_link *link = memory_take(sizeof *link);
@@ -77,18 +78,16 @@ static struct mpi_link *up(void *context, int rank, struct mpi_place *place, cha
     int per = world->per_host, host = rank / per, left = world->size - host * per;
     *place = (struct mpi_place){.rank = rank, .size = world->size, .host = host * per, .host_number = host,
                                 .local_rank = rank % per, .local_size = left < per ? left : per,
-                                .hosts = (world->size + per - 1) / per, .threads = "one",
-                                .version = "loopback"};
+                                .hosts = (world->size + per - 1) / per,
+                                .most_local = per < world->size ? per : world->size,
+                                .threads = "one", .version = "loopback"};
     snprintf(place->job, sizeof place->job, "%s-%d", world->job, host);
     return link;
 }
 
 static const char *host(const struct mpi_link *link, int rank)
 {
-    static const char *const names[MOST] = {"host0", "host1", "host2", "host3", "host4",
-                                            "host5", "host6", "host7"};
-    (void)link;
-    return names[rank];
+    return link->world->names[rank];
 }
 
 static void end(struct mpi_link *link, void *op, int from, size_t bytes)
@@ -159,7 +158,7 @@ static void take(struct mpi_link *link, struct opened *receive, struct message *
     assert(message->bytes <= receive->bytes);
     memcpy(receive->p, message->p, message->bytes);
     end(link, receive->op, message->from, message->bytes);
-    if (message->op)
+    if (message->op && link->world->ranks[message->from])
         end(link->world->ranks[message->from], message->op, 0, 0);
     *at = message->next;
     memory_give(message);
@@ -193,11 +192,14 @@ static const char *why_of(const struct mpi_link *link)
     return "";
 }
 
-static void down(struct mpi_link *link, bool together)
+static bool down(struct mpi_link *link, bool together)
 {
     struct loopback *world = link->world;
+    bool quiet = true;
 
     (void)together;
+    for (const struct message *message = world->messages; message; message = message->next)
+        quiet = quiet && (message->from != link->rank || !message->op);
     while (link->receives) {
         struct opened *receive = link->receives;
         link->receives = receive->next;
@@ -207,6 +209,7 @@ static void down(struct mpi_link *link, bool together)
     memory_give(link->ended);
     memory_give(link->told);
     memory_give(link);
+    return quiet;
 }
 
 static const struct mpi_links links = {
@@ -234,6 +237,8 @@ struct loopback *loopback_create_hosts(int size, int per_host, uint64_t seed)
     world->links = &links;
     world->size = size;
     world->per_host = per_host;
+    for (int k = 0; k < size; k++)
+        snprintf(world->names[k], sizeof world->names[k], "host%u", (unsigned)k % 1000);
     rng_init(&world->rng, seed);
     snprintf(world->job, sizeof world->job, "loopback-%llx",
              (unsigned long long)clock_now_ns());
@@ -329,7 +334,13 @@ static enum fabric_progress loopback_rows_poll(struct fabric *f, struct rows_par
     return fabric_mpi.rows->poll(f, part);
 }
 
-static const struct fabric_rows loopback_rows = {loopback_rows_begin, loopback_rows_poll};
+static bool loopback_rows_leave(struct fabric *f)
+{
+    return fabric_mpi.rows->leave(f);
+}
+
+static const struct fabric_rows loopback_rows = {loopback_rows_begin, loopback_rows_poll,
+                                                 loopback_rows_leave};
 
 static void loopback_wait(struct fabric *f, uint64_t until_ns)
 {
@@ -348,6 +359,7 @@ static void loopback_close(struct fabric *f)
 const struct fabric_type fabric_loopback = {
     .name = "mpi loopback",
     .rows = &loopback_rows,
+    .post = &mpi_post,
     .open = loopback_open,
     .alloc = loopback_alloc,
     .share = loopback_share,

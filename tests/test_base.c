@@ -2,13 +2,18 @@
 /* What everything stands on: failures and the log, memory, chance, clocks, futexes, limits
  * of the machine, values with units, JSON lines. */
 #include "base/base.h"
+#include "base/budget.h"
+#include "base/slice.h"
 
 #include <check.h>
 #include <math.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -408,6 +413,70 @@ START_TEST(json_line)
 }
 END_TEST
 
+static uint64_t paid_until(uint64_t used_ns, uint64_t until_ns, double share)
+{
+    struct budget b = {clock_thread_cpu_ns() - used_ns, until_ns, BUDGET_BURST_COST};
+
+    budget_pay(&b, share);
+    return b.until_ns;
+}
+
+static bool about(uint64_t value, uint64_t wanted)
+{
+    return value >= wanted && value < wanted + 1000000000;     /* the test itself uses the CPU */
+}
+
+START_TEST(budget_is_paid_by_rest)
+{
+    const uint64_t used = 2000000000, now = clock_now_ns();
+    const uint64_t cost = (uint64_t)((double)used * BUDGET_BURST_COST);
+
+    ck_assert(about(paid_until(used, now, 0.5), now + 2 * cost));
+    ck_assert(about(paid_until(used, now + used, 0.5), now + used + 2 * cost));
+    ck_assert(about(paid_until(used, now, 1), now + used));
+    ck_assert(about(paid_until(used, now - 5 * used, 0.5), now - BUDGET_SAVED_NS + 2 * cost));
+}
+END_TEST
+
+START_TEST(bursts_end)
+{
+    struct budget b;
+
+    budget_begin(&b, 1);
+    ck_assert(!budget_burst_over(&b));
+    while (clock_thread_cpu_ns() - b.cpu_ns < BUDGET_BURST_NS)
+        ;
+    ck_assert(budget_burst_over(&b));
+}
+END_TEST
+
+/* Of this thread, where the kernel tells it: else 0. */
+static uint64_t slice_now(void)
+{
+    struct {
+        uint32_t size, policy;
+        uint64_t flags;
+        uint32_t nice, priority;
+        uint64_t runtime, deadline, period;
+    } s = {0};
+    bool normal = syscall(SYS_sched_getattr, 0, &s, (unsigned)sizeof s, 0) == 0 &&
+                  (s.policy == SCHED_OTHER || s.policy == SCHED_BATCH);
+    return normal ? s.runtime : 0;
+}
+
+START_TEST(a_slice_is_asked_for)
+{
+    bool tells = slice_now() != 0;      /* Linux 6.12 and later */
+    int nice = getpriority(PRIO_PROCESS, 0) + 1;
+
+    if (setpriority(PRIO_PROCESS, 0, nice) != 0)
+        nice--;
+    slice_ask(300000);
+    ck_assert_uint_eq(slice_now(), tells ? 300000 : 0);
+    ck_assert_int_eq(getpriority(PRIO_PROCESS, 0), nice);
+}
+END_TEST
+
 #define N(array) ((int)(sizeof(array) / sizeof *(array)))
 
 int main(void)
@@ -429,6 +498,9 @@ int main(void)
     tcase_add_test(tests, futex_times_out);
     tcase_add_test(tests, futex_wakes_another_process);
     tcase_add_test(tests, machine_makes_sense);
+    tcase_add_test(tests, budget_is_paid_by_rest);
+    tcase_add_test(tests, bursts_end);
+    tcase_add_test(tests, a_slice_is_asked_for);
     tcase_add_loop_test(tests, option_numbers, 0, N(numbers));
     tcase_add_loop_test(tests, option_refusals, 0, N(bad_options));
     tcase_add_test(tests, option_messages);

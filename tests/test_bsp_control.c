@@ -10,7 +10,8 @@
 #include <signal.h>
 #include <sys/wait.h>
 
-enum { FLOATS = 37, LOCALS = 2, SLOTS = 2, STATE = 2 * FLOATS, BOUND = 3 };
+/* The model is larger than a piece of a step. */
+enum { FLOATS = 10007, LOCALS = 2, SLOTS = 2, STATE = 2 * FLOATS, BOUND = 3 };
 
 static struct optimizer optimizer;
 static float model[FLOATS], state[STATE], want[FLOATS], want_state[STATE];
@@ -21,10 +22,11 @@ static char names[LOCALS][64];
 
 static const double rate = 0.5;
 
-static void step(void *of, float *w, float *g, uint64_t number)
+static void step(void *of, const struct control_piece *piece)
 {
+    const struct optimizer_piece p = {piece->w, piece->g, state, piece->at, piece->n, FLOATS};
     ck_assert_ptr_eq(of, &optimizer);
-    optimizer_step(&optimizer, w, g, state, FLOATS, rate, number);
+    optimizer_step_piece(&optimizer, &p, rate, piece->step);
 }
 
 static void open_local(int k, uint64_t version)
@@ -180,6 +182,32 @@ START_TEST(supersteps_are_exact)
 }
 END_TEST
 
+/* All in one slot, whose room comes round again while they wait for more. */
+START_TEST(sums_that_wait_are_kept)
+{
+    enum { ADDS = 6 };
+    struct control_options o = how(1);
+    struct superstep s;
+    double squares = 0;
+    o.min_gradients = ADDS;
+    optimizer = optimizers[0];
+    open_all(&o);
+    for (int k = 0; k < ADDS; k++) {
+        add(0, 0, k, 1);
+        ck_assert_int_eq(control_superstep(control, &s), DESCANT_OK);
+    }
+    for (int i = 0; i < FLOATS; i++) {
+        double sum = 0;
+        for (int k = 0; k < ADDS; k++)
+            sum += (double)value(k, i);
+        squares += sum * sum;
+    }
+    ck_assert(s.stepped && s.sums.examples == ADDS);
+    ck_assert_double_eq_tol(s.norm, sqrt(squares) / ADDS, 1e-9);
+    close_all();
+}
+END_TEST
+
 /* Those that were read out already count with those that come. */
 START_TEST(too_few_gradients_wait)
 {
@@ -202,6 +230,97 @@ START_TEST(too_few_gradients_wait)
     expect_model(0, 2);
     ck_assert_uint_eq(control_pending(control), 0);
     close_all();
+}
+END_TEST
+
+/* Virtual time, in ticks: a module takes `compute` from reading the model to the commit, control
+ * `store` from a read-out to the store. What counts is at most ceil((compute + store) / period)
+ * versions behind the model that it changes, and that does happen. Another module commits in each
+ * tick, so that no superstep is without. */
+static const struct pace {
+    int period, compute, store;
+} paces[] = {{7, 3, 1}, {7, 6, 5}, {7, 7, 7}, {7, 14, 2}, {7, 12, 7}, {7, 20, 1}, {7, 36, 3}};
+
+/* The slow module has two slots in turns: it may read for its next gradient, in the tick of a
+ * read-out whose store it does not see yet, before it has committed this one. */
+struct slow {
+    int slot, reads_at, commits_at;
+    bool has_read;              /* for the next */
+    uint64_t version[SLOTS], waits;     /* what was read for the one that waits; 0: none does */
+    uint64_t behind, refused;
+};
+
+static void slow_reads(struct slow *m)
+{
+    struct descant_ml_model is;
+    int next = 1 - m->slot;
+    if (!m->has_read)
+        ck_assert_int_eq(descant_ml_pin(modules[1][next], &is), DESCANT_OK);
+    if (!m->has_read)
+        m->version[next] = is.version;
+    m->has_read = true;
+}
+
+static void slow_commits(struct slow *m)
+{
+    static const float gradient[FLOATS];
+    descant_status status = descant_ml_add(modules[1][m->slot], gradient, 1);
+    ck_assert(status == DESCANT_OK || status == DESCANT_STALE);
+    m->refused += status == DESCANT_STALE;
+    if (status == DESCANT_OK && m->waits == 0)
+        m->waits = m->version[m->slot];
+}
+
+static void superstep_with(struct slow *m)
+{
+    struct superstep s;
+    uint64_t behind = m->waits ? control_version(control) - m->waits : 0;
+    ck_assert_int_eq(control_superstep(control, &s), DESCANT_OK);
+    m->behind = behind > m->behind ? behind : m->behind;
+    m->waits = 0;
+}
+
+static void slow_run(struct slow *m, const struct pace *pace)
+{
+    enum { TICKS = 210 };
+    for (int tick = 0; tick < TICKS; tick++) {
+        add(0, 0, 0, 1);
+        if (tick == m->commits_at)
+            slow_commits(m);
+        if (tick % pace->period == 0) {
+            if (m->reads_at < tick + pace->store)
+                slow_reads(m);
+            superstep_with(m);
+        }
+        if (tick == m->reads_at) {
+            slow_reads(m);
+            m->slot = 1 - m->slot;
+            m->has_read = false;
+            m->reads_at = m->commits_at = tick + pace->compute;
+        }
+    }
+}
+
+START_TEST(staleness_has_its_bound)
+{
+    const struct pace *pace = &paces[_i];
+    const int most = (pace->compute + pace->store + pace->period - 1) / pace->period;
+    const struct control_options o = how(1);
+    uint64_t behind = 0, refused = 0;
+    optimizer = optimizers[0];
+    for (int offset = 0; offset < pace->period; offset++) {
+        struct slow m = {.reads_at = offset, .commits_at = -1};
+        open_all(&o);
+        slow_run(&m, pace);
+        close_all();
+        behind = m.behind > behind ? m.behind : behind;
+        refused += m.refused;
+    }
+    if (most > BOUND)
+        ck_assert_uint_gt(refused, 0);
+    else
+        ck_assert_msg(refused == 0 && behind == (uint64_t)most, "%d behind, %d refused",
+                      (int)behind, (int)refused);
 }
 END_TEST
 
@@ -248,10 +367,11 @@ START_TEST(a_long_gradient_is_clipped)
 }
 END_TEST
 
-static void spoil(void *of, float *w, float *g, uint64_t number)
+static void spoil(void *of, const struct control_piece *piece)
 {
-    (void)of, (void)g, (void)number;
-    w[5] = NAN;
+    (void)of;
+    if (piece->at)
+        piece->w[5] = NAN;
 }
 
 START_TEST(a_model_with_nan_is_not_stored)
@@ -262,7 +382,7 @@ START_TEST(a_model_with_nan_is_not_stored)
     open_all(&o);
     add(0, 0, 0, 1);
     ck_assert_int_eq(control_superstep(control, &s), DESCANT_NOT_FINITE);
-    expect_said("float 5 NaN");
+    expect_said("float 4101 NaN");
     expect_model(0, 1);
     expect_model(1, 1);
     close_all();
@@ -274,7 +394,7 @@ START_TEST(sums_that_overflow_together_are_left_out)
 {
     const struct control_options o = how(1);
     struct superstep s;
-    float gradient[FLOATS] = {2e38f};
+    float gradient[FLOATS] = {[FLOATS - 1] = 2e38f};
     optimizer = optimizers[0];
     open_all(&o);
     for (int k = 0; k < LOCALS; k++) {
@@ -367,10 +487,47 @@ START_TEST(what_a_dead_run_left_is_undone)
 }
 END_TEST
 
+/* A segment that comes back while the run ends for NaN. */
+START_TEST(a_model_with_nan_is_not_stored_later_either)
+{
+    struct control_options o = how(1);
+    struct superstep s;
+    struct descant_ml_model is;
+    char dead[sizeof names[1]];
+    optimizer = optimizers[0];
+    name_all();
+    uint64_t died_at = run_that_dies(1);
+    memcpy(dead, names[1], sizeof dead);
+    new_name();
+    memcpy(names[1], segment_name, sizeof segment_name);
+    for (int k = 0; k < LOCALS; k++)
+        open_local(k, 1);
+    o.step = spoil;
+    open_control(&o);
+    attach_all();
+    add(0, 0, 0, 1);
+    ck_assert_int_eq(control_superstep(control, &s), DESCANT_NOT_FINITE);
+
+    for (int i = 0; i < SLOTS; i++)
+        descant_ml_detach(modules[1][i]);
+    local_close(locals[1]);
+    memcpy(names[1], dead, sizeof dead);
+    open_local(1, 1);
+    control_meet(control);
+    ck_assert_int_eq(descant_ml_attach(&modules[1][0], names[1], 0), DESCANT_OK);
+    ck_assert_int_eq(descant_ml_attach(&modules[1][1], names[1], 0), DESCANT_OK);
+    ck_assert_int_eq(descant_ml_pin(modules[1][0], &is), DESCANT_OK);
+    ck_assert_uint_eq(is.version, died_at);
+    for (int i = 0; i < FLOATS; i++)
+        ck_assert(isfinite(is.values[i]));
+    close_all();
+}
+END_TEST
+
 START_TEST(refused_gradients_are_told_once)
 {
     const struct control_options o = how(1);
-    float gradient[FLOATS] = {NAN};
+    float gradient[FLOATS] = {[FLOATS - 1] = NAN};
     int pid;
     open_all(&o);
     expect_model(0, 1);
@@ -392,9 +549,12 @@ int main(void)
     tcase_add_loop_test(tests, supersteps_are_exact, 0,
                         (int)(sizeof optimizers / sizeof *optimizers));
     tcase_add_test(tests, too_few_gradients_wait);
+    tcase_add_test(tests, sums_that_wait_are_kept);
     tcase_add_test(tests, staleness_is_told);
+    tcase_add_loop_test(tests, staleness_has_its_bound, 0, sizeof paces / sizeof *paces);
     tcase_add_test(tests, a_long_gradient_is_clipped);
     tcase_add_test(tests, a_model_with_nan_is_not_stored);
+    tcase_add_test(tests, a_model_with_nan_is_not_stored_later_either);
     tcase_add_test(tests, sums_that_overflow_together_are_left_out);
     tcase_add_test(tests, what_a_dead_run_left_is_undone);
     tcase_add_test(tests, refused_gradients_are_told_once);

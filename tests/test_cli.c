@@ -54,7 +54,8 @@ static const struct {
     {"bench", "which one? allowed: step, exchange, overlap, segment"},
     {"bench all", "unknown benchmark 'all'; allowed: step, exchange, overlap, segment"},
 #ifdef DESCANT_TRAIN
-    {"bench all", ", segment, train, parse\n"},
+    {"bench all", ", segment, train, parse, modules\n"},
+    {"bench modules --slow 10", "--slow needs --modules 2 or more"},
 #endif
     {"bench step 3", "descant bench step: '3' is not an option"},
     {"bench step --workers", "--workers needs a value"},
@@ -67,6 +68,7 @@ static const struct {
     {"bench exchange --bytes nan", "--bytes nan: allowed is"},
     {"bench exchange --trainers 65", "--trainers 65: allowed is 1 to 64"},
     {"bench exchange --what elastic --memory buffer", "--memory buffer is only for --what mean"},
+    {"bench exchange --memory buffer --sync-cpu 0.5", "--sync-cpu does not bound --memory buffer"},
     {"bench overlap --link fast", "--link fast: allowed is none or RATE,RTT as 1gbit,1ms"},
     {"bench overlap --plan dasgd,delay=9", "delay=9 is above every=4"},
 };
@@ -213,18 +215,24 @@ START_TEST(trainers_give_results_or_end_the_run)
 }
 END_TEST
 
+static const char *const benchmarks[] = {
+    "bench step --calls 1000 --json",
+    "bench exchange --bytes 64K --runs 15 --json",
+    "bench exchange --bytes 64K --runs 15 --memory attached --json",
+    "bench exchange --bytes 64K --runs 15 --memory buffer --json",
+    "bench exchange --bytes 64K --runs 15 --what elastic --sync-cpu 0.5 --json",
+    "bench overlap --bytes 64K --step-ms 0.2 --pairs 1 --run-s 0.02 --json",
+    "bench segment --bytes 64K --turns 9 --json",
+#ifdef DESCANT_TRAIN
+    "bench modules --bytes 64K --batch 8 --modules 2 --pairs 1 --run-s 0.1 --json",
+    "bench modules --bytes 64K --modules 2 --slow 3 --pairs 2 --run-s 0.1 --json",
+#endif
+};
+enum { N_BENCHMARKS = sizeof benchmarks / sizeof *benchmarks };
+
 START_TEST(benchmarks_run)
 {
-    static const char *const lines[] = {
-        "bench step --calls 1000 --json",
-        "bench exchange --bytes 64K --runs 15 --json",
-        "bench exchange --bytes 64K --runs 15 --memory attached --json",
-        "bench exchange --bytes 64K --runs 15 --memory buffer --json",
-        "bench exchange --bytes 64K --runs 15 --what elastic --sync-cpu 0.5 --json",
-        "bench overlap --bytes 64K --step-ms 0.2 --pairs 1 --run-s 0.02 --json",
-        "bench segment --bytes 64K --turns 9 --json",
-    };
-    ck_assert_msg(run(lines[_i]) == CLI_DONE, "%s: %s", lines[_i], err);
+    ck_assert_msg(run(benchmarks[_i]) == CLI_DONE, "%s: %s", benchmarks[_i], err);
     ck_assert_int_eq(strncmp(out, "{\"bench\":\"", 10), 0);
     ck_assert_ptr_eq(strchr(out, '\n'), out + strlen(out) - 1);
 }
@@ -270,7 +278,7 @@ int main(void)
     tcase_add_test(all, percentiles);
     tcase_add_test(all, ratios_of_pairs_in_two_orders);
     tcase_add_test(all, trainers_give_results_or_end_the_run);
-    tcase_add_loop_test(all, benchmarks_run, 0, 7);
+    tcase_add_loop_test(all, benchmarks_run, 0, N_BENCHMARKS);
     tcase_add_test(all, overlap_keeps_a_round_that_is_longer_than_a_run);
     suite_add_tcase(suite, all);
     SRunner *runner = srunner_create(suite);

@@ -4,6 +4,7 @@
  * children, failing memory. */
 #include <check.h>
 #include <dirent.h>
+#include <limits.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -192,18 +193,47 @@ END_TEST
 
 /* ------------------------------------------------------------------ real processes */
 
-/* What trainers and the test tell each other, where they do. */
+/* What trainers and the test tell each other. */
 struct page {
-    _Atomic int made[2];        /* steps; written by the trainer of that rank */
+    _Atomic int made[3];        /* steps; written by the trainer of that rank, INT_MAX by the test
+                                   for one that is not waited for */
     _Atomic bool endless;       /* they go on; written by the test */
+    _Atomic bool settled;       /* set by the first that has seen enough: nobody trains on alone */
 };
 
-static struct page *page;       /* set before they are forked; NULL: they just train */
+static struct page *page;       /* set before they are forked */
 
-static void page_make(void)
+static void page_make(int trainers)
 {
     page = mmap(NULL, sizeof *page, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     ck_assert(page != MAP_FAILED);
+    for (int i = trainers; i < 3; i++)
+        page->made[i] = INT_MAX;
+}
+
+/* What one trainer has seen since it had made its own steps. */
+struct seen {
+    int made[3], rounds;
+    uint64_t round;
+};
+
+/* A round counts once every trainer has made 20 steps since the last that did: a shadow merges
+ * also while its worker, or another's, has no core. Outer momentum 0.75 halves an overshoot in
+ * five rounds, by sqrt(0.75) each. */
+static bool settled(struct seen *seen, uint64_t round)
+{
+    bool counts = round > seen->round;
+    for (int i = 0; i < 3; i++)
+        counts &= page->made[i] - 20 >= seen->made[i];
+    if (counts) {
+        for (int i = 0; i < 3; i++)
+            seen->made[i] = page->made[i] < INT_MAX ? page->made[i] : 0;
+        seen->round = round;
+        seen->rounds++;
+    }
+    if (seen->rounds == 60)
+        page->settled = true;
+    return page->settled;
 }
 
 static void until_made(int rank, int steps)
@@ -245,11 +275,12 @@ static int trainer(const char *job_name, const char *plan, int rank, int size, i
     struct rng rng;
     rng_init(&rng, (uint64_t)rank + 1);
     struct descant_stats s = {0};
-    /* outer momentum 0.75 halves an overshoot in five rounds: sqrt(0.75) a round */
-    for (int t = 0; t < steps || (shadow && s.rounds < 60 && t < 1000000) ||
-                    (page && page->endless); t++) {
+    struct seen seen = {{0}, 0, 0};
+    for (int t = 0; t < steps || page->endless ||
+                    (shadow && !settled(&seen, s.rounds) && t < 10000000); t++) {
+        float noise = shadow && t >= steps ? 0 : 0.05f;     /* outer momentum makes more of it */
         for (int k = 0; k < N; k++)
-            g[k] = w[k] - 1 + 0.05f * (float)(rng_uniform(&rng) - 0.5);
+            g[k] = w[k] - 1 + noise * (float)(rng_uniform(&rng) - 0.5);
         if (allreduce && descant_mean(job, g, N) != DESCANT_OK)
             return 4;
         for (int k = 0; k < N; k++)
@@ -257,8 +288,7 @@ static int trainer(const char *job_name, const char *plan, int rank, int size, i
         if (descant_step(job) != DESCANT_OK)
             return 5;
         descant_stats(job, &s);
-        if (page && rank < 2)
-            page->made[rank] = t;
+        page->made[rank] = t;
     }
     if (shadow && s.stall_ns + s.copy_ns != 0)
         return 6;
@@ -298,6 +328,7 @@ START_TEST(processes_train_together)
     char name[64];
     snprintf(name, sizeof name, "shm:job-%d-%d", (int)getpid(), _i);
     pid_t pids[3];
+    page_make(3);
     for (int i = 0; i < 3; i++)
         if ((pids[i] = fork()) == 0)
             _exit(trainer(name, plan, i, 3, 600, attached, DESCANT_FINAL_MEAN));
@@ -312,6 +343,7 @@ START_TEST(processes_end_at_the_centre)
     char name[64];
     snprintf(name, sizeof name, "shm:centre-%d-%d", (int)getpid(), _i);
     pid_t pids[2];
+    page_make(2);
     for (int i = 0; i < 2; i++)
         if ((pids[i] = fork()) == 0)
             _exit(trainer(name, plan, i, 2, 1500, i, DESCANT_FINAL_CENTRAL));
@@ -458,7 +490,7 @@ START_TEST(a_killed_trainer_is_not_missed)
     char name[64];
     snprintf(name, sizeof name, "shm:kill-%d-%d", (int)getpid(), _i);
     pid_t pids[3];
-    page_make();
+    page_make(3);
     for (int i = 0; i < 3; i++)
         if ((pids[i] = fork()) == 0)
             _exit(trainer(name, plan, i, 3, i == 0 ? 100000000 : 4000, false,
@@ -466,6 +498,7 @@ START_TEST(a_killed_trainer_is_not_missed)
     until_made(0, 1000);
     kill(pids[0], SIGKILL);
     waitpid(pids[0], NULL, 0);
+    page->made[0] = INT_MAX;
     expect_all(pids + 1, 2, plan);
 }
 END_TEST
@@ -478,7 +511,7 @@ START_TEST(a_late_joiner_gets_the_state)
     char name[64];
     snprintf(name, sizeof name, "shm:join-%d-%d", (int)getpid(), _i);
     pid_t pids[3];
-    page_make();
+    page_make(2);
     page->endless = true;
     for (int i = 0; i < 2; i++)
         if ((pids[i] = fork()) == 0)

@@ -5,6 +5,7 @@
  * exactly; the upper bounds have room for a machine that is busy with other things. What the
  * link should cost is written here once more, from the words of the manual. */
 #include <check.h>
+#include <pthread.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -206,6 +207,61 @@ START_TEST(rounds_keep_to_the_rate)
 }
 END_TEST
 
+/* --- the time of an exchange --- */
+
+enum { EVERY = 5000 };
+
+struct trainer {
+    const char *address;
+    pthread_t thread;
+    struct descant_stats stats;
+};
+
+/* The first round begins with the start. */
+static void *delay(void *context)
+{
+    struct trainer *t = context;
+    struct descant *job;
+    struct descant_options o = descant_options_default();
+    o.job = t->address;
+    o.plan = "dasgd,every=5000,delay=5000";      /* EVERY */
+    if (descant_open(&job, &o) != DESCANT_OK)
+        return NULL;
+    descant_alloc(job, "w", W);
+    descant_start(job);
+    for (int i = 0; i < 3 * EVERY; i++) {
+        descant_step(job);
+        clock_sleep_until(clock_now_ns() + 50000);
+    }
+    descant_stats(job, &t->stats);
+    descant_close(job);
+    return NULL;
+}
+
+/* A delayed round lasts until its step has come, its exchange no longer than the link. */
+START_TEST(an_exchange_is_timed)
+{
+    char address[100];
+    struct trainer t[2];
+    double link_s = W * 4 / RATE + 2 * RTT;
+    snprintf(address, sizeof address, "shm:time-%d,rate=1gbit,rtt=10ms", (int)getpid());
+    for (int i = 0; i < 2; i++) {
+        t[i] = (struct trainer){.address = address};
+        ck_assert_int_eq(pthread_create(&t[i].thread, NULL, delay, &t[i]), 0);
+    }
+    for (int i = 0; i < 2; i++)
+        pthread_join(t[i].thread, NULL);
+    for (int i = 0; i < 2; i++) {
+        const struct descant_stats *s = &t[i].stats;
+        ck_assert_uint_ge(s->rounds, 2);
+        ck_assert_msg(s->exchange_p50_s > link_s * 15 / 16 && s->exchange_p50_s < s->age_s / 2,
+                      "%g s of a round of %g s, the link takes %g s", s->exchange_p50_s, s->age_s,
+                      link_s);
+        ck_assert(s->exchange_p99_s >= s->exchange_p50_s);
+    }
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("link");
@@ -215,6 +271,7 @@ int main(void)
     tcase_add_loop_test(all, the_link_of_the_centre_is_shared, 0,
                         (int)(sizeof rows / sizeof *rows));
     tcase_add_loop_test(all, rounds_keep_to_the_rate, 0, 2);
+    tcase_add_test(all, an_exchange_is_timed);
     suite_add_tcase(suite, all);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

@@ -24,27 +24,34 @@ static bool same(const struct plan *a, const struct plan *b)
            !(a->alpha > b->alpha) && !(a->rate < b->rate) && !(a->rate > b->rate) &&
            !(a->momentum < b->momentum) && !(a->momentum > b->momentum) &&
            a->nesterov == b->nesterov && a->heal == b->heal && a->wire == b->wire &&
-           a->hot == b->hot;
+           a->hot == b->hot && !(a->period < b->period) && !(a->period > b->period) &&
+           a->bound == b->bound;
 }
 
 enum { HOT = 64 };     /* the default */
 
 static const struct plan presets[] = {
-    {"none", PLAN_NEVER, PLAN_NOTHING, PLAN_PULL, 0, 0, 0, 0, 1, 1, 0, false, false, 0, HOT},
-    {"allreduce", PLAN_EVERY, PLAN_GRADIENT, PLAN_PULL, 0, 1, 0, 0, 1, 1, 0, false, false, 0, HOT},
+    {"none", PLAN_NEVER, PLAN_NOTHING, PLAN_PULL, 0, 0, 0, 0, 0, 0, 1, 1, 0, false, false, 0, HOT},
+    {"allreduce", PLAN_EVERY, PLAN_GRADIENT, PLAN_PULL,
+     0, 1, 0, 0, 0, 0, 1, 1, 0, false, false, 0, HOT},
     {"shadow-easgd", PLAN_SHADOW, PLAN_ELASTIC, PLAN_PULL,
-     0, 0, 0, 0, .5, 1, 0, false, false, 0, HOT},
-    {"shadow-ma", PLAN_SHADOW, PLAN_MEAN, PLAN_PULL, 0, 0, 0, 0, .5, 1, 0, false, false, 0, HOT},
+     0, 0, 0, 0, 0, 0, .5, 1, 0, false, false, 0, HOT},
+    {"shadow-ma", PLAN_SHADOW, PLAN_MEAN, PLAN_PULL,
+     0, 0, 0, 0, 0, 0, .5, 1, 0, false, false, 0, HOT},
     {"shadow-bmuf", PLAN_SHADOW, PLAN_BLOCK, PLAN_PULL,
-     0, 0, 0, 0, .7, 1, .75, false, false, 0, HOT},
-    {"easgd", PLAN_EVERY, PLAN_ELASTIC, PLAN_PULL, 0, 8, 0, 0, .5, 1, 0, false, false, 0, HOT},
-    {"ma", PLAN_EVERY, PLAN_MEAN, PLAN_PULL, 0, 8, 0, 0, 1, 1, 0, false, false, 0, HOT},
-    {"bmuf", PLAN_EVERY, PLAN_BLOCK, PLAN_PULL, 0, 8, 0, 0, 1, 1, .5, false, false, 0, HOT},
-    {"dasgd", PLAN_EVERY, PLAN_MEAN, PLAN_PULL, 0, 4, 1, 0, .75, 1, 0, false, false, 0, HOT},
-    {"dasgd-delta", PLAN_EVERY, PLAN_MEAN, PLAN_DELTA, 0, 4, 1, 0, 1, 1, 0, false, false, 0, HOT},
-    {"diloco", PLAN_EVERY, PLAN_BLOCK, PLAN_PULL, 0, 100, 0, 0, 1, .7, .9, true, false, 0, HOT},
+     0, 0, 0, 0, 0, 0, .7, 1, .75, false, false, 0, HOT},
+    {"easgd", PLAN_EVERY, PLAN_ELASTIC, PLAN_PULL,
+     0, 8, 0, 0, 0, 0, .5, 1, 0, false, false, 0, HOT},
+    {"ma", PLAN_EVERY, PLAN_MEAN, PLAN_PULL, 0, 8, 0, 0, 0, 0, 1, 1, 0, false, false, 0, HOT},
+    {"bmuf", PLAN_EVERY, PLAN_BLOCK, PLAN_PULL, 0, 8, 0, 0, 0, 0, 1, 1, .5, false, false, 0, HOT},
+    {"dasgd", PLAN_EVERY, PLAN_MEAN, PLAN_PULL, 0, 4, 1, 0, 0, 0, .75, 1, 0, false, false, 0, HOT},
+    {"dasgd-delta", PLAN_EVERY, PLAN_MEAN, PLAN_DELTA,
+     0, 4, 1, 0, 0, 0, 1, 1, 0, false, false, 0, HOT},
+    {"diloco", PLAN_EVERY, PLAN_BLOCK, PLAN_PULL,
+     0, 100, 0, 0, 0, 0, 1, .7, .9, true, false, 0, HOT},
     {"diloco-delta", PLAN_EVERY, PLAN_BLOCK, PLAN_DELTA,
-     0, 100, 10, 0, 1, .7, .9, true, false, 0, HOT},
+     0, 100, 10, 0, 0, 0, 1, .7, .9, true, false, 0, HOT},
+    {"bsp", PLAN_CONTROL, PLAN_SUM, PLAN_PULL, 0, 0, 0, 0, .05, 16, 1, 1, 0, false, false, 0, HOT},
 };
 enum { N_PRESETS = sizeof presets / sizeof *presets };
 
@@ -54,6 +61,22 @@ START_TEST(preset_is_its_row)
     struct plan plan = good(wanted->preset);
     ck_assert_str_eq(plan_presets[_i].name, wanted->preset);
     ck_assert(same(&plan, wanted));
+}
+END_TEST
+
+START_TEST(presets_are_lines_of_text)
+{
+    char text[4096], whole[4096] = "", short_text[10];
+    size_t n = descant_plans(text, sizeof text);
+
+    for (int k = 0; k < N_PRESETS; k++)
+        snprintf(whole + strlen(whole), sizeof whole - strlen(whole), "%s\t%s\t%s\n",
+                 plan_presets[k].name, plan_presets[k].changes, plan_presets[k].help);
+    ck_assert_str_eq(text, whole);
+    ck_assert_uint_eq(n, strlen(whole));
+    ck_assert_uint_eq(descant_plans(NULL, 0), n);
+    ck_assert_uint_eq(descant_plans(short_text, sizeof short_text), n);
+    ck_assert_uint_eq(strlen(short_text), sizeof short_text - 1);
 }
 END_TEST
 
@@ -93,6 +116,14 @@ static const char *const texts[][2] = {
     {"when=every,what=gradient,every=1", "when=every,what=gradient,every=1"},
     {"when=never", "when=never"},
     {"none,when=shadow,what=block,rate=2", "none,when=shadow,what=block,rate=2"},
+    {"bsp", "bsp"},
+    {"bsp,period=50ms,bound=16", "bsp"},
+    {"bsp,period=0.2s", "bsp,period=0.2s"},
+    {"bsp,period=1ms,bound=0", "bsp,period=0.001s,bound=0"},
+    {"bsp,every=8", "bsp,every=8"},
+    {"when=control,every=3", "when=control,what=sum,every=3"},
+    {"dasgd,when=control,period=7ms", "dasgd,when=control,what=sum,period=0.007s"},
+    {"bsp,when=shadow,what=mean", "bsp,when=shadow,what=mean"},
 };
 
 START_TEST(text_is_canonical)
@@ -141,7 +172,7 @@ START_TEST(text_round_trip)
         "when=every", "when=shadow", "what=mean", "what=block", "what=elastic", "merge=delta",
         "every=5", "every=123", "delay=0", "delay=5", "gap=3", "alpha=0.3", "xi=0.7",
         "rate=0.123456789012345678", "momentum=0.999", "nesterov=1", "weight=steps", "heal=1",
-        "wire=q8", "wire=bf16"};
+        "wire=q8", "wire=bf16", "when=control", "what=sum", "period=20ms", "bound=3"};
     struct rng rng;
     int accepted = 0;
     rng_init(&rng, 7);
@@ -171,7 +202,16 @@ static const char *const refused[][2] = {
     {"", "empty"},
     {"dasgda", "unknown preset 'dasgda'|place 1|none, allreduce, shadow-easgd|diloco-delta"},
     {"DASGD", "unknown preset"},
-    {"bsp", "unknown preset"},
+    {"bsp,period=50", "period cannot be '50'|place 12|a time"},
+    {"bsp,period=0", "period cannot be '0'|0.001 to 3600"},
+    {"bsp,period=20ms,every=4", "period at place 5|every at place 17|give one"},
+    {"when=control", "when=control at place 1|period=TIME or every=GRADIENTS"},
+    {"ma,period=50ms", "period at place 4|when=control"},
+    {"ma,bound=3", "bound at place 4|when=control"},
+    {"bsp,alpha=0.5", "alpha at place 5|what=mean"},
+    {"bsp,hot=3", "hot at place 5|when=shadow"},
+    {"bsp,when=shadow", "place 5|when=control and what=sum"},
+    {"ma,what=sum", "place 4|when=control and what=sum"},
     {"dasgd,speed=1", "unknown key 'speed'|place 7|when, what, merge, every|heal"},
     {"dasgd,everyx=1", "unknown key 'everyx'|place 7"},
     {"dasgd,=1", "unknown key ''|place 7"},
@@ -371,6 +411,7 @@ int main(void)
     tcase_set_timeout(tests, 60);
     tcase_add_loop_test(tests, preset_is_its_row, 0, N_PRESETS);
     tcase_add_test(tests, presets_are_all_there);
+    tcase_add_test(tests, presets_are_lines_of_text);
     tcase_add_loop_test(tests, text_is_canonical, 0, (int)(sizeof texts / sizeof *texts));
     tcase_add_test(tests, useless_keys_are_reset);
     tcase_add_test(tests, text_fits_any_room);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* The Python package: each module of tests/python is one check. DESCANT_PYTHON names another
- * Python; nothing is tested where there is no NumPy, and only arrays where there is no PyTorch. */
+/* The Python package: each module of tests/python is one check. DESCANT_PYTHON names other
+ * Pythons, with spaces between; nothing is tested where there is no NumPy, and only arrays where
+ * there is no PyTorch. */
 #include "base/base.h"
 
 #include <check.h>
@@ -12,23 +13,45 @@
 #include <unistd.h>
 
 static const struct { const char *name, *needs; } modules[] = {
-    {"test_arrays", "numpy"}, {"test_torch", "torch"}, {"test_loops", "torch"},
+    {"test_arrays", "numpy"},    {"test_interrupts", "numpy"}, {"test_torch", "torch"},
+    {"test_states", "torch"},    {"test_staging", "torch"},    {"test_loops", "torch"},
+    {"test_launchers", "torch"}, {"test_examples", "torch"},
+    {"test_bsp_module", "torch"},
 };
-enum { N_MODULES = sizeof modules / sizeof *modules };
+enum { N_MODULES = sizeof modules / sizeof *modules, MAX_CHECKS = 4 * N_MODULES };
 
-static int python(const char *arguments)
+static struct { const char *python, *module; } checks[MAX_CHECKS];
+static int n_checks;
+
+static int run(const char *python, const char *arguments)
 {
     char command[PATH_MAX];
-    const char *program = getenv("DESCANT_PYTHON");
-    snprintf(command, sizeof command, "%s %s", program ? program : "python3", arguments);
+    snprintf(command, sizeof command, "%s %s", python, arguments);
     return system(command);
 }
 
-static bool has(const char *package)
+static bool has(const char *python, const char *package)
 {
     char arguments[64];
     snprintf(arguments, sizeof arguments, "-c 'import %s' 2>/dev/null", package);
-    return python(arguments) == 0;
+    return run(python, arguments) == 0;
+}
+
+/* What this Python can run becomes checks. */
+static void look_at(const char *python)
+{
+    bool has_torch = has(python, "torch");
+    if (!has(python, "numpy")) {
+        printf("skipped: %s has no numpy\n", python);
+        return;
+    }
+    if (!has_torch)
+        printf("only arrays are tested: %s has no torch\n", python);
+    for (int i = 0; i < N_MODULES && n_checks < MAX_CHECKS; i++)
+        if (has_torch || strcmp(modules[i].needs, "torch") != 0) {
+            checks[n_checks].python = python;
+            checks[n_checks++].module = modules[i].name;
+        }
 }
 
 static void name_paths(void)
@@ -46,8 +69,11 @@ static void name_paths(void)
 START_TEST(a_module_of_tests_passes)
 {
     char arguments[64];
-    snprintf(arguments, sizeof arguments, "-m unittest %s 2>&1", modules[_i].name);
-    ck_assert_msg(python(arguments) == 0, "%s fails", modules[_i].name);
+    snprintf(arguments, sizeof arguments, "-m unittest %s 2>&1", checks[_i].module);
+    printf("-- %s with %s\n", checks[_i].module, checks[_i].python);
+    fflush(stdout);
+    ck_assert_msg(run(checks[_i].python, arguments) == 0, "%s with %s fails", checks[_i].module,
+                  checks[_i].python);
 }
 END_TEST
 
@@ -55,21 +81,20 @@ int main(void)
 {
     Suite *suite = suite_create("python");
     TCase *tests = tcase_create("python");
+    const char *wanted = getenv("DESCANT_PYTHON");
+    char *pythons = strdup(wanted ? wanted : "python3");
     name_paths();
-    if (!has("numpy")) {
-        printf("skipped: python3 has no numpy\n");
+    for (char *python = strtok(pythons, " "); python; python = strtok(NULL, " "))
+        look_at(python);
+    if (n_checks == 0)
         return 77;
-    }
-    tcase_set_timeout(tests, 300);
-    for (int i = 0; i < N_MODULES; i++)
-        if (has(modules[i].needs))
-            tcase_add_loop_test(tests, a_module_of_tests_passes, i, i + 1);
-        else
-            printf("%s is skipped: python3 has no %s\n", modules[i].name, modules[i].needs);
+    tcase_set_timeout(tests, 900);
+    tcase_add_loop_test(tests, a_module_of_tests_passes, 0, n_checks);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);
     int failed = srunner_ntests_failed(runner);
     srunner_free(runner);
+    free(pythons);
     return failed != 0;
 }

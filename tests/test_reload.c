@@ -339,6 +339,22 @@ START_TEST(what_was_loaded_stays)
 }
 END_TEST
 
+START_TEST(who_paused_may_finish)
+{
+    new_address("");
+    struct descant *job = open_job("shadow-ma,alpha=1", -1, 0);
+    float *w = descant_alloc(job, "w", N);
+    ck_assert_int_eq(descant_start(job), DESCANT_OK);
+    ck_assert_int_eq(descant_step(job), DESCANT_OK);
+    ck_assert_int_eq(descant_pause(job), DESCANT_OK);
+    for (int k = 0; k < N; k++)
+        w[k] = RESTORED;
+    ck_assert_msg(descant_finish(job, DESCANT_FINAL_MEAN) == DESCANT_OK, "%s", descant_last_error());
+    ck_assert(all_are(w, RESTORED));
+    ck_assert_int_eq(descant_close(job), DESCANT_OK);
+}
+END_TEST
+
 START_TEST(there_is_nothing_to_pause_without_rounds)
 {
     new_address(",rtt=2ms");
@@ -362,6 +378,7 @@ int main(void)
     tcase_add_loop_test(all, who_has_finished_takes_a_reload_at_its_end, 0, 8);
     tcase_add_loop_test(all, who_finishes_takes_the_reload_of_its_round, 0, 2);
     tcase_add_loop_test(all, what_was_loaded_stays, 0, 3);
+    tcase_add_test(all, who_paused_may_finish);
     tcase_add_test(all, there_is_nothing_to_pause_without_rounds);
     suite_add_tcase(suite, all);
     SRunner *runner = srunner_create(suite);

@@ -159,6 +159,64 @@ START_TEST(runs_are_called_what_they_are)
 }
 END_TEST
 
+/* Of descant bsp run: supersteps, which tell of themselves alone. */
+START_TEST(supersteps_are_shown)
+{
+    static const char log[] =
+        "{\"kind\":\"header\",\"name\":\"bsp\",\"modules\":2,\"model\":\"\",\"parameters\":21}\n"
+        "{\"kind\":\"superstep\",\"superstep\":1,\"seconds\":0.5,\"gradients\":4,\"examples\":100,"
+        "\"staleness_mean\":0.25,\"staleness_max\":1,\"refused_stale\":1,\"refused_not_finite\":0,"
+        "\"step_s\":0.001}\n"
+        "{\"kind\":\"superstep\",\"superstep\":2,\"seconds\":1,\"gradients\":8,\"examples\":300,"
+        "\"staleness_mean\":0.5,\"staleness_max\":2,\"refused_stale\":0,\"refused_not_finite\":2,"
+        "\"step_s\":0.002}\n";
+    static const char summary[] =
+        "{\"kind\":\"summary\",\"supersteps\":2,\"gradients\":12,\"examples\":400,\"seconds\":1,"
+        "\"staleness_mean\":0.42,\"staleness_max\":2,\"refused_stale\":1,"
+        "\"refused_not_finite\":2}\n";
+    char a[160], text[2048], *paths[] = {a};
+    strcpy(a, in_folder("steps.jsonl"));
+    snprintf(text, sizeof text, "%s%s", log, summary);
+    put_log(a, text);
+    ck_assert_msg(report("%0 -o -", paths) == CLI_DONE, "%s", said);
+    ck_assert_ptr_null(malformed(said));
+    static const char *const has[] = {
+        "descant bsp run, 21 parameters.", "· 2 modules", "<th>supersteps</th>", "<th>stale</th>", "<td>1</td>",
+        "<th>staleness</th>", "<td>0.42</td>", "<b>Speed</b>", "<b>Gradients of a superstep</b>",
+        "<b>Staleness</b>", "<b>Refused</b>", "<b>Time of a superstep</b>"};
+    for (size_t i = 0; i < sizeof has / sizeof *has; i++)
+        ck_assert_msg(strstr(said, has[i]) != NULL, "no %s", has[i]);
+    ck_assert_uint_eq(count(said, "<figure>"), 5);
+    put_log(a, log);
+    ck_assert_int_eq(report("%0 -o -", paths), CLI_DONE);
+    ck_assert_ptr_nonnull(strstr(said, "not finished"));
+    ck_assert_ptr_nonnull(strstr(said, "<td>400</td>"));        /* examples up to there */
+    ck_assert_ptr_nonnull(strstr(said, "<td>600</td>"));        /* a second, in the last one */
+}
+END_TEST
+
+/* Of descant train under bsp: intervals, of so many supersteps. */
+START_TEST(intervals_of_supersteps_are_shown)
+{
+    static const char log[] =
+        "{\"kind\":\"header\",\"model\":\"dlrm\",\"sync\":\"bsp\",\"trainers\":2,\"workers\":1}\n"
+        "{\"kind\":\"interval\",\"rank\":0,\"examples\":1000,\"seconds\":1.5,\"loss\":0.7,"
+        "\"supersteps\":4,\"gradients\":10,\"staleness_mean\":0.75,\"staleness_max\":3,"
+        "\"refused_stale\":0,\"refused_not_finite\":0}\n"
+        "{\"kind\":\"interval\",\"rank\":0,\"examples\":1000,\"seconds\":2,\"loss\":null,"
+        "\"supersteps\":0,\"gradients\":0,\"staleness_mean\":null,\"staleness_max\":null,"
+        "\"refused_stale\":0,\"refused_not_finite\":0}\n";
+    char a[160], *paths[] = {a};
+    strcpy(a, in_folder("train.jsonl"));
+    put_log(a, log);
+    ck_assert_msg(report("%0 -o -", paths) == CLI_DONE, "%s", said);
+    ck_assert_ptr_null(malformed(said));
+    ck_assert_ptr_nonnull(strstr(said, "<b>Gradients of a superstep</b>"));
+    ck_assert_ptr_nonnull(strstr(said, "<td>0.75</td>"));
+    ck_assert_ptr_null(strstr(said, "nan"));
+}
+END_TEST
+
 START_TEST(logs_torn_anywhere_make_a_page)
 {
     char a[160], *paths[] = {a}, text[sizeof finished];
@@ -197,10 +255,10 @@ END_TEST
 static const struct {
     const char *log, *says;
 } bad_logs[] = {
-    {"", "/a:0: not a log of descant train: it is empty"},
-    {"hello\n", "/a:1: not a log of descant train: no JSON"},
-    {"hello", "/a:1: not a log of descant train: no JSON"},
-    {"[1]\n", "/a:1: not a log of descant train: it does not begin with a header"},
+    {"", "/a:0: not a log of descant: it is empty"},
+    {"hello\n", "/a:1: not a log of descant: no JSON"},
+    {"hello", "/a:1: not a log of descant: no JSON"},
+    {"[1]\n", "/a:1: not a log of descant: it does not begin with a header"},
     {"{\"kind\":\"interval\"}\n", "/a:1: not a log"},
     {"{\"kind\":\"header\"}\n\n", "/a:2: damaged: no JSON"},
     {"{\"kind\":\"header\"}\n{\"kind\":\"inter\n{}\n", "/a:2: damaged: no JSON"},
@@ -344,6 +402,8 @@ int main(void)
     tcase_add_checked_fixture(pages, make_folder, remove_folder);
     tcase_add_test(pages, runs_are_compared);
     tcase_add_test(pages, runs_are_called_what_they_are);
+    tcase_add_test(pages, supersteps_are_shown);
+    tcase_add_test(pages, intervals_of_supersteps_are_shown);
     tcase_add_test(pages, logs_torn_anywhere_make_a_page);
     tcase_add_test(pages, a_run_taken_up_again_has_a_gap);
     tcase_add_loop_test(pages, no_logs_are_refused, 0, N_BAD_LOGS);

@@ -352,9 +352,5 @@ int main(void)
     tcase_add_test(all, a_last_checkpoint_that_failed_has_not_the_model_so_far);
     tcase_add_test(all, a_resumed_run_tells_of_this_start);
     suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_training(suite);
 }

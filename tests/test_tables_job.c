@@ -26,6 +26,9 @@ static struct machine {
     void *parts[MACHINES];      /* copies, in what all have given */
     size_t sizes[MACHINES];
     int next;                   /* of the parts; -1: no round is there to be taken */
+    bool holds;                 /* shows no part before it is told to leave */
+    bool cut;                   /* has closed within a round that was its own to take */
+    uint64_t round_cost_ns;     /* CPU time that each of its exchanges takes, at least */
 } machines[MACHINES];
 
 static struct machine *machine_of(struct fabric *f)
@@ -43,6 +46,14 @@ static void copy_head(struct machine *m)
     m->f.own_bad = m->inner->own_bad;
     m->f.members = m->inner->members;
     m->f.machine_threads = 1000;            /* the budget of a machine without a core to spare */
+}
+
+/* A piece of a round, of a known cost. */
+static void work_for(uint64_t cpu_ns)
+{
+    uint64_t until = clock_thread_cpu_ns() + cpu_ns;
+    while (cpu_ns > 0 && clock_thread_cpu_ns() < until)
+        ;
 }
 
 static float *wrap_alloc(struct fabric *f, size_t at, size_t n)
@@ -68,6 +79,7 @@ static descant_status wrap_start(struct fabric *f, const struct fabric_start *st
 
 static descant_status wrap_begin(struct fabric *f, const struct exchange *exchange)
 {
+    work_for(machine_of(f)->round_cost_ns);
     return machine_of(f)->inner->type->begin(machine_of(f)->inner, exchange);
 }
 
@@ -95,7 +107,8 @@ static void deliver(void)
         m->next = m->gone ? -1 : 0;
         for (int k = 0; k < MACHINES && !m->gone; k++) {
             m->sizes[k] = machines[k].gone ? 0 : machines[k].n;
-            memcpy(m->parts[k], machines[k].bytes, m->sizes[k]);
+            if (m->sizes[k])
+                memcpy(m->parts[k], machines[k].bytes, m->sizes[k]);
         }
     }
     for (int k = 0; k < MACHINES; k++)
@@ -108,6 +121,7 @@ static void wrap_close(struct fabric *f)
     pthread_mutex_lock(&mutex);
     m->gone = true;
     m->given = false;
+    m->cut = m->next >= 0;
     deliver();
     for (int k = 0; k < MACHINES; k++)
         memory_give(m->parts[k]);
@@ -142,7 +156,9 @@ static enum fabric_progress rows_poll(struct fabric *f, struct rows_part *part)
     pthread_mutex_lock(&mutex);
     while (m->next >= 0 && m->next < MACHINES && m->sizes[m->next] == 0)
         m->next++;
-    if (m->next == MACHINES) {
+    if (m->next >= 0 && m->holds) {
+        progress = FABRIC_WAITING;
+    } else if (m->next == MACHINES) {
         m->next = -1;
         progress = FABRIC_DONE;
     } else if (m->next >= 0) {
@@ -157,7 +173,17 @@ static enum fabric_progress rows_poll(struct fabric *f, struct rows_part *part)
     return progress;
 }
 
-static const struct fabric_rows wrap_rows = {rows_begin, rows_poll};
+static bool rows_leave(struct fabric *f)
+{
+    struct machine *m = machine_of(f);
+    pthread_mutex_lock(&mutex);
+    m->holds = false;
+    bool takes = m->next >= 0;
+    pthread_mutex_unlock(&mutex);
+    return takes;
+}
+
+static const struct fabric_rows wrap_rows = {rows_begin, rows_poll, rows_leave};
 
 static void wrap(struct descant *job, int k)
 {
@@ -182,6 +208,7 @@ struct site {
     pthread_t thread;
     struct descant *job;
     float *table;
+    float *state;               /* a float a row */
     float sums[ROWS];           /* of what it has added */
     struct descant_stats stats;
     bool leaves;                /* early, by close */
@@ -203,6 +230,7 @@ static void *train(void *of)
             rows[n] = rows[n] < ROWS ? rows[n] : (uint64_t)site->number;
             for (size_t c = 0; c < WIDTH; c++)
                 site->table[rows[n] * WIDTH + c] += 1;
+            site->state[rows[n]] += 1;
             site->sums[rows[n]] += 1;
         }
         ck_assert_int_eq(descant_touch(site->job, site->table, rows, A_STEP), DESCANT_OK);
@@ -211,6 +239,20 @@ static void *train(void *of)
             clock_sleep_until(clock_now_ns() + 2000000);
     }
     return NULL;
+}
+
+/* Until there is a round that its machine has to take, and has not. */
+static void hold_round(struct machine *m)
+{
+    bool there = false;
+    for (int tries = 0; !there; tries++) {
+        ck_assert_int_lt(tries, 20000);
+        pthread_mutex_lock(&mutex);
+        m->holds = true;
+        there = m->next >= 0;
+        pthread_mutex_unlock(&mutex);
+        clock_sleep_until(clock_now_ns() + 1000000);
+    }
 }
 
 static void *live(void *of)
@@ -226,6 +268,7 @@ static void *live(void *of)
     float *w = descant_alloc(site->job, "w", 100);
     ck_assert_ptr_nonnull(w);
     ck_assert_int_eq(descant_table(site->job, "rows", ROWS, WIDTH, &site->table), DESCANT_OK);
+    ck_assert_int_eq(descant_table_state(site->job, site->table, 1, &site->state), DESCANT_OK);
     for (size_t k = 0; k < ROWS * WIDTH; k++)
         site->table[k] = (float)(k % 50);
     ck_assert_int_eq(descant_start(site->job), DESCANT_OK);
@@ -236,8 +279,10 @@ static void *live(void *of)
         ck_assert_msg(descant_finish(site->job, DESCANT_FINAL_LOCAL) == DESCANT_OK, "%s",
                       descant_last_error());
     ck_assert_int_eq(descant_stats(site->job, &site->stats), DESCANT_OK);
-    if (site->leaves)
+    if (site->leaves) {
+        hold_round(&machines[site->number]);
         descant_close(site->job);
+    }
     pthread_barrier_wait(&all_done);
     return NULL;
 }
@@ -267,18 +312,28 @@ static void close_sites(struct site *sites)
 static const char *const plans[] = {"shadow-easgd,hot=0", "shadow-ma,hot=0", "easgd,every=3,hot=0",
                                     "dasgd,every=5,hot=0", "allreduce,hot=0"};
 
+/* Each row was added to on one machine alone, and so was its state. */
+static void need_exact(const struct site *site, const struct site *sites)
+{
+    for (size_t row = 0; row < ROWS; row++) {
+        float sum = sites[row % MACHINES].sums[row];
+        ck_assert_msg(site->state[row] == sum, "machine %d, state of row %zu is %g, not %g",
+                      site->number, row, (double)site->state[row], (double)sum);
+        for (size_t c = 0; c < WIDTH; c++) {
+            size_t at = row * WIDTH + c;
+            float want = (float)(at % 50) + sum;
+            ck_assert_msg(site->table[at] == want, "machine %d, row %zu has %g, not %g",
+                          site->number, row, (double)site->table[at], (double)want);
+        }
+    }
+}
+
 START_TEST(rows_are_exact_under_every_kind_of_plan)
 {
     static struct site sites[MACHINES];
     run_sites(sites, plans[_i], -1);
     for (int k = 0; k < MACHINES; k++) {
-        for (size_t row = 0; row < ROWS; row++)
-            for (size_t c = 0; c < WIDTH; c++) {
-                size_t at = row * WIDTH + c;
-                float want = (float)(at % 50) + sites[row % MACHINES].sums[row];
-                ck_assert_msg(sites[k].table[at] == want, "machine %d, row %zu has %g, not %g", k,
-                              row, (double)sites[k].table[at], (double)want);
-            }
+        need_exact(&sites[k], sites);
         ck_assert_uint_gt(sites[k].stats.rows_rounds, 3);
         ck_assert_uint_gt(sites[k].stats.rows_sent, 100);
         ck_assert_uint_eq(sites[k].stats.rows_bad, 0);
@@ -295,6 +350,7 @@ START_TEST(a_machine_may_leave_early)
 {
     static struct site sites[MACHINES];
     run_sites(sites, "shadow-easgd,hot=0", 1);
+    ck_assert(!machines[1].cut);
     ck_assert_mem_eq(sites[0].table, sites[2].table, ROWS * WIDTH * sizeof(float));
     for (size_t row = 0; row < ROWS; row++)
         if (row % MACHINES != 1)
@@ -324,6 +380,65 @@ START_TEST(a_machine_that_comes_late_is_refused)
 }
 END_TEST
 
+/* ------------------------------------------------------------------ rows before the replica */
+
+enum { MANY_ROWS = 1 << 16, ROUNDS_LEAST = 10, ROUND_COST_NS = 3000000 };
+
+/* A job that is alone, with more touched rows than parts have room for. */
+static struct descant *open_busy(float **table)
+{
+    struct descant_options o = descant_options_default();
+    struct descant *job;
+    o.job = "self";
+    o.plan = "shadow-ma";
+    o.sync_cpu = 0.5;
+    ck_assert_int_eq(descant_open(&job, &o), DESCANT_OK);
+    wrap(job, 0);
+    machines[1].gone = machines[2].gone = true;
+    machines[0].round_cost_ns = ROUND_COST_NS;
+    ck_assert_ptr_nonnull(descant_alloc(job, "w", 10));
+    ck_assert_int_eq(descant_table(job, "rows", MANY_ROWS, WIDTH, table), DESCANT_OK);
+    ck_assert_int_eq(descant_start(job), DESCANT_OK);
+    return job;
+}
+
+/* Steps on, each of which changes all rows, until there were so many rounds more. */
+static void step_on(struct descant *job, float *table, const uint64_t *rows, uint64_t rounds,
+                    struct descant_stats *stats)
+{
+    uint64_t until = clock_now_ns() + 40 * UINT64_C(1000000000);
+    ck_assert_int_eq(descant_stats(job, stats), DESCANT_OK);
+    for (rounds += stats->rounds; stats->rounds < rounds || stats->rows_waiting == 0;) {
+        ck_assert_msg(clock_now_ns() < until, "%llu rounds of the replica",
+                      (unsigned long long)stats->rounds);
+        for (size_t row = 0; row < MANY_ROWS; row++)
+            table[row * WIDTH] += 1;
+        ck_assert_int_eq(descant_touch(job, table, rows, MANY_ROWS), DESCANT_OK);
+        ck_assert_int_eq(descant_step(job), DESCANT_OK);
+        ck_assert_int_eq(descant_stats(job, stats), DESCANT_OK);
+    }
+}
+
+/* CPU time alone is looked at. Rounds have a quarter of it; in turns with rows they would have
+ * nine tenths. */
+START_TEST(rows_that_wait_come_before_rounds_of_the_replica)
+{
+    static uint64_t rows[MANY_ROWS];
+    struct descant_stats before, after;
+    float *table;
+    struct descant *job = open_busy(&table);
+    for (uint64_t k = 0; k < MANY_ROWS; k++)
+        rows[k] = k;
+    step_on(job, table, rows, 1, &before);
+    step_on(job, table, rows, ROUNDS_LEAST, &after);
+    double cost = 1e-9 * ROUND_COST_NS * (double)(after.rounds - before.rounds);
+    double share = cost / (after.shadow_cpu_s - before.shadow_cpu_s);
+    ck_assert_msg(share < 0.4, "rounds of the replica take %g of the shadow's time", share);
+    descant_close(job);
+    ck_assert_int_eq(memory_live(), 0);
+}
+END_TEST
+
 /* ------------------------------------------------------------------ one machine, and wrong use */
 
 static const char *const alone[] = {"self", "shm:tables"};
@@ -332,7 +447,7 @@ START_TEST(one_machine_has_one_copy_and_no_cost)
 {
     struct descant_options o = descant_options_default();
     struct descant *jobs[2] = {NULL};
-    float *tables[2];
+    float *tables[2], *state;
     char address[64];
     int n = _i == 0 ? 1 : 2;
     snprintf(address, sizeof address, "%s%s%d", alone[_i], _i ? "-" : "", _i ? (int)getpid() : 0);
@@ -343,6 +458,7 @@ START_TEST(one_machine_has_one_copy_and_no_cost)
         ck_assert_int_eq(descant_table(jobs[k], "t", 100, 4, &tables[k]), DESCANT_OK);
         ck_assert_int_eq(descant_table(jobs[k], "t", 100, 4, &tables[k]), DESCANT_DUPLICATE);
         ck_assert_int_eq(descant_table(jobs[k], "u", 100, 4, NULL), DESCANT_INVALID);
+        ck_assert_int_eq(descant_table_state(jobs[k], tables[k], 1, NULL), DESCANT_INVALID);
         ck_assert_ptr_nonnull(descant_alloc(jobs[k], "w", 10));
         tables[k][17] += 1;
         ck_assert_ptr_null(jobs[k]->tables.list[0].base);
@@ -354,6 +470,7 @@ START_TEST(one_machine_has_one_copy_and_no_cost)
     ck_assert_int_eq(descant_start(jobs[0]), DESCANT_OK);
     ck_assert_int_eq(descant_touch(jobs[0], tables[0], &row, 1), DESCANT_OK);
     ck_assert_int_eq(descant_table(jobs[0], "v", 100, 4, &tables[0]), DESCANT_ORDER);
+    ck_assert_int_eq(descant_table_state(jobs[0], tables[0], 1, &state), DESCANT_ORDER);
     for (int k = 0; k < n; k++)
         ck_assert_int_eq(descant_close(jobs[k]), DESCANT_OK);
     ck_assert_int_eq(memory_live(), 0);
@@ -390,6 +507,7 @@ int main(void)
                         (int)(sizeof plans / sizeof *plans));
     tcase_add_test(all, a_machine_may_leave_early);
     tcase_add_test(all, a_machine_that_comes_late_is_refused);
+    tcase_add_test(all, rows_that_wait_come_before_rounds_of_the_replica);
     tcase_add_loop_test(all, one_machine_has_one_copy_and_no_cost, 0, 2);
     tcase_add_test(all, trainers_with_other_tables_are_refused);
     suite_add_tcase(suite, all);

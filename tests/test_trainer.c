@@ -86,7 +86,14 @@ START_TEST(the_log_tells_of_all_examples)
     ck_assert_msg(fabs(loss - r.seen.loss) < 1e-6 * loss, "%g, not %g", loss, r.seen.loss);
     ck_assert_msg((strstr(last, "\"gap\":null,") == NULL) == (_i == 1), "%s", last);
     ck_assert_msg((strstr(last, "\"age_s\":null") == NULL) == (_i == 1), "%s", last);
+    ck_assert_msg((strstr(last, "\"exchange_p99_s\":null") == NULL) == (_i == 1), "%s", last);
     ck_assert_msg((strstr(said, "steps between merges") != NULL) == (_i == 1), "%s", said);
+    const char *within = strstr(said, "99 % of exchanges within");
+    double ms, steps;
+    ck_assert_msg((within != NULL) == (_i == 1), "%s", said);
+    if (within)
+        ck_assert_msg(sscanf(within, "99 %% of exchanges within %lf ms (%lf steps)", &ms,
+                             &steps) == 2 && ms > 0 && isfinite(steps), "%s", said);
 }
 END_TEST
 
@@ -606,9 +613,5 @@ int main(void)
     suite_add_tcase(suite, deaths);
     suite_add_tcase(suite, ends);
     suite_add_tcase(suite, use);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_training(suite);
 }

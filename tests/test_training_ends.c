@@ -604,9 +604,5 @@ int main(void)
     tcase_add_loop_test(rest, any_name_can_be_kept, 0, 2);
     suite_add_tcase(suite, deaths);
     suite_add_tcase(suite, rest);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_training(suite);
 }

@@ -497,9 +497,5 @@ int main(void)
     tcase_add_test(quick, data_that_becomes_other_data);
     suite_add_tcase(suite, slow);
     suite_add_tcase(suite, quick);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_training(suite);
 }

@@ -396,9 +396,5 @@ int main(void)
     tcase_add_loop_test(all, a_wrong_config_is_told_by_its_line, 0, N_CONFIGS);
     tcase_add_loop_test(all, a_full_disk_takes_no_summary, 0, 2);
     suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_training(suite);
 }

@@ -20,9 +20,10 @@ is: values are written in place."""
 
 import platform
 import sys
+import types
 from typing import Any, Dict, NamedTuple, Optional
 
-from . import _library, _plans
+from . import _library
 from ._library import Error
 from ._sync import Sync
 
@@ -39,8 +40,8 @@ class Plan(NamedTuple):
 
 def attach(model: Any, plan: Optional[str] = None, job: Optional[str] = None, *, workers: int = 1,
            rank: int = -1, size: int = 0, sync_cpu: float = 0.0, sync_rate: float = 0.0,
-           start_s: float = 300.0, frozen: bool = False, buffers: str = "leave",
-           final: Optional[str] = None) -> Sync:
+           start_s: float = 300.0, optimizer: Any = None, frozen: bool = False,
+           buffers: str = "leave", final: Optional[str] = None) -> Sync:
     """Joins the job with the parameters of model, and waits for the other trainers: afterwards all
     have the first one's values.
 
@@ -50,6 +51,9 @@ def attach(model: Any, plan: Optional[str] = None, job: Optional[str] = None, *,
     plan: a preset and changes to it, "dasgd,every=8,delay=2"; without it the variable DESCANT_PLAN,
     else "shadow-easgd". job: "self", "shm:NAME", "mpi"; without it, the launcher's. workers:
     threads that will call step. rank, size, sync_cpu, sync_rate, start_s: as in descant.h.
+    optimizer: its momentum or moments, of SGD, Adam and their like, are kept in step with their
+    parameters, too; without it, each trainer's are its own. Sums of squares, as Adam's, are refused
+    under plans whose merges extrapolate (what=block, merge=delta).
     buffers: "leave", or "mean": floating buffers, such as batch-norm statistics, are averaged at
     finish (the first trainer's, with final="local"). final: what finish gives all; without it
     "mean", and "local" under the plans none and allreduce."""
@@ -58,7 +62,7 @@ def attach(model: Any, plan: Optional[str] = None, job: Optional[str] = None, *,
     options.workers, options.rank, options.size = workers, rank, size
     options.sync_cpu, options.sync_rate, options.start_s = sync_cpu, sync_rate, start_s
     options.log = _library.say
-    return Sync(model, options, frozen=frozen, buffers=buffers, final=final)
+    return Sync(model, options, optimizer=optimizer, frozen=frozen, buffers=buffers, final=final)
 
 
 class Hook:
@@ -72,18 +76,40 @@ class Hook:
             handle.remove()
 
 
+class _Around:
+    """For PyTorch before 2.0, whose optimizers have no hooks: a step of the instance's own. Others,
+    as schedulers, may have wrapped that in turn, so it stays, and does nothing more."""
+
+    def __init__(self, optimizer: Any, before: Any, after: Any):
+        step = optimizer.step
+        self._on = True
+
+        def around(_optimizer: Any, *args: Any, **more: Any) -> Any:
+            if self._on:
+                before()
+            result = step(*args, **more)
+            if self._on:
+                after()
+            return result
+        optimizer.step = types.MethodType(around, optimizer)
+
+    def remove(self) -> None:
+        self._on = False
+
+
 def hook(optimizer: Any, sync: Sync) -> Hook:
     """For loops that cannot be edited: each optimizer.step() is followed by sync.step(), and under
     the plan allreduce preceded by sync.mean_gradients()."""
-    handles = [optimizer.register_step_post_hook(lambda *_: sync.step())]
-    if sync.means_gradients:
-        handles.append(optimizer.register_step_pre_hook(lambda *_: sync.mean_gradients()))
-    return Hook(*handles)
+    before = sync.mean_gradients if sync.means_gradients else lambda: None
+    if not hasattr(optimizer, "register_step_post_hook"):
+        return Hook(_Around(optimizer, before, sync.step))
+    return Hook(optimizer.register_step_pre_hook(lambda *_: before()),
+                optimizer.register_step_post_hook(lambda *_: sync.step()))
 
 
 def plans() -> Dict[str, Plan]:
     """The presets, by name."""
-    return {name: Plan(*row) for name, row in _plans.PLANS.items()}
+    return {name: Plan(*row) for name, row in _library.presets().items()}
 
 
 def info() -> Dict[str, Any]:

@@ -8,7 +8,7 @@ log lock and wants the GIL, and a failing call, which has it and wants the lock,
 import ctypes
 import logging
 import os
-from typing import Any, Optional
+from typing import Any, Dict, Optional, Tuple
 
 log = logging.getLogger("descant")
 
@@ -44,8 +44,8 @@ class Stats(ctypes.Structure):
     _fields_ = [(name, _U64) for name in ("steps", "rounds", "restarts", "bad", "bytes", "stall_ns",
                                           "copy_ns", "gap_max")] + \
                [(name, _F64) for name in ("gap_mean", "gap_p50", "gap_p99", "gap_per_worker",
-                                          "age_steps", "age_s", "shadow_cpu_s", "wall_s", "budget",
-                                          "distance")] + \
+                                          "age_steps", "age_s", "exchange_p50_s", "exchange_p99_s",
+                                          "shadow_cpu_s", "wall_s", "budget", "distance")] + \
                [(name, _U64) for name in ("rows_rounds", "rows_sent", "rows_bad", "rows_bytes",
                                           "rows_waiting")] + [("rows_age_s", _F64)]
 
@@ -83,6 +83,7 @@ def _load() -> ctypes.CDLL:
             ("members", _INT, [job, ctypes.POINTER(Members)]),
             ("stats", _INT, [job, ctypes.POINTER(Stats)]),
             ("waits", size, [job, ctypes.c_char_p, size]),
+            ("plans", size, [ctypes.c_char_p, size]),
             ("last_error", ctypes.c_char_p, []), ("version", ctypes.c_char_p, [])):
         function = getattr(library, "descant_" + name)
         function.restype, function.argtypes = result, arguments
@@ -100,6 +101,21 @@ def failure(status: int, what: str = "") -> Error:
 def check(status: int, what: str = "") -> None:
     if status != 0:
         raise failure(status, what)
+
+
+def presets() -> Dict[str, Tuple[str, str]]:
+    """Of each preset what it changes, and what it was published as."""
+    room = ctypes.create_string_buffer(library.descant_plans(None, 0) + 1)
+    library.descant_plans(room, len(room))
+    rows = (line.split("\t") for line in room.value.decode().splitlines())
+    return {name: (changes, published) for name, changes, published in rows}
+
+
+def settings(plan: str) -> Dict[str, str]:
+    """The keys of a plan, with those of its preset; what is wrong with it, open says."""
+    name, _, changes = plan.replace(" ", "").partition(",")
+    preset = presets().get(name, (name, ""))[0]
+    return dict(each.split("=", 1) for each in (preset + "," + changes).split(",") if "=" in each)
 
 
 def text(value: Optional[str]) -> Optional[bytes]:

@@ -4,17 +4,21 @@
     Placed      a tensor of floats that has its storage for itself: its data moves into the
                 library's memory, which peers read in place; nothing is copied any more
     Attached    floats that lie in one piece, in memory that others use too, or NumPy's
-    Mirror      all else: other types, other devices, floats with gaps. A segment of floats stands
-                beside it. What changed in the tensor since it was last shown is added to the
-                segment, which keeps what a bfloat16 would lose, and then the tensor shows that
+    Staged      all else of PyTorch's: other types, other devices, floats with gaps (_staging.py)
+    Mirror      all else of NumPy's. A segment of floats stands beside the array. What changed in
+                the array since it was last shown is added to the segment, which keeps what a
+                float16 would lose, and then the array shows that
+    State       what an optimizer keeps for a placed parameter, placed as soon as it is there
 
 A segment's name has the shape, and the order of dimensions where it is not the usual one: trainers
 whose models differ are told by the parameter's name."""
 
 import math
-from typing import Any, List, Optional, Sequence, Tuple
+from functools import reduce
+from typing import Any, Callable, List, Optional, Sequence, Tuple
 
 from ._job import Job
+from ._staging import Staged
 
 
 def dense_order(shape: Sequence[int], strides: Sequence[int]) -> Optional[list]:
@@ -44,15 +48,6 @@ class Segment:
         self.name = name
         self.tensor = tensor
 
-    def push(self) -> None:
-        """Before the library looks: what the caller has changed."""
-
-    def pull(self) -> None:
-        """After it: what the library has changed."""
-
-    def take(self) -> None:
-        """The tensor has been overwritten, and is the segment's new value."""
-
     def tie(self, tensor: Any) -> bool:
         """Another tensor begins in this one's memory; false where it has another part of it."""
         return math.prod(tensor.shape) == math.prod(self.tensor.shape)
@@ -63,14 +58,17 @@ class Segment:
 
 class Placed(Segment):
     def __init__(self, job: Job, name: str, tensor: Any, order: list):
-        import torch
         super().__init__(name, tensor)
-        data, block = tensor.data, job.alloc(label(name, tensor.shape, order), tensor.numel())
-        self._flat = torch.frombuffer(block, dtype=torch.float32)
-        self._tied = []
+        self._lend(job, tensor, order)
+        self._flat.as_strided(tensor.shape, tensor.stride()).copy_(tensor.data)
         self._move(tensor)
-        tensor.data.copy_(data)
         self.address = tensor.data_ptr()
+
+    def _lend(self, job: Job, like: Any, order: list) -> None:
+        import torch
+        block = job.alloc(label(self.name, like.shape, order), like.numel())
+        self._flat = torch.frombuffer(block, dtype=torch.float32)
+        self._tied: List[Any] = []
 
     def _move(self, tensor: Any) -> None:
         tensor.data = self._flat.as_strided(tensor.shape, tensor.stride())
@@ -86,46 +84,56 @@ class Placed(Segment):
     def release(self) -> None:
         own = self._flat.clone()
         for tensor in [self.tensor, *self._tied]:
-            if tensor.data_ptr() == self.address:
+            if tensor is not None and tensor.data_ptr() == self.address:
                 tensor.data = own.as_strided(tensor.shape, tensor.stride())
         self._flat = None
 
 
-class Attached(Segment):
-    def __init__(self, job: Job, name: str, tensor: Any, order: list, address: int, n: int):
-        super().__init__(name, tensor)
-        self.address = address
-        job.attach(label(name, tensor.shape, order), address, n)
+class State(Placed):
+    """tensor is None until find gives one: an optimizer makes it in its first step. Until then it
+    is zero, as the segment is, to which others may have added meanwhile."""
 
+    def __init__(self, job: Job, name: str, like: Any, find: Callable[[], Any]):
+        Segment.__init__(self, name, None)
+        self._find = find
+        self._lend(job, like, dense_order(like.shape, like.stride()))
+        self._view = self._flat.as_strided(like.shape, like.stride())
 
-class TorchMirror(Segment):
-    def __init__(self, job: Job, name: str, tensor: Any):
-        import torch
-        super().__init__(name, tensor)
-        block = job.alloc(label(name, tensor.shape), tensor.numel())
-        self._mirror = torch.frombuffer(block, dtype=torch.float32).view(tensor.shape)
-        self.take()
-
-    def _values(self) -> Any:
-        import torch
-        return self.tensor.data.to("cpu", torch.float32)
-
-    def push(self) -> None:
-        self._mirror.add_(self._values() - self._shown)
-
-    def pull(self) -> None:
-        self.tensor.data.copy_(self._mirror)
-        self._shown = self._values().clone()
+    def bind(self) -> bool:
+        """Whether the tensor is there; if so, it is placed."""
+        tensor = self._find()
+        if tensor is None:
+            return False
+        if tensor.is_sparse:
+            raise TypeError(f"the optimizer's '{self.name}' is sparse: leave out optimizer=")
+        self._view.add_(tensor)
+        tensor.data = self._view.view_as(self._view)
+        self.tensor, self.address = tensor, tensor.data_ptr()
+        return True
 
     def take(self) -> None:
-        self._shown = self._values().clone()
-        self._mirror.copy_(self._shown)
+        """load_state_dict has put another tensor, or none, into the place of ours."""
+        if self._find() is not self.tensor:
+            self.tensor = self.address = None
+            self._flat.zero_()
 
     def release(self) -> None:
-        self._mirror = None
+        super().release()
+        self._view = None
+
+
+class Attached(Segment):
+    def __init__(self, job: Job, name: str, tensor: Any, order: list, address: int, n: int,
+                 lender: Any):
+        super().__init__(name, tensor)
+        self.address = address
+        job.attach(label(name, tensor.shape, order), address, n, lender)
 
 
 class NumpyMirror(Segment):
+    """push, before the library looks: what the caller has changed. pull, after it: what the library
+    has changed. take: the array was overwritten, and is the segment's new value."""
+
     def __init__(self, job: Job, name: str, tensor: Any):
         import numpy
         super().__init__(name, tensor)
@@ -165,14 +173,27 @@ def _check_tensor(name: str, tensor: Any) -> None:
         raise ValueError(f"'{name}' is on the device meta and has no values")
 
 
-def torch_segment(job: Job, name: str, tensor: Any) -> Segment:
+def _is_plain(tensor: Any) -> bool:
+    """Whether the library can use it where it is."""
     import torch
+    return tensor.device.type == "cpu" and tensor.dtype == torch.float32 and \
+        dense_order(tensor.shape, tensor.stride()) is not None
+
+
+def torch_segment(job: Job, name: str, tensor: Any) -> Any:
+    if not _is_plain(tensor):
+        return Staged(job, name, label(name, tensor.shape), tensor, lambda: tensor)
     order = dense_order(tensor.shape, tensor.stride())
-    if tensor.device.type != "cpu" or tensor.dtype != torch.float32 or order is None:
-        return TorchMirror(job, name, tensor)
     if _storage(tensor).nbytes() == 4 * tensor.numel():
         return Placed(job, name, tensor, order)
-    return Attached(job, name, tensor, order, tensor.data_ptr(), tensor.numel())
+    return Attached(job, name, tensor, order, tensor.data_ptr(), tensor.numel(), tensor.detach())
+
+
+def state_segment(job: Job, name: str, parameter: Any, find: Callable[[], Any]) -> Any:
+    """Of what an optimizer keeps for the parameter, in its shape."""
+    if _is_plain(parameter):
+        return State(job, name, parameter, find)
+    return Staged(job, name, label(name, parameter.shape), parameter, find)
 
 
 def numpy_segment(job: Job, name: str, array: Any) -> Segment:
@@ -182,9 +203,9 @@ def numpy_segment(job: Job, name: str, array: Any) -> Segment:
     if not array.flags.writeable:
         raise ValueError(f"'{name}' cannot be written")
     order = dense_order(array.shape, [s // array.itemsize for s in array.strides])
-    if array.dtype != numpy.float32 or order is None:
+    if array.dtype != numpy.float32 or order is None or not array.flags.aligned:
         return NumpyMirror(job, name, array)
-    return Attached(job, name, array, order, array.ctypes.data, array.size)
+    return Attached(job, name, array, order, array.ctypes.data, array.size, array)
 
 
 def is_torch(value: Any) -> bool:
@@ -194,29 +215,96 @@ def is_torch(value: Any) -> bool:
 def place_keys(name: str, tensor: Any) -> List[Tuple[str, int]]:
     """What tells that two tensors are in one memory: their storage, or where they begin."""
     if not is_torch(tensor):
+        if not hasattr(tensor, "ctypes"):
+            raise TypeError(f"'{name}' is of {type(tensor).__name__}: only tensors and NumPy arrays "
+                            "are kept in step")
         return [("array", tensor.ctypes.data)]
     _check_tensor(name, tensor)
     device = str(tensor.device)
     return [("storage " + device, _storage(tensor).data_ptr()), (device, tensor.data_ptr())]
 
 
-def make_segment(job: Job, name: str, tensor: Any) -> Segment:
+class _Extent:
+    """Where a tensor lies: on which device, from low to high, and how, in bytes."""
+
+    def __init__(self, name: str, tensor: Any):
+        self.name, self.shape = name, list(tensor.shape)
+        if is_torch(tensor):
+            self.device, begin, self.item = str(tensor.device), tensor.data_ptr(), \
+                tensor.element_size()
+            strides = [self.item * s for s in tensor.stride()]
+        else:
+            self.device, begin, self.item = "cpu", tensor.ctypes.data, tensor.itemsize
+            strides = tensor.strides
+        self.low = begin + sum((n - 1) * s for n, s in zip(self.shape, strides) if s < 0)
+        self.strides = [abs(s) for s in strides]        # the same bytes, from low
+        self.high = self.low + self.item + \
+            sum((n - 1) * s for n, s in zip(self.shape, self.strides))
+
+
+def _check_group(group: List[_Extent], torch_there: bool) -> None:
+    """Of tensors whose extents overlap: each puts its number into a map of the bytes."""
+    if len(group) < 2:
+        return
+    if torch_there:
+        import torch as library
+        as_strided = library.as_strided
+    else:
+        import numpy as library
+        as_strided = library.lib.stride_tricks.as_strided
+    low, high = group[0].low, max(e.high for e in group)
+    unit = reduce(math.gcd, (n for e in group for n in (e.low - low, e.item, *e.strides)))
+    owners = library.zeros((high - low) // unit, dtype=library.int32)
+    for number, e in enumerate(group, 1):
+        sizes = [n if s else 1 for n, s in zip(e.shape, e.strides)] + [e.item // unit]
+        steps = [s // unit for s in e.strides] + [1]
+        part = owners[(e.low - low) // unit:]
+        view = as_strided(part, sizes, steps, part.storage_offset()) if torch_there else \
+            as_strided(part, sizes, [owners.itemsize * s for s in steps])
+        if view.max() > 0:
+            raise ValueError(f"'{e.name}' shares a part of its memory with "
+                             f"'{group[int(view.max()) - 1].name}'")
+        view[...] = number
+
+
+def check_overlaps(tensors: Sequence[Tuple[str, Any]]) -> None:
+    """Refuses two that have a part in common, before any is moved. Those with the same place are
+    tied; those with gaps, as columns of one matrix, may lie in each other's."""
+    extents = sorted((_Extent(name, tensor) for name, tensor in tensors if 0 not in tensor.shape),
+                     key=lambda e: (e.device, e.low, -e.high))
+    torch_there = any(is_torch(tensor) for _, tensor in tensors)
+    group: List[_Extent] = []
+    place, reach = None, 0
+    for e in extents:
+        if (e.device, e.low, e.high) == place:
+            continue
+        place = (e.device, e.low, e.high)
+        if group and (e.device != group[0].device or e.low >= reach):
+            _check_group(group, torch_there)
+            group = []
+        reach = max(reach, e.high) if group else e.high
+        group.append(e)
+    _check_group(group, torch_there)
+
+
+def make_segment(job: Job, name: str, tensor: Any) -> Any:
     return (torch_segment if is_torch(tensor) else numpy_segment)(job, name, tensor)
 
 
 class Buffers:
     """Batch-norm statistics and their like: a segment that is zero until the end, so that no round
-    changes it, and then what the mean is taken of."""
+    changes it, and then what the mean is taken of. holders: the dict that has each, and its name
+    there; a module may put another tensor into its place."""
 
-    def __init__(self, job: Job, tensors: Sequence[Any]):
+    def __init__(self, job: Job, holders: Sequence[Tuple[dict, str]]):
         import torch
-        self._tensors = tensors
-        n = sum(tensor.numel() for tensor in tensors)
+        self._holders = holders
+        n = sum(holder[key].numel() for holder, key in holders)
         self._flat = torch.frombuffer(job.alloc(label("buffers", [n]), n), dtype=torch.float32)
 
     def _parts(self) -> Any:
-        sizes = [tensor.numel() for tensor in self._tensors]
-        return zip(self._tensors, self._flat.split(sizes))
+        tensors = [holder[key] for holder, key in self._holders]
+        return zip(tensors, self._flat.split([tensor.numel() for tensor in tensors]))
 
     def push(self) -> None:
         for tensor, part in self._parts():

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: MIT
 """What attach gives: one trainer's part in a job, around a training loop.
 
-A step is one call into the library and a look at a few parameters in turn, whether they are still
-where they were: what model.to or .data = have moved would be trained and never exchanged."""
+A step is one call into the library. Now and then it also looks at a few parameters in turn, whether
+they are still where they were: what model.to or .data = have moved would be trained and never
+exchanged."""
 
 import contextlib
 import ctypes
+import functools
 import itertools
 import os
 import threading
@@ -13,11 +15,15 @@ from typing import Any, Dict, Iterable, Iterator, List, Optional, Tuple
 
 from . import _library
 from ._job import Job
-from ._library import check, failure, library
-from ._segments import Buffers, Placed, Segment, is_torch, make_segment, place_keys
+from ._library import check, failure, library, settings
+from ._optimizers import StateOf, kept_states
+from ._segments import (Buffers, NumpyMirror, Placed, State, check_overlaps, is_torch, make_segment,
+                        place_keys, state_segment)
+from ._staging import Stage, Staged, stages
 
+_step = library.descant_step
 _FINALS = {"local": 0, "mean": 1, "central": 2}
-_LOOKS = 8      # parameters a step looks at
+_LOOKS = 8      # parameters that a step looks at, one of as many steps
 
 
 def _named(model: Any) -> List[Tuple[str, Any]]:
@@ -44,31 +50,37 @@ class Sync:
     after an exception, only closes. rank and size are as at the start. All calls are one thread's,
     but step, which each of `workers` threads makes."""
 
-    def __init__(self, model: Any, options: _library.Options, *, frozen: bool, buffers: str,
-                 final: Optional[str]):
+    def __init__(self, model: Any, options: _library.Options, *, optimizer: Any, frozen: bool,
+                 buffers: str, final: Optional[str]):
         if buffers not in ("leave", "mean"):
             raise ValueError(f"buffers={buffers!r}: 'leave' or 'mean'")
         plan = (options.plan or os.environ.get("DESCANT_PLAN", "").encode()
                 or b"shadow-easgd").decode()
         self.plan = plan
-        preset = plan.split(",")[0].strip()
-        self.means_gradients = preset == "allreduce" or "what=gradient" in plan
-        self._rests = preset == "none" or "when=never" in plan
+        keys = settings(plan)
+        self.means_gradients = keys.get("what") == "gradient"
+        self._rests = keys.get("when") == "never"
+        self._is_shadow = keys.get("when") == "shadow"
+        self._extrapolates = keys.get("what") == "block" or keys.get("merge") == "delta"
         self._final = final or ("local" if self.means_gradients or self._rests else "mean")
         self._final_number(self._final, buffers)
-        self._job: Optional[Job] = Job(options)
-        self._segments: List[Segment] = []
+        self._job = Job(options)
+        self._segments: List[Any] = []
+        self._tensors: List[Tuple[str, Any]] = []       # also those that share a segment
         self._buffers: Optional[Buffers] = None
-        self._finished = False
+        self._finished = self._closed = False
         self._last_stats: Dict[str, float] = {}
         self._steps_before = 0
         self._gradient: Any = None
         self._meaned = False
+        self._light = 0         # steps that are only a call; a thread that races loses a look
         try:
-            self._take_in(model, frozen, buffers, options.workers)
-            check(library.descant_start(self._job.handle))
-            for segment in self._segments:
-                segment.pull()
+            self._take_in(model, optimizer, frozen, buffers)
+            self._find_mirrors(options.workers)
+            self._rounds_of_looks(_owners(model))
+            self._job.wait_for(library.descant_start)
+            for mirror in self._mirrors:
+                mirror.pull()
             members = self.members()
         except BaseException:
             self.close()
@@ -77,30 +89,60 @@ class Sync:
 
     # ---------------------------------------------------------------- segments
 
-    def _take_in(self, model: Any, frozen: bool, buffers: str, workers: int) -> None:
+    def _take_in(self, model: Any, optimizer: Any, frozen: bool, buffers: str) -> None:
         whole = hasattr(model, "named_parameters")
-        places: Dict[Any, Segment] = {}
-        for name, tensor in _named(model):
-            left = whole and not tensor.requires_grad and not (frozen and
-                                                               tensor.is_floating_point())
-            if not left:
-                self._take_tensor(name, tensor, places)
+        places: Dict[Any, Any] = {}
+        taken = [(name, tensor) for name, tensor in _named(model)
+                 if not whole or tensor.requires_grad or (frozen and tensor.is_floating_point())]
+        keys = [place_keys(name, tensor) for name, tensor in taken]
+        check_overlaps(taken)
+        for (name, tensor), its_keys in zip(taken, keys):
+            self._take_tensor(name, tensor, its_keys, places)
         if not self._segments:
             raise ValueError("there is nothing to keep in step: no parameter that is trained"
                              + ("" if frozen or not whole else " (frozen=True takes all)"))
+        self._states: List[Tuple[Any, str, Any]] = []
+        if optimizer is not None:
+            self._take_states(optimizer)
         if buffers == "mean" and whole:
             self._take_buffers(model)
-        self._mirrors = [s for s in self._segments if type(s).pull is not Segment.pull]
-        if self._mirrors and workers > 1:
-            raise ValueError(f"'{self._mirrors[0].name}' is not of floats on the CPU, and is kept "
-                             "in step through a copy: only with one worker")
-        self._looks = self._rounds_of_looks(_owners(model))
 
-    def _take_tensor(self, name: str, tensor: Any, places: Dict[Any, Segment]) -> None:
-        if any(tensor is segment.tensor for segment in places.values()):
-            return
-        keys = place_keys(name, tensor)
-        if 0 in tensor.shape:
+    def _take_states(self, optimizer: Any) -> None:
+        """_states: their segments, with where each is."""
+        kept = {id(each.tensor): each for each in self._segments}
+        for parameter, keys in kept_states(optimizer, self._extrapolates):
+            for key in keys if id(parameter) in kept else []:
+                state = StateOf(optimizer, parameter)
+                segment = state_segment(self._job, f"{kept[id(parameter)].name}.{key}", parameter,
+                                        functools.partial(state.get, key))
+                self._states.append((state, key, segment))
+        self._segments += [segment for _, _, segment in self._states]
+
+    def _find_mirrors(self, workers: int) -> None:
+        """What has to be told of a step: in the step itself, or, of stages under shadow plans, as
+        it comes. _unbound: states that no step of the optimizer has made yet."""
+        staged = [each for each in self._segments if isinstance(each, Staged)]
+        arrays = [each for each in self._segments if isinstance(each, NumpyMirror)]
+        if workers > 1 and self._states:
+            raise ValueError("optimizer=: its state is kept in step only with one worker")
+        if workers > 1 and staged + arrays:
+            raise ValueError(f"'{(staged + arrays)[0].name}' is not of floats on the CPU, and is "
+                             "kept in step through a copy: only with one worker")
+        moved: List[Stage] = stages(staged)
+        for stage in moved:
+            stage.take()
+        self._mirrors: List[Any] = [*arrays, *moved]
+        self._turning = moved if self._is_shadow else []
+        self._exact = arrays if self._is_shadow else self._mirrors
+        self._find_unbound()
+
+    def _find_unbound(self) -> None:
+        self._unbound = [each for each in self._segments if isinstance(each, State)
+                         and each.tensor is None and not each.bind()]
+
+    def _take_tensor(self, name: str, tensor: Any, keys: List[Any],
+                     places: Dict[Any, Any]) -> None:
+        if 0 in tensor.shape or any(tensor is segment.tensor for segment in places.values()):
             return
         first = next((places[key] for key in keys if key in places), None)
         if first is None:
@@ -109,41 +151,64 @@ class Sync:
             places[keys[0] if isinstance(segment, Placed) else keys[-1]] = segment
         elif not first.tie(tensor):
             raise ValueError(f"'{name}' shares a part of its memory with '{first.name}'")
+        self._tensors.append((name, tensor))
 
     def _take_buffers(self, model: Any) -> None:
-        found = [b for _, b in model.named_buffers() if b.is_floating_point() and b.numel() > 0]
+        found = {id(b): (module._buffers, key) for module in model.modules()
+                 for key, b in module._buffers.items()
+                 if b is not None and b.is_floating_point() and b.numel() > 0}
         if found:
-            self._buffers = Buffers(self._job, found)
+            self._buffers = Buffers(self._job, list(found.values()))
 
-    def _rounds_of_looks(self, owners: Dict[int, Tuple[dict, str]]) -> Iterator[Any]:
-        rows = [(*owners.get(id(s.tensor), ({"": s.tensor}, "")), s.tensor, s.address, s.name)
-                for s in self._segments if is_torch(s.tensor)]
-        self._rows = rows
-        return itertools.cycle([tuple(rows[i:i + _LOOKS]) for i in range(0, len(rows), _LOOKS)]
-                               or [()])
+    def _rounds_of_looks(self, owners: Dict[int, Tuple[dict, str]]) -> None:
+        """_rows: where each tensor is kept, what it was, and where its floats are."""
+        states = {id(segment) for _, _, segment in self._states}
+        rows: List[Any] = []
+        for each in self._segments:
+            if is_torch(each.tensor) and id(each) not in states:
+                holder, key = owners.get(id(each.tensor), ({"": each.tensor}, ""))
+                rows.append((holder, key, each.tensor, each.address,
+                             f"the parameter '{each.name}'"))
+        for state, key, each in self._states:
+            if each.address is not None:
+                rows.append((state, key, each.tensor, each.address,
+                             f"the optimizer's '{each.name}'"))
+        self._owners, self._rows = owners, rows
+        self._looks = itertools.cycle([tuple(rows[i:i + _LOOKS])
+                                       for i in range(0, len(rows), _LOOKS)] or [()])
 
     def _look(self, rows: Iterable[Any]) -> None:
-        for parameters, key, tensor, address, name in rows:
-            if parameters.get(key) is not tensor:
-                raise RuntimeError(f"the parameter '{name}' has been replaced by another: attach "
-                                   "after that, or load with assign=False")
+        for holder, key, tensor, address, what in rows:
+            if holder.get(key) is not tensor:
+                raise RuntimeError(f"{what} has been replaced by another: attach after that, load "
+                                   "in 'with sync.paused()', or a model with assign=False")
             if address is not None and tensor.data_ptr() != address:
-                raise RuntimeError(f"the parameter '{name}' has moved to other memory (model.to, "
-                                   ".data = …): write into it in place, or attach after that")
+                raise RuntimeError(f"{what} has moved to other memory (model.to, .data = …): write "
+                                   "into it in place, or attach after that")
 
     # ---------------------------------------------------------------- training
 
     def step(self) -> None:
         """After each optimizer step. Under a shadow plan it counts; under others it may wait for
         the other trainers, with the GIL free."""
-        if self._mirrors or self.means_gradients:
-            self._before_step()
-        status = library.descant_step(self._job.handle)
+        light = self._light
+        if not light:
+            self._whole_step()
+            return
+        self._light = light - 1
+        status = _step(self._job.handle)
         if status:
             raise failure(status)
-        for segment in self._mirrors:
-            segment.pull()
+
+    def _whole_step(self) -> None:
+        must_prepare = self._mirrors or self.means_gradients or self._unbound
+        if must_prepare:
+            self._before_step()
+        check(_step(self._job.handle))
+        for mirror in self._exact:
+            mirror.pull()
         self._look(next(self._looks))
+        self._light = 0 if must_prepare else _LOOKS - 1
 
     def _before_step(self) -> None:
         if self.means_gradients and not self._meaned:
@@ -151,8 +216,17 @@ class Sync:
                                "applied: call sync.mean_gradients() before optimizer.step(), or "
                                "let descant.hook(optimizer, sync) do it")
         self._meaned = False
-        for segment in self._mirrors:
-            segment.push()
+        self._bind_states()
+        for mirror in self._exact:
+            mirror.push()
+        for stage in self._turning:
+            stage.turn()
+
+    def _bind_states(self) -> None:
+        unbound = [state for state in self._unbound if not state.bind()]
+        if len(unbound) < len(self._unbound):
+            self._unbound = unbound
+            self._rounds_of_looks(self._owners)
 
     def mean(self, values: Any) -> None:
         """values, floats in one piece, become their mean over the trainers, who all call this;
@@ -169,7 +243,11 @@ class Sync:
         """Under the plan "allreduce", between backward and optimizer.step: each parameter's
         gradient becomes its mean over the trainers. No gradient counts as zero."""
         import torch
-        tensors = [s.tensor for s in self._segments if s.tensor.requires_grad]
+        for name, tensor in self._tensors:
+            if tensor.grad is not None and tensor.grad.layout != torch.strided:
+                raise TypeError(f"the gradient of '{name}' is of {tensor.grad.layout}: only dense "
+                                "ones are averaged")
+        tensors = [tensor for _, tensor in self._tensors if tensor.requires_grad]
         if self._gradient is None:
             self._gradient = torch.empty(sum(t.numel() for t in tensors))
         parts = self._gradient.split([t.numel() for t in tensors])
@@ -199,13 +277,19 @@ class Sync:
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """No round touches the parameters inside, and they may be overwritten: afterwards all
-        trainers take them. After an exception inside, the job stays paused, and can only be
-        closed."""
+        """No round touches the parameters inside, and they may be overwritten, an optimizer's state
+        too: afterwards all trainers take them. After an exception inside, the job stays paused, and
+        can only be closed."""
         check(library.descant_pause(self._job.handle))
         yield
-        for segment in self._mirrors:
-            segment.take()
+        for mirror in self._mirrors:
+            mirror.take()
+        for _, _, segment in self._states:
+            if isinstance(segment, State):
+                segment.take()
+        self._find_unbound()
+        self._rounds_of_looks(self._owners)
+        self._light = 0
         check(library.descant_reload(self._job.handle))
 
     def state_dict(self) -> Dict[str, Any]:
@@ -225,7 +309,7 @@ class Sync:
         """Of a job with the same plan and model, after the model's and the optimizer's were loaded.
         All trainers take this one's parameters with it."""
         if not self._rests:
-            outer = bytes(memoryview(state["outer"].numpy() if is_torch(state["outer"])
+            outer = bytes(memoryview(state["outer"].cpu().numpy() if is_torch(state["outer"])
                                      else state["outer"]))
             with self.paused():
                 check(library.descant_outer_load(self._job.handle, outer, len(outer)))
@@ -269,21 +353,23 @@ class Sync:
         if self._finished:
             return
         number = self._final_number(final or self._final, "mean" if self._buffers else "leave")
+        self._bind_states()
         self._look(self._rows)
         ends: List[Any] = [*self._mirrors, *([self._buffers] if self._buffers else [])]
         if ends and not self._rests:
             check(library.descant_pause(self._job.handle))
         for each in ends:
             each.push()
-        check(library.descant_finish(self._job.handle, number))
+        self._job.wait_for(library.descant_finish, number)
         for each in ends:
             each.pull()
         self._finished = True
 
     def close(self) -> None:
         """Leaves the job. Parameters keep their values, in memory of their own."""
-        if self._job is None or self._job.handle is None:
+        if self._closed:
             return
+        self._closed = True
         with contextlib.suppress(_library.Error):       # a broken job has none
             self._last_stats = self.stats()
         for each in [*self._segments, *([self._buffers] if self._buffers else [])]:

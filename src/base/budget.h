@@ -6,9 +6,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What a burst is taken to cost the workers it interrupts, by its own CPU time: it, two switches,
- * and their caches to be filled again. The share is of that whole cost. The figure is a choice:
- * bench/README.md has what was measured with it and without. */
+/* What a burst may be taken to cost the workers it interrupts, by its own CPU time: it, two switches,
+ * and their caches to be filled again. The figure is a choice: bench/README.md has what was measured
+ * with it and without. */
 #define BUDGET_BURST_COST 1.5
 enum { BUDGET_BURST_NS = 1000000, BUDGET_SAVED_NS = 20000000 };
 
@@ -16,9 +16,10 @@ enum { BUDGET_BURST_NS = 1000000, BUDGET_SAVED_NS = 20000000 };
 struct budget {
     uint64_t cpu_ns;            /* its CPU time when it last paid */
     uint64_t until_ns;          /* when all it has used is paid for */
+    double cost;                /* of a second of its CPU time */
 };
 
-void budget_begin(struct budget *b);
+void budget_begin(struct budget *b, double cost);
 bool budget_burst_over(const struct budget *b);
 
 /* Pays for the CPU used since, out of that share; 1 or more: a whole core. Rest is not saved up for

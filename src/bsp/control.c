@@ -11,41 +11,40 @@
  *      the bound refuses every gradient on them.
  *   3. A model with NaN or Inf is never stored.
  *
- * Modules are never waited for: reading out is one atomic a slot, storing a copy a segment. */
+ * Modules are never waited for: reading out is one atomic a slot, storing a copy a segment. What a
+ * superstep costs is memory's way through the caches, so there are two passes over the slots' sums: one
+ * looks whether A is finite, and one takes a piece of it through the mean, the optimizer, the test for
+ * NaN and into the segments before it goes to the next piece. Only of many sums A is made first. */
 #include "bsp/control.h"
 
-#include "bsp/gradient.h"
+#include "fabric/kernels.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
+enum { PIECE = 4096, FEW = 2, PAST_CACHES = 4 << 20 };      /* floats; sums; floats */
+
 struct control {
     struct control_options o;
-    uint64_t since;                 /* the run's first version */
-    float *sum;                     /* (n) A */
+    const struct kernels *kernels;
+    uint64_t since;                 /* the run's first version; 0: it has none yet */
+    struct gradient a;              /* A; between supersteps it lies in its own room, */
+    float *sum;                     /* (n) which is this */
     struct local_sums sums;         /* what it is made of */
-    uint64_t committed;             /* the locals' count at the last read-out */
+    float **next;                   /* (n_locals) where they take the next model, or NULL */
+    bool broken;                    /* w has NaN or Inf */
+    float g[PIECE];
 };
-
-static uint64_t committed(const struct control *c)
-{
-    uint64_t all = 0;
-    for (int k = 0; k < c->o.n_locals; k++) {
-        struct local_figures f;
-        local_figures(c->o.locals[k], &f);
-        all += f.gradients;
-    }
-    return all;
-}
 
 static void store(struct control *c)
 {
     for (int k = 0; k < c->o.n_locals; k++)
-        local_store(c->o.locals[k], c->o.w, c->o.version, c->since);
+        local_store(c->o.locals[k], c->next[k] ? c->next[k] : c->o.w, c->o.version, c->since);
+    memset(c->next, 0, (size_t)c->o.n_locals * sizeof *c->next);
 }
 
-static void begin_above(struct control *c)
+void control_meet(struct control *c)
 {
     bool any = false;
     for (int k = 0; k < c->o.n_locals; k++) {
@@ -56,8 +55,9 @@ static void begin_above(struct control *c)
         if (c->o.version < above)
             c->o.version = above;
     }
-    c->since = c->o.version;
-    if (any)
+    if (!c->since)
+        c->since = c->o.version;
+    if (any && !c->broken)
         store(c);
 }
 
@@ -65,15 +65,20 @@ descant_status control_create(struct control **control, const struct control_opt
 {
     struct control *made = memory_take(sizeof *made);
     float *sum = memory_take_array(options->n, sizeof *sum);
-    if (!made || !sum) {
+    float **next = memory_take_array((size_t)options->n_locals, sizeof *next);
+    if (!made || !sum || !next ||
+        !gradient_init(&made->a, sum, options->n, options->n_locals * SEGMENT_SLOTS)) {
         memory_give(made);
         memory_give(sum);
+        memory_give(next);
         return log_fail(options->log, DESCANT_MEMORY, "no memory for a gradient of %zu floats",
                         options->n);
     }
     made->o = *options;
+    made->kernels = kernels_best();
     made->sum = sum;
-    begin_above(made);
+    made->next = next;
+    control_meet(made);
     *control = made;
     return DESCANT_OK;
 }
@@ -82,64 +87,133 @@ void control_destroy(struct control *c)
 {
     if (!c)
         return;
+    gradient_fini(&c->a);
     memory_give(c->sum);
+    memory_give(c->next);
     memory_give(c);
 }
 
-static void forget(struct control *c)
+static const float *piece_of(struct control *c, double share, size_t at, size_t n)
 {
-    memset(c->sum, 0, c->o.n * sizeof *c->sum);
-    c->sums = (struct local_sums){0};
+    const float *const in[FEW] = {c->a.from[0] + at, c->a.n_from > 1 ? c->a.from[1] + at : NULL};
+    if (c->a.n_from == 1 && share == 1)
+        return in[0];
+    if (c->a.n_from == 1)
+        c->kernels->scale(c->g, in[0], share, n);
+    else
+        c->kernels->mean(c->g, in, (double[FEW]){share, share}, FEW, n, false);
+    return c->g;
 }
 
-/* False: the sum is left out. */
-static bool make_gradient(struct control *c, double *norm)
+static size_t piece_at(const struct control *c, size_t at)
 {
-    *norm = sqrt(gradient_mean(c->sum, (double)c->sums.examples, c->o.n));
-    if (!isfinite(*norm)) {
+    return c->o.n - at < PIECE ? c->o.n - at : PIECE;
+}
+
+/* Of the mean gradient. Not finite, after saying so: the sum is left out. */
+static double norm_of(struct control *c)
+{
+    double squares = 0, norm;
+    if (c->a.n_from > FEW)
+        gradient_gather(&c->a);
+    for (size_t at = 0; at < c->o.n; at += PIECE) {
+        size_t n = piece_at(c, at);
+        squares += c->kernels->square(piece_of(c, 1, at, n), n);
+    }
+    norm = sqrt(squares) / (double)c->sums.examples;
+    if (!isfinite(norm))
         log_say(c->o.log, DESCANT_WARNING, "the sum of %" PRIu64 " gradients is more than a float "
                 "holds: they are left out", c->sums.gradients);
-        return false;
-    }
-    if (c->o.clip > 0 && *norm > c->o.clip)
-        gradient_scale(c->sum, (float)(c->o.clip / *norm), c->o.n);
-    return true;
+    return norm;
 }
 
-static descant_status step(struct control *c)
+static descant_status broken(const struct control *c, size_t at)
 {
+    while (isfinite(c->o.w[at]))
+        at++;
+    return log_fail(c->o.log, DESCANT_NOT_FINITE,
+                    "step %" PRIu64 " has made the model's float %zu %s", c->o.steps, at,
+                    isnan(c->o.w[at]) ? "NaN" : "Inf");
+}
+
+/* share: of the sum, in double, so that the mean is rounded once. The copies are tested as they are
+ * made. */
+static descant_status step_piece(struct control *c, double share, size_t at, size_t n)
+{
+    const struct control_piece piece = {.w = c->o.w + at, .g = c->g, .at = at, .n = n,
+                                        .step = c->o.steps};
+    bool finite = false, tested = false;
+    const float *g = piece_of(c, share, at, n);
+    if (g != c->g)
+        memcpy(c->g, g, n * sizeof *g);
+    c->o.step(c->o.of, &piece);
+    for (int k = 0; k < c->o.n_locals; k++) {
+        if (!c->next[k])
+            continue;
+        finite = (c->o.n < PAST_CACHES ? c->kernels->copy : c->kernels->copy_past)
+                     (c->next[k] + at, piece.w, n);
+        tested = true;
+    }
+    return (tested ? finite : c->kernels->finite(piece.w, n)) ? DESCANT_OK : broken(c, at);
+}
+
+static descant_status step(struct control *c, double norm)
+{
+    const double clip = c->o.clip > 0 && norm > c->o.clip ? c->o.clip / norm : 1;
+    const double share = clip / (double)c->sums.examples;
+    descant_status status = DESCANT_OK;
     c->o.steps++;
-    c->o.step(c->o.of, c->o.w, c->sum, c->o.steps);
-    size_t bad = gradient_first_bad(c->o.w, c->o.n);
-    if (bad < c->o.n)
-        return log_fail(c->o.log, DESCANT_NOT_FINITE,
-                        "step %" PRIu64 " has made the model's float %zu %s", c->o.steps, bad,
-                        isnan(c->o.w[bad]) ? "NaN" : "Inf");
+    for (int k = 0; k < c->o.n_locals; k++)
+        c->next[k] = local_next(c->o.locals[k]);
+    for (size_t at = 0; at < c->o.n && status == DESCANT_OK; at += PIECE)
+        status = step_piece(c, share, at, piece_at(c, at));
+    if (status != DESCANT_OK) {
+        memset(c->next, 0, (size_t)c->o.n_locals * sizeof *c->next);
+        c->broken = true;
+        return status;
+    }
     c->o.version++;
     store(c);
     return DESCANT_OK;
 }
 
+static void read_out(struct control *c)
+{
+    for (int k = 0; k < c->o.n_locals; k++)
+        local_read_out(c->o.locals[k], &c->a, &c->sums);
+}
+
+void control_read_out(struct control *c)
+{
+    read_out(c);
+    gradient_gather(&c->a);
+}
+
 descant_status control_superstep(struct control *c, struct superstep *superstep)
 {
     descant_status status = DESCANT_OK;
-    c->committed = committed(c);
-    for (int k = 0; k < c->o.n_locals; k++)
-        local_read_out(c->o.locals[k], c->sum, &c->sums);
+    read_out(c);
     *superstep = (struct superstep){.sums = c->sums, .norm = NAN};
-    if (c->sums.gradients == 0 || c->sums.gradients < c->o.min_gradients)
+    if (c->sums.gradients == 0 || c->sums.gradients < c->o.min_gradients) {
+        gradient_gather(&c->a);
         return DESCANT_OK;
-    if (make_gradient(c, &superstep->norm)) {
-        status = step(c);
+    }
+    superstep->norm = norm_of(c);
+    if (isfinite(superstep->norm)) {
+        status = step(c, superstep->norm);
         superstep->stepped = status == DESCANT_OK;
     }
-    forget(c);
+    gradient_clear(&c->a);
+    c->sums = (struct local_sums){0};
     return status;
 }
 
 uint64_t control_pending(const struct control *c)
 {
-    return c->sums.gradients + committed(c) - c->committed;
+    uint64_t all = c->sums.gradients;
+    for (int k = 0; k < c->o.n_locals; k++)
+        all += local_pending(c->o.locals[k]);
+    return all;
 }
 
 uint64_t control_version(const struct control *c)

@@ -6,8 +6,14 @@
 
 #include "bsp/local.h"
 
-/* One step of w (n) by the gradient g (n), which it may change. step counts from 1. */
-typedef void control_step(void *of, float *w, float *g, uint64_t step);
+/* A step is made in pieces, in their order: n floats w of the model, from `at` on, by their gradient
+ * g, which may be changed. */
+struct control_piece {
+    float *w, *g;
+    size_t at, n;
+    uint64_t step;                  /* counts from 1 */
+};
+typedef void control_step(void *of, const struct control_piece *piece);
 
 struct control_options {
     struct local *const *locals;    /* (n_locals), the caller's, with models of n floats */
@@ -30,6 +36,9 @@ struct control;
 descant_status control_create(struct control **control, const struct control_options *options);
 void control_destroy(struct control *control);
 
+/* The same for locals that come while the run goes on. */
+void control_meet(struct control *control);
+
 struct superstep {
     bool stepped;                   /* else what was read out waits for more */
     struct local_sums sums;         /* since the last step */
@@ -40,6 +49,9 @@ struct superstep {
  * the model has NaN or Inf now, and was not stored. Sums that are not finite together are
  * left out, and named in the log. */
 descant_status control_superstep(struct control *control, struct superstep *superstep);
+
+/* What a superstep begins with: for one that is to come. */
+void control_read_out(struct control *control);
 
 /* Gradients that a superstep would find: those that wait, and those committed since the last. May
  * be some too few or too many, for modules add meanwhile. */

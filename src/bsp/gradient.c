@@ -1,62 +1,61 @@
 /* SPDX-License-Identifier: MIT */
-/* Compiled as sums.c is, so that the compiler uses whole vectors. Control's own memory: no other
- * thread touches it, and what is added is drained. */
+/* Loops over what a slot held. Compiled for speed (Makefile). No other thread touches it: what is
+ * added is drained. */
 #include "bsp/gradient.h"
 
-#include <math.h>
+#include "base/base.h"
 
-enum { LANES = 8, BLOCK = 1024 };
+#include <string.h>
 
-void gradient_add(float *restrict sum, const float *restrict x, size_t n)
+enum { BLOCK = 4096 };
+
+bool gradient_init(struct gradient *g, float *sum, size_t n, int room)
+{
+    *g = (struct gradient){.sum = sum, .n = n, .room = room + 1};
+    g->from = memory_take_array((size_t)g->room, sizeof *g->from);
+    return g->from != NULL;
+}
+
+void gradient_fini(struct gradient *g)
+{
+    memory_give(g->from);
+    g->from = NULL;
+}
+
+void gradient_clear(struct gradient *g)
+{
+    g->n_from = 0;
+}
+
+static void add(float *restrict sum, const float *restrict x, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         sum[i] += x[i];
 }
 
-/* In lanes, since a sum of doubles has its order. */
-double gradient_mean(float *g, double examples, size_t n)
+/* Block by block, so that the sum is in the cache until its last vector has come. */
+void gradient_gather(struct gradient *g)
 {
-    double lanes[LANES] = {0}, all = 0;
-    float by = (float)examples;
-    size_t i = 0;
-    for (; i + LANES <= n; i += LANES)
-        for (size_t k = 0; k < LANES; k++) {
-            float x = g[i + k] / by;
-            g[i + k] = x;
-            lanes[k] += (double)x * (double)x;
-        }
-    for (; i < n; i++) {
-        g[i] /= by;
-        all += (double)g[i] * (double)g[i];
+    for (size_t at = 0, m; at < g->n && g->n_from > 0; at += m) {
+        m = g->n - at < BLOCK ? g->n - at : BLOCK;
+        if (g->from[0] != g->sum)
+            memcpy(g->sum + at, g->from[0] + at, m * sizeof *g->sum);
+        for (int k = 1; k < g->n_from; k++)
+            add(g->sum + at, g->from[k] + at, m);
     }
-    for (size_t k = 0; k < LANES; k++)
-        all += lanes[k];
-    return all;
+    g->from[0] = g->sum;
+    g->n_from = g->n_from > 0;
 }
 
-void gradient_scale(float *g, float factor, size_t n)
+void gradient_take(struct gradient *g, const float *values)
 {
-    for (size_t i = 0; i < n; i++)
-        g[i] *= factor;
+    if (g->n_from == g->room)
+        gradient_gather(g);
+    g->from[g->n_from++] = values;
 }
 
-static bool block_finite(const float *x, size_t n)
+void gradient_add(struct gradient *g, const float *values)
 {
-    int bad = 0;
-    for (size_t i = 0; i < n; i++)
-        bad |= !(x[i] * 0.0f == 0.0f);
-    return bad == 0;
-}
-
-size_t gradient_first_bad(const float *x, size_t n)
-{
-    for (size_t at = 0, m; at < n; at += m) {
-        m = n - at < BLOCK ? n - at : BLOCK;
-        if (block_finite(x + at, m))
-            continue;
-        while (isfinite(x[at]))
-            at++;
-        return at;
-    }
-    return n;
+    gradient_take(g, values);
+    gradient_gather(g);
 }

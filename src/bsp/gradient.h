@@ -1,17 +1,26 @@
 /* SPDX-License-Identifier: MIT */
-/* The loops of a superstep over whole vectors. Their arrays do not overlap. */
+/* A sum of vectors that is made only where it must be: as long as what it is the sum of stays where
+ * it was taken, it is a list of that. One thread. */
 #ifndef GRADIENT_H
 #define GRADIENT_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
-void gradient_add(float *sum, const float *x, size_t n);
+struct gradient {
+    float *sum;                     /* (n), the caller's, for what is added up */
+    size_t n;
+    const float **from;             /* it is the sum of these, of which `sum` may be the first */
+    int n_from, room;
+};
 
-/* g ÷ examples; returns the square of its length, which is not finite where a value is not. */
-double gradient_mean(float *g, double examples, size_t n);
-void gradient_scale(float *g, float factor, size_t n);
+/* room: for so many vectors that stay. False: no memory. */
+bool gradient_init(struct gradient *g, float *sum, size_t n, int room);
+void gradient_fini(struct gradient *g);
+void gradient_clear(struct gradient *g);
 
-size_t gradient_first_bad(const float *x, size_t n);    /* the first NaN or Inf; n: none */
+void gradient_take(struct gradient *g, const float *values);    /* which stay until the next two */
+void gradient_add(struct gradient *g, const float *values);     /* which may go afterwards */
+void gradient_gather(struct gradient *g);       /* into sum: all that was taken may go */
 
 #endif

@@ -1,29 +1,99 @@
 /* SPDX-License-Identifier: MIT */
-/* A local module. Its segment may be one that was there before: its counts begin where that one's
- * are, and a sum with a gradient on a model older than this run's first is left out as a whole.
- * Such sums are those that nobody had taken when the last keeper died, and what a module puts in
- * between looking at the version and publishing while the segment changes hands. */
+/* A local module of this process. Its segment may be one that was there before: its counts begin
+ * where that one's are, and a sum with a gradient on a model older than this run's first is left out
+ * as a whole. Such sums are those that nobody had taken when the last keeper died, and what a module
+ * puts in between looking at the version and publishing while the segment changes hands. */
 #include "bsp/local.h"
-
-#include "bsp/gradient.h"
-#include "bsp/object.h"
 
 #include <string.h>
 
-struct local {
+/* --- of any kind --- */
+
+void local_close(struct local *local)
+{
+    if (local)
+        local->kind->close(local);
+}
+
+void local_end(struct local *local)
+{
+    local->kind->end(local);
+}
+
+bool local_taken_over(const struct local *local)
+{
+    return local->kind->taken_over(local);
+}
+
+uint64_t local_version(const struct local *local)
+{
+    return local->kind->version(local);
+}
+
+void local_read_out(struct local *local, struct gradient *g, struct local_sums *sums)
+{
+    local->kind->read_out(local, g, sums);
+}
+
+float *local_next(struct local *local)
+{
+    return local->kind->next(local);
+}
+
+void local_store(struct local *local, const float *model, uint64_t version, uint64_t since)
+{
+    local->kind->store(local, model, version, since);
+}
+
+void local_figures(const struct local *local, struct local_figures *figures)
+{
+    local->kind->figures(local, figures);
+}
+
+uint64_t local_pending(const struct local *local)
+{
+    return local->kind->pending(local);
+}
+
+uint64_t local_bad(struct local *local, int *pid)
+{
+    return local->kind->bad(local, pid);
+}
+
+int local_sweep(struct local *local)
+{
+    return local->kind->sweep(local);
+}
+
+/* --- with a segment --- */
+
+struct own {
+    struct local head;
     struct segment *segment;
-    char name[OBJECT_NAME + 1];
+    bool taken_over;                        /* and nothing was stored yet */
     uint64_t since;                         /* the run's first version */
     struct local_figures before;            /* as it was opened */
+    float *next;                            /* that was given for the next model, or NULL */
+    uint64_t read;                          /* gradients committed at the last read-out */
     uint64_t bad[SEGMENT_SLOTS];            /* that local_bad has told */
 };
 
-static struct local_figures all_figures(const struct local *local)
+static struct own *own_of(struct local *local)
+{
+    return (struct own *)(void *)local;
+}
+
+static const struct own *own_in(const struct local *local)
+{
+    return (const struct own *)(const void *)local;
+}
+
+static struct local_figures all_figures(const struct own *own)
 {
     struct local_figures all = {0};
-    for (int s = 0; s < segment_slots(local->segment); s++) {
+    for (int s = 0; s < segment_slots(own->segment); s++) {
         struct segment_figures f;
-        segment_figures(local->segment, s, &f);
+        segment_figures(own->segment, s, &f);
         all.gradients += f.gradients;
         all.examples += f.examples;
         all.stale += f.stale;
@@ -34,70 +104,42 @@ static struct local_figures all_figures(const struct local *local)
     return all;
 }
 
-descant_status local_open(struct local **local, const struct segment_options *options)
+static void own_close(struct local *local)
 {
-    struct local *made = memory_take(sizeof *made);
-    if (!made)
-        return log_fail(options->log, DESCANT_MEMORY, "no memory for a local module");
-    descant_status status = segment_open(&made->segment, options);
-    if (status != DESCANT_OK) {
-        memory_give(made);
-        return status;
-    }
-    snprintf(made->name, sizeof made->name, "%s", options->name);
-    made->since = options->version;
-    made->before = all_figures(made);
-    for (int s = 0; s < segment_slots(made->segment); s++) {
-        struct segment_figures f;
-        segment_figures(made->segment, s, &f);
-        made->bad[s] = f.bad;
-    }
-    segment_sweep(made->segment);
-    *local = made;
-    return DESCANT_OK;
-}
-
-void local_close(struct local *local)
-{
-    if (!local)
-        return;
-    segment_close(local->segment);
+    segment_close(own_of(local)->segment);
     memory_give(local);
 }
 
-void local_end(struct local *local)
+static void own_end(struct local *local)
 {
-    segment_end(local->segment);
+    segment_end(own_of(local)->segment);
 }
 
-const char *local_name(const struct local *local)
+static bool own_taken_over(const struct local *local)
 {
-    return local->name;
+    return own_in(local)->taken_over;
 }
 
-bool local_taken_over(const struct local *local)
-{
-    return segment_taken_over(local->segment);
-}
-
-uint64_t local_version(const struct local *local)
+static uint64_t own_version(const struct local *local)
 {
     uint64_t version;
-    segment_model(local->segment, &version);
+    segment_model(own_in(local)->segment, &version);
     return version;
 }
 
-void local_read_out(struct local *local, float *sum, struct local_sums *sums)
+static void own_read_out(struct local *local, struct gradient *g, struct local_sums *sums)
 {
+    struct own *own = own_of(local);
     struct segment_taken taken;
-    for (int s = 0; s < segment_slots(local->segment); s++) {
-        if (!segment_take(local->segment, s, &taken))
+    own->read = all_figures(own).gradients;
+    for (int s = 0; s < segment_slots(own->segment); s++) {
+        if (!segment_take(own->segment, s, &taken))
             continue;
-        if (taken.oldest < local->since) {
+        if (taken.oldest < own->since) {
             sums->undone += taken.gradients;
             continue;
         }
-        gradient_add(sum, taken.values, segment_n(local->segment));
+        gradient_take(g, taken.values);
         sums->gradients += taken.gradients;
         sums->examples += taken.examples;
         sums->lag += taken.lag;
@@ -106,33 +148,51 @@ void local_read_out(struct local *local, float *sum, struct local_sums *sums)
     }
 }
 
-void local_store(struct local *local, const float *model, uint64_t version, uint64_t since)
+static float *own_next(struct local *local)
 {
-    memcpy(segment_next(local->segment), model, segment_n(local->segment) * sizeof *model);
-    segment_store(local->segment, version);
-    local->since = since;
+    struct own *own = own_of(local);
+    own->next = segment_next(own->segment);
+    return own->next;
 }
 
-void local_figures(const struct local *local, struct local_figures *figures)
+static void own_store(struct local *local, const float *model, uint64_t version, uint64_t since)
 {
-    struct local_figures all = all_figures(local);
+    struct own *own = own_of(local);
+    if (!own->next || model != own->next)
+        memcpy(segment_next(own->segment), model, segment_n(own->segment) * sizeof *model);
+    segment_store(own->segment, version);
+    own->next = NULL;
+    own->since = since;
+    own->taken_over = false;
+}
+
+static void own_figures(const struct local *local, struct local_figures *figures)
+{
+    const struct own *own = own_in(local);
+    struct local_figures all = all_figures(own);
     *figures = (struct local_figures){
-        .gradients = all.gradients - local->before.gradients,
-        .examples = all.examples - local->before.examples,
-        .stale = all.stale - local->before.stale,
-        .bad = all.bad - local->before.bad,
-        .owners = all.owners - local->before.owners,
+        .gradients = all.gradients - own->before.gradients,
+        .examples = all.examples - own->before.examples,
+        .stale = all.stale - own->before.stale,
+        .bad = all.bad - own->before.bad,
+        .owners = all.owners - own->before.owners,
         .attached = all.attached,
     };
 }
 
-uint64_t local_bad(struct local *local, int *pid)
+static uint64_t own_pending(const struct local *local)
 {
-    for (int s = 0; s < segment_slots(local->segment); s++) {
+    return all_figures(own_in(local)).gradients - own_in(local)->read;
+}
+
+static uint64_t own_bad(struct local *local, int *pid)
+{
+    struct own *own = own_of(local);
+    for (int s = 0; s < segment_slots(own->segment); s++) {
         struct segment_figures f;
-        segment_figures(local->segment, s, &f);
-        uint64_t bad = f.bad - local->bad[s];
-        local->bad[s] = f.bad;
+        segment_figures(own->segment, s, &f);
+        uint64_t bad = f.bad - own->bad[s];
+        own->bad[s] = f.bad;
         *pid = f.pid;
         if (bad)
             return bad;
@@ -140,7 +200,46 @@ uint64_t local_bad(struct local *local, int *pid)
     return 0;
 }
 
-int local_sweep(struct local *local)
+static int own_sweep(struct local *local)
 {
-    return segment_sweep(local->segment);
+    return segment_sweep(own_of(local)->segment);
+}
+
+static const struct local_kind own_kind = {
+    .close = own_close,
+    .end = own_end,
+    .taken_over = own_taken_over,
+    .version = own_version,
+    .read_out = own_read_out,
+    .next = own_next,
+    .store = own_store,
+    .figures = own_figures,
+    .pending = own_pending,
+    .bad = own_bad,
+    .sweep = own_sweep,
+};
+
+descant_status local_open(struct local **local, const struct segment_options *options)
+{
+    struct own *made = memory_take(sizeof *made);
+    if (!made)
+        return log_fail(options->log, DESCANT_MEMORY, "no memory for a local module");
+    descant_status status = segment_open(&made->segment, options);
+    if (status != DESCANT_OK) {
+        memory_give(made);
+        return status;
+    }
+    made->head.kind = &own_kind;
+    made->taken_over = segment_taken_over(made->segment);
+    made->since = options->version;
+    made->before = all_figures(made);
+    made->read = made->before.gradients;
+    for (int s = 0; s < segment_slots(made->segment); s++) {
+        struct segment_figures f;
+        segment_figures(made->segment, s, &f);
+        made->bad[s] = f.bad;
+    }
+    segment_sweep(made->segment);
+    *local = &made->head;
+    return DESCANT_OK;
 }

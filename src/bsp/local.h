@@ -1,23 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* A local module: keeps one segment for control. What control asks of it is two things, a sum to
- * read out and a model to store; over a fabric they would be its `sum` and its `state`. One thread
- * at a time. */
+/* A local module keeps segments for control. What control asks of it is two things, a sum to read
+ * out and a model to store. It is in this process, with one segment (local_open), or in another
+ * one, behind a fabric that carries the two (remote.h). One thread at a time. */
 #ifndef LOCAL_H
 #define LOCAL_H
 
+#include "bsp/gradient.h"
 #include "bsp/segment.h"
-
-struct local;
-
-/* As segment_open. A segment that a dead keeper has left is taken over with the modules that are
- * attached; what they gave to that keeper is undone, and not read out. */
-descant_status local_open(struct local **local, const struct segment_options *options);
-void local_close(struct local *local);          /* ends the segment. NULL is allowed */
-void local_end(struct local *local);            /* tells the modules; sums can still be read */
-
-const char *local_name(const struct local *local);      /* of the segment */
-bool local_taken_over(const struct local *local);
-uint64_t local_version(const struct local *local);      /* of the newest model */
 
 struct local_sums {
     uint64_t gradients, examples;
@@ -25,19 +14,60 @@ struct local_sums {
     uint64_t undone;                /* gradients left out: on models of a run that was undone */
 };
 
-/* Adds to sum (n) what the slots hold, and to sums what it is made of. */
-void local_read_out(struct local *local, float *sum, struct local_sums *sums);
-
-/* Makes it the newest model. Gradients on versions below `since` are undone. */
-void local_store(struct local *local, const float *model, uint64_t version, uint64_t since);
-
 struct local_figures {
-    uint64_t gradients, examples, stale, bad;   /* by all modules since local_open */
+    uint64_t gradients, examples, stale, bad;   /* by all modules since it was opened */
     uint64_t owners;                            /* that have attached since then */
     int attached;
 };
 
+struct local;
+
+/* The contracts are those of the functions below. */
+struct local_kind {
+    void (*close)(struct local *local);
+    void (*end)(struct local *local);
+    bool (*taken_over)(const struct local *local);
+    uint64_t (*version)(const struct local *local);
+    void (*read_out)(struct local *local, struct gradient *g, struct local_sums *sums);
+    float *(*next)(struct local *local);
+    void (*store)(struct local *local, const float *model, uint64_t version, uint64_t since);
+    void (*figures)(const struct local *local, struct local_figures *figures);
+    uint64_t (*pending)(const struct local *local);
+    uint64_t (*bad)(struct local *local, int *pid);
+    int (*sweep)(struct local *local);
+};
+
+/* The head of either. */
+struct local {
+    const struct local_kind *kind;
+};
+
+/* As segment_open. A segment that a dead keeper has left is taken over with the modules that are
+ * attached; what they gave to that keeper is undone, and not read out. */
+descant_status local_open(struct local **local, const struct segment_options *options);
+void local_close(struct local *local);          /* ends its segments. NULL is allowed */
+void local_end(struct local *local);            /* tells the modules; sums can still be read */
+
+/* Its segments have models of another run, which the next store must be above. */
+bool local_taken_over(const struct local *local);
+uint64_t local_version(const struct local *local);      /* of the newest model */
+
+/* Adds to g what the slots hold, which stays there until the next read-out, and to sums what it is
+ * made of. */
+void local_read_out(struct local *local, struct gradient *g, struct local_sums *sums);
+
+/* Where the next model (n) can be made, until the next store: given to it, it is not copied. NULL:
+ * nowhere. */
+float *local_next(struct local *local);
+
+/* Makes it the newest model, which stays as it is until the next store. Gradients on versions
+ * below `since` are undone. */
+void local_store(struct local *local, const float *model, uint64_t version, uint64_t since);
+
 void local_figures(const struct local *local, struct local_figures *figures);
+
+/* Gradients that a read-out would find; some too few or too many, for modules add meanwhile. */
+uint64_t local_pending(const struct local *local);
 
 /* Gradients that are refused for NaN or Inf since this was last asked, in the first slot that has
  * some; 0: none. *pid: whose the slot is now, 0: nobody's. */

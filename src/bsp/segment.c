@@ -32,8 +32,8 @@
 enum { TRIES = 3 };
 
 struct segment {
-    struct object object;
-    struct segment_header *h;           /* object's; NULL while opening */
+    struct object object;               /* none in the caller's memory */
+    struct segment_header *h;           /* object's or the caller's; NULL while opening */
     char name[OBJECT_NAME + 1];
     const struct log *log;
     uint64_t self;                      /* this process */
@@ -109,10 +109,10 @@ static descant_status make_new(struct segment *segment, const struct segment_opt
     return status;
 }
 
-/* Makes this process the keeper of what object_open has found. */
-static descant_status become_keeper(struct segment *segment)
+/* Makes this process the keeper of a segment that is there. */
+static descant_status become_keeper(struct segment *segment, struct segment_header *h)
 {
-    _Atomic uint64_t *keeper = &segment->object.header->keeper;
+    _Atomic uint64_t *keeper = &h->keeper;
     uint64_t now = atomic_load_explicit(keeper, memory_order_acquire);
     if (!process_alive(now) &&
         atomic_compare_exchange_strong_explicit(keeper, &now, segment->self, memory_order_acq_rel,
@@ -135,7 +135,7 @@ static descant_status try_open(struct segment *segment, const struct segment_opt
         return status;
     }
     if (status == DESCANT_OK)
-        status = become_keeper(segment);
+        status = become_keeper(segment, segment->object.header);
     if (status != DESCANT_OK)
         return status;
     struct segment_header *h = segment->object.header;
@@ -156,14 +156,37 @@ static descant_status find_or_make(struct segment *segment, const struct segment
 {
     descant_status status = DESCANT_OK;
     bool again = true;
-    segment->self = process_self(o->log);
-    if (segment->self == 0)
-        return DESCANT_SYSTEM;
     for (int i = 0; i < TRIES && again; i++)
         status = try_open(segment, o, n, &again);
     if (again)
         log_fail(o->log, status, "segment '%s': others take and leave the name", o->name);
     return status;
+}
+
+/* The same in memory that has no name. */
+static descant_status fill_or_keep(struct segment *segment, const struct segment_options *o,
+                                   uint64_t n)
+{
+    struct segment_header *h = o->memory;
+    const struct segment_header layout = object_layout(n, (uint32_t)o->slots, o->n_parts);
+    if (h->magic == 0) {
+        memcpy(h, &layout, sizeof layout);
+        h->pid_namespace = process_namespace();
+        fill(h, o, segment->self);
+        return DESCANT_OK;
+    }
+    if (h->bytes != layout.bytes || !same_shape(h, o))
+        return log_fail(o->log, DESCANT_MISMATCH, "segment '%s' is of another shape", o->name);
+    segment->taken_over = true;
+    return become_keeper(segment, h);
+}
+
+uint64_t segment_bytes(const struct segment_options *o)
+{
+    uint64_t n = 0;
+    return check_options(o, &n) == DESCANT_OK
+               ? object_layout(n, (uint32_t)o->slots, o->n_parts).bytes
+               : 0;
 }
 
 descant_status segment_open(struct segment **segment, const struct segment_options *o)
@@ -177,13 +200,16 @@ descant_status segment_open(struct segment **segment, const struct segment_optio
         return log_fail(o->log, DESCANT_MEMORY, "no memory for a segment");
     made->log = o->log;
     snprintf(made->name, sizeof made->name, "%s", o->name);
-    status = find_or_make(made, o, n);
+    made->self = process_self(o->log);
+    status = made->self == 0 ? DESCANT_SYSTEM
+             : o->memory     ? fill_or_keep(made, o, n)
+                             : find_or_make(made, o, n);
     if (status != DESCANT_OK) {
         object_close(&made->object);
         memory_give(made);
         return status;
     }
-    made->h = made->object.header;
+    made->h = o->memory ? o->memory : made->object.header;
     *segment = made;
     return DESCANT_OK;
 }
@@ -203,7 +229,8 @@ void segment_close(struct segment *segment)
     if (!segment)
         return;
     segment_end(segment);
-    object_hide(&segment->object, segment->name);
+    if (segment->object.header)
+        object_hide(&segment->object, segment->name);
     object_close(&segment->object);
     memory_give(segment);
 }

@@ -17,7 +17,13 @@ struct segment_options {
     const float *model;                 /* the first one, and its version */
     uint64_t version;
     const struct log *log;
+    /* NULL: a shared memory object of that name. Else the caller's segment_bytes, zero at first, at
+     * a multiple of SEGMENT_ROUND, which outlive the segment; the name is for messages alone. */
+    void *memory;
 };
+
+/* What the segment takes; 0, after saying why: it cannot be. */
+uint64_t segment_bytes(const struct segment_options *options);
 
 /* A new segment with its first model; or the one that a keeper which died has left, if it is of
  * the same shape: then with its models, its sums and the modules that are attached. One of

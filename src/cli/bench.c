@@ -37,6 +37,7 @@ static const struct {
 #ifdef DESCANT_TRAIN
     {"train", "examples a second, beside what matrix products allow", cli_bench_train},
     {"parse", "how fast text becomes blocks", cli_bench_parse},
+    {"modules", "what control costs the ML modules that it reads out", cli_bench_modules},
 #endif
 };
 

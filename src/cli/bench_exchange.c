@@ -254,7 +254,7 @@ static bool trainer(struct bench *bench, int rank, const void *how, void *result
     struct exchange_result *r = result;
     struct side s = {.o = o, .bench = bench, .rank = rank,
                      .n = (size_t)o->bytes / sizeof(float)};
-    budget_begin(&s.spent);
+    budget_begin(&s.spent, 1);
     if (rank == 0)
         r->memcpy_gb_per_s = measure_memcpy((size_t)o->bytes);
     bool good = bench_barrier(bench, bench->trainers) && open_side(&s) && measure(&s, r);
@@ -351,6 +351,8 @@ int cli_bench_exchange(const struct cli *cli)
         return cli_bad_use(cli, "--link %s: allowed is none or RATE,RTT as 1gbit,1ms", o.link);
     if (o.what == ELASTIC && o.memory == BUFFER)
         return cli_bad_use(cli, "--memory buffer is only for --what mean");
+    if (o.memory == BUFFER && o.sync_cpu < 1)
+        return cli_bad_use(cli, "--sync-cpu does not bound --memory buffer: its caller waits");
     if (o.runs == 0)
         o.runs = o.bytes < 1 << 20 ? 501 : 21;
     if (mpi_module_launcher() != MPI_LAUNCHER_NONE)

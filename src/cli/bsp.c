@@ -15,6 +15,9 @@
 const struct setting bsp_settings[] = {
     TEXT("name", name, "of the run; its segments are NAME-0, NAME-1, ..."),
     INT("modules", modules, 1, BSP_MODULES, "local modules, each with a segment and a COMMAND"),
+    INT("locals", locals, 1, 63,
+        "control: processes of local modules; under a launcher, its ranks"),
+    INT("number", number, -1, 62, "local: which of them it is, from 0; -1: the first that is free"),
     INT("slots", slots, 1, SEGMENT_SLOTS, "ML modules that a segment has room for"),
     TEXT("params", params, "a model of zeros: its floats, or parts as weight=1000,bias=1"),
     TEXT("model", model, "safetensors file to begin with"),
@@ -36,6 +39,9 @@ const struct setting bsp_settings[] = {
     REAL("minutes", minutes, 0, 1e6, "stop after so many; 0: none"),
     INT("restarts", restarts, 0, 1e6, "times that a COMMAND which dies is started again"),
     REAL("grace", grace, 0, 3600, "seconds that modules have to leave at the end"),
+    TEXT("eval", eval, "files of a held-out set, where --model is a checkpoint of descant train"),
+    INT("eval-every", eval_every, 0, 1e15, "examples between evaluations; 0: at the end only"),
+    INT("patience", patience, 0, 1e6, "stop after so many evaluations without gain; 0: never"),
     TEXT("checkpoint", checkpoint, "file to keep the model in (safetensors)"),
     REAL("checkpoint-every", checkpoint_every, 0, 1e9, "seconds between; 0: at the end only"),
     FLAG("resume", resume, "go on from the checkpoint, if there is one"),
@@ -49,8 +55,8 @@ const size_t bsp_n_settings = sizeof bsp_settings / sizeof *bsp_settings;
 static struct bsp_options defaults(void)
 {
     return (struct bsp_options){
-        .name = "bsp", .modules = 1, .slots = 1, .bound = 16, .lr = 0.1, .beta1 = 0.9,
-        .beta2 = 0.999, .epsilon = 1e-8, .restarts = 3, .grace = 5,
+        .name = "bsp", .modules = 1, .locals = 1, .number = -1, .slots = 1, .bound = 16,
+        .lr = 0.1, .beta1 = 0.9, .beta2 = 0.999, .epsilon = 1e-8, .restarts = 3, .grace = 5,
         .checkpoint_every = 60,
     };
 }
@@ -58,11 +64,15 @@ static struct bsp_options defaults(void)
 static void help(FILE *out)
 {
     fputs("usage: descant bsp run --params COUNT [OPTIONS] -- COMMAND [ARGUMENTS]\n"
+          "       descant bsp control [ADDRESS] --params COUNT [OPTIONS]\n"
+          "       descant bsp local [ADDRESS] [OPTIONS] -- COMMAND [ARGUMENTS]\n"
           "       descant bsp status NAME [--over SECONDS] [--json]\n"
           "run trains a model by gradients that other programs compute, in any language: it starts "
           "a COMMAND for\neach segment of shared memory, which finds it by DESCANT_SEGMENT; "
-          "without COMMAND it waits for modules\nthat come by themselves. status tells of a run, "
-          "whose default name is bsp\n\n", out);
+          "without COMMAND it waits for modules\nthat come by themselves. control and local are "
+          "its two halves, for as many local processes as there\nare --locals, which meet at the "
+          "ADDRESS shm:NAME on one machine; under mpirun they, and run, are ranks\nof one job. "
+          "status tells of a run, whose default name is bsp\n\n", out);
 }
 
 static void run_help(FILE *out)
@@ -117,6 +127,7 @@ static bool files_good(const struct cli *cli, const struct bsp_options *o)
         {"checkpoint", o->checkpoint, CLI_REPLACES},
         {"log", o->log, CLI_WRITES},
         {"model", o->model, CLI_READS},
+        {"eval", o->eval, CLI_READS},
     };
     return cli_files_apart(cli, files, sizeof files / sizeof *files) &&
            (!o->checkpoint || cli_file_good(cli, "checkpoint", o->checkpoint));
@@ -132,13 +143,79 @@ static int check(const struct cli *cli, struct bsp_options *o)
         return cli_bad_use(cli, "--params or --model says what to train");
     if (o->resume && !o->checkpoint)
         return cli_bad_use(cli, "--resume needs --checkpoint");
-    return files_good(cli, o) ? CLI_DONE : CLI_BAD_USE;
+    if (o->eval && !o->model)
+        return cli_bad_use(cli, "--eval needs --model, a checkpoint of descant train, which says "
+                           "what the model is");
+    if (o->eval_every && !o->eval)
+        return cli_bad_use(cli, "--eval-every needs --eval");
+    if (o->patience && !o->eval_every)
+        return cli_bad_use(cli, "--patience needs --eval-every");
+    return CLI_DONE;
 }
 
 /* --- the commands --- */
 
+static void to_err(void *user, enum descant_level level, const char *line)
+{
+    FILE *err = user;
+    if (level >= DESCANT_WARNING)
+        fprintf(err, "descant: %s\n", line);
+}
+
+/* Files are rank 0's alone: other hosts need not have their folders. */
+static int lead(const struct cli *cli, const struct bsp_options *o, struct bsp_link *link)
+{
+    if (files_good(cli, o))
+        return bsp_run(cli, o, link);
+    bsp_link_close(link, false);
+    return CLI_BAD_USE;
+}
+
+/* As rank 0 it has the run; as another one, local modules. */
+static int take_part(const struct cli *cli, enum bsp_role role, struct bsp_options *o)
+{
+    const struct log log = {.fn = to_err, .user = cli->err, .rank = -1};
+    struct bsp_link *link = NULL;
+    descant_status status = bsp_link_open(&link, role, o, &log);
+    if (status != DESCANT_OK)
+        return status == DESCANT_BAD_ADDRESS ? CLI_BAD_USE : CLI_FAILED;
+    bool first = !link || link->f->rank == 0;
+    o->all_modules = (int)o->modules * (link ? link->ranks : 1);
+    if (role == BSP_RUN || first == (role == BSP_CONTROL))
+        return first ? lead(cli, o, link) : bsp_local(cli, o, link);
+    log_fail(&log, DESCANT_BAD_RANK, "rank %d: rank 0 is descant bsp control, and no other one is",
+             link->f->rank);
+    bsp_link_close(link, false);
+    return CLI_FAILED;
+}
+
+static bool among(const char *const *names, const char *name)
+{
+    while (*names && strcmp(*names, name) != 0)
+        names++;
+    return *names != NULL;
+}
+
+/* Of options that are parsed: one of control's that is given to local, and the other way round. */
+static int check_role(const struct cli *cli, enum bsp_role role)
+{
+    static const char *const locals[] = {"modules", "number", "slots", "restarts", NULL};
+    static const char *const both[] = {"name", "grace", "quiet", NULL};
+    for (int i = 0; i < cli->argc && role != BSP_RUN; i++) {
+        const char *word = cli->argv[i] + 2;
+        size_t length = strcspn(word, "=");
+        const struct setting *s = setting_find(bsp_settings, bsp_n_settings, word, length);
+        i += !word[length] && s->type != SETTING_FLAG;
+        enum bsp_role of = among(locals, s->name) ? BSP_LOCAL : BSP_CONTROL;
+        if (of != role && !among(both, s->name))
+            return cli_bad_use(cli, "--%s belongs to descant bsp %s", s->name,
+                               of == BSP_LOCAL ? "local" : "control");
+    }
+    return CLI_DONE;
+}
+
 /* The options end at "--"; what is behind it, and not nothing, is the command. */
-static int parse_run(const struct cli *cli, struct bsp_options *o)
+static int parse(const struct cli *cli, enum bsp_role role, struct bsp_options *o)
 {
     struct cli own = *cli;
     own.argc = 0;
@@ -146,22 +223,42 @@ static int parse_run(const struct cli *cli, struct bsp_options *o)
         own.argc++;
     if (settings_wants_help(&own)) {
         run_help(cli->out);
-        return CLI_DONE;
+        return -1;
     }
-    int status = settings_parse(&own, bsp_settings, bsp_n_settings, o);
-    if (status != CLI_DONE)
-        return status;
     if (own.argc + 1 == cli->argc)
         return cli_bad_use(cli, "there is no COMMAND after --");
     if (own.argc < cli->argc)
         o->command = cli->argv + own.argc + 1;
-    status = check(cli, o);
-    return status == CLI_DONE ? bsp_run(cli, o) : status;
+    if (role != BSP_RUN && own.argc > 0 && own.argv[0][0] != '-') {
+        o->address = own.argv[0];
+        own.argc--;
+        own.argv++;
+    }
+    int status = settings_parse(&own, bsp_settings, bsp_n_settings, o);
+    return status == CLI_DONE ? check_role(&own, role) : status;
+}
+
+static int begin(const struct cli *cli, enum bsp_role role)
+{
+    struct bsp_options o = defaults();
+    if (role == BSP_CONTROL)
+        o.modules = 0;
+    int status = parse(cli, role, &o);
+    if (status != CLI_DONE)
+        return status < 0 ? CLI_DONE : status;
+    if (role == BSP_CONTROL && o.command)
+        return cli_bad_use(cli, "control has no modules: COMMAND belongs to descant bsp local");
+    if (role == BSP_LOCAL)
+        status = name_good(cli, o.name) ? CLI_DONE : CLI_BAD_USE;
+    else
+        status = check(cli, &o);
+    return status == CLI_DONE ? take_part(cli, role, &o) : status;
 }
 
 int cli_bsp(const struct cli *cli)
 {
-    struct bsp_options o = defaults();
+    static const char *const names[] = {"run", "control", "local"};
+    static const char *const commands[] = {"bsp run", "bsp control", "bsp local"};
     struct cli own = *cli;
     const char *word = cli->argc > 0 ? cli->argv[0] : "";
     own.argc--;
@@ -170,14 +267,16 @@ int cli_bsp(const struct cli *cli)
         run_help(cli->out);
         return CLI_DONE;
     }
-    if (strcmp(word, "run") == 0) {
-        own.command = "bsp run";
-        return parse_run(&own, &o);
-    }
+    for (enum bsp_role role = BSP_RUN; role <= BSP_LOCAL; role++)
+        if (strcmp(word, names[role]) == 0) {
+            own.command = commands[role];
+            return begin(&own, role);
+        }
     if (strcmp(word, "status") == 0) {
         own.command = "bsp status";
         return bsp_status(&own);
     }
-    return *word ? cli_bad_use(cli, "unknown command '%s'; allowed: run, status", word)
-                 : cli_bad_use(cli, "which one? allowed: run, status");
+    return *word ? cli_bad_use(cli, "unknown command '%s'; allowed: run, control, local, status",
+                               word)
+                 : cli_bad_use(cli, "which one? allowed: run, control, local, status");
 }

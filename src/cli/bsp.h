@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* descant bsp: control, its local modules and the ML modules' processes, as one program. */
+/* descant bsp: control, its local modules and the ML modules' processes, as one program or as
+ * several that meet over a fabric. */
 #ifndef CLI_BSP_H
 #define CLI_BSP_H
 
 #include "bsp/control.h"
 #include "cli/cli.h"
+#include "fabric/fabric.h"
 #include "nn/nn.h"
 
+#include <signal.h>
 #include <sys/types.h>
 
 enum { BSP_MODULES = 64 };      /* at most */
@@ -15,22 +18,30 @@ struct bsp_options {
     const char *name, *params, *model;
     const char *period;             /* NULL: the default, unless every_gradients is given */
     int64_t modules, slots, bound, every_gradients, min_gradients, restarts;
+    int64_t locals, number;         /* control: ranks to come; local: its number, or -1 */
     int optimizer;                  /* enum optimizer_kind */
     double lr, momentum, beta1, beta2, epsilon, l2, clip;
     int64_t supersteps, examples;   /* limits of the run; 0: none */
     double minutes, grace;
+    const char *eval;
+    int64_t eval_every, patience;
     const char *checkpoint, *log;
     double checkpoint_every;
     bool resume, quiet;
-    /* what is behind "--", and what period means: not in the table */
+    /* what is behind "--", what period means, where it is: not in the table */
     char **command;
     double period_s;
+    const char *address;            /* NULL: the launcher's, or none */
+    int first_module, all_modules;  /* this process has `modules` from the first on, of all */
 };
 
 extern const struct setting bsp_settings[];
 extern const size_t bsp_n_settings;
 
-int bsp_run(const struct cli *cli, const struct bsp_options *o);
+/* link: NULL, or to the others, as rank 0; closed by it. */
+struct bsp_link;
+int bsp_run(const struct cli *cli, const struct bsp_options *o, struct bsp_link *link);
+int bsp_local(const struct cli *cli, const struct bsp_options *o, struct bsp_link *link);
 int bsp_status(const struct cli *cli);
 
 /* The segment of module k of the run NAME. */
@@ -54,6 +65,7 @@ struct bsp_model {
     double seconds;
     bool resumed;
     struct bsp_saver *saver;        /* the thread that writes checkpoints, or NULL */
+    struct bsp_eval *eval;          /* the one that looks at a held-out set, or NULL */
 };
 
 /* By --resume, --model or --params. */
@@ -66,6 +78,60 @@ control_step bsp_model_step;        /* of: a struct bsp_model */
 bool bsp_model_save(struct bsp_model *model);
 bool bsp_model_saving(struct bsp_model *model);
 bool bsp_model_save_failed(struct bsp_model *model);    /* the last that was written */
+
+/* --- bsp_link.c: the way to the others --- */
+
+struct bsp_link {
+    struct fabric *f;
+    int ranks;                      /* of the job, rank 0 among them */
+    uint64_t heard_ns;              /* when something came */
+};
+
+enum bsp_role { BSP_RUN, BSP_CONTROL, BSP_LOCAL };
+
+/* As the rank that the launcher gives, or o->address and the role. *link NULL: a run of one
+ * process. */
+descant_status bsp_link_open(struct bsp_link **link, enum bsp_role role,
+                             const struct bsp_options *o, const struct log *log);
+/* good: all have left, or will; else a job over MPI is left to its launcher. NULL is allowed */
+void bsp_link_close(struct bsp_link *link, bool good);
+uint64_t bsp_link_look(const struct bsp_link *link);    /* when to look what has come; not NULL */
+
+/* --- bsp_signals.c: SIGINT, SIGTERM, SIGCHLD and SIGPIPE, blocked, and taken in one place --- */
+
+struct bsp_signals {
+    sigset_t held, old;
+    int signal;                     /* the first SIGINT or SIGTERM; 0: none */
+    uint64_t noted_ns;
+    bool hurried;                   /* a second one came */
+};
+
+void bsp_signals_hold(struct bsp_signals *s);
+void bsp_signals_give_back(struct bsp_signals *s);
+/* Sleeps until then, or until a signal comes. True: it was the first. */
+bool bsp_signals_rest(struct bsp_signals *s, uint64_t when_ns);
+const char *bsp_signals_name(const struct bsp_signals *s);
+
+/* --- bsp_eval.c: the held-out set; NULL takes the place of one where there is none --- */
+
+struct bsp_figures {
+    uint64_t n;
+    double loss, entropy, accuracy, auc;
+};
+
+/* The model's parts are those of --model, a file that descant train has written. */
+descant_status bsp_eval_open(struct bsp_eval **eval, const struct bsp_model *model);
+void bsp_eval_close(struct bsp_eval *eval);
+
+/* After a superstep: an evaluation begins, in the background, if it is due. */
+void bsp_eval_look(struct bsp_eval *eval, const struct bsp_model *model);
+/* True: the figures of an evaluation that nobody has taken yet. */
+bool bsp_eval_take(struct bsp_eval *eval, struct bsp_figures *figures);
+bool bsp_eval_enough(struct bsp_eval *eval);            /* patience is over */
+/* Of the model as it is; false: one is under way. Not NULL, as in the next two. */
+bool bsp_eval_begin(struct bsp_eval *eval, const struct bsp_model *model);
+bool bsp_eval_busy(struct bsp_eval *eval);
+bool bsp_eval_failed(struct bsp_eval *eval);            /* the last one; said by then */
 
 /* --- bsp_modules.c: the processes --- */
 
@@ -96,5 +162,19 @@ int bsp_modules_alive(const struct bsp_modules *modules);       /* running, or w
 int bsp_modules_lost(const struct bsp_modules *modules);        /* not started any more */
 int bsp_modules_restarts(const struct bsp_modules *modules);
 void bsp_modules_kill(struct bsp_modules *modules, int signal);
+
+/* --- bsp_end.c: their end, in good order --- */
+
+struct bsp_ending {
+    struct bsp_modules *modules;
+    struct local *const *locals;    /* (n_locals) theirs, whose segments have been ended */
+    int n_locals;
+    struct bsp_signals *signals;
+    void (*rest)(void *of, uint64_t until_ns);      /* tends the modules, too */
+    void *of;
+};
+
+void bsp_end_modules(const struct bsp_ending *how);
+bool bsp_end_within(const struct bsp_ending *how, uint64_t ns);     /* none is left */
 
 #endif

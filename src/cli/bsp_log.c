@@ -16,8 +16,6 @@
 #define FILE_NS UINT64_C(5000000000)
 #define FLUSH_NS UINT64_C(100000000)
 
-enum { TEXT_ROOM = 4096 };
-
 static double mean_lag(uint64_t lag, uint64_t gradients)
 {
     return gradients ? (double)lag / (double)gradients : (double)NAN;
@@ -41,24 +39,8 @@ static struct local_figures all_figures(const struct bsp_run_log *l)
 static void write_header(struct bsp_run_log *l, const struct bsp_model *model)
 {
     struct json json;
-    char text[TEXT_ROOM], now[32];
-    time_t seconds = time(NULL);
-    struct tm utc;
 
-    strftime(now, sizeof now, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&seconds, &utc));
-    json_begin(&json, l->file);
-    json_text(&json, "kind", "header");
-    json_text(&json, "descant", descant_version());
-    json_text(&json, "time", now);
-    for (size_t k = 0; k < bsp_n_settings; k++) {
-        const struct setting *s = &bsp_settings[k];
-        setting_text(s, l->options, text, sizeof text);
-        config_clean(text);
-        if (s->type == SETTING_TEXT || s->type == SETTING_CHOICE)
-            json_text(&json, s->name, text);
-        else
-            json_real(&json, s->name, strtod(text, NULL));
-    }
+    config_log(&json, l->file, bsp_settings, bsp_n_settings, l->options);
     json_int(&json, "parameters", (int64_t)model->n);
     json_int(&json, "first_version", (int64_t)model->version);
     json_end(&json);
@@ -101,6 +83,8 @@ static void write_step(struct bsp_run_log *l, const struct bsp_model *model,
     json_real(&json, "norm", s->norm);
     json_real(&json, "step_s", seconds);
     json_int(&json, "modules", all->attached);
+    if (bsp_eval_take(model->eval, &l->held_out))
+        json_real(&json, "eval_loss", l->held_out.loss);
     json_end(&json);
 }
 
@@ -110,6 +94,7 @@ void bsp_log_step(struct bsp_run_log *l, const struct bsp_model *model, const st
     struct local_figures all = all_figures(l);
     if (l->file)
         write_step(l, model, s, seconds, &all);
+    bsp_eval_look(model->eval, model);
     l->steps++;
     l->gradients += s->sums.gradients;
     l->examples += s->sums.examples;
@@ -191,6 +176,12 @@ static void write_summary(struct bsp_run_log *l, const struct bsp_model *model,
     json_int(&json, "refused_not_finite", (int64_t)l->bad);
     json_int(&json, "undone", (int64_t)l->undone);
     json_int(&json, "restarts", end->restarts);
+    if (l->held_out.n) {
+        json_real(&json, "eval_loss", l->held_out.loss);
+        json_real(&json, "eval_ne", l->held_out.entropy);
+        json_real(&json, "auc", l->held_out.auc);
+        json_real(&json, "eval_accuracy", l->held_out.accuracy);
+    }
     json_text(&json, "stopped", end->why);
     json_end(&json);
 }
@@ -209,8 +200,8 @@ static void print_summary(const struct bsp_run_log *l, const struct bsp_model *m
 {
     const char *of = model->resumed ? " of this start" : "";
     char name[64];
-    fprintf(l->out, "bsp: %d local module%s, %zu parameters\n", l->n_locals,
-            l->n_locals == 1 ? "" : "s", model->n);
+    fprintf(l->out, "bsp: %d local module%s, %zu parameters\n", end->modules,
+            end->modules == 1 ? "" : "s", model->n);
     row(l->out, "supersteps", (double)model->steps, "%.0f");
     row(l->out, "gradients", (double)model->gradients, "%.0f");
     row(l->out, "examples", (double)model->examples, "%.0f");
@@ -225,6 +216,12 @@ static void print_summary(const struct bsp_run_log *l, const struct bsp_model *m
     row(l->out, "refused for NaN or Inf", (double)l->bad, "%.0f");
     if (l->undone)
         row(l->out, "undone", (double)l->undone, "%.0f gradients of the run before");
+    if (l->held_out.n) {
+        row(l->out, "held-out loss", l->held_out.loss, "%.5f");
+        row(l->out, "held-out entropy", l->held_out.entropy, "%.5f");
+        row(l->out, "held-out AUC", l->held_out.auc, "%.5f");
+        row(l->out, "held-out accuracy", l->held_out.accuracy, "%.4f");
+    }
     if (end->restarts)
         row(l->out, "restarts of modules", (double)end->restarts, "%.0f");
     fprintf(l->out, "  %s\n", end->why);
@@ -240,6 +237,7 @@ bool bsp_log_end(struct bsp_run_log *l, const struct bsp_model *model, const str
     l->stale = all.stale;
     l->bad = all.bad;
     bsp_log_end_line(l);
+    bsp_eval_take(model->eval, &l->held_out);
     if (l->file)
         write_summary(l, model, end);
     if (l->file && (fflush(l->file) != 0 || ferror(l->file))) {

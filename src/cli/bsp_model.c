@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TEXT_ROOM = 4096, MOST_TEXTS = 64, MOST_NAMED = 256 };
+enum { MOST_TEXTS = 64, MOST_NAMED = 256 };
 
 struct bsp_saver {
     pthread_t thread;
@@ -291,16 +291,16 @@ static descant_status write_copy(struct bsp_saver *s)
 {
     struct safetensors_text texts[MOST_TEXTS];
     size_t n = 0;
-    char *room = memory_take_array(bsp_n_settings, TEXT_ROOM);
+    char *room = memory_take_array(bsp_n_settings, CONFIG_TEXT);
     if (!room)
         return log_fail(s->model->log, DESCANT_MEMORY, "no memory for a checkpoint");
     texts[n++] = (struct safetensors_text){"descant", descant_version()};
     texts[n++] = (struct safetensors_text){"progress", s->progress};
     for (size_t k = 0; k < bsp_n_settings; k++) {
-        char *text = room + k * TEXT_ROOM;
-        setting_text(&bsp_settings[k], s->model->options, text, TEXT_ROOM);
-        config_clean(text);
-        texts[n++] = (struct safetensors_text){bsp_settings[k].name, text};
+        const struct setting *setting = &bsp_settings[k];
+        texts[n++] = (struct safetensors_text){
+            setting->name, config_text(setting, s->model->options, room + k * CONFIG_TEXT,
+                                       CONFIG_TEXT)};
     }
     descant_status status = checkpoint_put(s->model->options->checkpoint, s->own, s->tensors,
                                            s->n_tensors, texts, n, s->model->log);
@@ -405,10 +405,11 @@ bool bsp_model_save_failed(struct bsp_model *m)
 
 /* --- all of it --- */
 
-void bsp_model_step(void *of, float *w, float *g, uint64_t step)
+void bsp_model_step(void *of, const struct control_piece *piece)
 {
     const struct bsp_model *m = of;
-    optimizer_step(&m->optimizer, w, g, m->w + m->n, m->n, m->options->lr, step);
+    const struct optimizer_piece p = {piece->w, piece->g, m->w + m->n, piece->at, piece->n, m->n};
+    optimizer_step_piece(&m->optimizer, &p, m->options->lr, piece->step);
 }
 
 static descant_status open_all(struct bsp_model *m)
@@ -444,6 +445,8 @@ descant_status bsp_model_open(struct bsp_model *m, const struct bsp_options *o,
     descant_status status = open_all(m);
     if (status == DESCANT_OK && o->checkpoint)
         status = open_saver(m);
+    if (status == DESCANT_OK && o->eval)
+        status = bsp_eval_open(&m->eval, m);
     if (status != DESCANT_OK)
         bsp_model_close(m);
     return status;
@@ -451,6 +454,7 @@ descant_status bsp_model_open(struct bsp_model *m, const struct bsp_options *o,
 
 void bsp_model_close(struct bsp_model *m)
 {
+    bsp_eval_close(m->eval);
     close_saver(m->saver);
     memory_give(m->copy);
     memory_give(m->w);

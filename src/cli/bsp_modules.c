@@ -21,6 +21,21 @@
 #define FIRST_WAIT_NS UINT64_C(100000000)
 enum { MOST_DOUBLINGS = 7 };
 
+/* A module is no rank of the job, whatever library of MPI it may load. */
+static void forget_launcher(void)
+{
+    static const char *const begins[] = {"OMPI_", "PMIX_", "PMI_", "MPI_LOCAL"};
+    for (char **at = environ; *at;) {
+        char name[128];
+        bool launcher = false;
+        for (size_t i = 0; i < sizeof begins / sizeof *begins; i++)
+            launcher |= strncmp(*at, begins[i], strlen(begins[i])) == 0;
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(*at, "="), *at);
+        if (!launcher || unsetenv(name) != 0 || strlen(name) + 1 == sizeof name)
+            at++;
+    }
+}
+
 static void become_module(const struct bsp_options *o, int k, pid_t parent, int failed)
 {
     char name[BSP_SEGMENT], number[16], all[16];
@@ -36,9 +51,11 @@ static void become_module(const struct bsp_options *o, int k, pid_t parent, int 
     sigprocmask(SIG_SETMASK, &none, NULL);
     if (nothing >= 0)
         dup2(nothing, STDIN_FILENO);
-    snprintf(number, sizeof number, "%d", k);
-    snprintf(all, sizeof all, "%d", (int)o->modules);
-    setenv("DESCANT_SEGMENT", bsp_segment_name(o->name, k, name, sizeof name), 1);
+    forget_launcher();
+    snprintf(number, sizeof number, "%d", o->first_module + k);
+    snprintf(all, sizeof all, "%d", o->all_modules);
+    setenv("DESCANT_SEGMENT", bsp_segment_name(o->name, o->first_module + k, name, sizeof name),
+           1);
     setenv("DESCANT_MODULE", number, 1);
     setenv("DESCANT_MODULES", all, 1);
     execvp(o->command[0], o->command);
@@ -54,7 +71,8 @@ static descant_status start(struct bsp_modules *m, int k)
     int ends[2], why = 0;
     pid_t parent = getpid();
     if (pipe2(ends, O_CLOEXEC) != 0)
-        return log_fail(m->log, DESCANT_SYSTEM, "module %d: no pipe: %s", k, strerror(errno));
+        return log_fail(m->log, DESCANT_SYSTEM, "module %d: no pipe: %s",
+                        m->options->first_module + k, strerror(errno));
     pid_t pid = fork();
     if (pid == 0)
         become_module(m->options, k, parent, ends[1]);
@@ -63,7 +81,8 @@ static descant_status start(struct bsp_modules *m, int k)
     bool failed = pid > 0 && read(ends[0], &why, sizeof why) == (ssize_t)sizeof why;
     close(ends[0]);
     if (pid < 0)
-        return log_fail(m->log, DESCANT_SYSTEM, "module %d: no process: %s", k, strerror(error));
+        return log_fail(m->log, DESCANT_SYSTEM, "module %d: no process: %s",
+                        m->options->first_module + k, strerror(error));
     if (failed) {
         waitpid(pid, NULL, 0);
         return log_fail(m->log, DESCANT_SYSTEM, "%s: cannot be started: %s", m->options->command[0],
@@ -87,19 +106,20 @@ descant_status bsp_modules_start(struct bsp_modules *m, const struct bsp_options
 static void died(struct bsp_modules *m, int k, const char *how)
 {
     struct bsp_module *one = &m->at[k];
+    int number = m->options->first_module + k;
     const char *others = bsp_modules_alive(m) ? "; the others go on" : "";
     if (one->restarts == m->options->restarts) {
         one->state = BSP_LOST;
-        log_say(m->log, DESCANT_WARNING, "module %d %s, and is not started again%s", k, how,
-                others);
+        log_say(m->log, DESCANT_WARNING, "module %d %s, and is not started again%s", number,
+                how, others);
         return;
     }
     int doublings = one->restarts < MOST_DOUBLINGS ? one->restarts : MOST_DOUBLINGS;
     one->again_ns = clock_now_ns() + (FIRST_WAIT_NS << doublings);
     one->state = BSP_WAITS;
     one->restarts++;
-    log_say(m->log, DESCANT_WARNING, "module %d %s: it is started again (%d of %d)", k, how,
-            one->restarts, (int)m->options->restarts);
+    log_say(m->log, DESCANT_WARNING, "module %d %s: it is started again (%d of %d)", number,
+            how, one->restarts, (int)m->options->restarts);
 }
 
 static void note_end(struct bsp_modules *m, int k, int status)

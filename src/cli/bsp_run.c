@@ -1,21 +1,25 @@
 /* SPDX-License-Identifier: MIT */
-/* descant bsp run. One thread has everything: it keeps the segments, makes the supersteps, tends
- * the modules and sleeps in one place, until the next of these is due or a signal comes. Beside it
- * there is the saver of checkpoints alone (bsp_model.c). The order of an end is what matters:
+/* descant bsp run and control: control, and local modules of its own, or of other processes over a
+ * fabric (bsp_local.c), or both. One thread has everything: it keeps the segments, makes the
+ * supersteps, tends the modules and sleeps in one place, until the next of these is due or a signal
+ * comes. Beside it there is the saver of checkpoints alone (bsp_model.c).
  *
- *   the segments are ended, so that modules leave by themselves; who has not left after a while is
- *   told by SIGTERM, then SIGKILL; what they had committed is one last superstep, unless the limit
- *   of the run was met; the last checkpoint, the summary. Then the segments lose their names.
+ * A superstep first orders a read-out of those who are elsewhere, and is made when they have
+ * answered, or half a period later: a sum that is late counts in the next one, and who was late is
+ * not waited for until it has answered. The order of an end is what matters:
+ *
+ *   the segments are ended, so that modules leave by themselves, or are made to (bsp_end.c); what
+ *   they had committed is one last superstep, unless the limit of the run was met; the last
+ *   checkpoint, the summary. Then the segments lose their names.
  *
  * With --every-gradients nobody tells control that a gradient came: it looks. */
+#include "bsp/remote.h"
 #include "cli/bsp.h"
 #include "cli/bsp_log.h"
 #include "train/lock.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
-#include <signal.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -24,6 +28,10 @@
 #define TICK_NS UINT64_C(100000000)
 #define SECOND_NS UINT64_C(1000000000)
 #define TERM_NS (2 * SECOND_NS)
+#define GREET_NS (2 * SECOND_NS)            /* that those who are there have to say so */
+#define LEAVE_NS (5 * SECOND_NS)            /* beside the grace of their modules */
+#define ALONE_NS (3 * SECOND_NS)
+#define LATE_NS (SECOND_NS / 4)             /* with --every-gradients */
 
 struct run {
     struct bsp_run_log shown;           /* its figures, and where they go */
@@ -31,17 +39,20 @@ struct run {
     struct log log;
     struct lock locks[2];
     struct bsp_model model;
-    struct local *locals[BSP_MODULES];
-    int n_locals;
+    struct bsp_link *link;              /* NULL: all is here */
+    struct local **locals;              /* (n_locals): the first n_own here, the others elsewhere */
+    int n_locals, n_own;
     struct control *control;
     struct bsp_modules modules;
-    sigset_t held, old;
-    int signal;
-    uint64_t signalled_ns;
-    bool hurried;                       /* by a second one */
+    struct bsp_signals signals;
+    uint64_t order;                     /* the newest one to read out; asked: it is open */
+    bool asked;
+    uint64_t asked_ns;
     const char *why;                    /* the end; NULL: it goes on */
     bool limited, failed;
+    uint64_t left;                      /* gradients read out that no step was made of */
     bool bad;                           /* the model; it is not to be kept */
+    bool bad_link, said_alone;
     uint64_t began_ns, due_ns, saved_ns, named_ns;
     double before_s;                    /* seconds of the runs that this one goes on from */
     double pace_ns;                     /* of a gradient, lately */
@@ -57,55 +68,60 @@ static void to_err(void *user, enum descant_level level, const char *line)
     fflush(r->shown.err);
 }
 
-/* --- signals: blocked, and taken here --- */
+/* --- the others --- */
 
-static void hold_signals(struct run *r)
+/* Segments of another run need a version above theirs. A sum that no superstep is about to take is
+ * taken now: nothing else comes from there before, neither a last one nor figures. */
+static void meet(struct run *r)
 {
-    sigemptyset(&r->held);
-    sigaddset(&r->held, SIGINT);
-    sigaddset(&r->held, SIGTERM);
-    sigaddset(&r->held, SIGCHLD);
-    sigaddset(&r->held, SIGPIPE);
-    sigprocmask(SIG_BLOCK, &r->held, &r->old);
-}
-
-/* Those that nobody has taken stay with the run. */
-static void give_signals_back(struct run *r)
-{
-    const struct timespec none = {0};
-    while (sigtimedwait(&r->held, NULL, &none) > 0)
-        continue;
-    sigprocmask(SIG_SETMASK, &r->old, NULL);
-}
-
-/* A terminal and a parent that passes it on bring the same signal twice. */
-static void note(struct run *r, int signal)
-{
-    uint64_t now = clock_now_ns();
-    if (signal != SIGINT && signal != SIGTERM)
-        return;
-    if (r->signal) {
-        r->hurried |= now - r->signalled_ns > SECOND_NS;
-        return;
+    bool comes = false, waits = false;
+    for (int k = r->n_own; k < r->n_locals; k++) {
+        comes |= local_taken_over(r->locals[k]);
+        waits |= remote_news(r->locals[k]).held && !r->asked;
     }
-    r->signal = signal;
-    r->signalled_ns = now;
-    r->why = signal == SIGINT ? "stopped by SIGINT" : "stopped by SIGTERM";
-    bsp_log_end_line(&r->shown);
-    fprintf(r->shown.err, "descant: %s: the run ends%s; another one ends it at once\n",
-            signal == SIGINT ? "SIGINT" : "SIGTERM",
-            r->o->checkpoint ? " with a last checkpoint" : "");
-    fflush(r->shown.err);
+    if (waits)
+        control_read_out(r->control);
+    if (!comes)
+        return;
+    control_meet(r->control);
+    r->model.version = control_version(r->control);
+}
+
+static void look_at_link(struct run *r)
+{
+    if (!r->link)
+        return;
+    if (r->link->f->type->post->move(r->link->f) != DESCANT_OK && !r->why) {
+        r->failed = r->bad_link = true;
+        r->why = "the other ranks cannot be reached";
+    }
+    for (int k = r->n_own; k < r->n_locals && !r->bad_link; k++)
+        if (remote_turn(r->locals[k]))
+            r->link->heard_ns = clock_now_ns();
+    if (r->control)
+        meet(r);
+}
+
+static uint64_t earlier(uint64_t a, uint64_t b)
+{
+    return b && b < a ? b : a;
 }
 
 /* The one place where the run sleeps; a signal ends it early. */
 static void rest_until(struct run *r, uint64_t when_ns)
 {
-    uint64_t now = clock_now_ns(), ns = when_ns > now ? when_ns - now : 0;
-    const struct timespec most = {(time_t)(ns / SECOND_NS), (long)(ns % SECOND_NS)};
-    int signal = sigtimedwait(&r->held, NULL, &most);
-    if (signal > 0)
-        note(r, signal);
+    if (r->link)
+        when_ns = earlier(when_ns, bsp_link_look(r->link));
+    if (bsp_signals_rest(&r->signals, when_ns)) {
+        bool term = r->signals.signal == SIGTERM;
+        r->why = term ? "stopped by SIGTERM" : "stopped by SIGINT";
+        bsp_log_end_line(&r->shown);
+        fprintf(r->shown.err, "descant: %s: the run ends%s; another one ends it at once\n",
+                bsp_signals_name(&r->signals),
+                r->o->checkpoint ? " with a last checkpoint" : "");
+        fflush(r->shown.err);
+    }
+    look_at_link(r);
 }
 
 /* --- opening --- */
@@ -116,7 +132,7 @@ static descant_status lock_files(struct run *r)
     return status == DESCANT_OK ? lock_take(&r->locks[1], r->o->log, NULL, false, &r->log) : status;
 }
 
-static descant_status open_locals(struct run *r)
+static descant_status open_own(struct run *r)
 {
     char name[BSP_SEGMENT];
     for (int k = 0; k < r->o->modules; k++) {
@@ -132,18 +148,77 @@ static descant_status open_locals(struct run *r)
                     "another", r->o->name);
         if (status != DESCANT_OK)
             return status;
+        r->n_own = ++r->n_locals;
+    }
+    return DESCANT_OK;
+}
+
+/* What no other run has said to a branch that is still there. */
+static uint64_t run_number(void)
+{
+    return clock_now_ns() ^ (uint64_t)getpid() << 40;
+}
+
+static descant_status open_others(struct run *r)
+{
+    const struct bsp_model *m = &r->model;
+    uint64_t run = run_number();
+    for (int rank = 1; r->link && rank < r->link->ranks; rank++) {
+        const struct remote_options options = {
+            .f = r->link->f, .rank = rank, .n = m->n, .parts = m->parts, .n_parts = m->n_parts,
+            .bound = (uint64_t)r->o->bound, .run = run, .first_rank = r->o->modules ? 0 : 1,
+            .n_ranks = r->link->ranks - !r->o->modules, .model = m->w, .version = m->version,
+            .log = &r->log,
+        };
+        descant_status status = remote_open(&r->locals[r->n_locals], &options);
+        if (status != DESCANT_OK)
+            return status;
         r->n_locals++;
     }
     return DESCANT_OK;
 }
 
+static descant_status open_locals(struct run *r)
+{
+    size_t most = (size_t)r->o->modules + (r->link ? (size_t)r->link->ranks : 0);
+    r->locals = memory_take_array(most, sizeof *r->locals);
+    if (!r->locals)
+        return log_fail(&r->log, DESCANT_MEMORY, "no memory for a list of local modules");
+    descant_status status = open_own(r);
+    return status == DESCANT_OK ? open_others(r) : status;
+}
+
+static bool greeted(const struct run *r)
+{
+    for (int k = r->n_own; k < r->n_locals; k++) {
+        struct remote_news news = remote_news(r->locals[k]);
+        if (news.here && !news.welcome)
+            return false;
+    }
+    return true;
+}
+
+/* So that the first version is above what those who are there have. */
+static void greet(struct run *r)
+{
+    uint64_t until = clock_now_ns() + GREET_NS;
+    look_at_link(r);
+    while (r->link && !greeted(r) && clock_now_ns() < until && !r->why)
+        rest_until(r, until);
+}
+
+static uint64_t least_of_step(const struct bsp_options *o)
+{
+    return (uint64_t)(o->min_gradients > o->every_gradients ? o->min_gradients
+                                                            : o->every_gradients);
+}
+
 static descant_status open_control(struct run *r)
 {
-    uint64_t least = (uint64_t)r->o->min_gradients, every = (uint64_t)r->o->every_gradients;
     const struct control_options options = {
         .locals = r->locals, .n_locals = r->n_locals, .n = r->model.n, .w = r->model.w,
         .version = r->model.version, .steps = r->model.steps, .bound = (uint64_t)r->o->bound,
-        .min_gradients = least > every ? least : every, .clip = r->o->clip,
+        .min_gradients = least_of_step(r->o), .clip = r->o->clip,
         .step = bsp_model_step, .of = &r->model, .log = &r->log,
     };
     descant_status status = control_create(&r->control, &options);
@@ -162,6 +237,8 @@ static void look_at_limits(struct run *r)
         r->why = "all supersteps are made";
     else if (r->o->examples && m->examples >= (uint64_t)r->o->examples)
         r->why = "there were enough examples";
+    else if (bsp_eval_enough(m->eval))
+        r->why = "the held-out loss falls no more";
     r->limited = r->why != NULL;
 }
 
@@ -172,6 +249,8 @@ static descant_status open_all(struct run *r)
         status = bsp_model_open(&r->model, r->o, &r->log);
     if (status == DESCANT_OK)
         status = open_locals(r);
+    if (status == DESCANT_OK)
+        greet(r);
     if (status == DESCANT_OK)
         status = open_control(r);
     r->before_s = r->model.seconds;
@@ -188,7 +267,7 @@ static descant_status open_all(struct run *r)
 
 static void name_bad(struct run *r)
 {
-    for (int k = 0; k < r->n_locals; k++) {
+    for (int k = 0; k < r->n_own; k++) {
         int pid;
         uint64_t bad = local_bad(r->locals[k], &pid);
         if (bad)
@@ -213,7 +292,7 @@ static void count_step(struct run *r, const struct superstep *s, uint64_t began)
 
 static void superstep(struct run *r)
 {
-    struct superstep s;
+    struct superstep s = {0};
     uint64_t began = clock_now_ns();
     if (control_superstep(r->control, &s) != DESCANT_OK) {
         r->failed = r->bad = true;
@@ -221,7 +300,36 @@ static void superstep(struct run *r)
     } else if (s.stepped) {
         count_step(r, &s, began);
     }
-    r->due_ns = began + (uint64_t)(r->o->period_s * 1e9);
+    r->left = s.stepped ? 0 : s.sums.gradients;
+}
+
+static bool awaits_others(const struct run *r)
+{
+    uint64_t patience = r->o->every_gradients ? LATE_NS : (uint64_t)(r->o->period_s * 0.5e9);
+    bool any = false;
+    for (int k = r->n_own; k < r->n_locals; k++)
+        any |= remote_awaited(r->locals[k], r->order);
+    return any && clock_now_ns() < r->asked_ns + patience;
+}
+
+/* Orders a read-out, or makes the superstep of the last order; true: it was made. */
+static bool advance(struct run *r)
+{
+    if (!r->asked) {
+        r->asked = true;
+        r->asked_ns = clock_now_ns();
+        r->order++;
+        for (int k = r->n_own; k < r->n_locals; k++)
+            remote_ask(r->locals[k], r->order);
+    }
+    if (awaits_others(r))
+        return false;
+    for (int k = r->n_own; k < r->n_locals; k++)
+        remote_pass_over(r->locals[k], r->order);
+    r->asked = false;
+    superstep(r);
+    r->due_ns = r->asked_ns + (uint64_t)(r->o->period_s * 1e9);
+    return true;
 }
 
 /* Half of the time that the gradients which are missing take, at the last superstep's pace or, if
@@ -240,27 +348,39 @@ static uint64_t look_after(const struct run *r, uint64_t pending)
 static uint64_t step_if_due(struct run *r)
 {
     uint64_t now = clock_now_ns(), every = (uint64_t)r->o->every_gradients;
-    if (!every) {
-        if (now >= r->due_ns)
-            superstep(r);
-        return r->due_ns;
-    }
+    if (!every)
+        return now < r->due_ns || advance(r) ? r->due_ns : now + LOOK_MOST_NS;
     uint64_t pending = control_pending(r->control);
-    if (pending >= every) {
-        superstep(r);
+    if ((r->asked || pending >= every) && advance(r))
         pending = control_pending(r->control);
-    }
     return clock_now_ns() + look_after(r, pending);
+}
+
+/* Of all commands: how many run, and how many are given up; false: nobody has any. */
+static bool count_commands(const struct run *r, int *alive, int *lost)
+{
+    bool any = r->o->command != NULL;
+    *alive = any ? bsp_modules_alive(&r->modules) : 0;
+    *lost = any ? bsp_modules_lost(&r->modules) : 0;
+    for (int k = r->n_own; k < r->n_locals; k++) {
+        struct remote_news news = remote_news(r->locals[k]);
+        any |= news.crew.commands != 0;
+        *alive += news.crew.alive;
+        *alive += !news.came || (news.here && !news.left && !news.crew.commands);
+        *lost += news.crew.lost;
+    }
+    return any;
 }
 
 static void look_at_end(struct run *r)
 {
     double minutes = (double)(clock_now_ns() - r->began_ns) / 60e9;
+    int alive, lost;
     look_at_limits(r);
     if (!r->why && r->o->minutes > 0 && minutes >= r->o->minutes)
         r->why = "the time is over";
-    if (!r->why && r->o->command && bsp_modules_alive(&r->modules) == 0) {
-        r->failed = bsp_modules_lost(&r->modules) > 0;
+    if (!r->why && count_commands(r, &alive, &lost) && alive == 0) {
+        r->failed = lost > 0;
         r->why = r->failed ? "no module is left" : "all modules have done their work";
     }
 }
@@ -282,13 +402,20 @@ static void tend_modules(struct run *r)
 {
     if (!bsp_modules_tend(&r->modules))
         return;
-    for (int k = 0; k < r->n_locals; k++)
+    for (int k = 0; k < r->n_own; k++)
         local_sweep(r->locals[k]);
 }
 
-static uint64_t earlier(uint64_t a, uint64_t b)
+static void say_if_alone(struct run *r)
 {
-    return b && b < a ? b : a;
+    bool any = r->n_own > 0 || r->said_alone || clock_now_ns() - r->began_ns < ALONE_NS;
+    for (int k = r->n_own; k < r->n_locals; k++)
+        any |= remote_news(r->locals[k]).came;
+    if (any)
+        return;
+    r->said_alone = true;
+    log_say(&r->log, DESCANT_WARNING, "there are no local modules yet: descant bsp local of this "
+            "address is awaited");
 }
 
 static void train(struct run *r)
@@ -297,6 +424,7 @@ static void train(struct run *r)
         uint64_t next = step_if_due(r);
         tend_modules(r);
         save_if_due(r);
+        say_if_alone(r);
         if (clock_now_ns() - r->named_ns > SECOND_NS)
             name_bad(r);
         bsp_log_show(&r->shown, &r->model);
@@ -309,50 +437,56 @@ static void train(struct run *r)
 
 /* --- the end --- */
 
-static bool left_within(struct run *r, uint64_t ns)
+static void rest_and_tend(void *of, uint64_t until_ns)
 {
-    uint64_t until = clock_now_ns() + ns;
+    struct run *r = of;
+    if (until_ns)
+        rest_until(r, until_ns);
     tend_modules(r);
-    while (bsp_modules_alive(&r->modules) && clock_now_ns() < until && !r->hurried) {
-        rest_until(r, earlier(until, clock_now_ns() + TICK_NS));
-        tend_modules(r);
-    }
-    return bsp_modules_alive(&r->modules) == 0;
 }
 
-/* One that has not attached yet would wait for a segment that is not about to end. */
-static void end_who_never_came(struct run *r)
+static struct bsp_ending ending(struct run *r)
 {
-    for (int k = 0; k < r->modules.n; k++) {
-        const struct bsp_module *module = &r->modules.at[k];
-        struct local_figures f;
-        local_figures(r->locals[k], &f);
-        if (module->pid > 0 && f.attached == 0 && f.owners <= (uint64_t)module->restarts)
-            kill(-module->pid, SIGTERM);
+    return (struct bsp_ending){.modules = &r->modules, .locals = r->locals, .n_locals = r->n_own,
+                               .signals = &r->signals, .rest = rest_and_tend, .of = r};
+}
+
+static bool others_left(const struct run *r)
+{
+    for (int k = r->n_own; k < r->n_locals; k++) {
+        struct remote_news news = remote_news(r->locals[k]);
+        if (news.here && !news.left)
+            return false;
     }
+    return true;
+}
+
+/* A sum that waits to be read out keeps the last one from coming. */
+static void await_others(struct run *r, uint64_t until)
+{
+    while (!others_left(r) && clock_now_ns() < until && !r->signals.hurried && !r->bad_link) {
+        control_read_out(r->control);
+        rest_until(r, until);
+    }
+    if (!others_left(r))
+        log_say(&r->log, DESCANT_WARNING, "not all local modules have ended: what they have not "
+                "handed on is left out");
 }
 
 static void end_modules(struct run *r)
 {
-    r->modules.ending = true;
+    const struct bsp_ending how = ending(r);
+    uint64_t grace = (uint64_t)(r->o->grace * 1e9) + 2 * TERM_NS + LEAVE_NS;
+    uint64_t until = clock_now_ns() + grace;
     for (int k = 0; k < r->n_locals; k++)
         local_end(r->locals[k]);
-    end_who_never_came(r);
-    if (left_within(r, (uint64_t)(r->o->grace * 1e9)))
-        return;
-    bsp_modules_kill(&r->modules, SIGTERM);
-    if (left_within(r, TERM_NS))
-        return;
-    bool hurried = r->hurried;
-    r->hurried = false;
-    bsp_modules_kill(&r->modules, SIGKILL);
-    left_within(r, TERM_NS);
-    r->hurried = hurried;
+    bsp_end_modules(&how);
+    await_others(r, until);
 }
 
 static void wait_saver(struct run *r)
 {
-    while (bsp_model_saving(&r->model) && !r->hurried)
+    while (bsp_model_saving(&r->model) && !r->signals.hurried)
         rest_until(r, clock_now_ns() + TICK_NS / 10);
 }
 
@@ -365,12 +499,56 @@ static bool last_checkpoint(struct run *r)
     return good && !bsp_model_saving(&r->model) && !bsp_model_save_failed(&r->model);
 }
 
+/* Of the final model; a signal ends it. False: it failed. */
+static bool judge_last(struct run *r)
+{
+    struct bsp_eval *eval = r->model.eval;
+    if (!eval || r->bad)
+        return true;
+    while (!r->signals.signal && !bsp_eval_begin(eval, &r->model))
+        rest_until(r, clock_now_ns() + TICK_NS / 10);
+    while (!r->signals.signal && bsp_eval_busy(eval))
+        rest_until(r, clock_now_ns() + TICK_NS / 10);
+    return r->signals.signal || !bsp_eval_failed(eval);
+}
+
+static void say_what_is_lost(struct run *r)
+{
+    uint64_t lost = 0;
+    for (int k = r->n_own; k < r->n_locals; k++)
+        lost += remote_news(r->locals[k]).lost;
+    if (lost)
+        log_say(&r->log, DESCANT_WARNING, "%" PRIu64 " gradient%s lost with local modules that "
+                "died", lost, lost == 1 ? " was" : "s were");
+    if (r->left && !r->limited && !r->bad)
+        log_say(&r->log, DESCANT_WARNING, "the last %" PRIu64 " gradient%s left out: a step takes %"
+                PRIu64 " at least", r->left, r->left == 1 ? " is" : "s are", least_of_step(r->o));
+}
+
+static int all_restarts(const struct run *r)
+{
+    int n = bsp_modules_restarts(&r->modules);
+    for (int k = r->n_own; k < r->n_locals; k++)
+        n += remote_news(r->locals[k]).crew.restarts;
+    return n;
+}
+
+/* A process of local modules has as many as it says, also if it has died. */
+static int all_modules(const struct run *r)
+{
+    int n = r->n_own;
+    for (int k = r->n_own; k < r->n_locals; k++)
+        n += remote_news(r->locals[k]).modules;
+    return n;
+}
+
 static void end(struct run *r)
 {
     struct bsp_end how = {.seconds = (double)(clock_now_ns() - r->began_ns) * 1e-9};
     end_modules(r);
-    if (!r->limited && !r->bad && !r->hurried)
+    if (!r->limited && !r->bad && !r->signals.hurried)
         superstep(r);
+    say_what_is_lost(r);
     name_bad(r);
     if (r->o->checkpoint && r->shown.steps && !r->bad) {
         how.kept = last_checkpoint(r);
@@ -378,8 +556,10 @@ static void end(struct run *r)
         if (!how.kept)
             log_say(&r->log, DESCANT_ERROR, "the last checkpoint was not written");
     }
+    r->failed |= !judge_last(r);
     how.why = r->why;
-    how.restarts = bsp_modules_restarts(&r->modules);
+    how.modules = all_modules(r);
+    how.restarts = all_restarts(r);
     r->failed |= !bsp_log_end(&r->shown, &r->model, &how);
 }
 
@@ -388,44 +568,49 @@ static void close_all(struct run *r)
     control_destroy(r->control);
     for (int k = 0; k < r->n_locals; k++)
         local_close(r->locals[k]);
+    memory_give(r->locals);
     bsp_log_close(&r->shown);
-    if (r->hurried && bsp_model_saving(&r->model)) {
+    if (r->signals.hurried && bsp_model_saving(&r->model)) {
         fflush(NULL);
-        _exit(128 + r->signal);         /* the last whole checkpoint stays */
+        _exit(128 + r->signals.signal);         /* the last whole checkpoint stays */
     }
     bsp_model_close(&r->model);
     lock_give(&r->locks[1]);
     lock_give(&r->locks[0]);
 }
 
-int bsp_run(const struct cli *cli, const struct bsp_options *o)
+int bsp_run(const struct cli *cli, const struct bsp_options *o, struct bsp_link *link)
 {
     struct run *r = memory_take(sizeof *r);
     if (!r) {
         fputs("descant: no memory for a run\n", cli->err);
+        bsp_link_close(link, false);
         return CLI_FAILED;
     }
     r->o = o;
+    r->link = link;
     r->log = (struct log){.fn = to_err, .user = r, .rank = -1};
     r->shown = (struct bsp_run_log){.options = o, .out = cli->out, .err = cli->err,
                                     .log = &r->log};
-    hold_signals(r);
+    bsp_signals_hold(&r->signals);
     nn_thread_init();
     descant_status status = open_all(r);
     if (status == DESCANT_OK) {
         train(r);
         end(r);
     } else {
+        const struct bsp_ending how = ending(r);
         r->failed = r->modules.ending = true;
         bsp_modules_kill(&r->modules, SIGKILL);
-        left_within(r, TERM_NS);
+        bsp_end_within(&how, TERM_NS);
     }
     int code = status == DESCANT_INVALID ? CLI_BAD_USE
                : r->failed               ? CLI_FAILED
-               : r->signal               ? 128 + r->signal
+               : r->signals.signal       ? 128 + r->signals.signal
                                          : CLI_DONE;
     close_all(r);
-    give_signals_back(r);
+    bsp_link_close(link, status == DESCANT_OK && !r->bad_link && !r->signals.hurried);
+    bsp_signals_give_back(&r->signals);
     memory_give(r);
     return code;
 }

@@ -5,6 +5,8 @@
 #include "bsp/process.h"
 #include "cli/bsp.h"
 
+#include <dirent.h>
+#include <stdlib.h>
 #include <string.h>
 
 struct status_options {
@@ -135,13 +137,44 @@ static void print(const struct cli *cli, const struct status_options *o, const c
     }
 }
 
-/* Segments of the run, from the first one on; *n of them. */
-static descant_status open_segments(const char *run, struct object *objects, int *n)
+static int by_number(const void *a, const void *b)
+{
+    int x = *(const int *)a, y = *(const int *)b;
+    return (x > y) - (x < y);
+}
+
+/* Those of the run that this machine has, by number. */
+static int find_segments(const char *run, int *numbers)
+{
+    char begin[BSP_SEGMENT + 16];
+    int n = 0, length = snprintf(begin, sizeof begin, "descant.%s-", run);
+    DIR *dir = opendir("/dev/shm");
+    struct dirent *entry;
+    while (dir && n < BSP_MODULES && (entry = readdir(dir)) != NULL) {
+        const char *number = entry->d_name + length;
+        if (strncmp(entry->d_name, begin, (size_t)length) == 0 && *number && strlen(number) < 7 &&
+            strspn(number, "0123456789") == strlen(number))
+            numbers[n++] = atoi(number);
+    }
+    if (dir)
+        closedir(dir);
+    qsort(numbers, (size_t)n, sizeof *numbers, by_number);
+    return n;
+}
+
+/* One that ends meanwhile is passed over. */
+static descant_status open_segments(const char *run, struct object *objects, int *numbers, int *n)
 {
     char name[BSP_SEGMENT];
-    descant_status status = DESCANT_OK;
-    for (*n = 0; *n < BSP_MODULES && status == DESCANT_OK; *n += status == DESCANT_OK)
-        status = object_open(&objects[*n], bsp_segment_name(run, *n, name, sizeof name), NULL);
+    descant_status status = DESCANT_TIMEOUT;
+    int found = find_segments(run, numbers);
+    *n = 0;
+    for (int k = 0; k < found && (status == DESCANT_OK || status == DESCANT_TIMEOUT); k++) {
+        numbers[*n] = numbers[k];
+        bsp_segment_name(run, numbers[k], name, sizeof name);
+        status = object_open(&objects[*n], name, NULL);
+        *n += status == DESCANT_OK;
+    }
     return status == DESCANT_TIMEOUT && *n > 0 ? DESCANT_OK : status;
 }
 
@@ -150,8 +183,8 @@ static int show(const struct cli *cli, const char *run, const struct status_opti
     static struct look looks[BSP_MODULES][2];
     struct object objects[BSP_MODULES] = {{0}};
     char name[BSP_SEGMENT];
-    int n;
-    descant_status status = open_segments(run, objects, &n);
+    int n, numbers[BSP_MODULES];
+    descant_status status = open_segments(run, objects, numbers, &n);
     for (int at = 0; at < 2 && status == DESCANT_OK; at++) {
         for (int k = 0; k < n; k++)
             look_at(objects[k].header, &looks[k][at]);
@@ -159,9 +192,11 @@ static int show(const struct cli *cli, const char *run, const struct status_opti
             clock_sleep_until(clock_now_ns() + (uint64_t)(o->over * 1e9));
     }
     for (int k = 0; k < n && status == DESCANT_OK; k++)
-        print(cli, o, bsp_segment_name(run, k, name, sizeof name), objects[k].header, looks[k]);
+        print(cli, o, bsp_segment_name(run, numbers[k], name, sizeof name), objects[k].header,
+              looks[k]);
     if (status == DESCANT_TIMEOUT)
-        fprintf(cli->err, "descant: there is no run %s: no segment %s-0\n", run, run);
+        fprintf(cli->err, "descant: there is no run %s: no segment %s-0, or of another number\n",
+                run, run);
     else if (status != DESCANT_OK)
         fprintf(cli->err, "descant: %s\n", descant_last_error());
     for (int k = 0; k < n; k++)

@@ -70,6 +70,7 @@ int cli_bsp(const struct cli *cli);
 int cli_gen(const struct cli *cli);
 int cli_gen_cache(const struct cli *cli);       /* gen's */
 int cli_bench_parse(const struct cli *cli);
+int cli_bench_modules(const struct cli *cli);
 int cli_report(const struct cli *cli);
 #endif
 

@@ -22,6 +22,8 @@ static void allowed(const struct option *o, char *text, size_t room)
         snprintf(text, room, "%s", o->choices);
     else if (o->type == OPTION_BOOL)
         snprintf(text, room, "0 or 1");
+    else if (o->type == OPTION_TIME)
+        snprintf(text, room, "%.10gs to %.10gs", o->low, o->high);
     else
         snprintf(text, room, "%s%.10g to %.10g", o->open_low ? "above " : "", o->low, o->high);
 }

@@ -10,7 +10,12 @@ enum { REPORT_MAX_RUNS = 16, REPORT_COLOURS = 8 };
 
 enum report_field {
     REPORT_EXAMPLES, REPORT_SECONDS, REPORT_LOSS, REPORT_EVAL_LOSS, REPORT_NE, REPORT_RATE,
-    REPORT_GAP, REPORT_STALL, REPORT_DISTANCE, REPORT_AGE, REPORT_FIELDS
+    REPORT_GAP, REPORT_STALL, REPORT_DISTANCE, REPORT_AGE,
+    REPORT_GRADIENTS,           /* of a superstep */
+    REPORT_STALENESS,
+    REPORT_REFUSED,             /* share of the gradients that came */
+    REPORT_STEP,                /* seconds that a superstep took */
+    REPORT_FIELDS
 };
 
 struct report_point {
@@ -31,6 +36,9 @@ struct report_run {
 /* False after saying on err which line of which file is wrong, and why. */
 bool report_read(struct report_run *run, const char *path, FILE *err);
 void report_run_fini(struct report_run *run);
+
+/* A log of descant bsp run: supersteps instead of intervals. */
+bool report_of_bsp(const struct report_run *run);
 
 /* The summary's figure, or else that of the last interval that has one; NaN. */
 double report_figure(const struct report_run *run, const char *summary_key,

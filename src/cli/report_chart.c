@@ -316,7 +316,7 @@ static void draw(FILE *out, const struct drawing *d)
     fprintf(out, "</b> %s", chart->note);
     if (d->n_above)
         fprintf(out, " %zu value%s above the axis, up to %.3g%s, not shown.", d->n_above,
-                d->n_above == 1 ? "" : "s", chart->unit == REPORT_SHARE ? 100 * d->most : d->most,
+                d->n_above == 1 ? "" : "s", d->most / d->y.unit,
                 chart->unit == REPORT_SHARE ? " %" : "");
     if (d->thinned)
         fputs(" Means of neighbouring intervals.", out);

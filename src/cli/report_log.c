@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Logs of descant train, read into memory: one JSON object a line. The first line is a header;
- * then come intervals, and at the end a summary. Other kinds of lines are passed over, so that
+/* Logs of descant train and descant bsp run, read into memory: one JSON object a line. The first line
+ * is a header; then come intervals, or supersteps, and at the end a summary. Other kinds of lines are passed over, so that
  * logs may learn new ones. What a log may be:
  *   - still being written: a last line without its end that is no JSON is left out;
  *   - taken up again after a stop: another header; the curves have a gap there;
@@ -18,7 +18,7 @@ static const char *const keys[REPORT_FIELDS] = {
     [REPORT_EXAMPLES] = "examples", [REPORT_SECONDS] = "seconds", [REPORT_LOSS] = "loss",
     [REPORT_EVAL_LOSS] = "eval_loss", [REPORT_NE] = "ne", [REPORT_RATE] = "examples_per_s",
     [REPORT_GAP] = "gap", [REPORT_STALL] = "stall_share", [REPORT_DISTANCE] = "distance",
-    [REPORT_AGE] = "age_s",
+    [REPORT_AGE] = "age_s", [REPORT_STALENESS] = "staleness_mean", [REPORT_STEP] = "step_s",
 };
 
 struct reading {
@@ -26,6 +26,7 @@ struct reading {
     FILE *err;
     long line;
     json_int_t rank;            /* whose intervals count; -1 until the first */
+    double examples, seconds;   /* up to the last superstep */
 };
 
 static bool wrong(const struct reading *r, const char *format, ...)
@@ -60,6 +61,23 @@ static bool add_point(const struct reading *r, const struct report_point *point)
     return true;
 }
 
+static double number(const json_t *line, const char *key)
+{
+    const json_t *value = json_object_get(line, key);
+    return json_is_number(value) ? json_number_value(value) : (double)NAN;
+}
+
+/* Of one superstep, or of those of an interval. */
+static void take_gradients(const json_t *line, struct report_point *point)
+{
+    double gradients = number(line, "gradients"), steps = number(line, "supersteps");
+    double refused = number(line, "refused_stale") + number(line, "refused_not_finite");
+    double came = gradients + refused;
+    point->at[REPORT_GRADIENTS] = isnan(steps) ? gradients : steps > 0 ? gradients / steps
+                                                                       : (double)NAN;
+    point->at[REPORT_REFUSED] = came > 0 ? refused / came : (double)NAN;
+}
+
 static bool add_interval(struct reading *r, const json_t *line)
 {
     struct report_point point;
@@ -67,12 +85,27 @@ static bool add_interval(struct reading *r, const json_t *line)
     if (r->rank < 0)
         r->rank = rank;
     for (int f = 0; f < REPORT_FIELDS; f++) {
-        const json_t *value = json_object_get(line, keys[f]);
+        const json_t *value = keys[f] ? json_object_get(line, keys[f]) : NULL;
         if (value && !json_is_number(value) && !json_is_null(value))
             return wrong(r, "%s is not a number", keys[f]);
         point.at[f] = json_is_number(value) ? json_number_value(value) : (double)NAN;
     }
+    take_gradients(line, &point);
     return rank != r->rank || add_point(r, &point);
+}
+
+/* It tells of itself alone; the curves are over all examples, and over time. */
+static bool add_superstep(struct reading *r, const json_t *line)
+{
+    size_t before = r->run->n;
+    if (!add_interval(r, line))
+        return false;
+    double *at = r->run->points[before].at, now = at[REPORT_SECONDS];
+    r->examples += isfinite(at[REPORT_EXAMPLES]) ? at[REPORT_EXAMPLES] : 0;
+    at[REPORT_RATE] = now > r->seconds ? at[REPORT_EXAMPLES] / (now - r->seconds) : (double)NAN;
+    at[REPORT_EXAMPLES] = r->examples;
+    r->seconds = now;
+    return true;
 }
 
 static bool add_header(struct reading *r, json_t *line)
@@ -85,7 +118,13 @@ static bool add_header(struct reading *r, json_t *line)
     run->header = json_incref(line);
     json_decref(run->summary);
     run->summary = NULL;
+    r->seconds = (double)NAN;
     return run->n == 0 || add_point(r, &gap);
+}
+
+bool report_of_bsp(const struct report_run *run)
+{
+    return json_object_get(run->header, "modules") != NULL;
 }
 
 /* The last interval, where it has less than half the examples of the one before. */
@@ -103,17 +142,20 @@ static bool add_line(struct reading *r, json_t *line)
 {
     const char *kind = json_string_value(json_object_get(line, "kind"));
     if (!r->run->header && (!kind || strcmp(kind, "header") != 0))
-        return wrong(r, "not a log of descant train: it does not begin with a header");
+        return wrong(r, "not a log of descant: it does not begin with a header");
     if (!kind)
         return wrong(r, "a line without its kind");
     if (strcmp(kind, "header") == 0)
         return add_header(r, line);
     if (strcmp(kind, "interval") == 0)
         return add_interval(r, line);
+    if (strcmp(kind, "superstep") == 0)
+        return add_superstep(r, line);
     if (strcmp(kind, "summary") == 0) {
         json_decref(r->run->summary);
         r->run->summary = json_incref(line);
-        fade_last(r->run);
+        if (!report_of_bsp(r->run))
+            fade_last(r->run);
     }
     return true;
 }
@@ -131,13 +173,13 @@ static bool read_lines(struct reading *r, FILE *in)
             good = add_line(r, line);
         else if (text[length - 1] == '\n' || !r->run->header)
             good = wrong(r, "%s: no JSON: %s", r->run->header ? "damaged" :
-                         "not a log of descant train", error.text);
+                         "not a log of descant", error.text);
         json_decref(line);
     }
     free(text);
     if (good && ferror(in))
         return wrong(r, "cannot be read further: %s", strerror(errno));
-    return good && (r->run->header || wrong(r, "not a log of descant train: it is empty"));
+    return good && (r->run->header || wrong(r, "not a log of descant: it is empty"));
 }
 
 /* What does not fit is cut, but not within a character. */

@@ -69,6 +69,15 @@ static const struct report_chart charts[] = {
      .from_zero = true, .powers = true},
     {"Age", "The time between collecting a result and merging it.", REPORT_SECONDS, REPORT_AGE,
      REPORT_TIME, "seconds", .from_zero = true, .powers = true},
+    {"Gradients of a superstep", "How many one step of the global model is made of.",
+     REPORT_SECONDS, REPORT_GRADIENTS, .y_name = "gradients", .from_zero = true},
+    {"Staleness", "Versions that the model had gone on by when a gradient came: the mean.",
+     REPORT_SECONDS, REPORT_STALENESS, .y_name = "versions", .from_zero = true},
+    {"Refused", "The share of the gradients that came too late, or with NaN or Inf.",
+     REPORT_SECONDS, REPORT_REFUSED, REPORT_SHARE, "%", .from_zero = true},
+    {"Time of a superstep", "Reading out, the optimizer’s step and storing; modules do not wait for "
+     "it.", REPORT_SECONDS, REPORT_STEP, REPORT_TIME, "seconds", .from_zero = true,
+     .powers = true},
 };
 enum { N_CHARTS = sizeof charts / sizeof *charts };
 
@@ -139,6 +148,11 @@ static void put_steps(FILE *out, double value)
     fprintf(out, "%.*f", value < 99.95, value);
 }
 
+static void put_versions(FILE *out, double value)
+{
+    fprintf(out, "%.2f", value);
+}
+
 static const struct column {
     const char *title, *key;            /* of the summary */
     enum report_field field;            /* of the last interval; REPORT_FIELDS: none */
@@ -162,6 +176,12 @@ static const struct column {
     {"stall", "stall_share", REPORT_STALL, put_share, -1, "Stall: the share of the workers’ time "
      "spent waiting for other trainers."},
     {"gap", "gap_mean", REPORT_GAP, put_steps, 0, "Gap: steps of a trainer between two merges."},
+    {"supersteps", "supersteps", REPORT_FIELDS, put_count, 0, "Supersteps: steps of the global "
+     "model, each by the mean of the gradients that had come."},
+    {"staleness", "staleness_mean", REPORT_STALENESS, put_versions, 0, "Staleness: versions that "
+     "the model had gone on by when a gradient came."},
+    {"stale", "refused_stale", REPORT_FIELDS, put_count, -1, "Stale: gradients that were refused for "
+     "it."},
 };
 enum { N_COLUMNS = sizeof columns / sizeof *columns };
 
@@ -228,6 +248,12 @@ static void put_run(FILE *out, const struct report_run *run, int r)
     put_key(out, r);
     report_text(out, run->label);
     fputs("<small>", out);
+    if (report_of_bsp(run)) {
+        fputs("bsp run <span>· ", out);
+        put_header(out, run, "modules");
+        fprintf(out, " modules</span></small>%s</td>", how_far(run));
+        return;
+    }
     put_header(out, run, "sync");
     fputs(" <span>· ", out);
     put_header(out, run, started_elsewhere(run) ? "size" : "trainers");
@@ -248,8 +274,11 @@ static void put_figure(FILE *out, const struct column *c, double value, bool bol
 
 static void put_figures(FILE *out, const struct report_run *runs, int n)
 {
-    fputs("<div class=\"wide\"><table>\n<tr><th>run<small>plan · trainers × workers"
-          "</small></th>", out);
+    bool plans = false;
+    for (int r = 0; r < n; r++)
+        plans |= !report_of_bsp(&runs[r]);
+    fprintf(out, "<div class=\"wide\"><table>\n<tr><th>run%s</th>",
+            plans ? "<small>plan · trainers × workers</small>" : "");
     for (int c = 0; c < N_COLUMNS; c++)
         if (anybody(&columns[c], runs, n))
             fprintf(out, "<th>%s</th>", columns[c].title);
@@ -379,6 +408,19 @@ static void put_legend(FILE *out, const struct report_run *runs, int n)
     fputs("</div>\n", out);
 }
 
+static void put_what(FILE *out, const struct report_run *run)
+{
+    if (report_of_bsp(run)) {
+        fputs("descant bsp run, ", out);
+        put_header(out, run, "parameters");
+        fputs(" parameters", out);
+        return;
+    }
+    put_header(out, run, "model");
+    fputs(", on ", out);
+    put_header(out, run, "data");
+}
+
 static void put_head(FILE *out, const struct report_run *runs, int n)
 {
     char title[64];
@@ -387,9 +429,7 @@ static void put_head(FILE *out, const struct report_run *runs, int n)
             "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\"/>\n"
             "<title>%s</title>\n<style>\n%s</style>\n</head>\n<body>\n<h1>%s</h1>\n<p>", title,
             style, title);
-    put_header(out, &runs[0], "model");
-    fputs(", on ", out);
-    put_header(out, &runs[0], "data");
+    put_what(out, &runs[0]);
     fputs(differs("model", runs, n) || differs("data", runs, n) ? ", and others.</p>\n"
                                                                 : ".</p>\n", out);
 }

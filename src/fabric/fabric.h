@@ -178,11 +178,48 @@ struct fabric_rows {
      * machine's, the own among them, by rank, in the same order everywhere; DONE: that was all;
      * FAILED, as in poll. Never blocks. It serves exchanges too, as poll serves rows. */
     enum fabric_progress (*poll)(struct fabric *f, struct rows_part *part);
+
+    /* Close follows, and nothing more is begun: what others can still do without is not taken
+     * here. True as long as this machine has said that it takes the round in hand: poll on. */
+    bool (*leave)(struct fabric *f);
+};
+
+/* Parcels between rank 0 and each other rank, for the BSP system: sums of gradients to control, the
+ * model and its orders back. A lane beside exchanges, and without start: nobody waits in it for
+ * anybody. In each direction between two ranks one parcel is on its way at most; it is there,
+ * whole, until it is taken, also when its sender dies. Called by one thread. */
+enum { POST_HEAD = 192 };       /* bytes of a head; what they mean is the caller's business */
+
+struct parcel {
+    uint64_t from, to;                  /* as `who` told them to its sender */
+    const void *head;                   /* on a uint64_t's boundary, as values until it is taken */
+    const float *values;                /* NULL: no room was made for them */
+    size_t n;                           /* 0: a head alone */
+};
+
+struct fabric_post {
+    /* Before all others, with n 0: heads can go between here and the rank. Then once with the most
+     * floats that a parcel has, the same on both sides; before the other sends floats. */
+    descant_status (*room)(struct fabric *f, int rank, size_t n);
+
+    /* Who has the rank now, by a number that nobody had before; 0: nobody. */
+    uint64_t (*who)(struct fabric *f, int rank);
+
+    /* Lets parcels move; never blocks. Not OK: for good. */
+    descant_status (*move)(struct fabric *f);
+
+    bool (*free)(struct fabric *f, int rank);       /* the last one to it has been taken */
+    float *(*box)(struct fabric *f, int rank);      /* where its floats are put; while free */
+    void (*send)(struct fabric *f, int rank, const void *head, size_t n);
+
+    bool (*look)(struct fabric *f, int rank, struct parcel *parcel);    /* one from it is there */
+    void (*taken)(struct fabric *f, int rank);
 };
 
 struct fabric_type {
     const char *name, *address, *help;
     const struct fabric_rows *rows;     /* NULL: it is never many_hosts */
+    const struct fabric_post *post;     /* NULL: its ranks are one process */
 
     /* Meets the others. May block up to options->start_s. After failure nothing is left. */
     descant_status (*open)(struct fabric **out, const struct fabric_options *options);

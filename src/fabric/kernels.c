@@ -121,6 +121,33 @@ static inline many weighed(const float *p, double share)
 #endif
 }
 
+static void scale(float *out, const float *src, double share, size_t n)
+{
+    size_t i = 0;
+    for (; i + FEW <= n; i += FEW)
+        *(few *)(out + i) = __builtin_convertvector(weighed(src + i, share), few);
+    for (; i < n; i++)
+        out[i] = (float)((double)src[i] * share);
+}
+
+/* In the lanes of all sets, since a sum of doubles has its order. */
+static double square(const float *src, size_t n)
+{
+    many lane[LANES / FEW] = {{0}};
+    double sum = 0;
+    size_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        for (int k = 0; k < LANES / FEW; k++) {
+            many x = weighed(src + i + k * FEW, 1);
+            lane[k] += x * x;
+        }
+    for (; i < n; i++)
+        sum += (double)src[i] * (double)src[i];
+    for (int k = 0; k < LANES; k++)
+        sum += lane[k / FEW][k % FEW];
+    return sum;
+}
+
 /* LANES floats at once: a whole cache line, which is what streaming stores want. */
 static inline void put_parts(float *dst, const few *x, bool stream)
 {
@@ -511,6 +538,8 @@ const struct kernels KERNELS = {
     .copy = copy,
     .copy_past = copy_past,
     .finite = all_finite,
+    .square = square,
+    .scale = scale,
     .mean = mean,
     .pull = pull,
     .delta = delta,

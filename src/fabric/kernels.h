@@ -22,6 +22,10 @@ struct kernels {
     /* the same past the caches: for what others read later, and more than a cache holds */
     bool (*copy_past)(float *dst, const float *src, size_t n);
     bool (*finite)(const float *src, size_t n);
+    /* the sum of squares; not finite where a value is not, and only there */
+    double (*square)(const float *src, size_t n);
+    /* out = share src, in double, rounded once: src / d where share is 1 / d */
+    void (*scale)(float *out, const float *src, double share, size_t n);
     /* out = sum of share[k] in[k], in double, rounded once; false if out has NaN or Inf.
      * stream: past the caches */
     bool (*mean)(float *out, const float *const *in, const double *share, int n_in, size_t n,

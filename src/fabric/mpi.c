@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The mpi fabric: the ranks of an MPI job, on one host or many. docs/mpi.md has the protocol; here
- * are the table, the order in which things are taken, and what one poll does:
+ * are the table, the order in which things are taken, and what one poll does (mpi_start.c comes
+ * before it):
  *
  *   1 lets messages move, and hears those that have come (each knows what it ends)
  *   2 rank 0: looks whether a round closes
@@ -14,7 +15,10 @@
  * 2. A round once closed is never begun again: the world is fixed, and who leaves stays until all
  *    have left, to do its part, to lead, and to serve its slice of the centre.
  * 3. What is sent lies in the contribution, in segments of the fabric's own, or in its buffers;
- *    never in the caller's memory, which may go at the next begin. */
+ *    never in the caller's memory, which may go at the next begin.
+ * 4. What is sent or received stays until MPI is through with it. A job that closes with messages
+ *    under way, because others do not take or send what belongs to them, keeps all of its memory
+ *    as long as the process lives: nobody can tell when they come, or which of it MPI still has. */
 #include "fabric/kernels.h"
 #include "fabric/mpi_world.h"
 #include "fabric/vector.h"
@@ -26,8 +30,7 @@
 
 enum {
     LOOK_AT_ONCE = 1 << 17,     /* floats */
-    LISTEN_AT_ONCE = 64,        /* words */
-    MACHINE_RANKS = 64          /* that a job over shm has room for */
+    LISTEN_AT_ONCE = 64         /* words */
 };
 
 /* --- failures and messages --- */
@@ -88,237 +91,6 @@ static void listen_all(struct mpi *m)
         ;
     if (m->lead)
         mpi_lead_turn(m);
-}
-
-/* --- open --- */
-
-static descant_status check_place(const struct mpi *m, const struct fabric_options *options)
-{
-    const struct log *log = options->log;
-
-    if (options->rank >= 0 && options->rank != m->place.rank)
-        return log_fail(log, DESCANT_BAD_RANK, "rank %d: MPI has made this one rank %d",
-                        options->rank, m->place.rank);
-    if (options->size > 0 && options->size != m->place.size && m->place.size == 1)
-        return log_fail(log, DESCANT_BAD_SIZE,
-                        "size %d: %s knows of this rank alone; it was started by another "
-                        "library's launcher, or under Slurm without --mpi=pmix",
-                        options->size, m->links->name);
-    if (options->size > 0 && options->size != m->place.size)
-        return log_fail(log, DESCANT_BAD_SIZE, "size %d: the MPI job has %d ranks",
-                        options->size, m->place.size);
-    return DESCANT_OK;
-}
-
-static void say_place(const struct mpi *m)
-{
-    const struct mpi_place *p = &m->place;
-    log_say(&m->f.log, p->rank ? DESCANT_DEBUG : DESCANT_INFO,
-            "mpi: %s, %d rank%s on %d host%s, this one on %s; %s, MPI initialised by %s",
-            p->version, p->size, p->size == 1 ? "" : "s", p->hosts, p->hosts == 1 ? "" : "s",
-            m->links->host(m->link, p->rank), p->threads,
-            p->initialised ? "Descant" : "the program");
-}
-
-static descant_status name_hosts(struct mpi *m)
-{
-    m->f.host_names = memory_take_array((size_t)m->place.size, sizeof *m->f.host_names);
-    if (!m->f.host_names)
-        return log_fail(&m->f.log, DESCANT_MEMORY, "no memory for the names of hosts");
-    for (int k = 0; k < m->place.size; k++)
-        m->f.host_names[k] = m->links->host(m->link, k);
-    return DESCANT_OK;
-}
-
-/* Told so, for tests and to compare: ranks of one host by messages, too. */
-static bool wants_messages(const struct fabric_options *options)
-{
-    return options->address && strcmp(options->address, "messages") == 0;
-}
-
-static descant_status go_up(struct mpi *m, const struct fabric_options *options)
-{
-    char why[256] = "";
-
-    m->links = options->context ? *(const struct mpi_links *const *)options->context
-                                : mpi_module_load(options->log);
-    if (!m->links)
-        return DESCANT_UNSUPPORTED;
-    m->link = m->links->up(options->context, options->rank, &m->place, why, sizeof why);
-    if (!m->link)
-        return log_fail(options->log, options->context ? DESCANT_BAD_RANK : DESCANT_UNSUPPORTED,
-                        "%s", why);
-    descant_status status = check_place(m, options);
-    if (status)
-        return status;
-    m->f.rank = m->f.log.rank = m->place.rank;
-    m->f.size = m->place.size;
-    m->f.many_hosts = m->place.hosts > 1;
-    m->f.host = m->place.host_number;
-    m->f.hosts = m->place.hosts;
-    m->f.local_rank = m->place.local_rank;
-    m->f.wire = m->f.size > 1 ? options->wire : WIRE_F32;
-    if (m->place.hosts == 1 && m->place.size > 1 && m->place.size <= MACHINE_RANKS &&
-        !wants_messages(options))
-        m->f.machine_job = m->place.job;
-    status = name_hosts(m);
-    if (!status && m->f.rank == 0)
-        status = mpi_lead_init(m);
-    return status ? status : mpi_words_init(m);
-}
-
-static descant_status mpi_open(struct fabric **out, const struct fabric_options *options)
-{
-    if (options->address && *options->address && !wants_messages(options))
-        return log_fail(options->log, DESCANT_BAD_ADDRESS, "\"mpi:%s\": the address is mpi, or "
-                        "mpi:messages", options->address);
-    struct mpi *m = memory_take(sizeof *m);
-    if (!m)
-        return log_fail(options->log, DESCANT_MEMORY, "no memory for a trainer");
-    m->f.type = &fabric_mpi;
-    if (options->log)
-        m->f.log = *options->log;
-    m->start_s = options->start_s;
-    m->f.machine_threads = 1;
-    descant_status status = go_up(m, options);
-    if (status) {
-        mpi_free(&m->f);
-        return status;
-    }
-    say_place(m);
-    *out = &m->f;
-    return DESCANT_OK;
-}
-
-/* --- memory --- */
-
-static bool add_segment(struct mpi *m, size_t at, size_t n, float *p)
-{
-    struct vector *v = &m->segments;
-
-    if (v->n_extents == m->segments_room) {
-        size_t room = m->segments_room ? 2 * m->segments_room : 16;
-        struct extent *more = memory_take_array(room, sizeof *more);
-        if (!more)
-            return false;
-        if (v->n_extents)
-            memcpy(more, v->extents, v->n_extents * sizeof *more);
-        memory_give(v->extents);
-        v->extents = more;
-        m->segments_room = room;
-    }
-    v->extents[v->n_extents++] = (struct extent){at, n, p};
-    return true;
-}
-
-static float *mpi_alloc(struct fabric *f, size_t at, size_t n)
-{
-    struct mpi *m = mpi_of(f);
-    float *p = memory_take_array(n, sizeof *p);
-
-    if (p && add_segment(m, at, n, p))
-        return p;
-    memory_give(p);
-    log_fail(&f->log, DESCANT_MEMORY, "no memory for %zu floats", n);
-    return NULL;
-}
-
-/* Blocks are a matter of one machine: its ranks share them as an shm job of their own. */
-static descant_status mpi_share(struct fabric *f, const char *name, size_t bytes, void **block)
-{
-    struct mpi *m = mpi_of(f);
-
-    if (!m->machine) {
-        struct fabric_options options = {.address = m->place.job, .rank = m->place.local_rank,
-                                         .start_s = m->start_s, .log = &f->log};
-        descant_status status = fabric_shm.open(&m->machine, &options);
-        if (status)
-            return status;
-    }
-    return fabric_shm.share(m->machine, name, bytes, block);
-}
-
-/* --- start --- */
-
-static float *floats(size_t n)
-{
-    return memory_take_array(n ? n : 1, sizeof(float));
-}
-
-static descant_status start_memory(struct mpi *m, const struct fabric_start *start)
-{
-    struct fabric *f = &m->f;
-    bool had = (m->result = floats(start->room > start->n ? start->room : start->n)) != NULL;
-
-    if (had && !start->in_place)
-        had = (f->contribution = floats(start->room)) != NULL;
-    for (int i = 0; had && i < start->n_outer && i < 2; i++)
-        had = (f->outer[i] = floats(start->n)) && (m->state_outer[i] = floats(start->n));
-    if (had && start->center)
-        had = (f->center = floats(start->n)) && mpi_elastic_init(m) == DESCANT_OK;
-    had = had && mpi_lanes_init(m) == DESCANT_OK;
-    if (had && f->wire != WIRE_F32)
-        had = mpi_wire_init(m) == DESCANT_OK;
-    if (had)
-        return mpi_rows_init(m, start->rows_bytes);
-    return log_fail(&f->log, DESCANT_MEMORY, "no memory for rounds of %zu floats", start->n);
-}
-
-static void manifest_sent(struct mpi *m, struct mpi_op *op, const struct mpi_ended *ended)
-{
-    (void)m;
-    (void)ended;
-    op->busy = false;
-}
-
-/* What all must have alike, as lines. */
-static bool write_manifest(struct mpi *m, const struct fabric_start *start)
-{
-    const char *rest = start->manifest ? start->manifest : "";
-    size_t room = strlen(rest) + 64;
-
-    m->manifest = memory_take(room);
-    if (m->manifest)
-        snprintf(m->manifest, room, "descant %s\n%sfloats %zu\n", DESCANT_VERSION, rest,
-                 start->n);
-    return m->manifest != NULL;
-}
-
-static void say_hello(struct mpi *m, const struct fabric_start *start)
-{
-    struct mpi_word hello = {.what = WORD_HELLO, .threads = (uint32_t)start->threads,
-                             .host = m->place.host, .manifest_bytes = strlen(m->manifest) + 1};
-
-    m->manifest_op = (struct mpi_op){.ended = manifest_sent};
-    mpi_tell(m, 0, hello, NULL, 0);
-    if (m->f.rank)
-        mpi_send_op(m, &m->manifest_op, m->manifest, hello.manifest_bytes, TAG_MANIFEST);
-}
-
-static descant_status mpi_start(struct fabric *f, const struct fabric_start *start)
-{
-    struct mpi *m = mpi_of(f);
-
-    if (m->started)
-        return log_fail(&f->log, DESCANT_ORDER, "the fabric has been started");
-    m->n = start->n;
-    m->room = start->room;
-    m->in_place = start->in_place;
-    m->collective = start->collective;
-    m->n_outer = start->n_outer < 2 ? start->n_outer : 2;
-    descant_status status = start_memory(m, start);
-    if (status)
-        return status;
-    if (!write_manifest(m, start))
-        return log_fail(&f->log, DESCANT_MEMORY, "no memory for the list of segments");
-    m->segments.n = start->n;
-    m->whole = (struct extent){0, start->room, f->contribution};
-    m->copy = (struct vector){start->room, 1, &m->whole};
-    m->started = true;
-    f->machine_threads = start->threads;
-    mpi_look_at_cores(m, start->threads);
-    say_hello(m, start);
-    return f->status;
 }
 
 /* --- begin --- */
@@ -456,8 +228,8 @@ static enum fabric_progress end_mean(struct mpi *m, struct fabric_part *part)
     }
     if (!r->final)
         m->refers = r->number;
-    atomic_fetch_add_explicit(&m->f.bytes, mpi_mean_bytes(r), memory_order_relaxed);
-    *part = (struct fabric_part){.kind = EXCHANGE_MEAN, .out = m->result, .n = r->n};
+    atomic_fetch_add_explicit(&m->f.bytes, mpi_mean_bytes(m), memory_order_relaxed);
+    *part = (struct fabric_part){.kind = EXCHANGE_MEAN, .out = m->mean, .n = r->n};
     m->stage = STAGE_PART;
     return FABRIC_PART;
 }
@@ -622,7 +394,7 @@ static void mpi_wait(struct fabric *f, uint64_t until_ns)
 static bool at_rest(const struct mpi *m)
 {
     return !m->round.active && !m->go_waits && !m->words_out && !m->manifest_op.busy &&
-           mpi_elastic_quiet(m) && mpi_rows_quiet(m);
+           mpi_elastic_quiet(m) && mpi_rows_quiet(m) && mpi_post_quiet(m);
 }
 
 void mpi_leave(struct fabric *f)
@@ -647,7 +419,7 @@ bool mpi_stay(struct fabric *f)
     f->status = DESCANT_OK;             /* what fails from now on is not heard any more */
     listen_all(m);
     mpi_rows_step(m);
-    if (!m->left && mpi_elastic_quiet(m) && mpi_rows_quiet(m)) {
+    if (!m->left && mpi_elastic_quiet(m) && mpi_rows_quiet(m) && mpi_post_quiet(m)) {
         m->left = true;
         mpi_tell(m, 0, (struct mpi_word){.what = WORD_LEAVE}, NULL, 0);
         if (m->lead)
@@ -662,19 +434,30 @@ bool mpi_stay(struct fabric *f)
     return !(m->bye && at_rest(m));
 }
 
-void mpi_free(struct fabric *f)
-{
-    struct mpi *m = mpi_of(f);
+/* By `next`, for tests, and so that it is not taken for lost. Whoever closes pushes, release. */
+static struct mpi *_Atomic kept;
 
-    if (m->link)
-        m->links->down(m->link, m->bye && at_rest(m));
+static void keep(struct mpi *m)
+{
+    log_say(&m->f.log, DESCANT_DEBUG, "messages are under way still: their memory is kept");
+    m->next = atomic_load_explicit(&kept, memory_order_relaxed);
+    while (!atomic_compare_exchange_weak_explicit(&kept, &m->next, m, memory_order_release,
+                                                  memory_order_relaxed))
+        ;
+}
+
+static void release(struct mpi *m)
+{
+    struct fabric *f = &m->f;
+
     if (m->machine)
         fabric_shm.close(m->machine);
     for (size_t i = 0; i < m->segments.n_extents; i++)
         memory_give(m->segments.extents[i].p);
     memory_give(m->segments.extents);
     memory_give(f->host_names);
-    memory_give(f->contribution);
+    if (!m->host)
+        memory_give(f->contribution);
     memory_give(f->center);
     for (int i = 0; i < 2; i++) {
         memory_give(f->outer[i]);
@@ -684,11 +467,33 @@ void mpi_free(struct fabric *f)
     memory_give(m->manifest);
     mpi_wire_fini(m);
     mpi_lanes_fini(m);
+    mpi_host_fini(m);
     mpi_elastic_fini(m);
     mpi_rows_fini(m);
+    mpi_post_fini(m);
     mpi_lead_fini(m);
     mpi_words_fini(m);
     memory_give(m);
+}
+
+void mpi_free(struct fabric *f)
+{
+    struct mpi *m = mpi_of(f);
+
+    if (!m->link || m->links->down(m->link, m->bye && at_rest(m)))
+        release(m);
+    else
+        keep(m);
+}
+
+void mpi_free_kept(void)
+{
+    struct mpi *m = atomic_exchange_explicit(&kept, NULL, memory_order_acquire), *next;
+
+    for (; m; m = next) {
+        next = m->next;
+        release(m);
+    }
 }
 
 /* A job that has failed does not wait long for the others, who may never come. */
@@ -715,6 +520,7 @@ const struct fabric_type fabric_mpi = {
     .name = "mpi",
     .address = "mpi",
     .rows = &mpi_rows,
+    .post = &mpi_post,
     .help = "the ranks of an MPI job (mpirun, srun), on any number of hosts",
     .open = mpi_open,
     .alloc = mpi_alloc,

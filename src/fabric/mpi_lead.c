@@ -6,6 +6,7 @@
  *   forming   all have said HELLO, their manifests are the same, and each has begun its first state
  *   round     closes when every member has arrived; a leaver is no member any more. Where exchanges
  *             are each trainer's own, only a STATE makes a round, and calls the others to it
+ *             (where parcels go, nothing forms: there are no rounds)
  *   final     when nobody is a member, and all who have not left have begun a final exchange
  *
  * 1. An arrival holds until the round closes, its sender takes it back, or begins another one.
@@ -25,7 +26,7 @@ struct peer {
     enum life life;
     bool hello, compared, arrived;
     uint32_t threads;
-    int host;
+    int host, local_rank;
     struct mpi_word arrival;        /* where it has arrived */
     struct mpi_op manifest_op;
     char *manifest;
@@ -136,6 +137,7 @@ static void hear_hello(struct mpi *m, int from, const struct mpi_word *word)
     peer->hello = true;
     peer->threads = word->threads;
     peer->host = word->host;
+    peer->local_rank = word->local_rank;
     peer->compared = from == m->f.rank;
     if (peer->compared)
         return;
@@ -303,7 +305,8 @@ static int sit(struct mpi *m, enum life life, bool all)
             continue;
         lead->seats[n++] = (struct mpi_seat){
             .rank = k, .seq = member ? peer->arrival.seq : 0, .bad = member && peer->arrival.bad,
-            .threads = machine_threads(m, peer->host), .share = peer->arrival.weight};
+            .threads = machine_threads(m, peer->host), .host = peer->host,
+            .local_rank = peer->local_rank, .share = peer->arrival.weight};
         peer->arrived &= !member;
     }
     return n;
@@ -412,7 +415,7 @@ void mpi_lead_turn(struct mpi *m)
 
     while (lead->changed && !lead->failed && !m->go_waits) {
         lead->changed = false;
-        if (!lead->formed && !form(m))
+        if (!lead->formed && (m->post || !form(m)))
             break;
         if (count(m, LIFE_MEMBER))
             gather(m, LIFE_MEMBER);

@@ -12,15 +12,25 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-enum { MPI_LINKS_VERSION = 2, MPI_FROM_ANY = -1, MPI_HOST_ROOM = 64 };
+enum { MPI_LINKS_VERSION = 5, MPI_FROM_ANY = -1, MPI_HOST_ROOM = 64 };
 
 struct mpi_link;            /* the module's */
+
+/* How a rank is to go up. */
+struct mpi_entry {
+    void *context;                  /* of tests: their world */
+    int rank;                       /* of tests: which one; or -1 */
+    double start_s;                 /* so long at most for the others to come */
+    bool timed_out;                 /* set by up: some have not come, */
+    char why[256];                  /* or else what is wrong */
+};
 
 struct mpi_place {
     int rank, size;
     int host;                       /* the lowest rank of this machine */
     int local_rank, local_size;     /* among those of this machine */
     int hosts, host_number;         /* how many machines; this one's number, from 0 */
+    int most_local;                 /* ranks of the machine that has most of them */
     bool initialised;               /* by the link; else the program had done it */
     const char *threads;            /* the thread level in force, by its MPI name */
     char job[64];                   /* one name for this machine's ranks, which no other job has */
@@ -38,10 +48,9 @@ struct mpi_links {
     const char *name;               /* of the library */
 
     /* Initialises MPI where the program has not, and makes a communicator of all its ranks: all
-     * call it, and wait for each other. rank: the one that the caller expects, or -1; for tests.
-     * NULL: why says what is wrong. */
-    struct mpi_link *(*up)(void *context, int rank, struct mpi_place *place, char *why,
-                           size_t room);
+     * call it, and wait for each other, asleep. NULL: it has not come about; a rank for which the
+     * others were too late may try again, and meets those who have come meanwhile. */
+    struct mpi_link *(*up)(struct mpi_entry *entry, struct mpi_place *place);
 
     const char *(*host)(const struct mpi_link *link, int rank);     /* its name */
 
@@ -56,8 +65,10 @@ struct mpi_links {
     const char *(*why)(const struct mpi_link *link);    /* send, receive or collect has failed */
 
     /* Gives up the receives that are open. together: all ranks call it now, else the communicator
-     * stays. MPI ends with the process, if it was initialised here and all links went together. */
-    void (*down)(struct mpi_link *link, bool together);
+     * stays. MPI ends with the process, if it was initialised here and all links went together.
+     * False: messages are under way still, and MPI may read and write what they carry at any time
+     * from now on. */
+    bool (*down)(struct mpi_link *link, bool together);
 };
 
 #define MPI_LINKS_SYMBOL "descant_mpi_links"

@@ -15,6 +15,9 @@
  * Vectors were looked at before they arrived, and those that are not finite give nothing. Workers
  * train on meanwhile: should a piece not be finite now, it is left out of that piece alone.
  *
+ * Where hosts have several ranks (mpi_host.c), the ranks of a host have nothing to tell each other
+ * by messages: an owner takes from and tells one rank of each other host, its slice's relay there.
+ *
  * Encoded means (mpi_wire.c) go the same ways in smaller messages, of other slices: what is sent
  * and what has come then lies in buffers, and a step encodes, reduces and decodes one piece each.
  *
@@ -25,8 +28,9 @@
 
 #include <string.h>
 
-enum { REDUCED_AT_ONCE = 2, ENCODED_AT_ONCE = 1, UNIT = 16 /* floats: a cache line */,
-       FEW_RANKS = 8 };
+enum { REDUCED_AT_ONCE = 2, ENCODED_AT_ONCE = 1, SHOWN_AT_ONCE = 2,
+       UNIT = 16 /* floats: a cache line */, FEW_RANKS = 8, MANY_RANKS = 64,
+       LANES_FLOATS = 8 << 20 /* of all buffers, as long as pieces are not too short */ };
 
 /* --- memory --- */
 
@@ -71,11 +75,30 @@ size_t mpi_piece_room(const struct mpi *m)
     return most < MPI_PIECE ? most + 1 : MPI_PIECE;
 }
 
+/* Many ranks have fewer and shorter pieces in flight to each: all together are still enough to fill
+ * a link, and the buffers have a bound. The same for all ranks. */
+static void set_pieces(struct mpi *m)
+{
+    size_t size = (size_t)m->place.size, floats;
+
+    m->depth = size <= FEW_RANKS ? MPI_DEPTH : size <= MANY_RANKS ? MPI_DEPTH / 2 : MPI_DEPTH / 4;
+    floats = LANES_FLOATS / (2 * m->depth * size) / WIRE_BLOCK * WIRE_BLOCK;
+    floats = floats < MPI_PIECE ? floats : MPI_PIECE;
+    m->piece_most = floats > MPI_PIECE_LEAST ? floats : MPI_PIECE_LEAST;
+}
+
+size_t mpi_lane_floats(const struct mpi *m)
+{
+    size_t room = mpi_piece_room(m);
+    return room < m->piece_most ? room : m->piece_most;
+}
+
 descant_status mpi_lanes_init(struct mpi *m)
 {
-    size_t size = (size_t)m->place.size, floats = mpi_piece_room(m);
+    size_t size = (size_t)m->place.size, floats;
 
-    m->depth = size <= FEW_RANKS ? MPI_DEPTH : MPI_DEPTH / 2;
+    set_pieces(m);
+    floats = mpi_lane_floats(m);
     m->lanes = memory_take_array(size, sizeof *m->lanes);
     m->inputs = memory_take_array(size, sizeof *m->inputs);
     m->shares = memory_take_array(size, sizeof *m->shares);
@@ -141,12 +164,12 @@ static size_t slice_floats(const struct mpi_round *r, int member)
     return mpi_round_slice(r, member + 1) - mpi_round_slice(r, member);
 }
 
-static size_t slice_pieces(const struct mpi_round *r, int member)
+size_t mpi_round_pieces(const struct mpi_round *r, int member)
 {
     return (slice_floats(r, member) + r->piece - 1) / r->piece;
 }
 
-static struct chunk piece_at(const struct mpi_round *r, int member, size_t piece)
+struct chunk mpi_round_piece(const struct mpi_round *r, int member, size_t piece)
 {
     size_t at = mpi_round_slice(r, member) + piece * r->piece;
     size_t left = mpi_round_slice(r, member + 1) - at;
@@ -154,27 +177,44 @@ static struct chunk piece_at(const struct mpi_round *r, int member, size_t piece
 }
 
 /* Some pieces a slice, so that they follow one another closely, also where it is short. */
-static size_t piece_floats(const struct mpi_round *r)
+static size_t piece_floats(const struct mpi *m)
 {
+    const struct mpi_round *r = &m->round;
     size_t unit = r->wire == WIRE_F32 ? UNIT : WIRE_BLOCK;
     size_t floats = (r->n / (size_t)r->k / 4 + unit - 1) / unit * unit;
     if (floats < MPI_PIECE_LEAST)
         return MPI_PIECE_LEAST;
-    return floats < MPI_PIECE ? floats : MPI_PIECE;
+    return floats < m->piece_most ? floats : m->piece_most;
+}
+
+/* Each rank by itself. */
+static void begin_alone(struct mpi *m)
+{
+    struct mpi_round *r = &m->round;
+
+    r->gives = r->seats[r->me].share > 0;
+    for (int i = 0; i < r->k; i++) {
+        struct mpi_lane *lane = &m->lanes[r->seats[i].rank];
+        lane->share = r->seats[i].share;
+        lane->gives = lane->share > 0;
+        lane->relays = lane->relayed = i != r->me;
+    }
 }
 
 void mpi_mean_begin(struct mpi *m)
 {
     struct mpi_round *r = &m->round;
 
-    r->piece = piece_floats(r);
-    r->n_own = slice_pieces(r, r->me);
+    if (m->host)
+        mpi_host_begin(m);
+    else
+        begin_alone(m);
+    r->piece = piece_floats(m);
+    r->n_own = mpi_round_pieces(r, r->me);
     r->reduced = 0;
-    r->gives = r->seats[r->me].share > 0;
     for (int i = 0; i < r->k; i++) {
         struct mpi_lane *lane = &m->lanes[r->seats[i].rank];
         lane->member = i;
-        lane->gives = r->seats[i].share > 0;
         lane->given = lane->gave = lane->taken = lane->told = lane->telling = 0;
         lane->learned = lane->learning = 0;
         memset(lane->took, 0, sizeof lane->took);
@@ -182,13 +222,18 @@ void mpi_mean_begin(struct mpi *m)
     }
 }
 
-/* As an encoded piece, too, it goes to its owner, or from us as its owner to all others. */
-uint64_t mpi_mean_bytes(const struct mpi_round *r)
+/* A slice goes to its owner, or from us as its owner to others. */
+uint64_t mpi_mean_bytes(const struct mpi *m)
 {
-    if (r->wire == WIRE_F32)
-        return (uint64_t)(2.0 * (r->k - 1) / r->k * (double)(r->n * sizeof(float)));
-    return wire_bytes(r->wire, r->n) +
-           (uint64_t)(r->k - 2) * wire_bytes(r->wire, slice_floats(r, r->me));
+    const struct mpi_round *r = &m->round;
+    uint64_t bytes = 0;
+
+    for (int i = 0; i < r->k; i++) {
+        const struct mpi_lane *lane = &m->lanes[r->seats[i].rank];
+        bytes += lane->relayed ? wire_bytes(r->wire, slice_floats(r, i)) : 0;
+        bytes += lane->relays ? wire_bytes(r->wire, slice_floats(r, r->me)) : 0;
+    }
+    return bytes;
 }
 
 /* --- the four sorts of messages --- */
@@ -198,9 +243,10 @@ static bool take(struct mpi *m, struct mpi_lane *lane)
     const struct mpi_round *r = &m->round;
     struct mpi_op *op = &lane->take[lane->taken % m->depth];
 
-    if (!lane->gives || lane->taken == r->n_own || lane->taken == r->reduced + m->depth)
+    if (!lane->relays || !lane->gives || lane->taken == r->n_own ||
+        lane->taken == r->reduced + m->depth)
         return false;
-    size_t n = piece_at(r, r->me, lane->taken++).n;
+    size_t n = mpi_round_piece(r, r->me, lane->taken++).n;
     return mpi_receive_op(m, op, op->floats, wire_bytes(r->wire, n), TAG_GIVE);
 }
 
@@ -209,12 +255,13 @@ static bool learn(struct mpi *m, struct mpi_lane *lane)
     const struct mpi_round *r = &m->round;
     struct mpi_op *op = &lane->learn[lane->learning % m->depth];
 
-    if (op->busy || lane->here[op->slot] || lane->learning == slice_pieces(r, lane->member))
+    if (!lane->relayed || op->busy || lane->here[op->slot] ||
+        lane->learning == mpi_round_pieces(r, lane->member))
         return false;
     bool plain = r->wire == WIRE_F32;
     op->ended = plain ? learned : came_encoded;         /* a state may have had it */
-    struct chunk piece = piece_at(r, lane->member, lane->learning++);
-    return mpi_receive_op(m, op, plain ? m->result + piece.from : op->floats,
+    struct chunk piece = mpi_round_piece(r, lane->member, lane->learning++);
+    return mpi_receive_op(m, op, plain ? m->mean + piece.from : op->floats,
                           wire_bytes(r->wire, piece.n), TAG_TELL);
 }
 
@@ -232,7 +279,7 @@ static bool decode(struct mpi *m, struct mpi_lane *lane)
     if (!lane->here[slot] || !may_code(r))
         return false;
     lane->here[slot] = false;
-    mpi_wire_learn(m, piece_at(r, lane->member, lane->learned++), lane->learn[slot].floats);
+    mpi_wire_learn(m, mpi_round_piece(r, lane->member, lane->learned++), lane->learn[slot].floats);
     return true;
 }
 
@@ -241,12 +288,15 @@ static bool give(struct mpi *m, struct mpi_lane *lane)
     struct mpi_round *r = &m->round;
     struct mpi_op *op = &lane->give[lane->given % m->depth];
 
-    if (!r->gives || op->busy || lane->given == slice_pieces(r, lane->member) || !may_code(r))
+    if (!lane->relayed || !r->gives || op->busy ||
+        lane->given == mpi_round_pieces(r, lane->member) ||
+        (m->host && !mpi_host_shown(m, lane->given)) || !may_code(r))
         return false;
     op->ended = given;
-    struct chunk piece = piece_at(r, lane->member, lane->given++);
-    const float *p = r->wire == WIRE_F32 ? mpi_reach(r->in, piece.from, piece.n, op->floats)
-                                         : mpi_wire_give(m, piece, op->floats);
+    struct chunk piece = mpi_round_piece(r, lane->member, lane->given++);
+    const float *p = m->host ? mpi_host_give(m, piece, op->floats)
+                     : r->wire == WIRE_F32 ? mpi_reach(r->in, piece.from, piece.n, op->floats)
+                                           : mpi_wire_give(m, piece, op->floats);
     return mpi_send_op(m, op, p, wire_bytes(r->wire, piece.n), TAG_GIVE);
 }
 
@@ -255,10 +305,10 @@ static bool tell(struct mpi *m, struct mpi_lane *lane)
     const struct mpi_round *r = &m->round;
     struct mpi_op *op = &lane->tell[lane->telling % m->depth];
 
-    if (op->busy || lane->telling == r->reduced)
+    if (!lane->relays || op->busy || lane->telling == r->reduced)
         return false;
-    struct chunk piece = piece_at(r, r->me, lane->telling++);
-    const float *p = r->wire == WIRE_F32 ? m->result + piece.from : m->settled[op->slot];
+    struct chunk piece = mpi_round_piece(r, r->me, lane->telling++);
+    const float *p = r->wire == WIRE_F32 ? m->mean + piece.from : m->settled[op->slot];
     return mpi_send_op(m, op, p, wire_bytes(r->wire, piece.n), TAG_TELL);
 }
 
@@ -283,10 +333,10 @@ static bool all_here(const struct mpi *m)
 
     for (int i = 0; i < r->k; i++) {
         const struct mpi_lane *lane = &m->lanes[r->seats[i].rank];
-        if (i != r->me && lane->gives && !lane->took[r->reduced % m->depth])
+        if (lane->relays && lane->gives && !lane->took[r->reduced % m->depth])
             return false;
     }
-    return true;
+    return !m->host || mpi_host_shown(m, r->reduced);
 }
 
 /* Encoded: whether all have been told what was in the buffer of the next piece. */
@@ -304,7 +354,7 @@ static bool has_room(const struct mpi *m)
 }
 
 /* Some became NaN after they were looked at. */
-static void reduce_finite(struct mpi *m, float *out, int n_in, size_t n)
+static bool reduce_finite(struct mpi *m, float *out, int n_in, size_t n)
 {
     double total = 0;
     int good = 0;
@@ -317,32 +367,46 @@ static void reduce_finite(struct mpi *m, float *out, int n_in, size_t n)
         }
     for (int i = 0; i < good; i++)
         m->shares[i] /= total;
-    if (good)
-        kernels_best()->mean(out, m->inputs, m->shares, good, n, false);
+    return good && kernels_best()->mean(out, m->inputs, m->shares, good, n, false);
+}
+
+bool mpi_mean_inputs(struct mpi *m, float *out, int n_in, size_t n)
+{
+    return kernels_best()->mean(out, m->inputs, m->shares, n_in, n, false) ||
+           reduce_finite(m, out, n_in, n);
+}
+
+/* Our own, or the mates', to m->inputs. */
+static int own_inputs(struct mpi *m, struct chunk piece)
+{
+    const struct mpi_round *r = &m->round;
+
+    if (m->host)
+        return mpi_host_inputs(m, piece.from);
+    m->inputs[0] = mpi_reach(r->in, piece.from, piece.n, m->piece);
+    m->shares[0] = r->seats[r->me].share;
+    return r->gives;
 }
 
 static void reduce_plain(struct mpi *m, struct chunk piece, unsigned slot)
 {
     const struct mpi_round *r = &m->round;
-    float *out = m->result + piece.from;
-    int n_in = 0;
+    int n_in = own_inputs(m, piece);
 
     for (int i = 0; i < r->k; i++) {
         const struct mpi_lane *lane = &m->lanes[r->seats[i].rank];
-        if (!lane->gives)
+        if (!lane->relays || !lane->gives)
             continue;
-        m->inputs[n_in] = i == r->me ? mpi_reach(r->in, piece.from, piece.n, m->piece)
-                                     : lane->take[slot].floats;
-        m->shares[n_in++] = r->seats[i].share;
+        m->inputs[n_in] = lane->take[slot].floats;
+        m->shares[n_in++] = lane->share;
     }
-    if (!kernels_best()->mean(out, m->inputs, m->shares, n_in, piece.n, false))
-        reduce_finite(m, out, n_in, piece.n);
+    mpi_mean_inputs(m, m->mean + piece.from, n_in, piece.n);
 }
 
 static void reduce(struct mpi *m)
 {
     struct mpi_round *r = &m->round;
-    struct chunk piece = piece_at(r, r->me, r->reduced);
+    struct chunk piece = mpi_round_piece(r, r->me, r->reduced);
     unsigned slot = (unsigned)(r->reduced % m->depth);
 
     if (r->wire == WIRE_F32)
@@ -360,24 +424,26 @@ static bool can_reduce(const struct mpi *m)
     return m->round.reduced < m->round.n_own && all_here(m) && has_room(m);
 }
 
-static bool all_done(const struct mpi *m)
+static bool all_done(struct mpi *m)
 {
     const struct mpi_round *r = &m->round;
 
     for (int i = 0; i < r->k; i++) {
         const struct mpi_lane *lane = &m->lanes[r->seats[i].rank];
-        size_t theirs = slice_pieces(r, i);
-        if (i != r->me && (lane->learned < theirs || lane->told < r->n_own ||
-                           (r->gives && lane->gave < theirs)))
+        size_t theirs = mpi_round_pieces(r, i);
+        if ((lane->relays && lane->told < r->n_own) ||
+            (lane->relayed && (lane->learned < theirs || (r->gives && lane->gave < theirs))))
             return false;
     }
-    return r->reduced == r->n_own;
+    return r->reduced == r->n_own && (!m->host || mpi_host_done(m));
 }
 
 bool mpi_mean_step(struct mpi *m)
 {
     struct mpi_round *r = &m->round;
 
+    for (int i = 0; i < SHOWN_AT_ONCE && m->host && mpi_host_show(m); i++)
+        m->moved = true;
     move_messages(m, take);
     move_messages(m, learn);
     r->turns = ENCODED_AT_ONCE;

@@ -11,8 +11,8 @@
  *
  * 1. Who leaves tells rank 0 when no round of rows is closed here: till then its part is sent.
  * 2. A leader that leaves before its vote undoes the round for all: the others keep what they have
- *    given, and its heir gives. One that has voted, and goes before its engine has taken all parts,
- *    leaves its heir without the rest of them.
+ *    given, and its heir gives. One that has voted takes all parts before it closes (leave), so that
+ *    its heir has a table in which the round is whole.
  *
  * The lowest rank of a host leads it. Rank 0 keeps the list, also when its trainer has left. Run by
  * whoever holds the round machine. */
@@ -40,10 +40,11 @@ struct rows_peer {
 
 struct mpi_rows {
     size_t most, slot;              /* bytes of a part; of its place in `slots` */
-    char *slots;                    /* (hosts) parts of others, by seat */
+    char *slots;                    /* (hosts) parts, by seat; the own one as it is sent */
     struct mpi_op *give, *take;     /* (hosts) by seat */
     enum stage stage;
-    bool called, leaves;
+    bool called;
+    bool leaves, against, gone;     /* gives no vote for a round; gave none; takes no part */
     const void *bytes;              /* what was given, n of them */
     size_t n;
     int k, next, moving;            /* seats; the next part; messages in flight */
@@ -233,7 +234,7 @@ void mpi_rows_hear(struct mpi *m, const struct mpi_word *word)
         break;
     case WORD_ROWS_TAKE:
         rows->next = 0;
-        rows->stage = word->bad ? ROWS_GIVEN : rows->leaves ? ROWS_IDLE : ROWS_TAKING;
+        rows->stage = word->bad ? ROWS_GIVEN : rows->gone ? ROWS_IDLE : ROWS_TAKING;
         break;
     default:
         atomic_store_explicit(&m->f.host_leader, true, memory_order_relaxed);
@@ -247,7 +248,20 @@ static void moved(struct mpi *m, struct mpi_op *op, const struct mpi_ended *ende
     m->rows->moving--;
 }
 
-static bool move(struct mpi *m, unsigned seat)
+/* What was given is copied: a failed job may close while it is sent, and then it is given back. */
+static const char *copy_own(struct mpi *m)
+{
+    struct mpi_rows *rows = m->rows;
+    char *own = rows->slots;
+
+    for (int i = 0; i < rows->k; i++)
+        own = rows->seats[i].rank == m->f.rank ? rows->slots + (size_t)i * rows->slot : own;
+    if (rows->n)
+        memcpy(own, rows->bytes, rows->n);
+    return own;
+}
+
+static bool move(struct mpi *m, unsigned seat, const char *own)
 {
     struct mpi_rows *rows = m->rows;
     const struct rows_seat *s = &rows->seats[seat];
@@ -259,7 +273,7 @@ static bool move(struct mpi *m, unsigned seat)
     rows->moving += (s->bytes > 0) + (rows->n > 0);
     return (!s->bytes || mpi_receive_op(m, &rows->take[seat], rows->slots + seat * rows->slot,
                                         s->bytes, TAG_ROWS)) &&
-           (!rows->n || mpi_send_op(m, &rows->give[seat], rows->bytes, rows->n, TAG_ROWS));
+           (!rows->n || mpi_send_op(m, &rows->give[seat], own, rows->n, TAG_ROWS));
 }
 
 void mpi_rows_step(struct mpi *m)
@@ -267,16 +281,18 @@ void mpi_rows_step(struct mpi *m)
     struct mpi_rows *rows = m->rows;
 
     if (rows && rows->stage == ROWS_CLOSED) {
+        const char *own = copy_own(m);
         rows->stage = ROWS_MOVING;
         m->moved = true;
         for (int i = 0; i < rows->k; i++)
-            if (!move(m, (unsigned)i))
+            if (!move(m, (unsigned)i, own))
                 return;
     }
     if (rows && rows->stage == ROWS_MOVING && rows->moving == 0) {
         rows->stage = ROWS_VOTED;
         m->moved = true;
-        mpi_tell(m, 0, (struct mpi_word){.what = WORD_ROWS_HAVE, .bad = rows->leaves}, NULL, 0);
+        rows->against = rows->leaves;
+        mpi_tell(m, 0, (struct mpi_word){.what = WORD_ROWS_HAVE, .bad = rows->against}, NULL, 0);
     }
 }
 
@@ -284,7 +300,7 @@ void mpi_rows_leave(struct mpi *m)
 {
     if (!m->rows)
         return;
-    m->rows->leaves = true;
+    m->rows->leaves = m->rows->gone = true;
     if (m->rows->stage == ROWS_TAKING)
         m->rows->stage = ROWS_IDLE;
 }
@@ -375,4 +391,14 @@ static enum fabric_progress poll(struct fabric *f, struct rows_part *part)
     return m->moved ? FABRIC_WORKED : FABRIC_WAITING;
 }
 
-const struct fabric_rows mpi_rows = {.begin = begin, .poll = poll};
+static bool leave(struct fabric *f)
+{
+    struct mpi_rows *rows = mpi_of(f)->rows;
+
+    if (!rows || f->status)
+        return false;
+    rows->leaves = true;
+    return rows->stage == ROWS_TAKING || (rows->stage == ROWS_VOTED && !rows->against);
+}
+
+const struct fabric_rows mpi_rows = {.begin = begin, .poll = poll, .leave = leave};

@@ -13,15 +13,15 @@
 #include <string.h>
 
 /* The vector, its outer vectors, the centre: each in pieces of its own. */
-static size_t vector_pieces(const struct mpi_round *r)
+static size_t vector_pieces(const struct mpi *m)
 {
-    return (r->n + MPI_PIECE - 1) / MPI_PIECE;
+    return (m->round.n + m->piece_most - 1) / m->piece_most;
 }
 
-static size_t place_at(const struct mpi_round *r, size_t piece, size_t *n)
+static size_t place_at(const struct mpi *m, size_t piece, size_t *n)
 {
-    size_t at = piece % vector_pieces(r) * MPI_PIECE;
-    *n = r->n - at < MPI_PIECE ? r->n - at : MPI_PIECE;
+    size_t at = piece % vector_pieces(m) * m->piece_most, left = m->round.n - at;
+    *n = left < m->piece_most ? left : m->piece_most;
     return at;
 }
 
@@ -34,7 +34,7 @@ static bool gives_center(const struct mpi *m)
 static const float *source_piece(const struct mpi *m, size_t piece, float *gathered, size_t *n)
 {
     const struct mpi_round *r = &m->round;
-    size_t at = place_at(r, piece, n), which = piece / vector_pieces(r);
+    size_t at = place_at(m, piece, n), which = piece / vector_pieces(m);
 
     if (which == 0)
         return mpi_reach(r->in, at, *n, gathered);
@@ -43,8 +43,7 @@ static const float *source_piece(const struct mpi *m, size_t piece, float *gathe
 
 static float *came_to(const struct mpi *m, size_t piece, size_t *n)
 {
-    const struct mpi_round *r = &m->round;
-    size_t at = place_at(r, piece, n), which = piece / vector_pieces(r);
+    size_t at = place_at(m, piece, n), which = piece / vector_pieces(m);
 
     if (which == 0)
         return m->result + at;
@@ -79,7 +78,7 @@ void mpi_state_begin(struct mpi *m)
     struct mpi_round *r = &m->round;
     size_t parts = 1 + (size_t)m->n_outer + gives_center(m);
 
-    r->n_state = parts * vector_pieces(r);
+    r->n_state = parts * vector_pieces(m);
     r->came = r->coming = r->passing = r->passed = r->filled = 0;
     r->shown = r->me != r->source;
     if (r->me == r->source)

@@ -53,23 +53,25 @@ static void giving_late(const struct mpi *m, struct awaited *awaited)
 
     for (int i = 0; i < r->k && r->reduced < r->n_own; i++) {
         const struct mpi_lane *lane = &m->lanes[r->seats[i].rank];
-        if (i != r->me && lane->gives && !lane->took[r->reduced % m->depth])
+        if (lane->relays && lane->gives && !lane->took[r->reduced % m->depth])
             awaited_add(awaited, r->seats[i].rank);
     }
 }
 
-/* Else those who have not told what they have reduced, or not heard what was reduced here. */
+/* Else those who have not told what they have reduced, or not heard what was reduced here; or mates
+ * who are not through with that. */
 static void telling_late(const struct mpi *m, struct awaited *awaited)
 {
     const struct mpi_round *r = &m->round;
 
     for (int i = 0; i < r->k; i++) {
         const struct mpi_lane *lane = &m->lanes[r->seats[i].rank];
-        size_t floats = mpi_round_slice(r, i + 1) - mpi_round_slice(r, i);
-        size_t pieces = (floats + r->piece - 1) / r->piece;
-        if (i != r->me && (lane->learned < pieces || lane->told < r->n_own))
+        if ((lane->relayed && lane->learned < mpi_round_pieces(r, i)) ||
+            (lane->relays && lane->told < r->n_own))
             awaited_add(awaited, r->seats[i].rank);
     }
+    if (m->host && awaited->n == 0)
+        mpi_host_late(m, awaited);
 }
 
 static void moving_late(const struct mpi *m, struct awaited *awaited)

@@ -26,7 +26,7 @@ static float *encoded_floats(enum wire wire, size_t n)
 
 descant_status mpi_wire_init(struct mpi *m)
 {
-    size_t floats = mpi_piece_room(m);
+    size_t floats = mpi_lane_floats(m);
     bool had = (m->owed = memory_take_array(m->n ? m->n : 1, sizeof *m->owed)) != NULL;
 
     for (unsigned slot = 0; slot < m->depth && had; slot++) {

@@ -5,8 +5,10 @@
  *   mpi_word.c      short messages, between any rank and the coordinator, rank 0
  *   mpi_lead.c      the coordinator: who takes part, when a round closes
  *   mpi_mean.c, mpi_state.c, mpi_elastic.c      the floats of an exchange
+ *   mpi_host.c      those of a mean among the ranks of one host, in its memory
  *   mpi_wire.c      those of a mean in fewer bits
  *   mpi_rows.c      rounds of rows, between the leaders of hosts
+ *   mpi_post.c      parcels between rank 0 and the others
  *   mpi_waits.c     sleeping, whom for, and whether ranks are bound to too few cores
  *   mpi_module.c    which MPI library */
 #ifndef MPI_WORLD_H
@@ -22,10 +24,10 @@ enum {
     MPI_TEXT = 640              /* bytes of a word's text, with its end */
 };
 
-enum { MPI_PROTOCOL = 4 };          /* of the words and pieces between ranks */
+enum { MPI_PROTOCOL = 5 };          /* of the words and pieces between ranks */
 
 enum mpi_tag { TAG_WORD = 1, TAG_MANIFEST, TAG_GIVE, TAG_TELL, TAG_STATE, TAG_ASK,
-               TAG_ROWS,
+               TAG_ROWS, TAG_POST, TAG_POST_TAKEN,
                TAG_ANSWER /* and from there on, one for each seat */ };
 
 struct mpi;
@@ -67,7 +69,8 @@ struct mpi_word {
     int32_t source;             /* GO: of a state; -1: of a mean without a good contribution */
     uint32_t members, epoch, status, seats;
     uint32_t threads;           /* HELLO */
-    int32_t host;               /* HELLO */
+    int32_t host, local_rank;   /* HELLO */
+    uint32_t unused;
     uint64_t n, agree, priority, manifest_bytes;
     double weight;
 };
@@ -78,6 +81,7 @@ struct mpi_seat {
     uint32_t seq;               /* of the arrival that counts; 0: it only helps */
     uint32_t threads;           /* of all ranks on its machine */
     uint32_t bad;
+    int32_t host, local_rank;   /* its machine, by the lowest rank there; its place on it */
     double share;               /* of a mean */
 };
 
@@ -97,8 +101,10 @@ struct mpi_lane {
     size_t told, telling;               /* ended, begun */
     size_t learned, learning;           /* encoded: decoded, begun */
     bool here[MPI_DEPTH];               /* encoded pieces of its slice, not decoded yet */
-    bool gives;                         /* its share is above zero */
-    int member;                         /* its place in the round; -1: none */
+    bool gives;                         /* the share of what it gives is above zero */
+    double share;
+    int member;                         /* its place in the round */
+    bool relays, relayed;               /* it gives to our slice, and is told; we to its slice */
 };
 
 struct mpi_round {
@@ -114,6 +120,7 @@ struct mpi_round {
     const struct vector *in;
     bool gives;
     size_t n_own, reduced;      /* pieces of our slice */
+    size_t shown_pieces;        /* by hosts: of our vector, that lie in the host's memory */
     int turns;                  /* pieces that this step may yet encode, or decode */
     size_t n_state, came, coming, passing, passed;      /* pieces of a state */
     bool here[MPI_DEPTH];
@@ -132,6 +139,8 @@ enum mpi_stage {
 struct mpi_lead;
 struct mpi_elastic;
 struct mpi_rows;
+struct mpi_host;
+struct mpi_post;
 
 struct mpi {
     struct fabric f;
@@ -140,6 +149,7 @@ struct mpi {
     struct mpi_place place;
     double start_s;
     bool started, had_state, collective, in_place;
+    bool messages;                      /* the address says: whatever shares a host */
     bool left, bye;                     /* LEAVE is sent; all have left */
     size_t n, room;
     int n_outer;
@@ -165,9 +175,12 @@ struct mpi {
     size_t looked;
     bool bad, called;
     struct mpi_round round;
-    unsigned depth;                     /* pieces in flight of a sort, up to MPI_DEPTH */
+    unsigned depth;                     /* pieces in flight of a sort, up to MPI_DEPTH, */
+    size_t piece_most;                  /* and the floats that each has at most */
     struct mpi_lane *lanes;             /* by rank */
     float *result, *state_outer[2], *piece;
+    struct mpi_host *host;              /* means go by hosts; NULL: each rank is by itself */
+    float *mean;                        /* of those: the result, or the host's */
     const float **inputs;
     double *shares;
     /* encoded means */
@@ -176,10 +189,12 @@ struct mpi {
     float *settled[MPI_DEPTH];          /* pieces of our slice, as they are told */
     struct mpi_elastic *elastic;
     struct mpi_rows *rows;
+    struct mpi_post *post;              /* NULL: the lane is not used */
     uint32_t center_epoch;              /* states that gave the centre */
     /* Written by poll and begin, read by wait; relaxed: they only set how long it sleeps. */
     _Atomic uint32_t still;             /* polls in a row in which nothing moved */
     _Atomic uint32_t rest_most_us;
+    struct mpi *next;                   /* kept after its close, mpi.c */
     uint64_t moved_ns, said_ns;         /* when something moved last; when we said for whom */
     bool moved;                         /* in this poll */
 };
@@ -204,6 +219,7 @@ void mpi_serve(struct mpi *m);
 void mpi_leave(struct fabric *f);
 bool mpi_stay(struct fabric *f);
 void mpi_free(struct fabric *f);
+void mpi_free_kept(void);       /* jobs that were not, once no message of theirs is under way */
 
 /* --- mpi_word.c --- */
 
@@ -211,6 +227,13 @@ descant_status mpi_words_init(struct mpi *m);
 void mpi_words_fini(struct mpi *m);
 bool mpi_listen(struct mpi *m);
 void mpi_tell(struct mpi *m, int rank, struct mpi_word word, const void *tail, size_t bytes);
+
+/* --- mpi_start.c: of the table --- */
+
+descant_status mpi_open(struct fabric **out, const struct fabric_options *options);
+float *mpi_alloc(struct fabric *f, size_t at, size_t n);
+descant_status mpi_share(struct fabric *f, const char *name, size_t bytes, void **block);
+descant_status mpi_start(struct fabric *f, const struct fabric_start *start);
 
 /* --- mpi_lead.c: rank 0 alone --- */
 
@@ -225,19 +248,36 @@ void mpi_lead_tell_late(struct mpi *m);
 
 /* --- mpi_mean.c --- */
 
-size_t mpi_piece_room(const struct mpi *m);     /* floats that a piece has at most */
+struct chunk;
+
+size_t mpi_piece_room(const struct mpi *m);     /* floats that a piece has at most, */
+size_t mpi_lane_floats(const struct mpi *m);    /* and one of a lane, which are many */
 descant_status mpi_lanes_init(struct mpi *m);
 void mpi_lanes_fini(struct mpi *m);
 size_t mpi_slice_at(size_t n, int k, int member);       /* its first float; of k: n */
 const float *mpi_reach(const struct vector *v, size_t at, size_t n, float *gathered);
 size_t mpi_round_slice(const struct mpi_round *r, int member);      /* the same, of a mean */
+size_t mpi_round_pieces(const struct mpi_round *r, int member);     /* of its slice */
+struct chunk mpi_round_piece(const struct mpi_round *r, int member, size_t piece);
+bool mpi_mean_inputs(struct mpi *m, float *out, int n_in, size_t n);    /* false: none is finite */
 void mpi_mean_begin(struct mpi *m);
 bool mpi_mean_step(struct mpi *m);      /* true: all is done */
-uint64_t mpi_mean_bytes(const struct mpi_round *r);     /* that this member has sent */
+uint64_t mpi_mean_bytes(const struct mpi *m);   /* that this member has sent */
+
+/* --- mpi_host.c --- */
+
+bool mpi_by_hosts(const struct mpi *m);         /* the same for all ranks; after open */
+descant_status mpi_host_init(struct mpi *m);    /* the contribution, too, where one is wanted */
+void mpi_host_fini(struct mpi *m);
+void mpi_host_begin(struct mpi *m);             /* who relays to whom in this round */
+bool mpi_host_show(struct mpi *m);              /* a piece of the own vector; false: all is there */
+bool mpi_host_shown(const struct mpi *m, size_t piece);     /* by all mates, of every slice */
+int mpi_host_inputs(struct mpi *m, size_t at);  /* the mates' parts and shares, to m->inputs */
+const float *mpi_host_give(struct mpi *m, struct chunk piece, float *out);  /* those as one */
+bool mpi_host_done(struct mpi *m);              /* so is this rank; true: all mates are */
+void mpi_host_late(const struct mpi *m, struct awaited *awaited);
 
 /* --- mpi_wire.c: pieces of an encoded mean, of whole blocks --- */
-
-struct chunk;
 
 descant_status mpi_wire_init(struct mpi *m);            /* after the lanes, */
 void mpi_wire_fini(struct mpi *m);                      /* and before them */
@@ -276,6 +316,12 @@ void mpi_rows_leave(struct mpi *m);             /* takes no more parts; sends it
 bool mpi_rows_quiet(const struct mpi *m);       /* no round is closed here */
 bool mpi_rows_open(const struct mpi *m);
 bool mpi_rows_closed(const struct mpi *m);      /* rank 0: leaders are in a round that it closed */
+
+/* --- mpi_post.c --- */
+
+extern const struct fabric_post mpi_post;
+void mpi_post_fini(struct mpi *m);
+bool mpi_post_quiet(const struct mpi *m);       /* nothing that was sent is on its way */
 
 /* --- mpi_waits.c --- */
 

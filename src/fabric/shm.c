@@ -6,6 +6,7 @@
  *   shm_meet    the names: finding one another, the arena's descriptor, noticing deaths
  *   shm_round   the exchanges; shm_group, shm_leader, shm_mean, shm_slices, shm_state and
  *               shm_elastic are its parts
+ *   shm_post    parcels between rank 0 and the others
  *
  * Nothing has a name in a file system. close leaves as a death would, and then gives
  * everything back; it takes half-opened handles, and is open's only cleanup path.
@@ -13,6 +14,7 @@
  * The manifest, its figures and the blocks of share are written and compared inside the door.
  * The manifest's length is set last: who dies before leaves the job unstarted, and the next
  * starts it. A trainer whose figures differ is refused. */
+#include "fabric/shm_post.h"
 #include "fabric/shm_round.h"
 #include "fabric/shm_waits.h"
 
@@ -91,6 +93,7 @@ static void shm_close(struct fabric *f)
     memory_give(shm->piece);
     memory_give(shm->moved);
     memory_give(shm->left);
+    memory_give(shm->post);
     memory_give(shm);
 }
 
@@ -460,6 +463,7 @@ static void shm_wait(struct fabric *f, uint64_t until_ns)
 const struct fabric_type fabric_shm = {
     .name = "shm",
     .address = "shm:NAME[,rate=1gbit][,rtt=1ms]",
+    .post = &shm_post,
     .help = "processes of one machine, in shared memory; rate and rtt emulate a link",
     .open = shm_open,
     .alloc = shm_alloc,

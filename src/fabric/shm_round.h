@@ -62,6 +62,7 @@ struct shm {
     float *piece;               /* a slice's chunk whose floats do not lie together */
     float *moved;               /* an elastic chunk: what came out */
     bool *left;                 /* elastic chunks to do */
+    struct shm_post *post;      /* NULL: the lane is not used */
     const struct kernels *kernels;
     double cores;
     struct round round;

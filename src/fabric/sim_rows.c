@@ -171,4 +171,9 @@ static enum fabric_progress poll(struct fabric *f, struct rows_part *part)
     return FABRIC_PART;
 }
 
-const struct fabric_rows sim_rows = {.begin = begin, .poll = poll};
+static bool leave(struct fabric *f)
+{
+    return !f->status && trainer_of(f)->rows_phase == ROWS_TAKING;
+}
+
+const struct fabric_rows sim_rows = {.begin = begin, .poll = poll, .leave = leave};

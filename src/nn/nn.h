@@ -120,6 +120,17 @@ size_t optimizer_row_floats(const struct optimizer *o, size_t n_rows, int width)
 /* One step of w by g. step counts from 1 (adam's correction). */
 void optimizer_step(const struct optimizer *o, float *w, const float *g, float *state, size_t n,
                     double lr, uint64_t step);
+
+/* The same of n floats of a model of `all`, from `at` on: w and g are the piece's, state is all's. */
+struct optimizer_piece {
+    float *w;
+    const float *g;
+    float *state;
+    size_t at, n, all;
+};
+void optimizer_step_piece(const struct optimizer *o, const struct optimizer_piece *piece, double lr,
+                          uint64_t step);
+
 /* One step of the rows. state is the whole tables' (row r's share by its number). */
 void optimizer_rows_step(const struct optimizer *o, float *tables, float *state,
                          const struct row_grads *rows, double lr);

@@ -63,22 +63,31 @@ static struct adam adam_of(const struct optimizer *o, double lr, uint64_t step)
 void optimizer_step(const struct optimizer *o, float *w, const float *g, float *state, size_t n,
                     double lr, uint64_t step)
 {
+    const struct optimizer_piece all = {w, g, state, 0, n, n};
+    optimizer_step_piece(o, &all, lr, step);
+}
+
+void optimizer_step_piece(const struct optimizer *o, const struct optimizer_piece *p, double lr,
+                          uint64_t step)
+{
     const struct loops *loops = loops_best();
     struct adam adam;
     switch (o->kind) {
     case OPTIMIZER_SGD:
         if (o->momentum == 0)
-            loops->add(w, g, n, (float)-lr, (float)(1 - lr * o->l2));
+            loops->add(p->w, p->g, p->n, (float)-lr, (float)(1 - lr * o->l2));
         else
-            loops->momentum(w, g, state, n, (float)lr, (float)o->momentum, (float)o->l2);
+            loops->momentum(p->w, p->g, p->state + p->at, p->n, (float)lr,
+                            (float)o->momentum, (float)o->l2);
         break;
     case OPTIMIZER_ADAGRAD:
-        loops->adagrad(w, g, state, n, (float)lr, (float)o->epsilon, (float)o->l2);
+        loops->adagrad(p->w, p->g, p->state + p->at, p->n, (float)lr, (float)o->epsilon,
+                       (float)o->l2);
         break;
     case OPTIMIZER_ADAM:
     case OPTIMIZER_ADAMW:
         adam = adam_of(o, lr, step);
-        loops->adam(w, g, state, state + n, n, &adam);
+        loops->adam(p->w, p->g, p->state + p->at, p->state + p->all + p->at, p->n, &adam);
         break;
     }
 }

@@ -117,6 +117,7 @@ static descant_status open_fabric(struct descant *job, const struct descant_opti
         return status;
     const struct fabric_type *type = NULL;
     const char *rest = "";
+    job->numbered = launcher.numbered;
     status = launcher_fabric(&launcher, &type, &rest, &job->log);
     if (status != DESCANT_OK)
         return status;
@@ -145,6 +146,10 @@ static descant_status fill(struct descant *job, const struct descant_options *o)
         return status;
     const char *plan = o->plan ? o->plan : getenv("DESCANT_PLAN");
     status = plan_parse(&job->plan, plan && *plan ? plan : "shadow-easgd", &job->log);
+    if (status == DESCANT_OK && job->plan.when == PLAN_CONTROL)
+        status = log_fail(&job->log, DESCANT_UNSUPPORTED, "the plan bsp is no plan of a job: its "
+                          "trainers give gradients to a control process. descant bsp run is one, "
+                          "for programs that use descant_ml.h; descant train --sync bsp has its own");
     if (status != DESCANT_OK)
         return status;
     job->workers_wanted = o->workers;
@@ -162,9 +167,26 @@ static descant_status fill(struct descant *job, const struct descant_options *o)
     return status;
 }
 
+/* What this machine has said to take is taken, or the table that it leaves to its other trainers
+ * is not the one on which all machines agree. */
+static void take_rows(struct descant *job)
+{
+    struct fabric *f = job->fabric;
+    if (job->tables.board == NULL)
+        return;
+    while (f->type->rows->leave(f)) {
+        enum round_progress progress = tables_advance(&job->tables);
+        if (progress == ROUND_FAILED)
+            return;
+        if (progress != ROUND_WORKED && progress != ROUND_DONE)
+            f->type->wait(f, clock_now_ns() + ROWS_PATIENCE_NS);
+    }
+}
+
 static void destroy(struct descant *job)
 {
     shadow_stop(job);
+    take_rows(job);
     tables_stop(&job->tables);
     if (job->fabric != NULL)
         job->fabric->type->close(job->fabric);
@@ -295,6 +317,20 @@ descant_status descant_table(struct descant *job, const char *name, size_t rows,
     return status;
 }
 
+descant_status descant_table_state(struct descant *job, const float *table, size_t width,
+                                   float **state)
+{
+    descant_status status = job_check(job, JOB_OPEN, "descant_table_state");
+    if (status == DESCANT_OK && state == NULL)
+        status = log_fail(&job->log, DESCANT_INVALID, "descant_table_state: nowhere to put it");
+    if (status != DESCANT_OK)
+        return status;
+    pthread_mutex_lock(&job->sharing);
+    status = tables_add_state(&job->tables, table, width, state);
+    pthread_mutex_unlock(&job->sharing);
+    return status;
+}
+
 /* ------------------------------------------------------------------ driving rounds */
 
 void job_round_begins(struct descant *job, uint64_t steps, bool released)
@@ -306,20 +342,33 @@ void job_round_begins(struct descant *job, uint64_t steps, bool released)
         round_begin(&job->round, weight, released);
     job->begun_steps = steps;
     job->begun_ns = clock_now_ns();
+    job->arrived_ns = 0;
 }
 
 void job_round_done(struct descant *job, uint64_t steps)
 {
-    uint64_t age = steps > job->begun_steps ? steps - job->begun_steps : 0;
-    stats_round(&job->stats, steps - job->merged_steps, age, clock_now_ns() - job->begun_ns,
-                job->round.distance);
+    uint64_t now = clock_now_ns(), arrived = job->arrived_ns ? job->arrived_ns : now;
+    stats_round(&job->stats, &(struct stats_merge){
+        .gap = steps - job->merged_steps,
+        .age_steps = steps > job->begun_steps ? steps - job->begun_steps : 0,
+        .age_ns = now - job->begun_ns,
+        .exchange_ns = arrived - job->begun_ns,
+        .distance = job->round.distance});
     job->merged_steps = steps;
+}
+
+enum round_progress job_advance(struct descant *job)
+{
+    enum round_progress progress = round_advance(&job->round);
+    if (job->round.arrived && job->arrived_ns == 0)
+        job->arrived_ns = clock_now_ns();
+    return progress;
 }
 
 descant_status job_drive(struct descant *job, bool held, uint64_t until_ns, uint64_t *waited_ns)
 {
     for (;;) {
-        enum round_progress progress = round_advance(&job->round);
+        enum round_progress progress = job_advance(job);
         job_moves(job);
         switch (progress) {
         case ROUND_WORKED:
@@ -507,6 +556,8 @@ descant_status descant_start(struct descant *job)
     if (status != DESCANT_OK)           /* half started: nothing but close is left */
         return job_break(job, status);
     job_becomes(job, JOB_OPEN, JOB_STARTED);
+    if (job->numbered)
+        launcher_started();
     return DESCANT_OK;
 }
 

@@ -20,6 +20,7 @@ struct descant {
     struct log log;
     struct plan plan;
     int workers_wanted;
+    bool numbered;                      /* its address counts jobs (launcher.h) */
     double start_s, sync_cpu, sync_rate;
     double cores;                       /* allowed to this process when it opened the job */
     const unsigned char *parent;        /* a page the kernel wipes in forked children: 1 here */
@@ -44,12 +45,15 @@ struct descant {
     bool round_made;
     uint64_t next_due;                  /* delayed plans: the number of the event to come */
     uint64_t begun_steps, begun_ns;     /* when the round in hand began */
+    uint64_t arrived_ns;                /* its result was seen here, unmerged; 0: not so */
     uint64_t merged_steps;              /* at the last merge */
     struct waits_told told;             /* of the wait that its holder is in */
     bool paused;                        /* from pause to reload */
     struct pace pace;                   /* sync_rate */
     bool introduced;                    /* allreduce: our state has been given or taken */
     bool rows_turn;                     /* the shadow's last piece was offered to the tables */
+    uint64_t round_cpu_ns;              /* the shadow's, in the round in hand or the last one, */
+    uint64_t round_began_cpu_ns;        /* and all of it, when that round began */
     uint64_t rows_after_ns;             /* nothing was touched: no round of rows before */
 
     /* The shadow: started by start, joined by finish or close, in the caller's one thread. */
@@ -80,6 +84,9 @@ descant_status job_broken(struct descant *job);
 /* With the machine held. */
 void job_round_begins(struct descant *job, uint64_t steps, bool released);
 void job_round_done(struct descant *job, uint64_t steps);
+
+/* A piece of the round in hand. */
+enum round_progress job_advance(struct descant *job);
 
 /* Advances until the round is done (or held, where `held`), sleeping when it must. Adds what it
  * slept to *waited_ns. until_ns 0: no bound, else TIMEOUT. */

@@ -2,8 +2,10 @@
 /* Launchers tell a process who it is by variables: torchrun RANK, WORLD_SIZE and a rendezvous;
  * Open MPI OMPI_COMM_WORLD_*; MPICH PMI_*; Slurm SLURM_*. What the caller gave wins. Without an
  * address, ranks of an MPI job meet over MPI, if its module is there; other trainers on one machine
- * under a name made from the rendezvous, which all of them see alike; a process without a launcher
- * is a job of its own. Over MPI, rank and size are what MPI says. */
+ * under a name made from the rendezvous and the number of jobs that the process has started under
+ * one, which all of them see alike: who attaches again must not meet a job whose last trainer is
+ * still closing it. Jobs that did not start are not counted, as others may not have seen them. A
+ * process without a launcher is a job of its own. Over MPI, rank and size are what MPI says. */
 #include "sync/launcher.h"
 
 #include "fabric/mpi_link.h"
@@ -18,6 +20,13 @@ static const char *const rank_names[] = {"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RA
 static const char *const size_names[] = {"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE",
                                          "SLURM_NTASKS"};
 enum { N_LAUNCHERS = sizeof rank_names / sizeof *rank_names };
+
+static _Atomic unsigned n_started;      /* any thread; relaxed, it orders nothing else */
+
+void launcher_started(void)
+{
+    atomic_fetch_add_explicit(&n_started, 1, memory_order_relaxed);
+}
 
 static descant_status number(const char *name, int low, int *out, const struct log *log,
                              descant_status wrong)
@@ -80,7 +89,8 @@ static bool rendezvous(char *name, size_t room)
             hash = (hash ^ (unsigned char)*p) * 1099511628211u;
         hash = (hash ^ 0xff) * 1099511628211u;
     }
-    snprintf(name, room, "shm:run-%016llx", (unsigned long long)hash);
+    unsigned n = atomic_load_explicit(&n_started, memory_order_relaxed);
+    snprintf(name, room, "shm:run-%016llx-%u", (unsigned long long)hash, n);
     return told;
 }
 
@@ -103,6 +113,7 @@ static descant_status meet_here(struct launcher *l, int found, const struct log 
     if (*missing && l->rank == 0)
         log_say(log, DESCANT_WARNING, "%d ranks of an MPI launcher can meet on one host only: %s",
                 l->size, missing);
+    l->numbered = true;
     snprintf(l->why, sizeof l->why, "from %s", found >= 0 ? size_names[found] : "size");
     return DESCANT_OK;
 }

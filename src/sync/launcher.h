@@ -9,10 +9,14 @@ struct launcher {
     char address[160];
     char why[64];           /* where it was read: "given", "from WORLD_SIZE", … */
     int rank, size;         /* rank -1: any; size 0: unknown */
+    bool numbered;          /* the address counts the jobs that were started under the launcher */
 };
 
 descant_status launcher_read(struct launcher *l, const struct descant_options *options,
                              const struct log *log);
+
+/* A numbered job has started, here and so in all its trainers: the next one has another address. */
+void launcher_started(void);
 
 /* The fabric that l->address names, and what follows its name and colon. */
 descant_status launcher_fabric(const struct launcher *l, const struct fabric_type **type,

@@ -17,6 +17,7 @@
 
 #include <locale.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,28 +27,35 @@ struct draft {
     double xi;
 };
 
-enum plan_key { KEY_WHEN, KEY_WHAT, KEY_MERGE, KEY_EVERY, KEY_DELAY, KEY_GAP, KEY_ALPHA, KEY_XI,
-                KEY_RATE, KEY_MOMENTUM, KEY_NESTEROV, KEY_WEIGHT, KEY_HEAL, KEY_WIRE, KEY_HOT,
-                N_KEYS };
+enum plan_key { KEY_WHEN, KEY_WHAT, KEY_MERGE, KEY_EVERY, KEY_DELAY, KEY_GAP, KEY_PERIOD,
+                KEY_BOUND, KEY_ALPHA, KEY_XI, KEY_RATE, KEY_MOMENTUM, KEY_NESTEROV, KEY_WEIGHT,
+                KEY_HEAL, KEY_WIRE, KEY_HOT, N_KEYS };
 
 enum { MESSAGE_ROOM = 900, MAX_STEPS = 1000000000 };
 
 #define AT(field) offsetof(struct draft, field)
 const struct option plan_options[] = {
     [KEY_WHEN] = {.name = "when", .type = OPTION_CHOICE, .offset = AT(plan.when),
-                  .choices = "never|shadow|every", .help = "when a round runs"},
+                  .choices = "never|shadow|every|control",
+                  .help = "when a round runs"},
     [KEY_WHAT] = {.name = "what", .type = OPTION_CHOICE, .offset = AT(plan.what),
-                  .choices = "nothing|mean|elastic|block|gradient",
+                  .choices = "nothing|mean|elastic|block|gradient|sum",
                   .help = "what the exchange computes"},
     [KEY_MERGE] = {.name = "merge", .type = OPTION_CHOICE, .offset = AT(plan.merge),
                    .choices = "pull|delta", .help = "how the result is merged"},
     [KEY_EVERY] = {.name = "every", .type = OPTION_INT, .offset = AT(plan.every), .low = 1,
-                   .high = MAX_STEPS, .help = "steps between the starts of two rounds"},
+                   .high = MAX_STEPS,
+                   .help = "steps between the starts of two rounds; bsp: gradients between two "
+                           "supersteps, instead of a period"},
     [KEY_DELAY] = {.name = "delay", .type = OPTION_INT, .offset = AT(plan.delay), .low = 0,
                    .high = MAX_STEPS,
                    .help = "steps from a round's start to its merge; 0: workers wait for it"},
     [KEY_GAP] = {.name = "gap", .type = OPTION_INT, .offset = AT(plan.gap), .low = 0,
                  .high = MAX_STEPS, .help = "shadow: at least so many steps between rounds"},
+    [KEY_PERIOD] = {.name = "period", .type = OPTION_TIME, .offset = AT(plan.period),
+                    .low = 0.001, .high = 3600, .help = "bsp: time between two supersteps"},
+    [KEY_BOUND] = {.name = "bound", .type = OPTION_INT, .offset = AT(plan.bound), .low = 0,
+                   .high = MAX_STEPS, .help = "bsp: versions that a gradient may be behind"},
     [KEY_ALPHA] = {.name = "alpha", .type = OPTION_REAL, .offset = AT(plan.alpha), .low = 0,
                    .high = 1, .open_low = true,
                    .help = "how far a merge pulls towards the global version"},
@@ -91,6 +99,7 @@ const struct plan_preset plan_presets[] = {
     {"diloco-delta",
      "when=every,what=block,merge=delta,every=100,delay=10,rate=0.7,momentum=0.9,nesterov=1",
      "overlapped DiLoCo"},
+    {"bsp", "when=control,what=sum,period=50ms,bound=16", "BSP with shared memory"},
     {NULL, NULL, NULL},
 };
 
@@ -113,10 +122,17 @@ static const char *lacks(const struct plan *plan, int key)
 {
     switch (key) {
     case KEY_EVERY:
+        return plan->when == PLAN_EVERY || (plan->when == PLAN_CONTROL && plan->every)
+                   ? NULL
+                   : "when=every or when=control";
     case KEY_DELAY:
         return plan->when == PLAN_EVERY ? NULL : "when=every";
     case KEY_GAP:
         return plan->when == PLAN_SHADOW ? NULL : "when=shadow";
+    case KEY_PERIOD:
+        return plan->when == PLAN_CONTROL && plan->period > 0 ? NULL : "when=control";
+    case KEY_BOUND:
+        return plan->when == PLAN_CONTROL ? NULL : "when=control";
     case KEY_RATE:
     case KEY_MOMENTUM:
     case KEY_NESTEROV:
@@ -126,7 +142,9 @@ static const char *lacks(const struct plan *plan, int key)
         return plan->what == PLAN_MEAN || plan->what == PLAN_BLOCK ? NULL
                                                                    : "what=mean or what=block";
     case KEY_HOT:
-        return plan->when == PLAN_NEVER ? "when=shadow or when=every" : NULL;
+        return plan->when == PLAN_NEVER || plan->when == PLAN_CONTROL
+                   ? "when=shadow or when=every"
+                   : NULL;
     case KEY_MERGE:
     case KEY_ALPHA:
     case KEY_XI:
@@ -170,11 +188,32 @@ static size_t later(size_t a, size_t b)
     return a > b ? a : b;
 }
 
+/* Supersteps come after a period or after so many gradients: who gives one has not the other. */
+static bool check_control(struct plan *plan, struct source *source)
+{
+    const size_t *place = source->place;
+    if (!place[KEY_WHAT])
+        plan->what = PLAN_SUM;
+    if (place[KEY_PERIOD] && place[KEY_EVERY])
+        return FAIL(source, "period at place %zu and every at place %zu: give one",
+                    place[KEY_PERIOD], place[KEY_EVERY]);
+    if (place[KEY_PERIOD])
+        plan->every = 0;
+    if (place[KEY_EVERY])
+        plan->period = 0;
+    if (plan->every == 0 && !(plan->period > 0))
+        return FAIL(source, "when=control at place %zu needs period=TIME or every=GRADIENTS",
+                    place[KEY_WHEN]);
+    return true;
+}
+
 /* The rules between keys. Unset keys that a changed when or what leaves behind are reset. */
 static bool check_rules(struct draft *draft, struct source *source)
 {
     struct plan *plan = &draft->plan;
     const size_t *place = source->place;
+    if (plan->when == PLAN_CONTROL && !check_control(plan, source))
+        return false;
     if (plan->when == PLAN_NEVER && !place[KEY_WHAT])
         plan->what = PLAN_NOTHING;
     if (plan->what == PLAN_NOTHING && !place[KEY_WHEN] && place[KEY_WHAT])
@@ -187,6 +226,8 @@ static bool check_rules(struct draft *draft, struct source *source)
                     place[KEY_WHAT]);
     if (plan->when != PLAN_NEVER && plan->what == PLAN_NOTHING)
         return FAIL(source, "when at place %zu needs what=mean, elastic, block or gradient", at);
+    if ((plan->when == PLAN_CONTROL) != (plan->what == PLAN_SUM))
+        return FAIL(source, "at place %zu: when=control and what=sum go together", at);
     if (plan->when == PLAN_EVERY && plan->every == 0)
         return FAIL(source, "when=every at place %zu needs every=STEPS", at);
     at = later(at, later(place[KEY_EVERY], place[KEY_DELAY]));
@@ -341,8 +382,11 @@ static void format_value(const struct draft *draft, int key, char *text, size_t 
         break;
     case OPTION_REAL:
     case OPTION_RATE:
-    case OPTION_TIME:
         format_real(*(const double *)field, text, room);
+        break;
+    case OPTION_TIME:
+        format_real(*(const double *)field, text, room - 1);
+        strcat(text, "s");
         break;
     }
 }
@@ -405,4 +449,15 @@ bool plan_needs_snapshot(const struct plan *plan)
     if (plan->when == PLAN_EVERY)
         return plan->delay > 0;
     return plan->when == PLAN_SHADOW && plan->merge == PLAN_DELTA;
+}
+
+size_t descant_plans(char *text, size_t room)
+{
+    size_t n = 0;
+    for (const struct plan_preset *row = plan_presets; row->name; row++) {
+        size_t left = n < room ? room - n : 0;
+        n += (size_t)snprintf(left ? text + n : NULL, left, "%s\t%s\t%s\n", row->name, row->changes,
+                              row->help);
+    }
+    return n;
 }

@@ -9,17 +9,19 @@
 
 #include "base/base.h"
 
-enum plan_when { PLAN_NEVER, PLAN_SHADOW, PLAN_EVERY };
-enum plan_what { PLAN_NOTHING, PLAN_MEAN, PLAN_ELASTIC, PLAN_BLOCK, PLAN_GRADIENT };
+enum plan_when { PLAN_NEVER, PLAN_SHADOW, PLAN_EVERY, PLAN_CONTROL };
+enum plan_what { PLAN_NOTHING, PLAN_MEAN, PLAN_ELASTIC, PLAN_BLOCK, PLAN_GRADIENT, PLAN_SUM };
 enum plan_merge { PLAN_PULL, PLAN_DELTA };
 enum plan_weight { PLAN_EQUAL, PLAN_STEPS };
 
 struct plan {
     const char *preset;     /* its row's name; "custom" where none was named */
     int when, what, merge, weight;
-    int64_t every;          /* tau; 0 in shadow plans */
+    int64_t every;          /* tau; 0 in shadow plans; of control: gradients, or 0 and period */
     int64_t delay;          /* d */
     int64_t gap;            /* shadow: at least so many steps between rounds */
+    double period;          /* control: seconds between two supersteps, or 0 and every */
+    int64_t bound;          /* control: versions that a gradient may be behind */
     double alpha;           /* the merge's and elastic's */
     double rate;            /* eta of block */
     double momentum;        /* mu of block */
@@ -36,7 +38,8 @@ struct plan_preset {
     const char *help;       /* "published as", one line */
 };
 
-extern const struct plan_preset plan_presets[];     /* name NULL at the end */
+/* name NULL at the end. Those of control are no plans of a job: descant_open refuses them. */
+extern const struct plan_preset plan_presets[];
 extern const struct option plan_options[];
 extern const size_t plan_n_options;
 

@@ -2,24 +2,28 @@
 /* The shadow: the thread that keeps a trainer's replica together with the others'.
  *
  * It works in bursts and pays for them: after a burst that took c seconds of CPU it rests until
- * 1.5 c / budget have passed, so that over any long time it has less than its share of a core, and
- * what it costs the workers beside that is paid for, too.
+ * c / budget have passed, so that over any long time it has no more than its share of a core. Of
+ * the default budget it pays 1.5 c, since what it costs the workers beside that is to be paid for,
+ * too; a budget that was given is what it may use itself.
  * Bursts are about a millisecond, long enough that refilling the caches they emptied is small
  * beside them. Delayed plans have a deadline, and there the budget yields: the exchange runs as
- * soon as it can, and the merge is the worker's. Rounds of rows have no deadline in any plan, and
- * wait until what was done before is paid for. With nothing to do it sleeps on the fabric, longer
- * each time, up to a bound that costs a thousandth of a core.
+ * soon as it can, in short slices where a worker has the core, and the merge is the worker's.
+ * Rounds of rows have no deadline in any plan, and wait until what was done before is paid for.
+ * With nothing to do it sleeps on the fabric, longer each time, up to a bound that costs a
+ * thousandth of a core.
  *
  * It holds the machine for a piece at a time (tens of microseconds), so that a worker of a delayed
  * plan that wants the machine never waits for more. It touches no stall and no copy counter. */
 #include "sync/job.h"
 
 #include "base/budget.h"
+#include "base/slice.h"
 
 #include <pthread.h>
 #include <signal.h>
 
-enum { REST_LEAST_NS = 1000000, REST_MOST_NS = 20000000 };
+enum { REST_LEAST_NS = 1000000, REST_MOST_NS = 20000000, ROUND_SHARE = 4,
+       SLICE_NS = 100000 };
 
 /* A whole core only where every worker and every shadow of this machine has one. */
 static double budget_of(const struct descant *job)
@@ -41,6 +45,14 @@ bool pace_allows(struct pace *pace, double rate, uint64_t bytes, uint64_t now_ns
     return pace->paid_ns <= now_ns;
 }
 
+/* While rows wait, rounds of the replica take one part in ROUND_SHARE of the shadow's time: merges
+ * a hundred steps apart do no harm, and rows that are behind do. */
+static bool rows_first(const struct descant *job)
+{
+    return atomic_load_explicit(&job->tables.stats.waiting, memory_order_relaxed) > 0 &&
+           clock_thread_cpu_ns() - job->round_began_cpu_ns < ROUND_SHARE * job->round_cpu_ns;
+}
+
 /* Shadow plans: the next round may begin. */
 static bool due(struct descant *job, enum round_progress progress)
 {
@@ -50,7 +62,8 @@ static bool due(struct descant *job, enum round_progress progress)
         return true;
     uint64_t new_steps = workers_steps(&job->workers) - job->begun_steps;
     uint64_t least = job->plan.gap > 1 ? (uint64_t)job->plan.gap : 1;
-    return atomic_load(&job->reload) || (new_steps >= least && job_link_allows(job));
+    return atomic_load(&job->reload) ||
+           (new_steps >= least && !rows_first(job) && job_link_allows(job));
 }
 
 static bool has_worked(enum round_progress progress)
@@ -64,15 +77,25 @@ static enum round_progress advance_round(struct descant *job)
                                                   !job->round.released);
     if (!ours)
         return ROUND_HELD;                          /* a merge, if any is due, is a worker's */
-    enum round_progress progress = round_advance(&job->round);
+    enum round_progress progress = job_advance(job);
     if (progress == ROUND_DONE)
         job_round_done(job, workers_steps(&job->workers));
     else if (progress == ROUND_FAILED)
         job_broken(job);
     else if ((progress == ROUND_RESTING || progress == ROUND_CALLED) && due(job, progress)) {
         job_round_begins(job, workers_steps(&job->workers), true);
+        job->round_began_cpu_ns = clock_thread_cpu_ns();
+        job->round_cpu_ns = 0;
         progress = ROUND_WORKED;
     }
+    return progress;
+}
+
+static enum round_progress advance_timed(struct descant *job)
+{
+    uint64_t before = clock_thread_cpu_ns();
+    enum round_progress progress = advance_round(job);
+    job->round_cpu_ns += clock_thread_cpu_ns() - before;
     return progress;
 }
 
@@ -86,7 +109,7 @@ static enum round_progress advance(struct descant *job, bool rows)
         if (job->rows_turn)
             progress = job_rows(job);
         if (!job->rows_turn || !has_worked(progress))
-            progress = advance_round(job);
+            progress = rows ? advance_timed(job) : advance_round(job);
         if (rows && !job->rows_turn && !has_worked(progress) && has_worked(job_rows(job)))
             progress = ROUND_WORKED;
     }
@@ -116,7 +139,9 @@ static void *run(void *context)
     struct descant *job = context;
     uint64_t rest = REST_LEAST_NS;
     struct budget spent;
-    budget_begin(&spent);
+    if (job->plan.when == PLAN_EVERY && job->plan.delay > 0)
+        slice_ask(SLICE_NS);
+    budget_begin(&spent, job->sync_cpu > 0 ? 1 : BUDGET_BURST_COST);
     while (!atomic_load(&job->shadow_stop)) {
         uint32_t bell = atomic_load(&job->shadow_bell);
         double budget = budget_of(job);

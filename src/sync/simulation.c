@@ -64,6 +64,8 @@ static descant_status enter_tables(struct simulation *s, int i)
     for (size_t k = 0; k < s->o.n_tables && status == DESCANT_OK; k++) {
         snprintf(name, sizeof name, "table%zu", k);
         status = tables_add(&x->tables, name, s->o.tables[k].rows, s->o.tables[k].width, &w);
+        if (status == DESCANT_OK && s->o.tables[k].state > 0)
+            status = tables_add_state(&x->tables, w, s->o.tables[k].state, &w);
     }
     if (status == DESCANT_OK && s->o.rows != NULL)
         s->o.rows(s->o.context, i, 0, &x->tables);
@@ -413,6 +415,8 @@ descant_status simulation_run(struct simulation **out, const struct simulation_o
 {
     struct plan plan;
     descant_status status = plan_parse(&plan, o->plan, o->log);
+    if (status == DESCANT_OK && plan.when == PLAN_CONTROL)
+        status = log_fail(o->log, DESCANT_UNSUPPORTED, "the plan bsp is not simulated");
     if (status != DESCANT_OK)
         return status;
     struct simulation *s = memory_take(sizeof *s);

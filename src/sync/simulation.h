@@ -18,6 +18,7 @@ typedef void simulation_rows(void *context, int trainer, uint64_t t, struct tabl
 
 struct simulation_table {
     size_t rows, width;
+    size_t state;                   /* width of its optimizer's; 0: none */
 };
 
 struct simulation_options {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Counters, and a histogram of sync gaps whose buckets grow with the value: exact below 16, then
- * sixteen to each power of two. One writer a field (additions apart), any number of readers. */
+/* Counters, and histograms whose buckets grow with the value: exact below 16, then sixteen to each
+ * power of two. One writer a field (additions apart), any number of readers. */
 #include "sync/stats.h"
 
 #include <math.h>
@@ -25,26 +25,31 @@ static double bucket_low(size_t bucket)
     return ldexp(16 + (double)(bucket % 16), (int)(bucket / 16) - 1);
 }
 
-void stats_round(struct stats *s, uint64_t gap, uint64_t age_steps, uint64_t age_ns,
-                 double distance)
+static void count(_Atomic uint32_t *histogram, uint64_t value)
 {
-    stats_add(&s->rounds, 1);
-    stats_add(&s->gap_sum, gap);
-    if (gap > atomic_load_explicit(&s->gap_max, memory_order_relaxed))
-        atomic_store_explicit(&s->gap_max, gap, memory_order_relaxed);
-    atomic_store_explicit(&s->age_steps, age_steps, memory_order_relaxed);
-    atomic_store_explicit(&s->age_ns, age_ns, memory_order_relaxed);
-    atomic_store_explicit(&s->distance, distance, memory_order_relaxed);
-    atomic_fetch_add_explicit(&s->gaps[bucket_of(gap)], 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&histogram[bucket_of(value)], 1, memory_order_relaxed);
 }
 
-double stats_gap(const struct stats *s, double q)
+void stats_round(struct stats *s, const struct stats_merge *merge)
+{
+    stats_add(&s->rounds, 1);
+    stats_add(&s->gap_sum, merge->gap);
+    if (merge->gap > atomic_load_explicit(&s->gap_max, memory_order_relaxed))
+        atomic_store_explicit(&s->gap_max, merge->gap, memory_order_relaxed);
+    atomic_store_explicit(&s->age_steps, merge->age_steps, memory_order_relaxed);
+    atomic_store_explicit(&s->age_ns, merge->age_ns, memory_order_relaxed);
+    atomic_store_explicit(&s->distance, merge->distance, memory_order_relaxed);
+    count(s->gaps, merge->gap);
+    count(s->exchanges, merge->exchange_ns);
+}
+
+double stats_below(const _Atomic uint32_t *histogram, double q)
 {
     uint64_t total = 0, seen = 0;
     for (size_t i = 0; i < STATS_BUCKETS; i++)
-        total += atomic_load_explicit(&s->gaps[i], memory_order_relaxed);
+        total += atomic_load_explicit(&histogram[i], memory_order_relaxed);
     for (size_t i = 0; i < STATS_BUCKETS; i++) {
-        seen += atomic_load_explicit(&s->gaps[i], memory_order_relaxed);
+        seen += atomic_load_explicit(&histogram[i], memory_order_relaxed);
         if (total > 0 && (double)seen >= q * (double)total)
             return bucket_low(i);
     }

@@ -13,14 +13,22 @@ struct stats {
     _Atomic uint64_t rounds, stall_ns, copy_ns, shadow_cpu_ns;
     _Atomic uint64_t gap_sum, gap_max, age_steps, age_ns;
     _Atomic double distance;
-    _Atomic uint32_t gaps[STATS_BUCKETS];   /* 16 to each power of two */
+    /* histograms: 16 buckets to each power of two */
+    _Atomic uint32_t gaps[STATS_BUCKETS];       /* steps */
+    _Atomic uint32_t exchanges[STATS_BUCKETS];  /* ns from a round's begin until its result is here */
+};
+
+struct stats_merge {
+    uint64_t gap;                       /* steps since the last one */
+    uint64_t age_steps, age_ns;         /* since its round began */
+    uint64_t exchange_ns;               /* of that, until the result was here */
+    double distance;
 };
 
 void stats_add(_Atomic uint64_t *counter, uint64_t n);
-void stats_round(struct stats *s, uint64_t gap, uint64_t age_steps, uint64_t age_ns,
-                 double distance);
+void stats_round(struct stats *s, const struct stats_merge *merge);
 
-/* The gap below which the share q of all rounds lie, within 1/16. */
-double stats_gap(const struct stats *s, double q);
+/* The value below which the share q of a histogram lies, within 1/16. */
+double stats_below(const _Atomic uint32_t *histogram, double q);
 
 #endif

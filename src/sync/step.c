@@ -242,13 +242,13 @@ descant_status descant_mean(struct descant *job, float *buffer, size_t n)
     uint64_t came = clock_now_ns(), waited = 0;
     pthread_mutex_lock(&job->machine);
     waited += clock_now_ns() - came;
-    uint64_t began = clock_now_ns(), steps = workers_steps(&job->workers);
+    /* + 1: the step that it is made in is counted after it */
+    uint64_t began = clock_now_ns(), steps = workers_steps(&job->workers) + 1;
     status = mean_all(job, buffer, n, &waited);
     if (status == DESCANT_OK) {
-        /* the step that it is made in has not been counted yet: the first one's would be lost */
-        bool first = atomic_load_explicit(&job->stats.rounds, memory_order_relaxed) == 0;
-        stats_round(&job->stats, first ? 1 : steps - job->merged_steps, 0, clock_now_ns() - began,
-                    0);
+        uint64_t took = clock_now_ns() - began;
+        stats_round(&job->stats, &(struct stats_merge){.gap = steps - job->merged_steps,
+                                                       .age_ns = took, .exchange_ns = took});
         job->merged_steps = steps;
     }
     pthread_mutex_unlock(&job->machine);

@@ -19,9 +19,20 @@
 #include <string.h>
 
 enum {
-    PART_BYTES = 1 << 20,       /* of a round, unless a row is longer */
-    SWEEP_SHARE = 4             /* one of so many is the sweep's */
+    PART_BYTES = 1 << 17,       /* of a round, unless a row is longer: some thousand rows */
+    PART_LEAST = 1 << 15,       /* of a machine among many, from 1,024 on; and of all parts of a */
+    PARTS_BYTES = 1 << 25,      /* round up to there, for which each machine has room */
+    SWEEP_SHARE = 4,            /* one of so many is the sweep's */
+    WINDOW_LEAST = 1 << 16      /* rows */
 };
+
+/* The same on all machines. */
+static size_t part_bytes(int hosts)
+{
+    size_t bytes = hosts > 0 ? (size_t)PARTS_BYTES / (size_t)hosts : PART_BYTES;
+    bytes = bytes < PART_BYTES ? bytes : PART_BYTES;
+    return (bytes > PART_LEAST ? bytes : PART_LEAST) / sizeof(uint64_t) * sizeof(uint64_t);
+}
 
 void tables_init(struct tables *t, struct fabric *fabric, const struct plan *plan)
 {
@@ -30,7 +41,7 @@ void tables_init(struct tables *t, struct fabric *fabric, const struct plan *pla
                          .across = fabric->many_hosts && plan->when != PLAN_NEVER,
                          .heal = plan->heal,
                          .hot = plan->hot,
-                         .part_room = PART_BYTES};
+                         .part_room = part_bytes(fabric->hosts)};
 }
 
 void tables_fini(struct tables *t)
@@ -79,26 +90,44 @@ static descant_status grow(struct tables *t)
 static descant_status share(struct tables *t, const char *kind, const char *name, size_t bytes,
                             void **block)
 {
-    char whole[256];
-    snprintf(whole, sizeof whole, "table%s:%s", kind, name);
-    return t->fabric->type->share(t->fabric, whole, bytes, block);
+    size_t room = sizeof "table:" + strlen(kind) + strlen(name);
+    char *whole = memory_take(room);
+    if (whole == NULL)
+        return log_fail(&t->fabric->log, DESCANT_MEMORY, "no memory for table '%s'", name);
+    snprintf(whole, room, "table%s:%s", kind, name);
+    descant_status status = t->fabric->type->share(t->fabric, whole, bytes, block);
+    memory_give(whole);
+    return status;
 }
 
-static descant_status take(struct tables *t, struct table *x)
+/* (rows, width) floats, and as many for their base. */
+static descant_status take(struct tables *t, const struct table *x, const char *kind, size_t width,
+                           float **w, float **base)
 {
-    size_t bytes = x->rows * x->width * sizeof(float);
-    void *w, *base = NULL, *heat = NULL;
-    descant_status status = share(t, "", x->name, bytes, &w);
-    if (status == DESCANT_OK && t->across)
-        status = share(t, ".base", x->name, bytes, &base);
-    if (status == DESCANT_OK && t->across)
-        status = share(t, ".heat", x->name, x->rows, &heat);
+    size_t bytes = x->rows * width * sizeof(float);
+    char base_kind[16];
+    void *block;
+    descant_status status = share(t, kind, x->name, bytes, &block);
     if (status != DESCANT_OK)
         return status;
-    x->w = w;
-    x->base = base;
-    x->heat = heat;
-    return DESCANT_OK;
+    *w = block;
+    if (!t->across)
+        return DESCANT_OK;
+    snprintf(base_kind, sizeof base_kind, "%s.base", kind);
+    status = share(t, base_kind, x->name, bytes, &block);
+    *base = status == DESCANT_OK ? block : NULL;
+    return status;
+}
+
+static descant_status take_table(struct tables *t, struct table *x)
+{
+    void *heat;
+    descant_status status = take(t, x, "", x->width, &x->w, &x->base);
+    if (status == DESCANT_OK && t->across) {
+        status = share(t, ".heat", x->name, x->rows, &heat);
+        x->heat = status == DESCANT_OK ? heat : NULL;
+    }
+    return status;
 }
 
 descant_status tables_add(struct tables *t, const char *name, size_t rows, size_t width,
@@ -115,7 +144,7 @@ descant_status tables_add(struct tables *t, const char *name, size_t rows, size_
     if (x->name == NULL)
         return log_fail(&t->fabric->log, DESCANT_MEMORY, "no memory for table '%s'", name);
     strcpy(x->name, name);
-    status = take(t, x);
+    status = take_table(t, x);
     if (status != DESCANT_OK) {
         memory_give(x->name);
         return status;
@@ -126,25 +155,51 @@ descant_status tables_add(struct tables *t, const char *name, size_t rows, size_
     return DESCANT_OK;
 }
 
+descant_status tables_add_state(struct tables *t, const float *w, size_t width, float **state)
+{
+    const struct log *log = &t->fabric->log;
+    struct table *x = t->list, *end = t->list + t->n;
+    while (x < end && x->w != w)
+        x++;
+    if (x == end)
+        return log_fail(log, DESCANT_INVALID, "there is no such table for state to go with");
+    if (x->state_width > 0)
+        return log_fail(log, DESCANT_DUPLICATE, "table '%s' has its state already", x->name);
+    if (width == 0 || x->rows > SIZE_MAX / 64 / width)
+        return log_fail(log, DESCANT_INVALID, "state of table '%s': %zu rows of %zu floats cannot "
+                        "be", x->name, x->rows, width);
+    descant_status status = take(t, x, ".state", width, &x->state, &x->state_base);
+    if (status != DESCANT_OK)
+        return status;
+    x->state_width = width;
+    *state = x->state;
+    return DESCANT_OK;
+}
+
 /* ------------------------------------------------------------------ start */
 
-static uint64_t sum_of(const struct table *x)
+static uint64_t sum_of(const float *w, size_t n, uint64_t sum)
 {
-    uint64_t sum = x->rows;
-    for (size_t i = 0; i < x->rows * x->width; i++) {
+    for (size_t i = 0; i < n; i++) {
         uint32_t bits;
-        memcpy(&bits, x->w + i, sizeof bits);
+        memcpy(&bits, w + i, sizeof bits);
         sum = (sum ^ bits) * UINT64_C(0x9e3779b97f4a7c15);
         sum ^= sum >> 32;
     }
     return sum;
 }
 
+static uint64_t sum_of_rows(const struct table *x)
+{
+    uint64_t sum = sum_of(x->w, x->rows * x->width, x->rows);
+    return sum_of(x->state, x->rows * x->state_width, sum);
+}
+
 char *tables_manifest(const struct tables *t, char *manifest)
 {
     size_t used = strlen(manifest), room = used + 1;
     for (size_t k = 0; k < t->n; k++)
-        room += strlen(t->list[k].name) + 128;
+        room += strlen(t->list[k].name) + 160;
     char *text = memory_take(room);
     if (text != NULL)
         memcpy(text, manifest, used);
@@ -153,9 +208,11 @@ char *tables_manifest(const struct tables *t, char *manifest)
         const struct table *x = &t->list[k];
         used += (size_t)snprintf(text + used, room - used, "table %s %zu x %zu", x->name, x->rows,
                                  x->width);
+        if (x->state_width > 0)
+            used += (size_t)snprintf(text + used, room - used, " and %zu", x->state_width);
         if (t->across)
             used += (size_t)snprintf(text + used, room - used, ", first rows %016llx",
-                                     (unsigned long long)sum_of(x));
+                                     (unsigned long long)sum_of_rows(x));
         used += (size_t)snprintf(text + used, room - used, "\n");
     }
     return text;
@@ -171,7 +228,12 @@ static size_t widest(const struct tables *t)
 
 static size_t longest(const struct tables *t)
 {
-    return sizeof(struct rows_head) + sizeof(uint64_t) + widest(t) * sizeof(float);
+    size_t most = 0;
+    for (size_t k = 0; k < t->n; k++) {
+        size_t floats = t->list[k].width + t->list[k].state_width;
+        most = floats > most ? floats : most;
+    }
+    return sizeof(struct rows_head) + sizeof(uint64_t) + most * sizeof(float);
 }
 
 static size_t at_least(size_t bytes, size_t least)
@@ -182,6 +244,13 @@ static size_t at_least(size_t bytes, size_t least)
 size_t tables_part_bytes(const struct tables *t)
 {
     return t->across && t->n > 0 ? at_least(t->part_room, longest(t)) : 0;
+}
+
+static void begin_census(struct census *c, size_t n_rows)
+{
+    size_t n = n_rows / WINDOW_LEAST;
+    c->n = n < 1 ? 1 : n < TABLES_WINDOWS ? n : TABLES_WINDOWS;
+    c->rows = (n_rows + c->n - 1) / c->n;
 }
 
 descant_status tables_start(struct tables *t)
@@ -203,8 +272,12 @@ descant_status tables_start(struct tables *t)
     t->at_work = true;
     atomic_fetch_add_explicit(&t->board->at_work, 1, memory_order_relaxed);
     t->leads = atomic_load_explicit(&t->fabric->host_leader, memory_order_relaxed);
-    for (size_t k = 0; t->leads && k < t->n; k++)
-        t->kernels->copy(t->list[k].base, t->list[k].w, t->list[k].rows * t->list[k].width);
+    for (size_t k = 0; t->leads && k < t->n; k++) {
+        struct table *x = &t->list[k];
+        t->kernels->copy(x->base, x->w, x->rows * x->width);
+        t->kernels->copy(x->state_base, x->state, x->rows * x->state_width);
+    }
+    begin_census(&t->census, t->n_rows);
     return DESCANT_OK;
 }
 

@@ -15,6 +15,9 @@ struct table {
     float *w;                   /* (rows, width) the workers', Hogwild; rounds add to it */
     /* NULL unless rows are exchanged */
     float *base;                /* (rows, width) what all machines have agreed on; the leader's */
+    size_t state_width;         /* 0: none */
+    float *state;               /* (rows, state_width) goes with the rows, and is as w */
+    float *state_base;
     _Atomic uint8_t *heat;      /* (rows) touches since the row was last given, 255 for more; 0:
                                    none. Workers count up, the leader takes */
 };
@@ -27,8 +30,8 @@ struct tables_board {
 };
 
 /* A part of a round: a head, then row after row: a uint64_t, which is its number and in the highest
- * byte its heat, and its update, which is width floats, or what wire.h makes of them, to the next
- * float's boundary, where that is shorter. */
+ * byte its heat; its update, which is width floats, or what wire.h makes of them, to the next
+ * float's boundary, where that is shorter; and that of its state, state_width floats. */
 struct rows_head {
     uint32_t n_rows;
     uint16_t last;              /* this machine has nothing more, and will not have */
@@ -59,6 +62,17 @@ struct tables_stats {
     _Atomic uint64_t since_ns;          /* none of them waits from before; 0: none waits */
 };
 
+/* How many rows wait, and how much they take by their heat: counted in turns, a window of all rows
+ * in each round. */
+enum { TABLES_WINDOWS = 16 };
+struct census {
+    struct walk walk;
+    size_t n, at;                       /* windows; the one counted next */
+    size_t rows;                        /* of a window */
+    uint32_t waiting[TABLES_WINDOWS];   /* touched rows */
+    uint64_t bytes[TABLES_WINDOWS][256];
+};
+
 struct tables {
     struct fabric *fabric;
     const struct kernels *kernels;
@@ -87,8 +101,8 @@ struct tables {
     bool all_last;                      /* so far in this round */
     int n_named;                        /* bad rows that were named */
     struct walk sweep, pick, walk;
+    struct census census;
     uint64_t swept_ns, before_ns, now_ns;   /* when the sweep last passed its start, and before */
-    uint64_t counts[256];               /* bytes that the rows of each heat take */
     size_t n_waiting;                   /* touched rows that are in no part */
     uint32_t n_given;                   /* rows of the part */
     unsigned char least;                /* heat of what is picked */
@@ -103,6 +117,9 @@ void tables_fini(struct tables *t);         /* after the fabric's close, which m
 /* Before start. The fabric's status if it has no memory, and logged. */
 descant_status tables_add(struct tables *t, const char *name, size_t rows, size_t width,
                           float **w);
+
+/* The same of state that goes with a table's rows. */
+descant_status tables_add_state(struct tables *t, const float *w, size_t width, float **state);
 
 /* Appends a line for each table to a manifest, which it gives back; NULL: no memory. The
  * machines' first rows are compared by it. */

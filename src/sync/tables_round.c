@@ -5,7 +5,8 @@
  *               sweep   a quarter of the part goes to touched rows in the order of the tables, from
  *                       where the last sweep stopped: so none waits for more than (rows that
  *                       wait) / (rows of a quarter) rounds, however cold it is
- *               count   how much the others of each heat would take
+ *               count   how much the others of each heat would take, by a census to which each
+ *                       round adds a part of the map
  *               pick    the hottest that fit
  *   exchange  every machine's part goes to all
  *   take      part by part, in the same order everywhere:
@@ -48,6 +49,8 @@
 enum {
     PIECE_ROWS = 256,           /* of one advance: rows read or added to, */
     PIECE_MAP = 1 << 17,        /* and bytes of the map looked at: 20 us or so */
+    ASKED_ROWS = 16,            /* before the first of them is added to */
+    LINE_FLOATS = 16,
     BAD_NAMED = 8,
     HEAT_SHIFT = 56             /* a row's number, and above it its heat */
 };
@@ -108,9 +111,33 @@ static bool walk_find(const struct tables *t, struct walk *walk, unsigned char l
     return false;
 }
 
-static float *row_of(float *floats, const struct table *x, size_t row)
+/* A row's values, or its state. */
+struct row {
+    float *w, *base;
+    size_t n;
+};
+
+static struct row values_of(const struct table *x, size_t row)
 {
-    return floats + row * x->width;
+    size_t at = row * x->width;
+    return (struct row){x->w + at, x->base + at, x->width};
+}
+
+static struct row state_of(const struct table *x, size_t row)
+{
+    size_t at = row * x->state_width;
+    return x->state_width == 0 ? (struct row){NULL, NULL, 0}
+                               : (struct row){x->state + at, x->state_base + at, x->state_width};
+}
+
+/* Rows lie far apart: memory is asked for all of them, then each has its turn. own: base alone. */
+static void ask_for(struct row r, bool own)
+{
+    for (size_t k = 0; k < r.n; k += LINE_FLOATS) {
+        __builtin_prefetch(r.base + k, 1);
+        if (!own)
+            __builtin_prefetch(r.w + k, 1);
+    }
 }
 
 /* ------------------------------------------------------------------ filling the part */
@@ -138,14 +165,22 @@ static enum wire row_wire(const struct table *x, enum wire wire)
 
 static size_t row_bytes(const struct table *x, enum wire wire)
 {
-    return sizeof(uint64_t) + update_bytes(x->width, row_wire(x, wire));
+    return sizeof(uint64_t) + update_bytes(x->width, row_wire(x, wire)) +
+           x->state_width * sizeof(float);
+}
+
+static void heal(const struct tables *t, struct row r)
+{
+    t->kernels->copy(r.w, r.base, r.n);
 }
 
 static void name_bad(struct tables *t, const struct table *x, size_t row)
 {
     atomic_fetch_add_explicit(&t->stats.bad, 1, memory_order_relaxed);
-    if (t->heal)
-        t->kernels->copy(row_of(x->w, x, row), row_of(x->base, x, row), x->width);
+    if (t->heal) {
+        heal(t, values_of(x, row));
+        heal(t, state_of(x, row));
+    }
     if (t->n_named++ < BAD_NAMED)
         log_say(&t->fabric->log, DESCANT_WARNING, "row %zu of table %s has NaN or Inf: %s", row,
                 x->name, t->heal ? "it is as it was when it was last exchanged"
@@ -153,12 +188,11 @@ static void name_bad(struct tables *t, const struct table *x, size_t row)
 }
 
 /* out = Q(w - base); false if w has NaN or Inf; *any: it is not all zero. */
-static bool encode(struct tables *t, const struct table *x, size_t row, float *out, bool *any)
+static bool encode(struct tables *t, struct row r, float *out, bool *any)
 {
-    size_t bytes = update_bytes(x->width, t->wire);
-    const struct wire_part part = {t->wire, x->width, row_of(x->w, x, row),
-                                   row_of(x->base, x, row), t->row, 1};
-    memset(t->row, 0, x->width * sizeof *t->row);
+    size_t bytes = update_bytes(r.n, t->wire);
+    const struct wire_part part = {t->wire, r.n, r.w, r.base, t->row, 1};
+    memset(t->row, 0, r.n * sizeof *t->row);
     memset(out, 0, bytes);
     bool finite = wire_send(&part, out);
     const unsigned char *sent = (const unsigned char *)out;
@@ -166,21 +200,31 @@ static bool encode(struct tables *t, const struct table *x, size_t row, float *o
     return finite;
 }
 
+/* The update of a row, and of its state, which is never encoded. */
+static bool differ(struct tables *t, const struct table *x, size_t row, enum wire wire, float *out,
+                   bool *any)
+{
+    struct row r = values_of(x, row), state = state_of(x, row);
+    bool plain = row_wire(x, wire) == WIRE_F32, state_any = false;
+    bool good = plain ? t->kernels->less(out, r.w, r.base, r.n, any) : encode(t, r, out, any);
+    out += update_bytes(r.n, row_wire(x, wire)) / sizeof *out;
+    if (state.n > 0)
+        good = t->kernels->less(out, state.w, state.base, state.n, &state_any) && good;
+    *any = *any || state_any;
+    return good;
+}
+
 /* The row at which the walk is; false: the part, up to `room`, has none for it. */
 static bool put_row(struct tables *t, const struct walk *walk, size_t room)
 {
     struct table *x = &t->list[walk->table];
     uint64_t number = x->first + walk->row;
-    bool any, good;
+    bool any;
     if (t->part_n + row_bytes(x, t->wire) > room)
         return false;
     float *d = (float *)(void *)(t->part + t->part_n + sizeof number);
     uint64_t heat = atomic_exchange_explicit(&x->heat[walk->row], 0, memory_order_acq_rel);
-    if (row_wire(x, t->wire) == WIRE_F32)
-        good = t->kernels->less(d, row_of(x->w, x, walk->row), row_of(x->base, x, walk->row),
-                                x->width, &any);
-    else
-        good = encode(t, x, walk->row, d, &any);
+    bool good = differ(t, x, walk->row, t->wire, d, &any);
     if (!good)
         name_bad(t, x, walk->row);
     if (!good || !any)
@@ -193,23 +237,39 @@ static bool put_row(struct tables *t, const struct walk *walk, size_t room)
     return true;
 }
 
+/* The next rows of that heat or more that are in no part; where each is is kept. */
+static int find_rows(struct tables *t, struct walk *walk, unsigned char least, struct piece *piece,
+                     struct walk *found)
+{
+    int n = 0;
+    while (n < ASKED_ROWS && walk_find(t, walk, least, piece)) {
+        const struct table *x = &t->list[walk->table];
+        if (!is_given(t, x->first + walk->row)) {       /* else the next part has it again */
+            ask_for(values_of(x, walk->row), false);
+            ask_for(state_of(x, walk->row), false);
+            found[n++] = *walk;
+            piece->rows--;
+        }
+        walk_on(t, walk, 1, piece);
+    }
+    return n;
+}
+
 /* Puts rows of that heat or more until the walk has ended (false) or no row fits (full). */
 static bool put_rows(struct tables *t, struct walk *walk, unsigned char least, size_t room)
 {
     struct piece piece = whole_piece();
-    while (walk_find(t, walk, least, &piece)) {
-        if (is_given(t, t->list[walk->table].first + walk->row)) {  /* the next part has it again */
-            walk_on(t, walk, 1, &piece);
-            continue;
+    struct walk found[ASKED_ROWS];
+    int n;
+    while ((n = find_rows(t, walk, least, &piece, found)) > 0)
+        for (int k = 0; k < n; k++) {
+            if (!put_row(t, &found[k], room)) {
+                *walk = found[k];
+                t->full = true;
+                return false;
+            }
+            t->n_waiting -= t->n_waiting > 0;
         }
-        if (!put_row(t, walk, room)) {
-            t->full = true;
-            return false;
-        }
-        t->n_waiting -= t->n_waiting > 0;
-        walk_on(t, walk, 1, &piece);
-        piece.rows--;
-    }
     return walk->left > 0;
 }
 
@@ -252,10 +312,20 @@ static enum round_progress sweep(struct tables *t)
     if (!t->full)               /* it has been everywhere */
         return give(t);
     t->last = t->full = false;
-    memset(t->counts, 0, sizeof t->counts);
-    t->walk = (struct walk){.left = t->n_rows};
+    struct census *c = &t->census;
+    c->walk.left = c->rows;
+    c->waiting[c->at] = 0;
+    memset(c->bytes[c->at], 0, sizeof c->bytes[c->at]);
     t->state = TABLES_COUNTING;
     return ROUND_WORKED;
+}
+
+static uint64_t bytes_of_heat(const struct census *c, unsigned heat)
+{
+    uint64_t sum = 0;
+    for (size_t k = 0; k < c->n; k++)
+        sum += c->bytes[k][heat];
+    return sum;
 }
 
 /* The lowest heat of which all rows fit, and of those above. */
@@ -263,9 +333,11 @@ static void choose(struct tables *t)
 {
     size_t left = t->part_room - t->part_n;
     unsigned least = UINT8_MAX + 1;
-    uint64_t sum = 0;
-    while (least > 1 && sum + t->counts[least - 1] <= left)
-        sum += t->counts[--least];
+    uint64_t sum = 0, more;
+    while (least > 1 && sum + (more = bytes_of_heat(&t->census, least - 1)) <= left) {
+        sum += more;
+        least--;
+    }
     t->filled = least > UINT8_MAX;
     t->least = (unsigned char)(t->filled ? UINT8_MAX : least);
     t->pick.left = t->n_rows;
@@ -275,16 +347,21 @@ static void choose(struct tables *t)
 static enum round_progress tally(struct tables *t)
 {
     uint32_t counts[256] = {0};
+    struct census *c = &t->census;
     struct piece piece = whole_piece();
-    size_t bytes = row_bytes(&t->list[t->walk.table], t->wire), n = reach(t, &t->walk, &piece);
-    t->kernels->tally(heat_at(t, &t->walk), n, counts);
+    size_t bytes = row_bytes(&t->list[c->walk.table], t->wire), n = reach(t, &c->walk, &piece);
+    t->kernels->tally(heat_at(t, &c->walk), n, counts);
     for (int h = 1; h < 256; h++) {
-        t->counts[h] += counts[h] * bytes;
-        t->n_waiting += counts[h];
+        c->bytes[c->at][h] += counts[h] * bytes;
+        c->waiting[c->at] += counts[h];
     }
-    walk_on(t, &t->walk, n, &piece);
-    if (t->walk.left == 0)
-        choose(t);
+    walk_on(t, &c->walk, n, &piece);
+    if (c->walk.left > 0)
+        return ROUND_WORKED;
+    c->at = c->at + 1 < c->n ? c->at + 1 : 0;
+    for (size_t k = 0; k < c->n; k++)
+        t->n_waiting += c->waiting[k];
+    choose(t);
     return ROUND_WORKED;
 }
 
@@ -338,34 +415,65 @@ static float weight(const struct tables *t, int heat)
     return t->hot == 0 ? 1 : (float)(half + more) / (float)(half + t->from.parts * more);
 }
 
-static bool take_row(struct tables *t)
+static void move(const struct tables *t, struct row r, const float *d, float s)
 {
-    const unsigned char *bytes = t->from.bytes;
+    t->kernels->add(r.base, d, s, r.n);
+    if (!t->from.own || s < 1)
+        t->kernels->add(r.w, d, t->from.own ? s - 1 : s, r.n);
+}
+
+/* Where a row of a part goes. */
+struct target {
+    const struct table *x;
+    size_t row;
+    uint64_t number;
+    float s;
+    size_t at;                  /* its update, in the part */
+};
+
+static bool find_target(struct tables *t, struct target *target)
+{
     uint64_t number;
     if (t->from.n - t->at < sizeof number)
         return damaged(t);
-    memcpy(&number, bytes + t->at, sizeof number);
-    float s = weight(t, (int)(number >> HEAT_SHIFT));
-    number &= (UINT64_C(1) << HEAT_SHIFT) - 1;
+    memcpy(&number, (const char *)t->from.bytes + t->at, sizeof number);
+    target->s = weight(t, (int)(number >> HEAT_SHIFT));
+    target->number = number &= (UINT64_C(1) << HEAT_SHIFT) - 1;
     const struct table *x = table_of(t, number);
     if (x == NULL || t->from.n - t->at < row_bytes(x, t->from_wire))
         return damaged(t);
-    size_t row = (size_t)number - x->first;
-    const float *d = update(t, x, bytes + t->at + sizeof number);
-    t->kernels->add(row_of(x->base, x, row), d, s, x->width);
-    if (t->from.own)
-        change_given(t, number);
-    if (!t->from.own || s < 1)
-        t->kernels->add(row_of(x->w, x, row), d, t->from.own ? s - 1 : s, x->width);
+    target->x = x;
+    target->row = (size_t)number - x->first;
+    target->at = t->at + sizeof number;
     t->at += row_bytes(x, t->from_wire);
     return true;
 }
 
+static void take_row(struct tables *t, const struct target *target)
+{
+    const struct table *x = target->x;
+    const char *d = (const char *)t->from.bytes + target->at;
+    move(t, values_of(x, target->row), update(t, x, d), target->s);
+    d += update_bytes(x->width, row_wire(x, t->from_wire));
+    move(t, state_of(x, target->row), (const void *)d, target->s);
+    if (t->from.own)
+        change_given(t, target->number);
+}
+
 static enum round_progress take(struct tables *t)
 {
-    for (int k = 0; k < PIECE_ROWS && t->at < t->from.n; k++)
-        if (!take_row(t))
-            return ROUND_FAILED;
+    struct target targets[ASKED_ROWS];
+    for (int k = 0; k < PIECE_ROWS && t->at < t->from.n;) {
+        int n = 0;
+        for (; n < ASKED_ROWS && t->at < t->from.n; n++, k++) {
+            if (!find_target(t, &targets[n]))
+                return ROUND_FAILED;
+            ask_for(values_of(targets[n].x, targets[n].row), t->from.own);
+            ask_for(state_of(targets[n].x, targets[n].row), t->from.own);
+        }
+        for (int i = 0; i < n; i++)
+            take_row(t, &targets[i]);
+    }
     if (t->at >= t->from.n)
         t->state = TABLES_EXCHANGING;
     return ROUND_WORKED;
@@ -424,8 +532,7 @@ static enum round_progress mark(struct tables *t, enum tables_state next)
         size_t row = t->walk.row;
         _Atomic uint8_t *heat = &x->heat[row];
         float *d = (float *)(void *)(t->part + sizeof(struct rows_head));
-        bool any, good = t->kernels->less(d, row_of(x->w, x, row), row_of(x->base, x, row),
-                                          x->width, &any);
+        bool any, good = differ(t, x, row, WIRE_F32, d, &any);
         uint8_t none = 0;
         if (!good || any)
             atomic_compare_exchange_strong_explicit(heat, &none, 1, memory_order_relaxed,
@@ -440,10 +547,11 @@ static enum round_progress mark(struct tables *t, enum tables_state next)
 static enum round_progress end(struct tables *t)
 {
     const struct table *x = &t->list[t->walk.table];
-    struct piece piece = {.map = 1 + PIECE_MAP / sizeof(float) / x->width};
+    struct piece piece = {.map = 1 + PIECE_MAP / sizeof(float) / (x->width + x->state_width)};
     size_t n = reach(t, &t->walk, &piece);
-    t->kernels->copy(row_of(x->w, x, t->walk.row), row_of(x->base, x, t->walk.row),
-                     n * x->width);
+    struct row r = values_of(x, t->walk.row), state = state_of(x, t->walk.row);
+    t->kernels->copy(r.w, r.base, n * r.n);
+    t->kernels->copy(state.w, state.base, n * state.n);
     walk_on(t, &t->walk, n, &piece);
     if (t->walk.left == 0) {
         atomic_store_explicit(&t->board->ended, 1, memory_order_release);

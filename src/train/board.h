@@ -25,6 +25,21 @@ struct cell {
     _Atomic double loss, predicted;
 };
 
+/* The plan bsp: written by the trainer that has control, unless said otherwise. Figures are of this
+ * start. */
+struct board_bsp {
+    _Atomic uint32_t made;      /* the segment is there, as board_end has it */
+    _Atomic uint32_t over;      /* all gradients are in the model; release, acquire */
+    _Atomic uint32_t added;     /* gradients, where every=K asks for it; workers count */
+    _Atomic uint32_t taken;     /* of them, as the last superstep began */
+    _Atomic uint64_t steps;     /* of the optimizer, with those of the run before */
+    _Atomic uint64_t supersteps, gradients, examples;
+    _Atomic uint64_t lag, lag_most;     /* versions behind as they came: sum, most */
+    _Atomic uint64_t lag_lately;        /* most since the log's last interval, which takes it */
+    _Atomic uint64_t undone;
+    _Atomic double cpu_s;
+};
+
 enum seat_state { SEAT_EMPTY, SEAT_TAKEN, SEAT_LEFT };
 
 struct seat {
@@ -33,7 +48,9 @@ struct seat {
     _Atomic uint64_t claimed[BOARD_CHUNKS];     /* chunk + 1 that it holds; 0: none. Set by the
                                                    trainer, cleared by it or by its heir */
     _Atomic uint64_t lines, bad, steps;
-    _Atomic double gap, gap_max, stall_ns, copy_ns, age_s, distance, shadow_cpu_s, bytes, rounds;
+    _Atomic uint64_t stale, not_finite;     /* gradients that were refused */
+    _Atomic double gap, gap_max, stall_ns, copy_ns, age_s, exchange_s, distance, shadow_cpu_s, bytes,
+        rounds, rows_sent, rows_waiting, rows_age_s;
     struct cell cells[BOARD_WORKERS];
 };
 
@@ -68,6 +85,10 @@ struct board {
     _Atomic uint32_t kept;                  /* this run has written its checkpoint; as those two */
     _Atomic double eval_loss, eval_best;    /* NaN bits never: valid once evals > 0 */
     _Atomic uint32_t evals, evals_worse;
+    struct board_bsp bsp;
+    struct {
+        _Atomic uint64_t supersteps, gradients, lag, stale, not_finite;
+    } bsp_logged;                           /* up to the log's last interval, as `logged` */
     _Atomic int stop;                       /* enum board_stop; set once, by compare-and-swap */
     _Atomic int signal;                     /* that stopped the run; set before stop */
     _Atomic uint32_t why_ready;

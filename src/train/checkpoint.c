@@ -18,14 +18,14 @@
  *      that it does not go on from. */
 #include "data/safetensors.h"
 
-#include "train/trainer.h"
+#include "train/bsp.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { RUN_TENSORS = 4, PLACE_HEAD = 2, MAX_TEXTS = 128, TEXT_ROOM = 4096, MOST_HOSTS = 4096 };
+enum { RUN_TENSORS = 4, PLACE_HEAD = 2, MAX_TEXTS = 128, MOST_HOSTS = 4096 };
 
 struct list {
     struct safetensor *at;      /* room for the model's and RUN_TENSORS */
@@ -57,12 +57,12 @@ static void add_tensors(struct list *list, const struct tensor *tensors, size_t 
     }
 }
 
-static void add_model(struct list *list, struct trainer *t)
+static void add_model(struct list *list, struct trainer *t, const struct dense *dense)
 {
     size_t n;
     const struct tensor *tensors = model_tensors(t->model, &n);
 
-    add_tensors(list, tensors, n, t->w);
+    add_tensors(list, tensors, n, dense->w);
     tensors = model_tables(t->model, &n);
     add_tensors(list, tensors, n, t->tables);
 }
@@ -96,10 +96,23 @@ descant_status checkpoint_keep_outer(struct trainer *t)
                     : log_fail(&t->log, DESCANT_MEMORY, "no memory for the outer state");
 }
 
+struct place {
+    uint64_t *at;               /* room for PLACE_HEAD + BOARD_TODO */
+    size_t n;
+    struct metrics sums;        /* of what was trained by then */
+};
+
+static void find_place(struct trainer *t, struct place *place)
+{
+    place->n = PLACE_HEAD + board_held(t->board, &place->at[0], place->at + PLACE_HEAD, BOARD_TODO);
+    place->at[1] = atomic_load_explicit(&t->board->end, memory_order_relaxed);
+    place->sums = board_sum(t->board);
+}
+
 /* Texts: every option, then the sums. */
 struct texts {
     struct safetensors_text at[MAX_TEXTS];
-    char room[MAX_TEXTS][TEXT_ROOM];
+    char room[MAX_TEXTS][CONFIG_TEXT];
     size_t n;
 };
 
@@ -116,49 +129,47 @@ static void add_text(struct texts *texts, const char *key, const char *format, .
     texts->n++;
 }
 
-static void add_texts(struct texts *texts, struct trainer *t)
+static void add_texts(struct texts *texts, struct trainer *t, const struct place *place,
+                      uint64_t steps)
 {
-    struct metrics m = board_sum(t->board);
+    const struct metrics *m = &place->sums;
     char *text;
 
     for (size_t k = 0; k < n_train_settings; k++) {
         text = texts->room[texts->n];
-        config_text(&train_settings[k], t->options, text, TEXT_ROOM);
+        config_text(&train_settings[k], t->options, text, CONFIG_TEXT);
         texts->at[texts->n++] = (struct safetensors_text){train_settings[k].name, text};
     }
     add_text(texts, "descant", "%s", descant_version());
     add_text(texts, "hosts", "%u", board_hosts(t->board));
-    add_text(texts, "sums", "%llu %llu %llu %.17g %.17g", (unsigned long long)m.n,
-             (unsigned long long)m.positive, (unsigned long long)m.correct, m.loss, m.predicted);
+    add_text(texts, "sums", "%llu %llu %llu %.17g %.17g", (unsigned long long)m->n,
+             (unsigned long long)m->positive, (unsigned long long)m->correct, m->loss,
+             m->predicted);
     add_text(texts, "inputs", "%d %d %d %d %d", t->shape.n_dense, t->shape.n_fields,
              t->shape.n_classes, t->shape.plain_ids, (int)t->format);
-    add_text(texts, "steps", "%llu", (unsigned long long)atomic_load(&t->steps));
+    add_text(texts, "steps", "%llu", (unsigned long long)steps);
     add_text(texts, "seconds", "%.3f",
              atomic_load(&t->board->seconds_before) +
                  (double)(clock_now_ns() - atomic_load(&t->board->started_ns)) * 1e-9);
 }
 
-static void add_place(struct list *list, struct trainer *t, uint64_t *place)
+static void add_place(struct list *list, const struct place *place)
 {
-    size_t n = board_held(t->board, &place[0], place + PLACE_HEAD, BOARD_TODO);
-    place[1] = atomic_load_explicit(&t->board->end, memory_order_relaxed);
-    add(list, "descant.place", SAFETENSORS_U64, place, PLACE_HEAD + n);
+    add(list, "descant.place", SAFETENSORS_U64, place->at, place->n);
 }
 
-static void add_run(struct list *list, struct trainer *t, uint64_t *place, const char *outer,
-                    size_t outer_bytes)
+static void add_run(struct list *list, struct trainer *t, const struct dense *dense,
+                    const struct place *place)
 {
     size_t n = optimizer_floats(&t->optimizer, t->n);
     size_t rows = optimizer_row_floats(&t->optimizer, model_table_rows(t->model),
                                        model_table_width(t->model));
 
     if (n)
-        add(list, "descant.optimizer", SAFETENSORS_F32, t->state, n);
+        add(list, "descant.optimizer", SAFETENSORS_F32, dense->state, n);
     if (rows)
         add(list, "descant.table_optimizer", SAFETENSORS_F32, t->table_state, rows);
-    if (outer_bytes)
-        add(list, "descant.outer", SAFETENSORS_U8, outer, outer_bytes);
-    add_place(list, t, place);
+    add_place(list, place);
 }
 
 static void host_path(const struct trainer *t, int host, char *path, size_t room)
@@ -175,13 +186,13 @@ void checkpoint_forget(struct trainer *t)
 
 /* Another host's than the first: it has the same model. */
 static descant_status write_host(struct trainer *t, struct list *list, struct texts *texts,
-                                 uint64_t *place)
+                                 const struct place *place)
 {
     char path[4096];
 
     host_file(t, t->options->checkpoint, path, sizeof path);
-    add_place(list, t, place);
-    add_texts(texts, t);
+    add_place(list, place);
+    add_texts(texts, t, place, atomic_load(&t->steps));
     return safetensors_write(path, NULL, list->at, list->n, texts->at, texts->n, &t->log);
 }
 
@@ -220,26 +231,29 @@ static descant_status put(struct trainer *t, const struct list *list, const stru
     return status;
 }
 
-static descant_status write_all(struct trainer *t, struct list *list, struct texts *texts,
-                                uint64_t *place)
+static descant_status write_all(struct trainer *t, const struct dense *dense, struct list *list,
+                                struct texts *texts, const struct place *place)
 {
     if (t->host > 0)
         return write_host(t, list, texts, place);
     size_t outer_bytes = t->outer_bytes;
     char *outer = t->outer ? t->outer : outer_of(t, &outer_bytes);
 
-    add_run(list, t, place, outer, outer ? outer_bytes : 0);
-    add_model(list, t);
-    add_texts(texts, t);
+    add_run(list, t, dense, place);
+    if (outer && outer_bytes)
+        add(list, "descant.outer", SAFETENSORS_U8, outer, outer_bytes);
+    add_model(list, t, dense);
+    add_texts(texts, t, place, dense->steps);
     descant_status status = put(t, list, texts);
     if (outer != t->outer)
         memory_give(outer);
     return status;
 }
 
-descant_status checkpoint_write(struct trainer *t)
+static descant_status write_from(struct trainer *t, const struct place *place)
 {
-    if (!finite_all(t->w, t->n) || !finite_all(t->tables, t->n_tables)) {
+    struct dense dense = bsp_copy(t);
+    if (!finite_all(dense.w, t->n) || !finite_all(t->tables, t->n_tables)) {
         char where[96];
         crew_name_bad(t, where, sizeof where);
         return log_fail(&t->log, DESCANT_INVALID, "no checkpoint is written: %s", where);
@@ -249,13 +263,23 @@ descant_status checkpoint_write(struct trainer *t)
     model_tables(t->model, &n_tables);
     struct list list = {memory_take_array(n_dense + n_tables + RUN_TENSORS, sizeof *list.at), 0};
     struct texts *texts = memory_take(sizeof *texts);
-    uint64_t *place = memory_take_array(PLACE_HEAD + BOARD_TODO, sizeof *place);
-    descant_status status = list.at && texts && place
-                                ? write_all(t, &list, texts, place)
+    descant_status status = list.at && texts
+                                ? write_all(t, &dense, &list, texts, place)
                                 : log_fail(&t->log, DESCANT_MEMORY, "no memory for a checkpoint");
-    memory_give(place);
     memory_give(texts);
     memory_give(list.at);
+    return status;
+}
+
+/* The place comes before the model: what is done by then is in it. */
+descant_status checkpoint_write(struct trainer *t)
+{
+    struct place place = {.at = memory_take_array(PLACE_HEAD + BOARD_TODO, sizeof *place.at)};
+    if (!place.at)
+        return log_fail(&t->log, DESCANT_MEMORY, "no memory for a checkpoint");
+    find_place(t, &place);
+    descant_status status = write_from(t, &place);
+    memory_give(place.at);
     return status;
 }
 
@@ -315,7 +339,7 @@ descant_status checkpoint_take(const struct safetensors *file, const char *path,
 static bool same_text(const struct trainer *t, const struct safetensors *file, const char *name,
                       const char **was, const char **is)
 {
-    static _Thread_local char now[TEXT_ROOM];
+    static _Thread_local char now[CONFIG_TEXT];
     const struct setting *s = setting_find(train_settings, n_train_settings, name, strlen(name));
 
     *was = safetensors_text(file, name);
@@ -574,7 +598,7 @@ descant_status checkpoint_load_outer(struct trainer *t)
     const struct safetensor *outer = safetensors_find(file, "descant.outer");
     const char *sync = safetensors_text(file, "sync");
     bool same = outer && sync && strcmp(sync, t->options->sync) == 0;
-    if (same && strcmp(sync, "none") != 0) {
+    if (same && !t->options->plan_rests) {
         status = descant_pause(t->job);
         if (status == DESCANT_OK)
             status = descant_outer_load(t->job, outer->data, outer->bytes);

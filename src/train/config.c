@@ -6,8 +6,10 @@
 #include <ctype.h>
 #include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define AT(field) offsetof(struct train_options, field)
 #define INT(name, field, low, high, help) {name, SETTING_INT, AT(field), low, high, NULL, help}
@@ -105,12 +107,33 @@ void config_clean(char *text)
     }
 }
 
-const char *config_text(const struct setting *setting, const struct train_options *o, char *text,
+const char *config_text(const struct setting *setting, const void *options, char *text,
                         size_t room)
 {
-    setting_text(setting, o, text, room);
+    setting_text(setting, options, text, room);
     config_clean(text);
     return text;
+}
+
+void config_log(struct json *json, FILE *file, const struct setting *table, size_t n,
+                const void *options)
+{
+    char text[CONFIG_TEXT], now[32];
+    time_t seconds = time(NULL);
+    struct tm utc;
+
+    strftime(now, sizeof now, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&seconds, &utc));
+    json_begin(json, file);
+    json_text(json, "kind", "header");
+    json_text(json, "descant", descant_version());
+    json_text(json, "time", now);
+    for (size_t k = 0; k < n; k++) {
+        config_text(&table[k], options, text, sizeof text);
+        if (table[k].type == SETTING_TEXT || table[k].type == SETTING_CHOICE)
+            json_text(json, table[k].name, text);
+        else
+            json_real(json, table[k].name, strtod(text, NULL));
+    }
 }
 
 /* NULL: *why says why. */

@@ -7,6 +7,8 @@
 #include "base/settings.h"
 #include "nn/nn.h"
 
+#include <stdio.h>
+
 enum train_schedule { SCHEDULE_CONSTANT, SCHEDULE_LINEAR, SCHEDULE_COSINE };
 enum train_final { FINAL_AUTO, FINAL_LOCAL, FINAL_MEAN, FINAL_CENTRAL };
 
@@ -39,6 +41,10 @@ struct train_options {
     bool plan_gathers;              /* what `sync` means, told by who can parse plans: gradients
                                        are summed */
     bool plan_rests;                /* no round ever runs, replicas have nothing in common */
+    bool plan_controls;             /* the plan bsp: trainers give gradients, one has control */
+    double plan_period_s;           /* between its supersteps, or */
+    int64_t plan_every;             /* gradients, 0: by the period */
+    int64_t plan_bound;             /* versions that a gradient may be behind */
     int final;
     /* quality */
     int64_t eval_every, patience;
@@ -57,9 +63,14 @@ extern const struct setting train_settings[];
 extern const size_t n_train_settings;
 
 /* The value as text that a log and a checkpoint can keep: UTF-8. */
-const char *config_text(const struct setting *setting, const struct train_options *o, char *text,
+enum { CONFIG_TEXT = 4096 };
+const char *config_text(const struct setting *setting, const void *options, char *text,
                         size_t room);
 void config_clean(char *text);      /* what is not UTF-8, or was cut in two, becomes '?' */
+
+/* Begins the header of a run's log, with all settings of a table; it is the caller's to end. */
+void config_log(struct json *json, FILE *file, const struct setting *table, size_t n,
+                const void *options);
 
 /* Reads "name = value" lines ('#' after a space, or first, begins a comment) into o. The text is
  * kept by *text, which the caller frees after the last use of o. False: message says file, line

@@ -8,8 +8,10 @@
  * the step itself if it was the one that the rest waited for. Rows of tables are one copy a
  * machine and are updated by each worker at once.
  *
+ * Under `bsp` a worker takes the model that control has stored last, and its gradient goes to control.
+ *
  * A smaller last batch of a chunk counts by its examples: its rate is lower in proportion. */
-#include "train/trainer.h"
+#include "train/bsp.h"
 
 #include <math.h>
 #include <string.h>
@@ -30,9 +32,15 @@ static bool gathers(const struct trainer *t)
     return t->options->plan_gathers && !t->alone;
 }
 
+/* The gradients go to control. */
+static bool is_module(const struct trainer *t)
+{
+    return t->bsp && !t->alone;
+}
+
 static bool is_fused(const struct trainer *t)
 {
-    return !gathers(t) && t->optimizer.kind == OPTIMIZER_SGD && t->optimizer.rows == ROWS_SGD &&
+    return !gathers(t) && !is_module(t) && t->optimizer.kind == OPTIMIZER_SGD && t->optimizer.rows == ROWS_SGD &&
            !(t->optimizer.momentum > 0) && !(t->options->table_lr > 0);
 }
 
@@ -115,6 +123,22 @@ static descant_status touch_rows(struct worker *me)
     return t->n_tables && !t->alone ? descant_touch(t->job, t->tables, rows, n) : DESCANT_OK;
 }
 
+static descant_status module_batch(struct worker *me, const struct feed_batch *batch, double factor,
+                                   double *loss)
+{
+    struct trainer *t = me->t;
+    const float *w = bsp_model(t->bsp, me->number);
+    *loss = 0;
+    if (!w)
+        return DESCANT_OK;      /* the run has been stopped */
+    *loss = model_gradient(me->work, w, t->tables, &batch->examples, me->g, me->scores);
+    if (!isfinite(*loss))
+        return DESCANT_OK;
+    step_rows(me, factor);
+    bsp_add(t->bsp, me->number, me->g, batch->examples.n, batch->place);
+    return touch_rows(me);
+}
+
 /* One step on one batch; *loss is the summed loss. */
 static descant_status train_batch(struct worker *me, const struct feed_batch *batch, double *loss)
 {
@@ -123,6 +147,8 @@ static descant_status train_batch(struct worker *me, const struct feed_batch *ba
     double weight = (double)examples->n / (double)t->options->batch;
     double rate = config_rate(t->options, batch->place), lr = t->options->lr * rate;
 
+    if (is_module(t))
+        return module_batch(me, batch, rate * weight, loss);
     if (is_fused(t)) {
         *loss = model_sgd(me->work, t->w, t->tables, examples, lr * weight, t->optimizer.l2,
                           me->scores);
@@ -184,6 +210,8 @@ static void *work(void *of)
     tell_others(me);
     if (gathers(t))
         gather_leave(t);
+    if (is_module(t))
+        bsp_leave(t->bsp, me->number);
     if (!t->alone)
         descant_worker_done(t->job);
     atomic_fetch_add_explicit(&t->feed_ns, waited, memory_order_relaxed);

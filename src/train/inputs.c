@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* From what a person wrote to what the readers and the models take: lists of files, the model's
  * shape out of the data's. */
-#include "train/trainer.h"
+#include "train/bsp.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -149,9 +149,25 @@ static descant_status check_folder(const char *path, bool replaced, const struct
     return log_fail(log, DESCANT_SYSTEM, "%s cannot be written: %s", path, strerror(errno));
 }
 
+/* The trainers of the plan bsp are on one machine, and know how many they are. */
+static descant_status check_plan(const struct train_options *o, const struct log *log)
+{
+    if (o->plan_controls && o->trainers == 0)
+        return log_fail(log, DESCANT_INVALID, "--sync bsp is for one machine, and starts its own "
+                        "trainers: --trainers says how many, without a launcher or --job");
+    if (o->plan_controls && o->trainers * o->workers > BSP_WORKERS)
+        return log_fail(log, DESCANT_INVALID, "--sync bsp has room for %d workers, --trainers %d "
+                        "x --workers %d are more", BSP_WORKERS, (int)o->trainers,
+                        (int)o->workers);
+    return DESCANT_OK;
+}
+
 descant_status train_check(const struct train_options *o, const struct log *log)
 {
-    descant_status status = check_data(o, log);
+    descant_status status = check_plan(o, log);
+
+    if (status == DESCANT_OK)
+        status = check_data(o, log);
 
     if (status == DESCANT_OK)
         status = check_eval(o, log);

@@ -10,6 +10,7 @@
  * is written to its end, for until the last one is whole it is the newest there is. */
 #include "train/monitor.h"
 
+#include "train/bsp.h"
 #include "train/evaluate.h"
 #include "train/tick.h"
 
@@ -36,9 +37,13 @@ void monitor_publish(struct trainer *t)
     put(&seat->stall_ns, (double)s.stall_ns + (double)atomic_load_explicit(&t->gather_ns, RELAXED));
     put(&seat->copy_ns, (double)s.copy_ns);
     put(&seat->age_s, s.age_s);
+    put(&seat->exchange_s, s.exchange_p99_s);
     put(&seat->distance, s.distance);
     put(&seat->shadow_cpu_s, s.shadow_cpu_s);
     put(&seat->bytes, (double)s.bytes);
+    put(&seat->rows_sent, (double)s.rows_sent);
+    put(&seat->rows_waiting, (double)s.rows_waiting);
+    put(&seat->rows_age_s, s.rows_age_s);
     put(&seat->rounds, (double)s.rounds);
     atomic_store_explicit(&seat->steps, s.steps, RELAXED);
 }
@@ -112,25 +117,44 @@ static int columns_of(const struct trainer *t)
     return ioctl(fileno(t->err), TIOCGWINSZ, &size) == 0 && size.ws_col ? size.ws_col : 80;
 }
 
+static const char *gap_text(const struct trainer *t, const struct figures *f, char *text,
+                            size_t room)
+{
+    char gap[32] = "-";
+    double stall = 100 * figures_stall(t, f);
+    if (f->rounds > 0)
+        snprintf(gap, sizeof gap, "%.*f", f->gap < 99.95, f->gap);
+    snprintf(text, room, "gap %s  stall %.*f %%", gap, stall < 9.95, stall);
+    return text;
+}
+
+/* Under the plan bsp: how old gradients are, and how many were refused. */
+static const char *lag_text(const struct figures *f, char *text, size_t room)
+{
+    char refused[32];
+    double lag = f->gradients ? (double)f->lag / (double)f->gradients : 0;
+    snprintf(text, room, "lag %.*f  refused %s", lag < 9.95, lag,
+             count_text((double)(f->stale + f->not_finite), refused, sizeof refused));
+    return text;
+}
+
 /* Whatever the figures, it fits into 80 columns; in more of them it has a longer word. */
 static void show(struct trainer *t, const struct watch *watch, const struct figures *f)
 {
     const struct window *w = &watch->shown;
-    char rate[32], left[32], seen[32], line[160], percent[16] = " ?";
-    char loss[16] = "?", gap[32] = "-";
-    double place = feed_place(t->feed), stall = 100 * figures_stall(t, f);
+    char rate[32], left[32], seen[32], line[240], percent[16] = " ?";
+    char loss[16] = "?", pace[64];
+    double place = feed_place(t->feed);
     int columns = columns_of(t);
 
     if (place >= 0)
         snprintf(percent, sizeof percent, "%2.0f", 100 * place);
-    if (f->rounds > 0)
-        snprintf(gap, sizeof gap, "%.*f", f->gap < 99.95, f->gap);
     if (!isnan(w->loss))
         snprintf(loss, sizeof loss, "%.4f", w->loss);
-    snprintf(line, sizeof line, "%s %%  %s %s  %s/s  loss %s  gap %s  stall %.*f %%  %s left",
+    snprintf(line, sizeof line, "%s %%  %s %s  %s/s  loss %s  %s  %s left",
              percent, count_text((double)w->seen.n, seen, sizeof seen),
              columns < WIDE_LINE ? "seen" : "examples", count_text(w->per_s, rate, sizeof rate),
-             loss, gap, stall < 9.95, stall,
+             loss, t->bsp ? lag_text(f, pace, sizeof pace) : gap_text(t, f, pace, sizeof pace),
              time_text(seconds_left(watch, place), left, sizeof left));
     fprintf(t->err, t->is_terminal ? "\r\033[K%.*s" : "%.*s\n", columns - 1, line);
     fflush(t->err);
@@ -165,7 +189,7 @@ bool monitor_heed(void *of)
 bool monitor_evaluate(struct trainer *t, int threads, struct metrics *sum, double *auc)
 {
     struct evaluation e = {
-        .model = t->model, .w = t->w, .tables = t->tables, .batch = (size_t)t->options->batch,
+        .model = t->model, .w = bsp_look(t), .tables = t->tables, .batch = (size_t)t->options->batch,
         .data = train_data(t->options, &t->eval_paths, &t->log), .threads = threads,
         .stopped = monitor_heed, .of = t, .log = &t->log,
     };
@@ -173,6 +197,7 @@ bool monitor_evaluate(struct trainer *t, int threads, struct metrics *sum, doubl
     e.data.seed = 0;
     if (evaluate(&e, sum, auc) != DESCANT_OK)
         board_stop(t->board, STOP_FAILED, "%s", descant_last_error());
+    bsp_let_go(t->bsp);
     return !monitor_heed(t);
 }
 
@@ -282,7 +307,7 @@ static void *keeper(void *of)
 
     nn_thread_init();
     while (rest(t))
-        if (board_reports(t->board, t->seat)) {
+        if (board_reports(t->board, t->seat) && bsp_ready(t->bsp)) {
             see_to_eval(t);
             see_to_checkpoint(t);
         }

@@ -12,8 +12,6 @@
 
 #define RELAXED memory_order_relaxed
 
-enum { TEXT_ROOM = 4096 };
-
 const char *const train_model_names[] = {"linear", "fm", "dlrm", "mlp"};
 
 struct figures figures_gather(const struct trainer *t)
@@ -31,15 +29,24 @@ struct figures figures_gather(const struct trainer *t)
         f.stall_s += get(&seat->stall_ns) * 1e-9;
         f.copy_s += get(&seat->copy_ns) * 1e-9;
         f.age_s += get(&seat->age_s);
+        f.exchange_s = fmax(f.exchange_s, get(&seat->exchange_s));
         f.distance += get(&seat->distance);
         f.shadow_cpu_s += get(&seat->shadow_cpu_s);
         f.bytes += get(&seat->bytes);
+        f.rows_sent += get(&seat->rows_sent);
+        f.rows_waiting += get(&seat->rows_waiting);
+        f.rows_age_s = fmax(f.rows_age_s, get(&seat->rows_age_s));
         f.rounds += get(&seat->rounds);
         merging += get(&seat->rounds) > 0;
         f.lines += atomic_load_explicit(&seat->lines, RELAXED);
         f.bad += atomic_load_explicit(&seat->bad, RELAXED);
         f.steps += atomic_load_explicit(&seat->steps, RELAXED);
+        f.stale += atomic_load_explicit(&seat->stale, RELAXED);
+        f.not_finite += atomic_load_explicit(&seat->not_finite, RELAXED);
     }
+    f.supersteps = atomic_load_explicit(&t->board->bsp.supersteps, RELAXED);
+    f.gradients = atomic_load_explicit(&t->board->bsp.gradients, RELAXED);
+    f.lag = atomic_load_explicit(&t->board->bsp.lag, RELAXED);
     double n = f.trainers ? f.trainers : 1;
     f.gap /= fmax(merging, 1);
     f.age_s /= fmax(merging, 1);
@@ -66,23 +73,8 @@ double figures_stall(const struct trainer *t, const struct figures *f)
 static void log_header(struct trainer *t)
 {
     struct json json;
-    char text[TEXT_ROOM], now[32];
-    time_t seconds = time(NULL);
-    struct tm utc;
 
-    strftime(now, sizeof now, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&seconds, &utc));
-    json_begin(&json, t->run_log);
-    json_text(&json, "kind", "header");
-    json_text(&json, "descant", descant_version());
-    json_text(&json, "time", now);
-    for (size_t k = 0; k < n_train_settings; k++) {
-        const struct setting *s = &train_settings[k];
-        config_text(s, t->options, text, sizeof text);
-        if (s->type == SETTING_TEXT || s->type == SETTING_CHOICE)
-            json_text(&json, s->name, text);
-        else
-            json_real(&json, s->name, strtod(text, NULL));
-    }
+    config_log(&json, t->run_log, train_settings, n_train_settings, t->options);
     json_int(&json, "hosts", t->hosts);
     json_int(&json, "size", t->size);
     json_int(&json, "parameters", (int64_t)t->n);
@@ -132,6 +124,32 @@ static struct window look_on(struct trainer *t)
     return w;
 }
 
+static double per_gradient(uint64_t lag, uint64_t gradients)
+{
+    return gradients ? (double)lag / (double)gradients : (double)NAN;
+}
+
+/* What there was of a figure since the last interval. */
+static uint64_t lately(_Atomic uint64_t *logged, uint64_t now)
+{
+    return now - atomic_exchange_explicit(logged, now, RELAXED);
+}
+
+static void log_bsp(struct trainer *t, struct json *json, const struct figures *f)
+{
+    struct board *b = t->board;
+    uint64_t gradients = lately(&b->bsp_logged.gradients, f->gradients);
+    uint64_t lag = lately(&b->bsp_logged.lag, f->lag);
+    uint64_t most = atomic_exchange_explicit(&b->bsp.lag_lately, 0, RELAXED);
+
+    json_int(json, "supersteps", (int64_t)lately(&b->bsp_logged.supersteps, f->supersteps));
+    json_int(json, "gradients", (int64_t)gradients);
+    json_real(json, "staleness_mean", per_gradient(lag, gradients));
+    json_real(json, "staleness_max", gradients ? (double)most : (double)NAN);
+    json_int(json, "refused_stale", (int64_t)lately(&b->bsp_logged.stale, f->stale));
+    json_int(json, "refused_not_finite", (int64_t)lately(&b->bsp_logged.not_finite, f->not_finite));
+}
+
 void run_log_interval(struct trainer *t, const struct figures *f, double seconds)
 {
     struct board *b = t->board;
@@ -150,6 +168,14 @@ void run_log_interval(struct trainer *t, const struct figures *f, double seconds
     json_real(&json, "stall_share", figures_stall(t, f));
     json_real(&json, "distance", merged(f->distance, f->rounds));
     json_real(&json, "age_s", merged(f->age_s, f->rounds));
+    json_real(&json, "exchange_p99_s", merged(f->exchange_s, f->rounds));
+    if (f->rows_sent > 0) {
+        json_real(&json, "rows_sent", f->rows_sent);
+        json_real(&json, "rows_waiting", f->rows_waiting);
+        json_real(&json, "rows_age_s", f->rows_age_s);
+    }
+    if (t->bsp)
+        log_bsp(t, &json, f);
     uint32_t evals = atomic_load_explicit(&b->evals, RELAXED);
     if (evals != atomic_exchange_explicit(&b->evals_logged, evals, RELAXED))
         json_real(&json, "eval_loss", get(&b->eval_loss));
@@ -216,6 +242,22 @@ static double memory_mb(void)
     return kb / 1024;
 }
 
+static void fill_bsp(struct trainer *t, const struct figures *f, double seconds)
+{
+    const struct board_bsp *b = &t->board->bsp;
+    struct train_result *r = t->result;
+
+    r->supersteps = f->supersteps;
+    r->gradients = f->gradients;
+    r->given = atomic_load_explicit(&b->examples, RELAXED);
+    r->stale = f->stale;
+    r->not_finite = f->not_finite;
+    r->undone = atomic_load_explicit(&b->undone, RELAXED);
+    r->staleness_mean = per_gradient(f->lag, f->gradients);
+    r->staleness_max = (double)atomic_load_explicit(&b->lag_most, RELAXED);
+    r->control_cpu_share = get(&b->cpu_s) / seconds;
+}
+
 static void fill_result(struct trainer *t, double seconds)
 {
     struct train_result *r = t->result;
@@ -230,15 +272,19 @@ static void fill_result(struct trainer *t, double seconds)
     r->gap_mean = f.gap;
     r->gap_max = f.gap_max;
     r->age_s = f.age_s;
+    r->exchange_s = f.exchange_s;
     r->distance = f.distance;
     r->shadow_cpu_share = f.shadow_cpu_s / (seconds * (f.trainers ? f.trainers : 1));
     r->rounds = f.rounds;
     r->bytes = f.bytes;
+    r->rows_sent = f.rows_sent;
     r->lines = f.lines;
     r->bad = f.bad;
+    r->steps = f.steps;
     r->stop = (int)board_stopped(t->board);
     r->trainers = f.trainers;
     r->memory_mb = memory_mb();
+    fill_bsp(t, &f, seconds);
     r->auc = r->eval_loss = r->eval_entropy = r->eval_accuracy = r->eval_calibration = NAN;
 }
 
@@ -292,6 +338,30 @@ static void say_end(const struct trainer *t, bool resumed)
         fputs("  nothing was left to train: more comes with --epochs or --examples\n", t->out);
 }
 
+static void print_bsp(const struct trainer *t)
+{
+    const struct train_result *r = t->result;
+
+    row(t->out, "supersteps", (double)r->supersteps, "%.0f");
+    row(t->out, "gradients", (double)r->gradients, "%.0f");
+    row(t->out, "staleness, mean", r->staleness_mean, "%.2f versions");
+    row(t->out, "staleness, most", r->staleness_max, "%.0f versions");
+    row(t->out, "refused as stale", (double)r->stale, "%.0f");
+    row(t->out, "refused for NaN or Inf", (double)r->not_finite, "%.0f");
+    if (r->undone)
+        row(t->out, "lost with a trainer", (double)r->undone, "%.0f gradients");
+    row(t->out, "control's share of a core", 100 * r->control_cpu_share, "%.2f %%");
+}
+
+/* In steps, too, as they are without waiting: what a plan's delay has to cover. */
+static void print_exchange(FILE *out, const struct train_result *r)
+{
+    double steps_s = (double)r->steps / r->trainers / (r->seconds * (1 - r->stall_share));
+    if (r->rounds > 0)
+        fprintf(out, "  %-26s %.1f ms (%.1f steps)\n", "99 % of exchanges within",
+                1e3 * r->exchange_s, r->exchange_s * steps_s);
+}
+
 static void print_summary(struct trainer *t)
 {
     const struct train_result *r = t->result;
@@ -323,8 +393,13 @@ static void print_summary(struct trainer *t)
     row(t->out, "held-out accuracy", r->eval_accuracy, "%.4f");
     row(t->out, "stall", 100 * r->stall_share, "%.2f %%");
     row(t->out, "steps between merges", merged(r->gap_mean, r->rounds), "%.1f");
+    print_exchange(t->out, r);
     row(t->out, "shadow's share of a core", merged(100 * r->shadow_cpu_share, r->rounds),
         "%.2f %%");
+    if (r->rows_sent > 0)
+        row(t->out, "rows sent to other hosts", r->rows_sent, "%.0f");
+    if (t->bsp)
+        print_bsp(t);
     if (r->bad)
         row(t->out, "bad lines skipped", (double)r->bad, "%.0f");
     row(t->out, "memory of a trainer", r->memory_mb, "%.0f MB");
@@ -364,6 +439,16 @@ static void log_summary(struct trainer *t)
     json_real(&json, "examples_per_s", (double)r->trained / r->seconds);
     json_real(&json, "stall_share", r->stall_share);
     json_real(&json, "gap_mean", merged(r->gap_mean, r->rounds));
+    json_real(&json, "exchange_p99_s", merged(r->exchange_s, r->rounds));
+    if (t->bsp) {
+        json_int(&json, "supersteps", (int64_t)r->supersteps);
+        json_int(&json, "gradients", (int64_t)r->gradients);
+        json_int(&json, "gradient_examples", (int64_t)r->given);
+        json_real(&json, "staleness_mean", r->staleness_mean);
+        json_real(&json, "staleness_max", r->staleness_max);
+        json_int(&json, "refused_stale", (int64_t)r->stale);
+        json_int(&json, "refused_not_finite", (int64_t)r->not_finite);
+    }
     json_real(&json, "eval_loss", r->eval_loss);
     json_real(&json, "eval_ne", r->eval_entropy);
     json_real(&json, "auc", r->auc);

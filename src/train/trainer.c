@@ -15,6 +15,7 @@
  * then everybody's model. The others stay until the reporter is done, so that there is an heir. */
 #include "train/trainer.h"
 
+#include "train/bsp.h"
 #include "train/evaluate.h"
 #include "train/launch.h"
 
@@ -108,7 +109,7 @@ static descant_status open_job(struct trainer *t, const char *address, int rank,
     struct descant_members members;
 
     options.job = address;
-    options.plan = o->sync;
+    options.plan = o->plan_controls ? "none" : o->sync;
     options.rank = rank;
     options.size = size;
     options.workers = (int)o->workers;
@@ -251,8 +252,13 @@ static descant_status open_model(struct trainer *t)
     t->optimizer = config_optimizer(t->options);
     name_segment(t, name, sizeof name);
     t->w = descant_alloc(t->job, name, t->n);
-    size_t n_state = optimizer_floats(&t->optimizer, t->n);
-    t->state = memory_take_array(n_state, sizeof(float));
+    if (t->options->plan_controls) {
+        status = bsp_open(t);
+        if (status != DESCANT_OK)
+            return status;
+    } else {
+        t->state = memory_take_array(optimizer_floats(&t->optimizer, t->n), sizeof(float));
+    }
     bool gathers = t->options->plan_gathers;
     t->gather.sum = gathers ? memory_take_array(t->n, sizeof(float)) : NULL;
     if (!t->w || !t->state || (gathers && !t->gather.sum))
@@ -320,7 +326,7 @@ static descant_status fill_tables(struct trainer *t)
 static void say_tables(const struct trainer *t, size_t state)
 {
     size_t times = t->hosts > 1 && !t->options->plan_rests ? 2 : 1;
-    size_t floats = t->n_tables * times + state;
+    size_t floats = (t->n_tables + state * model_table_rows(t->model)) * times;
 
     log_fail(&t->log, DESCANT_MEMORY, "the tables take %.2f GiB%s: %zu rows of %d floats; --rows "
              "and --width make them smaller", (double)floats * sizeof(float) / (double)(1 << 30),
@@ -330,18 +336,14 @@ static void say_tables(const struct trainer *t, size_t state)
 
 static descant_status share_tables(struct trainer *t)
 {
-    size_t state = optimizer_row_floats(&t->optimizer, model_table_rows(t->model),
-                                        model_table_width(t->model));
-    void *block;
+    size_t state = optimizer_row_floats(&t->optimizer, 1, model_table_width(t->model));
     descant_status status = DESCANT_OK;
 
     if (t->n_tables)
         status = descant_table(t->job, "train.tables", model_table_rows(t->model),
                                (size_t)model_table_width(t->model), &t->tables);
-    if (status == DESCANT_OK && state) {
-        status = descant_share(t->job, "train.rows", state * sizeof(float), &block);
-        t->table_state = status == DESCANT_OK ? block : NULL;
-    }
+    if (status == DESCANT_OK && t->n_tables && state)
+        status = descant_table_state(t->job, t->tables, state, &t->table_state);
     if (status == DESCANT_MEMORY)
         say_tables(t, state);
     return status;
@@ -396,6 +398,8 @@ static descant_status open_all(struct trainer *t, const char *address, int rank,
         status = once_tables(t);
     if (status == DESCANT_OK)
         status = fill_replica(t);
+    if (status == DESCANT_OK && t->bsp)
+        status = bsp_meet(t->bsp);
     if (status == DESCANT_OK)
         status = start(t);
     if (status == DESCANT_OK)
@@ -527,8 +531,12 @@ static int run(struct trainer *t)
 {
     t->seat = board_sit(t->board, t->local_rank);
     heed_signals();
-    train(t);
-    descant_status status = checkpoint_keep_outer(t);
+    descant_status status = t->bsp ? bsp_start(t->bsp) : DESCANT_OK;
+    if (status == DESCANT_OK)
+        train(t);
+    bsp_finish(t->bsp);
+    if (status == DESCANT_OK)
+        status = checkpoint_keep_outer(t);
     if (status == DESCANT_OK)
         status = descant_finish(t->job, which_final(t->options));
     if (status != DESCANT_OK)
@@ -555,6 +563,9 @@ int trainer_run(const struct train_options *options, const char *job, int rank, 
     t.is_terminal = isatty(fileno(err));
     if (open_all(&t, job, rank, size) == DESCANT_OK)
         code = run(&t);
+    if (t.bsp)
+        t.state = NULL;         /* the job's memory */
+    bsp_close(t.bsp);
     descant_close(t.job);
     lock_give(&t.locks[0]);
     lock_give(&t.locks[1]);

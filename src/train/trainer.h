@@ -25,12 +25,16 @@ struct train_result {
     double auc, eval_loss, eval_entropy, eval_accuracy, eval_calibration;   /* NaN: none */
     uint64_t eval_n;
     double stall_share, copy_share, feed_share;     /* of the workers' time */
-    double gap_mean, gap_max, age_s, distance, shadow_cpu_share, rounds, bytes;
-    uint64_t lines, bad;
+    double gap_mean, gap_max, age_s, distance, shadow_cpu_share, rounds, bytes, rows_sent;
+    double exchange_s;              /* 99 of 100 took less */
+    uint64_t lines, bad, steps;
     int stop;                       /* enum board_stop */
     int trainers;                   /* that were there at the end */
     int rank;                       /* where it is watched, from the start on; -1: not known */
     double memory_mb;
+    /* the plan bsp */
+    uint64_t supersteps, gradients, given, stale, not_finite, undone;   /* given: their examples */
+    double staleness_mean, staleness_max, control_cpu_share;
 };
 
 enum { TRAIN_FAILURES = 16 };
@@ -53,6 +57,8 @@ struct gather {
     double lr;
 };
 
+struct bsp;
+
 struct trainer {
     const struct train_options *options;
     struct log log;
@@ -73,6 +79,7 @@ struct trainer {
     size_t n, n_tables;             /* floats */
     float *w;                       /* (n) the replica; Hogwild */
     float *state;                   /* the dense optimizer's; Hogwild */
+    struct bsp *bsp;                /* NULL: another plan; there w and state are control's */
     float *tables, *table_state;    /* one for all trainers of the machine; Hogwild */
     struct board *board;
     void *data_shared;

@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: MIT
 """The package with NumPy alone: known values from real processes, and what is refused."""
 
+import gc
 import os
 import pathlib
 import re
 import threading
 import unittest
+import weakref
 
 import numpy as np
 
 import descant
-from descant import _library
+from descant import _job, _library
 from together import differs, refused, together
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -140,6 +142,42 @@ class Values(unittest.TestCase):
             self.assertEqual((failures, sync.steps), ([], 100))
 
 
+class Memory(unittest.TestCase):
+    def test_what_was_lent_stays_until_close(self):
+        w = np.zeros(1000, "f4")
+        kept, before = weakref.ref(w), set(_job._open)
+        descant.attach(w, job="self")
+        del w
+        self.assertIsNotNone(kept())
+        [job] = _job._open - before
+        job.close()
+        self.assertIsNone(kept())
+        self.assertEqual(_job._open, before)
+
+    def test_a_failed_attach_keeps_nothing(self):
+        w = np.zeros(1000, "f4")
+        kept = weakref.ref(w)
+        gc.disable()
+        try:
+            descant.attach(w, job=f"shm:failed-{os.getpid()}", rank=0, size=2, start_s=0.1)
+        except descant.Error:
+            del w
+        self.assertIsNone(kept())
+        gc.enable()
+
+    def test_a_field_of_packed_records(self):
+        records = np.zeros(4, [("kind", "u1"), ("x", "f4")])
+        records["kind"] = 7
+
+        def body(rank):
+            records["x"] = 2 * rank
+            with descant.attach({"x": records["x"]}, plan="ma,every=1") as sync:
+                records["x"] += 2 * rank
+                sync.step()
+            return records["kind"].tolist(), records["x"].tolist()
+        self.assertEqual(together(2, body), [([7] * 4, [1.0] * 4)] * 2)
+
+
 class Refusals(unittest.TestCase):
     def alone(self, model, **options):
         return lambda: descant.attach(model, job="self", **options)
@@ -157,6 +195,7 @@ class Refusals(unittest.TestCase):
         refused(self, self.alone(w, buffers="mean", final="central"), "central")
         refused(self, self.alone({"ids": np.arange(3)}), "'ids'", "int64")
         refused(self, self.alone({"w": fixed}), "'w'", "written")
+        refused(self, self.alone([w, 1.0]), "'1'", "float")
         refused(self, self.alone({"a b": w}), "a b", "white space")
         refused(self, self.alone({"a": w, "b": w[:2]}), "'b'", "'a'")
         refused(self, self.alone({"h": np.zeros(2, "f2")}, workers=2), "'h'", "one worker")
@@ -166,10 +205,36 @@ class Refusals(unittest.TestCase):
                                                      start_s=0.1))
         self.assertEqual(alone.status, "TIMEOUT")
 
+    def test_a_part_of_another_is_said(self):
+        w = np.zeros((4, 4), "f4")
+        for other in (w[2:], w[:, 1], w[1], w[::-1][:2]):
+            refused(self, lambda: descant.attach([other, w], job="self"), "'0'", "'1'", "a part")
+        descant.attach([w[:2], w[2:], w[:2]], job="self").close()
+
+    def test_gaps_may_hold_others(self):
+        w = np.zeros((4, 8), "f4")
+        descant.attach([w[:, :5], w[2, 5:], w[:2, 6], w[3, ::-1][1:3]], job="self").close()
+        for other in (w[:, ::2], w[::3, 3:6], w[:, 6::-4], w.view("f8")[:, 2]):
+            refused(self, lambda: descant.attach([w[:, 4:7], other], job="self"), "'0'", "'1'",
+                    "a part")
+
     def test_models_that_differ_are_told_by_name(self):
         differs(self, lambda rank: {"same": np.zeros(4, "f4"),
                                     "fc.weight": np.zeros((3, 2) if rank else (2, 3), "f4")},
                 "fc.weight[2x3]", "fc.weight[3x2]")
+
+    def test_a_second_job_is_not_the_first_one(self):
+        def body(rank):
+            if rank:        # what did not start is no job
+                refused(self, lambda: descant.attach(np.zeros(4), workers=2), "one worker")
+            first, second = np.full(4, rank + 1, "f4"), np.full(7, 10 + rank, "f4")
+            one = descant.attach(first, plan="ma,every=1")
+            one.finish()
+            with descant.attach(second, plan="ma,every=1"):     # the first is still open
+                pass
+            one.close()
+            return [*set(first.tolist()), *set(second.tolist())]
+        self.assertEqual(together(2, body), [[1.0, 10.0]] * 2)
 
     def test_a_forked_child_has_no_job(self):
         with descant.attach(np.zeros(4, "f4"), job="self") as sync:

@@ -18,7 +18,8 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { ROOM_FIRST = 64, HOST_ROOM = MPI_HOST_ROOM, FINALISE_S = 10 };
+enum { ROOM_FIRST = 64, HOST_ROOM = MPI_HOST_ROOM, FINALISE_S = 10, SETTLE_TURNS = 100,
+       REST_LEAST_NS = 50000, REST_MOST_NS = 2000000 };
 
 struct mpi_link {
     MPI_Comm comm;
@@ -34,9 +35,16 @@ struct mpi_link {
     char why[MPI_MAX_ERROR_STRING + 64];
 };
 
-static int links_up;            /* and not gone down together */
-static int links_open;          /* and not gone down */
+static _Atomic int links_up;    /* and not gone down together */
+static _Atomic int links_open;  /* and not gone down */
 static pid_t initialised_by;
+
+/* A communicator that not all ranks have asked for yet. MPI writes to it whenever they have, and
+ * cannot be told not to: who goes up next waits for it, and asks for none. Guarded by `going_up`:
+ * under MPI_THREAD_MULTIPLE threads may open jobs at once. */
+static pthread_mutex_t going_up = PTHREAD_MUTEX_INITIALIZER;
+static MPI_Comm coming_comm;
+static MPI_Request coming = MPI_REQUEST_NULL;
 
 /* --- the process --- */
 
@@ -57,7 +65,7 @@ static void finalise(int status, void *unused)
 
     (void)unused;
     MPI_Finalized(&finalised);
-    if (finalised || links_up != 0 || getpid() != initialised_by)
+    if (finalised || links_up != 0 || coming != MPI_REQUEST_NULL || getpid() != initialised_by)
         return;
     if (pthread_create(&watch, NULL, give_up, &status) == 0)
         pthread_detach(watch);
@@ -78,21 +86,21 @@ static const char *level_name(int level)
     }
 }
 
-static bool initialise(struct mpi_place *place, char *why, size_t room)
+static bool initialise(struct mpi_entry *entry, struct mpi_place *place)
 {
     int is_initialised = 0, is_finalised = 0, level = MPI_THREAD_SINGLE;
 
     MPI_Initialized(&is_initialised);
     MPI_Finalized(&is_finalised);
     if (is_finalised) {
-        snprintf(why, room, "this program has finalised MPI");
+        snprintf(entry->why, sizeof entry->why, "this program has finalised MPI");
         return false;
     }
     if (is_initialised) {
         MPI_Query_thread(&level);
     } else {
         if (MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &level) != MPI_SUCCESS) {
-            snprintf(why, room, "MPI_Init_thread has failed");
+            snprintf(entry->why, sizeof entry->why, "MPI_Init_thread has failed");
             return false;
         }
         initialised_by = getpid();
@@ -103,13 +111,13 @@ static bool initialise(struct mpi_place *place, char *why, size_t room)
     if (level == MPI_THREAD_MULTIPLE || (level == MPI_THREAD_SERIALIZED && links_open == 0))
         return true;
     if (level == MPI_THREAD_SERIALIZED) {
-        snprintf(why, room, "this process has a job over MPI open: two at once call MPI from two "
-                 "threads, for which the program must have called MPI_Init_thread with "
-                 "MPI_THREAD_MULTIPLE");
+        snprintf(entry->why, sizeof entry->why, "this process has a job over MPI open: two at "
+                 "once call MPI from two threads, for which the program must have called "
+                 "MPI_Init_thread with MPI_THREAD_MULTIPLE");
         return false;
     }
-    snprintf(why, room, "MPI runs with %s, and Descant calls it from a thread of its own: the "
-             "program must call MPI_Init_thread with MPI_THREAD_MULTIPLE, or with "
+    snprintf(entry->why, sizeof entry->why, "MPI runs with %s, and Descant calls it from a thread "
+             "of its own: the program must call MPI_Init_thread with MPI_THREAD_MULTIPLE, or with "
              "MPI_THREAD_SERIALIZED if it calls no MPI itself while a job is open",
              place->threads);
     return false;
@@ -193,6 +201,7 @@ static void look_around(struct mpi_link *link, struct mpi_place *place)
     MPI_Bcast(&place->host_number, 1, MPI_INT, 0, local);
     MPI_Comm_free(&local);
     MPI_Allreduce(&leads, &place->hosts, 1, MPI_INT, MPI_SUM, link->comm);
+    MPI_Allreduce(&place->local_size, &place->most_local, 1, MPI_INT, MPI_MAX, link->comm);
     MPI_Get_processor_name(name, &length);
     snprintf(link->hosts[place->rank], HOST_ROOM, "%.*s", HOST_ROOM - 1, name);
     MPI_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, link->hosts, HOST_ROOM, MPI_CHAR,
@@ -201,27 +210,55 @@ static void look_around(struct mpi_link *link, struct mpi_place *place)
     name_version(library, place->version, sizeof place->version);
 }
 
-static struct mpi_link *up(void *context, int rank, struct mpi_place *place, char *why,
-                           size_t room)
+static uint64_t now_ns(void)
+{
+    struct timespec now = {0};
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+/* A collective call, so it ends when all ranks have made it. MPI_Comm_dup would wait for that in a
+ * loop that has no bound. */
+static bool duplicate(struct mpi_link *link, struct mpi_entry *entry)
+{
+    uint64_t began = now_ns(), most = (uint64_t)(entry->start_s * 1e9);
+    struct timespec rest = {.tv_nsec = REST_LEAST_NS};
+    int error = MPI_SUCCESS, done = 0;
+
+    if (coming == MPI_REQUEST_NULL)
+        error = MPI_Comm_idup(MPI_COMM_WORLD, &coming_comm, &coming);
+    while (error == MPI_SUCCESS && !done && !entry->timed_out) {
+        entry->timed_out = now_ns() - began >= most;
+        error = MPI_Test(&coming, &done, MPI_STATUS_IGNORE);
+        if (!done && !entry->timed_out)
+            nanosleep(&rest, NULL);
+        rest.tv_nsec = 2 * rest.tv_nsec < REST_MOST_NS ? 2 * rest.tv_nsec : REST_MOST_NS;
+    }
+    if (error != MPI_SUCCESS)
+        snprintf(entry->why, sizeof entry->why, "MPI_Comm_idup has failed");
+    entry->timed_out &= !done;
+    link->comm = coming_comm;
+    return done;
+}
+
+static struct mpi_link *go_up(struct mpi_entry *entry, struct mpi_place *place)
 {
     int size = 0;
 
-    (void)context;
-    (void)rank;
-    if (!initialise(place, why, room))
+    if (!initialise(entry, place))
         return NULL;
     MPI_Comm_size(MPI_COMM_WORLD, &size);
+    place->size = size;
     struct mpi_link *link = calloc(1, sizeof *link);
     if (link)
         link->hosts = calloc((size_t)size, sizeof *link->hosts);
     if (!link || !link->hosts || !grow(link)) {
-        snprintf(why, room, "no memory for a link of %d ranks", size);
+        snprintf(entry->why, sizeof entry->why, "no memory for a link of %d ranks", size);
         if (link)
             destroy(link);
         return NULL;
     }
-    if (MPI_Comm_dup(MPI_COMM_WORLD, &link->comm) != MPI_SUCCESS) {
-        snprintf(why, room, "MPI_Comm_dup has failed");
+    if (!duplicate(link, entry)) {
         destroy(link);
         return NULL;
     }
@@ -229,6 +266,14 @@ static struct mpi_link *up(void *context, int rank, struct mpi_place *place, cha
     look_around(link, place);
     links_up++;
     links_open++;
+    return link;
+}
+
+static struct mpi_link *up(struct mpi_entry *entry, struct mpi_place *place)
+{
+    pthread_mutex_lock(&going_up);
+    struct mpi_link *link = go_up(entry, place);
+    pthread_mutex_unlock(&going_up);
     return link;
 }
 
@@ -340,22 +385,34 @@ static int collect(struct mpi_link *link, const struct mpi_ended **ended)
     return n;
 }
 
-static void down(struct mpi_link *link, bool together)
+/* A receive that nobody has sent to ends by being cancelled; one that has begun, and a send, need
+ * the other rank, which may be gone. */
+static void settle(struct mpi_link *link)
 {
-    for (int i = 0; i < link->n; i++) {
+    int n;
+
+    for (int turn = 0; turn < SETTLE_TURNS && link->n > 0 && test_some(link, &n); turn++)
+        close_up(link);
+}
+
+static bool down(struct mpi_link *link, bool together)
+{
+    for (int i = 0; i < link->n; i++)
         if (link->receives[i])
-            MPI_Cancel(&link->requests[i]);     /* what it would write to is given back */
-        if (together)
-            MPI_Wait(&link->requests[i], MPI_STATUS_IGNORE);
-        else if (link->receives[i])
-            MPI_Request_free(&link->requests[i]);
-    }
+            MPI_Cancel(&link->requests[i]);
+    if (together)
+        MPI_Waitall(link->n, link->requests, link->statuses);
+    else
+        settle(link);
+    bool quiet = together || link->n == 0;
     links_open--;
     if (together) {
         MPI_Comm_free(&link->comm);
         links_up--;
-        destroy(link);
     }
+    if (quiet)
+        destroy(link);
+    return quiet;
 }
 
 extern const struct mpi_links descant_mpi_links;

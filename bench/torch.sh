@@ -1,0 +1,99 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# What keeping PyTorch models in step costs, by bench/torch_speed.py: one JSON object a line.
+#
+#   bench/torch.sh [PART ...]       all parts where none is named
+#
+# pairs     ResNet-20 and the DLRM of examples/torch, two trainers of one thread each on this
+#           machine, under each shadow plan and under none in turns, with links as fast as memory
+#           and emulated ones
+# step      the median of sync.step(), by itself and in training
+# memory    what attach takes beside the parameters, for 256 MiB of them
+# ddp       PyTorch's DDP on Gloo against the same models alone, on two hosts made of namespaces
+#           (as root), a core each, over the same links
+#
+# BUILD: where the library is. PYTHON (python3). TORCH_MODELS (resnet dlrm), TORCH_PLANS,
+# TORCH_LINKS (none 1gbit 100mbit), TORCH_PAIRS (10), TORCH_RUN_S (8): other or less, to try.
+set -u
+cd "$(dirname "$0")/.." || exit 1
+top=$PWD
+build=$top/${BUILD:-build/gcc}
+python=${PYTHON:-python3}
+models=${TORCH_MODELS:-resnet dlrm}
+plans=${TORCH_PLANS:-shadow-easgd shadow-ma shadow-bmuf}
+links=${TORCH_LINKS:-none 1gbit 100mbit}
+pairs=${TORCH_PAIRS:-10}
+run_s=${TORCH_RUN_S:-8}
+export DESCANT_LIBRARY="$build/libdescant.so" PYTHONPATH="$top/python" OMP_NUM_THREADS=1
+unset RANK WORLD_SIZE DESCANT_PLAN
+
+give_up() {
+    echo "bench: $*" >&2
+    exit 1
+}
+
+speed() {
+    "$python" "$top/bench/torch_speed.py" "$@" || give_up "torch_speed.py $* failed"
+}
+
+part_pairs() {
+    for link in $links; do
+        address=none
+        [ "$link" = none ] || address="rate=$link,rtt=1ms"
+        for model in $models; do
+            for plan in $plans; do
+                speed pairs "$model" "$plan" "$address" "$pairs" "$run_s"
+            done
+        done
+    done
+}
+
+part_step() {
+    for plan in $plans; do
+        speed step "$plan" "$run_s"
+    done
+}
+
+part_memory() {
+    for plan in none $plans; do
+        speed memory "$plan"
+    done
+}
+
+part_ddp() {
+    reason=$("$top/tests/cluster/hosts" missing)
+    if [ -n "$reason" ]; then
+        echo "bench: ddp is left out: $reason" >&2
+        return
+    fi
+    PYTHON=$python "$top/tests/cluster/hosts" with 2 "$top/bench/torch.sh" ddp-on-hosts
+}
+
+ddp_on() {    # rank, model, link
+    "$top/tests/cluster/hosts" on "host$1" taskset -c "$(($1 % $(nproc --all)))" env RANK="$1" \
+        WORLD_SIZE=2 MASTER_ADDR=10.78.0.1 MASTER_PORT=29500 GLOO_SOCKET_IFNAME=eth0 \
+        BENCH_LINK="$3" "$python" "$top/bench/torch_speed.py" ddp "$2" "$pairs" "$run_s"
+}
+
+part_ddp_on_hosts() {
+    for link in $links; do
+        "$top/tests/cluster/hosts" link host0 "$link"
+        "$top/tests/cluster/hosts" link host1 "$link"
+        for model in $models; do
+            ddp_on 1 "$model" "$link" &
+            ddp_on 0 "$model" "$link" || give_up "ddp $model $link failed"
+            wait
+        done
+    done
+}
+
+"$python" -c 'import torch' 2>/dev/null || give_up "$python has no torch"
+[ -e "$DESCANT_LIBRARY" ] || give_up "there is no $DESCANT_LIBRARY: make"
+[ $# -gt 0 ] || set -- pairs step memory ddp
+for part in "$@"; do
+    case $part in
+    pairs | step | memory | ddp) part_"$part" ;;
+    ddp-on-hosts) part_ddp_on_hosts ;;
+    *) give_up "there is no part '$part'" ;;
+    esac
+done

@@ -1,0 +1,129 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# What each plan costs in quality with PyTorch: examples/torch/resnet.py, ResNet-20 on
+# Fashion-MNIST, 2 and 4 trainers under SGD with momentum and AdamW, several seeds, as many examples
+# for all; and DaSGD's authors' setting, 32 trainers with batches of 32, beside minibatch SGD
+# (allreduce) and local SGD (ma). Prints the tables of docs/torch.md: test accuracy, mean and
+# deviation over the seeds; a number in brackets is of runs, where some are missing.
+#
+# A run that is done is kept in build/torch-quality and not run again, so the script may be stopped;
+# `tables` as argument only prints them.
+# BUILD: where the library is. PYTHON (python3). QUALITY_SEEDS ("1 2 3"), QUALITY_TRAINERS ("2 4"),
+# QUALITY_SYNCS, QUALITY_OPTIMIZERS, QUALITY_EXAMPLES (60000), QUALITY_HELD (10000),
+# QUALITY_EPOCHS (5), QUALITY_SMALLER (1: images as they are) and DASGD_EXAMPLES, DASGD_EPOCHS,
+# DASGD_SYNCS, DASGD_SEEDS: less, to try.
+set -u
+cd "$(dirname "$0")/.." || exit 1
+build=$PWD/${BUILD:-build/gcc}
+python=${PYTHON:-python3}
+seeds=${QUALITY_SEEDS:-1 2 3}
+trainers=${QUALITY_TRAINERS:-2 4}
+optimizers=${QUALITY_OPTIMIZERS:-sgd adamw}
+syncs=${QUALITY_SYNCS:-ddp shadow-easgd shadow-ma shadow-bmuf dasgd dasgd-delta \
+    dasgd-delta,every=2,delay=1}
+examples=${QUALITY_EXAMPLES:-60000}
+held=${QUALITY_HELD:-10000}
+epochs=${QUALITY_EPOCHS:-5}
+smaller=${QUALITY_SMALLER:-1}
+dasgd_syncs=${DASGD_SYNCS:-allreduce ma,every=4 dasgd,every=4,delay=1,xi=0.25 \
+    dasgd-delta,every=4,delay=1}
+dasgd_examples=${DASGD_EXAMPLES:-60000}
+dasgd_epochs=${DASGD_EPOCHS:-10}
+dasgd_seeds=${DASGD_SEEDS:-1}
+dir=build/torch-quality/$examples-$held-$epochs-$smaller
+dasgd_dir=build/torch-quality/dasgd-$dasgd_examples-$held-$dasgd_epochs-$smaller
+export DESCANT_LIBRARY="$build/libdescant.so" PYTHONPATH="$PWD/python" OMP_NUM_THREADS=1
+unset RANK WORLD_SIZE DESCANT_PLAN
+mkdir -p "$dir" "$dasgd_dir" || exit 1
+
+# 1: where its last line is kept, then its settings
+one() {
+    [ -s "$1" ] && return
+    file=$1
+    shift
+    said=$("$python" examples/torch/resnet.py --held "$held" --smaller "$smaller" "$@" | tail -n 1)
+    case $said in
+    *'"accuracy"'*) echo "$said" >"$file" ;;
+    *) echo "quality: $* failed" >&2 ;;
+    esac
+}
+
+# Each trainer's AdamW divides by what its own gradients vary, which those of a smaller batch do more:
+# the same for DDP, to which it makes no difference (docs/torch.md).
+rate() {    # optimizer, trainers
+    case $1 in
+    sgd) echo 0.05 ;;
+    adamw) awk "BEGIN { print 0.001 * $2 }" ;;
+    esac
+}
+
+# A batch of 64 for all trainers together.
+run() {
+    for seed in $seeds; do
+        for n in $trainers; do
+            for optimizer in $optimizers; do
+                for sync in $syncs; do
+                    one "$dir/$optimizer-$sync-$n-$seed" --trainers "$n" --batch $((64 / n)) \
+                        --optimizer "$optimizer" --rate "$(rate "$optimizer" "$n")" \
+                        --sync "$sync" --seed "$seed" \
+                        --examples "$examples" --epochs "$epochs"
+                done
+            done
+        done
+    done
+}
+
+run_dasgd() {
+    for seed in $dasgd_seeds; do
+        for sync in $dasgd_syncs; do
+            one "$dasgd_dir/$sync-$seed" --trainers 32 --batch 32 --sync "$sync" --seed "$seed" \
+                --examples "$dasgd_examples" --epochs "$dasgd_epochs" --rate 0.1
+        done
+    done
+}
+
+mean() {    # files of last lines, wanted number of them
+    want=$1
+    shift
+    cat "$@" 2>/dev/null | sed -n 's/.*"accuracy": \([0-9.]*\).*/\1/p' | awk -v want="$want" '
+    { n++; sum += $1; square += $1 * $1 }
+    END {
+        if (n == 0) exit
+        v = square / n - (sum / n) ^ 2
+        printf "%.4f ± %.4f%s", sum / n, sqrt(v > 0 ? v : 0), n < want ? " (" n ")" : ""
+    }'
+}
+
+tables() {
+    echo "## ResNet-20: accuracy on $held images, $examples examples, $epochs epochs"
+    [ "$smaller" = 1 ] || printf '\nImages are smaller by %s in both directions.\n' "$smaller"
+    echo
+    for n in $trainers; do
+        head="${head:-| optimizer | plan |} $n trainers |"
+        rule="${rule:-|---|---|}---|"
+    done
+    printf '%s\n%s\n' "$head" "$rule"
+    for optimizer in $optimizers; do
+        for sync in $syncs; do
+            printf '| %s | `%s` |' "$optimizer" "$sync"
+            for n in $trainers; do
+                printf ' %s |' "$(mean "$(echo "$seeds" | wc -w)" "$dir/$optimizer-$sync-$n"-*)"
+            done
+            echo
+        done
+    done
+    echo
+    echo "## 32 trainers, batches of 32, $dasgd_examples examples, $dasgd_epochs epochs"
+    echo
+    printf '| plan | accuracy |\n|---|---|\n'
+    for sync in $dasgd_syncs; do
+        echo "| \`$sync\` | $(mean "$(echo "$dasgd_seeds" | wc -w)" "$dasgd_dir/$sync"-*) |"
+    done
+}
+
+if [ "${1:-}" != tables ]; then
+    "$python" -c 'import torch' 2>/dev/null || { echo "quality: $python has no torch" >&2; exit 1; }
+    run_dasgd
+    run
+fi
+tables

@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: MIT
+"""What keeping PyTorch models in step costs; one JSON object a line. bench/torch.sh calls it.
+
+    torch_speed.py pairs MODEL PLAN LINK PAIRS SECONDS
+                two trainers of one thread each, under the plan and under none in turns: the ratio
+                of their steps a second
+    torch_speed.py ddp MODEL PAIRS SECONDS
+                this rank of two, under DDP and alone in turns
+    torch_speed.py step PLAN SECONDS    what sync.step() takes
+    torch_speed.py memory PLAN          what attach takes beside the parameters
+
+MODEL: resnet, dlrm, of examples/torch. LINK: none, or what an address takes, "rate=1gbit,rtt=1ms".
+A ratio is the mean, by multiplication, of both orders' medians."""
+
+import json
+import math
+import os
+import pathlib
+import statistics
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "examples/torch"))
+
+import torch        # noqa: E402
+from torch import distributed, nn       # noqa: E402
+
+import descant      # noqa: E402
+import dlrm         # noqa: E402
+import resnet       # noqa: E402
+
+WARM, BATCHES, ROWS = 3, 8, 1000
+
+
+def made(name):
+    """A model, and its loss on the k-th of a few batches."""
+    torch.manual_seed(1)
+    if name == "dlrm":
+        model = dlrm.DLRM(ROWS)
+        data = [each.split(128) for each in dlrm.clicks(128 * BATCHES, ROWS, 1)]
+        return model, lambda model, k: dlrm.loss_of(model, *(each[k % BATCHES] for each in data))
+    model = resnet.ResNet20()
+    data = [(torch.randn(32, 1, 28, 28), torch.randint(10, (32,))) for _ in range(BATCHES)]
+
+    def loss_of(model, k):
+        x, y = data[k % BATCHES]
+        return nn.functional.cross_entropy(model(x), y)
+    return model, loss_of
+
+
+class Loop:
+    """A model in training; calls: what each sync.step() took, in seconds."""
+
+    def __init__(self, name):
+        self.model, self.loss_of = made(name)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.001, momentum=0.9)
+        self.calls = []
+
+    def step(self, k, model, after):
+        self.optimizer.zero_grad()
+        self.loss_of(model, k).backward()
+        self.optimizer.step()
+        start = time.perf_counter()
+        after()
+        self.calls.append(time.perf_counter() - start)
+
+    def rate(self, seconds, after=lambda: None):
+        """Steps a second, of so many seconds."""
+        for k in range(WARM):
+            self.step(k, self.model, after)
+        self.calls.clear()
+        k, start = 0, time.perf_counter()
+        while time.perf_counter() < start + seconds:
+            self.step(k, self.model, after)
+            k += 1
+        return k / (time.perf_counter() - start)
+
+    def rate_of(self, steps, model):
+        """Of so many steps: all ranks of DDP must make as many."""
+        for k in range(WARM):
+            self.step(k, model, lambda: None)
+        start = time.perf_counter()
+        for k in range(steps):
+            self.step(k, model, lambda: None)
+        return steps / (time.perf_counter() - start)
+
+
+def both_orders(ratios):
+    orders = [statistics.median(ratios[order::2]) for order in (0, 1) if ratios[order::2]]
+    return math.prod(orders) ** (1 / len(orders))
+
+
+def say(**figures):
+    print(json.dumps({"bench": "torch", **figures}), flush=True)
+
+
+def tell_pairs(pairs, calls=(), **settings):
+    ratios = [with_it / without for with_it, without in pairs]
+    if calls:
+        settings["step_us"] = round(1e6 * statistics.median(calls), 2)
+    say(**settings, pairs=len(pairs), ratio=round(both_orders(ratios), 4),
+        ratio_least=round(min(ratios), 4), ratio_most=round(max(ratios), 4),
+        steps_per_s=round(statistics.median(a for a, _ in pairs), 2),
+        none_steps_per_s=round(statistics.median(b for _, b in pairs), 2))
+
+
+# --- Descant ---
+
+def run(loop, plan, job, seconds):
+    with descant.attach(loop.model, plan=plan, job=job) as sync:
+        return loop.rate(seconds, sync.step)
+
+
+def trainer(rank, name, plan, link, n, seconds, folder):
+    """Writes down the rates of each pair, and what each sync.step() took."""
+    os.environ.update(RANK=str(rank), WORLD_SIZE="2")
+    loop, rates, calls = Loop(name), [], []
+    of_link = "" if link == "none" else "," + link
+    for pair in range(n):
+        rate = {}
+        for kind in (plan, "none") if pair % 2 == 0 else ("none", plan):
+            job = f"shm:bench-{os.getppid()}-{pair}-{len(rate)}{of_link}"
+            rate[kind] = run(loop, kind, job, seconds)
+            calls += loop.calls if kind == plan else []
+        rates.append((rate[plan], rate["none"]))
+    pathlib.Path(folder, str(rank)).write_text(json.dumps([rates, calls]))
+
+
+def part_pairs(name, plan, link, n, seconds):
+    with tempfile.TemporaryDirectory() as folder:
+        torch.multiprocessing.start_processes(
+            trainer, (name, plan, link, int(n), float(seconds), folder), 2, start_method="fork")
+        (first, calls), (second, _) = (json.loads(pathlib.Path(folder, rank).read_text())
+                                       for rank in "01")
+    pairs = [[(x + y) / 2 for x, y in zip(*both)] for both in zip(first, second)]
+    tell_pairs(pairs, calls, part="pairs", model=name, plan=plan, link=link)
+
+
+def part_step(plan, seconds):
+    """By itself, and between steps of training, which leave nothing of it in the caches."""
+    loop, calls = Loop("resnet"), []
+    with descant.attach(loop.model, plan=plan, job=f"shm:bench-{os.getpid()}") as sync:
+        loop.rate(float(seconds), sync.step)
+        until = time.perf_counter() + float(seconds)
+        while time.perf_counter() < until:
+            start = time.perf_counter()
+            sync.step()
+            calls.append(time.perf_counter() - start)
+    say(part="step", plan=plan, median_us=round(1e6 * statistics.median(calls), 2),
+        in_training_us=round(1e6 * statistics.median(loop.calls), 2))
+
+
+def resident():
+    """Bytes of this process, shared ones too; a page that it maps twice is one."""
+    lines = pathlib.Path("/proc/self/smaps_rollup").read_text().splitlines()
+    return sum(1024 * int(line.split()[1]) for line in lines
+               if line.startswith(("Pss_Anon", "Pss_Shmem")))
+
+
+def part_memory(plan):
+    model = nn.Sequential(*[nn.Linear(1024, 1024, bias=False) for _ in range(64)])
+    job = f"shm:bench-{os.getpid()}"
+    with descant.attach(nn.Linear(4, 4), plan=plan, job=job + "-warm"):
+        before = resident()
+    sync = descant.attach(model, plan=plan, job=job)
+    grown = resident() - before
+    say(part="memory", plan=plan, parameters=256 << 20, grown=grown,
+        grown_by_parameters=round(grown / (256 << 20), 3))
+    sync.close()
+
+
+# --- DDP ---
+
+def part_ddp(name, n, seconds):
+    distributed.init_process_group("gloo")
+    loop = Loop(name)
+    parallel = nn.parallel.DistributedDataParallel(loop.model)
+    least = torch.tensor([loop.rate_of(5, parallel) * float(seconds)])
+    distributed.all_reduce(least, distributed.ReduceOp.MIN)
+    pairs = []
+    for pair in range(int(n)):
+        rates = {}
+        for model in (parallel, loop.model) if pair % 2 == 0 else (loop.model, parallel):
+            distributed.barrier()
+            rates[model] = loop.rate_of(max(int(least), 5), model)
+        pairs.append((rates[parallel], rates[loop.model]))
+    if distributed.get_rank() == 0:
+        tell_pairs(pairs, part="ddp", model=name, link=os.environ.get("BENCH_LINK", "none"))
+    distributed.destroy_process_group()
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    {"pairs": part_pairs, "ddp": part_ddp, "step": part_step,
+     "memory": part_memory}[sys.argv[1]](*sys.argv[2:])

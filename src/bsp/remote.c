@@ -1,0 +1,402 @@
+/* SPDX-License-Identifier: MIT */
+/* Control's side of a branch (parcel.h). A sum stays in the fabric's memory until a superstep reads
+ * it out, and no other comes from there before; a model that cannot be sent, since the one before
+ * is still on its way, is not sent at all if a newer one comes first. So a slow branch has one
+ * parcel under way in each direction, and costs the others nothing.
+ *
+ *   1. A sum counts if its branch had this run's model in its segments when it was read out,
+ *      whoever has the rank by now; else its gradients are undone.
+ *   2. The bound on staleness holds for a sum as it comes here, too: one that was read out so many
+ *      versions ago that its gradients could be older is refused, and counted.
+ *   3. A branch whose segments have models of something else gets none before control has a version
+ *      above theirs (taken_over, version; the next store). */
+#include "bsp/remote.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+struct remote {
+    struct local head;
+    struct remote_options o;
+    uint64_t known;                 /* who has the rank */
+    bool came, ever, ready, left;   /* of it: HELLO, READY, LAST; ever: of any */
+    bool welcome, shape, model, end;/* what is to be sent */
+    bool over;                      /* the run is */
+    bool foreign;                   /* its segments are of another run, up to: */
+    uint64_t foreign_version;
+    uint64_t version, since;        /* of o.model */
+    uint64_t join;                  /* its first version after a foreign one */
+    uint64_t asked, told, answered, passed;     /* orders */
+    struct up last;                 /* the newest head */
+    struct local_figures before;    /* of those who had the rank before */
+    bool held;                      /* a sum waits for its read-out: */
+    struct parcel parcel;
+    struct up sum;
+    int modules;                    /* of the newest head that told them */
+    uint64_t undone;                /* for the next read-out */
+    uint64_t received;              /* gradients, also those left out */
+    uint64_t stale;                 /* of them, refused here */
+    bool died;
+};
+
+static struct remote *remote_of(struct local *local)
+{
+    return (struct remote *)(void *)local;
+}
+
+static const struct remote *remote_in(const struct local *local)
+{
+    return (const struct remote *)(const void *)local;
+}
+
+static const struct fabric_post *post_of(const struct remote *r)
+{
+    return r->o.f->type->post;
+}
+
+/* --- what comes --- */
+
+static uint64_t gradients_of(const struct local_sums *sums)
+{
+    return sums->gradients + sums->undone;
+}
+
+static void hear_sum(struct remote *r, const struct parcel *parcel, const struct up *up)
+{
+    bool ours = up->run == r->o.run;
+
+    r->received += gradients_of(&up->sums);
+    r->held = ours && up->sums.gradients && parcel->values;
+    r->undone += r->held ? 0 : ours ? up->sums.undone : gradients_of(&up->sums);
+    r->parcel = *parcel;
+    r->sum = *up;
+}
+
+static void hear_state(struct remote *r, const struct up *up)
+{
+    r->last = *up;
+    r->modules = (int)up->modules;
+    if (up->asked > r->answered)
+        r->answered = up->asked;
+    if (up->what & UP_HELLO) {
+        r->came = r->ever = r->welcome = true;
+        r->ready = r->left = r->shape = r->model = false;
+        r->end = r->over;
+        r->told = r->answered = r->asked;
+    }
+    if (up->what & (UP_HELLO | UP_ABOVE) && up->version && up->run != r->o.run) {
+        r->foreign = true;
+        r->foreign_version = up->version;
+    }
+    if (up->what & UP_READY) {
+        r->ready = r->shape = true;
+        r->model = !r->over;
+    }
+    r->left |= (up->what & UP_LAST) != 0;
+}
+
+/* --- who comes and goes --- */
+
+static void add_figures(struct local_figures *sum, const struct local_figures *f)
+{
+    sum->gradients += f->gradients;
+    sum->examples += f->examples;
+    sum->stale += f->stale;
+    sum->bad += f->bad;
+    sum->owners += f->owners;
+    sum->attached = f->attached;
+}
+
+static uint64_t lost(const struct remote *r)
+{
+    struct local_figures all = r->before;
+    add_figures(&all, &r->last.figures);
+    return r->died && all.gradients > r->received ? all.gradients - r->received : 0;
+}
+
+static void say_death(const struct remote *r)
+{
+    log_say(r->o.log, DESCANT_WARNING, "the local modules of rank %d have died, with %" PRIu64
+            " gradients that were not read out%s", r->o.rank, lost(r),
+            r->o.n_ranks > 1 ? "; the others go on" : "");
+}
+
+static void look_who(struct remote *r, uint64_t who)
+{
+    if (who == r->known)
+        return;
+    if (r->known && r->came && !r->left) {
+        r->died = true;
+        say_death(r);
+    }
+    add_figures(&r->before, &r->last.figures);
+    r->last = (struct up){0};
+    r->before.attached = 0;
+    r->came = r->ready = r->left = r->foreign = false;
+    r->known = who;
+}
+
+/* A head of who had the rank before tells nothing but its sum. */
+static bool hear(struct remote *r, uint64_t who)
+{
+    struct parcel parcel;
+    struct up up;
+
+    if (r->held || !post_of(r)->look(r->o.f, r->o.rank, &parcel))
+        return false;
+    if (parcel.from == who)
+        look_who(r, who);
+    memcpy(&up, parcel.head, sizeof up);
+    if (parcel.from == r->known)
+        hear_state(r, &up);
+    if (up.what & UP_SUM)
+        hear_sum(r, &parcel, &up);
+    if (!r->held)
+        post_of(r)->taken(r->o.f, r->o.rank);
+    return true;
+}
+
+/* --- what goes --- */
+
+static size_t part_floats(const struct remote *r)
+{
+    return r->o.n_parts * sizeof *r->o.parts / sizeof(float);
+}
+
+static size_t room_of(const struct remote *r)
+{
+    return r->o.n > part_floats(r) ? r->o.n : part_floats(r);
+}
+
+static struct down head_of(struct remote *r, size_t *n)
+{
+    struct down down = {.n_parts = r->o.n_parts, .run = r->o.run, .n = r->o.n, .room = room_of(r),
+                        .bound = r->o.bound, .first_rank = r->o.first_rank,
+                        .n_ranks = r->o.n_ranks, .version = r->version,
+                        .since = r->since > r->join ? r->since : r->join, .asked = r->asked};
+    *n = 0;
+    if (r->welcome)
+        down.what |= DOWN_WELCOME;
+    if (r->end)
+        down.what |= DOWN_END;
+    if (r->ready && r->asked > r->told)
+        down.what |= DOWN_READ;
+    if (r->ready && r->shape) {
+        down.what |= DOWN_SHAPE;
+        *n = part_floats(r);
+    } else if (r->ready && r->model && !r->foreign) {
+        down.what |= DOWN_MODEL;
+        *n = r->o.n;
+    }
+    return down;
+}
+
+static void send(struct remote *r)
+{
+    unsigned char head[POST_HEAD] = {0};
+    size_t n;
+
+    if (!r->came || r->left || !post_of(r)->free(r->o.f, r->o.rank))
+        return;
+    struct down down = head_of(r, &n);
+    if (!down.what)
+        return;
+    if (n)
+        memcpy(post_of(r)->box(r->o.f, r->o.rank),
+               down.what & DOWN_SHAPE ? (const void *)r->o.parts : r->o.model, n * sizeof(float));
+    memcpy(head, &down, sizeof down);
+    r->welcome = r->end = false;
+    if (down.what & DOWN_READ)
+        r->told = r->asked;
+    r->shape &= !(down.what & DOWN_SHAPE);
+    r->model &= !(down.what & DOWN_MODEL);
+    post_of(r)->send(r->o.f, r->o.rank, head, n);
+}
+
+bool remote_turn(struct local *local)
+{
+    struct remote *r = remote_of(local);
+    uint64_t who = post_of(r)->who(r->o.f, r->o.rank);
+
+    /* what one that has died said last is here, since `who` is of before */
+    bool heard = hear(r, who);
+    look_who(r, who);
+    send(r);
+    return heard;
+}
+
+/* --- orders --- */
+
+void remote_ask(struct local *local, uint64_t order)
+{
+    remote_of(local)->asked = order;
+    send(remote_of(local));
+}
+
+bool remote_awaited(const struct local *local, uint64_t order)
+{
+    const struct remote *r = remote_in(local);
+    return r->came && r->ready && !r->left && !r->foreign && !r->held &&
+           r->answered < order && r->answered >= r->passed;
+}
+
+void remote_pass_over(struct local *local, uint64_t order)
+{
+    if (remote_awaited(local, order))
+        remote_of(local)->passed = order;
+}
+
+struct remote_news remote_news(const struct local *local)
+{
+    const struct remote *r = remote_in(local);
+    return (struct remote_news){.here = r->known != 0, .came = r->ever, .welcome = r->came,
+                                .left = r->left, .held = r->held, .modules = r->modules,
+                                .lost = lost(r), .crew = r->last.crew};
+}
+
+/* --- as a local module --- */
+
+static void remote_close(struct local *local)
+{
+    const struct remote *r = remote_in(local);
+
+    if (r->held)
+        post_of(r)->taken(r->o.f, r->o.rank);
+    memory_give(local);
+}
+
+static void remote_end(struct local *local)
+{
+    struct remote *r = remote_of(local);
+
+    r->end = r->over = true;
+    r->model = false;       /* it may be what made the run end */
+    send(r);
+}
+
+static bool remote_taken_over(const struct local *local)
+{
+    return remote_in(local)->foreign;
+}
+
+static uint64_t remote_version(const struct local *local)
+{
+    const struct remote *r = remote_in(local);
+    return r->foreign ? r->foreign_version : r->version;
+}
+
+/* A sum that comes so late that its gradients would be refused now is refused. */
+static void take_sum(struct remote *r, struct gradient *g, struct local_sums *sums)
+{
+    const struct local_sums *s = &r->sum.sums;
+    uint64_t behind = r->version - r->sum.version, most = s->lag_most + behind;
+
+    sums->undone += s->undone;
+    if (most > r->o.bound) {
+        r->stale += s->gradients;
+        return;
+    }
+    gradient_add(g, r->parcel.values);
+    sums->gradients += s->gradients;
+    sums->examples += s->examples;
+    sums->lag += s->lag + behind * s->gradients;
+    sums->lag_most = most > sums->lag_most ? most : sums->lag_most;
+}
+
+static void remote_read_out(struct local *local, struct gradient *g, struct local_sums *sums)
+{
+    struct remote *r = remote_of(local);
+
+    sums->undone += r->undone;
+    r->undone = 0;
+    if (!r->held)
+        return;
+    take_sum(r, g, sums);
+    r->held = false;
+    post_of(r)->taken(r->o.f, r->o.rank);
+}
+
+/* It goes out of control's own copy, later. */
+static float *remote_next(struct local *local)
+{
+    (void)local;
+    return NULL;
+}
+
+static void remote_store(struct local *local, const float *model, uint64_t version,
+                         uint64_t since)
+{
+    struct remote *r = remote_of(local);
+
+    if (r->foreign)
+        r->join = version;
+    r->foreign = false;
+    r->o.model = model;
+    r->version = version;
+    r->since = since;
+    r->model = true;
+    send(r);
+}
+
+static void remote_figures(const struct local *local, struct local_figures *figures)
+{
+    const struct remote *r = remote_in(local);
+    *figures = r->before;
+    add_figures(figures, &r->last.figures);
+    figures->stale += r->stale;
+}
+
+static uint64_t remote_pending(const struct local *local)
+{
+    const struct remote *r = remote_in(local);
+    return (r->came && !r->left ? r->last.pending : 0) + (r->held ? r->sum.sums.gradients : 0);
+}
+
+/* Its process says it, and sweeps. */
+static uint64_t remote_bad(struct local *local, int *pid)
+{
+    (void)local;
+    *pid = 0;
+    return 0;
+}
+
+static int remote_sweep(struct local *local)
+{
+    (void)local;
+    return 0;
+}
+
+static const struct local_kind remote_kind = {
+    .close = remote_close,
+    .end = remote_end,
+    .taken_over = remote_taken_over,
+    .version = remote_version,
+    .read_out = remote_read_out,
+    .next = remote_next,
+    .store = remote_store,
+    .figures = remote_figures,
+    .pending = remote_pending,
+    .bad = remote_bad,
+    .sweep = remote_sweep,
+};
+
+/* A box for the model is mapped at once: control takes its memory while it begins. */
+descant_status remote_open(struct local **local, const struct remote_options *options)
+{
+    struct remote *made = memory_take(sizeof *made);
+
+    if (!made)
+        return log_fail(options->log, DESCANT_MEMORY, "no memory for local modules");
+    made->head.kind = &remote_kind;
+    made->o = *options;
+    made->version = options->version;
+    descant_status status = post_of(made)->room(options->f, options->rank, 0);
+    if (status == DESCANT_OK)
+        status = post_of(made)->room(options->f, options->rank, room_of(made));
+    if (status != DESCANT_OK) {
+        memory_give(made);
+        return status;
+    }
+    *local = &made->head;
+    return DESCANT_OK;
+}

@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: MIT */
+/* Means by hosts. Where a host has several ranks, each float of a mean would go over its link once
+ * for each of them. So those of its ranks that are in a round, the mates, have their vectors and
+ * the result in memory that they share, and for each slice of another host one of them, the relay,
+ * has to do with its owner:
+ *
+ *   show      each vector comes to its place: the contribution is there already, of what is live
+ *             a copy is made, piece by piece of all slices
+ *   give      the relay gives the owner the mean of the mates' parts, with the sum of their shares
+ *   reduce    the owner takes its own mates' parts out of their places, and one of each other host
+ *   learn     the relay learns the slice into the result of its host
+ *   done      each mate says so when it has moved all that it moves. When all have, the result is
+ *             whole, and nobody reads the vectors any more
+ *
+ * With h hosts 2 (h-1)/h of the vector goes out of each host and as much comes in, whatever the
+ * number of its ranks. A host's part is rounded to floats, as the mean is: nothing else differs.
+ * Messages, owners and pieces are those of mpi_mean.c, to which a rank by itself is a host.
+ *
+ * 1. A result is written to from the next round's closing on. By then all mates have begun other
+ *    exchanges, so nobody uses the one before.
+ * 2. A vector in its place is not changed before its trainer is told that the round is done, or,
+ *    where it has given up the exchange, before another one is (fabric.h).
+ * 3. Means that are encoded do not go by hosts: what a relay rounds off would be owed by whom?
+ *
+ * Run by whoever holds the round machine. */
+#include "fabric/kernels.h"
+#include "fabric/mpi_world.h"
+#include "fabric/vector.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { CACHE_LINE = 64, HOST_RANKS = 64 /* that an shm job has room for */ };
+
+/* In the host's memory, by local rank; zero at first. */
+struct mate {
+    _Alignas(CACHE_LINE) _Atomic uint64_t shown;    /* {round 32, pieces 32} of every slice that
+                                       are in its place. Its rank, release; mates acquire, and read
+                                       those pieces */
+    _Atomic uint32_t done;          /* the round that it has done its part of. Its rank, release;
+                                       mates acquire, and use the result */
+};
+
+struct mpi_host {
+    struct mate *mates;             /* (local_size) */
+    float *vectors;                 /* (local_size, stride) */
+    size_t stride;
+    /* of the round */
+    int k, me;                      /* mates; our place among them */
+    struct mpi_seat *seats;         /* (local_size) theirs */
+    double share;                   /* the sum of theirs */
+    int *count;                     /* (size) members of each host */
+    double *shares;                 /* (size) the sum of theirs */
+    int *places;                    /* (size) of each member among those of its host */
+};
+
+/* --- memory --- */
+
+bool mpi_by_hosts(const struct mpi *m)
+{
+    return m->place.hosts > 1 && m->place.most_local > 1 && m->place.most_local <= HOST_RANKS &&
+           m->f.wire == WIRE_F32 && !m->messages;
+}
+
+/* Ranks with other models have other blocks: it is the manifest that tells. */
+static descant_status share_memory(struct mpi *m, struct mpi_host *host)
+{
+    size_t ranks = (size_t)m->place.local_size;
+    size_t head = fabric_round_up(ranks * sizeof(struct mate) / sizeof(float));
+    char name[64];
+    void *block;
+
+    host->stride = fabric_round_up(m->room > m->n ? m->room : m->n);
+    size_t floats = head + (ranks + 1) * host->stride;
+    snprintf(name, sizeof name, "means of %zu", host->stride);
+    descant_status status = fabric_mpi.share(&m->f, name, floats * sizeof(float), &block);
+    if (status)
+        return status;
+    host->mates = block;
+    m->mean = (float *)block + head;
+    host->vectors = m->mean + host->stride;
+    return DESCANT_OK;
+}
+
+static float *vector_of(const struct mpi_host *host, int local_rank)
+{
+    return host->vectors + (size_t)local_rank * host->stride;
+}
+
+descant_status mpi_host_init(struct mpi *m)
+{
+    struct mpi_host *host = memory_take(sizeof *host);
+    size_t size = (size_t)m->place.size, ranks = (size_t)m->place.local_size;
+
+    m->host = host;
+    if (!host)
+        return DESCANT_MEMORY;
+    host->seats = memory_take_array(ranks, sizeof *host->seats);
+    host->count = memory_take_array(size, sizeof *host->count);
+    host->shares = memory_take_array(size, sizeof *host->shares);
+    host->places = memory_take_array(size, sizeof *host->places);
+    if (!host->seats || !host->count || !host->shares || !host->places)
+        return DESCANT_MEMORY;
+    descant_status status = share_memory(m, host);
+    if (!status && !m->in_place)
+        m->f.contribution = vector_of(host, m->place.local_rank);
+    return status;
+}
+
+void mpi_host_fini(struct mpi *m)
+{
+    if (!m->host)
+        return;
+    memory_give(m->host->seats);
+    memory_give(m->host->count);
+    memory_give(m->host->shares);
+    memory_give(m->host->places);
+    memory_give(m->host);
+}
+
+/* --- a round --- */
+
+static void count_members(struct mpi *m)
+{
+    const struct mpi_round *r = &m->round;
+    struct mpi_host *host = m->host;
+
+    for (int i = 0; i < r->k; i++) {
+        host->count[r->seats[i].host] = 0;
+        host->shares[r->seats[i].host] = 0;
+    }
+    host->k = 0;
+    for (int i = 0; i < r->k; i++) {
+        const struct mpi_seat *seat = &r->seats[i];
+        host->places[i] = host->count[seat->host]++;
+        host->shares[seat->host] += seat->share;
+        if (seat->host == m->place.host)
+            host->seats[host->k++] = *seat;
+    }
+}
+
+/* The ranks of a host take turns: each relays to one owner of another host, as far as they go. */
+void mpi_host_begin(struct mpi *m)
+{
+    struct mpi_round *r = &m->round;
+    struct mpi_host *host = m->host;
+    int mine = m->place.host, place;
+
+    count_members(m);
+    place = host->places[r->me];
+    for (int i = 0; i < r->k; i++) {
+        struct mpi_lane *lane = &m->lanes[r->seats[i].rank];
+        int other = r->seats[i].host;
+        lane->share = host->shares[other];
+        lane->gives = lane->share > 0;
+        lane->relays = other != mine && host->places[i] == place % host->count[other];
+        lane->relayed = other != mine && place == host->places[i] % host->count[mine];
+    }
+    host->share = host->shares[mine];
+    r->gives = host->share > 0;
+    r->shown_pieces = 0;
+}
+
+static void tell_shown(struct mpi *m, uint64_t pieces)
+{
+    atomic_store_explicit(&m->host->mates[m->place.local_rank].shown,
+                          (uint64_t)m->round.number << 32 | pieces, memory_order_release);
+}
+
+/* The first piece of each slice, then the second: as they are reduced. */
+bool mpi_host_show(struct mpi *m)
+{
+    struct mpi_round *r = &m->round;
+    size_t k = (size_t)r->k, piece = r->shown_pieces / k, most = 0;
+    int member = (int)(r->shown_pieces % k);
+
+    for (int i = 0; i < r->k; i++)
+        most = mpi_round_pieces(r, i) > most ? mpi_round_pieces(r, i) : most;
+    if (piece >= most)
+        return false;
+    if (!m->in_place) {
+        r->shown_pieces = most * k;
+        tell_shown(m, most);
+        return true;
+    }
+    if (piece < mpi_round_pieces(r, member)) {
+        struct chunk part = mpi_round_piece(r, member, piece);
+        vector_gather(r->in, part, vector_of(m->host, m->place.local_rank) + part.from, false);
+    }
+    if (++r->shown_pieces % k == 0)
+        tell_shown(m, piece + 1);
+    return true;
+}
+
+bool mpi_host_shown(const struct mpi *m, size_t piece)
+{
+    const struct mpi_host *host = m->host;
+
+    for (int i = 0; i < host->k; i++) {
+        uint64_t shown = atomic_load_explicit(&host->mates[host->seats[i].local_rank].shown,
+                                              memory_order_acquire);
+        if (shown >> 32 != m->round.number || (uint32_t)shown <= piece)
+            return false;
+    }
+    return true;
+}
+
+int mpi_host_inputs(struct mpi *m, size_t at)
+{
+    const struct mpi_host *host = m->host;
+    int n_in = 0;
+
+    for (int i = 0; i < host->k; i++)
+        if (host->seats[i].share > 0) {
+            m->inputs[n_in] = vector_of(host, host->seats[i].local_rank) + at;
+            m->shares[n_in++] = host->seats[i].share;
+        }
+    return n_in;
+}
+
+/* Where nothing is good it is NaN: its owner then leaves it out. */
+const float *mpi_host_give(struct mpi *m, struct chunk piece, float *out)
+{
+    int n_in = mpi_host_inputs(m, piece.from);
+
+    if (n_in == 1)
+        return m->inputs[0];
+    for (int i = 0; i < n_in; i++)
+        m->shares[i] /= m->host->share;
+    if (!mpi_mean_inputs(m, out, n_in, piece.n))
+        out[0] = NAN;
+    return out;
+}
+
+/* Or with a later one, which does not wait for a rank that leaves. */
+static bool is_done(const struct mpi *m, const struct mpi_seat *seat)
+{
+    uint32_t done = atomic_load_explicit(&m->host->mates[seat->local_rank].done,
+                                         memory_order_acquire);
+    return (int32_t)(done - m->round.number) >= 0;
+}
+
+bool mpi_host_done(struct mpi *m)
+{
+    const struct mpi_host *host = m->host;
+
+    atomic_store_explicit(&host->mates[m->place.local_rank].done, m->round.number,
+                          memory_order_release);
+    for (int i = 0; i < host->k; i++)
+        if (!is_done(m, &host->seats[i]))
+            return false;
+    return true;
+}
+
+void mpi_host_late(const struct mpi *m, struct awaited *awaited)
+{
+    for (int i = 0; i < m->host->k; i++)
+        if (m->host->seats[i].rank != m->f.rank && !is_done(m, &m->host->seats[i]))
+            awaited_add(awaited, m->host->seats[i].rank);
+}

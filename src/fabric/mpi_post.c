@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: MIT */
+/* Parcels over MPI. One is a note (head and number of floats) and then its floats, in messages of
+ * 1 MiB or more, all begun at once. Who has received the note begins to receive the floats, and
+ * answers with a byte when its caller has taken them; until then nothing else goes that way, so
+ * that a slow host has one parcel in flight, and one buffer, whatever the others do.
+ *
+ * Run by the one thread that calls the lane. */
+#include "fabric/mpi_world.h"
+
+#include <limits.h>
+#include <string.h>
+
+enum { PIECES = 64, THREADS = 2 };         /* at least: this process, and one that works for it */
+#define PIECE_LEAST ((size_t)1 << 18)       /* floats: 1 MiB */
+
+struct note {
+    uint64_t n;
+    _Alignas(uint64_t) unsigned char head[POST_HEAD];
+};
+
+/* With one other rank. */
+struct post_lane {
+    bool open, full;                /* full: a parcel is here, whole */
+    bool unacked;                   /* the last one sent has not been taken */
+    size_t n, piece;                /* floats that there is room for; of a message */
+    int sending, coming, acks;      /* messages on their way */
+    struct note out, in;
+    float *floats_out, *floats_in;  /* (n) */
+    unsigned char ack;
+    struct mpi_op note_op, note_in_op, ack_op, ack_in_op;
+    struct mpi_op out_ops[PIECES], in_ops[PIECES];
+};
+
+struct mpi_post {
+    struct post_lane *lanes;        /* by rank */
+};
+
+static struct post_lane *lane_of(struct mpi *m, int rank)
+{
+    return &m->post->lanes[rank];
+}
+
+/* --- what has ended --- */
+
+static void sent(struct mpi *m, struct mpi_op *op, const struct mpi_ended *ended)
+{
+    (void)ended;
+    op->busy = false;
+    lane_of(m, op->rank)->sending--;
+}
+
+static void acked(struct mpi *m, struct mpi_op *op, const struct mpi_ended *ended)
+{
+    (void)ended;
+    op->busy = false;
+    lane_of(m, op->rank)->unacked = false;
+}
+
+static void ack_sent(struct mpi *m, struct mpi_op *op, const struct mpi_ended *ended)
+{
+    (void)ended;
+    op->busy = false;
+    lane_of(m, op->rank)->acks--;
+}
+
+static void piece_came(struct mpi *m, struct mpi_op *op, const struct mpi_ended *ended)
+{
+    struct post_lane *lane = lane_of(m, op->rank);
+
+    (void)ended;
+    op->busy = false;
+    lane->full = --lane->coming == 0;
+}
+
+static size_t piece_floats(const struct post_lane *lane, size_t n, int k)
+{
+    size_t at = (size_t)k * lane->piece;
+    return n - at < lane->piece ? n - at : lane->piece;
+}
+
+static int count_pieces(const struct post_lane *lane, size_t n)
+{
+    return n ? (int)((n + lane->piece - 1) / lane->piece) : 0;
+}
+
+static void note_came(struct mpi *m, struct mpi_op *op, const struct mpi_ended *ended)
+{
+    struct post_lane *lane = lane_of(m, op->rank);
+    size_t n = lane->in.n;
+
+    op->busy = false;
+    if (ended->bytes != sizeof lane->in || n > lane->n) {
+        mpi_fail(m, DESCANT_CORRUPT, "a parcel of %zu floats from rank %d, room for %zu", n,
+                 op->rank, lane->n);
+        return;
+    }
+    lane->coming = count_pieces(lane, n);
+    lane->full = n == 0;
+    for (int k = 0; k < count_pieces(lane, n); k++) {
+        lane->in_ops[k] = (struct mpi_op){.ended = piece_came, .rank = op->rank};
+        mpi_receive_op(m, &lane->in_ops[k], lane->floats_in + (size_t)k * lane->piece,
+                       piece_floats(lane, n, k) * sizeof(float), TAG_POST);
+    }
+}
+
+static descant_status listen(struct mpi *m, int rank)
+{
+    struct post_lane *lane = lane_of(m, rank);
+
+    lane->note_in_op = (struct mpi_op){.ended = note_came, .rank = rank};
+    mpi_receive_op(m, &lane->note_in_op, &lane->in, sizeof lane->in, TAG_POST);
+    return m->f.status;
+}
+
+/* --- memory --- */
+
+static descant_status open_lane(struct mpi *m, int rank)
+{
+    const struct log *log = &m->f.log;
+
+    if (rank < 0 || rank >= m->place.size || (rank == 0) == (m->f.rank == 0))
+        return log_fail(log, DESCANT_BAD_RANK, "no parcels go between ranks %d and %d",
+                        m->f.rank, rank);
+    if (!m->post) {
+        struct post_lane *lanes = memory_take_array((size_t)m->place.size, sizeof *lanes);
+        m->post = lanes ? memory_take(sizeof *m->post) : NULL;
+        if (!m->post) {
+            memory_give(lanes);
+            return log_fail(log, DESCANT_MEMORY, "no memory for parcels");
+        }
+        m->post->lanes = lanes;
+        mpi_look_at_cores(m, THREADS);
+    }
+    if (lane_of(m, rank)->open)
+        return DESCANT_OK;
+    lane_of(m, rank)->open = true;
+    return listen(m, rank);
+}
+
+static descant_status room(struct fabric *f, int rank, size_t n)
+{
+    struct mpi *m = mpi_of(f);
+    descant_status status = open_lane(m, rank);
+
+    if (status != DESCANT_OK || n == 0)
+        return status;
+    struct post_lane *lane = lane_of(m, rank);
+    if (lane->n)
+        return lane->n == n ? DESCANT_OK
+                            : log_fail(&f->log, DESCANT_ORDER, "there is room for parcels of %zu",
+                                       lane->n);
+    size_t piece = (n + PIECES - 1) / PIECES;
+    lane->piece = piece < PIECE_LEAST ? PIECE_LEAST : piece;
+    if (lane->piece > INT_MAX / sizeof(float))
+        return log_fail(&f->log, DESCANT_UNSUPPORTED, "%zu floats are too many for MPI", n);
+    lane->floats_out = memory_take_array(n, sizeof *lane->floats_out);
+    lane->floats_in = memory_take_array(n, sizeof *lane->floats_in);
+    if (!lane->floats_out || !lane->floats_in)
+        return log_fail(&f->log, DESCANT_MEMORY, "no memory for parcels of %zu floats", n);
+    lane->n = n;
+    return DESCANT_OK;
+}
+
+void mpi_post_fini(struct mpi *m)
+{
+    if (!m->post)
+        return;
+    for (int k = 0; k < m->place.size; k++) {
+        memory_give(m->post->lanes[k].floats_out);
+        memory_give(m->post->lanes[k].floats_in);
+    }
+    memory_give(m->post->lanes);
+    memory_give(m->post);
+}
+
+bool mpi_post_quiet(const struct mpi *m)
+{
+    for (int k = 0; m->post && k < m->place.size; k++) {
+        const struct post_lane *lane = &m->post->lanes[k];
+        if (lane->sending || lane->coming || lane->acks)
+            return false;
+    }
+    return true;
+}
+
+/* --- the table --- */
+
+/* With MPI nobody comes again. */
+static uint64_t who(struct fabric *f, int rank)
+{
+    (void)f;
+    return (uint64_t)rank + 1;
+}
+
+static descant_status move(struct fabric *f)
+{
+    mpi_serve(mpi_of(f));
+    return f->status;
+}
+
+static bool is_free(struct fabric *f, int rank)
+{
+    const struct post_lane *lane = lane_of(mpi_of(f), rank);
+    return !lane->unacked && !lane->sending;
+}
+
+static float *box(struct fabric *f, int rank)
+{
+    return lane_of(mpi_of(f), rank)->floats_out;
+}
+
+static void send(struct fabric *f, int rank, const void *head, size_t n)
+{
+    struct mpi *m = mpi_of(f);
+    struct post_lane *lane = lane_of(m, rank);
+    int pieces = count_pieces(lane, n);
+
+    lane->out.n = n;
+    memcpy(lane->out.head, head, sizeof lane->out.head);
+    lane->unacked = true;
+    lane->sending = 1 + pieces;
+    lane->ack_in_op = (struct mpi_op){.ended = acked, .rank = rank};
+    lane->note_op = (struct mpi_op){.ended = sent, .rank = rank};
+    mpi_receive_op(m, &lane->ack_in_op, &lane->ack, sizeof lane->ack, TAG_POST_TAKEN);
+    mpi_send_op(m, &lane->note_op, &lane->out, sizeof lane->out, TAG_POST);
+    for (int k = 0; k < pieces; k++) {
+        lane->out_ops[k] = (struct mpi_op){.ended = sent, .rank = rank};
+        mpi_send_op(m, &lane->out_ops[k], lane->floats_out + (size_t)k * lane->piece,
+                    piece_floats(lane, n, k) * sizeof(float), TAG_POST);
+    }
+    atomic_fetch_add_explicit(&f->bytes, n * sizeof(float), memory_order_relaxed);
+}
+
+static bool look(struct fabric *f, int rank, struct parcel *parcel)
+{
+    const struct post_lane *lane = lane_of(mpi_of(f), rank);
+
+    if (!lane->full)
+        return false;
+    *parcel = (struct parcel){.from = who(f, rank), .to = who(f, f->rank),
+                              .head = lane->in.head, .values = lane->floats_in,
+                              .n = lane->in.n};
+    return true;
+}
+
+static void taken(struct fabric *f, int rank)
+{
+    static const unsigned char ack = 1;
+    struct mpi *m = mpi_of(f);
+    struct post_lane *lane = lane_of(m, rank);
+
+    lane->full = false;
+    lane->acks++;
+    lane->ack_op = (struct mpi_op){.ended = ack_sent, .rank = rank};
+    mpi_send_op(m, &lane->ack_op, &ack, sizeof ack, TAG_POST_TAKEN);
+    listen(m, rank);
+}
+
+const struct fabric_post mpi_post = {
+    .room = room,
+    .who = who,
+    .move = move,
+    .free = is_free,
+    .box = box,
+    .send = send,
+    .look = look,
+    .taken = taken,
+};

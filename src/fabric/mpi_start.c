@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: MIT */
+/* The mpi fabric up to its first poll: MPI is entered and the rank's place looked up, segments and
+ * the memory of rounds are taken, and rank 0 is told of all that must be alike. */
+#include "fabric/mpi_world.h"
+#include "fabric/vector.h"
+
+#include <string.h>
+
+enum { MACHINE_RANKS = 64 };    /* that a job over shm has room for */
+
+/* --- open --- */
+
+static descant_status check_place(const struct mpi *m, const struct fabric_options *options)
+{
+    const struct log *log = options->log;
+
+    if (options->rank >= 0 && options->rank != m->place.rank)
+        return log_fail(log, DESCANT_BAD_RANK, "rank %d: MPI has made this one rank %d",
+                        options->rank, m->place.rank);
+    if (options->size > 0 && options->size != m->place.size && m->place.size == 1)
+        return log_fail(log, DESCANT_BAD_SIZE,
+                        "size %d: %s knows of this rank alone; it was started by another "
+                        "library's launcher, or under Slurm without --mpi=pmix",
+                        options->size, m->links->name);
+    if (options->size > 0 && options->size != m->place.size)
+        return log_fail(log, DESCANT_BAD_SIZE, "size %d: the MPI job has %d ranks",
+                        options->size, m->place.size);
+    return DESCANT_OK;
+}
+
+static void say_place(const struct mpi *m)
+{
+    const struct mpi_place *p = &m->place;
+    log_say(&m->f.log, p->rank ? DESCANT_DEBUG : DESCANT_INFO,
+            "mpi: %s, %d rank%s on %d host%s, this one on %s; %s, MPI initialised by %s",
+            p->version, p->size, p->size == 1 ? "" : "s", p->hosts, p->hosts == 1 ? "" : "s",
+            m->links->host(m->link, p->rank), p->threads,
+            p->initialised ? "Descant" : "the program");
+}
+
+static descant_status name_hosts(struct mpi *m)
+{
+    m->f.host_names = memory_take_array((size_t)m->place.size, sizeof *m->f.host_names);
+    if (!m->f.host_names)
+        return log_fail(&m->f.log, DESCANT_MEMORY, "no memory for the names of hosts");
+    for (int k = 0; k < m->place.size; k++)
+        m->f.host_names[k] = m->links->host(m->link, k);
+    return DESCANT_OK;
+}
+
+/* Told so, for tests and to compare: ranks of one host by messages, too. */
+static bool wants_messages(const struct fabric_options *options)
+{
+    return options->address && strcmp(options->address, "messages") == 0;
+}
+
+static descant_status go_up(struct mpi *m, const struct fabric_options *options)
+{
+    struct mpi_entry entry = {.context = options->context, .rank = options->rank,
+                              .start_s = options->start_s};
+
+    m->links = options->context ? *(const struct mpi_links *const *)options->context
+                                : mpi_module_load(options->log);
+    if (!m->links)
+        return DESCANT_UNSUPPORTED;
+    m->link = m->links->up(&entry, &m->place);
+    if (!m->link && entry.timed_out)
+        return log_fail(options->log, DESCANT_TIMEOUT, "some of %d ranks did not come in %g s",
+                        m->place.size, options->start_s);
+    if (!m->link)
+        return log_fail(options->log, options->context ? DESCANT_BAD_RANK : DESCANT_UNSUPPORTED,
+                        "%s", entry.why);
+    descant_status status = check_place(m, options);
+    if (status)
+        return status;
+    m->f.rank = m->f.log.rank = m->place.rank;
+    m->f.size = m->place.size;
+    m->f.many_hosts = m->place.hosts > 1;
+    m->f.host = m->place.host_number;
+    m->f.hosts = m->place.hosts;
+    m->f.local_rank = m->place.local_rank;
+    m->f.wire = m->f.size > 1 ? options->wire : WIRE_F32;
+    m->messages = wants_messages(options);
+    if (m->place.hosts == 1 && m->place.size > 1 && m->place.size <= MACHINE_RANKS && !m->messages)
+        m->f.machine_job = m->place.job;
+    status = name_hosts(m);
+    if (!status && m->f.rank == 0)
+        status = mpi_lead_init(m);
+    return status ? status : mpi_words_init(m);
+}
+
+descant_status mpi_open(struct fabric **out, const struct fabric_options *options)
+{
+    if (options->address && *options->address && !wants_messages(options))
+        return log_fail(options->log, DESCANT_BAD_ADDRESS, "\"mpi:%s\": the address is mpi, or "
+                        "mpi:messages", options->address);
+    struct mpi *m = memory_take(sizeof *m);
+    if (!m)
+        return log_fail(options->log, DESCANT_MEMORY, "no memory for a trainer");
+    m->f.type = &fabric_mpi;
+    if (options->log)
+        m->f.log = *options->log;
+    m->start_s = options->start_s;
+    m->f.machine_threads = 1;
+    descant_status status = go_up(m, options);
+    if (status) {
+        mpi_free(&m->f);
+        return status;
+    }
+    say_place(m);
+    *out = &m->f;
+    return DESCANT_OK;
+}
+
+/* --- memory --- */
+
+static bool add_segment(struct mpi *m, size_t at, size_t n, float *p)
+{
+    struct vector *v = &m->segments;
+
+    if (v->n_extents == m->segments_room) {
+        size_t room = m->segments_room ? 2 * m->segments_room : 16;
+        struct extent *more = memory_take_array(room, sizeof *more);
+        if (!more)
+            return false;
+        if (v->n_extents)
+            memcpy(more, v->extents, v->n_extents * sizeof *more);
+        memory_give(v->extents);
+        v->extents = more;
+        m->segments_room = room;
+    }
+    v->extents[v->n_extents++] = (struct extent){at, n, p};
+    return true;
+}
+
+float *mpi_alloc(struct fabric *f, size_t at, size_t n)
+{
+    struct mpi *m = mpi_of(f);
+    float *p = memory_take_array(n, sizeof *p);
+
+    if (p && add_segment(m, at, n, p))
+        return p;
+    memory_give(p);
+    log_fail(&f->log, DESCANT_MEMORY, "no memory for %zu floats", n);
+    return NULL;
+}
+
+/* Blocks are a matter of one machine: its ranks share them as an shm job of their own. */
+descant_status mpi_share(struct fabric *f, const char *name, size_t bytes, void **block)
+{
+    struct mpi *m = mpi_of(f);
+
+    if (!m->machine) {
+        struct fabric_options options = {.address = m->place.job, .rank = m->place.local_rank,
+                                         .start_s = m->start_s, .log = &f->log};
+        descant_status status = fabric_shm.open(&m->machine, &options);
+        if (status)
+            return status;
+    }
+    return fabric_shm.share(m->machine, name, bytes, block);
+}
+
+/* --- start --- */
+
+static float *floats(size_t n)
+{
+    return memory_take_array(n ? n : 1, sizeof(float));
+}
+
+static descant_status start_memory(struct mpi *m, const struct fabric_start *start)
+{
+    struct fabric *f = &m->f;
+    bool had = (m->result = floats(start->room > start->n ? start->room : start->n)) != NULL;
+
+    m->mean = m->result;
+    if (had && mpi_by_hosts(m)) {
+        descant_status status = mpi_host_init(m);
+        if (status)
+            return status;
+    } else if (had && !start->in_place) {
+        had = (f->contribution = floats(start->room)) != NULL;
+    }
+    for (int i = 0; had && i < start->n_outer && i < 2; i++)
+        had = (f->outer[i] = floats(start->n)) && (m->state_outer[i] = floats(start->n));
+    if (had && start->center)
+        had = (f->center = floats(start->n)) && mpi_elastic_init(m) == DESCANT_OK;
+    had = had && mpi_lanes_init(m) == DESCANT_OK;
+    if (had && f->wire != WIRE_F32)
+        had = mpi_wire_init(m) == DESCANT_OK;
+    if (had)
+        return mpi_rows_init(m, start->rows_bytes);
+    return log_fail(&f->log, DESCANT_MEMORY, "no memory for rounds of %zu floats", start->n);
+}
+
+static void manifest_sent(struct mpi *m, struct mpi_op *op, const struct mpi_ended *ended)
+{
+    (void)m;
+    (void)ended;
+    op->busy = false;
+}
+
+/* What all must have alike, as lines. */
+static bool write_manifest(struct mpi *m, const struct fabric_start *start)
+{
+    const char *rest = start->manifest ? start->manifest : "";
+    size_t room = strlen(rest) + 64;
+
+    m->manifest = memory_take(room);
+    if (m->manifest)
+        snprintf(m->manifest, room, "descant %s\n%sfloats %zu\n", DESCANT_VERSION, rest,
+                 start->n);
+    return m->manifest != NULL;
+}
+
+static void say_hello(struct mpi *m, const struct fabric_start *start)
+{
+    struct mpi_word hello = {.what = WORD_HELLO, .threads = (uint32_t)start->threads,
+                             .host = m->place.host, .local_rank = m->place.local_rank,
+                             .manifest_bytes = strlen(m->manifest) + 1};
+
+    m->manifest_op = (struct mpi_op){.ended = manifest_sent};
+    mpi_tell(m, 0, hello, NULL, 0);
+    if (m->f.rank)
+        mpi_send_op(m, &m->manifest_op, m->manifest, hello.manifest_bytes, TAG_MANIFEST);
+}
+
+descant_status mpi_start(struct fabric *f, const struct fabric_start *start)
+{
+    struct mpi *m = mpi_of(f);
+
+    if (m->started)
+        return log_fail(&f->log, DESCANT_ORDER, "the fabric has been started");
+    m->n = start->n;
+    m->room = start->room;
+    m->in_place = start->in_place;
+    m->collective = start->collective;
+    m->n_outer = start->n_outer < 2 ? start->n_outer : 2;
+    descant_status status = start_memory(m, start);
+    if (status)
+        return status;
+    if (!write_manifest(m, start))
+        return log_fail(&f->log, DESCANT_MEMORY, "no memory for the list of segments");
+    m->segments.n = start->n;
+    m->whole = (struct extent){0, start->room, f->contribution};
+    m->copy = (struct vector){start->room, 1, &m->whole};
+    m->started = true;
+    f->machine_threads = start->threads;
+    mpi_look_at_cores(m, start->threads);
+    say_hello(m, start);
+    return f->status;
+}

@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: MIT */
+/* Parcels in shared memory: for each rank but 0 two slips, one a direction, and a block of floats
+ * for either. One side fills a slip and raises `full`, the other reads it and lowers it; whoever
+ * dies in between leaves the slip as it was, for the next who has its rank. The memory lives as
+ * long as one of the job's processes. */
+#include "fabric/shm_post.h"
+#include "fabric/shm_round.h"
+
+#include <string.h>
+
+enum { TO_FIRST, FROM_FIRST, WAYS };    /* first: rank 0 */
+
+struct slip {
+    /* The sender sets it (release: all below, and the floats, are written), the receiver clears it
+     * (release: they are read); each acquires before it touches them. */
+    SHM_CACHE_LINE _Atomic uint32_t full;
+    uint64_t from, to, n;
+    _Alignas(uint64_t) unsigned char head[POST_HEAD];
+};
+
+struct shm_post {
+    struct slip (*slips)[WAYS];         /* (SHM_SLOTS) by rank; shared */
+    float *floats[SHM_SLOTS];           /* both ways', by rank; shared, NULL: no room yet */
+    size_t n[SHM_SLOTS];
+};
+
+static struct shm *shm_of(struct fabric *f)
+{
+    return (struct shm *)(void *)f;
+}
+
+/* Of the two ranks that a parcel is between, the one that is not 0. */
+static int pair(const struct fabric *f, int rank)
+{
+    return f->rank ? f->rank : rank;
+}
+
+static struct slip *slip_out(struct fabric *f, int rank)
+{
+    return &shm_of(f)->post->slips[pair(f, rank)][f->rank ? TO_FIRST : FROM_FIRST];
+}
+
+static struct slip *slip_in(struct fabric *f, int rank)
+{
+    return &shm_of(f)->post->slips[pair(f, rank)][f->rank ? FROM_FIRST : TO_FIRST];
+}
+
+static float *floats_of(struct fabric *f, int rank, bool to_first)
+{
+    const struct shm_post *post = shm_of(f)->post;
+    int k = pair(f, rank);
+
+    return post->floats[k] ? post->floats[k] + (to_first ? 0 : post->n[k]) : NULL;
+}
+
+static descant_status open_slips(struct fabric *f)
+{
+    struct shm *shm = shm_of(f);
+    void *slips;
+
+    if (shm->post)
+        return DESCANT_OK;
+    shm->post = memory_take(sizeof *shm->post);
+    if (!shm->post)
+        return log_fail(&f->log, DESCANT_MEMORY, "no memory for parcels");
+    descant_status status = f->type->share(f, "post", SHM_SLOTS * WAYS * sizeof(struct slip),
+                                           &slips);
+    if (status == DESCANT_OK)
+        shm->post->slips = slips;
+    return status;
+}
+
+static descant_status room(struct fabric *f, int rank, size_t n)
+{
+    char name[32];
+    void *floats;
+    int k = pair(f, rank);
+
+    if (rank < 0 || k <= 0 || k >= SHM_SLOTS || (f->rank && rank))
+        return log_fail(&f->log, DESCANT_BAD_RANK, "no parcels go between ranks %d and %d",
+                        f->rank, rank);
+    descant_status status = open_slips(f);
+    if (status != DESCANT_OK || n == 0 || shm_of(f)->post->n[k] == n)
+        return status;
+    if (n > SIZE_MAX / (WAYS * sizeof(float)))
+        return log_fail(&f->log, DESCANT_MEMORY, "%zu floats are too many", n);
+    snprintf(name, sizeof name, "post-%d", k);
+    status = f->type->share(f, name, WAYS * n * sizeof(float), &floats);
+    if (status != DESCANT_OK)
+        return status;
+    shm_of(f)->post->floats[k] = floats;
+    shm_of(f)->post->n[k] = n;
+    return DESCANT_OK;
+}
+
+static uint64_t who(struct fabric *f, int rank)
+{
+    const struct board *board = board_of(shm_of(f));
+
+    for (unsigned s = 0; s < SHM_SLOTS; s++) {
+        uint64_t life = slot_life(board, s);
+        if (life_alive(life) && board->slots[s].rank == rank)
+            return (uint64_t)life_generation(life) << 32 | (s + 1);
+    }
+    return 0;
+}
+
+static descant_status move(struct fabric *f)
+{
+    return f->status;
+}
+
+static bool is_free(struct fabric *f, int rank)
+{
+    return !atomic_load_explicit(&slip_out(f, rank)->full, memory_order_acquire);
+}
+
+static float *box(struct fabric *f, int rank)
+{
+    return floats_of(f, rank, f->rank != 0);
+}
+
+static void send(struct fabric *f, int rank, const void *head, size_t n)
+{
+    struct slip *slip = slip_out(f, rank);
+
+    slip->from = who(f, f->rank);
+    slip->to = who(f, rank);
+    slip->n = n;
+    memcpy(slip->head, head, POST_HEAD);
+    atomic_store_explicit(&slip->full, 1, memory_order_release);
+    shm_count_bytes(shm_of(f), n * sizeof(float));
+}
+
+static bool look(struct fabric *f, int rank, struct parcel *parcel)
+{
+    const struct slip *slip = slip_in(f, rank);
+    const float *values = floats_of(f, rank, f->rank == 0);
+
+    if (!atomic_load_explicit(&slip->full, memory_order_acquire))
+        return false;
+    if (slip->n > shm_of(f)->post->n[pair(f, rank)])
+        values = NULL;          /* it is for who had the rank before */
+    *parcel = (struct parcel){.from = slip->from, .to = slip->to, .head = slip->head,
+                              .values = values, .n = slip->n};
+    return true;
+}
+
+static void taken(struct fabric *f, int rank)
+{
+    atomic_store_explicit(&slip_in(f, rank)->full, 0, memory_order_release);
+}
+
+const struct fabric_post shm_post = {
+    .room = room,
+    .who = who,
+    .move = move,
+    .free = is_free,
+    .box = box,
+    .send = send,
+    .look = look,
+    .taken = taken,
+};

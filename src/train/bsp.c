@@ -1,0 +1,464 @@
+/* SPDX-License-Identifier: MIT */
+/* Workers of all trainers are ML modules of one segment, in memory that the trainers share: each pins
+ * the newest model, computes a gradient on it, adds it, and waits for nobody. The trainer that
+ * reports has control: a thread reads the sums out, makes one step of the optimizer by their mean, and
+ * stores the model. Its replica is the global model; the others' are not used until the end.
+ *
+ *   1. The first trainer makes the segment before anybody starts. When the one that has control dies,
+ *      the next one that reports takes the segment over and goes on with the newest model in it. The
+ *      optimizer's state is shared, too; that of a step which was not ended counts. Lost are the
+ *      gradients that were read out for it, or computed on earlier models.
+ *   2. A superstep holds `mutex`: a checkpoint's copy is of exactly one, which is made for it, so
+ *      that no gradient is left out that was given before.
+ *   3. Training is over when no slot has an owner. A worker leaves its own as it ends, those of the
+ *      dead are swept. Control makes the last superstep then, and says on the board that it is over.
+ *
+ * After so many gradients (every=K) the worker whose gradient makes the number wakes control, which
+ * then sleeps in the kernel and not by guess. */
+#include "train/bsp.h"
+
+#include "bsp/control.h"
+#include "bsp/ml.h"
+#include "train/monitor.h"
+
+#include <string.h>
+
+#define RELAXED memory_order_relaxed
+#define TICK_NS UINT64_C(20000000)
+#define HEIR_NS UINT64_C(50000000)
+
+struct bsp {
+    struct trainer *t;
+    struct board_bsp *board;            /* in t's */
+    struct segment_options segment;     /* without a log: an heir who comes too early says nothing */
+    struct segment_part *parts;
+    struct descant_ml *modules[BOARD_WORKERS];
+    struct descant_ml *reader;          /* while somebody looks at the model */
+    float *copy;                        /* (n, and the state) of a checkpoint; NULL: none is kept */
+    size_t n_state;
+    _Atomic double place;               /* of the last batch; relaxed, a figure */
+    _Atomic bool left;                  /* this trainer's workers have; release, acquire */
+    pthread_t thread;
+    bool started;
+    pthread_mutex_t mutex;              /* guards control, t->w and t->state where there is one, and
+                                           what this trainer writes on the board then */
+    struct control *control;
+    struct local *local;                /* control's; figures and sweeps are the thread's */
+    double lr;                          /* of the step that is made; as control */
+    uint64_t due_ns;                    /* the thread's, and before it the main thread's */
+};
+
+static bool is_over(const struct bsp *b)
+{
+    return atomic_load_explicit(&b->board->over, memory_order_acquire) != 0;
+}
+
+/* --- control --- */
+
+static uint64_t period_ns(const struct bsp *b)
+{
+    return (uint64_t)(b->t->options->plan_period_s * 1e9);
+}
+
+static void step(void *of, const struct control_piece *piece)
+{
+    struct bsp *b = of;
+    struct trainer *t = b->t;
+    const struct optimizer_piece p = {piece->w, piece->g, t->state, piece->at, piece->n, t->n};
+    if (piece->at == 0)
+        b->lr = t->options->lr * config_rate(t->options, get(&b->place));
+    optimizer_step_piece(&t->optimizer, &p, b->lr, piece->step);
+    atomic_store(&t->steps, piece->step);
+}
+
+/* When nobody stores. */
+static void take_newest(struct bsp *b)
+{
+    struct segment_header *h = b->segment.memory;
+    uint64_t newest = atomic_load_explicit(&h->newest, memory_order_acquire);
+    memcpy(b->t->w, segment_copy(h, newest_copy(newest)), b->t->n * sizeof(float));
+}
+
+/* Makes the segment, or takes it over from a trainer that died. DUPLICATE: who has it lives. */
+static descant_status take_control(struct bsp *b)
+{
+    struct trainer *t = b->t;
+    descant_status status = local_open(&b->local, &b->segment);
+    if (status != DESCANT_OK)
+        return status;
+    if (local_taken_over(b->local))
+        take_newest(b);
+    uint64_t steps = local_taken_over(b->local) ? atomic_load(&b->board->steps)
+                                                : atomic_load(&t->steps);
+    const struct control_options options = {
+        .locals = &b->local, .n_locals = 1, .n = t->n, .w = t->w,
+        .version = local_version(b->local), .steps = steps, .bound = b->segment.bound,
+        .step = step, .of = b, .log = &t->log,
+    };
+    atomic_store(&t->steps, steps);
+    atomic_store(&b->board->steps, steps);
+    pthread_mutex_lock(&b->mutex);
+    status = control_create(&b->control, &options);
+    pthread_mutex_unlock(&b->mutex);
+    b->due_ns = clock_now_ns() + period_ns(b);
+    return status;
+}
+
+static void end(struct bsp *b)
+{
+    if (b->local)
+        local_end(b->local);
+    atomic_store_explicit(&b->board->over, 1, memory_order_release);
+    futex_wake_all(&b->board->over);
+}
+
+static void add(_Atomic uint64_t *figure, uint64_t n)
+{
+    atomic_store_explicit(figure, atomic_load_explicit(figure, RELAXED) + n, RELAXED);
+}
+
+static void count(struct bsp *b, const struct local_sums *sums)
+{
+    struct board_bsp *on = b->board;
+    add(&on->supersteps, 1);
+    add(&on->gradients, sums->gradients);
+    add(&on->examples, sums->examples);
+    add(&on->lag, sums->lag);
+    add(&on->undone, sums->undone);
+    if (sums->lag_most > atomic_load_explicit(&on->lag_most, RELAXED))
+        atomic_store_explicit(&on->lag_most, sums->lag_most, RELAXED);
+    if (sums->lag_most > atomic_load_explicit(&on->lag_lately, RELAXED))
+        atomic_store_explicit(&on->lag_lately, sums->lag_most, RELAXED);
+    atomic_store_explicit(&on->steps, control_steps(b->control), RELAXED);
+}
+
+static void diverged(struct bsp *b)
+{
+    char where[96];
+    if (board_halt(b->t->board, STOP_NAN)) {
+        crew_name_bad(b->t, where, sizeof where);
+        board_explain(b->t->board, "superstep %llu has broken the model: %s",
+                      (unsigned long long)atomic_load(&b->board->supersteps) + 1, where);
+    }
+    end(b);
+}
+
+static void superstep(struct bsp *b)
+{
+    struct superstep s;
+    uint64_t cpu = clock_thread_cpu_ns();
+    pthread_mutex_lock(&b->mutex);
+    atomic_store_explicit(&b->board->taken, atomic_load_explicit(&b->board->added, RELAXED),
+                          RELAXED);
+    descant_status status = control_superstep(b->control, &s);
+    if (status == DESCANT_OK && s.stepped)
+        count(b, &s.sums);
+    put(&b->board->cpu_s, get(&b->board->cpu_s) + (double)(clock_thread_cpu_ns() - cpu) * 1e-9);
+    pthread_mutex_unlock(&b->mutex);
+    if (status != DESCANT_OK)
+        diverged(b);
+}
+
+static bool is_due(const struct bsp *b)
+{
+    uint64_t every = (uint64_t)b->t->options->plan_every;
+    uint32_t waiting = atomic_load_explicit(&b->board->added, RELAXED) -
+                       atomic_load_explicit(&b->board->taken, RELAXED);
+    return every ? waiting >= every : clock_now_ns() >= b->due_ns;
+}
+
+/* Until the next superstep may be due, or a tick. */
+static void rest(struct bsp *b)
+{
+    uint64_t until = clock_now_ns() + TICK_NS;
+    uint32_t added = atomic_load_explicit(&b->board->added, RELAXED);
+    if (!b->t->options->plan_every)
+        clock_sleep_until(b->due_ns < until ? b->due_ns : until);
+    else if (!is_due(b))
+        futex_wait(&b->board->added, added, until);
+}
+
+static bool all_left(struct bsp *b)
+{
+    struct local_figures f;
+    if (!atomic_load_explicit(&b->left, memory_order_acquire))
+        return false;
+    local_sweep(b->local);
+    local_figures(b->local, &f);
+    return f.attached == 0;
+}
+
+static void go_on(struct bsp *b)
+{
+    if (is_due(b)) {
+        b->due_ns = clock_now_ns() + period_ns(b);
+        superstep(b);
+    } else if (all_left(b)) {
+        superstep(b);
+        end(b);
+    } else {
+        rest(b);
+    }
+}
+
+/* True: the trainer that had control is dead, and this one has it now. */
+static bool inherits(struct bsp *b)
+{
+    if (!board_reports(b->t->board, b->t->seat))
+        return false;
+    descant_status status = take_control(b);
+    if (status == DESCANT_OK || status == DESCANT_DUPLICATE)
+        return status == DESCANT_OK;
+    board_stop(b->t->board, STOP_FAILED, "trainer %d: %s", b->t->rank, descant_last_error());
+    end(b);
+    return false;
+}
+
+static void *control(void *of)
+{
+    struct bsp *b = of;
+    nn_thread_init();
+    while (!is_over(b)) {
+        if (b->control || inherits(b))
+            go_on(b);
+        else
+            futex_wait(&b->board->over, 0, clock_now_ns() + HEIR_NS);
+    }
+    return NULL;
+}
+
+/* --- opening --- */
+
+static descant_status describe(struct bsp *b)
+{
+    struct trainer *t = b->t;
+    size_t n;
+    const struct tensor *tensors = model_tensors(t->model, &n);
+    b->parts = memory_take_array(n, sizeof *b->parts);
+    b->n_state = optimizer_floats(&t->optimizer, t->n);
+    if (t->options->checkpoint)
+        b->copy = memory_take_array(t->n + b->n_state, sizeof *b->copy);
+    if (!b->parts || (t->options->checkpoint && !b->copy))
+        return log_fail(&t->log, DESCANT_MEMORY, "no memory for a copy of the model");
+    for (size_t k = 0; k < n; k++) {
+        snprintf(b->parts[k].name, sizeof b->parts[k].name, "%s", tensors[k].name);
+        b->parts[k].n = tensors[k].n;
+    }
+    b->segment = (struct segment_options){
+        .name = "train", .slots = (int)(t->options->trainers * t->options->workers) + 1,
+        .bound = (uint64_t)t->options->plan_bound, .parts = b->parts, .n_parts = (uint32_t)n,
+        .model = t->w, .version = 1,
+    };
+    return DESCANT_OK;
+}
+
+/* One block: the segment, and behind it the optimizer's state. */
+static descant_status share(struct bsp *b)
+{
+    struct trainer *t = b->t;
+    uint64_t bytes = segment_bytes(&b->segment);
+    void *block;
+    if (bytes == 0)
+        return log_fail(&t->log, DESCANT_INVALID, "%s", descant_last_error());
+    descant_status status = descant_share(t->job, "train.bsp",
+                                          bytes + SEGMENT_ROUND + b->n_state * sizeof(float),
+                                          &block);
+    if (status == DESCANT_MEMORY)
+        log_fail(&t->log, status, "the segment takes %.2f GiB, for each worker four times the %zu "
+                 "parameters; fewer --workers make it smaller", (double)bytes / (double)(1 << 30),
+                 t->n);
+    if (status != DESCANT_OK)
+        return status;
+    uintptr_t at = ((uintptr_t)block + SEGMENT_ROUND - 1) / SEGMENT_ROUND * SEGMENT_ROUND;
+    b->segment.memory = (void *)at;
+    t->state = (float *)(at + bytes);
+    return DESCANT_OK;
+}
+
+static descant_status make(struct bsp *b)
+{
+    b->segment.log = &b->t->log;
+    descant_status status = take_control(b);
+    b->segment.log = NULL;
+    if (status != DESCANT_OK)
+        board_stop(b->t->board, STOP_FAILED, "%s", descant_last_error());
+    board_end(&b->board->made, status == DESCANT_OK);
+    return status;
+}
+
+static descant_status await(struct bsp *b)
+{
+    struct trainer *t = b->t;
+    uint64_t now = clock_now_ns(), until = now + (uint64_t)(t->options->start_s * 1e9);
+    while (atomic_load(&b->board->made) != BOARD_DONE) {
+        if (board_stopped(t->board))
+            return log_fail(&t->log, DESCANT_MEMORY, "%s", board_why(t->board));
+        if ((now = clock_now_ns()) > until)
+            return log_fail(&t->log, DESCANT_TIMEOUT, "trainer 0 has not made the segment in %g s",
+                            t->options->start_s);
+        futex_wait(&b->board->made, 0, now + TICK_NS);
+    }
+    return DESCANT_OK;
+}
+
+static descant_status attach(struct bsp *b)
+{
+    descant_status status = DESCANT_OK;
+    for (int k = 0; k < (int)b->t->options->workers && status == DESCANT_OK; k++)
+        status = ml_attach_at(&b->modules[k], b->segment.memory);
+    return status == DESCANT_OK ? status
+                                : log_fail(&b->t->log, status, "%s", descant_last_error());
+}
+
+descant_status bsp_open(struct trainer *t)
+{
+    struct bsp *b = memory_take(sizeof *b);
+    if (!b)
+        return log_fail(&t->log, DESCANT_MEMORY, "no memory for the plan bsp");
+    b->t = t;
+    b->board = &t->board->bsp;
+    pthread_mutex_init(&b->mutex, NULL);
+    t->bsp = b;
+    put(&b->place, -1);
+    descant_status status = describe(b);
+    return status == DESCANT_OK ? share(b) : status;
+}
+
+descant_status bsp_meet(struct bsp *b)
+{
+    descant_status status = b->t->rank == 0 ? make(b) : await(b);
+    return status == DESCANT_OK ? attach(b) : status;
+}
+
+void bsp_close(struct bsp *b)
+{
+    if (!b)
+        return;
+    for (int k = 0; k < BOARD_WORKERS; k++)
+        bsp_leave(b, k);
+    bsp_let_go(b);
+    control_destroy(b->control);
+    local_close(b->local);
+    pthread_mutex_destroy(&b->mutex);
+    memory_give(b->parts);
+    memory_give(b->copy);
+    memory_give(b);
+}
+
+descant_status bsp_start(struct bsp *b)
+{
+    b->started = pthread_create(&b->thread, NULL, control, b) == 0;
+    return b->started ? DESCANT_OK
+                      : log_fail(&b->t->log, DESCANT_SYSTEM, "no thread for control");
+}
+
+/* --- a worker --- */
+
+const float *bsp_model(struct bsp *b, int worker)
+{
+    struct descant_ml_model model;
+    return descant_ml_pin(b->modules[worker], &model) == DESCANT_OK ? model.values : NULL;
+}
+
+/* The one that makes the number wakes control. */
+static void note_added(struct bsp *b)
+{
+    uint32_t every = (uint32_t)b->t->options->plan_every;
+    if (!every)
+        return;
+    uint32_t added = atomic_fetch_add_explicit(&b->board->added, 1, RELAXED) + 1;
+    if (added - atomic_load_explicit(&b->board->taken, RELAXED) >= every)
+        futex_wake_all(&b->board->added);
+}
+
+void bsp_add(struct bsp *b, int worker, const float *gradient, size_t examples, double place)
+{
+    struct seat *seat = b->t->seat;
+    put(&b->place, place);
+    switch (descant_ml_add(b->modules[worker], gradient, examples)) {
+    case DESCANT_OK:
+        note_added(b);
+        break;
+    case DESCANT_STALE:
+        atomic_fetch_add_explicit(&seat->stale, 1, RELAXED);
+        break;
+    case DESCANT_NOT_FINITE:
+        if (atomic_fetch_add_explicit(&seat->not_finite, 1, RELAXED) == 0)
+            log_say(&b->t->log, DESCANT_WARNING, "%s", descant_last_error());
+        break;
+    default:        /* it is over */
+        break;
+    }
+}
+
+void bsp_leave(struct bsp *b, int worker)
+{
+    descant_ml_detach(b->modules[worker]);
+    b->modules[worker] = NULL;
+}
+
+/* --- who reports --- */
+
+bool bsp_ready(struct bsp *b)
+{
+    if (!b)
+        return true;
+    pthread_mutex_lock(&b->mutex);
+    bool has = b->control != NULL;
+    pthread_mutex_unlock(&b->mutex);
+    return has;
+}
+
+const float *bsp_look(struct trainer *t)
+{
+    struct bsp *b = t->bsp;
+    struct descant_ml_model model;
+    if (b && !is_over(b) && ml_attach_at(&b->reader, b->segment.memory) == DESCANT_OK &&
+        descant_ml_pin(b->reader, &model) == DESCANT_OK)
+        return model.values;
+    return t->w;
+}
+
+void bsp_let_go(struct bsp *b)
+{
+    if (!b)
+        return;
+    descant_ml_detach(b->reader);
+    b->reader = NULL;
+}
+
+struct dense bsp_copy(struct trainer *t)
+{
+    struct bsp *b = t->bsp;
+    struct dense copy = {t->w, t->state, atomic_load(&t->steps)};
+    if (!b || is_over(b))
+        return copy;
+    superstep(b);
+    pthread_mutex_lock(&b->mutex);
+    memcpy(b->copy, t->w, t->n * sizeof *b->copy);
+    memcpy(b->copy + t->n, t->state, b->n_state * sizeof *b->copy);
+    copy.steps = atomic_load(&t->steps);
+    pthread_mutex_unlock(&b->mutex);
+    copy.w = b->copy;
+    copy.state = b->copy + t->n;
+    return copy;
+}
+
+/* --- the end --- */
+
+void bsp_finish(struct bsp *b)
+{
+    if (!b)
+        return;
+    for (int k = 0; k < BOARD_WORKERS; k++)
+        bsp_leave(b, k);
+    atomic_store_explicit(&b->left, true, memory_order_release);
+    if (b->started)
+        pthread_join(b->thread, NULL);
+    else if (b->control)
+        end(b);
+    b->started = false;
+    if (!b->control && is_over(b))
+        take_newest(b);
+    atomic_store(&b->t->steps, atomic_load(&b->board->steps));      /* who comes first, saves */
+}

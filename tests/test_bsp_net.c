@@ -1,0 +1,465 @@
+/* SPDX-License-Identifier: MIT */
+/* descant bsp control and local as a person runs them, over shm and under mpirun: real processes,
+ * some of them killed. This program is also what mpirun starts: "bsp ..." is descant's own command
+ * line. */
+#include "bsp_help.h"
+#include "fabric/mpi_link.h"
+
+#include <libgen.h>
+
+static pid_t launch(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+static pid_t launch(const char *format, ...)
+{
+    char line[2048];
+    va_list list;
+    va_start(list, format);
+    vsnprintf(line, sizeof line, format, list);
+    va_end(list);
+    return begin_line(line);
+}
+
+static pid_t begin_control(const char *more)
+{
+    return launch("control shm:%s --quiet --name %s --params 5 --lr 0.5 --checkpoint %s --log %s "
+                  "%s", segment_name, segment_name, checkpoint, run_log, more);
+}
+
+static pid_t begin_local(const char *more, const char *kind)
+{
+    return launch("local shm:%s --name %s %s -- %s module %s", segment_name, segment_name, more,
+                  self, kind);
+}
+
+static void wait_modules(double n)
+{
+    for (int tries = 0; logged("superstep\"", "modules") < n && tries < PATIENCE_MS; tries++)
+        usleep(1000);
+    read_said();
+    ck_assert_msg(logged("superstep\"", "modules") >= n, "no %g modules: %s", n, said);
+}
+
+/* Whoever comes first, and whether control waits for them or they for it. */
+START_TEST(control_and_locals_are_processes)
+{
+    int lines;
+    pid_t control = 0, locals[2];
+    if (_i)
+        control = begin_control("--locals 2 --period 5ms --supersteps 60");
+    for (int k = 0; k < 2; k++)
+        locals[k] = begin_local(_i ? k ? "--modules 2 --number 0" : "--modules 2 --number 1"
+                                   : "--modules 2", "constant");
+    if (!_i)
+        control = begin_control("--locals 2 --period 5ms --supersteps 60");
+    ck_assert_int_eq(end(control), CLI_DONE);
+    for (int k = 0; k < 2; k++)
+        ck_assert_int_eq(end(locals[k]), CLI_DONE);
+    says("all supersteps are made");
+    says("bsp: 4 local modules, 5 parameters");
+    ck_assert_uint_eq(check_checkpoint(), 60);
+    ck_assert_double_eq(summed("examples", &lines), EXAMPLES * summed("gradients", &lines));
+    ck_assert_int_eq(lines, 60);
+    for (int k = 0; k < 4; k++)
+        ck_assert(!segment_left(k));
+}
+END_TEST
+
+/* Fifty each, and not one more or less, the last ones after their modules have left. */
+START_TEST(gradients_are_counted_exactly_once)
+{
+    int lines;
+    pid_t locals[2];
+    pid_t control = begin_control(_i == 0   ? "--locals 2 --period 5ms"
+                                  : _i == 1 ? "--locals 2 --every-gradients 7"
+                                            : "--locals 2 --period 60s");
+    for (int k = 0; k < 2; k++)
+        locals[k] = begin_local("--modules 2", "times");
+    ck_assert_int_eq(end(control), CLI_DONE);
+    for (int k = 0; k < 2; k++)
+        ck_assert_int_eq(end(locals[k]), CLI_DONE);
+    says("all modules have done their work");
+    uint64_t gradients = (uint64_t)summed("gradients", &lines);
+    ck_assert_int_eq((int)check_checkpoint(), lines);
+    if (_i == 1 && gradients < 200) {
+        char left[64];
+        snprintf(left, sizeof left, "the last %d gradient%s left out: a step takes 7 at least",
+                 200 - (int)gradients, gradients == 199 ? " is" : "s are");
+        says(left);
+        ck_assert_uint_gt(gradients, 193);
+    } else {
+        ck_assert_uint_eq(gradients, 200);
+    }
+}
+END_TEST
+
+/* Control is killed: segments and modules stay, the modules being the same processes; the next one
+ * goes on from the checkpoint, and no gradient of before counts. */
+START_TEST(control_is_killed_and_finds_the_locals)
+{
+    char more[128];
+    pid_t modules[2] = {0}, locals[2];
+    struct descant_ml_model model;
+    pid_t control = begin_control("--locals 2 --period 5ms --checkpoint-every 0.02");
+    for (int k = 0; k < 2; k++)
+        locals[k] = begin_local(k ? "--number 1 --slots 2" : "--number 0 --slots 2", "constant");
+    wait_modules(2);
+    wait_steps(20);
+    wait_file(checkpoint);
+    children_of(locals[0], &modules[0], 1);
+    children_of(locals[1], &modules[1], 1);
+    struct descant_ml *ml = attach_to(1);
+    kill(control, SIGKILL);
+    ck_assert_int_eq(end(control), 128 + SIGKILL);
+    uint64_t steps = check_checkpoint();
+    ck_assert_int_eq(descant_ml_pin(ml, &model), DESCANT_OK);
+    uint64_t before = model.version;
+    usleep(300000);
+    ck_assert_int_eq(descant_ml_pin(ml, &model), DESCANT_OK);
+    ck_assert(!is_gone(modules[0]) && !is_gone(modules[1]));
+
+    snprintf(more, sizeof more, "--locals 2 --period 5ms --resume --supersteps %d",
+             (int)steps + 30);
+    control = begin_control(more);
+    for (int tries = 0; model.version <= before + 16 && tries < PATIENCE_MS; tries++) {
+        usleep(1000);
+        ck_assert_int_eq(descant_ml_pin(ml, &model), DESCANT_OK);
+    }
+    ck_assert_uint_gt(model.version, before + 16);
+    pid_t now[2];
+    children_of(locals[0], &now[0], 1);
+    children_of(locals[1], &now[1], 1);
+    ck_assert(now[0] == modules[0] && now[1] == modules[1]);
+    ck_assert_int_eq(end(control), CLI_DONE);
+    for (int k = 0; k < 2; k++)
+        ck_assert_int_eq(end(locals[k]), CLI_DONE);
+    says("control is gone: segments and modules go on");
+    says("there is a control again");
+    says("gradients of the run before");
+    ck_assert_uint_eq(check_checkpoint(), steps + 30);
+    descant_ml_detach(ml);
+}
+END_TEST
+
+/* What is given to a segment without a keeper is found by the next one, and left out. */
+START_TEST(a_local_is_killed_and_comes_again)
+{
+    const float gradient[FLOATS] = {3, 3, 3, 3, 3};
+    struct descant_ml_model model;
+    pid_t locals[2];
+    pid_t control = begin_control("--locals 2 --period 5ms");
+    locals[0] = begin_local("--number 0 --slots 2", "constant");
+    locals[1] = begin_local("--number 1 --slots 2", "constant");
+    wait_modules(2);
+    struct descant_ml *ml = attach_to(1);
+    kill(locals[1], SIGKILL);
+    ck_assert_int_eq(end(locals[1]), 128 + SIGKILL);
+    double steps = logged("superstep\"", "superstep");
+    wait_steps(steps + 20);
+    says("the local modules of rank 2 have died, with ");
+    says("the others go on");
+    ck_assert_int_eq(descant_ml_pin(ml, &model), DESCANT_OK);
+    for (int k = 0; k < 5; k++)
+        ck_assert_int_eq(descant_ml_add(ml, gradient, EXAMPLES), DESCANT_OK);
+    locals[1] = begin_local("--slots 2", "constant");
+    wait_steps(steps + 40);
+    wait_modules(3);
+    wait_steps(logged("superstep\"", "superstep") + 5);
+    descant_ml_detach(ml);
+    kill(control, SIGTERM);
+    ck_assert_int_eq(end(control), 128 + SIGTERM);
+    for (int k = 0; k < 2; k++)
+        ck_assert_int_eq(end(locals[k]), CLI_DONE);
+    ck_assert_uint_gt(check_checkpoint(), 0);
+    ck_assert_double_ge(logged("summary", "undone"), 5);
+    ck_assert(!segment_left(0) && !segment_left(1));
+}
+END_TEST
+
+/* A process of local modules that is stopped holds up nobody, and comes back by itself. */
+START_TEST(a_stopped_local_holds_up_nobody)
+{
+    pid_t locals[2];
+    pid_t control = begin_control(_i ? "--locals 2 --every-gradients 3"
+                                     : "--locals 2 --period 5ms");
+    for (int k = 0; k < 2; k++)
+        locals[k] = begin_local("--slots 1", "constant");
+    wait_modules(2);
+    kill(locals[1], SIGSTOP);
+    wait_steps(logged("superstep\"", "superstep") + 100);
+    kill(locals[1], SIGCONT);
+    wait_steps(logged("superstep\"", "superstep") + 20);
+    kill(control, SIGTERM);
+    ck_assert_int_eq(end(control), 128 + SIGTERM);
+    for (int k = 0; k < 2; k++)
+        ck_assert_int_eq(end(locals[k]), CLI_DONE);
+    ck_assert(strstr(said, "died") == NULL);
+    check_checkpoint();
+}
+END_TEST
+
+/* Its sum, which is late and too small for a step, keeps nothing back that comes after it. */
+START_TEST(a_late_sum_blocks_nothing)
+{
+    const float gradient[FLOATS] = {3, 3, 3, 3, 3};
+    struct descant_ml_model model;
+    struct descant_ml *mls[2];
+    pid_t locals[2];
+    pid_t control = begin_control("--locals 2 --every-gradients 10 --supersteps 2");
+    for (int k = 0; k < 2; k++) {
+        locals[k] = launch("local shm:%s --name %s --number %d", segment_name, segment_name, k);
+        mls[k] = attach_to(k);
+    }
+    kill(locals[1], SIGSTOP);
+    for (int k = 0; k < 13; k++) {
+        struct descant_ml *ml = mls[k < 3];
+        ck_assert_int_eq(descant_ml_pin(ml, &model), DESCANT_OK);
+        ck_assert_int_eq(descant_ml_add(ml, gradient, EXAMPLES), DESCANT_OK);
+    }
+    wait_steps(1);
+    kill(locals[1], SIGCONT);
+    usleep(300000);
+    for (int k = 0; k < 7; k++) {
+        ck_assert_int_eq(descant_ml_pin(mls[1], &model), DESCANT_OK);
+        ck_assert_int_eq(descant_ml_add(mls[1], gradient, EXAMPLES), DESCANT_OK);
+    }
+    ck_assert_int_eq(end(control), CLI_DONE);
+    for (int k = 0; k < 2; k++) {
+        ck_assert_int_eq(end(locals[k]), CLI_DONE);
+        descant_ml_detach(mls[k]);
+    }
+    ck_assert_uint_eq(check_checkpoint(), 2);
+}
+END_TEST
+
+/* A local process that is told to end hands on what its modules, which came by themselves, have
+ * given. */
+START_TEST(a_local_leaves_in_good_order)
+{
+    int lines;
+    const float gradient[FLOATS] = {3, 3, 3, 3, 3};
+    struct descant_ml_model model;
+    pid_t control = begin_control("--locals 2 --period 60s");
+    pid_t local = launch("local shm:%s --name %s", segment_name, segment_name);
+    struct descant_ml *ml = attach_to(0);
+    ck_assert_int_eq(descant_ml_pin(ml, &model), DESCANT_OK);
+    for (int k = 0; k < 7; k++)
+        ck_assert_int_eq(descant_ml_add(ml, gradient, EXAMPLES), DESCANT_OK);
+    kill(local, SIGTERM);
+    ck_assert_int_eq(end(local), 128 + SIGTERM);
+    ck_assert(!segment_left(0));
+    ck_assert_int_eq(descant_ml_pin(ml, &model), DESCANT_ENDED);
+    descant_ml_detach(ml);
+    kill(control, SIGINT);
+    ck_assert_int_eq(end(control), 128 + SIGINT);
+    ck_assert_double_eq(summed("gradients", &lines), 7);
+    ck_assert(strstr(said, "lost") == NULL && strstr(said, "died") == NULL);
+    ck_assert_uint_eq(check_checkpoint(), 1);
+}
+END_TEST
+
+START_TEST(a_local_says_what_nobody_takes)
+{
+    const float gradient[FLOATS] = {3, 3, 3, 3, 3};
+    struct descant_ml_model model;
+    pid_t control = begin_control("--locals 1 --period 60s");
+    pid_t local = launch("local shm:%s --name %s", segment_name, segment_name);
+    struct descant_ml *ml = attach_to(0);
+    kill(control, SIGKILL);
+    ck_assert_int_eq(end(control), 128 + SIGKILL);
+    ck_assert_int_eq(descant_ml_pin(ml, &model), DESCANT_OK);
+    for (int k = 0; k < 7; k++)
+        ck_assert_int_eq(descant_ml_add(ml, gradient, EXAMPLES), DESCANT_OK);
+    kill(local, SIGTERM);
+    ck_assert_int_eq(end(local), 128 + SIGTERM);
+    says("7 gradients are lost: control has not taken them");
+    descant_ml_detach(ml);
+}
+END_TEST
+
+START_TEST(status_sees_the_segments_of_both)
+{
+    char line[128];
+    pid_t control = begin_control("--locals 2 --period 5ms");
+    pid_t locals[2] = {begin_local("--number 0 --modules 2", "constant"),
+                       begin_local("--number 1 --modules 2", "constant")};
+    wait_modules(4);
+    snprintf(line, sizeof line, "status %s --over 0.2", segment_name);
+    char kept[sizeof said_file];
+    memcpy(kept, said_file, sizeof kept);
+    snprintf(said_file, sizeof said_file, "%.80s.status", kept);
+    ck_assert_int_eq(ask(line), CLI_DONE);
+    for (int k = 0; k < 4; k++) {
+        snprintf(line, sizeof line, "%s-%d: 5 floats in 1 part; version ", segment_name, k);
+        says(line);
+    }
+    memcpy(said_file, kept, sizeof kept);
+    kill(control, SIGTERM);
+    ck_assert_int_eq(end(control), 128 + SIGTERM);
+    for (int k = 0; k < 2; k++)
+        ck_assert_int_eq(end(locals[k]), CLI_DONE);
+}
+END_TEST
+
+/* Under mpirun each rank has its modules, and the first is control, too. */
+static const struct {
+    const char *mpirun, *flags;
+} launchers[MPI_LIBRARIES] = {
+    {"mpirun.openmpi", "--oversubscribe --bind-to none"},
+    {"mpirun.mpich", ""},
+};
+
+static bool is_there(enum mpi_library library)
+{
+    char path[PATH_MAX], command[100];
+    snprintf(command, sizeof command, "command -v %s >/dev/null", launchers[library].mpirun);
+    if (mpi_module_find(library, path, sizeof path) && system(command) == 0)
+        return true;
+    printf("%s: not tested, there is no %s or no module\n", mpi_module_name(library),
+           launchers[library].mpirun);
+    return false;
+}
+
+static int mpirun(enum mpi_library library, const char *what)
+{
+    char command[5 * PATH_MAX];
+    snprintf(command, sizeof command, "timeout -k 5 60 %s %s %s >%s 2>&1",
+             launchers[library].mpirun, launchers[library].flags, what, said_file);
+    int status = system(command);
+    read_said();
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
+}
+
+START_TEST(one_job_under_mpirun)
+{
+    char what[3 * PATH_MAX];
+    int lines;
+    if (!is_there((enum mpi_library)_i))
+        return;
+    snprintf(what, sizeof what, "-n 3 %s bsp run --name %s --quiet --modules 2 --params 5 --lr 0.5 "
+             "--period 5ms --checkpoint %s --log %s -- %s module times", self, segment_name,
+             checkpoint, run_log, self);
+    int status = mpirun((enum mpi_library)_i, what);
+    ck_assert_msg(status == 0, "%d: %s", status, said);
+    says("all modules have done their work");
+    ck_assert_msg(summed("gradients", &lines) == 300, "%g: %s", summed("gradients", &lines), said);
+    ck_assert_int_eq((int)check_checkpoint(), lines);
+    for (int k = 0; k < 6; k++)
+        ck_assert(!segment_left(k));
+}
+END_TEST
+
+START_TEST(control_and_locals_under_mpirun)
+{
+    char what[4 * PATH_MAX];
+    if (!is_there((enum mpi_library)_i))
+        return;
+    snprintf(what, sizeof what, "-n 1 %s bsp control --name %s --quiet --params 5 --lr 0.5 "
+             "--period 5ms --supersteps 40 --checkpoint %s --log %s : -n 2 %s bsp local --name %s "
+             "-- %s module constant", self, segment_name, checkpoint, run_log, self, segment_name,
+             self);
+    int status = mpirun((enum mpi_library)_i, what);
+    ck_assert_msg(status == 0, "%d: %s", status, said);
+    says("all supersteps are made");
+    ck_assert_uint_eq(check_checkpoint(), 40);
+}
+END_TEST
+
+static const struct {
+    const char *line, *says;
+    int status;
+} bad[] = {
+    {"control shm:x", "--params or --model says what to train", CLI_BAD_USE},
+    {"control shm:x --params 5 -- true", "COMMAND belongs to descant bsp local", CLI_BAD_USE},
+    {"control shm:x --params 5 --modules 2", "--modules belongs to descant bsp local", CLI_BAD_USE},
+    {"control shm:x --params=5 --slots=2", "--slots belongs to descant bsp local", CLI_BAD_USE},
+    {"control shm:x --name --slots --number 1", "--number belongs to descant bsp local",
+     CLI_BAD_USE},
+    {"local shm:x --params 5", "--params belongs to descant bsp control", CLI_BAD_USE},
+    {"local shm:x --modules 2 --lr=1", "--lr belongs to descant bsp control", CLI_BAD_USE},
+    {"local shm:x --optimizer sgd", "--optimizer belongs to descant bsp control", CLI_BAD_USE},
+    {"local shm:x --resume", "--resume belongs to descant bsp control", CLI_BAD_USE},
+    {"local shm:x --locals 2", "--locals belongs to descant bsp control", CLI_BAD_USE},
+    {"control --params 5", "control and local modules meet over shm:NAME, or mpi", CLI_BAD_USE},
+    {"control self --params 5", "control and local modules meet over shm:NAME", CLI_BAD_USE},
+    {"control tcp:x --params 5", "'tcp:x' is no job address", CLI_BAD_USE},
+    {"control shm:a/b --params 5", "a name has 1 to 64 characters", CLI_BAD_USE},
+    {"control shm:x --params 5 --locals 64", "--locals 64: allowed is 1 to 63", CLI_BAD_USE},
+    {"control shm:x --params 0", "--params 0: allowed is", CLI_BAD_USE},
+    {"local shm:x --number 63", "--number 63: allowed is -1 to 62", CLI_BAD_USE},
+    {"local shm:x --name a/b", "--name 'a/b': it has", CLI_BAD_USE},
+    {"local shm:x --", "there is no COMMAND after --", CLI_BAD_USE},
+    {"local", "control and local modules meet over shm:NAME, or mpi", CLI_BAD_USE},
+};
+
+START_TEST(bad_use_is_said)
+{
+    char line[128];
+    snprintf(line, sizeof line, "%s", bad[_i].line);
+    ck_assert_int_eq(ask(line), bad[_i].status);
+    says(bad[_i].says);
+}
+END_TEST
+
+START_TEST(there_is_one_control)
+{
+    char line[256];
+    pid_t control = begin_control("--locals 1 --period 5ms");
+    pid_t local = begin_local("--number 0", "constant");
+    wait_steps(2);
+    snprintf(line, sizeof line, "control shm:%s --params 5", segment_name);
+    ck_assert_int_eq(end(begin_line(line)), CLI_FAILED);
+    says("rank 0 of job");
+    says("is held by a living trainer");
+    snprintf(line, sizeof line, "local shm:%s --number 0", segment_name);
+    ck_assert_int_eq(end(begin_line(line)), CLI_FAILED);
+    says("rank 1 of job");
+    kill(control, SIGTERM);
+    ck_assert_int_eq(end(control), 128 + SIGTERM);
+    ck_assert_int_eq(end(local), CLI_DONE);
+}
+END_TEST
+
+static void find_modules(void)
+{
+    static char folder[PATH_MAX], program[PATH_MAX];
+    if (readlink("/proc/self/exe", program, sizeof program - 1) <= 0)
+        exit(EXIT_FAILURE);
+    snprintf(folder, sizeof folder, "%s/..", dirname(program));
+    setenv("DESCANT_MPI_MODULE", folder, 1);
+    setenv("ASAN_OPTIONS", "detect_leaks=0", 1);        /* MPI's own */
+    setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
+    setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
+}
+
+static Suite *make_suite(void)
+{
+    Suite *suite = suite_create("bsp_net");
+    TCase *tests = tcase_create("bsp_net");
+    tcase_set_timeout(tests, 90);
+    tcase_add_checked_fixture(tests, setup, NULL);
+    tcase_add_loop_test(tests, control_and_locals_are_processes, 0, 2);
+    tcase_add_loop_test(tests, gradients_are_counted_exactly_once, 0, 3);
+    tcase_add_test(tests, control_is_killed_and_finds_the_locals);
+    tcase_add_test(tests, a_local_is_killed_and_comes_again);
+    tcase_add_loop_test(tests, a_stopped_local_holds_up_nobody, 0, 2);
+    tcase_add_test(tests, a_late_sum_blocks_nothing);
+    tcase_add_test(tests, a_local_leaves_in_good_order);
+    tcase_add_test(tests, a_local_says_what_nobody_takes);
+    tcase_add_test(tests, status_sees_the_segments_of_both);
+    tcase_add_test(tests, there_is_one_control);
+    tcase_add_loop_test(tests, bad_use_is_said, 0, (int)(sizeof bad / sizeof *bad));
+    tcase_add_loop_test(tests, one_job_under_mpirun, 0, MPI_LIBRARIES);
+    tcase_add_loop_test(tests, control_and_locals_under_mpirun, 0, MPI_LIBRARIES);
+    suite_add_tcase(suite, tests);
+    return suite;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 3 && strcmp(argv[1], "module") == 0)
+        return be_module(argv[2]);
+    if (argc > 2 && strcmp(argv[1], "bsp") == 0)
+        return cli_main(argc, argv, stdout, stderr);
+    find_modules();
+    return run_bsp(make_suite());
+}
