@@ -5,8 +5,8 @@
 #   bench/cluster.sh [PART ...]     all parts where none is named
 #
 # shadow    the DLRM of `descant bench train` on 2 hosts, one worker each, batch 128, under each
-#           shadow plan and under none, in pairs of runs in changing order; ratio is the median
-# scaling   2 hosts under shadow-easgd against 1 host under none, in pairs; and as its ceiling, which
+#           shadow plan and under none, in turns
+# scaling   2 hosts under shadow-easgd against 1 host under none, in turns; and as its ceiling, which
 #           is this machine's, 2 hosts under none
 # delayed   dasgd and dasgd-delta with the delay that hides an exchange at that link, delay >= time of
 #           an exchange / time of a step, rounds no closer than that: the time within which 99 of 100
@@ -20,7 +20,8 @@
 #           mean and deviation
 #
 # A host that trains has one core of this machine: else it would take all cores for its own, and its
-# shadow would have a whole one. A ratio is the mean, by multiplication, of both orders' medians.
+# shadow would have a whole one. What is compared takes turns, and each round begins with the next one:
+# a ratio is the mean, by multiplication, of the medians of each order.
 #
 # BUILD: where the program is. CLUSTER_LINKS (10gbit 1gbit 100mbit), CLUSTER_PLANS, CLUSTER_PAIRS
 # (6), CLUSTER_RUN_S (8), CLUSTER_DELAY (measured), CLUSTER_SYNC_CPU (0: the default),
@@ -68,10 +69,10 @@ median() {    # of the numbers of a file
         print NR % 2 ? x[(NR + 1) / 2] : NR ? (x[NR / 2] + x[NR / 2 + 1]) / 2 : 0 }'
 }
 
-both_orders() {    # of the pairs' ratios
-    first=$(median "$HOSTS/list.order1")
-    second=$(median "$HOSTS/list.order0" 2>/dev/null)
-    calc "sqrt($first * (${second:-0} ? ${second:-0} : $first))"
+of_orders() {    # of a plan's ratios
+    for order in "$1".order*; do
+        median "$order"
+    done | awk '{ sum += log($1) } END { print exp(sum / NR) }'
 }
 
 spread() {    # of the numbers of a file: NAME=MEAN NAME_deviation=…
@@ -143,39 +144,55 @@ calibrate() {
     step_s=$(calc "128 / ($rate / 2)")
 }
 
-# Runs a plan and none in turns: lists of ratio, rate, none, stall, least, shadow and exchange.
-in_pairs() {    # plan, its hosts, the hosts of none
+# Runs plans and none in turns, each round beginning with the next one; of each plan, lists of ratio,
+# rate, none, stall, least, shadow and exchange.
+in_turns() {    # hosts of the plans, those of none, plans
+    of_plans=$1
+    of_none=$2
+    shift 2
+    orders=$(($# + 1))
     rm -f "$HOSTS"/list.*
-    for pair in $(seq "$pairs"); do
-        [ $((pair % 2)) -eq 1 ] || train none "$3" "$examples"
-        none=$rate
-        train "$1" "$2" "$examples"
-        with=$rate
-        echo "$stall" >>"$HOSTS/list.stall"
-        echo "$shadow" >>"$HOSTS/list.shadow"
-        echo "$least" >>"$HOSTS/list.least"
-        echo "$exchange_s" >>"$HOSTS/list.exchange"
-        if [ $((pair % 2)) -eq 1 ]; then
-            train none "$3" "$examples"
-            none=$rate
-        fi
-        echo "$with" >>"$HOSTS/list.rate"
-        echo "$none" >>"$HOSTS/list.none"
-        calc "$with / $none" | tee -a "$HOSTS/list.ratio" >>"$HOSTS/list.order$((pair % 2))"
+    set -- '' "$@"       # '' is none, on its hosts
+    for round in $(seq "$pairs"); do
+        for kind in "$@"; do
+            if [ -z "$kind" ]; then
+                train none "$of_none" "$examples"
+                none=$rate
+                continue
+            fi
+            train "$kind" "$of_plans" "$examples"
+            list=$HOSTS/list.$kind
+            echo "$rate" >>"$list.rate"
+            echo "$stall" >>"$list.stall"
+            echo "$shadow" >>"$list.shadow"
+            echo "$least" >>"$list.least"
+            echo "$exchange_s" >>"$list.exchange"
+        done
+        for kind in "$@"; do
+            [ -n "$kind" ] || continue
+            list=$HOSTS/list.$kind
+            echo "$none" >>"$list.none"
+            calc "$(tail -n 1 "$list.rate") / $none" |
+                tee -a "$list.ratio" >>"$list.order$((round % orders))"
+        done
+        first=$1
+        shift
+        set -- "$@" "$first"
     done
 }
 
 say_pairs() {    # part, link, plan
+    list=$HOSTS/list.$3
     say "bench=cluster" "part=$1" "library=$library" "link=$2" "plan=$3" "pairs=$pairs" \
-        "examples_per_s=$(median "$HOSTS/list.rate")" \
-        "none_examples_per_s=$(median "$HOSTS/list.none")" \
-        "ratio=$(both_orders)" \
-        "ratio_least=$(sort -g "$HOSTS/list.ratio" | head -n 1)" \
-        "ratio_most=$(sort -g "$HOSTS/list.ratio" | tail -n 1)" \
-        "stall_share=$(median "$HOSTS/list.stall")" \
-        "stall_least=$(median "$HOSTS/list.least")" \
-        "shadow_cpu_share=$(median "$HOSTS/list.shadow")" \
-        "exchange_p99_s=$(median "$HOSTS/list.exchange")" "step_s=$step_s"
+        "examples_per_s=$(median "$list.rate")" \
+        "none_examples_per_s=$(median "$list.none")" \
+        "ratio=$(of_orders "$list")" \
+        "ratio_least=$(sort -g "$list.ratio" | head -n 1)" \
+        "ratio_most=$(sort -g "$list.ratio" | tail -n 1)" \
+        "stall_share=$(median "$list.stall")" \
+        "stall_least=$(median "$list.least")" \
+        "shadow_cpu_share=$(median "$list.shadow")" \
+        "exchange_p99_s=$(median "$list.exchange")" "step_s=$step_s"
 }
 
 # --- the parts ---
@@ -183,19 +200,19 @@ say_pairs() {    # part, link, plan
 part_shadow() {
     for link in $links; do
         set_links "$link"
+        # shellcheck disable=SC2086
+        in_turns 2 2 $plans
         for plan in $plans; do
-            in_pairs "$plan" 2 2
             say_pairs shadow "$link" "$plan"
         done
     done
 }
 
 part_scaling() {
-    in_pairs none 2 1
-    say_pairs ceiling none none
     for link in $links; do
         set_links "$link"
-        in_pairs shadow-easgd 2 1
+        in_turns 2 1 none shadow-easgd
+        say_pairs ceiling "$link" none
         say_pairs scaling "$link" shadow-easgd
     done
 }
@@ -211,7 +228,7 @@ part_delayed() {
         delay=${CLUSTER_DELAY:-$(delay_for_link)}
         every=$((delay > 4 ? delay : 4))
         for plan in dasgd dasgd-delta; do
-            in_pairs "$plan,every=$every,delay=$delay" 2 2
+            in_turns 2 2 "$plan,every=$every,delay=$delay"
             say_pairs delayed "$link" "$plan,every=$every,delay=$delay"
         done
     done

@@ -5,7 +5,7 @@
 #   bench/torch.sh [PART ...]       all parts where none is named
 #
 # pairs     ResNet-20 and the DLRM of examples/torch, two trainers of one thread each on this
-#           machine, under each shadow plan and under none in turns, with links as fast as memory
+#           machine, under each shadow plan and none in turns, with links as fast as memory
 #           and emulated ones
 # step      the median of sync.step(), by itself and in training
 # memory    what attach takes beside the parameters, for 256 MiB of them
@@ -41,9 +41,8 @@ part_pairs() {
         address=none
         [ "$link" = none ] || address="rate=$link,rtt=1ms"
         for model in $models; do
-            for plan in $plans; do
-                speed pairs "$model" "$plan" "$address" "$pairs" "$run_s"
-            done
+            # shellcheck disable=SC2086
+            speed pairs "$model" "$address" "$pairs" "$run_s" $plans
         done
     done
 }

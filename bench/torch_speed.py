@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: MIT
 """What keeping PyTorch models in step costs; one JSON object a line. bench/torch.sh calls it.
 
-    torch_speed.py pairs MODEL PLAN LINK PAIRS SECONDS
-                two trainers of one thread each, under the plan and under none in turns: the ratio
-                of their steps a second
+    torch_speed.py pairs MODEL LINK PAIRS SECONDS PLAN ...
+                two trainers of one thread each, under each plan and under none in turns: the
+                ratio of their steps a second, a line for each plan
     torch_speed.py ddp MODEL PAIRS SECONDS
                 this rank of two, under DDP and alone in turns
     torch_speed.py step PLAN SECONDS    what sync.step() takes
     torch_speed.py memory PLAN          what attach takes beside the parameters
 
 MODEL: resnet, dlrm, of examples/torch. LINK: none, or what an address takes, "rate=1gbit,rtt=1ms".
-A ratio is the mean, by multiplication, of both orders' medians."""
+What is compared takes turns, and each round begins with the next one: a ratio is the mean, by
+multiplication, of the medians of each order."""
 
 import json
 import math
@@ -86,20 +87,26 @@ class Loop:
         return steps / (time.perf_counter() - start)
 
 
-def both_orders(ratios):
-    orders = [statistics.median(ratios[order::2]) for order in (0, 1) if ratios[order::2]]
+def of_orders(ratios, n):
+    """The ratio, of rounds in n orders."""
+    orders = [statistics.median(ratios[k::n]) for k in range(min(n, len(ratios)))]
     return math.prod(orders) ** (1 / len(orders))
+
+
+def turned(kinds, k):
+    k %= len(kinds)
+    return kinds[k:] + kinds[:k]
 
 
 def say(**figures):
     print(json.dumps({"bench": "torch", **figures}), flush=True)
 
 
-def tell_pairs(pairs, calls=(), **settings):
+def tell_pairs(pairs, orders, calls=(), **settings):
     ratios = [with_it / without for with_it, without in pairs]
     if calls:
         settings["step_us"] = round(1e6 * statistics.median(calls), 2)
-    say(**settings, pairs=len(pairs), ratio=round(both_orders(ratios), 4),
+    say(**settings, pairs=len(pairs), ratio=round(of_orders(ratios, orders), 4),
         ratio_least=round(min(ratios), 4), ratio_most=round(max(ratios), 4),
         steps_per_s=round(statistics.median(a for a, _ in pairs), 2),
         none_steps_per_s=round(statistics.median(b for _, b in pairs), 2))
@@ -112,35 +119,41 @@ def run(loop, plan, job, seconds):
         return loop.rate(seconds, sync.step)
 
 
-def trainer(rank, name, plan, link, n, seconds, folder):
-    """Writes down the rates of each pair, and what each sync.step() took."""
+def trainer(rank, name, link, n, seconds, plans, folder):
+    """Writes down the rate under each plan of each round, and what each sync.step() took."""
     os.environ.update(RANK=str(rank), WORLD_SIZE="2")
-    loop, rates, calls = Loop(name), [], []
+    loop, rates, calls = Loop(name), [], {plan: [] for plan in plans}
     of_link = "" if link == "none" else "," + link
-    for pair in range(n):
+    for k in range(n):
         rate = {}
-        for kind in (plan, "none") if pair % 2 == 0 else ("none", plan):
-            job = f"shm:bench-{os.getppid()}-{pair}-{len(rate)}{of_link}"
-            rate[kind] = run(loop, kind, job, seconds)
-            calls += loop.calls if kind == plan else []
-        rates.append((rate[plan], rate["none"]))
+        for plan in turned(plans, k):
+            job = f"shm:bench-{os.getppid()}-{k}-{len(rate)}{of_link}"
+            rate[plan] = run(loop, plan, job, seconds)
+            calls[plan] += loop.calls
+        rates.append(rate)
     pathlib.Path(folder, str(rank)).write_text(json.dumps([rates, calls]))
 
 
-def part_pairs(name, plan, link, n, seconds):
+def part_pairs(name, link, n, seconds, *plans):
     with tempfile.TemporaryDirectory() as folder:
         torch.multiprocessing.start_processes(
-            trainer, (name, plan, link, int(n), float(seconds), folder), 2, start_method="fork")
+            trainer, (name, link, int(n), float(seconds), ("none", *plans), folder), 2,
+            start_method="fork")
         (first, calls), (second, _) = (json.loads(pathlib.Path(folder, rank).read_text())
                                        for rank in "01")
-    pairs = [[(x + y) / 2 for x, y in zip(*both)] for both in zip(first, second)]
-    tell_pairs(pairs, calls, part="pairs", model=name, plan=plan, link=link)
+    rounds = [{plan: (x[plan] + y[plan]) / 2 for plan in x} for x, y in zip(first, second)]
+    for plan in plans:
+        tell_pairs([(each[plan], each["none"]) for each in rounds], 1 + len(plans), calls[plan],
+                   part="pairs", model=name, plan=plan, link=link)
 
 
 def part_step(plan, seconds):
-    """By itself, and between steps of training, which leave nothing of it in the caches."""
+    """By itself, and between steps of training, which leave nothing of it in the caches; an empty
+    function there."""
     loop, calls = Loop("resnet"), []
     with descant.attach(loop.model, plan=plan, job=f"shm:bench-{os.getpid()}") as sync:
+        loop.rate(float(seconds))
+        empty = loop.calls[:]
         loop.rate(float(seconds), sync.step)
         until = time.perf_counter() + float(seconds)
         while time.perf_counter() < until:
@@ -148,7 +161,8 @@ def part_step(plan, seconds):
             sync.step()
             calls.append(time.perf_counter() - start)
     say(part="step", plan=plan, median_us=round(1e6 * statistics.median(calls), 2),
-        in_training_us=round(1e6 * statistics.median(loop.calls), 2))
+        in_training_us=round(1e6 * statistics.median(loop.calls), 2),
+        empty_in_training_us=round(1e6 * statistics.median(empty), 2))
 
 
 def resident():
@@ -181,12 +195,12 @@ def part_ddp(name, n, seconds):
     pairs = []
     for pair in range(int(n)):
         rates = {}
-        for model in (parallel, loop.model) if pair % 2 == 0 else (loop.model, parallel):
+        for model in turned((parallel, loop.model), pair):
             distributed.barrier()
             rates[model] = loop.rate_of(max(int(least), 5), model)
         pairs.append((rates[parallel], rates[loop.model]))
     if distributed.get_rank() == 0:
-        tell_pairs(pairs, part="ddp", model=name, link=os.environ.get("BENCH_LINK", "none"))
+        tell_pairs(pairs, 2, part="ddp", model=name, link=os.environ.get("BENCH_LINK", "none"))
     distributed.destroy_process_group()
 
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* OpenBLAS made ready: the right kernels, one thread.
+/* OpenBLAS made ready: the right kernels, one thread, and products that do not mix.
  *
  * OpenBLAS chooses its kernels by the processor's model number when it is loaded. Releases up to
  * 0.3.24 take Intel models that they have not heard of for a Prescott of 2004 (its issue 4267),
@@ -10,7 +10,11 @@
  *
  * Builds with threads of their own would fight with the workers; they are told to use one.
  *
- * Once a process, before its first product: model_create calls this. */
+ * Builds without (Debian's openblas-serial) hand the same buffer to two threads that multiply at
+ * once, and both products are wrong, one in ten where cores are busy. Under such a build products
+ * take turns.
+ *
+ * Once a process, before its first product: model_create calls blas_init. */
 #include "nn/parts.h"
 
 #include <cblas.h>
@@ -20,6 +24,7 @@
 
 #pragma weak openblas_set_num_threads
 #pragma weak openblas_get_corename
+#pragma weak openblas_get_parallel
 
 void gotoblas_dynamic_init(void) __attribute__((weak, visibility("default")));
 void gotoblas_dynamic_quit(void) __attribute__((weak, visibility("default")));
@@ -49,15 +54,36 @@ static void choose_core(void)
     unsetenv(variable);
 }
 
+static bool in_turns;       /* written once, before any product */
+
 static void init_once(void)
 {
     choose_core();
     if (openblas_set_num_threads)
         openblas_set_num_threads(1);
+    in_turns = openblas_get_parallel && openblas_get_parallel() == OPENBLAS_SEQUENTIAL;
 }
 
 void blas_init(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, init_once);
+}
+
+bool nn_products_take_turns(void)
+{
+    blas_init();
+    return in_turns;
+}
+
+void blas_sgemm(bool a_turned, bool b_turned, int m, int n, int k, float alpha, const float *a,
+                int lda, const float *b, int ldb, float beta, float *c, int ldc)
+{
+    static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER;
+    if (in_turns)
+        pthread_mutex_lock(&turn);
+    cblas_sgemm(CblasRowMajor, a_turned ? CblasTrans : CblasNoTrans,
+                b_turned ? CblasTrans : CblasNoTrans, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+    if (in_turns)
+        pthread_mutex_unlock(&turn);
 }

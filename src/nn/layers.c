@@ -15,16 +15,14 @@
  * Runs on the thread that owns `work`. */
 #include "nn/parts.h"
 
-#include <cblas.h>
-
 static void layer_forward(const struct loops *loops, const struct layer *l, const float *w,
                           struct view x, struct matrix y, size_t n)
 {
     if (l->n_out == 1)
         loops->dot(y.at, y.ld, x.at, x.ld, w + l->weight, n, (size_t)l->n_in);
     else
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)n, l->n_out, l->n_in, 1,
-                    x.at, (int)x.ld, w + l->weight, l->n_in, 0, y.at, (int)y.ld);
+        blas_sgemm(false, true, (int)n, l->n_out, l->n_in, 1, x.at, (int)x.ld, w + l->weight,
+                   l->n_in, 0, y.at, (int)y.ld);
     loops->bias(y.at, y.ld, w + l->bias, n, (size_t)l->n_out, l->relu);
 }
 
@@ -39,11 +37,11 @@ static void layer_backward(const struct work *work, const struct layer *l,
     int n = (int)pass->n;
     loops->mask(d.at, d.ld, y, pass->y[k].ld, pass->n, (size_t)l->n_out, work->column);
     if (dx.at)
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, n, l->n_in, l->n_out, 1, d.at,
-                    (int)d.ld, pass->w + l->weight, l->n_in, 0, dx.at, (int)dx.ld);
+        blas_sgemm(false, false, n, l->n_in, l->n_out, 1, d.at, (int)d.ld, pass->w + l->weight,
+                   l->n_in, 0, dx.at, (int)dx.ld);
     if (l->n_in)
-        cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, l->n_out, l->n_in, n, sink->alpha,
-                    d.at, (int)d.ld, x.at, (int)x.ld, sink->beta, sink->w + l->weight, l->n_in);
+        blas_sgemm(true, false, l->n_out, l->n_in, n, sink->alpha, d.at, (int)d.ld, x.at,
+                   (int)x.ld, sink->beta, sink->w + l->weight, l->n_in);
     loops->add(sink->w + l->bias, work->column, (size_t)l->n_out, sink->alpha, sink->beta);
 }
 

@@ -72,6 +72,9 @@ struct row_grads {
 /* For each thread that trains: numbers too small to matter become 0 instead of slow. */
 void nn_thread_init(void);
 
+/* Whether the BLAS is one whose products threads must not make at once: they wait for each other. */
+bool nn_products_take_turns(void);
+
 /* One thread's: activations and gradients for up to max_batch examples. A batch that it is given
  * has 1 to max_batch examples of the model's shape: readers make no other block, and who opens
  * files has compared their shape with the model's (evaluate_fits, feed_shape). */

@@ -132,6 +132,9 @@ void model_add_layer(struct model *model, struct stack *stack, const char *name,
 /* --- blas.c --- */
 
 void blas_init(void);
+/* c (m, n) = alpha a b + beta c, rows ld apart; a: (m, k), or (k, m) if turned, b: (k, n), (n, k). */
+void blas_sgemm(bool a_turned, bool b_turned, int m, int n, int k, float alpha, const float *a,
+                int lda, const float *b, int ldb, float beta, float *c, int ldc);
 
 /* --- layers.c --- */
 

@@ -237,6 +237,16 @@ static descant_status create_model(struct trainer *t, const struct model_shape *
     return status == DESCANT_OK ? status : log_fail(&t->log, status, "%s", descant_last_error());
 }
 
+static void say_turns(const struct trainer *t)
+{
+    struct log log = t->log;
+
+    log.rank = -1;
+    if (t->options->workers > 1 && t->rank == 0 && nn_products_take_turns())
+        log_say(&log, DESCANT_WARNING, "this OpenBLAS was built without threads and mixes up the "
+                "products of several workers, so these take turns: install libopenblas0-pthread");
+}
+
 static descant_status open_model(struct trainer *t)
 {
     struct model_shape shape;
@@ -247,6 +257,7 @@ static descant_status open_model(struct trainer *t)
         status = create_model(t, &shape);
     if (status != DESCANT_OK)
         return status;
+    say_turns(t);
     t->n = model_floats(t->model);
     t->n_tables = model_table_floats(t->model);
     t->optimizer = config_optimizer(t->options);
