@@ -230,6 +230,12 @@ DESCANT_API descant_status descant_finish(struct descant *job, enum descant_fina
  * have left. NULL is allowed. */
 DESCANT_API descant_status descant_close(struct descant *job);
 
+/* As close; but what descant_alloc gave stays where it is, with its values, as this process's own,
+ * until it is freed, each segment alone: for languages whose objects may look into it for longer than
+ * the job lasts. MEMORY: there is none for that, and the job is as it was. */
+DESCANT_API descant_status descant_leave(struct descant *job);
+DESCANT_API descant_status descant_free(float *memory);      /* NULL is allowed */
+
 DESCANT_API const char *descant_status_text(descant_status status);
 
 /* What this thread's last failing call had to say; "" before the first. A round that fails breaks

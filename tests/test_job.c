@@ -156,7 +156,8 @@ static descant_status whole_life(const char *address, const char *plan)
         return status;
     float mine[50] = {0};
     void *block;
-    status = descant_alloc(job, "a", 100) ? DESCANT_OK : DESCANT_MEMORY;
+    float *a = descant_alloc(job, "a", 100);
+    status = a ? DESCANT_OK : DESCANT_MEMORY;
     if (status == DESCANT_OK)
         status = descant_attach(job, "b", mine, 50);
     if (status == DESCANT_OK)
@@ -165,7 +166,13 @@ static descant_status whole_life(const char *address, const char *plan)
         status = descant_start(job);
     if (status == DESCANT_OK)
         status = descant_finish(job, DESCANT_FINAL_LOCAL);
-    descant_close(job);
+    if (descant_leave(job) != DESCANT_OK) {
+        descant_close(job);
+        return DESCANT_MEMORY;
+    }
+    if (a)
+        a[99] += 1;
+    descant_free(a);
     return status;
 }
 
@@ -462,6 +469,42 @@ START_TEST(detached_values_stay_in_the_mean)
 }
 END_TEST
 
+/* Its slot, and the pages of it, are another's then. */
+START_TEST(memory_outlives_its_job)
+{
+    static const char *const addresses[] = {"self", "shm:kept-%d"};
+    char name[64];
+    snprintf(name, sizeof name, addresses[_i], (int)getpid());
+    long live = memory_live();
+    struct descant *other = _i ? open_job(name, "none", 1, 0) : NULL;
+    struct descant *job = open_job(name, "none", 0, 0);
+    float *a[3], *b = descant_alloc(job, "b", 5);
+    ck_assert(!other || descant_alloc(other, "a", N));
+    ck_assert_ptr_nonnull(b);
+    for (int k = 0; k < 3; k++) {
+        a[k] = descant_alloc(job, "a", N);
+        ck_assert_ptr_nonnull(a[k]);
+        for (int i = 0; i < N; i++) {
+            ck_assert_float_eq(a[k][i], 0);
+            a[k][i] = (float)(k + 1);
+        }
+        ck_assert_int_eq(descant_leave(job), DESCANT_OK);
+        job = open_job(name, "none", 0, 0);
+    }
+    ck_assert_int_eq(descant_close(job), DESCANT_OK);
+    ck_assert_int_eq(descant_close(other), DESCANT_OK);
+    for (int k = 0; k < 3; k++) {
+        for (int i = 0; i < N; i++)
+            ck_assert_float_eq(a[k][i]++, (float)(k + 1));
+        ck_assert_int_eq(descant_free(a[k]), DESCANT_OK);
+        ck_assert_int_eq(descant_free(a[k]), DESCANT_INVALID);
+    }
+    b[4] = 1;
+    ck_assert_int_eq(descant_free(b), DESCANT_OK);
+    ck_assert_int_eq(memory_live(), live);
+}
+END_TEST
+
 START_TEST(missing_trainers_are_a_timeout)
 {
     struct descant_options o = descant_options_default();
@@ -652,6 +695,7 @@ int main(void)
     tcase_add_loop_test(many, nan_is_left_out_and_healed, 0, 2);
     tcase_add_test(many, waits_answers_while_a_call_waits);
     tcase_add_test(many, detached_values_stay_in_the_mean);
+    tcase_add_loop_test(many, memory_outlives_its_job, 0, 2);
     tcase_add_test(many, missing_trainers_are_a_timeout);
     tcase_add_loop_test(many, a_killed_trainer_is_not_missed, 0, 5);
     tcase_add_loop_test(many, a_late_joiner_gets_the_state, 0, 7);

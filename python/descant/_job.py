@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: MIT
-"""A job of the library and the memory that it has lent to Python.
+"""A job of the library, and the memory that it has lent to Python.
 
-close unmaps that memory, while any tensor may still look into it: what model.state_dict() gave is
-such a one. So a block is a ctypes array, which every tensor over it keeps alive, and the job is
-closed when close has been asked for, no block is left and no call waits. Until then it stays open,
-and keeps what it was lent: a shadow writes into that, also when the caller has forgotten both.
+Any tensor may look into that memory for longer than the job lasts: what model.state_dict() gave is
+such a one. So leaving the job leaves the memory where it is, as this process's own, in blocks: a
+block is a ctypes array, which every tensor over it keeps alive, and with which it is freed.
 
-A call that waits for other trainers is made in a thread: the main thread sleeps where Ctrl-C wakes
-it. Nothing can call the waiting thread back, so the job is closed when its call has ended, or by
-the end of the process."""
+A job is left when no call is in it any more: a thread may wait in one, or a call that Ctrl-C has
+interrupted. Calls that wait for other trainers are made in a thread, while the main thread sleeps
+where Ctrl-C wakes it; nothing can call that thread back, so it leaves the job when its call has
+ended, unless the end of the process does.
+
+Blocks end wherever Python collects them, in the library's own threads, too, while these log: there
+nothing waits, and nothing is called but descant_free."""
 
 import atexit
 import ctypes
@@ -23,18 +26,25 @@ _open: "Set[Job]" = set()
 
 
 class Job:
-    """handle is None once the job is closed; pid: forked children must leave it alone."""
+    """handle is None once nobody may call any more; left: so is the job, and the blocks are the
+    process's own. pid: forked children must leave it alone."""
 
     def __init__(self, options: Any):
         self.handle = ctypes.c_void_p()
         self.pid = os.getpid()
+        self.left = False
         self._lenders: List[Any] = []
-        self._blocks = 0            # these three under _lock: any thread may drop the last block
+        self._lock = threading.RLock()      # of the rest; a finaliser may come while it is held
+        self._ended_blocks: List[int] = []  # before the job was left
+        self._inside = 0                    # calls
         self._closing = False
-        self._waiting = False
-        self._lock = threading.RLock()
-        check(library.descant_open(ctypes.byref(self.handle), ctypes.byref(options)))
+        self._interrupted = False
         _open.add(self)
+        try:
+            check(library.descant_open(ctypes.byref(self.handle), ctypes.byref(options)))
+        except Error:
+            _open.discard(self)
+            raise
 
     def alloc(self, label: str, n: int) -> Any:
         """A segment of n floats, zero, as a ctypes array."""
@@ -42,65 +52,126 @@ class Job:
         if not address:
             raise failure(7, label)
         block = (ctypes.c_float * n).from_address(address)
-        self._blocks += 1
-        weakref.finalize(block, self._gone).atexit = False
+        weakref.finalize(block, self._block_ends, address).atexit = False
         return block
+
+    def _block_ends(self, address: int) -> None:
+        with self._lock:
+            if not self.left:
+                self._ended_blocks.append(address)
+                return
+        library.descant_free(address)
 
     def attach(self, label: str, address: int, n: int, lender: Any) -> None:
         """lender keeps the memory."""
-        check(library.descant_attach(self.handle, label.encode(), address, n), label)
+        self.call(library.descant_attach, label.encode(), address, n, what=label)
         self._lenders.append(lender)
+
+    # ---------------------------------------------------------------- calls
+
+    def enter(self) -> Any:
+        """For a call, the handle, which stays until exit."""
+        with self._lock:
+            if self._closing:
+                raise RuntimeError("there is no job any more: it has been closed")
+            self._inside += 1
+            return self.handle
+
+    def exit(self) -> None:
+        with self._lock:
+            self._inside -= 1
+        self._leave_if_done()
+
+    def call(self, function: Any, *arguments: Any, what: str = "") -> None:
+        handle = self.enter()
+        try:
+            check(function(handle, *arguments), what)
+        finally:
+            self.exit()
 
     def wait_for(self, function: Any, *arguments: Any) -> None:
         """A call that waits for other trainers."""
-        if self._waiting:
-            raise RuntimeError("a call that was interrupted still waits: only close may follow")
-        if threading.current_thread() is not threading.main_thread():
-            check(function(self.handle, *arguments))
-            return
-        ended = threading.Event()
+        if self._interrupted:
+            raise RuntimeError("a call that waits was interrupted: only close may follow")
+        handle = self.enter()
         failures: List[Error] = []
-        self._waiting = True
-        threading.Thread(target=self._call, args=(ended, failures, function, arguments),
-                         daemon=True).start()
-        ended.wait()
+
+        def call() -> None:
+            try:
+                status = function(handle, *arguments)
+                if status != 0:
+                    failures.append(failure(status))
+            finally:
+                self.exit()
+        try:
+            _in_a_thread(call)
+        except KeyboardInterrupt:
+            self._interrupted = True
+            raise
         if failures:
             raise failures.pop()        # or it and this frame keep each other
 
-    def _call(self, ended: threading.Event, failures: List[Error], function: Any,
-              arguments: Any) -> None:
-        status = function(self.handle, *arguments)
-        if status != 0:
-            failures.append(failure(status))
-        with self._lock:
-            self._waiting = False
-            self._close_if_done()
-        ended.set()
+    # ---------------------------------------------------------------- the end
 
     def close(self) -> None:
+        """Leaves the job; over mpi it waits until all ranks have. If a call is in it, that one
+        leaves it when it ends."""
         with self._lock:
             self._closing = True
-            self._close_if_done()
+        _in_a_thread(self._leave_if_done)
 
-    def _gone(self) -> None:
+    def _leave_if_done(self) -> None:
         with self._lock:
-            self._blocks -= 1
-            self._close_if_done()
+            if not self._closing or self._inside > 0 or self.handle is None:
+                return
+            handle, self.handle = self.handle, None
+        self._leave(handle)
 
-    def _close_if_done(self) -> None:
-        if self._closing and self._blocks == 0 and not self._waiting:
-            self.close_now()
-
-    def close_now(self) -> None:
-        handle, self.handle = self.handle, None
+    def _leave(self, handle: Any) -> None:
         _open.discard(self)
-        if handle is not None and os.getpid() == self.pid:
-            check(library.descant_close(handle))
+        if os.getpid() != self.pid:
+            return
+        status = library.descant_leave(handle)
+        if status != 0:
+            self.handle = handle
+            _open.add(self)
+            raise failure(status)
+        with self._lock:
+            self.left = True
+        for address in self._ended_blocks:
+            library.descant_free(address)
         self._lenders.clear()
 
 
+def _in_a_thread(function: Any) -> None:
+    """Called there, while the main thread sleeps where Ctrl-C wakes it; elsewhere, and where Python
+    makes no threads any more, as it ends, called here."""
+    if threading.current_thread() is not threading.main_thread():
+        function()
+        return
+    ended = threading.Event()
+    failures: List[BaseException] = []
+
+    def call() -> None:
+        try:
+            function()
+        except BaseException as error:
+            failures.append(error)
+        ended.set()
+    thread = threading.Thread(target=call, daemon=True)
+    try:
+        thread.start()
+    except RuntimeError:
+        function()
+        return
+    ended.wait()
+    if failures:
+        raise failures.pop()
+
+
 @atexit.register
-def _close_all() -> None:
+def _leave_all() -> None:
     for job in list(_open):
-        if not job._waiting:
-            job.close_now()
+        with job._lock:
+            job._closing = True
+        job._leave_if_done()

@@ -52,8 +52,9 @@ class Segment:
         """Another tensor begins in this one's memory; false where it has another part of it."""
         return math.prod(tensor.shape) == math.prod(self.tensor.shape)
 
-    def release(self) -> None:
-        """The tensor gets memory of its own."""
+    def release(self, left: bool) -> None:
+        """Training is over. left: so is the job, and the tensor's memory is its own; else it gets
+        some."""
 
 
 class Placed(Segment):
@@ -81,10 +82,10 @@ class Placed(Segment):
             self._move(tensor)
         return whole
 
-    def release(self) -> None:
-        own = self._flat.clone()
+    def release(self, left: bool) -> None:
+        own = None if left else self._flat.clone()
         for tensor in [self.tensor, *self._tied]:
-            if tensor is not None and tensor.data_ptr() == self.address:
+            if own is not None and tensor is not None and tensor.data_ptr() == self.address:
                 tensor.data = own.as_strided(tensor.shape, tensor.stride())
         self._flat = None
 
@@ -117,8 +118,8 @@ class State(Placed):
             self.tensor = self.address = None
             self._flat.zero_()
 
-    def release(self) -> None:
-        super().release()
+    def release(self, left: bool) -> None:
+        super().release(left)
         self._view = None
 
 
@@ -152,7 +153,7 @@ class NumpyMirror(Segment):
         self._shown = self.tensor.astype("f4")
         self._mirror[...] = self._shown
 
-    def release(self) -> None:
+    def release(self, _left: bool) -> None:
         self._mirror = None
 
 
@@ -314,5 +315,5 @@ class Buffers:
         for tensor, part in self._parts():
             tensor.data.copy_(part.view(tensor.shape))
 
-    def release(self) -> None:
+    def release(self, _left: bool) -> None:
         self._flat = None

@@ -111,7 +111,7 @@ class Staged:
         """Another tensor begins in this one's memory; false where it has another part of it."""
         return tensor.numel() == self.n
 
-    def release(self) -> None:
+    def release(self, _left: bool) -> None:
         self.mirror = None
 
 

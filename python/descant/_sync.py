@@ -15,7 +15,7 @@ from typing import Any, Dict, Iterable, Iterator, List, Optional, Tuple
 
 from . import _library
 from ._job import Job
-from ._library import check, failure, library, settings
+from ._library import failure, library, settings
 from ._optimizers import StateOf, kept_states
 from ._segments import (Buffers, NumpyMirror, Placed, State, check_overlaps, is_torch, make_segment,
                         place_keys, state_segment)
@@ -73,7 +73,8 @@ class Sync:
         self._steps_before = 0
         self._gradient: Any = None
         self._meaned = False
-        self._light = 0         # steps that are only a call; a thread that races loses a look
+        self._workers = options.workers
+        self._light = 0         # steps that are only a call; none, where another thread may close
         try:
             self._take_in(model, optimizer, frozen, buffers)
             self._find_mirrors(options.workers)
@@ -204,11 +205,11 @@ class Sync:
         must_prepare = self._mirrors or self.means_gradients or self._unbound
         if must_prepare:
             self._before_step()
-        check(_step(self._job.handle))
+        self._job.call(_step)
         for mirror in self._exact:
             mirror.pull()
         self._look(next(self._looks))
-        self._light = 0 if must_prepare else _LOOKS - 1
+        self._light = 0 if must_prepare or self._workers > 1 else _LOOKS - 1
 
     def _before_step(self) -> None:
         if self.means_gradients and not self._meaned:
@@ -236,8 +237,7 @@ class Sync:
         if not whole or str(values.dtype) not in ("torch.float32", "float32"):
             raise ValueError("a mean is of float32, in one piece")
         address = values.data_ptr() if torch else values.ctypes.data
-        check(library.descant_mean(self._job.handle, address, values.size if not torch
-                                   else values.numel()))
+        self._job.call(library.descant_mean, address, values.numel() if torch else values.size)
 
     def mean_gradients(self) -> None:
         """Under the plan "allreduce", between backward and optimizer.step: each parameter's
@@ -266,7 +266,7 @@ class Sync:
 
     def worker_done(self) -> None:
         """This thread makes no more steps, and nobody waits for it."""
-        check(library.descant_worker_done(self._job.handle))
+        self._job.call(library.descant_worker_done)
 
     # ---------------------------------------------------------------- checkpoints
 
@@ -280,7 +280,7 @@ class Sync:
         """No round touches the parameters inside, and they may be overwritten, an optimizer's state
         too: afterwards all trainers take them. After an exception inside, the job stays paused, and
         can only be closed."""
-        check(library.descant_pause(self._job.handle))
+        self._job.call(library.descant_pause)
         yield
         for mirror in self._mirrors:
             mirror.take()
@@ -290,15 +290,15 @@ class Sync:
         self._find_unbound()
         self._rounds_of_looks(self._owners)
         self._light = 0
-        check(library.descant_reload(self._job.handle))
+        self._job.call(library.descant_reload)
 
     def state_dict(self) -> Dict[str, Any]:
         """What the model's and the optimizer's own do not have: the outer state (the central copy,
         or the global version and its momentum) as bytes in a tensor or an array, and the steps."""
         size = ctypes.c_size_t(0)
-        check(library.descant_outer_save(self._job.handle, None, ctypes.byref(size)))
+        self._job.call(library.descant_outer_save, None, ctypes.byref(size))
         room = ctypes.create_string_buffer(size.value)
-        check(library.descant_outer_save(self._job.handle, room, ctypes.byref(size)))
+        self._job.call(library.descant_outer_save, room, ctypes.byref(size))
         outer: Any = bytearray(room.raw[:size.value])
         if is_torch(self._segments[0].tensor):
             import torch
@@ -312,7 +312,7 @@ class Sync:
             outer = bytes(memoryview(state["outer"].cpu().numpy() if is_torch(state["outer"])
                                      else state["outer"]))
             with self.paused():
-                check(library.descant_outer_load(self._job.handle, outer, len(outer)))
+                self._job.call(library.descant_outer_load, outer, len(outer))
         self._steps_before = state["steps"] - int(self.stats()["steps"])
 
     # ---------------------------------------------------------------- figures
@@ -320,21 +320,23 @@ class Sync:
     def members(self) -> Dict[str, int]:
         """rank, size (trainers that take part now), epoch, host, hosts, local_rank."""
         members = _library.Members()
-        check(library.descant_members(self._job.handle, ctypes.byref(members)))
+        self._job.call(library.descant_members, ctypes.byref(members))
         return {name: getattr(members, name) for name, *_ in members._fields_}
 
     def stats(self) -> Dict[str, float]:
         """The fields of struct descant_stats; once closed, as they were last."""
-        if self._job.handle is None:
+        if self._closed:
             return dict(self._last_stats)
         stats = _library.Stats()
-        check(library.descant_stats(self._job.handle, ctypes.byref(stats)))
+        self._job.call(library.descant_stats, ctypes.byref(stats))
         return {name: getattr(stats, name) for name, *_ in stats._fields_}
 
     def waits(self) -> str:
         """Who waits for whom now; "" for nobody."""
         text = ctypes.create_string_buffer(1 << 14)
-        library.descant_waits(self._job.handle, text, len(text))
+        handle = self._job.enter()
+        library.descant_waits(handle, text, len(text))
+        self._job.exit()
         return text.value.decode(errors="replace")
 
     # ---------------------------------------------------------------- the end
@@ -357,7 +359,7 @@ class Sync:
         self._look(self._rows)
         ends: List[Any] = [*self._mirrors, *([self._buffers] if self._buffers else [])]
         if ends and not self._rests:
-            check(library.descant_pause(self._job.handle))
+            self._job.call(library.descant_pause)
         for each in ends:
             each.push()
         self._job.wait_for(library.descant_finish, number)
@@ -366,15 +368,18 @@ class Sync:
         self._finished = True
 
     def close(self) -> None:
-        """Leaves the job. Parameters keep their values, in memory of their own."""
+        """Leaves the job; over mpi it waits until all ranks have. Parameters keep their values, in
+        memory of their own."""
         if self._closed:
             return
-        self._closed = True
         with contextlib.suppress(_library.Error):       # a broken job has none
             self._last_stats = self.stats()
-        for each in [*self._segments, *([self._buffers] if self._buffers else [])]:
-            each.release()
-        self._job.close()
+        self._closed = True
+        try:
+            self._job.close()
+        finally:
+            for each in [*self._segments, *([self._buffers] if self._buffers else [])]:
+                each.release(self._job.left)
 
     def __enter__(self) -> "Sync":
         return self

@@ -41,6 +41,19 @@ bool memory_refuse(void);       /* before other resources are taken: true, prete
 void memory_fail_at(long k);    /* tests: the k-th next taking fails, once; 0: none */
 long memory_live(void);         /* tests: blocks taken and not given back */
 
+/* --- kept.c --- */
+
+struct kept;
+
+/* Memory that is to outlive its job, of memory_take, or of a mapping that begins there. NULL: there
+ * is no memory for it. Then settle, or give, which makes nothing of it. */
+struct kept *kept_add(void *memory, size_t bytes);
+/* From now on it is the process's own. shared: other processes see it till now. */
+void kept_settle(struct kept *kept, bool shared);
+bool kept_has(const void *memory);      /* whoever gives memory back that a caller may keep asks */
+void kept_hold(const void *memory);     /* something else still looks into it: give does nothing */
+bool kept_give(void *memory);           /* false: there is no such memory */
+
 /* --- clock.c --- */
 
 uint64_t clock_now_ns(void);            /* CLOCK_MONOTONIC: one for all processes of a machine */

@@ -62,7 +62,8 @@ void blocks_give(struct block **list)
     while (*list) {
         struct block *block = *list;
         *list = block->next;
-        memory_give(block->memory);
+        if (!kept_has(block->memory))
+            memory_give(block->memory);
         memory_give(block);
     }
 }

@@ -220,12 +220,13 @@ struct fabric_type {
     const char *name, *address, *help;
     const struct fabric_rows *rows;     /* NULL: it is never many_hosts */
     const struct fabric_post *post;     /* NULL: its ranks are one process */
+    bool shared;                        /* alloc's memory is a mapping that other processes see */
 
     /* Meets the others. May block up to options->start_s. After failure nothing is left. */
     descant_status (*open)(struct fabric **out, const struct fabric_options *options);
 
     /* Zeroed memory for floats [at, at + n) of the replica, at on a page, that peers can read in
-     * place; the fabric's, until close. NULL, and logged, if it cannot be had. Before start. */
+     * place; the fabric's, until close, which leaves alone what kept_has. NULL, and logged, if it cannot be had. Before start. */
     float *(*alloc)(struct fabric *f, size_t at, size_t n);
 
     /* The block of that name, one for all trainers of the machine; zero at first; until close. */

@@ -440,6 +440,8 @@ static struct mpi *_Atomic kept;
 static void keep(struct mpi *m)
 {
     log_say(&m->f.log, DESCANT_DEBUG, "messages are under way still: their memory is kept");
+    for (size_t i = 0; i < m->segments.n_extents; i++)
+        kept_hold(m->segments.extents[i].p);
     m->next = atomic_load_explicit(&kept, memory_order_relaxed);
     while (!atomic_compare_exchange_weak_explicit(&kept, &m->next, m, memory_order_release,
                                                   memory_order_relaxed))
@@ -453,7 +455,8 @@ static void release(struct mpi *m)
     if (m->machine)
         fabric_shm.close(m->machine);
     for (size_t i = 0; i < m->segments.n_extents; i++)
-        memory_give(m->segments.extents[i].p);
+        if (!kept_has(m->segments.extents[i].p))
+            memory_give(m->segments.extents[i].p);
     memory_give(m->segments.extents);
     memory_give(f->host_names);
     if (!m->host)

@@ -464,6 +464,7 @@ const struct fabric_type fabric_shm = {
     .name = "shm",
     .address = "shm:NAME[,rate=1gbit][,rtt=1ms]",
     .post = &shm_post,
+    .shared = true,
     .help = "processes of one machine, in shared memory; rate and rtt emulate a link",
     .open = shm_open,
     .alloc = shm_alloc,

@@ -209,7 +209,8 @@ void arena_fini(struct arena *arena)
     while (arena->maps) {
         struct arena_map *map = arena->maps;
         arena->maps = map->next;
-        munmap(map->p, map->bytes);
+        if (!kept_has(map->p))
+            munmap(map->p, map->bytes);
         memory_give(map);
     }
     if (arena->fd >= 0)

@@ -183,11 +183,15 @@ static void take_rows(struct descant *job)
     }
 }
 
-static void destroy(struct descant *job)
+/* keeps: descant_leave has prepared all that alloc gave. */
+static void destroy(struct descant *job, bool keeps)
 {
     shadow_stop(job);
     take_rows(job);
     tables_stop(&job->tables);
+    for (size_t i = 0; keeps && i < job->replica.n_segments; i++)
+        if (job->replica.segments[i].keeps)
+            kept_settle(job->replica.segments[i].keeps, job->fabric->type->shared);
     if (job->fabric != NULL)
         job->fabric->type->close(job->fabric);
     if (job->world != NULL)
@@ -223,7 +227,7 @@ descant_status descant_open(struct descant **out, const struct descant_options *
     replica_init(&job->replica);
     descant_status status = fill(job, options);
     if (status != DESCANT_OK) {
-        destroy(job);
+        destroy(job, false);
         return status;
     }
     *out = job;
@@ -236,7 +240,44 @@ descant_status descant_close(struct descant *job)
         return DESCANT_OK;
     if (*job->parent == 0)
         return log_fail(NULL, DESCANT_FORKED, "descant_close: the job is the parent's");
-    destroy(job);
+    destroy(job, false);
+    return DESCANT_OK;
+}
+
+static bool prepare_to_keep(struct replica *r)
+{
+    for (size_t i = 0; i < r->n_segments; i++) {
+        struct segment *s = &r->segments[i];
+        if (s->attached || s->memory == NULL)
+            continue;
+        s->keeps = kept_add(s->memory, s->n * sizeof(float));
+        if (s->keeps == NULL) {
+            for (size_t k = 0; k < i; k++)
+                if (r->segments[k].keeps)
+                    kept_give(r->segments[k].memory);
+            return false;
+        }
+    }
+    return true;
+}
+
+descant_status descant_leave(struct descant *job)
+{
+    if (job == NULL)
+        return DESCANT_OK;
+    if (*job->parent == 0)
+        return log_fail(NULL, DESCANT_FORKED, "descant_leave: the job is the parent's");
+    if (!prepare_to_keep(&job->replica))
+        return log_fail(&job->log, DESCANT_MEMORY, "no memory to keep what the job has lent");
+    destroy(job, true);
+    return DESCANT_OK;
+}
+
+descant_status descant_free(float *memory)
+{
+    if (memory != NULL && !kept_give(memory))
+        return log_fail(NULL, DESCANT_INVALID, "descant_free: descant_leave has kept no memory "
+                        "that begins there");
     return DESCANT_OK;
 }
 

@@ -22,6 +22,7 @@ enum {
     PART_BYTES = 1 << 17,       /* of a round, unless a row is longer: some thousand rows */
     PART_LEAST = 1 << 15,       /* of a machine among many, from 1,024 on; and of all parts of a */
     PARTS_BYTES = 1 << 25,      /* round up to there, for which each machine has room */
+    TOUCH_AHEAD = 16,           /* rows whose heat is fetched before it is counted */
     SWEEP_SHARE = 4,            /* one of so many is the sweep's */
     WINDOW_LEAST = 1 << 16      /* rows */
 };
@@ -309,6 +310,8 @@ bool tables_touch(struct tables *t, const float *w, const uint64_t *rows, size_t
     if (x == end)
         return false;
     for (size_t k = 0; k < n; k++) {
+        if (k + TOUCH_AHEAD < n)
+            __builtin_prefetch(&x->heat[rows[k + TOUCH_AHEAD]], 1);
         if (rows[k] >= x->rows)
             return false;
         count(&x->heat[rows[k]]);

@@ -6,6 +6,7 @@ import os
 import pathlib
 import re
 import threading
+import time
 import unittest
 import weakref
 
@@ -153,6 +154,48 @@ class Memory(unittest.TestCase):
         job.close()
         self.assertIsNone(kept())
         self.assertEqual(_job._open, before)
+
+    def test_the_last_of_the_threads_leaves(self):
+        """Each call that has begun has its job, and what comes after close is refused."""
+        for _ in range(20):
+            w, ends = np.zeros(1000, "f4"), []
+
+            def work(sync):
+                try:
+                    while True:
+                        sync.step()
+                except RuntimeError as error:
+                    ends.append(str(error))
+            sync = descant.attach(w, job=f"shm:threads-{os.getpid()}", size=1, workers=3)
+            threads = [threading.Thread(target=work, args=(sync,)) for _ in range(3)]
+            for thread in threads:
+                thread.start()
+            while sync.stats()["steps"] < 100:
+                pass
+            sync.close()
+            for thread in threads:
+                thread.join()
+            self.assertEqual({"closed" in end for end in ends}, {True}, ends)
+            self.assertTrue(sync._job.left)
+
+    def test_a_thread_that_waits_keeps_the_job(self):
+        def body(rank):
+            w = np.zeros(1000, "f4")
+            sync = descant.attach(w, plan="ma,every=1", workers=2)
+            if rank == 0:
+                while sync.members()["size"] == 2:      # until it is dead
+                    time.sleep(0.01)
+                sync.step()
+                sync.close()
+                return sync._job.left
+            threading.Thread(target=sync.step, daemon=True).start()
+            while "trainer 0" not in sync.waits():
+                time.sleep(0.001)
+            sync.close()
+            w += 1
+            refused(self, sync.step, "closed")
+            return sync._job.left
+        self.assertEqual(together(2, body), [True, False])
 
     def test_a_failed_attach_keeps_nothing(self):
         w = np.zeros(1000, "f4")

@@ -5,6 +5,7 @@ import copy
 import gc
 import inspect
 import os
+import time
 import unittest
 import weakref
 
@@ -44,6 +45,16 @@ class Tied(nn.Module):
         with torch.no_grad():
             for parameter in self.parameters():
                 parameter.add_(value)
+
+
+def mapping_at(address):
+    """The line of /proc/self/maps; "" for memory that is not there."""
+    with open("/proc/self/maps") as maps:
+        for line in maps:
+            low, high = (int(x, 16) for x in line.split()[0].split("-"))
+            if low <= address < high:
+                return line
+    return ""
 
 
 def alone(model, **options):
@@ -212,17 +223,47 @@ class Memory(unittest.TestCase):
 
     def test_what_looks_into_it_outlives_the_end(self):
         model = nn.Linear(300, 300)
-        with alone(model) as sync:
+        with descant.attach(model, job=f"shm:outlives-{os.getpid()}", size=1) as sync:
             lent = model.weight.data_ptr()
             kept = model.state_dict()
             wanted = model.weight.tolist()
-        self.assertNotEqual(model.weight.data_ptr(), lent)
-        self.assertEqual(kept["weight"].data_ptr(), lent)
-        self.assertEqual((model.weight.tolist(), kept["weight"].tolist()), (wanted, wanted))
-        self.assertIsNotNone(sync._job.handle)
-        del kept
+            self.assertIn("memfd:", mapping_at(lent))
+        self.assertTrue(sync._job.left)
+        self.assertEqual((model.weight.data_ptr(), kept["weight"].data_ptr()), (lent, lent))
+        self.assertEqual(model.weight.tolist(), wanted)
+        self.assertNotIn("memfd:", mapping_at(lent))
+        with torch.no_grad():
+            model.weight.zero_()
+        del model
         gc.collect()
-        self.assertIsNone(sync._job.handle)
+        self.assertEqual(kept["weight"].abs().sum(), 0)
+        del kept, sync
+        gc.collect()
+        self.assertEqual(mapping_at(lent), "")
+
+    def test_who_left_after_an_error_is_not_waited_for(self):
+        """Though it still has what looks into the memory: the others' rounds go on without it."""
+        go_read, go_write = os.pipe()
+
+        def body(rank):
+            model = nn.Linear(30, 30)
+            if rank == 0:
+                with descant.attach(model, plan="ma,every=1", start_s=30) as sync:
+                    while sync.members()["size"] == 2:
+                        time.sleep(0.01)
+                    for _ in range(5):
+                        sync.step()
+                os.write(go_write, b"g")
+                return model.weight.sum().item()
+            with self.assertRaises(ZeroDivisionError):
+                with descant.attach(model, plan="ma,every=1", start_s=30):
+                    kept = model.weight.view(-1)
+                    1 / 0
+            os.read(go_read, 1)
+            with torch.no_grad():
+                model.weight.add_(1)
+            return (kept - model.weight.view(-1)).abs().sum().item()
+        self.assertEqual(together(2, body)[1], 0)
 
     def test_what_is_attached_stays_when_it_is_moved(self):
         lent = numpy.zeros(10, "f4")
