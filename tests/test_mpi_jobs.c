@@ -54,7 +54,14 @@ static int part_jobs(void)
         }
         NEED(descant_finish(job, DESCANT_FINAL_MEAN) == DESCANT_OK);
         NEED(atomic_load((_Atomic int *)block) == JOB_RANKS);
-        NEED(descant_close(job) == DESCANT_OK);
+        if (k % 2) {
+            NEED(descant_close(job) == DESCANT_OK);
+            continue;
+        }
+        float *kept = last_segment, value = kept[4999] = (float)k;
+        NEED(descant_leave(job) == DESCANT_OK);
+        NEED(kept[4999]++ == value);
+        NEED(descant_free(kept) == DESCANT_OK && descant_free(kept) == DESCANT_INVALID);
     }
     return 0;
 }
