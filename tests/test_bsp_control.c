@@ -487,6 +487,60 @@ START_TEST(what_a_dead_run_left_is_undone)
 }
 END_TEST
 
+static void step_by_half(void *of, const struct control_piece *piece)
+{
+    (void)of;
+    for (size_t i = 0; i < piece->n; i++)
+        piece->w[i] -= 0.5F * piece->g[i];
+}
+
+/* So large that it is stored past the caches. */
+START_TEST(a_large_model_is_stored)
+{
+    enum { MANY = (4 << 20) + 5 };
+    const struct segment_part part = {.name = "w", .n = MANY};
+    float *w = memory_take_array(MANY, sizeof *w), *g = memory_take_array(MANY, sizeof *g);
+    struct descant_ml_model is;
+    struct superstep s;
+    ck_assert(w && g);
+    name_all();
+    const struct segment_options segment = {.name = names[0], .slots = 1, .bound = BOUND,
+                                            .parts = &part, .n_parts = 1, .model = w, .version = 1};
+    ck_assert_int_eq(local_open(&locals[0], &segment), DESCANT_OK);
+    struct control_options o = how(1);
+    o.n_locals = 1;
+    o.n = MANY;
+    o.w = w;
+    o.step = step_by_half;
+    open_control(&o);
+    ck_assert_int_eq(descant_ml_attach(&modules[0][0], names[0], 0), DESCANT_OK);
+    for (int k = 1; k <= 2; k++) {
+        for (int i = 0; i < MANY; i++)
+            g[i] = value(k, i);
+        ck_assert_int_eq(descant_ml_pin(modules[0][0], &is), DESCANT_OK);
+        ck_assert_int_eq(descant_ml_add(modules[0][0], g, 1), DESCANT_OK);
+        ck_assert_int_eq(control_superstep(control, &s), DESCANT_OK);
+        ck_assert_int_eq(descant_ml_pin(modules[0][0], &is), DESCANT_OK);
+        ck_assert_uint_eq(is.version, 1 + (uint64_t)k);
+        int wrong = 0;
+        for (int i = 0; i < MANY; i++)
+            wrong += is.values[i] != -0.5F * (value(1, i) + (k > 1 ? value(2, i) : 0));
+        ck_assert_int_eq(wrong, 0);
+    }
+    w[MANY - 1] = (float)NAN;       /* tested while it is copied */
+    ck_assert_int_eq(descant_ml_add(modules[0][0], g, 1), DESCANT_OK);
+    ck_assert_int_eq(control_superstep(control, &s), DESCANT_NOT_FINITE);
+    ck_assert_int_eq(descant_ml_pin(modules[0][0], &is), DESCANT_OK);
+    ck_assert_uint_eq(is.version, 3);
+    descant_ml_detach(modules[0][0]);
+    local_close(locals[0]);
+    control_destroy(control);
+    memory_give(w);
+    memory_give(g);
+    ck_assert_int_eq(memory_live(), 0);
+}
+END_TEST
+
 /* A segment that comes back while the run ends for NaN. */
 START_TEST(a_model_with_nan_is_not_stored_later_either)
 {
@@ -555,6 +609,7 @@ int main(void)
     tcase_add_test(tests, a_long_gradient_is_clipped);
     tcase_add_test(tests, a_model_with_nan_is_not_stored);
     tcase_add_test(tests, a_model_with_nan_is_not_stored_later_either);
+    tcase_add_test(tests, a_large_model_is_stored);
     tcase_add_test(tests, sums_that_overflow_together_are_left_out);
     tcase_add_test(tests, what_a_dead_run_left_is_undone);
     tcase_add_test(tests, refused_gradients_are_told_once);

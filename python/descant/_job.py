@@ -105,7 +105,7 @@ class Job:
                 self.exit()
         try:
             _in_a_thread(call)
-        except KeyboardInterrupt:
+        except BaseException:           # Ctrl-C, or what a handler of a signal raises
             self._interrupted = True
             raise
         if failures:
