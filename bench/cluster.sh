@@ -21,10 +21,10 @@
 #
 # A host that trains has one core of this machine: else it would take all cores for its own, and its
 # shadow would have a whole one. What is compared takes turns, and each round begins with the next one:
-# a ratio is the mean, by multiplication, of the medians of each order.
+# a ratio is the mean, by multiplication, of the medians of each order (four, for three plans and none).
 #
 # BUILD: where the program is. CLUSTER_LINKS (10gbit 1gbit 100mbit), CLUSTER_PLANS, CLUSTER_PAIRS
-# (6), CLUSTER_RUN_S (8), CLUSTER_DELAY (measured), CLUSTER_SYNC_CPU (0: the default),
+# (12), CLUSTER_RUN_S (8), CLUSTER_DELAY (measured), CLUSTER_SYNC_CPU (0: the default),
 # CLUSTER_LIBRARY (openmpi), CLUSTER_CLICKS (2000000), CLUSTER_SEEDS (1 2 3), CLUSTER_HOSTS (1 2 4),
 # CLUSTER_OPTIMIZERS (momentum adaptive), PYTHON (python3): other or less, to try.
 set -u
@@ -34,7 +34,7 @@ descant=$top/${BUILD:-build/gcc}/descant
 library=${CLUSTER_LIBRARY:-openmpi}
 links=${CLUSTER_LINKS:-10gbit 1gbit 100mbit}
 plans=${CLUSTER_PLANS:-shadow-easgd shadow-ma shadow-bmuf}
-pairs=${CLUSTER_PAIRS:-6}
+pairs=${CLUSTER_PAIRS:-12}
 run_s=${CLUSTER_RUN_S:-8}
 sync_cpu=${CLUSTER_SYNC_CPU:-0}
 python=${PYTHON:-python3}

@@ -13,7 +13,7 @@
 #           (as root), a core each, over the same links
 #
 # BUILD: where the library is. PYTHON (python3). TORCH_MODELS (resnet dlrm), TORCH_PLANS,
-# TORCH_LINKS (none 1gbit 100mbit), TORCH_PAIRS (10), TORCH_RUN_S (8): other or less, to try.
+# TORCH_LINKS (none 1gbit 100mbit), TORCH_PAIRS (12), TORCH_RUN_S (8): other or less, to try.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 top=$PWD
@@ -22,7 +22,7 @@ python=${PYTHON:-python3}
 models=${TORCH_MODELS:-resnet dlrm}
 plans=${TORCH_PLANS:-shadow-easgd shadow-ma shadow-bmuf}
 links=${TORCH_LINKS:-none 1gbit 100mbit}
-pairs=${TORCH_PAIRS:-10}
+pairs=${TORCH_PAIRS:-12}
 run_s=${TORCH_RUN_S:-8}
 export DESCANT_LIBRARY="$build/libdescant.so" PYTHONPATH="$top/python" OMP_NUM_THREADS=1
 unset RANK WORLD_SIZE DESCANT_PLAN

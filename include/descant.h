@@ -232,7 +232,7 @@ DESCANT_API descant_status descant_close(struct descant *job);
 
 /* As close; but what descant_alloc gave stays where it is, with its values, as this process's own,
  * until it is freed, each segment alone: for languages whose objects may look into it for longer than
- * the job lasts. MEMORY: there is none for that, and the job is as it was. */
+ * the job lasts. DESCANT_MEMORY: there is none for that, and the job is as it was. */
 DESCANT_API descant_status descant_leave(struct descant *job);
 DESCANT_API descant_status descant_free(float *memory);      /* NULL is allowed */
 

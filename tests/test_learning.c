@@ -22,6 +22,16 @@ START_TEST(blas_knows_the_processor)
 }
 END_TEST
 
+/* CI runs this with such a build, too. */
+START_TEST(only_a_build_without_threads_takes_turns)
+{
+    const char *path = getenv("LD_LIBRARY_PATH");
+    bool serial = openblas_get_parallel() == OPENBLAS_SEQUENTIAL;
+    ck_assert(nn_products_take_turns() == serial);
+    ck_assert(serial || !path || !strstr(path, "openblas-serial"));
+}
+END_TEST
+
 START_TEST(small_numbers_are_flushed)
 {
 #if defined(__SSE__)
@@ -219,6 +229,7 @@ int main(void)
     TCase *tests = tcase_create("learning");
     tcase_set_timeout(tests, 120);
     tcase_add_test(tests, blas_knows_the_processor);
+    tcase_add_test(tests, only_a_build_without_threads_takes_turns);
     tcase_add_test(tests, small_numbers_are_flushed);
     tcase_add_loop_test(tests, two_threads_share_parameters, 0, N(threaded));
     tcase_add_test(tests, threads_of_their_own_give_the_same);

@@ -20,24 +20,23 @@ import threading
 import weakref
 from typing import Any, List, Set
 
-from ._library import Error, check, failure, library
+from ._library import Error, check, failure, library, log
 
 _open: "Set[Job]" = set()
 
 
 class Job:
-    """handle is None once nobody may call any more; left: so is the job, and the blocks are the
-    process's own. pid: forked children must leave it alone."""
+    """closing: nobody may call any more; left: so is the job, and the blocks are the process's own.
+    pid: forked children must leave it alone."""
 
     def __init__(self, options: Any):
         self.handle = ctypes.c_void_p()
         self.pid = os.getpid()
-        self.left = False
+        self.closing = self.left = False
         self._lenders: List[Any] = []
         self._lock = threading.RLock()      # of the rest; a finaliser may come while it is held
         self._ended_blocks: List[int] = []  # before the job was left
-        self._inside = 0                    # calls
-        self._closing = False
+        self._inside: Set[int] = set()      # threads; one whose call Ctrl-C cut short is out again
         self._interrupted = False
         _open.add(self)
         try:
@@ -56,6 +55,8 @@ class Job:
         return block
 
     def _block_ends(self, address: int) -> None:
+        if os.getpid() != self.pid:
+            return
         with self._lock:
             if not self.left:
                 self._ended_blocks.append(address)
@@ -70,16 +71,16 @@ class Job:
     # ---------------------------------------------------------------- calls
 
     def enter(self) -> Any:
-        """For a call, the handle, which stays until exit."""
+        """For a call of this thread, the handle, which stays until exit."""
         with self._lock:
-            if self._closing:
+            if self.closing:
                 raise RuntimeError("there is no job any more: it has been closed")
-            self._inside += 1
+            self._inside.add(threading.get_ident())
             return self.handle
 
     def exit(self) -> None:
         with self._lock:
-            self._inside -= 1
+            self._inside.discard(threading.get_ident())
         self._leave_if_done()
 
     def call(self, function: Any, *arguments: Any, what: str = "") -> None:
@@ -93,16 +94,13 @@ class Job:
         """A call that waits for other trainers."""
         if self._interrupted:
             raise RuntimeError("a call that waits was interrupted: only close may follow")
-        handle = self.enter()
         failures: List[Error] = []
 
         def call() -> None:
             try:
-                status = function(handle, *arguments)
-                if status != 0:
-                    failures.append(failure(status))
-            finally:
-                self.exit()
+                self.call(function, *arguments)
+            except Error as error:
+                failures.append(error)
         try:
             _in_a_thread(call)
         except BaseException:           # Ctrl-C, or what a handler of a signal raises
@@ -114,28 +112,28 @@ class Job:
     # ---------------------------------------------------------------- the end
 
     def close(self) -> None:
-        """Leaves the job; over mpi it waits until all ranks have. If a call is in it, that one
-        leaves it when it ends."""
+        """Leaves the job; over mpi it waits until all ranks have. If another thread's call is in it,
+        that one leaves it when it ends."""
         with self._lock:
-            self._closing = True
+            self.closing = True
+            self._inside.discard(threading.get_ident())
         _in_a_thread(self._leave_if_done)
 
     def _leave_if_done(self) -> None:
+        if os.getpid() != self.pid:
+            return
         with self._lock:
-            if not self._closing or self._inside > 0 or self.handle is None:
+            if not self.closing or self._inside or not self.handle:
                 return
             handle, self.handle = self.handle, None
         self._leave(handle)
 
     def _leave(self, handle: Any) -> None:
-        _open.discard(self)
-        if os.getpid() != self.pid:
-            return
         status = library.descant_leave(handle)
         if status != 0:
-            self.handle = handle
-            _open.add(self)
-            raise failure(status)
+            log.warning("the job stays open until the process ends: %s", failure(status))
+            return
+        _open.discard(self)
         with self._lock:
             self.left = True
         for address in self._ended_blocks:
@@ -172,6 +170,6 @@ def _in_a_thread(function: Any) -> None:
 @atexit.register
 def _leave_all() -> None:
     for job in list(_open):
-        with job._lock:
-            job._closing = True
-        job._leave_if_done()
+        if job.pid == os.getpid():
+            job.closing = True
+            job._leave_if_done()

@@ -83,6 +83,8 @@ class Placed(Segment):
         return whole
 
     def release(self, left: bool) -> None:
+        if self._flat is None:
+            return
         own = None if left else self._flat.clone()
         for tensor in [self.tensor, *self._tied]:
             if own is not None and tensor is not None and tensor.data_ptr() == self.address:

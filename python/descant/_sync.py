@@ -325,7 +325,7 @@ class Sync:
 
     def stats(self) -> Dict[str, float]:
         """The fields of struct descant_stats; once closed, as they were last."""
-        if self._closed:
+        if self._job.closing:
             return dict(self._last_stats)
         stats = _library.Stats()
         self._job.call(library.descant_stats, ctypes.byref(stats))
@@ -335,8 +335,10 @@ class Sync:
         """Who waits for whom now; "" for nobody."""
         text = ctypes.create_string_buffer(1 << 14)
         handle = self._job.enter()
-        library.descant_waits(handle, text, len(text))
-        self._job.exit()
+        try:
+            library.descant_waits(handle, text, len(text))
+        finally:
+            self._job.exit()
         return text.value.decode(errors="replace")
 
     # ---------------------------------------------------------------- the end
@@ -372,14 +374,13 @@ class Sync:
         memory of their own."""
         if self._closed:
             return
-        with contextlib.suppress(_library.Error):       # a broken job has none
+        self._light = 0
+        with contextlib.suppress(RuntimeError):         # a broken job has none
             self._last_stats = self.stats()
+        self._job.close()
+        for each in [*self._segments, *([self._buffers] if self._buffers else [])]:
+            each.release(self._job.left)
         self._closed = True
-        try:
-            self._job.close()
-        finally:
-            for each in [*self._segments, *([self._buffers] if self._buffers else [])]:
-                each.release(self._job.left)
 
     def __enter__(self) -> "Sync":
         return self

@@ -45,11 +45,12 @@ long memory_live(void);         /* tests: blocks taken and not given back */
 
 struct kept;
 
-/* Memory that is to outlive its job, of memory_take, or of a mapping that begins there. NULL: there
- * is no memory for it. Then settle, or give, which makes nothing of it. */
-struct kept *kept_add(void *memory, size_t bytes);
-/* From now on it is the process's own. shared: other processes see it till now. */
-void kept_settle(struct kept *kept, bool shared);
+/* Memory that is to outlive its job, of memory_take; or, shared, a mapping that begins there and
+ * that other processes see. NULL: there is no memory for it. Then settle; or give, and nothing is
+ * changed. */
+struct kept *kept_add(void *memory, size_t bytes, bool shared);
+/* From now on it is the process's own. False: it is kept, but others see it still. */
+bool kept_settle(struct kept *kept);
 bool kept_has(const void *memory);      /* whoever gives memory back that a caller may keep asks */
 void kept_hold(const void *memory);     /* something else still looks into it: give does nothing */
 bool kept_give(void *memory);           /* false: there is no such memory */

@@ -4,8 +4,8 @@
  * 1 Who closes a job gives none of it back that is in the list. Nobody frees it meanwhile: the
  *   caller has it only when close has returned.
  * 2 A mapping that other processes see is changed for private pages, at the same place and with the
- *   same values: the slot it was in may be another trainer's tomorrow. The pages are had before the
- *   job is left, so that nothing can fail then. */
+ *   same values: the slot it was in may be another trainer's tomorrow. The pages are mapped before
+ *   the job is left, which can still be refused then. */
 #include "base/base.h"
 
 #include <pthread.h>
@@ -14,25 +14,29 @@
 
 struct kept {
     struct kept *next;
-    void *memory, *spare;   /* spare: private pages, until it is settled */
+    void *memory;
+    void *spare;            /* private pages for a shared mapping, until it is settled */
     size_t bytes;           /* of both, whole pages */
-    bool mapped;            /* the pages were the spare's; else memory_give's */
+    bool settled, shared;   /* shared: it was a mapping, and still is one; else memory_give's */
     bool held;              /* something else still looks into it: it is never given back */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;    /* of list, and of held */
 static struct kept *list;
 
-struct kept *kept_add(void *memory, size_t bytes)
+struct kept *kept_add(void *memory, size_t bytes, bool shared)
 {
     size_t page = machine_page();
     struct kept *kept = memory_take(sizeof *kept);
 
     if (!kept)
         return NULL;
-    *kept = (struct kept){.memory = memory, .bytes = bytes ? (bytes + page - 1) / page * page : page};
-    kept->spare = memory_refuse() ? MAP_FAILED : mmap(NULL, kept->bytes, PROT_READ | PROT_WRITE,
-                                                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    *kept = (struct kept){.memory = memory, .bytes = (bytes + page - 1) / page * page,
+                          .shared = shared};
+    if (shared)
+        kept->spare = memory_refuse() ? MAP_FAILED : mmap(NULL, kept->bytes,
+                                                          PROT_READ | PROT_WRITE,
+                                                          MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (kept->spare == MAP_FAILED) {
         memory_give(kept);
         return NULL;
@@ -44,16 +48,25 @@ struct kept *kept_add(void *memory, size_t bytes)
     return kept;
 }
 
-void kept_settle(struct kept *kept, bool shared)
+/* Near the most mappings of a process, mremap needs more of them than are left for a moment. */
+static bool change_pages(struct kept *kept)
 {
-    kept->mapped = shared;
-    if (shared) {
-        memcpy(kept->spare, kept->memory, kept->bytes);
-        mremap(kept->spare, kept->bytes, kept->bytes, MREMAP_MAYMOVE | MREMAP_FIXED, kept->memory);
-    } else {
-        munmap(kept->spare, kept->bytes);
-    }
-    kept->spare = NULL;
+    memcpy(kept->spare, kept->memory, kept->bytes);
+    if (mremap(kept->spare, kept->bytes, kept->bytes, MREMAP_MAYMOVE | MREMAP_FIXED,
+               kept->memory) != MAP_FAILED)
+        return true;
+    bool can = mmap(kept->memory, kept->bytes, PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != MAP_FAILED;
+    if (can)
+        memcpy(kept->memory, kept->spare, kept->bytes);
+    munmap(kept->spare, kept->bytes);
+    return can;
+}
+
+bool kept_settle(struct kept *kept)
+{
+    kept->settled = true;
+    return !kept->shared || change_pages(kept);
 }
 
 /* The caller has the lock. */
@@ -93,11 +106,9 @@ bool kept_give(void *memory)
     pthread_mutex_unlock(&lock);
     if (!kept || held)
         return held;
-    if (kept->spare)                    /* never settled: the job's still */
-        munmap(kept->spare, kept->bytes);
-    else if (kept->mapped)
-        munmap(memory, kept->bytes);
-    else
+    if (kept->shared)
+        munmap(kept->settled ? memory : kept->spare, kept->bytes);
+    else if (kept->settled)
         memory_give(memory);
     memory_give(kept);
     return true;

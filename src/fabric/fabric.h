@@ -226,7 +226,8 @@ struct fabric_type {
     descant_status (*open)(struct fabric **out, const struct fabric_options *options);
 
     /* Zeroed memory for floats [at, at + n) of the replica, at on a page, that peers can read in
-     * place; the fabric's, until close, which leaves alone what kept_has. NULL, and logged, if it cannot be had. Before start. */
+     * place; the fabric's, until close, which leaves alone what kept_has. NULL, and logged, if it
+     * cannot be had. Before start. */
     float *(*alloc)(struct fabric *f, size_t at, size_t n);
 
     /* The block of that name, one for all trainers of the machine; zero at first; until close. */

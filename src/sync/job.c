@@ -183,15 +183,24 @@ static void take_rows(struct descant *job)
     }
 }
 
+static void keep_segments(struct descant *job)
+{
+    for (size_t i = 0; i < job->replica.n_segments; i++) {
+        struct segment *s = &job->replica.segments[i];
+        if (s->keeps && !kept_settle(s->keeps))
+            log_say(&job->log, DESCANT_WARNING, "the memory of '%s' cannot be made this process's "
+                    "own: who joins the job may change it", s->name);
+    }
+}
+
 /* keeps: descant_leave has prepared all that alloc gave. */
 static void destroy(struct descant *job, bool keeps)
 {
     shadow_stop(job);
     take_rows(job);
     tables_stop(&job->tables);
-    for (size_t i = 0; keeps && i < job->replica.n_segments; i++)
-        if (job->replica.segments[i].keeps)
-            kept_settle(job->replica.segments[i].keeps, job->fabric->type->shared);
+    if (keeps)
+        keep_segments(job);
     if (job->fabric != NULL)
         job->fabric->type->close(job->fabric);
     if (job->world != NULL)
@@ -244,21 +253,25 @@ descant_status descant_close(struct descant *job)
     return DESCANT_OK;
 }
 
-static bool prepare_to_keep(struct replica *r)
+static bool prepare_to_keep(struct replica *r, bool shared)
 {
-    for (size_t i = 0; i < r->n_segments; i++) {
+    size_t bytes = 0, i;
+
+    for (i = 0; shared && i < r->n_segments; i++)
+        bytes += r->segments[i].lent ? r->segments[i].n * sizeof(float) : 0;
+    bool can = bytes <= machine_memory_free();
+    for (i = 0; can && i < r->n_segments; i++) {
         struct segment *s = &r->segments[i];
-        if (s->attached || s->memory == NULL)
-            continue;
-        s->keeps = kept_add(s->memory, s->n * sizeof(float));
-        if (s->keeps == NULL) {
-            for (size_t k = 0; k < i; k++)
-                if (r->segments[k].keeps)
-                    kept_give(r->segments[k].memory);
-            return false;
-        }
+        if (s->lent)
+            s->keeps = kept_add(s->lent, s->n * sizeof(float), shared);
+        can = !s->lent || s->keeps;
     }
-    return true;
+    while (!can && i-- > 0)
+        if (r->segments[i].keeps) {
+            kept_give(r->segments[i].lent);
+            r->segments[i].keeps = NULL;
+        }
+    return can;
 }
 
 descant_status descant_leave(struct descant *job)
@@ -267,7 +280,7 @@ descant_status descant_leave(struct descant *job)
         return DESCANT_OK;
     if (*job->parent == 0)
         return log_fail(NULL, DESCANT_FORKED, "descant_leave: the job is the parent's");
-    if (!prepare_to_keep(&job->replica))
+    if (!prepare_to_keep(&job->replica, job->fabric->type->shared))
         return log_fail(&job->log, DESCANT_MEMORY, "no memory to keep what the job has lent");
     destroy(job, true);
     return DESCANT_OK;

@@ -70,6 +70,8 @@ void replica_add(struct replica *r, float *memory, size_t n, bool attached)
     struct segment *s = &r->segments[r->n_segments++];      /* its name is there */
     s->memory = memory;
     s->kept = NULL;
+    s->lent = attached ? NULL : memory;
+    s->keeps = NULL;
     s->at = r->n;
     s->n = n;
     s->attached = attached;

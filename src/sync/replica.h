@@ -14,7 +14,8 @@ struct segment {
     size_t at, n;       /* floats of the flat vector */
     bool attached;      /* the caller's memory */
     float *kept;        /* detached: its last values, for peers; ours */
-    struct kept *keeps; /* its memory outlives the job; set by descant_leave */
+    float *lent;        /* what descant_alloc gave, also when it has been detached; NULL */
+    struct kept *keeps; /* that outlives the job; set by descant_leave */
 };
 
 struct replica {

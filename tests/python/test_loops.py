@@ -59,7 +59,7 @@ class Loops(unittest.TestCase):
                         until = time.monotonic() + 30
                         while sync.stats()["rounds"] < 5 and time.monotonic() < until:
                             train(sync, model, optimizer, [task(rank)] * 20)
-                        train(sync, model, optimizer, [task(rank)] * 150)
+                        train(sync, model, optimizer, [task(rank)] * 400)
                 return learned(model), sync.stats()["rounds"] >= 5, model.weight.tolist()
             first, second = together(2, body)
             self.assertEqual((first, first[:2]), (second, (True, True)), plan)
@@ -92,7 +92,7 @@ class Loops(unittest.TestCase):
                     while sync.members()["size"] != 2 and time.monotonic() < until:
                         train(sync, model, optimizer, [task(rank)])
                     size = sync.members()["size"]
-                    train(sync, model, optimizer, [task(rank)] * 150)
+                    train(sync, model, optimizer, [task(rank)] * 400)
                 return size, learned(model), model.weight.tolist()
             first, killed, third = together(3, body)
             self.assertIsNone(killed)
