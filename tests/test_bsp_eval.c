@@ -92,8 +92,8 @@ START_TEST(the_model_that_is_judged_is_the_last)
 }
 END_TEST
 
-/* A signal ends the last look, too: the files are many, all of them one, and then a pipe that nobody
- * writes to. */
+/* A signal ends the last look, too: the files are many, all of them one, and then a pipe that
+ * nobody writes to. */
 START_TEST(a_signal_does_not_wait_for_figures)
 {
     char files[2 * FILES + 2] = "h";

@@ -143,7 +143,7 @@ static pid_t launch(int k, int rank, int size)
     return pid;
 }
 
-/* Time in which this process was awake: of a pause, in which no other may have run either, little. */
+/* Time in which this process was awake: little of a pause, in which others may have had none. */
 static uint64_t awake_ns;
 
 static bool reaches(const _Atomic int *figure, int value, uint64_t ns)

@@ -147,7 +147,7 @@ UNUSED static pid_t train_aside(const struct train_options *o, int out)
     _exit(status);
 }
 
-/* Kills a run that goes on, and is there when the last of its trainers is gone: until then they keep
+/* Kills a run that goes on, and waits until the last of its trainers is gone: until then they keep
  * its files for themselves. */
 UNUSED static void kill_all(pid_t pid)
 {
