@@ -16,6 +16,8 @@
 
 enum { FLOATS = 5, EXAMPLES = 4, PATIENCE_MS = 30000 };
 
+#define NEVER_STALE "--bound 1000000000"    /* each gradient counts, however late it comes */
+
 static char root[] = "/tmp/descant-bsp-XXXXXX";
 static char self[PATH_MAX], said[16384], checkpoint[96], run_log[96], said_file[96];
 
@@ -119,6 +121,19 @@ static inline void says(const char *text)
     ck_assert_msg(strstr(said, text) != NULL, "'%s' is not in:\n%s", text, said);
 }
 
+/* Waits until that has been said so many times. */
+static inline void wait_said(const char *text, int times)
+{
+    int tries = 0, seen = 0;
+    for (; seen < times && tries < PATIENCE_MS; tries++, usleep(1000)) {
+        read_said();
+        seen = 0;
+        for (const char *at = said; (at = strstr(at, text)) != NULL; at++)
+            seen++;
+    }
+    ck_assert_msg(seen >= times, "'%s' is not %d times in:\n%s", text, times, said);
+}
+
 static inline bool segment_left(int k)
 {
     char path[120];
@@ -165,6 +180,14 @@ static inline void wait_steps(double least)
         usleep(1000);
     read_said();
     ck_assert_msg(tries < PATIENCE_MS, "no %g supersteps: %s", least, said);
+}
+
+static inline void wait_modules(double n)
+{
+    for (int tries = 0; logged("superstep\"", "modules") < n && tries < PATIENCE_MS; tries++)
+        usleep(1000);
+    read_said();
+    ck_assert_msg(logged("superstep\"", "modules") >= n, "no %g modules: %s", n, said);
 }
 
 /* The checkpoint is what so many steps make, to the bit; returns them. */

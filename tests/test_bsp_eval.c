@@ -92,15 +92,18 @@ START_TEST(the_model_that_is_judged_is_the_last)
 }
 END_TEST
 
-/* A signal ends the last look, too: the files are many, all of them one. */
+/* A signal ends the last look, too: the files are many, all of them one, and then a pipe that
+ * nobody writes to. */
 START_TEST(a_signal_does_not_wait_for_figures)
 {
-    char files[2 * FILES] = "h";
+    char files[2 * FILES + 2] = "h";
     make_model();
     ck_assert_int_eq(chdir(folder), 0);
     ck_assert_int_eq(symlink(held_out, "h"), 0);
+    ck_assert_int_eq(mkfifo("p", 0600), 0);
     for (int k = 1; k < FILES; k++)
         strcat(files, ",h");
+    strcat(files, ",p");
     pid_t pid = fork();
     if (pid == 0)
         _exit(run(files, "--lr 0 --supersteps 5 --checkpoint c"));

@@ -31,34 +31,28 @@ static pid_t begin_local(const char *more, const char *kind)
                   self, kind);
 }
 
-static void wait_modules(double n)
-{
-    for (int tries = 0; logged("superstep\"", "modules") < n && tries < PATIENCE_MS; tries++)
-        usleep(1000);
-    read_said();
-    ck_assert_msg(logged("superstep\"", "modules") >= n, "no %g modules: %s", n, said);
-}
-
 /* Whoever comes first, and whether control waits for them or they for it. */
 START_TEST(control_and_locals_are_processes)
 {
     int lines;
     pid_t control = 0, locals[2];
     if (_i)
-        control = begin_control("--locals 2 --period 5ms --supersteps 60");
+        control = begin_control("--locals 2 --period 5ms");
     for (int k = 0; k < 2; k++)
         locals[k] = begin_local(_i ? k ? "--modules 2 --number 0" : "--modules 2 --number 1"
                                    : "--modules 2", "constant");
     if (!_i)
-        control = begin_control("--locals 2 --period 5ms --supersteps 60");
-    ck_assert_int_eq(end(control), CLI_DONE);
+        control = begin_control("--locals 2 --period 5ms");
+    wait_modules(4);
+    wait_steps(60);
+    kill(control, SIGTERM);
+    ck_assert_int_eq(end(control), 128 + SIGTERM);
     for (int k = 0; k < 2; k++)
         ck_assert_int_eq(end(locals[k]), CLI_DONE);
-    says("all supersteps are made");
     says("bsp: 4 local modules, 5 parameters");
-    ck_assert_uint_eq(check_checkpoint(), 60);
     ck_assert_double_eq(summed("examples", &lines), EXAMPLES * summed("gradients", &lines));
-    ck_assert_int_eq(lines, 60);
+    ck_assert_int_eq(lines, (int)logged("summary", "supersteps"));
+    ck_assert_int_eq(lines, (int)check_checkpoint());
     for (int k = 0; k < 4; k++)
         ck_assert(!segment_left(k));
 }
@@ -69,9 +63,9 @@ START_TEST(gradients_are_counted_exactly_once)
 {
     int lines;
     pid_t locals[2];
-    pid_t control = begin_control(_i == 0   ? "--locals 2 --period 5ms"
-                                  : _i == 1 ? "--locals 2 --every-gradients 7"
-                                            : "--locals 2 --period 60s");
+    pid_t control = begin_control(_i == 0   ? NEVER_STALE " --locals 2 --period 5ms"
+                                  : _i == 1 ? NEVER_STALE " --locals 2 --every-gradients 7"
+                                            : NEVER_STALE " --locals 2 --period 60s");
     for (int k = 0; k < 2; k++)
         locals[k] = begin_local("--modules 2", "times");
     ck_assert_int_eq(end(control), CLI_DONE);
@@ -96,7 +90,7 @@ END_TEST
  * goes on from the checkpoint, and no gradient of before counts. */
 START_TEST(control_is_killed_and_finds_the_locals)
 {
-    char more[128];
+    int lines;
     pid_t modules[2] = {0}, locals[2];
     struct descant_ml_model model;
     pid_t control = begin_control("--locals 2 --period 5ms --checkpoint-every 0.02");
@@ -113,13 +107,12 @@ START_TEST(control_is_killed_and_finds_the_locals)
     uint64_t steps = check_checkpoint();
     ck_assert_int_eq(descant_ml_pin(ml, &model), DESCANT_OK);
     uint64_t before = model.version;
-    usleep(300000);
+    wait_said("control is gone: segments and modules go on", 2);
     ck_assert_int_eq(descant_ml_pin(ml, &model), DESCANT_OK);
     ck_assert(!is_gone(modules[0]) && !is_gone(modules[1]));
 
-    snprintf(more, sizeof more, "--locals 2 --period 5ms --resume --supersteps %d",
-             (int)steps + 30);
-    control = begin_control(more);
+    ck_assert_int_eq(unlink(run_log), 0);
+    control = begin_control("--locals 2 --period 5ms --resume");
     for (int tries = 0; model.version <= before + 16 && tries < PATIENCE_MS; tries++) {
         usleep(1000);
         ck_assert_int_eq(descant_ml_pin(ml, &model), DESCANT_OK);
@@ -129,13 +122,16 @@ START_TEST(control_is_killed_and_finds_the_locals)
     children_of(locals[0], &now[0], 1);
     children_of(locals[1], &now[1], 1);
     ck_assert(now[0] == modules[0] && now[1] == modules[1]);
-    ck_assert_int_eq(end(control), CLI_DONE);
+    wait_steps((double)steps + 30);
+    kill(control, SIGTERM);
+    ck_assert_int_eq(end(control), 128 + SIGTERM);
     for (int k = 0; k < 2; k++)
         ck_assert_int_eq(end(locals[k]), CLI_DONE);
-    says("control is gone: segments and modules go on");
     says("there is a control again");
     says("gradients of the run before");
-    ck_assert_uint_eq(check_checkpoint(), steps + 30);
+    summed("gradients", &lines);
+    ck_assert_int_eq((int)steps + lines, (int)logged("summary", "supersteps"));
+    ck_assert_int_eq((int)steps + lines, (int)check_checkpoint());
     descant_ml_detach(ml);
 }
 END_TEST
@@ -153,10 +149,10 @@ START_TEST(a_local_is_killed_and_comes_again)
     struct descant_ml *ml = attach_to(1);
     kill(locals[1], SIGKILL);
     ck_assert_int_eq(end(locals[1]), 128 + SIGKILL);
+    wait_said("the local modules of rank 2 have died, with ", 1);
+    says("the others go on");
     double steps = logged("superstep\"", "superstep");
     wait_steps(steps + 20);
-    says("the local modules of rank 2 have died, with ");
-    says("the others go on");
     ck_assert_int_eq(descant_ml_pin(ml, &model), DESCANT_OK);
     for (int k = 0; k < 5; k++)
         ck_assert_int_eq(descant_ml_add(ml, gradient, EXAMPLES), DESCANT_OK);
@@ -227,6 +223,7 @@ START_TEST(a_late_sum_blocks_nothing)
         ck_assert_int_eq(end(locals[k]), CLI_DONE);
         descant_ml_detach(mls[k]);
     }
+    says("all supersteps are made");
     ck_assert_uint_eq(check_checkpoint(), 2);
 }
 END_TEST
@@ -336,8 +333,8 @@ START_TEST(one_job_under_mpirun)
     if (!is_there((enum mpi_library)_i))
         return;
     snprintf(what, sizeof what, "-n 3 %s bsp run --name %s --quiet --modules 2 --params 5 --lr 0.5 "
-             "--period 5ms --checkpoint %s --log %s -- %s module times", self, segment_name,
-             checkpoint, run_log, self);
+             "--period 5ms " NEVER_STALE " --checkpoint %s --log %s -- %s module times", self,
+             segment_name, checkpoint, run_log, self);
     int status = mpirun((enum mpi_library)_i, what);
     ck_assert_msg(status == 0, "%d: %s", status, said);
     says("all modules have done their work");

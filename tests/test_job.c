@@ -178,8 +178,10 @@ static descant_status whole_life(const char *address, const char *plan)
 
 START_TEST(failing_memory_leaks_nothing)
 {
-    static const char *const jobs[] = {"self", "shm:job-fail"};
+    char shm[64];
+    const char *const jobs[] = {"self", shm};
     static const char *const plans[] = {"shadow-easgd", "shadow-bmuf", "dasgd"};
+    snprintf(shm, sizeof shm, "shm:job-fail-%d", (int)getpid());
     for (int j = 0; j < 2; j++)
         for (int p = 0; p < 3; p++) {
             ck_assert_int_eq(whole_life(jobs[j], plans[p]), DESCANT_OK);

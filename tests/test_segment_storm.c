@@ -22,6 +22,7 @@ enum {
     LIVES = 30,                         /* of modules that are killed */
     MODEL = 2 * LIVES + 1
 };
+#define PATIENCE_NS UINT64_C(30000000000)       /* for a keeper that does not get a core */
 
 /* --- threads --- */
 
@@ -39,7 +40,17 @@ static uint64_t examples_of(uint64_t j)
     return 1 + j % 3;
 }
 
-/* The j-th gradient is j % 5 + 1 everywhere; in a sum times its examples. */
+static _Atomic uint64_t takes;      /* of the keeper, that sums were found in */
+
+static void await_take(void)
+{
+    uint64_t until = clock_now_ns() + PATIENCE_NS;
+    while (atomic_load(&takes) == 0 && clock_now_ns() < until)
+        sched_yield();
+}
+
+/* The j-th gradient is j % 5 + 1 everywhere; in a sum times its examples. Half of them come after
+ * the keeper has taken something. */
 static void *add_flat_out(void *argument)
 {
     struct module *m = argument;
@@ -50,6 +61,8 @@ static void *add_flat_out(void *argument)
     if (m->status == DESCANT_OK)
         m->status = descant_ml_pin(ml, &model);
     for (uint64_t j = 0; j < m->turns && m->status == DESCANT_OK; j++) {
+        if (j == m->turns / 2)
+            await_take();
         for (int i = 0; i < FLOATS; i++)
             gradient[i] = (float)(j % 5 + 1);
         m->status = descant_ml_add(ml, gradient, examples_of(j));
@@ -88,7 +101,8 @@ START_TEST(each_gradient_is_taken_once)
 {
     struct segment *segment = make_segment(FLOATS, MODULES, UINT64_MAX);
     struct module modules[MODULES];
-    uint64_t sum = 0, gradients = 0, examples = 0, takes = 0, torn = 0;
+    uint64_t sum = 0, gradients = 0, examples = 0, torn = 0;
+    atomic_store(&takes, 0);
     start_modules(modules, segment, ADDS, add_flat_out);
     for (bool last = false, done = false; !last;) {
         last = done;                /* once more after the last module has ended */
@@ -102,7 +116,7 @@ START_TEST(each_gradient_is_taken_once)
             sum += (uint64_t)t.values[0];
             gradients += t.gradients;
             examples += t.examples;
-            takes++;
+            atomic_fetch_add(&takes, 1);
         }
         sched_yield();
     }
@@ -116,7 +130,7 @@ START_TEST(each_gradient_is_taken_once)
     ck_assert_uint_eq(gradients, MODULES * ADDS);
     ck_assert_uint_eq(examples, wanted_examples);
     ck_assert_uint_eq(sum, wanted);
-    ck_assert_uint_gt(takes, MODULES);
+    ck_assert_uint_gt(atomic_load(&takes), MODULES);
     segment_close(segment);
 }
 END_TEST
@@ -132,13 +146,19 @@ static bool is_whole(const struct descant_ml_model *model, size_t n)
     return whole;
 }
 
+static bool reads_on(const struct module *m, uint64_t j, uint64_t until)
+{
+    bool enough = j >= m->turns && (m->versions > 1 || clock_now_ns() > until);
+    return m->status == DESCANT_OK && !enough;
+}
+
 static void *read_flat_out(void *argument)
 {
     struct module *m = argument;
     struct descant_ml *ml = NULL;
-    uint64_t last = 0;
+    uint64_t last = 0, until = clock_now_ns() + PATIENCE_NS;
     m->status = ml_attach_at(&ml, m->memory);
-    for (uint64_t j = 0; j < m->turns && m->status == DESCANT_OK; j++) {
+    for (uint64_t j = 0; reads_on(m, j, until); j++) {
         struct descant_ml_model model;
         m->status = descant_ml_pin(ml, &model);
         m->torn += !is_whole(&model, FLOATS) || model.version < last;

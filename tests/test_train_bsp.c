@@ -284,15 +284,13 @@ START_TEST(a_killed_run_is_resumed)
 {
     struct train_options o = endless();
     struct train_result r;
-    int status;
     o.trainers = 2;
     o.sync = "bsp,period=2ms";
     pid_t pid = begin(&o);
     wait_examples(ROWS);
     for (int k = 0; k < 6000 && access(model_file, R_OK) != 0; k++)
         usleep(5000);
-    kill(-pid, SIGKILL);
-    ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+    kill_all(pid);
     double had = text_of("sums");
     o.resume = true;
     o.examples = (int64_t)had + ROWS;
@@ -306,14 +304,12 @@ END_TEST
 START_TEST(a_checkpoint_has_what_was_given)
 {
     struct train_options o = endless();
-    int status;
     o.trainers = 2;
     o.sync = "bsp,period=3600s";
     pid_t pid = begin(&o);
     for (int k = 0; k < 12000 && access(model_file, R_OK) != 0; k++)
         usleep(5000);
-    kill(-pid, SIGKILL);
-    ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+    kill_all(pid);
     ck_assert_double_ge(text_of("steps"), 1);
 }
 END_TEST

@@ -286,26 +286,24 @@ END_TEST
 /* It gets what the others have, and reads no checkpoint: this one would be refused. */
 START_TEST(who_joins_resumes_nothing)
 {
-    struct train_options o = endless();
+    struct train_options o = endless(), late;
     pid_t pids[2];
     FILE *out = fopen(model_file, "we");
     fputs("this is no checkpoint", out);
     fclose(out);
-    o.epochs = PASSES(60);
     o.checkpoint = NULL;
     o.trainers = 0;
     char job[64];
     snprintf(job, sizeof job, "shm:joined-%d", (int)getpid());
     o.job = job;
-    pids[0] = begin(&o);
-    wait_examples(ROWS);
-    o.resume = true;
-    o.checkpoint = model_file;
-    o.log = NULL;
-    pids[1] = begin(&o);
-    ck_assert_msg(end_within(pids[0], 60) == 0, "%s", said);
-    ck_assert_msg(end_within(pids[1], 60) == 0, "%s", said);
-    ck_assert_double_eq(examples_said(), PASSES(60.0) * ROWS);
+    late = o;
+    late.resume = true;
+    late.checkpoint = model_file;
+    late.log = NULL;
+    begin_and_join(&o, &late, pids);
+    for (int k = 0; k < 2; k++)
+        ck_assert_msg(end_within(pids[k], 60) == 0, "%s", said);
+    ck_assert_double_eq(examples_said(), (double)o.epochs * ROWS);
     assert_says("2 trainers");
 }
 END_TEST

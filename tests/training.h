@@ -11,6 +11,7 @@
 #include "train/saved.h"
 
 #include <check.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -146,6 +147,22 @@ UNUSED static pid_t train_aside(const struct train_options *o, int out)
     _exit(status);
 }
 
+/* Kills a run that goes on, and waits until the last of its trainers is gone: until then they keep
+ * its files for themselves. */
+UNUSED static void kill_all(pid_t pid)
+{
+    int status = 0, other;
+    pid_t got = 0;
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    kill(-pid, SIGKILL);
+    ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+    while ((got = waitpid(-pid, &other, 0)) > 0 || (got < 0 && errno == EINTR))
+        continue;
+    prctl(PR_SET_CHILD_SUBREAPER, 0);
+    ck_assert_msg(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL, "status %x",
+                  (unsigned)status);
+}
+
 /* Waits until the log tells of so many examples. */
 UNUSED static void wait_examples(double least)
 {
@@ -213,6 +230,52 @@ UNUSED static int end_within(pid_t pid, double seconds)
     ck_assert_msg(got == pid, "it does not end: %s", said);
     ck_assert_msg(WIFEXITED(status) || WIFSIGNALED(status), "status %x", (unsigned)status);
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+static int threads_of(pid_t pid)
+{
+    char path[64];
+    int n = 0;
+    snprintf(path, sizeof path, "/proc/%d/task", (int)pid);
+    DIR *dir = opendir(path);
+    for (struct dirent *one; dir && (one = readdir(dir));)
+        n += *one->d_name != '.';
+    if (dir)
+        closedir(dir);
+    return n;
+}
+
+/* Whether the second comes to work while the first is at it: each has n threads then. */
+static bool comes_in_time(const pid_t *pids, int n)
+{
+    for (;; usleep(1000)) {
+        bool ended = waitpid(pids[1], NULL, WNOHANG) != 0, works = threads_of(pids[1]) >= n;
+        if (threads_of(pids[0]) < n)
+            return false;
+        ck_assert_msg(!ended, "it does not join");
+        if (works)
+            return true;
+    }
+}
+
+/* Begins a run, and one that joins it on the way; again, for longer, where that came too late. */
+UNUSED static void begin_and_join(struct train_options *first, struct train_options *second,
+                                  pid_t *pids)
+{
+    for (int tries = 0; tries < 3; tries++) {
+        first->epochs = second->epochs = PASSES(60) << tries;
+        pids[0] = begin(first);
+        wait_examples(ROWS);
+        int n = threads_of(pids[0]);
+        pids[1] = begin(second);
+        if (comes_in_time(pids, n))
+            return;
+        ck_assert_msg(end_within(pids[0], 60) == 0, "%s", said);
+        kill(pids[1], SIGKILL);
+        waitpid(pids[1], NULL, 0);
+        ck_assert_int_eq(unlink(log_file) | unlink(said_file), 0);
+    }
+    ck_abort_msg("nobody joins");
 }
 
 UNUSED static double examples_said(void)

@@ -26,6 +26,7 @@
 #include <unistd.h>
 
 enum { RUN_TENSORS = 4, PLACE_HEAD = 2, MAX_TEXTS = 128, MOST_HOSTS = 4096 };
+enum { MOST_LOOKS = 20 };       /* for a moment in which nothing is trained */
 
 struct list {
     struct safetensor *at;      /* room for the model's and RUN_TENSORS */
@@ -102,11 +103,20 @@ struct place {
     struct metrics sums;        /* of what was trained by then */
 };
 
+/* Looks again if something was trained between place and sums, for that would be trained twice;
+ * where there is always something, the place is the older of the two. */
 static void find_place(struct trainer *t, struct place *place)
 {
-    place->n = PLACE_HEAD + board_held(t->board, &place->at[0], place->at + PLACE_HEAD, BOARD_TODO);
-    place->at[1] = atomic_load_explicit(&t->board->end, memory_order_relaxed);
-    place->sums = board_sum(t->board);
+    uint64_t before;
+    int looks = 0;
+
+    do {
+        before = board_sum(t->board).n;
+        place->n = PLACE_HEAD + board_held(t->board, &place->at[0], place->at + PLACE_HEAD,
+                                           BOARD_TODO);
+        place->at[1] = atomic_load_explicit(&t->board->end, memory_order_relaxed);
+        place->sums = board_sum(t->board);
+    } while (place->sums.n != before && ++looks < MOST_LOOKS);
 }
 
 /* Texts: every option, then the sums. */
