@@ -86,7 +86,7 @@ class _Around:
 
         def around(_optimizer: Any, *args: Any, **more: Any) -> Any:
             if self._on:
-                before()
+                args, more = before(args, more)
             result = step(*args, **more)
             if self._on:
                 after()
@@ -97,13 +97,32 @@ class _Around:
         self._on = False
 
 
+def _with_means(sync: Sync, args: Any, more: Any) -> Any:
+    """The arguments of optimizer.step under the plan allreduce. A closure makes new gradients, so
+    it averages them itself, as often as it is called."""
+    closure = args[0] if args else more.get("closure")
+    if not callable(closure):
+        sync.mean_gradients()
+        return args, more
+
+    def averaged() -> Any:
+        return sync.mean_gradients(closure())
+    return ((averaged, *args[1:]), more) if args else (args, {**more, "closure": averaged})
+
+
 def hook(optimizer: Any, sync: Sync) -> Hook:
     """For loops that cannot be edited: each optimizer.step() is followed by sync.step(), and under
-    the plan allreduce preceded by sync.mean_gradients()."""
-    before = sync.mean_gradients if sync.means_gradients else lambda: None
+    the plan allreduce preceded by sync.mean_gradients(); a closure given to it averages the
+    gradients it makes, and its loss."""
+    def before(args: Any, more: Any) -> Any:
+        return _with_means(sync, args, more) if sync.means_gradients else (args, more)
+
+    def before_hook(itself: Any, args: Any, more: Any) -> Any:
+        args, more = before(args[1:], more)
+        return (itself, *args), more
     if not hasattr(optimizer, "register_step_post_hook"):
         return Hook(_Around(optimizer, before, sync.step))
-    return Hook(optimizer.register_step_pre_hook(lambda *_: before()),
+    return Hook(optimizer.register_step_pre_hook(before_hook),
                 optimizer.register_step_post_hook(lambda *_: sync.step()))
 
 

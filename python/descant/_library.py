@@ -28,6 +28,9 @@ class Error(RuntimeError):
         super().__init__(message)
         self.status = status
 
+    def __reduce__(self) -> Any:
+        return type(self), (self.args[0], self.status)
+
 
 class Options(ctypes.Structure):
     _fields_ = [("job", ctypes.c_char_p), ("plan", ctypes.c_char_p), ("rank", _INT),
