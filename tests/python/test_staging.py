@@ -134,6 +134,57 @@ class Late(unittest.TestCase):
         first, second = together(2, body)
         self.assertEqual((first, first[1]), (second, True))
 
+    def test_nan_is_healed(self):
+        for dtype in (torch.float32, torch.bfloat16):
+            def body(rank):
+                model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1)).to(dtype)
+                with descant.attach(model, plan="shadow-ma,heal=1", sync_cpu=1) as sync:
+                    if rank:
+                        with torch.no_grad():
+                            model[0].weight[0, 0] = float("nan")
+                    until, well = time.monotonic() + 30, 0
+                    while well < 20 and time.monotonic() < until:
+                        with torch.no_grad():
+                            for p in model.parameters():        # as training does, it spreads
+                                p += 0 * model[0].weight.sum()
+                        sync.step()
+                        well = well + 1 if sync.stats()["bad"] and \
+                            all(torch.isfinite(p).all() for p in model.parameters()) else 0
+                return well
+            self.assertEqual(together(2, body), [20, 20], dtype)
+
+    def test_values_written_over_nan_count(self):
+        for dtype in (torch.float32, torch.bfloat16):
+            model = nn.Linear(2, 2).to(dtype)
+            with descant.attach(model, plan="shadow-ma,gap=1000000", job="self") as sync:
+                for value in (float("nan"), 3):
+                    with torch.no_grad():
+                        for p in model.parameters():
+                            p.fill_(value)
+                    for _ in range(30):
+                        sync.step()
+                for segment in sync._segments:
+                    self.assertTrue((segment.mirror == 3).all())
+            self.assertTrue((model.weight == 3).all())
+
+    def test_close_waits_for_the_copy(self):
+        model = nn.Linear(2, 2)
+        sync = descant.attach(model, plan="shadow-ma,gap=1000000", job="self")
+        lanes = {segment.lane for segment in sync._segments}
+        sync.step()
+        self.assertFalse(all(lane._copy is None for lane in lanes))
+        sync.close()
+        self.assertTrue(all(lane._copy is None for lane in lanes))
+
+    def test_copies_are_made_where_rounds_are(self):
+        for plan, wanted in (("none", 0), ("ma,every=4", 3), ("dasgd,every=5,delay=1", 5)):
+            model = nn.Linear(2, 2)
+            with descant.attach(model, plan=plan, job="self") as sync:
+                waits = LateLane.waits
+                for _ in range(12):
+                    sync.step()
+                self.assertEqual(LateLane.waits - waits, 2 * wanted, plan)
+
     def test_what_is_overwritten_in_a_pause_counts(self):
         model = nn.Linear(2, 2).to(torch.bfloat16)
         with descant.attach(model, plan="shadow-easgd,gap=1000000", job="self") as sync:
