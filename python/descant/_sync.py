@@ -441,7 +441,22 @@ class Sync:
         return {name: getattr(members, name) for name, *_ in members._fields_}
 
     def stats(self) -> Dict[str, float]:
-        """The fields of struct descant_stats; once closed, as they were last."""
+        """Figures of this trainer since attach; once closed, as they were last.
+
+        steps, rounds     made; merged
+        gap_mean          steps between two merges; gap_p50, gap_p99, gap_max, and gap_per_worker
+        age_steps, age_s  how old the last result was when it was merged
+        exchange_p50_s    seconds from a round's begin until its result is here; exchange_p99_s
+        stall_ns          what steps have waited for others; copy_ns: what they copied and merged
+        bytes             moved by this trainer's rounds
+        bad               contributions that were left out for NaN or Inf, of any trainer
+        restarts          rounds begun again because somebody left
+        shadow_cpu_s      CPU time of the threads in the background; budget: their share of a core
+        wall_s            since attach
+        distance          from this trainer's parameters to the result, as a part of that, at the
+                          last merge
+
+        rows_…: of embedding tables, which Python does not have."""
         if self._job.handle is None:
             return dict(self._last_stats)
         stats = _library.Stats()

@@ -2,13 +2,16 @@
 """The package with NumPy alone: known values from real processes, and what is refused."""
 
 import gc
+import importlib.metadata
 import os
 import pathlib
 import pickle
 import re
+import sys
 import threading
 import unittest
 import weakref
+from unittest import mock
 
 import numpy as np
 
@@ -53,6 +56,23 @@ class Interface(unittest.TestCase):
         self.assertEqual(descant.info()["version"], version)
         self.assertTrue(os.path.exists(descant.info()["library"]))
         self.assertEqual(descant.info()["numpy"], np.__version__)
+        folder = pathlib.Path(descant.info()["library"]).parent
+        self.assertEqual(descant.info()["mpi"], [name for name in ("mpich", "openmpi")
+                                                 if (folder / f"descant-mpi-{name}.so").exists()])
+
+    def test_info_tells_what_is_installed_and_not_imported(self):
+        with mock.patch.object(importlib.metadata, "version", lambda name: "7"):
+            with mock.patch.dict(sys.modules, numpy=None):
+                self.assertEqual(descant.info()["numpy"], "7")
+
+    def test_help_names_what_there_is(self):
+        for name in _library.STATUSES[1:]:
+            self.assertRegex(descant.Error.__doc__, rf"\b{name}\b")
+        with descant.attach(np.zeros(3), job="self") as sync:
+            for name in sync.stats():
+                if not name.startswith("rows_"):
+                    self.assertRegex(sync.stats.__doc__, rf"\b{name}\b")
+        self.assertNotIn("descant.h", descant.attach.__doc__ + sync.stats.__doc__)
 
 
 class Values(unittest.TestCase):
