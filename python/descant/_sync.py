@@ -66,6 +66,10 @@ class Sync:
     after an exception, only closes. rank and size are as at the start. All calls are one thread's,
     but step, which each of `workers` threads makes."""
 
+    # what steps look at; with all in the dict, which then has more than 30, they are slower
+    __slots__ = ("_job", "_light", "_prepares", "_unbound", "_absent", "_mirrors", "_exact",
+                 "_turning", "_owners", "_rows", "_looks", "__dict__", "__weakref__")
+
     def __init__(self, model: Any, options: _library.Options, *, optimizer: Any, frozen: bool,
                  buffers: str, final: Optional[str]):
         if buffers not in ("leave", "mean"):
@@ -163,6 +167,7 @@ class Sync:
         self._mirrors: List[Any] = [*arrays, *moved]
         self._turning = moved if self._is_shadow else []
         self._exact = arrays if self._is_shadow else self._mirrors
+        self._prepares = self.means_gradients or bool(self._mirrors and not self._rests)
         self._find_unbound()
 
     def _find_unbound(self) -> None:
@@ -232,14 +237,13 @@ class Sync:
 
     def _look(self, rows: Iterable[Any]) -> None:
         for holder, key, tensor, address, what in rows:
-            now = holder.get(key)
-            if tensor is None:
-                if now is not None and now.requires_grad:
+            if holder.get(key) is not tensor:
+                if tensor is not None:
+                    raise RuntimeError(f"{what} has been replaced by another: attach after that, "
+                                       "load in 'with sync.paused()', or a model with assign=False")
+                if holder[key].requires_grad:
                     raise RuntimeError(f"{what} is trained now, and was frozen at attach: attach "
                                        "after that, or with frozen=True")
-            elif now is not tensor:
-                raise RuntimeError(f"{what} has been replaced by another: attach after that, load "
-                                   "in 'with sync.paused()', or a model with assign=False")
             if address is not None and tensor.data_ptr() != address:
                 raise RuntimeError(f"{what} has moved to other memory (model.to, .data = …): write "
                                    "into it in place, or attach after that")
@@ -268,19 +272,21 @@ class Sync:
             raise failure(status)
 
     def _whole_step(self) -> None:
-        must_prepare = (self._exact and not self._rests) or self._turning or \
-            self.means_gradients or self._unbound or self._absent
-        exact = self._exact
-        if exact and not self._has_round() and not self._has_come():
-            exact = []
-        if must_prepare:
-            self._before_step(exact)
+        if self._prepares or self._unbound or self._absent:
+            self._prepared_step()
+            return
+        check(_step(self._job.handle))
+        self._look(next(self._looks))
+        self._light = _LOOKS - 1
+
+    def _prepared_step(self) -> None:
+        exact = self._exact if self._has_round() or self._has_come() else []
+        self._before_step(exact)
         check(_step(self._job.handle))
         self._paced += 1
         for mirror in exact:
             mirror.pull()
         self._look(next(self._looks))
-        self._light = 0 if must_prepare else _LOOKS - 1
 
     def _has_round(self) -> bool:
         """Whether the next step begins a round or merges one; who has joined merges at delay."""
