@@ -161,7 +161,7 @@ DESCANT_API descant_status descant_reload(struct descant *job);
 
 /* The outer state (global version and momentum, or the central copy). save: *bytes is the
  * room at memory, and becomes what is needed; memory NULL only asks; it waits for the end of a
- * merge. load: between pause and reload only. */
+ * merge, and can be called after finish, too. load: between pause and reload only. */
 DESCANT_API descant_status descant_outer_save(struct descant *job, void *memory, size_t *bytes);
 DESCANT_API descant_status descant_outer_load(struct descant *job, const void *memory,
                                               size_t bytes);

@@ -12,19 +12,20 @@
 Nothing here waits for anybody but attach. What is refused is an exception: Stale (the model has
 moved on too far; pin again) or NotFinite, both Refused; neither is counted as a gradient. One
 Module belongs to one thread at a time, and not to forked children. The arrays lie in the shared
-memory of docs/segment.md; its atomic words are the C library's, libdescant.so.0 or what the
-variable DESCANT_LIBRARY names."""
+memory of docs/segment.md; its atomic words are the C library's, the one that the package descant
+finds."""
 
 import ctypes
-import os
 
 import numpy
+
+from descant._library import path
 
 _FLOATS = ctypes.POINTER(ctypes.c_float)
 
 
 class Error(Exception):
-    """What descant_last_error says; status as in descant.h."""
+    """What the library says, and its number, status."""
 
 
 class Refused(Error):
@@ -59,7 +60,7 @@ class _Stats(ctypes.Structure):
 
 
 def _load():
-    library = ctypes.CDLL(os.environ.get("DESCANT_LIBRARY", "libdescant.so.0"))
+    library = ctypes.CDLL(path())
     ml, size, floats = ctypes.c_void_p, ctypes.c_size_t, _FLOATS
     library.descant_last_error.restype = ctypes.c_char_p
     library.descant_ml_size.restype = library.descant_ml_parts.restype = size

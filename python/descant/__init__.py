@@ -13,13 +13,19 @@ Each process is a trainer. Started by torchrun, mpirun, srun, or with RANK, WORL
 MASTER_PORT set, they find each other; a process without a launcher is a job of its own. Data is
 sharded by the caller's sampler. What the library says goes to the logger "descant".
 
-Kept in step are floating parameters that are trained (frozen=True: all of them), those of float32
-on the CPU in the library's own memory, without a copy; others, as of bfloat16 or on a device,
-through a copy in float32, in whose precision they are then trained. A parameter must stay where it
-is: values are written in place."""
+Kept in step are floating parameters that are trained (frozen=True: all of them), a module's of
+float32 on the CPU in the library's own memory, without a copy; others, as of bfloat16 or on a
+device, through a copy in float32, in whose precision they are then trained. A parameter must stay
+where it is: values are written in place. What else looks into its memory, as p.detach().numpy()
+does, is to be made after attach; parameters and buffers of the module that do are moved with it.
 
+A forked child has no job, but sees the parameters in the same memory: what it writes there, its
+parent trains on. Let it copy.deepcopy(model) first."""
+
+import glob
+import importlib.metadata
+import os
 import platform
-import sys
 import types
 from typing import Any, Dict, NamedTuple, Optional
 
@@ -43,20 +49,26 @@ def attach(model: Any, plan: Optional[str] = None, job: Optional[str] = None, *,
            start_s: float = 300.0, optimizer: Any = None, frozen: bool = False,
            buffers: str = "leave", final: Optional[str] = None) -> Sync:
     """Joins the job with the parameters of model, and waits for the other trainers: afterwards all
-    have the first one's values.
+    have the first one's values (rank 0's).
 
     model is a torch.nn.Module, or tensors or NumPy arrays: a dict of them, pairs of name and
-    tensor, a list, or one. A module's frozen parameters and integers are left alone.
+    tensor, a list, or one. A module's frozen parameters and integers are left alone. Tensors and
+    arrays that are no module's parameters stay in the caller's memory.
 
     plan: a preset and changes to it, "dasgd,every=8,delay=2"; without it the variable DESCANT_PLAN,
-    else "shadow-easgd". job: "self", "shm:NAME", "mpi"; without it, the launcher's. workers:
-    threads that will call step. rank, size, sync_cpu, sync_rate, start_s: as in descant.h.
+    else "shadow-easgd"; descant.plans() has them all. job: "self", "shm:NAME" for trainers of one
+    machine, "mpi"; without it, the launcher's. rank, and size, the trainers to wait for: without
+    them the launcher's; where there is none, the lowest rank that is free, and nobody is waited
+    for. start_s: seconds that attach waits for the others. workers: threads that will call step.
+    Under shadow plans, sync_cpu is the share of a core that the exchange may use (0: a core, if one
+    is spare, else 0.02), and sync_rate the bytes a second (0: no limit).
     optimizer: its momentum or moments, of SGD, Adam and their like, are kept in step with their
     parameters, too; without it, each trainer's are its own. Sums of squares, as Adam's, are refused
     under plans whose merges extrapolate (what=block, merge=delta).
     buffers: "leave", or "mean": floating buffers, such as batch-norm statistics, are averaged at
-    finish (the first trainer's, with final="local"). final: what finish gives all; without it
-    "mean", and "local" under the plans none and allreduce."""
+    finish (the first trainer's, with final="local"). final: what finish gives all: the "mean" of
+    the trainers' parameters, the first one's ("local"), or the plan's "central" copy or global
+    version; without it "mean", and "local" under the plans none and allreduce."""
     options = _library.library.descant_options_default()
     options.job, options.plan = _library.text(job), _library.text(plan)
     options.workers, options.rank, options.size = workers, rank, size
@@ -86,7 +98,7 @@ class _Around:
 
         def around(_optimizer: Any, *args: Any, **more: Any) -> Any:
             if self._on:
-                before()
+                args, more = before(args, more)
             result = step(*args, **more)
             if self._on:
                 after()
@@ -97,14 +109,38 @@ class _Around:
         self._on = False
 
 
+def _with_means(sync: Sync, args: Any, more: Any) -> Any:
+    """The arguments of optimizer.step under the plan allreduce. A closure makes new gradients, so
+    it averages them itself, as often as it is called."""
+    closure = args[0] if args else more.get("closure")
+    if not callable(closure):
+        sync.mean_gradients()
+        return args, more
+
+    def averaged() -> Any:
+        return sync.mean_gradients(closure())
+    return ((averaged, *args[1:]), more) if args else (args, {**more, "closure": averaged})
+
+
 def hook(optimizer: Any, sync: Sync) -> Hook:
     """For loops that cannot be edited: each optimizer.step() is followed by sync.step(), and under
-    the plan allreduce preceded by sync.mean_gradients()."""
-    before = sync.mean_gradients if sync.means_gradients else lambda: None
+    the plan allreduce preceded by sync.mean_gradients(); a closure given to it averages the
+    gradients it makes, and its loss. After finish or close it does nothing more."""
+    def before(args: Any, more: Any) -> Any:
+        return _with_means(sync, args, more) if sync.means_gradients and not sync.ended \
+            else (args, more)
+
+    def after() -> None:
+        if not sync.ended:
+            sync.step()
+
+    def before_hook(itself: Any, args: Any, more: Any) -> Any:
+        args, more = before(args[1:], more)
+        return (itself, *args), more
     if not hasattr(optimizer, "register_step_post_hook"):
-        return Hook(_Around(optimizer, before, sync.step))
-    return Hook(optimizer.register_step_pre_hook(lambda *_: before()),
-                optimizer.register_step_post_hook(lambda *_: sync.step()))
+        return Hook(_Around(optimizer, before, after))
+    return Hook(optimizer.register_step_pre_hook(before_hook),
+                optimizer.register_step_post_hook(lambda *_: after()))
 
 
 def plans() -> Dict[str, Plan]:
@@ -113,8 +149,17 @@ def plans() -> Dict[str, Plan]:
 
 
 def info() -> Dict[str, Any]:
-    """What one needs to know about this installation before asking for help."""
-    versions = {name: getattr(sys.modules.get(name), "__version__", None)
-                for name in ("torch", "numpy")}
-    return {"version": __version__, "library": _library.path(),
+    """What one needs to know about this installation before asking for help. None: is not
+    installed. mpi: the MPI libraries that this one can use; others need their module beside it."""
+    versions: Dict[str, Optional[str]] = {}
+    for name in ("torch", "numpy"):
+        try:
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            versions[name] = None
+    library = os.path.realpath(_library.loaded())
+    folder = glob.escape(os.path.dirname(library))
+    modules = [os.path.basename(name)[len("descant-mpi-"):-len(".so")] for where in ("", "descant/")
+               for name in glob.glob(f"{folder}/{where}descant-mpi-*.so")]
+    return {"version": __version__, "library": library, "mpi": sorted(set(modules)),
             "python": platform.python_version(), "machine": platform.platform(), **versions}

@@ -23,6 +23,7 @@ from typing import Any, List, Set
 from ._library import Error, check, failure, library, log
 
 _open: "Set[Job]" = set()
+_blocks: Set[int] = set()       # where those begin that are there
 
 
 class Job:
@@ -51,10 +52,12 @@ class Job:
         if not address:
             raise failure(7, label)
         block = (ctypes.c_float * n).from_address(address)
+        _blocks.add(address)
         weakref.finalize(block, self._block_ends, address).atexit = False
         return block
 
     def _block_ends(self, address: int) -> None:
+        _blocks.discard(address)
         if os.getpid() != self.pid:
             return
         with self._lock:
@@ -139,6 +142,11 @@ class Job:
         for address in self._ended_blocks:
             library.descant_free(address)
         self._lenders.clear()
+
+
+def is_block(address: int) -> bool:
+    """Whether a job has lent the memory that begins there, of which Python alone knows."""
+    return address in _blocks
 
 
 def _in_a_thread(function: Any) -> None:

@@ -22,11 +22,24 @@ _U64, _F64, _INT = ctypes.c_uint64, ctypes.c_double, ctypes.c_int
 
 
 class Error(RuntimeError):
-    """What the library refused, in its words; status is a name of descant.h, as "MISMATCH"."""
+    """What the library refused, in its words. status tells the kind:
+
+    BAD_PLAN, BAD_ADDRESS, BAD_RANK, BAD_SIZE, INVALID    an argument of attach is not right
+    MISMATCH       the trainers' models, plans or finals differ
+    TIMEOUT        other trainers did not come within start_s
+    ORDER          the call came too early or too late: a step in a pause, or after finish
+    FORKED         a forked child called; the job is its parent's
+    UNSUPPORTED    the plan or this machine does not allow it
+    CORRUPT        a saved state is damaged, or of another model
+    MEMORY, SYSTEM the machine has no memory, or refused something else
+    DUPLICATE, STALE, NOT_FINITE, ENDED    are of other interfaces of the library"""
 
     def __init__(self, message: str, status: str):
         super().__init__(message)
         self.status = status
+
+    def __reduce__(self) -> Any:
+        return type(self), (self.args[0], self.status)
 
 
 class Options(ctypes.Structure):
@@ -60,6 +73,14 @@ def path() -> str:
     beside = os.path.join(os.path.dirname(os.path.abspath(__file__)), "libdescant.so.0")
     return os.environ.get("DESCANT_LIBRARY") or (
         beside if os.path.exists(beside) else "libdescant.so.0")
+
+
+def loaded() -> str:
+    """The file that path has led to: the system may have looked for it."""
+    with open("/proc/self/maps") as maps:
+        files = [line.split(maxsplit=5)[-1].strip() for line in maps]
+    return next((name for name in files
+                 if os.path.basename(name).startswith("libdescant.so")), path())
 
 
 def _load() -> ctypes.CDLL:

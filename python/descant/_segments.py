@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: MIT
 """How a tensor or an array becomes a segment of floats.
 
-    Placed      a tensor of floats that has its storage for itself: its data moves into the
-                library's memory, which peers read in place; nothing is copied any more
-    Attached    floats that lie in one piece, in memory that others use too, or NumPy's
+    Placed      a module's parameter of floats that has its storage for itself: its data moves into
+                the library's memory, which peers read in place; nothing is copied any more
+    Attached    all other floats in one piece: in memory that others use, too, and the caller's own
+                tensors and arrays, which others may look into; these stay where they are
     Staged      all else of PyTorch's: other types, other devices, floats with gaps (_staging.py)
     Mirror      all else of NumPy's. A segment of floats stands beside the array. What changed in
                 the array since it was last shown is added to the segment, which keeps what a
@@ -17,7 +18,7 @@ import math
 from functools import reduce
 from typing import Any, Callable, List, Optional, Sequence, Tuple
 
-from ._job import Job
+from ._job import Job, is_block
 from ._staging import Staged
 
 
@@ -82,13 +83,19 @@ class Placed(Segment):
             self._move(tensor)
         return whole
 
+    def follow(self, tensor: Any) -> None:
+        """Another look into the storage that was this one's, at any part of it, comes along."""
+        self._tied.append(tensor)
+        tensor.data = self._flat.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+
     def release(self, left: bool) -> None:
         if self._flat is None:
             return
         own = None if left else self._flat.clone()
         for tensor in [self.tensor, *self._tied]:
-            if own is not None and tensor is not None and tensor.data_ptr() == self.address:
-                tensor.data = own.as_strided(tensor.shape, tensor.stride())
+            if own is not None and tensor is not None and _storage(tensor).data_ptr() == self._flat.data_ptr():
+                tensor.data = own.as_strided(tensor.shape, tensor.stride(),
+                                             tensor.storage_offset())
         self._flat = None
 
 
@@ -183,11 +190,19 @@ def _is_plain(tensor: Any) -> bool:
         dense_order(tensor.shape, tensor.stride()) is not None
 
 
-def torch_segment(job: Job, name: str, tensor: Any) -> Any:
+def _has_its_storage(tensor: Any) -> bool:
+    """Whether nobody else uses it, as far as PyTorch knows: other processes, or NumPy (what is
+    not resizable is another's, or an earlier job's; PyTorch 1.13 does not tell)."""
+    storage = _storage(tensor)
+    return storage.nbytes() == 4 * tensor.numel() and not tensor.is_shared() and \
+        (getattr(storage, "resizable", lambda: True)() or is_block(storage.data_ptr()))
+
+
+def torch_segment(job: Job, name: str, tensor: Any, movable: bool) -> Any:
     if not _is_plain(tensor):
         return Staged(job, name, label(name, tensor.shape), tensor, lambda: tensor)
     order = dense_order(tensor.shape, tensor.stride())
-    if _storage(tensor).nbytes() == 4 * tensor.numel():
+    if movable and _has_its_storage(tensor):
         return Placed(job, name, tensor, order)
     return Attached(job, name, tensor, order, tensor.data_ptr(), tensor.numel(), tensor.detach())
 
@@ -213,6 +228,17 @@ def numpy_segment(job: Job, name: str, array: Any) -> Segment:
 
 def is_torch(value: Any) -> bool:
     return any(kind.__module__.split(".")[0] == "torch" for kind in type(value).__mro__)
+
+
+def storage_key(tensor: Any) -> Optional[Tuple[str, int]]:
+    """place_keys' first, of a tensor that is not taken; None for what cannot be where others are
+    placed."""
+    import torch
+    if getattr(torch.nn.parameter, "is_lazy", lambda _: False)(tensor) or \
+            tensor.layout != torch.strided or tensor.device.type != "cpu" or \
+            type(tensor.data) is not torch.Tensor:
+        return None
+    return ("storage cpu", _storage(tensor).data_ptr())
 
 
 def place_keys(name: str, tensor: Any) -> List[Tuple[str, int]]:
@@ -290,8 +316,11 @@ def check_overlaps(tensors: Sequence[Tuple[str, Any]]) -> None:
     _check_group(group, torch_there)
 
 
-def make_segment(job: Job, name: str, tensor: Any) -> Any:
-    return (torch_segment if is_torch(tensor) else numpy_segment)(job, name, tensor)
+def make_segment(job: Job, name: str, tensor: Any, movable: bool) -> Any:
+    """movable: a module has it as its parameter, so that all who use it find it there."""
+    if is_torch(tensor):
+        return torch_segment(job, name, tensor, movable)
+    return numpy_segment(job, name, tensor)
 
 
 class Buffers:

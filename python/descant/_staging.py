@@ -12,11 +12,13 @@ with gaps. Each has a segment of floats beside it, its mirror, and shows what th
 Under shadow plans a step never waits for a copy: `turn` does what can be done, and training goes on
 between gather and give, which is why an increment is given. Where a round belongs to one step,
 `push` before it and `pull` after it wait, and the mirror is given as it is: all trainers then have
-the same bits.
+the same bits. So is a mirror given that the library has healed, of a tensor with NaN or Inf:
+nothing can be added to those.
 
 One thread, the caller's. Training's stream runs gather and give; the lane's own the copies, ordered
 after the one and before the other. On the CPU nothing moves, and host and device are one vector."""
 
+import math
 from typing import Any, Callable, List, Optional
 
 from ._job import Job
@@ -61,10 +63,13 @@ class Lane:
 
 class Staged:
     """One tensor; find gives it, or None as long as it is not there (an optimizer's state comes
-    with its first step), when it shows nothing, and counts as zero. mirror, shown, host: of the host; flat: of the
-    device."""
+    with its first step), when it shows nothing, and counts as zero. mirror, shown, host: of the
+    host; flat: of the device. sick: it has NaN or Inf, which the library knows of; it gets the
+    mirror as it is, once that is healed. lane: what may still write into flat."""
 
     address: Optional[int] = None
+    sick = False
+    lane: Optional["Lane"] = None
 
     def __init__(self, job: Job, name: str, label: str, like: Any, find: Callable[[], Any]):
         import torch
@@ -91,6 +96,7 @@ class Staged:
 
     def give(self, whole: bool) -> None:
         """flat is the new value, or what is to be added to it."""
+        import torch
         tensor = self._find()
         if tensor is None:
             return
@@ -102,7 +108,23 @@ class Staged:
                 value += self._rest.view(data.shape)
         data.copy_(value)
         if self._rest is not None:
-            self._rest.copy_((value - data).reshape(-1))
+            rest = torch.nan_to_num(value - data, nan=0.0, posinf=0.0, neginf=0.0)
+            self._rest.copy_(rest.reshape(-1))
+
+    def stays_bad(self) -> bool:
+        import torch
+        return not bool((torch.isfinite(self.shown) | torch.isfinite(self.host)).all())
+
+    def add_progress(self, sick: bool) -> None:
+        """Where something has NaN or Inf. If they are new, the mirror gets them, and the library
+        leaves this trainer out; sick: it knows, and may have healed the mirror."""
+        import torch
+        good = torch.isfinite(self.host)
+        self.sick = sick and not bool(good.all())
+        moved = self.mirror + self.host - self.shown
+        self.mirror.copy_(torch.where(
+            good, torch.where(torch.isfinite(self.shown), moved, self.host),
+            self.mirror if sick else moved))
 
     def forget_rest(self) -> None:
         self._rest = None
@@ -112,6 +134,8 @@ class Staged:
         return tensor.numel() == self.n
 
     def release(self, _left: bool) -> None:
+        if self.lane is not None:
+            self.lane.wait()
         self.mirror = None
 
 
@@ -127,9 +151,11 @@ class Stage:
         self._host = self._lane.host(self._flat)
         self._shown = torch.zeros(sum(sizes))
         self._way: Optional[str] = None
+        self._well = True           # what is shown is finite
         for each, *parts in zip(staged, *(v.split(sizes) for v in
                                           (self._flat, self._host, self._shown))):
             each.flat, each.host, each.shown = parts
+            each.lane = self._lane
 
     def _gather(self) -> None:
         for each in self.staged:
@@ -138,8 +164,13 @@ class Stage:
         self._way = "down"
 
     def _add_progress(self) -> None:
+        if self._well:
+            for each in self.staged:
+                each.mirror.add_(each.host - each.shown)
+            return
+        sick = any(each.stays_bad() for each in self.staged)
         for each in self.staged:
-            each.mirror.add_(each.host - each.shown)
+            each.add_progress(sick)
 
     def _look_at_mirrors(self) -> None:
         for each in self.staged:
@@ -147,11 +178,13 @@ class Stage:
                 each.shown.zero_()
             else:
                 each.shown.copy_(each.mirror)
+        self._well = math.isfinite(float(self._shown.sum()))
 
     def _give(self, whole: bool) -> None:
         self._lane.wait()
         for each in self.staged:
-            each.give(whole)
+            each.give(whole or each.sick)
+            each.sick = False
         self._way = None
 
     def turn(self) -> None:
@@ -164,10 +197,23 @@ class Stage:
             self._add_progress()
             self._look_at_mirrors()
             self._host.sub_(self._shown).neg_()
+            if not self._well:          # nothing to be added
+                self._host.nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
+            self._heal()
             self._lane.copy(self._flat, self._host)
             self._way = "up"
         else:
             self._gather()
+
+    def _heal(self) -> None:
+        """All at once: one that is healed would get NaN from one that is not."""
+        import torch
+        sick = [each for each in self.staged if each.sick]
+        healed = all(bool(torch.isfinite(each.shown).all()) for each in sick)
+        for each in sick:
+            each.sick = healed
+            if healed:
+                each.host.copy_(each.shown)
 
     def push(self) -> None:
         """Before a call of the library: the mirrors have what the tensors have."""

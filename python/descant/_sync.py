@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
 """What attach gives: one trainer's part in a job, around a training loop.
 
-A step is one call into the library. Now and then it also looks at a few parameters in turn, whether
-they are still where they were: what model.to or .data = have moved would be trained and never
-exchanged."""
+A step is one call into the library. Now and then it also looks at a few parameters in turn,
+whether they are still where they were, and frozen ones still frozen: what model.to or .data = have
+moved, or what was not taken, would be trained and never exchanged."""
 
 import contextlib
 import ctypes
@@ -11,14 +11,15 @@ import functools
 import itertools
 import os
 import threading
-from typing import Any, Dict, Iterable, Iterator, List, Optional, Tuple
+import weakref
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Set, Tuple
 
 from . import _library
 from ._job import Job
 from ._library import failure, library, settings
 from ._optimizers import StateOf, kept_states
 from ._segments import (Buffers, NumpyMirror, Placed, State, check_overlaps, is_torch, make_segment,
-                        place_keys, state_segment)
+                        place_keys, state_segment, storage_key)
 from ._staging import Stage, Staged, stages
 
 _step = library.descant_step
@@ -45,10 +46,23 @@ def _owners(model: Any) -> Dict[int, Tuple[dict, str]]:
             for key, p in module._parameters.items() if p is not None}
 
 
+def _paces(keys: Dict[str, str]) -> Optional[Tuple[int, int]]:
+    """every and delay, where rounds begin and merge at such steps alone: else None."""
+    if keys.get("when") != "every" or keys.get("what") == "gradient":
+        return None
+    with contextlib.suppress(ValueError):       # the library says what is wrong with it
+        return int(keys.get("every", 1)), int(keys.get("delay", 0))
+    return 1, 0
+
+
 class Sync:
     """One trainer's part in a job; made by attach, and a context manager: leaving it finishes, or,
     after an exception, only closes. rank and size are as at the start. All calls are one thread's,
     but step, which each of `workers` threads makes."""
+
+    # what steps look at; with all in the dict, which then has more than 30, they are slower
+    __slots__ = ("_job", "_light", "_prepares", "_unbound", "_absent", "_mirrors", "_exact",
+                 "_turning", "_owners", "_rows", "_looks", "__dict__", "__weakref__")
 
     def __init__(self, model: Any, options: _library.Options, *, optimizer: Any, frozen: bool,
                  buffers: str, final: Optional[str]):
@@ -62,19 +76,27 @@ class Sync:
         self._rests = keys.get("when") == "never"
         self._is_shadow = keys.get("when") == "shadow"
         self._extrapolates = keys.get("what") == "block" or keys.get("merge") == "delta"
+        self._has_no_centre = "when" in keys and keys.get("what") not in ("elastic", "block")
+        self._paces = _paces(keys)
         self._final = final or ("local" if self.means_gradients or self._rests else "mean")
         self._final_number(self._final, buffers)
+        whole = hasattr(model, "named_parameters")
+        if buffers == "mean" and not whole:
+            raise ValueError("buffers='mean': only a module has buffers")
         self._job = Job(options)
         self._segments: List[Any] = []
         self._tensors: List[Tuple[str, Any]] = []       # also those that share a segment
         self._buffers: Optional[Buffers] = None
-        self._finished = self._closed = False
+        self._finished = self._closed = self._pausing = False
         self._last_stats: Dict[str, float] = {}
         self._steps_before = 0
         self._gradient: Any = None
         self._meaned = False
         self._workers = options.workers
         self._light = 0         # steps that are only a call; none, where another thread may close
+        self._paced = 0         # steps, where _paces counts
+        self._model = model if whole else None
+        self._left: List[Any] = []      # parameters that are not taken
         try:
             self._take_in(model, optimizer, frozen, buffers)
             self._find_mirrors(options.workers)
@@ -98,7 +120,10 @@ class Sync:
         keys = [place_keys(name, tensor) for name, tensor in taken]
         check_overlaps(taken)
         for (name, tensor), its_keys in zip(taken, keys):
-            self._take_tensor(name, tensor, its_keys, places)
+            self._take_tensor(name, tensor, its_keys, places, whole)
+        if whole:
+            self._leave(model, {id(tensor) for _, tensor in taken}, places)
+        self._torch = any(is_torch(tensor) for _, tensor in taken)
         if not self._segments:
             raise ValueError("there is nothing to keep in step: no parameter that is trained"
                              + ("" if frozen or not whole else " (frozen=True takes all)"))
@@ -121,7 +146,8 @@ class Sync:
 
     def _find_mirrors(self, workers: int) -> None:
         """What has to be told of a step: in the step itself, or, of stages under shadow plans, as
-        it comes. _unbound: states that no step of the optimizer has made yet."""
+        it comes. _unbound, _absent: states that no step of the optimizer has made yet, placed and
+        staged."""
         staged = [each for each in self._segments if isinstance(each, Staged)]
         arrays = [each for each in self._segments if isinstance(each, NumpyMirror)]
         if workers > 1 and self._states:
@@ -135,24 +161,48 @@ class Sync:
         self._mirrors: List[Any] = [*arrays, *moved]
         self._turning = moved if self._is_shadow else []
         self._exact = arrays if self._is_shadow else self._mirrors
+        self._prepares = self.means_gradients or bool(self._mirrors and not self._rests)
         self._find_unbound()
 
     def _find_unbound(self) -> None:
         self._unbound = [each for each in self._segments if isinstance(each, State)
                          and each.tensor is None and not each.bind()]
+        self._absent = [] if self._is_shadow else [each for each in self._segments
+                                                   if isinstance(each, Staged)
+                                                   and each.tensor is None]
 
     def _take_tensor(self, name: str, tensor: Any, keys: List[Any],
-                     places: Dict[Any, Any]) -> None:
+                     places: Dict[Any, Any], movable: bool) -> None:
         if 0 in tensor.shape or any(tensor is segment.tensor for segment in places.values()):
             return
         first = next((places[key] for key in keys if key in places), None)
         if first is None:
-            segment = make_segment(self._job, name, tensor)
+            segment = make_segment(self._job, name, tensor, movable)
             self._segments.append(segment)
             places[keys[0] if isinstance(segment, Placed) else keys[-1]] = segment
         elif not first.tie(tensor):
             raise ValueError(f"'{name}' shares a part of its memory with '{first.name}'")
         self._tensors.append((name, tensor))
+
+    def _leave(self, model: Any, taken: Set[int], places: Dict[Any, Any]) -> None:
+        """What is not taken, but looks into memory that has moved, comes along; a parameter that
+        is trained later is an error."""
+        for path, module in model.named_modules():
+            for holder in (module._parameters, module._buffers):
+                for key, tensor in holder.items():
+                    if tensor is None or id(tensor) in taken:
+                        continue
+                    name = f"{path}.{key}" if path else key
+                    place = places.get(storage_key(tensor))
+                    if place is not None and tensor.dtype != place.tensor.dtype:
+                        raise ValueError(f"'{name}' shares the memory of '{place.name}', which is "
+                                         "moved, as another type")
+                    if place is not None:
+                        place.follow(tensor)
+                    if holder is module._parameters and \
+                            (tensor.is_floating_point() or tensor.is_complex()):
+                        self._left.append((holder, key, None, None, f"the parameter '{name}'"))
+        self._seen = {id(p): weakref.ref(p) for p in model.parameters()}
 
     def _take_buffers(self, model: Any) -> None:
         found = {id(b): (module._buffers, key) for module in model.modules()
@@ -162,9 +212,10 @@ class Sync:
             self._buffers = Buffers(self._job, list(found.values()))
 
     def _rounds_of_looks(self, owners: Dict[int, Tuple[dict, str]]) -> None:
-        """_rows: where each tensor is kept, what it was, and where its floats are."""
+        """_rows: where each tensor is kept, what it was, and where its floats are. Without what it
+        was: one that is not trained."""
         states = {id(segment) for _, _, segment in self._states}
-        rows: List[Any] = []
+        rows: List[Any] = list(self._left)
         for each in self._segments:
             if is_torch(each.tensor) and id(each) not in states:
                 holder, key = owners.get(id(each.tensor), ({"": each.tensor}, ""))
@@ -181,11 +232,24 @@ class Sync:
     def _look(self, rows: Iterable[Any]) -> None:
         for holder, key, tensor, address, what in rows:
             if holder.get(key) is not tensor:
-                raise RuntimeError(f"{what} has been replaced by another: attach after that, load "
-                                   "in 'with sync.paused()', or a model with assign=False")
+                if tensor is not None:
+                    raise RuntimeError(f"{what} has been replaced by another: attach after that, "
+                                       "load in 'with sync.paused()', or a model with assign=False")
+                if holder[key].requires_grad:
+                    raise RuntimeError(f"{what} is trained now, and was frozen at attach: attach "
+                                       "after that, or with frozen=True")
             if address is not None and tensor.data_ptr() != address:
                 raise RuntimeError(f"{what} has moved to other memory (model.to, .data = …): write "
                                    "into it in place, or attach after that")
+
+    def _look_at_all(self) -> None:
+        """Also for what has come since."""
+        self._look(self._rows)
+        for name, p in self._model.named_parameters() if self._model is not None else ():
+            if p.requires_grad and 0 not in p.shape and \
+                    (id(p) not in self._seen or self._seen[id(p)]() is not p):
+                raise RuntimeError(f"the parameter '{name}' has been added, and is trained by each "
+                                   "alone: attach after that")
 
     # ---------------------------------------------------------------- training
 
@@ -202,23 +266,43 @@ class Sync:
             raise failure(status)
 
     def _whole_step(self) -> None:
-        must_prepare = self._mirrors or self.means_gradients or self._unbound
-        if must_prepare:
-            self._before_step()
+        if self._prepares or self._unbound or self._absent:
+            self._prepared_step()
+            return
         self._job.call(_step)
-        for mirror in self._exact:
+        self._look(next(self._looks))
+        self._light = 0 if self._workers > 1 else _LOOKS - 1
+
+    def _prepared_step(self) -> None:
+        exact = self._exact if self._has_round() or self._has_come() else []
+        self._before_step(exact)
+        self._job.call(_step)
+        self._paced += 1
+        for mirror in exact:
             mirror.pull()
         self._look(next(self._looks))
-        self._light = 0 if must_prepare or self._workers > 1 else _LOOKS - 1
 
-    def _before_step(self) -> None:
+    def _has_round(self) -> bool:
+        """Whether the next step begins a round or merges one; who has joined merges at delay."""
+        if self._paces is None:
+            return not self._rests
+        every, delay = self._paces
+        step = self._paced + 1
+        return step % every == 0 or (step >= delay and (step - delay) % every == 0)
+
+    def _has_come(self) -> bool:
+        """A state, to which others may have added before."""
+        n, self._absent = len(self._absent), [each for each in self._absent if each.tensor is None]
+        return len(self._absent) < n
+
+    def _before_step(self, exact: List[Any]) -> None:
         if self.means_gradients and not self._meaned:
             raise RuntimeError(f"under the plan {self.plan} gradients are averaged before they are "
                                "applied: call sync.mean_gradients() before optimizer.step(), or "
                                "let descant.hook(optimizer, sync) do it")
         self._meaned = False
         self._bind_states()
-        for mirror in self._exact:
+        for mirror in exact:
             mirror.push()
         for stage in self._turning:
             stage.turn()
@@ -230,39 +314,51 @@ class Sync:
             self._rounds_of_looks(self._owners)
 
     def mean(self, values: Any) -> None:
-        """values, floats in one piece, become their mean over the trainers, who all call this;
-        only under the plan "allreduce"."""
+        """values, a tensor or an array of floats in one piece, on the CPU, become their mean over
+        the trainers, who all call this; only under the plan "allreduce"."""
         torch = is_torch(values)
-        whole = values.is_contiguous() if torch else values.flags.c_contiguous
-        if not whole or str(values.dtype) not in ("torch.float32", "float32"):
-            raise ValueError("a mean is of float32, in one piece")
+        if torch:
+            fits = values.device.type == "cpu" and values.is_contiguous()
+        else:
+            fits = hasattr(values, "ctypes") and values.flags.c_contiguous and \
+                values.flags.writeable
+        if not fits or str(values.dtype) not in ("torch.float32", "float32"):
+            raise ValueError("a mean is of a tensor or an array of float32 on the CPU, in one "
+                             "piece, that can be written")
         address = values.data_ptr() if torch else values.ctypes.data
         self._job.call(library.descant_mean, address, values.numel() if torch else values.size)
 
-    def mean_gradients(self) -> None:
+    def mean_gradients(self, loss: Any = None) -> Any:
         """Under the plan "allreduce", between backward and optimizer.step: each parameter's
-        gradient becomes its mean over the trainers. No gradient counts as zero."""
+        gradient becomes its mean over the trainers. No gradient counts as zero. In a closure that
+        optimizer.step(closure) calls: loss is what it would return, and the mean of that is
+        returned, so that all trainers go the same way."""
         import torch
         for name, tensor in self._tensors:
             if tensor.grad is not None and tensor.grad.layout != torch.strided:
                 raise TypeError(f"the gradient of '{name}' is of {tensor.grad.layout}: only dense "
                                 "ones are averaged")
-        tensors = [tensor for _, tensor in self._tensors if tensor.requires_grad]
+        tensors = [tensor for _, tensor in self._tensors]   # who freezes one, has it as zero
+        sizes = [tensor.numel() for tensor in tensors]
         if self._gradient is None:
-            self._gradient = torch.empty(sum(t.numel() for t in tensors))
-        parts = self._gradient.split([t.numel() for t in tensors])
+            self._gradient = torch.empty(sum(sizes) + 1)
+        *parts, last = self._gradient.split([*sizes, 1])
         for tensor, part in zip(tensors, parts):
             if tensor.grad is None:
                 part.zero_()
             else:
-                part.copy_(tensor.grad.reshape(-1))
+                part.copy_(tensor.grad.detach().reshape(-1))
+        last.fill_(0 if loss is None else float(loss.detach() if is_torch(loss) else loss))
         self.mean(self._gradient)
         for tensor, part in zip(tensors, parts):
             if tensor.grad is not None:
-                tensor.grad.copy_(part.view(tensor.shape))
+                tensor.grad.detach().copy_(part.view(tensor.shape))
             elif bool(part.any()):
                 tensor.grad = part.view(tensor.shape).to(tensor.device, tensor.dtype, copy=True)
         self._meaned = True
+        if is_torch(loss):
+            return torch.full_like(loss.detach(), float(last))
+        return None if loss is None else float(last)
 
     def worker_done(self) -> None:
         """This thread makes no more steps, and nobody waits for it."""
@@ -278,36 +374,52 @@ class Sync:
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
         """No round touches the parameters inside, and they may be overwritten, an optimizer's state
-        too: afterwards all trainers take them. After an exception inside, the job stays paused, and
-        can only be closed."""
-        self._job.call(library.descant_pause)
-        yield
-        for mirror in self._mirrors:
-            mirror.take()
+        too: afterwards all trainers take this one's, in their next round. Inside another it does
+        nothing more, and under the plan none, without rounds, it only looks at what was
+        overwritten. After an exception inside, the job stays paused, and can only be closed."""
+        if self._pausing:
+            yield
+            return
+        if not self._rests:
+            self._job.call(library.descant_pause)
+        self._pausing = True
+        try:
+            yield
+            self._take_anew()
+        finally:
+            self._pausing = False
+        if not self._rests:
+            self._job.call(library.descant_reload)
+
+    def _take_anew(self) -> None:
         for _, _, segment in self._states:
             if isinstance(segment, State):
                 segment.take()
         self._find_unbound()
         self._rounds_of_looks(self._owners)
+        self._look_at_all()             # before anybody takes it
+        for mirror in self._mirrors:
+            mirror.take()
         self._light = 0
-        self._job.call(library.descant_reload)
 
     def state_dict(self) -> Dict[str, Any]:
         """What the model's and the optimizer's own do not have: the outer state (the central copy,
-        or the global version and its momentum) as bytes in a tensor or an array, and the steps."""
+        or the global version and its momentum) as bytes in a tensor or an array, and the steps.
+        Until close, after finish, too."""
         size = ctypes.c_size_t(0)
         self._job.call(library.descant_outer_save, None, ctypes.byref(size))
-        room = ctypes.create_string_buffer(size.value)
+        outer: Any = bytearray(size.value)
+        room = (ctypes.c_char * size.value).from_buffer(outer)
         self._job.call(library.descant_outer_save, room, ctypes.byref(size))
-        outer: Any = bytearray(room.raw[:size.value])
-        if is_torch(self._segments[0].tensor):
+        if self._torch:
             import torch
             outer = torch.frombuffer(outer, dtype=torch.uint8)
         return {"plan": self.plan, "steps": self.steps, "outer": outer}
 
     def load_state_dict(self, state: Dict[str, Any]) -> None:
-        """Of a job with the same plan and model, after the model's and the optimizer's were loaded.
-        All trainers take this one's parameters with it."""
+        """Of a job with the same plan and model, after the model's and the optimizer's were loaded:
+        before attach, or in one 'with sync.paused()' with this. All trainers take this one's
+        parameters with it."""
         if not self._rests:
             outer = bytes(memoryview(state["outer"].cpu().numpy() if is_torch(state["outer"])
                                      else state["outer"]))
@@ -324,7 +436,22 @@ class Sync:
         return {name: getattr(members, name) for name, *_ in members._fields_}
 
     def stats(self) -> Dict[str, float]:
-        """The fields of struct descant_stats; once closed, as they were last."""
+        """Figures of this trainer since attach; once closed, as they were last.
+
+        steps, rounds     made; merged
+        gap_mean          steps between two merges; gap_p50, gap_p99, gap_max, and gap_per_worker
+        age_steps, age_s  how old the last result was when it was merged
+        exchange_p50_s    seconds from a round's begin until its result is here; exchange_p99_s
+        stall_ns          what steps have waited for others; copy_ns: what they copied and merged
+        bytes             moved by this trainer's rounds
+        bad               contributions that were left out for NaN or Inf, of any trainer
+        restarts          rounds begun again because somebody left
+        shadow_cpu_s      CPU time of the threads in the background; budget: their share of a core
+        wall_s            since attach
+        distance          from this trainer's parameters to the result, as a part of that, at the
+                          last merge
+
+        rows_…: of embedding tables, which Python does not have."""
         if self._job.closing:
             return dict(self._last_stats)
         stats = _library.Stats()
@@ -332,7 +459,7 @@ class Sync:
         return {name: getattr(stats, name) for name, *_ in stats._fields_}
 
     def waits(self) -> str:
-        """Who waits for whom now; "" for nobody."""
+        """What calls and rounds wait for now, and for whom, a line each."""
         text = ctypes.create_string_buffer(1 << 14)
         handle = self._job.enter()
         try:
@@ -343,11 +470,19 @@ class Sync:
 
     # ---------------------------------------------------------------- the end
 
+    @property
+    def ended(self) -> bool:
+        """Finished or closed."""
+        return self._finished or self._job.closing
+
     def _final_number(self, final: str, buffers: str) -> int:
         if final not in _FINALS:
             raise ValueError(f"final={final!r}: one of {', '.join(_FINALS)}")
         if final == "central" and buffers == "mean":
             raise ValueError("buffers='mean': a central copy has none; final='mean' or 'local'")
+        if final == "central" and self._has_no_centre:
+            raise ValueError(f"final='central': the plan {self.plan} has no central copy or global "
+                             "version; final='mean' or 'local'")
         return _FINALS[final]
 
     def finish(self, final: Optional[str] = None) -> None:
@@ -356,9 +491,11 @@ class Sync:
         version of the plan. A second call does nothing."""
         if self._finished:
             return
+        if not self._rests and self.stats()["steps"] == 0:
+            _library.log.warning("no step was counted: sync.step() follows each optimizer.step()")
         number = self._final_number(final or self._final, "mean" if self._buffers else "leave")
         self._bind_states()
-        self._look(self._rows)
+        self._look_at_all()
         ends: List[Any] = [*self._mirrors, *([self._buffers] if self._buffers else [])]
         if ends and not self._rests:
             self._job.call(library.descant_pause)

@@ -112,8 +112,9 @@ static void outer_load(const struct descant *job, float *const vectors[2], int n
 
 descant_status descant_outer_save(struct descant *job, void *memory, size_t *bytes)
 {
-    bool paused = job != NULL && *job->parent && atomic_load(&job->state) == JOB_PAUSED;
-    descant_status status = job_check(job, paused ? JOB_PAUSED : JOB_STARTED,
+    int now = job != NULL && *job->parent ? atomic_load(&job->state) : JOB_STARTED;
+    descant_status status = job_check(job, now == JOB_PAUSED || now == JOB_FINISHED
+                                               ? (enum job_state)now : JOB_STARTED,
                                       "descant_outer_save");
     if (status != DESCANT_OK)
         return status;

@@ -2,13 +2,17 @@
 """The package with NumPy alone: known values from real processes, and what is refused."""
 
 import gc
+import importlib.metadata
 import os
 import pathlib
+import pickle
 import re
+import sys
 import threading
 import time
 import unittest
 import weakref
+from unittest import mock
 
 import numpy as np
 
@@ -53,6 +57,23 @@ class Interface(unittest.TestCase):
         self.assertEqual(descant.info()["version"], version)
         self.assertTrue(os.path.exists(descant.info()["library"]))
         self.assertEqual(descant.info()["numpy"], np.__version__)
+        folder = pathlib.Path(descant.info()["library"]).parent
+        self.assertEqual(descant.info()["mpi"], [name for name in ("mpich", "openmpi")
+                                                 if (folder / f"descant-mpi-{name}.so").exists()])
+
+    def test_info_tells_what_is_installed_and_not_imported(self):
+        with mock.patch.object(importlib.metadata, "version", lambda name: "7"):
+            with mock.patch.dict(sys.modules, numpy=None):
+                self.assertEqual(descant.info()["numpy"], "7")
+
+    def test_help_names_what_there_is(self):
+        for name in _library.STATUSES[1:]:
+            self.assertRegex(descant.Error.__doc__, rf"\b{name}\b")
+        with descant.attach(np.zeros(3), job="self") as sync:
+            for name in sync.stats():
+                if not name.startswith("rows_"):
+                    self.assertRegex(sync.stats.__doc__, rf"\b{name}\b")
+        self.assertNotIn("descant.h", descant.attach.__doc__ + sync.stats.__doc__)
 
 
 class Values(unittest.TestCase):
@@ -101,13 +122,30 @@ class Values(unittest.TestCase):
             sync.step()
             self.assertTrue((half == 1 + 2.0 ** -10).all())
 
+    def test_copies_are_made_where_rounds_are(self):
+        for plan, wanted in (("none", []), ("ma,every=4", [4, 8, 12]),
+                             ("dasgd-delta,every=5,delay=2", [2, 5, 7, 10, 12]),
+                             ("shadow-ma", list(range(1, 13)))):
+            half = np.zeros(3, np.float16)
+            with descant.attach(half, plan=plan, job="self") as sync:
+                mirror, steps = sync._segments[0], []
+                push = mirror.push
+                mirror.push = lambda: (steps.append(k), push())
+                for k in range(1, 13):
+                    half += 1
+                    sync.step()
+                self.assertEqual(steps, wanted, plan)
+            self.assertTrue((half == 12).all(), plan)
+
     def test_the_mean_of_gradients(self):
         def body(rank):
             g = np.arange(4, dtype=np.float32) * (rank + 1)
             with descant.attach(np.zeros(4, np.float32), plan="allreduce") as sync:
                 refused(self, sync.step, "sync.mean_gradients()", "optimizer.step()")
                 sync.mean(g)
-                refused(self, lambda: sync.mean(np.zeros(4)), "float32")
+                fixed = np.frombuffer(bytes(16), "f4")
+                for other in (np.zeros(4), np.zeros((4, 4), "f4")[:, 1], fixed, [1.0, 2.0]):
+                    refused(self, lambda: sync.mean(other), "float32")
             return g
         for g in together(2, body):
             np.testing.assert_array_equal(g, 1.5 * np.arange(4))
@@ -236,6 +274,11 @@ class Refusals(unittest.TestCase):
         refused(self, self.alone(w, final="best"), "best")
         refused(self, self.alone(w, buffers="all"), "all")
         refused(self, self.alone(w, buffers="mean", final="central"), "central")
+        refused(self, self.alone(w, buffers="mean"), "buffers", "module")
+        for plan in ("shadow-ma", "none", "allreduce", "ma,every=2"):
+            refused(self, self.alone(w, plan=plan, final="central"), "central", plan)
+        for plan in ("shadow-ma,what=elastic", "easgd", "diloco"):
+            self.alone(w, plan=plan, final="central")().close()
         refused(self, self.alone({"ids": np.arange(3)}), "'ids'", "int64")
         refused(self, self.alone({"w": fixed}), "'w'", "written")
         refused(self, self.alone([w, 1.0]), "'1'", "float")
@@ -247,6 +290,12 @@ class Refusals(unittest.TestCase):
         alone = refused(self, lambda: descant.attach(w, job=f"shm:t{os.getpid()}", size=2,
                                                      start_s=0.1))
         self.assertEqual(alone.status, "TIMEOUT")
+
+    def test_an_error_travels_to_another_process(self):
+        error = refused(self, self.alone(np.zeros(3, "f4"), plan="dasgd,delay=9"), "delay=9")
+        again = pickle.loads(pickle.dumps(error))
+        self.assertEqual((type(again), str(again), again.status),
+                         (descant.Error, str(error), "BAD_PLAN"))
 
     def test_a_part_of_another_is_said(self):
         w = np.zeros((4, 4), "f4")
@@ -334,6 +383,50 @@ class Checkpoints(unittest.TestCase):
         self.assertEqual((again["steps"], again["outer"]), (3, state["outer"]))
         self.assertNotEqual(self.state_after(0)["outer"], state["outer"])
         self.assertEqual(self.state_after(2, self.state_after(1, plan="none"), "none")["steps"], 3)
+
+    def test_the_last_one_is_saved_after_finish(self):
+        for plan in ("bmuf,every=1", "shadow-easgd", "none"):
+            w = np.zeros(4, "f4")
+            with descant.attach(w, plan=plan, job="self") as sync:
+                for _ in range(3):
+                    w += 1
+                    sync.step()
+                before = sync.state_dict() if plan == "bmuf,every=1" else None
+                sync.finish()
+                finished = sync.state_dict()
+            refused(self, sync.state_dict, "closed")
+            self.assertEqual((finished["steps"], finished["plan"]), (3, plan))
+            self.assertEqual(finished, before or finished)
+            self.assertEqual(self.state_after(0, finished, plan)["steps"], 3)
+
+    def test_one_pause_for_all_that_is_loaded(self):
+        state = self.state_after(3)
+        w = np.zeros(4, "f4")
+        with descant.attach(w, plan="bmuf,every=1", job="self") as sync:
+            with sync.paused():
+                w[...] = 7
+                with sync.paused():
+                    sync.load_state_dict(state)
+                refused(self, sync.step, "paused")
+            sync.step()
+            self.assertEqual((w.tolist(), sync.steps), ([7] * 4, 4))
+            self.assertEqual(sync.state_dict()["outer"], state["outer"])
+            self.assertRaises(KeyError, self.fail_in_a_pause, sync)
+            refused(self, lambda: sync.paused().__enter__(), "paused")
+            sync._finished = True
+
+    def fail_in_a_pause(self, sync):
+        with sync.paused():
+            raise KeyError("mine")
+
+    def test_without_rounds_a_pause_is_nothing(self):
+        w, half = np.zeros(4, "f4"), np.zeros(4, "f2")
+        with descant.attach([w, half], plan="none", job="self") as sync:
+            sync.step()
+            with sync.paused():
+                w[...] = half[...] = 5
+            sync.step()
+        self.assertTrue((w == 5).all() and (half == 5).all())
 
     def test_a_damaged_or_foreign_one_is_refused(self):
         state = self.state_after(3)

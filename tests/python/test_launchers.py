@@ -12,10 +12,15 @@ import sys
 import tempfile
 import unittest
 
+import torch
+
 from descant import _library
 
 SCRIPT = str(pathlib.Path(__file__).with_name("launched.py"))
+LOOP = ('for r in 0 1; do RANK=$r WORLD_SIZE=2 "$0" "$@" & pids="$pids $!"; done; '
+        'for p in $pids; do wait $p || exit 1; done')
 PLANS = ("shadow-easgd,gap=1", "ma,every=4")
+HAS_CUDA = torch.cuda.is_available()
 VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "DESCANT_PLAN")
 
 
@@ -52,9 +57,7 @@ class Launchers(unittest.TestCase):
                     address="shm:run-")
 
     def test_a_loop_of_the_shell(self):
-        loop = ('for r in 0 1; do RANK=$r WORLD_SIZE=2 "$0" "$@" & pids="$pids $!"; done; '
-                'for p in $pids; do wait $p || exit 1; done')
-        self.two_by("sh", "-c", loop, sys.executable, address="shm:run-",
+        self.two_by("sh", "-c", LOOP, sys.executable, address="shm:run-",
                     MASTER_PORT=f"loop-{os.getpid()}")
 
     def mpirun(self, program, *options):
@@ -70,6 +73,11 @@ class Launchers(unittest.TestCase):
 
     def test_mpich(self):
         self.mpirun("mpich")
+
+    @unittest.skipUnless(HAS_CUDA, "there is no device")
+    def test_on_a_device(self):
+        self.two_by("sh", "-c", LOOP, sys.executable, address="shm:run-", DEVICE="cuda",
+                    MASTER_PORT=f"device-{os.getpid()}")
 
     def test_none(self):
         [[told]] = self.trained(["shadow-easgd"], sys.executable)

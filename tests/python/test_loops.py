@@ -6,6 +6,7 @@ import os
 import pathlib
 import re
 import signal
+import tempfile
 import time
 import unittest
 import warnings
@@ -18,7 +19,7 @@ from together import together
 
 torch.set_num_threads(1)
 torch.optim.SGD([torch.zeros(1)], lr=1)         # loads what each process would have to
-README = pathlib.Path(__file__).parents[2] / "README.md"
+ROOT = pathlib.Path(__file__).parents[2]
 
 
 def task(rank, n=64):
@@ -57,10 +58,10 @@ class Loops(unittest.TestCase):
                 with torch.autograd.detect_anomaly(check_nan=True):
                     with descant.attach(model, plan=plan, sync_cpu=1) as sync:
                         until = time.monotonic() + 30
-                        while sync.stats()["rounds"] < 5 and time.monotonic() < until:
+                        while sync.stats()["rounds"] < 60 and time.monotonic() < until:
                             train(sync, model, optimizer, [task(rank)] * 20)
                         train(sync, model, optimizer, [task(rank)] * 400)
-                return learned(model), sync.stats()["rounds"] >= 5, model.weight.tolist()
+                return learned(model), sync.stats()["rounds"] >= 60, model.weight.tolist()
             first, second = together(2, body)
             self.assertEqual((first, first[:2]), (second, (True, True)), plan)
 
@@ -126,16 +127,25 @@ class Loops(unittest.TestCase):
         self.assertEqual((first, first[0]), (second, 12))
 
     def test_readme(self):
-        snippets = re.findall(r"```python\n(.*?)```", README.read_text(), re.S)
-        self.assertEqual(len(snippets), 1)
-
         def body(rank):
-            model, optimizer = made(rank)
-            said = {"model": model, "optimizer": optimizer, "loader": [task(rank)] * 200,
-                    "loss_of": lambda guess, y: (guess.squeeze(1) - y).square().mean()}
-            exec(snippets[0], said)
-            return said["sync"].stats()["steps"], learned(model)
-        self.assertEqual(together(2, body), [(200, True)] * 2)
+            return self.run_snippet("README.md", rank, 400)
+        self.assertEqual(together(2, body), [(400, True)] * 2)
+
+    def test_saving_and_resuming_as_the_page_says(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for steps, wanted in ((400, 400), (1, 401)):
+                def body(rank):
+                    os.chdir(folder)
+                    return self.run_snippet("docs/torch.md", rank, steps)
+                self.assertEqual(together(2, body), [(wanted, True)] * 2)
+
+    def run_snippet(self, page, rank, steps):
+        [snippet] = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.S)
+        model, optimizer = made(rank)
+        said = {"model": model, "optimizer": optimizer, "loader": [task(rank)] * steps,
+                "loss_of": lambda guess, y: (guess.squeeze(1) - y).square().mean()}
+        exec(snippet, said)
+        return said["sync"].steps, learned(model)
 
 
 if __name__ == "__main__":

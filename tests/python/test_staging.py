@@ -134,6 +134,57 @@ class Late(unittest.TestCase):
         first, second = together(2, body)
         self.assertEqual((first, first[1]), (second, True))
 
+    def test_nan_is_healed(self):
+        for dtype in (torch.float32, torch.bfloat16):
+            def body(rank):
+                model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1)).to(dtype)
+                with descant.attach(model, plan="shadow-ma,heal=1", sync_cpu=1) as sync:
+                    if rank:
+                        with torch.no_grad():
+                            model[0].weight[0, 0] = float("nan")
+                    until, well = time.monotonic() + 30, 0
+                    while well < 20 and time.monotonic() < until:
+                        with torch.no_grad():
+                            for p in model.parameters():        # as training does, it spreads
+                                p += 0 * model[0].weight.sum()
+                        sync.step()
+                        well = well + 1 if sync.stats()["bad"] and \
+                            all(torch.isfinite(p).all() for p in model.parameters()) else 0
+                return well
+            self.assertEqual(together(2, body), [20, 20], dtype)
+
+    def test_values_written_over_nan_count(self):
+        for dtype in (torch.float32, torch.bfloat16):
+            model = nn.Linear(2, 2).to(dtype)
+            with descant.attach(model, plan="shadow-ma,gap=1000000", job="self") as sync:
+                for value in (float("nan"), 3):
+                    with torch.no_grad():
+                        for p in model.parameters():
+                            p.fill_(value)
+                    for _ in range(30):
+                        sync.step()
+                for segment in sync._segments:
+                    self.assertTrue((segment.mirror == 3).all())
+            self.assertTrue((model.weight == 3).all())
+
+    def test_close_waits_for_the_copy(self):
+        model = nn.Linear(2, 2)
+        sync = descant.attach(model, plan="shadow-ma,gap=1000000", job="self")
+        lanes = {segment.lane for segment in sync._segments}
+        sync.step()
+        self.assertFalse(all(lane._copy is None for lane in lanes))
+        sync.close()
+        self.assertTrue(all(lane._copy is None for lane in lanes))
+
+    def test_copies_are_made_where_rounds_are(self):
+        for plan, wanted in (("none", 0), ("ma,every=4", 3), ("dasgd,every=5,delay=1", 5)):
+            model = nn.Linear(2, 2)
+            with descant.attach(model, plan=plan, job="self") as sync:
+                waits = LateLane.waits
+                for _ in range(12):
+                    sync.step()
+                self.assertEqual(LateLane.waits - waits, 2 * wanted, plan)
+
     def test_what_is_overwritten_in_a_pause_counts(self):
         model = nn.Linear(2, 2).to(torch.bfloat16)
         with descant.attach(model, plan="shadow-easgd,gap=1000000", job="self") as sync:
@@ -151,6 +202,78 @@ class Late(unittest.TestCase):
                 self.assertTrue((segment.mirror == 7).all())
         for p in model.parameters():
             self.assertTrue((p == 7).all())
+
+
+@unittest.skipUnless(torch.cuda.is_available(), "there is no device")
+class Cuda(unittest.TestCase):
+    """What Late looks at, with the copies of a real device."""
+
+    def filled(self, dtype, value):
+        model = nn.Linear(300, 100).to("cuda", dtype)
+        with torch.no_grad():
+            for p in model.parameters():
+                p.fill_(value)
+        return model
+
+    def add(self, model, value):
+        with torch.no_grad():
+            for p in model.parameters():
+                p += value
+
+    def test_exact_plans_have_exact_values(self):
+        for dtype in (torch.float32, torch.bfloat16):
+            model = self.filled(dtype, 0)
+            with descant.attach(model, plan="ma,every=3", job="self") as sync:
+                for k in range(9):
+                    self.add(model, 0.5)
+                    if k % 3 == 2:              # as a round would have merged
+                        for segment in sync._segments:
+                            segment.mirror += 1
+                    sync.step()
+            for p in model.parameters():
+                self.assertTrue((p == 7.5).all(), (dtype, p))
+
+    def test_progress_and_merges_add_up_under_a_shadow(self):
+        for dtype in (torch.float32, torch.bfloat16):
+            model = self.filled(dtype, 0)
+            with descant.attach(model, plan="shadow-easgd,gap=1000000", job="self") as sync:
+                for k in range(100):
+                    self.add(model, 0.5)
+                    if k % 10 == 5:
+                        for segment in sync._segments:
+                            segment.mirror += 0.25
+                    sync.step()
+            for p in model.parameters():
+                self.assertTrue((p == 52.5).all(), (dtype, p))
+
+    def test_gradients_have_their_mean(self):
+        model = self.filled(torch.float32, 1)
+        with descant.attach(model, plan="allreduce", job="self") as sync:
+            model(torch.ones(1, 300, device="cuda")).sum().backward()
+            sync.mean_gradients()
+            sync.step()
+            self.assertTrue((model.weight.grad == 1).all())
+            with self.assertRaises(ValueError):
+                sync.mean(model.weight.grad)
+
+    def test_what_is_overwritten_in_a_pause_counts(self):
+        model = self.filled(torch.bfloat16, 0)
+        with descant.attach(model, plan="shadow-easgd,gap=1000000", job="self") as sync:
+            for value in (1.0, 7.0):
+                with sync.paused():
+                    self.add(model, value)
+                sync.step()
+            sync.step()
+        self.assertTrue((model.weight == 8).all())
+
+    def test_close_in_the_middle(self):
+        for _ in range(20):
+            model = self.filled(torch.float32, 3)
+            sync = descant.attach(model, plan="shadow-easgd,gap=1000000", job="self")
+            sync.step()
+            sync.step()
+            sync.close()
+            self.assertTrue((model.weight == 3).all())
 
 
 if __name__ == "__main__":

@@ -147,6 +147,77 @@ class Values(unittest.TestCase):
         for mine, theirs in zip(first, wanted):
             torch.testing.assert_close(torch.tensor(mine), torch.tensor(theirs))
 
+    def test_a_closure_averages_what_it_makes(self):
+        x = torch.randn(2, 16, 4, generator=torch.Generator().manual_seed(1))
+        x[1] *= 3                       # so that one's loss falls otherwise than the other's
+        kinds = ((torch.optim.SGD, {"lr": 0.05}), (torch.optim.LBFGS, {"max_iter": 6}),
+                 (torch.optim.LBFGS, {"line_search_fn": "strong_wolfe", "max_iter": 6}))
+
+        def grown(model, optimizer, x, by_name=False):
+            def closure():
+                optimizer.zero_grad()
+                loss = (model(x) - x.sum(1, keepdim=True).tanh()).square().mean()
+                loss.backward()
+                return loss
+            losses = [(optimizer.step(closure=closure) if by_name else
+                       optimizer.step(closure)).item() for _ in range(3)]
+            return [p.tolist() for p in model.parameters()], losses
+
+        def made(kind, options, seed):
+            torch.manual_seed(seed)
+            model = nn.Linear(4, 1)
+            return model, kind(model.parameters(), **options)
+        for kind, options in kinds:
+            def body(rank):
+                model, optimizer = made(kind, options, rank)
+                with descant.attach(model, plan="allreduce") as sync:
+                    descant.hook(optimizer, sync)
+                    told = grown(model, optimizer, x[rank], by_name=True)
+                    self.assertEqual(sync.steps, 3)
+                return told
+            first, second = together(2, body)
+            self.assertEqual(first, second, kind)
+            wanted = grown(*made(kind, options, 0), x.flatten(0, 1))
+            for mine, theirs in zip(first[0] + [first[1]], wanted[0] + [wanted[1]]):
+                torch.testing.assert_close(torch.tensor(mine), torch.tensor(theirs),
+                                           rtol=1e-3, atol=1e-4)
+
+    def test_what_one_freezes_later_is_averaged_on(self):
+        def body(rank):
+            model = nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 1))
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+            with descant.attach(model, plan="allreduce") as sync:
+                descant.hook(optimizer, sync)
+                for k in range(4):
+                    if k == 2 and rank == 0:
+                        model[0].weight.requires_grad_(False)
+                    optimizer.zero_grad()
+                    model(torch.ones(1, 3) * (1 + rank)).sum().backward()
+                    optimizer.step()
+                return [p.tolist() for p in model.parameters()]
+        first, second = together(2, body)
+        self.assertEqual(first, second)
+
+    def test_tensors_of_the_caller_are_kept_where_they_are(self):
+        def body(rank):
+            for of in (lambda model: model.state_dict(),
+                       lambda model: [p.data for p in model.parameters()],
+                       lambda model: {n: p.detach() for n, p in model.named_parameters()}):
+                model = nn.Linear(3, 2)
+                before = model.weight.data_ptr()
+                with torch.no_grad():
+                    for p in model.parameters():
+                        p.zero_()
+                with descant.attach(of(model), plan="ma,every=1") as sync:
+                    for _ in range(3):
+                        with torch.no_grad():
+                            for p in model.parameters():
+                                p += 1 + 2 * rank
+                        sync.step()
+                    self.assertEqual(model.weight.data_ptr(), before)
+                self.assertEqual(set(model.weight.flatten().tolist() + model.bias.tolist()), {6.0})
+        together(2, body)
+
     def test_gradients_of_two_parameters_in_one_memory(self):
         def body(rank):
             model = nn.Sequential(nn.Linear(3, 2, bias=False), nn.Linear(2, 3, bias=False))
@@ -211,6 +282,45 @@ class Memory(unittest.TestCase):
                 "part": "Attached", "gaps": "Staged", "bf16": "Staged",
                 "f16": "Staged", "f64": "Staged"})
             self.assertEqual(model.turned.weight.data_ptr(), model.first.weight.data_ptr())
+
+    def test_memory_that_others_use_stays(self):
+        model = nn.Linear(3, 2)
+        model.share_memory()
+        with alone(model) as sync:
+            self.assertEqual(set(self.kinds(sync).values()), {"Attached"})
+        array = numpy.zeros(6, "f4")
+        model.weight = nn.Parameter(torch.from_numpy(array).view(2, 3))
+        if hasattr(torch.UntypedStorage, "resizable"):
+            with alone(model) as sync:
+                self.assertEqual(self.kinds(sync)["weight"], "Attached")
+                with torch.no_grad():
+                    model.weight += 1
+                self.assertTrue((array == 1).all())
+
+    def test_what_looks_into_a_parameter_comes_along(self):
+        class Looks(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.w = nn.Parameter(torch.zeros(4, 3))
+                self.frozen = nn.Parameter(self.w.data, requires_grad=False)
+                self.register_buffer("turned", self.w.detach().t())
+                self.register_buffer("row", self.w.data[2])
+                self.register_buffer("other", torch.zeros(3))
+        model = Looks()
+
+        def values():
+            with torch.no_grad():
+                model.w += 1
+            return [set(t.flatten().tolist()) for t in (model.w, model.frozen, model.turned,
+                                                        model.row, model.other)]
+        with alone(model):
+            self.assertEqual(values(), [{1.0}] * 4 + [{0.0}])
+        with alone(model) as sync:
+            self.assertEqual(set(self.kinds(sync).values()), {"Placed"})
+            self.assertEqual(values(), [{2.0}] * 4 + [{0.0}])
+        self.assertEqual(values(), [{3.0}] * 4 + [{0.0}])
+        model.row = model.w.data.view(torch.int32)
+        refused(self, lambda: alone(model), "'row'", "'w'")
 
     def test_nothing_is_copied_to_be_exchanged(self):
         model = nn.Linear(300, 300)
@@ -309,6 +419,45 @@ class Memory(unittest.TestCase):
                 refused(self, sync.finish, *words)
                 sync._finished = True
 
+    def test_what_was_not_taken_and_is_trained_is_named(self):
+        def unfreeze(model):
+            model[1].weight.requires_grad_(True)
+
+        def replace(model):
+            model[1].bias = nn.Parameter(torch.zeros(2))
+
+        def add(model):
+            model.add_module("head", nn.Linear(2, 2))
+        for change, words, soon in ((unfreeze, ("'1.weight'", "frozen"), True),
+                                    (replace, ("'1.bias'", "frozen"), True),
+                                    (add, ("'head.weight'", "added"), False)):
+            model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2).requires_grad_(False))
+            with alone(model) as sync:
+                for _ in range(20):
+                    sync.step()
+                change(model)
+                self.assertEqual(any([self.step_fails(sync, words) for _ in range(9)]), soon)
+                refused(self, sync.finish, *words)
+                sync._finished = True
+        model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2).requires_grad_(False))
+        with alone(model, frozen=True) as sync:
+            unfreeze(model)
+            sync.step()
+        model[1].requires_grad_(False)
+        with alone(model) as sync:
+            model[1].bias = None
+            sync.step()
+
+    def test_a_pause_looks_before_others_take_it(self):
+        model = nn.Linear(2, 2)
+        with alone(model, plan="ma,every=1") as sync:
+            with self.assertRaises(RuntimeError) as caught:
+                with sync.paused():
+                    model.weight.data = torch.ones(2, 2)
+            self.assertIn("'weight' has moved", str(caught.exception))
+            refused(self, sync.step, "paused")
+            sync._finished = True
+
     def test_most_steps_look_at_nothing(self):
         model = nn.Sequential(*[nn.Linear(2, 2) for _ in range(9)])
         with alone(model) as sync:
@@ -359,6 +508,7 @@ class Refusals(unittest.TestCase):
         with alone(sparse, plan="allreduce") as sync:
             sparse(torch.tensor([1])).sum().backward()
             refused(self, sync.mean_gradients, "'weight'", "sparse")
+            refused(self, lambda: sync.mean(torch.ones(3, device="meta")), "CPU")
         frozen = nn.Linear(2, 2).requires_grad_(False)
         refused(self, lambda: alone(frozen), "frozen=True")
         alone(frozen, frozen=True).close()
