@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """A DLRM, a model of clicks, on examples made up from a planted model:
 
-    PYTHONPATH=python python3 examples/torch/dlrm.py --trainers 2 --sync shadow-ma
+    python3 examples/torch/dlrm.py --trainers 2 --sync shadow-ma
 
 Layers of dense features, 26 tables of vectors, products of each two vectors, layers. The last line
 has the steps a second of a trainer and the final model's log loss on examples of its own."""

@@ -2,7 +2,7 @@
 """A small GPT that learns to continue text, byte by byte: the licences that every Debian system
 has in /usr/share/common-licenses, or the files of --text:
 
-    PYTHONPATH=python python3 examples/torch/gpt.py --trainers 2 --sync dasgd-delta
+    python3 examples/torch/gpt.py --trainers 2 --sync dasgd-delta
 
 The last line has the steps a second of a trainer and the final model's loss, in nats a byte, on the
 last tenth of each file."""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """ResNet-20 on Fashion-MNIST, as Debian's dataset-fashion-mnist has it:
 
-    PYTHONPATH=python python3 examples/torch/resnet.py --trainers 2 --sync shadow-easgd
+    python3 examples/torch/resnet.py --trainers 2 --sync shadow-easgd
 
 The last line has the steps a second of a trainer and the final model's accuracy on the test
 images."""
@@ -74,6 +74,8 @@ def accuracy(model, x, y):
 def load(args):
     """What is learnt from, and what is judged by."""
     folder = pathlib.Path(args.data)
+    if not folder.is_dir():
+        raise SystemExit(f"there is no {folder}: apt-get install dataset-fashion-mnist, or --data")
     return (images(folder, "train", args.examples, args.smaller),
             images(folder, "t10k", args.held, args.smaller))
 

@@ -87,7 +87,8 @@ def _load() -> ctypes.CDLL:
     try:
         library = ctypes.CDLL(path())
     except OSError as error:
-        raise ImportError(f"libdescant cannot be loaded: {error}; DESCANT_LIBRARY=PATH tells "
+        raise ImportError(f"libdescant cannot be loaded: {error}. 'pip install' of the source's "
+                          "python/ builds it beside this file; else DESCANT_LIBRARY=PATH tells "
                           "where it is") from error
     job, size = ctypes.c_void_p, ctypes.c_size_t
     p_job, p_size = ctypes.POINTER(job), ctypes.POINTER(size)
