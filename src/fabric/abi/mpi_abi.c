@@ -86,6 +86,14 @@ static const char *level_name(int level)
     }
 }
 
+/* UCX, which carries MPICH's messages, cuts what goes over TCP into pieces of 8 KiB if it is told
+ * nothing, and a shadow's budget then goes into system calls. */
+static void send_large_segments(void)
+{
+    setenv("UCX_TCP_TX_SEG_SIZE", "64k", 0);
+    setenv("UCX_TCP_RX_SEG_SIZE", "64k", 0);
+}
+
 static bool initialise(struct mpi_entry *entry, struct mpi_place *place)
 {
     int is_initialised = 0, is_finalised = 0, level = MPI_THREAD_SINGLE;
@@ -99,6 +107,7 @@ static bool initialise(struct mpi_entry *entry, struct mpi_place *place)
     if (is_initialised) {
         MPI_Query_thread(&level);
     } else {
+        send_large_segments();
         if (MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &level) != MPI_SUCCESS) {
             snprintf(entry->why, sizeof entry->why, "MPI_Init_thread has failed");
             return false;
