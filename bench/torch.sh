@@ -7,10 +7,12 @@
 # pairs     ResNet-20 and the DLRM of examples/torch, two trainers of one thread each on this
 #           machine, under each shadow plan and none in turns, with links as fast as memory
 #           and emulated ones
+# ranks     the same over MPI (Open MPI), on two hosts made of namespaces (as root), a core each, over
+#           links that the kernel shapes
 # step      the median of sync.step(), by itself and in training
 # memory    what attach takes beside the parameters, for 256 MiB of them
 # ddp       PyTorch's DDP on Gloo against the same models alone, on two hosts made of namespaces
-#           (as root), a core each, over the same links
+#           as for ranks, over the same links
 #
 # BUILD: where the library is. PYTHON (python3). TORCH_MODELS (resnet dlrm), TORCH_PLANS,
 # TORCH_LINKS (none 1gbit 100mbit), TORCH_PAIRS (12), TORCH_RUN_S (8): other or less, to try.
@@ -59,13 +61,38 @@ part_memory() {
     done
 }
 
-part_ddp() {
+on_hosts() {    # part: again, with two hosts
     reason=$("$top/tests/cluster/hosts" missing)
     if [ -n "$reason" ]; then
-        echo "bench: ddp is left out: $reason" >&2
+        echo "bench: $1 is left out: $reason" >&2
         return
     fi
-    PYTHON=$python "$top/tests/cluster/hosts" with 2 "$top/bench/torch.sh" ddp-on-hosts
+    PYTHON=$python "$top/tests/cluster/hosts" with 2 "$top/bench/torch.sh" "$1-on-hosts"
+}
+
+set_links() {
+    "$top/tests/cluster/hosts" link host0 "$1"
+    "$top/tests/cluster/hosts" link host1 "$1"
+}
+
+# shellcheck disable=SC2016
+on_its_core='host=$(hostname) && exec taskset -c "$((${host#host} % $(nproc --all)))" "$@"'
+
+part_ranks_on_hosts() {
+    for link in $links; do
+        set_links "$link"
+        for model in $models; do
+            rm -rf "$HOSTS/rates"
+            mkdir "$HOSTS/rates"
+            # shellcheck disable=SC2086
+            "$top/tests/cluster/hosts" mpi --library openmpi --hosts 2 \
+                env DESCANT_LIBRARY="$DESCANT_LIBRARY" DESCANT_MPI_MODULE="$build" \
+                PYTHONPATH="$PYTHONPATH" OMP_NUM_THREADS=1 BENCH_FOLDER="$HOSTS/rates" \
+                BENCH_LINK="$link" sh -c "$on_its_core" sh "$python" \
+                "$top/bench/torch_speed.py" ranks "$model" "$pairs" "$run_s" $plans ||
+                give_up "ranks $model $link failed"
+        done
+    done
 }
 
 ddp_on() {    # rank, model, link
@@ -76,8 +103,7 @@ ddp_on() {    # rank, model, link
 
 part_ddp_on_hosts() {
     for link in $links; do
-        "$top/tests/cluster/hosts" link host0 "$link"
-        "$top/tests/cluster/hosts" link host1 "$link"
+        set_links "$link"
         for model in $models; do
             ddp_on 1 "$model" "$link" &
             ddp_on 0 "$model" "$link" || give_up "ddp $model $link failed"
@@ -88,10 +114,12 @@ part_ddp_on_hosts() {
 
 "$python" -c 'import torch' 2>/dev/null || give_up "$python has no torch"
 [ -e "$DESCANT_LIBRARY" ] || give_up "there is no $DESCANT_LIBRARY: make"
-[ $# -gt 0 ] || set -- pairs step memory ddp
+[ $# -gt 0 ] || set -- pairs ranks step memory ddp
 for part in "$@"; do
     case $part in
-    pairs | step | memory | ddp) part_"$part" ;;
+    pairs | step | memory) part_"$part" ;;
+    ranks | ddp) on_hosts "$part" ;;
+    ranks-on-hosts) part_ranks_on_hosts ;;
     ddp-on-hosts) part_ddp_on_hosts ;;
     *) give_up "there is no part '$part'" ;;
     esac

@@ -4,6 +4,8 @@
     torch_speed.py pairs MODEL LINK PAIRS SECONDS PLAN ...
                 two trainers of one thread each, under each plan and under none in turns: the
                 ratio of their steps a second, a line for each plan
+    torch_speed.py ranks MODEL PAIRS SECONDS PLAN ...
+                this rank of two that mpirun has started, the same; BENCH_FOLDER: common to both
     torch_speed.py ddp MODEL PAIRS SECONDS
                 this rank of two, under DDP and alone in turns
     torch_speed.py step PLAN SECONDS    what sync.step() takes
@@ -119,19 +121,33 @@ def run(loop, plan, job, seconds):
         return loop.rate(seconds, sync.step)
 
 
-def trainer(rank, name, link, n, seconds, plans, folder):
-    """Writes down the rate under each plan of each round, and what each sync.step() took."""
-    os.environ.update(RANK=str(rank), WORLD_SIZE="2")
+def rounds_of(name, n, seconds, plans, job_of):
+    """The rate under each plan of each round, and what each sync.step() took. job_of: the address
+    for the i-th of round k."""
     loop, rates, calls = Loop(name), [], {plan: [] for plan in plans}
-    of_link = "" if link == "none" else "," + link
     for k in range(n):
         rate = {}
         for plan in turned(plans, k):
-            job = f"shm:bench-{os.getppid()}-{k}-{len(rate)}{of_link}"
-            rate[plan] = run(loop, plan, job, seconds)
+            rate[plan] = run(loop, plan, job_of(k, len(rate)), seconds)
             calls[plan] += loop.calls
         rates.append(rate)
-    pathlib.Path(folder, str(rank)).write_text(json.dumps([rates, calls]))
+    return rates, calls
+
+
+def trainer(rank, name, link, n, seconds, plans, folder):
+    os.environ.update(RANK=str(rank), WORLD_SIZE="2")
+    of_link = "" if link == "none" else "," + link
+    said = rounds_of(name, n, seconds, plans,
+                     lambda k, i: f"shm:bench-{os.getppid()}-{k}-{i}{of_link}")
+    pathlib.Path(folder, str(rank)).write_text(json.dumps(said))
+
+
+def tell_plans(both, plans, **settings):
+    (first, calls), (second, _) = both
+    rounds = [{plan: (x[plan] + y[plan]) / 2 for plan in x} for x, y in zip(first, second)]
+    for plan in plans:
+        tell_pairs([(each[plan], each["none"]) for each in rounds], 1 + len(plans), calls[plan],
+                   plan=plan, **settings)
 
 
 def part_pairs(name, link, n, seconds, *plans):
@@ -139,12 +155,21 @@ def part_pairs(name, link, n, seconds, *plans):
         torch.multiprocessing.start_processes(
             trainer, (name, link, int(n), float(seconds), ("none", *plans), folder), 2,
             start_method="fork")
-        (first, calls), (second, _) = (json.loads(pathlib.Path(folder, rank).read_text())
-                                       for rank in "01")
-    rounds = [{plan: (x[plan] + y[plan]) / 2 for plan in x} for x, y in zip(first, second)]
-    for plan in plans:
-        tell_pairs([(each[plan], each["none"]) for each in rounds], 1 + len(plans), calls[plan],
-                   part="pairs", model=name, plan=plan, link=link)
+        both = [json.loads(pathlib.Path(folder, rank).read_text()) for rank in "01"]
+    tell_plans(both, plans, part="pairs", model=name, link=link)
+
+
+def part_ranks(name, n, seconds, *plans):
+    said = rounds_of(name, int(n), float(seconds), ("none", *plans), lambda k, i: "mpi")
+    folder = pathlib.Path(os.environ["BENCH_FOLDER"])
+    if os.environ["OMPI_COMM_WORLD_RANK"] == "1":
+        (folder / "unfinished").write_text(json.dumps(said))
+        (folder / "unfinished").rename(folder / "1")
+        return
+    while not (folder / "1").exists():
+        time.sleep(0.1)
+    tell_plans([said, json.loads((folder / "1").read_text())], plans, part="ranks", model=name,
+               link=os.environ.get("BENCH_LINK", "none"))
 
 
 def part_step(plan, seconds):
@@ -206,5 +231,5 @@ def part_ddp(name, n, seconds):
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    {"pairs": part_pairs, "ddp": part_ddp, "step": part_step,
+    {"pairs": part_pairs, "ranks": part_ranks, "ddp": part_ddp, "step": part_step,
      "memory": part_memory}[sys.argv[1]](*sys.argv[2:])
