@@ -96,7 +96,7 @@ class Sync:
         self._light = 0         # steps that are only a call; none, where another thread may close
         self._paced = 0         # steps, where _paces counts
         self._model = model if whole else None
-        self._left: List[Any] = []      # parameters that are not taken
+        self._untaken: List[Any] = []      # parameters that are not taken
         try:
             self._take_in(model, optimizer, frozen, buffers)
             self._find_mirrors(options.workers)
@@ -201,7 +201,7 @@ class Sync:
                         place.follow(tensor)
                     if holder is module._parameters and \
                             (tensor.is_floating_point() or tensor.is_complex()):
-                        self._left.append((holder, key, None, None, f"the parameter '{name}'"))
+                        self._untaken.append((holder, key, None, None, f"the parameter '{name}'"))
         self._seen = {id(p): weakref.ref(p) for p in model.parameters()}
 
     def _take_buffers(self, model: Any) -> None:
@@ -215,7 +215,7 @@ class Sync:
         """_rows: where each tensor is kept, what it was, and where its floats are. Without what it
         was: one that is not trained."""
         states = {id(segment) for _, _, segment in self._states}
-        rows: List[Any] = list(self._left)
+        rows: List[Any] = list(self._untaken)
         for each in self._segments:
             if is_torch(each.tensor) and id(each) not in states:
                 holder, key = owners.get(id(each.tensor), ({"": each.tensor}, ""))

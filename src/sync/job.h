@@ -81,6 +81,11 @@ void job_becomes(struct descant *job, enum job_state from, enum job_state to);
 descant_status job_break(struct descant *job, descant_status status);
 descant_status job_broken(struct descant *job);
 
+enum { ROWS_PATIENCE_NS = 1000000 };    /* a wait this long has time for a piece of rows */
+
+/* Also half-opened. keeps: descant_leave has prepared all that alloc gave. */
+void job_destroy(struct descant *job, bool keeps);
+
 /* With the machine held. */
 void job_round_begins(struct descant *job, uint64_t steps, bool released);
 void job_round_done(struct descant *job, uint64_t steps);

@@ -87,7 +87,7 @@ static const char *level_name(int level)
 }
 
 /* UCX, which carries MPICH's messages, cuts what goes over TCP into pieces of 8 KiB if it is told
- * nothing, and a shadow's budget then goes into system calls. */
+ * nothing, and a mean within a shadow's budget then takes half as long again. */
 static void send_large_segments(void)
 {
     setenv("UCX_TCP_TX_SEG_SIZE", "64k", 0);
