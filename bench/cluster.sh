@@ -11,7 +11,8 @@
 # delayed   dasgd and dasgd-delta with the delay that hides an exchange at that link, delay >= time of
 #           an exchange / time of a step, rounds no closer than that: the time within which 99 of 100
 #           exchanges end, measured beside a worker, whose core the shadow shares
-# mean      a mean of 64 MiB over 1 Gb/s, and MPI_Allreduce of the same library in turns with it
+# mean      a mean of 64 MiB over 1 Gb/s, in place and again and again; in turns with it MPI_Allreduce
+#           of the same library, in the same way, and apart: between buffers, after a barrier
 # idle      what an elastic exchange of 4 KiB takes where the owner of half of it is idle, over
 #           1 Gb/s, and that owner's shadow's share of a core
 # ddp       PyTorch DDP, 2 hosts and 1, where PYTHON has torch
@@ -234,8 +235,8 @@ part_delayed() {
     done
 }
 
-milliseconds() {
-    sed -n 's/.*"ms":\([0-9.]*\).*/\1/p'
+milliseconds() {    # the number of that name
+    sed -n "s/.*\"$1\":\([0-9.]*\).*/\1/p"
 }
 
 part_mean() {
@@ -247,15 +248,19 @@ part_mean() {
         hosts mpi --library "$library" --hosts 2 "$descant" bench exchange --what mean \
             --memory attached --bytes 64M --sync-cpu 0.15 --json >"$HOSTS/said" ||
             give_up "turn $turn: $(cat "$HOSTS/said")"
-        milliseconds <"$HOSTS/said" >>"$HOSTS/list.descant"
-        hosts mpi --library "$library" --hosts 2 "$HOSTS/allreduce" 67108864 | milliseconds \
-            >>"$HOSTS/list.peer"
+        milliseconds ms <"$HOSTS/said" >>"$HOSTS/list.descant"
+        hosts mpi --library "$library" --hosts 2 "$HOSTS/allreduce" 67108864 >"$HOSTS/said" ||
+            give_up "turn $turn: $(cat "$HOSTS/said")"
+        milliseconds ms <"$HOSTS/said" >>"$HOSTS/list.apart"
+        milliseconds in_place_ms <"$HOSTS/said" >>"$HOSTS/list.in_place"
     done
     ms=$(median "$HOSTS/list.descant")
-    peer=$(median "$HOSTS/list.peer")
+    apart=$(median "$HOSTS/list.apart")
+    in_place=$(median "$HOSTS/list.in_place")
     bound=$(calc '67108864 * 8 / 1e9 * 1e3')
     say "bench=cluster" "part=mean" "library=$library" "link=1gbit" "bytes=67108864" "ms=$ms" \
-        "allreduce_ms=$peer" "ratio=$(calc "$peer / $ms")" "bound_ms=$bound" \
+        "allreduce_in_place_ms=$in_place" "ratio=$(calc "$in_place / $ms")" \
+        "allreduce_apart_ms=$apart" "ratio_apart=$(calc "$apart / $ms")" "bound_ms=$bound" \
         "share_of_bound=$(calc "$bound / $ms")"
 }
 

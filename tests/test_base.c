@@ -413,9 +413,9 @@ START_TEST(json_line)
 }
 END_TEST
 
-static uint64_t paid_until(uint64_t used_ns, uint64_t until_ns, double share)
+static uint64_t paid_until(uint64_t used_ns, uint64_t until_ns, double share, bool all)
 {
-    struct budget b = {clock_thread_cpu_ns() - used_ns, until_ns, BUDGET_BURST_COST};
+    struct budget b = {clock_thread_cpu_ns() - used_ns, until_ns, all};
 
     budget_pay(&b, share);
     return b.until_ns;
@@ -429,12 +429,14 @@ static bool about(uint64_t value, uint64_t wanted)
 START_TEST(budget_is_paid_by_rest)
 {
     const uint64_t used = 2000000000, now = clock_now_ns();
-    const uint64_t cost = (uint64_t)((double)used * BUDGET_BURST_COST);
+    const uint64_t cost = (uint64_t)(BUDGET_CPU_COST * (double)used) + BUDGET_WAKE_NS;
 
-    ck_assert(about(paid_until(used, now, 0.5), now + 2 * cost));
-    ck_assert(about(paid_until(used, now + used, 0.5), now + used + 2 * cost));
-    ck_assert(about(paid_until(used, now, 1), now + used));
-    ck_assert(about(paid_until(used, now - 5 * used, 0.5), now - BUDGET_SAVED_NS + 2 * cost));
+    ck_assert(about(paid_until(used, now, 0.5, false), now + 2 * used));
+    ck_assert(about(paid_until(used, now, 0.5, true), now + 2 * cost));
+    ck_assert(about(paid_until(used, now + used, 0.5, true), now + used + 2 * cost));
+    ck_assert(about(paid_until(used, now, 1, true), now + used));
+    ck_assert(about(paid_until(used, now - 5 * used, 0.5, true),
+                    now - BUDGET_SAVED_NS + 2 * cost));
 }
 END_TEST
 
@@ -442,7 +444,7 @@ START_TEST(bursts_end)
 {
     struct budget b;
 
-    budget_begin(&b, 1);
+    budget_begin(&b, false);
     ck_assert(!budget_burst_over(&b));
     while (clock_thread_cpu_ns() - b.cpu_ns < BUDGET_BURST_NS)
         ;

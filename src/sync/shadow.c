@@ -3,8 +3,9 @@
  *
  * It works in bursts and pays for them: after a burst that took c seconds of CPU it rests until
  * c / budget have passed, so that over any long time it has no more than its share of a core. Of
- * the default budget it pays 1.5 c, since what it costs the workers beside that is to be paid for,
- * too; a budget that was given is what it may use itself.
+ * the default budget it pays for all that a burst costs the workers (base/budget.h), which makes
+ * short ones dear: while it waits for peers it looks the less often, and finds more. A budget that
+ * was given is what it may use itself.
  * Bursts are about a millisecond, long enough that refilling the caches they emptied is small
  * beside them. Delayed plans have a deadline, and there the budget yields: the exchange runs as
  * soon as it can, in short slices where a worker has the core, and the merge is the worker's.
@@ -22,7 +23,7 @@
 #include <pthread.h>
 #include <signal.h>
 
-enum { REST_LEAST_NS = 1000000, REST_MOST_NS = 20000000, ROUND_SHARE = 4,
+enum { REST_LEAST_NS = 1000000, REST_MOST_NS = 20000000, HELD_NS = 1000000000, ROUND_SHARE = 4,
        SLICE_NS = 100000 };
 
 /* A whole core only where every worker and every shadow of this machine has one. */
@@ -134,6 +135,18 @@ static bool has_rows(const struct descant *job)
     return tables_part_bytes(&job->tables) > 0;
 }
 
+/* What progress waits for: the peers, or a bell that has not rung since it was read. */
+static void await(struct descant *job, enum round_progress progress, uint32_t bell,
+                  uint64_t until_ns)
+{
+    if (progress == ROUND_WAITING || progress == ROUND_RESTING)
+        job->fabric->type->wait(job->fabric, until_ns);
+    else if ((progress == ROUND_HELD || progress == ROUND_FAILED) &&
+             !atomic_load(&job->shadow_stop))
+        futex_wait(&job->shadow_bell, bell,
+                   has_rows(job) ? until_ns : until_ns + HELD_NS);
+}
+
 static void *run(void *context)
 {
     struct descant *job = context;
@@ -141,7 +154,7 @@ static void *run(void *context)
     struct budget spent;
     if (job->plan.when == PLAN_EVERY && job->plan.delay > 0)
         slice_ask(SLICE_NS);
-    budget_begin(&spent, job->sync_cpu > 0 ? 1 : BUDGET_BURST_COST);
+    budget_begin(&spent, job->plan.when == PLAN_SHADOW && job->sync_cpu <= 0);
     while (!atomic_load(&job->shadow_stop)) {
         uint32_t bell = atomic_load(&job->shadow_bell);
         double budget = budget_of(job);
@@ -153,18 +166,15 @@ static void *run(void *context)
             progress = advance(job, rows && paid);
         while (has_worked(progress) && !budget_burst_over(&spent) &&
                !atomic_load(&job->shadow_stop));
-        bool worked = has_worked(progress);
-        now = clock_now_ns();
-        rest = worked ? REST_LEAST_NS : 2 * rest < REST_MOST_NS ? 2 * rest : REST_MOST_NS;
-        if (progress == ROUND_WAITING || progress == ROUND_RESTING)
-            job->fabric->type->wait(job->fabric, now + rest);
-        else if ((progress == ROUND_HELD || progress == ROUND_FAILED) &&
-                 !atomic_load(&job->shadow_stop))       /* after the bell was read */
-            futex_wait(&job->shadow_bell, bell, now + (rows ? rest : 50 * (uint64_t)REST_MOST_NS));
-
         budget_pay(&spent, budget);
         atomic_store_explicit(&job->stats.shadow_cpu_ns, spent.cpu_ns, memory_order_relaxed);
-        if (job->plan.when == PLAN_SHADOW && budget < 1)
+        now = clock_now_ns();
+        rest = has_worked(progress) ? REST_LEAST_NS
+                                    : 2 * rest < REST_MOST_NS ? 2 * rest : REST_MOST_NS;
+        bool pays = job->plan.when == PLAN_SHADOW && budget < 1;
+        if (!pays || spent.until_ns <= now + rest)      /* else one sleep does for both */
+            await(job, progress, bell, now + rest);
+        if (pays)
             rest_until(job, spent.until_ns);
     }
     return NULL;
