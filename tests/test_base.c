@@ -413,9 +413,11 @@ START_TEST(json_line)
 }
 END_TEST
 
-static uint64_t paid_until(uint64_t used_ns, uint64_t until_ns, double share, bool all)
+enum { WAKE_NS = 1500000000 };
+
+static uint64_t paid_until(uint64_t used_ns, uint64_t until_ns, double share)
 {
-    struct budget b = {clock_thread_cpu_ns() - used_ns, until_ns, all};
+    struct budget b = {clock_thread_cpu_ns() - used_ns, until_ns, BUDGET_BURST_COST, WAKE_NS};
 
     budget_pay(&b, share);
     return b.until_ns;
@@ -429,14 +431,12 @@ static bool about(uint64_t value, uint64_t wanted)
 START_TEST(budget_is_paid_by_rest)
 {
     const uint64_t used = 2000000000, now = clock_now_ns();
-    const uint64_t cost = (uint64_t)(BUDGET_CPU_COST * (double)used) + BUDGET_WAKE_NS;
+    const uint64_t cost = (uint64_t)((double)used * BUDGET_BURST_COST) + WAKE_NS;
 
-    ck_assert(about(paid_until(used, now, 0.5, false), now + 2 * used));
-    ck_assert(about(paid_until(used, now, 0.5, true), now + 2 * cost));
-    ck_assert(about(paid_until(used, now + used, 0.5, true), now + used + 2 * cost));
-    ck_assert(about(paid_until(used, now, 1, true), now + used));
-    ck_assert(about(paid_until(used, now - 5 * used, 0.5, true),
-                    now - BUDGET_SAVED_NS + 2 * cost));
+    ck_assert(about(paid_until(used, now, 0.5), now + 2 * cost));
+    ck_assert(about(paid_until(used, now + used, 0.5), now + used + 2 * cost));
+    ck_assert(about(paid_until(used, now, 1), now + used));
+    ck_assert(about(paid_until(used, now - 5 * used, 0.5), now - BUDGET_SAVED_NS + 2 * cost));
 }
 END_TEST
 
@@ -444,7 +444,7 @@ START_TEST(bursts_end)
 {
     struct budget b;
 
-    budget_begin(&b, false);
+    budget_begin(&b, 1, 0);
     ck_assert(!budget_burst_over(&b));
     while (clock_thread_cpu_ns() - b.cpu_ns < BUDGET_BURST_NS)
         ;

@@ -3,9 +3,9 @@
 
 #include "base/base.h"
 
-void budget_begin(struct budget *b, bool all)
+void budget_begin(struct budget *b, double cost, uint64_t wake_ns)
 {
-    *b = (struct budget){clock_thread_cpu_ns(), clock_now_ns(), all};
+    *b = (struct budget){clock_thread_cpu_ns(), clock_now_ns(), cost, wake_ns};
 }
 
 bool budget_burst_over(const struct budget *b)
@@ -17,8 +17,8 @@ void budget_pay(struct budget *b, double share)
 {
     uint64_t cpu = clock_thread_cpu_ns(), now = clock_now_ns();
     double cost = (double)(cpu - b->cpu_ns);
-    if (b->all && share < 1)
-        cost = BUDGET_CPU_COST * cost + BUDGET_WAKE_NS;
+    if (share < 1)
+        cost = b->cost * cost + (double)b->wake_ns;
     if (b->until_ns + BUDGET_SAVED_NS < now)
         b->until_ns = now - BUDGET_SAVED_NS;
     b->until_ns += (uint64_t)(cost / share);

@@ -254,7 +254,7 @@ static bool trainer(struct bench *bench, int rank, const void *how, void *result
     struct exchange_result *r = result;
     struct side s = {.o = o, .bench = bench, .rank = rank,
                      .n = (size_t)o->bytes / sizeof(float)};
-    budget_begin(&s.spent, false);
+    budget_begin(&s.spent, 1, 0);
     if (rank == 0)
         r->memcpy_gb_per_s = measure_memcpy((size_t)o->bytes);
     bool good = bench_barrier(bench, bench->trainers) && open_side(&s) && measure(&s, r);

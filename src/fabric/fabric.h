@@ -221,6 +221,8 @@ struct fabric_type {
     const struct fabric_rows *rows;     /* NULL: it is never many_hosts */
     const struct fabric_post *post;     /* NULL: its ranks are one process */
     bool shared;                        /* alloc's memory is a mapping that other processes see */
+    uint64_t look_ns;                   /* what it costs workers that the shadow wakes to look, beside
+                                           its CPU; 0 where peers wake it */
 
     /* Meets the others. May block up to options->start_s. After failure nothing is left. */
     descant_status (*open)(struct fabric **out, const struct fabric_options *options);

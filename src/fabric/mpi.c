@@ -524,6 +524,7 @@ const struct fabric_type fabric_mpi = {
     .address = "mpi",
     .rows = &mpi_rows,
     .post = &mpi_post,
+    .look_ns = 300000,
     .help = "the ranks of an MPI job (mpirun, srun), on any number of hosts",
     .open = mpi_open,
     .alloc = mpi_alloc,

@@ -3,9 +3,9 @@
  *
  * It works in bursts and pays for them: after a burst that took c seconds of CPU it rests until
  * c / budget have passed, so that over any long time it has no more than its share of a core. Of
- * the default budget it pays for all that a burst costs the workers (base/budget.h), which makes
- * short ones dear: while it waits for peers it looks the less often, and finds more. A budget that
- * was given is what it may use itself.
+ * the default budget it pays 1.5 c, since what it costs the workers beside that is to be paid for,
+ * too; and where nothing wakes it, for each look, so that it looks less often and finds more. A
+ * budget that was given is what it may use itself.
  * Bursts are about a millisecond, long enough that refilling the caches they emptied is small
  * beside them. Delayed plans have a deadline, and there the budget yields: the exchange runs as
  * soon as it can, in short slices where a worker has the core, and the merge is the worker's.
@@ -154,7 +154,9 @@ static void *run(void *context)
     struct budget spent;
     if (job->plan.when == PLAN_EVERY && job->plan.delay > 0)
         slice_ask(SLICE_NS);
-    budget_begin(&spent, job->plan.when == PLAN_SHADOW && job->sync_cpu <= 0);
+    bool given = job->sync_cpu > 0;
+    budget_begin(&spent, given ? 1 : BUDGET_BURST_COST,
+                 given || job->plan.when != PLAN_SHADOW ? 0 : job->fabric->type->look_ns);
     while (!atomic_load(&job->shadow_stop)) {
         uint32_t bell = atomic_load(&job->shadow_bell);
         double budget = budget_of(job);
