@@ -11,8 +11,9 @@
 # delayed   dasgd and dasgd-delta with the delay that hides an exchange at that link, delay >= time of
 #           an exchange / time of a step, rounds no closer than that: the time within which 99 of 100
 #           exchanges end, measured beside a worker, whose core the shadow shares
-# mean      a mean of 64 MiB over 1 Gb/s, in place and again and again; in turns with it MPI_Allreduce
-#           of the same library, in the same way, and apart: between buffers, after a barrier
+# mean      a mean of 64 MiB over 1 Gb/s, after a barrier each, and again and again without one; in
+#           turns with it MPI_Allreduce of the same library, between buffers after a barrier each, and
+#           in place again and again
 # idle      what an elastic exchange of 4 KiB takes where the owner of half of it is idle, over
 #           1 Gb/s, and that owner's shadow's share of a core
 # ddp       PyTorch DDP, 2 hosts and 1, where PYTHON has torch
@@ -239,29 +240,35 @@ milliseconds() {    # the number of that name
     sed -n "s/.*\"$1\":\([0-9.]*\).*/\1/p"
 }
 
+exchange() {
+    hosts mpi --library "$library" --hosts 2 "$descant" bench exchange --what mean \
+        --memory attached --bytes 64M --sync-cpu 0.15 --json "$@"
+}
+
 part_mean() {
     set_links 1gbit
     mpicc."$library" -O2 -o "$HOSTS/allreduce" "$top/bench/peers/allreduce.c" ||
         give_up "mpicc.$library failed"
     rm -f "$HOSTS"/list.*
     for turn in $(seq 3); do
-        hosts mpi --library "$library" --hosts 2 "$descant" bench exchange --what mean \
-            --memory attached --bytes 64M --sync-cpu 0.15 --json >"$HOSTS/said" ||
-            give_up "turn $turn: $(cat "$HOSTS/said")"
-        milliseconds ms <"$HOSTS/said" >>"$HOSTS/list.descant"
-        hosts mpi --library "$library" --hosts 2 "$HOSTS/allreduce" 67108864 >"$HOSTS/said" ||
-            give_up "turn $turn: $(cat "$HOSTS/said")"
-        milliseconds ms <"$HOSTS/said" >>"$HOSTS/list.apart"
-        milliseconds in_place_ms <"$HOSTS/said" >>"$HOSTS/list.in_place"
+        exchange >"$HOSTS/apart" && exchange --again >"$HOSTS/again" &&
+            hosts mpi --library "$library" --hosts 2 "$HOSTS/allreduce" 67108864 >"$HOSTS/peer" ||
+            give_up "turn $turn: $(cat "$HOSTS/apart" "$HOSTS/again" "$HOSTS/peer")"
+        milliseconds ms <"$HOSTS/apart" >>"$HOSTS/list.apart"
+        milliseconds ms <"$HOSTS/again" >>"$HOSTS/list.again"
+        milliseconds ms <"$HOSTS/peer" >>"$HOSTS/list.peer_apart"
+        milliseconds again_ms <"$HOSTS/peer" >>"$HOSTS/list.peer_again"
     done
-    ms=$(median "$HOSTS/list.descant")
     apart=$(median "$HOSTS/list.apart")
-    in_place=$(median "$HOSTS/list.in_place")
+    again=$(median "$HOSTS/list.again")
+    peer_apart=$(median "$HOSTS/list.peer_apart")
+    peer_again=$(median "$HOSTS/list.peer_again")
     bound=$(calc '67108864 * 8 / 1e9 * 1e3')
-    say "bench=cluster" "part=mean" "library=$library" "link=1gbit" "bytes=67108864" "ms=$ms" \
-        "allreduce_in_place_ms=$in_place" "ratio=$(calc "$in_place / $ms")" \
-        "allreduce_apart_ms=$apart" "ratio_apart=$(calc "$apart / $ms")" "bound_ms=$bound" \
-        "share_of_bound=$(calc "$bound / $ms")"
+    say "bench=cluster" "part=mean" "library=$library" "link=1gbit" "bytes=67108864" \
+        "ms=$apart" "allreduce_ms=$peer_apart" "ratio=$(calc "$peer_apart / $apart")" \
+        "again_ms=$again" "allreduce_again_ms=$peer_again" \
+        "ratio_again=$(calc "$peer_again / $again")" \
+        "bound_ms=$bound" "share_of_bound=$(calc "$bound / $apart")"
 }
 
 part_idle() {

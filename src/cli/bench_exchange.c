@@ -8,7 +8,8 @@
  * buffer: descant_mean on a caller's buffer, as the plan allreduce does it.
  * Under --sync-cpu these rest, as the shadow does, until what they have used is paid for.
  * A run lasts from the first trainer's start to the last one's end (CLOCK_MONOTONIC is one for
- * all processes); the figure is the median of the runs after warm-up. memcpy is measured by one
+ * all processes); the figure is the median of the runs after warm-up. Under --again they follow on
+ * each other, and it is the mean. memcpy is measured by one
  * trainer while the others are asleep. Bytes a second are the vector's bytes by that time. */
 #include "base/budget.h"
 #include "cli/cli.h"
@@ -26,7 +27,7 @@ struct exchange_options {
     int64_t trainers, bytes, runs;
     const char *link;
     double sync_cpu;
-    bool json;
+    bool again, json;
     char suffix[64];            /* of the job's name */
 };
 
@@ -46,6 +47,8 @@ static const struct setting options[] = {
      .help = "emulated: 1gbit,1ms, or none"},
     {.name = "sync-cpu", .type = SETTING_REAL, .offset = AT(sync_cpu), .low = 0.0001, .high = 1,
      .help = "the share of a core that exchanges may use, as a shadow's; not of buffer"},
+    {.name = "again", .type = SETTING_FLAG, .offset = AT(again),
+     .help = "run after run, without a barrier, as a training loop does; the mean time"},
     {.name = "json", .type = SETTING_FLAG, .offset = AT(json), .help = "one JSON object on a line"},
 };
 #undef AT
@@ -236,8 +239,10 @@ static bool measure(struct side *s, struct exchange_result *r)
     const struct exchange_options *o = s->o;
     bool good = true;
     for (int64_t i = -WARM; good && i < o->runs; i++) {
-        bench_fill(s->w, s->n, (uint64_t)(s->rank + 1) * 1000003u + (uint64_t)(i + WARM));
-        good = barrier(s);
+        if (!o->again || i <= 0) {
+            bench_fill(s->w, s->n, (uint64_t)(s->rank + 1) * 1000003u + (uint64_t)(i + WARM));
+            good = barrier(s);
+        }
         uint64_t start = clock_now_ns();
         good = good && exchange_once(s);
         if (i >= 0) {
@@ -262,17 +267,25 @@ static bool trainer(struct bench *bench, int rank, const void *how, void *result
     return good;
 }
 
-static double median_ms(const struct exchange_result *results, const struct exchange_options *o)
+/* From the first trainer's start of run i to the last one's end of run j. */
+static double span_ms(const struct exchange_result *results, const struct exchange_options *o,
+                      int64_t i, int64_t j)
+{
+    uint64_t first = UINT64_MAX, last = 0;
+    for (int64_t k = 0; k < o->trainers; k++) {
+        first = results[k].start_ns[i] < first ? results[k].start_ns[i] : first;
+        last = results[k].end_ns[j] > last ? results[k].end_ns[j] : last;
+    }
+    return (double)(last - first) * 1e-6;
+}
+
+static double run_ms(const struct exchange_result *results, const struct exchange_options *o)
 {
     static double ms[MAX_RUNS];
-    for (int64_t i = 0; i < o->runs; i++) {
-        uint64_t first = UINT64_MAX, last = 0;
-        for (int64_t k = 0; k < o->trainers; k++) {
-            first = results[k].start_ns[i] < first ? results[k].start_ns[i] : first;
-            last = results[k].end_ns[i] > last ? results[k].end_ns[i] : last;
-        }
-        ms[i] = (double)(last - first) * 1e-6;
-    }
+    if (o->again)
+        return span_ms(results, o, 0, o->runs - 1) / (double)o->runs;
+    for (int64_t i = 0; i < o->runs; i++)
+        ms[i] = span_ms(results, o, i, i);
     return bench_percentile(ms, (size_t)o->runs, 0.5);
 }
 
@@ -286,7 +299,7 @@ static void report(const struct cli *cli, const struct exchange_options *o, doub
     if (!o->json) {
         bench_say(cli->out, "exchange", "%s, memory %s, %d trainers, %lld bytes", what, memory,
                   (int)o->trainers, (long long)o->bytes);
-        bench_say(cli->out, "time, median", "%.4f ms", ms);
+        bench_say(cli->out, o->again ? "time, mean" : "time, median", "%.4f ms", ms);
         bench_say(cli->out, "speed", "%.2f GB/s", gb);
         bench_say(cli->out, "memcpy, one core", "%.2f GB/s", memcpy_gb);
         return;
@@ -298,6 +311,7 @@ static void report(const struct cli *cli, const struct exchange_options *o, doub
     json_text(&json, "memory", memory);
     json_int(&json, "trainers", o->trainers);
     json_int(&json, "bytes", o->bytes);
+    json_int(&json, "again", o->again);
     json_real(&json, "ms", ms);
     json_real(&json, "gb_per_s", gb);
     json_real(&json, "memcpy_gb_per_s", memcpy_gb);
@@ -326,7 +340,7 @@ static bool run_rank(const struct cli *cli, struct exchange_options *o)
         members = (struct descant_members){.rank = s.f->rank, .size = s.f->size};
     good = good && measure(&s, r);
     o->trainers = 1;
-    double ms = good ? median_ms(r, o) : 0, copied = good ? r->memcpy_gb_per_s : 0;
+    double ms = good ? run_ms(r, o) : 0, copied = good ? r->memcpy_gb_per_s : 0;
     close_side(&s);
     o->trainers = members.size;
     if (good && members.rank == 0)
@@ -361,7 +375,7 @@ int cli_bench_exchange(const struct cli *cli)
     struct exchange_result *results = calloc((size_t)o.trainers, sizeof *results);
     bool good = results && bench_run(&bench, trainer, &o, results, sizeof *results);
     if (good)
-        report(cli, &o, median_ms(results, &o), results[0].memcpy_gb_per_s);
+        report(cli, &o, run_ms(results, &o), results[0].memcpy_gb_per_s);
     free(results);
     return good ? CLI_DONE : CLI_FAILED;
 }

@@ -3,7 +3,8 @@
  * core, so who waits sleeps and looks again: after 50 us first, then twice as long each time that
  * nothing had moved. That ends at 0.5 ms while pieces are in flight, since a link of 10 Gb/s empties
  * what is in flight in about that time; at 2 ms while a round gathers; and at 20 ms while nothing is
- * open, which is what an idle owner of a slice costs those who ask it.
+ * open, which is what an idle owner of a slice costs those who ask it. A shadow under the default
+ * budget rests for longer (look_ns).
  *
  * Who waits for whom is known to a rank by itself while floats move; for arrivals rank 0 looks, and
  * tells those who wait; if it is silent they wait for rank 0. All of it happens in poll, since only

@@ -125,8 +125,6 @@ static void rest_until(struct descant *job, uint64_t until_ns)
         if (atomic_load(&job->shadow_stop))
             return;
         futex_wait(&job->shadow_bell, bell, until_ns);
-        if (job->plan.when != PLAN_SHADOW)
-            return;             /* a delayed plan's snapshot rang */
     }
 }
 
@@ -174,7 +172,8 @@ static void *run(void *context)
         rest = has_worked(progress) ? REST_LEAST_NS
                                     : 2 * rest < REST_MOST_NS ? 2 * rest : REST_MOST_NS;
         bool pays = job->plan.when == PLAN_SHADOW && budget < 1;
-        if (!pays || spent.until_ns <= now + rest)      /* else one sleep does for both */
+        bool looks = spent.wake_ns > 0 && progress == ROUND_WAITING;
+        if (!pays || spent.until_ns <= now + (looks ? 0 : rest))    /* else one sleep will do */
             await(job, progress, bell, now + rest);
         if (pays)
             rest_until(job, spent.until_ns);

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: MIT */
+/* How often the shadow looks while a round waits for others. A job "self" whose fabric is told that
+ * nobody wakes it, and that never gets on while it is stuck. */
+#include <check.h>
+
+#include "sync/job.h"
+
+enum { LOOK_NS = 2000000, STUCK_NS = 500000000 };
+
+static const struct fabric_type *inner;
+static struct fabric_type type;
+static _Atomic bool stuck;
+static _Atomic int looks, waits;
+
+static enum fabric_progress count_poll(struct fabric *f, struct fabric_part *part)
+{
+    atomic_store(&f->machine_threads, 1000);    /* the budget of a machine without a core to spare */
+    if (!atomic_load(&stuck))
+        return inner->poll(f, part);
+    atomic_fetch_add(&looks, 1);
+    return FABRIC_WAITING;
+}
+
+static void count_wait(struct fabric *f, uint64_t until_ns)
+{
+    atomic_fetch_add(&waits, 1);
+    if (atomic_load(&stuck))
+        clock_sleep_until(until_ns);
+    else
+        inner->wait(f, until_ns);
+}
+
+/* The seconds that its round was stuck; counts are of these. */
+static double look_while_stuck(uint64_t look_ns, double sync_cpu)
+{
+    struct descant_options o = descant_options_default();
+    struct descant *job;
+    o.job = "self";
+    o.plan = "shadow-ma";
+    o.sync_cpu = sync_cpu;
+    ck_assert_int_eq(descant_open(&job, &o), DESCANT_OK);
+    inner = job->fabric->type;
+    type = *inner;
+    type.poll = count_poll;
+    type.wait = count_wait;
+    type.look_ns = look_ns;
+    job->fabric->type = &type;
+    ck_assert_ptr_nonnull(descant_alloc(job, "w", 100));
+    ck_assert_int_eq(descant_start(job), DESCANT_OK);
+    atomic_store(&stuck, true);
+    atomic_store(&looks, 0);
+    while (atomic_load(&looks) == 0) {          /* a round has begun */
+        ck_assert_int_eq(descant_step(job), DESCANT_OK);
+        clock_sleep_until(clock_now_ns() + 1000000);
+    }
+    clock_sleep_until(clock_now_ns() + 50000000);
+    atomic_store(&looks, 0);
+    atomic_store(&waits, 0);
+    uint64_t start = clock_now_ns();
+    clock_sleep_until(start + STUCK_NS);
+    double seconds = (double)(clock_now_ns() - start) * 1e-9;
+    atomic_store(&stuck, false);
+    ck_assert_int_eq(descant_finish(job, DESCANT_FINAL_LOCAL), DESCANT_OK);
+    descant_close(job);
+    return seconds;
+}
+
+/* One in LOOK_NS / 2 % = 0.1 s, and one for what was saved up. */
+START_TEST(looks_are_paid_for)
+{
+    double seconds = look_while_stuck(LOOK_NS, 0);
+
+    ck_assert_int_le(atomic_load(&looks), (int)(seconds / 0.1) + 2);
+}
+END_TEST
+
+/* The rest that is owed, 5 ms, is shorter than a wait has grown to. */
+START_TEST(one_sleep_does_for_a_look)
+{
+    look_while_stuck(LOOK_NS / 20, 0);
+    ck_assert_int_gt(atomic_load(&looks), 10);
+    ck_assert_int_le(atomic_load(&waits), 2);
+}
+END_TEST
+
+START_TEST(looks_are_free_where_peers_wake_the_shadow)
+{
+    look_while_stuck(0, 0);
+    ck_assert_int_gt(atomic_load(&looks), 10);
+    ck_assert_int_gt(atomic_load(&waits), 10);
+}
+END_TEST
+
+START_TEST(looks_are_free_under_a_budget_that_was_given)
+{
+    look_while_stuck(LOOK_NS, 0.02);
+    ck_assert_int_gt(atomic_load(&looks), 10);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("shadow");
+    TCase *looking = tcase_create("looks");
+    tcase_add_test(looking, looks_are_paid_for);
+    tcase_add_test(looking, one_sleep_does_for_a_look);
+    tcase_add_test(looking, looks_are_free_where_peers_wake_the_shadow);
+    tcase_add_test(looking, looks_are_free_under_a_budget_that_was_given);
+    suite_add_tcase(suite, looking);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}
