@@ -25,7 +25,7 @@ static void count_wait(struct fabric *f, uint64_t until_ns)
 {
     atomic_fetch_add(&waits, 1);
     if (atomic_load(&stuck))
-        clock_sleep_until(until_ns);
+        clock_sleep_until(clock_now_ns() + 500000);     /* as over mpi, whatever the bound */
     else
         inner->wait(f, until_ns);
 }
@@ -74,12 +74,13 @@ START_TEST(looks_are_paid_for)
 }
 END_TEST
 
-/* The rest that is owed, 5 ms, is shorter than a wait has grown to. */
+/* The rest that is owed, 15 ms, is shorter than a wait may grow to. Looks after sleeps that were too
+ * long by that owe nothing, and wait. */
 START_TEST(one_sleep_does_for_a_look)
 {
-    look_while_stuck(LOOK_NS / 20, 0);
-    ck_assert_int_gt(atomic_load(&looks), 10);
-    ck_assert_int_le(atomic_load(&waits), 2);
+    look_while_stuck(3 * LOOK_NS / 20, 0);
+    ck_assert_int_gt(atomic_load(&looks), 5);
+    ck_assert_int_le(2 * atomic_load(&waits), atomic_load(&looks));
 }
 END_TEST
 
