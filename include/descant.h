@@ -68,8 +68,9 @@ struct descant_options {
     int rank;            /* -1: the launcher's variable, else the lowest that is free */
     int size;            /* trainers to wait for at the start; 0: the launcher's, else nobody */
     int workers;         /* threads that will call descant_step */
-    double sync_cpu;     /* of one core, at most, what the shadow uses; 0: a core if spare,
-                            else 0.02 with what it costs the workers beside that */
+    double sync_cpu;     /* of one core, at most, what the shadow uses; 0: a core if spare, else
+                            0.02, and 0.04 while rows of tables wait, with what it costs the
+                            workers beside that */
     double sync_rate;    /* bytes a second for a shadow plan's rounds; unused ones are saved for
                             a second; 0: no limit. Other plans go by their steps alone */
     double start_s;      /* seconds that open and start wait for the other trainers, 300

@@ -140,7 +140,7 @@ START_TEST(hot_rows_are_averaged_by_degrees)
     static const struct {
         const char *plan;
         int hot;
-    } plans[] = {{"shadow-ma,hot=0", 0}, {"shadow-ma", 64}, {"shadow-ma,hot=1", 1},
+    } plans[] = {{"shadow-ma,hot=0", 0}, {"shadow-ma", 256}, {"shadow-ma,hot=1", 1},
                  {"ma,hot=8", 8}, {"shadow-ma,hot=16,wire=q8", 16}};
     for (size_t p = 0; p < sizeof plans / sizeof *plans; p++)
         for (int n = 1; n <= 8; n += n) {

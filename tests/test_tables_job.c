@@ -3,6 +3,7 @@
  * of one process, each a machine of its own. Their fabrics are wrapped here so that they have
  * rounds of rows, by way of memory; all else is self's. */
 #include <check.h>
+#include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -385,13 +386,13 @@ END_TEST
 enum { MANY_ROWS = 1 << 16, ROUNDS_LEAST = 10, ROUND_COST_NS = 3000000 };
 
 /* A job that is alone, with more touched rows than parts have room for. */
-static struct descant *open_busy(float **table)
+static struct descant *open_busy(double sync_cpu, float **table)
 {
     struct descant_options o = descant_options_default();
     struct descant *job;
     o.job = "self";
     o.plan = "shadow-ma";
-    o.sync_cpu = 0.5;
+    o.sync_cpu = sync_cpu;
     ck_assert_int_eq(descant_open(&job, &o), DESCANT_OK);
     wrap(job, 0);
     machines[1].gone = machines[2].gone = true;
@@ -402,8 +403,18 @@ static struct descant *open_busy(float **table)
     return job;
 }
 
-/* Steps on, each of which changes all rows, until there were so many rounds more. */
-static void step_on(struct descant *job, float *table, const uint64_t *rows, uint64_t rounds,
+static void touch_all(struct descant *job, float *table)
+{
+    static uint64_t rows[MANY_ROWS];
+    for (uint64_t row = 0; row < MANY_ROWS; row++) {
+        rows[row] = row;
+        table[row * WIDTH] += 1;
+    }
+    ck_assert_int_eq(descant_touch(job, table, rows, MANY_ROWS), DESCANT_OK);
+}
+
+/* Changes all rows, and goes on for so many steps, until there were so many rounds more. */
+static void step_on(struct descant *job, float *table, int steps, uint64_t rounds,
                     struct descant_stats *stats)
 {
     uint64_t until = clock_now_ns() + 40 * UINT64_C(1000000000);
@@ -411,29 +422,67 @@ static void step_on(struct descant *job, float *table, const uint64_t *rows, uin
     for (rounds += stats->rounds; stats->rounds < rounds || stats->rows_waiting == 0;) {
         ck_assert_msg(clock_now_ns() < until, "%llu rounds of the replica",
                       (unsigned long long)stats->rounds);
-        for (size_t row = 0; row < MANY_ROWS; row++)
-            table[row * WIDTH] += 1;
-        ck_assert_int_eq(descant_touch(job, table, rows, MANY_ROWS), DESCANT_OK);
-        ck_assert_int_eq(descant_step(job), DESCANT_OK);
+        touch_all(job, table);
+        for (int k = 0; k < steps; k++)
+            ck_assert_int_eq(descant_step(job), DESCANT_OK);
         ck_assert_int_eq(descant_stats(job, stats), DESCANT_OK);
     }
 }
 
-/* CPU time alone is looked at. Rounds have a quarter of it; in turns with rows they would have
- * nine tenths. */
-START_TEST(rows_that_wait_come_before_rounds_of_the_replica)
+/* What rounds take of the shadow's CPU time. */
+static double share_of_rounds(int steps)
 {
-    static uint64_t rows[MANY_ROWS];
     struct descant_stats before, after;
     float *table;
-    struct descant *job = open_busy(&table);
-    for (uint64_t k = 0; k < MANY_ROWS; k++)
-        rows[k] = k;
-    step_on(job, table, rows, 1, &before);
-    step_on(job, table, rows, ROUNDS_LEAST, &after);
+    struct descant *job = open_busy(0.5, &table);
+    step_on(job, table, steps, 1, &before);
+    step_on(job, table, steps, ROUNDS_LEAST, &after);
     double cost = 1e-9 * ROUND_COST_NS * (double)(after.rounds - before.rounds);
-    double share = cost / (after.shadow_cpu_s - before.shadow_cpu_s);
-    ck_assert_msg(share < 0.4, "rounds of the replica take %g of the shadow's time", share);
+    descant_close(job);
+    ck_assert_int_eq(memory_live(), 0);
+    return cost / (after.shadow_cpu_s - before.shadow_cpu_s);
+}
+
+/* A quarter; in turns with rows it would be nine tenths. */
+START_TEST(rows_that_wait_come_before_rounds_of_the_replica)
+{
+    double share = share_of_rounds(1);
+    ck_assert_msg(share < 0.35, "rounds of the replica take %g of the shadow's time", share);
+}
+END_TEST
+
+/* Where the last one is hundreds of steps old, a half. */
+START_TEST(rows_that_wait_do_not_hold_up_the_replica)
+{
+    double share = share_of_rounds(10000);
+    ck_assert_msg(share > 0.35 && share < 0.6,
+                  "rounds of the replica take %g of the shadow's time", share);
+}
+END_TEST
+
+static void expect_budget(struct descant *job, bool rows_wait)
+{
+    uint64_t until = clock_now_ns() + 40 * UINT64_C(1000000000);
+    double budget = rows_wait ? 0.04 : 0.02;
+    struct descant_stats stats = {.budget = 0};
+    while ((stats.rows_waiting > 0) != rows_wait || fabs(stats.budget - budget) > 1e-9) {
+        ck_assert_msg(clock_now_ns() < until, "%llu rows wait, the budget is %g",
+                      (unsigned long long)stats.rows_waiting, stats.budget);
+        clock_sleep_until(clock_now_ns() + 1000000);
+        ck_assert_int_eq(descant_stats(job, &stats), DESCANT_OK);
+    }
+}
+
+START_TEST(while_rows_wait_the_budget_is_twice_as_large)
+{
+    float *table;
+    struct descant *job = open_busy(0, &table);
+    machines[0].round_cost_ns = 0;
+    for (int k = 0; k < 2; k++) {
+        touch_all(job, table);
+        expect_budget(job, true);
+        expect_budget(job, false);
+    }
     descant_close(job);
     ck_assert_int_eq(memory_live(), 0);
 }
@@ -508,6 +557,8 @@ int main(void)
     tcase_add_test(all, a_machine_may_leave_early);
     tcase_add_test(all, a_machine_that_comes_late_is_refused);
     tcase_add_test(all, rows_that_wait_come_before_rounds_of_the_replica);
+    tcase_add_test(all, rows_that_wait_do_not_hold_up_the_replica);
+    tcase_add_test(all, while_rows_wait_the_budget_is_twice_as_large);
     tcase_add_loop_test(all, one_machine_has_one_copy_and_no_cost, 0, 2);
     tcase_add_test(all, trainers_with_other_tables_are_refused);
     suite_add_tcase(suite, all);

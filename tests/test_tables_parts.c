@@ -369,14 +369,14 @@ START_TEST(kernels_agree_with_plain_loops)
     const struct kernels *k = sets[_i];
     struct rng rng;
     rng_init(&rng, 9);
-    for (size_t n = 0; n < 200; n++) {
-        float w[200], base[200], d[200];
-        unsigned char heat[200];
+    for (size_t n = 0; n < 2000; n += n < 200 ? 1 : 97) {
+        float w[2000], base[2000], d[2000];
+        unsigned char heat[2000];
         uint32_t counts[256] = {0}, plain[256] = {0};
         bool any;
         for (size_t i = 0; i < n; i++) {
             w[i] = base[i] = (float)rng_uniform(&rng);
-            heat[i] = rng_next(&rng) % 4 ? 0 : (unsigned char)rng_next(&rng);
+            heat[i] = rng_next(&rng) % (n < 200 ? 4 : 400) ? 0 : (unsigned char)rng_next(&rng);
             plain[heat[i]]++;
         }
         ck_assert(k->less(d, w, base, n, &any) && !any);

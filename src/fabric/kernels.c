@@ -377,17 +377,29 @@ static void add(float *w, const float *d, float s, size_t n)
         w[i] += s * d[i];
 }
 
-static size_t hot(const unsigned char *heat, size_t n, unsigned char least)
+/* Whole blocks of n in which no byte is of that heat. */
+enum { HOT_AHEAD = 2048 };
+
+static inline __attribute__((always_inline)) size_t cold(const unsigned char *heat, size_t n,
+                                                         unsigned char least, size_t block)
 {
-    enum { BLOCK = 64 };
     size_t i = 0;
-    for (; i + BLOCK <= n; i += BLOCK) {
+    for (; i + block <= n; i += block) {
         unsigned char any = 0;
-        for (int k = 0; k < BLOCK; k++)
-            any |= heat[i + (size_t)k] >= least;
+        for (size_t k = 0; k < block; k++)
+            any |= heat[i + k] >= least;
         if (any)
             break;
+        for (size_t k = 0; k < block; k += 64)
+            __builtin_prefetch(heat + i + HOT_AHEAD + k);
     }
+    return i;
+}
+
+static size_t hot(const unsigned char *heat, size_t n, unsigned char least)
+{
+    size_t i = cold(heat, n, least, 512);
+    i += cold(heat + i, n - i, least, 64);
     while (i < n && heat[i] < least)
         i++;
     return i;
@@ -397,10 +409,14 @@ static void tally(const unsigned char *heat, size_t n, uint32_t *counts)
 {
     typedef uint64_t eight __attribute__((aligned(1), may_alias));
     size_t i = 0;
-    for (; i + 8 <= n; i += 8)
-        if (*(const eight *)(heat + i) != 0)
-            for (size_t k = i; k < i + 8; k++)
-                counts[heat[k]]++;
+    for (; i + 8 <= n; i += 8) {
+        uint64_t left = *(const eight *)(heat + i);
+        while (left != 0) {             /* most are 0, and have no turn */
+            unsigned shift = (unsigned)__builtin_ctzll(left) / 8 * 8;
+            counts[left >> shift & 0xff]++;
+            left &= ~(UINT64_C(0xff) << shift);
+        }
+    }
     for (; i < n; i++)
         counts[heat[i]]++;
 }

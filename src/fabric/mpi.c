@@ -20,6 +20,7 @@
  *    under way, because others do not take or send what belongs to them, keeps all of its memory
  *    as long as the process lives: nobody can tell when they come, or which of it MPI still has. */
 #include "fabric/kernels.h"
+#include "fabric/blocks.h"
 #include "fabric/mpi_world.h"
 #include "fabric/vector.h"
 
@@ -454,6 +455,7 @@ static void release(struct mpi *m)
 
     if (m->machine)
         fabric_shm.close(m->machine);
+    blocks_give(&m->blocks);
     for (size_t i = 0; i < m->segments.n_extents; i++)
         if (!kept_has(m->segments.extents[i].p))
             memory_give(m->segments.extents[i].p);

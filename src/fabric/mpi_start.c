@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The mpi fabric up to its first poll: MPI is entered and the rank's place looked up, segments and
  * the memory of rounds are taken, and rank 0 is told of all that must be alike. */
+#include "fabric/blocks.h"
 #include "fabric/mpi_world.h"
 #include "fabric/vector.h"
 
@@ -145,11 +146,15 @@ float *mpi_alloc(struct fabric *f, size_t at, size_t n)
     return NULL;
 }
 
-/* Blocks are a matter of one machine: its ranks share them as an shm job of their own. */
+/* Blocks are a matter of one machine: its ranks share them as an shm job of their own. A rank that
+ * has the machine to itself takes memory that can have huge pages, as shared memory has in few
+ * systems: rows of tables are read all over. */
 descant_status mpi_share(struct fabric *f, const char *name, size_t bytes, void **block)
 {
     struct mpi *m = mpi_of(f);
 
+    if (m->place.local_size == 1)
+        return blocks_share(&m->blocks, name, bytes, block, &f->log);
     if (!m->machine) {
         struct fabric_options options = {.address = m->place.job, .rank = m->place.local_rank,
                                          .start_s = m->start_s, .log = &f->log};

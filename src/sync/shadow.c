@@ -4,8 +4,8 @@
  * It works in bursts and pays for them: after a burst that took c seconds of CPU it rests until
  * c / budget have passed, so that over any long time it has no more than its share of a core. Of
  * the default budget it pays 1.5 c, since what it costs the workers beside that is to be paid for,
- * too; and where nothing wakes it, for each look, so that it looks less often and finds more. A
- * budget that was given is what it may use itself.
+ * too; and where nothing wakes it, for each look, so that it looks less often and finds more. While
+ * rows of tables wait that budget is twice as large. One that was given is what it may use itself.
  * Bursts are about a millisecond, long enough that refilling the caches they emptied is small
  * beside them. Delayed plans have a deadline, and there the budget yields: the exchange runs as
  * soon as it can, in short slices where a worker has the core, and the merge is the worker's.
@@ -23,16 +23,22 @@
 #include <pthread.h>
 #include <signal.h>
 
-enum { REST_LEAST_NS = 1000000, REST_MOST_NS = 20000000, HELD_NS = 1000000000, ROUND_SHARE = 4,
-       SLICE_NS = 100000 };
+enum { REST_LEAST_NS = 1000000, REST_MOST_NS = 20000000, HELD_NS = 1000000000, SLICE_NS = 100000,
+       ROUND_SHARE = 4, LATE_SHARE = 2, LATE_STEPS = 250 };
+
+static bool rows_wait(const struct descant *job)
+{
+    return atomic_load_explicit(&job->tables.stats.waiting, memory_order_relaxed) > 0;
+}
 
 /* A whole core only where every worker and every shadow of this machine has one. */
 static double budget_of(const struct descant *job)
 {
     if (job->sync_cpu > 0)
         return job->sync_cpu;
-    return job->cores >= atomic_load_explicit(&job->fabric->machine_threads,
-                                              memory_order_relaxed) ? 1.0 : 0.02;
+    if (job->cores >= atomic_load_explicit(&job->fabric->machine_threads, memory_order_relaxed))
+        return 1;
+    return rows_wait(job) ? 0.04 : 0.02;
 }
 
 bool pace_allows(struct pace *pace, double rate, uint64_t bytes, uint64_t now_ns)
@@ -47,11 +53,13 @@ bool pace_allows(struct pace *pace, double rate, uint64_t bytes, uint64_t now_ns
 }
 
 /* While rows wait, rounds of the replica take one part in ROUND_SHARE of the shadow's time: merges
- * a hundred steps apart do no harm, and rows that are behind do. */
-static bool rows_first(const struct descant *job)
+ * a hundred steps apart do no harm, and rows that are behind do. Merges that would be further apart
+ * than LATE_STEPS do harm, too: those take as much as rows. */
+static bool rows_first(const struct descant *job, uint64_t new_steps)
 {
-    return atomic_load_explicit(&job->tables.stats.waiting, memory_order_relaxed) > 0 &&
-           clock_thread_cpu_ns() - job->round_began_cpu_ns < ROUND_SHARE * job->round_cpu_ns;
+    uint64_t parts = new_steps < LATE_STEPS ? ROUND_SHARE : LATE_SHARE;
+    return rows_wait(job) &&
+           clock_thread_cpu_ns() - job->round_began_cpu_ns < parts * job->round_cpu_ns;
 }
 
 /* Shadow plans: the next round may begin. */
@@ -64,7 +72,7 @@ static bool due(struct descant *job, enum round_progress progress)
     uint64_t new_steps = workers_steps(&job->workers) - job->begun_steps;
     uint64_t least = job->plan.gap > 1 ? (uint64_t)job->plan.gap : 1;
     return atomic_load(&job->reload) ||
-           (new_steps >= least && !rows_first(job) && job_link_allows(job));
+           (new_steps >= least && !rows_first(job, new_steps) && job_link_allows(job));
 }
 
 static bool has_worked(enum round_progress progress)
