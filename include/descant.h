@@ -105,7 +105,8 @@ DESCANT_API descant_status descant_attach(struct descant *job, const char *name,
 DESCANT_API descant_status descant_detach(struct descant *job, const char *name);
 
 /* A block of bytes, zero at first, that is one and the same for all trainers of this machine
- * which ask for the name. Their accesses are theirs to order. Valid until close. */
+ * which ask for the name. Their accesses are theirs to order. Valid until close. Not for children
+ * of fork. */
 DESCANT_API descant_status descant_share(struct descant *job, const char *name, size_t bytes,
                                          void **block);
 

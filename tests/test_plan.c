@@ -28,7 +28,7 @@ static bool same(const struct plan *a, const struct plan *b)
            a->bound == b->bound;
 }
 
-enum { HOT = 256 };     /* the default */
+enum { HOT = 100 };     /* the default */
 
 static const struct plan presets[] = {
     {"none", PLAN_NEVER, PLAN_NOTHING, PLAN_PULL, 0, 0, 0, 0, 0, 0, 1, 1, 0, false, false, 0, HOT},

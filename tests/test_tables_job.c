@@ -3,6 +3,7 @@
  * of one process, each a machine of its own. Their fabrics are wrapped here so that they have
  * rounds of rows, by way of memory; all else is self's. */
 #include <check.h>
+#include <limits.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -386,12 +387,12 @@ END_TEST
 enum { MANY_ROWS = 1 << 16, ROUNDS_LEAST = 10, ROUND_COST_NS = 3000000 };
 
 /* A job that is alone, with more touched rows than parts have room for. */
-static struct descant *open_busy(double sync_cpu, float **table)
+static struct descant *open_busy(const char *plan, double sync_cpu, float **table)
 {
     struct descant_options o = descant_options_default();
     struct descant *job;
     o.job = "self";
-    o.plan = "shadow-ma";
+    o.plan = plan;
     o.sync_cpu = sync_cpu;
     ck_assert_int_eq(descant_open(&job, &o), DESCANT_OK);
     wrap(job, 0);
@@ -403,40 +404,44 @@ static struct descant *open_busy(double sync_cpu, float **table)
     return job;
 }
 
-static void touch_all(struct descant *job, float *table)
+static void touch_rows(struct descant *job, float *table, uint64_t n)
 {
     static uint64_t rows[MANY_ROWS];
-    for (uint64_t row = 0; row < MANY_ROWS; row++) {
+    for (uint64_t row = 0; row < n; row++) {
         rows[row] = row;
         table[row * WIDTH] += 1;
     }
-    ck_assert_int_eq(descant_touch(job, table, rows, MANY_ROWS), DESCANT_OK);
+    ck_assert_int_eq(descant_touch(job, table, rows, n), DESCANT_OK);
 }
 
-/* Changes all rows, and goes on for so many steps, until there were so many rounds more. */
-static void step_on(struct descant *job, float *table, int steps, uint64_t rounds,
+/* Until there were so many rounds more, of so many steps at most; rows wait all the time. */
+static void step_on(struct descant *job, float *table, int most, uint64_t rounds,
                     struct descant_stats *stats)
 {
     uint64_t until = clock_now_ns() + 40 * UINT64_C(1000000000);
+    int steps = 0;
     ck_assert_int_eq(descant_stats(job, stats), DESCANT_OK);
     for (rounds += stats->rounds; stats->rounds < rounds || stats->rows_waiting == 0;) {
+        uint64_t before = stats->rounds;
         ck_assert_msg(clock_now_ns() < until, "%llu rounds of the replica",
                       (unsigned long long)stats->rounds);
-        touch_all(job, table);
-        for (int k = 0; k < steps; k++)
+        if (stats->rows_waiting < MANY_ROWS / 2)
+            touch_rows(job, table, MANY_ROWS);
+        for (int k = 0; k < 10 && steps < most; k++, steps++)
             ck_assert_int_eq(descant_step(job), DESCANT_OK);
         ck_assert_int_eq(descant_stats(job, stats), DESCANT_OK);
+        steps = stats->rounds == before ? steps : 0;
     }
 }
 
 /* What rounds take of the shadow's CPU time. */
-static double share_of_rounds(int steps)
+static double share_of_rounds(const char *plan, int most)
 {
     struct descant_stats before, after;
     float *table;
-    struct descant *job = open_busy(0.5, &table);
-    step_on(job, table, steps, 1, &before);
-    step_on(job, table, steps, ROUNDS_LEAST, &after);
+    struct descant *job = open_busy(plan, 0.5, &table);
+    step_on(job, table, most, 1, &before);
+    step_on(job, table, most, ROUNDS_LEAST, &after);
     double cost = 1e-9 * ROUND_COST_NS * (double)(after.rounds - before.rounds);
     descant_close(job);
     ck_assert_int_eq(memory_live(), 0);
@@ -446,15 +451,17 @@ static double share_of_rounds(int steps)
 /* A quarter; in turns with rows it would be nine tenths. */
 START_TEST(rows_that_wait_come_before_rounds_of_the_replica)
 {
-    double share = share_of_rounds(1);
+    double share = share_of_rounds("shadow-ma", 100);
     ck_assert_msg(share < 0.35, "rounds of the replica take %g of the shadow's time", share);
+    share = share_of_rounds("shadow-ma,gap=300", 500);
+    ck_assert_msg(share < 0.35, "with a wide gap they take %g of the shadow's time", share);
 }
 END_TEST
 
 /* Where the last one is hundreds of steps old, a half. */
 START_TEST(rows_that_wait_do_not_hold_up_the_replica)
 {
-    double share = share_of_rounds(10000);
+    double share = share_of_rounds("shadow-ma", INT_MAX);
     ck_assert_msg(share > 0.35 && share < 0.6,
                   "rounds of the replica take %g of the shadow's time", share);
 }
@@ -476,10 +483,10 @@ static void expect_budget(struct descant *job, bool rows_wait)
 START_TEST(while_rows_wait_the_budget_is_twice_as_large)
 {
     float *table;
-    struct descant *job = open_busy(0, &table);
+    struct descant *job = open_busy("shadow-ma", 0, &table);
     machines[0].round_cost_ns = 0;
     for (int k = 0; k < 2; k++) {
-        touch_all(job, table);
+        touch_rows(job, table, MANY_ROWS / 8);
         expect_budget(job, true);
         expect_budget(job, false);
     }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Lists of memory blocks, for fabrics whose trainers all live in one process. */
+/* Lists of memory blocks, of trainers in one process, and of a rank that is alone on its machine. */
 #ifndef BLOCKS_H
 #define BLOCKS_H
 

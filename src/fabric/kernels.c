@@ -19,6 +19,7 @@
 #pragma GCC diagnostic ignored "-Wpsabi"
 
 #define LANES 16
+#define INLINE static inline __attribute__((always_inline))
 
 /* aligned(4): a caller's tensor may lie anywhere */
 typedef float lanes __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
@@ -377,11 +378,10 @@ static void add(float *w, const float *d, float s, size_t n)
         w[i] += s * d[i];
 }
 
-/* Whole blocks of n in which no byte is of that heat. */
-enum { HOT_AHEAD = 2048 };
+enum { HEAT_AHEAD = 2048 };
 
-static inline __attribute__((always_inline)) size_t cold(const unsigned char *heat, size_t n,
-                                                         unsigned char least, size_t block)
+/* How many of n bytes are blocks in which none is of that heat or more. */
+INLINE size_t cold(const unsigned char *heat, size_t n, unsigned char least, size_t block)
 {
     size_t i = 0;
     for (; i + block <= n; i += block) {
@@ -390,8 +390,8 @@ static inline __attribute__((always_inline)) size_t cold(const unsigned char *he
             any |= heat[i + k] >= least;
         if (any)
             break;
-        for (size_t k = 0; k < block; k += 64)
-            __builtin_prefetch(heat + i + HOT_AHEAD + k);
+        for (size_t k = 0; k < block && i + k + HEAT_AHEAD < n; k += 64)
+            __builtin_prefetch(heat + i + k + HEAT_AHEAD);
     }
     return i;
 }
@@ -405,17 +405,26 @@ static size_t hot(const unsigned char *heat, size_t n, unsigned char least)
     return i;
 }
 
+/* A bit in each byte that is not 0. */
+static inline uint64_t not_zero(uint64_t bytes)
+{
+    const uint64_t low = UINT64_C(0x7f7f7f7f7f7f7f7f);
+    return (((bytes & low) + low) | bytes) & ~low;
+}
+
 static void tally(const unsigned char *heat, size_t n, uint32_t *counts)
 {
     typedef uint64_t eight __attribute__((aligned(1), may_alias));
     size_t i = 0;
     for (; i + 8 <= n; i += 8) {
-        uint64_t left = *(const eight *)(heat + i);
-        while (left != 0) {             /* most are 0, and have no turn */
-            unsigned shift = (unsigned)__builtin_ctzll(left) / 8 * 8;
-            counts[left >> shift & 0xff]++;
-            left &= ~(UINT64_C(0xff) << shift);
-        }
+        uint64_t all = *(const eight *)(heat + i);
+        uint64_t left = not_zero(all);
+        if (left == ~UINT64_C(0) / 255 * 128)
+            for (size_t k = i; k < i + 8; k++)
+                counts[heat[k]]++;
+        else
+            for (; left != 0; left &= left - 1)         /* most are 0, and have no turn */
+                counts[all >> (__builtin_ctzll(left) - 7) & 0xff]++;
     }
     for (; i < n; i++)
         counts[heat[i]]++;
@@ -428,7 +437,6 @@ static void tally(const unsigned char *heat, size_t n, uint32_t *counts)
 
 enum { BLOCK = WIRE_BLOCK };
 
-#define INLINE static inline __attribute__((always_inline))
 #define MOST 0x1.fep127f            /* of bf16 */
 #define LEAST 0x1p-100f             /* of a block whose scale is no denormal */
 #define INFINITE 0x7f800000         /* and above it NaN, as bits without a sign */

@@ -19,8 +19,8 @@
  * 4. What is sent or received stays until MPI is through with it. A job that closes with messages
  *    under way, because others do not take or send what belongs to them, keeps all of its memory
  *    as long as the process lives: nobody can tell when they come, or which of it MPI still has. */
-#include "fabric/kernels.h"
 #include "fabric/blocks.h"
+#include "fabric/kernels.h"
 #include "fabric/mpi_world.h"
 #include "fabric/vector.h"
 

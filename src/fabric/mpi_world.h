@@ -159,8 +159,8 @@ struct mpi {
     size_t segments_room;
     struct vector copy;                 /* the contribution as one */
     struct extent whole;
-    struct fabric *machine;             /* shared blocks: an shm job of this machine's ranks; or, */
-    struct block *blocks;               /* of a rank that has its machine to itself, its own */
+    struct fabric *machine;             /* shared blocks: an shm job of this machine's ranks */
+    struct block *blocks;               /* instead of it, where this rank is alone on its machine */
     /* words */
     struct mpi_op word_op;
     struct mpi_word *heard, *go;        /* word_bytes each */

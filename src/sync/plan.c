@@ -103,7 +103,7 @@ const struct plan_preset plan_presets[] = {
     {NULL, NULL, NULL},
 };
 
-static const struct plan defaults = {.preset = "custom", .alpha = 1, .rate = 1, .hot = 256};
+static const struct plan defaults = {.preset = "custom", .alpha = 1, .rate = 1, .hot = 100};
 
 /* The string and, for each key it has, the place it stands at, from 1; 0: not given. */
 struct source {

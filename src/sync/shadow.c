@@ -5,7 +5,7 @@
  * c / budget have passed, so that over any long time it has no more than its share of a core. Of
  * the default budget it pays 1.5 c, since what it costs the workers beside that is to be paid for,
  * too; and where nothing wakes it, for each look, so that it looks less often and finds more. While
- * rows of tables wait that budget is twice as large. One that was given is what it may use itself.
+ * rows of tables wait that budget is twice as large, under any plan. One that was given is what it may use itself.
  * Bursts are about a millisecond, long enough that refilling the caches they emptied is small
  * beside them. Delayed plans have a deadline, and there the budget yields: the exchange runs as
  * soon as it can, in short slices where a worker has the core, and the merge is the worker's.
@@ -23,8 +23,14 @@
 #include <pthread.h>
 #include <signal.h>
 
-enum { REST_LEAST_NS = 1000000, REST_MOST_NS = 20000000, HELD_NS = 1000000000, SLICE_NS = 100000,
-       ROUND_SHARE = 4, LATE_SHARE = 2, LATE_STEPS = 250 };
+enum { REST_LEAST_NS = 1000000, REST_MOST_NS = 20000000, HELD_NS = 1000000000, SLICE_NS = 100000 };
+
+/* Rounds of the replica while rows wait: one part in so many of the shadow's time, of one that is
+ * late, and how many steps of all workers after the last it is. */
+enum { ROUND_SHARE = 4, LATE_SHARE = 2, LATE_STEPS = 250 };
+
+/* Of a core, where none is to spare. */
+static const double BUDGET = 0.02, ROWS_BUDGET = 0.04;
 
 static bool rows_wait(const struct descant *job)
 {
@@ -38,7 +44,7 @@ static double budget_of(const struct descant *job)
         return job->sync_cpu;
     if (job->cores >= atomic_load_explicit(&job->fabric->machine_threads, memory_order_relaxed))
         return 1;
-    return rows_wait(job) ? 0.04 : 0.02;
+    return rows_wait(job) ? ROWS_BUDGET : BUDGET;
 }
 
 bool pace_allows(struct pace *pace, double rate, uint64_t bytes, uint64_t now_ns)
@@ -52,12 +58,12 @@ bool pace_allows(struct pace *pace, double rate, uint64_t bytes, uint64_t now_ns
     return pace->paid_ns <= now_ns;
 }
 
-/* While rows wait, rounds of the replica take one part in ROUND_SHARE of the shadow's time: merges
- * a hundred steps apart do no harm, and rows that are behind do. Merges that would be further apart
- * than LATE_STEPS do harm, too: those take as much as rows. */
-static bool rows_first(const struct descant *job, uint64_t new_steps)
+/* Merges a hundred steps apart do no harm, and rows that are behind do; many hundreds do, too,
+ * unless the plan asks for them. */
+static bool rows_first(const struct descant *job, uint64_t new_steps, uint64_t gap)
 {
-    uint64_t parts = new_steps < LATE_STEPS ? ROUND_SHARE : LATE_SHARE;
+    uint64_t late = gap < LATE_STEPS / 2 ? LATE_STEPS : 2 * gap;
+    uint64_t parts = new_steps < late ? ROUND_SHARE : LATE_SHARE;
     return rows_wait(job) &&
            clock_thread_cpu_ns() - job->round_began_cpu_ns < parts * job->round_cpu_ns;
 }
@@ -72,7 +78,7 @@ static bool due(struct descant *job, enum round_progress progress)
     uint64_t new_steps = workers_steps(&job->workers) - job->begun_steps;
     uint64_t least = job->plan.gap > 1 ? (uint64_t)job->plan.gap : 1;
     return atomic_load(&job->reload) ||
-           (new_steps >= least && !rows_first(job, new_steps) && job_link_allows(job));
+           (new_steps >= least && !rows_first(job, new_steps, least) && job_link_allows(job));
 }
 
 static bool has_worked(enum round_progress progress)
