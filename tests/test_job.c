@@ -258,6 +258,16 @@ static float least_near_start(const char *plan)
     return strstr(plan, "bmuf") || strstr(plan, "diloco") ? -1.5f : 0.9f;
 }
 
+/* Who exchanges with the centre waits for nobody: one that has just begun would pull it, and with
+ * it those who are at their last step, back to where it began. */
+static void await_others(int size, int steps)
+{
+    uint64_t until = clock_now_ns() + 20 * UINT64_C(1000000000);
+    for (int i = 0; i < size; i++)
+        while (page->made[i] < steps && clock_now_ns() < until)
+            clock_sleep_until(clock_now_ns() + 100000);
+}
+
 /* Trains towards a known optimum; the start differs in every trainer, so that only the start's
  * sharing makes them alike. Returns 0 where all is as promised. */
 static int trainer(const char *job_name, const char *plan, int rank, int size, int steps,
@@ -287,6 +297,8 @@ static int trainer(const char *job_name, const char *plan, int rank, int size, i
     struct seen seen = {{0}, 0, 0};
     for (int t = 0; t < steps || page->endless ||
                     (shadow && !settled(&seen, s.rounds) && t < 10000000); t++) {
+        if (strncmp(plan, "easgd", 5) == 0 && t == steps - 100 && !page->endless)
+            await_others(size, t - 1);
         float noise = shadow && t >= steps ? 0 : 0.05f;     /* outer momentum makes more of it */
         for (int k = 0; k < N; k++)
             g[k] = w[k] - 1 + noise * (float)(rng_uniform(&rng) - 0.5);
