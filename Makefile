@@ -237,7 +237,7 @@ models:
 fuzz: build/fuzz_data
 
 # A minute of random kills for each of four plans.
-soak: $(B)/tests/test_job
+soak: $(B)/tests/test_processes
 	CK_RUN_CASE=soak DESCANT_SOAK_S=60 $<
 
 bench: all $(BENCHES)

@@ -5,7 +5,8 @@
  * c / budget have passed, so that over any long time it has no more than its share of a core. Of
  * the default budget it pays 1.5 c, since what it costs the workers beside that is to be paid for,
  * too; and where nothing wakes it, for each look, so that it looks less often and finds more. While
- * rows of tables wait that budget is twice as large, under any plan. One that was given is what it may use itself.
+ * rows of tables wait, that budget is twice as large, under any plan. One that was given is what
+ * it may use itself.
  * Bursts are about a millisecond, long enough that refilling the caches they emptied is small
  * beside them. Delayed plans have a deadline, and there the budget yields: the exchange runs as
  * soon as it can, in short slices where a worker has the core, and the merge is the worker's.
