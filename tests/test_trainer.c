@@ -508,12 +508,13 @@ START_TEST(a_config_file_has_the_same_names)
 {
     struct train_options o = train_options_default();
     char path[128], message[256], *text;
+    bool given[MOST_SETTINGS] = {false};
     snprintf(path, sizeof path, "%s/run.conf", folder);
     FILE *out = fopen(path, "we");
     fputs("# a run\n  batch = 64\nmodel=fm   # which\n\nlr = 0.25\nresume\nsync = dasgd,every=8\n"
           "data = a#b.tsv\t# one file\n", out);
     fclose(out);
-    ck_assert_msg(config_read(path, &o, &text, message, sizeof message), "%s", message);
+    ck_assert_msg(config_read(path, &o, given, &text, message, sizeof message), "%s", message);
     ck_assert(o.batch == 64 && o.model == MODEL_FM && o.resume);
     ck_assert(fabs(o.lr - 0.25) < 1e-12);
     ck_assert_str_eq(o.sync, "dasgd,every=8");
@@ -522,7 +523,8 @@ START_TEST(a_config_file_has_the_same_names)
     out = fopen(path, "we");
     fputs("batch = 64\nbach = 3\n", out);
     fclose(out);
-    ck_assert(!config_read(path, &o, &text, message, sizeof message));
+    memset(given, 0, sizeof given);
+    ck_assert(!config_read(path, &o, given, &text, message, sizeof message));
     free(text);
     ck_assert_msg(strstr(message, "run.conf:2: unknown setting 'bach'"), "%s", message);
 }

@@ -341,6 +341,9 @@ static const struct {
     {TEXT("batch = 64\n\nbatch=32\n"), "conf:3: batch is given twice"},
     {TEXT("resume = maybe\n"), "conf:1: --resume maybe: allowed is 1, true, 0 or false"},
     {TEXT("batch =\n"), "conf:1: --batch : not a number"},
+    {TEXT("bacth = 64\n"), "conf:1: unknown setting 'bacth' (did you mean batch?)"},
+    {TEXT("model = linear\nwidth = 16\n"),
+     "--width means nothing with --model linear: it is for --model fm|dlrm"},
     {TEXT("batch = 64\n\0lr = 0.1\n"), "conf: it has a NUL byte, and is no text"},
 #undef TEXT
 };
@@ -354,6 +357,40 @@ START_TEST(a_wrong_config_is_told_by_its_line)
                   configs[_i].says, err_text);
     ck_assert_int_eq(program("train --data %s --config %s", clicks, folder), CLI_BAD_USE);
     ck_assert_msg(strstr(err_text, ": Is a directory\n"), "%s", err_text);
+}
+END_TEST
+
+/* What means nothing for the model, the optimizer or the format is refused, whatever its value. */
+static const struct {
+    const char *options, *says;     /* NULL: allowed */
+} meanings[] = {
+    {"--model linear --width 8", "--width means nothing with --model linear: it is for --model "
+                                 "fm|dlrm"},
+    {"--width=16 --model mlp", "--width means nothing with --model mlp"},
+    {"--model fm --bottom 8", "--bottom means nothing with --model fm: it is for --model dlrm"},
+    {"--model linear --top 8", "it is for --model dlrm|mlp"},
+    {"--model mlp --rows 8", "it is for --model linear|fm|dlrm"},
+    {"--model mlp --table-lr 1", "--table-lr means nothing with --model mlp"},
+    {"--model mlp --table-optimizer sgd", "--table-optimizer means nothing with --model mlp"},
+    {"--optimizer adagrad --momentum 0.9", "--momentum means nothing with --optimizer adagrad"},
+    {"--optimizer sgd --beta1 0.9", "it is for --optimizer adam|adamw"},
+    {"--optimizer sgd --table-optimizer sgd --epsilon 1e-6", "--epsilon means nothing with "
+                                                             "--optimizer sgd"},
+    {"--format criteo --fields 3", "--fields means nothing with --format criteo: it is for "
+                                   "--format libffm"},
+    {"--format criteo --plain-ids", "it is for --format libsvm|libffm"},
+    {"--optimizer sgd --table-optimizer adagrad --epsilon 1e-6", NULL},
+    {"--model fm --width 4", NULL},
+    {"--model linear --table-lr 0.1", NULL},
+};
+enum { N_MEANINGS = sizeof meanings / sizeof *meanings };
+
+START_TEST(what_means_nothing_is_refused)
+{
+    int status = program("train --data %s --examples 100 --quiet %s", clicks,
+                         meanings[_i].options);
+    ck_assert_int_eq(status, meanings[_i].says ? CLI_BAD_USE : CLI_DONE);
+    ck_assert_msg(!meanings[_i].says || strstr(err_text, meanings[_i].says), "%s", err_text);
 }
 END_TEST
 
@@ -394,6 +431,7 @@ int main(void)
     tcase_add_test(all, no_memory_is_no_fault_of_the_model);
     tcase_add_loop_test(all, tables_that_do_not_fit_are_said_in_numbers, 0, 2);
     tcase_add_loop_test(all, a_wrong_config_is_told_by_its_line, 0, N_CONFIGS);
+    tcase_add_loop_test(all, what_means_nothing_is_refused, 0, N_MEANINGS);
     tcase_add_loop_test(all, a_full_disk_takes_no_summary, 0, 2);
     suite_add_tcase(suite, all);
     return run_training(suite);

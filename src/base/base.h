@@ -115,6 +115,22 @@ struct option_text {            /* "key=value" somewhere in a string; neither en
 bool option_set(struct option_table table, const struct option_text *text, void *into,
                 char *message, size_t room);
 
+/* --- guess.c: the word that a misspelt one was meant to be --- */
+
+struct guess {
+    const char *wrong;          /* set these two, the rest is zero */
+    size_t length;
+    const char *best;           /* of the words tried; NULL: none is near */
+    size_t best_length;
+    int n;
+    char text[64];
+};
+
+void guess_try(struct guess *guess, const char *word, size_t length);
+void guess_choices(struct guess *guess, const char *choices);       /* "mean|elastic" */
+/* " (did you mean BEFOREword?)", or nothing. */
+const char *guess_text(struct guess *guess, const char *before);
+
 /* --- json.c: one object on one line, to a stream --- */
 
 struct json {

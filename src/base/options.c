@@ -204,10 +204,13 @@ bool option_set(struct option_table table, const struct option_text *text, void 
     const struct option *option = find(table, text);
     size_t length = text->value_length;
     if (!option) {
+        struct guess guess = {.wrong = text->key, .length = text->key_length};
+        for (size_t i = 0; i < table.n; i++)
+            guess_try(&guess, table.options[i].name, strlen(table.options[i].name));
         list_names(table, allowed, sizeof allowed);
-        snprintf(message, room, "unknown key '%.*s' at place %zu; allowed: %s",
+        snprintf(message, room, "unknown key '%.*s' at place %zu%s; allowed: %s",
                  (int)text->key_length, text->key, (size_t)(text->key - text->whole) + 1,
-                 allowed);
+                 guess_text(&guess, ""), allowed);
         return false;
     }
     if (length && length < sizeof value) {
@@ -216,9 +219,12 @@ bool option_set(struct option_table table, const struct option_text *text, void 
         if (strlen(value) == length && store(option, value, into))
             return true;
     }
+    struct guess guess = {.wrong = text->value, .length = length};
+    if (option->type == OPTION_CHOICE)
+        guess_choices(&guess, option->choices);
     describe(option, allowed, sizeof allowed);
-    snprintf(message, room, "%s%s '%.*s' at place %zu; allowed: %s", option->name,
+    snprintf(message, room, "%s%s '%.*s' at place %zu%s; allowed: %s", option->name,
              length ? " cannot be" : " has no value,", (int)length, text->value,
-             (size_t)(text->value - text->whole) + 1, allowed);
+             (size_t)(text->value - text->whole) + 1, guess_text(&guess, ""), allowed);
     return false;
 }

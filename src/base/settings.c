@@ -17,6 +17,15 @@ const struct setting *setting_find(const struct setting *table, size_t n, const 
     return NULL;
 }
 
+struct guess setting_guess(const struct setting *table, size_t n, const char *name, size_t length)
+{
+    struct guess guess = {.wrong = name, .length = length};
+
+    for (size_t i = 0; i < n; i++)
+        guess_try(&guess, table[i].name, strlen(table[i].name));
+    return guess;
+}
+
 static bool parse_number(const char *text, bool suffix, double *out)
 {
     char *end;
@@ -103,7 +112,10 @@ bool setting_set(const struct setting *s, void *into, const char *value, char *m
         return set_number(s, field, value, message, room);
     int number = choice_number(s->choices, value);
     if (number < 0) {
-        snprintf(message, room, "--%s %s: allowed is %s", s->name, value, s->choices);
+        struct guess guess = {.wrong = value, .length = strlen(value)};
+        guess_choices(&guess, s->choices);
+        snprintf(message, room, "--%s %s: allowed is %s%s", s->name, value, s->choices,
+                 guess_text(&guess, ""));
         return false;
     }
     *(int *)field = number;

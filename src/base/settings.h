@@ -4,9 +4,7 @@
 #ifndef BASE_SETTINGS_H
 #define BASE_SETTINGS_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "base/base.h"
 
 enum setting_type { SETTING_FLAG, SETTING_TEXT, SETTING_CHOICE, SETTING_INT, SETTING_BYTES,
                     SETTING_REAL };
@@ -23,6 +21,9 @@ struct setting {
 
 const struct setting *setting_find(const struct setting *table, size_t n, const char *name,
                                    size_t length);
+
+/* The setting that a name which is none was meant to be. */
+struct guess setting_guess(const struct setting *table, size_t n, const char *name, size_t length);
 
 /* Sets it from text, which a SETTING_TEXT keeps a pointer to. NULL is a flag's true. False:
  * message says what is wrong and what is allowed. */

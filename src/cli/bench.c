@@ -45,19 +45,17 @@ enum { N_BENCHES = sizeof benches / sizeof *benches };
 
 static int which(const struct cli *cli, const char *wrong)
 {
-    char names[128] = "";
-    for (size_t i = 0, n = 0; i < N_BENCHES && n < sizeof names; i++)
-        n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", i ? ", " : "",
-                              benches[i].name);
-    return wrong ? cli_bad_use(cli, "unknown benchmark '%s'; allowed: %s", wrong, names)
-                 : cli_bad_use(cli, "which one? allowed: %s", names);
+    const char *names[N_BENCHES + 1] = {NULL};
+    for (size_t i = 0; i < N_BENCHES; i++)
+        names[i] = benches[i].name;
+    return cli_unknown(cli, "benchmark", wrong, names);
 }
 
 int cli_bench(const struct cli *cli)
 {
     char command[32];
     if (cli->argc < 1)
-        return which(cli, NULL);
+        return which(cli, "");
     if (cli_is_help(cli->argv[0])) {
         fputs("usage: descant bench NAME [OPTIONS]\n\n", cli->out);
         for (size_t i = 0; i < N_BENCHES; i++)

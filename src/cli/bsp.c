@@ -257,7 +257,7 @@ static int begin(const struct cli *cli, enum bsp_role role)
 
 int cli_bsp(const struct cli *cli)
 {
-    static const char *const names[] = {"run", "control", "local"};
+    static const char *const names[] = {"run", "control", "local", "status", NULL};
     static const char *const commands[] = {"bsp run", "bsp control", "bsp local"};
     struct cli own = *cli;
     const char *word = cli->argc > 0 ? cli->argv[0] : "";
@@ -276,7 +276,5 @@ int cli_bsp(const struct cli *cli)
         own.command = "bsp status";
         return bsp_status(&own);
     }
-    return *word ? cli_bad_use(cli, "unknown command '%s'; allowed: run, control, local, status",
-                               word)
-                 : cli_bad_use(cli, "which one? allowed: run, control, local, status");
+    return cli_unknown(cli, "command", word, names);
 }

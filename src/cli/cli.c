@@ -52,18 +52,31 @@ bool cli_is_help(const char *word)
     return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0;
 }
 
+int cli_unknown(const struct cli *cli, const char *what, const char *word,
+                const char *const *names)
+{
+    char all[256] = "";
+    struct guess guess = {.wrong = word, .length = strlen(word)};
+    for (size_t n = 0; *names && n < sizeof all; names++) {
+        guess_try(&guess, *names, strlen(*names));
+        n += (size_t)snprintf(all + n, sizeof all - n, "%s%s", n ? ", " : "", *names);
+    }
+    return *word ? cli_bad_use(cli, "unknown %s '%s'%s; allowed: %s", what, word,
+                               guess_text(&guess, ""), all)
+                 : cli_bad_use(cli, "which one? allowed: %s", all);
+}
+
 static int unknown(const struct cli *cli, const char *wrong)
 {
-    char names[256] = "";
+    const char *names[N_COMMANDS + 1] = {NULL};
 #ifndef DESCANT_TRAIN
     for (size_t i = 0; i < sizeof left_out / sizeof *left_out; i++)
         if (strcmp(wrong, left_out[i]) == 0)
             return cli_bad_use(cli, "no '%s': this build is " DESCANT_WITHOUT, wrong);
 #endif
-    for (size_t i = 0, n = 0; i < N_COMMANDS && n < sizeof names; i++)
-        n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", i ? ", " : "",
-                              commands[i].name);
-    return cli_bad_use(cli, "unknown command '%s'; allowed: %s", wrong, names);
+    for (size_t i = 0; i < N_COMMANDS; i++)
+        names[i] = commands[i].name;
+    return cli_unknown(cli, "command", wrong, names);
 }
 
 static void help(FILE *out)

@@ -225,9 +225,10 @@ static int gen_ctr(const struct cli *cli)
 
 int cli_gen(const struct cli *cli)
 {
+    static const char *const names[] = {"ctr", "cache", NULL};
     struct cli one = *cli;
     if (cli->argc < 1)
-        return cli_bad_use(cli, "which one? allowed: ctr, cache");
+        return cli_unknown(cli, "data", "", names);
     if (cli_is_help(cli->argv[0])) {
         fputs("usage: descant gen ctr --out FILE [OPTIONS]\n"
               "       descant gen cache --data FILES --out FILE [OPTIONS]\n", cli->out);
@@ -243,5 +244,5 @@ int cli_gen(const struct cli *cli)
         one.command = "gen cache";
         return cli_gen_cache(&one);
     }
-    return cli_bad_use(cli, "unknown data '%s'; allowed: ctr, cache", cli->argv[0]);
+    return cli_unknown(cli, "data", cli->argv[0], names);
 }

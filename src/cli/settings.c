@@ -26,16 +26,13 @@ bool settings_wants_help(const struct cli *cli)
     return false;
 }
 
-enum { MOST_SETTINGS = 64 };
-
 static int parse(const struct cli *cli, const struct setting *table, size_t n, void *into,
-                 bool config)
+                 bool config, bool *given)
 {
     char message[256];
-    bool given[MOST_SETTINGS] = {false}, config_given = false;
+    bool config_given = false;
 
-    assert(n <= MOST_SETTINGS);
-
+    memset(given, 0, n * sizeof *given);
     for (int i = 0; i < cli->argc; i++) {
         const char *word = cli->argv[i];
         if (config && is_config(word)) {
@@ -51,8 +48,10 @@ static int parse(const struct cli *cli, const struct setting *table, size_t n, v
         size_t length = strcspn(word + 2, "=");
         const struct setting *s = setting_find(table, n, word + 2, length);
         const char *value = word[2 + length] ? word + 3 + length : NULL;
-        if (!s)
-            return cli_bad_use(cli, "unknown option %s", word);
+        if (!s) {
+            struct guess guess = setting_guess(table, n, word + 2, length);
+            return cli_bad_use(cli, "unknown option %s%s", word, guess_text(&guess, "--"));
+        }
         if (given[s - table])
             return cli_bad_use(cli, "--%s is given twice", s->name);
         given[s - table] = true;
@@ -68,12 +67,16 @@ static int parse(const struct cli *cli, const struct setting *table, size_t n, v
 
 int settings_parse(const struct cli *cli, const struct setting *table, size_t n, void *into)
 {
-    return parse(cli, table, n, into, false);
+    bool given[MOST_SETTINGS];
+
+    assert(n <= MOST_SETTINGS);
+    return parse(cli, table, n, into, false, given);
 }
 
-int settings_parse_config(const struct cli *cli, const struct setting *table, size_t n, void *into)
+int settings_parse_config(const struct cli *cli, const struct setting *table, size_t n, void *into,
+                          bool *given)
 {
-    return parse(cli, table, n, into, true);
+    return parse(cli, table, n, into, true, given);
 }
 
 /* What is allowed. Limits of a million and more are against slips, and left out. */

@@ -176,6 +176,7 @@ int cli_train(const struct cli *cli)
 {
     struct train_options o = train_options_default();
     char *text = NULL, message[512];
+    bool given[MOST_SETTINGS] = {false}, by_config[MOST_SETTINGS] = {false};
     const char *config = settings_config(cli), *plan = getenv("DESCANT_PLAN");
     int status = CLI_DONE;
 
@@ -185,10 +186,14 @@ int cli_train(const struct cli *cli)
     }
     if (plan && *plan)
         o.sync = plan;
-    if (config && !config_read(config, &o, &text, message, sizeof message))
+    if (config && !config_read(config, &o, by_config, &text, message, sizeof message))
         status = cli_bad_use(cli, "%s", message);
     if (status == CLI_DONE)
-        status = settings_parse_config(cli, train_settings, n_train_settings, &o);
+        status = settings_parse_config(cli, train_settings, n_train_settings, &o, given);
+    for (size_t k = 0; k < n_train_settings; k++)
+        given[k] |= by_config[k];
+    if (status == CLI_DONE && !config_means(&o, given, message, sizeof message))
+        status = cli_bad_use(cli, "%s", message);
     if (status == CLI_DONE && !trainers_good(cli, &o))
         status = CLI_BAD_USE;
     o.watched = o.trainers == 0 && mpi_module_launcher() != MPI_LAUNCHER_NONE &&

@@ -307,9 +307,12 @@ static bool parse_preset(struct draft *draft, struct source *source, size_t leng
             return FAIL(source, "preset %s: %.800s", row->name, own.message);
         return true;
     }
+    struct guess guess = {.wrong = source->text, .length = length};
+    for (row = plan_presets; row->name; row++)
+        guess_try(&guess, row->name, strlen(row->name));
     int used = snprintf(source->message, sizeof source->message,
-                        "unknown preset '%.*s' at place 1; allowed: ",
-                        (int)(length < 200 ? length : 200), source->text);
+                        "unknown preset '%.*s' at place 1%s; allowed: ",
+                        (int)(length < 200 ? length : 200), source->text, guess_text(&guess, ""));
     for (row = plan_presets; row->name; row++)
         used += snprintf(source->message + used, sizeof source->message - (size_t)used, "%s%s",
                          row == plan_presets ? "" : ", ", row->name);

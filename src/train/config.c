@@ -69,6 +69,80 @@ const struct setting train_settings[] = {
 };
 const size_t n_train_settings = sizeof train_settings / sizeof *train_settings;
 
+/* What a setting is for, where that is not every run: the values of another one with which it means
+ * something. Of several lines of one setting any will do. */
+static const struct use {
+    const char *name, *of, *values;
+} uses[] = {
+    {"fields", "format", "libffm"},
+    {"plain-ids", "format", "libsvm|libffm"},
+    {"rows", "model", "linear|fm|dlrm"},
+    {"width", "model", "fm|dlrm"},
+    {"bottom", "model", "dlrm"},
+    {"top", "model", "dlrm|mlp"},
+    {"table-optimizer", "model", "linear|fm|dlrm"},
+    {"table-lr", "model", "linear|fm|dlrm"},
+    {"momentum", "optimizer", "sgd"},
+    {"beta1", "optimizer", "adam|adamw"},
+    {"beta2", "optimizer", "adam|adamw"},
+    {"epsilon", "optimizer", "adagrad|adam|adamw"},
+    {"epsilon", "table-optimizer", "adagrad|rowwise-adagrad"},
+};
+enum { N_USES = sizeof uses / sizeof *uses };
+
+static const struct setting *named(const char *name)
+{
+    return setting_find(train_settings, n_train_settings, name, strlen(name));
+}
+
+/* Of a format that is not known yet anything may be true. */
+static bool use_holds(const struct use *use, const struct train_options *o)
+{
+    char value[CONFIG_TEXT];
+    size_t length = strlen(setting_text(named(use->of), o, value, sizeof value));
+
+    if (strcmp(value, "auto") == 0)
+        return true;
+    for (const char *at = use->values; *at;) {
+        size_t n = strcspn(at, "|");
+        if (n == length && strncmp(at, value, n) == 0)
+            return true;
+        at += n + (at[n] == '|');
+    }
+    return false;
+}
+
+/* The first line of the table that speaks against the setting; NULL: it means something. */
+static const struct use *against(const char *name, const struct train_options *o)
+{
+    const struct use *found = NULL;
+
+    for (const struct use *use = uses; use < uses + N_USES; use++) {
+        if (strcmp(use->name, name) != 0)
+            continue;
+        if (use_holds(use, o))
+            return NULL;
+        found = found ? found : use;
+    }
+    return found;
+}
+
+bool config_means(const struct train_options *o, const bool *given, char *message, size_t room)
+{
+    char value[CONFIG_TEXT];
+
+    for (size_t k = 0; k < n_train_settings; k++) {
+        const struct use *use = given[k] ? against(train_settings[k].name, o) : NULL;
+        if (!use)
+            continue;
+        snprintf(message, room, "--%s means nothing with --%s %s: it is for --%s %s", use->name,
+                 use->of, setting_text(named(use->of), o, value, sizeof value), use->of,
+                 use->values);
+        return false;
+    }
+    return true;
+}
+
 struct train_options train_options_default(void)
 {
     return (struct train_options){
@@ -197,23 +271,25 @@ static bool config_line(const struct config *c, char *line)
         value = trim(equals + 1);
         name = trim(name);
     }
-    const struct setting *s = setting_find(train_settings, n_train_settings, name, strlen(name));
+    const struct setting *s = named(name);
     if (!s && !value)
         return wrong(c, "'", name, "' is not name = value");
     if (!s && *name == '-')
         return wrong(c, "'", name, "': names are without dashes here");
-    if (!s)
-        return wrong(c, "unknown setting '", name, "'");
+    if (!s) {
+        struct guess guess = setting_guess(train_settings, n_train_settings, name, strlen(name));
+        snprintf(c->message, c->room, "unknown setting '%s'%s", name, guess_text(&guess, ""));
+        return false;
+    }
     if (c->given[s - train_settings])
         return wrong(c, "", name, " is given twice");
     c->given[s - train_settings] = true;
     return setting_set(s, c->options, value, c->message, c->room);
 }
 
-bool config_read(const char *path, struct train_options *o, char **text, char *message,
-                 size_t room)
+bool config_read(const char *path, struct train_options *o, bool *given, char **text,
+                 char *message, size_t room)
 {
-    bool given[sizeof train_settings / sizeof *train_settings] = {false};
     char what[256], *next;
     const struct config c = {o, given, what, sizeof what};
     const char *why;

@@ -72,11 +72,15 @@ void config_clean(char *text);      /* what is not UTF-8, or was cut in two, bec
 void config_log(struct json *json, FILE *file, const struct setting *table, size_t n,
                 const void *options);
 
-/* Reads "name = value" lines ('#' after a space, or first, begins a comment) into o. The text is
- * kept by *text, which the caller frees after the last use of o. False: message says file, line
- * and what is wrong. */
-bool config_read(const char *path, struct train_options *o, char **text, char *message,
-                 size_t room);
+/* Reads "name = value" lines ('#' after a space, or first, begins a comment) into o; given, one for
+ * each setting and false, has those that were there. The text is kept by *text, which the caller
+ * frees after the last use of o. False: message says file, line and what is wrong. */
+bool config_read(const char *path, struct train_options *o, bool *given, char **text,
+                 char *message, size_t room);
+
+/* All settings that were given mean something for the model, the optimizers and the format, of
+ * which auto is any. False: message says which does not, and what it is for. */
+bool config_means(const struct train_options *o, const bool *given, char *message, size_t room);
 
 /* "512,256" into sizes; the number of them, or -1. */
 int config_sizes(const char *text, int *sizes, int most);
