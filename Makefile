@@ -110,7 +110,7 @@ BENCHES := $(patsubst bench/%.c,$(B)/bench/%,$(wildcard bench/*.c))
 CHECK_FLAGS = $(shell pkg-config --cflags check)
 CHECK_LIBS = $(shell pkg-config --libs check)
 
-.PHONY: all python-libraries test test-slurm test-torch tests models soak bench bench-cluster bench-quality bench-quality-bsp examples demo \
+.PHONY: all python-libraries test test-slurm test-torch tests models soak bench bench-cluster bench-quality bench-quality-bsp chart examples demo \
 	demo-plans fuzz setup \
 	format install uninstall clean
 .SECONDARY:
@@ -217,15 +217,22 @@ test-slurm: setup
 # download.pytorch.org/whl/cpu has one without.
 TORCH := torch==2.13.0
 DEBIAN_PYTHON := /usr/bin/python3
-test-torch: setup
+$(B)/venv/torch:
 	@tools/setup venv
+	@python3 -m venv $(@D) && $(@D)/bin/pip install -q $(TORCH) numpy && touch $@
+
+test-torch: setup $(B)/venv/torch
 	@$(MAKE) --no-print-directory all $(B)/tests/test_python
-	@test -e $(B)/venv/torch || { python3 -m venv $(B)/venv && \
-		$(B)/venv/bin/pip install -q $(TORCH) numpy && touch $(B)/venv/torch; }
 	@tools/setup torch || echo "test-torch: without Debian's PyTorch"
 	@pythons=$(B)/venv/bin/python; \
 	$(DEBIAN_PYTHON) -c 'import torch' 2>/dev/null && pythons="$$pythons $(DEBIAN_PYTHON)"; \
 	BUILD=$(B) DESCANT_PYTHON=$$pythons tests/run $(B)/tests/test_python
+
+# README's chart, as root: 20 minutes on a machine that does nothing else.
+chart: setup $(B)/venv/torch
+	@$(MAKE) --no-print-directory all
+	@PYTHON=$(abspath $(B))/venv/bin/python BUILD=$(B) bench/torch.sh chart >$(B)/speed.jsonl
+	@python3 bench/speed_chart.py $(B)/speed.jsonl >docs/speed.svg
 
 tests: $(TESTS)
 

@@ -13,6 +13,8 @@
 # memory    what attach takes beside the parameters, for 256 MiB of them
 # ddp       PyTorch's DDP on Gloo against the same models alone, on two hosts made of namespaces
 #           as for ranks, over the same links
+# local     PyTorch's local SGD, a mean of the parameters every 8 steps, in the same way
+# chart     ranks, local and ddp of the DLRM over five links: the figures of docs/speed.svg
 #
 # BUILD: where the library is. PYTHON (python3). TORCH_MODELS (resnet dlrm), TORCH_PLANS,
 # TORCH_LINKS (none 1gbit 100mbit), TORCH_PAIRS (12), TORCH_RUN_S (8): other or less, to try.
@@ -95,32 +97,42 @@ part_ranks_on_hosts() {
     done
 }
 
-ddp_on() {    # rank, model, link
-    "$top/tests/cluster/hosts" on "host$1" taskset -c "$(($1 % $(nproc --all)))" env RANK="$1" \
+peer_on() {    # part, rank, model, link
+    "$top/tests/cluster/hosts" on "host$2" taskset -c "$(($2 % $(nproc --all)))" env RANK="$2" \
         WORLD_SIZE=2 MASTER_ADDR=10.78.0.1 MASTER_PORT=29500 GLOO_SOCKET_IFNAME=eth0 \
-        BENCH_LINK="$3" "$python" "$top/bench/torch_speed.py" ddp "$2" "$pairs" "$run_s"
+        BENCH_LINK="$4" "$python" "$top/bench/torch_speed.py" "$1" "$3" "$pairs" "$run_s"
 }
 
-part_ddp_on_hosts() {
+peer_on_hosts() {    # part
     for link in $links; do
         set_links "$link"
         for model in $models; do
-            ddp_on 1 "$model" "$link" &
-            ddp_on 0 "$model" "$link" || give_up "ddp $model $link failed"
+            peer_on "$1" 1 "$model" "$link" &
+            peer_on "$1" 0 "$model" "$link" || give_up "$1 $model $link failed"
             wait
         done
     done
 }
 
+part_chart_on_hosts() {
+    models=dlrm
+    links=${TORCH_LINKS:-10gbit 1gbit 300mbit 100mbit 30mbit}
+    plans=shadow-easgd
+    part_ranks_on_hosts
+    peer_on_hosts local
+    peer_on_hosts ddp
+}
+
 "$python" -c 'import torch' 2>/dev/null || give_up "$python has no torch"
 [ -e "$DESCANT_LIBRARY" ] || give_up "there is no $DESCANT_LIBRARY: make"
-[ $# -gt 0 ] || set -- pairs ranks step memory ddp
+[ $# -gt 0 ] || set -- pairs ranks step memory ddp local
 for part in "$@"; do
     case $part in
     pairs | step | memory) part_"$part" ;;
-    ranks | ddp) on_hosts "$part" ;;
+    ranks | ddp | local | chart) on_hosts "$part" ;;
     ranks-on-hosts) part_ranks_on_hosts ;;
-    ddp-on-hosts) part_ddp_on_hosts ;;
+    ddp-on-hosts | local-on-hosts) peer_on_hosts "${part%-on-hosts}" ;;
+    chart-on-hosts) part_chart_on_hosts ;;
     *) give_up "there is no part '$part'" ;;
     esac
 done

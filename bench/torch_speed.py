@@ -6,8 +6,9 @@
                 ratio of their steps a second, a line for each plan
     torch_speed.py ranks MODEL PAIRS SECONDS PLAN ...
                 this rank of two that mpirun has started, the same; BENCH_FOLDER: common to both
-    torch_speed.py ddp MODEL PAIRS SECONDS
-                this rank of two, under DDP and alone in turns
+    torch_speed.py ddp|local MODEL PAIRS SECONDS
+                this rank of two, under PyTorch's DDP, or its local SGD with a mean every 8 steps,
+                and alone in turns
     torch_speed.py step PLAN SECONDS    what sync.step() takes
     torch_speed.py memory PLAN          what attach takes beside the parameters
 
@@ -79,13 +80,13 @@ class Loop:
             k += 1
         return k / (time.perf_counter() - start)
 
-    def rate_of(self, steps, model):
-        """Of so many steps: all ranks of DDP must make as many."""
+    def rate_of(self, steps, model, after):
+        """Of so many steps."""
         for k in range(WARM):
-            self.step(k, model, lambda: None)
+            self.step(k, model, after)
         start = time.perf_counter()
         for k in range(steps):
-            self.step(k, model, lambda: None)
+            self.step(k, model, after)
         return steps / (time.perf_counter() - start)
 
 
@@ -209,27 +210,43 @@ def part_memory(plan):
     sync.close()
 
 
-# --- DDP ---
+# --- what PyTorch has, on Gloo ---
 
-def part_ddp(name, n, seconds):
+def in_turns(part, name, n, seconds, peer_of):
+    """The rate with the peer and alone; peer_of(model): the model to train, and what follows each
+    step. All ranks make the same number of steps, since they wait for one another."""
     distributed.init_process_group("gloo")
     loop = Loop(name)
-    parallel = nn.parallel.DistributedDataParallel(loop.model)
-    least = torch.tensor([loop.rate_of(5, parallel) * float(seconds)])
+    alone, peer = (loop.model, lambda: None), peer_of(loop.model)
+    least = torch.tensor([loop.rate_of(8, *peer) * float(seconds)])
     distributed.all_reduce(least, distributed.ReduceOp.MIN)
     pairs = []
     for pair in range(int(n)):
         rates = {}
-        for model in turned((parallel, loop.model), pair):
+        for kind in turned((peer, alone), pair):
             distributed.barrier()
-            rates[model] = loop.rate_of(max(int(least), 5), model)
-        pairs.append((rates[parallel], rates[loop.model]))
+            rates[kind] = loop.rate_of(max(int(least), 8), *kind)
+        pairs.append((rates[peer], rates[alone]))
     if distributed.get_rank() == 0:
-        tell_pairs(pairs, 2, part="ddp", model=name, link=os.environ.get("BENCH_LINK", "none"))
+        tell_pairs(pairs, 2, part=part, model=name, link=os.environ.get("BENCH_LINK", "none"))
     distributed.destroy_process_group()
+
+
+def part_ddp(name, n, seconds):
+    in_turns("ddp", name, n, seconds,
+             lambda model: (nn.parallel.DistributedDataParallel(model), lambda: None))
+
+
+def part_local(name, n, seconds):
+    from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
+
+    def peer_of(model):
+        averager = PeriodicModelAverager(period=8, warmup_steps=0)
+        return model, lambda: averager.average_parameters(model.parameters())
+    in_turns("local", name, n, seconds, peer_of)
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    {"pairs": part_pairs, "ranks": part_ranks, "ddp": part_ddp, "step": part_step,
+    {"pairs": part_pairs, "ranks": part_ranks, "ddp": part_ddp, "local": part_local, "step": part_step,
      "memory": part_memory}[sys.argv[1]](*sys.argv[2:])

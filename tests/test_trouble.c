@@ -556,7 +556,7 @@ static size_t arena_bytes(void)
     return 0;
 }
 
-/* README's table, in floats of a replica: what one trainer takes in shared memory, and what the
+/* The table of docs/plans.md, in floats of a replica: what one trainer takes in shared memory, and what the
  * job does. Board, manifest, locks and tables are small beside it. */
 static const struct {
     const char *plan;
