@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* The list of fabrics, the emulated link, and what every fabric decides alike. */
-#include "fabric/fabric.h"
+#include "fabric/ruling.h"
 
 #include <math.h>
-#include <string.h>
 
 const struct fabric_type *const fabric_types[] = {&fabric_self, &fabric_shm, &fabric_mpi,
                                                  &fabric_sim, NULL};
@@ -52,17 +51,13 @@ descant_status exchange_check(const struct exchange *x, const struct limits *lim
 
 descant_status manifest_check(const char *theirs, const char *mine, const struct log *log)
 {
-    for (int line = 1;; line++) {
-        size_t a = strcspn(theirs, "\n"), b = strcspn(mine, "\n");
-        if (a != b || memcmp(theirs, mine, a))
-            return log_fail(log, DESCANT_MISMATCH,
-                            "line %d: the job has \"%.*s\", here it is \"%.*s\"", line,
-                            (int)(a < 200 ? a : 200), theirs, (int)(b < 200 ? b : 200), mine);
-        if (!theirs[a] && !mine[b])
-            return DESCANT_OK;
-        theirs += a + (theirs[a] != 0);
-        mine += b + (mine[b] != 0);
-    }
+    struct differing d;
+
+    if (!manifests_differ(theirs, mine, &d))
+        return DESCANT_OK;
+    return log_fail(log, DESCANT_MISMATCH,
+                    "line %d: the job has \"%.*s\", here it is \"%.*s\"", d.line, d.n[0], d.text[0],
+                    d.n[1], d.text[1]);
 }
 
 void weights_to_shares(double *weight, int n)

@@ -14,6 +14,7 @@
  *    it is never begun again.
  * 3. Vectors that are not finite have said so when they arrive: their share is nothing. */
 #include "fabric/mpi_world.h"
+#include "fabric/ruling.h"
 
 #include <string.h>
 
@@ -36,6 +37,7 @@ struct peer {
 struct mpi_lead {
     struct peer *peers;             /* by rank */
     struct mpi_seat *seats;
+    struct offer *offers;           /* of those who have arrived */
     bool changed, formed, failed, called, all_left;
     uint32_t round, epoch;
     uint64_t since_ns, told_ns;     /* the first arrival of the round; who is late was told */
@@ -51,7 +53,8 @@ descant_status mpi_lead_init(struct mpi *m)
         return log_fail(&m->f.log, DESCANT_MEMORY, "no memory for the coordinator");
     m->lead->peers = memory_take_array(size, sizeof *m->lead->peers);
     m->lead->seats = memory_take_array(size, sizeof *m->lead->seats);
-    if (!m->lead->peers || !m->lead->seats)
+    m->lead->offers = memory_take_array(size, sizeof *m->lead->offers);
+    if (!m->lead->peers || !m->lead->seats || !m->lead->offers)
         return log_fail(&m->f.log, DESCANT_MEMORY, "no memory for the coordinator");
     m->lead->round = 1;
     return DESCANT_OK;
@@ -65,6 +68,7 @@ void mpi_lead_fini(struct mpi *m)
         memory_give(m->lead->peers[k].manifest);
     memory_give(m->lead->peers);
     memory_give(m->lead->seats);
+    memory_give(m->lead->offers);
     memory_give(m->lead);
 }
 
@@ -94,36 +98,21 @@ static int count(const struct mpi *m, enum life life)
 
 /* --- forming --- */
 
-/* The first line in which two manifests differ. */
-static void differ(struct mpi *m, int rank, const char *theirs)
-{
-    const char *mine = m->manifest;
-    char text[MPI_TEXT];
-    size_t a, b;
-
-    for (;;) {
-        a = strcspn(theirs, "\n");
-        b = strcspn(mine, "\n");
-        if (a != b || memcmp(theirs, mine, a) || !theirs[a] || !mine[b])
-            break;
-        theirs += a + 1;
-        mine += b + 1;
-    }
-    snprintf(text, sizeof text, "rank %d (%s) has \"%.*s\", rank 0 (%s) \"%.*s\"", rank,
-             m->links->host(m->link, rank), (int)(a < 200 ? a : 200), theirs,
-             m->links->host(m->link, 0), (int)(b < 200 ? b : 200), mine);
-    mpi_lead_fail(m, DESCANT_MISMATCH, text);
-}
-
 static void compare(struct mpi *m, struct mpi_op *op, const struct mpi_ended *ended)
 {
     struct peer *peer = &m->lead->peers[op->rank];
+    struct differing d;
+    char text[MPI_TEXT];
 
     (void)ended;
     op->busy = false;
     peer->compared = true;
-    if (m->manifest && strcmp(peer->manifest, m->manifest))
-        differ(m, op->rank, peer->manifest);
+    if (m->manifest && manifests_differ(peer->manifest, m->manifest, &d)) {
+        snprintf(text, sizeof text, "rank %d (%s) has \"%.*s\", rank 0 (%s) \"%.*s\"", op->rank,
+                 m->links->host(m->link, op->rank), d.n[0], d.text[0],
+                 m->links->host(m->link, 0), d.n[1], d.text[1]);
+        mpi_lead_fail(m, DESCANT_MISMATCH, text);
+    }
     memory_give(peer->manifest);
     peer->manifest = NULL;
     m->lead->changed = true;
@@ -231,41 +220,20 @@ void mpi_lead_hear(struct mpi *m, int from, const struct mpi_word *word)
 
 /* --- closing --- */
 
-static const struct peer *source_of(const struct mpi *m, enum life life)
+/* What those of that life have brought who have arrived. */
+static int gather_offers(struct mpi *m, enum life life)
 {
-    const struct peer *best = NULL;
+    int n = 0;
 
     for (int k = 0; k < m->place.size; k++) {
-        const struct peer *peer = &m->lead->peers[k];
-        if (peer->life == life && peer->arrived && peer->arrival.kind == EXCHANGE_STATE &&
-            (!best || peer->arrival.priority > best->arrival.priority))
-            best = peer;
+        const struct mpi_word *a = &m->lead->peers[k].arrival;
+        if (m->lead->peers[k].life == life && m->lead->peers[k].arrived)
+            m->lead->offers[n++] = (struct offer){
+                .rank = k, .kind = (enum exchange_kind)a->kind, .final = a->final, .bad = a->bad,
+                .refers = a->refers, .n = a->n, .agree = a->agree, .priority = a->priority,
+                .weight = a->weight};
     }
-    return best;
-}
-
-static bool arrivals_differ(struct mpi *m, enum life life)
-{
-    const struct peer *peers = m->lead->peers;
-    char text[MPI_TEXT];
-    int first = -1;
-
-    for (int k = 0; k < m->place.size; k++) {
-        if (peers[k].life != life)
-            continue;
-        if (first < 0)
-            first = k;
-        const struct mpi_word *a = &peers[first].arrival, *b = &peers[k].arrival;
-        if (a->n == b->n && a->agree == b->agree)
-            continue;
-        snprintf(text, sizeof text, "the trainers bring what differs: %llu floats (%llu) rank "
-                 "%d, %llu (%llu) rank %d", (unsigned long long)a->n,
-                 (unsigned long long)a->agree, first, (unsigned long long)b->n,
-                 (unsigned long long)b->agree, k);
-        mpi_lead_fail(m, DESCANT_MISMATCH, text);
-        return true;
-    }
-    return false;
+    return n;
 }
 
 static uint32_t machine_threads(const struct mpi *m, int host)
@@ -275,20 +243,6 @@ static uint32_t machine_threads(const struct mpi *m, int host)
         if (m->lead->peers[k].host == host && m->lead->peers[k].life != LIFE_LEFT)
             sum += m->lead->peers[k].threads;
     return sum;
-}
-
-/* Returns how many are good: those have shares, the others none. */
-static int share_out(struct mpi *m, struct mpi_seat *seats, int k)
-{
-    int good = 0;
-
-    for (int i = 0; i < k; i++)
-        if (!seats[i].bad)
-            m->shares[good++] = seats[i].share;
-    weights_to_shares(m->shares, good);
-    for (int i = k - 1, left = good; i >= 0; i--)
-        seats[i].share = seats[i].bad ? 0 : m->shares[--left];
-    return good;
 }
 
 /* Those of that life; and for a state that gives the centre all others as helpers, whom it reaches
@@ -306,7 +260,7 @@ static int sit(struct mpi *m, enum life life, bool all)
         lead->seats[n++] = (struct mpi_seat){
             .rank = k, .seq = member ? peer->arrival.seq : 0, .bad = member && peer->arrival.bad,
             .threads = machine_threads(m, peer->host), .host = peer->host,
-            .local_rank = peer->local_rank, .share = peer->arrival.weight};
+            .local_rank = peer->local_rank};
         peer->arrived &= !member;
     }
     return n;
@@ -314,44 +268,29 @@ static int sit(struct mpi *m, enum life life, bool all)
 
 /* Encoded means are differences from a result that all have taken. Who gave up the exchange in
  * which others took theirs has an older one; the next result, as it is, serves all again. */
-static bool can_encode(const struct mpi *m, enum life life, const struct mpi_word *word)
+static bool can_encode(const struct mpi *m, const struct ruling *ruling, bool final, uint32_t members)
 {
-    const struct peer *peers = m->lead->peers, *first = NULL;
-
-    if (m->f.wire == WIRE_F32 || word->kind != EXCHANGE_MEAN || word->final ||
-        word->members < 2 || word->n > m->n)
-        return false;
-    for (int k = 0; k < m->place.size; k++) {
-        if (peers[k].life != life)
-            continue;
-        first = first ? first : &peers[k];
-        if (peers[k].arrival.refers != first->arrival.refers)
-            return false;
-    }
-    return true;
+    return m->f.wire != WIRE_F32 && ruling->what == RULING_MEAN && !final && members >= 2 &&
+           ruling->n <= m->n && ruling->one_reference;
 }
 
 /* All of that life have arrived. */
-static void close_round(struct mpi *m, enum life life)
+static void close_round(struct mpi *m, enum life life, const struct ruling *ruling)
 {
     struct mpi_lead *lead = m->lead;
-    const struct peer *source = source_of(m, life), *any = NULL;
-    struct mpi_word word = {.what = WORD_GO, .round = lead->round, .source = -1};
+    bool state = ruling->what == RULING_STATE, final = lead->offers[0].final;
+    struct mpi_word word = {.what = WORD_GO, .round = lead->round, .n = ruling->n, .final = final,
+                            .kind = state ? EXCHANGE_STATE : EXCHANGE_MEAN,
+                            .members = (uint32_t)count(m, life), .source = -1};
 
-    for (int k = 0; k < m->place.size && !any; k++)
-        any = lead->peers[k].life == life ? &lead->peers[k] : NULL;
-    if ((!source || any->arrival.final) && arrivals_differ(m, life))
-        return;
-    word.n = any->arrival.n;
-    word.final = any->arrival.final;
-    word.kind = source ? EXCHANGE_STATE : EXCHANGE_MEAN;
-    word.members = (uint32_t)count(m, life);
-    word.encoded = can_encode(m, life, &word);
-    word.seats = (uint32_t)sit(m, life, source && m->f.center && !word.final);
-    if (source)
-        word.source = (int32_t)(source - lead->peers);
-    else if (share_out(m, lead->seats, (int)word.seats))
+    word.encoded = can_encode(m, ruling, final, word.members);
+    word.seats = (uint32_t)sit(m, life, state && m->f.center && !final);
+    if (state)
+        word.source = lead->offers[ruling->place].rank;
+    else if (ruling->what == RULING_MEAN)
         word.source = 0;
+    for (uint32_t i = 0; i < word.seats && ruling->what == RULING_MEAN; i++)
+        lead->seats[i].share = m->shares[i];
     if (life == LIFE_FINAL) {
         for (int k = 0; k < m->place.size; k++)
             if (lead->peers[k].life == LIFE_FINAL)
@@ -396,17 +335,29 @@ static void call_late(struct mpi *m)
 static void gather(struct mpi *m, enum life life)
 {
     struct mpi_lead *lead = m->lead;
-    int arrived = 0, all = count(m, life);
+    int arrived = gather_offers(m, life);
+    bool alone = !m->collective && life != LIFE_FINAL;
+    struct ruling ruling = round_rule(lead->offers, arrived, count(m, life), alone, m->shares);
+    char text[MPI_TEXT];
 
-    for (int k = 0; k < m->place.size; k++)
-        arrived += lead->peers[k].life == life && lead->peers[k].arrived;
-    bool wanted = arrived && (m->collective || life == LIFE_FINAL || source_of(m, life));
-    if (wanted && arrived == all)
-        close_round(m, life);
-    else if (wanted && !lead->called && life == LIFE_MEMBER)
-        call_late(m);
-    else if (!wanted && (lead->called || arrived))
-        make_void(m);
+    switch (ruling.what) {
+    case RULING_VOID:
+        if (lead->called || arrived)
+            make_void(m);
+        break;
+    case RULING_WAITS:
+        if (!lead->called && life == LIFE_MEMBER)
+            call_late(m);
+        break;
+    case RULING_DIFFER:
+        offers_say(text, sizeof text, &lead->offers[0], &lead->offers[ruling.place]);
+        mpi_lead_fail(m, DESCANT_MISMATCH, text);
+        break;
+    case RULING_STATE:
+    case RULING_MEAN:
+    case RULING_EMPTY:
+        close_round(m, life, &ruling);
+    }
 }
 
 void mpi_lead_turn(struct mpi *m)

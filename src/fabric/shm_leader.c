@@ -13,6 +13,8 @@
  * Run by whoever holds the round machine. */
 #include "fabric/shm_round.h"
 
+#include <string.h>
+
 /* A piece of the pages of somebody dead whom nobody touches; no round reads them now. */
 static void sweep(struct shm *shm, uint64_t members)
 {
@@ -30,37 +32,34 @@ static void sweep(struct shm *shm, uint64_t members)
     }
 }
 
-/* False: nobody's contribution is good. */
-static bool set_shares(const struct board *board, struct round_record *record)
+struct offer shm_offer_of(const struct board *board, unsigned slot)
 {
-    uint64_t good = record->group & ~record->bad;
-    double share[SHM_SLOTS];
-    int n = 0;
-
-    for (unsigned s = 0; s < SHM_SLOTS; s++)
-        if (good & slot_bit(s))
-            share[n++] = board->slots[s].weight;
-    weights_to_shares(share, n);
-    n = 0;
-    for (unsigned s = 0; s < SHM_SLOTS; s++)
-        record->share[s] = good & slot_bit(s) ? share[n++] : 0;
-    return good != 0;
+    const struct slot *s = &board->slots[slot];
+    return (struct offer){.rank = s->rank, .kind = (enum exchange_kind)s->kind,
+                          .final = life_state(slot_life(board, slot)) == LIFE_FINAL,
+                          .bad = (board->record.bad & slot_bit(slot)) != 0, .n = s->n,
+                          .agree = s->agree, .priority = s->priority, .weight = s->weight};
 }
 
-static void choose_source(const struct board *board, struct round_record *record)
+/* Of the group, which has arrived. */
+static struct ruling rule(const struct board *board, struct round_record *record)
 {
-    bool any = false;
+    struct offer offers[SHM_SLOTS];
+    double shares[SHM_SLOTS];
+    unsigned slots[SHM_SLOTS];
+    int k = 0;
 
-    for (unsigned s = 0; s < SHM_SLOTS; s++) {
-        const struct slot *slot = &board->slots[s], *best = &board->slots[record->source];
-        if (!(record->group & slot_bit(s)) || slot->kind != EXCHANGE_STATE)
-            continue;
-        if (!any || slot->priority > best->priority ||
-            (slot->priority == best->priority && slot->rank < best->rank))
-            record->source = s;
-        any = true;
-    }
-    record->kind = any ? EXCHANGE_STATE : EXCHANGE_MEAN;
+    for (unsigned s = 0; s < SHM_SLOTS; s++)
+        if (record->group & slot_bit(s)) {
+            slots[k] = s;
+            offers[k++] = shm_offer_of(board, s);
+        }
+    struct ruling ruling = round_rule(offers, k, k, false, shares);
+    memset(record->share, 0, sizeof record->share);
+    for (int i = 0; i < k && ruling.what == RULING_MEAN; i++)
+        record->share[slots[i]] = shares[i];
+    record->source = slots[ruling.what == RULING_STATE ? ruling.place : 0];
+    return ruling;
 }
 
 static void set_chunks(struct board *board, struct round_record *record)
@@ -68,15 +67,9 @@ static void set_chunks(struct board *board, struct round_record *record)
     size_t members = (size_t)__builtin_popcountll(record->group);
 
     record->live = 0;
-    record->n = board->slots[lowest(record->group)].n;
-    for (unsigned s = 0; s < SHM_SLOTS; s++) {
-        if (!(record->group & slot_bit(s)))
-            continue;
-        if (board->slots[s].n < record->n)
-            record->n = board->slots[s].n;
-        if (board->slots[s].live)
+    for (unsigned s = 0; s < SHM_SLOTS; s++)
+        if (record->group & slot_bit(s) && board->slots[s].live)
             record->live |= slot_bit(s);
-    }
     size_t most = record->live ? SLICE_CHUNK : 65536;
     record->chunk = (record->n / (4 * members) + 15) / 16 * 16;
     if (record->chunk < 1024)
@@ -88,25 +81,6 @@ static void set_chunks(struct board *board, struct round_record *record)
                        link_mean_ns(&board->link, record->n * sizeof(float), (int)members);
 }
 
-bool shm_offers_differ(const struct slot *a, const struct slot *b)
-{
-    return a->n != b->n || a->agree != b->agree;
-}
-
-/* What they ask for; of a state among means, nothing is asked. */
-static bool offers_differ(const struct board *board, const struct round_record *record)
-{
-    unsigned first = lowest(record->group);
-
-    if (record->kind == EXCHANGE_STATE && life_state(slot_life(board, first)) != LIFE_FINAL)
-        return false;
-    for (unsigned s = first; s < SHM_SLOTS; s++)
-        if (record->group & slot_bit(s) &&
-            shm_offers_differ(&board->slots[s], &board->slots[first]))
-            return true;
-    return false;
-}
-
 static bool all_arrived(const struct board *board, uint64_t members, uint32_t tag)
 {
     for (unsigned s = 0; s < SHM_SLOTS; s++)
@@ -116,16 +90,7 @@ static bool all_arrived(const struct board *board, uint64_t members, uint32_t ta
     return true;
 }
 
-/* Elastic exchanges that came for a STATE whose caller has gone: no round of theirs. */
-static bool is_void(const struct board *board, const struct round_record *record)
-{
-    for (unsigned s = 0; s < SHM_SLOTS; s++)
-        if (record->group & slot_bit(s) && board->slots[s].kind == EXCHANGE_ELASTIC)
-            return record->kind != EXCHANGE_STATE;
-    return false;
-}
-
-static void write_record(struct board *board, uint64_t word, uint64_t members)
+static struct ruling write_record(struct board *board, uint64_t word, uint64_t members)
 {
     struct round_record *record = &board->record;
     uint32_t tag = word_tag(word);
@@ -134,21 +99,22 @@ static void write_record(struct board *board, uint64_t word, uint64_t members)
         atomic_store_explicit(&board->bad, 0, memory_order_relaxed);
     record->group = members;
     record->bad = atomic_load_explicit(&board->bad, memory_order_relaxed) & members;
-    record->source = lowest(members);
-    choose_source(board, record);
+    struct ruling ruling = rule(board, record);
+    record->kind = ruling.what == RULING_STATE ? EXCHANGE_STATE : EXCHANGE_MEAN;
+    record->n = ruling.n;
+    record->differ = ruling.what == RULING_DIFFER;
+    record->empty = ruling.what == RULING_EMPTY;
     set_chunks(board, record);
-    record->differ = offers_differ(board, record);
-    record->empty = record->kind == EXCHANGE_MEAN && !set_shares(board, record);
     for (unsigned i = 0; i < (unsigned)__builtin_popcountll(members); i++)
         atomic_store_explicit(&board->claim[i], word_make(tag, shm_first_chunk(record, i)),
                               memory_order_relaxed);
     atomic_store_explicit(&board->done, word_make(tag, 0), memory_order_relaxed);
+    return ruling;
 }
 
 static bool close_round(struct shm *shm, uint64_t word)
 {
     struct board *board = board_of(shm);
-    const struct round_record *record = &board->record;
     uint64_t closing = word | PHASE_CLOSING | (uint64_t)shm->meet.slot << 8, was = word;
     uint64_t members = load_members(board);
     uint32_t tag = word_tag(word);
@@ -166,13 +132,12 @@ static bool close_round(struct shm *shm, uint64_t word)
         return shm_turn_word(board, closing, word);
     shm_step(STEP_CLOSING, shm->meet.slot);
     sweep(shm, members);
-    write_record(board, word, members);
-    if (is_void(board, record))
+    struct ruling ruling = write_record(board, word, members);
+    if (ruling.what == RULING_VOID)
         return shm_end_round(board, closing, false);
-    if (record->differ || record->empty ||
-        (record->kind == EXCHANGE_MEAN && !record->n_chunks))
-        return shm_end_round(board, closing, true);
-    return shm_turn_word(board, closing, word_make(tag, PHASE_REDUCE));
+    if (ruling.what == RULING_STATE || (ruling.what == RULING_MEAN && board->record.n_chunks))
+        return shm_turn_word(board, closing, word_make(tag, PHASE_REDUCE));
+    return shm_end_round(board, closing, true);
 }
 
 /* For a mean, the part of any member may be missing; for a state, only the source's matters. */

@@ -116,17 +116,14 @@ static void count_bad(struct shm *shm)
 static enum fabric_progress fail_differing(struct shm *shm)
 {
     const struct board *board = board_of(shm);
-    const struct slot *mine = own_slot(shm);
-    unsigned s = 0;
+    struct offer mine = shm_offer_of(board, shm->meet.slot), other = mine;
+    char text[LOG_LINE];
 
-    while (s + 1 < SHM_SLOTS && !(board->record.group & slot_bit(s) &&
-                                  shm_offers_differ(&board->slots[s], mine)))
-        s++;
-    log_fail(&shm->fabric.log, DESCANT_MISMATCH,
-             "the trainers bring what differs: %llu floats (%llu) here, %llu (%llu) rank %d",
-             (unsigned long long)mine->n, (unsigned long long)mine->agree,
-             (unsigned long long)board->slots[s].n, (unsigned long long)board->slots[s].agree,
-             board->slots[s].rank);
+    for (unsigned s = 0; s < SHM_SLOTS && !offers_differ(&mine, &other); s++)
+        if (board->record.group & slot_bit(s))
+            other = shm_offer_of(board, s);
+    offers_say(text, sizeof text, &mine, &other);
+    log_fail(&shm->fabric.log, DESCANT_MISMATCH, "%s", text);
     return shm_fail(shm, DESCANT_MISMATCH);
 }
 

@@ -4,6 +4,7 @@
 #define SHM_ROUND_H
 
 #include "fabric/kernels.h"
+#include "fabric/ruling.h"
 #include "fabric/shm_arena.h"
 #include "fabric/shm_meet.h"
 #include "fabric/vector.h"
@@ -161,7 +162,7 @@ bool shm_is_called(const struct shm *shm, uint64_t word);
 
 /* What a member does for all, whatever exchange it has; true: something moved. */
 bool shm_lead(struct shm *shm, uint64_t word);
-bool shm_offers_differ(const struct slot *a, const struct slot *b);
+struct offer shm_offer_of(const struct board *board, unsigned slot);
 /* A member that the round needs is gone, or has taken its arrival back. */
 bool shm_lost_group(const struct board *board, uint64_t members, uint32_t tag);
 

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: MIT */
+/* The rules of a round that all fabrics share. They are pure: what the members have brought goes in,
+ * what the round is comes out, and a test goes through all small cases (tests/test_ruling.c).
+ *
+ *   1. A round closes when every member has arrived.
+ *   2. One STATE among the arrivals makes the round a state. Its source is the member that offers
+ *      one with the highest priority; of several, the lowest rank.
+ *   3. Members of a mean, and of any final round, must ask for the same. In a state among means
+ *      the others only answer a call, and may bring anything.
+ *   4. A vector that is not finite has no share. The others share by their weights.
+ *   5. Elastic exchanges arrive only because a STATE has called them. When its caller has gone,
+ *      their round is void. */
+#include "fabric/ruling.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { SHOWN = 200 };       /* characters of a manifest's line */
+
+/* The place of a state's source; -1: no STATE has arrived. */
+static int source_of(const struct offer *offers, int n)
+{
+    int best = -1;
+
+    for (int i = 0; i < n; i++) {
+        const struct offer *a = &offers[i], *b = &offers[best < 0 ? i : best];
+        if (a->kind == EXCHANGE_STATE &&
+            (best < 0 || a->priority > b->priority ||
+             (a->priority == b->priority && a->rank < b->rank)))
+            best = i;
+    }
+    return best;
+}
+
+/* How many are good. */
+static int share_out(const struct offer *offers, int n, double *shares)
+{
+    int good = 0;
+
+    for (int i = 0; i < n; i++)
+        if (!offers[i].bad)
+            shares[good++] = offers[i].weight;
+    weights_to_shares(shares, good);
+    for (int i = n - 1, left = good; i >= 0; i--)
+        shares[i] = offers[i].bad ? 0 : shares[--left];
+    return good;
+}
+
+static bool any_elastic(const struct offer *offers, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (offers[i].kind == EXCHANGE_ELASTIC)
+            return true;
+    return false;
+}
+
+struct ruling round_rule(const struct offer *offers, int arrived, int members, bool alone,
+                         double *shares)
+{
+    int source = source_of(offers, arrived);
+    struct ruling ruling = {.what = RULING_VOID, .one_reference = true};
+
+    if (!arrived || (source < 0 && (alone || any_elastic(offers, arrived))))
+        return ruling;
+    if (arrived < members) {
+        ruling.what = RULING_WAITS;
+        return ruling;
+    }
+    ruling.n = offers[0].n;
+    for (int i = 1; i < arrived; i++) {
+        if ((source < 0 || offers[0].final) && offers_differ(&offers[0], &offers[i])) {
+            ruling.what = RULING_DIFFER;
+            ruling.place = i;
+            return ruling;
+        }
+        ruling.n = offers[i].n < ruling.n ? offers[i].n : ruling.n;
+        ruling.one_reference &= offers[i].refers == offers[0].refers;
+    }
+    if (source >= 0) {
+        ruling.what = RULING_STATE;
+        ruling.place = source;
+        return ruling;
+    }
+    ruling.what = share_out(offers, arrived, shares) ? RULING_MEAN : RULING_EMPTY;
+    return ruling;
+}
+
+bool offers_differ(const struct offer *a, const struct offer *b)
+{
+    return a->n != b->n || a->agree != b->agree;
+}
+
+void offers_say(char *text, size_t room, const struct offer *a, const struct offer *b)
+{
+    snprintf(text, room, "the trainers bring what differs: %llu floats (%llu) rank %d, "
+             "%llu (%llu) rank %d", (unsigned long long)a->n, (unsigned long long)a->agree,
+             a->rank, (unsigned long long)b->n, (unsigned long long)b->agree, b->rank);
+}
+
+bool manifests_differ(const char *a, const char *b, struct differing *out)
+{
+    for (out->line = 1;; out->line++) {
+        size_t n = strcspn(a, "\n"), m = strcspn(b, "\n");
+        if (n != m || memcmp(a, b, n)) {
+            out->text[0] = a;
+            out->text[1] = b;
+            out->n[0] = n < SHOWN ? (int)n : SHOWN;
+            out->n[1] = m < SHOWN ? (int)m : SHOWN;
+            return true;
+        }
+        if (!a[n] && !b[m])
+            return false;
+        a += n + (a[n] != 0);
+        b += m + (b[m] != 0);
+    }
+}

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: MIT */
+/* What a round is, by what its members have brought. */
+#ifndef RULING_H
+#define RULING_H
+
+#include "fabric/fabric.h"
+
+/* What a member brings with its arrival. */
+struct offer {
+    int rank;
+    enum exchange_kind kind;
+    bool final;
+    bool bad;                   /* its vector has NaN or Inf */
+    uint32_t refers;            /* the round whose result is its reference */
+    uint64_t n, agree, priority;
+    double weight;
+};
+
+enum ruling_what {
+    RULING_VOID,        /* nobody has arrived who wants a round: elastic arrivals go on alone */
+    RULING_WAITS,       /* for the members that have not arrived; they are called */
+    RULING_DIFFER,      /* the members bring what differs: all fail */
+    RULING_STATE,
+    RULING_MEAN,
+    RULING_EMPTY        /* a mean in which no vector is good: nothing comes out */
+};
+
+struct ruling {
+    enum ruling_what what;
+    int place;                  /* STATE: the source's; DIFFER: of one that differs from place 0 */
+    uint64_t n;                 /* floats that all have */
+    bool one_reference;         /* all differences are from the same result */
+};
+
+/* `offers` are those of the `arrived` among so many members. alone: exchanges need nobody else, and
+ * only a STATE makes a round. shares: of a mean, by place; room for all who have arrived. */
+struct ruling round_rule(const struct offer *offers, int arrived, int members, bool alone,
+                         double *shares);
+
+/* How two offers of a round differ, for the log. */
+bool offers_differ(const struct offer *a, const struct offer *b);
+void offers_say(char *text, size_t room, const struct offer *a, const struct offer *b);
+
+/* Two manifests' first lines that differ; false: there are none. */
+struct differing {
+    int line;                   /* from 1 */
+    int n[2];                   /* characters to show */
+    const char *text[2];        /* not ended by 0 */
+};
+bool manifests_differ(const char *a, const char *b, struct differing *out);
+
+#endif
