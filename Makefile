@@ -150,10 +150,10 @@ $(B)/libdescant.a: $(OBJECTS)
 	@rm -f $@
 	@ar rcs $@ $(B)/libdescant.o
 
-$(B)/descant-mpi-%.so: src/fabric/abi/mpi_abi.c Makefile
+$(B)/descant-mpi-%.so: src/fabric/abi/mpi_abi.c src/fabric/abi/pmi.c src/fabric/abi/pmi.h Makefile
 	@mkdir -p $(@D)
 	$(call say,CC)OMPI_CC=$(CC) MPICH_CC=$(CC) $(MPICC_$*) $(filter-out -MMD -MP -Wcast-qual,$(BASIC)) -O2 \
-		-Wl,-z,nodelete -shared $< -o $@
+		-Wl,-z,nodelete -shared $(filter %.c,$^) -o $@
 
 $(B)/descant: $(PROGRAM_OBJECTS) $(TRAIN_OBJECTS) $(OBJECTS)
 	$(call say,LD)$(LINK) $^ $(TRAIN_LIBS) $(LIBS) -o $@

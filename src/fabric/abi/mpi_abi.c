@@ -7,6 +7,7 @@
  * thread at a time calls it, but not always the same one. It is finalised when the process exits,
  * so that jobs can follow one another, and only when every link has gone down together: a process
  * that failed just exits, and its launcher then ends the others. */
+#include "fabric/abi/pmi.h"
 #include "fabric/mpi_link.h"
 
 #include <mpi.h>
@@ -56,6 +57,25 @@ static void *give_up(void *status)
     _exit(*(int *)status);
 }
 
+static void progress(void)
+{
+    int flag;
+
+    MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &flag, MPI_STATUS_IGNORE);
+}
+
+/* MPICH over UCX, and over TCP between hosts, waits in MPI_Finalize for what UCX no longer moves
+ * (github.com/openucx/ucx/issues/8738): such a rank leaves by its launcher alone. Where MPICH was
+ * configured with another PMI than its own, what it speaks with the launcher is not known. */
+static bool leaves_by_launcher(void)
+{
+    char library[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+    int length = sizeof library;
+
+    MPI_Get_library_version(library, &length);
+    return strstr(library, "ch4:ucx") && !strstr(library, "--with-pmi");
+}
+
 /* Some libraries' MPI_Finalize can wait for ever for processes that have gone. Every link has gone
  * down together before, so that nothing is lost by not waiting for it. */
 static void finalise(int status, void *unused)
@@ -66,6 +86,8 @@ static void finalise(int status, void *unused)
     (void)unused;
     MPI_Finalized(&finalised);
     if (finalised || links_up != 0 || coming != MPI_REQUEST_NULL || getpid() != initialised_by)
+        return;
+    if (leaves_by_launcher() && pmi_leave(progress))
         return;
     if (pthread_create(&watch, NULL, give_up, &status) == 0)
         pthread_detach(watch);

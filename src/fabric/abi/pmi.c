@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: MIT */
+/* The end of PMI-1's wire protocol, as MPICH's mpirun and Slurm's pmi2 plugin speak it
+ * (flux-framework.readthedocs.io/projects/flux-rfc/en/latest/spec_13.html): one line is sent, one
+ * comes back. MPICH has opened the connection, uses it in MPI_Init and MPI_Finalize alone, and
+ * leaves nothing unread on it, so that between the two it can be spoken on here.
+ *
+ * The barrier is the launcher's, and goes by no message of MPI's. That all ranks are in it says
+ * that each has received all it wants; until then a rank must move what it has sent, for MPI may
+ * hold the rest of a send that it has called complete. */
+#include "fabric/abi/pmi.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+enum { REST_MS = 2, ANSWER = 256 };
+
+static int descriptor(void)
+{
+    const char *fd = getenv("PMI_FD");
+    char *end = NULL;
+    long number = fd && *fd ? strtol(fd, &end, 10) : -1;
+
+    return end && *end == 0 && number >= 0 && number < 1 << 20 ? (int)number : -1;
+}
+
+/* A line that begins so, and nothing else. */
+static bool hear(int fd, const char *want, void (*progress)(void))
+{
+    char line[ANSWER];
+    size_t n = 0;
+
+    while (n < sizeof line && (n == 0 || line[n - 1] != '\n')) {
+        struct pollfd in = {.fd = fd, .events = POLLIN};
+        int ready = poll(&in, 1, REST_MS);
+        progress();
+        if (ready < 0 && errno != EINTR)
+            return false;
+        if (ready <= 0)
+            continue;
+        ssize_t got = recv(fd, line + n, 1, 0);
+        if (got == 0 || (got < 0 && errno != EINTR))
+            return false;
+        n += got > 0;
+    }
+    return n > strlen(want) && strncmp(line, want, strlen(want)) == 0;
+}
+
+static bool ask(int fd, const char *line, const char *want, void (*progress)(void))
+{
+    ssize_t n = (ssize_t)strlen(line);
+
+    return send(fd, line, (size_t)n, MSG_NOSIGNAL) == n && hear(fd, want, progress);
+}
+
+bool pmi_leave(void (*progress)(void))
+{
+    int fd = descriptor();
+
+    return fd >= 0 && ask(fd, "cmd=barrier_in\n", "cmd=barrier_out", progress) &&
+           ask(fd, "cmd=finalize\n", "cmd=finalize_ack", progress);
+}
