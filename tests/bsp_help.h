@@ -8,9 +8,12 @@
 #include "cli/cli.h"
 #include "data/safetensors.h"
 #include "segment_help.h"
+#include "bsp/object.h"
 
+#include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
@@ -41,8 +44,28 @@ static inline int until_the_end(struct descant_ml *ml, const char *kind, int mos
     return 0;
 }
 
+/* Module 0 of the kinds wild and cut: changes every word of the header until it is ended, or takes
+ * the object's bytes away. */
+static inline int be_wild(bool cut)
+{
+    const char *name = getenv("DESCANT_SEGMENT");
+    struct object object = {0};
+    char path[120];
+    snprintf(path, sizeof path, "/descant.%s", name);
+    int fd = shm_open(path, O_RDWR, 0);
+    if (fd < 0 || object_open(&object, name, NULL) != DESCANT_OK)
+        return 9;
+    if (cut && ftruncate(fd, 0) != 0)
+        return 8;
+    for (uint64_t k = 1; !cut; k = k * UINT64_C(6364136223846793005) + 1442695040888963407)
+        ((volatile uint64_t *)(void *)object.header)[(k >> 33) % 24] = k;
+    for (;;)
+        pause();
+}
+
 /* constant, nan: until the run ends; times: 50 gradients; dies: is killed after 20; fails: at once,
- * and first-fails if it is module 0; deaf: never leaves; late: module 0 never comes. */
+ * and first-fails if it is module 0; deaf: never leaves; late: module 0 never comes; wild, cut: module 0
+ * writes where it must not. */
 static inline int be_module(const char *kind)
 {
     struct descant_ml *ml;
@@ -54,6 +77,8 @@ static inline int be_module(const char *kind)
         return 9;
     if (strcmp(kind, "fails") == 0 || (first && strcmp(kind, "first-fails") == 0))
         return 3;
+    if (first && (strcmp(kind, "wild") == 0 || strcmp(kind, "cut") == 0))
+        return until_the_end(ml, kind, 20) + be_wild(kind[0] == 'c');
     int status = until_the_end(ml, kind, most);
     if (strcmp(kind, "dies") == 0)
         raise(SIGKILL);

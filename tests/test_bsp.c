@@ -183,6 +183,40 @@ START_TEST(nan_is_refused_and_named)
 }
 END_TEST
 
+START_TEST(a_wild_module_costs_its_own_gradients)
+{
+    const char *kind = _i ? "cut" : "wild";
+    ck_assert_int_eq(end(begin("--modules 2 " NEVER_STALE " " MODEL " --supersteps 300 "
+                               "--checkpoint %s --log %s -- %s module %s", checkpoint, run_log,
+                               self, kind)), CLI_DONE);
+    says("-0' is detached: a module has ");
+    says("module 0 has written where it must not: it is ended, and is not started again; the "
+         "others go on");
+    ck_assert_uint_eq(check_checkpoint(), 300);
+    ck_assert(!segment_left(0) && !segment_left(1));
+}
+END_TEST
+
+START_TEST(one_that_is_wild_and_alone_ends_the_run)
+{
+    ck_assert_int_eq(end(begin(MODEL " --checkpoint %s -- %s module wild", checkpoint, self)),
+                     CLI_FAILED);
+    says("no module is left");
+    check_checkpoint();
+}
+END_TEST
+
+START_TEST(without_a_command_it_says_what_it_waits_for)
+{
+    char line[200];
+    snprintf(line, sizeof line, "run --name %s --minutes 0.1 " MODEL, segment_name);
+    ck_assert_int_eq(end(begin_line(line)), CLI_DONE);
+    says("no module has come yet, and there is no COMMAND after --");
+    says("DESCANT_SEGMENT=");
+    ck_assert_ptr_null(strstr(said, "0 modules"));
+}
+END_TEST
+
 /* A module that came by itself outlives control; what the run had started does not. */
 START_TEST(control_is_killed_and_goes_on)
 {
@@ -418,6 +452,9 @@ static Suite *make_suite(void)
     tcase_add_test(tests, a_module_that_has_not_come_is_not_waited_for);
     tcase_add_loop_test(tests, a_signal_ends_it_in_good_order, 0, 2);
     tcase_add_test(tests, nan_is_refused_and_named);
+    tcase_add_loop_test(tests, a_wild_module_costs_its_own_gradients, 0, 2);
+    tcase_add_test(tests, one_that_is_wild_and_alone_ends_the_run);
+    tcase_add_test(tests, without_a_command_it_says_what_it_waits_for);
     tcase_add_test(tests, control_is_killed_and_goes_on);
     tcase_add_test(tests, a_stopped_run_goes_on);
     tcase_add_test(tests, a_resumed_run_makes_the_same_steps);

@@ -4,6 +4,8 @@
  * out. */
 #include "segment_five.h"
 
+#include "bsp/object.h"
+
 #include <math.h>
 #include <stddef.h>
 
@@ -83,7 +85,19 @@ START_TEST(places_are_as_documented)
     ck_assert_uint_ge(h->sums_at, h->copies_at + 5 * h->copy_bytes);
     ck_assert_uint_eq(h->bytes, h->sums_at + 9 * h->sum_bytes);
     ck_assert_uint_eq(h->keeper >> 40, (unsigned)getpid());
+    ck_assert_uint_eq(segment_slot(h, 1)->flip, 4);
     segment_close(segment);
+}
+END_TEST
+
+START_TEST(the_documents_example_is_right)
+{
+    struct segment_header h = object_layout(21, 2, 2);
+    ck_assert(h.slots_at == 512 && h.parts_at == 1536 && h.copies_at == 4096);
+    ck_assert(h.copy_bytes == 4096 && h.sums_at == 20480);
+    ck_assert_uint_eq(newest_make(7, 2), 458755);
+    ck_assert_ptr_eq(segment_copy(&h, 2) + 20, (char *)&h + 12368);
+    ck_assert_ptr_eq(segment_sum(&h, 1, 1) + 20, (char *)&h + 36944);
 }
 END_TEST
 
@@ -437,6 +451,7 @@ int main(void)
     TCase *tests = tcase_create("segment");
     tcase_set_timeout(tests, 60);
     tcase_add_test(tests, the_layout_is_the_documents);
+    tcase_add_test(tests, the_documents_example_is_right);
     tcase_add_test(tests, places_are_as_documented);
     tcase_add_test(tests, a_module_sees_the_model_and_its_parts);
     tcase_add_test(tests, slots_are_taken_and_left);

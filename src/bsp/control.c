@@ -11,6 +11,9 @@
  *      the bound refuses every gradient on them.
  *   3. A model with NaN or Inf is never stored.
  *
+ *   4. What has been read out stays in memory that its module can write, and is not believed: a piece
+ *      that is no longer finite counts as zeros. A module that does that costs its own gradients.
+ *
  * Modules are never waited for: reading out is one atomic a slot, storing a copy a segment. What a
  * superstep costs is memory's way through the caches, so there are two passes over the slots' sums: one
  * looks whether A is finite, and one takes a piece of it through the mean, the optimizer, the test for
@@ -34,7 +37,7 @@ struct control {
     struct local_sums sums;         /* what it is made of */
     float **next;                   /* (n_locals) where they take the next model, or NULL */
     bool broken;                    /* w has NaN or Inf */
-    float g[PIECE];
+    float g[PIECE], one[PIECE];
 };
 
 static void store(struct control *c)
@@ -105,6 +108,16 @@ static const float *piece_of(struct control *c, double share, size_t at, size_t 
     return c->g;
 }
 
+/* The same without what is not finite; in c->g. */
+static const float *sound_piece_of(struct control *c, double share, size_t at, size_t n)
+{
+    memset(c->g, 0, n * sizeof *c->g);
+    for (int k = 0; k < c->a.n_from; k++)
+        if (c->kernels->copy(c->one, c->a.from[k] + at, n))
+            c->kernels->add(c->g, c->one, (float)share, n);
+    return c->g;
+}
+
 static size_t piece_at(const struct control *c, size_t at)
 {
     return c->o.n - at < PIECE ? c->o.n - at : PIECE;
@@ -118,7 +131,9 @@ static double norm_of(struct control *c)
         gradient_gather(&c->a);
     for (size_t at = 0; at < c->o.n; at += PIECE) {
         size_t n = piece_at(c, at);
-        squares += c->kernels->square(piece_of(c, 1, at, n), n);
+        double square = c->kernels->square(piece_of(c, 1, at, n), n);
+        squares += isfinite(square) ? square
+                                    : c->kernels->square(sound_piece_of(c, 1, at, n), n);
     }
     norm = sqrt(squares) / (double)c->sums.examples;
     if (!isfinite(norm))
@@ -146,6 +161,8 @@ static descant_status step_piece(struct control *c, double share, size_t at, siz
     const float *g = piece_of(c, share, at, n);
     if (g != c->g)
         memcpy(c->g, g, n * sizeof *g);
+    if (!c->kernels->finite(c->g, n) && !c->kernels->finite(sound_piece_of(c, share, at, n), n))
+        memset(c->g, 0, n * sizeof *c->g);
     c->o.step(c->o.of, &piece);
     for (int k = 0; k < c->o.n_locals; k++) {
         if (!c->next[k])
@@ -202,6 +219,8 @@ descant_status control_superstep(struct control *c, struct superstep *superstep)
     if (isfinite(superstep->norm)) {
         status = step(c, superstep->norm);
         superstep->stepped = status == DESCANT_OK;
+    } else {
+        superstep->left_out = c->sums.gradients;
     }
     gradient_clear(&c->a);
     c->sums = (struct local_sums){0};

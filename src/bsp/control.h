@@ -42,12 +42,13 @@ void control_meet(struct control *control);
 struct superstep {
     bool stepped;                   /* else what was read out waits for more */
     struct local_sums sums;         /* since the last step */
+    uint64_t left_out;              /* gradients whose sum is more than a float holds */
     double norm;                    /* of the mean gradient, before clipping */
 };
 
 /* Reads out all segments, and steps and stores if there is enough. NOT_FINITE, after saying where:
- * the model has NaN or Inf now, and was not stored. Sums that are not finite together are
- * left out, and named in the log. */
+ * the model has NaN or Inf now, and was not stored. Sums that are finite each, and not together,
+ * are left out, and named in the log. */
 descant_status control_superstep(struct control *control, struct superstep *superstep);
 
 /* What a superstep begins with: for one that is to come. */

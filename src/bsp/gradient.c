@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* Loops over what a slot held. Compiled for speed (Makefile). No other thread touches it: what is
- * added is drained. */
+/* Loops over what a slot held. Compiled for speed (Makefile). What is added is drained, and was
+ * finite as it was taken; but a module that goes wild can write there. So each block is copied
+ * before it is tested and added, and one with NaN or Inf counts as zeros. */
 #include "bsp/gradient.h"
 
 #include "base/base.h"
+#include "fabric/kernels.h"
 
 #include <string.h>
 
@@ -36,12 +38,16 @@ static void add(float *restrict sum, const float *restrict x, size_t n)
 /* Block by block, so that the sum is in the cache until its last vector has come. */
 void gradient_gather(struct gradient *g)
 {
-    for (size_t at = 0, m; at < g->n && g->n_from > 0; at += m) {
+    const struct kernels *kernels = kernels_best();
+    const bool begun = g->n_from > 0 && g->from[0] == g->sum;
+    float block[BLOCK];
+    for (size_t at = 0, m; at < g->n && g->n_from > begun; at += m) {
         m = g->n - at < BLOCK ? g->n - at : BLOCK;
-        if (g->from[0] != g->sum)
-            memcpy(g->sum + at, g->from[0] + at, m * sizeof *g->sum);
+        if (!begun && !kernels->copy(g->sum + at, g->from[0] + at, m))
+            memset(g->sum + at, 0, m * sizeof *g->sum);
         for (int k = 1; k < g->n_from; k++)
-            add(g->sum + at, g->from[k] + at, m);
+            if (kernels->copy(block, g->from[k] + at, m))
+                add(g->sum + at, block, m);
     }
     g->from[0] = g->sum;
     g->n_from = g->n_from > 0;

@@ -49,6 +49,9 @@ struct segment_header {
     _Atomic uint64_t keeper;
 };
 
+/* Bytes of it that are constant. */
+enum { SEGMENT_CONSTANT = offsetof(struct segment_header, pid_namespace) + sizeof(uint64_t) };
+
 /* What a sum is made of. It and the sum are written by the owner while it is the one being written,
  * read by both while it is committed, by the keeper while it is drained; ordered by `flip`. */
 struct segment_tally {
@@ -130,6 +133,12 @@ static inline uint64_t flip_published(uint64_t flip)
 }
 
 /* --- places --- */
+
+/* By a layout that no module can write, where it must not be believed. */
+static inline void *segment_place(struct segment_header *h, uint64_t at)
+{
+    return (char *)h + at;
+}
 
 static inline struct segment_part *segment_parts(struct segment_header *h)
 {

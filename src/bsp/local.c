@@ -5,6 +5,8 @@
  * puts in between looking at the version and publishing while the segment changes hands. */
 #include "bsp/local.h"
 
+#include "fabric/kernels.h"
+
 #include <string.h>
 
 /* --- of any kind --- */
@@ -65,6 +67,11 @@ int local_sweep(struct local *local)
     return local->kind->sweep(local);
 }
 
+bool local_detached(const struct local *local)
+{
+    return local->kind->detached(local);
+}
+
 /* --- with a segment --- */
 
 struct own {
@@ -75,6 +82,7 @@ struct own {
     struct local_figures before;            /* as it was opened */
     float *next;                            /* that was given for the next model, or NULL */
     uint64_t read;                          /* gradients committed at the last read-out */
+    uint64_t not_finite[SEGMENT_SLOTS];     /* gradients whose sums had NaN or Inf */
     uint64_t bad[SEGMENT_SLOTS];            /* that local_bad has told */
 };
 
@@ -88,12 +96,19 @@ static const struct own *own_in(const struct local *local)
     return (const struct own *)(const void *)local;
 }
 
+static struct segment_figures slot_figures(const struct own *own, int slot)
+{
+    struct segment_figures f;
+    segment_figures(own->segment, slot, &f);
+    f.bad += own->not_finite[slot];
+    return f;
+}
+
 static struct local_figures all_figures(const struct own *own)
 {
     struct local_figures all = {0};
     for (int s = 0; s < segment_slots(own->segment); s++) {
-        struct segment_figures f;
-        segment_figures(own->segment, s, &f);
+        struct segment_figures f = slot_figures(own, s);
         all.gradients += f.gradients;
         all.examples += f.examples;
         all.stale += f.stale;
@@ -139,6 +154,10 @@ static void own_read_out(struct local *local, struct gradient *g, struct local_s
             sums->undone += taken.gradients;
             continue;
         }
+        if (!kernels_best()->finite(taken.values, segment_n(own->segment))) {
+            own->not_finite[s] += taken.gradients;
+            continue;
+        }
         gradient_take(g, taken.values);
         sums->gradients += taken.gradients;
         sums->examples += taken.examples;
@@ -158,8 +177,9 @@ static float *own_next(struct local *local)
 static void own_store(struct local *local, const float *model, uint64_t version, uint64_t since)
 {
     struct own *own = own_of(local);
-    if (!own->next || model != own->next)
-        memcpy(segment_next(own->segment), model, segment_n(own->segment) * sizeof *model);
+    float *next = own->next && model == own->next ? NULL : segment_next(own->segment);
+    if (next)
+        memcpy(next, model, segment_n(own->segment) * sizeof *model);
     segment_store(own->segment, version);
     own->next = NULL;
     own->since = since;
@@ -189,8 +209,7 @@ static uint64_t own_bad(struct local *local, int *pid)
 {
     struct own *own = own_of(local);
     for (int s = 0; s < segment_slots(own->segment); s++) {
-        struct segment_figures f;
-        segment_figures(own->segment, s, &f);
+        struct segment_figures f = slot_figures(own, s);
         uint64_t bad = f.bad - own->bad[s];
         own->bad[s] = f.bad;
         *pid = f.pid;
@@ -205,6 +224,11 @@ static int own_sweep(struct local *local)
     return segment_sweep(own_of(local)->segment);
 }
 
+static bool own_detached(const struct local *local)
+{
+    return segment_detached(own_in(local)->segment);
+}
+
 static const struct local_kind own_kind = {
     .close = own_close,
     .end = own_end,
@@ -217,6 +241,7 @@ static const struct local_kind own_kind = {
     .pending = own_pending,
     .bad = own_bad,
     .sweep = own_sweep,
+    .detached = own_detached,
 };
 
 descant_status local_open(struct local **local, const struct segment_options *options)
@@ -234,11 +259,8 @@ descant_status local_open(struct local **local, const struct segment_options *op
     made->since = options->version;
     made->before = all_figures(made);
     made->read = made->before.gradients;
-    for (int s = 0; s < segment_slots(made->segment); s++) {
-        struct segment_figures f;
-        segment_figures(made->segment, s, &f);
-        made->bad[s] = f.bad;
-    }
+    for (int s = 0; s < segment_slots(made->segment); s++)
+        made->bad[s] = slot_figures(made, s).bad;
     segment_sweep(made->segment);
     *local = &made->head;
     return DESCANT_OK;

@@ -15,7 +15,8 @@ struct local_sums {
 };
 
 struct local_figures {
-    uint64_t gradients, examples, stale, bad;   /* by all modules since it was opened */
+    /* by all modules since it was opened; bad: refused, or left out, for NaN or Inf */
+    uint64_t gradients, examples, stale, bad;
     uint64_t owners;                            /* that have attached since then */
     int attached;
 };
@@ -35,6 +36,7 @@ struct local_kind {
     uint64_t (*pending)(const struct local *local);
     uint64_t (*bad)(struct local *local, int *pid);
     int (*sweep)(struct local *local);
+    bool (*detached)(const struct local *local);
 };
 
 /* The head of either. */
@@ -53,7 +55,7 @@ bool local_taken_over(const struct local *local);
 uint64_t local_version(const struct local *local);      /* of the newest model */
 
 /* Adds to g what the slots hold, which stays there until the next read-out, and to sums what it is
- * made of. */
+ * made of. A slot's sum with NaN or Inf is left out. */
 void local_read_out(struct local *local, struct gradient *g, struct local_sums *sums);
 
 /* Where the next model (n) can be made, until the next store: given to it, it is not copied. NULL:
@@ -69,10 +71,11 @@ void local_figures(const struct local *local, struct local_figures *figures);
 /* Gradients that a read-out would find; some too few or too many, for modules add meanwhile. */
 uint64_t local_pending(const struct local *local);
 
-/* Gradients that are refused for NaN or Inf since this was last asked, in the first slot that has
+/* Gradients that are refused, or left out, for NaN or Inf since this was last asked, in the first slot that has
  * some; 0: none. *pid: whose the slot is now, 0: nobody's. */
 uint64_t local_bad(struct local *local, int *pid);
 
 int local_sweep(struct local *local);           /* as segment_sweep */
+bool local_detached(const struct local *local); /* as segment_detached: its module is wild */
 
 #endif

@@ -8,6 +8,7 @@
  * else can give it to another one before it is taken away: object_hide has no race. */
 #include "bsp/object.h"
 
+#include "bsp/guard.h"
 #include "bsp/process.h"
 
 #include <errno.h>
@@ -19,7 +20,8 @@
 #include <unistd.h>
 
 #define FOLDER "/dev/shm"
-enum { PATH_ROOM = 160 };
+#define REMOVE "if no run uses it, remove " FOLDER "/descant.%s"
+enum { PATH_ROOM = 160, SOME_PARTS = 32 };
 
 _Static_assert(sizeof(struct segment_header) == 192, "docs/segment.md");
 _Static_assert(sizeof(struct segment_slot) == SEGMENT_SLOT_BYTES, "docs/segment.md");
@@ -100,20 +102,28 @@ static bool fits(const struct segment_header *h, uint64_t bytes)
            memcmp(h, &want, offsetof(struct segment_header, pid_namespace)) == 0;
 }
 
-static bool parts_follow(struct segment_header *h)
+static bool parts_follow(int fd, const struct segment_header *layout)
 {
-    const struct segment_part *parts = segment_parts(h);
+    struct segment_part parts[SOME_PARTS];
     uint64_t next = 0;
-    for (uint32_t i = 0; i < h->n_parts; i++) {
-        if (!memchr(parts[i].name, 0, sizeof parts[i].name) || parts[i].first != next ||
-            parts[i].n > h->n - next)
+    for (uint32_t i = 0; i < layout->n_parts; i++) {
+        const struct segment_part *part = &parts[i % SOME_PARTS];
+        uint32_t left = layout->n_parts - i;
+        size_t bytes = (left < SOME_PARTS ? left : SOME_PARTS) * sizeof *part;
+        if (i % SOME_PARTS == 0 &&
+            pread(fd, parts, bytes, (off_t)(layout->parts_at + i * sizeof *part)) !=
+                (ssize_t)bytes)
             return false;
-        next += parts[i].n;
+        if (!memchr(part->name, 0, sizeof part->name) || part->first != next ||
+            part->n > layout->n - next)
+            return false;
+        next += part->n;
     }
-    return next == h->n;
+    return next == layout->n;
 }
 
-static descant_status check_header(int fd, const char *name, const struct log *log)
+static descant_status check_header(int fd, const char *name, struct segment_header *layout,
+                                   const struct log *log)
 {
     struct segment_header h;
     struct stat of;
@@ -132,26 +142,32 @@ static descant_status check_header(int fd, const char *name, const struct log *l
     if (!fits(&h, (uint64_t)of.st_size))
         return log_fail(log, DESCANT_CORRUPT,
                         "segment '%s' is damaged: its sizes do not fit each other, or its %lld "
-                        "bytes", name, (long long)of.st_size);
+                        "bytes; " REMOVE, name, (long long)of.st_size, name);
+    if (!parts_follow(fd, &h))
+        return log_fail(log, DESCANT_CORRUPT,
+                        "segment '%s' is damaged: its parts do not follow each other; " REMOVE,
+                        name, name);
     if (h.pid_namespace != process_namespace())
         return log_fail(log, DESCANT_MISMATCH,
                         "segment '%s' is of another PID namespace (container): who lives there "
                         "cannot be told here", name);
+    *layout = h;
     return DESCANT_OK;
 }
 
-static descant_status map(struct object *object, int fd, const char *name, const struct log *log)
+static descant_status map(struct object *object, int fd, const char *name,
+                          const struct segment_header *layout, const struct log *log)
 {
     struct stat of;
     if (fstat(fd, &of) != 0)
         return log_fail(log, DESCANT_SYSTEM, "segment '%s': fstat: %s", name, strerror(errno));
-    size_t bytes = (size_t)of.st_size;
+    size_t bytes = layout->bytes;
     void *p = memory_refuse() ? MAP_FAILED
                               : mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (p == MAP_FAILED)
         return log_fail(log, DESCANT_MEMORY, "segment '%s': %zu bytes cannot be mapped", name,
                         bytes);
-    *object = (struct object){p, bytes, of.st_dev, of.st_ino};
+    *object = (struct object){p, *layout, bytes, of.st_dev, of.st_ino};
     return DESCANT_OK;
 }
 
@@ -161,15 +177,11 @@ descant_status object_open(struct object *object, const char *name, const struct
     int fd = shm_open(object_of(name, path), O_RDWR, 0);
     if (fd < 0)
         return not_opened(name, log);
-    descant_status status = check_header(fd, name, log);
+    struct segment_header layout;
+    descant_status status = check_header(fd, name, &layout, log);
     if (status == DESCANT_OK)
-        status = map(object, fd, name, log);
+        status = map(object, fd, name, &layout, log);
     close(fd);
-    if (status == DESCANT_OK && !parts_follow(object->header)) {
-        object_close(object);
-        return log_fail(log, DESCANT_CORRUPT,
-                        "segment '%s' is damaged: its parts do not follow each other", name);
-    }
     return status;
 }
 
@@ -205,14 +217,14 @@ descant_status object_make(struct object *object, const char *name,
         return log_fail(log, DESCANT_SYSTEM, "no file in " FOLDER ": %s", strerror(errno));
     descant_status status = take_pages(*fd, name, layout->bytes, log);
     if (status == DESCANT_OK)
-        status = map(object, *fd, name, log);
+        status = map(object, *fd, name, layout, log);
     if (status != DESCANT_OK) {
         close(*fd);
         *fd = -1;
         return status;
     }
-    memcpy(object->header, layout, sizeof *layout);
-    object->header->pid_namespace = process_namespace();
+    object->layout.pid_namespace = process_namespace();
+    memcpy(object->header, &object->layout, sizeof object->layout);
     return DESCANT_OK;
 }
 
@@ -228,6 +240,14 @@ descant_status object_show(int fd, const char *name, const struct log *log)
                     strerror(errno));
 }
 
+descant_status object_guard(const struct object *object, const char *name, const struct log *log)
+{
+    if (guard_watch(object->header, object->bytes))
+        return DESCANT_OK;
+    return log_fail(log, DESCANT_SYSTEM, "segment '%s': SIGBUS cannot be caught for it, which "
+                    "another process can cause; this one has too many segments", name);
+}
+
 void object_hide(const struct object *object, const char *name)
 {
     char path[PATH_ROOM];
@@ -239,7 +259,9 @@ void object_hide(const struct object *object, const char *name)
 
 void object_close(struct object *object)
 {
-    if (object->header)
+    if (object->header) {
+        guard_drop(object->header);
         munmap(object->header, object->bytes);
+    }
     *object = (struct object){0};
 }

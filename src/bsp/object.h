@@ -9,6 +9,7 @@ enum { OBJECT_NAME = 100 };     /* characters of a name, at most */
 
 struct object {
     struct segment_header *header;      /* NULL: none */
+    struct segment_header layout;       /* the header as it was checked: any module can write that */
     size_t bytes;
     uint64_t device, inode;
 };
@@ -29,6 +30,9 @@ descant_status object_make(struct object *object, const char *name,
 
 /* Gives it the name at once, whole. DUPLICATE, and nothing is logged: the name is taken. */
 descant_status object_show(int fd, const char *name, const struct log *log);
+
+/* Lets it be cut short by others (guard.h). */
+descant_status object_guard(const struct object *object, const char *name, const struct log *log);
 
 /* Takes the name from it, if it is this object that has it. By its keeper alone. */
 void object_hide(const struct object *object, const char *name);

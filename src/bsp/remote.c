@@ -12,6 +12,8 @@
  *      above theirs (taken_over, version; the next store). */
 #include "bsp/remote.h"
 
+#include "fabric/kernels.h"
+
 #include <inttypes.h>
 #include <string.h>
 
@@ -35,7 +37,7 @@ struct remote {
     int modules;                    /* of the newest head that told them */
     uint64_t undone;                /* for the next read-out */
     uint64_t received;              /* gradients, also those left out */
-    uint64_t stale;                 /* of them, refused here */
+    uint64_t stale, bad;            /* of them, refused here */
     bool died;
 };
 
@@ -285,7 +287,8 @@ static uint64_t remote_version(const struct local *local)
     return r->foreign ? r->foreign_version : r->version;
 }
 
-/* A sum that comes so late that its gradients would be refused now is refused. */
+/* A sum that comes so late that its gradients would be refused now is refused, and so is one of
+ * several modules that is more than a float holds. */
 static void take_sum(struct remote *r, struct gradient *g, struct local_sums *sums)
 {
     const struct local_sums *s = &r->sum.sums;
@@ -294,6 +297,10 @@ static void take_sum(struct remote *r, struct gradient *g, struct local_sums *su
     sums->undone += s->undone;
     if (most > r->o.bound) {
         r->stale += s->gradients;
+        return;
+    }
+    if (!kernels_best()->finite(r->parcel.values, r->o.n)) {
+        r->bad += s->gradients;
         return;
     }
     gradient_add(g, r->parcel.values);
@@ -344,6 +351,7 @@ static void remote_figures(const struct local *local, struct local_figures *figu
     *figures = r->before;
     add_figures(figures, &r->last.figures);
     figures->stale += r->stale;
+    figures->bad += r->bad;
 }
 
 static uint64_t remote_pending(const struct local *local)
@@ -366,6 +374,12 @@ static int remote_sweep(struct local *local)
     return 0;
 }
 
+static bool remote_detached(const struct local *local)
+{
+    (void)local;
+    return false;
+}
+
 static const struct local_kind remote_kind = {
     .close = remote_close,
     .end = remote_end,
@@ -378,6 +392,7 @@ static const struct local_kind remote_kind = {
     .pending = remote_pending,
     .bad = remote_bad,
     .sweep = remote_sweep,
+    .detached = remote_detached,
 };
 
 /* A box for the model is mapped at once: control takes its memory while it begins. */

@@ -19,10 +19,17 @@
  * one of that slot: giving it back costs nothing. What is left out: a sum that a keeper had taken
  * as it died is not taken again, for nobody knows what had become of it.
  *
+ * Modules can write every byte here. So the keeper goes by a layout of its own, knows itself what it
+ * has stored and which sums it has, and tests every word of a module's before it uses it: the places
+ * it reads and writes are always inside, and what it hands on could have been given in good order.
+ * A word that could not have been makes it detach the segment. The floats are for the keeper's
+ * callers to test, since they may change at any time.
+ *
  * A keeper that dies leaves a segment that modules go on with. The next keeper takes its place by
  * a compare-and-swap of `keeper`; tests/models has both protocols for spin. */
 #include "bsp/segment.h"
 
+#include "bsp/guard.h"
 #include "bsp/object.h"
 #include "bsp/process.h"
 
@@ -30,16 +37,114 @@
 #include <unistd.h>
 
 enum { TRIES = 3 };
+#define VERSION_MOST ((uint64_t)1 << 47)        /* below; a new run's is above the last one's */
+#define COUNT_MOST ((uint64_t)1 << 40)          /* gradients, or examples, between two looks */
 
 struct segment {
     struct object object;               /* none in the caller's memory */
     struct segment_header *h;           /* object's or the caller's; NULL while opening */
+    struct segment_header layout;       /* what is constant of it */
     char name[OBJECT_NAME + 1];
     const struct log *log;
     uint64_t self;                      /* this process */
-    bool taken_over;
+    bool taken_over, ended, detached;
     unsigned next;                      /* the copy that segment_next gave */
+    uint64_t newest, bound;             /* what the header must have */
+    unsigned kept[SEGMENT_SLOTS];       /* which sum of a slot is the keeper's */
+    struct segment_figures seen[SEGMENT_SLOTS];
 };
+
+static struct segment_slot *slot_of(const struct segment *segment, unsigned slot)
+{
+    return (struct segment_slot *)segment_place(segment->h, segment->layout.slots_at) + slot;
+}
+
+static float *copy_of(const struct segment *segment, unsigned copy)
+{
+    return segment_place(segment->h, segment->layout.copies_at +
+                                         copy * segment->layout.copy_bytes);
+}
+
+static const float *sum_of(const struct segment *segment, unsigned slot, unsigned sum)
+{
+    uint64_t number = (uint64_t)slot * SEGMENT_SUMS + sum;
+    return segment_place(segment->h, segment->layout.sums_at + number * segment->layout.sum_bytes);
+}
+
+/* --- what a module may have written --- */
+
+static void detach(struct segment *segment, const char *why)
+{
+    segment->detached = true;
+    segment_end(segment);
+    if (segment->object.header)
+        object_hide(&segment->object, segment->name);
+    log_say(segment->log, DESCANT_WARNING, "segment '%s' is detached: a module has %s; what it "
+            "gave since the last read-out is left out", segment->name, why);
+}
+
+static bool newest_sound(uint64_t newest, const struct segment_header *layout)
+{
+    return newest_copy(newest) < layout->copies && newest_version(newest) < VERSION_MOST;
+}
+
+/* Nothing is pinned, or what was stored once. */
+static bool pin_sound(uint64_t pin, const struct segment *segment)
+{
+    return pin == 0 || pin == PIN_WANTED ||
+           (newest_sound(pin, &segment->layout) &&
+            newest_version(pin) <= newest_version(segment->newest));
+}
+
+static bool flip_sound(uint64_t flip)
+{
+    return flip < 2 * FLIP_FULL && flip_committed(flip) < SEGMENT_SUMS &&
+           flip_drained(flip) < SEGMENT_SUMS && flip_committed(flip) != flip_drained(flip);
+}
+
+/* The sum that is the keeper's, as the word has it. */
+static unsigned flip_kept(uint64_t flip)
+{
+    return flip & FLIP_FULL ? flip_drained(flip) : flip_committed(flip);
+}
+
+static bool tally_sound(const struct segment_tally *tally, uint64_t version)
+{
+    return tally->gradients > 0 && tally->gradients < COUNT_MOST &&
+           tally->examples >= tally->gradients && tally->examples < COUNT_MOST &&
+           tally->oldest <= version && tally->lag_most <= version &&
+           tally->lag / tally->gradients <= tally->lag_most;
+}
+
+static bool grown(uint64_t from, uint64_t to)
+{
+    return to - from < COUNT_MOST;
+}
+
+static bool figures_sound(const struct segment_figures *was, const struct segment_figures *is)
+{
+    return grown(was->gradients, is->gradients) && grown(was->examples, is->examples) &&
+           grown(was->stale, is->stale) && grown(was->bad, is->bad) &&
+           grown(was->owners, is->owners);
+}
+
+/* Before every use of it; true: it is not to be used. */
+static bool detached(struct segment *segment)
+{
+    const struct segment_header *h = segment->h;
+    if (segment->detached)
+        return true;
+    if (guard_tripped(segment->object.header))
+        detach(segment, "cut it short");
+    else if (memcmp(h, &segment->layout, SEGMENT_CONSTANT) != 0)
+        detach(segment, "changed its header");
+    else if (atomic_load_explicit(&h->newest, memory_order_relaxed) != segment->newest ||
+             atomic_load_explicit(&h->bound, memory_order_relaxed) != segment->bound ||
+             atomic_load_explicit(&h->keeper, memory_order_relaxed) != segment->self ||
+             (atomic_load_explicit(&h->ended, memory_order_relaxed) != 0) != segment->ended)
+        detach(segment, "changed a word that is its keeper's");
+    return segment->detached;
+}
 
 /* --- opening --- */
 
@@ -65,10 +170,11 @@ static descant_status check_options(const struct segment_options *o, uint64_t *n
     return DESCANT_OK;
 }
 
-static bool same_shape(struct segment_header *h, const struct segment_options *o)
+static bool same_shape(struct segment_header *h, const struct segment_header *layout,
+                       const struct segment_options *o)
 {
-    const struct segment_part *parts = segment_parts(h);
-    if (h->slots != (uint32_t)o->slots || h->n_parts != o->n_parts)
+    const struct segment_part *parts = segment_place(h, layout->parts_at);
+    if (layout->slots != (uint32_t)o->slots || layout->n_parts != o->n_parts)
         return false;
     for (uint32_t i = 0; i < o->n_parts; i++)
         if (strcmp(parts[i].name, o->parts[i].name) != 0 || parts[i].n != o->parts[i].n)
@@ -93,6 +199,19 @@ static void fill(struct segment_header *h, const struct segment_options *o, uint
     atomic_init(&h->keeper, keeper);
 }
 
+/* What a keeper before this one has left: it must be as modules leave it. */
+static bool sound(struct segment *segment, struct segment_header *h)
+{
+    const struct segment_header *layout = &segment->layout;
+    const struct segment_slot *slots = segment_place(h, layout->slots_at);
+    segment->newest = atomic_load_explicit(&h->newest, memory_order_relaxed);
+    bool good = newest_sound(segment->newest, layout);
+    for (unsigned s = 0; s < layout->slots && good; s++)
+        good = flip_sound(atomic_load_explicit(&slots[s].flip, memory_order_acquire)) &&
+               pin_sound(atomic_load_explicit(&slots[s].pin, memory_order_relaxed), segment);
+    return good;
+}
+
 /* DUPLICATE: somebody was quicker. */
 static descant_status make_new(struct segment *segment, const struct segment_options *o, uint64_t n)
 {
@@ -102,7 +221,10 @@ static descant_status make_new(struct segment *segment, const struct segment_opt
     if (status != DESCANT_OK)
         return status;
     fill(segment->object.header, o, segment->self);
-    status = object_show(fd, o->name, o->log);
+    segment->layout = segment->object.layout;
+    status = object_guard(&segment->object, o->name, o->log);
+    if (status == DESCANT_OK)
+        status = object_show(fd, o->name, o->log);
     close(fd);
     if (status != DESCANT_OK)
         object_close(&segment->object);
@@ -135,11 +257,15 @@ static descant_status try_open(struct segment *segment, const struct segment_opt
         return status;
     }
     if (status == DESCANT_OK)
+        status = object_guard(&segment->object, o->name, o->log);
+    if (status == DESCANT_OK)
         status = become_keeper(segment, segment->object.header);
     if (status != DESCANT_OK)
         return status;
     struct segment_header *h = segment->object.header;
-    if (same_shape(h, o) && !atomic_load_explicit(&h->ended, memory_order_relaxed)) {
+    segment->layout = segment->object.layout;
+    if (same_shape(h, &segment->layout, o) && sound(segment, h) &&
+        !atomic_load_explicit(&h->ended, memory_order_relaxed)) {
         segment->taken_over = true;
         atomic_store_explicit(&h->bound, o->bound, memory_order_relaxed);
         return DESCANT_OK;
@@ -168,17 +294,45 @@ static descant_status fill_or_keep(struct segment *segment, const struct segment
                                    uint64_t n)
 {
     struct segment_header *h = o->memory;
-    const struct segment_header layout = object_layout(n, (uint32_t)o->slots, o->n_parts);
+    segment->layout = object_layout(n, (uint32_t)o->slots, o->n_parts);
+    segment->layout.pid_namespace = process_namespace();
     if (h->magic == 0) {
-        memcpy(h, &layout, sizeof layout);
-        h->pid_namespace = process_namespace();
+        memcpy(h, &segment->layout, sizeof segment->layout);
         fill(h, o, segment->self);
         return DESCANT_OK;
     }
-    if (h->bytes != layout.bytes || !same_shape(h, o))
+    if (memcmp(h, &segment->layout, SEGMENT_CONSTANT) != 0 ||
+        !same_shape(h, &segment->layout, o) || !sound(segment, h))
         return log_fail(o->log, DESCANT_MISMATCH, "segment '%s' is of another shape", o->name);
+    atomic_store_explicit(&h->bound, o->bound, memory_order_relaxed);
     segment->taken_over = true;
     return become_keeper(segment, h);
+}
+
+static void look_at(const struct segment *segment, unsigned slot, struct segment_figures *figures)
+{
+    const struct segment_slot *s = slot_of(segment, slot);
+    *figures = (struct segment_figures){
+        .gradients = atomic_load_explicit(&s->gradients, memory_order_relaxed),
+        .examples = atomic_load_explicit(&s->examples, memory_order_relaxed),
+        .stale = atomic_load_explicit(&s->stale, memory_order_relaxed),
+        .bad = atomic_load_explicit(&s->bad, memory_order_relaxed),
+        .owners = atomic_load_explicit(&s->owners, memory_order_relaxed),
+        .pid = process_pid(atomic_load_explicit(&s->owner, memory_order_acquire)),
+    };
+}
+
+/* From here on this is what must be found. */
+static void note(struct segment *segment, const struct segment_options *o)
+{
+    if (!segment->taken_over)
+        segment->newest = newest_make(o->version, 0);
+    segment->bound = o->bound;
+    for (unsigned s = 0; s < segment->layout.slots; s++) {
+        uint64_t flip = atomic_load_explicit(&slot_of(segment, s)->flip, memory_order_acquire);
+        segment->kept[s] = flip_kept(flip);
+        look_at(segment, s, &segment->seen[s]);
+    }
 }
 
 uint64_t segment_bytes(const struct segment_options *o)
@@ -210,6 +364,7 @@ descant_status segment_open(struct segment **segment, const struct segment_optio
         return status;
     }
     made->h = o->memory ? o->memory : made->object.header;
+    note(made, o);
     *segment = made;
     return DESCANT_OK;
 }
@@ -219,8 +374,14 @@ bool segment_taken_over(const struct segment *segment)
     return segment->taken_over;
 }
 
+bool segment_detached(const struct segment *segment)
+{
+    return segment->detached;
+}
+
 void segment_end(struct segment *segment)
 {
+    segment->ended = true;
     atomic_store_explicit(&segment->h->ended, 1, memory_order_relaxed);
 }
 
@@ -229,7 +390,7 @@ void segment_close(struct segment *segment)
     if (!segment)
         return;
     segment_end(segment);
-    if (segment->object.header)
+    if (segment->object.header && !segment->detached)
         object_hide(&segment->object, segment->name);
     object_close(&segment->object);
     memory_give(segment);
@@ -237,12 +398,12 @@ void segment_close(struct segment *segment)
 
 uint64_t segment_n(const struct segment *segment)
 {
-    return segment->h->n;
+    return segment->layout.n;
 }
 
 int segment_slots(const struct segment *segment)
 {
-    return (int)segment->h->slots;
+    return (int)segment->layout.slots;
 }
 
 struct segment_header *segment_memory(struct segment *segment)
@@ -254,73 +415,88 @@ struct segment_header *segment_memory(struct segment *segment)
 
 const float *segment_model(const struct segment *segment, uint64_t *version)
 {
-    uint64_t newest = atomic_load_explicit(&segment->h->newest, memory_order_relaxed);
-    *version = newest_version(newest);
-    return segment_copy(segment->h, newest_copy(newest));
+    *version = newest_version(segment->newest);
+    return copy_of(segment, newest_copy(segment->newest));
 }
 
-/* The copy that a slot has pinned, or is going to; any number that is none: nothing. */
-static unsigned pinned(struct segment_slot *slot, uint64_t newest)
+/* What a slot has pinned, or is going to; 0: nothing. */
+static uint64_t pinned(struct segment_slot *slot, uint64_t newest)
 {
     uint64_t pin = PIN_WANTED;
-    if (atomic_compare_exchange_strong_explicit(&slot->pin, &pin, newest, memory_order_seq_cst,
-                                                memory_order_seq_cst))
-        return newest_copy(newest);
-    return pin ? newest_copy(pin) : SEGMENT_SLOTS + 2;
+    return atomic_compare_exchange_strong_explicit(&slot->pin, &pin, newest, memory_order_seq_cst,
+                                                   memory_order_seq_cst)
+               ? newest
+               : pin;
 }
 
 float *segment_next(struct segment *segment)
 {
-    struct segment_header *h = segment->h;
-    uint64_t newest = atomic_load_explicit(&h->newest, memory_order_relaxed);
     bool taken[SEGMENT_SLOTS + 2] = {false};
-    taken[newest_copy(newest)] = true;
-    for (unsigned s = 0; s < h->slots; s++) {
-        unsigned copy = pinned(segment_slot(h, s), newest);
-        if (copy < h->copies)
-            taken[copy] = true;
+    if (detached(segment))
+        return NULL;
+    taken[newest_copy(segment->newest)] = true;
+    for (unsigned s = 0; s < segment->layout.slots; s++) {
+        uint64_t pin = pinned(slot_of(segment, s), segment->newest);
+        if (!pin_sound(pin, segment)) {
+            detach(segment, "pinned a model that never was");
+            return NULL;
+        }
+        if (pin)
+            taken[newest_copy(pin)] = true;
     }
     unsigned copy = 0;
     while (taken[copy])
         copy++;
     segment->next = copy;
-    return segment_copy(h, copy);
+    return copy_of(segment, copy);
 }
 
 void segment_store(struct segment *segment, uint64_t version)
 {
-    atomic_store_explicit(&segment->h->newest, newest_make(version, segment->next),
-                          memory_order_seq_cst);
+    segment->newest = newest_make(version, segment->next);
+    atomic_store_explicit(&segment->h->newest, segment->newest, memory_order_seq_cst);
 }
 
 /* --- gradients --- */
 
 bool segment_take(struct segment *segment, int slot, struct segment_taken *taken)
 {
-    struct segment_slot *s = segment_slot(segment->h, (unsigned)slot);
+    struct segment_slot *s = slot_of(segment, (unsigned)slot);
+    if (detached(segment))
+        return false;
     uint64_t flip = atomic_fetch_and_explicit(&s->flip, ~FLIP_FULL, memory_order_acq_rel);
+    if (!flip_sound(flip) || flip_kept(flip) != segment->kept[slot]) {
+        detach(segment, "changed which sum is whose");
+        return false;
+    }
     if (!(flip & FLIP_FULL))
         return false;
     const unsigned sum = flip_committed(flip);
-    const struct segment_tally *tally = &s->tallies[sum];
-    *taken = (struct segment_taken){.values = segment_sum(segment->h, (unsigned)slot, sum),
-                                    .gradients = tally->gradients, .examples = tally->examples,
-                                    .oldest = tally->oldest, .lag = tally->lag,
-                                    .lag_most = tally->lag_most};
+    const struct segment_tally tally = s->tallies[sum];
+    if (!tally_sound(&tally, newest_version(segment->newest))) {
+        detach(segment, "given a sum whose figures cannot be");
+        return false;
+    }
+    segment->kept[slot] = sum;
+    *taken = (struct segment_taken){.values = sum_of(segment, (unsigned)slot, sum),
+                                    .gradients = tally.gradients, .examples = tally.examples,
+                                    .oldest = tally.oldest, .lag = tally.lag,
+                                    .lag_most = tally.lag_most};
     return true;
 }
 
-void segment_figures(const struct segment *segment, int slot, struct segment_figures *figures)
+void segment_figures(struct segment *segment, int slot, struct segment_figures *figures)
 {
-    const struct segment_slot *s = segment_slot(segment->h, (unsigned)slot);
-    *figures = (struct segment_figures){
-        .gradients = atomic_load_explicit(&s->gradients, memory_order_relaxed),
-        .examples = atomic_load_explicit(&s->examples, memory_order_relaxed),
-        .stale = atomic_load_explicit(&s->stale, memory_order_relaxed),
-        .bad = atomic_load_explicit(&s->bad, memory_order_relaxed),
-        .owners = atomic_load_explicit(&s->owners, memory_order_relaxed),
-        .pid = process_pid(atomic_load_explicit(&s->owner, memory_order_acquire)),
-    };
+    struct segment_figures *seen = &segment->seen[slot], now = *seen;
+    if (!detached(segment))
+        look_at(segment, (unsigned)slot, &now);
+    if (figures_sound(seen, &now))
+        *seen = now;
+    else
+        detach(segment, "changed what is counted");
+    *figures = *seen;
+    if (segment->detached)
+        figures->pid = 0;
 }
 
 /* The slot is this process's while it is cleared, so that no module can have it. */
@@ -339,7 +515,7 @@ static bool sweep(struct segment_slot *slot, uint64_t self)
 int segment_sweep(struct segment *segment)
 {
     int swept = 0;
-    for (unsigned s = 0; s < segment->h->slots; s++)
-        swept += sweep(segment_slot(segment->h, s), segment->self);
+    for (unsigned s = 0; s < segment->layout.slots && !detached(segment); s++)
+        swept += sweep(slot_of(segment, s), segment->self);
     return swept;
 }

@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* A segment as its keeper, a local module, has it: stores models, takes sums of gradients. One
- * thread at a time; nothing here waits for an ML module. include/descant_ml.h is the other side. */
+ * thread at a time; nothing here waits for an ML module. include/descant_ml.h is the other side.
+ *
+ * ML modules can write all of it. A keeper that finds what the protocol does not allow detaches the
+ * segment: it says so, tells the modules that the job is over, takes the name away, and from then
+ * on the segment has nothing to take, nowhere to store, and the figures it had. */
 #ifndef SEGMENT_H
 #define SEGMENT_H
 
@@ -30,6 +34,7 @@ uint64_t segment_bytes(const struct segment_options *options);
  * another shape is ended and replaced. DUPLICATE: its keeper lives. */
 descant_status segment_open(struct segment **segment, const struct segment_options *options);
 bool segment_taken_over(const struct segment *segment);
+bool segment_detached(const struct segment *segment);
 
 /* Tells the modules that the job is over. Sums can still be taken. */
 void segment_end(struct segment *segment);
@@ -42,11 +47,12 @@ int segment_slots(const struct segment *segment);
 
 /* --- models --- */
 
-/* The newest; valid until the segment_next that follows the next store. */
+/* The newest, as it was stored; valid until the segment_next that follows the next store. Modules
+ * may have written to the floats. */
 const float *segment_model(const struct segment *segment, uint64_t *version);
 
-/* A copy that nobody reads, to be written, and stored as the newest. Versions are below 2^48 and
- * grow. */
+/* A copy that nobody reads, to be written, and stored as the newest. Versions are below 2^47 and
+ * grow. NULL: it is detached. */
 float *segment_next(struct segment *segment);
 void segment_store(struct segment *segment, uint64_t version);
 
@@ -60,7 +66,8 @@ struct segment_taken {
 };
 
 /* What was committed in a slot since it was last taken, valid until this slot is taken again;
- * false: nothing. What a keeper has taken is gone with it when it dies. */
+ * false: nothing. What a keeper has taken is gone with it when it dies. The values may be anything,
+ * and change. */
 bool segment_take(struct segment *segment, int slot, struct segment_taken *taken);
 
 struct segment_figures {
@@ -69,7 +76,7 @@ struct segment_figures {
     int pid;                                    /* of who has it; 0: nobody */
 };
 
-void segment_figures(const struct segment *segment, int slot, struct segment_figures *figures);
+void segment_figures(struct segment *segment, int slot, struct segment_figures *figures);
 
 /* Frees the slots, and the models they had pinned, of modules that died; how many. What they had
  * committed stays to be taken. A module that attaches does so too, for the slot it takes. */

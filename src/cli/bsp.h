@@ -161,6 +161,8 @@ uint64_t bsp_modules_next(const struct bsp_modules *modules);   /* when to tend;
 int bsp_modules_alive(const struct bsp_modules *modules);       /* running, or waiting to */
 int bsp_modules_lost(const struct bsp_modules *modules);        /* not started any more */
 int bsp_modules_restarts(const struct bsp_modules *modules);
+/* Ends one for good, whose segment is detached. */
+void bsp_modules_give_up(struct bsp_modules *modules, int k);
 void bsp_modules_kill(struct bsp_modules *modules, int signal);
 
 /* --- bsp_end.c: their end, in good order --- */

@@ -65,6 +65,9 @@ static void look_at_control(struct process *p)
 
 static void tend(struct process *p)
 {
+    for (int k = 0; k < p->n_locals; k++)
+        if (local_detached(p->locals[k]))
+            bsp_modules_give_up(&p->modules, k);
     if (bsp_modules_tend(&p->modules))
         for (int k = 0; k < p->n_locals; k++)
             local_sweep(p->locals[k]);

@@ -29,8 +29,10 @@ static struct local_figures all_figures(const struct bsp_run_log *l)
         local_figures(l->locals[k], &f);
         all.stale += f.stale;
         all.bad += f.bad;
+        all.owners += f.owners;
         all.attached += f.attached;
     }
+    all.bad += l->left_out;
     return all;
 }
 
@@ -120,6 +122,8 @@ static void show(struct bsp_run_log *l, const struct bsp_model *model, uint64_t 
     if (l->options->quiet || ns < (l->is_terminal ? TERMINAL_NS : FILE_NS))
         return;
     struct local_figures all = all_figures(l);
+    if (all.owners == 0)
+        return;                 /* nobody has come yet */
     char steps[32], examples[32], gradients[32], refused[32], line[160];
     double s = (double)ns * 1e-9, lag = mean_lag(l->lag, l->gradients);
     snprintf(line, sizeof line, "%s steps  %s examples/s  %s gradients/s  lag %.1f  refused %s  "

@@ -18,6 +18,7 @@ struct bsp_run_log {
     uint64_t stepped_ns, flushed_ns;                        /* the last step; the file */
     uint64_t steps, gradients, examples;                    /* of this start */
     uint64_t lag, lag_most, undone, stale, bad;             /* the same */
+    uint64_t left_out;                                      /* of supersteps, as not finite */
     struct bsp_figures held_out;                            /* of the last look; n 0: none */
     struct {
         uint64_t at_ns, gradients, examples;

@@ -126,6 +126,8 @@ static void note_end(struct bsp_modules *m, int k, int status)
 {
     char how[64];
     m->at[k].pid = 0;
+    if (m->at[k].state == BSP_LOST)
+        return;
     m->at[k].state = BSP_DONE;
     if (m->ending || (WIFEXITED(status) && WEXITSTATUS(status) == 0))
         return;
@@ -169,6 +171,18 @@ bool bsp_modules_tend(struct bsp_modules *m)
         start_again(m, k);
     }
     return any;
+}
+
+void bsp_modules_give_up(struct bsp_modules *m, int k)
+{
+    if (k >= m->n || m->at[k].state == BSP_LOST)
+        return;
+    m->at[k].state = BSP_LOST;
+    if (m->at[k].pid > 0)
+        kill(-m->at[k].pid, SIGKILL);
+    log_say(m->log, DESCANT_WARNING, "module %d has written where it must not: it is ended, and is "
+            "not started again%s", m->options->first_module + k,
+            bsp_modules_alive(m) > (m->at[k].pid > 0) ? "; the others go on" : "");
 }
 
 uint64_t bsp_modules_next(const struct bsp_modules *m)

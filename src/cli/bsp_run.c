@@ -300,7 +300,8 @@ static void superstep(struct run *r)
     } else if (s.stepped) {
         count_step(r, &s, began);
     }
-    r->left = s.stepped ? 0 : s.sums.gradients;
+    r->left = s.stepped || s.left_out ? 0 : s.sums.gradients;
+    r->shown.left_out += s.left_out;
 }
 
 static bool awaits_others(const struct run *r)
@@ -400,22 +401,33 @@ static void save_if_due(struct run *r)
 
 static void tend_modules(struct run *r)
 {
+    for (int k = 0; k < r->n_own; k++)
+        if (local_detached(r->locals[k]))
+            bsp_modules_give_up(&r->modules, k);
     if (!bsp_modules_tend(&r->modules))
         return;
     for (int k = 0; k < r->n_own; k++)
         local_sweep(r->locals[k]);
 }
 
+/* Modules that a COMMAND starts say themselves what becomes of them. */
 static void say_if_alone(struct run *r)
 {
-    bool any = r->n_own > 0 || r->said_alone || clock_now_ns() - r->began_ns < ALONE_NS;
-    for (int k = r->n_own; k < r->n_locals; k++)
-        any |= remote_news(r->locals[k]).came;
+    bool any = r->o->command || r->said_alone || clock_now_ns() - r->began_ns < ALONE_NS;
+    for (int k = 0; k < r->n_locals && !any; k++) {
+        struct local_figures f;
+        local_figures(r->locals[k], &f);
+        any = f.owners > 0 || (k >= r->n_own && remote_news(r->locals[k]).came);
+    }
     if (any)
         return;
     r->said_alone = true;
-    log_say(&r->log, DESCANT_WARNING, "there are no local modules yet: descant bsp local of this "
-            "address is awaited");
+    if (r->n_own)
+        log_say(&r->log, DESCANT_WARNING, "no module has come yet, and there is no COMMAND after --: "
+                "one that is started with DESCANT_SEGMENT=%s-0 is awaited", r->o->name);
+    else
+        log_say(&r->log, DESCANT_WARNING, "there are no local modules yet: descant bsp local of "
+                "this address is awaited");
 }
 
 static void train(struct run *r)

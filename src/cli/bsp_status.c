@@ -36,15 +36,17 @@ static uint64_t read_word(const _Atomic uint64_t *word)
     return atomic_load_explicit(word, memory_order_relaxed);
 }
 
-static void look_at(struct segment_header *h, struct look *look)
+static void look_at(const struct object *object, struct look *look)
 {
+    const struct segment_header *h = object->header;
+    const struct segment_slot *slots = segment_place(object->header, object->layout.slots_at);
     look->at_ns = clock_now_ns();
     look->version = newest_version(read_word(&h->newest));
     look->bound = read_word(&h->bound);
     look->keeper = read_word(&h->keeper);
     look->ended = read_word(&h->ended);
-    for (unsigned s = 0; s < h->slots; s++) {
-        const struct segment_slot *slot = segment_slot(h, s);
+    for (unsigned s = 0; s < object->layout.slots; s++) {
+        const struct segment_slot *slot = &slots[s];
         look->slots[s] = (struct slot_look){
             .owner = read_word(&slot->owner), .pin = read_word(&slot->pin),
             .gradients = read_word(&slot->gradients), .examples = read_word(&slot->examples),
@@ -174,6 +176,8 @@ static descant_status open_segments(const char *run, struct object *objects, int
         bsp_segment_name(run, numbers[k], name, sizeof name);
         status = object_open(&objects[*n], name, NULL);
         *n += status == DESCANT_OK;
+        if (status == DESCANT_OK)
+            status = object_guard(&objects[*n - 1], name, NULL);
     }
     return status == DESCANT_TIMEOUT && *n > 0 ? DESCANT_OK : status;
 }
@@ -187,12 +191,12 @@ static int show(const struct cli *cli, const char *run, const struct status_opti
     descant_status status = open_segments(run, objects, numbers, &n);
     for (int at = 0; at < 2 && status == DESCANT_OK; at++) {
         for (int k = 0; k < n; k++)
-            look_at(objects[k].header, &looks[k][at]);
+            look_at(&objects[k], &looks[k][at]);
         if (at == 0)
             clock_sleep_until(clock_now_ns() + (uint64_t)(o->over * 1e9));
     }
     for (int k = 0; k < n && status == DESCANT_OK; k++)
-        print(cli, o, bsp_segment_name(run, numbers[k], name, sizeof name), objects[k].header,
+        print(cli, o, bsp_segment_name(run, numbers[k], name, sizeof name), &objects[k].layout,
               looks[k]);
     if (status == DESCANT_TIMEOUT)
         fprintf(cli->err, "descant: there is no run %s: no segment %s-0, or of another number\n",
