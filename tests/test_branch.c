@@ -535,6 +535,50 @@ START_TEST(a_branch_that_dies_is_said)
 }
 END_TEST
 
+/* What control before this one had taken, or was sent, is not lost with a branch that dies later. */
+START_TEST(what_another_control_had_is_not_lost)
+{
+    bool heard;
+    open_all(0);
+    turn_until(have_newest, -1);
+    for (int k = 0; k < 9; k++) {
+        add(1, 0, k, 4);
+        ask();
+        turn_until(none_awaited, -1);
+        superstep();
+        turn_until(have_newest, -1);
+    }
+    add(1, 0, 2, 4);
+    ask();
+    ck_assert_int_eq(branch_turn(branches[1], &heard), DESCANT_OK);     /* and is not taken */
+    close_control();
+    turn(-1);
+    add(1, 1, 3, 4);
+    open_rank(0);
+    open_remotes(1);
+    turn_until(have_said_hello, -1);
+    open_control(1);
+    turn_until(have_newest, -1);
+    ask();
+    turn_until(none_awaited, -1);
+    ck_assert_uint_eq(superstep().sums.undone, 2);
+    add(1, 0, 4, 4);
+    add(1, 0, 5, 4);
+    add(1, 1, 6, 4);
+    for (int turns = 0; control_pending(control) != 3; turns++) {
+        ck_assert_int_lt(turns, TURNS);
+        usleep(100);
+        turn(-1);
+    }
+    close_branch(1);
+    remote_turn(remotes[1]);
+    ck_assert_msg(strstr(said, "the local modules of rank 2 have died, with 3 gradients that were "
+                               "not read out; the others go on"), "%s", said);
+    ck_assert_uint_eq(remote_news(remotes[1]).lost, 3);
+    close_all();
+}
+END_TEST
+
 static bool all_left(void)
 {
     return remote_news(remotes[0]).left && remote_news(remotes[1]).left &&
@@ -657,6 +701,7 @@ int main(void)
     tcase_add_test(tests, another_control_finds_the_branches);
     tcase_add_loop_test(tests, another_model_is_refused, 0, 2);
     tcase_add_test(tests, a_branch_that_dies_is_said);
+    tcase_add_test(tests, what_another_control_had_is_not_lost);
     tcase_add_loop_test(tests, the_last_sums_are_read_out, 0, N_ROWS);
     tcase_add_test(tests, the_end_outlives_control);
     tcase_add_test(tests, who_comes_at_the_end_hears_of_it);

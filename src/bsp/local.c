@@ -156,6 +156,7 @@ static void own_read_out(struct local *local, struct gradient *g, struct local_s
         }
         if (!kernels_best()->finite(taken.values, segment_n(own->segment))) {
             own->not_finite[s] += taken.gradients;
+            sums->not_finite += taken.gradients;
             continue;
         }
         gradient_take(g, taken.values);

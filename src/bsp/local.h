@@ -11,7 +11,8 @@
 struct local_sums {
     uint64_t gradients, examples;
     uint64_t lag, lag_most;         /* versions behind as they came: sum, most */
-    uint64_t undone;                /* gradients left out: on models of a run that was undone */
+    /* Gradients left out: on models of a run that was undone; in sums with NaN or Inf. */
+    uint64_t undone, not_finite;
 };
 
 struct local_figures {

@@ -36,7 +36,9 @@ struct remote {
     struct up sum;
     int modules;                    /* of the newest head that told them */
     uint64_t undone;                /* for the next read-out */
-    uint64_t received;              /* gradients, also those left out */
+    /* Gradients, also those left out, and those that a control before this one had; and of them,
+     * from who has the rank now */
+    uint64_t received, from_known;
     uint64_t stale, bad;            /* of them, refused here */
     bool died;
 };
@@ -60,7 +62,7 @@ static const struct fabric_post *post_of(const struct remote *r)
 
 static uint64_t gradients_of(const struct local_sums *sums)
 {
-    return sums->gradients + sums->undone;
+    return sums->gradients + sums->undone + sums->not_finite;
 }
 
 static void hear_sum(struct remote *r, const struct parcel *parcel, const struct up *up)
@@ -68,6 +70,7 @@ static void hear_sum(struct remote *r, const struct parcel *parcel, const struct
     bool ours = up->run == r->o.run;
 
     r->received += gradients_of(&up->sums);
+    r->from_known += parcel->from == r->known ? gradients_of(&up->sums) : 0;
     r->held = ours && up->sums.gradients && parcel->values;
     r->undone += r->held ? 0 : ours ? up->sums.undone : gradients_of(&up->sums);
     r->parcel = *parcel;
@@ -81,6 +84,10 @@ static void hear_state(struct remote *r, const struct up *up)
     if (up->asked > r->answered)
         r->answered = up->asked;
     if (up->what & UP_HELLO) {
+        const uint64_t all = up->figures.gradients;
+        uint64_t handed_on = all > up->pending ? all - up->pending : 0;
+        r->received += handed_on - r->from_known;   /* which were among them */
+        r->from_known = handed_on;
         r->came = r->ever = r->welcome = true;
         r->ready = r->left = r->shape = r->model = false;
         r->end = r->over;
@@ -135,6 +142,7 @@ static void look_who(struct remote *r, uint64_t who)
     r->last = (struct up){0};
     r->before.attached = 0;
     r->came = r->ready = r->left = r->foreign = false;
+    r->from_known = 0;
     r->known = who;
 }
 
@@ -295,12 +303,14 @@ static void take_sum(struct remote *r, struct gradient *g, struct local_sums *su
     uint64_t behind = r->version - r->sum.version, most = s->lag_most + behind;
 
     sums->undone += s->undone;
+    sums->not_finite += s->not_finite;
     if (most > r->o.bound) {
         r->stale += s->gradients;
         return;
     }
     if (!kernels_best()->finite(r->parcel.values, r->o.n)) {
         r->bad += s->gradients;
+        sums->not_finite += s->gradients;
         return;
     }
     gradient_add(g, r->parcel.values);
