@@ -63,7 +63,7 @@ TRAIN_COMMANDS := $(foreach c,train eval gen gen_cache report report_log report_
 	bsp_model bsp_modules bsp_log bsp_status,\
 	$(wildcard src/cli/$(c).c))
 TRAIN_TESTS := $(wildcard $(patsubst %,tests/test_%.c,models loops learning data input formats \
-	report trainer training_ends training_faults training_words run_files bsp bsp_control \
+	report trainer training_ends training_faults training_words run_files scores bsp bsp_control \
 	bsp_net train_bsp bsp_eval))
 ifeq ($(HAVE_TRAIN),1)
 BASIC += -DDESCANT_TRAIN $(shell pkg-config --cflags $(TRAIN_PACKAGES))
@@ -96,7 +96,7 @@ TESTS := $(patsubst tests/%.c,$(B)/tests/%,$(if $(HAVE_TRAIN),$(wildcard tests/t
 # MPI libraries crash under it; what its processes do over shm is in test_branch and test_post.
 ifneq ($(findstring thread,$(SAN)),)
 TESTS := $(filter-out $(addprefix %/test_,convergence rules block vector data formats report plan \
-	models loops wire wire_fabrics wire_jobs training_ends training_faults training_words run_files \
+	models loops wire wire_fabrics wire_jobs training_ends training_faults training_words run_files scores \
 	mpi mpi_jobs mpi_rounds tables tables_hot tables_parts rows bsp_net),$(TESTS))
 endif
 # Python is not a sanitizer's program.

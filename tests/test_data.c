@@ -145,7 +145,7 @@ static const struct defect {
     {DATA_CRITEO, GOOD_CRITEO "\t", "more than 40 columns, criteo has 40", 0},
     {DATA_CRITEO, "2\t1\t2\t3\t4" REST CATEGORIES "\t1\t2", "label '2': allowed is 0 or 1", 0},
     {DATA_CRITEO, "-1\t1\t2\t3\t4" REST CATEGORIES "\t1\t2", "label '-1': allowed is 0 or 1", 0},
-    {DATA_CRITEO, "\t1\t2\t3\t4" REST CATEGORIES "\t1\t2", "label '': allowed is 0 or 1", 0},
+    {DATA_CRITEO, "\t1\t2\t3\t4" REST CATEGORIES "\t1\t2", "there is no label", 0},
     {DATA_CRITEO, "0\t1x\t2\t3\t4" REST CATEGORIES "\t1\t2",
      "column 2: '1x' is not a whole number", 0},
     {DATA_CRITEO, "0\t1\t-\t3\t4" REST CATEGORIES "\t1\t2",

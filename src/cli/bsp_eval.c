@@ -53,8 +53,6 @@ static descant_status judge_copy(struct bsp_eval *e, struct bsp_figures *f)
     f->loss = metrics_logloss(&sum);
     f->entropy = metrics_entropy(&sum);
     f->accuracy = metrics_accuracy(&sum);
-    if (status == DESCANT_OK && sum.n == 0)
-        status = log_fail(e->log, DESCANT_INVALID, "there is no example in %s", e->options->eval);
     return status;
 }
 

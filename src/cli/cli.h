@@ -41,9 +41,9 @@ void settings_help(FILE *out, const struct setting *table, size_t n, const void 
 const char *settings_config(const struct cli *cli);     /* what follows --config, or NULL */
 bool settings_wants_help(const struct cli *cli);
 
-/* A file that an option names. What is written has a
- * NAME.lock meanwhile; CLI_REPLACES also writes NAME.previous, NAME.old and NAME.tmp. */
-enum cli_file_kind { CLI_READS, CLI_WRITES, CLI_REPLACES };
+/* A file that an option names. What is written has a NAME.lock meanwhile; CLI_MAKES and
+ * CLI_REPLACES also write NAME.tmp, and the latter NAME.previous and NAME.old. */
+enum cli_file_kind { CLI_READS, CLI_WRITES, CLI_MAKES, CLI_REPLACES };
 struct cli_file {
     const char *option, *name;  /* NULL: not given; commas between several */
     enum cli_file_kind kind;

@@ -1,13 +1,23 @@
 /* SPDX-License-Identifier: MIT */
-/* descant eval and descant predict: a checkpoint's model on files. */
+/* descant eval and descant predict: a checkpoint's model on files.
+ *
+ * predict gives a score for each line, in the lines' order, so that scores and lines can be put side
+ * by side again: one that cannot be read has the score nan, and labels are not needed. A file that
+ * --out names is written as FILE.tmp and renamed when all scores are in it: a run that is refused,
+ * or stopped, leaves what was there. What is no regular file is written as it is. */
 #include "cli/cli.h"
 #include "train/evaluate.h"
 #include "train/saved.h"
 #include "train/trainer.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 struct options {
     const char *checkpoint, *data, *out;
@@ -45,7 +55,8 @@ static const struct own {
     "eval --checkpoint FILE --data FILES [OPTIONS]", table, N_TABLE - N_PREDICT_ONLY,
 }, predict_own = {
     "predict --checkpoint FILE --data FILES [--out FILE]\n"
-    "prints a probability a line, in the order of the input (bad lines are left out)",
+    "prints a probability for each line, in their order; nan for one that cannot be read. Lines need "
+    "no label",
     table + N_EVAL_ONLY, N_TABLE - N_EVAL_ONLY,
 };
 
@@ -56,7 +67,15 @@ struct session {
     struct saved saved;
     struct path_list paths;
     struct data_options data;
-    uint64_t n;                 /* examples that there were */
+    uint64_t lines, bad, nan;   /* of the input; bad ones; good ones without a number for a score */
+};
+
+/* Where scores go. */
+struct output {
+    FILE *file;
+    const char *name;
+    char path[PATH_MAX], temporary[PATH_MAX];   /* empty: it is written in place */
+    struct lock lock;
 };
 
 /* Predict's output is none of its inputs. */
@@ -65,7 +84,7 @@ static bool outputs_good(const struct cli *cli, const struct options *o)
     char previous[4096];
     snprintf(previous, sizeof previous, "%s.previous", o->checkpoint);
     const struct cli_file files[] = {
-        {"out", o->out, CLI_WRITES},
+        {"out", o->out, CLI_MAKES},
         {"checkpoint", o->checkpoint, CLI_READS},
         {"checkpoint", previous, CLI_READS},
         {"data", o->data, CLI_READS},
@@ -136,19 +155,13 @@ static void say(const struct session *s, const struct cli *cli, const struct met
     json_end(&json);
 }
 
-static bool any_example(const struct session *s)
-{
-    if (s->n == 0)
-        log_fail(&s->log, DESCANT_INVALID, "there is no example in %s", s->options.data);
-    return s->n > 0;
-}
-
 /* What was printed has come where it should. */
 static bool all_out(const struct session *s, FILE *out, const char *name)
 {
+    errno = 0;
     if (fflush(out) == 0 && !ferror(out))
         return true;
-    log_fail(&s->log, DESCANT_SYSTEM, "%s: %s", name, strerror(errno));
+    log_fail(&s->log, DESCANT_SYSTEM, "%s: %s", name, strerror(errno ? errno : EIO));
     return false;
 }
 
@@ -166,8 +179,7 @@ int cli_eval(const struct cli *cli)
         };
         bool good = evaluate_look(e.model, &e.data) == DESCANT_OK &&
                     evaluate(&e, &sum, &auc) == DESCANT_OK;
-        s.n = good ? sum.n : 0;
-        status = good && any_example(&s) ? CLI_DONE : CLI_FAILED;
+        status = good ? CLI_DONE : CLI_FAILED;
     }
     if (status == CLI_DONE) {
         say(&s, cli, &sum, auc);
@@ -177,41 +189,65 @@ int cli_eval(const struct cli *cli)
     return status < 0 ? CLI_DONE : status;
 }
 
-/* Probabilities, one example a line: of a click, or of each class. */
-static void put_scores(FILE *out, float *scores, size_t n, int outputs)
+/* --- predict --- */
+
+/* Probabilities of one example, on a line: of a click, or of each class. False: they are none. */
+static bool put_score(FILE *out, const float *scores, int outputs)
 {
-    for (size_t i = 0; i < n; i++, scores += outputs) {
-        double top = 0, sum = 0;
-        if (outputs == 1) {
-            fprintf(out, "%.6g\n", 1 / (1 + exp(-(double)scores[0])));
-            continue;
-        }
-        for (int k = 0; k < outputs; k++)
-            top = k == 0 || (double)scores[k] > top ? (double)scores[k] : top;
-        for (int k = 0; k < outputs; k++)
-            sum += exp((double)scores[k] - top);
-        for (int k = 0; k < outputs; k++)
-            fprintf(out, "%.6g%c", exp((double)scores[k] - top) / sum,
-                    k + 1 < outputs ? ' ' : '\n');
+    double top = (double)scores[0], sum = 0;
+    bool good = true;
+
+    for (int k = 1; k < outputs; k++)
+        top = (double)scores[k] > top ? (double)scores[k] : top;
+    for (int k = 0; k < outputs; k++)
+        sum += exp((double)scores[k] - top);
+    for (int k = 0; k < outputs; k++) {
+        double p = outputs == 1 ? 1 / (1 + exp(-(double)scores[0]))
+                                : exp((double)scores[k] - top) / sum;
+        good &= !isnan(p);
+        if (isnan(p))           /* printf may give it a sign */
+            fputs("nan", out);
+        else
+            fprintf(out, "%.6g", p);
+        fputc(k + 1 < outputs ? ' ' : '\n', out);
     }
+    return good;
 }
 
+/* A bad line's label is NaN. */
 static bool predict_block(struct session *s, struct work *work, const struct examples *all,
                           float *scores, FILE *out)
 {
     size_t batch = (size_t)s->options.batch;
+    int outputs = model_outputs(s->saved.model);
 
     for (size_t at = 0; at < all->n; at += batch) {
         size_t n = all->n - at < batch ? all->n - at : batch;
         struct examples part = examples_slice(all, at, n);
         model_scores(work, s->saved.w, s->saved.tables, &part, scores);
-        put_scores(out, scores, n, model_outputs(s->saved.model));
+        for (size_t i = 0; i < n; i++) {
+            float *own = scores + i * (size_t)outputs;
+            bool bad = isnan(part.labels[i]);
+            own[0] = bad ? NAN : own[0];
+            s->nan += !put_score(out, own, outputs) && !bad;
+        }
     }
     return !ferror(out);
 }
 
+static void say_nan(const struct session *s)
+{
+    if (s->bad)
+        log_say(&s->log, DESCANT_WARNING, "%llu of %llu lines could not be read: their score is nan",
+                (unsigned long long)s->bad, (unsigned long long)s->lines);
+    if (s->nan)
+        log_say(&s->log, DESCANT_WARNING, "%llu of %llu lines have the score nan, for the model's "
+                "sums overflow: their values are too large, or the model's are",
+                (unsigned long long)s->nan, (unsigned long long)s->lines);
+}
+
 static bool predict_all(struct session *s, struct data *data, struct work *work, float *scores,
-                        FILE *out)
+                        const struct output *out)
 {
     struct block block = {0};
     enum data_got got = DATA_BLOCK;
@@ -220,30 +256,85 @@ static bool predict_all(struct session *s, struct data *data, struct work *work,
     for (uint64_t chunk = 0; ok && got == DATA_BLOCK; chunk++) {
         got = data_read(data, chunk, &block);
         if (got == DATA_BLOCK)
-            ok = predict_block(s, work, &block.examples, scores, out);
-        s->n += got == DATA_BLOCK ? block.examples.n : 0;
+            ok = predict_block(s, work, &block.examples, scores, out->file);
+        s->lines += got == DATA_BLOCK ? block.examples.n : 0;
+        s->bad += got == DATA_BLOCK ? block.bad : 0;
     }
     if (!ok)
-        log_fail(&s->log, DESCANT_SYSTEM, "%s: %s", s->options.out, strerror(errno));
+        log_fail(&s->log, DESCANT_SYSTEM, "%s: %s", out->name, strerror(errno));
+    else if (got == DATA_END && s->lines == 0)
+        log_fail(&s->log, DESCANT_INVALID, "there is no example in %s", s->options.data);
     block_fini(&block);
-    return ok && got == DATA_END && any_example(s);
+    return ok && got == DATA_END && s->lines > 0;
+}
+
+/* Under the other name, with the rights of the file that it will replace; what a link names is
+ * replaced, and not the link. */
+static FILE *open_temporary(struct output *out, const char *name, const struct stat *old)
+{
+    if (!old || !realpath(name, out->path))
+        snprintf(out->path, sizeof out->path, "%s", name);
+    int n = snprintf(out->temporary, sizeof out->temporary, "%s.tmp", out->path);
+    if (n >= (int)sizeof out->temporary) {
+        out->temporary[0] = 0;
+        errno = ENAMETOOLONG;
+        return NULL;
+    }
+    unlink(out->temporary);
+    int fd = open(out->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (fd >= 0 && old)
+        fchmod(fd, old->st_mode & 07777);
+    return fd >= 0 ? fdopen(fd, "w") : NULL;
+}
+
+static bool output_open(struct output *out, const struct session *s, const struct cli *cli)
+{
+    const char *name = out->name = s->options.out;
+    struct stat old;
+    bool there = stat(name, &old) == 0, in_place = there && !S_ISREG(old.st_mode);
+
+    if (strcmp(name, "-") == 0) {
+        out->file = cli->out;
+        return true;
+    }
+    if (!in_place && lock_take(&out->lock, name, NULL, true, &s->log) != DESCANT_OK)
+        return false;
+    out->file = in_place ? fopen(name, "we") : open_temporary(out, name, there ? &old : NULL);
+    if (!out->file)
+        log_fail(&s->log, DESCANT_SYSTEM, "%s: %s", name, strerror(errno));
+    return out->file != NULL;
+}
+
+/* good: all scores are in it. */
+static bool output_close(struct output *out, const struct session *s, const struct cli *cli,
+                         bool good)
+{
+    good = good && all_out(s, out->file, out->name);
+    if (out->file && out->file != cli->out && fclose(out->file) != 0 && good) {
+        log_fail(&s->log, DESCANT_SYSTEM, "%s: %s", out->name, strerror(errno));
+        good = false;
+    }
+    if (out->temporary[0] && good && rename(out->temporary, out->path) != 0) {
+        log_fail(&s->log, DESCANT_SYSTEM, "%s: %s", out->name, strerror(errno));
+        good = false;
+    }
+    if (out->temporary[0] && !good)
+        unlink(out->temporary);
+    lock_give(&out->lock);
+    return good;
 }
 
 /* The output is opened when there is something to put there. */
 static bool predict_into(struct session *s, const struct cli *cli, struct data *data,
                          struct work *work, float *scores)
 {
-    bool to_stdout = strcmp(s->options.out, "-") == 0;
-    FILE *out = to_stdout ? cli->out : fopen(s->options.out, "we");
+    struct output out = {0};
+    bool good = output_open(&out, s, cli) && predict_all(s, data, work, scores, &out);
 
-    if (!out) {
-        log_fail(&s->log, DESCANT_SYSTEM, "%s: %s", s->options.out, strerror(errno));
-        return false;
-    }
-    bool ok = predict_all(s, data, work, scores, out) && all_out(s, out, s->options.out);
-    if (!to_stdout)
-        fclose(out);
-    return ok;
+    good = output_close(&out, s, cli, good);
+    if (good)
+        say_nan(s);
+    return good;
 }
 
 static bool predict(struct session *s, const struct cli *cli)
@@ -273,6 +364,7 @@ int cli_predict(const struct cli *cli)
     struct session s = {0};
     int status = session_open(&s, cli, &predict_own);
 
+    s.data.scoring = true;
     if (status == CLI_DONE)
         status = predict(&s, cli) ? CLI_DONE : CLI_FAILED;
     session_close(&s);

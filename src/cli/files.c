@@ -73,17 +73,17 @@ static bool among(const char *names, const char *path, char *found)
     return false;
 }
 
-/* What is written beside a file; the last ones, where it is replaced. */
-static const char *const suffixes[] = {"", ".lock", ".previous", ".tmp", ".old"};
-enum { N_WRITTEN = 2, N_REPLACED = sizeof suffixes / sizeof *suffixes };
+/* What is written beside a file: the first ones of all, the first three where it is made under
+ * another name, all where it is replaced. */
+static const char *const suffixes[] = {"", ".lock", ".tmp", ".previous", ".old"};
+static const int n_written[] = {[CLI_WRITES] = 2, [CLI_MAKES] = 3, [CLI_REPLACES] = 5};
 
 static bool apart(const struct cli *cli, const struct cli_file *writer,
                   const struct cli_file *other)
 {
     char path[PATH_ROOM], found[PATH_ROOM];
-    int n = writer->kind == CLI_REPLACES ? N_REPLACED : N_WRITTEN;
 
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < n_written[writer->kind]; i++) {
         snprintf(path, sizeof path, "%s%s", writer->name, suffixes[i]);
         if (!among(other->name, path, found))
             continue;

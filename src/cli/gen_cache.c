@@ -35,7 +35,7 @@ enum { N_OPTIONS = sizeof options / sizeof *options };
 
 static bool outputs_good(const struct cli *cli, const struct cache_options *o)
 {
-    const struct cli_file files[] = {{"out", o->out, CLI_WRITES}, {"data", o->data, CLI_READS}};
+    const struct cli_file files[] = {{"out", o->out, CLI_MAKES}, {"data", o->data, CLI_READS}};
 
     return cli_files_apart(cli, files, sizeof files / sizeof *files) &&
            cli_file_good(cli, "out", o->out);

@@ -3,6 +3,7 @@
  * command line counts more), looks at what can be seen to be wrong before anything starts, and
  * hands over. */
 #include "cli/cli.h"
+#include "data/data.h"
 #include "fabric/mpi_link.h"
 #include "sync/plan.h"
 #include "train/launch.h"
@@ -142,6 +143,23 @@ static bool trainers_good(const struct cli *cli, struct train_options *o)
     return true;
 }
 
+/* Whether what was given means something, for the format, too, that the data has. */
+static bool settings_mean(const struct train_options *o, const bool *given, char *message,
+                          size_t room)
+{
+    struct train_options known = *o;
+    enum data_format format;
+    char path[4096];
+    size_t n;
+
+    snprintf(path, sizeof path, "%.*s", o->data ? (int)strcspn(o->data, ",") : 0,
+             o->data ? o->data : "");
+    if (o->format == DATA_AUTO && *path &&
+        data_peek(path, NULL, 0, &n, &format, NULL) == DESCANT_OK)
+        known.format = (int)format;
+    return config_means(&known, given, message, room);
+}
+
 static int check(const struct cli *cli, const struct train_options *o)
 {
     if (!o->data)
@@ -192,7 +210,7 @@ int cli_train(const struct cli *cli)
         status = settings_parse_config(cli, train_settings, n_train_settings, &o, given);
     for (size_t k = 0; k < n_train_settings; k++)
         given[k] |= by_config[k];
-    if (status == CLI_DONE && !config_means(&o, given, message, sizeof message))
+    if (status == CLI_DONE && !settings_mean(&o, given, message, sizeof message))
         status = cli_bad_use(cli, "%s", message);
     if (status == CLI_DONE && !trainers_good(cli, &o))
         status = CLI_BAD_USE;

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* Criteo's click logs: a label, 13 integers, 26 categories, between tabs, one example a line.
  *
- *   label       0 or 1
+ *   label       0 or 1; a line that is only to be scored may have an empty one, or none: 39 columns,
+ *               as Criteo's own test files. Which of the two it is a file's first good line says:
+ *               one that has lost its last column is not taken for one without a label
  *   integer     at most 18 digits, may be negative or missing. The model gets log(1 + x) for
  *               x >= 0, -log(1 - x) for x < 0 (the sign is kept, and nothing jumps at 0), and 0
  *               where it is missing
@@ -20,7 +22,7 @@
 #include <emmintrin.h>
 #endif
 
-enum { DENSE = 13, CATEGORIES = 26, COLUMNS = 1 + DENSE + CATEGORIES };
+enum { DENSE = 13, CATEGORIES = 26, BARE = DENSE + CATEGORIES, COLUMNS = 1 + BARE };
 
 void criteo_init(struct parser *parser)
 {
@@ -37,6 +39,12 @@ bool bad_line(struct parser *parser, const char *format, ...)
     vsnprintf(parser->reason, sizeof parser->reason, format, list);
     va_end(list);
     return false;
+}
+
+bool without_label(struct parser *parser)
+{
+    parser->without_label += !parser->options->scoring;
+    return parser->options->scoring || bad_line(parser, "there is no label");
 }
 
 /* Bit i: at[i] is a tab. */
@@ -134,34 +142,75 @@ static inline bool dense(struct parser *parser, const char *at, size_t n, float 
     return true;
 }
 
+static bool wrong_columns(struct parser *parser, int columns)
+{
+    if (parser->columns == BARE)
+        return bad_line(parser, "%d columns, but the file's first lines have %d, without a label",
+                        columns, BARE);
+    parser->without_label += columns == BARE && !parser->options->scoring;
+    return bad_line(parser, "%s%d columns, criteo has %d", columns > COLUMNS ? "more than " : "",
+                    columns > COLUMNS ? COLUMNS : columns, COLUMNS);
+}
+
+static bool label(struct parser *parser, const char *at, size_t n, float *out)
+{
+    *out = n == 1 && *at == '1';
+    if (n == 1 && (*at == '0' || *at == '1'))
+        return true;
+    if (n == 0)
+        return without_label(parser);
+    return bad_line(parser, "label '%.*s': allowed is 0 or 1", n > 20 ? 20 : (int)n, at);
+}
+
 bool criteo_line(struct parser *parser, const char *at, const char *end)
 {
     const char *ends[COLUMNS + 1];
     int columns = split(at, end, ends);
-    if (columns != COLUMNS)
-        return bad_line(parser, "%s%d columns, criteo has %d",
-                        columns > COLUMNS ? "more than " : "",
-                        columns > COLUMNS ? COLUMNS : columns, COLUMNS);
+    bool either = parser->options->scoring && parser->columns == 0 && columns == BARE;
+    if (columns != (parser->columns ? parser->columns : COLUMNS) && !either)
+        return wrong_columns(parser, columns);
     struct rows *rows = &parser->rows;
     if (rows->n == rows->n_room && !rows_grow(rows))
         return parser->no_memory = true, false;
-    if (ends[0] - at != 1 || (*at != '0' && *at != '1'))
-        return bad_line(parser, "label '%.*s': allowed is 0 or 1",
-                        ends[0] - at > 20 ? 20 : (int)(ends[0] - at), at);
-    rows->labels[rows->n] = *at == '1';
+    int first = columns == COLUMNS;     /* of the integers */
+    rows->labels[rows->n] = 0;
+    if (first && !label(parser, at, (size_t)(ends[0] - at), &rows->labels[rows->n]))
+        return false;
     float *x = rows->dense + rows->n * DENSE;
-    for (int i = 0; i < DENSE; i++) {
-        const char *from = ends[i] + 1;
-        if (!dense(parser, from, (size_t)(ends[i + 1] - from), &x[i]))
-            return bad_number(parser, i + 1, from, (size_t)(ends[i + 1] - from));
-    }
+    const char *from = first ? ends[0] + 1 : at;
+    for (int i = 0; i < DENSE; from = ends[first + i++] + 1)
+        if (!dense(parser, from, (size_t)(ends[first + i] - from), &x[i]))
+            return bad_number(parser, first + i, from, (size_t)(ends[first + i] - from));
     uint32_t *ids = rows->ids + rows->n * CATEGORIES;
     for (int i = 0; i < CATEGORIES; i++) {
-        const char *from = ends[DENSE + i] + 1;
-        size_t n = (size_t)(ends[DENSE + i + 1] - from);
+        from = ends[first + DENSE + i - 1] + 1;
+        size_t n = (size_t)(ends[first + DENSE + i] - from);
         ids[i] = n <= 8 ? hash_short(parser->field_keys[i], from, n)
                         : data_hash((uint32_t)i, from, n);
     }
     rows->n++;
+    if (parser->options->scoring)
+        parser->columns = columns;
     return true;
+}
+
+bool criteo_header(const struct parser *parser, const char *at, const char *end)
+{
+    const char *ends[COLUMNS + 1];
+    int columns = split(at, end, ends), numbers = columns - CATEGORIES;
+    if (columns != COLUMNS && !(parser->options->scoring && columns == BARE))
+        return false;
+    for (int k = 0; k < numbers; k++) {
+        const char *from = k ? ends[k - 1] + 1 : at;
+        if (from == ends[k] || strchr("+-.0123456789", *from))
+            return false;
+    }
+    return true;
+}
+
+enum data_format criteo_or_none(const char *at, const char *end)
+{
+    const char *ends[COLUMNS + 1];
+    int columns = split(at, end, ends);
+    return columns == COLUMNS || columns == BARE ? DATA_CRITEO : DATA_AUTO;
 }

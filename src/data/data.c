@@ -4,13 +4,19 @@
  * and too many of them refused. What is not text (idx.c, cache.c) reads its chunks itself.
  *
  * A line is bad if it has a NUL byte, is longer than LINE_LIMIT, or its parser gives a reason.
- * One '\r' at its end belongs to the end. The share of bad lines is tested after each chunk once
+ * One '\r' at its end belongs to the end. A first line of Criteo's that names its columns is a header,
+ * is said, and is no line. The share of bad lines is tested after each chunk once
  * ENOUGH lines were seen, and at the end of the input: by each reader for what it read. */
 #include "data/reader.h"
 
 #include <stdlib.h>
 
-enum { ENOUGH = 1000, REPORTED = 5, CHUNK_LIMIT = 1 << 30 };
+enum { ENOUGH = 1000, REPORTED = 5, CHUNK_LIMIT = 1 << 30, PEEK_BYTES = 4096 };
+
+const char *const data_format_names[] = {
+    [DATA_AUTO] = "auto", [DATA_CRITEO] = "criteo", [DATA_LIBSVM] = "libsvm",
+    [DATA_LIBFFM] = "libffm", [DATA_IDX] = "idx", [DATA_CACHE] = "cache",
+};
 
 struct data {
     struct data_options options;
@@ -46,41 +52,87 @@ static enum data_format by_name(const char *path)
     return DATA_AUTO;
 }
 
-static enum data_format by_bytes(const char *at, size_t n)
+/* A text is what its first line is that is surely of some format, or the one asked for if any line
+ * is of that; the last line may be cut off. */
+static enum data_format by_bytes(const char *at, size_t n, enum data_format asked)
 {
+    enum data_format found = DATA_AUTO;
+    const char *end = at + n;
+
     if (n >= CACHE_MAGIC_BYTES && memcmp(at, cache_magic, CACHE_MAGIC_BYTES) == 0)
         return DATA_CACHE;
     if (n >= 4 && memcmp(at, "\0\0\x08\x03", 4) == 0)
         return DATA_IDX;
-    const char *end = memchr(at, '\n', n);
-    n = end ? (size_t)(end - at) : n;
-    if (memchr(at, '\t', n))
-        return DATA_CRITEO;
-    const char *colon = memchr(at, ':', n);
-    if (!colon)
-        return DATA_AUTO;
-    for (const char *c = colon + 1; c < at + n && *c != ' '; c++)
-        if (*c == ':')
-            return DATA_LIBFFM;
-    return DATA_LIBSVM;
+    for (const char *next; at < end && !memchr(at, 0, (size_t)(end - at)); at = next) {
+        const char *stop = memchr(at, '\n', (size_t)(end - at));
+        next = stop ? stop + 1 : end;
+        stop = stop ? stop : end;
+        if (stop == end && n == PEEK_BYTES)     /* cut: up to its last whole word */
+            while (stop > at && stop[-1] != ' ' && stop[-1] != '\t')
+                stop--;
+        if (stop > at && stop[-1] == '\r')
+            stop--;
+        enum data_format format = sparse_or_none(at, stop);
+        format = format == DATA_AUTO ? criteo_or_none(at, stop) : format;
+        if (format != DATA_AUTO && (found == DATA_AUTO || format == asked))
+            found = format;
+    }
+    return found;
 }
 
-static descant_status guess(struct data *data, const char *path)
+static descant_status peek(const char *path, char *first, size_t room, size_t *n,
+                           enum data_format *format, enum data_format asked, const struct log *log)
 {
+    char own[PEEK_BYTES + READER_PAD] = "";
+    size_t got = 0;
+    descant_status status = strcmp(path, "-") == 0 ? DESCANT_OK
+                            : input_peek(path, own, PEEK_BYTES, &got, log);
+
+    *format = by_bytes(own, got, asked);
+    *n = got < room ? got : room;
+    if (*n > 0)
+        memcpy(first, own, *n);
+    return status;
+}
+
+descant_status data_peek(const char *path, char *first, size_t room, size_t *n,
+                         enum data_format *format, const struct log *log)
+{
+    return peek(path, first, room, n, format, DATA_AUTO, log);
+}
+
+/* AUTO becomes what it is found to be; what is surely another format than the one asked for is
+ * refused, instead of each of its lines. */
+static descant_status settle_format(struct data *data)
+{
+    const char *path = data->options.paths[0];
+    enum data_format asked = data->options.format, found;
     const struct log *log = data->options.log;
-    enum data_format format = by_name(path);
-    if (format == DATA_AUTO && strcmp(path, "-") != 0) {
-        char first[4096];
-        size_t n = 0;
-        descant_status status = input_peek(path, first, sizeof first, &n, log);
-        if (status != DESCANT_OK)
-            return status;
-        format = by_bytes(first, n);
-    }
-    data->options.format = format;
-    if (format == DATA_AUTO)
-        return log_fail(log, DESCANT_INVALID, "%s: its format cannot be told; give --format", path);
-    return DESCANT_OK;
+    char first[PEEK_BYTES];
+    size_t n;
+    enum data_format hint = asked == DATA_AUTO ? by_name(path) : asked;
+    descant_status status = peek(path, first, sizeof first, &n, &found, hint,
+                                 asked == DATA_AUTO ? log : NULL);
+
+    if (asked != DATA_AUTO && asked != found && found != DATA_AUTO)
+        return log_fail(log, DESCANT_INVALID, "%s looks like %s, not like %s: give --format %s, or "
+                        "auto", path, data_format_names[found], data_format_names[asked],
+                        data_format_names[found]);
+    if (asked != DATA_AUTO && status != DESCANT_MEMORY)
+        return DESCANT_OK;      /* what cannot be read is the reader's to say */
+    if (asked != DATA_AUTO)
+        return log_fail(log, status, "%s", descant_last_error());
+    if (status != DESCANT_OK)
+        return status;
+    const char *end = memchr(first, '\n', n);
+    if (found == DATA_AUTO)
+        found = hint;
+    if (found == DATA_AUTO && memchr(first, '\t', end ? (size_t)(end - first) : n))
+        found = DATA_CRITEO;    /* its columns are wrong, and that can be said */
+    data->options.format = found;
+    return found != DATA_AUTO
+               ? DESCANT_OK
+               : log_fail(log, DESCANT_INVALID, "%s: its format cannot be told; give --format", path);
 }
 
 /* --- opening --- */
@@ -117,11 +169,9 @@ static descant_status open_format(struct data *data)
     if (o->chunk_bytes > CHUNK_LIMIT)
         return log_fail(o->log, DESCANT_INVALID, "chunks of %zu bytes: allowed is up to %d",
                         o->chunk_bytes, CHUNK_LIMIT);
-    if (o->format == DATA_AUTO) {
-        descant_status status = guess(data, o->paths[0]);
-        if (status != DESCANT_OK)
-            return status;
-    }
+    descant_status status = settle_format(data);
+    if (status != DESCANT_OK)
+        return status;
     if (o->format == DATA_IDX)
         return idx_open(&data->idx, o, &data->shape);
     if (o->format == DATA_CACHE)
@@ -183,6 +233,11 @@ uint64_t data_chunks(const struct data *data)
          : data->cache ? cache_chunks(data->cache) : input_chunks(&data->input);
 }
 
+bool data_lasts(const struct data *data)
+{
+    return !data->parse || input_lasts(&data->input);
+}
+
 double data_place(const struct data *data, uint64_t chunk)
 {
     if (data->parse)
@@ -215,16 +270,31 @@ static bool take_line(struct data *data, const char *at, const char *end, bool n
     return data->parse(&data->parser, at, end);
 }
 
+/* Said by whoever reads it first, where several epochs are read, or several processes read. */
+static bool is_header(struct data *data, const char *at, const char *end)
+{
+    if (data->options.format != DATA_CRITEO || !criteo_header(&data->parser, at, end))
+        return false;
+    if (data->input.pass == 0)
+        log_say(data->options.log, DESCANT_WARNING, "%s:1: a header is skipped: %.*s...",
+                input_source(&data->input)->path, end - at > 40 ? 40 : (int)(end - at), at);
+    return true;
+}
+
 static descant_status take_lines(struct data *data, const struct lines *lines,
                                  struct block *block)
 {
     size_t bytes = (size_t)(lines->end - lines->at);
     bool nul = bytes > 0 && memchr(lines->at, 0, bytes);
+    if (lines->first)
+        data->parser.columns = 0;
     if (!rows_begin(&data->parser.rows, block, &data->shape, bytes / 128 + 1))
         return log_fail(data->options.log, DESCANT_MEMORY, "no memory for a block");
     for (const char *at = lines->at, *next; at < lines->end; at = next) {
         const char *end = memchr(at, '\n', (size_t)(lines->end - at));
         next = end ? end + 1 : lines->end;
+        if (lines->first && at == lines->at && is_header(data, at, end ? end : next))
+            continue;
         block->lines++;
         if (take_line(data, at, end ? end : lines->end, nul))
             continue;
@@ -232,6 +302,8 @@ static descant_status take_lines(struct data *data, const struct lines *lines,
             return log_fail(data->options.log, DESCANT_MEMORY, "no memory for a block");
         block->bad++;
         report(data, at);
+        if (data->options.scoring && !rows_blank(&data->parser.rows))
+            return log_fail(data->options.log, DESCANT_MEMORY, "no memory for a block");
     }
     rows_end(&data->parser.rows);
     return DESCANT_OK;
@@ -241,10 +313,12 @@ static descant_status too_many(struct data *data)
 {
     if ((double)data->bad <= data->options.max_bad * (double)data->lines)
         return DESCANT_OK;
+    bool unlabelled = data->parser.without_label == data->bad;
     return log_fail(data->options.log, DESCANT_CORRUPT,
-                    "%llu of %llu lines are bad, more than %g %%; the last one reported: %s",
+                    "%llu of %llu lines are bad, more than %g %%%s; the last one reported: %s",
                     (unsigned long long)data->bad, (unsigned long long)data->lines,
-                    100 * data->options.max_bad, data->last_bad);
+                    100 * data->options.max_bad, unlabelled ? ": they have no label, without which "
+                    "lines can only be scored (descant predict)" : "", data->last_bad);
 }
 
 static enum data_got read_text(struct data *data, uint64_t chunk, struct block *block)

@@ -9,12 +9,14 @@
 #include "base/examples.h"
 
 enum data_format { DATA_AUTO, DATA_CRITEO, DATA_LIBSVM, DATA_LIBFFM, DATA_IDX, DATA_CACHE };
+extern const char *const data_format_names[];       /* "auto", "criteo", ... */
 
 struct data_options {
     const char *const *paths;       /* "-": stdin. Plain, gzip or zstd, seen by their content. A
                                        named pipe is for one reader alone */
     size_t n_paths;
-    enum data_format format;        /* AUTO: by name, then by the first bytes */
+    enum data_format format;        /* AUTO: by the first bytes, else by name. INVALID where these
+                                       bytes are surely of another one */
     bool hash;                      /* libsvm, libffm: false takes indexes as they are */
     int n_fields;                   /* libffm: fields; others: ignored */
     int n_classes;                  /* libsvm: labels are 0 to n_classes - 1; below 2: they are
@@ -23,6 +25,9 @@ struct data_options {
     int epochs;                     /* IDX and all that can be read again; 0: 1 */
     uint64_t seed;                  /* IDX: order of each epoch; 0: the file's order */
     double max_bad;                 /* share of lines that may be bad, tested after 1000 lines */
+    bool scoring;                   /* labels may be missing, and are 0 then; a bad line is an
+                                       example, too, so that each has its own: without features,
+                                       its label NaN. max_bad holds all the same */
     const struct log *log;          /* bad lines: the first few, with file and line */
     void *shared;                   /* data_shared_bytes of zeroed memory of all processes that
                                        read the same input; needed for stdin, else NULL is fine */
@@ -41,7 +46,8 @@ struct data_shape {
 struct block {
     struct examples examples;       /* points into the block */
     uint64_t chunk;
-    uint64_t lines, bad;            /* of this chunk; bad ones are not among the examples */
+    uint64_t lines, bad;            /* of this chunk; bad ones are not among the examples, but for
+                                       scoring. A header is no line */
     void *memory[8];                /* the block's own arrays and their sizes */
     size_t room[8];
 };
@@ -55,6 +61,14 @@ descant_status data_open(struct data **out, const struct data_options *options);
 void data_close(struct data *data);
 const struct data_shape *data_shape(const struct data *data);
 enum data_format data_format(const struct data *data);      /* never AUTO */
+
+/* Whether it can be opened again and be the same: nothing of it is a pipe. */
+bool data_lasts(const struct data *data);
+
+/* The first bytes of a file, decompressed, none of a pipe; *format is what they surely are, or
+ * AUTO. */
+descant_status data_peek(const char *path, char *first, size_t room, size_t *n,
+                         enum data_format *format, const struct log *log);
 
 /* Chunks that there are, over all epochs; UINT64_MAX: not known before the end (compressed
  * text, stdin). chunk numbers given to data_read must rise; gaps are other processes' chunks. */

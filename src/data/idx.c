@@ -14,10 +14,12 @@
  * epoch. */
 #include "data/reader.h"
 
+#include <errno.h>
 #include <math.h>
+#include <unistd.h>
 
 struct images {
-    unsigned char *pixels, *labels;     /* as the files are, headers too */
+    unsigned char *pixels, *labels;     /* as the files are, headers too; labels NULL: only scored */
 };
 
 struct idx {
@@ -91,22 +93,32 @@ static descant_status check_labels(struct idx *idx, const char *path, const unsi
     return DESCANT_OK;
 }
 
-static descant_status load(struct idx *idx, const char *path, struct images *images,
-                           uint32_t *n)
+static descant_status load_labels(struct idx *idx, const char *path, struct images *images,
+                                  uint32_t n)
 {
     char name[4096];
     size_t bytes;
     descant_status status = labels_name(path, name, sizeof name, idx->log);
     if (status != DESCANT_OK)
         return status;
-    status = stream_read_file(path, &images->pixels, &bytes, idx->log);
+    if (access(name, F_OK) != 0)
+        return log_fail(idx->log, DESCANT_SYSTEM, "%s: without labels images can only be scored "
+                        "(descant predict): %s: %s", path, name, strerror(errno));
+    status = stream_read_file(name, &images->labels, &bytes, idx->log);
+    return status == DESCANT_OK ? check_labels(idx, name, images->labels, bytes, n) : status;
+}
+
+static descant_status load(struct idx *idx, const char *path, struct images *images, bool labelled,
+                           uint32_t *n)
+{
+    size_t bytes;
+    descant_status status = stream_read_file(path, &images->pixels, &bytes, idx->log);
     if (status != DESCANT_OK)
         return status;
     status = check_images(idx, path, images->pixels, bytes, n);
-    if (status != DESCANT_OK)
+    if (status != DESCANT_OK || !labelled)
         return status;
-    status = stream_read_file(name, &images->labels, &bytes, idx->log);
-    return status == DESCANT_OK ? check_labels(idx, name, images->labels, bytes, *n) : status;
+    return load_labels(idx, path, images, *n);
 }
 
 static descant_status load_all(struct idx *idx, const struct data_options *o)
@@ -117,8 +129,8 @@ static descant_status load_all(struct idx *idx, const struct data_options *o)
         return log_fail(o->log, DESCANT_MEMORY, "no memory for images");
     idx->n_files = o->n_paths;
     for (size_t i = 0; i < o->n_paths; i++) {
-        uint32_t n;
-        descant_status status = load(idx, o->paths[i], &idx->files[i], &n);
+        uint32_t n = 0;
+        descant_status status = load(idx, o->paths[i], &idx->files[i], !o->scoring, &n);
         if (status != DESCANT_OK)
             return status;
         idx->first[i + 1] = idx->first[i] + n;
@@ -222,7 +234,7 @@ static void copy_example(const struct idx *idx, uint32_t number, float *dense, f
     size_t k = number - idx->first[file];
     const unsigned char *pixels = idx->files[file].pixels + IMAGES_HEADER + k * width;
     standardise(dense, pixels, width);
-    *label = idx->files[file].labels[LABELS_HEADER + k];
+    *label = idx->files[file].labels ? idx->files[file].labels[LABELS_HEADER + k] : 0;
 }
 
 enum data_got idx_read(struct idx *idx, uint64_t chunk, struct block *block,

@@ -172,6 +172,14 @@ uint64_t input_chunks(const struct input *input)
     return n * (uint64_t)input->epochs;
 }
 
+bool input_lasts(const struct input *input)
+{
+    bool all = !input->shared;
+    for (size_t i = 0; i < input->n_sources; i++)
+        all &= input->sources[i].regular;
+    return all;
+}
+
 double input_place(const struct input *input, uint64_t chunk)
 {
     uint64_t n = input_chunks(input), bytes = 0, done = 0;
@@ -335,7 +343,7 @@ static descant_status read_chunk(struct input *in, uint64_t k, struct lines *lin
     if (begin < end && in->text[end - 1] != '\n')
         status = find_end(in, end, &end);
     memset(in->text + in->filled, 0, READER_PAD);
-    *lines = (struct lines){in->text + begin, in->text + end};
+    *lines = (struct lines){in->text + begin, in->text + end, k == 0};
     return status;
 }
 

@@ -92,12 +92,14 @@ struct input {
 
 struct lines {
     const char *at, *end;       /* whole lines; READER_PAD bytes after the end can be loaded */
+    bool first;                 /* they begin the source */
 };
 
 descant_status input_init(struct input *input, const struct data_options *options);
 void input_fini(struct input *input);
 uint64_t input_chunks(const struct input *input);
 double input_place(const struct input *input, uint64_t chunk);
+bool input_lasts(const struct input *input);            /* all are regular files */
 descant_status input_room(struct input *input, size_t bytes);   /* grows text, keeps it */
 
 /* DATA_FAILED: logged, *status says what. */
@@ -136,6 +138,7 @@ bool rows_begin(struct rows *rows, struct block *block, const struct data_shape 
                 size_t expected);
 bool rows_grow(struct rows *rows);              /* room for one more example, n == n_room */
 bool rows_grow_ids(struct rows *rows, size_t n);        /* room for n more ids */
+bool rows_blank(struct rows *rows);             /* one more, without features: its label is NaN */
 void rows_end(struct rows *rows);               /* sets block->examples */
 void *rows_take(struct block *block, int slot, size_t bytes, size_t keep);
 
@@ -150,6 +153,8 @@ struct parser {
     bool no_memory;
     char reason[REASON_ROOM];
     uint64_t field_keys[32];            /* criteo.c */
+    int columns;                        /* scoring: of this file's lines; 0: of none yet */
+    uint64_t without_label;             /* lines that are bad for it */
     float logs[LOG_TABLE];              /* log(1 + i) */
     struct pair {                       /* sparse.c: a line's pairs as they come */
         uint32_t field, id;
@@ -163,8 +168,14 @@ typedef bool parse_line(struct parser *parser, const char *at, const char *end);
 
 void criteo_init(struct parser *parser);
 parse_line criteo_line, libsvm_line, libffm_line;
+/* The line names columns: none of those that have numbers has one, and none is empty. */
+bool criteo_header(const struct parser *parser, const char *at, const char *end);
+/* Whether the line is surely one of these formats: AUTO, it is none. */
+enum data_format criteo_or_none(const char *at, const char *end);
+enum data_format sparse_or_none(const char *at, const char *end);
 bool bad_line(struct parser *parser, const char *format, ...)
     __attribute__((format(printf, 2, 3)));      /* writes the reason; false */
+bool without_label(struct parser *parser);      /* the same, unless lines are only scored */
 
 /* --- idx.c, cache.c: what is not text --- */
 

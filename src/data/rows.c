@@ -5,6 +5,8 @@
  * was good; what a bad line left behind is written over by the next. */
 #include "data/reader.h"
 
+#include <math.h>
+
 /* Memory of at least `bytes` in a slot, its first `keep` bytes as they were; NULL: none to be
  * had, and the slot is as before. */
 void *rows_take(struct block *block, int slot, size_t bytes, size_t keep)
@@ -87,6 +89,22 @@ bool rows_grow_ids(struct rows *r, size_t n)
     if (!ids || !values)
         return false;
     r->ids_room = room;
+    return true;
+}
+
+bool rows_blank(struct rows *r)
+{
+    size_t dense = (size_t)r->n_dense, fields = (size_t)r->n_fields;
+
+    if (r->n == r->n_room && !rows_grow(r))
+        return false;
+    memset(r->dense + r->n * dense, 0, dense * sizeof *r->dense);
+    for (size_t f = 0; f < fields; f++)
+        if (r->bags)
+            r->offsets[r->n * fields + f + 1] = r->offsets[r->n * fields];
+        else
+            r->ids[r->n * fields + f] = 0;
+    r->labels[r->n++] = NAN;
     return true;
 }
 

@@ -4,7 +4,8 @@
  *   libsvm      label index:value index:value ...              one bag an example
  *   libffm      label field:index:value ...                    a bag a field, 0 to n_fields - 1
  *
- * Labels are 0 and 1, or -1 and +1; in libsvm also class numbers, if n_classes says so. An index
+ * A line that is only to be scored may be without a label: its first word is a pair, or it begins
+ * with a space. Labels are 0 and 1, or -1 and +1; in libsvm also class numbers, if n_classes says so. An index
  * is a number below 2^32 as it is, or, where indexes are hashed, any token. A value is a decimal
  * number that fits in a float, with or without an exponent; nan and inf are none. A line without
  * pairs is an example without features. Pairs may come in any order; those of one field keep
@@ -208,8 +209,11 @@ static bool line(struct parser *parser, const char *at, const char *end, bool fi
     if (rows->n == rows->n_room && !rows_grow(rows))
         return parser->no_memory = true, false;
     const char *stop = word_end(at, end);
-    if (!label(parser, at, stop, &rows->labels[rows->n]))
+    bool bare = at < end && (at == stop || memchr(at, ':', (size_t)(stop - at)));
+    rows->labels[rows->n] = 0;
+    if (bare ? !without_label(parser) : !label(parser, at, stop, &rows->labels[rows->n]))
         return false;
+    stop = bare ? at : stop;
     for (at = stop;; at = stop) {
         while (at < end && is_space(*at))
             at++;
@@ -233,4 +237,37 @@ bool libsvm_line(struct parser *parser, const char *at, const char *end)
 bool libffm_line(struct parser *parser, const char *at, const char *end)
 {
     return line(parser, at, end, true);
+}
+
+/* index:value is LIBSVM, field:index:value LIBFFM. */
+static enum data_format pair_format(const char *at, const char *end)
+{
+    const char *first = memchr(at, ':', (size_t)(end - at));
+    const char *second = first ? memchr(first + 1, ':', (size_t)(end - first - 1)) : NULL;
+    const char *index = second ? first + 1 : at, *value = second ? second + 1 : first + 1;
+    uint32_t field;
+    float x;
+
+    if (!first || index == value - 1 || !real(value, end, &x) || (second && !whole(at, first, &field)))
+        return DATA_AUTO;
+    return second ? DATA_LIBFFM : DATA_LIBSVM;
+}
+
+enum data_format sparse_or_none(const char *at, const char *end)
+{
+    enum data_format format = DATA_AUTO;
+    float x;
+
+    for (const char *from = at, *stop; at < end; at = stop) {
+        while (at < end && is_space(*at))
+            at++;
+        stop = word_end(at, end);
+        if (at == end || (at == from && real(at, stop, &x)))
+            continue;
+        enum data_format pair = pair_format(at, stop);
+        if (pair == DATA_AUTO || (format != DATA_AUTO && pair != format))
+            return DATA_AUTO;
+        format = pair;
+    }
+    return format;
 }

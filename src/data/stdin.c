@@ -218,6 +218,6 @@ enum data_got stdin_chunk(struct input *in, struct lines *lines, uint64_t *chunk
     if (*status != DESCANT_OK)
         return DATA_FAILED;
     memset(in->text + in->filled, 0, READER_PAD);
-    *lines = (struct lines){in->text, in->text + in->filled};
+    *lines = (struct lines){in->text, in->text + in->filled, *chunk == 0};
     return in->filled > 0 ? DATA_BLOCK : DATA_END;
 }

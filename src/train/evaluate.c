@@ -27,6 +27,35 @@ descant_status evaluate_fits(const struct model *model, const struct data_shape 
                     want->n_classes);
 }
 
+static descant_status no_example(const struct data_options *data)
+{
+    return log_fail(data->log, DESCANT_INVALID, "there is no example in %s%s", data->paths[0],
+                    data->n_paths > 1 ? " and the files after it" : "");
+}
+
+/* Up to the first example; what is bad on the way is said when the set is evaluated. */
+static descant_status look_for_example(const struct data_options *options)
+{
+    struct data_options silent = *options;
+    struct block block = {0};
+    struct data *data;
+
+    silent.log = NULL;
+    descant_status status = data_open(&data, &silent);
+    if (status != DESCANT_OK)
+        return log_fail(options->log, status, "%s", descant_last_error());
+    enum data_got got = DATA_BLOCK;
+    for (uint64_t k = 0; got == DATA_BLOCK && block.examples.n == 0; k++)
+        got = data_read(data, k, &block);
+    if (got == DATA_FAILED)
+        status = log_fail(options->log, data_status(data), "%s", descant_last_error());
+    else if (got == DATA_END)
+        status = no_example(options);
+    block_fini(&block);
+    data_close(data);
+    return status;
+}
+
 descant_status evaluate_look(const struct model *model, const struct data_options *options)
 {
     struct data *data;
@@ -36,9 +65,10 @@ descant_status evaluate_look(const struct model *model, const struct data_option
         return status;
     struct data_options found = *options;
     found.format = data_format(data);
+    bool lasts = data_lasts(data);
     status = evaluate_fits(model, data_shape(data), &found);
     data_close(data);
-    return status;
+    return status == DESCANT_OK && lasts ? look_for_example(&found) : status;
 }
 
 struct examiner {
@@ -142,6 +172,8 @@ descant_status evaluate(const struct evaluation *e, struct metrics *sum, double 
     }
     if (status == DESCANT_OK && (status = feed_status(feed, &why)) != DESCANT_OK)
         repeat(status, why);
+    if (status == DESCANT_OK && sum->n == 0 && !(e->stopped && e->stopped(e->of)))
+        status = no_example(&e->data);
     *auc = status == DESCANT_OK ? auc_value(&all[0].auc) : NAN;
     for (int k = 0; k < e->threads; k++) {
         work_destroy(all[k].work);

@@ -75,14 +75,11 @@ descant_status train_shape(const struct train_options *o, const struct data_shap
 const char *inputs_text(const struct data_options *data, const struct data_shape *shape,
                         char *text, size_t room)
 {
-    static const char *const formats[] = {
-        "", ", read as criteo,", ", read as libsvm,", ", read as libffm,", ", read as idx,",
-        ", read as cache,"};
     const char *name = strcmp(data->paths[0], "-") ? data->paths[0] : "stdin";
     int dense = shape->n_dense, fields = shape->n_fields, classes = shape->n_classes;
 
-    snprintf(text, room, "%s%s has %d dense feature%s, %d field%s and %d class%s", name,
-             formats[data->format], dense, dense == 1 ? "" : "s", fields, fields == 1 ? "" : "s",
+    snprintf(text, room, "%s, read as %s, has %d dense feature%s, %d field%s and %d class%s", name,
+             data_format_names[data->format], dense, dense == 1 ? "" : "s", fields, fields == 1 ? "" : "s",
              classes, classes == 1 ? "" : "es");
     return text;
 }
