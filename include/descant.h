@@ -62,6 +62,33 @@ typedef void descant_log(void *user, enum descant_level level, const char *line)
 /* A job: one trainer's part in it. */
 struct descant;
 
+/* What befalls the job's trainers, for programs. Each is a line of the log, too: WARNING from LOST on,
+ * INFO before; what happens to a trainer again and again is a line at once, then after 10 s, 20 s,
+ * 40 s, up to an hour, with how often. */
+enum descant_event_kind {
+    DESCANT_EVENT_JOINED,       /* rank takes part from now on */
+    DESCANT_EVENT_LEFT,         /* rank has called finish or close, before this trainer did */
+    DESCANT_EVENT_LOST,         /* rank has died, and its share of the compute with it */
+    DESCANT_EVENT_BAD,          /* NaN or Inf in what rank brought: it was left out of a round */
+    DESCANT_EVENT_NO_ROUND,     /* this trainer steps beside others, and no round has been made: for
+                                   10 s, 20 s, 40 s, …, or up to its finish or close */
+    DESCANT_EVENT_UNFINISHED,   /* this trainer closes without finish: its model is its own */
+    DESCANT_EVENT_BROKEN        /* a round has failed for good, and so will every call */
+};
+
+struct descant_event {
+    enum descant_event_kind kind;
+    int rank;                   /* of whom it tells; -1: of several, or it is not known of whom */
+    int members;                /* that take part in rounds now */
+    uint64_t count;             /* how often, since the last event of this kind and rank */
+    const char *text;           /* as the log has it; valid until the return */
+};
+
+/* Called between start and close, by a thread of the job's own that does nothing else: no step and no
+ * round waits for it, events that come meanwhile do, and close does. It may call descant_stats,
+ * descant_members and descant_waits. Returns 0, or anything else if the log is to have no line. */
+typedef int descant_on_event(void *user, const struct descant_event *event);
+
 struct descant_options {
     const char *job;     /* "self", "shm:NAME[,rate=1gbit][,rtt=1ms]", "mpi"; NULL: see descant_open */
     const char *plan;    /* "shadow-easgd", "dasgd,every=8,delay=2"; NULL: DESCANT_PLAN */
@@ -75,8 +102,11 @@ struct descant_options {
                             a second; 0: no limit. Other plans go by their steps alone */
     double start_s;      /* seconds that open and start wait for the other trainers, 300
                             if not set; for whom, a warning says after 5 */
-    descant_log *log;    /* NULL: silent */
+    descant_log *log;    /* NULL: standard error, as the variable DESCANT_LOG says: debug, info,
+                            warning (if not set), error, off */
     void *log_user;
+    descant_on_event *on_event;     /* NULL: the log alone is told */
+    void *event_user;
 };
 
 DESCANT_API struct descant_options descant_options_default(void);

@@ -406,17 +406,76 @@ static int part_late(void)
     return stop();
 }
 
+static _Atomic int happened[DESCANT_EVENT_BROKEN + 1], to_whom;
+
+static int on_event(void *user, const struct descant_event *event)
+{
+    (void)user;
+    to_whom = event->rank;
+    happened[event->kind]++;
+    return 0;
+}
+
+static bool happens(enum descant_event_kind kind, struct descant *job)
+{
+    uint64_t until = clock_now_ns() + UINT64_C(20000000000);
+    while (!happened[kind] && clock_now_ns() < until)
+        NEED(descant_step(job) == DESCANT_OK);
+    return happened[kind] && to_whom == 1;
+}
+
+/* Rank 1 turns NaN, and then finishes before rank 0. */
+static int part_events(void)
+{
+    static const char *const addresses[] = {"mpi", "mpi:messages"};
+    static const char *const plans[] = {"shadow-ma", "shadow-easgd"};
+
+    setenv("DESCANT_LOG", "warning", 1);
+    for (int k = 0; k < 4; k++) {
+        struct descant_options options = descant_options_default();
+        struct descant_members me;
+        struct descant *job;
+        options.job = addresses[k / 2];
+        options.plan = plans[k % 2];
+        options.on_event = on_event;
+        memset(happened, 0, sizeof happened);
+        NEED(descant_open(&job, &options) == DESCANT_OK);
+        float *w = descant_alloc(job, "w", 1000);
+        NEED(w && descant_start(job) == DESCANT_OK);
+        NEED(descant_members(job, &me) == DESCANT_OK);
+        w[7] = me.rank == 1 ? NAN : 1;
+        if (me.rank == 1 || k % 2 == 0)     /* only its own rank sees what the centre is spared */
+            NEED(happens(DESCANT_EVENT_BAD, job));
+        NEED(me.rank == 1 || happens(DESCANT_EVENT_LEFT, job));
+        NEED(!happened[DESCANT_EVENT_LOST] && !happened[DESCANT_EVENT_BROKEN]);
+        NEED(descant_finish(job, DESCANT_FINAL_LOCAL) == DESCANT_OK);
+        NEED(descant_close(job) == DESCANT_OK);
+        NEED(!happened[DESCANT_EVENT_UNFINISHED]);
+    }
+    return 0;
+}
+
 static const struct part parts[] = {
     {"tables", part_tables},     {"jobs", part_jobs},         {"plans", part_plans},
     {"models", part_models},     {"multiple", part_multiple}, {"funneled", part_funneled},
     {"reload", part_reload},     {"wire", part_wire},         {"two", part_two},
     {"apart", part_apart},       {"early", part_early},       {"late", part_late},
+    {"events", part_events},
 };
 
 START_TEST(who_leaves_early_stays_asleep)
 {
     if (is_there((enum mpi_library)_i))
         need_good((enum mpi_library)_i, 3, "early");
+}
+END_TEST
+
+START_TEST(events_are_told)
+{
+    if (!is_there((enum mpi_library)_i))
+        return;
+    need_good((enum mpi_library)_i, 2, "events");
+    need_said("descant: rank 0: trainer 1 has NaN or Inf");
 }
 END_TEST
 
@@ -540,6 +599,7 @@ int main(int argc, char **argv)
 {
     TCase *all = tcase_create("mpirun");
     tcase_add_loop_test(all, who_leaves_early_stays_asleep, 0, LIBRARIES_RUN);
+    tcase_add_loop_test(all, events_are_told, 0, LIBRARIES_RUN);
     tcase_add_loop_test(all, jobs_need_no_address, 0, LIBRARIES_RUN);
     tcase_add_loop_test(all, too_few_cores_are_named, 0, LIBRARIES_RUN);
     tcase_add_loop_test(all, ranks_of_one_host_have_one_table, 0, LIBRARIES_RUN);

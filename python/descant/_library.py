@@ -42,10 +42,20 @@ class Error(RuntimeError):
         return type(self), (self.args[0], self.status)
 
 
+class Event(ctypes.Structure):
+    """kind counts from JOINED, 0, as descant.h has them."""
+    _fields_ = [("kind", _INT), ("rank", _INT), ("members", _INT), ("count", _U64),
+                ("text", ctypes.c_char_p)]
+
+
+_ON_EVENT = ctypes.CFUNCTYPE(_INT, ctypes.c_void_p, ctypes.POINTER(Event))
+
+
 class Options(ctypes.Structure):
     _fields_ = [("job", ctypes.c_char_p), ("plan", ctypes.c_char_p), ("rank", _INT),
                 ("size", _INT), ("workers", _INT), ("sync_cpu", _F64), ("sync_rate", _F64),
-                ("start_s", _F64), ("log", _LOG), ("log_user", ctypes.c_void_p)]
+                ("start_s", _F64), ("log", _LOG), ("log_user", ctypes.c_void_p),
+                ("on_event", _ON_EVENT), ("event_user", ctypes.c_void_p)]
 
 
 class Members(ctypes.Structure):

@@ -20,6 +20,10 @@ struct log {
     int rank;           /* -1 until known; put before each line */
 };
 
+/* Where no callback is set: standard error, as the variable DESCANT_LOG says. INVALID, and nothing is
+ * set, where it says what is not known. */
+descant_status log_default(struct log *log);
+
 void log_say(const struct log *log, enum descant_level level, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 

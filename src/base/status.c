@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Failures and the log. Who first decides that something is an error calls log_fail: the
- * line goes to the caller's callback, and stays with the thread for descant_last_error.
- * The library itself never prints.
+ * line goes to the caller's callback, and stays with the thread for descant_last_error. Where a
+ * program has set no callback, lines from DESCANT_LOG on go to standard error.
  *
  * Callbacks run one at a time, under one lock for the whole process, so that a caller's
  * function need not be reentrant; it must not call what logs. A line is cut at LOG_LINE.
@@ -9,6 +9,7 @@
 #include "base/base.h"
 
 #include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
 
 static pthread_mutex_t callback_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -48,6 +49,37 @@ static void deliver(const struct log *log, enum descant_level level, const char 
     pthread_mutex_lock(&callback_lock);
     log->fn(log->user, level, line);
     pthread_mutex_unlock(&callback_lock);
+}
+
+/* user: the least level that is written. */
+static void to_stderr(void *user, enum descant_level level, const char *line)
+{
+    const enum descant_level *least = user;
+    if (level >= *least)
+        fprintf(stderr, "descant: %s\n", line);
+}
+
+descant_status log_default(struct log *log)
+{
+    static struct {
+        const char *name;
+        enum descant_level least;
+    } words[] = {{"debug", DESCANT_DEBUG}, {"info", DESCANT_INFO}, {"warning", DESCANT_WARNING},
+                 {"error", DESCANT_ERROR}};
+    const char *word = getenv("DESCANT_LOG");
+    if (word == NULL || *word == '\0')
+        word = "warning";
+    if (strcmp(word, "off") == 0)
+        return DESCANT_OK;
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (strcmp(word, words[i].name) == 0) {
+            log->fn = to_stderr;
+            log->user = &words[i].least;
+            return DESCANT_OK;
+        }
+    const struct log always = {.fn = to_stderr, .user = &words[3].least, .rank = -1};
+    return log_fail(&always, DESCANT_INVALID, "DESCANT_LOG=%s: it is debug, info, warning, error or "
+                    "off", word);
 }
 
 void log_say(const struct log *log, enum descant_level level, const char *format, ...)

@@ -11,6 +11,8 @@
 #include "base/base.h"
 #include "fabric/wire.h"
 
+#include <pthread.h>
+
 /* Pieces of a flat vector in memory: ascending, not overlapping; what lies between is zero. */
 struct extent {
     size_t at, n;       /* floats */
@@ -114,6 +116,8 @@ struct awaited {
     int ranks[FABRIC_NAMED];    /* ascending */
 };
 
+struct notes;
+
 struct fabric_type;
 
 /* The head of every fabric's own struct. */
@@ -135,6 +139,7 @@ struct fabric {
                                            the reference: the same bits for all members, from each
                                            begin to the mean's part */
     descant_status status;              /* why FAILED; the holder of the machine's */
+    struct notes *notes;                /* set before start, then constant; NULL: nobody reads them */
     /* set by start, then constant */
     float *contribution;                /* room floats to be filled before begin; NULL: in place */
     float *outer[2];
@@ -250,7 +255,7 @@ struct fabric_type {
 
     /* Sleeps until something has moved since the last poll, also of rows, or until_ns (0: no
      * bound). Says whom it waits for (fabric_say) when that lasts, and at once where the bound
-     * is past: then members and epoch are also made those of now. */
+     * is past: then members and epoch are also made those of now, and who came or went is noted. */
     void (*wait)(struct fabric *f, uint64_t until_ns);
 
     /* Leaves. The others go on without us. Releases everything, also half-opened. Over mpi it
@@ -269,6 +274,29 @@ void awaited_add(struct awaited *awaited, int rank);    /* -1: it is not known *
 void fabric_say(struct fabric *f, const struct awaited *awaited);
 void fabric_unsay(struct fabric *f);        /* waits for nobody */
 struct awaited fabric_hear(const struct fabric *f);
+
+/* --- notes.c --- */
+
+enum { NOTES = 128, N_EVENT_KINDS = DESCANT_EVENT_BROKEN + 1 };
+
+struct fabric_note {
+    enum descant_event_kind kind;
+    int rank;                   /* -1: several */
+    uint64_t count;
+};
+
+struct notes {
+    _Atomic uint32_t bell;      /* futex: rung by notes_add and notes_ring */
+    pthread_mutex_t lock;       /* of the rest */
+    int n;
+    struct fabric_note list[NOTES];
+};
+
+void notes_init(struct notes *notes);
+void notes_fini(struct notes *notes);
+void notes_add(struct notes *notes, enum descant_event_kind kind, int rank);    /* NULL is allowed */
+void notes_ring(struct notes *notes);
+int notes_take(struct notes *notes, struct fabric_note *out);      /* room for NOTES; how many */
 
 /* --- fabric.c --- */
 

@@ -223,6 +223,9 @@ static enum fabric_progress end_mean(struct mpi *m, struct fabric_part *part)
 
     m->f.own_bad = r->seats[r->me].bad;
     atomic_fetch_add_explicit(&m->f.bad, r->n_bad, memory_order_relaxed);
+    for (int i = 0; r->n_bad && i < r->k; i++)
+        if (r->seats[i].bad)
+            notes_add(m->f.notes, DESCANT_EVENT_BAD, r->seats[i].rank);
     if (!r->n) {
         m->stage = STAGE_IDLE;
         return FABRIC_DONE;

@@ -443,8 +443,10 @@ static enum fabric_progress end(struct mpi *m)
     struct mpi_elastic *e = m->elastic;
 
     m->f.own_bad = e->bad;
-    if (e->bad)
+    if (e->bad) {
         atomic_fetch_add_explicit(&m->f.bad, 1, memory_order_relaxed);
+        notes_add(m->f.notes, DESCANT_EVENT_BAD, m->f.rank);
+    }
     if (!e->fetch)
         m->stage = STAGE_IDLE;
     return FABRIC_DONE;

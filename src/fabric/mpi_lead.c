@@ -164,7 +164,7 @@ static bool form(struct mpi *m)
 
 /* --- what is heard --- */
 
-static void tell_members(struct mpi *m)
+static void tell_members(struct mpi *m, const struct peer *gone)
 {
     struct mpi_lead *lead = m->lead;
 
@@ -172,6 +172,7 @@ static void tell_members(struct mpi *m)
         return;
     lead->epoch++;
     tell_all(m, (struct mpi_word){.what = WORD_MEMBERS, .epoch = lead->epoch,
+                                  .source = (int32_t)(gone - lead->peers),
                                   .members = (uint32_t)count(m, LIFE_MEMBER)}, NULL, 0);
 }
 
@@ -181,7 +182,7 @@ static void become(struct mpi *m, struct peer *peer, enum life life)
 
     peer->life = life;
     if (was && life != LIFE_MEMBER)
-        tell_members(m);
+        tell_members(m, peer);
 }
 
 static void hear_arrive(struct mpi *m, struct peer *peer, const struct mpi_word *word)

@@ -189,6 +189,8 @@ static void hear(struct mpi *m, int from, const struct mpi_word *word)
         break;
     case WORD_MEMBERS:
         take_part(m, word);
+        if (word->source != m->f.rank && !m->x.final)
+            notes_add(m->f.notes, DESCANT_EVENT_LEFT, word->source);
         break;
     case WORD_LATE:
         hear_late(m, word);

@@ -51,7 +51,7 @@ enum mpi_what {
     WORD_CALL,          /* from 0: others wait for your arrival */
     WORD_GO,            /* from 0: the round is closed; seats follow */
     WORD_VOID,          /* from 0: your elastic exchange goes on by itself */
-    WORD_MEMBERS,       /* from 0: so many take part */
+    WORD_MEMBERS,       /* from 0: so many take part; `source` does no more */
     WORD_LATE,          /* from 0: for whom your round waits; struct awaited follows */
     WORD_FAIL,          /* from 0: the job has failed; text follows */
     WORD_BYE,           /* from 0: all have left */
@@ -66,7 +66,8 @@ struct mpi_word {
     uint32_t refers;            /* ARRIVE: the round whose result is the sender's reference */
     uint32_t encoded;           /* GO: the mean is sent as the plan's wire says */
     uint32_t round;
-    int32_t source;             /* GO: of a state; -1: of a mean without a good contribution */
+    int32_t source;             /* GO: of a state; -1: of a mean without a good contribution.
+                                   MEMBERS: who has left */
     uint32_t members, epoch, status, seats;
     uint32_t threads;           /* HELLO */
     int32_t host, local_rank;   /* HELLO */

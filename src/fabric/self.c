@@ -134,6 +134,7 @@ static enum fabric_progress self_bad(struct self *self)
 {
     self->f.own_bad = true;
     atomic_fetch_add_explicit(&self->f.bad, 1, memory_order_relaxed);
+    notes_add(self->f.notes, DESCANT_EVENT_BAD, self->f.rank);
     return self_done(self);
 }
 

@@ -94,6 +94,7 @@ static void shm_close(struct fabric *f)
     memory_give(shm->moved);
     memory_give(shm->left);
     memory_give(shm->post);
+    pthread_mutex_destroy(&shm->seeing);
     memory_give(shm);
 }
 
@@ -200,6 +201,7 @@ static descant_status shm_open(struct fabric **out, const struct fabric_options 
     shm->start_s = options->start_s;
     shm->kernels = kernels_best();
     shm->cores = machine_cores();
+    pthread_mutex_init(&shm->seeing, NULL);
     arena_init(&shm->arena, &shm->fabric.log);
     meet_init(&shm->meet, &shm->arena, address.name);
     shm->meet.cpu_ns = &shm->fabric.cpu_ns;
@@ -455,8 +457,10 @@ static enum fabric_progress shm_poll(struct fabric *f, struct fabric_part *part)
 
 static void shm_wait(struct fabric *f, uint64_t until_ns)
 {
-    if (until_ns && until_ns <= clock_now_ns())
+    if (until_ns && until_ns <= clock_now_ns()) {
+        shm_note_changes(shm_of(f));
         shm_count_members(shm_of(f));
+    }
     shm_waits_sleep(shm_of(f), until_ns);
 }
 

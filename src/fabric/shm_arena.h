@@ -9,7 +9,7 @@
 enum { SHM_SLOTS = 64, SHM_BLOCKS = 128, SHM_BLOCK_NAME = 128 };
 
 #define SHM_MAGIC 0x6e616373u
-#define SHM_VERSION 3u
+#define SHM_VERSION 4u
 #define SHM_CACHE_LINE _Alignas(64)
 
 /* A slot's life is {generation 32, state 32}. Alive are those from JOINED on. */
@@ -61,6 +61,9 @@ struct slot {
     _Atomic uint32_t reducing;
     /* Of FINAL: enum standby. Set before FINAL; release when it shows; joiners acquire. */
     _Atomic uint32_t standby;
+    /* The last generation that has called close; what dies does not. Its trainer stores it before
+     * DEAD; relaxed. */
+    _Atomic uint32_t closed;
     /* Set before JOINED, then constant. */
     int32_t rank;
     /* Set by start, before WAITING; read by others after they saw that or more. */

@@ -46,10 +46,12 @@ static bool next_chunk(struct shm *shm, size_t *chunk)
 
 static enum fabric_progress elastic_end(struct shm *shm, bool bad)
 {
-    if (bad)
+    if (bad) {
         atomic_fetch_add_explicit(&shm->fabric.bad, 1, memory_order_relaxed);
-    else
+        notes_add(shm->fabric.notes, DESCANT_EVENT_BAD, shm->fabric.rank);
+    } else {
         shm_count_bytes(shm, 2 * shm->round.exchange.n * sizeof(float));
+    }
     shm->fabric.own_bad = bad;
     shm->round.stage = STAGE_IDLE;
     return FABRIC_DONE;

@@ -63,6 +63,50 @@ void shm_count_members(struct shm *shm)
                           memory_order_relaxed);
 }
 
+/* Who had begun a final exchange may have had it, and then ends as it likes; not so where this trainer
+ * has begun none, without which there is no end. */
+static void note_change(struct shm *shm, unsigned s, bool at_work)
+{
+    const struct slot *slot = &board_of(shm)->slots[s];
+    struct seen *seen = &shm->seen[s];
+    uint64_t life = slot_life(board_of(shm), s);
+    bool same = life_generation(life) == seen->generation;
+    bool seated = load_members(board_of(shm)) & slot_bit(s);
+    uint32_t closed = atomic_load_explicit(&slot->closed, memory_order_relaxed);
+
+    if (seen->member && !(same && (seated || life_alive(life)))) {
+        seen->member = false;
+        if (closed < seen->generation && (!seen->final || at_work))
+            notes_add(shm->fabric.notes, DESCANT_EVENT_LOST, seen->rank);
+        else if (!seen->final && at_work)
+            notes_add(shm->fabric.notes, DESCANT_EVENT_LEFT, seen->rank);
+    }
+    if (seen->member && !seen->final && life_state(life) == LIFE_FINAL && !seated) {
+        seen->final = true;
+        if (at_work)
+            notes_add(shm->fabric.notes, DESCANT_EVENT_LEFT, seen->rank);
+    }
+    if (!seen->member && seated && life_alive(life) && life_state(life) != LIFE_FINAL) {
+        *seen = (struct seen){life_generation(life), slot->rank, true, false};
+        if (shm->has_seen)
+            notes_add(shm->fabric.notes, DESCANT_EVENT_JOINED, seen->rank);
+    }
+}
+
+/* Those with whom this trainer became a member have not come: they were there. */
+void shm_note_changes(struct shm *shm)
+{
+    enum life life = own_life(shm);
+
+    if (!shm->fabric.notes || life < LIFE_MEMBER || pthread_mutex_trylock(&shm->seeing))
+        return;
+    for (unsigned s = 0; s < SHM_SLOTS; s++)
+        if (s != shm->meet.slot)
+            note_change(shm, s, life == LIFE_MEMBER);
+    shm->has_seen = true;
+    pthread_mutex_unlock(&shm->seeing);
+}
+
 /* Figures, whenever somebody came or went. */
 void shm_refresh(struct shm *shm)
 {
@@ -81,6 +125,7 @@ void shm_refresh(struct shm *shm)
         if (life_alive(slot_life(board, s)))
             threads += atomic_load_explicit(&board->slots[s].threads, memory_order_relaxed);
     atomic_store_explicit(&shm->fabric.machine_threads, threads, memory_order_relaxed);
+    shm_note_changes(shm);
     shm_count_members(shm);
 }
 

@@ -526,6 +526,7 @@ static void leave(struct meet *meet)
     struct board *board = meet->arena->board;
     uint64_t bit = slot_bit(meet->slot);
 
+    atomic_store_explicit(&board->slots[meet->slot].closed, meet->generation, memory_order_relaxed);
     if (atomic_fetch_and_explicit(&board->members, ~bit, memory_order_seq_cst) & bit)
         atomic_fetch_add_explicit(&board->epoch, 1, memory_order_release);
     slot_become(board, meet->slot, meet->generation, LIFE_DEAD);

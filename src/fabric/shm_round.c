@@ -108,6 +108,9 @@ static void count_bad(struct shm *shm)
     const struct round_record *record = &board_of(shm)->record;
 
     shm->fabric.own_bad = (record->bad & own_bit(shm)) != 0;
+    for (unsigned s = 0; record->bad && s < SHM_SLOTS; s++)
+        if (record->bad & slot_bit(s))
+            notes_add(shm->fabric.notes, DESCANT_EVENT_BAD, board_of(shm)->slots[s].rank);
     atomic_fetch_add_explicit(&shm->fabric.bad,
                               (uint64_t)__builtin_popcountll(record->bad),
                               memory_order_relaxed);

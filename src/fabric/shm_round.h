@@ -71,6 +71,14 @@ struct shm {
     _Atomic uint32_t seen_bell;
     _Atomic uint64_t ready_ns;
     _Atomic uint64_t waiting;   /* shm_waits.c's note */
+    /* As shm_note_changes has seen the others: guarded by `seeing`. */
+    pthread_mutex_t seeing;
+    bool has_seen;
+    struct seen {
+        uint32_t generation;    /* of a member, or of one that had been */
+        int32_t rank;
+        bool member, final;
+    } seen[SHM_SLOTS];
 };
 
 /* --- small words on the board --- */
@@ -150,6 +158,7 @@ void shm_become(struct shm *shm, enum life state);
 void shm_bury_stale(struct shm *shm, uint64_t members);     /* bits whose owners are dead */
 void shm_refresh(struct shm *shm);                          /* the fabric's figures */
 void shm_count_members(struct shm *shm);                    /* of them, those of members */
+void shm_note_changes(struct shm *shm);     /* by any thread: who came or went since the last time */
 void shm_admit(struct shm *shm, unsigned slot);
 void shm_admit_waiting(struct shm *shm);
 bool shm_admit_first(struct shm *shm);      /* itself; false: there are members */

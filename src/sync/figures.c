@@ -61,7 +61,8 @@ descant_status descant_stats(struct descant *job, struct descant_stats *out)
         .age_s = (double)get(&s->age_ns) * 1e-9,
         .exchange_p50_s = stats_below(s->exchanges, 0.5) * 1e-9,
         .exchange_p99_s = stats_below(s->exchanges, 0.99) * 1e-9,
-        .shadow_cpu_s = (double)(get(&s->shadow_cpu_ns) + get(&f->cpu_ns)) * 1e-9,
+        .shadow_cpu_s = (double)(get(&s->shadow_cpu_ns) + get(&s->events_cpu_ns) +
+                                 get(&f->cpu_ns)) * 1e-9,
         .wall_s = job->started_ns ? (double)(clock_now_ns() - job->started_ns) * 1e-9 : 0,
         .budget = atomic_load_explicit(&job->budget, memory_order_relaxed),
         .rows_rounds = get(&rows->rounds),

@@ -63,6 +63,7 @@ descant_status job_break(struct descant *job, descant_status status)
     }
     log_recall(job->failure_line);
     pthread_mutex_unlock(&job->breaking);
+    notes_ring(&job->events.notes);
     return (descant_status)atomic_load(&job->failure);
 }
 
@@ -139,7 +140,6 @@ static descant_status open_fabric(struct descant *job, const struct descant_opti
 
 static descant_status fill(struct descant *job, const struct descant_options *o)
 {
-    job->log = (struct log){.fn = o->log, .user = o->log_user, .rank = -1};
     descant_status status = check_options(o, &job->log);
     if (status != DESCANT_OK)
         return status;
@@ -168,11 +168,12 @@ static descant_status fill(struct descant *job, const struct descant_options *o)
 
 descant_status descant_open(struct descant **out, const struct descant_options *options)
 {
-    struct log log = {.rank = -1};
     if (out == NULL || options == NULL)
         return log_fail(NULL, DESCANT_INVALID, "descant_open: no %s", out ? "options" : "job");
-    log.fn = options->log;
-    log.user = options->log_user;
+    struct log log = {.fn = options->log, .user = options->log_user, .rank = -1};
+    descant_status logs = log.fn ? DESCANT_OK : log_default(&log);
+    if (logs != DESCANT_OK)
+        return logs;
     struct descant *job = memory_take(sizeof *job);
     if (job == NULL)
         return log_fail(&log, DESCANT_MEMORY, "no memory for a job");
@@ -180,6 +181,8 @@ descant_status descant_open(struct descant **out, const struct descant_options *
     pthread_mutex_init(&job->breaking, NULL);
     pthread_mutex_init(&job->sharing, NULL);
     pthread_cond_init(&job->turn, NULL);
+    job->log = log;
+    events_init(&job->events, options);
     replica_init(&job->replica);
     descant_status status = fill(job, options);
     if (status != DESCANT_OK) {
@@ -411,6 +414,7 @@ static descant_status start_fabric(struct descant *job)
 {
     struct fabric *f = job->fabric;
     char plan[256];
+    f->notes = &job->events.notes;
     plan_text(&job->plan, plan, sizeof plan);
     char *manifest = replica_manifest(&job->replica, plan);
     manifest = manifest ? tables_manifest(&job->tables, manifest) : NULL;
@@ -503,6 +507,8 @@ descant_status descant_start(struct descant *job)
     pthread_mutex_unlock(&job->machine);
     if (status == DESCANT_OK && has_shadow(job))
         status = shadow_start(job);
+    if (status == DESCANT_OK)
+        status = events_start(job);
     if (status != DESCANT_OK)           /* half started: nothing but close is left */
         return job_break(job, status);
     job_becomes(job, JOB_OPEN, JOB_STARTED);

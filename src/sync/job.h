@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* What a job is made of; for the files that keep the promises of descant.h: job.c (its life),
- * step.c (workers), shadow.c (the sync thread), outer.c (reloads), figures.c, waits.c,
+ * step.c (workers), shadow.c (the sync thread), outer.c (reloads), events.c, figures.c, waits.c,
  * world.c (MPI on one host). */
 #ifndef JOB_H
 #define JOB_H
 
+#include "sync/events.h"
 #include "sync/stats.h"
 #include "sync/tables.h"
 #include "sync/waits.h"
@@ -31,6 +32,8 @@ struct descant {
     struct tables tables;               /* the list: the caller's, before start; rounds: guarded */
     struct workers workers;
     struct stats stats;
+    struct events events;
+    struct descant *next_open;          /* guarded by events.c's lock */
     _Atomic uint64_t t;                 /* steps, in plans that count them exactly */
     _Atomic bool reload;                /* set by descant_reload, cleared by the next round */
     _Atomic int failure;                /* the status that broke the job; 0: none. Written under */

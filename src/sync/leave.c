@@ -33,6 +33,7 @@ static void keep_segments(struct descant *job)
 void job_destroy(struct descant *job, bool keeps)
 {
     shadow_stop(job);
+    events_stop(job);
     take_rows(job);
     tables_stop(&job->tables);
     if (keeps)
@@ -44,6 +45,7 @@ void job_destroy(struct descant *job, bool keeps)
     tables_fini(&job->tables);
     if (job->round_made)
         round_fini(&job->round);
+    events_fini(&job->events);
     workers_fini(&job->workers);
     replica_fini(&job->replica);
     if (job->parent != NULL)

@@ -10,7 +10,7 @@
 enum { STATS_BUCKETS = 16 * 64 };
 
 struct stats {
-    _Atomic uint64_t rounds, stall_ns, copy_ns, shadow_cpu_ns;
+    _Atomic uint64_t rounds, stall_ns, copy_ns, shadow_cpu_ns, events_cpu_ns;
     _Atomic uint64_t gap_sum, gap_max, age_steps, age_ns;
     _Atomic double distance;
     /* histograms: 16 buckets to each power of two */

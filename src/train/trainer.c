@@ -90,6 +90,27 @@ static void to_log(void *user, enum descant_level level, const char *line)
     fprintf(t->err, "%sdescant: %s\n", t->is_terminal ? "\r\033[K" : "", line);
 }
 
+/* True: no line of it. The parent says who dies, each trainer that its own values are bad, and the run
+ * how it ends. */
+static int on_event(void *user, const struct descant_event *event)
+{
+    const struct trainer *t = user;
+    switch (event->kind) {
+    case DESCANT_EVENT_JOINED:
+    case DESCANT_EVENT_LEFT:
+    case DESCANT_EVENT_LOST:
+        return t->options->trainers > 0;
+    case DESCANT_EVENT_BAD:
+        return event->rank != t->rank;
+    case DESCANT_EVENT_UNFINISHED:
+        return 1;
+    case DESCANT_EVENT_NO_ROUND:
+    case DESCANT_EVENT_BROKEN:
+        break;
+    }
+    return 0;
+}
+
 /* What one host would do alone. */
 static descant_status check_hosts(struct trainer *t)
 {
@@ -117,7 +138,8 @@ static descant_status open_job(struct trainer *t, const char *address, int rank,
     options.sync_rate = o->sync_rate;
     options.start_s = o->start_s;
     options.log = to_log;
-    options.log_user = t;
+    options.log_user = options.event_user = t;
+    options.on_event = on_event;
     t->opening = o->trainers == 0 && !o->quiet;
     descant_status status = descant_open(&t->job, &options);
     t->opening = false;

@@ -35,7 +35,8 @@ def struct(name):
 
 class Interface(unittest.TestCase):
     KINDS = {"uint64_t": "c_ulong", "double": "c_double", "int": "c_int", "uint32_t": "c_uint",
-             "const char*": "c_char_p", "void*": "c_void_p", "descant_log*": "CFunctionType"}
+             "const char*": "c_char_p", "void*": "c_void_p", "descant_log*": "CFunctionType",
+             "descant_on_event*": "CFunctionType"}
 
     def test_structs_are_those_of_the_header(self):
         for name, mine in (("descant_options", _library.Options), ("descant_stats", _library.Stats),

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: MIT */
+/* Notes: who came, went, died or was left out, on the way from whoever sees it to the one thread
+ * that tells people (sync/events.c).
+ *
+ * Fabrics write them in poll and wait, which may be a worker's step; so a writer holds the lock for
+ * a few comparisons, allocates nothing, and never sleeps for the reader, who takes the whole list
+ * out at once. What happens again before it was read is counted in the note that is there; should
+ * there be no room, it is counted under the rank -1. */
+#include "fabric/fabric.h"
+
+#include <string.h>
+
+void notes_init(struct notes *notes)
+{
+    pthread_mutex_init(&notes->lock, NULL);
+    notes->n = 0;
+}
+
+void notes_fini(struct notes *notes)
+{
+    pthread_mutex_destroy(&notes->lock);
+}
+
+static struct fabric_note *find(struct notes *notes, enum descant_event_kind kind, int rank)
+{
+    for (int i = 0; i < notes->n; i++)
+        if (notes->list[i].kind == kind && notes->list[i].rank == rank)
+            return &notes->list[i];
+    if (notes->n == NOTES - N_EVENT_KINDS && rank >= 0)
+        return find(notes, kind, -1);
+    notes->list[notes->n] = (struct fabric_note){.kind = kind, .rank = rank};
+    return &notes->list[notes->n++];
+}
+
+void notes_add(struct notes *notes, enum descant_event_kind kind, int rank)
+{
+    if (notes == NULL)
+        return;
+    pthread_mutex_lock(&notes->lock);
+    find(notes, kind, rank)->count++;
+    pthread_mutex_unlock(&notes->lock);
+    notes_ring(notes);
+}
+
+void notes_ring(struct notes *notes)
+{
+    atomic_fetch_add(&notes->bell, 1);
+    futex_wake_all(&notes->bell);
+}
+
+int notes_take(struct notes *notes, struct fabric_note *out)
+{
+    pthread_mutex_lock(&notes->lock);
+    int n = notes->n;
+    memcpy(out, notes->list, (size_t)n * sizeof *out);
+    notes->n = 0;
+    pthread_mutex_unlock(&notes->lock);
+    return n;
+}

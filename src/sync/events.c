@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: MIT */
+/* Events: trainers that come, leave, die or are left out for NaN, a run without rounds, an end
+ * without finish. Half of the compute of a job can vanish without a failing call, since nobody waits
+ * for it; so somebody has to say it, by default.
+ *
+ *   1 Fabrics and calls only note what they see (notes.c). One thread a job, which holds no lock of
+ *     the job's and makes no step and no round, composes the lines and calls the program's function,
+ *     however long that takes.
+ *   2 It looks five times a second, since nobody else may look: a fabric notes who has gone when it is
+ *     asked (fabric.h, wait).
+ *   3 Of one kind and rank there is a line at once, then after 10 s, 20 s, …, an hour, with how often.
+ *   4 A process that ends with an open job runs no callback, whose data may be gone: that line goes to
+ *     standard error. Forked children say nothing.
+ *
+ * One trainer alone loses nothing by an end without finish, and by rounds that are not made. */
+#include "sync/job.h"
+
+#include <inttypes.h>
+#include <signal.h>
+#include <stdlib.h>
+
+#define LOOK_NS UINT64_C(200000000)
+#define AGAIN_NS UINT64_C(10000000000)
+#define AGAIN_MOST_NS UINT64_C(3600000000000)
+
+static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct descant *open_jobs;       /* started, by next_open; guarded by open_lock */
+
+void events_init(struct events *events, const struct descant_options *options)
+{
+    notes_init(&events->notes);
+    events->fn = options->on_event;
+    events->user = options->event_user;
+}
+
+void events_fini(struct events *events)
+{
+    notes_fini(&events->notes);
+}
+
+/* ------------------------------------------------------------------ words */
+
+static uint64_t rounds_of(const struct descant *job)
+{
+    return atomic_load_explicit(&job->stats.rounds, memory_order_relaxed);
+}
+
+/* Why there may have been no round, and what to do. */
+static const char *no_round_advice(const struct plan *plan)
+{
+    if (plan->what == PLAN_GRADIENT)
+        return "its gradients are averaged in descant_mean alone; is it called before each step?";
+    if (plan->when == PLAN_SHADOW)
+        return "descant_waits tells for whom it waits; sync_cpu and sync_rate bound how often it can";
+    return "a smaller `every` in the plan makes them earlier; descant_waits tells for whom it waits";
+}
+
+static void compose(struct descant *job, const struct fabric_note *note, int members, char *line,
+                    size_t room)
+{
+    char who[32] = "trainers", often[32] = "";
+    if (note->rank >= 0)
+        snprintf(who, sizeof who, "trainer %d", note->rank);
+    if (note->count > 1)
+        snprintf(often, sizeof often, " (%" PRIu64 " times)", note->count);
+    switch (note->kind) {
+    case DESCANT_EVENT_JOINED:
+        snprintf(line, room, "%s has come%s: %d take part", who, often, members);
+        break;
+    case DESCANT_EVENT_LEFT:
+        snprintf(line, room, "%s has finished or left%s: %d take part", who, often, members);
+        break;
+    case DESCANT_EVENT_LOST:
+        snprintf(line, room, "%s has died%s: %d take part, and its share of the work is not done",
+                 who, often, members);
+        break;
+    case DESCANT_EVENT_BAD:
+        snprintf(line, room, "%s has NaN or Inf in its values and was left out of a round%s; "
+                 "heal=1 in the plan gives it the others' values, a lower rate may avoid it", who,
+                 often);
+        break;
+    case DESCANT_EVENT_NO_ROUND:
+        snprintf(line, room, "no round has been made in %" PRIu64 " steps and %.1f s, so nothing "
+                 "is kept together: %s", workers_steps(&job->workers),
+                 (double)(clock_now_ns() - job->started_ns) * 1e-9, no_round_advice(&job->plan));
+        break;
+    case DESCANT_EVENT_UNFINISHED:
+        snprintf(line, room, "the job ends without descant_finish after %" PRIu64 " steps: this "
+                 "trainer's model is its own, without what the others know",
+                 workers_steps(&job->workers));
+        break;
+    case DESCANT_EVENT_BROKEN:
+        pthread_mutex_lock(&job->breaking);
+        snprintf(line, room, "%s", job->failure_line);
+        pthread_mutex_unlock(&job->breaking);
+    }
+}
+
+/* ------------------------------------------------------------------ telling */
+
+static struct told *told_of(struct events *events, const struct fabric_note *note)
+{
+    for (int i = 0; i < events->n_told; i++)
+        if (events->told[i].kind == note->kind && events->told[i].rank == note->rank)
+            return &events->told[i];
+    struct told *told = &events->told[events->n_told < EVENTS_TOLD ? events->n_told++ : EVENTS_TOLD - 1];
+    *told = (struct told){.kind = note->kind, .rank = note->rank};
+    return told;
+}
+
+static void say(struct descant *job, struct told *told, uint64_t now, int members)
+{
+    char line[LOG_LINE];
+    struct fabric_note note = {told->kind, told->rank, told->count};
+    compose(job, &note, members, line, sizeof line);
+    log_say(&job->log, told->kind < DESCANT_EVENT_LOST ? DESCANT_INFO : DESCANT_WARNING, "%s", line);
+    told->count = 0;
+    told->every_ns = told->every_ns == 0 ? AGAIN_NS
+                     : 2 * told->every_ns < AGAIN_MOST_NS ? 2 * told->every_ns : AGAIN_MOST_NS;
+    told->next_ns = now + told->every_ns;
+}
+
+static void tell(struct descant *job, const struct fabric_note *note, uint64_t now, int members)
+{
+    struct events *events = &job->events;
+    char line[LOG_LINE];
+    compose(job, note, members, line, sizeof line);
+    struct descant_event event = {note->kind, note->rank, members, note->count, line};
+    bool quiet = events->fn && events->fn(events->user, &event) != 0;
+    if (quiet || note->kind == DESCANT_EVENT_BROKEN)        /* of which the log knows */
+        return;
+    struct told *told = told_of(events, note);
+    told->count += note->count;
+    if (told->next_ns <= now)
+        say(job, told, now, members);
+}
+
+/* Steps after which a round should have been begun. */
+static uint64_t steps_to_a_round(const struct plan *plan)
+{
+    if (plan->what == PLAN_GRADIENT)
+        return 2;
+    return plan->when == PLAN_EVERY ? (uint64_t)(plan->every + plan->delay) + 1
+                                    : plan->gap > 1 ? (uint64_t)plan->gap : 1;
+}
+
+static bool lacks_a_round(const struct descant *job)
+{
+    return atomic_load(&job->events.company) && job->plan.when != PLAN_NEVER &&
+           rounds_of(job) == 0;
+}
+
+static void look_for_rounds(struct descant *job, uint64_t now)
+{
+    struct events *events = &job->events;
+    uint64_t due = events->no_round_ns ? 2 * events->no_round_ns : AGAIN_NS;
+    if (!lacks_a_round(job) || atomic_load(&job->state) != JOB_STARTED ||
+        now - job->started_ns < due ||
+        workers_steps(&job->workers) < steps_to_a_round(&job->plan))
+        return;
+    events->no_round_ns = due;
+    notes_add(&events->notes, DESCANT_EVENT_NO_ROUND, job->fabric->rank);
+}
+
+static void tell_all(struct descant *job, bool last)
+{
+    struct events *events = &job->events;
+    struct fabric_note notes[NOTES];
+    int n = notes_take(&events->notes, notes);
+    int members = atomic_load_explicit(&job->fabric->members, memory_order_relaxed);
+    uint64_t now = clock_now_ns();
+    for (int i = 0; i < n; i++)
+        tell(job, &notes[i], now, members);
+    for (int i = 0; i < events->n_told; i++)
+        if (events->told[i].count > 0 && (last || events->told[i].next_ns <= now))   /* held back */
+            say(job, &events->told[i], now, members);
+}
+
+static void look(struct descant *job)
+{
+    job->fabric->type->wait(job->fabric, 1);        /* a bound that is past: it looks, and notes */
+    if (atomic_load_explicit(&job->fabric->members, memory_order_relaxed) > 1)
+        atomic_store(&job->events.company, true);
+}
+
+static void *run(void *context)
+{
+    struct descant *job = context;
+    struct events *events = &job->events;
+    bool stop;
+    do {
+        uint32_t bell = atomic_load(&events->notes.bell);
+        stop = atomic_load(&events->stop);
+        look(job);
+        look_for_rounds(job, clock_now_ns());
+        if (atomic_load(&job->failure) && !events->broken) {
+            events->broken = true;
+            notes_add(&events->notes, DESCANT_EVENT_BROKEN, job->fabric->rank);
+        }
+        tell_all(job, stop);
+        atomic_store_explicit(&job->stats.events_cpu_ns, clock_thread_cpu_ns(),
+                              memory_order_relaxed);
+        if (!stop)
+            futex_wait(&events->notes.bell, bell, clock_now_ns() + LOOK_NS);
+    } while (!stop);
+    return NULL;
+}
+
+/* ------------------------------------------------------------------ ends */
+
+static bool is_unfinished(struct descant *job)
+{
+    enum job_state state = (enum job_state)atomic_load(&job->state);
+    return (state == JOB_STARTED || state == JOB_PAUSED) && atomic_load(&job->events.company) &&
+           job->plan.when != PLAN_NEVER && workers_steps(&job->workers) > 0;
+}
+
+static void at_exit(void)
+{
+    if (pthread_mutex_trylock(&open_lock) != 0)         /* a forked child's may be held for ever */
+        return;
+    for (struct descant *job = open_jobs; job != NULL; job = job->next_open) {
+        char line[LOG_LINE];
+        struct fabric_note note = {DESCANT_EVENT_UNFINISHED, job->fabric->rank, 1};
+        struct log log = {.rank = job->fabric->rank};
+        if (*job->parent == 0 || !is_unfinished(job) || log_default(&log) != DESCANT_OK)
+            continue;
+        compose(job, &note, 0, line, sizeof line);
+        log_say(&log, DESCANT_WARNING, "the process ends, and descant_close was not called: %s", line);
+    }
+    pthread_mutex_unlock(&open_lock);
+}
+
+static void watch_exit(void)
+{
+    atexit(at_exit);
+}
+
+static void enter(struct descant *job)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, watch_exit);
+    pthread_mutex_lock(&open_lock);
+    job->next_open = open_jobs;
+    open_jobs = job;
+    pthread_mutex_unlock(&open_lock);
+}
+
+static void leave(struct descant *job)
+{
+    pthread_mutex_lock(&open_lock);
+    struct descant **at = &open_jobs;
+    while (*at != NULL && *at != job)
+        at = &(*at)->next_open;
+    if (*at != NULL)
+        *at = job->next_open;
+    pthread_mutex_unlock(&open_lock);
+}
+
+descant_status events_start(struct descant *job)
+{
+    struct events *events = &job->events;
+    sigset_t all, before;
+    look(job);                  /* those who are there have not come */
+    enter(job);
+    if (!events->fn && !job->log.fn)
+        return DESCANT_OK;
+    sigfillset(&all);           /* signals are the caller's threads' */
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int error = memory_refuse() ? -1 : pthread_create(&events->thread, NULL, run, job);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (error != 0)
+        return log_fail(&job->log, DESCANT_SYSTEM, "the thread of events cannot be started");
+    events->runs = true;
+    return DESCANT_OK;
+}
+
+void events_stop(struct descant *job)
+{
+    struct events *events = &job->events;
+    leave(job);
+    if (!events->runs)
+        return;
+    if (lacks_a_round(job) && workers_steps(&job->workers) > 0 && !atomic_load(&job->failure))
+        notes_add(&events->notes, DESCANT_EVENT_NO_ROUND, job->fabric->rank);
+    if (is_unfinished(job))
+        notes_add(&events->notes, DESCANT_EVENT_UNFINISHED, job->fabric->rank);
+    atomic_store(&events->stop, true);
+    notes_ring(&events->notes);
+    pthread_join(events->thread, NULL);
+    events->runs = false;
+}

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: MIT */
+/* What befalls a job's trainers, on its way to people and programs. */
+#ifndef EVENTS_H
+#define EVENTS_H
+
+#include "fabric/fabric.h"
+
+/* Of the log's lines about one kind and rank. */
+struct told {
+    enum descant_event_kind kind;
+    int rank;
+    uint64_t next_ns, every_ns;         /* no line before next; so long after the last one */
+    uint64_t count;                         /* since the last line */
+};
+
+enum { EVENTS_TOLD = NOTES };
+
+struct events {
+    struct notes notes;
+    descant_on_event *fn;               /* NULL: the log alone */
+    void *user;
+    pthread_t thread;
+    bool runs;
+    _Atomic bool stop;
+    /* the thread's own, and from its end on the closing thread's */
+    int n_told;
+    struct told told[EVENTS_TOLD];
+    bool broken;                        /* told */
+    uint64_t no_round_ns;               /* what was waited for the last line of it, or 0 */
+    _Atomic bool company;               /* there have been other members */
+};
+
+void events_init(struct events *events, const struct descant_options *options);
+void events_fini(struct events *events);
+
+/* The thread, where somebody listens. */
+descant_status events_start(struct descant *job);
+
+/* Says what an end without finish or without a round means, and all that is left; then the thread is
+ * gone. */
+void events_stop(struct descant *job);
+
+#endif

@@ -1,0 +1,402 @@
+/* SPDX-License-Identifier: MIT */
+/* What befalls the trainers of a job, as a program and a person are told: in real processes, which
+ * come, close, are killed and turn NaN. Each is at work until the test has seen what it waits for;
+ * what its callbacks and its standard error have said goes into memory that all share. */
+#include <check.h>
+#include <fcntl.h>
+#include <math.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/base.h"
+
+enum { N = 3000, MOST = 3, KINDS = DESCANT_EVENT_BROKEN + 1, TEXT = 1 << 14 };
+
+struct trainer {
+    _Atomic int steps;
+    _Atomic int order;                      /* enum order, of the test */
+    _Atomic int events[KINDS], of[KINDS];   /* how often, and the last one's rank */
+    _Atomic int foreign;                    /* calls of on_event by a thread that steps */
+    _Atomic int held_at;                    /* steps when a callback began to wait */
+    _Atomic int n_lines;
+    char lines[TEXT];                       /* of the log: "LEVEL text\n" */
+};
+
+enum order { GO_ON, TURN_NAN, CLOSE, FINISH, EXIT };
+
+static struct {
+    struct trainer trainers[MOST];
+    _Atomic bool hold;                      /* on_event does not return before it is false */
+} *page;
+
+static char address[64];
+static pid_t pids[MOST];
+static pthread_t stepping;
+static bool silences;                       /* on_event wants no lines */
+
+static void set_up(void)
+{
+    page = mmap(NULL, sizeof *page, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    ck_assert(page != MAP_FAILED);
+    snprintf(address, sizeof address, "shm:events-%d", (int)getpid());
+    setenv("DESCANT_LOG", "warning", 1);
+}
+
+static bool reaches(const _Atomic int *figure, int value)
+{
+    uint64_t until = clock_now_ns() + 30000000000u;
+    while (*figure < value && clock_now_ns() < until)
+        clock_sleep_until(clock_now_ns() + 1000000);
+    return *figure >= value;
+}
+
+/* --- the side of a trainer --- */
+
+static void take_line(void *user, enum descant_level level, const char *line)
+{
+    struct trainer *t = user;
+    size_t used = strlen(t->lines);
+    snprintf(t->lines + used, sizeof t->lines - used, "%d %s\n", (int)level, line);
+    t->n_lines++;
+}
+
+static int take_event(void *user, const struct descant_event *event)
+{
+    struct trainer *t = user;
+    t->foreign += pthread_equal(pthread_self(), stepping) != 0;
+    t->held_at = t->steps;
+    t->of[event->kind] = event->rank;
+    t->events[event->kind] += (int)event->count;
+    while (page->hold)
+        clock_sleep_until(clock_now_ns() + 1000000);
+    return silences;
+}
+
+enum { OWN_LOG = 1, OWN_EVENTS = 2 };
+
+static int train(const char *plan, int rank, int size, int how)
+{
+    struct trainer *me = &page->trainers[rank];
+    struct descant_options o = descant_options_default();
+    struct descant *job = NULL;
+    float *w = NULL;
+    o.job = address;
+    o.plan = plan;
+    o.rank = rank;
+    o.size = size;
+    o.start_s = 20;
+    o.log = how & OWN_LOG ? take_line : NULL;
+    o.log_user = o.event_user = me;
+    o.on_event = how & OWN_EVENTS ? take_event : NULL;
+    stepping = pthread_self();
+    if (descant_open(&job, &o) != DESCANT_OK || (w = descant_alloc(job, "w", N)) == NULL ||
+        descant_start(job) != DESCANT_OK)
+        return 2;
+    bool gradients = strcmp(plan, "allreduce") == 0;
+    while (me->order <= TURN_NAN) {
+        for (int k = 0; k < N; k++)
+            w[k] = me->order == TURN_NAN ? NAN : 1;
+        float g[4] = {me->order == TURN_NAN ? NAN : 1};
+        if ((gradients && descant_mean(job, g, 4) != DESCANT_OK) || descant_step(job) != DESCANT_OK)
+            return 3;
+        me->steps++;
+        clock_sleep_until(clock_now_ns() + 100000);
+    }
+    if (me->order == EXIT)
+        exit(0);
+    if (me->order == FINISH && descant_finish(job, DESCANT_FINAL_LOCAL) != DESCANT_OK)
+        return 4;
+    if (descant_close(job) != DESCANT_OK)
+        return 5;
+    return memory_live() == 0 ? 0 : 6;
+}
+
+/* Its standard error goes to the lines, too, where it has no log of its own. */
+static void start(const char *plan, int rank, int size, int how)
+{
+    int ends[2];
+    ck_assert_int_eq(pipe2(ends, O_CLOEXEC), 0);
+    if ((pids[rank] = fork()) == 0) {
+        if (!(how & OWN_LOG))
+            dup2(ends[1], STDERR_FILENO);
+        int code = train(plan, rank, size, how);
+        exit(code);
+    }
+    close(ends[1]);
+    fcntl(ends[0], F_SETFL, O_NONBLOCK);
+    ck_assert_int_eq(dup2(ends[0], 100 + rank), 100 + rank);
+    close(ends[0]);
+}
+
+static const char *said(int rank)
+{
+    static char text[TEXT];
+    size_t n = 0;
+    ssize_t got;
+    while ((got = read(100 + rank, text + n, sizeof text - 1 - n)) > 0)
+        n += (size_t)got;
+    text[n] = 0;
+    return n ? text : page->trainers[rank].lines;
+}
+
+static void order_end(int rank, enum order order)
+{
+    page->trainers[rank].order = order;
+}
+
+static void need_end(int rank)
+{
+    int how = 0;
+    waitpid(pids[rank], &how, 0);
+    ck_assert_msg(how == 0, "trainer %d ended with %x: %s", rank, how, said(rank));
+}
+
+static void end_all(int n, enum order order)
+{
+    for (int i = 0; i < n; i++)
+        order_end(i, order);
+    for (int i = 0; i < n; i++)
+        need_end(i);
+}
+
+static int count_of(const char *text, const char *part)
+{
+    int n = 0;
+    for (; (text = strstr(text, part)) != NULL; text += strlen(part))
+        n++;
+    return n;
+}
+
+/* --- the side of Check --- */
+
+START_TEST(a_death_is_told)
+{
+    static const char *const plans[] = {"shadow-easgd", "shadow-ma", "ma,every=4", "dasgd", "none",
+                                        "easgd", "allreduce"};
+    for (int i = 0; i < 3; i++)
+        start(plans[_i], i, 3, OWN_LOG | OWN_EVENTS);
+    for (int i = 0; i < 3; i++)
+        ck_assert(reaches(&page->trainers[i].steps, 20));
+    kill(pids[1], SIGKILL);
+    waitpid(pids[1], NULL, 0);
+    for (int i = 0; i < 3; i += 2) {
+        struct trainer *t = &page->trainers[i];
+        ck_assert_msg(reaches(&t->events[DESCANT_EVENT_LOST], 1), "%s: %d", plans[_i], i);
+        ck_assert_int_eq(t->of[DESCANT_EVENT_LOST], 1);
+    }
+    order_end(0, FINISH);
+    order_end(2, FINISH);
+    need_end(0);
+    need_end(2);
+    for (int i = 0; i < 3; i += 2) {
+        struct trainer *t = &page->trainers[i];
+        ck_assert_int_eq(count_of(t->lines, "2 rank"), 1);
+        ck_assert_ptr_nonnull(strstr(t->lines, ": trainer 1 has died: 2 take part"));
+        ck_assert_int_eq(t->events[DESCANT_EVENT_LOST], 1);
+        ck_assert_int_eq(t->events[DESCANT_EVENT_JOINED], 0);
+        ck_assert_int_eq(t->foreign, 0);
+    }
+}
+END_TEST
+
+START_TEST(coming_and_leaving_are_told)
+{
+    for (int i = 0; i < 2; i++)
+        start("shadow-ma", i, 2, OWN_LOG | OWN_EVENTS);
+    for (int i = 0; i < 2; i++)
+        ck_assert(reaches(&page->trainers[i].steps, 20));
+    start("shadow-ma", 2, 0, OWN_LOG | OWN_EVENTS);
+    ck_assert(reaches(&page->trainers[0].events[DESCANT_EVENT_JOINED], 1));
+    ck_assert_int_eq(page->trainers[0].of[DESCANT_EVENT_JOINED], 2);
+    ck_assert(reaches(&page->trainers[2].steps, 20));
+    order_end(2, _i ? CLOSE : FINISH);
+    ck_assert(reaches(&page->trainers[0].events[DESCANT_EVENT_LEFT], 1));
+    ck_assert_int_eq(page->trainers[0].of[DESCANT_EVENT_LEFT], 2);
+    if (_i)
+        need_end(2);
+    end_all(2, FINISH);
+    if (!_i)
+        need_end(2);
+    const char *lines = page->trainers[0].lines;
+    ck_assert_ptr_nonnull(strstr(lines, "1 rank 0: trainer 2 has come: 3 take part\n"));
+    ck_assert_ptr_nonnull(strstr(lines, "1 rank 0: trainer 2 has finished or left: 2 take part\n"));
+    ck_assert_ptr_null(strstr(lines, "2 rank"));
+    for (int i = 0; i < 2; i++)
+        ck_assert_int_eq(page->trainers[i].events[DESCANT_EVENT_LOST], 0);
+    ck_assert_int_eq(page->trainers[2].events[DESCANT_EVENT_UNFINISHED], _i);
+}
+END_TEST
+
+/* A NaN in every round is one line, until ten seconds have passed or the job ends. */
+START_TEST(nan_is_told_once)
+{
+    static const char *const plans[] = {"ma,every=1", "shadow-easgd", "shadow-ma", "allreduce"};
+    struct trainer *bad = &page->trainers[1], *other = &page->trainers[0];
+    bool seen = _i != 1;            /* the centre's other users do not see it */
+    for (int i = 0; i < 2; i++)
+        start(plans[_i], i, 2, OWN_LOG | OWN_EVENTS);
+    ck_assert(reaches(&bad->steps, 20));
+    order_end(1, TURN_NAN);
+    ck_assert(reaches(&bad->events[DESCANT_EVENT_BAD], 30));
+    ck_assert(!seen || reaches(&other->events[DESCANT_EVENT_BAD], 30));
+    ck_assert_int_eq(count_of(bad->lines, "2 rank 1: trainer 1 has NaN"), 1);
+    ck_assert_int_eq(count_of(other->lines, "2 rank 0: trainer 1 has NaN"), seen);
+    ck_assert_int_eq(bad->of[DESCANT_EVENT_BAD], 1);
+    end_all(2, CLOSE);
+    ck_assert_int_eq(count_of(bad->lines, "trainer 1 has NaN"), 2);
+    ck_assert_ptr_nonnull(strstr(bad->lines, "was left out of a round ("));
+}
+END_TEST
+
+START_TEST(one_alone_hears_of_nan_only)
+{
+    start("shadow-ma", 0, 1, OWN_LOG | OWN_EVENTS);
+    ck_assert(reaches(&page->trainers[0].steps, 20));
+    order_end(0, TURN_NAN);
+    ck_assert(reaches(&page->trainers[0].events[DESCANT_EVENT_BAD], 1));
+    end_all(1, CLOSE);
+    ck_assert_ptr_null(strstr(page->trainers[0].lines, "descant_finish"));
+    ck_assert_int_eq(page->trainers[0].events[DESCANT_EVENT_UNFINISHED], 0);
+}
+END_TEST
+
+START_TEST(a_slow_callback_stalls_nobody)
+{
+    struct trainer *t = &page->trainers[0];
+    page->hold = true;
+    for (int i = 0; i < 3; i++)
+        start(_i ? "ma,every=4" : "shadow-ma", i, 3, OWN_LOG | OWN_EVENTS);
+    for (int i = 0; i < 3; i++)
+        ck_assert(reaches(&page->trainers[i].steps, 20));
+    kill(pids[2], SIGKILL);
+    waitpid(pids[2], NULL, 0);
+    ck_assert(reaches(&t->events[DESCANT_EVENT_LOST], 1));
+    ck_assert(reaches(&t->steps, t->held_at + 500));        /* it stands in the callback still */
+    ck_assert(page->hold);
+    ck_assert_ptr_null(strstr(t->lines, "died"));
+    page->hold = false;
+    end_all(2, FINISH);
+    ck_assert_int_eq(count_of(t->lines, "trainer 2 has died"), 1);
+}
+END_TEST
+
+START_TEST(a_program_may_silence_the_log)
+{
+    silences = true;
+    for (int i = 0; i < 2; i++)
+        start("shadow-ma", i, 2, OWN_LOG | OWN_EVENTS);
+    for (int i = 0; i < 2; i++)
+        ck_assert(reaches(&page->trainers[i].steps, 20));
+    kill(pids[1], SIGKILL);
+    waitpid(pids[1], NULL, 0);
+    ck_assert(reaches(&page->trainers[0].events[DESCANT_EVENT_LOST], 1));
+    end_all(1, FINISH);
+    ck_assert_ptr_null(strstr(page->trainers[0].lines, "died"));
+}
+END_TEST
+
+/* Ends too early for a round, with and without finish. */
+START_TEST(an_end_without_rounds_is_told)
+{
+    static const enum order orders[] = {FINISH, CLOSE};
+    for (int i = 0; i < 2; i++)
+        start("diloco,every=1000000", i, 2, OWN_LOG | OWN_EVENTS);
+    for (int i = 0; i < 2; i++)
+        ck_assert(reaches(&page->trainers[i].steps, 5));
+    end_all(2, orders[_i]);
+    for (int i = 0; i < 2; i++) {
+        struct trainer *t = &page->trainers[i];
+        ck_assert_int_eq(t->events[DESCANT_EVENT_NO_ROUND], 1);
+        ck_assert_int_eq(t->events[DESCANT_EVENT_UNFINISHED], _i);
+        ck_assert_int_eq(count_of(t->lines, "no round has been made in"), 1);
+        ck_assert_int_eq(count_of(t->lines, "without descant_finish"), _i);
+    }
+}
+END_TEST
+
+/* Without callbacks: to standard error, by DESCANT_LOG. */
+START_TEST(standard_error_has_it_by_default)
+{
+    static const struct {
+        const char *level;
+        int died, came, opened;
+    } cases[] = {{"", 1, 0, 0}, {"warning", 1, 0, 0}, {"info", 1, 1, 1}, {"error", 0, 0, 0},
+                 {"off", 0, 0, 0}};
+    setenv("DESCANT_LOG", cases[_i].level, 1);
+    start("shadow-ma", 0, 0, OWN_EVENTS);
+    ck_assert(reaches(&page->trainers[0].steps, 20));
+    start("shadow-ma", 1, 0, OWN_LOG | OWN_EVENTS);
+    start("shadow-ma", 2, 0, OWN_LOG | OWN_EVENTS);
+    for (int i = 1; i < 3; i++)
+        ck_assert(reaches(&page->trainers[i].steps, 20));
+    ck_assert(reaches(&page->trainers[0].events[DESCANT_EVENT_JOINED], 2));
+    kill(pids[1], SIGKILL);
+    waitpid(pids[1], NULL, 0);
+    ck_assert(reaches(&page->trainers[0].events[DESCANT_EVENT_LOST], 1));
+    order_end(0, FINISH);
+    order_end(2, FINISH);
+    need_end(0);
+    need_end(2);
+    const char *text = said(0);
+    ck_assert_msg(count_of(text, "descant: rank 0: trainer 1 has died") == cases[_i].died, "%s",
+                  text);
+    ck_assert_msg(count_of(text, "trainer 2 has come") == cases[_i].came, "%s", text);
+    ck_assert_msg(count_of(text, "plan shadow-ma") == cases[_i].opened, "%s", text);
+}
+END_TEST
+
+/* main returns, or exit is called, with a job that is open. */
+START_TEST(an_exit_without_close_is_told)
+{
+    setenv("DESCANT_LOG", _i == 2 ? "off" : "warning", 1);
+    for (int i = 0; i < 2; i++)
+        start("shadow-ma", i, 2, _i == 1 ? OWN_EVENTS : 0);
+    for (int i = 0; i < 2; i++)
+        ck_assert(reaches(&page->trainers[i].steps, 20));
+    end_all(2, EXIT);
+    const char *text = said(0);
+    ck_assert_msg(count_of(text, "the process ends, and descant_close was not called") == (_i < 2),
+                  "%s", text);
+    ck_assert_int_eq(page->trainers[0].events[DESCANT_EVENT_UNFINISHED], 0);
+}
+END_TEST
+
+START_TEST(an_unknown_level_is_refused)
+{
+    struct descant_options o = descant_options_default();
+    struct descant *job = NULL;
+    setenv("DESCANT_LOG", "loud", 1);
+    o.job = "self";
+    ck_assert_int_eq(descant_open(&job, &o), DESCANT_INVALID);
+    ck_assert_ptr_nonnull(strstr(descant_last_error(), "DESCANT_LOG=loud: it is debug, info"));
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("events");
+    TCase *all = tcase_create("events");
+    tcase_add_checked_fixture(all, set_up, NULL);
+    tcase_set_timeout(all, 90);
+    tcase_add_loop_test(all, a_death_is_told, 0, 7);
+    tcase_add_loop_test(all, coming_and_leaving_are_told, 0, 2);
+    tcase_add_loop_test(all, nan_is_told_once, 0, 4);
+    tcase_add_test(all, one_alone_hears_of_nan_only);
+    tcase_add_loop_test(all, a_slow_callback_stalls_nobody, 0, 2);
+    tcase_add_test(all, a_program_may_silence_the_log);
+    tcase_add_loop_test(all, an_end_without_rounds_is_told, 0, 2);
+    tcase_add_loop_test(all, standard_error_has_it_by_default, 0, 5);
+    tcase_add_loop_test(all, an_exit_without_close_is_told, 0, 3);
+    tcase_add_test(all, an_unknown_level_is_refused);
+    suite_add_tcase(suite, all);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}
