@@ -85,7 +85,9 @@ class Hook:
 
     def remove(self) -> None:
         for handle in self._handles:
-            handle.remove()
+            if handle is not None:
+                handle.remove()
+        self._handles = ()
 
 
 class _Around:
@@ -109,26 +111,36 @@ class _Around:
         self._on = False
 
 
-def _with_means(sync: Sync, args: Any, more: Any) -> Any:
-    """The arguments of optimizer.step under the plan allreduce. A closure makes new gradients, so
-    it averages them itself, as often as it is called."""
-    closure = args[0] if args else more.get("closure")
-    if not callable(closure):
-        sync.mean_gradients()
-        return args, more
-
-    def averaged() -> Any:
-        return sync.mean_gradients(closure())
-    return ((averaged, *args[1:]), more) if args else (args, {**more, "closure": averaged})
+def _unwrapped(optimizer: Any) -> Any:
+    """PyTorch's own optimizer, which Accelerate's and Lightning's wrap."""
+    inner = optimizer
+    while hasattr(inner, "optimizer"):
+        inner = inner.optimizer
+    if not callable(getattr(inner, "step", None)) or not hasattr(inner, "param_groups"):
+        raise TypeError(f"a torch.optim.Optimizer is wanted, or what wraps one, not {optimizer!r}")
+    return inner
 
 
 def hook(optimizer: Any, sync: Sync) -> Hook:
-    """For loops that cannot be edited: each optimizer.step() is followed by sync.step(), and under
-    the plan allreduce preceded by sync.mean_gradients(); a closure given to it averages the
-    gradients it makes, and its loss. After finish or close it does nothing more."""
+    """For loops that cannot be edited: each optimizer.step() is followed by sync.step(). Under the
+    plan allreduce each backward ends with the mean of all gradients over the trainers, as under
+    DDP, so that they may be clipped, and unscaled by a GradScaler; inside sync.no_sync() they are
+    added up. A closure's loss is averaged, too. After finish or close the hook does nothing
+    more."""
+    optimizer = _unwrapped(optimizer)
+    if not isinstance(sync, Sync):
+        raise TypeError(f"hook(optimizer, sync): sync is what attach has returned, not {sync!r}")
+    at_backward = sync.averages_at_backward()
+
     def before(args: Any, more: Any) -> Any:
-        return _with_means(sync, args, more) if sync.means_gradients and not sync.ended \
-            else (args, more)
+        closure = args[0] if args else more.get("closure")
+        if not sync.means_gradients or sync.ended:
+            return args, more
+        if not callable(closure):
+            sync.before_optimizer()
+            return args, more
+        averaged = sync.averaged_closure(closure)
+        return ((averaged, *args[1:]), more) if args else (args, {**more, "closure": averaged})
 
     def after() -> None:
         if not sync.ended:
@@ -138,9 +150,9 @@ def hook(optimizer: Any, sync: Sync) -> Hook:
         args, more = before(args[1:], more)
         return (itself, *args), more
     if not hasattr(optimizer, "register_step_post_hook"):
-        return Hook(_Around(optimizer, before, after))
+        return Hook(_Around(optimizer, before, after), at_backward)
     return Hook(optimizer.register_step_pre_hook(before_hook),
-                optimizer.register_step_post_hook(lambda *_: after()))
+                optimizer.register_step_post_hook(lambda *_: after()), at_backward)
 
 
 def plans() -> Dict[str, Plan]:

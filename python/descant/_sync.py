@@ -15,6 +15,7 @@ import weakref
 from typing import Any, Dict, Iterable, Iterator, List, Optional, Set, Tuple
 
 from . import _library
+from ._gradients import AtBackward, Gradients
 from ._job import Job
 from ._library import failure, library, settings
 from ._optimizers import StateOf, kept_states
@@ -44,6 +45,17 @@ def _owners(model: Any) -> Dict[int, Tuple[dict, str]]:
         return {}
     return {id(p): (module._parameters, key) for module in model.modules()
             for key, p in module._parameters.items() if p is not None}
+
+
+def _number(loss: Any) -> float:
+    return 0.0 if loss is None else float(loss.detach() if is_torch(loss) else loss)
+
+
+def _like(loss: Any, mean: float) -> Any:
+    if not is_torch(loss):
+        return mean
+    import torch
+    return torch.full_like(loss.detach(), mean)
 
 
 def _paces(keys: Dict[str, str]) -> Optional[Tuple[int, int]]:
@@ -90,7 +102,8 @@ class Sync:
         self._finished = self._closed = self._pausing = False
         self._last_stats: Dict[str, float] = {}
         self._steps_before = 0
-        self._gradient: Any = None
+        self._gradients: Optional[Gradients] = None
+        self._at_backward: Optional[AtBackward] = None
         self._meaned = False
         self._workers = options.workers
         self._light = 0         # steps that are only a call; none, where another thread may close
@@ -298,8 +311,8 @@ class Sync:
     def _before_step(self, exact: List[Any]) -> None:
         if self.means_gradients and not self._meaned:
             raise RuntimeError(f"under the plan {self.plan} gradients are averaged before they are "
-                               "applied: call sync.mean_gradients() before optimizer.step(), or "
-                               "let descant.hook(optimizer, sync) do it")
+                               "applied: let descant.hook(optimizer, sync) do it, or call "
+                               "sync.mean_gradients() before optimizer.step()")
         self._meaned = False
         self._bind_states()
         for mirror in exact:
@@ -329,36 +342,55 @@ class Sync:
         self._job.call(library.descant_mean, address, values.numel() if torch else values.size)
 
     def mean_gradients(self, loss: Any = None) -> Any:
-        """Under the plan "allreduce", between backward and optimizer.step: each parameter's
-        gradient becomes its mean over the trainers. No gradient counts as zero. In a closure that
+        """Under the plan "allreduce", between backward and optimizer.step, in loops without
+        descant.hook: each parameter's gradient becomes its mean over the trainers. No gradient
+        counts as zero, and a trainer whose gradients have NaN or Inf is left out. In a closure that
         optimizer.step(closure) calls: loss is what it would return, and the mean of that is
         returned, so that all trainers go the same way."""
-        import torch
-        for name, tensor in self._tensors:
-            if tensor.grad is not None and tensor.grad.layout != torch.strided:
-                raise TypeError(f"the gradient of '{name}' is of {tensor.grad.layout}: only dense "
-                                "ones are averaged")
-        tensors = [tensor for _, tensor in self._tensors]   # who freezes one, has it as zero
-        sizes = [tensor.numel() for tensor in tensors]
-        if self._gradient is None:
-            self._gradient = torch.empty(sum(sizes) + 1)
-        *parts, last = self._gradient.split([*sizes, 1])
-        for tensor, part in zip(tensors, parts):
-            if tensor.grad is None:
-                part.zero_()
-            else:
-                part.copy_(tensor.grad.detach().reshape(-1))
-        last.fill_(0 if loss is None else float(loss.detach() if is_torch(loss) else loss))
-        self.mean(self._gradient)
-        for tensor, part in zip(tensors, parts):
-            if tensor.grad is not None:
-                tensor.grad.detach().copy_(part.view(tensor.shape))
-            elif bool(part.any()):
-                tensor.grad = part.view(tensor.shape).to(tensor.device, tensor.dtype, copy=True)
+        mean = self._average_gradients(_number(loss))
+        return None if loss is None else _like(loss, mean)
+
+    def _average_gradients(self, loss: float = 0.0, spread: bool = False) -> float:
+        if self._gradients is None:     # who freezes one later, has it as zero
+            self._gradients = Gradients(self._tensors, self.mean)
+        mean = self._gradients.average(loss, spread)
         self._meaned = True
-        if is_torch(loss):
-            return torch.full_like(loss.detach(), float(last))
-        return None if loss is None else float(last)
+        return mean
+
+    def averages_at_backward(self) -> Optional[AtBackward]:
+        """For hook: under the plan "allreduce", what averages gradients as each backward ends."""
+        def average() -> None:
+            if not self.ended:
+                self._average_gradients(spread=True)
+        if not self.means_gradients or not self._torch:
+            return None
+        if self._at_backward is None:
+            self._at_backward = AtBackward([tensor for _, tensor in self._tensors], average)
+        return self._at_backward.want()
+
+    def before_optimizer(self) -> None:
+        """For hook: averages what no backward has, as gradients that were written by hand."""
+        if self.means_gradients and not self._meaned and not self.ended:
+            self._average_gradients(spread=True)
+
+    def averaged_closure(self, closure: Any) -> Any:
+        """For hook: a closure whose gradients and loss are all trainers' means."""
+        def averaged() -> Any:
+            self._meaned = False
+            loss = closure()
+            if self.ended:
+                return loss
+            self.before_optimizer()
+            import torch
+            mean = torch.tensor([_number(loss)])
+            self.mean(mean)
+            return None if loss is None else _like(loss, float(mean))
+        return averaged
+
+    def no_sync(self) -> Any:
+        """Gradients of backwards inside are added up, and averaged with those of the next one
+        outside, where descant.hook averages them: as DDP's no_sync."""
+        return self._at_backward.resting() if self._at_backward else contextlib.nullcontext()
 
     def worker_done(self) -> None:
         """This thread makes no more steps, and nobody waits for it."""
