@@ -87,7 +87,12 @@ struct loops {
     void (*rowwise)(float *w, const float *g, float *s, size_t n, float lr, float epsilon);
 };
 
-const struct loops *loops_best(void);       /* for this CPU */
+/* For this CPU, or the set that DESCANT_LOOPS names, if this CPU has it. */
+const struct loops *loops_best(void);
+/* DESCANT_LOOPS where this CPU has no such set, else NULL. */
+const char *loops_lacking(void);
+/* base, avx2, avx512, or NULL: the best; NULL if this CPU has no such set. */
+const struct loops *loops_named(const char *name);
 extern const struct loops loops_base;       /* every CPU */
 
 #endif

@@ -1,19 +1,49 @@
 /* SPDX-License-Identifier: MIT */
-/* Picks the loops for this CPU. */
+/* Picks the loops, once a process: the best of this CPU, or the set that DESCANT_LOOPS names, so
+ * that tests and figures of an older processor can be had on a newer one. */
 #include "nn/loops.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
 
 #if defined(__x86_64__)
 extern const struct loops loops_avx2, loops_avx512;
 #endif
 
-const struct loops *loops_best(void)
+const struct loops *loops_named(const char *name)
 {
 #if defined(__x86_64__)
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
-        __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl"))
+    if ((!name || strcmp(name, "avx512") == 0) && __builtin_cpu_supports("avx512f") &&
+        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512vl"))
         return &loops_avx512;
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+    if ((!name || strcmp(name, "avx2") == 0) && __builtin_cpu_supports("avx2") &&
+        __builtin_cpu_supports("fma"))
         return &loops_avx2;
 #endif
-    return &loops_base;
+    return !name || strcmp(name, "base") == 0 ? &loops_base : NULL;
+}
+
+static const struct loops *best;        /* written once */
+
+static void choose(void)
+{
+    const char *asked = getenv("DESCANT_LOOPS");
+    best = loops_named(asked);
+    if (!best)
+        best = loops_named(NULL);
+}
+
+const struct loops *loops_best(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, choose);
+    return best;
+}
+
+const char *loops_lacking(void)
+{
+    const char *asked = getenv("DESCANT_LOOPS");
+    return loops_named(asked) ? NULL : asked;
 }
