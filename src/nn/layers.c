@@ -4,12 +4,14 @@
  * The three products of a layer are OpenBLAS's sgemm on the parameters where they lie. Backward,
  * d (gradient of y, masked by relu) gives dx = d W first and then dW = d' x, which goes straight
  * to the sink: for a step of SGD that is W = beta W - lr d' x in the one product, with no
- * gradient ever stored. The mask and the bias's gradient (the columns' sums of d) are one pass.
+ * gradient ever stored. Forward, the product is added to rows that hold the bias: OpenBLAS adds
+ * to what it has cleared anyway. The mask and the bias's gradient (the columns' sums of d) are
+ * one pass.
  *
  * Invariants:
  *  1 dx is computed before W changes.
  *  2 The last layer's output may lie anywhere (in dlrm, among the vectors): only ld says where.
- *  3 A layer of one output is a dot an example: sgemm is slow at that shape.
+ *  3 A layer of one output has loops of its own: sgemm is slow at that shape.
  *  4 W is touched by sgemm and by loops.c only (Hogwild; neither is seen by ThreadSanitizer).
  *
  * Runs on the thread that owns `work`. */
@@ -18,12 +20,39 @@
 static void layer_forward(const struct loops *loops, const struct layer *l, const float *w,
                           struct view x, struct matrix y, size_t n)
 {
-    if (l->n_out == 1)
+    size_t n_out = (size_t)l->n_out;
+    loops->fill(y.at, y.ld, w + l->bias, n, n_out);
+    if (n_out == 1)
         loops->dot(y.at, y.ld, x.at, x.ld, w + l->weight, n, (size_t)l->n_in);
     else
         blas_sgemm(false, true, (int)n, l->n_out, l->n_in, 1, x.at, (int)x.ld, w + l->weight,
-                   l->n_in, 0, y.at, (int)y.ld);
-    loops->bias(y.at, y.ld, w + l->bias, n, (size_t)l->n_out, l->relu);
+                   l->n_in, 1, y.at, (int)y.ld);
+    if (l->relu)
+        loops->relu(y.at, y.ld, n, n_out);
+}
+
+static void input_gradient(const struct loops *loops, const struct layer *l, const float *w,
+                           struct matrix d, struct matrix dx, size_t n)
+{
+    if (l->n_out == 1)
+        loops->outer(dx.at, dx.ld, d.at, d.ld, w + l->weight, n, (size_t)l->n_in);
+    else
+        blas_sgemm(false, false, (int)n, l->n_in, l->n_out, 1, d.at, (int)d.ld, w + l->weight,
+                   l->n_in, 0, dx.at, (int)dx.ld);
+}
+
+static void weight_gradient(const struct work *work, const struct layer *l,
+                            const struct sink *sink, struct matrix d, struct view x, size_t n)
+{
+    float *to = sink->w + l->weight;
+    size_t n_in = (size_t)l->n_in;
+    if (l->n_out == 1) {
+        work->model->loops->weigh(work->column, d.at, d.ld, x.at, x.ld, n, n_in);
+        work->model->loops->add(to, work->column, n_in, sink->alpha, sink->beta);
+    } else {
+        blas_sgemm(true, false, l->n_out, l->n_in, (int)n, sink->alpha, d.at, (int)d.ld, x.at,
+                   (int)x.ld, sink->beta, to, l->n_in);
+    }
 }
 
 /* k: the layer; d: gradient of its output; dx.at NULL: not wanted. */
@@ -34,15 +63,12 @@ static void layer_backward(const struct work *work, const struct layer *l,
     const struct sink *sink = pass->sink;
     struct view x = k ? view_of(pass->y[k - 1]) : pass->x;
     const float *y = l->relu ? pass->y[k].at : NULL;
-    int n = (int)pass->n;
     loops->mask(d.at, d.ld, y, pass->y[k].ld, pass->n, (size_t)l->n_out, work->column);
-    if (dx.at)
-        blas_sgemm(false, false, n, l->n_in, l->n_out, 1, d.at, (int)d.ld, pass->w + l->weight,
-                   l->n_in, 0, dx.at, (int)dx.ld);
-    if (l->n_in)
-        blas_sgemm(true, false, l->n_out, l->n_in, n, sink->alpha, d.at, (int)d.ld, x.at,
-                   (int)x.ld, sink->beta, sink->w + l->weight, l->n_in);
     loops->add(sink->w + l->bias, work->column, (size_t)l->n_out, sink->alpha, sink->beta);
+    if (dx.at)
+        input_gradient(loops, l, pass->w, d, dx, pass->n);
+    if (l->n_in)
+        weight_gradient(work, l, sink, d, x, pass->n);
 }
 
 void stack_forward(const struct model *model, const struct stack *stack, const float *w,

@@ -1,27 +1,36 @@
 /* SPDX-License-Identifier: MIT */
 /* The loops of loops.h (which says what each computes, and why races are allowed here).
  *
- * Plain loops that the compiler turns into vectors, and vectors of 16 floats written out where
- * sums must stay in registers. This file is compiled once for each instruction set, with LOOPS
- * naming the table. Fused multiply-adds are welcome; no order of a sum is promised between sets.
+ * Plain loops that the compiler turns into vectors, and vectors written out where sums must stay
+ * in registers. This file is compiled once for each instruction set, with LOOPS naming the table. Fused multiply-adds are welcome; no order of a sum is promised between sets.
  *
  * Invariants:
  *  1 NaN is never hidden: relu passes it on (x < 0 ? 0 : x), so a loss tells.
  *  2 Rows of the commonest width get loops of their own by a constant argument (`WIDTHS`); the
  *    rows of later ids are asked for while earlier ones are worked on.
- *  3 The dots of an example are rows of T T': T is turned once, so that one vector holds 16
- *    vectors' k-th floats, and no sum runs across lanes. Row i's surplus lanes are overwritten
- *    by row i + 1.
+ *  3 Written-out vectors are as wide as a register (`WIDE`): compilers take wider ones apart,
+ *    and keep the parts in memory.
+ *  4 The dots of an example are rows of T T': T is turned once, so that one vector holds the
+ *    k-th floats of WIDE vectors, and no sum runs across lanes. TILE rows by LANES columns are in
+ *    registers at once. Row i's surplus columns are overwritten by row i + 1, whose last columns
+ *    are therefore written before its first.
  *
  * Runs on whichever thread holds the data; keeps no state. */
 #include "nn/loops.h"
 
 
-/* Vectors pass between inlined functions only, so no calling convention is at stake. */
-#pragma GCC diagnostic ignored "-Wpsabi"
+/* floats of a register */
+#if defined(__AVX512F__)
+enum { WIDE = 16 };
+#elif defined(__AVX__)
+enum { WIDE = 8 };
+#else
+enum { WIDE = 4 };
+#endif
+enum { TILE = 4 };
 
 /* aligned(4): a caller's floats may lie anywhere */
-typedef float lanes __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
+typedef float lanes __attribute__((vector_size(4 * WIDE), aligned(4), may_alias));
 
 #define INLINE static inline __attribute__((always_inline))
 
@@ -52,27 +61,29 @@ INLINE void write_at(float *p, lanes x)
 
 INLINE float sum_of(lanes x)
 {
-    float part[8];
-    for (int i = 0; i < 8; i++)
-        part[i] = x[i] + x[i + 8];
-    return ((part[0] + part[4]) + (part[1] + part[5])) +
-           ((part[2] + part[6]) + (part[3] + part[7]));
+    float sum = 0;
+    for (int i = 0; i < WIDE; i++)
+        sum += x[i];
+    return sum;
 }
 
 /* --- layers --- */
 
-static void bias(float *y, size_t ld, const float *b, size_t n, size_t width, bool relu)
+static void fill(float *restrict y, size_t ld, const float *restrict b, size_t n, size_t width)
 {
     for (size_t i = 0; i < n; i++) {
         float *row = y + i * ld;
-        if (relu)
-            for (size_t k = 0; k < width; k++) {
-                float x = row[k] + b[k];
-                row[k] = x < 0 ? 0 : x;
-            }
-        else
-            for (size_t k = 0; k < width; k++)
-                row[k] += b[k];
+        for (size_t k = 0; k < width; k++)
+            row[k] = b[k];
+    }
+}
+
+static void relu(float *y, size_t ld, size_t n, size_t width)
+{
+    for (size_t i = 0; i < n; i++) {
+        float *row = y + i * ld;
+        for (size_t k = 0; k < width; k++)
+            row[k] = row[k] < 0 ? 0 : row[k];
     }
 }
 
@@ -86,7 +97,8 @@ static void mask(float *d, size_t ld_d, const float *y, size_t ld_y, size_t n, s
         if (y) {
             const float *restrict act = y + i * ld_y;
             for (size_t k = 0; k < width; k++) {
-                float x = act[k] > 0 ? row[k] : 0;
+                float x = row[k];       /* read in any case: clang makes no vectors else */
+                x = act[k] > 0 ? x : 0;
                 row[k] = x;
                 sums[k] += x;
             }
@@ -114,12 +126,36 @@ static void dot(float *y, size_t ld_y, const float *x, size_t ld_x, const float 
         const float *row = x + i * ld_x;
         lanes sum = {0};
         size_t k = 0;
-        for (; k + LANES <= width; k += LANES)
+        for (; k + WIDE <= width; k += WIDE)
             sum += read_at(row + k) * read_at(w + k);
         float rest = sum_of(sum);
         for (; k < width; k++)
             rest += row[k] * w[k];
-        y[i * ld_y] = rest;
+        y[i * ld_y] += rest;
+    }
+}
+
+static void outer(float *restrict dx, size_t ld_dx, const float *d, size_t ld_d,
+                  const float *restrict w, size_t n, size_t width)
+{
+    for (size_t i = 0; i < n; i++) {
+        float *row = dx + i * ld_dx;
+        float di = d[i * ld_d];
+        for (size_t k = 0; k < width; k++)
+            row[k] = di * w[k];
+    }
+}
+
+static void weigh(float *restrict sums, const float *d, size_t ld_d, const float *restrict x,
+                  size_t ld_x, size_t n, size_t width)
+{
+    for (size_t k = 0; k < width; k++)
+        sums[k] = 0;
+    for (size_t i = 0; i < n; i++) {
+        const float *row = x + i * ld_x;
+        float di = d[i * ld_d];
+        for (size_t k = 0; k < width; k++)
+            sums[k] += di * row[k];
     }
 }
 
@@ -193,24 +229,36 @@ INLINE void turn(float *restrict turned, size_t room, const float *restrict t, s
     }
 }
 
+/* Columns [j, j + LANES) of rows [i, i + count), each row's before the next one's. */
+INLINE void dots_tile(float *restrict out, const float *restrict t, size_t stride,
+                      const float *restrict turned, size_t room, const size_t width, size_t i,
+                      const size_t count, size_t j)
+{
+    enum { VECTORS = LANES / WIDE };
+    lanes sum[TILE][VECTORS] = {{{0}}};
+    for (size_t k = 0; k < width; k++)
+        for (size_t v = 0; v < VECTORS; v++) {
+            lanes tj = read_at(turned + k * room + j + v * WIDE);
+            for (size_t r = 0; r < count; r++)
+                sum[r][v] += t[(i + r) * stride + k] * tj;
+        }
+    for (size_t r = 0; r < count; r++)
+        for (size_t v = 0; j < i + r && v < VECTORS; v++)
+            write_at(out + (i + r) * (i + r - 1) / 2 + j + v * WIDE, sum[r][v]);
+}
+
 INLINE void dots_of(float *restrict out, const float *restrict t, size_t stride, size_t n,
                     const size_t width, float *restrict turned)
 {
     const size_t room = (n + LANES - 1) / LANES * LANES;
+    size_t i = 1;
     turn(turned, room, t, stride, n, width);
-    for (size_t i = 1; i < n; i++) {
-        const float *ti = t + i * stride;
-        for (size_t j = 0; j < i; j += LANES) {
-            lanes even = {0}, odd = {0};
-            for (size_t k = 0; k + 1 < width; k += 2) {
-                even += ti[k] * read_at(turned + k * room + j);
-                odd += ti[k + 1] * read_at(turned + (k + 1) * room + j);
-            }
-            if (width % 2)
-                even += ti[width - 1] * read_at(turned + (width - 1) * room + j);
-            write_at(out + i * (i - 1) / 2 + j, even + odd);
-        }
-    }
+    for (; i + TILE <= n; i += TILE)
+        for (size_t j = (i + TILE - 2) / LANES * LANES + LANES; j > 0; j -= LANES)
+            dots_tile(out, t, stride, turned, room, width, i, TILE, j - LANES);
+    for (; i < n; i++)
+        for (size_t j = (i - 1) / LANES * LANES + LANES; j > 0; j -= LANES)
+            dots_tile(out, t, stride, turned, room, width, i, 1, j - LANES);
 }
 
 static void dots(float *out, const float *t, size_t stride, size_t n, size_t width,
@@ -224,8 +272,8 @@ static void dots(float *out, const float *t, size_t stride, size_t n, size_t wid
 INLINE void back_rows(float *restrict dt, const float *restrict g, const float *restrict t,
                       size_t stride, size_t i, const size_t count)
 {
-    const float *gi[4];
-    lanes ti[4], sum[4];
+    const float *gi[TILE];
+    lanes ti[TILE], sum[TILE];
     for (size_t r = 0; r < count; r++) {
         gi[r] = g + (i + r) * (i + r - 1) / 2;
         ti[r] = read_at(t + (i + r) * stride);
@@ -250,10 +298,10 @@ INLINE void back_rows(float *restrict dt, const float *restrict g, const float *
 
 static void dots_back(float *dt, const float *g, const float *t, size_t stride, size_t n)
 {
-    for (size_t c = 0; c < stride; c += LANES) {
+    for (size_t c = 0; c < stride; c += WIDE) {
         size_t i = 0;
-        for (; i + 4 <= n; i += 4)
-            back_rows(dt + c, g, t + c, stride, i, 4);
+        for (; i + TILE <= n; i += TILE)
+            back_rows(dt + c, g, t + c, stride, i, TILE);
         for (; i < n; i++)
             back_rows(dt + c, g, t + c, stride, i, 1);
     }
@@ -367,10 +415,13 @@ static void rowwise(float *restrict w, const float *restrict g, float *restrict 
 
 const struct loops LOOPS = {
     .name = TEXT(LOOPS),
-    .bias = bias,
+    .fill = fill,
+    .relu = relu,
     .mask = mask,
     .add = add,
     .dot = dot,
+    .outer = outer,
+    .weigh = weigh,
     .pool = pool,
     .scatter = scatter,
     .dots = dots,

@@ -39,16 +39,27 @@ struct loops {
 
     /* --- layers: n rows of `width` floats, ld apart --- */
 
-    /* y = relu(y + bias), or y + bias */
-    void (*bias)(float *y, size_t ld, const float *bias, size_t n, size_t width, bool relu);
+    /* each row of y = b (width) */
+    void (*fill)(float *y, size_t ld, const float *b, size_t n, size_t width);
+    /* y = y < 0 ? 0 : y */
+    void (*relu)(float *y, size_t ld, size_t n, size_t width);
     /* d = y > 0 ? d : 0 (y NULL: d stays); sums (width) = the columns' sums of d */
     void (*mask)(float *d, size_t ld_d, const float *y, size_t ld_y, size_t n, size_t width,
                  float *sums);
     /* to = beta to + alpha x; beta 0: whatever was there */
     void (*add)(float *to, const float *x, size_t n, float alpha, float beta);
-    /* y (n) = x (n, width) w: a layer of one output */
+
+    /* --- a layer of one output: x (n, width), w (width), y and d (n) --- */
+
+    /* y += x w */
     void (*dot)(float *y, size_t ld_y, const float *x, size_t ld_x, const float *w, size_t n,
                 size_t width);
+    /* dx[i] = d[i] w */
+    void (*outer)(float *dx, size_t ld_dx, const float *d, size_t ld_d, const float *w, size_t n,
+                  size_t width);
+    /* sums (width) = sum of d[i] x[i] */
+    void (*weigh)(float *sums, const float *d, size_t ld_d, const float *x, size_t ld_x,
+                  size_t n, size_t width);
 
     /* --- dlrm, one example. t: vectors of `width` floats, `stride` apart, zeros between --- */
 
