@@ -12,12 +12,31 @@ static const struct optimizer optimizers[] = {
     {.kind = OPTIMIZER_ADAGRAD, .epsilon = 1e-3, .l2 = 0.02},
     {.kind = OPTIMIZER_ADAM, .beta1 = 0.9, .beta2 = 0.999, .epsilon = 1e-3, .l2 = 0.02},
     {.kind = OPTIMIZER_ADAMW, .beta1 = 0.8, .beta2 = 0.95, .epsilon = 1e-3, .l2 = 0.3},
+    {.kind = OPTIMIZER_FTRL, .beta = 0.3},
+    {.kind = OPTIMIZER_FTRL, .beta = 0.01, .l1 = 1, .l2 = 0.5},
 };
+
+/* FTRL-proximal as McMahan et al. 2013 write it: s is n and z, w is made of them. */
+static double naive_ftrl(const struct optimizer *o, double w, double g, double *s, double lr,
+                         int step)
+{
+    double sign = w > 0 ? 1 : -1;
+    if (step == 1)
+        s[1] = -w * (o->beta / lr + o->l2) - sign * o->l1;
+    double more = (sqrt(s[0] + g * g) - sqrt(s[0])) / lr;
+    s[0] += g * g;
+    s[1] += g - more * w;
+    sign = s[1] > 0 ? 1 : -1;
+    return fabs(s[1]) <= o->l1 ? 0
+                               : -(s[1] - sign * o->l1) / ((o->beta + sqrt(s[0])) / lr + o->l2);
+}
 
 /* One parameter of PyTorch's optimizers. */
 static double naive_step(const struct optimizer *o, double w, double g, double *s, double lr,
                          int step)
 {
+    if (o->kind == OPTIMIZER_FTRL)
+        return naive_ftrl(o, w, g, s, lr, step);
     if (o->kind == OPTIMIZER_ADAMW)
         w -= lr * o->l2 * w;
     else
@@ -46,15 +65,19 @@ START_TEST(optimizers_as_naive)
     rng_init(&rng, 4);
     for (int k = 0; k < SIZE; k++)
         naive[k] = (double)(w[k] = (float)rng_normal(&rng));
+    int zeros = 0;
     for (int step = 1; step <= 12; step++) {
         for (int k = 0; k < SIZE; k++) {
             g[k] = (float)rng_normal(&rng);
             naive[k] = naive_step(o, naive[k], (double)g[k], s[k], 0.05, step);
         }
         optimizer_step(o, w, g, state, SIZE, 0.05, (uint64_t)step);
-        for (int k = 0; k < SIZE; k++)
+        for (int k = 0; k < SIZE; k++) {
             ck_assert_double_eq_tol((double)w[k], naive[k], 1e-5);
+            zeros += !(w[k] < 0 || w[k] > 0);
+        }
     }
+    ck_assert((zeros > 0) == (o->l1 > 0));
     memory_give(state);
 }
 END_TEST
@@ -91,12 +114,76 @@ START_TEST(row_optimizers_as_naive)
                 naive[at] -= 0.1 * x / by;
             }
         }
-        struct row_grads grads = {TOUCHED, WIDTH, rows, g};
+        struct row_grads grads = {.n = TOUCHED, .width = WIDTH, .rows = rows, .grads = g};
         optimizer_rows_step(&o, tables, state, &grads, 0.1);
         for (int k = 0; k < ROWS * WIDTH; k++)
             ck_assert_double_eq_tol((double)tables[k], naive[k], 1e-5);
     }
     memory_give(state);
+}
+END_TEST
+
+/* Steps of FTRL on a model whose features are multiplied by `unit`; scores: of the last batch. Returns the sum of the losses. */
+static double train_ftrl(const struct model_shape *shape, double unit, float *scores)
+{
+    enum { STEPS = 60, BATCH = 4 };
+    const struct optimizer o = {.kind = OPTIMIZER_FTRL, .rows = ROWS_FTRL, .beta = 0.3, .l1 = 0.01};
+    static struct batch batch;
+    struct trained t = trained_create(shape, BATCH);
+    size_t n = model_floats(t.model), rows = model_table_rows(t.model);
+    int width = model_table_width(t.model);
+    float *g = memory_take_array(n, sizeof *g);
+    float *state = memory_take_array(optimizer_floats(&o, n), sizeof *state);
+    float *row_state = memory_take_array(optimizer_row_floats(&o, rows, width), sizeof *state);
+    double loss = 0;
+    struct rng rng;
+    rng_init(&rng, 3);
+    for (int step = 1; step <= STEPS; step++) {
+        batch_fill(&batch, shape, BATCH, true, &rng);
+        for (size_t i = 0; i < BATCH; i++)
+            batch.labels[i] = batch.dense[i * (size_t)shape->n_dense] > 0;
+        for (size_t k = 0; k < batch.offsets[BATCH * shape->n_fields]; k++)
+            batch.values[k] *= (float)unit;
+        ck_assert(work_ahead(t.work, &batch.examples));
+        double sum = optimizer_rows_meet(&o, t.tables, row_state, work_rows(t.work));
+        ck_assert(sum > 0);
+        loss += model_gradient(t.work, t.w, t.tables, &batch.examples, g, scores);
+        optimizer_rows_step(&o, t.tables, row_state, work_rows(t.work), 0.1);
+        optimizer_step(&o, t.w, g, state, n, 0.1, (uint64_t)step);
+    }
+    memory_give(g);
+    memory_give(state);
+    memory_give(row_state);
+    trained_destroy(&t);
+    return loss;
+}
+
+/* The unit that a feature is written in does not matter; and something is learnt. */
+START_TEST(rows_of_ftrl_know_their_scale)
+{
+    float plain[8], thousands[8], thousandths[8];
+    const struct model_shape *shape = &shapes[_i];
+    double loss = train_ftrl(shape, 1, plain);
+    ck_assert_double_lt(loss, 60 * 4 * log(2));
+    ck_assert_double_eq_tol(train_ftrl(shape, 1024, thousands), loss, 1e-3 * loss);
+    ck_assert_double_eq_tol(train_ftrl(shape, 1.0 / 1024, thousandths), loss, 1e-3 * loss);
+    assert_near(thousands, plain, 4, 1e-3, "thousands");
+    assert_near(thousandths, plain, 4, 1e-3, "thousandths");
+}
+END_TEST
+
+/* Rates of 0, as schedules end with, change nothing. */
+START_TEST(ftrl_stands_still_at_rate_0)
+{
+    const struct optimizer o = {.kind = OPTIMIZER_FTRL, .rows = ROWS_FTRL, .beta = 0.3, .l1 = 0.01};
+    float w[] = {1, -2, 0}, g[] = {3, 0, 1}, state[6] = {0}, row_state[8] = {1, 1};
+    const float inputs[] = {1, 1};
+    const uint64_t row = 0;
+    const struct row_grads rows = {.n = 1, .width = 3, .n_weights = 1, .rows = &row, .grads = g,
+                                   .inputs = inputs};
+    optimizer_step(&o, w, g, state, 3, 0, 1);
+    optimizer_rows_step(&o, w, row_state, &rows, 0);
+    ck_assert(w[0] >= 1 && w[0] <= 1 && w[1] >= -2 && w[1] <= -2 && w[2] >= 0 && w[2] <= 0);
 }
 END_TEST
 
@@ -141,6 +228,9 @@ static void run_optimizers(const struct loops *l, struct arena *m, size_t n)
     l->adagrad(m->a[0], m->a[1] + 1, m->a[5], n, 0.1f, 1e-3f, 0.01f);
     l->adam(m->a[0], m->a[1], m->a[2], m->a[5] + 2, n, &adam);
     l->rowwise(m->a[0], m->a[1], m->a[5] + n + 5, n, 0.1f, 1e-3f);
+    const struct ftrl ftrl = {0.1f, 1, 0.3f, 0.1f, 1.5f};
+    l->ftrl(m->a[0], m->a[1], m->a[5] + 2, m->a[2], n, &ftrl);
+    l->ftrl_meet(m->a[0], m->a[5] + 1, m->a[5] + 7, n);
 }
 
 static float run_rows(const struct loops *l, struct arena *m, size_t width, bool bags)
@@ -393,6 +483,9 @@ int main(void)
     tcase_set_timeout(tests, 120);
     tcase_add_loop_test(tests, optimizers_as_naive, 0, N(optimizers));
     tcase_add_loop_test(tests, row_optimizers_as_naive, 0, 3);
+    tcase_add_loop_test(tests, rows_of_ftrl_know_their_scale, 0, 1);
+    tcase_add_loop_test(tests, rows_of_ftrl_know_their_scale, 2, 3);
+    tcase_add_test(tests, ftrl_stands_still_at_rate_0);
     tcase_add_loop_test(tests, loops_agree, 0, N(sets));
     tcase_add_loop_test(tests, one_output_as_naive, 0, N(sets));
     tcase_add_loop_test(tests, relu_passes_nan_on, 0, N(sets));

@@ -31,6 +31,11 @@ static const struct {
     {MODEL_LINEAR, "shadow-easgd", 2, 2, OPTIMIZER_SGD},
     {MODEL_FM, "shadow-ma", 2, 2, OPTIMIZER_ADAGRAD},
     {MODEL_LINEAR, "allreduce", 2, 2, OPTIMIZER_SGD},
+    {MODEL_LINEAR, "shadow-easgd", 2, 2, OPTIMIZER_FTRL},
+    {MODEL_FM, "dasgd-delta", 2, 2, OPTIMIZER_FTRL},
+    {MODEL_FM, "allreduce", 2, 2, OPTIMIZER_FTRL},
+    {MODEL_LINEAR, "bsp", 2, 2, OPTIMIZER_FTRL},
+    {MODEL_DLRM, "shadow-easgd", 2, 2, OPTIMIZER_FTRL},
 };
 enum { N_RUNS = sizeof runs / sizeof *runs };
 
@@ -43,8 +48,10 @@ START_TEST(each_example_is_trained_once)
     o.trainers = runs[_i].trainers;
     o.workers = runs[_i].workers;
     o.optimizer = runs[_i].optimizer;
-    o.lr = runs[_i].optimizer >= OPTIMIZER_ADAM ? 0.002 : 0.05;
+    bool ftrl = runs[_i].optimizer == OPTIMIZER_FTRL;
+    o.lr = !ftrl && runs[_i].optimizer >= OPTIMIZER_ADAM ? 0.002 : 0.05;
     o.table_lr = 0.05;
+    o.table_optimizer = ftrl ? ROWS_FTRL : o.table_optimizer;
     o.eval = held_out;
     ck_assert_msg(train(&o, &r) == 0, "%s: %s", runs[_i].sync, said);
     ck_assert_uint_eq(r.seen.n, ROWS);
@@ -270,6 +277,7 @@ START_TEST(divergence_names_the_tensor)
     assert_says("the loss is");
     assert_says("at step");
     ck_assert_msg(strstr(said, "tensor ") || strstr(said, "are finite"), "%s", said);
+    assert_says("; lower --lr (it is 1e+06)");
     ck_assert_int_eq(r.stop, STOP_NAN);
     ck_assert_int_eq(stat(model_file, &is), 0);
     ck_assert_uint_eq(was.st_ino, is.st_ino);

@@ -31,7 +31,7 @@ START_TEST(help_is_in_parts)
         "\ndata:\n  --data ", "\nmodel:\n  --model ", "\ntraining:\n  --batch ",
         "kept together:\n  --trainers ", "\nevaluation:\n  --eval-every ",
         "kept and shown:\n  --checkpoint ", "an embedding (16; 1 to 1024)\n",
-        "passes over the data (1; 1 or more)\n", "learning rate (0.1)\n",
+        "passes over the data (1; 1 or more)\n", "ftrl's alpha: 0.7 (0.1)\n",
         "sgd's (0; 0 to 0.9999)\n", "the embeddings' width (512,256,64)\n"};
     char option[64];
     ck_assert_int_eq(program("train --help"), CLI_DONE);
@@ -395,6 +395,106 @@ START_TEST(what_means_nothing_is_refused)
 }
 END_TEST
 
+/* --- defaults that go with the model --- */
+
+static const struct {
+    const char *options, *says[4];      /* in the log's header */
+} suited[] = {
+    {"--model linear", {"\"optimizer\":\"ftrl\"", "\"table-optimizer\":\"ftrl\"", "\"lr\":0.7,",
+                        "\"batch\":1,"}},
+    {"--model fm --batch 8 --lr 0.2", {"\"optimizer\":\"ftrl\"", "\"table-optimizer\":\"ftrl\"",
+                                       "\"lr\":0.2,", "\"batch\":8,"}},
+    {"--model linear --sync allreduce", {"\"optimizer\":\"ftrl\"", "\"batch\":128,"}},
+    {"--model linear --optimizer sgd", {"\"table-optimizer\":\"sgd\"", "\"lr\":0.1,",
+                                        "\"batch\":1,"}},
+    {"--model fm --table-optimizer adagrad", {"\"optimizer\":\"adagrad\"", "\"lr\":0.1,"}},
+    {"--model fm --optimizer adamw", {"\"table-optimizer\":\"adagrad\"", "\"lr\":0.1,"}},
+    {"--model dlrm --bottom 8 --top 8", {"\"optimizer\":\"sgd\"", "\"table-optimizer\":\"sgd\"",
+                                         "\"lr\":0.1,", "\"batch\":128,"}},
+};
+enum { N_SUITED = sizeof suited / sizeof *suited };
+
+START_TEST(defaults_go_with_the_model)
+{
+    char line[4096];
+    ck_assert_int_eq(program("train --data %s --examples 300 --rows 100 --quiet --log %s %s", clicks,
+                             log_file, suited[_i].options), CLI_DONE);
+    FILE *in = fopen(log_file, "re");
+    ck_assert_ptr_nonnull(fgets(line, sizeof line, in));
+    fclose(in);
+    for (int k = 0; k < 4 && suited[_i].says[k]; k++)
+        ck_assert_msg(strstr(line, suited[_i].says[k]) != NULL, "no %s in %s", suited[_i].says[k],
+                      line);
+}
+END_TEST
+
+/* 2,000 rows of 12 features in units from thousandths to thousands, and a click of five. */
+static void write_units(const char *name)
+{
+    static char text[2000 * 12 * 24];
+    size_t n = 0;
+    struct rng rng;
+    rng_init(&rng, 5);
+    for (int row = 0; row < 2000; row++) {
+        double x[12], score = -2;
+        for (int k = 0; k < 12; k++)
+            score += (x[k] = rng_normal(&rng)) * (k % 3 - 1);
+        n += (size_t)sprintf(text + n, "%d", rng_uniform(&rng) < 1 / (1 + exp(-score)));
+        for (int k = 0; k < 12; k++)
+            n += (size_t)sprintf(text + n, " %d:%.5g", k + 1, x[k] * pow(10, k / 2 - 3));
+        text[n++] = '\n';
+    }
+    put(name, text, n);
+}
+
+/* The defaults of a model, on those rows, which are the held-out set, too. */
+static struct train_options untouched(int model)
+{
+    const bool given[MOST_SETTINGS] = {false};
+    struct train_options o = train_options_default();
+    write_units("units");
+    o.model = model;
+    train_know_plan(&o);
+    config_suit(&o, given);
+    o.data = o.eval = path;
+    o.format = DATA_LIBSVM;
+    o.quiet = true;
+    return o;
+}
+
+/* One pass, whatever the units: better than a constant guess by far. */
+START_TEST(defaults_need_no_care)
+{
+    struct train_options o = untouched(_i ? MODEL_FM : MODEL_LINEAR);
+    struct train_result r;
+    ck_assert_msg(train(&o, &r) == 0, "%s", said);
+    ck_assert_msg(r.eval_entropy < 0.75, "%s", said);
+}
+END_TEST
+
+/* At rate 0 nothing is learnt, and what the intercept began with is as good as a constant can be. */
+START_TEST(the_intercept_is_what_was_seen)
+{
+    struct train_options o = untouched(MODEL_LINEAR);
+    struct train_result r;
+    o.lr = 0;
+    ck_assert_msg(train(&o, &r) == 0, "%s", said);
+    ck_assert_double_eq_tol(r.eval_entropy, 1, 0.001);
+}
+END_TEST
+
+/* A rate that breaks the model without a NaN is said, too. */
+START_TEST(a_rate_too_high_is_said)
+{
+    struct train_options o = untouched(MODEL_FM);
+    struct train_result r;
+    o.lr = 3000;
+    ck_assert_msg(train(&o, &r) == 0, "%s", said);
+    assert_says("a constant guess is better than this model; if it has diverged, lower --lr (it is "
+                "3000)");
+}
+END_TEST
+
 /* Output that does not come where it should. */
 START_TEST(a_full_disk_takes_no_summary)
 {
@@ -433,6 +533,10 @@ int main(void)
     tcase_add_loop_test(all, tables_that_do_not_fit_are_said_in_numbers, 0, 2);
     tcase_add_loop_test(all, a_wrong_config_is_told_by_its_line, 0, N_CONFIGS);
     tcase_add_loop_test(all, what_means_nothing_is_refused, 0, N_MEANINGS);
+    tcase_add_loop_test(all, defaults_go_with_the_model, 0, N_SUITED);
+    tcase_add_loop_test(all, defaults_need_no_care, 0, 2);
+    tcase_add_test(all, the_intercept_is_what_was_seen);
+    tcase_add_test(all, a_rate_too_high_is_said);
     tcase_add_loop_test(all, a_full_disk_takes_no_summary, 0, 2);
     suite_add_tcase(suite, all);
     return run_training(suite);

@@ -25,12 +25,14 @@ const struct setting bsp_settings[] = {
     INT("every-gradients", every_gradients, 0, 1e9, "instead: read out when there are so many"),
     INT("min-gradients", min_gradients, 0, 1e9, "a step waits for so many"),
     INT("bound", bound, 0, 1e9, "versions that a gradient may be behind"),
-    CHOICE("optimizer", optimizer, "sgd|adagrad|adam|adamw", "of the global model"),
+    CHOICE("optimizer", optimizer, "sgd|adagrad|adam|adamw|ftrl", "of the global model"),
     REAL("lr", lr, 0, 1e6, "learning rate"),
     REAL("momentum", momentum, 0, 0.9999, "sgd's"),
     REAL("beta1", beta1, 0, 0.9999, "adam's, adamw's"),
     REAL("beta2", beta2, 0, 0.999999, "adam's, adamw's"),
     REAL("epsilon", epsilon, 0, 1, "adam's, adamw's, adagrad's"),
+    REAL("beta", beta, 0, 1e6, "ftrl's: above 0 it steps with more care at first"),
+    REAL("l1", l1, 0, 1e6, "ftrl's: what a weight must gain to be other than 0"),
     REAL("l2", l2, 0, 1e3, "weight decay"),
     REAL("clip", clip, 0, 1e12, "longest mean gradient of a step; 0: any"),
     INT("supersteps", supersteps, 0, 1e15,
@@ -56,7 +58,7 @@ static struct bsp_options defaults(void)
 {
     return (struct bsp_options){
         .name = "bsp", .modules = 1, .locals = 1, .number = -1, .slots = 1, .bound = 16,
-        .lr = 0.1, .beta1 = 0.9, .beta2 = 0.999, .epsilon = 1e-8, .restarts = 3, .grace = 5,
+        .lr = 0.1, .beta1 = 0.9, .beta2 = 0.999, .epsilon = 1e-8, .beta = 0.3, .restarts = 3, .grace = 5,
         .checkpoint_every = 60,
     };
 }

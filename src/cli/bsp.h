@@ -20,7 +20,7 @@ struct bsp_options {
     int64_t modules, slots, bound, every_gradients, min_gradients, restarts;
     int64_t locals, number;         /* control: ranks to come; local: its number, or -1 */
     int optimizer;                  /* enum optimizer_kind */
-    double lr, momentum, beta1, beta2, epsilon, l2, clip;
+    double lr, momentum, beta1, beta2, epsilon, beta, l1, l2, clip;
     int64_t supersteps, examples;   /* limits of the run; 0: none */
     double minutes, grace;
     const char *eval;

@@ -440,7 +440,8 @@ descant_status bsp_model_open(struct bsp_model *m, const struct bsp_options *o,
     *m = (struct bsp_model){
         .options = o, .log = log, .version = 1,
         .optimizer = {.kind = (enum optimizer_kind)o->optimizer, .momentum = o->momentum,
-                      .beta1 = o->beta1, .beta2 = o->beta2, .epsilon = o->epsilon, .l2 = o->l2},
+                      .beta1 = o->beta1, .beta2 = o->beta2, .epsilon = o->epsilon, .beta = o->beta,
+                      .l1 = o->l1, .l2 = o->l2},
     };
     descant_status status = open_all(m);
     if (status == DESCANT_OK && o->checkpoint)

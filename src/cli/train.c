@@ -55,6 +55,7 @@ void train_know_plan(struct train_options *o)
         return;
     o->plan_gathers = plan.what == PLAN_GRADIENT;
     o->plan_controls = plan.when == PLAN_CONTROL;
+    o->plan_frees = plan.when == PLAN_SHADOW || plan.when == PLAN_NEVER;
     o->plan_rests = plan.when == PLAN_NEVER || o->plan_controls;
     o->plan_period_s = plan.period;
     o->plan_every = o->plan_controls ? plan.every : 0;
@@ -210,6 +211,8 @@ int cli_train(const struct cli *cli)
         status = settings_parse_config(cli, train_settings, n_train_settings, &o, given);
     for (size_t k = 0; k < n_train_settings; k++)
         given[k] |= by_config[k];
+    train_know_plan(&o);
+    config_suit(&o, given);
     if (status == CLI_DONE && !settings_mean(&o, given, message, sizeof message))
         status = cli_bad_use(cli, "%s", message);
     if (status == CLI_DONE && !trainers_good(cli, &o))
@@ -218,7 +221,6 @@ int cli_train(const struct cli *cli)
                 (!o.job || strncmp(o.job, "mpi", 3) == 0);
     if (status == CLI_DONE)
         status = check(cli, &o);
-    train_know_plan(&o);
     if (status == CLI_DONE)
         status = train_run(&o, cli->out, cli->err, NULL);
     free(text);

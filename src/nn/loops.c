@@ -398,6 +398,40 @@ static void adam(float *restrict w, const float *restrict g, float *restrict m,
     }
 }
 
+static void ftrl(float *restrict w, const float *restrict g, float *restrict n, float *restrict z,
+                 size_t count, const struct ftrl *f)
+{
+    struct ftrl c = *f;
+    float square = c.scale * c.scale, l1 = c.l1 * c.scale;
+    for (size_t k = 0; k < count; k++) {
+        float had = n[k], now = had + g[k] * g[k], at = w[k];
+        float held = square * c.l2 + c.scale * (c.scale * c.beta + __builtin_sqrtf(had)) / c.alpha;
+        float more = c.scale * (__builtin_sqrtf(now) - __builtin_sqrtf(had)) / c.alpha;
+        /* w is authoritative: others may have moved it since; z is the rest where it is 0 */
+        float sum = at > 0 ? -at * held - l1 : at < 0 ? -at * held + l1 : z[k];
+        sum += g[k] - more * at;
+        float pull = sum > l1 ? sum - l1 : sum < -l1 ? sum + l1 : sum - sum;    /* NaN stays */
+        n[k] = now;
+        z[k] = pull < 0 || pull > 0 ? 0 : sum;
+        w[k] = pull < 0 || pull > 0 ? -pull / (held + more) : pull;
+    }
+}
+
+static float ftrl_meet(float *restrict w, float *restrict met, const float *restrict inputs,
+                       size_t width)
+{
+    float had = met[0] > 0 ? __builtin_sqrtf(met[1] / met[0]) : 1;
+    if (!inputs || !(inputs[1] > 0))
+        return had;
+    met[0] += inputs[0];
+    met[1] += inputs[1];
+    float now = __builtin_sqrtf(met[1] / met[0]);
+    if (now < had || now > had)
+        for (size_t k = 0; k < width; k++)
+            w[k] *= had / now;
+    return now;
+}
+
 static void rowwise(float *restrict w, const float *restrict g, float *restrict s, size_t n,
                     float lr, float epsilon)
 {
@@ -431,5 +465,7 @@ const struct loops LOOPS = {
     .momentum = momentum,
     .adagrad = adagrad,
     .adam = adam,
+    .ftrl = ftrl,
+    .ftrl_meet = ftrl_meet,
     .rowwise = rowwise,
 };

@@ -34,6 +34,12 @@ struct adam {
     float l2, keep;             /* g + l2 w; then w * keep - ... */
 };
 
+/* The constants of one step of FTRL-proximal. */
+struct ftrl {
+    float alpha, beta, l1, l2;
+    float scale;                /* of the inputs that w is multiplied with */
+};
+
 struct loops {
     const char *name;
 
@@ -94,6 +100,12 @@ struct loops {
                     float l2);
     void (*adam)(float *w, const float *g, float *m, float *v, size_t n,
                  const struct adam *a);
+    /* z is 0 but where l1 holds w at 0 */
+    void (*ftrl)(float *w, const float *g, float *n, float *z, size_t count,
+                 const struct ftrl *f);
+    /* The root mean square of a row's inputs, of which `met` has the number and the sum of squares,
+     * after those of a batch (given as the same two; NULL: none) have come; w keeps its effect. */
+    float (*ftrl_meet)(float *w, float *met, const float *inputs, size_t width);
     /* *s += mean of squares of g */
     void (*rowwise)(float *w, const float *g, float *s, size_t n, float lr, float epsilon);
 };

@@ -239,6 +239,12 @@ void model_init(const struct model *model, float *w, uint64_t seed)
     init_stack(&model->top, w, &rng);
 }
 
+void model_set_intercept(const struct model *model, float *w, double score)
+{
+    if (model->shape.kind == MODEL_LINEAR || model->shape.kind == MODEL_FM)
+        w[model->top.layers[0].bias] = (float)score;
+}
+
 void model_init_tables(const struct model *model, float *tables, size_t from, size_t n,
                        uint64_t seed)
 {

@@ -59,14 +59,19 @@ double model_flops(const struct model *model);
 void model_init(const struct model *model, float *w, uint64_t seed);
 void model_init_tables(const struct model *model, float *tables, size_t from, size_t n,
                        uint64_t seed);
+/* linear, fm: the score that an example without features has; others leave w alone. */
+void model_set_intercept(const struct model *model, float *w, double score);
 
 /* Gradients of table rows, one entry a row touched by the batch (an id that comes twice comes
  * once here, summed). */
 struct row_grads {
     size_t n;
     int width;
+    int n_weights;              /* of linear and fm: the first float is a weight, others a vector */
     const uint64_t *rows;       /* (n): row of all tables together: floats from rows[k] * width */
     const float *grads;         /* (n, width) */
+    const float *inputs;        /* (n, 2) by work_ahead: the batch's ids of the row, and the sum of
+                                   their values' squares */
 };
 
 /* For each thread that trains: numbers too small to matter become 0 instead of slow. */
@@ -95,6 +100,10 @@ double model_gradient(struct work *work, const float *w, const float *tables,
                       const struct examples *batch, float *g, float *scores);
 const struct row_grads *work_rows(const struct work *work);
 
+/* Before model_gradient on that batch: work_rows has its rows, without gradients, but with their
+ * inputs, which an optimizer wants that scales rows by them (ROWS_FTRL). False: no memory. */
+bool work_ahead(struct work *work, const struct examples *batch);
+
 /* The rows that the last model_gradient has gradients for, each once, or that the last model_sgd
  * has changed, as often as the batch has them; until the next call. */
 const uint64_t *work_touched(const struct work *work, size_t *n);
@@ -106,15 +115,18 @@ double model_sgd(struct work *work, float *w, float *tables, const struct exampl
 
 /* --- optimizers: the state belongs to the caller, and is zero at first --- */
 
-enum optimizer_kind { OPTIMIZER_SGD, OPTIMIZER_ADAGRAD, OPTIMIZER_ADAM, OPTIMIZER_ADAMW };
-enum row_optimizer_kind { ROWS_SGD, ROWS_ADAGRAD, ROWS_ROWWISE_ADAGRAD };
+enum optimizer_kind { OPTIMIZER_SGD, OPTIMIZER_ADAGRAD, OPTIMIZER_ADAM, OPTIMIZER_ADAMW,
+                      OPTIMIZER_FTRL };
+enum row_optimizer_kind { ROWS_SGD, ROWS_ADAGRAD, ROWS_ROWWISE_ADAGRAD, ROWS_FTRL };
 
 struct optimizer {
     enum optimizer_kind kind;
     enum row_optimizer_kind rows;
     double momentum;                /* sgd */
     double beta1, beta2, epsilon;   /* adam, adamw; epsilon also adagrad */
-    double l2;                      /* added to the gradient; adamw: decoupled. Dense part only */
+    double l2;                      /* added to the gradient; adamw: decoupled. Dense part only, but
+                                       for ftrl, whose it is of rows, too */
+    double beta, l1;                /* ftrl */
 };
 
 size_t optimizer_floats(const struct optimizer *o, size_t n);           /* state of n floats */
@@ -133,6 +145,12 @@ struct optimizer_piece {
 };
 void optimizer_step_piece(const struct optimizer *o, const struct optimizer_piece *piece, double lr,
                           uint64_t step);
+
+/* ROWS_FTRL's first half: the rows' inputs go into their scales. Returns the sum over the batch of
+ * squares of the inputs, each in its row's scale, which says by how much a step of all rows moves
+ * the scores. Others do nothing, and return 0. */
+double optimizer_rows_meet(const struct optimizer *o, float *tables, float *state,
+                           const struct row_grads *rows);
 
 /* One step of the rows. state is the whole tables' (row r's share by its number). */
 void optimizer_rows_step(const struct optimizer *o, float *tables, float *state,

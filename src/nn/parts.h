@@ -84,9 +84,11 @@ struct work {
         uint32_t *hash;         /* (hash_room) slot + 1, or 0: free */
         size_t hash_room;       /* a power of two, at least 2 room */
         float *grads;           /* (room, row width) */
+        float *inputs;          /* (room, 2) */
         float *products;        /* fm: (room, width) */
     } rows;
     struct row_grads found;
+    bool ahead;                 /* `found` is of the batch that the next model_gradient has */
     const uint64_t *changed;    /* (n_changed) rows, by the last pass */
     size_t n_changed;
 };
@@ -161,6 +163,8 @@ void rows_fini(struct rows *rows);
 void rows_find(struct work *work, const struct examples *batch);
 /* One slot for each row found, in work->found, all gradients zero. */
 void rows_assign(struct work *work, size_t n_ids);
+/* What the rows found are multiplied with, into work->found. */
+void rows_inputs(struct work *work, const struct examples *batch);
 /* The ids of example i; index: rows.of_id or rows.slot. */
 struct bags rows_bags(const struct examples *batch, size_t i, const uint64_t *index);
 /* Of example i: the place of its first id among the batch's. */

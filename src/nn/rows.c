@@ -32,6 +32,7 @@ void rows_fini(struct rows *rows)
     memory_give(rows->touched);
     memory_give(rows->hash);
     memory_give(rows->grads);
+    memory_give(rows->inputs);
     memory_give(rows->products);
     memset(rows, 0, sizeof *rows);
 }
@@ -51,9 +52,10 @@ bool rows_reserve(struct work *work, size_t n)
     rows->touched = memory_take_array(n, sizeof *rows->touched);
     rows->hash = memory_take_array(hash_room, sizeof *rows->hash);
     rows->grads = memory_take_array(n, width * sizeof *rows->grads);
+    rows->inputs = memory_take_array(n, 2 * sizeof *rows->inputs);
     rows->products = memory_take_array(n, width * sizeof *rows->products);
     if (!rows->of_id || !rows->slot || !rows->touched || !rows->hash || !rows->grads ||
-        !rows->products) {
+        !rows->inputs || !rows->products) {
         rows_fini(rows);
         log_fail(&work->log, DESCANT_MEMORY, "no memory for a batch of %zu ids", n);
         return false;
@@ -102,9 +104,27 @@ void rows_assign(struct work *work, size_t n_ids)
         rows->slot[k] = rows->hash[at] - 1;
     }
     work->found = (struct row_grads){.n = n, .width = work->model->row_width,
+                                     .n_weights = work->model->shape.kind != MODEL_DLRM,
                                      .rows = rows->touched, .grads = rows->grads};
     if (n)
         memset(rows->grads, 0, n * (size_t)work->model->row_width * sizeof *rows->grads);
+}
+
+void rows_inputs(struct work *work, const struct examples *batch)
+{
+    struct rows *rows = &work->rows;
+    size_t n = rows_count(batch);
+    const float *values = batch->values;
+    if (values && batch->offsets)
+        values += batch->offsets[0];
+    if (work->found.n)
+        memset(rows->inputs, 0, work->found.n * 2 * sizeof *rows->inputs);
+    for (size_t k = 0; k < n; k++) {
+        float square = values ? values[k] * values[k] : 1;
+        rows->inputs[2 * rows->slot[k]] += square > 0 ? 1 : 0;
+        rows->inputs[2 * rows->slot[k] + 1] += square;
+    }
+    work->found.inputs = rows->inputs;
 }
 
 struct bags rows_bags(const struct examples *batch, size_t i, const uint64_t *index)

@@ -169,17 +169,33 @@ static double pass(struct work *work, const struct params *p, const struct examp
     return loss;
 }
 
+static bool assign_rows(struct work *work, const struct examples *batch)
+{
+    if (!find_rows(work, batch))
+        return false;
+    rows_assign(work, rows_count(batch));
+    work->changed = work->rows.touched;
+    work->n_changed = work->found.n;
+    return true;
+}
+
+bool work_ahead(struct work *work, const struct examples *batch)
+{
+    work->ahead = assign_rows(work, batch);
+    if (work->ahead)
+        rows_inputs(work, batch);
+    return work->ahead;
+}
+
 double model_gradient(struct work *work, const float *w, const float *tables,
                       const struct examples *batch, float *g, float *scores)
 {
     size_t outputs = (size_t)model_outputs(work->model);
-    if (!find_rows(work, batch)) {
+    if (!work->ahead && !assign_rows(work, batch)) {
         memset(g, 0, model_floats(work->model) * sizeof *g);
         return no_memory(batch->n * outputs, scores);
     }
-    rows_assign(work, rows_count(batch));
-    work->changed = work->rows.touched;
-    work->n_changed = work->found.n;
+    work->ahead = false;
     struct params p = {w, tables};
     struct sink sink = {.w = g, .rows = work->rows.grads, .index = work->rows.slot, .alpha = 1};
     return pass(work, &p, batch, &sink, scores);

@@ -66,7 +66,7 @@ static void step(void *of, const struct control_piece *piece)
     struct trainer *t = b->t;
     const struct optimizer_piece p = {piece->w, piece->g, t->state, piece->at, piece->n, t->n};
     if (piece->at == 0)
-        b->lr = t->options->lr * config_rate(t->options, get(&b->place));
+        b->lr = t->options->lr * config_rate(t->options, get(&b->place)) * get(&t->share);
     optimizer_step_piece(&t->optimizer, &p, b->lr, piece->step);
     atomic_store(&t->steps, piece->step);
 }
@@ -134,11 +134,12 @@ static void count(struct bsp *b, const struct local_sums *sums)
 
 static void diverged(struct bsp *b)
 {
-    char where[96];
+    char where[96], advice[96];
     if (board_halt(b->t->board, STOP_NAN)) {
         crew_name_bad(b->t, where, sizeof where);
-        board_explain(b->t->board, "superstep %llu has broken the model: %s",
-                      (unsigned long long)atomic_load(&b->board->supersteps) + 1, where);
+        crew_advise(b->t, advice, sizeof advice);
+        board_explain(b->t->board, "superstep %llu has broken the model: %s; %s",
+                      (unsigned long long)atomic_load(&b->board->supersteps) + 1, where, advice);
     }
     end(b);
 }

@@ -36,16 +36,21 @@ const struct setting train_settings[] = {
     INT("width", width, 1, 1024, "floats of an embedding"),
     TEXT("bottom", bottom, "dlrm: hidden layers before the embeddings' width"),
     TEXT("top", top, "dlrm, mlp: hidden layers before the output"),
-    INT("batch", batch, 1, 1 << 20, "examples of a worker's step"),
-    CHOICE("optimizer", optimizer, "sgd|adagrad|adam|adamw", "of the dense part"),
-    CHOICE("table-optimizer", table_optimizer, "sgd|adagrad|rowwise-adagrad", "of the tables"),
-    REAL("lr", lr, 0, 1e6, "learning rate"),
+    INT("batch", batch, 1, 1 << 20, "examples of a worker's step; linear, fm: 1, unless the plan "
+        "counts steps"),
+    CHOICE("optimizer", optimizer, "sgd|adagrad|adam|adamw|ftrl", "of the dense part; linear, fm: "
+           "ftrl"),
+    CHOICE("table-optimizer", table_optimizer, "sgd|adagrad|rowwise-adagrad|ftrl", "of the tables; "
+           "linear, fm: as the dense part's"),
+    REAL("lr", lr, 0, 1e6, "learning rate; ftrl's alpha: 0.7"),
     REAL("table-lr", table_lr, 0, 1e6, "of the tables; 0: the same"),
     REAL("momentum", momentum, 0, 0.9999, "sgd's"),
     REAL("beta1", beta1, 0, 0.9999, "adam's, adamw's"),
     REAL("beta2", beta2, 0, 0.999999, "adam's, adamw's"),
     REAL("epsilon", epsilon, 0, 1, "adam's, adamw's, adagrad's"),
-    REAL("l2", l2, 0, 1e3, "weight decay of the dense part"),
+    REAL("beta", beta, 0, 1e6, "ftrl's: above 0 it steps with more care at first"),
+    REAL("l1", l1, 0, 1e6, "ftrl's: what a weight must gain to be other than 0"),
+    REAL("l2", l2, 0, 1e3, "weight decay of the dense part; ftrl: of rows, too"),
     CHOICE("schedule", schedule, "constant|linear|cosine", "learning rate over the data"),
     REAL("warmup", warmup, 0, 1, "share of the data over which the rate rises"),
     INT("seed", seed, 0, 9e15, "of initial values and of the order of images"),
@@ -87,6 +92,10 @@ static const struct use {
     {"beta2", "optimizer", "adam|adamw"},
     {"epsilon", "optimizer", "adagrad|adam|adamw"},
     {"epsilon", "table-optimizer", "adagrad|rowwise-adagrad"},
+    {"beta", "optimizer", "ftrl"},
+    {"beta", "table-optimizer", "ftrl"},
+    {"l1", "optimizer", "ftrl"},
+    {"l1", "table-optimizer", "ftrl"},
 };
 enum { N_USES = sizeof uses / sizeof *uses };
 
@@ -127,6 +136,41 @@ static const struct use *against(const char *name, const struct train_options *o
     return found;
 }
 
+static bool is_given(const bool *given, const char *name)
+{
+    return given[named(name) - train_settings];
+}
+
+/* An optimizer that was not given is that of the other part, or the one nearest to it. */
+static void suit_optimizers(struct train_options *o, const bool *given)
+{
+    static const int rows[] = {
+        [OPTIMIZER_SGD] = ROWS_SGD, [OPTIMIZER_ADAGRAD] = ROWS_ADAGRAD,
+        [OPTIMIZER_ADAM] = ROWS_ADAGRAD, [OPTIMIZER_ADAMW] = ROWS_ADAGRAD,
+        [OPTIMIZER_FTRL] = ROWS_FTRL};
+    static const int dense[] = {
+        [ROWS_SGD] = OPTIMIZER_SGD, [ROWS_ADAGRAD] = OPTIMIZER_ADAGRAD,
+        [ROWS_ROWWISE_ADAGRAD] = OPTIMIZER_ADAGRAD, [ROWS_FTRL] = OPTIMIZER_FTRL};
+    bool one = is_given(given, "optimizer"), other = is_given(given, "table-optimizer");
+
+    if (!one)
+        o->optimizer = other ? dense[o->table_optimizer] : OPTIMIZER_FTRL;
+    if (!other)
+        o->table_optimizer = rows[o->optimizer];
+}
+
+void config_suit(struct train_options *o, const bool *given)
+{
+    bool suits = o->model == MODEL_LINEAR || o->model == MODEL_FM;
+
+    if (suits)
+        suit_optimizers(o, given);
+    if (suits && o->plan_frees && !is_given(given, "batch"))
+        o->batch = 1;
+    if (o->optimizer == OPTIMIZER_FTRL && !is_given(given, "lr"))
+        o->lr = 0.7;
+}
+
 bool config_means(const struct train_options *o, const bool *given, char *message, size_t room)
 {
     char value[CONFIG_TEXT];
@@ -149,7 +193,7 @@ struct train_options train_options_default(void)
         .fields = 32, .epochs = 1, .chunk = 256 << 10, .depth = 3, .max_bad = 0.01,
         .model = MODEL_DLRM, .rows = 100000, .width = 16, .bottom = "512,256,64",
         .top = "512,256", .batch = 128, .lr = 0.1, .beta1 = 0.9, .beta2 = 0.999,
-        .epsilon = 1e-8, .seed = 1, .trainers = 1, .workers = 1, .sync = "shadow-easgd",
+        .epsilon = 1e-8, .beta = 0.3, .seed = 1, .trainers = 1, .workers = 1, .sync = "shadow-easgd",
         .link = "none", .start_s = 60, .checkpoint_every = 60, .log_every = 1,
     };
 }
@@ -334,7 +378,7 @@ struct optimizer config_optimizer(const struct train_options *o)
         .kind = (enum optimizer_kind)o->optimizer,
         .rows = (enum row_optimizer_kind)o->table_optimizer,
         .momentum = o->momentum, .beta1 = o->beta1, .beta2 = o->beta2, .epsilon = o->epsilon,
-        .l2 = o->l2,
+        .beta = o->beta, .l1 = o->l1, .l2 = o->l2,
     };
 }
 

@@ -29,7 +29,7 @@ struct train_options {
     /* the optimizer */
     int64_t batch;
     int optimizer, table_optimizer;
-    double lr, table_lr, momentum, beta1, beta2, epsilon, l2;
+    double lr, table_lr, momentum, beta1, beta2, epsilon, beta, l1, l2;
     int schedule;               /* enum train_schedule */
     double warmup;
     int64_t seed;
@@ -40,6 +40,7 @@ struct train_options {
     double sync_cpu, sync_rate, start_s;
     bool plan_gathers;              /* what `sync` means, told by who can parse plans: gradients
                                        are summed */
+    bool plan_frees;                /* no step waits for a round, or makes one due */
     bool plan_rests;                /* no round ever runs, replicas have nothing in common */
     bool plan_controls;             /* the plan bsp: trainers give gradients, one has control */
     double plan_period_s;           /* between its supersteps, or */
@@ -77,6 +78,10 @@ void config_log(struct json *json, FILE *file, const struct setting *table, size
  * frees after the last use of o. False: message says file, line and what is wrong. */
 bool config_read(const char *path, struct train_options *o, bool *given, char **text,
                  char *message, size_t room);
+
+/* Defaults that go with the model: linear and fm have ftrl, a rate of its own, and batches of one
+ * where the plan does not count steps. given as config_read has it; before config_means. */
+void config_suit(struct train_options *o, const bool *given);
 
 /* All settings that were given mean something for the model, the optimizers and the format, of
  * which auto is any. False: message says which does not, and what it is for. */

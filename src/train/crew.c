@@ -12,6 +12,7 @@
  *
  * A smaller last batch of a chunk counts by its examples: its rate is lower in proportion. */
 #include "train/bsp.h"
+#include "train/monitor.h"
 
 #include <math.h>
 #include <string.h>
@@ -47,6 +48,26 @@ static bool is_fused(const struct trainer *t)
 static uint64_t next_step(struct trainer *t)
 {
     return atomic_fetch_add_explicit(&t->steps, 1, memory_order_relaxed) + 1;
+}
+
+/* ftrl: how much of --lr one feature of linear and fm gets. Each would move its part of the score by
+ * lr, and their sum has the size of what they share: 1 / sqrt(the sum of their inputs' squares). */
+static double share_of(struct worker *me, const struct examples *examples)
+{
+    struct trainer *t = me->t;
+    enum model_kind kind = model_shape(t->model)->kind;
+    double sum = (double)examples->n;
+    size_t n = examples->n * (size_t)examples->n_dense;
+
+    if (t->optimizer.rows == ROWS_FTRL && t->n_tables && work_ahead(me->work, examples))
+        sum += optimizer_rows_meet(&t->optimizer, t->tables, t->table_state, work_rows(me->work));
+    if (t->optimizer.kind != OPTIMIZER_FTRL || (kind != MODEL_LINEAR && kind != MODEL_FM))
+        return 1;
+    for (size_t k = 0; k < n; k++)
+        sum += (double)(examples->dense[k] * examples->dense[k]);
+    double share = sqrt((double)examples->n / sum);
+    put(&t->share, share);
+    return share;
 }
 
 static void step_rows(struct worker *me, double factor)
@@ -131,10 +152,11 @@ static descant_status module_batch(struct worker *me, const struct feed_batch *b
     *loss = 0;
     if (!w)
         return DESCANT_OK;      /* the run has been stopped */
+    double share = share_of(me, &batch->examples);
     *loss = model_gradient(me->work, w, t->tables, &batch->examples, me->g, me->scores);
     if (!isfinite(*loss))
         return DESCANT_OK;
-    step_rows(me, factor);
+    step_rows(me, factor * share);
     bsp_add(t->bsp, me->number, me->g, batch->examples.n, batch->place);
     return touch_rows(me);
 }
@@ -154,10 +176,12 @@ static descant_status train_batch(struct worker *me, const struct feed_batch *ba
                           me->scores);
         return touch_rows(me);
     }
+    double share = share_of(me, examples);
+    lr *= share;
     *loss = model_gradient(me->work, t->w, t->tables, examples, me->g, me->scores);
     if (!isfinite(*loss))
         return DESCANT_OK;
-    step_rows(me, rate * weight);
+    step_rows(me, rate * weight * share);
     descant_status status = touch_rows(me);
     if (status != DESCANT_OK)
         return status;
@@ -171,7 +195,7 @@ static void count(struct worker *me, const struct examples *batch, double loss)
 {
     struct trainer *t = me->t;
     struct metrics m = {0};
-    char where[96];
+    char where[96], advice[96];
 
     metrics_add(&m, me->scores, batch->labels, batch->n, model_outputs(t->model));
     cell_add(me->cell, &m);
@@ -180,8 +204,9 @@ static void count(struct worker *me, const struct examples *batch, double loss)
     struct descant_stats stats = {0};
     descant_stats(t->job, &stats);
     crew_name_bad(t, where, sizeof where);      /* takes a while; the others have stopped */
-    board_explain(t->board, "the loss is %g at step %llu of trainer %d: %s", fabs(loss),
-                  (unsigned long long)stats.steps, t->rank, where);
+    crew_advise(t, advice, sizeof advice);
+    board_explain(t->board, "the loss is %g at step %llu of trainer %d: %s; %s", fabs(loss),
+                  (unsigned long long)stats.steps, t->rank, where, advice);
 }
 
 static void tell_others(struct worker *me)
@@ -248,6 +273,17 @@ void crew_name_bad(struct trainer *t, char *text, size_t room)
         snprintf(text, room, "tensor %s has NaN or Inf", bad->name);
     else
         snprintf(text, room, "the parameters are finite, the outputs are not");
+}
+
+/* A loss that grows beyond all bounds is nearly always a rate that is too high. */
+void crew_advise(const struct trainer *t, char *text, size_t room)
+{
+    const struct train_options *o = t->options;
+
+    if (o->table_lr > 0 && t->n_tables)
+        snprintf(text, room, "lower --lr (it is %g) or --table-lr (%g)", o->lr, o->table_lr);
+    else
+        snprintf(text, room, "lower --lr (it is %g)", o->lr);
 }
 
 static descant_status worker_init(struct worker *me, struct trainer *t, int number)

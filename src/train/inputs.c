@@ -84,6 +84,12 @@ const char *inputs_text(const struct data_options *data, const struct data_shape
     return text;
 }
 
+bool input_is_file(const char *path)
+{
+    struct stat of;
+    return strcmp(path, "-") != 0 && stat(path, &of) == 0 && S_ISREG(of.st_mode);
+}
+
 /* A pipe's lines are torn where two read it; stdin has a reader that several can share. */
 static bool is_pipe(const char *path)
 {

@@ -318,12 +318,19 @@ static void row(FILE *out, const char *name, double value, const char *format)
     fprintf(out, "  %-26s %s\n", name, text);
 }
 
+/* On the held-out set, or where there is none, while it trained. */
+static bool worse_than_constant(const struct train_result *r)
+{
+    return r->eval_n ? r->eval_entropy > 1 : metrics_entropy(&r->seen) > 1;
+}
+
 /* How it ended, where it was not by the data's end. Why it failed has been said, by a trainer that
  * under a launcher may be elsewhere. */
 static void say_end(const struct trainer *t, bool resumed)
 {
     const struct train_result *r = t->result;
     bool signal = r->stop == STOP_SIGNAL, failed = r->stop == STOP_FAILED || r->stop == STOP_NAN;
+    char advice[96];
 
     if (failed && t->options->trainers)
         fputs("  it failed: this is how far it came\n", t->out);
@@ -336,6 +343,11 @@ static void say_end(const struct trainer *t, bool resumed)
         fputs("  nothing is kept: --checkpoint names a file that --resume goes on from\n", t->out);
     else if (r->stop == STOP_NOT && resumed && !r->trained)
         fputs("  nothing was left to train: more comes with --epochs or --examples\n", t->out);
+    if (r->stop == STOP_NOT && worse_than_constant(r)) {
+        crew_advise(t, advice, sizeof advice);
+        fprintf(t->out, "  a constant guess is better than this model; if it has diverged, %s\n",
+                advice);
+    }
 }
 
 static void print_bsp(const struct trainer *t)

@@ -21,6 +21,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <math.h>
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
@@ -303,6 +304,30 @@ static descant_status open_model(struct trainer *t)
     return evaluate_look(t->model, &eval);
 }
 
+/* linear and fm begin with the share of positives in the first chunk, which need not be learnt. Each
+ * trainer reads it; what can be read only once is left alone. */
+static void set_intercept(struct trainer *t)
+{
+    struct data_options options = train_data(t->options, &t->paths, NULL);
+    struct block block = {0};
+    struct data *data;
+    double positive = 0.5;
+
+    for (size_t k = 0; k < t->paths.n; k++)
+        if (!input_is_file(t->paths.paths[k]))
+            return;
+    if (model_outputs(t->model) > 1 || data_open(&data, &options) != DESCANT_OK)
+        return;
+    if (data_read(data, 0, &block) == DATA_BLOCK) {
+        for (size_t i = 0; i < block.examples.n; i++)
+            positive += block.examples.labels[i] > 0.5f;
+        model_set_intercept(t->model, t->w,
+                            log(positive / ((double)block.examples.n + 1 - positive)));
+    }
+    block_fini(&block);
+    data_close(data);
+}
+
 /* After once_tables: who filled them has decided. A trainer that joins a running job gets the
  * values of those who run, whatever it was told. */
 static descant_status fill_replica(struct trainer *t)
@@ -310,6 +335,7 @@ static descant_status fill_replica(struct trainer *t)
     if (t->options->resume && atomic_load(&t->board->resumed))
         return checkpoint_load_model(t);
     model_init(t->model, t->w, (uint64_t)t->options->seed);
+    set_intercept(t);
     return DESCANT_OK;
 }
 
@@ -587,6 +613,7 @@ int trainer_run(const struct train_options *options, const char *job, int rank, 
         .options = options, .out = out, .err = err, .shared = shared, .result = &shared->result,
         .rank = rank,
         .log = {.fn = to_log, .rank = -1},
+        .share = 1,
     };
     int code = 1;
 

@@ -91,6 +91,7 @@ struct trainer {
     bool alone;                     /* after the others: no rounds, only what the dead have left;
                                        changes while no other thread is there */
     _Atomic uint64_t steps;         /* of the dense optimizer, for adam; relaxed */
+    _Atomic double share;           /* ftrl: what the last batch took of --lr; relaxed, a figure */
     _Atomic uint64_t gather_ns, feed_ns;    /* waiting for each other, and for data; relaxed */
     uint64_t began_ns;
     double seconds;                 /* of training, up to now */
@@ -117,11 +118,13 @@ void trainer_note(int signal);
 /* --- crew.c: the worker threads --- */
 descant_status crew_work(struct trainer *t);        /* until the data ends or the run stops */
 void crew_name_bad(struct trainer *t, char *text, size_t room);     /* the tensor that is bad */
+void crew_advise(const struct trainer *t, char *text, size_t room);     /* what to lower */
 
 /* --- inputs.c: from the options to what data and nn take --- */
 descant_status path_list_init(struct path_list *list, const char *names, const struct log *log);
 void path_list_fini(struct path_list *list);
 uint64_t path_list_bytes(const struct path_list *list);      /* of the files among them */
+bool input_is_file(const char *path);       /* which can be read again */
 struct data_options train_data(const struct train_options *o, const struct path_list *list,
                                const struct log *log);
 /* "PATH, read as FORMAT, has 13 dense features, 26 fields and 1 class". */
