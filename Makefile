@@ -2,8 +2,9 @@
 # Descant: the library, the program, the tests. Settings, all given on the command line:
 #   CC=clang              another compiler             SAN=address,undefined | SAN=thread
 #   WERROR=1              warnings are errors          PREFIX=/usr DESTDIR=/tmp/image
-#   V=1                   whole commands are shown
-# Each compiler and sanitizer builds into a folder of its own, build/<cc>[-<san>][-werror].
+#   V=1                   whole commands are shown   CC=aarch64-linux-gnu-gcc: for another machine
+# Each compiler, target and sanitizer builds into a folder of its own,
+# build/<cc>[-<target, of another machine>][-<san>][-werror]. ld, ar and objcopy are CC's.
 
 VERSION := 0.1.0
 SONAME := libdescant.so.0
@@ -19,8 +20,27 @@ ifeq ($(origin CC),default)
 CC := gcc
 endif
 comma := ,
+space := $(comma:,= )
 is_clang := $(findstring clang,$(CC))
-B := build/$(notdir $(firstword $(CC)))$(if $(SAN),-$(subst $(comma),-,$(SAN)))$(if $(WERROR),-werror)
+TARGET_FLAGS := $(filter -m32 -mx32 -m64 --target=%,$(CFLAGS))
+TARGET := $(shell $(CC) $(TARGET_FLAGS) -dumpmachine)
+CROSS := $(filter-out $(shell uname -m)-%,$(TARGET))
+COMPILER := $(foreach w,$(CC) $(TARGET_FLAGS),$(if $(filter -%,$w),$(subst /,-,$(subst =,-,$(w:-%=%))),$(notdir $w)))
+B := build/$(subst $(space),-,$(strip $(COMPILER) $(if $(findstring $(CROSS),$(CC)),,$(CROSS)) \
+	$(subst $(comma),-,$(SAN)) $(if $(WERROR),werror)))
+BUILT_FOR := $(if $(wildcard $(B)/target),$(file <$(B)/target))
+ifneq ($(if $(filter-out clean,$(or $(MAKECMDGOALS),all)),$(filter-out $(TARGET),$(BUILT_FOR))),)
+$(error $(B) was built for $(BUILT_FOR), $(CC) builds for $(TARGET): name another folder with B=FOLDER, or remove it)
+endif
+tool = $(or $(shell $(CC) $(TARGET_FLAGS) -print-prog-name=$1),$1)
+ifeq ($(origin LD),default)
+LD := $(call tool,ld)
+endif
+ifeq ($(origin AR),default)
+AR := $(call tool,ar)
+endif
+OBJCOPY ?= $(call tool,objcopy)
+PKG_CONFIG ?= $(CROSS:%=%-)pkg-config
 
 WARN := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith \
 	-Wcast-qual -Wvla -Wundef -Wwrite-strings -Wconversion $(if $(WERROR),-Werror)
@@ -33,7 +53,7 @@ LIBS := -lm -lrt
 
 # The arithmetic is compiled once for every instruction set, and kernels_best.c chooses. Its
 # loops stay loops: none may become a call to memcpy, and ThreadSanitizer does not see them.
-KERNEL_SETS := base $(if $(filter x86_64%,$(shell $(CC) -dumpmachine)),avx2 avx512)
+KERNEL_SETS := base $(if $(filter x86_64%,$(TARGET)),avx2 avx512)
 KERNEL_FLAGS := -O3 $(if $(is_clang),-fno-builtin,-fno-tree-loop-distribute-patterns)
 KERNEL_SANITIZE := $(if $(findstring thread,$(SAN)),,$(SANITIZE))
 FLAGS_avx2 := -mavx2
@@ -55,7 +75,7 @@ OBJECTS := $(SOURCES:src/%.c=$(B)/%.o) \
 # Training (descant train and its friends) is built where its libraries are; the library needs
 # none of them.
 TRAIN_PACKAGES := openblas zlib libzstd jansson
-HAVE_TRAIN := $(shell pkg-config --exists $(TRAIN_PACKAGES) 2>/dev/null && echo 1)
+HAVE_TRAIN := $(shell $(PKG_CONFIG) --exists $(TRAIN_PACKAGES) 2>/dev/null && echo 1)
 LOOPS_SOURCE := $(wildcard src/nn/loops.c)
 TRAIN_SOURCES := $(filter-out $(LOOPS_SOURCE),$(wildcard src/nn/*.c src/data/*.c src/train/*.c))
 TRAIN_COMMANDS := $(foreach c,train eval gen gen_cache report report_log report_chart \
@@ -66,20 +86,21 @@ TRAIN_TESTS := $(wildcard $(patsubst %,tests/test_%.c,models loops learning data
 	report trainer training_ends training_faults training_words run_files scores bsp bsp_control \
 	bsp_net train_bsp bsp_eval))
 ifeq ($(HAVE_TRAIN),1)
-BASIC += -DDESCANT_TRAIN $(shell pkg-config --cflags $(TRAIN_PACKAGES))
-TRAIN_LIBS := $(shell pkg-config --libs $(TRAIN_PACKAGES))
+BASIC += -DDESCANT_TRAIN $(shell $(PKG_CONFIG) --cflags $(TRAIN_PACKAGES))
+TRAIN_LIBS := $(shell $(PKG_CONFIG) --libs $(TRAIN_PACKAGES))
 TRAIN_OBJECTS := $(TRAIN_SOURCES:src/%.c=$(B)/%.o) \
 	$(if $(LOOPS_SOURCE),$(KERNEL_SETS:%=$(B)/nn/loops_%.o))
 else
-LACKING := $(strip $(foreach p,$(TRAIN_PACKAGES),$(shell pkg-config --exists $p 2>/dev/null || echo $p)))
+LACKING := $(strip $(foreach p,$(TRAIN_PACKAGES),$(shell $(PKG_CONFIG) --exists $p 2>/dev/null || echo $p)))
 WITHOUT := without training, for lack of $(or $(LACKING),HAVE_TRAIN=1)
 endif
-# One module for each MPI library that is there; CC compiles them, through its wrapper.
+# One module for each MPI library that is there; CC compiles them, through its wrapper. The wrappers
+# know of this machine's libraries alone.
 MPICC_openmpi := $(shell command -v mpicc.openmpi || { mpicc --showme:version >/dev/null 2>&1 && \
 	command -v mpicc; })
 MPICC_mpich := $(shell command -v mpicc.mpich || { mpicc -show 2>/dev/null | grep -q mpich && \
 	command -v mpicc; })
-MODULES := $(foreach l,openmpi mpich,$(if $(MPICC_$l),$(B)/descant-mpi-$l.so))
+MODULES := $(foreach l,$(if $(CROSS),,openmpi mpich),$(if $(MPICC_$l),$(B)/descant-mpi-$l.so))
 BASIC += -DDESCANT_MODULES='"$(LIBDIR)/descant"'
 PROGRAM_OBJECTS := $(patsubst src/%.c,$(B)/%.o,$(if $(HAVE_TRAIN),$(wildcard src/cli/*.c),\
 	$(filter-out $(TRAIN_COMMANDS),$(wildcard src/cli/*.c))))
@@ -87,7 +108,7 @@ PROGRAM := $(if $(PROGRAM_OBJECTS),$(B)/descant)
 CLI_OBJECTS := $(filter-out $(B)/cli/main.o,$(PROGRAM_OBJECTS))
 EXAMPLES := $(patsubst examples/%.c,$(B)/examples/%,$(wildcard examples/*.c examples/bsp/*.c)) \
 	$(patsubst examples/%.cc,$(B)/examples/%_cc,$(wildcard examples/*.cc))
-CXX := $(if $(is_clang),clang++,g++)
+CXX := $(or $(if $(is_clang),$(subst clang,clang++,$(CC))),$(if $(findstring gcc,$(CC)),$(subst gcc,g++,$(CC))),g++)
 SHARED := $(B)/libdescant.so.$(VERSION)
 TESTS := $(patsubst tests/%.c,$(B)/tests/%,$(if $(HAVE_TRAIN),$(wildcard tests/test_*.c),\
 	$(filter-out $(TRAIN_TESTS),$(wildcard tests/test_*.c))))
@@ -107,14 +128,14 @@ endif
 LONG := $(addprefix %/test_,trainer mpi mpi_jobs job training_ends members fabric)
 TESTS := $(filter $(LONG),$(TESTS)) $(filter-out $(LONG),$(TESTS))
 BENCHES := $(patsubst bench/%.c,$(B)/bench/%,$(wildcard bench/*.c))
-CHECK_FLAGS = $(shell pkg-config --cflags check)
-CHECK_LIBS = $(shell pkg-config --libs check)
+CHECK_FLAGS = $(shell $(PKG_CONFIG) --cflags check)
+CHECK_LIBS = $(shell $(PKG_CONFIG) --libs check)
 
 .PHONY: all python-libraries test test-slurm test-torch tests models soak bench bench-cluster bench-quality bench-quality-bsp chart examples demo \
 	demo-plans fuzz setup \
 	format install uninstall clean
 .SECONDARY:
-all: $(SHARED) $(B)/libdescant.a $(PROGRAM) $(MODULES)
+all: $(SHARED) $(B)/libdescant.a $(PROGRAM) $(MODULES) $(B)/examples/bsp/logistic
 	$(if $(WITHOUT),@echo "  $(PROGRAM) is $(WITHOUT); tools/setup installs what training needs")
 
 # What python/setup.py puts into a wheel.
@@ -127,6 +148,11 @@ $(KERNEL_SETS:%=$(B)/fabric/kernels_%.o): $(B)/fabric/kernels_%.o: src/fabric/ke
 $(KERNEL_SETS:%=$(B)/nn/loops_%.o): $(B)/nn/loops_%.o: src/nn/loops.c Makefile
 	@mkdir -p $(@D)
 	$(call say,CC)$(CC) $(BASIC) $(LOOPS_FLAGS) $(LOOPS_$*) $(KERNEL_SANITIZE) -DLOOPS=loops_$* -c $< -o $@
+
+# Which objects lie here; above it is compared.
+$(OBJECTS): | $(B)/target
+$(B)/target:
+	@mkdir -p $(@D) && echo $(TARGET) >$@
 
 # The loop over a gradient, and the one it is measured by; without races, so sanitizers look at it.
 $(B)/bsp/sums.o $(B)/bsp/gradient.o $(B)/cli/bench_segment.o: COMPILE += -O3
@@ -145,10 +171,10 @@ $(SHARED): $(OBJECTS)
 
 # One object in the archive, in which everything that is hidden has become local.
 $(B)/libdescant.a: $(OBJECTS)
-	$(call say,LD)ld -r $^ -o $(B)/libdescant.o
-	@objcopy --localize-hidden $(B)/libdescant.o
+	$(call say,LD)$(LD) -r $^ -o $(B)/libdescant.o
+	@$(OBJCOPY) --localize-hidden $(B)/libdescant.o
 	@rm -f $@
-	@ar rcs $@ $(B)/libdescant.o
+	@$(AR) rcs $@ $(B)/libdescant.o
 
 $(B)/descant-mpi-%.so: src/fabric/abi/mpi_abi.c src/fabric/abi/pmi.c src/fabric/abi/pmi.h Makefile
 	@mkdir -p $(@D)
@@ -279,30 +305,41 @@ demo-plans: setup
 format:
 	clang-format -i $(wildcard include/*.h src/*/*.[ch] tests/*.[ch] bench/*.[ch] examples/*.[ch])
 
+SHARE := $(DESTDIR)$(PREFIX)/share
+fill = sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR)|' -e 's|@VERSION@|$(VERSION)|' \
+	-e 's|@SONAME@|$(SONAME)|' -e 's|@TO_PREFIX@|$(shell realpath -m --relative-to=$(LIBDIR) $(PREFIX))|'
 install: all
-	install -d $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(PREFIX)/bin
+	install -d $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(PREFIX)/bin \
+		$(DESTDIR)$(LIBDIR)/cmake/descant $(SHARE)/man/man1 $(SHARE)/man/man3 \
+		$(SHARE)/bash-completion/completions $(SHARE)/zsh/site-functions
 	install -m 644 include/descant.h include/descant_ml.h $(DESTDIR)$(PREFIX)/include/
 	install -m 755 $(SHARED) $(DESTDIR)$(LIBDIR)/
 	ln -sf libdescant.so.$(VERSION) $(DESTDIR)$(LIBDIR)/$(SONAME)
 	ln -sf $(SONAME) $(DESTDIR)$(LIBDIR)/libdescant.so
 	install -m 644 $(B)/libdescant.a $(DESTDIR)$(LIBDIR)/
-	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR)|' -e 's|@VERSION@|$(VERSION)|' \
-		descant.pc.in > $(DESTDIR)$(LIBDIR)/pkgconfig/descant.pc
+	$(fill) descant.pc.in > $(DESTDIR)$(LIBDIR)/pkgconfig/descant.pc
+	for f in descant-config descant-config-version; do \
+		$(fill) $$f.cmake.in > $(DESTDIR)$(LIBDIR)/cmake/descant/$$f.cmake; done
 	$(if $(PROGRAM),install -m 755 $(PROGRAM) $(DESTDIR)$(PREFIX)/bin/)
 	$(if $(MODULES),install -d $(DESTDIR)$(LIBDIR)/descant)
 	$(if $(MODULES),install -m 755 $(MODULES) $(DESTDIR)$(LIBDIR)/descant/)
-	$(if $(wildcard docs/descant.1),install -D -m 644 docs/descant.1 \
-		$(DESTDIR)$(PREFIX)/share/man/man1/descant.1)
+	install -m 644 docs/descant.1 $(SHARE)/man/man1/
+	install -m 644 $(wildcard docs/man3/*.3) $(SHARE)/man/man3/
+	install -m 644 docs/completion/descant.bash $(SHARE)/bash-completion/completions/descant
+	install -m 644 docs/completion/_descant $(SHARE)/zsh/site-functions/
 	@# the loader finds it from now on; an image, or a folder of one's own, has none to tell
 	@if [ -z "$(DESTDIR)" ] && [ "$$(id -u)" -eq 0 ]; then PATH=$$PATH:/sbin:/usr/sbin ldconfig; fi
 
 uninstall:
+	rm -rf $(DESTDIR)$(LIBDIR)/cmake/descant
 	rm -f $(DESTDIR)$(PREFIX)/include/descant.h $(DESTDIR)$(PREFIX)/include/descant_ml.h \
 		$(DESTDIR)$(LIBDIR)/libdescant.a \
 		$(DESTDIR)$(LIBDIR)/libdescant.so $(DESTDIR)$(LIBDIR)/$(SONAME) \
 		$(DESTDIR)$(LIBDIR)/libdescant.so.$(VERSION) $(DESTDIR)$(LIBDIR)/pkgconfig/descant.pc \
 		$(DESTDIR)$(LIBDIR)/descant/descant-mpi-*.so \
-		$(DESTDIR)$(PREFIX)/bin/descant $(DESTDIR)$(PREFIX)/share/man/man1/descant.1
+		$(DESTDIR)$(PREFIX)/bin/descant $(SHARE)/man/man1/descant.1 \
+		$(patsubst docs/man3/%,$(SHARE)/man/man3/%,$(wildcard docs/man3/*.3)) \
+		$(SHARE)/bash-completion/completions/descant $(SHARE)/zsh/site-functions/_descant
 
 clean:
 	rm -rf build

@@ -83,7 +83,7 @@ class Wheel(unittest.TestCase):
         clone = self.folder / "clone"
         shutil.copytree(ROOT / "python", clone / "python",
                         ignore=shutil.ignore_patterns("__pycache__", "*.egg-info", "build"))
-        for name in ("Makefile", "src", "include", "tools"):
+        for name in ("Makefile", "LICENSE", "src", "include", "tools"):
             (clone / name).symlink_to(ROOT / name)
         (clone / "built").symlink_to(LIBRARY.parent)
         return clone
@@ -112,11 +112,25 @@ class Wheel(unittest.TestCase):
             line = line.replace("nproc-per-node", "nproc_per_node")
         return line
 
-    def test_readme(self):
+    def need_what_builds(self):
         can_fetch = self.run_line("pip download -q --no-deps -d fetched 'setuptools>=61' wheel",
                                   self.folder)
         if can_fetch.returncode:
             self.skip(f"pip cannot fetch what builds a wheel: {can_fetch.stdout[-300:]}")
+
+    def test_source_distribution(self):
+        """Alone, without the repository, it makes a wheel, compiling the library."""
+        self.need_what_builds()
+        self.said("pip install -q 'setuptools>=61' wheel && python -c 'from setuptools import "
+                  f"build_meta as b; b.build_sdist(\"{self.folder}\")'", self.repository() / "python")
+        shutil.rmtree(self.folder / "clone")
+        self.said("pip install --no-build-isolation ./descant-*.tar.gz", self.folder, CFLAGS="-O0")
+        self.show_the_outer_packages()
+        (self.folder / "installed.py").write_text(INSTALLED)
+        self.said("python installed.py", self.folder)
+
+    def test_readme(self):
+        self.need_what_builds()
         self.said(self.line_of("pip install"), self.repository(), DESCANT_BUILD="built")
         self.show_the_outer_packages()
         modules = sorted(path.name[len("descant-mpi-"):-len(".so")]
