@@ -31,9 +31,10 @@ from typing import Any, Dict, NamedTuple, Optional
 
 from . import _library
 from ._library import Error
-from ._sync import Sync
+from ._optimizers import unwrapped
+from ._sync import Event, Sync
 
-__all__ = ["Error", "Hook", "Plan", "Sync", "attach", "hook", "info", "plans"]
+__all__ = ["Error", "Event", "Hook", "Plan", "Sync", "attach", "hook", "info", "plans"]
 __version__ = _library.library.descant_version().decode()
 
 
@@ -47,7 +48,7 @@ class Plan(NamedTuple):
 def attach(model: Any, plan: Optional[str] = None, job: Optional[str] = None, *, workers: int = 1,
            rank: int = -1, size: int = 0, sync_cpu: float = 0.0, sync_rate: float = 0.0,
            start_s: float = 300.0, optimizer: Any = None, frozen: bool = False,
-           buffers: str = "leave", final: Optional[str] = None) -> Sync:
+           buffers: Optional[str] = None, final: Optional[str] = None) -> Sync:
     """Joins the job with the parameters of model, and waits for the other trainers: afterwards all
     have the first one's values (rank 0's).
 
@@ -62,13 +63,14 @@ def attach(model: Any, plan: Optional[str] = None, job: Optional[str] = None, *,
     for. start_s: seconds that attach waits for the others. workers: threads that will call step.
     Under shadow plans, sync_cpu is the share of a core that the exchange may use (0: a core, if one
     is spare, else 0.02), and sync_rate the bytes a second (0: no limit).
-    optimizer: its momentum or moments, of SGD, Adam and their like, are kept in step with their
-    parameters, too; without it, each trainer's are its own. Sums of squares, as Adam's, are refused
-    under plans whose merges extrapolate (what=block, merge=delta).
-    buffers: "leave", or "mean": floating buffers, such as batch-norm statistics, are averaged at
-    finish (the first trainer's, with final="local"). final: what finish gives all: the "mean" of
-    the trainers' parameters, the first one's ("local"), or the plan's "central" copy or global
-    version; without it "mean", and "local" under the plans none and allreduce."""
+    optimizer: what it keeps in tensors of floats, as momentum, moments and counts of steps, is kept in
+    step with the parameters, too; without it, each trainer's is its own. Under plans whose merges
+    extrapolate (what=block, merge=delta) what may have to stay above zero, as Adam's sums of
+    squares, is refused.
+    buffers: "mean", a module's default: floating buffers, such as batch-norm statistics, are averaged
+    at finish (the first trainer's, with final="local"); or "leave". final: what finish gives all: the
+    "mean" of the trainers' parameters, the first one's ("local"), or the plan's "central" copy or
+    global version; without it "mean", and "local" under the plans none and allreduce."""
     options = _library.library.descant_options_default()
     options.job, options.plan = _library.text(job), _library.text(plan)
     options.workers, options.rank, options.size = workers, rank, size
@@ -111,23 +113,13 @@ class _Around:
         self._on = False
 
 
-def _unwrapped(optimizer: Any) -> Any:
-    """PyTorch's own optimizer, which Accelerate's and Lightning's wrap."""
-    inner = optimizer
-    while hasattr(inner, "optimizer"):
-        inner = inner.optimizer
-    if not callable(getattr(inner, "step", None)) or not hasattr(inner, "param_groups"):
-        raise TypeError(f"a torch.optim.Optimizer is wanted, or what wraps one, not {optimizer!r}")
-    return inner
-
-
 def hook(optimizer: Any, sync: Sync) -> Hook:
     """For loops that cannot be edited: each optimizer.step() is followed by sync.step(). Under the
     plan allreduce each backward ends with the mean of all gradients over the trainers, as under
     DDP, so that they may be clipped, and unscaled by a GradScaler; inside sync.no_sync() they are
     added up. A closure's loss is averaged, too. After finish or close the hook does nothing
     more."""
-    optimizer = _unwrapped(optimizer)
+    optimizer = unwrapped(optimizer)
     if not isinstance(sync, Sync):
         raise TypeError(f"hook(optimizer, sync): sync is what attach has returned, not {sync!r}")
     at_backward = sync.averages_at_backward()

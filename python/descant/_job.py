@@ -32,6 +32,7 @@ class Job:
 
     def __init__(self, options: Any):
         self.handle = ctypes.c_void_p()
+        self._options = options             # has what the library calls
         self.pid = os.getpid()
         self.closing = self.left = False
         self._lenders: List[Any] = []
@@ -77,7 +78,9 @@ class Job:
         """For a call of this thread, the handle, which stays until exit."""
         with self._lock:
             if self.closing:
-                raise RuntimeError("there is no job any more: it has been closed")
+                raise RuntimeError("there is no job any more, it has been closed: members, "
+                                   "waits and state_dict are to be had before; rank, size, steps and "
+                                   "stats() afterwards, too")
             self._inside.add(threading.get_ident())
             return self.handle
 

@@ -48,14 +48,15 @@ class Event(ctypes.Structure):
                 ("text", ctypes.c_char_p)]
 
 
-_ON_EVENT = ctypes.CFUNCTYPE(_INT, ctypes.c_void_p, ctypes.POINTER(Event))
+EVENTS = ("joined", "left", "lost", "bad", "no_round", "unfinished", "broken")
+ON_EVENT = ctypes.CFUNCTYPE(_INT, ctypes.c_void_p, ctypes.POINTER(Event))
 
 
 class Options(ctypes.Structure):
     _fields_ = [("job", ctypes.c_char_p), ("plan", ctypes.c_char_p), ("rank", _INT),
                 ("size", _INT), ("workers", _INT), ("sync_cpu", _F64), ("sync_rate", _F64),
                 ("start_s", _F64), ("log", _LOG), ("log_user", ctypes.c_void_p),
-                ("on_event", _ON_EVENT), ("event_user", ctypes.c_void_p)]
+                ("on_event", ON_EVENT), ("event_user", ctypes.c_void_p)]
 
 
 class Members(ctypes.Structure):

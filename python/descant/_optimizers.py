@@ -1,40 +1,81 @@
 # SPDX-License-Identifier: MIT
-"""What PyTorch's optimizers keep for a parameter, in its shape, that can be averaged with it."""
+"""What optimizers keep for a parameter in tensors of floats, to be averaged with it.
 
-from typing import Any, Dict, Iterator, List, Optional, Tuple
+An optimizer makes its state as it is made (Adagrad), or in its first step, but segments are declared before. So a twin of it, of
+the same class, groups and attributes, makes two steps on zeros of the parameter's shape: its state has the
+keys, shapes and types, and what it puts another tensor into in each step has no lasting place."""
 
-_ADAM = {"exp_avg": None, "exp_avg_sq": None, "max_exp_avg_sq": "amsgrad"}
-# of each class: the state's keys, and which option makes an optimizer keep it
-_STATES: Dict[str, Dict[str, Optional[str]]] = {
-    "SGD": {"momentum_buffer": "momentum"},
-    "Adam": _ADAM, "AdamW": _ADAM, "NAdam": _ADAM, "RAdam": _ADAM,
-    "Adagrad": {"sum": None},
-    "RMSprop": {"square_avg": None, "momentum_buffer": "momentum", "grad_avg": "centered"},
-}
-# sums of squares: a merge that extrapolates could take them below zero
-_SQUARES = ("exp_avg_sq", "max_exp_avg_sq", "sum", "square_avg")
+import collections
+from typing import Any, Dict, Iterator, List, NamedTuple, Tuple
 
-
-def _states_of(optimizer: Any) -> Dict[str, Optional[str]]:
-    for kind in type(optimizer).__mro__:
-        if kind.__module__.startswith("torch.optim") and kind.__name__ in _STATES:
-            return _STATES[kind.__name__]
-    raise TypeError(f"the state of {type(optimizer).__name__} cannot be kept in step: optimizer= "
-                    f"is one of {', '.join(_STATES)}")
+# These may have either sign. Others, as sums of squares or counts, may be meant never to fall below
+# zero, where a merge that extrapolates could take them.
+_SIGNED = ("momentum_buffer", "exp_avg", "grad_avg")
+_HOOKS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
 
 
-def kept_states(optimizer: Any, extrapolates: bool) -> Iterator[Tuple[Any, List[str]]]:
-    """Each parameter, and the keys of what is kept for it."""
-    states = _states_of(optimizer)
+class Kept(NamedTuple):
+    """like: a tensor of the state's shape, type and device. stays: whether steps write into it."""
+
+    key: str
+    like: Any
+    stays: bool
+
+
+def unwrapped(optimizer: Any) -> Any:
+    """PyTorch's own optimizer, which Accelerate's and Lightning's wrap."""
+    inner = optimizer
+    while hasattr(inner, "optimizer"):
+        inner = inner.optimizer
+    if not callable(getattr(inner, "step", None)) or not hasattr(inner, "param_groups"):
+        raise TypeError(f"a torch.optim.Optimizer is wanted, or what wraps one, not {optimizer!r}")
+    return inner
+
+
+def is_state(value: Any) -> bool:
+    import torch
+    return torch.is_tensor(value) and value.is_floating_point() and value.numel() > 0
+
+
+def _state_on_zeros(optimizer: Any, group: Dict[str, Any], parameter: Any) -> List[Kept]:
+    import torch
+    kind = type(optimizer)
+    zeros = torch.zeros_like(parameter.detach()).requires_grad_(True)
+    zeros.grad = torch.zeros_like(zeros)
+    twin = kind.__new__(kind)
+    twin.__dict__.update(optimizer.__dict__)
+    twin.__dict__.update({name: collections.OrderedDict() for name in _HOOKS})
+    twin.state = collections.defaultdict(dict)
+    twin.state[zeros] = {key: torch.zeros_like(value) if torch.is_tensor(value) else value
+                         for key, value in optimizer.state.get(parameter, {}).items()}
+    twin.param_groups = [{**group, "params": [zeros]}]
+    try:
+        kind.step(twin)
+        first = dict(twin.state[zeros])
+        kind.step(twin)
+    except Exception as error:
+        raise TypeError(f"the state of {kind.__name__} cannot be kept in step: leave out "
+                        f"optimizer=. Its step on zeros says: {error}") from error
+    return [Kept(key, value, value is first.get(key))
+            for key, value in twin.state[zeros].items() if is_state(value)]
+
+
+def kept_states(optimizer: Any, extrapolates: bool) -> Iterator[Tuple[Any, List[Kept]]]:
+    """Each parameter, and what is kept for it."""
     for group in optimizer.param_groups:
-        keys = [key for key, option in states.items() if option is None or group.get(option)]
-        squares = [key for key in keys if key in _SQUARES]
-        if extrapolates and squares:
-            raise ValueError(f"'{squares[0]}' of {type(optimizer).__name__} must not fall below "
-                             "zero, as what=block and merge=delta may let it: use another plan, or "
-                             "leave out optimizer=")
+        found: Dict[Any, List[Kept]] = {}
         for parameter in group["params"]:
-            yield parameter, keys
+            alike = (parameter.shape, parameter.stride(), parameter.dtype, parameter.device)
+            if alike not in found:
+                found[alike] = _state_on_zeros(optimizer, group, parameter)
+            states = found[alike]
+            unsigned = [kept.key for kept in states if kept.key not in _SIGNED]
+            if extrapolates and unsigned:
+                names = ", ".join(f"'{key}'" for key in unsigned)
+                raise ValueError(f"{names} of {type(optimizer).__name__} must not fall below zero, "
+                                 "as what=block and merge=delta may let it: use another plan, or "
+                                 "leave out optimizer=")
+            yield parameter, states
 
 
 class StateOf:
@@ -44,4 +85,5 @@ class StateOf:
         self._optimizer, self._parameter = optimizer, parameter
 
     def get(self, key: str) -> Any:
-        return self._optimizer.state.get(self._parameter, {}).get(key)
+        value = self._optimizer.state.get(self._parameter, {}).get(key)
+        return value if is_state(value) else None

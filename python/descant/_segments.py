@@ -140,9 +140,15 @@ class Attached(Segment):
         job.attach(label(name, tensor.shape, order), address, n, lender)
 
 
+def numpy_where_finite(values: Any, others: Any) -> Any:
+    import numpy
+    return numpy.where(numpy.isfinite(values), values, others)
+
+
 class NumpyMirror(Segment):
     """push, before the library looks: what the caller has changed. pull, after it: what the library
-    has changed. take: the array was overwritten, and is the segment's new value."""
+    has changed; exact: its own bits, else what an array of doubles has beyond them stays. take: the
+    array was overwritten, and is the segment's new value."""
 
     def __init__(self, job: Job, name: str, tensor: Any):
         import numpy
@@ -154,8 +160,12 @@ class NumpyMirror(Segment):
     def push(self) -> None:
         self._mirror += self.tensor.astype("f4") - self._shown
 
-    def pull(self) -> None:
-        self.tensor[...] = self._mirror
+    def pull(self, exact: bool) -> None:
+        if exact or self.tensor.itemsize <= 4:
+            self.tensor[...] = self._mirror
+        else:
+            moved = self._mirror - self.tensor.astype("f4")
+            self.tensor[...] = numpy_where_finite(self.tensor + moved, self._mirror)
         self._shown = self.tensor.astype("f4")
 
     def take(self) -> None:
@@ -207,11 +217,11 @@ def torch_segment(job: Job, name: str, tensor: Any, movable: bool) -> Any:
     return Attached(job, name, tensor, order, tensor.data_ptr(), tensor.numel(), tensor.detach())
 
 
-def state_segment(job: Job, name: str, parameter: Any, find: Callable[[], Any]) -> Any:
-    """Of what an optimizer keeps for the parameter, in its shape."""
-    if _is_plain(parameter):
-        return State(job, name, parameter, find)
-    return Staged(job, name, label(name, parameter.shape), parameter, find)
+def state_segment(job: Job, name: str, kept: Any, find: Callable[[], Any]) -> Any:
+    """Of what an optimizer keeps for a parameter."""
+    if kept.stays and _is_plain(kept.like):
+        return State(job, name, kept.like, find)
+    return Staged(job, name, label(name, kept.like.shape), kept.like, find)
 
 
 def numpy_segment(job: Job, name: str, array: Any) -> Segment:
@@ -326,7 +336,8 @@ def make_segment(job: Job, name: str, tensor: Any, movable: bool) -> Any:
 class Buffers:
     """Batch-norm statistics and their like: a segment that is zero until the end, so that no round
     changes it, and then what the mean is taken of. holders: the dict that has each, and its name
-    there; a module may put another tensor into its place."""
+    there; a module may put another tensor into its place. Where one has Inf, as a mask, it keeps that,
+    and counts as zero; with NaN the trainer is left out of the mean, as always."""
 
     def __init__(self, job: Job, holders: Sequence[Tuple[dict, str]]):
         import torch
@@ -341,10 +352,13 @@ class Buffers:
     def push(self) -> None:
         for tensor, part in self._parts():
             part.copy_(tensor.detach().reshape(-1))
+            part.masked_fill_(part.isinf(), 0)
 
-    def pull(self) -> None:
-        for tensor, part in self._parts():
-            tensor.data.copy_(part.view(tensor.shape))
+    def pull(self, exact: bool) -> None:
+        """Where there are others."""
+        for tensor, part in self._parts() if exact else ():
+            value = part.view(tensor.shape).to(tensor.device, tensor.dtype)
+            tensor.data.copy_(value.where(~tensor.detach().isinf(), tensor.detach()))
 
     def release(self, _left: bool) -> None:
         self._flat = None

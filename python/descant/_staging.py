@@ -12,7 +12,8 @@ with gaps. Each has a segment of floats beside it, its mirror, and shows what th
 Under shadow plans a step never waits for a copy: `turn` does what can be done, and training goes on
 between gather and give, which is why an increment is given. Where a round belongs to one step,
 `push` before it and `pull` after it wait, and the mirror is given as it is: all trainers then have
-the same bits. So is a mirror given that the library has healed, of a tensor with NaN or Inf:
+the same bits. To a tensor of doubles the difference is given, so that it keeps what floats cannot
+show; only what others began with, and what all end with, is the mirror itself. So is a mirror given that the library has healed, of a tensor with NaN or Inf:
 nothing can be added to those.
 
 One thread, the caller's. Training's stream runs gather and give; the lane's own the copies, ordered
@@ -65,16 +66,17 @@ class Staged:
     """One tensor; find gives it, or None as long as it is not there (an optimizer's state comes
     with its first step), when it shows nothing, and counts as zero. mirror, shown, host: of the
     host; flat: of the device. sick: it has NaN or Inf, which the library knows of; it gets the
-    mirror as it is, once that is healed. lane: what may still write into flat."""
+    mirror as it is, once that is healed. moves: of doubles, is given what to add. lane: what may still write into flat."""
 
     address: Optional[int] = None
-    sick = False
+    sick = moves = False
     lane: Optional["Lane"] = None
 
     def __init__(self, job: Job, name: str, label: str, like: Any, find: Callable[[], Any]):
         import torch
         self.name = name
         self.n, self.device = like.numel(), like.device
+        self.is_double = like.dtype == torch.float64
         self._find, self._rest = find, None
         self.mirror = torch.frombuffer(job.alloc(label, self.n), dtype=torch.float32)
 
@@ -103,7 +105,7 @@ class Staged:
         data = tensor.data
         value = self.flat.view(data.shape)
         if not whole:
-            value = data.to(value.dtype) + value
+            value = data.to(torch.promote_types(data.dtype, value.dtype)) + value
             if self._rest is not None:
                 value += self._rest.view(data.shape)
         data.copy_(value)
@@ -183,8 +185,8 @@ class Stage:
     def _give(self, whole: bool) -> None:
         self._lane.wait()
         for each in self.staged:
-            each.give(whole or each.sick)
-            each.sick = False
+            each.give((whole and not each.moves) or each.sick)
+            each.sick = each.moves = False
         self._way = None
 
     def turn(self) -> None:
@@ -224,10 +226,16 @@ class Stage:
         self._lane.wait()
         self._add_progress()
 
-    def pull(self) -> None:
-        """After it: the tensors have what the mirrors have."""
+    def pull(self, exact: bool) -> None:
+        """After it: the tensors have what the mirrors have; exact: doubles, too, to the bit."""
+        import torch
         self._look_at_mirrors()
-        self._host.copy_(self._shown)
+        for each in self.staged:
+            each.moves = each.is_double and not exact and bool(torch.isfinite(each.host).all())
+            if each.moves:
+                each.host.neg_().add_(each.shown)
+            else:
+                each.host.copy_(each.shown)
         self._lane.copy(self._flat, self._host)
         self._give(whole=True)
 

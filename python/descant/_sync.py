@@ -12,13 +12,13 @@ import itertools
 import os
 import threading
 import weakref
-from typing import Any, Dict, Iterable, Iterator, List, Optional, Set, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Set, Tuple
 
 from . import _library
 from ._gradients import AtBackward, Gradients
-from ._job import Job
+from ._job import Job, is_block
 from ._library import failure, library, settings
-from ._optimizers import StateOf, kept_states
+from ._optimizers import StateOf, kept_states, unwrapped
 from ._segments import (Buffers, NumpyMirror, Placed, State, check_overlaps, is_torch, make_segment,
                         place_keys, state_segment, storage_key)
 from ._staging import Stage, Staged, stages
@@ -26,6 +26,40 @@ from ._staging import Stage, Staged, stages
 _step = library.descant_step
 _FINALS = {"local": 0, "mean": 1, "central": 2}
 _LOOKS = 8      # parameters that a step looks at, one of as many steps
+
+
+class Event(NamedTuple):
+    """What befell a trainer, as the log has it in text.
+
+    kind       joined, left: rank takes part from now on, or has called finish or close
+               lost: it has died; bad: it brought NaN or Inf, and was left out of a round
+               no_round: this trainer steps beside others, and no round has been made
+               unfinished: this trainer closes without finish; broken: a round failed for good
+    rank       -1: of several, or it is not known of whom
+    members    trainers that take part now
+    count      how often, since the last event of this kind and rank"""
+
+    kind: str
+    rank: int
+    members: int
+    count: int
+    text: str
+
+
+def _teller(listeners: List[Callable[[Event], Any]]) -> Any:
+    """What the library calls, from a thread that does nothing else."""
+    def tell(_user: Any, event: Any) -> int:
+        said = event.contents
+        told = Event(_library.EVENTS[said.kind], said.rank, said.members, said.count,
+                     said.text.decode(errors="replace"))
+        quiet = False
+        for listener in list(listeners):
+            try:
+                quiet |= listener(told) is True
+            except Exception:
+                _library.log.exception("a function that on_event was given has failed")
+        return int(quiet)
+    return _library.ON_EVENT(tell)
 
 
 def _named(model: Any) -> List[Tuple[str, Any]]:
@@ -39,12 +73,26 @@ def _named(model: Any) -> List[Tuple[str, Any]]:
     return [each if isinstance(each, tuple) else (str(i), each) for i, each in enumerate(model)]
 
 
+def _check_model(model: Any) -> None:
+    if isinstance(model, (str, bytes)) or not (hasattr(model, "shape") or hasattr(model, "items") or
+                                               hasattr(model, "named_parameters") or
+                                               hasattr(model, "__iter__")):
+        raise TypeError("attach wants a torch.nn.Module, or tensors or NumPy arrays: a dict, a list, "
+                        f"or one; not {model!r}")
+
+
 def _owners(model: Any) -> Dict[int, Tuple[dict, str]]:
     """Of each parameter of a module the dict that holds it, to see if another takes its place."""
     if not hasattr(model, "modules"):
         return {}
     return {id(p): (module._parameters, key) for module in model.modules()
             for key, p in module._parameters.items() if p is not None}
+
+
+def _brief(value: Any) -> str:
+    if isinstance(value, dict):
+        return f"a dict of {', '.join(map(str, list(value)[:4]))}" + ", …" * (len(value) > 4)
+    return repr(value) if isinstance(value, (int, float, str, type(None))) else type(value).__name__
 
 
 def _number(loss: Any) -> float:
@@ -77,9 +125,10 @@ class Sync:
                  "_turning", "_owners", "_rows", "_looks", "__dict__", "__weakref__")
 
     def __init__(self, model: Any, options: _library.Options, *, optimizer: Any, frozen: bool,
-                 buffers: str, final: Optional[str]):
-        if buffers not in ("leave", "mean"):
+                 buffers: Optional[str], final: Optional[str]):
+        if buffers not in (None, "leave", "mean"):
             raise ValueError(f"buffers={buffers!r}: 'leave' or 'mean'")
+        _check_model(model)
         plan = (options.plan or os.environ.get("DESCANT_PLAN", "").encode()
                 or b"shadow-easgd").decode()
         self.plan = plan
@@ -91,10 +140,14 @@ class Sync:
         self._has_no_centre = "when" in keys and keys.get("what") not in ("elastic", "block")
         self._paces = _paces(keys)
         self._final = final or ("local" if self.means_gradients or self._rests else "mean")
-        self._final_number(self._final, buffers)
         whole = hasattr(model, "named_parameters")
+        self._buffers_asked = buffers == "mean"
+        buffers = buffers or ("mean" if whole else "leave")
+        self._final_number(self._final)
         if buffers == "mean" and not whole:
             raise ValueError("buffers='mean': only a module has buffers")
+        self._listeners: List[Callable[[Event], Any]] = []
+        options.on_event = _teller(self._listeners)
         self._job = Job(options)
         self._segments: List[Any] = []
         self._tensors: List[Tuple[str, Any]] = []       # also those that share a segment
@@ -115,9 +168,9 @@ class Sync:
             self._find_mirrors(options.workers)
             self._rounds_of_looks(_owners(model))
             self._job.wait_for(library.descant_start)
-            for mirror in self._mirrors:
-                mirror.pull()
             members = self.members()
+            for mirror in self._mirrors:
+                mirror.pull(exact=members["rank"] != 0)
         except BaseException:
             self.close()
             raise
@@ -142,19 +195,19 @@ class Sync:
                              + ("" if frozen or not whole else " (frozen=True takes all)"))
         self._states: List[Tuple[Any, str, Any]] = []
         if optimizer is not None:
-            self._take_states(optimizer)
+            self._take_states(unwrapped(optimizer))
         if buffers == "mean" and whole:
             self._take_buffers(model)
 
     def _take_states(self, optimizer: Any) -> None:
         """_states: their segments, with where each is."""
         kept = {id(each.tensor): each for each in self._segments}
-        for parameter, keys in kept_states(optimizer, self._extrapolates):
-            for key in keys if id(parameter) in kept else []:
+        for parameter, states in kept_states(optimizer, self._extrapolates):
+            for each in states if id(parameter) in kept else []:
                 state = StateOf(optimizer, parameter)
-                segment = state_segment(self._job, f"{kept[id(parameter)].name}.{key}", parameter,
-                                        functools.partial(state.get, key))
-                self._states.append((state, key, segment))
+                segment = state_segment(self._job, f"{kept[id(parameter)].name}.{each.key}", each,
+                                        functools.partial(state.get, each.key))
+                self._states.append((state, each.key, segment))
         self._segments += [segment for _, _, segment in self._states]
 
     def _find_mirrors(self, workers: int) -> None:
@@ -251,6 +304,11 @@ class Sync:
                 if holder[key].requires_grad:
                     raise RuntimeError(f"{what} is trained now, and was frozen at attach: attach "
                                        "after that, or with frozen=True")
+            if address is not None and tensor.data_ptr() != address and \
+                    is_block(tensor.data_ptr()):
+                raise RuntimeError(f"{what} has been attached again, and moved to that job's "
+                                   "memory: use what the later attach has returned, and close this "
+                                   "one before")
             if address is not None and tensor.data_ptr() != address:
                 raise RuntimeError(f"{what} has moved to other memory (model.to, .data = …): write "
                                    "into it in place, or attach after that")
@@ -292,7 +350,7 @@ class Sync:
         self._job.call(_step)
         self._paced += 1
         for mirror in exact:
-            mirror.pull()
+            mirror.pull(exact=False)
         self._look(next(self._looks))
 
     def _has_round(self) -> bool:
@@ -452,6 +510,11 @@ class Sync:
         """Of a job with the same plan and model, after the model's and the optimizer's were loaded:
         before attach, or in one 'with sync.paused()' with this. All trainers take this one's
         parameters with it."""
+        missing = {"plan", "steps", "outer"} - set(state if isinstance(state, dict) else ())
+        if missing:
+            raise TypeError("load_state_dict wants what sync.state_dict() has returned, a dict of "
+                            "plan, steps and outer; the model's and the optimizer's own are loaded "
+                            f"by themselves. Not {_brief(state)}")
         if not self._rests:
             outer = bytes(memoryview(state["outer"].cpu().numpy() if is_torch(state["outer"])
                                      else state["outer"]))
@@ -490,6 +553,13 @@ class Sync:
         self._job.call(library.descant_stats, ctypes.byref(stats))
         return {name: getattr(stats, name) for name, *_ in stats._fields_}
 
+    def on_event(self, listener: Callable[[Event], Any]) -> Callable[[Event], Any]:
+        """Calls listener(event) whenever a trainer comes, leaves, dies or brings NaN, where no round
+        is made, and so on (descant.Event), in a thread of its own that nothing waits for but close.
+        It may call members, stats and waits. If it returns True, the log has no line of that."""
+        self._listeners.append(listener)
+        return listener
+
     def waits(self) -> str:
         """What calls and rounds wait for now, and for whom, a line each."""
         text = ctypes.create_string_buffer(1 << 14)
@@ -507,10 +577,10 @@ class Sync:
         """Finished or closed."""
         return self._finished or self._job.closing
 
-    def _final_number(self, final: str, buffers: str) -> int:
+    def _final_number(self, final: str) -> int:
         if final not in _FINALS:
             raise ValueError(f"final={final!r}: one of {', '.join(_FINALS)}")
-        if final == "central" and buffers == "mean":
+        if final == "central" and self._buffers_asked:
             raise ValueError("buffers='mean': a central copy has none; final='mean' or 'local'")
         if final == "central" and self._has_no_centre:
             raise ValueError(f"final='central': the plan {self.plan} has no central copy or global "
@@ -525,17 +595,24 @@ class Sync:
             return
         if not self._rests and self.stats()["steps"] == 0:
             _library.log.warning("no step was counted: sync.step() follows each optimizer.step()")
-        number = self._final_number(final or self._final, "mean" if self._buffers else "leave")
+        final = final or self._final
+        number = self._final_number(final)
         self._bind_states()
         self._look_at_all()
-        ends: List[Any] = [*self._mirrors, *([self._buffers] if self._buffers else [])]
+        members = self.members()
+        has_others = members["size"] > 1 or members["epoch"] > 1        # or had
+        buffers = [self._buffers] if self._buffers and final != "central" else []
+        if self._buffers and not buffers and has_others:
+            _library.log.warning("final='central': a central copy has no buffers, each trainer has "
+                                 "its own")
+        ends: List[Any] = [*self._mirrors, *buffers]
         if ends and not self._rests:
             self._job.call(library.descant_pause)
         for each in ends:
             each.push()
         self._job.wait_for(library.descant_finish, number)
         for each in ends:
-            each.pull()
+            each.pull(exact=has_others)
         self._finished = True
 
     def close(self) -> None:

@@ -7,6 +7,7 @@ import os
 import pathlib
 import pickle
 import re
+import signal
 import sys
 import threading
 import time
@@ -43,6 +44,10 @@ class Interface(unittest.TestCase):
                            ("descant_members", _library.Members)):
             wanted = [(field, self.KINDS[kind]) for field, kind in struct(name)]
             self.assertEqual(wanted, [(field, kind.__name__) for field, kind in mine._fields_])
+
+    def test_events_are_those_of_the_header(self):
+        names = re.findall(r"    DESCANT_EVENT_(\w+),? ", HEADER)
+        self.assertEqual(tuple(name.lower() for name in names), _library.EVENTS)
 
     def test_statuses_are_those_of_the_header(self):
         names = re.findall(r"    X\((\w+), ", HEADER)
@@ -180,6 +185,55 @@ class Values(unittest.TestCase):
             for thread in threads:
                 thread.join()
             self.assertEqual((failures, sync.steps), ([], 100))
+
+
+class Events(unittest.TestCase):
+    def test_a_death_is_told_and_logged_and_who_listens_may_fail(self):
+        def body(rank):
+            heard, lost = [], threading.Event()
+            with self.assertLogs("descant", "WARNING") as said:
+                with descant.attach(np.zeros(3, "f4"), plan="shadow-ma") as sync:
+                    @sync.on_event
+                    def hear(event):
+                        heard.append((event.kind, event.rank, event.members,
+                                      sync.members()["size"]))
+                        if event.kind == "lost":
+                            lost.set()
+                        raise ZeroDivisionError
+                    if rank == 1:
+                        os.kill(os.getpid(), signal.SIGKILL)
+                    sync.step()
+                    self.assertTrue(lost.wait(30))
+            return heard, "\n".join(said.output)
+        told, killed = together(2, body)
+        self.assertIsNone(killed)
+        heard, said = told
+        self.assertIn(("lost", 1, 1, 1), heard)
+        self.assertIn("WARNING:descant:rank 0: trainer 1 has died", said)
+        self.assertIn("on_event", said)
+
+    def test_one_that_is_left_out_and_one_that_does_not_finish(self):
+        def body(rank):
+            heard, bad = [], threading.Event()
+            weights = np.zeros(3, "f4")
+            sync = descant.attach(weights, plan="ma,every=1")
+
+            @sync.on_event
+            def hear(event):
+                heard.append((event.kind, event.rank))
+                bad.set() if event.kind == "bad" else None
+                return True
+            weights[0] = float("nan") if rank else 1
+            with mock.patch.object(_library.log, "log") as logged:
+                sync.step()
+                self.assertTrue(bad.wait(30))
+                sync.close()
+            lines = [call.args[2] for call in logged.call_args_list]
+            return heard, [line for line in lines if "NaN" in line or "ends without" in line]
+        for rank, (heard, lines) in enumerate(together(2, body)):
+            self.assertIn(("bad", 1), heard)
+            self.assertIn(("unfinished", rank), heard)
+            self.assertEqual(lines, [])
 
 
 class Memory(unittest.TestCase):

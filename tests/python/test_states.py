@@ -31,6 +31,19 @@ def alone(model, optimizer, plan="ma,every=1"):
     return descant.attach(model, plan=plan, job="self", optimizer=optimizer)
 
 
+class Rebuilds(torch.optim.Optimizer):
+    """Puts another tensor into its state in each step."""
+
+    def __init__(self, parameters, lr):
+        super().__init__(parameters, {"lr": lr})
+
+    def step(self, closure=None):
+        for p in self.param_groups[0]["params"]:
+            self.state[p]["mean"] = 0.5 * self.state[p].get("mean", torch.zeros(())) + p.grad.mean()
+            with torch.no_grad():
+                p -= self.param_groups[0]["lr"] * self.state[p]["mean"]
+
+
 class Averaged(unittest.TestCase):
     def momenta(self, optimizer):
         return {float(x) for state in optimizer.state.values()
@@ -81,6 +94,37 @@ class Averaged(unittest.TestCase):
             first, second = together(2, body)
             self.assertEqual(first, second, kind)
             self.assertTrue(first, kind)
+
+    def test_all_that_any_optimizer_keeps_in_floats(self):
+        kinds = [torch.optim.Adadelta, torch.optim.Adamax, torch.optim.ASGD, torch.optim.Rprop,
+                 Rebuilds]
+        kinds += [torch.optim.Adafactor] if hasattr(torch.optim, "Adafactor") else []
+        for kind in kinds:
+            def body(rank):
+                model = made()
+                optimizer = kind(model.parameters(), lr=0.1)
+                with descant.attach(model, plan="ma,every=1", optimizer=optimizer) as sync:
+                    for k in range(3):
+                        push(model, optimizer, 1.0 + 2 * rank)
+                        sync.step()
+                return [{key: value.tolist() for key, value in optimizer.state[p].items()
+                         if torch.is_tensor(value)} for p in model.parameters()]
+            first, second = together(2, body)
+            self.assertEqual(first, second, kind)
+            self.assertTrue(all(state for state in first), kind)
+
+    def test_who_joins_has_the_others_count_of_steps(self):
+        """Else Adam's corrections would make its first steps ten times too long."""
+        def body(rank):
+            model = made()
+            optimizer = torch.optim.Adam(model.parameters())
+            for _ in range(0 if rank else 100):
+                push(model, optimizer, 1.0)
+            with descant.attach(model, plan="none", optimizer=optimizer) as sync:
+                push(model, optimizer, 1.0)
+                sync.step()
+                return {float(state["step"]) for state in optimizer.state.values()}
+        self.assertEqual(together(2, body), [{101.0}, {101.0}])
 
     def test_of_half_precision(self):
         def body(rank):
@@ -158,7 +202,9 @@ class Said(unittest.TestCase):
         optimizer.step()
         refused(self, sync.step, "'weight.momentum_buffer'", "sparse")
         sync.close()
-        refused(self, lambda: alone(model, torch.optim.LBFGS(model.parameters())), "LBFGS", "SGD")
+        refused(self, lambda: alone(model, torch.optim.LBFGS(model.parameters())), "LBFGS",
+                "leave out optimizer=")
+        refused(self, lambda: alone(model, model), "torch.optim.Optimizer", "Linear")
 
 
 if __name__ == "__main__":

@@ -99,7 +99,7 @@ class Values(unittest.TestCase):
 
     def test_buffers_are_averaged_at_the_end_or_left(self):
         for plan in ("shadow-easgd", "shadow-bmuf", "dasgd", "ma,every=2", "none"):
-            for buffers, final in (("mean", "mean"), ("mean", "local"), ("leave", "mean")):
+            for buffers, final in ((None, "mean"), ("mean", "local"), ("leave", "mean")):
                 def body(rank):
                     norm = nn.BatchNorm1d(3)
                     with descant.attach(norm, plan=plan, buffers=buffers, final=final) as sync:
@@ -111,8 +111,68 @@ class Values(unittest.TestCase):
                     return norm.running_mean.tolist()
                 both = together(2, body)
                 wanted = {"mean": [100, 100], "local": [50, 50]}[final]
-                wanted = wanted if buffers == "mean" else [50, 150]
+                wanted = wanted if buffers != "leave" else [50, 150]
                 self.assertEqual(both, [[w] * 3 for w in wanted], (plan, buffers, final))
+
+    def test_a_mask_is_no_reason_to_leave_a_trainer_out(self):
+        class Masked(nn.BatchNorm1d):
+            def __init__(self):
+                super().__init__(2)
+                self.register_buffer("mask", torch.tensor([0.0, float("-inf")]))
+
+        def body(rank):
+            model = Masked()
+            with descant.attach(model) as sync:
+                model.running_mean.fill_(rank)
+                sync.step()
+            return model.mask.tolist(), model.running_mean.tolist()
+        self.assertEqual(together(2, body), [([0.0, float("-inf")], [0.5, 0.5])] * 2)
+
+    def test_a_central_copy_has_no_buffers(self):
+        def body(rank):
+            model = nn.BatchNorm1d(2)
+            with self.assertLogs("descant", "WARNING") as said:
+                with descant.attach(model, plan="shadow-easgd") as sync:
+                    model.running_mean.fill_(rank)
+                    sync.step()
+                    sync.finish(final="central")
+            return model.running_mean.tolist(), any("buffers" in line for line in said.output)
+        self.assertEqual(together(2, body), [([0, 0], True), ([1, 1], True)])
+
+    def test_doubles_stay_doubles(self):
+        third = torch.full((3,), 1 / 3, dtype=torch.float64)
+
+        def made(value):
+            model = nn.Module()
+            model.w = nn.Parameter(value.clone())
+            return model
+        for plan in ("shadow-easgd", "ma,every=1", "allreduce", "dasgd,every=2,delay=1"):
+            model = made(third)
+            optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+            with alone(model, plan=plan) as sync:
+                descant.hook(optimizer, sync)
+                for _ in range(1000):
+                    model.w.grad = torch.full_like(model.w, -1e-12)
+                    optimizer.step()
+            torch.testing.assert_close(model.w.data, third + 1e-9, rtol=0, atol=1e-13)
+
+        def body(rank):
+            model = made(third * (1 + rank))
+            with descant.attach(model, plan="ma,every=1") as sync:
+                begun = model.w.tolist()
+                for _ in range(1000):
+                    with torch.no_grad():
+                        model.w += 1e-12
+                    sync.step()
+                in_the_end = model.w.tolist()
+            return begun, in_the_end, model.w.tolist()
+        first, second = together(2, body)
+        self.assertEqual(first[0], third.tolist())
+        for mine in (first, second):
+            torch.testing.assert_close(torch.tensor(mine[1], dtype=torch.float64), third + 1e-9,
+                                       rtol=0, atol=2e-8)
+            self.assertNotEqual(mine[1], mine[0])
+        self.assertEqual(first[2], second[2])
 
     def test_allreduce_is_one_trainer_with_both_batches(self):
         def grown(model, optimizer, batches):
@@ -481,6 +541,25 @@ class Memory(unittest.TestCase):
 
 
 class Refusals(unittest.TestCase):
+    def test_a_model_that_is_attached_twice(self):
+        model = nn.Linear(2, 2)
+        first = alone(model)
+        with alone(model) as second:
+            refused(self, first.step, "'weight'", "attached again", "close this one")
+            second.step()
+            first.close()
+            second.step()
+
+    def test_things_that_are_something_else(self):
+        for what in (42, None, "model.pt", object()):
+            refused(self, lambda: descant.attach(what), "torch.nn.Module", repr(what), kind=TypeError)
+        model = nn.Linear(2, 2)
+        sync = alone(model)
+        for what in (model.state_dict(), {}, 42, None):
+            refused(self, lambda: sync.load_state_dict(what), "sync.state_dict()", kind=TypeError)
+        sync.close()
+        refused(self, sync.members, "closed", "before")
+
     def test_each_by_its_name(self):
         class Cut(nn.Module):
             def __init__(self, a, b):
