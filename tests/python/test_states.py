@@ -12,6 +12,7 @@ import descant
 from together import refused, together
 
 torch.set_num_threads(1)
+torch.optim.SGD([torch.zeros(1)], lr=1)         # loads what each process would have to
 SGD = {"lr": 0.1, "momentum": 0.5}
 
 
