@@ -342,7 +342,9 @@ START_TEST(a_trainer_that_cannot_be_started)
 }
 END_TEST
 
-#define BENCH "bench train --rows 1000 --rounds 1 --run-s 0.1 --batch 64 --table-rows 10 --json"
+#define ROUNDS(n) \
+    "bench train --rows 1000 --rounds " #n " --run-s 0.1 --batch 64 --table-rows 10 --json"
+#define BENCH ROUNDS(1)
 
 /* As many as are at work, where there are cores for them. */
 START_TEST(multipliers_are_as_many_as_workers)
@@ -355,6 +357,30 @@ START_TEST(multipliers_are_as_many_as_workers)
     ck_assert_int_eq(forks, 1 + 2);
     ck_assert_ptr_nonnull(strstr(out_text, "\"sgemm_gflops\":"));
     ck_assert_ptr_null(strstr(out_text, "\"sgemm_gflops\":null"));
+}
+END_TEST
+
+static double number_in(const char *json, const char *name)
+{
+    char key[64];
+    snprintf(key, sizeof key, "\"%s\":", name);
+    const char *at = strstr(json, key);
+    ck_assert_msg(at, "no %s in %s", name, json);
+    return strtod(at + strlen(key), NULL);
+}
+
+START_TEST(a_share_of_the_bound_of_its_own_round)
+{
+    ck_assert_msg(program(BENCH) == CLI_DONE, "%s", err_text);
+    double share = number_in(out_text, "of_bound");
+    double medians = number_in(out_text, "examples_per_s") /
+                     number_in(out_text, "bound_examples_per_s");
+    ck_assert_double_eq_tol(share, medians, 1e-6 * medians);    /* of one round */
+    ck_assert_msg(program(ROUNDS(3)) == CLI_DONE, "%s", err_text);
+    share = number_in(out_text, "of_bound");
+    ck_assert_double_gt(number_in(out_text, "of_bound_low"), 0);
+    ck_assert_double_le(number_in(out_text, "of_bound_low"), share);
+    ck_assert_double_ge(number_in(out_text, "of_bound_high"), share);
 }
 END_TEST
 
@@ -490,6 +516,7 @@ int main(void)
     tcase_add_test(quick, who_asks_waits_for_the_reason);
     tcase_add_loop_test(quick, a_trainer_that_cannot_be_started, 0, 3);
     tcase_add_test(quick, multipliers_are_as_many_as_workers);
+    tcase_add_test(quick, a_share_of_the_bound_of_its_own_round);
     tcase_add_test(quick, a_benchmark_without_processes);
     tcase_add_test(quick, a_held_out_set_that_becomes_another);
     tcase_add_test(quick, a_host_takes_each_third_chunk);

@@ -8,8 +8,9 @@
  *
  *     bound_examples_per_s = sgemm_gflops · 1e9 ÷ model_flops
  *
- * is what a trainer would reach that did nothing else. With a plan, each round also has a run
- * under `none`, in changing order; efficiency is the median of the ratios. */
+ * is what a trainer would reach that did nothing else. of_bound is a run's share of the bound of
+ * its own round: median and quartiles. With a plan, each round also has a run under `none`, in
+ * changing order; efficiency is the median of the ratios. */
 #include "cli/cli.h"
 #include "data/data.h"
 #include "train/launch.h"
@@ -225,7 +226,8 @@ static bool sgemm_gflops(const struct products *p, int processes, double seconds
 
 struct figures {
     double per_s[MAX_ROUNDS], gflops[MAX_ROUNDS], none_per_s[MAX_ROUNDS], ratio[MAX_ROUNDS];
-    double stall[MAX_ROUNDS], gap[MAX_ROUNDS], shadow[MAX_ROUNDS], loss, flops;
+    double stall[MAX_ROUNDS], gap[MAX_ROUNDS], shadow[MAX_ROUNDS], of_bound[MAX_ROUNDS];
+    double loss, flops;
     size_t n;
 };
 
@@ -283,6 +285,7 @@ static bool round_of(const struct options *o, const struct products *p, uint64_t
     if (!alone && !none_first && !one_run(o, "none", examples, err, &none))
         return false;
     f->per_s[f->n] = per_s(&with);
+    f->of_bound[f->n] = p ? per_s(&with) * f->flops / (f->gflops[f->n] * 1e9) : NAN;
     f->none_per_s[f->n] = alone ? NAN : per_s(&none);
     f->ratio[f->n] = per_s(&with) / f->none_per_s[f->n];
     f->stall[f->n] = with.stall_share;
@@ -323,18 +326,23 @@ static void say(const struct cli *cli, const struct options *o, struct figures *
     double rate = median(f->per_s, f->n), gflops = median(f->gflops, f->n);
     double bound = gflops > 0 ? gflops * 1e9 / f->flops : NAN;
     bool alone = strcmp(o->train.sync, "none") == 0;
-    struct bench_ratio ratio = {NAN, NAN, NAN};
+    struct bench_ratio ratio = {NAN, NAN, NAN}, share = {NAN, NAN, NAN};
 
     if (!alone)
         ratio = bench_pairs(f->ratio, f->n);
+    if (bound > 0)
+        share = (struct bench_ratio){.middle = median(f->of_bound, f->n),
+                                     .low = bench_percentile(f->of_bound, f->n, 0.25),
+                                     .high = bench_percentile(f->of_bound, f->n, 0.75)};
 
     setting_text(&table[0], o, model, sizeof model);
     if (!o->json) {
         bench_say(cli->out, "model", "%s, batch %d", model, (int)o->train.batch);
         bench_say(cli->out, "examples/s", "%.0f", rate);
         if (bound > 0)
-            bench_say(cli->out, "sgemm's bound", "%.0f examples/s (%.1f GFLOP/s): %.1f %%", bound,
-                      gflops, 100 * rate / bound);
+            bench_say(cli->out, "sgemm's bound",
+                      "%.0f examples/s (%.1f GFLOP/s): %.1f %% (quartiles %.1f to %.1f)", bound,
+                      gflops, 100 * share.middle, 100 * share.low, 100 * share.high);
         if (!alone)
             bench_say(cli->out, "against none", "%.4f (quartiles %.4f to %.4f)", ratio.middle,
                       ratio.low, ratio.high);
@@ -351,6 +359,9 @@ static void say(const struct cli *cli, const struct options *o, struct figures *
     json_real(&json, "examples_per_s", rate);
     json_real(&json, "sgemm_gflops", gflops > 0 ? gflops : NAN);
     json_real(&json, "bound_examples_per_s", bound);
+    json_real(&json, "of_bound", share.middle);
+    json_real(&json, "of_bound_low", share.low);
+    json_real(&json, "of_bound_high", share.high);
     json_real(&json, "loss", f->loss);
     json_real(&json, "stall_share", median(f->stall, f->n));
     json_real(&json, "gap_mean", median(f->gap, f->n));

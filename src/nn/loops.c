@@ -8,8 +8,8 @@
  *  1 NaN is never hidden: relu passes it on (x < 0 ? 0 : x), so a loss tells.
  *  2 Rows of the commonest width get loops of their own by a constant argument (`WIDTHS`); the
  *    rows of later ids are asked for while earlier ones are worked on.
- *  3 Written-out vectors are as wide as a register (`WIDE`): compilers take wider ones apart,
- *    and keep the parts in memory.
+ *  3 Written-out vectors are as wide as a register (`WIDE`): gcc takes wider ones apart and keeps
+ *    the parts in memory.
  *  4 The dots of an example are rows of T T': T is turned once, so that one vector holds the
  *    k-th floats of WIDE vectors, and no sum runs across lanes. TILE rows by LANES columns are in
  *    registers at once. Row i's surplus columns are overwritten by row i + 1, whose last columns
