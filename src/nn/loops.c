@@ -97,8 +97,7 @@ static void mask(float *d, size_t ld_d, const float *y, size_t ld_y, size_t n, s
         if (y) {
             const float *restrict act = y + i * ld_y;
             for (size_t k = 0; k < width; k++) {
-                float x = row[k];       /* read in any case: clang makes no vectors else */
-                x = act[k] > 0 ? x : 0;
+                float x = act[k] > 0 ? row[k] : 0;
                 row[k] = x;
                 sums[k] += x;
             }
