@@ -233,6 +233,11 @@ struct descant_stats {
     uint64_t rows_bytes;         /* as bytes, which has them not */
     uint64_t rows_waiting;       /* touched rows that had no place in the last round */
     double rows_age_s;           /* none of them has waited for longer */
+    /* plans whose outer step has momentum, as diloco: of the last round */
+    double outer_rate, outer_momentum;
+    double outer_cosine;         /* of what a round changed and the momentum before it, a mean of
+                                    late: at 0 or below the step overshoots; near 1, with a rate
+                                    below 1 and little momentum, it lags. A warning says so, once */
 };
 
 /* At any time, from any thread; disturbs nobody. */

@@ -69,6 +69,8 @@ struct peer {
     enum exchange_kind kind;
     float alpha;
     int parts;
+    uint64_t note;              /* of the last state, */
+    int members;                /* and of the last mean */
     bool own, open, final;
 };
 
@@ -280,6 +282,10 @@ static inline void use_part(struct job *job, struct peer *peer,
     peer->parts++;
     peer->kind = part->kind;
     peer->own = part->own;
+    if (part->kind == EXCHANGE_STATE)
+        peer->note = part->note;
+    else
+        peer->members = part->members;
     ck_assert(part->from + part->n <= job->n);
     if (part->kind == EXCHANGE_ELASTIC) {
         for (size_t i = 0; i < part->n; i++) {

@@ -76,7 +76,9 @@ static double band(const char *name, double sync, double begin)
 {
     struct plan plan;
     ck_assert_int_eq(plan_parse(&plan, name, NULL), DESCANT_OK);
-    double longer = plan.what == PLAN_BLOCK ? plan.rate / (1 - plan.momentum) : 1;
+    double longer = plan.what == PLAN_BLOCK && plan.momentum >= 0
+                        ? plan.rate / (1 - plan.momentum)
+                        : 1;        /* auto in so few rounds */
     return 1.5 * sync * (longer > 1 ? longer : 1) + 0.005 * begin;
 }
 
@@ -92,6 +94,104 @@ START_TEST(every_preset_converges)
         ck_assert_msg(here <= band(row->name, sync, begin),
                       "%s, %d trainers: loss %g, allreduce %g", row->name, n, here, sync);
     }
+}
+END_TEST
+
+struct heard {
+    int lines;
+    char line[LOG_LINE];
+};
+
+static void hear(void *user, enum descant_level level, const char *line)
+{
+    struct heard *heard = user;
+    if (level < DESCANT_WARNING)
+        return;
+    heard->lines++;
+    snprintf(heard->line, sizeof heard->line, "%s", line);
+}
+
+/* Twenty steps to a round: in the first one after it all have what it made of them. */
+struct rounds {
+    struct problem problem;
+    float first[N];             /* the first trainer's, */
+    uint64_t t;                 /* at its last step */
+    double apart;               /* the most that another differed from it then */
+    int compared;
+};
+
+static void noisy_rounds(void *context, int i, uint64_t t, const float *w, float *g, size_t n)
+{
+    struct rounds *r = context;
+    if (i == 0) {
+        r->t = t;
+        memcpy(r->first, w, sizeof r->first);
+    } else if (t % 20 == 1 && r->t % 20 == 1) {
+        r->compared++;
+        for (size_t k = 0; k < n; k++)
+            r->apart = fmax(r->apart, fabs((double)w[k] - (double)r->first[k]));
+    }
+    noisy(&r->problem, i, t, w, g, n);
+}
+
+/* The loss of the first trainer's model at the end. */
+static double outer_run(const char *plan, uint64_t n, const double *join_s, struct rounds *r,
+                        struct heard *heard)
+{
+    float start[N] = {0};
+    *r = (struct rounds){.problem = {.noise = 0.05}};
+    *heard = (struct heard){.lines = 0};
+    for (int i = 0; i < 4; i++)
+        rng_init(&r->problem.rng[i], (uint64_t)i + 1);
+    struct log log = {.fn = hear, .user = heard, .rank = -1};
+    struct simulation_options o = {.plan = plan, .trainers = 4, .n = N, .start = start,
+                                   .gradient = noisy_rounds, .context = r, .rate = 0.05,
+                                   .steps = 20 * n, .step_s = 1e-3, .join_s = join_s,
+                                   .world = {.seed = 3}, .log = &log};
+    struct simulation *s;
+    ck_assert_int_eq(simulation_run(&s, &o), DESCANT_OK);
+    double end = loss(simulation_look(s, 0).w);
+    simulation_destroy(s);
+    return end;
+}
+
+/* Twelve rounds of the published outer step carry the model past where it was going, and the log
+ * says so, once; left at auto they are the rounds of plain averaging, and nothing is said. */
+START_TEST(few_rounds_do_not_overshoot)
+{
+    struct rounds r;
+    struct heard stock, left, mean;
+    double overshot = outer_run("diloco,every=20,rate=0.7,momentum=0.9", 12, NULL, &r, &stock);
+    double here = outer_run("diloco,every=20", 12, NULL, &r, &left);
+    double plain = outer_run("ma,every=20", 12, NULL, &r, &mean);
+    ck_assert_msg(here <= 1.001 * plain, "loss %g, averaging has %g", here, plain);
+    ck_assert_msg(overshot > 2 * plain, "loss %g, averaging has %g", overshot, plain);
+    ck_assert_msg(stock.lines == 1 && strstr(stock.line, "overshoots") != NULL, "%d: %s",
+                  stock.lines, stock.line);
+    ck_assert_msg(left.lines == 0, "%s", left.line);
+}
+END_TEST
+
+/* Much too short an outer step is said, too. */
+START_TEST(a_step_that_lags_is_said)
+{
+    struct rounds r;
+    struct heard heard;
+    outer_run("diloco,every=20,rate=0.05,momentum=0", 12, NULL, &r, &heard);
+    ck_assert_msg(heard.lines == 1 && strstr(heard.line, "lags") != NULL, "%d: %s", heard.lines,
+                  heard.line);
+}
+END_TEST
+
+/* A joiner knows how many rounds there were before, so that all step G alike. */
+START_TEST(a_joiner_takes_the_same_outer_step)
+{
+    static const double join_s[4] = {0, 0, 0.61, 0.93};
+    struct rounds r;
+    struct heard heard;
+    outer_run("diloco,every=20", 60, join_s, &r, &heard);
+    ck_assert_int_gt(r.compared, 80);
+    ck_assert_msg(r.apart < 1e-5, "the replicas are %g apart", r.apart);
 }
 END_TEST
 
@@ -192,6 +292,9 @@ int main(void)
     TCase *all = tcase_create("all");
     tcase_set_timeout(all, 300);
     tcase_add_loop_test(all, every_preset_converges, 0, 3);
+    tcase_add_test(all, few_rounds_do_not_overshoot);
+    tcase_add_test(all, a_step_that_lags_is_said);
+    tcase_add_test(all, a_joiner_takes_the_same_outer_step);
     tcase_add_loop_test(all, encoded_means_train_as_well, 0, 2);
     tcase_add_test(all, pull_keeps_what_the_formula_says);
     tcase_add_test(all, block_keeps_what_the_formula_says);

@@ -24,6 +24,7 @@ START_TEST(mean_is_exact_and_the_same_for_all)
             for (int k = 0; k < job.row->size; k++) {
                 ck_assert_int_eq(job.peers[k].parts, 1);
                 ck_assert_int_eq(job.peers[k].f->members, job.row->size);
+                ck_assert_int_eq(job.peers[k].members, job.row->size);
                 ck_assert_mem_eq(job.peers[k].got, job.peers[0].got, job.n * sizeof(float));
             }
         }
@@ -138,9 +139,11 @@ START_TEST(state_comes_from_the_first_or_by_priority)
     for (int k = 0; k < job.row->size; k++)     /* a STATE among means makes it one for all */
         peer_begin(&job, k, (struct exchange){
             .kind = k == 0 || k == last ? EXCHANGE_STATE : EXCHANGE_MEAN, .weight = 1,
-            .priority = k == last ? 2 : 1});
+            .priority = k == last ? 2 : 1, .note = 1000 + (uint64_t)k});
     finish(&job);
     check_state(&job, last, 1);
+    for (int k = 0; k < job.row->size; k++)
+        ck_assert_uint_eq(job.peers[k].note, 1000 + (uint64_t)last);
     job_fini(&job);
 }
 END_TEST

@@ -188,7 +188,7 @@ END_TEST
 
 START_TEST(outer_state_is_saved_and_loaded)
 {
-    struct descant *job = open_job("self", "bmuf,every=1", -1, 0);
+    struct descant *job = open_job("self", "bmuf,every=1,momentum=0.5", -1, 0);
     float *w = descant_alloc(job, "w", 10);
     ck_assert_int_eq(descant_start(job), DESCANT_OK);
     for (int t = 0; t < 5; t++) {

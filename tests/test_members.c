@@ -62,10 +62,11 @@ START_TEST(joiner_gets_state_and_takes_part)
         peer_start(&job, size);
         peer_begin(&job, size, (struct exchange){.kind = EXCHANGE_STATE});
         ck_assert(!drive(&job, -1, 0.02));      /* nobody has begun */
-        begin_all(&job, (struct exchange){.weight = 1});
+        begin_all(&job, (struct exchange){.weight = 1, .note = 77});
         ck_assert(drive(&job, size, WALL_S));
         struct peer *joiner = &job.peers[size];
         ck_assert(joiner->kind == EXCHANGE_STATE && !joiner->own);
+        ck_assert_uint_eq(joiner->note, 77);
         int source = (int)joiner->outer[0] - 100;
         ck_assert(source >= 0 && source < size);
         ck_assert_float_eq(joiner->outer[job.n], (float)(200 + source));

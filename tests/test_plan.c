@@ -29,6 +29,7 @@ static bool same(const struct plan *a, const struct plan *b)
 }
 
 enum { HOT = 100 };     /* the default */
+#define AUTO PLAN_AUTO
 
 static const struct plan presets[] = {
     {"none", PLAN_NEVER, PLAN_NOTHING, PLAN_PULL, 0, 0, 0, 0, 0, 0, 1, 1, 0, false, false, 0, HOT},
@@ -39,18 +40,19 @@ static const struct plan presets[] = {
     {"shadow-ma", PLAN_SHADOW, PLAN_MEAN, PLAN_PULL,
      0, 0, 0, 0, 0, 0, .5, 1, 0, false, false, 0, HOT},
     {"shadow-bmuf", PLAN_SHADOW, PLAN_BLOCK, PLAN_PULL,
-     0, 0, 0, 0, 0, 0, .7, 1, .75, false, false, 0, HOT},
+     0, 0, 0, 0, 0, 0, .7, AUTO, AUTO, false, false, 0, HOT},
     {"easgd", PLAN_EVERY, PLAN_ELASTIC, PLAN_PULL,
      0, 8, 0, 0, 0, 0, .5, 1, 0, false, false, 0, HOT},
     {"ma", PLAN_EVERY, PLAN_MEAN, PLAN_PULL, 0, 8, 0, 0, 0, 0, 1, 1, 0, false, false, 0, HOT},
-    {"bmuf", PLAN_EVERY, PLAN_BLOCK, PLAN_PULL, 0, 8, 0, 0, 0, 0, 1, 1, .5, false, false, 0, HOT},
+    {"bmuf", PLAN_EVERY, PLAN_BLOCK, PLAN_PULL, 
+     0, 8, 0, 0, 0, 0, 1, AUTO, AUTO, false, false, 0, HOT},
     {"dasgd", PLAN_EVERY, PLAN_MEAN, PLAN_PULL, 0, 4, 1, 0, 0, 0, .75, 1, 0, false, false, 0, HOT},
     {"dasgd-delta", PLAN_EVERY, PLAN_MEAN, PLAN_DELTA,
      0, 4, 1, 0, 0, 0, 1, 1, 0, false, false, 0, HOT},
     {"diloco", PLAN_EVERY, PLAN_BLOCK, PLAN_PULL,
-     0, 100, 0, 0, 0, 0, 1, .7, .9, true, false, 0, HOT},
+     0, 100, 0, 0, 0, 0, 1, AUTO, AUTO, true, false, 0, HOT},
     {"diloco-delta", PLAN_EVERY, PLAN_BLOCK, PLAN_DELTA,
-     0, 100, 10, 0, 0, 0, 1, .7, .9, true, false, 0, HOT},
+     0, 100, 10, 0, 0, 0, 1, AUTO, AUTO, true, false, 0, HOT},
     {"bsp", PLAN_CONTROL, PLAN_SUM, PLAN_PULL, 0, 0, 0, 0, .05, 16, 1, 1, 0, false, false, 0, HOT},
 };
 enum { N_PRESETS = sizeof presets / sizeof *presets };
@@ -101,9 +103,14 @@ static const char *const texts[][2] = {
     {"dasgd,when=shadow", "dasgd,when=shadow"},
     {"dasgd,when=shadow,gap=7", "dasgd,when=shadow,gap=7"},
     {"dasgd,when=never", "dasgd,when=never,what=nothing"},
-    {"diloco,what=mean", "diloco,what=mean"},
     {"diloco,nesterov=off", "diloco,nesterov=0"},
     {"diloco,rate=1e-3", "diloco,rate=0.001"},
+    {"diloco,rate=auto,momentum=auto", "diloco"},
+    {"diloco,rate=0.7,momentum=0.9", "diloco,rate=0.7,momentum=0.9"},
+    {"bmuf,momentum=0", "bmuf,momentum=0"},
+    {"when=shadow,what=block", "when=shadow,what=block"},
+    {"when=shadow,what=block,momentum=auto", "when=shadow,what=block,momentum=auto"},
+    {"diloco,what=mean", "diloco,what=mean"},
     {"easgd,merge=delta", "easgd,merge=delta"},
     {"bmuf,merge=delta,weight=steps", "bmuf,merge=delta,weight=steps"},
     {"ma,heal=yes", "ma,heal=1"},
@@ -171,7 +178,7 @@ START_TEST(text_round_trip)
     static const char *const changes[] = {
         "when=every", "when=shadow", "what=mean", "what=block", "what=elastic", "merge=delta",
         "every=5", "every=123", "delay=0", "delay=5", "gap=3", "alpha=0.3", "xi=0.7",
-        "rate=0.123456789012345678", "momentum=0.999", "nesterov=1", "weight=steps", "heal=1",
+        "rate=0.123456789012345678", "momentum=0.999", "rate=auto", "momentum=auto", "nesterov=1", "weight=steps", "heal=1",
         "wire=q8", "wire=bf16", "when=control", "what=sum", "period=20ms", "bound=3"};
     struct rng rng;
     int accepted = 0;
@@ -249,7 +256,11 @@ static const char *const refused[][2] = {
     {"easgd,nesterov=1", "nesterov at place 7|what=block"},
     {"bmuf,momentum=1", "momentum cannot be '1'"},
     {"bmuf,nesterov=2", "nesterov cannot be '2'|0 or 1"},
-    {"bmuf,rate=0", "rate cannot be '0'"},
+    {"bmuf,rate=0", "rate cannot be '0'|above 0 to 10, or auto"},
+    {"bmuf,rate=-1", "rate cannot be '-1'|or auto"},
+    {"bmuf,momentum=Auto", "momentum cannot be 'Auto'|0 to 0.9999, or auto"},
+    {"ma,rate=auto", "rate at place 4|what=block"},
+    {"dasgd,alpha=auto", "alpha cannot be 'auto'"},
     {"ma,merge=push", "merge cannot be 'push'|pull|delta"},
     {"ma,weight=step", "weight cannot be 'step'|equal|steps"},
     {"easgd,weight=steps", "weight at place 7|what=mean"},

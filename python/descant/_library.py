@@ -71,7 +71,9 @@ class Stats(ctypes.Structure):
                                           "age_steps", "age_s", "exchange_p50_s", "exchange_p99_s",
                                           "shadow_cpu_s", "wall_s", "budget", "distance")] + \
                [(name, _U64) for name in ("rows_rounds", "rows_sent", "rows_bad", "rows_bytes",
-                                          "rows_waiting")] + [("rows_age_s", _F64)]
+                                          "rows_waiting")] + \
+               [(name, _F64) for name in ("rows_age_s", "outer_rate", "outer_momentum",
+                                          "outer_cosine")]
 
 
 @_LOG

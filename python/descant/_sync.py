@@ -545,6 +545,8 @@ class Sync:
         wall_s            since attach
         distance          from this trainer's parameters to the result, as a part of that, at the
                           last merge
+        outer_rate        of the last round of bmuf and diloco, with outer_momentum; outer_cosine
+                          at 0 or below says that this step overshoots
 
         rows_…: of embedding tables, which Python does not have."""
         if self._job.closing:

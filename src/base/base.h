@@ -101,6 +101,8 @@ struct option {
     double low, high;           /* allowed, both ends; open_low: low itself is not */
     bool open_low;
     const char *choices;        /* "shadow|every|never" */
+    const char *word;           /* REAL: may stand where a number does, and is kept as */
+    double word_is;             /* this, which is not allowed */
     const char *help;
 };
 

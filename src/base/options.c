@@ -150,6 +150,8 @@ static bool store(const struct option *option, const char *text, void *into)
     case OPTION_REAL:
     case OPTION_RATE:
     case OPTION_TIME:
+        if (option->word && strcmp(text, option->word) == 0)
+            return *(double *)field = option->word_is, true;
         if (!(option->type == OPTION_REAL   ? read_real(text, &real)
               : option->type == OPTION_RATE ? read_rate(text, &real)
                                             : read_time(text, &real)))
@@ -175,8 +177,9 @@ static void describe(const struct option *option, char *text, size_t room)
     else if (option->type == OPTION_CHOICE)
         snprintf(text, room, "%s", option->choices);
     else
-        snprintf(text, room, "%s%s %.10g to %.10g", what[option->type],
-                 option->open_low ? " above" : " from", option->low, option->high);
+        snprintf(text, room, "%s%s %.10g to %.10g%s%s", what[option->type],
+                 option->open_low ? " above" : " from", option->low, option->high,
+                 option->word ? ", or " : "", option->word ? option->word : "");
 }
 
 static void list_names(struct option_table table, char *text, size_t room)

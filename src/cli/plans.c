@@ -25,7 +25,8 @@ static void allowed(const struct option *o, char *text, size_t room)
     else if (o->type == OPTION_TIME)
         snprintf(text, room, "%.10gs to %.10gs", o->low, o->high);
     else
-        snprintf(text, room, "%s%.10g to %.10g", o->open_low ? "above " : "", o->low, o->high);
+        snprintf(text, room, "%s%.10g to %.10g%s%s", o->open_low ? "above " : "", o->low, o->high,
+                 o->word ? ", " : "", o->word ? o->word : "");
 }
 
 static void markdown(FILE *out)

@@ -42,6 +42,8 @@ struct exchange {
     double alpha;               /* elastic */
     uint64_t priority;          /* state */
     uint64_t agree;             /* mean, or final: as n the same for all, else MISMATCH for all */
+    uint64_t note;              /* of the caller's, kept with its vectors: whoever takes its state
+                                   gets it, too */
     bool final;                 /* the last: waits until every trainer alive has begun one */
 };
 
@@ -62,6 +64,8 @@ struct fabric_part {
     size_t from, n;
     const float *outer[2];      /* state: the source's outer vectors, whole; NULL: it has none */
     bool own;                   /* state: this trainer is the source, nothing to take */
+    uint64_t note;              /* state: the source's */
+    int members;                /* mean: of the round, the same for all who are in it */
 };
 
 /* One machine's part of a round of rows, as a buffer whose bytes are the engine's business. */

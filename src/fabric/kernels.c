@@ -309,23 +309,48 @@ static void delta(float *w, const float *g, const float *snap, float alpha, size
     }
 }
 
-static void block(float *G, float *s, const float *c, float mu, float eta, bool nesterov,
-                  size_t n)
+struct turning {
+    lanes bs, b2, s2;
+};
+
+static void turning_empty(struct turning *q, struct turn *sum)
 {
+    for (int i = 0; i < LANES; i++) {
+        sum->bs += (double)q->bs[i];
+        sum->b2 += (double)q->b2[i];
+        sum->s2 += (double)q->s2[i];
+    }
+    *q = (struct turning){{0}, {0}, {0}};
+}
+
+static void block(float *G, float *s, const float *c, struct outer_step step, size_t n,
+                  struct turn *sum)
+{
+    struct turning q = {{0}, {0}, {0}};
+    float mu = step.momentum, eta = step.rate;
     size_t i = 0;
     for (; i + LANES <= n; i += LANES) {
-        lanes old = *read_at(G + i), b = *read_at(c + i) - old;
-        lanes momentum = mu * *read_at(s + i) + b;
+        lanes old = *read_at(G + i), b = *read_at(c + i) - old, before = *read_at(s + i);
+        lanes momentum = mu * before + b;
         *(lanes *)(s + i) = momentum;
         lanes ahead = momentum;
-        if (nesterov)
+        if (step.nesterov)
             ahead = b + mu * momentum;
         *(lanes *)(G + i) = old + eta * ahead;
+        q.bs += b * before;
+        q.b2 += b * b;
+        q.s2 += before * before;
+        if (i % EMPTY_EVERY == 0)
+            turning_empty(&q, sum);
     }
+    turning_empty(&q, sum);
     for (; i < n; i++) {
-        float b = c[i] - G[i];
-        s[i] = mu * s[i] + b;
-        G[i] += eta * (nesterov ? b + mu * s[i] : s[i]);
+        float b = c[i] - G[i], before = s[i];
+        s[i] = mu * before + b;
+        G[i] += eta * (step.nesterov ? b + mu * s[i] : s[i]);
+        sum->bs += (double)b * before;
+        sum->b2 += (double)b * b;
+        sum->s2 += (double)before * before;
     }
 }
 

@@ -15,6 +15,17 @@ struct distance {
     double d2, g2;
 };
 
+/* The outer step of a block, */
+struct outer_step {
+    float rate, momentum;       /* eta, mu */
+    bool nesterov;
+};
+
+/* and sums of products: of b with s as it was before, and of each with itself. */
+struct turn {
+    double bs, b2, s2;
+};
+
 struct kernels {
     const char *name;
     /* dst = src; false if a value is NaN or Inf (copied all the same) */
@@ -36,8 +47,8 @@ struct kernels {
     void (*delta)(float *w, const float *g, const float *snap, float alpha, size_t n,
                   struct distance *sum);
     /* b = c - G; s = mu s + b; G += eta (nesterov ? b + mu s : s) */
-    void (*block)(float *G, float *s, const float *c, float mu, float eta, bool nesterov,
-                  size_t n);
+    void (*block)(float *G, float *s, const float *c, struct outer_step step, size_t n,
+                  struct turn *sum);
     /* W += alpha (w - W); out = W */
     void (*elastic)(float *W, const float *w, float *out, float alpha, size_t n);
 

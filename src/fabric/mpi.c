@@ -154,7 +154,7 @@ static void arrive(struct mpi *m)
                                      .kind = (uint32_t)x->kind, .final = x->final,
                                      .bad = m->bad, .refers = m->refers, .n = x->n,
                                      .agree = x->agree, .priority = x->priority,
-                                     .weight = x->weight}, NULL, 0);
+                                     .note = x->note, .weight = x->weight}, NULL, 0);
     m->stage = STAGE_ARRIVED;
     m->moved = true;
     if (m->lead)
@@ -197,6 +197,7 @@ static void begin_round(struct mpi *m)
     r->n = word->n;
     r->k = (int)word->seats;
     r->n_bad = 0;
+    r->note = word->note;
     r->source = -1;
     r->fetching = false;
     for (int i = 0; i < r->k; i++) {
@@ -233,7 +234,8 @@ static enum fabric_progress end_mean(struct mpi *m, struct fabric_part *part)
     if (!r->final)
         m->refers = r->number;
     atomic_fetch_add_explicit(&m->f.bytes, mpi_mean_bytes(m), memory_order_relaxed);
-    *part = (struct fabric_part){.kind = EXCHANGE_MEAN, .out = m->mean, .n = r->n};
+    *part = (struct fabric_part){.kind = EXCHANGE_MEAN, .out = m->mean, .n = r->n,
+                                 .members = r->k};
     m->stage = STAGE_PART;
     return FABRIC_PART;
 }
@@ -247,7 +249,8 @@ static enum fabric_progress end_state(struct mpi *m, struct fabric_part *part)
     if (r->me == r->source)
         return FABRIC_DONE;
     atomic_fetch_add_explicit(&m->f.bytes, r->n * sizeof(float), memory_order_relaxed);
-    *part = (struct fabric_part){.kind = EXCHANGE_STATE, .out = m->result, .n = r->n};
+    *part = (struct fabric_part){.kind = EXCHANGE_STATE, .out = m->result, .n = r->n,
+                                 .note = r->note};
     for (int i = 0; i < m->n_outer; i++)
         part->outer[i] = m->state_outer[i];
     m->stage = STAGE_PART;
@@ -265,7 +268,8 @@ static enum fabric_progress show_state(struct mpi *m, struct fabric_part *part)
     r->shown = true;
     if (!r->ours)
         return FABRIC_WORKED;
-    *part = (struct fabric_part){.kind = EXCHANGE_STATE, .n = r->n, .own = true};
+    *part = (struct fabric_part){.kind = EXCHANGE_STATE, .n = r->n, .own = true,
+                                 .note = r->note};
     for (int i = 0; i < m->n_outer; i++)
         part->outer[i] = m->f.outer[i];
     vector_reach(r->in, 0, &part->out);

@@ -286,10 +286,12 @@ static void close_round(struct mpi *m, enum life life, const struct ruling *ruli
 
     word.encoded = can_encode(m, ruling, final, word.members);
     word.seats = (uint32_t)sit(m, life, state && m->f.center && !final);
-    if (state)
+    if (state) {
         word.source = lead->offers[ruling->place].rank;
-    else if (ruling->what == RULING_MEAN)
+        word.note = lead->peers[word.source].arrival.note;
+    } else if (ruling->what == RULING_MEAN) {
         word.source = 0;
+    }
     for (uint32_t i = 0; i < word.seats && ruling->what == RULING_MEAN; i++)
         lead->seats[i].share = m->shares[i];
     if (life == LIFE_FINAL) {

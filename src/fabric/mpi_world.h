@@ -24,7 +24,7 @@ enum {
     MPI_TEXT = 640              /* bytes of a word's text, with its end */
 };
 
-enum { MPI_PROTOCOL = 5 };          /* of the words and pieces between ranks */
+enum { MPI_PROTOCOL = 6 };          /* of the words and pieces between ranks */
 
 enum mpi_tag { TAG_WORD = 1, TAG_MANIFEST, TAG_GIVE, TAG_TELL, TAG_STATE, TAG_ASK,
                TAG_ROWS, TAG_POST, TAG_POST_TAKEN,
@@ -73,6 +73,7 @@ struct mpi_word {
     int32_t host, local_rank;   /* HELLO */
     uint32_t unused;
     uint64_t n, agree, priority, manifest_bytes;
+    uint64_t note;              /* ARRIVE: the sender's; GO: of a state, the source's */
     double weight;
 };
 
@@ -116,6 +117,7 @@ struct mpi_round {
     enum wire wire;
     uint32_t number, n_bad;
     size_t n, piece;
+    uint64_t note;              /* of a state */
     int k, me, source;          /* members; places among them */
     struct mpi_seat *seats;
     const struct vector *in;

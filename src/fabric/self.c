@@ -153,7 +153,8 @@ static enum fabric_progress self_mean(struct self *self, struct fabric_part *par
     } else if (!vector_finite(x->in, x->n)) {
         return self_bad(self);
     }
-    *part = (struct fabric_part){.kind = EXCHANGE_MEAN, .out = out, .n = x->n};
+    *part = (struct fabric_part){.kind = EXCHANGE_MEAN, .out = out, .n = x->n,
+                                 .members = 1};
     self->phase = SELF_LAST;
     return FABRIC_PART;
 }
@@ -180,7 +181,8 @@ static enum fabric_progress self_state(struct self *self, struct fabric_part *pa
 {
     if (self->f.center && !self->x.final)
         vector_gather(self->x.in, (struct chunk){0, self->x.n}, self->f.center, false);
-    *part = (struct fabric_part){.kind = EXCHANGE_STATE, .n = self->x.n, .own = true};
+    *part = (struct fabric_part){.kind = EXCHANGE_STATE, .n = self->x.n, .own = true,
+                                 .note = self->x.note};
     for (int i = 0; i < 2; i++)
         part->outer[i] = self->f.outer[i];
     vector_reach(self->x.in, 0, &part->out);

@@ -26,10 +26,10 @@ struct address {
 };
 
 static const struct option keys[] = {
-    {"rate", OPTION_RATE, offsetof(struct address, rate), 1, 1e15, false, NULL,
-     "emulated link: bytes a second"},
-    {"rtt", OPTION_TIME, offsetof(struct address, rtt), 0, 60, false, NULL,
-     "emulated link: the time there and back"},
+    {.name = "rate", .type = OPTION_RATE, .offset = offsetof(struct address, rate), .low = 1,
+     .high = 1e15, .help = "emulated link: bytes a second"},
+    {.name = "rtt", .type = OPTION_TIME, .offset = offsetof(struct address, rtt), .high = 60,
+     .help = "emulated link: the time there and back"},
 };
 
 /* --- the address --- */

@@ -73,7 +73,7 @@ struct slot {
     /* The offer: ordered by `arrived`; the leader reads. live: of a mean whose vector peers
      * cannot read where it is. */
     uint32_t kind, live;
-    uint64_t n, priority, agree;
+    uint64_t n, priority, agree, note;
     double weight;
     /* Of a mean in slices {tag 32, count 32}: positions put out for others, chunks of its own
      * slice reduced. The group reads. hungry: it sleeps until one of those moves; who moves

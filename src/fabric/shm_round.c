@@ -69,6 +69,7 @@ static void arrive(struct shm *shm, uint64_t word)
     mine->n = exchange->n;
     mine->priority = exchange->priority;
     mine->agree = exchange->agree;
+    mine->note = exchange->note;
     atomic_store_explicit(&mine->reducing, mine->live ? tag : 0, memory_order_relaxed);
     mine->weight = exchange->weight;
     atomic_store_explicit(&mine->hungry, 0, memory_order_relaxed);
@@ -152,9 +153,10 @@ static enum fabric_progress committed(struct shm *shm, struct fabric_part *part)
         round->stage = STAGE_IDLE;
         return FABRIC_DONE;
     }
-    double k = __builtin_popcountll(record->group);
-    shm_count_bytes(shm, (size_t)(2 * (k - 1) / k * (double)(record->n * sizeof(float))));
-    *part = (struct fabric_part){.kind = EXCHANGE_MEAN, .out = shm->result, .n = record->n};
+    int k = __builtin_popcountll(record->group);
+    shm_count_bytes(shm, (size_t)(2.0 * (k - 1) / k * (double)(record->n * sizeof(float))));
+    *part = (struct fabric_part){.kind = EXCHANGE_MEAN, .out = shm->result, .n = record->n,
+                                 .members = k};
     round->stage = STAGE_DONE;
     return FABRIC_PART;
 }

@@ -27,7 +27,8 @@ const float *shm_vector_of(struct shm *shm, unsigned slot)
 static bool state_part(struct shm *shm, unsigned source, struct fabric_part *part)
 {
     *part = (struct fabric_part){.kind = EXCHANGE_STATE, .n = shm->start.n,
-                                 .own = source == shm->meet.slot};
+                                 .own = source == shm->meet.slot,
+                                 .note = board_of(shm)->slots[source].note};
     part->out = shm_vector_of(shm, source);
     if (!part->out)
         return false;

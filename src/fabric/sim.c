@@ -158,7 +158,7 @@ static void give_state(struct trainer *t, const struct trainer *source, const fl
                        struct fabric_part *part)
 {
     *part = (struct fabric_part){.kind = EXCHANGE_STATE, .out = out, .n = source->x.n,
-                                 .own = source == t};
+                                 .own = source == t, .note = source->x.note};
     t->from = source;
     for (int i = 0; i < 2; i++)
         part->outer[i] = source->f.outer[i];
@@ -252,7 +252,8 @@ static enum fabric_progress poll_take(struct trainer *t, struct fabric_part *par
     } else {
         if (w->empty)
             return done(t);
-        *part = (struct fabric_part){.kind = EXCHANGE_MEAN, .out = w->result, .n = t->x.n};
+        *part = (struct fabric_part){.kind = EXCHANGE_MEAN, .out = w->result, .n = t->x.n,
+                                     .members = w->group};
     }
     t->phase = TAKEN;
     return FABRIC_PART;

@@ -220,6 +220,7 @@ static void round_close(struct sim_world *w)
         if (w->trainers[i]->life == MEMBER)
             w->trainers[i]->phase = REDUCING;
     w->kind = source ? EXCHANGE_STATE : EXCHANGE_MEAN;
+    w->group = group;
     w->source = source;
     w->reducing = true;
     w->ready_ns = w->now + world_delay_ns(w, link_mean_ns(&w->options.link,

@@ -78,6 +78,7 @@ struct sim_world {
     enum exchange_kind kind;
     struct trainer *source;             /* state: NULL when all have pulled */
     uint64_t ready_ns;
+    int group;                          /* members in it */
     bool empty;                         /* a mean without a good contribution */
     uint64_t center_busy_ns;
     /* the round of rows: its parts are copied at its end, for a giver may die before all have

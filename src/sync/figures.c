@@ -72,6 +72,9 @@ descant_status descant_stats(struct descant *job, struct descant_stats *out)
         .rows_waiting = get(&rows->waiting),
         .rows_age_s = since_s(get(&rows->since_ns)),
         .distance = sqrt(atomic_load_explicit(&s->distance, memory_order_relaxed)),
+        .outer_rate = atomic_load_explicit(&s->outer_rate, memory_order_relaxed),
+        .outer_momentum = atomic_load_explicit(&s->outer_momentum, memory_order_relaxed),
+        .outer_cosine = atomic_load_explicit(&s->outer_cosine, memory_order_relaxed),
     };
     return DESCANT_OK;
 }

@@ -306,7 +306,10 @@ void job_round_done(struct descant *job, uint64_t steps)
         .age_steps = steps > job->begun_steps ? steps - job->begun_steps : 0,
         .age_ns = now - job->begun_ns,
         .exchange_ns = arrived - job->begun_ns,
-        .distance = job->round.distance});
+        .distance = job->round.distance,
+        .outer_rate = (double)job->round.step.rate,
+        .outer_momentum = (double)job->round.step.momentum,
+        .outer_cosine = job->round.watch.cosine});
     job->merged_steps = steps;
 }
 

@@ -8,7 +8,8 @@
  *   reload   this trainer's next round is a STATE, whose source is the first that reloads. What
  *            others have in hand then becomes one too, or is merged before it
  *
- * The bytes are a header and the vectors, segment after segment without gaps. */
+ * The bytes are a header, the number of rounds that made the outer state (version 1 had it not, and
+ * begins at 0), and the vectors, segment after segment without gaps. */
 #include "sync/job.h"
 
 #include <string.h>
@@ -52,6 +53,8 @@ struct outer_header {
     uint32_t version, vectors;
     uint64_t floats, check;     /* check: FNV-1a of what follows */
 };
+
+enum { VERSION = 2, VERSION_WITHOUT_ROUNDS = 1 };
 
 static const char outer_magic[8] = "dsc-out";
 
@@ -121,11 +124,11 @@ descant_status descant_outer_save(struct descant *job, void *memory, size_t *byt
     if (bytes == NULL)
         return log_fail(&job->log, DESCANT_INVALID, "descant_outer_save needs *bytes");
     float *vectors[2];
-    struct outer_header header = {.version = 1,
+    struct outer_header header = {.version = VERSION,
                                   .vectors = (uint32_t)outer_vectors(job, vectors),
                                   .floats = outer_floats(job)};
     memcpy(header.magic, outer_magic, sizeof header.magic);
-    size_t payload = header.vectors * (size_t)header.floats * sizeof(float);
+    size_t payload = sizeof(uint64_t) + header.vectors * (size_t)header.floats * sizeof(float);
     size_t room = *bytes;
     *bytes = sizeof header + payload;
     if (memory == NULL)
@@ -133,11 +136,13 @@ descant_status descant_outer_save(struct descant *job, void *memory, size_t *byt
     if (room < *bytes)
         return log_fail(&job->log, DESCANT_INVALID, "the outer state needs %zu bytes, not %zu",
                         *bytes, room);
+    unsigned char *body = (unsigned char *)memory + sizeof header;
     pthread_mutex_lock(&job->machine);
     to_boundary(job);
-    outer_save(job, vectors, (int)header.vectors, (unsigned char *)memory + sizeof header);
+    memcpy(body, &job->round.outer_rounds, sizeof(uint64_t));
+    outer_save(job, vectors, (int)header.vectors, body + sizeof(uint64_t));
     pthread_mutex_unlock(&job->machine);
-    header.check = fnv((unsigned char *)memory + sizeof header, payload);
+    header.check = fnv(body, payload);
     memcpy(memory, &header, sizeof header);
     return DESCANT_OK;
 }
@@ -152,15 +157,19 @@ descant_status descant_outer_load(struct descant *job, const void *memory, size_
     if (memory == NULL || bytes < sizeof header)
         return log_fail(&job->log, DESCANT_CORRUPT, "an outer state of %zu bytes is torn", bytes);
     memcpy(&header, memory, sizeof header);
-    if (memcmp(header.magic, outer_magic, sizeof header.magic) != 0 || header.version != 1)
-        return log_fail(&job->log, DESCANT_CORRUPT, "this is no outer state of version 1");
+    if (memcmp(header.magic, outer_magic, sizeof header.magic) != 0 ||
+        header.version < VERSION_WITHOUT_ROUNDS || header.version > VERSION)
+        return log_fail(&job->log, DESCANT_CORRUPT,
+                        "this is no outer state of version %d, nor of one before", VERSION);
     if (header.vectors != (uint32_t)outer_vectors(job, vectors) ||
         header.floats != outer_floats(job))
         return log_fail(&job->log, DESCANT_CORRUPT,
                         "the outer state has %u vectors of %llu floats, this job %d of %zu",
                         header.vectors, (unsigned long long)header.floats,
                         outer_vectors(job, vectors), outer_floats(job));
-    size_t payload = header.vectors * (size_t)header.floats * sizeof(float);
+    uint64_t rounds = 0;
+    size_t before = header.version == VERSION_WITHOUT_ROUNDS ? 0 : sizeof rounds;
+    size_t payload = before + header.vectors * (size_t)header.floats * sizeof(float);
     const unsigned char *body = (const unsigned char *)memory + sizeof header;
     if (bytes != sizeof header + payload || fnv(body, payload) != header.check)
         return log_fail(&job->log, DESCANT_CORRUPT, "the outer state is damaged");
@@ -170,7 +179,9 @@ descant_status descant_outer_load(struct descant *job, const void *memory, size_
         return log_fail(&job->log, DESCANT_MEMORY, "no memory for %zu floats", job->replica.n);
     pthread_mutex_lock(&job->machine);
     vectors[0] = job->plan.what == PLAN_ELASTIC ? job->round.loaded : vectors[0];
-    outer_load(job, vectors, (int)header.vectors, body);
+    memcpy(&rounds, body, before);
+    round_set_outer(&job->round, rounds);
+    outer_load(job, vectors, (int)header.vectors, body + before);
     job->round.outer_loaded = true;
     pthread_mutex_unlock(&job->machine);
     return DESCANT_OK;

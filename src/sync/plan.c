@@ -62,9 +62,12 @@ const struct option plan_options[] = {
     [KEY_XI] = {.name = "xi", .type = OPTION_REAL, .offset = AT(xi), .low = 0, .high = 0.9999,
                 .help = "1 - alpha, as DaSGD writes it"},
     [KEY_RATE] = {.name = "rate", .type = OPTION_REAL, .offset = AT(plan.rate), .low = 0,
-                  .high = 10, .open_low = true, .help = "block: the outer learning rate"},
+                  .high = 10, .open_low = true, .word = "auto", .word_is = PLAN_AUTO,
+                  .help = "block: the outer learning rate"},
     [KEY_MOMENTUM] = {.name = "momentum", .type = OPTION_REAL, .offset = AT(plan.momentum),
-                      .low = 0, .high = 0.9999, .help = "block: the outer momentum"},
+                      .low = 0, .high = 0.9999, .word = "auto", .word_is = PLAN_AUTO,
+                      .help = "block: the outer momentum; auto: by the interval and the rounds so "
+                              "far (docs/plans.md)"},
     [KEY_NESTEROV] = {.name = "nesterov", .type = OPTION_BOOL, .offset = AT(plan.nesterov),
                       .high = 1, .help = "block: momentum looks ahead"},
     [KEY_WEIGHT] = {.name = "weight", .type = OPTION_CHOICE, .offset = AT(plan.weight),
@@ -88,16 +91,16 @@ const struct plan_preset plan_presets[] = {
     {"allreduce", "when=every,what=gradient,every=1", "synchronous minibatch SGD, as DDP"},
     {"shadow-easgd", "when=shadow,what=elastic,alpha=0.5", "ShadowSync S-EASGD"},
     {"shadow-ma", "when=shadow,what=mean,alpha=0.5", "ShadowSync S-MA"},
-    {"shadow-bmuf", "when=shadow,what=block,alpha=0.7,rate=1,momentum=0.75", "ShadowSync S-BMUF"},
+    {"shadow-bmuf", "when=shadow,what=block,alpha=0.7,rate=auto,momentum=auto", "ShadowSync S-BMUF"},
     {"easgd", "when=every,what=elastic,every=8,alpha=0.5", "EASGD, FR-EASGD"},
     {"ma", "when=every,what=mean,every=8", "local SGD, FR-MA"},
-    {"bmuf", "when=every,what=block,every=8,rate=1,momentum=0.5", "BMUF, SlowMo, FR-BMUF"},
+    {"bmuf", "when=every,what=block,every=8,rate=auto,momentum=auto", "BMUF, SlowMo, FR-BMUF"},
     {"dasgd", "when=every,what=mean,every=4,delay=1,xi=0.25", "DaSGD"},
     {"dasgd-delta", "when=every,what=mean,merge=delta,every=4,delay=1",
      "CoCoD, DGA: delayed averaging"},
-    {"diloco", "when=every,what=block,every=100,rate=0.7,momentum=0.9,nesterov=1", "DiLoCo"},
+    {"diloco", "when=every,what=block,every=100,rate=auto,momentum=auto,nesterov=1", "DiLoCo"},
     {"diloco-delta",
-     "when=every,what=block,merge=delta,every=100,delay=10,rate=0.7,momentum=0.9,nesterov=1",
+     "when=every,what=block,merge=delta,every=100,delay=10,rate=auto,momentum=auto,nesterov=1",
      "overlapped DiLoCo"},
     {"bsp", "when=control,what=sum,period=50ms,bound=16", "BSP with shared memory"},
     {NULL, NULL, NULL},
@@ -385,7 +388,10 @@ static void format_value(const struct draft *draft, int key, char *text, size_t 
         break;
     case OPTION_REAL:
     case OPTION_RATE:
-        format_real(*(const double *)field, text, room);
+        if (option->word && !(*(const double *)field >= option->low))
+            snprintf(text, room, "%s", option->word);
+        else
+            format_real(*(const double *)field, text, room);
         break;
     case OPTION_TIME:
         format_real(*(const double *)field, text, room - 1);

@@ -14,6 +14,9 @@ enum plan_what { PLAN_NOTHING, PLAN_MEAN, PLAN_ELASTIC, PLAN_BLOCK, PLAN_GRADIEN
 enum plan_merge { PLAN_PULL, PLAN_DELTA };
 enum plan_weight { PLAN_EQUAL, PLAN_STEPS };
 
+/* rate and momentum that outer_step_of chooses in each round. */
+#define PLAN_AUTO (-1.0)
+
 struct plan {
     const char *preset;     /* its row's name; "custom" where none was named */
     int when, what, merge, weight;
@@ -23,8 +26,8 @@ struct plan {
     double period;          /* control: seconds between two supersteps, or 0 and every */
     int64_t bound;          /* control: versions that a gradient may be behind */
     double alpha;           /* the merge's and elastic's */
-    double rate;            /* eta of block */
-    double momentum;        /* mu of block */
+    double rate;            /* eta of block, or PLAN_AUTO */
+    double momentum;        /* mu of block, or PLAN_AUTO */
     bool nesterov;
     bool heal;              /* a trainer whose contribution was bad takes the global version */
     int wire;               /* enum wire: how a mean's floats are sent */

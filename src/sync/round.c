@@ -7,7 +7,8 @@
  *   merging     the part, a piece at a time, into the live replica, as an increment:
  *                 pull    w += alpha (g - w)          delta   w += alpha (g - snap)
  *               block first steps the outer state, piece by piece: b = c - G; s = mu s + b;
- *               G += eta (nesterov ? b + mu s : s), and merges g = G
+ *               G += eta (nesterov ? b + mu s : s), and merges g = G; eta and mu are the plan's or
+ *               those of outer_step.c, by the number of the round, which goes with G and s
  *
  * Invariants. 1 Only the state exchange stores into a replica; all else adds. 2 G and s of all
  * trainers are the same bits between rounds: they come from the same c by the same operations. So
@@ -104,16 +105,33 @@ static bool copies(const struct round *r)
            (r->exchange.kind != EXCHANGE_ELASTIC && !r->fabric->any_memory);
 }
 
+/* A state that begins the outer state anew: G = w, s = 0, and the last result is w. */
+static bool renews_outer(const struct round *r)
+{
+    bool renews = keeps_result(r->plan, r->fabric) || (uses_outer(r->plan) && !r->outer_loaded);
+    return renews && r->exchange.kind == EXCHANGE_STATE && !r->exchange.final;
+}
+
+void round_set_outer(struct round *r, uint64_t rounds)
+{
+    r->outer_rounds = rounds;
+    r->watch = (struct outer_watch){.cosine = 0};
+}
+
 static void open_round(struct round *r, struct exchange exchange, bool released)
 {
     r->exchange = exchange;
     r->exchange.n = r->replica->n;
+    if (renews_outer(r))
+        round_set_outer(r, 0);
+    r->exchange.note = r->outer_rounds;
     r->exchange.in = copies(r) ? &r->copy : &r->replica->live;
     r->at = 0;
     r->released = released;
     r->arrived = r->bad = r->reloaded = r->call = false;
     r->part = (struct fabric_part){.n = 0};
     r->sum = (struct distance){0, 0};
+    r->turn = (struct turn){0, 0, 0};
     r->state = ROUND_SNAPSHOT;
 }
 
@@ -152,13 +170,6 @@ void round_keep(struct round *r, const struct segment *segment)
     if (segment->memory != NULL && copy != NULL &&
         (plan_needs_snapshot(r->plan) || !r->fabric->any_memory))
         r->kernels->copy(copy + segment->at, segment->memory, segment->n);
-}
-
-/* A state that begins the outer state anew: G = w, s = 0, and the last result is w. */
-static bool renews_outer(const struct round *r)
-{
-    bool renews = keeps_result(r->plan, r->fabric) || (uses_outer(r->plan) && !r->outer_loaded);
-    return renews && r->exchange.kind == EXCHANGE_STATE && !r->exchange.final;
 }
 
 struct copy_in {
@@ -243,9 +254,9 @@ static void outer_piece(struct round *r, size_t from, size_t n)
         return;
     const float *out = r->part.out + (from - r->part.from);
     if (r->part.kind != EXCHANGE_STATE) {
+        r->step = outer_step_of(plan, r->outer_rounds, r->part.members);
         if (!r->exchange.final && uses_outer(plan))
-            r->kernels->block(G + from, s + from, out, (float)plan->momentum,
-                              (float)plan->rate, plan->nesterov, n);
+            r->kernels->block(G + from, s + from, out, r->step, n, &r->turn);
         else if (!r->exchange.final)
             r->kernels->copy(G + from, out, n);
         return;
@@ -256,6 +267,34 @@ static void outer_piece(struct round *r, size_t from, size_t n)
         r->kernels->copy(G + from, r->part.outer[0] + from, n);
     if (r->part.outer[1] != NULL)
         r->kernels->copy(s + from, r->part.outer[1] + from, n);
+}
+
+/* One trainer says it for all, who have the same figures. */
+static void watch_outer(struct round *r)
+{
+    static const char *const words[] = {
+        [OUTER_OVERSHOOTS] = "overshoots: rounds no longer go where its momentum does",
+        [OUTER_LAGS] = "lags: each round repeats the change of the one before"};
+    enum outer_verdict verdict = outer_watch(&r->watch, r->plan, r->step, &r->turn);
+    if (verdict != OUTER_FITS && r->fabric->rank == 0)
+        log_say(&r->fabric->log, DESCANT_WARNING,
+                "the outer step (rate %g, momentum %g) %s (mean cosine %.2f after %llu rounds); "
+                "rate=1,momentum=0 is plain averaging, and auto the plan's default",
+                (double)r->step.rate, (double)r->step.momentum, words[verdict], r->watch.cosine,
+                (unsigned long long)r->outer_rounds);
+}
+
+/* The outer state is the part's from here on. */
+static void end_outer(struct round *r)
+{
+    if (r->part.n == 0 || r->part.own || !uses_outer(r->plan))
+        return;
+    if (r->part.kind == EXCHANGE_STATE) {
+        round_set_outer(r, r->part.note);
+    } else if (!r->exchange.final) {
+        r->outer_rounds++;
+        watch_outer(r);
+    }
 }
 
 static enum round_progress finish(struct round *r)
@@ -277,6 +316,7 @@ static enum round_progress merge(struct round *r)
         each(r, n, merge_piece, r);
         return ROUND_WORKED;
     }
+    end_outer(r);
     if (r->arrived)
         return finish(r);
     r->state = ROUND_EXCHANGING;

@@ -7,7 +7,7 @@
 #define ROUND_H
 
 #include "fabric/kernels.h"
-#include "sync/plan.h"
+#include "sync/outer_step.h"
 #include "sync/replica.h"
 
 enum round_state { ROUND_IDLE, ROUND_SNAPSHOT, ROUND_EXCHANGING, ROUND_MERGING };
@@ -40,6 +40,10 @@ struct round {
     bool call;                      /* a state that is only a call: nothing is taken */
     bool outer_loaded;              /* our next state keeps the outer state that was loaded: */
     float *loaded;                  /* elastic: this centre; else what is in G and s already */
+    uint64_t outer_rounds;          /* block: that made G and s what they are, since they began */
+    struct outer_step step;         /* block: of the part that is being merged, or of the last, */
+    struct turn turn;               /* and how it lay to the momentum before it */
+    struct outer_watch watch;
     struct distance sum;
     double distance;                /* of the last merge */
     bool reloaded;                  /* the last round was a state */
@@ -63,6 +67,9 @@ enum round_progress round_advance(struct round *r);
 
 /* The merge of the result may happen now. */
 void round_release(struct round *r);
+
+/* G and s are what so many rounds have made of them. */
+void round_set_outer(struct round *r, uint64_t rounds);
 
 /* Before a segment is detached: where others read copies, theirs are to have its last values. */
 void round_keep(struct round *r, const struct segment *segment);

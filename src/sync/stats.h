@@ -12,7 +12,7 @@ enum { STATS_BUCKETS = 16 * 64 };
 struct stats {
     _Atomic uint64_t rounds, stall_ns, copy_ns, shadow_cpu_ns, events_cpu_ns;
     _Atomic uint64_t gap_sum, gap_max, age_steps, age_ns;
-    _Atomic double distance;
+    _Atomic double distance, outer_rate, outer_momentum, outer_cosine;
     /* histograms: 16 buckets to each power of two */
     _Atomic uint32_t gaps[STATS_BUCKETS];       /* steps */
     _Atomic uint32_t exchanges[STATS_BUCKETS];  /* ns from a round's begin until its result is here */
@@ -23,6 +23,7 @@ struct stats_merge {
     uint64_t age_steps, age_ns;         /* since its round began */
     uint64_t exchange_ns;               /* of that, until the result was here */
     double distance;
+    double outer_rate, outer_momentum, outer_cosine;    /* of a block */
 };
 
 void stats_add(_Atomic uint64_t *counter, uint64_t n);

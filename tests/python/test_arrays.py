@@ -421,7 +421,7 @@ class Refusals(unittest.TestCase):
 
 
 class Checkpoints(unittest.TestCase):
-    def state_after(self, n, load=None, plan="bmuf,every=1"):
+    def state_after(self, n, load=None, plan="bmuf,every=1,momentum=0.5"):
         w = np.zeros(4, "f4")
         with descant.attach(w, plan=plan, job="self") as sync:
             if load:
@@ -440,13 +440,13 @@ class Checkpoints(unittest.TestCase):
         self.assertEqual(self.state_after(2, self.state_after(1, plan="none"), "none")["steps"], 3)
 
     def test_the_last_one_is_saved_after_finish(self):
-        for plan in ("bmuf,every=1", "shadow-easgd", "none"):
+        for plan in ("bmuf,every=1,momentum=0.5", "shadow-easgd", "none"):
             w = np.zeros(4, "f4")
             with descant.attach(w, plan=plan, job="self") as sync:
                 for _ in range(3):
                     w += 1
                     sync.step()
-                before = sync.state_dict() if plan == "bmuf,every=1" else None
+                before = sync.state_dict() if plan == "bmuf,every=1,momentum=0.5" else None
                 sync.finish()
                 finished = sync.state_dict()
             refused(self, sync.state_dict, "closed")
@@ -457,7 +457,7 @@ class Checkpoints(unittest.TestCase):
     def test_one_pause_for_all_that_is_loaded(self):
         state = self.state_after(3)
         w = np.zeros(4, "f4")
-        with descant.attach(w, plan="bmuf,every=1", job="self") as sync:
+        with descant.attach(w, plan="bmuf,every=1,momentum=0.5", job="self") as sync:
             with sync.paused():
                 w[...] = 7
                 with sync.paused():

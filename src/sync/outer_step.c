@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: MIT */
+/* How long the outer step of a block is. b = c - G is what a round changed, and the outer step
+ *
+ *   s = mu s + b;   G += eta (nesterov ? b + mu s : s)
+ *
+ * drives changes that all point one way eta / (1 - mu) times as far as plain averaging, which is
+ * eta 1, mu 0. That gain is wanted in a long run, whose rounds are many and small beside it; in a
+ * short one momentum carries G past where the trainers were going, before it has learnt anything.
+ * So `auto` is
+ *
+ *   no fixed interval (shadow plans), or one below 20 steps:    eta 1, mu 0
+ *   round r, from 0:    mu = 1 - 20 / r, from 0 to 0.9: it remembers a twentieth of the run
+ *                       eta = 1 - (1 - best) mu / 0.9, from 1 to the best rate beside mu 0.9
+ *
+ * best was measured on long runs of 1, 2, 4 and 8 trainers (arXiv 2503.09799, "Scaling laws for
+ * DiLoCo"). Short intervals have no momentum because the trainers' own optimizers already have
+ * it, and the two multiply (docs/decisions.md). A number in the plan stays as it is.
+ *
+ * The watch is the cosine of b and s. A step that overshoots is followed by changes that lead back,
+ * against s, or nowhere; one that lags leaves most of each change to be made again, along s. Noise turns
+ * changes back, too, where G rests near an optimum: that is a sign only for a gain above 1. So is a
+ * cosine near 1, which under plain averaging is a long way to go, only for one below 1. And where
+ * replicas take G in part, or while they train (alpha below 1, shadow plans), c is behind G in any
+ * case: there the cosine is a figure, and nothing is said.
+ *
+ * Pure: state in, decision out. round.c drives it. */
+#include "sync/outer_step.h"
+
+#include <math.h>
+
+enum {
+    ROUNDS_OF_MEMORY = 20,      /* of the run, to one of the momentum's */
+    LEAST_EVERY = 20,           /* steps */
+    WATCHED = 8,                /* rounds before anything is said */
+    OF_LATE = 4                 /* rounds that the mean cosine remembers */
+};
+
+static const double most_momentum = 0.9;
+
+/* Cosines. Noise alone has 0: a small GPT (docs/torch.md) under 0.7 / 0.9 Nesterov, which loses as
+ * much as no rounds at all, goes down from 0.85 to between -0.1 and 0.05 within eight rounds. */
+static const double overshooting = 0.05, lagging = 0.9;
+
+static double best_rate(int members)
+{
+    return members < 2 ? 0.4 : members < 8 ? 0.6 : 0.8;
+}
+
+static double momentum_of(const struct plan *plan, uint64_t rounds)
+{
+    if (plan->when != PLAN_EVERY || plan->every < LEAST_EVERY || rounds <= ROUNDS_OF_MEMORY)
+        return 0;
+    double momentum = 1 - ROUNDS_OF_MEMORY / (double)rounds;
+    return momentum < most_momentum ? momentum : most_momentum;
+}
+
+struct outer_step outer_step_of(const struct plan *plan, uint64_t rounds, int members)
+{
+    double momentum = plan->momentum, rate = plan->rate;
+    if (momentum < 0)
+        momentum = momentum_of(plan, rounds);
+    if (rate < 0) {
+        double part = momentum < most_momentum ? momentum / most_momentum : 1;
+        rate = 1 - (1 - best_rate(members)) * part;
+    }
+    return (struct outer_step){(float)rate, (float)momentum, plan->nesterov};
+}
+
+enum outer_verdict outer_watch(struct outer_watch *watch, const struct plan *plan,
+                               struct outer_step step, const struct turn *turn)
+{
+    double product = turn->b2 * turn->s2;
+    if (!(product > 0) || !isfinite(product) || !isfinite(turn->bs))
+        return OUTER_FITS;
+    double cosine = turn->bs / sqrt(product);
+    watch->rounds++;
+    double share = 1.0 / (double)(watch->rounds < OF_LATE ? watch->rounds : OF_LATE);
+    watch->cosine += share * (cosine - watch->cosine);
+    double gain = (double)step.rate / (1 - (double)step.momentum);
+    bool overshoots = gain > 1 && watch->cosine < overshooting;
+    bool lags = gain < 1 && watch->cosine > lagging;
+    bool whole = plan->when == PLAN_EVERY && plan->alpha >= 1;
+    if (!whole || watch->said || watch->rounds < WATCHED || !(overshoots || lags))
+        return OUTER_FITS;
+    watch->said = true;
+    return overshoots ? OUTER_OVERSHOOTS : OUTER_LAGS;
+}
