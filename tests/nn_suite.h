@@ -26,6 +26,8 @@ static const struct model_shape shapes[] = {
     {.kind = MODEL_MLP, .n_dense = 6, .n_classes = 3, .n_top = 2, .top = {17, 8}},
     {.kind = MODEL_MLP, .n_dense = 4, .n_classes = 1, .n_top = 1, .top = {33}},
     {.kind = MODEL_MLP, .n_dense = 4, .n_classes = 2},
+    {.kind = MODEL_DLRM, .n_dense = 3, .n_fields = 7, .n_classes = 1, .rows = 11, .width = 24,
+     .n_bottom = 2, .bottom = {1, 6}, .n_top = 2, .top = {5, 1}},
 };
 
 enum { MOST = 200, MOST_IDS = MOST * 26 * 4 };
