@@ -461,6 +461,95 @@ START_TEST(a_header_is_skipped)
 }
 END_TEST
 
+/* --- descant info --- */
+
+static void assert_out(const char *text)
+{
+    ck_assert_msg(strstr(out_text, text) != NULL, "'%s' is not in: %s", text, out_text);
+}
+
+static void tell(const char *path)
+{
+    ck_assert_msg(program("info %s", path) == CLI_DONE, "%s", err_text);
+    ck_assert_str_eq(err_text, "");
+}
+
+START_TEST(a_file_is_told)
+{
+    struct train_options o = small();
+    struct train_result r;
+    char text[400], cache[96];
+    o.checkpoint = model_file;
+    o.log = log_file;
+    o.eval = held_out;
+    o.sync = "ma,every=4";
+    ck_assert_msg(train(&o, &r) == 0, "%s", said);
+    tell(model_file);
+    assert_out("is                 a checkpoint of descant train " DESCANT_VERSION "\n");
+    assert_out("model              dlrm: 13 dense features, 26 fields, 1 class\n");
+    assert_out("plan               ma,every=4, 1 trainers x 1 workers on 1 host\n");
+    assert_out("examples           20000 in ");
+    assert_out("bottom.0.weight              16 x 13, f32\n");
+    assert_out("parameters         2");
+    tell(log_file);
+    assert_out("is                 a log of descant train\n");
+    assert_out("plan               ma,every=4\n");
+    assert_out("examples           20000\n");
+    snprintf(text, sizeof text, "held-out loss      %.6f\n", r.eval_loss);
+    assert_out(text);
+    tell(held_out);
+    assert_out("is                 data of the format criteo\n");
+    assert_out("shape              13 dense features, 26 fields, 1 class\n");
+    assert_out("examples           4000\n");
+    assert_out("clicks             ");
+    name_of(cache, "held.cache");
+    ck_assert_int_eq(program("gen cache --data %s --out %s", held_out, cache), CLI_DONE);
+    tell(cache);
+    assert_out("is                 a cache of descant gen cache: ids hashed\n");
+    assert_out("examples           4000\n");
+    tell(put("x.ffm", "1 0:3:1 6:4:2\nbad\n0 2:1:1\n", 26));
+    assert_out("data of the format libffm\n");
+    assert_out("7 fields");
+    assert_out("bad lines          1 of 3\n");
+    tell(put("x.svm", "3:1 4:2\n", 8));
+    assert_out("examples           1\nlabels             none: it can be scored, not trained on\n");
+    tell(put("notes", "to do: \033[2Jnothing\n", 19));
+    assert_out("is                 a text file\n");
+    tell(put("none", "", 0));
+    assert_out("is                 an empty file\n");
+    ck_assert_int_eq(program("info %s/nowhere %s", folder, held_out), CLI_FAILED);
+    assert_err("nowhere: No such file");
+    assert_out("examples           4000\n");
+}
+END_TEST
+
+/* A file of another kind is called what it is, wherever a checkpoint is wanted. */
+START_TEST(what_is_no_checkpoint_is_called_by_its_kind)
+{
+    static const char *const commands[] = {"eval", "predict"};
+    for (int k = 0; k < 2; k++) {
+        ck_assert_int_eq(program("%s --data %s --checkpoint %s", commands[k], held_out,
+                                 put("notes", "to do: nothing\n", 15)), CLI_FAILED);
+        assert_err("notes is a text file, no checkpoint");
+        ck_assert_int_eq(program("%s --data %s --checkpoint %s", commands[k], held_out, clicks),
+                         CLI_FAILED);
+        assert_err("clicks.tsv is data to train on, no checkpoint");
+        ck_assert_int_eq(program("%s --data %s --checkpoint %s", commands[k], held_out,
+                                 put("none", "", 0)), CLI_FAILED);
+        assert_err("none is an empty file, no checkpoint");
+    }
+    struct train_options o = small();
+    struct train_result r;
+    o.resume = true;
+    o.checkpoint = put("notes", "to do: nothing\n", 15);
+    ck_assert_int_eq(train(&o, &r), 1);
+    assert_says("notes is a text file, no checkpoint");
+    ck_assert_int_eq(program("bsp run --name test-kind-%d --model %s", (int)getpid(), clicks),
+                     CLI_FAILED);
+    assert_err("clicks.tsv is data to train on, no checkpoint");
+}
+END_TEST
+
 /* --- held-out sets without an example --- */
 
 static const struct {
@@ -537,6 +626,8 @@ int main(void)
     tcase_add_loop_test(all, a_format_is_not_guessed_wrongly, 0, N_LOOKS);
     tcase_add_loop_test(all, a_wrong_format_is_the_cause, 0, N_WRONG_FORMATS);
     tcase_add_loop_test(all, a_header_is_skipped, 0, 2);
+    tcase_add_test(all, a_file_is_told);
+    tcase_add_test(all, what_is_no_checkpoint_is_called_by_its_kind);
     tcase_add_loop_test(all, training_needs_an_example_to_evaluate, 0, N_NOTHING * N_WAYS);
     tcase_add_test(all, an_empty_pipe_is_no_held_out_set);
     suite_add_tcase(suite, all);

@@ -20,7 +20,7 @@ static const char *const left_out[] = {"train", "eval", "predict", "bsp", "gen",
 #endif
 
 static const struct command commands[] = {
-    {"info", "version, build, fabrics and what this machine has", cli_info},
+    {"info", "version, build and machine; or what a file is and has", cli_info},
     {"plans", "the table of plans and their keys (--markdown)", cli_plans},
 #ifdef DESCANT_TRAIN
     {"train", "train a click model or a network", cli_train},

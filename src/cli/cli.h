@@ -71,6 +71,7 @@ struct train_options;
 void train_know_plan(struct train_options *o);       /* tells it what its plan, a good one, means */
 int cli_eval(const struct cli *cli);
 int cli_predict(const struct cli *cli);
+int cli_info_files(const struct cli *cli);      /* info's */
 int cli_bench_train(const struct cli *cli);
 int cli_bsp(const struct cli *cli);
 int cli_gen(const struct cli *cli);

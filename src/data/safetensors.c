@@ -21,6 +21,7 @@
  * does that. Left out: other types, more than two dimensions, names of 64 bytes or more. */
 #include "data/safetensors.h"
 #include "base/jansson.h"
+#include "data/kind.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -517,7 +518,11 @@ descant_status safetensors_open(struct safetensors **out, const char *path,
     descant_status status = map_file(file, path, log);
     if (status == DESCANT_OK) {
         status = read_header(&r) ? read_tensors(&r) : DESCANT_CORRUPT;
-        if (status == DESCANT_CORRUPT)
+        enum file_kind kind = status == DESCANT_CORRUPT ? file_kind_of(path) : FILE_SAFETENSORS;
+        if (kind != FILE_SAFETENSORS && kind != FILE_OTHER)
+            log_fail(log, status, "%s is %s, no checkpoint or other safetensors file", path,
+                     file_kind_text(kind));
+        else if (status == DESCANT_CORRUPT)
             log_fail(log, status, "%s: %s", path, r.why);
         else if (status == DESCANT_MEMORY)
             log_fail(log, status, "%s: no memory for its list of tensors", path);

@@ -1,0 +1,322 @@
+/* SPDX-License-Identifier: MIT */
+/* descant info FILE: what a file is and what it has. Checkpoints tell of their run by their texts, logs by
+ * their first and their last line; caches and data are read to their end, which is how they are counted.
+ * Everything that a file says of itself is shown without what would steer a terminal. */
+#include "cli/report.h"
+#include "data/data.h"
+#include "data/kind.h"
+#include "data/safetensors.h"
+#include "train/trainer.h"
+
+#include <math.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum { MOST_FIELDS = 4096, CHUNK = 1 << 16 };     /* of libffm: a block has as many bags an example */
+
+static void say_text(const struct cli *cli, const char *name, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+static void say_text(const struct cli *cli, const char *name, const char *format, ...)
+{
+    char text[1024];
+    va_list list;
+
+    va_start(list, format);
+    vsnprintf(text, sizeof text, format, list);
+    va_end(list);
+    config_clean(text);
+    for (char *at = text; *at; at++)
+        if ((unsigned char)*at < ' ' || *at == 127)
+            *at = '?';
+    bench_say(cli->out, name, "%s", text);
+}
+
+static const char *many(uint64_t n)
+{
+    return n == 1 ? "" : "s";
+}
+
+/* --- checkpoints --- */
+
+static const char *text_of(const struct safetensors *file, const char *key)
+{
+    const char *text = safetensors_text(file, key);
+    return text && *text ? text : "?";
+}
+
+static void say_run(const struct cli *cli, const struct safetensors *file)
+{
+    struct data_shape s = {0};
+    unsigned long long n = 0, positive, correct;
+    double loss = 0;
+    int plain, format = DATA_AUTO;
+
+    sscanf(text_of(file, "inputs"), "%d %d %d %d %d", &s.n_dense, &s.n_fields, &s.n_classes, &plain,
+           &format);
+    sscanf(text_of(file, "sums"), "%llu %llu %llu %lg", &n, &positive, &correct, &loss);
+    if (format < DATA_AUTO || format > DATA_CACHE)
+        format = DATA_AUTO;
+    say_text(cli, "is", "a checkpoint of descant train %s", text_of(file, "descant"));
+    say_text(cli, "model", "%s: %d dense features, %d fields, %d class%s", text_of(file, "model"),
+             s.n_dense, s.n_fields, s.n_classes, s.n_classes == 1 ? "" : "es");
+    say_text(cli, "plan", "%s, %s trainers x %s workers on %s host%s", text_of(file, "sync"),
+             text_of(file, "trainers"), text_of(file, "workers"), text_of(file, "hosts"),
+             strcmp(text_of(file, "hosts"), "1") ? "s" : "");
+    say_text(cli, "optimizer", "%s, lr %s; of tables %s", text_of(file, "optimizer"),
+             text_of(file, "lr"), text_of(file, "table-optimizer"));
+    say_text(cli, "trained on", "%s, read as %s", text_of(file, "data"), data_format_names[format]);
+    say_text(cli, "examples", "%llu in %s s", n, text_of(file, "seconds"));
+    if (n)
+        bench_say(cli->out, "loss, training", "%.6f", loss / (double)n);
+}
+
+static void say_bsp(const struct cli *cli, const struct safetensors *file)
+{
+    unsigned long long version = 0, steps = 0, gradients = 0, examples = 0;
+    double seconds = 0;
+
+    sscanf(text_of(file, "progress"), "%llu %llu %llu %llu %lf", &version, &steps, &gradients,
+           &examples, &seconds);
+    say_text(cli, "is", "a checkpoint of descant bsp run %s", text_of(file, "descant"));
+    say_text(cli, "optimizer", "%s, lr %s", text_of(file, "optimizer"), text_of(file, "lr"));
+    bench_say(cli->out, "version", "%llu, after %llu steps by %llu gradients", version, steps,
+              gradients);
+    bench_say(cli->out, "examples", "%llu in %.1f s", examples, seconds);
+}
+
+static bool is_of_run(const struct safetensor *t)
+{
+    return strncmp(t->name, "descant.", 8) == 0;
+}
+
+/* Those of the model each; what the run keeps beside them as one amount. */
+static void say_tensors(const struct cli *cli, const struct safetensors *file)
+{
+    static const char *const types[] = {"f32", "u8", "u64"};
+    size_t floats = 0, kept = 0, n = 0;
+    char shape[64];
+
+    for (size_t k = 0; k < safetensors_count(file); k++) {
+        const struct safetensor *t = safetensors_at(file, k);
+        floats += is_of_run(t) ? 0 : t->bytes / sizeof(float);
+        kept += is_of_run(t) ? t->bytes : 0;
+        n += !is_of_run(t);
+    }
+    bench_say(cli->out, "parameters", "%zu in %zu tensor%s", floats, n, many(n));
+    if (kept)
+        bench_say(cli->out, "to go on", "%zu bytes: optimizer's state, place in the data", kept);
+    for (size_t k = 0; k < safetensors_count(file); k++) {
+        const struct safetensor *t = safetensors_at(file, k);
+        if (is_of_run(t))
+            continue;
+        snprintf(shape, sizeof shape, t->n_dims > 1 ? "%zu x %zu" : "%zu",
+                 t->n_dims ? t->dims[0] : 1, t->dims[1]);
+        say_text(cli, "", "%-28s %s, %s", t->name, shape, types[t->type]);
+    }
+}
+
+static bool say_checkpoint(const struct cli *cli, const char *path, const struct log *log)
+{
+    struct safetensors *file;
+
+    if (safetensors_open(&file, path, log) != DESCANT_OK)
+        return false;
+    if (safetensors_text(file, "inputs"))
+        say_run(cli, file);
+    else if (safetensors_text(file, "progress"))
+        say_bsp(cli, file);
+    else
+        bench_say(cli->out, "is", "a safetensors file, not of descant");
+    say_tensors(cli, file);
+    safetensors_close(file);
+    return true;
+}
+
+/* --- data and caches --- */
+
+struct counts {
+    uint64_t examples, lines, bad, positive, ids;
+    size_t fields;              /* up to the last one that has ids */
+};
+
+static void count_block(struct counts *c, const struct block *block)
+{
+    const struct examples *e = &block->examples;
+    size_t bags = e->n * (size_t)e->n_fields;
+
+    c->examples += e->n;
+    c->lines += block->lines;
+    c->bad += block->bad;
+    for (size_t i = 0; i < e->n; i++)
+        c->positive += e->labels[i] > 0;
+    if (e->n && e->ids)
+        c->ids += e->offsets ? e->offsets[bags] - e->offsets[0] : bags;
+    for (size_t i = 0; e->offsets && i < e->n; i++) {
+        const uint32_t *bag = e->offsets + i * (size_t)e->n_fields;
+        for (size_t f = (size_t)e->n_fields; f > c->fields; f--)
+            if (bag[f] > bag[f - 1])
+                c->fields = f;
+    }
+}
+
+static descant_status count_all(const struct data_options *options, struct counts *c,
+                                struct data_shape *shape)
+{
+    struct block block = {0};
+    struct data *data;
+    enum data_got got = DATA_BLOCK;
+    descant_status status = data_open(&data, options);
+
+    memset(c, 0, sizeof *c);
+    if (status != DESCANT_OK)
+        return status;
+    *shape = *data_shape(data);
+    for (uint64_t k = 0; got == DATA_BLOCK; k++)
+        if ((got = data_read(data, k, &block)) == DATA_BLOCK)
+            count_block(c, &block);
+    status = data_status(data);
+    block_fini(&block);
+    data_close(data);
+    return status;
+}
+
+static void say_counts(const struct cli *cli, const struct counts *c, const struct data_shape *s,
+                       bool labelled)
+{
+    bench_say(cli->out, "shape", "%d dense feature%s, %d field%s, %d class%s", s->n_dense,
+              many((uint64_t)s->n_dense), s->n_fields, many((uint64_t)s->n_fields), s->n_classes,
+              s->n_classes == 1 ? "" : "es");
+    bench_say(cli->out, "examples", "%llu", (unsigned long long)c->examples);
+    if (c->bad)
+        bench_say(cli->out, "bad lines", "%llu of %llu", (unsigned long long)c->bad,
+                  (unsigned long long)c->lines);
+    if (!labelled)
+        bench_say(cli->out, "labels", "none: it can be scored, not trained on");
+    else if (c->examples && s->n_classes == 1)
+        bench_say(cli->out, "clicks", "%llu, %.2f %%", (unsigned long long)c->positive,
+                  100 * (double)c->positive / (double)c->examples);
+    if (c->examples && s->bags)
+        bench_say(cli->out, "pairs", "%.1f an example", (double)c->ids / (double)c->examples);
+}
+
+/* Lines of which none has a label are looked at again, to be scored. */
+static bool say_data(const struct cli *cli, const char *path, enum file_kind kind,
+                     const struct log *log)
+{
+    struct data_options o = {.paths = &path, .n_paths = 1, .hash = true, .max_bad = 1,
+                             .n_fields = MOST_FIELDS, .chunk_bytes = CHUNK};
+    struct counts c;
+    struct data_shape shape;
+    char first[8];
+    size_t n;
+    enum data_format format = DATA_CACHE;
+
+    descant_status status = count_all(&o, &c, &shape);
+    o.scoring = status == DESCANT_OK && c.examples == 0;
+    if (o.scoring)
+        status = count_all(&o, &c, &shape);
+    if (status != DESCANT_OK) {
+        log_fail(log, status, "%s", descant_last_error());
+        return false;
+    }
+    c.examples -= o.scoring ? c.bad : 0;
+    bool labelled = !o.scoring || c.examples == 0;
+    data_peek(path, first, sizeof first, &n, &format, NULL);
+    if (kind == FILE_CACHE)
+        bench_say(cli->out, "is", "a cache of descant gen cache: ids %s",
+                  shape.plain_ids ? "as they were" : "hashed");
+    else
+        bench_say(cli->out, "is", "data of the format %s", data_format_names[format]);
+    if (format == DATA_LIBFFM)
+        shape.n_fields = (int)c.fields;
+    say_counts(cli, &c, &shape, labelled);
+    return true;
+}
+
+/* --- logs --- */
+
+static void say_header(const struct cli *cli, const struct report_run *run, const char *name,
+                       const char *key)
+{
+    const json_t *value = json_object_get(run->header, key);
+
+    if (json_is_string(value) && *json_string_value(value))
+        say_text(cli, name, "%s", json_string_value(value));
+    else if (json_is_number(value))
+        bench_say(cli->out, name, "%.9g", json_number_value(value));
+}
+
+static void say_figure(const struct cli *cli, const struct report_run *run, const char *name,
+                       const char *key, enum report_field field, int decimals)
+{
+    double value = report_figure(run, key, field);
+
+    if (isfinite(value))
+        bench_say(cli->out, name, "%.*f", decimals, value);
+}
+
+static bool say_log(const struct cli *cli, const char *path)
+{
+    struct report_run run;
+    bool good = report_read(&run, path, cli->err);
+
+    if (good) {
+        bool bsp = report_of_bsp(&run);
+        bench_say(cli->out, "is", "a log of descant %s%s", bsp ? "bsp run" : "train",
+                  run.summary ? "" : ", not finished");
+        say_header(cli, &run, "begun", "time");
+        say_header(cli, &run, "model", "model");
+        say_header(cli, &run, "plan", "sync");
+        say_header(cli, &run, "data", "data");
+        say_header(cli, &run, "held out", "eval");
+        say_header(cli, &run, "parameters", "parameters");
+        bench_say(cli->out, bsp ? "supersteps" : "intervals", "%zu", run.n);
+        say_figure(cli, &run, "examples", "examples", REPORT_EXAMPLES, 0);
+        say_figure(cli, &run, "seconds", "seconds", REPORT_SECONDS, 1);
+        say_figure(cli, &run, "loss", "loss", REPORT_LOSS, 6);
+        say_figure(cli, &run, "held-out loss", "eval_loss", REPORT_EVAL_LOSS, 6);
+        say_figure(cli, &run, "AUC", "auc", REPORT_FIELDS, 6);
+    }
+    report_run_fini(&run);
+    return good;
+}
+
+/* --- the command --- */
+
+static bool say_file(const struct cli *cli, const char *path, const struct log *log)
+{
+    struct stat of;
+    enum file_kind kind = file_kind_of(path);
+
+    if (stat(path, &of) != 0 || !S_ISREG(of.st_mode)) {
+        log_fail(log, DESCANT_SYSTEM, stat(path, &of) != 0 ? "%s: %m" : "%s: no regular file", path);
+        return false;
+    }
+    say_text(cli, "file", "%s, %lld bytes", path, (long long)of.st_size);
+    switch (kind) {
+    case FILE_SAFETENSORS:
+        return say_checkpoint(cli, path, log);
+    case FILE_CACHE:
+    case FILE_DATA:
+        return say_data(cli, path, kind, log);
+    case FILE_LOG:
+        return say_log(cli, path);
+    default:
+        say_text(cli, "is", "%s", file_kind_text(kind));
+        return true;
+    }
+}
+
+int cli_info_files(const struct cli *cli)
+{
+    struct log log = {.fn = bench_log, .user = cli->err, .rank = -1};
+    bool good = true;
+
+    for (int k = 0; k < cli->argc; k++) {
+        if (k > 0)
+            fputc('\n', cli->out);
+        good &= say_file(cli, cli->argv[k], &log);
+    }
+    return good ? CLI_DONE : CLI_FAILED;
+}

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: MIT */
+/* What a file is, by its first bytes: so that one that is given for another is called what it is, and
+ * `descant info` knows what there is to say. It says nothing of whether the rest is whole. */
+#include "data/kind.h"
+#include "data/data.h"
+
+#include <string.h>
+#include <sys/stat.h>
+
+enum { LOOK_BYTES = 4096 };
+
+static bool is_text(const char *at, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if ((unsigned char)at[i] < ' ' && !strchr("\t\n\v\f\r\033", at[i] ? at[i] : 1))
+            return false;
+    return n > 0;
+}
+
+static bool is_log(const char *at, size_t n)
+{
+    static const char begin[] = "{\"kind\":\"header\"";
+    return n >= sizeof begin - 1 && memcmp(at, begin, sizeof begin - 1) == 0;
+}
+
+/* The length of a header, which is an object, and not longer than the file. */
+static bool is_safetensors(const char *at, size_t n, uint64_t bytes)
+{
+    uint64_t length;
+    if (n < sizeof length + 2)
+        return false;
+    memcpy(&length, at, sizeof length);
+    return length <= bytes && at[sizeof length] == '{';
+}
+
+enum file_kind file_kind_of(const char *path)
+{
+    char first[LOOK_BYTES];
+    size_t n;
+    enum data_format format;
+    struct stat of;
+
+    if (stat(path, &of) != 0 || !S_ISREG(of.st_mode) ||
+        data_peek(path, first, sizeof first, &n, &format, NULL) != DESCANT_OK)
+        return FILE_OTHER;
+    if (n == 0)
+        return FILE_EMPTY;
+    if (is_safetensors(first, n, (uint64_t)of.st_size))
+        return FILE_SAFETENSORS;
+    if (is_log(first, n))
+        return FILE_LOG;
+    if (format != DATA_AUTO)
+        return format == DATA_CACHE ? FILE_CACHE : FILE_DATA;
+    return is_text(first, n) ? FILE_TEXT : FILE_OTHER;
+}
+
+const char *file_kind_text(enum file_kind kind)
+{
+    static const char *const texts[] = {
+        [FILE_OTHER] = "a file of an unknown kind", [FILE_EMPTY] = "an empty file",
+        [FILE_SAFETENSORS] = "a safetensors file", [FILE_CACHE] = "a cache of descant gen cache",
+        [FILE_LOG] = "a run's log", [FILE_DATA] = "data to train on", [FILE_TEXT] = "a text file",
+    };
+    return texts[kind];
+}
