@@ -159,6 +159,47 @@ START_TEST(runs_are_called_what_they_are)
 }
 END_TEST
 
+/* Two runs on one held-out set, by another path, and a better one on another set. */
+START_TEST(quality_is_compared_on_one_set)
+{
+    static const struct {
+        const char *name, *model, *eval, *counts, *loss;
+    } runs[] = {
+        {"a.jsonl", "dlrm", "held.tsv", "\"eval_examples\":4000,\"eval_clicks\":900,", "0.51"},
+        {"b.jsonl", "fm", "/data/held.tsv", "\"eval_examples\":4000,\"eval_clicks\":900,", "0.52"},
+        {"c.jsonl", "linear", "held.tsv", "\"eval_examples\":4000,\"eval_clicks\":901,", "0.43"},
+        {"d.jsonl", "linear", "", "", "null"},
+    };
+    char names[4][160], text[1024], *paths[] = {names[0], names[1], names[2], names[3]};
+    for (int k = 0; k < 4; k++) {
+        strcpy(names[k], in_folder(runs[k].name));
+        snprintf(text, sizeof text, "{\"kind\":\"header\",\"model\":\"%s\",\"sync\":\"ma\","
+                 "\"trainers\":2,\"workers\":1,\"eval\":\"%s\"}\n{\"kind\":\"interval\","
+                 "\"examples\":1000,\"seconds\":1,\"loss\":0.6,\"eval_loss\":%s}\n"
+                 "{\"kind\":\"summary\",\"loss\":0.5,%s\"eval_loss\":%s,\"auc\":%s}\n",
+                 runs[k].model, runs[k].eval, runs[k].loss, runs[k].counts, runs[k].loss,
+                 runs[k].loss);
+        put_log(names[k], text);
+    }
+    ck_assert_int_eq(report("%0 %1 %2 %3 -o -", paths), CLI_DONE);
+    ck_assert_ptr_null(malformed(said));
+    static const char *const has[] = {
+        "<td><b>0.5100</b></td>", "<td>0.5200</td>", "<td><b>0.5200</b></td>", "<td>0.4300</td>",
+        "<th>held-out set</th>", "<td>A: held.tsv, 4000 examples</td>",
+        "<td>A: /data/held.tsv, 4000 examples</td>", "<td>B: held.tsv, 4000 examples</td>",
+        "<td>–</td>", "dlrm · ma", "linear · ma", "of the same set",
+        "<b>Held-out loss</b> On examples kept apart. A: held.tsv",
+        "<b>Held-out loss</b> On examples kept apart. B: held.tsv"};
+    for (size_t i = 0; i < sizeof has / sizeof *has; i++)
+        ck_assert_msg(strstr(said, has[i]) != NULL, "no %s", has[i]);
+    ck_assert_ptr_null(strstr(said, "<b>0.4300"));
+    ck_assert_int_eq(report("%0 %1 -o -", paths), CLI_DONE);
+    ck_assert_ptr_null(strstr(said, "held-out set</th>"));
+    ck_assert_ptr_nonnull(strstr(said, "<td><b>0.5100</b></td>"));
+    ck_assert_uint_eq(count(said, "<b>Held-out loss</b>"), 1);
+}
+END_TEST
+
 /* Of descant bsp run: supersteps, which tell of themselves alone. */
 START_TEST(supersteps_are_shown)
 {
@@ -404,6 +445,7 @@ int main(void)
     tcase_add_test(pages, runs_are_called_what_they_are);
     tcase_add_test(pages, supersteps_are_shown);
     tcase_add_test(pages, intervals_of_supersteps_are_shown);
+    tcase_add_test(pages, quality_is_compared_on_one_set);
     tcase_add_test(pages, logs_torn_anywhere_make_a_page);
     tcase_add_test(pages, a_run_taken_up_again_has_a_gap);
     tcase_add_loop_test(pages, no_logs_are_refused, 0, N_BAD_LOGS);

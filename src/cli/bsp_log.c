@@ -181,6 +181,7 @@ static void write_summary(struct bsp_run_log *l, const struct bsp_model *model,
     json_int(&json, "undone", (int64_t)l->undone);
     json_int(&json, "restarts", end->restarts);
     if (l->held_out.n) {
+        json_int(&json, "eval_examples", (int64_t)l->held_out.n);
         json_real(&json, "eval_loss", l->held_out.loss);
         json_real(&json, "eval_ne", l->held_out.entropy);
         json_real(&json, "auc", l->held_out.auc);

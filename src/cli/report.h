@@ -40,6 +40,10 @@ void report_run_fini(struct report_run *run);
 /* A log of descant bsp run: supersteps instead of intervals. */
 bool report_of_bsp(const struct report_run *run);
 
+/* Whether figures of the two are of the same examples: key "eval", held-out sets; "data", those that
+ * they were trained on. */
+bool report_same_examples(const char *key, const struct report_run *a, const struct report_run *b);
+
 /* The summary's figure, or else that of the last interval that has one; NaN. */
 double report_figure(const struct report_run *run, const char *summary_key,
                      enum report_field field);
@@ -57,6 +61,8 @@ struct report_chart {
     bool powers;                /* may be logarithmic, all values being above zero */
     bool late;                  /* the last three quarters matter: see report_chart.c */
     bool sparse;                /* only some intervals have it: joined across the others */
+    const char *of;             /* what it is of, behind the note; or NULL */
+    const bool *skips;          /* (n) runs that it leaves out; NULL: none */
 };
 
 /* A <figure>, or nothing where no run has such values. False without memory. */

@@ -82,6 +82,8 @@ static void make_curves(struct drawing *d)
 {
     for (int r = 0; r < d->n_runs; r++) {
         size_t every = d->runs[r].n / MOST_POINTS + 1;
+        if (d->chart->skips && d->chart->skips[r])
+            continue;
         d->thinned |= every > 1;
         make_curve(&d->curves[r], &d->runs[r], d->chart, every);
     }
@@ -314,6 +316,10 @@ static void draw(FILE *out, const struct drawing *d)
     fputs("<figure>\n<figcaption><b>", out);
     report_text(out, chart->title);
     fprintf(out, "</b> %s", chart->note);
+    if (chart->of) {
+        fputc(' ', out);
+        report_text(out, chart->of);
+    }
     if (d->n_above)
         fprintf(out, " %zu value%s above the axis, up to %.3g%s, not shown.", d->n_above,
                 d->n_above == 1 ? "" : "s", d->most / d->y.unit,

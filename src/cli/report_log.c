@@ -229,6 +229,43 @@ void report_run_fini(struct report_run *run)
     *run = (struct report_run){0};
 }
 
+/* The files' names without their folders, which are others on another machine. */
+static bool same_names(const char *a, const char *b)
+{
+    while (*a && *b) {
+        size_t n = strcspn(a, ","), m = strcspn(b, ",");
+        const char *x = memrchr(a, '/', n), *y = memrchr(b, '/', m);
+        x = x ? x + 1 : a;
+        y = y ? y + 1 : b;
+        size_t left = n - (size_t)(x - a);
+        if (left != m - (size_t)(y - b) || memcmp(x, y, left) != 0)
+            return false;
+        a += n + (a[n] == ',');
+        b += m + (b[m] == ',');
+    }
+    return *a == *b;
+}
+
+/* Where both have counted their examples, and these are as many with as many clicks, the files'
+ * names are enough; else they must be named by the same words. */
+bool report_same_examples(const char *key, const struct report_run *a, const struct report_run *b)
+{
+    static const char *const counts[] = {"eval_examples", "eval_clicks"};
+    const char *x = json_string_value(json_object_get(a->header, key));
+    const char *y = json_string_value(json_object_get(b->header, key));
+    bool counted = strcmp(key, "eval") == 0;
+
+    for (int k = 0; k < 2 && counted; k++) {
+        double n = number(a->summary, counts[k]), m = number(b->summary, counts[k]);
+        if (n < m || n > m)
+            return false;
+        counted = isfinite(n) && isfinite(m);
+    }
+    x = x ? x : "";
+    y = y ? y : "";
+    return counted ? same_names(x, y) : strcmp(x, y) == 0;
+}
+
 double report_figure(const struct report_run *run, const char *summary_key,
                      enum report_field field)
 {

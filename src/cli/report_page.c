@@ -159,29 +159,31 @@ static const struct column {
     void (*put)(FILE *out, double value);
     int better;                         /* 1: more is, -1: less is, 0: neither */
     const char *means;
+    const char *of;                     /* the header's key for the examples that it is a mean of */
 } columns[] = {
-    {"examples", "examples", REPORT_EXAMPLES, put_count, 0, NULL},
-    {"time", "seconds", REPORT_SECONDS, put_time, 0, NULL},
+    {"examples", "examples", REPORT_EXAMPLES, put_count, 0, NULL, NULL},
+    {"time", "seconds", REPORT_SECONDS, put_time, 0, NULL, NULL},
     {"loss", "loss", REPORT_LOSS, put_loss, -1, "Loss: the mean of −ln of the probability given to "
-     "what was so."},
+     "what was so.", "data"},
     {"NE", "ne", REPORT_NE, put_loss, -1, "NE, normalised entropy: the loss ÷ that of a guess "
-     "by the share of clicks alone. Loss and NE are those while training."},
-    {"held-out loss", "eval_loss", REPORT_EVAL_LOSS, put_loss, -1, NULL},
-    {"held-out NE", "eval_ne", REPORT_FIELDS, put_loss, -1, NULL},
+     "by the share of clicks alone. Loss and NE are those while training.", "data"},
+    {"held-out loss", "eval_loss", REPORT_EVAL_LOSS, put_loss, -1, NULL, "eval"},
+    {"held-out NE", "eval_ne", REPORT_FIELDS, put_loss, -1, NULL, "eval"},
     {"AUC", "auc", REPORT_FIELDS, put_loss, 1, "AUC: how often a click is scored above another "
-     "example."},
+     "example.", "eval"},
     {"accuracy", "eval_accuracy", REPORT_FIELDS, put_loss, 1, "Accuracy: how often what was so had "
-     "the highest probability; it and AUC are of the held-out set."},
-    {"examples/s", "examples_per_s", REPORT_RATE, put_count, 1, NULL},
+     "the highest probability; it and AUC are of the held-out set.", "eval"},
+    {"examples/s", "examples_per_s", REPORT_RATE, put_count, 1, NULL, NULL},
     {"stall", "stall_share", REPORT_STALL, put_share, -1, "Stall: the share of the workers’ time "
-     "spent waiting for other trainers."},
-    {"gap", "gap_mean", REPORT_GAP, put_steps, 0, "Gap: steps of a trainer between two merges."},
+     "spent waiting for other trainers.", NULL},
+    {"gap", "gap_mean", REPORT_GAP, put_steps, 0, "Gap: steps of a trainer between two merges.",
+     NULL},
     {"supersteps", "supersteps", REPORT_FIELDS, put_count, 0, "Supersteps: steps of the global "
-     "model, each by the mean of the gradients that had come."},
+     "model, each by the mean of the gradients that had come.", NULL},
     {"staleness", "staleness_mean", REPORT_STALENESS, put_versions, 0, "Staleness: versions that "
-     "the model had gone on by when a gradient came."},
+     "the model had gone on by when a gradient came.", NULL},
     {"stale", "refused_stale", REPORT_FIELDS, put_count, -1, "Stale: gradients that were refused for "
-     "it."},
+     "it.", NULL},
 };
 enum { N_COLUMNS = sizeof columns / sizeof *columns };
 
@@ -193,13 +195,16 @@ static bool anybody(const struct column *c, const struct report_run *runs, int n
     return false;
 }
 
-/* The best of the runs that are done; NaN where it tells nobody apart. */
-static double best_of(const struct column *c, const struct report_run *runs, int n)
+/* The best of the runs that are done and can be compared with this one: a model's quality on other
+ * examples cannot. NaN where it tells nobody apart. */
+static double best_of(const struct column *c, const struct report_run *this,
+                      const struct report_run *runs, int n)
 {
     double best = (double)NAN, worst = (double)NAN;
     for (int r = 0; r < n; r++) {
         double value = report_figure(&runs[r], c->key, c->field);
-        if (!c->better || !runs[r].summary || !isfinite(value))
+        if (!c->better || !runs[r].summary || !isfinite(value) ||
+            (c->of && !report_same_examples(c->of, this, &runs[r])))
             continue;
         if (!(value * c->better <= best * c->better))
             best = value;
@@ -254,6 +259,8 @@ static void put_run(FILE *out, const struct report_run *run, int r)
         fprintf(out, " modules</span></small>%s</td>", how_far(run));
         return;
     }
+    put_header(out, run, "model");
+    fputs(" · ", out);
     put_header(out, run, "sync");
     fputs(" <span>· ", out);
     put_header(out, run, started_elsewhere(run) ? "size" : "trainers");
@@ -272,22 +279,78 @@ static void put_figure(FILE *out, const struct column *c, double value, bool bol
     fputs(bold ? "</b></td>" : "</td>", out);
 }
 
+static bool has_set(const struct report_run *run)
+{
+    return json_string_length(json_object_get(run->header, "eval")) > 0 ||
+           isfinite(report_figure(run, "eval_loss", REPORT_EVAL_LOSS));
+}
+
+/* The number of the run's held-out set among those of all, from 0; -1: it has none. */
+static int set_of(const struct report_run *runs, int r)
+{
+    int sets = 0;
+    if (!has_set(&runs[r]))
+        return -1;
+    for (int k = 0; k <= r; k++) {
+        bool first = has_set(&runs[k]);
+        for (int i = 0; i < k && first; i++)
+            first = !has_set(&runs[i]) || !report_same_examples("eval", &runs[i], &runs[k]);
+        if (first && report_same_examples("eval", &runs[k], &runs[r]))
+            return sets;
+        sets += first;
+    }
+    return sets;
+}
+
+static int count_sets(const struct report_run *runs, int n)
+{
+    int sets = 0;
+    for (int r = 0; r < n; r++)
+        sets = set_of(runs, r) >= sets ? set_of(runs, r) + 1 : sets;
+    return sets;
+}
+
+/* "A: held.tsv, 4000 examples". */
+static void name_set(const struct report_run *run, int set, char *text, size_t room)
+{
+    const char *names = json_string_value(json_object_get(run->header, "eval"));
+    double n = report_figure(run, "eval_examples", REPORT_FIELDS);
+    int used = snprintf(text, room, "%c: %.200s", 'A' + set, names ? names : "");
+    if (isfinite(n) && (size_t)used < room)
+        snprintf(text + used, room - (size_t)used, ", %.0f examples", n);
+}
+
+static void put_set(FILE *out, const struct report_run *runs, int r)
+{
+    int set = set_of(runs, r);
+    char text[256] = "–";
+    if (set >= 0)
+        name_set(&runs[r], set, text, sizeof text);
+    fputs("<td>", out);
+    report_text(out, text);
+    fputs("</td>", out);
+}
+
 static void put_figures(FILE *out, const struct report_run *runs, int n)
 {
-    bool plans = false;
+    bool plans = false, sets = count_sets(runs, n) > 1;
     for (int r = 0; r < n; r++)
         plans |= !report_of_bsp(&runs[r]);
     fprintf(out, "<div class=\"wide\"><table>\n<tr><th>run%s</th>",
-            plans ? "<small>plan · trainers × workers</small>" : "");
+            plans ? "<small>model · plan · trainers × workers</small>" : "");
+    if (sets)
+        fputs("<th>held-out set</th>", out);
     for (int c = 0; c < N_COLUMNS; c++)
         if (anybody(&columns[c], runs, n))
             fprintf(out, "<th>%s</th>", columns[c].title);
     fputs("</tr>\n", out);
     for (int r = 0; r < n; r++) {
         put_run(out, &runs[r], r);
+        if (sets)
+            put_set(out, runs, r);
         for (int c = 0; c < N_COLUMNS; c++) {
             double value = report_figure(&runs[r], columns[c].key, columns[c].field);
-            bool best = runs[r].summary && value == best_of(&columns[c], runs, n);
+            bool best = runs[r].summary && value == best_of(&columns[c], &runs[r], runs, n);
             if (anybody(&columns[c], runs, n))
                 put_figure(out, &columns[c], value, best);
         }
@@ -312,7 +375,8 @@ static void put_summary(FILE *out, const struct report_run *runs, int n)
         if (columns[c].means && anybody(&columns[c], runs, n))
             fprintf(out, "%s ", columns[c].means);
     if (n > 1)
-        fputs("Bold: the best of the finished runs. ", out);
+        fprintf(out, "Bold: the best of the finished runs%s. ", count_sets(runs, n) > 1
+                ? "; held-out figures are compared where they are of the same set" : "");
     if (any_going(runs, n))
         fputs("Not finished: the figures are those of the last interval.", out);
     fputs("</p>\n", out);
@@ -434,6 +498,29 @@ static void put_head(FILE *out, const struct report_run *runs, int n)
                                                                 : ".</p>\n", out);
 }
 
+/* A chart of held-out figures for each set: those of two are not to be compared. */
+static bool put_charts(FILE *out, const struct report_chart *chart, const struct report_run *runs,
+                       int n)
+{
+    struct report_chart one = *chart;
+    bool skips[REPORT_MAX_RUNS], good = true;
+    char of[256];
+    int sets = count_sets(runs, n);
+    if (chart->y != REPORT_EVAL_LOSS || sets < 2)
+        return report_chart(out, chart, runs, n);
+    for (int set = 0; set < sets && good; set++) {
+        for (int r = n - 1; r >= 0; r--) {
+            skips[r] = set_of(runs, r) != set;
+            if (!skips[r])
+                name_set(&runs[r], set, of, sizeof of);
+        }
+        one.of = of;
+        one.skips = skips;
+        good = report_chart(out, &one, runs, n);
+    }
+    return good;
+}
+
 bool report_page(FILE *out, const struct report_run *runs, int n)
 {
     bool good = true;
@@ -442,7 +529,7 @@ bool report_page(FILE *out, const struct report_run *runs, int n)
     put_legend(out, runs, n);
     fputs("<div class=\"charts\">\n", out);
     for (int c = 0; c < N_CHARTS && good; c++)
-        good = report_chart(out, &charts[c], runs, n);
+        good = put_charts(out, &charts[c], runs, n);
     fputs("</div>\n", out);
     put_missing(out, runs, n);
     if (n > 1) {

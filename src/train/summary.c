@@ -303,6 +303,7 @@ static void final_eval(struct trainer *t)
     }
     r->auc = auc;
     r->eval_n = sum.n;
+    r->eval_positive = sum.positive;
     r->eval_loss = metrics_logloss(&sum);
     r->eval_entropy = metrics_entropy(&sum);
     r->eval_accuracy = metrics_accuracy(&sum);
@@ -396,6 +397,8 @@ static void print_summary(struct trainer *t)
     row(t->out, "loss while training", metrics_logloss(&r->seen), "%.5f");
     row(t->out, classes ? "accuracy while training" : "normalised entropy",
         classes ? metrics_accuracy(&r->seen) : metrics_entropy(&r->seen), "%.5f");
+    if (r->eval_n)
+        row(t->out, "held-out examples", (double)r->eval_n, "%.0f");
     row(t->out, "held-out loss", r->eval_loss, "%.5f");
     if (!classes) {
         row(t->out, "held-out entropy", r->eval_entropy, "%.5f");
@@ -460,6 +463,10 @@ static void log_summary(struct trainer *t)
         json_real(&json, "staleness_max", r->staleness_max);
         json_int(&json, "refused_stale", (int64_t)r->stale);
         json_int(&json, "refused_not_finite", (int64_t)r->not_finite);
+    }
+    if (r->eval_n) {            /* by these the report knows one held-out set from another */
+        json_int(&json, "eval_examples", (int64_t)r->eval_n);
+        json_int(&json, "eval_clicks", (int64_t)r->eval_positive);
     }
     json_real(&json, "eval_loss", r->eval_loss);
     json_real(&json, "eval_ne", r->eval_entropy);

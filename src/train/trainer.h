@@ -23,7 +23,7 @@ struct train_result {
     uint64_t trained;               /* examples, without those of a run that was resumed */
     double seconds;                 /* of training */
     double auc, eval_loss, eval_entropy, eval_accuracy, eval_calibration;   /* NaN: none */
-    uint64_t eval_n;
+    uint64_t eval_n, eval_positive;
     double stall_share, copy_share, feed_share;     /* of the workers' time */
     double gap_mean, gap_max, age_s, distance, shadow_cpu_share, rounds, bytes, rows_sent;
     double exchange_s;              /* 99 of 100 took less */
