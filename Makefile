@@ -80,7 +80,7 @@ LOOPS_SOURCE := $(wildcard src/nn/loops.c)
 TRAIN_SOURCES := $(filter-out $(LOOPS_SOURCE),$(wildcard src/nn/*.c src/data/*.c src/train/*.c))
 TRAIN_COMMANDS := $(foreach c,train eval info_file gen gen_cache report report_log report_chart \
 	report_page bench_train bench_parse bench_modules bsp bsp_run bsp_local bsp_link bsp_end bsp_signals bsp_eval \
-	bsp_model bsp_modules bsp_log bsp_status,\
+	bsp_model bsp_modules bsp_log bsp_status bsp_sweeper,\
 	$(wildcard src/cli/$(c).c))
 TRAIN_TESTS := $(wildcard $(patsubst %,tests/test_%.c,models loops learning data input formats \
 	report trainer training_ends training_faults training_words run_files scores bsp bsp_control \

@@ -48,6 +48,13 @@ int bsp_status(const struct cli *cli);
 enum { BSP_NAME = 80, BSP_SEGMENT = BSP_NAME + 8 };
 const char *bsp_segment_name(const char *name, int k, char *text, size_t room);
 
+/* Those of the run NAME that this machine has, by number; how many. */
+int bsp_find_segments(const char *name, int numbers[BSP_MODULES]);
+
+/* Where a dead process is the end of the job: takes this one's segments away if it is killed. Before
+ * it has threads. */
+descant_status bsp_sweeper_start(const char *name, const struct log *log);
+
 /* --- bsp_model.c: the model, its optimizer's state and its checkpoints --- */
 
 struct bsp_model {

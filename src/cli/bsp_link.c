@@ -35,6 +35,18 @@ static descant_status open_any(struct fabric **f, const struct fabric_type *type
     return DESCANT_OK;
 }
 
+/* Threads that MPI starts would take the signals that bsp_signals.c waits for, and end the process. */
+static descant_status open_deaf(struct fabric **f, const struct fabric_type *type,
+                                const struct fabric_options *options)
+{
+    sigset_t all, old;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    descant_status status = type->open(f, options);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    return status;
+}
+
 static descant_status open_fabric(struct bsp_link *link, enum bsp_role role,
                                   const struct bsp_options *o, const struct launcher *launcher,
                                   const struct log *log)
@@ -54,7 +66,7 @@ static descant_status open_fabric(struct bsp_link *link, enum bsp_role role,
         if (options.rank == 0 && role == BSP_LOCAL)
             return open_any(&link->f, type, options, log);
     }
-    return type->open(&link->f, &options);
+    return open_deaf(&link->f, type, &options);
 }
 
 descant_status bsp_link_open(struct bsp_link **link, enum bsp_role role,
@@ -69,6 +81,10 @@ descant_status bsp_link_open(struct bsp_link **link, enum bsp_role role,
         return status;
     if (role == BSP_RUN && strcmp(launcher.address, "self") == 0)
         return DESCANT_OK;
+    if (strncmp(launcher.address, "mpi", 3) == 0)
+        status = bsp_sweeper_start(o->name, log);
+    if (status != DESCANT_OK)
+        return status;
     struct bsp_link *made = memory_take(sizeof *made);
     if (!made)
         return log_fail(log, DESCANT_MEMORY, "no memory for a job");

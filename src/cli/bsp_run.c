@@ -2,7 +2,7 @@
 /* descant bsp run and control: control, and local modules of its own, or of other processes over a
  * fabric (bsp_local.c), or both. One thread has everything: it keeps the segments, makes the
  * supersteps, tends the modules and sleeps in one place, until the next of these is due or a signal
- * comes. Beside it there is the saver of checkpoints alone (bsp_model.c).
+ * comes. Beside it there are the saver of checkpoints (bsp_model.c) and, over MPI, a warden.
  *
  * A superstep first orders a read-out of those who are elsewhere, and is made when they have
  * answered, or half a period later: a sum that is late counts in the next one, and who was late is
@@ -20,6 +20,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <pthread.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -30,6 +31,7 @@
 #define TERM_NS (2 * SECOND_NS)
 #define GREET_NS (2 * SECOND_NS)            /* that those who are there have to say so */
 #define LEAVE_NS (5 * SECOND_NS)            /* beside the grace of their modules */
+#define STUCK_NS (SECOND_NS / 5)
 #define ALONE_NS (3 * SECOND_NS)
 #define LATE_NS (SECOND_NS / 4)             /* with --every-gradients */
 
@@ -56,6 +58,9 @@ struct run {
     uint64_t began_ns, due_ns, saved_ns, named_ns;
     double before_s;                    /* seconds of the runs that this one goes on from */
     double pace_ns;                     /* of a gradient, lately */
+    pthread_t warden, main;
+    bool warded;                        /* there is the first of them */
+    _Atomic uint64_t in_mpi;            /* calls begun and ended: odd while in one */
 };
 
 static void to_err(void *user, enum descant_level level, const char *line)
@@ -87,19 +92,88 @@ static void meet(struct run *r)
     r->model.version = control_version(r->control);
 }
 
+/* There a signal, or a failure, may be that a rank has died: others will not answer, and the launcher
+ * ends the job in a second or so. */
+static bool over_mpi(const struct run *r)
+{
+    return r->link && r->link->f->type == &fabric_mpi;
+}
+
+/* And writes what may be the last checkpoint. */
+static void say_end(struct run *r, const char *why, const char *then)
+{
+    bool keeps = r->o->checkpoint && r->shown.steps && !r->bad;
+    bsp_log_end_line(&r->shown);
+    fprintf(r->shown.err, "descant: %s: the run ends%s%s%s\n", why,
+            keeps ? " with a last checkpoint" : "",
+            keeps && over_mpi(r) ? ", which is written now" : "", then);
+    fflush(r->shown.err);
+    if (keeps && over_mpi(r))
+        bsp_model_save(&r->model);
+}
+
+static bool move(struct run *r)
+{
+    atomic_fetch_add(&r->in_mpi, 1);
+    bool good = r->link->f->type->post->move(r->link->f) == DESCANT_OK;
+    atomic_fetch_add(&r->in_mpi, 1);
+    return good;
+}
+
 static void look_at_link(struct run *r)
 {
     if (!r->link)
         return;
-    if (r->link->f->type->post->move(r->link->f) != DESCANT_OK && !r->why) {
+    if (!move(r) && !r->why) {
         r->failed = r->bad_link = true;
         r->why = "the other ranks cannot be reached";
+        say_end(r, r->why, "");
     }
     for (int k = r->n_own; k < r->n_locals && !r->bad_link; k++)
         if (remote_turn(r->locals[k]))
             r->link->heard_ns = clock_now_ns();
     if (r->control)
         meet(r);
+}
+
+/* Open MPI, when it sees that a rank has died, does not come back from a call: the thread that has
+ * the run is lost, between two supersteps, and the launcher's SIGTERM would be in vain. So another one
+ * waits for that, too. It hands it on, and if the first one is still in the same call a while later,
+ * it writes the last checkpoint itself. */
+static void *ward(void *of)
+{
+    struct run *r = of;
+    sigset_t term;
+    int signal;
+    sigemptyset(&term);
+    sigaddset(&term, SIGTERM);
+    while (sigwait(&term, &signal) == 0) {
+        uint64_t call = atomic_load(&r->in_mpi);
+        pthread_kill(r->main, SIGTERM);
+        clock_sleep_until(clock_now_ns() + STUCK_NS);
+        if (call % 2 == 0 || atomic_load(&r->in_mpi) != call)
+            continue;
+        say_end(r, "SIGTERM, and MPI does not return", "");
+        while (bsp_model_saving(&r->model))
+            clock_sleep_until(clock_now_ns() + STUCK_NS / 10);
+        fflush(NULL);
+        _exit(128 + SIGTERM);
+    }
+    return NULL;
+}
+
+static void begin_ward(struct run *r)
+{
+    r->main = pthread_self();
+    r->warded = over_mpi(r) && r->o->checkpoint && pthread_create(&r->warden, NULL, ward, r) == 0;
+}
+
+static void end_ward(struct run *r)
+{
+    if (!r->warded)
+        return;
+    pthread_cancel(r->warden);
+    pthread_join(r->warden, NULL);
 }
 
 static uint64_t earlier(uint64_t a, uint64_t b)
@@ -115,11 +189,7 @@ static void rest_until(struct run *r, uint64_t when_ns)
     if (bsp_signals_rest(&r->signals, when_ns)) {
         bool term = r->signals.signal == SIGTERM;
         r->why = term ? "stopped by SIGTERM" : "stopped by SIGINT";
-        bsp_log_end_line(&r->shown);
-        fprintf(r->shown.err, "descant: %s: the run ends%s; another one ends it at once\n",
-                bsp_signals_name(&r->signals),
-                r->o->checkpoint ? " with a last checkpoint" : "");
-        fflush(r->shown.err);
+        say_end(r, bsp_signals_name(&r->signals), "; another one ends it at once");
     }
     look_at_link(r);
 }
@@ -608,8 +678,10 @@ int bsp_run(const struct cli *cli, const struct bsp_options *o, struct bsp_link 
     nn_thread_init();
     descant_status status = open_all(r);
     if (status == DESCANT_OK) {
+        begin_ward(r);
         train(r);
         end(r);
+        end_ward(r);
     } else {
         const struct bsp_ending how = ending(r);
         r->failed = r->modules.ending = true;

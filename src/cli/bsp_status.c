@@ -145,8 +145,7 @@ static int by_number(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Those of the run that this machine has, by number. */
-static int find_segments(const char *run, int *numbers)
+int bsp_find_segments(const char *run, int numbers[BSP_MODULES])
 {
     char begin[BSP_SEGMENT + 16];
     int n = 0, length = snprintf(begin, sizeof begin, "descant.%s-", run);
@@ -169,7 +168,7 @@ static descant_status open_segments(const char *run, struct object *objects, int
 {
     char name[BSP_SEGMENT];
     descant_status status = DESCANT_TIMEOUT;
-    int found = find_segments(run, numbers);
+    int found = bsp_find_segments(run, numbers);
     *n = 0;
     for (int k = 0; k < found && (status == DESCANT_OK || status == DESCANT_TIMEOUT); k++) {
         numbers[*n] = numbers[k];

@@ -247,7 +247,7 @@ static descant_status write_all(struct trainer *t, const struct dense *dense, st
     if (t->host > 0)
         return write_host(t, list, texts, place);
     size_t outer_bytes = t->outer_bytes;
-    char *outer = t->outer ? t->outer : outer_of(t, &outer_bytes);
+    char *outer = t->outer || t->in_haste ? t->outer : outer_of(t, &outer_bytes);
 
     add_run(list, t, dense, place);
     if (outer && outer_bytes)

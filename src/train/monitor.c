@@ -179,7 +179,9 @@ bool monitor_heed(void *of)
         monitor_end_line(t);
         fprintf(t->err, "descant: %s: the run ends%s; another one ends it at once\n",
                 signal == SIGINT ? "SIGINT" : "SIGTERM",
-                t->options->checkpoint ? " with a last checkpoint" : "");
+                !t->options->checkpoint ? ""
+                : t->options->watched   ? " with a last checkpoint, which is written now"
+                                        : " with a last checkpoint");
         fflush(t->err);
     }
     enum board_stop stop = board_stopped(t->board);
@@ -248,6 +250,21 @@ static void see_to_checkpoint(struct trainer *t)
     }
 }
 
+/* The signal may be a launcher's that ends the job after a rank's death: then no last round ends,
+ * the shadow may be in MPI for ever, with the outer state, and the launcher leaves a second or so. */
+static void see_to_signal(struct trainer *t)
+{
+    enum board_stop stop = board_stopped(t->board);
+
+    if (!t->options->watched || !t->options->checkpoint || t->kept_at_signal ||
+        !atomic_load_explicit(&trainer_signal, RELAXED) || !board_reports(t->board, t->seat) ||
+        stop == STOP_NAN || stop == STOP_FAILED)
+        return;
+    t->kept_at_signal = t->in_haste = true;
+    checkpoint_write(t);
+    t->in_haste = false;
+}
+
 static void report(struct trainer *t, struct watch *w)
 {
     double s = figures_seconds(t), show_every = t->is_terminal ? 0.2 : 5;
@@ -308,9 +325,11 @@ static void *keeper(void *of)
     nn_thread_init();
     while (rest(t))
         if (board_reports(t->board, t->seat) && bsp_ready(t->bsp)) {
+            see_to_signal(t);
             see_to_eval(t);
             see_to_checkpoint(t);
         }
+    see_to_signal(t);
     return NULL;
 }
 

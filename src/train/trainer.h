@@ -96,6 +96,8 @@ struct trainer {
     uint64_t began_ns;
     double seconds;                 /* of training, up to now */
     bool kept;                      /* the last checkpoint was written */
+    bool kept_at_signal;            /* one as a signal came; the keeper's */
+    bool in_haste;                  /* it is being written, without the outer state */
 
     /* the threads beside the workers (monitor.c) */
     pthread_t monitor, keeper;
