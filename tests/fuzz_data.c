@@ -66,6 +66,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
     long live = memory_live();
     read_all(&(struct data_options){.paths = &path, .n_paths = 1, .max_bad = 1, .n_fields = 5,
                                     .format = formats[bytes[0] % 5], .hash = bytes[0] & 64,
+                                    .scoring = bytes[0] & 32,
                                     .n_classes = bytes[0] & 128 ? 10 : 1,
                                     .chunk_bytes = chunks[bytes[0] / 5 % 4]});
     if (memory_live() != live)
