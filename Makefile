@@ -204,7 +204,7 @@ $(B)/tests/test_cli $(TRAIN_TESTS:%.c=$(B)/%): $(B)/tests/%: tests/%.c $(CLI_OBJ
 
 # Here disks are slow, forks fail and machines have many cores.
 $(B)/tests/test_training_faults: LDFLAGS += \
-	-Wl,--wrap=fsync,--wrap=write,--wrap=fork,--wrap=machine_cores
+	-Wl,--wrap=fsync,--wrap=write,--wrap=fork,--wrap=machine_cores,--wrap=evaluate
 
 # Random bytes into the readers, until stopped: make fuzz && build/fuzz_data -max_total_time=60
 build/fuzz_data: tests/fuzz_data.c $(wildcard src/data/*.[ch] src/base/*.[ch]) Makefile

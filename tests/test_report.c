@@ -131,6 +131,45 @@ START_TEST(runs_are_compared)
 }
 END_TEST
 
+/* Evaluations lie between intervals, as they began, and break none of their curves. */
+START_TEST(evaluations_have_curves)
+{
+    static const char log[] =
+        "{\"kind\":\"header\",\"sync\":\"ma\"}\n"
+        "{\"kind\":\"interval\",\"examples\":1000,\"seconds\":1,\"loss\":0.7}\n"
+        "{\"kind\":\"interval\",\"examples\":2000,\"seconds\":2,\"loss\":0.6}\n"
+        "{\"kind\":\"eval\",\"examples\":1500,\"seconds\":1.5,\"eval_loss\":0.65,\"eval_ne\":0.95,"
+        "\"auc\":0.61,\"eval_calibration\":1.02}\n"
+        "{\"kind\":\"interval\",\"examples\":3000,\"seconds\":3,\"loss\":0.5}\n"
+        "{\"kind\":\"interval\",\"examples\":3100,\"seconds\":3.1,\"loss\":0.123}\n"
+        "{\"kind\":\"eval\",\"examples\":2900,\"seconds\":2.9,\"eval_loss\":0.55,\"eval_ne\":0.85,"
+        "\"auc\":0.71,\"eval_calibration\":null}\n";
+    static const char summary[] = "{\"kind\":\"summary\",\"loss\":0.5}\n";
+    static const char *const titles[] = {"Held-out loss", "Held-out NE", "Held-out AUC",
+                                         "Held-out calibration"};
+    char a[160], b[160], text[2048], *paths[] = {a, b};
+    strcpy(a, in_folder("going.jsonl"));
+    strcpy(b, in_folder("done.jsonl"));
+    put_log(a, log);
+    snprintf(text, sizeof text, "%s%s", log, summary);
+    put_log(b, text);
+    ck_assert_int_eq(report("%0 -o -", paths), CLI_DONE);
+    ck_assert_ptr_null(malformed(said));
+    for (int k = 0; k < 4; k++) {
+        snprintf(text, sizeof text, "<figcaption><b>%s</b>", titles[k]);
+        ck_assert_msg(strstr(said, text) != NULL, "no %s", titles[k]);
+    }
+    ck_assert_uint_eq(count(said, "<circle"), 2 + 2 + 2 + 1);
+    ck_assert_ptr_nonnull(strstr(said, "0.7100"));
+    ck_assert_ptr_nonnull(strstr(said, "3100"));
+    /* the last interval is too short to tell of, though an evaluation comes after it */
+    ck_assert_ptr_nonnull(strstr(said, "0.1230"));
+    ck_assert_int_eq(report("%1 -o -", paths), CLI_DONE);
+    ck_assert_ptr_null(strstr(said, "0.1230"));
+    remove(b);
+}
+END_TEST
+
 /* Ranks of a launcher, of which the option --trainers says nothing; logs of one name. */
 START_TEST(runs_are_called_what_they_are)
 {
@@ -442,6 +481,7 @@ int main(void)
     tcase_set_timeout(pages, 60);
     tcase_add_checked_fixture(pages, make_folder, remove_folder);
     tcase_add_test(pages, runs_are_compared);
+    tcase_add_test(pages, evaluations_have_curves);
     tcase_add_test(pages, runs_are_called_what_they_are);
     tcase_add_test(pages, supersteps_are_shown);
     tcase_add_test(pages, intervals_of_supersteps_are_shown);

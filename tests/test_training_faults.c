@@ -3,7 +3,7 @@
  * that fail, files that become others, a trainer that hangs; and the words in which trainers tell
  * each other why they stop.
  *
- * fsync, write, fork and machine_cores are those below (the linker's --wrap). */
+ * fsync, write, fork, machine_cores and evaluate are those below (the linker's --wrap). */
 #include "training.h"
 
 #include "train/feed.h"
@@ -19,6 +19,8 @@ pid_t __real_fork(void);
 pid_t __wrap_fork(void);
 double __real_machine_cores(void);
 double __wrap_machine_cores(void);
+descant_status __real_evaluate(const struct evaluation *e, struct metrics *sum, double *auc);
+descant_status __wrap_evaluate(const struct evaluation *e, struct metrics *sum, double *auc);
 
 static char gate[96], waits[128], temporary[128];
 static int forks, fork_that_fails;          /* counted from 1; 0: none */
@@ -65,6 +67,44 @@ double __wrap_machine_cores(void)
     forks = 0;
     fork_that_fails = multiplier_that_fails;
     return cores;
+}
+
+/* How the first evaluation goes, and what it saw; shared with the trainers that are forked. */
+enum { AT_ONCE, UNTIL_LATE, UNTIL_TRAINED };
+static struct {
+    int how;
+    _Atomic int calls;
+    uint64_t began, ended;      /* examples trained */
+    bool moved;                 /* the dense part did, meanwhile */
+} *eval;
+
+static uint64_t trained(const struct evaluation *e)
+{
+    const struct trainer *t = e->of;
+    return board_sum(t->board).n;
+}
+
+descant_status __wrap_evaluate(const struct evaluation *e, struct metrics *sum, double *auc)
+{
+    if (!eval || eval->how == AT_ONCE || eval->calls++ > 0)
+        return __real_evaluate(e, sum, auc);
+    size_t n = model_floats(e->model);
+    float *w = memory_take_array(n, sizeof *w);
+    memcpy(w, e->w, n * sizeof *w);
+    eval->began = trained(e);
+    while (!e->stopped(e->of) && (eval->how == UNTIL_LATE || trained(e) < eval->began + 2 * ROWS))
+        usleep(1000);
+    eval->ended = trained(e);
+    eval->moved = memcmp(w, e->w, n * sizeof *w) != 0;
+    memory_give(w);
+    return __real_evaluate(e, sum, auc);
+}
+
+static void setup_eval(void)
+{
+    setup();
+    eval = mmap(NULL, sizeof *eval, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    ck_assert(eval != MAP_FAILED);
 }
 
 static void setup_gate(void)
@@ -497,9 +537,96 @@ START_TEST(a_host_takes_each_third_chunk)
 }
 END_TEST
 
+/* --- evaluations beside training --- */
+
+static struct train_options evaluated(int plan)
+{
+    struct train_options o = small();
+    o.sync = plan == 0 ? "shadow-easgd" : plan == 1 ? "allreduce" : "bsp,period=2ms";
+    o.trainers = 2;
+    o.eval = held_out;
+    o.eval_every = ROWS;
+    o.epochs = 8;
+    o.log = log_file;
+    return o;
+}
+
+/* The log's evaluations: the k-th of them, from 0; false: there are fewer. */
+static bool eval_line(int k, char *line, size_t room)
+{
+    FILE *in = fopen(log_file, "re");
+    bool found = false;
+    while (!found && fgets(line, (int)room, in))
+        found = strstr(line, "\"kind\":\"eval\"") && k-- == 0;
+    fclose(in);
+    return found;
+}
+
+static double figure_of(const char *line, const char *key)
+{
+    const char *at = strstr(line, key);
+    ck_assert_msg(at != NULL, "no %s in %s", key, line);
+    return strtod(at + strlen(key), NULL);
+}
+
+/* An evaluation that never ends: training does, with every example, and its end gives it up. */
+START_TEST(no_worker_waits_for_an_evaluation)
+{
+    struct train_options o = evaluated(_i);
+    struct train_result r;
+    char line[4096];
+    eval->how = UNTIL_LATE;
+    ck_assert_msg(train(&o, &r) == 0, "%s", said);
+    ck_assert_uint_eq(r.seen.n, 8 * ROWS);
+    ck_assert_uint_ge(eval->ended, eval->began + ROWS);
+    ck_assert(!eval->moved);
+    ck_assert(eval_line(0, line, sizeof line));
+    ck_assert_double_eq(figure_of(line, "\"examples\":"), 8 * ROWS);
+    ck_assert(!eval_line(1, line, sizeof line));
+}
+END_TEST
+
+/* A slow one is of the moment when it began, in the log and on the terminal; the last point of the
+ * curve has the final figures. */
+START_TEST(an_evaluation_is_of_when_it_began)
+{
+    struct train_options o = evaluated(_i);
+    struct train_result r;
+    char line[4096], next[4096];
+    o.epochs = 40;
+    o.quiet = false;
+    eval->how = UNTIL_TRAINED;
+    ck_assert_msg(train(&o, &r) == 0, "%s", said);
+    ck_assert(!eval->moved);
+    ck_assert(eval_line(0, line, sizeof line));
+    double at = figure_of(line, "\"examples\":");
+    ck_assert_msg(at >= ROWS && at <= (double)eval->began, "%g, began %llu", at,
+                  (unsigned long long)eval->began);
+    ck_assert_uint_ge(eval->ended, eval->began + 2 * ROWS);
+    ck_assert(isfinite(figure_of(line, "\"eval_ne\":")) && isfinite(figure_of(line, "\"auc\":")) &&
+              isfinite(figure_of(line, "\"eval_calibration\":")));
+    assert_says("held out, at ");
+    for (int k = 1; eval_line(k, next, sizeof next); k++) {
+        ck_assert_double_gt(figure_of(next, "\"examples\":"), at);
+        at = figure_of(next, "\"examples\":");
+        strcpy(line, next);
+    }
+    ck_assert_double_eq(at, (double)r.seen.n);
+    ck_assert_double_eq_tol(figure_of(line, "\"eval_loss\":"), r.eval_loss, 1e-6);
+    ck_assert_double_eq_tol(figure_of(line, "\"auc\":"), r.auc, 1e-6);
+    ck_assert_double_eq_tol(figure_of(line, "\"eval_calibration\":"), r.eval_calibration, 1e-6);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("training_faults");
+    TCase *evals = tcase_create("evaluations");
+    tcase_set_timeout(evals, 120);
+    tcase_add_checked_fixture(evals, setup_eval, teardown);
+    tcase_add_loop_test(evals, no_worker_waits_for_an_evaluation, 0, 3);
+    tcase_add_loop_test(evals, an_evaluation_is_of_when_it_began, 0, 3);
+    suite_add_tcase(suite, evals);
     TCase *slow = tcase_create("slow"), *quick = tcase_create("quick");
     tcase_set_timeout(slow, 180);
     tcase_set_timeout(quick, 60);

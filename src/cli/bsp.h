@@ -8,6 +8,7 @@
 #include "cli/cli.h"
 #include "fabric/fabric.h"
 #include "nn/nn.h"
+#include "train/evaluate.h"
 
 #include <signal.h>
 #include <sys/types.h>
@@ -121,11 +122,6 @@ const char *bsp_signals_name(const struct bsp_signals *s);
 
 /* --- bsp_eval.c: the held-out set; NULL takes the place of one where there is none --- */
 
-struct bsp_figures {
-    uint64_t n;
-    double loss, entropy, accuracy, auc;
-};
-
 /* The model's parts are those of --model, a file that descant train has written. */
 descant_status bsp_eval_open(struct bsp_eval **eval, const struct bsp_model *model);
 void bsp_eval_close(struct bsp_eval *eval);
@@ -133,7 +129,7 @@ void bsp_eval_close(struct bsp_eval *eval);
 /* After a superstep: an evaluation begins, in the background, if it is due. */
 void bsp_eval_look(struct bsp_eval *eval, const struct bsp_model *model);
 /* True: the figures of an evaluation that nobody has taken yet. */
-bool bsp_eval_take(struct bsp_eval *eval, struct bsp_figures *figures);
+bool bsp_eval_take(struct bsp_eval *eval, struct held_out *figures);
 bool bsp_eval_enough(struct bsp_eval *eval);            /* patience is over */
 /* Of the model as it is; false: one is under way. Not NULL, as in the next two. */
 bool bsp_eval_begin(struct bsp_eval *eval, const struct bsp_model *model);

@@ -25,7 +25,7 @@ struct bsp_eval {
     pthread_cond_t moved;
     bool busy, stop, fresh;             /* fresh: nobody has taken the figures yet */
     descant_status status;              /* of the last one */
-    struct bsp_figures figures;
+    struct held_out begun, figures;     /* begun: how far the copy was trained */
     double best;
     int64_t evals, worse;
     /* control's */
@@ -41,23 +41,21 @@ static bool is_stopped(void *of)
     return stop;
 }
 
-static descant_status judge_copy(struct bsp_eval *e, struct bsp_figures *f)
+static descant_status judge_copy(struct bsp_eval *e, struct held_out *f)
 {
     const struct evaluation how = {
         .model = e->saved.model, .w = e->saved.w, .tables = e->saved.tables, .data = e->data,
         .batch = BATCH, .threads = 1, .stopped = is_stopped, .of = e, .log = e->log,
     };
     struct metrics sum = {0};
-    descant_status status = evaluate(&how, &sum, &f->auc);
-    f->n = sum.n;
-    f->loss = metrics_logloss(&sum);
-    f->entropy = metrics_entropy(&sum);
-    f->accuracy = metrics_accuracy(&sum);
+    double auc;
+    descant_status status = evaluate(&how, &sum, &auc);
+    held_out_set(f, &sum, auc);
     return status;
 }
 
 /* The mutex is held. */
-static void note(struct bsp_eval *e, descant_status status, const struct bsp_figures *f)
+static void note(struct bsp_eval *e, descant_status status, const struct held_out *f)
 {
     e->status = status;
     if (status != DESCANT_OK || e->stop)
@@ -76,7 +74,7 @@ static void *judge(void *of)
     nn_thread_init();
     pthread_mutex_lock(&e->mutex);
     while (!e->stop) {
-        struct bsp_figures f = {0};
+        struct held_out f = e->begun;
         if (!e->busy) {
             pthread_cond_wait(&e->moved, &e->mutex);
             continue;
@@ -126,6 +124,7 @@ bool bsp_eval_begin(struct bsp_eval *e, const struct bsp_model *m)
     bool idle = !e->busy;
     if (idle) {
         copy_model(e, m);
+        e->begun = (struct held_out){.at = m->examples, .seconds = m->seconds};
         e->busy = true;
         pthread_cond_signal(&e->moved);
     }
@@ -140,7 +139,7 @@ void bsp_eval_look(struct bsp_eval *e, const struct bsp_model *m)
         e->at = m->examples;
 }
 
-bool bsp_eval_take(struct bsp_eval *e, struct bsp_figures *figures)
+bool bsp_eval_take(struct bsp_eval *e, struct held_out *figures)
 {
     if (!e)
         return false;

@@ -85,9 +85,21 @@ static void write_step(struct bsp_run_log *l, const struct bsp_model *model,
     json_real(&json, "norm", s->norm);
     json_real(&json, "step_s", seconds);
     json_int(&json, "modules", all->attached);
-    if (bsp_eval_take(model->eval, &l->held_out))
-        json_real(&json, "eval_loss", l->held_out.loss);
     json_end(&json);
+}
+
+/* An evaluation that has ended is a line of its own, of when it began, in the log and on the terminal. */
+static void note_eval(struct bsp_run_log *l, const struct bsp_model *model, bool shown)
+{
+    char text[160];
+    if (!bsp_eval_take(model->eval, &l->held_out))
+        return;
+    if (l->file)
+        held_out_log(l->file, &l->held_out);
+    if (!shown || l->options->quiet)
+        return;
+    bsp_log_end_line(l);
+    fprintf(l->err, "%s\n", held_out_text(&l->held_out, text, sizeof text));
 }
 
 void bsp_log_step(struct bsp_run_log *l, const struct bsp_model *model, const struct superstep *s,
@@ -96,6 +108,7 @@ void bsp_log_step(struct bsp_run_log *l, const struct bsp_model *model, const st
     struct local_figures all = all_figures(l);
     if (l->file)
         write_step(l, model, s, seconds, &all);
+    note_eval(l, model, true);
     bsp_eval_look(model->eval, model);
     l->steps++;
     l->gradients += s->sums.gradients;
@@ -185,6 +198,7 @@ static void write_summary(struct bsp_run_log *l, const struct bsp_model *model,
         json_real(&json, "eval_loss", l->held_out.loss);
         json_real(&json, "eval_ne", l->held_out.entropy);
         json_real(&json, "auc", l->held_out.auc);
+        json_real(&json, "eval_calibration", l->held_out.calibration);
         json_real(&json, "eval_accuracy", l->held_out.accuracy);
     }
     json_text(&json, "stopped", end->why);
@@ -225,6 +239,7 @@ static void print_summary(const struct bsp_run_log *l, const struct bsp_model *m
         row(l->out, "held-out loss", l->held_out.loss, "%.5f");
         row(l->out, "held-out entropy", l->held_out.entropy, "%.5f");
         row(l->out, "held-out AUC", l->held_out.auc, "%.5f");
+        row(l->out, "held-out calibration", l->held_out.calibration, "%.4f");
         row(l->out, "held-out accuracy", l->held_out.accuracy, "%.4f");
     }
     if (end->restarts)
@@ -242,7 +257,7 @@ bool bsp_log_end(struct bsp_run_log *l, const struct bsp_model *model, const str
     l->stale = all.stale;
     l->bad = all.bad;
     bsp_log_end_line(l);
-    bsp_eval_take(model->eval, &l->held_out);
+    note_eval(l, model, false);
     if (l->file)
         write_summary(l, model, end);
     if (l->file && (fflush(l->file) != 0 || ferror(l->file))) {

@@ -19,7 +19,7 @@ struct bsp_run_log {
     uint64_t steps, gradients, examples;                    /* of this start */
     uint64_t lag, lag_most, undone, stale, bad;             /* the same */
     uint64_t left_out;                                      /* of supersteps, as not finite */
-    struct bsp_figures held_out;                            /* of the last look; n 0: none */
+    struct held_out held_out;                            /* of the last look; n 0: none */
     struct {
         uint64_t at_ns, gradients, examples;
     } last;                     /* as the progress was shown */

@@ -15,11 +15,13 @@ enum report_field {
     REPORT_STALENESS,
     REPORT_REFUSED,             /* share of the gradients that came */
     REPORT_STEP,                /* seconds that a superstep took */
+    REPORT_EVAL_NE, REPORT_AUC, REPORT_CALIBRATION,     /* of evaluations, as EVAL_LOSS */
     REPORT_FIELDS
 };
 
 struct report_point {
     double at[REPORT_FIELDS];   /* NaN: missing or null */
+    bool apart;                 /* an evaluation: no interval, and in none of their curves */
 };
 
 struct report_run {
@@ -60,7 +62,7 @@ struct report_chart {
     bool from_zero;             /* the axis begins there, unless it is logarithmic */
     bool powers;                /* may be logarithmic, all values being above zero */
     bool late;                  /* the last three quarters matter: see report_chart.c */
-    bool sparse;                /* only some intervals have it: joined across the others */
+    bool sparse;                /* of evaluations: joined across what lies between them */
     const char *of;             /* what it is of, behind the note; or NULL */
     const bool *skips;          /* (n) runs that it leaves out; NULL: none */
 };

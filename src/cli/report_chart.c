@@ -61,6 +61,8 @@ static void make_curve(struct curve *curve, const struct report_run *run,
     for (size_t i = 0; i < run->n; i++) {
         const double *at = run->points[i].at;
         bool there = isfinite(at[chart->x]) && isfinite(at[chart->y]);
+        if (run->points[i].apart && !chart->sparse && i + 1 < run->n)
+            continue;
         if (there) {
             x += at[chart->x];
             y += at[chart->y];

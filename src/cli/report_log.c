@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Logs of descant train and descant bsp run, read into memory: one JSON object a line. The first line
- * is a header; then come intervals, or supersteps, and at the end a summary. Other kinds of lines are passed over, so that
+ * is a header; then come intervals, or supersteps, evaluations between them, and at the end a summary. Other kinds of lines are passed over, so that
  * logs may learn new ones. What a log may be:
  *   - still being written: a last line without its end that is no JSON is left out;
  *   - taken up again after a stop: another header; the curves have a gap there;
@@ -18,6 +18,7 @@ static const char *const keys[REPORT_FIELDS] = {
     [REPORT_EXAMPLES] = "examples", [REPORT_SECONDS] = "seconds", [REPORT_LOSS] = "loss",
     [REPORT_EVAL_LOSS] = "eval_loss", [REPORT_NE] = "ne", [REPORT_RATE] = "examples_per_s",
     [REPORT_GAP] = "gap", [REPORT_STALL] = "stall_share", [REPORT_DISTANCE] = "distance",
+    [REPORT_EVAL_NE] = "eval_ne", [REPORT_AUC] = "auc", [REPORT_CALIBRATION] = "eval_calibration",
     [REPORT_AGE] = "age_s", [REPORT_STALENESS] = "staleness_mean", [REPORT_STEP] = "step_s",
 };
 
@@ -78,18 +79,32 @@ static void take_gradients(const json_t *line, struct report_point *point)
     point->at[REPORT_REFUSED] = came > 0 ? refused / came : (double)NAN;
 }
 
-static bool add_interval(struct reading *r, const json_t *line)
+static bool take_fields(const struct reading *r, const json_t *line, struct report_point *point)
 {
-    struct report_point point;
-    json_int_t rank = json_integer_value(json_object_get(line, "rank"));
-    if (r->rank < 0)
-        r->rank = rank;
     for (int f = 0; f < REPORT_FIELDS; f++) {
         const json_t *value = keys[f] ? json_object_get(line, keys[f]) : NULL;
         if (value && !json_is_number(value) && !json_is_null(value))
             return wrong(r, "%s is not a number", keys[f]);
-        point.at[f] = json_is_number(value) ? json_number_value(value) : (double)NAN;
+        point->at[f] = json_is_number(value) ? json_number_value(value) : (double)NAN;
     }
+    return true;
+}
+
+static bool add_eval(struct reading *r, const json_t *line)
+{
+    struct report_point point = {.apart = true};
+    point.at[REPORT_GRADIENTS] = point.at[REPORT_REFUSED] = (double)NAN;
+    return take_fields(r, line, &point) && add_point(r, &point);
+}
+
+static bool add_interval(struct reading *r, const json_t *line)
+{
+    struct report_point point = {.apart = false};
+    json_int_t rank = json_integer_value(json_object_get(line, "rank"));
+    if (r->rank < 0)
+        r->rank = rank;
+    if (!take_fields(r, line, &point))
+        return false;
     take_gradients(line, &point);
     return rank != r->rank || add_point(r, &point);
 }
@@ -111,7 +126,7 @@ static bool add_superstep(struct reading *r, const json_t *line)
 static bool add_header(struct reading *r, json_t *line)
 {
     struct report_run *run = r->run;
-    struct report_point gap;
+    struct report_point gap = {.apart = false};
     for (int f = 0; f < REPORT_FIELDS; f++)
         gap.at[f] = (double)NAN;
     json_decref(run->header);
@@ -127,14 +142,26 @@ bool report_of_bsp(const struct report_run *run)
     return json_object_get(run->header, "modules") != NULL;
 }
 
+/* The last interval before point n; NULL: there is none. */
+static struct report_point *interval_before(struct report_run *run, const struct report_point *point)
+{
+    struct report_point *p = point ? run->points + (point - run->points) : run->points + run->n;
+    while (p > run->points)
+        if (!(--p)->apart)
+            return p;
+    return NULL;
+}
+
 /* The last interval, where it has less than half the examples of the one before. */
 static void fade_last(struct report_run *run)
 {
-    if (run->n < 3)
+    struct report_point *last = run->n ? interval_before(run, NULL) : NULL;
+    const struct report_point *second = last ? interval_before(run, last) : NULL;
+    const struct report_point *first = second ? interval_before(run, second) : NULL;
+    if (!first)
         return;
-    struct report_point *last = &run->points[run->n - 1];
-    double before = last[-1].at[REPORT_EXAMPLES];
-    if (last->at[REPORT_EXAMPLES] - before < (before - last[-2].at[REPORT_EXAMPLES]) / 2)
+    double before = second->at[REPORT_EXAMPLES];
+    if (last->at[REPORT_EXAMPLES] - before < (before - first->at[REPORT_EXAMPLES]) / 2)
         last->at[REPORT_LOSS] = last->at[REPORT_RATE] = (double)NAN;
 }
 
@@ -149,6 +176,8 @@ static bool add_line(struct reading *r, json_t *line)
         return add_header(r, line);
     if (strcmp(kind, "interval") == 0)
         return add_interval(r, line);
+    if (strcmp(kind, "eval") == 0)
+        return add_eval(r, line);
     if (strcmp(kind, "superstep") == 0)
         return add_superstep(r, line);
     if (strcmp(kind, "summary") == 0) {
@@ -273,7 +302,8 @@ double report_figure(const struct report_run *run, const char *summary_key,
     if (json_is_number(value))
         return json_number_value(value);
     for (size_t i = run->n; i > 0 && field < REPORT_FIELDS; i--)
-        if (isfinite(run->points[i - 1].at[field]))
+        if (isfinite(run->points[i - 1].at[field]) &&
+            !(run->points[i - 1].apart && field <= REPORT_SECONDS))
             return run->points[i - 1].at[field];
     return (double)NAN;
 }

@@ -56,8 +56,14 @@ static const struct report_chart charts[] = {
      REPORT_EXAMPLES, REPORT_LOSS, .y_name = "loss", .powers = true, .late = true},
     {"Loss over time", "The same by the clock.", REPORT_SECONDS, REPORT_LOSS, .y_name = "loss",
      .powers = true, .late = true},
-    {"Held-out loss", "On examples kept apart.", REPORT_EXAMPLES, REPORT_EVAL_LOSS,
-     .y_name = "loss", .powers = true, .sparse = true},
+    {"Held-out loss", "On examples kept apart, of the model as each evaluation began.",
+     REPORT_EXAMPLES, REPORT_EVAL_LOSS, .y_name = "loss", .powers = true, .sparse = true},
+    {"Held-out NE", "The same loss ÷ that of a guess by the share of clicks alone.",
+     REPORT_EXAMPLES, REPORT_EVAL_NE, .y_name = "NE", .sparse = true},
+    {"Held-out AUC", "How often a click is scored above another example.", REPORT_EXAMPLES,
+     REPORT_AUC, .y_name = "AUC", .sparse = true},
+    {"Held-out calibration", "The mean prediction ÷ the share of clicks.", REPORT_EXAMPLES,
+     REPORT_CALIBRATION, .y_name = "predicted ÷ seen", .sparse = true},
     {"Speed", "Examples a second of all trainers.", REPORT_SECONDS, REPORT_RATE,
      .y_name = "examples/s", .from_zero = true},
     {"Gap", "Steps of a trainer between two merges.", REPORT_EXAMPLES, REPORT_GAP,
@@ -168,8 +174,8 @@ static const struct column {
     {"NE", "ne", REPORT_NE, put_loss, -1, "NE, normalised entropy: the loss ÷ that of a guess "
      "by the share of clicks alone. Loss and NE are those while training.", "data"},
     {"held-out loss", "eval_loss", REPORT_EVAL_LOSS, put_loss, -1, NULL, "eval"},
-    {"held-out NE", "eval_ne", REPORT_FIELDS, put_loss, -1, NULL, "eval"},
-    {"AUC", "auc", REPORT_FIELDS, put_loss, 1, "AUC: how often a click is scored above another "
+    {"held-out NE", "eval_ne", REPORT_EVAL_NE, put_loss, -1, NULL, "eval"},
+    {"AUC", "auc", REPORT_AUC, put_loss, 1, "AUC: how often a click is scored above another "
      "example.", "eval"},
     {"accuracy", "eval_accuracy", REPORT_FIELDS, put_loss, 1, "Accuracy: how often what was so had "
      "the highest probability; it and AUC are of the held-out set.", "eval"},
@@ -451,9 +457,11 @@ static void put_missing(FILE *out, const struct report_run *runs, int n)
     bool held_out = false;
     for (int r = 0; r < n; r++) {
         held_out |= isfinite(report_figure(&runs[r], "eval_loss", REPORT_FIELDS));
+        size_t points = 0;
         for (size_t i = 0; i < runs[r].n; i++)
-            if (isfinite(runs[r].points[i].at[REPORT_EVAL_LOSS]))
-                return;
+            points += isfinite(runs[r].points[i].at[REPORT_EVAL_LOSS]);
+        if (points > 1)
+            return;
     }
     if (held_out)
         fputs("<p>Held-out loss was measured at the end alone: train --eval-every gives its "
@@ -506,7 +514,7 @@ static bool put_charts(FILE *out, const struct report_chart *chart, const struct
     bool skips[REPORT_MAX_RUNS], good = true;
     char of[256];
     int sets = count_sets(runs, n);
-    if (chart->y != REPORT_EVAL_LOSS || sets < 2)
+    if (!chart->sparse || sets < 2)
         return report_chart(out, chart, runs, n);
     for (int set = 0; set < sets && good; set++) {
         for (int r = n - 1; r >= 0; r--) {

@@ -79,11 +79,10 @@ struct board {
     _Atomic uint32_t log_rank;              /* who wrote the log's header, + 1; 0: nobody yet */
     struct cell logged;                     /* sums up to the log's last interval, written by who */
     _Atomic uint64_t logged_ns;             /* reports, as the two below; 0: started_ns */
-    _Atomic uint32_t evals_logged;
     _Atomic uint32_t log_failed;            /* said once; the run fails for it after its summary */
-    _Atomic uint64_t checkpoint_ns, eval_at;    /* when, and at how many examples, last */
+    _Atomic uint64_t checkpoint_ns, eval_at;    /* when, and at how many examples, last began */
     _Atomic uint32_t kept;                  /* this run has written its checkpoint; as those two */
-    _Atomic double eval_loss, eval_best;    /* NaN bits never: valid once evals > 0 */
+    _Atomic double eval_best;               /* the least loss; valid once evals > 0 */
     _Atomic uint32_t evals, evals_worse;
     struct board_bsp bsp;
     struct {

@@ -63,7 +63,8 @@ const struct setting train_settings[] = {
     REAL("sync-rate", sync_rate, 0, 1e15, "bytes a second that rounds may move; 0: no limit"),
     REAL("start-s", start_s, 0.1, 1e6, "seconds to wait for the other trainers"),
     CHOICE("final", final, "auto|local|mean|central", "which version is the final model"),
-    INT("eval-every", eval_every, 0, 1e15, "examples between evaluations; 0: at the end only"),
+    INT("eval-every", eval_every, 0, 1e15, "examples between evaluations, each of a copy of "
+        "the dense part and of the tables as they are meanwhile; 0: at the end only"),
     INT("patience", patience, 0, 1e6, "stop after so many evaluations without gain; 0: never"),
     TEXT("checkpoint", checkpoint, "file to keep the model in (safetensors)"),
     REAL("checkpoint-every", checkpoint_every, 0, 1e9, "seconds between; 0: at the end only"),

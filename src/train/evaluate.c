@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* The held-out set through the model as it is: several threads share the set by batches. While
- * training runs it is one thread beside the workers, and what it reads is moving; at the end the
- * final model is at rest. Scores are kept for the exact AUC, 8 bytes an example. */
+/* The held-out set through a model: several threads share the set by batches. While training runs
+ * it is one thread beside the workers, for which nobody waits: it reads a copy of the dense part,
+ * and the tables as they move; at the end the final model is at rest. Scores are kept for the exact AUC, 8 bytes an example. */
 #include "train/evaluate.h"
 
 #include "train/trainer.h"
@@ -182,4 +182,64 @@ descant_status evaluate(const struct evaluation *e, struct metrics *sum, double 
     }
     feed_stop(feed);
     return status;
+}
+
+/* --- points of a curve --- */
+
+const char *count_text(double n, char *text, size_t room)
+{
+    static const struct {
+        double below, unit;
+        int decimals;
+        const char *suffix;
+    } ways[] = {{1e4, 1, 0, ""}, {1e6, 1e3, 1, " k"}, {1e8, 1e6, 2, " M"}, {1e9, 1e6, 1, " M"},
+                {1e11, 1e9, 2, " G"}, {INFINITY, 1e9, 0, " G"}};
+    int k = 0;
+
+    while (n >= ways[k].below)
+        k++;
+    snprintf(text, room, "%.*f%s", ways[k].decimals, n / ways[k].unit, ways[k].suffix);
+    return text;
+}
+
+void held_out_set(struct held_out *h, const struct metrics *sum, double auc)
+{
+    h->n = sum->n;
+    h->positive = sum->positive;
+    h->loss = metrics_logloss(sum);
+    h->entropy = metrics_entropy(sum);
+    h->accuracy = metrics_accuracy(sum);
+    h->calibration = metrics_calibration(sum);
+    h->auc = auc;
+}
+
+void held_out_log(FILE *log, const struct held_out *h)
+{
+    struct json json;
+
+    json_begin(&json, log);
+    json_text(&json, "kind", "eval");
+    json_int(&json, "examples", (int64_t)h->at);
+    json_real(&json, "seconds", h->seconds);
+    json_real(&json, "eval_loss", h->loss);
+    json_real(&json, "eval_ne", h->entropy);
+    json_real(&json, "auc", h->auc);
+    json_real(&json, "eval_calibration", h->calibration);
+    json_real(&json, "eval_accuracy", h->accuracy);
+    json_end(&json);
+    fflush(log);
+}
+
+const char *held_out_text(const struct held_out *h, char *text, size_t room)
+{
+    char count[32];
+    int used = snprintf(text, room, "held out, at %s examples: loss %.5f",
+                        count_text((double)h->at, count, sizeof count), h->loss);
+
+    if (used > 0 && (size_t)used < room && isfinite(h->auc))
+        snprintf(text + used, room - (size_t)used, "  NE %.4f  AUC %.4f  calibration %.3f",
+                 h->entropy, h->auc, h->calibration);
+    else if (used > 0 && (size_t)used < room)
+        snprintf(text + used, room - (size_t)used, "  accuracy %.4f", h->accuracy);
+    return text;
 }

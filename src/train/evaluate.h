@@ -7,6 +7,8 @@
 #include "nn/nn.h"
 #include "train/metrics.h"
 
+#include <stdio.h>
+
 struct evaluation {
     const struct model *model;
     const float *w, *tables;
@@ -25,7 +27,23 @@ descant_status evaluate_fits(const struct model *model, const struct data_shape 
  * read more than once. */
 descant_status evaluate_look(const struct model *model, const struct data_options *data);
 
-/* INVALID: there is no example. *auc is NaN for a model with classes, or where one class is missing. A failure's words are this
+/* A model's figures on the held-out set, and how far it was trained: what a point of a curve is. */
+struct held_out {
+    uint64_t at;                    /* examples trained as the evaluation began, */
+    double seconds;                 /* of training, then */
+    uint64_t n, positive;           /* of the set; n 0: there are no figures */
+    double loss, entropy, auc, accuracy, calibration;
+};
+
+void held_out_set(struct held_out *h, const struct metrics *sum, double auc);
+void held_out_log(FILE *log, const struct held_out *h);      /* one line, at once */
+const char *held_out_text(const struct held_out *h, char *text, size_t room);
+
+/* "9999", "12.3 k", "4.56 M"; returns text. */
+const char *count_text(double n, char *text, size_t room);
+
+/* INVALID: there is no example. *auc is NaN for a model with classes, or where one class is
+ * missing. A failure's words are this
  * thread's last error. */
 descant_status evaluate(const struct evaluation *e, struct metrics *sum, double *auc);
 

@@ -2,7 +2,9 @@
 /* The threads beside the workers. The monitor puts this trainer's figures into its seat, and, in
  * the trainer that reports (the lowest seat alive), shows the progress and writes the log. A second
  * one, the keeper, sees to checkpoints and evaluations when they are due, which may take long:
- * progress and log go on meanwhile. Workers never wait for either. When the reporter dies, the next
+ * progress and log go on meanwhile. Workers never wait for either: what an evaluation is of is copied
+ * beside them, and one that goes on as training ends is given up. The keeper hands figures to the
+ * monitor, whose the log is. When the reporter dies, the next
  * one goes on within a tenth of a second.
  *
  * A signal is for all trainers, and is heeded by whoever sees it first: the monitor, a worker
@@ -10,8 +12,8 @@
  * is written to its end, for until the last one is whole it is the newest there is. */
 #include "train/monitor.h"
 
+#include "nn/loops.h"
 #include "train/bsp.h"
-#include "train/evaluate.h"
 #include "train/tick.h"
 
 #include <limits.h>
@@ -21,9 +23,11 @@
 #include <sys/ioctl.h>
 
 #define TICK_NS 100000000u
+#define LEAST_TICK_NS 1000000u
 #define RELAXED memory_order_relaxed
 
 enum { WIDE_LINE = 90 };        /* columns that a progress line may take */
+enum { EVAL_BATCH = 512 };
 
 void monitor_publish(struct trainer *t)
 {
@@ -63,22 +67,6 @@ static const char *time_text(double s, char *text, size_t room)
         snprintf(text, room, "%.1f h", s / 3600);
     else
         snprintf(text, room, "%.0f days", s / 24 / 3600);
-    return text;
-}
-
-const char *count_text(double n, char *text, size_t room)
-{
-    static const struct {
-        double below, unit;
-        int decimals;
-        const char *suffix;
-    } ways[] = {{1e4, 1, 0, ""}, {1e6, 1e3, 1, " k"}, {1e8, 1e6, 2, " M"}, {1e9, 1e6, 1, " M"},
-                {1e11, 1e9, 2, " G"}, {INFINITY, 1e9, 0, " G"}};
-    int k = 0;
-
-    while (n >= ways[k].below)
-        k++;
-    snprintf(text, room, "%.*f%s", ways[k].decimals, n / ways[k].unit, ways[k].suffix);
     return text;
 }
 
@@ -188,29 +176,62 @@ bool monitor_heed(void *of)
     return signal || stop == STOP_SIGNAL || stop == STOP_NAN || stop == STOP_FAILED;
 }
 
-bool monitor_evaluate(struct trainer *t, int threads, struct metrics *sum, double *auc)
+static bool is_stopping(struct trainer *t)
 {
-    struct evaluation e = {
-        .model = t->model, .w = bsp_look(t), .tables = t->tables, .batch = (size_t)t->options->batch,
-        .data = train_data(t->options, &t->eval_paths, &t->log), .threads = threads,
-        .stopped = monitor_heed, .of = t, .log = &t->log,
-    };
-    e.data.epochs = 1;
-    e.data.seed = 0;
-    if (evaluate(&e, sum, auc) != DESCANT_OK)
-        board_stop(t->board, STOP_FAILED, "%s", descant_last_error());
-    bsp_let_go(t->bsp);
-    return !monitor_heed(t);
+    pthread_mutex_lock(&t->monitor_mutex);
+    bool stop = t->monitor_stop;
+    pthread_mutex_unlock(&t->monitor_mutex);
+    return stop;
 }
 
-/* Keeps the figure, and stops the run where patience is over. */
+/* An evaluation beside training is of no use after it: the final one follows. */
+static bool is_late(void *of)
+{
+    return monitor_heed(of) || is_stopping(of);
+}
+
+/* The dense part that an evaluation beside training looks at: one version of the model under the plan
+ * bsp, else the replica as it is within the moment that a copy takes. */
+static const float *copy_dense(struct trainer *t)
+{
+    if (t->bsp)
+        return bsp_look(t);
+    loops_best()->add(t->eval_w, t->w, t->n, 1, 0);
+    return t->eval_w;
+}
+
+static bool evaluate_model(struct trainer *t, const float *w, int threads,
+                           bool (*stopped)(void *of), struct held_out *h)
+{
+    struct evaluation e = {
+        .model = t->model, .w = w, .tables = t->tables, .batch = EVAL_BATCH,
+        .data = train_data(t->options, &t->eval_paths, &t->log), .threads = threads,
+        .stopped = stopped, .of = t, .log = &t->log,
+    };
+    struct metrics sum;
+    double auc;
+
+    e.data.epochs = 1;
+    e.data.seed = 0;
+    descant_status status = evaluate(&e, &sum, &auc);
+    if (status != DESCANT_OK)
+        board_stop(t->board, STOP_FAILED, "%s", descant_last_error());
+    held_out_set(h, &sum, auc);
+    return status == DESCANT_OK && !stopped(t);
+}
+
+bool monitor_evaluate(struct trainer *t, struct held_out *h)
+{
+    return evaluate_model(t, t->w, (int)t->options->workers, monitor_heed, h);
+}
+
+/* Stops the run where patience is over. */
 static void judge(struct trainer *t, double loss)
 {
     struct board *b = t->board;
     bool better = !atomic_load_explicit(&b->evals, RELAXED) || loss < get(&b->eval_best);
     uint32_t worse = better ? 0 : atomic_load_explicit(&b->evals_worse, RELAXED) + 1;
 
-    put(&b->eval_loss, loss);
     if (better)
         put(&b->eval_best, loss);
     atomic_store_explicit(&b->evals_worse, worse, RELAXED);
@@ -220,19 +241,77 @@ static void judge(struct trainer *t, double loss)
                    worse == 1 ? "" : "s", get(&b->eval_best));
 }
 
+/* To the monitor, which takes them within a tick, unless a disk holds it up for very long. */
+static void hand_over(struct trainer *t, const struct held_out *h)
+{
+    pthread_mutex_lock(&t->monitor_mutex);
+    if (t->n_points < TRAIN_POINTS)
+        t->points[t->n_points++] = *h;
+    pthread_mutex_unlock(&t->monitor_mutex);
+}
+
+static void take_points(struct trainer *t)
+{
+    struct held_out points[TRAIN_POINTS];
+    char text[160];
+
+    pthread_mutex_lock(&t->monitor_mutex);
+    int n = t->n_points;
+    memcpy(points, t->points, (size_t)n * sizeof *points);
+    t->n_points = 0;
+    pthread_mutex_unlock(&t->monitor_mutex);
+    for (int k = 0; k < n; k++) {
+        run_log_open(t);
+        if (t->run_log)
+            held_out_log(t->run_log, &points[k]);
+        if (t->options->quiet)
+            continue;
+        monitor_end_line(t);
+        fprintf(t->err, "%s\n", held_out_text(&points[k], text, sizeof text));
+    }
+}
+
+static bool wants_evals(const struct trainer *t)
+{
+    return t->host == 0 && t->eval_paths.n && t->options->eval_every;
+}
+
 static void see_to_eval(struct trainer *t)
 {
-    struct metrics sum;
-    uint64_t seen = board_sum(t->board).n;
-    double auc;
+    struct held_out h = {.at = board_sum(t->board).n};
     uint64_t every = (uint64_t)t->options->eval_every;
     uint64_t at = atomic_load_explicit(&t->board->eval_at, RELAXED);
 
-    if (t->host > 0 || !t->eval_paths.n || !every || seen / every <= at / every)
+    if (!wants_evals(t) || h.at / every <= at / every)
         return;
-    atomic_store_explicit(&t->board->eval_at, seen, RELAXED);
-    if (monitor_evaluate(t, 1, &sum, &auc))
-        judge(t, metrics_logloss(&sum));
+    h.seconds = figures_seconds(t) + get(&t->board->seconds_before);
+    atomic_store_explicit(&t->board->eval_at, h.at, RELAXED);
+    if (evaluate_model(t, copy_dense(t), 1, is_late, &h)) {
+        hand_over(t, &h);
+        judge(t, h.loss);
+    }
+    bsp_let_go(t->bsp);
+}
+
+/* How fast examples come. */
+struct pace {
+    uint64_t seen, ns;
+};
+
+/* Until the next look: an evaluation is to begin where it is due, not a tick later. */
+static uint32_t keeper_tick(struct trainer *t, struct pace *pace)
+{
+    uint64_t every = (uint64_t)t->options->eval_every;
+    struct pace now = {board_sum(t->board).n, clock_now_ns()};
+
+    if (!wants_evals(t))
+        return TICK_NS;
+    if (now.seen <= pace->seen || now.ns <= pace->ns)
+        return 10 * LEAST_TICK_NS;      /* it begins, or waits for data */
+    double each_ns = (double)(now.ns - pace->ns) / (double)(now.seen - pace->seen);
+    double wait_ns = each_ns * (double)(every - now.seen % every);
+    *pace = now;
+    return (uint32_t)fmin(fmax(wait_ns, LEAST_TICK_NS), TICK_NS);
 }
 
 static void see_to_checkpoint(struct trainer *t)
@@ -287,13 +366,13 @@ static void report(struct trainer *t, struct watch *w)
     }
 }
 
-static bool rest(struct trainer *t)
+static bool rest(struct trainer *t, uint32_t ns)
 {
     bool stop;
 
     pthread_mutex_lock(&t->monitor_mutex);
     if (!t->monitor_stop)
-        tick_wait(&t->monitor_moved, &t->monitor_mutex, TICK_NS);
+        tick_wait(&t->monitor_moved, &t->monitor_mutex, ns);
     stop = t->monitor_stop;
     pthread_mutex_unlock(&t->monitor_mutex);
     return !stop;
@@ -306,10 +385,11 @@ static void *monitor(void *of)
 
     nn_thread_init();
     window_look(&w.shown, t);
-    while (rest(t)) {
+    while (rest(t, TICK_NS)) {
         mark_begin(t, &w);
         monitor_publish(t);
         monitor_heed(t);
+        take_points(t);
         if (!board_reports(t->board, t->seat))
             window_look(&w.shown, t);       /* an heir goes on from where it takes over */
         else
@@ -322,8 +402,10 @@ static void *keeper(void *of)
 {
     struct trainer *t = of;
 
+    struct pace pace = {board_sum(t->board).n, clock_now_ns()};
+
     nn_thread_init();
-    while (rest(t))
+    while (rest(t, keeper_tick(t, &pace)))
         if (board_reports(t->board, t->seat) && bsp_ready(t->bsp)) {
             see_to_signal(t);
             see_to_eval(t);
@@ -355,6 +437,7 @@ void monitor_stop(struct trainer *t)
     if (t->keeper_started)
         pthread_join(t->keeper, NULL);
     pthread_join(t->monitor, NULL);
+    take_points(t);
     t->monitor_started = t->keeper_started = false;
     pthread_cond_destroy(&t->monitor_moved);
     pthread_mutex_destroy(&t->monitor_mutex);

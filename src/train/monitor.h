@@ -3,6 +3,7 @@
 #ifndef MONITOR_H
 #define MONITOR_H
 
+#include "train/evaluate.h"
 #include "train/trainer.h"
 
 /* What was trained between two looks. */
@@ -29,9 +30,6 @@ struct figures figures_gather(const struct trainer *t);
 double figures_seconds(const struct trainer *t);        /* that the run has been training */
 /* A share of the workers' time. */
 double figures_stall(const struct trainer *t, const struct figures *f);
-
-/* "9999", "12.3 k", "4.56 M"; returns text. */
-const char *count_text(double n, char *text, size_t room);
 
 static inline void put(_Atomic double *to, double x)
 {

@@ -68,6 +68,12 @@ double figures_stall(const struct trainer *t, const struct figures *f)
     return f->stall_s / fmax(worked, 1e-9);
 }
 
+/* Example-level parallelism (ShadowSync): examples that are worked on at the same time. */
+static int64_t elp(const struct trainer *t)
+{
+    return t->options->batch * t->options->workers * t->size;
+}
+
 /* --- the log --- */
 
 static void log_header(struct trainer *t)
@@ -79,6 +85,7 @@ static void log_header(struct trainer *t)
     json_int(&json, "size", t->size);
     json_int(&json, "parameters", (int64_t)t->n);
     json_int(&json, "table_parameters", (int64_t)t->n_tables);
+    json_int(&json, "elp", elp(t));
     json_end(&json);
 }
 
@@ -176,9 +183,6 @@ void run_log_interval(struct trainer *t, const struct figures *f, double seconds
     }
     if (t->bsp)
         log_bsp(t, &json, f);
-    uint32_t evals = atomic_load_explicit(&b->evals, RELAXED);
-    if (evals != atomic_exchange_explicit(&b->evals_logged, evals, RELAXED))
-        json_real(&json, "eval_loss", get(&b->eval_loss));
     json_end(&json);
     fflush(t->run_log);
 }
@@ -291,23 +295,25 @@ static void fill_result(struct trainer *t, double seconds)
 static void final_eval(struct trainer *t)
 {
     struct train_result *r = t->result;
-    struct metrics sum;
+    struct held_out h = {.at = r->seen.n, .seconds = r->seconds + get(&t->board->seconds_before)};
 
     if (t->host > 0 || !t->eval_paths.n || r->stop == STOP_SIGNAL || r->stop == STOP_NAN ||
         r->stop == STOP_FAILED)
         return;
-    double auc;
-    if (!monitor_evaluate(t, (int)t->options->workers, &sum, &auc)) {
+    if (!monitor_evaluate(t, &h)) {
         r->stop = (int)board_stopped(t->board);
         return;
     }
-    r->auc = auc;
-    r->eval_n = sum.n;
-    r->eval_positive = sum.positive;
-    r->eval_loss = metrics_logloss(&sum);
-    r->eval_entropy = metrics_entropy(&sum);
-    r->eval_accuracy = metrics_accuracy(&sum);
-    r->eval_calibration = metrics_calibration(&sum);
+    run_log_open(t);
+    if (t->run_log)
+        held_out_log(t->run_log, &h);
+    r->auc = h.auc;
+    r->eval_n = h.n;
+    r->eval_positive = h.positive;
+    r->eval_loss = h.loss;
+    r->eval_entropy = h.entropy;
+    r->eval_accuracy = h.accuracy;
+    r->eval_calibration = h.calibration;
 }
 
 static void row(FILE *out, const char *name, double value, const char *format)
@@ -394,6 +400,7 @@ static void print_summary(struct trainer *t)
         row(t->out, "examples of this start", (double)r->trained, "%.0f");
     row(t->out, resumed ? "seconds of this start" : "seconds", r->seconds, "%.1f");
     row(t->out, "examples/s", (double)r->trained / r->seconds, "%.0f");
+    row(t->out, "examples at a time (ELP)", (double)elp(t), "%.0f");
     row(t->out, "loss while training", metrics_logloss(&r->seen), "%.5f");
     row(t->out, classes ? "accuracy while training" : "normalised entropy",
         classes ? metrics_accuracy(&r->seen) : metrics_entropy(&r->seen), "%.5f");
@@ -452,6 +459,7 @@ static void log_summary(struct trainer *t)
     json_real(&json, "loss", metrics_logloss(&r->seen));
     json_real(&json, "ne", metrics_entropy(&r->seen));
     json_real(&json, "examples_per_s", (double)r->trained / r->seconds);
+    json_int(&json, "elp", elp(t));
     json_real(&json, "stall_share", r->stall_share);
     json_real(&json, "gap_mean", merged(r->gap_mean, r->rounds));
     json_real(&json, "exchange_p99_s", merged(r->exchange_s, r->rounds));
@@ -471,6 +479,7 @@ static void log_summary(struct trainer *t)
     json_real(&json, "eval_loss", r->eval_loss);
     json_real(&json, "eval_ne", r->eval_entropy);
     json_real(&json, "auc", r->auc);
+    json_real(&json, "eval_calibration", r->eval_calibration);
     json_real(&json, "eval_accuracy", r->eval_accuracy);
     json_real(&json, "memory_mb", r->memory_mb);
     snprintf(why, sizeof why, "%s", board_why(t->board));

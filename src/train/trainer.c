@@ -299,6 +299,8 @@ static descant_status open_model(struct trainer *t)
         return log_fail(&t->log, DESCANT_MEMORY, "no memory for %zu parameters", t->n);
     if (!t->options->eval)
         return DESCANT_OK;
+    if (t->options->eval_every && !t->bsp && !(t->eval_w = memory_take_array(t->n, sizeof(float))))
+        return log_fail(&t->log, DESCANT_MEMORY, "no memory for a copy of the model to evaluate");
     struct data_options eval = train_data(t->options, &t->eval_paths, &t->log);
     eval.epochs = 1;
     return evaluate_look(t->model, &eval);
@@ -632,6 +634,7 @@ int trainer_run(const struct train_options *options, const char *job, int rank, 
     model_destroy(t.model);
     memory_give(t.state);
     memory_give(t.gather.sum);
+    memory_give(t.eval_w);
     memory_give(t.outer);
     path_list_fini(&t.paths);
     path_list_fini(&t.eval_paths);

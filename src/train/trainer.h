@@ -4,6 +4,7 @@
 #define TRAINER_H
 
 #include "train/board.h"
+#include "train/evaluate.h"
 #include "train/feed.h"
 #include "train/lock.h"
 
@@ -59,6 +60,8 @@ struct gather {
 
 struct bsp;
 
+enum { TRAIN_POINTS = 64 };
+
 struct trainer {
     const struct train_options *options;
     struct log log;
@@ -101,9 +104,12 @@ struct trainer {
 
     /* the threads beside the workers (monitor.c) */
     pthread_t monitor, keeper;
-    pthread_mutex_t monitor_mutex;  /* guards monitor_stop */
+    pthread_mutex_t monitor_mutex;  /* guards monitor_stop and points */
     pthread_cond_t monitor_moved;
     bool monitor_stop, monitor_started, keeper_started;
+    float *eval_w;                  /* (n) the copy that an evaluation beside training is of */
+    struct held_out points[TRAIN_POINTS];   /* evaluations that are not in the log yet */
+    int n_points;
     FILE *run_log;                  /* the monitor's while there is one, then the main thread's */
     bool is_terminal;
 };
@@ -146,8 +152,8 @@ void monitor_end_line(struct trainer *t);           /* of the progress, before o
 /* Any thread, as often as it likes. True: the run is to end, by a signal or a failure. Of a signal
  * that nobody has seen before, all trainers and the terminal are told. of: a struct trainer. */
 bool monitor_heed(void *of);
-/* Threads: who evaluate. False: it was given up or has failed, and the run is stopped. */
-bool monitor_evaluate(struct trainer *t, int threads, struct metrics *sum, double *auc);
+/* The final model. False: it was given up or has failed, and the run is stopped. */
+bool monitor_evaluate(struct trainer *t, struct held_out *h);
 
 /* --- summary.c: the log of the run; the end --- */
 extern const char *const train_model_names[];       /* by enum model_kind */
