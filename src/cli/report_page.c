@@ -56,7 +56,7 @@ static const struct report_chart charts[] = {
      REPORT_EXAMPLES, REPORT_LOSS, .y_name = "loss", .powers = true, .late = true},
     {"Loss over time", "The same by the clock.", REPORT_SECONDS, REPORT_LOSS, .y_name = "loss",
      .powers = true, .late = true},
-    {"Held-out loss", "On examples kept apart, of the model as each evaluation began.",
+    {"Held-out loss", "On examples kept apart.",
      REPORT_EXAMPLES, REPORT_EVAL_LOSS, .y_name = "loss", .powers = true, .sparse = true},
     {"Held-out NE", "The same loss ÷ that of a guess by the share of clicks alone.",
      REPORT_EXAMPLES, REPORT_EVAL_NE, .y_name = "NE", .sparse = true},
