@@ -212,6 +212,16 @@ build/fuzz_data: tests/fuzz_data.c $(wildcard src/data/*.[ch] src/base/*.[ch]) M
 	clang $(filter-out -MMD -MP,$(BASIC)) -O1 -fsanitize=fuzzer,address,undefined $< \
 		$(filter %.c,$(wildcard src/data/*.c src/base/*.c)) $(TRAIN_LIBS) $(LIBS) -o $@
 
+# The same for run logs: make fuzz && build/fuzz_report -max_total_time=60 -max_len=65536 build/fuzz_logs
+REPORT_FILES := src/cli/report_log.c src/cli/report_chart.c src/cli/report_page.c
+build/fuzz_report: tests/fuzz_report.c $(REPORT_FILES) $(wildcard src/cli/report.h src/base/*.[ch]) Makefile
+	@mkdir -p $(@D)
+	clang $(filter-out -MMD -MP,$(BASIC)) -O1 -fsanitize=fuzzer,address,undefined $< $(REPORT_FILES) \
+		$(wildcard src/base/*.c) $(TRAIN_LIBS) $(LIBS) -o $@
+
+build/fuzz_logs: tests/fuzz_seeds $(PROGRAM)
+	tests/fuzz_seeds $(PROGRAM) $@
+
 $(B)/examples/%: examples/%.c $(B)/libdescant.a Makefile
 	@mkdir -p $(@D)
 	$(call say,CC)$(COMPILE) $< $(B)/libdescant.a $(LIBS) $(LDFLAGS) -o $@
@@ -267,7 +277,9 @@ models:
 	@tools/setup models
 	@tests/models/run
 
-fuzz: build/fuzz_data
+fuzz:
+	@tools/setup fuzz
+	@$(MAKE) --no-print-directory build/fuzz_data build/fuzz_report build/fuzz_logs
 
 # A minute of random kills for each of four plans.
 soak: $(B)/tests/test_processes

@@ -297,6 +297,40 @@ START_TEST(intervals_of_supersteps_are_shown)
 }
 END_TEST
 
+/* As many as there is room for at first, and then a rank whose supersteps are not shown. */
+START_TEST(supersteps_of_another_rank_are_passed_over)
+{
+    char a[160], *paths[] = {a};
+    strcpy(a, in_folder("ranks.jsonl"));
+    FILE *f = fopen(a, "w");
+    fputs("{\"kind\":\"header\",\"modules\":2,\"parameters\":21}\n", f);
+    for (int i = 1; i <= 300; i++)
+        fprintf(f, "{\"kind\":\"superstep\",\"rank\":%d,\"seconds\":%d,\"examples\":1000}\n",
+                i > 256, i);
+    fclose(f);
+    ck_assert_msg(report("%0 -o -", paths) == CLI_DONE, "%s", said);
+    ck_assert_ptr_null(malformed(said));
+    ck_assert_ptr_nonnull(strstr(said, "<td>256 k</td>"));
+}
+END_TEST
+
+/* Values that differ in their last bits alone: an axis on which a double cannot count. */
+START_TEST(values_that_hardly_differ_have_an_axis)
+{
+    char a[160], *paths[] = {a};
+    strcpy(a, in_folder("close.jsonl"));
+    FILE *f = fopen(a, "w");
+    fputs("{\"kind\":\"header\",\"sync\":\"never\"}\n", f);
+    for (int i = 0; i < 3; i++)
+        fprintf(f, "{\"kind\":\"interval\",\"examples\":%d,\"seconds\":%d,"
+                "\"eval_loss\":%.1f}\n", i, i, 1e19 + 2048 * i);
+    fclose(f);
+    ck_assert_msg(report("%0 -o -", paths) == CLI_DONE, "%s", said);
+    ck_assert_ptr_null(malformed(said));
+    ck_assert_uint_lt(count(said, "<text"), 100);
+}
+END_TEST
+
 START_TEST(logs_torn_anywhere_make_a_page)
 {
     char a[160], *paths[] = {a}, text[sizeof finished];
@@ -484,6 +518,8 @@ int main(void)
     tcase_add_test(pages, evaluations_have_curves);
     tcase_add_test(pages, runs_are_called_what_they_are);
     tcase_add_test(pages, supersteps_are_shown);
+    tcase_add_test(pages, supersteps_of_another_rank_are_passed_over);
+    tcase_add_test(pages, values_that_hardly_differ_have_an_axis);
     tcase_add_test(pages, intervals_of_supersteps_are_shown);
     tcase_add_test(pages, quality_is_compared_on_one_set);
     tcase_add_test(pages, logs_torn_anywhere_make_a_page);

@@ -138,7 +138,8 @@ static void make_x(struct drawing *d)
     double most = 0;
     for (int r = 0; r < d->n_runs; r++)
         for (size_t i = 0; i < d->runs[r].n; i++)
-            most = fmax(most, d->runs[r].points[i].at[d->chart->x]);
+            if (isfinite(d->runs[r].points[i].at[d->chart->x]))
+                most = fmax(most, d->runs[r].points[i].at[d->chart->x]);
     name_axis(&d->x, "examples", most, d->chart->x == REPORT_SECONDS);
     d->x.low = 0;
     d->x.high = (most > 0 ? most : 1) / d->x.unit;
@@ -240,9 +241,11 @@ static void draw_ticks(FILE *out, const struct drawing *d, bool of_x)
     double step = round_step(axis->high - axis->low), slack = 1e-9 * step;
     int decimals = step < 1 ? (int)ceil(-log10(step) - 1e-9) : 0;
     char text[32];
-    for (double k = ceil((axis->low - slack) / step); k * step <= axis->high + slack; k++) {
-        double value = k * step + 0.0;      /* no -0 */
-        if (decimals <= 4)
+    double first = ceil((axis->low - slack) / step);
+    /* counted: from 2^53 on a double plus one is the same double */
+    for (int i = 0; i <= 2 * TICKS && (first + i) * step <= axis->high + slack; i++) {
+        double value = (first + i) * step + 0.0;      /* no -0 */
+        if (decimals <= 4 && fabs(value) < 1e9)
             snprintf(text, sizeof text, "%.*f", decimals, value);
         else
             snprintf(text, sizeof text, "%.3g", value);

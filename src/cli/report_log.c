@@ -81,6 +81,7 @@ static void take_gradients(const json_t *line, struct report_point *point)
 
 static bool take_fields(const struct reading *r, const json_t *line, struct report_point *point)
 {
+    *point = (struct report_point){.apart = false};
     for (int f = 0; f < REPORT_FIELDS; f++) {
         const json_t *value = keys[f] ? json_object_get(line, keys[f]) : NULL;
         if (value && !json_is_number(value) && !json_is_null(value))
@@ -92,35 +93,49 @@ static bool take_fields(const struct reading *r, const json_t *line, struct repo
 
 static bool add_eval(struct reading *r, const json_t *line)
 {
-    struct report_point point = {.apart = true};
+    struct report_point point;
+    if (!take_fields(r, line, &point))
+        return false;
+    point.apart = true;
     point.at[REPORT_GRADIENTS] = point.at[REPORT_REFUSED] = (double)NAN;
-    return take_fields(r, line, &point) && add_point(r, &point);
+    return add_point(r, &point);
+}
+
+/* *shown: the line is of the rank whose lines are shown, and *point is what it says. */
+static bool take_line(struct reading *r, const json_t *line, struct report_point *point, bool *shown)
+{
+    json_int_t rank = json_integer_value(json_object_get(line, "rank"));
+    if (r->rank < 0)
+        r->rank = rank;
+    *shown = rank == r->rank;
+    if (!take_fields(r, line, point))
+        return false;
+    take_gradients(line, point);
+    return true;
 }
 
 static bool add_interval(struct reading *r, const json_t *line)
 {
-    struct report_point point = {.apart = false};
-    json_int_t rank = json_integer_value(json_object_get(line, "rank"));
-    if (r->rank < 0)
-        r->rank = rank;
-    if (!take_fields(r, line, &point))
-        return false;
-    take_gradients(line, &point);
-    return rank != r->rank || add_point(r, &point);
+    struct report_point point;
+    bool shown;
+    return take_line(r, line, &point, &shown) && (!shown || add_point(r, &point));
 }
 
 /* It tells of itself alone; the curves are over all examples, and over time. */
 static bool add_superstep(struct reading *r, const json_t *line)
 {
-    size_t before = r->run->n;
-    if (!add_interval(r, line))
+    struct report_point point;
+    bool shown;
+    if (!take_line(r, line, &point, &shown))
         return false;
-    double *at = r->run->points[before].at, now = at[REPORT_SECONDS];
+    if (!shown)
+        return true;
+    double *at = point.at, now = at[REPORT_SECONDS];
     r->examples += isfinite(at[REPORT_EXAMPLES]) ? at[REPORT_EXAMPLES] : 0;
     at[REPORT_RATE] = now > r->seconds ? at[REPORT_EXAMPLES] / (now - r->seconds) : (double)NAN;
     at[REPORT_EXAMPLES] = r->examples;
     r->seconds = now;
-    return true;
+    return add_point(r, &point);
 }
 
 static bool add_header(struct reading *r, json_t *line)
