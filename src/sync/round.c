@@ -181,10 +181,11 @@ static void copy_in(void *context, float *memory, size_t at, size_t n)
 {
     struct copy_in *c = context;
     struct round *r = c->round;
-    float *to = r->fabric->contribution + at;
-    if (copies(r))
+    if (copies(r)) {
+        float *to = r->fabric->contribution + at;
         c->finite &= r->replica->n >= PAST_CACHES ? r->kernels->copy_past(to, memory, n)
                                                   : r->kernels->copy(to, memory, n);
+    }
     if (renews_outer(r)) {
         r->kernels->copy(r->fabric->outer[0] + at, memory, n);
         if (uses_outer(r->plan))
