@@ -6,13 +6,16 @@
 #include "base/slice.h"
 
 #include <check.h>
+#include <errno.h>
 #include <math.h>
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -481,6 +484,107 @@ END_TEST
 
 #define N(array) ((int)(sizeof(array) / sizeof *(array)))
 
+/* --- text and files --- */
+
+static const struct {
+    const char *is, *shown;
+} texts[] = {
+    {"plain, with \303\266, \342\202\254 and \360\237\230\200", NULL},
+    {"\033]0;title\007", "\\x1b]0;title\\x07"},
+    {"\r\033[Ka line\177", "\\x0d\\x1b[Ka line\\x7f"},
+    {"C1 \302\233 2J", "C1 \\xc2\\x9b 2J"},
+    {"raw \233 2J \377", "raw \\x9b 2J \\xff"},
+    {"turned \342\200\256gnp.exe", "turned \\xe2\\x80\\xaegnp.exe"},
+    {"cut \342\202", "cut \\xe2\\x82"},
+    {"long \300\200 \355\240\200 \364\220\200\200", "long \\xc0\\x80 \\xed\\xa0\\x80 \\xf4\\x90\\x80\\x80"},
+};
+enum { N_TEXTS = sizeof texts / sizeof *texts };
+
+START_TEST(what_steers_a_terminal_is_shown)
+{
+    char line[256], *text;
+    const char *is = texts[_i].is, *shown = texts[_i].shown ? texts[_i].shown : is;
+    size_t n;
+    text_line(line, sizeof line, is);
+    ck_assert_str_eq(line, shown);
+    text_line(line, sizeof line, "two\nlines");
+    ck_assert_str_eq(line, "two\\x0alines");
+    /* however it is written */
+    for (int step = 0; step < 3; step++) {
+        FILE *to = open_memstream(&text, &n), *out = shown_open(to, step == 2);
+        for (const char *at = is; step == 1 && *at; at++)
+            fputc(*at, out);
+        if (step != 1)
+            fputs(is, out);
+        ck_assert_int_eq(stream_error(out), 0);
+        ck_assert_int_eq(shown_close(out), 0);
+        fclose(to);
+        ck_assert_str_eq(text, shown);
+        free(text);
+    }
+}
+END_TEST
+
+START_TEST(a_line_of_the_log_is_one_line)
+{
+    struct heard heard = {0};
+    struct log log = {.fn = hear, .user = &heard, .rank = -1};
+    log_fail(&log, DESCANT_SYSTEM, "%s: no", "a\n\033[2Jb");
+    ck_assert_str_eq(heard.last, "a\\x0a\\x1b[2Jb: no");
+    ck_assert_str_eq(descant_last_error(), heard.last);
+}
+END_TEST
+
+START_TEST(a_stream_knows_its_first_error)
+{
+    FILE *full = fopen("/dev/full", "we");
+    setvbuf(full, NULL, _IONBF, 0);
+    FILE *out = shown_open(full, true);
+    fputs("lost", out);
+    fflush(out);
+    errno = ETIMEDOUT;
+    ck_assert_int_eq(stream_error(out), ENOSPC);
+    ck_assert_int_eq(shown_close(out), ENOSPC);
+    fclose(full);
+}
+END_TEST
+
+START_TEST(links_are_followed)
+{
+    char folder[] = "/tmp/descant-links-XXXXXX", path[64], want[64], target[128];
+    ck_assert(mkdtemp(folder));
+    ck_assert_int_eq(chdir(folder), 0);
+    ck_assert_int_eq(mkdir("sub", 0700) | symlink("sub/one", "first") | symlink("two", "sub/one") |
+                     symlink("round", "round"), 0);
+    ck_assert(path_follow("first", target, sizeof target));     /* where there is nothing yet */
+    ck_assert_str_eq(target, "sub/two");
+    snprintf(path, sizeof path, "%s/first", folder);
+    snprintf(want, sizeof want, "%s/sub/two", folder);
+    ck_assert(path_follow(path, target, sizeof target));
+    ck_assert_str_eq(target, want);
+    ck_assert(!path_follow("round", target, sizeof target) && errno == ELOOP);
+    ck_assert(!path_follow("first", target, 6) && errno == ENAMETOOLONG);
+    ck_assert_int_eq(symlink(want, "whole"), 0);
+    ck_assert(path_follow("whole", target, sizeof target));
+    ck_assert_str_eq(target, want);
+    unlink("first"), unlink("sub/one"), unlink("round"), unlink("whole"), rmdir("sub");
+    rmdir(folder);
+}
+END_TEST
+
+/* In a program that has not said what SIGXFSZ is to do. */
+START_TEST(a_limit_of_sizes_is_an_error)
+{
+    struct rlimit limit = {4096, 4096};
+    int fd = memfd_create("limit", MFD_CLOEXEC);
+    signal(SIGXFSZ, SIG_DFL);
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    ck_assert(file_resize(fd, 8192, _i) != 0 && errno == EFBIG);
+    ck_assert_int_eq(file_resize(fd, 4096, _i), 0);
+    close(fd);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("base");
@@ -503,6 +607,11 @@ int main(void)
     tcase_add_test(tests, budget_is_paid_by_rest);
     tcase_add_test(tests, bursts_end);
     tcase_add_test(tests, a_slice_is_asked_for);
+    tcase_add_loop_test(tests, what_steers_a_terminal_is_shown, 0, N_TEXTS);
+    tcase_add_test(tests, a_line_of_the_log_is_one_line);
+    tcase_add_test(tests, a_stream_knows_its_first_error);
+    tcase_add_test(tests, links_are_followed);
+    tcase_add_loop_test(tests, a_limit_of_sizes_is_an_error, 0, 2);
     tcase_add_loop_test(tests, option_numbers, 0, N(numbers));
     tcase_add_loop_test(tests, option_refusals, 0, N(bad_options));
     tcase_add_test(tests, option_messages);

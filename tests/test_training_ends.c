@@ -6,6 +6,7 @@
 #include "train/feed.h"
 
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 
 /* --- deaths --- */
@@ -521,10 +522,108 @@ START_TEST(a_full_disk_is_seen)
     o.log = "/dev/full";
     o.checkpoint = model_file;
     ck_assert_int_eq(train(&o, &r), 1);
-    assert_says("/dev/full: the log could not be written");     /* and the model is kept */
+    assert_says("/dev/full: the log could not be written, and ends here: No space left on device");
     ck_assert_int_eq(program("predict --checkpoint %s --data %s --out /dev/full", model_file,
                              held_out), 1);
     ck_assert_msg(strstr(err_text, "/dev/full: No space"), "%s", err_text);
+}
+END_TEST
+
+/* Where a file may not grow any more: nobody dies by SIGXFSZ. */
+START_TEST(a_limit_of_sizes_is_seen)
+{
+    struct rlimit limit = {4096, 4096};
+    struct train_options o = small();
+    struct train_result r;
+    char cache[128], scores[128];
+    snprintf(cache, sizeof cache, "%s/cache", folder);
+    snprintf(scores, sizeof scores, "%s/scores", folder);
+    ck_assert_int_eq(program("train --data %s --model linear --rows 100 --checkpoint %s", clicks,
+                             model_file), 0);
+    signal(SIGXFSZ, SIG_DFL);
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    ck_assert_int_eq(program("train --data %s --model linear --checkpoint %s", clicks, model_file), 1);
+    ck_assert_msg(!strstr(err_text, "killed"), "%s", err_text);
+    ck_assert_int_eq(program("gen cache --data %s --out %s", clicks, cache), 1);
+    ck_assert_msg(strstr(err_text, "File too large"), "%s", err_text);
+    ck_assert_int_eq(program("predict --checkpoint %s --data %s --out %s", model_file, held_out,
+                             scores), 1);
+    ck_assert_msg(strstr(err_text, "File too large"), "%s", err_text);
+    o.checkpoint = model_file;      /* trainers say it elsewhere than program() looks */
+    ck_assert_int_eq(train(&o, &r), 1);
+    assert_says("model.safetensors.tmp: cannot write: File too large");
+    o.checkpoint = NULL;
+    o.log = log_file;
+    o.epochs = 20;
+    o.log_every = 0.001;
+    ck_assert_int_eq(train(&o, &r), 1);
+    assert_says("could not be written, and ends here: File too large");
+    o.log = NULL;
+    o.trainers = 2;
+    ck_assert_int_eq(train(&o, &r), 1);
+    assert_says("File too large; the limit of files' sizes holds for it, too");
+}
+END_TEST
+
+/* A name that is a link stays one: what is replaced is the file that it leads to, there or not yet,
+ * and what is kept beside it is beside that. */
+START_TEST(a_link_to_a_checkpoint_stays_one)
+{
+    char store[128], link[128], path[160];
+    struct stat of;
+    snprintf(store, sizeof store, "%s/store", folder);
+    snprintf(link, sizeof link, "%s/link", folder);
+    ck_assert_int_eq(mkdir(store, 0700) | symlink("store/model", link), 0);
+    for (int k = 0; k < 2; k++) {
+        ck_assert_msg(program("train --data %s --model linear --rows 100 --checkpoint %s", clicks,
+                              link) == 0, "%s", err_text);
+        ck_assert(lstat(link, &of) == 0 && S_ISLNK(of.st_mode));
+        snprintf(path, sizeof path, "%s/model", store);
+        ck_assert(lstat(path, &of) == 0 && S_ISREG(of.st_mode));
+    }
+    snprintf(path, sizeof path, "%s/model.old", store);
+    ck_assert_int_eq(access(path, F_OK), 0);
+    snprintf(path, sizeof path, "%s.old", link);
+    ck_assert_int_ne(access(path, F_OK), 0);
+    /* the one before is found beside the target */
+    char command[512];
+    snprintf(command, sizeof command, "cd %s && mv model.old model.previous && rm model", store);
+    ck_assert_int_eq(system(command), 0);
+    ck_assert_msg(program("eval --checkpoint %s --data %s", link, held_out) == 0, "%s", err_text);
+    ck_assert_int_eq(program("train --data %s --checkpoint %s --log %s/model.old", clicks, link,
+                             store), 2);
+    snprintf(path, sizeof path, "%s/cache", folder);
+    ck_assert_int_eq(symlink("store/cache", path), 0);
+    ck_assert_msg(program("gen cache --data %s --out %s", clicks, path) == 0, "%s", err_text);
+    ck_assert(lstat(path, &of) == 0 && S_ISLNK(of.st_mode));
+    snprintf(path, sizeof path, "%s/round", folder);
+    ck_assert_int_eq(symlink("round", path), 0);
+    ck_assert_int_eq(program("train --data %s --checkpoint %s", clicks, path), 2);
+    ck_assert_msg(strstr(err_text, "/round: Too many levels of symbolic links"), "%s", err_text);
+}
+END_TEST
+
+START_TEST(names_do_not_steer_the_terminal)
+{
+    char path[160];
+    snprintf(path, sizeof path, "%s/\033]0;x\007\033[2J", folder);
+    static const char *const lines[] = {
+        "train --data %s", "train --data x --model %s", "report %s", "%s", "eval --checkpoint %s "
+        "--data x", "train --config %s", "gen ctr --out %s/x", "bench %s", "plans %s",
+    };
+    for (size_t k = 0; k < sizeof lines / sizeof *lines; k++) {
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+        ck_assert_int_ne(program(lines[k], path), 0);
+#pragma GCC diagnostic pop
+        ck_assert_msg(strstr(err_text, "\\x1b]0;x\\x07\\x1b[2J") && !strchr(err_text, 033), "%s: %s",
+                      lines[k], err_text);
+    }
+    ck_assert_int_eq(symlink(clicks, path), 0);
+    ck_assert_msg(program("train --data %s --model linear --log %s --checkpoint %s.m", path, log_file,
+                          path) == 0, "%s", err_text);
+    ck_assert_msg(program("report %s -o -", log_file) == 0, "%s", err_text);
+    ck_assert_ptr_null(strchr(out_text, 033));
 }
 END_TEST
 
@@ -598,6 +697,9 @@ int main(void)
     tcase_add_test(rest, a_foreign_held_out_set);
     tcase_add_loop_test(rest, what_cannot_be_written_is_said_first, 0, 2);
     tcase_add_test(rest, a_full_disk_is_seen);
+    tcase_add_test(rest, a_limit_of_sizes_is_seen);
+    tcase_add_test(rest, a_link_to_a_checkpoint_stays_one);
+    tcase_add_test(rest, names_do_not_steer_the_terminal);
     tcase_add_test(rest, no_example_is_no_run);
     tcase_add_loop_test(rest, any_name_can_be_kept, 0, 2);
     suite_add_tcase(suite, deaths);

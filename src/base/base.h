@@ -137,6 +137,34 @@ void guess_choices(struct guess *guess, const char *choices);       /* "mean|ela
 /* " (did you mean BEFOREword?)", or nothing. */
 const char *guess_text(struct guess *guess, const char *before);
 
+/* --- text.c: bytes that people read, and that may have been chosen by somebody else --- */
+
+enum { TEXT_CUT = -1 };
+/* Bytes of the character of UTF-8 there; 0: it is none; TEXT_CUT: it goes on after n bytes. */
+int text_character(const char *text, size_t n);
+/* The code of a character of so many bytes that steers a terminal, or turns the direction of what
+ * follows; 0: it does not. */
+unsigned text_steers(const char *text, int length);
+/* As one line: what steers, what is no UTF-8 and line ends come out as \x1b and the like. */
+void text_line(char *to, size_t room, const char *from);
+
+/* A stream onto another one on which the same is done, but for line ends. NULL: no memory. */
+FILE *shown_open(FILE *to, bool buffered);
+int shown_close(FILE *stream);          /* the errno of the first write that failed; 0: none did */
+int shown_columns(FILE *stream);        /* of the terminal it goes to; 0: it goes to none */
+void shown_clear_line(FILE *stream);    /* of that terminal */
+/* 0: all that was printed has been written. Else the errno of what failed since errno was 0; of a
+ * shown stream, of what failed first. */
+int stream_error(FILE *stream);
+
+/* --- file.c --- */
+
+/* Where a file of that name is, or will be, once symbolic links are followed: what is replaced by
+ * renaming is replaced there. False with errno: they go round, or the name is too long. */
+bool path_follow(const char *path, char *target, size_t room);
+/* ftruncate, or, to reserve, fallocate; a limit of the process is EFBIG, and no signal. */
+int file_resize(int fd, uint64_t bytes, bool reserve);
+
 /* --- json.c: one object on one line, to a stream --- */
 
 struct json {
@@ -148,6 +176,6 @@ void json_begin(struct json *json, FILE *out);
 void json_text(struct json *json, const char *key, const char *value);
 void json_int(struct json *json, const char *key, int64_t value);
 void json_real(struct json *json, const char *key, double value);   /* not finite: null */
-void json_end(struct json *json);                                   /* and the line's end */
+int json_end(struct json *json);    /* and the line's end; the errno of what could not be written */
 
 #endif

@@ -1,27 +1,34 @@
 /* SPDX-License-Identifier: MIT */
-/* One JSON object on one line. Numbers that are not finite become null, bytes below a space
- * become escapes; other bytes go out as they are, so text should be UTF-8. */
+/* One JSON object on one line. Numbers that are not finite become null, characters that steer a
+ * terminal become escapes, bytes that are no UTF-8 the character that stands for such. */
 #include "base/base.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <locale.h>
 #include <math.h>
+#include <string.h>
 
 static void put_string(FILE *out, const char *text)
 {
     fputc('"', out);
-    for (; *text; text++) {
-        unsigned char c = (unsigned char)*text;
-        if (c == '"' || c == '\\')
-            fprintf(out, "\\%c", c);
-        else if (c == '\n')
+    for (size_t left = strlen(text); left > 0;) {
+        int n = text_character(text, left);
+        unsigned steers = n > 0 ? text_steers(text, n) : 0;
+        if (n <= 0)
+            fputs("\\ufffd", out);
+        else if (*text == '"' || *text == '\\')
+            fprintf(out, "\\%c", *text);
+        else if (*text == '\n')
             fputs("\\n", out);
-        else if (c == '\t')
+        else if (*text == '\t')
             fputs("\\t", out);
-        else if (c < ' ')
-            fprintf(out, "\\u%04x", (unsigned)c);
+        else if (steers)
+            fprintf(out, "\\u%04x", steers);
         else
-            fputc(c, out);
+            fwrite(text, 1, (size_t)n, out);
+        text += n > 0 ? n : 1;
+        left -= (size_t)(n > 0 ? n : 1);
     }
     fputc('"', out);
 }
@@ -38,6 +45,7 @@ static void put_key(struct json *json, const char *key)
 void json_begin(struct json *json, FILE *out)
 {
     *json = (struct json){.out = out, .first = true};
+    errno = 0;
     fputc('{', out);
 }
 
@@ -73,7 +81,8 @@ void json_real(struct json *json, const char *key, double value)
     }
 }
 
-void json_end(struct json *json)
+int json_end(struct json *json)
 {
     fputs("}\n", json->out);
+    return ferror(json->out) ? errno ? errno : EIO : 0;
 }

@@ -82,6 +82,13 @@ descant_status log_default(struct log *log)
                     "off", word);
 }
 
+static void make_line(char *line, const char *format, va_list args)
+{
+    char text[LOG_LINE];
+    vsnprintf(text, sizeof text, format, args);
+    text_line(line, LOG_LINE, text);
+}
+
 void log_say(const struct log *log, enum descant_level level, const char *format, ...)
 {
     char text[LOG_LINE];
@@ -89,7 +96,7 @@ void log_say(const struct log *log, enum descant_level level, const char *format
     if (!log || !log->fn)
         return;
     va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
+    make_line(text, format, args);
     va_end(args);
     deliver(log, level, text);
 }
@@ -99,7 +106,7 @@ descant_status log_fail(const struct log *log, descant_status status, const char
     char text[LOG_LINE];    /* an argument may be descant_last_error itself */
     va_list args;
     va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
+    make_line(text, format, args);
     va_end(args);
     memcpy(last_error, text, sizeof last_error);
     deliver(log, DESCANT_ERROR, text);

@@ -195,7 +195,7 @@ static descant_status take_pages(int fd, const char *name, uint64_t bytes, const
         return log_fail(log, DESCANT_MEMORY,
                         "segment '%s' takes %llu bytes: %llu of memory are free", name,
                         (unsigned long long)bytes, (unsigned long long)memory);
-    while (fallocate(fd, 0, 0, (off_t)bytes) != 0) {
+    while (file_resize(fd, bytes, true) != 0) {
         if (errno == EINTR)
             continue;
         int why = errno;

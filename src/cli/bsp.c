@@ -3,6 +3,7 @@
  * said before a segment is made. */
 #include "cli/bsp.h"
 
+#include <limits.h>
 #include <string.h>
 
 #define AT(field) offsetof(struct bsp_options, field)
@@ -243,6 +244,7 @@ static int parse(const struct cli *cli, enum bsp_role role, struct bsp_options *
 static int begin(const struct cli *cli, enum bsp_role role)
 {
     struct bsp_options o = defaults();
+    char checkpoint[PATH_MAX];
     if (role == BSP_CONTROL)
         o.modules = 0;
     int status = parse(cli, role, &o);
@@ -253,7 +255,8 @@ static int begin(const struct cli *cli, enum bsp_role role)
     if (role == BSP_LOCAL)
         status = name_good(cli, o.name) ? CLI_DONE : CLI_BAD_USE;
     else
-        status = check(cli, &o);
+        status = cli_file_follow(cli, "checkpoint", &o.checkpoint, checkpoint) ? check(cli, &o)
+                                                                               : CLI_BAD_USE;
     return status == CLI_DONE ? take_part(cli, role, &o) : status;
 }
 

@@ -6,11 +6,10 @@
 #include "train/monitor.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
-#include <unistd.h>
 
 #define TERMINAL_NS UINT64_C(200000000)
 #define FILE_NS UINT64_C(5000000000)
@@ -38,6 +37,20 @@ static struct local_figures all_figures(const struct bsp_run_log *l)
 
 /* --- the file --- */
 
+/* After a line, of which so much has failed: 0, or an errno. A log that could not be written ends
+ * there, so that only its last line may be torn; the run goes on, and fails at its end. */
+static void written(struct bsp_run_log *l, int error, bool now)
+{
+    if (!error && now)
+        error = stream_error(l->file);
+    if (!error)
+        return;
+    l->failed = true;
+    log_fail(l->log, DESCANT_SYSTEM, "%s: the log could not be written, and ends here: %s",
+             l->options->log, strerror(error));
+    bsp_log_close(l);
+}
+
 static void write_header(struct bsp_run_log *l, const struct bsp_model *model)
 {
     struct json json;
@@ -45,8 +58,7 @@ static void write_header(struct bsp_run_log *l, const struct bsp_model *model)
     config_log(&json, l->file, bsp_settings, bsp_n_settings, l->options);
     json_int(&json, "parameters", (int64_t)model->n);
     json_int(&json, "first_version", (int64_t)model->version);
-    json_end(&json);
-    fflush(l->file);
+    written(l, json_end(&json), true);
 }
 
 descant_status bsp_log_open(struct bsp_run_log *l, const struct bsp_model *model,
@@ -55,7 +67,7 @@ descant_status bsp_log_open(struct bsp_run_log *l, const struct bsp_model *model
     const char *path = l->options->log;
     l->locals = locals;
     l->n_locals = n_locals;
-    l->is_terminal = isatty(fileno(l->err)) == 1;
+    l->is_terminal = shown_columns(l->err) > 0;
     l->stepped_ns = l->last.at_ns = clock_now_ns();
     if (!path)
         return DESCANT_OK;
@@ -85,7 +97,7 @@ static void write_step(struct bsp_run_log *l, const struct bsp_model *model,
     json_real(&json, "norm", s->norm);
     json_real(&json, "step_s", seconds);
     json_int(&json, "modules", all->attached);
-    json_end(&json);
+    written(l, json_end(&json), false);
 }
 
 /* An evaluation that has ended is a line of its own, of when it began, in the log and on the terminal. */
@@ -95,7 +107,7 @@ static void note_eval(struct bsp_run_log *l, const struct bsp_model *model, bool
     if (!bsp_eval_take(model->eval, &l->held_out))
         return;
     if (l->file)
-        held_out_log(l->file, &l->held_out);
+        written(l, held_out_log(l->file, &l->held_out), false);
     if (!shown || l->options->quiet)
         return;
     bsp_log_end_line(l);
@@ -123,12 +135,6 @@ void bsp_log_step(struct bsp_run_log *l, const struct bsp_model *model, const st
 
 /* --- the progress line --- */
 
-static int columns_of(const struct bsp_run_log *l)
-{
-    struct winsize size;
-    return ioctl(fileno(l->err), TIOCGWINSZ, &size) == 0 && size.ws_col ? size.ws_col : 80;
-}
-
 static void show(struct bsp_run_log *l, const struct bsp_model *model, uint64_t now)
 {
     uint64_t ns = now - l->last.at_ns;
@@ -147,9 +153,9 @@ static void show(struct bsp_run_log *l, const struct bsp_model *model, uint64_t 
              count_text((double)(all.stale + all.bad), refused, sizeof refused), all.attached,
              all.attached == 1 ? "" : "s");
     if (l->is_terminal)
-        fprintf(l->err, "\r\033[K%.*s", columns_of(l) - 1, line);
-    else
-        fprintf(l->err, "%s\n", line);
+        shown_clear_line(l->err);
+    fprintf(l->err, l->is_terminal ? "%.*s" : "%.*s\n",
+            l->is_terminal ? shown_columns(l->err) - 1 : INT_MAX, line);
     fflush(l->err);
     l->last.at_ns = now;
     l->last.gradients = l->gradients;
@@ -162,16 +168,15 @@ void bsp_log_show(struct bsp_run_log *l, const struct bsp_model *model)
     show(l, model, now);
     if (!l->file || now - l->flushed_ns < FLUSH_NS)
         return;
-    fflush(l->file);
+    errno = 0;
+    written(l, 0, true);
     l->flushed_ns = now;
 }
 
 void bsp_log_end_line(struct bsp_run_log *l)
 {
-    if (l->is_terminal && !l->options->quiet) {
-        fputs("\r\033[K", l->err);
-        fflush(l->err);
-    }
+    if (l->is_terminal && !l->options->quiet)
+        shown_clear_line(l->err);
 }
 
 /* --- the summary --- */
@@ -202,7 +207,7 @@ static void write_summary(struct bsp_run_log *l, const struct bsp_model *model,
         json_real(&json, "eval_accuracy", l->held_out.accuracy);
     }
     json_text(&json, "stopped", end->why);
-    json_end(&json);
+    written(l, json_end(&json), true);
 }
 
 static void row(FILE *out, const char *name, double value, const char *format)
@@ -260,13 +265,8 @@ bool bsp_log_end(struct bsp_run_log *l, const struct bsp_model *model, const str
     note_eval(l, model, false);
     if (l->file)
         write_summary(l, model, end);
-    if (l->file && (fflush(l->file) != 0 || ferror(l->file))) {
-        log_fail(l->log, DESCANT_SYSTEM, "%s: the log could not be written: %s", l->options->log,
-                 strerror(errno));
-        return false;
-    }
     print_summary(l, model, end);
-    return true;
+    return !l->failed;
 }
 
 void bsp_log_close(struct bsp_run_log *l)

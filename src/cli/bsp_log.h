@@ -12,6 +12,7 @@ struct bsp_run_log {
     FILE *out, *err;            /* the summary; the progress line and what goes wrong */
 
     FILE *file;                 /* NULL: none */
+    bool failed;                /* it could not be written to its end */
     bool is_terminal;
     struct local *const *locals;
     int n_locals;

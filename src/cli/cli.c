@@ -3,7 +3,7 @@
  * exits: main does, with what is returned. */
 #include "cli/cli.h"
 
-#include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -89,23 +89,12 @@ static void help(FILE *out)
           "  --version  the version\n", out);
 }
 
-/* The command's status; output that has not come where it should is a failure. */
-static int ended(int status, FILE *out, FILE *err)
-{
-    errno = 0;
-    if (status != CLI_DONE || (fflush(out) == 0 && !ferror(out)))
-        return status;
-    fprintf(err, "descant: the output could not be written: %s\n",
-            strerror(errno ? errno : EIO));
-    return CLI_FAILED;
-}
-
 static int run(struct cli *cli, const char *word)
 {
     for (int i = 0; i < N_COMMANDS; i++)
         if (strcmp(word, commands[i].name) == 0) {
             cli->command = commands[i].name;
-            return ended(commands[i].run(cli), cli->out, cli->err);
+            return commands[i].run(cli);
         }
     return unknown(cli, word);
 }
@@ -125,23 +114,46 @@ static int help_on(struct cli *cli)
     return run(cli, command);
 }
 
-int cli_main(int argc, char **argv, FILE *out, FILE *err)
+static int command(struct cli *cli, int argc, char **argv)
 {
-    struct cli cli = {.command = "", .argc = argc - 2, .argv = argv + 2, .out = out, .err = err};
     if (argc < 2) {
-        help(err);
+        help(cli->err);
         return CLI_BAD_USE;
     }
     const char *word = argv[1];
     if (strcmp(word, "help") == 0 && argc > 2)
-        return help_on(&cli);
+        return help_on(cli);
     if (cli_is_help(word) || strcmp(word, "help") == 0) {
-        help(out);
-        return ended(CLI_DONE, out, err);
+        help(cli->out);
+        return CLI_DONE;
     }
     if (strcmp(word, "--version") == 0) {
-        fprintf(out, "descant %s\n", descant_version());
-        return ended(CLI_DONE, out, err);
+        fprintf(cli->out, "descant %s\n", descant_version());
+        return CLI_DONE;
     }
-    return run(&cli, word);
+    return run(cli, word);
+}
+
+/* All that is printed goes through two shown streams. Output that has not come where it should is a
+ * failure; a file that may not grow any more is an error to be told, and no signal to die by. */
+int cli_main(int argc, char **argv, FILE *out, FILE *err)
+{
+    struct cli cli = {.command = "", .argc = argc - 2, .argv = argv + 2,
+                      .out = shown_open(out, true), .err = shown_open(err, false)};
+    int status = CLI_FAILED, error = 0;
+
+    signal(SIGXFSZ, SIG_IGN);
+    if (cli.out && cli.err)
+        status = command(&cli, argc, argv);
+    else
+        fputs("descant: no memory for the output\n", err);
+    if (cli.out)
+        error = shown_close(cli.out);
+    if (error && status == CLI_DONE) {
+        fprintf(cli.err, "descant: the output could not be written: %s\n", strerror(error));
+        status = CLI_FAILED;
+    }
+    if (cli.err)
+        shown_close(cli.err);
+    return status;
 }

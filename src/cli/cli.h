@@ -52,6 +52,9 @@ struct cli_file {
 /* Nothing that is written is another one of them. Else it has said which is. What is replaced
  * comes first. */
 bool cli_files_apart(const struct cli *cli, const struct cli_file *files, int n);
+/* A file that is replaced: *path, where there is one, becomes that which a symbolic link leads to, in
+ * `target`, which has room for PATH_MAX. False after saying why not. */
+bool cli_file_follow(const struct cli *cli, const char *option, const char **path, char *target);
 /* The file can be replaced: it is a regular one, or there is none. Else it has said why. */
 bool cli_file_good(const struct cli *cli, const char *option, const char *path);
 

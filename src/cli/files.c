@@ -5,6 +5,7 @@
 #include "cli/cli.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -104,6 +105,18 @@ bool cli_files_apart(const struct cli *cli, const struct cli_file *files, int n)
                 !apart(cli, writer, other))
                 return false;
         }
+    return true;
+}
+
+bool cli_file_follow(const struct cli *cli, const char *option, const char **path, char *target)
+{
+    if (!*path)
+        return true;
+    if (!path_follow(*path, target, PATH_MAX)) {
+        cli_bad_use(cli, "--%s %s: %s", option, *path, strerror(errno));
+        return false;
+    }
+    *path = target;
     return true;
 }
 

@@ -6,6 +6,7 @@
 #include "data/data.h"
 #include "train/trainer.h"
 
+#include <limits.h>
 #include <string.h>
 
 struct cache_options {
@@ -77,5 +78,6 @@ int cli_gen_cache(const struct cli *cli)
         return status;
     if (!o.data || !o.out)
         return cli_bad_use(cli, "--data and --out say what is read, and where the cache goes");
-    return outputs_good(cli, &o) ? make(cli, &o) : CLI_BAD_USE;
+    char out[PATH_MAX];
+    return cli_file_follow(cli, "out", &o.out, out) && outputs_good(cli, &o) ? make(cli, &o) : CLI_BAD_USE;
 }

@@ -8,6 +8,7 @@
 #include "sync/plan.h"
 #include "train/launch.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -194,7 +195,7 @@ static int check(const struct cli *cli, const struct train_options *o)
 int cli_train(const struct cli *cli)
 {
     struct train_options o = train_options_default();
-    char *text = NULL, message[512];
+    char *text = NULL, message[512], checkpoint[PATH_MAX];
     bool given[MOST_SETTINGS] = {false}, by_config[MOST_SETTINGS] = {false};
     const char *config = settings_config(cli), *plan = getenv("DESCANT_PLAN");
     int status = CLI_DONE;
@@ -219,6 +220,8 @@ int cli_train(const struct cli *cli)
         status = CLI_BAD_USE;
     o.watched = o.trainers == 0 && mpi_module_launcher() != MPI_LAUNCHER_NONE &&
                 (!o.job || strncmp(o.job, "mpi", 3) == 0);
+    if (status == CLI_DONE && !cli_file_follow(cli, "checkpoint", &o.checkpoint, checkpoint))
+        status = CLI_BAD_USE;
     if (status == CLI_DONE)
         status = check(cli, &o);
     if (status == CLI_DONE)

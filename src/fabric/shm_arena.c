@@ -161,9 +161,11 @@ descant_status arena_found(struct arena *arena, const struct link *link)
 {
     arena->fd = memory_refuse() ? -1 : memfd_create("descant",
                                                     MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (arena->fd < 0 || ftruncate(arena->fd, (off_t)ARENA_BYTES) != 0 ||
+    if (arena->fd < 0 || file_resize(arena->fd, ARENA_BYTES, false) != 0 ||
         fcntl(arena->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
-        return log_fail(arena->log, DESCANT_SYSTEM, "no shared memory: %s", strerror(errno));
+        return log_fail(arena->log, DESCANT_SYSTEM, "no shared memory: %s%s", strerror(errno),
+                        errno == EFBIG ? "; the limit of files' sizes holds for it, too: ulimit -f "
+                                         "unlimited" : "");
     descant_status status = map_board(arena, true);
     if (status)
         return status;

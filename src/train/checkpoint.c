@@ -304,10 +304,11 @@ bool checkpoint_there(const struct train_options *o)
 
 descant_status checkpoint_open(struct safetensors **out, const char *path, const struct log *log)
 {
-    char previous[4096];
+    char target[4096], previous[4096 + 16];
     descant_status status = safetensors_open(out, path, log);
 
-    snprintf(previous, sizeof previous, "%s.previous", path);
+    snprintf(previous, sizeof previous, "%s.previous",
+             path_follow(path, target, sizeof target) ? target : path);
     if (status == DESCANT_OK || access(previous, F_OK) != 0)
         return status;
     log_say(log, DESCANT_WARNING, "%s cannot be used; the one before it, %s, is", path, previous);

@@ -199,30 +199,14 @@ struct train_options train_options_default(void)
     };
 }
 
-/* Bytes of the character at `at`; 0: it is none. */
-static size_t character(const unsigned char *at)
-{
-    size_t n = *at < 0x80 ? 1 : *at >= 0xc2 && *at < 0xe0 ? 2 : *at >= 0xe0 && *at < 0xf0 ? 3
-               : *at >= 0xf0 && *at < 0xf5 ? 4 : 0;
-
-    for (size_t k = 1; k < n; k++)
-        if ((at[k] & 0xc0) != 0x80)
-            return 0;
-    if (n > 2 && ((at[0] == 0xe0 && at[1] < 0xa0) || (at[0] == 0xed && at[1] > 0x9f) ||
-                  (at[0] == 0xf0 && at[1] < 0x90) || (at[0] == 0xf4 && at[1] > 0x8f)))
-        return 0;
-    return n;
-}
-
 void config_clean(char *text)
 {
-    unsigned char *at = (unsigned char *)text;
-
-    while (*at) {
-        size_t n = character(at);
-        if (n == 0)
-            *at = '?';
-        at += n ? n : 1;
+    for (size_t left = strlen(text); left > 0;) {
+        int n = text_character(text, left);
+        if (n <= 0)
+            *text = '?';
+        text += n > 0 ? n : 1;
+        left -= (size_t)(n > 0 ? n : 1);
     }
 }
 

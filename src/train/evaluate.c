@@ -213,7 +213,7 @@ void held_out_set(struct held_out *h, const struct metrics *sum, double auc)
     h->auc = auc;
 }
 
-void held_out_log(FILE *log, const struct held_out *h)
+int held_out_log(FILE *log, const struct held_out *h)
 {
     struct json json;
 
@@ -226,8 +226,8 @@ void held_out_log(FILE *log, const struct held_out *h)
     json_real(&json, "auc", h->auc);
     json_real(&json, "eval_calibration", h->calibration);
     json_real(&json, "eval_accuracy", h->accuracy);
-    json_end(&json);
-    fflush(log);
+    int error = json_end(&json);
+    return error ? error : stream_error(log);
 }
 
 const char *held_out_text(const struct held_out *h, char *text, size_t room)

@@ -36,7 +36,8 @@ struct held_out {
 };
 
 void held_out_set(struct held_out *h, const struct metrics *sum, double auc);
-void held_out_log(FILE *log, const struct held_out *h);      /* one line, at once */
+/* One line, at once; the errno of what could not be written. */
+int held_out_log(FILE *log, const struct held_out *h);
 const char *held_out_text(const struct held_out *h, char *text, size_t room);
 
 /* "9999", "12.3 k", "4.56 M"; returns text. */

@@ -21,16 +21,19 @@
 
 enum { NAME_ROOM = 64, TRIES = 30, TRY_NS = 10000000 };
 
-/* 1: taken; 0: somebody has it; -1: the file was removed meanwhile, or the system refused. */
-static int try_lock(int fd, const char *path, int how)
+enum got { GOT_REFUSED = -2, GOT_REMOVED, GOT_BUSY, GOT_LOCK, GOT_OTHERS };
+/* refused: by the system, with errno; removed: the file, meanwhile; busy: somebody has it; others:
+ * another run has it, which stays so */
+
+static enum got try_lock(int fd, const char *path, int how)
 {
     struct stat mine, there;
 
     if (flock(fd, how | LOCK_NB) != 0)
-        return errno == EWOULDBLOCK ? 0 : -1;
+        return errno == EWOULDBLOCK ? GOT_BUSY : GOT_REFUSED;
     return fstat(fd, &mine) == 0 && stat(path, &there) == 0 && mine.st_ino == there.st_ino &&
                    mine.st_dev == there.st_dev
-               ? 1 : -1;
+               ? GOT_LOCK : GOT_REMOVED;
 }
 
 static bool write_name(int fd, const char *whose)
@@ -46,29 +49,29 @@ static bool has_name(int fd, const char *whose)
     return n == (ssize_t)strlen(whose) && memcmp(name, whose, (size_t)n) == 0;
 }
 
-/* As try_lock; 2: another run has it. */
-static int try_share(int fd, const char *path, const char *whose)
+static enum got try_share(int fd, const char *path, const char *whose)
 {
-    int got = try_lock(fd, path, LOCK_EX);
+    enum got got = try_lock(fd, path, LOCK_EX);
 
-    if (got > 0 && !write_name(fd, whose))
-        return -1;
-    if (got >= 0)               /* the first one comes down to the others, who may have come by */
-        got = try_lock(fd, path, LOCK_SH);
-    return got == 1 && !has_name(fd, whose) ? 2 : got;
+    if (got == GOT_LOCK && !write_name(fd, whose))
+        return GOT_REFUSED;
+    if (got == GOT_LOCK || got == GOT_BUSY)     /* the first one comes down to the others, who may */
+        got = try_lock(fd, path, LOCK_SH);      /* have come by */
+    return got == GOT_LOCK && !has_name(fd, whose) ? GOT_OTHERS : got;
 }
 
-/* One try; true: *fd is open and has the lock, or *got tells why not. */
-static bool try_open(const char *path, const char *whose, int *fd, int *got)
+/* One try. *fd is open where it got the lock. */
+static enum got try_open(const char *path, const char *whose, int *fd)
 {
     *fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
     if (*fd < 0)
-        return true;
-    *got = whose ? try_share(*fd, path, whose) : try_lock(*fd, path, LOCK_EX);
-    if (*got == 1)
-        return true;
-    close(*fd);
-    return *got == 2;
+        return GOT_REFUSED;
+    enum got got = whose ? try_share(*fd, path, whose) : try_lock(*fd, path, LOCK_EX);
+    int error = errno;
+    if (got != GOT_LOCK)
+        close(*fd);
+    errno = error;
+    return got;
 }
 
 static bool is_none(const char *path)
@@ -80,8 +83,8 @@ static bool is_none(const char *path)
 descant_status lock_take(struct lock *lock, const char *path, const char *whose, bool must,
                          const struct log *log)
 {
-    int fd = -1, got = 0;
-    bool ended = false;
+    enum got got = GOT_BUSY;
+    int fd;
 
     lock->path[0] = 0;
     if (!path || (!must && is_none(path)))
@@ -90,17 +93,17 @@ descant_status lock_take(struct lock *lock, const char *path, const char *whose,
         lock->path[0] = 0;
         return log_fail(log, DESCANT_SYSTEM, "%s: the name is too long", path);
     }
-    for (int k = 0; k < TRIES && !ended; k++) {
-        ended = try_open(lock->path, whose, &fd, &got);
-        if (!ended)
+    for (int k = 0; k < TRIES && (got == GOT_BUSY || got == GOT_REMOVED); k++) {
+        if (k)
             clock_sleep_until(clock_now_ns() + TRY_NS);
+        got = try_open(lock->path, whose, &fd);
     }
-    if (ended && fd >= 0 && got == 1) {
+    if (got == GOT_LOCK) {
         lock->fd = fd;
         return DESCANT_OK;
     }
     lock->path[0] = 0;
-    if (!ended || got == 2)
+    if (got != GOT_REFUSED)
         return log_fail(log, DESCANT_MISMATCH, "%s is in use by another run", path);
     return must ? log_fail(log, DESCANT_SYSTEM, "%s cannot be written: %s", path, strerror(errno))
                 : DESCANT_OK;
@@ -110,7 +113,7 @@ void lock_give(struct lock *lock)
 {
     if (!lock->path[0])
         return;
-    if (try_lock(lock->fd, lock->path, LOCK_EX) == 1)
+    if (try_lock(lock->fd, lock->path, LOCK_EX) == GOT_LOCK)
         unlink(lock->path);
     close(lock->fd);
     lock->path[0] = 0;

@@ -20,7 +20,6 @@
 #include <math.h>
 #include <signal.h>
 #include <string.h>
-#include <sys/ioctl.h>
 
 #define TICK_NS 100000000u
 #define LEAST_TICK_NS 1000000u
@@ -97,14 +96,6 @@ static double seconds_left(const struct watch *w, double place)
                : -1;
 }
 
-static int columns_of(const struct trainer *t)
-{
-    struct winsize size;
-    if (!t->is_terminal)
-        return INT_MAX;
-    return ioctl(fileno(t->err), TIOCGWINSZ, &size) == 0 && size.ws_col ? size.ws_col : 80;
-}
-
 static const char *gap_text(const struct trainer *t, const struct figures *f, char *text,
                             size_t room)
 {
@@ -133,7 +124,7 @@ static void show(struct trainer *t, const struct watch *watch, const struct figu
     char rate[32], left[32], seen[32], line[240], percent[16] = " ?";
     char loss[16] = "?", pace[64];
     double place = feed_place(t->feed);
-    int columns = columns_of(t);
+    int columns = t->is_terminal ? shown_columns(t->err) : INT_MAX;
 
     if (place >= 0)
         snprintf(percent, sizeof percent, "%2.0f", 100 * place);
@@ -144,16 +135,16 @@ static void show(struct trainer *t, const struct watch *watch, const struct figu
              columns < WIDE_LINE ? "seen" : "examples", count_text(w->per_s, rate, sizeof rate),
              loss, t->bsp ? lag_text(f, pace, sizeof pace) : gap_text(t, f, pace, sizeof pace),
              time_text(seconds_left(watch, place), left, sizeof left));
-    fprintf(t->err, t->is_terminal ? "\r\033[K%.*s" : "%.*s\n", columns - 1, line);
+    if (t->is_terminal)
+        shown_clear_line(t->err);
+    fprintf(t->err, t->is_terminal ? "%.*s" : "%.*s\n", columns - 1, line);
     fflush(t->err);
 }
 
 void monitor_end_line(struct trainer *t)
 {
-    if (t->is_terminal && !t->options->quiet) {
-        fputs("\r\033[K", t->err);
-        fflush(t->err);
-    }
+    if (t->is_terminal && !t->options->quiet)
+        shown_clear_line(t->err);
 }
 
 /* --- what is due --- */
@@ -263,7 +254,7 @@ static void take_points(struct trainer *t)
     for (int k = 0; k < n; k++) {
         run_log_open(t);
         if (t->run_log)
-            held_out_log(t->run_log, &points[k]);
+            run_log_written(t, held_out_log(t->run_log, &points[k]));
         if (t->options->quiet)
             continue;
         monitor_end_line(t);

@@ -76,6 +76,23 @@ static int64_t elp(const struct trainer *t)
 
 /* --- the log --- */
 
+/* After a line, of which so much has failed: 0, or an errno. A log that could not be written ends
+ * there, so that only its last line may be torn; training goes on, and the run fails at its end. */
+void run_log_written(struct trainer *t, int error)
+{
+    char path[4096];
+
+    if (!error)
+        error = stream_error(t->run_log);
+    if (!error)
+        return;
+    host_file(t, t->options->log, path, sizeof path);
+    if (!atomic_exchange(&t->board->log_failed, 1))
+        log_fail(&t->log, DESCANT_SYSTEM, "%s: the log could not be written, and ends here: %s", path,
+                 strerror(error));
+    run_log_close(t);
+}
+
 static void log_header(struct trainer *t)
 {
     struct json json;
@@ -86,7 +103,7 @@ static void log_header(struct trainer *t)
     json_int(&json, "parameters", (int64_t)t->n);
     json_int(&json, "table_parameters", (int64_t)t->n_tables);
     json_int(&json, "elp", elp(t));
-    json_end(&json);
+    run_log_written(t, json_end(&json));
 }
 
 /* What is known of merges, where there was one. */
@@ -183,8 +200,7 @@ void run_log_interval(struct trainer *t, const struct figures *f, double seconds
     }
     if (t->bsp)
         log_bsp(t, &json, f);
-    json_end(&json);
-    fflush(t->run_log);
+    run_log_written(t, json_end(&json));
 }
 
 /* The first host has the path that was given, each other one its own beside it. */
@@ -198,7 +214,7 @@ void host_file(const struct trainer *t, const char *path, char *own, size_t room
 
 void run_log_open(struct trainer *t)
 {
-    if (!t->options->log || t->run_log)
+    if (!t->options->log || t->run_log || atomic_load(&t->board->log_failed))
         return;
     uint32_t nobody = 0;
     bool first = atomic_compare_exchange_strong(&t->board->log_rank, &nobody,
@@ -217,17 +233,11 @@ void run_log_open(struct trainer *t)
         log_header(t);
 }
 
-/* What could not be written shows at the latest here. */
 void run_log_close(struct trainer *t)
 {
-    if (!t->run_log)
-        return;
-    bool failed = ferror(t->run_log);
-    failed |= fclose(t->run_log) != 0;
+    if (t->run_log)
+        fclose(t->run_log);     /* after run_log_written, it holds nothing back */
     t->run_log = NULL;
-    if (failed && !atomic_exchange(&t->board->log_failed, 1))
-        log_fail(&t->log, DESCANT_SYSTEM, "%s: the log could not be written: %s",
-                 t->options->log, strerror(errno));
 }
 
 /* --- the end --- */
@@ -306,7 +316,7 @@ static void final_eval(struct trainer *t)
     }
     run_log_open(t);
     if (t->run_log)
-        held_out_log(t->run_log, &h);
+        run_log_written(t, held_out_log(t->run_log, &h));
     r->auc = h.auc;
     r->eval_n = h.n;
     r->eval_positive = h.positive;
@@ -426,9 +436,10 @@ static void print_summary(struct trainer *t)
         row(t->out, "bad lines skipped", (double)r->bad, "%.0f");
     row(t->out, "memory of a trainer", r->memory_mb, "%.0f MB");
     say_end(t, resumed);
-    if (fflush(t->out) == 0 && !ferror(t->out))
+    int error = stream_error(t->out);
+    if (!error)
         return;
-    log_fail(&t->log, DESCANT_SYSTEM, "the summary could not be written: %s", strerror(errno));
+    log_fail(&t->log, DESCANT_SYSTEM, "the summary could not be written: %s", strerror(error));
     board_stop(t->board, STOP_FAILED, "the summary could not be written");
 }
 
@@ -447,7 +458,6 @@ static void log_summary(struct trainer *t)
 {
     const struct train_result *r = t->result;
     struct json json;
-    char why[256];
 
     run_log_open(t);
     if (!t->run_log)
@@ -482,10 +492,8 @@ static void log_summary(struct trainer *t)
     json_real(&json, "eval_calibration", r->eval_calibration);
     json_real(&json, "eval_accuracy", r->eval_accuracy);
     json_real(&json, "memory_mb", r->memory_mb);
-    snprintf(why, sizeof why, "%s", board_why(t->board));
-    config_clean(why);
-    json_text(&json, "stopped", why);
-    json_end(&json);
+    json_text(&json, "stopped", board_why(t->board));
+    run_log_written(t, json_end(&json));
     run_log_close(t);
 }
 

@@ -88,7 +88,9 @@ static void to_log(void *user, enum descant_level level, const char *line)
         return;
     if (first && t->options->trainers == 1)
         line += 8;              /* nobody asks which trainer */
-    fprintf(t->err, "%sdescant: %s\n", t->is_terminal ? "\r\033[K" : "", line);
+    if (t->is_terminal)
+        shown_clear_line(t->err);
+    fprintf(t->err, "descant: %s\n", line);
 }
 
 /* True: no line of it. The parent says who dies, each trainer that its own values are bad, and the run
@@ -622,7 +624,7 @@ int trainer_run(const struct train_options *options, const char *job, int rank, 
     t.log.user = &t;
     pthread_mutex_init(&t.gather.mutex, NULL);
     pthread_cond_init(&t.gather.moved, NULL);
-    t.is_terminal = isatty(fileno(err));
+    t.is_terminal = shown_columns(err) > 0;
     if (open_all(&t, job, rank, size) == DESCANT_OK)
         code = run(&t);
     if (t.bsp)

@@ -163,6 +163,7 @@ void run_log_open(struct trainer *t);
 /* seconds: of training, up to it */
 void run_log_interval(struct trainer *t, const struct figures *f, double seconds);
 void run_log_last(struct trainer *t);   /* an interval more, so that curves go up to the end */
+void run_log_written(struct trainer *t, int error);     /* after a line: what json_end returned */
 void run_log_close(struct trainer *t);
 void summary_make(struct trainer *t, double seconds);       /* and the last evaluation */
 

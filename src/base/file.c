@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: MIT */
+/* Two traps of files.
+ *
+ * One that is replaced by renaming another one onto it: a symbolic link must be followed first, for
+ * a rename replaces the link: the file would be where its owner did not put it, and the old one
+ * would stay where everybody else looks.
+ *
+ * One that may not become so large (ulimit -f, which holds for shared memory, too): the kernel
+ * sends SIGXFSZ, of which a program dies that has not said that it wants the error. The program
+ * descant says so; for a caller of the library the signal is held back here. */
+#include "base/base.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { MOST_LINKS = 40 };       /* as many as the kernel follows */
+
+bool path_follow(const char *path, char *target, size_t room)
+{
+    char to[PATH_MAX], next[2 * PATH_MAX];
+
+    if (snprintf(target, room, "%s", path) >= (int)room) {
+        errno = ENAMETOOLONG;
+        return false;
+    }
+    for (int k = 0; k < MOST_LINKS; k++) {
+        ssize_t n = readlink(target, to, sizeof to);
+        if (n < 0)
+            return errno == EINVAL || errno == ENOENT;  /* no link; or nothing, yet */
+        const char *slash = *to == '/' ? NULL : strrchr(target, '/');
+        int length = snprintf(next, sizeof next, "%.*s%.*s", slash ? (int)(slash - target + 1) : 0,
+                              target, (int)n, to);
+        if ((size_t)n == sizeof to || (size_t)length >= room) {
+            errno = ENAMETOOLONG;
+            return false;
+        }
+        memcpy(target, next, (size_t)length + 1);
+    }
+    errno = ELOOP;
+    return false;
+}
+
+int file_resize(int fd, uint64_t bytes, bool reserve)
+{
+    const struct timespec none = {0};
+    sigset_t limit, old;
+    sigemptyset(&limit);
+    sigaddset(&limit, SIGXFSZ);
+    pthread_sigmask(SIG_BLOCK, &limit, &old);
+    int failed = reserve ? fallocate(fd, 0, 0, (off_t)bytes) : ftruncate(fd, (off_t)bytes);
+    int why = errno;
+    if (failed && why == EFBIG && !sigismember(&old, SIGXFSZ))
+        sigtimedwait(&limit, NULL, &none);      /* it came to this thread, and goes no further */
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    errno = why;
+    return failed;
+}
