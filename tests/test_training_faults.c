@@ -10,6 +10,7 @@
 #include "train/trainer.h"
 
 #include <pthread.h>
+#include <sys/resource.h>
 
 int __real_fsync(int fd);
 int __wrap_fsync(int fd);
@@ -51,12 +52,45 @@ ssize_t __wrap_write(int fd, const void *from, size_t n)
     return __real_write(fd, from, n);
 }
 
+/* One of the processes that are forked has a bad start. */
+enum bad_start { KILLED, STOPS_THEN_KILLED, NO_FILES, NO_MEMORY, BAD_STARTS };
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define BAD_STARTS_HERE NO_MEMORY       /* which a sanitizer needs itself */
+#else
+#define BAD_STARTS_HERE BAD_STARTS
+#endif
+static int fork_that_suffers;
+static enum bad_start bad_start;
+
+static void suffer(void)
+{
+    struct rlimit files = {6, 6}, memory = {64 << 20, 64 << 20};
+    if (bad_start == NO_FILES)
+        setrlimit(RLIMIT_NOFILE, &files);
+    else if (bad_start == NO_MEMORY)
+        setrlimit(RLIMIT_AS, &memory);
+    else if (bad_start == KILLED)
+        raise(SIGKILL);
+    else if (__real_fork() == 0) {      /* when the others wait for it */
+        pid_t parent = getppid();
+        while (kill(parent, 0) == 0) {
+            usleep(300000);
+            kill(parent, SIGKILL);
+        }
+        _exit(0);
+    } else {
+        raise(SIGSTOP);
+    }
+}
+
 pid_t __wrap_fork(void)
 {
-    if (++forks != fork_that_fails)
-        return __real_fork();
+    bool fails = ++forks == fork_that_fails, suffers = forks == fork_that_suffers;
     errno = EAGAIN;
-    return -1;
+    pid_t pid = fails ? -1 : __real_fork();
+    if (pid == 0 && suffers)
+        suffer();
+    return pid;
 }
 
 /* Asked by descant bench train right before it forks its multipliers. */
@@ -382,6 +416,28 @@ START_TEST(a_trainer_that_cannot_be_started)
 }
 END_TEST
 
+/* The parent ends the start at once: nobody waits for who will not come. */
+START_TEST(a_trainer_with_a_bad_start)
+{
+    static const char *const says[] = {
+        [NO_FILES] = "Too many open files", [NO_MEMORY] = "emory",
+        [KILLED] = "trainer 1 was killed by signal 9 before all had started: the run ends",
+        [STOPS_THEN_KILLED] = "trainer 1 was killed by signal 9 before all had started",
+    };
+    struct train_options o = small();
+    o.trainers = 3;
+    o.start_s = 600;
+    bad_start = (enum bad_start)_i;
+    fork_that_suffers = forks + 1 + 2;      /* begin() has the first */
+    pid_t pid = begin(&o);
+    ck_assert_msg(end_within(pid, 60) == 1, "%s", said);
+    assert_says(says[_i]);
+    if (_i >= NO_FILES)
+        assert_says("descant: trainer 1 could not start: the run ends");
+    ck_assert_ptr_null(strstr(said, "examples/s"));
+}
+END_TEST
+
 #define ROUNDS(n) \
     "bench train --rows 1000 --rounds " #n " --run-s 0.1 --batch 64 --table-rows 10 --json"
 #define BENCH ROUNDS(1)
@@ -642,6 +698,7 @@ int main(void)
     tcase_add_test(quick, a_signal_says_why_once);
     tcase_add_test(quick, who_asks_waits_for_the_reason);
     tcase_add_loop_test(quick, a_trainer_that_cannot_be_started, 0, 3);
+    tcase_add_loop_test(quick, a_trainer_with_a_bad_start, 0, BAD_STARTS_HERE);
     tcase_add_test(quick, multipliers_are_as_many_as_workers);
     tcase_add_test(quick, a_share_of_the_bound_of_its_own_round);
     tcase_add_test(quick, a_benchmark_without_processes);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* Starts the trainers: forks them, passes signals on, says who died, waits for all. The parent
  * holds no part of the job; if it dies, its trainers get SIGTERM and stop in good order. A trainer
- * that is killed is no failure of the run: the others train the rest. Until it trains, a signal
- * ends a trainer at once; then trainer.c heeds it.
+ * that is killed is no failure of the run: the others train the rest. One that fails, or is killed,
+ * before all have started is: the others would wait for it in vain, so the parent ends them. Until
+ * it trains, a signal ends a trainer at once; then trainer.c heeds it.
  *
  * A rank of an MPI job is forked, too, though alone: its parent has nothing to do but to say which
  * rank on which host was killed. The other ranks cannot know: the launcher ends them with it. */
@@ -86,40 +87,72 @@ static int rank_of(pid_t pid, int n)
     return -1;
 }
 
-static void note_end(int rank, int status, int alive, int *code, FILE *err)
-{
-    int passed = atomic_load(&trainer_signal);
+/* What the parent knows of its trainers. */
+struct family {
+    int n, alive;
+    int code;                   /* of the worst that ended by itself, or by the signal it was
+                                   passed; -1: there is none */
+    bool broken;                /* one failed before all had started; code is its */
+    const struct train_shared *shared;
+    FILE *err;
+};
 
-    children[rank] = 0;
-    if (WIFSIGNALED(status) && WTERMSIG(status) == passed)
-        *code = 128 + passed > *code ? 128 + passed : *code;
-    else if (WIFSIGNALED(status))
-        fprintf(err, "descant: trainer %d was killed by signal %d%s\n", rank, WTERMSIG(status),
-                alive ? "; the others go on" : "");
-    else if (WEXITSTATUS(status) > *code)
-        *code = WEXITSTATUS(status);
+/* Those that have started by now learn it from the board, the others wait for somebody who will not
+ * come: until it trains, the signal ends a trainer at once. */
+static void break_off(struct family *f, int rank, int status)
+{
+    f->broken = true;
+    f->code = WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+    if (WIFSIGNALED(status))
+        fprintf(f->err, "descant: trainer %d was killed by signal %d before all had started%s\n",
+                rank, WTERMSIG(status), f->n > 1 ? ": the run ends" : "");
+    else if (f->alive)
+        fprintf(f->err, "descant: trainer %d could not start: the run ends\n", rank);
+    for (int k = 0; k < f->n; k++)
+        if (children[k] > 0)
+            kill(children[k], SIGTERM);
 }
 
-/* Waits for all children, passing signals on: all that are in `held` come here alone. The status
- * of the worst child that ended by itself, or by the signal it was passed; -1: there is none. */
-static int collect(int n, const sigset_t *held, FILE *err)
+static void note_end(struct family *f, int rank, int status)
 {
-    int code = -1, status, alive = n;
+    int passed = atomic_load(&trainer_signal);
+    bool all_started = atomic_load(&f->shared->started) >= (uint32_t)f->n;
+    bool good = WIFEXITED(status) && WEXITSTATUS(status) == 0;
+
+    children[rank] = 0;
+    f->alive--;
+    if (f->broken)
+        return;
+    if (!all_started && !good && !passed)
+        break_off(f, rank, status);
+    else if (WIFSIGNALED(status) && WTERMSIG(status) == passed)
+        f->code = 128 + passed > f->code ? 128 + passed : f->code;
+    else if (WIFSIGNALED(status))
+        fprintf(f->err, "descant: trainer %d was killed by signal %d%s\n", rank, WTERMSIG(status),
+                f->alive ? "; the others go on" : "");
+    else if (WEXITSTATUS(status) > f->code)
+        f->code = WEXITSTATUS(status);
+}
+
+/* Waits for all children, passing signals on: all that are in `held` come here alone. */
+static int collect(struct family *f, const sigset_t *held)
+{
+    int status;
     pid_t pid;
 
-    while (alive) {
+    while (f->alive) {
         while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
-            int rank = rank_of(pid, n);
+            int rank = rank_of(pid, f->n);
             if (rank >= 0)
-                note_end(rank, status, --alive, &code, err);
+                note_end(f, rank, status);
         }
         if (pid < 0 && errno == ECHILD)
             break;
-        int signal = alive ? sigwaitinfo(held, NULL) : 0;
+        int signal = f->alive ? sigwaitinfo(held, NULL) : 0;
         if (signal == SIGINT || signal == SIGTERM)
             pass_on(signal);
     }
-    return code;
+    return f->code;
 }
 
 /* All were killed: a status, after saying what is left. */
@@ -149,7 +182,7 @@ static int fork_all(const struct train_options *o, FILE *out, FILE *err,
 {
     char name[160];
     sigset_t held, old;
-    int n = (int)o->trainers, code, started;
+    int n = (int)o->trainers, started;
 
     job_name(o, name, sizeof name);
     fflush(out);
@@ -164,7 +197,8 @@ static int fork_all(const struct train_options *o, FILE *out, FILE *err,
         }
         children[started] = pid;
     }
-    code = collect(started, &held, err);
+    struct family f = {.n = started, .alive = started, .code = -1, .shared = shared, .err = err};
+    int code = collect(&f, &held);
     sigprocmask(SIG_SETMASK, &old, NULL);
     if (started < n)
         return 1;

@@ -625,8 +625,12 @@ int trainer_run(const struct train_options *options, const char *job, int rank, 
     pthread_mutex_init(&t.gather.mutex, NULL);
     pthread_cond_init(&t.gather.moved, NULL);
     t.is_terminal = shown_columns(err) > 0;
-    if (open_all(&t, job, rank, size) == DESCANT_OK)
+    if (open_all(&t, job, rank, size) == DESCANT_OK) {
+        atomic_fetch_add(&shared->started, 1);
         code = run(&t);
+    } else if (t.board) {       /* for those who have met already */
+        board_stop(t.board, STOP_FAILED, "trainer %d: %s", t.rank, descant_last_error());
+    }
     if (t.bsp)
         t.state = NULL;         /* the job's memory */
     bsp_close(t.bsp);

@@ -43,6 +43,7 @@ enum { TRAIN_FAILURES = 16 };
 /* What trainers that were forked share with their parent. */
 struct train_shared {
     struct train_result result;     /* written by the reporter at the end */
+    _Atomic uint32_t started;       /* trainers that have met all others, and begin to train */
     _Atomic uint64_t failures[TRAIN_FAILURES];      /* that were said, as trainer.c has them; set
                                                        once, from the first on */
 };
