@@ -158,11 +158,10 @@ static void say(const struct session *s, const struct cli *cli, const struct met
 /* What was printed has come where it should. */
 static bool all_out(const struct session *s, FILE *out, const char *name)
 {
-    errno = 0;
-    if (fflush(out) == 0 && !ferror(out))
-        return true;
-    log_fail(&s->log, DESCANT_SYSTEM, "%s: %s", name, strerror(errno ? errno : EIO));
-    return false;
+    int error = stream_error(out);
+    if (error)
+        log_fail(&s->log, DESCANT_SYSTEM, "%s: %s", name, strerror(error));
+    return !error;
 }
 
 int cli_eval(const struct cli *cli)
@@ -255,13 +254,14 @@ static bool predict_all(struct session *s, struct data *data, struct work *work,
 
     for (uint64_t chunk = 0; ok && got == DATA_BLOCK; chunk++) {
         got = data_read(data, chunk, &block);
+        errno = 0;
         if (got == DATA_BLOCK)
             ok = predict_block(s, work, &block.examples, scores, out->file);
         s->lines += got == DATA_BLOCK ? block.examples.n : 0;
         s->bad += got == DATA_BLOCK ? block.bad : 0;
     }
     if (!ok)
-        log_fail(&s->log, DESCANT_SYSTEM, "%s: %s", out->name, strerror(errno));
+        all_out(s, out->file, out->name);
     else if (got == DATA_END && s->lines == 0)
         log_fail(&s->log, DESCANT_INVALID, "there is no example in %s", s->options.data);
     block_fini(&block);
@@ -272,8 +272,8 @@ static bool predict_all(struct session *s, struct data *data, struct work *work,
  * replaced, and not the link. */
 static FILE *open_temporary(struct output *out, const char *name, const struct stat *old)
 {
-    if (!old || !realpath(name, out->path))
-        snprintf(out->path, sizeof out->path, "%s", name);
+    if (!path_follow(name, out->path, sizeof out->path))
+        return NULL;
     int n = snprintf(out->temporary, sizeof out->temporary, "%s.tmp", out->path);
     if (n >= (int)sizeof out->temporary) {
         out->temporary[0] = 0;
