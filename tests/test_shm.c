@@ -431,6 +431,92 @@ START_TEST(other_users_get_no_answer)
 }
 END_TEST
 
+/* --- strangers who have names --- */
+
+enum hold { BOUND, LISTENING, FULL, HOLDS };
+
+/* A process of another user takes names of the job: of the door, or of so many slots from one on. It
+ * holds them until it is killed. 0: nobody can be another user here. */
+static pid_t squat(int from, int n, enum hold how)
+{
+    int ready[2];
+    char done = 0;
+    ck_assert_int_eq(pipe(ready), 0);
+    unsigned us = (unsigned)getuid();
+    pid_t pid = fork();
+    if (!pid) {
+        done = setuid(65534) == 0 ? 1 : 2;
+        for (int k = from; k < from + n && done == 1; k++) {
+            struct sockaddr_un at = {.sun_family = AF_UNIX};
+            char last[16];
+            snprintf(last, sizeof last, k < 0 ? "door" : "%d", k);
+            socklen_t length = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 +
+                (size_t)snprintf(at.sun_path + 1, sizeof at.sun_path - 1, "descant/%s/%u/%s", name,
+                                 us, last));
+            int fd = socket(AF_UNIX, SOCK_SEQPACKET, 0);
+            done = bind(fd, (struct sockaddr *)&at, length) == 0 ? 1 : 3;
+            if (how != BOUND && listen(fd, how == FULL ? 0 : 10) != 0)
+                done = 3;
+            for (int one = 0; how == FULL && one < 2; one++) {
+                int queue = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0);
+                (void)!connect(queue, (struct sockaddr *)&at, length);
+            }
+        }
+        (void)!write(ready[1], &done, 1);
+        for (;;)
+            pause();
+    }
+    ck_assert_int_eq(read(ready[0], &done, 1), 1);
+    close(ready[0]);
+    close(ready[1]);
+    ck_assert_int_ne(done, 3);
+    if (done == 1)
+        return pid;
+    ck_assert_int_eq(kill(pid, SIGKILL) | (waitpid(pid, NULL, 0) != pid), 0);
+    return 0;
+}
+
+/* The door is another user's: the job is refused at once, with his number, however he has it. */
+START_TEST(a_stranger_at_the_door_is_named)
+{
+    struct fabric *f;
+    uint64_t before = clock_now_ns();
+    const struct fabric_options options = {.address = name, .rank = 0, .size = 1, .start_s = 300};
+    pid_t other = squat(-1, 1, (enum hold)_i);
+    if (!other)
+        return;
+    ck_assert_int_eq(fabric_shm.open(&f, &options), DESCANT_SYSTEM);
+    ck_assert_msg(strstr(descant_last_error(), "the door of job \"") &&
+                  strstr(descant_last_error(), "is held by user 65534"), "%s", descant_last_error());
+    ck_assert_uint_lt(clock_now_ns() - before, 20ull * SECOND);
+    kill(other, SIGKILL);
+    ck_assert_int_eq(waitpid(other, NULL, 0), other);
+    end_well(launch(0, 0, 1));      /* and when he is gone, it begins */
+}
+END_TEST
+
+/* Of some slots, it is done without those; of all, he is named. */
+START_TEST(a_stranger_in_the_slots_is_named)
+{
+    struct fabric *f;
+    pid_t other = squat(0, SHM_SLOTS - 2, (enum hold)_i);
+    if (!other)
+        return;
+    pid_t a = launch(0, 0, 2), b = launch(1, 1, 2);
+    ck_assert(reaches(&page[0].rounds, 2, 60ull * SECOND));
+    ck_assert(reaches(&page[1].rounds, 2, 60ull * SECOND));
+    ck_assert_int_eq(open_one(&f, -1, 2), DESCANT_SYSTEM);
+    ck_assert_msg(strstr(descant_last_error(), "62 of 64 slots of job \"") &&
+                  strstr(descant_last_error(), "are held by user 65534"), "%s", descant_last_error());
+    int rounds = page[0].rounds;
+    ck_assert(reaches(&page[0].rounds, rounds + 2, 60ull * SECOND));
+    end_well(a);
+    end_well(b);
+    kill(other, SIGKILL);
+    ck_assert_int_eq(waitpid(other, NULL, 0), other);
+}
+END_TEST
+
 /* --- nothing left --- */
 
 static int fds_open(void)
@@ -541,6 +627,8 @@ int main(void)
     tcase_add_loop_test(all, all_killed_and_founded_anew, 0, 2);
     tcase_add_test(all, late_joiner_gets_state);
     tcase_add_test(all, strangers_do_no_harm);
+    tcase_add_loop_test(all, a_stranger_at_the_door_is_named, 0, HOLDS);
+    tcase_add_loop_test(all, a_stranger_in_the_slots_is_named, 0, HOLDS);
     tcase_add_test(all, other_users_get_no_answer);
     tcase_add_loop_test(all, who_was_stopped_watches_who_came_meanwhile, 0, 2);
     tcase_add_loop_test(all, who_becomes_another_program_is_gone, 0, 2);

@@ -559,6 +559,8 @@ START_TEST(a_limit_of_sizes_is_seen)
     ck_assert_int_eq(train(&o, &r), 1);
     assert_says("could not be written, and ends here: File too large");
     o.log = NULL;
+    limit.rlim_cur = limit.rlim_max;
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
     o.trainers = 2;
     ck_assert_int_eq(train(&o, &r), 1);
     assert_says("File too large; the limit of files' sizes holds for it, too");

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Meeting: abstract sockets as names, which the kernel takes back by itself.
+/* Meeting by names (shm_name.c), which the kernel takes back by itself.
  *
  *   1. The door is a name that one process can hold. Whoever holds it changes slots, founds,
  *      compares manifests, adds blocks; the others sleep on a connection to it, which breaks
@@ -10,6 +10,8 @@
  *      sockets on for as long as it likes. A cut line tells that it has become another program.
  *   4. A slot that is alive in the board but whose name nobody living holds is buried by the
  *      next joiner: its trainer died before it had told everyone.
+ *   5. A name that another user holds is nobody's of ours. At the door the job is refused at once,
+ *      with that user's number; a slot is done without, as long as others are free.
  *
  * Joiners are answered by the doormen of those who are here (shm_doorman.c).
  *
@@ -18,80 +20,24 @@
 #include "fabric/shm_meet.h"
 #include "fabric/shm_doorman.h"
 #include "fabric/shm_message.h"
+#include "fabric/shm_name.h"
 
 #include <errno.h>
 #include <poll.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #define CALL_NS 2000000000u     /* that a living member has to answer */
 #define TOUCH_NS 100000000u
+#define REFUSED_NS 50000000u    /* after which one who cannot be reached is looked up */
 
 enum { TRIES = 3 };             /* of calls that somebody hangs up on */
-
-/* --- names --- */
 
 static int open_pidfd(pid_t pid)
 {
     return memory_refuse() ? -1 : (int)syscall(SYS_pidfd_open, pid, 0);
-}
-
-static int open_socket(void)
-{
-    if (memory_refuse()) {
-        errno = ENOMEM;
-        return -1;
-    }
-    return socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-}
-
-static socklen_t make_name(const struct meet *meet, int slot, struct sockaddr_un *name)
-{
-    char last[16] = "door";
-
-    memset(name, 0, sizeof *name);
-    name->sun_family = AF_UNIX;
-    if (slot >= 0)
-        snprintf(last, sizeof last, "%d", slot);
-    int n = snprintf(name->sun_path + 1, sizeof name->sun_path - 1, "descant/%s/%u/%s",
-                     meet->name, (unsigned)getuid(), last);
-    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
-}
-
-/* A listener of that name, or -1 and errno. */
-static int hold_name(const struct meet *meet, int slot)
-{
-    struct sockaddr_un name;
-    socklen_t length = make_name(meet, slot, &name);
-    int fd = open_socket();
-
-    if (fd >= 0 && (bind(fd, (struct sockaddr *)&name, length) != 0 || listen(fd, 128) != 0)) {
-        int why = errno;
-        close(fd);
-        errno = why;
-        fd = -1;
-    }
-    return fd;
-}
-
-/* A connection to that name, or -1 and errno. */
-static int reach_name(const struct meet *meet, int slot)
-{
-    struct sockaddr_un name;
-    socklen_t length = make_name(meet, slot, &name);
-    int fd = open_socket();
-
-    if (fd >= 0 && connect(fd, (struct sockaddr *)&name, length) != 0) {
-        int why = errno;
-        close(fd);
-        errno = why;
-        fd = -1;
-    }
-    return fd;
 }
 
 /* --- the door --- */
@@ -109,23 +55,51 @@ void meet_init(struct meet *meet, struct arena *arena, const char *name)
         meet->callers[k] = (struct meet_caller){-1, -1, 0};
 }
 
-static void await_door(const struct meet *meet, uint64_t until_ns)
+/* What a stranger has of the job, and who that is, where it can be told. */
+static descant_status refuse_stranger(const struct meet *meet, const char *what, bool many,
+                                      const struct holder *who)
 {
-    int fd = reach_name(meet, -1);
+    char by[64] = "somebody whose user cannot be told";
 
-    if (fd < 0) {
-        nap();          /* just opened, or a long queue */
-        return;
-    }
+    if (who && who->pid)
+        snprintf(by, sizeof by, "user %u (process %d)", who->uid, who->pid);
+    else if (who)
+        snprintf(by, sizeof by, "user %u", who->uid);
+    return log_fail(meet->log, DESCANT_SYSTEM, "%s of job \"%s\" %s held by %s, this process is of "
+                    "user %u: give the job another name", what, meet->name, many ? "are" : "is", by,
+                    (unsigned)getuid());
+}
+
+/* Sleeps until the door may be free. Its holder is one of us, or the job is refused; one who cannot
+ * be reached is looked at again, for there may just be a change, or a long queue: *since is from
+ * when on. */
+static descant_status await_door(const struct meet *meet, uint64_t until_ns, uint64_t *since)
+{
+    int fd = name_reach(meet->name, NAME_DOOR);
+    uint64_t now = clock_now_ns();
+    struct holder who;
+    bool told = fd >= 0 && name_peer(fd, &who);
+
+    *since = fd >= 0 ? 0 : *since ? *since : now;
+    if (fd < 0 && now - *since > REFUSED_NS)
+        told = name_holder(meet->name, NAME_DOOR, &who);
+    bool stranger = told ? who.uid != getuid() : fd < 0 && now - *since > CALL_NS;
+    if (fd < 0 && !stranger)
+        nap();
     struct pollfd p = {.fd = fd, .events = POLLIN};
-    poll(&p, 1, ms_until(until_ns));
-    close(fd);
+    if (fd >= 0 && !stranger)
+        poll(&p, 1, ms_until(until_ns));
+    if (fd >= 0)
+        close(fd);
+    return stranger ? refuse_stranger(meet, "the door", false, told ? &who : NULL) : DESCANT_OK;
 }
 
 descant_status meet_door_take(struct meet *meet, uint64_t until_ns)
 {
+    uint64_t since = 0;
+
     for (;;) {
-        meet->door = hold_name(meet, -1);
+        meet->door = name_hold(meet->name, NAME_DOOR);
         if (meet->door >= 0)
             return DESCANT_OK;
         if (errno != EADDRINUSE)
@@ -135,7 +109,9 @@ descant_status meet_door_take(struct meet *meet, uint64_t until_ns)
             return log_fail(meet->log, DESCANT_TIMEOUT,
                             "somebody else has been joining job \"%s\" all the time",
                             meet->name);
-        await_door(meet, until_ns);
+        descant_status status = await_door(meet, until_ns, &since);
+        if (status)
+            return status;
     }
 }
 
@@ -151,17 +127,26 @@ enum peer { PEER_STRANGER, PEER_DEAD, PEER_OURS };
 /* Who is at the other end; of ours that live, with a pidfd if it could be had. */
 static enum peer look_at_peer(int fd, int *pidfd)
 {
-    struct ucred who;
-    socklen_t n = sizeof who;
+    struct holder who;
 
     *pidfd = -1;
-    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &n) != 0 || who.uid != getuid())
+    if (!name_peer(fd, &who) || who.uid != getuid())
         return PEER_STRANGER;
     *pidfd = (int)syscall(SYS_pidfd_open, who.pid, 0);
     if (*pidfd < 0 ? errno != ESRCH : !pidfd_dead(*pidfd))
         return PEER_OURS;
     fd_close(pidfd);
     return PEER_DEAD;
+}
+
+/* Whether a stranger has the name of a slot that cannot be reached. */
+static bool strange_slot(const struct meet *meet, unsigned slot)
+{
+    struct holder who;
+    int why = errno;
+    bool stranger = name_holder(meet->name, (int)slot, &who) && who.uid != getuid();
+    errno = why;
+    return stranger;
 }
 
 /* Connects to a slot and says hello; its line is then open. Who cannot be told from nobody is
@@ -171,10 +156,10 @@ static descant_status call_slot(struct meet *meet, unsigned slot, uint64_t until
     struct message hello = message_of(WHAT_HELLO, 0, 0);
     int fd, pidfd;
 
-    while ((fd = reach_name(meet, (int)slot)) < 0 && errno == EAGAIN &&
-           clock_now_ns() < until_ns)
+    while ((fd = name_reach(meet->name, (int)slot)) < 0 && errno == EAGAIN &&
+           clock_now_ns() < until_ns && !strange_slot(meet, slot))
         nap();
-    if (fd < 0 && errno == ECONNREFUSED)
+    if (fd < 0 && (errno == ECONNREFUSED || (errno == EAGAIN && strange_slot(meet, slot))))
         meet->unreachable |= slot_bit(slot);
     else if (fd < 0 && errno == EAGAIN)
         meet->deaf |= slot_bit(slot);
@@ -189,9 +174,9 @@ static descant_status call_slot(struct meet *meet, unsigned slot, uint64_t until
         meet->peers[slot] = pidfd;
         return DESCANT_OK;
     }
-    if (peer == PEER_DEAD)
+    if (peer != PEER_OURS)
         meet->unreachable |= slot_bit(slot);
-    else if (peer == PEER_OURS)
+    else
         meet->deaf |= slot_bit(slot);
     fd_close(&pidfd);
     close(fd);
@@ -484,20 +469,45 @@ descant_status meet_rank(const struct meet *meet, int *rank)
     return DESCANT_OK;
 }
 
+/* held: free slots whose names somebody has. */
+static descant_status no_slot(const struct meet *meet, uint64_t held)
+{
+    int slot = held ? __builtin_ctzll(held) : 0, n = __builtin_popcountll(held);
+    struct holder who = {0};
+    char what[64];
+
+    if (!held)
+        return log_fail(meet->log, DESCANT_BAD_SIZE, "job \"%s\" has %d trainers already", meet->name,
+                        SHM_SLOTS);
+    int fd = name_reach(meet->name, slot);
+    bool told = fd >= 0 ? name_peer(fd, &who) : name_holder(meet->name, slot, &who);
+    if (fd >= 0)
+        close(fd);
+    if (told && who.uid == getuid())
+        return log_fail(meet->log, DESCANT_TIMEOUT, "job \"%s\" has %d trainers, and the names of its "
+                        "other slots are held by processes that are leaving it (%d): try again",
+                        meet->name, SHM_SLOTS - n, who.pid);
+    snprintf(what, sizeof what, "%d of %d slots", n, SHM_SLOTS);
+    return refuse_stranger(meet, what, true, told ? &who : NULL);
+}
+
 descant_status meet_seat(struct meet *meet, int rank)
 {
     struct board *board = meet->arena->board;
+    uint64_t held = 0;
 
     for (unsigned s = 0; s < SHM_SLOTS; s++) {
         uint64_t life = slot_life(board, s);
         if (!slot_vacant(board, life))
             continue;
-        meet->listener = hold_name(meet, (int)s);
+        meet->listener = name_hold(meet->name, (int)s);
         if (meet->listener < 0 && errno != EADDRINUSE)
             return log_fail(meet->log, DESCANT_SYSTEM, "no socket for slot %u: %s", s,
                             strerror(errno));
-        if (meet->listener < 0)
+        if (meet->listener < 0) {
+            held |= slot_bit(s);
             continue;
+        }
         if (!announce(meet, s, life_generation(life) + 1))
             return log_fail(meet->log, DESCANT_TIMEOUT,
                             "a trainer of job \"%s\" is alive and does not listen", meet->name);
@@ -511,8 +521,7 @@ descant_status meet_seat(struct meet *meet, int rank)
                             "a trainer of job \"%s\" has stopped in the midst of a change",
                             meet->name);
     }
-    return log_fail(meet->log, DESCANT_BAD_SIZE, "job \"%s\" has %d trainers already",
-                    meet->name, SHM_SLOTS);
+    return no_slot(meet, held);
 }
 
 descant_status meet_watch(struct meet *meet)

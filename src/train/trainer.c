@@ -78,19 +78,30 @@ static bool another_has_said(struct trainer *t, const char *line)
     return false;
 }
 
-static void to_log(void *user, enum descant_level level, const char *line)
+static void put_line(struct trainer *t, const char *line)
 {
-    struct trainer *t = user;
-    bool first = strncmp(line, "rank 0: ", 8) == 0;
-    if (level < DESCANT_WARNING && !(t->opening && first))
-        return;
-    if (level == DESCANT_ERROR && another_has_said(t, line))
-        return;
-    if (first && t->options->trainers == 1)
+    if (strncmp(line, "rank 0: ", 8) == 0 && t->options->trainers == 1)
         line += 8;              /* nobody asks which trainer */
     if (t->is_terminal)
         shown_clear_line(t->err);
     fprintf(t->err, "descant: %s\n", line);
+    fflush(t->err);
+}
+
+/* One that is to say it is not ended by the parent before it has: another one may have failed
+ * after it, and left. */
+static void to_log(void *user, enum descant_level level, const char *line)
+{
+    struct trainer *t = user;
+    sigset_t end, old;
+    if (level < DESCANT_WARNING && !(t->opening && strncmp(line, "rank 0: ", 8) == 0))
+        return;
+    sigemptyset(&end);
+    sigaddset(&end, SIGTERM);
+    pthread_sigmask(SIG_BLOCK, &end, &old);
+    if (level != DESCANT_ERROR || !another_has_said(t, line))
+        put_line(t, line);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
 }
 
 /* True: no line of it. The parent says who dies, each trainer that its own values are bad, and the run

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: MIT */
+/* The names of a job: its door and its slots, each a socket's name that one process can hold. */
+#ifndef SHM_NAME_H
+#define SHM_NAME_H
+
+#include <stdbool.h>
+
+enum { NAME_DOOR = -1 };        /* where a slot is asked for */
+
+/* A listener of that name, or -1 and errno: EADDRINUSE, somebody has it. */
+int name_hold(const char *job, int slot);
+/* A connection to whoever has it, or -1 and errno: ECONNREFUSED, nobody listens; EAGAIN, too many
+ * wait for that. */
+int name_reach(const char *job, int slot);
+
+struct holder {
+    unsigned uid;
+    int pid;                    /* 0: not known */
+};
+
+/* Who is at the other end, or who has the name, listening or not. False: the kernel does not say. */
+bool name_peer(int fd, struct holder *who);
+bool name_holder(const char *job, int slot, struct holder *who);
+
+#endif
