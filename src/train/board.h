@@ -49,7 +49,7 @@ struct seat {
                                                    trainer, cleared by it or by its heir */
     _Atomic uint64_t lines, bad, steps;
     _Atomic uint64_t stale, not_finite;     /* gradients that were refused */
-    _Atomic double gap, gap_max, stall_ns, copy_ns, age_s, exchange_s, distance, shadow_cpu_s, bytes,
+    _Atomic double merged_steps, gap_max, stall_ns, copy_ns, age_s, exchange_s, distance, shadow_cpu_s, bytes,
         rounds, rows_sent, rows_waiting, rows_age_s;
     struct cell cells[BOARD_WORKERS];
 };
@@ -84,6 +84,9 @@ struct board {
     _Atomic uint32_t kept;                  /* this run has written its checkpoint; as those two */
     _Atomic double eval_best;               /* the least loss; valid once evals > 0 */
     _Atomic uint32_t evals, evals_worse;
+    struct {                                /* as `logged`, of the trainers' synchronisation */
+        _Atomic double merges, merged_steps, stall_s, rows_sent;
+    } sync_logged;
     struct board_bsp bsp;
     struct {
         _Atomic uint64_t supersteps, gradients, lag, stale, not_finite;

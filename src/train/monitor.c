@@ -35,7 +35,7 @@ void monitor_publish(struct trainer *t)
 
     if (descant_stats(t->job, &s) != DESCANT_OK)
         return;
-    put(&seat->gap, s.gap_mean);
+    put(&seat->merged_steps, s.gap_mean * (double)s.rounds);
     put(&seat->gap_max, (double)s.gap_max);
     put(&seat->stall_ns, (double)s.stall_ns + (double)atomic_load_explicit(&t->gather_ns, RELAXED));
     put(&seat->copy_ns, (double)s.copy_ns);

@@ -16,10 +16,11 @@ struct window {
 
 void window_look(struct window *w, const struct trainer *t);    /* moves it up to now */
 
-/* Means over the seats that are taken. */
+/* Since the start; means over the seats that are taken. */
 struct figures {
     double gap, gap_max, stall_s, copy_s, age_s, distance, shadow_cpu_s, bytes, rounds;
     double exchange_s;                              /* 99 of 100 took less */
+    double merges, merged_steps;                    /* of all seats together */
     double rows_sent, rows_waiting, rows_age_s;     /* of the one that exchanges them */
     uint64_t lines, bad, steps;
     int trainers;

@@ -24,7 +24,6 @@ struct figures figures_gather(const struct trainer *t)
         if (atomic_load_explicit(&seat->state, memory_order_acquire) == SEAT_EMPTY)
             continue;
         f.trainers++;
-        f.gap += get(&seat->gap);
         f.gap_max = fmax(f.gap_max, get(&seat->gap_max));
         f.stall_s += get(&seat->stall_ns) * 1e-9;
         f.copy_s += get(&seat->copy_ns) * 1e-9;
@@ -36,8 +35,12 @@ struct figures figures_gather(const struct trainer *t)
         f.rows_sent += get(&seat->rows_sent);
         f.rows_waiting += get(&seat->rows_waiting);
         f.rows_age_s = fmax(f.rows_age_s, get(&seat->rows_age_s));
-        f.rounds += get(&seat->rounds);
-        merging += get(&seat->rounds) > 0;
+        double merges = get(&seat->rounds), steps = get(&seat->merged_steps);
+        f.rounds += merges;
+        f.merges += merges;
+        f.merged_steps += steps;
+        f.gap += merges > 0 ? steps / merges : 0;
+        merging += merges > 0;
         f.lines += atomic_load_explicit(&seat->lines, RELAXED);
         f.bad += atomic_load_explicit(&seat->bad, RELAXED);
         f.steps += atomic_load_explicit(&seat->steps, RELAXED);
@@ -131,14 +134,19 @@ void window_look(struct window *w, const struct trainer *t)
     w->at_ns = now;
 }
 
+static uint64_t logged_ns(const struct board *b)
+{
+    uint64_t since = atomic_load_explicit(&b->logged_ns, RELAXED);
+    return since ? since : atomic_load_explicit(&b->started_ns, RELAXED);
+}
+
 /* Since the last interval, whoever wrote it. */
 static struct window look_on(struct trainer *t)
 {
     struct board *b = t->board;
-    uint64_t since = atomic_load_explicit(&b->logged_ns, RELAXED);
     struct window w = {
         .seen = cell_read(&b->logged),
-        .at_ns = since ? since : atomic_load_explicit(&b->started_ns, RELAXED),
+        .at_ns = logged_ns(b),
         .loss = NAN, .entropy = NAN,
     };
 
@@ -159,6 +167,33 @@ static uint64_t lately(_Atomic uint64_t *logged, uint64_t now)
     return now - atomic_exchange_explicit(logged, now, RELAXED);
 }
 
+/* A seat that is taken anew counts from 0. */
+static double grown(_Atomic double *logged, double now)
+{
+    return fmax(now - atomic_exchange_explicit(logged, now, RELAXED), 0);
+}
+
+/* Of the interval, which took so long; distance and age are those of the last merge. */
+static void log_sync(struct trainer *t, struct json *json, const struct figures *f, double took_s)
+{
+    struct board *b = t->board;
+    double merges = grown(&b->sync_logged.merges, f->merges);
+    double steps = grown(&b->sync_logged.merged_steps, f->merged_steps);
+    double stall_s = grown(&b->sync_logged.stall_s, f->stall_s);
+    double workers = (double)t->options->workers * (f->trainers ? f->trainers : 1);
+
+    json_real(json, "rounds", merges / fmax(f->trainers, 1));
+    json_real(json, "gap", merges > 0 ? steps / merges : (double)NAN);
+    json_real(json, "stall_share", stall_s / fmax(took_s * workers, 1e-9));
+    json_real(json, "distance", merged(f->distance, f->rounds));
+    json_real(json, "age_s", merged(f->age_s, f->rounds));
+    if (f->rows_sent > 0) {
+        json_real(json, "rows_sent", grown(&b->sync_logged.rows_sent, f->rows_sent));
+        json_real(json, "rows_waiting", f->rows_waiting);
+        json_real(json, "rows_age_s", f->rows_age_s);
+    }
+}
+
 static void log_bsp(struct trainer *t, struct json *json, const struct figures *f)
 {
     struct board *b = t->board;
@@ -177,6 +212,7 @@ static void log_bsp(struct trainer *t, struct json *json, const struct figures *
 void run_log_interval(struct trainer *t, const struct figures *f, double seconds)
 {
     struct board *b = t->board;
+    uint64_t before_ns = logged_ns(b);
     struct window w = look_on(t);
     struct json json;
 
@@ -188,16 +224,7 @@ void run_log_interval(struct trainer *t, const struct figures *f, double seconds
     json_real(&json, "loss", w.loss);
     json_real(&json, "ne", w.entropy);
     json_real(&json, "examples_per_s", w.per_s);
-    json_real(&json, "gap", merged(f->gap, f->rounds));
-    json_real(&json, "stall_share", figures_stall(t, f));
-    json_real(&json, "distance", merged(f->distance, f->rounds));
-    json_real(&json, "age_s", merged(f->age_s, f->rounds));
-    json_real(&json, "exchange_p99_s", merged(f->exchange_s, f->rounds));
-    if (f->rows_sent > 0) {
-        json_real(&json, "rows_sent", f->rows_sent);
-        json_real(&json, "rows_waiting", f->rows_waiting);
-        json_real(&json, "rows_age_s", f->rows_age_s);
-    }
+    log_sync(t, &json, f, (double)(w.at_ns - before_ns) * 1e-9);
     if (t->bsp)
         log_bsp(t, &json, f);
     run_log_written(t, json_end(&json));
