@@ -89,6 +89,8 @@ struct descant_event {
  * descant_members and descant_waits. Returns 0, or anything else if the log is to have no line. */
 typedef int descant_on_event(void *user, const struct descant_event *event);
 
+/* Strings are copied by open, and may change or go after it. What log_user and event_user point to is
+ * the caller's, and stays until close has returned. */
 struct descant_options {
     const char *job;     /* "self", "shm:NAME[,rate=1gbit][,rtt=1ms]", "mpi"; NULL: see descant_open */
     const char *plan;    /* "shadow-easgd", "dasgd,every=8,delay=2"; NULL: DESCANT_PLAN */
@@ -101,7 +103,7 @@ struct descant_options {
     double sync_rate;    /* bytes a second for a shadow plan's rounds; unused ones are saved for
                             a second; 0: no limit. Other plans go by their steps alone */
     double start_s;      /* seconds that open and start wait for the other trainers, 300
-                            if not set; for whom, a warning says after 5 */
+                            if not set; for whom, a warning says after 5, 10, 20, … */
     descant_log *log;    /* NULL: standard error, as the variable DESCANT_LOG says: debug, info,
                             warning (if not set), error, off */
     void *log_user;
@@ -122,13 +124,30 @@ DESCANT_API struct descant_options descant_options_default(void);
 DESCANT_API descant_status descant_open(struct descant **job,
                                         const struct descant_options *options);
 
+/* What the job's plan, perhaps one of DESCANT_PLAN, wants from the training loop. After open. */
+struct descant_needs {
+    int gradients;      /* 1: descant_mean of each step's gradients, before the optimizer's step */
+    int waits;          /* 1: step or mean may wait for other trainers */
+    int squares;        /* 1: descant_state takes sums of squares */
+    int central;        /* 1: DESCANT_FINAL_CENTRAL is there */
+};
+
+DESCANT_API descant_status descant_needs(struct descant *job, struct descant_needs *out);
+
 /* A named segment of the replica. alloc: n floats, zero, of the job's own memory (peers read
  * it in place), valid until close; NULL where it cannot be had. attach: the caller's memory,
  * which must stay until detach or close. Both before start. All trainers of a job declare the
- * same names and counts in the same order. */
+ * same names and counts in the same order. The name is copied. */
 DESCANT_API float *descant_alloc(struct descant *job, const char *name, size_t n);
 DESCANT_API descant_status descant_attach(struct descant *job, const char *name, float *memory,
                                           size_t n);
+
+/* State of the optimizer, kept in step with the parameters: attach, with what the plan does to
+ * parameters done to momentum or moments; without it each trainer has its own. squares: 1 for sums and
+ * means of squares, as Adam's second moments, which no merge may take below zero: UNSUPPORTED under
+ * what=block and merge=delta, which go beyond a mean. Zero in all trainers at start, or the first one's. */
+DESCANT_API descant_status descant_state(struct descant *job, const char *name, float *memory,
+                                         size_t n, int squares);
 
 /* After it Descant never touches the segment's memory again; peers go on with its last value.
  * Not from inside a step. */

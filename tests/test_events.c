@@ -350,6 +350,27 @@ START_TEST(standard_error_has_it_by_default)
 }
 END_TEST
 
+/* Without callbacks a program that waits at its start says for whom after five seconds. */
+START_TEST(a_start_that_waits_says_for_whom)
+{
+    char text[TEXT] = "";
+    size_t n = 0;
+    uint64_t until = clock_now_ns() + 30000000000u;
+    start("shadow-ma", 0, 2, 0);
+    while (!strstr(text, "\n") && clock_now_ns() < until) {
+        ssize_t got = read(100, text + n, sizeof text - 1 - n);
+        n += got > 0 ? (size_t)got : 0;
+        text[n] = 0;
+        clock_sleep_until(clock_now_ns() + 1000000);
+    }
+    ck_assert_str_eq(text, "descant: rank 0: trainer 0 waits at its start for trainer 1, at most "
+                           "20 s in all\n");
+    start("shadow-ma", 1, 2, 0);
+    ck_assert(reaches(&page->trainers[0].steps, 1));
+    end_all(2, FINISH);
+}
+END_TEST
+
 /* main returns, or exit is called, with a job that is open. */
 START_TEST(an_exit_without_close_is_told)
 {
@@ -391,6 +412,7 @@ int main(void)
     tcase_add_test(all, a_program_may_silence_the_log);
     tcase_add_loop_test(all, an_end_without_rounds_is_told, 0, 2);
     tcase_add_loop_test(all, standard_error_has_it_by_default, 0, 5);
+    tcase_add_test(all, a_start_that_waits_says_for_whom);
     tcase_add_loop_test(all, an_exit_without_close_is_told, 0, 3);
     tcase_add_test(all, an_unknown_level_is_refused);
     suite_add_tcase(suite, all);

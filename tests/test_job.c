@@ -52,6 +52,57 @@ START_TEST(bad_options_are_named)
 }
 END_TEST
 
+START_TEST(options_are_copied)
+{
+    struct descant_options o = descant_options_default();
+    struct descant *job = NULL;
+    char *address = strdup("shm:copied"), *plan = strdup("ma,every=2"), *name = strdup("w");
+    o.job = address;
+    o.plan = plan;
+    ck_assert_int_eq(descant_open(&job, &o), DESCANT_OK);
+    memset(address, '!', strlen(address));
+    memset(plan, '!', strlen(plan));
+    free(address);
+    free(plan);
+    ck_assert_ptr_nonnull(descant_alloc(job, name, 10));
+    memset(name, '!', strlen(name));
+    free(name);
+    ck_assert_int_eq(descant_start(job), DESCANT_OK);
+    for (int k = 0; k < 4; k++)
+        ck_assert_int_eq(descant_step(job), DESCANT_OK);
+    ck_assert_int_eq(descant_detach(job, "w"), DESCANT_OK);
+    ck_assert_int_eq(descant_close(job), DESCANT_OK);
+}
+END_TEST
+
+START_TEST(a_plan_says_what_it_needs)
+{
+    static const struct {
+        const char *plan;
+        struct descant_needs needs;     /* gradients, waits, squares, central */
+    } cases[] = {{"none", {0, 0, 1, 0}}, {"allreduce", {1, 1, 1, 0}},
+                 {"shadow-easgd", {0, 0, 1, 1}}, {"shadow-ma,merge=delta", {0, 0, 0, 0}},
+                 {"ma", {0, 1, 1, 0}}, {"dasgd", {0, 1, 1, 0}}, {"dasgd-delta", {0, 1, 0, 0}},
+                 {"diloco", {0, 1, 0, 1}}};
+    struct descant *job = open_job("self", cases[_i].plan, -1, 0);
+    struct descant_needs needs;
+    float m[8] = {0}, v[8] = {0};
+    ck_assert_int_eq(descant_needs(NULL, &needs), DESCANT_INVALID);
+    ck_assert_int_eq(descant_needs(job, NULL), DESCANT_INVALID);
+    ck_assert_int_eq(descant_needs(job, &needs), DESCANT_OK);
+    ck_assert_mem_eq(&needs, &cases[_i].needs, sizeof needs);
+    ck_assert_ptr_nonnull(descant_alloc(job, "w", 8));
+    ck_assert_int_eq(descant_state(job, "m", m, 8, 0), DESCANT_OK);
+    ck_assert_int_eq(descant_state(job, "v", v, 8, 1),
+                     needs.squares ? DESCANT_OK : DESCANT_UNSUPPORTED);
+    ck_assert(needs.squares || strstr(descant_last_error(), "'v' must not fall below zero"));
+    ck_assert_int_eq(descant_start(job), DESCANT_OK);
+    ck_assert_int_eq(descant_finish(job, DESCANT_FINAL_CENTRAL),
+                     needs.central ? DESCANT_OK : DESCANT_UNSUPPORTED);
+    descant_close(job);
+}
+END_TEST
+
 START_TEST(calls_in_the_wrong_order)
 {
     struct descant *job = open_job("self", "shadow-ma", -1, 0);
@@ -232,6 +283,8 @@ int main(void)
     tcase_add_loop_test(use, bad_options_are_named, 0,
                         (int)(sizeof bad_options / sizeof *bad_options));
     tcase_add_test(use, calls_in_the_wrong_order);
+    tcase_add_test(use, options_are_copied);
+    tcase_add_loop_test(use, a_plan_says_what_it_needs, 0, 8);
     tcase_add_test(use, a_forked_child_is_refused);
     tcase_add_test(use, shadow_steps_never_stall);
     tcase_add_test(use, failing_memory_leaks_nothing);

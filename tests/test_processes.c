@@ -218,6 +218,36 @@ START_TEST(nan_is_left_out_and_healed)
 }
 END_TEST
 
+/* Moments are averaged with the parameters. */
+static int keeps_state(const char *name, int rank)
+{
+    struct descant *job = open_job(name, "ma,every=1", rank, 2);
+    float *w = descant_alloc(job, "w", 8), v[8] = {0};
+    if (w == NULL || descant_state(job, "v", v, 8, 1) != DESCANT_OK ||
+        descant_start(job) != DESCANT_OK)
+        return 1;
+    for (int k = 0; k < 8; k++)
+        v[k] = rank ? 6 : 2;
+    if (descant_step(job) != DESCANT_OK)
+        return 2;
+    for (int k = 0; k < 8; k++)
+        if (v[k] != 4)
+            return 3;
+    return descant_close(job) == DESCANT_OK ? 0 : 4;
+}
+
+START_TEST(optimizer_state_is_kept_in_step)
+{
+    char name[64];
+    pid_t pids[2];
+    snprintf(name, sizeof name, "shm:state-%d", (int)getpid());
+    for (int i = 0; i < 2; i++)
+        if ((pids[i] = fork()) == 0)
+            _exit(keeps_state(name, i));
+    expect_all(pids, 2, "ma");
+}
+END_TEST
+
 static void *finisher(void *job)
 {
     descant_finish(job, DESCANT_FINAL_MEAN);
@@ -473,6 +503,7 @@ int main(void)
                         2 * (int)(sizeof plans / sizeof *plans));
     tcase_add_loop_test(many, processes_end_at_the_centre, 0, 4);
     tcase_add_loop_test(many, nan_is_left_out_and_healed, 0, 2);
+    tcase_add_test(many, optimizer_state_is_kept_in_step);
     tcase_add_test(many, waits_answers_while_a_call_waits);
     tcase_add_test(many, detached_values_stay_in_the_mean);
     tcase_add_loop_test(many, memory_outlives_its_job, 0, 2);

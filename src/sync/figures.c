@@ -5,6 +5,19 @@
 
 #include <math.h>
 
+descant_status descant_needs(struct descant *job, struct descant_needs *out)
+{
+    if (job == NULL || *job->parent == 0)
+        return job_check(job, JOB_OPEN, "descant_needs");
+    if (out == NULL)
+        return log_fail(&job->log, DESCANT_INVALID, "descant_needs: nowhere to put it");
+    *out = (struct descant_needs){.gradients = job->plan.what == PLAN_GRADIENT,
+                                  .waits = job->plan.when == PLAN_EVERY,
+                                  .squares = plan_keeps_squares(&job->plan),
+                                  .central = plan_has_central(&job->plan)};
+    return DESCANT_OK;
+}
+
 descant_status descant_members(struct descant *job, struct descant_members *out)
 {
     if (job == NULL || *job->parent == 0)

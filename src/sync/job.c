@@ -222,6 +222,18 @@ descant_status descant_attach(struct descant *job, const char *name, float *memo
     return status;
 }
 
+descant_status descant_state(struct descant *job, const char *name, float *memory, size_t n,
+                             int squares)
+{
+    descant_status status = job_check(job, JOB_OPEN, "descant_state");
+    if (status == DESCANT_OK && squares && !plan_keeps_squares(&job->plan))
+        status = log_fail(&job->log, DESCANT_UNSUPPORTED, "'%s' must not fall below zero, and the "
+                          "merges of the plan %s, which go beyond a mean, may take it there: use "
+                          "another plan, or leave the state to each trainer", name ? name : "",
+                          job->plan.preset);
+    return status == DESCANT_OK ? descant_attach(job, name, memory, n) : status;
+}
+
 descant_status descant_detach(struct descant *job, const char *name)
 {
     bool finished = job != NULL && *job->parent && atomic_load(&job->state) == JOB_FINISHED;
@@ -464,15 +476,17 @@ static descant_status join_round(struct descant *job, uint64_t until_ns)
     return DESCANT_OK;
 }
 
-/* Who waits long for others says for whom. */
+/* Says for whom it waits, after 5, 10, 20, … seconds. */
 static descant_status drive_start(struct descant *job, uint64_t until, uint64_t *waited)
 {
-    uint64_t soon = clock_now_ns() + START_SAY_NS;
-    descant_status status = world_drive(job, soon < until ? soon : until, waited);
-    if (status != DESCANT_TIMEOUT || soon >= until)
-        return status;
-    waits_say_start(job->fabric, job->start_s, &job->log);
-    return world_drive(job, until, waited);
+    uint64_t began = clock_now_ns();
+    for (uint64_t after = START_SAY_NS;; after *= 2) {
+        bool last = began + after >= until;
+        descant_status status = world_drive(job, last ? until : began + after, waited);
+        if (status != DESCANT_TIMEOUT || last)
+            return status;
+        waits_say_start(job->fabric, job->start_s, &job->log);
+    }
 }
 
 static descant_status meet(struct descant *job)
@@ -611,8 +625,7 @@ descant_status descant_finish(struct descant *job, enum descant_final which)
     if ((int)which < DESCANT_FINAL_LOCAL || which > DESCANT_FINAL_CENTRAL)
         return log_fail(&job->log, DESCANT_INVALID, "descant_finish: no such final %d",
                         (int)which);
-    if (which == DESCANT_FINAL_CENTRAL && job->plan.what != PLAN_ELASTIC &&
-        job->plan.what != PLAN_BLOCK)
+    if (which == DESCANT_FINAL_CENTRAL && !plan_has_central(&job->plan))
         return log_fail(&job->log, DESCANT_UNSUPPORTED,
                         "the plan %s keeps no central or global version", job->plan.preset);
     shadow_stop(job);

@@ -460,6 +460,16 @@ bool plan_needs_snapshot(const struct plan *plan)
     return plan->when == PLAN_SHADOW && plan->merge == PLAN_DELTA;
 }
 
+bool plan_keeps_squares(const struct plan *plan)
+{
+    return plan->what != PLAN_BLOCK && plan->merge != PLAN_DELTA;
+}
+
+bool plan_has_central(const struct plan *plan)
+{
+    return plan->what == PLAN_ELASTIC || plan->what == PLAN_BLOCK;
+}
+
 size_t descant_plans(char *text, size_t room)
 {
     size_t n = 0;

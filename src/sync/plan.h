@@ -60,4 +60,10 @@ int plan_due(const struct plan *plan, uint64_t t);
 /* The merge needs a copy of the replica as it was when the round began. */
 bool plan_needs_snapshot(const struct plan *plan);
 
+/* Merges stay between what they merge, so sums of squares stay above zero. */
+bool plan_keeps_squares(const struct plan *plan);
+
+/* There is a central copy, or a global version. */
+bool plan_has_central(const struct plan *plan);
+
 #endif
