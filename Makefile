@@ -252,6 +252,7 @@ test-slurm: setup
 # where apt has it. pip's settings tell where from; PyPI's own build for Linux brings CUDA along,
 # download.pytorch.org/whl/cpu has one without.
 TORCH := torch==2.13.0
+FRAMEWORKS := transformers accelerate lightning
 DEBIAN_PYTHON := /usr/bin/python3
 $(B)/venv/torch:
 	@tools/setup venv

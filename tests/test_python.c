@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The Python package: each module of tests/python is one check. DESCANT_PYTHON names other
- * Pythons, with spaces between; nothing is tested where there is no NumPy, and only arrays where
- * there is no PyTorch. */
+ * Pythons, with spaces between; nothing is tested where there is no NumPy, only arrays where there
+ * is no PyTorch, and Trainer, Accelerate and Lightning where these are installed. */
 #include "base/base.h"
 
 #include <check.h>
@@ -16,7 +16,7 @@ static const struct { const char *name, *needs; } modules[] = {
     {"test_arrays", "numpy"},    {"test_interrupts", "numpy"}, {"test_torch", "torch"},
     {"test_gradients", "torch"}, {"test_states", "torch"},     {"test_staging", "torch"},
     {"test_loops", "torch"},     {"test_launchers", "torch"},  {"test_examples", "torch"},
-    {"test_bsp_module", "torch"}, {"test_wheel", "numpy"},
+    {"test_bsp_module", "torch"}, {"test_wheel", "numpy"},     {"test_frameworks", "lightning"},
 };
 enum { N_MODULES = sizeof modules / sizeof *modules, MAX_CHECKS = 4 * N_MODULES };
 
@@ -48,7 +48,7 @@ static void look_at(const char *python)
     if (!has_torch)
         printf("only arrays are tested: %s has no torch\n", python);
     for (int i = 0; i < N_MODULES && n_checks < MAX_CHECKS; i++)
-        if (has_torch || strcmp(modules[i].needs, "torch") != 0) {
+        if (strcmp(modules[i].needs, "torch") == 0 ? has_torch : has(python, modules[i].needs)) {
             checks[n_checks].python = python;
             checks[n_checks++].module = modules[i].name;
         }

@@ -19,6 +19,7 @@ from ._gradients import AtBackward, Gradients
 from ._job import Job, is_block
 from ._library import failure, library, settings
 from ._optimizers import StateOf, kept_states, unwrapped
+from ._others import wrapper_of
 from ._segments import (Buffers, NumpyMirror, Placed, State, check_overlaps, is_torch, make_segment,
                         place_keys, state_segment, storage_key)
 from ._staging import Stage, Staged, stages
@@ -155,6 +156,7 @@ class Sync:
         self._finished = self._closed = self._pausing = False
         self._last_stats: Dict[str, float] = {}
         self._steps_before = 0
+        self._begun = False         # a step was made
         self._gradients: Optional[Gradients] = None
         self._at_backward: Optional[AtBackward] = None
         self._meaned = False
@@ -175,6 +177,8 @@ class Sync:
             self.close()
             raise
         self.rank, self.size = members["rank"], members["size"]
+        self._alone = True          # as far as is known
+        self._look_for_others()
 
     # ---------------------------------------------------------------- segments
 
@@ -313,6 +317,18 @@ class Sync:
                 raise RuntimeError(f"{what} has moved to other memory (model.to, .data = …): write "
                                    "into it in place, or attach after that")
 
+    def _look_for_others(self) -> None:
+        """Whether DDP does the same work; as training begins it has what it will have."""
+        if not self._torch or self._rests or not self._alone:
+            return
+        wrapper = wrapper_of(tensor for _, tensor in self._tensors)
+        self._alone = wrapper is None
+        if wrapper:
+            _library.log.warning("%s keeps this model together as well: each step waits for it, and "
+                                 "Descant does the same work once more. Train without it "
+                                 "(docs/torch.md has how, for Trainer, Accelerate and Lightning), "
+                                 "or without Descant", wrapper)
+
     def _look_at_all(self) -> None:
         """Also for what has come since."""
         self._look(self._rows)
@@ -337,6 +353,9 @@ class Sync:
             raise failure(status)
 
     def _whole_step(self) -> None:
+        if not self._begun:
+            self._begun = True
+            self._look_for_others()
         if self._prepares or self._unbound or self._absent:
             self._prepared_step()
             return

@@ -205,6 +205,26 @@ class BesideDDP(unittest.TestCase):
         self.same(penalised)
 
 
+class Beside(unittest.TestCase):
+    def test_ddp_around_the_same_parameters_is_said(self):
+        for later in (False, True):
+            server = distributed.TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False)
+
+            def body(rank):
+                store = distributed.TCPStore("127.0.0.1", server.port, None, False)
+                distributed.init_process_group("gloo", rank=rank, world_size=2, store=store)
+                model, other = nn.Linear(2, 1), nn.Linear(2, 1)
+                kept = [DistributedDataParallel(other)]
+                with self.assertLogs("descant", "WARNING") as said:
+                    with descant.attach(other if not later else model) as sync:
+                        kept.append(DistributedDataParallel(model))
+                        for _ in range(20):
+                            sync.step()
+                distributed.barrier()
+                return len([line for line in said.output if "DistributedDataParallel keeps" in line])
+            self.assertEqual(together(2, body), [1, 1], later)
+
+
 class AtBackward(unittest.TestCase):
     def test_a_compiled_module(self):
         if not hasattr(torch, "compile"):
