@@ -2,6 +2,7 @@
 """descant.hook under allreduce beside PyTorch's DDP: the same bits, in 2 and 4 processes, whatever is
 done with gradients between backward and step."""
 
+import os
 import unittest
 import warnings
 
@@ -12,6 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 import descant
 from together import refused, together
 
+os.environ["GLOO_SOCKET_IFNAME"] = "lo"
 torch.set_num_threads(1)
 torch.optim.SGD([torch.zeros(1)], lr=1)         # loads what each process would have to
 STEPS = 6
