@@ -57,10 +57,10 @@ static inline int be_wild(bool cut)
         return 9;
     if (cut && ftruncate(fd, 0) != 0)
         return 8;
-    for (uint64_t k = 1; !cut; k = k * UINT64_C(6364136223846793005) + 1442695040888963407)
-        ((volatile uint64_t *)(void *)object.header)[(k >> 33) % 24] = k;
-    for (;;)
+    while (cut)
         pause();
+    for (uint64_t k = 1;; k = k * UINT64_C(6364136223846793005) + 1442695040888963407)
+        ((volatile uint64_t *)(void *)object.header)[(k >> 33) % 24] = k;
 }
 
 /* constant, nan: until the run ends; times: 50 gradients; dies: is killed after 20; fails: at once,

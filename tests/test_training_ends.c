@@ -610,8 +610,8 @@ START_TEST(names_do_not_steer_the_terminal)
     char path[160];
     snprintf(path, sizeof path, "%s/\033]0;x\007\033[2J", folder);
     static const char *const lines[] = {
-        "train --data %s", "train --data x --model %s", "report %s", "%s", "eval --checkpoint %s "
-        "--data x", "train --config %s", "gen ctr --out %s/x", "bench %s", "plans %s",
+        "train --data %s", "train --data x --model %s", "report %s", "%s",
+        "eval --checkpoint %s --data x", "train --config %s", "gen ctr --out %s/x", "bench %s", "plans %s",
     };
     for (size_t k = 0; k < sizeof lines / sizeof *lines; k++) {
 #pragma GCC diagnostic push

@@ -459,7 +459,7 @@ static void put_missing(FILE *out, const struct report_run *runs, int n)
         held_out |= isfinite(report_figure(&runs[r], "eval_loss", REPORT_FIELDS));
         size_t points = 0;
         for (size_t i = 0; i < runs[r].n; i++)
-            points += isfinite(runs[r].points[i].at[REPORT_EVAL_LOSS]);
+            points += isfinite(runs[r].points[i].at[REPORT_EVAL_LOSS]) ? 1 : 0;
         if (points > 1)
             return;
     }

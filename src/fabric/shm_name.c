@@ -117,7 +117,8 @@ static int ask_for_sockets(void)
 /* One socket: true if it has that name and the user is told. */
 static bool is_holder(const struct nlmsghdr *head, const char *name, size_t length, unsigned *uid)
 {
-    const struct unix_diag_msg *socket = NLMSG_DATA(head);
+    const struct unix_diag_msg *socket =
+        (const void *)((const char *)head + NLMSG_HDRLEN);
     const char *at = (const char *)(socket + 1), *end = (const char *)head + head->nlmsg_len;
     bool named = false, told = false;
     struct nlattr one;
