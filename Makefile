@@ -258,7 +258,11 @@ $(B)/venv/torch:
 	@tools/setup venv
 	@python3 -m venv $(@D) && $(@D)/bin/pip install -q $(TORCH) numpy && touch $@
 
-test-torch: setup $(B)/venv/torch
+# TORCH again, or pip might fetch another
+$(B)/venv/frameworks: $(B)/venv/torch
+	@$(@D)/bin/pip install -q $(TORCH) $(FRAMEWORKS) && touch $@
+
+test-torch: setup $(B)/venv/frameworks
 	@$(MAKE) --no-print-directory all $(B)/tests/test_python
 	@tools/setup torch || echo "test-torch: without Debian's PyTorch"
 	@pythons=$(B)/venv/bin/python; \
