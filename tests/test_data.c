@@ -171,6 +171,7 @@ static const struct defect {
     {DATA_LIBSVM, "1 3:nan", "pair 1: 'nan' is not a number, or too large", 0},
     {DATA_LIBSVM, "1 3:-inf", "pair 1: '-inf' is not a number, or too large", 0},
     {DATA_LIBSVM, "1 3:1e39", "pair 1: '1e39' is not a number, or too large", 0},
+    {DATA_LIBSVM, "1 3:-1e17", "pair 1: '-1e17' is not a number, or too large", 0},
     {DATA_LIBSVM, "1 3:1e999999999999999999999",
      "pair 1: '1e999999999999999999999' is not a number, or too large", 0},
     {DATA_LIBSVM, "1 3:4\0", "a NUL byte", 6},
@@ -279,7 +280,7 @@ START_TEST(libsvm_values)
 {
     const char *path = put_text("a.libsvm",
         "+1 0:1 4294967295:-0.5  7:1e3\t3:+12345678901234567890e-10 \r\n-1\n"
-        "0 1:1e-50 2:.5 3:3. 4:0.1E+1\n1.0 9:340282346638528859811704183484516925440");
+        "0 1:1e-50 2:.5 3:3. 4:0.1E+1\n1.0 9:10000000000000000");
     struct data *data;
     struct block block = {0};
     struct data_options o = {.paths = &path, .n_paths = 1, .log = &listening};
@@ -289,7 +290,7 @@ START_TEST(libsvm_values)
     ck_assert_int_eq(data_read(data, 0, &block), DATA_BLOCK);
     const struct examples *e = &block.examples;
     const uint32_t offsets[] = {0, 4, 4, 8, 9}, ids[] = {0, UINT32_MAX, 7, 3, 1, 2, 3, 4, 9};
-    const float values[] = {1, -0.5f, 1000, 1234567890.123456789f, 0, 0.5f, 3, 1, 0x1.fffffep127f};
+    const float values[] = {1, -0.5f, 1000, 1234567890.123456789f, 0, 0.5f, 3, 1, 1e16f};
     const float labels[] = {1, 0, 0, 1};
     ck_assert_uint_eq(e->n, 4);
     ck_assert_mem_eq(e->offsets, offsets, sizeof offsets);

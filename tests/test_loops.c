@@ -187,6 +187,63 @@ START_TEST(ftrl_stands_still_at_rate_0)
 }
 END_TEST
 
+/* Without beta nothing but gradients says how far to step: none, and those whose square is no float,
+ * leave a weight where it is. */
+static const struct {
+    float beta, g, scale;
+} faint[] = {{0, 0, 1}, {0, 1e-30f, 1}, {0, 1e-21f, 1}, {0.3f, 1.6e-19f, 1.6e-19f}};
+
+START_TEST(ftrl_steps_by_faint_gradients)
+{
+    const struct optimizer o = {.kind = OPTIMIZER_FTRL, .rows = ROWS_FTRL,
+                                .beta = (double)faint[_i].beta};
+    float g[3] = {faint[_i].g, -faint[_i].g, faint[_i].g}, scale = faint[_i].scale;
+    float w[] = {1, -2, 0}, row[] = {1, -2, 0}, state[6] = {0};
+    float row_state[8] = {1, scale * scale};
+    const uint64_t at = 0;
+    const struct row_grads rows = {.n = 1, .width = 3, .n_weights = 1, .rows = &at, .grads = g};
+    nn_thread_init();
+    for (int step = 1; step <= 3; step++) {
+        optimizer_step(&o, w, g, state, 3, 0.5, (uint64_t)step);
+        optimizer_rows_step(&o, row, row_state, &rows, 0.5);
+        for (int k = 0; k < 3; k++)
+            ck_assert_msg(isfinite(w[k]) && isfinite(row[k]), "%d: %g, %g", k, (double)w[k],
+                          (double)row[k]);
+    }
+    if (!(faint[_i].g > 0))
+        ck_assert(w[1] >= -2 && w[1] <= -2 && row[1] >= -2 && row[1] <= -2);
+}
+END_TEST
+
+/* NaN is shown, where weights stay, too. */
+START_TEST(ftrl_passes_nan_on)
+{
+    const struct optimizer o = {.kind = OPTIMIZER_FTRL};
+    float w[] = {1, 0}, g[] = {NAN, NAN}, state[4] = {0};
+    optimizer_step(&o, w, g, state, 2, 0.5, 1);
+    ck_assert(isnan(w[0]) && isnan(w[1]));
+}
+END_TEST
+
+/* A value whose square is no float, as a cache may have, costs its own row and not the run. */
+START_TEST(ftrl_survives_an_absurd_value)
+{
+    float scores[8];
+    ck_assert(isfinite(train_ftrl(&shapes[0], 1e25, scores)));
+}
+END_TEST
+
+/* What a row has met is told by floats, which do not count on from 2^24. */
+START_TEST(rows_of_ftrl_learn_their_scale_late)
+{
+    const float inputs[] = {1, 1.0f / 16};
+    float met[] = {1 << 24, 1 << 24}, scale = 1, w = 1;
+    for (int k = 0; k < 1 << 23; k++)
+        scale = loops_best()->ftrl_meet(&w, met, inputs, 1);
+    ck_assert_double_eq_tol((double)scale, 0.25, 0.01);
+}
+END_TEST
+
 /* --- loops: every instruction set against the base one --- */
 
 static const char *const sets[] = {"avx2", "avx512", "base"};
@@ -486,6 +543,10 @@ int main(void)
     tcase_add_loop_test(tests, rows_of_ftrl_know_their_scale, 0, 1);
     tcase_add_loop_test(tests, rows_of_ftrl_know_their_scale, 2, 3);
     tcase_add_test(tests, ftrl_stands_still_at_rate_0);
+    tcase_add_loop_test(tests, ftrl_steps_by_faint_gradients, 0, N(faint));
+    tcase_add_test(tests, ftrl_passes_nan_on);
+    tcase_add_test(tests, ftrl_survives_an_absurd_value);
+    tcase_add_test(tests, rows_of_ftrl_learn_their_scale_late);
     tcase_add_loop_test(tests, loops_agree, 0, N(sets));
     tcase_add_loop_test(tests, one_output_as_naive, 0, N(sets));
     tcase_add_loop_test(tests, relu_passes_nan_on, 0, N(sets));

@@ -31,7 +31,7 @@ START_TEST(help_is_in_parts)
         "\ndata:\n  --data ", "\nmodel:\n  --model ", "\ntraining:\n  --batch ",
         "kept together:\n  --trainers ", "\nevaluation:\n  --eval-every ",
         "kept and shown:\n  --checkpoint ", "an embedding (16; 1 to 1024)\n",
-        "passes over the data (1; 1 or more)\n", "ftrl's alpha: 0.7 (0.1)\n",
+        "passes over the data (1; 1 or more)\n", "0.7 where linear, fm have ftrl (0.1)\n",
         "sgd's (0; 0 to 0.9999)\n", "the embeddings' width (512,256,64)\n"};
     char option[64];
     ck_assert_int_eq(program("train --help"), CLI_DONE);
@@ -409,6 +409,8 @@ static const struct {
                                         "\"batch\":1,"}},
     {"--model fm --table-optimizer adagrad", {"\"optimizer\":\"adagrad\"", "\"lr\":0.1,"}},
     {"--model fm --optimizer adamw", {"\"table-optimizer\":\"adagrad\"", "\"lr\":0.1,"}},
+    {"--model dlrm --bottom 8 --top 8 --optimizer ftrl", {"\"table-optimizer\":\"sgd\"",
+                                                          "\"lr\":0.1,"}},
     {"--model dlrm --bottom 8 --top 8", {"\"optimizer\":\"sgd\"", "\"table-optimizer\":\"sgd\"",
                                          "\"lr\":0.1,", "\"batch\":128,"}},
 };
@@ -469,6 +471,20 @@ START_TEST(defaults_need_no_care)
     struct train_result r;
     ck_assert_msg(train(&o, &r) == 0, "%s", said);
     ck_assert_msg(r.eval_entropy < 0.75, "%s", said);
+}
+END_TEST
+
+/* Rows of ftrl share their rate whatever the dense part has. */
+START_TEST(rows_of_ftrl_share_their_rate)
+{
+    struct train_options o = untouched(MODEL_LINEAR);
+    struct train_result alone, mixed;
+    ck_assert_msg(train(&o, &alone) == 0, "%s", said);
+    o.optimizer = _i ? OPTIMIZER_ADAM : OPTIMIZER_SGD;
+    o.lr = 0.001;
+    o.table_lr = 0.7;
+    ck_assert_msg(train(&o, &mixed) == 0, "%s", said);
+    ck_assert_double_lt(mixed.eval_entropy, alone.eval_entropy + 0.05);
 }
 END_TEST
 
@@ -535,6 +551,7 @@ int main(void)
     tcase_add_loop_test(all, what_means_nothing_is_refused, 0, N_MEANINGS);
     tcase_add_loop_test(all, defaults_go_with_the_model, 0, N_SUITED);
     tcase_add_loop_test(all, defaults_need_no_care, 0, 2);
+    tcase_add_loop_test(all, rows_of_ftrl_share_their_rate, 0, 2);
     tcase_add_test(all, the_intercept_is_what_was_seen);
     tcase_add_test(all, a_rate_too_high_is_said);
     tcase_add_loop_test(all, a_full_disk_takes_no_summary, 0, 2);

@@ -7,7 +7,7 @@
  * A line that is only to be scored may be without a label: its first word is a pair, or it begins
  * with a space. Labels are 0 and 1, or -1 and +1; in libsvm also class numbers, if n_classes says so. An index
  * is a number below 2^32 as it is, or, where indexes are hashed, any token. A value is a decimal
- * number that fits in a float, with or without an exponent; nan and inf are none. A line without
+ * number up to LARGEST, with or without an exponent; nan and inf are none. A line without
  * pairs is an example without features. Pairs may come in any order; those of one field keep
  * theirs: they are collected, counted a field, and put in place, which is a counting sort.
  *
@@ -16,12 +16,14 @@
  * rounded once. */
 #include "data/reader.h"
 
-#include <float.h>
 #include <math.h>
 
 static const double tens[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,
                               1e8,  1e9,  1e10, 1e11, 1e12, 1e13, 1e14, 1e15,
                               1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
+
+/* Sums of its squares fit in a float. */
+#define LARGEST 1e16
 
 static bool is_space(char c)
 {
@@ -78,7 +80,7 @@ static bool real(const char *at, const char *end, float *out)
         exponent += down ? -shift : shift;
     }
     double x = scaled(mantissa, exponent);
-    if (at != end || !(x <= (double)FLT_MAX))
+    if (at != end || !(x <= LARGEST))
         return false;
     *out = (float)(negative ? -x : x);
     return true;

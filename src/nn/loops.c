@@ -2,7 +2,8 @@
 /* The loops of loops.h (which says what each computes, and why races are allowed here).
  *
  * Plain loops that the compiler turns into vectors, and vectors written out where sums must stay
- * in registers. This file is compiled once for each instruction set, with LOOPS naming the table. Fused multiply-adds are welcome; no order of a sum is promised between sets.
+ * in registers. This file is compiled once for each instruction set, with LOOPS naming the table.
+ * Fused multiply-adds are welcome; no order of a sum is promised between sets.
  *
  * Invariants:
  *  1 NaN is never hidden: relu passes it on (x < 0 ? 0 : x), so a loss tells.
@@ -397,22 +398,31 @@ static void adam(float *restrict w, const float *restrict g, float *restrict m,
     }
 }
 
+/* ftrl: sums of squares that leave room in a float, and the count from which a row's older inputs
+ * weigh half */
+#define MOST_SQUARES 1e38f
+#define MOST_MET ((float)(1 << 20))
+
 static void ftrl(float *restrict w, const float *restrict g, float *restrict n, float *restrict z,
                  size_t count, const struct ftrl *f)
 {
     struct ftrl c = *f;
     float square = c.scale * c.scale, l1 = c.l1 * c.scale;
     for (size_t k = 0; k < count; k++) {
-        float had = n[k], now = had + g[k] * g[k], at = w[k];
+        float had = n[k], sums = had + g[k] * g[k], at = w[k];
+        float now = sums > MOST_SQUARES ? MOST_SQUARES : sums;
         float held = square * c.l2 + c.scale * (c.scale * c.beta + __builtin_sqrtf(had)) / c.alpha;
         float more = c.scale * (__builtin_sqrtf(now) - __builtin_sqrtf(had)) / c.alpha;
         /* w is authoritative: others may have moved it since; z is the rest where it is 0 */
         float sum = at > 0 ? -at * held - l1 : at < 0 ? -at * held + l1 : z[k];
         sum += g[k] - more * at;
         float pull = sum > l1 ? sum - l1 : sum < -l1 ? sum + l1 : sum - sum;    /* NaN stays */
+        float rest = held + more, moved = pull < 0 || pull > 0 ? -pull / rest : pull;
+        /* without beta, l2 and gradients a float can square, nothing says how far to step */
+        bool stays = rest == 0;
         n[k] = now;
-        z[k] = pull < 0 || pull > 0 ? 0 : sum;
-        w[k] = pull < 0 || pull > 0 ? -pull / (held + more) : pull;
+        z[k] = stays ? z[k] : pull < 0 || pull > 0 ? 0 : sum;
+        w[k] = stays ? at : moved;
     }
 }
 
@@ -422,8 +432,9 @@ static float ftrl_meet(float *restrict w, float *restrict met, const float *rest
     float had = met[0] > 0 ? __builtin_sqrtf(met[1] / met[0]) : 1;
     if (!inputs || !(inputs[1] > 0))
         return had;
-    met[0] += inputs[0];
-    met[1] += inputs[1];
+    float kept = met[0] > MOST_MET ? 0.5f : 1;      /* a larger float would not count on */
+    met[0] = kept * met[0] + inputs[0];
+    met[1] = kept * met[1] + inputs[1];
     float now = __builtin_sqrtf(met[1] / met[0]);
     if (now < had || now > had)
         for (size_t k = 0; k < width; k++)

@@ -110,6 +110,9 @@ void rows_assign(struct work *work, size_t n_ids)
         memset(rows->grads, 0, n * (size_t)work->model->row_width * sizeof *rows->grads);
 }
 
+/* so that a million of them have a sum in a float */
+#define MOST_SQUARE 1e32f
+
 void rows_inputs(struct work *work, const struct examples *batch)
 {
     struct rows *rows = &work->rows;
@@ -121,6 +124,7 @@ void rows_inputs(struct work *work, const struct examples *batch)
         memset(rows->inputs, 0, work->found.n * 2 * sizeof *rows->inputs);
     for (size_t k = 0; k < n; k++) {
         float square = values ? values[k] * values[k] : 1;
+        square = square > MOST_SQUARE ? MOST_SQUARE : square;
         rows->inputs[2 * rows->slot[k]] += square > 0 ? 1 : 0;
         rows->inputs[2 * rows->slot[k] + 1] += square;
     }

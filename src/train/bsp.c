@@ -36,7 +36,6 @@ struct bsp {
     struct descant_ml *reader;          /* while somebody looks at the model */
     float *copy;                        /* (n, and the state) of a checkpoint; NULL: none is kept */
     size_t n_state;
-    _Atomic double place;               /* of the last batch; relaxed, a figure */
     _Atomic bool left;                  /* this trainer's workers have; release, acquire */
     pthread_t thread;
     bool started;
@@ -66,7 +65,7 @@ static void step(void *of, const struct control_piece *piece)
     struct trainer *t = b->t;
     const struct optimizer_piece p = {piece->w, piece->g, t->state, piece->at, piece->n, t->n};
     if (piece->at == 0)
-        b->lr = t->options->lr * config_rate(t->options, get(&b->place)) * get(&t->share);
+        b->lr = t->options->lr * get(&b->board->rate);
     optimizer_step_piece(&t->optimizer, &p, b->lr, piece->step);
     atomic_store(&t->steps, piece->step);
 }
@@ -320,7 +319,6 @@ descant_status bsp_open(struct trainer *t)
     b->board = &t->board->bsp;
     pthread_mutex_init(&b->mutex, NULL);
     t->bsp = b;
-    put(&b->place, -1);
     descant_status status = describe(b);
     return status == DESCANT_OK ? share(b) : status;
 }
@@ -372,10 +370,10 @@ static void note_added(struct bsp *b)
         futex_wake_all(&b->board->added);
 }
 
-void bsp_add(struct bsp *b, int worker, const float *gradient, size_t examples, double place)
+void bsp_add(struct bsp *b, int worker, const float *gradient, size_t examples, double rate)
 {
     struct seat *seat = b->t->seat;
-    put(&b->place, place);
+    put(&b->board->rate, rate);
     switch (descant_ml_add(b->modules[worker], gradient, examples)) {
     case DESCANT_OK:
         note_added(b);

@@ -27,9 +27,9 @@ descant_status bsp_start(struct bsp *bsp);
 /* The newest model, which does not change until the worker's next; NULL: training is over. */
 const float *bsp_model(struct bsp *bsp, int worker);
 
-/* The mean gradient over so many examples on that model; refused, it is counted as such. place: of
- * the batch, as in struct feed_batch. */
-void bsp_add(struct bsp *bsp, int worker, const float *gradient, size_t examples, double place);
+/* The mean gradient over so many examples on that model; refused, it is counted as such. rate: the
+ * share of --lr that a step by it may take. */
+void bsp_add(struct bsp *bsp, int worker, const float *gradient, size_t examples, double rate);
 void bsp_leave(struct bsp *bsp, int worker);
 
 /* --- who reports: one thread --- */

@@ -36,13 +36,13 @@ const struct setting train_settings[] = {
     INT("width", width, 1, 1024, "floats of an embedding"),
     TEXT("bottom", bottom, "dlrm: hidden layers before the embeddings' width"),
     TEXT("top", top, "dlrm, mlp: hidden layers before the output"),
-    INT("batch", batch, 1, 1 << 20, "examples of a worker's step; linear, fm: 1, unless the plan "
-        "counts steps"),
-    CHOICE("optimizer", optimizer, "sgd|adagrad|adam|adamw|ftrl", "of the dense part; linear, fm: "
-           "ftrl"),
+    INT("batch", batch, 1, 1 << 20, "examples of a worker's step; 1 where linear, fm train under a "
+        "plan of when=shadow or when=never"),
+    CHOICE("optimizer", optimizer, "sgd|adagrad|adam|adamw|ftrl", "of the dense part; ftrl where "
+           "the model is linear or fm"),
     CHOICE("table-optimizer", table_optimizer, "sgd|adagrad|rowwise-adagrad|ftrl", "of the tables; "
            "linear, fm: as the dense part's"),
-    REAL("lr", lr, 0, 1e6, "learning rate; ftrl's alpha: 0.7"),
+    REAL("lr", lr, 0, 1e6, "learning rate; 0.7 where linear, fm have ftrl"),
     REAL("table-lr", table_lr, 0, 1e6, "of the tables; 0: the same"),
     REAL("momentum", momentum, 0, 0.9999, "sgd's"),
     REAL("beta1", beta1, 0, 0.9999, "adam's, adamw's"),
@@ -168,7 +168,7 @@ void config_suit(struct train_options *o, const bool *given)
         suit_optimizers(o, given);
     if (suits && o->plan_frees && !is_given(given, "batch"))
         o->batch = 1;
-    if (o->optimizer == OPTIMIZER_FTRL && !is_given(given, "lr"))
+    if (suits && o->optimizer == OPTIMIZER_FTRL && !is_given(given, "lr"))
         o->lr = 0.7;
 }
 

@@ -41,8 +41,9 @@ static bool is_module(const struct trainer *t)
 
 static bool is_fused(const struct trainer *t)
 {
-    return !gathers(t) && !is_module(t) && t->optimizer.kind == OPTIMIZER_SGD && t->optimizer.rows == ROWS_SGD &&
-           !(t->optimizer.momentum > 0) && !(t->options->table_lr > 0);
+    return !gathers(t) && !is_module(t) && t->optimizer.kind == OPTIMIZER_SGD &&
+           t->optimizer.rows == ROWS_SGD && !(t->optimizer.momentum > 0) &&
+           !(t->options->table_lr > 0);
 }
 
 static uint64_t next_step(struct trainer *t)
@@ -50,9 +51,14 @@ static uint64_t next_step(struct trainer *t)
     return atomic_fetch_add_explicit(&t->steps, 1, memory_order_relaxed) + 1;
 }
 
+struct shares {
+    double dense, rows;
+};
+
 /* ftrl: how much of --lr one feature of linear and fm gets. Each would move its part of the score by
- * lr, and their sum has the size of what they share: 1 / sqrt(the sum of their inputs' squares). */
-static double share_of(struct worker *me, const struct examples *examples)
+ * lr, and their sum has the size of what they share: 1 / sqrt(the sum of their inputs' squares).
+ * Parts with another optimizer have all of --lr. */
+static struct shares shares_of(struct worker *me, const struct examples *examples)
 {
     struct trainer *t = me->t;
     enum model_kind kind = model_shape(t->model)->kind;
@@ -61,13 +67,13 @@ static double share_of(struct worker *me, const struct examples *examples)
 
     if (t->optimizer.rows == ROWS_FTRL && t->n_tables && work_ahead(me->work, examples))
         sum += optimizer_rows_meet(&t->optimizer, t->tables, t->table_state, work_rows(me->work));
-    if (t->optimizer.kind != OPTIMIZER_FTRL || (kind != MODEL_LINEAR && kind != MODEL_FM))
-        return 1;
+    if (kind != MODEL_LINEAR && kind != MODEL_FM)
+        return (struct shares){1, 1};
     for (size_t k = 0; k < n; k++)
-        sum += (double)(examples->dense[k] * examples->dense[k]);
+        sum += (double)examples->dense[k] * (double)examples->dense[k];
     double share = sqrt((double)examples->n / sum);
-    put(&t->share, share);
-    return share;
+    return (struct shares){t->optimizer.kind == OPTIMIZER_FTRL ? share : 1,
+                           t->optimizer.rows == ROWS_FTRL ? share : 1};
 }
 
 static void step_rows(struct worker *me, double factor)
@@ -152,12 +158,13 @@ static descant_status module_batch(struct worker *me, const struct feed_batch *b
     *loss = 0;
     if (!w)
         return DESCANT_OK;      /* the run has been stopped */
-    double share = share_of(me, &batch->examples);
+    struct shares shares = shares_of(me, &batch->examples);
     *loss = model_gradient(me->work, w, t->tables, &batch->examples, me->g, me->scores);
     if (!isfinite(*loss))
         return DESCANT_OK;
-    step_rows(me, factor * share);
-    bsp_add(t->bsp, me->number, me->g, batch->examples.n, batch->place);
+    step_rows(me, factor * shares.rows);
+    double rate = config_rate(t->options, batch->place) * shares.dense;
+    bsp_add(t->bsp, me->number, me->g, batch->examples.n, rate);
     return touch_rows(me);
 }
 
@@ -176,12 +183,12 @@ static descant_status train_batch(struct worker *me, const struct feed_batch *ba
                           me->scores);
         return touch_rows(me);
     }
-    double share = share_of(me, examples);
-    lr *= share;
+    struct shares shares = shares_of(me, examples);
+    lr *= shares.dense;
     *loss = model_gradient(me->work, t->w, t->tables, examples, me->g, me->scores);
     if (!isfinite(*loss))
         return DESCANT_OK;
-    step_rows(me, rate * weight * share);
+    step_rows(me, rate * weight * shares.rows);
     descant_status status = touch_rows(me);
     if (status != DESCANT_OK)
         return status;

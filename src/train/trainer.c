@@ -328,6 +328,8 @@ static void set_intercept(struct trainer *t)
     struct data *data;
     double positive = 0.5;
 
+    if (t->options->model != MODEL_LINEAR && t->options->model != MODEL_FM)
+        return;
     for (size_t k = 0; k < t->paths.n; k++)
         if (!input_is_file(t->paths.paths[k]))
             return;
@@ -628,7 +630,6 @@ int trainer_run(const struct train_options *options, const char *job, int rank, 
         .options = options, .out = out, .err = err, .shared = shared, .result = &shared->result,
         .rank = rank,
         .log = {.fn = to_log, .rank = -1},
-        .share = 1,
     };
     int code = 1;
 

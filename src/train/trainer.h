@@ -95,7 +95,6 @@ struct trainer {
     bool alone;                     /* after the others: no rounds, only what the dead have left;
                                        changes while no other thread is there */
     _Atomic uint64_t steps;         /* of the dense optimizer, for adam; relaxed */
-    _Atomic double share;           /* ftrl: what the last batch took of --lr; relaxed, a figure */
     _Atomic uint64_t gather_ns, feed_ns;    /* waiting for each other, and for data; relaxed */
     uint64_t began_ns;
     double seconds;                 /* of training, up to now */
