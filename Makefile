@@ -131,7 +131,7 @@ BENCHES := $(patsubst bench/%.c,$(B)/bench/%,$(wildcard bench/*.c))
 CHECK_FLAGS = $(shell $(PKG_CONFIG) --cflags check)
 CHECK_LIBS = $(shell $(PKG_CONFIG) --libs check)
 
-.PHONY: all python-libraries test test-slurm test-torch tests models soak bench bench-cluster bench-quality bench-quality-bsp chart examples demo \
+.PHONY: all python-libraries test test-slurm test-torch tests models soak bench bench-cluster bench-quality bench-quality-bsp bench-peers chart examples demo \
 	demo-plans fuzz setup \
 	format install uninstall clean
 .SECONDARY:
@@ -302,6 +302,11 @@ bench-quality: setup
 bench-quality-bsp: setup
 	@$(MAKE) --no-print-directory all
 	@BUILD=$(B) bench/quality_bsp.sh
+
+# The defaults of linear and fm beside Vowpal Wabbit's, from PyPI; PEERS_FILES are more sets.
+bench-peers: setup
+	@$(MAKE) --no-print-directory all
+	@BUILD=$(B) bench/peers/clicks.sh $(PEERS_FILES)
 
 # The table of docs/cluster.md: shaped links between hosts made of namespaces, as root.
 bench-cluster: setup

@@ -28,7 +28,7 @@
 
 #define SECOND_SIGNAL_NS UINT64_C(1000000000)
 
-enum { TABLE_ROWS_AT_ONCE = 1 << 16 };
+enum { TABLE_ROWS_AT_ONCE = 1 << 16, EVEN_ODDS = 200 };
 
 _Atomic int trainer_signal;
 static _Atomic uint64_t signalled_ns;
@@ -319,14 +319,15 @@ static descant_status open_model(struct trainer *t)
     return evaluate_look(t->model, &eval);
 }
 
-/* linear and fm begin with the share of positives in the first chunk, which need not be learnt. Each
- * trainer reads it; what can be read only once is left alone. */
+/* linear and fm begin with the share of positives in the first chunk, which need not be learnt, as
+ * far as it is sure: as many examples of even odds stand against it. Each trainer reads the chunk; what
+ * can be read only once is left alone. */
 static void set_intercept(struct trainer *t)
 {
     struct data_options options = train_data(t->options, &t->paths, NULL);
     struct block block = {0};
     struct data *data;
-    double positive = 0.5;
+    double positive = EVEN_ODDS / 2;
 
     if (t->options->model != MODEL_LINEAR && t->options->model != MODEL_FM)
         return;
@@ -339,7 +340,7 @@ static void set_intercept(struct trainer *t)
         for (size_t i = 0; i < block.examples.n; i++)
             positive += block.examples.labels[i] > 0.5f;
         model_set_intercept(t->model, t->w,
-                            log(positive / ((double)block.examples.n + 1 - positive)));
+                            log(positive / ((double)block.examples.n + EVEN_ODDS - positive)));
     }
     block_fini(&block);
     data_close(data);
