@@ -62,7 +62,7 @@ typedef void descant_log(void *user, enum descant_level level, const char *line)
 /* A job: one trainer's part in it. */
 struct descant;
 
-/* What befalls the job's trainers, for programs. Each is a line of the log, too: WARNING from LOST on,
+/* Events about the job's trainers. Each is a line of the log, too: WARNING from LOST on,
  * INFO before; what happens to a trainer again and again is a line at once, then after 10 s, 20 s,
  * 40 s, up to an hour, with how often. */
 enum descant_event_kind {
@@ -78,7 +78,7 @@ enum descant_event_kind {
 
 struct descant_event {
     enum descant_event_kind kind;
-    int rank;                   /* of whom it tells; -1: of several, or it is not known of whom */
+    int rank;                   /* the trainer it is about; -1: several, or it is not known */
     int members;                /* that take part in rounds now */
     uint64_t count;             /* how often, since the last event of this kind and rank */
     const char *text;           /* as the log has it; valid until the return */
@@ -86,7 +86,8 @@ struct descant_event {
 
 /* Called between start and close, by a thread of the job's own that does nothing else: no step and no
  * round waits for it, events that come meanwhile do, and close does. It may call descant_stats,
- * descant_members and descant_waits. Returns 0, or anything else if the log is to have no line. */
+ * descant_members and descant_waits; finish, close and leave, which would wait for it, refuse with
+ * DESCANT_INVALID there. Returns 0, or anything else if the log is to have no line. */
 typedef int descant_on_event(void *user, const struct descant_event *event);
 
 /* Strings are copied by open, and may change or go after it. What log_user and event_user point to is

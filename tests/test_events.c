@@ -13,7 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/base.h"
+#include "sync/job.h"
 
 enum { N = 3000, MOST = 3, KINDS = DESCANT_EVENT_BROKEN + 1, TEXT = 1 << 14 };
 
@@ -240,10 +240,14 @@ START_TEST(nan_is_told_once)
     bool seen = _i != 1;            /* the centre's other users do not see it */
     for (int i = 0; i < 2; i++)
         start(plans[_i], i, 2, OWN_LOG | OWN_EVENTS);
-    ck_assert(reaches(&bad->steps, 20));
+    for (int i = 0; i < 2; i++)
+        ck_assert(reaches(&page->trainers[i].steps, 20));
+    int lines[2] = {other->n_lines, bad->n_lines};
     order_end(1, TURN_NAN);
     ck_assert(reaches(&bad->events[DESCANT_EVENT_BAD], 30));
     ck_assert(!seen || reaches(&other->events[DESCANT_EVENT_BAD], 30));
+    ck_assert(reaches(&bad->n_lines, lines[1] + 1));
+    ck_assert(!seen || reaches(&other->n_lines, lines[0] + 1));
     ck_assert_int_eq(count_of(bad->lines, "2 rank 1: trainer 1 has NaN"), 1);
     ck_assert_int_eq(count_of(other->lines, "2 rank 0: trainer 1 has NaN"), seen);
     ck_assert_int_eq(bad->of[DESCANT_EVENT_BAD], 1);
@@ -387,6 +391,99 @@ START_TEST(an_exit_without_close_is_told)
 }
 END_TEST
 
+/* More kinds and ranks than there is room for. */
+START_TEST(no_note_is_lost_for_room)
+{
+    struct notes notes;
+    struct fabric_note taken[NOTES];
+    uint64_t count[N_EVENT_KINDS] = {0};
+    notes_init(&notes);
+    for (int rank = 0; rank < 200; rank++)
+        for (int kind = 0; kind < N_EVENT_KINDS; kind++)
+            notes_add(&notes, (enum descant_event_kind)kind, rank);
+    int n = notes_take(&notes, taken);
+    ck_assert_int_le(n, NOTES);
+    for (int i = 0; i < n; i++)
+        count[taken[i].kind] += taken[i].count;
+    for (int kind = 0; kind < N_EVENT_KINDS; kind++)
+        ck_assert_uint_eq(count[kind], 200);
+    notes_fini(&notes);
+}
+END_TEST
+
+static void open_alone(struct descant **job, struct trainer *me, descant_on_event *fn)
+{
+    struct descant_options o = descant_options_default();
+    o.job = "self";
+    o.plan = "shadow-ma";
+    o.log = take_line;
+    o.log_user = me;
+    o.on_event = fn;
+    o.event_user = job;
+    ck_assert_int_eq(descant_open(job, &o), DESCANT_OK);
+    ck_assert_ptr_nonnull(descant_alloc(*job, "w", N));
+    ck_assert_int_eq(descant_start(*job), DESCANT_OK);
+}
+
+/* Many trainers' lines are held back, too: those without a place of their own as one. */
+START_TEST(many_trainers_are_told_together)
+{
+    struct trainer *me = &page->trainers[0];
+    struct descant *job;
+    open_alone(&job, me, NULL);
+    struct notes *notes = &job->events.notes;
+    for (int rank = 1; rank <= 200; rank++) {
+        bool taken = false;
+        notes_add(notes, DESCANT_EVENT_LEFT, rank);
+        while (!taken) {
+            pthread_mutex_lock(&notes->lock);
+            taken = notes->n == 0;
+            pthread_mutex_unlock(&notes->lock);
+        }
+    }
+    ck_assert_int_eq(descant_close(job), DESCANT_OK);
+    int own = count_of(me->lines, ": trainer "), rest = count_of(me->lines, ": trainers have");
+    ck_assert_msg(own == NOTES - N_EVENT_KINDS && rest == 2, "%d and %d", own, rest);
+}
+END_TEST
+
+static _Atomic int refusals;
+
+static int end_in_a_callback(void *user, const struct descant_event *event)
+{
+    struct descant *job = *(struct descant **)user;
+    (void)event;
+    refusals += descant_finish(job, DESCANT_FINAL_LOCAL) == DESCANT_INVALID;
+    refusals += descant_leave(job) == DESCANT_INVALID;
+    refusals += descant_close(job) == DESCANT_INVALID;
+    refusals += strstr(descant_last_error(), "descant_close: not in a callback") != NULL;
+    return 0;
+}
+
+START_TEST(a_callback_cannot_end_the_job)
+{
+    struct descant *job;
+    open_alone(&job, &page->trainers[0], end_in_a_callback);
+    notes_add(&job->events.notes, DESCANT_EVENT_LEFT, 1);
+    ck_assert(reaches(&refusals, 4));
+    ck_assert_int_eq(descant_finish(job, DESCANT_FINAL_LOCAL), DESCANT_OK);
+    ck_assert_int_eq(descant_close(job), DESCANT_OK);
+    ck_assert_int_eq(memory_live(), 0);
+}
+END_TEST
+
+/* The kernel ends a process whose instruction causes a signal that its thread has blocked, and asks
+ * no handler. */
+START_TEST(threads_keep_the_signals_of_their_instructions)
+{
+    sigset_t before, held;
+    signals_hold(&before);
+    pthread_sigmask(SIG_SETMASK, &before, &held);
+    ck_assert(sigismember(&held, SIGTERM) && sigismember(&held, SIGCHLD));
+    ck_assert(!sigismember(&held, SIGBUS) && !sigismember(&held, SIGSEGV));
+}
+END_TEST
+
 START_TEST(an_unknown_level_is_refused)
 {
     struct descant_options o = descant_options_default();
@@ -414,6 +511,10 @@ int main(void)
     tcase_add_loop_test(all, standard_error_has_it_by_default, 0, 5);
     tcase_add_test(all, a_start_that_waits_says_for_whom);
     tcase_add_loop_test(all, an_exit_without_close_is_told, 0, 3);
+    tcase_add_test(all, no_note_is_lost_for_room);
+    tcase_add_test(all, many_trainers_are_told_together);
+    tcase_add_test(all, a_callback_cannot_end_the_job);
+    tcase_add_test(all, threads_keep_the_signals_of_their_instructions);
     tcase_add_test(all, an_unknown_level_is_refused);
     suite_add_tcase(suite, all);
     SRunner *runner = srunner_create(suite);

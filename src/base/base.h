@@ -7,6 +7,7 @@
 
 #include "descant.h"
 
+#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -87,6 +88,10 @@ void futex_wake_all(_Atomic uint32_t *word);
 double machine_cores(void);             /* allowed to this process by affinity and cgroup */
 uint64_t machine_memory_free(void);     /* bytes: the least of the machine's and the cgroup's */
 size_t machine_page(void);
+
+/* For threads that are started now: signals are the caller's threads', but those that the thread's own
+ * instructions cause, whose handlers (bsp/guard.c) must run where they happen. */
+void signals_hold(sigset_t *before);
 
 /* --- options.c: "name,key=value,key=value" by a table --- */
 

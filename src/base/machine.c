@@ -204,3 +204,14 @@ size_t machine_page(void)
 {
     return (size_t)sysconf(_SC_PAGESIZE);
 }
+
+void signals_hold(sigset_t *before)
+{
+    sigset_t held;
+    sigfillset(&held);
+    sigdelset(&held, SIGSEGV);
+    sigdelset(&held, SIGBUS);
+    sigdelset(&held, SIGFPE);
+    sigdelset(&held, SIGILL);
+    pthread_sigmask(SIG_SETMASK, &held, before);
+}

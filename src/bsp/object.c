@@ -244,8 +244,8 @@ descant_status object_guard(const struct object *object, const char *name, const
 {
     if (guard_watch(object->header, object->bytes))
         return DESCANT_OK;
-    return log_fail(log, DESCANT_SYSTEM, "segment '%s': SIGBUS cannot be caught for it, which "
-                    "another process can cause; this one has too many segments", name);
+    return log_fail(log, DESCANT_SYSTEM, "segment '%s': this process already guards 256 segments "
+                    "against truncation, its limit; use fewer segments in one process", name);
 }
 
 void object_hide(const struct object *object, const char *name)

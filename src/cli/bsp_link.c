@@ -39,9 +39,8 @@ static descant_status open_any(struct fabric **f, const struct fabric_type *type
 static descant_status open_deaf(struct fabric **f, const struct fabric_type *type,
                                 const struct fabric_options *options)
 {
-    sigset_t all, old;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
+    sigset_t old;
+    signals_hold(&old);
     descant_status status = type->open(f, options);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     return status;

@@ -26,7 +26,7 @@ static struct fabric_note *find(struct notes *notes, enum descant_event_kind kin
     for (int i = 0; i < notes->n; i++)
         if (notes->list[i].kind == kind && notes->list[i].rank == rank)
             return &notes->list[i];
-    if (notes->n == NOTES - N_EVENT_KINDS && rank >= 0)
+    if (notes->n >= NOTES - N_EVENT_KINDS && rank >= 0)
         return find(notes, kind, -1);
     notes->list[notes->n] = (struct fabric_note){.kind = kind, .rank = rank};
     return &notes->list[notes->n++];

@@ -92,9 +92,10 @@ bool offers_differ(const struct offer *a, const struct offer *b)
 
 void offers_say(char *text, size_t room, const struct offer *a, const struct offer *b)
 {
-    snprintf(text, room, "the trainers bring what differs: %llu floats (%llu) rank %d, "
-             "%llu (%llu) rank %d", (unsigned long long)a->n, (unsigned long long)a->agree,
-             a->rank, (unsigned long long)b->n, (unsigned long long)b->agree, b->rank);
+    snprintf(text, room, "the trainers' rounds differ: rank %d brings %llu floats (tag %llu), "
+             "rank %d %llu (tag %llu); all must call with the same n", a->rank,
+             (unsigned long long)a->n, (unsigned long long)a->agree, b->rank,
+             (unsigned long long)b->n, (unsigned long long)b->agree);
 }
 
 bool manifests_differ(const char *a, const char *b, struct differing *out)

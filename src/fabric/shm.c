@@ -458,8 +458,8 @@ static enum fabric_progress shm_poll(struct fabric *f, struct fabric_part *part)
 static void shm_wait(struct fabric *f, uint64_t until_ns)
 {
     if (until_ns && until_ns <= clock_now_ns()) {
+        shm_count_members(shm_of(f));        /* of which the notes tell */
         shm_note_changes(shm_of(f));
-        shm_count_members(shm_of(f));
     }
     shm_waits_sleep(shm_of(f), until_ns);
 }

@@ -237,13 +237,12 @@ static void *doorman(void *argument)
 
 descant_status doorman_start(struct meet *meet)
 {
-    sigset_t all, before;
+    sigset_t before;
 
     meet->stop = memory_refuse() ? -1 : eventfd(0, EFD_CLOEXEC);
     if (meet->stop < 0)
         return log_fail(meet->log, DESCANT_SYSTEM, "no eventfd");
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    signals_hold(&before);
     int why = memory_refuse() ? EAGAIN
                               : pthread_create(&meet->doorman, NULL, doorman, meet);
     pthread_sigmask(SIG_SETMASK, &before, NULL);

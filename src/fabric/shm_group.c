@@ -125,8 +125,8 @@ void shm_refresh(struct shm *shm)
         if (life_alive(slot_life(board, s)))
             threads += atomic_load_explicit(&board->slots[s].threads, memory_order_relaxed);
     atomic_store_explicit(&shm->fabric.machine_threads, threads, memory_order_relaxed);
+    shm_count_members(shm);        /* of which the notes tell */
     shm_note_changes(shm);
-    shm_count_members(shm);
 }
 
 /* --- admitting and forming --- */

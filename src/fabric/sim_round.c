@@ -23,6 +23,7 @@
 #include "fabric/sim_world.h"
 
 #include "fabric/kernels.h"
+#include "fabric/ruling.h"
 
 #include <string.h>
 
@@ -179,18 +180,20 @@ static bool members_differ(struct sim_world *w)
         if (t->x.n != first->x.n || t->x.agree != first->x.agree)
             other = t;
     }
-    for (int i = 0; other && i < w->n_trainers; i++) {
+    if (!other)
+        return false;
+    char text[160];
+    offers_say(text, sizeof text, &(struct offer){.n = first->x.n, .agree = first->x.agree,
+                                                  .rank = first->f.rank},
+               &(struct offer){.n = other->x.n, .agree = other->x.agree, .rank = other->f.rank});
+    for (int i = 0; i < w->n_trainers; i++) {
         struct trainer *t = w->trainers[i];
         if (t->life != MEMBER)
             continue;
         t->phase = IDLE;
-        t->f.status = log_fail(&t->f.log, DESCANT_MISMATCH,
-                               "the trainers bring what differs: %zu floats (%llu) rank %d, "
-                               "%zu (%llu) rank %d", first->x.n,
-                               (unsigned long long)first->x.agree, first->f.rank, other->x.n,
-                               (unsigned long long)other->x.agree, other->f.rank);
+        t->f.status = log_fail(&t->f.log, DESCANT_MISMATCH, "%s", text);
     }
-    return other != NULL;
+    return true;
 }
 
 static void round_close(struct sim_world *w)

@@ -16,7 +16,6 @@
 #include "sync/job.h"
 
 #include <inttypes.h>
-#include <signal.h>
 #include <stdlib.h>
 
 #define LOOK_NS UINT64_C(200000000)
@@ -51,7 +50,8 @@ static const char *no_round_advice(const struct plan *plan)
     if (plan->what == PLAN_GRADIENT)
         return "its gradients are averaged in descant_mean alone; is it called before each step?";
     if (plan->when == PLAN_SHADOW)
-        return "descant_waits tells for whom it waits; sync_cpu and sync_rate bound how often it can";
+        return "descant_waits tells for whom it waits; sync_cpu and sync_rate limit "
+               "how often rounds are made";
     return "a smaller `every` in the plan makes them earlier; descant_waits tells for whom it waits";
 }
 
@@ -76,8 +76,8 @@ static void compose(struct descant *job, const struct fabric_note *note, int mem
         break;
     case DESCANT_EVENT_BAD:
         snprintf(line, room, "%s has NaN or Inf in its values and was left out of a round%s; "
-                 "heal=1 in the plan gives it the others' values, a lower rate may avoid it", who,
-                 often);
+                 "heal=1 in the plan gives it the others' values, a lower learning rate may "
+                 "avoid it", who, often);
         break;
     case DESCANT_EVENT_NO_ROUND:
         snprintf(line, room, "no round has been made in %" PRIu64 " steps and %.1f s, so nothing "
@@ -98,14 +98,16 @@ static void compose(struct descant *job, const struct fabric_note *note, int mem
 
 /* ------------------------------------------------------------------ telling */
 
-static struct told *told_of(struct events *events, const struct fabric_note *note)
+/* Where there is no room, that of the rank -1, as in notes.c. */
+static struct told *told_of(struct events *events, enum descant_event_kind kind, int rank)
 {
     for (int i = 0; i < events->n_told; i++)
-        if (events->told[i].kind == note->kind && events->told[i].rank == note->rank)
+        if (events->told[i].kind == kind && events->told[i].rank == rank)
             return &events->told[i];
-    struct told *told = &events->told[events->n_told < EVENTS_TOLD ? events->n_told++ : EVENTS_TOLD - 1];
-    *told = (struct told){.kind = note->kind, .rank = note->rank};
-    return told;
+    if (events->n_told >= EVENTS_TOLD - N_EVENT_KINDS && rank >= 0)
+        return told_of(events, kind, -1);
+    events->told[events->n_told] = (struct told){.kind = kind, .rank = rank};
+    return &events->told[events->n_told++];
 }
 
 static void say(struct descant *job, struct told *told, uint64_t now, int members)
@@ -129,7 +131,7 @@ static void tell(struct descant *job, const struct fabric_note *note, uint64_t n
     bool quiet = events->fn && events->fn(events->user, &event) != 0;
     if (quiet || note->kind == DESCANT_EVENT_BROKEN)        /* of which the log knows */
         return;
-    struct told *told = told_of(events, note);
+    struct told *told = told_of(events, note->kind, note->rank);
     told->count += note->count;
     if (told->next_ns <= now)
         say(job, told, now, members);
@@ -183,9 +185,21 @@ static void look(struct descant *job)
         atomic_store(&job->events.company, true);
 }
 
+/* The job whose events this thread tells; NULL: another one's thread. */
+static _Thread_local const struct descant *told_here;
+
+descant_status events_refuse(const struct descant *job, const char *call)
+{
+    if (told_here != job)
+        return DESCANT_OK;
+    return log_fail(NULL, DESCANT_INVALID, "%s: not in a callback of the job's events, whose thread "
+                    "it would wait for; let a thread of the program's own call it", call);
+}
+
 static void *run(void *context)
 {
     struct descant *job = context;
+    told_here = job;
     struct events *events = &job->events;
     bool stop;
     do {
@@ -257,16 +271,20 @@ static void leave(struct descant *job)
     pthread_mutex_unlock(&open_lock);
 }
 
+bool events_wanted(const struct descant *job)
+{
+    return job->events.fn || job->log.fn;
+}
+
 descant_status events_start(struct descant *job)
 {
     struct events *events = &job->events;
-    sigset_t all, before;
+    sigset_t before;
     look(job);                  /* those who are there have not come */
     enter(job);
-    if (!events->fn && !job->log.fn)
+    if (!events_wanted(job))
         return DESCANT_OK;
-    sigfillset(&all);           /* signals are the caller's threads' */
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    signals_hold(&before);
     int error = memory_refuse() ? -1 : pthread_create(&events->thread, NULL, run, job);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (error != 0)
@@ -275,12 +293,9 @@ descant_status events_start(struct descant *job)
     return DESCANT_OK;
 }
 
-void events_stop(struct descant *job)
+static void stop_thread(struct descant *job)
 {
     struct events *events = &job->events;
-    leave(job);
-    if (!events->runs)
-        return;
     if (lacks_a_round(job) && workers_steps(&job->workers) > 0 && !atomic_load(&job->failure))
         notes_add(&events->notes, DESCANT_EVENT_NO_ROUND, job->fabric->rank);
     if (is_unfinished(job))
@@ -289,4 +304,13 @@ void events_stop(struct descant *job)
     notes_ring(&events->notes);
     pthread_join(events->thread, NULL);
     events->runs = false;
+}
+
+void events_stop(struct descant *job)
+{
+    leave(job);
+    if (job->events.runs)
+        stop_thread(job);
+    if (job->fabric)
+        job->fabric->notes = NULL;
 }

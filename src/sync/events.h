@@ -33,7 +33,14 @@ struct events {
 void events_init(struct events *events, const struct descant_options *options);
 void events_fini(struct events *events);
 
-/* The thread, where somebody listens. */
+/* Somebody listens: there will be a thread. */
+bool events_wanted(const struct descant *job);
+
+/* INVALID, after saying so, in a callback of on_event or of the log that the thread makes: it cannot
+ * wait for its own end. */
+descant_status events_refuse(const struct descant *job, const char *call);
+
+/* The thread, where it is wanted. */
 descant_status events_start(struct descant *job);
 
 /* Says what an end without finish or without a round means, and all that is left; then the thread is

@@ -429,7 +429,7 @@ static descant_status start_fabric(struct descant *job)
 {
     struct fabric *f = job->fabric;
     char plan[256];
-    f->notes = &job->events.notes;
+    f->notes = events_wanted(job) ? &job->events.notes : NULL;
     plan_text(&job->plan, plan, sizeof plan);
     char *manifest = replica_manifest(&job->replica, plan);
     manifest = manifest ? tables_manifest(&job->tables, manifest) : NULL;
@@ -620,6 +620,8 @@ descant_status descant_finish(struct descant *job, enum descant_final which)
     bool paused = job != NULL && *job->parent && atomic_load(&job->state) == JOB_PAUSED;
     enum job_state before = paused ? JOB_PAUSED : JOB_STARTED;
     descant_status status = job_check(job, before, "descant_finish");
+    if (status == DESCANT_OK)
+        status = events_refuse(job, "descant_finish");
     if (status != DESCANT_OK)
         return status;
     if ((int)which < DESCANT_FINAL_LOCAL || which > DESCANT_FINAL_CENTRAL)

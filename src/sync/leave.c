@@ -63,8 +63,10 @@ descant_status descant_close(struct descant *job)
         return DESCANT_OK;
     if (*job->parent == 0)
         return log_fail(NULL, DESCANT_FORKED, "descant_close: the job is the parent's");
-    job_destroy(job, false);
-    return DESCANT_OK;
+    descant_status status = events_refuse(job, "descant_close");
+    if (status == DESCANT_OK)
+        job_destroy(job, false);
+    return status;
 }
 
 static bool prepare_to_keep(struct replica *r, bool shared)
@@ -94,6 +96,9 @@ descant_status descant_leave(struct descant *job)
         return DESCANT_OK;
     if (*job->parent == 0)
         return log_fail(NULL, DESCANT_FORKED, "descant_leave: the job is the parent's");
+    descant_status status = events_refuse(job, "descant_leave");
+    if (status != DESCANT_OK)
+        return status;
     if (!prepare_to_keep(&job->replica, job->fabric->type->shared))
         return log_fail(&job->log, DESCANT_MEMORY, "no memory to keep what the job has lent");
     job_destroy(job, true);

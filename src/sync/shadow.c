@@ -22,7 +22,6 @@
 #include "base/slice.h"
 
 #include <pthread.h>
-#include <signal.h>
 
 enum { REST_LEAST_NS = 1000000, REST_MOST_NS = 20000000, HELD_NS = 1000000000, SLICE_NS = 100000 };
 
@@ -198,9 +197,8 @@ static void *run(void *context)
 
 descant_status shadow_start(struct descant *job)
 {
-    sigset_t all, before;
-    sigfillset(&all);           /* signals are the caller's threads' */
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    sigset_t before;
+    signals_hold(&before);
     int error = memory_refuse() ? -1 : pthread_create(&job->shadow, NULL, run, job);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (error != 0)
