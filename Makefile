@@ -21,10 +21,12 @@ CC := gcc
 endif
 comma := ,
 space := $(comma:,= )
-is_clang := $(findstring clang,$(CC))
+is_clang := $(findstring clang,$(notdir $(CC)))
 TARGET_FLAGS := $(filter -m32 -mx32 -m64 --target=%,$(CFLAGS))
 TARGET := $(shell $(CC) $(TARGET_FLAGS) -dumpmachine)
-CROSS := $(filter-out $(shell uname -m)-%,$(TARGET))
+# uname names processors otherwise than compilers do, and the kernel's, not the system's.
+NATIVE := $(or $(shell { cc -dumpmachine || gcc -dumpmachine; } 2>/dev/null),$(shell uname -m)-)
+CROSS := $(filter-out $(firstword $(subst -, ,$(NATIVE)))-%,$(TARGET))
 COMPILER := $(foreach w,$(CC) $(TARGET_FLAGS),$(if $(filter -%,$w),$(subst /,-,$(subst =,-,$(w:-%=%))),$(notdir $w)))
 B := build/$(subst $(space),-,$(strip $(COMPILER) $(if $(findstring $(CROSS),$(CC)),,$(CROSS)) \
 	$(subst $(comma),-,$(SAN)) $(if $(WERROR),werror)))
@@ -108,7 +110,9 @@ PROGRAM := $(if $(PROGRAM_OBJECTS),$(B)/descant)
 CLI_OBJECTS := $(filter-out $(B)/cli/main.o,$(PROGRAM_OBJECTS))
 EXAMPLES := $(patsubst examples/%.c,$(B)/examples/%,$(wildcard examples/*.c examples/bsp/*.c)) \
 	$(patsubst examples/%.cc,$(B)/examples/%_cc,$(wildcard examples/*.cc))
-CXX := $(or $(if $(is_clang),$(subst clang,clang++,$(CC))),$(if $(findstring gcc,$(CC)),$(subst gcc,g++,$(CC))),g++)
+renamed = $(foreach w,$(CC),$(if $(findstring /,$w),$(dir $w))$(subst $1,$2,$(notdir $w)))
+CXX := $(or $(if $(is_clang),$(call renamed,clang,clang++)),\
+	$(if $(findstring gcc,$(notdir $(CC))),$(call renamed,gcc,g++)),g++)
 SHARED := $(B)/libdescant.so.$(VERSION)
 TESTS := $(patsubst tests/%.c,$(B)/tests/%,$(if $(HAVE_TRAIN),$(wildcard tests/test_*.c),\
 	$(filter-out $(TRAIN_TESTS),$(wildcard tests/test_*.c))))

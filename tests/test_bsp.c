@@ -209,11 +209,48 @@ END_TEST
 START_TEST(without_a_command_it_says_what_it_waits_for)
 {
     char line[200];
-    snprintf(line, sizeof line, "run --name %s --minutes 0.1 " MODEL, segment_name);
-    ck_assert_int_eq(end(begin_line(line)), CLI_DONE);
-    says("no module has come yet, and there is no COMMAND after --");
+    snprintf(line, sizeof line, "run --name %s " MODEL, segment_name);
+    pid_t run = begin_line(line);
+    wait_said("no module has come yet, and there is no COMMAND after --", 1);
+    kill(run, SIGTERM);
+    ck_assert_int_eq(end(run), 128 + SIGTERM);
     says("DESCANT_SEGMENT=");
     ck_assert_ptr_null(strstr(said, "0 modules"));
+}
+END_TEST
+
+START_TEST(a_module_from_before_a_restart_has_come)
+{
+    const char *how = MODEL " --minutes 0.1 --checkpoint %s %s";
+    pid_t run = begin(how, checkpoint, "--checkpoint-every 0.02");
+    struct descant_ml *ml = attach_to(0);
+    struct descant_ml_model model;
+    const float gradient[FLOATS] = {3, 3, 3, 3, 3};
+    ck_assert_int_eq(descant_ml_pin(ml, &model), DESCANT_OK);
+    ck_assert_int_eq(descant_ml_add(ml, gradient, EXAMPLES), DESCANT_OK);
+    wait_file(checkpoint);
+    kill(run, SIGKILL);
+    ck_assert_int_eq(end(run), 128 + SIGKILL);
+    ck_assert_int_eq(end(begin(how, checkpoint, "--resume")), CLI_DONE);
+    ck_assert_ptr_null(strstr(said, "no module has come yet"));
+    ck_assert_int_eq(descant_ml_detach(ml), DESCANT_OK);
+}
+END_TEST
+
+/* Without a COMMAND nobody else's end would end the run. */
+START_TEST(a_run_without_a_segment_ends)
+{
+    struct object object = {0};
+    char name[80];
+    pid_t run = begin(MODEL);
+    struct descant_ml *ml = attach_to(0);
+    snprintf(name, sizeof name, "%s-0", segment_name);
+    ck_assert_int_eq(object_open(&object, name, NULL), DESCANT_OK);
+    atomic_fetch_add(&object.header->bound, 1);
+    ck_assert_int_eq(end(run), CLI_FAILED);
+    says("no segment is left");
+    object_close(&object);
+    descant_ml_detach(ml);
 }
 END_TEST
 
@@ -455,6 +492,8 @@ static Suite *make_suite(void)
     tcase_add_loop_test(tests, a_wild_module_costs_its_own_gradients, 0, 2);
     tcase_add_test(tests, one_that_is_wild_and_alone_ends_the_run);
     tcase_add_test(tests, without_a_command_it_says_what_it_waits_for);
+    tcase_add_test(tests, a_module_from_before_a_restart_has_come);
+    tcase_add_test(tests, a_run_without_a_segment_ends);
     tcase_add_test(tests, control_is_killed_and_goes_on);
     tcase_add_test(tests, a_stopped_run_goes_on);
     tcase_add_test(tests, a_resumed_run_makes_the_same_steps);

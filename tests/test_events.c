@@ -442,7 +442,7 @@ START_TEST(many_trainers_are_told_together)
         }
     }
     ck_assert_int_eq(descant_close(job), DESCANT_OK);
-    int own = count_of(me->lines, ": trainer "), rest = count_of(me->lines, ": trainers have");
+    int own = count_of(me->lines, ": trainer "), rest = count_of(me->lines, ": another trainer has");
     ck_assert_msg(own == NOTES - N_EVENT_KINDS && rest == 2, "%d and %d", own, rest);
 }
 END_TEST

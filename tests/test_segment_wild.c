@@ -403,7 +403,7 @@ START_TEST(what_a_wild_module_has_left_is_replaced)
     static const struct {
         uint64_t at, value;
     } of[] = {{128, 0}, {128, 1 << 16 | 50}, {128, UINT64_MAX}, {512 + 128, 5}, {512 + 64, 9},
-              {1024 + 128, 0x20}};
+              {1024 + 128, 0x20}, {128, (((uint64_t)1 << 47) - 2) << 16 | 1}};
     for (size_t k = 0; k < sizeof of / sizeof *of; k++) {
         struct segment *segment;
         int status;
@@ -423,6 +423,24 @@ START_TEST(what_a_wild_module_has_left_is_replaced)
 }
 END_TEST
 
+/* A SIGBUS that a process is sent is no access to a segment. */
+START_TEST(a_signal_that_is_sent_ends_the_process)
+{
+    int status;
+    pid_t child = fork();
+    if (child == 0) {
+        struct segment *segment;
+        new_name();
+        if (try_segment(&segment, FLOATS, SLOTS, 0, 1) != DESCANT_OK)
+            _exit(1);
+        kill(getpid(), SIGBUS);
+        _exit(0);
+    }
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    ck_assert(WIFSIGNALED(status) && WTERMSIG(status) == SIGBUS);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("segment_wild");
@@ -439,6 +457,7 @@ int main(void)
     tcase_add_test(tests, a_process_that_scribbles_over_all_of_it);
     tcase_add_test(tests, a_process_that_scribbles_over_sums_and_models);
     tcase_add_test(tests, what_a_wild_module_has_left_is_replaced);
+    tcase_add_test(tests, a_signal_that_is_sent_ends_the_process);
     suite_add_tcase(suite, tests);
     return run_segments(suite);
 }

@@ -254,6 +254,7 @@ void shown_clear_line(FILE *stream)
 int stream_error(FILE *stream)
 {
     int error = 0;
+    errno = 0;                  /* ferror leaves it as it was */
     if (fflush(stream) != 0 || ferror(stream)) {
         int now = errno;
         error = look_up(stream).error;

@@ -45,8 +45,8 @@ static bool cover(struct guard *g, uintptr_t address)
 static void on_bus(int signal, siginfo_t *info, void *context)
 {
     int error = errno;
-    bool covered = false;
-    for (int i = 0; i < GUARDS && !covered; i++)
+    bool covered = false, sent = info->si_code <= 0;        /* by kill: there is no address */
+    for (int i = 0; i < GUARDS && !covered && !sent; i++)
         covered = cover(&guards[i], (uintptr_t)info->si_addr);
     errno = error;
     if (covered)
@@ -55,8 +55,11 @@ static void on_bus(int signal, siginfo_t *info, void *context)
         before.sa_sigaction(signal, info, context);
     else if (before.sa_handler != SIG_DFL && before.sa_handler != SIG_IGN)
         before.sa_handler(signal);
-    else
+    else if (before.sa_handler == SIG_DFL || !sent) {
         sigaction(SIGBUS, &before, NULL);       /* it comes again, and ends the process */
+        if (sent)
+            raise(signal);
+    }
 }
 
 static void install(void)

@@ -38,6 +38,8 @@
 
 enum { TRIES = 3 };
 #define VERSION_MOST ((uint64_t)1 << 47)        /* below; a new run's is above the last one's */
+#define VERSION_LEAP ((uint64_t)1 << 40)        /* what is left is no further ahead of the new keeper:
+                                                   supersteps not kept, and a bound a restart */
 #define COUNT_MOST ((uint64_t)1 << 40)          /* gradients, or examples, between two looks */
 
 struct segment {
@@ -200,12 +202,14 @@ static void fill(struct segment_header *h, const struct segment_options *o, uint
 }
 
 /* What a keeper before this one has left: it must be as modules leave it. */
-static bool sound(struct segment *segment, struct segment_header *h)
+static bool sound(struct segment *segment, struct segment_header *h,
+                  const struct segment_options *o)
 {
     const struct segment_header *layout = &segment->layout;
     const struct segment_slot *slots = segment_place(h, layout->slots_at);
     segment->newest = atomic_load_explicit(&h->newest, memory_order_relaxed);
-    bool good = newest_sound(segment->newest, layout);
+    bool good = newest_sound(segment->newest, layout) &&
+                newest_version(segment->newest) <= o->version + VERSION_LEAP;
     for (unsigned s = 0; s < layout->slots && good; s++)
         good = flip_sound(atomic_load_explicit(&slots[s].flip, memory_order_acquire)) &&
                pin_sound(atomic_load_explicit(&slots[s].pin, memory_order_relaxed), segment);
@@ -264,7 +268,7 @@ static descant_status try_open(struct segment *segment, const struct segment_opt
         return status;
     struct segment_header *h = segment->object.header;
     segment->layout = segment->object.layout;
-    if (same_shape(h, &segment->layout, o) && sound(segment, h) &&
+    if (same_shape(h, &segment->layout, o) && sound(segment, h, o) &&
         !atomic_load_explicit(&h->ended, memory_order_relaxed)) {
         segment->taken_over = true;
         atomic_store_explicit(&h->bound, o->bound, memory_order_relaxed);
@@ -302,11 +306,17 @@ static descant_status fill_or_keep(struct segment *segment, const struct segment
         return DESCANT_OK;
     }
     if (memcmp(h, &segment->layout, SEGMENT_CONSTANT) != 0 ||
-        !same_shape(h, &segment->layout, o) || !sound(segment, h))
+        !same_shape(h, &segment->layout, o))
         return log_fail(o->log, DESCANT_MISMATCH, "segment '%s' is of another shape", o->name);
+    descant_status status = become_keeper(segment, h);
+    if (status != DESCANT_OK)
+        return status;
+    if (!sound(segment, h, o))
+        return log_fail(o->log, DESCANT_CORRUPT, "segment '%s': a module has written to it what "
+                        "no keeper leaves", o->name);
     atomic_store_explicit(&h->bound, o->bound, memory_order_relaxed);
     segment->taken_over = true;
-    return become_keeper(segment, h);
+    return DESCANT_OK;
 }
 
 static void look_at(const struct segment *segment, unsigned slot, struct segment_figures *figures)

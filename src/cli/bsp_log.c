@@ -141,8 +141,8 @@ static void show(struct bsp_run_log *l, const struct bsp_model *model, uint64_t 
     if (l->options->quiet || ns < (l->is_terminal ? TERMINAL_NS : FILE_NS))
         return;
     struct local_figures all = all_figures(l);
-    if (all.owners == 0)
-        return;                 /* nobody has come yet */
+    if (all.owners == 0 && all.attached == 0)
+        return;                 /* nobody has come yet, nor is there from before this start */
     char steps[32], examples[32], gradients[32], refused[32], line[160];
     double s = (double)ns * 1e-9, lag = mean_lag(l->lag, l->gradients);
     snprintf(line, sizeof line, "%s steps  %s examples/s  %s gradients/s  lag %.1f  refused %s  "
@@ -168,7 +168,6 @@ void bsp_log_show(struct bsp_run_log *l, const struct bsp_model *model)
     show(l, model, now);
     if (!l->file || now - l->flushed_ns < FLUSH_NS)
         return;
-    errno = 0;
     written(l, 0, true);
     l->flushed_ns = now;
 }

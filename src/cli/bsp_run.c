@@ -443,6 +443,17 @@ static bool count_commands(const struct run *r, int *alive, int *lost)
     return any;
 }
 
+/* A module that comes by itself has nothing to come to. With a COMMAND its end says it. */
+static bool all_detached(const struct run *r)
+{
+    if (r->o->command || r->n_own == 0 || r->n_own < r->n_locals)
+        return false;
+    for (int k = 0; k < r->n_own; k++)
+        if (!local_detached(r->locals[k]))
+            return false;
+    return true;
+}
+
 static void look_at_end(struct run *r)
 {
     double minutes = (double)(clock_now_ns() - r->began_ns) / 60e9;
@@ -453,6 +464,10 @@ static void look_at_end(struct run *r)
     if (!r->why && count_commands(r, &alive, &lost) && alive == 0) {
         r->failed = lost > 0;
         r->why = r->failed ? "no module is left" : "all modules have done their work";
+    }
+    if (!r->why && all_detached(r)) {
+        r->failed = true;
+        r->why = "no segment is left";
     }
 }
 
@@ -487,14 +502,14 @@ static void say_if_alone(struct run *r)
     for (int k = 0; k < r->n_locals && !any; k++) {
         struct local_figures f;
         local_figures(r->locals[k], &f);
-        any = f.owners > 0 || (k >= r->n_own && remote_news(r->locals[k]).came);
+        any = f.owners > 0 || f.attached > 0 || (k >= r->n_own && remote_news(r->locals[k]).came);
     }
     if (any)
         return;
     r->said_alone = true;
     if (r->n_own)
         log_say(&r->log, DESCANT_WARNING, "no module has come yet, and there is no COMMAND after --: "
-                "one that is started with DESCANT_SEGMENT=%s-0 is awaited", r->o->name);
+                "start one with DESCANT_SEGMENT=%s-0", r->o->name);
     else
         log_say(&r->log, DESCANT_WARNING, "there are no local modules yet: descant bsp local of "
                 "this address is awaited");

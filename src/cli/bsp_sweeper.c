@@ -8,15 +8,19 @@
 #include "bsp/process.h"
 #include "cli/bsp.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
+/* As a successor would: only one of the two becomes the keeper. */
 static void sweep(const char *run, uint64_t keeper)
 {
     int numbers[BSP_MODULES];
+    uint64_t self = process_self(NULL);
     int n = bsp_find_segments(run, numbers);
     for (int k = 0; k < n; k++) {
         char name[BSP_SEGMENT];
@@ -24,7 +28,10 @@ static void sweep(const char *run, uint64_t keeper)
         bsp_segment_name(run, numbers[k], name, sizeof name);
         if (object_open(&object, name, NULL) != DESCANT_OK)
             continue;
-        if (atomic_load_explicit(&object.header->keeper, memory_order_acquire) == keeper) {
+        uint64_t now = keeper;
+        if (self && object_guard(&object, name, NULL) == DESCANT_OK &&
+            atomic_compare_exchange_strong_explicit(&object.header->keeper, &now, self,
+                                                    memory_order_acq_rel, memory_order_acquire)) {
             atomic_store_explicit(&object.header->ended, 1, memory_order_relaxed);
             object_hide(&object, name);
         }
@@ -32,15 +39,31 @@ static void sweep(const char *run, uint64_t keeper)
     }
 }
 
-/* Nothing of the rank's stays open here: its launcher waits for the ends of its streams. */
+static bool close_but_stdin(void)
+{
+    DIR *open = opendir("/proc/self/fd");
+    if (!open)
+        return false;
+    for (struct dirent *entry; (entry = readdir(open)) != NULL;) {
+        int fd = atoi(entry->d_name);
+        if (fd > STDIN_FILENO && fd != dirfd(open))
+            close(fd);
+    }
+    closedir(open);
+    return true;
+}
+
+/* Nothing of the rank's stays open here: its launcher waits for the ends of its streams. SIGBUS is
+ * guard.c's. */
 static void be_sweeper(int pipe_end, const char *run, uint64_t keeper)
 {
     char byte;
     setsid();
     for (int s = 1; s < NSIG; s++)
-        signal(s, s == SIGHUP || s == SIGINT || s == SIGTERM || s == SIGPIPE ? SIG_IGN : SIG_DFL);
+        if (s != SIGBUS)
+            signal(s, s == SIGHUP || s == SIGINT || s == SIGTERM || s == SIGPIPE ? SIG_IGN : SIG_DFL);
     prctl(PR_SET_NAME, "descant-sweep");
-    if (dup2(pipe_end, STDIN_FILENO) < 0 || close_range(STDIN_FILENO + 1, ~0u, 0) != 0)
+    if (dup2(pipe_end, STDIN_FILENO) < 0 || !close_but_stdin())
         _exit(1);
     while (read(STDIN_FILENO, &byte, 1) < 0 && errno == EINTR)
         continue;

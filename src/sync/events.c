@@ -58,7 +58,7 @@ static const char *no_round_advice(const struct plan *plan)
 static void compose(struct descant *job, const struct fabric_note *note, int members, char *line,
                     size_t room)
 {
-    char who[32] = "trainers", often[32] = "";
+    char who[32] = "another trainer", often[32] = "";
     if (note->rank >= 0)
         snprintf(who, sizeof who, "trainer %d", note->rank);
     if (note->count > 1)
