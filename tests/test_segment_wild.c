@@ -427,10 +427,11 @@ END_TEST
 START_TEST(a_signal_that_is_sent_ends_the_process)
 {
     int status;
+    char path[100];
+    new_name();
     pid_t child = fork();
     if (child == 0) {
         struct segment *segment;
-        new_name();
         if (try_segment(&segment, FLOATS, SLOTS, 0, 1) != DESCANT_OK)
             _exit(1);
         kill(getpid(), SIGBUS);
@@ -438,6 +439,8 @@ START_TEST(a_signal_that_is_sent_ends_the_process)
     }
     ck_assert_int_eq(waitpid(child, &status, 0), child);
     ck_assert(WIFSIGNALED(status) && WTERMSIG(status) == SIGBUS);
+    snprintf(path, sizeof path, "/descant.%s", segment_name);
+    ck_assert_int_eq(shm_unlink(path), 0);
 }
 END_TEST
 
