@@ -527,6 +527,9 @@ START_TEST(a_set_that_is_not_there_is_refused)
     ck_assert_ptr_eq(loops_best(), loops_named(NULL));
     ck_assert_int_eq(model_create(&model, &shapes[0], NULL), DESCANT_INVALID);
     ck_assert_ptr_null(model);
+    ck_assert_int_eq(setenv("DESCANT_LOOPS", "", 1), 0);
+    ck_assert_int_eq(model_create(&model, &shapes[0], NULL), DESCANT_OK);
+    model_destroy(model);
     ck_assert_int_eq(setenv("DESCANT_LOOPS", "base", 1), 0);
     ck_assert_int_eq(model_create(&model, &shapes[0], NULL), DESCANT_OK);
     model_destroy(model);

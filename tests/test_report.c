@@ -236,6 +236,14 @@ START_TEST(quality_is_compared_on_one_set)
     ck_assert_ptr_null(strstr(said, "held-out set</th>"));
     ck_assert_ptr_nonnull(strstr(said, "<td><b>0.5100</b></td>"));
     ck_assert_uint_eq(count(said, "<b>Held-out loss</b>"), 1);
+    strcpy(names[3], in_folder("e.jsonl"));         /* not finished: the first run's by the path */
+    put_log(names[3], "{\"kind\":\"header\",\"model\":\"dlrm\",\"sync\":\"ma\","
+            "\"trainers\":2,\"workers\":1,\"eval\":\"/data/held.tsv\"}\n{\"kind\":\"interval\","
+            "\"examples\":1000,\"seconds\":1,\"loss\":0.6,\"eval_loss\":0.7}\n");
+    ck_assert_int_eq(report("%3 %0 %2 %1 -o -", paths), CLI_DONE);
+    ck_assert_uint_eq(count(said, "<td>A: "), 3);
+    ck_assert_uint_eq(count(said, "<td>B: held.tsv, 4000 examples</td>"), 1);
+    ck_assert_uint_eq(count(said, "<b>Held-out loss</b>"), 2);
 }
 END_TEST
 

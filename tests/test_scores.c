@@ -211,6 +211,29 @@ START_TEST(criteo_needs_no_label)
 }
 END_TEST
 
+/* Nor is a file without labels because its first line has lost a column. */
+START_TEST(a_cut_first_line_is_one_bad_line)
+{
+    size_t n, cut_n;
+    char *text = text_of(held_out, &n), *cut;
+    train_on(clicks, MODEL_LINEAR, DATA_CRITEO);
+    char *want = scores_of(held_out, ""), *end = strchr(text, '\n');
+    FILE *to = open_memstream(&cut, &cut_n);
+    char *tab = memrchr(text, '\t', (size_t)(end - text));
+    fprintf(to, "%.*s%s", (int)(tab - text), text, end);
+    fclose(to);
+    put("cut.tsv", cut, cut_n);
+    char *got = scores_of(some, "");
+    ck_assert_int_eq(strncmp(got, "nan\n", 4), 0);
+    ck_assert_str_eq(strchr(got, '\n'), strchr(want, '\n'));
+    assert_err("1 of 4000");
+    free(got);
+    free(want);
+    free(cut);
+    free(text);
+}
+END_TEST
+
 /* A line that lost its last column is not one without a label, nor the other way round. */
 START_TEST(a_cut_line_is_not_scored)
 {
@@ -267,9 +290,10 @@ START_TEST(sparse_text_needs_no_label)
         assert_err("200 of 200 lines are bad, more than 1 %: they have no label");
     }
     free(want);
-    char *got = scores_of(put(name, ffm ? "\n1:1:1\nx\n" : "\n1:1\nx\n", ffm ? 9 : 7),
-                          "--max-bad 1");
-    ck_assert_msg(strncmp(got, "nan\n0.", 6) == 0 && count(got, "\nnan\n") == 1, "%s", got);
+    const char *few = ffm ? "\n1:1:1\n\nx\n" : "\n1:1\n\nx\n";
+    char *got = scores_of(put(name, few, strlen(few)), "--max-bad 1");
+    ck_assert_msg(strncmp(got, "nan\n0.", 6) == 0 && count(got, "\n0.") == 2 &&
+                  strcmp(got + strlen(got) - 5, "\nnan\n") == 0, "%s", got);
     free(got);
     for (int k = 0; k < 3; k++)
         free(texts[k]);
@@ -358,6 +382,26 @@ START_TEST(a_refused_run_leaves_the_scores_of_before)
                              folder), CLI_FAILED);
     assert_err("/no/x cannot be written: No such file");
     free(want);
+    free(text);
+}
+END_TEST
+
+/* The file beside which a link's target is written is none of the inputs. */
+START_TEST(scores_do_not_cost_the_data)
+{
+    char link[96], data[96];
+    size_t n, left;
+    char *text = text_of(held_out, &n);
+    train_on(clicks, MODEL_LINEAR, DATA_CRITEO);
+    name_of(link, "link");
+    ck_assert_int_eq(symlink("scores", link), 0);
+    strcpy(data, put("scores.tmp", text, n));
+    ck_assert_int_eq(program("predict --checkpoint %s --data %s --out %s", model_file, data, link),
+                     CLI_BAD_USE);
+    assert_err("scores.tmp would be written over by --out");
+    char *after = text_of(data, &left);
+    ck_assert_uint_eq(left, n);
+    free(after);
     free(text);
 }
 END_TEST
@@ -513,6 +557,11 @@ START_TEST(a_file_is_told)
     assert_out("bad lines          1 of 3\n");
     tell(put("x.svm", "3:1 4:2\n", 8));
     assert_out("examples           1\nlabels             none: it can be scored, not trained on\n");
+    tell(put("y.svm", "3 1:1\n9 2:1\n0 3:1\n", 18));
+    assert_out("0 dense features, 1 field, 10 classes\nexamples           3\n");
+    ck_assert_ptr_null(strstr(out_text, "bad lines"));
+    tell(put("photographs", "\0\0\010\003\0\0\0\001\0\0\0\001\0\0\0\001x", 17));
+    assert_out("examples           1\nlabels             none: it can be scored, not trained on\n");
     tell(put("notes", "to do: \033[2Jnothing\n", 19));
     assert_out("is                 a text file\n");
     tell(put("none", "", 0));
@@ -520,6 +569,9 @@ START_TEST(a_file_is_told)
     ck_assert_int_eq(program("info %s/nowhere %s", folder, held_out), CLI_FAILED);
     assert_err("nowhere: No such file");
     assert_out("examples           4000\n");
+    ck_assert_int_eq(program("info %s", put("torn.gz", "\x1f\x8b\x08\0 no gzip at all", 19)),
+                     CLI_FAILED);
+    assert_err("torn.gz: ");
 }
 END_TEST
 
@@ -619,6 +671,8 @@ int main(void)
     tcase_add_loop_test(all, each_line_has_a_score, 0, 4);
     tcase_add_test(all, files_follow_each_other);
     tcase_add_loop_test(all, criteo_needs_no_label, 0, 2);
+    tcase_add_test(all, a_cut_first_line_is_one_bad_line);
+    tcase_add_test(all, scores_do_not_cost_the_data);
     tcase_add_loop_test(all, a_cut_line_is_not_scored, 0, 2);
     tcase_add_loop_test(all, sparse_text_needs_no_label, 0, 4);
     tcase_add_test(all, images_and_caches_are_scored);

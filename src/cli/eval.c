@@ -67,6 +67,7 @@ struct session {
     struct saved saved;
     struct path_list paths;
     struct data_options data;
+    char out[PATH_MAX];         /* what a link that --out names leads to */
     uint64_t lines, bad, nan;   /* of the input; bad ones; good ones without a number for a score */
 };
 
@@ -74,14 +75,20 @@ struct session {
 struct output {
     FILE *file;
     const char *name;
-    char path[PATH_MAX], temporary[PATH_MAX];   /* empty: it is written in place */
+    char temporary[PATH_MAX];   /* empty: it is written in place */
     struct lock lock;
 };
 
-/* Predict's output is none of its inputs. */
-static bool outputs_good(const struct cli *cli, const struct options *o)
+/* Predict's output is none of its inputs. What a link names is replaced, and not the link. */
+static bool outputs_good(const struct cli *cli, struct session *s)
 {
+    struct options *o = &s->options;
     char previous[4096];
+    struct stat of;
+    bool replaced = strcmp(o->out, "-") != 0 && (stat(o->out, &of) != 0 || S_ISREG(of.st_mode));
+
+    if (replaced && !cli_file_follow(cli, "out", &o->out, s->out))
+        return false;
     snprintf(previous, sizeof previous, "%s.previous", o->checkpoint);
     const struct cli_file files[] = {
         {"out", o->out, CLI_MAKES},
@@ -107,7 +114,7 @@ static int session_open(struct session *s, const struct cli *cli, const struct o
         return status;
     if (!s->options.checkpoint || !s->options.data)
         return cli_bad_use(cli, "--checkpoint and --data say which model and which examples");
-    if (!outputs_good(cli, &s->options))
+    if (!outputs_good(cli, s))
         return CLI_BAD_USE;
     if (saved_open(&s->saved, s->options.checkpoint, &s->log) != DESCANT_OK ||
         path_list_init(&s->paths, s->options.data, &s->log) != DESCANT_OK)
@@ -240,8 +247,8 @@ static void say_nan(const struct session *s)
         log_say(&s->log, DESCANT_WARNING, "%llu of %llu lines could not be read: their score is nan",
                 (unsigned long long)s->bad, (unsigned long long)s->lines);
     if (s->nan)
-        log_say(&s->log, DESCANT_WARNING, "%llu of %llu lines have the score nan, for the model's "
-                "sums overflow: their values are too large, or the model's are",
+        log_say(&s->log, DESCANT_WARNING, "%llu of %llu lines have the score nan, for the "
+                "model's sums overflow: values of these lines, or weights, are too large",
                 (unsigned long long)s->nan, (unsigned long long)s->lines);
 }
 
@@ -268,13 +275,10 @@ static bool predict_all(struct session *s, struct data *data, struct work *work,
     return ok && got == DATA_END && s->lines > 0;
 }
 
-/* Under the other name, with the rights of the file that it will replace; what a link names is
- * replaced, and not the link. */
+/* Under the other name, with the rights of the file that it will replace. */
 static FILE *open_temporary(struct output *out, const char *name, const struct stat *old)
 {
-    if (!path_follow(name, out->path, sizeof out->path))
-        return NULL;
-    int n = snprintf(out->temporary, sizeof out->temporary, "%s.tmp", out->path);
+    int n = snprintf(out->temporary, sizeof out->temporary, "%s.tmp", name);
     if (n >= (int)sizeof out->temporary) {
         out->temporary[0] = 0;
         errno = ENAMETOOLONG;
@@ -314,7 +318,7 @@ static bool output_close(struct output *out, const struct session *s, const stru
         log_fail(&s->log, DESCANT_SYSTEM, "%s: %s", out->name, strerror(errno));
         good = false;
     }
-    if (out->temporary[0] && good && rename(out->temporary, out->path) != 0) {
+    if (out->temporary[0] && good && rename(out->temporary, out->name) != 0) {
         log_fail(&s->log, DESCANT_SYSTEM, "%s: %s", out->name, strerror(errno));
         good = false;
     }

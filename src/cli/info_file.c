@@ -12,7 +12,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { MOST_FIELDS = 4096, CHUNK = 1 << 16 };     /* of libffm: a block has as many bags an example */
+/* of libffm: a block has as many bags an example; of libsvm */
+enum { MOST_FIELDS = 4096, CHUNK = 1 << 16, MOST_CLASSES = 1 << 20 };
 
 static void say_text(const struct cli *cli, const char *name, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
@@ -25,10 +26,8 @@ static void say_text(const struct cli *cli, const char *name, const char *format
     va_start(list, format);
     vsnprintf(text, sizeof text, format, list);
     va_end(list);
-    config_clean(text);
-    for (char *at = text; *at; at++)
-        if ((unsigned char)*at < ' ' || *at == 127)
-            *at = '?';
+    for (char *at = text; (at = strpbrk(at, "\n\t"));)        /* the stream passes these two on */
+        *at = '?';
     bench_say(cli->out, name, "%s", text);
 }
 
@@ -138,6 +137,8 @@ static bool say_checkpoint(const struct cli *cli, const char *path, const struct
 struct counts {
     uint64_t examples, lines, bad, positive, ids;
     size_t fields;              /* up to the last one that has ids */
+    int classes;                /* up to the largest label */
+    enum data_format format;
 };
 
 static void count_block(struct counts *c, const struct block *block)
@@ -150,6 +151,8 @@ static void count_block(struct counts *c, const struct block *block)
     c->bad += block->bad;
     for (size_t i = 0; i < e->n; i++)
         c->positive += e->labels[i] > 0;
+    for (size_t i = 0; i < e->n; i++)
+        c->classes = e->labels[i] >= (float)c->classes ? (int)e->labels[i] + 1 : c->classes;
     if (e->n && e->ids)
         c->ids += e->offsets ? e->offsets[bags] - e->offsets[0] : bags;
     for (size_t i = 0; e->offsets && i < e->n; i++) {
@@ -172,6 +175,7 @@ static descant_status count_all(const struct data_options *options, struct count
     if (status != DESCANT_OK)
         return status;
     *shape = *data_shape(data);
+    c->format = data_format(data);
     for (uint64_t k = 0; got == DATA_BLOCK; k++)
         if ((got = data_read(data, k, &block)) == DATA_BLOCK)
             count_block(c, &block);
@@ -200,7 +204,26 @@ static void say_counts(const struct cli *cli, const struct counts *c, const stru
         bench_say(cli->out, "pairs", "%.1f an example", (double)c->ids / (double)c->examples);
 }
 
-/* Lines of which none has a label are looked at again, to be scored. */
+/* Numbers of classes are labels that libsvm has where it is told so: most lines are good then. */
+static descant_status count_classes(const struct data_options *options, struct counts *c,
+                                    struct data_shape *shape)
+{
+    struct data_options o = *options;
+    struct data_shape classes;
+    struct counts more;
+
+    o.n_classes = MOST_CLASSES;
+    descant_status status = count_all(&o, &more, &classes);
+    if (status == DESCANT_OK && more.bad < c->bad) {
+        *c = more;
+        *shape = classes;
+        shape->n_classes = more.classes;
+    }
+    return status;
+}
+
+/* Lines of which none has a label are looked at again, to be scored; so are images without a file
+ * of labels. */
 static bool say_data(const struct cli *cli, const char *path, enum file_kind kind,
                      const struct log *log)
 {
@@ -208,12 +231,12 @@ static bool say_data(const struct cli *cli, const char *path, enum file_kind kin
                              .n_fields = MOST_FIELDS, .chunk_bytes = CHUNK};
     struct counts c;
     struct data_shape shape;
-    char first[8];
-    size_t n;
-    enum data_format format = DATA_CACHE;
 
     descant_status status = count_all(&o, &c, &shape);
-    o.scoring = status == DESCANT_OK && c.examples == 0;
+    if (status == DESCANT_OK && c.bad && c.format == DATA_LIBSVM)
+        status = count_classes(&o, &c, &shape);
+    o.scoring = status == DESCANT_SYSTEM || status == DESCANT_INVALID ||
+                (status == DESCANT_OK && c.examples == 0);
     if (o.scoring)
         status = count_all(&o, &c, &shape);
     if (status != DESCANT_OK) {
@@ -222,13 +245,12 @@ static bool say_data(const struct cli *cli, const char *path, enum file_kind kin
     }
     c.examples -= o.scoring ? c.bad : 0;
     bool labelled = !o.scoring || c.examples == 0;
-    data_peek(path, first, sizeof first, &n, &format, NULL);
     if (kind == FILE_CACHE)
         bench_say(cli->out, "is", "a cache of descant gen cache: ids %s",
                   shape.plain_ids ? "as they were" : "hashed");
     else
-        bench_say(cli->out, "is", "data of the format %s", data_format_names[format]);
-    if (format == DATA_LIBFFM)
+        bench_say(cli->out, "is", "data of the format %s", data_format_names[c.format]);
+    if (c.format == DATA_LIBFFM)
         shape.n_fields = (int)c.fields;
     say_counts(cli, &c, &shape, labelled);
     return true;
@@ -287,6 +309,8 @@ static bool say_log(const struct cli *cli, const char *path)
 static bool say_file(const struct cli *cli, const char *path, const struct log *log)
 {
     struct stat of;
+    size_t n;
+    enum data_format format;
     enum file_kind kind = file_kind_of(path);
 
     if (stat(path, &of) != 0 || !S_ISREG(of.st_mode)) {
@@ -302,6 +326,10 @@ static bool say_file(const struct cli *cli, const char *path, const struct log *
         return say_data(cli, path, kind, log);
     case FILE_LOG:
         return say_log(cli, path);
+    case FILE_OTHER:            /* or it cannot be read */
+        if (data_peek(path, NULL, 0, &n, &format, log) != DESCANT_OK)
+            return false;
+        /* fall through */
     default:
         say_text(cli, "is", "%s", file_kind_text(kind));
         return true;

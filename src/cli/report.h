@@ -29,6 +29,7 @@ struct report_run {
     const char *path;
     json_t *header;             /* the last one, if the run was taken up again */
     json_t *summary;            /* NULL: the run is still going, or was ended from outside */
+    int set;                    /* the number of its held-out set, from 0; -1: it has none */
     struct report_point *points;
     size_t n, room;
 };
@@ -74,6 +75,6 @@ bool report_chart(FILE *out, const struct report_chart *chart, const struct repo
 /* --- report_page.c --- */
 
 void report_text(FILE *out, const char *text);      /* as HTML: nothing in it is markup */
-bool report_page(FILE *out, const struct report_run *runs, int n);
+bool report_page(FILE *out, struct report_run *runs, int n);   /* numbers their held-out sets */
 
 #endif

@@ -291,28 +291,43 @@ static bool has_set(const struct report_run *run)
            isfinite(report_figure(run, "eval_loss", REPORT_EVAL_LOSS));
 }
 
-/* The number of the run's held-out set among those of all, from 0; -1: it has none. */
-static int set_of(const struct report_run *runs, int r)
+static bool has_counted(const struct report_run *run)
 {
-    int sets = 0;
-    if (!has_set(&runs[r]))
-        return -1;
-    for (int k = 0; k <= r; k++) {
-        bool first = has_set(&runs[k]);
-        for (int i = 0; i < k && first; i++)
-            first = !has_set(&runs[i]) || !report_same_examples("eval", &runs[i], &runs[k]);
-        if (first && report_same_examples("eval", &runs[k], &runs[r]))
-            return sets;
-        sets += first;
-    }
-    return sets;
+    return isfinite(report_figure(run, "eval_examples", REPORT_FIELDS));
+}
+
+/* A run that has counted its held-out set takes the set of the first such run with the same, for
+ * counted sets are the same or not; one that has not, by the names alone, of the first run that
+ * fits. Then sets are numbered as they appear. */
+static void number_sets(struct report_run *runs, int n)
+{
+    int numbers[REPORT_MAX_RUNS] = {0};         /* from 1, of the set of each run that began one */
+
+    for (int r = 0; r < n; r++)
+        runs[r].set = -1;
+    for (int counted = 1; counted >= 0; counted--)
+        for (int r = 0; r < n; r++) {
+            if (!has_set(&runs[r]) || has_counted(&runs[r]) != (bool)counted)
+                continue;
+            runs[r].set = r;
+            for (int k = n - 1; k >= 0; k--)
+                if (k != r && runs[k].set >= 0 &&
+                    report_same_examples("eval", &runs[k], &runs[r]))
+                    runs[r].set = runs[k].set;
+        }
+    for (int r = 0, sets = 0; r < n; r++)
+        if (runs[r].set >= 0) {
+            int *number = &numbers[runs[r].set];
+            *number = *number ? *number : ++sets;
+            runs[r].set = *number - 1;
+        }
 }
 
 static int count_sets(const struct report_run *runs, int n)
 {
     int sets = 0;
     for (int r = 0; r < n; r++)
-        sets = set_of(runs, r) >= sets ? set_of(runs, r) + 1 : sets;
+        sets = runs[r].set >= sets ? runs[r].set + 1 : sets;
     return sets;
 }
 
@@ -328,7 +343,7 @@ static void name_set(const struct report_run *run, int set, char *text, size_t r
 
 static void put_set(FILE *out, const struct report_run *runs, int r)
 {
-    int set = set_of(runs, r);
+    int set = runs[r].set;
     char text[256] = "–";
     if (set >= 0)
         name_set(&runs[r], set, text, sizeof text);
@@ -518,7 +533,7 @@ static bool put_charts(FILE *out, const struct report_chart *chart, const struct
         return report_chart(out, chart, runs, n);
     for (int set = 0; set < sets && good; set++) {
         for (int r = n - 1; r >= 0; r--) {
-            skips[r] = set_of(runs, r) != set;
+            skips[r] = runs[r].set != set;
             if (!skips[r])
                 name_set(&runs[r], set, of, sizeof of);
         }
@@ -529,9 +544,10 @@ static bool put_charts(FILE *out, const struct report_chart *chart, const struct
     return good;
 }
 
-bool report_page(FILE *out, const struct report_run *runs, int n)
+bool report_page(FILE *out, struct report_run *runs, int n)
 {
     bool good = true;
+    number_sets(runs, n);
     put_head(out, runs, n);
     put_summary(out, runs, n);
     put_legend(out, runs, n);

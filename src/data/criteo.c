@@ -2,8 +2,8 @@
 /* Criteo's click logs: a label, 13 integers, 26 categories, between tabs, one example a line.
  *
  *   label       0 or 1; a line that is only to be scored may have an empty one, or none: 39 columns,
- *               as Criteo's own test files. Which of the two it is a file's first good line says:
- *               one that has lost its last column is not taken for one without a label
+ *               as Criteo's own test files. Which of the two a file has, most lines of its first
+ *               chunk say: a line that has lost its last column is not one without a label
  *   integer     at most 18 digits, may be negative or missing. The model gets log(1 + x) for
  *               x >= 0, -log(1 - x) for x < 0 (the sign is kept, and nothing jumps at 0), and 0
  *               where it is missing
@@ -160,6 +160,20 @@ static bool label(struct parser *parser, const char *at, size_t n, float *out)
     if (n == 0)
         return without_label(parser);
     return bad_line(parser, "label '%.*s': allowed is 0 or 1", n > 20 ? 20 : (int)n, at);
+}
+
+int criteo_columns(const char *at, const char *end)
+{
+    const char *ends[COLUMNS + 1];
+    size_t labelled = 0, bare = 0;
+    for (const char *next; at < end; at = next) {
+        const char *stop = memchr(at, '\n', (size_t)(end - at));
+        next = stop ? stop + 1 : end;
+        int columns = split(at, stop ? stop : end, ends);
+        labelled += columns == COLUMNS;
+        bare += columns == BARE;
+    }
+    return bare > labelled ? BARE : labelled ? COLUMNS : 0;
 }
 
 bool criteo_line(struct parser *parser, const char *at, const char *end)

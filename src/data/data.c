@@ -286,8 +286,11 @@ static descant_status take_lines(struct data *data, const struct lines *lines,
 {
     size_t bytes = (size_t)(lines->end - lines->at);
     bool nul = bytes > 0 && memchr(lines->at, 0, bytes);
-    if (lines->first)
-        data->parser.columns = 0;
+    if (lines->first) {
+        bool either = data->options.format == DATA_CRITEO && data->options.scoring;
+        data->parser.columns = either ? criteo_columns(lines->at, lines->end) : 0;
+        data->parser.bare = false;
+    }
     if (!rows_begin(&data->parser.rows, block, &data->shape, bytes / 128 + 1))
         return log_fail(data->options.log, DESCANT_MEMORY, "no memory for a block");
     for (const char *at = lines->at, *next; at < lines->end; at = next) {

@@ -154,6 +154,7 @@ struct parser {
     char reason[REASON_ROOM];
     uint64_t field_keys[32];            /* criteo.c */
     int columns;                        /* scoring: of this file's lines; 0: of none yet */
+    bool bare;                          /* scoring: a line of this file had no label (sparse.c) */
     uint64_t without_label;             /* lines that are bad for it */
     float logs[LOG_TABLE];              /* log(1 + i) */
     struct pair {                       /* sparse.c: a line's pairs as they come */
@@ -168,6 +169,8 @@ typedef bool parse_line(struct parser *parser, const char *at, const char *end);
 
 void criteo_init(struct parser *parser);
 parse_line criteo_line, libsvm_line, libffm_line;
+/* The columns of most of the lines, of those with a label and those without; 0: there are none. */
+int criteo_columns(const char *at, const char *end);
 /* The line names columns: none of those that have numbers has one, and none is empty. */
 bool criteo_header(const struct parser *parser, const char *at, const char *end);
 /* Whether the line is surely one of these formats: AUTO, it is none. */

@@ -5,7 +5,7 @@
  *   libffm      label field:index:value ...                    a bag a field, 0 to n_fields - 1
  *
  * A line that is only to be scored may be without a label: its first word is a pair, or it begins
- * with a space. Labels are 0 and 1, or -1 and +1; in libsvm also class numbers, if n_classes says so. An index
+ * with a space, or it is empty and comes after such a line. Labels are 0 and 1, or -1 and +1; in libsvm also class numbers, if n_classes says so. An index
  * is a number below 2^32 as it is, or, where indexes are hashed, any token. A value is a decimal
  * number up to LARGEST, with or without an exponent; nan and inf are none. A line without
  * pairs is an example without features. Pairs may come in any order; those of one field keep
@@ -211,10 +211,12 @@ static bool line(struct parser *parser, const char *at, const char *end, bool fi
     if (rows->n == rows->n_room && !rows_grow(rows))
         return parser->no_memory = true, false;
     const char *stop = word_end(at, end);
-    bool bare = at < end && (at == stop || memchr(at, ':', (size_t)(stop - at)));
+    bool bare = at == end ? parser->bare
+                          : at == stop || memchr(at, ':', (size_t)(stop - at)) != NULL;
     rows->labels[rows->n] = 0;
     if (bare ? !without_label(parser) : !label(parser, at, stop, &rows->labels[rows->n]))
         return false;
+    parser->bare |= bare;
     stop = bare ? at : stop;
     for (at = stop;; at = stop) {
         while (at < end && is_space(*at))

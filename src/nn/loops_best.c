@@ -27,10 +27,16 @@ const struct loops *loops_named(const char *name)
 
 static const struct loops *best;        /* written once */
 
-static void choose(void)
+/* DESCANT_LOOPS; NULL: it is not set, or empty. */
+static const char *asked_for(void)
 {
     const char *asked = getenv("DESCANT_LOOPS");
-    best = loops_named(asked);
+    return asked && *asked ? asked : NULL;
+}
+
+static void choose(void)
+{
+    best = loops_named(asked_for());
     if (!best)
         best = loops_named(NULL);
 }
@@ -44,6 +50,6 @@ const struct loops *loops_best(void)
 
 const char *loops_lacking(void)
 {
-    const char *asked = getenv("DESCANT_LOOPS");
+    const char *asked = asked_for();
     return loops_named(asked) ? NULL : asked;
 }

@@ -362,10 +362,10 @@ static void row(FILE *out, const char *name, double value, const char *format)
     fprintf(out, "  %-26s %s\n", name, text);
 }
 
-/* On the held-out set, or where there is none, while it trained. */
+/* On the held-out set: a short run without one has a loss that is mostly of its first steps. */
 static bool worse_than_constant(const struct train_result *r)
 {
-    return r->eval_n ? r->eval_entropy > 1 : metrics_entropy(&r->seen) > 1;
+    return r->eval_n && r->eval_entropy > 1;
 }
 
 /* How it ended, where it was not by the data's end. Why it failed has been said, by a trainer that

@@ -260,8 +260,10 @@ static descant_status refuse_model(struct trainer *t, const struct model_shape *
                  train_model_names[k]);
         model_destroy(model);
     }
+    if (!*fit)                  /* it is not for the model's kind */
+        return log_fail(&t->log, DESCANT_INVALID, "%s", why);
     return log_fail(&t->log, DESCANT_INVALID, "%s; %s; --model can be %s", why,
-                    inputs_text(&data, &t->shape, what, sizeof what), *fit ? fit : "none");
+                    inputs_text(&data, &t->shape, what, sizeof what), fit);
 }
 
 static descant_status create_model(struct trainer *t, const struct model_shape *shape)
