@@ -123,7 +123,8 @@ START_TEST(row_optimizers_as_naive)
 }
 END_TEST
 
-/* Steps of FTRL on a model whose features are multiplied by `unit`; scores: of the last batch. Returns the sum of the losses. */
+/* Steps of FTRL on a model whose features are multiplied by `unit`; scores: of the last
+ * batch. Returns the sum of the losses. */
 static double train_ftrl(const struct model_shape *shape, double unit, float *scores)
 {
     enum { STEPS = 60, BATCH = 4 };

@@ -59,7 +59,8 @@ static struct bsp_options defaults(void)
 {
     return (struct bsp_options){
         .name = "bsp", .modules = 1, .locals = 1, .number = -1, .slots = 1, .bound = 16,
-        .lr = 0.1, .beta1 = 0.9, .beta2 = 0.999, .epsilon = 1e-8, .beta = 0.3, .restarts = 3, .grace = 5,
+        .lr = 0.1, .beta1 = 0.9, .beta2 = 0.999, .epsilon = 1e-8, .beta = 0.3,
+        .restarts = 3, .grace = 5,
         .checkpoint_every = 60,
     };
 }

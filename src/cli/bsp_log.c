@@ -100,8 +100,8 @@ static void write_step(struct bsp_run_log *l, const struct bsp_model *model,
     written(l, json_end(&json), false);
 }
 
-/* An evaluation that has ended is a line of its own, of when it began, in the log and on the terminal. */
-static void note_eval(struct bsp_run_log *l, const struct bsp_model *model, bool shown)
+/* It is a line of its own, of when it began. */
+void bsp_log_eval(struct bsp_run_log *l, const struct bsp_model *model, bool shown)
 {
     char text[160];
     if (!bsp_eval_take(model->eval, &l->held_out))
@@ -120,7 +120,7 @@ void bsp_log_step(struct bsp_run_log *l, const struct bsp_model *model, const st
     struct local_figures all = all_figures(l);
     if (l->file)
         write_step(l, model, s, seconds, &all);
-    note_eval(l, model, true);
+    bsp_log_eval(l, model, true);
     bsp_eval_look(model->eval, model);
     l->steps++;
     l->gradients += s->sums.gradients;
@@ -261,7 +261,7 @@ bool bsp_log_end(struct bsp_run_log *l, const struct bsp_model *model, const str
     l->stale = all.stale;
     l->bad = all.bad;
     bsp_log_end_line(l);
-    note_eval(l, model, false);
+    bsp_log_eval(l, model, false);
     if (l->file)
         write_summary(l, model, end);
     print_summary(l, model, end);

@@ -38,6 +38,8 @@ descant_status bsp_log_open(struct bsp_run_log *l, const struct bsp_model *model
                             struct local *const *locals, int n_locals);
 void bsp_log_step(struct bsp_run_log *l, const struct bsp_model *model, const struct superstep *s,
                   double seconds);
+/* The evaluation that has ended, if there is one that nobody has taken: in the log, and shown. */
+void bsp_log_eval(struct bsp_run_log *l, const struct bsp_model *model, bool shown);
 /* The progress, and what is in the file, if it is time. */
 void bsp_log_show(struct bsp_run_log *l, const struct bsp_model *model);
 void bsp_log_end_line(struct bsp_run_log *l);           /* of the progress, before other text */

@@ -602,8 +602,11 @@ static bool judge_last(struct run *r)
     struct bsp_eval *eval = r->model.eval;
     if (!eval || r->bad)
         return true;
-    while (!r->signals.signal && !bsp_eval_begin(eval, &r->model))
+    while (!r->signals.signal && bsp_eval_busy(eval))
         rest_until(r, clock_now_ns() + TICK_NS / 10);
+    bsp_log_eval(&r->shown, &r->model, true);
+    if (!r->signals.signal)
+        bsp_eval_begin(eval, &r->model);
     while (!r->signals.signal && bsp_eval_busy(eval))
         rest_until(r, clock_now_ns() + TICK_NS / 10);
     return r->signals.signal || !bsp_eval_failed(eval);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Logs of descant train and descant bsp run, read into memory: one JSON object a line. The first line
- * is a header; then come intervals, or supersteps, evaluations between them, and at the end a summary. Other kinds of lines are passed over, so that
+ * is a header; then come intervals, or supersteps, evaluations between them, and at the end a
+ * summary. Other kinds of lines are passed over, so that
  * logs may learn new ones. What a log may be:
  *   - still being written: a last line without its end that is no JSON is left out;
  *   - taken up again after a stop: another header; the curves have a gap there;
@@ -158,7 +159,8 @@ bool report_of_bsp(const struct report_run *run)
 }
 
 /* The last interval before point n; NULL: there is none. */
-static struct report_point *interval_before(struct report_run *run, const struct report_point *point)
+static struct report_point *interval_before(struct report_run *run,
+                                            const struct report_point *point)
 {
     struct report_point *p = point ? run->points + (point - run->points) : run->points + run->n;
     while (p > run->points)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* The held-out set through a model: several threads share the set by batches. While training runs
  * it is one thread beside the workers, for which nobody waits: it reads a copy of the dense part,
- * and the tables as they move; at the end the final model is at rest. Scores are kept for the exact AUC, 8 bytes an example. */
+ * and the tables as they move; at the end the final model is at rest. Scores are kept for the exact
+ * AUC, 8 bytes an example. */
 #include "train/evaluate.h"
 
 #include "train/trainer.h"
