@@ -89,7 +89,8 @@ TRAIN_TESTS := $(wildcard $(patsubst %,tests/test_%.c,models loops learning data
 	bsp_net train_bsp bsp_eval))
 ifeq ($(HAVE_TRAIN),1)
 BASIC += -DDESCANT_TRAIN $(shell $(PKG_CONFIG) --cflags $(TRAIN_PACKAGES))
-TRAIN_LIBS := $(shell $(PKG_CONFIG) --libs $(TRAIN_PACKAGES))
+# OpenBLAS is loaded by the first model that multiplies (src/nn/blas.c).
+TRAIN_LIBS := $(shell $(PKG_CONFIG) --libs $(filter-out openblas,$(TRAIN_PACKAGES)))
 TRAIN_OBJECTS := $(TRAIN_SOURCES:src/%.c=$(B)/%.o) \
 	$(if $(LOOPS_SOURCE),$(KERNEL_SETS:%=$(B)/nn/loops_%.o))
 else
@@ -205,6 +206,9 @@ $(B)/tests/test_cli $(TRAIN_TESTS:%.c=$(B)/%): $(B)/tests/%: tests/%.c $(CLI_OBJ
 	@mkdir -p $(@D)
 	$(call say,CC)$(COMPILE) $(CHECK_FLAGS) -Itests $< $(CLI_OBJECTS) $(TRAIN_OBJECTS) $(OBJECTS) \
 		$(CHECK_LIBS) $(TRAIN_LIBS) $(LIBS) $(LDFLAGS) -o $@
+
+# Looks at OpenBLAS itself.
+$(B)/tests/test_learning: LDFLAGS += $(shell $(PKG_CONFIG) --libs openblas)
 
 # Here disks are slow, forks fail and machines have many cores.
 $(B)/tests/test_training_faults: LDFLAGS += \

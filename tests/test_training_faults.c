@@ -61,14 +61,25 @@ enum bad_start { KILLED, STOPS_THEN_KILLED, NO_FILES, NO_MEMORY, BAD_STARTS };
 #endif
 static int fork_that_suffers;
 static enum bad_start bad_start;
+static rlim_t memory_left = 64 << 20;
+
+static rlim_t address_space(void)
+{
+    unsigned long pages = 0;
+    FILE *in = fopen("/proc/self/statm", "re");
+    ck_assert(in && fscanf(in, "%lu", &pages) == 1 && fclose(in) == 0);
+    return pages * machine_page();
+}
 
 static void suffer(void)
 {
-    struct rlimit files = {6, 6}, memory = {64 << 20, 64 << 20};
+    struct rlimit files = {6, 6}, memory;
     if (bad_start == NO_FILES)
         setrlimit(RLIMIT_NOFILE, &files);
-    else if (bad_start == NO_MEMORY)
+    else if (bad_start == NO_MEMORY) {
+        memory.rlim_cur = memory.rlim_max = address_space() + memory_left;
         setrlimit(RLIMIT_AS, &memory);
+    }
     else if (bad_start == KILLED)
         raise(SIGKILL);
     else if (__real_fork() == 0) {      /* when the others wait for it */
@@ -438,6 +449,31 @@ START_TEST(a_trainer_with_a_bad_start)
 }
 END_TEST
 
+/* However little address space a trainer of a model that multiplies has, it trains, or says why it does
+ * not; OpenBLAS itself would ask for its buffers for ever. */
+START_TEST(a_little_address_space)
+{
+    struct train_options o = small();
+    bool refused = false;
+    o.workers = 2;
+    o.start_s = 600;
+    bad_start = NO_MEMORY;
+    for (int k = 0; k < 12; k++) {
+        memory_left = (rlim_t)(k < 11 ? 40 + 64 * k : 4000) << 20;
+        fork_that_suffers = forks + 1 + 1;      /* begin() has the first */
+        pid_t pid = begin(&o);
+        int code = end_within(pid, 60);
+        ck_assert_msg(code == 0 || code == 1, "%d with %llu: %s", code,
+                      (unsigned long long)memory_left, said);
+        ck_assert_msg(!strstr(said, "killed"), "%s", said);
+        refused |= strstr(said, "no memory for products in 2 threads: OpenBLAS wants") != NULL;
+        ck_assert_msg(k < 11 || code == 0, "%s", said);
+        unlink(said_file);
+    }
+    ck_assert(refused);
+}
+END_TEST
+
 #define ROUNDS(n) \
     "bench train --rows 1000 --rounds " #n " --run-s 0.1 --batch 64 --table-rows 10 --json"
 #define BENCH ROUNDS(1)
@@ -699,6 +735,8 @@ int main(void)
     tcase_add_test(quick, who_asks_waits_for_the_reason);
     tcase_add_loop_test(quick, a_trainer_that_cannot_be_started, 0, 3);
     tcase_add_loop_test(quick, a_trainer_with_a_bad_start, 0, BAD_STARTS_HERE);
+    if (BAD_STARTS_HERE > NO_MEMORY)
+        tcase_add_test(quick, a_little_address_space);
     tcase_add_test(quick, multipliers_are_as_many_as_workers);
     tcase_add_test(quick, a_share_of_the_bound_of_its_own_round);
     tcase_add_test(quick, a_benchmark_without_processes);

@@ -15,7 +15,6 @@
 #include "data/data.h"
 #include "train/launch.h"
 
-#include <cblas.h>
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -125,13 +124,10 @@ static double multiply(const struct products *p, const struct tensor *w, bool by
 {
     int n = p->batch, out = (int)w->dims[0], in = (int)w->dims[1];
 
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, n, out, in, 1, p->a, in, p->b, in, 0,
-                p->c, out);
-    cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, out, in, n, 1, p->c, out, p->a, in, 0,
-                p->b, in);
+    nn_multiply(false, true, n, out, in, p->a, p->b, p->c);
+    nn_multiply(true, false, out, in, n, p->c, p->a, p->b);
     if (by_inputs)
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, n, in, out, 1, p->c, out, p->b, in,
-                    0, p->a, in);
+        nn_multiply(false, false, n, in, out, p->c, p->b, p->a);
     return layer_flops(w, n) * (by_inputs ? 3 : 2);
 }
 

@@ -116,6 +116,20 @@ static bool add_tables(struct model *m)
     return true;
 }
 
+static bool stack_multiplies(const struct stack *stack)
+{
+    for (int k = 0; k < stack->n; k++)
+        if (stack->layers[k].n_out != 1)
+            return true;
+    return false;
+}
+
+/* Layers of one output have loops of their own. */
+static bool multiplies(const struct model *m)
+{
+    return stack_multiplies(&m->bottom) || stack_multiplies(&m->top);
+}
+
 descant_status model_create(struct model **out, const struct model_shape *shape,
                             const struct log *log)
 {
@@ -128,17 +142,23 @@ descant_status model_create(struct model **out, const struct model_shape *shape,
     struct model *m = memory_take(sizeof *m);
     if (!m)
         return log_fail(log, DESCANT_MEMORY, "no memory for a model");
-    blas_init();
     m->kind = kinds[shape->kind];
     m->loops = loops_best();
     m->shape = *shape;
     m->kind->lay_out(m);
-    if (!add_tables(m)) {
+    descant_status status = multiplies(m) ? blas_init(log) : DESCANT_OK;
+    if (status == DESCANT_OK && !add_tables(m))
+        status = log_fail(log, DESCANT_MEMORY, "no memory for a model's tables");
+    if (status == DESCANT_OK)
+        *out = m;
+    else
         model_destroy(m);
-        return log_fail(log, DESCANT_MEMORY, "no memory for a model's tables");
-    }
-    *out = m;
-    return DESCANT_OK;
+    return status;
+}
+
+descant_status model_reserve(const struct model *model, int threads, const struct log *log)
+{
+    return multiplies(model) ? blas_reserve(threads, log) : DESCANT_OK;
 }
 
 void model_destroy(struct model *model)

@@ -77,8 +77,14 @@ struct row_grads {
 /* For each thread that trains: numbers too small to matter become 0 instead of slow. */
 void nn_thread_init(void);
 
-/* Whether the BLAS is one whose products threads must not make at once: they wait for each other. */
+/* Once there is a model that multiplies: whether the BLAS is one whose products threads must not make at once: they wait for each other. */
 bool nn_products_take_turns(void);
+
+/* Before so many threads use a model: the memory that its products need beside their own work's. */
+descant_status model_reserve(const struct model *model, int threads, const struct log *log);
+/* c (m, n) = a b, or with either turned, as the models multiply; rows lie without gaps. */
+void nn_multiply(bool a_turned, bool b_turned, int m, int n, int k, const float *a, const float *b,
+                 float *c);
 
 /* One thread's: activations and gradients for up to max_batch examples. A batch that it is given
  * has 1 to max_batch examples of the model's shape: readers make no other block, and who opens

@@ -133,7 +133,10 @@ void model_add_layer(struct model *model, struct stack *stack, const char *name,
 
 /* --- blas.c --- */
 
-void blas_init(void);
+/* Loads OpenBLAS, once. */
+descant_status blas_init(const struct log *log);
+/* So many threads can multiply at once; before that, at least. */
+descant_status blas_reserve(int threads, const struct log *log);
 /* c (m, n) = alpha a b + beta c, rows ld apart; a: (m, k), or (k, m) if turned, b: (k, n), (n, k). */
 void blas_sgemm(bool a_turned, bool b_turned, int m, int n, int k, float alpha, const float *a,
                 int lda, const float *b, int ldb, float beta, float *c, int ldc);

@@ -77,6 +77,9 @@ descant_status work_create(struct work **out, const struct model *model, size_t 
 {
     if (max_batch < 1 || max_batch > INT_MAX)
         return log_fail(log, DESCANT_INVALID, "a batch of %zu examples", max_batch);
+    descant_status status = model_reserve(model, 1, log);
+    if (status != DESCANT_OK)
+        return status;
     struct work *work = memory_take(sizeof *work);
     if (!work)
         return log_fail(log, DESCANT_MEMORY, "no memory for a worker");

@@ -161,6 +161,8 @@ descant_status evaluate(const struct evaluation *e, struct metrics *sum, double 
     memset(sum, 0, sizeof *sum);
     if (status == DESCANT_OK)
         status = evaluate_fits(e->model, feed_shape(feed), &options.data);
+    if (status == DESCANT_OK)
+        status = model_reserve(e->model, e->threads, e->log);
     for (int k = 0; k < e->threads && status == DESCANT_OK; k++)
         status = examiner_start(&all[k], e, feed);
     for (int k = 0; k < e->threads; k++) {

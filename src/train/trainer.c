@@ -295,6 +295,10 @@ static descant_status open_model(struct trainer *t)
         status = create_model(t, &shape);
     if (status != DESCANT_OK)
         return status;
+    /* one more: an evaluation beside training */
+    status = model_reserve(t->model, (int)t->options->workers + (t->options->eval != NULL), &t->log);
+    if (status != DESCANT_OK)
+        return status;
     say_turns(t);
     t->n = model_floats(t->model);
     t->n_tables = model_table_floats(t->model);
