@@ -16,7 +16,7 @@ static const struct { const char *name, *needs; } modules[] = {
     {"test_arrays", "numpy"},    {"test_interrupts", "numpy"}, {"test_torch", "torch"},
     {"test_gradients", "torch"}, {"test_states", "torch"},     {"test_staging", "torch"},
     {"test_loops", "torch"},     {"test_launchers", "torch"},  {"test_examples", "torch"},
-    {"test_bsp_module", "torch"}, {"test_wheel", "numpy"},     {"test_frameworks", "lightning"},
+    {"test_bsp_module", "torch"}, {"test_wheel", "numpy"},     {"test_frameworks", "torch"},
 };
 enum { N_MODULES = sizeof modules / sizeof *modules, MAX_CHECKS = 4 * N_MODULES };
 
