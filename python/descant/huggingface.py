@@ -15,7 +15,7 @@ from typing import Any, Optional
 from accelerate import Accelerator
 from transformers import TrainerCallback
 
-from . import attach, hook
+from . import Hook, attach, hook
 from ._sync import Sync
 
 
@@ -24,6 +24,7 @@ class DescantCallback(TrainerCallback):
     too. sync: of the training that runs, or has ended last."""
 
     sync: Optional[Sync] = None
+    _hook: Optional[Hook] = None
 
     def __init__(self, plan: Optional[str] = None, *, optimizer: bool = False, **options: Any):
         self._options = {"plan": plan, **options}
@@ -35,13 +36,20 @@ class DescantCallback(TrainerCallback):
         args.average_tokens_across_devices = False
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **more: Any) -> None:
+        self._close()           # after an exception the last training has not ended
         options = dict(self._options)
         if self._keeps_optimizer:
             options["optimizer"] = more["optimizer"]
         self.sync = attach(more["model"], **options)
-        hook(more["optimizer"], self.sync)
+        self._hook = hook(more["optimizer"], self.sync)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
         assert self.sync is not None
         self.sync.finish()
-        self.sync.close()
+        self._close()
+
+    def _close(self) -> None:
+        if self._hook is not None:
+            self._hook.remove()
+        if self.sync is not None:
+            self.sync.close()

@@ -2,7 +2,9 @@
 """What test_frameworks starts by torchrun: two trainers of Hugging Face's Trainer, Accelerate or
 Lightning, which write down what came of it.
 
-    framed.py FOLDER trainer|accelerate|lightning|both [PLAN]      both: DDP, and Descant"""
+    framed.py FOLDER trainer|again|accelerate|lightning|both [PLAN]
+
+again: after a training that an exception has ended; both: DDP, and Descant."""
 
 import contextlib
 import json
@@ -55,9 +57,26 @@ def by_trainer(callbacks):
         per_device_train_batch_size=BATCH, save_steps=8, report_to=[], learning_rate=0.01,
         disable_tqdm=True, max_grad_norm=1.0)
     trainer = transformers.Trainer(model, args, train_dataset=Numbered(), callbacks=callbacks)
+    if kind == "again":
+        trainer.add_callback(fails_once())
+        with contextlib.suppress(ZeroDivisionError):
+            trainer.train()
     trainer.train()
     return model, sum("loss" in line for line in trainer.state.log_history), \
         [c.sync for c in callbacks][0]
+
+
+def fails_once():
+    import transformers
+
+    class Fails(transformers.TrainerCallback):
+        has_failed = False
+
+        def on_step_end(self, args, state, control, **more):
+            if not self.has_failed and state.global_step == 3:
+                self.has_failed = True
+                raise ZeroDivisionError
+    return Fails()
 
 
 def with_callback():
@@ -128,8 +147,8 @@ def with_lightning():
     return module, 0, trainer.strategy.sync
 
 
-model, logged, sync = {"trainer": with_callback, "both": with_both, "accelerate": with_accelerate,
-                       "lightning": with_lightning}[kind]()
+model, logged, sync = {"trainer": with_callback, "again": with_callback, "both": with_both,
+                       "accelerate": with_accelerate, "lightning": with_lightning}[kind]()
 pathlib.Path(folder, f"{rank}.json").write_text(json.dumps({
     "rank": sync.rank, "size": sync.size, "steps": sync.stats()["steps"], "logged": logged,
     "dealt": sorted(Numbered.dealt), "values": [p.tolist() for p in model.parameters()]}))

@@ -59,6 +59,12 @@ class Frameworks(unittest.TestCase):
         self.assertEqual(len([name for name in self.files if name.endswith("metrics.csv")]), 1)
 
     @needs("transformers")
+    def test_trainer_after_an_exception(self):
+        first, second = self.trained("again")
+        self.assertEqual((first["steps"], second["steps"]), (16, 16))
+        self.assertEqual(first["values"], second["values"])
+
+    @needs("transformers")
     def test_ddp_beside_descant_is_said(self):
         self.trained("both")
         self.assertIn("DistributedDataParallel keeps this model together as well", self.said)
