@@ -28,9 +28,10 @@ _blocks: Set[int] = set()       # where those begin that are there
 
 class Job:
     """closing: nobody may call any more; left: so is the job, and the blocks are the process's own.
-    pid: forked children must leave it alone."""
+    pid: forked children must leave it alone. tellers: threads that run the program's functions
+    on events, which cannot leave the job, as that waits for them."""
 
-    def __init__(self, options: Any):
+    def __init__(self, options: Any, tellers: Set[int]):
         self.handle = ctypes.c_void_p()
         self._options = options             # has what the library calls
         self.pid = os.getpid()
@@ -39,6 +40,7 @@ class Job:
         self._lock = threading.RLock()      # of the rest; a finaliser may come while it is held
         self._ended_blocks: List[int] = []  # before the job was left
         self._inside: Set[int] = set()      # threads; one whose call Ctrl-C cut short is out again
+        self._tellers = tellers
         self._interrupted = False
         _open.add(self)
         try:
@@ -78,14 +80,17 @@ class Job:
         """For a call of this thread, the handle, which stays until exit."""
         with self._lock:
             if self.closing:
-                raise RuntimeError("there is no job any more, it has been closed: members, "
-                                   "waits and state_dict are to be had before; rank, size, steps and "
-                                   "stats() afterwards, too")
-            self._inside.add(threading.get_ident())
+                raise RuntimeError("the job has been closed: call members, waits and "
+                                   "state_dict before close; rank, size, steps and stats() "
+                                   "also work after it")
+            if threading.get_ident() not in self._tellers:      # for which leaving waits itself
+                self._inside.add(threading.get_ident())
             return self.handle
 
     def exit(self) -> None:
         with self._lock:
+            if threading.get_ident() in self._tellers:
+                return
             self._inside.discard(threading.get_ident())
         self._leave_if_done()
 
@@ -120,6 +125,10 @@ class Job:
     def close(self) -> None:
         """Leaves the job; over mpi it waits until all ranks have. If another thread's call is in it,
         that one leaves it when it ends."""
+        if threading.get_ident() in self._tellers:
+            raise RuntimeError("close was called by a function that on_event was given, in the "
+                               "thread that close waits for: let that function set a flag or a "
+                               "threading.Event, and another thread close the job")
         with self._lock:
             self.closing = True
             self._inside.discard(threading.get_ident())

@@ -47,18 +47,20 @@ class Event(NamedTuple):
     text: str
 
 
-def _teller(listeners: List[Callable[[Event], Any]]) -> Any:
-    """What the library calls, from a thread that does nothing else."""
+def _teller(listeners: List[Callable[[Event], Any]], tellers: Set[int]) -> Any:
+    """What the library calls, from a thread that does nothing else: in tellers meanwhile."""
     def tell(_user: Any, event: Any) -> int:
         said = event.contents
         told = Event(_library.EVENTS[said.kind], said.rank, said.members, said.count,
                      said.text.decode(errors="replace"))
         quiet = False
+        tellers.add(threading.get_ident())
         for listener in list(listeners):
             try:
                 quiet |= listener(told) is True
             except Exception:
                 _library.log.exception("a function that on_event was given has failed")
+        tellers.discard(threading.get_ident())
         return int(quiet)
     return _library.ON_EVENT(tell)
 
@@ -148,8 +150,9 @@ class Sync:
         if buffers == "mean" and not whole:
             raise ValueError("buffers='mean': only a module has buffers")
         self._listeners: List[Callable[[Event], Any]] = []
-        options.on_event = _teller(self._listeners)
-        self._job = Job(options)
+        tellers: Set[int] = set()
+        options.on_event = _teller(self._listeners, tellers)
+        self._job = Job(options, tellers)
         self._segments: List[Any] = []
         self._tensors: List[Tuple[str, Any]] = []       # also those that share a segment
         self._buffers: Optional[Buffers] = None
@@ -577,7 +580,8 @@ class Sync:
     def on_event(self, listener: Callable[[Event], Any]) -> Callable[[Event], Any]:
         """Calls listener(event) whenever a trainer comes, leaves, dies or brings NaN, where no round
         is made, and so on (descant.Event), in a thread of its own that nothing waits for but close.
-        It may call members, stats and waits. If it returns True, the log has no line of that."""
+        It may call members, stats and waits; close fails there. If it returns True, the log has no
+        line of that."""
         self._listeners.append(listener)
         return listener
 

@@ -235,6 +235,39 @@ class Events(unittest.TestCase):
             self.assertIn(("unfinished", rank), heard)
             self.assertEqual(lines, [])
 
+    def heard(self, do):
+        """One of two trainers hears that the other has left, and does that; then it closes."""
+        def body(rank):
+            done, failures = threading.Event(), []
+            sync = descant.attach(np.zeros(3, "f4"), plan="shadow-ma")
+            if rank == 0:
+                @sync.on_event
+                def hear(event):
+                    if event.kind == "left":
+                        try:
+                            do(sync, done)
+                        except BaseException as error:
+                            failures.append(repr(error))
+                        done.set()
+                sync.step()
+                self.assertTrue(done.wait(30))
+            sync.close()
+            return sync._job.left, failures
+        self.assertEqual(together(2, body), 2 * [(True, [])])
+
+    def test_close_by_a_function_on_events_is_refused(self):
+        self.heard(lambda sync, done: refused(self, sync.close, "on_event", "another thread",
+                                              kind=RuntimeError))
+
+    def test_close_during_a_call_of_a_function_on_events(self):
+        def call(sync, done):
+            sync._job.enter()           # as members does
+            done.set()
+            while not sync._job.closing:
+                time.sleep(0.001)
+            sync._job.exit()
+        self.heard(call)
+
 
 class Memory(unittest.TestCase):
     def test_what_was_lent_stays_until_close(self):
@@ -401,7 +434,7 @@ class Refusals(unittest.TestCase):
         sync.close()
         sync.finish()
         self.assertEqual(sync.stats()["steps"], 1)
-        refused(self, sync.step, "no job")
+        refused(self, sync.step, "has been closed", "before close")
 
     def test_an_exception_leaves_without_finish(self):
         def body(rank):
