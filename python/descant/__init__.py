@@ -31,7 +31,7 @@ from typing import Any, Dict, NamedTuple, Optional
 
 from . import _library
 from ._library import Error
-from ._optimizers import unwrapped
+from ._optimizers import calls_hooks, unwrapped
 from ._sync import Event, Sync
 
 __all__ = ["Error", "Event", "Hook", "Plan", "Sync", "attach", "hook", "info", "plans"]
@@ -93,7 +93,7 @@ class Hook:
 
 
 class _Around:
-    """For PyTorch before 2.0, whose optimizers have no hooks: a step of the instance's own. Others,
+    """For optimizers without hooks, as PyTorch's before 2.0: a step of the instance's own. Others,
     as schedulers, may have wrapped that in turn, so it stays, and does nothing more."""
 
     def __init__(self, optimizer: Any, before: Any, after: Any):
@@ -141,7 +141,7 @@ def hook(optimizer: Any, sync: Sync) -> Hook:
     def before_hook(itself: Any, args: Any, more: Any) -> Any:
         args, more = before(args[1:], more)
         return (itself, *args), more
-    if not hasattr(optimizer, "register_step_post_hook"):
+    if not calls_hooks(optimizer):
         return Hook(_Around(optimizer, before, after), at_backward)
     return Hook(optimizer.register_step_pre_hook(before_hook),
                 optimizer.register_step_post_hook(lambda *_: after()), at_backward)

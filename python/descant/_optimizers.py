@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: MIT
 """What optimizers keep for a parameter in tensors of floats, to be averaged with it.
 
-An optimizer makes its state as it is made (Adagrad), or in its first step, but segments are declared before. So a twin of it, of
-the same class, groups and attributes, makes two steps on zeros of the parameter's shape: its state has the
-keys, shapes and types, and what it puts another tensor into in each step has no lasting place."""
+An optimizer makes its state as it is made (Adagrad), or in its first step, but segments are
+declared before. So a twin of it, of the same class, groups and attributes, makes two steps on zeros
+of the parameter's shape: its state has the keys, shapes and types, and what it puts another tensor
+into in each step has no lasting place."""
 
 import collections
 from typing import Any, Dict, Iterator, List, NamedTuple, Tuple
@@ -11,6 +12,7 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Tuple
 # These may have either sign. Others, as sums of squares or counts, may be meant never to fall below
 # zero, where a merge that extrapolates could take them.
 _SIGNED = ("momentum_buffer", "exp_avg", "grad_avg")
+_WRAPS = ("accelerate", "lightning", "pytorch_lightning")      # whose step is the inner one's
 _HOOKS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
 
 
@@ -22,14 +24,26 @@ class Kept(NamedTuple):
     stays: bool
 
 
+def _steps(value: Any) -> bool:
+    return callable(getattr(value, "step", None)) and hasattr(value, "param_groups")
+
+
 def unwrapped(optimizer: Any) -> Any:
-    """PyTorch's own optimizer, which Accelerate's and Lightning's wrap."""
+    """The optimizer inside Accelerate's and Lightning's, which may call its step alone. Others
+    that wrap one, as Lookahead, still write parameters after the inner step: theirs is the step."""
     inner = optimizer
-    while hasattr(inner, "optimizer"):
+    while hasattr(inner, "optimizer") and any(base.__module__.partition(".")[0] in _WRAPS
+                                              for base in type(inner).__mro__):
         inner = inner.optimizer
-    if not callable(getattr(inner, "step", None)) or not hasattr(inner, "param_groups"):
+    if not _steps(inner):
         raise TypeError(f"a torch.optim.Optimizer is wanted, or what wraps one, not {optimizer!r}")
     return inner
+
+
+def calls_hooks(optimizer: Any) -> bool:
+    """Since PyTorch 2.0, in a step that torch.optim.Optimizer's __init__ has wrapped."""
+    return hasattr(optimizer, "register_step_post_hook") and \
+        getattr(getattr(type(optimizer), "step", None), "hooked", False)
 
 
 def is_state(value: Any) -> bool:
@@ -62,6 +76,12 @@ def _state_on_zeros(optimizer: Any, group: Dict[str, Any], parameter: Any) -> Li
 
 def kept_states(optimizer: Any, extrapolates: bool) -> Iterator[Tuple[Any, List[Kept]]]:
     """Each parameter, and what is kept for it."""
+    for name, value in vars(optimizer).items():
+        if value is not optimizer and _steps(value):        # a twin's step would be its step
+            kind = type(optimizer).__name__
+            raise TypeError(f"the state of {kind} cannot be kept in step, as it wraps another "
+                            f"optimizer: give attach that one, optimizer={kind}.{name}, or leave "
+                            "out optimizer=")
     for group in optimizer.param_groups:
         found: Dict[Any, List[Kept]] = {}
         for parameter in group["params"]:

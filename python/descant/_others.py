@@ -7,7 +7,7 @@ import gc
 from typing import Any, Dict, Iterable, Optional
 
 _WRAPPERS = ("DistributedDataParallel", "FullyShardedDataParallel")
-_SHARES = ("ZeroRedundancyOptimizer", "PostLocalSGDOptimizer", "DistributedOptimizer")
+_SHARES = ("ZeroRedundancyOptimizer", "PostLocalSGDOptimizer")
 
 
 def _has_group() -> bool:
@@ -35,6 +35,10 @@ def wrapper_of(parameters: Iterable[Any]) -> Optional[str]:
 
 
 def _parameters(each: Any) -> Iterable[Any]:
-    if hasattr(each, "param_groups"):
-        return [p for group in each.param_groups for p in group["params"]]
-    return each.parameters()
+    """None of an object that another thread has half made, or whose __init__ has failed."""
+    try:
+        if hasattr(each, "param_groups"):
+            return [p for group in each.param_groups for p in group["params"]]
+        return list(each.parameters())
+    except Exception:
+        return []

@@ -93,7 +93,8 @@ class Placed(Segment):
             return
         own = None if left else self._flat.clone()
         for tensor in [self.tensor, *self._tied]:
-            if own is not None and tensor is not None and _storage(tensor).data_ptr() == self._flat.data_ptr():
+            if own is not None and tensor is not None and \
+                    _storage(tensor).data_ptr() == self._flat.data_ptr():
                 tensor.data = own.as_strided(tensor.shape, tensor.stride(),
                                              tensor.storage_offset())
         self._flat = None

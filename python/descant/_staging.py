@@ -13,8 +13,8 @@ Under shadow plans a step never waits for a copy: `turn` does what can be done, 
 between gather and give, which is why an increment is given. Where a round belongs to one step,
 `push` before it and `pull` after it wait, and the mirror is given as it is: all trainers then have
 the same bits. To a tensor of doubles the difference is given, so that it keeps what floats cannot
-show; only what others began with, and what all end with, is the mirror itself. So is a mirror given that the library has healed, of a tensor with NaN or Inf:
-nothing can be added to those.
+show; only what others began with, and what all end with, is the mirror itself. So is a mirror given
+that the library has healed, of a tensor with NaN or Inf: nothing can be added to those.
 
 One thread, the caller's. Training's stream runs gather and give; the lane's own the copies, ordered
 after the one and before the other. On the CPU nothing moves, and host and device are one vector."""
@@ -66,7 +66,8 @@ class Staged:
     """One tensor; find gives it, or None as long as it is not there (an optimizer's state comes
     with its first step), when it shows nothing, and counts as zero. mirror, shown, host: of the
     host; flat: of the device. sick: it has NaN or Inf, which the library knows of; it gets the
-    mirror as it is, once that is healed. moves: of doubles, is given what to add. lane: what may still write into flat."""
+    mirror as it is, once that is healed. moves: of doubles, is given what to add. lane: what may
+    still write into flat."""
 
     address: Optional[int] = None
     sick = moves = False

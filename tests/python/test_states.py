@@ -205,6 +205,9 @@ class Said(unittest.TestCase):
         sync.close()
         refused(self, lambda: alone(model, torch.optim.LBFGS(model.parameters())), "LBFGS",
                 "leave out optimizer=")
+        around = torch.optim.SGD(model.parameters(), **SGD)
+        around.base = torch.optim.SGD(model.parameters(), **SGD)
+        refused(self, lambda: alone(model, around), "wraps another", "optimizer=SGD.base")
         refused(self, lambda: alone(model, model), "torch.optim.Optimizer", "Linear")
 
 

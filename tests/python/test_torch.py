@@ -8,12 +8,14 @@ import os
 import time
 import unittest
 import weakref
+from unittest import mock
 
 import numpy
 import torch
 from torch import nn
 
 import descant
+from descant import _others
 from together import differs, refused, together
 
 torch.set_num_threads(1)
@@ -241,6 +243,56 @@ class Values(unittest.TestCase):
             for mine, theirs in zip(first[0] + [first[1]], wanted[0] + [wanted[1]]):
                 torch.testing.assert_close(torch.tensor(mine), torch.tensor(theirs),
                                            rtol=1e-3, atol=1e-4)
+
+    def test_an_optimizer_around_another_makes_the_step(self):
+        class Halves:
+            """Writes parameters after the inner step, as Lookahead does."""
+
+            def __init__(self, inner):
+                self.optimizer = inner
+
+            @property
+            def param_groups(self):
+                return self.optimizer.param_groups
+
+            def step(self, closure=None):
+                self.optimizer.step(closure)
+                with torch.no_grad():
+                    for p in self.param_groups[0]["params"]:
+                        p /= 2
+
+        class Hooked(Halves, torch.optim.Optimizer):
+            """With PyTorch's hooks."""
+
+            param_groups = None
+
+            def __init__(self, inner):
+                torch.optim.Optimizer.__init__(self, inner.param_groups, {})
+                self.optimizer = inner
+
+        class Unhooked(Halves, torch.optim.Optimizer):
+            """Has methods for hooks that its step never calls."""
+
+            __init__ = Halves.__init__
+
+        class Itself(torch.optim.SGD):
+            optimizer = property(lambda self: self)
+        for kind in (Halves, Hooked, Unhooked, None):
+            model = nn.Linear(1, 1, bias=False)
+            inner = torch.optim.SGD(model.parameters(), lr=1.0)
+            optimizer = kind(inner) if kind else Itself(model.parameters(), lr=2.0)
+            with descant.attach(model, plan="ma,every=1", job="self") as sync:
+                hook = descant.hook(optimizer, sync)
+                nn.init.constant_(model.weight, 2.0)
+                model.weight.grad = torch.tensor([[-2.0]])
+                with mock.patch.object(descant.Sync, "step", autospec=True,
+                                       side_effect=lambda _: seen.append(model.weight.item())):
+                    seen = []
+                    optimizer.step()
+                    hook.remove()
+                    optimizer.step()
+                self.assertEqual(seen, [2.0] if kind else [6.0], kind)
+                sync.step()
 
     def test_what_one_freezes_later_is_averaged_on(self):
         def body(rank):
@@ -598,6 +650,21 @@ class Refusals(unittest.TestCase):
         differs(self, lambda rank: nn.Conv2d(2, 2, 2).to(
             memory_format=torch.channels_last if rank else torch.contiguous_format),
                 "weight[2x2x2x2]", "weight[2x2x2x2:0,2,3,1]")
+
+
+class Others(unittest.TestCase):
+    def test_one_that_is_not_whole_is_passed_over(self):
+        from torch.distributed.optim import DistributedOptimizer, PostLocalSGDOptimizer
+        model = nn.Linear(2, 1)
+        kinds = (nn.parallel.DistributedDataParallel, PostLocalSGDOptimizer, DistributedOptimizer)
+        half = [kind.__new__(kind) for kind in kinds]
+        with mock.patch.object(_others, "_has_group", return_value=True):
+            self.assertIsNone(_others.wrapper_of(model.parameters()))
+            whole = PostLocalSGDOptimizer.__new__(PostLocalSGDOptimizer)
+            whole.optim = torch.optim.SGD(model.parameters(), lr=1.0)
+            whole.param_groups = whole.optim.param_groups
+            self.assertEqual(_others.wrapper_of(model.parameters()), "PostLocalSGDOptimizer")
+        del half
 
 
 if __name__ == "__main__":
