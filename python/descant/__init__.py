@@ -118,7 +118,7 @@ def hook(optimizer: Any, sync: Sync) -> Hook:
     plan allreduce each backward ends with the mean of all gradients over the trainers, as under
     DDP, so that they may be clipped, and unscaled by a GradScaler; inside sync.no_sync() they are
     added up. A closure's loss is averaged, too. After finish or close the hook does nothing
-    more."""
+    more. Where one optimizer wraps another, as Lookahead does, optimizer is the outer one."""
     optimizer = unwrapped(optimizer)
     if not isinstance(sync, Sync):
         raise TypeError(f"hook(optimizer, sync): sync is what attach has returned, not {sync!r}")
