@@ -32,6 +32,7 @@
 #define GREET_NS (2 * SECOND_NS)            /* that those who are there have to say so */
 #define LEAVE_NS (5 * SECOND_NS)            /* beside the grace of their modules */
 #define STUCK_NS (SECOND_NS / 5)
+#define TAKEN UINT64_MAX
 #define ALONE_NS (3 * SECOND_NS)
 #define LATE_NS (SECOND_NS / 4)             /* with --every-gradients */
 
@@ -60,7 +61,9 @@ struct run {
     double pace_ns;                     /* of a gradient, lately */
     pthread_t warden, main;
     bool warded;                        /* there is the first of them */
-    _Atomic uint64_t in_mpi;            /* calls begun and ended: odd while in one */
+    _Atomic bool ward_ends;
+    _Atomic uint64_t in_mpi;            /* calls begun and ended: odd while in one; or TAKEN: the
+                                           run is the warden's */
 };
 
 static void to_err(void *user, enum descant_level level, const char *line)
@@ -99,24 +102,25 @@ static bool over_mpi(const struct run *r)
     return r->link && r->link->f->type == &fabric_mpi;
 }
 
-/* And writes what may be the last checkpoint. */
+/* And writes what may be the last checkpoint, unless one is being written. */
 static void say_end(struct run *r, const char *why, const char *then)
 {
     bool keeps = r->o->checkpoint && r->shown.steps && !r->bad;
+    bool begun = keeps && over_mpi(r) && bsp_model_save(&r->model);
     bsp_log_end_line(&r->shown);
     fprintf(r->shown.err, "descant: %s: the run ends%s%s%s\n", why,
-            keeps ? " with a last checkpoint" : "",
-            keeps && over_mpi(r) ? ", which is written now" : "", then);
+            keeps ? " with a last checkpoint" : "", begun ? ", which is written now" : "", then);
     fflush(r->shown.err);
-    if (keeps && over_mpi(r))
-        bsp_model_save(&r->model);
 }
 
+/* If the warden has taken the run meanwhile, it ends the process. */
 static bool move(struct run *r)
 {
-    atomic_fetch_add(&r->in_mpi, 1);
+    uint64_t call = atomic_fetch_add(&r->in_mpi, 1) + 1;
     bool good = r->link->f->type->post->move(r->link->f) == DESCANT_OK;
-    atomic_fetch_add(&r->in_mpi, 1);
+    bool taken = !atomic_compare_exchange_strong(&r->in_mpi, &call, call + 1);
+    while (taken)
+        pause();
     return good;
 }
 
@@ -136,10 +140,17 @@ static void look_at_link(struct run *r)
         meet(r);
 }
 
+static void await_saver(struct run *r)
+{
+    while (bsp_model_saving(&r->model))
+        clock_sleep_until(clock_now_ns() + STUCK_NS / 10);
+}
+
 /* Open MPI, when it sees that a rank has died, does not come back from a call: the thread that has
  * the run is lost, between two supersteps, and the launcher's SIGTERM would be in vain. So another one
  * waits for that, too. It hands it on, and if the first one is still in the same call a while later,
- * it writes the last checkpoint itself. */
+ * it takes the run from it, so that the model stays as it is, writes the last checkpoint and ends the
+ * modules. */
 static void *ward(void *of)
 {
     struct run *r = of;
@@ -147,15 +158,16 @@ static void *ward(void *of)
     int signal;
     sigemptyset(&term);
     sigaddset(&term, SIGTERM);
-    while (sigwait(&term, &signal) == 0) {
+    while (sigwait(&term, &signal) == 0 && !atomic_load(&r->ward_ends)) {
         uint64_t call = atomic_load(&r->in_mpi);
         pthread_kill(r->main, SIGTERM);
         clock_sleep_until(clock_now_ns() + STUCK_NS);
-        if (call % 2 == 0 || atomic_load(&r->in_mpi) != call)
+        if (call % 2 == 0 || !atomic_compare_exchange_strong(&r->in_mpi, &call, TAKEN))
             continue;
+        await_saver(r);                 /* of a model before this one */
         say_end(r, "SIGTERM, and MPI does not return", "");
-        while (bsp_model_saving(&r->model))
-            clock_sleep_until(clock_now_ns() + STUCK_NS / 10);
+        bsp_modules_kill(&r->modules, SIGKILL);
+        await_saver(r);
         fflush(NULL);
         _exit(128 + SIGTERM);
     }
@@ -172,7 +184,8 @@ static void end_ward(struct run *r)
 {
     if (!r->warded)
         return;
-    pthread_cancel(r->warden);
+    atomic_store(&r->ward_ends, true);
+    pthread_kill(r->warden, SIGTERM);
     pthread_join(r->warden, NULL);
 }
 
