@@ -481,6 +481,12 @@ START_TEST(interaction_as_naive)
 }
 END_TEST
 
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+enum { SANITIZED = 1 };
+#else
+enum { SANITIZED = 0 };
+#endif
+
 static double least_ns(const struct loops *l, struct interaction *x, bool back)
 {
     double least = INFINITY;
@@ -497,14 +503,15 @@ static double least_ns(const struct loops *l, struct interaction *x, bool back)
 }
 
 /* Its products are twice those of the dots. It took 9 to 23 times as long where sums were kept in
- * memory. */
+ * memory: half of that is the bar, for the sake of others on the machine. Sanitizers slow both, but not
+ * alike. */
 START_TEST(interaction_back_takes_as_long)
 {
     const struct loops *l = loops_named(sets[_i]);
     static struct interaction x;
     interaction_fill(&x, 27, 16);
-    if (l)
-        ck_assert_double_lt(least_ns(l, &x, true), 3 * least_ns(l, &x, false));
+    if (l && !SANITIZED)
+        ck_assert_double_lt(least_ns(l, &x, true), 4.5 * least_ns(l, &x, false));
 }
 END_TEST
 

@@ -42,7 +42,7 @@ static bool parse_number(const char *text, bool suffix, double *out)
     return *end == 0;
 }
 
-static int choice_number(const char *choices, const char *value)
+int setting_choice(const char *choices, const char *value)
 {
     size_t length = strlen(value);
     for (int number = 0;; number++) {
@@ -110,7 +110,7 @@ bool setting_set(const struct setting *s, void *into, const char *value, char *m
     }
     if (s->type != SETTING_CHOICE)
         return set_number(s, field, value, message, room);
-    int number = choice_number(s->choices, value);
+    int number = setting_choice(s->choices, value);
     if (number < 0) {
         struct guess guess = {.wrong = value, .length = strlen(value)};
         guess_choices(&guess, s->choices);

@@ -30,6 +30,9 @@ struct guess setting_guess(const struct setting *table, size_t n, const char *na
 bool setting_set(const struct setting *setting, void *into, const char *value, char *message,
                  size_t room);
 
+/* The number, from 0, of a value among those with | between them; -1: it is none of them. */
+int setting_choice(const char *choices, const char *value);
+
 /* Its value as text that setting_set would read; returns text. */
 const char *setting_text(const struct setting *setting, const void *from, char *text, size_t room);
 

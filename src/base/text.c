@@ -104,20 +104,23 @@ struct shown {
     FILE *stream, *to;
     char held[CHARACTER];
     size_t n_held;
-    int error;                  /* the first errno; 0: all is written */
+    _Atomic int error;          /* the first errno; 0: all is written. Others ask while it is set */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;    /* of list */
 static struct shown *list;
 
-/* What is known of a stream; of one that is not shown, nothing but itself. */
-static struct shown look_up(FILE *stream)
+/* What other threads may ask of a stream; of one that is not shown, nothing but itself. */
+static struct known {
+    FILE *to;
+    int error;
+} look_up(FILE *stream)
 {
-    struct shown found = {.to = stream};
+    struct known found = {.to = stream};
     pthread_mutex_lock(&lock);
     for (const struct shown *s = list; s; s = s->next)
         if (s->stream == stream)
-            found = *s;
+            found = (struct known){s->to, s->error};
     pthread_mutex_unlock(&lock);
     return found;
 }

@@ -32,6 +32,7 @@ static int parse(const struct cli *cli, const struct setting *table, size_t n, v
     char message[256];
     bool config_given = false;
 
+    assert(n <= MOST_SETTINGS);             /* callers have room for so many */
     memset(given, 0, n * sizeof *given);
     for (int i = 0; i < cli->argc; i++) {
         const char *word = cli->argv[i];
@@ -69,7 +70,6 @@ int settings_parse(const struct cli *cli, const struct setting *table, size_t n,
 {
     bool given[MOST_SETTINGS];
 
-    assert(n <= MOST_SETTINGS);
     return parse(cli, table, n, into, false, given);
 }
 

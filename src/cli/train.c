@@ -171,7 +171,8 @@ static int check(const struct cli *cli, const struct train_options *o)
     if (!files_there(cli, "data", o->data) || (o->eval && !files_there(cli, "eval", o->eval)))
         return CLI_BAD_USE;
     bool told = o->sync == getenv("DESCANT_PLAN");
-    if (!bench_plan_ok(cli, told ? "sync from DESCANT_PLAN" : "sync", o->sync) || !final_good(cli, o) || !outputs_good(cli, o))
+    if (!bench_plan_ok(cli, told ? "sync from DESCANT_PLAN" : "sync", o->sync) ||
+        !final_good(cli, o) || !outputs_good(cli, o))
         return CLI_BAD_USE;
     char suffix[128];
     double rate, rtt;

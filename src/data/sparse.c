@@ -5,7 +5,8 @@
  *   libffm      label field:index:value ...                    a bag a field, 0 to n_fields - 1
  *
  * A line that is only to be scored may be without a label: its first word is a pair, or it begins
- * with a space, or it is empty and comes after such a line. Labels are 0 and 1, or -1 and +1; in libsvm also class numbers, if n_classes says so. An index
+ * with a space, or it is empty and comes after such a line. Labels are 0 and 1, or -1 and +1; in
+ * libsvm also class numbers, if n_classes says so. An index
  * is a number below 2^32 as it is, or, where indexes are hashed, any token. A value is a decimal
  * number up to LARGEST, with or without an exponent; nan and inf are none. A line without
  * pairs is an example without features. Pairs may come in any order; those of one field keep

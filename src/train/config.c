@@ -109,17 +109,9 @@ static const struct setting *named(const char *name)
 static bool use_holds(const struct use *use, const struct train_options *o)
 {
     char value[CONFIG_TEXT];
-    size_t length = strlen(setting_text(named(use->of), o, value, sizeof value));
 
-    if (strcmp(value, "auto") == 0)
-        return true;
-    for (const char *at = use->values; *at;) {
-        size_t n = strcspn(at, "|");
-        if (n == length && strncmp(at, value, n) == 0)
-            return true;
-        at += n + (at[n] == '|');
-    }
-    return false;
+    setting_text(named(use->of), o, value, sizeof value);
+    return strcmp(value, "auto") == 0 || setting_choice(use->values, value) >= 0;
 }
 
 /* The first line of the table that speaks against the setting; NULL: it means something. */

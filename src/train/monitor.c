@@ -295,7 +295,7 @@ static uint32_t keeper_tick(struct trainer *t, struct pace *pace)
     uint64_t every = (uint64_t)t->options->eval_every;
     struct pace now = {board_sum(t->board).n, clock_now_ns()};
 
-    if (!wants_evals(t))
+    if (!wants_evals(t) || !board_reports(t->board, t->seat))
         return TICK_NS;
     if (now.seen <= pace->seen || now.ns <= pace->ns)
         return 10 * LEAST_TICK_NS;      /* it begins, or waits for data */
