@@ -93,7 +93,7 @@ bool offers_differ(const struct offer *a, const struct offer *b)
 void offers_say(char *text, size_t room, const struct offer *a, const struct offer *b)
 {
     snprintf(text, room, "the trainers' rounds differ: rank %d brings %llu floats (tag %llu), "
-             "rank %d %llu (tag %llu); all must call with the same n", a->rank,
+             "rank %d %llu (tag %llu); all must give the same length and the same end", a->rank,
              (unsigned long long)a->n, (unsigned long long)a->agree, b->rank,
              (unsigned long long)b->n, (unsigned long long)b->agree);
 }

@@ -19,7 +19,7 @@ struct offer {
 enum ruling_what {
     RULING_VOID,        /* nobody has arrived who wants a round: elastic arrivals go on alone */
     RULING_WAITS,       /* for the members that have not arrived; they are called */
-    RULING_DIFFER,      /* the members bring what differs: all fail */
+    RULING_DIFFER,      /* members ask for different things: all fail */
     RULING_STATE,
     RULING_MEAN,
     RULING_EMPTY        /* a mean in which no vector is good: nothing comes out */

@@ -168,7 +168,7 @@ void trainer_go_alone(struct trainer *t)
     t->ready_ns = w->center_busy_ns + world_delay_ns(w, world_rtt_ns(w));
 }
 
-/* The members bring what differs, and all fail. */
+/* Members ask for different things, and all fail. */
 static bool members_differ(struct sim_world *w)
 {
     const struct trainer *first = NULL, *other = NULL;
