@@ -23,7 +23,7 @@
  * take turns.
  *
  * A result that is to be overwritten is cleared here and then added to. OpenBLAS does the same,
- * but for processors without AVX-512 by a loop that clears a float at a time: 3 % of a DLRM's step.
+ * but for processors without AVX-512 by a loop that clears a float at a time.
  *
  * Once a process, before its first product: model_create calls blas_init, where it will multiply. */
 #include "nn/parts.h"
