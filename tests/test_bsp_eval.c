@@ -84,6 +84,20 @@ START_TEST(a_run_without_gain_ends)
 }
 END_TEST
 
+/* What is bad of the held-out set is said by the first look at it. */
+START_TEST(bad_lines_are_said_once)
+{
+    make_model();
+    FILE *to = fopen(held_out, "ae");
+    ck_assert(to && fputs("torn\n", to) >= 0 && fclose(to) == 0);
+    ck_assert_msg(run(held_out, "--lr 0 --eval-every 100 --patience 2 --minutes 1") == CLI_DONE, "%s",
+                  err_text);
+    ck_assert_int_ge(lines_with("\"kind\":\"eval\""), 4);
+    const char *at = strstr(err_text, "held.tsv:4001: ");
+    ck_assert_msg(at && !strstr(at + 1, "held.tsv:4001: "), "%s", err_text);
+}
+END_TEST
+
 /* The figures are of what the steps have made, not of what there was. */
 START_TEST(the_model_that_is_judged_is_the_last)
 {
@@ -154,6 +168,7 @@ int main(void)
     tcase_add_checked_fixture(tests, setup, teardown);
     tcase_set_timeout(tests, 120);
     tcase_add_test(tests, a_run_without_gain_ends);
+    tcase_add_test(tests, bad_lines_are_said_once);
     tcase_add_test(tests, the_model_that_is_judged_is_the_last);
     tcase_add_test(tests, a_signal_does_not_wait_for_figures);
     tcase_add_loop_test(tests, bad_use_is_said, 0, sizeof bad / sizeof *bad);

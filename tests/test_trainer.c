@@ -406,11 +406,14 @@ static double least_loss_logged(void)
     return least;
 }
 
-/* An evaluation beside training decides; what is kept and told is where all of them stopped. */
+/* An evaluation beside training decides; what is kept and told is where all of them stopped. A bad
+ * line of the held-out set is said by the first that reads it. */
 START_TEST(patience_ends_early)
 {
     struct train_options o = small();
     struct train_result r;
+    FILE *to = fopen(held_out, "ae");
+    ck_assert(to && fputs("torn\n", to) >= 0 && fclose(to) == 0);
     o.trainers = 1 + _i;
     o.checkpoint = model_file;
     o.log = log_file;
@@ -426,6 +429,8 @@ START_TEST(patience_ends_early)
     double told = strtod(strstr(said, "loss was ") + 9, NULL), least = least_loss_logged();
     ck_assert_msg(told > best && fabs(told - least) < 1e-5, "%g, not %g", told, least);
     ck_assert_uint_eq(r.eval_n, EVAL_ROWS);
+    const char *torn = strstr(said, "held.tsv:4001: ");
+    ck_assert_msg(torn && !strstr(torn + 1, "held.tsv:4001: "), "%s", said);
     ck_assert_msg(r.seen.n > 3 * PASSES(5) * ROWS && r.seen.n < 1000 * ROWS, "%llu examples",
                   (unsigned long long)r.seen.n);
     ck_assert_double_eq(examples_of_checkpoint(), (double)r.seen.n);

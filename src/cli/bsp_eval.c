@@ -19,6 +19,7 @@ struct bsp_eval {
     struct saved saved;                 /* its w and tables are the copy: the judge's while busy */
     struct path_list paths;
     struct data_options data;
+    _Atomic uint64_t said;
     pthread_t thread;
     bool started;
     pthread_mutex_t mutex;              /* guards all below */
@@ -189,6 +190,7 @@ static descant_status open_files(struct bsp_eval *e)
     e->saved.options.epochs = 1;
     e->data = train_data(&e->saved.options, &e->paths, e->log);
     e->data.seed = 0;
+    e->data.said = &e->said;
     return evaluate_look(e->saved.model, &e->data);
 }
 

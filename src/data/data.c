@@ -29,6 +29,7 @@ struct data {
     struct idx *idx;
     struct cache *cache;
     uint64_t lines, bad;
+    const struct log *of_lines; /* of this chunk: the log, or NULL where it has them already */
     char last_bad[REASON_ROOM + 256];
 };
 
@@ -256,7 +257,7 @@ static void report(struct data *data, const char *at)
     source->reported++;
     snprintf(data->last_bad, sizeof data->last_bad, "%s:%llu: %s", source->path,
              (unsigned long long)input_line(&data->input, at), data->parser.reason);
-    log_say(data->options.log, DESCANT_WARNING, "%s", data->last_bad);
+    log_say(data->of_lines, DESCANT_WARNING, "%s", data->last_bad);
 }
 
 static bool take_line(struct data *data, const char *at, const char *end, bool nul)
@@ -276,7 +277,7 @@ static bool is_header(struct data *data, const char *at, const char *end)
     if (data->options.format != DATA_CRITEO || !criteo_header(&data->parser, at, end))
         return false;
     if (data->input.pass == 0)
-        log_say(data->options.log, DESCANT_WARNING, "%s:1: a header is skipped: %.*s...",
+        log_say(data->of_lines, DESCANT_WARNING, "%s:1: a header is skipped: %.*s...",
                 input_source(&data->input)->path, end - at > 40 ? 40 : (int)(end - at), at);
     return true;
 }
@@ -330,8 +331,13 @@ static enum data_got read_text(struct data *data, uint64_t chunk, struct block *
     enum data_got got = data->input.shared
                             ? stdin_chunk(&data->input, &lines, &block->chunk, &data->status)
                             : input_chunk(&data->input, chunk, &lines, &data->status);
+    _Atomic uint64_t *said = data->options.said;
+    bool known = said && block->chunk < atomic_load_explicit(said, memory_order_relaxed);
+    data->of_lines = known ? NULL : data->options.log;
     if (got == DATA_BLOCK)
         data->status = take_lines(data, &lines, block);
+    if (got == DATA_BLOCK && said && !known)
+        atomic_store_explicit(said, block->chunk + 1, memory_order_relaxed);
     data->lines += block->lines;
     data->bad += block->bad;
     if (data->status == DESCANT_OK && (got == DATA_END || data->lines >= ENOUGH))

@@ -29,6 +29,8 @@ struct data_options {
                                        example, too, so that each has its own: without features,
                                        its label NaN. max_bad holds all the same */
     const struct log *log;          /* bad lines: the first few, with file and line */
+    _Atomic uint64_t *said;         /* of what is read time and again: how many chunks' bad lines and
+                                       headers are in the log already. NULL: each reader says its own */
     void *shared;                   /* data_shared_bytes of zeroed memory of all processes that
                                        read the same input; needed for stdin, else NULL is fine */
     bool (*stopped)(void *of);      /* asked some ten times a second while a pipe brings nothing:

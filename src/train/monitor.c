@@ -204,6 +204,7 @@ static bool evaluate_model(struct trainer *t, const float *w, int threads,
 
     e.data.epochs = 1;
     e.data.seed = 0;
+    e.data.said = &t->board->eval_said;
     descant_status status = evaluate(&e, &sum, &auc);
     if (status != DESCANT_OK)
         board_stop(t->board, STOP_FAILED, "%s", descant_last_error());
