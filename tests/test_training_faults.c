@@ -345,6 +345,21 @@ START_TEST(sums_are_resumed_once)
 }
 END_TEST
 
+/* A job that gives no outer state says why; it is not for want of memory. */
+START_TEST(what_keeps_the_outer_state_is_said)
+{
+    struct train_options o = small();
+    struct descant_options job = descant_options_default();
+    struct trainer t = {.options = &o, .log = {.rank = -1}};
+    o.checkpoint = model_file;
+    ck_assert_int_eq(descant_open(&t.job, &job), DESCANT_OK);
+    ck_assert_int_eq(checkpoint_keep_outer(&t), DESCANT_ORDER);
+    ck_assert_msg(strstr(descant_last_error(), "wants a job that is started"), "%s",
+                  descant_last_error());
+    descant_close(t.job);
+}
+END_TEST
+
 START_TEST(what_is_looked_at_is_what_is_written)
 {
     const struct safetensor t = {.name = "w", .type = SAFETENSORS_F32, .n_dims = 1, .dims = {3},
@@ -729,6 +744,7 @@ int main(void)
     tcase_add_test(slow, a_second_signal_ends_at_once);
     tcase_add_loop_test(slow, a_death_at_the_last_checkpoint_loses_only_that, 0, 2);
     tcase_add_test(quick, sums_are_resumed_once);
+    tcase_add_test(quick, what_keeps_the_outer_state_is_said);
     tcase_add_test(quick, what_is_looked_at_is_what_is_written);
     tcase_add_test(quick, the_first_says_why);
     tcase_add_test(quick, a_signal_says_why_once);

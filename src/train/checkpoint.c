@@ -76,25 +76,25 @@ static bool finite_all(const float *p, size_t n)
     return true;
 }
 
-static char *outer_of(struct trainer *t, size_t *bytes)
+static descant_status outer_of(struct trainer *t, char **out, size_t *bytes)
 {
-    *bytes = 0;
-    if (descant_outer_save(t->job, NULL, bytes) != DESCANT_OK)
-        return NULL;
+    descant_status status = descant_outer_save(t->job, NULL, bytes);
+    if (status != DESCANT_OK)
+        return status;
     char *outer = memory_take(*bytes);
-    if (outer && descant_outer_save(t->job, outer, bytes) == DESCANT_OK)
-        return outer;
-    memory_give(outer);
-    return NULL;
+    if (!outer)
+        return log_fail(&t->log, DESCANT_MEMORY, "no memory for the outer state");
+    status = descant_outer_save(t->job, outer, bytes);
+    if (status == DESCANT_OK)
+        *out = outer;
+    else
+        memory_give(outer);
+    return status;
 }
 
 descant_status checkpoint_keep_outer(struct trainer *t)
 {
-    if (!t->options->checkpoint)
-        return DESCANT_OK;
-    t->outer = outer_of(t, &t->outer_bytes);
-    return t->outer ? DESCANT_OK
-                    : log_fail(&t->log, DESCANT_MEMORY, "no memory for the outer state");
+    return t->options->checkpoint ? outer_of(t, &t->outer, &t->outer_bytes) : DESCANT_OK;
 }
 
 struct place {
@@ -247,10 +247,11 @@ static descant_status write_all(struct trainer *t, const struct dense *dense, st
     if (t->host > 0)
         return write_host(t, list, texts, place);
     size_t outer_bytes = t->outer_bytes;
-    char *outer = t->outer || t->in_haste ? t->outer : outer_of(t, &outer_bytes);
+    char *outer = t->outer;
+    bool kept = outer || (!t->in_haste && outer_of(t, &outer, &outer_bytes) == DESCANT_OK);
 
     add_run(list, t, dense, place);
-    if (outer && outer_bytes)
+    if (kept)
         add(list, "descant.outer", SAFETENSORS_U8, outer, outer_bytes);
     add_model(list, t, dense);
     add_texts(texts, t, place, dense->steps);
