@@ -139,6 +139,7 @@ struct counts {
     size_t fields;              /* up to the last one that has ids */
     int classes;                /* up to the largest label */
     enum data_format format;
+    char bad_line[512];
 };
 
 static void count_block(struct counts *c, const struct block *block)
@@ -180,6 +181,7 @@ static descant_status count_all(const struct data_options *options, struct count
         if ((got = data_read(data, k, &block)) == DATA_BLOCK)
             count_block(c, &block);
     status = data_status(data);
+    snprintf(c->bad_line, sizeof c->bad_line, "%s", data_bad_line(data));
     block_fini(&block);
     data_close(data);
     return status;
@@ -192,9 +194,11 @@ static void say_counts(const struct cli *cli, const struct counts *c, const stru
               many((uint64_t)s->n_dense), s->n_fields, many((uint64_t)s->n_fields), s->n_classes,
               s->n_classes == 1 ? "" : "es");
     bench_say(cli->out, "examples", "%llu", (unsigned long long)c->examples);
-    if (c->bad)
+    if (c->bad) {
         bench_say(cli->out, "bad lines", "%llu of %llu", (unsigned long long)c->bad,
                   (unsigned long long)c->lines);
+        say_text(cli, "one of them", "%s", c->bad_line);
+    }
     if (!labelled)
         bench_say(cli->out, "labels", "none: it can be scored, not trained on");
     else if (c->examples && s->n_classes == 1)

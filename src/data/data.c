@@ -228,6 +228,11 @@ descant_status data_status(const struct data *data)
     return data->status;
 }
 
+const char *data_bad_line(const struct data *data)
+{
+    return data->last_bad;
+}
+
 uint64_t data_chunks(const struct data *data)
 {
     return data->idx ? idx_chunks(data->idx)

@@ -86,6 +86,8 @@ descant_status data_status(const struct data *data);
 /* The test of the bad lines that DATA_END goes with, for a reader to whom it does not come: another
  * one has met the end. */
 descant_status data_finish(struct data *data);
+/* One of the bad lines, FILE:LINE: and why it is bad; "": there was none. Until close. */
+const char *data_bad_line(const struct data *data);
 void block_fini(struct block *block);
 
 /* The stated hash of the hashing trick: 32 bits from a field's number and the token's bytes. */
