@@ -16,7 +16,8 @@ struct setting {
                                    int64_t, double */
     double low, high;           /* of numbers, both allowed */
     const char *choices;        /* "mean|elastic" */
-    const char *help;
+    const char *help;           /* after a tab, if any: what the default is, and where, other than
+                                   the one that is shown */
 };
 
 const struct setting *setting_find(const struct setting *table, size_t n, const char *name,

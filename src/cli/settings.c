@@ -99,12 +99,14 @@ void settings_help(FILE *out, const struct setting *table, size_t n, const void 
         const struct setting *s = &table[i];
         bool shown = defaults && s->type != SETTING_FLAG &&
                      *setting_text(s, defaults, text, sizeof text);
+        const char *but = shown ? strchr(s->help, '\t') : NULL;
         range_text(s, range, sizeof range);
-        fprintf(out, "  --%-17s %s", s->name, s->help);
+        fprintf(out, "  --%-17s %.*s", s->name, (int)strcspn(s->help, "\t"), s->help);
         if (s->choices)
             fprintf(out, ": %s", s->choices);
         if (shown || *range)
-            fprintf(out, " (%s%s%s)", shown ? text : "", shown && *range ? "; " : "", range);
+            fprintf(out, " (%s%s%s%s%s)", shown ? text : "", but ? "; " : "", but ? but + 1 : "",
+                    shown && *range ? "; " : "", range);
         fputc('\n', out);
     }
 }
