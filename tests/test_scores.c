@@ -462,7 +462,8 @@ START_TEST(a_wrong_format_is_the_cause)
     assert_says(wrong_formats[_i].says);
     ck_assert_msg(!strstr(said, "dense feature"), "%s", said);
     ck_assert_int_eq(program("train --data %s --quiet --fields 3", clicks), CLI_BAD_USE);
-    assert_err("--fields means nothing with --format criteo: it is for --format libffm");
+    assert_err("--fields means nothing with data found to be of the format criteo: it is for "
+               "--format libffm");
 }
 END_TEST
 
@@ -554,7 +555,8 @@ START_TEST(a_file_is_told)
     tell(put("x.ffm", "1 0:3:1 6:4:2\nbad\n0 2:1:1\n", 26));
     assert_out("data of the format libffm\n");
     assert_out("7 fields");
-    assert_out("bad lines          1 of 3\n");
+    assert_out("bad lines          1 of 3\none of them        ");
+    assert_out("/x.ffm:2: label 'bad': allowed is 0 and 1, or -1 and +1\n");
     tell(put("x.svm", "3:1 4:2\n", 8));
     assert_out("examples           1\nlabels             none: it can be scored, not trained on\n");
     tell(put("y.svm", "3 1:1\n9 2:1\n0 3:1\n", 18));

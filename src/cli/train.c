@@ -149,17 +149,15 @@ static bool trainers_good(const struct cli *cli, struct train_options *o)
 static bool settings_mean(const struct train_options *o, const bool *given, char *message,
                           size_t room)
 {
-    struct train_options known = *o;
-    enum data_format format;
+    enum data_format found = DATA_AUTO;
     char path[4096];
     size_t n;
 
     snprintf(path, sizeof path, "%.*s", o->data ? (int)strcspn(o->data, ",") : 0,
              o->data ? o->data : "");
-    if (o->format == DATA_AUTO && *path &&
-        data_peek(path, NULL, 0, &n, &format, NULL) == DESCANT_OK)
-        known.format = (int)format;
-    return config_means(&known, given, message, room);
+    if (*path && data_peek(path, NULL, 0, &n, &found, NULL) != DESCANT_OK)
+        found = DATA_AUTO;
+    return config_means(o, found, given, message, room);
 }
 
 static int check(const struct cli *cli, const struct train_options *o)

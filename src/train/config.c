@@ -36,13 +36,13 @@ const struct setting train_settings[] = {
     INT("width", width, 1, 1024, "floats of an embedding"),
     TEXT("bottom", bottom, "dlrm: hidden layers before the embeddings' width"),
     TEXT("top", top, "dlrm, mlp: hidden layers before the output"),
-    INT("batch", batch, 1, 1 << 20, "examples of a worker's step; 1 where linear, fm train under a "
+    INT("batch", batch, 1, 1 << 20, "examples of a worker's step\t1 where linear, fm train under a "
         "plan of when=shadow or when=never"),
-    CHOICE("optimizer", optimizer, "sgd|adagrad|adam|adamw|ftrl", "of the dense part; ftrl where "
+    CHOICE("optimizer", optimizer, "sgd|adagrad|adam|adamw|ftrl", "of the dense part\tftrl where "
            "the model is linear or fm"),
-    CHOICE("table-optimizer", table_optimizer, "sgd|adagrad|rowwise-adagrad|ftrl", "of the tables; "
-           "linear, fm: as the dense part's"),
-    REAL("lr", lr, 0, 1e6, "learning rate; 0.7 where linear, fm have ftrl"),
+    CHOICE("table-optimizer", table_optimizer, "sgd|adagrad|rowwise-adagrad|ftrl", "of the tables\t"
+           "as the dense part's where the model is linear or fm"),
+    REAL("lr", lr, 0, 1e6, "learning rate\t0.7 where linear, fm have ftrl"),
     REAL("table-lr", table_lr, 0, 1e6, "of the tables; 0: the same"),
     REAL("momentum", momentum, 0, 0.9999, "sgd's"),
     REAL("beta1", beta1, 0, 0.9999, "adam's, adamw's"),
@@ -164,17 +164,22 @@ void config_suit(struct train_options *o, const bool *given)
         o->lr = 0.7;
 }
 
-bool config_means(const struct train_options *o, const bool *given, char *message, size_t room)
+bool config_means(const struct train_options *o, enum data_format found, const bool *given,
+                  char *message, size_t room)
 {
     char value[CONFIG_TEXT];
+    struct train_options known = *o;
 
+    if (o->format == DATA_AUTO)
+        known.format = (int)found;
     for (size_t k = 0; k < n_train_settings; k++) {
-        const struct use *use = given[k] ? against(train_settings[k].name, o) : NULL;
+        const struct use *use = given[k] ? against(train_settings[k].name, &known) : NULL;
         if (!use)
             continue;
-        snprintf(message, room, "--%s means nothing with --%s %s: it is for --%s %s", use->name,
-                 use->of, setting_text(named(use->of), o, value, sizeof value), use->of,
-                 use->values);
+        bool seen = o->format == DATA_AUTO && strcmp(use->of, "format") == 0;
+        snprintf(message, room, "--%s means nothing with %s%s %s: it is for --%s %s", use->name,
+                 seen ? "data found to be of the " : "--", use->of,
+                 setting_text(named(use->of), &known, value, sizeof value), use->of, use->values);
         return false;
     }
     return true;

@@ -5,6 +5,7 @@
 
 #include "base/base.h"
 #include "base/settings.h"
+#include "data/data.h"
 #include "nn/nn.h"
 
 #include <stdio.h>
@@ -83,9 +84,10 @@ bool config_read(const char *path, struct train_options *o, bool *given, char **
  * where the plan does not count steps. given as config_read has it; before config_means. */
 void config_suit(struct train_options *o, const bool *given);
 
-/* All settings that were given mean something for the model, the optimizers and the format, of
- * which auto is any. False: message says which does not, and what it is for. */
-bool config_means(const struct train_options *o, const bool *given, char *message, size_t room);
+/* All settings that were given mean something for the model, the optimizers and the format, which
+ * where it is auto is as found; AUTO is any. False: message says which does not, and what it is for. */
+bool config_means(const struct train_options *o, enum data_format found, const bool *given,
+                  char *message, size_t room);
 
 /* "512,256" into sizes; the number of them, or -1. */
 int config_sizes(const char *text, int *sizes, int most);
