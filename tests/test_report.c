@@ -247,6 +247,35 @@ START_TEST(quality_is_compared_on_one_set)
 }
 END_TEST
 
+/* A run that has not counted its set may be of either of two others: it is compared with none, in
+ * whatever order they come. */
+START_TEST(the_order_of_runs_decides_nothing)
+{
+    static const struct {
+        const char *name, *counts, *loss;
+    } runs[] = {{"a.jsonl", "\"eval_examples\":4000,\"eval_clicks\":900,", "0.51"},
+                {"b.jsonl", "\"eval_examples\":4000,\"eval_clicks\":901,", "0.43"},
+                {"c.jsonl", "", "0.47"},
+                {"d.jsonl", "\"eval_examples\":4000,\"eval_clicks\":900,", "0.53"}};
+    static const char *const orders[] = {"%0 %1 %2 %3 -o -", "%3 %2 %1 %0 -o -", "%2 %0 %3 %1 -o -",
+                                         "%1 %2 %3 %0 -o -"};
+    char names[4][160], text[512], *paths[] = {names[0], names[1], names[2], names[3]};
+    for (int k = 0; k < 4; k++) {
+        strcpy(names[k], in_folder(runs[k].name));
+        snprintf(text, sizeof text, "{\"kind\":\"header\",\"model\":\"fm\",\"sync\":\"ma\","
+                 "\"trainers\":2,\"workers\":1,\"eval\":\"held.tsv\"}\n{\"kind\":\"summary\","
+                 "\"loss\":0.5,%s\"eval_loss\":%s}\n", runs[k].counts, runs[k].loss);
+        put_log(names[k], text);
+    }
+    ck_assert_int_eq(report(orders[_i], paths), CLI_DONE);
+    ck_assert_uint_eq(count(said, "<td><b>"), 1);
+    ck_assert_ptr_nonnull(strstr(said, "<td><b>0.5100</b></td>"));
+    ck_assert_uint_eq(count(said, "held.tsv, 4000 examples</td>"), 3);
+    ck_assert_ptr_nonnull(strstr(said, "<td>C: "));
+    ck_assert_ptr_null(strstr(said, "<td>D: "));
+}
+END_TEST
+
 /* Of descant bsp run: supersteps, which tell of themselves alone. */
 START_TEST(supersteps_are_shown)
 {
@@ -530,6 +559,7 @@ int main(void)
     tcase_add_test(pages, values_that_hardly_differ_have_an_axis);
     tcase_add_test(pages, intervals_of_supersteps_are_shown);
     tcase_add_test(pages, quality_is_compared_on_one_set);
+    tcase_add_loop_test(pages, the_order_of_runs_decides_nothing, 0, 4);
     tcase_add_test(pages, logs_torn_anywhere_make_a_page);
     tcase_add_test(pages, a_run_taken_up_again_has_a_gap);
     tcase_add_loop_test(pages, no_logs_are_refused, 0, N_BAD_LOGS);

@@ -201,8 +201,16 @@ static bool anybody(const struct column *c, const struct report_run *runs, int n
     return false;
 }
 
-/* The best of the runs that are done and can be compared with this one: a model's quality on other
- * examples cannot. NaN where it tells nobody apart. */
+/* A model's quality on other examples says nothing. Held-out sets have their numbers by then. */
+static bool comparable(const struct column *c, const struct report_run *a, const struct report_run *b)
+{
+    if (c->of && strcmp(c->of, "eval") == 0)
+        return a->set == b->set;
+    return !c->of || report_same_examples(c->of, a, b);
+}
+
+/* The best of the runs that are done and can be compared with this one. NaN where it tells nobody
+ * apart. */
 static double best_of(const struct column *c, const struct report_run *this,
                       const struct report_run *runs, int n)
 {
@@ -210,7 +218,7 @@ static double best_of(const struct column *c, const struct report_run *this,
     for (int r = 0; r < n; r++) {
         double value = report_figure(&runs[r], c->key, c->field);
         if (!c->better || !runs[r].summary || !isfinite(value) ||
-            (c->of && !report_same_examples(c->of, this, &runs[r])))
+            !comparable(c, this, &runs[r]))
             continue;
         if (!(value * c->better <= best * c->better))
             best = value;
@@ -291,29 +299,38 @@ static bool has_set(const struct report_run *run)
            isfinite(report_figure(run, "eval_loss", REPORT_EVAL_LOSS));
 }
 
-static bool has_counted(const struct report_run *run)
+/* What a run knows of its held-out set: 2 examples and clicks, 1 examples, 0 names alone; -1: it has
+ * none. */
+static int knows_set(const struct report_run *run)
 {
-    return isfinite(report_figure(run, "eval_examples", REPORT_FIELDS));
+    bool counted = isfinite(report_figure(run, "eval_examples", REPORT_FIELDS));
+    return !has_set(run) ? -1
+           : counted ? 1 + isfinite(report_figure(run, "eval_clicks", REPORT_FIELDS)) : 0;
 }
 
-/* A run that has counted its held-out set takes the set of the first such run with the same, for
- * counted sets are the same or not; one that has not, by the names alone, of the first run that
- * fits. Then sets are numbered as they appear. */
+/* Among runs that know as much as each other, "the same examples" parts them into sets. A run that
+ * knows less is of their set where it fits one alone; of several it may be any, and so is of none of
+ * them. Thus the order of the runs decides nothing but the numbers, as sets appear. */
 static void number_sets(struct report_run *runs, int n)
 {
     int numbers[REPORT_MAX_RUNS] = {0};         /* from 1, of the set of each run that began one */
 
     for (int r = 0; r < n; r++)
         runs[r].set = -1;
-    for (int counted = 1; counted >= 0; counted--)
+    for (int knows = 2; knows >= 0; knows--)
         for (int r = 0; r < n; r++) {
-            if (!has_set(&runs[r]) || has_counted(&runs[r]) != (bool)counted)
-                continue;
-            runs[r].set = r;
-            for (int k = n - 1; k >= 0; k--)
-                if (k != r && runs[k].set >= 0 &&
-                    report_same_examples("eval", &runs[k], &runs[r]))
-                    runs[r].set = runs[k].set;
+            int like = r, fits = -1;
+            bool several = false;
+            for (int k = knows_set(&runs[r]) == knows ? n - 1 : -1; k >= 0; k--) {
+                int known = knows_set(&runs[k]);
+                if (known < knows || !report_same_examples("eval", &runs[k], &runs[r]))
+                    continue;
+                like = known == knows ? k : like;
+                several |= known > knows && fits >= 0 && fits != runs[k].set;
+                fits = known > knows ? runs[k].set : fits;
+            }
+            if (knows_set(&runs[r]) == knows)
+                runs[r].set = fits < 0 || several ? like : fits;
         }
     for (int r = 0, sets = 0; r < n; r++)
         if (runs[r].set >= 0) {
