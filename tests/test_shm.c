@@ -6,6 +6,7 @@
 
 #include <check.h>
 #include <dirent.h>
+#include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -348,6 +349,36 @@ START_TEST(few_descriptors_are_enough)
 }
 END_TEST
 
+/* With any number of descriptors that is too small the cause is named, and at once. */
+START_TEST(too_few_descriptors_are_named)
+{
+    pid_t a = launch(0, 0, 1);
+    ck_assert(reaches(&page[0].rounds, 3, 10ull * SECOND));
+    pid_t pid = fork();
+    if (pid == 0) {
+        int last = 0, refused = 0;
+        descant_status status = DESCANT_SYSTEM;
+        struct fabric *f;
+        while (last < 40)
+            last = dup(0);
+        for (rlim_t n = (rlim_t)last + 1; status != DESCANT_OK; n++, refused++) {
+            const struct rlimit few = {n, 64};
+            setrlimit(RLIMIT_NOFILE, &few);
+            status = open_one(&f, 1, 1);
+            if (status != DESCANT_OK && !strstr(descant_last_error(), strerror(EMFILE)))
+                _exit(fprintf(stderr, "%s\n", descant_last_error()) > 0 ? 100 : 101);
+        }
+        fabric_shm.close(f);
+        _exit(refused);
+    }
+    int status = 0;
+    ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+    ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) > 3 && WEXITSTATUS(status) < 24, "%x",
+                  (unsigned)status);
+    end_well(a);
+}
+END_TEST
+
 static int call(int slot)
 {
     struct sockaddr_un to = {.sun_family = AF_UNIX};
@@ -420,7 +451,7 @@ START_TEST(other_users_get_no_answer)
                 _exit(3);
             message_say(fd, &hello, &pidfd, 1);
             struct pollfd p = {.fd = fd, .events = POLLIN};
-            _exit(poll(&p, 1, 10000) == 1 ? message_hear(fd, &member, fds, 2) : 4);
+            _exit(poll(&p, 1, 10000) == 1 ? message_hear(fd, &member, fds, 2) == HEARD : 4);
         }
         ck_assert_int_eq(waitpid(pid, &status, 0), pid);
         ck_assert(WIFEXITED(status));
@@ -633,6 +664,7 @@ int main(void)
     tcase_add_loop_test(all, who_was_stopped_watches_who_came_meanwhile, 0, 2);
     tcase_add_loop_test(all, who_becomes_another_program_is_gone, 0, 2);
     tcase_add_test(all, few_descriptors_are_enough);
+    tcase_add_test(all, too_few_descriptors_are_named);
     tcase_add_test(all, nothing_is_left);
     tcase_add_loop_test(all, bad_addresses_are_refused, 0,
                         (int)(sizeof bad_addresses / sizeof *bad_addresses));

@@ -38,7 +38,7 @@ static bool answer_hello(struct meet *meet, struct meet_caller *caller)
     struct message hello, member = message_of(WHAT_MEMBER, meet->slot, meet->generation);
     int fds[2] = {meet->arena->fd, meet->pidfd};
 
-    if (!message_hear(caller->fd, &hello, &caller->pidfd, 1) || hello.what != WHAT_HELLO)
+    if (message_hear(caller->fd, &hello, &caller->pidfd, 1) != HEARD || hello.what != WHAT_HELLO)
         return false;
     message_say(caller->fd, &member, fds, 2);
     return true;
@@ -74,7 +74,7 @@ static bool answer_seat(struct meet *meet, struct meet_caller *caller)
 {
     struct message seat;
 
-    if (!message_hear(caller->fd, &seat, NULL, 0) || !is_seat(meet, &seat))
+    if (message_hear(caller->fd, &seat, NULL, 0) != HEARD || !is_seat(meet, &seat))
         return false;
     seat_peer(meet, &seat, &caller->fd, &caller->pidfd);
     return true;
@@ -114,6 +114,7 @@ static void serve_line(struct meet *meet, unsigned slot)
         bury(meet, slot);
         break;
     case HEARD_NOISE:
+    case HEARD_CUT:
     case HEARD_NOTHING:
         break;
     }
@@ -241,7 +242,7 @@ descant_status doorman_start(struct meet *meet)
 
     meet->stop = memory_refuse() ? -1 : eventfd(0, EFD_CLOEXEC);
     if (meet->stop < 0)
-        return log_fail(meet->log, DESCANT_SYSTEM, "no eventfd");
+        return log_fail(meet->log, DESCANT_SYSTEM, "no eventfd: %s", strerror(errno));
     signals_hold(&before);
     int why = memory_refuse() ? EAGAIN
                               : pthread_create(&meet->doorman, NULL, doorman, meet);

@@ -169,7 +169,12 @@ static descant_status call_slot(struct meet *meet, unsigned slot, uint64_t until
     if (fd < 0)
         return DESCANT_OK;
     enum peer peer = look_at_peer(fd, &pidfd);
-    if (peer == PEER_OURS && pidfd >= 0 && message_say(fd, &hello, &meet->pidfd, 1)) {
+    if (peer == PEER_OURS && pidfd < 0) {
+        int why = errno;
+        close(fd);
+        return log_fail(meet->log, DESCANT_SYSTEM, "no pidfd for slot %u: %s", slot, strerror(why));
+    }
+    if (peer == PEER_OURS && message_say(fd, &hello, &meet->pidfd, 1)) {
         meet->lines[slot] = fd;
         meet->peers[slot] = pidfd;
         return DESCANT_OK;
@@ -216,7 +221,11 @@ static descant_status take_answer(struct meet *meet, unsigned slot)
     int fds[2];
     descant_status status = DESCANT_OK;
 
-    if (!message_hear(meet->lines[slot], &answer, fds, 2)) {
+    enum heard heard = message_hear(meet->lines[slot], &answer, fds, 2);
+    if (heard == HEARD_CUT)
+        return log_fail(meet->log, DESCANT_SYSTEM, "no descriptors for what slot %u answers: %s",
+                        slot, strerror(EMFILE));
+    if (heard != HEARD) {
         if (!pidfd_dead(meet->peers[slot]))
             meet->deaf |= slot_bit(slot);
         hang_up(meet, slot);
@@ -348,7 +357,8 @@ static bool announce(struct meet *meet, unsigned slot, uint32_t generation)
     while (waiting && (ready || clock_now_ns() < until)) {
         ready = await_lines(meet, waiting, until);
         for (unsigned s = 0; s < SHM_SLOTS; s++)
-            if (ready & slot_bit(s) && !message_hear(meet->lines[s], &answer, NULL, 0))
+            if (ready & slot_bit(s) &&
+                message_hear(meet->lines[s], &answer, NULL, 0) != HEARD)
                 cut |= slot_bit(s);
         waiting &= ~ready;
     }

@@ -96,28 +96,28 @@ enum heard message_take(int fd, struct message *message, int fds[2])
         return errno == EAGAIN || errno == EINTR ? HEARD_NOTHING : HEARD_END;
     if (n == 0)
         return HEARD_END;
-    take_fds(&head, fds);
+    size_t n_fds = take_fds(&head, fds);
     if (n == (ssize_t)sizeof *message && !(head.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) &&
         message->magic == SHM_MAGIC)
         return HEARD;
     fd_close(&fds[0]);
     fd_close(&fds[1]);
-    return HEARD_NOISE;
+    return head.msg_flags & MSG_CTRUNC && n_fds < 2 ? HEARD_CUT : HEARD_NOISE;
 }
 
-bool message_hear(int fd, struct message *message, int *fds, size_t n_fds)
+enum heard message_hear(int fd, struct message *message, int *fds, size_t n_fds)
 {
     int got[2];
+    enum heard heard = message_take(fd, message, got);
 
-    if (message_take(fd, message, got) == HEARD && (n_fds < 1) == (got[0] < 0) &&
-        (n_fds < 2) == (got[1] < 0)) {
+    if (heard == HEARD && (n_fds < 1) == (got[0] < 0) && (n_fds < 2) == (got[1] < 0)) {
         for (size_t k = 0; k < n_fds; k++)
             fds[k] = got[k];
-        return true;
+        return HEARD;
     }
     fd_close(&got[0]);
     fd_close(&got[1]);
-    return false;
+    return heard == HEARD ? HEARD_NOISE : heard;
 }
 
 struct message message_of(enum what what, unsigned slot, uint32_t generation)

@@ -14,15 +14,16 @@ struct message {
 
 struct message message_of(enum what what, unsigned slot, uint32_t generation);
 
-enum heard { HEARD, HEARD_NOTHING, HEARD_NOISE, HEARD_END };
+/* CUT: this process has no descriptors left for those that came along. */
+enum heard { HEARD, HEARD_NOTHING, HEARD_NOISE, HEARD_CUT, HEARD_END };
 
 /* What is there to hear; descriptors that came along, -1 for none, are the caller's to close. */
 enum heard message_take(int fd, struct message *message, int fds[2]);
 
-/* False unless it went, or came, as one whole message of ours with that many descriptors, two
+/* True, and HEARD, if it went, or came, as one whole message of ours with that many descriptors, two
  * at most. What is heard is the caller's to close. */
 bool message_say(int fd, const struct message *message, const int *fds, size_t n_fds);
-bool message_hear(int fd, struct message *message, int *fds, size_t n_fds);
+enum heard message_hear(int fd, struct message *message, int *fds, size_t n_fds);
 
 void fd_close(int *fd);         /* if it is open; it is -1 then */
 bool pidfd_dead(int pidfd);
