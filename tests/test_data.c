@@ -140,7 +140,8 @@ static const struct defect {
     const char *line, *reason;
     size_t n;                   /* 0: strlen */
 } defects[] = {
-    {DATA_CRITEO, "", "1 columns, criteo has 40", 0},
+    {DATA_CRITEO, "", "an empty line, criteo has 40 columns with tabs between them", 0},
+    {DATA_CRITEO, "1,2,3", "a line without a tab, criteo has 40 columns with tabs between them", 0},
     {DATA_CRITEO, "1\t2\t3", "3 columns, criteo has 40", 0},
     {DATA_CRITEO, GOOD_CRITEO "\t", "more than 40 columns, criteo has 40", 0},
     {DATA_CRITEO, "2\t1\t2\t3\t4" REST CATEGORIES "\t1\t2", "label '2': allowed is 0 or 1", 0},
@@ -164,7 +165,9 @@ static const struct defect {
     {DATA_LIBSVM, "1 :1", "pair 1: ':1' is not index:value", 0},
     {DATA_LIBSVM, "1 -3:1", "pair 1: '-3' is not a whole number below 2^32", 0},
     {DATA_LIBSVM, "1 4294967296:1", "pair 1: '4294967296' is not a whole number below 2^32", 0},
-    {DATA_LIBSVM, "1 qid:1", "pair 1: 'qid' is not a whole number below 2^32", 0},
+    {DATA_LIBSVM, "1 3:1 qid:1", "pair 2: 'qid' is not a whole number below 2^32", 0},
+    {DATA_LIBSVM, "1 id#:1", "pair 1: 'id#' is not a whole number below 2^32", 0},
+    {DATA_LIBFFM, "1 qid:1:1", "pair 1: 'qid' is not a field: allowed is 0 to 3", 0},
     {DATA_LIBSVM, "1 3:", "pair 1: '' is not a number, or too large", 0},
     {DATA_LIBSVM, "1 3:.", "pair 1: '.' is not a number, or too large", 0},
     {DATA_LIBSVM, "1 3:1e", "pair 1: '1e' is not a number, or too large", 0},
@@ -301,6 +304,34 @@ START_TEST(libsvm_values)
                       (double)e->values[i]);
     block_fini(&block);
     data_close(data);
+    ck_assert_int_eq(heard.n, 0);
+}
+END_TEST
+
+/* SVMlight's comments and numbers of queries are no features. */
+START_TEST(what_is_no_feature_is_passed_over)
+{
+    static const struct {
+        const char *as, *is;
+        bool hash;
+    } same[] = {
+        {"1 qid:7 3:1 # a: comment\n0 qid:8 4:2\t#doc = 5\n1\t#\n", "1 3:1\n0 4:2\n1\n", false},
+        {"1 qid:7 a:1 # b:1\n0 c#:2 #\n", "1 a:1\n0 c#:2\n", true},
+        {"1 1:3:1 # 2:4:1\n0 2:4:1 #x\n", "1 1:3:1\n0 2:4:1\n", false},
+    };
+    for (int i = 0; i < N(same); i++) {
+        struct seen seen[2];
+        for (int k = 0; k < 2; k++) {
+            const char *path = put_text("q", k ? same[i].is : same[i].as);
+            seen[k] = read_chunks(&(struct data_options){.paths = &path, .n_paths = 1, .n_fields = 4,
+                                                         .hash = same[i].hash, .log = &listening},
+                                  0, 0);
+            ck_assert_int_eq(seen[k].got, DATA_END);
+        }
+        assert_same(&seen[0], &seen[1]);
+        free(seen[0].at);
+        free(seen[1].at);
+    }
     ck_assert_int_eq(heard.n, 0);
 }
 END_TEST
@@ -668,6 +699,7 @@ int main(void)
     tcase_add_test(tests, too_many_bad_lines_end_it);
     tcase_add_test(tests, few_lines_are_judged_at_the_end);
     tcase_add_test(tests, libsvm_values);
+    tcase_add_test(tests, what_is_no_feature_is_passed_over);
     tcase_add_test(tests, libsvm_classes_and_hashes);
     tcase_add_test(tests, libffm_values);
     tcase_add_loop_test(tests, images_come_in_a_new_order_each_epoch, 0, 2);

@@ -319,6 +319,32 @@ START_TEST(formats_are_guessed)
 }
 END_TEST
 
+/* A byte-order mark before the first line is none of it, and hides no format. */
+START_TEST(a_byte_order_mark_is_passed_over)
+{
+    static const enum data_format formats[] = {DATA_CRITEO, DATA_LIBSVM, DATA_LIBFFM};
+    size_t n;
+    char *text = text_of(formats[_i], 30, &n);
+    for (size_t rows = 1; rows < 30; rows += 28) {
+        char *end = text;
+        for (size_t k = 0; k < rows; k++)
+            end = strchr(end, '\n') + 1;
+        n = (size_t)(end - text);
+        char *marked = malloc(n + 3);
+        memcpy(marked, "\xef\xbb\xbf", 3);
+        memcpy(marked + 3, text, n);
+        struct seen plain = read_file(put("plain", text, n), DATA_AUTO);
+        struct seen got = read_file(put_packed(_i, "marked", marked, n + 3), DATA_AUTO);
+        ck_assert_int_eq(got.got, DATA_END);
+        assert_same(&plain, &got);
+        free(plain.at);
+        free(got.at);
+        free(marked);
+    }
+    free(text);
+}
+END_TEST
+
 /* --- stdin --- */
 
 static struct seen read_stdin(void *shared, size_t chunk_bytes)
@@ -595,6 +621,7 @@ int main(void)
     tcase_add_loop_test(tests, packed_files_that_are_cut, 0, 2);
     tcase_add_test(tests, packed_files_in_pieces);
     tcase_add_test(tests, formats_are_guessed);
+    tcase_add_loop_test(tests, a_byte_order_mark_is_passed_over, 0, 3);
     tcase_add_test(tests, stdin_is_like_a_file);
     tcase_add_loop_test(tests, stdin_is_shared, 0, 3);
     tcase_add_loop_test(tests, stdin_survives_its_reader, 0, 3);

@@ -142,8 +142,11 @@ static inline bool dense(struct parser *parser, const char *at, size_t n, float 
     return true;
 }
 
-static bool wrong_columns(struct parser *parser, int columns)
+static bool wrong_columns(struct parser *parser, int columns, bool empty)
 {
+    if (columns == 1)
+        return bad_line(parser, "%s, criteo has %d columns with tabs between them",
+                        empty ? "an empty line" : "a line without a tab", COLUMNS);
     if (parser->columns == BARE)
         return bad_line(parser, "%d columns, but the file's first lines have %d, without a label",
                         columns, BARE);
@@ -182,7 +185,7 @@ bool criteo_line(struct parser *parser, const char *at, const char *end)
     int columns = split(at, end, ends);
     bool either = parser->options->scoring && parser->columns == 0 && columns == BARE;
     if (columns != (parser->columns ? parser->columns : COLUMNS) && !either)
-        return wrong_columns(parser, columns);
+        return wrong_columns(parser, columns, at == end);
     struct rows *rows = &parser->rows;
     if (rows->n == rows->n_room && !rows_grow(rows))
         return parser->no_memory = true, false;

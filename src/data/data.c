@@ -4,8 +4,8 @@
  * and too many of them refused. What is not text (idx.c, cache.c) reads its chunks itself.
  *
  * A line is bad if it has a NUL byte, is longer than LINE_LIMIT, or its parser gives a reason.
- * One '\r' at its end belongs to the end. A first line of Criteo's that names its columns is a header,
- * is said, and is no line. The share of bad lines is tested after each chunk once
+ * One '\r' at its end belongs to the end, and a file's first line begins after a byte-order mark. A
+ * first line of Criteo's that names its columns is a header, is said, and is no line. The share of bad lines is tested after each chunk once
  * ENOUGH lines were seen, and at the end of the input: by each reader for what it read. */
 #include "data/reader.h"
 
@@ -53,6 +53,12 @@ static enum data_format by_name(const char *path)
     return DATA_AUTO;
 }
 
+/* Of UTF-8, as some programs put it before a text. */
+static const char *after_mark(const char *at, const char *end)
+{
+    return end - at >= 3 && memcmp(at, "\xef\xbb\xbf", 3) == 0 ? at + 3 : at;
+}
+
 /* A text is what its first line is that is surely of some format, or the one asked for if any line
  * is of that; the last line may be cut off. */
 static enum data_format by_bytes(const char *at, size_t n, enum data_format asked)
@@ -64,6 +70,7 @@ static enum data_format by_bytes(const char *at, size_t n, enum data_format aske
         return DATA_CACHE;
     if (n >= 4 && memcmp(at, "\0\0\x08\x03", 4) == 0)
         return DATA_IDX;
+    at = after_mark(at, end);
     for (const char *next; at < end && !memchr(at, 0, (size_t)(end - at)); at = next) {
         const char *stop = memchr(at, '\n', (size_t)(end - at));
         next = stop ? stop + 1 : end;
@@ -292,17 +299,18 @@ static descant_status take_lines(struct data *data, const struct lines *lines,
 {
     size_t bytes = (size_t)(lines->end - lines->at);
     bool nul = bytes > 0 && memchr(lines->at, 0, bytes);
+    const char *begin = lines->first ? after_mark(lines->at, lines->end) : lines->at;
     if (lines->first) {
         bool either = data->options.format == DATA_CRITEO && data->options.scoring;
-        data->parser.columns = either ? criteo_columns(lines->at, lines->end) : 0;
+        data->parser.columns = either ? criteo_columns(begin, lines->end) : 0;
         data->parser.bare = false;
     }
     if (!rows_begin(&data->parser.rows, block, &data->shape, bytes / 128 + 1))
         return log_fail(data->options.log, DESCANT_MEMORY, "no memory for a block");
-    for (const char *at = lines->at, *next; at < lines->end; at = next) {
+    for (const char *at = begin, *next; at < lines->end; at = next) {
         const char *end = memchr(at, '\n', (size_t)(lines->end - at));
         next = end ? end + 1 : lines->end;
-        if (lines->first && at == lines->at && is_header(data, at, end ? end : next))
+        if (lines->first && at == begin && is_header(data, at, end ? end : next))
             continue;
         block->lines++;
         if (take_line(data, at, end ? end : lines->end, nul))

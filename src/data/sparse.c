@@ -4,6 +4,9 @@
  *   libsvm      label index:value index:value ...              one bag an example
  *   libffm      label field:index:value ...                    a bag a field, 0 to n_fields - 1
  *
+ * As in SVMlight's files, a word that begins with '#' begins a comment, up to the line's end, and
+ * libsvm's first pair may be qid:N, a query's number, which is no feature.
+ *
  * A line that is only to be scored may be without a label: its first word is a pair, or it begins
  * with a space, or it is empty and comes after such a line. Labels are 0 and 1, or -1 and +1; in
  * libsvm also class numbers, if n_classes says so. An index
@@ -222,9 +225,11 @@ static bool line(struct parser *parser, const char *at, const char *end, bool fi
     for (at = stop;; at = stop) {
         while (at < end && is_space(*at))
             at++;
-        if (at == end)
+        if (at == end || *at == '#')
             return place(parser, n);
         stop = word_end(at, end);
+        if (!fields && n == 0 && stop - at > 4 && memcmp(at, "qid:", 4) == 0)
+            continue;
         if (!grow_pairs(parser, n))
             return false;
         parser->pairs[n].field = 0;
@@ -266,6 +271,8 @@ enum data_format sparse_or_none(const char *at, const char *end)
     for (const char *from = at, *stop; at < end; at = stop) {
         while (at < end && is_space(*at))
             at++;
+        if (at < end && *at == '#')
+            break;
         stop = word_end(at, end);
         if (at == end || (at == from && real(at, stop, &x)))
             continue;
