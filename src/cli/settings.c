@@ -31,6 +31,7 @@ static int parse(const struct cli *cli, const struct setting *table, size_t n, v
 {
     char message[256];
     bool config_given = false;
+    const struct setting *last = NULL;      /* whose value was the word before */
 
     assert(n <= MOST_SETTINGS);             /* callers have room for so many */
     memset(given, 0, n * sizeof *given);
@@ -44,6 +45,9 @@ static int parse(const struct cli *cli, const struct setting *table, size_t n, v
             config_given = true;
             continue;
         }
+        if (strncmp(word, "--", 2) != 0 && last && strstr(last->help, "files"))
+            return cli_bad_use(cli, "'%s' is not an option: several files of --%s have commas "
+                               "between them", word, last->name);
         if (strncmp(word, "--", 2) != 0)
             return cli_bad_use(cli, "'%s' is not an option", word);
         size_t length = strcspn(word + 2, "=");
@@ -60,6 +64,7 @@ static int parse(const struct cli *cli, const struct setting *table, size_t n, v
             return cli_bad_use(cli, "--%s takes no value", s->name);
         if (!value && s->type != SETTING_FLAG && i + 1 < cli->argc)
             value = cli->argv[++i];
+        last = s;
         if (!setting_set(s, into, value, message, sizeof message))
             return cli_bad_use(cli, "%s", message);
     }
