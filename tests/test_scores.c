@@ -157,6 +157,25 @@ START_TEST(each_line_has_a_score)
 }
 END_TEST
 
+/* Bad lines are counted beside the figures. */
+START_TEST(eval_tells_of_bad_lines)
+{
+    size_t n;
+    char *text = text_of(held_out, &n);
+    train_on(clicks, MODEL_LINEAR, DATA_AUTO);
+    text[0] = text[(size_t)(strchr(text, '\n') - text) + 1] = 'x';
+    put("spoiled.tsv", text, n);
+    ck_assert_int_eq(program("eval --checkpoint %s --data %s", model_file, some), CLI_DONE);
+    ck_assert_msg(strstr(out_text, "bad lines skipped") && strstr(out_text, " 2 of 4000\n"), "%s",
+                  out_text);
+    ck_assert_int_eq(program("eval --checkpoint %s --data %s --json", model_file, some), CLI_DONE);
+    ck_assert_msg(strstr(out_text, "\"bad_lines\":2}"), "%s", out_text);
+    ck_assert_int_eq(program("eval --checkpoint %s --data %s", model_file, held_out), CLI_DONE);
+    ck_assert_msg(!strstr(out_text, "bad"), "%s", out_text);
+    free(text);
+}
+END_TEST
+
 /* Of several files each has its lines. */
 START_TEST(files_follow_each_other)
 {
@@ -332,6 +351,25 @@ START_TEST(images_and_caches_are_scored)
     ck_assert_int_eq(program("eval --checkpoint %s --data %s", model_file, some), CLI_FAILED);
     assert_err("without labels images can only be scored (descant predict): ");
     assert_err("b-labels-idx1-ubyte: No such file");
+}
+END_TEST
+
+/* What was trained on text scores a cache of text, as training takes either. */
+START_TEST(a_cache_needs_no_word)
+{
+    char cache[96];
+    train_on(clicks, MODEL_LINEAR, _i ? DATA_CRITEO : DATA_AUTO);
+    char *want = scores_of(held_out, "");
+    name_of(cache, "held.cache");
+    ck_assert_int_eq(program("gen cache --data %s --out %s", held_out, cache), CLI_DONE);
+    char *got = scores_of(cache, "");
+    assert_like(got, want);
+    free(got);
+    free(want);
+    ck_assert_int_eq(program("eval --checkpoint %s --data %s", model_file, cache), CLI_DONE);
+    ck_assert_int_eq(program("eval --checkpoint %s --data %s --format criteo", model_file, cache),
+                     CLI_FAILED);
+    assert_err("looks like cache, not like criteo");
 }
 END_TEST
 
@@ -678,6 +716,8 @@ int main(void)
     tcase_add_loop_test(all, a_cut_line_is_not_scored, 0, 2);
     tcase_add_loop_test(all, sparse_text_needs_no_label, 0, 4);
     tcase_add_test(all, images_and_caches_are_scored);
+    tcase_add_test(all, eval_tells_of_bad_lines);
+    tcase_add_loop_test(all, a_cache_needs_no_word, 0, 2);
     tcase_add_loop_test(all, a_refused_run_leaves_the_scores_of_before, 0, 2);
     tcase_add_loop_test(all, a_format_is_not_guessed_wrongly, 0, N_LOOKS);
     tcase_add_loop_test(all, a_wrong_format_is_the_cause, 0, N_WRONG_FORMATS);

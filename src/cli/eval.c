@@ -6,6 +6,7 @@
  * --out names is written as FILE.tmp and renamed when all scores are in it: a run that is refused,
  * or stopped, leaves what was there. What is no regular file is written as it is. */
 #include "cli/cli.h"
+#include "data/kind.h"
 #include "train/evaluate.h"
 #include "train/saved.h"
 #include "train/trainer.h"
@@ -121,6 +122,8 @@ static int session_open(struct session *s, const struct cli *cli, const struct o
         return CLI_FAILED;
     if (s->options.format)
         s->saved.options.format = s->options.format - 1;
+    else if (file_kind_of(s->paths.paths[0]) == FILE_CACHE)     /* it is surely none of the others */
+        s->saved.options.format = DATA_CACHE;
     s->saved.options.epochs = 1;
     s->saved.options.max_bad = s->options.max_bad;
     s->data = train_data(&s->saved.options, &s->paths, &s->log);
@@ -136,8 +139,10 @@ static void session_close(struct session *s)
     saved_close(&s->saved);
 }
 
-static void say(const struct session *s, const struct cli *cli, const struct metrics *m, double auc)
+static void say(const struct session *s, const struct cli *cli, const struct metrics *m, double auc,
+                const struct seat *counts)
 {
+    unsigned long long lines = atomic_load(&counts->lines), bad = atomic_load(&counts->bad);
     struct json json;
     bool classes = model_outputs(s->saved.model) > 1;
 
@@ -150,6 +155,8 @@ static void say(const struct session *s, const struct cli *cli, const struct met
             bench_say(cli->out, "calibration", "%.4f", metrics_calibration(m));
         }
         bench_say(cli->out, "accuracy", "%.4f", metrics_accuracy(m));
+        if (bad)
+            bench_say(cli->out, "bad lines skipped", "%llu of %llu", bad, lines);
         return;
     }
     json_begin(&json, cli->out);
@@ -159,6 +166,7 @@ static void say(const struct session *s, const struct cli *cli, const struct met
     json_real(&json, "auc", auc);
     json_real(&json, "accuracy", metrics_accuracy(m));
     json_real(&json, "calibration", classes ? NAN : metrics_calibration(m));
+    json_int(&json, "bad_lines", (int64_t)bad);
     json_end(&json);
 }
 
@@ -175,20 +183,22 @@ int cli_eval(const struct cli *cli)
 {
     struct session s = {0};
     struct metrics sum;
+    struct seat counts = {0};
     double auc;
     int status = session_open(&s, cli, &eval_own);
 
     if (status == CLI_DONE) {
         struct evaluation e = {
             .model = s.saved.model, .w = s.saved.w, .tables = s.saved.tables, .data = s.data,
-            .batch = (size_t)s.options.batch, .threads = (int)s.options.workers, .log = &s.log,
+            .batch = (size_t)s.options.batch, .threads = (int)s.options.workers,
+            .counts = &counts, .log = &s.log,
         };
         bool good = evaluate_look(e.model, &e.data) == DESCANT_OK &&
                     evaluate(&e, &sum, &auc) == DESCANT_OK;
         status = good ? CLI_DONE : CLI_FAILED;
     }
     if (status == CLI_DONE) {
-        say(&s, cli, &sum, auc);
+        say(&s, cli, &sum, auc, &counts);
         status = all_out(&s, cli->out, "stdout") ? CLI_DONE : CLI_FAILED;
     }
     session_close(&s);

@@ -152,7 +152,7 @@ descant_status evaluate(const struct evaluation *e, struct metrics *sum, double 
     struct examiner all[BOARD_WORKERS] = {{0}};
     struct feed_options options = {
         .data = e->data, .depth = 3, .batch = e->batch, .stopped = e->stopped, .of = e->of,
-        .log = e->log,
+        .seat = e->counts, .log = e->log,
     };
     const char *why;
     struct feed *feed = NULL;

@@ -17,6 +17,7 @@ struct evaluation {
     int threads;
     bool (*stopped)(void *of);      /* true gives the evaluation up, which is no failure; or NULL */
     void *of;
+    struct seat *counts;            /* lines and bad ones are added to it; or NULL */
     const struct log *log;
 };
 
