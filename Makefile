@@ -212,7 +212,8 @@ $(B)/tests/test_learning: LDFLAGS += $(shell $(PKG_CONFIG) --libs openblas)
 
 # Here disks are slow, forks fail and machines have many cores.
 $(B)/tests/test_training_faults: LDFLAGS += \
-	-Wl,--wrap=fsync,--wrap=write,--wrap=fork,--wrap=machine_cores,--wrap=evaluate
+	-Wl,--wrap=fsync,--wrap=write,--wrap=fork,--wrap=machine_cores \
+	-Wl,--wrap=evaluate,--wrap=model_gradient
 
 # Random bytes into the readers, until stopped: make fuzz && build/fuzz_data -max_total_time=60
 build/fuzz_data: tests/fuzz_data.c $(wildcard src/data/*.[ch] src/base/*.[ch]) Makefile
