@@ -688,6 +688,31 @@ START_TEST(words_for_another_do_no_harm)
 }
 END_TEST
 
+/* A version that no run has come to moves nobody else's; who says it is left out. */
+START_TEST(versions_are_not_believed_blindly)
+{
+    static const uint64_t versions[] = {UINT64_MAX, UINT64_MAX - BOUND, (uint64_t)1 << 47};
+    unsigned char head[POST_HEAD] = {0};
+    const struct up up = {.what = UP_HELLO | UP_ABOVE, .modules = 1, .run = run + 7,
+                          .version = versions[_i]};
+    open_all(0);
+    turn_until(have_newest, -1);
+    memcpy(head, &up, sizeof up);
+    ck_assert(type->post->free(f[2], 0));
+    type->post->send(f[2], 0, head, 0);
+    for (int turns = 0; turns < 10; turns++)
+        turn(-1);
+    ck_assert_uint_eq(control_version(control), 1);
+    ck_assert_msg(strstr(said, "rank 2 says that its segments have version "), "%s", said);
+    add(0, 0, 1, 4);
+    ask();
+    turn_until(none_awaited, -1);
+    ck_assert_uint_eq(superstep().sums.gradients, 1);
+    ck_assert_uint_eq(control_version(control), 2);
+    close_all();
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("branch");
@@ -706,6 +731,7 @@ int main(void)
     tcase_add_test(tests, the_end_outlives_control);
     tcase_add_test(tests, who_comes_at_the_end_hears_of_it);
     tcase_add_test(tests, words_for_another_do_no_harm);
+    tcase_add_loop_test(tests, versions_are_not_believed_blindly, 0, 3);
     suite_add_tcase(suite, tests);
     return run_segments(suite);
 }

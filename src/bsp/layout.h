@@ -84,6 +84,10 @@ struct segment_slot {
 
 #define PIN_WANTED UINT64_MAX
 
+/* What an earlier run has left is no further ahead of this one: supersteps not kept, and a bound a
+ * restart. */
+#define VERSION_LEAP ((uint64_t)1 << 40)
+
 static inline uint64_t newest_make(uint64_t version, unsigned copy)
 {
     return version << 16 | (copy + 1);

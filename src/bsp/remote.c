@@ -12,6 +12,7 @@
  *      above theirs (taken_over, version; the next store). */
 #include "bsp/remote.h"
 
+#include "bsp/layout.h"
 #include "fabric/kernels.h"
 
 #include <inttypes.h>
@@ -93,7 +94,12 @@ static void hear_state(struct remote *r, const struct up *up)
         r->end = r->over;
         r->told = r->answered = r->asked;
     }
-    if (up->what & (UP_HELLO | UP_ABOVE) && up->version && up->run != r->o.run) {
+    bool foreign = up->what & (UP_HELLO | UP_ABOVE) && up->version && up->run != r->o.run;
+    bool false_version = foreign && up->version > r->version + VERSION_LEAP;
+    if (false_version && !r->left)
+        log_say(r->o.log, DESCANT_WARNING, "rank %d says that its segments have version %" PRIu64
+                ", which no run has come to: it is left out", r->o.rank, up->version);
+    if (foreign && !false_version) {
         r->foreign = true;
         r->foreign_version = up->version;
     }
@@ -101,7 +107,7 @@ static void hear_state(struct remote *r, const struct up *up)
         r->ready = r->shape = true;
         r->model = !r->over;
     }
-    r->left |= (up->what & UP_LAST) != 0;
+    r->left |= false_version || up->what & UP_LAST;
 }
 
 /* --- who comes and goes --- */
@@ -304,7 +310,7 @@ static void take_sum(struct remote *r, struct gradient *g, struct local_sums *su
 
     sums->undone += s->undone;
     sums->not_finite += s->not_finite;
-    if (most > r->o.bound) {
+    if (r->sum.version > r->version || most > r->o.bound) {
         r->stale += s->gradients;
         return;
     }

@@ -38,8 +38,6 @@
 
 enum { TRIES = 3 };
 #define VERSION_MOST ((uint64_t)1 << 47)        /* below; a new run's is above the last one's */
-#define VERSION_LEAP ((uint64_t)1 << 40)        /* what is left is no further ahead of the new keeper:
-                                                   supersteps not kept, and a bound a restart */
 #define COUNT_MOST ((uint64_t)1 << 40)          /* gradients, or examples, between two looks */
 
 struct segment {
