@@ -739,7 +739,7 @@ START_TEST(an_evaluation_is_of_when_it_began)
     ck_assert_uint_ge(eval->ended, eval->began + 2 * ROWS);
     ck_assert(isfinite(figure_of(line, "\"eval_ne\":")) && isfinite(figure_of(line, "\"auc\":")) &&
               isfinite(figure_of(line, "\"eval_calibration\":")));
-    assert_says("held out, at ");
+    assert_says("held out at ");
     for (int k = 1; eval_line(k, next, sizeof next); k++) {
         ck_assert_double_gt(figure_of(next, "\"examples\":"), at);
         at = figure_of(next, "\"examples\":");

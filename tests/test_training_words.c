@@ -194,38 +194,86 @@ static int open_terminal(int columns, int *other)
     return mine;
 }
 
-/* A line of the progress begins with a return and an erasure; it may be torn by a read. */
+/* What a terminal has got so far, after what it had. */
+static size_t listen_to(int terminal, size_t n)
+{
+    ssize_t got = read(terminal, said + n, sizeof said - 1 - n);
+    ck_assert_int_gt(got, 0);
+    said[n + (size_t)got] = 0;
+    return n + (size_t)got;
+}
+
+/* A line of the progress begins with a return and an erasure; it may be torn by a read. Where all of
+ * it has no room, whole figures are left out. */
 static bool line_fits(const char *line, size_t columns)
 {
     size_t n = strcspn(line, "\r\n");
+    const char *last = columns < 80 ? " %" : "left";
     if (!line[n] || n < 5 || !strstr(line, "loss"))
         return false;
-    ck_assert_msg(n < columns && strncmp(line + n - 4, "left", 4) == 0, "%zu: %.*s", n, (int)n,
-                  line);
+    ck_assert_msg(n < columns && strncmp(line + n - strlen(last), last, strlen(last)) == 0,
+                  "%zu: %.*s", n, (int)n, line);
     return true;
 }
 
 START_TEST(the_progress_fits_into_a_terminal)
 {
     struct train_options o = endless();
-    int columns = _i ? 100 : 80, other, mine = open_terminal(columns, &other), seen = 0;
+    int columns = (int[]){80, 100, 70}[_i], other, mine = open_terminal(columns, &other), seen = 0;
     size_t n = 0;
     o.quiet = false;
     o.sync = "easgd,every=250";
     pid_t pid = train_aside(&o, other);
     close(other);
     while (seen < 4) {
-        ssize_t got = read(mine, said + n, sizeof said - 1 - n);
-        ck_assert_int_gt(got, 0);
-        said[n += (size_t)got] = 0;
+        n = listen_to(mine, n);
         seen = 0;
         for (char *at = said; (at = strstr(at, "\r\033[K")); )
             seen += line_fits(at += 4, (size_t)columns) && strstr(at, "  gap 2") != NULL;
     }
     kill(pid, SIGTERM);
     ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
-    assert_says(_i ? " examples  " : " seen  ");
+    assert_says(_i == 1 ? " examples  " : " seen  ");
     close(mine);
+}
+END_TEST
+
+/* What the parent has to say stands on a line of its own. */
+START_TEST(a_death_is_said_on_a_line_of_its_own)
+{
+    struct train_options o = endless();
+    int other, mine = open_terminal(80, &other);
+    pid_t children[2];
+    o.quiet = false;
+    o.trainers = 2;
+    pid_t pid = train_aside(&o, other);
+    close(other);
+    for (size_t n = 0; !strstr(said, "left");)
+        n = listen_to(mine, n);
+    ck_assert_int_eq(children_of(pid, children, 2), 2);
+    kill(children[1], SIGKILL);
+    const char *death = NULL;
+    for (size_t n = 0; !death || !strchr(death, '\n'); death = strstr(said, "descant: trainer 1 was"))
+        n = listen_to(mine, n);
+    ck_assert_msg(death - said >= 4 && strncmp(death - 4, "\r\033[K", 4) == 0, "%s", said);
+    kill(pid, SIGTERM);
+    ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
+    close(mine);
+}
+END_TEST
+
+/* With the longest figures a point of the curve takes one line. */
+START_TEST(a_point_of_the_curve_is_one_line)
+{
+    struct held_out h = {.at = 99990000, .n = 1, .loss = 12.34567, .entropy = 12.3456,
+                         .auc = 0.1234, .calibration = 12.345, .accuracy = 0.1234};
+    char text[160];
+    ck_assert_msg(strlen(held_out_text(&h, text, sizeof text)) < 80, "%s", text);
+    ck_assert_str_eq(text, "held out at 99.99 M: loss 12.34567  NE 12.3456  AUC 0.1234  "
+                           "calibration 12.345");
+    h.auc = NAN;
+    ck_assert_str_eq(held_out_text(&h, text, sizeof text),
+                     "held out at 99.99 M: loss 12.34567  accuracy 0.1234");
 }
 END_TEST
 
@@ -545,7 +593,9 @@ int main(void)
     tcase_add_test(all, data_is_read_as_it_was_found);
     tcase_add_loop_test(all, no_examples_are_no_result, 0, 2);
     tcase_add_loop_test(all, the_log_is_of_one_clock, 0, 2);
-    tcase_add_loop_test(all, the_progress_fits_into_a_terminal, 0, 2);
+    tcase_add_loop_test(all, the_progress_fits_into_a_terminal, 0, 3);
+    tcase_add_test(all, a_death_is_said_on_a_line_of_its_own);
+    tcase_add_test(all, a_point_of_the_curve_is_one_line);
     tcase_add_loop_test(all, a_stopped_run_says_what_is_kept, 0, 2);
     tcase_add_loop_test(all, a_failure_is_said_once, 0, 3);
     tcase_add_loop_test(all, a_model_that_does_not_fit, 0, 2);

@@ -236,7 +236,7 @@ int held_out_log(FILE *log, const struct held_out *h)
 const char *held_out_text(const struct held_out *h, char *text, size_t room)
 {
     char count[32];
-    int used = snprintf(text, room, "held out, at %s examples: loss %.5f",
+    int used = snprintf(text, room, "held out at %s: loss %.5f",
                         count_text((double)h->at, count, sizeof count), h->loss);
 
     if (used > 0 && (size_t)used < room && isfinite(h->auc))

@@ -123,6 +123,8 @@ static void note_end(struct family *f, int rank, int status)
     f->alive--;
     if (f->broken)
         return;
+    if (!good && shown_columns(f->err))
+        shown_clear_line(f->err);       /* of the progress, which some trainer has begun */
     if (!all_started && !good && !passed)
         break_off(f, rank, status);
     else if (WIFSIGNALED(status) && WTERMSIG(status) == passed)

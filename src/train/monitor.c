@@ -117,7 +117,19 @@ static const char *lag_text(const struct figures *f, char *text, size_t room)
     return text;
 }
 
-/* Whatever the figures, it fits into 80 columns; in more of them it has a longer word. */
+/* How much of the line is in fewer columns: figures, two spaces between them, are not cut. */
+static int whole_figures(const char *line, int columns)
+{
+    int length = (int)strlen(line), n = length < columns ? length : columns - 1;
+
+    for (int k = n; n < length && k > 0; k--)
+        if (line[k] == ' ' && line[k + 1] == ' ')
+            return k;
+    return n;
+}
+
+/* Whatever the figures, it fits into 80 columns; in more of them it has a longer word, in fewer
+ * the last figures are left out. */
 static void show(struct trainer *t, const struct watch *watch, const struct figures *f)
 {
     const struct window *w = &watch->shown;
@@ -137,7 +149,7 @@ static void show(struct trainer *t, const struct watch *watch, const struct figu
              time_text(seconds_left(watch, place), left, sizeof left));
     if (t->is_terminal)
         shown_clear_line(t->err);
-    fprintf(t->err, t->is_terminal ? "%.*s" : "%.*s\n", columns - 1, line);
+    fprintf(t->err, t->is_terminal ? "%.*s" : "%.*s\n", whole_figures(line, columns), line);
     fflush(t->err);
 }
 
