@@ -374,6 +374,54 @@ START_TEST(sums_are_resumed_once)
 }
 END_TEST
 
+/* The checkpoint at `from` with other tensors, as of so many hosts: of no place, but for that one. */
+static void put_again(const char *from, const char *to, const char *hosts,
+                      const struct safetensor *place)
+{
+    const struct safetensors_text texts[] = {{"hosts", hosts}, {"sums", "0 0 0 0 0"}};
+    struct safetensor tensors[64] = {*place};
+    struct safetensors *file;
+    size_t n = 1;
+    ck_assert_int_eq(safetensors_open(&file, from, NULL), DESCANT_OK);
+    ck_assert_uint_le(safetensors_count(file), 64);
+    for (size_t k = 0; k < safetensors_count(file); k++)
+        if (strcmp(safetensors_at(file, k)->name, place->name) != 0)
+            tensors[n++] = *safetensors_at(file, k);
+    ck_assert_int_eq(safetensors_write(to, NULL, tensors, n, texts, 2, NULL), DESCANT_OK);
+    safetensors_close(file);
+}
+
+/* A checkpoint is input: a place of 50 million chunks in no bytes, and hosts whose cursors are before
+ * their first chunks, or that have an end before them. */
+START_TEST(a_place_that_cannot_be)
+{
+    static const uint64_t at[][2][2] = {{{0}, {0}}, {{1, 1}, {0, 1}}, {{1, 1}, {UINT64_C(1) << 62, 0}}};
+    struct train_options o = small();
+    struct train_result r;
+    char first[128], other[128];
+    snprintf(first, sizeof first, "%s/first", folder);
+    snprintf(other, sizeof other, "%s.host1", model_file);
+    o.checkpoint = first;
+    o.examples = 3200;
+    ck_assert_msg(train(&o, &r) == 0, "%s", said);
+    struct safetensor place = {.name = "descant.place", .type = SAFETENSORS_U64, .n_dims = 2,
+                               .dims = {50000000, 0}};
+    if (_i)
+        place = (struct safetensor){.name = "descant.place", .type = SAFETENSORS_U64, .n_dims = 1,
+                                    .dims = {2}, .data = at[_i][0], .bytes = 16};
+    put_again(first, model_file, _i ? "2" : "1", &place);
+    place.data = at[_i][1];
+    if (_i)
+        put_again(first, other, "2", &place);
+    o.checkpoint = model_file;
+    o.resume = true;
+    o.examples = 3200;
+    ck_assert_msg(train(&o, &r) == 0, "%s", said);
+    if (_i == 1)
+        assert_says("model.safetensors.host1 cannot be used");
+}
+END_TEST
+
 /* A job that gives no outer state says why; it is not for want of memory. */
 START_TEST(what_keeps_the_outer_state_is_said)
 {
@@ -772,6 +820,7 @@ int main(void)
     tcase_add_test(slow, a_second_signal_ends_at_once);
     tcase_add_loop_test(slow, a_death_at_the_last_checkpoint_loses_only_that, 0, 2);
     tcase_add_test(quick, sums_are_resumed_once);
+    tcase_add_loop_test(quick, a_place_that_cannot_be, 0, 3);
     tcase_add_test(quick, what_keeps_the_outer_state_is_said);
     tcase_add_test(quick, what_is_looked_at_is_what_is_written);
     tcase_add_test(quick, the_first_says_why);

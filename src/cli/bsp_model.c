@@ -195,18 +195,19 @@ static descant_status read_state(struct bsp_model *m, const char *path,
 {
     static const char name[] = "descant.optimizer";
     const struct setting *s = setting_find(bsp_settings, bsp_n_settings, "optimizer", 9);
-    const struct safetensor *t = safetensors_find(file, name);
+    size_t n = 0;
+    const float *state = safetensors_list(file, name, SAFETENSORS_F32, &n);
     const char *was = safetensors_text(file, "optimizer");
     char is[32];
     setting_text(s, m->options, is, sizeof is);
     if (was && strcmp(was, is) != 0)
         return log_fail(m->log, DESCANT_CORRUPT, "%s is of another optimizer: --optimizer was %s, "
                         "not %s", path, was, is);
-    if (t ? t->type != SAFETENSORS_F32 || t->bytes != m->n_state * sizeof(float) : m->n_state > 0)
+    if (n != m->n_state)
         return log_fail(m->log, DESCANT_CORRUPT, "%s is of another optimizer: %s does not fit",
                         path, name);
-    if (t)
-        memcpy(m->w + m->n, t->data, t->bytes);
+    if (n)
+        memcpy(m->w + m->n, state, n * sizeof *state);
     return DESCANT_OK;
 }
 

@@ -564,6 +564,16 @@ const struct safetensor *safetensors_find(const struct safetensors *file, const 
     return NULL;
 }
 
+const void *safetensors_list(const struct safetensors *file, const char *name,
+                             enum safetensors_type type, size_t *n)
+{
+    const struct safetensor *t = safetensors_find(file, name);
+    if (!t || t->type != type || t->n_dims != 1)
+        return NULL;
+    *n = t->dims[0];
+    return t->data;
+}
+
 const char *safetensors_text(const struct safetensors *file, const char *key)
 {
     return json_string_value(json_object_get(json_object_get(file->header, metadata), key));

@@ -44,6 +44,9 @@ void safetensors_close(struct safetensors *file);
 size_t safetensors_count(const struct safetensors *file);
 const struct safetensor *safetensors_at(const struct safetensors *file, size_t k);
 const struct safetensor *safetensors_find(const struct safetensors *file, const char *name);
+/* The elements of a tensor of this type and one dimension, *n of them; NULL: it has no such one. */
+const void *safetensors_list(const struct safetensors *file, const char *name,
+                             enum safetensors_type type, size_t *n);
 const char *safetensors_text(const struct safetensors *file, const char *key);  /* or NULL */
 
 #endif

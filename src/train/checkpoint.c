@@ -367,17 +367,18 @@ static descant_status take_state(const struct trainer *t, const struct safetenso
     const struct log *log = &t->log;
     bool tables = strcmp(setting, "optimizer") != 0;
     const char *name = tables ? "descant.table_optimizer" : "descant.optimizer";
-    const struct safetensor *have = safetensors_find(file, name);
+    size_t n_had = 0;
+    const float *had = safetensors_list(file, name, SAFETENSORS_F32, &n_had);
 
     if (!n)
         return DESCANT_OK;
     if (!same_text(t, file, setting, &was, &is))
         return log_fail(log, DESCANT_CORRUPT, "%s is of another optimizer: --%s was %s, not %s",
                         path, setting, was, is);
-    if (!have || have->bytes != n * sizeof *p)
+    if (!had || n_had != n)
         return log_fail(log, DESCANT_CORRUPT, "%s is of another optimizer: %s does not fit", path,
                         name);
-    memcpy(p, have->data, have->bytes);
+    memcpy(p, had, n * sizeof *p);
     return DESCANT_OK;
 }
 
@@ -458,16 +459,16 @@ static void take_sums(const struct safetensors *file, struct metrics *sums)
 
 static bool take_host(struct rest *rest, int host, const struct safetensors *file)
 {
-    const struct safetensor *place = safetensors_find(file, "descant.place");
+    size_t n = 0;
+    const uint64_t *at = safetensors_list(file, "descant.place", SAFETENSORS_U64, &n);
 
     take_sums(file, &rest->sums);
-    if (!place || place->type != SAFETENSORS_U64 || place->dims[0] < PLACE_HEAD)
+    if (!at || n < PLACE_HEAD || at[0] < (uint64_t)host)
         return false;
-    const uint64_t *at = place->data;
     rest->cursors[host] = at[0];
     if (at[1] && (!rest->end || at[1] < rest->end))
         rest->end = at[1];
-    for (size_t k = PLACE_HEAD; k < place->dims[0]; k++)
+    for (size_t k = PLACE_HEAD; k < n; k++)
         add_todo(rest, at[k]);
     return true;
 }
@@ -502,6 +503,7 @@ static void join_places(struct rest *rest)
         row = first < row ? first : row;
         last = first > last ? first : last;
     }
+    last = rest->end && rest->end - 1 < last ? rest->end - 1 : last;
     for (; row < last && rest->n_todo + hosts <= BOARD_TODO; row += hosts)
         for (uint64_t h = 0; h < hosts; h++)
             if (row + h >= rest->cursors[h])
@@ -607,13 +609,14 @@ descant_status checkpoint_load_outer(struct trainer *t)
 
     if (status != DESCANT_OK)
         return status;
-    const struct safetensor *outer = safetensors_find(file, "descant.outer");
+    size_t n = 0;
+    const void *outer = safetensors_list(file, "descant.outer", SAFETENSORS_U8, &n);
     const char *sync = safetensors_text(file, "sync");
     bool same = outer && sync && strcmp(sync, t->options->sync) == 0;
     if (same && !t->options->plan_rests) {
         status = descant_pause(t->job);
         if (status == DESCANT_OK)
-            status = descant_outer_load(t->job, outer->data, outer->bytes);
+            status = descant_outer_load(t->job, outer, n);
         if (status == DESCANT_OK)
             status = descant_reload(t->job);
     } else if (!same) {
