@@ -109,7 +109,7 @@ START_TEST(runs_are_compared)
     static const char *const has[] = {
         "2 training runs compared", "one</title>", "&lt;i&gt;&amp;&#39;&quot; ", "a&amp;b&lt;c&gt;",
         "0.4567", "0.7654", "<th>held-out NE</th>", "0.7788", "12.3 k", "12.5 %", "2 min 05 s", "every,<wbr/>what=mean", "2 × 4",
-        "Loss over time", "Gap", "Held-out loss", "not finished", "Options that differ",
+        "Loss over time", "Gap", "Held-out figures were measured once a run", "not finished", "Options that differ",
         "prefers-color-scheme:dark", "0.6000", ">0.3<"};
     for (size_t i = 0; i < sizeof has / sizeof *has; i++)
         ck_assert_msg(strstr(html, has[i]) != NULL, "no %s", has[i]);
@@ -117,11 +117,11 @@ START_TEST(runs_are_compared)
                                         "accuracy"};
     for (size_t i = 0; i < sizeof lacks / sizeof *lacks; i++)
         ck_assert_msg(strstr(html, lacks[i]) == NULL, "there is %s", lacks[i]);
-    ck_assert_uint_eq(count(html, "<figure>"), 7);
-    ck_assert_uint_eq(count(html, "<g class=\"run c1\"><title>"), 7);
-    /* the null is a gap in the loss, two dots in each of its charts; held-out and the three
-     * others that one interval has are a dot each */
-    ck_assert_uint_eq(count(html, "<circle"), 2 + 2 + 1 + 3);
+    /* not of the held-out loss, nor of what one interval has alone */
+    ck_assert_uint_eq(count(html, "<figure>"), 3);
+    ck_assert_uint_eq(count(html, "<g class=\"run c1\"><title>"), 3);
+    /* the null is a gap in the loss, two dots in each of its charts */
+    ck_assert_uint_eq(count(html, "<circle"), 2 + 2);
     free(html);
     ck_assert_int_eq(report("--out=- %0", paths), CLI_DONE);
     ck_assert_ptr_nonnull(strstr(said, "A training run"));
@@ -155,11 +155,12 @@ START_TEST(evaluations_have_curves)
     put_log(b, text);
     ck_assert_int_eq(report("%0 -o -", paths), CLI_DONE);
     ck_assert_ptr_null(malformed(said));
-    for (int k = 0; k < 4; k++) {
+    for (int k = 0; k < 4; k++) {           /* of calibration there is one value */
         snprintf(text, sizeof text, "<figcaption><b>%s</b>", titles[k]);
-        ck_assert_msg(strstr(said, text) != NULL, "no %s", titles[k]);
+        ck_assert_msg((strstr(said, text) != NULL) == (k < 3), "%s", titles[k]);
     }
-    ck_assert_uint_eq(count(said, "<circle"), 2 + 2 + 2 + 1);
+    ck_assert_uint_eq(count(said, "<circle"), 2 + 2 + 2);
+    ck_assert_ptr_null(strstr(said, "were measured once"));
     ck_assert_ptr_nonnull(strstr(said, "0.7100"));
     ck_assert_ptr_nonnull(strstr(said, "3100"));
     /* the last interval is too short to tell of, though an evaluation comes after it */
@@ -188,7 +189,7 @@ START_TEST(runs_are_called_what_they_are)
     ck_assert_uint_eq(count(said, "3 × 1"), 2);
     ck_assert_uint_eq(count(said, "nothing logged yet"), 1);
     ck_assert_uint_eq(count(said, "not finished"), 0);
-    ck_assert_ptr_nonnull(strstr(said, "Held-out loss was measured at the end alone"));
+    ck_assert_ptr_nonnull(strstr(said, "Held-out figures were measured once a run"));
     for (int k = 0; k < 2; k++) {
         snprintf(text, sizeof text, "</svg>%s<small>", paths[k]);
         ck_assert_msg(strstr(said, text) != NULL, "which run is %s?", paths[k]);
@@ -214,7 +215,8 @@ START_TEST(quality_is_compared_on_one_set)
         strcpy(names[k], in_folder(runs[k].name));
         snprintf(text, sizeof text, "{\"kind\":\"header\",\"model\":\"%s\",\"sync\":\"ma\","
                  "\"trainers\":2,\"workers\":1,\"eval\":\"%s\"}\n{\"kind\":\"interval\","
-                 "\"examples\":1000,\"seconds\":1,\"loss\":0.6,\"eval_loss\":%s}\n"
+                 "\"examples\":500,\"seconds\":1,\"loss\":0.7,\"eval_loss\":0.69}\n{\"kind\":\"interval\","
+                 "\"examples\":1000,\"seconds\":2,\"loss\":0.6,\"eval_loss\":%s}\n"
                  "{\"kind\":\"summary\",\"loss\":0.5,%s\"eval_loss\":%s,\"auc\":%s}\n",
                  runs[k].model, runs[k].eval, runs[k].loss, runs[k].counts, runs[k].loss,
                  runs[k].loss);
@@ -276,6 +278,85 @@ START_TEST(the_order_of_runs_decides_nothing)
 }
 END_TEST
 
+/* A run that was stopped, or killed, is called so and is no best one; what its evaluations say is in
+ * the table, and of which set they are. */
+START_TEST(what_did_not_finish_is_no_best)
+{
+    static const struct {
+        const char *name, *folder, *stopped, *accuracy;
+    } runs[] = {{"a.jsonl", "", "no gain in 2 evaluations; the best loss was 0.4", "0.61"},
+                {"b.jsonl", "/x/", "", "0.62"},
+                {"c.jsonl", "../", "stopped by signal 2", "0.63"},
+                {"d.jsonl", "y/", "trainer 1: the data is bad", "0.64"},
+                {"e.jsonl", "./", NULL, "0.65"}};
+    char names[5][160], text[1024], *paths[] = {names[0], names[1], names[2], names[3], names[4]};
+    for (int k = 0; k < 5; k++) {
+        bool whole = k < 2;
+        strcpy(names[k], in_folder(runs[k].name));
+        int n = snprintf(text, sizeof text, "{\"kind\":\"header\",\"model\":\"linear\",\"eval\":"
+                         "\"%sheld.tsv\",\"checkpoint\":\"%d\",\"quiet\":%d}\n{\"kind\":\"eval\","
+                         "\"examples\":900,\"seconds\":1,\"eval_examples\":4000,\"eval_clicks\":900,"
+                         "\"eval_loss\":0.5,\"eval_accuracy\":%s}\n", runs[k].folder, k, k,
+                         runs[k].accuracy);
+        if (runs[k].stopped)
+            snprintf(text + n, sizeof text - (size_t)n, "{\"kind\":\"summary\",\"eval_examples\":%s,"
+                     "\"eval_clicks\":%s,\"eval_accuracy\":%s,\"stopped\":\"%s\"}\n",
+                     whole ? "4000" : "null", whole ? "900" : "null",
+                     whole ? runs[k].accuracy : "null", runs[k].stopped);
+        put_log(names[k], text);
+    }
+    ck_assert_int_eq(report("%0 %1 %2 %3 %4 -o -", paths), CLI_DONE);
+    static const char *const has[] = {
+        "<td>0.6100</td>", "<td><b>0.6200</b></td>", "<td>0.6300</td>", "<td>0.6400</td>",
+        "<td>0.6500</td>", "<small>stopped by signal 2</small>", "<small>not finished</small>",
+        "<small>trainer 1: the data is bad</small>", "A run that did not finish has"};
+    for (size_t i = 0; i < sizeof has / sizeof *has; i++)
+        ck_assert_msg(strstr(said, has[i]) != NULL, "no %s", has[i]);
+    ck_assert_ptr_null(strstr(said, "<small>no gain"));
+    ck_assert_ptr_null(strstr(said, "held-out set</th>"));      /* for all have one */
+    char *differ = strstr(said, "Options that differ");
+    ck_assert_ptr_nonnull(differ);
+    *strstr(differ, "<details>") = 0;
+    ck_assert_ptr_nonnull(strstr(differ, "<td>eval</td>"));
+    ck_assert_ptr_null(strstr(differ, "<td>checkpoint</td>"));
+    ck_assert_ptr_null(strstr(differ, "<td>quiet</td>"));
+}
+END_TEST
+
+/* Labels lie within the picture, and are numbers as people write them. */
+START_TEST(axes_can_be_read)
+{
+    enum { WIDTH = 640 };
+    static const char *const lasts[] = {"1000", "1999", "200000", "0.5"};
+    char a[160], *paths[] = {a};
+    strcpy(a, in_folder("axes"));
+    FILE *f = fopen(a, "w");
+    fputs("{\"kind\":\"header\",\"sync\":\"ma\"}\n", f);
+    for (int i = 0; i < 3; i++)
+        fprintf(f, "{\"kind\":\"interval\",\"examples\":%g,\"seconds\":%g,\"loss\":0.4388%d,"
+                "\"gap\":%s,\"distance\":%s,\"stall_share\":0}\n", strtod(lasts[_i], NULL) * i / 2,
+                strtod(lasts[_i], NULL) * i / 2, i, i ? "20000" : "90", i ? "0.9" : "0.0009");
+    fclose(f);
+    ck_assert_int_eq(report("%0 -o -", paths), CLI_DONE);
+    ck_assert_ptr_null(malformed(said));
+    double x;
+    int labels = 0;
+    for (char *at = said; (at = strstr(at, "<text x=")) != NULL; at++) {
+        int length = 0;
+        sscanf(at, "<text x=\"%lf\" y=\"247\" text-anchor=\"middle\">%n", &x, &length);
+        labels += length > 0;
+        ck_assert_msg(!length || x + 4 * (double)strcspn(at + length, "<") <= WIDTH, "%.80s", at);
+    }
+    ck_assert_int_gt(labels, 6);
+    ck_assert_ptr_null(strstr(said, "e+0"));
+    ck_assert_ptr_null(strstr(said, "e-0"));
+    ck_assert_ptr_nonnull(strstr(said, ">10000</text>"));
+    ck_assert_ptr_nonnull(strstr(said, ">0.001</text>"));
+    ck_assert_ptr_nonnull(strstr(said, ">0.43881"));
+    ck_assert_uint_eq(count(said, "It is zero throughout."), 1);
+}
+END_TEST
+
 /* Of descant bsp run: supersteps, which tell of themselves alone. */
 START_TEST(supersteps_are_shown)
 {
@@ -299,11 +380,11 @@ START_TEST(supersteps_are_shown)
     ck_assert_ptr_null(malformed(said));
     static const char *const has[] = {
         "descant bsp run, 21 parameters.", "· 2 modules", "<th>supersteps</th>", "<th>stale</th>", "<td>1</td>",
-        "<th>staleness</th>", "<td>0.42</td>", "<b>Speed</b>", "<b>Gradients of a superstep</b>",
+        "<th>staleness</th>", "<td>0.42</td>", "<b>Gradients of a superstep</b>",
         "<b>Staleness</b>", "<b>Refused</b>", "<b>Time of a superstep</b>"};
     for (size_t i = 0; i < sizeof has / sizeof *has; i++)
         ck_assert_msg(strstr(said, has[i]) != NULL, "no %s", has[i]);
-    ck_assert_uint_eq(count(said, "<figure>"), 5);
+    ck_assert_uint_eq(count(said, "<figure>"), 4);      /* none of the speed: it is known once */
     put_log(a, log);
     ck_assert_int_eq(report("%0 -o -", paths), CLI_DONE);
     ck_assert_ptr_nonnull(strstr(said, "not finished"));
@@ -318,7 +399,10 @@ START_TEST(intervals_of_supersteps_are_shown)
     static const char log[] =
         "{\"kind\":\"header\",\"model\":\"dlrm\",\"sync\":\"bsp\",\"trainers\":2,\"workers\":1}\n"
         "{\"kind\":\"interval\",\"rank\":0,\"examples\":1000,\"seconds\":1.5,\"loss\":0.7,"
-        "\"supersteps\":4,\"gradients\":10,\"staleness_mean\":0.75,\"staleness_max\":3,"
+        "\"supersteps\":4,\"gradients\":10,\"staleness_mean\":0.5,\"staleness_max\":3,"
+        "\"refused_stale\":0,\"refused_not_finite\":0}\n"
+        "{\"kind\":\"interval\",\"rank\":0,\"examples\":1000,\"seconds\":1.7,\"loss\":0.7,"
+        "\"supersteps\":2,\"gradients\":5,\"staleness_mean\":0.75,\"staleness_max\":3,"
         "\"refused_stale\":0,\"refused_not_finite\":0}\n"
         "{\"kind\":\"interval\",\"rank\":0,\"examples\":1000,\"seconds\":2,\"loss\":null,"
         "\"supersteps\":0,\"gradients\":0,\"staleness_mean\":null,\"staleness_max\":null,"
@@ -559,6 +643,8 @@ int main(void)
     tcase_add_test(pages, values_that_hardly_differ_have_an_axis);
     tcase_add_test(pages, intervals_of_supersteps_are_shown);
     tcase_add_test(pages, quality_is_compared_on_one_set);
+    tcase_add_test(pages, what_did_not_finish_is_no_best);
+    tcase_add_loop_test(pages, axes_can_be_read, 0, 4);
     tcase_add_loop_test(pages, the_order_of_runs_decides_nothing, 0, 4);
     tcase_add_test(pages, logs_torn_anywhere_make_a_page);
     tcase_add_test(pages, a_run_taken_up_again_has_a_gap);

@@ -15,7 +15,8 @@ enum report_field {
     REPORT_STALENESS,
     REPORT_REFUSED,             /* share of the gradients that came */
     REPORT_STEP,                /* seconds that a superstep took */
-    REPORT_EVAL_NE, REPORT_AUC, REPORT_CALIBRATION,     /* of evaluations, as EVAL_LOSS */
+    REPORT_EVAL_NE, REPORT_AUC, REPORT_CALIBRATION, REPORT_ACCURACY,    /* of evaluations, as is */
+    REPORT_EVAL_EXAMPLES, REPORT_EVAL_CLICKS,                           /* EVAL_LOSS */
     REPORT_FIELDS
 };
 
@@ -43,6 +44,10 @@ void report_run_fini(struct report_run *run);
 /* A log of descant bsp run: supersteps instead of intervals. */
 bool report_of_bsp(const struct report_run *run);
 
+/* Why the run is none that came to its end: in the log's words, or that it is going still; NULL: it is
+ * one. */
+const char *report_unfinished(const struct report_run *run);
+
 /* Whether figures of the two are of the same examples: key "eval", held-out sets; "data", those that
  * they were trained on. */
 bool report_same_examples(const char *key, const struct report_run *a, const struct report_run *b);
@@ -52,6 +57,8 @@ double report_figure(const struct report_run *run, const char *summary_key,
                      enum report_field field);
 
 /* --- report_chart.c --- */
+
+#define REPORT_ZERO_SHARE 5e-6          /* a share below is shown as 0 */
 
 enum report_unit { REPORT_PLAIN, REPORT_SHARE, REPORT_TIME };
 
@@ -68,7 +75,7 @@ struct report_chart {
     const bool *skips;          /* (n) runs that it leaves out; NULL: none */
 };
 
-/* A <figure>, or nothing where no run has such values. False without memory. */
+/* A <figure>, or nothing where no run has two such values. False without memory. */
 bool report_chart(FILE *out, const struct report_chart *chart, const struct report_run *runs,
                   int n);
 

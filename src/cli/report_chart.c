@@ -11,7 +11,8 @@
  * Shares below a percent are not stretched to the height of the chart.
  *
  * A run of many intervals is drawn by at most MOST_POINTS means of neighbours. A missing value
- * is a gap in the line; a value between two gaps is a dot. Colours are classes of the page's
+ * is a gap in the line; a value between two gaps is a dot. A chart without a run of two values is
+ * left out: the table has them. Colours are classes of the page's
  * style, c0 to c7; a ninth run begins again with dashes. */
 #include "cli/report.h"
 
@@ -19,7 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WIDTH = 640, HEIGHT = 270, LEFT = 58, RIGHT = 14, TOP = 24, BOTTOM = 40, MOST_POINTS = 400,
+enum { WIDTH = 640, HEIGHT = 270, LEFT = 66, RIGHT = 24, TOP = 24, BOTTOM = 40, MOST_POINTS = 400,
        WIDE = 30, TICKS = 6 };
 
 static const double least_share = 0.01;
@@ -47,6 +48,7 @@ struct drawing {
     size_t n_above;             /* values above the axis */
     double most;
     bool thinned;
+    bool zero;                  /* all shares are, to what is shown of them */
 };
 
 /* --- curves --- */
@@ -97,6 +99,14 @@ static int by_value(const void *a, const void *b)
 {
     const double *x = a, *y = b;
     return (*x > *y) - (*x < *y);
+}
+
+static size_t values_of(const struct curve *curve)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < curve->n; i++)
+        n += isfinite(curve->at[i].y) ? 1 : 0;
+    return n;
 }
 
 /* All y of the curves, sorted. */
@@ -190,6 +200,7 @@ static void make_y(struct drawing *d, const double *values, size_t n)
     name_axis(&d->y, chart->y_name, high, chart->unit == REPORT_TIME);
     if (chart->unit == REPORT_SHARE) {
         d->y.unit = 0.01;
+        d->zero = low >= 0 && high < REPORT_ZERO_SHARE;
         high = fmax(high, least_share);
     }
     double margin = high > low ? 0.05 * (high - low) : fmax(0.1 * fabs(high), 1e-3);
@@ -245,7 +256,7 @@ static void draw_ticks(FILE *out, const struct drawing *d, bool of_x)
     /* counted: from 2^53 on a double plus one is the same double */
     for (int i = 0; i <= 2 * TICKS && (first + i) * step <= axis->high + slack; i++) {
         double value = (first + i) * step + 0.0;      /* no -0 */
-        if (decimals <= 4 && fabs(value) < 1e9)
+        if (decimals <= 6 && fabs(value) < 1e9)
             snprintf(text, sizeof text, "%.*f", decimals, value);
         else
             snprintf(text, sizeof text, "%.3g", value);
@@ -264,7 +275,10 @@ static void draw_powers(FILE *out, const struct drawing *d)
             double value = parts[i] * pow(10, power);
             if (log10(value) < d->y.low || log10(value) > d->y.high)
                 continue;
-            snprintf(text, sizeof text, "%.3g", value);
+            if (value >= 0.99e-4 && value < 0.99e6)
+                snprintf(text, sizeof text, "%.*f", power < 0 ? (int)-power : 0, value);
+            else
+                snprintf(text, sizeof text, "%.3g", value);
             draw_tick(out, d, false, value * d->y.unit, text);
         }
 }
@@ -329,6 +343,8 @@ static void draw(FILE *out, const struct drawing *d)
         fprintf(out, " %zu value%s above the axis, up to %.3g%s, not shown.", d->n_above,
                 d->n_above == 1 ? "" : "s", d->most / d->y.unit,
                 chart->unit == REPORT_SHARE ? " %" : "");
+    if (d->zero)
+        fputs(" It is zero throughout.", out);
     if (d->thinned)
         fputs(" Means of neighbouring intervals.", out);
     fprintf(out, "</figcaption>\n<svg viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"", WIDTH,
@@ -355,7 +371,10 @@ bool report_chart(FILE *out, const struct report_chart *chart, const struct repo
     if (good)
         make_curves(&d);
     size_t found = good ? collect(&d, values) : 0;
-    if (found) {
+    bool line = false;
+    for (int r = 0; r < n && good; r++)
+        line |= values_of(&d.curves[r]) > 1;
+    if (line) {
         make_x(&d);
         make_y(&d, values, found);
         draw(out, &d);

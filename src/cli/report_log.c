@@ -20,7 +20,8 @@ static const char *const keys[REPORT_FIELDS] = {
     [REPORT_EVAL_LOSS] = "eval_loss", [REPORT_NE] = "ne", [REPORT_RATE] = "examples_per_s",
     [REPORT_GAP] = "gap", [REPORT_STALL] = "stall_share", [REPORT_DISTANCE] = "distance",
     [REPORT_EVAL_NE] = "eval_ne", [REPORT_AUC] = "auc", [REPORT_CALIBRATION] = "eval_calibration",
-    [REPORT_AGE] = "age_s", [REPORT_STALENESS] = "staleness_mean", [REPORT_STEP] = "step_s",
+    [REPORT_ACCURACY] = "eval_accuracy", [REPORT_EVAL_EXAMPLES] = "eval_examples",
+    [REPORT_EVAL_CLICKS] = "eval_clicks", [REPORT_AGE] = "age_s", [REPORT_STALENESS] = "staleness_mean", [REPORT_STEP] = "step_s",
 };
 
 struct reading {
@@ -156,6 +157,21 @@ static bool add_header(struct reading *r, json_t *line)
 bool report_of_bsp(const struct report_run *run)
 {
     return json_object_get(run->header, "modules") != NULL;
+}
+
+const char *report_unfinished(const struct report_run *run)
+{
+    static const char *const ends[] = {
+        "no gain in ", "all supersteps are made", "there were enough examples",
+        "the held-out loss falls no more", "the time is over", "all modules have done their work"};
+    const char *why = json_string_value(json_object_get(run->summary, "stopped"));
+
+    if (!run->summary)
+        return run->n ? "not finished" : "nothing logged yet";
+    for (size_t k = 0; why && k < sizeof ends / sizeof *ends; k++)
+        if (strncmp(why, ends[k], strlen(ends[k])) == 0)
+            return NULL;
+    return why && *why ? why : NULL;
 }
 
 /* The last interval before point n; NULL: there is none. */
@@ -296,13 +312,14 @@ static bool same_names(const char *a, const char *b)
  * names are enough; else they must be named by the same words. */
 bool report_same_examples(const char *key, const struct report_run *a, const struct report_run *b)
 {
-    static const char *const counts[] = {"eval_examples", "eval_clicks"};
+    static const enum report_field counts[] = {REPORT_EVAL_EXAMPLES, REPORT_EVAL_CLICKS};
     const char *x = json_string_value(json_object_get(a->header, key));
     const char *y = json_string_value(json_object_get(b->header, key));
     bool counted = strcmp(key, "eval") == 0;
 
     for (int k = 0; k < 2 && counted; k++) {
-        double n = number(a->summary, counts[k]), m = number(b->summary, counts[k]);
+        double n = report_figure(a, keys[counts[k]], counts[k]);
+        double m = report_figure(b, keys[counts[k]], counts[k]);
         if (n < m || n > m)
             return false;
         counted = isfinite(n) && isfinite(m);

@@ -140,7 +140,7 @@ static void put_time(FILE *out, double s)
 
 static void put_share(FILE *out, double value)
 {
-    fprintf(out, "%.*f %%", value < 5e-6 ? 0 : value < 0.001 ? 3 : value < 0.1 ? 2 : 1,
+    fprintf(out, "%.*f %%", value < REPORT_ZERO_SHARE ? 0 : value < 0.001 ? 3 : value < 0.1 ? 2 : 1,
             100 * value);
 }
 
@@ -177,7 +177,7 @@ static const struct column {
     {"held-out NE", "eval_ne", REPORT_EVAL_NE, put_loss, -1, NULL, "eval"},
     {"AUC", "auc", REPORT_AUC, put_loss, 1, "AUC: how often a click is scored above another "
      "example.", "eval"},
-    {"accuracy", "eval_accuracy", REPORT_FIELDS, put_loss, 1, "Accuracy: how often what was so had "
+    {"accuracy", "eval_accuracy", REPORT_ACCURACY, put_loss, 1, "Accuracy: how often what was so had "
      "the highest probability; it and AUC are of the held-out set.", "eval"},
     {"examples/s", "examples_per_s", REPORT_RATE, put_count, 1, NULL, NULL},
     {"stall", "stall_share", REPORT_STALL, put_share, -1, "Stall: the share of the workers’ time "
@@ -217,7 +217,7 @@ static double best_of(const struct column *c, const struct report_run *this,
     double best = (double)NAN, worst = (double)NAN;
     for (int r = 0; r < n; r++) {
         double value = report_figure(&runs[r], c->key, c->field);
-        if (!c->better || !runs[r].summary || !isfinite(value) ||
+        if (!c->better || report_unfinished(&runs[r]) || !isfinite(value) ||
             !comparable(c, this, &runs[r]))
             continue;
         if (!(value * c->better <= best * c->better))
@@ -255,12 +255,6 @@ static bool started_elsewhere(const struct report_run *run)
     return json_is_number(trainers) && json_number_value(trainers) < 1;
 }
 
-static const char *how_far(const struct report_run *run)
-{
-    return run->summary ? "" : run->n ? "<small>not finished</small>"
-                                      : "<small>nothing logged yet</small>";
-}
-
 static void put_run(FILE *out, const struct report_run *run, int r)
 {
     fputs("<tr><td>", out);
@@ -270,17 +264,23 @@ static void put_run(FILE *out, const struct report_run *run, int r)
     if (report_of_bsp(run)) {
         fputs("bsp run <span>· ", out);
         put_header(out, run, "modules");
-        fprintf(out, " modules</span></small>%s</td>", how_far(run));
-        return;
+        fputs(" modules", out);
+    } else {
+        put_header(out, run, "model");
+        fputs(" · ", out);
+        put_header(out, run, "sync");
+        fputs(" <span>· ", out);
+        put_header(out, run, started_elsewhere(run) ? "size" : "trainers");
+        fputs(" × ", out);
+        put_header(out, run, "workers");
     }
-    put_header(out, run, "model");
-    fputs(" · ", out);
-    put_header(out, run, "sync");
-    fputs(" <span>· ", out);
-    put_header(out, run, started_elsewhere(run) ? "size" : "trainers");
-    fputs(" × ", out);
-    put_header(out, run, "workers");
-    fprintf(out, "</span></small>%s</td>", how_far(run));
+    fputs("</span></small>", out);
+    if (report_unfinished(run)) {
+        fputs("<small>", out);
+        report_text(out, report_unfinished(run));
+        fputs("</small>", out);
+    }
+    fputs("</td>", out);
 }
 
 static void put_figure(FILE *out, const struct column *c, double value, bool bold)
@@ -303,9 +303,9 @@ static bool has_set(const struct report_run *run)
  * none. */
 static int knows_set(const struct report_run *run)
 {
-    bool counted = isfinite(report_figure(run, "eval_examples", REPORT_FIELDS));
+    bool counted = isfinite(report_figure(run, "eval_examples", REPORT_EVAL_EXAMPLES));
     return !has_set(run) ? -1
-           : counted ? 1 + isfinite(report_figure(run, "eval_clicks", REPORT_FIELDS)) : 0;
+           : counted ? 1 + isfinite(report_figure(run, "eval_clicks", REPORT_EVAL_CLICKS)) : 0;
 }
 
 /* Among runs that know as much as each other, "the same examples" parts them into sets. A run that
@@ -352,7 +352,7 @@ static int count_sets(const struct report_run *runs, int n)
 static void name_set(const struct report_run *run, int set, char *text, size_t room)
 {
     const char *names = json_string_value(json_object_get(run->header, "eval"));
-    double n = report_figure(run, "eval_examples", REPORT_FIELDS);
+    double n = report_figure(run, "eval_examples", REPORT_EVAL_EXAMPLES);
     int used = snprintf(text, room, "%c: %.200s", 'A' + set, names ? names : "");
     if (isfinite(n) && (size_t)used < room)
         snprintf(text + used, room - (size_t)used, ", %.0f examples", n);
@@ -388,7 +388,8 @@ static void put_figures(FILE *out, const struct report_run *runs, int n)
             put_set(out, runs, r);
         for (int c = 0; c < N_COLUMNS; c++) {
             double value = report_figure(&runs[r], columns[c].key, columns[c].field);
-            bool best = runs[r].summary && value == best_of(&columns[c], &runs[r], runs, n);
+            bool best = !report_unfinished(&runs[r]) &&
+                        value == best_of(&columns[c], &runs[r], runs, n);
             if (anybody(&columns[c], runs, n))
                 put_figure(out, &columns[c], value, best);
         }
@@ -397,10 +398,10 @@ static void put_figures(FILE *out, const struct report_run *runs, int n)
     fputs("</table></div>\n", out);
 }
 
-static bool any_going(const struct report_run *runs, int n)
+static bool any_unfinished(const struct report_run *runs, int n)
 {
     for (int r = 0; r < n; r++)
-        if (!runs[r].summary)
+        if (report_unfinished(&runs[r]))
             return true;
     return false;
 }
@@ -415,12 +416,24 @@ static void put_summary(FILE *out, const struct report_run *runs, int n)
     if (n > 1)
         fprintf(out, "Bold: the best of the finished runs%s. ", count_sets(runs, n) > 1
                 ? "; held-out figures are compared where they are of the same set" : "");
-    if (any_going(runs, n))
-        fputs("Not finished: the figures are those of the last interval.", out);
+    if (any_unfinished(runs, n))
+        fputs("A run that did not finish has figures of its last interval and evaluation where its "
+              "log has no summary of them.", out);
     fputs("</p>\n", out);
 }
 
 /* --- options --- */
+
+/* Of these a run's figures do not depend. */
+static bool matters(const char *key)
+{
+    static const char *const idle[] = {"time", "log", "log-every", "checkpoint", "checkpoint-every",
+                                       "quiet", "start-s", "job"};
+    for (size_t k = 0; k < sizeof idle / sizeof *idle; k++)
+        if (strcmp(key, idle[k]) == 0)
+            return false;
+    return true;
+}
 
 static bool differs(const char *key, const struct report_run *runs, int n)
 {
@@ -471,8 +484,7 @@ static int put_options(FILE *out, const struct report_run *runs, int n, bool all
         json_t *value;
         json_object_foreach(runs[r].header, key, value)
             if (first_with(key, runs, r) &&
-                (all || (differs(key, runs, n) && strcmp(key, "time") != 0 &&
-                 strcmp(key, "log") != 0))) {
+                (all || (differs(key, runs, n) && matters(key)))) {
                 put_option(out, key, runs, n);
                 shown++;
             }
@@ -483,21 +495,30 @@ static int put_options(FILE *out, const struct report_run *runs, int n, bool all
 
 /* --- the page --- */
 
-/* Why a chart that the others lead one to expect is not there. */
+static bool has_curve(const struct report_run *run, enum report_field field)
+{
+    size_t points = 0;
+    for (size_t i = 0; i < run->n; i++)
+        points += isfinite(run->points[i].at[field]) &&
+                  (field == REPORT_EVAL_LOSS || !run->points[i].apart);
+    return points > 1;
+}
+
+/* Why charts that a reader looks for are not there. */
 static void put_missing(FILE *out, const struct report_run *runs, int n)
 {
-    bool held_out = false;
+    bool held_out = false, evaluated = false, logged = false;
     for (int r = 0; r < n; r++) {
-        held_out |= isfinite(report_figure(&runs[r], "eval_loss", REPORT_FIELDS));
-        size_t points = 0;
-        for (size_t i = 0; i < runs[r].n; i++)
-            points += isfinite(runs[r].points[i].at[REPORT_EVAL_LOSS]) ? 1 : 0;
-        if (points > 1)
-            return;
+        held_out |= isfinite(report_figure(&runs[r], "eval_loss", REPORT_EVAL_LOSS));
+        evaluated |= has_curve(&runs[r], REPORT_EVAL_LOSS);
+        logged |= has_curve(&runs[r], REPORT_SECONDS);
     }
-    if (held_out)
-        fputs("<p>Held-out loss was measured at the end alone: train --eval-every gives its "
-              "curve.</p>\n", out);
+    if (held_out && !evaluated)
+        fputs("<p>Held-out figures were measured once a run, and are in the table: train "
+              "--eval-every gives their curves.</p>\n", out);
+    if (!logged)
+        fputs("<p>A curve needs two intervals: train --log-every says how many seconds one "
+              "takes.</p>\n", out);
 }
 
 static void put_legend(FILE *out, const struct report_run *runs, int n)
@@ -568,11 +589,11 @@ bool report_page(FILE *out, struct report_run *runs, int n)
     put_head(out, runs, n);
     put_summary(out, runs, n);
     put_legend(out, runs, n);
+    put_missing(out, runs, n);
     fputs("<div class=\"charts\">\n", out);
     for (int c = 0; c < N_CHARTS && good; c++)
         good = put_charts(out, &charts[c], runs, n);
     fputs("</div>\n", out);
-    put_missing(out, runs, n);
     if (n > 1) {
         fputs("<h2>Options that differ</h2>\n", out);
         if (put_options(out, runs, n, false) == 0)

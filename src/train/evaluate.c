@@ -224,6 +224,8 @@ int held_out_log(FILE *log, const struct held_out *h)
     json_text(&json, "kind", "eval");
     json_int(&json, "examples", (int64_t)h->at);
     json_real(&json, "seconds", h->seconds);
+    json_int(&json, "eval_examples", (int64_t)h->n);
+    json_int(&json, "eval_clicks", (int64_t)h->positive);
     json_real(&json, "eval_loss", h->loss);
     json_real(&json, "eval_ne", h->entropy);
     json_real(&json, "auc", h->auc);
