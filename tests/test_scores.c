@@ -570,11 +570,16 @@ START_TEST(a_file_is_told)
     tell(model_file);
     assert_out("is                 a checkpoint of descant train " DESCANT_VERSION "\n");
     assert_out("model              dlrm: 13 dense features, 26 fields, 1 class\n");
-    assert_out("plan               ma,every=4, 1 trainers x 1 workers on 1 host\n");
+    assert_out("plan               ma,every=4, 1 trainer x 1 worker on 1 host\n");
     assert_out("examples           20000 in ");
     assert_out("bottom.0.weight              16 x 13, f32\n");
     assert_out("parameters         2");
+    assert_out("for --resume       ");
+    ck_assert_ptr_null(strstr(out_text, "other than 0"));
+    const char *at = strstr(out_text, "parameters ");
+    snprintf(text, sizeof text, "%.*s\n", (int)(strstr(at, " in ") - at), at);
     tell(log_file);
+    assert_out(text);
     assert_out("is                 a log of descant train\n");
     assert_out("plan               ma,every=4\n");
     assert_out("examples           20000\n");
@@ -593,6 +598,7 @@ START_TEST(a_file_is_told)
     tell(put("x.ffm", "1 0:3:1 6:4:2\nbad\n0 2:1:1\n", 26));
     assert_out("data of the format libffm\n");
     assert_out("7 fields");
+    assert_out("to train on        --fields 7 or more, 32 without it\n");
     assert_out("bad lines          1 of 3\none of them        ");
     assert_out("/x.ffm:2: label 'bad': allowed is 0 and 1, or -1 and +1\n");
     tell(put("x.svm", "3:1 4:2\n", 8));
@@ -602,6 +608,8 @@ START_TEST(a_file_is_told)
     ck_assert_ptr_null(strstr(out_text, "bad lines"));
     tell(put("photographs", "\0\0\010\003\0\0\0\001\0\0\0\001\0\0\0\001x", 17));
     assert_out("examples           1\nlabels             none: it can be scored, not trained on\n");
+    tell(put("labels", "\0\0\010\001\0\0\0\001x", 9));
+    assert_out("is                 the IDX labels of images, which are read with them\n");
     tell(put("notes", "to do: \033[2Jnothing\n", 19));
     assert_out("is                 a text file\n");
     tell(put("none", "", 0));
@@ -612,6 +620,33 @@ START_TEST(a_file_is_told)
     ck_assert_int_eq(program("info %s", put("torn.gz", "\x1f\x8b\x08\0 no gzip at all", 19)),
                      CLI_FAILED);
     assert_err("torn.gz: ");
+}
+END_TEST
+
+/* A run that was stopped, with the figures of its last evaluation; a model that --l1 has thinned. */
+START_TEST(a_stopped_run_is_told)
+{
+    static const char log[] =
+        "{\"kind\":\"header\",\"model\":\"linear\",\"parameters\":14,\"table_parameters\":2000}\n"
+        "{\"kind\":\"eval\",\"examples\":900,\"seconds\":1,\"eval_loss\":0.5,\"auc\":0.75,"
+        "\"eval_accuracy\":0.8}\n"
+        "{\"kind\":\"summary\",\"auc\":null,\"stopped\":\"stopped by signal 2\"}\n";
+    struct train_options o = small();
+    struct train_result r;
+    tell(put("stopped.jsonl", log, sizeof log - 1));
+    assert_out("is                 a log of descant train, stopped by signal 2\n");
+    assert_out("parameters         2014\n");
+    assert_out("AUC                0.750000\naccuracy           0.800000\n");
+    o.model = MODEL_LINEAR;
+    o.optimizer = OPTIMIZER_FTRL;
+    o.table_optimizer = ROWS_FTRL;
+    o.l1 = 1e5;
+    o.checkpoint = model_file;
+    ck_assert_msg(train(&o, &r) == 0, "%s", said);
+    tell(model_file);
+    assert_out("parameters         2014 in ");
+    const char *at = strstr(out_text, "other than 0       ");
+    ck_assert_msg(at && strtod(at + 19, NULL) <= 14 && strstr(at, " of them\n"), "%s", out_text);
 }
 END_TEST
 
@@ -723,6 +758,7 @@ int main(void)
     tcase_add_loop_test(all, a_wrong_format_is_the_cause, 0, N_WRONG_FORMATS);
     tcase_add_loop_test(all, a_header_is_skipped, 0, 2);
     tcase_add_test(all, a_file_is_told);
+    tcase_add_test(all, a_stopped_run_is_told);
     tcase_add_test(all, what_is_no_checkpoint_is_called_by_its_kind);
     tcase_add_loop_test(all, training_needs_an_example_to_evaluate, 0, N_NOTHING * N_WAYS);
     tcase_add_test(all, an_empty_pipe_is_no_held_out_set);

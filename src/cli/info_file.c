@@ -9,6 +9,7 @@
 #include "train/trainer.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -36,6 +37,11 @@ static const char *many(uint64_t n)
     return n == 1 ? "" : "s";
 }
 
+static const char *several(const char *n)
+{
+    return strcmp(n, "1") == 0 ? "" : "s";
+}
+
 /* --- checkpoints --- */
 
 static const char *text_of(const struct safetensors *file, const char *key)
@@ -59,9 +65,10 @@ static void say_run(const struct cli *cli, const struct safetensors *file)
     say_text(cli, "is", "a checkpoint of descant train %s", text_of(file, "descant"));
     say_text(cli, "model", "%s: %d dense features, %d fields, %d class%s", text_of(file, "model"),
              s.n_dense, s.n_fields, s.n_classes, s.n_classes == 1 ? "" : "es");
-    say_text(cli, "plan", "%s, %s trainers x %s workers on %s host%s", text_of(file, "sync"),
-             text_of(file, "trainers"), text_of(file, "workers"), text_of(file, "hosts"),
-             strcmp(text_of(file, "hosts"), "1") ? "s" : "");
+    const char *trainers = text_of(file, "trainers"), *workers = text_of(file, "workers");
+    const char *hosts = text_of(file, "hosts");
+    say_text(cli, "plan", "%s, %s trainer%s x %s worker%s on %s host%s", text_of(file, "sync"),
+             trainers, several(trainers), workers, several(workers), hosts, several(hosts));
     say_text(cli, "optimizer", "%s, lr %s; of tables %s", text_of(file, "optimizer"),
              text_of(file, "lr"), text_of(file, "table-optimizer"));
     say_text(cli, "trained on", "%s, read as %s", text_of(file, "data"), data_format_names[format]);
@@ -89,22 +96,37 @@ static bool is_of_run(const struct safetensor *t)
     return strncmp(t->name, "descant.", 8) == 0;
 }
 
+/* As --l1 leaves them. */
+static size_t count_non_zero(const struct safetensor *t)
+{
+    const float *x = t->data;
+    size_t n = 0;
+    for (size_t k = 0; t->type == SAFETENSORS_F32 && k < t->bytes / sizeof *x; k++)
+        n += x[k] < 0 || x[k] > 0;
+    return n;
+}
+
 /* Those of the model each; what the run keeps beside them as one amount. */
 static void say_tensors(const struct cli *cli, const struct safetensors *file)
 {
     static const char *const types[] = {"f32", "u8", "u64"};
-    size_t floats = 0, kept = 0, n = 0;
+    size_t floats = 0, kept = 0, n = 0, non_zero = 0;
+    bool thinned = strtod(text_of(file, "l1"), NULL) > 0;
     char shape[64];
 
     for (size_t k = 0; k < safetensors_count(file); k++) {
         const struct safetensor *t = safetensors_at(file, k);
         floats += is_of_run(t) ? 0 : t->bytes / sizeof(float);
         kept += is_of_run(t) ? t->bytes : 0;
+        non_zero += thinned && !is_of_run(t) ? count_non_zero(t) : 0;
         n += !is_of_run(t);
     }
     bench_say(cli->out, "parameters", "%zu in %zu tensor%s", floats, n, many(n));
+    if (thinned)
+        bench_say(cli->out, "other than 0", "%zu of them", non_zero);
     if (kept)
-        bench_say(cli->out, "to go on", "%zu bytes: optimizer's state, place in the data", kept);
+        bench_say(cli->out, "for --resume", "%zu bytes: the optimizer's state and the place in the "
+                  "data", kept);
     for (size_t k = 0; k < safetensors_count(file); k++) {
         const struct safetensor *t = safetensors_at(file, k);
         if (is_of_run(t))
@@ -257,10 +279,22 @@ static bool say_data(const struct cli *cli, const char *path, enum file_kind kin
     if (c.format == DATA_LIBFFM)
         shape.n_fields = (int)c.fields;
     say_counts(cli, &c, &shape, labelled);
+    if (c.format == DATA_LIBFFM && c.fields)
+        bench_say(cli->out, "to train on", "--fields %zu or more, %lld without it", c.fields,
+                  (long long)train_options_default().fields);
     return true;
 }
 
 /* --- logs --- */
+
+/* Of the dense part and of the tables, as a checkpoint has both; NaN: the log does not say. */
+static double parameters(const struct report_run *run)
+{
+    const json_t *dense = json_object_get(run->header, "parameters");
+    const json_t *tables = json_object_get(run->header, "table_parameters");
+    return json_is_number(dense) ? json_number_value(dense) + json_number_value(tables)
+                                 : (double)NAN;
+}
 
 static void say_header(const struct cli *cli, const struct report_run *run, const char *name,
                        const char *key)
@@ -269,8 +303,6 @@ static void say_header(const struct cli *cli, const struct report_run *run, cons
 
     if (json_is_string(value) && *json_string_value(value))
         say_text(cli, name, "%s", json_string_value(value));
-    else if (json_is_number(value))
-        bench_say(cli->out, name, "%.9g", json_number_value(value));
 }
 
 static void say_figure(const struct cli *cli, const struct report_run *run, const char *name,
@@ -289,20 +321,23 @@ static bool say_log(const struct cli *cli, const char *path)
 
     if (good) {
         bool bsp = report_of_bsp(&run);
-        bench_say(cli->out, "is", "a log of descant %s%s", bsp ? "bsp run" : "train",
-                  run.summary ? "" : ", not finished");
+        const char *unfinished = report_unfinished(&run);
+        say_text(cli, "is", "a log of descant %s%s%s", bsp ? "bsp run" : "train",
+                 unfinished ? ", " : "", unfinished ? unfinished : "");
         say_header(cli, &run, "begun", "time");
         say_header(cli, &run, "model", "model");
         say_header(cli, &run, "plan", "sync");
         say_header(cli, &run, "data", "data");
         say_header(cli, &run, "held out", "eval");
-        say_header(cli, &run, "parameters", "parameters");
+        if (isfinite(parameters(&run)))
+            bench_say(cli->out, "parameters", "%.0f", parameters(&run));
         bench_say(cli->out, bsp ? "supersteps" : "intervals", "%zu", run.n);
         say_figure(cli, &run, "examples", "examples", REPORT_EXAMPLES, 0);
         say_figure(cli, &run, "seconds", "seconds", REPORT_SECONDS, 1);
         say_figure(cli, &run, "loss", "loss", REPORT_LOSS, 6);
         say_figure(cli, &run, "held-out loss", "eval_loss", REPORT_EVAL_LOSS, 6);
-        say_figure(cli, &run, "AUC", "auc", REPORT_FIELDS, 6);
+        say_figure(cli, &run, "AUC", "auc", REPORT_AUC, 6);
+        say_figure(cli, &run, "accuracy", "eval_accuracy", REPORT_ACCURACY, 6);
     }
     report_run_fini(&run);
     return good;

@@ -49,6 +49,8 @@ enum file_kind file_kind_of(const char *path)
         return FILE_SAFETENSORS;
     if (is_log(first, n))
         return FILE_LOG;
+    if (n >= 8 && memcmp(first, "\0\0\x08\x01", 4) == 0)
+        return FILE_LABELS;
     if (format != DATA_AUTO)
         return format == DATA_CACHE ? FILE_CACHE : FILE_DATA;
     return is_text(first, n) ? FILE_TEXT : FILE_OTHER;
@@ -60,6 +62,7 @@ const char *file_kind_text(enum file_kind kind)
         [FILE_OTHER] = "a file of an unknown kind", [FILE_EMPTY] = "an empty file",
         [FILE_SAFETENSORS] = "a safetensors file", [FILE_CACHE] = "a cache of descant gen cache",
         [FILE_LOG] = "a run's log", [FILE_DATA] = "data to train on", [FILE_TEXT] = "a text file",
+        [FILE_LABELS] = "the IDX labels of images, which are read with them",
     };
     return texts[kind];
 }
