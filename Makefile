@@ -85,7 +85,7 @@ TRAIN_COMMANDS := $(foreach c,train eval info_file gen gen_cache report report_l
 	bsp_model bsp_modules bsp_log bsp_status bsp_sweeper,\
 	$(wildcard src/cli/$(c).c))
 TRAIN_TESTS := $(wildcard $(patsubst %,tests/test_%.c,models loops learning data input formats \
-	report trainer training_ends training_faults training_words run_files scores bsp bsp_control \
+	report trainer training_ends training_faults training_words run_files resume scores bsp bsp_control \
 	bsp_net train_bsp bsp_eval))
 ifeq ($(HAVE_TRAIN),1)
 BASIC += -DDESCANT_TRAIN $(shell $(PKG_CONFIG) --cflags $(TRAIN_PACKAGES))

@@ -338,7 +338,23 @@ static descant_status too_many(struct data *data)
                     "lines can only be scored (descant predict)" : "", data->last_bad);
 }
 
-static enum data_got read_text(struct data *data, uint64_t chunk, struct block *block)
+/* A line whose end came later was read without it. */
+static void skip_known(const struct data *data, struct lines *lines)
+{
+    const struct input *in = &data->input;
+    uint64_t known = atomic_load_explicit(&data->options.known[in->now], memory_order_relaxed);
+
+    while (lines->at < lines->end) {
+        const char *end = memchr(lines->at, '\n', (size_t)(lines->end - lines->at));
+        end = end ? end : lines->end;
+        if (in->base + (uint64_t)(end - in->text) > known)
+            return;
+        lines->at = end < lines->end ? end + 1 : end;
+        lines->first = false;
+    }
+}
+
+static enum data_got read_text(struct data *data, uint64_t chunk, bool rest, struct block *block)
 {
     struct lines lines;
     enum data_got got = data->input.shared
@@ -347,6 +363,8 @@ static enum data_got read_text(struct data *data, uint64_t chunk, struct block *
     _Atomic uint64_t *said = data->options.said;
     bool known = said && block->chunk < atomic_load_explicit(said, memory_order_relaxed);
     data->of_lines = known ? NULL : data->options.log;
+    if (got == DATA_BLOCK && rest)
+        skip_known(data, &lines);
     if (got == DATA_BLOCK)
         data->status = take_lines(data, &lines, block);
     if (got == DATA_BLOCK && said && !known)
@@ -367,13 +385,15 @@ descant_status data_finish(struct data *data)
 
 enum data_got data_read(struct data *data, uint64_t chunk, struct block *block)
 {
+    bool rest = chunk & DATA_REST;
+    chunk &= ~DATA_REST;
     block->examples = (struct examples){0};
     block->chunk = chunk;
     block->lines = block->bad = 0;
     if (data->status != DESCANT_OK)
         return DATA_FAILED;
     if (data->parse)
-        return read_text(data, chunk, block);
+        return read_text(data, chunk, rest, block);
     return data->idx ? idx_read(data->idx, chunk, block, &data->status)
                      : cache_read(data->cache, chunk, block, &data->status);
 }

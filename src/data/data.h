@@ -31,6 +31,9 @@ struct data_options {
     const struct log *log;          /* bad lines: the first few, with file and line */
     _Atomic uint64_t *said;         /* of what is read time and again: how many chunks' bad lines and
                                        headers are in the log already. NULL: each reader says its own */
+    const _Atomic uint64_t *bytes;      /* (n_paths) a plain text is read so far, though it may have
+                                           grown meanwhile. NULL: as it is when it is opened */
+    const _Atomic uint64_t *known;      /* (n_paths) of each text has been read: see DATA_REST */
     void *shared;                   /* data_shared_bytes of zeroed memory of all processes that
                                        read the same input; needed for stdin, else NULL is fine */
     bool (*stopped)(void *of);      /* asked some ten times a second while a pipe brings nothing:
@@ -53,6 +56,8 @@ struct block {
     void *memory[8];                /* the block's own arrays and their sizes */
     size_t room[8];
 };
+
+#define DATA_REST (UINT64_C(1) << 62)
 
 enum data_got { DATA_BLOCK, DATA_END, DATA_FAILED };
 
@@ -79,7 +84,8 @@ uint64_t data_chunks(const struct data *data);
 /* Bytes or examples: how far through the input chunk k is, 0 to 1; negative: not known. */
 double data_place(const struct data *data, uint64_t chunk);
 
-/* Reads and parses chunk k. DATA_END: the input ends before it. DATA_FAILED: logged, status in
+/* Reads and parses chunk k; of k | DATA_REST the lines that end behind what is known of the file.
+ * DATA_END: the input ends before it. DATA_FAILED: logged, status in
  * data_status: a file that cannot be read, or more bad lines than max_bad. */
 enum data_got data_read(struct data *data, uint64_t chunk, struct block *block);
 descant_status data_status(const struct data *data);

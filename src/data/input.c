@@ -43,8 +43,10 @@ struct source *input_source(struct input *input)
 
 /* --- which files --- */
 
-/* Opens only what is a regular file: to open and close a pipe would harm who writes to it. */
-static descant_status look_at(struct input *in, struct source *source)
+/* Opens only what is a regular file: to open and close a pipe would harm who writes to it. bytes: as
+ * data_options has it. */
+static descant_status look_at(struct input *in, struct source *source,
+                              const _Atomic uint64_t *bytes)
 {
     unsigned char first[STREAM_MAGIC];
     struct stat stat_of;
@@ -57,6 +59,9 @@ static descant_status look_at(struct input *in, struct source *source)
     if (why)
         return log_fail(in->log, DESCANT_SYSTEM, "%s: %s", source->path, strerror(why));
     source->bytes = source->regular ? (uint64_t)stat_of.st_size : 0;
+    uint64_t told = bytes ? atomic_load_explicit(bytes, memory_order_relaxed) : UINT64_MAX;
+    if (source->regular && told != UINT64_MAX)
+        source->bytes = told;
     ssize_t n = source->regular ? pread(fd, first, sizeof first, 0) : 0;
     source->kind = stream_kind_of(first, n > 0 ? (size_t)n : 0);
     if (fd >= 0)
@@ -76,7 +81,7 @@ descant_status input_peek(const char *path, char *first, size_t room, size_t *n,
     struct input in = {.log = log, .chunk_bytes = CHUNK_BYTES};
     struct source source = {.path = path};
     *n = 0;
-    descant_status status = look_at(&in, &source);
+    descant_status status = look_at(&in, &source, NULL);
     if (status != DESCANT_OK || !source.regular)
         return status;
     struct stream *stream = memory_take(sizeof *stream);
@@ -135,7 +140,7 @@ descant_status input_init(struct input *input, const struct data_options *o)
         status = stdin_init(input, o->shared);
     }
     for (size_t i = 0; i < o->n_paths && !input->shared && status == DESCANT_OK; i++)
-        status = look_at(input, &input->sources[i]);
+        status = look_at(input, &input->sources[i], o->bytes ? &o->bytes[i] : NULL);
     return status == DESCANT_OK ? input_room(input, input->chunk_bytes + TAIL_BYTES) : status;
 }
 

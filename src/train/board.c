@@ -186,11 +186,12 @@ size_t board_held(const struct board *board, uint64_t *cursor, uint64_t *chunks,
     for (int s = 0; s < BOARD_SEATS; s++)
         for (int k = 0; k < BOARD_CHUNKS; k++) {
             held = atomic_load_explicit(&board->seats[s].claimed[k], memory_order_acquire);
+            held &= ~DATA_REST;
             if (held && n < most && (!end || held < end))
                 chunks[n++] = held - 1;
         }
     for (; todo < n_todo && n < most; todo++) {
-        held = atomic_load_explicit(&board->todo[todo], RELAXED);
+        held = atomic_load_explicit(&board->todo[todo], RELAXED) & ~DATA_REST;
         if (!end || held + 1 < end)
             chunks[n++] = held;
     }

@@ -14,7 +14,7 @@
 #include "train/config.h"
 #include "train/metrics.h"
 
-enum { BOARD_SEATS = 64, BOARD_WORKERS = 64, BOARD_CHUNKS = 8, BOARD_TODO = 1 << 16 };
+enum { BOARD_SEATS = 64, BOARD_WORKERS = 64, BOARD_CHUNKS = 8, BOARD_TODO = 1 << 16, BOARD_FILES = 256 };
 
 enum board_stop { STOP_NOT, STOP_SIGNAL, STOP_EARLY, STOP_NAN, STOP_FAILED };
 
@@ -68,7 +68,11 @@ struct board {
     _Atomic uint64_t granted;               /* examples handed out, where there is a limit, by all
                                                hosts, if they are as far as this one */
     _Atomic uint32_t todo_next, n_todo;     /* chunks that a resumed run does first */
-    _Atomic uint64_t todo[BOARD_TODO];
+    _Atomic uint64_t todo[BOARD_TODO];      /* some with DATA_REST, as claims of them */
+    _Atomic uint64_t bytes[BOARD_FILES], hashes[BOARD_FILES];   /* file_mark of the files that the run
+                                               reads, as it began; before tables */
+    _Atomic uint64_t known[BOARD_FILES];    /* their bytes as an earlier run has read them; as those */
+    _Atomic uint64_t began;                 /* examples trained before any of this data; as those */
     _Atomic uint64_t run;                   /* a number of this run; who comes first sets it */
     _Atomic uint32_t tables;                /* whose it is to fill them, as board_begin has it */
     _Atomic uint32_t resumed;               /* they were filled from a checkpoint; before tables */

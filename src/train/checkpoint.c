@@ -8,7 +8,8 @@
  *   2. The place is the cursor, the data's end if it was met, and the chunks that were held: a
  *      resumed run does those first, so that nothing is left out, and at most those chunks'
  *      examples are trained twice; more epochs go on where the last one ended. It counts chunks,
- *      so it is only taken over where what makes a chunk is the same; else the data begins anew.
+ *      so it is only taken over where what makes a chunk is the same, and where the files are those
+ *      that were read, which may have grown (place.c); else the data begins anew.
  *      With several hosts the first one's place is in the checkpoint, the others' beside it in
  *      PATH.host1, PATH.host2 and so on, with their sums and without a model. A resumed run, on
  *      however many hosts, reads them all: each of its hosts comes to the same rest of the data,
@@ -19,13 +20,14 @@
 #include "data/safetensors.h"
 
 #include "train/bsp.h"
+#include "train/place.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { RUN_TENSORS = 4, PLACE_HEAD = 2, MAX_TEXTS = 128, MOST_HOSTS = 4096 };
+enum { RUN_TENSORS = 5, PLACE_HEAD = 2, MARK = 2, MAX_TEXTS = 128, MOST_HOSTS = 4096 };
 enum { MOST_LOOKS = 20 };       /* for a moment in which nothing is trained */
 
 struct list {
@@ -101,6 +103,7 @@ struct place {
     uint64_t *at;               /* room for PLACE_HEAD + BOARD_TODO */
     size_t n;
     struct metrics sums;        /* of what was trained by then */
+    uint64_t files[MARK * BOARD_FILES];     /* file_mark of each */
 };
 
 /* Looks again if something was trained between place and sums, for that would be trained twice;
@@ -117,6 +120,10 @@ static void find_place(struct trainer *t, struct place *place)
         place->at[1] = atomic_load_explicit(&t->board->end, memory_order_relaxed);
         place->sums = board_sum(t->board);
     } while (place->sums.n != before && ++looks < MOST_LOOKS);
+    for (size_t k = 0; k < t->paths.n; k++) {
+        place->files[MARK * k] = atomic_load(&t->board->bytes[k]);
+        place->files[MARK * k + 1] = atomic_load(&t->board->hashes[k]);
+    }
 }
 
 /* Texts: every option, then the sums. */
@@ -155,6 +162,7 @@ static void add_texts(struct texts *texts, struct trainer *t, const struct place
     add_text(texts, "sums", "%llu %llu %llu %.17g %.17g", (unsigned long long)m->n,
              (unsigned long long)m->positive, (unsigned long long)m->correct, m->loss,
              m->predicted);
+    add_text(texts, "began", "%llu", (unsigned long long)atomic_load(&t->board->began));
     add_text(texts, "inputs", "%d %d %d %d %d", t->shape.n_dense, t->shape.n_fields,
              t->shape.n_classes, t->shape.plain_ids, (int)t->format);
     add_text(texts, "steps", "%llu", (unsigned long long)steps);
@@ -180,6 +188,7 @@ static void add_run(struct list *list, struct trainer *t, const struct dense *de
     if (rows)
         add(list, "descant.table_optimizer", SAFETENSORS_F32, t->table_state, rows);
     add_place(list, place);
+    add(list, "descant.files", SAFETENSORS_U64, place->files, MARK * t->paths.n);
 }
 
 static void host_path(const struct trainer *t, int host, char *path, size_t room)
@@ -402,46 +411,6 @@ descant_status checkpoint_load_model(struct trainer *t)
     return status;
 }
 
-/* The place counts chunks: it is another one where the chunks are. */
-static bool same_chunks(const struct trainer *t, const struct safetensors *file)
-{
-    const char *inputs = safetensors_text(file, "inputs"), *was, *is, *name = NULL;
-    int format = (int)t->format;
-
-    if (inputs)
-        sscanf(inputs, "%*d %*d %*d %*d %d", &format);
-    if (!same_text(t, file, "data", &was, &is))
-        name = "data";
-    else if (format != (int)t->format)
-        name = "format";
-    else if (t->format != DATA_CACHE && !same_text(t, file, "chunk", &was, &is))
-        name = "chunk";
-    else if (t->format == DATA_IDX && !same_text(t, file, "seed", &was, &is))
-        name = "seed";
-    if (!name)
-        return true;
-    log_say(&t->log, DESCANT_WARNING, "%s has its place in other data: --%s was %s, now it is %s; "
-            "the model goes on, the data begins anew", t->options->checkpoint, name, was, is);
-    return false;
-}
-
-/* What all hosts of the run that is resumed have left: every chunk below `origin` is done, but those
- * to do. */
-struct rest {
-    struct metrics sums;
-    int hosts;
-    uint64_t *cursors;              /* (hosts) the next chunk that each would have claimed */
-    uint64_t origin, end;
-    uint64_t *todo;                 /* (BOARD_TODO) */
-    size_t n_todo;
-};
-
-static void add_todo(struct rest *rest, uint64_t chunk)
-{
-    if ((!rest->end || chunk + 1 < rest->end) && rest->n_todo < BOARD_TODO)
-        rest->todo[rest->n_todo++] = chunk;
-}
-
 static void take_sums(const struct safetensors *file, struct metrics *sums)
 {
     const char *text = safetensors_text(file, "sums");
@@ -469,7 +438,7 @@ static bool take_host(struct rest *rest, int host, const struct safetensors *fil
     if (at[1] && (!rest->end || at[1] < rest->end))
         rest->end = at[1];
     for (size_t k = PLACE_HEAD; k < n; k++)
-        add_todo(rest, at[k]);
+        rest_add(rest, at[k]);
     return true;
 }
 
@@ -492,36 +461,126 @@ static void take_other(const struct trainer *t, struct rest *rest, int host)
             "data as the first", path);
 }
 
-/* The rest begins where nobody has been; of what is before it, what slower hosts have not done is
- * to do. Where that is more than there is room for, faster hosts' chunks are trained again. */
-static void join_places(struct rest *rest)
-{
-    uint64_t hosts = (uint64_t)rest->hosts, row = UINT64_MAX, last = 0;
+/* --- the data of before --- */
 
-    for (uint64_t h = 0; h < hosts; h++) {
-        uint64_t first = rest->cursors[h] - h;
-        row = first < row ? first : row;
-        last = first > last ? first : last;
-    }
-    last = rest->end && rest->end - 1 < last ? rest->end - 1 : last;
-    for (; row < last && rest->n_todo + hosts <= BOARD_TODO; row += hosts)
-        for (uint64_t h = 0; h < hosts; h++)
-            if (row + h >= rest->cursors[h])
-                add_todo(rest, row + h);
-    rest->origin = row;
-    if (rest->end && rest->end - 1 < row)
-        rest->origin = rest->end - 1;
+/* Of the file's text `name`, which is a number; 0: it has none. */
+static uint64_t number_of(const struct safetensors *file, const char *name)
+{
+    const char *text = safetensors_text(file, name);
+    return text ? strtoull(text, NULL, 10) : 0;
 }
 
-/* Those past an end that was met later. */
-static void drop_past(struct rest *rest)
+/* The bytes of each file, as they were and as they are. A file of before that has only grown is
+ * the same. False: they are others; `why` says which. */
+static bool same_files(struct trainer *t, const uint64_t *was, size_t n, struct growth *growth,
+                       char *why, size_t room)
+{
+    bool text = t->format != DATA_CACHE && t->format != DATA_IDX;
+
+    snprintf(why, room, "it was of %zu file%s, now it is of %zu", n / MARK,
+             n == MARK ? "" : "s", t->paths.n);
+    if (n != MARK * t->paths.n)
+        return false;
+    for (size_t k = 0; k < t->paths.n; k++, was += MARK) {
+        const char *path = t->paths.paths[k];
+        uint64_t is = atomic_load(&t->board->bytes[k]);
+        struct file_mark mark = file_mark(path, was[0]);
+        snprintf(why, room, "%s is not the file that was read", path);
+        if (mark.bytes != was[0] || mark.hash != was[1] || (!text && is != was[0]))
+            return false;
+        growth[k] = (struct growth){was[0], is, was[0]};
+        atomic_store(&t->board->known[k], was[0]);
+    }
+    return true;
+}
+
+/* The place where files have grown. False: there is none. */
+static bool grow(struct trainer *t, const struct safetensors *file, struct rest *rest,
+                 struct growth *growth)
+{
+    uint64_t chunk_bytes = (uint64_t)t->options->chunk;
+    bool grown = false, once = t->options->epochs == 1 && number_of(file, "epochs") == 1;
+
+    for (size_t k = 0; k < t->paths.n; k++)
+        if (growth[k].is > growth[k].was) {
+            growth[k].whole = t->counted ? whole_lines(t->paths.paths[k], growth[k].was) : 0;
+            grown = true;
+        }
+    if (!grown)
+        return true;
+    if (t->counted)
+        return rest_grow(rest, growth, t->paths.n, chunk_bytes);
+    if (t->paths.n == 1 && once)
+        rest_back(rest);
+    return t->paths.n == 1 && once;
+}
+
+/* Whether all was trained that was to be. */
+static bool is_over(const struct safetensors *file, const struct rest *rest)
+{
+    uint64_t limit = number_of(file, "examples");
+    bool all = rest->end && rest->origin + 1 >= rest->end && !rest->n_todo;
+    return all || (limit && rest->sums.n - number_of(file, "began") >= limit);
+}
+
+/* Whether the data is that of the file, or has that and more: rest is the place in it. What a pipe
+ * brings goes on, unless it had come to its end. */
+static bool same_data(struct trainer *t, const struct safetensors *file, struct rest *rest,
+                      char *why, size_t room)
 {
     size_t n = 0;
+    const uint64_t *files = safetensors_list(file, "descant.files", SAFETENSORS_U64, &n);
+    const char *was, *is;
+    bool named = same_text(t, file, "data", &was, &is), pipes = false;
+    struct growth growth[BOARD_FILES];
 
-    for (size_t k = 0; k < rest->n_todo; k++)
-        if (!rest->end || rest->todo[k] + 1 < rest->end)
-            rest->todo[n++] = rest->todo[k];
-    rest->n_todo = n;
+    snprintf(why, room, "--data was %s, now it is %s", was ? was : "?", is);
+    for (size_t k = 0; k < t->paths.n; k++)
+        pipes |= atomic_load(&t->board->bytes[k]) == UINT64_MAX;
+    if (pipes || !files)
+        return named && !(pipes && rest->end);
+    char what[512];
+    bool same = same_files(t, files, n, growth, what, sizeof what);
+    if (same && grow(t, file, rest, growth))
+        return true;
+    if (same)
+        snprintf(why, room, "its files have grown, and its place in them cannot be found");
+    else if (named)
+        snprintf(why, room, "%s", what);
+    return false;
+}
+
+/* The place counts chunks: it is another one where the chunks are. */
+static bool same_place(struct trainer *t, const struct safetensors *file, struct rest *rest)
+{
+    const char *inputs = safetensors_text(file, "inputs"), *was, *is, *name = NULL;
+    int format = (int)t->format;
+    char why[1200], part[1200] = "";
+    bool over = is_over(file, rest);
+
+    if (inputs)
+        sscanf(inputs, "%*d %*d %*d %*d %d", &format);
+    format = format > DATA_CACHE || format < 0 ? DATA_AUTO : format;
+    if (format != (int)t->format)
+        name = "format";
+    else if (t->format != DATA_CACHE && !same_text(t, file, "chunk", &was, &is))
+        name = "chunk";
+    else if (t->format == DATA_IDX && !same_text(t, file, "seed", &was, &is))
+        name = "seed";
+    if (name && same_text(t, file, name, &was, &is))
+        snprintf(why, sizeof why, "its format was %s, now it is %s",
+                 data_format_names[format], data_format_names[t->format]);
+    else if (name)
+        snprintf(why, sizeof why, "--%s was %s, now it is %s", name, was, is);
+    else if (same_data(t, file, rest, why, sizeof why))
+        return true;
+    same_text(t, file, "data", &was, &is);
+    if (!name && !over)
+        snprintf(part, sizeof part, ", and of --data %s only a part was trained",
+                 was ? was : "?");
+    log_say(&t->log, DESCANT_WARNING, "%s has its place in other data: %s; the model goes on, the "
+            "data begins anew%s", t->options->checkpoint, why, part);
+    return false;
 }
 
 static bool gather_rest(const struct trainer *t, const struct safetensors *file,
@@ -531,14 +590,13 @@ static bool gather_rest(const struct trainer *t, const struct safetensors *file,
 
     for (int host = 1; host < rest->hosts; host++)
         take_other(t, rest, host);
-    join_places(rest);
-    drop_past(rest);
+    rest_join(rest);
     return placed;
 }
 
 /* Onto the board; stored, not added, for who filled it before may have died. Each host does its
  * part of what is to do; the sums of before are the first one's. */
-static void set_board(struct trainer *t, const struct rest *rest, bool placed)
+static void set_board(struct trainer *t, const struct rest *rest, bool placed, uint64_t began)
 {
     struct board *board = t->board;
     uint32_t n = 0;
@@ -548,7 +606,8 @@ static void set_board(struct trainer *t, const struct rest *rest, bool placed)
         cell_set(&board->logged, &rest->sums);
         atomic_store(&board->eval_at, rest->sums.n);
     }
-    atomic_store(&board->granted, rest->sums.n);
+    atomic_store(&board->began, placed ? began : rest->sums.n);
+    atomic_store(&board->granted, placed ? rest->sums.n - began : 0);
     if (!placed)
         return;
     atomic_store(&board->origin, rest->origin);
@@ -573,7 +632,9 @@ static descant_status take_place(struct trainer *t, const struct safetensors *fi
     bool room = rest.cursors && rest.todo;
     if (room) {
         bool placed = gather_rest(t, file, &rest);
-        set_board(t, &rest, placed && same_chunks(t, file));
+        uint64_t began = number_of(file, "began");
+        began = began <= rest.sums.n ? began : 0;
+        set_board(t, &rest, placed && same_place(t, file, &rest), began);
     }
     memory_give(rest.todo);
     memory_give(rest.cursors);

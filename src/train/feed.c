@@ -112,11 +112,12 @@ static descant_status reopen(struct feed *feed)
 /* Reads chunk into the part. */
 static enum data_got read_chunk(struct feed *feed, struct part *part, uint64_t chunk)
 {
-    if (feed->any_read && chunk <= feed->last && (feed->status = reopen(feed)) != DESCANT_OK)
+    if (feed->any_read && (chunk & ~DATA_REST) <= feed->last && (feed->status = reopen(feed)) != DESCANT_OK)
         return DATA_FAILED;
     feed->any_read = true;
-    feed->last = chunk;
+    feed->last = chunk & ~DATA_REST;
     enum data_got got = data_read(feed->data, chunk, &part->block);
+    chunk = feed->last;
     part->place = got == DATA_BLOCK ? data_place(feed->data, chunk) : -1;
     part->place_end = part->place < 0 ? -1 : fmax(part->place, data_place(feed->data, chunk + 1));
     if (got == DATA_BLOCK)
@@ -172,7 +173,7 @@ static void past_end(struct feed *feed, int place, uint64_t chunk)
 {
     feed->past_end = true;
     if (feed->options.board)
-        board_ended(feed->options.board, chunk);
+        board_ended(feed->options.board, chunk & ~DATA_REST);
     give_up(feed, place);
 }
 

@@ -18,6 +18,7 @@
 #include "train/bsp.h"
 #include "train/evaluate.h"
 #include "train/launch.h"
+#include "train/place.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -207,6 +208,8 @@ static struct data_options training_data(struct trainer *t)
 {
     struct data_options options = train_data(t->options, &t->paths, &t->log);
     options.shared = t->data_shared;
+    options.bytes = atomic_load(&t->board->tables) == BOARD_DONE ? t->board->bytes : NULL;
+    options.known = t->board->known;
     return options;
 }
 
@@ -226,6 +229,7 @@ static descant_status look_at_data(struct trainer *t)
         return status;
     t->shape = *data_shape(data);
     t->format = data_format(data);
+    t->counted = data_chunks(data) != UINT64_MAX;
     data_close(data);
     return DESCANT_OK;
 }
@@ -384,12 +388,23 @@ static void say_replaced(const struct trainer *t)
                 "--resume would go on from it", path, path);
 }
 
+/* What the run reads, whatever becomes of the files meanwhile. */
+static void mark_files(struct trainer *t)
+{
+    for (size_t k = 0; k < t->paths.n; k++) {
+        struct file_mark mark = file_mark(t->paths.paths[k], UINT64_MAX);
+        atomic_store(&t->board->bytes[k], mark.bytes);
+        atomic_store(&t->board->hashes[k], mark.hash);
+    }
+}
+
 static descant_status fill_tables(struct trainer *t)
 {
     size_t rows = model_table_rows(t->model);
     bool resumed = t->options->resume && checkpoint_there(t->options);
 
     atomic_store(&t->board->resumed, resumed);
+    mark_files(t);
     if (resumed)
         return checkpoint_load_tables(t);
     if (t->options->resume && t->hosts > 1)

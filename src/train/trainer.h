@@ -11,7 +11,7 @@
 #include <pthread.h>
 
 /* A list of files, cut at its commas. */
-enum { TRAIN_PATHS = 256 };
+enum { TRAIN_PATHS = BOARD_FILES };
 struct path_list {
     char *text;
     const char *paths[TRAIN_PATHS];
@@ -79,6 +79,7 @@ struct trainer {
     struct optimizer optimizer;
     struct data_shape shape;
     enum data_format format;
+    bool counted;                   /* the data: its chunks are known beforehand */
     struct path_list paths, eval_paths;
     size_t n, n_tables;             /* floats */
     float *w;                       /* (n) the replica; Hogwild */

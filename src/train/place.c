@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: MIT */
+/* A place counts chunks, so it is one only where the files are those that were read: a file is known
+ * by its size and a hash of its first and its last bytes, whatever its name. One that has grown is
+ * the same with more: its bytes up to the size of before have that hash.
+ *
+ * A plain file that grows has its chunks where they were, and the last one, which was a part, is
+ * longer. What is new of it is done as a chunk of its own kind (DATA_REST): the lines that end behind
+ * what was read. So is a line that was read before it had its end, which may have begun in an
+ * earlier chunk. Chunks of later files, and of later passes, have higher numbers then.
+ *
+ *   before   pass 0: a0 a1 a2 b0   pass 1: a0 a1 a2 b0        (a2 is a part of a chunk)
+ *   now      pass 0: a0 a1 a2 a3 b0   pass 1: a0 a1 a2 a3 b0
+ *
+ * What was changed in the middle of a large file is not seen. */
+#include "train/place.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { SOME_BYTES = 1 << 16, BACK_BYTES = 4096, LONGEST_LINE = 1 << 20 };
+
+/* FNV-1a of the bytes from..to. False: they are not there. */
+static bool hash_bytes(int fd, uint64_t from, uint64_t to, uint64_t *hash)
+{
+    unsigned char some[BACK_BYTES];
+
+    while (from < to) {
+        uint64_t left = to - from;
+        ssize_t n = pread(fd, some, left < sizeof some ? (size_t)left : sizeof some, (off_t)from);
+        if (n <= 0)
+            return false;
+        for (ssize_t k = 0; k < n; k++)
+            *hash = (*hash ^ some[k]) * 1099511628211u;
+        from += (uint64_t)n;
+    }
+    return true;
+}
+
+struct file_mark file_mark(const char *path, uint64_t most)
+{
+    struct file_mark none = {UINT64_MAX, 0}, mark = {0, 14695981039346656037u};
+    struct stat of;
+
+    if (stat(path, &of) != 0 || !S_ISREG(of.st_mode))
+        return none;            /* to open and close a pipe would harm who writes to it */
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return none;
+    mark.bytes = (uint64_t)of.st_size < most ? (uint64_t)of.st_size : most;
+    uint64_t some = mark.bytes < SOME_BYTES ? mark.bytes : SOME_BYTES;
+    bool good = hash_bytes(fd, 0, some, &mark.hash) &&
+                hash_bytes(fd, mark.bytes - some, mark.bytes, &mark.hash);
+    close(fd);
+    return good ? mark : none;
+}
+
+/* A line's end may be what came first. */
+uint64_t whole_lines(const char *path, uint64_t was)
+{
+    char some[BACK_BYTES];
+    uint64_t at = was, least = was > LONGEST_LINE ? was - LONGEST_LINE : 0;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    bool found = fd < 0 || (pread(fd, some, 1, (off_t)was) == 1 && *some == '\n');
+
+    while (!found && at > least) {
+        size_t n = at - least < sizeof some ? (size_t)(at - least) : sizeof some;
+        if (pread(fd, some, n, (off_t)(at - n)) != (ssize_t)n)
+            break;
+        for (; n && !(found = some[n - 1] == '\n'); n--)
+            at--;
+    }
+    if (fd >= 0)
+        close(fd);
+    return at;
+}
+
+void rest_add(struct rest *rest, uint64_t chunk)
+{
+    bool there = (chunk & ~DATA_REST) < DATA_REST && (!rest->end || chunk + 1 < rest->end);
+    if (there && rest->n_todo < BOARD_TODO)
+        rest->todo[rest->n_todo++] = chunk;
+}
+
+/* Those past an end that was met later. */
+static void drop_past(struct rest *rest)
+{
+    size_t n = 0;
+
+    for (size_t k = 0; k < rest->n_todo; k++)
+        if (!rest->end || rest->todo[k] + 1 < rest->end)
+            rest->todo[n++] = rest->todo[k];
+    rest->n_todo = n;
+}
+
+/* The rest begins where nobody has been; of what is before it, what slower hosts have not done is
+ * to do. Where that is more than there is room for, faster hosts' chunks are trained again. */
+void rest_join(struct rest *rest)
+{
+    uint64_t hosts = (uint64_t)rest->hosts, row = UINT64_MAX, last = 0;
+
+    for (uint64_t h = 0; h < hosts; h++) {
+        uint64_t first = rest->cursors[h] - h;
+        row = first < row ? first : row;
+        last = first > last ? first : last;
+    }
+    last = rest->end && rest->end - 1 < last ? rest->end - 1 : last;
+    for (; row < last && rest->n_todo + hosts <= BOARD_TODO; row += hosts)
+        for (uint64_t h = 0; h < hosts; h++)
+            if (row + h >= rest->cursors[h])
+                rest_add(rest, row + h);
+    rest->origin = row;
+    if (rest->end && rest->end - 1 < row)
+        rest->origin = rest->end - 1;
+    drop_past(rest);
+}
+
+static bool is_todo(const struct rest *rest, uint64_t chunk)
+{
+    for (size_t k = 0; k < rest->n_todo; k++)
+        if (rest->todo[k] == chunk)
+            return true;
+    return false;
+}
+
+void rest_back(struct rest *rest)
+{
+    uint64_t at = rest->origin;
+
+    while (at > 0 && is_todo(rest, at - 1))
+        at--;
+    rest->end = 0;
+    if (at > 0)
+        rest_add(rest, at - 1);
+}
+
+static uint64_t chunks_of(uint64_t bytes, uint64_t chunk_bytes)
+{
+    return bytes / chunk_bytes + (bytes % chunk_bytes > 0);
+}
+
+/* Chunks of a pass before this file, as it was or as it is. */
+static uint64_t chunks_before(const struct growth *files, size_t file, uint64_t chunk_bytes, bool now)
+{
+    uint64_t n = 0;
+
+    for (size_t k = 0; k < file; k++)
+        n += chunks_of(now ? files[k].is : files[k].was, chunk_bytes);
+    return n;
+}
+
+/* The number that a chunk has now; one that ends a pass is behind its last file's. */
+static uint64_t number_now(const struct growth *files, size_t n, uint64_t chunk_bytes,
+                           uint64_t chunk, bool ends)
+{
+    uint64_t was = chunks_before(files, n, chunk_bytes, false);
+    uint64_t is = chunks_before(files, n, chunk_bytes, true);
+    uint64_t pass = (chunk - ends) / was, at = chunk - pass * was;
+    size_t file = 0;
+
+    while (file + 1 < n && at - ends >= chunks_before(files, file + 1, chunk_bytes, false))
+        file++;
+    return pass * is + chunks_before(files, file, chunk_bytes, true) + at -
+           chunks_before(files, file, chunk_bytes, false);
+}
+
+bool rest_grow(struct rest *rest, const struct growth *files, size_t n, uint64_t chunk_bytes)
+{
+    uint64_t was = chunks_before(files, n, chunk_bytes, false);
+    uint64_t is = chunks_before(files, n, chunk_bytes, true);
+    struct rest old = *rest;
+
+    rest->end = 0;
+    if (!was || !old.origin)
+        return true;            /* nothing is done, or of no pass that anybody could tell */
+    size_t n_old = rest->n_todo;
+    rest->origin = number_now(files, n, chunk_bytes, old.origin, true);
+    for (uint64_t pass = 0; pass * was < old.origin; pass++)
+        for (size_t f = 0; f < n; f++) {
+            uint64_t then = pass * was + chunks_before(files, f, chunk_bytes, false);
+            uint64_t now = pass * is + chunks_before(files, f, chunk_bytes, true);
+            uint64_t known = chunks_of(files[f].was, chunk_bytes);
+            uint64_t all = chunks_of(files[f].is, chunk_bytes);
+            uint64_t k = files[f].is > files[f].was ? files[f].whole / chunk_bytes : all;
+            for (; k < all && now + k < rest->origin; k++) {
+                if (k < known && is_todo(&old, then + k))
+                    continue;
+                if (rest->n_todo == BOARD_TODO)
+                    return false;
+                rest_add(rest, (now + k) | (k < known ? DATA_REST : 0));
+            }
+        }
+    for (size_t k = 0; k < n_old; k++)
+        rest->todo[k] = number_now(files, n, chunk_bytes, old.todo[k], false);
+    return true;
+}

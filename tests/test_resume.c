@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: MIT */
+/* What a resumed run goes on with: which data is the same, which is more of the same, which is
+ * other data, and what is refused. */
+#include "train/place.h"
+#include "training.h"
+
+static char other_name[96];
+
+static void setup_data(void)
+{
+    setup();
+    snprintf(other_name, sizeof other_name, "%s/./clicks.tsv", folder);
+}
+
+static struct train_options short_run(void)
+{
+    struct train_options o = small();
+    o.model = MODEL_LINEAR;
+    o.checkpoint = model_file;
+    return o;
+}
+
+static void train_well(const struct train_options *o, struct train_result *r, uint64_t trained)
+{
+    ck_assert_msg(train(o, r) == 0, "%s", said);
+    ck_assert_msg(r->trained == trained, "%llu examples, not %llu: %s",
+                  (unsigned long long)r->trained, (unsigned long long)trained, said);
+}
+
+/* Lines from..to of `from` are added to a file; bytes of the last one are left out. */
+static void append(const char *path, const char *from, int first, int end, size_t less)
+{
+    char *line = NULL;
+    size_t room = 0;
+    FILE *in = fopen(from, "re"), *out = fopen(path, "ae");
+    ck_assert(in && out);
+    for (int k = 0; k < end; k++) {
+        ssize_t n = getline(&line, &room, in);
+        ck_assert_int_gt(n, 0);
+        size_t bytes = (size_t)n - (k == end - 1 ? less : 0);
+        if (k >= first)
+            ck_assert_uint_eq(fwrite(line, 1, bytes, out), bytes);
+    }
+    free(line);
+    fclose(in);
+    ck_assert_int_eq(fclose(out), 0);
+}
+
+/* --- the files --- */
+
+START_TEST(a_replaced_file_begins_anew)
+{
+    struct train_options o = short_run();
+    struct train_result r;
+    train_well(&o, &r, ROWS);
+    o.resume = true;
+    ck_assert_int_eq(unlink(clicks), 0);
+    copy_made(made_held_out, clicks);
+    train_well(&o, &r, EVAL_ROWS);
+    assert_says("clicks.tsv is not the file that was read; the model goes on, the data begins anew");
+    ck_assert_msg(!strstr(said, "only a part"), "%s", said);
+}
+END_TEST
+
+START_TEST(another_name_is_the_same_data)
+{
+    struct train_options o = short_run();
+    struct train_result r;
+    o.examples = 6400;
+    train_well(&o, &r, 6400);
+    o.resume = true;
+    o.examples = 0;
+    o.data = other_name;
+    ck_assert_msg(train(&o, &r) == 0, "%s", said);
+    ck_assert_msg(r.seen.n >= ROWS && r.seen.n < ROWS + 1600, "%llu", (unsigned long long)r.seen.n);
+    ck_assert_msg(!strstr(said, "anew"), "%s", said);
+}
+END_TEST
+
+START_TEST(data_that_was_left_is_said)
+{
+    struct train_options o = endless();
+    struct train_result r;
+    pid_t pid = begin(&o);
+    wait_examples(ROWS);
+    for (int k = 0; k < 6000 && access(model_file, R_OK) != 0; k++)
+        usleep(5000);
+    kill_all(pid);
+    o.epochs = 1;
+    o.resume = true;
+    o.data = held_out;
+    train_well(&o, &r, EVAL_ROWS);
+    assert_says("clicks.tsv only a part was trained");
+}
+END_TEST
+
+/* Each hour some lines more, of which the last may not be whole yet. */
+START_TEST(a_growing_file_is_trained_once)
+{
+    struct train_options o = short_run();
+    struct train_result r;
+    char path[96];
+    int at = 0, next;
+    snprintf(path, sizeof path, "%s/day.tsv", folder);
+    o.data = path;
+    o.chunk = _i < 2 ? 4096 : 256 << 10;
+    o.trainers = _i == 1 ? 2 : 1;
+    o.max_bad = 0.5;
+    o.resume = true;
+    for (int hour = 0; hour < 5; hour++, at = next) {
+        next = at + 301 + 17 * hour;
+        append(path, clicks, at, next, 0);
+        train_well(&o, &r, (uint64_t)(next - at));
+        ck_assert_uint_eq(r.seen.n, (uint64_t)next);
+    }
+    append(path, clicks, at, at + 101, 60);     /* 100 lines and a torn one, which is bad */
+    train_well(&o, &r, 100);
+    FILE *in = fopen(clicks, "re"), *out = fopen(path, "re+");
+    fseek(out, 0, SEEK_END);
+    fseek(in, ftell(out), SEEK_SET);
+    for (int c, n = 0; n < 11 && (c = getc(in)) != EOF; n += c == '\n')
+        putc(c, out);
+    fclose(in);
+    fclose(out);
+    train_well(&o, &r, 11);
+    train_well(&o, &r, 0);
+    ck_assert_msg(!strstr(said, "anew"), "%s", said);
+}
+END_TEST
+
+/* The last line has no end, and is whole. */
+START_TEST(a_line_without_an_end_is_trained_once)
+{
+    struct train_options o = short_run();
+    struct train_result r;
+    char path[96];
+    snprintf(path, sizeof path, "%s/day.tsv", folder);
+    o.data = path;
+    o.resume = true;
+    append(path, clicks, 0, 50, 1);
+    train_well(&o, &r, 50);
+    FILE *out = fopen(path, "ae");
+    fputc('\n', out);
+    fclose(out);
+    append(path, clicks, 50, 60, 0);
+    train_well(&o, &r, 10);
+}
+END_TEST
+
+/* Of a compressed file the last chunk is trained again, for where it ended is not known. */
+START_TEST(a_growing_compressed_file_loses_nothing)
+{
+    struct train_options o = short_run();
+    struct train_result r;
+    char path[96], command[512];
+    snprintf(path, sizeof path, "%s/day.tsv.gz", folder);
+    snprintf(command, sizeof command, "head -n 2000 '%s' | gzip -c > '%s'", clicks, path);
+    ck_assert_int_eq(system(command), 0);
+    o.data = path;
+    o.resume = true;
+    train_well(&o, &r, 2000);
+    snprintf(command, sizeof command, "tail -n +2001 '%s' | gzip -c >> '%s'", clicks, path);
+    ck_assert_int_eq(system(command), 0);
+    ck_assert_msg(train(&o, &r) == 0, "%s", said);
+    ck_assert_msg(r.seen.n >= ROWS && r.seen.n < ROWS + 400, "%llu", (unsigned long long)r.seen.n);
+}
+END_TEST
+
+/* --- the place, of two files, chunks of 2 bytes, lines of one --- */
+
+enum { MOST = 5, PASSES_HELD = 3 };
+
+static bool done_before(const struct rest *rest, uint64_t chunk)
+{
+    bool todo = false;
+    for (size_t k = 0; k < rest->n_todo; k++)
+        todo |= rest->todo[k] == chunk;
+    return chunk < rest->origin && !todo;
+}
+
+/* How often the line is still to do: by what is claimed first, and by what follows. */
+static int to_do(const struct rest *rest, uint64_t chunk, bool known)
+{
+    int n = chunk >= rest->origin;
+    for (size_t k = 0; k < rest->n_todo; k++)
+        n += rest->todo[k] == chunk || (rest->todo[k] == (chunk | DATA_REST) && !known);
+    return n;
+}
+
+static uint64_t pieces(uint64_t bytes)
+{
+    return (bytes + 1) / 2;
+}
+
+static void check_growth(const struct growth *files, uint64_t origin, uint64_t held)
+{
+    static uint64_t before[BOARD_TODO], after[BOARD_TODO];
+    uint64_t was = pieces(files[0].was) + pieces(files[1].was);
+    uint64_t is = pieces(files[0].is) + pieces(files[1].is);
+    struct rest old = {.origin = origin, .todo = before}, now = {.origin = origin, .todo = after};
+    if (held < origin) {
+        old.todo[old.n_todo++] = held;
+        now.todo[now.n_todo++] = held;
+    }
+    ck_assert(rest_grow(&now, files, 2, 2));
+    for (uint64_t pass = 0; pass < PASSES_HELD; pass++)
+        for (int f = 0; f < 2; f++)
+            for (uint64_t line = 0; line < files[f].is; line++) {
+                bool known = line < files[f].was;
+                bool done = known && done_before(&old, pass * was + line / 2 +
+                                                           (f ? pieces(files[0].was) : 0));
+                int n = to_do(&now, pass * is + line / 2 + (f ? pieces(files[0].is) : 0), known);
+                ck_assert_msg(n == !done, "line %d of file %d, pass %d: %d times; %d to %d and %d "
+                              "to %d bytes, %d chunks, but %d", (int)line, f, (int)pass, n,
+                              (int)files[0].was, (int)files[0].is, (int)files[1].was,
+                              (int)files[1].is, (int)origin, (int)held);
+            }
+}
+
+START_TEST(what_has_grown_is_done_once)
+{
+    struct growth g[2];
+    for (g[0].was = 0; g[0].was <= MOST; g[0].was++)
+        for (g[0].is = g[0].was; g[0].is <= MOST; g[0].is++)
+            for (g[1].was = 0; g[1].was <= MOST; g[1].was++)
+                for (g[1].is = g[1].was; g[1].is <= MOST; g[1].is++) {
+                    uint64_t pass = pieces(g[0].was) + pieces(g[1].was);
+                    g[0].whole = g[0].was;
+                    g[1].whole = g[1].was;
+                    for (uint64_t at = 0; at <= pass * PASSES_HELD; at++)
+                        for (uint64_t held = 0; held <= at; held++)
+                            check_growth(g, at, held);
+                }
+}
+END_TEST
+
+/* --- examples --- */
+
+START_TEST(examples_are_of_this_data)
+{
+    struct train_options o = short_run();
+    struct train_result r;
+    o.examples = 3200;
+    train_well(&o, &r, 3200);
+    o.resume = true;
+    train_well(&o, &r, 0);
+    o.data = held_out;
+    train_well(&o, &r, 3200);
+    o.examples = 3600;
+    train_well(&o, &r, 400);
+    ck_assert_uint_eq(r.seen.n, 6800);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("resume");
+    TCase *files = tcase_create("files");
+    tcase_add_checked_fixture(files, setup_data, teardown);
+    tcase_set_timeout(files, 120);
+    tcase_add_test(files, a_replaced_file_begins_anew);
+    tcase_add_test(files, another_name_is_the_same_data);
+    tcase_add_test(files, data_that_was_left_is_said);
+    tcase_add_loop_test(files, a_growing_file_is_trained_once, 0, 3);
+    tcase_add_test(files, a_line_without_an_end_is_trained_once);
+    tcase_add_test(files, a_growing_compressed_file_loses_nothing);
+    tcase_add_test(files, what_has_grown_is_done_once);
+    tcase_add_test(files, examples_are_of_this_data);
+    suite_add_tcase(suite, files);
+    return run_training(suite);
+}
