@@ -252,6 +252,109 @@ START_TEST(examples_are_of_this_data)
 }
 END_TEST
 
+/* --- the model --- */
+
+/* The program, with what its trainers say, too. */
+static int words(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+static int words(const char *format, ...)
+{
+    static char line[2048], name[] = "descant";
+    char *argv[64] = {name};
+    int argc = 1;
+    va_list list;
+    va_start(list, format);
+    vsnprintf(line, sizeof line, format, list);
+    va_end(list);
+    for (char *word = strtok(line, " "); word && argc < 63; word = strtok(NULL, " "))
+        argv[argc++] = word;
+    FILE *out = tmpfile();
+    int status = cli_main(argc, argv, out, out);
+    rewind(out);
+    said[fread(said, 1, sizeof said - 1, out)] = 0;
+    fclose(out);
+    return status;
+}
+
+static const struct {
+    const char *first, *then, *says;
+} meanings[] = {
+    {"--data %s/a.svm", "--data %s/a.svm --plain-ids", "its ids were hashed, now they are plain"},
+    {"--data %s/a.svm --plain-ids", "--data %s/a.svm", "its ids were plain, now they are hashed"},
+    {"--data %s/a.ffm --fields 8", "--data %s/a.ffm --fields 9",
+     "it had 0 dense features and 8 fields, now there are 0 and 9"},
+    {"--data %s/a.svm", "--data %s/a.ffm --fields 8",
+     "it had 0 dense features and 1 field, now there are 0 and 8"},
+    {"--data %s/a.svm --rows 4096", "--data %s/a.svm --rows 4097", "is of another model"},
+    {"--data %s/a.svm", "--data %s/a.svm --model fm", "--model was linear, now it is fm"},
+};
+enum { N_MEANINGS = sizeof meanings / sizeof *meanings };
+
+static void put_lines(const char *name, const char *one, const char *other)
+{
+    char path[128];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *out = fopen(path, "we");
+    for (int k = 0; k < 500; k++)
+        fputs(k % 3 ? one : other, out);
+    ck_assert(fclose(out) == 0);
+}
+
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+START_TEST(what_a_row_means_stays)
+{
+    char first[256], then[256];
+    put_lines("a.svm", "0 1:1 3:0.5\n", "1 2:1 3:0.25\n");
+    put_lines("a.ffm", "0 0:1:1 3:3:0.5\n", "1 1:2:1 2:3:0.25\n");
+    snprintf(first, sizeof first, meanings[_i].first, folder);
+    snprintf(then, sizeof then, meanings[_i].then, folder);
+    ck_assert_msg(words("train --model linear --quiet --checkpoint %s %s", model_file, first) ==
+                      CLI_DONE, "%s", said);
+    const char *same = strstr(then, "--model") ? "" : "--model linear";
+    ck_assert_int_eq(words("train --quiet --checkpoint %s --resume %s %s", model_file, same, then),
+                     CLI_FAILED);
+    assert_says(meanings[_i].says);
+    /* its model needs not be told */
+    ck_assert_msg(words("train --quiet --checkpoint %s --resume %s", model_file, first) ==
+                      CLI_DONE, "%s", said);
+    assert_says("linear under");
+}
+END_TEST
+
+static int times(const char *text, const char *word)
+{
+    int n = 0;
+    for (const char *at = text; (at = strstr(at, word)); at += strlen(word))
+        n++;
+    return n;
+}
+
+/* Gone, or damaged. */
+START_TEST(the_checkpoint_before_is_for_going_on)
+{
+    struct train_options o = short_run();
+    struct train_result r;
+    char previous[128];
+    snprintf(previous, sizeof previous, "%s.previous", model_file);
+    o.examples = 3200;
+    train_well(&o, &r, 3200);
+    ck_assert_int_eq(rename(model_file, previous), 0);
+    if (_i)
+        put_lines("model.safetensors", "this is no checkpoint\n", "nor is this\n");
+    for (int k = 0; k < 2; k++) {
+        ck_assert_int_eq(program("%s --checkpoint %s --data %s", k ? "predict" : "eval", model_file,
+                                 held_out), CLI_FAILED);
+        ck_assert_int_eq(times(err_text, "previous would score with the one before it"), 1);
+    }
+    o.resume = true;
+    o.trainers = 2;
+    o.examples = 4800;
+    train_well(&o, &r, 1600);
+    ck_assert_int_eq(times(said, "the run goes on from"), 1);
+    ck_assert_int_eq(times(said, "model.safetensors.previous, the checkpoint before it"), 1);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("resume");
@@ -266,6 +369,8 @@ int main(void)
     tcase_add_test(files, a_growing_compressed_file_loses_nothing);
     tcase_add_test(files, what_has_grown_is_done_once);
     tcase_add_test(files, examples_are_of_this_data);
+    tcase_add_loop_test(files, what_a_row_means_stays, 0, N_MEANINGS);
+    tcase_add_loop_test(files, the_checkpoint_before_is_for_going_on, 0, 2);
     suite_add_tcase(suite, files);
     return run_training(suite);
 }

@@ -591,7 +591,10 @@ START_TEST(a_link_to_a_checkpoint_stays_one)
     char command[512];
     snprintf(command, sizeof command, "cd %s && mv model.old model.previous && rm model", store);
     ck_assert_int_eq(system(command), 0);
-    ck_assert_msg(program("eval --checkpoint %s --data %s", link, held_out) == 0, "%s", err_text);
+    ck_assert_int_eq(program("eval --checkpoint %s --data %s", link, held_out), 1);
+    ck_assert_msg(strstr(err_text, "store/model.previous would score") != NULL, "%s", err_text);
+    ck_assert_msg(program("train --data %s --rows 100 --checkpoint %s --resume", clicks, link) == 0,
+                  "%s", err_text);
     ck_assert_int_eq(program("train --data %s --checkpoint %s --log %s/model.old", clicks, link,
                              store), 2);
     snprintf(path, sizeof path, "%s/cache", folder);

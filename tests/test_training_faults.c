@@ -8,6 +8,7 @@
 #include "training.h"
 
 #include "train/feed.h"
+#include "train/place.h"
 #include "train/trainer.h"
 
 #include <pthread.h>
@@ -355,6 +356,11 @@ START_TEST(sums_are_resumed_once)
         .options = &o, .board = &board, .model = saved.model, .tables = saved.tables,
         .optimizer = config_optimizer(&o), .format = DATA_CRITEO, .log = {.rank = -1},
     };
+    struct file_mark mark = file_mark(clicks, UINT64_MAX);
+    atomic_store(&board.bytes[0], mark.bytes);
+    atomic_store(&board.hashes[0], mark.hash);
+    t.shape = (struct data_shape){.n_dense = 13, .n_fields = 26, .n_classes = 1};
+    ck_assert_int_eq(path_list_init(&t.paths, clicks, NULL), DESCANT_OK);
     size_t rows = model_table_rows(t.model);
     t.table_state = memory_take_array(
         optimizer_row_floats(&t.optimizer, rows, model_table_width(t.model)), sizeof(float));
@@ -370,6 +376,7 @@ START_TEST(sums_are_resumed_once)
         ck_assert_uint_le(atomic_load(&board.n_todo), (unsigned)o.depth);
     }
     memory_give(t.table_state);
+    path_list_fini(&t.paths);
     saved_close(&saved);
 }
 END_TEST

@@ -255,7 +255,7 @@ static descant_status resume(struct bsp_model *m)
 {
     const char *path = m->options->checkpoint;
     struct safetensors *file;
-    descant_status status = checkpoint_open(&file, path, m->log);
+    descant_status status = checkpoint_open(&file, path, true, m->log);
     if (status != DESCANT_OK)
         return status;
     status = read_checkpoint(m, path, file);

@@ -7,6 +7,7 @@
 #include "fabric/mpi_link.h"
 #include "sync/plan.h"
 #include "train/launch.h"
+#include "train/saved.h"
 
 #include <limits.h>
 #include <stdlib.h>
@@ -197,6 +198,7 @@ int cli_train(const struct cli *cli)
     char *text = NULL, message[512], checkpoint[PATH_MAX];
     bool given[MOST_SETTINGS] = {false}, by_config[MOST_SETTINGS] = {false};
     const char *config = settings_config(cli), *plan = getenv("DESCANT_PLAN");
+    const struct setting *model = setting_find(train_settings, n_train_settings, "model", 5);
     int status = CLI_DONE;
 
     if (settings_wants_help(cli)) {
@@ -212,6 +214,8 @@ int cli_train(const struct cli *cli)
     for (size_t k = 0; k < n_train_settings; k++)
         given[k] |= by_config[k];
     train_know_plan(&o);
+    if (o.resume && o.checkpoint && !given[model - train_settings])
+        saved_model(o.checkpoint, &o.model);
     config_suit(&o, given);
     if (status == CLI_DONE && !settings_mean(&o, given, message, sizeof message))
         status = cli_bad_use(cli, "%s", message);

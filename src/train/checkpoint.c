@@ -305,24 +305,41 @@ descant_status checkpoint_write(struct trainer *t)
 
 /* --- reading --- */
 
-bool checkpoint_there(const struct train_options *o)
+bool checkpoint_before(const char *path, char *previous, size_t room)
 {
-    char previous[4096];
-    snprintf(previous, sizeof previous, "%s.previous", o->checkpoint);
-    return access(o->checkpoint, F_OK) == 0 || access(previous, F_OK) == 0;
+    char target[4096];
+
+    snprintf(previous, room, "%s.previous",
+             path_follow(path, target, sizeof target) ? target : path);
+    return access(previous, F_OK) == 0;
 }
 
-descant_status checkpoint_open(struct safetensors **out, const char *path, const struct log *log)
+bool checkpoint_there(const struct train_options *o)
 {
-    char target[4096], previous[4096 + 16];
-    descant_status status = safetensors_open(out, path, log);
+    char previous[4096 + 16];
+    return access(o->checkpoint, F_OK) == 0 ||
+           checkpoint_before(o->checkpoint, previous, sizeof previous);
+}
 
-    snprintf(previous, sizeof previous, "%s.previous",
-             path_follow(path, target, sizeof target) ? target : path);
-    if (status == DESCANT_OK || access(previous, F_OK) != 0)
-        return status;
-    log_say(log, DESCANT_WARNING, "%s cannot be used; the one before it, %s, is", path, previous);
-    return safetensors_open(out, previous, log);
+descant_status checkpoint_open(struct safetensors **out, const char *path, bool says,
+                               const struct log *log)
+{
+    char previous[4096 + 16], why[LOG_LINE];
+    descant_status status = safetensors_open(out, path, NULL);
+
+    if (status == DESCANT_OK)
+        return DESCANT_OK;
+    snprintf(why, sizeof why, "%s", descant_last_error());
+    if (!checkpoint_before(path, previous, sizeof previous))
+        return log_fail(log, status, "%s", why);
+    status = safetensors_open(out, previous, NULL);
+    if (status != DESCANT_OK)
+        return log_fail(log, status, "%s; nor can the checkpoint before it be used: %s", why,
+                        descant_last_error());
+    if (says)
+        log_say(log, DESCANT_WARNING, "%s; the run goes on from %s, the checkpoint before it", why,
+                previous);
+    return DESCANT_OK;
 }
 
 static descant_status take_tensor(const struct safetensors *file, const char *path,
@@ -368,6 +385,31 @@ static bool same_text(const struct trainer *t, const struct safetensors *file, c
     return !*was || strcmp(*was, *is) == 0;
 }
 
+/* What the tensors' sizes do not tell: the same numbers would mean something else. */
+static descant_status check_meaning(const struct trainer *t, const struct safetensors *file)
+{
+    const char *path = t->options->checkpoint, *was, *is;
+    const char *inputs = safetensors_text(file, "inputs");
+    const struct data_shape *have = &t->shape;
+    int n_dense, n_fields, plain;
+
+    if (!same_text(t, file, "model", &was, &is))
+        return log_fail(&t->log, DESCANT_CORRUPT, "%s is of another model: --model was %s, now it is "
+                        "%s", path, was, is);
+    if (!inputs || sscanf(inputs, "%d %d %*d %d", &n_dense, &n_fields, &plain) != 3)
+        return DESCANT_OK;
+    if (n_dense != have->n_dense || n_fields != have->n_fields)
+        return log_fail(&t->log, DESCANT_CORRUPT, "%s is of other data: it had %d dense feature%s "
+                        "and %d field%s, now there are %d and %d", path, n_dense,
+                        n_dense == 1 ? "" : "s", n_fields, n_fields == 1 ? "" : "s", have->n_dense,
+                        have->n_fields);
+    if (n_fields && plain != have->plain_ids)
+        return log_fail(&t->log, DESCANT_CORRUPT, "%s is of other data: its ids were %s, now they "
+                        "are %s (--plain-ids)", path, plain ? "plain" : "hashed",
+                        plain ? "hashed" : "plain");
+    return DESCANT_OK;
+}
+
 /* n floats of state, which only the optimizer that made them can read. */
 static descant_status take_state(const struct trainer *t, const struct safetensors *file,
                                  const char *setting, float *p, size_t n)
@@ -396,7 +438,7 @@ descant_status checkpoint_load_model(struct trainer *t)
     const char *path = t->options->checkpoint, *steps;
     struct safetensors *file;
     size_t n;
-    descant_status status = checkpoint_open(&file, path, &t->log);
+    descant_status status = checkpoint_open(&file, path, false, &t->log);
 
     if (status != DESCANT_OK)
         return status;
@@ -438,7 +480,8 @@ static bool take_host(struct rest *rest, int host, const struct safetensors *fil
     if (at[1] && (!rest->end || at[1] < rest->end))
         rest->end = at[1];
     for (size_t k = PLACE_HEAD; k < n; k++)
-        rest_add(rest, at[k]);
+        if (at[k] < DATA_REST)
+            rest_add(rest, at[k]);
     return true;
 }
 
@@ -647,12 +690,14 @@ descant_status checkpoint_load_tables(struct trainer *t)
     const char *path = t->options->checkpoint;
     struct safetensors *file;
     size_t n;
-    descant_status status = checkpoint_open(&file, path, &t->log);
+    descant_status status = checkpoint_open(&file, path, true, &t->log);
 
     if (status != DESCANT_OK)
         return status;
     const struct tensor *tensors = model_tables(t->model, &n);
-    status = checkpoint_take(file, path, tensors, n, t->tables, &t->log);
+    status = check_meaning(t, file);
+    if (status == DESCANT_OK)
+        status = checkpoint_take(file, path, tensors, n, t->tables, &t->log);
     if (status == DESCANT_OK)
         status = take_state(t, file, "table-optimizer", t->table_state,
                             optimizer_row_floats(&t->optimizer, model_table_rows(t->model),
@@ -666,7 +711,7 @@ descant_status checkpoint_load_tables(struct trainer *t)
 descant_status checkpoint_load_outer(struct trainer *t)
 {
     struct safetensors *file;
-    descant_status status = checkpoint_open(&file, t->options->checkpoint, &t->log);
+    descant_status status = checkpoint_open(&file, t->options->checkpoint, false, &t->log);
 
     if (status != DESCANT_OK)
         return status;

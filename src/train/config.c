@@ -27,7 +27,8 @@ const struct setting train_settings[] = {
     FLAG("plain-ids", plain_ids, "libsvm, libffm: take indexes as they are, do not hash"),
     INT("fields", fields, 1, 4096, "libffm: number of fields"),
     INT("epochs", epochs, 1, 1e6, "passes over the data"),
-    INT("examples", examples, 0, 1e15, "stop after so many; 0: all"),
+    INT("examples", examples, 0, 1e15, "stop after so many of this data, with those trained before "
+        "--resume; 0: all"),
     BYTES("chunk", chunk, 4096, 1 << 28, "text that a trainer claims at a time"),
     INT("depth", depth, 2, 8, "chunks that a trainer holds"),
     REAL("max-bad", max_bad, 0, 1, "share of lines that may be bad"),

@@ -77,8 +77,7 @@ uint64_t whole_lines(const char *path, uint64_t was)
 
 void rest_add(struct rest *rest, uint64_t chunk)
 {
-    bool there = (chunk & ~DATA_REST) < DATA_REST && (!rest->end || chunk + 1 < rest->end);
-    if (there && rest->n_todo < BOARD_TODO)
+    if ((!rest->end || chunk + 1 < rest->end) && rest->n_todo < BOARD_TODO)
         rest->todo[rest->n_todo++] = chunk;
 }
 

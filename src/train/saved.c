@@ -57,13 +57,42 @@ static descant_status read_model(struct saved *saved, const char *path, const st
     return checkpoint_take(saved->file, path, tensors, n, saved->tables, log);
 }
 
+/* What is scored is what was named. */
+static descant_status open_named(struct safetensors **out, const char *path, const struct log *log)
+{
+    char previous[4096 + 16], why[LOG_LINE];
+    descant_status status = safetensors_open(out, path, NULL);
+
+    if (status == DESCANT_OK)
+        return DESCANT_OK;
+    snprintf(why, sizeof why, "%s", descant_last_error());
+    if (!checkpoint_before(path, previous, sizeof previous))
+        return log_fail(log, status, "%s", why);
+    return log_fail(log, status, "%s; --checkpoint %s would score with the one before it", why,
+                    previous);
+}
+
+void saved_model(const char *path, int *model)
+{
+    const struct setting *s = setting_find(train_settings, n_train_settings, "model", 5);
+    struct safetensors *file;
+    const char *text;
+
+    if (checkpoint_open(&file, path, false, NULL) != DESCANT_OK)
+        return;                 /* which is said by who goes on from it */
+    text = safetensors_text(file, "model");
+    int found = text ? setting_choice(s->choices, text) : -1;
+    *model = found >= 0 ? found : *model;
+    safetensors_close(file);
+}
+
 descant_status saved_open(struct saved *saved, const char *path, const struct log *log)
 {
     struct data_shape data;
     struct model_shape shape;
 
     memset(saved, 0, sizeof *saved);
-    descant_status status = checkpoint_open(&saved->file, path, log);
+    descant_status status = open_named(&saved->file, path, log);
     if (status == DESCANT_OK)
         status = read_options(saved, path, log);
     if (status == DESCANT_OK)

@@ -16,6 +16,8 @@ struct saved {
 };
 
 descant_status saved_open(struct saved *saved, const char *path, const struct log *log);
+/* The kind of a checkpoint's model, to go on with; where that can be told. */
+void saved_model(const char *path, int *model);
 void saved_close(struct saved *saved);
 
 #endif

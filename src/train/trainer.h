@@ -184,8 +184,12 @@ void checkpoint_forget(struct trainer *t);     /* this host's place, of a run of
 descant_status checkpoint_load_model(struct trainer *t);    /* w and state, before start */
 descant_status checkpoint_load_tables(struct trainer *t);   /* and the board; one trainer alone */
 descant_status checkpoint_load_outer(struct trainer *t);    /* after start */
-/* The file, or the one before it if it is damaged; and the tensors that a model wants from it. */
-descant_status checkpoint_open(struct safetensors **out, const char *path, const struct log *log);
+/* To go on from: the file, or the one before it where it is damaged or gone, which is said where
+ * `says`. */
+descant_status checkpoint_open(struct safetensors **out, const char *path, bool says,
+                               const struct log *log);
+bool checkpoint_before(const char *path, char *previous, size_t room);     /* whether it is there */
+/* The tensors that a model wants from it. */
 descant_status checkpoint_take(const struct safetensors *file, const char *path,
                                const struct tensor *tensors, size_t n, float *p,
                                const struct log *log);
