@@ -2,6 +2,8 @@
 /* The mpi fabric by itself, in real processes: what comes out of its exchanges, and who leaves. */
 #include "mpi_launch.h"
 
+#include "fabric/abi/pmi.c"
+
 enum { N = 120007, GAP_AT = 1000 };
 
 struct peer {
@@ -284,11 +286,42 @@ START_TEST(what_is_missing_is_named)
 }
 END_TEST
 
+static int moved;
+
+static void move(void)
+{
+    moved++;
+}
+
+/* A launcher that answers, one that answers to the barrier alone, one that never does, and one that
+ * is gone: this process waits for none of them without end. */
+START_TEST(a_silent_launcher_is_left)
+{
+    static const char *const answers[] = {"cmd=barrier_out\ncmd=finalize_ack\n",
+                                          "cmd=barrier_out\n", "cmd=barr", ""};
+    char fd[16], asked[64] = "";
+    int pair[2];
+    ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+    snprintf(fd, sizeof fd, "%d", pair[0]);
+    setenv("PMI_FD", fd, 1);
+    ck_assert_int_eq(write(pair[1], answers[_i], strlen(answers[_i])), (int)strlen(answers[_i]));
+    if (!*answers[_i])
+        close(pair[1]);
+    ck_assert(pmi_leave(move, 50) == (_i == 0));
+    ck_assert(moved > 0 || !*answers[_i]);
+    if (*answers[_i])
+        ck_assert_int_gt(read(pair[1], asked, sizeof asked - 1), 0);
+    ck_assert_str_eq(asked, _i < 2 ? "cmd=barrier_in\ncmd=finalize\n"
+                                   : *answers[_i] ? "cmd=barrier_in\n" : "");
+}
+END_TEST
+
 int main(int argc, char **argv)
 {
     TCase *all = tcase_create("mpirun");
     tcase_add_loop_test(all, exchanges_are_exact, 0, LIBRARIES_RUN);
     tcase_add_loop_test(all, leavers_serve_to_the_end, 0, LIBRARIES_RUN);
     tcase_add_test(all, what_is_missing_is_named);
+    tcase_add_loop_test(all, a_silent_launcher_is_left, 0, 4);
     return run_mpi(argc, argv, parts, sizeof parts / sizeof *parts, all);
 }

@@ -19,8 +19,8 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { ROOM_FIRST = 64, HOST_ROOM = MPI_HOST_ROOM, FINALISE_S = 10, SETTLE_TURNS = 100,
-       REST_LEAST_NS = 50000, REST_MOST_NS = 2000000 };
+enum { ROOM_FIRST = 64, HOST_ROOM = MPI_HOST_ROOM, FINALISE_S = 10,
+       LEAVE_S = 3600, SETTLE_TURNS = 100, REST_LEAST_NS = 50000, REST_MOST_NS = 2000000 };
 
 struct mpi_link {
     MPI_Comm comm;
@@ -87,7 +87,7 @@ static void finalise(int status, void *unused)
     MPI_Finalized(&finalised);
     if (finalised || links_up != 0 || coming != MPI_REQUEST_NULL || getpid() != initialised_by)
         return;
-    if (leaves_by_launcher() && pmi_leave(progress))
+    if (leaves_by_launcher() && pmi_leave(progress, LEAVE_S * 1000))
         return;
     if (pthread_create(&watch, NULL, give_up, &status) == 0)
         pthread_detach(watch);

@@ -6,14 +6,18 @@
  *
  * The barrier is the launcher's, and goes by no message of MPI's. That all ranks are in it says
  * that each has received all it wants; until then a rank must move what it has sent, for MPI may
- * hold the rest of a send that it has called complete. */
+ * hold the rest of a send that it has called complete. A rank comes to the barrier as its process
+ * ends, which may be long after the job has: others must not end the run before it by going on. */
 #include "fabric/abi/pmi.h"
 
 #include <errno.h>
 #include <poll.h>
+#include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 
 enum { REST_MS = 2, ANSWER = 256 };
 
@@ -26,11 +30,19 @@ static int descriptor(void)
     return end && *end == 0 && number >= 0 && number < 1 << 20 ? (int)number : -1;
 }
 
-/* A line that begins so, and nothing else. */
-static bool hear(int fd, const char *want, void (*progress)(void))
+static int64_t now_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+/* A line that begins so, and nothing else, in at most so many milliseconds. */
+static bool hear(int fd, const char *want, void (*progress)(void), int most_ms)
 {
     char line[ANSWER];
     size_t n = 0;
+    int64_t until = now_ms() + most_ms;
 
     while (n < sizeof line && (n == 0 || line[n - 1] != '\n')) {
         struct pollfd in = {.fd = fd, .events = POLLIN};
@@ -38,6 +50,11 @@ static bool hear(int fd, const char *want, void (*progress)(void))
         progress();
         if (ready < 0 && errno != EINTR)
             return false;
+        if (ready <= 0 && now_ms() >= until) {
+            fprintf(stderr, "descant: the launcher has not said '%s' for %d s: leaving by "
+                            "MPI_Finalize\n", want, most_ms / 1000);
+            return false;
+        }
         if (ready <= 0)
             continue;
         ssize_t got = recv(fd, line + n, 1, 0);
@@ -48,17 +65,17 @@ static bool hear(int fd, const char *want, void (*progress)(void))
     return n > strlen(want) && strncmp(line, want, strlen(want)) == 0;
 }
 
-static bool ask(int fd, const char *line, const char *want, void (*progress)(void))
+static bool ask(int fd, const char *line, const char *want, void (*progress)(void), int most_ms)
 {
     ssize_t n = (ssize_t)strlen(line);
 
-    return send(fd, line, (size_t)n, MSG_NOSIGNAL) == n && hear(fd, want, progress);
+    return send(fd, line, (size_t)n, MSG_NOSIGNAL) == n && hear(fd, want, progress, most_ms);
 }
 
-bool pmi_leave(void (*progress)(void))
+bool pmi_leave(void (*progress)(void), int most_ms)
 {
     int fd = descriptor();
 
-    return fd >= 0 && ask(fd, "cmd=barrier_in\n", "cmd=barrier_out", progress) &&
-           ask(fd, "cmd=finalize\n", "cmd=finalize_ack", progress);
+    return fd >= 0 && ask(fd, "cmd=barrier_in\n", "cmd=barrier_out", progress, most_ms) &&
+           ask(fd, "cmd=finalize\n", "cmd=finalize_ack", progress, most_ms);
 }

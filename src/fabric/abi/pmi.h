@@ -7,7 +7,7 @@
 
 /* Leaves the job as MPI_Finalize does, but for the network: waits until all ranks have come here,
  * calling `progress` meanwhile, and tells the launcher that this rank ends in good order. False:
- * there is no such launcher, or it did not answer as it should. */
-bool pmi_leave(void (*progress)(void));
+ * there is no such launcher, or it did not answer as it should, or, which is said, not in so long. */
+bool pmi_leave(void (*progress)(void), int most_ms);
 
 #endif
