@@ -105,8 +105,8 @@ struct descant_options {
                             a second; 0: no limit. Other plans go by their steps alone */
     double start_s;      /* seconds that open and start wait for the other trainers, 300
                             if not set; for whom, a warning says after 5, 10, 20, … */
-    descant_log *log;    /* NULL: standard error, as the variable DESCANT_LOG says: debug, info,
-                            warning (if not set), error, off */
+    descant_log *log;    /* NULL: standard error, as the variable DESCANT_LOG says: debug, info
+                            (if not set), warning, error, off */
     void *log_user;
     descant_on_event *on_event;     /* NULL: the log alone is told */
     void *event_user;

@@ -329,8 +329,8 @@ START_TEST(standard_error_has_it_by_default)
     static const struct {
         const char *level;
         int died, came, opened;
-    } cases[] = {{"", 1, 0, 0}, {"warning", 1, 0, 0}, {"info", 1, 1, 1}, {"error", 0, 0, 0},
-                 {"off", 0, 0, 0}};
+    } cases[] = {{"", 1, 1, 0}, {"warning", 1, 0, 0}, {"info", 1, 1, 0}, {"debug", 1, 1, 1},
+                 {"error", 0, 0, 0}, {"off", 0, 0, 0}};
     setenv("DESCANT_LOG", cases[_i].level, 1);
     start("shadow-ma", 0, 0, OWN_EVENTS);
     ck_assert(reaches(&page->trainers[0].steps, 20));
@@ -508,7 +508,7 @@ int main(void)
     tcase_add_loop_test(all, a_slow_callback_stalls_nobody, 0, 2);
     tcase_add_test(all, a_program_may_silence_the_log);
     tcase_add_loop_test(all, an_end_without_rounds_is_told, 0, 2);
-    tcase_add_loop_test(all, standard_error_has_it_by_default, 0, 5);
+    tcase_add_loop_test(all, standard_error_has_it_by_default, 0, 6);
     tcase_add_test(all, a_start_that_waits_says_for_whom);
     tcase_add_loop_test(all, an_exit_without_close_is_told, 0, 3);
     tcase_add_test(all, no_note_is_lost_for_room);

@@ -17,6 +17,7 @@ STATUSES = ("OK", "INVALID", "BAD_PLAN", "BAD_ADDRESS", "BAD_RANK", "BAD_SIZE", 
             "CORRUPT", "STALE", "NOT_FINITE", "ENDED")
 # an error is an exception of the call that failed, or of the next one
 _LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING, logging.INFO)
+_INFO = 1
 _LOG = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p)
 _U64, _F64, _INT = ctypes.c_uint64, ctypes.c_double, ctypes.c_int
 
@@ -78,7 +79,14 @@ class Stats(ctypes.Structure):
 
 @_LOG
 def say(_user: Any, level: int, line: bytes) -> None:
-    log.log(_LEVELS[level], "%s", line.decode(errors="replace"))
+    """A program that has not set up logging sees warnings by Python's last resort; who comes and
+    leaves is shown by it, too."""
+    text, resort = line.decode(errors="replace"), logging.lastResort
+    as_it_comes = not (log.hasHandlers() or log.level) and logging.root.level == logging.WARNING
+    if level == _INFO and as_it_comes and resort and log.isEnabledFor(logging.WARNING):
+        resort.handle(log.makeRecord(log.name, logging.INFO, "", 0, "%s", (text,), None))
+    else:
+        log.log(_LEVELS[level], "%s", text)
 
 
 def path() -> str:

@@ -68,7 +68,7 @@ descant_status log_default(struct log *log)
                  {"error", DESCANT_ERROR}};
     const char *word = getenv("DESCANT_LOG");
     if (word == NULL || *word == '\0')
-        word = "warning";
+        word = "info";
     if (strcmp(word, "off") == 0)
         return DESCANT_OK;
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)

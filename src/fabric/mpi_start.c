@@ -32,7 +32,7 @@ static descant_status check_place(const struct mpi *m, const struct fabric_optio
 static void say_place(const struct mpi *m)
 {
     const struct mpi_place *p = &m->place;
-    log_say(&m->f.log, p->rank ? DESCANT_DEBUG : DESCANT_INFO,
+    log_say(&m->f.log, DESCANT_DEBUG,
             "mpi: %s, %d rank%s on %d host%s, this one on %s; %s, MPI initialised by %s",
             p->version, p->size, p->size == 1 ? "" : "s", p->hosts, p->hosts == 1 ? "" : "s",
             m->links->host(m->link, p->rank), p->threads,

@@ -133,7 +133,7 @@ static descant_status open_fabric(struct descant *job, const struct descant_opti
     job->log.rank = job->fabric->rank;
     char plan[256];
     plan_text(&job->plan, plan, sizeof plan);
-    log_say(&job->log, DESCANT_INFO, "descant %s, job %s (%s), rank %d, plan %s",
+    log_say(&job->log, DESCANT_DEBUG, "descant %s, job %s (%s), rank %d, plan %s",
             DESCANT_VERSION, launcher.address, launcher.why, job->fabric->rank, plan);
     return world_settle(job);
 }

@@ -8,6 +8,7 @@ import pathlib
 import pickle
 import re
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -211,6 +212,17 @@ class Events(unittest.TestCase):
         self.assertIn(("lost", 1, 1, 1), heard)
         self.assertIn("WARNING:descant:rank 0: trainer 1 has died", said)
         self.assertIn("on_event", said)
+
+    def test_who_comes_is_shown_unless_the_program_has_set_up_logging(self):
+        for setup, shown in (("", True), ("logging.basicConfig(level=20)", True),
+                             ("logging.basicConfig()", False), ("logging.disable()", False),
+                             ("logging.getLogger('descant').setLevel(30)", False)):
+            said = subprocess.run(
+                [sys.executable, "-c", "import logging\n%s\nfrom descant import _library\n"
+                 "_library.say(None, 1, b'one has come')\n_library.say(None, 0, b'a detail')\n"
+                 % setup], stderr=subprocess.PIPE, text=True, check=True).stderr
+            self.assertEqual("one has come" in said, shown, setup)
+            self.assertNotIn("a detail", said)
 
     def test_one_that_is_left_out_and_one_that_does_not_finish(self):
         def body(rank):
