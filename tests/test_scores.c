@@ -166,7 +166,7 @@ START_TEST(eval_tells_of_bad_lines)
     text[0] = text[(size_t)(strchr(text, '\n') - text) + 1] = 'x';
     put("spoiled.tsv", text, n);
     ck_assert_int_eq(program("eval --checkpoint %s --data %s", model_file, some), CLI_DONE);
-    ck_assert_msg(strstr(out_text, "bad lines skipped") && strstr(out_text, " 2 of 4000\n"), "%s",
+    ck_assert_msg(strstr(out_text, "\nNE  ") && strstr(out_text, "bad lines skipped") && strstr(out_text, " 2 of 4000\n"), "%s",
                   out_text);
     ck_assert_int_eq(program("eval --checkpoint %s --data %s --json", model_file, some), CLI_DONE);
     ck_assert_msg(strstr(out_text, "\"bad_lines\":2}"), "%s", out_text);
@@ -635,7 +635,7 @@ START_TEST(a_stopped_run_is_told)
     struct train_result r;
     tell(put("stopped.jsonl", log, sizeof log - 1));
     assert_out("is                 a log of descant train, stopped by signal 2\n");
-    assert_out("parameters         2014\n");
+    assert_out("parameters         2014\nintervals          0\n");
     assert_out("AUC                0.750000\naccuracy           0.800000\n");
     o.model = MODEL_LINEAR;
     o.optimizer = OPTIMIZER_FTRL;

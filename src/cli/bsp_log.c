@@ -241,7 +241,7 @@ static void print_summary(const struct bsp_run_log *l, const struct bsp_model *m
         row(l->out, "undone", (double)l->undone, "%.0f gradients of the run before");
     if (l->held_out.n) {
         row(l->out, "held-out loss", l->held_out.loss, "%.5f");
-        row(l->out, "held-out entropy", l->held_out.entropy, "%.5f");
+        row(l->out, "held-out NE", l->held_out.entropy, "%.5f");
         row(l->out, "held-out AUC", l->held_out.auc, "%.5f");
         row(l->out, "held-out calibration", l->held_out.calibration, "%.4f");
         row(l->out, "held-out accuracy", l->held_out.accuracy, "%.4f");

@@ -150,7 +150,7 @@ static void say(const struct session *s, const struct cli *cli, const struct met
         bench_say(cli->out, "examples", "%llu", (unsigned long long)m->n);
         bench_say(cli->out, "log loss", "%.6f", metrics_logloss(m));
         if (!classes) {
-            bench_say(cli->out, "normalised entropy", "%.6f", metrics_entropy(m));
+            bench_say(cli->out, "NE", "%.6f", metrics_entropy(m));
             bench_say(cli->out, "AUC", "%.6f", auc);
             bench_say(cli->out, "calibration", "%.4f", metrics_calibration(m));
         }

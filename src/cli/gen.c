@@ -23,7 +23,7 @@ struct gen_options {
 
 static const struct setting options[] = {
     {.name = "rows", .type = SETTING_INT, .offset = offsetof(struct gen_options, rows),
-     .high = 1e15, .help = "rows"},
+     .high = 1e15, .help = "lines, an example each"},
     {.name = "seed", .type = SETTING_INT, .offset = offsetof(struct gen_options, seed),
      .high = 1e15, .help = "of the rows"},
     {.name = "model", .type = SETTING_INT, .offset = offsetof(struct gen_options, model),

@@ -28,7 +28,7 @@ static const struct setting options[] = {
      .offset = offsetof(struct cache_options, plain_ids),
      .help = "libsvm, libffm: take indexes as they are, do not hash"},
     {.name = "fields", .type = SETTING_INT, .offset = offsetof(struct cache_options, fields),
-     .low = 1, .high = 4096, .help = "libffm: number of fields"},
+     .low = 1, .high = 4096, .help = "libffm: how many fields there is room for"},
     {.name = "max-bad", .type = SETTING_REAL, .offset = offsetof(struct cache_options, max_bad),
      .high = 1, .help = "share of lines that may be bad"},
 };

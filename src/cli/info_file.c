@@ -331,7 +331,10 @@ static bool say_log(const struct cli *cli, const char *path)
         say_header(cli, &run, "held out", "eval");
         if (isfinite(parameters(&run)))
             bench_say(cli->out, "parameters", "%.0f", parameters(&run));
-        bench_say(cli->out, bsp ? "supersteps" : "intervals", "%zu", run.n);
+        size_t n = 0;
+        for (size_t k = 0; k < run.n; k++)
+            n += !run.points[k].apart;
+        bench_say(cli->out, bsp ? "supersteps" : "intervals", "%zu", n);
         say_figure(cli, &run, "examples", "examples", REPORT_EXAMPLES, 0);
         say_figure(cli, &run, "seconds", "seconds", REPORT_SECONDS, 1);
         say_figure(cli, &run, "loss", "loss", REPORT_LOSS, 6);

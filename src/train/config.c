@@ -25,7 +25,7 @@ const struct setting train_settings[] = {
     TEXT("eval", eval, "files of the held-out set"),
     CHOICE("format", format, "auto|criteo|libsvm|libffm|idx|cache", "of the files"),
     FLAG("plain-ids", plain_ids, "libsvm, libffm: take indexes as they are, do not hash"),
-    INT("fields", fields, 1, 4096, "libffm: number of fields"),
+    INT("fields", fields, 1, 4096, "libffm: how many fields there is room for"),
     INT("epochs", epochs, 1, 1e6, "passes over the data"),
     INT("examples", examples, 0, 1e15, "stop after so many of this data, with those trained before "
         "--resume; 0: all"),
@@ -64,8 +64,7 @@ const struct setting train_settings[] = {
     REAL("sync-rate", sync_rate, 0, 1e15, "bytes a second that rounds may move; 0: no limit"),
     REAL("start-s", start_s, 0.1, 1e6, "seconds to wait for the other trainers"),
     CHOICE("final", final, "auto|local|mean|central", "which version is the final model"),
-    INT("eval-every", eval_every, 0, 1e15, "examples between evaluations, each of a copy of "
-        "the dense part and of the tables as they are meanwhile; 0: at the end only"),
+    INT("eval-every", eval_every, 0, 1e15, "examples between evaluations; 0: at the end only"),
     INT("patience", patience, 0, 1e6, "stop after so many evaluations without gain; 0: never"),
     TEXT("checkpoint", checkpoint, "file to keep the model in (safetensors)"),
     REAL("checkpoint-every", checkpoint_every, 0, 1e9, "seconds between; 0: at the end only"),

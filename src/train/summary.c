@@ -439,13 +439,13 @@ static void print_summary(struct trainer *t)
     row(t->out, "examples/s", (double)r->trained / r->seconds, "%.0f");
     row(t->out, "examples at a time (ELP)", (double)elp(t), "%.0f");
     row(t->out, "loss while training", metrics_logloss(&r->seen), "%.5f");
-    row(t->out, classes ? "accuracy while training" : "normalised entropy",
+    row(t->out, classes ? "accuracy while training" : "NE while training",
         classes ? metrics_accuracy(&r->seen) : metrics_entropy(&r->seen), "%.5f");
     if (r->eval_n)
         row(t->out, "held-out examples", (double)r->eval_n, "%.0f");
     row(t->out, "held-out loss", r->eval_loss, "%.5f");
     if (!classes) {
-        row(t->out, "held-out entropy", r->eval_entropy, "%.5f");
+        row(t->out, "held-out NE", r->eval_entropy, "%.5f");
         row(t->out, "held-out AUC", r->auc, "%.5f");
         row(t->out, "held-out calibration", r->eval_calibration, "%.4f");
     }
