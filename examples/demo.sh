@@ -32,7 +32,7 @@ for plan in none allreduce shadow-easgd; do
     logs="$logs $dir/$plan.jsonl"
 done
 echo
-echo "2 trainers, an emulated link of 1 Gb/s and 1 ms (no network CPU):"
+echo "2 trainers over an emulated link of 1 Gb/s and 1 ms; sending takes no CPU there:"
 echo
 for plan in none allreduce shadow-easgd; do
     sed -n '$s/^/'"$plan"' /p' "$dir/$plan.jsonl"
@@ -61,4 +61,5 @@ echo "the planted model: the clicks' own probabilities; over many rows nobody be
 # shellcheck disable=SC2086
 "$descant" report $logs -o "$dir/report.html" || exit 1
 echo
-echo "curves: $dir/report.html    models: $dir/*.safetensors    all: $(du -sh "$dir" | cut -f1)"
+echo "curves: $dir/report.html    models: $dir/*.safetensors"
+echo "$dir takes $(du -sh "$dir" | cut -f1) of disk; rm -r $dir gives it back"

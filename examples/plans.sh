@@ -24,7 +24,7 @@ $plan $(cat "$out")
 "
     [ -t 2 ] || echo "$plan done" >&2
 done
-echo "2 trainers, an emulated link of 1 Gb/s and 1 ms (no network CPU), $seconds s each:"
+echo "2 trainers over an emulated link of 1 Gb/s and 1 ms, $seconds s each:"
 echo
 printf '%s' "$table" | awk '
 function field(name) {
