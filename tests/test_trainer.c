@@ -504,7 +504,7 @@ static double figure(const char *key)
     return strtod(at + strlen(key), NULL);
 }
 
-/* Files are read as in training, or as they are, or as one says. */
+/* Files are read as in training, caches anyway, or as they are, or as one says. */
 START_TEST(eval_reads_what_it_is_told)
 {
     struct train_options o = small();
@@ -524,7 +524,7 @@ START_TEST(eval_reads_what_it_is_told)
     static const struct {
         const char *format;
         bool text, cache;           /* whether it reads them */
-    } ways[] = {{"saved", true, false}, {"auto", true, true}, {"criteo", true, false},
+    } ways[] = {{"saved", true, true}, {"auto", true, true}, {"criteo", true, false},
                 {"cache", false, true}};
     for (size_t k = 0; k < sizeof ways / sizeof *ways; k++)
         for (int c = 0; c < 2; c++) {

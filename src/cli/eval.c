@@ -37,7 +37,7 @@ static const struct setting table[] = {
     {"data", SETTING_TEXT, offsetof(struct options, data), 0, 0, NULL,
      "files, commas between them; - is stdin"},
     {"format", SETTING_CHOICE, offsetof(struct options, format), 0, 0,
-     "saved|auto|criteo|libsvm|libffm|idx|cache", "of the files; saved is that of training"},
+     "saved|auto|criteo|libsvm|libffm|idx|cache", "of the files; saved is that of training, or a cache"},
     {"batch", SETTING_INT, offsetof(struct options, batch), 1, 1 << 20, NULL,
      "examples at a time"},
     {"max-bad", SETTING_REAL, offsetof(struct options, max_bad), 0, 1, NULL,
