@@ -558,7 +558,7 @@ START_TEST(odd_curves_stay_on_the_page)
     static const char *const losses[] = {"0.5%d", "%d.25", "1e-%d", "1e300", "-1e308", "1e30%d", "0"};
     char paths_room[7][160], *paths[7];
     for (int k = 0; k < 7; k++) {
-        char name[8], loss[32];
+        char name[16], loss[32];
         snprintf(name, sizeof name, "%d", k);
         paths[k] = strcpy(paths_room[k], in_folder(name));
         FILE *f = fopen(paths[k], "w");
