@@ -42,6 +42,11 @@ static const struct {
      "--log %1$s/x.tmp would be written over by --checkpoint, which also writes x.tmp"},
     {"train --data %1$s/clicks.tsv --checkpoint %1$s/x --log %1$s/x.old",
      "--log %1$s/x.old would be written over by --checkpoint, which also writes x.old"},
+    {"train --data %1$s/clicks.tsv --checkpoint %1$s/x.old --log %1$s/x",
+     "--checkpoint %1$s/x.old would be written over by --log, which also writes x.old"},
+    {"train --data %1$s/clicks.tsv --log %1$s/text", "--log %1$s/text: it is a text file, no log"},
+    {"train --data %1$s/clicks.tsv --log %1$s/held.tsv", "it is data to train on, no log of"},
+    {"bsp run --params 5 --log %1$s/text -- true", "--log %1$s/text: it is a text file, no log"},
     {"train --data %1$s/clicks.tsv --eval %1$s/y.previous --checkpoint %1$s/y",
      "--eval %1$s/y.previous would be written over by --checkpoint, which also writes y.previous"},
     {"train --data %1$s/clicks.tsv --config %1$s/config --log %1$s/config",
@@ -77,6 +82,37 @@ START_TEST(what_is_written_is_nothing_else)
         snprintf(path, sizeof path, "%s/%s", folder, texts[k]);
         assert_has(path, "# of its owner");
     }
+}
+END_TEST
+
+static int lines_with(const char *path, const char *text)
+{
+    char line[8192];
+    int n = 0;
+    FILE *in = fopen(path, "re");
+    while (in && fgets(line, sizeof line, in))
+        n += strstr(line, text) != NULL;
+    if (in)
+        fclose(in);
+    return n;
+}
+
+/* The log of a run that is not gone on from is kept, beside what a link names. */
+START_TEST(an_earlier_log_is_kept)
+{
+    char old[128], link[128];
+    snprintf(old, sizeof old, "%s.old", log_file);
+    snprintf(link, sizeof link, "%s/link", folder);
+    ck_assert_int_eq(symlink("run.jsonl", link), 0);
+    const char *run = "train --data %s --model linear --rows 100 --quiet --log %s --examples %d "
+                      "--checkpoint %s %s";
+    ck_assert_msg(program(run, clicks, link, 320, model_file, "") == 0, "%s", err_text);
+    ck_assert_msg(program(run, clicks, link, 640, model_file, "--resume") == 0, "%s", err_text);
+    ck_assert_int_ne(access(old, F_OK), 0);
+    ck_assert_int_eq(lines_with(log_file, "\"header\""), 2);
+    ck_assert_msg(program(run, clicks, link, 320, model_file, "") == 0, "%s", err_text);
+    ck_assert_int_eq(lines_with(old, "\"header\""), 2);
+    ck_assert_int_eq(lines_with(log_file, "\"header\""), 1);
 }
 END_TEST
 
@@ -340,6 +376,7 @@ int main(void)
     tcase_add_checked_fixture(all, setup_files, teardown);
     tcase_add_loop_test(all, what_is_written_is_nothing_else, 0, N_CLASHES);
     tcase_add_test(all, what_is_apart_is_allowed);
+    tcase_add_test(all, an_earlier_log_is_kept);
     tcase_add_test(all, scores_are_not_lost_to_a_failure);
     tcase_add_loop_test(all, a_checkpoint_is_a_file, 0, N_NO_MODELS);
     tcase_add_test(all, a_final_version_must_be_kept);

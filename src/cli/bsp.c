@@ -134,6 +134,7 @@ static bool files_good(const struct cli *cli, const struct bsp_options *o)
         {"eval", o->eval, CLI_READS},
     };
     return cli_files_apart(cli, files, sizeof files / sizeof *files) &&
+           cli_log_good(cli, o->log) &&
            (!o->checkpoint || cli_file_good(cli, "checkpoint", o->checkpoint));
 }
 

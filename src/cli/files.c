@@ -74,18 +74,21 @@ static bool among(const char *names, const char *path, char *found)
     return false;
 }
 
-/* What is written beside a file: the first ones of all, the first three where it is made under
- * another name, all where it is replaced. */
-static const char *const suffixes[] = {"", ".lock", ".tmp", ".previous", ".old"};
-static const int n_written[] = {[CLI_WRITES] = 2, [CLI_MAKES] = 3, [CLI_REPLACES] = 5};
+/* What is written: the file, and others beside it. */
+enum { MOST_SUFFIXES = 6 };
+static const char *const suffixes[][MOST_SUFFIXES] = {
+    [CLI_WRITES] = {"", ".lock", ".old"},
+    [CLI_MAKES] = {"", ".lock", ".tmp"},
+    [CLI_REPLACES] = {"", ".lock", ".tmp", ".previous", ".old"},
+};
 
 static bool apart(const struct cli *cli, const struct cli_file *writer,
                   const struct cli_file *other)
 {
     char path[PATH_ROOM], found[PATH_ROOM];
 
-    for (int i = 0; i < n_written[writer->kind]; i++) {
-        snprintf(path, sizeof path, "%s%s", writer->name, suffixes[i]);
+    for (int i = 0; i < MOST_SUFFIXES && suffixes[writer->kind][i]; i++) {
+        snprintf(path, sizeof path, "%s%s", writer->name, suffixes[writer->kind][i]);
         if (!among(other->name, path, found))
             continue;
         cli_bad_use(cli, "--%s %s would be written over by --%s%s%s", other->option, found,
@@ -100,8 +103,7 @@ bool cli_files_apart(const struct cli *cli, const struct cli_file *files, int n)
     for (int i = 0; i < n; i++)
         for (int k = 0; k < n; k++) {
             const struct cli_file *writer = &files[i], *other = &files[k];
-            bool once = other->kind == CLI_READS || i < k;
-            if (i != k && writer->kind != CLI_READS && once && writer->name && other->name &&
+            if (i != k && writer->kind != CLI_READS && writer->name && other->name &&
                 !apart(cli, writer, other))
                 return false;
         }

@@ -4,10 +4,12 @@
  * hands over. */
 #include "cli/cli.h"
 #include "data/data.h"
+#include "data/kind.h"
 #include "fabric/mpi_link.h"
 #include "sync/plan.h"
 #include "train/launch.h"
 #include "train/saved.h"
+#include "train/trainer.h"
 
 #include <limits.h>
 #include <stdlib.h>
@@ -81,6 +83,17 @@ static bool files_there(const struct cli *cli, const char *option, const char *n
     return true;
 }
 
+bool cli_log_good(const struct cli *cli, const char *path)
+{
+    enum file_kind kind = path && input_is_file(path) ? file_kind_of(path) : FILE_EMPTY;
+
+    if (kind == FILE_LOG || kind == FILE_EMPTY)
+        return true;
+    cli_bad_use(cli, "--log %s: it is %s, no log of descant, and is left as it is: remove it, or give "
+                "the log another name", path, file_kind_text(kind));
+    return false;
+}
+
 static bool outputs_good(const struct cli *cli, const struct train_options *o)
 {
     const struct cli_file files[] = {
@@ -92,6 +105,7 @@ static bool outputs_good(const struct cli *cli, const struct train_options *o)
     };
 
     return cli_files_apart(cli, files, sizeof files / sizeof *files) &&
+           cli_log_good(cli, o->log) &&
            (!o->checkpoint || cli_file_good(cli, "checkpoint", o->checkpoint));
 }
 

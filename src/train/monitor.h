@@ -27,6 +27,9 @@ struct figures {
     uint64_t supersteps, gradients, lag, stale, not_finite;     /* of the plan bsp, all of it */
 };
 
+/* To write a run's log to: at its end where it goes on; NULL: errno says why not. */
+FILE *run_log_file(const char *path, bool goes_on);
+
 struct figures figures_gather(const struct trainer *t);
 double figures_seconds(const struct trainer *t);        /* that the run has been training */
 /* A share of the workers' time. */

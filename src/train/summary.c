@@ -8,6 +8,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define RELAXED memory_order_relaxed
@@ -239,6 +240,22 @@ void host_file(const struct trainer *t, const char *path, char *own, size_t room
         snprintf(own, room, "%s.host%d", path, t->host);
 }
 
+/* The log of an earlier run becomes PATH.old, where this one does not go on from it. */
+FILE *run_log_file(const char *path, bool goes_on)
+{
+    char target[4096], old[4096 + 8];
+    struct stat of;
+
+    if (goes_on)
+        return fopen(path, "ae");
+    if (path_follow(path, target, sizeof target))
+        path = target;
+    snprintf(old, sizeof old, "%s.old", path);
+    if (stat(path, &of) == 0 && S_ISREG(of.st_mode) && of.st_size > 0 && rename(path, old) != 0)
+        return NULL;
+    return fopen(path, "we");
+}
+
 void run_log_open(struct trainer *t)
 {
     if (!t->options->log || t->run_log || atomic_load(&t->board->log_failed))
@@ -249,7 +266,7 @@ void run_log_open(struct trainer *t)
     bool resumed = atomic_load_explicit(&t->board->resumed, RELAXED);
     char path[4096];
     host_file(t, t->options->log, path, sizeof path);
-    t->run_log = fopen(path, first && !resumed ? "we" : "ae");
+    t->run_log = run_log_file(path, !first || resumed);
     if (!t->run_log) {
         if (!atomic_exchange(&t->board->log_failed, 1))
             log_fail(&t->log, DESCANT_SYSTEM, "%s: %s", path, strerror(errno));
