@@ -252,6 +252,33 @@ START_TEST(examples_are_of_this_data)
 }
 END_TEST
 
+/* The second day is other clicks than the first: of them alone are the figures of this start. */
+START_TEST(a_start_has_its_own_figures)
+{
+    struct train_options o = short_run();
+    struct train_result r;
+    o.log = log_file;
+    train_well(&o, &r, ROWS);
+    ck_assert_msg(!strstr(said, "this start"), "%s", said);
+    struct metrics first = r.seen;
+    o.resume = true;
+    o.data = held_out;
+    train_well(&o, &r, EVAL_ROWS);
+    double loss = (r.seen.loss - first.loss) / EVAL_ROWS;
+    ck_assert(fabs(loss - metrics_logloss(&r.seen)) > 1e-4);
+    char line[96];
+    snprintf(line, sizeof line, "  loss of this start         %.5f\n", loss);
+    assert_says(line);
+    assert_says("  NE of this start           0.");
+    ck_assert_int_eq(program("info %s", log_file), CLI_DONE);
+    snprintf(line, sizeof line, "%.6f\n", loss);
+    ck_assert_msg(strstr(out_text, line) && strstr(out_text, "loss of its start"), "%s", out_text);
+    ck_assert_int_eq(program("report %s --out -", log_file), CLI_DONE);
+    snprintf(line, sizeof line, "<td>%.4f</td>", loss);
+    ck_assert_msg(strstr(out_text, "NE of its start") && strstr(out_text, line), "%s", out_text);
+}
+END_TEST
+
 /* --- the model --- */
 
 /* The program, with what its trainers say, too. */
@@ -369,6 +396,7 @@ int main(void)
     tcase_add_test(files, a_growing_compressed_file_loses_nothing);
     tcase_add_test(files, what_has_grown_is_done_once);
     tcase_add_test(files, examples_are_of_this_data);
+    tcase_add_test(files, a_start_has_its_own_figures);
     tcase_add_loop_test(files, what_a_row_means_stays, 0, N_MEANINGS);
     tcase_add_loop_test(files, the_checkpoint_before_is_for_going_on, 0, 2);
     suite_add_tcase(suite, files);

@@ -338,6 +338,7 @@ static bool say_log(const struct cli *cli, const char *path)
         say_figure(cli, &run, "examples", "examples", REPORT_EXAMPLES, 0);
         say_figure(cli, &run, "seconds", "seconds", REPORT_SECONDS, 1);
         say_figure(cli, &run, "loss", "loss", REPORT_LOSS, 6);
+        say_figure(cli, &run, "loss of its start", "start_loss", REPORT_FIELDS, 6);
         say_figure(cli, &run, "held-out loss", "eval_loss", REPORT_EVAL_LOSS, 6);
         say_figure(cli, &run, "AUC", "auc", REPORT_AUC, 6);
         say_figure(cli, &run, "accuracy", "eval_accuracy", REPORT_ACCURACY, 6);

@@ -173,6 +173,9 @@ static const struct column {
      "what was so.", "data"},
     {"NE", "ne", REPORT_NE, put_loss, -1, "NE, normalised entropy: the loss ÷ that of a guess "
      "by the share of clicks alone. Loss and NE are those while training.", "data"},
+    {"loss of its start", "start_loss", REPORT_FIELDS, put_loss, 0, "Of its start: of what a resumed "
+     "run has trained itself; its loss and NE are of all that the model was trained on.", NULL},
+    {"NE of its start", "start_ne", REPORT_FIELDS, put_loss, 0, NULL, NULL},
     {"held-out loss", "eval_loss", REPORT_EVAL_LOSS, put_loss, -1, NULL, "eval"},
     {"held-out NE", "eval_ne", REPORT_EVAL_NE, put_loss, -1, NULL, "eval"},
     {"AUC", "auc", REPORT_AUC, put_loss, 1, "AUC: how often a click is scored above another "

@@ -87,6 +87,15 @@ void metrics_merge(struct metrics *into, const struct metrics *from)
     into->predicted += from->predicted;
 }
 
+void metrics_drop(struct metrics *from, const struct metrics *part)
+{
+    from->n -= part->n;
+    from->positive -= part->positive;
+    from->correct -= part->correct;
+    from->loss -= part->loss;
+    from->predicted -= part->predicted;
+}
+
 static double ratio(double a, double b)
 {
     return b != 0 ? a / b : (double)NAN;

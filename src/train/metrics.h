@@ -18,6 +18,7 @@ struct metrics {
 void metrics_add(struct metrics *m, const float *scores, const float *labels, size_t n,
                  int n_classes);
 void metrics_merge(struct metrics *into, const struct metrics *from);
+void metrics_drop(struct metrics *from, const struct metrics *part);    /* which was merged into it */
 double metrics_logloss(const struct metrics *m);            /* NaN where n is 0, as all below */
 double metrics_entropy(const struct metrics *m);    /* normalised: ÷ that of the share of clicks */
 double metrics_accuracy(const struct metrics *m);

@@ -121,11 +121,7 @@ void window_look(struct window *w, const struct trainer *t)
     struct metrics all = board_sum(t->board), part = all;
     uint64_t now = clock_now_ns();
 
-    part.n -= w->seen.n;
-    part.positive -= w->seen.positive;
-    part.correct -= w->seen.correct;
-    part.loss -= w->seen.loss;
-    part.predicted -= w->seen.predicted;
+    metrics_drop(&part, &w->seen);
     if (part.n) {
         w->loss = metrics_logloss(&part);
         w->entropy = metrics_entropy(&part);
@@ -323,7 +319,12 @@ static void fill_result(struct trainer *t, double seconds)
     double worked = seconds * (double)t->options->workers * (f.trainers ? f.trainers : 1);
 
     r->seen = board_sum(t->board);
-    r->trained = r->seen.n - cell_read(&t->board->before).n;
+    struct metrics before = cell_read(&t->board->before), own = r->seen;
+    metrics_drop(&own, &before);
+    r->trained = own.n;
+    r->own_loss = metrics_logloss(&own);
+    r->own_entropy = metrics_entropy(&own);
+    r->own_accuracy = metrics_accuracy(&own);
     r->seconds = seconds;
     r->stall_share = f.stall_s / worked;
     r->copy_share = f.copy_s / worked;
@@ -458,6 +459,11 @@ static void print_summary(struct trainer *t)
     row(t->out, "loss while training", metrics_logloss(&r->seen), "%.5f");
     row(t->out, classes ? "accuracy while training" : "NE while training",
         classes ? metrics_accuracy(&r->seen) : metrics_entropy(&r->seen), "%.5f");
+    if (resumed) {
+        row(t->out, "loss of this start", r->own_loss, "%.5f");
+        row(t->out, classes ? "accuracy of this start" : "NE of this start",
+            classes ? r->own_accuracy : r->own_entropy, "%.5f");
+    }
     if (r->eval_n)
         row(t->out, "held-out examples", (double)r->eval_n, "%.0f");
     row(t->out, "held-out loss", r->eval_loss, "%.5f");
@@ -512,6 +518,11 @@ static void log_summary(struct trainer *t)
     json_real(&json, "seconds", r->seconds + get(&t->board->seconds_before));
     json_real(&json, "loss", metrics_logloss(&r->seen));
     json_real(&json, "ne", metrics_entropy(&r->seen));
+    if (atomic_load_explicit(&t->board->resumed, RELAXED)) {
+        json_int(&json, "start_examples", (int64_t)r->trained);
+        json_real(&json, "start_loss", r->own_loss);
+        json_real(&json, "start_ne", r->own_entropy);
+    }
     json_real(&json, "examples_per_s", (double)r->trained / r->seconds);
     json_int(&json, "elp", elp(t));
     json_real(&json, "stall_share", r->stall_share);

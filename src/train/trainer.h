@@ -22,6 +22,7 @@ struct path_list {
 struct train_result {
     struct metrics seen;            /* progressive validation */
     uint64_t trained;               /* examples, without those of a run that was resumed */
+    double own_loss, own_entropy, own_accuracy;     /* of those trained */
     double seconds;                 /* of training */
     double auc, eval_loss, eval_entropy, eval_accuracy, eval_calibration;   /* NaN: none */
     uint64_t eval_n, eval_positive;
