@@ -495,6 +495,64 @@ START_TEST(stdin_survives_its_reader)
 }
 END_TEST
 
+static bool at_once(void *of)
+{
+    (void)of;
+    return true;
+}
+
+/* Two readers, one with the lock and one that waits for it: pids[0] and pids[1]. The lock's word is the
+ * shared memory's third; its highest bit says that there are waiters. */
+static _Atomic uint32_t *begin_waiting(pid_t *pids, const int *ends, bool (*stopped)(void *of))
+{
+    void *shared = map_shared(data_shared_bytes());
+    _Atomic uint32_t *word = (_Atomic uint32_t *)shared + 2;
+    const char *path = "-";
+    for (int k = 0; k < 2; k++) {
+        pids[k] = fork();
+        if (pids[k] == 0) {
+            struct data_options o = {.paths = &path, .n_paths = 1, .max_bad = 1, .shared = shared,
+                                     .format = DATA_CRITEO, .stopped = k ? stopped : NULL};
+            dup2(ends[0], 0);
+            close(ends[1]);
+            struct seen seen = read_chunks(&o, 0, 0);
+            _exit(seen.got == DATA_END ? 0 : seen.status == DESCANT_TIMEOUT ? 2 : 1);
+        }
+        uint32_t until = k ? 1u << 31 | (uint32_t)pids[0] : (uint32_t)pids[0];
+        for (int waits = 0; waits < 20;
+             waits = *word == until && state_of(pids[k]) == 'S' ? waits + 1 : 0)
+            if (k && stopped && state_of(pids[k]) == 'Z')
+                return word;
+            else
+                usleep(1000);
+    }
+    return word;
+}
+
+/* A waiter whose wake-up is lost looks again by itself, and one that is stopped gives it up. */
+START_TEST(a_waiter_for_stdin_looks_again)
+{
+    int ends[2], status;
+    pid_t pids[2];
+    size_t n;
+    char *text = criteo_text(20, &n);
+    ck_assert_int_eq(pipe(ends), 0);
+    _Atomic uint32_t *word = begin_waiting(pids, ends, _i ? at_once : NULL);
+    atomic_fetch_and(word, ~(1u << 31));
+    if (_i) {
+        ck_assert_int_eq(waitpid(pids[1], &status, 0), pids[1]);
+        ck_assert_int_eq(WEXITSTATUS(status), 2);
+    }
+    ck_assert_int_eq(write(ends[1], text, n), (ssize_t)n);
+    close(ends[1]);
+    for (int k = 0; k < 2 - _i; k++) {
+        ck_assert_int_eq(waitpid(pids[k], &status, 0), pids[k]);
+        ck_assert_int_eq(status, 0);
+    }
+    free(text);
+}
+END_TEST
+
 /* --- anything at all --- */
 
 /* Writes over some bytes, takes some out, or puts some in; returns where the first change is. */
@@ -627,6 +685,10 @@ int main(void)
     tcase_add_loop_test(tests, stdin_survives_its_reader, 0, 3);
     tcase_add_loop_test(tests, mutated_input, 0, 9);
     tcase_add_loop_test(tests, memory_runs_out, 0, 15);
+    TCase *waits = tcase_create("waits");
+    tcase_set_timeout(waits, 30);
+    tcase_add_loop_test(waits, a_waiter_for_stdin_looks_again, 0, 2);
+    suite_add_tcase(suite, waits);
     suite_add_tcase(suite, tests);
     return run_suite(suite);
 }
