@@ -279,6 +279,63 @@ START_TEST(a_start_has_its_own_figures)
 }
 END_TEST
 
+/* --- the best --- */
+
+static double number_after(const char *text)
+{
+    const char *at = strstr(said, text);
+    ck_assert_msg(at != NULL, "no '%s' in %s", text, said);
+    return strtod(at + strlen(text), NULL);
+}
+
+/* Its tables do not move, so the copy that was evaluated is all of it. */
+START_TEST(patience_keeps_the_best)
+{
+    struct train_options o = small();
+    struct train_result r;
+    char kept[128], old[160];
+    struct stat of, is;
+    snprintf(kept, sizeof kept, "%s.best", model_file);
+    snprintf(old, sizeof old, "%s.old", kept);
+    o.checkpoint = model_file;
+    o.eval = held_out;
+    o.eval_every = ROWS;
+    o.epochs = 1000;
+    o.patience = 2;
+    o.lr = 0.5;
+    o.table_lr = 1e-30;
+    if (_i) {
+        o.trainers = 2;
+        o.sync = "bsp,period=2ms";
+    }
+    for (int start = 0; start < 2; start++) {
+        ck_assert_msg(train(&o, &r) == 0, "%s", said);
+        ck_assert_int_eq(r.stop, STOP_EARLY);
+        double told = number_after("the best loss was ");
+        assert_says("model.safetensors.best has the model of the best evaluation, at ");
+        double at = number_after("best evaluation, at ");
+        ck_assert_double_eq(at, number_after(", at "));
+        ck_assert_int_eq(program("eval --checkpoint %s --data %s --json", kept, held_out), CLI_DONE);
+        double loss = strtod(strstr(out_text, "\"loss\":") + 7, NULL);
+        ck_assert_msg(fabs(loss - told) < 1e-5, "%g, not %g", loss, told);
+        ck_assert_int_ne(access(old, F_OK), 0);
+        o.resume = true;
+        ck_assert_int_eq(stat(kept, &of), 0);
+    }
+    o.patience = 3;                 /* no better one comes: the best of before stays */
+    o.lr = 0.9;
+    double told = number_after("the best loss was ");
+    ck_assert_msg(train(&o, &r) == 0, "%s", said);
+    if (number_after("the best loss was ") >= told) {
+        ck_assert_int_eq(stat(kept, &is), 0);
+        ck_assert(is.st_ino == of.st_ino);
+    }
+    o.resume = false;
+    ck_assert_msg(train(&o, &r) == 0, "%s", said);
+    ck_assert_int_eq(access(old, F_OK), 0);
+}
+END_TEST
+
 /* --- the model --- */
 
 /* The program, with what its trainers say, too. */
@@ -397,6 +454,7 @@ int main(void)
     tcase_add_test(files, what_has_grown_is_done_once);
     tcase_add_test(files, examples_are_of_this_data);
     tcase_add_test(files, a_start_has_its_own_figures);
+    tcase_add_loop_test(files, patience_keeps_the_best, 0, 2);
     tcase_add_loop_test(files, what_a_row_means_stays, 0, N_MEANINGS);
     tcase_add_loop_test(files, the_checkpoint_before_is_for_going_on, 0, 2);
     suite_add_tcase(suite, files);

@@ -43,7 +43,7 @@ bool settings_wants_help(const struct cli *cli);
 
 /* A file that an option names. What is written has a NAME.lock meanwhile; CLI_MAKES and
  * CLI_REPLACES also write NAME.tmp, CLI_WRITES and the latter NAME.old, and the latter
- * NAME.previous. */
+ * NAME.previous and NAME.best. */
 enum cli_file_kind { CLI_READS, CLI_WRITES, CLI_MAKES, CLI_REPLACES };
 struct cli_file {
     const char *option, *name;  /* NULL: not given; commas between several */

@@ -75,11 +75,11 @@ static bool among(const char *names, const char *path, char *found)
 }
 
 /* What is written: the file, and others beside it. */
-enum { MOST_SUFFIXES = 6 };
+enum { MOST_SUFFIXES = 8 };
 static const char *const suffixes[][MOST_SUFFIXES] = {
     [CLI_WRITES] = {"", ".lock", ".old"},
     [CLI_MAKES] = {"", ".lock", ".tmp"},
-    [CLI_REPLACES] = {"", ".lock", ".tmp", ".previous", ".old"},
+    [CLI_REPLACES] = {"", ".lock", ".tmp", ".previous", ".old", ".best", ".best.old"},
 };
 
 static bool apart(const struct cli *cli, const struct cli_file *writer,

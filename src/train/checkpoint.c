@@ -100,7 +100,7 @@ descant_status checkpoint_keep_outer(struct trainer *t)
 }
 
 struct place {
-    uint64_t *at;               /* room for PLACE_HEAD + BOARD_TODO */
+    uint64_t at[PLACE_HEAD + BOARD_TODO];
     size_t n;
     struct metrics sums;        /* of what was trained by then */
     uint64_t files[MARK * BOARD_FILES];     /* file_mark of each */
@@ -124,6 +124,14 @@ static void find_place(struct trainer *t, struct place *place)
         place->files[MARK * k] = atomic_load(&t->board->bytes[k]);
         place->files[MARK * k + 1] = atomic_load(&t->board->hashes[k]);
     }
+}
+
+struct place *checkpoint_place(struct trainer *t)
+{
+    struct place *place = memory_take(sizeof *place);
+    if (place)
+        find_place(t, place);
+    return place;
 }
 
 /* Texts: every option, then the sums. */
@@ -165,6 +173,9 @@ static void add_texts(struct texts *texts, struct trainer *t, const struct place
     add_text(texts, "began", "%llu", (unsigned long long)atomic_load(&t->board->began));
     add_text(texts, "inputs", "%d %d %d %d %d", t->shape.n_dense, t->shape.n_fields,
              t->shape.n_classes, t->shape.plain_ids, (int)t->format);
+    if (atomic_load(&t->board->best_kept))
+        add_text(texts, "best", "%.17g %llu", atomic_load(&t->board->eval_best),
+                 (unsigned long long)atomic_load(&t->board->best_at));
     add_text(texts, "steps", "%llu", (unsigned long long)steps);
     add_text(texts, "seconds", "%.3f",
              atomic_load(&t->board->seconds_before) +
@@ -250,30 +261,42 @@ static descant_status put(struct trainer *t, const struct list *list, const stru
     return status;
 }
 
+/* FILE.best, without the one before it; an earlier run's becomes FILE.best.old. */
+static descant_status put_best(struct trainer *t, const struct list *list,
+                               const struct texts *texts)
+{
+    char path[4096 + 8], old[4096 + 16];
+
+    snprintf(path, sizeof path, "%s.best", t->options->checkpoint);
+    snprintf(old, sizeof old, "%s.old", path);
+    return safetensors_write(path, atomic_load(&t->board->best_kept) ? NULL : old, list->at, list->n,
+                             texts->at, texts->n, &t->log);
+}
+
 static descant_status write_all(struct trainer *t, const struct dense *dense, struct list *list,
-                                struct texts *texts, const struct place *place)
+                                struct texts *texts, const struct place *place, bool best)
 {
     if (t->host > 0)
         return write_host(t, list, texts, place);
     size_t outer_bytes = t->outer_bytes;
     char *outer = t->outer;
-    bool kept = outer || (!t->in_haste && outer_of(t, &outer, &outer_bytes) == DESCANT_OK);
+    bool kept = outer || (!t->in_haste && !best && outer_of(t, &outer, &outer_bytes) == DESCANT_OK);
 
     add_run(list, t, dense, place);
     if (kept)
         add(list, "descant.outer", SAFETENSORS_U8, outer, outer_bytes);
     add_model(list, t, dense);
     add_texts(texts, t, place, dense->steps);
-    descant_status status = put(t, list, texts);
+    descant_status status = best ? put_best(t, list, texts) : put(t, list, texts);
     if (outer != t->outer)
         memory_give(outer);
     return status;
 }
 
-static descant_status write_from(struct trainer *t, const struct place *place)
+static descant_status write_from(struct trainer *t, const struct place *place,
+                                 const struct dense *dense, bool best)
 {
-    struct dense dense = bsp_copy(t);
-    if (!finite_all(dense.w, t->n) || !finite_all(t->tables, t->n_tables)) {
+    if (!finite_all(dense->w, t->n) || !finite_all(t->tables, t->n_tables)) {
         char where[96];
         crew_name_bad(t, where, sizeof where);
         return log_fail(&t->log, DESCANT_INVALID, "no checkpoint is written: %s", where);
@@ -284,7 +307,7 @@ static descant_status write_from(struct trainer *t, const struct place *place)
     struct list list = {memory_take_array(n_dense + n_tables + RUN_TENSORS, sizeof *list.at), 0};
     struct texts *texts = memory_take(sizeof *texts);
     descant_status status = list.at && texts
-                                ? write_all(t, &dense, &list, texts, place)
+                                ? write_all(t, dense, &list, texts, place, best)
                                 : log_fail(&t->log, DESCANT_MEMORY, "no memory for a checkpoint");
     memory_give(texts);
     memory_give(list.at);
@@ -294,13 +317,24 @@ static descant_status write_from(struct trainer *t, const struct place *place)
 /* The place comes before the model: what is done by then is in it. */
 descant_status checkpoint_write(struct trainer *t)
 {
-    struct place place = {.at = memory_take_array(PLACE_HEAD + BOARD_TODO, sizeof *place.at)};
-    if (!place.at)
+    struct place *place = checkpoint_place(t);
+    if (!place)
         return log_fail(&t->log, DESCANT_MEMORY, "no memory for a checkpoint");
-    find_place(t, &place);
-    descant_status status = write_from(t, &place);
-    memory_give(place.at);
+    struct dense dense = bsp_copy(t);
+    descant_status status = write_from(t, place, &dense, false);
+    memory_give(place);
     return status;
+}
+
+/* The tables and the optimizer's state have gone on since the evaluation began, as they had when it
+ * looked at them. */
+descant_status checkpoint_write_best(struct trainer *t, const struct place *place, const float *w)
+{
+    struct dense dense = bsp_copy(t);
+    dense.w = w;
+    if (!place)
+        return log_fail(&t->log, DESCANT_MEMORY, "no memory for a checkpoint");
+    return write_from(t, place, &dense, true);
 }
 
 /* --- reading --- */
@@ -637,9 +671,25 @@ static bool gather_rest(const struct trainer *t, const struct safetensors *file,
     return placed;
 }
 
+/* What --patience counts from: the best evaluation so far of the same held-out set. */
+static void take_best(struct trainer *t, const struct safetensors *file)
+{
+    const char *best = safetensors_text(file, "best"), *was, *is;
+    unsigned long long at;
+    double loss;
+
+    if (!best || !same_text(t, file, "eval", &was, &is) || sscanf(best, "%lf %llu", &loss, &at) != 2)
+        return;
+    atomic_store(&t->board->eval_best, loss);
+    atomic_store(&t->board->best_at, at);
+    atomic_store(&t->board->evals, 1);
+    atomic_store(&t->board->best_kept, 1);
+}
+
 /* Onto the board; stored, not added, for who filled it before may have died. Each host does its
  * part of what is to do; the sums of before are the first one's. */
-static void set_board(struct trainer *t, const struct rest *rest, bool placed, uint64_t began)
+static void set_board(struct trainer *t, const struct safetensors *file, const struct rest *rest,
+                      bool placed, uint64_t began)
 {
     struct board *board = t->board;
     uint32_t n = 0;
@@ -653,6 +703,7 @@ static void set_board(struct trainer *t, const struct rest *rest, bool placed, u
     atomic_store(&board->granted, placed ? rest->sums.n - began : 0);
     if (!placed)
         return;
+    take_best(t, file);
     atomic_store(&board->origin, rest->origin);
     for (size_t k = (size_t)t->host; k < rest->n_todo; k += board_hosts(board))
         atomic_store(&board->todo[n++], rest->todo[k]);
@@ -677,7 +728,7 @@ static descant_status take_place(struct trainer *t, const struct safetensors *fi
         bool placed = gather_rest(t, file, &rest);
         uint64_t began = number_of(file, "began");
         began = began <= rest.sums.n ? began : 0;
-        set_board(t, &rest, placed && same_place(t, file, &rest), began);
+        set_board(t, file, &rest, placed && same_place(t, file, &rest), began);
     }
     memory_give(rest.todo);
     memory_give(rest.cursors);

@@ -65,7 +65,8 @@ const struct setting train_settings[] = {
     REAL("start-s", start_s, 0.1, 1e6, "seconds to wait for the other trainers"),
     CHOICE("final", final, "auto|local|mean|central", "which version is the final model"),
     INT("eval-every", eval_every, 0, 1e15, "examples between evaluations; 0: at the end only"),
-    INT("patience", patience, 0, 1e6, "stop after so many evaluations without gain; 0: never"),
+    INT("patience", patience, 0, 1e6, "stop after so many evaluations without gain; the best "
+        "model is kept as FILE.best beside --checkpoint FILE; 0: never"),
     TEXT("checkpoint", checkpoint, "file to keep the model in (safetensors)"),
     REAL("checkpoint-every", checkpoint_every, 0, 1e9, "seconds between; 0: at the end only"),
     FLAG("resume", resume, "go on from the checkpoint, if there is one"),

@@ -229,20 +229,38 @@ bool monitor_evaluate(struct trainer *t, struct held_out *h)
     return evaluate_model(t, t->w, (int)t->options->workers, monitor_heed, h);
 }
 
-/* Stops the run where patience is over. */
-static void judge(struct trainer *t, double loss)
+bool monitor_keeps_best(const struct trainer *t)
+{
+    return t->options->patience > 0 && t->options->checkpoint;
+}
+
+bool monitor_judge(struct trainer *t, const struct held_out *h, const struct place *place,
+                   const float *w)
 {
     struct board *b = t->board;
-    bool better = !atomic_load_explicit(&b->evals, RELAXED) || loss < get(&b->eval_best);
+    bool better = !atomic_load_explicit(&b->evals, RELAXED) || h->loss < get(&b->eval_best);
+
+    atomic_fetch_add_explicit(&b->evals, 1, RELAXED);
+    if (!better)
+        return false;
+    put(&b->eval_best, h->loss);
+    atomic_store_explicit(&b->best_at, h->at, RELAXED);
+    if (monitor_keeps_best(t))
+        atomic_store(&b->best_kept, checkpoint_write_best(t, place, w) == DESCANT_OK);
+    return true;
+}
+
+/* Stops the run where patience is over. */
+static void count_worse(struct trainer *t, bool better)
+{
+    struct board *b = t->board;
     uint32_t worse = better ? 0 : atomic_load_explicit(&b->evals_worse, RELAXED) + 1;
 
-    if (better)
-        put(&b->eval_best, loss);
     atomic_store_explicit(&b->evals_worse, worse, RELAXED);
-    atomic_fetch_add_explicit(&b->evals, 1, RELAXED);
     if (t->options->patience > 0 && worse >= (uint32_t)t->options->patience)
-        board_stop(b, STOP_EARLY, "no gain in %u evaluation%s; the best loss was %.5f", worse,
-                   worse == 1 ? "" : "s", get(&b->eval_best));
+        board_stop(b, STOP_EARLY, "no gain in %u evaluation%s; the best loss was %.5f, at %llu "
+                   "examples", worse, worse == 1 ? "" : "s", get(&b->eval_best),
+                   (unsigned long long)atomic_load_explicit(&b->best_at, RELAXED));
 }
 
 /* To the monitor, which takes them within a tick, unless a disk holds it up for very long. */
@@ -290,11 +308,14 @@ static void see_to_eval(struct trainer *t)
         return;
     h.seconds = figures_seconds(t) + get(&t->board->seconds_before);
     atomic_store_explicit(&t->board->eval_at, h.at, RELAXED);
-    if (evaluate_model(t, copy_dense(t), 1, is_late, &h)) {
+    struct place *place = monitor_keeps_best(t) ? checkpoint_place(t) : NULL;
+    const float *w = copy_dense(t);
+    if (evaluate_model(t, w, 1, is_late, &h)) {
         hand_over(t, &h);
-        judge(t, h.loss);
+        count_worse(t, monitor_judge(t, &h, place, w));
     }
     bsp_let_go(t->bsp);
+    memory_give(place);
 }
 
 /* How fast examples come. */

@@ -359,6 +359,11 @@ static void final_eval(struct trainer *t)
         r->stop = (int)board_stopped(t->board);
         return;
     }
+    if (monitor_keeps_best(t)) {
+        struct place *place = checkpoint_place(t);
+        monitor_judge(t, &h, place, t->w);
+        memory_give(place);
+    }
     run_log_open(t);
     if (t->run_log)
         run_log_written(t, held_out_log(t->run_log, &h));
@@ -398,6 +403,9 @@ static void say_end(const struct trainer *t, bool resumed)
         fputs("  it failed: this is how far it came\n", t->out);
     else if (r->stop != STOP_NOT)
         fprintf(t->out, "  %s\n", board_why(t->board));
+    if (monitor_keeps_best(t) && atomic_load(&t->board->best_kept))
+        fprintf(t->out, "  %s.best has the model of the best evaluation, at %llu examples\n",
+                t->options->checkpoint, (unsigned long long)atomic_load(&t->board->best_at));
     if (signal && t->kept)
         fprintf(t->out, "  %s has the model so far; --resume goes on from it\n",
                 t->options->checkpoint);

@@ -156,6 +156,12 @@ void monitor_end_line(struct trainer *t);           /* of the progress, before o
 bool monitor_heed(void *of);
 /* The final model. False: it was given up or has failed, and the run is stopped. */
 bool monitor_evaluate(struct trainer *t, struct held_out *h);
+struct place;
+/* Whether patience is on, and the best model is to be kept; and what an evaluation came to, of a model
+ * as it was at that place: true if it is the best so far. */
+bool monitor_keeps_best(const struct trainer *t);
+bool monitor_judge(struct trainer *t, const struct held_out *h, const struct place *place,
+                   const float *w);
 
 /* --- summary.c: the log of the run; the end --- */
 extern const char *const train_model_names[];       /* by enum model_kind */
@@ -174,6 +180,9 @@ struct safetensors;
 struct safetensor;
 struct safetensors_text;
 descant_status checkpoint_write(struct trainer *t);
+struct place *checkpoint_place(struct trainer *t);     /* as it is now; memory_give it. NULL: no memory */
+/* The model that an evaluation was of, which began at that place. */
+descant_status checkpoint_write_best(struct trainer *t, const struct place *place, const float *w);
 /* Replaces the file. `own`: what is there is of this run, or of one that it goes on from. What
  * another run has left becomes PATH.old, its own previous one goes. */
 descant_status checkpoint_put(const char *path, bool own, const struct safetensor *tensors,
