@@ -114,15 +114,16 @@ class _Around:
 
 
 def hook(optimizer: Any, sync: Sync) -> Hook:
-    """For loops that cannot be edited: each optimizer.step() is followed by sync.step(). Under the
-    plan allreduce each backward ends with the mean of all gradients over the trainers, as under
-    DDP, so that they may be clipped, and unscaled by a GradScaler; inside sync.no_sync() they are
-    added up. A closure's loss is averaged, too. After finish or close the hook does nothing
+    """For loops that cannot be edited: each optimizer.step() is followed by sync.step(). The loop's
+    own sync.step(), or a second hook of this optimizer, would count each step twice, and is an error.
+    Under the plan allreduce each backward ends with the mean of all gradients over the trainers, as
+    under DDP, so that they may be clipped, and unscaled by a GradScaler; inside sync.no_sync() they
+    are added up. A closure's loss is averaged, too. After finish or close the hook does nothing
     more. Where one optimizer wraps another, as Lookahead does, optimizer is the outer one."""
     optimizer = unwrapped(optimizer)
     if not isinstance(sync, Sync):
         raise TypeError(f"hook(optimizer, sync): sync is what attach has returned, not {sync!r}")
-    at_backward = sync.averages_at_backward()
+    handles = sync.counts(optimizer), sync.averages_at_backward()
 
     def before(args: Any, more: Any) -> Any:
         closure = args[0] if args else more.get("closure")
@@ -134,17 +135,13 @@ def hook(optimizer: Any, sync: Sync) -> Hook:
         averaged = sync.averaged_closure(closure)
         return ((averaged, *args[1:]), more) if args else (args, {**more, "closure": averaged})
 
-    def after() -> None:
-        if not sync.ended:
-            sync.step()
-
     def before_hook(itself: Any, args: Any, more: Any) -> Any:
         args, more = before(args[1:], more)
         return (itself, *args), more
     if not calls_hooks(optimizer):
-        return Hook(_Around(optimizer, before, after), at_backward)
+        return Hook(_Around(optimizer, before, sync.hooked_step), *handles)
     return Hook(optimizer.register_step_pre_hook(before_hook),
-                optimizer.register_step_post_hook(lambda *_: after()), at_backward)
+                optimizer.register_step_post_hook(lambda *_: sync.hooked_step()), *handles)
 
 
 def plans() -> Dict[str, Plan]:

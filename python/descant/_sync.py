@@ -118,6 +118,16 @@ def _paces(keys: Dict[str, str]) -> Optional[Tuple[int, int]]:
     return 1, 0
 
 
+class _Counted:
+    """An optimizer among those that are hooked."""
+
+    def __init__(self, hooked: List[Any], optimizer: Any):
+        self._hooked, self._optimizer = hooked, optimizer
+
+    def remove(self) -> None:
+        self._hooked[:] = [each for each in self._hooked if each is not self._optimizer]
+
+
 class Sync:
     """One trainer's part in a job; made by attach, and a context manager: leaving it finishes, or,
     after an exception, only closes. rank and size are as at the start. All calls are one thread's,
@@ -165,6 +175,7 @@ class Sync:
         self._meaned = False
         self._workers = options.workers
         self._light = 0         # steps that are only a call; none, where another thread may close
+        self._hooked: List[Any] = []        # optimizers whose steps a hook counts
         self._paced = 0         # steps, where _paces counts
         self._model = model if whole else None
         self._untaken: List[Any] = []      # parameters that are not taken
@@ -344,10 +355,14 @@ class Sync:
     # ---------------------------------------------------------------- training
 
     def step(self) -> None:
-        """After each optimizer step. Under a shadow plan it counts; under others it may wait for
-        the other trainers, with the GIL free."""
+        """After each optimizer step, but one that descant.hook counts. Under a shadow plan it
+        counts; under others it may wait for the other trainers, with the GIL free."""
         light = self._light
         if not light:
+            if self._hooked and not self.ended:
+                raise RuntimeError("descant.hook(optimizer, sync) calls sync.step() after each "
+                                   "optimizer.step(): leave out this call, which would count each "
+                                   "step twice, or the hook")
             self._whole_step()
             return
         self._light = light - 1
@@ -364,7 +379,7 @@ class Sync:
             return
         self._job.call(_step)
         self._look(next(self._looks))
-        self._light = 0 if self._workers > 1 else _LOOKS - 1
+        self._light = 0 if self._workers > 1 or self._hooked else _LOOKS - 1
 
     def _prepared_step(self) -> None:
         exact = self._exact if self._has_round() or self._has_come() else []
@@ -436,6 +451,20 @@ class Sync:
         mean = self._gradients.average(loss, spread)
         self._meaned = True
         return mean
+
+    def counts(self, optimizer: Any) -> "_Counted":
+        """For hook: from now on hooked_step follows each step of this optimizer, until remove."""
+        if any(each is optimizer for each in self._hooked):
+            raise RuntimeError("hook(optimizer, sync): this optimizer has a hook for this sync "
+                               "already, and a second one would count each step twice; call "
+                               "remove() of what hook has returned before")
+        self._hooked.append(optimizer)
+        self._light = 0
+        return _Counted(self._hooked, optimizer)
+
+    def hooked_step(self) -> None:
+        if not self.ended:
+            self._whole_step()
 
     def averages_at_backward(self) -> Optional[AtBackward]:
         """For hook: under the plan "allreduce", what averages gradients as each backward ends."""

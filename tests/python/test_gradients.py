@@ -328,6 +328,27 @@ class AtBackward(unittest.TestCase):
             refused(self, lambda: descant.hook(optimizer, None), "what attach has returned", "None")
             sync.step()
 
+    def test_a_step_is_counted_once(self):
+        model = nn.Linear(2, 1)
+        optimizers = [torch.optim.SGD(model.parameters(), lr=0.1) for _ in range(2)]
+        for plan in ("shadow-easgd", "ma,every=1", "allreduce"):
+            with descant.attach(model, plan=plan, job="self") as sync:
+                hooks = [descant.hook(optimizer, sync) for optimizer in optimizers]
+                for _ in range(20):
+                    model(torch.ones(1, 2)).sum().backward()
+                    optimizers[0].step()
+                    refused(self, sync.step, "descant.hook", "twice")
+                refused(self, lambda: descant.hook(optimizers[1], sync), "already", "remove()")
+                self.assertEqual(sync.steps, 20)
+                hooks[0].remove()
+                refused(self, sync.step, "descant.hook")
+                hooks[1].remove()
+                if plan != "allreduce":
+                    sync.step()
+                descant.hook(optimizers[0], sync)
+                optimizers[0].step()
+                self.assertEqual(sync.steps, 21 + (plan != "allreduce"))
+
 
 if __name__ == "__main__":
     unittest.main()

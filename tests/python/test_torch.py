@@ -285,7 +285,7 @@ class Values(unittest.TestCase):
                 hook = descant.hook(optimizer, sync)
                 nn.init.constant_(model.weight, 2.0)
                 model.weight.grad = torch.tensor([[-2.0]])
-                with mock.patch.object(descant.Sync, "step", autospec=True,
+                with mock.patch.object(descant.Sync, "_whole_step", autospec=True,
                                        side_effect=lambda _: seen.append(model.weight.item())):
                     seen = []
                     optimizer.step()
