@@ -67,12 +67,13 @@ struct descant;
  * 40 s, up to an hour, with how often. */
 enum descant_event_kind {
     DESCANT_EVENT_JOINED,       /* rank takes part from now on */
-    DESCANT_EVENT_LEFT,         /* rank has called finish or close, before this trainer did */
+    DESCANT_EVENT_LEFT,         /* rank has called finish, before this trainer did */
     DESCANT_EVENT_LOST,         /* rank has died, and its share of the compute with it */
     DESCANT_EVENT_BAD,          /* NaN or Inf in what rank brought: it was left out of a round */
     DESCANT_EVENT_NO_ROUND,     /* this trainer steps beside others, and no round has been made: for
                                    10 s, 20 s, 40 s, …, or up to its finish or close */
-    DESCANT_EVENT_UNFINISHED,   /* this trainer closes without finish: its model is its own */
+    DESCANT_EVENT_UNFINISHED,   /* rank has left without finish, as after an exception, before this
+                                   trainer's end; or is this trainer, whose model is then its own */
     DESCANT_EVENT_BROKEN        /* a round has failed for good, and so will every call */
 };
 
@@ -231,7 +232,7 @@ DESCANT_API descant_status descant_members(struct descant *job, struct descant_m
 struct descant_stats {
     uint64_t steps;              /* of all workers of this trainer */
     uint64_t rounds;             /* merged */
-    uint64_t restarts;           /* rounds begun again because somebody left */
+    uint64_t restarts;           /* rounds begun again because one of their trainers left */
     uint64_t bad;                /* contributions left out for NaN or Inf, of any trainer */
     uint64_t bytes;              /* moved by this trainer's rounds, as on a link */
     uint64_t stall_ns;           /* workers waiting, summed over workers */
@@ -245,7 +246,7 @@ struct descant_stats {
     double shadow_cpu_s;         /* CPU time of Descant's own threads */
     double wall_s;               /* since start */
     double budget;               /* the share of a core in force */
-    double distance;             /* ‖w − g‖ ÷ ‖g‖ at the last merge */
+    double distance;             /* ‖w − g‖ ÷ ‖g‖ at the last merge; 0 where w has NaN or Inf */
     /* tables across machines: of the trainer that exchanges for its machine, 0 for others */
     uint64_t rows_rounds;
     uint64_t rows_sent;          /* updates of rows */

@@ -215,8 +215,9 @@ START_TEST(coming_and_leaving_are_told)
     ck_assert_int_eq(page->trainers[0].of[DESCANT_EVENT_JOINED], 2);
     ck_assert(reaches(&page->trainers[2].steps, 20));
     order_end(2, _i ? CLOSE : FINISH);
-    ck_assert(reaches(&page->trainers[0].events[DESCANT_EVENT_LEFT], 1));
-    ck_assert_int_eq(page->trainers[0].of[DESCANT_EVENT_LEFT], 2);
+    enum descant_event_kind kind = _i ? DESCANT_EVENT_UNFINISHED : DESCANT_EVENT_LEFT;
+    ck_assert(reaches(&page->trainers[0].events[kind], 1));
+    ck_assert_int_eq(page->trainers[0].of[kind], 2);
     if (_i)
         need_end(2);
     end_all(2, FINISH);
@@ -224,8 +225,12 @@ START_TEST(coming_and_leaving_are_told)
         need_end(2);
     const char *lines = page->trainers[0].lines;
     ck_assert_ptr_nonnull(strstr(lines, "1 rank 0: trainer 2 has come: 3 take part\n"));
-    ck_assert_ptr_nonnull(strstr(lines, "1 rank 0: trainer 2 has finished or left: 2 take part\n"));
-    ck_assert_ptr_null(strstr(lines, "2 rank"));
+    if (_i)
+        ck_assert_ptr_nonnull(strstr(lines, "2 rank 0: trainer 2 has left without descant_finish: 2 "
+                                            "take part, and its share of the work is not done\n"));
+    else
+        ck_assert_ptr_nonnull(strstr(lines, "1 rank 0: trainer 2 has finished: 2 take part\n"));
+    ck_assert_int_eq(count_of(lines, "2 rank"), _i);
     for (int i = 0; i < 2; i++)
         ck_assert_int_eq(page->trainers[i].events[DESCANT_EVENT_LOST], 0);
     ck_assert_int_eq(page->trainers[2].events[DESCANT_EVENT_UNFINISHED], _i);
@@ -254,6 +259,26 @@ START_TEST(nan_is_told_once)
     end_all(2, CLOSE);
     ck_assert_int_eq(count_of(bad->lines, "trainer 1 has NaN"), 2);
     ck_assert_ptr_nonnull(strstr(bad->lines, "was left out of a round ("));
+}
+END_TEST
+
+/* What to do about NaN depends on what the plan has, and can have. */
+START_TEST(nan_has_advice)
+{
+    static const char *const cases[][3] = {
+        {"ma,every=1", "heal=1 in the plan", "descant_state"},
+        {"ma,every=1,heal=1", "descant_state", "heal=1 in the plan"},
+        {"allreduce", "learning rate", "heal"}};
+    for (int i = 0; i < 2; i++)
+        start(cases[_i][0], i, 2, OWN_LOG | OWN_EVENTS);
+    for (int i = 0; i < 2; i++)
+        ck_assert(reaches(&page->trainers[i].steps, 20));
+    order_end(1, TURN_NAN);
+    ck_assert(reaches(&page->trainers[1].events[DESCANT_EVENT_BAD], 3));
+    end_all(2, FINISH);
+    const char *line = strstr(page->trainers[1].lines, "has NaN");
+    ck_assert_ptr_nonnull(line);
+    ck_assert_msg(strstr(line, cases[_i][1]) && !strstr(line, cases[_i][2]), "%s", line);
 }
 END_TEST
 
@@ -328,9 +353,9 @@ START_TEST(standard_error_has_it_by_default)
 {
     static const struct {
         const char *level;
-        int died, came, opened;
-    } cases[] = {{"", 1, 1, 0}, {"warning", 1, 0, 0}, {"info", 1, 1, 0}, {"debug", 1, 1, 1},
-                 {"error", 0, 0, 0}, {"off", 0, 0, 0}};
+        int died, came, opened, paced;
+    } cases[] = {{"", 1, 1, 0, 0}, {"warning", 1, 0, 0, 0}, {"info", 1, 1, 1, 0},
+                 {"debug", 1, 1, 1, 1}, {"error", 0, 0, 0, 0}, {"off", 0, 0, 0, 0}};
     setenv("DESCANT_LOG", cases[_i].level, 1);
     start("shadow-ma", 0, 0, OWN_EVENTS);
     ck_assert(reaches(&page->trainers[0].steps, 20));
@@ -351,6 +376,7 @@ START_TEST(standard_error_has_it_by_default)
                   text);
     ck_assert_msg(count_of(text, "trainer 2 has come") == cases[_i].came, "%s", text);
     ck_assert_msg(count_of(text, "plan shadow-ma") == cases[_i].opened, "%s", text);
+    ck_assert_msg((count_of(text, " steps from one to the next") > 0) == cases[_i].paced, "%s", text);
 }
 END_TEST
 
@@ -372,6 +398,36 @@ START_TEST(a_start_that_waits_says_for_whom)
     start("shadow-ma", 1, 2, 0);
     ck_assert(reaches(&page->trainers[0].steps, 1));
     end_all(2, FINISH);
+}
+END_TEST
+
+/* Of two who do not agree one fails; the other hears why at once, and waits on. */
+START_TEST(a_refusal_is_told_to_who_waits)
+{
+    char text[2][TEXT] = {"", ""};
+    size_t n[2] = {0, 0};
+    uint64_t until = clock_now_ns() + 30000000000u;
+    start("shadow-ma", 0, 2, 0);
+    start("ma,every=4", 1, 2, 0);
+    while (!strstr(text[0], "was refused") && !strstr(text[1], "was refused") &&
+           clock_now_ns() < until) {
+        for (int i = 0; i < 2; i++) {
+            ssize_t got = read(100 + i, text[i] + n[i], TEXT - 1 - n[i]);
+            n[i] += got > 0 ? (size_t)got : 0;
+            text[i][n[i]] = 0;
+        }
+        clock_sleep_until(clock_now_ns() + 1000000);
+    }
+    int waits = strstr(text[0], "was refused") ? 0 : 1, how = 0;
+    char line[64];
+    snprintf(line, sizeof line, "rank %d: trainer %d was refused, and told: the job has \"plan ", waits,
+             1 - waits);
+    ck_assert_msg(strstr(text[waits], line) != NULL, "%s%s", text[0], text[1]);
+    waitpid(pids[1 - waits], &how, 0);
+    ck_assert(WIFEXITED(how) && WEXITSTATUS(how) == 2);
+    ck_assert_int_eq(waitpid(pids[waits], &how, WNOHANG), 0);
+    kill(pids[waits], SIGKILL);
+    waitpid(pids[waits], NULL, 0);
 }
 END_TEST
 
@@ -504,12 +560,14 @@ int main(void)
     tcase_add_loop_test(all, a_death_is_told, 0, 7);
     tcase_add_loop_test(all, coming_and_leaving_are_told, 0, 2);
     tcase_add_loop_test(all, nan_is_told_once, 0, 4);
+    tcase_add_loop_test(all, nan_has_advice, 0, 3);
     tcase_add_test(all, one_alone_hears_of_nan_only);
     tcase_add_loop_test(all, a_slow_callback_stalls_nobody, 0, 2);
     tcase_add_test(all, a_program_may_silence_the_log);
     tcase_add_loop_test(all, an_end_without_rounds_is_told, 0, 2);
     tcase_add_loop_test(all, standard_error_has_it_by_default, 0, 6);
     tcase_add_test(all, a_start_that_waits_says_for_whom);
+    tcase_add_test(all, a_refusal_is_told_to_who_waits);
     tcase_add_loop_test(all, an_exit_without_close_is_told, 0, 3);
     tcase_add_test(all, no_note_is_lost_for_room);
     tcase_add_test(all, many_trainers_are_told_together);

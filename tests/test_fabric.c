@@ -98,6 +98,7 @@ START_TEST(bad_contribution_is_left_out)
             const struct peer *peer = &job.peers[k];
             ck_assert_int_eq(peer->f->own_bad, r == 1 && k == last);
             ck_assert_uint_eq(peer->f->bad, 1);
+            ck_assert_uint_eq(peer->f->restarts, 0);        /* nobody has left */
             if (r == 1 && size == 1)
                 ck_assert_int_eq(peer->parts, 0);
             else

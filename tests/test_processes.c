@@ -193,15 +193,19 @@ static int healed(const char *name, const char *plan, int rank)
     struct descant_stats s;
     if (w == NULL || descant_start(job) != DESCANT_OK)
         return 1;
-    for (int k = 0; k < 8; k++)
-        w[k] = rank ? NAN : 5;
-    if (descant_step(job) != DESCANT_OK || descant_stats(job, &s) != DESCANT_OK)
-        return 2;
     bool heals = strstr(plan, "heal=1") != NULL;
-    if (rank == 0 || heals ? w[3] != 5 : !isnan(w[3]))
-        return 3;
-    if (s.bad != 1)
-        return 4;
+    for (uint64_t round = 1; round <= 100; round++) {
+        for (int k = 0; k < 8; k++)
+            w[k] = rank ? NAN : 5;
+        if (descant_step(job) != DESCANT_OK || descant_stats(job, &s) != DESCANT_OK)
+            return 2;
+        if (rank == 0 || heals ? w[3] != 5 : !isnan(w[3]))
+            return 3;
+        if (s.bad != round)
+            return 4;
+        if (isnan(s.distance) || s.restarts != 0)
+            return 6;
+    }
     return descant_close(job) == DESCANT_OK ? 0 : 5;
 }
 

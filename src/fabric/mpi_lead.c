@@ -173,6 +173,7 @@ static void tell_members(struct mpi *m, const struct peer *gone)
     lead->epoch++;
     tell_all(m, (struct mpi_word){.what = WORD_MEMBERS, .epoch = lead->epoch,
                                   .source = (int32_t)(gone - lead->peers),
+                                  .final = gone->life == LIFE_FINAL,
                                   .members = (uint32_t)count(m, LIFE_MEMBER)}, NULL, 0);
 }
 

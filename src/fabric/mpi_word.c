@@ -190,7 +190,8 @@ static void hear(struct mpi *m, int from, const struct mpi_word *word)
     case WORD_MEMBERS:
         take_part(m, word);
         if (word->source != m->f.rank && !m->x.final)
-            notes_add(m->f.notes, DESCANT_EVENT_LEFT, word->source);
+            notes_add(m->f.notes, word->final ? DESCANT_EVENT_LEFT : DESCANT_EVENT_UNFINISHED,
+                      word->source);
         break;
     case WORD_LATE:
         hear_late(m, word);

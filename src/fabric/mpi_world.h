@@ -62,7 +62,7 @@ enum mpi_what {
 struct mpi_word {
     uint32_t what, protocol;
     uint32_t seq;               /* ARRIVE, TAKE_BACK: which of its sender's exchanges */
-    uint32_t kind, final, bad;
+    uint32_t kind, final, bad;  /* final: ARRIVE, GO; MEMBERS: it has begun its finish */
     uint32_t refers;            /* ARRIVE: the round whose result is the sender's reference */
     uint32_t encoded;           /* GO: the mean is sent as the plan's wire says */
     uint32_t round;

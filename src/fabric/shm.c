@@ -370,6 +370,17 @@ static void write_figures(struct board *board, const struct fabric_start *start)
                           memory_order_release);
 }
 
+/* For those who wait for this trainer. */
+static void leave_word(struct shm *shm)
+{
+    struct board *board = shm->arena.board;
+
+    board->refused = shm->fabric.rank;
+    snprintf(board->refusal, sizeof board->refusal, "%s", descant_last_error());
+    atomic_fetch_add_explicit(&board->n_refused, 1, memory_order_release);
+    board_ring(board, ~(uint64_t)0);
+}
+
 /* Inside the door. */
 static descant_status start_common(struct shm *shm, const struct fabric_start *start)
 {
@@ -380,10 +391,11 @@ static descant_status start_common(struct shm *shm, const struct fabric_start *s
     descant_status status = arena_map(&shm->arena, region_at(REGION_MANIFEST), bytes, first,
                                       &manifest);
 
-    if (!status && !first)
-        status = compare(shm, start, manifest);
+    if (!status && !first && (status = compare(shm, start, manifest)))
+        leave_word(shm);
     if (!status)
         status = map_common(shm, start, first);
+    shm->round.n_refused = atomic_load_explicit(&board->n_refused, memory_order_relaxed);
     if (!status && first) {
         memcpy(manifest, start->manifest, bytes);
         write_figures(board, start);

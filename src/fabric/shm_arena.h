@@ -6,10 +6,10 @@
 
 #include "fabric/fabric.h"
 
-enum { SHM_SLOTS = 64, SHM_BLOCKS = 128, SHM_BLOCK_NAME = 128 };
+enum { SHM_SLOTS = 64, SHM_BLOCKS = 128, SHM_BLOCK_NAME = 128, SHM_REFUSAL = 512 };
 
 #define SHM_MAGIC 0x6e616373u
-#define SHM_VERSION 4u
+#define SHM_VERSION 5u
 #define SHM_CACHE_LINE _Alignas(64)
 
 /* A slot's life is {generation 32, state 32}. Alive are those from JOINED on. */
@@ -112,6 +112,11 @@ struct board {
     uint64_t n, room;
     uint32_t collective, center, n_outer;
     struct shared_block blocks[SHM_BLOCKS];
+    /* Whom the manifest kept out last, for those who wait for it. Written inside the door, and then
+     * counted: release, acquire. It is text for people: of two at once one may be read half. */
+    _Atomic uint32_t n_refused;
+    int32_t refused;
+    char refusal[SHM_REFUSAL];
     /* Above. The leader closes, any member fails, who counts the last commits, always by
      * compare-and-swap. Release: record and result come before; all acquire. Sequentially
      * consistent from CLOSING on: a Dekker pair with `members` and `life`. */

@@ -79,7 +79,7 @@ static void note_change(struct shm *shm, unsigned s, bool at_work)
         if (closed < seen->generation && (!seen->final || at_work))
             notes_add(shm->fabric.notes, DESCANT_EVENT_LOST, seen->rank);
         else if (!seen->final && at_work)
-            notes_add(shm->fabric.notes, DESCANT_EVENT_LEFT, seen->rank);
+            notes_add(shm->fabric.notes, DESCANT_EVENT_UNFINISHED, seen->rank);
     }
     if (seen->member && !seen->final && life_state(life) == LIFE_FINAL && !seated) {
         seen->final = true;
@@ -107,6 +107,20 @@ void shm_note_changes(struct shm *shm)
     pthread_mutex_unlock(&shm->seeing);
 }
 
+/* Who waits for others hears why one of them does not come. */
+static void hear_refusal(struct shm *shm)
+{
+    const struct board *board = board_of(shm);
+    uint32_t n = atomic_load_explicit(&board->n_refused, memory_order_acquire);
+
+    if (n == shm->round.n_refused)
+        return;
+    shm->round.n_refused = n;
+    if (own_life(shm) == LIFE_WAITING)
+        log_say(&shm->fabric.log, DESCANT_WARNING, "trainer %d was refused, and told: %.*s",
+                board->refused, SHM_REFUSAL - 1, board->refusal);
+}
+
 /* Figures, whenever somebody came or went. */
 void shm_refresh(struct shm *shm)
 {
@@ -116,6 +130,7 @@ void shm_refresh(struct shm *shm)
     uint32_t epoch = atomic_load_explicit(&board->epoch, memory_order_acquire);
     int threads = 0;
 
+    hear_refusal(shm);
     if (round->counted && lives == round->lives && epoch == round->epoch)
         return;
     round->counted = true;

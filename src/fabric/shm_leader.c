@@ -141,11 +141,20 @@ static bool close_round(struct shm *shm, uint64_t word)
 }
 
 /* For a mean, the part of any member may be missing; for a state, only the source's matters. */
+/* Those without whom the round has no result. */
+static uint64_t needed_of(const struct round_record *record)
+{
+    return record->kind == EXCHANGE_MEAN ? record->group : slot_bit(record->source);
+}
+
+bool shm_left_group(const struct board *board, uint64_t members)
+{
+    return (needed_of(&board->record) & ~members) != 0;
+}
+
 bool shm_lost_group(const struct board *board, uint64_t members, uint32_t tag)
 {
-    const struct round_record *record = &board->record;
-    uint64_t needed = record->kind == EXCHANGE_MEAN ? record->group
-                                                    : slot_bit(record->source);
+    uint64_t needed = needed_of(&board->record);
     if (needed & ~members)
         return true;
     for (unsigned s = 0; s < SHM_SLOTS; s++)

@@ -169,7 +169,7 @@ static enum fabric_progress ended(struct shm *shm, uint64_t word, struct fabric_
 
     if (ok && !round->abandoned)
         return committed(shm, part);
-    if (!ok && shm_lost_group(board, load_members(board), round->tag))
+    if (!ok && shm_left_group(board, load_members(board)))
         atomic_fetch_add_explicit(&shm->fabric.restarts, 1, memory_order_relaxed);
     round->abandoned = false;
     round->stage = STAGE_BEGUN;

@@ -47,6 +47,7 @@ struct round {
     uint64_t pulled_word;       /* pulling: the word as it was before */
     size_t n_chunks, n_left, cursor;    /* elastic */
     bool busy;                  /* elastic: others hold all chunks that are left */
+    uint32_t n_refused;         /* of the board, as it was heard */
     uint32_t lives, epoch;      /* for which the figures were counted */
     bool counted;
 };
@@ -174,6 +175,7 @@ bool shm_lead(struct shm *shm, uint64_t word);
 struct offer shm_offer_of(const struct board *board, unsigned slot);
 /* A member that the round needs is gone, or has taken its arrival back. */
 bool shm_lost_group(const struct board *board, uint64_t members, uint32_t tag);
+bool shm_left_group(const struct board *board, uint64_t members);
 
 /* --- exchanges (shm_mean.c, shm_slices.c, shm_state.c, shm_elastic.c) --- */
 

@@ -20,6 +20,7 @@
 
 #define LOOK_NS UINT64_C(200000000)
 #define AGAIN_NS UINT64_C(10000000000)
+#define PACE_FIRST_NS UINT64_C(1000000000)
 #define AGAIN_MOST_NS UINT64_C(3600000000000)
 
 static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -55,6 +56,16 @@ static const char *no_round_advice(const struct plan *plan)
     return "a smaller `every` in the plan makes them earlier; descant_waits tells for whom it waits";
 }
 
+static const char *bad_advice(const struct plan *plan)
+{
+    if (plan->what == PLAN_GRADIENT)
+        return "a lower learning rate may avoid it";
+    if (!plan->heal)
+        return "heal=1 in the plan gives it the others' values, a lower learning rate may avoid it";
+    return "heal=1 gives it the others' values, but what its optimizer keeps has NaN still where "
+           "neither descant_state nor Python's optimizer= has handed that over";
+}
+
 static void compose(struct descant *job, const struct fabric_note *note, int members, char *line,
                     size_t room)
 {
@@ -68,16 +79,15 @@ static void compose(struct descant *job, const struct fabric_note *note, int mem
         snprintf(line, room, "%s has come%s: %d take part", who, often, members);
         break;
     case DESCANT_EVENT_LEFT:
-        snprintf(line, room, "%s has finished or left%s: %d take part", who, often, members);
+        snprintf(line, room, "%s has finished%s: %d take part", who, often, members);
         break;
     case DESCANT_EVENT_LOST:
         snprintf(line, room, "%s has died%s: %d take part, and its share of the work is not done",
                  who, often, members);
         break;
     case DESCANT_EVENT_BAD:
-        snprintf(line, room, "%s has NaN or Inf in its values and was left out of a round%s; "
-                 "heal=1 in the plan gives it the others' values, a lower learning rate may "
-                 "avoid it", who, often);
+        snprintf(line, room, "%s has NaN or Inf in its values and was left out of a round%s; %s",
+                 who, often, bad_advice(&job->plan));
         break;
     case DESCANT_EVENT_NO_ROUND:
         snprintf(line, room, "no round has been made in %" PRIu64 " steps and %.1f s, so nothing "
@@ -85,9 +95,13 @@ static void compose(struct descant *job, const struct fabric_note *note, int mem
                  (double)(clock_now_ns() - job->started_ns) * 1e-9, no_round_advice(&job->plan));
         break;
     case DESCANT_EVENT_UNFINISHED:
-        snprintf(line, room, "the job ends without descant_finish after %" PRIu64 " steps: this "
-                 "trainer's model is its own, without what the others know",
-                 workers_steps(&job->workers));
+        if (note->rank != job->fabric->rank)
+            snprintf(line, room, "%s has left without descant_finish%s: %d take part, and its share "
+                     "of the work is not done", who, often, members);
+        else
+            snprintf(line, room, "the job ends without descant_finish after %" PRIu64 " steps: this "
+                     "trainer's model is its own, without what the others know",
+                     workers_steps(&job->workers));
         break;
     case DESCANT_EVENT_BROKEN:
         pthread_mutex_lock(&job->breaking);
@@ -178,6 +192,24 @@ static void tell_all(struct descant *job, bool last)
             say(job, &events->told[i], now, members);
 }
 
+/* For a log at the level debug: why there are so many rounds, or so few. */
+static void tell_pace(struct descant *job, bool last)
+{
+    struct events *events = &job->events;
+    struct descant_stats s;
+    uint64_t now = clock_now_ns(), due = events->pace_ns ? AGAIN_NS : PACE_FIRST_NS;
+    char waits[512];
+    if ((!last && now - (events->pace_ns ? events->pace_ns : job->started_ns) < due) ||
+        descant_stats(job, &s) != DESCANT_OK)
+        return;
+    events->pace_ns = now;
+    log_say(&job->log, DESCANT_DEBUG, "%" PRIu64 " steps, %" PRIu64 " rounds in %.1f s; %.4g steps "
+            "from one to the next, of 99 in 100 below %.4g; an exchange takes %.2g s; %.2g of a core "
+            "used, %.2g allowed; %s", s.steps, s.rounds, s.wall_s, s.gap_mean, s.gap_p99,
+            s.exchange_p50_s, s.shadow_cpu_s / s.wall_s, s.budget,
+            waits_text(job->fabric, waits, sizeof waits) > 0 ? waits : "nobody is waited for");
+}
+
 static void look(struct descant *job)
 {
     job->fabric->type->wait(job->fabric, 1);        /* a bound that is past: it looks, and notes */
@@ -212,6 +244,7 @@ static void *run(void *context)
             notes_add(&events->notes, DESCANT_EVENT_BROKEN, job->fabric->rank);
         }
         tell_all(job, stop);
+        tell_pace(job, stop);
         atomic_store_explicit(&job->stats.events_cpu_ns, clock_thread_cpu_ns(),
                               memory_order_relaxed);
         if (!stop)

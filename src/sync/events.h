@@ -26,6 +26,7 @@ struct events {
     int n_told;
     struct told told[EVENTS_TOLD];
     bool broken;                        /* told */
+    uint64_t pace_ns;                   /* when the log was told of rounds, or 0 */
     uint64_t no_round_ns;               /* what was waited for the last line of it, or 0 */
     _Atomic bool company;               /* there have been other members */
 };

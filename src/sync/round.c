@@ -20,6 +20,7 @@
  * Runs on whoever holds the machine (job.c, simulation.c). */
 #include "sync/round.h"
 
+#include <math.h>
 #include <string.h>
 
 enum {
@@ -303,7 +304,7 @@ static enum round_progress finish(struct round *r)
     if (r->exchange.kind == EXCHANGE_STATE && !r->call)
         r->outer_loaded = false;
     r->states += r->reloaded && !r->call;
-    r->distance = r->sum.g2 > 0 ? r->sum.d2 / r->sum.g2 : 0;
+    r->distance = r->sum.g2 > 0 && isfinite(r->sum.d2) ? r->sum.d2 / r->sum.g2 : 0;
     r->state = ROUND_IDLE;
     return ROUND_DONE;
 }

@@ -118,7 +118,7 @@ static int on_event(void *user, const struct descant_event *event)
     case DESCANT_EVENT_BAD:
         return event->rank != t->rank;
     case DESCANT_EVENT_UNFINISHED:
-        return 1;
+        return event->rank == t->rank || t->options->trainers > 0;
     case DESCANT_EVENT_NO_ROUND:
     case DESCANT_EVENT_BROKEN:
         break;
