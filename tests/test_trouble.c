@@ -229,6 +229,7 @@ START_TEST(a_bad_replica_is_kept_or_healed)
     struct descant_stats s;
     ck_assert_int_eq(descant_stats(job, &s), DESCANT_OK);
     ck_assert_uint_eq(s.bad, 1);
+    ck_assert_msg(s.distance >= 0 && s.restarts == 0, "%g, %g", s.distance, (double)s.restarts);
     descant_close(job);
 }
 END_TEST
@@ -259,7 +260,7 @@ static void *call_finish(void *context)
     return NULL;
 }
 
-static void disagree(const char *plan, void *(*fn)(void *), struct call *c)
+static void disagree(const char *plan, void *(*fn)(void *), struct call *c, const char *const *says)
 {
     pthread_t other;
     new_address("");
@@ -273,7 +274,9 @@ static void disagree(const char *plan, void *(*fn)(void *), struct call *c)
     pthread_join(other, NULL);
     for (int i = 0; i < 2; i++) {
         ck_assert_int_eq(c[i].status, DESCANT_MISMATCH);
-        ck_assert_msg(strstr(c[i].line, "rounds differ: rank ") != NULL, "'%s'", c[i].line);
+        for (int k = 0; k < 2; k++)
+            ck_assert_msg(strstr(c[i].line, says[k]) != NULL, "'%s'", c[i].line);
+        ck_assert_ptr_null(strstr(c[i].line, "tag"));
         ck_assert_int_eq(descant_step(c[i].job), DESCANT_MISMATCH);
         descant_close(c[i].job);
     }
@@ -281,8 +284,9 @@ static void disagree(const char *plan, void *(*fn)(void *), struct call *c)
 
 START_TEST(means_of_different_lengths)
 {
+    static const char *const says[] = {"rounds differ: rank ", "all must bring as many"};
     struct call c[2] = {{.n = 6}, {.n = 10}};
-    disagree("allreduce", call_mean, c);
+    disagree("allreduce", call_mean, c, says);
 }
 END_TEST
 
@@ -291,8 +295,11 @@ START_TEST(different_ends)
     static const int ends[][2] = {{DESCANT_FINAL_LOCAL, DESCANT_FINAL_MEAN},
                                   {DESCANT_FINAL_CENTRAL, DESCANT_FINAL_LOCAL},
                                   {DESCANT_FINAL_MEAN, DESCANT_FINAL_CENTRAL}};
+    static const char *const words[] = {"for the local version", "for the mean",
+                                        "for the central version"};
+    const char *const says[] = {words[ends[_i % 3][0]], words[ends[_i % 3][1]]};
     struct call c[2] = {{.which = ends[_i % 3][0]}, {.which = ends[_i % 3][1]}};
-    disagree(_i < 3 ? "shadow-easgd" : "bmuf", call_finish, c);
+    disagree(_i < 3 ? "shadow-easgd" : "bmuf", call_finish, c, says);
 }
 END_TEST
 

@@ -55,9 +55,14 @@ descant_status manifest_check(const char *theirs, const char *mine, const struct
 
     if (!manifests_differ(theirs, mine, &d))
         return DESCANT_OK;
-    return log_fail(log, DESCANT_MISMATCH,
-                    "line %d: the job has \"%.*s\", here it is \"%.*s\"", d.line, d.n[0], d.text[0],
-                    d.n[1], d.text[1]);
+    int more = d.n[0] == 0;
+    if (d.n[!more] == 0)
+        return log_fail(log, DESCANT_MISMATCH, "%s has \"%.*s\", and %s nothing like it: all "
+                        "declare the same, or none the state of its optimizer (Python's optimizer=)",
+                        more ? "this trainer" : "the job", d.n[more], d.text[more],
+                        more ? "the job" : "this trainer");
+    return log_fail(log, DESCANT_MISMATCH, "the job has \"%.*s\", here it is \"%.*s\"", d.n[0],
+                    d.text[0], d.n[1], d.text[1]);
 }
 
 void weights_to_shares(double *weight, int n)

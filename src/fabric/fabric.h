@@ -41,7 +41,8 @@ struct exchange {
     double weight;              /* mean: finite, >= 0; all zero counts as all equal */
     double alpha;               /* elastic */
     uint64_t priority;          /* state */
-    uint64_t agree;             /* mean, or final: as n the same for all, else MISMATCH for all */
+    uint64_t agree;             /* as n the same for all, else MISMATCH for all. Of a mean its floats
+                                   with those that follow; of a final exchange 1 + which end */
     uint64_t note;              /* of the caller's, kept with its vectors: whoever takes its state
                                    gets it, too */
     bool final;                 /* the last: waits until every trainer alive has begun one */

@@ -90,17 +90,30 @@ bool offers_differ(const struct offer *a, const struct offer *b)
     return a->n != b->n || a->agree != b->agree;
 }
 
+/* A long mean comes in pieces, and agrees on what is left of it. */
+static uint64_t floats_of(const struct offer *offer)
+{
+    return offer->agree > offer->n ? offer->agree : offer->n;
+}
+
 void offers_say(char *text, size_t room, const struct offer *a, const struct offer *b)
 {
-    snprintf(text, room, "the trainers' rounds differ: rank %d brings %llu floats (tag %llu), "
-             "rank %d %llu (tag %llu); all must give the same length and the same end", a->rank,
-             (unsigned long long)a->n, (unsigned long long)a->agree, b->rank,
-             (unsigned long long)b->n, (unsigned long long)b->agree);
+    static const char *const ends[] = {"nothing", "the local version", "the mean",
+                                       "the central version"};
+    enum { N_ENDS = sizeof ends / sizeof *ends };
+    if (a->agree != b->agree && a->final && a->agree < N_ENDS && b->agree < N_ENDS)
+        snprintf(text, room, "the trainers' ends differ: rank %d asks for %s, rank %d for %s; all "
+                 "must ask for the same in the end", a->rank, ends[a->agree], b->rank,
+                 ends[b->agree]);
+    else
+        snprintf(text, room, "the trainers' rounds differ: rank %d brings %llu floats, rank %d %llu; "
+                 "all must bring as many", a->rank, (unsigned long long)floats_of(a), b->rank,
+                 (unsigned long long)floats_of(b));
 }
 
 bool manifests_differ(const char *a, const char *b, struct differing *out)
 {
-    for (out->line = 1;; out->line++) {
+    for (;;) {
         size_t n = strcspn(a, "\n"), m = strcspn(b, "\n");
         if (n != m || memcmp(a, b, n)) {
             out->text[0] = a;

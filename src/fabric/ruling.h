@@ -43,7 +43,6 @@ void offers_say(char *text, size_t room, const struct offer *a, const struct off
 
 /* Two manifests' first lines that differ; false: there are none. */
 struct differing {
-    int line;                   /* from 1 */
     int n[2];                   /* characters to show */
     const char *text[2];        /* not ended by 0 */
 };

@@ -184,8 +184,9 @@ static bool members_differ(struct sim_world *w)
         return false;
     char text[160];
     offers_say(text, sizeof text, &(struct offer){.n = first->x.n, .agree = first->x.agree,
-                                                  .rank = first->f.rank},
-               &(struct offer){.n = other->x.n, .agree = other->x.agree, .rank = other->f.rank});
+                                                  .final = first->x.final, .rank = first->f.rank},
+               &(struct offer){.n = other->x.n, .agree = other->x.agree, .final = other->x.final,
+                               .rank = other->f.rank});
     for (int i = 0; i < w->n_trainers; i++) {
         struct trainer *t = w->trainers[i];
         if (t->life != MEMBER)
