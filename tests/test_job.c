@@ -33,6 +33,7 @@ static const struct {
     {"shm:a b", "none", -1, 0, DESCANT_BAD_ADDRESS, "a b"},
     {"shm:x,rate=fast", "none", -1, 0, DESCANT_BAD_ADDRESS, "rate"},
     {"self", "none", 3, 2, DESCANT_BAD_RANK, "3"},
+    {"self", "none", -2, 2, DESCANT_BAD_RANK, "-2"},
     {"self", "none", -1, -1, DESCANT_BAD_SIZE, "-1"},
 };
 
@@ -115,6 +116,9 @@ START_TEST(calls_in_the_wrong_order)
     ck_assert_int_eq(descant_attach(job, "a b", w, 4), DESCANT_INVALID);
     ck_assert_int_eq(descant_attach(job, "x", NULL, 4), DESCANT_INVALID);
     ck_assert_int_eq(descant_attach(job, "x", w, 0), DESCANT_INVALID);
+    ck_assert_int_eq(descant_attach(job, "x", w + 3, 4), DESCANT_INVALID);
+    ck_assert_str_eq(descant_last_error(), "the memory of 'x' overlaps that of 'w', which is "
+                                           "attached: each float is of one segment");
     ck_assert_ptr_null(descant_alloc(job, "huge", (size_t)1 << 60));
     ck_assert_int_eq(descant_start(job), DESCANT_OK);
     ck_assert_int_eq(descant_start(job), DESCANT_ORDER);

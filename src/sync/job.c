@@ -98,6 +98,8 @@ static descant_status check_options(const struct descant_options *o, const struc
     if (o->size < 0)
         return log_fail(log, DESCANT_BAD_SIZE, "size %d: from 1, or 0 for the launcher's",
                         o->size);
+    if (o->rank < -1)
+        return log_fail(log, DESCANT_BAD_RANK, "rank %d: from 0, or -1 for the launcher's", o->rank);
     if (o->workers < 1 || o->workers > WORKERS_MAX)
         return log_fail(log, DESCANT_INVALID, "workers %d: from 1 to %d", o->workers,
                         WORKERS_MAX);
@@ -217,6 +219,10 @@ descant_status descant_attach(struct descant *job, const char *name, float *memo
         status = log_fail(&job->log, DESCANT_INVALID, "descant_attach: no memory");
     if (status == DESCANT_OK)
         status = replica_check(&job->replica, name, n, &at, &job->log);
+    const struct segment *other = memory ? replica_overlap(&job->replica, memory, n) : NULL;
+    if (status == DESCANT_OK && other != NULL)
+        status = log_fail(&job->log, DESCANT_INVALID, "the memory of '%s' overlaps that of '%s', "
+                          "which is attached: each float is of one segment", name, other->name);
     if (status == DESCANT_OK)
         replica_add(&job->replica, memory, n, true);
     return status;

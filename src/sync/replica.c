@@ -65,6 +65,17 @@ descant_status replica_check(struct replica *r, const char *name, size_t n, size
     return DESCANT_OK;
 }
 
+const struct segment *replica_overlap(const struct replica *r, const float *memory, size_t n)
+{
+    uintptr_t from = (uintptr_t)memory, end = from + n * sizeof *memory;
+    for (size_t i = 0; i < r->n_segments; i++) {
+        uintptr_t its = (uintptr_t)r->segments[i].memory;
+        if (its < end && from < its + r->segments[i].n * sizeof *memory)
+            return &r->segments[i];
+    }
+    return NULL;
+}
+
 void replica_add(struct replica *r, float *memory, size_t n, bool attached)
 {
     struct segment *s = &r->segments[r->n_segments++];      /* its name is there */

@@ -37,6 +37,8 @@ descant_status replica_check(struct replica *r, const char *name, size_t n, size
                              const struct log *log);
 void replica_add(struct replica *r, float *memory, size_t n, bool attached);
 struct segment *replica_find(struct replica *r, const char *name);
+/* The first segment that has a part of this memory; NULL: none. */
+const struct segment *replica_overlap(const struct replica *r, const float *memory, size_t n);
 
 /* After the last add: makes r->live. */
 descant_status replica_fix(struct replica *r);
