@@ -72,7 +72,7 @@ def attach(model: Any, plan: Optional[str] = None, job: Optional[str] = None, *,
     "mean" of the trainers' parameters, the first one's ("local"), or the plan's "central" copy or
     global version; without it "mean", and "local" under the plans none and allreduce."""
     options = _library.library.descant_options_default()
-    options.job, options.plan = _library.text(job), _library.text(plan)
+    options.job, options.plan = _library.text("job", job), _library.text("plan", plan)
     options.workers, options.rank, options.size = workers, rank, size
     options.sync_cpu, options.sync_rate, options.start_s = sync_cpu, sync_rate, start_s
     options.log = _library.say

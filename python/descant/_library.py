@@ -162,5 +162,7 @@ def settings(plan: str) -> Dict[str, str]:
     return dict(each.split("=", 1) for each in (preset + "," + changes).split(",") if "=" in each)
 
 
-def text(value: Optional[str]) -> Optional[bytes]:
+def text(name: str, value: Optional[str]) -> Optional[bytes]:
+    if value is not None and not isinstance(value, str):
+        raise TypeError(f"{name}={value!r}: a string is wanted, or None")
     return None if value is None else value.encode()

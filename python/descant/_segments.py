@@ -190,6 +190,9 @@ def _check_tensor(name: str, tensor: Any) -> None:
     if tensor.layout != torch.strided or type(tensor.data) is not torch.Tensor:
         raise TypeError(f"'{name}' is a {type(tensor.data).__name__} of {tensor.layout}: only "
                         "plain, dense tensors are kept in step")
+    if any(n > 1 and step == 0 for n, step in zip(tensor.shape, tensor.stride())):
+        raise ValueError(f"'{name}' is expanded, several of its elements are one float: attach what it "
+                         "is expanded from, or its clone()")
     if tensor.device.type == "meta":
         raise ValueError(f"'{name}' is on the device meta and has no values")
 

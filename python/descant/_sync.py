@@ -16,7 +16,7 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Op
 
 from . import _library
 from ._gradients import AtBackward, Gradients
-from ._job import Job, is_block
+from ._job import Job
 from ._library import failure, library, settings
 from ._optimizers import StateOf, kept_states, unwrapped
 from ._others import wrapper_of
@@ -32,10 +32,11 @@ _LOOKS = 8      # parameters that a step looks at, one of as many steps
 class Event(NamedTuple):
     """What befell a trainer, as the log has it in text.
 
-    kind       joined, left: rank takes part from now on, or has called finish or close
+    kind       joined, left: rank takes part from now on, or has called finish
                lost: it has died; bad: it brought NaN or Inf, and was left out of a round
                no_round: this trainer steps beside others, and no round has been made
-               unfinished: this trainer closes without finish; broken: a round failed for good
+               unfinished: rank, perhaps this trainer, has left without finish, as after an
+               exception; broken: a round failed for good
     rank       -1: of several, or it is not known of whom
     members    trainers that take part now
     count      how often, since the last event of this kind and rank"""
@@ -81,7 +82,7 @@ def _check_model(model: Any) -> None:
                                                hasattr(model, "named_parameters") or
                                                hasattr(model, "__iter__")):
         raise TypeError("attach wants a torch.nn.Module, or tensors or NumPy arrays: a dict, a list, "
-                        f"or one; not {model!r}")
+                        f"or one; not {_brief(model)}")
 
 
 def _owners(model: Any) -> Dict[int, Tuple[dict, str]]:
@@ -95,7 +96,8 @@ def _owners(model: Any) -> Dict[int, Tuple[dict, str]]:
 def _brief(value: Any) -> str:
     if isinstance(value, dict):
         return f"a dict of {', '.join(map(str, list(value)[:4]))}" + ", …" * (len(value) > 4)
-    return repr(value) if isinstance(value, (int, float, str, type(None))) else type(value).__name__
+    known = isinstance(value, (int, float, str, bytes, type(None)))
+    return repr(value) if known else "an object of " + type(value).__name__
 
 
 def _number(loss: Any) -> float:
@@ -116,6 +118,19 @@ def _paces(keys: Dict[str, str]) -> Optional[Tuple[int, int]]:
     with contextlib.suppress(ValueError):       # the library says what is wrong with it
         return int(keys.get("every", 1)), int(keys.get("delay", 0))
     return 1, 0
+
+
+_attached: "weakref.WeakSet[Sync]" = weakref.WeakSet()
+
+
+def _check_free(tensors: List[Tuple[str, Any]]) -> None:
+    """No tensor is at work in two jobs: each would write what the other has not seen."""
+    used = {id(tensor) for sync in list(_attached)
+            if not sync.ended and sync._job.pid == os.getpid() for _, tensor in sync._tensors}
+    for name, tensor in tensors:
+        if id(tensor) in used:
+            raise RuntimeError(f"'{name}' is attached already: finish or close what that attach has "
+                               "returned before")
 
 
 class _Counted:
@@ -191,6 +206,7 @@ class Sync:
             self.close()
             raise
         self.rank, self.size = members["rank"], members["size"]
+        _attached.add(self)
         self._alone = True          # as far as is known
         self._look_for_others()
 
@@ -201,6 +217,7 @@ class Sync:
         places: Dict[Any, Any] = {}
         taken = [(name, tensor) for name, tensor in _named(model)
                  if not whole or tensor.requires_grad or (frozen and tensor.is_floating_point())]
+        _check_free(taken)
         keys = [place_keys(name, tensor) for name, tensor in taken]
         check_overlaps(taken)
         for (name, tensor), its_keys in zip(taken, keys):
@@ -220,6 +237,9 @@ class Sync:
     def _take_states(self, optimizer: Any) -> None:
         """_states: their segments, with where each is."""
         kept = {id(each.tensor): each for each in self._segments}
+        if not any(id(p) in kept for group in optimizer.param_groups for p in group["params"]):
+            raise ValueError("optimizer=: it steps none of the parameters that are kept in step; give "
+                             "the optimizer that was made of this model's parameters")
         for parameter, states in kept_states(optimizer, self._extrapolates):
             for each in states if id(parameter) in kept else []:
                 state = StateOf(optimizer, parameter)
@@ -322,11 +342,6 @@ class Sync:
                 if holder[key].requires_grad:
                     raise RuntimeError(f"{what} is trained now, and was frozen at attach: attach "
                                        "after that, or with frozen=True")
-            if address is not None and tensor.data_ptr() != address and \
-                    is_block(tensor.data_ptr()):
-                raise RuntimeError(f"{what} has been attached again, and moved to that job's "
-                                   "memory: use what the later attach has returned, and close this "
-                                   "one before")
             if address is not None and tensor.data_ptr() != address:
                 raise RuntimeError(f"{what} has moved to other memory (model.to, .data = …): write "
                                    "into it in place, or attach after that")
@@ -591,11 +606,11 @@ class Sync:
         stall_ns          what steps have waited for others; copy_ns: what they copied and merged
         bytes             moved by this trainer's rounds
         bad               contributions that were left out for NaN or Inf, of any trainer
-        restarts          rounds begun again because somebody left
+        restarts          rounds begun again because one of their trainers left
         shadow_cpu_s      CPU time of the threads in the background; budget: their share of a core
         wall_s            since attach
         distance          from this trainer's parameters to the result, as a part of that, at the
-                          last merge
+                          last merge; 0 where they have NaN or Inf
         outer_rate        of the last round of bmuf and diloco, with outer_momentum; outer_cosine
                           at 0 or below says that this step overshoots
 

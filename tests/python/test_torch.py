@@ -594,18 +594,28 @@ class Memory(unittest.TestCase):
 
 class Refusals(unittest.TestCase):
     def test_a_model_that_is_attached_twice(self):
-        model = nn.Linear(2, 2)
-        first = alone(model)
-        with alone(model) as second:
-            refused(self, first.step, "'weight'", "attached again", "close this one")
-            second.step()
-            first.close()
-            second.step()
+        for model in (nn.Linear(2, 2), [torch.zeros(3)]):
+            first = alone(model)
+            refused(self, lambda: alone(model), "is attached already", "close")
+            first.step()
+            first.finish()
+            with alone(model) as second:
+                second.step()
+                first.close()
+                second.step()
 
     def test_things_that_are_something_else(self):
         for what in (42, None, "model.pt", object()):
-            refused(self, lambda: descant.attach(what), "torch.nn.Module", repr(what), kind=TypeError)
+            said = refused(self, lambda: descant.attach(what), "torch.nn.Module", kind=TypeError)
+            self.assertIn("object" if type(what) is object else repr(what), str(said))
         model = nn.Linear(2, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=1)
+        said = refused(self, lambda: descant.attach(optimizer), "not an object of SGD", kind=TypeError)
+        self.assertNotIn("momentum", str(said))
+        for name in ("plan", "job"):
+            refused(self, lambda: descant.attach(model, **{name: 3}), name + "=3", kind=TypeError)
+        refused(self, lambda: alone(nn.Linear(2, 2), optimizer=optimizer), "optimizer=", "none of")
+        refused(self, lambda: alone(torch.zeros(1).expand(5)), "'0' is expanded", "clone()")
         sync = alone(model)
         for what in (model.state_dict(), {}, 42, None):
             refused(self, lambda: sync.load_state_dict(what), "sync.state_dict()", kind=TypeError)
