@@ -354,7 +354,7 @@ START_TEST(standard_error_has_it_by_default)
     static const struct {
         const char *level;
         int died, came, opened, paced;
-    } cases[] = {{"", 1, 1, 0, 0}, {"warning", 1, 0, 0, 0}, {"info", 1, 1, 1, 0},
+    } cases[] = {{"", 1, 1, 0, 0}, {"warning", 1, 0, 0, 0}, {"info", 1, 1, 0, 0},
                  {"debug", 1, 1, 1, 1}, {"error", 0, 0, 0, 0}, {"off", 0, 0, 0, 0}};
     setenv("DESCANT_LOG", cases[_i].level, 1);
     start("shadow-ma", 0, 0, OWN_EVENTS);
