@@ -341,9 +341,10 @@ START_TEST(an_end_without_rounds_is_told)
     for (int i = 0; i < 2; i++) {
         struct trainer *t = &page->trainers[i];
         ck_assert_int_eq(t->events[DESCANT_EVENT_NO_ROUND], 1);
-        ck_assert_int_eq(t->events[DESCANT_EVENT_UNFINISHED], _i);
+        int unfinished = t->events[DESCANT_EVENT_UNFINISHED];       /* its own, and perhaps the other's */
+        ck_assert(_i ? unfinished == 1 || unfinished == 2 : unfinished == 0);
         ck_assert_int_eq(count_of(t->lines, "no round has been made in"), 1);
-        ck_assert_int_eq(count_of(t->lines, "without descant_finish"), _i);
+        ck_assert_int_eq(count_of(t->lines, "the job ends without descant_finish"), _i);
     }
 }
 END_TEST
