@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: MIT */
+/* The ledger: which peers are members, when a round closes, and which version of the
+ * replicas' state is the job's. It is a pure state machine: events go in, decisions come
+ * out. It has no clock, does no I/O, and takes no memory. docs/members.md has the rules
+ * and says why they are safe.
+ *
+ * A driver owns the ledger and runs it in one thread:
+ *
+ *     ledger_hear(l, word, list);         and whatever else has happened
+ *     while (ledger_next(l, &decision, list))
+ *         obey(&decision);
+ *
+ * Words may be lost, doubled, late and in any order; what is still owed is said again
+ * every `again_ns`. One thing is asked of the link: a word reaches the generation that it
+ * was said to. */
+#ifndef LEDGER_H
+#define LEDGER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Of a round, and of what the round left. {1, 0}: the state with which the job begins;
+ * {0, 0}: none. */
+struct ledger_version {
+    uint64_t epoch, number;
+};
+
+/* Lists are arrays of entries, one for each rank. Generation 0: the rank is not in the
+ * list. */
+struct ledger_entry {
+    uint64_t generation;
+    uint64_t seq;               /* of an arrival */
+};
+
+enum ledger_what {
+    LEDGER_HERE,        /* to a leader: all that it needs to know of the sender */
+    LEDGER_FENCE,       /* to the members: promise this ballot, and give up the round */
+    LEDGER_PROPOSE,     /* to who has `base`: accept this list as the next epoch */
+    LEDGER_STANDS,      /* to anybody: this is the epoch */
+    LEDGER_GO,          /* to the members: round `version` upon `base` has closed, so */
+    LEDGER_TAKE,        /* to who lacks `version`: peer `about` has it */
+
+    /* The decisions that concern the driver alone, in the order in which they are
+     * given. */
+    LEDGER_VOID,        /* give the open round up; drop its pieces from now on */
+    LEDGER_EPOCH,       /* another epoch stands, with this list */
+    LEDGER_OUT,         /* this peer is no member now */
+    LEDGER_MERGED,      /* the version that is held has this peer's arrival `seq` */
+    LEDGER_OPEN,  /* do the round `version`; the list says who is in it, with which seq */
+    LEDGER_FETCH        /* take `version` from peer `about`, then call ledger_took */
+};
+
+/* A word, or a decision. A word's numbers are input: they are tested before they are
+ * used. */
+struct ledger_decision {
+    enum ledger_what what;
+    int from, to;               /* ranks */
+    uint64_t generation;        /* the sender's */
+    uint64_t epoch;             /* that stands, as the sender knows */
+    uint64_t ballot;            /* HERE: as promised */
+    struct ledger_version version, base;
+    uint64_t accepted;          /* HERE: the ballot whose list it accepted; 0: of none */
+    uint64_t seq;               /* HERE: it has arrived with it; 0: it has not */
+    int coordinator;            /* of the list: HERE (accepted), PROPOSE, STANDS, EPOCH */
+    int about;                 /* HERE: a member that is silent to the sender; -1: none */
+    bool fresh;                /* PROPOSE, HERE (accepted): the proposer chose the list */
+    bool leaves;                /* HERE */
+    bool listed;                /* a list comes with it */
+};
+
+struct ledger_options {
+    int rank, ranks;            /* this peer's; of the largest job */
+    uint64_t generation;        /* not 0 */
+    int quorum;           /* arrivals that close a round once the grace is over; 0: all */
+    uint64_t grace_ns, again_ns;
+    uint64_t dead_ns;           /* a promise holds off other candidates for so long */
+};
+
+struct ledger;
+
+size_t ledger_bytes(int ranks);     /* of a ledger; it may be copied by memcpy */
+/* In `memory`, the caller's. first: the members of epoch 1, alike in all of them, whose
+ * coordinator is the lowest rank; NULL: this peer is a newcomer and asks `contact`. */
+struct ledger *ledger_init(void *memory, const struct ledger_options *options,
+                           uint64_t now_ns, const struct ledger_entry *first,
+                           int contact);
+
+/* --- what has happened --- */
+
+/* list: of a word that is listed, for all ranks. */
+void ledger_hear(struct ledger *l, const struct ledger_decision *word,
+                 const struct ledger_entry *list);
+void ledger_silent(struct ledger *l, int rank);     /* for `dead`, or gone: any peer */
+/* An authority vouches that this member of the epoch is dead, and founded no epoch that
+ * its peers do not know: the epoch is taken without it. */
+void ledger_lost(struct ledger *l, int rank);
+/* A contribution to the next round lies ready, made upon the version that is held.
+ * Returns its seq, which stays the same until it is merged; 0: wait for the round that it
+ * is in. To be called again whenever another version is held. */
+uint64_t ledger_ready(struct ledger *l);
+void ledger_whole(struct ledger *l);             /* the round that is open here is done */
+/* The version that was to be fetched, or a newer one that its donor held by then, is
+ * here, with what is merged in it. False: the time for it is over; drop it. */
+bool ledger_took(struct ledger *l, struct ledger_version version,
+                 const struct ledger_entry *merged);
+void ledger_leave(struct ledger *l);                /* stay until LEDGER_OUT */
+void ledger_time(struct ledger *l, uint64_t now_ns);
+
+/* --- what to do --- */
+
+/* The next decision, or word to send. list: room for all ranks. False: there is none. */
+bool ledger_next(struct ledger *l, struct ledger_decision *out,
+                 struct ledger_entry *list);
+uint64_t ledger_wakes(const struct ledger *l);     /* ledger_time's next time */
+
+struct ledger_view {
+    uint64_t epoch, lost;       /* lost: arrivals merged in versions that were given up */
+    struct ledger_version held;
+    int coordinator;
+    bool member, open, fenced;          /* open: a round is under way here */
+};
+struct ledger_view ledger_view(const struct ledger *l);
+/* What is merged in the version that is held: for each rank the newest seq of its last
+ * generation. */
+void ledger_merged(const struct ledger *l, struct ledger_entry *merged);
+
+enum ledger_owners { LEDGER_OWNERS_MEMBERS, LEDGER_OWNERS_SOME, LEDGER_OWNERS_HUB };
+/* The rank that owns slice i of the open round's n floats; -1: there are fewer slices.
+ * HUB: the coordinator owns everything. */
+int ledger_owner(const struct ledger *l, enum ledger_owners owners, uint64_t n, int i);
+
+/* Of so many members. Two such sets of one epoch share a member. */
+bool ledger_may_go_on(int members, int of_them, bool with_coordinator);
+
+#endif

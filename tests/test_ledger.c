@@ -1,0 +1,787 @@
+/* SPDX-License-Identifier: MIT */
+/* The ledger against the rules of docs/members.md, in worlds whose network may do
+ * anything: words wait, overtake each other, are lost and come twice. What a version
+ * holds is the arrivals that are in it and in those before it, so two versions have the
+ * same bits if these are the same.
+ *
+ *   enumerated  three peers, orders of events from some beginnings, to a depth. Words of
+ *               one peer to another keep their order, as a link's do, but for so many
+ *               that are late
+ *   random      2 to 16 peers: deaths, cuts, pauses, wrong suspicions, comings and
+ *               leavings by a seed, then peace, in which the job must go on and everybody
+ *               be a member. LEDGER_SEEDS=FIRST-LAST says which seeds
+ *   broken      each rule on which safety rests is broken, and must be missed */
+#define RULES(X) \
+    X(FENCE) X(PROMISE) X(QUORUM) X(AGAIN) X(STANDS) X(ACCEPT) X(BASE) X(HOLD) X(MERGED)
+#define NUMBER(name) name,
+#define TEXT(name) #name,
+enum broken { NONE, RULES(NUMBER) N_RULES };
+static const char *const broken_names[N_RULES] = {"no rule", RULES(TEXT)};
+static int broken;
+#define RULE(name, test) (broken == name || (test))
+#include "ranks/ledger.c"
+
+#include "base/base.h"
+
+#include <check.h>
+#include <stdlib.h>
+
+static const char stuck[] = "it does not go on";
+
+enum { MOST = 16, WORDS = 400, VERSIONS = 400, EPOCHS = 400 };
+enum { AGAIN_NS = 10, GRACE_NS = 5, DEAD_NS = 40 };
+
+/* A version: what it is upon, and what it added. */
+struct version {
+    struct ledger_version id, base;
+    struct ledger_entry in[MOST];
+    struct ledger_entry merged[MOST];
+    unsigned gave;              /* ranks whose pieces are on their way */
+};
+
+struct message {
+    struct ledger_decision word;
+    uint64_t to_generation;
+    struct ledger_entry list[MOST];
+};
+
+struct node {
+    uint64_t generation;
+    bool alive, fetches, out, left;
+    int round;                /* the version that it has begun and may finish; -1: none */
+    struct ledger_decision fetch;
+};
+
+struct world {
+    int ranks, n_words, n_versions, n_epochs;
+    int top;                    /* the newest version that is built upon */
+    uint64_t now, generations;
+    size_t ledger_bytes;
+    const char *wrong;
+    struct node node[MOST];
+    struct version version[VERSIONS];
+    struct message word[WORDS];
+    struct ledger_entry epoch[EPOCHS][MOST];
+    _Alignas(16) unsigned char memory[];
+};
+
+static struct ledger *ledger_of(struct world *w, int r)
+{
+    return (struct ledger *)(void *)(w->memory + (size_t)r * w->ledger_bytes);
+}
+
+static size_t world_bytes(int ranks)
+{
+    return sizeof(struct world) + (size_t)ranks * ledger_bytes(ranks);
+}
+
+static void refute(struct world *w, const char *what)
+{
+    if (!w->wrong)
+        w->wrong = what;
+}
+
+/* --- safety --- */
+
+static int find_version(const struct world *w, struct ledger_version id)
+{
+    for (int i = 0; i < w->n_versions; i++)
+        if (same(w->version[i].id, id))
+            return i;
+    return -1;
+}
+
+static bool is_upon(const struct world *w, int v, int base)
+{
+    while (v >= 0 && v != base)
+        v = v ? find_version(w, w->version[v].base) : -1;
+    return v == base;
+}
+
+/* Nothing is built upon two versions of which neither has the other. */
+static void build_upon(struct world *w, int base)
+{
+    if (is_upon(w, base, w->top))
+        w->top = base;
+    else if (!is_upon(w, w->top, base))
+        refute(w, "two histories");
+}
+
+/* Somebody begins a round: it is the same round for all, and its arrivals are in no
+ * version before it. */
+static int begin(struct world *w, const struct ledger_decision *d,
+                 const struct ledger_entry *list)
+{
+    int base = find_version(w, d->base), v = find_version(w, d->version);
+
+    if (base < 0) {
+        refute(w, "a round upon nothing");
+        return -1;
+    }
+    build_upon(w, base);
+    if (v >= 0) {
+        for (int r = 0; r < w->ranks; r++)
+            if (w->version[v].in[r].seq != list[r].seq ||
+                (list[r].seq && w->version[v].in[r].generation != list[r].generation))
+                refute(w, "one version with two contents");
+        if (!same(w->version[v].base, d->base))
+            refute(w, "one version upon two");
+        return v;
+    }
+    if (w->n_versions == VERSIONS)
+        return -1;
+    v = w->n_versions++;
+    struct version *made = &w->version[v];
+    *made = (struct version){.id = d->version, .base = d->base};
+    memcpy(made->merged, w->version[base].merged, sizeof made->merged);
+    for (int r = 0; r < w->ranks; r++) {
+        struct ledger_entry *m = &made->merged[r];
+        made->in[r] = list[r];
+        if (!list[r].seq)
+            continue;
+        if (m->generation == list[r].generation && m->seq >= list[r].seq)
+            refute(w, "an arrival is merged twice");
+        *m = list[r];
+    }
+    return v;
+}
+
+static void check_epoch(struct world *w, const struct ledger_decision *d,
+                        const struct ledger_entry *list)
+{
+    if (d->epoch >= EPOCHS)
+        return;
+    struct ledger_entry *known = w->epoch[d->epoch];
+    bool first = (int)d->epoch > w->n_epochs || !known[MOST - 1].seq;
+    for (int r = 0; r < w->ranks; r++) {
+        if (!first && known[r].generation != list[r].generation)
+            refute(w, "one epoch with two lists");
+        known[r].generation = list[r].generation;
+    }
+    known[MOST - 1].seq = 1;
+    if ((int)d->epoch > w->n_epochs)
+        w->n_epochs = (int)d->epoch;
+}
+
+/* What a ledger holds is what the version has. */
+static void check_held(struct world *w, int r)
+{
+    struct ledger_entry merged[MOST];
+    struct ledger_version held = ledger_view(ledger_of(w, r)).held;
+    int v = find_version(w, held);
+
+    if (!held.epoch)
+        return;
+    ledger_merged(ledger_of(w, r), merged);
+    for (int i = 0; v >= 0 && i < w->ranks; i++)
+        if (merged[i].seq != w->version[v].merged[i].seq)
+            refute(w, "two tables of one version");
+}
+
+/* --- what a driver does --- */
+
+static void send(struct world *w, const struct ledger_decision *d,
+                 const struct ledger_entry *list)
+{
+    struct message m;
+
+    memset(&m, 0, sizeof m);
+    m.word = *d;
+    m.to_generation = w->node[d->to].generation;
+    if (d->listed)
+        memcpy(m.list, list, (size_t)w->ranks * sizeof *list);
+    for (int i = 0; i < w->n_words; i++)
+        if (memcmp(&w->word[i], &m, sizeof m) == 0)
+            return;
+    if (w->n_words < WORDS)
+        w->word[w->n_words++] = m;
+}
+
+static void obey(struct world *w, int r)
+{
+    struct ledger_decision d;
+    struct ledger_entry list[MOST];
+    struct node *node = &w->node[r];
+
+    memset(list, 0, sizeof list);
+    while (ledger_next(ledger_of(w, r), &d, list)) {
+        switch (d.what) {
+        case LEDGER_VOID:
+            if (broken != FENCE)
+                node->round = -1;
+            break;
+        case LEDGER_OPEN:
+            node->round = begin(w, &d, list);
+            if (node->round >= 0)
+                w->version[node->round].gave |= 1u << r;
+            break;
+        case LEDGER_FETCH:
+            node->fetches = true;
+            node->fetch = d;
+            break;
+        case LEDGER_EPOCH:
+            check_epoch(w, &d, list);
+            node->out = false;
+            break;
+        case LEDGER_OUT:
+            node->out = true;
+            node->left |= ledger_of(w, r)->leaves;
+            break;
+        case LEDGER_MERGED:
+            break;
+        default:
+            send(w, &d, list);
+        }
+    }
+    check_held(w, r);
+}
+
+/* --- events; false: there is no such event now --- */
+
+static bool deliver(struct world *w, int i, bool again)
+{
+    struct message m = w->word[i];
+    struct node *node = &w->node[m.word.to];
+
+    if (!again) {
+        memmove(&w->word[i], &w->word[i + 1], (size_t)(w->n_words - i - 1) * sizeof m);
+        w->n_words--;
+        memset(&w->word[w->n_words], 0, sizeof m);
+    }
+    if (!node->alive || node->left || node->generation != m.to_generation)
+        return !again;
+    ledger_hear(ledger_of(w, m.word.to), &m.word, m.word.listed ? m.list : NULL);
+    obey(w, m.word.to);
+    return true;
+}
+
+static bool ready(struct world *w, int r)
+{
+    struct ledger *l = ledger_of(w, r);
+    if (!w->node[r].alive || w->node[r].left || l->ready)
+        return false;
+    bool did = ledger_ready(l) != 0;
+    obey(w, r);
+    return did;
+}
+
+static bool whole(struct world *w, int r)
+{
+    int v = w->node[r].round;
+    if (v < 0 || !w->node[r].alive || w->node[r].left)
+        return false;
+    for (int i = 0; i < w->ranks; i++)
+        if (w->version[v].in[i].seq && !(w->version[v].gave >> i & 1))
+            return false;
+    if (!same(ledger_of(w, r)->newest, w->version[v].id))
+        return false;
+    ledger_whole(ledger_of(w, r));
+    w->node[r].round = -1;
+    obey(w, r);
+    return true;
+}
+
+/* The donor gives what it holds by then. */
+static bool took(struct world *w, int r)
+{
+    struct node *node = &w->node[r];
+    struct ledger_entry merged[MOST];
+    if (!node->fetches || !node->alive || node->left || !w->node[node->fetch.about].alive)
+        return false;
+    node->fetches = false;
+    ledger_merged(ledger_of(w, node->fetch.about), merged);
+    ledger_took(ledger_of(w, r), ledger_view(ledger_of(w, node->fetch.about)).held,
+                merged);
+    obey(w, r);
+    return true;
+}
+
+static bool silent(struct world *w, int r, int other)
+{
+    struct ledger *l = ledger_of(w, r);
+    if (!w->node[r].alive || w->node[r].left || r == other ||
+        (l->seats[other].in_list[MEMBER] ? l->seats[other].silent
+                                         : !l->seats[other].told.generation))
+        return false;
+    ledger_silent(l, other);
+    obey(w, r);
+    return true;
+}
+
+static bool tick(struct world *w, int r, uint64_t ns)
+{
+    if (!w->node[r].alive || w->node[r].left)
+        return false;
+    ledger_time(ledger_of(w, r), ledger_of(w, r)->now_ns + ns);
+    obey(w, r);
+    return true;
+}
+
+static void start(struct world *w, int r, const struct ledger_entry *first, int contact,
+                  int quorum)
+{
+    struct ledger_options o = {.rank = r,
+                               .ranks = w->ranks,
+                               .quorum = quorum,
+                               .grace_ns = GRACE_NS,
+                               .again_ns = AGAIN_NS,
+                               .dead_ns = DEAD_NS,
+                               .generation =
+                                   first ? first[r].generation : ++w->generations};
+    w->node[r] = (struct node){.generation = o.generation, .alive = true, .round = -1};
+    ledger_init(ledger_of(w, r), &o, w->now, first, contact);
+    obey(w, r);
+}
+
+static struct world *create(int ranks, int members, int quorum)
+{
+    struct world *w = calloc(1, world_bytes(ranks));
+    struct ledger_entry first[MOST];
+
+    ck_assert_ptr_nonnull(w);
+    memset(first, 0, sizeof first);
+    w->ranks = ranks;
+    w->ledger_bytes = ledger_bytes(ranks);
+    w->n_versions = 1;
+    w->version[0].id = (struct ledger_version){1, 0};
+    for (int r = 0; r < members; r++)
+        first[r].generation = ++w->generations;
+    for (int r = 0; r < members; r++)
+        w->node[r].generation = first[r].generation;
+    for (int r = 0; r < members; r++)
+        start(w, r, first, 0, quorum);
+    return w;
+}
+
+/* --- random worlds --- */
+
+static int below(struct rng *rng, int n)
+{
+    return (int)(rng_next(rng) % (uint64_t)n);
+}
+
+/* Whether those who would be left can go on from every list that anybody knows. */
+static bool may_die(struct world *w, int victim)
+{
+    for (int r = 0; r < w->ranks; r++)
+        for (int which = 0; which < LISTS; which++) {
+            struct ledger *l = ledger_of(w, r);
+            int members = 0, left = 0, coordinator = which == MEMBER ? l->coordinator :
+                which == ACCEPTED ? l->accepted_coordinator : l->offer.coordinator;
+            bool first = false;
+            if (!w->node[r].generation || w->node[r].left)
+                continue;
+            for (int i = 0; i < w->ranks; i++)
+                if (l->seats[i].in_list[which]) {
+                    bool lives = i != victim && w->node[i].alive && !w->node[i].left &&
+                                 w->node[i].generation == l->seats[i].in_list[which];
+                    members++;
+                    left += lives;
+                    first |= lives && i == coordinator;
+                }
+            if (members && !ledger_may_go_on(members, left, first))
+                return false;
+        }
+    return true;
+}
+
+static int somebody(struct world *w, struct rng *rng)
+{
+    int r = below(rng, w->ranks);
+    for (int i = 0; i < w->ranks; i++, r = (r + 1) % w->ranks)
+        if (w->node[r].alive && !w->node[r].left)
+            return r;
+    return 0;
+}
+
+struct trouble {
+    bool hostile;               /* suspicions of those who live */
+    int group[MOST];
+    bool paused[MOST];
+};
+
+static void random_event(struct world *w, struct rng *rng, struct trouble *t, bool leaves)
+{
+    int what = below(rng, 1000), r = below(rng, w->ranks), i;
+
+    if (t->hostile && below(rng, 12) == 0) {
+        silent(w, r, below(rng, w->ranks));
+        tick(w, r, (uint64_t)below(rng, DEAD_NS));
+        return;
+    }
+
+    if (what < 600 && w->n_words) {
+        i = below(rng, w->n_words);
+        int from = w->word[i].word.from, to = w->word[i].word.to;
+        if (t->paused[to])
+            return;
+        if (t->group[from] == t->group[to])
+            deliver(w, i, below(rng, 8) == 0);
+        else if (below(rng, 4) == 0)
+            w->word[i] = w->word[--w->n_words];     /* lost in the cut */
+    } else if (t->paused[r]) {
+        t->paused[r] = below(rng, 20) != 0;
+    } else if (what < 700) {
+        ready(w, r);
+    } else if (what < 800) {
+        whole(w, r);
+    } else if (what < 850) {
+        if (t->group[r] == t->group[w->node[r].fetch.about])
+            took(w, r);
+    } else if (what < 930) {
+        tick(w, r, (uint64_t)below(rng, AGAIN_NS) + 1);
+    } else if (what < 970) {
+        i = below(rng, w->ranks);
+        if (!w->node[i].alive || t->group[i] != t->group[r] || t->paused[i] ||
+            below(rng, 20) == 0)
+            silent(w, r, i);
+    } else if (what < 975) {
+        for (i = 0; i < w->ranks; i++)
+            t->group[i] = below(rng, 3) == 0;
+    } else if (what < 985) {
+        memset(t->group, 0, sizeof t->group);
+    } else if (what < 988) {
+        t->paused[r] = true;
+    } else if (what < 992) {
+        if (w->node[r].alive && !w->node[r].left && may_die(w, r))
+            w->node[r].alive = false;
+    } else if (what < 998) {
+        if (!w->node[r].alive && somebody(w, rng) != r)
+            start(w, r, NULL, somebody(w, rng), 2);
+    } else if (leaves && w->node[r].alive && !w->node[r].left && below(rng, 3) == 0 &&
+               may_die(w, r)) {
+        ledger_leave(ledger_of(w, r));
+        obey(w, r);
+    }
+}
+
+/* No more faults: all that live hear each other, and only the dead are silent. */
+static bool goes_on(struct world *w, struct rng *rng)
+{
+    uint64_t before = w->version[w->top].id.number;
+
+    for (int turn = 0; turn < 600; turn++) {
+        int all = 0, in = 0;
+        for (int n = w->n_words; n > 0 && w->n_words; n--)
+            deliver(w, below(rng, w->n_words), false);
+        for (int r = 0; r < w->ranks; r++) {
+            ready(w, r);
+            whole(w, r);
+            took(w, r);
+            if (turn % 4 == 3)
+                tick(w, r, AGAIN_NS);
+            for (int i = 0; i < w->ranks; i++)
+                if (!w->node[i].alive || w->node[i].left)
+                    silent(w, r, i);
+            if (w->node[r].alive && !w->node[r].left) {
+                all++;
+                in += ledger_view(ledger_of(w, r)).member;
+            }
+        }
+        if (w->wrong || w->n_versions == VERSIONS)
+            return true;
+        if (in == all && w->version[w->top].id.number >= before + 3)
+            return true;
+    }
+    return false;
+}
+
+static const char *random_world(uint64_t seed, int events, uint64_t *rounds)
+{
+    struct rng rng;
+    rng_init(&rng, seed);
+    int ranks = 2 + below(&rng, below(&rng, 4) ? 4 : MOST - 1);
+    int members = 1 + below(&rng, ranks);
+    struct world *w = create(ranks, members, below(&rng, 2) ? 0 : 1 + members / 2);
+    struct trouble t;
+    bool leaves = below(&rng, 4) == 0;
+
+    memset(&t, 0, sizeof t);
+    t.hostile = seed % 2;
+    for (int i = 0; i < events && !w->wrong; i++)
+        random_event(w, &rng, &t, leaves);
+    int left = 0;
+    for (int r = 0; r < ranks; r++)
+        left += w->node[r].left || ledger_of(w, r)->leaves;
+    if (!w->wrong && !left && !goes_on(w, &rng))
+        refute(w, stuck);
+    const char *wrong = w->wrong;
+    *rounds += w->version[w->top].id.number;
+    free(w);
+    return wrong;
+}
+
+/* --- enumerated worlds --- */
+
+/* How often each fault may still come. */
+struct faults {
+    int silent;         /* suspicions, right or wrong */
+    int late;           /* words that overtake others, or are lost */
+    int twice, restart, pauses;
+    int rounds;
+};
+
+struct search {
+    uint64_t *seen;             /* hashes, with the depth that was left in the low bits */
+    uint64_t states, room;
+    size_t bytes;
+};
+
+static uint64_t mix(uint64_t h, const void *data, size_t bytes)
+{
+    const unsigned char *p = data;
+    uint64_t word;
+    for (; bytes >= sizeof word; bytes -= sizeof word, p += sizeof word) {
+        memcpy(&word, p, sizeof word);
+        h = (h ^ word) * UINT64_C(0x9e3779b97f4a7c15);
+        h ^= h >> 29;
+    }
+    return h;
+}
+
+/* Whether words of the same sender to the same peer lie before it. */
+static int words_before(const struct world *w, int i)
+{
+    int n = 0;
+    for (int j = 0; j < i; j++)
+        n += w->word[j].word.from == w->word[i].word.from &&
+             w->word[j].word.to == w->word[i].word.to;
+    return n;
+}
+
+static uint64_t hash_of(const struct world *w, const struct faults *f)
+{
+    uint64_t words = 0, h = mix(1, f, sizeof *f);
+    h = mix(h, w->node, sizeof w->node[0] * (size_t)w->ranks);
+    h = mix(h, w->version, sizeof w->version[0] * (size_t)w->n_versions);
+    h = mix(h + (uint64_t)w->top, w->memory, w->ledger_bytes * (size_t)w->ranks);
+    for (int i = 0; i < w->n_words; i++)
+        words += mix((uint64_t)words_before(w, i), &w->word[i], sizeof w->word[i]);
+    return h ^ words;
+}
+
+static void copy_world(struct world *to, const struct world *from)
+{
+    memcpy(to, from, offsetof(struct world, version));
+    memcpy(to->version, from->version,
+           sizeof from->version[0] * (size_t)from->n_versions);
+    memcpy(to->word, from->word, sizeof from->word[0] * (size_t)from->n_words);
+    memcpy(to->epoch, from->epoch, sizeof from->epoch[0] * (size_t)(from->n_epochs + 1));
+    memset(to->epoch[from->n_epochs + 1], 0, 4 * sizeof from->epoch[0]);
+    memcpy(to->memory, from->memory, from->ledger_bytes * (size_t)from->ranks);
+}
+
+static bool is_new(struct search *s, uint64_t h, int depth)
+{
+    h &= ~UINT64_C(63);
+    for (uint64_t i = h >> 20;; i++) {
+        uint64_t *at = &s->seen[i % s->room];
+        if (*at && (*at & ~UINT64_C(63)) != h)
+            continue;
+        if (*at && (int)(*at & 63) >= depth)
+            return false;
+        s->states += !*at;
+        *at = h | (uint64_t)depth;
+        return true;
+    }
+}
+
+static bool event(struct world *w, struct faults *f, int k)
+{
+    int n = w->ranks;
+    if (k < 2 * w->n_words) {
+        if ((k % 2 && f->twice-- <= 0) || (words_before(w, k / 2) && f->late-- <= 0))
+            return false;
+        return deliver(w, k / 2, k % 2);
+    }
+    k -= 2 * w->n_words;
+    if (k < n)
+        return whole(w, k);
+    if (k < 2 * n)
+        return took(w, k - n);
+    if (k < 3 * n)
+        return f->pauses-- > 0 && tick(w, k - 2 * n, DEAD_NS);
+    k -= 3 * n;
+    if (k < n * n)
+        return f->silent-- > 0 && silent(w, k / n, k % n);
+    k -= n * n;
+    if (f->restart-- <= 0 || w->node[k].left)
+        return false;
+    start(w, k, NULL, (k + 1) % n, 0);
+    return true;
+}
+
+static const char *explore(struct search *s, struct world *w, struct faults f, int depth)
+{
+    struct world *next = (struct world *)(void *)((unsigned char *)w + s->bytes);
+    int n = w->ranks, events = 2 * w->n_words + 3 * n + n * n + n;
+
+    if (w->wrong || !depth || 2 * s->states > s->room)
+        return w->wrong;
+    for (int k = 0; k < events; k++) {
+        struct faults left = f;
+        copy_world(next, w);
+        if (!event(next, &left, k))
+            continue;
+        for (int r = 0; r < n && next->n_versions <= f.rounds; r++)
+            ready(next, r);
+        if (!is_new(s, hash_of(next, &left), depth - 1))
+            continue;
+        const char *wrong = explore(s, next, left, depth - 1);
+        if (wrong)
+            return wrong;
+    }
+    return NULL;
+}
+
+/* All ready, and the first round is closed by its coordinator. */
+static const char *enumerate(struct faults f, int depth, uint64_t *states)
+{
+    struct search s = {.room = UINT64_C(1) << 22,
+                       .bytes = (world_bytes(3) + 63) / 64 * 64};
+    struct world *begun = create(3, 3, 2), *w;
+    const char *wrong;
+
+    for (int r = 0; r < 3; r++)
+        ready(begun, r);
+    while (begun->n_words && !ledger_of(begun, 0)->open)
+        deliver(begun, 0, false);
+    s.seen = calloc(s.room, sizeof *s.seen);
+    w = calloc((size_t)depth + 2, s.bytes);
+    ck_assert(s.seen && w);
+    copy_world(w, begun);
+    wrong = explore(&s, w, f, depth);
+    *states = s.states;
+    free(s.seen);
+    free(w);
+    free(begun);
+    return wrong;
+}
+
+static const struct {
+    struct faults faults;
+    int depth;
+} beginnings[] = {
+    {{.silent = 2, .rounds = 3}, 16},
+    {{.silent = 2, .late = 1, .pauses = 1, .rounds = 2}, 9},
+    {{.silent = 2, .twice = 1, .rounds = 2}, 12},
+    {{.silent = 2, .restart = 1, .rounds = 2}, 9},
+};
+
+START_TEST(enumerated_worlds_are_safe)
+{
+    uint64_t states;
+    const char *wrong = enumerate(beginnings[_i].faults, beginnings[_i].depth, &states);
+    ck_assert_msg(!wrong, "beginning %d: %s", _i, wrong);
+    ck_assert_uint_gt(states, 10000);
+}
+END_TEST
+
+static void seeds(unsigned long *first, unsigned long *last)
+{
+    const char *text = getenv("LEDGER_SEEDS");
+    *first = 1;
+    *last = 10000;
+    if (text)
+        sscanf(text, "%lu-%lu", first, last);
+}
+
+START_TEST(random_worlds_are_safe_and_go_on)
+{
+    unsigned long first, last;
+    uint64_t rounds = 0;
+    seeds(&first, &last);
+    for (unsigned long seed = first; seed <= last; seed++) {
+        const char *wrong = random_world(seed, 1500, &rounds);
+        ck_assert_msg(!wrong, "seed %lu: %s; LEDGER_SEEDS=%lu-%lu replays it", seed,
+                      wrong, seed, seed);
+    }
+    ck_assert(last < first + 100 || rounds > 5 * (last - first));
+}
+END_TEST
+
+START_TEST(each_rule_is_missed)
+{
+    uint64_t rounds = 0;
+    const char *wrong = NULL;
+
+    broken = _i;
+    for (uint64_t seed = 1; seed < 300000 && (!wrong || !strcmp(wrong, stuck)); seed++)
+        wrong = random_world(seed, 1500, &rounds);
+    ck_assert_msg(wrong && strcmp(wrong, stuck), "nothing is wrong without %s",
+                  broken_names[_i]);
+    broken = NONE;
+}
+END_TEST
+
+/* --- the pure rules --- */
+
+START_TEST(two_sets_that_may_go_on_share_a_member)
+{
+    for (int members = 1; members <= 6; members++)
+        for (unsigned a = 0; a < 1u << members; a++)
+            for (unsigned b = 0; b < 1u << members; b++)
+                ck_assert((a & b) ||
+                          !ledger_may_go_on(members, __builtin_popcount(a), a & 1) ||
+                          !ledger_may_go_on(members, __builtin_popcount(b), b & 1));
+}
+END_TEST
+
+/* Two members: the second goes on only when somebody vouches that the first is dead for
+ * good. */
+START_TEST(half_goes_on_with_its_coordinator_or_a_voucher)
+{
+    for (int dead = 0; dead < 2; dead++) {
+        struct world *w = create(2, 2, 0);
+        struct rng rng;
+        rng_init(&rng, 1);
+        ck_assert(goes_on(w, &rng));
+        w->node[dead].alive = false;
+        ck_assert(goes_on(w, &rng) == (dead == 1));
+        ledger_lost(ledger_of(w, 1 - dead), dead);
+        ck_assert(goes_on(w, &rng));
+        start(w, dead, NULL, 1 - dead, 0);
+        ck_assert(goes_on(w, &rng));
+        free(w);
+    }
+}
+END_TEST
+
+START_TEST(owners_are_few_and_take_turns)
+{
+    struct world *w = create(5, 5, 0);
+    for (int r = 0; r < 5; r++)
+        ready(w, r);
+    while (w->n_words && !ledger_of(w, 0)->open)
+        deliver(w, 0, false);
+    for (int i = 0; i < 6; i++) {
+        const struct ledger *l = ledger_of(w, 0);
+        ck_assert_int_eq(ledger_owner(l, LEDGER_OWNERS_MEMBERS, 1, i),
+                         i < 5 ? (1 + i) % 5 : -1);
+        ck_assert_int_eq(ledger_owner(l, LEDGER_OWNERS_SOME, 16385, i),
+                         i < 2 ? 1 + i : -1);
+        ck_assert_int_eq(ledger_owner(l, LEDGER_OWNERS_HUB, 1 << 30, i), i ? -1 : 0);
+    }
+    free(w);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("ledger");
+    TCase *tcase = tcase_create("ledger");
+    tcase_set_timeout(tcase, 300);
+    tcase_add_test(tcase, two_sets_that_may_go_on_share_a_member);
+    tcase_add_test(tcase, half_goes_on_with_its_coordinator_or_a_voucher);
+    tcase_add_test(tcase, owners_are_few_and_take_turns);
+    tcase_add_loop_test(tcase, enumerated_worlds_are_safe, 0,
+                        (int)(sizeof beginnings / sizeof *beginnings));
+    tcase_add_test(tcase, random_worlds_are_safe_and_go_on);
+    tcase_add_loop_test(tcase, each_rule_is_missed, FENCE, N_RULES);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}
