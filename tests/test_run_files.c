@@ -241,6 +241,22 @@ START_TEST(a_dead_run_has_no_files)
 }
 END_TEST
 
+/* Also if the next run, which removes it, writes none. */
+START_TEST(what_was_half_written_goes)
+{
+    struct train_options o = small();
+    struct train_result r;
+    char half[128];
+    snprintf(half, sizeof half, "%s.tmp", model_file);
+    fclose(fopen(half, "w"));
+    o.checkpoint = model_file;
+    o.optimizer = OPTIMIZER_SGD;
+    o.lr = 1e30;
+    ck_assert_int_eq(train(&o, &r), 1);
+    ck_assert(access(model_file, F_OK) != 0 && access(half, F_OK) != 0);
+}
+END_TEST
+
 START_TEST(it_is_said_from_what_a_killed_run_goes_on)
 {
     struct train_options o = endless();
@@ -382,6 +398,7 @@ int main(void)
     tcase_add_test(all, a_final_version_must_be_kept);
     tcase_add_loop_test(all, a_file_is_of_one_run, 0, 2);
     tcase_add_test(all, a_dead_run_has_no_files);
+    tcase_add_test(all, what_was_half_written_goes);
     tcase_add_test(all, it_is_said_from_what_a_killed_run_goes_on);
     tcase_add_test(all, what_is_replaced_is_said);
     tcase_add_loop_test(all, an_earlier_model_stays, 0, 2);

@@ -16,6 +16,7 @@
 #include "bsp/remote.h"
 #include "cli/bsp.h"
 #include "cli/bsp_log.h"
+#include "data/safetensors.h"
 #include "train/lock.h"
 
 #include <inttypes.h>
@@ -109,7 +110,8 @@ static void say_end(struct run *r, const char *why, const char *then)
     bool begun = keeps && over_mpi(r) && bsp_model_save(&r->model);
     bsp_log_end_line(&r->shown);
     fprintf(r->shown.err, "descant: %s: the run ends%s%s%s\n", why,
-            keeps ? " with a last checkpoint" : "", begun ? ", which is written now" : "", then);
+            keeps ? " with a last checkpoint" : "",
+            begun ? ", which is written now if the launcher leaves the time" : "", then);
     fflush(r->shown.err);
 }
 
@@ -212,6 +214,8 @@ static void rest_until(struct run *r, uint64_t when_ns)
 static descant_status lock_files(struct run *r)
 {
     descant_status status = lock_take(&r->locks[0], r->o->checkpoint, NULL, true, &r->log);
+    if (status == DESCANT_OK && r->o->checkpoint)
+        safetensors_tidy(r->o->checkpoint);
     return status == DESCANT_OK ? lock_take(&r->locks[1], r->o->log, NULL, false, &r->log) : status;
 }
 

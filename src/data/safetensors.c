@@ -265,6 +265,18 @@ static bool put_in_place(const char *path, const char *temporary, const char *pr
     return good;
 }
 
+static bool temporary_of(const char *path, char *name, size_t room)
+{
+    return (size_t)snprintf(name, room, "%s.tmp", path) < room;
+}
+
+void safetensors_tidy(const char *path)
+{
+    char temporary[PATH_MAX];
+    if (temporary_of(path, temporary, sizeof temporary))
+        unlink(temporary);
+}
+
 descant_status safetensors_write(const char *path, const char *previous,
                                  const struct safetensor *tensors, size_t n,
                                  const struct safetensors_text *texts, size_t n_texts,
@@ -275,7 +287,7 @@ descant_status safetensors_write(const char *path, const char *previous,
     descant_status status = check_tensors(path, tensors, n, log);
     if (status != DESCANT_OK)
         return status;
-    if (snprintf(temporary, sizeof temporary, "%s.tmp", path) >= (int)sizeof temporary)
+    if (!temporary_of(path, temporary, sizeof temporary))
         return log_fail(log, DESCANT_SYSTEM, "%s: the name is too long", path);
     char *header = make_header(tensors, n, texts, n_texts, &header_bytes);
     if (!header)

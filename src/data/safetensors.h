@@ -32,6 +32,9 @@ descant_status safetensors_write(const char *path, const char *previous,
                                  const struct safetensors_text *texts, size_t n_texts,
                                  const struct log *log);
 
+/* Removes what a writer of path left that was killed. */
+void safetensors_tidy(const char *path);
+
 struct safetensors;             /* a file that was read */
 
 /* CORRUPT, with the reason, for a torn or foreign file; SYSTEM where it cannot be opened. */

@@ -214,6 +214,13 @@ void checkpoint_forget(struct trainer *t)
     unlink(path);
 }
 
+void checkpoint_tidy(const struct trainer *t)
+{
+    char path[4096];
+    host_file(t, t->options->checkpoint, path, sizeof path);
+    safetensors_tidy(path);
+}
+
 /* Another host's than the first: it has the same model. */
 static descant_status write_host(struct trainer *t, struct list *list, struct texts *texts,
                                  const struct place *place)

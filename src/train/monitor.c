@@ -171,7 +171,8 @@ bool monitor_heed(void *of)
         fprintf(t->err, "descant: %s: the run ends%s; another one ends it at once\n",
                 signal == SIGINT ? "SIGINT" : "SIGTERM",
                 !t->options->checkpoint ? ""
-                : t->options->watched   ? " with a last checkpoint, which is written now"
+                : t->options->watched   ? " with a last checkpoint, which is written now if the "
+                                          "launcher leaves the time"
                                         : " with a last checkpoint");
         fflush(t->err);
     }

@@ -405,6 +405,8 @@ static descant_status fill_tables(struct trainer *t)
 
     atomic_store(&t->board->resumed, resumed);
     mark_files(t);
+    if (t->options->checkpoint)
+        checkpoint_tidy(t);
     if (resumed)
         return checkpoint_load_tables(t);
     if (t->options->resume && t->hosts > 1)

@@ -191,6 +191,7 @@ descant_status checkpoint_put(const char *path, bool own, const struct safetenso
 descant_status checkpoint_keep_outer(struct trainer *t);    /* before finish */
 bool checkpoint_there(const struct train_options *options);
 void checkpoint_forget(struct trainer *t);     /* this host's place, of a run of before */
+void checkpoint_tidy(const struct trainer *t);  /* what a run that was killed left unfinished */
 descant_status checkpoint_load_model(struct trainer *t);    /* w and state, before start */
 descant_status checkpoint_load_tables(struct trainer *t);   /* and the board; one trainer alone */
 descant_status checkpoint_load_outer(struct trainer *t);    /* after start */
