@@ -10,8 +10,8 @@ VERSION := 0.1.0
 SONAME := libdescant.so.0
 PREFIX ?= /usr/local
 ifneq ($(filter install uninstall,$(MAKECMDGOALS)),)
-ifneq ($(words $(PREFIX)),1)
-$(error PREFIX is '$(PREFIX)': it must name one folder, without spaces)
+ifneq ($(words $(PREFIX)) $(filter-out /%,$(PREFIX)),1 )
+$(error PREFIX is '$(PREFIX)': it must name one folder, from / on, without spaces)
 endif
 endif
 override PREFIX := $(abspath $(PREFIX))
@@ -181,7 +181,8 @@ $(B)/libdescant.a: $(OBJECTS)
 	@rm -f $@
 	@$(AR) rcs $@ $(B)/libdescant.o
 
-$(B)/descant-mpi-%.so: src/fabric/abi/mpi_abi.c src/fabric/abi/pmi.c src/fabric/abi/pmi.h Makefile
+$(B)/descant-mpi-%.so: src/fabric/abi/mpi_abi.c src/fabric/pmi.c src/fabric/pmi.h \
+		src/fabric/mpi_link.h Makefile
 	@mkdir -p $(@D)
 	$(call say,CC)OMPI_CC=$(CC) MPICH_CC=$(CC) $(MPICC_$*) $(filter-out -MMD -MP -Wcast-qual,$(BASIC)) -O2 \
 		-Wl,-z,nodelete -shared $(filter %.c,$^) -o $@
@@ -339,7 +340,7 @@ format:
 	clang-format -i $(wildcard include/*.h src/*/*.[ch] tests/*.[ch] bench/*.[ch] examples/*.[ch])
 
 SHARE := $(DESTDIR)$(PREFIX)/share
-fill = sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR)|' -e 's|@VERSION@|$(VERSION)|' \
+fill = sed -e 's|@VERSION@|$(VERSION)|' \
 	-e 's|@SONAME@|$(SONAME)|' -e 's|@TO_PREFIX@|$(shell realpath -m --relative-to=$(LIBDIR) $(PREFIX))|'
 install: all
 	install -d $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(PREFIX)/bin \

@@ -361,6 +361,58 @@ START_TEST(control_and_locals_under_mpirun)
 }
 END_TEST
 
+static void make_data(char *path, size_t room)
+{
+    snprintf(path, room, "%s.svm", checkpoint);
+    FILE *out = fopen(path, "we");
+    for (int k = 0; k < 100; k++)
+        fprintf(out, "%d %d:1\n", k % 2, 1 + k % 3);
+    ck_assert(out && fclose(out) == 0);
+}
+
+/* Where one rank does not come to MPI_Init, the others must not wait for it for ever. */
+START_TEST(a_rank_that_fails_early_ends_the_job)
+{
+    static const struct {
+        const char *bad, *good, *says;
+    } ways[] = {
+        {"train --data /nowhere", "train --data %s", "/nowhere"},
+        {"train --rowz 4", "train --data %s", "rowz"},
+        {"train --data %1$s --trainers 2", "train --data %s", "--trainers 2 under a launcher"},
+        {"train --data %1$s --checkpoint /nowhere/m", "train --data %s", "/nowhere/m"},
+        {"bsp run --parms 5", "bsp run --params 5 -- sleep 100", "parms"},
+    };
+    char what[4 * PATH_MAX], data[PATH_MAX], bad[256], good[256];
+    int n = (int)(sizeof ways / sizeof *ways);
+    if (!is_there((enum mpi_library)(_i / n)))
+        return;
+    make_data(data, sizeof data);
+    snprintf(bad, sizeof bad, ways[_i % n].bad, data);
+    snprintf(good, sizeof good, ways[_i % n].good, data);
+    snprintf(what, sizeof what, "-n 1 %s %s : -n 1 %s %s", self, good, self, bad);
+    uint64_t began = clock_now_ns();
+    int status = mpirun((enum mpi_library)(_i / n), what);
+    ck_assert_msg(status == CLI_BAD_USE, "%d: %s", status, said);
+    ck_assert(clock_now_ns() - began < UINT64_C(20000000000));
+    says(ways[_i % n].says);
+}
+END_TEST
+
+/* A rank that hangs before it is one that the others give up. */
+START_TEST(a_rank_that_does_not_come_is_given_up)
+{
+    char what[4 * PATH_MAX], data[PATH_MAX];
+    if (!is_there((enum mpi_library)_i))
+        return;
+    make_data(data, sizeof data);
+    snprintf(what, sizeof what, "-n 2 %s train --data %s --start-s 6 : -n 1 sleep 50", self, data);
+    int status = mpirun((enum mpi_library)_i, what);
+    ck_assert_msg(status == CLI_FAILED, "%d: %s", status, said);
+    says("trainer 0 waits in MPI_Init for ranks that have not come to it, at most 6 s in all");
+    says("some ranks did not come to MPI_Init in 6 s");
+}
+END_TEST
+
 static const struct {
     const char *line, *says;
     int status;
@@ -447,6 +499,8 @@ static Suite *make_suite(void)
     tcase_add_loop_test(tests, bad_use_is_said, 0, (int)(sizeof bad / sizeof *bad));
     tcase_add_loop_test(tests, one_job_under_mpirun, 0, MPI_LIBRARIES);
     tcase_add_loop_test(tests, control_and_locals_under_mpirun, 0, MPI_LIBRARIES);
+    tcase_add_loop_test(tests, a_rank_that_fails_early_ends_the_job, 0, MPI_LIBRARIES * 5);
+    tcase_add_loop_test(tests, a_rank_that_does_not_come_is_given_up, 0, MPI_LIBRARIES);
     suite_add_tcase(suite, tests);
     return suite;
 }
@@ -455,7 +509,7 @@ int main(int argc, char **argv)
 {
     if (argc == 3 && strcmp(argv[1], "module") == 0)
         return be_module(argv[2]);
-    if (argc > 2 && strcmp(argv[1], "bsp") == 0)
+    if (argc > 2 && (strcmp(argv[1], "bsp") == 0 || strcmp(argv[1], "train") == 0))
         return cli_main(argc, argv, stdout, stderr);
     find_modules();
     return run_bsp(make_suite());

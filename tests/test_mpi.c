@@ -2,7 +2,9 @@
 /* The mpi fabric by itself, in real processes: what comes out of its exchanges, and who leaves. */
 #include "mpi_launch.h"
 
-#include "fabric/abi/pmi.c"
+#include "fabric/pmi.h"
+
+#include <sys/socket.h>
 
 enum { N = 120007, GAP_AT = 1000 };
 

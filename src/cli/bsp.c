@@ -2,6 +2,7 @@
 /* descant bsp: its commands, and what a run can be told. Everything that can be seen to be wrong is
  * said before a segment is made. */
 #include "cli/bsp.h"
+#include "fabric/mpi_link.h"
 
 #include <limits.h>
 #include <string.h>
@@ -277,7 +278,10 @@ int cli_bsp(const struct cli *cli)
     for (enum bsp_role role = BSP_RUN; role <= BSP_LOCAL; role++)
         if (strcmp(word, names[role]) == 0) {
             own.command = commands[role];
-            return begin(&own, role);
+            int status = begin(&own, role);
+            if (status != CLI_DONE)
+                mpi_module_abort(status);
+            return status;
         }
     if (strcmp(word, "status") == 0) {
         own.command = "bsp status";

@@ -209,6 +209,7 @@ static int check(const struct cli *cli, const struct train_options *o)
 int cli_train(const struct cli *cli)
 {
     struct train_options o = train_options_default();
+    struct train_result result = {.rank = -1};
     char *text = NULL, message[512], checkpoint[PATH_MAX];
     bool given[MOST_SETTINGS] = {false}, by_config[MOST_SETTINGS] = {false};
     const char *config = settings_config(cli), *plan = getenv("DESCANT_PLAN");
@@ -242,7 +243,9 @@ int cli_train(const struct cli *cli)
     if (status == CLI_DONE)
         status = check(cli, &o);
     if (status == CLI_DONE)
-        status = train_run(&o, cli->out, cli->err, NULL);
+        status = train_run(&o, cli->out, cli->err, &result);
+    if (status != CLI_DONE && result.rank < 0)
+        mpi_module_abort(status);
     free(text);
     return status;
 }

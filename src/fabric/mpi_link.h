@@ -12,7 +12,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-enum { MPI_LINKS_VERSION = 5, MPI_FROM_ANY = -1, MPI_HOST_ROOM = 64 };
+enum { MPI_LINKS_VERSION = 6, MPI_FROM_ANY = -1, MPI_HOST_ROOM = 64 };
 
 struct mpi_link;            /* the module's */
 
@@ -21,7 +21,8 @@ struct mpi_entry {
     void *context;                  /* of tests: their world */
     int rank;                       /* of tests: which one; or -1 */
     double start_s;                 /* so long at most for the others to come */
-    bool timed_out;                 /* set by up: some have not come, */
+    _Atomic bool entered;           /* set by up: MPI_Init has returned; */
+    bool timed_out;                 /* some have not come, */
     char why[256];                  /* or else what is wrong */
 };
 
@@ -96,5 +97,9 @@ enum mpi_library mpi_module_wanted(void);
 
 /* Loads the wanted library's module, for good. NULL: logged. */
 const struct mpi_links *mpi_module_load(const struct log *log);
+
+/* This process ends with the status, before it has come to MPI_Init, or in it: the launcher ends the
+ * job. Open MPI's does so by itself; MPICH's would let the other ranks wait for ever. */
+void mpi_module_abort(int status);
 
 #endif

@@ -11,6 +11,7 @@
  * symbols there, and is never unloaded, since MPI cannot be initialised twice. */
 #include "base/base.h"
 #include "fabric/mpi_link.h"
+#include "fabric/pmi.h"
 
 #include <dlfcn.h>
 #include <limits.h>
@@ -188,6 +189,8 @@ enum mpi_library mpi_module_wanted(void)
 
 /* --- loading --- */
 
+static _Atomic bool loaded;     /* so MPI's launcher hears of this process by MPI */
+
 const struct mpi_links *mpi_module_load(const struct log *log)
 {
     char path[PATH_MAX], missing[LOG_LINE];
@@ -207,5 +210,12 @@ const struct mpi_links *mpi_module_load(const struct log *log)
         log_fail(log, DESCANT_UNSUPPORTED, "%s is of another version of Descant", path);
         return NULL;
     }
+    loaded = true;
     return links;
+}
+
+void mpi_module_abort(int status)
+{
+    if (by_pmi() && !loaded)
+        pmi_abort(status);
 }

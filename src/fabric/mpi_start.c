@@ -5,7 +5,11 @@
 #include "fabric/mpi_world.h"
 #include "fabric/vector.h"
 
+#include <pthread.h>
 #include <string.h>
+#include <unistd.h>
+
+#define SAY_NS UINT64_C(5000000000)
 
 enum { MACHINE_RANKS = 64 };    /* that a job over shm has room for */
 
@@ -55,22 +59,68 @@ static bool wants_messages(const struct fabric_options *options)
     return options->address && strcmp(options->address, "messages") == 0;
 }
 
+/* MPI_Init waits for all ranks, silently, without a bound, and cannot be given up. */
+struct entrance {
+    struct mpi_entry entry;
+    const struct fabric_options *options;
+    _Atomic uint32_t over;      /* MPI has been entered, or not; a futex */
+};
+
+/* As a start does: after 5, 10, 20, … seconds; one rank says it, or two where the first is late. */
+static void *watch(void *of)
+{
+    struct entrance *e = of;
+    double start_s = e->options->start_s;
+    uint64_t began = clock_now_ns(), until = began + (uint64_t)(start_s * 1e9);
+    uint64_t next = began + SAY_NS, now;
+
+    while (!atomic_load(&e->over) && (now = clock_now_ns()) < until) {
+        futex_wait(&e->over, 0, next < until ? next : until);
+        if (now < next || atomic_load(&e->over))
+            continue;
+        next = now + (now - began);
+        if (e->options->rank < 2)
+            log_say(e->options->log, DESCANT_WARNING, "trainer %d waits in MPI_Init for ranks that "
+                    "have not come to it, at most %g s in all", e->options->rank, start_s);
+    }
+    if (atomic_load(&e->over) || atomic_load(&e->entry.entered))
+        return NULL;
+    log_fail(e->options->log, DESCANT_TIMEOUT, "some ranks did not come to MPI_Init in %g s: this "
+             "process ends, since MPI cannot give it up", start_s);
+    _exit(1);               /* by which the launcher hears of it */
+}
+
+static struct mpi_link *enter(struct entrance *e, const struct mpi_links *links,
+                              struct mpi_place *place)
+{
+    pthread_t watcher;
+    bool watched = !e->options->context && pthread_create(&watcher, NULL, watch, e) == 0;
+    struct mpi_link *link = links->up(&e->entry, place);
+
+    atomic_store(&e->over, 1);
+    futex_wake_all(&e->over);
+    if (watched)
+        pthread_join(watcher, NULL);
+    return link;
+}
+
 static descant_status go_up(struct mpi *m, const struct fabric_options *options)
 {
-    struct mpi_entry entry = {.context = options->context, .rank = options->rank,
-                              .start_s = options->start_s};
+    struct entrance e = {.options = options, .entry = {
+        .context = options->context, .rank = options->rank, .start_s = options->start_s}};
+    struct mpi_entry *entry = &e.entry;
 
     m->links = options->context ? *(const struct mpi_links *const *)options->context
                                 : mpi_module_load(options->log);
     if (!m->links)
         return DESCANT_UNSUPPORTED;
-    m->link = m->links->up(&entry, &m->place);
-    if (!m->link && entry.timed_out)
+    m->link = enter(&e, m->links, &m->place);
+    if (!m->link && entry->timed_out)
         return log_fail(options->log, DESCANT_TIMEOUT, "some of %d ranks did not come in %g s",
                         m->place.size, options->start_s);
     if (!m->link)
         return log_fail(options->log, options->context ? DESCANT_BAD_RANK : DESCANT_UNSUPPORTED,
-                        "%s", entry.why);
+                        "%s", entry->why);
     descant_status status = check_place(m, options);
     if (status)
         return status;

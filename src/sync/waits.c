@@ -107,11 +107,21 @@ void waits_tell(struct waits_told *told, const struct fabric *f, uint64_t since_
     told->said = true;
 }
 
+/* Of those who have come, the first one says it for all of them. */
+static bool comes_first(const struct fabric *f)
+{
+    struct awaited a = fabric_hear(f);
+    int below = 0;
+    for (int i = 0; i < a.n_named; i++)
+        below += a.ranks[i] < f->rank;
+    return below == f->rank || a.n > a.n_named;
+}
+
 void waits_say_start(struct fabric *f, double seconds, const struct log *log)
 {
     char who[512];
     f->type->wait(f, 1);        /* as below */
-    if (waits_text(f, who, sizeof who) > 0)
+    if (comes_first(f) && waits_text(f, who, sizeof who) > 0)
         log_say(log, DESCANT_WARNING, "%s, at most %g s in all", who, seconds);
 }
 

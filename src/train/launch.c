@@ -252,7 +252,6 @@ static int watch_rank(const struct train_options *o, FILE *out, FILE *err,
     sigset_t held, old;
     int status = 0, signal;
 
-    shared->result.rank = -1;
     fflush(out);
     fflush(err);
     hold_signals(&held, &old);
@@ -293,6 +292,7 @@ int train_run(const struct train_options *o, FILE *out, FILE *err, struct train_
         fprintf(err, "descant: no memory: %s\n", strerror(errno));
         return 1;
     }
+    shared->result.rank = -1;
     atomic_store(&trainer_signal, 0);
     descant_status checked = train_check(o, &log);
     if (checked != DESCANT_OK) {

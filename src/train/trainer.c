@@ -163,8 +163,7 @@ static descant_status open_job(struct trainer *t, const char *address, int rank,
     if (status != DESCANT_OK)
         return status;
     t->rank = t->log.rank = members.rank;
-    if (o->watched)
-        t->result->rank = members.rank;
+    t->result->rank = members.rank;
     t->host = members.host;
     t->hosts = members.hosts;
     t->local_rank = members.local_rank;

@@ -32,7 +32,7 @@ struct train_result {
     uint64_t lines, bad, steps;
     int stop;                       /* enum board_stop */
     int trainers;                   /* that were there at the end */
-    int rank;                       /* where it is watched, from the start on; -1: not known */
+    int rank;                       /* one that has opened the job; -1: none has */
     double memory_mb;
     /* the plan bsp */
     uint64_t supersteps, gradients, given, stale, not_finite, undone;   /* given: their examples */

@@ -7,11 +7,12 @@
  * thread at a time calls it, but not always the same one. It is finalised when the process exits,
  * so that jobs can follow one another, and only when every link has gone down together: a process
  * that failed just exits, and its launcher then ends the others. */
-#include "fabric/abi/pmi.h"
 #include "fabric/mpi_link.h"
+#include "fabric/pmi.h"
 
 #include <mpi.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -137,6 +138,7 @@ static bool initialise(struct mpi_entry *entry, struct mpi_place *place)
         initialised_by = getpid();
         on_exit(finalise, NULL);
     }
+    atomic_store(&entry->entered, true);
     place->initialised = initialised_by == getpid();
     place->threads = level_name(level);
     if (level == MPI_THREAD_MULTIPLE || (level == MPI_THREAD_SERIALIZED && links_open == 0))

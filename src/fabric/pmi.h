@@ -10,4 +10,8 @@
  * there is no such launcher, or it did not answer as it should, or, which is said, not in so long. */
 bool pmi_leave(void (*progress)(void), int most_ms);
 
+/* Tells the launcher, if it is one that speaks so, to end the job: this rank ends with the status,
+ * and will not come to MPI_Init, where the others would wait for it for ever. */
+void pmi_abort(int status);
+
 #endif

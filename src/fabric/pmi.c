@@ -2,13 +2,14 @@
 /* The end of PMI-1's wire protocol, as MPICH's mpirun and Slurm's pmi2 plugin speak it
  * (flux-framework.readthedocs.io/projects/flux-rfc/en/latest/spec_13.html): one line is sent, one
  * comes back. MPICH has opened the connection, uses it in MPI_Init and MPI_Finalize alone, and
- * leaves nothing unread on it, so that between the two it can be spoken on here.
+ * leaves nothing unread on it, so that between the two it can be spoken on here; and before
+ * MPI_Init by who will not come to it.
  *
  * The barrier is the launcher's, and goes by no message of MPI's. That all ranks are in it says
  * that each has received all it wants; until then a rank must move what it has sent, for MPI may
  * hold the rest of a send that it has called complete. A rank comes to the barrier as its process
  * ends, which may be long after the job has: others must not end the run before it by going on. */
-#include "fabric/abi/pmi.h"
+#include "fabric/pmi.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -19,7 +20,7 @@
 #include <sys/socket.h>
 #include <time.h>
 
-enum { REST_MS = 2, ANSWER = 256 };
+enum { ABORT_MS = 1000, REST_MS = 2, ANSWER = 256 };
 
 static int descriptor(void)
 {
@@ -78,4 +79,17 @@ bool pmi_leave(void (*progress)(void), int most_ms)
 
     return fd >= 0 && ask(fd, "cmd=barrier_in\n", "cmd=barrier_out", progress, most_ms) &&
            ask(fd, "cmd=finalize\n", "cmd=finalize_ack", progress, most_ms);
+}
+
+/* The answer to the first line is waited for, and left unread: this process ends. */
+void pmi_abort(int status)
+{
+    static const char init[] = "cmd=init pmi_version=1 pmi_subversion=1\n";
+    char line[64];
+    struct pollfd in = {.fd = descriptor(), .events = POLLIN};
+    int n = snprintf(line, sizeof line, "cmd=abort exitcode=%d\n", status);
+
+    if (in.fd >= 0 && send(in.fd, init, sizeof init - 1, MSG_NOSIGNAL) > 0 &&
+        poll(&in, 1, ABORT_MS) > 0)
+        send(in.fd, line, (size_t)n, MSG_NOSIGNAL);
 }
