@@ -79,7 +79,8 @@ static void rest_and_tend(void *of, uint64_t until_ns)
     struct process *p = of;
     uint64_t look = bsp_link_look(p->link);
     if (until_ns && bsp_signals_rest(&p->signals, until_ns < look ? until_ns : look))
-        fprintf(p->err, "descant: %s: these local modules end; another one ends them at once\n",
+        fprintf(p->err, "descant: %s: these local modules end; another one, more than a second "
+                "later, ends them at once\n",
                 bsp_signals_name(&p->signals));
     tend(p);
     look_at_control(p);

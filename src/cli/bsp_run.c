@@ -204,7 +204,8 @@ static void rest_until(struct run *r, uint64_t when_ns)
     if (bsp_signals_rest(&r->signals, when_ns)) {
         bool term = r->signals.signal == SIGTERM;
         r->why = term ? "stopped by SIGTERM" : "stopped by SIGINT";
-        say_end(r, bsp_signals_name(&r->signals), "; another one ends it at once");
+        say_end(r, bsp_signals_name(&r->signals), "; another one, more than a "
+                "second later, ends it at once");
     }
     look_at_link(r);
 }

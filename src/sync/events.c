@@ -56,9 +56,9 @@ static const char *no_round_advice(const struct plan *plan)
     return "a smaller `every` in the plan makes them earlier; descant_waits tells for whom it waits";
 }
 
-static const char *bad_advice(const struct plan *plan)
+static const char *bad_advice(const struct plan *plan, bool company)
 {
-    if (plan->what == PLAN_GRADIENT)
+    if (plan->what == PLAN_GRADIENT || !company)
         return "a lower learning rate may avoid it";
     if (!plan->heal)
         return "heal=1 in the plan gives it the others' values, a lower learning rate may avoid it";
@@ -70,6 +70,7 @@ static void compose(struct descant *job, const struct fabric_note *note, int mem
                     size_t room)
 {
     char who[32] = "another trainer", often[32] = "";
+    bool company = atomic_load(&job->events.company);
     if (note->rank >= 0)
         snprintf(who, sizeof who, "trainer %d", note->rank);
     if (note->count > 1)
@@ -86,8 +87,9 @@ static void compose(struct descant *job, const struct fabric_note *note, int mem
                  who, often, members);
         break;
     case DESCANT_EVENT_BAD:
-        snprintf(line, room, "%s has NaN or Inf in its values and was left out of a round%s; %s",
-                 who, often, bad_advice(&job->plan));
+        snprintf(line, room, "%s has NaN or Inf in its values%s%s; %s", who,
+                 company ? " and was left out of a round" : "", often,
+                 bad_advice(&job->plan, company));
         break;
     case DESCANT_EVENT_NO_ROUND:
         snprintf(line, room, "no round has been made in %" PRIu64 " steps and %.1f s, so nothing "

@@ -168,7 +168,8 @@ bool monitor_heed(void *of)
 
     if (signal && board_signalled(t->board, signal) && t->host == 0) {
         monitor_end_line(t);
-        fprintf(t->err, "descant: %s: the run ends%s; another one ends it at once\n",
+        fprintf(t->err, "descant: %s: the run ends%s; another one, more than a second later, "
+                "ends it at once\n",
                 signal == SIGINT ? "SIGINT" : "SIGTERM",
                 !t->options->checkpoint ? ""
                 : t->options->watched   ? " with a last checkpoint, which is written now if the "

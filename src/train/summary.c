@@ -404,8 +404,9 @@ static void say_end(const struct trainer *t, bool resumed)
     else if (r->stop != STOP_NOT)
         fprintf(t->out, "  %s\n", board_why(t->board));
     if (monitor_keeps_best(t) && atomic_load(&t->board->best_kept))
-        fprintf(t->out, "  %s.best has the model of the best evaluation, at %llu examples\n",
-                t->options->checkpoint, (unsigned long long)atomic_load(&t->board->best_at));
+        fprintf(t->out, "  %s.best has the model of the best evaluation, at %llu examples: loss "
+                "%.5f\n", t->options->checkpoint,
+                (unsigned long long)atomic_load(&t->board->best_at), get(&t->board->eval_best));
     if (signal && t->kept)
         fprintf(t->out, "  %s has the model so far; --resume goes on from it\n",
                 t->options->checkpoint);

@@ -105,8 +105,8 @@ static void to_log(void *user, enum descant_level level, const char *line)
     pthread_sigmask(SIG_SETMASK, &old, NULL);
 }
 
-/* True: no line of it. The parent says who dies, each trainer that its own values are bad, and the run
- * how it ends. */
+/* True: no line of it. The parent says who dies, each trainer of several that its own values are bad, and
+ * the run how it ends. */
 static int on_event(void *user, const struct descant_event *event)
 {
     const struct trainer *t = user;
@@ -116,7 +116,7 @@ static int on_event(void *user, const struct descant_event *event)
     case DESCANT_EVENT_LOST:
         return t->options->trainers > 0;
     case DESCANT_EVENT_BAD:
-        return event->rank != t->rank;
+        return event->rank != t->rank || t->size == 1;
     case DESCANT_EVENT_UNFINISHED:
         return event->rank == t->rank || t->options->trainers > 0;
     case DESCANT_EVENT_NO_ROUND:
