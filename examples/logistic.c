@@ -2,6 +2,7 @@
 /* A logistic regression with planted weights, trained by several processes, each on examples of
  * its own. Which plan and where the others are is the environment's business:
  *
+ *   cc -O3 -o logistic logistic.c $(pkg-config --cflags --libs descant) -lm
  *   for r in 0 1; do
  *       RANK=$r WORLD_SIZE=2 MASTER_PORT=29500 DESCANT_PLAN=dasgd ./logistic &
  *   done; wait
@@ -75,11 +76,11 @@ int main(int argc, char **argv)
     struct descant *job = NULL;
     struct descant_members members;
     struct descant_stats stats;
+    struct descant_needs needs;
     options.job = argc > 1 ? argv[1] : NULL;
     char none[] = "", *end = none;
     double seconds = argc > 2 ? strtod(argv[2], &end) : 5, loss = 0.7, shown = 0;
     const char *plan = getenv("DESCANT_PLAN");
-    int foreground = plan && strcmp(plan, "allreduce") == 0;
 
     if (*end || !(seconds > 0) || argc > 3) {
         fputs("usage: logistic [JOB] [SECONDS]\n", stderr);
@@ -88,7 +89,7 @@ int main(int argc, char **argv)
     if (descant_open(&job, &options) != DESCANT_OK)
         return fail(job);
     float *w = descant_alloc(job, "w", FEATURES);
-    if (!w || descant_start(job) != DESCANT_OK ||
+    if (!w || descant_needs(job, &needs) != DESCANT_OK || descant_start(job) != DESCANT_OK ||
         descant_members(job, &members) != DESCANT_OK)
         return fail(job);
     unsigned long long seed = 1;
@@ -100,7 +101,7 @@ int main(int argc, char **argv)
     double start = now(), t = start;
     for (; t - start < seconds; steps++, t = now()) {
         loss = 0.95 * loss + 0.05 * gradient(w, planted, g, &seed);
-        if (foreground && descant_mean(job, g, FEATURES) != DESCANT_OK)
+        if (needs.gradients && descant_mean(job, g, FEATURES) != DESCANT_OK)
             return fail(job);
         for (int i = 0; i < FEATURES; i++)
             w[i] -= 0.05f * g[i];
@@ -113,9 +114,8 @@ int main(int argc, char **argv)
     }
     if (shown > 0)
         fputs("\r\033[K", stderr);
-    descant_worker_done(job);
-    descant_stats(job, &stats);
-    if (descant_finish(job, DESCANT_FINAL_MEAN) != DESCANT_OK)
+    if (descant_worker_done(job) != DESCANT_OK || descant_stats(job, &stats) != DESCANT_OK ||
+        descant_finish(job, DESCANT_FINAL_MEAN) != DESCANT_OK)
         return fail(job);
     loss = 0;               /* of the final model, on examples that nobody has seen */
     seed = 999;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The logistic regression of logistic.c in C++:
-//   for r in 0 1; do RANK=$r WORLD_SIZE=2 MASTER_PORT=29500 ./logistic_cc & done
+//   c++ -O3 -o logistic_cc logistic.cc $(pkg-config --cflags --libs descant)
+//   for r in 0 1; do RANK=$r WORLD_SIZE=2 MASTER_PORT=29500 ./logistic_cc & done; wait
 #include <descant.h>
 
 #include <cmath>
