@@ -227,6 +227,7 @@ struct descant_members {
     int local_rank;    /* among the trainers of its machine */
 };
 
+/* At any time, from any thread. */
 DESCANT_API descant_status descant_members(struct descant *job, struct descant_members *out);
 
 struct descant_stats {
@@ -239,19 +240,19 @@ struct descant_stats {
     uint64_t copy_ns;            /* workers copying and merging */
     uint64_t gap_max;            /* steps between two merges */
     double gap_mean, gap_p50, gap_p99;
-    double gap_per_worker;       /* gap_mean ÷ workers */
-    double age_steps, age_s;     /* of the last result when it was merged */
+    double gap_per_worker;       /* gap_mean by a worker's own steps: ÷ workers */
+    double age_steps, age_s;     /* from the last round's begin to its merge, in steps and seconds */
     double exchange_p50_s, exchange_p99_s;  /* from a round's begin until its result is here, or
                                                merged where it need not wait for its step */
     double shadow_cpu_s;         /* CPU time of Descant's own threads */
     double wall_s;               /* since start */
-    double budget;               /* the share of a core in force */
+    double budget;               /* of one core, what the shadow may use at most now */
     double distance;             /* ‖w − g‖ ÷ ‖g‖ at the last merge; 0 where w has NaN or Inf */
     /* tables across machines: of the trainer that exchanges for its machine, 0 for others */
     uint64_t rows_rounds;
     uint64_t rows_sent;          /* updates of rows */
     uint64_t rows_bad;           /* left out for NaN or Inf */
-    uint64_t rows_bytes;         /* as bytes, which has them not */
+    uint64_t rows_bytes;         /* moved for rows; not among bytes */
     uint64_t rows_waiting;       /* touched rows that had no place in the last round */
     double rows_age_s;           /* none of them has waited for longer */
     /* plans whose outer step has momentum, as diloco: of the last round */
@@ -294,12 +295,14 @@ DESCANT_API descant_status descant_close(struct descant *job);
 DESCANT_API descant_status descant_leave(struct descant *job);
 DESCANT_API descant_status descant_free(float *memory);      /* NULL is allowed */
 
+/* What a status means, in a few words, as above. */
 DESCANT_API const char *descant_status_text(descant_status status);
 
 /* What this thread's last failing call had to say; "" before the first. A round that fails breaks
  * the job: from then on every call of every thread fails so, and says what was said then. */
 DESCANT_API const char *descant_last_error(void);
 
+/* DESCANT_VERSION of the library that is loaded, which the header's may differ from. */
 DESCANT_API const char *descant_version(void);
 
 #ifdef __cplusplus

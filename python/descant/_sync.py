@@ -573,9 +573,10 @@ class Sync:
         return {"plan": self.plan, "steps": self.steps, "outer": outer}
 
     def load_state_dict(self, state: Dict[str, Any]) -> None:
-        """Of a job with the same plan and model, after the model's and the optimizer's were loaded:
-        before attach, or in one 'with sync.paused()' with this. All trainers take this one's
-        parameters with it."""
+        """Takes up what state_dict has returned in a job with the same plan and model. The model and
+        the optimizer load their own states first: before attach, or, in the midst of training,
+        inside one 'with sync.paused():' together with this call. In the next round all trainers
+        take this trainer's parameters."""
         missing = {"plan", "steps", "outer"} - set(state if isinstance(state, dict) else ())
         if missing:
             raise TypeError("load_state_dict wants what sync.state_dict() has returned, a dict of "
@@ -601,13 +602,14 @@ class Sync:
 
         steps, rounds     made; merged
         gap_mean          steps between two merges; gap_p50, gap_p99, gap_max, and gap_per_worker
-        age_steps, age_s  how old the last result was when it was merged
+        age_steps, age_s  from the last round's begin to its merge
         exchange_p50_s    seconds from a round's begin until its result is here; exchange_p99_s
         stall_ns          what steps have waited for others; copy_ns: what they copied and merged
         bytes             moved by this trainer's rounds
         bad               contributions that were left out for NaN or Inf, of any trainer
         restarts          rounds begun again because one of their trainers left
-        shadow_cpu_s      CPU time of the threads in the background; budget: their share of a core
+        shadow_cpu_s      CPU time of the threads in the background; budget: the share of a core that
+                          they may use
         wall_s            since attach
         distance          from this trainer's parameters to the result, as a part of that, at the
                           last merge; 0 where they have NaN or Inf
