@@ -360,28 +360,42 @@ static int below(struct rng *rng, int n)
     return (int)(rng_next(rng) % (uint64_t)n);
 }
 
-/* Whether those who would be left can go on from every list that anybody knows. */
+static bool survives(const struct world *w, int victim, const struct ledger_entry *list,
+                     int coordinator)
+{
+    int members = 0, left = 0;
+    bool first = false;
+
+    for (int r = 0; r < w->ranks; r++) {
+        bool lives = r != victim && w->node[r].alive && !w->node[r].left &&
+                     w->node[r].generation == list[r].generation;
+        members += list[r].generation != 0;
+        left += lives;
+        first |= lives && r == coordinator;
+    }
+    return !members || ledger_may_go_on(members, left, first);
+}
+
+/* Whether those who are left can go on from every list that is known or on its way. */
 static bool may_die(struct world *w, int victim)
 {
+    struct ledger_entry list[MOST];
+
     for (int r = 0; r < w->ranks; r++)
         for (int which = 0; which < LISTS; which++) {
-            struct ledger *l = ledger_of(w, r);
-            int members = 0, left = 0, coordinator = which == MEMBER ? l->coordinator :
-                which == ACCEPTED ? l->accepted_coordinator : l->offer.coordinator;
-            bool first = false;
-            if (!w->node[r].generation || w->node[r].left)
-                continue;
+            const struct ledger *l = ledger_of(w, r);
+            const int coordinator[LISTS] = {l->coordinator, l->accepted_coordinator,
+                                            l->offer.coordinator};
             for (int i = 0; i < w->ranks; i++)
-                if (l->seats[i].in_list[which]) {
-                    bool lives = i != victim && w->node[i].alive && !w->node[i].left &&
-                                 w->node[i].generation == l->seats[i].in_list[which];
-                    members++;
-                    left += lives;
-                    first |= lives && i == coordinator;
-                }
-            if (members && !ledger_may_go_on(members, left, first))
+                list[i].generation = l->seats[i].in_list[which];
+            if (w->node[r].generation && !w->node[r].left &&
+                !survives(w, victim, list, coordinator[which]))
                 return false;
         }
+    for (int i = 0; i < w->n_words; i++)
+        if (w->word[i].word.what == LEDGER_PROPOSE &&
+            !survives(w, victim, w->word[i].list, w->word[i].word.coordinator))
+            return false;
     return true;
 }
 

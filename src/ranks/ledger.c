@@ -104,7 +104,7 @@ static bool enough(const struct ledger *l, enum list which, int coordinator, tes
 
     for (int r = 0; r < l->o.ranks; r++) {
         const struct seat *s = &l->seats[r];
-        if (!s->in_list[which] || (which == MEMBER && s->lost))
+        if (!s->in_list[which] || (s->lost && s->in_list[which] == s->in_list[MEMBER]))
             continue;
         members++;
         if (s->told.generation == s->in_list[which] && passes(l, s)) {
@@ -656,6 +656,15 @@ static void hear_proposal(struct ledger *l, const struct ledger_decision *w,
     l->accepted_fresh = w->fresh;
 }
 
+/* A newcomer may hear of a ballot here first. */
+static void hear_take(struct ledger *l, const struct ledger_decision *w)
+{
+    if (w->ballot > l->promised)
+        promise(l, w->ballot);
+    if (w->ballot == l->promised)
+        want(l, w->version, w->about);
+}
+
 static void hear_go(struct ledger *l, const struct ledger_decision *w,
                     const struct ledger_entry *list)
 {
@@ -708,8 +717,8 @@ void ledger_hear(struct ledger *l, const struct ledger_decision *w,
             hear_proposal(l, w, list);
         else if (w->what == LEDGER_GO)
             hear_go(l, w, list);
-        else if (w->what == LEDGER_TAKE && w->ballot == l->promised)
-            want(l, w->version, w->about);
+        else if (w->what == LEDGER_TAKE)
+            hear_take(l, w);
     }
     turn(l);
 }
