@@ -344,6 +344,18 @@ START_TEST(what_is_not_replaced_stays)
 }
 END_TEST
 
+static bool logged(const char *what)
+{
+    char line[2048];
+    bool found = false;
+    FILE *in = fopen(log_file, "re");
+    while (in && !found && fgets(line, sizeof line, in))
+        found = strstr(line, what);
+    if (in)
+        fclose(in);
+    return found;
+}
+
 /* A checkpoint was written, then none could be: the last one did not come to the signal. */
 START_TEST(a_last_checkpoint_that_failed_has_not_the_model_so_far)
 {
@@ -358,10 +370,18 @@ START_TEST(a_last_checkpoint_that_failed_has_not_the_model_so_far)
     while (mkdir(temporary, 0700) != 0 && tries++ < 4000)
         usleep(500);
     ck_assert_int_lt(tries, 4000);
+    while (!logged("\"kind\":\"checkpoint\"") && tries++ < 4000)
+        usleep(5000);
     kill(pid, SIGTERM);
     ck_assert_int_eq(end_within(pid, 30), 128 + SIGTERM);
     assert_says("the last checkpoint failed");
     ck_assert_msg(!strstr(said, "has the model so far"), "%s", said);
+    ck_assert_int_eq(program("info %s", log_file), CLI_DONE);
+    ck_assert_msg(strstr(out_text, "checkpoint") && strstr(out_text, ".tmp: cannot write: "), "%s",
+                  out_text);
+    ck_assert_int_eq(program("report %s -o %s/page.html", log_file, folder), CLI_DONE);
+    ck_assert_int_eq(program("info %s", model_file), CLI_DONE);
+    ck_assert_msg(strstr(out_text, "1 trainer x 1 worker on 1 host"), "%s", out_text);
 }
 END_TEST
 

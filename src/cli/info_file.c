@@ -65,7 +65,8 @@ static void say_run(const struct cli *cli, const struct safetensors *file)
     say_text(cli, "is", "a checkpoint of descant train %s", text_of(file, "descant"));
     say_text(cli, "model", "%s: %d dense features, %d fields, %d class%s", text_of(file, "model"),
              s.n_dense, s.n_fields, s.n_classes, s.n_classes == 1 ? "" : "es");
-    const char *trainers = text_of(file, "trainers"), *workers = text_of(file, "workers");
+    const char *size = safetensors_text(file, "size"), *workers = text_of(file, "workers");
+    const char *trainers = size ? size : text_of(file, "trainers");
     const char *hosts = text_of(file, "hosts");
     say_text(cli, "plan", "%s, %s trainer%s x %s worker%s on %s host%s", text_of(file, "sync"),
              trainers, several(trainers), workers, several(workers), hosts, several(hosts));
@@ -335,6 +336,10 @@ static bool say_log(const struct cli *cli, const char *path)
         for (size_t k = 0; k < run.n; k++)
             n += !run.points[k].apart;
         bench_say(cli->out, bsp ? "supersteps" : "intervals", "%zu", n);
+        if (run.n_failed)
+            say_text(cli, "not written", "%d checkpoint%s: %s", run.n_failed,
+                     many((uint64_t)run.n_failed),
+                     json_is_string(run.failed) ? json_string_value(run.failed) : "?");
         say_figure(cli, &run, "examples", "examples", REPORT_EXAMPLES, 0);
         say_figure(cli, &run, "seconds", "seconds", REPORT_SECONDS, 1);
         say_figure(cli, &run, "loss", "loss", REPORT_LOSS, 6);

@@ -30,6 +30,8 @@ struct report_run {
     const char *path;
     json_t *header;             /* the last one, if the run was taken up again */
     json_t *summary;            /* NULL: the run is still going, or was ended from outside */
+    json_t *failed;             /* why the last of n_failed checkpoints did, beside training */
+    int n_failed;
     int set;                    /* the number of its held-out set, from 0; -1: it has none */
     struct report_point *points;
     size_t n, room;

@@ -150,6 +150,7 @@ static bool add_header(struct reading *r, json_t *line)
     run->header = json_incref(line);
     json_decref(run->summary);
     run->summary = NULL;
+    run->n_failed = 0;
     r->seconds = (double)NAN;
     return run->n == 0 || add_point(r, &gap);
 }
@@ -213,6 +214,11 @@ static bool add_line(struct reading *r, json_t *line)
         return add_eval(r, line);
     if (strcmp(kind, "superstep") == 0)
         return add_superstep(r, line);
+    if (strcmp(kind, "checkpoint") == 0) {
+        json_decref(r->run->failed);
+        r->run->failed = json_incref(json_object_get(line, "failed"));
+        r->run->n_failed++;
+    }
     if (strcmp(kind, "summary") == 0) {
         json_decref(r->run->summary);
         r->run->summary = json_incref(line);
@@ -287,6 +293,7 @@ void report_run_fini(struct report_run *run)
 {
     json_decref(run->header);
     json_decref(run->summary);
+    json_decref(run->failed);
     memory_give(run->points);
     *run = (struct report_run){0};
 }

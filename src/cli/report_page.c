@@ -283,6 +283,9 @@ static void put_run(FILE *out, const struct report_run *run, int r)
         report_text(out, report_unfinished(run));
         fputs("</small>", out);
     }
+    if (run->n_failed)
+        fprintf(out, "<small>%d checkpoint%s failed</small>", run->n_failed,
+                run->n_failed == 1 ? "" : "s");
     fputs("</td>", out);
 }
 

@@ -167,6 +167,7 @@ static void add_texts(struct texts *texts, struct trainer *t, const struct place
     }
     add_text(texts, "descant", "%s", descant_version());
     add_text(texts, "hosts", "%u", board_hosts(t->board));
+    add_text(texts, "size", "%d", t->size);
     add_text(texts, "sums", "%llu %llu %llu %.17g %.17g", (unsigned long long)m->n,
              (unsigned long long)m->positive, (unsigned long long)m->correct, m->loss,
              m->predicted);

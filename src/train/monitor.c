@@ -166,15 +166,19 @@ bool monitor_heed(void *of)
     struct trainer *t = of;
     int signal = atomic_load_explicit(&trainer_signal, RELAXED);
 
-    if (signal && board_signalled(t->board, signal) && t->host == 0) {
+    if (signal && board_signalled(t->board, signal)) {
+        const char *name = signal == SIGINT ? "SIGINT" : "SIGTERM";
         monitor_end_line(t);
-        fprintf(t->err, "descant: %s: the run ends%s; another one, more than a second later, "
-                "ends it at once\n",
-                signal == SIGINT ? "SIGINT" : "SIGTERM",
-                !t->options->checkpoint ? ""
-                : t->options->watched   ? " with a last checkpoint, which is written now if the "
-                                          "launcher leaves the time"
-                                        : " with a last checkpoint");
+        if (t->host > 0)
+            log_say(&t->log, DESCANT_WARNING, "%s: its host trains no more of its part of the data; "
+                    "hosts that got no signal train on", name);
+        else
+            fprintf(t->err, "descant: %s: the run ends%s; another one, more than a second "
+                    "later, ends it at once\n", name,
+                    !t->options->checkpoint ? ""
+                    : t->options->watched   ? " with a last checkpoint, which is written now if the "
+                                              "launcher leaves the time"
+                                            : " with a last checkpoint");
         fflush(t->err);
     }
     enum board_stop stop = board_stopped(t->board);
@@ -274,16 +278,20 @@ static void hand_over(struct trainer *t, const struct held_out *h)
     pthread_mutex_unlock(&t->monitor_mutex);
 }
 
-static void take_points(struct trainer *t)
+static void take_news(struct trainer *t)
 {
     struct held_out points[TRAIN_POINTS];
-    char text[160];
+    char text[160], why[sizeof t->checkpoint_why];
 
     pthread_mutex_lock(&t->monitor_mutex);
     int n = t->n_points;
     memcpy(points, t->points, (size_t)n * sizeof *points);
+    memcpy(why, t->checkpoint_why, sizeof why);
     t->n_points = 0;
+    *t->checkpoint_why = 0;
     pthread_mutex_unlock(&t->monitor_mutex);
+    if (*why)
+        run_log_checkpoint(t, why);
     for (int k = 0; k < n; k++) {
         run_log_open(t);
         if (t->run_log)
@@ -353,6 +361,9 @@ static void see_to_checkpoint(struct trainer *t)
     if (last && checkpoint_write(t) != DESCANT_OK) {
         monitor_end_line(t);
         fputs("descant: this checkpoint failed; training goes on\n", t->err);
+        pthread_mutex_lock(&t->monitor_mutex);
+        snprintf(t->checkpoint_why, sizeof t->checkpoint_why, "%s", descant_last_error());
+        pthread_mutex_unlock(&t->monitor_mutex);
     }
 }
 
@@ -416,7 +427,7 @@ static void *monitor(void *of)
         mark_begin(t, &w);
         monitor_publish(t);
         monitor_heed(t);
-        take_points(t);
+        take_news(t);
         if (!board_reports(t->board, t->seat))
             window_look(&w.shown, t);       /* an heir goes on from where it takes over */
         else
@@ -464,7 +475,7 @@ void monitor_stop(struct trainer *t)
     if (t->keeper_started)
         pthread_join(t->keeper, NULL);
     pthread_join(t->monitor, NULL);
-    take_points(t);
+    take_news(t);
     t->monitor_started = t->keeper_started = false;
     pthread_cond_destroy(&t->monitor_moved);
     pthread_mutex_destroy(&t->monitor_mutex);

@@ -227,6 +227,20 @@ void run_log_interval(struct trainer *t, const struct figures *f, double seconds
     run_log_written(t, json_end(&json));
 }
 
+void run_log_checkpoint(struct trainer *t, const char *why)
+{
+    struct json json;
+
+    run_log_open(t);
+    if (!t->run_log)
+        return;
+    json_begin(&json, t->run_log);
+    json_text(&json, "kind", "checkpoint");
+    json_real(&json, "seconds", figures_seconds(t) + get(&t->board->seconds_before));
+    json_text(&json, "failed", why);
+    run_log_written(t, json_end(&json));
+}
+
 /* The first host has the path that was given, each other one its own beside it. */
 void host_file(const struct trainer *t, const char *path, char *own, size_t room)
 {

@@ -106,12 +106,13 @@ struct trainer {
 
     /* the threads beside the workers (monitor.c) */
     pthread_t monitor, keeper;
-    pthread_mutex_t monitor_mutex;  /* guards monitor_stop and points */
+    pthread_mutex_t monitor_mutex;  /* guards monitor_stop and what is not in the log yet: */
     pthread_cond_t monitor_moved;
     bool monitor_stop, monitor_started, keeper_started;
     float *eval_w;                  /* (n) the copy that an evaluation beside training is of */
-    struct held_out points[TRAIN_POINTS];   /* evaluations that are not in the log yet */
+    struct held_out points[TRAIN_POINTS];   /* evaluations */
     int n_points;
+    char checkpoint_why[256];       /* one has failed */
     FILE *run_log;                  /* the monitor's while there is one, then the main thread's */
     bool is_terminal;
 };
@@ -170,6 +171,7 @@ void host_file(const struct trainer *t, const char *path, char *own, size_t room
 void run_log_open(struct trainer *t);
 /* seconds: of training, up to it */
 void run_log_interval(struct trainer *t, const struct figures *f, double seconds);
+void run_log_checkpoint(struct trainer *t, const char *why);   /* one has failed */
 void run_log_last(struct trainer *t);   /* an interval more, so that curves go up to the end */
 void run_log_written(struct trainer *t, int error);     /* after a line: what json_end returned */
 void run_log_close(struct trainer *t);

@@ -328,6 +328,8 @@ static bool failed(struct mpi_link *link, const char *call, int error)
     int length = 0;
 
     MPI_Error_string(error, text, &length);
+    for (char *at = text; (at = strchr(at, '\n'));)    /* MPICH's stack of calls */
+        *at = at[1] ? ';' : 0;
     snprintf(link->why, sizeof link->why, "%s: %s", call, text);
     return false;
 }
