@@ -80,7 +80,7 @@ TRAIN_PACKAGES := openblas zlib libzstd jansson
 HAVE_TRAIN := $(shell $(PKG_CONFIG) --exists $(TRAIN_PACKAGES) 2>/dev/null && echo 1)
 LOOPS_SOURCE := $(wildcard src/nn/loops.c)
 TRAIN_SOURCES := $(filter-out $(LOOPS_SOURCE),$(wildcard src/nn/*.c src/data/*.c src/train/*.c))
-TRAIN_COMMANDS := $(foreach c,train eval info_file gen gen_cache report report_log report_chart \
+TRAIN_COMMANDS := $(foreach c,train eval output info_file gen gen_cache report report_log report_chart \
 	report_page bench_train bench_parse bench_modules bsp bsp_run bsp_local bsp_link bsp_end bsp_signals bsp_eval \
 	bsp_model bsp_modules bsp_log bsp_status bsp_sweeper,\
 	$(wildcard src/cli/$(c).c))

@@ -4,6 +4,9 @@
 #include "cli/cli.h"
 #include "folder.h"
 
+#include <signal.h>
+#include <sys/resource.h>
+
 static char *said;
 
 /* descant report and the words of the line; a word %N is path N of the folder. */
@@ -520,6 +523,97 @@ START_TEST(no_logs_are_refused)
 }
 END_TEST
 
+/* Of two runs of descant train and one of descant bsp run; every @ is a text. */
+static const char *const templates[] = {
+    "{\"kind\":\"header\",\"descant\":\"@\",\"model\":\"@\",\"sync\":\"@\",\"label\":\"@\","
+    "\"data\":\"@\",\"eval\":\"@\",\"trainers\":\"@\",\"workers\":\"@\",\"other @\":\"@\"}\n"
+    "{\"kind\":\"interval\",\"examples\":10,\"seconds\":1,\"loss\":0.7,\"@\":\"@\"}\n"
+    "{\"kind\":\"@\",\"loss\":\"@\"}\n"
+    "{\"kind\":\"eval\",\"examples\":10,\"seconds\":1,\"eval_loss\":0.7}\n"
+    "{\"kind\":\"interval\",\"examples\":20,\"seconds\":2,\"loss\":0.6}\n"
+    "{\"kind\":\"summary\",\"stopped\":\"@\",\"loss\":\"@\",\"eval_loss\":0.6,\"auc\":0.7}\n",
+    "{\"kind\":\"header\",\"model\":\"b @\",\"label\":\"b @\",\"data\":\"b @\",\"eval\":\"b @\"}\n"
+    "{\"kind\":\"summary\",\"stopped\":\"@\",\"eval_loss\":0.6}\n",
+    "{\"kind\":\"header\",\"modules\":\"@\",\"parameters\":\"@\",\"label\":\"c @\","
+    "\"optimizer\":\"@\"}\n{\"kind\":\"superstep\",\"examples\":10,\"seconds\":1,\"@\":\"@\"}\n",
+};
+
+/* The page of these logs, and how many tags it has. */
+static char *page_of_texts(const char *value, size_t *tags)
+{
+    char paths[4][160], *all[4], name[64];
+    size_t n;
+    for (int k = 0; k < 4; k++) {
+        snprintf(name, sizeof name, k < 3 ? "log <a'&%d>" : "page", k);
+        strcpy(all[k] = paths[k], in_folder(name));
+    }
+    for (int k = 0; k < 3; k++) {
+        FILE *out = fopen(paths[k], "we");
+        ck_assert_ptr_nonnull(out);
+        for (const char *at = templates[k]; *at; at++)
+            *at == '@' ? fputs(value, out) : fputc(*at, out);
+        ck_assert_int_eq(fclose(out), 0);
+    }
+    ck_assert_msg(report("%0 %1 %2 -o %3", all) == CLI_DONE, "%s", said);
+    char *page = get_file(paths[3], &n);
+    *tags = count(page, "<");
+    return page;
+}
+
+/* What logs say is text: it brings no tag, whatever it is and wherever it stands. */
+START_TEST(texts_of_logs_bring_no_tags)
+{
+    size_t plain, hostile;
+    free(page_of_texts("text", &plain));
+    char *page = page_of_texts("<b x=1>&amp; ' \\\" on='y' --></script><x/>", &hostile);
+    const char *bad = malformed(page);
+    ck_assert_msg(!bad, "malformed at: %.80s", bad);
+    ck_assert_uint_eq(plain, hostile);
+    ck_assert(!strstr(page, "<b x") && !strstr(page, "\" on=") && !strstr(page, "' on="));
+    ck_assert_uint_ge(count(page, "&lt;b x=1&gt;&amp;amp; &#39; &quot; on=&#39;y"), 12);
+    free(page);
+}
+END_TEST
+
+/* A header that was written after a line that a kill or a full disk had torn. */
+START_TEST(a_torn_line_before_a_header_is_left_out)
+{
+    char a[160], page[160], text[1024], *paths[] = {a, page};
+    size_t n;
+    strcpy(a, in_folder("a"));
+    strcpy(page, in_folder("page.html"));
+    snprintf(text, sizeof text, "%s%s", going, finished);
+    put_log(a, text);
+    ck_assert_msg(report("%0 -o %1", paths) == CLI_DONE, "%s", said);
+    ck_assert_msg(strstr(said, "/a:4: a line that was torn is left out") != NULL, "%s", said);
+    char *html = get_file(page, &n);
+    ck_assert_ptr_nonnull(strstr(html, "0.7654"));
+    free(html);
+}
+END_TEST
+
+/* No room for the page: the older one stays, and nothing beside it. */
+START_TEST(a_full_disk_keeps_the_older_page)
+{
+    char a[160], page[160], left[160], *paths[] = {a, page};
+    const struct rlimit little = {1000, 1000};
+    size_t n;
+    strcpy(a, in_folder("a"));
+    strcpy(page, in_folder("page.html"));
+    snprintf(left, sizeof left, "%.150s.tmp", page);
+    put_log(a, finished);
+    put_log(page, "an older page");
+    signal(SIGXFSZ, SIG_IGN);
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &little), 0);
+    ck_assert_int_eq(report("%0 -o %1", paths), CLI_FAILED);
+    ck_assert_msg(strstr(said, "page.html: File too large") != NULL, "%s", said);
+    char *old = get_file(page, &n);
+    ck_assert_str_eq(old, "an older page");
+    ck_assert_int_ne(access(left, F_OK), 0);
+    free(old);
+}
+END_TEST
+
 START_TEST(bad_use_of_report_is_said)
 {
     char a[160], none[160], full[] = "/dev/full", *paths[] = {a, none, full};
@@ -538,9 +632,9 @@ START_TEST(bad_use_of_report_is_said)
     ck_assert_int_eq(report("%1 -o -", paths), CLI_FAILED);
     ck_assert_ptr_nonnull(strstr(said, "none/x: cannot open: No such file"));
     ck_assert_int_eq(report("%0 -o %1", paths), CLI_FAILED);
-    ck_assert_ptr_nonnull(strstr(said, "none/x: cannot write: No such file"));
+    ck_assert_ptr_nonnull(strstr(said, "none/x cannot be written: No such file"));
     ck_assert_int_eq(report("%0 -o %2", paths), CLI_FAILED);
-    ck_assert_ptr_nonnull(strstr(said, "cannot write: No space left"));
+    ck_assert_ptr_nonnull(strstr(said, "/dev/full: No space left"));
     ck_assert_int_eq(report("--help", paths), CLI_DONE);
     ck_assert_ptr_nonnull(strstr(said, "usage: descant report"));
     for (long k = 1; k <= 8; k++) {
@@ -649,6 +743,9 @@ int main(void)
     tcase_add_test(pages, logs_torn_anywhere_make_a_page);
     tcase_add_test(pages, a_run_taken_up_again_has_a_gap);
     tcase_add_loop_test(pages, no_logs_are_refused, 0, N_BAD_LOGS);
+    tcase_add_test(pages, texts_of_logs_bring_no_tags);
+    tcase_add_test(pages, a_torn_line_before_a_header_is_left_out);
+    tcase_add_test(pages, a_full_disk_keeps_the_older_page);
     tcase_add_test(pages, bad_use_of_report_is_said);
     tcase_add_test(pages, odd_curves_stay_on_the_page);
     tcase_add_test(pages, small_things_are_not_made_large);

@@ -167,6 +167,9 @@ int stream_error(FILE *stream);
 /* Where a file of that name is, or will be, once symbolic links are followed: what is replaced by
  * renaming is replaced there. False with errno: they go round, or the name is too long. */
 bool path_follow(const char *path, char *target, size_t room);
+/* Opens a file of that name that was not there: what is, left by a crash or put there as a link, is
+ * removed. -1 with errno. */
+int file_anew(const char *path);
 /* ftruncate, or, to reserve, fallocate; a limit of the process is EFBIG, and no signal. */
 int file_resize(int fd, uint64_t bytes, bool reserve);
 

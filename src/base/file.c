@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Two traps of files.
+/* Traps of files.
  *
  * One that is replaced by renaming another one onto it: a symbolic link must be followed first, for
  * a rename replaces the link: the file would be where its owner did not put it, and the old one
@@ -43,6 +43,13 @@ bool path_follow(const char *path, char *target, size_t room)
     }
     errno = ELOOP;
     return false;
+}
+
+int file_anew(const char *path)
+{
+    if (unlink(path) != 0 && errno != ENOENT)
+        return -1;
+    return open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
 }
 
 int file_resize(int fd, uint64_t bytes, bool reserve)

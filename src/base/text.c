@@ -256,12 +256,12 @@ void shown_clear_line(FILE *stream)
 
 int stream_error(FILE *stream)
 {
-    int error = 0;
+    int error = 0, before = errno;
     errno = 0;                  /* ferror leaves it as it was */
     if (fflush(stream) != 0 || ferror(stream)) {
         int now = errno;
         error = look_up(stream).error;
-        error = error ? error : now ? now : EIO;
+        error = error ? error : now ? now : before ? before : EIO;
     }
     return error;
 }

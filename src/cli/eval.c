@@ -5,7 +5,7 @@
  * by side again: one that cannot be read has the score nan, and labels are not needed. A file that
  * --out names is written as FILE.tmp and renamed when all scores are in it: a run that is refused,
  * or stopped, leaves what was there. What is no regular file is written as it is. */
-#include "cli/cli.h"
+#include "cli/output.h"
 #include "data/kind.h"
 #include "train/evaluate.h"
 #include "train/saved.h"
@@ -72,23 +72,13 @@ struct session {
     uint64_t lines, bad, nan;   /* of the input; bad ones; good ones without a number for a score */
 };
 
-/* Where scores go. */
-struct output {
-    FILE *file;
-    const char *name;
-    char temporary[PATH_MAX];   /* empty: it is written in place */
-    struct lock lock;
-};
-
 /* Predict's output is none of its inputs. What a link names is replaced, and not the link. */
 static bool outputs_good(const struct cli *cli, struct session *s)
 {
     struct options *o = &s->options;
     char previous[4096];
-    struct stat of;
-    bool replaced = strcmp(o->out, "-") != 0 && (stat(o->out, &of) != 0 || S_ISREG(of.st_mode));
 
-    if (replaced && !cli_file_follow(cli, "out", &o->out, s->out))
+    if (!output_follow(cli, "out", &o->out, s->out))
         return false;
     snprintf(previous, sizeof previous, "%s.previous", o->checkpoint);
     const struct cli_file files[] = {
@@ -170,15 +160,6 @@ static void say(const struct session *s, const struct cli *cli, const struct met
     json_end(&json);
 }
 
-/* What was printed has come where it should. */
-static bool all_out(const struct session *s, FILE *out, const char *name)
-{
-    int error = stream_error(out);
-    if (error)
-        log_fail(&s->log, DESCANT_SYSTEM, "%s: %s", name, strerror(error));
-    return !error;
-}
-
 int cli_eval(const struct cli *cli)
 {
     struct session s = {0};
@@ -199,7 +180,7 @@ int cli_eval(const struct cli *cli)
     }
     if (status == CLI_DONE) {
         say(&s, cli, &sum, auc, &counts);
-        status = all_out(&s, cli->out, "stdout") ? CLI_DONE : CLI_FAILED;
+        status = output_written(cli->out, "stdout", &s.log) ? CLI_DONE : CLI_FAILED;
     }
     session_close(&s);
     return status < 0 ? CLI_DONE : status;
@@ -278,74 +259,22 @@ static bool predict_all(struct session *s, struct data *data, struct work *work,
         s->bad += got == DATA_BLOCK ? block.bad : 0;
     }
     if (!ok)
-        all_out(s, out->file, out->name);
+        output_written(out->file, out->name, &s->log);
     else if (got == DATA_END && s->lines == 0)
         log_fail(&s->log, DESCANT_INVALID, "there is no example in %s", s->options.data);
     block_fini(&block);
     return ok && got == DATA_END && s->lines > 0;
 }
 
-/* Under the other name, with the rights of the file that it will replace. */
-static FILE *open_temporary(struct output *out, const char *name, const struct stat *old)
-{
-    int n = snprintf(out->temporary, sizeof out->temporary, "%s.tmp", name);
-    if (n >= (int)sizeof out->temporary) {
-        out->temporary[0] = 0;
-        errno = ENAMETOOLONG;
-        return NULL;
-    }
-    unlink(out->temporary);
-    int fd = open(out->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (fd >= 0 && old)
-        fchmod(fd, old->st_mode & 07777);
-    return fd >= 0 ? fdopen(fd, "w") : NULL;
-}
-
-static bool output_open(struct output *out, const struct session *s, const struct cli *cli)
-{
-    const char *name = out->name = s->options.out;
-    struct stat old;
-    bool there = stat(name, &old) == 0, in_place = there && !S_ISREG(old.st_mode);
-
-    if (strcmp(name, "-") == 0) {
-        out->file = cli->out;
-        return true;
-    }
-    if (!in_place && lock_take(&out->lock, name, NULL, true, &s->log) != DESCANT_OK)
-        return false;
-    out->file = in_place ? fopen(name, "we") : open_temporary(out, name, there ? &old : NULL);
-    if (!out->file)
-        log_fail(&s->log, DESCANT_SYSTEM, "%s: %s", name, strerror(errno));
-    return out->file != NULL;
-}
-
-/* good: all scores are in it. */
-static bool output_close(struct output *out, const struct session *s, const struct cli *cli,
-                         bool good)
-{
-    good = good && all_out(s, out->file, out->name);
-    if (out->file && out->file != cli->out && fclose(out->file) != 0 && good) {
-        log_fail(&s->log, DESCANT_SYSTEM, "%s: %s", out->name, strerror(errno));
-        good = false;
-    }
-    if (out->temporary[0] && good && rename(out->temporary, out->name) != 0) {
-        log_fail(&s->log, DESCANT_SYSTEM, "%s: %s", out->name, strerror(errno));
-        good = false;
-    }
-    if (out->temporary[0] && !good)
-        unlink(out->temporary);
-    lock_give(&out->lock);
-    return good;
-}
-
 /* The output is opened when there is something to put there. */
 static bool predict_into(struct session *s, const struct cli *cli, struct data *data,
                          struct work *work, float *scores)
 {
-    struct output out = {0};
-    bool good = output_open(&out, s, cli) && predict_all(s, data, work, scores, &out);
+    struct output out;
+    bool good = output_open(&out, cli, s->options.out, &s->log) &&
+                predict_all(s, data, work, scores, &out);
 
-    good = output_close(&out, s, cli, good);
+    good = output_close(&out, cli, good);
     if (good)
         say_nan(s);
     return good;

@@ -2,9 +2,10 @@
 /* descant report: logs of descant train become one page that compares the runs.
  *
  * All logs are read before anything is written, and the page is made in memory: a log that is
- * none, or no memory, leaves an older page as it was. The page is then written in place, so that
- * /dev/stdout may be its name; it is never written over one of the logs. */
+ * none, no memory or a full disk leaves an older page as it was. It is never written over one of the
+ * logs. */
 #include "cli/report.h"
+#include "cli/output.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -103,18 +104,13 @@ static bool is_a_log(const struct report *report, const char *path)
 
 static int write_page(const struct cli *cli, const char *path, const char *page, size_t bytes)
 {
-    bool standard = strcmp(path, "-") == 0;
-    FILE *out = standard ? cli->out : fopen(path, "w");
-    bool good = out && fwrite(page, 1, bytes, out) == bytes && fflush(out) == 0;
-    int error = errno;
-    if (out && !standard && fclose(out) != 0 && good) {
-        good = false;
-        error = errno;
-    }
+    struct log log = {.fn = bench_log, .user = cli->err, .rank = -1};
+    struct output out;
+    bool good = output_open(&out, cli, path, &log);
+    errno = 0;
     if (good)
-        return CLI_DONE;
-    fprintf(cli->err, "descant report: %s: cannot write: %s\n", path, strerror(error));
-    return CLI_FAILED;
+        fwrite(page, 1, bytes, out.file);
+    return output_close(&out, cli, good) ? CLI_DONE : CLI_FAILED;
 }
 
 static int make_page(const struct cli *cli, struct report *report, const char *path)
@@ -164,5 +160,6 @@ int cli_report(const struct cli *cli)
         return status;
     if (is_a_log(&report, o.out))
         return cli_bad_use(cli, "--out %s is one of the logs", o.out);
-    return run(cli, &report, o.out);
+    char target[PATH_MAX];
+    return output_follow(cli, "out", &o.out, target) ? run(cli, &report, o.out) : CLI_BAD_USE;
 }

@@ -4,7 +4,8 @@
  * summary. Other kinds of lines are passed over, so that
  * logs may learn new ones. What a log may be:
  *   - still being written: a last line without its end that is no JSON is left out;
- *   - taken up again after a stop: another header; the curves have a gap there;
+ *   - taken up again after a stop: another header; the curves have a gap there. A line that was torn
+ *     as it stopped may stand before that header, without its end;
  *   - ended within an interval: what was left is too short to tell a loss or a speed by;
  *   - of several ranks: the intervals of the first rank seen are those shown.
  * Anything else is refused with the file and the line. */
@@ -23,6 +24,8 @@ static const char *const keys[REPORT_FIELDS] = {
     [REPORT_ACCURACY] = "eval_accuracy", [REPORT_EVAL_EXAMPLES] = "eval_examples",
     [REPORT_EVAL_CLICKS] = "eval_clicks", [REPORT_AGE] = "age_s", [REPORT_STALENESS] = "staleness_mean", [REPORT_STEP] = "step_s",
 };
+
+static const char header_begins[] = "{\"kind\":\"header\"";
 
 struct reading {
     struct report_run *run;
@@ -237,6 +240,10 @@ static bool read_lines(struct reading *r, FILE *in)
         json_error_t error;
         r->line++;
         json_t *line = json_loadb(text, (size_t)length, JSON_REJECT_DUPLICATES, &error);
+        const char *header = line || !r->run->header ? NULL : strstr(text, header_begins);
+        if (header && (line = json_loads(header, JSON_REJECT_DUPLICATES, &error)))
+            fprintf(r->err, "descant report: %s:%ld: a line that was torn is left out\n",
+                    r->run->path, r->line);
         if (line)
             good = add_line(r, line);
         else if (text[length - 1] == '\n' || !r->run->header)

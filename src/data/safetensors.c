@@ -194,9 +194,7 @@ static bool write_tensors(int fd, const struct safetensor *tensors, size_t n)
 static bool write_file(const char *path, const char *header, size_t header_bytes,
                        const struct safetensor *tensors, size_t n)
 {
-    if (unlink(path) != 0 && errno != ENOENT)
-        return false;
-    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    int fd = file_anew(path);
     if (fd < 0)
         return false;
     bool good = write_all(fd, header, header_bytes) && write_tensors(fd, tensors, n) &&
