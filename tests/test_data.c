@@ -461,6 +461,25 @@ START_TEST(images_come_in_a_new_order_each_epoch)
 }
 END_TEST
 
+/* Gzip or zstd of 64 MiB that have a header of 24 bytes: no more than these are unpacked. */
+START_TEST(images_that_unpack_to_more)
+{
+    enum { BYTES = 64 << 20 };
+    unsigned char head[] = {0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 2, 0, 0, 0, 2};
+    unsigned char *all = calloc(1, BYTES);
+    unsigned char *packed = malloc(BYTES);
+    ck_assert(all && packed);
+    memcpy(all, head, sizeof head);
+    const char *path = put("b-images-idx3", packed, pack(1 + _i, all, BYTES, packed, BYTES));
+    struct seen seen = read_file(path, DATA_IDX);
+    ck_assert_int_eq(seen.status, DESCANT_CORRUPT);
+    ck_assert_msg(ends_with(descant_last_error(), ": 65536 bytes, but 2 images of 4 pixels are 24"),
+                  "%s", descant_last_error());
+    free(packed);
+    free(all);
+}
+END_TEST
+
 START_TEST(images_that_are_not)
 {
     static const unsigned char good[16 + 4] = {0, 0, 8, 3, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 2};
@@ -596,6 +615,42 @@ START_TEST(caches_that_are_not_kept)
 }
 END_TEST
 
+/* What no reader makes of a line is not to be trained, though the sums are right. */
+START_TEST(caches_of_what_cannot_be)
+{
+    static const float bad[][2] = {{NAN, 1}, {1, NAN}, {INFINITY, 1}, {1, 2}, {1, -1}};
+    struct data_shape shape = {.n_dense = 1, .n_classes = 1};
+    struct cache_writer *w;
+    struct examples e = {.n = 1, .n_dense = 1, .dense = &bad[_i][0], .labels = &bad[_i][1]};
+    const char *path = place("bad");
+    ck_assert_int_eq(cache_create(&w, path, &shape, &listening), DESCANT_OK);
+    ck_assert_int_eq(cache_add(w, &e), DESCANT_OK);
+    ck_assert_int_eq(cache_close(w, true), DESCANT_OK);
+    struct seen seen = read_file(path, DATA_CACHE);
+    ck_assert_int_eq(seen.status, DESCANT_CORRUPT);
+    ck_assert(ends_with(descant_last_error(), "a block has NaN, Inf, or a label of no class"));
+    free(seen.at);
+}
+END_TEST
+
+/* A link at the other name is not followed. */
+START_TEST(a_cache_is_a_file_of_its_own)
+{
+    const char *path = place("own"), *partial = place("own.tmp");
+    const char *victim = put_text("victim", "of its owner");
+    struct data_shape shape = {.n_dense = 1, .n_classes = 1};
+    struct cache_writer *w;
+    char text[32] = "";
+    ck_assert_int_eq(symlink(victim, partial), 0);
+    ck_assert_int_eq(cache_create(&w, path, &shape, &listening), DESCANT_OK);
+    ck_assert_int_eq(cache_close(w, true), DESCANT_OK);
+    FILE *file = fopen(victim, "r");
+    ck_assert(file && fgets(text, sizeof text, file));
+    fclose(file);
+    ck_assert_str_eq(text, "of its owner");
+}
+END_TEST
+
 /* --- the generator --- */
 
 static char *generate(struct ctr_options *o, size_t *n, struct ctr_summary *sum)
@@ -704,6 +759,9 @@ int main(void)
     tcase_add_test(tests, libffm_values);
     tcase_add_loop_test(tests, images_come_in_a_new_order_each_epoch, 0, 2);
     tcase_add_test(tests, images_that_are_not);
+    tcase_add_loop_test(tests, images_that_unpack_to_more, 0, 2);
+    tcase_add_loop_test(tests, caches_of_what_cannot_be, 0, 5);
+    tcase_add_test(tests, a_cache_is_a_file_of_its_own);
     tcase_add_test(tests, fashion_is_read_where_it_is);
     tcase_add_loop_test(tests, caches_give_back_what_went_in, 0, 4);
     tcase_add_test(tests, torn_caches_are_seen);

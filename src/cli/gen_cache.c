@@ -4,6 +4,7 @@
  * made, --plain-ids and --fields, is decided here. */
 #include "cli/cli.h"
 #include "data/data.h"
+#include "train/lock.h"
 #include "train/trainer.h"
 
 #include <limits.h>
@@ -54,11 +55,15 @@ static int make(const struct cli *cli, const struct cache_options *o)
         .hash = !o->plain_ids, .n_fields = (int)o->fields, .max_bad = o->max_bad, .log = &log,
         .shared = memory_take(data_shared_bytes()),
     };
+    struct lock lock = {0};
+    if (status == DESCANT_OK)
+        status = lock_take(&lock, o->out, NULL, true, &log);
     if (status == DESCANT_OK)
         status = data.shared ? cache_write(o->out, &data, &n)
                              : log_fail(&log, DESCANT_MEMORY, "no memory to read with");
     if (status == DESCANT_OK)
         fprintf(cli->err, "%llu examples\n", (unsigned long long)n);
+    lock_give(&lock);
     memory_give(data.shared);
     path_list_fini(&paths);
     return status == DESCANT_OK ? CLI_DONE : CLI_FAILED;

@@ -119,7 +119,8 @@ static descant_status begin(struct cache_writer *w, const char *path)
         return log_fail(w->log, DESCANT_MEMORY, "%s: no memory to write it", path);
     strcpy(w->path, path);
     snprintf(w->partial, n, "%s.tmp", path);
-    w->file = fopen(w->partial, "wbe");
+    int fd = file_anew(w->partial);
+    w->file = fd >= 0 ? fdopen(fd, "w") : NULL;
     if (!w->file)
         return log_fail(w->log, DESCANT_SYSTEM, "%s: %s", w->partial, strerror(errno));
     struct head head = {.version = VERSION, .n_dense = s->n_dense, .n_fields = s->n_fields,
@@ -482,6 +483,27 @@ static bool offsets_good(const struct cache *c, const struct block_head *h,
     return good;
 }
 
+static bool finite_all(const float *x, size_t bytes)
+{
+    static const uint32_t exponent = 0x7f800000;
+    bool bad = false;
+    for (size_t i = 0; i < bytes / sizeof *x; i++) {
+        uint32_t bits;
+        memcpy(&bits, &x[i], sizeof bits);
+        bad |= (bits & exponent) == exponent;
+    }
+    return !bad;
+}
+
+static bool labels_good(const struct cache *c, const float *labels, size_t n)
+{
+    float most = c->shape.n_classes > 2 ? (float)(c->shape.n_classes - 1) : 1;
+    bool good = true;
+    for (size_t i = 0; i < n; i++)
+        good &= labels[i] >= 0 && labels[i] <= most;
+    return good;
+}
+
 static descant_status read_block(const struct cache *c, const struct cache_file *f, uint64_t k,
                                  struct block *block)
 {
@@ -509,6 +531,10 @@ static descant_status read_block(const struct cache *c, const struct cache_file 
     if (sum != h.arrays_sum ||
         (h.has & HAS_OFFSETS && !offsets_good(c, &h, arrays[ROWS_OFFSETS])))
         return corrupt(c, f, "a block is damaged");
+    if (!finite_all(arrays[ROWS_DENSE], sizes[ROWS_DENSE]) ||
+        !finite_all(arrays[ROWS_VALUES], sizes[ROWS_VALUES]) ||
+        !labels_good(c, arrays[ROWS_LABELS], (size_t)h.n))
+        return corrupt(c, f, "a block has NaN, Inf, or a label of no class");
     block->examples = (struct examples){
         .n = (size_t)h.n, .n_dense = c->shape.n_dense, .n_fields = c->shape.n_fields,
         .dense = c->shape.n_dense ? arrays[ROWS_DENSE] : NULL, .labels = arrays[ROWS_LABELS],

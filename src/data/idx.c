@@ -42,6 +42,17 @@ static uint32_t big_endian(const unsigned char *at)
     return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3];
 }
 
+/* 0: it is none. */
+static size_t length_of(const unsigned char *at, size_t n)
+{
+    if (n >= LABELS_HEADER && big_endian(at) == LABELS_MAGIC)
+        return LABELS_HEADER + (size_t)big_endian(at + 4);
+    if (n < IMAGES_HEADER || big_endian(at) != IMAGES_MAGIC)
+        return 0;
+    uint64_t pixels = (uint64_t)big_endian(at + 8) * big_endian(at + 12);
+    return pixels > PIXELS_LIMIT ? 0 : IMAGES_HEADER + (size_t)(big_endian(at + 4) * pixels);
+}
+
 static descant_status labels_name(const char *images, char *name, size_t room,
                                   const struct log *log)
 {
@@ -104,7 +115,7 @@ static descant_status load_labels(struct idx *idx, const char *path, struct imag
     if (access(name, F_OK) != 0)
         return log_fail(idx->log, DESCANT_SYSTEM, "%s: without labels images can only be scored "
                         "(descant predict): %s: %s", path, name, strerror(errno));
-    status = stream_read_file(name, &images->labels, &bytes, idx->log);
+    status = stream_read_file(name, length_of, &images->labels, &bytes, idx->log);
     return status == DESCANT_OK ? check_labels(idx, name, images->labels, bytes, n) : status;
 }
 
@@ -112,7 +123,7 @@ static descant_status load(struct idx *idx, const char *path, struct images *ima
                            uint32_t *n)
 {
     size_t bytes;
-    descant_status status = stream_read_file(path, &images->pixels, &bytes, idx->log);
+    descant_status status = stream_read_file(path, length_of, &images->pixels, &bytes, idx->log);
     if (status != DESCANT_OK)
         return status;
     status = check_images(idx, path, images->pixels, bytes, n);

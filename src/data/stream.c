@@ -17,7 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { TICK_MS = 50 };
+enum { TICK_MS = 50, FIRST_ROOM = 1 << 16 };
 
 enum stream_kind stream_kind_of(const unsigned char *first, size_t n)
 {
@@ -233,11 +233,13 @@ descant_status stream_read(struct stream *stream, void *into, size_t n, size_t *
     return DESCANT_OK;
 }
 
-/* Doubles the room until all is in. */
-static descant_status read_all(struct stream *stream, unsigned char **bytes, size_t *n,
-                               const char *path, const struct log *log)
+/* Doubles the room until all is in, or a byte more than there should be. */
+static descant_status read_all(struct stream *stream, stream_length *length, unsigned char **bytes,
+                               size_t *n, const char *path, const struct log *log)
 {
-    for (size_t room = 1 << 16; !stream->finished; room *= 2) {
+    size_t most = SIZE_MAX;
+    for (size_t room = FIRST_ROOM; !stream->finished && *n < most; room *= 2) {
+        room = room < most ? room : most;
         unsigned char *larger = memory_take(room);
         if (!larger)
             return log_fail(log, DESCANT_MEMORY, "%s: no memory for %zu bytes", path, room);
@@ -249,13 +251,14 @@ static descant_status read_all(struct stream *stream, unsigned char **bytes, siz
         descant_status status = stream_read(stream, larger + *n, room - *n, &got, path, log);
         if (status != DESCANT_OK)
             return status;
+        most = *n ? most : length(larger, got) + 1;
         *n += got;
     }
     return DESCANT_OK;
 }
 
-descant_status stream_read_file(const char *path, unsigned char **bytes, size_t *n,
-                                const struct log *log)
+descant_status stream_read_file(const char *path, stream_length *length, unsigned char **bytes,
+                                size_t *n, const struct log *log)
 {
     unsigned char *all = NULL;
     size_t total = 0;
@@ -268,7 +271,7 @@ descant_status stream_read_file(const char *path, unsigned char **bytes, size_t 
         status = log_fail(log, DESCANT_SYSTEM, "%s: %s", path, strerror(errno));
     else {
         stream_init(stream, fd, NULL);
-        status = read_all(stream, &all, &total, path, log);
+        status = read_all(stream, length, &all, &total, path, log);
         stream_fini(stream);
         close(fd);
     }
