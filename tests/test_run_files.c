@@ -3,6 +3,8 @@
  * run has, none that cannot be one; and what is said of a model that is there already. */
 #include "training.h"
 
+#include "train/lock.h"
+
 static char text_file[96];
 
 static void setup_files(void)
@@ -183,8 +185,8 @@ END_TEST
 
 static bool locked(const char *path)
 {
-    char lock[128];
-    snprintf(lock, sizeof lock, "%s.lock", path);
+    char lock[160];
+    snprintf(lock, sizeof lock, "%.150s.lock", path);
     return access(lock, F_OK) == 0;
 }
 
@@ -209,6 +211,57 @@ START_TEST(a_file_is_of_one_run)
     ck_assert_int_eq(end_within(pid, 30), 128 + SIGTERM);
     ck_assert(!locked(model_file) && !locked(log_file));
     ck_assert_msg(train(&other, &r) == 0, "%s", said);
+}
+END_TEST
+
+static int torn_bytes(void)
+{
+    int n = 0;
+    FILE *in = fopen(log_file, "re");
+    for (int c; in && (c = fgetc(in)) != EOF;)
+        n = c == '\n' ? 0 : n + 1;
+    if (in)
+        fclose(in);
+    return n;
+}
+
+/* A log whose last line was torn goes on at that line's place, and can be read. */
+START_TEST(a_torn_log_goes_on)
+{
+    struct train_options o = small();
+    struct train_result r;
+    o.checkpoint = model_file;
+    o.log = log_file;
+    o.examples = 3200;
+    ck_assert_msg(train(&o, &r) == 0, "%s", said);
+    FILE *out = fopen(log_file, "ae");
+    for (int k = 0; k < (_i ? 1000 : 1); k++)
+        fputs("{\"kind\":\"interval\",\"exam", out);
+    ck_assert_int_eq(fclose(out), 0);
+    o.examples = 6400;
+    o.resume = true;
+    ck_assert_msg(train(&o, &r) == 0, "%s", said);
+    ck_assert_int_eq(torn_bytes(), 0);
+    ck_assert_msg(program("report %s -o %s/page.html", log_file, folder) == CLI_DONE, "%s", err_text);
+    ck_assert_str_eq(err_text, "");
+    ck_assert_msg(program("info %s", log_file) == CLI_DONE, "%s", err_text);
+}
+END_TEST
+
+/* Two that make one file: the second is refused, and the first is whole. */
+START_TEST(a_cache_is_made_by_one)
+{
+    char cache[128];
+    struct lock lock;
+    snprintf(cache, sizeof cache, "%s/c.cache", folder);
+    ck_assert_int_eq(lock_take(&lock, cache, NULL, true, NULL), DESCANT_OK);
+    ck_assert_int_eq(program("gen cache --data %s --format criteo --out %s", clicks, cache),
+                     CLI_FAILED);
+    ck_assert_msg(strstr(err_text, "c.cache is in use by another run") != NULL, "%s", err_text);
+    lock_give(&lock);
+    ck_assert_msg(program("gen cache --data %s --format criteo --out %s", clicks, cache) ==
+                      CLI_DONE, "%s", err_text);
+    ck_assert(!locked(cache));
 }
 END_TEST
 
@@ -419,6 +472,8 @@ int main(void)
     tcase_add_loop_test(all, a_file_is_of_one_run, 0, 2);
     tcase_add_test(all, a_dead_run_has_no_files);
     tcase_add_test(all, what_was_half_written_goes);
+    tcase_add_loop_test(all, a_torn_log_goes_on, 0, 2);
+    tcase_add_test(all, a_cache_is_made_by_one);
     tcase_add_test(all, it_is_said_from_what_a_killed_run_goes_on);
     tcase_add_test(all, what_is_replaced_is_said);
     tcase_add_loop_test(all, an_earlier_model_stays, 0, 2);

@@ -5,6 +5,7 @@
 #include "train/monitor.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -250,18 +251,41 @@ void host_file(const struct trainer *t, const char *path, char *own, size_t room
         snprintf(own, room, "%s.host%d", path, t->host);
 }
 
+/* A line that a kill or a full disk has torn is no start of the next one. */
+static bool cut_torn_line(const char *path)
+{
+    char some[4096];
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    off_t bytes = fd >= 0 ? lseek(fd, 0, SEEK_END) : -1, at = bytes;
+    bool good = at >= 0;
+
+    for (const char *end = NULL; good && at > 0 && !end;) {
+        off_t n = at < (off_t)sizeof some ? at : (off_t)sizeof some;
+        good = pread(fd, some, (size_t)n, at - n) == n;
+        end = memrchr(some, '\n', (size_t)n);
+        at -= end ? n - (end - some + 1) : n;
+    }
+    good = good && (at == bytes || ftruncate(fd, at) == 0);
+    int error = errno;
+    if (fd >= 0)
+        close(fd);
+    errno = error;
+    return good;
+}
+
 /* The log of an earlier run becomes PATH.old, where this one does not go on from it. */
 FILE *run_log_file(const char *path, bool goes_on)
 {
     char target[4096], old[4096 + 8];
     struct stat of;
+    bool there = stat(path, &of) == 0 && S_ISREG(of.st_mode) && of.st_size > 0;
 
     if (goes_on)
-        return fopen(path, "ae");
+        return !there || cut_torn_line(path) ? fopen(path, "ae") : NULL;
     if (path_follow(path, target, sizeof target))
         path = target;
     snprintf(old, sizeof old, "%s.old", path);
-    if (stat(path, &of) == 0 && S_ISREG(of.st_mode) && of.st_size > 0 && rename(path, old) != 0)
+    if (there && rename(path, old) != 0)
         return NULL;
     return fopen(path, "we");
 }
