@@ -58,12 +58,11 @@ one() {
     esac
 }
 
-# Each trainer's AdamW divides by what its own gradients vary, which those of a smaller batch do more:
-# the same for DDP, to which it makes no difference (docs/torch.md).
-rate() {    # optimizer, trainers
+# The same for any number of trainers (docs/torch.md).
+rate() {
     case $1 in
     sgd) echo 0.05 ;;
-    adamw) awk "BEGIN { print 0.001 * $2 }" ;;
+    adamw) echo 0.002 ;;
     esac
 }
 
@@ -80,7 +79,7 @@ run_resnet() {
             for optimizer in $optimizers; do
                 for sync in $syncs; do
                     resnet "$dir/$optimizer-$sync-$n-$seed" --trainers "$n" --batch $((64 / n)) \
-                        --optimizer "$optimizer" --rate "$(rate "$optimizer" "$n")" \
+                        --optimizer "$optimizer" --rate "$(rate "$optimizer")" \
                         --sync "$sync" --seed "$seed" \
                         --examples "$examples" --epochs "$epochs"
                 done

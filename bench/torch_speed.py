@@ -229,6 +229,7 @@ def in_turns(part, name, n, seconds, peer_of):
         pairs.append((rates[peer], rates[alone]))
     if distributed.get_rank() == 0:
         tell_pairs(pairs, 2, part=part, model=name, link=os.environ.get("BENCH_LINK", "none"))
+    distributed.barrier()       # who goes while another is in a call takes it along
     distributed.destroy_process_group()
 
 

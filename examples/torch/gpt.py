@@ -95,5 +95,5 @@ def main(args):
 
 if __name__ == "__main__":
     keeping.launch(main, keeping.arguments(
-        __doc__, epochs=10, batch=16, rates={"sgd": 0.2, "adamw": 0.003},
+        __doc__, epochs=10, batch=16, rates={"sgd": 0.2, "adamw": 0.005},
         more=[("text", LICENCES)]))

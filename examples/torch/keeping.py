@@ -32,8 +32,7 @@ def arguments(description, *, epochs, batch, rates, more=()):
     parser.add_argument("--sync", default="shadow-easgd", metavar="PLAN|none|ddp|postlocal")
     parser.add_argument("--trainers", type=int, default=0, help="processes to start; 0: this one")
     parser.add_argument("--optimizer", choices=["sgd", "adamw"], default="sgd")
-    parser.add_argument("--rate", type=float, help=f"of learning; {rates}, and where each trainer "
-                        "steps by gradients of its own, AdamW's times the root of the trainers")
+    parser.add_argument("--rate", type=float, help=f"of learning; {rates}")
     parser.add_argument("--batch", type=int, default=batch)
     parser.add_argument("--epochs", type=int, default=epochs)
     parser.add_argument("--seed", type=int, default=1)
@@ -42,15 +41,8 @@ def arguments(description, *, epochs, batch, rates, more=()):
     for name, default in more:
         parser.add_argument("--" + name, type=type(default), default=default)
     args = parser.parse_args()
-    if args.rate is None:
-        args.rate = rates[args.optimizer]
-        if args.optimizer == "adamw" and args.sync not in ("ddp", "none", "allreduce"):
-            args.rate *= trainers_of(args) ** 0.5
+    args.rate = rates[args.optimizer] if args.rate is None else args.rate
     return args
-
-
-def trainers_of(args):
-    return args.trainers or int(environ.get("WORLD_SIZE", 1))
 
 
 def launch(main, args, load=lambda _args: ()):

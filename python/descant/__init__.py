@@ -31,6 +31,7 @@ from typing import Any, Dict, NamedTuple, Optional
 
 from . import _library
 from ._library import Error
+from ._moments import Moments
 from ._optimizers import calls_hooks, unwrapped
 from ._sync import Event, Sync
 
@@ -113,9 +114,15 @@ class _Around:
         self._on = False
 
 
-def hook(optimizer: Any, sync: Sync) -> Hook:
+def hook(optimizer: Any, sync: Sync, *, moments: str = "mean") -> Hook:
     """For loops that cannot be edited: each optimizer.step() is followed by sync.step(). The loop's
     own sync.step(), or a second hook of this optimizer, would count each step twice, and is an error.
+
+    moments: what Adam, AdamW, NAdam and RAdam divide their steps by, under plans that keep
+    parameters together. "mean": the second moments of the mean of all trainers' gradients, estimated
+    from this trainer's, so that a rate means what it means under DDP, however many trainers there
+    are. "own": those of this trainer's gradients, as the optimizer has them.
+
     Under the plan allreduce each backward ends with the mean of all gradients over the trainers, as
     under DDP, so that they may be clipped, and unscaled by a GradScaler; inside sync.no_sync() they
     are added up. A closure's loss is averaged, too. After finish or close the hook does nothing
@@ -123,7 +130,10 @@ def hook(optimizer: Any, sync: Sync) -> Hook:
     optimizer = unwrapped(optimizer)
     if not isinstance(sync, Sync):
         raise TypeError(f"hook(optimizer, sync): sync is what attach has returned, not {sync!r}")
+    if moments not in ("mean", "own"):
+        raise ValueError(f"moments is 'mean' or 'own', not {moments!r}")
     handles = sync.counts(optimizer), sync.averages_at_backward()
+    of_mean = Moments(optimizer) if moments == "mean" and sync.merges_parameters else None
 
     def before(args: Any, more: Any) -> Any:
         closure = args[0] if args else more.get("closure")
@@ -135,13 +145,18 @@ def hook(optimizer: Any, sync: Sync) -> Hook:
         averaged = sync.averaged_closure(closure)
         return ((averaged, *args[1:]), more) if args else (args, {**more, "closure": averaged})
 
+    def after() -> None:
+        if of_mean and not sync.ended:
+            of_mean.correct(sync.members()["size"])
+        sync.hooked_step()
+
     def before_hook(itself: Any, args: Any, more: Any) -> Any:
         args, more = before(args[1:], more)
         return (itself, *args), more
     if not calls_hooks(optimizer):
-        return Hook(_Around(optimizer, before, sync.hooked_step), *handles)
+        return Hook(_Around(optimizer, before, after), *handles)
     return Hook(optimizer.register_step_pre_hook(before_hook),
-                optimizer.register_step_post_hook(lambda *_: sync.hooked_step()), *handles)
+                optimizer.register_step_post_hook(lambda *_: after()), *handles)
 
 
 def plans() -> Dict[str, Plan]:

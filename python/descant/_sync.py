@@ -163,6 +163,7 @@ class Sync:
         keys = settings(plan)
         self.means_gradients = keys.get("what") == "gradient"
         self._rests = keys.get("when") == "never"
+        self.merges_parameters = not self.means_gradients and not self._rests
         self._is_shadow = keys.get("when") == "shadow"
         self._extrapolates = keys.get("what") == "block" or keys.get("merge") == "delta"
         self._has_no_centre = "when" in keys and keys.get("what") not in ("elastic", "block")

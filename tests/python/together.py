@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""Trainers as forked processes, told who they are as by torchrun."""
+"""Trainers as forked processes, told who they are as by torchrun. They see no device, or PyTorch's
+threads for one would keep a process that has called backward from being forked."""
 
 import itertools
 import os
@@ -10,6 +11,7 @@ import traceback
 
 import descant
 
+os.environ["CUDA_VISIBLE_DEVICES"] = ""
 _numbers = itertools.count()
 
 
