@@ -39,6 +39,8 @@ static const struct plan presets[] = {
      0, 0, 0, 0, 0, 0, .5, 1, 0, false, false, 0, HOT},
     {"shadow-ma", PLAN_SHADOW, PLAN_MEAN, PLAN_PULL,
      0, 0, 0, 0, 0, 0, .5, 1, 0, false, false, 0, HOT},
+    {"shadow-delta", PLAN_SHADOW, PLAN_MEAN, PLAN_DELTA,
+     0, 0, 0, 0, 0, 0, 1, 1, 0, false, false, 0, HOT},
     {"shadow-bmuf", PLAN_SHADOW, PLAN_BLOCK, PLAN_PULL,
      0, 0, 0, 0, 0, 0, .7, AUTO, AUTO, false, false, 0, HOT},
     {"easgd", PLAN_EVERY, PLAN_ELASTIC, PLAN_PULL,

@@ -152,7 +152,7 @@ static void expect_all(const pid_t *pids, int n, const char *what)
 static const char *const plans[] = {"none", "allreduce", "shadow-easgd", "shadow-ma", "shadow-bmuf",
                                     "easgd", "ma", "bmuf", "dasgd", "dasgd-delta",
                                     "diloco,every=20", "diloco-delta,every=20,delay=5",
-                                    "shadow-ma,merge=delta", "dasgd,every=3,delay=3",
+                                    "shadow-delta", "dasgd,every=3,delay=3",
                                     "easgd,every=4,delay=2"};
 
 START_TEST(processes_train_together)

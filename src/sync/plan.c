@@ -91,6 +91,7 @@ const struct plan_preset plan_presets[] = {
     {"allreduce", "when=every,what=gradient,every=1", "synchronous minibatch SGD, as DDP"},
     {"shadow-easgd", "when=shadow,what=elastic,alpha=0.5", "ShadowSync S-EASGD"},
     {"shadow-ma", "when=shadow,what=mean,alpha=0.5", "ShadowSync S-MA"},
+    {"shadow-delta", "when=shadow,what=mean,merge=delta", "S-MA with the merge of CoCoD"},
     {"shadow-bmuf", "when=shadow,what=block,alpha=0.7,rate=auto,momentum=auto", "ShadowSync S-BMUF"},
     {"easgd", "when=every,what=elastic,every=8,alpha=0.5", "EASGD, FR-EASGD"},
     {"ma", "when=every,what=mean,every=8", "local SGD, FR-MA"},
