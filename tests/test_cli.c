@@ -8,6 +8,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 static char *out, *err;
 
@@ -130,6 +131,17 @@ START_TEST(help_knows_commands)
     ck_assert_int_eq(run("train --data clicks.tsv"), CLI_BAD_USE);
     ck_assert_ptr_nonnull(strstr(err, "no 'train': this build is without training, for lack of "));
 #endif
+}
+END_TEST
+
+/* In a process of its own, where check runs each test. */
+START_TEST(a_little_stack_is_refused)
+{
+    static const struct rlimit little = {128 << 10, 128 << 10};
+    ck_assert_int_eq(setrlimit(RLIMIT_STACK, &little), 0);
+    ck_assert_int_eq(run("plans"), CLI_FAILED);
+    ck_assert_msg(strstr(err, "the stack may have 128 KiB, 256 are needed: ulimit -s 256"),
+                  "%s", err);
 }
 END_TEST
 
@@ -286,6 +298,7 @@ int main(void)
     tcase_add_loop_test(all, bad_use_is_said, 0, N_BAD);
     tcase_add_test(all, help_and_version);
     tcase_add_test(all, help_knows_commands);
+    tcase_add_test(all, a_little_stack_is_refused);
     tcase_add_test(all, output_that_is_lost_is_a_failure);
     tcase_add_test(all, info_names_the_fabrics);
     tcase_add_test(all, plans_are_all_shown);

@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 struct command {
     const char *name, *help;
@@ -134,6 +135,21 @@ static int command(struct cli *cli, int argc, char **argv)
     return run(cli, word);
 }
 
+enum { LEAST_STACK = 256 << 10 };
+
+/* Paths, copies and BLAS lie on stacks, and a thread's is as large as the limit: with less a run
+ * would end with SIGSEGV. */
+static bool stack_good(FILE *err)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_STACK, &limit) != 0 || limit.rlim_cur >= LEAST_STACK)
+        return true;
+    fprintf(err, "descant: the stack may have %llu KiB, %d are needed: ulimit -s %d\n",
+            (unsigned long long)limit.rlim_cur >> 10, LEAST_STACK >> 10, LEAST_STACK >> 10);
+    return false;
+}
+
 /* All that is printed goes through two shown streams. Output that has not come where it should is a
  * failure; a file that may not grow any more is an error to be told, and no signal to die by. */
 int cli_main(int argc, char **argv, FILE *out, FILE *err)
@@ -144,7 +160,7 @@ int cli_main(int argc, char **argv, FILE *out, FILE *err)
 
     signal(SIGXFSZ, SIG_IGN);
     if (cli.out && cli.err)
-        status = command(&cli, argc, argv);
+        status = stack_good(cli.err) ? command(&cli, argc, argv) : CLI_FAILED;
     else
         fputs("descant: no memory for the output\n", err);
     if (cli.out)
