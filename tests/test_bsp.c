@@ -261,6 +261,7 @@ START_TEST(control_is_killed_and_goes_on)
     const float gradient[FLOATS] = {3, 3, 3, 3, 3};
     const char *how = "--slots 2 " MODEL " --checkpoint %s --checkpoint-every 0.02 --log %s "
                       "%s -- %s module constant";
+    char line[128];
     int lines;
     descant_status status;
     pid_t started[1], run = begin(how, checkpoint, run_log, "", self);
@@ -273,6 +274,8 @@ START_TEST(control_is_killed_and_goes_on)
     for (int tries = 0; !is_gone(started[0]) && tries < PATIENCE_MS; tries++)
         usleep(1000);
     ck_assert(is_gone(started[0]));
+    snprintf(line, sizeof line, "status %s --over 0.1", segment_name);
+    ck_assert_int_eq(ask(line), CLI_FAILED);
     ck_assert_int_eq(descant_ml_pin(ml, &model), DESCANT_OK);
     ck_assert_int_eq(descant_ml_add(ml, gradient, EXAMPLES), DESCANT_OK);
     uint64_t steps = check_checkpoint(), before = model.version;

@@ -157,6 +157,26 @@ static const char *const no_models[] = {".", "..", "%s", "%s/", "%s/new/", "/pro
                                         "%s/no/m"};
 enum { N_NO_MODELS = sizeof no_models / sizeof *no_models };
 
+/* As a folder that is not there: status 2. */
+START_TEST(a_folder_must_be_open)
+{
+    int status;
+    if (geteuid() != 0)
+        return;
+    ck_assert(chmod(folder, 0555) == 0 && chmod(clicks, 0444) == 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        if (setgid(65534) != 0 || setuid(65534) != 0)
+            _exit(99);
+        status = program("train --data %s --checkpoint %s/m", clicks, folder);
+        _exit(strstr(err_text, "/m: cannot be written: Permission denied") ? status : 98);
+    }
+    ck_assert(waitpid(pid, &status, 0) == pid && WIFEXITED(status));
+    ck_assert_int_eq(WEXITSTATUS(status), CLI_BAD_USE);
+    ck_assert_int_eq(chmod(folder, 0700), 0);
+}
+END_TEST
+
 START_TEST(a_checkpoint_is_a_file)
 {
     char path[128];
@@ -474,6 +494,7 @@ int main(void)
     tcase_add_test(all, what_was_half_written_goes);
     tcase_add_loop_test(all, a_torn_log_goes_on, 0, 2);
     tcase_add_test(all, a_cache_is_made_by_one);
+    tcase_add_test(all, a_folder_must_be_open);
     tcase_add_test(all, it_is_said_from_what_a_killed_run_goes_on);
     tcase_add_test(all, what_is_replaced_is_said);
     tcase_add_loop_test(all, an_earlier_model_stays, 0, 2);

@@ -88,6 +88,8 @@ void futex_wake_all(_Atomic uint32_t *word);
 double machine_cores(void);             /* allowed to this process by affinity and cgroup */
 uint64_t machine_memory_free(void);     /* bytes: the least of the machine's and the cgroup's */
 size_t machine_page(void);
+const char *machine_why(int error);     /* as strerror, with what helps against a full table of
+                                           descriptors */
 
 /* For threads that are started now: signals are the caller's threads', but those that the thread's own
  * instructions cause, whose handlers (bsp/guard.c) must run where they happen. */

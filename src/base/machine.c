@@ -7,6 +7,7 @@
  * always ends at the mount itself. */
 #include "base/base.h"
 
+#include <errno.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
@@ -214,4 +215,9 @@ void signals_hold(sigset_t *before)
     sigdelset(&held, SIGFPE);
     sigdelset(&held, SIGILL);
     pthread_sigmask(SIG_SETMASK, &held, before);
+}
+
+const char *machine_why(int error)
+{
+    return error == EMFILE ? "Too many open files; ulimit -n raises the limit" : strerror(error);
 }

@@ -69,9 +69,14 @@ static int64_t behind(const struct look *look, const struct slot_look *slot)
     return (int64_t)(look->version - newest_version(slot->pin));
 }
 
+static bool is_dead(const struct look *look)
+{
+    return !look->ended && !process_alive(look->keeper);
+}
+
 static const char *keeper_text(const struct look *look)
 {
-    return look->ended ? "has ended" : process_alive(look->keeper) ? "runs" : "is dead";
+    return look->ended ? "has ended" : is_dead(look) ? "is dead" : "runs";
 }
 
 static const char *owner_text(uint64_t owner)
@@ -187,6 +192,7 @@ static int show(const struct cli *cli, const char *run, const struct status_opti
     struct object objects[BSP_MODULES] = {{0}};
     char name[BSP_SEGMENT];
     int n, numbers[BSP_MODULES];
+    bool dead = false;
     descant_status status = open_segments(run, objects, numbers, &n);
     for (int at = 0; at < 2 && status == DESCANT_OK; at++) {
         for (int k = 0; k < n; k++)
@@ -194,9 +200,11 @@ static int show(const struct cli *cli, const char *run, const struct status_opti
         if (at == 0)
             clock_sleep_until(clock_now_ns() + (uint64_t)(o->over * 1e9));
     }
-    for (int k = 0; k < n && status == DESCANT_OK; k++)
+    for (int k = 0; k < n && status == DESCANT_OK; k++) {
         print(cli, o, bsp_segment_name(run, numbers[k], name, sizeof name), &objects[k].layout,
               looks[k]);
+        dead |= is_dead(&looks[k][1]);
+    }
     if (status == DESCANT_TIMEOUT)
         fprintf(cli->err, "descant: there is no run %s: no segment %s-0, or of another number\n",
                 run, run);
@@ -204,7 +212,7 @@ static int show(const struct cli *cli, const char *run, const struct status_opti
         fprintf(cli->err, "descant: %s\n", descant_last_error());
     for (int k = 0; k < n; k++)
         object_close(&objects[k]);
-    return status == DESCANT_OK ? CLI_DONE : CLI_FAILED;
+    return status == DESCANT_OK && !dead ? CLI_DONE : CLI_FAILED;
 }
 
 int bsp_status(const struct cli *cli)
@@ -214,7 +222,8 @@ int bsp_status(const struct cli *cli)
     if (settings_wants_help(cli)) {
         fputs("usage: descant bsp status NAME [OPTIONS]\n"
               "tells of each segment of a run who is attached, at what pace, and how many versions "
-              "behind\nthe model is that each module works on\n\n", cli->out);
+              "behind\nthe model is that each module works on; status 1 where the run is dead\n\n",
+              cli->out);
         settings_help(cli->out, table, N_TABLE, &o);
         return CLI_DONE;
     }

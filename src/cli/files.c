@@ -8,6 +8,7 @@
 #include <limits.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 enum { PATH_ROOM = 4096 };
 
@@ -23,13 +24,25 @@ static const char *last_name(const char *path)
     return slash ? slash + 1 : path;
 }
 
+static const char *folder_name(const char *path, char *folder)
+{
+    int n = (int)(last_name(path) - path);
+
+    snprintf(folder, PATH_ROOM, "%.*s", n ? n : 1, n ? path : ".");
+    return folder;
+}
+
 static bool folder_of(const char *path, struct stat *of)
 {
     char folder[PATH_ROOM];
-    int n = (int)(last_name(path) - path);
+    return stat(folder_name(path, folder), of) == 0;
+}
 
-    snprintf(folder, sizeof folder, "%.*s", n ? n : 1, n ? path : ".");
-    return stat(folder, of) == 0;
+/* To be written in. */
+static bool folder_open(const char *path)
+{
+    char folder[PATH_ROOM];
+    return access(folder_name(path, folder), W_OK) == 0;
 }
 
 /* False: it is no file, nor can be one. */
@@ -131,7 +144,7 @@ bool cli_file_good(const struct cli *cli, const char *option, const char *path)
         cli_bad_use(cli, "--%s %s: a folder is no file", option, path);
     else if (there && !S_ISREG(of.st_mode))
         cli_bad_use(cli, "--%s %s: it is no regular file", option, path);
-    else if (!folder_of(path, &of))
+    else if (!folder_of(path, &of) || !folder_open(path))
         cli_bad_use(cli, "--%s %s: cannot be written: %s", option, path, strerror(errno));
     else
         return true;

@@ -197,7 +197,8 @@ static void hear(struct mpi *m, int from, const struct mpi_word *word)
         hear_late(m, word);
         break;
     case WORD_FAIL:
-        mpi_fail(m, (descant_status)word->status, "%s", (const char *)(word + 1));
+        if (!m->left)           /* it says no more than that */
+            mpi_fail(m, (descant_status)word->status, "%s", (const char *)(word + 1));
         break;
     case WORD_BYE:
         m->bye = true;

@@ -242,7 +242,7 @@ descant_status doorman_start(struct meet *meet)
 
     meet->stop = memory_refuse() ? -1 : eventfd(0, EFD_CLOEXEC);
     if (meet->stop < 0)
-        return log_fail(meet->log, DESCANT_SYSTEM, "no eventfd: %s", strerror(errno));
+        return log_fail(meet->log, DESCANT_SYSTEM, "no eventfd: %s", machine_why(errno));
     signals_hold(&before);
     int why = memory_refuse() ? EAGAIN
                               : pthread_create(&meet->doorman, NULL, doorman, meet);

@@ -104,7 +104,7 @@ descant_status meet_door_take(struct meet *meet, uint64_t until_ns)
             return DESCANT_OK;
         if (errno != EADDRINUSE)
             return log_fail(meet->log, DESCANT_SYSTEM, "no socket for job \"%s\": %s",
-                            meet->name, strerror(errno));
+                            meet->name, machine_why(errno));
         if (clock_now_ns() >= until_ns)
             return log_fail(meet->log, DESCANT_TIMEOUT,
                             "somebody else has been joining job \"%s\" all the time",
@@ -165,7 +165,7 @@ static descant_status call_slot(struct meet *meet, unsigned slot, uint64_t until
         meet->deaf |= slot_bit(slot);
     else if (fd < 0)
         return log_fail(meet->log, DESCANT_SYSTEM, "slot %u cannot be called: %s", slot,
-                        strerror(errno));
+                        machine_why(errno));
     if (fd < 0)
         return DESCANT_OK;
     enum peer peer = look_at_peer(fd, &pidfd);
@@ -224,7 +224,7 @@ static descant_status take_answer(struct meet *meet, unsigned slot)
     enum heard heard = message_hear(meet->lines[slot], &answer, fds, 2);
     if (heard == HEARD_CUT)
         return log_fail(meet->log, DESCANT_SYSTEM, "no descriptors for what slot %u answers: %s",
-                        slot, strerror(EMFILE));
+                        slot, machine_why(EMFILE));
     if (heard != HEARD) {
         if (!pidfd_dead(meet->peers[slot]))
             meet->deaf |= slot_bit(slot);
@@ -323,7 +323,7 @@ descant_status meet_call(struct meet *meet)
 
     meet->pidfd = open_pidfd(getpid());
     if (meet->pidfd < 0)
-        return log_fail(meet->log, DESCANT_SYSTEM, "no pidfd: %s", strerror(errno));
+        return log_fail(meet->log, DESCANT_SYSTEM, "no pidfd: %s", machine_why(errno));
     for (int tries = 1;; tries++) {
         status = call_all(meet);
         uint64_t doubt = meet->deaf | (meet->arena->fd < 0 ? meet->silent : 0);
@@ -513,7 +513,7 @@ descant_status meet_seat(struct meet *meet, int rank)
         meet->listener = name_hold(meet->name, (int)s);
         if (meet->listener < 0 && errno != EADDRINUSE)
             return log_fail(meet->log, DESCANT_SYSTEM, "no socket for slot %u: %s", s,
-                            strerror(errno));
+                            machine_why(errno));
         if (meet->listener < 0) {
             held |= slot_bit(s);
             continue;
