@@ -784,6 +784,9 @@ descant_status checkpoint_load_outer(struct trainer *t)
             status = descant_outer_load(t->job, outer, n);
         if (status == DESCANT_OK)
             status = descant_reload(t->job);
+    } else if (!outer) {        /* written in haste, or without a job that could say it */
+        log_say(&t->log, DESCANT_WARNING, "%s lacks the plan's outer state, which begins anew",
+                t->options->checkpoint);
     } else if (!same) {
         log_say(&t->log, DESCANT_INFO, "the checkpoint is of plan %s: the outer state begins anew",
                 sync ? sync : "?");
