@@ -62,9 +62,9 @@ typedef void descant_log(void *user, enum descant_level level, const char *line)
 /* A job: one trainer's part in it. */
 struct descant;
 
-/* Events about the job's trainers. Each is a line of the log, too: WARNING from LOST on,
- * INFO before; what happens to a trainer again and again is a line at once, then after 10 s, 20 s,
- * 40 s, up to an hour, with how often. */
+/* Events about the job's trainers. Each is a line of the log, too: INFO for JOINED, DEBUG for LEFT,
+ * WARNING for the rest; what happens to a trainer again and again is a line at once, then after
+ * 10 s, 20 s, 40 s, up to an hour, with how often. */
 enum descant_event_kind {
     DESCANT_EVENT_JOINED,       /* rank takes part from now on */
     DESCANT_EVENT_LEFT,         /* rank has called finish, before this trainer did */

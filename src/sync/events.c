@@ -126,12 +126,19 @@ static struct told *told_of(struct events *events, enum descant_event_kind kind,
     return &events->told[events->n_told++];
 }
 
+static enum descant_level level_of(enum descant_event_kind kind)
+{
+    if (kind == DESCANT_EVENT_LEFT)         /* as all do in the end */
+        return DESCANT_DEBUG;
+    return kind == DESCANT_EVENT_JOINED ? DESCANT_INFO : DESCANT_WARNING;
+}
+
 static void say(struct descant *job, struct told *told, uint64_t now, int members)
 {
     char line[LOG_LINE];
     struct fabric_note note = {told->kind, told->rank, told->count};
     compose(job, &note, members, line, sizeof line);
-    log_say(&job->log, told->kind < DESCANT_EVENT_LOST ? DESCANT_INFO : DESCANT_WARNING, "%s", line);
+    log_say(&job->log, level_of(told->kind), "%s", line);
     told->count = 0;
     told->every_ns = told->every_ns == 0 ? AGAIN_NS
                      : 2 * told->every_ns < AGAIN_MOST_NS ? 2 * told->every_ns : AGAIN_MOST_NS;
