@@ -23,7 +23,7 @@ seeds=${QUALITY_SEEDS:-1 2 3}
 n_seeds=$(echo "$seeds" | wc -w)
 trainers=${QUALITY_TRAINERS:-2 4}
 optimizers=${QUALITY_OPTIMIZERS:-sgd adamw}
-syncs=${QUALITY_SYNCS:-ddp shadow-easgd shadow-ma shadow-bmuf dasgd dasgd-delta \
+syncs=${QUALITY_SYNCS:-ddp shadow-delta shadow-easgd shadow-ma shadow-bmuf dasgd dasgd-delta \
     dasgd-delta,every=2,delay=1}
 examples=${QUALITY_EXAMPLES:-60000}
 held=${QUALITY_HELD:-10000}
@@ -34,7 +34,7 @@ dasgd_syncs=${DASGD_SYNCS:-allreduce ma,every=4 dasgd,every=4,delay=1,xi=0.25 \
 dasgd_examples=${DASGD_EXAMPLES:-60000}
 dasgd_epochs=${DASGD_EPOCHS:-10}
 dasgd_seeds=${DASGD_SEEDS:-1}
-gpt_syncs=${GPT_SYNCS:-ddp shadow-easgd shadow-ma shadow-bmuf dasgd-delta dasgd-delta,every=2,delay=1 \
+gpt_syncs=${GPT_SYNCS:-ddp shadow-delta shadow-ma shadow-easgd dasgd-delta dasgd-delta,every=2,delay=1 \
     diloco,every=20 diloco,every=10 diloco,every=10,rate=0.7,momentum=0.9}
 gpt_epochs=${GPT_EPOCHS:-10}
 gpt_batch=${GPT_BATCH:-32}

@@ -121,7 +121,8 @@ def hook(optimizer: Any, sync: Sync, *, moments: str = "mean") -> Hook:
     moments: what Adam, AdamW, NAdam and RAdam divide their steps by, under plans that keep
     parameters together. "mean": the second moments of the mean of all trainers' gradients, estimated
     from this trainer's, so that a rate means what it means under DDP, however many trainers there
-    are. "own": those of this trainer's gradients, as the optimizer has them.
+    are; not with AMSGrad, nor with decay that is a part of the gradient. "own": those of this
+    trainer's gradients, as the optimizer has them.
 
     Under the plan allreduce each backward ends with the mean of all gradients over the trainers, as
     under DDP, so that they may be clipped, and unscaled by a GradScaler; inside sync.no_sync() they
