@@ -626,7 +626,15 @@ START_TEST(bad_use_of_report_is_said)
     ck_assert_ptr_nonnull(strstr(said, "--out needs a value"));
     ck_assert_int_eq(report("%0 --colour red", paths), CLI_BAD_USE);
     ck_assert_int_eq(report("%0 -o %0", paths), CLI_BAD_USE);
-    ck_assert_ptr_nonnull(strstr(said, "is one of the logs"));
+    ck_assert_ptr_nonnull(strstr(said, "/a would be written over by --out"));
+    strcpy(none, in_folder("page.tmp"));
+    put_log(none, finished);
+    char page[160], *both[] = {none, page};
+    strcpy(page, in_folder("page"));
+    ck_assert_int_eq(report("%0 -o %1", both), CLI_BAD_USE);
+    ck_assert_ptr_nonnull(strstr(said, "page.tmp would be written over by --out, which also writes"));
+    ck_assert_int_eq(access(none, F_OK), 0);
+    strcpy(none, in_folder("none/x"));
     ck_assert_int_eq(report("%0 %0 %0 %0 %0 %0 %0 %0 %0 %0 %0 %0 %0 %0 %0 %0 %0", paths), CLI_BAD_USE);
     ck_assert_ptr_nonnull(strstr(said, "at most 16 logs"));
     ck_assert_int_eq(report("%1 -o -", paths), CLI_FAILED);

@@ -42,13 +42,15 @@ static const struct {
      "--log %1$s/x would be written over by --checkpoint\n"},
     {"train --data %1$s/clicks.tsv --checkpoint %1$s/x --log %1$s/x.tmp",
      "--log %1$s/x.tmp would be written over by --checkpoint, which also writes x.tmp"},
+    {"train --data %1$s/clicks.tsv --checkpoint %1$s/x --log %1$s/x.best.tmp",
+     "--log %1$s/x.best.tmp would be written over by --checkpoint, which also writes x.best.tmp"},
     {"train --data %1$s/clicks.tsv --checkpoint %1$s/x --log %1$s/x.old",
      "--log %1$s/x.old would be written over by --checkpoint, which also writes x.old"},
     {"train --data %1$s/clicks.tsv --checkpoint %1$s/x.old --log %1$s/x",
      "--checkpoint %1$s/x.old would be written over by --log, which also writes x.old"},
-    {"train --data %1$s/clicks.tsv --log %1$s/text", "--log %1$s/text: it is a text file, no log"},
-    {"train --data %1$s/clicks.tsv --log %1$s/held.tsv", "it is data to train on, no log of"},
-    {"bsp run --params 5 --log %1$s/text -- true", "--log %1$s/text: it is a text file, no log"},
+    {"train --data %1$s/clicks.tsv --log %1$s/text", "--log %1$s/text: it is a text file, and is left"},
+    {"train --data %1$s/clicks.tsv --log %1$s/held.tsv", "it is data to train on, and is left"},
+    {"bsp run --params 5 --log %1$s/text -- true", "--log %1$s/text: it is a text file, and is left"},
     {"train --data %1$s/clicks.tsv --eval %1$s/y.previous --checkpoint %1$s/y",
      "--eval %1$s/y.previous would be written over by --checkpoint, which also writes y.previous"},
     {"train --data %1$s/clicks.tsv --config %1$s/config --log %1$s/config",
@@ -268,6 +270,23 @@ START_TEST(a_torn_log_goes_on)
 }
 END_TEST
 
+/* Lines behind what is compressed would be lost. */
+START_TEST(a_compressed_log_is_left)
+{
+    char command[512];
+    static const char run[] = "train --data %s --model linear --rows 100 --quiet --log %s --examples 320 "
+                      "--checkpoint %s --resume";
+    struct stat of, is;
+    ck_assert_msg(program(run, clicks, log_file, model_file) == 0, "%s", err_text);
+    snprintf(command, sizeof command, "gzip '%s' && mv '%s.gz' '%s'", log_file, log_file, log_file);
+    ck_assert_int_eq(system(command), 0);
+    ck_assert_int_eq(stat(log_file, &of), 0);
+    ck_assert_int_eq(program(run, clicks, log_file, model_file), CLI_BAD_USE);
+    ck_assert_ptr_nonnull(strstr(err_text, "it is a compressed log, to which no line can be added"));
+    ck_assert(stat(log_file, &is) == 0 && is.st_size == of.st_size);
+}
+END_TEST
+
 /* Two that make one file: the second is refused, and the first is whole. */
 START_TEST(a_cache_is_made_by_one)
 {
@@ -320,8 +339,8 @@ START_TEST(what_was_half_written_goes)
     struct train_options o = small();
     struct train_result r;
     char half[128];
-    snprintf(half, sizeof half, "%s.tmp", model_file);
-    fclose(fopen(half, "w"));
+    snprintf(half, sizeof half, _i ? "%s.best.tmp" : "%s.tmp", model_file);
+    fclose(fopen(half, "we"));
     o.checkpoint = model_file;
     o.optimizer = OPTIMIZER_SGD;
     o.lr = 1e30;
@@ -491,8 +510,9 @@ int main(void)
     tcase_add_test(all, a_final_version_must_be_kept);
     tcase_add_loop_test(all, a_file_is_of_one_run, 0, 2);
     tcase_add_test(all, a_dead_run_has_no_files);
-    tcase_add_test(all, what_was_half_written_goes);
+    tcase_add_loop_test(all, what_was_half_written_goes, 0, 2);
     tcase_add_loop_test(all, a_torn_log_goes_on, 0, 2);
+    tcase_add_test(all, a_compressed_log_is_left);
     tcase_add_test(all, a_cache_is_made_by_one);
     tcase_add_test(all, a_folder_must_be_open);
     tcase_add_test(all, it_is_said_from_what_a_killed_run_goes_on);

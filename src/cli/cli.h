@@ -43,10 +43,10 @@ bool settings_wants_help(const struct cli *cli);
 
 /* A file that an option names. What is written has a NAME.lock meanwhile; CLI_MAKES and
  * CLI_REPLACES also write NAME.tmp, CLI_WRITES and the latter NAME.old, and the latter
- * NAME.previous and NAME.best. */
+ * NAME.previous, NAME.best, NAME.best.tmp and NAME.best.old. */
 enum cli_file_kind { CLI_READS, CLI_WRITES, CLI_MAKES, CLI_REPLACES };
 struct cli_file {
-    const char *option, *name;  /* NULL: not given; commas between several */
+    const char *option, *name;  /* NULL: a word of no option; not given. Commas between several */
     enum cli_file_kind kind;
 };
 
@@ -56,7 +56,7 @@ bool cli_files_apart(const struct cli *cli, const struct cli_file *files, int n)
 /* A file that is replaced: *path, where there is one, becomes that which a symbolic link leads to, in
  * `target`, which has room for PATH_MAX. False after saying why not. */
 bool cli_file_follow(const struct cli *cli, const char *option, const char **path, char *target);
-/* A log can be written there: there is none but a log, or it is no regular file. Else as below. */
+/* A log can be written there: there is none but a plain one, or it is no regular file. Else as below. */
 bool cli_log_good(const struct cli *cli, const char *path);
 /* The file can be replaced: it is a regular one, or there is none. Else it has said why. */
 bool cli_file_good(const struct cli *cli, const char *option, const char *path);

@@ -74,9 +74,13 @@ static bool same(const char *a, const char *b)
     return x.name && y.name ? strcmp(x.name, y.name) == 0 : !x.name && !y.name;
 }
 
-/* Whether one of the names, which have commas between them, is the file at `path`: *found. */
+/* Whether one of the names, which have commas between them, is the file at `path`: *found. So it is
+ * where all of it is one name. */
 static bool among(const char *names, const char *path, char *found)
 {
+    snprintf(found, PATH_ROOM, "%s", names);
+    if (same(found, path))
+        return true;
     for (const char *at = names; *at;) {
         size_t n = strcspn(at, ",");
         snprintf(found, PATH_ROOM, "%.*s", (int)n, at);
@@ -88,11 +92,12 @@ static bool among(const char *names, const char *path, char *found)
 }
 
 /* What is written: the file, and others beside it. */
-enum { MOST_SUFFIXES = 8 };
+enum { MOST_SUFFIXES = 9 };
 static const char *const suffixes[][MOST_SUFFIXES] = {
     [CLI_WRITES] = {"", ".lock", ".old"},
     [CLI_MAKES] = {"", ".lock", ".tmp"},
-    [CLI_REPLACES] = {"", ".lock", ".tmp", ".previous", ".old", ".best", ".best.old"},
+    [CLI_REPLACES] = {"", ".lock", ".tmp", ".previous", ".old", ".best", ".best.tmp",
+                      ".best.old"},
 };
 
 static bool apart(const struct cli *cli, const struct cli_file *writer,
@@ -104,8 +109,10 @@ static bool apart(const struct cli *cli, const struct cli_file *writer,
         snprintf(path, sizeof path, "%s%s", writer->name, suffixes[writer->kind][i]);
         if (!among(other->name, path, found))
             continue;
-        cli_bad_use(cli, "--%s %s would be written over by --%s%s%s", other->option, found,
-                    writer->option, i ? ", which also writes " : "", i ? last_name(path) : "");
+        const char *option = other->option;
+        cli_bad_use(cli, "%s%s%s%s would be written over by --%s%s%s", option ? "--" : "",
+                    option ? option : "", option ? " " : "", found, writer->option,
+                    i ? ", which also writes " : "", i ? last_name(path) : "");
         return false;
     }
     return true;

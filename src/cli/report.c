@@ -10,7 +10,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 struct report_options {
     const char *out;
@@ -90,16 +89,14 @@ static void tell_apart(struct report *report)
     }
 }
 
-static bool is_a_log(const struct report *report, const char *path)
+/* The page is none of the logs, nor is what is beside it while it is made. */
+static bool page_apart(const struct cli *cli, const struct report *report, const char *page)
 {
-    struct stat page, log;
-    if (stat(path, &page) != 0 || !S_ISREG(page.st_mode))
-        return false;
+    struct cli_file files[1 + REPORT_MAX_RUNS] = {{"out", page, CLI_MAKES}};
+
     for (int i = 0; i < report->n; i++)
-        if (stat(report->paths[i], &log) == 0 && log.st_dev == page.st_dev &&
-            log.st_ino == page.st_ino)
-            return true;
-    return false;
+        files[1 + i] = (struct cli_file){NULL, report->paths[i], CLI_READS};
+    return cli_files_apart(cli, files, 1 + report->n);
 }
 
 static int write_page(const struct cli *cli, const char *path, const char *page, size_t bytes)
@@ -158,8 +155,8 @@ int cli_report(const struct cli *cli)
     int status = parse(cli, &report, &o);
     if (status != CLI_DONE)
         return status;
-    if (is_a_log(&report, o.out))
-        return cli_bad_use(cli, "--out %s is one of the logs", o.out);
     char target[PATH_MAX];
-    return output_follow(cli, "out", &o.out, target) ? run(cli, &report, o.out) : CLI_BAD_USE;
+    return output_follow(cli, "out", &o.out, target) && page_apart(cli, &report, o.out)
+               ? run(cli, &report, o.out)
+               : CLI_BAD_USE;
 }

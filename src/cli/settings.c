@@ -26,6 +26,11 @@ bool settings_wants_help(const struct cli *cli)
     return false;
 }
 
+static bool has_files(const struct setting *s)
+{
+    return strcmp(s->name, "data") == 0 || strcmp(s->name, "eval") == 0;
+}
+
 static int parse(const struct cli *cli, const struct setting *table, size_t n, void *into,
                  bool config, bool *given)
 {
@@ -45,7 +50,7 @@ static int parse(const struct cli *cli, const struct setting *table, size_t n, v
             config_given = true;
             continue;
         }
-        if (strncmp(word, "--", 2) != 0 && last && strstr(last->help, "files"))
+        if (strncmp(word, "--", 2) != 0 && last && has_files(last))
             return cli_bad_use(cli, "'%s' is not an option: several files of --%s have commas "
                                "between them", word, last->name);
         if (strncmp(word, "--", 2) != 0)

@@ -86,12 +86,16 @@ static bool files_there(const struct cli *cli, const char *option, const char *n
 bool cli_log_good(const struct cli *cli, const char *path)
 {
     enum file_kind kind = path && input_is_file(path) ? file_kind_of(path) : FILE_EMPTY;
+    FILE *log = kind == FILE_LOG ? fopen(path, "re") : NULL;
+    bool good = kind == FILE_EMPTY || (log && getc(log) == '{');
 
-    if (kind == FILE_LOG || kind == FILE_EMPTY)
-        return true;
-    cli_bad_use(cli, "--log %s: it is %s, no log of descant, and is left as it is: remove it, or give "
-                "the log another name", path, file_kind_text(kind));
-    return false;
+    if (log)
+        fclose(log);
+    if (!good)
+        cli_bad_use(cli, "--log %s: it is %s, and is left as it is: remove it, or give the log another "
+                    "name", path, kind == FILE_LOG ? "a compressed log, to which no line can be added"
+                                                   : file_kind_text(kind));
+    return good;
 }
 
 static bool outputs_good(const struct cli *cli, const struct train_options *o)
