@@ -352,6 +352,76 @@ START_TEST(patience_keeps_the_best)
 }
 END_TEST
 
+static double loss_of(const char *path)
+{
+    ck_assert_int_eq(program("eval --checkpoint %s --data %s --json", path, held_out), CLI_DONE);
+    return strtod(strstr(out_text, "\"loss\":") + 7, NULL);
+}
+
+/* What is said of FILE.best is true of the file, whatever became of it between two runs. */
+START_TEST(the_best_is_what_is_there)
+{
+    struct train_options o = short_run();
+    struct train_result r;
+    char kept[128], old[160];
+    snprintf(kept, sizeof kept, "%s.best", model_file);
+    snprintf(old, sizeof old, "%s.old", kept);
+    o.eval = held_out;
+    o.eval_every = ROWS;
+    o.epochs = 1000;
+    o.patience = 2;
+    o.lr = 0.5;
+    ck_assert_msg(train(&o, &r) == 0, "%s", said);
+    double first = number_after(" examples: loss ");
+    o.resume = true;
+    o.patience = 0;                 /* evaluations that are not kept are no best */
+    o.examples = (int64_t)r.seen.n + 3 * ROWS;
+    o.lr = o.table_lr = 1e-30;
+    ck_assert_msg(train(&o, &r) == 0, "%s", said);
+    o.patience = 2;
+    o.examples = 0;
+    ck_assert_msg(train(&o, &r) == 0, "%s", said);
+    ck_assert_msg(fabs(number_after(" examples: loss ") - first) < 1e-5 && access(old, F_OK) != 0,
+                  "%g: %s", first, said);
+    ck_assert_int_eq(unlink(kept), 0);
+    ck_assert_msg(train(&o, &r) == 0, "%s", said);
+    ck_assert(fabs(number_after(" examples: loss ") - loss_of(kept)) < 1e-5);
+    o.resume = false;               /* another run's is not beside this one's */
+    o.epochs = 1;
+    o.patience = 0;
+    ck_assert_msg(train(&o, &r) == 0, "%s", said);
+    ck_assert(access(kept, F_OK) != 0 && access(old, F_OK) == 0);
+}
+END_TEST
+
+/* A full disk, or as here a folder that has the name, is said in the log, and takes nothing back. */
+START_TEST(a_best_that_cannot_be_kept_is_logged)
+{
+    struct train_options o = short_run();
+    struct train_result r;
+    char kept[128], line[8192];
+    int failed = 0;
+    snprintf(kept, sizeof kept, "%s.best", model_file);
+    ck_assert_int_eq(mkdir(kept, 0700), 0);
+    snprintf(kept, sizeof kept, "%s.best/x", model_file);
+    ck_assert_int_eq(mkdir(kept, 0700), 0);
+    snprintf(kept, sizeof kept, "%s.best.old", model_file);
+    fclose(fopen(kept, "we"));
+    o.eval = held_out;
+    o.eval_every = ROWS;
+    o.epochs = 3;
+    o.patience = 5;
+    o.log = log_file;
+    ck_assert_msg(train(&o, &r) == 0, "%s", said);
+    ck_assert_msg(!strstr(said, "has the model of the best"), "%s", said);
+    FILE *in = fopen(log_file, "re");
+    while (fgets(line, sizeof line, in))
+        failed += strstr(line, "\"kind\":\"checkpoint\"") != NULL;
+    fclose(in);
+    ck_assert_int_ge(failed, 1);
+}
+END_TEST
+
 /* --- the model --- */
 
 /* The program, with what its trainers say, too. */
@@ -472,6 +542,8 @@ int main(void)
     tcase_add_test(files, a_start_has_its_own_figures);
     tcase_add_test(files, one_alone_diverges_in_one_line);
     tcase_add_loop_test(files, patience_keeps_the_best, 0, 2);
+    tcase_add_test(files, the_best_is_what_is_there);
+    tcase_add_test(files, a_best_that_cannot_be_kept_is_logged);
     tcase_add_loop_test(files, what_a_row_means_stays, 0, N_MEANINGS);
     tcase_add_loop_test(files, the_checkpoint_before_is_for_going_on, 0, 2);
     suite_add_tcase(suite, files);

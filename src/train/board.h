@@ -90,7 +90,7 @@ struct board {
     _Atomic uint32_t kept;                  /* this run has written its checkpoint; as those two */
     _Atomic double eval_best;               /* the least loss; valid once evals > 0 */
     _Atomic uint64_t best_at;               /* examples, of that */
-    _Atomic uint32_t best_kept;             /* FILE.best has it, or the best one before it */
+    _Atomic uint32_t best_kept;             /* FILE.best has it */
     _Atomic uint32_t evals, evals_worse;
     _Atomic uint64_t eval_said;             /* chunks of the held-out set: see data_options */
     struct {                                /* as `logged`, of the trainers' synchronisation */

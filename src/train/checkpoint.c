@@ -174,9 +174,6 @@ static void add_texts(struct texts *texts, struct trainer *t, const struct place
     add_text(texts, "began", "%llu", (unsigned long long)atomic_load(&t->board->began));
     add_text(texts, "inputs", "%d %d %d %d %d", t->shape.n_dense, t->shape.n_fields,
              t->shape.n_classes, t->shape.plain_ids, (int)t->format);
-    if (atomic_load(&t->board->best_kept))
-        add_text(texts, "best", "%.17g %llu", atomic_load(&t->board->eval_best),
-                 (unsigned long long)atomic_load(&t->board->best_at));
     add_text(texts, "steps", "%llu", (unsigned long long)steps);
     add_text(texts, "seconds", "%.3f",
              atomic_load(&t->board->seconds_before) +
@@ -208,6 +205,11 @@ static void host_path(const struct trainer *t, int host, char *path, size_t room
     snprintf(path, room, "%s.host%d", t->options->checkpoint, host);
 }
 
+static void best_path(const struct trainer *t, char *path, size_t room)
+{
+    snprintf(path, room, "%s.best", t->options->checkpoint);
+}
+
 void checkpoint_forget(struct trainer *t)
 {
     char path[4096];
@@ -219,6 +221,10 @@ void checkpoint_tidy(const struct trainer *t)
 {
     char path[4096];
     host_file(t, t->options->checkpoint, path, sizeof path);
+    safetensors_tidy(path);
+    if (t->host > 0)
+        return;
+    best_path(t, path, sizeof path);
     safetensors_tidy(path);
 }
 
@@ -264,19 +270,27 @@ static descant_status put(struct trainer *t, const struct list *list, const stru
 {
     descant_status status = checkpoint_put(t->options->checkpoint, is_own(t), list->at, list->n,
                                            texts->at, texts->n, &t->log);
-    if (status == DESCANT_OK)
-        atomic_store(&t->board->kept, 1);
-    return status;
+    char best[4096 + 8], old[4096 + 16];
+
+    if (status != DESCANT_OK)
+        return status;
+    best_path(t, best, sizeof best);
+    snprintf(old, sizeof old, "%s.old", best);
+    if (!is_own(t))
+        rename(best, old);
+    atomic_store(&t->board->kept, 1);
+    return DESCANT_OK;
 }
 
-/* FILE.best, without the one before it; an earlier run's becomes FILE.best.old. */
-static descant_status put_best(struct trainer *t, const struct list *list,
-                               const struct texts *texts)
+/* FILE.best, without the one before it; one that does not count here becomes FILE.best.old. */
+static descant_status put_best(struct trainer *t, const struct list *list, struct texts *texts)
 {
     char path[4096 + 8], old[4096 + 16];
 
-    snprintf(path, sizeof path, "%s.best", t->options->checkpoint);
+    best_path(t, path, sizeof path);
     snprintf(old, sizeof old, "%s.old", path);
+    add_text(texts, "best", "%.17g %llu", atomic_load(&t->board->eval_best),
+             (unsigned long long)atomic_load(&t->board->best_at));
     return safetensors_write(path, atomic_load(&t->board->best_kept) ? NULL : old, list->at, list->n,
                              texts->at, texts->n, &t->log);
 }
@@ -335,11 +349,14 @@ descant_status checkpoint_write(struct trainer *t)
 }
 
 /* The tables and the optimizer's state have gone on since the evaluation began, as they had when it
- * looked at them. */
+ * looked at them. FILE is first, so that FILE.best is never beside another run's. */
 descant_status checkpoint_write_best(struct trainer *t, const struct place *place, const float *w)
 {
+    descant_status status = is_own(t) ? DESCANT_OK : checkpoint_write(t);
     struct dense dense = bsp_copy(t);
     dense.w = w;
+    if (status != DESCANT_OK)
+        return status;
     if (!place)
         return log_fail(&t->log, DESCANT_MEMORY, "no memory for a checkpoint");
     return write_from(t, place, &dense, true);
@@ -679,25 +696,32 @@ static bool gather_rest(const struct trainer *t, const struct safetensors *file,
     return placed;
 }
 
-/* What --patience counts from: the best evaluation so far of the same held-out set. */
-static void take_best(struct trainer *t, const struct safetensors *file)
+/* What --patience counts from: the evaluation of the same held-out set that FILE.best says it has. */
+static void take_best(struct trainer *t)
 {
-    const char *best = safetensors_text(file, "best"), *was, *is;
+    char path[4096 + 8];
+    const char *best, *was, *is;
+    struct safetensors *file;
     unsigned long long at;
     double loss;
 
-    if (!best || !same_text(t, file, "eval", &was, &is) || sscanf(best, "%lf %llu", &loss, &at) != 2)
+    best_path(t, path, sizeof path);
+    if (!monitor_keeps_best(t) || safetensors_open(&file, path, NULL) != DESCANT_OK)
         return;
-    atomic_store(&t->board->eval_best, loss);
-    atomic_store(&t->board->best_at, at);
-    atomic_store(&t->board->evals, 1);
-    atomic_store(&t->board->best_kept, 1);
+    best = safetensors_text(file, "best");
+    if (best && sscanf(best, "%lf %llu", &loss, &at) == 2 && isfinite(loss) &&
+        same_text(t, file, "eval", &was, &is)) {
+        atomic_store(&t->board->eval_best, loss);
+        atomic_store(&t->board->best_at, at);
+        atomic_store(&t->board->evals, 1);
+        atomic_store(&t->board->best_kept, 1);
+    }
+    safetensors_close(file);
 }
 
 /* Onto the board; stored, not added, for who filled it before may have died. Each host does its
  * part of what is to do; the sums of before are the first one's. */
-static void set_board(struct trainer *t, const struct safetensors *file, const struct rest *rest,
-                      bool placed, uint64_t began)
+static void set_board(struct trainer *t, const struct rest *rest, bool placed, uint64_t began)
 {
     struct board *board = t->board;
     uint32_t n = 0;
@@ -711,7 +735,7 @@ static void set_board(struct trainer *t, const struct safetensors *file, const s
     atomic_store(&board->granted, placed ? rest->sums.n - began : 0);
     if (!placed)
         return;
-    take_best(t, file);
+    take_best(t);
     atomic_store(&board->origin, rest->origin);
     for (size_t k = (size_t)t->host; k < rest->n_todo; k += board_hosts(board))
         atomic_store(&board->todo[n++], rest->todo[k]);
@@ -736,7 +760,7 @@ static descant_status take_place(struct trainer *t, const struct safetensors *fi
         bool placed = gather_rest(t, file, &rest);
         uint64_t began = number_of(file, "began");
         began = began <= rest.sums.n ? began : 0;
-        set_board(t, file, &rest, placed && same_place(t, file, &rest), began);
+        set_board(t, &rest, placed && same_place(t, file, &rest), began);
     }
     memory_give(rest.todo);
     memory_give(rest.cursors);

@@ -240,19 +240,39 @@ bool monitor_keeps_best(const struct trainer *t)
     return t->options->patience > 0 && t->options->checkpoint;
 }
 
+/* The run goes on, and its log has it. */
+static void note_failed_checkpoint(struct trainer *t)
+{
+    if (!t->monitor_started) {      /* at the end there is no monitor */
+        run_log_checkpoint(t, descant_last_error());
+        return;
+    }
+    monitor_end_line(t);
+    fputs("descant: this checkpoint failed; training goes on\n", t->err);
+    pthread_mutex_lock(&t->monitor_mutex);
+    snprintf(t->checkpoint_why, sizeof t->checkpoint_why, "%s", descant_last_error());
+    pthread_mutex_unlock(&t->monitor_mutex);
+}
+
 bool monitor_judge(struct trainer *t, const struct held_out *h, const struct place *place,
                    const float *w)
 {
     struct board *b = t->board;
-    bool better = !atomic_load_explicit(&b->evals, RELAXED) || h->loss < get(&b->eval_best);
+    double best = get(&b->eval_best);
+    uint64_t best_at = atomic_load_explicit(&b->best_at, RELAXED);
 
-    atomic_fetch_add_explicit(&b->evals, 1, RELAXED);
-    if (!better)
+    if (atomic_load_explicit(&b->evals, RELAXED) && !(h->loss < best))
         return false;
     put(&b->eval_best, h->loss);
     atomic_store_explicit(&b->best_at, h->at, RELAXED);
-    if (monitor_keeps_best(t))
-        atomic_store(&b->best_kept, checkpoint_write_best(t, place, w) == DESCANT_OK);
+    if (monitor_keeps_best(t) && checkpoint_write_best(t, place, w) != DESCANT_OK) {
+        put(&b->eval_best, best);               /* that of the file, which has stayed */
+        atomic_store_explicit(&b->best_at, best_at, RELAXED);
+        note_failed_checkpoint(t);
+        return true;
+    }
+    atomic_store(&b->best_kept, monitor_keeps_best(t));
+    atomic_store_explicit(&b->evals, 1, RELAXED);
     return true;
 }
 
@@ -358,13 +378,8 @@ static void see_to_checkpoint(struct trainer *t)
     if (last && (double)(now - last) * 1e-9 < t->options->checkpoint_every)
         return;
     atomic_store_explicit(&t->board->checkpoint_ns, now, RELAXED);
-    if (last && checkpoint_write(t) != DESCANT_OK) {
-        monitor_end_line(t);
-        fputs("descant: this checkpoint failed; training goes on\n", t->err);
-        pthread_mutex_lock(&t->monitor_mutex);
-        snprintf(t->checkpoint_why, sizeof t->checkpoint_why, "%s", descant_last_error());
-        pthread_mutex_unlock(&t->monitor_mutex);
-    }
+    if (last && checkpoint_write(t) != DESCANT_OK)
+        note_failed_checkpoint(t);
 }
 
 /* The signal may be a launcher's that ends the job after a rank's death: then no last round ends,
