@@ -131,6 +131,7 @@ START_TEST(calls_in_the_wrong_order)
     ck_assert_int_eq(descant_close(job), DESCANT_OK);
     ck_assert_int_eq(descant_close(NULL), DESCANT_OK);
     ck_assert_int_eq(descant_step(NULL), DESCANT_INVALID);
+    ck_assert_int_eq(descant_attach(NULL, "w", w, 4), DESCANT_INVALID);
     ck_assert_int_eq(memory_live(), 0);
 }
 END_TEST

@@ -219,8 +219,8 @@ descant_status descant_attach(struct descant *job, const char *name, float *memo
         status = log_fail(&job->log, DESCANT_INVALID, "descant_attach: no memory");
     if (status == DESCANT_OK)
         status = replica_check(&job->replica, name, n, &at, &job->log);
-    const struct segment *other = memory ? replica_overlap(&job->replica, memory, n) : NULL;
-    if (status == DESCANT_OK && other != NULL)
+    const struct segment *other = status ? NULL : replica_overlap(&job->replica, memory, n);
+    if (other != NULL)
         status = log_fail(&job->log, DESCANT_INVALID, "the memory of '%s' overlaps that of '%s', "
                           "which is attached: each float is of one segment", name, other->name);
     if (status == DESCANT_OK)
