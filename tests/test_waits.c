@@ -177,6 +177,35 @@ START_TEST(a_long_start_says_for_whom)
 }
 END_TEST
 
+/* The members go on and say nothing: a joiner that they do not let in speaks for itself. */
+START_TEST(a_joiner_says_for_whom)
+{
+    for (int i = 0; i < 2; i++)
+        launch("ma,every=1", i, 2);
+    for (int i = 0; i < 2; i++)
+        ck_assert(reaches(&page->rounds[i], 3));
+    struct descant_options o = descant_options_default();
+    struct descant *job = NULL;
+    o.job = address;
+    o.plan = "ma,every=1";
+    o.rank = 3;
+    o.start_s = 5.2;
+    o.log = keep_warning;
+    ck_assert_int_eq(descant_open(&job, &o), DESCANT_OK);
+    ck_assert_ptr_nonnull(descant_alloc(job, "w", floats));
+    for (int i = 0; i < 2; i++)
+        kill(pids[i], SIGSTOP);
+    ck_assert_int_eq(descant_start(job), DESCANT_TIMEOUT);
+    for (int i = 0; i < 2; i++)
+        kill(pids[i], SIGCONT);
+    ck_assert_msg(strstr(told, "trainer 3 waits at its start for ") != NULL, "%s: %s", told,
+                  descant_last_error());
+    descant_close(job);
+    for (int i = 0; i < 2; i++)
+        end(i);
+}
+END_TEST
+
 /* One that has opened and not started is missing too; ranks beyond the size tell no names; a
  * start that may take no time at all is told as well. */
 START_TEST(a_timeout_knows_the_opened_and_the_unknown)
@@ -548,6 +577,7 @@ int main(void)
     tcase_set_timeout(all, 120);
     tcase_add_test(all, those_who_did_not_come_are_named);
     tcase_add_loop_test(all, a_long_start_says_for_whom, 0, 2);
+    tcase_add_test(all, a_joiner_says_for_whom);
     tcase_add_loop_test(all, a_timeout_knows_the_opened_and_the_unknown, 0, 2);
     tcase_add_loop_test(all, the_stopped_are_named, 0, (int)(sizeof plans / sizeof *plans));
     tcase_add_test(all, one_stopped_in_a_chunk_is_named);

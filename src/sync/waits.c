@@ -107,11 +107,13 @@ void waits_tell(struct waits_told *told, const struct fabric *f, uint64_t since_
     told->said = true;
 }
 
-/* Of those who have come, the first one says it for all of them. */
+/* Of those who have come, the first one says it for all of them; a joiner is alone with its wait. */
 static bool comes_first(const struct fabric *f)
 {
     struct awaited a = fabric_hear(f);
     int below = 0;
+    if (atomic_load_explicit(&f->members, memory_order_relaxed) > 0)
+        return true;
     for (int i = 0; i < a.n_named; i++)
         below += a.ranks[i] < f->rank;
     return below == f->rank || a.n > a.n_named;
