@@ -15,7 +15,7 @@
 
 #include "sync/job.h"
 
-enum { N = 3000, MOST = 3, KINDS = DESCANT_EVENT_BROKEN + 1, TEXT = 1 << 14 };
+enum { N = 3000, MOST = 4, KINDS = DESCANT_EVENT_BROKEN + 1, TEXT = 1 << 14 };
 
 struct trainer {
     _Atomic int steps;
@@ -234,6 +234,26 @@ START_TEST(coming_and_leaving_are_told)
     for (int i = 0; i < 2; i++)
         ck_assert_int_eq(page->trainers[i].events[DESCANT_EVENT_LOST], 0);
     ck_assert_int_eq(page->trainers[2].events[DESCANT_EVENT_UNFINISHED], _i);
+}
+END_TEST
+
+/* Under the plan none nobody's work is kept together, so that none of it is lost. */
+START_TEST(without_rounds_leaving_is_no_loss)
+{
+    struct trainer *other = &page->trainers[0];
+    for (int i = 0; i < 3; i++)
+        start("none", i, 3, OWN_LOG | OWN_EVENTS);
+    for (int i = 0; i < 3; i++)
+        ck_assert(reaches(&page->trainers[i].steps, 20));
+    order_end(2, CLOSE);
+    need_end(2);
+    start("none", 3, 0, OWN_LOG | OWN_EVENTS);
+    ck_assert(reaches(&other->events[DESCANT_EVENT_JOINED], 1));    /* the close came before */
+    order_end(3, FINISH);
+    end_all(2, FINISH);
+    need_end(3);
+    ck_assert_int_eq(other->events[DESCANT_EVENT_UNFINISHED], 0);
+    ck_assert_ptr_null(strstr(other->lines, "without descant_finish"));
 }
 END_TEST
 
@@ -563,6 +583,7 @@ int main(void)
     tcase_set_timeout(all, 90);
     tcase_add_loop_test(all, a_death_is_told, 0, 7);
     tcase_add_loop_test(all, coming_and_leaving_are_told, 0, 2);
+    tcase_add_test(all, without_rounds_leaving_is_no_loss);
     tcase_add_loop_test(all, nan_is_told_once, 0, 4);
     tcase_add_loop_test(all, nan_has_advice, 0, 3);
     tcase_add_test(all, one_alone_hears_of_nan_only);

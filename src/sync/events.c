@@ -62,8 +62,8 @@ static const char *bad_advice(const struct plan *plan, bool company)
         return "a lower learning rate may avoid it";
     if (!plan->heal)
         return "heal=1 in the plan gives it the others' values, a lower learning rate may avoid it";
-    return "heal=1 gives it the others' values, but what its optimizer keeps has NaN still where "
-           "neither descant_state nor Python's optimizer= has handed that over";
+    return "heal=1 gives it the others' values, but its optimizer's state keeps its NaN unless "
+           "descant_state or Python's optimizer= shares that state";
 }
 
 static void compose(struct descant *job, const struct fabric_note *note, int members, char *line,
@@ -149,6 +149,8 @@ static void tell(struct descant *job, const struct fabric_note *note, uint64_t n
 {
     struct events *events = &job->events;
     char line[LOG_LINE];
+    if (note->kind == DESCANT_EVENT_UNFINISHED && job->plan.when == PLAN_NEVER)
+        return;                 /* nothing that it did was to be kept together */
     compose(job, note, members, line, sizeof line);
     struct descant_event event = {note->kind, note->rank, members, note->count, line};
     bool quiet = events->fn && events->fn(events->user, &event) != 0;
