@@ -318,6 +318,20 @@ START_TEST(a_silent_launcher_is_left)
 }
 END_TEST
 
+/* The descriptor may be another one by now. */
+START_TEST(what_is_no_launcher_is_not_spoken_to)
+{
+    char fd[16], asked[64];
+    int pair[2];
+    ck_assert_int_eq(socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, pair), 0);
+    snprintf(fd, sizeof fd, "%d", pair[0]);
+    setenv("PMI_FD", fd, 1);
+    ck_assert(!pmi_leave(move, 50));
+    pmi_abort(1);
+    ck_assert_int_eq(recv(pair[1], asked, sizeof asked, MSG_DONTWAIT), -1);
+}
+END_TEST
+
 int main(int argc, char **argv)
 {
     TCase *all = tcase_create("mpirun");
@@ -325,5 +339,6 @@ int main(int argc, char **argv)
     tcase_add_loop_test(all, leavers_serve_to_the_end, 0, LIBRARIES_RUN);
     tcase_add_test(all, what_is_missing_is_named);
     tcase_add_loop_test(all, a_silent_launcher_is_left, 0, 4);
+    tcase_add_test(all, what_is_no_launcher_is_not_spoken_to);
     return run_mpi(argc, argv, parts, sizeof parts / sizeof *parts, all);
 }

@@ -244,23 +244,22 @@ static int parse(const struct cli *cli, enum bsp_role role, struct bsp_options *
     return status == CLI_DONE ? check_role(&own, role) : status;
 }
 
-static int begin(const struct cli *cli, enum bsp_role role)
+static int begin(const struct cli *cli, enum bsp_role role, struct bsp_options *o)
 {
-    struct bsp_options o = defaults();
     char checkpoint[PATH_MAX];
     if (role == BSP_CONTROL)
-        o.modules = 0;
-    int status = parse(cli, role, &o);
+        o->modules = 0;
+    int status = parse(cli, role, o);
     if (status != CLI_DONE)
         return status < 0 ? CLI_DONE : status;
-    if (role == BSP_CONTROL && o.command)
+    if (role == BSP_CONTROL && o->command)
         return cli_bad_use(cli, "control has no modules: COMMAND belongs to descant bsp local");
     if (role == BSP_LOCAL)
-        status = name_good(cli, o.name) ? CLI_DONE : CLI_BAD_USE;
+        status = name_good(cli, o->name) ? CLI_DONE : CLI_BAD_USE;
     else
-        status = cli_file_follow(cli, "checkpoint", &o.checkpoint, checkpoint) ? check(cli, &o)
-                                                                               : CLI_BAD_USE;
-    return status == CLI_DONE ? take_part(cli, role, &o) : status;
+        status = cli_file_follow(cli, "checkpoint", &o->checkpoint, checkpoint) ? check(cli, o)
+                                                                                : CLI_BAD_USE;
+    return status == CLI_DONE ? take_part(cli, role, o) : status;
 }
 
 int cli_bsp(const struct cli *cli)
@@ -278,9 +277,10 @@ int cli_bsp(const struct cli *cli)
     for (enum bsp_role role = BSP_RUN; role <= BSP_LOCAL; role++)
         if (strcmp(word, names[role]) == 0) {
             own.command = commands[role];
-            int status = begin(&own, role);
+            struct bsp_options o = defaults();
+            int status = begin(&own, role, &o);
             if (status != CLI_DONE)
-                mpi_module_abort(status);
+                mpi_module_abort(status, o.address);
             return status;
         }
     if (strcmp(word, "status") == 0) {

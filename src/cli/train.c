@@ -249,7 +249,7 @@ int cli_train(const struct cli *cli)
     if (status == CLI_DONE)
         status = train_run(&o, cli->out, cli->err, &result);
     if (status != CLI_DONE && result.rank < 0)
-        mpi_module_abort(status);
+        mpi_module_abort(status, o.job);
     free(text);
     return status;
 }

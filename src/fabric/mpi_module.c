@@ -214,8 +214,8 @@ const struct mpi_links *mpi_module_load(const struct log *log)
     return links;
 }
 
-void mpi_module_abort(int status)
+void mpi_module_abort(int status, const char *job)
 {
-    if (by_pmi() && !loaded)
+    if (by_pmi() && !loaded && (!job || strncmp(job, "mpi", 3) == 0))
         pmi_abort(status);
 }

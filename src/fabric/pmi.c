@@ -3,12 +3,13 @@
  * (flux-framework.readthedocs.io/projects/flux-rfc/en/latest/spec_13.html): one line is sent, one
  * comes back. MPICH has opened the connection, uses it in MPI_Init and MPI_Finalize alone, and
  * leaves nothing unread on it, so that between the two it can be spoken on here; and before
- * MPI_Init by who will not come to it.
+ * MPI_Init by a process that will not come to it.
  *
- * The barrier is the launcher's, and goes by no message of MPI's. That all ranks are in it says
- * that each has received all it wants; until then a rank must move what it has sent, for MPI may
+ * The barrier is the launcher's, and no message of MPI's carries it. Once all ranks are in the
+ * barrier, each has received all it wants; until then a rank must move what it has sent, for MPI may
  * hold the rest of a send that it has called complete. A rank comes to the barrier as its process
- * ends, which may be long after the job has: others must not end the run before it by going on. */
+ * ends, which may be long after the end of the job: the other ranks wait for it there, because a
+ * launcher may end the whole run when one rank ends. */
 #include "fabric/pmi.h"
 
 #include <errno.h>
@@ -28,7 +29,14 @@ static int descriptor(void)
     char *end = NULL;
     long number = fd && *fd ? strtol(fd, &end, 10) : -1;
 
-    return end && *end == 0 && number >= 0 && number < 1 << 20 ? (int)number : -1;
+    int type = 0;
+    socklen_t n = sizeof type;
+
+    if (!end || *end || number < 0 || number >= 1 << 20)
+        return -1;
+    bool stream = getsockopt((int)number, SOL_SOCKET, SO_TYPE, &type, &n) == 0 &&
+                  type == SOCK_STREAM;         /* else the number is another descriptor's by now */
+    return stream ? (int)number : -1;
 }
 
 static int64_t now_ms(void)
@@ -52,8 +60,8 @@ static bool hear(int fd, const char *want, void (*progress)(void), int most_ms)
         if (ready < 0 && errno != EINTR)
             return false;
         if (ready <= 0 && now_ms() >= until) {
-            fprintf(stderr, "descant: the launcher has not said '%s' for %d s: leaving by "
-                            "MPI_Finalize\n", want, most_ms / 1000);
+            fprintf(stderr, "descant: the other ranks have not ended for %d s (the launcher has "
+                            "not said '%s'): leaving by MPI_Finalize\n", most_ms / 1000, want);
             return false;
         }
         if (ready <= 0)
