@@ -11,7 +11,8 @@
 
 #define SAY_NS UINT64_C(5000000000)
 
-enum { MACHINE_RANKS = 64 };    /* that a job over shm has room for */
+enum { MACHINE_RANKS = 64,      /* that a job over shm has room for */
+       ENTER_S = 30 };          /* that MPI_Init may take at its normal work */
 
 /* --- open --- */
 
@@ -66,27 +67,38 @@ struct entrance {
     _Atomic uint32_t over;      /* MPI has been entered, or not; a futex */
 };
 
+static bool waits(struct entrance *e)
+{
+    return !atomic_load(&e->over) && !atomic_load(&e->entry.entered);
+}
+
 /* As a start does: after 5, 10, 20, … seconds; one rank says it, or two where the first is late. */
 static void *watch(void *of)
 {
     struct entrance *e = of;
-    double start_s = e->options->start_s;
-    uint64_t began = clock_now_ns(), until = began + (uint64_t)(start_s * 1e9);
-    uint64_t next = began + SAY_NS, now;
+    double most_s = e->options->start_s > ENTER_S ? e->options->start_s : ENTER_S;
+    uint64_t began = clock_now_ns(), next = began + SAY_NS, now;
+    uint64_t until = e->options->start_s > 0 ? began + (uint64_t)(most_s * 1e9) : UINT64_MAX;
+    char who[32] = "this trainer", bound[32] = "";
 
-    while (!atomic_load(&e->over) && (now = clock_now_ns()) < until) {
+    if (e->options->rank >= 0)
+        snprintf(who, sizeof who, "trainer %d", e->options->rank);
+    if (e->options->start_s > 0)
+        snprintf(bound, sizeof bound, ", at most %g s in all", most_s);
+    while (waits(e) && (now = clock_now_ns()) < until) {
         futex_wait(&e->over, 0, next < until ? next : until);
-        if (now < next || atomic_load(&e->over))
+        if (now < next || !waits(e))
             continue;
         next = now + (now - began);
         if (e->options->rank < 2)
-            log_say(e->options->log, DESCANT_WARNING, "trainer %d waits in MPI_Init for ranks that "
-                    "have not come to it, at most %g s in all", e->options->rank, start_s);
+            log_say(e->options->log, DESCANT_WARNING, "%s waits in MPI_Init for ranks that have not "
+                    "come to it%s", who, bound);
     }
-    if (atomic_load(&e->over) || atomic_load(&e->entry.entered))
+    if (!waits(e))
         return NULL;
     log_fail(e->options->log, DESCANT_TIMEOUT, "some ranks did not come to MPI_Init in %g s: this "
-             "process ends, since MPI cannot give it up", start_s);
+             "process ends, because MPI_Init cannot be cancelled: start all ranks, or raise start_s "
+             "(--start-s)", most_s);
     _exit(1);               /* by which the launcher hears of it */
 }
 
@@ -94,7 +106,10 @@ static struct mpi_link *enter(struct entrance *e, const struct mpi_links *links,
                               struct mpi_place *place)
 {
     pthread_t watcher;
+    sigset_t before;
+    signals_hold(&before);
     bool watched = !e->options->context && pthread_create(&watcher, NULL, watch, e) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
     struct mpi_link *link = links->up(&e->entry, place);
 
     atomic_store(&e->over, 1);
