@@ -119,10 +119,11 @@ START_TEST(the_line_that_differs_is_named)
         {"", "", NULL},
         {"plan x\na 7\n", "plan x\na 8\n", "the job has \"a 7\", here it is \"a 8\""},
         {"plan x\na 7\n", "plan x\n", "the job has \"a 7\", and this trainer nothing like "
-         "it: all declare the same, or none the state of its optimizer (Python's optimizer=)"},
+         "it: every trainer must declare the same segments: give optimizer= in all of them, or in "
+         "none"},
         {"plan x\n", "plan xy\n", "the job has \"plan x\", here it is \"plan xy\""},
-        {"", "b", "this trainer has \"b\", and the job nothing like it: all declare the same, or none "
-         "the state of its optimizer (Python's optimizer=)"},
+        {"", "b", "this trainer has \"b\", and the job nothing like it: every trainer must declare "
+         "the same segments: give optimizer= in all of them, or in none"},
     };
     descant_status status = manifest_check(cases[_i].theirs, cases[_i].mine, NULL);
     ck_assert_int_eq(status, cases[_i].says ? DESCANT_MISMATCH : DESCANT_OK);

@@ -57,8 +57,9 @@ descant_status manifest_check(const char *theirs, const char *mine, const struct
         return DESCANT_OK;
     int more = d.n[0] == 0;
     if (d.n[!more] == 0)
-        return log_fail(log, DESCANT_MISMATCH, "%s has \"%.*s\", and %s nothing like it: all "
-                        "declare the same, or none the state of its optimizer (Python's optimizer=)",
+        return log_fail(log, DESCANT_MISMATCH, "%s has \"%.*s\", and %s nothing like it: every "
+                        "trainer must declare the same segments: give optimizer= in all of them, "
+                        "or in none",
                         more ? "this trainer" : "the job", d.n[more], d.text[more],
                         more ? "the job" : "this trainer");
     return log_fail(log, DESCANT_MISMATCH, "the job has \"%.*s\", here it is \"%.*s\"", d.n[0],

@@ -41,8 +41,9 @@ struct exchange {
     double weight;              /* mean: finite, >= 0; all zero counts as all equal */
     double alpha;               /* elastic */
     uint64_t priority;          /* state */
-    uint64_t agree;             /* as n the same for all, else MISMATCH for all. Of a mean its floats
-                                   with those that follow; of a final exchange 1 + which end */
+    uint64_t agree;             /* alike in all trainers, as n is; else all get MISMATCH. Mean:
+                                   floats of this piece and of those after it. Final: 1 + enum
+                                   descant_final */
     uint64_t note;              /* of the caller's, kept with its vectors: whoever takes its state
                                    gets it, too */
     bool final;                 /* the last: waits until every trainer alive has begun one */

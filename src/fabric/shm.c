@@ -370,7 +370,7 @@ static void write_figures(struct board *board, const struct fabric_start *start)
                           memory_order_release);
 }
 
-/* For those who wait for this trainer. */
+/* Leaves the reason of the refusal on the board, where waiting trainers log it. */
 static void leave_word(struct shm *shm)
 {
     struct board *board = shm->arena.board;

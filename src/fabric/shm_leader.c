@@ -140,8 +140,8 @@ static bool close_round(struct shm *shm, uint64_t word)
     return shm_end_round(board, closing, true);
 }
 
-/* For a mean, the part of any member may be missing; for a state, only the source's matters. */
-/* Those without whom the round has no result. */
+/* Those without whom the round has no result: of a mean every member of its group, of a state its
+ * source. */
 static uint64_t needed_of(const struct round_record *record)
 {
     return record->kind == EXCHANGE_MEAN ? record->group : slot_bit(record->source);

@@ -12,24 +12,23 @@ struct message {
     uint32_t magic, version, what, slot, generation;
 };
 
+/* Fills in a message of this version. */
 struct message message_of(enum what what, unsigned slot, uint32_t generation);
 
 /* CUT: this process has no descriptors left for those that came along. */
 enum heard { HEARD, HEARD_NOTHING, HEARD_NOISE, HEARD_CUT, HEARD_END };
 
-/* What is there to hear; descriptors that came along, -1 for none, are the caller's to close. */
+/* Receives what is there, without waiting; the caller closes the descriptors, -1 where none came. */
 enum heard message_take(int fd, struct message *message, int fds[2]);
 
-/* True, and HEARD, if it went, or came, as one whole message of ours with that many descriptors, two
- * at most. What is heard is the caller's to close. */
+/* Sends a message with so many descriptors, two at most; true if it went as a whole. */
 bool message_say(int fd, const struct message *message, const int *fds, size_t n_fds);
+/* Receives one whole message of ours with so many descriptors, which the caller closes. */
 enum heard message_hear(int fd, struct message *message, int *fds, size_t n_fds);
 
-void fd_close(int *fd);         /* if it is open; it is -1 then */
-bool pidfd_dead(int pidfd);
-
-/* For poll: milliseconds until then, 0 if it is past, a minute at most. */
-int ms_until(uint64_t until_ns);
-void nap(void);                 /* a millisecond, where there is nothing to sleep on */
+void fd_close(int *fd);         /* closes it if it is open, and makes it -1 */
+bool pidfd_dead(int pidfd);     /* true if that process has ended */
+int ms_until(uint64_t until_ns);        /* for poll: milliseconds, 0 if it is past, a minute at most */
+void nap(void);                 /* sleeps a millisecond, where there is nothing to sleep on */
 
 #endif

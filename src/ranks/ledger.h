@@ -20,7 +20,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Of a round, and of what the round left. {1, 0}: the state with which the job begins;
+/* Names a round and the state that it left. {1, 0}: the state with which the job begins;
  * {0, 0}: none. */
 struct ledger_version {
     uint64_t epoch, number;
@@ -36,10 +36,10 @@ struct ledger_entry {
 enum ledger_what {
     LEDGER_HERE,        /* to a leader: all that it needs to know of the sender */
     LEDGER_FENCE,       /* to the members: promise this ballot, and give up the round */
-    LEDGER_PROPOSE,     /* to who has `base`: accept this list as the next epoch */
+    LEDGER_PROPOSE,     /* to peers that have `base`: accept this list as the next epoch */
     LEDGER_STANDS,      /* to anybody: this is the epoch */
     LEDGER_GO,          /* to the members: round `version` upon `base` has closed, so */
-    LEDGER_TAKE,        /* to who lacks `version`: peer `about` has it */
+    LEDGER_TAKE,        /* to peers that lack `version`: peer `about` has it */
 
     /* The decisions that concern the driver alone, in the order in which they are
      * given. */
@@ -88,10 +88,11 @@ struct ledger *ledger_init(void *memory, const struct ledger_options *options,
 
 /* --- what has happened --- */
 
-/* list: of a word that is listed, for all ranks. */
+/* list: for all ranks, where the word is listed; else it may be NULL. */
 void ledger_hear(struct ledger *l, const struct ledger_decision *word,
                  const struct ledger_entry *list);
-void ledger_silent(struct ledger *l, int rank);     /* for `dead`, or gone: any peer */
+/* Not heard for dead_ns, or gone; any peer may be named. */
+void ledger_silent(struct ledger *l, int rank);
 /* An authority vouches that this member of the epoch is dead, and founded no epoch that
  * its peers do not know: the epoch is taken without it. */
 void ledger_lost(struct ledger *l, int rank);
@@ -109,7 +110,8 @@ void ledger_time(struct ledger *l, uint64_t now_ns);
 
 /* --- what to do --- */
 
-/* The next decision, or word to send. list: room for all ranks. False: there is none. */
+/* The next decision, or word to send. list: room for all ranks; it is valid only if the
+ * decision is listed. False: there is none. */
 bool ledger_next(struct ledger *l, struct ledger_decision *out,
                  struct ledger_entry *list);
 uint64_t ledger_wakes(const struct ledger *l);     /* ledger_time's next time */
@@ -118,7 +120,9 @@ struct ledger_view {
     uint64_t epoch, lost;       /* lost: arrivals merged in versions that were given up */
     struct ledger_version held;
     int coordinator;
-    bool member, open, fenced;          /* open: a round is under way here */
+    bool member;                /* this peer is in the epoch's list */
+    bool open;                  /* a round is under way here */
+    bool fenced;                /* it has promised a ballot: no round until an epoch stands */
 };
 struct ledger_view ledger_view(const struct ledger *l);
 /* What is merged in the version that is held: for each rank the newest seq of its last
@@ -127,6 +131,7 @@ void ledger_merged(const struct ledger *l, struct ledger_entry *merged);
 
 enum ledger_owners { LEDGER_OWNERS_MEMBERS, LEDGER_OWNERS_SOME, LEDGER_OWNERS_HUB };
 /* The rank that owns slice i of the open round's n floats; -1: there are fewer slices.
+ * MEMBERS: each of those in the round owns one. SOME: at most one for each 16384 floats.
  * HUB: the coordinator owns everything. */
 int ledger_owner(const struct ledger *l, enum ledger_owners owners, uint64_t n, int i);
 
