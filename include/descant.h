@@ -73,7 +73,8 @@ enum descant_event_kind {
     DESCANT_EVENT_NO_ROUND,     /* this trainer steps beside others, and no round has been made: for
                                    10 s, 20 s, 40 s, …, or up to its finish or close */
     DESCANT_EVENT_UNFINISHED,   /* rank has left without finish, as after an exception, before this
-                                   trainer's end; or is this trainer, whose model is then its own */
+                                   trainer's end. If rank is this trainer, it closes without finish,
+                                   and its model is its own */
     DESCANT_EVENT_BROKEN        /* a round has failed for good, and so will every call */
 };
 
@@ -105,7 +106,9 @@ struct descant_options {
     double sync_rate;    /* bytes a second for a shadow plan's rounds; unused ones are saved for
                             a second; 0: no limit. Other plans go by their steps alone */
     double start_s;      /* seconds that open and start wait for the other trainers, 300
-                            if not set; for whom, a warning says after 5, 10, 20, … */
+                            if not set; for whom, a warning says after 5, 10, 20, … Over mpi
+                            the process ends where ranks have not come to MPI_Init in start_s,
+                            30 at least; 0: it waits there for them */
     descant_log *log;    /* NULL: standard error, as the variable DESCANT_LOG says: debug, info
                             (if not set), warning, error, off */
     void *log_user;
