@@ -108,7 +108,7 @@ struct descant_options {
     double start_s;      /* seconds that open and start wait for the other trainers, 300
                             if not set; for whom, a warning says after 5, 10, 20, … Over mpi
                             the process ends where ranks have not come to MPI_Init in start_s,
-                            30 at least; 0: it waits there for them */
+                            10 at least; 0: it waits there for them */
     descant_log *log;    /* NULL: standard error, as the variable DESCANT_LOG says: debug, info
                             (if not set), warning, error, off */
     void *log_user;

@@ -409,8 +409,9 @@ START_TEST(a_rank_that_does_not_come_is_given_up)
     snprintf(what, sizeof what, "-n 2 %s train --data %s --start-s 6 : -n 1 sleep 50", self, data);
     int status = mpirun((enum mpi_library)_i, what);
     ck_assert_msg(status == CLI_FAILED, "%d: %s", status, said);
-    says("trainer 0 waits in MPI_Init for ranks that have not come to it, at most 30 s in all");
-    says("some ranks did not come to MPI_Init in 30 s: this process ends, because MPI_Init cannot be cancelled");
+    says("trainer 0 waits in MPI_Init for ranks that have not come to it, at most 10 s in all");
+    says("some ranks did not come to MPI_Init in 10 s: this process ends, because MPI_Init cannot "
+         "be cancelled");
 }
 END_TEST
 
