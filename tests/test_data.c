@@ -618,7 +618,8 @@ END_TEST
 /* What no reader makes of a line is not to be trained, though the sums are right. */
 START_TEST(caches_of_what_cannot_be)
 {
-    static const float bad[][2] = {{NAN, 1}, {1, NAN}, {INFINITY, 1}, {1, 2}, {1, -1}};
+    static const float bad[][2] = {{NAN, 1}, {1, NAN}, {INFINITY, 1}, {1, 2}, {1, -1},
+                                  {1, 0.5f}};
     struct data_shape shape = {.n_dense = 1, .n_classes = 1};
     struct cache_writer *w;
     struct examples e = {.n = 1, .n_dense = 1, .dense = &bad[_i][0], .labels = &bad[_i][1]};
@@ -760,7 +761,7 @@ int main(void)
     tcase_add_loop_test(tests, images_come_in_a_new_order_each_epoch, 0, 2);
     tcase_add_test(tests, images_that_are_not);
     tcase_add_loop_test(tests, images_that_unpack_to_more, 0, 2);
-    tcase_add_loop_test(tests, caches_of_what_cannot_be, 0, 5);
+    tcase_add_loop_test(tests, caches_of_what_cannot_be, 0, 6);
     tcase_add_test(tests, a_cache_is_a_file_of_its_own);
     tcase_add_test(tests, fashion_is_read_where_it_is);
     tcase_add_loop_test(tests, caches_give_back_what_went_in, 0, 4);

@@ -172,6 +172,10 @@ bool path_follow(const char *path, char *target, size_t room);
 /* Opens a file of that name that was not there: what is, left by a crash or put there as a link, is
  * removed. -1 with errno. */
 int file_anew(const char *path);
+FILE *file_anew_stream(const char *path);       /* NULL with errno */
+/* Where the last line that has its end ends, of the first `bytes` and not before `least`; `least` where
+ * there is none. -1 with errno. */
+off_t file_line_end(int fd, off_t bytes, off_t least);
 /* ftruncate, or, to reserve, fallocate; a limit of the process is EFBIG, and no signal. */
 int file_resize(int fd, uint64_t bytes, bool reserve);
 

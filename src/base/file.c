@@ -52,6 +52,33 @@ int file_anew(const char *path)
     return open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
 }
 
+FILE *file_anew_stream(const char *path)
+{
+    int fd = file_anew(path);
+    FILE *file = fd >= 0 ? fdopen(fd, "w") : NULL;
+    int error = errno;
+
+    if (fd >= 0 && !file)
+        close(fd);
+    errno = error;
+    return file;
+}
+
+off_t file_line_end(int fd, off_t bytes, off_t least)
+{
+    char some[4096];
+
+    for (off_t at = bytes, n; at > least; at -= n) {
+        n = at - least < (off_t)sizeof some ? at - least : (off_t)sizeof some;
+        if (pread(fd, some, (size_t)n, at - n) != n)
+            return -1;
+        const char *end = memrchr(some, '\n', (size_t)n);
+        if (end)
+            return at - n + (end - some) + 1;
+    }
+    return least;
+}
+
 int file_resize(int fd, uint64_t bytes, bool reserve)
 {
     const struct timespec none = {0};

@@ -71,7 +71,7 @@ descant_status bsp_log_open(struct bsp_run_log *l, const struct bsp_model *model
     l->stepped_ns = l->last.at_ns = clock_now_ns();
     if (!path)
         return DESCANT_OK;
-    l->file = run_log_file(path, model->resumed);
+    l->file = run_log_file(path, model->resumed, true);
     if (!l->file)
         return log_fail(l->log, DESCANT_SYSTEM, "%s: %s", path, strerror(errno));
     write_header(l, model);

@@ -36,10 +36,10 @@ static FILE *open_temporary(struct output *out, const struct stat *old)
         errno = ENAMETOOLONG;
         return NULL;
     }
-    int fd = file_anew(out->temporary);
-    if (fd >= 0 && old)
-        fchmod(fd, old->st_mode & 07777);
-    return fd >= 0 ? fdopen(fd, "w") : NULL;
+    FILE *file = file_anew_stream(out->temporary);
+    if (file && old)
+        fchmod(fileno(file), old->st_mode & 07777);
+    return file;
 }
 
 bool output_open(struct output *out, const struct cli *cli, const char *name,

@@ -18,6 +18,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -119,8 +120,7 @@ static descant_status begin(struct cache_writer *w, const char *path)
         return log_fail(w->log, DESCANT_MEMORY, "%s: no memory to write it", path);
     strcpy(w->path, path);
     snprintf(w->partial, n, "%s.tmp", path);
-    int fd = file_anew(w->partial);
-    w->file = fd >= 0 ? fdopen(fd, "w") : NULL;
+    w->file = file_anew_stream(w->partial);
     if (!w->file)
         return log_fail(w->log, DESCANT_SYSTEM, "%s: %s", w->partial, strerror(errno));
     struct head head = {.version = VERSION, .n_dense = s->n_dense, .n_fields = s->n_fields,
@@ -500,7 +500,7 @@ static bool labels_good(const struct cache *c, const float *labels, size_t n)
     float most = c->shape.n_classes > 2 ? (float)(c->shape.n_classes - 1) : 1;
     bool good = true;
     for (size_t i = 0; i < n; i++)
-        good &= labels[i] >= 0 && labels[i] <= most;
+        good &= labels[i] >= 0 && labels[i] <= most && labels[i] == floorf(labels[i]);
     return good;
 }
 

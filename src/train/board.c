@@ -175,6 +175,15 @@ void board_release(struct seat *mine, int place)
     atomic_store_explicit(&mine->claimed[place], 0, memory_order_release);
 }
 
+static bool is_among(const uint64_t *chunks, size_t n, uint64_t chunk)
+{
+    for (size_t k = 0; k < n; k++)
+        if (chunks[k] == chunk)
+            return true;
+    return false;
+}
+
+/* A chunk to do that is claimed meanwhile is held. */
 size_t board_held(const struct board *board, uint64_t *cursor, uint64_t *chunks, size_t most)
 {
     size_t n = 0;
@@ -190,9 +199,9 @@ size_t board_held(const struct board *board, uint64_t *cursor, uint64_t *chunks,
             if (held && n < most && (!end || held < end))
                 chunks[n++] = held - 1;
         }
-    for (; todo < n_todo && n < most; todo++) {
+    for (size_t n_held = n; todo < n_todo && n < most; todo++) {
         held = atomic_load_explicit(&board->todo[todo], RELAXED) & ~DATA_REST;
-        if (!end || held + 1 < end)
+        if ((!end || held + 1 < end) && !is_among(chunks, n_held, held))
             chunks[n++] = held;
     }
     return n;

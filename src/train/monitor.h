@@ -28,7 +28,7 @@ struct figures {
 };
 
 /* To write a run's log to: at its end where it goes on; NULL: errno says why not. */
-FILE *run_log_file(const char *path, bool goes_on);
+FILE *run_log_file(const char *path, bool goes_on, bool alone);
 
 struct figures figures_gather(const struct trainer *t);
 double figures_seconds(const struct trainer *t);        /* that the run has been training */

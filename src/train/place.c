@@ -11,7 +11,9 @@
  *   before   pass 0: a0 a1 a2 b0   pass 1: a0 a1 a2 b0        (a2 is a part of a chunk)
  *   now      pass 0: a0 a1 a2 a3 b0   pass 1: a0 a1 a2 a3 b0
  *
- * What was changed in the middle of a large file is not seen. */
+ * A run that is stopped before it has done what is new of a chunk does all of that chunk when it goes
+ * on: which part of it was known is not kept. What was changed in the middle of a large file is not
+ * seen. */
 #include "train/place.h"
 
 #include <fcntl.h>
@@ -58,21 +60,15 @@ struct file_mark file_mark(const char *path, uint64_t most)
 /* A line's end may be what came first. */
 uint64_t whole_lines(const char *path, uint64_t was)
 {
-    char some[BACK_BYTES];
-    uint64_t at = was, least = was > LONGEST_LINE ? was - LONGEST_LINE : 0;
+    uint64_t least = was > LONGEST_LINE ? was - LONGEST_LINE : 0;
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    bool found = fd < 0 || (pread(fd, some, 1, (off_t)was) == 1 && *some == '\n');
+    char next;
+    bool whole = fd < 0 || (pread(fd, &next, 1, (off_t)was) == 1 && next == '\n');
+    off_t end = whole ? -1 : file_line_end(fd, (off_t)was, (off_t)least);
 
-    while (!found && at > least) {
-        size_t n = at - least < sizeof some ? (size_t)(at - least) : sizeof some;
-        if (pread(fd, some, n, (off_t)(at - n)) != (ssize_t)n)
-            break;
-        for (; n && !(found = some[n - 1] == '\n'); n--)
-            at--;
-    }
     if (fd >= 0)
         close(fd);
-    return at;
+    return end < 0 ? was : (uint64_t)end;
 }
 
 void rest_add(struct rest *rest, uint64_t chunk)

@@ -254,40 +254,36 @@ void host_file(const struct trainer *t, const char *path, char *own, size_t room
 /* A line that a kill or a full disk has torn is no start of the next one. */
 static bool cut_torn_line(const char *path)
 {
-    char some[4096];
     int fd = open(path, O_RDWR | O_CLOEXEC);
-    off_t bytes = fd >= 0 ? lseek(fd, 0, SEEK_END) : -1, at = bytes;
-    bool good = at >= 0;
-
-    for (const char *end = NULL; good && at > 0 && !end;) {
-        off_t n = at < (off_t)sizeof some ? at : (off_t)sizeof some;
-        good = pread(fd, some, (size_t)n, at - n) == n;
-        end = memrchr(some, '\n', (size_t)n);
-        at -= end ? n - (end - some + 1) : n;
-    }
-    good = good && (at == bytes || ftruncate(fd, at) == 0);
+    off_t bytes = fd >= 0 ? lseek(fd, 0, SEEK_END) : -1;
+    off_t end = bytes >= 0 ? file_line_end(fd, bytes, 0) : -1;
+    bool good = end >= 0 && (end == bytes || ftruncate(fd, end) == 0);
     int error = errno;
+
     if (fd >= 0)
         close(fd);
     errno = error;
     return good;
 }
 
-/* The log of an earlier run becomes PATH.old, where this one does not go on from it. */
-FILE *run_log_file(const char *path, bool goes_on)
+/* The log of an earlier run becomes PATH.old, where this one does not go on from it. Nobody else's
+ * line is cut while it is written: `alone`. */
+FILE *run_log_file(const char *path, bool goes_on, bool alone)
 {
     char target[4096], old[4096 + 8];
     struct stat of;
     bool there = stat(path, &of) == 0 && S_ISREG(of.st_mode) && of.st_size > 0;
 
-    if (goes_on)
-        return !there || cut_torn_line(path) ? fopen(path, "ae") : NULL;
-    if (path_follow(path, target, sizeof target))
-        path = target;
-    snprintf(old, sizeof old, "%s.old", path);
-    if (there && rename(path, old) != 0)
+    if (there && goes_on && alone && !cut_torn_line(path))
         return NULL;
-    return fopen(path, "we");
+    if (there && !goes_on) {
+        if (path_follow(path, target, sizeof target))
+            path = target;
+        snprintf(old, sizeof old, "%s.old", path);
+        if (rename(path, old) != 0)
+            return NULL;
+    }
+    return fopen(path, "ae");
 }
 
 void run_log_open(struct trainer *t)
@@ -300,7 +296,7 @@ void run_log_open(struct trainer *t)
     bool resumed = atomic_load_explicit(&t->board->resumed, RELAXED);
     char path[4096];
     host_file(t, t->options->log, path, sizeof path);
-    t->run_log = run_log_file(path, !first || resumed);
+    t->run_log = run_log_file(path, !first || resumed, first || board_reports(t->board, t->seat));
     if (!t->run_log) {
         if (!atomic_exchange(&t->board->log_failed, 1))
             log_fail(&t->log, DESCANT_SYSTEM, "%s: %s", path, strerror(errno));
