@@ -27,7 +27,7 @@ const struct setting train_settings[] = {
     FLAG("plain-ids", plain_ids, "libsvm, libffm: take indexes as they are, do not hash"),
     INT("fields", fields, 1, 4096, "libffm: how many fields there is room for"),
     INT("epochs", epochs, 1, 1e6, "passes over the data"),
-    INT("examples", examples, 0, 1e15, "stop after so many of this data, with those trained before "
+    INT("examples", examples, 0, 1e15, "examples of --data to train on, counting those before "
         "--resume; 0: all"),
     BYTES("chunk", chunk, 4096, 1 << 28, "text that a trainer claims at a time"),
     INT("depth", depth, 2, 8, "chunks that a trainer holds"),

@@ -112,14 +112,14 @@ static descant_status reopen(struct feed *feed)
 /* Reads chunk into the part. */
 static enum data_got read_chunk(struct feed *feed, struct part *part, uint64_t chunk)
 {
-    if (feed->any_read && (chunk & ~DATA_REST) <= feed->last && (feed->status = reopen(feed)) != DESCANT_OK)
+    uint64_t number = chunk & ~DATA_REST;
+    if (feed->any_read && number <= feed->last && (feed->status = reopen(feed)) != DESCANT_OK)
         return DATA_FAILED;
     feed->any_read = true;
-    feed->last = chunk & ~DATA_REST;
+    feed->last = number;
     enum data_got got = data_read(feed->data, chunk, &part->block);
-    chunk = feed->last;
-    part->place = got == DATA_BLOCK ? data_place(feed->data, chunk) : -1;
-    part->place_end = part->place < 0 ? -1 : fmax(part->place, data_place(feed->data, chunk + 1));
+    part->place = got == DATA_BLOCK ? data_place(feed->data, number) : -1;
+    part->place_end = part->place < 0 ? -1 : fmax(part->place, data_place(feed->data, number + 1));
     if (got == DATA_BLOCK)
         atomic_store_explicit(&feed->place, part->place, memory_order_relaxed);
     if (got == DATA_BLOCK && feed->options.seat) {

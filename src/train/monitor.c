@@ -170,8 +170,8 @@ bool monitor_heed(void *of)
         const char *name = signal == SIGINT ? "SIGINT" : "SIGTERM";
         monitor_end_line(t);
         if (t->host > 0)
-            log_say(&t->log, DESCANT_WARNING, "%s: its host trains no more of its part of the data; "
-                    "hosts that got no signal train on", name);
+            log_say(&t->log, DESCANT_WARNING, "%s: this host stops training its part of the data; "
+                    "hosts without a signal go on", name);
         else
             fprintf(t->err, "descant: %s: the run ends%s; another one, more than a second "
                     "later, ends it at once\n", name,
