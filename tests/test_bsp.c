@@ -268,6 +268,8 @@ START_TEST(control_is_killed_and_goes_on)
     struct descant_ml *ml = attach_to(0);
     wait_steps(30);
     wait_file(checkpoint);
+    while (check_checkpoint() == 0)             /* the first one has the model as it began */
+        usleep(1000);
     children_of(run, started, 1);
     kill(run, SIGKILL);
     ck_assert_int_eq(end(run), 128 + SIGKILL);

@@ -502,7 +502,7 @@ static bool at_once(void *of)
 }
 
 /* Two readers, one with the lock and one that waits for it: pids[0] and pids[1]. The lock's word is the
- * shared memory's third; its highest bit says that there are waiters. */
+ * shared memory's third; its highest bit says that somebody is to be woken. */
 static _Atomic uint32_t *begin_waiting(pid_t *pids, const int *ends, bool (*stopped)(void *of))
 {
     void *shared = map_shared(data_shared_bytes());
@@ -518,9 +518,9 @@ static _Atomic uint32_t *begin_waiting(pid_t *pids, const int *ends, bool (*stop
             struct seen seen = read_chunks(&o, 0, 0);
             _exit(seen.got == DATA_END ? 0 : seen.status == DESCANT_TIMEOUT ? 2 : 1);
         }
-        uint32_t until = k ? 1u << 31 | (uint32_t)pids[0] : (uint32_t)pids[0];
         for (int waits = 0; waits < 20;
-             waits = *word == until && state_of(pids[k]) == 'S' ? waits + 1 : 0)
+             waits = (*word & ~(1u << 31)) == (uint32_t)pids[0] && state_of(pids[k]) == 'S'
+                         ? waits + 1 : 0)
             if (k && stopped && state_of(pids[k]) == 'Z')
                 return word;
             else
@@ -529,7 +529,7 @@ static _Atomic uint32_t *begin_waiting(pid_t *pids, const int *ends, bool (*stop
     return word;
 }
 
-/* A waiter whose wake-up is lost looks again by itself, and one that is stopped gives it up. */
+/* A waiter that nobody wakes looks again by itself, and one that is stopped gives it up. */
 START_TEST(a_waiter_for_stdin_looks_again)
 {
     int ends[2], status;

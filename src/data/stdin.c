@@ -4,10 +4,9 @@
  * the lock back and parses. So no line is read twice and none is torn; chunks are numbered in
  * the order in which they were taken.
  *
- * The lock is a robust mutex in the shared memory: the kernel hands it on if its holder dies. It is
- * waited for in slices. A wake-up of glibc's is lost where the waiter that it is for dies as another
- * process takes the lock: that one does not know that there are more waiters, and wakes none.
- * What the dead process had taken is lost, and where it stopped is not known: plain text goes on
+ * The lock is a robust mutex in the shared memory: the kernel hands it on if its holder dies. Those
+ * who wait try it again and again, more and more rarely: glibc loses a wake-up where the waiter
+ * that it is for dies as another process takes the lock, and then nobody wakes the rest. What the dead process had taken is lost, and where it stopped is not known: plain text goes on
  * after the next line end; compressed data cannot go on, and everybody fails. So they do where it
  * died with the first bytes, which say what stdin is.
  *
@@ -25,7 +24,8 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { ARENA_BYTES = 12 << 20, SLICE_NS = 100000000, NEW = 0, MAKING, READY };
+enum { ARENA_BYTES = 12 << 20, NEW = 0, MAKING, READY };
+enum { LEAST_REST_NS = 250000, MOST_REST_NS = 32000000 };       /* between two tries */
 
 struct shared_input {
     _Atomic uint32_t state;     /* of the lock */
@@ -100,15 +100,17 @@ void stdin_fini(struct input *in)
     in->shared = NULL;
 }
 
-/* As pthread_mutex_lock; ETIMEDOUT: the reading is given up. */
+/* As pthread_mutex_lock; EBUSY: the reading is given up. */
 static int wait_lock(struct input *in)
 {
     const struct data_options *o = in->options;
-    int error = ETIMEDOUT;
-    for (bool stop = false; error == ETIMEDOUT && !stop; stop = o->stopped && o->stopped(o->of)) {
-        uint64_t ns = clock_now_ns() + SLICE_NS;
-        struct timespec until = {(time_t)(ns / 1000000000), (long)(ns % 1000000000)};
-        error = pthread_mutex_clocklock(&in->shared->lock, CLOCK_MONOTONIC, &until);
+    struct timespec rest = {0, LEAST_REST_NS};
+    int error;
+    while ((error = pthread_mutex_trylock(&in->shared->lock)) == EBUSY &&
+           !(o->stopped && o->stopped(o->of))) {
+        nanosleep(&rest, NULL);
+        if (rest.tv_nsec < MOST_REST_NS)
+            rest.tv_nsec *= 2;
     }
     return error;
 }
@@ -117,7 +119,7 @@ static descant_status lock(struct input *in)
 {
     struct shared_input *s = in->shared;
     int error = wait_lock(in);
-    if (error == ETIMEDOUT)
+    if (error == EBUSY)
         return DESCANT_TIMEOUT;
     if (error == EOWNERDEAD) {
         pthread_mutex_consistent(&s->lock);

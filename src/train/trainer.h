@@ -73,7 +73,9 @@ struct trainer {
 
     struct lock locks[2];           /* of the checkpoint and the log, where no parent has them */
     struct descant *job;
-    int rank, size;                 /* size: as it has started */
+    int rank;
+    _Atomic int size;               /* as it has started; on_event reads it, in a thread of the
+                                       library's */
     int host, hosts, local_rank;    /* the first host reports and writes the checkpoint */
     bool opening;                   /* the job: what is chosen is shown */
     struct model *model;
