@@ -122,7 +122,7 @@ TESTS := $(patsubst tests/%.c,$(B)/tests/%,$(if $(HAVE_TRAIN),$(wildcard tests/t
 # MPI libraries crash under it; what its processes do over shm is in test_branch and test_post.
 ifneq ($(findstring thread,$(SAN)),)
 TESTS := $(filter-out $(addprefix %/test_,convergence rules block vector data formats report plan \
-	models loops wire wire_fabrics wire_jobs training_ends training_faults training_words run_files scores \
+	models loops wire wire_fabrics wire_jobs training_ends training_faults training_words run_files resume scores \
 	mpi mpi_jobs mpi_rounds tables tables_hot tables_parts rows ledger bsp_net),$(TESTS))
 endif
 # Python is not a sanitizer's program.
@@ -130,7 +130,7 @@ ifneq ($(SAN),)
 TESTS := $(filter-out %/test_segment_python %/test_python,$(TESTS))
 endif
 # Those that take longest begin first, so that none goes on alone at the end.
-LONG := $(addprefix %/test_,trainer mpi mpi_jobs job training_ends members fabric)
+LONG := $(addprefix %/test_,trainer mpi mpi_jobs job training_ends members fabric processes)
 TESTS := $(filter $(LONG),$(TESTS)) $(filter-out $(LONG),$(TESTS))
 BENCHES := $(patsubst bench/%.c,$(B)/bench/%,$(wildcard bench/*.c))
 CHECK_FLAGS = $(shell $(PKG_CONFIG) --cflags check)

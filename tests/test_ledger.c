@@ -695,7 +695,11 @@ static void seeds(unsigned long *first, unsigned long *last)
 {
     const char *text = getenv("LEDGER_SEEDS");
     *first = 1;
+#ifdef __SANITIZE_ADDRESS__
+    *last = 2000;
+#else
     *last = 10000;
+#endif
     if (text)
         sscanf(text, "%lu-%lu", first, last);
 }
