@@ -84,7 +84,7 @@ struct segment_slot {
 
 #define PIN_WANTED UINT64_MAX
 
-/* What an earlier run has left is no further ahead of this one: supersteps not kept, and a bound a
+/* Leavings of an earlier run are no further ahead of this one: supersteps not kept, and a bound a
  * restart. */
 #define VERSION_LEAP ((uint64_t)1 << 40)
 

@@ -91,7 +91,7 @@ static bool among(const char *names, const char *path, char *found)
     return false;
 }
 
-/* What is written: the file, and others beside it. */
+/* The files that are written: this one, and others beside it. */
 enum { MOST_SUFFIXES = 9 };
 static const char *const suffixes[][MOST_SUFFIXES] = {
     [CLI_WRITES] = {"", ".lock", ".old"},
