@@ -212,50 +212,6 @@ START_TEST(who_has_finished_takes_a_reload_at_its_end)
 }
 END_TEST
 
-static bool waits_for(struct descant *job, const char *whom)
-{
-    char text[400] = "";
-    clock_sleep_until(clock_now_ns() + 1000000);
-    descant_waits(job, text, sizeof text);
-    return strstr(text, whom) != NULL;
-}
-
-/* The first is told to finish while its round, in which a reload has come, is only to be closed. */
-START_TEST(who_finishes_takes_the_reload_of_its_round)
-{
-    static const char *const plans[] = {"shadow-ma", "shadow-bmuf,momentum=0.5"};
-    struct descant *job[2];
-    float *w[2];
-    open_two(plans[_i], job, w);
-    ck_assert_int_eq(descant_pause(job[1]), DESCANT_OK);
-    while (!waits_for(job[0], "for trainer 1"))
-        ck_assert_int_eq(descant_step(job[0]), DESCANT_OK);
-    pthread_mutex_lock(&job[0]->machine);
-    struct ending first = {.job = job[0], .which = DESCANT_FINAL_MEAN};
-    pthread_create(&first.thread, NULL, end, &first);
-    while (!atomic_load(&job[0]->shadow_stop))
-        clock_sleep_until(clock_now_ns() + 1000000);
-    for (int k = 0; k < N; k++)
-        w[1][k] = RESTORED;
-    ck_assert_int_eq(descant_reload(job[1]), DESCANT_OK);
-    while (!waits_for(job[1], "for trainer 0"))
-        ;
-    pthread_mutex_unlock(&job[0]->machine);
-    end_restored(job, w, &first);
-}
-END_TEST
-
-/* ------------------------------------------------------------------ the outer state */
-
-static unsigned char *outer_state(struct descant *job, size_t *bytes)
-{
-    unsigned char *state = NULL;
-    ck_assert_int_eq(descant_outer_save(job, NULL, bytes), DESCANT_OK);
-    state = malloc(*bytes);
-    ck_assert_int_eq(descant_outer_save(job, state, bytes), DESCANT_OK);
-    return state;
-}
-
 static uint64_t rounds_of(struct descant *job)
 {
     struct descant_stats s;
@@ -288,6 +244,52 @@ static void settle(struct descant *const job[2])
 {
     while (!(served(job[0], false) && served(job[1], false) && served(job[0], false)))
         clock_sleep_until(clock_now_ns() + 1000000);
+}
+
+static bool waits_for(struct descant *job, const char *whom)
+{
+    char text[400] = "";
+    clock_sleep_until(clock_now_ns() + 1000000);
+    descant_waits(job, text, sizeof text);
+    return strstr(text, whom) != NULL;
+}
+
+/* The first is told to finish while its round, in which a reload has come, is only to be closed. */
+START_TEST(who_finishes_takes_the_reload_of_its_round)
+{
+    static const char *const plans[] = {"shadow-ma", "shadow-bmuf,momentum=0.5"};
+    struct descant *job[2];
+    float *w[2];
+    open_two(plans[_i], job, w);
+    have_rounds(job, 1);            /* else the second may have answered a call of the start */
+    settle(job);
+    ck_assert_int_eq(descant_pause(job[1]), DESCANT_OK);
+    while (!waits_for(job[0], "for trainer 1"))
+        ck_assert_int_eq(descant_step(job[0]), DESCANT_OK);
+    pthread_mutex_lock(&job[0]->machine);
+    struct ending first = {.job = job[0], .which = DESCANT_FINAL_MEAN};
+    pthread_create(&first.thread, NULL, end, &first);
+    while (!atomic_load(&job[0]->shadow_stop))
+        clock_sleep_until(clock_now_ns() + 1000000);
+    for (int k = 0; k < N; k++)
+        w[1][k] = RESTORED;
+    ck_assert_int_eq(descant_reload(job[1]), DESCANT_OK);
+    while (!waits_for(job[1], "for trainer 0"))
+        ;
+    pthread_mutex_unlock(&job[0]->machine);
+    end_restored(job, w, &first);
+}
+END_TEST
+
+/* ------------------------------------------------------------------ the outer state */
+
+static unsigned char *outer_state(struct descant *job, size_t *bytes)
+{
+    unsigned char *state = NULL;
+    ck_assert_int_eq(descant_outer_save(job, NULL, bytes), DESCANT_OK);
+    state = malloc(*bytes);
+    ck_assert_int_eq(descant_outer_save(job, state, bytes), DESCANT_OK);
+    return state;
 }
 
 /* Whatever rounds the others make meanwhile, what was loaded is what all go on from. */
