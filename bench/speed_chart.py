@@ -4,14 +4,16 @@
     bench/torch.sh chart > speed.jsonl && python3 bench/speed_chart.py speed.jsonl > docs/speed.svg
 
 `make chart` is these two. A point is the ratio of a line of bench/torch.sh; its bar goes from the
-least to the greatest ratio of a single pair."""
+least to the greatest ratio of a single pair. What is last in LABELS is lowest in the chart."""
 
 import json
 import math
 import sys
 
-WIDTH, HEIGHT = 720, 340
-LEFT, RIGHT, TOP, BOTTOM = 56, 560, 56, 284
+WIDTH, HEIGHT = 760, 340
+LEFT, RIGHT, TOP, BOTTOM = 56, 540, 56, 284
+MOST = 1.2      # the ratio at the top
+LINE = 16       # from one label to the next
 LABELS = {"ranks": ("Descant, shadow-easgd", "#0b6e4f"), "local": ("PyTorch local SGD, every 8", "#b8860b"),
           "ddp": ("PyTorch DDP", "#b03a2e")}
 
@@ -43,7 +45,7 @@ def chart(lines):
         return LEFT + 20 + (RIGHT - LEFT - 40) * (math.log(rate) - first) / (last - first)
 
     def y_of(ratio):
-        return BOTTOM - (BOTTOM - TOP) * min(ratio, 1.1) / 1.1
+        return BOTTOM - (BOTTOM - TOP) * min(ratio, MOST) / MOST
 
     parts = [element("rect", width=WIDTH, height=HEIGHT, fill="white"),
              text(LEFT - 36, 24, "Speed kept over slower links", font_size=16, font_weight="bold"),
@@ -57,6 +59,7 @@ def chart(lines):
               for rate in rates]
     parts.append(text((LEFT + RIGHT) / 2, BOTTOM + 42, "rate of the link between the hosts",
                       text_anchor="middle", fill="#555"))
+    label_y = 0
     for part, (label, colour) in LABELS.items():
         points = sorted((line for line in lines if line["part"] == part),
                         key=lambda line: -bits(line["link"]))
@@ -66,9 +69,10 @@ def chart(lines):
                               y1=round(y_of(line["ratio_least"]), 1),
                               y2=round(y_of(line["ratio_most"]), 1)),
                       element("circle", cx=round(x, 1), cy=round(y, 1), r=3.5, fill=colour)]
+        label_y = max(label_y + LINE, at[-1][1] + 4)
         parts += [element("polyline", fill="none", stroke=colour, stroke_width=2,
                           points=" ".join(f"{x:.1f},{y:.1f}" for x, y in at)),
-                  text(RIGHT + 2, at[-1][1] + 4, f"{label}: {100 * points[-1]['ratio']:.0f} %",
+                  text(RIGHT + 2, label_y, f"{label}: {100 * points[-1]['ratio']:.0f} %",
                        fill=colour)]
     return element("svg", "\n" + "\n".join(parts) + "\n", xmlns="http://www.w3.org/2000/svg",
                    viewBox=f"0 0 {WIDTH} {HEIGHT}", font_family="sans-serif", font_size=12,
