@@ -69,7 +69,7 @@ LOOPS_avx512 := -mavx512f -mavx512dq -mavx512bw -mavx512vl -mprefer-vector-width
 say = $(if $(V),,@echo "  $1 $@" && )
 
 KERNEL_SOURCE := $(wildcard src/fabric/kernels.c)
-SOURCES := $(filter-out $(KERNEL_SOURCE),$(wildcard src/base/*.c src/fabric/*.c src/ranks/*.c \
+SOURCES := $(filter-out $(KERNEL_SOURCE),$(wildcard src/base/*.c src/link/*.c src/fabric/*.c src/ranks/*.c \
 	src/sync/*.c src/bsp/*.c))
 OBJECTS := $(SOURCES:src/%.c=$(B)/%.o) \
 	$(if $(KERNEL_SOURCE),$(KERNEL_SETS:%=$(B)/fabric/kernels_%.o))
@@ -181,8 +181,8 @@ $(B)/libdescant.a: $(OBJECTS)
 	@rm -f $@
 	@$(AR) rcs $@ $(B)/libdescant.o
 
-$(B)/descant-mpi-%.so: src/fabric/abi/mpi_abi.c src/fabric/pmi.c src/fabric/pmi.h \
-		src/fabric/mpi_link.h Makefile
+$(B)/descant-mpi-%.so: src/link/abi/mpi_abi.c src/link/pmi.c src/link/pmi.h \
+		src/link/link.h src/link/mpi.h Makefile
 	@mkdir -p $(@D)
 	$(call say,CC)OMPI_CC=$(CC) MPICH_CC=$(CC) $(MPICC_$*) $(filter-out -MMD -MP -Wcast-qual,$(BASIC)) -O2 \
 		-Wl,-z,nodelete -shared $(filter %.c,$^) -o $@

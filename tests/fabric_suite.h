@@ -5,7 +5,7 @@
 #ifndef FABRIC_SUITE_H
 #define FABRIC_SUITE_H
 
-#include "fabric/mpi_world.h"
+#include "ranks/ranks.h"
 #include "fabric/sim.h"
 #include "mpi_loopback.h"
 
@@ -139,7 +139,7 @@ static inline bool takes_joiners(const struct job *job)
 static inline float *center_at(struct job *job, size_t i)
 {
     int owner = 0, size = job->row->size;
-    while (job->row->fixed && i >= mpi_slice_at(job->n, size, owner + 1))
+    while (job->row->fixed && i >= ranks_slice_at(job->n, size, owner + 1))
         owner++;
     return &job->peers[owner].f->center[i];
 }

@@ -6,7 +6,7 @@
 #define MPI_LAUNCH_H
 
 #include "fabric/fabric.h"
-#include "fabric/mpi_link.h"
+#include "link/mpi.h"
 
 #include <check.h>
 #include <limits.h>

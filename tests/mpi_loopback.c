@@ -4,7 +4,7 @@
  * end for their sender; long ones end when they are taken. */
 #include "mpi_loopback.h"
 
-#include "fabric/mpi_world.h"
+#include "ranks/ranks.h"
 
 #include <assert.h>
 #include <check.h>
@@ -29,33 +29,38 @@ struct opened {
     size_t bytes;
 };
 
-struct mpi_link {
+struct end {
+    struct link link;           /* first */
     struct loopback *world;
     int rank;
     struct opened *receives;
-    struct mpi_ended *ended;
+    struct link_ended *ended;
     int n_ended, room_ended;
-    struct mpi_ended *told;     /* those of the last collect */
+    struct link_ended *told;     /* those of the last collect */
 };
 
 enum { MOST = 512, ENDED = 2048 };
 
 struct loopback {
-    const struct mpi_links *links;      /* first: as mpi_open finds it */
     int size;
     struct rng rng;
     uint64_t tick;
     struct message *messages;           /* oldest first */
-    struct mpi_link *ranks[MOST];
+    struct end *ranks[MOST];
     uint64_t sent[MOST];
     struct fabric *leaving[MOST];       /* closed, and serving those who have not, */
     bool gone[MOST];                    /* until they were told that all have left */
     int n_leaving, opened, per_host;
     char job[40];
-    char names[MOST][8];
+    char names[MOST][LINK_NAME_ROOM];
 };
 
-static struct mpi_link *up(struct mpi_entry *entry, struct mpi_place *place)
+static struct end *end_of(struct link *link)
+{
+    return (struct end *)(void *)link;
+}
+
+static struct link *meet(struct link_entry *entry, struct link_place *place)
 {
     struct loopback *world = entry->context;
     int rank = entry->rank;
@@ -63,41 +68,39 @@ static struct mpi_link *up(struct mpi_entry *entry, struct mpi_place *place)
     for (int k = 0; rank < 0 && k < world->size; k++)
         rank = world->ranks[k] ? rank : k;
     if (rank < 0 || rank >= world->size || world->ranks[rank]) {
-        snprintf(entry->why, sizeof entry->why, "rank %d is taken", rank);
+        entry->status = log_fail(entry->log, DESCANT_BAD_RANK, "rank %d is taken", rank);
         return NULL;
     }
-    struct mpi_link *link = memory_take(sizeof *link);
+    struct end *link = memory_take(sizeof *link);
     assert(link);
     link->ended = memory_take_array(ENDED, sizeof *link->ended);
     link->told = memory_take_array(ENDED, sizeof *link->told);
     assert(link->ended && link->told);
+    link->link.type = &link_loopback;
     link->world = world;
     link->rank = rank;
     world->ranks[rank] = link;
     world->opened++;
     int per = world->per_host, host = rank / per, left = world->size - host * per;
-    *place = (struct mpi_place){.rank = rank, .size = world->size, .host = host * per, .host_number = host,
+    *place = (struct link_place){.rank = rank, .size = world->size, .host = host * per, .host_number = host,
                                 .local_rank = rank % per, .local_size = left < per ? left : per,
                                 .hosts = (world->size + per - 1) / per,
                                 .most_local = per < world->size ? per : world->size,
-                                .threads = "one", .version = "loopback"};
+                                .names = (const char (*)[LINK_NAME_ROOM])world->names,
+                                .version = "loopback"};
     snprintf(place->job, sizeof place->job, "%s-%d", world->job, host);
-    return link;
+    return &link->link;
 }
 
-static const char *host(const struct mpi_link *link, int rank)
-{
-    return link->world->names[rank];
-}
-
-static void end(struct mpi_link *link, void *op, int from, size_t bytes)
+static void end(struct end *link, void *op, int from, size_t bytes)
 {
     assert(link->n_ended < ENDED);
-    link->ended[link->n_ended++] = (struct mpi_ended){op, from, bytes};
+    link->ended[link->n_ended++] = (struct link_ended){op, from, bytes};
 }
 
-static bool send_to(struct mpi_link *link, const void *p, size_t bytes, int to, int tag, void *op)
+static bool send_to(struct link *base, const void *p, size_t bytes, int to, int tag, void *op)
 {
+    struct end *link = end_of(base);
     struct loopback *world = link->world;
     struct message *message, **last = &world->messages;
     bool eager = bytes <= EAGER;
@@ -119,9 +122,9 @@ static bool send_to(struct mpi_link *link, const void *p, size_t bytes, int to, 
     return true;
 }
 
-static bool receive_from(struct mpi_link *link, void *p, size_t bytes, int from, int tag,
-                         void *op)
+static bool receive_from(struct link *base, void *p, size_t bytes, int from, int tag, void *op)
 {
+    struct end *link = end_of(base);
     struct opened *receive = memory_take(sizeof *receive), **last = &link->receives;
 
     assert(receive);
@@ -133,7 +136,7 @@ static bool receive_from(struct mpi_link *link, void *p, size_t bytes, int from,
 }
 
 /* The oldest message for the receive of each sender counts, and only if its time has come. */
-static struct message **fitting(const struct mpi_link *link, const struct opened *receive)
+static struct message **fitting(const struct end *link, const struct opened *receive)
 {
     bool passed[MOST] = {false};
     struct message **at = &link->world->messages;
@@ -142,7 +145,7 @@ static struct message **fitting(const struct mpi_link *link, const struct opened
         struct message *message = *at;
         if (message->to != link->rank || message->tag != receive->tag ||
             passed[message->from] ||
-            (receive->from != MPI_FROM_ANY && receive->from != message->from))
+            (receive->from != LINK_ANY && receive->from != message->from))
             continue;
         if (message->ready <= link->world->tick)
             return at;
@@ -151,7 +154,7 @@ static struct message **fitting(const struct mpi_link *link, const struct opened
     return NULL;
 }
 
-static void take(struct mpi_link *link, struct opened *receive, struct message **at)
+static void take(struct end *link, struct opened *receive, struct message **at)
 {
     struct message *message = *at;
 
@@ -164,8 +167,11 @@ static void take(struct mpi_link *link, struct opened *receive, struct message *
     memory_give(message);
 }
 
-static int collect(struct mpi_link *link, const struct mpi_ended **ended)
+static int collect(struct link *base, const struct link_ended **ended, uint64_t *now_ns)
 {
+    struct end *link = end_of(base);
+
+    *now_ns = clock_now_ns();
     link->world->tick++;
     for (struct opened **at = &link->receives; *at;) {
         struct opened *receive = *at;
@@ -186,14 +192,23 @@ static int collect(struct mpi_link *link, const struct mpi_ended **ended)
     return n;
 }
 
-static const char *why_of(const struct mpi_link *link)
+static const char *why_of(const struct link *link)
 {
     (void)link;
     return "";
 }
 
-static bool down(struct mpi_link *link, bool together)
+static void sleep_for(struct link *link, uint64_t most_ns, uint64_t until_ns)
 {
+    uint64_t until = clock_now_ns() + most_ns;
+
+    (void)link;
+    clock_sleep_until(until_ns && until_ns < until ? until_ns : until);
+}
+
+static bool close_end(struct link *base, bool together)
+{
+    struct end *link = end_of(base);
     struct loopback *world = link->world;
     bool quiet = true;
 
@@ -212,16 +227,16 @@ static bool down(struct mpi_link *link, bool together)
     return quiet;
 }
 
-static const struct mpi_links links = {
-    .version = MPI_LINKS_VERSION,
+const struct link_type link_loopback = {
+    .version = LINK_VERSION,
     .name = "loopback",
-    .up = up,
-    .host = host,
+    .meet = meet,
     .send = send_to,
     .receive = receive_from,
     .collect = collect,
+    .sleep = sleep_for,
     .why = why_of,
-    .down = down,
+    .close = close_end,
 };
 
 struct loopback *loopback_create(int size, uint64_t seed)
@@ -234,7 +249,6 @@ struct loopback *loopback_create_hosts(int size, int per_host, uint64_t seed)
     struct loopback *world = memory_take(sizeof *world);
 
     assert(world && size <= MOST);
-    world->links = &links;
     world->size = size;
     world->per_host = per_host;
     for (int k = 0; k < size; k++)
@@ -251,7 +265,7 @@ static bool serve_leaving(struct loopback *world)
     bool more = false;
 
     for (int k = 0; k < world->n_leaving; k++) {
-        world->gone[k] = world->gone[k] || !mpi_stay(world->leaving[k]);
+        world->gone[k] = world->gone[k] || !ranks_stay(world->leaving[k]);
         more |= !world->gone[k];
     }
     return more;
@@ -267,7 +281,7 @@ void loopback_destroy(struct loopback *world)
         more = serve_leaving(world);
     ck_assert_msg(!more || world->opened < world->size, "the ranks do not leave");
     for (int k = 0; k < world->n_leaving; k++)
-        mpi_free(world->leaving[k]);
+        ranks_free(world->leaving[k]);
     while (world->messages) {
         struct message *message = world->messages;
         world->messages = message->next;
@@ -285,12 +299,14 @@ uint64_t loopback_sent(const struct loopback *world, int rank)
 
 static struct loopback *world_of(struct fabric *f)
 {
-    return mpi_of(f)->link->world;
+    return end_of(ranks_of(f)->link)->world;
 }
 
 static descant_status loopback_open(struct fabric **out, const struct fabric_options *options)
 {
-    descant_status status = fabric_mpi.open(out, options);
+    struct fabric_options over = *options;
+    over.link = over.link ? over.link : &link_loopback;
+    descant_status status = fabric_mpi.open(out, &over);
     if (status == DESCANT_OK)
         (*out)->type = &fabric_loopback;
     return status;
@@ -351,15 +367,15 @@ static void loopback_close(struct fabric *f)
 {
     struct loopback *world = world_of(f);
 
-    mpi_leave(f);
-    mpi_stay(f);
+    ranks_leave(f);
+    ranks_stay(f);
     world->leaving[world->n_leaving++] = f;
 }
 
 const struct fabric_type fabric_loopback = {
     .name = "mpi loopback",
     .rows = &loopback_rows,
-    .post = &mpi_post,
+    .post = &ranks_post,
     .open = loopback_open,
     .alloc = loopback_alloc,
     .share = loopback_share,

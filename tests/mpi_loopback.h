@@ -7,6 +7,7 @@
 #define MPI_LOOPBACK_H
 
 #include "fabric/fabric.h"
+#include "link/link.h"
 
 struct loopback;
 
@@ -18,5 +19,6 @@ uint64_t loopback_sent(const struct loopback *world, int rank);     /* bytes of 
 /* fabric_mpi over such a world: fabric_options.context. A trainer that closes must serve the others
  * until they have, too; here it returns, and is served whenever somebody else is polled. */
 extern const struct fabric_type fabric_loopback;
+extern const struct link_type link_loopback;
 
 #endif

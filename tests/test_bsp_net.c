@@ -3,7 +3,7 @@
  * some of them killed. This program is also what mpirun starts: "bsp ..." is descant's own command
  * line. */
 #include "bsp_help.h"
-#include "fabric/mpi_link.h"
+#include "link/mpi.h"
 
 #include <libgen.h>
 

@@ -2,7 +2,7 @@
 /* The mpi fabric by itself, in real processes: what comes out of its exchanges, and who leaves. */
 #include "mpi_launch.h"
 
-#include "fabric/pmi.h"
+#include "link/pmi.h"
 
 #include <sys/socket.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Rounds of the mpi fabric over queues in one thread (mpi_loopback.h): any order of events, what
  * three ranks are told, and what many of them take. */
-#include "fabric/mpi_world.h"
+#include "ranks/ranks.h"
 #include "mpi_loopback.h"
 #include "sync/tables.h"
 #include "sync/waits.h"
@@ -171,6 +171,7 @@ END_TEST
 
 struct trio {
     struct loopback *world;
+    const struct link_type *link[3];    /* NULL: the loopback */
     struct fabric *f[3];
     struct extent extents[3];
     struct vector in[3];
@@ -191,7 +192,7 @@ static void trio_begin(struct trio *t, int k, enum exchange_kind kind)
 
 static void trio_open(struct trio *t, int k)
 {
-    const struct fabric_options options = {.rank = k, .context = t->world};
+    const struct fabric_options options = {.rank = k, .link = t->link[k], .context = t->world};
     const struct fabric_start start = {.manifest = "x\n", .n = RESTLESS_N, .room = RESTLESS_N,
                                        .collective = !t->center, .center = t->center,
                                        .threads = 1};
@@ -332,7 +333,7 @@ START_TEST(who_comes_after_a_call_was_taken_back_goes_on)
             trio_turn(&t, 0);
         }
         trio_begin(&t, 1, EXCHANGE_ELASTIC);
-        for (int turn = 0; mpi_of(t.f[1])->stage != STAGE_ARRIVED; turn++) {
+        for (int turn = 0; ranks_of(t.f[1])->stage != STAGE_ARRIVED; turn++) {
             ck_assert_int_lt(turn, 1000);
             trio_turn(&t, 1);
         }
@@ -346,13 +347,21 @@ START_TEST(who_comes_after_a_call_was_taken_back_goes_on)
 }
 END_TEST
 
-static const struct mpi_links *honest;
+static const struct link_type *const honest = &link_loopback;
+static struct link_type forged;
+
+static struct link *meet_forged(struct link_entry *entry, struct link_place *place)
+{
+    struct link *link = honest->meet(entry, place);
+    link->type = &forged;
+    return link;
+}
 
 /* As a rank of another version would have it. */
-static bool send_forged(struct mpi_link *link, const void *p, size_t bytes, int to, int tag,
+static bool send_forged(struct link *link, const void *p, size_t bytes, int to, int tag,
                         void *op)
 {
-    struct mpi_word word;
+    struct ranks_word word;
 
     if (tag != TAG_WORD)
         return honest->send(link, p, bytes, to, tag, op);
@@ -362,7 +371,7 @@ static bool send_forged(struct mpi_link *link, const void *p, size_t bytes, int 
     return honest->send(link, &word, sizeof word, to, tag, op);
 }
 
-static bool send_forged_manifest(struct mpi_link *link, const void *p, size_t bytes, int to,
+static bool send_forged_manifest(struct link *link, const void *p, size_t bytes, int to,
                                  int tag, void *op)
 {
     static char manifest[200];
@@ -381,19 +390,17 @@ static bool send_forged_manifest(struct mpi_link *link, const void *p, size_t by
 START_TEST(versions_are_told_by_name_and_value)
 {
     struct trio t = {.world = loopback_create_hosts(4, 1, 1)};
-    const struct mpi_links **links = (const struct mpi_links **)(void *)t.world;
-    struct mpi_links forged = **links;
     char says[200] = "rank 1 (host1) has \"descant 9";
     if (_i == 0)
         snprintf(says, sizeof says, "rank 1 (host1) has \"descant protocol %d\", rank 0 (host0) "
-                 "\"descant protocol %d\"", MPI_PROTOCOL + 71, MPI_PROTOCOL);
+                 "\"descant protocol %d\"", RANKS_PROTOCOL + 71, RANKS_PROTOCOL);
 
-    honest = *links;
+    forged = *honest;
+    forged.meet = meet_forged;
     forged.send = _i ? send_forged_manifest : send_forged;
-    for (int k = 0; k < 3; k++) {
-        *links = k == 1 ? &forged : honest;
+    t.link[1] = &forged;
+    for (int k = 0; k < 3; k++)
         trio_open(&t, k);
-    }
     for (int k = 0; k < 3; k++) {
         ck_assert_uint_eq(trio_poll(&t, 1U << k, 10000), 1U << k);
         ck_assert_int_eq(t.f[k]->status, DESCANT_MISMATCH);
@@ -447,9 +454,9 @@ static void duo_until_sends(struct duo *d)
 
 static void duo_fail(struct duo *d, int k)
 {
-    mpi_fail(mpi_of(d->f[k]), DESCANT_SYSTEM, "as the test has it");
-    mpi_leave(d->f[k]);
-    mpi_free(d->f[k]);
+    ranks_fail(ranks_of(d->f[k]), DESCANT_SYSTEM, "as the test has it");
+    ranks_leave(d->f[k]);
+    ranks_free(d->f[k]);
 }
 
 /* What was on its way from one that has gone is read as it was, of a mean or of rows. */
@@ -481,7 +488,7 @@ START_TEST(who_fails_keeps_what_is_under_way)
     duo_fail(&d, 0);
     memory_give(given[0]);
     loopback_destroy(d.world);
-    mpi_free_kept();
+    ranks_free_kept();
     ck_assert_int_eq(memory_live(), 0);
 }
 END_TEST
@@ -549,8 +556,8 @@ START_TEST(many_hosts_do_not_have_much_room_for_rows)
         start.rows_bytes = rows ? tables_part_bytes(&tables) : 0;
         ck_assert_int_eq(fabric_loopback.start(f, &start), DESCANT_OK);
         used[rows] = in_use() - before;
-        mpi_leave(f);
-        mpi_free(f);
+        ranks_leave(f);
+        ranks_free(f);
         tables_fini(&tables);
     }
     ck_assert_uint_ge(start.rows_bytes, 1 << 15);

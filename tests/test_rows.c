@@ -2,7 +2,7 @@
 /* Rounds of rows, on every fabric that spans hosts. All trainers live in this thread and are
  * turned by chance; whatever that chance is, all leaders must have been shown the same parts in the
  * same order, with the bytes that were given. */
-#include "fabric/mpi_world.h"
+#include "ranks/ranks.h"
 #include "fabric/sim.h"
 #include "mpi_loopback.h"
 

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "fabric/mpi_world.h"
+#include "ranks/ranks.h"
 #include "fabric/sim.h"
 #include "mpi_loopback.h"
 #include "wire_group.h"
@@ -407,7 +407,7 @@ START_TEST(who_missed_a_result_gets_one_as_floats)
     fill_all(&j, &rng, NULL);
     for (int i = 0; i < 3; i++)
         begin(&j, i, (struct exchange){.kind = EXCHANGE_MEAN}, 1);
-    for (int spin = 0; !mpi_of(j.f[2])->round.active; spin++) {
+    for (int spin = 0; !ranks_of(j.f[2])->round.active; spin++) {
         ck_assert_int_lt(spin, TURNS);
         turn(&j, spin % 3);
     }

@@ -15,7 +15,7 @@
 #include "cli/cli.h"
 #include "fabric/fabric.h"
 #include "fabric/kernels.h"
-#include "fabric/mpi_link.h"
+#include "link/mpi.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 /* descant bsp: its commands, and what a run can be told. Everything that can be seen to be wrong is
  * said before a segment is made. */
 #include "cli/bsp.h"
-#include "fabric/mpi_link.h"
+#include "link/mpi.h"
 
 #include <limits.h>
 #include <string.h>

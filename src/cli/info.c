@@ -4,7 +4,8 @@
 #include "cli/cli.h"
 #include "fabric/fabric.h"
 #include "fabric/kernels.h"
-#include "fabric/mpi_link.h"
+#include "link/mpi.h"
+#include "sync/launcher.h"
 
 #include <limits.h>
 #include <string.h>

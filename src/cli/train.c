@@ -5,7 +5,7 @@
 #include "cli/cli.h"
 #include "data/data.h"
 #include "data/kind.h"
-#include "fabric/mpi_link.h"
+#include "link/mpi.h"
 #include "sync/plan.h"
 #include "train/launch.h"
 #include "train/saved.h"

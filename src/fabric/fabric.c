@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* The list of fabrics, the emulated link, and what every fabric decides alike. */
+/* The emulated link, and what every fabric decides alike. */
 #include "fabric/ruling.h"
 
 #include <math.h>
-
-const struct fabric_type *const fabric_types[] = {&fabric_self, &fabric_shm, &fabric_mpi,
-                                                 &fabric_sim, NULL};
 
 size_t fabric_round_up(size_t n_floats)
 {
@@ -18,14 +15,14 @@ static uint64_t ns_of(double seconds)
     return seconds > 0 ? (uint64_t)(seconds * 1e9 + 0.5) : 0;
 }
 
-uint64_t link_mean_ns(const struct link *link, size_t bytes, int members)
+uint64_t emulated_mean_ns(const struct emulated *link, size_t bytes, int members)
 {
     double k = members > 0 ? members : 1;
     double moved = 2.0 * (k - 1) / k * (double)bytes;
     return ns_of((link->rate > 0 ? moved / link->rate : 0) + 2 * link->rtt);
 }
 
-uint64_t link_busy_ns(const struct link *link, size_t n)
+uint64_t emulated_busy_ns(const struct emulated *link, size_t n)
 {
     return ns_of(link->rate > 0 ? (double)n * sizeof(float) / link->rate : 0);
 }

@@ -92,13 +92,16 @@ struct fabric_start {
     size_t rows_bytes;          /* most that a part of a round of rows has; 0: there are none */
 };
 
+struct link_type;
+
 struct fabric_options {
     const char *address;        /* what follows "shm:" */
     int rank, size;             /* rank -1: any */
     double start_s;
     enum wire wire;             /* how means are to be sent */
     const struct log *log;
-    void *context;              /* sim: its world */
+    const struct link_type *link;   /* of tests: what the ranks go over, instead of MPI, */
+    void *context;                  /* and its world; sim: its world */
 };
 
 /* What an exchange waits for. */
@@ -271,7 +274,6 @@ struct fabric_type {
 };
 
 extern const struct fabric_type fabric_self, fabric_shm, fabric_mpi, fabric_sim;
-extern const struct fabric_type *const fabric_types[];      /* NULL at the end */
 
 size_t fabric_round_up(size_t n_floats);    /* to a page */
 
@@ -322,13 +324,13 @@ descant_status manifest_check(const char *theirs, const char *mine, const struct
 void weights_to_shares(double *weight, int n);
 
 /* The emulated link: how long an exchange takes. rate 0: no time but rtt. */
-struct link {
+struct emulated {
     double rate;        /* bytes/s */
     double rtt;         /* s */
 };
 /* of a vector that is sent as so many bytes: 2(k-1)/k bytes/rate + 2rtt */
-uint64_t link_mean_ns(const struct link *link, size_t bytes, int members);
+uint64_t emulated_mean_ns(const struct emulated *link, size_t bytes, int members);
 /* of n floats: 4n/rate, the centre's share */
-uint64_t link_busy_ns(const struct link *link, size_t n);
+uint64_t emulated_busy_ns(const struct emulated *link, size_t n);
 
 #endif

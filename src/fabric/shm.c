@@ -102,7 +102,7 @@ static void shm_close(struct fabric *f)
 static descant_status agree(struct shm *shm, const struct address *address)
 {
     const struct log *log = &shm->fabric.log;
-    const struct link link = {address->rate, address->rtt};
+    const struct emulated link = {address->rate, address->rtt};
     struct board *board = shm->arena.board;
 
     if (!board) {

@@ -157,7 +157,7 @@ static descant_status map_board(struct arena *arena, bool take)
     return status;
 }
 
-descant_status arena_found(struct arena *arena, const struct link *link)
+descant_status arena_found(struct arena *arena, const struct emulated *link)
 {
     arena->fd = memory_refuse() ? -1 : memfd_create("descant",
                                                     MFD_CLOEXEC | MFD_ALLOW_SEALING);

@@ -103,7 +103,7 @@ struct shared_block {           /* written and read inside the door */
 struct board {
     /* The founder's, before anybody else can see the board; then constant. */
     uint32_t magic, version;
-    struct link link;
+    struct emulated link;
     /* Written and read inside the door. */
     uint32_t size;
     /* Raised last, lest one who dies leave half of an entry. Release, acquire. */
@@ -164,7 +164,7 @@ struct arena {
 /* A new arena, or the one behind fd, which becomes the arena's even on failure. fini takes
  * half-built ones; init makes them so that it can. */
 void arena_init(struct arena *arena, const struct log *log);
-descant_status arena_found(struct arena *arena, const struct link *link);
+descant_status arena_found(struct arena *arena, const struct emulated *link);
 descant_status arena_enter(struct arena *arena, int fd);
 void arena_fini(struct arena *arena);
 

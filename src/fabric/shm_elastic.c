@@ -91,7 +91,7 @@ enum fabric_progress shm_elastic(struct shm *shm, struct fabric_part *part)
 static void reserve_link(struct shm *shm)
 {
     struct board *board = board_of(shm);
-    uint64_t busy = link_busy_ns(&board->link, shm->round.exchange.n);
+    uint64_t busy = emulated_busy_ns(&board->link, shm->round.exchange.n);
     uint64_t free = atomic_load_explicit(&board->link_free_ns, memory_order_relaxed);
     uint64_t now = clock_now_ns(), from;
 

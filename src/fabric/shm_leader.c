@@ -78,7 +78,7 @@ static void set_chunks(struct board *board, struct round_record *record)
         record->chunk = most;
     record->n_chunks = (uint32_t)((record->n + record->chunk - 1) / record->chunk);
     record->ready_ns = clock_now_ns() +
-                       link_mean_ns(&board->link, record->n * sizeof(float), (int)members);
+                       emulated_mean_ns(&board->link, record->n * sizeof(float), (int)members);
 }
 
 static bool all_arrived(const struct board *board, uint64_t members, uint32_t tag)

@@ -10,7 +10,7 @@
 struct sim_world;
 
 struct sim_options {
-    struct link link;
+    struct emulated link;
     double latency_s;       /* added to every exchange */
     double jitter_s;        /* and up to so much more, by chance */
     uint64_t seed;

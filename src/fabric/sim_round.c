@@ -105,7 +105,7 @@ static void admit(struct trainer *t)
 {
     t->phase = PULLING;
     t->ready_ns = t->world->now +
-                  world_delay_ns(t->world, link_busy_ns(&t->world->options.link, t->x.n) +
+                  world_delay_ns(t->world, emulated_busy_ns(&t->world->options.link, t->x.n) +
                                      world_rtt_ns(t->world));
     if (t->world->collective)
         trainer_become(t, MEMBER);
@@ -161,7 +161,7 @@ void trainer_go_alone(struct trainer *t)
 {
     struct sim_world *w = t->world;
     uint64_t start = w->center_busy_ns > w->now ? w->center_busy_ns : w->now;
-    w->center_busy_ns = start + link_busy_ns(&w->options.link, t->x.n);
+    w->center_busy_ns = start + emulated_busy_ns(&w->options.link, t->x.n);
     t->phase = ALONE;
     t->looked = false;
     t->at = 0;
@@ -227,7 +227,7 @@ static void round_close(struct sim_world *w)
     w->group = group;
     w->source = source;
     w->reducing = true;
-    w->ready_ns = w->now + world_delay_ns(w, link_mean_ns(&w->options.link,
+    w->ready_ns = w->now + world_delay_ns(w, emulated_mean_ns(&w->options.link,
                                                           wire_bytes(world_wire(w), n), group));
 }
 

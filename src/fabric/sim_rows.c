@@ -118,7 +118,7 @@ void world_turn_rows(struct sim_world *w)
     if (!given)
         return;
     if (!w->rows_sent)
-        w->rows_ready_ns = w->now + world_delay_ns(w, link_busy_ns(&w->options.link,
+        w->rows_ready_ns = w->now + world_delay_ns(w, emulated_busy_ns(&w->options.link,
                                                                    busiest(w) / sizeof(float)) +
                                                           world_rtt_ns(w) / 2);
     w->rows_sent = true;

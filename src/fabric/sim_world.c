@@ -171,7 +171,7 @@ uint64_t world_delay_ns(struct sim_world *w, uint64_t link_ns)
 
 uint64_t world_rtt_ns(const struct sim_world *w)
 {
-    return link_mean_ns(&w->options.link, 0, 1);
+    return emulated_mean_ns(&w->options.link, 0, 1);
 }
 
 /* --- who takes part --- */

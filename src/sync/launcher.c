@@ -8,7 +8,7 @@
  * process without a launcher is a job of its own. Over MPI, rank and size are what MPI says. */
 #include "sync/launcher.h"
 
-#include "fabric/mpi_link.h"
+#include "link/mpi.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -158,6 +158,9 @@ descant_status launcher_read(struct launcher *l, const struct descant_options *o
     }
     return DESCANT_OK;
 }
+
+const struct fabric_type *const fabric_types[] = {&fabric_self, &fabric_shm, &fabric_mpi,
+                                                 &fabric_sim, NULL};
 
 descant_status launcher_fabric(const struct launcher *l, const struct fabric_type **type,
                                const char **rest, const struct log *log)

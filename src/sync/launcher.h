@@ -18,6 +18,8 @@ descant_status launcher_read(struct launcher *l, const struct descant_options *o
 /* A numbered job has started, here and so in all its trainers: the next one has another address. */
 void launcher_started(void);
 
+extern const struct fabric_type *const fabric_types[];      /* NULL at the end */
+
 /* The fabric that l->address names, and what follows its name and colon. */
 descant_status launcher_fabric(const struct launcher *l, const struct fabric_type **type,
                                const char **rest, const struct log *log);

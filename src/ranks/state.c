@@ -5,43 +5,43 @@
  *
  * The source's part is out before anything is sent: what its caller then makes of the centre is
  * what the others get. After a final state the centre is no one's to give; everybody fetches it
- * from its owners (mpi_elastic.c), who all have come to their end. Run by whoever holds the round
+ * from its owners (elastic.c), who all have come to their end. Run by whoever holds the round
  * machine. */
-#include "fabric/mpi_world.h"
 #include "fabric/vector.h"
+#include "ranks/ranks.h"
 
 #include <string.h>
 
 /* The vector, its outer vectors, the centre: each in pieces of its own. */
-static size_t vector_pieces(const struct mpi *m)
+static size_t vector_pieces(const struct ranks *m)
 {
     return (m->round.n + m->piece_most - 1) / m->piece_most;
 }
 
-static size_t place_at(const struct mpi *m, size_t piece, size_t *n)
+static size_t place_at(const struct ranks *m, size_t piece, size_t *n)
 {
     size_t at = piece % vector_pieces(m) * m->piece_most, left = m->round.n - at;
     *n = left < m->piece_most ? left : m->piece_most;
     return at;
 }
 
-static bool gives_center(const struct mpi *m)
+static bool gives_center(const struct ranks *m)
 {
     return m->f.center && !m->round.final;
 }
 
 /* Where a piece comes to; at the source, where it is. */
-static const float *source_piece(const struct mpi *m, size_t piece, float *gathered, size_t *n)
+static const float *source_piece(const struct ranks *m, size_t piece, float *gathered, size_t *n)
 {
-    const struct mpi_round *r = &m->round;
+    const struct ranks_round *r = &m->round;
     size_t at = place_at(m, piece, n), which = piece / vector_pieces(m);
 
     if (which == 0)
-        return mpi_reach(r->in, at, *n, gathered);
+        return ranks_reach(r->in, at, *n, gathered);
     return (which <= (size_t)m->n_outer ? m->f.outer[which - 1] : m->f.center) + at;
 }
 
-static float *came_to(const struct mpi *m, size_t piece, size_t *n)
+static float *came_to(const struct ranks *m, size_t piece, size_t *n)
 {
     size_t at = place_at(m, piece, n), which = piece / vector_pieces(m);
 
@@ -50,14 +50,14 @@ static float *came_to(const struct mpi *m, size_t piece, size_t *n)
     return (which <= (size_t)m->n_outer ? m->state_outer[which - 1] : m->f.center) + at;
 }
 
-static void came(struct mpi *m, struct mpi_op *op, const struct mpi_ended *ended)
+static void came(struct ranks *m, struct ranks_op *op, const struct link_ended *ended)
 {
     (void)ended;
     op->busy = false;
     m->round.here[op->slot] = true;
 }
 
-static void passed(struct mpi *m, struct mpi_op *op, const struct mpi_ended *ended)
+static void passed(struct ranks *m, struct ranks_op *op, const struct link_ended *ended)
 {
     (void)ended;
     op->busy = false;
@@ -65,7 +65,7 @@ static void passed(struct mpi *m, struct mpi_op *op, const struct mpi_ended *end
 }
 
 /* The member after or before in the chain, which begins at the source. -1: none. */
-static int neighbour(const struct mpi_round *r, int step)
+static int neighbour(const struct ranks_round *r, int step)
 {
     int place = (r->me - r->source + r->k) % r->k + step;
     if (place < 0 || place == r->k)
@@ -73,9 +73,9 @@ static int neighbour(const struct mpi_round *r, int step)
     return r->seats[(r->source + place) % r->k].rank;
 }
 
-void mpi_state_begin(struct mpi *m)
+void ranks_state_begin(struct ranks *m)
 {
-    struct mpi_round *r = &m->round;
+    struct ranks_round *r = &m->round;
     size_t parts = 1 + (size_t)m->n_outer + gives_center(m);
 
     r->n_state = parts * vector_pieces(m);
@@ -86,10 +86,10 @@ void mpi_state_begin(struct mpi *m)
     memset(r->here, 0, sizeof r->here);
 }
 
-bool mpi_state_fill(struct mpi *m)
+bool ranks_state_fill(struct ranks *m)
 {
-    struct mpi_round *r = &m->round;
-    size_t n = r->n - r->filled < MPI_PIECE ? r->n - r->filled : MPI_PIECE;
+    struct ranks_round *r = &m->round;
+    size_t n = r->n - r->filled < RANKS_PIECE ? r->n - r->filled : RANKS_PIECE;
 
     if (!gives_center(m))
         return true;
@@ -98,43 +98,43 @@ bool mpi_state_fill(struct mpi *m)
     return r->filled == r->n;
 }
 
-static void receive_from(struct mpi *m, int rank)
+static void receive_from(struct ranks *m, int rank)
 {
-    struct mpi_round *r = &m->round;
+    struct ranks_round *r = &m->round;
     size_t n;
 
     while (r->coming < r->n_state && r->coming < r->came + m->depth) {
-        struct mpi_op *op = &m->lanes[rank].learn[r->coming % m->depth];
+        struct ranks_op *op = &m->lanes[rank].learn[r->coming % m->depth];
         float *to = came_to(m, r->coming++, &n);
         op->ended = came;
-        if (!mpi_receive_op(m, op, to, n * sizeof(float), TAG_STATE))
+        if (!ranks_receive_op(m, op, to, n * sizeof(float), TAG_STATE))
             return;
         m->moved = true;
     }
 }
 
-static void pass_to(struct mpi *m, int rank)
+static void pass_to(struct ranks *m, int rank)
 {
-    struct mpi_round *r = &m->round;
+    struct ranks_round *r = &m->round;
     size_t n;
 
     while (r->passing < r->came) {
-        struct mpi_op *op = &m->lanes[rank].give[r->passing % m->depth];
+        struct ranks_op *op = &m->lanes[rank].give[r->passing % m->depth];
         if (op->busy)
             return;
         op->ended = passed;
         size_t piece = r->passing++;
         const float *p = r->me == r->source ? source_piece(m, piece, op->floats, &n)
                                             : came_to(m, piece, &n);
-        if (!mpi_send_op(m, op, p, n * sizeof(float), TAG_STATE))
+        if (!ranks_send_op(m, op, p, n * sizeof(float), TAG_STATE))
             return;
         m->moved = true;
     }
 }
 
-bool mpi_state_step(struct mpi *m)
+bool ranks_state_step(struct ranks *m)
 {
-    struct mpi_round *r = &m->round;
+    struct ranks_round *r = &m->round;
     int before = neighbour(r, -1), after = neighbour(r, 1);
 
     while (r->came < r->coming && r->here[r->came % m->depth]) {

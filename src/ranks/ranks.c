@@ -1,28 +1,29 @@
 /* SPDX-License-Identifier: MIT */
-/* The mpi fabric: the ranks of an MPI job, on one host or many. docs/mpi.md has the protocol; here
- * are the table, the order in which things are taken, and what one poll does (mpi_start.c comes
+/* The ranks of a job, on one host or many, over a link: MPI, so far. docs/mpi.md has the protocol;
+ * here are the table, the order in which things are taken, and what one poll does (start.c comes
  * before it):
  *
  *   1 lets messages move, and hears those that have come (each knows what it ends)
  *   2 rank 0: looks whether a round closes
- *   3 rows: what the round that is closed needs (mpi_rows.c)
+ *   3 rows: what the round that is closed needs (rows.c)
  *   4 the floats of the round that is closed, a bounded piece; it is done to its end even if the
  *     exchange that brought it here has been given up
  *   5 the exchange that is open: looks at its vector, arrives, takes its part
  *
- * 1. Only begin, poll, and the caller's open, start and close call MPI: one thread at a time. wait
- *    may run beside them, and sleeps on figures that poll leaves.
+ * 1. Only begin, poll, and the caller's open, start and close call the link: one thread at a
+ *    time. wait may run beside them, and sleeps on figures that poll leaves.
  * 2. A round once closed is never begun again: the world is fixed, and who leaves stays until all
  *    have left, to do its part, to lead, and to serve its slice of the centre.
  * 3. What is sent lies in the contribution, in segments of the fabric's own, or in its buffers;
  *    never in the caller's memory, which may go at the next begin.
- * 4. What is sent or received stays until MPI is through with it. A job that closes with messages
- *    under way, because others do not take or send what belongs to them, keeps all of its memory
- *    as long as the process lives: nobody can tell when they come, or which of it MPI still has. */
+ * 4. What is sent or received stays until the link is through with it. A job that closes with
+ *    messages under way, because others do not take or send what belongs to them, keeps all of its memory
+ *    as long as the process lives: nobody can tell when they come, or which of it the link still
+ *    has. */
 #include "fabric/blocks.h"
 #include "fabric/kernels.h"
-#include "fabric/mpi_world.h"
 #include "fabric/vector.h"
+#include "ranks/ranks.h"
 
 #include <string.h>
 
@@ -36,7 +37,7 @@ enum {
 
 /* --- failures and messages --- */
 
-void mpi_fail(struct mpi *m, descant_status status, const char *format, ...)
+void ranks_fail(struct ranks *m, descant_status status, const char *format, ...)
 {
     char text[LOG_LINE];
     va_list list;
@@ -49,36 +50,38 @@ void mpi_fail(struct mpi *m, descant_status status, const char *format, ...)
     m->f.status = log_fail(&m->f.log, status, "%s", text);
 }
 
-static bool broken(struct mpi *m, int rank)
+static bool broken(struct ranks *m, int rank)
 {
-    const char *name = rank >= 0 ? m->links->host(m->link, rank) : "any host";
-    mpi_fail(m, DESCANT_SYSTEM, "%s: %s, in a message with rank %d on %s", m->links->name,
-             m->links->why(m->link), rank, name);
+    const char *name = rank >= 0 ? m->place.names[rank] : "any host";
+    ranks_fail(m, DESCANT_SYSTEM, "%s: %s, in a message with rank %d on %s", m->link->type->name,
+             m->link->type->why(m->link), rank, name);
     return false;
 }
 
-bool mpi_send_op(struct mpi *m, struct mpi_op *op, const void *p, size_t bytes, enum mpi_tag tag)
+bool ranks_send_op(struct ranks *m, struct ranks_op *op, const void *p, size_t bytes, enum ranks_tag tag)
 {
-    op->busy = m->links->send(m->link, p, bytes, op->rank, (int)tag, op);
+    op->busy = m->link->type->send(m->link, p, bytes, op->rank, (int)tag, op);
     return op->busy || broken(m, op->rank);
 }
 
-bool mpi_receive_op(struct mpi *m, struct mpi_op *op, void *p, size_t bytes, enum mpi_tag tag)
+bool ranks_receive_op(struct ranks *m, struct ranks_op *op, void *p, size_t bytes, enum ranks_tag tag)
 {
-    op->busy = m->links->receive(m->link, p, bytes, op->rank, (int)tag, op);
+    op->busy = m->link->type->receive(m->link, p, bytes, op->rank, (int)tag, op);
     return op->busy || broken(m, op->rank);
 }
 
 /* True if something has ended. */
-static bool collect(struct mpi *m)
+static bool collect(struct ranks *m)
 {
-    const struct mpi_ended *ended;
-    int n = m->links->collect(m->link, &ended);
+    const struct link_ended *ended;
+    int n = m->link->type->collect(m->link, &ended, &m->now_ns);
 
+    if (!m->moved_ns)
+        m->moved_ns = m->now_ns;
     if (n < 0)
-        return broken(m, MPI_FROM_ANY);
+        return broken(m, LINK_ANY);
     for (int i = 0; i < n; i++) {
-        struct mpi_op *op = ended[i].op;
+        struct ranks_op *op = ended[i].op;
         op->ended(m, op, &ended[i]);
     }
     m->moved |= n > 0;
@@ -86,19 +89,19 @@ static bool collect(struct mpi *m)
 }
 
 /* Words come one at a time, and one may close a round for which others lie ready. */
-static void listen_all(struct mpi *m)
+static void listen_all(struct ranks *m)
 {
     for (int i = 0; i < LISTEN_AT_ONCE && collect(m); i++)
         ;
     if (m->lead)
-        mpi_lead_turn(m);
+        ranks_lead_turn(m);
 }
 
 /* --- begin --- */
 
-static void moved_now(struct mpi *m)
+static void moved_now(struct ranks *m)
 {
-    m->moved_ns = clock_now_ns();
+    m->moved_ns = m->now_ns;
     atomic_store_explicit(&m->still, 0, memory_order_relaxed);
     /* nothing that moves while a round gathers is of it: what rank 0 has told stands */
     if (m->stage != STAGE_ARRIVED || m->round.active || m->go_waits)
@@ -106,21 +109,21 @@ static void moved_now(struct mpi *m)
 }
 
 /* A helper's vector: what was given is the contribution, or the segments themselves. */
-static const struct vector *own_vector(const struct mpi *m)
+static const struct vector *own_vector(const struct ranks *m)
 {
     return m->f.contribution ? &m->copy : &m->segments;
 }
 
 /* The round that may be under way goes on without its exchange, whose vector may be gone. */
-static void give_up(struct mpi *m)
+static void give_up(struct ranks *m)
 {
     m->round.ours = false;
     m->round.in = own_vector(m);
 }
 
-static descant_status mpi_begin(struct fabric *f, const struct exchange *exchange)
+static descant_status ranks_begin(struct fabric *f, const struct exchange *exchange)
 {
-    struct mpi *m = mpi_of(f);
+    struct ranks *m = ranks_of(f);
     const struct limits limits = {m->n, m->room, m->started, m->had_state, f->center != NULL};
     descant_status status = f->status ? f->status : exchange_check(exchange, &limits, &f->log);
 
@@ -128,9 +131,9 @@ static descant_status mpi_begin(struct fabric *f, const struct exchange *exchang
         return status;
     m->had_state |= exchange->kind == EXCHANGE_STATE;
     if (m->stage == STAGE_ARRIVED && !m->round.active && !m->go_waits)
-        mpi_tell(m, 0, (struct mpi_word){.what = WORD_TAKE_BACK, .seq = m->seq}, NULL, 0);
+        ranks_tell(m, 0, (struct ranks_word){.what = WORD_TAKE_BACK, .seq = m->seq}, NULL, 0);
     if (m->stage == STAGE_ALONE)
-        mpi_elastic_stop(m);
+        ranks_elastic_stop(m);
     give_up(m);
     m->x = *exchange;
     m->seq++;
@@ -138,19 +141,20 @@ static descant_status mpi_begin(struct fabric *f, const struct exchange *exchang
     m->bad = f->own_bad = false;
     m->stage = exchange->kind == EXCHANGE_ELASTIC ? STAGE_ALONE : STAGE_LOOK;
     if (m->stage == STAGE_ALONE)
-        mpi_elastic_begin(m);
-    mpi_set_rest(m);
+        ranks_elastic_begin(m);
+    ranks_set_rest(m);
     moved_now(m);
+    m->moved_ns = 0;            /* the time of the next poll: the last may be long ago */
     return f->status;
 }
 
 /* --- a poll --- */
 
-static void arrive(struct mpi *m)
+static void arrive(struct ranks *m)
 {
     const struct exchange *x = &m->x;
 
-    mpi_tell(m, 0, (struct mpi_word){.what = WORD_ARRIVE, .seq = m->seq,
+    ranks_tell(m, 0, (struct ranks_word){.what = WORD_ARRIVE, .seq = m->seq,
                                      .kind = (uint32_t)x->kind, .final = x->final,
                                      .bad = m->bad, .refers = m->refers, .n = x->n,
                                      .agree = x->agree, .priority = x->priority,
@@ -158,11 +162,11 @@ static void arrive(struct mpi *m)
     m->stage = STAGE_ARRIVED;
     m->moved = true;
     if (m->lead)
-        mpi_lead_turn(m);
+        ranks_lead_turn(m);
 }
 
 /* Once nothing of before is under way here. */
-static void look_and_arrive(struct mpi *m)
+static void look_and_arrive(struct ranks *m)
 {
     size_t left = m->x.n - m->looked, n = left < LOOK_AT_ONCE ? left : LOOK_AT_ONCE;
 
@@ -175,20 +179,20 @@ static void look_and_arrive(struct mpi *m)
         }
         m->looked += n;
         m->moved = true;
-    } else if (!m->round.active && !m->go_waits && mpi_elastic_quiet(m)) {
+    } else if (!m->round.active && !m->go_waits && ranks_elastic_quiet(m)) {
         arrive(m);
     }
 }
 
-static void begin_round(struct mpi *m)
+static void begin_round(struct ranks *m)
 {
-    const struct mpi_word *word = m->go;
-    struct mpi_round *r = &m->round;
+    const struct ranks_word *word = m->go;
+    struct ranks_round *r = &m->round;
 
     memcpy(r->seats, word + 1, word->seats * sizeof *r->seats);
     m->go_waits = false;
     if (!m->word_op.busy)
-        mpi_listen(m);
+        ranks_listen(m);
     r->active = true;
     r->kind = (enum exchange_kind)word->kind;
     r->final = word->final;
@@ -211,16 +215,16 @@ static void begin_round(struct mpi *m)
                           memory_order_relaxed);
     m->moved = true;
     if (r->kind == EXCHANGE_STATE)
-        mpi_state_begin(m);
+        ranks_state_begin(m);
     else if (word->source >= 0)
-        mpi_mean_begin(m);
+        ranks_mean_begin(m);
     else
         r->n = 0;               /* nobody has anything good */
 }
 
-static enum fabric_progress end_mean(struct mpi *m, struct fabric_part *part)
+static enum fabric_progress end_mean(struct ranks *m, struct fabric_part *part)
 {
-    const struct mpi_round *r = &m->round;
+    const struct ranks_round *r = &m->round;
 
     m->f.own_bad = r->seats[r->me].bad;
     atomic_fetch_add_explicit(&m->f.bad, r->n_bad, memory_order_relaxed);
@@ -233,16 +237,16 @@ static enum fabric_progress end_mean(struct mpi *m, struct fabric_part *part)
     }
     if (!r->final)
         m->refers = r->number;
-    atomic_fetch_add_explicit(&m->f.bytes, mpi_mean_bytes(m), memory_order_relaxed);
+    atomic_fetch_add_explicit(&m->f.bytes, ranks_mean_bytes(m), memory_order_relaxed);
     *part = (struct fabric_part){.kind = EXCHANGE_MEAN, .out = m->mean, .n = r->n,
                                  .members = r->k};
     m->stage = STAGE_PART;
     return FABRIC_PART;
 }
 
-static enum fabric_progress end_state(struct mpi *m, struct fabric_part *part)
+static enum fabric_progress end_state(struct ranks *m, struct fabric_part *part)
 {
-    const struct mpi_round *r = &m->round;
+    const struct ranks_round *r = &m->round;
 
     m->stage = STAGE_IDLE;
     m->refers = r->number;
@@ -258,12 +262,12 @@ static enum fabric_progress end_state(struct mpi *m, struct fabric_part *part)
 }
 
 /* The source's own part, before it gives. */
-static enum fabric_progress show_state(struct mpi *m, struct fabric_part *part)
+static enum fabric_progress show_state(struct ranks *m, struct fabric_part *part)
 {
-    struct mpi_round *r = &m->round;
+    struct ranks_round *r = &m->round;
 
     m->moved = true;
-    if (!mpi_state_fill(m))
+    if (!ranks_state_fill(m))
         return FABRIC_WORKED;
     r->shown = true;
     if (!r->ours)
@@ -276,41 +280,41 @@ static enum fabric_progress show_state(struct mpi *m, struct fabric_part *part)
     return FABRIC_PART;
 }
 
-static enum fabric_progress end_round(struct mpi *m, struct fabric_part *part)
+static enum fabric_progress end_round(struct ranks *m, struct fabric_part *part)
 {
-    struct mpi_round *r = &m->round;
+    struct ranks_round *r = &m->round;
 
     if (r->kind == EXCHANGE_STATE && m->f.center && !r->final)
         m->center_epoch++;
     if (r->kind == EXCHANGE_STATE && m->owed)
-        mpi_wire_forgive(m);
+        ranks_wire_forgive(m);
     r->active = false;
     m->moved = true;
     if (m->f.center)
-        mpi_elastic_serve(m);
+        ranks_elastic_serve(m);
     if (!r->ours)
         return FABRIC_WORKED;
     return r->kind == EXCHANGE_STATE ? end_state(m, part) : end_mean(m, part);
 }
 
-static enum fabric_progress step_round(struct mpi *m, struct fabric_part *part)
+static enum fabric_progress step_round(struct ranks *m, struct fabric_part *part)
 {
-    struct mpi_round *r = &m->round;
+    struct ranks_round *r = &m->round;
     bool state = r->kind == EXCHANGE_STATE;
 
     if (state && !r->shown)
         return show_state(m, part);
-    bool done = state ? r->fetching || mpi_state_step(m) : !r->n || mpi_mean_step(m);
+    bool done = state ? r->fetching || ranks_state_step(m) : !r->n || ranks_mean_step(m);
     if (done && state && r->final && r->ours && m->f.center && !r->fetching) {
-        mpi_elastic_fetch(m);
+        ranks_elastic_fetch(m);
         r->fetching = true;
     }
     if (done && r->fetching)
-        done = mpi_elastic_step(m, part) == FABRIC_DONE;
+        done = ranks_elastic_step(m, part) == FABRIC_DONE;
     return done && !m->f.status ? end_round(m, part) : FABRIC_WAITING;
 }
 
-static enum fabric_progress step_exchange(struct mpi *m, struct fabric_part *part)
+static enum fabric_progress step_exchange(struct ranks *m, struct fabric_part *part)
 {
     switch (m->stage) {
     case STAGE_IDLE:
@@ -321,7 +325,7 @@ static enum fabric_progress step_exchange(struct mpi *m, struct fabric_part *par
     case STAGE_ARRIVED:
         return FABRIC_WAITING;
     case STAGE_ALONE:
-        return mpi_elastic_step(m, part);
+        return ranks_elastic_step(m, part);
     case STAGE_PART:
         break;
     }
@@ -329,7 +333,7 @@ static enum fabric_progress step_exchange(struct mpi *m, struct fabric_part *par
     return FABRIC_DONE;
 }
 
-static enum fabric_progress turn(struct mpi *m, struct fabric_part *part)
+static enum fabric_progress turn(struct ranks *m, struct fabric_part *part)
 {
     enum fabric_progress progress = FABRIC_WAITING;
 
@@ -344,16 +348,16 @@ static enum fabric_progress turn(struct mpi *m, struct fabric_part *part)
     return progress;
 }
 
-static void note_moves(struct mpi *m)
+static void note_moves(struct ranks *m)
 {
-    mpi_set_rest(m);
+    ranks_set_rest(m);
     if (m->moved)
         moved_now(m);
     else
         atomic_fetch_add_explicit(&m->still, 1, memory_order_relaxed);
 }
 
-void mpi_serve(struct mpi *m)
+void ranks_serve(struct ranks *m)
 {
     struct fabric_part part;
 
@@ -361,7 +365,7 @@ void mpi_serve(struct mpi *m)
     if (!m->f.status)
         listen_all(m);
     if (!m->f.status)
-        mpi_rows_step(m);
+        ranks_rows_step(m);
     if (!m->f.status && !m->round.active && m->go_waits && m->stage != STAGE_PART)
         begin_round(m);
     if (!m->f.status && m->round.active && !m->round.ours)
@@ -369,16 +373,16 @@ void mpi_serve(struct mpi *m)
     note_moves(m);
 }
 
-static enum fabric_progress mpi_poll(struct fabric *f, struct fabric_part *part)
+static enum fabric_progress ranks_poll(struct fabric *f, struct fabric_part *part)
 {
-    struct mpi *m = mpi_of(f);
+    struct ranks *m = ranks_of(f);
     enum fabric_progress progress = FABRIC_WAITING;
 
     m->moved = false;
     if (!f->status)
         listen_all(m);
     if (!f->status)
-        mpi_rows_step(m);
+        ranks_rows_step(m);
     if (!f->status)
         progress = turn(m, part);
     if (f->status)
@@ -387,51 +391,51 @@ static enum fabric_progress mpi_poll(struct fabric *f, struct fabric_part *part)
     note_moves(m);
     if (progress != FABRIC_WAITING)
         return progress;
-    mpi_say(m);
+    ranks_say(m);
     return m->moved && open ? FABRIC_WORKED : FABRIC_WAITING;
 }
 
-static void mpi_wait(struct fabric *f, uint64_t until_ns)
+static void ranks_wait(struct fabric *f, uint64_t until_ns)
 {
-    mpi_rest(mpi_of(f), until_ns);
+    ranks_rest(ranks_of(f), until_ns);
 }
 
 /* --- close --- */
 
 /* Nothing of this rank is under way. */
-static bool at_rest(const struct mpi *m)
+static bool at_rest(const struct ranks *m)
 {
     return !m->round.active && !m->go_waits && !m->words_out && !m->manifest_op.busy &&
-           mpi_elastic_quiet(m) && mpi_rows_quiet(m) && mpi_post_quiet(m);
+           ranks_elastic_quiet(m) && ranks_rows_quiet(m) && ranks_post_quiet(m);
 }
 
-void mpi_leave(struct fabric *f)
+void ranks_leave(struct fabric *f)
 {
-    struct mpi *m = mpi_of(f);
+    struct ranks *m = ranks_of(f);
 
     if (m->stage == STAGE_ALONE)
-        mpi_elastic_stop(m);
-    mpi_rows_leave(m);
+        ranks_elastic_stop(m);
+    ranks_rows_leave(m);
     m->stage = STAGE_IDLE;
     give_up(m);
-    mpi_set_rest(m);
+    ranks_set_rest(m);
 }
 
-bool mpi_stay(struct fabric *f)
+bool ranks_stay(struct fabric *f)
 {
-    struct mpi *m = mpi_of(f);
+    struct ranks *m = ranks_of(f);
     struct fabric_part part;
     descant_status status = f->status;
 
     m->moved = false;
     f->status = DESCANT_OK;             /* what fails from now on is not heard any more */
     listen_all(m);
-    mpi_rows_step(m);
-    if (!m->left && mpi_elastic_quiet(m) && mpi_rows_quiet(m) && mpi_post_quiet(m)) {
+    ranks_rows_step(m);
+    if (!m->left && ranks_elastic_quiet(m) && ranks_rows_quiet(m) && ranks_post_quiet(m)) {
         m->left = true;
-        mpi_tell(m, 0, (struct mpi_word){.what = WORD_LEAVE}, NULL, 0);
+        ranks_tell(m, 0, (struct ranks_word){.what = WORD_LEAVE}, NULL, 0);
         if (m->lead)
-            mpi_lead_turn(m);
+            ranks_lead_turn(m);
     }
     if (!m->round.active && m->go_waits)
         begin_round(m);
@@ -443,9 +447,9 @@ bool mpi_stay(struct fabric *f)
 }
 
 /* By `next`, for tests, and so that it is not taken for lost. Whoever closes pushes, release. */
-static struct mpi *_Atomic kept;
+static struct ranks *_Atomic kept;
 
-static void keep(struct mpi *m)
+static void keep(struct ranks *m)
 {
     log_say(&m->f.log, DESCANT_DEBUG, "messages are under way still: their memory is kept");
     for (size_t i = 0; i < m->segments.n_extents; i++)
@@ -456,7 +460,7 @@ static void keep(struct mpi *m)
         ;
 }
 
-static void release(struct mpi *m)
+static void release(struct ranks *m)
 {
     struct fabric *f = &m->f;
 
@@ -477,30 +481,30 @@ static void release(struct mpi *m)
     }
     memory_give(m->result);
     memory_give(m->manifest);
-    mpi_wire_fini(m);
-    mpi_lanes_fini(m);
-    mpi_host_fini(m);
-    mpi_elastic_fini(m);
-    mpi_rows_fini(m);
-    mpi_post_fini(m);
-    mpi_lead_fini(m);
-    mpi_words_fini(m);
+    ranks_wire_fini(m);
+    ranks_lanes_fini(m);
+    ranks_host_fini(m);
+    ranks_elastic_fini(m);
+    ranks_rows_fini(m);
+    ranks_post_fini(m);
+    ranks_lead_fini(m);
+    ranks_words_fini(m);
     memory_give(m);
 }
 
-void mpi_free(struct fabric *f)
+void ranks_free(struct fabric *f)
 {
-    struct mpi *m = mpi_of(f);
+    struct ranks *m = ranks_of(f);
 
-    if (!m->link || m->links->down(m->link, m->bye && at_rest(m)))
+    if (!m->link || m->link->type->close(m->link, m->bye && at_rest(m)))
         release(m);
     else
         keep(m);
 }
 
-void mpi_free_kept(void)
+void ranks_free_kept(void)
 {
-    struct mpi *m = atomic_exchange_explicit(&kept, NULL, memory_order_acquire), *next;
+    struct ranks *m = atomic_exchange_explicit(&kept, NULL, memory_order_acquire), *next;
 
     for (; m; m = next) {
         next = m->next;
@@ -509,38 +513,39 @@ void mpi_free_kept(void)
 }
 
 /* A job that has failed does not wait long for the others, who may never come. */
-static void mpi_close(struct fabric *f)
+static void ranks_close(struct fabric *f)
 {
-    struct mpi *m = mpi_of(f);
-    uint64_t began = clock_now_ns();
+    struct ranks *m = ranks_of(f);
+    uint64_t began = 0;
     bool said = false;
 
-    mpi_leave(f);
-    while (mpi_stay(f)) {
-        uint64_t since = clock_now_ns() - began;
+    ranks_leave(f);
+    while (ranks_stay(f)) {
+        began = began ? began : m->now_ns;
+        uint64_t since = m->now_ns - began;
         if (f->status && since > FAILED_STAYS_NS)
             break;
         if (!said && since > SAY_LEAVING_NS)
             log_say(&f->log, DESCANT_INFO, "has left; it serves the other ranks until they have");
         said |= since > SAY_LEAVING_NS;
-        mpi_rest(m, 0);
+        ranks_rest(m, 0);
     }
-    mpi_free(f);
+    ranks_free(f);
 }
 
 const struct fabric_type fabric_mpi = {
     .name = "mpi",
     .address = "mpi",
-    .rows = &mpi_rows,
-    .post = &mpi_post,
+    .rows = &ranks_rows,
+    .post = &ranks_post,
     .look_ns = 300000,
     .help = "the ranks of an MPI job (mpirun, srun), on any number of hosts",
-    .open = mpi_open,
-    .alloc = mpi_alloc,
-    .share = mpi_share,
-    .start = mpi_start,
-    .begin = mpi_begin,
-    .poll = mpi_poll,
-    .wait = mpi_wait,
-    .close = mpi_close,
+    .open = ranks_open,
+    .alloc = ranks_alloc,
+    .share = ranks_share,
+    .start = ranks_start,
+    .begin = ranks_begin,
+    .poll = ranks_poll,
+    .wait = ranks_wait,
+    .close = ranks_close,
 };

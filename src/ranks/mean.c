@@ -15,16 +15,16 @@
  * Vectors were looked at before they arrived, and those that are not finite give nothing. Workers
  * train on meanwhile: should a piece not be finite now, it is left out of that piece alone.
  *
- * Where hosts have several ranks (mpi_host.c), the ranks of a host have nothing to tell each other
+ * Where hosts have several ranks (hosts.c), the ranks of a host have nothing to tell each other
  * by messages: an owner takes from and tells one rank of each other host, its slice's relay there.
  *
- * Encoded means (mpi_wire.c) go the same ways in smaller messages, of other slices: what is sent
+ * Encoded means (wire.c) go the same ways in smaller messages, of other slices: what is sent
  * and what has come then lies in buffers, and a step encodes, reduces and decodes one piece each.
  *
  * Run by whoever holds the round machine. */
 #include "fabric/kernels.h"
-#include "fabric/mpi_world.h"
 #include "fabric/vector.h"
+#include "ranks/ranks.h"
 
 #include <string.h>
 
@@ -34,71 +34,71 @@ enum { REDUCED_AT_ONCE = 2, ENCODED_AT_ONCE = 1, SHOWN_AT_ONCE = 2,
 
 /* --- memory --- */
 
-static void given(struct mpi *m, struct mpi_op *op, const struct mpi_ended *ended)
+static void given(struct ranks *m, struct ranks_op *op, const struct link_ended *ended)
 {
     (void)ended;
     op->busy = false;
     m->lanes[op->rank].gave++;
 }
 
-static void taken(struct mpi *m, struct mpi_op *op, const struct mpi_ended *ended)
+static void taken(struct ranks *m, struct ranks_op *op, const struct link_ended *ended)
 {
     (void)ended;
     op->busy = false;
     m->lanes[op->rank].took[op->slot] = true;
 }
 
-static void told(struct mpi *m, struct mpi_op *op, const struct mpi_ended *ended)
+static void told(struct ranks *m, struct ranks_op *op, const struct link_ended *ended)
 {
     (void)ended;
     op->busy = false;
     m->lanes[op->rank].told++;
 }
 
-static void learned(struct mpi *m, struct mpi_op *op, const struct mpi_ended *ended)
+static void learned(struct ranks *m, struct ranks_op *op, const struct link_ended *ended)
 {
     (void)ended;
     op->busy = false;
     m->lanes[op->rank].learned++;
 }
 
-static void came_encoded(struct mpi *m, struct mpi_op *op, const struct mpi_ended *ended)
+static void came_encoded(struct ranks *m, struct ranks_op *op, const struct link_ended *ended)
 {
     (void)ended;
     op->busy = false;
     m->lanes[op->rank].here[op->slot] = true;
 }
 
-size_t mpi_piece_room(const struct mpi *m)
+size_t ranks_piece_room(const struct ranks *m)
 {
     size_t most = m->room > m->n ? m->room : m->n;
-    return most < MPI_PIECE ? most + 1 : MPI_PIECE;
+    return most < RANKS_PIECE ? most + 1 : RANKS_PIECE;
 }
 
 /* Many ranks have fewer and shorter pieces in flight to each: all together are still enough to fill
  * a link, and the buffers have a bound. The same for all ranks. */
-static void set_pieces(struct mpi *m)
+static void set_pieces(struct ranks *m)
 {
     size_t size = (size_t)m->place.size, floats;
 
-    m->depth = size <= FEW_RANKS ? MPI_DEPTH : size <= MANY_RANKS ? MPI_DEPTH / 2 : MPI_DEPTH / 4;
+    m->depth = size <= FEW_RANKS ? RANKS_DEPTH : size <= MANY_RANKS ? RANKS_DEPTH / 2 : RANKS_DEPTH / 4;
     floats = LANES_FLOATS / (2 * m->depth * size) / WIRE_BLOCK * WIRE_BLOCK;
-    floats = floats < MPI_PIECE ? floats : MPI_PIECE;
-    m->piece_most = floats > MPI_PIECE_LEAST ? floats : MPI_PIECE_LEAST;
+    floats = floats < RANKS_PIECE ? floats : RANKS_PIECE;
+    m->piece_most = floats > RANKS_PIECE_LEAST ? floats : RANKS_PIECE_LEAST;
 }
 
-size_t mpi_lane_floats(const struct mpi *m)
+size_t ranks_lane_floats(const struct ranks *m)
 {
-    size_t room = mpi_piece_room(m);
+    size_t room = ranks_piece_room(m);
     return room < m->piece_most ? room : m->piece_most;
 }
 
-descant_status mpi_lanes_init(struct mpi *m)
+descant_status ranks_lanes_init(struct ranks *m)
 {
     size_t size = (size_t)m->place.size, floats;
 
     set_pieces(m);
-    floats = mpi_lane_floats(m);
+    floats = ranks_lane_floats(m);
     m->lanes = memory_take_array(size, sizeof *m->lanes);
     m->inputs = memory_take_array(size, sizeof *m->inputs);
     m->shares = memory_take_array(size, sizeof *m->shares);
@@ -107,11 +107,11 @@ descant_status mpi_lanes_init(struct mpi *m)
         return DESCANT_MEMORY;
     for (int k = 0; k < m->place.size; k++)
         for (unsigned slot = 0; slot < m->depth && k != m->f.rank; slot++) {
-            struct mpi_lane *lane = &m->lanes[k];
-            lane->give[slot] = (struct mpi_op){.rank = k, .slot = slot};
-            lane->take[slot] = (struct mpi_op){.ended = taken, .rank = k, .slot = slot};
-            lane->tell[slot] = (struct mpi_op){.ended = told, .rank = k, .slot = slot};
-            lane->learn[slot] = (struct mpi_op){.rank = k, .slot = slot};
+            struct ranks_lane *lane = &m->lanes[k];
+            lane->give[slot] = (struct ranks_op){.rank = k, .slot = slot};
+            lane->take[slot] = (struct ranks_op){.ended = taken, .rank = k, .slot = slot};
+            lane->tell[slot] = (struct ranks_op){.ended = told, .rank = k, .slot = slot};
+            lane->learn[slot] = (struct ranks_op){.rank = k, .slot = slot};
             lane->give[slot].floats = memory_take_array(floats, sizeof(float));
             lane->take[slot].floats = memory_take_array(floats, sizeof(float));
             if (!lane->give[slot].floats || !lane->take[slot].floats)
@@ -120,7 +120,7 @@ descant_status mpi_lanes_init(struct mpi *m)
     return DESCANT_OK;
 }
 
-void mpi_lanes_fini(struct mpi *m)
+void ranks_lanes_fini(struct ranks *m)
 {
     for (int k = 0; m->lanes && k < m->place.size; k++)
         for (unsigned slot = 0; slot < m->depth; slot++) {
@@ -134,7 +134,7 @@ void mpi_lanes_fini(struct mpi *m)
 }
 
 /* Where they lie together, else gathered. */
-const float *mpi_reach(const struct vector *v, size_t at, size_t n, float *gathered)
+const float *ranks_reach(const struct vector *v, size_t at, size_t n, float *gathered)
 {
     const float *p;
 
@@ -146,74 +146,74 @@ const float *mpi_reach(const struct vector *v, size_t at, size_t n, float *gathe
 
 /* --- slices and their pieces --- */
 
-size_t mpi_slice_at(size_t n, int k, int member)
+size_t ranks_slice_at(size_t n, int k, int member)
 {
     size_t units = (n + UNIT - 1) / UNIT;
     size_t at = units * (size_t)member / (size_t)k * UNIT;
     return at < n ? at : n;
 }
 
-size_t mpi_round_slice(const struct mpi_round *r, int member)
+size_t ranks_round_slice(const struct ranks_round *r, int member)
 {
-    return r->wire == WIRE_F32 ? mpi_slice_at(r->n, r->k, member)
+    return r->wire == WIRE_F32 ? ranks_slice_at(r->n, r->k, member)
                                : wire_slice(r->n, r->k, member);
 }
 
-static size_t slice_floats(const struct mpi_round *r, int member)
+static size_t slice_floats(const struct ranks_round *r, int member)
 {
-    return mpi_round_slice(r, member + 1) - mpi_round_slice(r, member);
+    return ranks_round_slice(r, member + 1) - ranks_round_slice(r, member);
 }
 
-size_t mpi_round_pieces(const struct mpi_round *r, int member)
+size_t ranks_round_pieces(const struct ranks_round *r, int member)
 {
     return (slice_floats(r, member) + r->piece - 1) / r->piece;
 }
 
-struct chunk mpi_round_piece(const struct mpi_round *r, int member, size_t piece)
+struct chunk ranks_round_piece(const struct ranks_round *r, int member, size_t piece)
 {
-    size_t at = mpi_round_slice(r, member) + piece * r->piece;
-    size_t left = mpi_round_slice(r, member + 1) - at;
+    size_t at = ranks_round_slice(r, member) + piece * r->piece;
+    size_t left = ranks_round_slice(r, member + 1) - at;
     return (struct chunk){at, left < r->piece ? left : r->piece};
 }
 
 /* Some pieces a slice, so that they follow one another closely, also where it is short. */
-static size_t piece_floats(const struct mpi *m)
+static size_t piece_floats(const struct ranks *m)
 {
-    const struct mpi_round *r = &m->round;
+    const struct ranks_round *r = &m->round;
     size_t unit = r->wire == WIRE_F32 ? UNIT : WIRE_BLOCK;
     size_t floats = (r->n / (size_t)r->k / 4 + unit - 1) / unit * unit;
-    if (floats < MPI_PIECE_LEAST)
-        return MPI_PIECE_LEAST;
+    if (floats < RANKS_PIECE_LEAST)
+        return RANKS_PIECE_LEAST;
     return floats < m->piece_most ? floats : m->piece_most;
 }
 
 /* Each rank by itself. */
-static void begin_alone(struct mpi *m)
+static void begin_alone(struct ranks *m)
 {
-    struct mpi_round *r = &m->round;
+    struct ranks_round *r = &m->round;
 
     r->gives = r->seats[r->me].share > 0;
     for (int i = 0; i < r->k; i++) {
-        struct mpi_lane *lane = &m->lanes[r->seats[i].rank];
+        struct ranks_lane *lane = &m->lanes[r->seats[i].rank];
         lane->share = r->seats[i].share;
         lane->gives = lane->share > 0;
         lane->relays = lane->relayed = i != r->me;
     }
 }
 
-void mpi_mean_begin(struct mpi *m)
+void ranks_mean_begin(struct ranks *m)
 {
-    struct mpi_round *r = &m->round;
+    struct ranks_round *r = &m->round;
 
     if (m->host)
-        mpi_host_begin(m);
+        ranks_host_begin(m);
     else
         begin_alone(m);
     r->piece = piece_floats(m);
-    r->n_own = mpi_round_pieces(r, r->me);
+    r->n_own = ranks_round_pieces(r, r->me);
     r->reduced = 0;
     for (int i = 0; i < r->k; i++) {
-        struct mpi_lane *lane = &m->lanes[r->seats[i].rank];
+        struct ranks_lane *lane = &m->lanes[r->seats[i].rank];
         lane->member = i;
         lane->given = lane->gave = lane->taken = lane->told = lane->telling = 0;
         lane->learned = lane->learning = 0;
@@ -223,13 +223,13 @@ void mpi_mean_begin(struct mpi *m)
 }
 
 /* A slice goes to its owner, or from us as its owner to others. */
-uint64_t mpi_mean_bytes(const struct mpi *m)
+uint64_t ranks_mean_bytes(const struct ranks *m)
 {
-    const struct mpi_round *r = &m->round;
+    const struct ranks_round *r = &m->round;
     uint64_t bytes = 0;
 
     for (int i = 0; i < r->k; i++) {
-        const struct mpi_lane *lane = &m->lanes[r->seats[i].rank];
+        const struct ranks_lane *lane = &m->lanes[r->seats[i].rank];
         bytes += lane->relayed ? wire_bytes(r->wire, slice_floats(r, i)) : 0;
         bytes += lane->relays ? wire_bytes(r->wire, slice_floats(r, r->me)) : 0;
     }
@@ -238,84 +238,84 @@ uint64_t mpi_mean_bytes(const struct mpi *m)
 
 /* --- the four sorts of messages --- */
 
-static bool take(struct mpi *m, struct mpi_lane *lane)
+static bool take(struct ranks *m, struct ranks_lane *lane)
 {
-    const struct mpi_round *r = &m->round;
-    struct mpi_op *op = &lane->take[lane->taken % m->depth];
+    const struct ranks_round *r = &m->round;
+    struct ranks_op *op = &lane->take[lane->taken % m->depth];
 
     if (!lane->relays || !lane->gives || lane->taken == r->n_own ||
         lane->taken == r->reduced + m->depth)
         return false;
-    size_t n = mpi_round_piece(r, r->me, lane->taken++).n;
-    return mpi_receive_op(m, op, op->floats, wire_bytes(r->wire, n), TAG_GIVE);
+    size_t n = ranks_round_piece(r, r->me, lane->taken++).n;
+    return ranks_receive_op(m, op, op->floats, wire_bytes(r->wire, n), TAG_GIVE);
 }
 
-static bool learn(struct mpi *m, struct mpi_lane *lane)
+static bool learn(struct ranks *m, struct ranks_lane *lane)
 {
-    const struct mpi_round *r = &m->round;
-    struct mpi_op *op = &lane->learn[lane->learning % m->depth];
+    const struct ranks_round *r = &m->round;
+    struct ranks_op *op = &lane->learn[lane->learning % m->depth];
 
     if (!lane->relayed || op->busy || lane->here[op->slot] ||
-        lane->learning == mpi_round_pieces(r, lane->member))
+        lane->learning == ranks_round_pieces(r, lane->member))
         return false;
     bool plain = r->wire == WIRE_F32;
     op->ended = plain ? learned : came_encoded;         /* a state may have had it */
-    struct chunk piece = mpi_round_piece(r, lane->member, lane->learning++);
-    return mpi_receive_op(m, op, plain ? m->mean + piece.from : op->floats,
+    struct chunk piece = ranks_round_piece(r, lane->member, lane->learning++);
+    return ranks_receive_op(m, op, plain ? m->mean + piece.from : op->floats,
                           wire_bytes(r->wire, piece.n), TAG_TELL);
 }
 
 /* False, and it waits for the next step, where this one has done its share. */
-static bool may_code(struct mpi_round *r)
+static bool may_code(struct ranks_round *r)
 {
     return r->wire == WIRE_F32 || r->turns-- > 0;
 }
 
-static bool decode(struct mpi *m, struct mpi_lane *lane)
+static bool decode(struct ranks *m, struct ranks_lane *lane)
 {
-    struct mpi_round *r = &m->round;
+    struct ranks_round *r = &m->round;
     unsigned slot = (unsigned)(lane->learned % m->depth);
 
     if (!lane->here[slot] || !may_code(r))
         return false;
     lane->here[slot] = false;
-    mpi_wire_learn(m, mpi_round_piece(r, lane->member, lane->learned++), lane->learn[slot].floats);
+    ranks_wire_learn(m, ranks_round_piece(r, lane->member, lane->learned++), lane->learn[slot].floats);
     return true;
 }
 
-static bool give(struct mpi *m, struct mpi_lane *lane)
+static bool give(struct ranks *m, struct ranks_lane *lane)
 {
-    struct mpi_round *r = &m->round;
-    struct mpi_op *op = &lane->give[lane->given % m->depth];
+    struct ranks_round *r = &m->round;
+    struct ranks_op *op = &lane->give[lane->given % m->depth];
 
     if (!lane->relayed || !r->gives || op->busy ||
-        lane->given == mpi_round_pieces(r, lane->member) ||
-        (m->host && !mpi_host_shown(m, lane->given)) || !may_code(r))
+        lane->given == ranks_round_pieces(r, lane->member) ||
+        (m->host && !ranks_host_shown(m, lane->given)) || !may_code(r))
         return false;
     op->ended = given;
-    struct chunk piece = mpi_round_piece(r, lane->member, lane->given++);
-    const float *p = m->host ? mpi_host_give(m, piece, op->floats)
-                     : r->wire == WIRE_F32 ? mpi_reach(r->in, piece.from, piece.n, op->floats)
-                                           : mpi_wire_give(m, piece, op->floats);
-    return mpi_send_op(m, op, p, wire_bytes(r->wire, piece.n), TAG_GIVE);
+    struct chunk piece = ranks_round_piece(r, lane->member, lane->given++);
+    const float *p = m->host ? ranks_host_give(m, piece, op->floats)
+                     : r->wire == WIRE_F32 ? ranks_reach(r->in, piece.from, piece.n, op->floats)
+                                           : ranks_wire_give(m, piece, op->floats);
+    return ranks_send_op(m, op, p, wire_bytes(r->wire, piece.n), TAG_GIVE);
 }
 
-static bool tell(struct mpi *m, struct mpi_lane *lane)
+static bool tell(struct ranks *m, struct ranks_lane *lane)
 {
-    const struct mpi_round *r = &m->round;
-    struct mpi_op *op = &lane->tell[lane->telling % m->depth];
+    const struct ranks_round *r = &m->round;
+    struct ranks_op *op = &lane->tell[lane->telling % m->depth];
 
     if (!lane->relays || op->busy || lane->telling == r->reduced)
         return false;
-    struct chunk piece = mpi_round_piece(r, r->me, lane->telling++);
+    struct chunk piece = ranks_round_piece(r, r->me, lane->telling++);
     const float *p = r->wire == WIRE_F32 ? m->mean + piece.from : m->settled[op->slot];
-    return mpi_send_op(m, op, p, wire_bytes(r->wire, piece.n), TAG_TELL);
+    return ranks_send_op(m, op, p, wire_bytes(r->wire, piece.n), TAG_TELL);
 }
 
 /* Members after this one first, so that not all give to the same. */
-static void move_messages(struct mpi *m, bool (*move)(struct mpi *, struct mpi_lane *))
+static void move_messages(struct ranks *m, bool (*move)(struct ranks *, struct ranks_lane *))
 {
-    const struct mpi_round *r = &m->round;
+    const struct ranks_round *r = &m->round;
 
     for (bool moved = true; moved && !m->f.status;) {
         moved = false;
@@ -327,25 +327,25 @@ static void move_messages(struct mpi *m, bool (*move)(struct mpi *, struct mpi_l
 
 /* --- reducing --- */
 
-static bool all_here(const struct mpi *m)
+static bool all_here(const struct ranks *m)
 {
-    const struct mpi_round *r = &m->round;
+    const struct ranks_round *r = &m->round;
 
     for (int i = 0; i < r->k; i++) {
-        const struct mpi_lane *lane = &m->lanes[r->seats[i].rank];
+        const struct ranks_lane *lane = &m->lanes[r->seats[i].rank];
         if (lane->relays && lane->gives && !lane->took[r->reduced % m->depth])
             return false;
     }
-    return !m->host || mpi_host_shown(m, r->reduced);
+    return !m->host || ranks_host_shown(m, r->reduced);
 }
 
 /* Encoded: whether all have been told what was in the buffer of the next piece. */
-static bool has_room(const struct mpi *m)
+static bool has_room(const struct ranks *m)
 {
-    const struct mpi_round *r = &m->round;
+    const struct ranks_round *r = &m->round;
 
     for (int i = 0; i < r->k && r->wire != WIRE_F32; i++) {
-        const struct mpi_lane *lane = &m->lanes[r->seats[i].rank];
+        const struct ranks_lane *lane = &m->lanes[r->seats[i].rank];
         if (i != r->me && (lane->telling + m->depth <= r->reduced ||
                            lane->tell[r->reduced % m->depth].busy))
             return false;
@@ -354,7 +354,7 @@ static bool has_room(const struct mpi *m)
 }
 
 /* Some became NaN after they were looked at. */
-static bool reduce_finite(struct mpi *m, float *out, int n_in, size_t n)
+static bool reduce_finite(struct ranks *m, float *out, int n_in, size_t n)
 {
     double total = 0;
     int good = 0;
@@ -370,79 +370,79 @@ static bool reduce_finite(struct mpi *m, float *out, int n_in, size_t n)
     return good && kernels_best()->mean(out, m->inputs, m->shares, good, n, false);
 }
 
-bool mpi_mean_inputs(struct mpi *m, float *out, int n_in, size_t n)
+bool ranks_mean_inputs(struct ranks *m, float *out, int n_in, size_t n)
 {
     return kernels_best()->mean(out, m->inputs, m->shares, n_in, n, false) ||
            reduce_finite(m, out, n_in, n);
 }
 
 /* Our own, or the mates', to m->inputs. */
-static int own_inputs(struct mpi *m, struct chunk piece)
+static int own_inputs(struct ranks *m, struct chunk piece)
 {
-    const struct mpi_round *r = &m->round;
+    const struct ranks_round *r = &m->round;
 
     if (m->host)
-        return mpi_host_inputs(m, piece.from);
-    m->inputs[0] = mpi_reach(r->in, piece.from, piece.n, m->piece);
+        return ranks_host_inputs(m, piece.from);
+    m->inputs[0] = ranks_reach(r->in, piece.from, piece.n, m->piece);
     m->shares[0] = r->seats[r->me].share;
     return r->gives;
 }
 
-static void reduce_plain(struct mpi *m, struct chunk piece, unsigned slot)
+static void reduce_plain(struct ranks *m, struct chunk piece, unsigned slot)
 {
-    const struct mpi_round *r = &m->round;
+    const struct ranks_round *r = &m->round;
     int n_in = own_inputs(m, piece);
 
     for (int i = 0; i < r->k; i++) {
-        const struct mpi_lane *lane = &m->lanes[r->seats[i].rank];
+        const struct ranks_lane *lane = &m->lanes[r->seats[i].rank];
         if (!lane->relays || !lane->gives)
             continue;
         m->inputs[n_in] = lane->take[slot].floats;
         m->shares[n_in++] = lane->share;
     }
-    mpi_mean_inputs(m, m->mean + piece.from, n_in, piece.n);
+    ranks_mean_inputs(m, m->mean + piece.from, n_in, piece.n);
 }
 
-static void reduce(struct mpi *m)
+static void reduce(struct ranks *m)
 {
-    struct mpi_round *r = &m->round;
-    struct chunk piece = mpi_round_piece(r, r->me, r->reduced);
+    struct ranks_round *r = &m->round;
+    struct chunk piece = ranks_round_piece(r, r->me, r->reduced);
     unsigned slot = (unsigned)(r->reduced % m->depth);
 
     if (r->wire == WIRE_F32)
         reduce_plain(m, piece, slot);
     else
-        mpi_wire_reduce(m, piece, slot);
+        ranks_wire_reduce(m, piece, slot);
     for (int i = 0; i < r->k; i++)
         m->lanes[r->seats[i].rank].took[slot] = false;
     r->reduced++;
     m->moved = true;
 }
 
-static bool can_reduce(const struct mpi *m)
+static bool can_reduce(const struct ranks *m)
 {
     return m->round.reduced < m->round.n_own && all_here(m) && has_room(m);
 }
 
-static bool all_done(struct mpi *m)
+static bool all_done(struct ranks *m)
 {
-    const struct mpi_round *r = &m->round;
+    const struct ranks_round *r = &m->round;
 
     for (int i = 0; i < r->k; i++) {
-        const struct mpi_lane *lane = &m->lanes[r->seats[i].rank];
-        size_t theirs = mpi_round_pieces(r, i);
+        const struct ranks_lane *lane = &m->lanes[r->seats[i].rank];
+        size_t theirs = ranks_round_pieces(r, i);
         if ((lane->relays && lane->told < r->n_own) ||
             (lane->relayed && (lane->learned < theirs || (r->gives && lane->gave < theirs))))
             return false;
     }
-    return r->reduced == r->n_own && (!m->host || mpi_host_done(m));
+    return r->reduced == r->n_own && (!m->host || ranks_host_done(m));
 }
 
-bool mpi_mean_step(struct mpi *m)
+bool ranks_mean_step(struct ranks *m)
 {
-    struct mpi_round *r = &m->round;
+    struct ranks_round *r = &m->round;
 
-    for (int i = 0; i < SHOWN_AT_ONCE && m->host && mpi_host_show(m); i++)
+    for (int i = 0; i < SHOWN_AT_ONCE && m->host && ranks_host_show(m); i++)
         m->moved = true;
     move_messages(m, take);
     move_messages(m, learn);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Rounds of rows over MPI: from the leader of each host to those of all others.
+/* Rounds of rows: from the leader of each host to those of all others.
  *
  *   ROWS        to rank 0: a part of so many bytes is there
  *   ROWS_CALL   from 0, to leaders who have given none: others have
@@ -16,7 +16,7 @@
  *
  * The lowest rank of a host leads it. Rank 0 keeps the list, also when its trainer has left. Run by
  * whoever holds the round machine. */
-#include "fabric/mpi_world.h"
+#include "ranks/ranks.h"
 
 #include <limits.h>
 #include <string.h>
@@ -38,10 +38,10 @@ struct rows_peer {
     uint64_t bytes;
 };
 
-struct mpi_rows {
+struct ranks_rows {
     size_t most, slot;              /* bytes of a part; of its place in `slots` */
     char *slots;                    /* (hosts) parts, by seat; the own one as it is sent */
-    struct mpi_op *give, *take;     /* (hosts) by seat */
+    struct ranks_op *give, *take;     /* (hosts) by seat */
     enum stage stage;
     bool called;
     bool leaves, against, gone;     /* gives no vote for a round; gave none; takes no part */
@@ -56,7 +56,7 @@ struct mpi_rows {
 
 /* --- memory --- */
 
-static bool take_memory(struct mpi *m, struct mpi_rows *rows)
+static bool take_memory(struct ranks *m, struct ranks_rows *rows)
 {
     size_t hosts = (size_t)m->place.hosts;
 
@@ -72,13 +72,13 @@ static bool take_memory(struct mpi *m, struct mpi_rows *rows)
            (!m->lead || (rows->peers && rows->closing));
 }
 
-descant_status mpi_rows_init(struct mpi *m, size_t bytes)
+descant_status ranks_rows_init(struct ranks *m, size_t bytes)
 {
-    struct mpi_rows *rows = memory_take(sizeof *rows);
+    struct ranks_rows *rows = memory_take(sizeof *rows);
 
     m->rows = rows;
     if (bytes > INT_MAX)
-        return log_fail(&m->f.log, DESCANT_UNSUPPORTED, "a part of %zu bytes is too long for MPI",
+        return log_fail(&m->f.log, DESCANT_UNSUPPORTED, "a part of %zu bytes is too long for a message",
                         bytes);
     if (rows) {
         rows->most = bytes;
@@ -91,9 +91,9 @@ descant_status mpi_rows_init(struct mpi *m, size_t bytes)
     return DESCANT_OK;
 }
 
-void mpi_rows_fini(struct mpi *m)
+void ranks_rows_fini(struct ranks *m)
 {
-    struct mpi_rows *rows = m->rows;
+    struct ranks_rows *rows = m->rows;
 
     if (!rows)
         return;
@@ -108,9 +108,9 @@ void mpi_rows_fini(struct mpi *m)
 
 /* --- rank 0 --- */
 
-static void undo_or_take(struct mpi *m)
+static void undo_or_take(struct ranks *m)
 {
-    struct mpi_rows *rows = m->rows;
+    struct ranks_rows *rows = m->rows;
     uint32_t bad = 0;
 
     for (int k = 0; k < m->place.size; k++)
@@ -122,14 +122,14 @@ static void undo_or_take(struct mpi *m)
             continue;
         peer->seated = false;
         peer->given = bad && !peer->bad;
-        mpi_tell(m, k, (struct mpi_word){.what = WORD_ROWS_TAKE, .bad = bad}, NULL, 0);
+        ranks_tell(m, k, (struct ranks_word){.what = WORD_ROWS_TAKE, .bad = bad}, NULL, 0);
     }
 }
 
-static void close_rows(struct mpi *m)
+static void close_rows(struct ranks *m)
 {
-    struct mpi_rows *rows = m->rows;
-    struct mpi_word word = {.what = WORD_ROWS_GO};
+    struct ranks_rows *rows = m->rows;
+    struct ranks_word word = {.what = WORD_ROWS_GO};
 
     for (int k = 0; k < m->place.size; k++) {
         struct rows_peer *peer = &rows->peers[k];
@@ -140,22 +140,22 @@ static void close_rows(struct mpi *m)
     }
     rows->closed = true;
     for (uint32_t i = 0; i < word.seats; i++)
-        mpi_tell(m, rows->closing[i].rank, word, rows->closing,
+        ranks_tell(m, rows->closing[i].rank, word, rows->closing,
                  word.seats * sizeof *rows->closing);
 }
 
-static void call_others(struct mpi *m)
+static void call_others(struct ranks *m)
 {
     for (int k = 0; k < m->place.size; k++) {
         struct rows_peer *peer = &m->rows->peers[k];
         if (!peer->leads || peer->given || peer->called)
             continue;
         peer->called = true;
-        mpi_tell(m, k, (struct mpi_word){.what = WORD_ROWS_CALL}, NULL, 0);
+        ranks_tell(m, k, (struct ranks_word){.what = WORD_ROWS_CALL}, NULL, 0);
     }
 }
 
-static void turn(struct mpi *m)
+static void turn(struct ranks *m)
 {
     const struct rows_peer *peers = m->rows->peers;
     int leaders = 0, given = 0;
@@ -175,7 +175,7 @@ static void turn(struct mpi *m)
         call_others(m);
 }
 
-static void find_heir(struct mpi *m, int from)
+static void find_heir(struct ranks *m, int from)
 {
     struct rows_peer *peers = m->rows->peers;
     int host = peers[from].host;
@@ -187,18 +187,18 @@ static void find_heir(struct mpi *m, int from)
     for (int k = 0; k < m->place.size; k++)
         if (peers[k].host == host) {
             peers[k].leads = true;
-            mpi_tell(m, k, (struct mpi_word){.what = WORD_LEAD}, NULL, 0);
+            ranks_tell(m, k, (struct ranks_word){.what = WORD_LEAD}, NULL, 0);
             return;
         }
 }
 
-void mpi_rows_lead_hear(struct mpi *m, int from, const struct mpi_word *word)
+void ranks_rows_lead_hear(struct ranks *m, int from, const struct ranks_word *word)
 {
     struct rows_peer *peer = m->rows ? &m->rows->peers[from] : NULL;
 
     if (!peer)
         return;
-    switch ((enum mpi_what)word->what) {
+    switch ((enum ranks_what)word->what) {
     case WORD_HELLO:
         peer->host = word->host;
         peer->leads = word->host == from;
@@ -219,11 +219,11 @@ void mpi_rows_lead_hear(struct mpi *m, int from, const struct mpi_word *word)
 
 /* --- a leader --- */
 
-void mpi_rows_hear(struct mpi *m, const struct mpi_word *word)
+void ranks_rows_hear(struct ranks *m, const struct ranks_word *word)
 {
-    struct mpi_rows *rows = m->rows;
+    struct ranks_rows *rows = m->rows;
 
-    switch ((enum mpi_what)word->what) {
+    switch ((enum ranks_what)word->what) {
     case WORD_ROWS_CALL:
         rows->called = true;
         break;
@@ -241,7 +241,7 @@ void mpi_rows_hear(struct mpi *m, const struct mpi_word *word)
     }
 }
 
-static void moved(struct mpi *m, struct mpi_op *op, const struct mpi_ended *ended)
+static void moved(struct ranks *m, struct ranks_op *op, const struct link_ended *ended)
 {
     (void)ended;
     op->busy = false;
@@ -249,9 +249,9 @@ static void moved(struct mpi *m, struct mpi_op *op, const struct mpi_ended *ende
 }
 
 /* What was given is copied: a failed job may close while it is sent, and then it is given back. */
-static const char *copy_own(struct mpi *m)
+static const char *copy_own(struct ranks *m)
 {
-    struct mpi_rows *rows = m->rows;
+    struct ranks_rows *rows = m->rows;
     char *own = rows->slots;
 
     for (int i = 0; i < rows->k; i++)
@@ -261,24 +261,24 @@ static const char *copy_own(struct mpi *m)
     return own;
 }
 
-static bool move(struct mpi *m, unsigned seat, const char *own)
+static bool move(struct ranks *m, unsigned seat, const char *own)
 {
-    struct mpi_rows *rows = m->rows;
+    struct ranks_rows *rows = m->rows;
     const struct rows_seat *s = &rows->seats[seat];
-    struct mpi_op op = {.ended = moved, .rank = s->rank, .slot = seat};
+    struct ranks_op op = {.ended = moved, .rank = s->rank, .slot = seat};
 
     if (s->rank == m->f.rank)
         return true;
     rows->give[seat] = rows->take[seat] = op;
     rows->moving += (s->bytes > 0) + (rows->n > 0);
-    return (!s->bytes || mpi_receive_op(m, &rows->take[seat], rows->slots + seat * rows->slot,
+    return (!s->bytes || ranks_receive_op(m, &rows->take[seat], rows->slots + seat * rows->slot,
                                         s->bytes, TAG_ROWS)) &&
-           (!rows->n || mpi_send_op(m, &rows->give[seat], own, rows->n, TAG_ROWS));
+           (!rows->n || ranks_send_op(m, &rows->give[seat], own, rows->n, TAG_ROWS));
 }
 
-void mpi_rows_step(struct mpi *m)
+void ranks_rows_step(struct ranks *m)
 {
-    struct mpi_rows *rows = m->rows;
+    struct ranks_rows *rows = m->rows;
 
     if (rows && rows->stage == ROWS_CLOSED) {
         const char *own = copy_own(m);
@@ -292,11 +292,11 @@ void mpi_rows_step(struct mpi *m)
         rows->stage = ROWS_VOTED;
         m->moved = true;
         rows->against = rows->leaves;
-        mpi_tell(m, 0, (struct mpi_word){.what = WORD_ROWS_HAVE, .bad = rows->against}, NULL, 0);
+        ranks_tell(m, 0, (struct ranks_word){.what = WORD_ROWS_HAVE, .bad = rows->against}, NULL, 0);
     }
 }
 
-void mpi_rows_leave(struct mpi *m)
+void ranks_rows_leave(struct ranks *m)
 {
     if (!m->rows)
         return;
@@ -305,17 +305,17 @@ void mpi_rows_leave(struct mpi *m)
         m->rows->stage = ROWS_IDLE;
 }
 
-bool mpi_rows_quiet(const struct mpi *m)
+bool ranks_rows_quiet(const struct ranks *m)
 {
     return !m->rows || m->rows->stage == ROWS_IDLE || m->rows->stage == ROWS_GIVEN;
 }
 
-bool mpi_rows_open(const struct mpi *m)
+bool ranks_rows_open(const struct ranks *m)
 {
     return m->rows && m->rows->stage != ROWS_IDLE;
 }
 
-bool mpi_rows_closed(const struct mpi *m)
+bool ranks_rows_closed(const struct ranks *m)
 {
     return m->rows && m->rows->closed;
 }
@@ -324,8 +324,8 @@ bool mpi_rows_closed(const struct mpi *m)
 
 static descant_status begin(struct fabric *f, const void *bytes, size_t n)
 {
-    struct mpi *m = mpi_of(f);
-    struct mpi_rows *rows = m->rows;
+    struct ranks *m = ranks_of(f);
+    struct ranks_rows *rows = m->rows;
 
     if (f->status)
         return f->status;
@@ -339,15 +339,15 @@ static descant_status begin(struct fabric *f, const void *bytes, size_t n)
     rows->n = n;
     rows->called = false;
     rows->stage = ROWS_GIVEN;
-    mpi_tell(m, 0, (struct mpi_word){.what = WORD_ROWS, .n = n}, NULL, 0);
-    mpi_set_rest(m);
+    ranks_tell(m, 0, (struct ranks_word){.what = WORD_ROWS, .n = n}, NULL, 0);
+    ranks_set_rest(m);
     return f->status;
 }
 
 /* As the busier direction of this host's link has them. */
-static void count_bytes(struct mpi *m)
+static void count_bytes(struct ranks *m)
 {
-    const struct mpi_rows *rows = m->rows;
+    const struct ranks_rows *rows = m->rows;
     uint64_t in = 0, out = rows->n * (uint64_t)(rows->k - 1);
 
     for (int i = 0; i < rows->k; i++)
@@ -355,9 +355,9 @@ static void count_bytes(struct mpi *m)
     atomic_fetch_add_explicit(&m->f.rows_bytes, in > out ? in : out, memory_order_relaxed);
 }
 
-static enum fabric_progress take(struct mpi *m, struct rows_part *part)
+static enum fabric_progress take(struct ranks *m, struct rows_part *part)
 {
-    struct mpi_rows *rows = m->rows;
+    struct ranks_rows *rows = m->rows;
     int seat = rows->next++;
 
     if (seat == rows->k) {
@@ -375,13 +375,13 @@ static enum fabric_progress take(struct mpi *m, struct rows_part *part)
 
 static enum fabric_progress poll(struct fabric *f, struct rows_part *part)
 {
-    struct mpi *m = mpi_of(f);
-    const struct mpi_rows *rows = m->rows;
+    struct ranks *m = ranks_of(f);
+    const struct ranks_rows *rows = m->rows;
 
     if (!rows)
         return FABRIC_WAITING;
     if (rows->stage != ROWS_TAKING)
-        mpi_serve(m);
+        ranks_serve(m);
     if (f->status)
         return FABRIC_FAILED;
     if (rows->stage == ROWS_TAKING)
@@ -393,7 +393,7 @@ static enum fabric_progress poll(struct fabric *f, struct rows_part *part)
 
 static bool leave(struct fabric *f)
 {
-    struct mpi_rows *rows = mpi_of(f)->rows;
+    struct ranks_rows *rows = ranks_of(f)->rows;
 
     if (!rows || f->status)
         return false;
@@ -401,4 +401,4 @@ static bool leave(struct fabric *f)
     return rows->stage == ROWS_TAKING || (rows->stage == ROWS_VOTED && !rows->against);
 }
 
-const struct fabric_rows mpi_rows = {.begin = begin, .poll = poll, .leave = leave};
+const struct fabric_rows ranks_rows = {.begin = begin, .poll = poll, .leave = leave};

@@ -9,7 +9,7 @@
  * Who waits for whom is known to a rank by itself while floats move; for arrivals rank 0 looks, and
  * tells those who wait; if it is silent they wait for rank 0. All of it happens in poll, since only
  * that may call MPI. */
-#include "fabric/mpi_world.h"
+#include "ranks/ranks.h"
 
 #include <sched.h>
 #include <unistd.h>
@@ -21,26 +21,21 @@
 
 enum { REST_MOVING_US = 500, REST_OPEN_US = 2000, REST_IDLE_US = 20000 };
 
-void mpi_rest(struct mpi *m, uint64_t until_ns)
+void ranks_rest(struct ranks *m, uint64_t until_ns)
 {
     uint32_t still = atomic_load_explicit(&m->still, memory_order_relaxed);
     uint64_t most = 1000 * (uint64_t)atomic_load_explicit(&m->rest_most_us, memory_order_relaxed);
     uint64_t rest = REST_LEAST_NS << (still < 9 ? still : 9);
-    uint64_t now = clock_now_ns();
-    uint64_t until = now + (rest < most ? rest : most);
 
-    if (until_ns && until_ns < until)
-        until = until_ns;
-    if (until > now)
-        clock_sleep_until(until);
+    m->link->type->sleep(m->link, rest < most ? rest : most, until_ns);
 }
 
-void mpi_set_rest(struct mpi *m)
+void ranks_set_rest(struct ranks *m)
 {
-    bool open = m->stage != STAGE_IDLE || mpi_rows_open(m);
+    bool open = m->stage != STAGE_IDLE || ranks_rows_open(m);
     uint32_t most = open ? REST_OPEN_US : REST_IDLE_US;
 
-    if (m->round.active || m->stage == STAGE_ALONE || !mpi_rows_quiet(m))
+    if (m->round.active || m->stage == STAGE_ALONE || !ranks_rows_quiet(m))
         most = REST_MOVING_US;
     atomic_store_explicit(&m->rest_most_us, most, memory_order_relaxed);
 }
@@ -48,12 +43,12 @@ void mpi_set_rest(struct mpi *m)
 /* --- for whom --- */
 
 /* Those who have not given what is to be reduced here next: the others wait for them as well. */
-static void giving_late(const struct mpi *m, struct awaited *awaited)
+static void giving_late(const struct ranks *m, struct awaited *awaited)
 {
-    const struct mpi_round *r = &m->round;
+    const struct ranks_round *r = &m->round;
 
     for (int i = 0; i < r->k && r->reduced < r->n_own; i++) {
-        const struct mpi_lane *lane = &m->lanes[r->seats[i].rank];
+        const struct ranks_lane *lane = &m->lanes[r->seats[i].rank];
         if (lane->relays && lane->gives && !lane->took[r->reduced % m->depth])
             awaited_add(awaited, r->seats[i].rank);
     }
@@ -61,23 +56,23 @@ static void giving_late(const struct mpi *m, struct awaited *awaited)
 
 /* Else those who have not told what they have reduced, or not heard what was reduced here; or mates
  * who are not through with that. */
-static void telling_late(const struct mpi *m, struct awaited *awaited)
+static void telling_late(const struct ranks *m, struct awaited *awaited)
 {
-    const struct mpi_round *r = &m->round;
+    const struct ranks_round *r = &m->round;
 
     for (int i = 0; i < r->k; i++) {
-        const struct mpi_lane *lane = &m->lanes[r->seats[i].rank];
-        if ((lane->relayed && lane->learned < mpi_round_pieces(r, i)) ||
+        const struct ranks_lane *lane = &m->lanes[r->seats[i].rank];
+        if ((lane->relayed && lane->learned < ranks_round_pieces(r, i)) ||
             (lane->relays && lane->told < r->n_own))
             awaited_add(awaited, r->seats[i].rank);
     }
     if (m->host && awaited->n == 0)
-        mpi_host_late(m, awaited);
+        ranks_host_late(m, awaited);
 }
 
-static void moving_late(const struct mpi *m, struct awaited *awaited)
+static void moving_late(const struct ranks *m, struct awaited *awaited)
 {
-    const struct mpi_round *r = &m->round;
+    const struct ranks_round *r = &m->round;
 
     awaited->round = r->number;
     awaited->kind = r->kind;
@@ -90,13 +85,13 @@ static void moving_late(const struct mpi *m, struct awaited *awaited)
 }
 
 /* Rank 0 tells whom for; where it does not, it is the one. */
-static bool lead_is_silent(const struct mpi *m, uint64_t now)
+static bool lead_is_silent(const struct ranks *m)
 {
-    return !m->lead && m->stage == STAGE_ARRIVED && now - m->moved_ns >= SILENT_NS &&
+    return !m->lead && m->stage == STAGE_ARRIVED && m->now_ns - m->moved_ns >= SILENT_NS &&
            fabric_hear(&m->f).wait == FABRIC_WAIT_NONE;
 }
 
-static void lead_late(const struct mpi *m, struct awaited *awaited)
+static void lead_late(const struct ranks *m, struct awaited *awaited)
 {
     awaited->wait = atomic_load_explicit(&m->f.epoch, memory_order_relaxed) == 0
                         ? FABRIC_WAIT_START
@@ -105,16 +100,16 @@ static void lead_late(const struct mpi *m, struct awaited *awaited)
     awaited_add(awaited, 0);
 }
 
-static bool look(struct mpi *m, uint64_t now)
+static bool look(struct ranks *m)
 {
     struct awaited awaited = {.wait = FABRIC_WAIT_ROUND, .kind = m->x.kind};
 
     if (m->stage == STAGE_ALONE) {
         awaited.wait = FABRIC_WAIT_CENTER;
-        mpi_elastic_late(m, &awaited);
+        ranks_elastic_late(m, &awaited);
     } else if (m->round.active) {
         moving_late(m, &awaited);
-    } else if (lead_is_silent(m, now)) {
+    } else if (lead_is_silent(m)) {
         lead_late(m, &awaited);
     } else {
         return false;
@@ -123,38 +118,21 @@ static bool look(struct mpi *m, uint64_t now)
     return true;
 }
 
-void mpi_say(struct mpi *m)
+void ranks_say(struct ranks *m)
 {
-    uint64_t now;
-
     if (m->lead)
-        mpi_lead_tell_late(m);
-    if (m->stage == STAGE_IDLE)
+        ranks_lead_tell_late(m);
+    if (m->stage == STAGE_IDLE || m->now_ns - m->moved_ns < SAY_FIRST_NS ||
+        m->now_ns - m->said_ns < SAY_AGAIN_NS)
         return;
-    now = clock_now_ns();
-    if (now - m->moved_ns < SAY_FIRST_NS || now - m->said_ns < SAY_AGAIN_NS)
-        return;
-    if (look(m, now))
-        m->said_ns = now;
+    if (look(m))
+        m->said_ns = m->now_ns;
 }
 
 /* --- cores --- */
 
-static const char *unbind_flag(const struct mpi *m)
-{
-    (void)m;
-    switch (mpi_module_launcher()) {
-    case MPI_LAUNCHER_SLURM:
-        return "srun --cpu-bind=none, or --cpus-per-task";
-    case MPI_LAUNCHER_MPICH:
-        return "mpirun -bind-to none";
-    default:
-        return "mpirun --bind-to none";
-    }
-}
-
 /* Launchers bind each rank to one core, and its workers and shadow then take turns on it. */
-void mpi_look_at_cores(struct mpi *m, int threads)
+void ranks_look_at_cores(struct ranks *m, int threads)
 {
     cpu_set_t set;
     long online = sysconf(_SC_NPROCESSORS_ONLN);
@@ -162,8 +140,8 @@ void mpi_look_at_cores(struct mpi *m, int threads)
     if (m->place.local_rank || sched_getaffinity(0, sizeof set, &set) != 0)
         return;
     int bound = CPU_COUNT(&set);
-    if (bound < threads && bound < online)
+    if (m->place.unbind && bound < threads && bound < online)
         log_say(&m->f.log, DESCANT_WARNING, "this rank runs %d threads and is bound to %d of %ld "
                 "cores of %s; free it with %s", threads, bound, online,
-                m->links->host(m->link, m->f.rank), unbind_flag(m));
+                m->place.names[m->f.rank], m->place.unbind);
 }

@@ -14,7 +14,7 @@
  *
  * With h hosts 2 (h-1)/h of the vector goes out of each host and as much comes in, whatever the
  * number of its ranks. A host's part is rounded to floats, as the mean is: nothing else differs.
- * Messages, owners and pieces are those of mpi_mean.c, to which a rank by itself is a host.
+ * Messages, owners and pieces are those of mean.c, to which a rank by itself is a host.
  *
  * 1. A result is written to from the next round's closing on. By then all mates have begun other
  *    exchanges, so nobody uses the one before.
@@ -24,8 +24,8 @@
  *
  * Run by whoever holds the round machine. */
 #include "fabric/kernels.h"
-#include "fabric/mpi_world.h"
 #include "fabric/vector.h"
+#include "ranks/ranks.h"
 
 #include <math.h>
 #include <string.h>
@@ -41,13 +41,13 @@ struct mate {
                                        mates acquire, and use the result */
 };
 
-struct mpi_host {
+struct ranks_host {
     struct mate *mates;             /* (local_size) */
     float *vectors;                 /* (local_size, stride) */
     size_t stride;
     /* of the round */
     int k, me;                      /* mates; our place among them */
-    struct mpi_seat *seats;         /* (local_size) theirs */
+    struct ranks_seat *seats;         /* (local_size) theirs */
     double share;                   /* the sum of theirs */
     int *count;                     /* (size) members of each host */
     double *shares;                 /* (size) the sum of theirs */
@@ -56,14 +56,14 @@ struct mpi_host {
 
 /* --- memory --- */
 
-bool mpi_by_hosts(const struct mpi *m)
+bool ranks_by_hosts(const struct ranks *m)
 {
     return m->place.hosts > 1 && m->place.most_local > 1 && m->place.most_local <= HOST_RANKS &&
            m->f.wire == WIRE_F32 && !m->messages;
 }
 
 /* Ranks with other models have other blocks: it is the manifest that tells. */
-static descant_status share_memory(struct mpi *m, struct mpi_host *host)
+static descant_status share_memory(struct ranks *m, struct ranks_host *host)
 {
     size_t ranks = (size_t)m->place.local_size;
     size_t head = fabric_round_up(ranks * sizeof(struct mate) / sizeof(float));
@@ -82,14 +82,14 @@ static descant_status share_memory(struct mpi *m, struct mpi_host *host)
     return DESCANT_OK;
 }
 
-static float *vector_of(const struct mpi_host *host, int local_rank)
+static float *vector_of(const struct ranks_host *host, int local_rank)
 {
     return host->vectors + (size_t)local_rank * host->stride;
 }
 
-descant_status mpi_host_init(struct mpi *m)
+descant_status ranks_host_init(struct ranks *m)
 {
-    struct mpi_host *host = memory_take(sizeof *host);
+    struct ranks_host *host = memory_take(sizeof *host);
     size_t size = (size_t)m->place.size, ranks = (size_t)m->place.local_size;
 
     m->host = host;
@@ -107,7 +107,7 @@ descant_status mpi_host_init(struct mpi *m)
     return status;
 }
 
-void mpi_host_fini(struct mpi *m)
+void ranks_host_fini(struct ranks *m)
 {
     if (!m->host)
         return;
@@ -120,10 +120,10 @@ void mpi_host_fini(struct mpi *m)
 
 /* --- a round --- */
 
-static void count_members(struct mpi *m)
+static void count_members(struct ranks *m)
 {
-    const struct mpi_round *r = &m->round;
-    struct mpi_host *host = m->host;
+    const struct ranks_round *r = &m->round;
+    struct ranks_host *host = m->host;
 
     for (int i = 0; i < r->k; i++) {
         host->count[r->seats[i].host] = 0;
@@ -131,7 +131,7 @@ static void count_members(struct mpi *m)
     }
     host->k = 0;
     for (int i = 0; i < r->k; i++) {
-        const struct mpi_seat *seat = &r->seats[i];
+        const struct ranks_seat *seat = &r->seats[i];
         host->places[i] = host->count[seat->host]++;
         host->shares[seat->host] += seat->share;
         if (seat->host == m->place.host)
@@ -140,16 +140,16 @@ static void count_members(struct mpi *m)
 }
 
 /* The ranks of a host take turns: each relays to one owner of another host, as far as they go. */
-void mpi_host_begin(struct mpi *m)
+void ranks_host_begin(struct ranks *m)
 {
-    struct mpi_round *r = &m->round;
-    struct mpi_host *host = m->host;
+    struct ranks_round *r = &m->round;
+    struct ranks_host *host = m->host;
     int mine = m->place.host, place;
 
     count_members(m);
     place = host->places[r->me];
     for (int i = 0; i < r->k; i++) {
-        struct mpi_lane *lane = &m->lanes[r->seats[i].rank];
+        struct ranks_lane *lane = &m->lanes[r->seats[i].rank];
         int other = r->seats[i].host;
         lane->share = host->shares[other];
         lane->gives = lane->share > 0;
@@ -161,21 +161,21 @@ void mpi_host_begin(struct mpi *m)
     r->shown_pieces = 0;
 }
 
-static void tell_shown(struct mpi *m, uint64_t pieces)
+static void tell_shown(struct ranks *m, uint64_t pieces)
 {
     atomic_store_explicit(&m->host->mates[m->place.local_rank].shown,
                           (uint64_t)m->round.number << 32 | pieces, memory_order_release);
 }
 
 /* The first piece of each slice, then the second: as they are reduced. */
-bool mpi_host_show(struct mpi *m)
+bool ranks_host_show(struct ranks *m)
 {
-    struct mpi_round *r = &m->round;
+    struct ranks_round *r = &m->round;
     size_t k = (size_t)r->k, piece = r->shown_pieces / k, most = 0;
     int member = (int)(r->shown_pieces % k);
 
     for (int i = 0; i < r->k; i++)
-        most = mpi_round_pieces(r, i) > most ? mpi_round_pieces(r, i) : most;
+        most = ranks_round_pieces(r, i) > most ? ranks_round_pieces(r, i) : most;
     if (piece >= most)
         return false;
     if (!m->in_place) {
@@ -183,8 +183,8 @@ bool mpi_host_show(struct mpi *m)
         tell_shown(m, most);
         return true;
     }
-    if (piece < mpi_round_pieces(r, member)) {
-        struct chunk part = mpi_round_piece(r, member, piece);
+    if (piece < ranks_round_pieces(r, member)) {
+        struct chunk part = ranks_round_piece(r, member, piece);
         vector_gather(r->in, part, vector_of(m->host, m->place.local_rank) + part.from, false);
     }
     if (++r->shown_pieces % k == 0)
@@ -192,9 +192,9 @@ bool mpi_host_show(struct mpi *m)
     return true;
 }
 
-bool mpi_host_shown(const struct mpi *m, size_t piece)
+bool ranks_host_shown(const struct ranks *m, size_t piece)
 {
-    const struct mpi_host *host = m->host;
+    const struct ranks_host *host = m->host;
 
     for (int i = 0; i < host->k; i++) {
         uint64_t shown = atomic_load_explicit(&host->mates[host->seats[i].local_rank].shown,
@@ -205,9 +205,9 @@ bool mpi_host_shown(const struct mpi *m, size_t piece)
     return true;
 }
 
-int mpi_host_inputs(struct mpi *m, size_t at)
+int ranks_host_inputs(struct ranks *m, size_t at)
 {
-    const struct mpi_host *host = m->host;
+    const struct ranks_host *host = m->host;
     int n_in = 0;
 
     for (int i = 0; i < host->k; i++)
@@ -219,30 +219,30 @@ int mpi_host_inputs(struct mpi *m, size_t at)
 }
 
 /* Where nothing is good it is NaN: its owner then leaves it out. */
-const float *mpi_host_give(struct mpi *m, struct chunk piece, float *out)
+const float *ranks_host_give(struct ranks *m, struct chunk piece, float *out)
 {
-    int n_in = mpi_host_inputs(m, piece.from);
+    int n_in = ranks_host_inputs(m, piece.from);
 
     if (n_in == 1)
         return m->inputs[0];
     for (int i = 0; i < n_in; i++)
         m->shares[i] /= m->host->share;
-    if (!mpi_mean_inputs(m, out, n_in, piece.n))
+    if (!ranks_mean_inputs(m, out, n_in, piece.n))
         out[0] = NAN;
     return out;
 }
 
 /* Or with a later one, which does not wait for a rank that leaves. */
-static bool is_done(const struct mpi *m, const struct mpi_seat *seat)
+static bool is_done(const struct ranks *m, const struct ranks_seat *seat)
 {
     uint32_t done = atomic_load_explicit(&m->host->mates[seat->local_rank].done,
                                          memory_order_acquire);
     return (int32_t)(done - m->round.number) >= 0;
 }
 
-bool mpi_host_done(struct mpi *m)
+bool ranks_host_done(struct ranks *m)
 {
-    const struct mpi_host *host = m->host;
+    const struct ranks_host *host = m->host;
 
     atomic_store_explicit(&host->mates[m->place.local_rank].done, m->round.number,
                           memory_order_release);
@@ -252,7 +252,7 @@ bool mpi_host_done(struct mpi *m)
     return true;
 }
 
-void mpi_host_late(const struct mpi *m, struct awaited *awaited)
+void ranks_host_late(const struct ranks *m, struct awaited *awaited)
 {
     for (int i = 0; i < m->host->k; i++)
         if (m->host->seats[i].rank != m->f.rank && !is_done(m, &m->host->seats[i]))

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* mpi_link.h over MPI itself. Compiled once for every MPI library that is there, each time into a
+/* The link over MPI itself (link.h). Compiled once for every MPI library that is there, each time into a
  * module with one symbol; the only source that sees mpi.h.
  *
  * The requests that are open lie together in one array, so that one MPI_Testsome looks at all of
@@ -7,8 +7,9 @@
  * thread at a time calls it, but not always the same one. It is finalised when the process exits,
  * so that jobs can follow one another, and only when every link has gone down together: a process
  * that failed just exits, and its launcher then ends the others. */
-#include "fabric/mpi_link.h"
-#include "fabric/pmi.h"
+#include "link/link.h"
+#include "link/mpi.h"
+#include "link/pmi.h"
 
 #include <mpi.h>
 #include <pthread.h>
@@ -20,10 +21,11 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { ROOM_FIRST = 64, HOST_ROOM = MPI_HOST_ROOM, FINALISE_S = 10,
+enum { ROOM_FIRST = 64, HOST_ROOM = LINK_NAME_ROOM, FINALISE_S = 10,
        LEAVE_S = 3600, SETTLE_TURNS = 100, REST_LEAST_NS = 50000, REST_MOST_NS = 2000000 };
 
 struct mpi_link {
+    struct link link;           /* first */
     MPI_Comm comm;
     char (*hosts)[HOST_ROOM];
     int n, room;
@@ -32,10 +34,12 @@ struct mpi_link {
     bool *receives;
     int *indices;
     MPI_Status *statuses;
-    struct mpi_ended *ended;    /* (room_ended) of the last collect, read till the next one */
+    struct link_ended *ended;    /* (room_ended) of the last collect, read till the next one */
     int room_ended;
     char why[MPI_MAX_ERROR_STRING + 64];
 };
+
+extern const struct link_type descant_link;
 
 static _Atomic int links_up;    /* and not gone down together */
 static _Atomic int links_open;  /* and not gone down */
@@ -117,7 +121,7 @@ static void send_large_segments(void)
     setenv("UCX_TCP_RX_SEG_SIZE", "64k", 0);
 }
 
-static bool initialise(struct mpi_entry *entry, struct mpi_place *place)
+static bool initialise(struct link_entry *entry, const char **threads)
 {
     int is_initialised = 0, is_finalised = 0, level = MPI_THREAD_SINGLE;
 
@@ -139,8 +143,7 @@ static bool initialise(struct mpi_entry *entry, struct mpi_place *place)
         on_exit(finalise, NULL);
     }
     atomic_store(&entry->entered, true);
-    place->initialised = initialised_by == getpid();
-    place->threads = level_name(level);
+    *threads = level_name(level);
     if (level == MPI_THREAD_MULTIPLE || (level == MPI_THREAD_SERIALIZED && links_open == 0))
         return true;
     if (level == MPI_THREAD_SERIALIZED) {
@@ -152,7 +155,7 @@ static bool initialise(struct mpi_entry *entry, struct mpi_place *place)
     snprintf(entry->why, sizeof entry->why, "MPI runs with %s, and Descant calls it from a thread "
              "of its own: the program must call MPI_Init_thread with MPI_THREAD_MULTIPLE, or with "
              "MPI_THREAD_SERIALIZED if it calls no MPI itself while a job is open",
-             place->threads);
+             *threads);
     return false;
 }
 
@@ -210,10 +213,10 @@ static void name_version(const char *library, char *version, size_t room)
 }
 
 /* Who shares this machine; its lowest rank names the job for them. */
-static void look_around(struct mpi_link *link, struct mpi_place *place)
+static void look_around(struct mpi_link *link, const char *threads, struct link_place *place)
 {
     MPI_Comm local;
-    int leads, length = sizeof place->version;
+    int leads, length = 0;
     char library[MPI_MAX_LIBRARY_VERSION_STRING] = "", name[MPI_MAX_PROCESSOR_NAME] = "";
     struct timespec now = {0};
 
@@ -240,7 +243,10 @@ static void look_around(struct mpi_link *link, struct mpi_place *place)
     MPI_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, link->hosts, HOST_ROOM, MPI_CHAR,
                   link->comm);
     MPI_Get_library_version(library, &length);
+    place->names = (const char (*)[LINK_NAME_ROOM])link->hosts;
     name_version(library, place->version, sizeof place->version);
+    snprintf(place->about, sizeof place->about, "%s, MPI initialised by %s", threads,
+             initialised_by == getpid() ? "Descant" : "the program");
 }
 
 static uint64_t now_ns(void)
@@ -252,7 +258,7 @@ static uint64_t now_ns(void)
 
 /* A collective call, so it ends when all ranks have made it. MPI_Comm_dup would wait for that in a
  * loop that has no bound. */
-static bool duplicate(struct mpi_link *link, struct mpi_entry *entry)
+static bool duplicate(struct mpi_link *link, struct link_entry *entry)
 {
     uint64_t began = now_ns(), most = (uint64_t)(entry->start_s * 1e9);
     struct timespec rest = {.tv_nsec = REST_LEAST_NS};
@@ -274,11 +280,12 @@ static bool duplicate(struct mpi_link *link, struct mpi_entry *entry)
     return done;
 }
 
-static struct mpi_link *go_up(struct mpi_entry *entry, struct mpi_place *place)
+static struct link *go_up(struct link_entry *entry, struct link_place *place)
 {
+    const char *threads = "";
     int size = 0;
 
-    if (!initialise(entry, place))
+    if (!initialise(entry, &threads))
         return NULL;
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     place->size = size;
@@ -296,28 +303,29 @@ static struct mpi_link *go_up(struct mpi_entry *entry, struct mpi_place *place)
         return NULL;
     }
     MPI_Comm_set_errhandler(link->comm, MPI_ERRORS_RETURN);
-    look_around(link, place);
+    look_around(link, threads, place);
+    link->link.type = &descant_link;
     links_up++;
     links_open++;
-    return link;
+    return &link->link;
 }
 
-static struct mpi_link *up(struct mpi_entry *entry, struct mpi_place *place)
+static struct link *meet(struct link_entry *entry, struct link_place *place)
 {
     pthread_mutex_lock(&going_up);
-    struct mpi_link *link = go_up(entry, place);
+    struct link *link = go_up(entry, place);
     pthread_mutex_unlock(&going_up);
     return link;
 }
 
-static const char *host(const struct mpi_link *link, int rank)
+static struct mpi_link *of(struct link *link)
 {
-    return link->hosts[rank];
+    return (struct mpi_link *)(void *)link;
 }
 
-static const char *why_of(const struct mpi_link *link)
+static const char *why_of(const struct link *link)
 {
-    return link->why;
+    return ((const struct mpi_link *)(const void *)link)->why;
 }
 
 /* --- messages --- */
@@ -342,8 +350,10 @@ static bool opened(struct mpi_link *link, void *op, bool receives)
     return true;
 }
 
-static bool send_to(struct mpi_link *link, const void *p, size_t bytes, int to, int tag, void *op)
+static bool send_to(struct link *base, const void *p, size_t bytes, int to, int tag, void *op)
 {
+    struct mpi_link *link = of(base);
+
     if (link->n == link->room && !grow(link))
         return false;
     int error = MPI_Isend(p, (int)bytes, MPI_BYTE, to, tag, link->comm,
@@ -351,12 +361,13 @@ static bool send_to(struct mpi_link *link, const void *p, size_t bytes, int to, 
     return error == MPI_SUCCESS ? opened(link, op, false) : failed(link, "MPI_Isend", error);
 }
 
-static bool receive_from(struct mpi_link *link, void *p, size_t bytes, int from, int tag,
-                         void *op)
+static bool receive_from(struct link *base, void *p, size_t bytes, int from, int tag, void *op)
 {
+    struct mpi_link *link = of(base);
+
     if (link->n == link->room && !grow(link))
         return false;
-    int error = MPI_Irecv(p, (int)bytes, MPI_BYTE, from == MPI_FROM_ANY ? MPI_ANY_SOURCE : from,
+    int error = MPI_Irecv(p, (int)bytes, MPI_BYTE, from == LINK_ANY ? MPI_ANY_SOURCE : from,
                           tag, link->comm, &link->requests[link->n]);
     return error == MPI_SUCCESS ? opened(link, op, true) : failed(link, "MPI_Irecv", error);
 }
@@ -398,10 +409,12 @@ static bool grow_ended(struct mpi_link *link)
     return true;
 }
 
-static int collect(struct mpi_link *link, const struct mpi_ended **ended)
+static int collect(struct link *base, const struct link_ended **ended, uint64_t *time_ns)
 {
+    struct mpi_link *link = of(base);
     int n = 0;
 
+    *time_ns = now_ns();
     if (!grow_ended(link) || !test_some(link, &n))
         return -1;
     *ended = link->ended;
@@ -409,7 +422,7 @@ static int collect(struct mpi_link *link, const struct mpi_ended **ended)
         return 0;
     for (int i = 0; i < n; i++) {
         int k = link->indices[i], bytes = 0;
-        link->ended[i] = (struct mpi_ended){.op = link->ops[k]};
+        link->ended[i] = (struct link_ended){.op = link->ops[k]};
         if (!link->receives[k])
             continue;
         MPI_Get_count(&link->statuses[i], MPI_BYTE, &bytes);
@@ -418,6 +431,21 @@ static int collect(struct mpi_link *link, const struct mpi_ended **ended)
     }
     close_up(link);
     return n;
+}
+
+/* Nothing wakes who sleeps: MPI's own waits burn a core. */
+static void sleep_for(struct link *link, uint64_t most_ns, uint64_t until_ns)
+{
+    uint64_t now = now_ns();
+
+    (void)link;
+    if (until_ns && until_ns <= now)
+        return;
+    if (until_ns && until_ns - now < most_ns)
+        most_ns = until_ns - now;
+    struct timespec rest = {.tv_sec = (time_t)(most_ns / 1000000000u),
+                            .tv_nsec = (long)(most_ns % 1000000000u)};
+    nanosleep(&rest, NULL);
 }
 
 /* A receive that nobody has sent to ends by being cancelled; one that has begun, and a send, need
@@ -430,8 +458,10 @@ static void settle(struct mpi_link *link)
         close_up(link);
 }
 
-static bool down(struct mpi_link *link, bool together)
+static bool close_link(struct link *base, bool together)
 {
+    struct mpi_link *link = of(base);
+
     for (int i = 0; i < link->n; i++)
         if (link->receives[i])
             MPI_Cancel(&link->requests[i]);
@@ -450,20 +480,18 @@ static bool down(struct mpi_link *link, bool together)
     return quiet;
 }
 
-extern const struct mpi_links descant_mpi_links;
-
-__attribute__((visibility("default"))) const struct mpi_links descant_mpi_links = {
-    .version = MPI_LINKS_VERSION,
+__attribute__((visibility("default"))) const struct link_type descant_link = {
+    .version = LINK_VERSION,
 #ifdef OPEN_MPI
     .name = "Open MPI",
 #else
     .name = "MPICH",
 #endif
-    .up = up,
-    .host = host,
+    .meet = meet,
     .send = send_to,
     .receive = receive_from,
     .collect = collect,
+    .sleep = sleep_for,
     .why = why_of,
-    .down = down,
+    .close = close_link,
 };

@@ -1,22 +1,17 @@
 /* SPDX-License-Identifier: MIT */
-/* The mpi fabric up to its first poll: MPI is entered and the rank's place looked up, segments and
- * the memory of rounds are taken, and rank 0 is told of all that must be alike. */
+/* The ranks up to their first poll: they meet, each looks up its place, segments and the memory of
+ * rounds are taken, and rank 0 is told of all that must be alike. */
 #include "fabric/blocks.h"
-#include "fabric/mpi_world.h"
 #include "fabric/vector.h"
+#include "ranks/ranks.h"
 
-#include <pthread.h>
 #include <string.h>
-#include <unistd.h>
 
-#define SAY_NS UINT64_C(5000000000)
-
-enum { MACHINE_RANKS = 64,      /* that a job over shm has room for */
-       ENTER_S = 10 };          /* that MPI_Init may take at its normal work */
+enum { MACHINE_RANKS = 64 };     /* that a job over shm has room for */
 
 /* --- open --- */
 
-static descant_status check_place(const struct mpi *m, const struct fabric_options *options)
+static descant_status check_place(const struct ranks *m, const struct fabric_options *options)
 {
     const struct log *log = options->log;
 
@@ -27,30 +22,28 @@ static descant_status check_place(const struct mpi *m, const struct fabric_optio
         return log_fail(log, DESCANT_BAD_SIZE,
                         "size %d: %s knows of this rank alone; it was started by another "
                         "library's launcher, or under Slurm without --mpi=pmix",
-                        options->size, m->links->name);
+                        options->size, m->link->type->name);
     if (options->size > 0 && options->size != m->place.size)
         return log_fail(log, DESCANT_BAD_SIZE, "size %d: the MPI job has %d ranks",
                         options->size, m->place.size);
     return DESCANT_OK;
 }
 
-static void say_place(const struct mpi *m)
+static void say_place(const struct ranks *m)
 {
-    const struct mpi_place *p = &m->place;
-    log_say(&m->f.log, DESCANT_DEBUG,
-            "mpi: %s, %d rank%s on %d host%s, this one on %s; %s, MPI initialised by %s",
+    const struct link_place *p = &m->place;
+    log_say(&m->f.log, DESCANT_DEBUG, "mpi: %s, %d rank%s on %d host%s, this one on %s; %s",
             p->version, p->size, p->size == 1 ? "" : "s", p->hosts, p->hosts == 1 ? "" : "s",
-            m->links->host(m->link, p->rank), p->threads,
-            p->initialised ? "Descant" : "the program");
+            p->names[p->rank], p->about);
 }
 
-static descant_status name_hosts(struct mpi *m)
+static descant_status name_hosts(struct ranks *m)
 {
     m->f.host_names = memory_take_array((size_t)m->place.size, sizeof *m->f.host_names);
     if (!m->f.host_names)
         return log_fail(&m->f.log, DESCANT_MEMORY, "no memory for the names of hosts");
     for (int k = 0; k < m->place.size; k++)
-        m->f.host_names[k] = m->links->host(m->link, k);
+        m->f.host_names[k] = m->place.names[k];
     return DESCANT_OK;
 }
 
@@ -60,82 +53,15 @@ static bool wants_messages(const struct fabric_options *options)
     return options->address && strcmp(options->address, "messages") == 0;
 }
 
-/* MPI_Init waits for all ranks, silently, without a bound, and cannot be given up. */
-struct entrance {
-    struct mpi_entry entry;
-    const struct fabric_options *options;
-    _Atomic uint32_t over;      /* MPI has been entered, or not; a futex */
-};
-
-static bool waits(struct entrance *e)
+static descant_status go_up(struct ranks *m, const struct fabric_options *options)
 {
-    return !atomic_load(&e->over) && !atomic_load(&e->entry.entered);
-}
+    const struct link_type *type = options->link ? options->link : &link_mpi;
+    struct link_entry entry = {.context = options->context, .rank = options->rank,
+                               .start_s = options->start_s, .log = options->log};
 
-/* As a start does: after 5, 10, 20, … seconds; one rank says it, or two where the first is late. */
-static void *watch(void *of)
-{
-    struct entrance *e = of;
-    double most_s = e->options->start_s > ENTER_S ? e->options->start_s : ENTER_S;
-    uint64_t began = clock_now_ns(), next = began + SAY_NS, now;
-    uint64_t until = e->options->start_s > 0 ? began + (uint64_t)(most_s * 1e9) : UINT64_MAX;
-    char who[32] = "this trainer", bound[32] = "";
-
-    if (e->options->rank >= 0)
-        snprintf(who, sizeof who, "trainer %d", e->options->rank);
-    if (e->options->start_s > 0)
-        snprintf(bound, sizeof bound, ", at most %g s in all", most_s);
-    while (waits(e) && (now = clock_now_ns()) < until) {
-        futex_wait(&e->over, 0, next < until ? next : until);
-        if (now < next || !waits(e))
-            continue;
-        next = now + (now - began);
-        if (e->options->rank < 2)
-            log_say(e->options->log, DESCANT_WARNING, "%s waits in MPI_Init for ranks that have not "
-                    "come to it%s", who, bound);
-    }
-    if (!waits(e))
-        return NULL;
-    log_fail(e->options->log, DESCANT_TIMEOUT, "some ranks did not come to MPI_Init in %g s: this "
-             "process ends, because MPI_Init cannot be cancelled: start all ranks, or raise start_s "
-             "(--start-s)", most_s);
-    _exit(1);               /* by which the launcher hears of it */
-}
-
-static struct mpi_link *enter(struct entrance *e, const struct mpi_links *links,
-                              struct mpi_place *place)
-{
-    pthread_t watcher;
-    sigset_t before;
-    signals_hold(&before);
-    bool watched = !e->options->context && pthread_create(&watcher, NULL, watch, e) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    struct mpi_link *link = links->up(&e->entry, place);
-
-    atomic_store(&e->over, 1);
-    futex_wake_all(&e->over);
-    if (watched)
-        pthread_join(watcher, NULL);
-    return link;
-}
-
-static descant_status go_up(struct mpi *m, const struct fabric_options *options)
-{
-    struct entrance e = {.options = options, .entry = {
-        .context = options->context, .rank = options->rank, .start_s = options->start_s}};
-    struct mpi_entry *entry = &e.entry;
-
-    m->links = options->context ? *(const struct mpi_links *const *)options->context
-                                : mpi_module_load(options->log);
-    if (!m->links)
-        return DESCANT_UNSUPPORTED;
-    m->link = enter(&e, m->links, &m->place);
-    if (!m->link && entry->timed_out)
-        return log_fail(options->log, DESCANT_TIMEOUT, "some of %d ranks did not come in %g s",
-                        m->place.size, options->start_s);
+    m->link = type->meet(&entry, &m->place);
     if (!m->link)
-        return log_fail(options->log, options->context ? DESCANT_BAD_RANK : DESCANT_UNSUPPORTED,
-                        "%s", entry->why);
+        return entry.status;
     descant_status status = check_place(m, options);
     if (status)
         return status;
@@ -151,16 +77,16 @@ static descant_status go_up(struct mpi *m, const struct fabric_options *options)
         m->f.machine_job = m->place.job;
     status = name_hosts(m);
     if (!status && m->f.rank == 0)
-        status = mpi_lead_init(m);
-    return status ? status : mpi_words_init(m);
+        status = ranks_lead_init(m);
+    return status ? status : ranks_words_init(m);
 }
 
-descant_status mpi_open(struct fabric **out, const struct fabric_options *options)
+descant_status ranks_open(struct fabric **out, const struct fabric_options *options)
 {
     if (options->address && *options->address && !wants_messages(options))
         return log_fail(options->log, DESCANT_BAD_ADDRESS, "\"mpi:%s\": the address is mpi, or "
                         "mpi:messages", options->address);
-    struct mpi *m = memory_take(sizeof *m);
+    struct ranks *m = memory_take(sizeof *m);
     if (!m)
         return log_fail(options->log, DESCANT_MEMORY, "no memory for a trainer");
     m->f.type = &fabric_mpi;
@@ -170,7 +96,7 @@ descant_status mpi_open(struct fabric **out, const struct fabric_options *option
     m->f.machine_threads = 1;
     descant_status status = go_up(m, options);
     if (status) {
-        mpi_free(&m->f);
+        ranks_free(&m->f);
         return status;
     }
     say_place(m);
@@ -180,7 +106,7 @@ descant_status mpi_open(struct fabric **out, const struct fabric_options *option
 
 /* --- memory --- */
 
-static bool add_segment(struct mpi *m, size_t at, size_t n, float *p)
+static bool add_segment(struct ranks *m, size_t at, size_t n, float *p)
 {
     struct vector *v = &m->segments;
 
@@ -199,9 +125,9 @@ static bool add_segment(struct mpi *m, size_t at, size_t n, float *p)
     return true;
 }
 
-float *mpi_alloc(struct fabric *f, size_t at, size_t n)
+float *ranks_alloc(struct fabric *f, size_t at, size_t n)
 {
-    struct mpi *m = mpi_of(f);
+    struct ranks *m = ranks_of(f);
     float *p = memory_take_array(n, sizeof *p);
 
     if (p && add_segment(m, at, n, p))
@@ -214,9 +140,9 @@ float *mpi_alloc(struct fabric *f, size_t at, size_t n)
 /* Blocks are a matter of one machine: its ranks share them as an shm job of their own. A rank that
  * has the machine to itself takes memory that can have huge pages, as shared memory has in few
  * systems: rows of tables are read all over. */
-descant_status mpi_share(struct fabric *f, const char *name, size_t bytes, void **block)
+descant_status ranks_share(struct fabric *f, const char *name, size_t bytes, void **block)
 {
-    struct mpi *m = mpi_of(f);
+    struct ranks *m = ranks_of(f);
 
     if (m->place.local_size == 1)
         return blocks_share(&m->blocks, name, bytes, block, &f->log);
@@ -237,14 +163,14 @@ static float *floats(size_t n)
     return memory_take_array(n ? n : 1, sizeof(float));
 }
 
-static descant_status start_memory(struct mpi *m, const struct fabric_start *start)
+static descant_status start_memory(struct ranks *m, const struct fabric_start *start)
 {
     struct fabric *f = &m->f;
     bool had = (m->result = floats(start->room > start->n ? start->room : start->n)) != NULL;
 
     m->mean = m->result;
-    if (had && mpi_by_hosts(m)) {
-        descant_status status = mpi_host_init(m);
+    if (had && ranks_by_hosts(m)) {
+        descant_status status = ranks_host_init(m);
         if (status)
             return status;
     } else if (had && !start->in_place) {
@@ -253,16 +179,16 @@ static descant_status start_memory(struct mpi *m, const struct fabric_start *sta
     for (int i = 0; had && i < start->n_outer && i < 2; i++)
         had = (f->outer[i] = floats(start->n)) && (m->state_outer[i] = floats(start->n));
     if (had && start->center)
-        had = (f->center = floats(start->n)) && mpi_elastic_init(m) == DESCANT_OK;
-    had = had && mpi_lanes_init(m) == DESCANT_OK;
+        had = (f->center = floats(start->n)) && ranks_elastic_init(m) == DESCANT_OK;
+    had = had && ranks_lanes_init(m) == DESCANT_OK;
     if (had && f->wire != WIRE_F32)
-        had = mpi_wire_init(m) == DESCANT_OK;
+        had = ranks_wire_init(m) == DESCANT_OK;
     if (had)
-        return mpi_rows_init(m, start->rows_bytes);
+        return ranks_rows_init(m, start->rows_bytes);
     return log_fail(&f->log, DESCANT_MEMORY, "no memory for rounds of %zu floats", start->n);
 }
 
-static void manifest_sent(struct mpi *m, struct mpi_op *op, const struct mpi_ended *ended)
+static void manifest_sent(struct ranks *m, struct ranks_op *op, const struct link_ended *ended)
 {
     (void)m;
     (void)ended;
@@ -270,7 +196,7 @@ static void manifest_sent(struct mpi *m, struct mpi_op *op, const struct mpi_end
 }
 
 /* What all must have alike, as lines. */
-static bool write_manifest(struct mpi *m, const struct fabric_start *start)
+static bool write_manifest(struct ranks *m, const struct fabric_start *start)
 {
     const char *rest = start->manifest ? start->manifest : "";
     size_t room = strlen(rest) + 64;
@@ -282,21 +208,21 @@ static bool write_manifest(struct mpi *m, const struct fabric_start *start)
     return m->manifest != NULL;
 }
 
-static void say_hello(struct mpi *m, const struct fabric_start *start)
+static void say_hello(struct ranks *m, const struct fabric_start *start)
 {
-    struct mpi_word hello = {.what = WORD_HELLO, .threads = (uint32_t)start->threads,
+    struct ranks_word hello = {.what = WORD_HELLO, .threads = (uint32_t)start->threads,
                              .host = m->place.host, .local_rank = m->place.local_rank,
                              .manifest_bytes = strlen(m->manifest) + 1};
 
-    m->manifest_op = (struct mpi_op){.ended = manifest_sent};
-    mpi_tell(m, 0, hello, NULL, 0);
+    m->manifest_op = (struct ranks_op){.ended = manifest_sent};
+    ranks_tell(m, 0, hello, NULL, 0);
     if (m->f.rank)
-        mpi_send_op(m, &m->manifest_op, m->manifest, hello.manifest_bytes, TAG_MANIFEST);
+        ranks_send_op(m, &m->manifest_op, m->manifest, hello.manifest_bytes, TAG_MANIFEST);
 }
 
-descant_status mpi_start(struct fabric *f, const struct fabric_start *start)
+descant_status ranks_start(struct fabric *f, const struct fabric_start *start)
 {
-    struct mpi *m = mpi_of(f);
+    struct ranks *m = ranks_of(f);
 
     if (m->started)
         return log_fail(&f->log, DESCANT_ORDER, "the fabric has been started");
@@ -315,7 +241,7 @@ descant_status mpi_start(struct fabric *f, const struct fabric_start *start)
     m->copy = (struct vector){start->room, 1, &m->whole};
     m->started = true;
     f->machine_threads = start->threads;
-    mpi_look_at_cores(m, start->threads);
+    ranks_look_at_cores(m, start->threads);
     say_hello(m, start);
     return f->status;
 }

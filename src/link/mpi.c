@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Which MPI library a process is to use, and where its module is. A process that is already
+/* The link over MPI, up to where its module takes over: which library a process is to use, where its
+ * module is, and a watch of MPI_Init. A process that is already
  * linked to a library must use that one. Else the launcher decides: ranks that mpirun of one
  * library has started cannot find each other through another. DESCANT_MPI_MODULE says where a
  * module lies (a folder, or the file itself); else it lies beside the library or the program that
@@ -10,11 +11,13 @@
  * A module is loaded with RTLD_GLOBAL, since Open MPI loads parts of its own that look for its
  * symbols there, and is never unloaded, since MPI cannot be initialised twice. */
 #include "base/base.h"
-#include "fabric/mpi_link.h"
-#include "fabric/pmi.h"
+#include "link/link.h"
+#include "link/mpi.h"
+#include "link/pmi.h"
 
 #include <dlfcn.h>
 #include <limits.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -23,6 +26,10 @@
 #ifndef DESCANT_MODULES
 #define DESCANT_MODULES "/usr/local/lib/descant"
 #endif
+
+#define SAY_NS UINT64_C(5000000000)
+
+enum { ENTER_S = 10 };          /* that MPI_Init may take at its normal work */
 
 static const struct library {
     const char *name, *file, *package, *symbol;     /* symbol: it alone has it */
@@ -191,7 +198,7 @@ enum mpi_library mpi_module_wanted(void)
 
 static _Atomic bool loaded;     /* so MPI's launcher hears of this process by MPI */
 
-const struct mpi_links *mpi_module_load(const struct log *log)
+static const struct link_type *load(const struct log *log)
 {
     char path[PATH_MAX], missing[LOG_LINE];
 
@@ -201,18 +208,105 @@ const struct mpi_links *mpi_module_load(const struct log *log)
         return NULL;
     }
     void *module = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
-    const struct mpi_links *links = module ? dlsym(module, MPI_LINKS_SYMBOL) : NULL;
-    if (!links) {
+    const struct link_type *type = module ? dlsym(module, LINK_SYMBOL) : NULL;
+    if (!type) {
         log_fail(log, DESCANT_UNSUPPORTED, "%s cannot be loaded: %s", path, dlerror());
         return NULL;
     }
-    if (links->version != MPI_LINKS_VERSION) {
+    if (type->version != LINK_VERSION) {
         log_fail(log, DESCANT_UNSUPPORTED, "%s is of another version of Descant", path);
         return NULL;
     }
     loaded = true;
-    return links;
+    return type;
 }
+
+/* --- meeting --- */
+
+/* MPI_Init waits for all ranks, silently, without a bound, and cannot be given up. */
+struct entrance {
+    struct link_entry *entry;
+    _Atomic uint32_t over;      /* MPI has been entered, or not; a futex */
+};
+
+static bool waits(struct entrance *e)
+{
+    return !atomic_load(&e->over) && !atomic_load(&e->entry->entered);
+}
+
+/* As a start does: after 5, 10, 20, … seconds; one rank says it, or two where the first is late. */
+static void *watch(void *of)
+{
+    struct entrance *e = of;
+    double most_s = e->entry->start_s > ENTER_S ? e->entry->start_s : ENTER_S;
+    uint64_t began = clock_now_ns(), next = began + SAY_NS, now;
+    uint64_t until = e->entry->start_s > 0 ? began + (uint64_t)(most_s * 1e9) : UINT64_MAX;
+    char who[32] = "this trainer", bound[32] = "";
+
+    if (e->entry->rank >= 0)
+        snprintf(who, sizeof who, "trainer %d", e->entry->rank);
+    if (e->entry->start_s > 0)
+        snprintf(bound, sizeof bound, ", at most %g s in all", most_s);
+    while (waits(e) && (now = clock_now_ns()) < until) {
+        futex_wait(&e->over, 0, next < until ? next : until);
+        if (now < next || !waits(e))
+            continue;
+        next = now + (now - began);
+        if (e->entry->rank < 2)
+            log_say(e->entry->log, DESCANT_WARNING, "%s waits in MPI_Init for ranks that have not "
+                    "come to it%s", who, bound);
+    }
+    if (!waits(e))
+        return NULL;
+    log_fail(e->entry->log, DESCANT_TIMEOUT, "some ranks did not come to MPI_Init in %g s: this "
+             "process ends, because MPI_Init cannot be cancelled: start all ranks, or raise start_s "
+             "(--start-s)", most_s);
+    _exit(1);               /* by which the launcher hears of it */
+}
+
+/* Launchers bind each rank to one core, if they are told nothing. */
+static const char *unbinding(void)
+{
+    switch (mpi_module_launcher()) {
+    case MPI_LAUNCHER_SLURM:
+        return "srun --cpu-bind=none, or --cpus-per-task";
+    case MPI_LAUNCHER_MPICH:
+        return "mpirun -bind-to none";
+    default:
+        return "mpirun --bind-to none";
+    }
+}
+
+static struct link *meet(struct link_entry *entry, struct link_place *place)
+{
+    const struct link_type *type = load(entry->log);
+    struct entrance e = {.entry = entry};
+    pthread_t watcher;
+    sigset_t before;
+
+    entry->status = DESCANT_UNSUPPORTED;
+    if (!type)
+        return NULL;
+    signals_hold(&before);
+    bool watched = pthread_create(&watcher, NULL, watch, &e) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    struct link *link = type->meet(entry, place);
+    place->unbind = unbinding();
+
+    atomic_store(&e.over, 1);
+    futex_wake_all(&e.over);
+    if (watched)
+        pthread_join(watcher, NULL);
+    if (!link && entry->timed_out)
+        entry->status = log_fail(entry->log, DESCANT_TIMEOUT, "some of %d ranks did not come in "
+                                 "%g s", place->size, entry->start_s);
+    else if (!link)
+        log_fail(entry->log, DESCANT_UNSUPPORTED, "%s", entry->why);
+    return link;
+}
+
+/* All else is the module's. */
+const struct link_type link_mpi = {.version = LINK_VERSION, .name = "MPI", .meet = meet};
 
 void mpi_module_abort(int status, const char *job)
 {

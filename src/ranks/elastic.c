@@ -15,8 +15,8 @@
  *
  * Run by whoever holds the round machine. */
 #include "fabric/kernels.h"
-#include "fabric/mpi_world.h"
 #include "fabric/vector.h"
+#include "ranks/ranks.h"
 
 #include <string.h>
 
@@ -36,7 +36,7 @@ struct ask {
 
 /* A piece of ours in flight. */
 struct seat {
-    struct mpi_op send, receive;
+    struct ranks_op send, receive;
     struct ask *out, *in;
     bool taken, answered, stale;    /* stale: of an exchange that was given up */
     uint32_t run;                   /* the next part of the answer */
@@ -45,12 +45,12 @@ struct seat {
 
 /* A piece of somebody else's. */
 struct service {
-    struct mpi_op receive, answer;
+    struct ranks_op receive, answer;
     struct ask *ask;
     bool early;                     /* waits for the state */
 };
 
-struct mpi_elastic {
+struct ranks_elastic {
     struct seat seats[SEATS];
     struct service served[SERVED];
     size_t *cursors;                /* by rank: the next float of its slice */
@@ -65,9 +65,9 @@ static size_t ask_bytes(size_t n)
     return sizeof(struct ask) + n * sizeof(float);
 }
 
-static size_t most_bytes(const struct mpi *m)
+static size_t most_bytes(const struct ranks *m)
 {
-    return ask_bytes(mpi_piece_room(m));
+    return ask_bytes(ranks_piece_room(m));
 }
 
 static size_t run_floats(const struct ask *ask)
@@ -80,14 +80,14 @@ static size_t run_floats(const struct ask *ask)
 
 /* --- serving --- */
 
-static void receive_ask(struct mpi *m, struct service *s)
+static void receive_ask(struct ranks *m, struct service *s)
 {
-    mpi_receive_op(m, &s->receive, s->ask, most_bytes(m), TAG_ASK);
+    ranks_receive_op(m, &s->receive, s->ask, most_bytes(m), TAG_ASK);
 }
 
-static bool ask_is_good(const struct mpi *m, const struct ask *ask)
+static bool ask_is_good(const struct ranks *m, const struct ask *ask)
 {
-    if (ask->n_runs > RUNS || ask->seat >= SEATS || run_floats(ask) > MPI_PIECE)
+    if (ask->n_runs > RUNS || ask->seat >= SEATS || run_floats(ask) > RANKS_PIECE)
         return false;
     for (uint32_t k = 0; k < ask->n_runs; k++)
         if (ask->from > m->n || ask->runs[k].at + (uint64_t)ask->runs[k].n > m->n - ask->from)
@@ -95,7 +95,7 @@ static bool ask_is_good(const struct mpi *m, const struct ask *ask)
     return true;
 }
 
-static void serve(struct mpi *m, struct service *s)
+static void serve(struct ranks *m, struct service *s)
 {
     struct ask *ask = s->ask;
     float *p = ask->floats;
@@ -104,7 +104,7 @@ static void serve(struct mpi *m, struct service *s)
     if (s->early)
         return;
     if (!ask_is_good(m, ask)) {
-        mpi_fail(m, DESCANT_SYSTEM, "rank %d asks for what is no piece of the centre",
+        ranks_fail(m, DESCANT_SYSTEM, "rank %d asks for what is no piece of the centre",
                  s->receive.rank);
         return;
     }
@@ -117,30 +117,30 @@ static void serve(struct mpi *m, struct service *s)
             kernels_best()->elastic(W, p, p, ask->alpha, n);
         p += n;
     }
-    mpi_send_op(m, &s->answer, ask, ask_bytes((size_t)(p - ask->floats)),
-                (enum mpi_tag)(TAG_ANSWER + ask->seat));
+    ranks_send_op(m, &s->answer, ask, ask_bytes((size_t)(p - ask->floats)),
+                (enum ranks_tag)(TAG_ANSWER + ask->seat));
 }
 
-static struct service *service_of(struct mpi *m, const struct mpi_op *op)
+static struct service *service_of(struct ranks *m, const struct ranks_op *op)
 {
     return &m->elastic->served[op->slot];
 }
 
-static void asked(struct mpi *m, struct mpi_op *op, const struct mpi_ended *ended)
+static void asked(struct ranks *m, struct ranks_op *op, const struct link_ended *ended)
 {
     op->busy = false;
     service_of(m, op)->answer.rank = ended->from;
     serve(m, service_of(m, op));
 }
 
-static void answer_sent(struct mpi *m, struct mpi_op *op, const struct mpi_ended *ended)
+static void answer_sent(struct ranks *m, struct ranks_op *op, const struct link_ended *ended)
 {
     (void)ended;
     op->busy = false;
     receive_ask(m, service_of(m, op));
 }
 
-void mpi_elastic_serve(struct mpi *m)
+void ranks_elastic_serve(struct ranks *m)
 {
     for (int k = 0; k < SERVED; k++)
         if (m->elastic->served[k].early)
@@ -149,14 +149,14 @@ void mpi_elastic_serve(struct mpi *m)
 
 /* --- memory --- */
 
-static void seat_sent(struct mpi *m, struct mpi_op *op, const struct mpi_ended *ended)
+static void seat_sent(struct ranks *m, struct ranks_op *op, const struct link_ended *ended)
 {
     (void)m;
     (void)ended;
     op->busy = false;
 }
 
-static void answered(struct mpi *m, struct mpi_op *op, const struct mpi_ended *ended)
+static void answered(struct ranks *m, struct ranks_op *op, const struct link_ended *ended)
 {
     struct seat *seat = &m->elastic->seats[op->slot];
     const struct ask *in = seat->in;
@@ -173,28 +173,28 @@ static void answered(struct mpi *m, struct mpi_op *op, const struct mpi_ended *e
                               memory_order_relaxed);
 }
 
-descant_status mpi_elastic_init(struct mpi *m)
+descant_status ranks_elastic_init(struct ranks *m)
 {
-    struct mpi_elastic *e = memory_take(sizeof *e);
+    struct ranks_elastic *e = memory_take(sizeof *e);
 
     m->elastic = e;
     if (!e)
         return DESCANT_MEMORY;
     e->cursors = memory_take_array((size_t)m->place.size, sizeof *e->cursors);
-    e->own = memory_take_array(mpi_piece_room(m), sizeof *e->own);
+    e->own = memory_take_array(ranks_piece_room(m), sizeof *e->own);
     bool had = e->cursors && e->own;
     for (unsigned k = 0; had && k < SEATS; k++) {
         struct seat *seat = &e->seats[k];
-        seat->send = (struct mpi_op){.ended = seat_sent, .slot = k};
-        seat->receive = (struct mpi_op){.ended = answered, .slot = k};
+        seat->send = (struct ranks_op){.ended = seat_sent, .slot = k};
+        seat->receive = (struct ranks_op){.ended = answered, .slot = k};
         seat->out = memory_take(most_bytes(m));
         seat->in = memory_take(most_bytes(m));
         had = seat->out && seat->in;
     }
     for (unsigned k = 0; had && k < SERVED && m->place.size > 1; k++) {
         struct service *s = &e->served[k];
-        s->receive = (struct mpi_op){.ended = asked, .rank = MPI_FROM_ANY, .slot = k};
-        s->answer = (struct mpi_op){.ended = answer_sent, .slot = k};
+        s->receive = (struct ranks_op){.ended = asked, .rank = LINK_ANY, .slot = k};
+        s->answer = (struct ranks_op){.ended = answer_sent, .slot = k};
         s->ask = memory_take(most_bytes(m));
         had = s->ask != NULL;
         if (had)
@@ -203,9 +203,9 @@ descant_status mpi_elastic_init(struct mpi *m)
     return had ? DESCANT_OK : DESCANT_MEMORY;
 }
 
-void mpi_elastic_fini(struct mpi *m)
+void ranks_elastic_fini(struct ranks *m)
 {
-    struct mpi_elastic *e = m->elastic;
+    struct ranks_elastic *e = m->elastic;
 
     if (!e)
         return;
@@ -222,30 +222,30 @@ void mpi_elastic_fini(struct mpi *m)
 
 /* --- asking --- */
 
-static void start(struct mpi *m, bool fetch)
+static void start(struct ranks *m, bool fetch)
 {
-    struct mpi_elastic *e = m->elastic;
+    struct ranks_elastic *e = m->elastic;
 
     e->stopped = e->bad = false;
     e->fetch = fetch;
     e->shown = NULL;
     e->next_owner = m->f.rank;
     for (int k = 0; k < m->place.size; k++)
-        e->cursors[k] = mpi_slice_at(m->n, m->place.size, k);
+        e->cursors[k] = ranks_slice_at(m->n, m->place.size, k);
 }
 
-void mpi_elastic_begin(struct mpi *m)
+void ranks_elastic_begin(struct ranks *m)
 {
     start(m, false);
 }
 
-void mpi_elastic_fetch(struct mpi *m)
+void ranks_elastic_fetch(struct ranks *m)
 {
     start(m, true);
-    m->elastic->cursors[m->f.rank] = mpi_slice_at(m->n, m->place.size, m->f.rank + 1);
+    m->elastic->cursors[m->f.rank] = ranks_slice_at(m->n, m->place.size, m->f.rank + 1);
 }
 
-void mpi_elastic_stop(struct mpi *m)
+void ranks_elastic_stop(struct ranks *m)
 {
     m->elastic->stopped = true;
     m->elastic->shown = NULL;
@@ -255,7 +255,7 @@ void mpi_elastic_stop(struct mpi *m)
     }
 }
 
-static void free_stale(struct mpi_elastic *e)
+static void free_stale(struct ranks_elastic *e)
 {
     for (int k = 0; k < SEATS; k++) {
         struct seat *seat = &e->seats[k];
@@ -264,7 +264,7 @@ static void free_stale(struct mpi_elastic *e)
     }
 }
 
-bool mpi_elastic_quiet(const struct mpi *m)
+bool ranks_elastic_quiet(const struct ranks *m)
 {
     for (int k = 0; m->elastic && k < SEATS; k++)
         if (m->elastic->seats[k].send.busy || m->elastic->seats[k].receive.busy)
@@ -276,18 +276,18 @@ bool mpi_elastic_quiet(const struct mpi *m)
 }
 
 /* The next runs of an owner's slice, up to a piece. False: it is at its end. */
-static bool fill(struct mpi *m, int owner, struct ask *ask, float *floats)
+static bool fill(struct ranks *m, int owner, struct ask *ask, float *floats)
 {
-    struct mpi_elastic *e = m->elastic;
-    size_t end = mpi_slice_at(m->n, m->place.size, owner + 1), *at = &e->cursors[owner];
+    struct ranks_elastic *e = m->elastic;
+    size_t end = ranks_slice_at(m->n, m->place.size, owner + 1), *at = &e->cursors[owner];
     size_t first = *at, used = 0;
 
     *ask = (struct ask){.epoch = m->center_epoch, .fetch = e->fetch, .from = first,
                         .alpha = (float)m->x.alpha};
     end = e->fetch || m->x.n > end ? end : m->x.n;
-    while (*at < end && *at - first < MPI_PIECE && ask->n_runs < RUNS) {
+    while (*at < end && *at - first < RANKS_PIECE && ask->n_runs < RUNS) {
         const float *p = NULL;
-        size_t left = end - *at, room = MPI_PIECE - (*at - first);
+        size_t left = end - *at, room = RANKS_PIECE - (*at - first);
         size_t run = e->fetch ? left : vector_reach(m->x.in, *at, &p);
         run = run < left ? run : left;
         run = run < room ? run : room;
@@ -303,16 +303,16 @@ static bool fill(struct mpi *m, int owner, struct ask *ask, float *floats)
     return ask->n_runs > 0;
 }
 
-static bool more_of(const struct mpi *m, int owner)
+static bool more_of(const struct ranks *m, int owner)
 {
-    size_t end = mpi_slice_at(m->n, m->place.size, owner + 1);
+    size_t end = ranks_slice_at(m->n, m->place.size, owner + 1);
 
     if (!m->elastic->fetch && m->x.n < end)
         end = m->x.n;
     return m->elastic->cursors[owner] < end;
 }
 
-static struct seat *free_seat(struct mpi_elastic *e)
+static struct seat *free_seat(struct ranks_elastic *e)
 {
     for (int k = 0; k < SEATS; k++)
         if (!e->seats[k].taken)
@@ -320,7 +320,7 @@ static struct seat *free_seat(struct mpi_elastic *e)
     return NULL;
 }
 
-static void ask(struct mpi *m, struct seat *seat, int owner)
+static void ask(struct ranks *m, struct seat *seat, int owner)
 {
     struct ask *out = seat->out;
     unsigned number = seat->send.slot;
@@ -334,16 +334,16 @@ static void ask(struct mpi *m, struct seat *seat, int owner)
     seat->at = 0;
     seat->send.rank = seat->receive.rank = owner;
     size_t n = out->fetch ? 0 : run_floats(out);
-    if (mpi_receive_op(m, &seat->receive, seat->in, most_bytes(m),
-                       (enum mpi_tag)(TAG_ANSWER + number)))
-        mpi_send_op(m, &seat->send, out, ask_bytes(n), TAG_ASK);
+    if (ranks_receive_op(m, &seat->receive, seat->in, most_bytes(m),
+                       (enum ranks_tag)(TAG_ANSWER + number)))
+        ranks_send_op(m, &seat->send, out, ask_bytes(n), TAG_ASK);
     m->moved = true;
 }
 
 /* Of all other owners in turn, while there are seats. */
-static void ask_all(struct mpi *m)
+static void ask_all(struct ranks *m)
 {
-    struct mpi_elastic *e = m->elastic;
+    struct ranks_elastic *e = m->elastic;
     int size = m->place.size;
 
     for (int tries = 0; tries < size && !e->bad && !e->stopped && !m->f.status; tries++) {
@@ -359,19 +359,19 @@ static void ask_all(struct mpi *m)
 }
 
 /* A piece of the own slice; a part for each of its runs would be many, so one run at a time. */
-static bool move_own(struct mpi *m, struct fabric_part *part)
+static bool move_own(struct ranks *m, struct fabric_part *part)
 {
-    struct mpi_elastic *e = m->elastic;
+    struct ranks_elastic *e = m->elastic;
     size_t *at = &e->cursors[m->f.rank];
 
     while (!e->bad && !e->stopped && more_of(m, m->f.rank)) {
         const float *p;
-        size_t end = mpi_slice_at(m->n, m->place.size, m->f.rank + 1), from = *at;
+        size_t end = ranks_slice_at(m->n, m->place.size, m->f.rank + 1), from = *at;
         size_t left = (m->x.n < end ? m->x.n : end) - from;
         size_t n = vector_reach(m->x.in, from, &p);
         n = n < left ? n : left;
-        if (p && n > MPI_PIECE)
-            n = MPI_PIECE;
+        if (p && n > RANKS_PIECE)
+            n = RANKS_PIECE;
         *at += n;
         m->moved = true;
         if (!p)
@@ -389,7 +389,7 @@ static bool move_own(struct mpi *m, struct fabric_part *part)
 
 /* --- what comes back --- */
 
-static struct seat *answered_seat(struct mpi_elastic *e)
+static struct seat *answered_seat(struct ranks_elastic *e)
 {
     for (int k = 0; k < SEATS; k++) {
         struct seat *seat = &e->seats[k];
@@ -400,9 +400,9 @@ static struct seat *answered_seat(struct mpi_elastic *e)
 }
 
 /* The next run of the answer that is shown; a fetch shows nothing. */
-static bool show_run(struct mpi *m, struct fabric_part *part)
+static bool show_run(struct ranks *m, struct fabric_part *part)
 {
-    struct mpi_elastic *e = m->elastic;
+    struct ranks_elastic *e = m->elastic;
     struct seat *seat = e->shown ? e->shown : answered_seat(e);
 
     e->shown = NULL;
@@ -422,7 +422,7 @@ static bool show_run(struct mpi *m, struct fabric_part *part)
     return true;
 }
 
-static bool all_home(const struct mpi_elastic *e)
+static bool all_home(const struct ranks_elastic *e)
 {
     for (int k = 0; k < SEATS; k++)
         if (e->seats[k].taken)
@@ -430,7 +430,7 @@ static bool all_home(const struct mpi_elastic *e)
     return true;
 }
 
-static bool all_moved(const struct mpi *m)
+static bool all_moved(const struct ranks *m)
 {
     for (int k = 0; k < m->place.size; k++)
         if (more_of(m, k))
@@ -438,9 +438,9 @@ static bool all_moved(const struct mpi *m)
     return true;
 }
 
-static enum fabric_progress end(struct mpi *m)
+static enum fabric_progress end(struct ranks *m)
 {
-    struct mpi_elastic *e = m->elastic;
+    struct ranks_elastic *e = m->elastic;
 
     m->f.own_bad = e->bad;
     if (e->bad) {
@@ -452,9 +452,9 @@ static enum fabric_progress end(struct mpi *m)
     return FABRIC_DONE;
 }
 
-enum fabric_progress mpi_elastic_step(struct mpi *m, struct fabric_part *part)
+enum fabric_progress ranks_elastic_step(struct ranks *m, struct fabric_part *part)
 {
-    struct mpi_elastic *e = m->elastic;
+    struct ranks_elastic *e = m->elastic;
 
     free_stale(e);
     if (!m->called || e->fetch)
@@ -476,7 +476,7 @@ enum fabric_progress mpi_elastic_step(struct mpi *m, struct fabric_part *part)
     return FABRIC_WAITING;
 }
 
-void mpi_elastic_late(const struct mpi *m, struct awaited *awaited)
+void ranks_elastic_late(const struct ranks *m, struct awaited *awaited)
 {
     bool late = false;
 

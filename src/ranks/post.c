@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* Parcels over MPI. One is a note (head and number of floats) and then its floats, in messages of
+/* Parcels. One is a note (head and number of floats) and then its floats, in messages of
  * 1 MiB or more, all begun at once. Who has received the note begins to receive the floats, and
  * answers with a byte when its caller has taken them; until then nothing else goes that way, so
  * that a slow host has one parcel in flight, and one buffer, whatever the others do.
  *
  * Run by the one thread that calls the lane. */
-#include "fabric/mpi_world.h"
+#include "ranks/ranks.h"
 
 #include <limits.h>
 #include <string.h>
@@ -27,43 +27,43 @@ struct post_lane {
     struct note out, in;
     float *floats_out, *floats_in;  /* (n) */
     unsigned char ack;
-    struct mpi_op note_op, note_in_op, ack_op, ack_in_op;
-    struct mpi_op out_ops[PIECES], in_ops[PIECES];
+    struct ranks_op note_op, note_in_op, ack_op, ack_in_op;
+    struct ranks_op out_ops[PIECES], in_ops[PIECES];
 };
 
-struct mpi_post {
+struct ranks_post {
     struct post_lane *lanes;        /* by rank */
 };
 
-static struct post_lane *lane_of(struct mpi *m, int rank)
+static struct post_lane *lane_of(struct ranks *m, int rank)
 {
     return &m->post->lanes[rank];
 }
 
 /* --- what has ended --- */
 
-static void sent(struct mpi *m, struct mpi_op *op, const struct mpi_ended *ended)
+static void sent(struct ranks *m, struct ranks_op *op, const struct link_ended *ended)
 {
     (void)ended;
     op->busy = false;
     lane_of(m, op->rank)->sending--;
 }
 
-static void acked(struct mpi *m, struct mpi_op *op, const struct mpi_ended *ended)
+static void acked(struct ranks *m, struct ranks_op *op, const struct link_ended *ended)
 {
     (void)ended;
     op->busy = false;
     lane_of(m, op->rank)->unacked = false;
 }
 
-static void ack_sent(struct mpi *m, struct mpi_op *op, const struct mpi_ended *ended)
+static void ack_sent(struct ranks *m, struct ranks_op *op, const struct link_ended *ended)
 {
     (void)ended;
     op->busy = false;
     lane_of(m, op->rank)->acks--;
 }
 
-static void piece_came(struct mpi *m, struct mpi_op *op, const struct mpi_ended *ended)
+static void piece_came(struct ranks *m, struct ranks_op *op, const struct link_ended *ended)
 {
     struct post_lane *lane = lane_of(m, op->rank);
 
@@ -83,38 +83,38 @@ static int count_pieces(const struct post_lane *lane, size_t n)
     return n ? (int)((n + lane->piece - 1) / lane->piece) : 0;
 }
 
-static void note_came(struct mpi *m, struct mpi_op *op, const struct mpi_ended *ended)
+static void note_came(struct ranks *m, struct ranks_op *op, const struct link_ended *ended)
 {
     struct post_lane *lane = lane_of(m, op->rank);
     size_t n = lane->in.n;
 
     op->busy = false;
     if (ended->bytes != sizeof lane->in || n > lane->n) {
-        mpi_fail(m, DESCANT_CORRUPT, "a parcel of %zu floats from rank %d, room for %zu", n,
+        ranks_fail(m, DESCANT_CORRUPT, "a parcel of %zu floats from rank %d, room for %zu", n,
                  op->rank, lane->n);
         return;
     }
     lane->coming = count_pieces(lane, n);
     lane->full = n == 0;
     for (int k = 0; k < count_pieces(lane, n); k++) {
-        lane->in_ops[k] = (struct mpi_op){.ended = piece_came, .rank = op->rank};
-        mpi_receive_op(m, &lane->in_ops[k], lane->floats_in + (size_t)k * lane->piece,
+        lane->in_ops[k] = (struct ranks_op){.ended = piece_came, .rank = op->rank};
+        ranks_receive_op(m, &lane->in_ops[k], lane->floats_in + (size_t)k * lane->piece,
                        piece_floats(lane, n, k) * sizeof(float), TAG_POST);
     }
 }
 
-static descant_status listen(struct mpi *m, int rank)
+static descant_status listen(struct ranks *m, int rank)
 {
     struct post_lane *lane = lane_of(m, rank);
 
-    lane->note_in_op = (struct mpi_op){.ended = note_came, .rank = rank};
-    mpi_receive_op(m, &lane->note_in_op, &lane->in, sizeof lane->in, TAG_POST);
+    lane->note_in_op = (struct ranks_op){.ended = note_came, .rank = rank};
+    ranks_receive_op(m, &lane->note_in_op, &lane->in, sizeof lane->in, TAG_POST);
     return m->f.status;
 }
 
 /* --- memory --- */
 
-static descant_status open_lane(struct mpi *m, int rank)
+static descant_status open_lane(struct ranks *m, int rank)
 {
     const struct log *log = &m->f.log;
 
@@ -129,7 +129,7 @@ static descant_status open_lane(struct mpi *m, int rank)
             return log_fail(log, DESCANT_MEMORY, "no memory for parcels");
         }
         m->post->lanes = lanes;
-        mpi_look_at_cores(m, THREADS);
+        ranks_look_at_cores(m, THREADS);
     }
     if (lane_of(m, rank)->open)
         return DESCANT_OK;
@@ -139,7 +139,7 @@ static descant_status open_lane(struct mpi *m, int rank)
 
 static descant_status room(struct fabric *f, int rank, size_t n)
 {
-    struct mpi *m = mpi_of(f);
+    struct ranks *m = ranks_of(f);
     descant_status status = open_lane(m, rank);
 
     if (status != DESCANT_OK || n == 0)
@@ -152,7 +152,7 @@ static descant_status room(struct fabric *f, int rank, size_t n)
     size_t piece = (n + PIECES - 1) / PIECES;
     lane->piece = piece < PIECE_LEAST ? PIECE_LEAST : piece;
     if (lane->piece > INT_MAX / sizeof(float))
-        return log_fail(&f->log, DESCANT_UNSUPPORTED, "%zu floats are too many for MPI", n);
+        return log_fail(&f->log, DESCANT_UNSUPPORTED, "%zu floats are too many for a message", n);
     lane->floats_out = memory_take_array(n, sizeof *lane->floats_out);
     lane->floats_in = memory_take_array(n, sizeof *lane->floats_in);
     if (!lane->floats_out || !lane->floats_in)
@@ -161,7 +161,7 @@ static descant_status room(struct fabric *f, int rank, size_t n)
     return DESCANT_OK;
 }
 
-void mpi_post_fini(struct mpi *m)
+void ranks_post_fini(struct ranks *m)
 {
     if (!m->post)
         return;
@@ -173,7 +173,7 @@ void mpi_post_fini(struct mpi *m)
     memory_give(m->post);
 }
 
-bool mpi_post_quiet(const struct mpi *m)
+bool ranks_post_quiet(const struct ranks *m)
 {
     for (int k = 0; m->post && k < m->place.size; k++) {
         const struct post_lane *lane = &m->post->lanes[k];
@@ -185,7 +185,7 @@ bool mpi_post_quiet(const struct mpi *m)
 
 /* --- the table --- */
 
-/* With MPI nobody comes again. */
+/* Nobody comes again. */
 static uint64_t who(struct fabric *f, int rank)
 {
     (void)f;
@@ -194,24 +194,24 @@ static uint64_t who(struct fabric *f, int rank)
 
 static descant_status move(struct fabric *f)
 {
-    mpi_serve(mpi_of(f));
+    ranks_serve(ranks_of(f));
     return f->status;
 }
 
 static bool is_free(struct fabric *f, int rank)
 {
-    const struct post_lane *lane = lane_of(mpi_of(f), rank);
+    const struct post_lane *lane = lane_of(ranks_of(f), rank);
     return !lane->unacked && !lane->sending;
 }
 
 static float *box(struct fabric *f, int rank)
 {
-    return lane_of(mpi_of(f), rank)->floats_out;
+    return lane_of(ranks_of(f), rank)->floats_out;
 }
 
 static void send(struct fabric *f, int rank, const void *head, size_t n)
 {
-    struct mpi *m = mpi_of(f);
+    struct ranks *m = ranks_of(f);
     struct post_lane *lane = lane_of(m, rank);
     int pieces = count_pieces(lane, n);
 
@@ -219,13 +219,13 @@ static void send(struct fabric *f, int rank, const void *head, size_t n)
     memcpy(lane->out.head, head, sizeof lane->out.head);
     lane->unacked = true;
     lane->sending = 1 + pieces;
-    lane->ack_in_op = (struct mpi_op){.ended = acked, .rank = rank};
-    lane->note_op = (struct mpi_op){.ended = sent, .rank = rank};
-    mpi_receive_op(m, &lane->ack_in_op, &lane->ack, sizeof lane->ack, TAG_POST_TAKEN);
-    mpi_send_op(m, &lane->note_op, &lane->out, sizeof lane->out, TAG_POST);
+    lane->ack_in_op = (struct ranks_op){.ended = acked, .rank = rank};
+    lane->note_op = (struct ranks_op){.ended = sent, .rank = rank};
+    ranks_receive_op(m, &lane->ack_in_op, &lane->ack, sizeof lane->ack, TAG_POST_TAKEN);
+    ranks_send_op(m, &lane->note_op, &lane->out, sizeof lane->out, TAG_POST);
     for (int k = 0; k < pieces; k++) {
-        lane->out_ops[k] = (struct mpi_op){.ended = sent, .rank = rank};
-        mpi_send_op(m, &lane->out_ops[k], lane->floats_out + (size_t)k * lane->piece,
+        lane->out_ops[k] = (struct ranks_op){.ended = sent, .rank = rank};
+        ranks_send_op(m, &lane->out_ops[k], lane->floats_out + (size_t)k * lane->piece,
                     piece_floats(lane, n, k) * sizeof(float), TAG_POST);
     }
     atomic_fetch_add_explicit(&f->bytes, n * sizeof(float), memory_order_relaxed);
@@ -233,7 +233,7 @@ static void send(struct fabric *f, int rank, const void *head, size_t n)
 
 static bool look(struct fabric *f, int rank, struct parcel *parcel)
 {
-    const struct post_lane *lane = lane_of(mpi_of(f), rank);
+    const struct post_lane *lane = lane_of(ranks_of(f), rank);
 
     if (!lane->full)
         return false;
@@ -246,17 +246,17 @@ static bool look(struct fabric *f, int rank, struct parcel *parcel)
 static void taken(struct fabric *f, int rank)
 {
     static const unsigned char ack = 1;
-    struct mpi *m = mpi_of(f);
+    struct ranks *m = ranks_of(f);
     struct post_lane *lane = lane_of(m, rank);
 
     lane->full = false;
     lane->acks++;
-    lane->ack_op = (struct mpi_op){.ended = ack_sent, .rank = rank};
-    mpi_send_op(m, &lane->ack_op, &ack, sizeof ack, TAG_POST_TAKEN);
+    lane->ack_op = (struct ranks_op){.ended = ack_sent, .rank = rank};
+    ranks_send_op(m, &lane->ack_op, &ack, sizeof ack, TAG_POST_TAKEN);
     listen(m, rank);
 }
 
-const struct fabric_post mpi_post = {
+const struct fabric_post ranks_post = {
     .room = room,
     .who = who,
     .move = move,

@@ -6,49 +6,49 @@
  * at once, so it closes none while one waits here.
  *
  * A word that is said is copied, and its copy used again when it has gone out. */
-#include "fabric/mpi_world.h"
+#include "ranks/ranks.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-struct mpi_outgoing {
-    struct mpi_op op;
-    struct mpi_outgoing *next;      /* idle */
-    struct mpi_outgoing *before;    /* taken from memory before it */
-    struct mpi_word word[];         /* and what follows it */
+struct ranks_outgoing {
+    struct ranks_op op;
+    struct ranks_outgoing *next;      /* idle */
+    struct ranks_outgoing *before;    /* taken from memory before it */
+    struct ranks_word word[];         /* and what follows it */
 };
 
-static void hear(struct mpi *m, int from, const struct mpi_word *word);
+static void hear(struct ranks *m, int from, const struct ranks_word *word);
 
 /* Each side says it by itself: neither can read what else the other has to say. */
-static void refuse(struct mpi *m, int rank, uint32_t protocol)
+static void refuse(struct ranks *m, int rank, uint32_t protocol)
 {
-    char text[MPI_TEXT];
+    char text[RANKS_TEXT];
 
     snprintf(text, sizeof text, "rank %d (%s) has \"descant protocol %u\", rank %d (%s) "
-             "\"descant protocol %d\"", rank, m->links->host(m->link, rank), protocol, m->f.rank,
-             m->links->host(m->link, m->f.rank), MPI_PROTOCOL);
+             "\"descant protocol %d\"", rank, m->place.names[rank], protocol, m->f.rank,
+             m->place.names[m->f.rank], RANKS_PROTOCOL);
     if (m->lead)
-        mpi_lead_fail(m, DESCANT_MISMATCH, text);
+        ranks_lead_fail(m, DESCANT_MISMATCH, text);
     else
-        mpi_fail(m, DESCANT_MISMATCH, "%s", text);
+        ranks_fail(m, DESCANT_MISMATCH, "%s", text);
 }
 
-static void heard(struct mpi *m, struct mpi_op *op, const struct mpi_ended *ended)
+static void heard(struct ranks *m, struct ranks_op *op, const struct link_ended *ended)
 {
     op->busy = false;
-    if (m->heard->protocol != MPI_PROTOCOL) {
+    if (m->heard->protocol != RANKS_PROTOCOL) {
         refuse(m, ended->from, m->heard->protocol);
         return;
     }
     hear(m, ended->from, m->heard);
     if (m->lead || !m->go_waits)
-        mpi_listen(m);
+        ranks_listen(m);
 }
 
-static void said(struct mpi *m, struct mpi_op *op, const struct mpi_ended *ended)
+static void said(struct ranks *m, struct ranks_op *op, const struct link_ended *ended)
 {
-    struct mpi_outgoing *out = (struct mpi_outgoing *)(void *)op;
+    struct ranks_outgoing *out = (struct ranks_outgoing *)(void *)op;
 
     (void)ended;
     out->next = m->idle_words;
@@ -56,9 +56,9 @@ static void said(struct mpi *m, struct mpi_op *op, const struct mpi_ended *ended
     m->words_out--;
 }
 
-static struct mpi_outgoing *take_outgoing(struct mpi *m)
+static struct ranks_outgoing *take_outgoing(struct ranks *m)
 {
-    struct mpi_outgoing *out = m->idle_words;
+    struct ranks_outgoing *out = m->idle_words;
 
     if (out) {
         m->idle_words = out->next;
@@ -66,7 +66,7 @@ static struct mpi_outgoing *take_outgoing(struct mpi *m)
     }
     out = memory_take(sizeof *out + m->word_bytes);
     if (!out) {
-        mpi_fail(m, DESCANT_MEMORY, "no memory for a message");
+        ranks_fail(m, DESCANT_MEMORY, "no memory for a message");
         return NULL;
     }
     out->before = m->last_word;
@@ -74,50 +74,50 @@ static struct mpi_outgoing *take_outgoing(struct mpi *m)
     return out;
 }
 
-void mpi_tell(struct mpi *m, int rank, struct mpi_word word, const void *tail, size_t bytes)
+void ranks_tell(struct ranks *m, int rank, struct ranks_word word, const void *tail, size_t bytes)
 {
-    struct mpi_outgoing *out = take_outgoing(m);
+    struct ranks_outgoing *out = take_outgoing(m);
 
     if (!out)
         return;
-    word.protocol = MPI_PROTOCOL;
+    word.protocol = RANKS_PROTOCOL;
     out->word[0] = word;
     if (bytes)
         memcpy(out->word + 1, tail, bytes);
-    out->op = (struct mpi_op){.ended = said, .rank = rank};
+    out->op = (struct ranks_op){.ended = said, .rank = rank};
     m->words_out++;
     if (rank == m->f.rank) {
         hear(m, rank, out->word);
         said(m, &out->op, NULL);
-    } else if (!mpi_send_op(m, &out->op, out->word, sizeof word + bytes, TAG_WORD)) {
+    } else if (!ranks_send_op(m, &out->op, out->word, sizeof word + bytes, TAG_WORD)) {
         said(m, &out->op, NULL);
     }
 }
 
-bool mpi_listen(struct mpi *m)
+bool ranks_listen(struct ranks *m)
 {
     m->word_op.ended = heard;
-    m->word_op.rank = MPI_FROM_ANY;
-    return mpi_receive_op(m, &m->word_op, m->heard, m->word_bytes, TAG_WORD);
+    m->word_op.rank = LINK_ANY;
+    return ranks_receive_op(m, &m->word_op, m->heard, m->word_bytes, TAG_WORD);
 }
 
-descant_status mpi_words_init(struct mpi *m)
+descant_status ranks_words_init(struct ranks *m)
 {
-    size_t seats = (size_t)m->place.size * sizeof(struct mpi_seat);
+    size_t seats = (size_t)m->place.size * sizeof(struct ranks_seat);
 
-    m->word_bytes = sizeof(struct mpi_word) + (seats > MPI_TEXT ? seats : MPI_TEXT);
+    m->word_bytes = sizeof(struct ranks_word) + (seats > RANKS_TEXT ? seats : RANKS_TEXT);
     m->heard = memory_take(m->word_bytes);
     m->go = memory_take(m->word_bytes);
     m->round.seats = memory_take(seats);
     if (!m->heard || !m->go || !m->round.seats)
         return log_fail(&m->f.log, DESCANT_MEMORY, "no memory for messages");
-    return mpi_listen(m) ? DESCANT_OK : m->f.status;
+    return ranks_listen(m) ? DESCANT_OK : m->f.status;
 }
 
-void mpi_words_fini(struct mpi *m)
+void ranks_words_fini(struct ranks *m)
 {
     while (m->last_word) {
-        struct mpi_outgoing *out = m->last_word;
+        struct ranks_outgoing *out = m->last_word;
         m->last_word = out->before;
         memory_give(out);
     }
@@ -128,7 +128,7 @@ void mpi_words_fini(struct mpi *m)
 
 /* --- what a member hears --- */
 
-static void take_part(struct mpi *m, const struct mpi_word *word)
+static void take_part(struct ranks *m, const struct ranks_word *word)
 {
     if (atomic_load_explicit(&m->f.epoch, memory_order_relaxed) == word->epoch)
         return;
@@ -136,15 +136,15 @@ static void take_part(struct mpi *m, const struct mpi_word *word)
     atomic_store_explicit(&m->f.epoch, word->epoch, memory_order_relaxed);
 }
 
-static void hear_go(struct mpi *m, const struct mpi_word *word)
+static void hear_go(struct ranks *m, const struct ranks_word *word)
 {
-    memcpy(m->go, word, sizeof *word + word->seats * sizeof(struct mpi_seat));
+    memcpy(m->go, word, sizeof *word + word->seats * sizeof(struct ranks_seat));
     m->go_waits = true;
     m->called = false;
     take_part(m, word);
 }
 
-static void hear_late(struct mpi *m, const struct mpi_word *word)
+static void hear_late(struct ranks *m, const struct ranks_word *word)
 {
     struct awaited awaited;
 
@@ -153,28 +153,28 @@ static void hear_late(struct mpi *m, const struct mpi_word *word)
         fabric_say(&m->f, &awaited);
 }
 
-static void hear(struct mpi *m, int from, const struct mpi_word *word)
+static void hear(struct ranks *m, int from, const struct ranks_word *word)
 {
-    switch ((enum mpi_what)word->what) {
+    switch ((enum ranks_what)word->what) {
     case WORD_HELLO:
     case WORD_ARRIVE:
     case WORD_TAKE_BACK:
     case WORD_LEAVE:
         if (m->lead && (word->what == WORD_HELLO || word->what == WORD_LEAVE))
-            mpi_rows_lead_hear(m, from, word);
+            ranks_rows_lead_hear(m, from, word);
         if (m->lead)
-            mpi_lead_hear(m, from, word);
+            ranks_lead_hear(m, from, word);
         break;
     case WORD_ROWS:
     case WORD_ROWS_HAVE:
         if (m->lead)
-            mpi_rows_lead_hear(m, from, word);
+            ranks_rows_lead_hear(m, from, word);
         break;
     case WORD_ROWS_CALL:
     case WORD_ROWS_GO:
     case WORD_ROWS_TAKE:
     case WORD_LEAD:
-        mpi_rows_hear(m, word);
+        ranks_rows_hear(m, word);
         break;
     case WORD_CALL:
         m->called = true;
@@ -198,7 +198,7 @@ static void hear(struct mpi *m, int from, const struct mpi_word *word)
         break;
     case WORD_FAIL:
         if (!m->left)           /* it says no more than that */
-            mpi_fail(m, (descant_status)word->status, "%s", (const char *)(word + 1));
+            ranks_fail(m, (descant_status)word->status, "%s", (const char *)(word + 1));
         break;
     case WORD_BYE:
         m->bye = true;

@@ -10,7 +10,7 @@
  * hold the rest of a send that it has called complete. A rank comes to the barrier as its process
  * ends, which may be long after the end of the job: the other ranks wait for it there, because a
  * launcher may end the whole run when one rank ends. */
-#include "fabric/pmi.h"
+#include "link/pmi.h"
 
 #include <errno.h>
 #include <poll.h>

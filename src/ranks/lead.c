@@ -13,8 +13,8 @@
  * 2. Once a round is closed its members do it to the end, whatever their trainers want meanwhile;
  *    it is never begun again.
  * 3. Vectors that are not finite have said so when they arrive: their share is nothing. */
-#include "fabric/mpi_world.h"
 #include "fabric/ruling.h"
+#include "ranks/ranks.h"
 
 #include <string.h>
 
@@ -28,15 +28,15 @@ struct peer {
     bool hello, compared, arrived;
     uint32_t threads;
     int host, local_rank;
-    struct mpi_word arrival;        /* where it has arrived */
-    struct mpi_op manifest_op;
+    struct ranks_word arrival;        /* where it has arrived */
+    struct ranks_op manifest_op;
     char *manifest;
     size_t manifest_bytes;
 };
 
-struct mpi_lead {
+struct ranks_lead {
     struct peer *peers;             /* by rank */
-    struct mpi_seat *seats;
+    struct ranks_seat *seats;
     struct offer *offers;           /* of those who have arrived */
     bool changed, formed, failed, called, all_left;
     uint32_t round, epoch;
@@ -44,7 +44,7 @@ struct mpi_lead {
     struct awaited late;            /* as it was told */
 };
 
-descant_status mpi_lead_init(struct mpi *m)
+descant_status ranks_lead_init(struct ranks *m)
 {
     size_t size = (size_t)m->place.size;
 
@@ -60,7 +60,7 @@ descant_status mpi_lead_init(struct mpi *m)
     return DESCANT_OK;
 }
 
-void mpi_lead_fini(struct mpi *m)
+void ranks_lead_fini(struct ranks *m)
 {
     if (!m->lead)
         return;
@@ -72,23 +72,23 @@ void mpi_lead_fini(struct mpi *m)
     memory_give(m->lead);
 }
 
-static void tell_all(struct mpi *m, struct mpi_word word, const void *tail, size_t bytes)
+static void tell_all(struct ranks *m, struct ranks_word word, const void *tail, size_t bytes)
 {
     for (int k = 0; k < m->place.size; k++)
-        mpi_tell(m, k, word, tail, bytes);
+        ranks_tell(m, k, word, tail, bytes);
 }
 
 /* For all, also those who have not begun anything: it is said once. */
-void mpi_lead_fail(struct mpi *m, descant_status status, const char *text)
+void ranks_lead_fail(struct ranks *m, descant_status status, const char *text)
 {
     if (m->lead->failed)
         return;
     m->lead->failed = true;
-    tell_all(m, (struct mpi_word){.what = WORD_FAIL, .status = (uint32_t)status}, text,
+    tell_all(m, (struct ranks_word){.what = WORD_FAIL, .status = (uint32_t)status}, text,
              strlen(text) + 1);
 }
 
-static int count(const struct mpi *m, enum life life)
+static int count(const struct ranks *m, enum life life)
 {
     int n = 0;
     for (int k = 0; k < m->place.size; k++)
@@ -98,27 +98,27 @@ static int count(const struct mpi *m, enum life life)
 
 /* --- forming --- */
 
-static void compare(struct mpi *m, struct mpi_op *op, const struct mpi_ended *ended)
+static void compare(struct ranks *m, struct ranks_op *op, const struct link_ended *ended)
 {
     struct peer *peer = &m->lead->peers[op->rank];
     struct differing d;
-    char text[MPI_TEXT];
+    char text[RANKS_TEXT];
 
     (void)ended;
     op->busy = false;
     peer->compared = true;
     if (m->manifest && manifests_differ(peer->manifest, m->manifest, &d)) {
         snprintf(text, sizeof text, "rank %d (%s) has \"%.*s\", rank 0 (%s) \"%.*s\"", op->rank,
-                 m->links->host(m->link, op->rank), d.n[0], d.text[0],
-                 m->links->host(m->link, 0), d.n[1], d.text[1]);
-        mpi_lead_fail(m, DESCANT_MISMATCH, text);
+                 m->place.names[op->rank], d.n[0], d.text[0],
+                 m->place.names[0], d.n[1], d.text[1]);
+        ranks_lead_fail(m, DESCANT_MISMATCH, text);
     }
     memory_give(peer->manifest);
     peer->manifest = NULL;
     m->lead->changed = true;
 }
 
-static void hear_hello(struct mpi *m, int from, const struct mpi_word *word)
+static void hear_hello(struct ranks *m, int from, const struct ranks_word *word)
 {
     struct peer *peer = &m->lead->peers[from];
     size_t bytes = word->manifest_bytes;
@@ -131,24 +131,24 @@ static void hear_hello(struct mpi *m, int from, const struct mpi_word *word)
     if (peer->compared)
         return;
     peer->manifest = memory_take(bytes + 1);
-    peer->manifest_op = (struct mpi_op){.ended = compare, .rank = from};
+    peer->manifest_op = (struct ranks_op){.ended = compare, .rank = from};
     if (!peer->manifest)
-        mpi_lead_fail(m, DESCANT_MEMORY, "no memory for the lists of segments");
+        ranks_lead_fail(m, DESCANT_MEMORY, "no memory for the lists of segments");
     else
-        mpi_receive_op(m, &peer->manifest_op, peer->manifest, bytes, TAG_MANIFEST);
+        ranks_receive_op(m, &peer->manifest_op, peer->manifest, bytes, TAG_MANIFEST);
 }
 
 /* True once the group is there. */
-static bool form(struct mpi *m)
+static bool form(struct ranks *m)
 {
-    struct mpi_lead *lead = m->lead;
-    char text[MPI_TEXT];
+    struct ranks_lead *lead = m->lead;
+    char text[RANKS_TEXT];
 
     for (int k = 0; k < m->place.size; k++)
         if (lead->peers[k].life == LIFE_LEFT) {
             snprintf(text, sizeof text, "rank %d (%s) has left before the start", k,
-                     m->links->host(m->link, k));
-            mpi_lead_fail(m, DESCANT_TIMEOUT, text);
+                     m->place.names[k]);
+            ranks_lead_fail(m, DESCANT_TIMEOUT, text);
             return false;
         }
     for (int k = 0; k < m->place.size; k++)
@@ -164,20 +164,20 @@ static bool form(struct mpi *m)
 
 /* --- what is heard --- */
 
-static void tell_members(struct mpi *m, const struct peer *gone)
+static void tell_members(struct ranks *m, const struct peer *gone)
 {
-    struct mpi_lead *lead = m->lead;
+    struct ranks_lead *lead = m->lead;
 
     if (!lead->formed)
         return;
     lead->epoch++;
-    tell_all(m, (struct mpi_word){.what = WORD_MEMBERS, .epoch = lead->epoch,
+    tell_all(m, (struct ranks_word){.what = WORD_MEMBERS, .epoch = lead->epoch,
                                   .source = (int32_t)(gone - lead->peers),
                                   .final = gone->life == LIFE_FINAL,
                                   .members = (uint32_t)count(m, LIFE_MEMBER)}, NULL, 0);
 }
 
-static void become(struct mpi *m, struct peer *peer, enum life life)
+static void become(struct ranks *m, struct peer *peer, enum life life)
 {
     bool was = peer->life == LIFE_MEMBER;
 
@@ -186,25 +186,25 @@ static void become(struct mpi *m, struct peer *peer, enum life life)
         tell_members(m, peer);
 }
 
-static void hear_arrive(struct mpi *m, struct peer *peer, const struct mpi_word *word)
+static void hear_arrive(struct ranks *m, struct peer *peer, const struct ranks_word *word)
 {
-    struct mpi_lead *lead = m->lead;
+    struct ranks_lead *lead = m->lead;
 
     peer->arrival = *word;
     peer->arrived = true;
     lead->late.n = 0;               /* it has not been told */
     if (!lead->since_ns)
-        lead->since_ns = clock_now_ns();
+        lead->since_ns = m->now_ns;
     if (word->final)
         become(m, peer, LIFE_FINAL);
 }
 
-void mpi_lead_hear(struct mpi *m, int from, const struct mpi_word *word)
+void ranks_lead_hear(struct ranks *m, int from, const struct ranks_word *word)
 {
     struct peer *peer = &m->lead->peers[from];
 
     m->lead->changed = true;
-    switch ((enum mpi_what)word->what) {
+    switch ((enum ranks_what)word->what) {
     case WORD_HELLO:
         hear_hello(m, from, word);
         break;
@@ -223,12 +223,12 @@ void mpi_lead_hear(struct mpi *m, int from, const struct mpi_word *word)
 /* --- closing --- */
 
 /* What those of that life have brought who have arrived. */
-static int gather_offers(struct mpi *m, enum life life)
+static int gather_offers(struct ranks *m, enum life life)
 {
     int n = 0;
 
     for (int k = 0; k < m->place.size; k++) {
-        const struct mpi_word *a = &m->lead->peers[k].arrival;
+        const struct ranks_word *a = &m->lead->peers[k].arrival;
         if (m->lead->peers[k].life == life && m->lead->peers[k].arrived)
             m->lead->offers[n++] = (struct offer){
                 .rank = k, .kind = (enum exchange_kind)a->kind, .final = a->final, .bad = a->bad,
@@ -238,7 +238,7 @@ static int gather_offers(struct mpi *m, enum life life)
     return n;
 }
 
-static uint32_t machine_threads(const struct mpi *m, int host)
+static uint32_t machine_threads(const struct ranks *m, int host)
 {
     uint32_t sum = 0;
     for (int k = 0; k < m->place.size; k++)
@@ -249,9 +249,9 @@ static uint32_t machine_threads(const struct mpi *m, int host)
 
 /* Those of that life; and for a state that gives the centre all others as helpers, whom it reaches
  * because they own slices of it, also if they have left. */
-static int sit(struct mpi *m, enum life life, bool all)
+static int sit(struct ranks *m, enum life life, bool all)
 {
-    struct mpi_lead *lead = m->lead;
+    struct ranks_lead *lead = m->lead;
     int n = 0;
 
     for (int k = 0; k < m->place.size; k++) {
@@ -259,7 +259,7 @@ static int sit(struct mpi *m, enum life life, bool all)
         bool member = peer->life == life;
         if (!member && !all)
             continue;
-        lead->seats[n++] = (struct mpi_seat){
+        lead->seats[n++] = (struct ranks_seat){
             .rank = k, .seq = member ? peer->arrival.seq : 0, .bad = member && peer->arrival.bad,
             .threads = machine_threads(m, peer->host), .host = peer->host,
             .local_rank = peer->local_rank};
@@ -270,18 +270,18 @@ static int sit(struct mpi *m, enum life life, bool all)
 
 /* Encoded means are differences from a result that all have taken. Who gave up the exchange in
  * which others took theirs has an older one; the next result, as it is, serves all again. */
-static bool can_encode(const struct mpi *m, const struct ruling *ruling, bool final, uint32_t members)
+static bool can_encode(const struct ranks *m, const struct ruling *ruling, bool final, uint32_t members)
 {
     return m->f.wire != WIRE_F32 && ruling->what == RULING_MEAN && !final && members >= 2 &&
            ruling->n <= m->n && ruling->one_reference;
 }
 
 /* All of that life have arrived. */
-static void close_round(struct mpi *m, enum life life, const struct ruling *ruling)
+static void close_round(struct ranks *m, enum life life, const struct ruling *ruling)
 {
-    struct mpi_lead *lead = m->lead;
+    struct ranks_lead *lead = m->lead;
     bool state = ruling->what == RULING_STATE, final = lead->offers[0].final;
-    struct mpi_word word = {.what = WORD_GO, .round = lead->round, .n = ruling->n, .final = final,
+    struct ranks_word word = {.what = WORD_GO, .round = lead->round, .n = ruling->n, .final = final,
                             .kind = state ? EXCHANGE_STATE : EXCHANGE_MEAN,
                             .members = (uint32_t)count(m, life), .source = -1};
 
@@ -307,14 +307,14 @@ static void close_round(struct mpi *m, enum life life, const struct ruling *ruli
     lead->since_ns = lead->told_ns = 0;
     lead->late.n = 0;
     for (uint32_t i = 0; i < word.seats; i++)
-        mpi_tell(m, lead->seats[i].rank, word, lead->seats, word.seats * sizeof *lead->seats);
+        ranks_tell(m, lead->seats[i].rank, word, lead->seats, word.seats * sizeof *lead->seats);
 }
 
 /* Elastic arrivals whose STATE has gone, also those that come after it. Who has not arrived may
  * still be in the round before. */
-static void make_void(struct mpi *m)
+static void make_void(struct ranks *m)
 {
-    struct mpi_lead *lead = m->lead;
+    struct ranks_lead *lead = m->lead;
 
     lead->called = false;
     lead->since_ns = 0;
@@ -324,25 +324,25 @@ static void make_void(struct mpi *m)
             continue;
         uint32_t seq = peer->arrived ? peer->arrival.seq : 0;   /* 0: of none */
         peer->arrived = false;
-        mpi_tell(m, k, (struct mpi_word){.what = WORD_VOID, .seq = seq}, NULL, 0);
+        ranks_tell(m, k, (struct ranks_word){.what = WORD_VOID, .seq = seq}, NULL, 0);
     }
 }
 
-static void call_late(struct mpi *m)
+static void call_late(struct ranks *m)
 {
     m->lead->called = true;
     for (int k = 0; k < m->place.size; k++)
         if (m->lead->peers[k].life == LIFE_MEMBER && !m->lead->peers[k].arrived)
-            mpi_tell(m, k, (struct mpi_word){.what = WORD_CALL}, NULL, 0);
+            ranks_tell(m, k, (struct ranks_word){.what = WORD_CALL}, NULL, 0);
 }
 
-static void gather(struct mpi *m, enum life life)
+static void gather(struct ranks *m, enum life life)
 {
-    struct mpi_lead *lead = m->lead;
+    struct ranks_lead *lead = m->lead;
     int arrived = gather_offers(m, life);
     bool alone = !m->collective && life != LIFE_FINAL;
     struct ruling ruling = round_rule(lead->offers, arrived, count(m, life), alone, m->shares);
-    char text[MPI_TEXT];
+    char text[RANKS_TEXT];
 
     switch (ruling.what) {
     case RULING_VOID:
@@ -355,7 +355,7 @@ static void gather(struct mpi *m, enum life life)
         break;
     case RULING_DIFFER:
         offers_say(text, sizeof text, &lead->offers[0], &lead->offers[ruling.place]);
-        mpi_lead_fail(m, DESCANT_MISMATCH, text);
+        ranks_lead_fail(m, DESCANT_MISMATCH, text);
         break;
     case RULING_STATE:
     case RULING_MEAN:
@@ -364,9 +364,9 @@ static void gather(struct mpi *m, enum life life)
     }
 }
 
-void mpi_lead_turn(struct mpi *m)
+void ranks_lead_turn(struct ranks *m)
 {
-    struct mpi_lead *lead = m->lead;
+    struct ranks_lead *lead = m->lead;
 
     while (lead->changed && !lead->failed && !m->go_waits) {
         lead->changed = false;
@@ -377,17 +377,17 @@ void mpi_lead_turn(struct mpi *m)
         else if (count(m, LIFE_FINAL))
             gather(m, LIFE_FINAL);
     }
-    if (!lead->all_left && count(m, LIFE_LEFT) == m->place.size && !mpi_rows_closed(m)) {
+    if (!lead->all_left && count(m, LIFE_LEFT) == m->place.size && !ranks_rows_closed(m)) {
         lead->all_left = true;
-        tell_all(m, (struct mpi_word){.what = WORD_BYE}, NULL, 0);
+        tell_all(m, (struct ranks_word){.what = WORD_BYE}, NULL, 0);
     }
 }
 
 /* --- who is late --- */
 
-void mpi_lead_late(const struct mpi *m, struct awaited *awaited)
+void ranks_lead_late(const struct ranks *m, struct awaited *awaited)
 {
-    const struct mpi_lead *lead = m->lead;
+    const struct ranks_lead *lead = m->lead;
     bool members = count(m, LIFE_MEMBER) > 0;
 
     awaited->wait = !lead->formed ? FABRIC_WAIT_START : FABRIC_WAIT_ROUND;
@@ -401,7 +401,7 @@ void mpi_lead_late(const struct mpi *m, struct awaited *awaited)
 }
 
 /* Those whose trainers have finished wait for all who are at work. */
-static struct awaited late_for(const struct mpi *m, const struct peer *peer,
+static struct awaited late_for(const struct ranks *m, const struct peer *peer,
                                const struct awaited *late)
 {
     struct awaited awaited = *late;
@@ -417,17 +417,17 @@ static struct awaited late_for(const struct mpi *m, const struct peer *peer,
     return awaited;
 }
 
-void mpi_lead_tell_late(struct mpi *m)
+void ranks_lead_tell_late(struct ranks *m)
 {
-    struct mpi_lead *lead = m->lead;
-    uint64_t now = clock_now_ns();
+    struct ranks_lead *lead = m->lead;
+    uint64_t now = m->now_ns;
     struct awaited late = {.n = 0};
 
     if (!lead->since_ns || lead->failed || now - lead->since_ns < LATE_FIRST_NS ||
         now - lead->told_ns < LATE_AGAIN_NS)
         return;
     lead->told_ns = now;
-    mpi_lead_late(m, &late);
+    ranks_lead_late(m, &late);
     if (memcmp(&late, &lead->late, sizeof late) == 0)
         return;
     lead->late = late;
@@ -436,6 +436,6 @@ void mpi_lead_tell_late(struct mpi *m)
         if (peer->life == LIFE_LEFT || !peer->arrived)
             continue;
         struct awaited theirs = late_for(m, peer, &late);
-        mpi_tell(m, k, (struct mpi_word){.what = WORD_LATE}, &theirs, sizeof theirs);
+        ranks_tell(m, k, (struct ranks_word){.what = WORD_LATE}, &theirs, sizeof theirs);
     }
 }

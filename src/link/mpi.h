@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: MIT */
+/* Which MPI library a process is to use. Each has an ABI of its own, so the same source
+ * (abi/mpi_abi.c) is compiled once for each into a module, which alone links MPI and is loaded when
+ * a job asks for it. */
+#ifndef LINK_MPI_H
+#define LINK_MPI_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#define LINK_SYMBOL "descant_link"      /* of a module: its struct link_type */
+
+enum mpi_library { MPI_LIBRARY_OPENMPI, MPI_LIBRARY_MPICH, MPI_LIBRARIES };
+
+/* The module's file, where there is one. */
+bool mpi_module_find(enum mpi_library library, char *path, size_t room);
+/* Of the wanted library, where there is none: its name, where it was looked for, what helps. */
+const char *mpi_module_missing(char *text, size_t room);
+const char *mpi_module_name(enum mpi_library library);
+
+/* Who has started this process as a rank of an MPI job. */
+enum mpi_launcher { MPI_LAUNCHER_NONE, MPI_LAUNCHER_OPENMPI, MPI_LAUNCHER_MPICH,
+                    MPI_LAUNCHER_SLURM };
+enum mpi_launcher mpi_module_launcher(void);
+
+/* Which library this process is to use: the one that its program has loaded, else its launcher's,
+ * else the one that has a module. */
+enum mpi_library mpi_module_wanted(void);
+
+/* This process ends with the status, before it has come to MPI_Init, or in it: the launcher ends the
+ * job. Open MPI's does so by itself; MPICH's would let the other ranks wait for ever. They do not
+ * where the address `job` is another fabric's; NULL: the launcher's. */
+void mpi_module_abort(int status, const char *job);
+
+#endif

@@ -1,0 +1,336 @@
+/* SPDX-License-Identifier: MIT */
+/* What a rank is made of; for the files of this folder alone. docs/mpi.md has the protocol.
+ *
+ *   ranks.c     the table: what a poll does, and the close; start.c has what comes before
+ *   words.c     short messages, between any rank and the coordinator, rank 0
+ *   lead.c      the coordinator: who takes part, when a round closes
+ *   mean.c, state.c, elastic.c      the floats of an exchange
+ *   hosts.c     those of a mean among the ranks of one host, in its memory
+ *   wire.c      those of a mean in fewer bits
+ *   rows.c      rounds of rows, between the leaders of hosts
+ *   post.c      parcels between rank 0 and the others
+ *   waits.c     sleeping, whom for, and whether ranks are bound to too few cores */
+#ifndef RANKS_H
+#define RANKS_H
+
+#include "fabric/fabric.h"
+#include "link/link.h"
+
+enum {
+    RANKS_PIECE = 32768,          /* floats: 128 KiB */
+    RANKS_PIECE_LEAST = 4096,
+    RANKS_DEPTH = 8,              /* pieces in flight to and from one rank, of each sort, at most */
+    RANKS_TEXT = 640              /* bytes of a word's text, with its end */
+};
+
+enum { RANKS_PROTOCOL = 6 };          /* of the words and pieces between ranks */
+
+enum ranks_tag { TAG_WORD = 1, TAG_MANIFEST, TAG_GIVE, TAG_TELL, TAG_STATE, TAG_ASK,
+               TAG_ROWS, TAG_POST, TAG_POST_TAKEN,
+               TAG_ANSWER /* and from there on, one for each seat */ };
+
+struct ranks;
+
+/* A message in flight. Its record stays where it is, and tells what to do when it has ended. */
+struct ranks_op {
+    void (*ended)(struct ranks *m, struct ranks_op *op, const struct link_ended *ended);
+    int rank;                   /* to or from whom */
+    unsigned slot;
+    bool busy;
+    float *floats;              /* a piece: give gathers into it, take receives into it */
+};
+
+/* --- words --- */
+
+enum ranks_what {
+    WORD_HELLO,         /* to 0: has started; its manifest follows */
+    WORD_ARRIVE,        /* to 0: has begun an exchange */
+    WORD_TAKE_BACK,     /* to 0: not that arrival */
+    WORD_LEAVE,         /* to 0: begins nothing more */
+    WORD_CALL,          /* from 0: others wait for your arrival */
+    WORD_GO,            /* from 0: the round is closed; seats follow */
+    WORD_VOID,          /* from 0: your elastic exchange goes on by itself */
+    WORD_MEMBERS,       /* from 0: so many take part; `source` does no more */
+    WORD_LATE,          /* from 0: for whom your round waits; struct awaited follows */
+    WORD_FAIL,          /* from 0: the job has failed; text follows */
+    WORD_BYE,           /* from 0: all have left */
+    WORD_ROWS, WORD_ROWS_CALL, WORD_ROWS_GO, WORD_ROWS_HAVE, WORD_ROWS_TAKE,
+    WORD_LEAD           /* rows.c has these */
+};
+
+struct ranks_word {
+    uint32_t what, protocol;
+    uint32_t seq;               /* ARRIVE, TAKE_BACK: which of its sender's exchanges */
+    uint32_t kind, final, bad;  /* final: ARRIVE, GO; MEMBERS: it has begun its finish */
+    uint32_t refers;            /* ARRIVE: the round whose result is the sender's reference */
+    uint32_t encoded;           /* GO: the mean is sent as the plan's wire says */
+    uint32_t round;
+    int32_t source;             /* GO: of a state; -1: of a mean without a good contribution.
+                                   MEMBERS: who has left */
+    uint32_t members, epoch, status, seats;
+    uint32_t threads;           /* HELLO */
+    int32_t host, local_rank;   /* HELLO */
+    uint32_t unused;
+    uint64_t n, agree, priority, manifest_bytes;
+    uint64_t note;              /* ARRIVE: the sender's; GO: of a state, the source's */
+    double weight;
+};
+
+/* A member of a round. */
+struct ranks_seat {
+    int32_t rank;
+    uint32_t seq;               /* of the arrival that counts; 0: it only helps */
+    uint32_t threads;           /* of all ranks on its machine */
+    uint32_t bad;
+    int32_t host, local_rank;   /* its machine, by the lowest rank there; its place on it */
+    double share;               /* of a mean */
+};
+
+struct ranks_outgoing;
+
+/* --- the floats of a round --- */
+
+/* What goes between this rank and one other. */
+struct ranks_lane {
+    struct ranks_op give[RANKS_DEPTH];      /* our parts of its slice; a state's next */
+    struct ranks_op take[RANKS_DEPTH];      /* its parts of ours */
+    struct ranks_op tell[RANKS_DEPTH];      /* our slice, reduced */
+    struct ranks_op learn[RANKS_DEPTH];     /* its slice, reduced; a state's last */
+    size_t given, gave;                 /* begun, ended */
+    size_t taken;
+    bool took[RANKS_DEPTH];               /* by piece modulo depth */
+    size_t told, telling;               /* ended, begun */
+    size_t learned, learning;           /* encoded: decoded, begun */
+    bool here[RANKS_DEPTH];               /* encoded pieces of its slice, not decoded yet */
+    bool gives;                         /* the share of what it gives is above zero */
+    double share;
+    int member;                         /* its place in the round */
+    bool relays, relayed;               /* it gives to our slice, and is told; we to its slice */
+};
+
+struct ranks_round {
+    bool active, ours;          /* ours: of the exchange that is open, else we only help */
+    bool shown;                 /* a state's part is out, or need not be */
+    enum exchange_kind kind;
+    bool final;
+    enum wire wire;
+    uint32_t number, n_bad;
+    size_t n, piece;
+    uint64_t note;              /* of a state */
+    int k, me, source;          /* members; places among them */
+    struct ranks_seat *seats;
+    const struct vector *in;
+    bool gives;
+    size_t n_own, reduced;      /* pieces of our slice */
+    size_t shown_pieces;        /* by hosts: of our vector, that lie in the host's memory */
+    int turns;                  /* pieces that this step may yet encode, or decode */
+    size_t n_state, came, coming, passing, passed;      /* pieces of a state */
+    bool here[RANKS_DEPTH];
+    size_t filled;              /* of the centre, from our own vector */
+    bool fetching;              /* a final state: the centre from its owners */
+};
+
+enum ranks_stage {
+    STAGE_IDLE,
+    STAGE_LOOK,         /* at the own vector, before arriving */
+    STAGE_ARRIVED,      /* the round gathers, or moves its floats */
+    STAGE_PART,         /* its part is out */
+    STAGE_ALONE         /* elastic */
+};
+
+struct ranks_lead;
+struct ranks_elastic;
+struct ranks_rows;
+struct ranks_host;
+struct ranks_post;
+
+struct ranks {
+    struct fabric f;
+    struct link *link;
+    struct link_place place;
+    uint64_t now_ns;                    /* of the last poll */
+    double start_s;
+    bool started, had_state, collective, in_place;
+    bool messages;                      /* the address says: whatever shares a host */
+    bool left, bye;                     /* LEAVE is sent; all have left */
+    size_t n, room;
+    int n_outer;
+    char *manifest;
+    struct ranks_op manifest_op;
+    struct vector segments;             /* what alloc gave, as one vector */
+    size_t segments_room;
+    struct vector copy;                 /* the contribution as one */
+    struct extent whole;
+    struct fabric *machine;             /* shared blocks: an shm job of this machine's ranks */
+    struct block *blocks;               /* instead of it, where this rank is alone on its machine */
+    /* words */
+    struct ranks_op word_op;
+    struct ranks_word *heard, *go;        /* word_bytes each */
+    size_t word_bytes;
+    struct ranks_outgoing *idle_words, *last_word;
+    int words_out;
+    bool go_waits;                      /* `go` is to be done */
+    struct ranks_lead *lead;              /* rank 0 */
+    /* the exchange that is open */
+    enum ranks_stage stage;
+    struct exchange x;
+    uint32_t seq;
+    size_t looked;
+    bool bad, called;
+    struct ranks_round round;
+    unsigned depth;                     /* pieces in flight of a sort, up to RANKS_DEPTH, */
+    size_t piece_most;                  /* and the floats that each has at most */
+    struct ranks_lane *lanes;             /* by rank */
+    float *result, *state_outer[2], *piece;
+    struct ranks_host *host;              /* means go by hosts; NULL: each rank is by itself */
+    float *mean;                        /* of those: the result, or the host's */
+    const float **inputs;
+    double *shares;
+    /* encoded means */
+    uint32_t refers;                    /* the round whose result, or state, outer[0] is */
+    float *owed;                        /* (n) */
+    float *settled[RANKS_DEPTH];          /* pieces of our slice, as they are told */
+    struct ranks_elastic *elastic;
+    struct ranks_rows *rows;
+    struct ranks_post *post;              /* NULL: the lane is not used */
+    uint32_t center_epoch;              /* states that gave the centre */
+    /* Written by poll and begin, read by wait; relaxed: they only set how long it sleeps. */
+    _Atomic uint32_t still;             /* polls in a row in which nothing moved */
+    _Atomic uint32_t rest_most_us;
+    struct ranks *next;                   /* kept after its close, mpi.c */
+    uint64_t moved_ns, said_ns;         /* when something moved last; when we said for whom */
+    bool moved;                         /* in this poll */
+};
+
+static inline struct ranks *ranks_of(struct fabric *f)
+{
+    return (struct ranks *)(void *)f;
+}
+
+/* --- mpi.c --- */
+
+void ranks_fail(struct ranks *m, descant_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+bool ranks_send_op(struct ranks *m, struct ranks_op *op, const void *p, size_t bytes, enum ranks_tag tag);
+bool ranks_receive_op(struct ranks *m, struct ranks_op *op, void *p, size_t bytes, enum ranks_tag tag);
+
+/* What a poll does for others: hears, and helps in what is not of the exchange that is open. */
+void ranks_serve(struct ranks *m);
+
+/* Closing in parts, for tests in which all ranks live in one thread: leave says so to the others,
+ * stay serves them and is true while any is left, free releases everything. */
+void ranks_leave(struct fabric *f);
+bool ranks_stay(struct fabric *f);
+void ranks_free(struct fabric *f);
+void ranks_free_kept(void);       /* jobs that were not, once no message of theirs is under way */
+
+/* --- words.c --- */
+
+descant_status ranks_words_init(struct ranks *m);
+void ranks_words_fini(struct ranks *m);
+bool ranks_listen(struct ranks *m);
+void ranks_tell(struct ranks *m, int rank, struct ranks_word word, const void *tail, size_t bytes);
+
+/* --- start.c: of the table --- */
+
+descant_status ranks_open(struct fabric **out, const struct fabric_options *options);
+float *ranks_alloc(struct fabric *f, size_t at, size_t n);
+descant_status ranks_share(struct fabric *f, const char *name, size_t bytes, void **block);
+descant_status ranks_start(struct fabric *f, const struct fabric_start *start);
+
+/* --- lead.c: rank 0 alone --- */
+
+descant_status ranks_lead_init(struct ranks *m);
+void ranks_lead_fini(struct ranks *m);
+void ranks_lead_hear(struct ranks *m, int from, const struct ranks_word *word);
+void ranks_lead_turn(struct ranks *m);
+void ranks_lead_fail(struct ranks *m, descant_status status, const char *text);
+/* Whom the round that gathers waits for. */
+void ranks_lead_late(const struct ranks *m, struct awaited *awaited);
+void ranks_lead_tell_late(struct ranks *m);
+
+/* --- mean.c --- */
+
+struct chunk;
+
+size_t ranks_piece_room(const struct ranks *m);     /* floats that a piece has at most, */
+size_t ranks_lane_floats(const struct ranks *m);    /* and one of a lane, which are many */
+descant_status ranks_lanes_init(struct ranks *m);
+void ranks_lanes_fini(struct ranks *m);
+size_t ranks_slice_at(size_t n, int k, int member);       /* its first float; of k: n */
+const float *ranks_reach(const struct vector *v, size_t at, size_t n, float *gathered);
+size_t ranks_round_slice(const struct ranks_round *r, int member);      /* the same, of a mean */
+size_t ranks_round_pieces(const struct ranks_round *r, int member);     /* of its slice */
+struct chunk ranks_round_piece(const struct ranks_round *r, int member, size_t piece);
+bool ranks_mean_inputs(struct ranks *m, float *out, int n_in, size_t n);    /* false: none is finite */
+void ranks_mean_begin(struct ranks *m);
+bool ranks_mean_step(struct ranks *m);      /* true: all is done */
+uint64_t ranks_mean_bytes(const struct ranks *m);   /* that this member has sent */
+
+/* --- hosts.c --- */
+
+bool ranks_by_hosts(const struct ranks *m);         /* the same for all ranks; after open */
+descant_status ranks_host_init(struct ranks *m);    /* the contribution, too, where one is wanted */
+void ranks_host_fini(struct ranks *m);
+void ranks_host_begin(struct ranks *m);             /* who relays to whom in this round */
+bool ranks_host_show(struct ranks *m);              /* a piece of the own vector; false: all is there */
+bool ranks_host_shown(const struct ranks *m, size_t piece);     /* by all mates, of every slice */
+int ranks_host_inputs(struct ranks *m, size_t at);  /* the mates' parts and shares, to m->inputs */
+const float *ranks_host_give(struct ranks *m, struct chunk piece, float *out);  /* those as one */
+bool ranks_host_done(struct ranks *m);              /* so is this rank; true: all mates are */
+void ranks_host_late(const struct ranks *m, struct awaited *awaited);
+
+/* --- wire.c: pieces of an encoded mean, of whole blocks --- */
+
+descant_status ranks_wire_init(struct ranks *m);            /* after the lanes, */
+void ranks_wire_fini(struct ranks *m);                      /* and before them */
+const float *ranks_wire_give(struct ranks *m, struct chunk piece, float *out);
+void ranks_wire_reduce(struct ranks *m, struct chunk piece, unsigned slot);
+void ranks_wire_learn(struct ranks *m, struct chunk piece, const float *in);
+void ranks_wire_forgive(struct ranks *m);                   /* nothing is owed any more */
+
+/* --- state.c --- */
+
+void ranks_state_begin(struct ranks *m);
+bool ranks_state_step(struct ranks *m);
+bool ranks_state_fill(struct ranks *m);     /* the source's centre; true: it is full */
+
+/* --- elastic.c --- */
+
+descant_status ranks_elastic_init(struct ranks *m);
+void ranks_elastic_fini(struct ranks *m);
+void ranks_elastic_begin(struct ranks *m);          /* x, from its first float */
+void ranks_elastic_fetch(struct ranks *m);          /* the whole centre, as its owners have it */
+enum fabric_progress ranks_elastic_step(struct ranks *m, struct fabric_part *part);
+void ranks_elastic_stop(struct ranks *m);           /* begins no more pieces */
+bool ranks_elastic_quiet(const struct ranks *m);    /* and none is in flight */
+void ranks_elastic_serve(struct ranks *m);          /* others, whose pieces waited for a state */
+void ranks_elastic_late(const struct ranks *m, struct awaited *awaited);
+
+/* --- rows.c --- */
+
+extern const struct fabric_rows ranks_rows;
+descant_status ranks_rows_init(struct ranks *m, size_t bytes);     /* most that a part has */
+void ranks_rows_fini(struct ranks *m);
+void ranks_rows_lead_hear(struct ranks *m, int from, const struct ranks_word *word);  /* rank 0 */
+void ranks_rows_hear(struct ranks *m, const struct ranks_word *word);
+void ranks_rows_step(struct ranks *m);
+void ranks_rows_leave(struct ranks *m);             /* takes no more parts; sends its own */
+bool ranks_rows_quiet(const struct ranks *m);       /* no round is closed here */
+bool ranks_rows_open(const struct ranks *m);
+bool ranks_rows_closed(const struct ranks *m);      /* rank 0: leaders are in a round that it closed */
+
+/* --- post.c --- */
+
+extern const struct fabric_post ranks_post;
+void ranks_post_fini(struct ranks *m);
+bool ranks_post_quiet(const struct ranks *m);       /* nothing that was sent is on its way */
+
+/* --- waits.c --- */
+
+void ranks_rest(struct ranks *m, uint64_t until_ns);
+void ranks_set_rest(struct ranks *m);       /* by what is open now */
+void ranks_say(struct ranks *m);
+void ranks_look_at_cores(struct ranks *m, int threads);
+
+#endif
