@@ -69,8 +69,8 @@ LOOPS_avx512 := -mavx512f -mavx512dq -mavx512bw -mavx512vl -mprefer-vector-width
 say = $(if $(V),,@echo "  $1 $@" && )
 
 KERNEL_SOURCE := $(wildcard src/fabric/kernels.c)
-SOURCES := $(filter-out $(KERNEL_SOURCE),$(wildcard src/base/*.c src/link/*.c src/fabric/*.c src/ranks/*.c \
-	src/sync/*.c src/bsp/*.c))
+SOURCES := $(filter-out $(KERNEL_SOURCE),$(wildcard src/base/*.c src/machine/*.c src/link/*.c src/fabric/*.c \
+	src/shm/*.c src/ranks/*.c src/sync/*.c src/bsp/*.c))
 OBJECTS := $(SOURCES:src/%.c=$(B)/%.o) \
 	$(if $(KERNEL_SOURCE),$(KERNEL_SETS:%=$(B)/fabric/kernels_%.o))
 

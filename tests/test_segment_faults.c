@@ -4,7 +4,7 @@
 #include "segment_five.h"
 
 #include "bsp/object.h"
-#include "bsp/process.h"
+#include "machine/process.h"
 
 #include <fcntl.h>
 #include <math.h>

@@ -2,7 +2,8 @@
 /* The shm fabric with real processes: some are killed, some come late, some are strangers.
  * The test process is the parent; a page that all share says what each is to do and how far it
  * is. Waiting is always for a figure in that page, with a bound. */
-#include "fabric/shm_message.h"
+#include "machine/message.h"
+#include "shm/shm.h"
 
 #include <check.h>
 #include <dirent.h>

@@ -2,7 +2,7 @@
 /* The steps of docs/shm.md in every bad order: several trainers of one process, polled by hand,
  * and stopped or killed at a step of their own (shm_hook). A death inside a poll is a jump out
  * of it and a close; one that nobody has seen is written into the board. */
-#include "fabric/shm_round.h"
+#include "shm/shm.h"
 
 #include <check.h>
 #include <setjmp.h>

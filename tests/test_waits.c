@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "fabric/shm_round.h"
+#include "shm/shm.h"
 #include "fabric/sim.h"
 #include "sync/waits.h"
 

@@ -19,7 +19,7 @@
 #include "bsp/ml.h"
 
 #include "bsp/object.h"
-#include "bsp/process.h"
+#include "machine/process.h"
 #include "bsp/sums.h"
 
 #include <errno.h>

@@ -9,7 +9,7 @@
 #include "bsp/object.h"
 
 #include "bsp/guard.h"
-#include "bsp/process.h"
+#include "machine/process.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -31,7 +31,7 @@
 
 #include "bsp/guard.h"
 #include "bsp/object.h"
-#include "bsp/process.h"
+#include "machine/process.h"
 
 #include <string.h>
 #include <unistd.h>

@@ -2,7 +2,7 @@
 /* descant bsp status: looks at a run's segments twice, and tells what they have and what has
  * happened meanwhile. It changes nothing in them, and the run does not know of it. */
 #include "bsp/object.h"
-#include "bsp/process.h"
+#include "machine/process.h"
 #include "cli/bsp.h"
 
 #include <dirent.h>

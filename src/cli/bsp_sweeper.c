@@ -5,7 +5,7 @@
  * end of a pipe that the rank alone holds open, and takes away the segments that had the rank as
  * their keeper. After a rank that ended in good order there are none. */
 #include "bsp/object.h"
-#include "bsp/process.h"
+#include "machine/process.h"
 #include "cli/bsp.h"
 
 #include <dirent.h>

@@ -5,7 +5,7 @@
 #ifndef SIM_WORLD_H
 #define SIM_WORLD_H
 
-#include "fabric/blocks.h"
+#include "machine/blocks.h"
 #include "fabric/sim.h"
 #include "fabric/vector.h"
 

@@ -20,7 +20,7 @@
  *    messages under way, because others do not take or send what belongs to them, keeps all of its memory
  *    as long as the process lives: nobody can tell when they come, or which of it the link still
  *    has. */
-#include "fabric/blocks.h"
+#include "machine/blocks.h"
 #include "fabric/kernels.h"
 #include "fabric/vector.h"
 #include "ranks/ranks.h"

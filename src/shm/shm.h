@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* Rounds and elastic exchanges among the slots of an arena. */
-#ifndef SHM_ROUND_H
-#define SHM_ROUND_H
+#ifndef SHM_H
+#define SHM_H
 
 #include "fabric/kernels.h"
 #include "fabric/ruling.h"
-#include "fabric/shm_arena.h"
-#include "fabric/shm_meet.h"
 #include "fabric/vector.h"
+#include "shm/meet.h"
 
 enum { SLICE_CHUNK = 16384 };   /* floats */
 
@@ -71,7 +70,7 @@ struct shm {
     /* Written by poll, read by wait beside it; relaxed: a stale bell wakes at once. */
     _Atomic uint32_t seen_bell;
     _Atomic uint64_t ready_ns;
-    _Atomic uint64_t waiting;   /* shm_waits.c's note */
+    _Atomic uint64_t waiting;   /* waits.c's note */
     /* As shm_note_changes has seen the others: guarded by `seeing`. */
     pthread_mutex_t seeing;
     bool has_seen;
@@ -144,7 +143,7 @@ static inline bool has_arrived(const struct board *board, unsigned slot, uint32_
     return atomic_load_explicit(&board->slots[slot].arrived, memory_order_acquire) == tag;
 }
 
-/* --- steps of the word (shm_round.c) --- */
+/* --- steps of the word (round.c) --- */
 
 /* One word, one winner; the winner rings. */
 bool shm_turn_word(struct board *board, uint64_t from, uint64_t to);
@@ -152,7 +151,7 @@ bool shm_end_round(struct board *board, uint64_t word, bool ok);
 enum fabric_progress shm_fail(struct shm *shm, descant_status status);
 void shm_count_bytes(struct shm *shm, size_t bytes);
 
-/* --- the members (shm_group.c) --- */
+/* --- the members (group.c) --- */
 
 uint64_t shm_slots_in(const struct board *board, enum life state);
 void shm_become(struct shm *shm, enum life state);
@@ -168,7 +167,7 @@ void shm_form(struct shm *shm);
 /* Others gather, and we have not arrived. */
 bool shm_is_called(const struct shm *shm, uint64_t word);
 
-/* --- closing and failing (shm_leader.c) --- */
+/* --- closing and failing (leader.c) --- */
 
 /* What a member does for all, whatever exchange it has; true: something moved. */
 bool shm_lead(struct shm *shm, uint64_t word);
@@ -177,7 +176,7 @@ struct offer shm_offer_of(const struct board *board, unsigned slot);
 bool shm_lost_group(const struct board *board, uint64_t members, uint32_t tag);
 bool shm_left_group(const struct board *board, uint64_t members);
 
-/* --- exchanges (shm_mean.c, shm_slices.c, shm_state.c, shm_elastic.c) --- */
+/* --- exchanges (mean.c, slices.c, state.c, elastic.c) --- */
 
 bool shm_map_group(struct shm *shm);
 /* in: by slot. False, and the round is failed: something in it is not finite. */
@@ -205,7 +204,7 @@ bool shm_show(struct shm *shm, uint64_t word);
 void shm_begin_elastic(struct shm *shm);
 enum fabric_progress shm_elastic(struct shm *shm, struct fabric_part *part);
 
-/* --- what the table calls (shm_round.c) --- */
+/* --- what the table calls (round.c) --- */
 
 descant_status shm_round_begin(struct shm *shm, const struct exchange *exchange);
 enum fabric_progress shm_round_poll(struct shm *shm, struct fabric_part *part);

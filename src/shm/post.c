@@ -3,8 +3,8 @@
  * for either. One side fills a slip and raises `full`, the other reads it and lowers it; whoever
  * dies in between leaves the slip as it was, for the next who has its rank. The memory lives as
  * long as one of the job's processes. */
-#include "fabric/shm_post.h"
-#include "fabric/shm_round.h"
+#include "shm/post.h"
+#include "shm/shm.h"
 
 #include <string.h>
 

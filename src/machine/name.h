@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The names of a job: its door and its slots, each a socket's name that one process can hold. */
-#ifndef SHM_NAME_H
-#define SHM_NAME_H
+#ifndef MACHINE_NAME_H
+#define MACHINE_NAME_H
 
 #include <stdbool.h>
 

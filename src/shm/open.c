@@ -2,11 +2,10 @@
 /* The shm fabric: processes of one machine, one piece of memory, no server. docs/shm.md has
  * the protocol; this file has the address, the order in which things are taken, and the table.
  *
- *   shm_arena   the memory: board, regions, whose slot is alive
- *   shm_meet    the names: finding one another, the arena's descriptor, noticing deaths
- *   shm_round   the exchanges; shm_group, shm_leader, shm_mean, shm_slices, shm_state and
- *               shm_elastic are its parts
- *   shm_post    parcels between rank 0 and the others
+ *   arena   the memory: board, regions, whose slot is alive
+ *   meet    the names: finding one another, the arena's descriptor, noticing deaths
+ *   round   the exchanges; group, leader, mean, slices, state and elastic are its parts
+ *   post    parcels between rank 0 and the others
  *
  * Nothing has a name in a file system. close leaves as a death would, and then gives
  * everything back; it takes half-opened handles, and is open's only cleanup path.
@@ -14,9 +13,9 @@
  * The manifest, its figures and the blocks of share are written and compared inside the door.
  * The manifest's length is set last: who dies before leaves the job unstarted, and the next
  * starts it. A trainer whose figures differ is refused. */
-#include "fabric/shm_post.h"
-#include "fabric/shm_round.h"
-#include "fabric/shm_waits.h"
+#include "shm/post.h"
+#include "shm/shm.h"
+#include "shm/waits.h"
 
 #include <string.h>
 
@@ -316,7 +315,7 @@ static size_t n_locks(const struct fabric_start *start)
 }
 
 /* What all have in common: the first takes the pages. Those of the result are for means; where
- * only the last exchange can be one, it takes them (shm_round.c). */
+ * only the last exchange can be one, it takes them (round.c). */
 static descant_status map_common(struct shm *shm, const struct fabric_start *start, bool first)
 {
     void *result, *center = NULL, *locks = NULL;

@@ -3,7 +3,7 @@
  * from a living member before it arrives. Nothing is sent: the part that a caller gets is the
  * source's own memory, which stays as it is until all have said `pulled`, or the joiner has
  * arrived. Run by whoever holds the round machine. */
-#include "fabric/shm_round.h"
+#include "shm/shm.h"
 
 #define FILL_CHUNK ((size_t)65536)
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "fabric/blocks.h"
+#include "machine/blocks.h"
 
 #include <string.h>
 

@@ -7,7 +7,7 @@
  * wait may run beside polls of another thread. It therefore reads atomic fields of the board
  * alone, never the round's record nor this trainer's own round: what it needs of those is in
  * the note. The ranks of living slots are constant. */
-#include "fabric/shm_waits.h"
+#include "shm/waits.h"
 
 #define FIRST_NS 10000000u
 #define AGAIN_NS 100000000u

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* What trainers of a machine say to one another when they meet: short messages over sockets,
  * with descriptors beside them. */
-#ifndef SHM_MESSAGE_H
-#define SHM_MESSAGE_H
+#ifndef MACHINE_MESSAGE_H
+#define MACHINE_MESSAGE_H
 
-#include "fabric/shm_arena.h"
+#include "base/base.h"
+
+#define MACHINE_MAGIC 0x6e616373u
+#define MACHINE_VERSION 5u
 
 enum what { WHAT_HELLO = 1, WHAT_MEMBER, WHAT_SEAT, WHAT_SEATED };
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* A process as a number that no later process has: {pid 24, start 40}, the start in the kernel's
  * ticks since boot. Never 0. */
-#ifndef PROCESS_H
-#define PROCESS_H
+#ifndef MACHINE_PROCESS_H
+#define MACHINE_PROCESS_H
 
 #include "base/base.h"
 

@@ -3,7 +3,7 @@
  * up to two descriptors. Nothing here blocks. Whatever comes that is not of this form, by a
  * stranger or another version, is refused as a whole, and the descriptors that came with it are
  * closed. */
-#include "fabric/shm_message.h"
+#include "machine/message.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -98,7 +98,7 @@ enum heard message_take(int fd, struct message *message, int fds[2])
         return HEARD_END;
     size_t n_fds = take_fds(&head, fds);
     if (n == (ssize_t)sizeof *message && !(head.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) &&
-        message->magic == SHM_MAGIC)
+        message->magic == MACHINE_MAGIC)
         return HEARD;
     fd_close(&fds[0]);
     fd_close(&fds[1]);
@@ -122,5 +122,5 @@ enum heard message_hear(int fd, struct message *message, int *fds, size_t n_fds)
 
 struct message message_of(enum what what, unsigned slot, uint32_t generation)
 {
-    return (struct message){SHM_MAGIC, SHM_VERSION, (uint32_t)what, slot, generation};
+    return (struct message){MACHINE_MAGIC, MACHINE_VERSION, (uint32_t)what, slot, generation};
 }

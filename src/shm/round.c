@@ -17,10 +17,10 @@
  * Not collective: elastic exchanges touch the centre alone, under a lock a chunk. Only a STATE
  * makes a round, called by `board.called`; elastic exchanges then arrive at it, too.
  *
- *   shm_group    who is a member, admitting and forming
- *   shm_leader   closing a round, and failing it
- *   shm_mean, shm_slices, shm_state, shm_elastic   what is exchanged */
-#include "fabric/shm_round.h"
+ *   group    who is a member, admitting and forming
+ *   leader   closing a round, and failing it
+ *   mean, slices, state, elastic   what is exchanged */
+#include "shm/shm.h"
 
 #include <string.h>
 

@@ -11,7 +11,7 @@
  *   3. The record stays as it is from REDUCE to the next close, which needs everyone's arrival.
  *
  * Run by whoever holds the round machine. */
-#include "fabric/shm_round.h"
+#include "shm/shm.h"
 
 #include <string.h>
 

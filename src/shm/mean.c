@@ -3,7 +3,7 @@
  * is left, and what becomes of NaN. Who counts the last chunk commits the round; a chunk that is
  * not finite fails it, and its owner's bit in `bad` leaves the owner out of the next. Run by
  * whoever holds the machine. */
-#include "fabric/shm_round.h"
+#include "shm/shm.h"
 
 #define STREAM_BYTES ((size_t)4 << 20)
 

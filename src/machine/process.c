@@ -6,7 +6,7 @@
  *
  * A process is dead when it is a zombie without other threads (or no longer there): the kernel
  * takes its memory away before it says so. */
-#include "bsp/process.h"
+#include "machine/process.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -5,11 +5,10 @@
 #define SHM_ARENA_H
 
 #include "fabric/fabric.h"
+#include "machine/message.h"
 
 enum { SHM_SLOTS = 64, SHM_BLOCKS = 128, SHM_BLOCK_NAME = 128, SHM_REFUSAL = 512 };
 
-#define SHM_MAGIC 0x6e616373u
-#define SHM_VERSION 5u
 #define SHM_CACHE_LINE _Alignas(64)
 
 /* A slot's life is {generation 32, state 32}. Alive are those from JOINED on. */

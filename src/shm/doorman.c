@@ -12,8 +12,9 @@
  *
  * A trainer that was stopped finds in its queues what joiners told it meanwhile: it therefore
  * listens to a caller before it drops it, and hears all of a line before it takes it as cut. */
-#include "fabric/shm_doorman.h"
-#include "fabric/shm_message.h"
+#include "shm/doorman.h"
+
+#include "machine/message.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -47,7 +48,7 @@ static bool answer_hello(struct meet *meet, struct meet_caller *caller)
 /* A free seat; or one that it has taken already, if we hear it late. */
 static bool is_seat(const struct meet *meet, const struct message *seat)
 {
-    if (seat->what != WHAT_SEAT || seat->version != SHM_VERSION || seat->slot >= SHM_SLOTS ||
+    if (seat->what != WHAT_SEAT || seat->version != MACHINE_VERSION || seat->slot >= SHM_SLOTS ||
         seat->slot == meet->slot)
         return false;
     uint64_t life = slot_life(meet->arena->board, seat->slot);

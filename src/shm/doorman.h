@@ -3,7 +3,7 @@
 #ifndef SHM_DOORMAN_H
 #define SHM_DOORMAN_H
 
-#include "fabric/shm_meet.h"
+#include "shm/meet.h"
 
 /* With a seat. From here to stop, peers and callers are the doorman's. stop takes one that has
  * not started. */

@@ -3,7 +3,7 @@
 #ifndef SHM_WAITS_H
 #define SHM_WAITS_H
 
-#include "fabric/shm_round.h"
+#include "shm/shm.h"
 
 /* After a poll, by who polled. */
 void shm_waits_note(struct shm *shm, enum fabric_progress progress);

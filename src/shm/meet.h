@@ -3,7 +3,7 @@
 #ifndef SHM_MEET_H
 #define SHM_MEET_H
 
-#include "fabric/shm_arena.h"
+#include "shm/arena.h"
 
 #include <pthread.h>
 

@@ -13,7 +13,7 @@
  * sees the touch. One that dies while touching is not alive, and not waited for.
  *
  * Left out on purpose: huge pages. The kernel's setting for shared memory decides. */
-#include "fabric/shm_arena.h"
+#include "shm/arena.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -170,8 +170,8 @@ descant_status arena_found(struct arena *arena, const struct emulated *link)
     if (status)
         return status;
     struct board *board = arena->board;
-    board->magic = SHM_MAGIC;
-    board->version = SHM_VERSION;
+    board->magic = MACHINE_MAGIC;
+    board->version = MACHINE_VERSION;
     board->link = *link;
     atomic_store_explicit(&board->word, (uint64_t)1 << 32 | 1, memory_order_release);
     return DESCANT_OK;
@@ -189,10 +189,10 @@ descant_status arena_enter(struct arena *arena, int fd)
     descant_status status = map_board(arena, false);
     if (status)
         return status;
-    if (arena->board->magic != SHM_MAGIC || arena->board->version != SHM_VERSION)
+    if (arena->board->magic != MACHINE_MAGIC || arena->board->version != MACHINE_VERSION)
         return log_fail(arena->log, DESCANT_MISMATCH,
                         "the job's board has version %u, ours is %u", arena->board->version,
-                        SHM_VERSION);
+                        MACHINE_VERSION);
     return DESCANT_OK;
 }
 

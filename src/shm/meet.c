@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Meeting by names (shm_name.c), which the kernel takes back by itself.
+/* Meeting by names (machine/name.c), which the kernel takes back by itself.
  *
  *   1. The door is a name that one process can hold. Whoever holds it changes slots, founds,
  *      compares manifests, adds blocks; the others sleep on a connection to it, which breaks
@@ -13,14 +13,15 @@
  *   5. A name that another user holds is nobody's of ours. At the door the job is refused at once,
  *      with that user's number; a slot is done without, as long as others are free.
  *
- * Joiners are answered by the doormen of those who are here (shm_doorman.c).
+ * Joiners are answered by the doormen of those who are here (doorman.c).
  *
  * Left out on purpose: a process that forks while it holds the door keeps it shut until that
  * child ends; the joiners' waiting is bounded. */
-#include "fabric/shm_meet.h"
-#include "fabric/shm_doorman.h"
-#include "fabric/shm_message.h"
-#include "fabric/shm_name.h"
+#include "shm/meet.h"
+
+#include "machine/message.h"
+#include "machine/name.h"
+#include "shm/doorman.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -231,10 +232,10 @@ static descant_status take_answer(struct meet *meet, unsigned slot)
         hang_up(meet, slot);
         return DESCANT_OK;
     }
-    if (answer.version != SHM_VERSION || answer.slot != slot)
+    if (answer.version != MACHINE_VERSION || answer.slot != slot)
         status = log_fail(meet->log, DESCANT_MISMATCH,
                           "job \"%s\" is of version %u of the protocol, this is %u",
-                          meet->name, answer.version, SHM_VERSION);
+                          meet->name, answer.version, MACHINE_VERSION);
     else if (meet->arena->fd < 0)
         status = arena_enter(meet->arena, fds[0]);
     else if (!same_arena(meet, fds[0]))

@@ -9,7 +9,7 @@
  *   2. One who has bound the name and does not listen, or whose queue is full, cannot be connected
  *      to. The user is then in the kernel's list of sockets (sock_diag). Systems without it, as
  *      some containers are, do not tell. */
-#include "fabric/shm_name.h"
+#include "machine/name.h"
 #include "base/base.h"
 
 #include <errno.h>

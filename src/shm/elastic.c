@@ -5,7 +5,7 @@
  *
  * Left out on purpose: fairness of the locks, and spreading of chunks by node.
  * Run by whoever holds the round machine. */
-#include "fabric/shm_round.h"
+#include "shm/shm.h"
 
 #include <string.h>
 

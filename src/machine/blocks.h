@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* Lists of memory blocks, of trainers in one process, and of a rank that is alone on its machine. */
-#ifndef BLOCKS_H
-#define BLOCKS_H
+#ifndef MACHINE_BLOCKS_H
+#define MACHINE_BLOCKS_H
 
-#include "fabric/fabric.h"
+#include "base/base.h"
 
 struct block {
     struct block *next;

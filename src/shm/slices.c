@@ -18,10 +18,10 @@
  *   3. Who finds nothing to do says `hungry`, looks again, and sleeps; who puts out or reduces
  *      looks for the hungry afterwards. Both sequentially consistent: one sees the other.
  *
- * A dead member's slice is not taken over: its death fails the round anyway (shm_leader.c), as
+ * A dead member's slice is not taken over: its death fails the round anyway (leader.c), as
  * its vector was to be part of the mean. An exchange that is given up fails its round too, for
  * its memory is not ours any more. Run by whoever holds the round machine. */
-#include "fabric/shm_round.h"
+#include "shm/shm.h"
 
 #include <string.h>
 
