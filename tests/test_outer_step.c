@@ -118,6 +118,19 @@ START_TEST(the_watch_knows_gain_and_cosine)
 }
 END_TEST
 
+/* What is chosen here is not warned of, nor a step that is hardly longer than plain averaging. */
+START_TEST(the_watch_is_of_steps_that_were_asked_for)
+{
+    static const char *const plans[] = {"diloco", "diloco-delta,every=500", "diloco,rate=1",
+                                        "bmuf,momentum=0.05", "bmuf,momentum=0.3"};
+    struct plan plan = good(plans[_i]);
+    struct outer_watch watch = {.cosine = 0};
+    for (uint64_t r = 0; r < 500; r++)
+        ck_assert_int_eq(outer_watch(&watch, &plan, outer_step_of(&plan, r, 2),
+                                     &(struct turn){-0.6, 4, 9}), OUTER_FITS);
+}
+END_TEST
+
 /* A first round has no momentum to lie to, and one of nothing no direction. */
 START_TEST(no_direction_counts_for_nothing)
 {
@@ -227,6 +240,7 @@ int main(void)
     tcase_add_test(tests, short_intervals_have_no_momentum);
     tcase_add_test(tests, numbers_stay_as_they_are);
     tcase_add_test(tests, the_watch_knows_gain_and_cosine);
+    tcase_add_loop_test(tests, the_watch_is_of_steps_that_were_asked_for, 0, 5);
     tcase_add_test(tests, no_direction_counts_for_nothing);
     tcase_add_test(tests, a_checkpoint_brings_the_rounds_along);
     tcase_add_test(tests, a_state_of_version_1_is_taken);

@@ -252,6 +252,38 @@ START_TEST(examples_are_of_this_data)
 }
 END_TEST
 
+/* One worker takes the same batches in the same order, so what a stop and a resume lose of an
+ * optimizer's state is seen in the last bit. */
+START_TEST(a_stop_between_changes_nothing)
+{
+    static const struct {
+        enum model_kind model;
+        enum optimizer_kind optimizer;
+        enum row_optimizer_kind rows;
+    } runs[] = {{MODEL_LINEAR, OPTIMIZER_FTRL, ROWS_FTRL}, {MODEL_FM, OPTIMIZER_FTRL, ROWS_FTRL},
+                {MODEL_DLRM, OPTIMIZER_FTRL, ROWS_FTRL},
+                {MODEL_DLRM, OPTIMIZER_ADAGRAD, ROWS_ADAGRAD},
+                {MODEL_DLRM, OPTIMIZER_ADAMW, ROWS_SGD}};
+    struct train_options o = short_run();
+    struct train_result whole, r;
+    o.model = runs[_i].model;
+    o.optimizer = runs[_i].optimizer;
+    o.table_optimizer = runs[_i].rows;
+    o.sync = "none";
+    o.eval = held_out;
+    o.epochs = 2;
+    train_well(&o, &whole, 2 * ROWS);
+    ck_assert_int_eq(unlink(model_file), 0);
+    o.epochs = 1;
+    train_well(&o, &r, ROWS);
+    ck_assert_double_ne(r.eval_loss, whole.eval_loss);
+    o.resume = true;
+    o.epochs = 2;
+    train_well(&o, &r, ROWS);
+    ck_assert_double_eq(r.eval_loss, whole.eval_loss);
+}
+END_TEST
+
 /* The second day is other clicks than the first: of them alone are the figures of this start. */
 START_TEST(a_start_has_its_own_figures)
 {
@@ -540,6 +572,7 @@ int main(void)
     tcase_add_test(files, a_growing_compressed_file_loses_nothing);
     tcase_add_test(files, what_has_grown_is_done_once);
     tcase_add_test(files, examples_are_of_this_data);
+    tcase_add_loop_test(files, a_stop_between_changes_nothing, 0, 5);
     tcase_add_test(files, a_start_has_its_own_figures);
     tcase_add_test(files, one_alone_diverges_in_one_line);
     tcase_add_loop_test(files, patience_keeps_the_best, 0, 2);

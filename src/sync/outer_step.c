@@ -18,8 +18,10 @@
  *
  * The watch is the cosine of b and s. A step that overshoots is followed by changes that lead back,
  * against s, or nowhere; one that lags leaves most of each change to be made again, along s. Noise turns
- * changes back, too, where G rests near an optimum: that is a sign only for a gain above 1. So is a
- * cosine near 1, which under plain averaging is a long way to go, only for one below 1. And where
+ * changes back, too, where G rests near an optimum: that is a sign only of a gain well above 1, and of
+ * one that somebody has asked for. With `auto` the DLRM of docs/quality.md has cosines of -0.1 from
+ * its 22nd round on, and ends where plain averaging does. A cosine near 1, which under plain averaging
+ * is a long way to go, is a sign only of a gain below 1. And where
  * replicas take G in part, or while they train (alpha below 1, shadow plans), c is behind G in any
  * case: there the cosine is a figure, and nothing is said.
  *
@@ -39,7 +41,7 @@ static const double most_momentum = 0.9;
 
 /* Cosines. Noise alone has 0: a small GPT (docs/torch.md) under 0.7 / 0.9 Nesterov, which loses as
  * much as no rounds at all, goes down from 0.85 to between -0.1 and 0.05 within eight rounds. */
-static const double overshooting = 0.05, lagging = 0.9;
+static const double overshooting = 0.05, lagging = 0.9, long_gain = 1.5;
 
 static double best_rate(int members)
 {
@@ -77,7 +79,7 @@ enum outer_verdict outer_watch(struct outer_watch *watch, const struct plan *pla
     double share = 1.0 / (double)(watch->rounds < OF_LATE ? watch->rounds : OF_LATE);
     watch->cosine += share * (cosine - watch->cosine);
     double gain = (double)step.rate / (1 - (double)step.momentum);
-    bool overshoots = gain > 1 && watch->cosine < overshooting;
+    bool overshoots = plan->momentum >= 0 && gain > long_gain && watch->cosine < overshooting;
     bool lags = gain < 1 && watch->cosine > lagging;
     bool whole = plan->when == PLAN_EVERY && plan->alpha >= 1;
     if (!whole || watch->said || watch->rounds < WATCHED || !(overshoots || lags))
