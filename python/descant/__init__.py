@@ -2,7 +2,7 @@
 """Descant: training loops that run on while their replicas are kept together.
 
     import descant
-    with descant.attach(model, plan="shadow-easgd") as sync:      # after the optimizer is made
+    with descant.attach(model, plan="shadow-delta") as sync:      # after the optimizer is made
         for x, y in loader:
             optimizer.zero_grad()
             loss_of(model(x), y).backward()
@@ -58,10 +58,10 @@ def attach(model: Any, plan: Optional[str] = None, job: Optional[str] = None, *,
     arrays that are no module's parameters stay in the caller's memory.
 
     plan: a preset and changes to it, "dasgd,every=8,delay=2"; without it the variable DESCANT_PLAN,
-    else "shadow-easgd"; descant.plans() has them all. job: "self", "shm:NAME" for trainers of one
-    machine, "mpi"; without it, the launcher's. rank, and size, the trainers to wait for: without
-    them the launcher's; where there is none, the lowest rank that is free, and nobody is waited
-    for. start_s: seconds that attach waits for the others. workers: threads that will call step.
+    else "shadow-delta", or "shadow-easgd" with optimizer=; descant.plans() has them all. job: "self",
+    "shm:NAME" for trainers of one machine, "mpi"; without it, the launcher's. rank, and size, the
+    trainers to wait for: without them the launcher's; where there is none, the lowest rank that is
+    free, and nobody is waited for. start_s: seconds that attach waits for the others. workers: threads that will call step.
     Under shadow plans, sync_cpu is the share of a core that the exchange may use (0: a core, if one
     is spare, else 0.02), and sync_rate the bytes a second (0: no limit).
     optimizer: what it keeps in tensors of floats, as momentum, moments and counts of steps, is kept in

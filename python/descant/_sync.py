@@ -133,6 +133,12 @@ def _check_free(tensors: List[Tuple[str, Any]]) -> None:
                                "returned before")
 
 
+def _default_plan(optimizer: Any) -> bytes:
+    """The shadow plan whose results are nearest to DDP's (docs/torch.md); one that pulls where the
+    optimizer's state goes with the parameters."""
+    return b"shadow-delta" if optimizer is None else b"shadow-easgd"
+
+
 class _Counted:
     """An optimizer among those that are hooked."""
 
@@ -157,8 +163,9 @@ class Sync:
         if buffers not in (None, "leave", "mean"):
             raise ValueError(f"buffers={buffers!r}: 'leave' or 'mean'")
         _check_model(model)
-        plan = (options.plan or os.environ.get("DESCANT_PLAN", "").encode()
-                or b"shadow-easgd").decode()
+        options.plan = (options.plan or os.environ.get("DESCANT_PLAN", "").encode()
+                        or _default_plan(optimizer))
+        plan = options.plan.decode()
         self.plan = plan
         keys = settings(plan)
         self.means_gradients = keys.get("what") == "gradient"

@@ -2,7 +2,7 @@
 """Descant in Hugging Face's Trainer:
 
     from descant.huggingface import DescantCallback
-    trainer = Trainer(model, args, train_dataset=…, callbacks=[DescantCallback("shadow-easgd")])
+    trainer = Trainer(model, args, train_dataset=…, callbacks=[DescantCallback("shadow-delta")])
     trainer.train()
 
 and started by torchrun. Trainer deals the data, logs, and writes checkpoints in rank 0 as it does

@@ -2,7 +2,7 @@
 """Descant in Lightning:
 
     from descant.lightning import DescantStrategy
-    trainer = Trainer(accelerator="cpu", devices=2, strategy=DescantStrategy("shadow-easgd"))
+    trainer = Trainer(accelerator="cpu", devices=2, strategy=DescantStrategy("shadow-delta"))
     trainer.fit(model, loader)
 
 It is Lightning's DDP strategy, started, ranked, with its sampler, its logger and checkpoints by rank

@@ -116,6 +116,23 @@ class Values(unittest.TestCase):
                 wanted = wanted if buffers != "leave" else [50, 150]
                 self.assertEqual(both, [[w] * 3 for w in wanted], (plan, buffers, final))
 
+    def test_the_default_plan_merges_changes_and_pulls_where_moments_go_with_it(self):
+        def kept(sync):
+            return len(sync.state_dict()["outer"])
+        for optimized, plan in ((False, "shadow-delta"), (True, "shadow-easgd")):
+            model = nn.Linear(3, 2)
+            optimizer = torch.optim.AdamW(model.parameters()) if optimized else None
+            with mock.patch.dict(os.environ):
+                os.environ.pop("DESCANT_PLAN", None)
+                with alone(model, optimizer=optimizer) as sync:
+                    self.assertEqual(sync.plan, plan)
+                    found = kept(sync)
+                with alone(model, plan="none") as sync:
+                    self.assertEqual(found > kept(sync), optimized)     # a central copy
+                os.environ["DESCANT_PLAN"] = "shadow-bmuf"
+                with alone(model) as sync:
+                    self.assertEqual(sync.plan, "shadow-bmuf")
+
     def test_a_mask_is_no_reason_to_leave_a_trainer_out(self):
         class Masked(nn.BatchNorm1d):
             def __init__(self):
