@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Vectors in pieces against flat ones, and what every fabric decides alike. */
+#include "fabric/ruling.h"
 #include "fabric/vector.h"
 
 #include <check.h>

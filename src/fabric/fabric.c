@@ -62,17 +62,3 @@ descant_status manifest_check(const char *theirs, const char *mine, const struct
     return log_fail(log, DESCANT_MISMATCH, "the job has \"%.*s\", here it is \"%.*s\"", d.n[0],
                     d.text[0], d.n[1], d.text[1]);
 }
-
-void weights_to_shares(double *weight, int n)
-{
-    double most = 0, total = 0;
-    int exponent;
-    for (int k = 0; k < n; k++)
-        if (weight[k] > most)
-            most = weight[k];
-    frexp(most, &exponent);
-    for (int k = 0; k < n; k++)
-        total += ldexp(weight[k], -exponent);
-    for (int k = 0; k < n; k++)
-        weight[k] = most > 0 ? ldexp(weight[k], -exponent) / total : 1.0 / n;
-}

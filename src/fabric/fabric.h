@@ -320,9 +320,6 @@ descant_status exchange_check(const struct exchange *exchange, const struct limi
 /* MISMATCH, and the first line that differs is named. */
 descant_status manifest_check(const char *theirs, const char *mine, const struct log *log);
 
-/* In place. By a power of two, so that no sum overflows; all zero counts as all equal. */
-void weights_to_shares(double *weight, int n);
-
 /* The emulated link: how long an exchange takes. rate 0: no time but rtt. */
 struct emulated {
     double rate;        /* bytes/s */

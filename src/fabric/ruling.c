@@ -12,8 +12,23 @@
  *      their round is void. */
 #include "fabric/ruling.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
+
+void weights_to_shares(double *weight, int n)
+{
+    double most = 0, total = 0;
+    int exponent;
+    for (int k = 0; k < n; k++)
+        if (weight[k] > most)
+            most = weight[k];
+    frexp(most, &exponent);
+    for (int k = 0; k < n; k++)
+        total += ldexp(weight[k], -exponent);
+    for (int k = 0; k < n; k++)
+        weight[k] = most > 0 ? ldexp(weight[k], -exponent) / total : 1.0 / n;
+}
 
 enum { SHOWN = 200 };       /* characters of a manifest's line */
 

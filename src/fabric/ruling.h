@@ -48,4 +48,7 @@ struct differing {
 };
 bool manifests_differ(const char *a, const char *b, struct differing *out);
 
+/* In place. By a power of two, so that no sum overflows; all zero counts as all equal. */
+void weights_to_shares(double *weight, int n);
+
 #endif
