@@ -26,20 +26,6 @@
 
 #define SPIN_NS 20000u
 
-bool shm_turn_word(struct board *board, uint64_t from, uint64_t to)
-{
-    if (!atomic_compare_exchange_strong_explicit(&board->word, &from, to,
-                                                 memory_order_seq_cst, memory_order_relaxed))
-        return false;
-    board_ring(board, ~(uint64_t)0);
-    return true;
-}
-
-bool shm_end_round(struct board *board, uint64_t word, bool ok)
-{
-    return shm_turn_word(board, word, word_make(next_tag(word_tag(word)), ok ? WORD_OK : 0));
-}
-
 /* A mean in slices: nothing is copied before the round is closed. */
 static bool puts_out_later(const struct shm *shm)
 {
@@ -91,18 +77,7 @@ static void arrive(struct shm *shm, uint64_t word)
     board_ring(board, (others | (members & -members)) & ~own_bit(shm));
 }
 
-enum fabric_progress shm_fail(struct shm *shm, descant_status status)
-{
-    shm->fabric.status = status;
-    return FABRIC_FAILED;
-}
-
 /* --- the ends of a round --- */
-
-void shm_count_bytes(struct shm *shm, size_t bytes)
-{
-    atomic_fetch_add_explicit(&shm->fabric.bytes, bytes, memory_order_relaxed);
-}
 
 static void count_bad(struct shm *shm)
 {

@@ -143,13 +143,20 @@ static inline bool has_arrived(const struct board *board, unsigned slot, uint32_
     return atomic_load_explicit(&board->slots[slot].arrived, memory_order_acquire) == tag;
 }
 
-/* --- steps of the word (round.c) --- */
+/* --- steps of the word (word.c) --- */
 
 /* One word, one winner; the winner rings. */
 bool shm_turn_word(struct board *board, uint64_t from, uint64_t to);
 bool shm_end_round(struct board *board, uint64_t word, bool ok);
 enum fabric_progress shm_fail(struct shm *shm, descant_status status);
 void shm_count_bytes(struct shm *shm, size_t bytes);
+
+/* --- where vectors lie (vectors.c) --- */
+
+size_t shm_table_at(size_t room);           /* of a contribution: the places of its slices */
+size_t shm_contribution_floats(size_t room);
+/* What others read of a slot; NULL, and logged, if it cannot be mapped. */
+const float *shm_vector_of(struct shm *shm, unsigned slot);
 
 /* --- the members (group.c) --- */
 
@@ -189,9 +196,6 @@ enum fabric_progress shm_reduce(struct shm *shm, uint64_t word);
 enum fabric_progress shm_reduce_slices(struct shm *shm, uint64_t word);
 /* A piece more of the vector into the contribution; false: that was the last. */
 bool shm_put_whole(struct shm *shm);
-size_t shm_contribution_floats(size_t room);
-/* What others read of a slot; NULL, and logged, if it cannot be mapped. */
-const float *shm_vector_of(struct shm *shm, unsigned slot);
 enum fabric_progress shm_take_state(struct shm *shm, uint64_t word, struct fabric_part *part);
 /* A member to pull from; SHM_SLOTS: nobody. *any: there is one, though not ready. */
 unsigned shm_find_source(struct shm *shm, uint64_t word, bool *any);

@@ -62,26 +62,14 @@ bool shm_put_whole(struct shm *shm)
 
 /* --- places --- */
 
-static size_t table_at(size_t room)
-{
-    return (room + 15) / 16 * 16 + SLICE_CHUNK;
-}
-
-/* A position for each chunk of others, and for each member one that may be empty; rounds of
- * fewer than 4 chunks a member and SLICE_CHUNK do not occur (set_chunks). */
-size_t shm_contribution_floats(size_t room)
-{
-    return table_at(room) + room / SLICE_CHUNK + 8 * SHM_SLOTS;
-}
-
 static const uint32_t *table_of(const struct shm *shm, unsigned slot)
 {
-    return (const uint32_t *)(const void *)(shm->round.in[slot] + table_at(shm->start.room));
+    return (const uint32_t *)(const void *)(shm->round.in[slot] + shm_table_at(shm->start.room));
 }
 
 static uint32_t *own_table(const struct shm *shm)
 {
-    return (uint32_t *)(void *)(shm->fabric.contribution + table_at(shm->start.room));
+    return (uint32_t *)(void *)(shm->fabric.contribution + shm_table_at(shm->start.room));
 }
 
 static uint32_t slice_first(const struct shm *shm, uint32_t member)

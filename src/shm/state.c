@@ -7,23 +7,6 @@
 
 #define FILL_CHUNK ((size_t)65536)
 
-static enum slot_region region_of(const struct board *board, unsigned slot)
-{
-    return board->slots[slot].in_place ? SLOT_REPLICA : SLOT_CONTRIBUTION;
-}
-
-static size_t region_floats(const struct shm *shm, enum slot_region region)
-{
-    return region == SLOT_CONTRIBUTION ? shm_contribution_floats(shm->start.room)
-                                       : shm->start.n;
-}
-
-const float *shm_vector_of(struct shm *shm, unsigned slot)
-{
-    enum slot_region region = region_of(board_of(shm), slot);
-    return arena_peer(&shm->arena, slot, region, region_floats(shm, region));
-}
-
 static bool state_part(struct shm *shm, unsigned source, struct fabric_part *part)
 {
     *part = (struct fabric_part){.kind = EXCHANGE_STATE, .n = shm->start.n,

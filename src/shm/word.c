@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: MIT */
+/* What every step of a round comes to: it moves the round's word, fails, or counts its bytes. */
+#include "shm/shm.h"
+
+bool shm_turn_word(struct board *board, uint64_t from, uint64_t to)
+{
+    if (!atomic_compare_exchange_strong_explicit(&board->word, &from, to,
+                                                 memory_order_seq_cst, memory_order_relaxed))
+        return false;
+    board_ring(board, ~(uint64_t)0);
+    return true;
+}
+
+bool shm_end_round(struct board *board, uint64_t word, bool ok)
+{
+    return shm_turn_word(board, word, word_make(next_tag(word_tag(word)), ok ? WORD_OK : 0));
+}
+
+enum fabric_progress shm_fail(struct shm *shm, descant_status status)
+{
+    shm->fabric.status = status;
+    return FABRIC_FAILED;
+}
+
+void shm_count_bytes(struct shm *shm, size_t bytes)
+{
+    atomic_fetch_add_explicit(&shm->fabric.bytes, bytes, memory_order_relaxed);
+}
