@@ -531,7 +531,7 @@ END_TEST
 START_TEST(a_stranger_in_the_slots_is_named)
 {
     struct fabric *f;
-    pid_t other = squat(0, SHM_SLOTS - 2, (enum hold)_i);
+    pid_t other = squat(0, MACHINE_SLOTS - 2, (enum hold)_i);
     if (!other)
         return;
     pid_t a = launch(0, 0, 2), b = launch(1, 1, 2);

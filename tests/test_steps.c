@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The steps of docs/shm.md in every bad order: several trainers of one process, polled by hand,
  * and stopped or killed at a step of their own (shm_hook). A death inside a poll is a jump out
- * of it and a close; one that nobody has seen is written into the board. */
+ * of it and a close; one that nobody has seen is written into the roster. */
 #include "shm/shm.h"
 
 #include <check.h>
@@ -46,7 +46,12 @@ static struct shm *shm_of(int k)
 
 static struct board *board_now(int k)
 {
-    return shm_of(k)->arena.board;
+    return shm_of(k)->board;
+}
+
+static struct roster *roster_now(int k)
+{
+    return roster_of(shm_of(k));
 }
 
 static unsigned slot_of(int k)
@@ -291,7 +296,7 @@ START_TEST(pages_of_the_dead_come_back)
     struct stat before, after;
 
     form(3);
-    ck_assert_int_eq(fstat(shm_of(0)->arena.fd, &before), 0);
+    ck_assert_int_eq(fstat(shm_of(0)->meet.arena.fd, &before), 0);
     leave(2);
     _Atomic uint32_t *touching = &own_slot(shm_of(1))->touching[TOUCH_POLL];
     *touching = 3;
@@ -299,16 +304,16 @@ START_TEST(pages_of_the_dead_come_back)
         begin_all(2, mean);
         ck_assert(drive());
     }
-    ck_assert_int_eq(life_state(slot_life(board_now(0), 2)), LIFE_DEAD);
-    ck_assert_int_eq(fstat(shm_of(0)->arena.fd, &after), 0);
+    ck_assert_int_eq(life_state(slot_life(roster_now(0), 2)), LIFE_DEAD);
+    ck_assert_int_eq(fstat(shm_of(0)->meet.arena.fd, &after), 0);
     ck_assert_int_eq(before.st_blocks, after.st_blocks);
     *touching = 0;
     for (int r = 0; r < 20; r++) {
         begin_all(2, mean);
         ck_assert(drive());
     }
-    ck_assert_int_eq(life_state(slot_life(board_now(0), 2)), LIFE_FREE);
-    ck_assert_int_eq(fstat(shm_of(0)->arena.fd, &after), 0);
+    ck_assert_int_eq(life_state(slot_life(roster_now(0), 2)), LIFE_FREE);
+    ck_assert_int_eq(fstat(shm_of(0)->meet.arena.fd, &after), 0);
     ck_assert_int_ge(before.st_blocks - after.st_blocks, N * 4 / 512);
     leave_all();
 }
@@ -335,20 +340,20 @@ START_TEST(a_slot_that_is_touched_is_not_taken)
 }
 END_TEST
 
-/* Slot 5 is somebody who died before anybody watched it: alive in the board. */
+/* Slot 5 is somebody who died before anybody watched it: alive in the roster. */
 START_TEST(who_died_unseen_is_buried_by_the_next_joiner)
 {
     form(2);
-    struct board *board = board_now(0);
-    atomic_store(&board->slots[5].life, life_make(7, LIFE_MEMBER));
-    atomic_fetch_or(&board->members, slot_bit(5));
-    board->slots[5].rank = 5;
+    struct roster *roster = roster_now(0);
+    atomic_store(&roster->slots[5].life, life_make(7, LIFE_MEMBER));
+    atomic_fetch_or(&roster->members, slot_bit(5));
+    roster->slots[5].rank = 5;
     begin_all(2, mean);
     for (int k = 0; k < 100; k++)
         turn(k % 2);
     ck_assert(open_now[0] && open_now[1]);
     come(2, 2, 1);
-    ck_assert_int_eq(life_state(slot_life(board, 5)), LIFE_DEAD);
+    ck_assert_int_eq(life_state(slot_life(roster, 5)), LIFE_DEAD);
     ck_assert(drive());
     ck_assert_float_eq(got[0].value, 1.5f);
     leave_all();
@@ -359,9 +364,9 @@ END_TEST
 START_TEST(a_bit_without_an_owner_is_taken_back)
 {
     form(2);
-    struct board *board = board_now(0);
-    atomic_store(&board->slots[5].life, life_make(7, LIFE_DEAD));
-    atomic_fetch_or(&board->members, slot_bit(5));
+    struct roster *roster = roster_now(0);
+    atomic_store(&roster->slots[5].life, life_make(7, LIFE_DEAD));
+    atomic_fetch_or(&roster->members, slot_bit(5));
     begin_all(2, mean);
     ck_assert(drive());
     ck_assert_float_eq(got[0].value, 1.5f);
@@ -372,9 +377,9 @@ END_TEST
 START_TEST(a_group_forms_beside_a_bit_without_an_owner)
 {
     come(0, 1, 3);
-    struct board *board = board_now(0);
-    atomic_store(&board->slots[5].life, life_make(7, LIFE_DEAD));
-    atomic_fetch_or(&board->members, slot_bit(5));
+    struct roster *roster = roster_now(0);
+    atomic_store(&roster->slots[5].life, life_make(7, LIFE_DEAD));
+    atomic_fetch_or(&roster->members, slot_bit(5));
     begin(0, state);
     ck_assert(drive());
     ck_assert(got[0].own);

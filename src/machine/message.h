@@ -7,7 +7,7 @@
 #include "base/base.h"
 
 #define MACHINE_MAGIC 0x6e616373u
-#define MACHINE_VERSION 5u
+#define MACHINE_VERSION 6u
 
 enum what { WHAT_HELLO = 1, WHAT_MEMBER, WHAT_SEAT, WHAT_SEATED };
 

@@ -11,10 +11,10 @@
 
 #define BUSY_NS 100000u         /* until held chunks are tried again */
 
-static bool lock_dead(const struct board *board, uint64_t lock)
+static bool lock_dead(const struct shm *shm, uint64_t lock)
 {
     unsigned slot = (unsigned)(lock & 0xffffffffu) - 1;
-    uint64_t life = slot < SHM_SLOTS ? slot_life(board, slot) : 0;
+    uint64_t life = slot < MACHINE_SLOTS ? slot_life(roster_of(shm), slot) : 0;
     return !life_alive(life) || life_generation(life) != life_generation(lock);
 }
 
@@ -24,7 +24,7 @@ static bool lock_chunk(struct shm *shm, size_t chunk)
     uint64_t seen = atomic_load_explicit(&shm->locks[chunk], memory_order_relaxed);
     uint64_t mine = word_make(shm->meet.generation, shm->meet.slot + 1);
 
-    if (seen && !lock_dead(board_of(shm), seen))
+    if (seen && !lock_dead(shm, seen))
         return false;
     return atomic_compare_exchange_strong_explicit(&shm->locks[chunk], &seen, mine,
                                                    memory_order_acq_rel,

@@ -11,12 +11,12 @@
  * Run by whoever holds the round machine. */
 #include "shm/shm.h"
 
-uint64_t shm_slots_in(const struct board *board, enum life state)
+uint64_t shm_slots_in(const struct shm *shm, enum life state)
 {
     uint64_t found = 0;
 
-    for (unsigned s = 0; s < SHM_SLOTS; s++)
-        if (life_state(slot_life(board, s)) == state)
+    for (unsigned s = 0; s < MACHINE_SLOTS; s++)
+        if (life_state(slot_life(roster_of(shm), s)) == state)
             found |= slot_bit(s);
     return found;
 }
@@ -24,19 +24,19 @@ uint64_t shm_slots_in(const struct board *board, enum life state)
 /* A bit that was set when its owner was already dead. */
 void shm_bury_stale(struct shm *shm, uint64_t members)
 {
-    struct board *board = board_of(shm);
+    struct roster *roster = roster_of(shm);
 
-    for (unsigned s = 0; s < SHM_SLOTS; s++) {
-        uint64_t life = slot_life(board, s);
+    for (unsigned s = 0; s < MACHINE_SLOTS; s++) {
+        uint64_t life = slot_life(roster, s);
         if (members & slot_bit(s) && life_state(life) == LIFE_DEAD)
-            slot_bury(board, s, life_generation(life), shm->meet.slot, TOUCH_POLL);
+            slot_bury(roster, s, life_generation(life), shm->meet.slot, TOUCH_POLL);
     }
 }
 
 void shm_become(struct shm *shm, enum life state)
 {
-    slot_become(board_of(shm), shm->meet.slot, shm->meet.generation, state);
-    board_ring(board_of(shm), ~own_bit(shm));
+    slot_become(roster_of(shm), shm->meet.slot, shm->meet.generation, state);
+    roster_ring(roster_of(shm), ~own_bit(shm));
 }
 
 static void touch(struct shm *shm, uint32_t what)
@@ -44,22 +44,20 @@ static void touch(struct shm *shm, uint32_t what)
     atomic_store_explicit(&own_slot(shm)->touching[TOUCH_POLL], what, memory_order_seq_cst);
 }
 
-static void changed_members(struct board *board)
+static void changed_members(struct shm *shm)
 {
-    atomic_fetch_add_explicit(&board->epoch, 1, memory_order_release);
-    atomic_store_explicit(&board->formed, 1, memory_order_relaxed);
-    board_ring(board, ~(uint64_t)0);
+    atomic_fetch_add_explicit(&roster_of(shm)->epoch, 1, memory_order_release);
+    atomic_store_explicit(&board_of(shm)->formed, 1, memory_order_relaxed);
+    roster_ring(roster_of(shm), ~(uint64_t)0);
 }
 
 /* By any thread, beside polls. */
 void shm_count_members(struct shm *shm)
 {
-    struct board *board = board_of(shm);
-
-    atomic_store_explicit(&shm->fabric.members, __builtin_popcountll(load_members(board)),
+    atomic_store_explicit(&shm->fabric.members, __builtin_popcountll(load_members(shm)),
                           memory_order_relaxed);
     atomic_store_explicit(&shm->fabric.epoch,
-                          atomic_load_explicit(&board->epoch, memory_order_relaxed),
+                          atomic_load_explicit(&roster_of(shm)->epoch, memory_order_relaxed),
                           memory_order_relaxed);
 }
 
@@ -67,11 +65,11 @@ void shm_count_members(struct shm *shm)
  * has begun none, without which there is no end. */
 static void note_change(struct shm *shm, unsigned s, bool at_work)
 {
-    const struct slot *slot = &board_of(shm)->slots[s];
+    const struct slot *slot = &roster_of(shm)->slots[s];
     struct seen *seen = &shm->seen[s];
-    uint64_t life = slot_life(board_of(shm), s);
+    uint64_t life = slot_life(roster_of(shm), s);
     bool same = life_generation(life) == seen->generation;
-    bool seated = load_members(board_of(shm)) & slot_bit(s);
+    bool seated = load_members(shm) & slot_bit(s);
     uint32_t closed = atomic_load_explicit(&slot->closed, memory_order_relaxed);
 
     if (seen->member && !(same && (seated || life_alive(life)))) {
@@ -100,7 +98,7 @@ void shm_note_changes(struct shm *shm)
 
     if (!shm->fabric.notes || life < LIFE_MEMBER || pthread_mutex_trylock(&shm->seeing))
         return;
-    for (unsigned s = 0; s < SHM_SLOTS; s++)
+    for (unsigned s = 0; s < MACHINE_SLOTS; s++)
         if (s != shm->meet.slot)
             note_change(shm, s, life == LIFE_MEMBER);
     shm->has_seen = true;
@@ -126,8 +124,8 @@ void shm_refresh(struct shm *shm)
 {
     struct board *board = board_of(shm);
     struct round *round = &shm->round;
-    uint32_t lives = atomic_load_explicit(&board->lives, memory_order_acquire);
-    uint32_t epoch = atomic_load_explicit(&board->epoch, memory_order_acquire);
+    uint32_t lives = atomic_load_explicit(&roster_of(shm)->lives, memory_order_acquire);
+    uint32_t epoch = atomic_load_explicit(&roster_of(shm)->epoch, memory_order_acquire);
     int threads = 0;
 
     hear_refusal(shm);
@@ -136,9 +134,9 @@ void shm_refresh(struct shm *shm)
     round->counted = true;
     round->lives = lives;
     round->epoch = epoch;
-    for (unsigned s = 0; s < SHM_SLOTS; s++)
-        if (life_alive(slot_life(board, s)))
-            threads += atomic_load_explicit(&board->slots[s].threads, memory_order_relaxed);
+    for (unsigned s = 0; s < MACHINE_SLOTS; s++)
+        if (life_alive(slot_life(roster_of(shm), s)))
+            threads += atomic_load_explicit(&board->arrivals[s].threads, memory_order_relaxed);
     atomic_store_explicit(&shm->fabric.machine_threads, threads, memory_order_relaxed);
     shm_count_members(shm);        /* of which the notes tell */
     shm_note_changes(shm);
@@ -148,51 +146,50 @@ void shm_refresh(struct shm *shm)
 
 void shm_admit(struct shm *shm, unsigned slot)
 {
-    struct board *board = board_of(shm);
+    struct roster *roster = roster_of(shm);
     uint64_t life;
 
     touch(shm, slot + 1);
-    life = slot_life(board, slot);
+    life = slot_life(roster, slot);
     if (life_state(life) == LIFE_WAITING &&
-        !(atomic_fetch_or_explicit(&board->members, slot_bit(slot), memory_order_seq_cst) &
+        !(atomic_fetch_or_explicit(&roster->members, slot_bit(slot), memory_order_seq_cst) &
           slot_bit(slot)))
-        changed_members(board);
+        changed_members(shm);
     touch(shm, 0);
-    shm_bury_stale(shm, slot_bit(slot) & load_members(board));
+    shm_bury_stale(shm, slot_bit(slot) & load_members(shm));
 }
 
 void shm_admit_waiting(struct shm *shm)
 {
-    uint64_t waiting = shm_slots_in(board_of(shm), LIFE_WAITING) & ~load_members(board_of(shm));
+    uint64_t waiting = shm_slots_in(shm, LIFE_WAITING) & ~load_members(shm);
 
-    for (unsigned s = 0; s < SHM_SLOTS; s++)
+    for (unsigned s = 0; s < MACHINE_SLOTS; s++)
         if (waiting & slot_bit(s))
             shm_admit(shm, s);
 }
 
 bool shm_admit_first(struct shm *shm)
 {
-    struct board *board = board_of(shm);
     uint64_t none = 0;
 
     touch(shm, shm->meet.slot + 1);
-    bool first = atomic_compare_exchange_strong_explicit(&board->members, &none, own_bit(shm),
-                     memory_order_seq_cst, memory_order_seq_cst);
+    bool first = atomic_compare_exchange_strong_explicit(&roster_of(shm)->members, &none,
+                     own_bit(shm), memory_order_seq_cst, memory_order_seq_cst);
     if (first)
-        changed_members(board);
+        changed_members(shm);
     touch(shm, 0);
     return first;
 }
 
-uint64_t shm_standby(const struct board *board)
+uint64_t shm_standby(const struct shm *shm)
 {
-    uint64_t found = shm_slots_in(board, LIFE_FINAL);
+    uint64_t found = shm_slots_in(shm, LIFE_FINAL);
 
-    for (unsigned s = 0; s < SHM_SLOTS; s++)
-        if (found & slot_bit(s) && atomic_load_explicit(&board->slots[s].standby,
+    for (unsigned s = 0; s < MACHINE_SLOTS; s++)
+        if (found & slot_bit(s) && atomic_load_explicit(&board_of(shm)->arrivals[s].standby,
                                                         memory_order_acquire) == STANDBY_NONE)
             found &= ~slot_bit(s);
-    return found & ~load_members(board);
+    return found & ~load_members(shm);
 }
 
 /* The group of a job that has none: those who wait, else those who are at their end. */
@@ -201,23 +198,23 @@ void shm_form(struct shm *shm)
     struct board *board = board_of(shm);
     uint64_t none = 0, group;
 
-    shm_bury_stale(shm, load_members(board));
-    if (load_members(board))
+    shm_bury_stale(shm, load_members(shm));
+    if (load_members(shm))
         return;
     touch(shm, TOUCH_ALL);
-    group = shm_slots_in(board, LIFE_WAITING);
+    group = shm_slots_in(shm, LIFE_WAITING);
     if (group) {
-        if (shm_standby(board) || (!atomic_load_explicit(&board->formed, memory_order_relaxed) &&
-                                   __builtin_popcountll(group) < (int)board->size))
+        if (shm_standby(shm) || (!atomic_load_explicit(&board->formed, memory_order_relaxed) &&
+                                 __builtin_popcountll(group) < (int)board->size))
             group = 0;
     } else {
-        group = shm_slots_in(board, LIFE_FINAL);
-        if (group != board_alive(board))
+        group = shm_slots_in(shm, LIFE_FINAL);
+        if (group != roster_alive(roster_of(shm)))
             group = 0;
     }
-    if (group && atomic_compare_exchange_strong_explicit(&board->members, &none, group,
+    if (group && atomic_compare_exchange_strong_explicit(&roster_of(shm)->members, &none, group,
                      memory_order_seq_cst, memory_order_seq_cst))
-        changed_members(board);
+        changed_members(shm);
     touch(shm, 0);
     shm_bury_stale(shm, group);
 }
@@ -226,7 +223,7 @@ void shm_form(struct shm *shm)
 bool shm_is_called(const struct shm *shm, uint64_t word)
 {
     const struct board *board = board_of(shm);
-    uint64_t members = load_members(board);
+    uint64_t members = load_members(shm);
     uint32_t tag = word_tag(word);
 
     if (word & PHASES || !(members & own_bit(shm)) ||
@@ -234,8 +231,8 @@ bool shm_is_called(const struct shm *shm, uint64_t word)
         return false;
     if (!shm->start.collective)
         return atomic_load_explicit(&board->called, memory_order_acquire) == tag;
-    for (unsigned s = 0; s < SHM_SLOTS; s++)
+    for (unsigned s = 0; s < MACHINE_SLOTS; s++)
         if (members & slot_bit(s) && has_arrived(board, s, tag))
             return true;
-    return shm_slots_in(board, LIFE_WAITING) != 0;
+    return shm_slots_in(shm, LIFE_WAITING) != 0;
 }

@@ -18,41 +18,42 @@
 /* A piece of the pages of somebody dead whom nobody touches; no round reads them now. */
 static void sweep(struct shm *shm, uint64_t members)
 {
-    struct board *board = board_of(shm);
+    struct roster *roster = roster_of(shm);
 
-    for (unsigned s = 0; s < SHM_SLOTS; s++) {
-        uint64_t life = slot_life(board, s);
-        if (life_state(life) != LIFE_DEAD || members & slot_bit(s) || !slot_untouched(board, s))
+    for (unsigned s = 0; s < MACHINE_SLOTS; s++) {
+        uint64_t life = slot_life(roster, s);
+        if (life_state(life) != LIFE_DEAD || members & slot_bit(s) || !slot_untouched(roster, s))
             continue;
-        if (arena_punch_piece(&shm->arena, s))
+        if (arena_punch_piece(&shm->meet.arena, slot_region_at(s, SLOT_REPLICA), SLOT_BYTES))
             atomic_compare_exchange_strong_explicit(
-                &board->slots[s].life, &life, life_make(life_generation(life), LIFE_FREE),
+                &roster->slots[s].life, &life, life_make(life_generation(life), LIFE_FREE),
                 memory_order_seq_cst, memory_order_seq_cst);
         return;
     }
 }
 
-struct offer shm_offer_of(const struct board *board, unsigned slot)
+struct offer shm_offer_of(const struct shm *shm, unsigned slot)
 {
-    const struct slot *s = &board->slots[slot];
-    return (struct offer){.rank = s->rank, .kind = (enum exchange_kind)s->kind,
-                          .final = life_state(slot_life(board, slot)) == LIFE_FINAL,
-                          .bad = (board->record.bad & slot_bit(slot)) != 0, .n = s->n,
+    const struct arrival *s = &board_of(shm)->arrivals[slot];
+    return (struct offer){.rank = roster_of(shm)->slots[slot].rank,
+                          .kind = (enum exchange_kind)s->kind,
+                          .final = life_state(slot_life(roster_of(shm), slot)) == LIFE_FINAL,
+                          .bad = (board_of(shm)->record.bad & slot_bit(slot)) != 0, .n = s->n,
                           .agree = s->agree, .priority = s->priority, .weight = s->weight};
 }
 
 /* Of the group, which has arrived. */
-static struct ruling rule(const struct board *board, struct round_record *record)
+static struct ruling rule(const struct shm *shm, struct round_record *record)
 {
-    struct offer offers[SHM_SLOTS];
-    double shares[SHM_SLOTS];
-    unsigned slots[SHM_SLOTS];
+    struct offer offers[MACHINE_SLOTS];
+    double shares[MACHINE_SLOTS];
+    unsigned slots[MACHINE_SLOTS];
     int k = 0;
 
-    for (unsigned s = 0; s < SHM_SLOTS; s++)
+    for (unsigned s = 0; s < MACHINE_SLOTS; s++)
         if (record->group & slot_bit(s)) {
             slots[k] = s;
-            offers[k++] = shm_offer_of(board, s);
+            offers[k++] = shm_offer_of(shm, s);
         }
     struct ruling ruling = round_rule(offers, k, k, false, shares);
     memset(record->share, 0, sizeof record->share);
@@ -67,8 +68,8 @@ static void set_chunks(struct board *board, struct round_record *record)
     size_t members = (size_t)__builtin_popcountll(record->group);
 
     record->live = 0;
-    for (unsigned s = 0; s < SHM_SLOTS; s++)
-        if (record->group & slot_bit(s) && board->slots[s].live)
+    for (unsigned s = 0; s < MACHINE_SLOTS; s++)
+        if (record->group & slot_bit(s) && board->arrivals[s].live)
             record->live |= slot_bit(s);
     size_t most = record->live ? SLICE_CHUNK : 65536;
     record->chunk = (record->n / (4 * members) + 15) / 16 * 16;
@@ -81,17 +82,18 @@ static void set_chunks(struct board *board, struct round_record *record)
                        emulated_mean_ns(&board->link, record->n * sizeof(float), (int)members);
 }
 
-static bool all_arrived(const struct board *board, uint64_t members, uint32_t tag)
+static bool all_arrived(const struct shm *shm, uint64_t members, uint32_t tag)
 {
-    for (unsigned s = 0; s < SHM_SLOTS; s++)
+    for (unsigned s = 0; s < MACHINE_SLOTS; s++)
         if (members & slot_bit(s) &&
-            (!life_alive(slot_life(board, s)) || !has_arrived(board, s, tag)))
+            (!life_alive(slot_life(roster_of(shm), s)) || !has_arrived(board_of(shm), s, tag)))
             return false;
     return true;
 }
 
-static struct ruling write_record(struct board *board, uint64_t word, uint64_t members)
+static struct ruling write_record(struct shm *shm, uint64_t word, uint64_t members)
 {
+    struct board *board = board_of(shm);
     struct round_record *record = &board->record;
     uint32_t tag = word_tag(word);
 
@@ -99,7 +101,7 @@ static struct ruling write_record(struct board *board, uint64_t word, uint64_t m
         atomic_store_explicit(&board->bad, 0, memory_order_relaxed);
     record->group = members;
     record->bad = atomic_load_explicit(&board->bad, memory_order_relaxed) & members;
-    struct ruling ruling = rule(board, record);
+    struct ruling ruling = rule(shm, record);
     record->kind = ruling.what == RULING_STATE ? EXCHANGE_STATE : EXCHANGE_MEAN;
     record->n = ruling.n;
     record->differ = ruling.what == RULING_DIFFER;
@@ -116,28 +118,28 @@ static bool close_round(struct shm *shm, uint64_t word)
 {
     struct board *board = board_of(shm);
     uint64_t closing = word | PHASE_CLOSING | (uint64_t)shm->meet.slot << 8, was = word;
-    uint64_t members = load_members(board);
+    uint64_t members = load_members(shm);
     uint32_t tag = word_tag(word);
 
     shm_step(STEP_CLOSE, shm->meet.slot);
     if (!(members & own_bit(shm)) || lowest(members) != shm->meet.slot ||
-        !all_arrived(board, members, tag))
+        !all_arrived(shm, members, tag))
         return false;
     if (!atomic_compare_exchange_strong_explicit(&board->word, &was, closing,
                                                  memory_order_seq_cst, memory_order_relaxed))
         return true;
-    members = load_members(board);
+    members = load_members(shm);
     if (!(members & own_bit(shm)) || lowest(members) != shm->meet.slot ||
-        !all_arrived(board, members, tag))
-        return shm_turn_word(board, closing, word);
+        !all_arrived(shm, members, tag))
+        return shm_turn_word(shm, closing, word);
     shm_step(STEP_CLOSING, shm->meet.slot);
     sweep(shm, members);
-    struct ruling ruling = write_record(board, word, members);
+    struct ruling ruling = write_record(shm, word, members);
     if (ruling.what == RULING_VOID)
-        return shm_end_round(board, closing, false);
+        return shm_end_round(shm, closing, false);
     if (ruling.what == RULING_STATE || (ruling.what == RULING_MEAN && board->record.n_chunks))
-        return shm_turn_word(board, closing, word_make(tag, PHASE_REDUCE));
-    return shm_end_round(board, closing, true);
+        return shm_turn_word(shm, closing, word_make(tag, PHASE_REDUCE));
+    return shm_end_round(shm, closing, true);
 }
 
 /* Those without whom the round has no result: of a mean every member of its group, of a state its
@@ -157,7 +159,7 @@ bool shm_lost_group(const struct board *board, uint64_t members, uint32_t tag)
     uint64_t needed = needed_of(&board->record);
     if (needed & ~members)
         return true;
-    for (unsigned s = 0; s < SHM_SLOTS; s++)
+    for (unsigned s = 0; s < MACHINE_SLOTS; s++)
         if (needed & slot_bit(s) && !has_arrived(board, s, tag))
             return true;
     return false;
@@ -168,12 +170,12 @@ bool shm_lead(struct shm *shm, uint64_t word)
 {
     struct board *board = board_of(shm);
 
-    shm_bury_stale(shm, load_members(board));
+    shm_bury_stale(shm, load_members(shm));
     if (word & PHASE_REDUCE)
-        return shm_lost_group(board, load_members(board), word_tag(word)) &&
-               shm_end_round(board, word, false);
+        return shm_lost_group(board, load_members(shm), word_tag(word)) &&
+               shm_end_round(shm, word, false);
     if (word & PHASE_CLOSING)
-        return !life_alive(slot_life(board, word_closer(word))) &&
-               shm_turn_word(board, word, word & ~(uint64_t)(PHASE_CLOSING | 0xff00u));
+        return !life_alive(slot_life(roster_of(shm), word_closer(word))) &&
+               shm_turn_word(shm, word, word & ~(uint64_t)(PHASE_CLOSING | 0xff00u));
     return close_round(shm, word);
 }

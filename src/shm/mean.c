@@ -11,7 +11,7 @@ bool shm_map_group(struct shm *shm)
 {
     const struct round_record *record = &board_of(shm)->record;
 
-    for (unsigned s = 0; s < SHM_SLOTS; s++)
+    for (unsigned s = 0; s < MACHINE_SLOTS; s++)
         if (record->group & slot_bit(s)) {
             shm->round.in[s] = shm_vector_of(shm, s);
             if (!shm->round.in[s])
@@ -57,8 +57,9 @@ static bool claim_chunk(const struct shm *shm, uint32_t tag, uint32_t *chunk)
     return false;
 }
 
-void shm_count_chunks(struct board *board, uint64_t word, uint32_t n)
+void shm_count_chunks(struct shm *shm, uint64_t word, uint32_t n)
 {
+    struct board *board = board_of(shm);
     uint64_t done = atomic_load_explicit(&board->done, memory_order_relaxed);
 
     do {
@@ -68,7 +69,7 @@ void shm_count_chunks(struct board *board, uint64_t word, uint32_t n)
                                                     memory_order_acq_rel,
                                                     memory_order_relaxed));
     if ((uint32_t)done + n == board->record.n_chunks)
-        shm_end_round(board, word, true);
+        shm_end_round(shm, word, true);
 }
 
 /* Whose chunk is not finite; of live memory it may be so no longer: then all that counted. */
@@ -77,7 +78,7 @@ static uint64_t find_bad(const struct shm *shm, const float *const *in, size_t n
     const struct round_record *record = &board_of(shm)->record;
     uint64_t bad = 0, all = 0;
 
-    for (unsigned s = 0; s < SHM_SLOTS; s++) {
+    for (unsigned s = 0; s < MACHINE_SLOTS; s++) {
         if (!(record->share[s] > 0))
             continue;
         all |= slot_bit(s);
@@ -91,11 +92,11 @@ bool shm_mean_chunk(struct shm *shm, uint64_t word, const float *const *in, size
                     size_t n)
 {
     const struct round_record *record = &board_of(shm)->record;
-    const float *good[SHM_SLOTS];
-    double share[SHM_SLOTS];
+    const float *good[MACHINE_SLOTS];
+    double share[MACHINE_SLOTS];
     int k = 0;
 
-    for (unsigned s = 0; s < SHM_SLOTS; s++)
+    for (unsigned s = 0; s < MACHINE_SLOTS; s++)
         if (record->group & slot_bit(s) && record->share[s] > 0) {
             good[k] = in[s];
             share[k++] = record->share[s];
@@ -104,19 +105,19 @@ bool shm_mean_chunk(struct shm *shm, uint64_t word, const float *const *in, size
                            record->n * sizeof(float) >= STREAM_BYTES))
         return true;
     atomic_fetch_or_explicit(&board_of(shm)->bad, find_bad(shm, in, n), memory_order_relaxed);
-    shm_end_round(board_of(shm), word, false);
+    shm_end_round(shm, word, false);
     return false;
 }
 
 void shm_say_reducing(struct shm *shm, uint32_t tag)
 {
-    atomic_store_explicit(&own_slot(shm)->reducing, tag, memory_order_relaxed);
+    atomic_store_explicit(&own_arrival(shm)->reducing, tag, memory_order_relaxed);
 }
 
 enum fabric_progress shm_reduce(struct shm *shm, uint64_t word)
 {
     struct board *board = board_of(shm);
-    const float *in[SHM_SLOTS];
+    const float *in[MACHINE_SLOTS];
     uint32_t chunk;
 
     if (!shm->round.seen && !shm_map_group(shm))
@@ -126,12 +127,12 @@ enum fabric_progress shm_reduce(struct shm *shm, uint64_t word)
     size_t from = chunk * board->record.chunk, n = board->record.n - from;
     if (n > board->record.chunk)
         n = board->record.chunk;
-    for (unsigned s = 0; s < SHM_SLOTS; s++)
+    for (unsigned s = 0; s < MACHINE_SLOTS; s++)
         if (board->record.group & slot_bit(s))
             in[s] = shm->round.in[s] + from;
     shm_say_reducing(shm, word_tag(word));
     if (shm_mean_chunk(shm, word, in, from, n))
-        shm_count_chunks(board, word, 1);
+        shm_count_chunks(shm, word, 1);
     shm_say_reducing(shm, 0);
     return FABRIC_WORKED;
 }

@@ -87,8 +87,7 @@ static void shm_close(struct fabric *f)
 {
     struct shm *shm = shm_of(f);
 
-    meet_fini(&shm->meet);
-    arena_fini(&shm->arena);
+    meeting_close(&shm->meet);
     memory_give(shm->piece);
     memory_give(shm->moved);
     memory_give(shm->left);
@@ -97,67 +96,111 @@ static void shm_close(struct fabric *f)
     memory_give(shm);
 }
 
-/* An arena nobody else has seen, or one whose figures are ours. */
-static descant_status agree(struct shm *shm, const struct address *address)
+/* A board nobody else has seen, or one whose figures are ours. */
+static descant_status agree_link(struct shm *shm)
 {
-    const struct log *log = &shm->fabric.log;
-    const struct emulated link = {address->rate, address->rtt};
-    struct board *board = shm->arena.board;
+    const struct emulated *link = &shm->link;
+    struct board *board = board_of(shm);
 
-    if (!board) {
-        descant_status status = arena_found(&shm->arena, &link);
+    if (!load_word(board)) {
+        descant_status status = arena_take(&shm->meet.arena, region_at(REGION_BOARD), sizeof *board);
         if (status)
             return status;
-        board = shm->arena.board;
+        board->link = *link;
+        atomic_store_explicit(&board->word, word_make(1, WORD_OK), memory_order_release);
     }
-    if (board->link.rate < link.rate || board->link.rate > link.rate ||
-        board->link.rtt < link.rtt || board->link.rtt > link.rtt)
-        return log_fail(log, DESCANT_MISMATCH,
+    if (board->link.rate < link->rate || board->link.rate > link->rate ||
+        board->link.rtt < link->rtt || board->link.rtt > link->rtt)
+        return log_fail(&shm->fabric.log, DESCANT_MISMATCH,
                         "the job's link has rate=%g,rtt=%g, here it is rate=%g,rtt=%g",
-                        board->link.rate, board->link.rtt, link.rate, link.rtt);
+                        board->link.rate, board->link.rtt, link->rate, link->rtt);
     return DESCANT_OK;
 }
 
-static descant_status agree_size(struct shm *shm)
+static descant_status agree(void *user)
 {
-    struct board *board = shm->arena.board;
+    struct shm *shm = user;
     uint32_t size = (uint32_t)shm->fabric.size;
+    void *p;
+    descant_status status = arena_map(&shm->meet.arena, region_at(REGION_BOARD),
+                                      sizeof *shm->board, ARENA_WRITE, &p);
 
-    if (size && board->size && size != board->size)
+    if (status)
+        return status;
+    shm->board = p;
+    status = agree_link(shm);
+    if (status)
+        return status;
+    if (size && shm->board->size && size != shm->board->size)
         return log_fail(&shm->fabric.log, DESCANT_BAD_SIZE,
-                        "the job waits for %u trainers, here for %u", board->size, size);
+                        "the job waits for %u trainers, here for %u", shm->board->size, size);
     if (size)
-        board->size = size;
+        shm->board->size = size;
     return DESCANT_OK;
 }
 
-static descant_status join(struct shm *shm, const struct address *address, int rank)
-{
-    descant_status status = meet_door_take(&shm->meet, patience(shm->start_s));
+/* --- a slot's next trainer --- */
 
-    if (!status)
-        status = meet_call(&shm->meet);
-    if (!status)
-        status = agree(shm, address);
-    if (!status)
-        status = meet_rank(&shm->meet, &rank);
-    if (!status)
-        status = agree_size(shm);
-    if (!status)
-        status = meet_seat(&shm->meet, rank);
-    if (!status)
-        status = meet_watch(&shm->meet);
-    meet_door_give(&shm->meet);
-    return status;
+static uint64_t word_now(const void *user)
+{
+    const struct shm *shm = user;
+    return atomic_load_explicit(&shm->board->word, memory_order_seq_cst);
 }
+
+/* Who closes reads lives after it has said so in the word. */
+static bool reads_dead(const void *user)
+{
+    return (word_now(user) & PHASES) != 0;
+}
+
+static bool frees_dead(const void *user, unsigned slot)
+{
+    shm_step(STEP_SEAT, slot);
+    return (word_now(user) & PHASE_CLOSING) != 0;
+}
+
+static void clear_arrival(void *user, unsigned slot)
+{
+    struct arrival *mine = &((struct shm *)user)->board->arrivals[slot];
+
+    mine->in_place = 0;
+    atomic_store_explicit(&mine->arrived, 0, memory_order_relaxed);
+    atomic_store_explicit(&mine->whole, 0, memory_order_relaxed);
+    atomic_store_explicit(&mine->pulled, 0, memory_order_relaxed);
+    atomic_store_explicit(&mine->standby, STANDBY_NONE, memory_order_relaxed);
+    atomic_store_explicit(&mine->put, 0, memory_order_relaxed);
+    atomic_store_explicit(&mine->reduced, 0, memory_order_relaxed);
+    atomic_store_explicit(&mine->hungry, 0, memory_order_relaxed);
+    atomic_store_explicit(&mine->reducing, 0, memory_order_relaxed);
+    atomic_store_explicit(&mine->threads, 1, memory_order_relaxed);
+}
+
+static void take_seat(void *user, unsigned slot)
+{
+    struct shm *shm = user;
+
+    atomic_fetch_and_explicit(&shm->board->bad, ~slot_bit(slot), memory_order_relaxed);
+    arena_punch(&shm->meet.arena, slot_region_at(slot, SLOT_REPLICA), SLOT_BYTES);
+}
+
+static const struct meet_user meet_user = {
+    .n_regions = SHM_REGIONS,
+    .agree = agree,
+    .reads_dead = reads_dead,
+    .frees_dead = frees_dead,
+    .clear = clear_arrival,
+    .seat = take_seat,
+};
+
+/* --- opening --- */
 
 static descant_status check_options(const struct fabric_options *options)
 {
     if (options->rank < -1)
         return log_fail(options->log, DESCANT_BAD_RANK, "rank %d", options->rank);
-    if (options->size < 0 || options->size > SHM_SLOTS)
+    if (options->size < 0 || options->size > MACHINE_SLOTS)
         return log_fail(options->log, DESCANT_BAD_SIZE, "%d trainers; 0 to %d are possible",
-                        options->size, SHM_SLOTS);
+                        options->size, MACHINE_SLOTS);
     return DESCANT_OK;
 }
 
@@ -201,15 +244,17 @@ static descant_status shm_open(struct fabric **out, const struct fabric_options 
     shm->kernels = kernels_best();
     shm->cores = machine_cores();
     pthread_mutex_init(&shm->seeing, NULL);
-    arena_init(&shm->arena, &shm->fabric.log);
-    meet_init(&shm->meet, &shm->arena, address.name);
+    shm->link = (struct emulated){address.rate, address.rtt};
+    shm->fabric.rank = options->rank;
+    meet_init(&shm->meet, address.name, &shm->fabric.log);
+    shm->meet.type = &meet_user;
+    shm->meet.user = shm;
     shm->meet.cpu_ns = &shm->fabric.cpu_ns;
-    status = join(shm, &address, options->rank);
+    status = meeting_open(&shm->meet, &shm->fabric.rank, patience(shm->start_s));
     if (status) {
         shm_close(&shm->fabric);
         return status;
     }
-    shm->fabric.rank = shm->arena.board->slots[shm->meet.slot].rank;
     shm->fabric.log.rank = shm->fabric.rank;
     shm->fabric.machine_threads = 1;
     *out = &shm->fabric;
@@ -217,18 +262,6 @@ static descant_status shm_open(struct fabric **out, const struct fabric_options 
 }
 
 /* --- memory --- */
-
-static descant_status map_own(struct shm *shm, enum slot_region region, size_t at, size_t n,
-                              float **out)
-{
-    void *p;
-    uint64_t from = slot_region_at(shm->meet.slot, region) + at * sizeof(float);
-    descant_status status = arena_map(&shm->arena, from, n * sizeof(float), true, &p);
-
-    if (!status)
-        *out = p;
-    return status;
-}
 
 static float *shm_alloc(struct fabric *f, size_t at, size_t n)
 {
@@ -239,72 +272,14 @@ static float *shm_alloc(struct fabric *f, size_t at, size_t n)
         log_fail(&f->log, DESCANT_MEMORY, "%zu floats are too many", n);
         return NULL;
     }
-    return map_own(shm_of(f), SLOT_REPLICA, at, n, &p) ? NULL : p;
-}
-
-static uint32_t count_blocks(const struct board *board)
-{
-    return atomic_load_explicit(&board->n_blocks, memory_order_acquire);
-}
-
-static struct shared_block *find_block(struct board *board, const char *name)
-{
-    for (uint32_t k = 0; k < count_blocks(board); k++)
-        if (strcmp(board->blocks[k].name, name) == 0)
-            return &board->blocks[k];
-    return NULL;
-}
-
-/* Inside the door. The number of blocks is raised last. */
-static descant_status enter_block(struct shm *shm, const char *name, size_t bytes, void **out)
-{
-    struct board *board = shm->arena.board;
-    struct shared_block *block = find_block(board, name), *last;
-    uint64_t at = region_at(REGION_BLOCKS);
-    uint32_t n_blocks = count_blocks(board);
-
-    if (block && block->bytes != bytes)
-        return log_fail(&shm->fabric.log, DESCANT_MISMATCH,
-                        "the block \"%s\" has %llu bytes, not %zu", name,
-                        (unsigned long long)block->bytes, bytes);
-    if (block)
-        return arena_map(&shm->arena, block->at, bytes, false, out);
-    if (n_blocks == SHM_BLOCKS)
-        return log_fail(&shm->fabric.log, DESCANT_MEMORY, "%d blocks are shared already",
-                        SHM_BLOCKS);
-    if (n_blocks) {
-        last = &board->blocks[n_blocks - 1];
-        at = last->at + (last->bytes + machine_page()) / machine_page() * machine_page();
-    }
-    if (bytes > region_at(REGION_SLOTS) - at)
-        return log_fail(&shm->fabric.log, DESCANT_MEMORY, "%zu bytes are too many", bytes);
-    descant_status status = arena_map(&shm->arena, at, bytes, true, out);
-    if (status)
-        return status;
-    block = &board->blocks[n_blocks];
-    memset(block, 0, sizeof *block);
-    memcpy(block->name, name, strlen(name));
-    block->at = at;
-    block->bytes = bytes;
-    atomic_store_explicit(&board->n_blocks, n_blocks + 1, memory_order_release);
-    return DESCANT_OK;
+    return shm_map_own(shm_of(f), SLOT_REPLICA, at, n, &p) ? NULL : p;
 }
 
 static descant_status shm_share(struct fabric *f, const char *name, size_t bytes,
                                 void **block)
 {
     struct shm *shm = shm_of(f);
-
-    if (!*name || strlen(name) >= SHM_BLOCK_NAME || !bytes)
-        return log_fail(&f->log, DESCANT_INVALID,
-                        "a block has a name of 1 to %d bytes, and at least one byte",
-                        SHM_BLOCK_NAME - 1);
-    descant_status status = meet_door_take(&shm->meet, patience(shm->start_s));
-    if (status)
-        return status;
-    status = enter_block(shm, name, bytes, block);
-    meet_door_give(&shm->meet);
-    return status;
+    return meeting_share(&shm->meet, name, bytes, patience(shm->start_s), block);
 }
 
 /* --- start --- */
@@ -314,21 +289,26 @@ static size_t n_locks(const struct fabric_start *start)
     return (start->n + ELASTIC_CHUNK - 1) / ELASTIC_CHUNK + 1;
 }
 
+static enum arena_use take(bool first)
+{
+    return first ? ARENA_TAKE : ARENA_WRITE;
+}
+
 /* What all have in common: the first takes the pages. Those of the result are for means; where
  * only the last exchange can be one, it takes them (round.c). */
 static descant_status map_common(struct shm *shm, const struct fabric_start *start, bool first)
 {
     void *result, *center = NULL, *locks = NULL;
-    descant_status status = arena_map(&shm->arena, region_at(REGION_RESULT),
+    descant_status status = arena_map(&shm->meet.arena, region_at(REGION_RESULT),
                                       start->room * sizeof(float),
-                                      first && start->collective, &result);
+                                      take(first && start->collective), &result);
 
     if (!status && start->center)
-        status = arena_map(&shm->arena, region_at(REGION_CENTER), start->n * sizeof(float),
-                           first, &center);
+        status = arena_map(&shm->meet.arena, region_at(REGION_CENTER), start->n * sizeof(float),
+                           take(first), &center);
     if (!status && start->center)
-        status = arena_map(&shm->arena, region_at(REGION_LOCKS),
-                           n_locks(start) * sizeof(uint64_t), first, &locks);
+        status = arena_map(&shm->meet.arena, region_at(REGION_LOCKS),
+                           n_locks(start) * sizeof(uint64_t), take(first), &locks);
     if (status)
         return status;
     shm->result = result;
@@ -345,7 +325,7 @@ static size_t manifest_bytes(const struct board *board)
 static descant_status compare(struct shm *shm, const struct fabric_start *start,
                               const char *manifest)
 {
-    const struct board *board = shm->arena.board;
+    const struct board *board = board_of(shm);
     const struct log *log = &shm->fabric.log;
     descant_status status = manifest_check(manifest, start->manifest, log);
 
@@ -372,22 +352,22 @@ static void write_figures(struct board *board, const struct fabric_start *start)
 /* Leaves the reason of the refusal on the board, where waiting trainers log it. */
 static void leave_word(struct shm *shm)
 {
-    struct board *board = shm->arena.board;
+    struct board *board = board_of(shm);
 
     board->refused = shm->fabric.rank;
     snprintf(board->refusal, sizeof board->refusal, "%s", descant_last_error());
     atomic_fetch_add_explicit(&board->n_refused, 1, memory_order_release);
-    board_ring(board, ~(uint64_t)0);
+    roster_ring(roster_of(shm), ~(uint64_t)0);
 }
 
 /* Inside the door. */
 static descant_status start_common(struct shm *shm, const struct fabric_start *start)
 {
-    struct board *board = shm->arena.board;
+    struct board *board = board_of(shm);
     bool first = manifest_bytes(board) == 0;
     size_t bytes = first ? strlen(start->manifest) + 1 : manifest_bytes(board);
     void *manifest;
-    descant_status status = arena_map(&shm->arena, region_at(REGION_MANIFEST), bytes, first,
+    descant_status status = arena_map(&shm->meet.arena, region_at(REGION_MANIFEST), bytes, take(first),
                                       &manifest);
 
     if (!status && !first && (status = compare(shm, start, manifest)))
@@ -408,7 +388,7 @@ static descant_status start_own(struct shm *shm, const struct fabric_start *star
     descant_status status = DESCANT_OK;
 
     if (!start->in_place)
-        status = map_own(shm, SLOT_CONTRIBUTION, 0,
+        status = shm_map_own(shm, SLOT_CONTRIBUTION, 0,
                          shm_contribution_floats(start->room), &f->contribution);
     if (!start->in_place && !status) {
         shm->piece = memory_take_array(SLICE_CHUNK, sizeof(float));
@@ -416,7 +396,7 @@ static descant_status start_own(struct shm *shm, const struct fabric_start *star
             return log_fail(&f->log, DESCANT_MEMORY, "no memory for means");
     }
     for (int k = 0; k < start->n_outer && !status; k++)
-        status = map_own(shm, (enum slot_region)(SLOT_OUTER0 + k), 0, start->n, &f->outer[k]);
+        status = shm_map_own(shm, (enum slot_region)(SLOT_OUTER0 + k), 0, start->n, &f->outer[k]);
     if (status || !start->center)
         return status;
     shm->moved = memory_take_array(ELASTIC_CHUNK, sizeof(float));
@@ -429,7 +409,7 @@ static descant_status start_own(struct shm *shm, const struct fabric_start *star
 static descant_status shm_start(struct fabric *f, const struct fabric_start *start)
 {
     struct shm *shm = shm_of(f);
-    struct slot *slot = &shm->arena.board->slots[shm->meet.slot];
+    struct arrival *mine = own_arrival(shm);
 
     if (shm->started || start->room < start->n || start->n_outer < 0 || start->n_outer > 2)
         return log_fail(&f->log, DESCANT_ORDER, "start cannot be called so");
@@ -444,9 +424,9 @@ static descant_status shm_start(struct fabric *f, const struct fabric_start *sta
         return status;
     shm->start = *start;
     shm->start.manifest = NULL;
-    slot->in_place = start->in_place;
-    atomic_store_explicit(&slot->threads, start->threads, memory_order_relaxed);
-    atomic_fetch_add_explicit(&shm->arena.board->lives, 1, memory_order_release);
+    mine->in_place = start->in_place;
+    atomic_store_explicit(&mine->threads, start->threads, memory_order_relaxed);
+    atomic_fetch_add_explicit(&roster_of(shm)->lives, 1, memory_order_release);
     shm->started = true;
     return DESCANT_OK;
 }

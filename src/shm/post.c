@@ -13,15 +13,15 @@ enum { TO_FIRST, FROM_FIRST, WAYS };    /* first: rank 0 */
 struct slip {
     /* The sender sets it (release: all below, and the floats, are written), the receiver clears it
      * (release: they are read); each acquires before it touches them. */
-    SHM_CACHE_LINE _Atomic uint32_t full;
+    CACHE_LINE_ALIGNED _Atomic uint32_t full;
     uint64_t from, to, n;
     _Alignas(uint64_t) unsigned char head[POST_HEAD];
 };
 
 struct shm_post {
-    struct slip (*slips)[WAYS];         /* (SHM_SLOTS) by rank; shared */
-    float *floats[SHM_SLOTS];           /* both ways', by rank; shared, NULL: no room yet */
-    size_t n[SHM_SLOTS];
+    struct slip (*slips)[WAYS];         /* (MACHINE_SLOTS) by rank; shared */
+    float *floats[MACHINE_SLOTS];           /* both ways', by rank; shared, NULL: no room yet */
+    size_t n[MACHINE_SLOTS];
 };
 
 static struct shm *shm_of(struct fabric *f)
@@ -63,7 +63,7 @@ static descant_status open_slips(struct fabric *f)
     shm->post = memory_take(sizeof *shm->post);
     if (!shm->post)
         return log_fail(&f->log, DESCANT_MEMORY, "no memory for parcels");
-    descant_status status = f->type->share(f, "post", SHM_SLOTS * WAYS * sizeof(struct slip),
+    descant_status status = f->type->share(f, "post", MACHINE_SLOTS * WAYS * sizeof(struct slip),
                                            &slips);
     if (status == DESCANT_OK)
         shm->post->slips = slips;
@@ -76,7 +76,7 @@ static descant_status room(struct fabric *f, int rank, size_t n)
     void *floats;
     int k = pair(f, rank);
 
-    if (rank < 0 || k <= 0 || k >= SHM_SLOTS || (f->rank && rank))
+    if (rank < 0 || k <= 0 || k >= MACHINE_SLOTS || (f->rank && rank))
         return log_fail(&f->log, DESCANT_BAD_RANK, "no parcels go between ranks %d and %d",
                         f->rank, rank);
     descant_status status = open_slips(f);
@@ -95,11 +95,11 @@ static descant_status room(struct fabric *f, int rank, size_t n)
 
 static uint64_t who(struct fabric *f, int rank)
 {
-    const struct board *board = board_of(shm_of(f));
+    const struct roster *roster = roster_of(shm_of(f));
 
-    for (unsigned s = 0; s < SHM_SLOTS; s++) {
-        uint64_t life = slot_life(board, s);
-        if (life_alive(life) && board->slots[s].rank == rank)
+    for (unsigned s = 0; s < MACHINE_SLOTS; s++) {
+        uint64_t life = slot_life(roster, s);
+        if (life_alive(life) && roster->slots[s].rank == rank)
             return (uint64_t)life_generation(life) << 32 | (s + 1);
     }
     return 0;

@@ -43,7 +43,7 @@ static bool put_out_first(struct shm *shm)
 static void arrive(struct shm *shm, uint64_t word)
 {
     struct board *board = board_of(shm);
-    struct slot *mine = own_slot(shm);
+    struct arrival *mine = own_arrival(shm);
     const struct exchange *exchange = &shm->round.exchange;
     uint32_t tag = word_tag(word);
     uint64_t others = 0, members;
@@ -70,11 +70,11 @@ static void arrive(struct shm *shm, uint64_t word)
     if (!shm->start.collective && exchange->kind == EXCHANGE_STATE)
         atomic_store_explicit(&board->called, tag, memory_order_release);
     atomic_store_explicit(&mine->arrived, tag, memory_order_seq_cst);
-    members = load_members(board);
-    for (unsigned s = 0; s < SHM_SLOTS; s++)
+    members = load_members(shm);
+    for (unsigned s = 0; s < MACHINE_SLOTS; s++)
         if (members & slot_bit(s) && !has_arrived(board, s, tag))
             others |= slot_bit(s);
-    board_ring(board, (others | (members & -members)) & ~own_bit(shm));
+    roster_ring(roster_of(shm), (others | (members & -members)) & ~own_bit(shm));
 }
 
 /* --- the ends of a round --- */
@@ -84,9 +84,9 @@ static void count_bad(struct shm *shm)
     const struct round_record *record = &board_of(shm)->record;
 
     shm->fabric.own_bad = (record->bad & own_bit(shm)) != 0;
-    for (unsigned s = 0; record->bad && s < SHM_SLOTS; s++)
+    for (unsigned s = 0; record->bad && s < MACHINE_SLOTS; s++)
         if (record->bad & slot_bit(s))
-            notes_add(shm->fabric.notes, DESCANT_EVENT_BAD, board_of(shm)->slots[s].rank);
+            notes_add(shm->fabric.notes, DESCANT_EVENT_BAD, roster_of(shm)->slots[s].rank);
     atomic_fetch_add_explicit(&shm->fabric.bad,
                               (uint64_t)__builtin_popcountll(record->bad),
                               memory_order_relaxed);
@@ -95,12 +95,12 @@ static void count_bad(struct shm *shm)
 static enum fabric_progress fail_differing(struct shm *shm)
 {
     const struct board *board = board_of(shm);
-    struct offer mine = shm_offer_of(board, shm->meet.slot), other = mine;
+    struct offer mine = shm_offer_of(shm, shm->meet.slot), other = mine;
     char text[LOG_LINE];
 
-    for (unsigned s = 0; s < SHM_SLOTS && !offers_differ(&mine, &other); s++)
+    for (unsigned s = 0; s < MACHINE_SLOTS && !offers_differ(&mine, &other); s++)
         if (board->record.group & slot_bit(s))
-            other = shm_offer_of(board, s);
+            other = shm_offer_of(shm, s);
     offers_say(text, sizeof text, &mine, &other);
     log_fail(&shm->fabric.log, DESCANT_MISMATCH, "%s", text);
     return shm_fail(shm, DESCANT_MISMATCH);
@@ -144,7 +144,7 @@ static enum fabric_progress ended(struct shm *shm, uint64_t word, struct fabric_
 
     if (ok && !round->abandoned)
         return committed(shm, part);
-    if (!ok && shm_left_group(board, load_members(board)))
+    if (!ok && shm_left_group(board, load_members(shm)))
         atomic_fetch_add_explicit(&shm->fabric.restarts, 1, memory_order_relaxed);
     round->abandoned = false;
     round->stage = STAGE_BEGUN;
@@ -154,19 +154,18 @@ static enum fabric_progress ended(struct shm *shm, uint64_t word, struct fabric_
 /* Round T gathers, and we have arrived. A joiner may wait for somebody's whole vector. */
 static enum fabric_progress gathering(struct shm *shm)
 {
-    struct board *board = board_of(shm);
-    struct slot *mine = own_slot(shm);
+    struct arrival *mine = own_arrival(shm);
     uint32_t tag = shm->round.tag;
 
     if (!mine->live || atomic_load_explicit(&mine->whole, memory_order_relaxed) == tag)
         return FABRIC_WAITING;
-    uint64_t joiners = shm_slots_in(board, LIFE_WAITING) & load_members(board);
+    uint64_t joiners = shm_slots_in(shm, LIFE_WAITING) & load_members(shm);
     if (!joiners)
         return FABRIC_WAITING;
     if (shm->round.live && shm_put_whole(shm))
         return FABRIC_WORKED;
     atomic_store_explicit(&mine->whole, tag, memory_order_release);
-    board_ring(board, joiners);
+    roster_ring(roster_of(shm), joiners);
     return FABRIC_WORKED;
 }
 
@@ -192,13 +191,13 @@ static enum fabric_progress begun(struct shm *shm, uint64_t word, struct fabric_
     bool waiting = own_life(shm) == LIFE_WAITING, any = false;
 
     shm_form(shm);
-    if (waiting && (!shm->start.collective || !load_members(board) ||
-                    load_members(board) & own_bit(shm))) {
+    if (waiting && (!shm->start.collective || !load_members(shm) ||
+                    load_members(shm) & own_bit(shm))) {
         unsigned source = shm_find_source(shm, word, &any);
-        if (source < SHM_SLOTS)
+        if (source < MACHINE_SLOTS)
             return shm_pull(shm, word, source, part);
     }
-    if (!(load_members(board) & own_bit(shm)))
+    if (!(load_members(shm) & own_bit(shm)))
         return shm_show(shm, word) ? FABRIC_WORKED : FABRIC_WAITING;
     if (shm_lead(shm, word))
         return FABRIC_WORKED;
@@ -222,8 +221,7 @@ static descant_status check(const struct shm *shm, const struct exchange *exchan
  * lest the last group close on an offer of before; a round that counts on it is begun again. */
 static void retire(struct shm *shm)
 {
-    struct board *board = board_of(shm);
-    struct slot *mine = own_slot(shm);
+    struct arrival *mine = own_arrival(shm);
     bool settled = own_life(shm) == LIFE_MEMBER ||
                    atomic_load_explicit(&mine->standby, memory_order_relaxed) != STANDBY_NONE;
 
@@ -234,10 +232,10 @@ static void retire(struct shm *shm)
     shm->round.abandoned = false;
     shm->round.stage = STAGE_BEGUN;
     shm_become(shm, LIFE_FINAL);
-    if (atomic_fetch_and_explicit(&board->members, ~own_bit(shm), memory_order_seq_cst) &
+    if (atomic_fetch_and_explicit(&roster_of(shm)->members, ~own_bit(shm), memory_order_seq_cst) &
         own_bit(shm))
-        atomic_fetch_add_explicit(&board->epoch, 1, memory_order_release);
-    board_ring(board, ~(uint64_t)0);
+        atomic_fetch_add_explicit(&roster_of(shm)->epoch, 1, memory_order_release);
+    roster_ring(roster_of(shm), ~(uint64_t)0);
 }
 
 /* Where peers cannot read it. */
@@ -253,7 +251,7 @@ descant_status shm_round_begin(struct shm *shm, const struct exchange *exchange)
     descant_status status = check(shm, exchange);
 
     if (!status && exchange->final && exchange->kind == EXCHANGE_MEAN && !shm->start.collective)
-        status = arena_take(&shm->arena, region_at(REGION_RESULT), exchange->n * sizeof(float));
+        status = arena_take(&shm->meet.arena, region_at(REGION_RESULT), exchange->n * sizeof(float));
     if (status)
         return status;
     if (round->stage == STAGE_ARRIVED && !exchange->final)

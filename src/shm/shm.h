@@ -6,7 +6,7 @@
 #include "fabric/kernels.h"
 #include "fabric/ruling.h"
 #include "fabric/vector.h"
-#include "shm/meet.h"
+#include "shm/board.h"
 
 enum { SLICE_CHUNK = 16384 };   /* floats */
 
@@ -22,7 +22,7 @@ enum stage {
 /* A mean in slices: which of the k members we are, and how far. */
 struct slices {
     uint32_t k, mine;
-    unsigned slot[SHM_SLOTS];       /* by member */
+    unsigned slot[MACHINE_SLOTS];       /* by member */
     uint32_t n_put, n_own;          /* positions to put out, chunks to reduce */
     uint32_t put, freed, reduced;   /* of those, done; and put positions that were reduced */
     uint32_t reused, fresh;         /* freed positions whose place was taken; places ever used */
@@ -40,7 +40,7 @@ struct round {
     bool seen;                  /* REDUCE(tag): peers are mapped */
     bool part_out;              /* STATE(tag): the part is out */
     size_t filled;              /* STATE(tag): floats of the centre that the source wrote */
-    const float *in[SHM_SLOTS]; /* of the group, by slot */
+    const float *in[MACHINE_SLOTS]; /* of the group, by slot */
     unsigned source;            /* pulling: from whom */
     uint32_t source_generation;
     uint64_t pulled_word;       /* pulling: the word as it was before */
@@ -53,8 +53,10 @@ struct round {
 
 struct shm {
     struct fabric fabric;
-    struct arena arena;
     struct meet meet;
+    struct board *board;
+    struct emulated link;
+    const float *peers[MACHINE_SLOTS][SLOT_REGIONS];    /* NULL: not mapped */
     struct fabric_start start;  /* without the manifest */
     bool started;
     double start_s;
@@ -78,7 +80,7 @@ struct shm {
         uint32_t generation;    /* of a member, or of one that had been */
         int32_t rank;
         bool member, final;
-    } seen[SHM_SLOTS];
+    } seen[MACHINE_SLOTS];
 };
 
 /* --- small words on the board --- */
@@ -95,7 +97,7 @@ static inline uint32_t word_tag(uint64_t word)
 
 static inline unsigned word_closer(uint64_t word)
 {
-    return (unsigned)(word >> 8) % SHM_SLOTS;
+    return (unsigned)(word >> 8) % MACHINE_SLOTS;
 }
 
 static inline uint32_t next_tag(uint32_t tag)
@@ -110,12 +112,22 @@ static inline uint64_t load_word(const struct board *board)
 
 static inline struct board *board_of(const struct shm *shm)
 {
-    return shm->arena.board;
+    return shm->board;
+}
+
+static inline struct roster *roster_of(const struct shm *shm)
+{
+    return shm->meet.roster;
 }
 
 static inline struct slot *own_slot(const struct shm *shm)
 {
-    return &board_of(shm)->slots[shm->meet.slot];
+    return &roster_of(shm)->slots[shm->meet.slot];
+}
+
+static inline struct arrival *own_arrival(const struct shm *shm)
+{
+    return &board_of(shm)->arrivals[shm->meet.slot];
 }
 
 static inline uint64_t own_bit(const struct shm *shm)
@@ -125,12 +137,12 @@ static inline uint64_t own_bit(const struct shm *shm)
 
 static inline enum life own_life(const struct shm *shm)
 {
-    return life_state(slot_life(board_of(shm), shm->meet.slot));
+    return life_state(slot_life(roster_of(shm), shm->meet.slot));
 }
 
-static inline uint64_t load_members(const struct board *board)
+static inline uint64_t load_members(const struct shm *shm)
 {
-    return atomic_load_explicit(&board->members, memory_order_seq_cst);
+    return atomic_load_explicit(&roster_of(shm)->members, memory_order_seq_cst);
 }
 
 static inline unsigned lowest(uint64_t slots)
@@ -140,19 +152,23 @@ static inline unsigned lowest(uint64_t slots)
 
 static inline bool has_arrived(const struct board *board, unsigned slot, uint32_t tag)
 {
-    return atomic_load_explicit(&board->slots[slot].arrived, memory_order_acquire) == tag;
+    return atomic_load_explicit(&board->arrivals[slot].arrived, memory_order_acquire) == tag;
 }
 
 /* --- steps of the word (word.c) --- */
 
 /* One word, one winner; the winner rings. */
-bool shm_turn_word(struct board *board, uint64_t from, uint64_t to);
-bool shm_end_round(struct board *board, uint64_t word, bool ok);
+bool shm_turn_word(struct shm *shm, uint64_t from, uint64_t to);
+bool shm_end_round(struct shm *shm, uint64_t word, bool ok);
 enum fabric_progress shm_fail(struct shm *shm, descant_status status);
 void shm_count_bytes(struct shm *shm, size_t bytes);
 
 /* --- where vectors lie (vectors.c) --- */
 
+descant_status shm_map_own(struct shm *shm, enum slot_region region, size_t at, size_t n,
+                           float **out);
+/* A peer's region for reading, mapped once. NULL, and logged, if it cannot be. */
+const float *shm_peer(struct shm *shm, unsigned slot, enum slot_region region, size_t n_floats);
 size_t shm_table_at(size_t room);           /* of a contribution: the places of its slices */
 size_t shm_contribution_floats(size_t room);
 /* What others read of a slot; NULL, and logged, if it cannot be mapped. */
@@ -160,7 +176,7 @@ const float *shm_vector_of(struct shm *shm, unsigned slot);
 
 /* --- the members (group.c) --- */
 
-uint64_t shm_slots_in(const struct board *board, enum life state);
+uint64_t shm_slots_in(const struct shm *shm, enum life state);
 void shm_become(struct shm *shm, enum life state);
 void shm_bury_stale(struct shm *shm, uint64_t members);     /* bits whose owners are dead */
 void shm_refresh(struct shm *shm);                          /* the fabric's figures */
@@ -169,7 +185,7 @@ void shm_note_changes(struct shm *shm);     /* by any thread: who came or went s
 void shm_admit(struct shm *shm, unsigned slot);
 void shm_admit_waiting(struct shm *shm);
 bool shm_admit_first(struct shm *shm);      /* itself; false: there are members */
-uint64_t shm_standby(const struct board *board);    /* at their end, with the job's state */
+uint64_t shm_standby(const struct shm *shm);    /* at their end, with the job's state */
 void shm_form(struct shm *shm);
 /* Others gather, and we have not arrived. */
 bool shm_is_called(const struct shm *shm, uint64_t word);
@@ -178,7 +194,7 @@ bool shm_is_called(const struct shm *shm, uint64_t word);
 
 /* What a member does for all, whatever exchange it has; true: something moved. */
 bool shm_lead(struct shm *shm, uint64_t word);
-struct offer shm_offer_of(const struct board *board, unsigned slot);
+struct offer shm_offer_of(const struct shm *shm, unsigned slot);
 /* A member that the round needs is gone, or has taken its arrival back. */
 bool shm_lost_group(const struct board *board, uint64_t members, uint32_t tag);
 bool shm_left_group(const struct board *board, uint64_t members);
@@ -190,14 +206,14 @@ bool shm_map_group(struct shm *shm);
 bool shm_mean_chunk(struct shm *shm, uint64_t word, const float *const *in, size_t from,
                     size_t n);
 uint32_t shm_first_chunk(const struct round_record *record, unsigned place);   /* of a part */
-void shm_count_chunks(struct board *board, uint64_t word, uint32_t n); /* the last commits */
+void shm_count_chunks(struct shm *shm, uint64_t word, uint32_t n); /* the last commits */
 void shm_say_reducing(struct shm *shm, uint32_t tag);       /* 0: no more */
 enum fabric_progress shm_reduce(struct shm *shm, uint64_t word);
 enum fabric_progress shm_reduce_slices(struct shm *shm, uint64_t word);
 /* A piece more of the vector into the contribution; false: that was the last. */
 bool shm_put_whole(struct shm *shm);
 enum fabric_progress shm_take_state(struct shm *shm, uint64_t word, struct fabric_part *part);
-/* A member to pull from; SHM_SLOTS: nobody. *any: there is one, though not ready. */
+/* A member to pull from; MACHINE_SLOTS: nobody. *any: there is one, though not ready. */
 unsigned shm_find_source(struct shm *shm, uint64_t word, bool *any);
 /* word: as it was when the source was found. */
 enum fabric_progress shm_pull(struct shm *shm, uint64_t word, unsigned source,

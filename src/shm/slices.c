@@ -103,9 +103,9 @@ static uint32_t counted(const struct shm *shm, const _Atomic uint64_t *count)
     return word_tag(value) == shm->round.tag ? (uint32_t)value : 0;
 }
 
-static struct slot *slot_of(const struct shm *shm, uint32_t member)
+static struct arrival *arrival_of(const struct shm *shm, uint32_t member)
 {
-    return &board_of(shm)->slots[shm->round.slices.slot[member]];
+    return &board_of(shm)->arrivals[shm->round.slices.slot[member]];
 }
 
 /* Positions whose readers are through. */
@@ -115,7 +115,7 @@ static void free_places(struct shm *shm)
 
     while (s->freed < s->put) {
         struct position p = position_at(shm, s->freed);
-        if (!p.empty && counted(shm, &slot_of(shm, p.member)->reduced) <= p.chunk)
+        if (!p.empty && counted(shm, &arrival_of(shm, p.member)->reduced) <= p.chunk)
             return;
         s->freed++;
     }
@@ -135,15 +135,14 @@ static uint32_t take_place(struct shm *shm)
 
 static void tell(struct shm *shm, _Atomic uint64_t *count, uint32_t value)
 {
-    struct board *board = board_of(shm);
     const struct slices *s = &shm->round.slices;
 
     atomic_store_explicit(count, word_make(shm->round.tag, value), memory_order_seq_cst);
     for (uint32_t k = 0; k < s->k; k++) {
-        _Atomic uint32_t *hungry = &slot_of(shm, k)->hungry;
+        _Atomic uint32_t *hungry = &arrival_of(shm, k)->hungry;
         if (k != s->mine && atomic_load_explicit(hungry, memory_order_seq_cst) &&
             atomic_exchange_explicit(hungry, 0, memory_order_seq_cst))
-            board_ring(board, slot_bit(s->slot[k]));
+            roster_ring(roster_of(shm), slot_bit(s->slot[k]));
     }
 }
 
@@ -169,7 +168,7 @@ static void put_chunk(struct shm *shm)
                       s->put - s->freed >= FAR * (s->k - 1));
     }
     own_table(shm)[s->put++] = place;
-    tell(shm, &own_slot(shm)->put, s->put);
+    tell(shm, &own_arrival(shm)->put, s->put);
 }
 
 /* Of that member's positions the one for our slice's next chunk. */
@@ -191,7 +190,7 @@ static bool is_ready(const struct shm *shm)
 
     for (uint32_t k = 0; k < s->k; k++)
         if (k != s->mine && puts_out(shm, k) &&
-            counted(shm, &slot_of(shm, k)->put) <= position_for_us(s, k))
+            counted(shm, &arrival_of(shm, k)->put) <= position_for_us(s, k))
             return false;
     return true;
 }
@@ -202,7 +201,7 @@ static void reduce_chunk(struct shm *shm, uint64_t word)
     struct slices *s = &shm->round.slices;
     size_t from = (slice_first(shm, s->mine) + s->reduced) * record->chunk;
     size_t n = chunk_floats(record, from);
-    const float *in[SHM_SLOTS];
+    const float *in[MACHINE_SLOTS];
 
     for (uint32_t k = 0; k < s->k; k++) {
         unsigned slot = s->slot[k];
@@ -217,9 +216,9 @@ static void reduce_chunk(struct shm *shm, uint64_t word)
     if (!shm_mean_chunk(shm, word, in, from, n))
         return;
     s->reduced++;
-    tell(shm, &own_slot(shm)->reduced, s->reduced);
+    tell(shm, &own_arrival(shm)->reduced, s->reduced);
     if (s->reduced == s->n_own)
-        shm_count_chunks(board_of(shm), word, s->n_own);
+        shm_count_chunks(shm, word, s->n_own);
 }
 
 /* False: nothing to do now. */
@@ -246,7 +245,7 @@ static void begin_slices(struct shm *shm)
     struct slices *s = &shm->round.slices;
 
     memset(s, 0, sizeof *s);
-    for (unsigned slot = 0; slot < SHM_SLOTS; slot++)
+    for (unsigned slot = 0; slot < MACHINE_SLOTS; slot++)
         if (record->group & slot_bit(slot)) {
             if (slot == shm->meet.slot)
                 s->mine = s->k;
@@ -267,10 +266,10 @@ enum fabric_progress shm_reduce_slices(struct shm *shm, uint64_t word)
         if (!shm_map_group(shm))
             return shm_fail(shm, DESCANT_MEMORY);
         begin_slices(shm);
-        atomic_store_explicit(&own_slot(shm)->reducing, word_tag(word), memory_order_relaxed);
+        atomic_store_explicit(&own_arrival(shm)->reducing, word_tag(word), memory_order_relaxed);
     }
     if (shm->round.abandoned && board->record.live & own_bit(shm)) {
-        shm_end_round(board, word, false);
+        shm_end_round(shm, word, false);
         return FABRIC_WORKED;
     }
     while (steps < STEPS && load_word(board) == word && step(shm, word))
@@ -278,9 +277,9 @@ enum fabric_progress shm_reduce_slices(struct shm *shm, uint64_t word)
     if (steps || load_word(board) != word)
         return FABRIC_WORKED;
     if (s->reduced == s->n_own) {
-        atomic_store_explicit(&own_slot(shm)->reducing, 0, memory_order_relaxed);
+        atomic_store_explicit(&own_arrival(shm)->reducing, 0, memory_order_relaxed);
         return FABRIC_WAITING;
     }
-    atomic_store_explicit(&own_slot(shm)->hungry, 1, memory_order_seq_cst);
+    atomic_store_explicit(&own_arrival(shm)->hungry, 1, memory_order_seq_cst);
     return step(shm, word) ? FABRIC_WORKED : FABRIC_WAITING;
 }

@@ -11,12 +11,12 @@ static bool state_part(struct shm *shm, unsigned source, struct fabric_part *par
 {
     *part = (struct fabric_part){.kind = EXCHANGE_STATE, .n = shm->start.n,
                                  .own = source == shm->meet.slot,
-                                 .note = board_of(shm)->slots[source].note};
+                                 .note = board_of(shm)->arrivals[source].note};
     part->out = shm_vector_of(shm, source);
     if (!part->out)
         return false;
     for (int k = 0; k < shm->start.n_outer; k++) {
-        part->outer[k] = arena_peer(&shm->arena, source,
+        part->outer[k] = shm_peer(shm, source,
                                     (enum slot_region)(SLOT_OUTER0 + k), shm->start.n);
         if (!part->outer[k])
             return false;
@@ -26,15 +26,15 @@ static bool state_part(struct shm *shm, unsigned source, struct fabric_part *par
 
 static bool has_pulled(const struct board *board, unsigned slot, uint32_t tag)
 {
-    return atomic_load_explicit(&board->slots[slot].pulled, memory_order_seq_cst) == tag;
+    return atomic_load_explicit(&board->arrivals[slot].pulled, memory_order_seq_cst) == tag;
 }
 
 /* The source too, alive or not: it says so when the centre is whole. */
-static bool all_pulled(const struct board *board, uint64_t slots, uint32_t tag)
+static bool all_pulled(const struct shm *shm, uint64_t slots, uint32_t tag)
 {
-    for (unsigned s = 0; s < SHM_SLOTS; s++)
-        if (slots & slot_bit(s) && life_alive(slot_life(board, s)) &&
-            !has_pulled(board, s, tag))
+    for (unsigned s = 0; s < MACHINE_SLOTS; s++)
+        if (slots & slot_bit(s) && life_alive(slot_life(roster_of(shm), s)) &&
+            !has_pulled(board_of(shm), s, tag))
             return false;
     return true;
 }
@@ -45,11 +45,11 @@ static void say_pulled(struct shm *shm, uint64_t word)
     uint32_t tag = word_tag(word);
 
     shm_step(STEP_PULLED, shm->meet.slot);
-    if (atomic_load_explicit(&own_slot(shm)->pulled, memory_order_relaxed) != tag)
-        atomic_store_explicit(&own_slot(shm)->pulled, tag, memory_order_seq_cst);
+    if (atomic_load_explicit(&own_arrival(shm)->pulled, memory_order_relaxed) != tag)
+        atomic_store_explicit(&own_arrival(shm)->pulled, tag, memory_order_seq_cst);
     if (has_pulled(board, board->record.source, tag) &&
-        all_pulled(board, board->record.group & load_members(board), tag))
-        shm_end_round(board, word, true);
+        all_pulled(shm, board->record.group & load_members(shm), tag))
+        shm_end_round(shm, word, true);
 }
 
 /* The source makes the centre its own vector, a piece a poll. */
@@ -88,36 +88,36 @@ enum fabric_progress shm_take_state(struct shm *shm, uint64_t word,
 static bool shows_whole(const struct board *board, unsigned slot, uint32_t tag)
 {
     return has_arrived(board, slot, tag) &&
-           atomic_load_explicit(&board->slots[slot].whole, memory_order_acquire) == tag;
+           atomic_load_explicit(&board->arrivals[slot].whole, memory_order_acquire) == tag;
 }
 
 static unsigned find_shown(const struct board *board, uint64_t slots)
 {
-    for (unsigned s = 0; s < SHM_SLOTS; s++)
-        if (slots & slot_bit(s) && atomic_load_explicit(&board->slots[s].standby,
+    for (unsigned s = 0; s < MACHINE_SLOTS; s++)
+        if (slots & slot_bit(s) && atomic_load_explicit(&board->arrivals[s].standby,
                                                         memory_order_acquire) == STANDBY_SHOWS)
             return s;
-    return SHM_SLOTS;
+    return MACHINE_SLOTS;
 }
 
 unsigned shm_find_source(struct shm *shm, uint64_t word, bool *any)
 {
     struct board *board = board_of(shm);
-    uint64_t settled = shm_slots_in(board, LIFE_MEMBER) & load_members(board) & ~own_bit(shm);
+    uint64_t settled = shm_slots_in(shm, LIFE_MEMBER) & load_members(shm) & ~own_bit(shm);
 
     if (!settled) {
-        uint64_t at_end = shm_standby(board);
+        uint64_t at_end = shm_standby(shm);
         *any = at_end != 0;
         return find_shown(board, at_end);
     }
     *any = true;
     if (word & PHASES)
-        return SHM_SLOTS;
-    for (unsigned s = 0; s < SHM_SLOTS; s++)
+        return MACHINE_SLOTS;
+    for (unsigned s = 0; s < MACHINE_SLOTS; s++)
         if (settled & slot_bit(s) &&
             (!shm->start.collective || shows_whole(board, s, word_tag(word))))
             return s;
-    return SHM_SLOTS;
+    return MACHINE_SLOTS;
 }
 
 /* Where there is a centre, that is the state: what a member shows of itself may be old. The word
@@ -127,7 +127,7 @@ enum fabric_progress shm_pull(struct shm *shm, uint64_t word, unsigned source,
 {
     shm_step(STEP_PULL, shm->meet.slot);
     shm->round.source = source;
-    shm->round.source_generation = life_generation(slot_life(board_of(shm), source));
+    shm->round.source_generation = life_generation(slot_life(roster_of(shm), source));
     shm->round.pulled_word = word;
     if (shm->fabric.center)
         *part = (struct fabric_part){.kind = EXCHANGE_STATE, .n = shm->start.n,
@@ -142,7 +142,7 @@ enum fabric_progress shm_pulled(struct shm *shm)
 {
     struct board *board = board_of(shm);
     struct round *round = &shm->round;
-    uint64_t life = slot_life(board, round->source);
+    uint64_t life = slot_life(roster_of(shm), round->source);
 
     if (!life_alive(life) || life_generation(life) != round->source_generation) {
         round->stage = STAGE_BEGUN;
@@ -150,7 +150,7 @@ enum fabric_progress shm_pulled(struct shm *shm)
     }
     if (!shm->start.collective)
         shm_admit(shm, shm->meet.slot);
-    else if (!(load_members(board) & own_bit(shm)) && !shm_admit_first(shm)) {
+    else if (!(load_members(shm) & own_bit(shm)) && !shm_admit_first(shm)) {
         round->stage = STAGE_BEGUN;     /* whoever was the first admits us */
         return FABRIC_WORKED;
     }
@@ -166,16 +166,15 @@ enum fabric_progress shm_pulled(struct shm *shm)
 
 bool shm_show(struct shm *shm, uint64_t word)
 {
-    struct board *board = board_of(shm);
-    uint64_t joiners = shm_slots_in(board, LIFE_WAITING);
+    uint64_t joiners = shm_slots_in(shm, LIFE_WAITING);
     bool still_read = word & PHASES && word_tag(word) == shm->round.tag;
 
-    if (atomic_load_explicit(&own_slot(shm)->standby, memory_order_relaxed) != STANDBY_HOLDS ||
+    if (atomic_load_explicit(&own_arrival(shm)->standby, memory_order_relaxed) != STANDBY_HOLDS ||
         !joiners || still_read)
         return false;
     if (shm_put_whole(shm))
         return true;
-    atomic_store_explicit(&own_slot(shm)->standby, STANDBY_SHOWS, memory_order_release);
-    board_ring(board, joiners);
+    atomic_store_explicit(&own_arrival(shm)->standby, STANDBY_SHOWS, memory_order_release);
+    roster_ring(roster_of(shm), joiners);
     return true;
 }

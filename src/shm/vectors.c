@@ -1,6 +1,19 @@
 /* SPDX-License-Identifier: MIT */
-/* Where the vectors of trainers lie for those who read them. */
+/* Where a trainer's vectors are in the arena: its own, and those of its peers, which are mapped when
+ * they are first read. */
 #include "shm/shm.h"
+
+descant_status shm_map_own(struct shm *shm, enum slot_region region, size_t at, size_t n,
+                           float **out)
+{
+    void *p;
+    uint64_t from = slot_region_at(shm->meet.slot, region) + at * sizeof(float);
+    descant_status status = arena_map(&shm->meet.arena, from, n * sizeof(float), ARENA_TAKE, &p);
+
+    if (!status)
+        *out = p;
+    return status;
+}
 
 size_t shm_table_at(size_t room)
 {
@@ -11,12 +24,23 @@ size_t shm_table_at(size_t room)
  * fewer than 4 chunks a member and SLICE_CHUNK do not occur (set_chunks). */
 size_t shm_contribution_floats(size_t room)
 {
-    return shm_table_at(room) + room / SLICE_CHUNK + 8 * SHM_SLOTS;
+    return shm_table_at(room) + room / SLICE_CHUNK + 8 * MACHINE_SLOTS;
+}
+
+const float *shm_peer(struct shm *shm, unsigned slot, enum slot_region region, size_t n_floats)
+{
+    void *p = NULL;
+
+    if (!shm->peers[slot][region] &&
+        arena_map(&shm->meet.arena, slot_region_at(slot, region), n_floats * sizeof(float),
+                  ARENA_READ, &p) == DESCANT_OK)
+        shm->peers[slot][region] = p;
+    return shm->peers[slot][region];
 }
 
 static enum slot_region region_of(const struct board *board, unsigned slot)
 {
-    return board->slots[slot].in_place ? SLOT_REPLICA : SLOT_CONTRIBUTION;
+    return board->arrivals[slot].in_place ? SLOT_REPLICA : SLOT_CONTRIBUTION;
 }
 
 static size_t region_floats(const struct shm *shm, enum slot_region region)
@@ -28,5 +52,5 @@ static size_t region_floats(const struct shm *shm, enum slot_region region)
 const float *shm_vector_of(struct shm *shm, unsigned slot)
 {
     enum slot_region region = region_of(board_of(shm), slot);
-    return arena_peer(&shm->arena, slot, region, region_floats(shm, region));
+    return shm_peer(shm, slot, region, region_floats(shm, region));
 }

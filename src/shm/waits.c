@@ -38,10 +38,10 @@ static uint64_t not_at(const struct board *board, uint64_t slots, uint32_t tag, 
 {
     uint64_t found = 0;
 
-    for (unsigned s = 0; s < SHM_SLOTS; s++) {
-        const struct slot *slot = &board->slots[s];
+    for (unsigned s = 0; s < MACHINE_SLOTS; s++) {
+        const struct arrival *arrival = &board->arrivals[s];
         if (slots & slot_bit(s) &&
-            atomic_load_explicit(pulled ? &slot->pulled : &slot->arrived,
+            atomic_load_explicit(pulled ? &arrival->pulled : &arrival->arrived,
                                  memory_order_relaxed) != tag)
             found |= slot_bit(s);
     }
@@ -52,10 +52,10 @@ static uint64_t reducing(const struct board *board, uint64_t slots, uint32_t tag
 {
     uint64_t found = 0;
 
-    for (unsigned s = 0; s < SHM_SLOTS; s++)
+    for (unsigned s = 0; s < MACHINE_SLOTS; s++)
         if (slots & slot_bit(s) &&
-            atomic_load_explicit(&board->slots[s].reducing, memory_order_relaxed) == tag &&
-            !atomic_load_explicit(&board->slots[s].hungry, memory_order_relaxed))
+            atomic_load_explicit(&board->arrivals[s].reducing, memory_order_relaxed) == tag &&
+            !atomic_load_explicit(&board->arrivals[s].hungry, memory_order_relaxed))
             found |= slot_bit(s);
     return found;
 }
@@ -64,9 +64,9 @@ static uint64_t reducing(const struct board *board, uint64_t slots, uint32_t tag
  * a state, or works on a chunk. */
 static uint64_t round_awaits(const struct shm *shm, uint64_t note)
 {
-    const struct board *board = shm->arena.board;
+    const struct board *board = board_of(shm);
     uint64_t word = atomic_load_explicit(&board->word, memory_order_acquire);
-    uint64_t members = atomic_load_explicit(&board->members, memory_order_relaxed);
+    uint64_t members = atomic_load_explicit(&roster_of(shm)->members, memory_order_relaxed);
     uint64_t others = members & ~slot_bit(shm->meet.slot);
     uint32_t tag = (uint32_t)(note >> 32);
 
@@ -105,53 +105,52 @@ static void add_missing(struct awaited *awaited, int size, const int *present, i
 /* Nobody is a member yet: those who have opened and not begun, and those who are not here. */
 static void forming_awaits(const struct shm *shm, struct awaited *awaited)
 {
-    const struct board *board = shm->arena.board;
-    int present[SHM_SLOTS], n = 0;
+    const struct board *board = board_of(shm);
+    int present[MACHINE_SLOTS], n = 0;
 
-    for (unsigned s = 0; s < SHM_SLOTS; s++) {
-        uint64_t life = slot_life(board, s);
+    for (unsigned s = 0; s < MACHINE_SLOTS; s++) {
+        uint64_t life = slot_life(roster_of(shm), s);
         if (!life_alive(life))
             continue;
-        present[n++] = board->slots[s].rank;
+        present[n++] = roster_of(shm)->slots[s].rank;
         if (life_state(life) == LIFE_JOINED)
-            awaited_add(awaited, board->slots[s].rank);
+            awaited_add(awaited, roster_of(shm)->slots[s].rank);
     }
     add_missing(awaited, (int)board->size, present, n);
 }
 
-static uint64_t at_work(const struct board *board)
+static uint64_t at_work(const struct shm *shm)
 {
     uint64_t found = 0;
 
-    for (unsigned s = 0; s < SHM_SLOTS; s++) {
-        uint64_t life = slot_life(board, s);
+    for (unsigned s = 0; s < MACHINE_SLOTS; s++) {
+        uint64_t life = slot_life(roster_of(shm), s);
         if (life_alive(life) && life_state(life) != LIFE_FINAL)
             found |= slot_bit(s);
     }
     return found;
 }
 
-static void add_slots(const struct board *board, uint64_t slots, struct awaited *awaited)
+static void add_slots(const struct shm *shm, uint64_t slots, struct awaited *awaited)
 {
-    for (unsigned s = 0; s < SHM_SLOTS; s++)
-        if (slots & slot_bit(s) && life_alive(slot_life(board, s)))
-            awaited_add(awaited, board->slots[s].rank);
+    for (unsigned s = 0; s < MACHINE_SLOTS; s++)
+        if (slots & slot_bit(s) && life_alive(slot_life(roster_of(shm), s)))
+            awaited_add(awaited, roster_of(shm)->slots[s].rank);
 }
 
 static void look(struct shm *shm)
 {
-    const struct board *board = shm->arena.board;
     uint64_t note = atomic_load_explicit(&shm->waiting, memory_order_relaxed);
-    uint64_t members = atomic_load_explicit(&board->members, memory_order_relaxed);
+    uint64_t members = atomic_load_explicit(&roster_of(shm)->members, memory_order_relaxed);
     bool member = (members & slot_bit(shm->meet.slot)) != 0;
     struct awaited awaited = note_read(note);
 
     if (awaited.wait == FABRIC_WAIT_START && !members)
         forming_awaits(shm, &awaited);
     else if (awaited.wait == FABRIC_WAIT_FINISH && !member)
-        add_slots(board, at_work(board), &awaited);
+        add_slots(shm, at_work(shm), &awaited);
     else if (awaited.wait != FABRIC_WAIT_LINK)
-        add_slots(board, round_awaits(shm, note), &awaited);
+        add_slots(shm, round_awaits(shm, note), &awaited);
     fabric_say(&shm->fabric, &awaited);
 }
 
@@ -160,9 +159,9 @@ static void look(struct shm *shm)
 /* The record is ours to read while we are a member that has not arrived at the next round. */
 static uint64_t round_note(const struct shm *shm, enum fabric_wait wait)
 {
-    const struct board *board = shm->arena.board;
+    const struct board *board = board_of(shm);
     uint64_t word = atomic_load_explicit(&board->word, memory_order_acquire);
-    uint64_t members = atomic_load_explicit(&board->members, memory_order_seq_cst);
+    uint64_t members = atomic_load_explicit(&roster_of(shm)->members, memory_order_seq_cst);
     bool of_state = word & PHASE_REDUCE && members & slot_bit(shm->meet.slot) &&
                     board->record.kind == EXCHANGE_STATE;
 
@@ -172,7 +171,7 @@ static uint64_t round_note(const struct shm *shm, enum fabric_wait wait)
 static uint64_t waiting_note(const struct shm *shm)
 {
     const struct round *round = &shm->round;
-    enum life life = life_state(slot_life(shm->arena.board, shm->meet.slot));
+    enum life life = life_state(slot_life(roster_of(shm), shm->meet.slot));
     uint64_t ready = atomic_load_explicit(&shm->ready_ns, memory_order_relaxed);
 
     if (round->stage != STAGE_BEGUN && round->stage != STAGE_ARRIVED &&
@@ -198,10 +197,10 @@ static void say_center(struct shm *shm)
         uint64_t lock = shm->left[k] ? atomic_load_explicit(&shm->locks[k],
                                                             memory_order_relaxed) : 0;
         unsigned slot = (unsigned)(lock & 0xffffffffu) - 1;
-        if (slot < SHM_SLOTS)
+        if (slot < MACHINE_SLOTS)
             holders |= slot_bit(slot);
     }
-    add_slots(shm->arena.board, holders, &awaited);
+    add_slots(shm, holders, &awaited);
     if (awaited.n)
         fabric_say(&shm->fabric, &awaited);
 }
@@ -226,7 +225,7 @@ void shm_waits_note(struct shm *shm, enum fabric_progress progress)
 static bool moved(const struct shm *shm)
 {
     uint64_t ready = atomic_load_explicit(&shm->ready_ns, memory_order_relaxed);
-    const struct slot *mine = &shm->arena.board->slots[shm->meet.slot];
+    const struct slot *mine = own_slot(shm);
 
     return atomic_load_explicit(&mine->bell, memory_order_relaxed) !=
                atomic_load_explicit(&shm->seen_bell, memory_order_relaxed) ||

@@ -2,18 +2,20 @@
 /* What every step of a round comes to: it moves the round's word, fails, or counts its bytes. */
 #include "shm/shm.h"
 
-bool shm_turn_word(struct board *board, uint64_t from, uint64_t to)
+void (*shm_hook)(enum step step, unsigned slot);
+
+bool shm_turn_word(struct shm *shm, uint64_t from, uint64_t to)
 {
-    if (!atomic_compare_exchange_strong_explicit(&board->word, &from, to,
+    if (!atomic_compare_exchange_strong_explicit(&board_of(shm)->word, &from, to,
                                                  memory_order_seq_cst, memory_order_relaxed))
         return false;
-    board_ring(board, ~(uint64_t)0);
+    roster_ring(roster_of(shm), ~(uint64_t)0);
     return true;
 }
 
-bool shm_end_round(struct board *board, uint64_t word, bool ok)
+bool shm_end_round(struct shm *shm, uint64_t word, bool ok)
 {
-    return shm_turn_word(board, word, word_make(next_tag(word_tag(word)), ok ? WORD_OK : 0));
+    return shm_turn_word(shm, word, word_make(next_tag(word_tag(word)), ok ? WORD_OK : 0));
 }
 
 enum fabric_progress shm_fail(struct shm *shm, descant_status status)

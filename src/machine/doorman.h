@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* The thread of a trainer that answers newcomers and notices deaths. */
-#ifndef SHM_DOORMAN_H
-#define SHM_DOORMAN_H
+#ifndef MACHINE_DOORMAN_H
+#define MACHINE_DOORMAN_H
 
-#include "shm/meet.h"
+#include "machine/meet.h"
 
 /* With a seat. From here to stop, peers and callers are the doorman's. stop takes one that has
  * not started. */

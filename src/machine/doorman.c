@@ -12,7 +12,7 @@
  *
  * A trainer that was stopped finds in its queues what joiners told it meanwhile: it therefore
  * listens to a caller before it drops it, and hears all of a line before it takes it as cut. */
-#include "shm/doorman.h"
+#include "machine/doorman.h"
 
 #include "machine/message.h"
 
@@ -37,7 +37,7 @@ static void drop_caller(struct meet_caller *caller)
 static bool answer_hello(struct meet *meet, struct meet_caller *caller)
 {
     struct message hello, member = message_of(WHAT_MEMBER, meet->slot, meet->generation);
-    int fds[2] = {meet->arena->fd, meet->pidfd};
+    int fds[2] = {meet->arena.fd, meet->pidfd};
 
     if (message_hear(caller->fd, &hello, &caller->pidfd, 1) != HEARD || hello.what != WHAT_HELLO)
         return false;
@@ -48,10 +48,10 @@ static bool answer_hello(struct meet *meet, struct meet_caller *caller)
 /* A free seat; or one that it has taken already, if we hear it late. */
 static bool is_seat(const struct meet *meet, const struct message *seat)
 {
-    if (seat->what != WHAT_SEAT || seat->version != MACHINE_VERSION || seat->slot >= SHM_SLOTS ||
+    if (seat->what != WHAT_SEAT || seat->version != MACHINE_VERSION || seat->slot >= MACHINE_SLOTS ||
         seat->slot == meet->slot)
         return false;
-    uint64_t life = slot_life(meet->arena->board, seat->slot);
+    uint64_t life = slot_life(meet->roster, seat->slot);
     return !life_alive(life) || life_generation(life) == seat->generation;
 }
 
@@ -92,7 +92,7 @@ static void serve_caller(struct meet *meet, struct meet_caller *caller)
 
 static void bury(struct meet *meet, unsigned slot)
 {
-    slot_bury(meet->arena->board, slot, meet->peer_generations[slot], meet->slot,
+    slot_bury(meet->roster, slot, meet->peer_generations[slot], meet->slot,
               TOUCH_DOORMAN);
     fd_close(&meet->peers[slot]);
     fd_close(&meet->lines[slot]);
@@ -141,7 +141,7 @@ static void accept_caller(struct meet *meet, struct meet_caller *caller)
 
 /* What poll looks at: in this order, and of the slots and callers only those there are. */
 struct watch {
-    struct pollfd p[2 + 2 * SHM_SLOTS + MEET_CALLERS];
+    struct pollfd p[2 + 2 * MACHINE_SLOTS + MEET_CALLERS];
     nfds_t n;
     int timeout;
 };
@@ -165,7 +165,7 @@ static void prepare_poll(struct meet *meet, struct watch *watch)
     watch->n = 0;
     watch->timeout = -1;
     watch_fd(watch, meet->stop);
-    for (int s = 0; s < SHM_SLOTS; s++) {
+    for (int s = 0; s < MACHINE_SLOTS; s++) {
         watch_fd(watch, meet->peers[s]);
         watch_fd(watch, meet->lines[s]);
     }
@@ -193,7 +193,7 @@ static void serve(struct meet *meet, const struct watch *watch)
 {
     uint64_t dead = 0, lines = 0, callers = 0, now = clock_now_ns();
 
-    for (unsigned s = 0; s < SHM_SLOTS; s++) {
+    for (unsigned s = 0; s < MACHINE_SLOTS; s++) {
         dead |= has_moved(watch, meet->peers[s]) ? slot_bit(s) : 0;
         lines |= has_moved(watch, meet->lines[s]) ? slot_bit(s) : 0;
     }
@@ -201,10 +201,10 @@ static void serve(struct meet *meet, const struct watch *watch)
         callers |= has_moved(watch, meet->callers[k].fd) ? slot_bit((unsigned)k) : 0;
     bool knocks = has_moved(watch, meet->listener);
 
-    for (unsigned s = 0; s < SHM_SLOTS; s++)
+    for (unsigned s = 0; s < MACHINE_SLOTS; s++)
         if (dead & slot_bit(s))
             bury(meet, s);
-    for (unsigned s = 0; s < SHM_SLOTS; s++)
+    for (unsigned s = 0; s < MACHINE_SLOTS; s++)
         if (lines & ~dead & slot_bit(s) && meet->lines[s] >= 0)
             serve_line(meet, s);
     for (unsigned k = 0; k < MEET_CALLERS; k++) {
@@ -225,7 +225,8 @@ static void *doorman(void *argument)
 
     for (;;) {
         prepare_poll(meet, &watch);
-        atomic_store_explicit(meet->cpu_ns, clock_thread_cpu_ns(), memory_order_relaxed);
+        if (meet->cpu_ns)
+            atomic_store_explicit(meet->cpu_ns, clock_thread_cpu_ns(), memory_order_relaxed);
         if (poll(watch.p, watch.n, watch.timeout) < 0) {
             if (errno != EINTR)
                 nap();

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Meeting by names (machine/name.c), which the kernel takes back by itself.
+/* Meeting by names (name.c), which the kernel takes back by itself.
  *
  *   1. The door is a name that one process can hold. Whoever holds it changes slots, founds,
  *      compares manifests, adds blocks; the others sleep on a connection to it, which breaks
@@ -8,7 +8,7 @@
  *      before it takes the slot: from its first moment its death is noticed by all of them.
  *   3. A member's death is its pidfd becoming readable: a child that it forked may hold its
  *      sockets on for as long as it likes. A cut line tells that it has become another program.
- *   4. A slot that is alive in the board but whose name nobody living holds is buried by the
+ *   4. A slot that is alive in the roster but whose name nobody living holds is buried by the
  *      next joiner: its trainer died before it had told everyone.
  *   5. A name that another user holds is nobody's of ours. At the door the job is refused at once,
  *      with that user's number; a slot is done without, as long as others are free.
@@ -17,11 +17,10 @@
  *
  * Left out on purpose: a process that forks while it holds the door keeps it shut until that
  * child ends; the joiners' waiting is bounded. */
-#include "shm/meet.h"
+#include "machine/meet.h"
 
 #include "machine/message.h"
 #include "machine/name.h"
-#include "shm/doorman.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -43,14 +42,14 @@ static int open_pidfd(pid_t pid)
 
 /* --- the door --- */
 
-void meet_init(struct meet *meet, struct arena *arena, const char *name)
+void meet_init(struct meet *meet, const char *name, const struct log *log)
 {
     memset(meet, 0, sizeof *meet);
-    meet->arena = arena;
-    meet->log = arena->log;
+    arena_init(&meet->arena, log);
+    meet->log = log;
     snprintf(meet->name, sizeof meet->name, "%s", name);
     meet->door = meet->listener = meet->stop = meet->pidfd = -1;
-    for (int s = 0; s < SHM_SLOTS; s++)
+    for (int s = 0; s < MACHINE_SLOTS; s++)
         meet->lines[s] = meet->peers[s] = -1;
     for (int k = 0; k < MEET_CALLERS; k++)
         meet->callers[k] = (struct meet_caller){-1, -1, 0};
@@ -193,8 +192,49 @@ static descant_status call_slot(struct meet *meet, unsigned slot, uint64_t until
 static bool same_arena(const struct meet *meet, int fd)
 {
     struct stat a, b;
-    return fstat(fd, &a) == 0 && fstat(meet->arena->fd, &b) == 0 && a.st_ino == b.st_ino &&
+    return fstat(fd, &a) == 0 && fstat(meet->arena.fd, &b) == 0 && a.st_ino == b.st_ino &&
            a.st_dev == b.st_dev;
+}
+
+static unsigned n_regions(const struct meet *meet)
+{
+    return meet->type ? meet->type->n_regions : MACHINE_REGIONS;
+}
+
+static descant_status map_roster(struct meet *meet, enum arena_use use)
+{
+    void *p = NULL;
+    descant_status status = arena_map(&meet->arena, region_at(REGION_ROSTER),
+                                      sizeof *meet->roster, use, &p);
+    meet->roster = p;
+    return status;
+}
+
+static descant_status found(struct meet *meet)
+{
+    descant_status status = arena_found(&meet->arena, n_regions(meet));
+
+    if (!status)
+        status = map_roster(meet, ARENA_TAKE);
+    if (status)
+        return status;
+    meet->roster->magic = MACHINE_MAGIC;
+    meet->roster->version = MACHINE_VERSION;
+    return DESCANT_OK;
+}
+
+static descant_status enter(struct meet *meet, int fd)
+{
+    descant_status status = arena_enter(&meet->arena, fd, n_regions(meet));
+
+    if (!status)
+        status = map_roster(meet, ARENA_WRITE);
+    if (!status && (meet->roster->magic != MACHINE_MAGIC ||
+                    meet->roster->version != MACHINE_VERSION))
+        return log_fail(meet->log, DESCANT_MISMATCH,
+                        "the job's roster has version %u, ours is %u", meet->roster->version,
+                        MACHINE_VERSION);
+    return status;
 }
 
 static void hang_up(struct meet *meet, unsigned slot)
@@ -206,7 +246,7 @@ static void hang_up(struct meet *meet, unsigned slot)
 /* Those who have not answered. The line stays: they will hear what is said on it. */
 static void pass_over(struct meet *meet, uint64_t waiting)
 {
-    for (unsigned s = 0; s < SHM_SLOTS; s++) {
+    for (unsigned s = 0; s < MACHINE_SLOTS; s++) {
         if (!(waiting & slot_bit(s)))
             continue;
         if (pidfd_dead(meet->peers[s]))
@@ -236,11 +276,11 @@ static descant_status take_answer(struct meet *meet, unsigned slot)
         status = log_fail(meet->log, DESCANT_MISMATCH,
                           "job \"%s\" is of version %u of the protocol, this is %u",
                           meet->name, answer.version, MACHINE_VERSION);
-    else if (meet->arena->fd < 0)
-        status = arena_enter(meet->arena, fds[0]);
+    else if (meet->arena.fd < 0)
+        status = enter(meet, fds[0]);
     else if (!same_arena(meet, fds[0]))
         hang_up(meet, slot);
-    if (meet->arena->fd != fds[0])
+    if (meet->arena.fd != fds[0])
         close(fds[0]);
     if (status || meet->lines[slot] < 0) {
         close(fds[1]);
@@ -255,12 +295,12 @@ static descant_status take_answer(struct meet *meet, unsigned slot)
 /* Waits until lines marked have something to hear, or are gone. */
 static uint64_t await_lines(struct meet *meet, uint64_t slots, uint64_t until_ns)
 {
-    struct pollfd p[SHM_SLOTS];
-    unsigned slot[SHM_SLOTS];
+    struct pollfd p[MACHINE_SLOTS];
+    unsigned slot[MACHINE_SLOTS];
     uint64_t ready = 0;
     nfds_t n = 0;       /* no more than there are descriptors: poll refuses that */
 
-    for (unsigned s = 0; s < SHM_SLOTS; s++)
+    for (unsigned s = 0; s < MACHINE_SLOTS; s++)
         if (slots & slot_bit(s)) {
             slot[n] = s;
             p[n++] = (struct pollfd){.fd = meet->lines[s], .events = POLLIN};
@@ -276,7 +316,7 @@ static uint64_t lines_open(const struct meet *meet)
 {
     uint64_t open = 0;
 
-    for (unsigned s = 0; s < SHM_SLOTS; s++)
+    for (unsigned s = 0; s < MACHINE_SLOTS; s++)
         if (meet->lines[s] >= 0)
             open |= slot_bit(s);
     return open;
@@ -286,7 +326,7 @@ static descant_status take_answers(struct meet *meet, uint64_t ready)
 {
     descant_status status = DESCANT_OK;
 
-    for (unsigned s = 0; s < SHM_SLOTS && !status; s++)
+    for (unsigned s = 0; s < MACHINE_SLOTS && !status; s++)
         if (ready & slot_bit(s))
             status = take_answer(meet, s);
     return status;
@@ -298,9 +338,9 @@ static descant_status call_all(struct meet *meet)
     descant_status status = DESCANT_OK;
 
     meet->silent = meet->unreachable = meet->deaf = 0;
-    for (unsigned s = 0; s < SHM_SLOTS; s++)
+    for (unsigned s = 0; s < MACHINE_SLOTS; s++)
         hang_up(meet, s);
-    for (unsigned s = 0; s < SHM_SLOTS && !status; s++)
+    for (unsigned s = 0; s < MACHINE_SLOTS && !status; s++)
         status = call_slot(meet, s, until);
     uint64_t waiting = lines_open(meet);
     while (waiting && !status && (ready || clock_now_ns() < until)) {
@@ -309,9 +349,9 @@ static descant_status call_all(struct meet *meet)
         waiting &= ~ready;
     }
     pass_over(meet, waiting);
-    for (unsigned s = 0; s < SHM_SLOTS && meet->arena->board; s++)
+    for (unsigned s = 0; s < MACHINE_SLOTS && meet->roster; s++)
         if (meet->silent & slot_bit(s))
-            meet->peer_generations[s] = life_generation(slot_life(meet->arena->board, s));
+            meet->peer_generations[s] = life_generation(slot_life(meet->roster, s));
     return status;
 }
 
@@ -327,9 +367,9 @@ descant_status meet_call(struct meet *meet)
         return log_fail(meet->log, DESCANT_SYSTEM, "no pidfd: %s", machine_why(errno));
     for (int tries = 1;; tries++) {
         status = call_all(meet);
-        uint64_t doubt = meet->deaf | (meet->arena->fd < 0 ? meet->silent : 0);
+        uint64_t doubt = meet->deaf | (meet->arena.fd < 0 ? meet->silent : 0);
         if (status || !doubt)
-            return status;
+            return status || meet->roster ? status : found(meet);
         if (clock_now_ns() >= until && (tries >= TRIES || !meet->deaf))
             return log_fail(meet->log, DESCANT_TIMEOUT,
                             "a trainer of job \"%s\" is alive (slot %d) and does not answer",
@@ -347,7 +387,7 @@ static bool announce(struct meet *meet, unsigned slot, uint32_t generation)
     struct message seat = message_of(WHAT_SEAT, slot, generation), answer;
     uint64_t waiting = 0, cut = 0, ready = 1, until = clock_now_ns() + CALL_NS;
 
-    for (unsigned s = 0; s < SHM_SLOTS; s++) {
+    for (unsigned s = 0; s < MACHINE_SLOTS; s++) {
         if (meet->lines[s] < 0)
             continue;
         if (!message_say(meet->lines[s], &seat, NULL, 0))
@@ -357,15 +397,15 @@ static bool announce(struct meet *meet, unsigned slot, uint32_t generation)
     }
     while (waiting && (ready || clock_now_ns() < until)) {
         ready = await_lines(meet, waiting, until);
-        for (unsigned s = 0; s < SHM_SLOTS; s++)
+        for (unsigned s = 0; s < MACHINE_SLOTS; s++)
             if (ready & slot_bit(s) &&
                 message_hear(meet->lines[s], &answer, NULL, 0) != HEARD)
                 cut |= slot_bit(s);
         waiting &= ~ready;
     }
-    for (unsigned s = 0; s < SHM_SLOTS; s++)
+    for (unsigned s = 0; s < MACHINE_SLOTS; s++)
         while (cut & slot_bit(s)) {     /* dying or leaving: soon it is no trainer any more */
-            uint64_t life = slot_life(meet->arena->board, s);
+            uint64_t life = slot_life(meet->roster, s);
             if (!life_alive(life) || life_generation(life) != meet->peer_generations[s] ||
                 pidfd_dead(meet->peers[s]))
                 break;
@@ -376,32 +416,28 @@ static bool announce(struct meet *meet, unsigned slot, uint32_t generation)
     return true;
 }
 
-/* May a joiner have it? A dead one's memory must not be read by a round any more: `life` was
- * read before the word, and who closes reads lives after it has said so there. */
-static bool slot_vacant(const struct board *board, uint64_t life)
+/* May a joiner have it? A dead one's memory must not be read any more: `life` was read before the
+ * user is asked, and whoever is to read reads lives after it has said so to the user. */
+static bool slot_vacant(const struct meet *meet, uint64_t life)
 {
-    uint64_t word = atomic_load_explicit(&board->word, memory_order_seq_cst);
-    return life_state(life) == LIFE_FREE || (life_state(life) == LIFE_DEAD && !(word & PHASES));
+    bool read = meet->type && meet->type->reads_dead(meet->user);
+    return life_state(life) == LIFE_FREE || (life_state(life) == LIFE_DEAD && !read);
 }
 
-/* Who closes may be giving back pages of this slot, if it began to before the life changed. */
-static bool is_closing(const struct board *board)
+static bool all_touched(const struct roster *roster)
 {
-    return (atomic_load_explicit(&board->word, memory_order_seq_cst) & PHASE_CLOSING) != 0;
-}
-
-static bool all_touched(const struct board *board)
-{
-    return !slot_untouched(board, SHM_SLOTS);
+    return !slot_untouched(roster, MACHINE_SLOTS);
 }
 
 /* Somebody may be about to change the slot's bit, or to give back its pages. */
-static bool await_slot(const struct board *board, unsigned slot, bool dead)
+static bool await_slot(const struct meet *meet, unsigned slot, bool dead)
 {
+    const struct roster *roster = meet->roster;
     uint64_t now = clock_now_ns(), until = now + TOUCH_NS, until_all = now + CALL_NS;
 
-    while (!slot_untouched(board, slot) || (dead && is_closing(board))) {
-        if (clock_now_ns() > (all_touched(board) ? until_all : until))
+    while (!slot_untouched(roster, slot) ||
+           (dead && meet->type && meet->type->frees_dead(meet->user, slot))) {
+        if (clock_now_ns() > (all_touched(roster) ? until_all : until))
             return false;
         nap();
     }
@@ -410,59 +446,50 @@ static bool await_slot(const struct board *board, unsigned slot, bool dead)
 
 static bool settle(struct meet *meet, unsigned slot, uint64_t life, int rank)
 {
-    struct board *board = meet->arena->board;
-    struct slot *mine = &board->slots[slot];
+    struct roster *roster = meet->roster;
+    struct slot *mine = &roster->slots[slot];
     uint32_t generation = life_generation(life) + 1;
     bool dead = life_state(life) == LIFE_DEAD;
 
     mine->rank = rank;
-    mine->in_place = 0;
-    atomic_store_explicit(&mine->arrived, 0, memory_order_relaxed);
-    atomic_store_explicit(&mine->whole, 0, memory_order_relaxed);
-    atomic_store_explicit(&mine->pulled, 0, memory_order_relaxed);
-    atomic_store_explicit(&mine->standby, STANDBY_NONE, memory_order_relaxed);
-    atomic_store_explicit(&mine->put, 0, memory_order_relaxed);
-    atomic_store_explicit(&mine->reduced, 0, memory_order_relaxed);
-    atomic_store_explicit(&mine->hungry, 0, memory_order_relaxed);
-    atomic_store_explicit(&mine->reducing, 0, memory_order_relaxed);
-    atomic_store_explicit(&mine->threads, 1, memory_order_relaxed);
+    if (meet->type)
+        meet->type->clear(meet->user, slot);
     for (int k = 0; k < N_TOUCH; k++)
         atomic_store_explicit(&mine->touching[k], 0, memory_order_relaxed);
     if (!atomic_compare_exchange_strong_explicit(&mine->life, &life,
             life_make(generation, LIFE_JOINED), memory_order_seq_cst, memory_order_seq_cst))
         return false;
-    shm_step(STEP_SEAT, slot);
-    if (!await_slot(board, slot, dead)) {
+    if (!await_slot(meet, slot, dead)) {
         atomic_store_explicit(&mine->life, life_make(generation, LIFE_DEAD),
                               memory_order_seq_cst);
         return false;
     }
-    atomic_fetch_and_explicit(&board->members, ~slot_bit(slot), memory_order_seq_cst);
-    atomic_fetch_and_explicit(&board->bad, ~slot_bit(slot), memory_order_relaxed);
-    arena_punch(meet->arena, slot);
+    atomic_fetch_and_explicit(&roster->members, ~slot_bit(slot), memory_order_seq_cst);
+    if (meet->type)
+        meet->type->seat(meet->user, slot);
     meet->slot = slot;
     meet->generation = generation;
     meet->seated = true;
-    atomic_fetch_add_explicit(&board->lives, 1, memory_order_release);
+    atomic_fetch_add_explicit(&roster->lives, 1, memory_order_release);
     return true;
 }
 
 static void bury_unreachable(struct meet *meet)
 {
-    struct board *board = meet->arena->board;
+    struct roster *roster = meet->roster;
 
-    for (unsigned s = 0; s < SHM_SLOTS; s++) {
-        uint64_t life = slot_life(board, s);
+    for (unsigned s = 0; s < MACHINE_SLOTS; s++) {
+        uint64_t life = slot_life(roster, s);
         if (s != meet->slot && meet->unreachable & slot_bit(s) && life_alive(life))
-            slot_bury(board, s, life_generation(life), meet->slot, TOUCH_DOORMAN);
+            slot_bury(roster, s, life_generation(life), meet->slot, TOUCH_DOORMAN);
     }
 }
 
 static bool rank_taken(const struct meet *meet, int rank)
 {
-    for (unsigned s = 0; s < SHM_SLOTS; s++)
-        if (meet->arena->board->slots[s].rank == rank && !(meet->unreachable & slot_bit(s)) &&
-            life_alive(slot_life(meet->arena->board, s)) &&
+    for (unsigned s = 0; s < MACHINE_SLOTS; s++)
+        if (meet->roster->slots[s].rank == rank && !(meet->unreachable & slot_bit(s)) &&
+            life_alive(slot_life(meet->roster, s)) &&
             !(meet->peers[s] >= 0 && pidfd_dead(meet->peers[s])))
             return true;
     return false;
@@ -489,7 +516,7 @@ static descant_status no_slot(const struct meet *meet, uint64_t held)
 
     if (!held)
         return log_fail(meet->log, DESCANT_BAD_SIZE, "job \"%s\" has %d trainers already", meet->name,
-                        SHM_SLOTS);
+                        MACHINE_SLOTS);
     int fd = name_reach(meet->name, slot);
     bool told = fd >= 0 ? name_peer(fd, &who) : name_holder(meet->name, slot, &who);
     if (fd >= 0)
@@ -497,19 +524,19 @@ static descant_status no_slot(const struct meet *meet, uint64_t held)
     if (told && who.uid == getuid())
         return log_fail(meet->log, DESCANT_TIMEOUT, "job \"%s\" has %d trainers, and the names of its "
                         "other slots are held by processes that are leaving it (%d): try again",
-                        meet->name, SHM_SLOTS - n, who.pid);
-    snprintf(what, sizeof what, "%d of %d slots", n, SHM_SLOTS);
+                        meet->name, MACHINE_SLOTS - n, who.pid);
+    snprintf(what, sizeof what, "%d of %d slots", n, MACHINE_SLOTS);
     return refuse_stranger(meet, what, true, told ? &who : NULL);
 }
 
 descant_status meet_seat(struct meet *meet, int rank)
 {
-    struct board *board = meet->arena->board;
+    struct roster *roster = meet->roster;
     uint64_t held = 0;
 
-    for (unsigned s = 0; s < SHM_SLOTS; s++) {
-        uint64_t life = slot_life(board, s);
-        if (!slot_vacant(board, life))
+    for (unsigned s = 0; s < MACHINE_SLOTS; s++) {
+        uint64_t life = slot_life(roster, s);
+        if (!slot_vacant(meet, life))
             continue;
         meet->listener = name_hold(meet->name, (int)s);
         if (meet->listener < 0 && errno != EADDRINUSE)
@@ -522,12 +549,12 @@ descant_status meet_seat(struct meet *meet, int rank)
         if (!announce(meet, s, life_generation(life) + 1))
             return log_fail(meet->log, DESCANT_TIMEOUT,
                             "a trainer of job \"%s\" is alive and does not listen", meet->name);
-        if (slot_vacant(board, slot_life(board, s)) && settle(meet, s, life, rank)) {
+        if (slot_vacant(meet, slot_life(roster, s)) && settle(meet, s, life, rank)) {
             bury_unreachable(meet);
             return DESCANT_OK;
         }
         fd_close(&meet->listener);
-        if (all_touched(board))
+        if (all_touched(roster))
             return log_fail(meet->log, DESCANT_TIMEOUT,
                             "a trainer of job \"%s\" has stopped in the midst of a change",
                             meet->name);
@@ -535,35 +562,30 @@ descant_status meet_seat(struct meet *meet, int rank)
     return no_slot(meet, held);
 }
 
-descant_status meet_watch(struct meet *meet)
-{
-    return doorman_start(meet);
-}
-
 /* Its own bit goes first: nobody waits for a dead one's touch. */
 static void leave(struct meet *meet)
 {
-    struct board *board = meet->arena->board;
+    struct roster *roster = meet->roster;
     uint64_t bit = slot_bit(meet->slot);
 
-    atomic_store_explicit(&board->slots[meet->slot].closed, meet->generation, memory_order_relaxed);
-    if (atomic_fetch_and_explicit(&board->members, ~bit, memory_order_seq_cst) & bit)
-        atomic_fetch_add_explicit(&board->epoch, 1, memory_order_release);
-    slot_become(board, meet->slot, meet->generation, LIFE_DEAD);
-    board_ring(board, ~(uint64_t)0);
+    atomic_store_explicit(&roster->slots[meet->slot].closed, meet->generation, memory_order_relaxed);
+    if (atomic_fetch_and_explicit(&roster->members, ~bit, memory_order_seq_cst) & bit)
+        atomic_fetch_add_explicit(&roster->epoch, 1, memory_order_release);
+    slot_become(roster, meet->slot, meet->generation, LIFE_DEAD);
+    roster_ring(roster, ~(uint64_t)0);
     meet->seated = false;
 }
 
 void meet_fini(struct meet *meet)
 {
-    doorman_stop(meet);
     if (meet->seated)
         leave(meet);
-    for (int s = 0; s < SHM_SLOTS; s++) {
+    for (int s = 0; s < MACHINE_SLOTS; s++) {
         fd_close(&meet->lines[s]);
         fd_close(&meet->peers[s]);
     }
     fd_close(&meet->listener);
     fd_close(&meet->pidfd);
     fd_close(&meet->door);
+    arena_fini(&meet->arena);
 }

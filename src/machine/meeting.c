@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: MIT */
+/* A meeting from its first step to its last, and blocks by name. close leaves as a death would, and
+ * then gives everything back. Blocks are entered and found inside the door. */
+#include "machine/meeting.h"
+#include "machine/doorman.h"
+
+#include <string.h>
+
+static descant_status take_place(struct meet *meet, int *rank)
+{
+    descant_status status = meet_call(meet);
+
+    if (!status)
+        status = meet_rank(meet, rank);
+    if (!status && meet->type)
+        status = meet->type->agree(meet->user);
+    if (!status)
+        status = meet_seat(meet, *rank);
+    return status ? status : doorman_start(meet);
+}
+
+descant_status meeting_open(struct meet *meet, int *rank, uint64_t until_ns)
+{
+    descant_status status = meet_door_take(meet, until_ns);
+
+    if (!status)
+        status = take_place(meet, rank);
+    meet_door_give(meet);
+    return status;
+}
+
+void meeting_close(struct meet *meet)
+{
+    doorman_stop(meet);
+    meet_fini(meet);
+}
+
+/* --- blocks --- */
+
+static uint32_t count_blocks(const struct roster *roster)
+{
+    return atomic_load_explicit(&roster->n_blocks, memory_order_acquire);
+}
+
+static struct shared_block *find_block(struct roster *roster, const char *name)
+{
+    for (uint32_t k = 0; k < count_blocks(roster); k++)
+        if (strcmp(roster->blocks[k].name, name) == 0)
+            return &roster->blocks[k];
+    return NULL;
+}
+
+/* Inside the door. The number of blocks is raised last. */
+static descant_status enter_block(struct meet *meet, const char *name, size_t bytes, void **out)
+{
+    struct roster *roster = meet->roster;
+    struct shared_block *block = find_block(roster, name), *last;
+    uint64_t at = region_at(REGION_BLOCKS);
+    uint32_t n_blocks = count_blocks(roster);
+
+    if (block && block->bytes != bytes)
+        return log_fail(meet->log, DESCANT_MISMATCH,
+                        "the block \"%s\" has %llu bytes, not %zu", name,
+                        (unsigned long long)block->bytes, bytes);
+    if (block)
+        return arena_map(&meet->arena, block->at, bytes, ARENA_WRITE, out);
+    if (n_blocks == MACHINE_BLOCKS)
+        return log_fail(meet->log, DESCANT_MEMORY, "%d blocks are shared already",
+                        MACHINE_BLOCKS);
+    if (n_blocks) {
+        last = &roster->blocks[n_blocks - 1];
+        at = last->at + (last->bytes + machine_page()) / machine_page() * machine_page();
+    }
+    if (bytes > region_at(REGION_BLOCKS + 1) - at)
+        return log_fail(meet->log, DESCANT_MEMORY, "%zu bytes are too many", bytes);
+    descant_status status = arena_map(&meet->arena, at, bytes, ARENA_TAKE, out);
+    if (status)
+        return status;
+    block = &roster->blocks[n_blocks];
+    memset(block, 0, sizeof *block);
+    memcpy(block->name, name, strlen(name));
+    block->at = at;
+    block->bytes = bytes;
+    atomic_store_explicit(&roster->n_blocks, n_blocks + 1, memory_order_release);
+    return DESCANT_OK;
+}
+
+descant_status meeting_share(struct meet *meet, const char *name, size_t bytes,
+                             uint64_t until_ns, void **block)
+{
+    if (!*name || strlen(name) >= BLOCK_NAME || !bytes)
+        return log_fail(meet->log, DESCANT_INVALID,
+                        "a block has a name of 1 to %d bytes, and at least one byte",
+                        BLOCK_NAME - 1);
+    descant_status status = meet_door_take(meet, until_ns);
+    if (status)
+        return status;
+    status = enter_block(meet, name, bytes, block);
+    meet_door_give(meet);
+    return status;
+}

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: MIT */
+/* The words of a job's rounds, in the memory that its trainers share, and where the rest of that
+ * memory is. */
+#ifndef SHM_BOARD_H
+#define SHM_BOARD_H
+
+#include "fabric/fabric.h"
+#include "machine/meeting.h"
+
+enum { SHM_REFUSAL = 512 };
+
+/* board.word: {tag 32, slot of who closes 8 << 8, phase, ok}. No phase: the round gathers. */
+#define WORD_OK 1u
+#define PHASE_REDUCE 2u
+#define PHASE_CLOSING 4u
+#define PHASES (PHASE_REDUCE | PHASE_CLOSING)
+
+/* What a trainer at its end has for those who come now. */
+enum standby {
+    STANDBY_NONE,
+    STANDBY_HOLDS,  /* the state of the job: no group is formed beside it */
+    STANDBY_SHOWS   /* and its whole vector can be read */
+};
+
+/* A slot's part in the rounds. Written by its trainer. */
+struct arrival {
+    /* Release after the offer; the leader, and joiners who pull, acquire. */
+    CACHE_LINE_ALIGNED _Atomic uint32_t arrived;
+    /* Release: of the arrival with this tag the whole vector can be read; joiners acquire. */
+    _Atomic uint32_t whole;
+    /* Release after the state has been taken; the group acquires. */
+    _Atomic uint32_t pulled;
+    /* The round of which it has claimed a chunk and not counted it, or whose slice it has not
+     * reduced (and it is idle where it is hungry); relaxed, a figure. */
+    _Atomic uint32_t reducing;
+    /* Of FINAL: enum standby. Set before FINAL; release when it shows; joiners acquire. */
+    _Atomic uint32_t standby;
+    /* Set by start, before WAITING; read by others after they saw that or more. */
+    uint32_t in_place;
+    /* workers + 1; relaxed, a figure. */
+    _Atomic int32_t threads;
+    /* The offer: ordered by `arrived`; the leader reads. live: of a mean whose vector peers
+     * cannot read where it is. */
+    uint32_t kind, live;
+    uint64_t n, priority, agree, note;
+    double weight;
+    /* Of a mean in slices {tag 32, count 32}: positions put out for others, chunks of its own
+     * slice reduced. The group reads. hungry: it sleeps until one of those moves; who moves
+     * one takes it back. Sequentially consistent, as a Dekker pair. */
+    CACHE_LINE_ALIGNED _Atomic uint64_t put;
+    _Atomic uint64_t reduced;
+    _Atomic uint32_t hungry;
+};
+
+/* A round as it was closed. The leader writes it before REDUCE(T), ordered by `word`; the
+ * group reads it until each of them arrives again. */
+struct round_record {
+    uint64_t group, bad;
+    uint64_t live;              /* those who put their vectors out; any: a mean in slices */
+    uint32_t kind, source, n_chunks;
+    bool empty;                 /* all were bad: nothing comes out */
+    bool differ;                /* the offers: nothing comes out, and all fail */
+    uint64_t n, chunk, ready_ns;
+    double share[MACHINE_SLOTS];
+};
+
+struct board {
+    /* The founder's, before anybody else can see the board; then constant. */
+    struct emulated link;
+    /* Written and read inside the door. */
+    uint32_t size;
+    _Atomic uint64_t manifest_bytes;    /* 0: nobody has started */
+    uint64_t n, room;
+    uint32_t collective, center, n_outer;
+    /* Whom the manifest kept out last, for those who wait for it. Written inside the door, and then
+     * counted: release, acquire. It is text for people: of two at once one may be read half. */
+    _Atomic uint32_t n_refused;
+    int32_t refused;
+    char refusal[SHM_REFUSAL];
+    /* Above. The leader closes, any member fails, who counts the last commits, always by
+     * compare-and-swap. Release: record and result come before; all acquire. Sequentially
+     * consistent from CLOSING on: a Dekker pair with `members` and `life` of the roster. */
+    CACHE_LINE_ALIGNED _Atomic uint64_t word;
+    CACHE_LINE_ALIGNED _Atomic uint32_t formed;    /* any member sets it; relaxed, never goes back */
+    /* Non-collective: the tag at which a STATE was called. A caller releases, all acquire. */
+    _Atomic uint32_t called;
+    /* Of round T: owners of NaN. Reducers set, before they fail the word, which orders it;
+     * the leader clears. */
+    _Atomic uint64_t bad;
+    /* The centre's link is taken until then; elastic exchanges reserve by compare-and-swap;
+     * relaxed, a figure. */
+    _Atomic uint64_t link_free_ns;
+    /* {tag 32, next 32} of each member's part of the chunks, by its place in the group, and {tag
+     * 32, count 32} of all. The leader sets them, the group compares and swaps. done is acquire
+     * and release: the last has seen all chunks. */
+    CACHE_LINE_ALIGNED _Atomic uint64_t claim[MACHINE_SLOTS];
+    CACHE_LINE_ALIGNED _Atomic uint64_t done;
+    CACHE_LINE_ALIGNED struct round_record record;
+    struct arrival arrivals[MACHINE_SLOTS];
+};
+
+enum region { REGION_BOARD = MACHINE_REGIONS, REGION_MANIFEST, REGION_RESULT, REGION_CENTER,
+              REGION_LOCKS, REGION_SLOTS };
+enum slot_region { SLOT_REPLICA, SLOT_CONTRIBUTION, SLOT_OUTER0, SLOT_OUTER1, SLOT_REGIONS };
+enum { SHM_REGIONS = REGION_SLOTS + MACHINE_SLOTS * SLOT_REGIONS };
+#define SLOT_BYTES (SLOT_REGIONS * REGION_BYTES)
+
+static inline uint64_t slot_region_at(unsigned slot, enum slot_region region)
+{
+    return region_at(REGION_SLOTS + slot * SLOT_REGIONS + (unsigned)region);
+}
+
+/* --- steps at which a test may come between --- */
+
+enum step { STEP_CLOSE, STEP_CLOSING, STEP_SEAT, STEP_PULL, STEP_PULLED, STEP_LOCKED };
+extern void (*shm_hook)(enum step step, unsigned slot);     /* set by tests alone */
+
+static inline void shm_step(enum step step, unsigned slot)
+{
+    if (shm_hook)
+        shm_hook(step, slot);
+}
+
+#endif
