@@ -280,6 +280,52 @@ START_TEST(the_late_are_named_to_all)
 }
 END_TEST
 
+static struct link_type counting;
+static const struct ranks *counted[3];
+static int floats_sent[3];
+
+static struct link *meet_counting(struct link_entry *entry, struct link_place *place)
+{
+    struct link *link = link_loopback.meet(entry, place);
+    link->type = &counting;
+    return link;
+}
+
+static bool send_counting(struct link *link, const void *p, size_t bytes, int to, int tag, void *op)
+{
+    for (int k = 0; k < 3; k++)
+        floats_sent[k] += tag == TAG_GIVE || tag == TAG_TELL ? link == counted[k]->link : 0;
+    return link_loopback.send(link, p, bytes, to, tag, op);
+}
+
+/* 9000 floats are 3 pieces of one slice: in each round two ranks give them to its owner, who tells
+ * both the result, and each rank is the owner once in three rounds. */
+START_TEST(a_short_mean_has_one_owner_another_in_each_round)
+{
+    struct trio t = {.world = loopback_create_hosts(3, 1, 1)};
+
+    counting = link_loopback;
+    counting.meet = meet_counting;
+    counting.send = send_counting;
+    for (int k = 0; k < 3; k++) {
+        t.link[k] = &counting;
+        trio_open(&t, k);
+        counted[k] = ranks_of(t.f[k]);
+    }
+    ck_assert_uint_eq(trio_poll(&t, 7, 10000), 7);
+    memset(floats_sent, 0, sizeof floats_sent);
+    for (int round = 1; round <= 3; round++) {
+        for (int k = 0; k < 3; k++)
+            trio_begin(&t, k, EXCHANGE_MEAN);
+        ck_assert_uint_eq(trio_poll(&t, 7, 10000), 7);
+        ck_assert_int_eq(floats_sent[0] + floats_sent[1] + floats_sent[2], 12 * round);
+    }
+    for (int k = 0; k < 3; k++)
+        ck_assert_int_eq(floats_sent[k], 12);
+    trio_close(&t);
+}
+END_TEST
+
 /* Rank 0 is through with a round, calls for the next one and takes that back, while others are not
  * through yet: what was meant for the next round must not touch theirs. */
 START_TEST(a_call_taken_back_leaves_the_round_before_alone)
@@ -575,6 +621,7 @@ int main(void)
     tcase_set_timeout(loopback, 120);
     tcase_add_loop_test(loopback, rounds_end_whatever_trainers_do, 0, 4);
     tcase_add_test(loopback, the_late_are_named_to_all);
+    tcase_add_test(loopback, a_short_mean_has_one_owner_another_in_each_round);
     tcase_add_loop_test(loopback, a_call_taken_back_leaves_the_round_before_alone, 0, 5);
     tcase_add_loop_test(loopback, who_comes_after_a_call_was_taken_back_goes_on, 0, 3);
     tcase_add_loop_test(loopback, versions_are_told_by_name_and_value, 0, 2);

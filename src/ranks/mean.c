@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* Means, by messages between each two members. Member j owns slice j of k. Everyone gives each
+/* Means, by messages between members and owners. Member j owns slice j of k. Everyone gives each
  * owner its part of the slice, in pieces; the owner takes piece p of all of them, reduces it in the
  * order of ranks (all get the same bits, since they get the owner's), and at once tells all the
  * others, who learn it in place:
  *
  *   give, take      (k-1)/k of the vector out, and as much in
  *   tell, learn     the same again: 2 (k-1)/k in each direction, the least that is possible
+ *
+ * A slice has OWNED floats or more, so that a short vector costs no messages between all pairs. It
+ * then has fewer owners than members, and they are others in each round, by its number. (Encoded
+ * means have k slices always: docs/wire.md.)
  *
  * Both directions of the link are busy from the first reduced piece on, and no step waits for
  * another than the piece it needs. Pieces go straight out of the vector where they lie together
@@ -29,7 +33,7 @@
 #include <string.h>
 
 enum { REDUCED_AT_ONCE = 2, ENCODED_AT_ONCE = 1, SHOWN_AT_ONCE = 2,
-       UNIT = 16 /* floats: a cache line */, FEW_RANKS = 8, MANY_RANKS = 64,
+       UNIT = 16 /* floats: a cache line */, OWNED = 16384, FEW_RANKS = 8, MANY_RANKS = 64,
        LANES_FLOATS = 8 << 20 /* of all buffers, as long as pieces are not too short */ };
 
 /* --- memory --- */
@@ -153,27 +157,39 @@ size_t ranks_slice_at(size_t n, int k, int member)
     return at < n ? at : n;
 }
 
-size_t ranks_round_slice(const struct ranks_round *r, int member)
+static size_t nth_slice_at(const struct ranks_round *r, int nth)
 {
-    return r->wire == WIRE_F32 ? ranks_slice_at(r->n, r->k, member)
-                               : wire_slice(r->n, r->k, member);
+    return r->wire == WIRE_F32 ? ranks_slice_at(r->n, r->owners, nth)
+                               : wire_slice(r->n, r->owners, nth);
 }
 
-static size_t slice_floats(const struct ranks_round *r, int member)
+struct chunk ranks_round_slice(const struct ranks_round *r, int member)
 {
-    return ranks_round_slice(r, member + 1) - ranks_round_slice(r, member);
+    int nth = r->owners < r->k ? (member + r->k - (int)(r->number % (uint32_t)r->k)) % r->k
+                               : member;
+
+    if (nth >= r->owners)
+        return (struct chunk){0, 0};
+    size_t at = nth_slice_at(r, nth);
+    return (struct chunk){at, nth_slice_at(r, nth + 1) - at};
 }
 
 size_t ranks_round_pieces(const struct ranks_round *r, int member)
 {
-    return (slice_floats(r, member) + r->piece - 1) / r->piece;
+    return (ranks_round_slice(r, member).n + r->piece - 1) / r->piece;
 }
 
 struct chunk ranks_round_piece(const struct ranks_round *r, int member, size_t piece)
 {
-    size_t at = ranks_round_slice(r, member) + piece * r->piece;
-    size_t left = ranks_round_slice(r, member + 1) - at;
-    return (struct chunk){at, left < r->piece ? left : r->piece};
+    struct chunk slice = ranks_round_slice(r, member);
+    size_t at = piece * r->piece, left = slice.n - at;
+    return (struct chunk){slice.from + at, left < r->piece ? left : r->piece};
+}
+
+static int owners_of(const struct ranks_round *r)
+{
+    size_t most = r->n / OWNED + (r->n % OWNED > 0 || r->n == 0);
+    return r->wire == WIRE_F32 && most < (size_t)r->k ? (int)most : r->k;
 }
 
 /* Some pieces a slice, so that they follow one another closely, also where it is short. */
@@ -181,7 +197,7 @@ static size_t piece_floats(const struct ranks *m)
 {
     const struct ranks_round *r = &m->round;
     size_t unit = r->wire == WIRE_F32 ? UNIT : WIRE_BLOCK;
-    size_t floats = (r->n / (size_t)r->k / 4 + unit - 1) / unit * unit;
+    size_t floats = (r->n / (size_t)r->owners / 4 + unit - 1) / unit * unit;
     if (floats < RANKS_PIECE_LEAST)
         return RANKS_PIECE_LEAST;
     return floats < m->piece_most ? floats : m->piece_most;
@@ -209,6 +225,7 @@ void ranks_mean_begin(struct ranks *m)
         ranks_host_begin(m);
     else
         begin_alone(m);
+    r->owners = owners_of(r);
     r->piece = piece_floats(m);
     r->n_own = ranks_round_pieces(r, r->me);
     r->reduced = 0;
@@ -230,8 +247,8 @@ uint64_t ranks_mean_bytes(const struct ranks *m)
 
     for (int i = 0; i < r->k; i++) {
         const struct ranks_lane *lane = &m->lanes[r->seats[i].rank];
-        bytes += lane->relayed ? wire_bytes(r->wire, slice_floats(r, i)) : 0;
-        bytes += lane->relays ? wire_bytes(r->wire, slice_floats(r, r->me)) : 0;
+        bytes += lane->relayed ? wire_bytes(r->wire, ranks_round_slice(r, i).n) : 0;
+        bytes += lane->relays ? wire_bytes(r->wire, ranks_round_slice(r, r->me).n) : 0;
     }
     return bytes;
 }

@@ -118,6 +118,7 @@ struct ranks_round {
     size_t n, piece;
     uint64_t note;              /* of a state */
     int k, me, source;          /* members; places among them */
+    int owners;                 /* of a mean: so many of them have a slice */
     struct ranks_seat *seats;
     const struct vector *in;
     bool gives;
@@ -259,7 +260,8 @@ descant_status ranks_lanes_init(struct ranks *m);
 void ranks_lanes_fini(struct ranks *m);
 size_t ranks_slice_at(size_t n, int k, int member);       /* its first float; of k: n */
 const float *ranks_reach(const struct vector *v, size_t at, size_t n, float *gathered);
-size_t ranks_round_slice(const struct ranks_round *r, int member);      /* the same, of a mean */
+struct chunk ranks_round_slice(const struct ranks_round *r, int member);    /* of a mean; 0 floats:
+                                                                               it owns none */
 size_t ranks_round_pieces(const struct ranks_round *r, int member);     /* of its slice */
 struct chunk ranks_round_piece(const struct ranks_round *r, int member, size_t piece);
 bool ranks_mean_inputs(struct ranks *m, float *out, int n_in, size_t n);    /* false: none is finite */
