@@ -42,11 +42,12 @@ static int open_pidfd(pid_t pid)
 
 /* --- the door --- */
 
-void meet_init(struct meet *meet, const char *name, const struct log *log)
+void meet_init(struct meet *meet, const char *name, double start_s, const struct log *log)
 {
     memset(meet, 0, sizeof *meet);
     arena_init(&meet->arena, log);
     meet->log = log;
+    meet->start_s = start_s > 0 ? start_s < 1e9 ? start_s : 1e9 : 0;
     snprintf(meet->name, sizeof meet->name, "%s", name);
     meet->door = meet->listener = meet->stop = meet->pidfd = -1;
     for (int s = 0; s < MACHINE_SLOTS; s++)
@@ -94,9 +95,9 @@ static descant_status await_door(const struct meet *meet, uint64_t until_ns, uin
     return stranger ? refuse_stranger(meet, "the door", false, told ? &who : NULL) : DESCANT_OK;
 }
 
-descant_status meet_door_take(struct meet *meet, uint64_t until_ns)
+descant_status meet_door_take(struct meet *meet)
 {
-    uint64_t since = 0;
+    uint64_t since = 0, until_ns = clock_now_ns() + (uint64_t)(meet->start_s * 1e9);
 
     for (;;) {
         meet->door = name_hold(meet->name, NAME_DOOR);

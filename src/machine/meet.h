@@ -35,6 +35,7 @@ struct meet {
     const struct meet_user *type;       /* NULL: there are blocks alone */
     void *user;
     char name[MEET_NAME + 1];
+    double start_s;                     /* that others may keep the door */
     int door, listener, stop, pidfd;    /* -1: none */
     bool seated;
     unsigned slot;
@@ -52,9 +53,9 @@ struct meet {
     _Atomic uint64_t *cpu_ns;           /* the doorman's, for figures; NULL: nobody asks */
 };
 
-/* In the order of meeting_open (meeting.c). fini takes half-built ones and leaves the job. */
-void meet_init(struct meet *meet, const char *name, const struct log *log);
-descant_status meet_door_take(struct meet *meet, uint64_t until_ns);
+/* In the order of meeting_join (meeting.c). fini takes half-built ones and leaves the job. */
+void meet_init(struct meet *meet, const char *name, double start_s, const struct log *log);
+descant_status meet_door_take(struct meet *meet);
 void meet_door_give(struct meet *meet);
 
 /* Calls every slot. Enters the arena that they give, or founds one if there is no job yet. */

@@ -19,9 +19,9 @@ static descant_status take_place(struct meet *meet, int *rank)
     return status ? status : doorman_start(meet);
 }
 
-descant_status meeting_open(struct meet *meet, int *rank, uint64_t until_ns)
+descant_status meeting_join(struct meet *meet, int *rank)
 {
-    descant_status status = meet_door_take(meet, until_ns);
+    descant_status status = meet_door_take(meet);
 
     if (!status)
         status = take_place(meet, rank);
@@ -29,10 +29,32 @@ descant_status meeting_open(struct meet *meet, int *rank, uint64_t until_ns)
     return status;
 }
 
-void meeting_close(struct meet *meet)
+void meeting_leave(struct meet *meet)
 {
     doorman_stop(meet);
     meet_fini(meet);
+}
+
+descant_status meeting_open(struct meet **out, const char *name, int rank, double start_s,
+                            const struct log *log)
+{
+    struct meet *meet = memory_take(sizeof *meet);
+
+    if (!meet)
+        return log_fail(log, DESCANT_MEMORY, "no memory for a meeting");
+    meet_init(meet, name, start_s, log);
+    descant_status status = meeting_join(meet, &rank);
+    if (status)
+        meeting_close(meet);
+    else
+        *out = meet;
+    return status;
+}
+
+void meeting_close(struct meet *meet)
+{
+    meeting_leave(meet);
+    memory_give(meet);
 }
 
 /* --- blocks --- */
@@ -85,14 +107,13 @@ static descant_status enter_block(struct meet *meet, const char *name, size_t by
     return DESCANT_OK;
 }
 
-descant_status meeting_share(struct meet *meet, const char *name, size_t bytes,
-                             uint64_t until_ns, void **block)
+descant_status meeting_share(struct meet *meet, const char *name, size_t bytes, void **block)
 {
     if (!*name || strlen(name) >= BLOCK_NAME || !bytes)
         return log_fail(meet->log, DESCANT_INVALID,
                         "a block has a name of 1 to %d bytes, and at least one byte",
                         BLOCK_NAME - 1);
-    descant_status status = meet_door_take(meet, until_ns);
+    descant_status status = meet_door_take(meet);
     if (status)
         return status;
     status = enter_block(meet, name, bytes, block);

@@ -3,15 +3,21 @@
 #ifndef MACHINE_MEETING_H
 #define MACHINE_MEETING_H
 
-#include "machine/meet.h"
+#include "base/base.h"
 
-/* With meet_init; `type` and `user` may be set between. Takes a slot for that rank, which it settles
- * where it is -1. close takes one that failed, and half-built ones. */
-descant_status meeting_open(struct meet *meet, int *rank, uint64_t until_ns);
+struct meet;
+
+/* For blocks alone: a meeting in which this process has that rank. */
+descant_status meeting_open(struct meet **out, const char *name, int rank, double start_s,
+                            const struct log *log);
 void meeting_close(struct meet *meet);
 
+/* The same of a caller's meeting, after meet_init and its `type` and `user`. Takes a slot for that
+ * rank, which is settled where it is -1. leave takes one that has failed to join, too. */
+descant_status meeting_join(struct meet *meet, int *rank);
+void meeting_leave(struct meet *meet);
+
 /* The block of that name, one for all, zero at first; until close. */
-descant_status meeting_share(struct meet *meet, const char *name, size_t bytes,
-                             uint64_t until_ns, void **block);
+descant_status meeting_share(struct meet *meet, const char *name, size_t bytes, void **block);
 
 #endif

@@ -25,6 +25,8 @@
  * Run by whoever holds the round machine. */
 #include "fabric/kernels.h"
 #include "fabric/vector.h"
+#include "machine/blocks.h"
+#include "machine/meeting.h"
 #include "ranks/ranks.h"
 
 #include <math.h>
@@ -56,6 +58,21 @@ struct ranks_host {
 
 /* --- memory --- */
 
+/* Blocks are a matter of one machine, whose ranks meet for them under the job's name. A rank that
+ * has the machine to itself takes memory that can have huge pages, as shared memory has in few
+ * systems: rows of tables are read all over. */
+descant_status ranks_share(struct fabric *f, const char *name, size_t bytes, void **block)
+{
+    struct ranks *m = ranks_of(f);
+
+    if (m->place.local_size == 1)
+        return blocks_share(&m->blocks, name, bytes, block, &f->log);
+    descant_status status = m->machine ? DESCANT_OK
+                                       : meeting_open(&m->machine, m->place.job,
+                                                      m->place.local_rank, m->start_s, &f->log);
+    return status ? status : meeting_share(m->machine, name, bytes, block);
+}
+
 bool ranks_by_hosts(const struct ranks *m)
 {
     return m->place.hosts > 1 && m->place.most_local > 1 && m->place.most_local <= HOST_RANKS &&
@@ -73,7 +90,7 @@ static descant_status share_memory(struct ranks *m, struct ranks_host *host)
     host->stride = fabric_round_up(m->room > m->n ? m->room : m->n);
     size_t floats = head + (ranks + 1) * host->stride;
     snprintf(name, sizeof name, "means of %zu", host->stride);
-    descant_status status = fabric_mpi.share(&m->f, name, floats * sizeof(float), &block);
+    descant_status status = ranks_share(&m->f, name, floats * sizeof(float), &block);
     if (status)
         return status;
     host->mates = block;

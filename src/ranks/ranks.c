@@ -20,9 +20,10 @@
  *    messages under way, because others do not take or send what belongs to them, keeps all of its memory
  *    as long as the process lives: nobody can tell when they come, or which of it the link still
  *    has. */
-#include "machine/blocks.h"
 #include "fabric/kernels.h"
 #include "fabric/vector.h"
+#include "machine/blocks.h"
+#include "machine/meeting.h"
 #include "ranks/ranks.h"
 
 #include <string.h>
@@ -465,7 +466,7 @@ static void release(struct ranks *m)
     struct fabric *f = &m->f;
 
     if (m->machine)
-        fabric_shm.close(m->machine);
+        meeting_close(m->machine);
     blocks_give(&m->blocks);
     for (size_t i = 0; i < m->segments.n_extents; i++)
         if (!kept_has(m->segments.extents[i].p))

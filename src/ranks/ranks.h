@@ -162,7 +162,7 @@ struct ranks {
     size_t segments_room;
     struct vector copy;                 /* the contribution as one */
     struct extent whole;
-    struct fabric *machine;             /* shared blocks: an shm job of this machine's ranks */
+    struct meet *machine;               /* of this machine's ranks, for blocks; NULL: not before share */
     struct block *blocks;               /* instead of it, where this rank is alone on its machine */
     /* words */
     struct ranks_op word_op;
@@ -236,7 +236,6 @@ void ranks_tell(struct ranks *m, int rank, struct ranks_word word, const void *t
 
 descant_status ranks_open(struct fabric **out, const struct fabric_options *options);
 float *ranks_alloc(struct fabric *f, size_t at, size_t n);
-descant_status ranks_share(struct fabric *f, const char *name, size_t bytes, void **block);
 descant_status ranks_start(struct fabric *f, const struct fabric_start *start);
 
 /* --- lead.c: rank 0 alone --- */
@@ -271,6 +270,7 @@ uint64_t ranks_mean_bytes(const struct ranks *m);   /* that this member has sent
 
 /* --- hosts.c --- */
 
+descant_status ranks_share(struct fabric *f, const char *name, size_t bytes, void **block);    /* of the table */
 bool ranks_by_hosts(const struct ranks *m);         /* the same for all ranks; after open */
 descant_status ranks_host_init(struct ranks *m);    /* the contribution, too, where one is wanted */
 void ranks_host_fini(struct ranks *m);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The ranks up to their first poll: they meet, each looks up its place, segments and the memory of
  * rounds are taken, and rank 0 is told of all that must be alike. */
-#include "machine/blocks.h"
 #include "fabric/vector.h"
 #include "ranks/ranks.h"
 
@@ -135,25 +134,6 @@ float *ranks_alloc(struct fabric *f, size_t at, size_t n)
     memory_give(p);
     log_fail(&f->log, DESCANT_MEMORY, "no memory for %zu floats", n);
     return NULL;
-}
-
-/* Blocks are a matter of one machine: its ranks share them as an shm job of their own. A rank that
- * has the machine to itself takes memory that can have huge pages, as shared memory has in few
- * systems: rows of tables are read all over. */
-descant_status ranks_share(struct fabric *f, const char *name, size_t bytes, void **block)
-{
-    struct ranks *m = ranks_of(f);
-
-    if (m->place.local_size == 1)
-        return blocks_share(&m->blocks, name, bytes, block, &f->log);
-    if (!m->machine) {
-        struct fabric_options options = {.address = m->place.job, .rank = m->place.local_rank,
-                                         .start_s = m->start_s, .log = &f->log};
-        descant_status status = fabric_shm.open(&m->machine, &options);
-        if (status)
-            return status;
-    }
-    return fabric_shm.share(m->machine, name, bytes, block);
 }
 
 /* --- start --- */

@@ -5,7 +5,7 @@
 #define SHM_BOARD_H
 
 #include "fabric/fabric.h"
-#include "machine/meeting.h"
+#include "machine/meet.h"
 
 enum { SHM_REFUSAL = 512 };
 

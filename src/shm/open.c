@@ -13,6 +13,7 @@
  * The manifest, its figures and the blocks of share are written and compared inside the door.
  * The manifest's length is set last: who dies before leaves the job unstarted, and the next
  * starts it. A trainer whose figures differ is refused. */
+#include "machine/meeting.h"
 #include "shm/post.h"
 #include "shm/shm.h"
 #include "shm/waits.h"
@@ -78,16 +79,11 @@ static struct shm *shm_of(struct fabric *f)
     return (struct shm *)f;
 }
 
-static uint64_t patience(double seconds)
-{
-    return clock_now_ns() + (uint64_t)((seconds > 0 ? seconds < 1e9 ? seconds : 1e9 : 0) * 1e9);
-}
-
 static void shm_close(struct fabric *f)
 {
     struct shm *shm = shm_of(f);
 
-    meeting_close(&shm->meet);
+    meeting_leave(&shm->meet);
     memory_give(shm->piece);
     memory_give(shm->moved);
     memory_give(shm->left);
@@ -240,17 +236,16 @@ static descant_status shm_open(struct fabric **out, const struct fabric_options 
         shm->fabric.log = *options->log;
     shm->fabric.size = options->size;
     shm->fabric.any_memory = true;
-    shm->start_s = options->start_s;
     shm->kernels = kernels_best();
     shm->cores = machine_cores();
     pthread_mutex_init(&shm->seeing, NULL);
     shm->link = (struct emulated){address.rate, address.rtt};
     shm->fabric.rank = options->rank;
-    meet_init(&shm->meet, address.name, &shm->fabric.log);
+    meet_init(&shm->meet, address.name, options->start_s, &shm->fabric.log);
     shm->meet.type = &meet_user;
     shm->meet.user = shm;
     shm->meet.cpu_ns = &shm->fabric.cpu_ns;
-    status = meeting_open(&shm->meet, &shm->fabric.rank, patience(shm->start_s));
+    status = meeting_join(&shm->meet, &shm->fabric.rank);
     if (status) {
         shm_close(&shm->fabric);
         return status;
@@ -278,8 +273,7 @@ static float *shm_alloc(struct fabric *f, size_t at, size_t n)
 static descant_status shm_share(struct fabric *f, const char *name, size_t bytes,
                                 void **block)
 {
-    struct shm *shm = shm_of(f);
-    return meeting_share(&shm->meet, name, bytes, patience(shm->start_s), block);
+    return meeting_share(&shm_of(f)->meet, name, bytes, block);
 }
 
 /* --- start --- */
@@ -413,7 +407,7 @@ static descant_status shm_start(struct fabric *f, const struct fabric_start *sta
 
     if (shm->started || start->room < start->n || start->n_outer < 0 || start->n_outer > 2)
         return log_fail(&f->log, DESCANT_ORDER, "start cannot be called so");
-    descant_status status = meet_door_take(&shm->meet, patience(shm->start_s));
+    descant_status status = meet_door_take(&shm->meet);
     if (status)
         return status;
     status = start_common(shm, start);

@@ -59,7 +59,6 @@ struct shm {
     const float *peers[MACHINE_SLOTS][SLOT_REGIONS];    /* NULL: not mapped */
     struct fabric_start start;  /* without the manifest */
     bool started;
-    double start_s;
     float *result;
     _Atomic uint64_t *locks;    /* a chunk of the centre each: {generation, slot + 1}; 0: free */
     float *piece;               /* a slice's chunk whose floats do not lie together */

@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: MIT */
+/* What processes of one machine know of each other: blocks by name, and who lives. Children are
+ * killed, stopped, left unburied, and have their numbers used again; a page that all share says how
+ * far each of them is. */
+#include "machine/meet.h"
+#include "machine/meeting.h"
+
+#include <check.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { BYTES = 10000 };
+
+static _Atomic int *there;          /* the child is as far as it is to come */
+static char name[64];
+
+static void set_up(void)
+{
+    static int number;
+    there = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    ck_assert(there != MAP_FAILED);
+    snprintf(name, sizeof name, "machine-%d-%d", (int)getpid(), number++);
+}
+
+static bool until(bool (*done)(const void *what), const void *what)
+{
+    uint64_t end = clock_now_ns() + 10000000000u;
+    while (!done(what))
+        if (clock_now_ns() > end)
+            return false;
+        else
+            clock_sleep_until(clock_now_ns() + 100000);
+    return true;
+}
+
+static bool is_there(const void *what)
+{
+    (void)what;
+    return *there != 0;
+}
+
+static struct meet *open_as(int rank)
+{
+    struct meet *meet = NULL;
+    ck_assert_int_eq(meeting_open(&meet, name, rank, 5, NULL), DESCANT_OK);
+    return meet;
+}
+
+static char *share(struct meet *meet, const char *block)
+{
+    void *memory = NULL;
+    ck_assert_int_eq(meeting_share(meet, block, BYTES, &memory), DESCANT_OK);
+    return memory;
+}
+
+/* A child that has done what it is to, and then pauses for ever. */
+static pid_t start_child(void (*what)(void))
+{
+    *there = 0;
+    pid_t child = fork();
+    if (child == 0) {
+        what();
+        *there = 1;
+        for (;;)
+            pause();
+    }
+    ck_assert_int_gt(child, 0);
+    ck_assert(until(is_there, NULL));
+    return child;
+}
+
+static void bury(pid_t child)
+{
+    ck_assert_int_eq(kill(child, SIGKILL), 0);
+    ck_assert_int_eq(waitpid(child, NULL, 0), child);
+}
+
+/* --- blocks --- */
+
+START_TEST(a_block_is_one_for_all)
+{
+    struct meet *a = open_as(0), *b = open_as(1);
+    void *memory;
+    char *of_a = share(a, "x"), *of_b = share(b, "x"), *other = share(b, "y");
+
+    for (int i = 0; i < BYTES; i++)
+        ck_assert_int_eq(of_a[i], 0);
+    strcpy(of_a + BYTES - 10, "written");
+    ck_assert_str_eq(of_b + BYTES - 10, "written");
+    ck_assert_int_eq(other[BYTES - 10], 0);
+    ck_assert_int_eq(meeting_share(b, "x", BYTES + 1, &memory), DESCANT_MISMATCH);
+    ck_assert_int_eq(meeting_share(b, "", 1, &memory), DESCANT_INVALID);
+    ck_assert_int_eq(meeting_share(b, "z", (size_t)1 << 50, &memory), DESCANT_MEMORY);
+    meeting_close(a);
+    ck_assert_str_eq(share(b, "x") + BYTES - 10, "written");
+    meeting_close(b);
+    ck_assert_int_eq(memory_live(), 0);
+}
+END_TEST
+
+START_TEST(a_rank_is_one_process)
+{
+    struct meet *a = open_as(1), *b;
+
+    ck_assert_int_eq(meeting_open(&b, name, 1, 5, NULL), DESCANT_BAD_RANK);
+    meeting_close(a);
+    b = open_as(1);
+    meeting_close(b);
+}
+END_TEST
+
+START_TEST(memory_may_be_short_for_a_meeting)
+{
+    struct meet *a = open_as(0), *b;
+    void *memory;
+    long live = memory_live();
+    int failed = 0;
+
+    for (long k = 1; k <= 40; k++) {
+        memory_fail_at(k);
+        descant_status status = meeting_open(&b, name, 1, 5, NULL);
+        bool opened = status == DESCANT_OK;
+        if (opened)
+            status = meeting_share(b, "x", BYTES, &memory);
+        memory_fail_at(0);
+        failed += status != DESCANT_OK;
+        if (opened)
+            meeting_close(b);
+        ck_assert_msg(memory_live() == live, "failure %ld leaves memory behind", k);
+    }
+    ck_assert_int_gt(failed, 3);
+    meeting_close(a);
+    ck_assert_int_eq(memory_live(), 0);
+}
+END_TEST
+
+/* --- who lives in a meeting --- */
+
+static void open_and_share(void)
+{
+    strcpy(share(open_as(1), "x"), "of the child");
+}
+
+static bool slot_dead(const void *meet)
+{
+    return life_state(slot_life(((const struct meet *)meet)->roster, 1)) == LIFE_DEAD;
+}
+
+START_TEST(a_killed_process_loses_its_slot_and_leaves_its_blocks)
+{
+    struct meet *mine = open_as(0);
+    pid_t child = start_child(open_and_share);
+
+    ck_assert(life_alive(slot_life(mine->roster, 1)));
+    ck_assert_int_eq(kill(child, SIGKILL), 0);
+    ck_assert(until(slot_dead, mine));          /* though nobody has waited for it */
+    ck_assert_str_eq(share(mine, "x"), "of the child");
+    struct meet *next = open_as(1);
+    ck_assert_uint_eq(next->slot, 1);
+    ck_assert_uint_eq(next->generation, 2);
+    ck_assert_int_eq(waitpid(child, NULL, 0), child);
+    meeting_close(next);
+    meeting_close(mine);
+}
+END_TEST
+
+START_TEST(a_stopped_process_keeps_its_slot)
+{
+    struct meet *mine = open_as(0), *other;
+    pid_t child = start_child(open_and_share);
+
+    ck_assert_int_eq(kill(child, SIGSTOP), 0);
+    ck_assert_int_eq(meeting_open(&other, name, 1, 5, NULL), DESCANT_BAD_RANK);
+    other = open_as(2);
+    ck_assert_uint_eq(other->slot, 2);
+    ck_assert(life_alive(slot_life(mine->roster, 1)));
+    meeting_close(other);
+    bury(child);
+    ck_assert(until(slot_dead, mine));
+    meeting_close(mine);
+}
+END_TEST
+
+static void take_the_door(void)
+{
+    ck_assert_int_eq(meet_door_take(open_as(1)), DESCANT_OK);
+}
+
+/* Who waits at the door when its holder is killed goes in; no bound is needed for it. */
+START_TEST(a_killed_process_lets_go_of_the_door)
+{
+    struct meet *mine = open_as(0);
+    pid_t child = start_child(take_the_door), killer = fork();
+
+    if (killer == 0) {
+        clock_sleep_until(clock_now_ns() + 50000000);
+        _exit(kill(child, SIGKILL));
+    }
+    uint64_t before = clock_now_ns();
+    ck_assert_int_eq(meet_door_take(mine), DESCANT_OK);
+    ck_assert_uint_lt(clock_now_ns() - before, 4000000000u);
+    meet_door_give(mine);
+    ck_assert_int_eq(waitpid(child, NULL, 0), child);
+    ck_assert_int_eq(waitpid(killer, NULL, 0), killer);
+    meeting_close(mine);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("machine");
+    TCase *all = tcase_create("machine");
+    tcase_add_checked_fixture(all, set_up, NULL);
+    tcase_set_timeout(all, 60);
+    tcase_add_test(all, a_block_is_one_for_all);
+    tcase_add_test(all, a_rank_is_one_process);
+    tcase_add_test(all, memory_may_be_short_for_a_meeting);
+    tcase_add_test(all, a_killed_process_loses_its_slot_and_leaves_its_blocks);
+    tcase_add_test(all, a_stopped_process_keeps_its_slot);
+    tcase_add_test(all, a_killed_process_lets_go_of_the_door);
+    suite_add_tcase(suite, all);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}
