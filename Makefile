@@ -197,8 +197,9 @@ $(B)/tests/%: tests/%.c $(OBJECTS) Makefile
 
 # Includes the source, to break its rules.
 $(B)/tests/test_ledger: INSIDE := $(B)/ranks/ledger.o
-$(addprefix $(B)/tests/test_,fabric members mpi_rounds rows post branch tables_parts wire_fabrics): \
+$(addprefix $(B)/tests/test_,fabric members mpi_rounds rows post branch tables_parts wire_fabrics hostile): \
 	tests/mpi_loopback.c
+$(B)/tests/test_hostile: tests/hostile.c
 $(B)/tests/test_mpi $(B)/tests/test_mpi_jobs $(B)/tests/test_bsp_net: | $(MODULES)
 $(B)/tests/test_segment_python $(B)/tests/test_python $(B)/tests/test_bsp: | $(SHARED)
 $(B)/tests/test_bsp: | $(B)/examples/bsp/logistic

@@ -158,9 +158,10 @@ static void take(struct end *link, struct opened *receive, struct message **at)
 {
     struct message *message = *at;
 
-    assert(message->bytes <= receive->bytes);
-    memcpy(receive->p, message->p, message->bytes);
-    end(link, receive->op, message->from, message->bytes);
+    bool fits = message->bytes <= receive->bytes;
+
+    memcpy(receive->p, message->p, fits ? message->bytes : receive->bytes);
+    end(link, receive->op, message->from, fits ? message->bytes : LINK_TOO_LONG);
     if (message->op && link->world->ranks[message->from])
         end(link->world->ranks[message->from], message->op, 0, 0);
     *at = message->next;

@@ -3,6 +3,7 @@
 #include "mpi_launch.h"
 
 #include "link/pmi.h"
+#include "ranks/ranks.h"
 
 #include <sys/socket.h>
 
@@ -257,9 +258,67 @@ static int part_endless(void)
     return 1;
 }
 
+/* --- a message that is longer than its receive --- */
+
+static const struct link_type *honest;
+static struct link_type forged;
+
+static struct link *meet_forged(struct link_entry *entry, struct link_place *place)
+{
+    struct link *link = link_mpi.meet(entry, place);
+
+    NEED(link);
+    honest = link->type;
+    forged.receive = honest->receive;
+    forged.collect = honest->collect;
+    forged.sleep = honest->sleep;
+    forged.why = honest->why;
+    forged.close = honest->close;
+    link->type = &forged;
+    return link;
+}
+
+static bool send_longer(struct link *link, const void *p, size_t bytes, int to, int tag, void *op)
+{
+    static char longer[1 << 16];
+
+    NEED(bytes < sizeof longer);
+    memcpy(longer, p, bytes);
+    return honest->send(link, longer, bytes + (tag == TAG_MANIFEST), to, tag, op);
+}
+
+/* All are told who it was. */
+static int part_longer(void)
+{
+    static const struct log log = {.fn = to_stderr, .rank = -1};
+    const struct fabric_options options = {.rank = -1, .start_s = 30, .log = &log,
+                                           .link = &forged};
+    const struct fabric_start start = {.manifest = "plan x\n", .n = 1, .room = 1,
+                                       .collective = true, .threads = 1};
+    uint64_t until = clock_now_ns() + 30 * UINT64_C(1000000000);
+    struct fabric_part part;
+    struct fabric *f;
+
+    forged = link_mpi;
+    forged.meet = meet_forged;
+    forged.send = send_longer;
+    NEED(fabric_mpi.open(&f, &options) == DESCANT_OK);
+    forged.send = f->rank == 1 ? send_longer : honest->send;
+    NEED(fabric_mpi.start(f, &start) == DESCANT_OK);
+    struct extent extent = {0, 1, f->contribution};
+    const struct vector in = {1, 1, &extent};
+    const struct exchange x = {.kind = EXCHANGE_STATE, .in = &in, .n = 1};
+    NEED(fabric_mpi.begin(f, &x) == DESCANT_OK);
+    while (fabric_mpi.poll(f, &part) != FABRIC_FAILED && clock_now_ns() < until)
+        fabric_mpi.wait(f, until);
+    NEED(f->status == DESCANT_MISMATCH);
+    _exit(strstr(descant_last_error(), "rank 1 (") ? 0 : 1);
+}
+
 static const struct part parts[] = {
     {"exchanges", part_exchanges}, {"leavers", part_leavers},
     {"means", part_means},         {"endless", part_endless},
+    {"longer", part_longer},
 };
 
 START_TEST(exchanges_are_exact)
@@ -267,6 +326,15 @@ START_TEST(exchanges_are_exact)
     static const int sizes[] = {1, 2, 3, 5};
     for (int k = 0; k < 4 && is_there((enum mpi_library)_i); k++)
         need_good((enum mpi_library)_i, sizes[k], "exchanges");
+}
+END_TEST
+
+START_TEST(who_sends_too_much_is_named)
+{
+    if (!is_there((enum mpi_library)_i))
+        return;
+    launch((enum mpi_library)_i, 3, "longer");
+    need_said("breaks the protocol: a manifest of too many bytes, where");
 }
 END_TEST
 
@@ -336,6 +404,7 @@ int main(int argc, char **argv)
 {
     TCase *all = tcase_create("mpirun");
     tcase_add_loop_test(all, exchanges_are_exact, 0, LIBRARIES_RUN);
+    tcase_add_loop_test(all, who_sends_too_much_is_named, 0, LIBRARIES_RUN);
     tcase_add_loop_test(all, leavers_serve_to_the_end, 0, LIBRARIES_RUN);
     tcase_add_test(all, what_is_missing_is_named);
     tcase_add_loop_test(all, a_silent_launcher_is_left, 0, 4);

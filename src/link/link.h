@@ -18,7 +18,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { LINK_VERSION = 7, LINK_ANY = -1, LINK_NAME_ROOM = 64, LINK_WORD = 1024 };
+#define LINK_TOO_LONG SIZE_MAX
+
+enum { LINK_VERSION = 8, LINK_ANY = -1, LINK_NAME_ROOM = 64, LINK_WORD = 1024 };
 
 struct log;
 struct link_type;

@@ -82,17 +82,26 @@ static size_t run_floats(const struct ask *ask)
 
 static void receive_ask(struct ranks *m, struct service *s)
 {
-    ranks_receive_op(m, &s->receive, s->ask, most_bytes(m), TAG_ASK);
+    ranks_receive_any(m, &s->receive, s->ask, most_bytes(m), TAG_ASK);
 }
 
-static bool ask_is_good(const struct ranks *m, const struct ask *ask)
+/* Runs of this rank's slice, ascending, as many floats as have come, and how to move them. */
+static bool ask_is_good(const struct ranks *m, const struct ask *ask, size_t bytes)
 {
-    if (ask->n_runs > RUNS || ask->seat >= SEATS || run_floats(ask) > RANKS_PIECE)
+    size_t from = ranks_slice_at(m->n, m->place.size, m->f.rank), at = 0;
+    size_t to = ranks_slice_at(m->n, m->place.size, m->f.rank + 1);
+
+    if (bytes < ask_bytes(0) || ask->seat >= SEATS || ask->fetch > 1 || !(ask->alpha >= 0 && ask->alpha <= 1) ||
+        ask->n_runs < 1 || ask->n_runs > RUNS || ask->from < from || ask->from > to)
         return false;
-    for (uint32_t k = 0; k < ask->n_runs; k++)
-        if (ask->from > m->n || ask->runs[k].at + (uint64_t)ask->runs[k].n > m->n - ask->from)
+    for (uint32_t k = 0; k < ask->n_runs; k++) {
+        if (ask->runs[k].n < 1 || ask->runs[k].at < at)
             return false;
-    return true;
+        at = (size_t)ask->runs[k].at + ask->runs[k].n;
+        if (at > to - ask->from || at > RANKS_PIECE)
+            return false;
+    }
+    return bytes == ask_bytes(ask->fetch ? 0 : run_floats(ask));
 }
 
 static void serve(struct ranks *m, struct service *s)
@@ -103,11 +112,6 @@ static void serve(struct ranks *m, struct service *s)
     s->early = ask->epoch > m->center_epoch;
     if (s->early)
         return;
-    if (!ask_is_good(m, ask)) {
-        ranks_fail(m, DESCANT_SYSTEM, "rank %d asks for what is no piece of the centre",
-                 s->receive.rank);
-        return;
-    }
     for (uint32_t k = 0; k < ask->n_runs; k++) {
         float *W = m->f.center + ask->from + ask->runs[k].at;
         size_t n = ask->runs[k].n;
@@ -129,8 +133,13 @@ static struct service *service_of(struct ranks *m, const struct ranks_op *op)
 static void asked(struct ranks *m, struct ranks_op *op, const struct link_ended *ended)
 {
     op->busy = false;
-    service_of(m, op)->answer.rank = ended->from;
-    serve(m, service_of(m, op));
+    struct service *s = service_of(m, op);
+    s->answer.rank = ended->from;
+    if (ask_is_good(m, s->ask, ended->bytes))
+        serve(m, s);
+    else
+        ranks_refuse(m, ended->from, "it asks for what is no piece of the centre of rank %d",
+                     m->f.rank);
 }
 
 static void answer_sent(struct ranks *m, struct ranks_op *op, const struct link_ended *ended)
@@ -162,8 +171,11 @@ static void answered(struct ranks *m, struct ranks_op *op, const struct link_end
     const struct ask *in = seat->in;
     const float *p = in->floats;
 
-    (void)ended;
     op->busy = false;
+    if (memcmp(in, seat->out, ask_bytes(0)) != 0) {
+        ranks_refuse(m, ended->from, "it answers what it was not asked");
+        return;
+    }
     seat->answered = true;
     for (uint32_t k = 0; k < in->n_runs; k++) {
         memcpy(m->f.center + in->from + in->runs[k].at, p, in->runs[k].n * sizeof *p);
@@ -333,10 +345,10 @@ static void ask(struct ranks *m, struct seat *seat, int owner)
     seat->run = 0;
     seat->at = 0;
     seat->send.rank = seat->receive.rank = owner;
-    size_t n = out->fetch ? 0 : run_floats(out);
-    if (ranks_receive_op(m, &seat->receive, seat->in, most_bytes(m),
+    size_t n = run_floats(out);
+    if (ranks_receive_op(m, &seat->receive, seat->in, ask_bytes(n),
                        (enum ranks_tag)(TAG_ANSWER + number)))
-        ranks_send_op(m, &seat->send, out, ask_bytes(n), TAG_ASK);
+        ranks_send_op(m, &seat->send, out, ask_bytes(out->fetch ? 0 : n), TAG_ASK);
     m->moved = true;
 }
 

@@ -14,7 +14,7 @@
  *    it is never begun again.
  * 3. Vectors that are not finite have said so when they arrive: their share is nothing. */
 #include "fabric/ruling.h"
-#include "ranks/ranks.h"
+#include "ranks/check.h"
 
 #include <string.h>
 
@@ -163,6 +163,35 @@ static bool form(struct ranks *m)
 }
 
 /* --- what is heard --- */
+
+/* Ranks of one host have places there in the order of their ranks, and one of them is the first. */
+static bool place_is_taken(const struct ranks *m, int from, const struct ranks_word *word)
+{
+    const struct peer *peers = m->lead->peers;
+    int hosts = 0;
+
+    for (int k = 0; k < m->place.size; k++) {
+        if (!peers[k].hello)
+            continue;
+        hosts += peers[k].local_rank == 0;
+        if (peers[k].host == word->host && (peers[k].local_rank < word->local_rank) != (k < from))
+            return true;
+    }
+    return word->local_rank == 0 && hosts >= m->place.hosts;
+}
+
+void ranks_lead_facts(const struct ranks *m, int from, const struct ranks_word *word,
+                      struct word_facts *facts)
+{
+    const struct peer *peer = &m->lead->peers[from];
+    bool here = peer->life != LIFE_LEFT, known = here && peer->hello;
+
+    facts->manifest = CHECK_MANIFEST + (m->manifest ? strlen(m->manifest) + 1 : 0);
+    facts->turns |= (uint32_t)here << WORD_LEAVE | (uint32_t)(here && !known) << WORD_HELLO |
+                    (uint32_t)(known && !peer->arrived) << WORD_ARRIVE |
+                    (uint32_t)known << WORD_TAKE_BACK;
+    facts->place_taken = word->what == WORD_HELLO && place_is_taken(m, from, word);
+}
 
 static void tell_members(struct ranks *m, const struct peer *gone)
 {

@@ -89,9 +89,8 @@ static void note_came(struct ranks *m, struct ranks_op *op, const struct link_en
     size_t n = lane->in.n;
 
     op->busy = false;
-    if (ended->bytes != sizeof lane->in || n > lane->n) {
-        ranks_fail(m, DESCANT_CORRUPT, "a parcel of %zu floats from rank %d, room for %zu", n,
-                 op->rank, lane->n);
+    if (n > lane->n) {
+        ranks_refuse(m, ended->from, "a parcel of %zu floats, room for %zu", n, lane->n);
         return;
     }
     lane->coming = count_pieces(lane, n);

@@ -3,6 +3,7 @@
  *
  *   ranks.c     the table: what a poll does, and the close; start.c has what comes before
  *   words.c     short messages, between any rank and the coordinator, rank 0
+ *   check.c     which of them may be acted upon
  *   lead.c      the coordinator: who takes part, when a round closes
  *   mean.c, state.c, elastic.c      the floats of an exchange
  *   hosts.c     those of a mean among the ranks of one host, in its memory
@@ -37,6 +38,9 @@ struct ranks_op {
     int rank;                   /* to or from whom */
     unsigned slot;
     bool busy;
+    bool any_length;            /* a receive: up to `most` bytes, else just as many */
+    uint16_t tag;
+    uint32_t most;              /* 0: it is a send */
     float *floats;              /* a piece: give gathers into it, take receives into it */
 };
 
@@ -84,6 +88,13 @@ struct ranks_seat {
     uint32_t bad;
     int32_t host, local_rank;   /* its machine, by the lowest rank there; its place on it */
     double share;               /* of a mean */
+};
+
+/* A leader's part in a round of rows. */
+struct rows_seat {
+    int32_t rank;
+    uint32_t unused;
+    uint64_t bytes;
 };
 
 struct ranks_outgoing;
@@ -171,6 +182,7 @@ struct ranks {
     struct ranks_outgoing *idle_words, *last_word;
     int words_out;
     bool go_waits;                      /* `go` is to be done */
+    bool deaf;                          /* a peer has broken the protocol: no word is heard */
     struct ranks_lead *lead;              /* rank 0 */
     /* the exchange that is open */
     enum ranks_stage stage;
@@ -213,7 +225,12 @@ static inline struct ranks *ranks_of(struct fabric *f)
 void ranks_fail(struct ranks *m, descant_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 bool ranks_send_op(struct ranks *m, struct ranks_op *op, const void *p, size_t bytes, enum ranks_tag tag);
+/* Exactly so many bytes; or up to so many, and `ended` looks at how many they are. */
 bool ranks_receive_op(struct ranks *m, struct ranks_op *op, void *p, size_t bytes, enum ranks_tag tag);
+bool ranks_receive_any(struct ranks *m, struct ranks_op *op, void *p, size_t most, enum ranks_tag tag);
+/* A peer breaks the protocol: the job ends here, and where this rank leads it, for all. */
+void ranks_refuse(struct ranks *m, int rank, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 
 /* What a poll does for others: hears, and helps in what is not of the exchange that is open. */
 void ranks_serve(struct ranks *m);
@@ -229,7 +246,7 @@ void ranks_free_kept(void);       /* jobs that were not, once no message of thei
 
 descant_status ranks_words_init(struct ranks *m);
 void ranks_words_fini(struct ranks *m);
-bool ranks_listen(struct ranks *m);
+bool ranks_listen(struct ranks *m);       /* where a word may be heard now; false: the link fails */
 void ranks_tell(struct ranks *m, int rank, struct ranks_word word, const void *tail, size_t bytes);
 
 /* --- start.c: of the table --- */
@@ -242,6 +259,9 @@ descant_status ranks_start(struct fabric *f, const struct fabric_start *start);
 
 descant_status ranks_lead_init(struct ranks *m);
 void ranks_lead_fini(struct ranks *m);
+struct word_facts;
+void ranks_lead_facts(const struct ranks *m, int from, const struct ranks_word *word,
+                      struct word_facts *facts);
 void ranks_lead_hear(struct ranks *m, int from, const struct ranks_word *word);
 void ranks_lead_turn(struct ranks *m);
 void ranks_lead_fail(struct ranks *m, descant_status status, const char *text);
@@ -314,6 +334,7 @@ void ranks_elastic_late(const struct ranks *m, struct awaited *awaited);
 extern const struct fabric_rows ranks_rows;
 descant_status ranks_rows_init(struct ranks *m, size_t bytes);     /* most that a part has */
 void ranks_rows_fini(struct ranks *m);
+void ranks_rows_facts(const struct ranks *m, int from, struct word_facts *facts);
 void ranks_rows_lead_hear(struct ranks *m, int from, const struct ranks_word *word);  /* rank 0 */
 void ranks_rows_hear(struct ranks *m, const struct ranks_word *word);
 void ranks_rows_step(struct ranks *m);

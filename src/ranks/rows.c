@@ -16,7 +16,7 @@
  *
  * The lowest rank of a host leads it. Rank 0 keeps the list, also when its trainer has left. Run by
  * whoever holds the round machine. */
-#include "ranks/ranks.h"
+#include "ranks/check.h"
 
 #include <limits.h>
 #include <string.h>
@@ -24,12 +24,6 @@
 enum { SLOT_BYTES = 64 };
 
 enum stage { ROWS_IDLE, ROWS_GIVEN, ROWS_CLOSED, ROWS_MOVING, ROWS_VOTED, ROWS_TAKING };
-
-struct rows_seat {
-    int32_t rank;
-    uint32_t unused;
-    uint64_t bytes;
-};
 
 /* Rank 0's, of each rank. */
 struct rows_peer {
@@ -190,6 +184,34 @@ static void find_heir(struct ranks *m, int from)
             ranks_tell(m, k, (struct ranks_word){.what = WORD_LEAD}, NULL, 0);
             return;
         }
+}
+
+/* --- what is heard --- */
+
+static void allow(struct word_facts *facts, enum ranks_what what, bool now)
+{
+    facts->turns |= (uint32_t)now << what;
+}
+
+void ranks_rows_facts(const struct ranks *m, int from, struct word_facts *facts)
+{
+    const struct ranks_rows *rows = m->rows;
+
+    if (!rows)
+        return;
+    allow(facts, WORD_LEAD, true);
+    if (!rows->most)
+        return;
+    facts->part = rows->most;
+    facts->own_part = rows->n;
+    allow(facts, WORD_ROWS_CALL, true);
+    allow(facts, WORD_ROWS_GO, rows->stage == ROWS_GIVEN);
+    allow(facts, WORD_ROWS_TAKE, rows->stage == ROWS_VOTED);
+    if (!m->lead)
+        return;
+    const struct rows_peer *peer = &rows->peers[from];
+    allow(facts, WORD_ROWS, peer->leads && !peer->given);
+    allow(facts, WORD_ROWS_HAVE, rows->closed && peer->seated && !peer->has);
 }
 
 void ranks_rows_lead_hear(struct ranks *m, int from, const struct ranks_word *word)

@@ -5,11 +5,18 @@
  * who only helps in one may be sent the next one's meanwhile. What rank 0 says to itself it hears
  * at once, so it closes none while one waits here.
  *
- * A word that is said is copied, and its copy used again when it has gone out. */
-#include "ranks/ranks.h"
+ * A word that is said is copied, and its copy used again when it has gone out.
+ *
+ * Nothing of a word is used before check.c has found it good. */
+#include "ranks/check.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+/* Words that are on their way out while another is heard: who takes none cannot make the others'
+ * words pile up here, for they wait in the link. */
+enum { OUT_LEAST = 64, OUT_OF_EACH = 4,
+       HEAD_BYTES = 8 /* that words of all protocols have: what, protocol */ };
 
 struct ranks_outgoing {
     struct ranks_op op;
@@ -18,7 +25,7 @@ struct ranks_outgoing {
     struct ranks_word word[];         /* and what follows it */
 };
 
-static void hear(struct ranks *m, int from, const struct ranks_word *word);
+static bool hear(struct ranks *m, int from, const struct ranks_word *word, size_t bytes);
 
 /* Each side says it by itself: neither can read what else the other has to say. */
 static void refuse(struct ranks *m, int rank, uint32_t protocol)
@@ -37,13 +44,13 @@ static void refuse(struct ranks *m, int rank, uint32_t protocol)
 static void heard(struct ranks *m, struct ranks_op *op, const struct link_ended *ended)
 {
     op->busy = false;
-    if (m->heard->protocol != RANKS_PROTOCOL) {
+    if (ended->bytes >= HEAD_BYTES && m->heard->protocol != RANKS_PROTOCOL) {
+        m->deaf = true;
         refuse(m, ended->from, m->heard->protocol);
-        return;
+    } else if (!hear(m, ended->from, m->heard, ended->bytes)) {
+        m->deaf = true;
     }
-    hear(m, ended->from, m->heard);
-    if (m->lead || !m->go_waits)
-        ranks_listen(m);
+    ranks_listen(m);
 }
 
 static void said(struct ranks *m, struct ranks_op *op, const struct link_ended *ended)
@@ -87,7 +94,7 @@ void ranks_tell(struct ranks *m, int rank, struct ranks_word word, const void *t
     out->op = (struct ranks_op){.ended = said, .rank = rank};
     m->words_out++;
     if (rank == m->f.rank) {
-        hear(m, rank, out->word);
+        hear(m, rank, out->word, sizeof word + bytes);
         said(m, &out->op, NULL);
     } else if (!ranks_send_op(m, &out->op, out->word, sizeof word + bytes, TAG_WORD)) {
         said(m, &out->op, NULL);
@@ -96,9 +103,12 @@ void ranks_tell(struct ranks *m, int rank, struct ranks_word word, const void *t
 
 bool ranks_listen(struct ranks *m)
 {
+    if (m->word_op.busy || m->deaf || (m->go_waits && !m->lead) ||
+        m->words_out > OUT_LEAST + OUT_OF_EACH * m->place.size)
+        return true;
     m->word_op.ended = heard;
     m->word_op.rank = LINK_ANY;
-    return ranks_receive_op(m, &m->word_op, m->heard, m->word_bytes, TAG_WORD);
+    return ranks_receive_any(m, &m->word_op, m->heard, m->word_bytes, TAG_WORD);
 }
 
 descant_status ranks_words_init(struct ranks *m)
@@ -153,7 +163,7 @@ static void hear_late(struct ranks *m, const struct ranks_word *word)
         fabric_say(&m->f, &awaited);
 }
 
-static void hear(struct ranks *m, int from, const struct ranks_word *word)
+static void act(struct ranks *m, int from, const struct ranks_word *word)
 {
     switch ((enum ranks_what)word->what) {
     case WORD_HELLO:
@@ -204,4 +214,36 @@ static void hear(struct ranks *m, int from, const struct ranks_word *word)
         m->bye = true;
         break;
     }
+}
+
+static struct word_facts facts_of(const struct ranks *m, int from, const struct ranks_word *word)
+{
+    bool arrived = m->stage == STAGE_ARRIVED && !m->round.active && !m->go_waits;
+    struct word_facts facts = {
+        .rank = m->f.rank, .place = &m->place, .encodes = m->f.wire != WIRE_F32,
+        .n = m->n, .room = m->room > m->n ? m->room : m->n, .round = m->round.number,
+        .seq = m->seq, .arrived = arrived ? &m->x : NULL, .turns = 1U << WORD_FAIL};
+
+    if (m->started)
+        facts.turns |= 1U << WORD_CALL | 1U << WORD_VOID | 1U << WORD_MEMBERS | 1U << WORD_LATE |
+                       (uint32_t)!m->go_waits << WORD_GO;
+    facts.turns |= (uint32_t)m->left << WORD_BYE;
+    if (m->lead)
+        ranks_lead_facts(m, from, word, &facts);
+    ranks_rows_facts(m, from, &facts);
+    return facts;
+}
+
+/* False: the word may not be acted upon, and the job has failed. */
+static bool hear(struct ranks *m, int from, const struct ranks_word *word, size_t bytes)
+{
+    const struct word_facts facts = facts_of(m, from, word);
+    char why[CHECK_WHY];
+
+    if (!word_is_good(&facts, from, word, bytes, why)) {
+        ranks_refuse(m, from, "%s", why);
+        return false;
+    }
+    act(m, from, word);
+    return true;
 }

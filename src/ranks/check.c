@@ -1,0 +1,348 @@
+/* SPDX-License-Identifier: MIT */
+/* One table says for each kind of word who says it, what follows it, and which of its numbers are
+ * used; one list says within what each number must be. What a word must be beside that has a
+ * function of its own below. Pure: a test goes through all kinds, numbers and lengths.
+ *
+ * 1. The length is looked at before anything but the head is, and it is exact.
+ * 2. A number that a kind of word does not use is not looked at, here or by those who hear it.
+ * 3. No list has more entries than there are ranks, no rank is in it twice, and none is outside
+ *    the job: so a list fits wherever there is room for one entry of each rank. */
+#include "ranks/check.h"
+
+#include <inttypes.h>
+#include <limits.h>
+#include <math.h>
+#include <stdarg.h>
+#include <string.h>
+
+#define SHARES_ERR 1e-6     /* of the sum of a mean's shares, which is 1 */
+
+struct check {
+    const struct word_facts *facts;
+    const struct ranks_word *word;
+    size_t tail;                    /* bytes that follow it */
+    char *why;
+};
+
+static bool refuse(const struct check *c, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+static bool refuse(const struct check *c, const char *format, ...)
+{
+    va_list list;
+
+    va_start(list, format);
+    vsnprintf(c->why, CHECK_WHY, format, list);
+    va_end(list);
+    return false;
+}
+
+/* --- numbers --- */
+
+/* name, field, least, most */
+#define NUMBERS(X)                                                        \
+    X(KIND, kind, 0, EXCHANGE_STATE)                                      \
+    X(FINAL, final, 0, 1)                                                 \
+    X(BAD, bad, 0, 1)                                                     \
+    X(ENCODED, encoded, 0, f->encodes)                                    \
+    X(SOURCE, source, -1, f->place->size - 1)                              \
+    X(GONE, source, 0, f->place->size - 1)                                 \
+    X(MEMBERS, members, 0, f->place->size)                                 \
+    X(STATUS, status, 1, DESCANT_ENDED)                                   \
+    X(THREADS, threads, 0, CHECK_THREADS)                                 \
+    X(HOST, host, 0, f->place->size - 1)                                   \
+    X(LOCAL_RANK, local_rank, 0, f->place->most_local - 1)                 \
+    X(FLOATS, n, 0, f->room)                                              \
+    X(PART, n, 0, f->part)                                                \
+    X(MANIFEST, manifest_bytes, 1, f->manifest)
+
+enum {
+#define X(name, field, least, most) NUMBER_##name,
+    NUMBERS(X)
+#undef X
+#define X(name, field, least, most) name = 1 << NUMBER_##name,
+    NUMBERS(X)
+#undef X
+};
+
+/* --- what a word must be beside --- */
+
+static bool hello(const struct check *c, int from)
+{
+    const struct word_facts *f = c->facts;
+    const struct ranks_word *word = c->word;
+    bool own = word->host == f->place->host;
+
+    if (f->place_taken || word->host > from || (word->host == from) != (word->local_rank == 0) ||
+        (own && word->local_rank >= f->place->local_size))
+        return refuse(c, "local rank %d of host %d", word->local_rank, word->host);
+    return true;
+}
+
+static bool arrive(const struct check *c, int from)
+{
+    (void)from;
+    if (!(c->word->weight >= 0 && isfinite(c->word->weight)))
+        return refuse(c, "weight %g", c->word->weight);
+    return true;
+}
+
+static bool seat_is_good(const struct check *c, const struct ranks_seat *seat)
+{
+    const struct word_facts *f = c->facts;
+
+    if (seat->rank < 0 || seat->rank >= f->place->size)
+        return refuse(c, "a seat of rank %d", seat->rank);
+    if (seat->bad > 1 || seat->threads > INT_MAX || seat->host < 0 ||
+        seat->host >= f->place->size || seat->local_rank < 0 ||
+        (seat->host == f->place->host && seat->local_rank >= f->place->local_size) ||
+        !(seat->share >= 0 && seat->share <= 1))
+        return refuse(c, "the seat of rank %d: bad %u, %u threads, host %d, local rank %d, share %g",
+                      seat->rank, seat->bad, seat->threads, seat->host, seat->local_rank,
+                      seat->share);
+    return true;
+}
+
+/* Ascending, also on this host; this rank is among them. */
+static bool seats_are_good(const struct check *c, const struct ranks_seat **own)
+{
+    const struct word_facts *f = c->facts;
+    const struct ranks_seat *seats = (const struct ranks_seat *)(c->word + 1);
+    int last = -1, last_here = -1;
+
+    *own = NULL;
+    for (uint32_t i = 0; i < c->word->seats; i++) {
+        const struct ranks_seat *seat = &seats[i];
+        bool here = seat->host == f->place->host;
+        if (!seat_is_good(c, seat))
+            return false;
+        if (seat->rank <= last || (here && seat->local_rank <= last_here))
+            return refuse(c, "the seat of rank %d after that of rank %d", seat->rank, last);
+        last = seat->rank;
+        last_here = here ? seat->local_rank : last_here;
+        *own = seat->rank == f->rank ? seat : *own;
+    }
+    return *own || refuse(c, "no seat of rank %d", f->rank);
+}
+
+static bool sums_to_one(const struct check *c)
+{
+    const struct ranks_seat *seats = (const struct ranks_seat *)(c->word + 1);
+    double sum = 0;
+
+    for (uint32_t i = 0; i < c->word->seats; i++)
+        sum += seats[i].share;
+    return fabs(sum - 1) <= SHARES_ERR || refuse(c, "shares that make %g", sum);
+}
+
+static bool mean_is_good(const struct check *c)
+{
+    const struct ranks_word *word = c->word;
+
+    if (word->source > 0)
+        return refuse(c, "source %d of a mean", word->source);
+    if (word->encoded && (word->final || word->source < 0 || word->n > c->facts->n))
+        return refuse(c, "an encoded mean of %" PRIu64 " floats, final %u, source %d", word->n,
+                      word->final, word->source);
+    return word->source < 0 || sums_to_one(c);
+}
+
+static bool state_is_good(const struct check *c)
+{
+    const struct ranks_word *word = c->word;
+    const struct ranks_seat *seats = (const struct ranks_seat *)(word + 1);
+
+    if (word->n > c->facts->n || word->encoded)
+        return refuse(c, "a state of %" PRIu64 " floats, encoded %u", word->n, word->encoded);
+    for (uint32_t i = 0; i < word->seats; i++)
+        if (seats[i].rank == word->source)
+            return true;
+    return refuse(c, "source %d of a state", word->source);
+}
+
+/* As this rank has asked for, where the round is of its own exchange. */
+static bool fits_exchange(const struct check *c, const struct ranks_seat *own)
+{
+    const struct exchange *x = c->facts->arrived;
+    const struct ranks_word *word = c->word;
+    bool source = word->source == c->facts->rank;
+
+    if ((int32_t)(c->facts->seq - own->seq) < 0)
+        return refuse(c, "exchange %u of this rank, which is to come", own->seq);
+    if (!x || own->seq != c->facts->seq ||
+        (word->kind == EXCHANGE_STATE ? !source || x->kind == EXCHANGE_STATE
+                                      : x->kind == EXCHANGE_MEAN && x->n == word->n))
+        return true;
+    return refuse(c, "kind %u of %" PRIu64 " floats, where this rank has asked for kind %d of %zu",
+                  word->kind, word->n, (int)x->kind, x->n);
+}
+
+static bool go(const struct check *c, int from)
+{
+    const struct ranks_word *word = c->word;
+    const struct ranks_seat *own;
+
+    (void)from;
+    if (word->kind == EXCHANGE_ELASTIC)
+        return refuse(c, "kind %u", word->kind);
+    if ((int32_t)(word->round - c->facts->round) <= 0)
+        return refuse(c, "round %u after round %u", word->round, c->facts->round);
+    return seats_are_good(c, &own) &&
+           (word->kind == EXCHANGE_STATE ? state_is_good(c) : mean_is_good(c)) &&
+           fits_exchange(c, own);
+}
+
+static bool goes_alone(const struct check *c, int from)
+{
+    const struct exchange *x = c->facts->arrived;
+
+    (void)from;
+    if (x && c->word->seq == c->facts->seq && x->kind != EXCHANGE_ELASTIC)
+        return refuse(c, "arrival %u, which is of kind %d", c->word->seq, (int)x->kind);
+    return true;
+}
+
+static bool late(const struct check *c, int from)
+{
+    struct awaited awaited;
+    int last = -1;
+
+    (void)from;
+    memcpy(&awaited, c->word + 1, sizeof awaited);
+    if ((unsigned)awaited.wait > FABRIC_WAIT_LINK || (unsigned)awaited.kind > EXCHANGE_STATE ||
+        awaited.n < 0 || awaited.n > c->facts->place->size || awaited.n_named < 0 ||
+        awaited.n_named > awaited.n || awaited.n_named > FABRIC_NAMED)
+        return refuse(c, "wait %d, kind %d, for %d ranks, %d by name", (int)awaited.wait,
+                      (int)awaited.kind, awaited.n, awaited.n_named);
+    for (int i = 0; i < awaited.n_named; i++) {
+        if (awaited.ranks[i] <= last || awaited.ranks[i] >= c->facts->place->size)
+            return refuse(c, "rank %d after rank %d", awaited.ranks[i], last);
+        last = awaited.ranks[i];
+    }
+    return true;
+}
+
+static bool fail(const struct check *c, int from)
+{
+    const char *text = (const char *)(c->word + 1);
+
+    (void)from;
+    return text[c->tail - 1] == 0 || refuse(c, "a text of %zu bytes without an end", c->tail);
+}
+
+static bool rows_go(const struct check *c, int from)
+{
+    const struct rows_seat *seats = (const struct rows_seat *)(const void *)(c->word + 1);
+    bool own = false;
+    int last = -1;
+
+    (void)from;
+    for (uint32_t i = 0; i < c->word->seats; i++) {
+        if (seats[i].rank <= last || seats[i].rank >= c->facts->place->size ||
+            seats[i].bytes > c->facts->part)
+            return refuse(c, "a part of rank %d of %" PRIu64 " bytes, after that of rank %d",
+                          seats[i].rank, seats[i].bytes, last);
+        last = seats[i].rank;
+        own |= last == c->facts->rank && seats[i].bytes == c->facts->own_part;
+    }
+    return own || refuse(c, "no part of %" PRIu64 " bytes of rank %d", c->facts->own_part,
+                         c->facts->rank);
+}
+
+/* --- kinds --- */
+
+enum tail { TAIL_NONE, TAIL_SEATS, TAIL_PARTS, TAIL_LATE, TAIL_TEXT };
+
+static const struct rule {
+    const char *name;
+    bool to_lead;               /* by any rank to rank 0; else by rank 0 to any */
+    unsigned numbers;
+    enum tail tail;
+    bool (*more)(const struct check *c, int from);
+} rules[] = {
+    [WORD_HELLO] = {"HELLO", true, THREADS | HOST | LOCAL_RANK | MANIFEST, TAIL_NONE, hello},
+    [WORD_ARRIVE] = {"ARRIVE", true, KIND | FINAL | BAD, TAIL_NONE, arrive},
+    [WORD_TAKE_BACK] = {"TAKE_BACK", true, 0, TAIL_NONE, NULL},
+    [WORD_LEAVE] = {"LEAVE", true, 0, TAIL_NONE, NULL},
+    [WORD_CALL] = {"CALL", false, 0, TAIL_NONE, NULL},
+    [WORD_GO] = {"GO", false, KIND | FINAL | ENCODED | SOURCE | MEMBERS | FLOATS, TAIL_SEATS, go},
+    [WORD_VOID] = {"VOID", false, 0, TAIL_NONE, goes_alone},
+    [WORD_MEMBERS] = {"MEMBERS", false, FINAL | GONE | MEMBERS, TAIL_NONE, NULL},
+    [WORD_LATE] = {"LATE", false, 0, TAIL_LATE, late},
+    [WORD_FAIL] = {"FAIL", false, STATUS, TAIL_TEXT, fail},
+    [WORD_BYE] = {"BYE", false, 0, TAIL_NONE, NULL},
+    [WORD_ROWS] = {"ROWS", true, PART, TAIL_NONE, NULL},
+    [WORD_ROWS_CALL] = {"ROWS_CALL", false, 0, TAIL_NONE, NULL},
+    [WORD_ROWS_GO] = {"ROWS_GO", false, 0, TAIL_PARTS, rows_go},
+    [WORD_ROWS_HAVE] = {"ROWS_HAVE", true, BAD, TAIL_NONE, NULL},
+    [WORD_ROWS_TAKE] = {"ROWS_TAKE", false, BAD, TAIL_NONE, NULL},
+    [WORD_LEAD] = {"LEAD", false, 0, TAIL_NONE, NULL},
+};
+
+enum { N_RULES = sizeof rules / sizeof *rules };
+
+static bool tail_is_good(const struct check *c, enum tail tail)
+{
+    const struct link_place *place = c->facts->place;
+    uint64_t seats = c->word->seats, least = 0;
+
+    switch (tail) {
+    case TAIL_NONE:
+        break;
+    case TAIL_SEATS:
+    case TAIL_PARTS:
+        if (seats < 1 || seats > (uint64_t)(tail == TAIL_SEATS ? place->size : place->hosts))
+            return refuse(c, "seats %" PRIu64, seats);
+        least = seats * (tail == TAIL_SEATS ? sizeof(struct ranks_seat) : sizeof(struct rows_seat));
+        break;
+    case TAIL_LATE:
+        least = sizeof(struct awaited);
+        break;
+    case TAIL_TEXT:
+        least = c->tail < 1 ? 1 : c->tail > RANKS_TEXT ? RANKS_TEXT : c->tail;
+    }
+    return c->tail == least || refuse(c, "%zu bytes, where %zu belong", sizeof *c->word + c->tail,
+                                      sizeof *c->word + (size_t)least);
+}
+
+static bool numbers_are_good(const struct check *c, unsigned numbers)
+{
+    const struct word_facts *f = c->facts;
+    const struct ranks_word *w = c->word;
+
+#define X(name, field, least, most)     /* a number that is below the least wraps */        \
+    if (numbers & name && (uint64_t)w->field - (uint64_t)(least) >                         \
+                              (uint64_t)(most) - (uint64_t)(least))                        \
+        return refuse(c, #field " %" PRId64, (int64_t)w->field);
+    NUMBERS(X)
+#undef X
+    return true;
+}
+
+static bool may_say(const struct check *c, const struct rule *rule, int from)
+{
+    if (rule->to_lead && c->facts->rank != 0)
+        return refuse(c, "it is for rank 0 alone");
+    if (!rule->to_lead && from != 0)
+        return refuse(c, "rank 0 alone says it");
+    return c->facts->turns >> c->word->what & 1 || refuse(c, "out of turn");
+}
+
+bool word_is_good(const struct word_facts *facts, int from, const struct ranks_word *word,
+                  size_t bytes, char why[CHECK_WHY])
+{
+    struct check c = {.facts = facts, .word = word, .tail = bytes - sizeof *word, .why = why};
+    char more[CHECK_WHY];
+
+    if (bytes < sizeof *word || bytes == LINK_TOO_LONG)
+        return refuse(&c, bytes == LINK_TOO_LONG ? "a word that is too long"
+                                                 : "a word of %zu bytes", bytes);
+    if (word->what >= N_RULES)
+        return refuse(&c, "a word of kind %u", word->what);
+    const struct rule *rule = &rules[word->what];
+    c.why = more;
+    if (may_say(&c, rule, from) && tail_is_good(&c, rule->tail) &&
+        numbers_are_good(&c, rule->numbers) && (!rule->more || rule->more(&c, from)))
+        return true;
+    c.why = why;
+    return refuse(&c, "%s: %s", rule->name, more);
+}

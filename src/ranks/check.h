@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: MIT */
+/* Whether a word may be acted upon. A word is bytes of a peer, and any peer may be broken, or of
+ * another mind: what is said here is tested before anything of the word is used. */
+#ifndef RANKS_CHECK_H
+#define RANKS_CHECK_H
+
+#include "ranks/ranks.h"
+
+enum {
+    CHECK_WHY = 200,                /* bytes of why a word is refused */
+    CHECK_THREADS = 1 << 16,        /* that a trainer runs, at most */
+    CHECK_MANIFEST = 1 << 20        /* bytes that a manifest may be longer than one's own */
+};
+
+/* What the rank that hears a word knows. */
+struct word_facts {
+    int rank;                       /* its own */
+    const struct link_place *place; /* of which the names are not looked at */
+    uint32_t turns;                 /* bit `what`: the sender may say such a word now */
+    bool encodes;                   /* means may be encoded */
+    uint64_t n, room;               /* floats of a state, and of a mean, at most */
+    uint64_t part;                  /* bytes of a part of rows, at most, */
+    uint64_t own_part;              /* and of the one that it has given */
+    uint64_t manifest;              /* bytes of a manifest, at most */
+    uint32_t round;                 /* the last that it has begun */
+    uint32_t seq;                   /* of its last exchange, */
+    const struct exchange *arrived; /* and that, where it waits for its round; or NULL */
+    bool place_taken;               /* HELLO: other ranks' places leave none for the sender's */
+};
+
+/* False, and why it is refused: its sender may not say it, or not now; its length is not what it
+ * should be; or one of its numbers means nothing. Only `bytes` of it are read. */
+bool word_is_good(const struct word_facts *facts, int from, const struct ranks_word *word,
+                  size_t bytes, char why[CHECK_WHY]);
+
+#endif

@@ -1,0 +1,339 @@
+/* SPDX-License-Identifier: MIT */
+/* The job of hostile.h. Every rank's link is the tests' own with another send and another clock.
+ * Trainers follow a script for their job, and one that has failed only serves the others, as its
+ * close would. */
+#include "hostile.h"
+
+#include "mpi_loopback.h"
+
+#include <check.h>
+#include <string.h>
+
+enum { LEAVE_TURNS = 60, LOST = 9999 /* a tag that nobody receives */, MEANS = 3,
+       ROUNDS_OF_ROWS = 2, PARCELS = 2, ROWS_BYTES = 1 << 12 };
+
+struct trainer {
+    struct fabric *f;
+    struct extent extent;
+    struct vector in;
+    int begun;                  /* exchanges */
+    int rows, parcels;          /* rounds, or parcels, that are done */
+    bool rows_open, open, done, left;
+    void *part;                 /* of rows */
+};
+
+struct sent {
+    struct sent *next;
+    struct ranks_op op;
+    unsigned char p[];
+};
+
+/* One at a time, in one thread. */
+static struct {
+    const struct hostile *job;
+    struct trainer trainers[HOSTILE_RANKS];
+    struct hostile_end *ends;
+    struct sent *sent;          /* copies: the link reads them when they are taken */
+    unsigned char letters[2][HOSTILE_ROOM];
+    uint64_t now_ns;
+    struct link *liar;
+    long live, most_live;
+} world;
+
+/* --- the link --- */
+
+static struct link_type forged;
+
+static struct link *meet(struct link_entry *entry, struct link_place *place)
+{
+    struct link *link = link_loopback.meet(entry, place);
+
+    link->type = &forged;
+    if (place->rank == world.job->liar)
+        world.liar = link;
+    return link;
+}
+
+static void ignore(struct ranks *m, struct ranks_op *op, const struct link_ended *ended)
+{
+    (void)m;
+    (void)op;
+    (void)ended;
+}
+
+/* op: NULL, it is a copy more. */
+static void deliver(struct link *link, const struct letter *letter, void *op)
+{
+    struct sent *sent = memory_take(sizeof *sent + letter->bytes);
+
+    ck_assert_ptr_nonnull(sent);
+    world.live++;
+    sent->next = world.sent;
+    sent->op.ended = ignore;
+    world.sent = sent;
+    memcpy(sent->p, letter->p, letter->bytes);
+    link_loopback.send(link, sent->p, letter->bytes, letter->to, letter->tag,
+                       op ? op : &sent->op);
+}
+
+static bool lie(struct link *link, const void *p, size_t bytes, int to, int tag, void *op)
+{
+    struct letter letter = {to, tag, 1, bytes, world.letters[0]};
+    struct letter more = {to, TAG_WORD, 0, sizeof(struct ranks_word), world.letters[1]};
+
+    if (link != world.liar || bytes > HOSTILE_ROOM)
+        return link_loopback.send(link, p, bytes, to, tag, op);
+    memcpy(letter.p, p, bytes);
+    memset(more.p, 0, sizeof(struct ranks_word));
+    world.job->alter(world.job->context, &letter, &more);
+    for (int i = 0; i < more.times; i++)
+        deliver(link, &more, NULL);
+    if (letter.times == 0)          /* short, so that it ends for its sender */
+        return link_loopback.send(link, "", 1, to, LOST, op);
+    for (int i = 0; i < letter.times; i++)
+        deliver(link, &letter, i ? NULL : op);
+    return true;
+}
+
+static int collect(struct link *link, const struct link_ended **ended, uint64_t *now_ns)
+{
+    uint64_t real;
+    int n = link_loopback.collect(link, ended, &real);
+
+    *now_ns = world.now_ns += 1000000;
+    return n;
+}
+
+/* --- trainers --- */
+
+static void note_end(int k)
+{
+    struct hostile_end *end = &world.ends[k];
+
+    if (end->status || !world.trainers[k].f->status)
+        return;
+    end->status = world.trainers[k].f->status;
+    snprintf(end->says, sizeof end->says, "%s", descant_last_error());
+}
+
+/* Which exchange comes after those that are begun. False: none. */
+static bool next_exchange(const struct trainer *t, struct exchange *x)
+{
+    bool center = world.job->job == HOSTILE_CENTER;
+
+    *x = (struct exchange){.in = &t->in, .n = world.job->n, .weight = 1, .alpha = 0.5,
+                           .kind = t->begun == 0 ? EXCHANGE_STATE
+                                   : center ? EXCHANGE_ELASTIC : EXCHANGE_MEAN};
+    if (t->begun == 2 && t->f->rank == world.job->size - 1)
+        x->kind = EXCHANGE_STATE;               /* calls the others */
+    x->final = t->begun == 1 + MEANS;
+    if (x->final)
+        x->kind = center ? EXCHANGE_STATE : EXCHANGE_MEAN;
+    return t->begun < 2 + MEANS;
+}
+
+static void begin(struct trainer *t)
+{
+    struct exchange x;
+
+    if (!next_exchange(t, &x)) {
+        t->done = world.job->job != HOSTILE_ROWS || t->rows >= ROUNDS_OF_ROWS;
+        return;
+    }
+    t->begun++;
+    t->open = t->f->type->begin(t->f, &x) == DESCANT_OK;
+}
+
+static float seen;              /* so that all that comes is read */
+
+static void use(const struct fabric_part *part)
+{
+    const struct ranks *m = ranks_of(world.trainers[0].f);
+
+    for (size_t i = 0; i < part->n && part->out; i++)
+        seen += part->out[i];
+    for (int k = 0; k < 2; k++)
+        for (size_t i = 0; i < m->n && part->outer[k]; i++)
+            seen += part->outer[k][i];
+}
+
+static void step_rows(struct trainer *t)
+{
+    const struct fabric_rows *rows = t->f->type->rows;
+    struct rows_part part;
+
+    if (!t->rows_open && t->rows < ROUNDS_OF_ROWS && t->begun > 1)
+        t->rows_open = rows->begin(t->f, t->part, 1000 + (size_t)t->f->rank) == DESCANT_OK;
+    switch (rows->poll(t->f, &part)) {
+    case FABRIC_PART:
+        for (size_t i = 0; i < part.n; i++)
+            seen += ((const char *)part.bytes)[i];
+        break;
+    case FABRIC_DONE:
+        t->rows++;
+        t->rows_open = false;
+        break;
+    default:
+        break;
+    }
+}
+
+static void step_trainer(struct trainer *t)
+{
+    struct fabric_part part;
+
+    if (!t->open && !t->done)
+        begin(t);
+    switch (t->f->type->poll(t->f, &part)) {
+    case FABRIC_PART:
+        use(&part);
+        if (t->f->wire != WIRE_F32 && part.out && !part.own && part.from == 0)
+            memcpy(t->f->outer[0], part.out, part.n * sizeof(float));
+        break;
+    case FABRIC_DONE:
+        t->open = false;
+        break;
+    default:
+        break;
+    }
+    if (world.job->job == HOSTILE_ROWS && !t->f->status)
+        step_rows(t);
+}
+
+/* All send to rank 0, and that answers. */
+static void step_post(struct trainer *t)
+{
+    const struct fabric_post *post = t->f->type->post;
+    int from = t->f->rank ? 0 : 1, to = t->f->rank ? 1 : world.job->size;
+    bool done = true;
+
+    for (int k = from; k < to && post->move(t->f) == DESCANT_OK; k++) {
+        unsigned char head[POST_HEAD] = {0};
+        struct parcel parcel;
+        bool here = post->look(t->f, k, &parcel);
+        for (size_t i = 0; here && i < parcel.n; i++)
+            seen += parcel.values[i];
+        if (here)
+            post->taken(t->f, k);
+        t->parcels += here;
+        if (post->free(t->f, k) && (t->f->rank ? t->begun <= t->parcels && t->begun < PARCELS
+                                               : here)) {
+            memset(post->box(t->f, k), 0, world.job->n * sizeof(float));
+            post->send(t->f, k, head, world.job->n);
+            t->begun++;
+        }
+    }
+    done = t->parcels >= (t->f->rank ? PARCELS : PARCELS * (world.job->size - 1));
+    t->done = done && !t->f->status;
+}
+
+/* --- the job --- */
+
+static void open_trainer(int k, void *context)
+{
+    const struct hostile *job = world.job;
+    struct trainer *t = &world.trainers[k];
+    const struct fabric_options options = {.rank = k, .link = &forged, .context = context,
+                                           .wire = job->wire};
+    const struct fabric_start start = {
+        .manifest = "x\n", .n = job->n, .room = job->n, .threads = 1,
+        .collective = job->job != HOSTILE_CENTER, .center = job->job == HOSTILE_CENTER,
+        .n_outer = job->wire != WIRE_F32, .rows_bytes = job->job == HOSTILE_ROWS ? ROWS_BYTES : 0};
+
+    *t = (struct trainer){.part = memory_take(ROWS_BYTES)};
+    ck_assert_int_eq(fabric_mpi.open(&t->f, &options), DESCANT_OK);
+    if (job->job == HOSTILE_POST)
+        return;
+    ck_assert_int_eq(fabric_mpi.start(t->f, &start), DESCANT_OK);
+    t->extent = (struct extent){0, job->n, t->f->contribution};
+    for (size_t i = 0; i < job->n; i++)
+        t->extent.p[i] = (float)(i % 7 + (size_t)k);
+    t->in = (struct vector){job->n, 1, &t->extent};
+}
+
+static void open_lanes(void)
+{
+    for (int k = 1; k < world.job->size; k++)
+        for (int round = 0; round < 2; round++) {
+            size_t n = round ? world.job->n : 0;
+            fabric_mpi.post->room(world.trainers[k].f, 0, n);
+            fabric_mpi.post->room(world.trainers[0].f, k, n);
+        }
+}
+
+static void step(int k)
+{
+    struct trainer *t = &world.trainers[k];
+    bool post = world.job->job == HOSTILE_POST;
+
+    if ((t->f->status || t->done) && !t->left) {
+        note_end(k);
+        t->left = true;
+        ranks_leave(t->f);
+    }
+    if (t->left)
+        ranks_stay(t->f);
+    else if (post)
+        step_post(t);
+    else
+        step_trainer(t);
+    note_end(k);
+    world.most_live = memory_live() - world.live > world.most_live ? memory_live() - world.live
+                                                                   : world.most_live;
+}
+
+static bool all_left(void)
+{
+    for (int k = 0; k < world.job->size; k++)
+        if (!world.trainers[k].left)
+            return false;
+    return true;
+}
+
+static void close_all(void)
+{
+    for (int turn = 0; turn < LEAVE_TURNS; turn++)
+        for (int k = 0; k < world.job->size; k++)
+            step(k);
+    for (int k = 0; k < world.job->size; k++) {
+        world.ends[k].done = world.trainers[k].done;
+        if (!world.trainers[k].left)
+            ranks_leave(world.trainers[k].f);
+    }
+    for (int k = 0; k < world.job->size; k++)
+        ranks_free(world.trainers[k].f);
+}
+
+long hostile_run(const struct hostile *job, struct hostile_end *ends)
+{
+    struct loopback *context = loopback_create_hosts(job->size, 1, 1);
+
+    forged = link_loopback;
+    forged.meet = meet;
+    forged.send = lie;
+    forged.collect = collect;
+    world.job = job;
+    world.ends = ends;
+    world.now_ns = 1;
+    world.live = memory_live();
+    world.most_live = 0;
+    memset(ends, 0, (size_t)job->size * sizeof *ends);
+    for (int k = 0; k < job->size; k++)
+        open_trainer(k, context);
+    if (job->job == HOSTILE_POST)
+        open_lanes();
+    for (int turn = 0; turn < job->turns && !all_left(); turn++)
+        for (int k = 0; k < job->size; k++)
+            step(k);
+    close_all();
+    loopback_destroy(context);
+    ranks_free_kept();
+    for (int k = 0; k < job->size; k++)
+        memory_give(world.trainers[k].part);
+    while (world.sent) {
+        struct sent *sent = world.sent;
+        world.sent = sent->next;
+        memory_give(sent);
+    }
+    return world.most_live;
+}

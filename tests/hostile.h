@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: MIT */
+/* A small job in one thread whose ranks run the protocol of src/ranks/, and one of them lies: each
+ * message that it sends is shown to a function of the test's, which may change it, lose it, send
+ * it again or put another before it. Time is virtual: a millisecond for each collect. */
+#ifndef HOSTILE_H
+#define HOSTILE_H
+
+#include "ranks/ranks.h"
+
+enum { HOSTILE_RANKS = 3, HOSTILE_ROOM = 1 << 16 /* bytes of a message, and some more */ };
+
+struct letter {
+    int to, tag, times;             /* sent so often; 0: it is lost */
+    size_t bytes;
+    unsigned char *p;               /* HOSTILE_ROOM bytes */
+};
+
+enum hostile_job { HOSTILE_MEANS, HOSTILE_CENTER, HOSTILE_ROWS, HOSTILE_POST, HOSTILE_JOBS };
+
+struct hostile {
+    enum hostile_job job;
+    int size, liar;
+    size_t n;                       /* floats */
+    enum wire wire;
+    int turns;                      /* of all ranks, at most */
+    /* more: another letter that goes first, of no times unless it is filled */
+    void (*alter)(void *context, struct letter *letter, struct letter *more);
+    void *context;
+};
+
+struct hostile_end {
+    bool done;                      /* it came to its end */
+    descant_status status;
+    char says[LOG_LINE];
+};
+
+/* ends: (size). Returns the most blocks of memory that the job had at once. */
+long hostile_run(const struct hostile *job, struct hostile_end *ends);
+
+#endif

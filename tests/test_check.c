@@ -1,0 +1,399 @@
+/* SPDX-License-Identifier: MIT */
+/* Which words may be acted upon: every kind, from every sender, of every length, with every number
+ * at and beyond its bounds. The bounds are written here once more. */
+#include "ranks/check.h"
+
+#include <check.h>
+#include <math.h>
+#include <string.h>
+
+enum { SIZE = 4, HOSTS = 3, SELF = 1, FLOATS = 100, ROOM = 150, PART = 64, OWN_PART = 10,
+       MANIFEST = 50, SEQ = 5, ROUND = 9, N_WORDS = WORD_LEAD + 1,
+       TAIL_ROOM = RANKS_TEXT + 8 /* bytes; seats have fewer */ };
+
+/* Ranks 1 and 2 are on one host. */
+static const struct link_place place = {.rank = SELF, .size = SIZE, .host = 1, .local_size = 2,
+                                        .hosts = HOSTS, .most_local = 2};
+static struct exchange asked;
+
+static struct letter {
+    struct ranks_word word;
+    _Alignas(8) unsigned char tail[TAIL_ROOM];
+} letter;
+static size_t bytes;
+
+static bool to_lead(uint32_t what)
+{
+    return what == WORD_HELLO || what == WORD_ARRIVE || what == WORD_TAKE_BACK ||
+           what == WORD_LEAVE || what == WORD_ROWS || what == WORD_ROWS_HAVE;
+}
+
+static struct word_facts facts_for(uint32_t what)
+{
+    return (struct word_facts){.rank = to_lead(what) ? 0 : SELF, .place = &place, .turns = 1U << what,
+                               .encodes = true, .n = FLOATS, .room = ROOM, .part = PART,
+                               .own_part = OWN_PART, .manifest = MANIFEST, .round = ROUND,
+                               .seq = SEQ, .arrived = &asked};
+}
+
+static bool good(uint32_t what)
+{
+    const struct word_facts facts = facts_for(what);
+    char why[CHECK_WHY] = "";
+    bool is_good = word_is_good(&facts, to_lead(what) ? 2 : 0, &letter.word, bytes, why);
+
+    ck_assert(is_good || *why);
+    return is_good;
+}
+
+static struct ranks_seat *seats(void)
+{
+    return (struct ranks_seat *)(void *)letter.tail;
+}
+
+static struct rows_seat *parts(void)
+{
+    return (struct rows_seat *)(void *)letter.tail;
+}
+
+/* Of three ranks, this one and its mate among them. */
+static void fill_go(enum exchange_kind kind)
+{
+    static const int hosts[] = {1, 1, 3}, local[] = {0, 1, 0};
+
+    letter.word.kind = kind;
+    letter.word.n = asked.n;
+    letter.word.round = ROUND + 1;
+    letter.word.members = letter.word.seats = 3;
+    letter.word.source = kind == EXCHANGE_STATE ? 3 : 0;
+    for (int i = 0; i < 3; i++)
+        seats()[i] = (struct ranks_seat){.rank = i + 1, .seq = SEQ, .threads = 2, .host = hosts[i],
+                                         .local_rank = local[i],
+                                         .share = kind == EXCHANGE_MEAN ? (i + 1) / 6.0 : 0};
+    bytes = sizeof(struct ranks_word) + 3 * sizeof(struct ranks_seat);
+}
+
+/* A word of that kind with which nothing is wrong. */
+static void fill(uint32_t what)
+{
+    struct awaited awaited = {.wait = FABRIC_WAIT_ROUND, .n = 3, .n_named = 2, .ranks = {0, 3}};
+
+    memset(&letter, 0, sizeof letter);
+    asked = (struct exchange){.kind = EXCHANGE_MEAN, .n = FLOATS};
+    letter.word.what = what;
+    letter.word.protocol = RANKS_PROTOCOL;
+    bytes = sizeof(struct ranks_word);
+    switch ((enum ranks_what)what) {
+    case WORD_HELLO:
+        letter.word.threads = 3;
+        letter.word.host = letter.word.local_rank = 1;
+        letter.word.manifest_bytes = MANIFEST;
+        break;
+    case WORD_GO:
+        fill_go(EXCHANGE_MEAN);
+        break;
+    case WORD_LATE:
+        memcpy(letter.tail, &awaited, sizeof awaited);
+        bytes += sizeof awaited;
+        break;
+    case WORD_FAIL:
+        letter.word.status = DESCANT_MISMATCH;
+        memcpy(letter.tail, "why", 4);
+        bytes += 4;
+        break;
+    case WORD_ROWS_GO:
+        letter.word.seats = 2;
+        parts()[0] = (struct rows_seat){.rank = 1, .bytes = OWN_PART};
+        parts()[1] = (struct rows_seat){.rank = 3, .bytes = PART};
+        bytes += 2 * sizeof(struct rows_seat);
+        break;
+    default:
+        break;
+    }
+}
+
+START_TEST(a_word_with_which_nothing_is_wrong_is_good)
+{
+    fill((uint32_t)_i);
+    ck_assert(good((uint32_t)_i));
+}
+END_TEST
+
+START_TEST(only_the_right_rank_says_it_and_hears_it_in_its_turn)
+{
+    uint32_t what = (uint32_t)_i;
+    char why[CHECK_WHY];
+
+    fill(what);
+    struct word_facts facts = facts_for(what);
+    for (int from = 1; from < SIZE && !to_lead(what); from++)
+        ck_assert(!word_is_good(&facts, from, &letter.word, bytes, why));
+    facts.turns = ~facts.turns;
+    ck_assert(!word_is_good(&facts, to_lead(what) ? 2 : 0, &letter.word, bytes, why));
+    facts.turns = ~facts.turns;
+    facts.rank = 3;
+    if (to_lead(what))
+        ck_assert(!word_is_good(&facts, 2, &letter.word, bytes, why));
+}
+END_TEST
+
+/* FAIL has a text of any length, whose end is its last byte. */
+START_TEST(its_length_is_exact)
+{
+    uint32_t what = (uint32_t)_i;
+    size_t right;
+
+    fill(what);
+    right = bytes;
+    for (bytes = 0; bytes <= sizeof letter; bytes++) {
+        bool text = what == WORD_FAIL && bytes > sizeof letter.word && !letter.tail[bytes - 1 -
+                                                                         sizeof letter.word];
+        ck_assert_msg(good(what) == (bytes == right || (text && bytes <= sizeof letter.word +
+                                                                             RANKS_TEXT)),
+                      "kind %u of %zu bytes", what, bytes);
+    }
+    bytes = LINK_TOO_LONG;
+    ck_assert(!good(what));
+}
+END_TEST
+
+START_TEST(other_kinds_are_refused)
+{
+    static const uint32_t kinds[] = {N_WORDS, N_WORDS + 1, 31, 32, 1000, UINT32_MAX};
+    char why[CHECK_WHY];
+
+    fill(WORD_ARRIVE);
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        for (int rank = 0; rank < 2; rank++) {
+            struct word_facts facts = facts_for(WORD_ARRIVE);
+            facts.rank = rank;
+            facts.turns = UINT32_MAX;
+            letter.word.what = kinds[i];
+            ck_assert(!word_is_good(&facts, 0, &letter.word, bytes, why));
+        }
+}
+END_TEST
+
+/* --- numbers --- */
+
+#define U32(what, field, least, most)                                                         \
+    {WORD_##what, #field, offsetof(struct ranks_word, field), 4, least, most}
+#define U64(what, field, least, most)                                                         \
+    {WORD_##what, #field, offsetof(struct ranks_word, field), 8, least, most}
+#define SEAT(field, least, most)                                                              \
+    {WORD_GO, "seat " #field, sizeof(struct ranks_word) + sizeof(struct ranks_seat) +         \
+     offsetof(struct ranks_seat, field), sizeof(((struct ranks_seat *)0)->field), least, most}
+#define LATE(field, least, most)                                                              \
+    {WORD_LATE, "late " #field, sizeof(struct ranks_word) + offsetof(struct awaited, field),  \
+     4, least, most}
+#define ROWS(k, field, least, most)                                                           \
+    {WORD_ROWS_GO, "part " #field, sizeof(struct ranks_word) + k * sizeof(struct rows_seat) + \
+     offsetof(struct rows_seat, field), sizeof(((struct rows_seat *)0)->field), least, most}
+
+/* Seat 1 is of rank 2, which is this rank's mate. */
+static const struct {
+    uint32_t what;
+    const char *name;
+    size_t at;
+    unsigned size;
+    int64_t least, most;
+} numbers[] = {
+    U32(HELLO, threads, 0, 65536), U32(HELLO, host, 0, 1), U32(HELLO, local_rank, 1, 1),
+    U64(HELLO, manifest_bytes, 1, MANIFEST), U32(ARRIVE, kind, 0, 2), U32(ARRIVE, final, 0, 1),
+    U32(ARRIVE, bad, 0, 1), U32(GO, kind, 0, 0), U32(GO, final, 0, 1), U32(GO, encoded, 0, 1),
+    U32(GO, source, -1, 0), U32(GO, members, 0, SIZE),
+    U32(GO, seats, 3, 3), U64(GO, n, FLOATS, FLOATS), SEAT(rank, 2, 2), SEAT(threads, 0, INT32_MAX),
+    SEAT(bad, 0, 1), SEAT(host, 0, SIZE - 1), SEAT(local_rank, 1, 1), U32(MEMBERS, members, 0, SIZE),
+    U32(MEMBERS, source, 0, SIZE - 1), U32(MEMBERS, final, 0, 1), LATE(wait, 0, FABRIC_WAIT_LINK),
+    LATE(kind, 0, 2), LATE(n, 2, SIZE), LATE(n_named, 0, 2), LATE(ranks[0], 0, 2),
+    LATE(ranks[1], 1, SIZE - 1), U32(FAIL, status, 1, DESCANT_ENDED), U64(ROWS, n, 0, PART),
+    U32(ROWS_HAVE, bad, 0, 1), U32(ROWS_TAKE, bad, 0, 1), U32(ROWS_GO, seats, 2, 2),
+    ROWS(0, rank, 1, 1), ROWS(0, bytes, OWN_PART, OWN_PART), ROWS(1, rank, 2, SIZE - 1),
+    ROWS(1, bytes, 0, PART),
+};
+
+START_TEST(each_number_is_within_its_bounds)
+{
+    static const int64_t far[] = {INT64_MIN, INT32_MIN, -2, -1, 0, 1, 2, 3, 4, 5, 255, 256, 65537,
+                                  INT32_MAX, UINT32_MAX, INT64_C(1) << 32, INT64_MAX};
+    int64_t least = numbers[_i].least, most = numbers[_i].most;
+    const int64_t near[] = {least - 1, least, most, most + 1};
+    enum { NEAR = sizeof near / sizeof *near, FAR = sizeof far / sizeof *far };
+
+    for (int i = 0; i < NEAR + FAR; i++) {
+        int64_t value = i < NEAR ? near[i] : far[i - NEAR];
+        if (numbers[_i].size == 4)
+            value = (int32_t)value;
+        fill(numbers[_i].what);
+        memcpy((char *)&letter + numbers[_i].at, &value, numbers[_i].size);
+        ck_assert_msg(good(numbers[_i].what) == (value >= least && value <= most), "%s %lld",
+                      numbers[_i].name, (long long)value);
+    }
+}
+END_TEST
+
+START_TEST(weights_and_shares_are_numbers)
+{
+    static const struct {
+        double value;
+        bool weight, share;
+    } rows[] = {{0, true, false}, {-0.0, true, false}, {2 / 6.0, true, true}, {1, true, false},
+                {1e300, true, false}, {INFINITY, false, false}, {NAN, false, false},
+                {-1, false, false}, {-INFINITY, false, false}};
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        fill(WORD_ARRIVE);
+        letter.word.weight = rows[i].value;
+        ck_assert_msg(good(WORD_ARRIVE) == rows[i].weight, "weight %g", rows[i].value);
+        fill(WORD_GO);
+        seats()[1].share = rows[i].value;
+        ck_assert_msg(good(WORD_GO) == rows[i].share, "share %g", rows[i].value);
+    }
+}
+END_TEST
+
+/* --- rounds --- */
+
+/* Their numbers may come to their end, and begin again. */
+START_TEST(a_round_comes_once)
+{
+    static const uint32_t last[] = {0, ROUND, INT32_MAX, UINT32_MAX};
+    char why[CHECK_WHY];
+
+    for (int i = 0; i < 4; i++)
+        for (int step = -2; step <= 2; step++) {
+            struct word_facts facts = facts_for(WORD_GO);
+            fill(WORD_GO);
+            facts.round = last[i];
+            letter.word.round = last[i] + (uint32_t)step;
+            ck_assert(word_is_good(&facts, 0, &letter.word, bytes, why) == (step > 0));
+        }
+}
+END_TEST
+
+START_TEST(a_place_on_a_host_is_one_rank_s)
+{
+    struct word_facts facts = facts_for(WORD_HELLO);
+    char why[CHECK_WHY];
+
+    fill(WORD_HELLO);
+    facts.place_taken = true;
+    ck_assert(!word_is_good(&facts, 2, &letter.word, bytes, why));
+    fill(WORD_GO);
+    seats()[2].host = 1;                /* there is no third on this host */
+    seats()[2].local_rank = 2;
+    ck_assert(!good(WORD_GO));
+    seats()[2].local_rank = 1;
+    ck_assert(!good(WORD_GO));
+    fill(WORD_GO);
+    for (int i = 0; i < 3; i++)
+        seats()[i].rank += i > 0;       /* a rank behind the last */
+    ck_assert(!good(WORD_GO));
+    fill(WORD_GO);
+    seats()[0].rank = 0;                /* this rank is not in it */
+    ck_assert(!good(WORD_GO));
+}
+END_TEST
+
+START_TEST(a_state_comes_from_one_of_its_members)
+{
+    for (int source = -2; source <= SIZE; source++) {
+        fill(WORD_GO);
+        fill_go(EXCHANGE_STATE);
+        letter.word.source = source;
+        ck_assert_msg(good(WORD_GO) == (source == 2 || source == 3), "source %d", source);
+    }
+    fill_go(EXCHANGE_STATE);
+    letter.word.source = SELF;          /* which has not asked for one */
+    ck_assert(!good(WORD_GO));
+    asked.kind = EXCHANGE_STATE;
+    ck_assert(good(WORD_GO));
+    letter.word.encoded = 1;
+    ck_assert(!good(WORD_GO));
+    letter.word.encoded = 0;
+    letter.word.n = FLOATS + 1;
+    ck_assert(!good(WORD_GO));
+}
+END_TEST
+
+START_TEST(a_mean_is_of_what_was_asked_for)
+{
+    fill(WORD_GO);
+    seats()[0].seq = SEQ + 1;           /* which is to come */
+    ck_assert(!good(WORD_GO));
+    asked.n = 7;                        /* this one it only helps */
+    seats()[0].seq = SEQ - 1;
+    ck_assert(good(WORD_GO));
+    seats()[0].seq = SEQ;
+    ck_assert(!good(WORD_GO));
+    letter.word.n = 7;
+    ck_assert(good(WORD_GO));
+    asked.kind = EXCHANGE_ELASTIC;
+    ck_assert(!good(WORD_GO));
+    fill(WORD_GO);
+    letter.word.source = -1;            /* nobody has anything good */
+    for (int i = 0; i < 3; i++)
+        seats()[i].share = 0;
+    ck_assert(good(WORD_GO));
+    letter.word.encoded = 1;
+    ck_assert(!good(WORD_GO));
+}
+END_TEST
+
+START_TEST(only_plain_means_are_encoded)
+{
+    char why[CHECK_WHY];
+
+    fill(WORD_GO);
+    letter.word.encoded = 1;
+    struct word_facts facts = facts_for(WORD_GO);
+    ck_assert(word_is_good(&facts, 0, &letter.word, bytes, why));
+    facts.encodes = false;
+    ck_assert(!word_is_good(&facts, 0, &letter.word, bytes, why));
+    letter.word.final = 1;
+    ck_assert(!good(WORD_GO));
+    letter.word.final = 0;
+    letter.word.n = asked.n = FLOATS + 1;       /* of which there is no reference */
+    ck_assert(!good(WORD_GO));
+    letter.word.encoded = 0;
+    ck_assert(good(WORD_GO));
+}
+END_TEST
+
+START_TEST(only_an_elastic_exchange_goes_on_alone)
+{
+    fill(WORD_VOID);
+    letter.word.seq = SEQ;
+    ck_assert(!good(WORD_VOID));
+    asked.kind = EXCHANGE_ELASTIC;
+    ck_assert(good(WORD_VOID));
+    asked.kind = EXCHANGE_STATE;
+    letter.word.seq = SEQ - 1;
+    ck_assert(good(WORD_VOID));
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("check");
+    TCase *words = tcase_create("words");
+    tcase_add_loop_test(words, a_word_with_which_nothing_is_wrong_is_good, 0, N_WORDS);
+    tcase_add_loop_test(words, only_the_right_rank_says_it_and_hears_it_in_its_turn, 0, N_WORDS);
+    tcase_add_loop_test(words, its_length_is_exact, 0, N_WORDS);
+    tcase_add_test(words, other_kinds_are_refused);
+    tcase_add_loop_test(words, each_number_is_within_its_bounds, 0,
+                        (int)(sizeof numbers / sizeof *numbers));
+    tcase_add_test(words, weights_and_shares_are_numbers);
+    tcase_add_test(words, a_round_comes_once);
+    tcase_add_test(words, a_place_on_a_host_is_one_rank_s);
+    tcase_add_test(words, a_state_comes_from_one_of_its_members);
+    tcase_add_test(words, a_mean_is_of_what_was_asked_for);
+    tcase_add_test(words, only_plain_means_are_encoded);
+    tcase_add_test(words, only_an_elastic_exchange_goes_on_alone);
+    suite_add_tcase(suite, words);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}
