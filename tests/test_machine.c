@@ -4,24 +4,33 @@
  * far each of them is. */
 #include "machine/meet.h"
 #include "machine/meeting.h"
+#include "machine/process.h"
 
 #include <check.h>
+#include <errno.h>
+#include <linux/sched.h>
+#include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 enum { BYTES = 10000 };
 
-static _Atomic int *there;          /* the child is as far as it is to come */
+static struct page {
+    _Atomic int there;              /* the child is as far as it is to come */
+    _Atomic uint64_t word;          /* of the child: process_self */
+} *page;
 static char name[64];
 
 static void set_up(void)
 {
     static int number;
-    there = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    ck_assert(there != MAP_FAILED);
+    page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    ck_assert(page != MAP_FAILED);
     snprintf(name, sizeof name, "machine-%d-%d", (int)getpid(), number++);
 }
 
@@ -39,7 +48,7 @@ static bool until(bool (*done)(const void *what), const void *what)
 static bool is_there(const void *what)
 {
     (void)what;
-    return *there != 0;
+    return page->there != 0;
 }
 
 static struct meet *open_as(int rank)
@@ -59,11 +68,12 @@ static char *share(struct meet *meet, const char *block)
 /* A child that has done what it is to, and then pauses for ever. */
 static pid_t start_child(void (*what)(void))
 {
-    *there = 0;
+    page->there = 0;
     pid_t child = fork();
     if (child == 0) {
+        page->word = process_self(NULL);
         what();
-        *there = 1;
+        page->there = 1;
         for (;;)
             pause();
     }
@@ -209,6 +219,141 @@ START_TEST(a_killed_process_lets_go_of_the_door)
 }
 END_TEST
 
+/* --- who lives, by word and by descriptor --- */
+
+static void nothing(void)
+{
+}
+
+static bool lives(int pidfd)
+{
+    ck_assert_int_ge(pidfd, 0);
+    ck_assert_msg(process_alive(page->word) == !pidfd_dead(pidfd), "word and descriptor differ");
+    return process_alive(page->word);
+}
+
+static bool is_dead(const void *pidfd)
+{
+    return pidfd_dead(*(const int *)pidfd);
+}
+
+START_TEST(a_killed_process_is_dead_before_anybody_has_waited_for_it)
+{
+    pid_t child = start_child(nothing);
+    int pidfd = process_watch(child);
+
+    ck_assert_int_eq(process_pid(page->word), child);
+    ck_assert(lives(pidfd));
+    kill(child, SIGKILL);
+    ck_assert(until(is_dead, &pidfd));
+    ck_assert(!lives(pidfd));               /* a zombie */
+    ck_assert_int_eq(waitpid(child, NULL, 0), child);
+    ck_assert(!lives(pidfd));
+    ck_assert_int_eq(process_watch(child), -1);
+    ck_assert_int_eq(errno, ESRCH);
+    close(pidfd);
+}
+END_TEST
+
+START_TEST(a_stopped_process_lives)
+{
+    pid_t child = start_child(nothing);
+    int pidfd = process_watch(child);
+
+    kill(child, SIGSTOP);
+    ck_assert_int_eq(waitpid(child, NULL, WUNTRACED), child);
+    ck_assert(lives(pidfd));
+    bury(child);
+    ck_assert(!lives(pidfd));
+    close(pidfd);
+}
+END_TEST
+
+static void *go_on(void *leader)
+{
+    pthread_join(*(pthread_t *)leader, NULL);
+    page->there = 1;
+    for (;;)
+        pause();
+    return NULL;
+}
+
+static void end_the_first_thread(void)
+{
+    static pthread_t leader;
+    pthread_t thread;
+
+    leader = pthread_self();
+    pthread_create(&thread, NULL, go_on, &leader);
+    pthread_exit(NULL);
+}
+
+/* It is shown as a zombie, and the other thread writes to memory. */
+START_TEST(a_process_lives_as_long_as_one_of_its_threads)
+{
+    pid_t child = start_child(end_the_first_thread);
+    int pidfd = process_watch(child);
+
+    ck_assert(lives(pidfd));
+    bury(child);
+    ck_assert(!lives(pidfd));
+    close(pidfd);
+}
+END_TEST
+
+static pid_t fork_as(pid_t number)
+{
+    struct clone_args how = {.exit_signal = SIGCHLD, .set_tid = (uint64_t)(uintptr_t)&number,
+                             .set_tid_size = 1};
+    return (pid_t)syscall(SYS_clone3, &how, sizeof how);
+}
+
+START_TEST(a_number_used_again_is_another_process)
+{
+    pid_t child = start_child(nothing), again;
+    int pidfd = process_watch(child);
+
+    bury(child);
+    clock_sleep_until(clock_now_ns() + 30000000);       /* the start is in ticks of 10 ms */
+    again = fork_as(child);
+    if (again == 0)
+        for (;;)
+            pause();
+    if (again < 0) {
+        ck_assert(errno == EPERM || errno == ENOSYS || errno == EEXIST);
+        close(pidfd);
+        return;
+    }
+    ck_assert_int_eq(again, child);
+    ck_assert_int_eq(kill(child, 0), 0);
+    ck_assert(!lives(pidfd));
+    bury(again);
+    close(pidfd);
+}
+END_TEST
+
+static void become_another(void)
+{
+    pid_t child = unshare(CLONE_NEWPID) == 0 ? fork() : 0;
+
+    if (child == 0) {
+        page->word = process_namespace();
+        page->there = 1;
+        _exit(0);
+    }
+    waitpid(child, NULL, 0);
+}
+
+START_TEST(words_of_another_pid_namespace_are_told)
+{
+    pid_t child = start_child(become_another);
+    ck_assert_uint_ne(page->word, 0);
+    if (geteuid() == 0 && page->word == process_namespace())
+        ck_assert_int_ne(unshare(CLONE_NEWPID), 0);     /* this machine allows none */
+    bury(child);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("machine");
@@ -221,6 +366,11 @@ int main(void)
     tcase_add_test(all, a_killed_process_loses_its_slot_and_leaves_its_blocks);
     tcase_add_test(all, a_stopped_process_keeps_its_slot);
     tcase_add_test(all, a_killed_process_lets_go_of_the_door);
+    tcase_add_test(all, a_killed_process_is_dead_before_anybody_has_waited_for_it);
+    tcase_add_test(all, a_stopped_process_lives);
+    tcase_add_test(all, a_process_lives_as_long_as_one_of_its_threads);
+    tcase_add_test(all, a_number_used_again_is_another_process);
+    tcase_add_test(all, words_of_another_pid_namespace_are_told);
     suite_add_tcase(suite, all);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

@@ -7,6 +7,7 @@
  * --wrap). */
 #include "training.h"
 
+#include "machine/process.h"
 #include "train/feed.h"
 #include "train/place.h"
 #include "train/trainer.h"
@@ -693,7 +694,7 @@ START_TEST(data_that_becomes_other_data)
         .board = &board, .seat = board_sit(&board, 0), .depth = 2, .batch = 32, .log = &log,
     };
     board_sit(&board, 1);
-    atomic_store(&board.seats[1].pid, dead);
+    atomic_store(&board.seats[1].process, (uint64_t)dead << 40);
     atomic_store(&board.seats[1].claimed[0], 1);
     atomic_store(&board.origin, 1);
     ck_assert_int_eq(feed_start(&feed, &o), DESCANT_OK);
@@ -709,6 +710,29 @@ START_TEST(data_that_becomes_other_data)
     ck_assert_int_eq(board_stopped(&board), STOP_FAILED);
     ck_assert_msg(n > ROWS / 2 && n < ROWS, "%llu examples", (unsigned long long)n);
     feed_stop(feed);
+}
+END_TEST
+
+/* The process whose number it was has died, and another one has it now. */
+START_TEST(a_seat_is_not_held_by_who_has_its_number_now)
+{
+    static struct board board;
+    struct seat *mine = board_sit(&board, 1);
+    uint64_t chunk;
+
+    board_sit(&board, 0);
+    atomic_store(&board.seats[0].claimed[0], 8);
+    ck_assert(!board_reports(&board, mine));
+    ck_assert(!board_orphaned(&board));
+    atomic_store(&board.seats[0].process, process_self(NULL) + 1);
+    ck_assert_int_eq(board_running(&board), 1);
+    ck_assert(board_reports(&board, mine));
+    ck_assert(board_orphaned(&board) && board_inherit(&board, mine, 0, &chunk));
+    ck_assert_uint_eq(chunk, 7);
+    atomic_store(&board.summary.who, process_self(NULL) + 1);
+    ck_assert(board_begin(&board.summary));
+    board_end(&board.summary, true);
+    ck_assert(board_done(&board.summary) && !board_begin(&board.summary));
 }
 END_TEST
 
@@ -842,6 +866,7 @@ int main(void)
     tcase_add_test(quick, multipliers_are_as_many_as_workers);
     tcase_add_test(quick, a_share_of_the_bound_of_its_own_round);
     tcase_add_test(quick, a_benchmark_without_processes);
+    tcase_add_test(quick, a_seat_is_not_held_by_who_has_its_number_now);
     tcase_add_test(quick, a_host_takes_each_third_chunk);
     tcase_add_test(quick, data_that_becomes_other_data);
     suite_add_tcase(suite, slow);

@@ -21,12 +21,12 @@
 
 #include "machine/message.h"
 #include "machine/name.h"
+#include "machine/process.h"
 
 #include <errno.h>
 #include <poll.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #define CALL_NS 2000000000u     /* that a living member has to answer */
@@ -34,11 +34,6 @@
 #define REFUSED_NS 50000000u    /* after which one who cannot be reached is looked up */
 
 enum { TRIES = 3 };             /* of calls that somebody hangs up on */
-
-static int open_pidfd(pid_t pid)
-{
-    return memory_refuse() ? -1 : (int)syscall(SYS_pidfd_open, pid, 0);
-}
 
 /* --- the door --- */
 
@@ -133,7 +128,7 @@ static enum peer look_at_peer(int fd, int *pidfd)
     *pidfd = -1;
     if (!name_peer(fd, &who) || who.uid != getuid())
         return PEER_STRANGER;
-    *pidfd = (int)syscall(SYS_pidfd_open, who.pid, 0);
+    *pidfd = process_watch(who.pid);
     if (*pidfd < 0 ? errno != ESRCH : !pidfd_dead(*pidfd))
         return PEER_OURS;
     fd_close(pidfd);
@@ -363,7 +358,7 @@ descant_status meet_call(struct meet *meet)
     uint64_t until = clock_now_ns() + CALL_NS;
     descant_status status;
 
-    meet->pidfd = open_pidfd(getpid());
+    meet->pidfd = process_watch(getpid());
     if (meet->pidfd < 0)
         return log_fail(meet->log, DESCANT_SYSTEM, "no pidfd: %s", machine_why(errno));
     for (int tries = 1;; tries++) {

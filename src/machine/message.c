@@ -6,7 +6,6 @@
 #include "machine/message.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -16,12 +15,6 @@ void fd_close(int *fd)
     if (*fd >= 0)
         close(*fd);
     *fd = -1;
-}
-
-bool pidfd_dead(int pidfd)
-{
-    struct pollfd p = {.fd = pidfd, .events = POLLIN};
-    return poll(&p, 1, 0) > 0;
 }
 
 int ms_until(uint64_t until_ns)

@@ -30,7 +30,6 @@ bool message_say(int fd, const struct message *message, const int *fds, size_t n
 enum heard message_hear(int fd, struct message *message, int *fds, size_t n_fds);
 
 void fd_close(int *fd);         /* closes it if it is open, and makes it -1 */
-bool pidfd_dead(int pidfd);     /* true if that process has ended */
 int ms_until(uint64_t until_ns);        /* for poll: milliseconds, 0 if it is past, a minute at most */
 void nap(void);                 /* sleeps a millisecond, where there is nothing to sleep on */
 

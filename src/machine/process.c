@@ -1,17 +1,24 @@
 /* SPDX-License-Identifier: MIT */
-/* Who a process is, and whether it lives, by /proc/PID/stat. A number of a process alone is used
- * again; with its start it is not. Locks were not taken for it: record locks go when any
- * descriptor of the file is closed, flock's stay with forked children, and a robust mutex belongs
- * to a thread and has no layout that other languages could write.
+/* A word is asked about by /proc/PID/stat. The number of a process alone is used again; with its
+ * start it is not. Locks were not taken for it: record locks go when any descriptor of the file is
+ * closed, flock's stay with forked children, and a robust mutex belongs to a thread and has no layout
+ * that other languages could write. A pidfd wakes whoever waits for a death, which a word does not,
+ * but it is one process's, and has to be handed over: so trainers that meet hand theirs over
+ * (doorman.c), and words lie in memory that outlives its readers.
  *
- * A process is dead when it is a zombie without other threads (or no longer there): the kernel
- * takes its memory away before it says so. */
+ * Both say dead of a zombie without other threads, whose memory the kernel has taken away, and both
+ * take a program that the process has become by execve for the process. A word holds in one
+ * PID namespace (process_namespace); a pidfd in all. A process that /proc hides (hidepid) counts as
+ * living while its number is in use. */
 #include "machine/process.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 enum { START_BITS = 40 };
@@ -65,7 +72,8 @@ bool process_alive(uint64_t process)
     int why;
     snprintf(pid, sizeof pid, "%d", process_pid(process));
     if (!look(pid, &about, &why))
-        return why != ENOENT && why != ESRCH;
+        return (why != ENOENT && why != ESRCH) ||
+               (process && (kill(process_pid(process), 0) == 0 || errno != ESRCH));
     if (about.start != (process & (((uint64_t)1 << START_BITS) - 1)))
         return false;
     return (about.state != 'Z' && about.state != 'X') || about.threads > 1;
@@ -75,4 +83,15 @@ uint64_t process_namespace(void)
 {
     struct stat of;
     return stat("/proc/self/ns/pid", &of) == 0 ? (uint64_t)of.st_ino : 0;
+}
+
+int process_watch(int pid)
+{
+    return memory_refuse() ? -1 : (int)syscall(SYS_pidfd_open, pid, 0);
+}
+
+bool pidfd_dead(int pidfd)
+{
+    struct pollfd p = {.fd = pidfd, .events = POLLIN};
+    return poll(&p, 1, 0) > 0;
 }

@@ -4,9 +4,8 @@
  * between the two, in which a death loses one chunk, and a checkpoint leaves one out: less than an
  * interval. Heirs take a claim by compare-and-swap, so that of two heirs one gets it. */
 #include "train/board.h"
+#include "machine/process.h"
 
-#include <errno.h>
-#include <signal.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -14,62 +13,52 @@
 #define EXPLAIN_NS UINT64_C(20000000000)
 #define TICK_NS 50000000u
 
-/* A process that nobody has waited for answers to signals though it is dead, so its state is
- * asked for: the letter after the name's ')' in /proc/PID/stat. */
-static bool is_zombie(int pid)
-{
-    char path[32], text[512];
-    FILE *in;
-
-    snprintf(path, sizeof path, "/proc/%d/stat", pid);
-    if (!(in = fopen(path, "re")))
-        return false;
-    text[fread(text, 1, sizeof text - 1, in)] = 0;
-    fclose(in);
-    const char *at = strrchr(text, ')');
-    return at && at[1] && (at[2] == 'Z' || at[2] == 'X');
-}
-
-static bool process_lives(int pid)
-{
-    if (pid == (int)getpid())
-        return true;
-    return (kill(pid, 0) == 0 || errno != ESRCH) && !is_zombie(pid);
-}
-
 static bool lives(const struct seat *seat)
 {
-    if (atomic_load_explicit(&seat->state, memory_order_acquire) != SEAT_TAKEN)
-        return false;
-    return process_lives(atomic_load_explicit(&seat->pid, RELAXED));
+    return atomic_load_explicit(&seat->state, memory_order_acquire) == SEAT_TAKEN &&
+           process_alive(atomic_load_explicit(&seat->process, RELAXED));
 }
 
-bool board_begin(_Atomic uint32_t *word)
+/* Where /proc cannot be read the number has to do. */
+static uint64_t self(void)
 {
-    uint32_t me = (uint32_t)getpid();
+    uint64_t process = process_self(NULL);
+    return process ? process : process_of(getpid());
+}
+
+bool board_begin(struct board_once *once)
+{
+    uint64_t me = self();
 
     for (;;) {
-        uint32_t seen = 0;
-        if (atomic_compare_exchange_strong(word, &seen, me))
+        uint32_t bell = atomic_load(&once->bell);
+        uint64_t seen = 0;
+        if (atomic_compare_exchange_strong(&once->who, &seen, me))
             return true;
         if (seen == BOARD_DONE)
             return false;
-        if (!process_lives((int)seen) && atomic_compare_exchange_strong(word, &seen, me))
+        if (!process_alive(seen) && atomic_compare_exchange_strong(&once->who, &seen, me))
             return true;
-        futex_wait(word, seen, clock_now_ns() + TICK_NS);
+        futex_wait(&once->bell, bell, clock_now_ns() + TICK_NS);
     }
 }
 
-void board_end(_Atomic uint32_t *word, bool done)
+void board_end(struct board_once *once, bool done)
 {
-    atomic_store(word, done ? (uint32_t)BOARD_DONE : 0);
-    futex_wake_all(word);
+    atomic_store(&once->who, done ? (uint64_t)BOARD_DONE : 0);
+    atomic_fetch_add(&once->bell, 1);
+    futex_wake_all(&once->bell);
+}
+
+bool board_done(const struct board_once *once)
+{
+    return atomic_load(&once->who) == BOARD_DONE;
 }
 
 struct seat *board_sit(struct board *board, int number)
 {
     struct seat *seat = &board->seats[number];
-    atomic_store_explicit(&seat->pid, (int)getpid(), RELAXED);
+    atomic_store_explicit(&seat->process, self(), RELAXED);
     atomic_store_explicit(&seat->state, SEAT_TAKEN, memory_order_release);
     return seat;
 }

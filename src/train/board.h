@@ -16,6 +16,12 @@
 
 enum { BOARD_SEATS = 64, BOARD_WORKERS = 64, BOARD_CHUNKS = 8, BOARD_TODO = 1 << 16, BOARD_FILES = 256 };
 
+/* What is done once, by one. */
+struct board_once {
+    _Atomic uint64_t who;       /* 0, the process that does it, or BOARD_DONE */
+    _Atomic uint32_t bell;      /* futex: rung when `who` has changed */
+};
+
 enum board_stop { STOP_NOT, STOP_SIGNAL, STOP_EARLY, STOP_NAN, STOP_FAILED };
 
 /* One worker's sums; it alone writes them. */
@@ -28,7 +34,7 @@ struct cell {
 /* The plan bsp: written by the trainer that has control, unless said otherwise. Figures are of this
  * start. */
 struct board_bsp {
-    _Atomic uint32_t made;      /* the segment is there, as board_end has it */
+    struct board_once made;     /* the segment */
     _Atomic uint32_t over;      /* all gradients are in the model; release, acquire */
     _Atomic uint32_t added;     /* gradients, where every=K asks for it; workers count */
     _Atomic uint32_t taken;     /* of them, as the last superstep began */
@@ -46,7 +52,7 @@ enum seat_state { SEAT_EMPTY, SEAT_TAKEN, SEAT_LEFT };
 
 struct seat {
     _Atomic int state;                              /* its trainer: release; readers: acquire */
-    _Atomic int pid;
+    _Atomic uint64_t process;                       /* as process_self has it; before state */
     _Atomic uint64_t claimed[BOARD_CHUNKS];     /* chunk + 1 that it holds; 0: none. Set by the
                                                    trainer, cleared by it or by its heir */
     _Atomic uint64_t lines, bad, steps;
@@ -74,14 +80,14 @@ struct board {
     _Atomic uint64_t known[BOARD_FILES];    /* their bytes as an earlier run has read them; as those */
     _Atomic uint64_t began;                 /* examples trained before any of this data; as those */
     _Atomic uint64_t run;                   /* a number of this run; who comes first sets it */
-    _Atomic uint32_t tables;                /* whose it is to fill them, as board_begin has it */
+    struct board_once tables;               /* they are filled */
     _Atomic uint32_t resumed;               /* they were filled from a checkpoint; before tables */
     _Atomic uint32_t outer_taken;           /* somebody takes that checkpoint's outer state */
     struct cell before;                     /* sums of the run that was resumed */
     _Atomic double seconds_before;
     _Atomic uint32_t clock_set;             /* somebody trains, and has set started_ns */
     _Atomic uint64_t started_ns;            /* of clock_now_ns */
-    _Atomic uint32_t summary;               /* whose it is, as board_begin has it */
+    struct board_once summary;
     _Atomic uint32_t log_rank;              /* who wrote the log's header, + 1; 0: nobody yet */
     struct cell logged;                     /* sums up to the log's last interval, written by who */
     _Atomic uint64_t logged_ns;             /* reports, as the two below; 0: started_ns */
@@ -115,11 +121,11 @@ void board_leave(struct seat *seat);
 bool board_reports(const struct board *board, const struct seat *mine);
 int board_running(const struct board *board);
 
-/* What is done once, by one: true to whoever is to do it, at once or because the one before died
- * at it; false once it is done. *word is 0, the pid of who does it (never 1), or BOARD_DONE. */
+/* True to whoever is to do it, at once or because the one before died at it; false once it is done. */
 enum { BOARD_DONE = 1 };
-bool board_begin(_Atomic uint32_t *word);
-void board_end(_Atomic uint32_t *word, bool done);  /* not done: the next may try */
+bool board_begin(struct board_once *once);
+void board_end(struct board_once *once, bool done);     /* not done: the next may try */
+bool board_done(const struct board_once *once);
 
 /* The next chunk to read; false: those that are left to claim are past the data's end. */
 bool board_claim(struct board *board, struct seat *mine, int place, uint64_t *chunk);

@@ -290,13 +290,13 @@ static descant_status await(struct bsp *b)
 {
     struct trainer *t = b->t;
     uint64_t now = clock_now_ns(), until = now + (uint64_t)(t->options->start_s * 1e9);
-    while (atomic_load(&b->board->made) != BOARD_DONE) {
+    for (uint32_t bell; bell = atomic_load(&b->board->made.bell), !board_done(&b->board->made);) {
         if (board_stopped(t->board))
             return log_fail(&t->log, DESCANT_MEMORY, "%s", board_why(t->board));
         if ((now = clock_now_ns()) > until)
             return log_fail(&t->log, DESCANT_TIMEOUT, "trainer 0 has not made the segment in %g s",
                             t->options->start_s);
-        futex_wait(&b->board->made, 0, now + TICK_NS);
+        futex_wait(&b->board->made.bell, bell, now + TICK_NS);
     }
     return DESCANT_OK;
 }

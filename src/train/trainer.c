@@ -207,7 +207,7 @@ static struct data_options training_data(struct trainer *t)
 {
     struct data_options options = train_data(t->options, &t->paths, &t->log);
     options.shared = t->data_shared;
-    options.bytes = atomic_load(&t->board->tables) == BOARD_DONE ? t->board->bytes : NULL;
+    options.bytes = board_done(&t->board->tables) ? t->board->bytes : NULL;
     options.known = t->board->known;
     return options;
 }
