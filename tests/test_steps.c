@@ -473,6 +473,105 @@ START_TEST(a_joiner_does_not_miss_a_reload)
 }
 END_TEST
 
+/* Until k has a state, which is the job's and not its own. */
+static void takes_state(int k, float value)
+{
+    while (open_now[k])
+        for (int other = 0; other < MOST; other++)
+            if (open_now[other])
+                turn(other);
+    ck_assert(!got[k].own);
+    ck_assert_float_eq(got[k].value, value);
+}
+
+static void arrive_meanwhile(enum step step, unsigned slot)
+{
+    if (step != STEP_LOOK || slot != 1)
+        return;
+    shm_hook = NULL;
+    until_waiting(0);
+}
+
+/* The only member admits a newcomer just after the newcomer has looked for members. */
+START_TEST(a_newcomer_that_is_admitted_late_brings_no_state)
+{
+    form(1);
+    come(1, 1, 9);
+    begin(1, state);
+    begin(0, mean);
+    uint32_t tag = word_tag(load_word(board_now(0)));
+    shm_hook = arrive_meanwhile;
+    turn(1);
+    ck_assert_ptr_null(shm_hook);
+    takes_state(1, 1);
+    begin(1, mean);
+    ck_assert(drive());
+    ck_assert_float_eq(got[0].value, 5);
+    ck_assert_uint_eq(word_tag(load_word(board_now(0))), tag + 1);
+    leave_all();
+}
+END_TEST
+
+/* Trainer 0 admits a newcomer and dies, before trainer 1 has seen that the first state is done. */
+START_TEST(a_newcomer_brings_no_state_where_a_member_has_just_got_one)
+{
+    come(0, 2, 1);
+    come(1, 2, 2);
+    begin_all(2, state);
+    turn(0);
+    uint32_t tag = word_tag(load_word(board_now(0)));
+    while (open_now[0]) {
+        turn(0);
+        if (word_tag(load_word(board_now(0))) == tag)
+            turn(1);
+    }
+    ck_assert(own_life(shm_of(1)) == LIFE_WAITING);
+    come(2, 2, 9);
+    begin(2, state);
+    begin(0, mean);
+    until_waiting(0);
+    leave(0);
+    until_waiting(2);
+    turn(1);
+    begin(1, mean);
+    takes_state(2, 2);
+    begin(2, mean);
+    ck_assert(drive());
+    ck_assert_float_eq(got[1].value, 5.5f);
+    leave_all();
+}
+END_TEST
+
+static void arrive_at_the_end(enum step step, unsigned slot)
+{
+    if (step != STEP_RETIRE || slot != 0)
+        return;
+    shm_hook = NULL;
+    until_waiting(1);
+}
+
+/* The only member has said that it is at its end, and is not out of the group yet. */
+START_TEST(a_newcomer_takes_the_state_of_a_member_that_is_about_to_finish)
+{
+    struct exchange last = mean;
+
+    last.final = true;
+    form(1);
+    come(1, 1, 9);
+    begin(1, state);
+    begin(0, mean);
+    until_waiting(0);
+    shm_hook = arrive_at_the_end;
+    begin(0, last);
+    ck_assert_ptr_null(shm_hook);
+    takes_state(1, 1);
+    begin(1, last);
+    ck_assert(drive());
+    ck_assert_float_eq(got[0].value, 5);
+    leave_all();
+}
+END_TEST
+
 static void lose_the_source(enum step step, unsigned slot)
 {
     if (step == STEP_PULLED && slot == 2) {
@@ -548,6 +647,9 @@ int main(void)
     tcase_add_test(all, who_takes_a_slot_is_not_bad_for_it);
     tcase_add_loop_test(all, a_joiner_looks_whether_its_source_lives, 0, 2);
     tcase_add_test(all, a_joiner_does_not_miss_a_reload);
+    tcase_add_test(all, a_newcomer_that_is_admitted_late_brings_no_state);
+    tcase_add_test(all, a_newcomer_brings_no_state_where_a_member_has_just_got_one);
+    tcase_add_test(all, a_newcomer_takes_the_state_of_a_member_that_is_about_to_finish);
     tcase_add_test(all, a_state_is_not_done_before_its_source);
     tcase_add_test(all, the_lock_of_a_dead_trainer_is_taken_over);
     suite_add_tcase(suite, all);

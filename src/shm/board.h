@@ -112,7 +112,8 @@ static inline uint64_t slot_region_at(unsigned slot, enum slot_region region)
 
 /* --- steps at which a test may come between --- */
 
-enum step { STEP_CLOSE, STEP_CLOSING, STEP_SEAT, STEP_PULL, STEP_PULLED, STEP_LOCKED };
+enum step { STEP_CLOSE, STEP_CLOSING, STEP_SEAT, STEP_LOOK, STEP_PULL, STEP_PULLED, STEP_LOCKED,
+            STEP_RETIRE };
 extern void (*shm_hook)(enum step step, unsigned slot);     /* set by tests alone */
 
 static inline void shm_step(enum step step, unsigned slot)

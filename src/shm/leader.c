@@ -9,6 +9,8 @@
  *      CLOSING, and does not arrive; who dies later keeps its slot and its pages, as nobody
  *      takes a dead slot then, and is missed in REDUCE.
  *   3. The record stays as it is from REDUCE to the next close, which needs everyone's arrival.
+ *   4. The state of a newcomer, which has none of the job's, founds a job; it never replaces the
+ *      job's. A round that would do so fails, and the newcomers look again for a source.
  *
  * Run by whoever holds the round machine. */
 #include "shm/shm.h"
@@ -114,6 +116,18 @@ static struct ruling write_record(struct shm *shm, uint64_t word, uint64_t membe
     return ruling;
 }
 
+/* Newcomers have arrived with states of their own although somebody has the job's. Their search for
+ * a source missed it: it had not yet become MEMBER, or was on its way out of the members. */
+static bool replaces_state(const struct shm *shm, uint64_t group)
+{
+    uint64_t newcomers = 0;
+
+    for (unsigned s = 0; s < MACHINE_SLOTS; s++)
+        if (group & slot_bit(s) && life_state(slot_life(roster_of(shm), s)) == LIFE_WAITING)
+            newcomers |= slot_bit(s);
+    return newcomers && (newcomers != group || shm_standby(shm));
+}
+
 static bool close_round(struct shm *shm, uint64_t word)
 {
     struct board *board = board_of(shm);
@@ -135,7 +149,7 @@ static bool close_round(struct shm *shm, uint64_t word)
     shm_step(STEP_CLOSING, shm->meet.slot);
     sweep(shm, members);
     struct ruling ruling = write_record(shm, word, members);
-    if (ruling.what == RULING_VOID)
+    if (ruling.what == RULING_VOID || replaces_state(shm, members))
         return shm_end_round(shm, closing, false);
     if (ruling.what == RULING_STATE || (ruling.what == RULING_MEAN && board->record.n_chunks))
         return shm_turn_word(shm, closing, word_make(tag, PHASE_REDUCE));

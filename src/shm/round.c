@@ -191,13 +191,14 @@ static enum fabric_progress begun(struct shm *shm, uint64_t word, struct fabric_
     bool waiting = own_life(shm) == LIFE_WAITING, any = false;
 
     shm_form(shm);
-    if (waiting && (!shm->start.collective || !load_members(shm) ||
-                    load_members(shm) & own_bit(shm))) {
+    uint64_t members = load_members(shm);   /* one look: who is admitted after it looks again */
+    if (waiting && (!shm->start.collective || !members || members & own_bit(shm))) {
         unsigned source = shm_find_source(shm, word, &any);
         if (source < MACHINE_SLOTS)
             return shm_pull(shm, word, source, part);
     }
-    if (!(load_members(shm) & own_bit(shm)))
+    shm_step(STEP_LOOK, shm->meet.slot);
+    if (!(members & own_bit(shm)))
         return shm_show(shm, word) ? FABRIC_WORKED : FABRIC_WAITING;
     if (shm_lead(shm, word))
         return FABRIC_WORKED;
@@ -232,6 +233,7 @@ static void retire(struct shm *shm)
     shm->round.abandoned = false;
     shm->round.stage = STAGE_BEGUN;
     shm_become(shm, LIFE_FINAL);
+    shm_step(STEP_RETIRE, shm->meet.slot);
     if (atomic_fetch_and_explicit(&roster_of(shm)->members, ~own_bit(shm), memory_order_seq_cst) &
         own_bit(shm))
         atomic_fetch_add_explicit(&roster_of(shm)->epoch, 1, memory_order_release);
