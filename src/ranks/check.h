@@ -28,6 +28,11 @@ struct word_facts {
     bool place_taken;               /* HELLO: other ranks' places leave none for the sender's */
 };
 
+static inline void word_allow(struct word_facts *facts, enum ranks_what what, bool now)
+{
+    facts->turns |= (uint32_t)now << what;
+}
+
 /* False, and why it is refused: its sender may not say it, or not now; its length is not what it
  * should be; or one of its numbers means nothing. Only `bytes` of it are read. */
 bool word_is_good(const struct word_facts *facts, int from, const struct ranks_word *word,

@@ -56,6 +56,7 @@ descant_status ranks_lead_init(struct ranks *m)
     m->lead->offers = memory_take_array(size, sizeof *m->lead->offers);
     if (!m->lead->peers || !m->lead->seats || !m->lead->offers)
         return log_fail(&m->f.log, DESCANT_MEMORY, "no memory for the coordinator");
+    m->blame = ranks_lead_fail;
     m->lead->round = 1;
     return DESCANT_OK;
 }

@@ -33,7 +33,7 @@
 #include <string.h>
 
 enum { REDUCED_AT_ONCE = 2, ENCODED_AT_ONCE = 1, SHOWN_AT_ONCE = 2,
-       UNIT = 16 /* floats: a cache line */, OWNED = 16384, FEW_RANKS = 8, MANY_RANKS = 64,
+       OWNED = 16384, FEW_RANKS = 8, MANY_RANKS = 64,
        LANES_FLOATS = 8 << 20 /* of all buffers, as long as pieces are not too short */ };
 
 /* --- memory --- */
@@ -73,12 +73,6 @@ static void came_encoded(struct ranks *m, struct ranks_op *op, const struct link
     m->lanes[op->rank].here[op->slot] = true;
 }
 
-size_t ranks_piece_room(const struct ranks *m)
-{
-    size_t most = m->room > m->n ? m->room : m->n;
-    return most < RANKS_PIECE ? most + 1 : RANKS_PIECE;
-}
-
 /* Many ranks have fewer and shorter pieces in flight to each: all together are still enough to fill
  * a link, and the buffers have a bound. The same for all ranks. */
 static void set_pieces(struct ranks *m)
@@ -89,12 +83,6 @@ static void set_pieces(struct ranks *m)
     floats = LANES_FLOATS / (2 * m->depth * size) / WIRE_BLOCK * WIRE_BLOCK;
     floats = floats < RANKS_PIECE ? floats : RANKS_PIECE;
     m->piece_most = floats > RANKS_PIECE_LEAST ? floats : RANKS_PIECE_LEAST;
-}
-
-size_t ranks_lane_floats(const struct ranks *m)
-{
-    size_t room = ranks_piece_room(m);
-    return room < m->piece_most ? room : m->piece_most;
 }
 
 descant_status ranks_lanes_init(struct ranks *m)
@@ -137,54 +125,7 @@ void ranks_lanes_fini(struct ranks *m)
     memory_give(m->piece);
 }
 
-/* Where they lie together, else gathered. */
-const float *ranks_reach(const struct vector *v, size_t at, size_t n, float *gathered)
-{
-    const float *p;
-
-    if (vector_reach(v, at, &p) >= n && p)
-        return p;
-    vector_gather(v, (struct chunk){at, n}, gathered, false);
-    return gathered;
-}
-
-/* --- slices and their pieces --- */
-
-size_t ranks_slice_at(size_t n, int k, int member)
-{
-    size_t units = (n + UNIT - 1) / UNIT;
-    size_t at = units * (size_t)member / (size_t)k * UNIT;
-    return at < n ? at : n;
-}
-
-static size_t nth_slice_at(const struct ranks_round *r, int nth)
-{
-    return r->wire == WIRE_F32 ? ranks_slice_at(r->n, r->owners, nth)
-                               : wire_slice(r->n, r->owners, nth);
-}
-
-struct chunk ranks_round_slice(const struct ranks_round *r, int member)
-{
-    int nth = r->owners < r->k ? (member + r->k - (int)(r->number % (uint32_t)r->k)) % r->k
-                               : member;
-
-    if (nth >= r->owners)
-        return (struct chunk){0, 0};
-    size_t at = nth_slice_at(r, nth);
-    return (struct chunk){at, nth_slice_at(r, nth + 1) - at};
-}
-
-size_t ranks_round_pieces(const struct ranks_round *r, int member)
-{
-    return (ranks_round_slice(r, member).n + r->piece - 1) / r->piece;
-}
-
-struct chunk ranks_round_piece(const struct ranks_round *r, int member, size_t piece)
-{
-    struct chunk slice = ranks_round_slice(r, member);
-    size_t at = piece * r->piece, left = slice.n - at;
-    return (struct chunk){slice.from + at, left < r->piece ? left : r->piece};
-}
+/* --- a round --- */
 
 static int owners_of(const struct ranks_round *r)
 {
@@ -196,7 +137,7 @@ static int owners_of(const struct ranks_round *r)
 static size_t piece_floats(const struct ranks *m)
 {
     const struct ranks_round *r = &m->round;
-    size_t unit = r->wire == WIRE_F32 ? UNIT : WIRE_BLOCK;
+    size_t unit = r->wire == WIRE_F32 ? RANKS_UNIT : WIRE_BLOCK;
     size_t floats = (r->n / (size_t)r->owners / 4 + unit - 1) / unit * unit;
     if (floats < RANKS_PIECE_LEAST)
         return RANKS_PIECE_LEAST;
@@ -368,29 +309,6 @@ static bool has_room(const struct ranks *m)
             return false;
     }
     return true;
-}
-
-/* Some became NaN after they were looked at. */
-static bool reduce_finite(struct ranks *m, float *out, int n_in, size_t n)
-{
-    double total = 0;
-    int good = 0;
-
-    for (int i = 0; i < n_in; i++)
-        if (kernels_best()->finite(m->inputs[i], n)) {
-            m->inputs[good] = m->inputs[i];
-            m->shares[good++] = m->shares[i];
-            total += m->shares[i];
-        }
-    for (int i = 0; i < good; i++)
-        m->shares[i] /= total;
-    return good && kernels_best()->mean(out, m->inputs, m->shares, good, n, false);
-}
-
-bool ranks_mean_inputs(struct ranks *m, float *out, int n_in, size_t n)
-{
-    return kernels_best()->mean(out, m->inputs, m->shares, n_in, n, false) ||
-           reduce_finite(m, out, n_in, n);
 }
 
 /* Our own, or the mates', to m->inputs. */

@@ -1,16 +1,22 @@
 /* SPDX-License-Identifier: MIT */
 /* What a rank is made of; for the files of this folder alone. docs/mpi.md has the protocol.
  *
- *   ranks.c     the table: what a poll does, and the close; start.c has what comes before
- *   words.c     short messages, between any rank and the coordinator, rank 0
- *   check.c     which of them may be acted upon
- *   lead.c      the coordinator: who takes part, when a round closes
- *   mean.c, state.c, elastic.c      the floats of an exchange
+ *   ranks.c     the table
+ *   start.c, turn.c, close.c    what comes before the first poll, what a poll does, the end
+ *   hear.c      what a word does to who hears it; check.c: whether it may
+ *   lead.c, rows_lead.c         the coordinator: who takes part, when a round closes; and one of rows
+ *   mean.c, state.c, elastic.c  the floats of an exchange
  *   hosts.c     those of a mean among the ranks of one host, in its memory
  *   wire.c      those of a mean in fewer bits
  *   rows.c      rounds of rows, between the leaders of hosts
  *   post.c      parcels between rank 0 and the others
- *   waits.c     sleeping, whom for, and whether ranks are bound to too few cores */
+ *   waits.c     sleeping, whom for, and whether ranks are bound to too few cores
+ *   pieces.c    where the pieces of a mean lie
+ *   words.c     short messages, between any rank and the coordinator, rank 0
+ *   messages.c  all messages, on their way
+ *
+ * No two of them call each other in a circle: what is heard, and a peer that is refused, go up
+ * through m->hear and m->blame. */
 #ifndef RANKS_H
 #define RANKS_H
 
@@ -153,6 +159,7 @@ enum ranks_stage {
 struct ranks_lead;
 struct ranks_elastic;
 struct ranks_rows;
+struct ranks_rows_lead;
 struct ranks_host;
 struct ranks_post;
 
@@ -184,6 +191,10 @@ struct ranks {
     bool go_waits;                      /* `go` is to be done */
     bool deaf;                          /* a peer has broken the protocol: no word is heard */
     struct ranks_lead *lead;              /* rank 0 */
+    /* False: it may not be acted upon, and the job has failed. */
+    bool (*hear)(struct ranks *m, int from, const struct ranks_word *word, size_t bytes);
+    /* The job has failed; rank 0 tells all. */
+    void (*blame)(struct ranks *m, descant_status status, const char *text);
     /* the exchange that is open */
     enum ranks_stage stage;
     struct exchange x;
@@ -205,12 +216,13 @@ struct ranks {
     float *settled[RANKS_DEPTH];          /* pieces of our slice, as they are told */
     struct ranks_elastic *elastic;
     struct ranks_rows *rows;
+    struct ranks_rows_lead *rows_lead;  /* rank 0 */
     struct ranks_post *post;              /* NULL: the lane is not used */
     uint32_t center_epoch;              /* states that gave the centre */
     /* Written by poll and begin, read by wait; relaxed: they only set how long it sleeps. */
     _Atomic uint32_t still;             /* polls in a row in which nothing moved */
     _Atomic uint32_t rest_most_us;
-    struct ranks *next;                   /* kept after its close, mpi.c */
+    struct ranks *next;                   /* kept after its close, close.c */
     uint64_t moved_ns, said_ns;         /* when something moved last; when we said for whom */
     bool moved;                         /* in this poll */
 };
@@ -220,27 +232,20 @@ static inline struct ranks *ranks_of(struct fabric *f)
     return (struct ranks *)(void *)f;
 }
 
-/* --- mpi.c --- */
+/* --- messages.c --- */
+
+enum { RANKS_UNIT = 16 };           /* floats: a cache line */
 
 void ranks_fail(struct ranks *m, descant_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* A peer breaks the protocol: the job ends here, and where this rank leads it, for all. */
+void ranks_refuse(struct ranks *m, int rank, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 bool ranks_send_op(struct ranks *m, struct ranks_op *op, const void *p, size_t bytes, enum ranks_tag tag);
 /* Exactly so many bytes; or up to so many, and `ended` looks at how many they are. */
 bool ranks_receive_op(struct ranks *m, struct ranks_op *op, void *p, size_t bytes, enum ranks_tag tag);
 bool ranks_receive_any(struct ranks *m, struct ranks_op *op, void *p, size_t most, enum ranks_tag tag);
-/* A peer breaks the protocol: the job ends here, and where this rank leads it, for all. */
-void ranks_refuse(struct ranks *m, int rank, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-
-/* What a poll does for others: hears, and helps in what is not of the exchange that is open. */
-void ranks_serve(struct ranks *m);
-
-/* Closing in parts, for tests in which all ranks live in one thread: leave says so to the others,
- * stay serves them and is true while any is left, free releases everything. */
-void ranks_leave(struct fabric *f);
-bool ranks_stay(struct fabric *f);
-void ranks_free(struct fabric *f);
-void ranks_free_kept(void);       /* jobs that were not, once no message of theirs is under way */
+bool ranks_collect(struct ranks *m);        /* true: something has ended */
 
 /* --- words.c --- */
 
@@ -254,6 +259,28 @@ void ranks_tell(struct ranks *m, int rank, struct ranks_word word, const void *t
 descant_status ranks_open(struct fabric **out, const struct fabric_options *options);
 float *ranks_alloc(struct fabric *f, size_t at, size_t n);
 descant_status ranks_start(struct fabric *f, const struct fabric_start *start);
+
+/* --- turn.c --- */
+
+descant_status ranks_begin(struct fabric *f, const struct exchange *exchange);      /* of the table */
+enum fabric_progress ranks_poll(struct fabric *f, struct fabric_part *part);
+/* What a poll does for others: hears, and helps in what is not of the exchange that is open. */
+void ranks_serve(struct ranks *m);
+void ranks_give_up(struct ranks *m);        /* the exchange that is open; its round goes on */
+
+/* --- close.c --- */
+
+/* Closing in parts, for tests in which all ranks live in one thread: leave says so to the others,
+ * stay serves them and is true while any is left, free releases everything. */
+void ranks_leave(struct fabric *f);
+bool ranks_stay(struct fabric *f);
+void ranks_free(struct fabric *f);
+void ranks_free_kept(void);       /* jobs that were not, once no message of theirs is under way */
+void ranks_close(struct fabric *f);
+
+/* --- hear.c --- */
+
+bool ranks_hear(struct ranks *m, int from, const struct ranks_word *word, size_t bytes);
 
 /* --- lead.c: rank 0 alone --- */
 
@@ -269,14 +296,12 @@ void ranks_lead_fail(struct ranks *m, descant_status status, const char *text);
 void ranks_lead_late(const struct ranks *m, struct awaited *awaited);
 void ranks_lead_tell_late(struct ranks *m);
 
-/* --- mean.c --- */
+/* --- pieces.c --- */
 
 struct chunk;
 
 size_t ranks_piece_room(const struct ranks *m);     /* floats that a piece has at most, */
 size_t ranks_lane_floats(const struct ranks *m);    /* and one of a lane, which are many */
-descant_status ranks_lanes_init(struct ranks *m);
-void ranks_lanes_fini(struct ranks *m);
 size_t ranks_slice_at(size_t n, int k, int member);       /* its first float; of k: n */
 const float *ranks_reach(const struct vector *v, size_t at, size_t n, float *gathered);
 struct chunk ranks_round_slice(const struct ranks_round *r, int member);    /* of a mean; 0 floats:
@@ -284,6 +309,11 @@ struct chunk ranks_round_slice(const struct ranks_round *r, int member);    /* o
 size_t ranks_round_pieces(const struct ranks_round *r, int member);     /* of its slice */
 struct chunk ranks_round_piece(const struct ranks_round *r, int member, size_t piece);
 bool ranks_mean_inputs(struct ranks *m, float *out, int n_in, size_t n);    /* false: none is finite */
+
+/* --- mean.c --- */
+
+descant_status ranks_lanes_init(struct ranks *m);
+void ranks_lanes_fini(struct ranks *m);
 void ranks_mean_begin(struct ranks *m);
 bool ranks_mean_step(struct ranks *m);      /* true: all is done */
 uint64_t ranks_mean_bytes(const struct ranks *m);   /* that this member has sent */
@@ -331,17 +361,26 @@ void ranks_elastic_late(const struct ranks *m, struct awaited *awaited);
 
 /* --- rows.c --- */
 
-extern const struct fabric_rows ranks_rows;
 descant_status ranks_rows_init(struct ranks *m, size_t bytes);     /* most that a part has */
 void ranks_rows_fini(struct ranks *m);
 void ranks_rows_facts(const struct ranks *m, int from, struct word_facts *facts);
-void ranks_rows_lead_hear(struct ranks *m, int from, const struct ranks_word *word);  /* rank 0 */
 void ranks_rows_hear(struct ranks *m, const struct ranks_word *word);
 void ranks_rows_step(struct ranks *m);
 void ranks_rows_leave(struct ranks *m);             /* takes no more parts; sends its own */
 bool ranks_rows_quiet(const struct ranks *m);       /* no round is closed here */
 bool ranks_rows_open(const struct ranks *m);
-bool ranks_rows_closed(const struct ranks *m);      /* rank 0: leaders are in a round that it closed */
+bool ranks_rows_taking(const struct ranks *m);      /* parts are being handed out */
+descant_status ranks_rows_begin(struct fabric *f, const void *bytes, size_t n);     /* of the table */
+enum fabric_progress ranks_rows_poll(struct ranks *m, struct rows_part *part);
+bool ranks_rows_takes(struct fabric *f);            /* before close: the round in hand is taken */
+
+/* --- rows_lead.c: rank 0 alone --- */
+
+bool ranks_rows_lead_init(struct ranks *m);
+void ranks_rows_lead_fini(struct ranks *m);
+void ranks_rows_lead_facts(const struct ranks *m, int from, struct word_facts *facts);
+void ranks_rows_lead_hear(struct ranks *m, int from, const struct ranks_word *word);
+bool ranks_rows_closed(const struct ranks *m);      /* leaders are in a round that it closed */
 
 /* --- post.c --- */
 

@@ -14,8 +14,8 @@
  *    given, and its heir gives. One that has voted takes all parts before it closes (leave), so that
  *    its heir has a table in which the round is whole.
  *
- * The lowest rank of a host leads it. Rank 0 keeps the list, also when its trainer has left. Run by
- * whoever holds the round machine. */
+ * The lowest rank of a host leads it. Rank 0 keeps the list (rows_lead.c). Run by whoever holds the
+ * round machine. */
 #include "ranks/check.h"
 
 #include <limits.h>
@@ -24,13 +24,6 @@
 enum { SLOT_BYTES = 64 };
 
 enum stage { ROWS_IDLE, ROWS_GIVEN, ROWS_CLOSED, ROWS_MOVING, ROWS_VOTED, ROWS_TAKING };
-
-/* Rank 0's, of each rank. */
-struct rows_peer {
-    int host;
-    bool leads, given, called, seated, has, bad;
-    uint64_t bytes;
-};
 
 struct ranks_rows {
     size_t most, slot;              /* bytes of a part; of its place in `slots` */
@@ -43,9 +36,6 @@ struct ranks_rows {
     size_t n;
     int k, next, moving;            /* seats; the next part; messages in flight */
     struct rows_seat *seats;        /* (hosts) ascending */
-    struct rows_peer *peers;        /* rank 0: (size) */
-    struct rows_seat *closing;      /* rank 0: (hosts) */
-    bool closed;
 };
 
 /* --- memory --- */
@@ -58,12 +48,8 @@ static bool take_memory(struct ranks *m, struct ranks_rows *rows)
     rows->take = memory_take_array(hosts, sizeof *rows->take);
     rows->seats = memory_take_array(hosts, sizeof *rows->seats);
     rows->slots = rows->slot ? memory_take_array(hosts, rows->slot) : NULL;
-    if (m->lead) {
-        rows->peers = memory_take_array((size_t)m->place.size, sizeof *rows->peers);
-        rows->closing = memory_take_array(hosts, sizeof *rows->closing);
-    }
     return rows->give && rows->take && rows->seats && (rows->slots || !rows->slot) &&
-           (!m->lead || (rows->peers && rows->closing));
+           (m->f.rank || ranks_rows_lead_init(m));
 }
 
 descant_status ranks_rows_init(struct ranks *m, size_t bytes)
@@ -95,103 +81,10 @@ void ranks_rows_fini(struct ranks *m)
     memory_give(rows->give);
     memory_give(rows->take);
     memory_give(rows->seats);
-    memory_give(rows->peers);
-    memory_give(rows->closing);
     memory_give(rows);
 }
 
-/* --- rank 0 --- */
-
-static void undo_or_take(struct ranks *m)
-{
-    struct ranks_rows *rows = m->rows;
-    uint32_t bad = 0;
-
-    for (int k = 0; k < m->place.size; k++)
-        bad |= rows->peers[k].seated && rows->peers[k].bad;
-    rows->closed = false;
-    for (int k = 0; k < m->place.size; k++) {
-        struct rows_peer *peer = &rows->peers[k];
-        if (!peer->seated)
-            continue;
-        peer->seated = false;
-        peer->given = bad && !peer->bad;
-        ranks_tell(m, k, (struct ranks_word){.what = WORD_ROWS_TAKE, .bad = bad}, NULL, 0);
-    }
-}
-
-static void close_rows(struct ranks *m)
-{
-    struct ranks_rows *rows = m->rows;
-    struct ranks_word word = {.what = WORD_ROWS_GO};
-
-    for (int k = 0; k < m->place.size; k++) {
-        struct rows_peer *peer = &rows->peers[k];
-        peer->seated = peer->leads;
-        peer->has = peer->bad = peer->called = false;
-        if (peer->leads)
-            rows->closing[word.seats++] = (struct rows_seat){.rank = k, .bytes = peer->bytes};
-    }
-    rows->closed = true;
-    for (uint32_t i = 0; i < word.seats; i++)
-        ranks_tell(m, rows->closing[i].rank, word, rows->closing,
-                 word.seats * sizeof *rows->closing);
-}
-
-static void call_others(struct ranks *m)
-{
-    for (int k = 0; k < m->place.size; k++) {
-        struct rows_peer *peer = &m->rows->peers[k];
-        if (!peer->leads || peer->given || peer->called)
-            continue;
-        peer->called = true;
-        ranks_tell(m, k, (struct ranks_word){.what = WORD_ROWS_CALL}, NULL, 0);
-    }
-}
-
-static void turn(struct ranks *m)
-{
-    const struct rows_peer *peers = m->rows->peers;
-    int leaders = 0, given = 0;
-
-    for (int k = 0; k < m->place.size && m->rows->closed; k++)
-        if (peers[k].seated && !peers[k].has)
-            return;
-    if (m->rows->closed)
-        undo_or_take(m);
-    for (int k = 0; k < m->place.size; k++) {
-        leaders += peers[k].leads;
-        given += peers[k].leads && peers[k].given;
-    }
-    if (given && given == leaders)
-        close_rows(m);
-    else if (given)
-        call_others(m);
-}
-
-static void find_heir(struct ranks *m, int from)
-{
-    struct rows_peer *peers = m->rows->peers;
-    int host = peers[from].host;
-
-    peers[from].host = -1;
-    if (!peers[from].leads)
-        return;
-    peers[from].leads = peers[from].given = false;
-    for (int k = 0; k < m->place.size; k++)
-        if (peers[k].host == host) {
-            peers[k].leads = true;
-            ranks_tell(m, k, (struct ranks_word){.what = WORD_LEAD}, NULL, 0);
-            return;
-        }
-}
-
 /* --- what is heard --- */
-
-static void allow(struct word_facts *facts, enum ranks_what what, bool now)
-{
-    facts->turns |= (uint32_t)now << what;
-}
 
 void ranks_rows_facts(const struct ranks *m, int from, struct word_facts *facts)
 {
@@ -199,44 +92,16 @@ void ranks_rows_facts(const struct ranks *m, int from, struct word_facts *facts)
 
     if (!rows)
         return;
-    allow(facts, WORD_LEAD, true);
+    word_allow(facts, WORD_LEAD, true);
     if (!rows->most)
         return;
     facts->part = rows->most;
     facts->own_part = rows->n;
-    allow(facts, WORD_ROWS_CALL, true);
-    allow(facts, WORD_ROWS_GO, rows->stage == ROWS_GIVEN);
-    allow(facts, WORD_ROWS_TAKE, rows->stage == ROWS_VOTED);
-    if (!m->lead)
-        return;
-    const struct rows_peer *peer = &rows->peers[from];
-    allow(facts, WORD_ROWS, peer->leads && !peer->given);
-    allow(facts, WORD_ROWS_HAVE, rows->closed && peer->seated && !peer->has);
-}
-
-void ranks_rows_lead_hear(struct ranks *m, int from, const struct ranks_word *word)
-{
-    struct rows_peer *peer = m->rows ? &m->rows->peers[from] : NULL;
-
-    if (!peer)
-        return;
-    switch ((enum ranks_what)word->what) {
-    case WORD_HELLO:
-        peer->host = word->host;
-        peer->leads = word->host == from;
-        return;
-    case WORD_ROWS:
-        peer->given = true;
-        peer->bytes = word->n;
-        break;
-    case WORD_ROWS_HAVE:
-        peer->has = true;
-        peer->bad = word->bad;
-        break;
-    default:
-        find_heir(m, from);
-    }
-    turn(m);
+    word_allow(facts, WORD_ROWS_CALL, true);
+    word_allow(facts, WORD_ROWS_GO, rows->stage == ROWS_GIVEN);
+    word_allow(facts, WORD_ROWS_TAKE, rows->stage == ROWS_VOTED);
+    if (m->rows_lead)
+        ranks_rows_lead_facts(m, from, facts);
 }
 
 /* --- a leader --- */
@@ -332,19 +197,19 @@ bool ranks_rows_quiet(const struct ranks *m)
     return !m->rows || m->rows->stage == ROWS_IDLE || m->rows->stage == ROWS_GIVEN;
 }
 
+bool ranks_rows_taking(const struct ranks *m)
+{
+    return m->rows && m->rows->stage == ROWS_TAKING;
+}
+
 bool ranks_rows_open(const struct ranks *m)
 {
     return m->rows && m->rows->stage != ROWS_IDLE;
 }
 
-bool ranks_rows_closed(const struct ranks *m)
-{
-    return m->rows && m->rows->closed;
-}
+/* --- what the table calls --- */
 
-/* --- the table --- */
-
-static descant_status begin(struct fabric *f, const void *bytes, size_t n)
+descant_status ranks_rows_begin(struct fabric *f, const void *bytes, size_t n)
 {
     struct ranks *m = ranks_of(f);
     struct ranks_rows *rows = m->rows;
@@ -362,7 +227,6 @@ static descant_status begin(struct fabric *f, const void *bytes, size_t n)
     rows->called = false;
     rows->stage = ROWS_GIVEN;
     ranks_tell(m, 0, (struct ranks_word){.what = WORD_ROWS, .n = n}, NULL, 0);
-    ranks_set_rest(m);
     return f->status;
 }
 
@@ -395,17 +259,12 @@ static enum fabric_progress take(struct ranks *m, struct rows_part *part)
     return FABRIC_PART;
 }
 
-static enum fabric_progress poll(struct fabric *f, struct rows_part *part)
+enum fabric_progress ranks_rows_poll(struct ranks *m, struct rows_part *part)
 {
-    struct ranks *m = ranks_of(f);
     const struct ranks_rows *rows = m->rows;
 
     if (!rows)
         return FABRIC_WAITING;
-    if (rows->stage != ROWS_TAKING)
-        ranks_serve(m);
-    if (f->status)
-        return FABRIC_FAILED;
     if (rows->stage == ROWS_TAKING)
         return take(m, part);
     if (rows->stage == ROWS_IDLE)
@@ -413,7 +272,7 @@ static enum fabric_progress poll(struct fabric *f, struct rows_part *part)
     return m->moved ? FABRIC_WORKED : FABRIC_WAITING;
 }
 
-static bool leave(struct fabric *f)
+bool ranks_rows_takes(struct fabric *f)
 {
     struct ranks_rows *rows = ranks_of(f)->rows;
 
@@ -423,4 +282,3 @@ static bool leave(struct fabric *f)
     return rows->stage == ROWS_TAKING || (rows->stage == ROWS_VOTED && !rows->against);
 }
 
-const struct fabric_rows ranks_rows = {.begin = begin, .poll = poll, .leave = leave};

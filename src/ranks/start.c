@@ -80,6 +80,11 @@ static descant_status go_up(struct ranks *m, const struct fabric_options *option
     return status ? status : ranks_words_init(m);
 }
 
+static void blame_alone(struct ranks *m, descant_status status, const char *text)
+{
+    ranks_fail(m, status, "%s", text);
+}
+
 descant_status ranks_open(struct fabric **out, const struct fabric_options *options)
 {
     if (options->address && *options->address && !wants_messages(options))
@@ -88,7 +93,8 @@ descant_status ranks_open(struct fabric **out, const struct fabric_options *opti
     struct ranks *m = memory_take(sizeof *m);
     if (!m)
         return log_fail(options->log, DESCANT_MEMORY, "no memory for a trainer");
-    m->f.type = &fabric_mpi;
+    m->hear = ranks_hear;
+    m->blame = blame_alone;
     if (options->log)
         m->f.log = *options->log;
     m->start_s = options->start_s;

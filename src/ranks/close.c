@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: MIT */
+/* The end of a job: who leaves says so, and serves the others until all have. */
+#include "machine/blocks.h"
+#include "machine/meeting.h"
+#include "ranks/ranks.h"
+
+#define FAILED_STAYS_NS UINT64_C(2000000000)
+#define SAY_LEAVING_NS UINT64_C(1000000000)
+
+/* Nothing of this rank is under way. */
+static bool at_rest(const struct ranks *m)
+{
+    return !m->round.active && !m->go_waits && !m->words_out && !m->manifest_op.busy &&
+           ranks_elastic_quiet(m) && ranks_rows_quiet(m) && ranks_post_quiet(m);
+}
+
+void ranks_leave(struct fabric *f)
+{
+    struct ranks *m = ranks_of(f);
+
+    if (m->stage == STAGE_ALONE)
+        ranks_elastic_stop(m);
+    ranks_rows_leave(m);
+    m->stage = STAGE_IDLE;
+    ranks_give_up(m);
+    ranks_set_rest(m);
+}
+
+bool ranks_stay(struct fabric *f)
+{
+    struct ranks *m = ranks_of(f);
+    descant_status status = f->status;
+
+    f->status = DESCANT_OK;             /* what fails from now on is not heard any more */
+    ranks_serve(m);
+    if (!m->left && ranks_elastic_quiet(m) && ranks_rows_quiet(m) && ranks_post_quiet(m)) {
+        m->left = true;
+        ranks_tell(m, 0, (struct ranks_word){.what = WORD_LEAVE}, NULL, 0);
+        if (m->lead)
+            ranks_lead_turn(m);
+    }
+    f->status = status ? status : f->status;
+    return !(m->bye && at_rest(m));
+}
+
+/* By `next`, for tests, and so that it is not taken for lost. Whoever closes pushes, release. */
+static struct ranks *_Atomic kept;
+
+static void keep(struct ranks *m)
+{
+    log_say(&m->f.log, DESCANT_DEBUG, "messages are under way still: their memory is kept");
+    for (size_t i = 0; i < m->segments.n_extents; i++)
+        kept_hold(m->segments.extents[i].p);
+    m->next = atomic_load_explicit(&kept, memory_order_relaxed);
+    while (!atomic_compare_exchange_weak_explicit(&kept, &m->next, m, memory_order_release,
+                                                  memory_order_relaxed))
+        ;
+}
+
+static void release(struct ranks *m)
+{
+    struct fabric *f = &m->f;
+
+    if (m->machine)
+        meeting_close(m->machine);
+    blocks_give(&m->blocks);
+    for (size_t i = 0; i < m->segments.n_extents; i++)
+        if (!kept_has(m->segments.extents[i].p))
+            memory_give(m->segments.extents[i].p);
+    memory_give(m->segments.extents);
+    memory_give(f->host_names);
+    if (!m->host)
+        memory_give(f->contribution);
+    memory_give(f->center);
+    for (int i = 0; i < 2; i++) {
+        memory_give(f->outer[i]);
+        memory_give(m->state_outer[i]);
+    }
+    memory_give(m->result);
+    memory_give(m->manifest);
+    ranks_wire_fini(m);
+    ranks_lanes_fini(m);
+    ranks_host_fini(m);
+    ranks_elastic_fini(m);
+    ranks_rows_fini(m);
+    ranks_rows_lead_fini(m);
+    ranks_post_fini(m);
+    ranks_lead_fini(m);
+    ranks_words_fini(m);
+    memory_give(m);
+}
+
+void ranks_free(struct fabric *f)
+{
+    struct ranks *m = ranks_of(f);
+
+    if (!m->link || m->link->type->close(m->link, m->bye && at_rest(m)))
+        release(m);
+    else
+        keep(m);
+}
+
+void ranks_free_kept(void)
+{
+    struct ranks *m = atomic_exchange_explicit(&kept, NULL, memory_order_acquire), *next;
+
+    for (; m; m = next) {
+        next = m->next;
+        release(m);
+    }
+}
+
+/* A job that has failed does not wait long for the others, who may never come. */
+void ranks_close(struct fabric *f)
+{
+    struct ranks *m = ranks_of(f);
+    uint64_t began = 0;
+    bool said = false;
+
+    ranks_leave(f);
+    while (ranks_stay(f)) {
+        began = began ? began : m->now_ns;
+        uint64_t since = m->now_ns - began;
+        if (f->status && since > FAILED_STAYS_NS)
+            break;
+        if (!said && since > SAY_LEAVING_NS)
+            log_say(&f->log, DESCANT_INFO, "has left; it serves the other ranks until they have");
+        said |= since > SAY_LEAVING_NS;
+        ranks_rest(m, 0);
+    }
+    ranks_free(f);
+}
+

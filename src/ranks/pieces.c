@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: MIT */
+/* Where the pieces of a mean lie: of whom, from where, how long; and the mean of some of them. */
+#include "fabric/kernels.h"
+#include "fabric/vector.h"
+#include "ranks/ranks.h"
+
+size_t ranks_piece_room(const struct ranks *m)
+{
+    size_t most = m->room > m->n ? m->room : m->n;
+    return most < RANKS_PIECE ? most + 1 : RANKS_PIECE;
+}
+
+size_t ranks_lane_floats(const struct ranks *m)
+{
+    size_t room = ranks_piece_room(m);
+    return room < m->piece_most ? room : m->piece_most;
+}
+
+/* Where they lie together, else gathered. */
+const float *ranks_reach(const struct vector *v, size_t at, size_t n, float *gathered)
+{
+    const float *p;
+
+    if (vector_reach(v, at, &p) >= n && p)
+        return p;
+    vector_gather(v, (struct chunk){at, n}, gathered, false);
+    return gathered;
+}
+
+size_t ranks_slice_at(size_t n, int k, int member)
+{
+    size_t units = (n + RANKS_UNIT - 1) / RANKS_UNIT;
+    size_t at = units * (size_t)member / (size_t)k * RANKS_UNIT;
+    return at < n ? at : n;
+}
+
+static size_t nth_slice_at(const struct ranks_round *r, int nth)
+{
+    return r->wire == WIRE_F32 ? ranks_slice_at(r->n, r->owners, nth)
+                               : wire_slice(r->n, r->owners, nth);
+}
+
+struct chunk ranks_round_slice(const struct ranks_round *r, int member)
+{
+    int nth = r->owners < r->k ? (member + r->k - (int)(r->number % (uint32_t)r->k)) % r->k
+                               : member;
+
+    if (nth >= r->owners)
+        return (struct chunk){0, 0};
+    size_t at = nth_slice_at(r, nth);
+    return (struct chunk){at, nth_slice_at(r, nth + 1) - at};
+}
+
+size_t ranks_round_pieces(const struct ranks_round *r, int member)
+{
+    return (ranks_round_slice(r, member).n + r->piece - 1) / r->piece;
+}
+
+struct chunk ranks_round_piece(const struct ranks_round *r, int member, size_t piece)
+{
+    struct chunk slice = ranks_round_slice(r, member);
+    size_t at = piece * r->piece, left = slice.n - at;
+    return (struct chunk){slice.from + at, left < r->piece ? left : r->piece};
+}
+
+/* Some became NaN after they were looked at. */
+static bool reduce_finite(struct ranks *m, float *out, int n_in, size_t n)
+{
+    double total = 0;
+    int good = 0;
+
+    for (int i = 0; i < n_in; i++)
+        if (kernels_best()->finite(m->inputs[i], n)) {
+            m->inputs[good] = m->inputs[i];
+            m->shares[good++] = m->shares[i];
+            total += m->shares[i];
+        }
+    for (int i = 0; i < good; i++)
+        m->shares[i] /= total;
+    return good && kernels_best()->mean(out, m->inputs, m->shares, good, n, false);
+}
+
+bool ranks_mean_inputs(struct ranks *m, float *out, int n_in, size_t n)
+{
+    return kernels_best()->mean(out, m->inputs, m->shares, n_in, n, false) ||
+           reduce_finite(m, out, n_in, n);
+}
+

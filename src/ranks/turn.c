@@ -1,0 +1,327 @@
+/* SPDX-License-Identifier: MIT */
+/* What one poll does, and in which order:
+ *
+ *   1 lets messages move, and hears those that have come (each knows what it ends)
+ *   2 rank 0: looks whether a round closes
+ *   3 rows: what the round that is closed needs (rows.c)
+ *   4 the floats of the round that is closed, a bounded piece; it is done to its end even if the
+ *     exchange that brought it here has been given up
+ *   5 the exchange that is open: looks at its vector, arrives, takes its part */
+#include "fabric/kernels.h"
+#include "fabric/vector.h"
+#include "ranks/ranks.h"
+
+#include <string.h>
+
+enum {
+    LOOK_AT_ONCE = 1 << 17,     /* floats */
+    LISTEN_AT_ONCE = 64         /* words */
+};
+
+/* Words come one at a time, and one may close a round for which others lie ready. */
+static void listen_all(struct ranks *m)
+{
+    ranks_listen(m);
+    for (int i = 0; i < LISTEN_AT_ONCE && ranks_collect(m); i++)
+        ;
+    if (m->lead)
+        ranks_lead_turn(m);
+}
+
+/* --- begin --- */
+
+static void moved_now(struct ranks *m)
+{
+    m->moved_ns = m->now_ns;
+    atomic_store_explicit(&m->still, 0, memory_order_relaxed);
+    /* nothing that moves while a round gathers is of it: what rank 0 has told stands */
+    if (m->stage != STAGE_ARRIVED || m->round.active || m->go_waits)
+        fabric_unsay(&m->f);
+}
+
+/* A helper's vector: what was given is the contribution, or the segments themselves. */
+static const struct vector *own_vector(const struct ranks *m)
+{
+    return m->f.contribution ? &m->copy : &m->segments;
+}
+
+/* The round that may be under way goes on without its exchange, whose vector may be gone. */
+void ranks_give_up(struct ranks *m)
+{
+    m->round.ours = false;
+    m->round.in = own_vector(m);
+}
+
+descant_status ranks_begin(struct fabric *f, const struct exchange *exchange)
+{
+    struct ranks *m = ranks_of(f);
+    const struct limits limits = {m->n, m->room, m->started, m->had_state, f->center != NULL};
+    descant_status status = f->status ? f->status : exchange_check(exchange, &limits, &f->log);
+
+    if (status)
+        return status;
+    m->had_state |= exchange->kind == EXCHANGE_STATE;
+    if (m->stage == STAGE_ARRIVED && !m->round.active && !m->go_waits)
+        ranks_tell(m, 0, (struct ranks_word){.what = WORD_TAKE_BACK, .seq = m->seq}, NULL, 0);
+    if (m->stage == STAGE_ALONE)
+        ranks_elastic_stop(m);
+    ranks_give_up(m);
+    m->x = *exchange;
+    m->seq++;
+    m->looked = exchange->kind == EXCHANGE_MEAN ? 0 : exchange->n;
+    m->bad = f->own_bad = false;
+    m->stage = exchange->kind == EXCHANGE_ELASTIC ? STAGE_ALONE : STAGE_LOOK;
+    if (m->stage == STAGE_ALONE)
+        ranks_elastic_begin(m);
+    ranks_set_rest(m);
+    moved_now(m);
+    m->moved_ns = 0;            /* the time of the next poll: the last may be long ago */
+    return f->status;
+}
+
+/* --- a poll --- */
+
+static void arrive(struct ranks *m)
+{
+    const struct exchange *x = &m->x;
+
+    ranks_tell(m, 0, (struct ranks_word){.what = WORD_ARRIVE, .seq = m->seq,
+                                     .kind = (uint32_t)x->kind, .final = x->final,
+                                     .bad = m->bad, .refers = m->refers, .n = x->n,
+                                     .agree = x->agree, .priority = x->priority,
+                                     .note = x->note, .weight = x->weight}, NULL, 0);
+    m->stage = STAGE_ARRIVED;
+    m->moved = true;
+    if (m->lead)
+        ranks_lead_turn(m);
+}
+
+/* Once nothing of before is under way here. */
+static void look_and_arrive(struct ranks *m)
+{
+    size_t left = m->x.n - m->looked, n = left < LOOK_AT_ONCE ? left : LOOK_AT_ONCE;
+
+    if (n) {
+        for (size_t at = m->looked, run; at < m->looked + n; at += run) {
+            const float *p;
+            run = vector_reach(m->x.in, at, &p);
+            run = run < m->looked + n - at ? run : m->looked + n - at;
+            m->bad |= p && !kernels_best()->finite(p, run);
+        }
+        m->looked += n;
+        m->moved = true;
+    } else if (!m->round.active && !m->go_waits && ranks_elastic_quiet(m)) {
+        arrive(m);
+    }
+}
+
+static void begin_round(struct ranks *m)
+{
+    const struct ranks_word *word = m->go;
+    struct ranks_round *r = &m->round;
+
+    memcpy(r->seats, word + 1, word->seats * sizeof *r->seats);
+    m->go_waits = false;
+    ranks_listen(m);
+    r->active = true;
+    r->kind = (enum exchange_kind)word->kind;
+    r->final = word->final;
+    r->wire = word->encoded ? m->f.wire : WIRE_F32;
+    r->number = word->round;
+    r->n = word->n;
+    r->k = (int)word->seats;
+    r->n_bad = 0;
+    r->note = word->note;
+    r->source = -1;
+    r->fetching = false;
+    for (int i = 0; i < r->k; i++) {
+        r->n_bad += r->seats[i].bad;
+        r->me = r->seats[i].rank == m->f.rank ? i : r->me;
+        r->source = r->seats[i].rank == word->source ? i : r->source;
+    }
+    r->ours = m->stage == STAGE_ARRIVED && r->seats[r->me].seq == m->seq;
+    r->in = r->ours ? m->x.in : own_vector(m);
+    atomic_store_explicit(&m->f.machine_threads, (int)r->seats[r->me].threads,
+                          memory_order_relaxed);
+    m->moved = true;
+    if (r->kind == EXCHANGE_STATE)
+        ranks_state_begin(m);
+    else if (word->source >= 0)
+        ranks_mean_begin(m);
+    else
+        r->n = 0;               /* nobody has anything good */
+}
+
+static enum fabric_progress end_mean(struct ranks *m, struct fabric_part *part)
+{
+    const struct ranks_round *r = &m->round;
+
+    m->f.own_bad = r->seats[r->me].bad;
+    atomic_fetch_add_explicit(&m->f.bad, r->n_bad, memory_order_relaxed);
+    for (int i = 0; r->n_bad && i < r->k; i++)
+        if (r->seats[i].bad)
+            notes_add(m->f.notes, DESCANT_EVENT_BAD, r->seats[i].rank);
+    if (!r->n) {
+        m->stage = STAGE_IDLE;
+        return FABRIC_DONE;
+    }
+    if (!r->final)
+        m->refers = r->number;
+    atomic_fetch_add_explicit(&m->f.bytes, ranks_mean_bytes(m), memory_order_relaxed);
+    *part = (struct fabric_part){.kind = EXCHANGE_MEAN, .out = m->mean, .n = r->n,
+                                 .members = r->k};
+    m->stage = STAGE_PART;
+    return FABRIC_PART;
+}
+
+static enum fabric_progress end_state(struct ranks *m, struct fabric_part *part)
+{
+    const struct ranks_round *r = &m->round;
+
+    m->stage = STAGE_IDLE;
+    m->refers = r->number;
+    if (r->me == r->source)
+        return FABRIC_DONE;
+    atomic_fetch_add_explicit(&m->f.bytes, r->n * sizeof(float), memory_order_relaxed);
+    *part = (struct fabric_part){.kind = EXCHANGE_STATE, .out = m->result, .n = r->n,
+                                 .note = r->note};
+    for (int i = 0; i < m->n_outer; i++)
+        part->outer[i] = m->state_outer[i];
+    m->stage = STAGE_PART;
+    return FABRIC_PART;
+}
+
+/* The source's own part, before it gives. */
+static enum fabric_progress show_state(struct ranks *m, struct fabric_part *part)
+{
+    struct ranks_round *r = &m->round;
+
+    m->moved = true;
+    if (!ranks_state_fill(m))
+        return FABRIC_WORKED;
+    r->shown = true;
+    if (!r->ours)
+        return FABRIC_WORKED;
+    *part = (struct fabric_part){.kind = EXCHANGE_STATE, .n = r->n, .own = true,
+                                 .note = r->note};
+    for (int i = 0; i < m->n_outer; i++)
+        part->outer[i] = m->f.outer[i];
+    vector_reach(r->in, 0, &part->out);
+    return FABRIC_PART;
+}
+
+static enum fabric_progress end_round(struct ranks *m, struct fabric_part *part)
+{
+    struct ranks_round *r = &m->round;
+
+    if (r->kind == EXCHANGE_STATE && m->f.center && !r->final)
+        m->center_epoch++;
+    if (r->kind == EXCHANGE_STATE && m->owed)
+        ranks_wire_forgive(m);
+    r->active = false;
+    m->moved = true;
+    if (m->f.center)
+        ranks_elastic_serve(m);
+    if (!r->ours)
+        return FABRIC_WORKED;
+    return r->kind == EXCHANGE_STATE ? end_state(m, part) : end_mean(m, part);
+}
+
+static enum fabric_progress step_round(struct ranks *m, struct fabric_part *part)
+{
+    struct ranks_round *r = &m->round;
+    bool state = r->kind == EXCHANGE_STATE;
+
+    if (state && !r->shown)
+        return show_state(m, part);
+    bool done = state ? r->fetching || ranks_state_step(m) : !r->n || ranks_mean_step(m);
+    if (done && state && r->final && r->ours && m->f.center && !r->fetching) {
+        ranks_elastic_fetch(m);
+        r->fetching = true;
+    }
+    if (done && r->fetching)
+        done = ranks_elastic_step(m, part) == FABRIC_DONE;
+    return done && !m->f.status ? end_round(m, part) : FABRIC_WAITING;
+}
+
+static enum fabric_progress step_exchange(struct ranks *m, struct fabric_part *part)
+{
+    switch (m->stage) {
+    case STAGE_IDLE:
+        return m->called ? FABRIC_CALLED : FABRIC_WAITING;
+    case STAGE_LOOK:
+        look_and_arrive(m);
+        return FABRIC_WAITING;
+    case STAGE_ARRIVED:
+        return FABRIC_WAITING;
+    case STAGE_ALONE:
+        return ranks_elastic_step(m, part);
+    case STAGE_PART:
+        break;
+    }
+    m->stage = STAGE_IDLE;
+    return FABRIC_DONE;
+}
+
+static enum fabric_progress turn(struct ranks *m, struct fabric_part *part)
+{
+    enum fabric_progress progress = FABRIC_WAITING;
+
+    if (m->stage == STAGE_PART)
+        return step_exchange(m, part);
+    if (!m->round.active && m->go_waits)
+        begin_round(m);
+    if (m->round.active)
+        progress = step_round(m, part);
+    if (progress == FABRIC_WAITING)
+        progress = step_exchange(m, part);
+    return progress;
+}
+
+static void note_moves(struct ranks *m)
+{
+    ranks_set_rest(m);
+    if (m->moved)
+        moved_now(m);
+    else
+        atomic_fetch_add_explicit(&m->still, 1, memory_order_relaxed);
+}
+
+void ranks_serve(struct ranks *m)
+{
+    struct fabric_part part;
+
+    m->moved = false;
+    if (!m->f.status)
+        listen_all(m);
+    if (!m->f.status)
+        ranks_rows_step(m);
+    if (!m->f.status && !m->round.active && m->go_waits && m->stage != STAGE_PART)
+        begin_round(m);
+    if (!m->f.status && m->round.active && !m->round.ours)
+        step_round(m, &part);
+    note_moves(m);
+}
+
+enum fabric_progress ranks_poll(struct fabric *f, struct fabric_part *part)
+{
+    struct ranks *m = ranks_of(f);
+    enum fabric_progress progress = FABRIC_WAITING;
+
+    m->moved = false;
+    if (!f->status)
+        listen_all(m);
+    if (!f->status)
+        ranks_rows_step(m);
+    if (!f->status)
+        progress = turn(m, part);
+    if (f->status)
+        return FABRIC_FAILED;
+    bool open = m->stage != STAGE_IDLE || m->round.active;
+    note_moves(m);
+    if (progress != FABRIC_WAITING)
+        return progress;
+    ranks_say(m);
+    return m->moved && open ? FABRIC_WORKED : FABRIC_WAITING;
+}
+
