@@ -9,7 +9,7 @@
 #include <check.h>
 #include <string.h>
 
-enum { LEAVE_TURNS = 60, LOST = 9999 /* a tag that nobody receives */, MEANS = 3,
+enum { LEAVE_TURNS = 60, LOST = LINK_TAGS - 1 /* a tag that nobody receives */, MEANS = 3,
        ROUNDS_OF_ROWS = 2, PARCELS = 2, ROWS_BYTES = 1 << 12 };
 
 struct trainer {
@@ -95,13 +95,12 @@ static bool lie(struct link *link, const void *p, size_t bytes, int to, int tag,
     return true;
 }
 
-static int collect(struct link *link, const struct link_ended **ended, uint64_t *now_ns)
+static bool collect(struct link *link, struct link_news *news)
 {
-    uint64_t real;
-    int n = link_loopback.collect(link, ended, &real);
+    bool works = link_loopback.collect(link, news);
 
-    *now_ns = world.now_ns += 1000000;
-    return n;
+    news->now_ns = world.now_ns += 1000000;
+    return works;
 }
 
 /* --- trainers --- */

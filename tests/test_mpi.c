@@ -272,6 +272,7 @@ static struct link *meet_forged(struct link_entry *entry, struct link_place *pla
     forged.receive = honest->receive;
     forged.collect = honest->collect;
     forged.sleep = honest->sleep;
+    forged.forget = honest->forget;
     forged.why = honest->why;
     forged.close = honest->close;
     link->type = &forged;

@@ -1,14 +1,43 @@
 /* SPDX-License-Identifier: MIT */
-/* How messages travel between the ranks of a job: one const table of functions. What is sent, to
- * whom and when is the business of src/ranks/, which knows no link by name, and has its time from
- * here, so that the same protocol runs over MPI and in virtual time.
+/* How messages travel between the ranks of a job: one const table of functions. What is
+ * sent, to whom and when is the business of src/ranks/, which knows no link by name, and
+ * has its time from here, so that the same protocol runs over MPI and in virtual time.
  *
- * All but sleep are called by one thread at a time; sleep may run beside them.
- *
- * Messages from one rank to another with one tag arrive in the order in which they were sent. What
- * a message carries stays where it is until it has ended. A message that is longer than LINK_WORD
- * moves when its receiver has opened a receive for it, and never holds up another tag's: whoever
- * sends may count on nothing else. */
+ * 1. Threads. All functions but sleep are called by one thread at a time; sleep may run
+ *    beside them. A process may have several links open, each with a thread of its own.
+ * 2. Peers. A peer is (rank, generation). A process that meets again has another
+ *    generation. At one end a rank has one generation at a time, so a rank alone says who
+ *    is meant: another generation comes only after the one before it has been forgotten.
+ * 3. Order. Messages from one rank to another with one tag arrive in the order in which
+ *    they were sent. Messages with other tags may overtake them, and no tag ever waits
+ *    for another one: the messages of each (sender, receiver, tag) go on as long as their
+ *    receiver opens receives.
+ * 4. Memory. What a message carries stays where it is, unchanged, until the message has
+ *    ended.
+ * 5. Words. A message of at most LINK_WORD bytes leaves at once, and ends for its sender
+ *    when the link has a copy. A link has room for LINK_WORDS copies of each (sender,
+ *    receiver, tag). A word for which there is no room stays with its sender until its
+ *    receiver has taken one. So a receiver can always read all that has come, and one
+ *    ordered stream for each peer is enough.
+ * 6. Bulk. A longer message leaves only when its receiver has room for it: an open
+ *    receive from its sender, or one from LINK_ANY, which the receiver gives to one
+ *    message at a time. So bulk is read straight into its receive, and words go past bulk
+ *    that waits.
+ * 7. Receives. Receives of one tag are either all from named ranks, and end in the order
+ *    in which they were opened, or all from LINK_ANY. A message that is longer than its
+ *    receive ends it with LINK_TOO_LONG for its length, and nothing is written beyond the
+ *    receive.
+ * 8. Coming and going. Where the link is `fixed`, all ranks are there from the start, and
+ *    a death ends the job. Else nobody is there until collect tells of the peer's coming,
+ *    and a peer is told of as gone once the link knows that it has died, closed or
+ *    forgotten this end. A peer that is only silent is not gone: the layer above sends
+ *    words, finds the peer silent, and forgets it.
+ * 9. Forgetting. Messages with a peer that is gone stay open until it is forgotten, and
+ *    receives still take what had left before. forget gives all messages with the peer
+ *    back as failed, and the link touches none of what they carry from then on. What a
+ *    failed receive points at may have been written to in part. Receives from LINK_ANY
+ *    stay open. The two ends meet again only when one of them has closed its link and met
+ *    anew. */
 #ifndef LINK_H
 #define LINK_H
 
@@ -20,7 +49,9 @@
 
 #define LINK_TOO_LONG SIZE_MAX
 
-enum { LINK_VERSION = 8, LINK_ANY = -1, LINK_NAME_ROOM = 64, LINK_WORD = 1024 };
+enum { LINK_VERSION = 9, LINK_ANY = -1, LINK_NAME_ROOM = 64 };
+enum { LINK_WORD = 1024, LINK_WORDS = 16 };
+enum { LINK_TAGS = 64 };            /* tags are below it, from 0 on */
 
 struct log;
 struct link_type;
@@ -44,7 +75,9 @@ struct link_entry {
 };
 
 struct link_place {
-    int rank, size;
+    int rank, size;                 /* size: how many ranks there can be */
+    uint64_t generation;            /* of this rank; not 0 */
+    bool fixed;                     /* nobody comes later, and a death ends the job */
     int host;                       /* the lowest rank of this machine */
     int local_rank, local_size;     /* among those of this machine */
     int hosts, host_number;         /* how many machines; this one's number, from 0 */
@@ -59,39 +92,69 @@ struct link_place {
 struct link_ended {
     void *op;                       /* as it was given to send or receive */
     int from;                       /* receive: its sender */
-    size_t bytes;                   /* receive: its length */
+    size_t bytes;                   /* receive: its length, or LINK_TOO_LONG */
+    bool failed;                    /* its peer is not there, or was forgotten */
+};
+
+struct link_peer {
+    int rank;
+    uint64_t generation;
+    bool gone;                      /* else it has come */
+};
+
+/* What has happened. Both lists are the link's, until the next collect. A peer that has
+ * come did so before the first of its messages ended. */
+struct link_news {
+    uint64_t now_ns;                /* never 0 */
+    const struct link_ended *ended;
+    int n_ended;
+    const struct link_peer *peers;
+    int n_peers;
 };
 
 struct link_type {
     int version;                    /* LINK_VERSION */
     const char *name;               /* of what carries the messages */
 
-    /* Meets all ranks of the job, and waits for them, asleep. NULL: it has not come about; a rank
-     * for which the others were too late may try again, and meets those who have come meanwhile. */
+    /* Meets the job. A fixed link waits for all ranks, asleep; else the link waits for
+     * one of those that are known to be there, or for nobody where this rank is one of
+     * them. NULL: it has not come about; a rank for which the others were too late may
+     * try again, and meets those who have come meanwhile. */
     struct link *(*meet)(struct link_entry *entry, struct link_place *place);
 
-    /* Begin and return. receive: at most `bytes`, from a rank or from LINK_ANY. */
-    bool (*send)(struct link *link, const void *p, size_t bytes, int to, int tag, void *op);
-    bool (*receive)(struct link *link, void *p, size_t bytes, int from, int tag, void *op);
+    /* Begin and return. To and from another rank; a receive takes at most `bytes`, from a
+     * rank or from LINK_ANY. Where the peer is not there, the message ends as failed.
+     * False: the link has failed. */
+    bool (*send)(struct link *link, const void *p, size_t bytes, int to, int tag,
+                 void *op);
+    bool (*receive)(struct link *link, void *p, size_t bytes, int from, int tag,
+                    void *op);
 
-    /* Lets the messages move, without blocking, and tells the time. How many have ended, and which:
-     * the link's, until the next call. -1: one has failed. */
-    int (*collect)(struct link *link, const struct link_ended **ended, uint64_t *now_ns);
+    /* Lets the messages move, without blocking, and tells what has happened and the time.
+     * All that has come is read, so that a sleep ends only for something new. False: the
+     * link has failed. */
+    bool (*collect)(struct link *link, struct link_news *news);
 
-    /* For so long at most, and not beyond until_ns (0: no bound); where the link can, until
-     * something has moved. */
+    /* For so long at most, and not beyond until_ns (0: no bound); where the link can,
+     * until collect would have news. */
     void (*sleep)(struct link *link, uint64_t most_ns, uint64_t until_ns);
 
-    const char *(*why)(const struct link *link);    /* send, receive or collect has failed */
+    /* The end with this peer (9). It may be called whether the peer is there, is gone or
+     * never came. False: the link is fixed and cannot let go of its peer's messages,
+     * which may still be read and written; the job is to end. */
+    bool (*forget)(struct link *link, int rank);
 
-    /* Gives up the receives that are open. together: all ranks call it now, else what the ranks
-     * have in common stays. False: messages are under way still, and the link may read and write
-     * what they carry at any time from now on. */
+    const char *(*why)(const struct link *link);    /* a function has returned false */
+
+    /* Gives up all messages that are open. together: all ranks call it now, else what the
+     * ranks have in common stays. False, of a fixed link alone: messages are under way
+     * still, and the link may read and write what they carry at any time from now on. */
     bool (*close)(struct link *link, bool together);
 };
 
 /* --- the links --- */
 
 extern const struct link_type link_mpi;         /* mpi.c */
+extern const struct link_type link_simulated;   /* simulated.c: a world in virtual time */
 
 #endif

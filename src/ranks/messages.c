@@ -90,19 +90,22 @@ static bool length_is_good(struct ranks *m, struct ranks_op *op, const struct li
 /* True if something has ended. */
 bool ranks_collect(struct ranks *m)
 {
-    const struct link_ended *ended;
-    int n = m->link->type->collect(m->link, &ended, &m->now_ns);
+    struct link_news news;
+    bool works = m->link->type->collect(m->link, &news);
 
+    m->now_ns = news.now_ns;
     if (!m->moved_ns)
         m->moved_ns = m->now_ns;
-    if (n < 0)
+    if (!works)
         return broken(m, LINK_ANY);
-    for (int i = 0; i < n; i++) {
-        struct ranks_op *op = ended[i].op;
-        if (length_is_good(m, op, &ended[i]))
-            op->ended(m, op, &ended[i]);
+    for (int i = 0; i < news.n_ended; i++) {
+        struct ranks_op *op = news.ended[i].op;
+        if (news.ended[i].failed)
+            broken(m, op->rank);
+        else if (length_is_good(m, op, &news.ended[i]))
+            op->ended(m, op, &news.ended[i]);
     }
-    m->moved |= n > 0;
-    return n > 0;
+    m->moved |= news.n_ended > 0;
+    return news.n_ended > 0;
 }
 

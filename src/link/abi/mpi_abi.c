@@ -34,7 +34,7 @@ struct mpi_link {
     bool *receives;
     int *indices;
     MPI_Status *statuses;
-    struct link_ended *ended;    /* (room_ended) of the last collect, read till the next one */
+    struct link_ended *ended;   /* (room_ended) of the last collect, read till the next one */
     int room_ended;
     char why[MPI_MAX_ERROR_STRING + 64];
 };
@@ -247,6 +247,8 @@ static void look_around(struct mpi_link *link, const char *threads, struct link_
                   link->comm);
     MPI_Get_library_version(library, &length);
     place->names = (const char (*)[LINK_NAME_ROOM])link->hosts;
+    place->generation = 1;
+    place->fixed = true;
     name_version(library, place->version, sizeof place->version);
     snprintf(place->about, sizeof place->about, "%s, MPI initialised by %s", threads,
              initialised_by == getpid() ? "Descant" : "the program");
@@ -420,17 +422,16 @@ static bool grow_ended(struct mpi_link *link)
     return true;
 }
 
-static int collect(struct link *base, const struct link_ended **ended, uint64_t *time_ns)
+static bool collect(struct link *base, struct link_news *news)
 {
     struct mpi_link *link = of(base);
     int n = 0;
 
-    *time_ns = now_ns();
+    *news = (struct link_news){.now_ns = now_ns()};
     if (!grow_ended(link) || !test_some(link, &n))
-        return -1;
-    *ended = link->ended;
+        return false;
     if (n == MPI_UNDEFINED || n == 0)
-        return 0;
+        return true;
     for (int i = 0; i < n; i++) {
         int k = link->indices[i], bytes = 0;
         link->ended[i] = (struct link_ended){.op = link->ops[k]};
@@ -442,7 +443,18 @@ static int collect(struct link *base, const struct link_ended **ended, uint64_t 
                                                                                : (size_t)bytes;
     }
     close_up(link);
-    return n;
+    news->ended = link->ended;
+    news->n_ended = n;
+    return true;
+}
+
+/* MPI neither tells of a death nor gives up a send. */
+static bool forget(struct link *base, int rank)
+{
+    struct mpi_link *link = of(base);
+
+    snprintf(link->why, sizeof link->why, "MPI cannot go on without rank %d", rank);
+    return false;
 }
 
 /* Nothing wakes who sleeps: MPI's own waits burn a core. */
@@ -504,6 +516,7 @@ __attribute__((visibility("default"))) const struct link_type descant_link = {
     .receive = receive_from,
     .collect = collect,
     .sleep = sleep_for,
+    .forget = forget,
     .why = why_of,
     .close = close_link,
 };

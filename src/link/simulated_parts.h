@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: MIT */
+/* What a simulated world is made of; for its files alone, which call each other
+ * downwards:
+ *
+ *   simulated.c         the link's table, and the driver's functions
+ *   simulated_peers.c   who is there for whom: meeting, gone, forgotten, dead
+ *   simulated_wire.c    messages: when they leave, arrive and are taken
+ *   simulated_queue.c   events by time, ranks that can go on, what collect tells */
+#ifndef LINK_SIMULATED_PARTS_H
+#define LINK_SIMULATED_PARTS_H
+
+#include "base/base.h"
+#include "link/simulated.h"
+
+struct channel;
+
+struct receive {
+    struct receive *next;
+    void *p, *op;
+    size_t bytes;
+    uint64_t since_ns;
+};
+
+enum message_state {
+    MESSAGE_WAITS,              /* with its sender */
+    MESSAGE_MOVES,              /* has left */
+    MESSAGE_HERE                /* all of it has come */
+};
+
+struct message {
+    struct message *next;
+    struct channel *channel;
+    const void *p;              /* the sender's, or copy */
+    size_t bytes;
+    void *op;
+    struct receive *receive;    /* that it will end */
+    uint64_t tail_ns;           /* its last byte cannot come before */
+    enum message_state state;
+    int n_events;               /* in the heap that have it */
+    bool word, copied;
+    bool open;                  /* it has not ended for its sender */
+    bool announced;             /* bulk: its receiver knows of it */
+    bool dropped;               /* out of its channel; its last event frees it */
+    unsigned char copy[];
+};
+
+/* The messages from one rank to another with one tag. Messages and receives are paired in
+ * their orders as soon as both are there, unless the receives are from LINK_ANY. Those
+ * lie in a channel whose `from` is NULL, and take the channels that wait in its line in
+ * turn. */
+struct channel {
+    struct channel *chain;      /* of the receiver's table */
+    struct end *from, *to;
+    struct channel *any;        /* where the receives from LINK_ANY are */
+    int tag, copies;            /* words that are copied and not taken */
+    struct message *first, *last, *unpaired;
+    struct receive *receives, *last_receive, *spare;    /* spare: not paired */
+    bool in_line;
+    struct channel *line, *line_last, *line_next, *line_before;
+};
+
+enum { TABLE_FIRST = 16 };
+
+/* One rank as another sees it. */
+enum view_state { VIEW_NONE, VIEW_THERE, VIEW_GONE };
+
+struct view {
+    uint64_t generation;
+    enum view_state state;
+};
+
+struct span {
+    uint64_t from_ns, until_ns;
+};
+
+struct end {
+    struct link link;           /* first */
+    struct simulated *world;
+    int rank, host;
+    bool met, alive;            /* its link is open; it has not died */
+    uint64_t generation;        /* of its link, or of the last one; 0: it has had none */
+    struct channel **table;     /* by sender and tag */
+    size_t table_room, n_channels;
+    struct view *views;         /* (ranks) NULL: the world is fixed */
+    /* what collect will tell, and what it has told last */
+    struct link_ended *ended, *told;
+    int n_ended, ended_room, told_room;
+    struct link_peer *peers, *told_peers;
+    int n_peers, peers_room, told_peers_room;
+    /* going on */
+    bool asleep, queued;
+    uint64_t sleep;             /* the number of its sleep: events of others are void */
+    uint64_t paused_ns;         /* until then */
+    struct end *next_ready;
+    int side;                   /* of a partition, */
+    struct span apart;          /* and when */
+};
+
+enum event_kind { EVENT_ANNOUNCE, EVENT_LEAVE, EVENT_HEAD, EVENT_TAIL, EVENT_WAKE,
+                  EVENT_CONNECT, EVENT_GONE, EVENT_FAULT };
+
+struct event {
+    uint64_t at_ns, order;
+    enum event_kind kind;
+    int a, b;                   /* CONNECT, GONE: ranks, with generations; WAKE: a, with
+                                   its sleep */
+    uint64_t a_is, b_is;
+    void *of;                   /* a message, or a fault */
+};
+
+/* One side of a host's link: until when it is taken. */
+struct way {
+    uint64_t words_ns, bulk_ns;
+};
+
+struct host {
+    struct way out, in;
+    double factor;
+};
+
+struct simulated {
+    struct simulated_options options;
+    struct rng rng;
+    uint64_t now_ns, n_pushed, generations;
+    struct event *heap;
+    size_t n_events, events_room;
+    struct end *ends;           /* (ranks) */
+    struct host *hosts;
+    struct end *ready, *last_ready, *running;
+    struct span *cuts;          /* (ranks, ranks) NULL: there has been none */
+    bool failed;                /* no memory */
+    struct simulated_figures figures;
+    char (*names)[LINK_NAME_ROOM];
+    int number;                 /* of the world, in this process */
+};
+
+/* What peer sends to end may arrive. */
+static inline bool simulated_hears(const struct end *end, const struct end *peer)
+{
+    return !end->views || end->views[peer->rank].state != VIEW_NONE;
+}
+
+/* --- simulated_queue.c --- */
+
+void simulated_push(struct simulated *world, struct event event);
+struct event simulated_pop(struct simulated *world);
+void simulated_ready(struct end *end);          /* it can go on, also if it slept */
+void simulated_ended(struct end *end, struct link_ended ended);
+void simulated_told(struct end *end, struct link_peer peer);
+/* The channel, made where there is none. from NULL: of receives from LINK_ANY. NULL: no
+ * memory. */
+struct channel *simulated_channel(struct end *to, struct end *from, int tag);
+bool simulated_grow(void *array, int *room, int n, size_t size);     /* for n + 1 */
+
+/* --- simulated_wire.c --- */
+
+/* From then on, when messages from one get to the other; UINT64_MAX: never. */
+uint64_t simulated_arrives(const struct simulated *world, const struct end *from,
+                           const struct end *to, uint64_t at_ns);
+bool simulated_send(struct channel *channel, const void *p, size_t bytes, void *op);
+bool simulated_receive(struct channel *channel, void *p, size_t bytes, void *op);
+void simulated_announced(struct message *message);
+void simulated_leaves(struct message *message);
+void simulated_head(struct message *message);
+void simulated_tail(struct message *message);
+/* Nothing of the sender's is read any more; words that have left arrive. tell: the sender
+ * is. */
+void simulated_sender_stops(struct channel *channel, bool tell);
+/* Nothing of the receiver's is written any more, and nothing arrives. tell: the receiver
+ * is. */
+void simulated_receiver_stops(struct channel *channel, bool tell);
+/* The same, but what arrives waits for the next. */
+void simulated_receiver_closes(struct channel *channel);
+void simulated_channel_free(struct channel *channel);
+void simulated_message_free(struct message *message);       /* if it was dropped */
+
+/* --- simulated_peers.c --- */
+
+void simulated_meets(struct end *end);
+void simulated_connects(struct simulated *world, const struct event *event);
+void simulated_finds_gone(struct simulated *world, const struct event *event);
+void simulated_forgets(struct end *end, struct end *peer);
+void simulated_dies(struct end *end, bool told);
+bool simulated_closes(struct end *end);             /* link_type.close */
+
+#endif
