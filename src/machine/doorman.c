@@ -12,8 +12,7 @@
  *
  * A trainer that was stopped finds in its queues what joiners told it meanwhile: it therefore
  * listens to a caller before it drops it, and hears all of a line before it takes it as cut. */
-#include "machine/doorman.h"
-
+#include "machine/meet.h"
 #include "machine/message.h"
 
 #include <errno.h>

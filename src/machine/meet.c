@@ -42,6 +42,7 @@ void meet_init(struct meet *meet, const char *name, double start_s, const struct
     memset(meet, 0, sizeof *meet);
     arena_init(&meet->arena, log);
     meet->log = log;
+    meet->n_regions = MACHINE_REGIONS;
     meet->start_s = start_s > 0 ? start_s < 1e9 ? start_s : 1e9 : 0;
     snprintf(meet->name, sizeof meet->name, "%s", name);
     meet->door = meet->listener = meet->stop = meet->pidfd = -1;
@@ -192,11 +193,6 @@ static bool same_arena(const struct meet *meet, int fd)
            a.st_dev == b.st_dev;
 }
 
-static unsigned n_regions(const struct meet *meet)
-{
-    return meet->type ? meet->type->n_regions : MACHINE_REGIONS;
-}
-
 static descant_status map_roster(struct meet *meet, enum arena_use use)
 {
     void *p = NULL;
@@ -208,29 +204,14 @@ static descant_status map_roster(struct meet *meet, enum arena_use use)
 
 static descant_status found(struct meet *meet)
 {
-    descant_status status = arena_found(&meet->arena, n_regions(meet));
-
-    if (!status)
-        status = map_roster(meet, ARENA_TAKE);
-    if (status)
-        return status;
-    meet->roster->magic = MACHINE_MAGIC;
-    meet->roster->version = MACHINE_VERSION;
-    return DESCANT_OK;
+    descant_status status = arena_found(&meet->arena, meet->n_regions);
+    return status ? status : map_roster(meet, ARENA_TAKE);
 }
 
 static descant_status enter(struct meet *meet, int fd)
 {
-    descant_status status = arena_enter(&meet->arena, fd, n_regions(meet));
-
-    if (!status)
-        status = map_roster(meet, ARENA_WRITE);
-    if (!status && (meet->roster->magic != MACHINE_MAGIC ||
-                    meet->roster->version != MACHINE_VERSION))
-        return log_fail(meet->log, DESCANT_MISMATCH,
-                        "the job's roster has version %u, ours is %u", meet->roster->version,
-                        MACHINE_VERSION);
-    return status;
+    descant_status status = arena_enter(&meet->arena, fd, meet->n_regions);
+    return status ? status : map_roster(meet, ARENA_WRITE);
 }
 
 static void hang_up(struct meet *meet, unsigned slot)
@@ -452,12 +433,10 @@ static bool settle(struct meet *meet, unsigned slot, uint64_t life, int rank)
         meet->type->clear(meet->user, slot);
     for (int k = 0; k < N_TOUCH; k++)
         atomic_store_explicit(&mine->touching[k], 0, memory_order_relaxed);
-    if (!atomic_compare_exchange_strong_explicit(&mine->life, &life,
-            life_make(generation, LIFE_JOINED), memory_order_seq_cst, memory_order_seq_cst))
+    if (!atomic_compare_exchange_strong(&mine->life, &life, life_make(generation, LIFE_JOINED)))
         return false;
     if (!await_slot(meet, slot, dead)) {
-        atomic_store_explicit(&mine->life, life_make(generation, LIFE_DEAD),
-                              memory_order_seq_cst);
+        atomic_store(&mine->life, life_make(generation, LIFE_DEAD));
         return false;
     }
     atomic_fetch_and_explicit(&roster->members, ~slot_bit(slot), memory_order_seq_cst);

@@ -18,7 +18,6 @@ struct meet_caller {
 /* What a user of the arena that has more in it than blocks says when somebody comes. All is called
  * inside the door. */
 struct meet_user {
-    unsigned n_regions;         /* of the arena, machine/'s own among them */
     /* The arena is there, the slot is not yet: maps what is the user's, and compares. */
     descant_status (*agree)(void *user);
     bool (*reads_dead)(const void *user);   /* the memory of dead slots may be read */
@@ -30,6 +29,7 @@ struct meet_user {
 
 struct meet {
     struct arena arena;
+    unsigned n_regions;                 /* of the arena, machine/'s own among them */
     struct roster *roster;              /* NULL: there is none yet */
     const struct log *log;
     const struct meet_user *type;       /* NULL: there are blocks alone */
@@ -66,6 +66,11 @@ descant_status meet_rank(const struct meet *meet, int *rank);
 
 /* Takes a slot for that rank. */
 descant_status meet_seat(struct meet *meet, int rank);
+
+/* The thread that answers newcomers and notices deaths (doorman.c). From start to stop, peers and
+ * callers are the doorman's. stop takes one that has not started. */
+descant_status doorman_start(struct meet *meet);
+void doorman_stop(struct meet *meet);
 void meet_fini(struct meet *meet);
 
 #endif

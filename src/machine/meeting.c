@@ -2,7 +2,7 @@
 /* A meeting from its first step to its last, and blocks by name. close leaves as a death would, and
  * then gives everything back. Blocks are entered and found inside the door. */
 #include "machine/meeting.h"
-#include "machine/doorman.h"
+#include "machine/meet.h"
 
 #include <string.h>
 

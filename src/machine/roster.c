@@ -21,10 +21,8 @@ bool slot_become(struct roster *roster, unsigned slot, uint32_t generation, enum
     do {
         if (life_generation(life) != generation || !life_alive(life))
             return false;
-    } while (!atomic_compare_exchange_weak_explicit(&roster->slots[slot].life, &life,
-                                                    life_make(generation, state),
-                                                    memory_order_seq_cst,
-                                                    memory_order_seq_cst));
+    } while (!atomic_compare_exchange_weak(&roster->slots[slot].life, &life,
+                                           life_make(generation, state)));
     atomic_fetch_add_explicit(&roster->lives, 1, memory_order_release);
     return true;
 }
@@ -37,8 +35,7 @@ void slot_bury(struct roster *roster, unsigned slot, uint32_t generation, unsign
 
     atomic_store_explicit(touching, slot + 1, memory_order_seq_cst);
     if (slot_life(roster, slot) == life_make(generation, LIFE_DEAD)) {
-        uint64_t was = atomic_fetch_and_explicit(&roster->members, ~slot_bit(slot),
-                                                 memory_order_seq_cst);
+        uint64_t was = atomic_fetch_and(&roster->members, ~slot_bit(slot));
         if (was & slot_bit(slot)) {
             atomic_fetch_add_explicit(&roster->epoch, 1, memory_order_release);
             changed = true;

@@ -47,8 +47,6 @@ struct shared_block {           /* written and read inside the door */
 };
 
 struct roster {
-    /* The founder's, before anybody else can see the roster; then constant. */
-    uint32_t magic, version;
     /* Written and read inside the door; the number is raised last, lest one who dies leave half of
      * an entry. Release, acquire. */
     _Atomic uint32_t n_blocks;

@@ -21,6 +21,23 @@ uint64_t shm_slots_in(const struct shm *shm, enum life state)
     return found;
 }
 
+uint64_t shm_late(const struct board *board, uint64_t slots, uint32_t tag)
+{
+    for (unsigned s = 0; s < MACHINE_SLOTS; s++)
+        if (slots & slot_bit(s) && has_arrived(board, s, tag))
+            slots &= ~slot_bit(s);
+    return slots;
+}
+
+uint64_t shm_unpulled(const struct board *board, uint64_t slots, uint32_t tag)
+{
+    for (unsigned s = 0; s < MACHINE_SLOTS; s++)
+        if (slots & slot_bit(s) &&
+            atomic_load_explicit(&board->arrivals[s].pulled, memory_order_seq_cst) == tag)
+            slots &= ~slot_bit(s);
+    return slots;
+}
+
 /* A bit that was set when its owner was already dead. */
 void shm_bury_stale(struct shm *shm, uint64_t members)
 {
@@ -231,8 +248,5 @@ bool shm_is_called(const struct shm *shm, uint64_t word)
         return false;
     if (!shm->start.collective)
         return atomic_load_explicit(&board->called, memory_order_acquire) == tag;
-    for (unsigned s = 0; s < MACHINE_SLOTS; s++)
-        if (members & slot_bit(s) && has_arrived(board, s, tag))
-            return true;
-    return shm_slots_in(shm, LIFE_WAITING) != 0;
+    return members & ~shm_late(board, members, tag) || shm_slots_in(shm, LIFE_WAITING);
 }

@@ -27,9 +27,8 @@ static void sweep(struct shm *shm, uint64_t members)
         if (life_state(life) != LIFE_DEAD || members & slot_bit(s) || !slot_untouched(roster, s))
             continue;
         if (arena_punch_piece(&shm->meet.arena, slot_region_at(s, SLOT_REPLICA), SLOT_BYTES))
-            atomic_compare_exchange_strong_explicit(
-                &roster->slots[s].life, &life, life_make(life_generation(life), LIFE_FREE),
-                memory_order_seq_cst, memory_order_seq_cst);
+            atomic_compare_exchange_strong(&roster->slots[s].life, &life,
+                                           life_make(life_generation(life), LIFE_FREE));
         return;
     }
 }
@@ -84,13 +83,11 @@ static void set_chunks(struct board *board, struct round_record *record)
                        emulated_mean_ns(&board->link, record->n * sizeof(float), (int)members);
 }
 
-static bool all_arrived(const struct shm *shm, uint64_t members, uint32_t tag)
+/* This trainer leads the members, and all of them have arrived and live. */
+static bool may_close(const struct shm *shm, uint64_t members, uint32_t tag)
 {
-    for (unsigned s = 0; s < MACHINE_SLOTS; s++)
-        if (members & slot_bit(s) &&
-            (!life_alive(slot_life(roster_of(shm), s)) || !has_arrived(board_of(shm), s, tag)))
-            return false;
-    return true;
+    return members & own_bit(shm) && lowest(members) == shm->meet.slot &&
+           !(members & ~roster_alive(roster_of(shm))) && !shm_late(board_of(shm), members, tag);
 }
 
 static struct ruling write_record(struct shm *shm, uint64_t word, uint64_t members)
@@ -136,15 +133,13 @@ static bool close_round(struct shm *shm, uint64_t word)
     uint32_t tag = word_tag(word);
 
     shm_step(STEP_CLOSE, shm->meet.slot);
-    if (!(members & own_bit(shm)) || lowest(members) != shm->meet.slot ||
-        !all_arrived(shm, members, tag))
+    if (!may_close(shm, members, tag))
         return false;
     if (!atomic_compare_exchange_strong_explicit(&board->word, &was, closing,
                                                  memory_order_seq_cst, memory_order_relaxed))
         return true;
     members = load_members(shm);
-    if (!(members & own_bit(shm)) || lowest(members) != shm->meet.slot ||
-        !all_arrived(shm, members, tag))
+    if (!may_close(shm, members, tag))
         return shm_turn_word(shm, closing, word);
     shm_step(STEP_CLOSING, shm->meet.slot);
     sweep(shm, members);
@@ -171,12 +166,7 @@ bool shm_left_group(const struct board *board, uint64_t members)
 bool shm_lost_group(const struct board *board, uint64_t members, uint32_t tag)
 {
     uint64_t needed = needed_of(&board->record);
-    if (needed & ~members)
-        return true;
-    for (unsigned s = 0; s < MACHINE_SLOTS; s++)
-        if (needed & slot_bit(s) && !has_arrived(board, s, tag))
-            return true;
-    return false;
+    return needed & ~members || shm_late(board, needed, tag);
 }
 
 /* True: something moved. */

@@ -14,21 +14,19 @@
  * The manifest's length is set last: who dies before leaves the job unstarted, and the next
  * starts it. A trainer whose figures differ is refused. */
 #include "machine/meeting.h"
-#include "shm/post.h"
 #include "shm/shm.h"
-#include "shm/waits.h"
 
 #include <string.h>
 
 struct address {
     char name[MEET_NAME + 1];
-    double rate, rtt;
+    struct emulated link;
 };
 
 static const struct option keys[] = {
-    {.name = "rate", .type = OPTION_RATE, .offset = offsetof(struct address, rate), .low = 1,
+    {.name = "rate", .type = OPTION_RATE, .offset = offsetof(struct address, link.rate), .low = 1,
      .high = 1e15, .help = "emulated link: bytes a second"},
-    {.name = "rtt", .type = OPTION_TIME, .offset = offsetof(struct address, rtt), .high = 60,
+    {.name = "rtt", .type = OPTION_TIME, .offset = offsetof(struct address, link.rtt), .high = 60,
      .help = "emulated link: the time there and back"},
 };
 
@@ -105,8 +103,7 @@ static descant_status agree_link(struct shm *shm)
         board->link = *link;
         atomic_store_explicit(&board->word, word_make(1, WORD_OK), memory_order_release);
     }
-    if (board->link.rate < link->rate || board->link.rate > link->rate ||
-        board->link.rtt < link->rtt || board->link.rtt > link->rtt)
+    if (memcmp(&board->link, link, sizeof *link) != 0)
         return log_fail(&shm->fabric.log, DESCANT_MISMATCH,
                         "the job's link has rate=%g,rtt=%g, here it is rate=%g,rtt=%g",
                         board->link.rate, board->link.rtt, link->rate, link->rtt);
@@ -180,7 +177,6 @@ static void take_seat(void *user, unsigned slot)
 }
 
 static const struct meet_user meet_user = {
-    .n_regions = SHM_REGIONS,
     .agree = agree,
     .reads_dead = reads_dead,
     .frees_dead = frees_dead,
@@ -208,7 +204,7 @@ static descant_status check_wire(const struct fabric_options *options,
 
     if (options->wire == WIRE_F32)
         return DESCANT_OK;
-    if (address->rate > 0)
+    if (address->link.rate > 0)
         return log_fail(options->log, DESCANT_UNSUPPORTED,
                         "wire=%s and rate=: the emulated link carries f32 alone; leave one out",
                         wire);
@@ -239,9 +235,10 @@ static descant_status shm_open(struct fabric **out, const struct fabric_options 
     shm->kernels = kernels_best();
     shm->cores = machine_cores();
     pthread_mutex_init(&shm->seeing, NULL);
-    shm->link = (struct emulated){address.rate, address.rtt};
+    shm->link = address.link;
     shm->fabric.rank = options->rank;
     meet_init(&shm->meet, address.name, options->start_s, &shm->fabric.log);
+    shm->meet.n_regions = SHM_REGIONS;
     shm->meet.type = &meet_user;
     shm->meet.user = shm;
     shm->meet.cpu_ns = &shm->fabric.cpu_ns;

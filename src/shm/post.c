@@ -3,7 +3,6 @@
  * for either. One side fills a slip and raises `full`, the other reads it and lowers it; whoever
  * dies in between leaves the slip as it was, for the next who has its rank. The memory lives as
  * long as one of the job's processes. */
-#include "shm/post.h"
 #include "shm/shm.h"
 
 #include <string.h>

@@ -46,7 +46,7 @@ static void arrive(struct shm *shm, uint64_t word)
     struct arrival *mine = own_arrival(shm);
     const struct exchange *exchange = &shm->round.exchange;
     uint32_t tag = word_tag(word);
-    uint64_t others = 0, members;
+    uint64_t members;
 
     if (shm->start.collective && !exchange->final)
         shm_admit_waiting(shm);
@@ -71,10 +71,8 @@ static void arrive(struct shm *shm, uint64_t word)
         atomic_store_explicit(&board->called, tag, memory_order_release);
     atomic_store_explicit(&mine->arrived, tag, memory_order_seq_cst);
     members = load_members(shm);
-    for (unsigned s = 0; s < MACHINE_SLOTS; s++)
-        if (members & slot_bit(s) && !has_arrived(board, s, tag))
-            others |= slot_bit(s);
-    roster_ring(roster_of(shm), (others | (members & -members)) & ~own_bit(shm));
+    roster_ring(roster_of(shm),
+                (shm_late(board, members, tag) | (members & -members)) & ~own_bit(shm));
 }
 
 /* --- the ends of a round --- */

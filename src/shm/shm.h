@@ -175,6 +175,9 @@ const float *shm_vector_of(struct shm *shm, unsigned slot);
 
 /* --- the members (group.c) --- */
 
+/* Of those, the slots that have not arrived at the round, or not taken its state. */
+uint64_t shm_late(const struct board *board, uint64_t slots, uint32_t tag);
+uint64_t shm_unpulled(const struct board *board, uint64_t slots, uint32_t tag);
 uint64_t shm_slots_in(const struct shm *shm, enum life state);
 void shm_become(struct shm *shm, enum life state);
 void shm_bury_stale(struct shm *shm, uint64_t members);     /* bits whose owners are dead */
@@ -228,5 +231,16 @@ enum fabric_progress shm_elastic(struct shm *shm, struct fabric_part *part);
 descant_status shm_round_begin(struct shm *shm, const struct exchange *exchange);
 enum fabric_progress shm_round_poll(struct shm *shm, struct fabric_part *part);
 void shm_round_wait(struct shm *shm, uint64_t until_ns);
+
+/* --- whom an exchange waits for (waits.c) --- */
+
+/* After a poll, by who polled. */
+void shm_waits_note(struct shm *shm, enum fabric_progress progress);
+/* Sleeps as shm_round_wait does, and says for whom. */
+void shm_waits_sleep(struct shm *shm, uint64_t until_ns);
+
+/* --- parcels between rank 0 and the others of a machine (post.c) --- */
+
+extern const struct fabric_post shm_post;
 
 #endif

@@ -24,21 +24,7 @@ static bool state_part(struct shm *shm, unsigned source, struct fabric_part *par
     return true;
 }
 
-static bool has_pulled(const struct board *board, unsigned slot, uint32_t tag)
-{
-    return atomic_load_explicit(&board->arrivals[slot].pulled, memory_order_seq_cst) == tag;
-}
-
 /* The source too, alive or not: it says so when the centre is whole. */
-static bool all_pulled(const struct shm *shm, uint64_t slots, uint32_t tag)
-{
-    for (unsigned s = 0; s < MACHINE_SLOTS; s++)
-        if (slots & slot_bit(s) && life_alive(slot_life(roster_of(shm), s)) &&
-            !has_pulled(board_of(shm), s, tag))
-            return false;
-    return true;
-}
-
 static void say_pulled(struct shm *shm, uint64_t word)
 {
     struct board *board = board_of(shm);
@@ -47,8 +33,8 @@ static void say_pulled(struct shm *shm, uint64_t word)
     shm_step(STEP_PULLED, shm->meet.slot);
     if (atomic_load_explicit(&own_arrival(shm)->pulled, memory_order_relaxed) != tag)
         atomic_store_explicit(&own_arrival(shm)->pulled, tag, memory_order_seq_cst);
-    if (has_pulled(board, board->record.source, tag) &&
-        all_pulled(shm, board->record.group & load_members(shm), tag))
+    uint64_t group = board->record.group & load_members(shm) & roster_alive(roster_of(shm));
+    if (!shm_unpulled(board, group | slot_bit(board->record.source), tag))
         shm_end_round(shm, word, true);
 }
 

@@ -7,7 +7,7 @@
  * wait may run beside polls of another thread. It therefore reads atomic fields of the board
  * alone, never the round's record nor this trainer's own round: what it needs of those is in
  * the note. The ranks of living slots are constant. */
-#include "shm/waits.h"
+#include "shm/shm.h"
 
 #define FIRST_NS 10000000u
 #define AGAIN_NS 100000000u
@@ -34,20 +34,6 @@ static bool note_of_state(uint64_t note)
 
 /* --- looking --- */
 
-static uint64_t not_at(const struct board *board, uint64_t slots, uint32_t tag, bool pulled)
-{
-    uint64_t found = 0;
-
-    for (unsigned s = 0; s < MACHINE_SLOTS; s++) {
-        const struct arrival *arrival = &board->arrivals[s];
-        if (slots & slot_bit(s) &&
-            atomic_load_explicit(pulled ? &arrival->pulled : &arrival->arrived,
-                                 memory_order_relaxed) != tag)
-            found |= slot_bit(s);
-    }
-    return found;
-}
-
 static uint64_t reducing(const struct board *board, uint64_t slots, uint32_t tag)
 {
     uint64_t found = 0;
@@ -73,10 +59,10 @@ static uint64_t round_awaits(const struct shm *shm, uint64_t note)
     if ((uint32_t)(word >> 32) != tag)
         return 0;
     if (!(word & PHASE_REDUCE)) {
-        uint64_t late = not_at(board, others, tag, false);
+        uint64_t late = shm_late(board, others, tag);
         return late ? late : others & (members & -members);
     }
-    return note_of_state(note) ? not_at(board, others, tag, true)
+    return note_of_state(note) ? shm_unpulled(board, others, tag)
                                : reducing(board, others, tag);
 }
 
@@ -119,18 +105,6 @@ static void forming_awaits(const struct shm *shm, struct awaited *awaited)
     add_missing(awaited, (int)board->size, present, n);
 }
 
-static uint64_t at_work(const struct shm *shm)
-{
-    uint64_t found = 0;
-
-    for (unsigned s = 0; s < MACHINE_SLOTS; s++) {
-        uint64_t life = slot_life(roster_of(shm), s);
-        if (life_alive(life) && life_state(life) != LIFE_FINAL)
-            found |= slot_bit(s);
-    }
-    return found;
-}
-
 static void add_slots(const struct shm *shm, uint64_t slots, struct awaited *awaited)
 {
     for (unsigned s = 0; s < MACHINE_SLOTS; s++)
@@ -148,7 +122,7 @@ static void look(struct shm *shm)
     if (awaited.wait == FABRIC_WAIT_START && !members)
         forming_awaits(shm, &awaited);
     else if (awaited.wait == FABRIC_WAIT_FINISH && !member)
-        add_slots(shm, at_work(shm), &awaited);
+        add_slots(shm, roster_alive(roster_of(shm)) & ~shm_slots_in(shm, LIFE_FINAL), &awaited);
     else if (awaited.wait != FABRIC_WAIT_LINK)
         add_slots(shm, round_awaits(shm, note), &awaited);
     fabric_say(&shm->fabric, &awaited);
