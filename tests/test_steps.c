@@ -39,24 +39,24 @@ static void set_up(void)
     shm_hook = NULL;
 }
 
-static struct shm *shm_of(int k)
+static struct shm *shm_at(int k)
 {
     return (struct shm *)f[k];
 }
 
 static struct board *board_now(int k)
 {
-    return shm_of(k)->board;
+    return shm_at(k)->board;
 }
 
 static struct roster *roster_now(int k)
 {
-    return roster_of(shm_of(k));
+    return roster_of(shm_at(k));
 }
 
 static unsigned slot_of(int k)
 {
-    return shm_of(k)->meet.slot;
+    return shm_at(k)->meet.slot;
 }
 
 static descant_status try_open(int k, int size)
@@ -296,16 +296,16 @@ START_TEST(pages_of_the_dead_come_back)
     struct stat before, after;
 
     form(3);
-    ck_assert_int_eq(fstat(shm_of(0)->meet.arena.fd, &before), 0);
+    ck_assert_int_eq(fstat(shm_at(0)->meet.arena.fd, &before), 0);
     leave(2);
-    _Atomic uint32_t *touching = &own_slot(shm_of(1))->touching[TOUCH_POLL];
+    _Atomic uint32_t *touching = &own_slot(shm_at(1))->touching[TOUCH_POLL];
     *touching = 3;
     for (int r = 0; r < 4; r++) {
         begin_all(2, mean);
         ck_assert(drive());
     }
     ck_assert_int_eq(life_state(slot_life(roster_now(0), 2)), LIFE_DEAD);
-    ck_assert_int_eq(fstat(shm_of(0)->meet.arena.fd, &after), 0);
+    ck_assert_int_eq(fstat(shm_at(0)->meet.arena.fd, &after), 0);
     ck_assert_int_eq(before.st_blocks, after.st_blocks);
     *touching = 0;
     for (int r = 0; r < 20; r++) {
@@ -313,7 +313,7 @@ START_TEST(pages_of_the_dead_come_back)
         ck_assert(drive());
     }
     ck_assert_int_eq(life_state(slot_life(roster_now(0), 2)), LIFE_FREE);
-    ck_assert_int_eq(fstat(shm_of(0)->meet.arena.fd, &after), 0);
+    ck_assert_int_eq(fstat(shm_at(0)->meet.arena.fd, &after), 0);
     ck_assert_int_ge(before.st_blocks - after.st_blocks, N * 4 / 512);
     leave_all();
 }
@@ -323,7 +323,7 @@ START_TEST(a_slot_that_is_touched_is_not_taken)
 {
     form(3);
     leave(2);
-    _Atomic uint32_t *touching = &own_slot(shm_of(1))->touching[TOUCH_POLL];
+    _Atomic uint32_t *touching = &own_slot(shm_at(1))->touching[TOUCH_POLL];
     *touching = 3;
     come(3, 3, 1);
     ck_assert_uint_eq(slot_of(3), 3);
@@ -525,7 +525,7 @@ START_TEST(a_newcomer_brings_no_state_where_a_member_has_just_got_one)
         if (word_tag(load_word(board_now(0))) == tag)
             turn(1);
     }
-    ck_assert(own_life(shm_of(1)) == LIFE_WAITING);
+    ck_assert(own_life(shm_at(1)) == LIFE_WAITING);
     come(2, 2, 9);
     begin(2, state);
     begin(0, mean);

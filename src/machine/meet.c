@@ -289,29 +289,9 @@ static uint64_t await_lines(struct meet *meet, uint64_t slots, uint64_t until_ns
     return ready;
 }
 
-static uint64_t lines_open(const struct meet *meet)
-{
-    uint64_t open = 0;
-
-    for (unsigned s = 0; s < MACHINE_SLOTS; s++)
-        if (meet->lines[s] >= 0)
-            open |= slot_bit(s);
-    return open;
-}
-
-static descant_status take_answers(struct meet *meet, uint64_t ready)
-{
-    descant_status status = DESCANT_OK;
-
-    for (unsigned s = 0; s < MACHINE_SLOTS && !status; s++)
-        if (ready & slot_bit(s))
-            status = take_answer(meet, s);
-    return status;
-}
-
 static descant_status call_all(struct meet *meet)
 {
-    uint64_t until = clock_now_ns() + CALL_NS, ready = 1;
+    uint64_t until = clock_now_ns() + CALL_NS, ready = 1, waiting = 0;
     descant_status status = DESCANT_OK;
 
     meet->silent = meet->unreachable = meet->deaf = 0;
@@ -319,10 +299,13 @@ static descant_status call_all(struct meet *meet)
         hang_up(meet, s);
     for (unsigned s = 0; s < MACHINE_SLOTS && !status; s++)
         status = call_slot(meet, s, until);
-    uint64_t waiting = lines_open(meet);
+    for (unsigned s = 0; s < MACHINE_SLOTS; s++)
+        waiting |= meet->lines[s] >= 0 ? slot_bit(s) : 0;
     while (waiting && !status && (ready || clock_now_ns() < until)) {
         ready = await_lines(meet, waiting, until);      /* once more when the time is up */
-        status = take_answers(meet, ready);
+        for (unsigned s = 0; s < MACHINE_SLOTS && !status; s++)
+            if (ready & slot_bit(s))
+                status = take_answer(meet, s);
         waiting &= ~ready;
     }
     pass_over(meet, waiting);

@@ -59,51 +59,37 @@ void meeting_close(struct meet *meet)
 
 /* --- blocks --- */
 
-static uint32_t count_blocks(const struct roster *roster)
-{
-    return atomic_load_explicit(&roster->n_blocks, memory_order_acquire);
-}
-
-static struct shared_block *find_block(struct roster *roster, const char *name)
-{
-    for (uint32_t k = 0; k < count_blocks(roster); k++)
-        if (strcmp(roster->blocks[k].name, name) == 0)
-            return &roster->blocks[k];
-    return NULL;
-}
-
 /* Inside the door. The number of blocks is raised last. */
 static descant_status enter_block(struct meet *meet, const char *name, size_t bytes, void **out)
 {
     struct roster *roster = meet->roster;
-    struct shared_block *block = find_block(roster, name), *last;
+    uint32_t n = atomic_load_explicit(&roster->n_blocks, memory_order_acquire), k = 0;
     uint64_t at = region_at(REGION_BLOCKS);
-    uint32_t n_blocks = count_blocks(roster);
 
-    if (block && block->bytes != bytes)
+    while (k < n && strcmp(roster->blocks[k].name, name) != 0)
+        k++;
+    struct shared_block *block = &roster->blocks[k];
+    if (k < n && block->bytes != bytes)
         return log_fail(meet->log, DESCANT_MISMATCH,
                         "the block \"%s\" has %llu bytes, not %zu", name,
                         (unsigned long long)block->bytes, bytes);
-    if (block)
+    if (k < n)
         return arena_map(&meet->arena, block->at, bytes, ARENA_WRITE, out);
-    if (n_blocks == MACHINE_BLOCKS)
+    if (n == MACHINE_BLOCKS)
         return log_fail(meet->log, DESCANT_MEMORY, "%d blocks are shared already",
                         MACHINE_BLOCKS);
-    if (n_blocks) {
-        last = &roster->blocks[n_blocks - 1];
-        at = last->at + (last->bytes + machine_page()) / machine_page() * machine_page();
-    }
+    if (n)
+        at = block[-1].at + (block[-1].bytes + machine_page()) / machine_page() * machine_page();
     if (bytes > region_at(REGION_BLOCKS + 1) - at)
         return log_fail(meet->log, DESCANT_MEMORY, "%zu bytes are too many", bytes);
     descant_status status = arena_map(&meet->arena, at, bytes, ARENA_TAKE, out);
     if (status)
         return status;
-    block = &roster->blocks[n_blocks];
     memset(block, 0, sizeof *block);
     memcpy(block->name, name, strlen(name));
     block->at = at;
     block->bytes = bytes;
-    atomic_store_explicit(&roster->n_blocks, n_blocks + 1, memory_order_release);
+    atomic_store_explicit(&roster->n_blocks, n + 1, memory_order_release);
     return DESCANT_OK;
 }
 

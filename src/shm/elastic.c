@@ -27,8 +27,7 @@ static bool lock_chunk(struct shm *shm, size_t chunk)
     if (seen && !lock_dead(shm, seen))
         return false;
     return atomic_compare_exchange_strong_explicit(&shm->locks[chunk], &seen, mine,
-                                                   memory_order_acq_rel,
-                                                   memory_order_relaxed);
+               memory_order_acq_rel, memory_order_relaxed);
 }
 
 static bool next_chunk(struct shm *shm, size_t *chunk)
@@ -100,8 +99,7 @@ static void reserve_link(struct shm *shm)
     do {
         from = free > now ? free : now;
     } while (!atomic_compare_exchange_weak_explicit(&board->link_free_ns, &free, from + busy,
-                                                    memory_order_relaxed,
-                                                    memory_order_relaxed));
+                 memory_order_relaxed, memory_order_relaxed));
     atomic_store_explicit(&shm->ready_ns, from + busy + (uint64_t)(board->link.rtt * 1e9),
                           memory_order_relaxed);
 }

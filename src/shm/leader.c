@@ -86,7 +86,7 @@ static void set_chunks(struct board *board, struct round_record *record)
 /* This trainer leads the members, and all of them have arrived and live. */
 static bool may_close(const struct shm *shm, uint64_t members, uint32_t tag)
 {
-    return members & own_bit(shm) && lowest(members) == shm->meet.slot &&
+    return (members & -members) == own_bit(shm) &&
            !(members & ~roster_alive(roster_of(shm))) && !shm_late(board_of(shm), members, tag);
 }
 
@@ -117,11 +117,7 @@ static struct ruling write_record(struct shm *shm, uint64_t word, uint64_t membe
  * a source missed it: it had not yet become MEMBER, or was on its way out of the members. */
 static bool replaces_state(const struct shm *shm, uint64_t group)
 {
-    uint64_t newcomers = 0;
-
-    for (unsigned s = 0; s < MACHINE_SLOTS; s++)
-        if (group & slot_bit(s) && life_state(slot_life(roster_of(shm), s)) == LIFE_WAITING)
-            newcomers |= slot_bit(s);
+    uint64_t newcomers = group & shm_slots_in(shm, LIFE_WAITING);
     return newcomers && (newcomers != group || shm_standby(shm));
 }
 

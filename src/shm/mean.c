@@ -37,8 +37,7 @@ static bool claim_part(struct board *board, uint32_t tag, unsigned place, uint32
         if (word_tag(claim) != tag || *chunk >= shm_first_chunk(&board->record, place + 1))
             return false;
     } while (!atomic_compare_exchange_weak_explicit(&board->claim[place], &claim, claim + 1,
-                                                    memory_order_relaxed,
-                                                    memory_order_relaxed));
+                 memory_order_relaxed, memory_order_relaxed));
     return true;
 }
 
@@ -66,8 +65,7 @@ void shm_count_chunks(struct shm *shm, uint64_t word, uint32_t n)
         if (word_tag(done) != word_tag(word))
             return;
     } while (!atomic_compare_exchange_weak_explicit(&board->done, &done, done + n,
-                                                    memory_order_acq_rel,
-                                                    memory_order_relaxed));
+                 memory_order_acq_rel, memory_order_relaxed));
     if ((uint32_t)done + n == board->record.n_chunks)
         shm_end_round(shm, word, true);
 }

@@ -72,11 +72,6 @@ static descant_status parse_address(struct address *address, const char *text,
 
 /* --- open and close --- */
 
-static struct shm *shm_of(struct fabric *f)
-{
-    return (struct shm *)f;
-}
-
 static void shm_close(struct fabric *f)
 {
     struct shm *shm = shm_of(f);
@@ -91,45 +86,33 @@ static void shm_close(struct fabric *f)
 }
 
 /* A board nobody else has seen, or one whose figures are ours. */
-static descant_status agree_link(struct shm *shm)
+static descant_status agree(void *user)
 {
+    struct shm *shm = user;
     const struct emulated *link = &shm->link;
-    struct board *board = board_of(shm);
+    uint32_t size = (uint32_t)shm->fabric.size;
+    void *p = NULL;
+    descant_status status = arena_map(&shm->meet.arena, region_at(REGION_BOARD),
+                                      sizeof *shm->board, ARENA_WRITE, &p);
+    struct board *board = shm->board = p;
 
-    if (!load_word(board)) {
-        descant_status status = arena_take(&shm->meet.arena, region_at(REGION_BOARD), sizeof *board);
+    if (!status && !load_word(board)) {
+        status = arena_take(&shm->meet.arena, region_at(REGION_BOARD), sizeof *board);
         if (status)
             return status;
         board->link = *link;
         atomic_store_explicit(&board->word, word_make(1, WORD_OK), memory_order_release);
     }
-    if (memcmp(&board->link, link, sizeof *link) != 0)
+    if (!status && memcmp(&board->link, link, sizeof *link) != 0)
         return log_fail(&shm->fabric.log, DESCANT_MISMATCH,
                         "the job's link has rate=%g,rtt=%g, here it is rate=%g,rtt=%g",
                         board->link.rate, board->link.rtt, link->rate, link->rtt);
-    return DESCANT_OK;
-}
-
-static descant_status agree(void *user)
-{
-    struct shm *shm = user;
-    uint32_t size = (uint32_t)shm->fabric.size;
-    void *p;
-    descant_status status = arena_map(&shm->meet.arena, region_at(REGION_BOARD),
-                                      sizeof *shm->board, ARENA_WRITE, &p);
-
-    if (status)
-        return status;
-    shm->board = p;
-    status = agree_link(shm);
-    if (status)
-        return status;
-    if (size && shm->board->size && size != shm->board->size)
+    if (!status && size && board->size && size != board->size)
         return log_fail(&shm->fabric.log, DESCANT_BAD_SIZE,
-                        "the job waits for %u trainers, here for %u", shm->board->size, size);
-    if (size)
-        shm->board->size = size;
-    return DESCANT_OK;
+                        "the job waits for %u trainers, here for %u", board->size, size);
+    if (!status && size)
+        board->size = size;
+    return status;
 }
 
 /* --- a slot's next trainer --- */

@@ -23,11 +23,6 @@ struct shm_post {
     size_t n[MACHINE_SLOTS];
 };
 
-static struct shm *shm_of(struct fabric *f)
-{
-    return (struct shm *)(void *)f;
-}
-
 /* Of the two ranks that a parcel is between, the one that is not 0. */
 static int pair(const struct fabric *f, int rank)
 {

@@ -82,6 +82,11 @@ struct shm {
     } seen[MACHINE_SLOTS];
 };
 
+static inline struct shm *shm_of(struct fabric *f)
+{
+    return (struct shm *)f;
+}
+
 /* --- small words on the board --- */
 
 static inline uint64_t word_make(uint32_t tag, uint32_t flags)
@@ -142,11 +147,6 @@ static inline enum life own_life(const struct shm *shm)
 static inline uint64_t load_members(const struct shm *shm)
 {
     return atomic_load_explicit(&roster_of(shm)->members, memory_order_seq_cst);
-}
-
-static inline unsigned lowest(uint64_t slots)
-{
-    return (unsigned)__builtin_ctzll(slots);
 }
 
 static inline bool has_arrived(const struct board *board, unsigned slot, uint32_t tag)

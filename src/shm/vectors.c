@@ -38,19 +38,9 @@ const float *shm_peer(struct shm *shm, unsigned slot, enum slot_region region, s
     return shm->peers[slot][region];
 }
 
-static enum slot_region region_of(const struct board *board, unsigned slot)
-{
-    return board->arrivals[slot].in_place ? SLOT_REPLICA : SLOT_CONTRIBUTION;
-}
-
-static size_t region_floats(const struct shm *shm, enum slot_region region)
-{
-    return region == SLOT_CONTRIBUTION ? shm_contribution_floats(shm->start.room)
-                                       : shm->start.n;
-}
-
 const float *shm_vector_of(struct shm *shm, unsigned slot)
 {
-    enum slot_region region = region_of(board_of(shm), slot);
-    return shm_peer(shm, slot, region, region_floats(shm, region));
+    if (board_of(shm)->arrivals[slot].in_place)
+        return shm_peer(shm, slot, SLOT_REPLICA, shm->start.n);
+    return shm_peer(shm, slot, SLOT_CONTRIBUTION, shm_contribution_floats(shm->start.room));
 }
