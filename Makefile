@@ -232,6 +232,15 @@ build/fuzz_report: tests/fuzz_report.c $(REPORT_FILES) $(wildcard src/cli/report
 	clang $(filter-out -MMD -MP,$(BASIC)) -O1 -fsanitize=fuzzer,address,undefined $< $(REPORT_FILES) \
 		$(wildcard src/base/*.c) $(TRAIN_LIBS) $(LIBS) -o $@
 
+# The same for what ranks hear from a rank that lies: make fuzz && build/fuzz_ranks -max_total_time=60
+FUZZ_RANKS := tests/fuzz_ranks.c tests/hostile.c tests/mpi_loopback.c
+build/fuzz_ranks: $(FUZZ_RANKS) tests/hostile.h $(SOURCES) $(wildcard src/*/*.h) Makefile
+	@mkdir -p $(@D)
+	$(foreach k,$(KERNEL_SETS),clang $(filter-out -MMD -MP,$(BASIC)) -O2 $(FLAGS_$k) -fsanitize=address \
+		-DKERNELS=kernels_$k -c $(KERNEL_SOURCE) -o build/fuzz_kernels_$k.o &&) \
+	clang $(filter-out -MMD -MP,$(BASIC)) -O1 -fsanitize=fuzzer,address,undefined $(CHECK_FLAGS) -Itests \
+		$(FUZZ_RANKS) $(SOURCES) $(KERNEL_SETS:%=build/fuzz_kernels_%.o) $(LIBS) -o $@
+
 build/fuzz_logs: tests/fuzz_seeds $(PROGRAM)
 	tests/fuzz_seeds $(PROGRAM) $@
 
@@ -297,7 +306,7 @@ models:
 
 fuzz:
 	@tools/setup fuzz
-	@$(MAKE) --no-print-directory build/fuzz_data build/fuzz_report build/fuzz_logs
+	@$(MAKE) --no-print-directory build/fuzz_data build/fuzz_report build/fuzz_ranks build/fuzz_logs
 
 # A minute of random kills for each of four plans.
 soak: $(B)/tests/test_processes

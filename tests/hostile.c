@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* The job of hostile.h. Every rank's link is the tests' own with another send and another clock.
- * Trainers follow a script for their job, and one that has failed only serves the others, as its
- * close would. */
+/* The job of hostile.h. Every rank's link is the tests' own with another send and
+ * another clock. Trainers follow a script for their job, and one that has failed only
+ * serves the others, as its close would. */
 #include "hostile.h"
 
 #include "mpi_loopback.h"
@@ -36,7 +36,7 @@ static struct {
     struct sent *sent;          /* copies: the link reads them when they are taken */
     unsigned char letters[2][HOSTILE_ROOM];
     uint64_t now_ns;
-    struct link *liar;
+    struct link *links[HOSTILE_RANKS];
     long live, most_live;
 } world;
 
@@ -49,8 +49,7 @@ static struct link *meet(struct link_entry *entry, struct link_place *place)
     struct link *link = link_loopback.meet(entry, place);
 
     link->type = &forged;
-    if (place->rank == world.job->liar)
-        world.liar = link;
+    world.links[place->rank] = link;
     return link;
 }
 
@@ -78,16 +77,21 @@ static void deliver(struct link *link, const struct letter *letter, void *op)
 
 static bool lie(struct link *link, const void *p, size_t bytes, int to, int tag, void *op)
 {
-    struct letter letter = {to, tag, 1, bytes, world.letters[0]};
-    struct letter more = {to, TAG_WORD, 0, sizeof(struct ranks_word), world.letters[1]};
+    int from = 0;
 
-    if (link != world.liar || bytes > HOSTILE_ROOM)
+    while (link != world.links[from])
+        from++;
+    struct letter letter = {from, to, tag, 1, bytes, world.letters[0]};
+    struct letter more = {
+        from, to, TAG_WORD, 0, sizeof(struct ranks_word), world.letters[1]};
+    if ((from != world.job->liar && world.job->liar != HOSTILE_ALL) ||
+        bytes > HOSTILE_ROOM)
         return link_loopback.send(link, p, bytes, to, tag, op);
     memcpy(letter.p, p, bytes);
     memset(more.p, 0, sizeof(struct ranks_word));
     world.job->alter(world.job->context, &letter, &more);
     for (int i = 0; i < more.times; i++)
-        deliver(link, &more, NULL);
+        deliver(world.links[more.from], &more, NULL);
     if (letter.times == 0)          /* short, so that it ends for its sender */
         return link_loopback.send(link, "", 1, to, LOST, op);
     for (int i = 0; i < letter.times; i++)
@@ -162,7 +166,8 @@ static void step_rows(struct trainer *t)
     struct rows_part part;
 
     if (!t->rows_open && t->rows < ROUNDS_OF_ROWS && t->begun > 1)
-        t->rows_open = rows->begin(t->f, t->part, 1000 + (size_t)t->f->rank) == DESCANT_OK;
+        t->rows_open =
+            rows->begin(t->f, t->part, 1000 + (size_t)t->f->rank) == DESCANT_OK;
     switch (rows->poll(t->f, &part)) {
     case FABRIC_PART:
         for (size_t i = 0; i < part.n; i++)
@@ -215,8 +220,8 @@ static void step_post(struct trainer *t)
         if (here)
             post->taken(t->f, k);
         t->parcels += here;
-        if (post->free(t->f, k) && (t->f->rank ? t->begun <= t->parcels && t->begun < PARCELS
-                                               : here)) {
+        if (post->free(t->f, k) &&
+            (t->f->rank ? t->begun <= t->parcels && t->begun < PARCELS : here)) {
             memset(post->box(t->f, k), 0, world.job->n * sizeof(float));
             post->send(t->f, k, head, world.job->n);
             t->begun++;
@@ -234,10 +239,15 @@ static void open_trainer(int k, void *context)
     struct trainer *t = &world.trainers[k];
     const struct fabric_options options = {.rank = k, .link = &forged, .context = context,
                                            .wire = job->wire};
-    const struct fabric_start start = {
-        .manifest = "x\n", .n = job->n, .room = job->n, .threads = 1,
-        .collective = job->job != HOSTILE_CENTER, .center = job->job == HOSTILE_CENTER,
-        .n_outer = job->wire != WIRE_F32, .rows_bytes = job->job == HOSTILE_ROWS ? ROWS_BYTES : 0};
+    const struct fabric_start start = {.manifest = "x\n",
+                                       .n = job->n,
+                                       .room = job->n,
+                                       .threads = 1,
+                                       .collective = job->job != HOSTILE_CENTER,
+                                       .center = job->job == HOSTILE_CENTER,
+                                       .n_outer = job->wire != WIRE_F32,
+                                       .rows_bytes =
+                                           job->job == HOSTILE_ROWS ? ROWS_BYTES : 0};
 
     *t = (struct trainer){.part = memory_take(ROWS_BYTES)};
     ck_assert_int_eq(fabric_mpi.open(&t->f, &options), DESCANT_OK);
@@ -277,8 +287,9 @@ static void step(int k)
     else
         step_trainer(t);
     note_end(k);
-    world.most_live = memory_live() - world.live > world.most_live ? memory_live() - world.live
-                                                                   : world.most_live;
+    world.most_live = memory_live() - world.live > world.most_live
+                          ? memory_live() - world.live
+                          : world.most_live;
 }
 
 static bool all_left(void)
@@ -335,4 +346,221 @@ long hostile_run(const struct hostile *job, struct hostile_end *ends)
         memory_give(sent);
     }
     return world.most_live;
+}
+
+/* --- lies by bytes --- */
+
+enum lie { LIE_LOSE, LIE_TWICE, LIE_FLIP, LIE_SET, LIE_SET_LONG, LIE_LONGER, LIE_SHORTER,
+           LIE_OTHER_WAY, LIE_MORE, LIE_AGAIN, LIE_KIND, N_LIES };
+
+enum { KEPT = 8, WORDS_MORE = 200, TURNS = 160,
+       MANY_OWNERS = 40000 /* floats of which each rank owns some */ };
+
+struct source {
+    const uint8_t *bytes;
+    size_t left;
+    unsigned skip;              /* letters that go as they are, until the next lie */
+    struct letter kept[KEPT];   /* the last ones, as they were */
+    unsigned char memory[KEPT][HOSTILE_ROOM];
+    unsigned n_kept;
+};
+
+static unsigned next(struct source *s)
+{
+    if (s->left == 0)
+        return 0;
+    s->left--;
+    return *s->bytes++;
+}
+
+static unsigned next_two(struct source *s)
+{
+    unsigned high = next(s);
+    return high << 8 | next(s);
+}
+
+/* A number that is near to some bound, or any. */
+static int64_t number(struct source *s)
+{
+    const int64_t numbers[] = {0,
+                               1,
+                               2,
+                               3,
+                               4,
+                               16,
+                               24,
+                               255,
+                               (int64_t)world.job->n,
+                               (int64_t)world.job->n - 1,
+                               (int64_t)world.job->n + 1,
+                               -1,
+                               -2,
+                               -16,
+                               INT32_MAX,
+                               INT32_MIN,
+                               UINT32_MAX,
+                               INT64_MAX,
+                               INT64_MIN,
+                               INT64_C(1) << 32,
+                               INT64_C(1) << 40,
+                               INT64_C(0x7ff8000000000000),
+                               INT64_C(0x7ff0000000000000),
+                               INT64_C(0x3ff0000000000000),
+                               0x7fc00000,
+                               0x7f800000,
+                               0x3f800000};
+    unsigned which = next(s), n = sizeof numbers / sizeof *numbers;
+
+    return which < 2 * n ? numbers[which / 2] : next_two(s);
+}
+
+static void set(struct source *s, struct letter *letter, size_t size)
+{
+    int64_t value;
+    size_t at = next_two(s) * size;
+
+    if (letter->bytes < size)
+        return;
+    at %= letter->bytes / size * size;
+    value = number(s);
+    memcpy(letter->p + at, &value, size);
+}
+
+static void say_more(struct source *s, const struct letter *letter, struct letter *more)
+{
+    struct ranks_word word = {.what = next(s) % 32, .protocol = RANKS_PROTOCOL};
+
+    memcpy(more->p, &word, sizeof word);
+    more->bytes = sizeof word + next(s) % 3 * 8;
+    memset(more->p + sizeof word, 0, more->bytes - sizeof word);
+    more->to = (letter->to + (int)next(s)) % world.job->size;
+    for (unsigned n = next(s) % 4; n > 0; n--)
+        set(s, more, 4);
+    more->times = next(s) == 255 ? WORDS_MORE : 1;
+}
+
+static void say_again(struct source *s, struct letter *more)
+{
+    const struct letter *old = &s->kept[next(s) % (s->n_kept < KEPT ? s->n_kept : KEPT)];
+
+    memcpy(more->p, old->p, old->bytes);
+    more->to = old->to;
+    more->tag = old->tag;
+    more->bytes = old->bytes;
+    more->times = 1;
+}
+
+static void keep(struct source *s, const struct letter *letter)
+{
+    unsigned k = s->n_kept++ % KEPT;
+
+    s->kept[k] = *letter;
+    s->kept[k].p = memcpy(s->memory[k], letter->p, letter->bytes);
+}
+
+static void lie_once(struct source *s, struct letter *letter, struct letter *more)
+{
+    uint32_t kind;
+    size_t at, by;
+
+    switch ((enum lie)(next(s) % N_LIES)) {
+    case LIE_LOSE:
+        letter->times = 0;
+        break;
+    case LIE_TWICE:
+        letter->times = 2 + (int)(next(s) % 3);
+        break;
+    case LIE_FLIP:
+        at = next_two(s) % letter->bytes;
+        letter->p[at] ^= (unsigned char)(1U << next(s) % 8);
+        break;
+    case LIE_SET:
+        set(s, letter, 4);
+        break;
+    case LIE_SET_LONG:
+        set(s, letter, 8);
+        break;
+    case LIE_LONGER:
+        by = 1 + next_two(s) % 5000;
+        by = letter->bytes + by > HOSTILE_ROOM ? 0 : by;
+        memset(letter->p + letter->bytes, 0, by);
+        letter->bytes += by;
+        break;
+    case LIE_SHORTER:
+        letter->bytes -= 1 + next_two(s) % letter->bytes;
+        break;
+    case LIE_OTHER_WAY:
+        letter->to = (letter->to + 1) % world.job->size;
+        letter->tag = TAG_WORD + (int)(next(s) % (TAG_ANSWER + 2));
+        break;
+    case LIE_MORE:
+        say_more(s, letter, more);
+        break;
+    case LIE_AGAIN:
+        say_again(s, more);
+        break;
+    case LIE_KIND:
+        kind = next(s) % 20;
+        if (letter->bytes >= sizeof kind)
+            memcpy(letter->p, &kind, sizeof kind);
+        break;
+    case N_LIES:
+        break;
+    }
+}
+
+static void alter_by_bytes(void *context, struct letter *letter, struct letter *more)
+{
+    struct source *s = context;
+
+    keep(s, letter);
+    if (s->left == 0 || s->skip-- > 0)
+        return;
+    do
+        lie_once(s, letter, more);
+    while (letter->bytes && next(s) % 8 == 7);
+    s->skip = next(s) % 64;
+    /* nobody sends to itself */
+    letter->to =
+        letter->to == world.job->liar ? (letter->to + 1) % world.job->size : letter->to;
+    more->to = more->to == world.job->liar ? (more->to + 1) % world.job->size : more->to;
+}
+
+/* Those who have not lied are not blamed by each other. (Rank 0 may lie about it.) */
+static void need_no_blame(const struct hostile *job, const struct hostile_end *ends)
+{
+    for (int k = 0; k < job->size; k++)
+        for (int other = 0; other < job->size && k != job->liar && job->liar; other++) {
+            char blame[60];
+            snprintf(blame, sizeof blame, "rank %d (host%d) breaks the protocol", other,
+                     other);
+            ck_assert_msg(other == job->liar || !strstr(ends[k].says, blame),
+                          "rank %d says: %s", k, ends[k].says);
+            ck_assert(ends[k].status == DESCANT_OK || *ends[k].says);
+        }
+}
+
+void hostile_run_bytes(const uint8_t *bytes, size_t n)
+{
+    static const size_t floats[] = {100, 1, 17, 900, 100, 300, 900, 3000};
+    static struct source s;
+    struct hostile_end ends[HOSTILE_RANKS];
+
+    s.bytes = bytes;
+    s.left = n;
+    s.n_kept = 0;
+    struct hostile job = {.job = (enum hostile_job)(next(&s) % HOSTILE_JOBS),
+                          .turns = TURNS,
+                          .size = 2 + (int)(next(&s) % 2),
+                          .alter = alter_by_bytes,
+                          .context = &s};
+    job.liar = (int)(next(&s) % (unsigned)job.size);
+    job.wire = (enum wire)(next(&s) % 3);
+    unsigned size = next(&s);
+    job.n = size == 255 ? MANY_OWNERS : floats[size % 8];
+    s.skip = next(&s) % 64;
+    long live = memory_live();
+    hostile_run(&job, ends);
+    need_no_blame(&job, ends);
+    ck_assert_int_eq(memory_live(), live);
 }

@@ -1,25 +1,34 @@
 /* SPDX-License-Identifier: MIT */
-/* A small job in one thread whose ranks run the protocol of src/ranks/, and one of them lies: each
- * message that it sends is shown to a function of the test's, which may change it, lose it, send
- * it again or put another before it. Time is virtual: a millisecond for each collect. */
+/* A small job in one thread whose ranks run the protocol of src/ranks/, and one of them
+ * lies, or all do: each message that it sends is shown to a function of the test's,
+ * which may change it, lose it, send it again or put another before it. Time is virtual:
+ * a millisecond for each collect. */
 #ifndef HOSTILE_H
 #define HOSTILE_H
 
 #include "ranks/ranks.h"
 
-enum { HOSTILE_RANKS = 3, HOSTILE_ROOM = 1 << 16 /* bytes of a message, and some more */ };
+enum { HOSTILE_RANKS = 3, HOSTILE_ALL = -1,
+       HOSTILE_ROOM = 1 << 16 /* bytes of a message, and some more */ };
 
 struct letter {
-    int to, tag, times;             /* sent so often; 0: it is lost */
+    int from, to, tag;
+    int times;                      /* sent so often; 0: it is lost */
     size_t bytes;
     unsigned char *p;               /* HOSTILE_ROOM bytes */
 };
 
-enum hostile_job { HOSTILE_MEANS, HOSTILE_CENTER, HOSTILE_ROWS, HOSTILE_POST, HOSTILE_JOBS };
+enum hostile_job {
+    HOSTILE_MEANS,
+    HOSTILE_CENTER,
+    HOSTILE_ROWS,
+    HOSTILE_POST,
+    HOSTILE_JOBS
+};
 
 struct hostile {
     enum hostile_job job;
-    int size, liar;
+    int size, liar;                 /* a rank, or HOSTILE_ALL */
     size_t n;                       /* floats */
     enum wire wire;
     int turns;                      /* of all ranks, at most */
@@ -36,5 +45,9 @@ struct hostile_end {
 
 /* ends: (size). Returns the most blocks of memory that the job had at once. */
 long hostile_run(const struct hostile *job, struct hostile_end *ends);
+
+/* A job whose sort, liar and lies the bytes tell. Peers that do not lie are never
+ * blamed, and nothing is left of it. */
+void hostile_run_bytes(const uint8_t *bytes, size_t n);
 
 #endif

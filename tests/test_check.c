@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Which words may be acted upon: every kind, from every sender, of every length, with every number
- * at and beyond its bounds. The bounds are written here once more. */
+/* Which words may be acted upon: every kind, from every sender, of every length, with
+ * every number at and beyond its bounds. The bounds are written here once more. */
 #include "ranks/check.h"
 
 #include <check.h>
@@ -12,8 +12,12 @@ enum { SIZE = 4, HOSTS = 3, SELF = 1, FLOATS = 100, ROOM = 150, PART = 64, OWN_P
        TAIL_ROOM = RANKS_TEXT + 8 /* bytes; seats have fewer */ };
 
 /* Ranks 1 and 2 are on one host. */
-static const struct link_place place = {.rank = SELF, .size = SIZE, .host = 1, .local_size = 2,
-                                        .hosts = HOSTS, .most_local = 2};
+static const struct link_place place = {.rank = SELF,
+                                        .size = SIZE,
+                                        .host = 1,
+                                        .local_size = 2,
+                                        .hosts = HOSTS,
+                                        .most_local = 2};
 static struct exchange asked;
 
 static struct letter {
@@ -30,10 +34,18 @@ static bool to_lead(uint32_t what)
 
 static struct word_facts facts_for(uint32_t what)
 {
-    return (struct word_facts){.rank = to_lead(what) ? 0 : SELF, .place = &place, .turns = 1U << what,
-                               .encodes = true, .n = FLOATS, .room = ROOM, .part = PART,
-                               .own_part = OWN_PART, .manifest = MANIFEST, .round = ROUND,
-                               .seq = SEQ, .arrived = &asked};
+    return (struct word_facts){.rank = to_lead(what) ? 0 : SELF,
+                               .place = &place,
+                               .turns = 1U << what,
+                               .encodes = true,
+                               .n = FLOATS,
+                               .room = ROOM,
+                               .part = PART,
+                               .own_part = OWN_PART,
+                               .manifest = MANIFEST,
+                               .round = ROUND,
+                               .seq = SEQ,
+                               .arrived = &asked};
 }
 
 static bool good(uint32_t what)
@@ -67,16 +79,21 @@ static void fill_go(enum exchange_kind kind)
     letter.word.members = letter.word.seats = 3;
     letter.word.source = kind == EXCHANGE_STATE ? 3 : 0;
     for (int i = 0; i < 3; i++)
-        seats()[i] = (struct ranks_seat){.rank = i + 1, .seq = SEQ, .threads = 2, .host = hosts[i],
-                                         .local_rank = local[i],
-                                         .share = kind == EXCHANGE_MEAN ? (i + 1) / 6.0 : 0};
+        seats()[i] =
+            (struct ranks_seat){.rank = i + 1,
+                                .seq = SEQ,
+                                .threads = 2,
+                                .host = hosts[i],
+                                .local_rank = local[i],
+                                .share = kind == EXCHANGE_MEAN ? (i + 1) / 6.0 : 0};
     bytes = sizeof(struct ranks_word) + 3 * sizeof(struct ranks_seat);
 }
 
 /* A word of that kind with which nothing is wrong. */
 static void fill(uint32_t what)
 {
-    struct awaited awaited = {.wait = FABRIC_WAIT_ROUND, .n = 3, .n_named = 2, .ranks = {0, 3}};
+    struct awaited awaited = {
+        .wait = FABRIC_WAIT_ROUND, .n = 3, .n_named = 2, .ranks = {0, 3}};
 
     memset(&letter, 0, sizeof letter);
     asked = (struct exchange){.kind = EXCHANGE_MEAN, .n = FLOATS};
@@ -146,10 +163,10 @@ START_TEST(its_length_is_exact)
     fill(what);
     right = bytes;
     for (bytes = 0; bytes <= sizeof letter; bytes++) {
-        bool text = what == WORD_FAIL && bytes > sizeof letter.word && !letter.tail[bytes - 1 -
-                                                                         sizeof letter.word];
-        ck_assert_msg(good(what) == (bytes == right || (text && bytes <= sizeof letter.word +
-                                                                             RANKS_TEXT)),
+        bool text = what == WORD_FAIL && bytes > sizeof letter.word &&
+                    !letter.tail[bytes - 1 - sizeof letter.word];
+        ck_assert_msg(good(what) == (bytes == right ||
+                                     (text && bytes <= sizeof letter.word + RANKS_TEXT)),
                       "kind %u of %zu bytes", what, bytes);
     }
     bytes = LINK_TOO_LONG;
@@ -176,19 +193,33 @@ END_TEST
 
 /* --- numbers --- */
 
-#define U32(what, field, least, most)                                                         \
-    {WORD_##what, #field, offsetof(struct ranks_word, field), 4, least, most}
-#define U64(what, field, least, most)                                                         \
-    {WORD_##what, #field, offsetof(struct ranks_word, field), 8, least, most}
-#define SEAT(field, least, most)                                                              \
-    {WORD_GO, "seat " #field, sizeof(struct ranks_word) + sizeof(struct ranks_seat) +         \
-     offsetof(struct ranks_seat, field), sizeof(((struct ranks_seat *)0)->field), least, most}
-#define LATE(field, least, most)                                                              \
-    {WORD_LATE, "late " #field, sizeof(struct ranks_word) + offsetof(struct awaited, field),  \
-     4, least, most}
-#define ROWS(k, field, least, most)                                                           \
-    {WORD_ROWS_GO, "part " #field, sizeof(struct ranks_word) + k * sizeof(struct rows_seat) + \
-     offsetof(struct rows_seat, field), sizeof(((struct rows_seat *)0)->field), least, most}
+#define U32(what, field, least, most)                                                    \
+    {                                                                                    \
+        WORD_##what, #field, offsetof(struct ranks_word, field), 4, least, most          \
+    }
+#define U64(what, field, least, most)                                                    \
+    {                                                                                    \
+        WORD_##what, #field, offsetof(struct ranks_word, field), 8, least, most          \
+    }
+#define SEAT(field, least, most)                                                         \
+    {                                                                                    \
+        WORD_GO, "seat " #field,                                                         \
+            sizeof(struct ranks_word) + sizeof(struct ranks_seat) +                      \
+                offsetof(struct ranks_seat, field),                                      \
+            sizeof(((struct ranks_seat *)0)->field), least, most                         \
+    }
+#define LATE(field, least, most)                                                         \
+    {                                                                                    \
+        WORD_LATE, "late " #field,                                                       \
+            sizeof(struct ranks_word) + offsetof(struct awaited, field), 4, least, most  \
+    }
+#define ROWS(k, field, least, most)                                                      \
+    {                                                                                    \
+        WORD_ROWS_GO, "part " #field,                                                    \
+            sizeof(struct ranks_word) + k * sizeof(struct rows_seat) +                   \
+                offsetof(struct rows_seat, field),                                       \
+            sizeof(((struct rows_seat *)0)->field), least, most                          \
+    }
 
 /* Seat 1 is of rank 2, which is this rank's mate. */
 static const struct {
@@ -198,24 +229,51 @@ static const struct {
     unsigned size;
     int64_t least, most;
 } numbers[] = {
-    U32(HELLO, threads, 0, 65536), U32(HELLO, host, 0, 1), U32(HELLO, local_rank, 1, 1),
-    U64(HELLO, manifest_bytes, 1, MANIFEST), U32(ARRIVE, kind, 0, 2), U32(ARRIVE, final, 0, 1),
-    U32(ARRIVE, bad, 0, 1), U32(GO, kind, 0, 0), U32(GO, final, 0, 1), U32(GO, encoded, 0, 1),
-    U32(GO, source, -1, 0), U32(GO, members, 0, SIZE),
-    U32(GO, seats, 3, 3), U64(GO, n, FLOATS, FLOATS), SEAT(rank, 2, 2), SEAT(threads, 0, INT32_MAX),
-    SEAT(bad, 0, 1), SEAT(host, 0, SIZE - 1), SEAT(local_rank, 1, 1), U32(MEMBERS, members, 0, SIZE),
-    U32(MEMBERS, source, 0, SIZE - 1), U32(MEMBERS, final, 0, 1), LATE(wait, 0, FABRIC_WAIT_LINK),
-    LATE(kind, 0, 2), LATE(n, 2, SIZE), LATE(n_named, 0, 2), LATE(ranks[0], 0, 2),
-    LATE(ranks[1], 1, SIZE - 1), U32(FAIL, status, 1, DESCANT_ENDED), U64(ROWS, n, 0, PART),
-    U32(ROWS_HAVE, bad, 0, 1), U32(ROWS_TAKE, bad, 0, 1), U32(ROWS_GO, seats, 2, 2),
-    ROWS(0, rank, 1, 1), ROWS(0, bytes, OWN_PART, OWN_PART), ROWS(1, rank, 2, SIZE - 1),
+    U32(HELLO, threads, 0, 65536),
+    U32(HELLO, host, 0, 1),
+    U32(HELLO, local_rank, 1, 1),
+    U64(HELLO, manifest_bytes, 1, MANIFEST),
+    U32(ARRIVE, kind, 0, 2),
+    U32(ARRIVE, final, 0, 1),
+    U32(ARRIVE, bad, 0, 1),
+    U32(GO, kind, 0, 0),
+    U32(GO, final, 0, 1),
+    U32(GO, encoded, 0, 1),
+    U32(GO, source, -1, 0),
+    U32(GO, members, 0, SIZE),
+    U32(GO, seats, 3, 3),
+    U64(GO, n, FLOATS, FLOATS),
+    SEAT(rank, 2, 2),
+    SEAT(threads, 0, INT32_MAX),
+    SEAT(bad, 0, 1),
+    SEAT(host, 0, SIZE - 1),
+    SEAT(local_rank, 1, 1),
+    U32(MEMBERS, members, 0, SIZE),
+    U32(MEMBERS, source, 0, SIZE - 1),
+    U32(MEMBERS, final, 0, 1),
+    LATE(wait, 0, FABRIC_WAIT_LINK),
+    LATE(kind, 0, 2),
+    LATE(n, 2, SIZE),
+    LATE(n_named, 0, 2),
+    LATE(ranks[0], 0, 2),
+    LATE(ranks[1], 1, SIZE - 1),
+    U32(FAIL, status, 1, DESCANT_ENDED),
+    U64(ROWS, n, 0, PART),
+    U32(ROWS_HAVE, bad, 0, 1),
+    U32(ROWS_TAKE, bad, 0, 1),
+    U32(ROWS_GO, seats, 2, 2),
+    ROWS(0, rank, 1, 1),
+    ROWS(0, bytes, OWN_PART, OWN_PART),
+    ROWS(1, rank, 2, SIZE - 1),
     ROWS(1, bytes, 0, PART),
 };
 
 START_TEST(each_number_is_within_its_bounds)
 {
-    static const int64_t far[] = {INT64_MIN, INT32_MIN, -2, -1, 0, 1, 2, 3, 4, 5, 255, 256, 65537,
-                                  INT32_MAX, UINT32_MAX, INT64_C(1) << 32, INT64_MAX};
+    static const int64_t far[] = {
+        INT64_MIN, INT32_MIN, -2,  -1,  0,     1,         2,          3,
+        4,         5,         255, 256, 65537, INT32_MAX, UINT32_MAX, INT64_C(1) << 32,
+        INT64_MAX};
     int64_t least = numbers[_i].least, most = numbers[_i].most;
     const int64_t near[] = {least - 1, least, most, most + 1};
     enum { NEAR = sizeof near / sizeof *near, FAR = sizeof far / sizeof *far };
@@ -226,8 +284,8 @@ START_TEST(each_number_is_within_its_bounds)
             value = (int32_t)value;
         fill(numbers[_i].what);
         memcpy((char *)&letter + numbers[_i].at, &value, numbers[_i].size);
-        ck_assert_msg(good(numbers[_i].what) == (value >= least && value <= most), "%s %lld",
-                      numbers[_i].name, (long long)value);
+        ck_assert_msg(good(numbers[_i].what) == (value >= least && value <= most),
+                      "%s %lld", numbers[_i].name, (long long)value);
     }
 }
 END_TEST
@@ -237,9 +295,9 @@ START_TEST(weights_and_shares_are_numbers)
     static const struct {
         double value;
         bool weight, share;
-    } rows[] = {{0, true, false}, {-0.0, true, false}, {2 / 6.0, true, true}, {1, true, false},
-                {1e300, true, false}, {INFINITY, false, false}, {NAN, false, false},
-                {-1, false, false}, {-INFINITY, false, false}};
+    } rows[] = {{0, true, false},    {-0.0, true, false},  {2 / 6.0, true, true},
+                {1, true, false},    {1e300, true, false}, {INFINITY, false, false},
+                {NAN, false, false}, {-1, false, false},   {-INFINITY, false, false}};
 
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         fill(WORD_ARRIVE);
@@ -378,7 +436,8 @@ int main(void)
     Suite *suite = suite_create("check");
     TCase *words = tcase_create("words");
     tcase_add_loop_test(words, a_word_with_which_nothing_is_wrong_is_good, 0, N_WORDS);
-    tcase_add_loop_test(words, only_the_right_rank_says_it_and_hears_it_in_its_turn, 0, N_WORDS);
+    tcase_add_loop_test(words, only_the_right_rank_says_it_and_hears_it_in_its_turn, 0,
+                        N_WORDS);
     tcase_add_loop_test(words, its_length_is_exact, 0, N_WORDS);
     tcase_add_test(words, other_kinds_are_refused);
     tcase_add_loop_test(words, each_number_is_within_its_bounds, 0,

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* What one rank sends that it must not: each kind of word and of piece, too short, too long, out
- * of turn, or with a number that means nothing. The job ends for those who hear it, with a line
- * that names the peer and what it sent; never by a crash, a hang, or memory without a bound. */
+/* What one rank sends that it must not: each kind of word and of piece, too short, too
+ * long, out of turn, or with a number that means nothing. The job ends for those who
+ * hear it, with a line that names the peer and what it sent; never by a crash, a hang,
+ * or memory without a bound. */
 #include "hostile.h"
 
 #include <check.h>
@@ -27,9 +28,12 @@ struct lie {
     const char *says;
 };
 
-#define WORD(field) offsetof(struct ranks_word, field), sizeof(((struct ranks_word *)0)->field)
-#define SEAT(k, field) sizeof(struct ranks_word) + k * sizeof(struct ranks_seat) +        \
-                       offsetof(struct ranks_seat, field), sizeof(((struct ranks_seat *)0)->field)
+#define WORD(field)                                                                      \
+    offsetof(struct ranks_word, field), sizeof(((struct ranks_word *)0)->field)
+#define SEAT(k, field)                                                                   \
+    sizeof(struct ranks_word) + k * sizeof(struct ranks_seat) +                          \
+        offsetof(struct ranks_seat, field),                                              \
+        sizeof(((struct ranks_seat *)0)->field)
 #define WORD_BYTES (int)sizeof(struct ranks_word)
 #define NAN_BITS INT64_C(0x7ff8000000000000)
 #define TWO_BITS INT64_C(0x4000000000000000)
@@ -37,8 +41,10 @@ struct lie {
 #define C HOSTILE_CENTER
 #define R HOSTILE_ROWS
 #define P HOSTILE_POST
-#define PART(k, field) sizeof(struct ranks_word) + k * sizeof(struct rows_seat) +          \
-                       offsetof(struct rows_seat, field), sizeof(((struct rows_seat *)0)->field)
+#define PART(k, field)                                                                   \
+    sizeof(struct ranks_word) + k * sizeof(struct rows_seat) +                           \
+        offsetof(struct rows_seat, field),                                               \
+        sizeof(((struct rows_seat *)0)->field)
 #define ASK(field) offsetof(struct ask, field), sizeof(((struct ask *)0)->field)
 
 /* As elastic.c has it. */
@@ -61,22 +67,30 @@ static const struct lie lies[] = {
     {M, 1, TAG_WORD, WORD_ARRIVE, ADD, 0, 0, 8, "ARRIVE: "},
     {M, 1, TAG_WORD, WORD_ARRIVE, ADD, 0, 0, 9000, "a word of too many bytes"},
     {M, 1, TAG_WORD, WORD_ARRIVE, SET, WORD(what), WORD_GO, "GO: rank 0 alone says it"},
-    {M, 1, TAG_WORD, WORD_ARRIVE, SET, WORD(what), WORD_CALL, "CALL: rank 0 alone says it"},
-    {M, 1, TAG_WORD, WORD_ARRIVE, SET, WORD(what), WORD_VOID, "VOID: rank 0 alone says it"},
+    {M, 1, TAG_WORD, WORD_ARRIVE, SET, WORD(what), WORD_CALL,
+     "CALL: rank 0 alone says it"},
+    {M, 1, TAG_WORD, WORD_ARRIVE, SET, WORD(what), WORD_VOID,
+     "VOID: rank 0 alone says it"},
     {M, 1, TAG_WORD, WORD_ARRIVE, SET, WORD(what), WORD_MEMBERS, "MEMBERS: rank 0 alone"},
-    {M, 1, TAG_WORD, WORD_ARRIVE, SET, WORD(what), WORD_LATE, "LATE: rank 0 alone says it"},
-    {M, 1, TAG_WORD, WORD_ARRIVE, SET, WORD(what), WORD_FAIL, "FAIL: rank 0 alone says it"},
+    {M, 1, TAG_WORD, WORD_ARRIVE, SET, WORD(what), WORD_LATE,
+     "LATE: rank 0 alone says it"},
+    {M, 1, TAG_WORD, WORD_ARRIVE, SET, WORD(what), WORD_FAIL,
+     "FAIL: rank 0 alone says it"},
     {M, 1, TAG_WORD, WORD_ARRIVE, SET, WORD(what), WORD_BYE, "BYE: rank 0 alone says it"},
-    {R, 1, TAG_WORD, WORD_ROWS, SET, WORD(what), WORD_ROWS_CALL, "ROWS_CALL: rank 0 alone"},
+    {R, 1, TAG_WORD, WORD_ROWS, SET, WORD(what), WORD_ROWS_CALL,
+     "ROWS_CALL: rank 0 alone"},
     {R, 1, TAG_WORD, WORD_ROWS, SET, WORD(what), WORD_ROWS_GO, "ROWS_GO: rank 0 alone"},
-    {R, 1, TAG_WORD, WORD_ROWS, SET, WORD(what), WORD_ROWS_TAKE, "ROWS_TAKE: rank 0 alone"},
+    {R, 1, TAG_WORD, WORD_ROWS, SET, WORD(what), WORD_ROWS_TAKE,
+     "ROWS_TAKE: rank 0 alone"},
     {R, 1, TAG_WORD, WORD_ROWS, SET, WORD(what), WORD_LEAD, "LEAD: rank 0 alone says it"},
     {M, 0, TAG_WORD, WORD_GO, MORE, 0, 0, WORD_ARRIVE, "ARRIVE: it is for rank 0 alone"},
     {M, 0, TAG_WORD, WORD_GO, MORE, 0, 0, WORD_HELLO, "HELLO: it is for rank 0 alone"},
-    {M, 0, TAG_WORD, WORD_GO, MORE, 0, 0, WORD_TAKE_BACK, "TAKE_BACK: it is for rank 0 alone"},
+    {M, 0, TAG_WORD, WORD_GO, MORE, 0, 0, WORD_TAKE_BACK,
+     "TAKE_BACK: it is for rank 0 alone"},
     {M, 0, TAG_WORD, WORD_GO, MORE, 0, 0, WORD_LEAVE, "LEAVE: it is for rank 0 alone"},
     {M, 0, TAG_WORD, WORD_GO, MORE, 0, 0, WORD_ROWS, "ROWS: it is for rank 0 alone"},
-    {M, 0, TAG_WORD, WORD_GO, MORE, 0, 0, WORD_ROWS_HAVE, "ROWS_HAVE: it is for rank 0 alone"},
+    {M, 0, TAG_WORD, WORD_GO, MORE, 0, 0, WORD_ROWS_HAVE,
+     "ROWS_HAVE: it is for rank 0 alone"},
 
     {M, 1, TAG_WORD, WORD_HELLO, TWICE, 0, 0, 0, "HELLO: out of turn"},
     {M, 1, TAG_WORD, WORD_HELLO, SET, WORD(threads), 65537, "HELLO: threads 65537"},
@@ -87,8 +101,10 @@ static const struct lie lies[] = {
     {M, 1, TAG_WORD, WORD_HELLO, SET, WORD(local_rank), 1, "HELLO: local_rank 1"},
     {M, 1, TAG_WORD, WORD_HELLO, SET, WORD(local_rank), -1, "HELLO: local_rank -1"},
     {M, 1, TAG_WORD, WORD_HELLO, SET, WORD(manifest_bytes), 0, "HELLO: manifest_bytes 0"},
-    {M, 1, TAG_WORD, WORD_HELLO, SET, WORD(manifest_bytes), INT64_C(1) << 40, "manifest_bytes 1"},
-    {M, 1, TAG_WORD, WORD_HELLO, SET, WORD(manifest_bytes), -1, "HELLO: manifest_bytes -1"},
+    {M, 1, TAG_WORD, WORD_HELLO, SET, WORD(manifest_bytes), INT64_C(1) << 40,
+     "manifest_bytes 1"},
+    {M, 1, TAG_WORD, WORD_HELLO, SET, WORD(manifest_bytes), -1,
+     "HELLO: manifest_bytes -1"},
 
     {M, 1, TAG_WORD, WORD_ARRIVE, TWICE, 0, 0, 0, "ARRIVE: out of turn"},
     {M, 1, TAG_WORD, WORD_HELLO, MORE, 0, 0, WORD_ARRIVE, "ARRIVE: out of turn"},
@@ -97,7 +113,8 @@ static const struct lie lies[] = {
     {M, 1, TAG_WORD, WORD_ARRIVE, SET, WORD(final), 2, "ARRIVE: final 2"},
     {M, 1, TAG_WORD, WORD_ARRIVE, SET, WORD(bad), 256, "ARRIVE: bad 256"},
     {M, 1, TAG_WORD, WORD_ARRIVE, SET, WORD(weight), NAN_BITS, "ARRIVE: weight nan"},
-    {M, 1, TAG_WORD, WORD_ARRIVE, SET, WORD(weight), INT64_MIN | TWO_BITS, "ARRIVE: weight -2"},
+    {M, 1, TAG_WORD, WORD_ARRIVE, SET, WORD(weight), INT64_MIN | TWO_BITS,
+     "ARRIVE: weight -2"},
     {M, 1, TAG_WORD, WORD_HELLO, MORE, 0, 0, WORD_TAKE_BACK, "TAKE_BACK: out of turn"},
     {M, 1, TAG_WORD, WORD_ARRIVE, MORE, 0, 0, WORD_ROWS, "ROWS: out of turn"},
     {M, 1, TAG_WORD, WORD_ARRIVE, MORE, 0, 0, WORD_ROWS_HAVE, "ROWS_HAVE: out of turn"},
@@ -121,7 +138,8 @@ static const struct lie lies[] = {
     {M, 0, TAG_WORD, WORD_GO, TWICE, 0, 0, 0, "GO: round 1 after round 1"},
     {M, 0, TAG_WORD, WORD_GO, SET, SEAT(0, rank), -1, "GO: a seat of rank -1"},
     {M, 0, TAG_WORD, WORD_GO, SET, SEAT(0, rank), 3, "GO: a seat of rank 3"},
-    {M, 0, TAG_WORD, WORD_GO, SET, SEAT(0, rank), 1, "GO: the seat of rank 1 after that of rank 1"},
+    {M, 0, TAG_WORD, WORD_GO, SET, SEAT(0, rank), 1,
+     "GO: the seat of rank 1 after that of rank 1"},
     {M, 0, TAG_WORD, WORD_GO, SET, SEAT(0, host), 3, "GO: the seat of rank 0"},
     {M, 0, TAG_WORD, WORD_GO, SET, SEAT(0, host), -1, "GO: the seat of rank 0"},
     {M, 0, TAG_WORD, WORD_GO, SET, SEAT(0, local_rank), -1, "GO: the seat of rank 0"},
@@ -142,7 +160,8 @@ static const struct lie lies[] = {
     {M, 0, TAG_WORD, WORD_GO, MORE, 0, 0, WORD_ROWS_CALL, "ROWS_CALL: out of turn"},
     {M, 0, TAG_WORD, WORD_GO, MORE, 0, 0, WORD_ROWS_GO, "ROWS_GO: out of turn"},
     {M, 0, TAG_WORD, WORD_GO, MORE, 0, 0, WORD_ROWS_TAKE, "ROWS_TAKE: out of turn"},
-    {C, 0, TAG_WORD, WORD_MEMBERS, SET, WORD(what), WORD_ROWS_TAKE, "ROWS_TAKE: out of turn"},
+    {C, 0, TAG_WORD, WORD_MEMBERS, SET, WORD(what), WORD_ROWS_TAKE,
+     "ROWS_TAKE: out of turn"},
     {M, 0, TAG_WORD, WORD_GO, SET, WORD(what), WORD_VOID, "VOID: "},
 
     {R, 1, TAG_WORD, WORD_ROWS, SET, WORD(n), 1 << 13, "ROWS: n 8192"},
@@ -157,11 +176,13 @@ static const struct lie lies[] = {
     {R, 0, TAG_WORD, WORD_ROWS_GO, ADD, 0, 0, -16, "ROWS_GO: "},
     {R, 0, TAG_WORD, WORD_ROWS_GO, TWICE, 0, 0, 0, "ROWS_GO: out of turn"},
     {R, 0, TAG_WORD, WORD_ROWS_GO, SET, PART(0, bytes), -1, "ROWS_GO: a part of rank 0"},
-    {R, 0, TAG_WORD, WORD_ROWS_GO, SET, PART(0, bytes), 4097, "ROWS_GO: a part of rank 0 of 4097"},
+    {R, 0, TAG_WORD, WORD_ROWS_GO, SET, PART(0, bytes), 4097,
+     "ROWS_GO: a part of rank 0 of 4097"},
     {R, 0, TAG_WORD, WORD_ROWS_GO, SET, PART(0, rank), -1, "ROWS_GO: a part of rank -1"},
     {R, 0, TAG_WORD, WORD_ROWS_GO, SET, PART(2, rank), 3, "ROWS_GO: a part of rank 3"},
     {R, 0, TAG_WORD, WORD_ROWS_GO, SET, PART(1, rank), 0, "ROWS_GO: a part of rank 0"},
-    {R, 0, TAG_WORD, WORD_ROWS_GO, SET, PART(1, bytes), 999, "ROWS_GO: no part of 1001 bytes"},
+    {R, 0, TAG_WORD, WORD_ROWS_GO, SET, PART(1, bytes), 999,
+     "ROWS_GO: no part of 1001 bytes"},
     {R, 0, TAG_WORD, WORD_ROWS_TAKE, SET, WORD(bad), 2, "ROWS_TAKE: bad 2"},
     {R, 0, TAG_WORD, WORD_ROWS_TAKE, TWICE, 0, 0, 0, "ROWS_TAKE: out of turn"},
     {R, 0, TAG_WORD, WORD_ROWS_GO, MORE, 0, 0, WORD_ROWS_TAKE, "ROWS_TAKE: out of turn"},
@@ -169,8 +190,10 @@ static const struct lie lies[] = {
     /* pieces */
     {M, 1, TAG_MANIFEST, 0, ADD, 0, 0, -1, "a manifest of"},
     {M, 1, TAG_MANIFEST, 0, ADD, 0, 0, 1, "a manifest of too many bytes"},
-    {M, 0, TAG_STATE, 0, ADD, 0, 0, -4, "a piece of a state of 3596 bytes, where 3600 belong"},
-    {M, 0, TAG_STATE, 0, ADD, 0, 0, 4, "a piece of a state of too many bytes, where 3600 belong"},
+    {M, 0, TAG_STATE, 0, ADD, 0, 0, -4,
+     "a piece of a state of 3596 bytes, where 3600 belong"},
+    {M, 0, TAG_STATE, 0, ADD, 0, 0, 4,
+     "a piece of a state of too many bytes, where 3600 belong"},
     {M, 1, TAG_GIVE, 0, ADD, 0, 0, -1, "a part of a mean of"},
     {M, 1, TAG_GIVE, 0, ADD, 0, 0, 60000, "a part of a mean of too many bytes"},
     {M, 1, TAG_TELL, 0, ADD, 0, 0, -1, "a piece of a mean of"},
@@ -237,7 +260,8 @@ static void alter(void *context, struct letter *letter, struct letter *more)
         letter->times = 2;
         break;
     case MORE:
-        word = (struct ranks_word){.what = (uint32_t)lie->value, .protocol = RANKS_PROTOCOL};
+        word =
+            (struct ranks_word){.what = (uint32_t)lie->value, .protocol = RANKS_PROTOCOL};
         memcpy(more->p, &word, sizeof word);
         more->times = 1;
     }
@@ -249,16 +273,22 @@ START_TEST(a_lie_ends_the_job_with_its_line)
 {
     struct liar liar = {.lie = &lies[_i]};
     bool encoded = lies[_i].job == ENCODED;
-    struct hostile job = {.job = encoded ? HOSTILE_MEANS : (enum hostile_job)lies[_i].job, .size = RANKS,
-                          .liar = lies[_i].liar, .n = N, .wire = encoded ? WIRE_Q8 : WIRE_F32,
-                          .turns = TURNS, .alter = alter, .context = &liar};
+    struct hostile job = {.job = encoded ? HOSTILE_MEANS : (enum hostile_job)lies[_i].job,
+                          .size = RANKS,
+                          .liar = lies[_i].liar,
+                          .n = N,
+                          .wire = encoded ? WIRE_Q8 : WIRE_F32,
+                          .turns = TURNS,
+                          .alter = alter,
+                          .context = &liar};
     struct hostile_end ends[RANKS];
     char peer[40];
     int told = 0;
 
     hostile_run(&job, ends);
     ck_assert_msg(liar.lied, "lie %d: no such letter", _i);
-    snprintf(peer, sizeof peer, "rank %d (host%d) breaks the protocol", job.liar, job.liar);
+    snprintf(peer, sizeof peer, "rank %d (host%d) breaks the protocol", job.liar,
+             job.liar);
     for (int k = 0; k < RANKS; k++) {
         if (k == job.liar || !ends[k].status)
             continue;
@@ -281,8 +311,11 @@ static void say_truth(void *context, struct letter *letter, struct letter *more)
 
 START_TEST(who_does_not_lie_is_heard_to_the_end)
 {
-    struct hostile job = {.job = (enum hostile_job)(_i % HOSTILE_JOBS), .size = 2 + _i % 2,
-                          .n = N, .wire = (enum wire)(_i % 3), .turns = 4000,
+    struct hostile job = {.job = (enum hostile_job)(_i % HOSTILE_JOBS),
+                          .size = 2 + _i % 2,
+                          .n = N,
+                          .wire = (enum wire)(_i % 3),
+                          .turns = 4000,
                           .alter = say_truth};
     struct hostile_end ends[RANKS];
 
@@ -290,6 +323,115 @@ START_TEST(who_does_not_lie_is_heard_to_the_end)
     for (int k = 0; k < job.size; k++)
         ck_assert_msg(ends[k].done && !ends[k].status, "rank %d: %s", k, ends[k].says);
     ck_assert_int_eq(memory_live(), 0);
+}
+END_TEST
+
+/* --- what is not a lie, but costs --- */
+
+enum { NOBODY_RECEIVES = 8888, SLOW_BYTES = 2000, FEW_BLOCKS = 600, LONG = 5000 };
+
+/* Rank 2 takes no word from rank 0, and rank 1 makes rank 0 say as many as it can: an
+ * arrival that ends at once, and then the next. Both are never through. */
+static void flood(void *context, struct letter *letter, struct letter *more)
+{
+    bool *begun = context;
+    struct ranks_word word = {.what = 0};
+
+    memcpy(&word, letter->p, letter->bytes < sizeof word ? letter->bytes : sizeof word);
+    bool ended = letter->tag == TAG_WORD && word.what == WORD_VOID;
+    if (letter->from && letter->tag == TAG_ASK)
+        letter->times = 0;
+    if (ended && letter->to == 2) {
+        letter->tag = NOBODY_RECEIVES;
+        letter->bytes = SLOW_BYTES;
+    }
+    if ((ended && letter->to == 1) ||
+        (!*begun && letter->from == 1 && letter->tag == TAG_ASK)) {
+        *begun = true;
+        word = (struct ranks_word){.what = WORD_ARRIVE, .protocol = RANKS_PROTOCOL,
+                                   .kind = EXCHANGE_ELASTIC};
+        memcpy(more->p, &word, sizeof word);
+        more->from = 1;
+        more->to = 0;
+        more->times = 1;
+    }
+}
+
+START_TEST(words_that_are_not_taken_hold_up_those_that_come)
+{
+    bool begun = false;
+    struct hostile job = {.job = HOSTILE_CENTER,
+                          .size = RANKS,
+                          .liar = HOSTILE_ALL,
+                          .n = N,
+                          .turns = LONG,
+                          .alter = flood,
+                          .context = &begun};
+    struct hostile_end ends[RANKS];
+    long most = hostile_run(&job, ends);
+
+    ck_assert(begun);
+    ck_assert_int_lt(most, FEW_BLOCKS);
+    ck_assert_int_eq(memory_live(), 0);
+}
+END_TEST
+
+static void say_escapes(void *context, struct letter *letter, struct letter *more)
+{
+    static const char text[] = "\033[2J\nrank 9: all is well\r\007";
+    const struct ranks_word word = {.what = WORD_FAIL, .protocol = RANKS_PROTOCOL,
+                                    .status = DESCANT_TIMEOUT};
+
+    (void)context;
+    (void)letter;
+    memcpy(more->p, &word, sizeof word);
+    memcpy(more->p + sizeof word, text, sizeof text);
+    more->bytes = sizeof word + sizeof text;
+    more->times = 1;
+}
+
+START_TEST(a_failure_s_text_is_one_line)
+{
+    struct hostile job = {.job = HOSTILE_MEANS, .size = RANKS, .n = N, .turns = TURNS,
+                          .alter = say_escapes};
+    struct hostile_end ends[RANKS];
+
+    hostile_run(&job, ends);
+    ck_assert_int_eq(ends[1].status, DESCANT_TIMEOUT);
+    ck_assert(strstr(ends[1].says, "all is well"));
+    for (const char *p = ends[1].says; *p; p++)
+        ck_assert_msg(*p >= ' ' && *p < 127, "%s", ends[1].says);
+    ck_assert_int_eq(memory_live(), 0);
+}
+END_TEST
+
+/* --- lies by chance --- */
+
+/* AddressSanitizer makes these minutes. */
+#ifdef __SANITIZE_ADDRESS__
+enum { SEEDS = 500 };
+#else
+enum { SEEDS = 3000 };
+#endif
+
+static void run_seed(uint64_t seed)
+{
+    unsigned char bytes[64];
+    struct rng rng;
+
+    rng_init(&rng, seed);
+    for (size_t i = 0; i < sizeof bytes; i++)
+        bytes[i] = (unsigned char)(rng_next(&rng) >> 40);
+    size_t n = 6 + (size_t)(rng_next(&rng) % (sizeof bytes - 6));
+    hostile_run_bytes(bytes, n);
+}
+
+START_TEST(lies_by_chance_crash_nobody)
+{
+    for (uint64_t seed = 0; seed < SEEDS; seed++) {
+        mark_point();
+        run_seed(seed);
+    }
 }
 END_TEST
 
@@ -301,6 +443,9 @@ int main(void)
     tcase_add_loop_test(peers, who_does_not_lie_is_heard_to_the_end, 0, 24);
     tcase_add_loop_test(peers, a_lie_ends_the_job_with_its_line, 0,
                         (int)(sizeof lies / sizeof *lies));
+    tcase_add_test(peers, words_that_are_not_taken_hold_up_those_that_come);
+    tcase_add_test(peers, a_failure_s_text_is_one_line);
+    tcase_add_test(peers, lies_by_chance_crash_nobody);
     suite_add_tcase(suite, peers);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* One table says for each kind of word who says it, what follows it, and which of its numbers are
- * used; one list says within what each number must be. What a word must be beside that has a
- * function of its own below. Pure: a test goes through all kinds, numbers and lengths.
+/* One table says for each kind of word who says it, what follows it, and which of its
+ * numbers are used; one list says within what each number must be. What a word must be
+ * beside that has a function of its own below. Pure: a test goes through all kinds,
+ * numbers and lengths.
  *
  * 1. The length is looked at before anything but the head is, and it is exact.
- * 2. A number that a kind of word does not use is not looked at, here or by those who hear it.
- * 3. No list has more entries than there are ranks, no rank is in it twice, and none is outside
- *    the job: so a list fits wherever there is room for one entry of each rank. */
+ * 2. A number that a kind of word does not use is not looked at, here or by those who
+ *    hear it.
+ * 3. No list has more entries than there are ranks, no rank is in it twice, and none is
+ *    outside the job: so a list fits where there is room for one entry of each rank. */
 #include "ranks/check.h"
 
 #include <inttypes.h>
@@ -19,6 +21,7 @@
 
 struct check {
     const struct word_facts *facts;
+    int from;
     const struct ranks_word *word;
     size_t tail;                    /* bytes that follow it */
     char *why;
@@ -66,21 +69,21 @@ enum {
 
 /* --- what a word must be beside --- */
 
-static bool hello(const struct check *c, int from)
+static bool hello(const struct check *c)
 {
     const struct word_facts *f = c->facts;
     const struct ranks_word *word = c->word;
     bool own = word->host == f->place->host;
 
-    if (f->place_taken || word->host > from || (word->host == from) != (word->local_rank == 0) ||
+    if (f->place_taken || word->host > c->from ||
+        (word->host == c->from) != (word->local_rank == 0) ||
         (own && word->local_rank >= f->place->local_size))
         return refuse(c, "local rank %d of host %d", word->local_rank, word->host);
     return true;
 }
 
-static bool arrive(const struct check *c, int from)
+static bool arrive(const struct check *c)
 {
-    (void)from;
     if (!(c->word->weight >= 0 && isfinite(c->word->weight)))
         return refuse(c, "weight %g", c->word->weight);
     return true;
@@ -96,9 +99,11 @@ static bool seat_is_good(const struct check *c, const struct ranks_seat *seat)
         seat->host >= f->place->size || seat->local_rank < 0 ||
         (seat->host == f->place->host && seat->local_rank >= f->place->local_size) ||
         !(seat->share >= 0 && seat->share <= 1))
-        return refuse(c, "the seat of rank %d: bad %u, %u threads, host %d, local rank %d, share %g",
-                      seat->rank, seat->bad, seat->threads, seat->host, seat->local_rank,
-                      seat->share);
+        return refuse(
+            c,
+            "the seat of rank %d: bad %u, %u threads, host %d, local rank %d, share %g",
+            seat->rank, seat->bad, seat->threads, seat->host, seat->local_rank,
+            seat->share);
     return true;
 }
 
@@ -116,7 +121,8 @@ static bool seats_are_good(const struct check *c, const struct ranks_seat **own)
         if (!seat_is_good(c, seat))
             return false;
         if (seat->rank <= last || (here && seat->local_rank <= last_here))
-            return refuse(c, "the seat of rank %d after that of rank %d", seat->rank, last);
+            return refuse(c, "the seat of rank %d after that of rank %d", seat->rank,
+                          last);
         last = seat->rank;
         last_here = here ? seat->local_rank : last_here;
         *own = seat->rank == f->rank ? seat : *own;
@@ -141,8 +147,8 @@ static bool mean_is_good(const struct check *c)
     if (word->source > 0)
         return refuse(c, "source %d of a mean", word->source);
     if (word->encoded && (word->final || word->source < 0 || word->n > c->facts->n))
-        return refuse(c, "an encoded mean of %" PRIu64 " floats, final %u, source %d", word->n,
-                      word->final, word->source);
+        return refuse(c, "an encoded mean of %" PRIu64 " floats, final %u, source %d",
+                      word->n, word->final, word->source);
     return word->source < 0 || sums_to_one(c);
 }
 
@@ -152,7 +158,8 @@ static bool state_is_good(const struct check *c)
     const struct ranks_seat *seats = (const struct ranks_seat *)(word + 1);
 
     if (word->n > c->facts->n || word->encoded)
-        return refuse(c, "a state of %" PRIu64 " floats, encoded %u", word->n, word->encoded);
+        return refuse(c, "a state of %" PRIu64 " floats, encoded %u", word->n,
+                      word->encoded);
     for (uint32_t i = 0; i < word->seats; i++)
         if (seats[i].rank == word->source)
             return true;
@@ -172,16 +179,16 @@ static bool fits_exchange(const struct check *c, const struct ranks_seat *own)
         (word->kind == EXCHANGE_STATE ? !source || x->kind == EXCHANGE_STATE
                                       : x->kind == EXCHANGE_MEAN && x->n == word->n))
         return true;
-    return refuse(c, "kind %u of %" PRIu64 " floats, where this rank has asked for kind %d of %zu",
-                  word->kind, word->n, (int)x->kind, x->n);
+    return refuse(
+        c, "kind %u of %" PRIu64 " floats, where this rank has asked for kind %d of %zu",
+        word->kind, word->n, (int)x->kind, x->n);
 }
 
-static bool go(const struct check *c, int from)
+static bool go(const struct check *c)
 {
     const struct ranks_word *word = c->word;
     const struct ranks_seat *own;
 
-    (void)from;
     if (word->kind == EXCHANGE_ELASTIC)
         return refuse(c, "kind %u", word->kind);
     if ((int32_t)(word->round - c->facts->round) <= 0)
@@ -191,25 +198,24 @@ static bool go(const struct check *c, int from)
            fits_exchange(c, own);
 }
 
-static bool goes_alone(const struct check *c, int from)
+static bool goes_alone(const struct check *c)
 {
     const struct exchange *x = c->facts->arrived;
 
-    (void)from;
     if (x && c->word->seq == c->facts->seq && x->kind != EXCHANGE_ELASTIC)
         return refuse(c, "arrival %u, which is of kind %d", c->word->seq, (int)x->kind);
     return true;
 }
 
-static bool late(const struct check *c, int from)
+static bool late(const struct check *c)
 {
     struct awaited awaited;
     int last = -1;
 
-    (void)from;
     memcpy(&awaited, c->word + 1, sizeof awaited);
-    if ((unsigned)awaited.wait > FABRIC_WAIT_LINK || (unsigned)awaited.kind > EXCHANGE_STATE ||
-        awaited.n < 0 || awaited.n > c->facts->place->size || awaited.n_named < 0 ||
+    if ((unsigned)awaited.wait > FABRIC_WAIT_LINK ||
+        (unsigned)awaited.kind > EXCHANGE_STATE || awaited.n < 0 ||
+        awaited.n > c->facts->place->size || awaited.n_named < 0 ||
         awaited.n_named > awaited.n || awaited.n_named > FABRIC_NAMED)
         return refuse(c, "wait %d, kind %d, for %d ranks, %d by name", (int)awaited.wait,
                       (int)awaited.kind, awaited.n, awaited.n_named);
@@ -221,25 +227,25 @@ static bool late(const struct check *c, int from)
     return true;
 }
 
-static bool fail(const struct check *c, int from)
+static bool fail(const struct check *c)
 {
     const char *text = (const char *)(c->word + 1);
 
-    (void)from;
-    return text[c->tail - 1] == 0 || refuse(c, "a text of %zu bytes without an end", c->tail);
+    return text[c->tail - 1] == 0 ||
+           refuse(c, "a text of %zu bytes without an end", c->tail);
 }
 
-static bool rows_go(const struct check *c, int from)
+static bool rows_go(const struct check *c)
 {
     const struct rows_seat *seats = (const struct rows_seat *)(const void *)(c->word + 1);
     bool own = false;
     int last = -1;
 
-    (void)from;
     for (uint32_t i = 0; i < c->word->seats; i++) {
         if (seats[i].rank <= last || seats[i].rank >= c->facts->place->size ||
             seats[i].bytes > c->facts->part)
-            return refuse(c, "a part of rank %d of %" PRIu64 " bytes, after that of rank %d",
+            return refuse(c,
+                          "a part of rank %d of %" PRIu64 " bytes, after that of rank %d",
                           seats[i].rank, seats[i].bytes, last);
         last = seats[i].rank;
         own |= last == c->facts->rank && seats[i].bytes == c->facts->own_part;
@@ -257,14 +263,16 @@ static const struct rule {
     bool to_lead;               /* by any rank to rank 0; else by rank 0 to any */
     unsigned numbers;
     enum tail tail;
-    bool (*more)(const struct check *c, int from);
+    bool (*more)(const struct check *c);
 } rules[] = {
-    [WORD_HELLO] = {"HELLO", true, THREADS | HOST | LOCAL_RANK | MANIFEST, TAIL_NONE, hello},
+    [WORD_HELLO] = {"HELLO", true, THREADS | HOST | LOCAL_RANK | MANIFEST, TAIL_NONE,
+                    hello},
     [WORD_ARRIVE] = {"ARRIVE", true, KIND | FINAL | BAD, TAIL_NONE, arrive},
     [WORD_TAKE_BACK] = {"TAKE_BACK", true, 0, TAIL_NONE, NULL},
     [WORD_LEAVE] = {"LEAVE", true, 0, TAIL_NONE, NULL},
     [WORD_CALL] = {"CALL", false, 0, TAIL_NONE, NULL},
-    [WORD_GO] = {"GO", false, KIND | FINAL | ENCODED | SOURCE | MEMBERS | FLOATS, TAIL_SEATS, go},
+    [WORD_GO] = {"GO", false, KIND | FINAL | ENCODED | SOURCE | MEMBERS | FLOATS,
+                 TAIL_SEATS, go},
     [WORD_VOID] = {"VOID", false, 0, TAIL_NONE, goes_alone},
     [WORD_MEMBERS] = {"MEMBERS", false, FINAL | GONE | MEMBERS, TAIL_NONE, NULL},
     [WORD_LATE] = {"LATE", false, 0, TAIL_LATE, late},
@@ -290,9 +298,11 @@ static bool tail_is_good(const struct check *c, enum tail tail)
         break;
     case TAIL_SEATS:
     case TAIL_PARTS:
-        if (seats < 1 || seats > (uint64_t)(tail == TAIL_SEATS ? place->size : place->hosts))
+        if (seats < 1 ||
+            seats > (uint64_t)(tail == TAIL_SEATS ? place->size : place->hosts))
             return refuse(c, "seats %" PRIu64, seats);
-        least = seats * (tail == TAIL_SEATS ? sizeof(struct ranks_seat) : sizeof(struct rows_seat));
+        least = seats * (tail == TAIL_SEATS ? sizeof(struct ranks_seat)
+                                            : sizeof(struct rows_seat));
         break;
     case TAIL_LATE:
         least = sizeof(struct awaited);
@@ -300,8 +310,9 @@ static bool tail_is_good(const struct check *c, enum tail tail)
     case TAIL_TEXT:
         least = c->tail < 1 ? 1 : c->tail > RANKS_TEXT ? RANKS_TEXT : c->tail;
     }
-    return c->tail == least || refuse(c, "%zu bytes, where %zu belong", sizeof *c->word + c->tail,
-                                      sizeof *c->word + (size_t)least);
+    return c->tail == least ||
+           refuse(c, "%zu bytes, where %zu belong", sizeof *c->word + c->tail,
+                  sizeof *c->word + (size_t)least);
 }
 
 static bool numbers_are_good(const struct check *c, unsigned numbers)
@@ -309,20 +320,20 @@ static bool numbers_are_good(const struct check *c, unsigned numbers)
     const struct word_facts *f = c->facts;
     const struct ranks_word *w = c->word;
 
-#define X(name, field, least, most)     /* a number that is below the least wraps */        \
-    if (numbers & name && (uint64_t)w->field - (uint64_t)(least) >                         \
-                              (uint64_t)(most) - (uint64_t)(least))                        \
+#define X(name, field, least, most) /* a number that is below the least wraps */         \
+    if (numbers & name &&                                                                \
+        (uint64_t)w->field - (uint64_t)(least) > (uint64_t)(most) - (uint64_t)(least))   \
         return refuse(c, #field " %" PRId64, (int64_t)w->field);
     NUMBERS(X)
 #undef X
     return true;
 }
 
-static bool may_say(const struct check *c, const struct rule *rule, int from)
+static bool may_say(const struct check *c, const struct rule *rule)
 {
     if (rule->to_lead && c->facts->rank != 0)
         return refuse(c, "it is for rank 0 alone");
-    if (!rule->to_lead && from != 0)
+    if (!rule->to_lead && c->from != 0)
         return refuse(c, "rank 0 alone says it");
     return c->facts->turns >> c->word->what & 1 || refuse(c, "out of turn");
 }
@@ -330,18 +341,18 @@ static bool may_say(const struct check *c, const struct rule *rule, int from)
 bool word_is_good(const struct word_facts *facts, int from, const struct ranks_word *word,
                   size_t bytes, char why[CHECK_WHY])
 {
-    struct check c = {.facts = facts, .word = word, .tail = bytes - sizeof *word, .why = why};
+    struct check c = {.facts = facts, .from = from, .word = word, .why = why};
     char more[CHECK_WHY];
 
-    if (bytes < sizeof *word || bytes == LINK_TOO_LONG)
-        return refuse(&c, bytes == LINK_TOO_LONG ? "a word that is too long"
-                                                 : "a word of %zu bytes", bytes);
+    if (bytes < sizeof *word)
+        return refuse(&c, "a word of %zu bytes", bytes);
+    c.tail = bytes - sizeof *word;
     if (word->what >= N_RULES)
         return refuse(&c, "a word of kind %u", word->what);
     const struct rule *rule = &rules[word->what];
     c.why = more;
-    if (may_say(&c, rule, from) && tail_is_good(&c, rule->tail) &&
-        numbers_are_good(&c, rule->numbers) && (!rule->more || rule->more(&c, from)))
+    if (may_say(&c, rule) && tail_is_good(&c, rule->tail) &&
+        numbers_are_good(&c, rule->numbers) && (!rule->more || rule->more(&c)))
         return true;
     c.why = why;
     return refuse(&c, "%s: %s", rule->name, more);

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-/* Whether a word may be acted upon. A word is bytes of a peer, and any peer may be broken, or of
- * another mind: what is said here is tested before anything of the word is used. */
+/* Whether a word may be acted upon. A word is bytes of a peer, and any peer may be
+ * broken, or of another mind: what is said here is tested before anything of the word is
+ * used. */
 #ifndef RANKS_CHECK_H
 #define RANKS_CHECK_H
 
 #include "ranks/ranks.h"
 
 enum {
-    CHECK_WHY = 200,                /* bytes of why a word is refused */
-    CHECK_THREADS = 1 << 16,        /* that a trainer runs, at most */
-    CHECK_MANIFEST = 1 << 20        /* bytes that a manifest may be longer than one's own */
+    CHECK_WHY = 200,         /* bytes of why a word is refused */
+    CHECK_THREADS = 1 << 16, /* that a trainer runs, at most */
+    CHECK_MANIFEST = 1 << 20 /* bytes that a manifest may be longer than one's own */
 };
 
 /* What the rank that hears a word knows. */
@@ -25,7 +26,7 @@ struct word_facts {
     uint32_t round;                 /* the last that it has begun */
     uint32_t seq;                   /* of its last exchange, */
     const struct exchange *arrived; /* and that, where it waits for its round; or NULL */
-    bool place_taken;               /* HELLO: other ranks' places leave none for the sender's */
+    bool place_taken;       /* HELLO: other ranks' places leave none for the sender's */
 };
 
 static inline void word_allow(struct word_facts *facts, enum ranks_what what, bool now)
@@ -33,8 +34,8 @@ static inline void word_allow(struct word_facts *facts, enum ranks_what what, bo
     facts->turns |= (uint32_t)now << what;
 }
 
-/* False, and why it is refused: its sender may not say it, or not now; its length is not what it
- * should be; or one of its numbers means nothing. Only `bytes` of it are read. */
+/* False, and why it is refused: its sender may not say it, or not now; its length is not
+ * what it should be; or one of its numbers means nothing. Only `bytes` of it are read. */
 bool word_is_good(const struct word_facts *facts, int from, const struct ranks_word *word,
                   size_t bytes, char why[CHECK_WHY]);
 

@@ -181,6 +181,7 @@ static bool place_is_taken(const struct ranks *m, int from, const struct ranks_w
     return word->local_rank == 0 && hosts >= m->place.hosts;
 }
 
+/* The word is compared here, no more: it is not checked yet. */
 void ranks_lead_facts(const struct ranks *m, int from, const struct ranks_word *word,
                       struct word_facts *facts)
 {
