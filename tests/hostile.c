@@ -132,6 +132,8 @@ static bool next_exchange(const struct trainer *t, struct exchange *x)
     x->final = t->begun == 1 + MEANS;
     if (x->final)
         x->kind = center ? EXCHANGE_STATE : EXCHANGE_MEAN;
+    if (world.job->first_leaves && t->f->rank == 0)
+        return t->begun < 1;
     return t->begun < 2 + MEANS;
 }
 

@@ -31,6 +31,7 @@ struct hostile {
     int size, liar;                 /* a rank, or HOSTILE_ALL */
     size_t n;                       /* floats */
     enum wire wire;
+    bool first_leaves;              /* rank 0, when it has its first state */
     int turns;                      /* of all ranks, at most */
     /* more: another letter that goes first, of no times unless it is filled */
     void (*alter)(void *context, struct letter *letter, struct letter *more);

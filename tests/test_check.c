@@ -37,7 +37,7 @@ static struct word_facts facts_for(uint32_t what)
     return (struct word_facts){.rank = to_lead(what) ? 0 : SELF,
                                .place = &place,
                                .turns = 1U << what,
-                               .encodes = true,
+                               .encodes = true, .center = true,
                                .n = FLOATS,
                                .room = ROOM,
                                .part = PART,
@@ -312,6 +312,22 @@ END_TEST
 
 /* --- rounds --- */
 
+START_TEST(only_a_centre_is_for_elastic_exchanges)
+{
+    struct word_facts facts = facts_for(WORD_ARRIVE);
+    char why[CHECK_WHY];
+
+    fill(WORD_ARRIVE);
+    letter.word.kind = EXCHANGE_ELASTIC;
+    ck_assert(word_is_good(&facts, 2, &letter.word, bytes, why));
+    letter.word.final = 1;
+    ck_assert(!word_is_good(&facts, 2, &letter.word, bytes, why));
+    letter.word.final = 0;
+    facts.center = false;
+    ck_assert(!word_is_good(&facts, 2, &letter.word, bytes, why));
+}
+END_TEST
+
 /* Their numbers may come to their end, and begin again. */
 START_TEST(a_round_comes_once)
 {
@@ -443,6 +459,7 @@ int main(void)
     tcase_add_loop_test(words, each_number_is_within_its_bounds, 0,
                         (int)(sizeof numbers / sizeof *numbers));
     tcase_add_test(words, weights_and_shares_are_numbers);
+    tcase_add_test(words, only_a_centre_is_for_elastic_exchanges);
     tcase_add_test(words, a_round_comes_once);
     tcase_add_test(words, a_place_on_a_host_is_one_rank_s);
     tcase_add_test(words, a_state_comes_from_one_of_its_members);

@@ -110,6 +110,7 @@ static const struct lie lies[] = {
     {M, 1, TAG_WORD, WORD_HELLO, MORE, 0, 0, WORD_ARRIVE, "ARRIVE: out of turn"},
     {R, 1, TAG_WORD, WORD_ROWS, MORE, 0, 0, WORD_LEAVE, "ROWS: out of turn"},
     {M, 1, TAG_WORD, WORD_ARRIVE, SET, WORD(kind), 3, "ARRIVE: kind 3"},
+    {M, 1, TAG_WORD, WORD_ARRIVE, SET, WORD(kind), 1, "ARRIVE: an elastic exchange"},
     {M, 1, TAG_WORD, WORD_ARRIVE, SET, WORD(final), 2, "ARRIVE: final 2"},
     {M, 1, TAG_WORD, WORD_ARRIVE, SET, WORD(bad), 256, "ARRIVE: bad 256"},
     {M, 1, TAG_WORD, WORD_ARRIVE, SET, WORD(weight), NAN_BITS, "ARRIVE: weight nan"},
@@ -326,9 +327,36 @@ START_TEST(who_does_not_lie_is_heard_to_the_end)
 }
 END_TEST
 
+/* All who arrive bring more floats than there are. */
+static void bring_more(void *context, struct letter *letter, struct letter *more)
+{
+    const uint64_t n = N + 1;
+    struct ranks_word word = {.what = 0};
+
+    (void)context;
+    (void)more;
+    memcpy(&word, letter->p, letter->bytes < sizeof word ? letter->bytes : sizeof word);
+    if (letter->tag == TAG_WORD && word.what == WORD_ARRIVE)
+        memcpy(letter->p + offsetof(struct ranks_word, n), &n, sizeof n);
+}
+
+START_TEST(who_lies_together_is_found_by_rank_0)
+{
+    struct hostile job = {.job = HOSTILE_MEANS, .size = RANKS, .liar = HOSTILE_ALL, .n = N,
+                          .turns = TURNS, .first_leaves = true, .alter = bring_more};
+    struct hostile_end ends[RANKS];
+
+    hostile_run(&job, ends);
+    for (int k = 1; k < RANKS; k++)
+        ck_assert_msg(strstr(ends[k].says, "breaks the protocol: ARRIVE: n 901"), "rank %d: %s", k,
+                      ends[k].says);
+    ck_assert_int_eq(memory_live(), 0);
+}
+END_TEST
+
 /* --- what is not a lie, but costs --- */
 
-enum { NOBODY_RECEIVES = 8888, SLOW_BYTES = 2000, FEW_BLOCKS = 600, LONG = 5000 };
+enum { NOBODY_RECEIVES = LINK_TAGS - 2, SLOW_BYTES = 2000, FEW_BLOCKS = 600, LONG = 5000 };
 
 /* Rank 2 takes no word from rank 0, and rank 1 makes rank 0 say as many as it can: an
  * arrival that ends at once, and then the next. Both are never through. */
@@ -443,6 +471,7 @@ int main(void)
     tcase_add_loop_test(peers, who_does_not_lie_is_heard_to_the_end, 0, 24);
     tcase_add_loop_test(peers, a_lie_ends_the_job_with_its_line, 0,
                         (int)(sizeof lies / sizeof *lies));
+    tcase_add_test(peers, who_lies_together_is_found_by_rank_0);
     tcase_add_test(peers, words_that_are_not_taken_hold_up_those_that_come);
     tcase_add_test(peers, a_failure_s_text_is_one_line);
     tcase_add_test(peers, lies_by_chance_crash_nobody);

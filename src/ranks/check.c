@@ -86,6 +86,8 @@ static bool arrive(const struct check *c)
 {
     if (!(c->word->weight >= 0 && isfinite(c->word->weight)))
         return refuse(c, "weight %g", c->word->weight);
+    if (c->word->kind == EXCHANGE_ELASTIC && (!c->facts->center || c->word->final))
+        return refuse(c, "an elastic exchange, final %u", c->word->final);
     return true;
 }
 

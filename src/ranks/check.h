@@ -19,6 +19,7 @@ struct word_facts {
     const struct link_place *place; /* of which the names are not looked at */
     uint32_t turns;                 /* bit `what`: the sender may say such a word now */
     bool encodes;                   /* means may be encoded */
+    bool center;                    /* exchanges may be elastic */
     uint64_t n, room;               /* floats of a state, and of a mean, at most */
     uint64_t part;                  /* bytes of a part of rows, at most, */
     uint64_t own_part;              /* and of the one that it has given */

@@ -102,6 +102,7 @@ static struct word_facts facts_of(const struct ranks *m, int from, const struct 
     bool arrived = m->stage == STAGE_ARRIVED && !m->round.active && !m->go_waits;
     struct word_facts facts = {
         .rank = m->f.rank, .place = &m->place, .encodes = m->f.wire != WIRE_F32,
+        .center = m->f.center != NULL,
         .n = m->n, .room = m->room > m->n ? m->room : m->n, .round = m->round.number,
         .seq = m->seq, .arrived = arrived ? &m->x : NULL, .turns = 1U << WORD_FAIL};
 

@@ -16,6 +16,7 @@
 #include "fabric/ruling.h"
 #include "ranks/check.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 #define LATE_FIRST_NS UINT64_C(50000000)
@@ -316,6 +317,11 @@ static void close_round(struct ranks *m, enum life life, const struct ruling *ru
                             .kind = state ? EXCHANGE_STATE : EXCHANGE_MEAN,
                             .members = (uint32_t)count(m, life), .source = -1};
 
+    if (ruling->n > (state ? m->n : m->room > m->n ? m->room : m->n)) {
+        ranks_refuse(m, lead->offers[state ? ruling->place : 0].rank, "ARRIVE: n %" PRIu64,
+                     ruling->n);
+        return;
+    }
     word.encoded = can_encode(m, ruling, final, word.members);
     word.seats = (uint32_t)sit(m, life, state && m->f.center && !final);
     if (state) {
