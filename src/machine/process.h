@@ -18,12 +18,6 @@ uint64_t process_namespace(void);           /* of process numbers; 0: it cannot 
 int process_watch(int pid);                 /* its descriptor, or -1 and errno: ESRCH, there is none */
 bool pidfd_dead(int pidfd);
 
-/* Of a number whose start is not known. */
-static inline uint64_t process_of(int pid)
-{
-    return (uint64_t)pid << 40;
-}
-
 static inline int process_pid(uint64_t process)
 {
     return (int)(process >> 40);

@@ -312,17 +312,6 @@ static descant_status compare(struct shm *shm, const struct fabric_start *start,
     return status;
 }
 
-static void write_figures(struct board *board, const struct fabric_start *start)
-{
-    board->n = start->n;
-    board->room = start->room;
-    board->collective = start->collective;
-    board->center = start->center;
-    board->n_outer = (uint32_t)start->n_outer;
-    atomic_store_explicit(&board->manifest_bytes, strlen(start->manifest) + 1,
-                          memory_order_release);
-}
-
 /* Leaves the reason of the refusal on the board, where waiting trainers log it. */
 static void leave_word(struct shm *shm)
 {
@@ -351,7 +340,12 @@ static descant_status start_common(struct shm *shm, const struct fabric_start *s
     shm->round.n_refused = atomic_load_explicit(&board->n_refused, memory_order_relaxed);
     if (!status && first) {
         memcpy(manifest, start->manifest, bytes);
-        write_figures(board, start);
+        board->n = start->n;
+        board->room = start->room;
+        board->collective = start->collective;
+        board->center = start->center;
+        board->n_outer = (uint32_t)start->n_outer;
+        atomic_store_explicit(&board->manifest_bytes, bytes, memory_order_release);
     }
     return status;
 }

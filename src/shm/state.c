@@ -71,12 +71,6 @@ enum fabric_progress shm_take_state(struct shm *shm, uint64_t word,
 
 /* --- joining --- */
 
-static bool shows_whole(const struct board *board, unsigned slot, uint32_t tag)
-{
-    return has_arrived(board, slot, tag) &&
-           atomic_load_explicit(&board->arrivals[slot].whole, memory_order_acquire) == tag;
-}
-
 static unsigned find_shown(const struct board *board, uint64_t slots)
 {
     for (unsigned s = 0; s < MACHINE_SLOTS; s++)
@@ -101,7 +95,10 @@ unsigned shm_find_source(struct shm *shm, uint64_t word, bool *any)
         return MACHINE_SLOTS;
     for (unsigned s = 0; s < MACHINE_SLOTS; s++)
         if (settled & slot_bit(s) &&
-            (!shm->start.collective || shows_whole(board, s, word_tag(word))))
+            (!shm->start.collective ||
+             (has_arrived(board, s, word_tag(word)) &&
+              atomic_load_explicit(&board->arrivals[s].whole, memory_order_acquire) ==
+                  word_tag(word))))
             return s;
     return MACHINE_SLOTS;
 }

@@ -27,11 +27,6 @@ static struct awaited note_read(uint64_t note)
                             .round = (uint32_t)(note >> 32)};
 }
 
-static bool note_of_state(uint64_t note)
-{
-    return note >> 16 & 1;
-}
-
 /* --- looking --- */
 
 static uint64_t reducing(const struct board *board, uint64_t slots, uint32_t tag)
@@ -62,7 +57,7 @@ static uint64_t round_awaits(const struct shm *shm, uint64_t note)
         uint64_t late = shm_late(board, others, tag);
         return late ? late : others & (members & -members);
     }
-    return note_of_state(note) ? shm_unpulled(board, others, tag)
+    return note >> 16 & 1 ? shm_unpulled(board, others, tag)
                                : reducing(board, others, tag);
 }
 
