@@ -29,6 +29,7 @@ enum hostile_job {
 struct hostile {
     enum hostile_job job;
     int size, liar;                 /* a rank, or HOSTILE_ALL */
+    int per_host;                   /* 0 counts as 1; 2: means go by hosts */
     size_t n;                       /* floats */
     enum wire wire;
     bool first_leaves;              /* rank 0, when it has its first state */

@@ -314,6 +314,7 @@ START_TEST(who_does_not_lie_is_heard_to_the_end)
 {
     struct hostile job = {.job = (enum hostile_job)(_i % HOSTILE_JOBS),
                           .size = 2 + _i % 2,
+                          .per_host = 1 + _i / 24,
                           .n = N,
                           .wire = (enum wire)(_i % 3),
                           .turns = 4000,
@@ -468,7 +469,7 @@ int main(void)
     Suite *suite = suite_create("hostile");
     TCase *peers = tcase_create("peers");
     tcase_set_timeout(peers, 60);
-    tcase_add_loop_test(peers, who_does_not_lie_is_heard_to_the_end, 0, 24);
+    tcase_add_loop_test(peers, who_does_not_lie_is_heard_to_the_end, 0, 48);
     tcase_add_loop_test(peers, a_lie_ends_the_job_with_its_line, 0,
                         (int)(sizeof lies / sizeof *lies));
     tcase_add_test(peers, who_lies_together_is_found_by_rank_0);
