@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: MIT */
+/* For tests of the simulated link: a world whose ends all collect at each event, and
+ * messages that note when and how they ended. */
+#ifndef SIMULATED_HELP_H
+#define SIMULATED_HELP_H
+
+#include "base/base.h"
+#include "link/simulated.h"
+
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST = 8, BULK = 10000, LATENCY = 1000 };
+
+static struct simulated *world;
+static struct link *ends[MOST];
+static struct link_place places[MOST];
+static struct link_peer peers[MOST][MOST];  /* as told last; generation 0: nothing */
+static unsigned char buffers[MOST][4 * BULK];
+
+/* A message, as one side of it sees it. */
+struct side {
+    int n_ended, from;
+    bool failed;
+    size_t bytes;
+    uint64_t at_ns;
+};
+
+static inline void meet(int rank)
+{
+    struct link_entry entry = {.context = world, .rank = rank};
+
+    memset(peers[rank], 0, sizeof peers[rank]);
+    ends[rank] = link_simulated.meet(&entry, &places[rank]);
+    ck_assert_ptr_nonnull(ends[rank]);
+    ck_assert_int_eq(places[rank].rank, rank);
+    ck_assert_uint_ne(places[rank].generation, 0);
+}
+
+static inline void open_world(const struct simulated_options *options)
+{
+    world = simulated_create(options);
+    ck_assert_ptr_nonnull(world);
+    memset(ends, 0, sizeof ends);
+    for (int k = 0; k < options->ranks; k++)
+        meet(k);
+}
+
+static inline void close_one(int rank)
+{
+    if (ends[rank])
+        link_simulated.close(ends[rank], false);
+    ends[rank] = NULL;
+}
+
+static inline void close_world(void)
+{
+    for (int k = 0; k < MOST; k++)
+        close_one(k);
+    simulated_destroy(world);
+    ck_assert_int_eq(memory_live(), 0);
+}
+
+static inline void collect(int rank)
+{
+    struct link_news news;
+
+    ck_assert(link_simulated.collect(ends[rank], &news));
+    ck_assert_uint_eq(news.now_ns, simulated_now(world));
+    for (int i = 0; i < news.n_ended; i++) {
+        struct side *side = news.ended[i].op;
+        *side = (struct side){side->n_ended + 1, news.ended[i].from, news.ended[i].failed,
+                              news.ended[i].bytes, news.now_ns};
+    }
+    for (int i = 0; i < news.n_peers; i++)
+        peers[rank][news.peers[i].rank] = news.peers[i];
+}
+
+/* All collect at each event, up to a time. */
+static inline void run(uint64_t until_ns)
+{
+    for (;;) {
+        uint64_t next = simulated_next(world);
+        for (int k = 0; k < MOST; k++)
+            if (ends[k])
+                collect(k);
+        if (simulated_now(world) >= until_ns)
+            return;
+        simulated_run(world, next < until_ns ? next : until_ns);
+    }
+}
+
+static inline void run_for(uint64_t ns)
+{
+    run(simulated_now(world) + ns);
+}
+
+static inline void send(int from, int to, int tag, size_t bytes, struct side *side)
+{
+    *side = (struct side){0};
+    ck_assert(link_simulated.send(ends[from], buffers[from], bytes, to, tag, side));
+}
+
+static inline void receive(int to, int from, int tag, struct side *side)
+{
+    *side = (struct side){0};
+    ck_assert(link_simulated.receive(ends[to], buffers[to], BULK, from, tag, side));
+}
+
+static inline bool has_come(int rank, int peer)
+{
+    return peers[rank][peer].generation && !peers[rank][peer].gone;
+}
+
+static inline bool is_gone(int rank, int peer)
+{
+    return peers[rank][peer].generation && peers[rank][peer].gone;
+}
+
+static inline void need_time(const struct side *side, uint64_t began_ns,
+                             uint64_t takes_ns)
+{
+    ck_assert_int_eq(side->n_ended, 1);
+    ck_assert(!side->failed);
+    ck_assert_uint_eq(side->at_ns - began_ns, takes_ns);
+}
+
+static inline void fault(enum simulated_fault_kind kind, int rank, int other,
+                         uint64_t for_ns)
+{
+    uint64_t now = simulated_now(world);
+    const struct simulated_fault fault = {.kind = kind,
+                                          .rank = rank,
+                                          .other = other,
+                                          .at_ns = now,
+                                          .until_ns = now + for_ns};
+    ck_assert(simulated_fault(world, &fault));
+    simulated_run(world, now);
+}
+
+#endif

@@ -1,0 +1,343 @@
+/* SPDX-License-Identifier: MIT */
+/* The simulated link: ranks that come, go, are forgotten or cut off, and what happens to
+ * messages with them. */
+#include "simulated_help.h"
+
+enum { SEEDS = 40 };
+
+static const struct simulated_options open_job = {.ranks = 4, .latency_ns = LATENCY,
+                                                  .bytes_per_s = 1e9};
+
+/* --- coming and going --- */
+
+START_TEST(who_is_there_is_told)
+{
+    struct side s, r;
+
+    open_world(&open_job);
+    ck_assert(!places[0].fixed);
+    send(0, 1, 1, 100, &s);
+    receive(0, 1, 1, &r);
+    collect(0);
+    ck_assert(s.failed && r.failed && s.n_ended == 1 && r.n_ended == 1);
+    run_for(LATENCY - 1);
+    ck_assert(!has_come(0, 1));
+    run_for(1);
+    for (int k = 0; k < 4; k++)
+        for (int j = 0; j < 4; j++)
+            ck_assert(j == k || (has_come(k, j) &&
+                                 peers[k][j].generation == places[j].generation));
+    close_one(3);
+    run_for(LATENCY);
+    ck_assert(is_gone(0, 3) && is_gone(1, 3) && is_gone(2, 3));
+    close_world();
+}
+END_TEST
+
+/* What has left before a death arrives; nothing of the dead rank's memory is read. */
+START_TEST(a_death_is_told_and_its_messages_are_given_back)
+{
+    struct side s[3], r[4], unused;
+    unsigned char *of_dead = malloc(BULK), *of_living = malloc(BULK);
+
+    open_world(&open_job);
+    run_for(LATENCY);
+    receive(1, 0, 1, &r[0]);
+    receive(1, 0, 2, &r[1]);
+    receive(1, 0, 3, &r[2]);
+    receive(1, LINK_ANY, 4, &r[3]);
+    run_for(LATENCY);
+    send(0, 1, 1, 100, &unused);
+    s[0] = s[1] = (struct side){0};
+    ck_assert(link_simulated.send(ends[0], of_dead, BULK, 1, 2, &unused));
+    ck_assert(link_simulated.send(ends[0], of_dead, BULK, 1, 4, &unused));
+    ck_assert(link_simulated.send(ends[1], of_living, BULK, 0, 1, &s[0]));
+    ck_assert(link_simulated.send(ends[1], of_living, BULK, 0, 2, &s[1]));
+    run_for(500);
+    fault(SIMULATED_DIE, 0, 0, 0);
+    ck_assert(!simulated_lives(world, 0));
+    free(of_dead);
+    run_for(1000000);
+    ck_assert(is_gone(1, 0) && has_come(1, 2));
+    ck_assert_int_eq(r[0].n_ended, 1);          /* the word */
+    ck_assert(!r[0].failed);
+    ck_assert(r[1].n_ended == 0 && r[2].n_ended == 0 && s[0].n_ended == 0);
+    ck_assert(link_simulated.forget(ends[1], 0));
+    collect(1);
+    ck_assert(r[1].failed && r[2].failed && s[0].failed && s[1].failed);
+    ck_assert(r[1].n_ended == 1 && s[1].n_ended == 1);
+    free(of_living);
+    ck_assert_int_eq(r[3].n_ended, 0);          /* it had the dead rank's, and is open */
+    send(2, 1, 4, 100, &s[2]);
+    run_for(1000000);
+    ck_assert(r[3].n_ended == 1 && r[3].from == 2 && !r[3].failed);
+    close_world();
+}
+END_TEST
+
+START_TEST(a_rank_comes_again_with_another_generation)
+{
+    struct side s, r, stale;
+
+    open_world(&open_job);
+    run_for(LATENCY);
+    uint64_t first = places[0].generation;
+    send(1, 0, 1, BULK, &stale);
+    fault(_i ? SIMULATED_VANISH : SIMULATED_DIE, 0, 0, 0);
+    run_for(1000000);
+    ck_assert_int_eq(is_gone(1, 0), !_i);       /* who vanishes is only silent */
+    close_one(0);
+    meet(0);
+    ck_assert_uint_ne(places[0].generation, first);
+    run_for(1000000);
+    ck_assert(is_gone(1, 0));
+    ck_assert_uint_eq(peers[1][0].generation, first);
+    ck_assert(!has_come(0, 1));                 /* the old one is not forgotten yet */
+    receive(0, 1, 1, &r);
+    collect(0);
+    ck_assert(r.failed);
+    ck_assert(link_simulated.forget(ends[1], 0));
+    run_for(LATENCY);
+    ck_assert(stale.failed && stale.n_ended == 1);
+    ck_assert(has_come(1, 0) && has_come(0, 1) && !has_come(0, 2));
+    ck_assert_uint_eq(peers[1][0].generation, places[0].generation);
+    receive(0, 1, 1, &r);
+    send(1, 0, 1, BULK, &s);
+    run_for(1000000);
+    ck_assert(r.n_ended == 1 && !r.failed && s.n_ended == 1 && !s.failed);
+    close_world();
+}
+END_TEST
+
+/* Both live; the one that is forgotten is told, and has to meet anew. */
+START_TEST(who_is_forgotten_is_told_and_meets_again)
+{
+    struct side s[2], r[2];
+
+    open_world(&open_job);
+    run_for(LATENCY);
+    receive(0, 1, 1, &r[0]);
+    send(0, 1, 1, BULK, &s[0]);
+    ck_assert(link_simulated.forget(ends[0], 1));
+    collect(0);
+    ck_assert(r[0].failed && s[0].failed);
+    send(1, 0, 2, 100, &s[1]);
+    receive(1, 0, 1, &r[1]);
+    run_for(1000000);
+    ck_assert(is_gone(1, 0) && r[1].n_ended == 0);
+    ck_assert(link_simulated.forget(ends[1], 0));
+    collect(1);
+    ck_assert(r[1].failed && !s[1].failed);
+    run_for(1000000);
+    ck_assert(is_gone(1, 0) && has_come(1, 2));
+    close_one(1);
+    meet(1);
+    run_for(1000000);
+    ck_assert(has_come(0, 1) && has_come(1, 0) && !has_come(2, 1));
+    close_world();
+}
+END_TEST
+
+START_TEST(cuts_hold_messages_back_until_they_end)
+{
+    struct side s[4], r[4];
+
+    open_world(&open_job);
+    run_for(LATENCY);
+    for (int k = 0; k < 4; k++)
+        receive(3 - k, k, 1, &r[k]);
+    run_for(LATENCY);
+    uint64_t began = simulated_now(world);
+    send(0, 3, 1, 100, &s[0]);                  /* on the wire: it arrives */
+    if (_i) {
+        fault(SIMULATED_PART, 2, 1, 50000);     /* {0, 1} and {2, 3} */
+        fault(SIMULATED_PART, 3, 1, 50000);
+    } else {
+        fault(SIMULATED_CUT, 0, 3, 50000);
+    }
+    send(3, 0, 1, 100, &s[3]);
+    send(1, 2, 1, BULK, &s[1]);
+    send(2, 1, 1, 100, &s[2]);
+    run_for(1000000);
+    need_time(&r[0], began, LATENCY + 100);
+    need_time(&r[3], began, 50000 + LATENCY + 100);
+    need_time(&r[1], began, (_i ? 50000 : 0) + LATENCY + BULK);
+    need_time(&r[2], began, (_i ? 50000 : 0) + LATENCY + 100);
+    close_world();
+}
+END_TEST
+
+/* --- everything at once --- */
+
+enum { WILD_RANKS = 5, WILD_STEPS = 1500, WILD_OPS = 1 << 14 };
+
+/* A message of its own memory, which is freed when it has ended, or when its rank has
+ * died. */
+struct wild {
+    unsigned char *p;
+    int rank;
+    bool open;
+};
+
+static struct wild wilds[WILD_OPS];
+static int n_wilds;
+
+static struct wild *wild_add(int rank)
+{
+    ck_assert_int_lt(n_wilds, WILD_OPS);
+    wilds[n_wilds] = (struct wild){calloc(1, 4 * LINK_WORD), rank, true};
+    return &wilds[n_wilds++];
+}
+
+static void wild_end(struct wild *wild)
+{
+    ck_assert(wild->open);
+    free(wild->p);
+    wild->open = false;
+}
+
+static void wild_collect(struct rng *rng, int rank)
+{
+    struct link_news news;
+
+    ck_assert(link_simulated.collect(ends[rank], &news));
+    for (int i = 0; i < news.n_ended; i++)
+        wild_end(news.ended[i].op);
+    for (int i = 0; i < news.n_peers; i++) {
+        struct link_peer *peer = &peers[rank][news.peers[i].rank];
+        if (news.peers[i].gone)
+            ck_assert_uint_eq(peer->generation, news.peers[i].generation);
+        else
+            ck_assert_uint_ne(peer->generation, news.peers[i].generation);
+        *peer = news.peers[i];
+        if (peer->gone && rng_next(rng) % 4)
+            ck_assert(link_simulated.forget(ends[rank], peer->rank));
+    }
+}
+
+static void wild_message(struct rng *rng, int rank)
+{
+    int other = (rank + 1 + (int)(rng_next(rng) % (WILD_RANKS - 1))) % WILD_RANKS;
+    int tag = (int)(rng_next(rng) % 4);
+    size_t bytes = rng_next(rng) % 2 ? 4 * LINK_WORD : 100;
+    struct wild *wild = wild_add(rank);
+
+    if (rng_next(rng) % 2)
+        ck_assert(link_simulated.send(ends[rank], wild->p, bytes, other, tag, wild));
+    else
+        ck_assert(link_simulated.receive(ends[rank], wild->p, bytes,
+                                         tag == 3 ? LINK_ANY : other, tag, wild));
+}
+
+static void wild_dies(struct rng *rng, int rank)
+{
+    uint64_t kind = rng_next(rng) % 3;
+
+    if (kind)
+        fault(kind == 1 ? SIMULATED_DIE : SIMULATED_VANISH, rank, 0, 0);
+    for (int i = 0; i < n_wilds && kind; i++)   /* before its link is closed */
+        if (wilds[i].open && wilds[i].rank == rank)
+            wild_end(&wilds[i]);
+    if (kind)
+        simulated_run(world, simulated_now(world) + rng_next(rng) % 20000);
+    close_one(rank);
+    for (int i = 0; i < n_wilds; i++)
+        if (wilds[i].open && wilds[i].rank == rank)
+            wild_end(&wilds[i]);
+}
+
+static void wild_step(struct rng *rng)
+{
+    int rank = (int)(rng_next(rng) % WILD_RANKS),
+        other = (int)(rng_next(rng) % WILD_RANKS);
+    uint64_t what = rng_next(rng) % 64;
+
+    if (!ends[rank])
+        meet(rank);
+    else if (what < 48)
+        wild_message(rng, rank);
+    else if (what == 48 && rank != other)
+        ck_assert(link_simulated.forget(ends[rank], other));
+    else if (what == 49)
+        wild_dies(rng, rank);
+    else if (what == 50)
+        fault(SIMULATED_CUT, rank, other, rng_next(rng) % 50000);
+    else if (what == 51)
+        fault(SIMULATED_PART, rank, other % 2, rng_next(rng) % 50000);
+    else if (what == 52)
+        fault(SIMULATED_PAUSE, rank, other, rng_next(rng) % 50000);
+    else
+        simulated_run(world, simulated_now(world) + rng_next(rng) % 3000);
+    for (int k = 0; k < WILD_RANKS; k++)
+        if (ends[k])
+            wild_collect(rng, k);
+}
+
+static struct simulated_figures wild_world(uint64_t seed, uint64_t world_seed)
+{
+    const struct simulated_options options = {.ranks = WILD_RANKS, .seed = world_seed,
+                                              .latency_ns = LATENCY, .jitter_ns = 3000,
+                                              .per_host = seed % 3 ? 1 : 2,
+                                              .bytes_per_s = seed % 2 ? 1e9 : 0};
+    struct rng rng;
+
+    n_wilds = 0;
+    rng_init(&rng, seed);
+    open_world(&options);
+    for (int step = 0; step < WILD_STEPS; step++)
+        wild_step(&rng);
+    for (int k = 0; k < WILD_RANKS; k++)        /* all of that is given back */
+        for (int j = 0; ends[k] && j < WILD_RANKS; j++)
+            ck_assert(j == k || link_simulated.forget(ends[k], j));
+    for (int k = 0; k < WILD_RANKS; k++)
+        if (ends[k])
+            wild_collect(&rng, k);
+    struct simulated_figures figures = simulated_figures(world);
+    for (int k = 0; k < WILD_RANKS; k++)
+        close_one(k);
+    for (int i = 0, any = 0; i < n_wilds; i++, any = 0)
+        if (wilds[i].open) {                    /* from LINK_ANY */
+            ck_assert_int_eq(any, 0);
+            wild_end(&wilds[i]);
+        }
+    close_world();
+    return figures;
+}
+
+START_TEST(nothing_is_touched_that_was_given_back)
+{
+    struct simulated_figures figures = wild_world((uint64_t)_i, (uint64_t)_i);
+    ck_assert_uint_gt(figures.messages, 50);
+}
+END_TEST
+
+START_TEST(the_same_seed_gives_the_same_events)
+{
+    struct simulated_figures first = wild_world(7, 1), again = wild_world(7, 1);
+    struct simulated_figures other = wild_world(7, 2);
+
+    ck_assert_uint_eq(first.trace, again.trace);
+    ck_assert_uint_eq(first.events, again.events);
+    ck_assert_uint_ne(first.trace, other.trace);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("simulated faults");
+    TCase *link = tcase_create("link");
+    tcase_set_timeout(link, 120);
+    tcase_add_test(link, who_is_there_is_told);
+    tcase_add_test(link, a_death_is_told_and_its_messages_are_given_back);
+    tcase_add_loop_test(link, a_rank_comes_again_with_another_generation, 0, 2);
+    tcase_add_test(link, who_is_forgotten_is_told_and_meets_again);
+    tcase_add_loop_test(link, cuts_hold_messages_back_until_they_end, 0, 2);
+    tcase_add_loop_test(link, nothing_is_touched_that_was_given_back, 0, SEEDS);
+    tcase_add_test(link, the_same_seed_gives_the_same_events);
+    suite_add_tcase(suite, link);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}
