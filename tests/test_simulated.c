@@ -173,6 +173,28 @@ START_TEST(one_tag_keeps_its_order_and_others_overtake)
 }
 END_TEST
 
+START_TEST(whoever_came_first_is_received_from_any)
+{
+    struct side s[4], r[4];
+
+    open_world(&gigabyte);
+    send(2, 0, 1, 100, &s[0]);
+    run_for(10);
+    send(3, 0, 1, BULK, &s[1]);
+    run_for(10);
+    send(1, 0, 1, 100, &s[2]);
+    send(2, 0, 1, 100, &s[3]);
+    run_for(1000000);
+    for (int i = 0; i < 4; i++) {
+        static const int from[] = {3, 2, 1, 2};
+        receive(0, LINK_ANY, 1, &r[i]);
+        run_for(1000000);
+        ck_assert(r[i].n_ended == 1 && r[i].from == from[i]);
+    }
+    close_world();
+}
+END_TEST
+
 START_TEST(words_are_copied_and_bulk_is_read_when_it_comes)
 {
     struct side s[2], r[2];
@@ -443,6 +465,7 @@ int main(void)
     tcase_add_test(link, links_are_occupied_both_ways);
     tcase_add_test(link, hosts_have_one_link_and_some_are_slow);
     tcase_add_loop_test(link, one_tag_keeps_its_order_and_others_overtake, 0, SEEDS);
+    tcase_add_test(link, whoever_came_first_is_received_from_any);
     tcase_add_test(link, words_are_copied_and_bulk_is_read_when_it_comes);
     tcase_add_test(link, words_have_room_for_so_many);
     tcase_add_test(link, what_is_too_long_for_its_receive_is_not_written);

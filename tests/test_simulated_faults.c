@@ -49,8 +49,9 @@ START_TEST(a_death_is_told_and_its_messages_are_given_back)
     run_for(LATENCY);
     send(0, 1, 1, 100, &unused);
     s[0] = s[1] = (struct side){0};
-    ck_assert(link_simulated.send(ends[0], of_dead, BULK, 1, 2, &unused));
     ck_assert(link_simulated.send(ends[0], of_dead, BULK, 1, 4, &unused));
+    run_for(2 * LATENCY + 10);                  /* it has left */
+    ck_assert(link_simulated.send(ends[0], of_dead, BULK, 1, 2, &unused));
     ck_assert(link_simulated.send(ends[1], of_living, BULK, 0, 1, &s[0]));
     ck_assert(link_simulated.send(ends[1], of_living, BULK, 0, 2, &s[1]));
     run_for(500);
@@ -112,22 +113,29 @@ END_TEST
 /* Both live; the one that is forgotten is told, and has to meet anew. */
 START_TEST(who_is_forgotten_is_told_and_meets_again)
 {
-    struct side s[2], r[2];
+    struct side s[3], r[2], any[2], other;
 
     open_world(&open_job);
     run_for(LATENCY);
     receive(0, 1, 1, &r[0]);
+    receive(0, LINK_ANY, 2, &any[0]);
+    receive(0, LINK_ANY, 3, &any[1]);
     send(0, 1, 1, BULK, &s[0]);
     ck_assert(link_simulated.forget(ends[0], 1));
     collect(0);
     ck_assert(r[0].failed && s[0].failed);
-    send(1, 0, 2, 100, &s[1]);
+    send(1, 0, 2, 100, &s[1]);                  /* nobody hears it any more */
+    send(1, 0, 3, BULK, &s[2]);
     receive(1, 0, 1, &r[1]);
     run_for(1000000);
-    ck_assert(is_gone(1, 0) && r[1].n_ended == 0);
+    ck_assert(is_gone(1, 0) && r[1].n_ended == 0 && s[2].n_ended == 0);
+    ck_assert(any[0].n_ended == 0 && any[1].n_ended == 0);
+    send(2, 0, 3, 100, &other);
+    run_for(1000000);
+    ck_assert(any[1].n_ended == 1 && any[1].from == 2);
     ck_assert(link_simulated.forget(ends[1], 0));
     collect(1);
-    ck_assert(r[1].failed && !s[1].failed);
+    ck_assert(r[1].failed && !s[1].failed && s[2].failed);
     run_for(1000000);
     ck_assert(is_gone(1, 0) && has_come(1, 2));
     close_one(1);
