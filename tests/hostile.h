@@ -32,6 +32,7 @@ struct hostile {
     int per_host;                   /* 0 counts as 1; 2: means go by hosts */
     size_t n;                       /* floats */
     enum wire wire;
+    bool last_sleeps;               /* the last rank is polled now and then */
     bool first_leaves;              /* rank 0, when it has its first state */
     int turns;                      /* of all ranks, at most */
     /* more: another letter that goes first, of no times unless it is filled */

@@ -9,7 +9,7 @@
 #include <string.h>
 
 enum { RANKS = 3, N = 900, TURNS = 400 };
-enum { ENCODED = HOSTILE_JOBS };     /* means, as q8 */
+enum { ENCODED = HOSTILE_JOBS /* means, as q8 */, SLEEPS /* means, and a rank sleeps */ };
 
 enum act {
     SET,            /* `size` bytes at `at` become `value` */
@@ -19,7 +19,7 @@ enum act {
 };
 
 struct lie {
-    int job;                        /* enum hostile_job, or ENCODED */
+    int job;                        /* enum hostile_job, or ENCODED, or SLEEPS */
     int liar, tag, what;        /* what: of words; the first such letter is the lie */
     enum act act;
     size_t at;
@@ -45,6 +45,9 @@ struct lie {
     sizeof(struct ranks_word) + k * sizeof(struct rows_seat) +                           \
         offsetof(struct rows_seat, field),                                               \
         sizeof(((struct rows_seat *)0)->field)
+#define LATE(field)                                                                        \
+    sizeof(struct ranks_word) + offsetof(struct awaited, field),                           \
+        sizeof(((struct awaited *)0)->field)
 #define ASK(field) offsetof(struct ask, field), sizeof(((struct ask *)0)->field)
 
 /* As elastic.c has it. */
@@ -155,6 +158,10 @@ static const struct lie lies[] = {
     {M, 0, TAG_WORD, WORD_MEMBERS, SET, WORD(source), -1, "MEMBERS: source -1"},
     {M, 0, TAG_WORD, WORD_MEMBERS, SET, WORD(members), -1, "MEMBERS: members 4294967295"},
     {M, 0, TAG_WORD, WORD_MEMBERS, SET, WORD(final), 3, "MEMBERS: final 3"},
+    {SLEEPS, 0, TAG_WORD, WORD_LATE, SET, LATE(n), -1, "LATE: wait 2, kind 0, for -1 ranks"},
+    {SLEEPS, 0, TAG_WORD, WORD_LATE, SET, LATE(n_named), 17, "LATE: wait 2"},
+    {SLEEPS, 0, TAG_WORD, WORD_LATE, SET, LATE(ranks[0]), 3, "LATE: rank 3 after rank -1"},
+    {SLEEPS, 0, TAG_WORD, WORD_LATE, ADD, 0, 0, -4, "LATE: "},
     {M, 0, TAG_WORD, WORD_GO, MORE, 0, 0, WORD_BYE, "BYE: out of turn"},
     {M, 0, TAG_WORD, WORD_GO, MORE, 0, 0, WORD_LATE, "LATE: "},
     {M, 0, TAG_WORD, WORD_GO, MORE, 0, 0, WORD_FAIL, "FAIL: "},
@@ -273,12 +280,13 @@ static void alter(void *context, struct letter *letter, struct letter *more)
 START_TEST(a_lie_ends_the_job_with_its_line)
 {
     struct liar liar = {.lie = &lies[_i]};
-    bool encoded = lies[_i].job == ENCODED;
-    struct hostile job = {.job = encoded ? HOSTILE_MEANS : (enum hostile_job)lies[_i].job,
+    int what = lies[_i].job;
+    struct hostile job = {.job = what < ENCODED ? (enum hostile_job)what : HOSTILE_MEANS,
                           .size = RANKS,
                           .liar = lies[_i].liar,
                           .n = N,
-                          .wire = encoded ? WIRE_Q8 : WIRE_F32,
+                          .wire = what == ENCODED ? WIRE_Q8 : WIRE_F32,
+                          .last_sleeps = what == SLEEPS,
                           .turns = TURNS,
                           .alter = alter,
                           .context = &liar};
