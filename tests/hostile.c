@@ -9,8 +9,15 @@
 #include <check.h>
 #include <string.h>
 
-enum { LEAVE_TURNS = 60, NOW_AND_THEN = 32, LOST = LINK_TAGS - 1 /* a tag that nobody receives */, MEANS = 3,
-       ROUNDS_OF_ROWS = 2, PARCELS = 2, ROWS_BYTES = 1 << 12 };
+enum {
+    LEAVE_TURNS = 60,
+    NOW_AND_THEN = 32,
+    LOST = LINK_TAGS - 1 /* a tag that nobody receives */,
+    MEANS = 3,
+    ROUNDS_OF_ROWS = 2,
+    PARCELS = 2,
+    ROWS_BYTES = 1 << 12
+};
 
 struct trainer {
     struct fabric *f;
@@ -530,8 +537,8 @@ static void alter_by_bytes(void *context, struct letter *letter, struct letter *
     more->to = more->to == world.job->liar ? (more->to + 1) % world.job->size : more->to;
 }
 
-/* Those who have not lied are not blamed by each other. Rank 0 may lie about it; and of two ranks
- * that want one place on a host, nobody knows which one lies. */
+/* Those who have not lied are not blamed by each other. Rank 0 may lie about it; and of
+ * two ranks that want one place on a host, nobody knows which one lies. */
 static void need_no_blame(const struct hostile *job, const struct hostile_end *ends)
 {
     for (int k = 0; k < job->size; k++)

@@ -45,8 +45,8 @@ struct lie {
     sizeof(struct ranks_word) + k * sizeof(struct rows_seat) +                           \
         offsetof(struct rows_seat, field),                                               \
         sizeof(((struct rows_seat *)0)->field)
-#define LATE(field)                                                                        \
-    sizeof(struct ranks_word) + offsetof(struct awaited, field),                           \
+#define LATE(field)                                                                      \
+    sizeof(struct ranks_word) + offsetof(struct awaited, field),                         \
         sizeof(((struct awaited *)0)->field)
 #define ASK(field) offsetof(struct ask, field), sizeof(((struct ask *)0)->field)
 
@@ -158,9 +158,11 @@ static const struct lie lies[] = {
     {M, 0, TAG_WORD, WORD_MEMBERS, SET, WORD(source), -1, "MEMBERS: source -1"},
     {M, 0, TAG_WORD, WORD_MEMBERS, SET, WORD(members), -1, "MEMBERS: members 4294967295"},
     {M, 0, TAG_WORD, WORD_MEMBERS, SET, WORD(final), 3, "MEMBERS: final 3"},
-    {SLEEPS, 0, TAG_WORD, WORD_LATE, SET, LATE(n), -1, "LATE: wait 2, kind 0, for -1 ranks"},
+    {SLEEPS, 0, TAG_WORD, WORD_LATE, SET, LATE(n), -1,
+     "LATE: wait 2, kind 0, for -1 ranks"},
     {SLEEPS, 0, TAG_WORD, WORD_LATE, SET, LATE(n_named), 17, "LATE: wait 2"},
-    {SLEEPS, 0, TAG_WORD, WORD_LATE, SET, LATE(ranks[0]), 3, "LATE: rank 3 after rank -1"},
+    {SLEEPS, 0, TAG_WORD, WORD_LATE, SET, LATE(ranks[0]), 3,
+     "LATE: rank 3 after rank -1"},
     {SLEEPS, 0, TAG_WORD, WORD_LATE, ADD, 0, 0, -4, "LATE: "},
     {M, 0, TAG_WORD, WORD_GO, MORE, 0, 0, WORD_BYE, "BYE: out of turn"},
     {M, 0, TAG_WORD, WORD_GO, MORE, 0, 0, WORD_LATE, "LATE: "},
@@ -351,21 +353,31 @@ static void bring_more(void *context, struct letter *letter, struct letter *more
 
 START_TEST(who_lies_together_is_found_by_rank_0)
 {
-    struct hostile job = {.job = HOSTILE_MEANS, .size = RANKS, .liar = HOSTILE_ALL, .n = N,
-                          .turns = TURNS, .first_leaves = true, .alter = bring_more};
+    struct hostile job = {.job = HOSTILE_MEANS,
+                          .size = RANKS,
+                          .liar = HOSTILE_ALL,
+                          .n = N,
+                          .turns = TURNS,
+                          .first_leaves = true,
+                          .alter = bring_more};
     struct hostile_end ends[RANKS];
 
     hostile_run(&job, ends);
     for (int k = 1; k < RANKS; k++)
-        ck_assert_msg(strstr(ends[k].says, "breaks the protocol: ARRIVE: n 901"), "rank %d: %s", k,
-                      ends[k].says);
+        ck_assert_msg(strstr(ends[k].says, "breaks the protocol: ARRIVE: n 901"),
+                      "rank %d: %s", k, ends[k].says);
     ck_assert_int_eq(memory_live(), 0);
 }
 END_TEST
 
 /* --- what is not a lie, but costs --- */
 
-enum { NOBODY_RECEIVES = LINK_TAGS - 2, SLOW_BYTES = 2000, FEW_BLOCKS = 600, LONG = 5000 };
+enum {
+    NOBODY_RECEIVES = LINK_TAGS - 2,
+    SLOW_BYTES = 2000,
+    FEW_BLOCKS = 600,
+    LONG = 5000
+};
 
 /* Rank 2 takes no word from rank 0, and rank 1 makes rank 0 say as many as it can: an
  * arrival that ends at once, and then the next. Both are never through. */
