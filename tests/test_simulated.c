@@ -387,6 +387,30 @@ START_TEST(who_sleeps_is_woken_by_time_or_by_news)
 }
 END_TEST
 
+/* A sleep that news has cut short leaves no event behind, however many there are. */
+START_TEST(sleeps_cut_short_leave_one_event)
+{
+    struct side s, r;
+
+    open_world(&gigabyte);
+    for (int i = 0; i < 1000; i++) {
+        receive(1, 0, 1, &r);
+        link_simulated.sleep(ends[1], UINT64_C(1000000000), 0);
+        send(0, 1, 1, 100, &s);
+        run_for(10 * LATENCY);
+        ck_assert(r.n_ended == 1 && !simulated_sleeps(world, 1));
+    }
+    uint64_t before = simulated_figures(world).events;
+    link_simulated.sleep(ends[1], UINT64_C(3000000000), 0);     /* it ends in time */
+    run_for(UINT64_C(3000000000) - 1);
+    ck_assert(simulated_sleeps(world, 1));
+    run_for(1);
+    ck_assert(!simulated_sleeps(world, 1));
+    ck_assert_uint_le(simulated_figures(world).events - before, 2);
+    close_world();
+}
+END_TEST
+
 START_TEST(a_fixed_world_forgets_nobody)
 {
     struct side s;
@@ -472,6 +496,7 @@ int main(void)
     tcase_add_test(link, words_pass_bulk_that_nobody_receives);
     tcase_add_loop_test(link, no_order_of_receives_stops_the_others, 0, TALKS);
     tcase_add_test(link, who_sleeps_is_woken_by_time_or_by_news);
+    tcase_add_test(link, sleeps_cut_short_leave_one_event);
     tcase_add_test(link, a_fixed_world_forgets_nobody);
     tcase_add_test(link, memory_may_run_out_at_any_time);
     suite_add_tcase(suite, link);

@@ -154,13 +154,20 @@ static bool collect(struct link *link, struct link_news *news)
     return true;
 }
 
+static void set_timer(struct end *end)
+{
+    if (end->timer_ns && end->timer_ns <= end->wakes_ns)
+        return;                 /* it is set again when that is over */
+    end->timer_ns = end->wakes_ns;
+    simulated_push(end->world, (struct event){.at_ns = end->wakes_ns, .kind = EVENT_WAKE,
+                                              .a = end->rank});
+}
+
 static void wake_at(struct end *end, uint64_t at_ns)
 {
     end->asleep = true;
-    simulated_push(end->world, (struct event){.at_ns = at_ns,
-                                              .kind = EVENT_WAKE,
-                                              .a = end->rank,
-                                              .a_is = ++end->sleep});
+    end->wakes_ns = at_ns;
+    set_timer(end);
 }
 
 static void sleep_for(struct link *link, uint64_t most_ns, uint64_t until_ns)
@@ -404,8 +411,12 @@ static void move(struct event *event)
 
 static void wake(struct end *end, const struct event *event)
 {
-    if (end->asleep && end->sleep == event->a_is)
+    if (end->timer_ns == event->at_ns)
+        end->timer_ns = 0;
+    if (end->asleep && end->wakes_ns <= end->world->now_ns)
         simulated_ready(end);
+    else if (end->asleep)
+        set_timer(end);
 }
 
 static void step(struct simulated *world)

@@ -89,7 +89,8 @@ struct end {
     int n_peers, peers_room, told_peers_room;
     /* going on */
     bool asleep, queued;
-    uint64_t sleep;             /* the number of its sleep: events of others are void */
+    uint64_t wakes_ns;          /* when its sleep ends */
+    uint64_t timer_ns;          /* of the first WAKE in the heap; 0: there is none */
     uint64_t paused_ns;         /* until then */
     struct end *next_ready;
     int side;                   /* of a partition, */
@@ -102,8 +103,7 @@ enum event_kind { EVENT_ANNOUNCE, EVENT_LEAVE, EVENT_HEAD, EVENT_TAIL, EVENT_WAK
 struct event {
     uint64_t at_ns, order;
     enum event_kind kind;
-    int a, b;                   /* CONNECT, GONE: ranks, with generations; WAKE: a, with
-                                   its sleep */
+    int a, b;                   /* CONNECT, GONE: ranks, with generations; WAKE: a */
     uint64_t a_is, b_is;
     void *of;                   /* a message, or a fault */
 };
