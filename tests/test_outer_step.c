@@ -101,6 +101,7 @@ static enum outer_verdict watched(const char *text, double cosine, int *after)
 START_TEST(the_watch_knows_gain_and_cosine)
 {
     static const char *const longer = "diloco-delta,rate=0.7,momentum=0.9", *const plain = "bmuf",
+                             *const further = "bmuf,rate=3",
                              *const shorter = "bmuf,rate=0.5,momentum=0",
                              *const shadow = "shadow-bmuf,alpha=1,rate=1,momentum=0.75",
                              *const pulled = "bmuf,alpha=0.5,rate=1,momentum=0.75";
@@ -110,6 +111,7 @@ START_TEST(the_watch_knows_gain_and_cosine)
         ck_assert_int_eq(watched(longer, cosine, &after),
                          c < 5 ? OUTER_OVERSHOOTS : OUTER_FITS);
         ck_assert_int_eq(after, c < 5 ? 8 : 0);
+        ck_assert_int_eq(watched(further, cosine, &after), c < 5 ? OUTER_OVERSHOOTS : OUTER_FITS);
         ck_assert_int_eq(watched(plain, cosine, &after), OUTER_FITS);
         ck_assert_int_eq(watched(shorter, cosine, &after), c > 90 ? OUTER_LAGS : OUTER_FITS);
         ck_assert_int_eq(watched(shadow, cosine, &after), OUTER_FITS);

@@ -74,7 +74,8 @@ bool process_alive(uint64_t process)
     if (!look(pid, &about, &why))
         return (why != ENOENT && why != ESRCH) ||
                (process && (kill(process_pid(process), 0) == 0 || errno != ESRCH));
-    if (about.start != (process & (((uint64_t)1 << START_BITS) - 1)))
+    uint64_t start = process & (((uint64_t)1 << START_BITS) - 1);
+    if (start && about.start != start)
         return false;
     return (about.state != 'Z' && about.state != 'X') || about.threads > 1;
 }

@@ -129,6 +129,9 @@ static bool seats_are_good(const struct check *c, const struct ranks_seat **own)
         last_here = here ? seat->local_rank : last_here;
         *own = seat->rank == f->rank ? seat : *own;
     }
+    if (*own && ((*own)->host != f->place->host || (*own)->local_rank != f->place->local_rank))
+        return refuse(c, "a seat of rank %d at place %d of host %d", f->rank, (*own)->local_rank,
+                      (*own)->host);
     return *own || refuse(c, "no seat of rank %d", f->rank);
 }
 
@@ -159,7 +162,7 @@ static bool state_is_good(const struct check *c)
     const struct ranks_word *word = c->word;
     const struct ranks_seat *seats = (const struct ranks_seat *)(word + 1);
 
-    if (word->n > c->facts->n || word->encoded)
+    if (word->n != c->facts->n || word->encoded)
         return refuse(c, "a state of %" PRIu64 " floats, encoded %u", word->n,
                       word->encoded);
     for (uint32_t i = 0; i < word->seats; i++)

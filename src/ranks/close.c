@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The end of a job: who leaves says so, and serves the others until all have. */
+/* The end of a job: a rank that leaves says so, and serves the others until all have left. */
 #include "machine/blocks.h"
 #include "machine/meeting.h"
 #include "ranks/ranks.h"

@@ -51,15 +51,13 @@ static void act(struct ranks *m, int from, const struct ranks_word *word)
     case WORD_ARRIVE:
     case WORD_TAKE_BACK:
     case WORD_LEAVE:
-        if (m->lead && (word->what == WORD_HELLO || word->what == WORD_LEAVE))
+        if (word->what == WORD_HELLO || word->what == WORD_LEAVE)
             ranks_rows_lead_hear(m, from, word);
-        if (m->lead)
-            ranks_lead_hear(m, from, word);
+        ranks_lead_hear(m, from, word);
         break;
     case WORD_ROWS:
     case WORD_ROWS_HAVE:
-        if (m->lead)
-            ranks_rows_lead_hear(m, from, word);
+        ranks_rows_lead_hear(m, from, word);
         break;
     case WORD_ROWS_CALL:
     case WORD_ROWS_GO:
@@ -88,8 +86,10 @@ static void act(struct ranks *m, int from, const struct ranks_word *word)
         hear_late(m, word);
         break;
     case WORD_FAIL:
-        if (!m->left)           /* it says no more than that */
+        if (!m->left)
             ranks_fail(m, (descant_status)word->status, "%s", (const char *)(word + 1));
+        else if (!m->f.status)      /* it says no more, and does not wait long for the others */
+            m->f.status = (descant_status)word->status;
         break;
     case WORD_BYE:
         m->bye = true;
@@ -124,7 +124,8 @@ bool ranks_hear(struct ranks *m, int from, const struct ranks_word *word, size_t
         refuse(m, from, word->protocol);
         return false;
     }
-    const struct word_facts facts = facts_of(m, from, word);
+    const struct word_facts none = {.rank = m->f.rank, .place = &m->place};
+    const struct word_facts facts = bytes < sizeof *word ? none : facts_of(m, from, word);
     if (!word_is_good(&facts, from, word, bytes, why)) {
         ranks_refuse(m, from, "%s", why);
         return false;

@@ -27,12 +27,13 @@
 #include "fabric/vector.h"
 #include "machine/blocks.h"
 #include "machine/meeting.h"
+#include "machine/roster.h"
 #include "ranks/ranks.h"
 
 #include <math.h>
 #include <string.h>
 
-enum { CACHE_LINE = 64, HOST_RANKS = 64 /* that an shm job has room for */ };
+enum { CACHE_LINE = 64 };
 
 /* In the host's memory, by local rank; zero at first. */
 struct mate {
@@ -75,7 +76,7 @@ descant_status ranks_share(struct fabric *f, const char *name, size_t bytes, voi
 
 bool ranks_by_hosts(const struct ranks *m)
 {
-    return m->place.hosts > 1 && m->place.most_local > 1 && m->place.most_local <= HOST_RANKS &&
+    return m->place.hosts > 1 && m->place.most_local > 1 && m->place.most_local <= MACHINE_SLOTS &&
            m->f.wire == WIRE_F32 && !m->messages;
 }
 

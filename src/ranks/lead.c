@@ -88,6 +88,7 @@ void ranks_lead_fail(struct ranks *m, descant_status status, const char *text)
     m->lead->failed = true;
     tell_all(m, (struct ranks_word){.what = WORD_FAIL, .status = (uint32_t)status}, text,
              strlen(text) + 1);
+    ranks_fail(m, status, "%s", text);
 }
 
 static int count(const struct ranks *m, enum life life)
@@ -176,13 +177,21 @@ static bool place_is_taken(const struct ranks *m, int from, const struct ranks_w
         if (!peers[k].hello)
             continue;
         hosts += peers[k].local_rank == 0;
-        if (peers[k].host == word->host && (peers[k].local_rank < word->local_rank) != (k < from))
+        bool before = peers[k].local_rank < word->local_rank,
+             after = peers[k].local_rank > word->local_rank;
+        if (peers[k].host == word->host && !(k < from ? before : after))
             return true;
     }
     return word->local_rank == 0 && hosts >= m->place.hosts;
 }
 
 /* The word is compared here, no more: it is not checked yet. */
+/* A later exchange takes the place of one that was given up in a round of others. */
+static bool may_arrive(const struct peer *peer, const struct ranks_word *word)
+{
+    return !peer->arrived || (int32_t)(word->seq - peer->arrival.seq) > 0;
+}
+
 void ranks_lead_facts(const struct ranks *m, int from, const struct ranks_word *word,
                       struct word_facts *facts)
 {
@@ -191,7 +200,7 @@ void ranks_lead_facts(const struct ranks *m, int from, const struct ranks_word *
 
     facts->manifest = CHECK_MANIFEST + (m->manifest ? strlen(m->manifest) + 1 : 0);
     facts->turns |= (uint32_t)here << WORD_LEAVE | (uint32_t)(here && !known) << WORD_HELLO |
-                    (uint32_t)(known && !peer->arrived) << WORD_ARRIVE |
+                    (uint32_t)(known && may_arrive(peer, word)) << WORD_ARRIVE |
                     (uint32_t)known << WORD_TAKE_BACK;
     facts->place_taken = word->what == WORD_HELLO && place_is_taken(m, from, word);
 }

@@ -311,28 +311,20 @@ static bool has_room(const struct ranks *m)
     return true;
 }
 
-/* Our own, or the mates', to m->inputs. */
-static int own_inputs(struct ranks *m, struct chunk piece)
-{
-    const struct ranks_round *r = &m->round;
-
-    if (m->host)
-        return ranks_host_inputs(m, piece.from);
-    m->inputs[0] = ranks_reach(r->in, piece.from, piece.n, m->piece);
-    m->shares[0] = r->seats[r->me].share;
-    return r->gives;
-}
-
+/* By rank, so that one sum has the same bits whoever owns it. Of a host with several ranks its own
+ * parts come first. */
 static void reduce_plain(struct ranks *m, struct chunk piece, unsigned slot)
 {
     const struct ranks_round *r = &m->round;
-    int n_in = own_inputs(m, piece);
+    int n_in = m->host ? ranks_host_inputs(m, piece.from) : 0;
 
     for (int i = 0; i < r->k; i++) {
         const struct ranks_lane *lane = &m->lanes[r->seats[i].rank];
-        if (!lane->relays || !lane->gives)
+        bool own = i == r->me && !m->host && r->gives;
+        if (!own && (!lane->relays || !lane->gives))
             continue;
-        m->inputs[n_in] = lane->take[slot].floats;
+        m->inputs[n_in] = own ? ranks_reach(r->in, piece.from, piece.n, m->piece)
+                              : lane->take[slot].floats;
         m->shares[n_in++] = lane->share;
     }
     ranks_mean_inputs(m, m->mean + piece.from, n_in, piece.n);

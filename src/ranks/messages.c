@@ -36,6 +36,7 @@ void ranks_refuse(struct ranks *m, int rank, const char *format, ...)
     va_start(list, format);
     vsnprintf(text + n, sizeof text - (size_t)n, format, list);
     va_end(list);
+    m->deaf = true;
     m->blame(m, DESCANT_MISMATCH, text);
 }
 

@@ -30,7 +30,7 @@ enum {
     RANKS_TEXT = 640              /* bytes of a word's text, with its end */
 };
 
-enum { RANKS_PROTOCOL = 6 };          /* of the words and pieces between ranks */
+enum { RANKS_PROTOCOL = 7 };          /* of the words and pieces between ranks */
 
 enum ranks_tag { TAG_WORD = 1, TAG_MANIFEST, TAG_GIVE, TAG_TELL, TAG_STATE, TAG_ASK,
                TAG_ROWS, TAG_POST, TAG_POST_TAKEN,

@@ -2,11 +2,10 @@
 /* The ranks up to their first poll: they meet, each looks up its place, segments and the memory of
  * rounds are taken, and rank 0 is told of all that must be alike. */
 #include "fabric/vector.h"
+#include "machine/roster.h"
 #include "ranks/ranks.h"
 
 #include <string.h>
-
-enum { MACHINE_RANKS = 64 };     /* that a job over shm has room for */
 
 /* --- open --- */
 
@@ -72,7 +71,7 @@ static descant_status go_up(struct ranks *m, const struct fabric_options *option
     m->f.local_rank = m->place.local_rank;
     m->f.wire = m->f.size > 1 ? options->wire : WIRE_F32;
     m->messages = wants_messages(options);
-    if (m->place.hosts == 1 && m->place.size > 1 && m->place.size <= MACHINE_RANKS && !m->messages)
+    if (m->place.hosts == 1 && m->place.size > 1 && m->place.size <= MACHINE_SLOTS && !m->messages)
         m->f.machine_job = m->place.job;
     status = name_hosts(m);
     if (!status && m->f.rank == 0)

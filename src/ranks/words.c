@@ -2,7 +2,7 @@
 /* Words: short messages between the coordinator, rank 0, and any rank. One receive from anybody
  * is always open, and opened again when its word has been heard, so that words of one rank are
  * heard in the order in which they were said; after a GO not before its round has begun here, for
- * who only helps in one may be sent the next one's meanwhile. What rank 0 says to itself it hears
+ * a rank that only helps in a round may be sent the next GO meanwhile. What rank 0 says to itself it hears
  * at once, so it closes none while one waits here.
  *
  * A word that is said is copied, and its copy used again when it has gone out.
@@ -10,7 +10,6 @@
  * What a word means is the business of hear.c, which is called through m->hear. */
 #include "ranks/ranks.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 /* Words that are on their way out while another is heard: who takes none cannot make the others'

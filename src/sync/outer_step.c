@@ -79,7 +79,8 @@ enum outer_verdict outer_watch(struct outer_watch *watch, const struct plan *pla
     double share = 1.0 / (double)(watch->rounds < OF_LATE ? watch->rounds : OF_LATE);
     watch->cosine += share * (cosine - watch->cosine);
     double gain = (double)step.rate / (1 - (double)step.momentum);
-    bool overshoots = plan->momentum >= 0 && gain > long_gain && watch->cosine < overshooting;
+    bool asked = plan->momentum >= 0 || plan->rate > 1;
+    bool overshoots = asked && gain > long_gain && watch->cosine < overshooting;
     bool lags = gain < 1 && watch->cosine > lagging;
     bool whole = plan->when == PLAN_EVERY && plan->alpha >= 1;
     if (!whole || watch->said || watch->rounds < WATCHED || !(overshoots || lags))
