@@ -25,7 +25,7 @@ struct trainer {
     struct vector in;
     int begun;                  /* exchanges */
     int rows, parcels;          /* rounds, or parcels, that are done */
-    bool rows_open, open, done, left;
+    bool rows_open, open, done, left, ended;
     void *part;                 /* of rows */
 };
 
@@ -123,7 +123,8 @@ static void note_end(int k)
     if (end->status || !world.trainers[k].f->status)
         return;
     end->status = world.trainers[k].f->status;
-    snprintf(end->says, sizeof end->says, "%s", descant_last_error());
+    snprintf(end->says, sizeof end->says, "%s",
+             ranks_of(world.trainers[k].f)->left ? "(it had left)" : descant_last_error());
 }
 
 /* Which exchange comes after those that are begun. False: none. */
@@ -290,7 +291,7 @@ static void step(int k)
         ranks_leave(t->f);
     }
     if (t->left)
-        ranks_stay(t->f);
+        t->ended = !ranks_stay(t->f);
     else if (post)
         step_post(t);
     else
@@ -316,6 +317,7 @@ static void close_all(void)
             step(k);
     for (int k = 0; k < world.job->size; k++) {
         world.ends[k].done = world.trainers[k].done;
+        world.ends[k].waits = !world.trainers[k].ended && !world.ends[k].status;
         if (!world.trainers[k].left)
             ranks_leave(world.trainers[k].f);
     }
@@ -537,6 +539,14 @@ static void alter_by_bytes(void *context, struct letter *letter, struct letter *
     more->to = more->to == world.job->liar ? (more->to + 1) % world.job->size : more->to;
 }
 
+/* If rank 0 has refused a peer, nobody else waits for the job's end without a bound. */
+static void need_no_wait(const struct hostile *job, const struct hostile_end *ends)
+{
+    for (int k = 0; k < job->size && job->liar && ends[0].status; k++)
+        ck_assert_msg(k == job->liar || !ends[k].waits, "rank %d waits, rank 0 says: %s", k,
+                      ends[0].says);
+}
+
 /* Those who have not lied are not blamed by each other. Rank 0 may lie about it; and of
  * two ranks that want one place on a host, nobody knows which one lies. */
 static void need_no_blame(const struct hostile *job, const struct hostile_end *ends)
@@ -577,5 +587,6 @@ void hostile_run_bytes(const uint8_t *bytes, size_t n)
     long live = memory_live();
     hostile_run(&job, ends);
     need_no_blame(&job, ends);
+    need_no_wait(&job, ends);
     ck_assert_int_eq(memory_live(), live);
 }

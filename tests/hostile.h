@@ -42,6 +42,7 @@ struct hostile {
 
 struct hostile_end {
     bool done;                      /* it came to its end */
+    bool waits;                     /* it waits still, without a bound */
     descant_status status;
     char says[LOG_LINE];
 };
