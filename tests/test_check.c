@@ -366,6 +366,10 @@ START_TEST(a_place_on_a_host_is_one_rank_s)
     fill(WORD_GO);
     seats()[0].rank = 0;                /* this rank is not in it */
     ck_assert(!good(WORD_GO));
+    fill(WORD_GO);
+    ck_assert(good(WORD_GO));
+    seats()[0].host = 1 - seats()[0].host;      /* or is elsewhere */
+    ck_assert(!good(WORD_GO));
 }
 END_TEST
 
@@ -386,6 +390,8 @@ START_TEST(a_state_comes_from_one_of_its_members)
     ck_assert(!good(WORD_GO));
     letter.word.encoded = 0;
     letter.word.n = FLOATS + 1;
+    ck_assert(!good(WORD_GO));
+    letter.word.n = FLOATS - 1;         /* the rest of the replicas would differ */
     ck_assert(!good(WORD_GO));
 }
 END_TEST
