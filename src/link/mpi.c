@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* The link over MPI, up to where its module takes over: which library a process is to use, where its
- * module is, and a watch of MPI_Init. A process that is already
- * linked to a library must use that one. Else the launcher decides: ranks that mpirun of one
+ * module is, and a watch of MPI_Init.
+ *
+ * A process that is linked to a library already must use that one. Else the launcher decides: ranks that mpirun of one
  * library has started cannot find each other through another. DESCANT_MPI_MODULE says where a
  * module lies (a folder, or the file itself); else it lies beside the library or the program that
  * asks, where a build has put it, or where an install has, wherever that was moved to: in
