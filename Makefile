@@ -123,7 +123,7 @@ TESTS := $(patsubst tests/%.c,$(B)/tests/%,$(if $(HAVE_TRAIN),$(wildcard tests/t
 ifneq ($(findstring thread,$(SAN)),)
 TESTS := $(filter-out $(addprefix %/test_,convergence rules block vector data formats report plan \
 	models loops wire wire_fabrics wire_jobs training_ends training_faults training_words run_files resume scores \
-	mpi mpi_jobs mpi_rounds tables tables_hot tables_parts rows ledger bsp_net),$(TESTS))
+	mpi mpi_jobs mpi_rounds tables tables_hot tables_parts rows ledger check hostile simulated simulated_faults bsp_net),$(TESTS))
 endif
 # Python is not a sanitizer's program.
 ifneq ($(SAN),)
