@@ -257,9 +257,7 @@ END_TEST
 START_TEST(a_stop_between_changes_nothing)
 {
     static const struct {
-        enum model_kind model;
-        enum optimizer_kind optimizer;
-        enum row_optimizer_kind rows;
+        int model, optimizer, rows;
     } runs[] = {{MODEL_LINEAR, OPTIMIZER_FTRL, ROWS_FTRL}, {MODEL_FM, OPTIMIZER_FTRL, ROWS_FTRL},
                 {MODEL_DLRM, OPTIMIZER_FTRL, ROWS_FTRL},
                 {MODEL_DLRM, OPTIMIZER_ADAGRAD, ROWS_ADAGRAD},
