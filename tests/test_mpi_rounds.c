@@ -277,49 +277,79 @@ START_TEST(the_late_are_named_to_all)
 }
 END_TEST
 
+enum { CROWD = 9 };         /* more than a few */
+
 static struct link_type counting;
-static const struct ranks *counted[3];
-static int floats_sent[3];
+static const struct link *counted[CROWD];
+static int floats_sent[CROWD];
 
 static struct link *meet_counting(struct link_entry *entry, struct link_place *place)
 {
     struct link *link = link_loopback.meet(entry, place);
+    counted[place->rank] = link;
     link->type = &counting;
     return link;
 }
 
 static bool send_counting(struct link *link, const void *p, size_t bytes, int to, int tag, void *op)
 {
-    for (int k = 0; k < 3; k++)
-        floats_sent[k] += tag == TAG_GIVE || tag == TAG_TELL ? link == counted[k]->link : 0;
+    for (int k = 0; k < CROWD; k++)
+        floats_sent[k] += (tag == TAG_GIVE || tag == TAG_TELL) && link == counted[k];
     return link_loopback.send(link, p, bytes, to, tag, op);
 }
 
-/* 9000 floats are 3 pieces of one slice: in each round two ranks give them to its owner, who tells
- * both the result, and each rank is the owner once in three rounds. */
-START_TEST(a_short_mean_has_one_owner_another_in_each_round)
+static void crowd_exchange(struct fabric **f, struct vector *in, enum exchange_kind kind)
 {
-    struct trio t = {.world = loopback_create_hosts(3, 1, 1)};
+    struct fabric_part part;
+    unsigned done = 0;
+
+    for (int k = 0; k < CROWD; k++)
+        ck_assert_int_eq(f[k]->type->begin(f[k], &(struct exchange){
+            .kind = kind, .in = &in[k], .n = RESTLESS_N, .weight = 1}), DESCANT_OK);
+    for (int turn = 0; done != (1U << CROWD) - 1; turn++) {
+        ck_assert_int_lt(turn, RESTLESS_TURNS);
+        for (int k = 0; k < CROWD; k++)
+            if (!(done & 1U << k) && f[k]->type->poll(f[k], &part) == FABRIC_DONE)
+                done |= 1U << k;
+    }
+}
+
+/* 9000 floats are 3 pieces of one slice: in each round all others give them to its owner, who tells
+ * them the result, and each rank is the owner once in nine rounds. */
+START_TEST(a_short_mean_of_many_has_one_owner_another_in_each_round)
+{
+    struct loopback *world = loopback_create_hosts(CROWD, 1, 1);
+    const struct fabric_start start = {.manifest = "x\n", .n = RESTLESS_N, .room = RESTLESS_N,
+                                       .collective = true, .threads = 1};
+    struct fabric *f[CROWD];
+    struct extent extents[CROWD];
+    struct vector in[CROWD];
 
     counting = link_loopback;
     counting.meet = meet_counting;
     counting.send = send_counting;
-    for (int k = 0; k < 3; k++) {
-        t.link[k] = &counting;
-        trio_open(&t, k);
-        counted[k] = ranks_of(t.f[k]);
+    for (int k = 0; k < CROWD; k++) {
+        const struct fabric_options options = {.rank = k, .link = &counting, .context = world};
+        ck_assert_int_eq(fabric_loopback.open(&f[k], &options), DESCANT_OK);
+        ck_assert_int_eq(fabric_loopback.start(f[k], &start), DESCANT_OK);
+        extents[k] = (struct extent){0, RESTLESS_N, f[k]->contribution};
+        in[k] = (struct vector){RESTLESS_N, 1, &extents[k]};
     }
-    ck_assert_uint_eq(trio_poll(&t, 7, 10000), 7);
+    crowd_exchange(f, in, EXCHANGE_STATE);
     memset(floats_sent, 0, sizeof floats_sent);
-    for (int round = 1; round <= 3; round++) {
-        for (int k = 0; k < 3; k++)
-            trio_begin(&t, k, EXCHANGE_MEAN);
-        ck_assert_uint_eq(trio_poll(&t, 7, 10000), 7);
-        ck_assert_int_eq(floats_sent[0] + floats_sent[1] + floats_sent[2], 12 * round);
+    for (int round = 1; round <= CROWD; round++) {
+        int sum = 0;
+        crowd_exchange(f, in, EXCHANGE_MEAN);
+        for (int k = 0; k < CROWD; k++)
+            sum += floats_sent[k];
+        ck_assert_int_eq(sum, 2 * 3 * (CROWD - 1) * round);
     }
-    for (int k = 0; k < 3; k++)
-        ck_assert_int_eq(floats_sent[k], 12);
-    trio_close(&t);
+    for (int k = 0; k < CROWD; k++) {
+        ck_assert_int_eq(floats_sent[k], 2 * 3 * (CROWD - 1));
+        fabric_loopback.close(f[k]);
+    }
+    loopback_destroy(world);
+    ck_assert_int_eq(memory_live(), 0);
 }
 END_TEST
 
@@ -618,7 +648,7 @@ int main(void)
     tcase_set_timeout(loopback, 120);
     tcase_add_loop_test(loopback, rounds_end_whatever_trainers_do, 0, 4);
     tcase_add_test(loopback, the_late_are_named_to_all);
-    tcase_add_test(loopback, a_short_mean_has_one_owner_another_in_each_round);
+    tcase_add_test(loopback, a_short_mean_of_many_has_one_owner_another_in_each_round);
     tcase_add_loop_test(loopback, a_call_taken_back_leaves_the_round_before_alone, 0, 5);
     tcase_add_loop_test(loopback, who_comes_after_a_call_was_taken_back_goes_on, 0, 3);
     tcase_add_loop_test(loopback, versions_are_told_by_name_and_value, 0, 2);

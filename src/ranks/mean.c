@@ -7,9 +7,10 @@
  *   give, take      (k-1)/k of the vector out, and as much in
  *   tell, learn     the same again: 2 (k-1)/k in each direction, the least that is possible
  *
- * A slice has OWNED floats or more, so that a short vector costs no messages between all pairs. It
- * then has fewer owners than members, and they are others in each round, by its number. (Encoded
- * means have k slices always: docs/wire.md.)
+ * Of many members a slice has OWNED floats or more, so that a short vector costs no messages
+ * between all pairs. It then has fewer owners than members, and they are others in each round, by
+ * its number. A few members all own: each has as much to do as the others, and so none sleeps
+ * while another one works. (Encoded means have k slices always: docs/wire.md.)
  *
  * Both directions of the link are busy from the first reduced piece on, and no step waits for
  * another than the piece it needs. Pieces go straight out of the vector where they lie together
@@ -130,7 +131,8 @@ void ranks_lanes_fini(struct ranks *m)
 static int owners_of(const struct ranks_round *r)
 {
     size_t most = r->n / OWNED + (r->n % OWNED > 0 || r->n == 0);
-    return r->wire == WIRE_F32 && most < (size_t)r->k ? (int)most : r->k;
+    bool many = r->k > FEW_RANKS && r->wire == WIRE_F32;
+    return many && most < (size_t)r->k ? (int)most : r->k;
 }
 
 /* Some pieces a slice, so that they follow one another closely, also where it is short. */
