@@ -4,7 +4,7 @@
     bench/torch.sh chart > speed.jsonl && python3 bench/speed_chart.py speed.jsonl > docs/speed.svg
 
 `make chart` is these two. A point is the ratio of a line of bench/torch.sh; its bar goes from the
-least to the greatest ratio of a single pair. What is last in LABELS is lowest in the chart."""
+least to the greatest ratio of a single pair. The last of LABELS is the lowest in the chart."""
 
 import json
 import math

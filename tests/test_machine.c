@@ -332,6 +332,18 @@ static pid_t fork_as(pid_t number)
     return (pid_t)syscall(SYS_clone3, &how, sizeof how);
 }
 
+/* The start of a process cannot always be read, as when it may open no more files. */
+START_TEST(a_word_without_a_start_is_its_number)
+{
+    pid_t child = start_child(nothing);
+
+    ck_assert(process_alive((uint64_t)getpid() << 40));
+    ck_assert(process_alive((uint64_t)child << 40));
+    bury(child);
+    ck_assert(!process_alive((uint64_t)child << 40));
+}
+END_TEST
+
 START_TEST(a_number_used_again_is_another_process)
 {
     pid_t child = start_child(nothing), again;
@@ -393,6 +405,7 @@ int main(void)
     tcase_add_test(all, a_killed_process_is_dead_before_anybody_has_waited_for_it);
     tcase_add_test(all, a_stopped_process_lives);
     tcase_add_test(all, a_process_lives_as_long_as_one_of_its_threads);
+    tcase_add_test(all, a_word_without_a_start_is_its_number);
     tcase_add_test(all, a_number_used_again_is_another_process);
     tcase_add_test(all, words_of_another_pid_namespace_are_told);
     suite_add_tcase(suite, all);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* How messages travel between the ranks of a job: one const table of functions. What is
- * sent, to whom and when is the business of src/ranks/, which knows no link by name, and
+/* How messages travel between the ranks of a job: one const table of functions. The
+ * protocol in src/ranks/ decides which messages are sent. It knows no link by name, and
  * has its time from here, so that the same protocol runs over MPI and in virtual time.
  *
  * 1. Threads. All functions but sleep are called by one thread at a time; sleep may run
