@@ -24,8 +24,10 @@ static unsigned char out[PIECE], in[PIECE];
 static bool exchange(struct rank *rank, int to, int from, size_t bytes)
 {
     rank->left += 2;
-    return link_simulated.receive(rank->link, in, bytes, from, TAG, rank) &&
-           link_simulated.send(rank->link, out, bytes, to, TAG, rank);
+    return link_simulated.receive(rank->link, in, bytes,
+        &(struct link_message){from, TAG, 0, rank}) &&
+           link_simulated.send(rank->link, out, bytes,
+        &(struct link_message){to, TAG, 0, rank});
 }
 
 static bool begin(int k, int n, bool all)

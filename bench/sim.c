@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* How long a simulated job takes: 64 replicas, 1,000 rounds of a 10,000-parameter problem; then
  * 1,024 replicas. One JSON object each. The bar is 10 s for the first. */
-#include "sync/simulation.h"
+#include "../tests/simulation_ranks.h"
 
 static void gradient(void *context, int i, uint64_t t, const float *w, float *g, size_t n)
 {
@@ -15,7 +15,8 @@ static int time_one(const char *plan, int trainers, uint64_t rounds, size_t n)
 {
     struct simulation_options o = {.plan = plan, .trainers = trainers, .n = n,
                                    .gradient = gradient, .rate = 0.01, .steps = rounds,
-                                   .step_s = 1e-3, .world = {.latency_s = 1e-4, .seed = 1}};
+                                   .step_s = 1e-3,
+                                   .fabric = &simulated_ranks, .world = {.latency_s = 1e-4, .seed = 1}};
     struct simulation *s;
     uint64_t start = clock_now_ns();
     if (simulation_run(&s, &o) != DESCANT_OK)

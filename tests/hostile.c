@@ -78,12 +78,15 @@ static void deliver(struct link *link, const struct letter *letter, void *op)
     sent->op.ended = ignore;
     world.sent = sent;
     memcpy(sent->p, letter->p, letter->bytes);
-    link_loopback.send(link, sent->p, letter->bytes, letter->to, letter->tag,
-                       op ? op : &sent->op);
+    link_loopback.send(link, sent->p, letter->bytes,
+        &(struct link_message){letter->to, letter->tag, 0, op ? op : &sent->op});
 }
 
-static bool lie(struct link *link, const void *p, size_t bytes, int to, int tag, void *op)
+static bool lie(struct link *link, const void *p, size_t bytes,
+                       const struct link_message *message)
 {
+    int to = message->rank, tag = message->tag;
+    void *op = message->op;
     int from = 0;
 
     while (link != world.links[from])
@@ -93,14 +96,15 @@ static bool lie(struct link *link, const void *p, size_t bytes, int to, int tag,
         from, to, TAG_WORD, 0, sizeof(struct ranks_word), world.letters[1]};
     if ((from != world.job->liar && world.job->liar != HOSTILE_ALL) ||
         bytes > HOSTILE_ROOM)
-        return link_loopback.send(link, p, bytes, to, tag, op);
+        return link_loopback.send(link, p, bytes, message);
     memcpy(letter.p, p, bytes);
     memset(more.p, 0, sizeof(struct ranks_word));
     world.job->alter(world.job->context, &letter, &more);
     for (int i = 0; i < more.times; i++)
         deliver(world.links[more.from], &more, NULL);
     if (letter.times == 0)          /* short, so that it ends for its sender */
-        return link_loopback.send(link, "", 1, to, LOST, op);
+        return link_loopback.send(link, "", 1,
+        &(struct link_message){to, LOST, 0, op});
     for (int i = 0; i < letter.times; i++)
         deliver(link, &letter, i ? NULL : op);
     return true;
@@ -513,7 +517,7 @@ static void lie_once(struct source *s, struct letter *letter, struct letter *mor
         say_again(s, more);
         break;
     case LIE_KIND:
-        kind = next(s) % 20;
+        kind = next(s) % 24;
         if (letter->bytes >= sizeof kind)
             memcpy(letter->p, &kind, sizeof kind);
         break;

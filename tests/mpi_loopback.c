@@ -53,19 +53,20 @@ static struct link *meet(struct link_entry *entry, struct link_place *place)
     return &end->link;
 }
 
-static bool send_to(struct link *link, const void *p, size_t bytes, int to, int tag,
-                    void *op)
+static bool send_to(struct link *link, const void *p, size_t bytes,
+                    const struct link_message *message)
 {
     struct end *end = end_of(link);
+    bool word = message->tag == TAG_WORD || message->tag == TAG_MANIFEST;
 
-    end->world->sent[end->rank] += tag == TAG_WORD || tag == TAG_MANIFEST ? 0 : bytes;
-    return link_simulated.send(end->inner, p, bytes, to, tag, op);
+    end->world->sent[end->rank] += word ? 0 : bytes;
+    return link_simulated.send(end->inner, p, bytes, message);
 }
 
-static bool receive_from(struct link *link, void *p, size_t bytes, int from, int tag,
-                         void *op)
+static bool receive_from(struct link *link, void *p, size_t bytes,
+                         const struct link_message *message)
 {
-    return link_simulated.receive(end_of(link)->inner, p, bytes, from, tag, op);
+    return link_simulated.receive(end_of(link)->inner, p, bytes, message);
 }
 
 static bool collect(struct link *link, struct link_news *news)
@@ -87,9 +88,9 @@ static void sleep_for(struct link *link, uint64_t most_ns, uint64_t until_ns)
         simulated_run(simulated, simulated_next(simulated));
 }
 
-static bool forget(struct link *link, int rank)
+static bool forget(struct link *link, int rank, uint64_t below)
 {
-    return link_simulated.forget(end_of(link)->inner, rank);
+    return link_simulated.forget(end_of(link)->inner, rank, below);
 }
 
 static const char *why_of(const struct link *link)

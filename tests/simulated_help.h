@@ -99,13 +99,15 @@ static inline void run_for(uint64_t ns)
 static inline void send(int from, int to, int tag, size_t bytes, struct side *side)
 {
     *side = (struct side){0};
-    ck_assert(link_simulated.send(ends[from], buffers[from], bytes, to, tag, side));
+    ck_assert(link_simulated.send(ends[from], buffers[from], bytes,
+        &(struct link_message){to, tag, 0, side}));
 }
 
 static inline void receive(int to, int from, int tag, struct side *side)
 {
     *side = (struct side){0};
-    ck_assert(link_simulated.receive(ends[to], buffers[to], BULK, from, tag, side));
+    ck_assert(link_simulated.receive(ends[to], buffers[to], BULK,
+        &(struct link_message){from, tag, 0, side}));
 }
 
 static inline bool has_come(int rank, int peer)

@@ -4,7 +4,7 @@
 #ifndef TABLES_SIM_H
 #define TABLES_SIM_H
 
-#include "sync/simulation.h"
+#include "sync/old_simulation.h"
 
 #include <check.h>
 #include <string.h>
@@ -17,9 +17,9 @@ static inline void no_gradient(void *context, int i, uint64_t t, const float *w,
     memset(g, 0, n * sizeof *g);
 }
 
-static inline const struct table *table_of(const struct simulation *sim, int i, size_t k)
+static inline const struct table *table_of(const struct old_simulation *sim, int i, size_t k)
 {
-    return &simulation_look(sim, i).tables->list[k];
+    return &old_simulation_look(sim, i).tables->list[k];
 }
 
 

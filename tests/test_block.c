@@ -15,7 +15,7 @@
 
 #include "block_torch.h"
 #include "descant.h"
-#include "sync/simulation.h"
+#include "simulation_ranks.h"
 
 enum { N = TORCH_N, N_RUNS = sizeof torch_runs / sizeof *torch_runs, HEADER = 40 };
 
@@ -85,7 +85,8 @@ static struct watch simulate(const struct torch_run *run, const char *changes, b
     struct simulation_options o = {.plan = plan, .trainers = TORCH_TRAINERS, .n = N,
                                    .start = start, .gradient = drift, .context = &c, .rate = 1,
                                    .steps = TORCH_ROUNDS + 1, .step_s = 1,
-                                   .attached = attached, .world = {.seed = 1}};
+                                   .attached = attached,
+                                   .fabric = &simulated_ranks, .world = {.seed = 1}};
     struct simulation *s;
     ck_assert_int_eq(simulation_run(&s, &o), DESCANT_OK);
     for (int i = 0; i < TORCH_TRAINERS; i++)

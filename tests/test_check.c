@@ -8,12 +8,13 @@
 #include <string.h>
 
 enum { SIZE = 4, HOSTS = 3, SELF = 1, FLOATS = 100, ROOM = 150, PART = 64, OWN_PART = 10,
-       MANIFEST = 50, SEQ = 5, ROUND = 9, N_WORDS = WORD_LEAD + 1,
+       MANIFEST = 50, SEQ = 5, ROUND = 9, N_WORDS = WORD_ALIVE + 1,
        TAIL_ROOM = RANKS_TEXT + 8 /* bytes; seats have fewer */ };
 
 /* Ranks 1 and 2 are on one host. */
-static const struct link_place place = {.rank = SELF,
+static struct link_place place = {.rank = SELF,
                                         .size = SIZE,
+                                        .fixed = true,
                                         .host = 1,
                                         .local_size = 2,
                                         .hosts = HOSTS,
@@ -28,7 +29,7 @@ static size_t bytes;
 
 static bool to_lead(uint32_t what)
 {
-    return what == WORD_HELLO || what == WORD_ARRIVE || what == WORD_TAKE_BACK ||
+    return what == WORD_HELLO || what == WORD_HERE ||
            what == WORD_LEAVE || what == WORD_ROWS || what == WORD_ROWS_HAVE;
 }
 
@@ -46,6 +47,13 @@ static struct word_facts facts_for(uint32_t what)
                                .round = ROUND,
                                .seq = SEQ,
                                .arrived = &asked};
+}
+
+/* Where ranks come and go. */
+static bool by_any(uint32_t what)
+{
+    return what == WORD_FENCE || what == WORD_PROPOSE || what == WORD_STANDS ||
+           what == WORD_TAKE || what == WORD_ALIVE;
 }
 
 static bool good(uint32_t what)
@@ -82,6 +90,7 @@ static void fill_go(enum exchange_kind kind)
         seats()[i] =
             (struct ranks_seat){.rank = i + 1,
                                 .seq = SEQ,
+                                .arrival = 1,
                                 .threads = 2,
                                 .host = hosts[i],
                                 .local_rank = local[i],
@@ -105,6 +114,10 @@ static void fill(uint32_t what)
         letter.word.threads = 3;
         letter.word.host = letter.word.local_rank = 1;
         letter.word.manifest_bytes = MANIFEST;
+        break;
+    case WORD_HERE:
+        letter.word.ledger = (struct ranks_ledger){
+            .generation = 1, .epoch = 1, .arrival = 1, .about = -1};
         break;
     case WORD_GO:
         fill_go(EXCHANGE_MEAN);
@@ -143,7 +156,7 @@ START_TEST(only_the_right_rank_says_it_and_hears_it_in_its_turn)
 
     fill(what);
     struct word_facts facts = facts_for(what);
-    for (int from = 1; from < SIZE && !to_lead(what); from++)
+    for (int from = 1; from < SIZE && !to_lead(what) && !by_any(what); from++)
         ck_assert(!word_is_good(&facts, from, &letter.word, bytes, why));
     facts.turns = ~facts.turns;
     ck_assert(!word_is_good(&facts, to_lead(what) ? 2 : 0, &letter.word, bytes, why));
@@ -179,10 +192,10 @@ START_TEST(other_kinds_are_refused)
     static const uint32_t kinds[] = {N_WORDS, N_WORDS + 1, 31, 32, 1000, UINT32_MAX};
     char why[CHECK_WHY];
 
-    fill(WORD_ARRIVE);
+    fill(WORD_HERE);
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         for (int rank = 0; rank < 2; rank++) {
-            struct word_facts facts = facts_for(WORD_ARRIVE);
+            struct word_facts facts = facts_for(WORD_HERE);
             facts.rank = rank;
             facts.turns = UINT32_MAX;
             letter.word.what = kinds[i];
@@ -233,9 +246,9 @@ static const struct {
     U32(HELLO, host, 0, 1),
     U32(HELLO, local_rank, 1, 1),
     U64(HELLO, manifest_bytes, 1, MANIFEST),
-    U32(ARRIVE, kind, 0, 2),
-    U32(ARRIVE, final, 0, 1),
-    U32(ARRIVE, bad, 0, 1),
+    U32(HERE, kind, 0, 2),
+    U32(HERE, final, 0, 1),
+    U32(HERE, bad, 0, 1),
     U32(GO, kind, 0, 0),
     U32(GO, final, 0, 1),
     U32(GO, encoded, 0, 1),
@@ -300,9 +313,9 @@ START_TEST(weights_and_shares_are_numbers)
                 {NAN, false, false}, {-1, false, false},   {-INFINITY, false, false}};
 
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        fill(WORD_ARRIVE);
+        fill(WORD_HERE);
         letter.word.weight = rows[i].value;
-        ck_assert_msg(good(WORD_ARRIVE) == rows[i].weight, "weight %g", rows[i].value);
+        ck_assert_msg(good(WORD_HERE) == rows[i].weight, "weight %g", rows[i].value);
         fill(WORD_GO);
         seats()[1].share = rows[i].value;
         ck_assert_msg(good(WORD_GO) == rows[i].share, "share %g", rows[i].value);
@@ -314,10 +327,10 @@ END_TEST
 
 START_TEST(only_a_centre_is_for_elastic_exchanges)
 {
-    struct word_facts facts = facts_for(WORD_ARRIVE);
+    struct word_facts facts = facts_for(WORD_HERE);
     char why[CHECK_WHY];
 
-    fill(WORD_ARRIVE);
+    fill(WORD_HERE);
     letter.word.kind = EXCHANGE_ELASTIC;
     ck_assert(word_is_good(&facts, 2, &letter.word, bytes, why));
     letter.word.final = 1;

@@ -52,9 +52,11 @@ struct lie {
 
 /* As elastic.c has it. */
 struct ask {
-    uint32_t epoch, seat, fetch, n_runs;
+    uint64_t state;
+    uint32_t seat, fetch, n_runs;
     float alpha;
-    uint32_t unused;
+    uint32_t unused, refused;
+    uint64_t number;
     uint64_t from;
     struct {
         uint32_t at, n;
@@ -63,33 +65,31 @@ struct ask {
 
 static const struct lie lies[] = {
     /* words of any kind */
-    {M, 1, TAG_WORD, WORD_ARRIVE, SET, WORD(what), 17, "a word of kind 17"},
-    {M, 1, TAG_WORD, WORD_ARRIVE, SET, WORD(what), -1, "a word of kind 4294967295"},
-    {M, 1, TAG_WORD, WORD_ARRIVE, ADD, 0, 0, -1, "a word of"},
-    {M, 1, TAG_WORD, WORD_ARRIVE, ADD, 0, 0, 7 - WORD_BYTES, "a word of 7 bytes"},
-    {M, 1, TAG_WORD, WORD_ARRIVE, ADD, 0, 0, 8, "ARRIVE: "},
-    {M, 1, TAG_WORD, WORD_ARRIVE, ADD, 0, 0, 9000, "a word of too many bytes"},
-    {M, 1, TAG_WORD, WORD_ARRIVE, SET, WORD(what), WORD_GO, "GO: rank 0 alone says it"},
-    {M, 1, TAG_WORD, WORD_ARRIVE, SET, WORD(what), WORD_CALL,
+    {M, 1, TAG_WORD, WORD_HERE, SET, WORD(what), 22, "a word of kind 22"},
+    {M, 1, TAG_WORD, WORD_HERE, SET, WORD(what), -1, "a word of kind 4294967295"},
+    {M, 1, TAG_WORD, WORD_HERE, ADD, 0, 0, -1, "a word of"},
+    {M, 1, TAG_WORD, WORD_HERE, ADD, 0, 0, 7 - WORD_BYTES, "a word of 7 bytes"},
+    {M, 1, TAG_WORD, WORD_HERE, ADD, 0, 0, 8, "HERE: "},
+    {M, 1, TAG_WORD, WORD_HERE, ADD, 0, 0, 9000, "a word of too many bytes"},
+    {M, 1, TAG_WORD, WORD_HERE, SET, WORD(what), WORD_GO, "GO: rank 0 alone says it"},
+    {M, 1, TAG_WORD, WORD_HERE, SET, WORD(what), WORD_CALL,
      "CALL: rank 0 alone says it"},
-    {M, 1, TAG_WORD, WORD_ARRIVE, SET, WORD(what), WORD_VOID,
+    {M, 1, TAG_WORD, WORD_HERE, SET, WORD(what), WORD_VOID,
      "VOID: rank 0 alone says it"},
-    {M, 1, TAG_WORD, WORD_ARRIVE, SET, WORD(what), WORD_MEMBERS, "MEMBERS: rank 0 alone"},
-    {M, 1, TAG_WORD, WORD_ARRIVE, SET, WORD(what), WORD_LATE,
+    {M, 1, TAG_WORD, WORD_HERE, SET, WORD(what), WORD_MEMBERS, "MEMBERS: rank 0 alone"},
+    {M, 1, TAG_WORD, WORD_HERE, SET, WORD(what), WORD_LATE,
      "LATE: rank 0 alone says it"},
-    {M, 1, TAG_WORD, WORD_ARRIVE, SET, WORD(what), WORD_FAIL,
+    {M, 1, TAG_WORD, WORD_HERE, SET, WORD(what), WORD_FAIL,
      "FAIL: rank 0 alone says it"},
-    {M, 1, TAG_WORD, WORD_ARRIVE, SET, WORD(what), WORD_BYE, "BYE: rank 0 alone says it"},
+    {M, 1, TAG_WORD, WORD_HERE, SET, WORD(what), WORD_BYE, "BYE: rank 0 alone says it"},
     {R, 1, TAG_WORD, WORD_ROWS, SET, WORD(what), WORD_ROWS_CALL,
      "ROWS_CALL: rank 0 alone"},
     {R, 1, TAG_WORD, WORD_ROWS, SET, WORD(what), WORD_ROWS_GO, "ROWS_GO: rank 0 alone"},
     {R, 1, TAG_WORD, WORD_ROWS, SET, WORD(what), WORD_ROWS_TAKE,
      "ROWS_TAKE: rank 0 alone"},
     {R, 1, TAG_WORD, WORD_ROWS, SET, WORD(what), WORD_LEAD, "LEAD: rank 0 alone says it"},
-    {M, 0, TAG_WORD, WORD_GO, MORE, 0, 0, WORD_ARRIVE, "ARRIVE: it is for rank 0 alone"},
+    {M, 0, TAG_WORD, WORD_GO, MORE, 0, 0, WORD_HERE, "HERE: it is for rank 0 alone"},
     {M, 0, TAG_WORD, WORD_GO, MORE, 0, 0, WORD_HELLO, "HELLO: it is for rank 0 alone"},
-    {M, 0, TAG_WORD, WORD_GO, MORE, 0, 0, WORD_TAKE_BACK,
-     "TAKE_BACK: it is for rank 0 alone"},
     {M, 0, TAG_WORD, WORD_GO, MORE, 0, 0, WORD_LEAVE, "LEAVE: it is for rank 0 alone"},
     {M, 0, TAG_WORD, WORD_GO, MORE, 0, 0, WORD_ROWS, "ROWS: it is for rank 0 alone"},
     {M, 0, TAG_WORD, WORD_GO, MORE, 0, 0, WORD_ROWS_HAVE,
@@ -109,19 +109,27 @@ static const struct lie lies[] = {
     {M, 1, TAG_WORD, WORD_HELLO, SET, WORD(manifest_bytes), -1,
      "HELLO: manifest_bytes -1"},
 
-    {M, 1, TAG_WORD, WORD_ARRIVE, TWICE, 0, 0, 0, "ARRIVE: out of turn"},
-    {M, 1, TAG_WORD, WORD_HELLO, MORE, 0, 0, WORD_ARRIVE, "ARRIVE: out of turn"},
+    {M, 1, TAG_WORD, WORD_HELLO, MORE, 0, 0, WORD_HERE, "HERE: out of turn"},
     {R, 1, TAG_WORD, WORD_ROWS, MORE, 0, 0, WORD_LEAVE, "ROWS: out of turn"},
-    {M, 1, TAG_WORD, WORD_ARRIVE, SET, WORD(kind), 3, "ARRIVE: kind 3"},
-    {M, 1, TAG_WORD, WORD_ARRIVE, SET, WORD(kind), 1, "ARRIVE: an elastic exchange"},
-    {M, 1, TAG_WORD, WORD_ARRIVE, SET, WORD(final), 2, "ARRIVE: final 2"},
-    {M, 1, TAG_WORD, WORD_ARRIVE, SET, WORD(bad), 256, "ARRIVE: bad 256"},
-    {M, 1, TAG_WORD, WORD_ARRIVE, SET, WORD(weight), NAN_BITS, "ARRIVE: weight nan"},
-    {M, 1, TAG_WORD, WORD_ARRIVE, SET, WORD(weight), INT64_MIN | TWO_BITS,
-     "ARRIVE: weight -2"},
-    {M, 1, TAG_WORD, WORD_HELLO, MORE, 0, 0, WORD_TAKE_BACK, "TAKE_BACK: out of turn"},
-    {M, 1, TAG_WORD, WORD_ARRIVE, MORE, 0, 0, WORD_ROWS, "ROWS: out of turn"},
-    {M, 1, TAG_WORD, WORD_ARRIVE, MORE, 0, 0, WORD_ROWS_HAVE, "ROWS_HAVE: out of turn"},
+    {M, 1, TAG_WORD, WORD_HERE, SET, WORD(kind), 3, "HERE: kind 3"},
+    {M, 1, TAG_WORD, WORD_HERE, SET, WORD(kind), 1, "HERE: an elastic exchange"},
+    {M, 1, TAG_WORD, WORD_HERE, SET, WORD(final), 2, "HERE: final 2"},
+    {M, 1, TAG_WORD, WORD_HERE, SET, WORD(bad), 256, "HERE: bad 256"},
+    {M, 1, TAG_WORD, WORD_HERE, SET, WORD(weight), NAN_BITS, "HERE: weight nan"},
+    {M, 1, TAG_WORD, WORD_HERE, SET, WORD(weight), INT64_MIN | TWO_BITS,
+     "HERE: weight -2"},
+    {M, 1, TAG_WORD, WORD_HERE, SET, WORD(ledger.epoch), 2, "HERE: generation 1 in epoch 2"},
+    {M, 1, TAG_WORD, WORD_HERE, SET, WORD(ledger.generation), 7, "HERE: generation 7"},
+    {M, 1, TAG_WORD, WORD_HERE, SET, WORD(ledger.leaves), 1, "HERE: generation 1"},
+    {M, 1, TAG_WORD, WORD_HERE, SET, WORD(ledger.ballot), 9, "HERE: generation 1"},
+    {M, 1, TAG_WORD, WORD_HERE, SET, WORD(ledger.about), 0, "HERE: generation 1"},
+    {M, 1, TAG_WORD, WORD_HERE, MORE, 0, 0, WORD_STANDS, "STANDS: out of turn"},
+    {M, 0, TAG_WORD, WORD_GO, MORE, 0, 0, WORD_FENCE, "FENCE: out of turn"},
+    {M, 0, TAG_WORD, WORD_GO, MORE, 0, 0, WORD_PROPOSE, "PROPOSE: out of turn"},
+    {M, 0, TAG_WORD, WORD_GO, MORE, 0, 0, WORD_STANDS, "STANDS: out of turn"},
+    {M, 0, TAG_WORD, WORD_GO, MORE, 0, 0, WORD_TAKE, "TAKE: out of turn"},
+    {M, 1, TAG_WORD, WORD_HERE, MORE, 0, 0, WORD_ROWS, "ROWS: out of turn"},
+    {M, 1, TAG_WORD, WORD_HERE, MORE, 0, 0, WORD_ROWS_HAVE, "ROWS_HAVE: out of turn"},
 
     {M, 0, TAG_WORD, WORD_GO, SET, WORD(kind), EXCHANGE_ELASTIC, "GO: kind 1"},
     {M, 0, TAG_WORD, WORD_GO, SET, WORD(kind), 77, "GO: kind 77"},
@@ -347,7 +355,7 @@ static void bring_more(void *context, struct letter *letter, struct letter *more
     (void)context;
     (void)more;
     memcpy(&word, letter->p, letter->bytes < sizeof word ? letter->bytes : sizeof word);
-    if (letter->tag == TAG_WORD && word.what == WORD_ARRIVE)
+    if (letter->tag == TAG_WORD && word.what == WORD_HERE)
         memcpy(letter->p + offsetof(struct ranks_word, n), &n, sizeof n);
 }
 
@@ -364,7 +372,7 @@ START_TEST(who_lies_together_is_found_by_rank_0)
 
     hostile_run(&job, ends);
     for (int k = 1; k < RANKS; k++)
-        ck_assert_msg(strstr(ends[k].says, "breaks the protocol: ARRIVE: n 901"),
+        ck_assert_msg(strstr(ends[k].says, "breaks the protocol: HERE: n 901"),
                       "rank %d: %s", k, ends[k].says);
     ck_assert_int_eq(memory_live(), 0);
 }
@@ -397,7 +405,7 @@ static void flood(void *context, struct letter *letter, struct letter *more)
     if ((ended && letter->to == 1) ||
         (!*begun && letter->from == 1 && letter->tag == TAG_ASK)) {
         *begun = true;
-        word = (struct ranks_word){.what = WORD_ARRIVE, .protocol = RANKS_PROTOCOL,
+        word = (struct ranks_word){.what = WORD_HERE, .protocol = RANKS_PROTOCOL,
                                    .kind = EXCHANGE_ELASTIC};
         memcpy(more->p, &word, sizeof word);
         more->from = 1;

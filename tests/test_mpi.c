@@ -279,13 +279,15 @@ static struct link *meet_forged(struct link_entry *entry, struct link_place *pla
     return link;
 }
 
-static bool send_longer(struct link *link, const void *p, size_t bytes, int to, int tag, void *op)
+static bool send_longer(struct link *link, const void *p, size_t bytes,
+                       const struct link_message *message)
 {
+    int tag = message->tag;
     static char longer[1 << 16];
 
     NEED(bytes < sizeof longer);
     memcpy(longer, p, bytes);
-    return honest->send(link, longer, bytes + (tag == TAG_MANIFEST), to, tag, op);
+    return honest->send(link, longer, bytes + (tag == TAG_MANIFEST), message);
 }
 
 /* All are told who it was. */

@@ -1,15 +1,23 @@
 /* SPDX-License-Identifier: MIT */
-/* Every rule against a scalar reference, step by step: the real plan and round machine on the
- * sim fabric beside a plain loop over doubles and floats written from the rules alone. Both make
- * the same gradients, so that the first merge that differs shows at the next step. */
+/* Every rule against a scalar reference, step by step: the real plan, round machine and ranks over a
+ * simulated link beside a plain loop over doubles and floats written from the rules alone. Both make
+ * the same gradients, so that the first merge that differs shows at the next step.
+ *
+ * A round of messages of L each takes 4 L: its members have said HERE, GO has come, parts are given,
+ * and told. Parts above a kilobyte leave L after their receive is open, so of two or three members
+ * it takes 5 L. Rank 0 has said GO at L, and owns the few floats that the rules are about. Where it
+ * reads the replicas as they are, it has its own part at 3 L; the others' are copied when they leave,
+ * at 2 L, or, above a kilobyte, when they come, at 3 L. */
 #include <check.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "sync/simulation.h"
+#include "simulation_ranks.h"
+#include "sync/old_simulation.h"    /* for trainers that come late */
 
 enum { N = 70, STEPS = 41, MOST = 8 };      /* 41: not a multiple of any period below */
+enum { TICKS = 40, BULK_MEMBERS = 3 };      /* of a step; members whose parts are above 1 KiB */
 
 static float noise(int i, uint64_t t, size_t k)
 {
@@ -30,12 +38,13 @@ static void gradient(int i, uint64_t t, const float *w, float *g)
 
 struct reference {
     struct plan plan;
-    int n, latency;                         /* latency of a round in half steps */
-    bool live;                              /* the mean reads the replicas when it completes */
+    int n, latency;                         /* of a message, in ticks */
+    bool live;                              /* the mean reads the replicas as they are */
+    float read[MOST][N];                    /* live: as they were read */
     float w[MOST][N], snap[MOST][N], W[N], G[MOST][N], s[MOST][N], g[MOST][N];
     float seen[MOST][STEPS + 2][N];         /* w before step t */
-    bool open, have, computed;
-    int ends;
+    bool open, have;
+    int begins, ends;                       /* ticks */
 };
 
 static void merge_one(struct reference *r, int i, const float *g)
@@ -52,6 +61,19 @@ static void merge_one(struct reference *r, int i, const float *g)
 static void take(struct reference *r)
 {
     memcpy(r->snap, r->w, sizeof r->snap);
+    memcpy(r->read, r->w, sizeof r->read);
+}
+
+/* What the owner reads at this tick, before steps that end then, or after them. */
+static void read_live(struct reference *r, int tick, bool before_steps)
+{
+    bool bulk = r->n <= BULK_MEMBERS;
+    int others = r->begins + (bulk ? 3 : 2) * r->latency;
+
+    if (r->open && tick == others && before_steps == bulk)
+        memcpy(r->read[1], r->w[1], sizeof r->w - sizeof r->w[0]);
+    if (r->open && tick == r->begins + 3 * r->latency && !before_steps)
+        memcpy(r->read[0], r->w[0], sizeof r->w[0]);
 }
 
 /* The exchange of all trainers, into r->g. */
@@ -100,9 +122,7 @@ static void complete(struct reference *r)
         }
         return;
     }
-    if (!r->computed)
-        compute(r, r->live ? r->w : r->snap);
-    r->computed = false;
+    compute(r, r->live ? r->read : r->snap);
     for (int i = 0; i < r->n && r->plan.delay == 0; i++)
         merge_one(r, i, r->g[i]);
 }
@@ -152,12 +172,13 @@ static void shadow(struct reference *r, int tick, int *begun)
             complete(r);
             r->open = false;
         }
-        if (r->open || tick / 2 - *begun < 1)
+        if (r->open || tick / TICKS - *begun < 1)
             return;
         take(r);
         r->open = true;
-        r->ends = tick + r->latency;
-        *begun = tick / 2;
+        r->begins = tick;
+        r->ends = tick + (r->n <= BULK_MEMBERS ? 5 : 4) * r->latency;
+        *begun = tick / TICKS;
     }
 }
 
@@ -169,17 +190,16 @@ static void reference_run(struct reference *r, const float *start)
         memcpy(r->G[i], start, sizeof r->w[i]);
     }
     memcpy(r->W, start, sizeof r->W);
-    for (int tick = 1; tick <= 2 * STEPS; tick++) {
-        if (r->open && r->live && r->plan.what != PLAN_ELASTIC && tick == r->ends) {
-            compute(r, r->w);       /* on the wire, before a step that ends at this moment */
-            r->computed = true;
-        }
-        if (tick % 2 == 0)
-            local_steps(r, (uint64_t)tick / 2);
+    for (int tick = 1; tick <= TICKS * STEPS; tick++) {
+        bool step = tick % TICKS == 0;
+        read_live(r, tick, true);
+        if (step)
+            local_steps(r, (uint64_t)(tick / TICKS));
+        read_live(r, tick, false);
         if (r->plan.when == PLAN_SHADOW)
             shadow(r, tick, &begun);
-        else if (r->plan.when == PLAN_EVERY && r->plan.what != PLAN_GRADIENT && tick % 2 == 0)
-            every(r, (uint64_t)tick / 2);
+        else if (r->plan.when == PLAN_EVERY && r->plan.what != PLAN_GRADIENT && step)
+            every(r, (uint64_t)(tick / TICKS));
     }
 }
 
@@ -224,9 +244,10 @@ static double compare_run(const char *plan, int n, int latency, bool attached,
     struct simulation_options o = {
         .plan = plan, .trainers = n, .n = N, .start = start, .gradient = watched_gradient,
         .context = c, .rate = 0.1f, .steps = STEPS, .step_s = 1, .attached = attached,
-        .world = {.latency_s = latency / 2.0, .seed = 1}};
+        .fabric = &simulated_ranks, .world = {.seed = 1}};
     r.n = n;
-    r.latency = latency;
+    r.latency = n == 1 ? 0 : latency * TICKS / 2 / (n <= BULK_MEMBERS ? 5 : 4);
+    o.world.latency_s = (double)r.latency / TICKS;
     r.live = !attached && !plan_needs_snapshot(&r.plan);
     if (delay_of_reference >= 0)
         r.plan.delay = delay_of_reference;
@@ -244,7 +265,7 @@ static double compare_run(const char *plan, int n, int latency, bool attached,
 
 static const struct {
     const char *plan;
-    int latency;
+    int latency;                /* of a round, in half steps */
 } rows[] = {
     {"none", 0}, {"allreduce", 0}, {"allreduce", 1},
     {"shadow-easgd", 0}, {"shadow-ma", 0},
@@ -309,7 +330,8 @@ START_TEST(easgd_conserves_its_sum)
         struct simulation_options o = {.plan = "shadow-easgd,alpha=0.4", .trainers = n, .n = N,
                                        .start = start, .gradient = no_gradient, .rate = 1,
                                        .steps = 50, .step_s = 1, .spread = 0.5,
-                                       .world = {.latency_s = 0.3, .seed = 5}};
+                                       .fabric = &simulated_ranks,
+                                       .world = {.latency_s = 0.075, .seed = 5}};
         for (size_t k = 0; k < N; k++) {
             before[k] = (1 - alpha) * (double)start[k];
             for (int i = 0; i < n; i++)
@@ -318,7 +340,7 @@ START_TEST(easgd_conserves_its_sum)
         struct simulation *s;
         ck_assert_int_eq(simulation_run(&s, &o), DESCANT_OK);
         for (size_t k = 0; k < N; k++) {
-            after[k] = (1 - alpha) * (double)simulation_center(s)[k];
+            after[k] = (1 - alpha) * (double)simulation_look(s, 0).center[k];
             for (int i = 0; i < n; i++)
                 after[k] += (double)simulation_look(s, i).w[k];
             ck_assert_double_eq_tol(before[k], after[k], 1e-4);
@@ -342,17 +364,17 @@ START_TEST(the_same_seed_gives_the_same_bits)
             struct compare c = {0};
             static struct reference blank;
             c.r = &blank;
-            struct simulation_options o = {
+            struct old_simulation_options o = {
                 .plan = plans[p], .trainers = 4, .n = N, .gradient = watched_gradient,
                 .context = &c, .rate = 0.1, .steps = 40, .step_s = 1, .spread = 0.3, .slow = slow,
                 .die_at = die, .join_s = join,
                 .world = {.latency_s = 0.7, .jitter_s = 0.5, .seed = run == 2 ? 12 : 11}};
-            struct simulation *s;
-            ck_assert_int_eq(simulation_run(&s, &o), DESCANT_OK);
-            memcpy(first[run], simulation_look(s, 0).w, sizeof first[run]);
-            ck_assert(simulation_look(s, 1).dead);
-            ck_assert_uint_eq(simulation_look(s, 3).steps, 40);
-            simulation_destroy(s);
+            struct old_simulation *s;
+            ck_assert_int_eq(old_simulation_run(&s, &o), DESCANT_OK);
+            memcpy(first[run], old_simulation_look(s, 0).w, sizeof first[run]);
+            ck_assert(old_simulation_look(s, 1).dead);
+            ck_assert_uint_eq(old_simulation_look(s, 3).steps, 40);
+            old_simulation_destroy(s);
             if (run == 1)
                 ck_assert_mem_eq(first[0], first[1], sizeof first[0]);
             if (run == 2 && p != 3 && p != 2)     /* in lock-step plans chance changes only times */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* The rules of a round, in every world of up to three members: each has not arrived, or has brought
- * any of the offers below; the shared code against the rules as they are written. */
+/* The rules of a round, in every world of up to three members: each has not arrived, or
+ * has brought any of the offers below; the shared code against the rules as they are
+ * written. */
 #include "fabric/ruling.h"
 
 #include <check.h>
@@ -149,6 +150,31 @@ START_TEST(every_round_of_three_is_as_the_rules_say)
 }
 END_TEST
 
+/* Rule 1: four trainers, each nowhere, at its end or at work, and arrived or not. */
+START_TEST(a_round_is_of_those_at_work_else_of_those_at_their_end)
+{
+    for (int world = 0; world < 6 * 6 * 6 * 6; world++) {
+        int members[3] = {0}, arrived[3] = {0};
+        struct gathering one = {0}, many = {0};
+        for (int i = 0, left = world; i < 4; i++, left /= 6) {
+            int standing = left % 6 / 2, here = left % 2;
+            gathering_add(&one, (enum standing)standing, 1, here);
+            members[standing]++;
+            arrived[standing] += here;
+        }
+        enum standing of = members[STANDING_WORK]  ? STANDING_WORK
+                           : members[STANDING_END] ? STANDING_END
+                                                   : STANDING_NONE;
+        ck_assert_int_eq(one.of, of);
+        ck_assert_int_eq(one.members, of ? members[of] : 0);
+        ck_assert_int_eq(one.arrived, of ? arrived[of] : 0);
+        for (int s = STANDING_WORK; s >= STANDING_NONE; s--)
+            gathering_add(&many, (enum standing)s, members[s], arrived[s]);
+        ck_assert_mem_eq(&many, &one, sizeof one);
+    }
+}
+END_TEST
+
 START_TEST(the_first_line_that_differs_is_found)
 {
     struct differing d;
@@ -175,6 +201,7 @@ int main(void)
     TCase *rules = tcase_create("rules");
     tcase_set_timeout(rules, 60);
     tcase_add_test(rules, every_round_of_three_is_as_the_rules_say);
+    tcase_add_test(rules, a_round_is_of_those_at_work_else_of_those_at_their_end);
     tcase_add_test(rules, the_first_line_that_differs_is_found);
     suite_add_tcase(suite, rules);
     SRunner *runner = srunner_create(suite);

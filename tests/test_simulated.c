@@ -150,7 +150,8 @@ START_TEST(one_tag_keeps_its_order_and_others_overtake)
     for (int i = 0; i < 60; i++) {
         size_t bytes = i % 7 == 0 ? BULK : (size_t)i + 1;
         r[i] = s[i] = (struct side){0};
-        ck_assert(link_simulated.receive(ends[1], buffers[1], bytes, 0, i % 3, &r[i]));
+        ck_assert(link_simulated.receive(ends[1], buffers[1], bytes,
+        &(struct link_message){0, i % 3, 0, &r[i]}));
         send(0, 1, i % 3, bytes, &s[i]);
     }
     while (n_came < 60) {
@@ -251,7 +252,8 @@ START_TEST(what_is_too_long_for_its_receive_is_not_written)
     unsigned char *small = malloc(10);
 
     open_world(&gigabyte);
-    ck_assert(link_simulated.receive(ends[1], small, 10, 0, 1, &r));
+    ck_assert(link_simulated.receive(ends[1], small, 10,
+        &(struct link_message){0, 1, 0, &r}));
     send(0, 1, 1, BULK, &s);
     run_for(1000000);
     ck_assert(!r.failed && r.n_ended == 1);
@@ -417,7 +419,7 @@ START_TEST(a_fixed_world_forgets_nobody)
 
     open_world(&gigabyte);
     ck_assert(places[0].fixed);
-    ck_assert(!link_simulated.forget(ends[0], 1));
+    ck_assert(!link_simulated.forget(ends[0], 1, LINK_PEER));
     ck_assert_str_ne(link_simulated.why(ends[0]), "");
     send(0, 1, 1, BULK, &s);
     ck_assert(!link_simulated.close(ends[0], false));
@@ -448,9 +450,10 @@ static bool try_a_world(void)
     if (good)
         simulated_run(world, simulated_now(world) + LATENCY);
     for (int i = 0; i < 100 && good; i++)
-        good = link_simulated.send(both[0], buffers[0], i % 2 ? 100 : BULK, 1, i % 3,
-                                   &side) &&
-               link_simulated.receive(both[1], buffers[1], BULK, 0, i % 3, &side);
+        good = link_simulated.send(both[0], buffers[0], i % 2 ? 100 : BULK,
+        &(struct link_message){1, i % 3, 0, &side}) &&
+               link_simulated.receive(both[1], buffers[1], BULK,
+        &(struct link_message){0, i % 3, 0, &side});
     const struct simulated_fault cut = {.kind = SIMULATED_CUT, .other = 1};
     good = good && simulated_fault(world, &cut);
     if (good)

@@ -49,11 +49,15 @@ START_TEST(a_death_is_told_and_its_messages_are_given_back)
     run_for(LATENCY);
     send(0, 1, 1, 100, &unused);
     s[0] = s[1] = (struct side){0};
-    ck_assert(link_simulated.send(ends[0], of_dead, BULK, 1, 4, &unused));
+    ck_assert(link_simulated.send(ends[0], of_dead, BULK,
+        &(struct link_message){1, 4, 0, &unused}));
     run_for(2 * LATENCY + 10);                  /* it has left */
-    ck_assert(link_simulated.send(ends[0], of_dead, BULK, 1, 2, &unused));
-    ck_assert(link_simulated.send(ends[1], of_living, BULK, 0, 1, &s[0]));
-    ck_assert(link_simulated.send(ends[1], of_living, BULK, 0, 2, &s[1]));
+    ck_assert(link_simulated.send(ends[0], of_dead, BULK,
+        &(struct link_message){1, 2, 0, &unused}));
+    ck_assert(link_simulated.send(ends[1], of_living, BULK,
+        &(struct link_message){0, 1, 0, &s[0]}));
+    ck_assert(link_simulated.send(ends[1], of_living, BULK,
+        &(struct link_message){0, 2, 0, &s[1]}));
     run_for(500);
     fault(SIMULATED_DIE, 0, 0, 0);
     ck_assert(!simulated_lives(world, 0));
@@ -63,7 +67,7 @@ START_TEST(a_death_is_told_and_its_messages_are_given_back)
     ck_assert_int_eq(r[0].n_ended, 1);          /* the word */
     ck_assert(!r[0].failed);
     ck_assert(r[1].n_ended == 0 && r[2].n_ended == 0 && s[0].n_ended == 0);
-    ck_assert(link_simulated.forget(ends[1], 0));
+    ck_assert(link_simulated.forget(ends[1], 0, LINK_PEER));
     collect(1);
     ck_assert(r[1].failed && r[2].failed && s[0].failed && s[1].failed);
     ck_assert(r[1].n_ended == 1 && s[1].n_ended == 1);
@@ -97,7 +101,7 @@ START_TEST(a_rank_comes_again_with_another_generation)
     receive(0, 1, 1, &r);
     collect(0);
     ck_assert(r.failed);
-    ck_assert(link_simulated.forget(ends[1], 0));
+    ck_assert(link_simulated.forget(ends[1], 0, LINK_PEER));
     run_for(LATENCY);
     ck_assert(stale.failed && stale.n_ended == 1);
     ck_assert(has_come(1, 0) && has_come(0, 1) && !has_come(0, 2));
@@ -121,7 +125,7 @@ START_TEST(who_is_forgotten_is_told_and_meets_again)
     receive(0, LINK_ANY, 2, &any[0]);
     receive(0, LINK_ANY, 3, &any[1]);
     send(0, 1, 1, BULK, &s[0]);
-    ck_assert(link_simulated.forget(ends[0], 1));
+    ck_assert(link_simulated.forget(ends[0], 1, LINK_PEER));
     collect(0);
     ck_assert(r[0].failed && s[0].failed);
     send(1, 0, 2, 100, &s[1]);                  /* nobody hears it any more */
@@ -133,7 +137,7 @@ START_TEST(who_is_forgotten_is_told_and_meets_again)
     send(2, 0, 3, 100, &other);
     run_for(1000000);
     ck_assert(any[1].n_ended == 1 && any[1].from == 2);
-    ck_assert(link_simulated.forget(ends[1], 0));
+    ck_assert(link_simulated.forget(ends[1], 0, LINK_PEER));
     collect(1);
     ck_assert(r[1].failed && !s[1].failed && s[2].failed);
     run_for(1000000);
@@ -219,7 +223,7 @@ static void wild_collect(struct rng *rng, int rank)
             ck_assert_uint_ne(peer->generation, news.peers[i].generation);
         *peer = news.peers[i];
         if (peer->gone && rng_next(rng) % 4)
-            ck_assert(link_simulated.forget(ends[rank], peer->rank));
+            ck_assert(link_simulated.forget(ends[rank], peer->rank, LINK_PEER));
     }
 }
 
@@ -231,10 +235,11 @@ static void wild_message(struct rng *rng, int rank)
     struct wild *wild = wild_add(rank);
 
     if (rng_next(rng) % 2)
-        ck_assert(link_simulated.send(ends[rank], wild->p, bytes, other, tag, wild));
+        ck_assert(link_simulated.send(ends[rank], wild->p, bytes,
+        &(struct link_message){other, tag, 0, wild}));
     else
         ck_assert(link_simulated.receive(ends[rank], wild->p, bytes,
-                                         tag == 3 ? LINK_ANY : other, tag, wild));
+        &(struct link_message){tag == 3 ? LINK_ANY : other, tag, 0, wild}));
 }
 
 static void wild_dies(struct rng *rng, int rank)
@@ -265,7 +270,7 @@ static void wild_step(struct rng *rng)
     else if (what < 48)
         wild_message(rng, rank);
     else if (what == 48 && rank != other)
-        ck_assert(link_simulated.forget(ends[rank], other));
+        ck_assert(link_simulated.forget(ends[rank], other, LINK_PEER));
     else if (what == 49)
         wild_dies(rng, rank);
     else if (what == 50)
@@ -296,7 +301,7 @@ static struct simulated_figures wild_world(uint64_t seed, uint64_t world_seed)
         wild_step(&rng);
     for (int k = 0; k < WILD_RANKS; k++)        /* all of that is given back */
         for (int j = 0; ends[k] && j < WILD_RANKS; j++)
-            ck_assert(j == k || link_simulated.forget(ends[k], j));
+            ck_assert(j == k || link_simulated.forget(ends[k], j, LINK_PEER));
     for (int k = 0; k < WILD_RANKS; k++)
         if (ends[k])
             wild_collect(&rng, k);
@@ -330,6 +335,80 @@ START_TEST(the_same_seed_gives_the_same_events)
 }
 END_TEST
 
+/* --- series --- */
+
+static void send_in(int from, int to, uint64_t series, size_t bytes, struct side *side)
+{
+    ck_assert(link_simulated.send(ends[from], buffers[from], bytes,
+                                  &(struct link_message){to, 1, series, side}));
+}
+
+static void receive_in(int to, int from, uint64_t series, void *p, struct side *side)
+{
+    ck_assert(link_simulated.receive(ends[to], p, BULK,
+                                     &(struct link_message){from, 1, series, side}));
+}
+
+static void through(int rank, uint64_t below)
+{
+    ck_assert(link_simulated.forget(ends[rank], LINK_ANY, below));
+    collect(rank);
+}
+
+/* Bulk and words of a round that one end gives up, at each moment of their way, and of the
+ * next one. What was given up ends as failed and touches nothing; the next round is whole,
+ * also where the other end is later to give up. */
+START_TEST(what_is_given_up_is_over_and_the_next_goes_on)
+{
+    const struct simulated_options o = {.ranks = 2, .latency_ns = LATENCY,
+                                        .bytes_per_s = 1e9};
+    size_t bytes = _i % 2 ? BULK : 100;
+
+    for (uint64_t at = 0; at < 20000; at += 250) {
+        static unsigned char old[BULK], next[BULK];
+        struct side s[2], r[2], never[2], s0, r0;
+        memset(s, 0, sizeof s);
+        memset(r, 0, sizeof r);
+        memset(never, 0, sizeof never);
+        memset(old, 7, sizeof old);
+        s0 = r0 = (struct side){0};
+        open_world(&o);
+        run_for(3 * LATENCY);
+        receive_in(1, 0, 5, old, &r[0]);
+        receive_in(1, 0, 5, old, &never[0]);    /* the other end has no second one */
+        memset(buffers[0], 1, BULK);
+        send_in(0, 1, 5, bytes, &s[0]);
+        run_for(at);
+        bool came = r[0].n_ended;
+        through(1, 6);
+        ck_assert(r[0].n_ended == 1 && r[0].failed == !came);
+        ck_assert(never[0].n_ended == 1 && never[0].failed);
+        if (!came)
+            ck_assert(old[0] == 7 && old[bytes - 1] == 7);
+        receive_in(1, 0, 6, next, &r[1]);
+        receive_in(1, 0, 0, next, &r0);
+        run_for(5 * LATENCY);
+        if (_i / 2) {                       /* a word of it that is said later */
+            send_in(0, 1, 5, 10, &never[1]);
+            run_for(30 * LATENCY);
+        }
+        through(0, 6);
+        ck_assert(s[0].n_ended == 1);
+        memset(buffers[0], 2, BULK);
+        send_in(0, 1, 6, bytes, &s[1]);
+        send_in(0, 1, 0, 10, &s0);
+        run_for(30 * LATENCY);
+        ck_assert(r[1].n_ended == 1 && !r[1].failed && r[1].bytes == bytes);
+        ck_assert(r0.n_ended == 1 && !r0.failed && r0.bytes == 10);
+        ck_assert(s[1].n_ended == 1 && !s[1].failed && s0.n_ended == 1);
+        ck_assert(next[0] == 2 && (bytes < BULK || next[bytes - 1] == 2));
+        if (!came)
+            ck_assert(old[0] == 7);
+        close_world();
+    }
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("simulated faults");
@@ -341,6 +420,7 @@ int main(void)
     tcase_add_test(link, who_is_forgotten_is_told_and_meets_again);
     tcase_add_loop_test(link, cuts_hold_messages_back_until_they_end, 0, 2);
     tcase_add_loop_test(link, nothing_is_touched_that_was_given_back, 0, SEEDS);
+    tcase_add_loop_test(link, what_is_given_up_is_over_and_the_next_goes_on, 0, 4);
     tcase_add_test(link, the_same_seed_gives_the_same_events);
     suite_add_tcase(suite, link);
     SRunner *runner = srunner_create(suite);

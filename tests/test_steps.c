@@ -44,7 +44,7 @@ static struct shm *shm_at(int k)
     return (struct shm *)f[k];
 }
 
-static struct board *board_now(int k)
+static struct shm_board *board_now(int k)
 {
     return shm_at(k)->board;
 }

@@ -88,18 +88,18 @@ static void watch_rows(void *context, int i, uint64_t t, struct tables *tables)
 
 START_TEST(hot_rows_go_first_and_none_starves)
 {
-    static const struct simulation_table one[] = {{WATCH_ROWS, 1, 0}};
+    static const struct old_simulation_table one[] = {{WATCH_ROWS, 1, 0}};
     static struct watch w;
     size_t row = sizeof(uint64_t) + sizeof(float);
-    struct simulation_options o = {
+    struct old_simulation_options o = {
         .plan = "shadow-ma,hot=0", .trainers = 2, .n = N, .gradient = no_gradient, .context = &w,
         .steps = WATCH_STEPS, .step_s = 1, .tables = one, .n_tables = 1, .rows = watch_rows,
         .rows_part = sizeof(struct rows_head) + ROOM_ROWS * row,
         .world = {.latency_s = WATCH_LATENCY, .seed = 3, .per_host = 1}};
-    struct simulation *sim;
+    struct old_simulation *sim;
     w = (struct watch){.told = 1e9, .windows = _i == 1};
     rng_init(&w.rng, 5);
-    ck_assert_int_eq(simulation_run(&sim, &o), DESCANT_OK);
+    ck_assert_int_eq(old_simulation_run(&sim, &o), DESCANT_OK);
     /* hot rows fit beside the sweep: they are in every round */
     ck_assert_uint_le(w.hot_lag, 3);
     /* a quarter of a part sweeps: 3 rows a round of a step, once round and what is under way */
@@ -110,7 +110,7 @@ START_TEST(hot_rows_go_first_and_none_starves)
     ck_assert_msg(w.told >= -1e-6, "a row has waited %g s longer than was told", -w.told);
     for (size_t k = 0; k < WATCH_ROWS; k++)
         ck_assert(table_of(sim, 1, 0)->w[k] == (float)w.touched[k]);
-    simulation_destroy(sim);
+    old_simulation_destroy(sim);
 }
 END_TEST
 
@@ -136,7 +136,7 @@ static void touch_unevenly(void *context, int i, uint64_t t, struct tables *tabl
  * k + 1 is how often each has touched it. */
 START_TEST(hot_rows_are_averaged_by_degrees)
 {
-    static const struct simulation_table one[] = {{5, 1, 0}};
+    static const struct old_simulation_table one[] = {{5, 1, 0}};
     static const struct {
         const char *plan;
         int hot;
@@ -144,12 +144,12 @@ START_TEST(hot_rows_are_averaged_by_degrees)
                  {"ma,hot=8", 8}, {"shadow-ma,hot=16,wire=q8", 16}};
     for (size_t p = 0; p < sizeof plans / sizeof *plans; p++)
         for (int n = 1; n <= 8; n += n) {
-            struct simulation_options o = {
+            struct old_simulation_options o = {
                 .plan = plans[p].plan, .trainers = n, .n = N, .gradient = no_gradient,
                 .steps = 30, .step_s = 1, .tables = one, .n_tables = 1, .rows = touch_unevenly,
                 .world = {.latency_s = 0.1, .seed = 3, .per_host = 1}};
-            struct simulation *sim;
-            ck_assert_int_eq(simulation_run(&sim, &o), DESCANT_OK);
+            struct old_simulation *sim;
+            ck_assert_int_eq(old_simulation_run(&sim, &o), DESCANT_OK);
             for (int row = 0; row < 2; row++) {
                 int half = 2 * plans[p].hot, k = (row ? RARELY : OFTEN) - 1;
                 double s = half ? (double)(half + k) / (half + n * k) : 1;
@@ -158,7 +158,7 @@ START_TEST(hot_rows_are_averaged_by_degrees)
                                   "%s, %d machines, row %d: %g, not %g", o.plan, n, row,
                                   (double)table_of(sim, i, 0)->w[row], 100 * s * n);
             }
-            simulation_destroy(sim);
+            old_simulation_destroy(sim);
         }
 }
 END_TEST
@@ -177,17 +177,17 @@ static void descend(void *context, int i, uint64_t t, struct tables *tables)
 
 static double worst_row(const char *plan, double latency_s, uint64_t rows)
 {
-    static const struct simulation_table one[] = {{200, 1, 0}};
-    struct simulation_options o = {
+    static const struct old_simulation_table one[] = {{200, 1, 0}};
+    struct old_simulation_options o = {
         .plan = plan, .trainers = 8, .n = N, .gradient = no_gradient, .context = &rows,
         .steps = 100 + 50 * (uint64_t)latency_s, .step_s = 1, .tables = one, .n_tables = 1,
         .rows = descend, .world = {.latency_s = latency_s, .seed = 3, .per_host = 1}};
-    struct simulation *sim;
-    ck_assert_int_eq(simulation_run(&sim, &o), DESCANT_OK);
+    struct old_simulation *sim;
+    ck_assert_int_eq(old_simulation_run(&sim, &o), DESCANT_OK);
     double worst = 0;
     for (uint64_t row = 0; row <= rows; row++)
         worst = fmax(worst, fabs(1 - (double)table_of(sim, 0, 0)->w[row]));
-    simulation_destroy(sim);
+    old_simulation_destroy(sim);
     return worst;
 }
 
@@ -285,18 +285,18 @@ static double held_out_loss(const struct planted *p, const struct tables *tables
 
 static double planted_loss(struct planted *p, int machines, const char *plan)
 {
-    static const struct simulation_table fields[FIELDS] = {
+    static const struct old_simulation_table fields[FIELDS] = {
         {CATEGORIES, 1, 0}, {CATEGORIES, 1, 0}, {CATEGORIES, 1, 0}, {CATEGORIES, 1, 0}};
     p->trainers = machines;
-    struct simulation_options o = {
+    struct old_simulation_options o = {
         .plan = plan, .trainers = machines, .n = N, .gradient = no_gradient, .context = p,
         .steps = EXAMPLES / (uint64_t)machines, .step_s = 1, .spread = 0.3, .tables = fields,
         .n_tables = FIELDS, .rows_part = PART, .rows = planted_rows,
         .world = {.latency_s = 1, .jitter_s = 2, .seed = 2, .per_host = 1}};
-    struct simulation *sim;
-    ck_assert_int_eq(simulation_run(&sim, &o), DESCANT_OK);
-    double loss = held_out_loss(p, simulation_look(sim, 0).tables);
-    simulation_destroy(sim);
+    struct old_simulation *sim;
+    ck_assert_int_eq(old_simulation_run(&sim, &o), DESCANT_OK);
+    double loss = held_out_loss(p, old_simulation_look(sim, 0).tables);
+    old_simulation_destroy(sim);
     return loss;
 }
 

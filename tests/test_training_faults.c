@@ -578,11 +578,13 @@ END_TEST
     "bench train --rows 1000 --rounds " #n " --run-s 0.1 --batch 64 --table-rows 10 --json"
 #define BENCH ROUNDS(1)
 
-/* As many as are at work, where there are cores for them. */
+/* As many as are at work, where there are cores for them. So many workers on two cores step from
+ * parameters that are long gone, and with the default optimizers their run may diverge. */
 START_TEST(multipliers_are_as_many_as_workers)
 {
     cores = 200;
-    ck_assert_msg(program(BENCH " --trainers 2 --workers 33") == CLI_DONE, "%s", err_text);
+    ck_assert_msg(program(BENCH " --trainers 2 --workers 33 --optimizer adagrad "
+                          "--table-optimizer adagrad") == CLI_DONE, "%s", err_text);
     ck_assert_int_eq(forks, 2 * 33 + 2);
     cores = 0.5;
     ck_assert_msg(program(BENCH " --trainers 2") == CLI_DONE, "%s", err_text);

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "sync/round.h"
-#include "sync/simulation.h"
+#include "sync/old_simulation.h"
 #include "wire_group.h"
 
 /* ------------------------------------------------------------------ jobs */
@@ -36,19 +36,19 @@ START_TEST(replicas_that_stand_still_come_to_their_mean)
     for (int w = 0; w < 2; w++) {
         char plan[100];
         snprintf(plan, sizeof plan, "%s,wire=%s", still[_i], wire_names[wires[w]]);
-        struct simulation_options o = {.plan = plan, .trainers = TRAINERS, .n = PARAMETERS,
+        struct old_simulation_options o = {.plan = plan, .trainers = TRAINERS, .n = PARAMETERS,
                                        .gradient = apart_once, .rate = 1, .steps = 120,
                                        .step_s = 1, .world = {.latency_s = 0.3, .seed = 1}};
-        struct simulation *s;
-        ck_assert_int_eq(simulation_run(&s, &o), DESCANT_OK);
+        struct old_simulation *s;
+        ck_assert_int_eq(old_simulation_run(&s, &o), DESCANT_OK);
         for (size_t k = 0; k < PARAMETERS; k++) {
             double mean = 0;
             for (int i = 0; i < TRAINERS; i++)
                 mean -= (double)apart(i, k) / TRAINERS;
             for (int i = 0; i < TRAINERS; i++)
-                ck_assert_double_eq_tol((double)simulation_look(s, i).w[k], mean, 1e-6);
+                ck_assert_double_eq_tol((double)old_simulation_look(s, i).w[k], mean, 1e-6);
         }
-        simulation_destroy(s);
+        old_simulation_destroy(s);
     }
 }
 END_TEST
@@ -62,15 +62,15 @@ START_TEST(large_parameters_do_not_coarsen_the_step)
     for (size_t k = 0; k < PARAMETERS; k++)
         start[k] = k % 2 ? 1000 : -1000;
     for (size_t p = 0; p < sizeof plans / sizeof *plans; p++) {
-        struct simulation_options o = {.plan = plans[p], .trainers = 2, .n = PARAMETERS,
+        struct old_simulation_options o = {.plan = plans[p], .trainers = 2, .n = PARAMETERS,
                                        .start = start, .gradient = apart_once, .rate = 1,
                                        .steps = 1, .step_s = 1};
-        struct simulation *s;
-        ck_assert_int_eq(simulation_run(&s, &o), DESCANT_OK);
+        struct old_simulation *s;
+        ck_assert_int_eq(old_simulation_run(&s, &o), DESCANT_OK);
         for (size_t k = 0; k < PARAMETERS; k++)
-            ck_assert_double_eq_tol((double)simulation_look(s, 1).w[k],
+            ck_assert_double_eq_tol((double)old_simulation_look(s, 1).w[k],
                                     (double)start[k] - (apart(0, k) + apart(1, k)) / 2, 0.02);
-        simulation_destroy(s);
+        old_simulation_destroy(s);
     }
 }
 END_TEST
@@ -88,15 +88,15 @@ START_TEST(small_progress_beside_large_is_kept)
     static const char *const plans[] = {"ma,every=4,wire=q8", "dasgd-delta,wire=q8",
                                         "bmuf,every=4,momentum=0,wire=q8"};
     for (size_t p = 0; p < sizeof plans / sizeof *plans; p++) {
-        struct simulation_options o = {.plan = plans[p], .trainers = 3, .n = PARAMETERS,
+        struct old_simulation_options o = {.plan = plans[p], .trainers = 3, .n = PARAMETERS,
                                        .gradient = uneven_slope, .rate = 1, .steps = 4000,
                                        .step_s = 1, .world = {.latency_s = 0.5, .seed = 1}};
-        struct simulation *s;
-        ck_assert_int_eq(simulation_run(&s, &o), DESCANT_OK);
+        struct old_simulation *s;
+        ck_assert_int_eq(old_simulation_run(&s, &o), DESCANT_OK);
         for (size_t k = 0; k < PARAMETERS; k++)
-            ck_assert_double_eq_tol((double)simulation_look(s, 1).w[k],
+            ck_assert_double_eq_tol((double)old_simulation_look(s, 1).w[k],
                                     k % 64 == 0 ? 4000 : 4, k % 64 == 0 ? 8 : 0.1);
-        simulation_destroy(s);
+        old_simulation_destroy(s);
     }
 }
 END_TEST
@@ -120,18 +120,18 @@ START_TEST(members_come_and_go)
     for (int w = 0; w < 2; w++) {
         char plan[100];
         snprintf(plan, sizeof plan, "%s,wire=%s", shaken[_i], wire_names[wires[w]]);
-        struct simulation_options o = {.plan = plan, .trainers = 4, .n = PARAMETERS,
+        struct old_simulation_options o = {.plan = plan, .trainers = 4, .n = PARAMETERS,
                                        .gradient = towards, .rate = 0.1, .steps = 200, .step_s = 1,
                                        .spread = 0.3, .slow = slow, .die_at = die, .join_s = join,
                                        .world = {.latency_s = 0.7, .jitter_s = 0.5, .seed = 4}};
-        struct simulation *s;
-        ck_assert_int_eq(simulation_run(&s, &o), DESCANT_OK);
-        ck_assert(simulation_look(s, 1).dead && simulation_look(s, 3).rounds > 3);
+        struct old_simulation *s;
+        ck_assert_int_eq(old_simulation_run(&s, &o), DESCANT_OK);
+        ck_assert(old_simulation_look(s, 1).dead && old_simulation_look(s, 3).rounds > 3);
         for (int i = 0; i < 4; i++)
             for (size_t k = 0; i != 1 && k < PARAMETERS; k++)
-                ck_assert_double_eq_tol((double)simulation_look(s, i).w[k],
+                ck_assert_double_eq_tol((double)old_simulation_look(s, i).w[k],
                                         (double)k / PARAMETERS, 0.15);
-        simulation_destroy(s);
+        old_simulation_destroy(s);
     }
 }
 END_TEST

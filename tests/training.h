@@ -315,6 +315,18 @@ UNUSED static int children_of(pid_t parent, pid_t *pids, int most)
 
 static char *out_text, *err_text;
 
+/* A file's, in which the words of forked trainers are, too. */
+UNUSED static void take_text(FILE *from, char **text)
+{
+    long n = fseek(from, 0, SEEK_END) == 0 ? ftell(from) : -1;
+    ck_assert_int_ge(n, 0);
+    rewind(from);
+    free(*text);
+    *text = calloc(1, (size_t)n + 1);
+    ck_assert_uint_eq(fread(*text, 1, (size_t)n, from), (size_t)n);
+    fclose(from);
+}
+
 static int program(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 UNUSED static int program(const char *format, ...)
@@ -322,19 +334,18 @@ UNUSED static int program(const char *format, ...)
     static char line[2048], name[] = "descant";
     char *argv[64] = {name};
     int argc = 1;
-    size_t n_out, n_err;
     va_list list;
     va_start(list, format);
     vsnprintf(line, sizeof line, format, list);
     va_end(list);
     for (char *word = strtok(line, " "); word && argc < 63; word = strtok(NULL, " "))
         argv[argc++] = word;
-    free(out_text);
-    free(err_text);
-    FILE *out = open_memstream(&out_text, &n_out), *err = open_memstream(&err_text, &n_err);
+    FILE *out = tmpfile(), *err = tmpfile();
+    setvbuf(out, NULL, _IOLBF, 0);
+    setvbuf(err, NULL, _IOLBF, 0);
     int status = cli_main(argc, argv, out, err);
-    fclose(out);
-    fclose(err);
+    take_text(out, &out_text);
+    take_text(err, &err_text);
     return status;
 }
 

@@ -3,6 +3,7 @@
  * said before a segment is made. */
 #include "cli/bsp.h"
 #include "link/mpi.h"
+#include "sync/launcher.h"
 
 #include <limits.h>
 #include <string.h>
@@ -279,8 +280,8 @@ int cli_bsp(const struct cli *cli)
             own.command = commands[role];
             struct bsp_options o = defaults();
             int status = begin(&own, role, &o);
-            if (status != CLI_DONE)
-                mpi_module_abort(status, o.address);
+            if (status != CLI_DONE && launcher_may_be_mpi(o.address))
+                mpi_module_abort(status);
             return status;
         }
     if (strcmp(word, "status") == 0) {

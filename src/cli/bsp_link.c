@@ -60,7 +60,7 @@ static descant_status open_fabric(struct bsp_link *link, enum bsp_role role,
                         "shm:NAME, or mpi", launcher->address);
     struct fabric_options options = {.address = rest, .rank = launcher->rank,
                                      .size = launcher->size, .start_s = MEET_S, .log = log};
-    if (launcher->rank < 0 && type == &fabric_shm) {
+    if (launcher->rank < 0 && type == fabric_of_host) {
         options.rank = role == BSP_LOCAL ? (int)o->number + 1 : 0;
         if (options.rank == 0 && role == BSP_LOCAL)
             return open_any(&link->f, type, options, log);
@@ -80,7 +80,7 @@ descant_status bsp_link_open(struct bsp_link **link, enum bsp_role role,
         return status;
     if (role == BSP_RUN && strcmp(launcher.address, "self") == 0)
         return DESCANT_OK;
-    if (strncmp(launcher.address, "mpi", 3) == 0)
+    if (launcher_may_be_mpi(launcher.address))
         status = bsp_sweeper_start(o->name, log);
     if (status != DESCANT_OK)
         return status;
@@ -102,7 +102,7 @@ void bsp_link_close(struct bsp_link *link, bool good)
 {
     if (!link)
         return;
-    if (good || link->f->type != &fabric_mpi)
+    if (good || !link->f->fixed)
         link->f->type->close(link->f);
     memory_give(link);
 }

@@ -98,16 +98,16 @@ static void meet(struct run *r)
 
 /* There a signal, or a failure, may be that a rank has died: others will not answer, and the launcher
  * ends the job in a second or so. */
-static bool over_mpi(const struct run *r)
+static bool is_fixed(const struct run *r)
 {
-    return r->link && r->link->f->type == &fabric_mpi;
+    return r->link && r->link->f->fixed;
 }
 
 /* And writes what may be the last checkpoint, unless one is being written. */
 static void say_end(struct run *r, const char *why, const char *then)
 {
     bool keeps = r->o->checkpoint && r->shown.steps && !r->bad;
-    bool begun = keeps && over_mpi(r) && bsp_model_save(&r->model);
+    bool begun = keeps && is_fixed(r) && bsp_model_save(&r->model);
     bsp_log_end_line(&r->shown);
     fprintf(r->shown.err, "descant: %s: the run ends%s%s%s\n", why,
             keeps ? " with a last checkpoint" : "",
@@ -179,7 +179,7 @@ static void *ward(void *of)
 static void begin_ward(struct run *r)
 {
     r->main = pthread_self();
-    r->warded = over_mpi(r) && r->o->checkpoint && pthread_create(&r->warden, NULL, ward, r) == 0;
+    r->warded = is_fixed(r) && r->o->checkpoint && pthread_create(&r->warden, NULL, ward, r) == 0;
 }
 
 static void end_ward(struct run *r)

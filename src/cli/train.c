@@ -6,6 +6,7 @@
 #include "data/data.h"
 #include "data/kind.h"
 #include "link/mpi.h"
+#include "sync/launcher.h"
 #include "sync/plan.h"
 #include "train/launch.h"
 #include "train/saved.h"
@@ -241,15 +242,15 @@ int cli_train(const struct cli *cli)
     if (status == CLI_DONE && !trainers_good(cli, &o))
         status = CLI_BAD_USE;
     o.watched = o.trainers == 0 && mpi_module_launcher() != MPI_LAUNCHER_NONE &&
-                (!o.job || strncmp(o.job, "mpi", 3) == 0);
+                launcher_may_be_mpi(o.job);
     if (status == CLI_DONE && !cli_file_follow(cli, "checkpoint", &o.checkpoint, checkpoint))
         status = CLI_BAD_USE;
     if (status == CLI_DONE)
         status = check(cli, &o);
     if (status == CLI_DONE)
         status = train_run(&o, cli->out, cli->err, &result);
-    if (status != CLI_DONE && result.rank < 0)
-        mpi_module_abort(status, o.job);
+    if (status != CLI_DONE && result.rank < 0 && launcher_may_be_mpi(o.job))
+        mpi_module_abort(status);
     free(text);
     return status;
 }

@@ -27,7 +27,7 @@ enum { STREAM_RAW = 1 << 16, STREAM_MAGIC = 4 };
 enum stream_kind stream_kind_of(const unsigned char *first, size_t n);
 
 /* Where a decompressor's memory comes from: the heap (NULL), or a piece that all processes see. */
-struct arena {
+struct reader_arena {
     size_t used, room;
     unsigned char *memory;
 };
@@ -43,12 +43,12 @@ struct stream {
     size_t at, filled;          /* in raw */
     z_stream gzip;
     ZSTD_DCtx *zstd;
-    struct arena *arena;
+    struct reader_arena *arena;
     const struct data_options *options;         /* the reader's own, for `stopped`; or NULL */
     unsigned char raw[STREAM_RAW];
 };
 
-void stream_init(struct stream *stream, int fd, struct arena *arena);
+void stream_init(struct stream *stream, int fd, struct reader_arena *arena);
 void stream_fini(struct stream *stream);        /* fd stays open */
 
 /* Up to n bytes; *got is less only at the end. name is for messages. */

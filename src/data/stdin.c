@@ -39,7 +39,7 @@ struct shared_input {
     size_t carried;
     char carry[LINE_LIMIT + 1]; /* the start of a line */
     struct stream stream;
-    struct arena arena;
+    struct reader_arena arena;
     _Alignas(64) unsigned char memory[ARENA_BYTES];
 };
 
@@ -57,7 +57,7 @@ static void make_lock(struct shared_input *s)
     pthread_mutex_init(&s->lock, &attributes);
     pthread_mutexattr_destroy(&attributes);
     s->self = s;
-    s->arena = (struct arena){.room = ARENA_BYTES, .memory = s->memory};
+    s->arena = (struct reader_arena){.room = ARENA_BYTES, .memory = s->memory};
     stream_init(&s->stream, STDIN_FILENO, &s->arena);
 }
 

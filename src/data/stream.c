@@ -33,7 +33,7 @@ enum stream_kind stream_kind_of(const unsigned char *first, size_t n)
 static void *take(void *context, size_t bytes)
 {
     struct stream *stream = context;
-    struct arena *arena = stream->arena;
+    struct reader_arena *arena = stream->arena;
     void *taken = NULL;
     size_t rounded = (bytes + 63) / 64 * 64;
     if (!arena)
@@ -58,7 +58,7 @@ static void *take_gzip(void *context, unsigned n, unsigned size)
     return take(context, (size_t)n * size);
 }
 
-void stream_init(struct stream *stream, int fd, struct arena *arena)
+void stream_init(struct stream *stream, int fd, struct reader_arena *arena)
 {
     memset(stream, 0, offsetof(struct stream, raw));
     stream->fd = fd;

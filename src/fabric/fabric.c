@@ -35,10 +35,11 @@ descant_status exchange_check(const struct exchange *x, const struct limits *lim
     if (!limits->started)
         return log_fail(log, DESCANT_ORDER, "an exchange before start");
     if (!limits->had_state && x->kind != EXCHANGE_STATE && !x->final)
-        return log_fail(log, DESCANT_ORDER, "the first exchange after start is the state");
+        return log_fail(log, DESCANT_ORDER,
+                        "the first exchange after start is the state");
     if (x->n > most)
-        return log_fail(log, DESCANT_INVALID, "an exchange of %zu floats, room for %zu", x->n,
-                        most);
+        return log_fail(log, DESCANT_INVALID, "an exchange of %zu floats, room for %zu",
+                        x->n, most);
     if (x->kind == EXCHANGE_MEAN && !(x->weight >= 0 && isfinite(x->weight)))
         return log_fail(log, DESCANT_INVALID, "%g is no weight", x->weight);
     if (x->kind == EXCHANGE_ELASTIC && (!limits->center || x->final))
@@ -54,11 +55,13 @@ descant_status manifest_check(const char *theirs, const char *mine, const struct
         return DESCANT_OK;
     int more = d.n[0] == 0;
     if (d.n[!more] == 0)
-        return log_fail(log, DESCANT_MISMATCH, "%s has \"%.*s\", and %s nothing like it: every "
-                        "trainer must declare the same segments: give optimizer= in all of them, "
-                        "or in none",
-                        more ? "this trainer" : "the job", d.n[more], d.text[more],
-                        more ? "the job" : "this trainer");
-    return log_fail(log, DESCANT_MISMATCH, "the job has \"%.*s\", here it is \"%.*s\"", d.n[0],
-                    d.text[0], d.n[1], d.text[1]);
+        return log_fail(
+            log, DESCANT_MISMATCH,
+            "%s has \"%.*s\", and %s nothing like it: every "
+            "trainer must declare the same segments: give optimizer= in all of them, "
+            "or in none",
+            more ? "this trainer" : "the job", d.n[more], d.text[more],
+            more ? "the job" : "this trainer");
+    return log_fail(log, DESCANT_MISMATCH, "the job has \"%.*s\", here it is \"%.*s\"",
+                    d.n[0], d.text[0], d.n[1], d.text[1]);
 }

@@ -98,6 +98,9 @@ struct fabric_options {
     const char *address;        /* what follows "shm:" */
     int rank, size;             /* rank -1: any */
     double start_s;
+    double dead_s;              /* where ranks come and go: one that was not heard for so long
+                                   counts as dead; 0: 10 s; */
+    bool joins;                     /* and the job has begun: this rank comes to it, and founds none */
     enum wire wire;             /* how means are to be sent */
     const struct log *log;
     const struct link_type *link;   /* of tests: what the ranks go over, instead of MPI, */
@@ -139,7 +142,9 @@ struct fabric {
                                            one machine, and local ranks are ranks */
     const char **host_names;            /* set by open: by rank, until close; NULL: not known */
     const char *machine_job;            /* set by open: all trainers are on this machine, and may
-                                           meet as shm:NAME instead, of this name; NULL */
+                                           meet in its memory instead, by this name; NULL */
+    bool fixed;                         /* set by open: nobody comes later, and one that dies
+                                           ends the job */
     bool any_memory;                    /* set by open: `in` need not be the contribution */
     bool many_hosts;                    /* set by open: the job may have trainers on other machines,
                                            with which `share` shares nothing */

@@ -250,6 +250,27 @@ static bool mean(float *out, const float *const *in, const double *share, int n_
     return rest == 0;
 }
 
+/* In the order in which `mean` adds. */
+static void sum(double *out, const float *const *in, const double *share, int n_in, size_t n,
+                bool first)
+{
+    size_t i = 0;
+
+    for (; i + FEW <= n; i += FEW) {
+        many *to = (many *)(void *)(out + i);
+        many all = first ? weighed(in[0] + i, share[0]) : *to + weighed(in[0] + i, share[0]);
+        for (int k = 1; k < n_in; k++)
+            all += weighed(in[k] + i, share[k]);
+        *to = all;
+    }
+    for (; i < n; i++) {
+        double all = in[0][i] * share[0];
+        out[i] = first ? all : out[i] + all;
+        for (int k = 1; k < n_in; k++)
+            out[i] += in[k][i] * share[k];
+    }
+}
+
 /* Float lanes of squares are emptied into double often enough to keep their precision. */
 enum { EMPTY_EVERY = 256 * LANES };
 
@@ -590,6 +611,7 @@ const struct kernels KERNELS = {
     .square = square,
     .scale = scale,
     .mean = mean,
+    .sum = sum,
     .pull = pull,
     .delta = delta,
     .block = block,

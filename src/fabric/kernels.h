@@ -41,6 +41,9 @@ struct kernels {
      * stream: past the caches */
     bool (*mean)(float *out, const float *const *in, const double *share, int n_in, size_t n,
                  bool stream);
+    /* sum += the same, not rounded; first: sum = */
+    void (*sum)(double *sum, const float *const *in, const double *share, int n_in, size_t n,
+                bool first);
     /* w += alpha (g - w) */
     void (*pull)(float *w, const float *g, float alpha, size_t n, struct distance *sum);
     /* w += alpha (g - snap) */

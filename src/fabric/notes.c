@@ -21,7 +21,8 @@ void notes_fini(struct notes *notes)
     pthread_mutex_destroy(&notes->lock);
 }
 
-static struct fabric_note *find(struct notes *notes, enum descant_event_kind kind, int rank)
+static struct fabric_note *find(struct notes *notes, enum descant_event_kind kind,
+                                int rank)
 {
     for (int i = 0; i < notes->n; i++)
         if (notes->list[i].kind == kind && notes->list[i].rank == rank)

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: MIT */
-/* The rules of a round that all fabrics share. They are pure: what the members have brought goes in,
- * what the round is comes out, and a test goes through all small cases (tests/test_ruling.c).
+/* The rules of a round that all fabrics share. They are pure: what the members have
+ * brought goes in, what the round is comes out, and a test goes through all small cases
+ * (tests/test_ruling.c).
  *
- *   1. A round closes when every member has arrived.
- *   2. One STATE among the arrivals makes the round a state. Its source is the member that offers
- *      one with the highest priority; of several, the lowest rank.
- *   3. Members of a mean, and of any final round, must ask for the same. In a state among means
- *      the others only answer a call, and may bring anything.
+ *   1. A round is of the members at work; where nobody is at work, of those at their end.
+ *      It closes when every one of them has arrived.
+ *   2. One STATE among the arrivals makes the round a state. Its source is the member
+ *      that offers one with the highest priority; of several, the lowest rank.
+ *   3. Members of a mean, and of any final round, must ask for the same. In a state among
+ *      means the others only answer a call, and may bring anything.
  *   4. A vector that is not finite has no share. The others share by their weights.
- *   5. Elastic exchanges arrive only because a STATE has called them. When its caller has gone,
- *      their round is void. */
+ *   5. Elastic exchanges arrive only because a STATE has called them. When its caller has
+ *      gone, their round is void. */
 #include "fabric/ruling.h"
 
 #include <math.h>
@@ -28,6 +30,16 @@ void weights_to_shares(double *weight, int n)
         total += ldexp(weight[k], -exponent);
     for (int k = 0; k < n; k++)
         weight[k] = most > 0 ? ldexp(weight[k], -exponent) / total : 1.0 / n;
+}
+
+void gathering_add(struct gathering *g, enum standing standing, int members, int arrived)
+{
+    if (members && standing > g->of)
+        *g = (struct gathering){.of = standing};
+    if (members && standing && standing == g->of) {
+        g->members += members;
+        g->arrived += arrived;
+    }
 }
 
 enum { SHOWN = 200 };       /* characters of a manifest's line */
@@ -117,12 +129,15 @@ void offers_say(char *text, size_t room, const struct offer *a, const struct off
                                        "the central version"};
     enum { N_ENDS = sizeof ends / sizeof *ends };
     if (a->agree != b->agree && a->final && a->agree < N_ENDS && b->agree < N_ENDS)
-        snprintf(text, room, "the trainers' ends differ: rank %d asks for %s, rank %d for %s; all "
-                 "must ask for the same in the end", a->rank, ends[a->agree], b->rank,
-                 ends[b->agree]);
+        snprintf(text, room,
+                 "the trainers' ends differ: rank %d asks for %s, rank %d for %s; all "
+                 "must ask for the same in the end",
+                 a->rank, ends[a->agree], b->rank, ends[b->agree]);
     else
-        snprintf(text, room, "the trainers' rounds differ: rank %d brings %llu floats, rank %d %llu; "
-                 "all must bring as many", a->rank, (unsigned long long)floats_of(a), b->rank,
+        snprintf(text, room,
+                 "the trainers' rounds differ: rank %d brings %llu floats, rank %d %llu; "
+                 "all must bring as many",
+                 a->rank, (unsigned long long)floats_of(a), b->rank,
                  (unsigned long long)floats_of(b));
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What a round is, by what its members have brought. */
+/* Whom a round is of, and what it is, by what they have brought. */
 #ifndef RULING_H
 #define RULING_H
 
@@ -11,7 +11,7 @@ struct offer {
     enum exchange_kind kind;
     bool final;
     bool bad;                   /* its vector has NaN or Inf */
-    uint32_t refers;            /* the round whose result is its reference */
+    uint64_t refers;            /* the round whose result is its reference */
     uint64_t n, agree, priority;
     double weight;
 };
@@ -31,6 +31,22 @@ struct ruling {
     uint64_t n;                 /* floats that all have */
     bool one_reference;         /* all differences are from the same result */
 };
+
+/* How a trainer stands to the next round. */
+enum standing {
+    STANDING_NONE,      /* it brings nothing: not here, or absent */
+    STANDING_END,       /* at its end */
+    STANDING_WORK
+};
+
+/* Whom the next round is of, and how many of them have arrived. */
+struct gathering {
+    enum standing of;
+    int members, arrived;
+};
+
+/* So many trainers more of one standing; rule 1. Begin with zeros. */
+void gathering_add(struct gathering *g, enum standing standing, int members, int arrived);
 
 /* `offers` are those of the `arrived` among so many members. alone: exchanges need nobody else, and
  * only a STATE makes a round. shares: of a mean, by place; room for all who have arrived. */

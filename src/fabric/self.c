@@ -56,7 +56,8 @@ static float *self_alloc(struct fabric *f, size_t at, size_t n)
     return blocks_alloc(&self_of(f)->segments, at, n, &f->log);
 }
 
-static descant_status self_share(struct fabric *f, const char *name, size_t bytes, void **block)
+static descant_status self_share(struct fabric *f, const char *name, size_t bytes,
+                                 void **block)
 {
     return blocks_share(&self_of(f)->shares, name, bytes, block, &f->log);
 }

@@ -53,7 +53,8 @@ static void put(enum wire wire, void *out, float *u, float a, size_t n)
 }
 
 /* sum = from + a in */
-static void add(enum wire wire, float *sum, const float *from, const void *in, size_t n, float a)
+static void add(enum wire wire, float *sum, const float *from, const void *in, size_t n,
+                float a)
 {
     assert(wire != WIRE_F32);
     if (wire == WIRE_BF16)
@@ -69,7 +70,8 @@ bool wire_send(const struct wire_part *p, void *out)
     for (size_t at = 0, n; at < p->n; at += n) {
         n = piece(at, p->n);
         finite &= kernels_best()->owe(p->r + at, p->x + at, p->R + at, 1, (float)most, n);
-        put(p->wire, (char *)out + wire_bytes(p->wire, at), p->r + at, (float)p->share, n);
+        put(p->wire, (char *)out + wire_bytes(p->wire, at), p->r + at, (float)p->share,
+            n);
     }
     return finite;
 }

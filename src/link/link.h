@@ -8,15 +8,15 @@
  * 2. Peers. A peer is (rank, generation). A process that meets again has another
  *    generation. At one end a rank has one generation at a time, so a rank alone says who
  *    is meant: another generation comes only after the one before it has been forgotten.
- * 3. Order. Messages from one rank to another with one tag arrive in the order in which
- *    they were sent. Messages with other tags may overtake them, and no tag ever waits
- *    for another one: the messages of each (sender, receiver, tag) go on as long as their
- *    receiver opens receives.
+ * 3. Order. A stream is the messages from one rank to another with one tag and one
+ *    series. They arrive in the order in which they were sent, and only at receives of
+ *    that series. Messages of other streams may overtake them, and no stream ever waits
+ *    for another one: each goes on as long as its receiver opens receives.
  * 4. Memory. What a message carries stays where it is, unchanged, until the message has
  *    ended.
  * 5. Words. A message of at most LINK_WORD bytes leaves at once, and ends for its sender
- *    when the link has a copy. A link has room for LINK_WORDS copies of each (sender,
- *    receiver, tag). A word for which there is no room stays with its sender until its
+ *    when the link has a copy. A link has room for LINK_WORDS copies of each stream. A
+ *    word for which there is no room stays with its sender until its
  *    receiver has taken one. So a receiver can always read all that has come, and one
  *    ordered stream for each peer is enough.
  * 6. Bulk. A longer message leaves only when its receiver has room for it: an open
@@ -24,20 +24,27 @@
  *    message at a time. So bulk is read straight into its receive, and words go past bulk
  *    that waits.
  * 7. Receives. Receives of one tag are either all from named ranks, and end in the order
- *    in which they were opened, or all from LINK_ANY. A message that is longer than its
+ *    in which they were opened, or all from LINK_ANY, of series 0. A message that is longer than its
  *    receive ends it with LINK_TOO_LONG for its length, and nothing is written beyond the
  *    receive.
  * 8. Coming and going. Where the link is `fixed`, all ranks are there from the start, and
  *    a death ends the job. Else nobody is there until collect tells of the peer's coming,
  *    and a peer is told of as gone once the link knows that it has died, closed or
  *    forgotten this end. A peer that is only silent is not gone: the layer above sends
- *    words, finds the peer silent, and forgets it.
+ *    words, finds the peer silent, and may forget it.
  * 9. Forgetting. Messages with a peer that is gone stay open until it is forgotten, and
- *    receives still take what had left before. forget gives all messages with the peer
+ *    receives still take what had left before; that a peer has closed is told after all
+ *    that it had sent. forget gives all messages with the peer
  *    back as failed, and the link touches none of what they carry from then on. What a
  *    failed receive points at may have been written to in part. Receives from LINK_ANY
  *    stay open. The two ends meet again only when one of them has closed its link and met
- *    anew. */
+ *    anew.
+ * 10. Series. What is done and given up again, as a round of exchanges, has a series that
+ *    is higher than those before. A rank that forgets what is below a series is through
+ *    with it: its own messages of lower series end as failed, as in 9, and what its peers
+ *    send of them is thrown away when it comes. Series 0 is of nothing that ends: only
+ *    forgetting the peer ends its messages. A fixed link gives nothing up, so there all
+ *    series may be one. */
 #ifndef LINK_H
 #define LINK_H
 
@@ -48,8 +55,9 @@
 #include <stdint.h>
 
 #define LINK_TOO_LONG SIZE_MAX
+#define LINK_PEER UINT64_MAX        /* every series, and the peer itself */
 
-enum { LINK_VERSION = 9, LINK_ANY = -1, LINK_NAME_ROOM = 64 };
+enum { LINK_VERSION = 11, LINK_ANY = -1, LINK_NAME_ROOM = 64 };
 enum { LINK_WORD = 1024, LINK_WORDS = 16 };
 enum { LINK_TAGS = 64 };            /* tags are below it, from 0 on */
 
@@ -78,6 +86,7 @@ struct link_place {
     int rank, size;                 /* size: how many ranks there can be */
     uint64_t generation;            /* of this rank; not 0 */
     bool fixed;                     /* nobody comes later, and a death ends the job */
+    bool wakes;                     /* a sleep ends when there is news */
     int host;                       /* the lowest rank of this machine */
     int local_rank, local_size;     /* among those of this machine */
     int hosts, host_number;         /* how many machines; this one's number, from 0 */
@@ -87,6 +96,13 @@ struct link_place {
     char version[128];              /* of what carries the messages, */
     char about[96];                 /* and what else there is to say of it */
     const char *unbind;             /* what lets ranks run on all cores, in words; NULL: they do */
+};
+
+struct link_message {
+    int rank;                       /* to or from which; a receive: or LINK_ANY */
+    int tag;
+    uint64_t series;
+    void *op;                       /* as it comes back when the message has ended */
 };
 
 struct link_ended {
@@ -125,24 +141,25 @@ struct link_type {
     /* Begin and return. To and from another rank; a receive takes at most `bytes`, from a
      * rank or from LINK_ANY. Where the peer is not there, the message ends as failed.
      * False: the link has failed. */
-    bool (*send)(struct link *link, const void *p, size_t bytes, int to, int tag,
-                 void *op);
-    bool (*receive)(struct link *link, void *p, size_t bytes, int from, int tag,
-                    void *op);
+    bool (*send)(struct link *link, const void *p, size_t bytes,
+                 const struct link_message *message);
+    bool (*receive)(struct link *link, void *p, size_t bytes,
+                    const struct link_message *message);
 
     /* Lets the messages move, without blocking, and tells what has happened and the time.
      * All that has come is read, so that a sleep ends only for something new. False: the
      * link has failed. */
     bool (*collect)(struct link *link, struct link_news *news);
 
-    /* For so long at most, and not beyond until_ns (0: no bound); where the link can,
+    /* For so long at most, and not beyond until_ns (0: no bound); where the link `wakes`,
      * until collect would have news. */
     void (*sleep)(struct link *link, uint64_t most_ns, uint64_t until_ns);
 
-    /* The end with this peer (9). It may be called whether the peer is there, is gone or
-     * never came. False: the link is fixed and cannot let go of its peer's messages,
+    /* The end with this peer, or, for LINK_ANY, with all peers, of what is below a series
+     * (10), or of everything: LINK_PEER (9), of one peer. It may be called whether the
+     * peer is there, is gone or never came. False: the link is fixed and cannot let go of its peer's messages,
      * which may still be read and written; the job is to end. */
-    bool (*forget)(struct link *link, int rank);
+    bool (*forget)(struct link *link, int rank, uint64_t below);
 
     const char *(*why)(const struct link *link);    /* a function has returned false */
 

@@ -37,7 +37,8 @@ static const struct library {
 } libraries[MPI_LIBRARIES] = {
     [MPI_LIBRARY_OPENMPI] = {"Open MPI", "descant-mpi-openmpi.so", "libopenmpi-dev",
                              "ompi_mpi_comm_world"},
-    [MPI_LIBRARY_MPICH] = {"MPICH", "descant-mpi-mpich.so", "libmpich-dev", "MPII_Version_ABI"},
+    [MPI_LIBRARY_MPICH] = {"MPICH", "descant-mpi-mpich.so", "libmpich-dev",
+                           "MPII_Version_ABI"},
 };
 
 /* --- where --- */
@@ -58,7 +59,8 @@ static bool in_folder(const char *folder, size_t length, const char *file, char 
 static bool is_module(const char *path, enum mpi_library library)
 {
     const char *slash = strrchr(path, '/');
-    return is_file(path) && strcmp(slash ? slash + 1 : path, libraries[library].file) == 0;
+    return is_file(path) &&
+           strcmp(slash ? slash + 1 : path, libraries[library].file) == 0;
 }
 
 enum { FOLDERS = 5 };
@@ -123,7 +125,8 @@ bool mpi_module_find(enum mpi_library library, char *path, size_t room)
     if (place && in_folder(place, strlen(place), file, path, room))
         return true;
     if (place)
-        return is_module(place, library) && (size_t)snprintf(path, room, "%s", place) < room;
+        return is_module(place, library) &&
+               (size_t)snprintf(path, room, "%s", place) < room;
     list_folders(&f);
     for (int k = 0; k < f.n; k++)
         if (in_folder(f.at[k], strlen(f.at[k]), file, path, room))
@@ -145,8 +148,10 @@ const char *mpi_module_missing(char *text, size_t room)
     for (int k = 0; k < f.n && n < room; k++)
         n += (size_t)snprintf(text + n, room - n, "%s%s", k ? ", " : "", f.at[k]);
     if (n < room)
-        snprintf(text + n, room - n, "; make builds it where the package %s is installed, and "
-                 "DESCANT_MPI_MODULE says where it lies elsewhere", library->package);
+        snprintf(text + n, room - n,
+                 "; make builds it where the package %s is installed, and "
+                 "DESCANT_MPI_MODULE says where it lies elsewhere",
+                 library->package);
     return text;
 }
 
@@ -171,8 +176,8 @@ static bool by_pmi(void)
 /* Slurm starts ranks of either library, by the way that --mpi names. */
 enum mpi_launcher mpi_module_launcher(void)
 {
-    if (is_set("SLURM_STEP_ID") && !is_set("OMPI_COMM_WORLD_SIZE") && !is_set("HYDI_CONTROL_FD") &&
-        (is_set("PMIX_RANK") || by_pmi()))
+    if (is_set("SLURM_STEP_ID") && !is_set("OMPI_COMM_WORLD_SIZE") &&
+        !is_set("HYDI_CONTROL_FD") && (is_set("PMIX_RANK") || by_pmi()))
         return MPI_LAUNCHER_SLURM;
     if (is_set("OMPI_COMM_WORLD_SIZE") || is_set("PMIX_RANK"))
         return MPI_LAUNCHER_OPENMPI;
@@ -241,7 +246,8 @@ static void *watch(void *of)
     struct entrance *e = of;
     double most_s = e->entry->start_s > ENTER_S ? e->entry->start_s : ENTER_S;
     uint64_t began = clock_now_ns(), next = began + SAY_NS, now;
-    uint64_t until = e->entry->start_s > 0 ? began + (uint64_t)(most_s * 1e9) : UINT64_MAX;
+    uint64_t until =
+        e->entry->start_s > 0 ? began + (uint64_t)(most_s * 1e9) : UINT64_MAX;
     char who[32] = "this trainer", bound[32] = "";
 
     if (e->entry->rank >= 0)
@@ -254,14 +260,19 @@ static void *watch(void *of)
             continue;
         next = now + (now - began);
         if (e->entry->rank < 2)
-            log_say(e->entry->log, DESCANT_WARNING, "%s waits in MPI_Init for ranks that have not "
-                    "come to it%s", who, bound);
+            log_say(e->entry->log, DESCANT_WARNING,
+                    "%s waits in MPI_Init for ranks that have not "
+                    "come to it%s",
+                    who, bound);
     }
     if (!waits(e))
         return NULL;
-    log_fail(e->entry->log, DESCANT_TIMEOUT, "some ranks did not come to MPI_Init in %g s: this "
-             "process ends, because MPI_Init cannot be cancelled: start all ranks, or raise start_s "
-             "(--start-s)", most_s);
+    log_fail(e->entry->log, DESCANT_TIMEOUT,
+             "some ranks did not come to MPI_Init in %g s: this "
+             "process ends, because MPI_Init cannot be cancelled: start all ranks, or "
+             "raise start_s "
+             "(--start-s)",
+             most_s);
     _exit(1);               /* by which the launcher hears of it */
 }
 
@@ -299,8 +310,10 @@ static struct link *meet(struct link_entry *entry, struct link_place *place)
     if (watched)
         pthread_join(watcher, NULL);
     if (!link && entry->timed_out)
-        entry->status = log_fail(entry->log, DESCANT_TIMEOUT, "some of %d ranks did not come in "
-                                 "%g s", place->size, entry->start_s);
+        entry->status = log_fail(entry->log, DESCANT_TIMEOUT,
+                                 "some of %d ranks did not come in "
+                                 "%g s",
+                                 place->size, entry->start_s);
     else if (!link)
         log_fail(entry->log, DESCANT_UNSUPPORTED, "%s", entry->why);
     return link;
@@ -309,8 +322,8 @@ static struct link *meet(struct link_entry *entry, struct link_place *place)
 /* All else is the module's. */
 const struct link_type link_mpi = {.version = LINK_VERSION, .name = "MPI", .meet = meet};
 
-void mpi_module_abort(int status, const char *job)
+void mpi_module_abort(int status)
 {
-    if (by_pmi() && !loaded && (!job || strncmp(job, "mpi", 3) == 0))
+    if (by_pmi() && !loaded)
         pmi_abort(status);
 }

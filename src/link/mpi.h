@@ -28,8 +28,7 @@ enum mpi_launcher mpi_module_launcher(void);
 enum mpi_library mpi_module_wanted(void);
 
 /* This process ends with the status, before it has come to MPI_Init, or in it: the launcher ends the
- * job. Open MPI's does so by itself; MPICH's would let the other ranks wait for ever. They do not
- * where the address `job` is another fabric's; NULL: the launcher's. */
-void mpi_module_abort(int status, const char *job);
+ * job. Open MPI's does so by itself; MPICH's would let the other ranks wait for ever. */
+void mpi_module_abort(int status);
 
 #endif

@@ -60,8 +60,10 @@ static bool hear(int fd, const char *want, void (*progress)(void), int most_ms)
         if (ready < 0 && errno != EINTR)
             return false;
         if (ready <= 0 && now_ms() >= until) {
-            fprintf(stderr, "descant: the other ranks have not ended for %d s (the launcher has "
-                            "not said '%s'): leaving by MPI_Finalize\n", most_ms / 1000, want);
+            fprintf(stderr,
+                    "descant: the other ranks have not ended for %d s (the launcher has "
+                    "not said '%s'): leaving by MPI_Finalize\n",
+                    most_ms / 1000, want);
             return false;
         }
         if (ready <= 0)
@@ -74,11 +76,13 @@ static bool hear(int fd, const char *want, void (*progress)(void), int most_ms)
     return n > strlen(want) && strncmp(line, want, strlen(want)) == 0;
 }
 
-static bool ask(int fd, const char *line, const char *want, void (*progress)(void), int most_ms)
+static bool ask(int fd, const char *line, const char *want, void (*progress)(void),
+                int most_ms)
 {
     ssize_t n = (ssize_t)strlen(line);
 
-    return send(fd, line, (size_t)n, MSG_NOSIGNAL) == n && hear(fd, want, progress, most_ms);
+    return send(fd, line, (size_t)n, MSG_NOSIGNAL) == n &&
+           hear(fd, want, progress, most_ms);
 }
 
 bool pmi_leave(void (*progress)(void), int most_ms)

@@ -33,6 +33,7 @@ static void look_around(struct end *end, struct link_place *place)
                                  .size = ranks,
                                  .generation = end->generation,
                                  .fixed = !end->views,
+                                 .wakes = true,
                                  .host = end->host * per,
                                  .host_number = end->host,
                                  .local_rank = end->rank % per,
@@ -73,42 +74,56 @@ static struct link *meet(struct link_entry *entry, struct link_place *place)
 }
 
 /* Where the peer is not there, the message has ended. */
-static bool is_absent(struct end *end, int rank, void *op)
+static bool is_absent(struct end *end, const struct link_message *message)
 {
+    int rank = message->rank;
+
     assert(rank != end->rank && rank < end->world->options.ranks);
-    if (rank == LINK_ANY || simulated_hears(end, &end->world->ends[rank]))
+    if (rank == LINK_ANY ||
+        simulated_hears(end, &end->world->ends[rank], message->series))
         return false;
-    simulated_ended(end, (struct link_ended){.op = op, .from = rank, .failed = true});
+    simulated_ended(end, (struct link_ended){.op = message->op, .from = rank,
+                                             .failed = true});
     return true;
 }
 
-static bool send_to(struct link *link, const void *p, size_t bytes, int to, int tag,
-                    void *op)
+/* A fixed world has one series. */
+static uint64_t series_of(const struct end *end, const struct link_message *message)
+{
+    return end->views ? message->series : 0;
+}
+
+static bool send_to(struct link *link, const void *p, size_t bytes,
+                    const struct link_message *message)
 {
     struct end *end = end_of(link);
     struct simulated *world = end->world;
 
-    assert(to >= 0 && tag >= 0 && tag < LINK_TAGS);
-    if (!end->alive || is_absent(end, to, op))
+    assert(message->rank >= 0 && message->tag >= 0 && message->tag < LINK_TAGS);
+    if (!end->alive || is_absent(end, message))
         return !world->failed;
-    struct channel *channel = simulated_channel(&world->ends[to], end, tag);
-    world->failed = !channel || !simulated_send(channel, p, bytes, op) || world->failed;
+    struct channel *channel = simulated_channel(&world->ends[message->rank], end,
+                                                message->tag, series_of(end, message));
+    world->failed =
+        !channel || !simulated_send(channel, p, bytes, message->op) || world->failed;
     return !world->failed;
 }
 
-static bool receive_from(struct link *link, void *p, size_t bytes, int from, int tag,
-                         void *op)
+static bool receive_from(struct link *link, void *p, size_t bytes,
+                         const struct link_message *message)
 {
     struct end *end = end_of(link);
     struct simulated *world = end->world;
 
-    assert(from >= LINK_ANY && tag >= 0 && tag < LINK_TAGS);
-    if (!end->alive || is_absent(end, from, op))
+    assert(message->rank >= LINK_ANY && message->tag >= 0 && message->tag < LINK_TAGS);
+    if (!end->alive || is_absent(end, message))
         return !world->failed;
+    assert(message->rank >= 0 || !message->series);
     struct channel *channel =
-        simulated_channel(end, from >= 0 ? &world->ends[from] : NULL, tag);
+        simulated_channel(end, message->rank >= 0 ? &world->ends[message->rank] : NULL,
+                          message->tag, series_of(end, message));
     world->failed =
-        !channel || !simulated_receive(channel, p, bytes, op) || world->failed;
+        !channel || !simulated_receive(channel, p, bytes, message->op) || world->failed;
     return !world->failed;
 }
 
@@ -183,12 +198,17 @@ static void sleep_for(struct link *link, uint64_t most_ns, uint64_t until_ns)
     wake_at(end, at);
 }
 
-static bool forget(struct link *link, int rank)
+static bool forget(struct link *link, int rank, uint64_t below)
 {
     struct end *end = end_of(link);
+    struct end *peer = rank == LINK_ANY ? NULL : &end->world->ends[rank];
 
-    if (end->views && end->alive && rank != end->rank)
-        simulated_forgets(end, &end->world->ends[rank]);
+    if (end->views && end->alive && rank != end->rank) {
+        if (below == LINK_PEER)
+            simulated_forgets(end, peer);
+        else
+            simulated_through(end, peer, below);
+    }
     return end->views != NULL;
 }
 
@@ -286,12 +306,15 @@ void simulated_destroy(struct simulated *world)
             memory_give(event->of);
         if (!is_of_message(event))
             continue;
-        struct message *message = event->of;
+        struct simulated_message *message = event->of;
         message->n_events--;
         simulated_message_free(message);
     }
     for (int k = 0; world->ends && k < world->options.ranks; k++)
         free_end(&world->ends[k]);
+    for (enum record kind = 0; kind < RECORDS; kind++)
+        while (world->records[kind])
+            memory_give(simulated_record(world, kind));
     memory_give(world->heap);
     memory_give(world->ends);
     memory_give(world->hosts);
@@ -383,7 +406,7 @@ static void trace(struct simulated *world, const struct event *event)
     world->figures.events++;
     mix(world, event->at_ns * 8 + (uint64_t)event->kind);
     if (is_of_message(event)) {
-        const struct message *m = event->of;
+        const struct simulated_message *m = event->of;
         mix(world,
             (uint64_t)m->channel->from->rank << 32 | (uint64_t)m->channel->to->rank);
         mix(world, m->bytes * LINK_TAGS + (uint64_t)m->channel->tag);
@@ -394,9 +417,10 @@ static void trace(struct simulated *world, const struct event *event)
 
 static void move(struct event *event)
 {
-    struct message *message = event->of;
+    struct simulated_message *message = event->of;
 
     message->n_events--;
+    message->channel->n_events--;
     if (message->dropped)
         simulated_message_free(message);
     else if (event->kind == EVENT_ANNOUNCE)

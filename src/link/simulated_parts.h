@@ -27,8 +27,8 @@ enum message_state {
     MESSAGE_HERE                /* all of it has come */
 };
 
-struct message {
-    struct message *next;
+struct simulated_message {
+    struct simulated_message *next;
     struct channel *channel;
     const void *p;              /* the sender's, or copy */
     size_t bytes;
@@ -44,7 +44,7 @@ struct message {
     unsigned char copy[];
 };
 
-/* The messages from one rank to another with one tag. Messages and receives are paired in
+/* The messages from one rank to another with one tag and series. Messages and receives are paired in
  * their orders as soon as both are there, unless the receives are from LINK_ANY. Those
  * lie in a channel whose `from` is NULL, and take the channels that wait in its line in
  * turn. */
@@ -52,8 +52,10 @@ struct channel {
     struct channel *chain;      /* of the receiver's table */
     struct end *from, *to;
     struct channel *any;        /* where the receives from LINK_ANY are */
+    uint64_t series;
     int tag, copies;            /* words that are copied and not taken */
-    struct message *first, *last, *unpaired;
+    struct simulated_message *first, *last, *unpaired;
+    int n_events;               /* of its messages, in the heap */
     struct receive *receives, *last_receive, *spare;    /* spare: not paired */
     bool in_line;
     struct channel *line, *line_last, *line_next, *line_before;
@@ -64,8 +66,9 @@ enum { TABLE_FIRST = 16 };
 /* One rank as another sees it. */
 enum view_state { VIEW_NONE, VIEW_THERE, VIEW_GONE };
 
-struct view {
+struct simulated_view {
     uint64_t generation;
+    uint64_t below;             /* series that this end is through with */
     enum view_state state;
 };
 
@@ -81,7 +84,8 @@ struct end {
     uint64_t generation;        /* of its link, or of the last one; 0: it has had none */
     struct channel **table;     /* by sender and tag */
     size_t table_room, n_channels;
-    struct view *views;         /* (ranks) NULL: the world is fixed */
+    struct simulated_view *views;         /* (ranks) NULL: the world is fixed */
+    size_t n_open;              /* messages that it has sent, and have not ended */
     /* what collect will tell, and what it has told last */
     struct link_ended *ended, *told;
     int n_ended, ended_room, told_room;
@@ -118,8 +122,12 @@ struct host {
     double factor;
 };
 
+/* Records that were used and lie ready for the next of their kind, by their first word. */
+enum record { RECORD_RECEIVE, RECORD_WORD, RECORD_BULK, RECORDS };
+
 struct simulated {
     struct simulated_options options;
+    void *records[RECORDS];
     struct rng rng;
     uint64_t now_ns, n_pushed, generations;
     struct event *heap;
@@ -135,9 +143,11 @@ struct simulated {
 };
 
 /* What peer sends to end may arrive. */
-static inline bool simulated_hears(const struct end *end, const struct end *peer)
+static inline bool simulated_hears(const struct end *end, const struct end *peer,
+                                   uint64_t series)
 {
-    return !end->views || end->views[peer->rank].state != VIEW_NONE;
+    const struct simulated_view *view = end->views ? &end->views[peer->rank] : NULL;
+    return !view || (view->state != VIEW_NONE && (!series || series >= view->below));
 }
 
 /* --- simulated_queue.c --- */
@@ -149,8 +159,12 @@ void simulated_ended(struct end *end, struct link_ended ended);
 void simulated_told(struct end *end, struct link_peer peer);
 /* The channel, made where there is none. from NULL: of receives from LINK_ANY. NULL: no
  * memory. */
-struct channel *simulated_channel(struct end *to, struct end *from, int tag);
+struct channel *simulated_channel(struct end *to, struct end *from, int tag,
+                                  uint64_t series);
+void simulated_channel_drop(struct channel *channel);       /* which has nothing in it */
 bool simulated_grow(void *array, int *room, int n, size_t size);     /* for n + 1 */
+void *simulated_record(struct simulated *world, enum record kind);  /* NULL: no memory */
+void simulated_give_record(struct simulated *world, enum record kind, void *record);
 
 /* --- simulated_wire.c --- */
 
@@ -159,10 +173,10 @@ uint64_t simulated_arrives(const struct simulated *world, const struct end *from
                            const struct end *to, uint64_t at_ns);
 bool simulated_send(struct channel *channel, const void *p, size_t bytes, void *op);
 bool simulated_receive(struct channel *channel, void *p, size_t bytes, void *op);
-void simulated_announced(struct message *message);
-void simulated_leaves(struct message *message);
-void simulated_head(struct message *message);
-void simulated_tail(struct message *message);
+void simulated_announced(struct simulated_message *message);
+void simulated_leaves(struct simulated_message *message);
+void simulated_head(struct simulated_message *message);
+void simulated_tail(struct simulated_message *message);
 /* Nothing of the sender's is read any more; words that have left arrive. tell: the sender
  * is. */
 void simulated_sender_stops(struct channel *channel, bool tell);
@@ -172,7 +186,7 @@ void simulated_receiver_stops(struct channel *channel, bool tell);
 /* The same, but what arrives waits for the next. */
 void simulated_receiver_closes(struct channel *channel);
 void simulated_channel_free(struct channel *channel);
-void simulated_message_free(struct message *message);       /* if it was dropped */
+void simulated_message_free(struct simulated_message *message);       /* if it was dropped */
 
 /* --- simulated_peers.c --- */
 
@@ -180,6 +194,8 @@ void simulated_meets(struct end *end);
 void simulated_connects(struct simulated *world, const struct event *event);
 void simulated_finds_gone(struct simulated *world, const struct event *event);
 void simulated_forgets(struct end *end, struct end *peer);
+/* With what is below a series; peer NULL: of all. */
+void simulated_through(struct end *end, struct end *peer, uint64_t below);
 void simulated_dies(struct end *end, bool told);
 bool simulated_closes(struct end *end);             /* link_type.close */
 

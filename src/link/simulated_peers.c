@@ -13,7 +13,9 @@
 
 #include <assert.h>
 
-static struct view *view_of(struct end *end, const struct end *peer)
+#define GONE_AGAIN_NS UINT64_C(1000000)
+
+static struct simulated_view *view_of(struct end *end, const struct end *peer)
 {
     return &end->views[peer->rank];
 }
@@ -39,7 +41,7 @@ void simulated_meets(struct end *end)
 
     end->generation = ++world->generations;
     for (int k = 0; end->views && k < world->options.ranks; k++) {
-        end->views[k] = (struct view){0};
+        end->views[k] = (struct simulated_view){0};
         if (world->ends[k].alive && k != end->rank)
             dial(end, &world->ends[k]);
     }
@@ -48,7 +50,7 @@ void simulated_meets(struct end *end)
 /* True: end is ready for this generation of its peer. */
 static bool accepts(struct end *end, const struct end *peer)
 {
-    struct view *view = view_of(end, peer);
+    struct simulated_view *view = view_of(end, peer);
 
     if (view->state == VIEW_THERE && view->generation != peer->generation) {
         view->state = VIEW_GONE;
@@ -59,8 +61,20 @@ static bool accepts(struct end *end, const struct end *peer)
 
 static void come(struct end *end, const struct end *peer)
 {
-    *view_of(end, peer) = (struct view){peer->generation, VIEW_THERE};
+    *view_of(end, peer) = (struct simulated_view){.generation = peer->generation,
+                                        .below = view_of(end, peer)->below,
+                                        .state = VIEW_THERE};
     simulated_told(end, (struct link_peer){peer->rank, peer->generation, false});
+}
+
+/* All channels from one end to another, and all of a receiver, by a function. */
+static void each_channel(struct end *to, const struct end *from,
+                         void (*act)(struct channel *, bool), bool tell)
+{
+    for (size_t i = 0; i < to->table_room; i++)
+        for (struct channel *c = to->table[i]; c; c = c->chain)
+            if (!from || c->from == from)
+                act(c, tell);
 }
 
 void simulated_connects(struct simulated *world, const struct event *event)
@@ -72,6 +86,9 @@ void simulated_connects(struct simulated *world, const struct event *event)
         return;
     bool one = accepts(a, b), other = accepts(b, a);
     if (one && other) {
+        /* what is still on its way was said by, or to, processes before them */
+        each_channel(a, b, simulated_receiver_stops, true);
+        each_channel(b, a, simulated_receiver_stops, true);
         come(a, b);
         come(b, a);
     }
@@ -94,36 +111,81 @@ static void tell_gone(struct end *end, const struct end *peer)
 
 static bool knows(struct end *end, const struct end *peer)
 {
-    const struct view *view = view_of(end, peer);
+    const struct simulated_view *view = view_of(end, peer);
     return end->alive && view->state == VIEW_THERE &&
            view->generation == peer->generation;
 }
 
+/* Something that left before its sender went has not come yet. */
+static bool still_comes(const struct end *end, const struct end *peer)
+{
+    for (size_t i = 0; i < end->table_room; i++)
+        for (const struct channel *c = end->table[i]; c; c = c->chain)
+            for (const struct simulated_message *m = c->from == peer ? c->first : NULL; m;
+                 m = m->next)
+                if (m->copied && m->state == MESSAGE_MOVES)
+                    return true;
+    return false;
+}
+
+/* The end of a connection comes after all that was sent on it. */
 void simulated_finds_gone(struct simulated *world, const struct event *event)
 {
     struct end *end = &world->ends[event->a], *peer = &world->ends[event->b];
-    struct view *view = view_of(end, peer);
+    struct simulated_view *view = view_of(end, peer);
 
     if (!end->alive || end->generation != event->a_is || view->state != VIEW_THERE ||
         view->generation != event->b_is)
         return;
+    if (still_comes(end, peer)) {
+        struct event later = *event;
+        later.at_ns = world->now_ns + GONE_AGAIN_NS;
+        simulated_push(world, later);
+        return;
+    }
     view->state = VIEW_GONE;
     simulated_told(end, (struct link_peer){peer->rank, view->generation, true});
 }
 
-/* All channels from one end to another, and all of a receiver, by a function. */
-static void each_channel(struct end *to, const struct end *from,
-                         void (*act)(struct channel *, bool), bool tell)
+/* A channel that nothing is in goes. What is on its way in one is thrown away when it
+ * comes (simulated_tail). */
+static void stop_receiving(struct end *end, const struct end *peer, uint64_t below)
 {
-    for (size_t i = 0; i < to->table_room; i++)
-        for (struct channel *c = to->table[i]; c; c = c->chain)
-            if (!from || c->from == from)
-                act(c, tell);
+    for (size_t i = 0; i < end->table_room; i++)
+        for (struct channel *c = end->table[i], *next; c; c = next) {
+            next = c->chain;
+            if (!c->series || c->series >= below || (peer && c->from != peer))
+                continue;
+            simulated_receiver_stops(c, true);
+            if (!c->first && !c->n_events)
+                simulated_channel_drop(c);
+        }
+}
+
+static void stop_sending(struct end *end, struct end *peer, uint64_t below)
+{
+    for (size_t i = 0; i < peer->table_room && end->n_open; i++)
+        for (struct channel *c = peer->table[i]; c; c = c->chain)
+            if (c->from == end && c->series && c->series < below)
+                simulated_sender_stops(c, true);
+}
+
+void simulated_through(struct end *end, struct end *peer, uint64_t below)
+{
+    for (int k = 0; k < end->world->options.ranks; k++) {
+        struct simulated_view *view = &end->views[k];
+        if (peer && peer->rank != k)
+            continue;
+        view->below = below > view->below ? below : view->below;
+        if (k != end->rank)
+            stop_sending(end, &end->world->ends[k], below);
+    }
+    stop_receiving(end, peer, below);
 }
 
 void simulated_forgets(struct end *end, struct end *peer)
 {
-    struct view *view = view_of(end, peer);
+    struct simulated_view *view = view_of(end, peer);
 
     if (view->state == VIEW_NONE)
         return;
@@ -151,22 +213,21 @@ void simulated_dies(struct end *end, bool told)
             tell_gone(other, end);
     }
     each_channel(end, NULL, simulated_receiver_stops, false);
+    end->n_open = 0;
 }
 
 /* --- closing --- */
 
-/* What is on its way goes on, as MPI's does. True: nothing of the end's own memory is. */
-static bool let_go(struct end *to, const struct end *from)
+/* What is on its way goes on, as MPI's does. */
+static void let_go(struct end *to, struct end *from)
 {
-    bool quiet = true;
-
-    for (size_t i = 0; i < to->table_room; i++)
+    for (size_t i = 0; i < to->table_room && from->n_open; i++)
         for (struct channel *c = to->table[i]; c; c = c->chain)
-            for (struct message *m = c->from == from ? c->first : NULL; m; m = m->next) {
-                quiet = quiet && !m->open;
+            for (struct simulated_message *m = c->from == from ? c->first : NULL; m;
+                 m = m->next) {
+                from->n_open -= m->open;
                 m->open = false;
             }
-    return quiet;
 }
 
 static void close_receiver(struct channel *channel, bool tell)
@@ -178,12 +239,12 @@ static void close_receiver(struct channel *channel, bool tell)
 bool simulated_closes(struct end *end)
 {
     struct simulated *world = end->world;
-    bool quiet = true;
+    bool quiet = end->views || !end->n_open;    /* nothing of the end's own memory is read */
 
     if (end->views && end->alive)
         simulated_dies(end, true);
-    for (int k = 0; !end->views && k < world->options.ranks; k++)
-        quiet &= let_go(&world->ends[k], end);
+    for (int k = 0; end->n_open && k < world->options.ranks; k++)
+        let_go(&world->ends[k], end);
     if (!end->views)
         each_channel(end, NULL, close_receiver, false);
     end->met = end->alive = end->asleep = false;

@@ -41,6 +41,29 @@ bool simulated_grow(void *array, int *room, int n, size_t size)
     return true;
 }
 
+void *simulated_record(struct simulated *world, enum record kind)
+{
+    static const size_t sizes[RECORDS] = {
+        [RECORD_RECEIVE] = sizeof(struct receive),
+        [RECORD_WORD] = sizeof(struct simulated_message) + LINK_WORD,
+        [RECORD_BULK] = sizeof(struct simulated_message),
+    };
+    void *record = world->records[kind];
+
+    if (!record)
+        return memory_take(sizes[kind]);
+    memcpy(&world->records[kind], record, sizeof record);
+    return record;
+}
+
+void simulated_give_record(struct simulated *world, enum record kind, void *record)
+{
+    if (!record)
+        return;
+    memcpy(record, &world->records[kind], sizeof record);
+    world->records[kind] = record;
+}
+
 /* --- events --- */
 
 static bool before(const struct event *a, const struct event *b)
@@ -130,9 +153,10 @@ void simulated_told(struct end *end, struct link_peer peer)
 
 /* --- channels --- */
 
-static size_t place(const struct end *to, const struct end *from, int tag)
+static size_t place(const struct end *to, const struct end *from, int tag,
+                    uint64_t series)
 {
-    uint64_t key = (uint64_t)(from ? from->rank + 1 : 0) * LINK_TAGS + (uint64_t)tag;
+    uint64_t key = (uint64_t)(from ? from->rank + 1 : 0) * LINK_TAGS + (uint64_t)tag + (series << 20);
     return (size_t)(key * UINT64_C(0x9e3779b97f4a7c15) >> 32) & (to->table_room - 1);
 }
 
@@ -148,7 +172,7 @@ static bool grow_table(struct end *to)
     to->table_room = room;
     for (size_t i = 0; i < n; i++)
         for (struct channel *c = old[i], *next; c; c = next) {
-            struct channel **at = &table[place(to, c->from, c->tag)];
+            struct channel **at = &table[place(to, c->from, c->tag, c->series)];
             next = c->chain;
             c->chain = *at;
             *at = c;
@@ -157,28 +181,43 @@ static bool grow_table(struct end *to)
     return true;
 }
 
-static struct channel *add_channel(struct end *to, struct end *from, int tag)
+static struct channel *add_channel(struct end *to, struct end *from, int tag,
+                                   uint64_t series)
 {
-    struct channel *c = NULL, *any = from ? simulated_channel(to, NULL, tag) : NULL;
+    bool has_any = from && !series;
+    struct channel *c = NULL, *any = has_any ? simulated_channel(to, NULL, tag, 0) : NULL;
 
-    if ((any || !from) && (to->n_channels < to->table_room || grow_table(to)))
+    if ((any || !has_any) && (to->n_channels < to->table_room || grow_table(to)))
         c = memory_take(sizeof *c);
     if (!c) {
         to->world->failed = true;
         return NULL;
     }
-    struct channel **at = &to->table[place(to, from, tag)];
-    *c = (struct channel){.chain = *at, .from = from, .to = to, .any = any, .tag = tag};
+    struct channel **at = &to->table[place(to, from, tag, series)];
+    *c = (struct channel){.chain = *at, .from = from, .to = to, .any = any, .tag = tag,
+                          .series = series};
     *at = c;
     to->n_channels++;
     return c;
 }
 
-struct channel *simulated_channel(struct end *to, struct end *from, int tag)
+struct channel *simulated_channel(struct end *to, struct end *from, int tag,
+                                  uint64_t series)
 {
-    struct channel *c = to->table_room ? to->table[place(to, from, tag)] : NULL;
+    struct channel *c = to->table_room ? to->table[place(to, from, tag, series)] : NULL;
 
-    while (c && (c->from != from || c->tag != tag))
+    while (c && (c->from != from || c->tag != tag || c->series != series))
         c = c->chain;
-    return c ? c : add_channel(to, from, tag);
+    return c ? c : add_channel(to, from, tag, series);
+}
+
+void simulated_channel_drop(struct channel *c)
+{
+    struct channel **at = &c->to->table[place(c->to, c->from, c->tag, c->series)];
+
+    while (*at != c)
+        at = &(*at)->chain;
+    *at = c->chain;
+    c->to->n_channels--;
+    memory_give(c);
 }

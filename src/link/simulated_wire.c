@@ -69,11 +69,12 @@ uint64_t simulated_arrives(const struct simulated *world, const struct end *from
     return later(reach(world, from, to, at_ns), latency(world, from, to));
 }
 
-static void push(struct message *m, enum event_kind kind, uint64_t at_ns)
+static void push(struct simulated_message *m, enum event_kind kind, uint64_t at_ns)
 {
     struct simulated *world = m->channel->to->world;
 
     m->n_events++;
+    m->channel->n_events++;
     simulated_push(world,
                    (struct event){.at_ns = at_ns > world->now_ns ? at_ns : world->now_ns,
                                   .kind = kind,
@@ -107,7 +108,7 @@ static uint64_t jitter(struct simulated *world)
     return most ? rng_next(&world->rng) % (most + 1) : 0;
 }
 
-void simulated_leaves(struct message *m)
+void simulated_leaves(struct simulated_message *m)
 {
     struct end *from = m->channel->from, *to = m->channel->to;
     struct simulated *world = from->world;
@@ -133,7 +134,7 @@ void simulated_leaves(struct message *m)
     push(m, EVENT_HEAD, starts + over);
 }
 
-void simulated_head(struct message *m)
+void simulated_head(struct simulated_message *m)
 {
     struct simulated *world = m->channel->to->world;
     struct host *host = &world->hosts[m->channel->to->host];
@@ -145,13 +146,23 @@ void simulated_head(struct message *m)
 
 /* --- a channel's list --- */
 
-void simulated_message_free(struct message *m)
+static void free_message(struct simulated_message *m)
 {
-    if (m->dropped && m->n_events == 0)
-        memory_give(m);
+    simulated_give_record(m->channel->to->world, m->word ? RECORD_WORD : RECORD_BULK, m);
 }
 
-static void drop(struct message *m)
+void simulated_message_free(struct simulated_message *m)
+{
+    if (m->dropped && m->n_events == 0)
+        free_message(m);
+}
+
+static void free_receive(struct channel *c, struct receive *r)
+{
+    simulated_give_record(c->to->world, RECORD_RECEIVE, r);
+}
+
+static void drop(struct simulated_message *m)
 {
     m->dropped = true;
     simulated_message_free(m);
@@ -161,7 +172,7 @@ static void drop(struct message *m)
  * */
 static void count_pairs(struct channel *c)
 {
-    struct message *m = c->first;
+    struct simulated_message *m = c->first;
     struct receive *r = c->receives;
 
     if (m && m->receive && m->receive != r)     /* from LINK_ANY */
@@ -172,9 +183,9 @@ static void count_pairs(struct channel *c)
     c->spare = r;
 }
 
-static void unlink_message(struct channel *c, struct message *m)
+static void unlink_message(struct channel *c, struct simulated_message *m)
 {
-    struct message **at = &c->first, *last = NULL;
+    struct simulated_message **at = &c->first, *last = NULL;
 
     for (; *at != m; at = &(*at)->next)
         last = *at;
@@ -212,15 +223,18 @@ static void leave_line(struct channel *c)
 
 /* --- taken --- */
 
-static void end_sent(struct message *m, bool failed)
+static void end_sent(struct simulated_message *m, bool failed)
 {
-    if (m->open)
-        simulated_ended(m->channel->from,
-                        (struct link_ended){.op = m->op, .failed = failed});
+    struct end *from = m->channel->from;
+
+    if (!m->open)
+        return;
     m->open = false;
+    from->n_open--;
+    simulated_ended(from, (struct link_ended){.op = m->op, .failed = failed});
 }
 
-static void copy_word(struct message *m)
+static void copy_word(struct simulated_message *m)
 {
     memcpy(m->copy, m->p, m->bytes);
     m->p = m->copy;
@@ -232,7 +246,7 @@ static void copy_word(struct message *m)
 
 static void copy_next(struct channel *c)
 {
-    struct message *m = c->first;
+    struct simulated_message *m = c->first;
 
     while (m && (!m->word || m->copied))
         m = m->next;
@@ -242,7 +256,7 @@ static void copy_next(struct channel *c)
 
 static void take(struct channel *c)
 {
-    struct message *m = c->first;
+    struct simulated_message *m = c->first;
     struct receive *r = m->receive;
     struct simulated_figures *figures = &c->to->world->figures;
     bool fits = m->bytes <= r->bytes, word = m->word;
@@ -256,17 +270,19 @@ static void take(struct channel *c)
     end_sent(m, false);
     if (c->receives == r)
         c->receives = r->next;
-    memory_give(r);
+    free_receive(c, r);
     unlink_message(c, m);
     drop(m);
     if (word)
         copy_next(c);
 }
 
-static bool pair_with_any(struct channel *c, struct message *m)
+static bool pair_with_any(struct channel *c, struct simulated_message *m)
 {
     struct channel *any = c->any;
 
+    if (!any)
+        return false;
     if (!any->receives) {
         enter_line(c);
         return false;
@@ -285,7 +301,7 @@ static bool pair_with_any(struct channel *c, struct message *m)
  * next. */
 static void settle(struct channel *c)
 {
-    struct message *m;
+    struct simulated_message *m;
 
     while ((m = c->first)) {
         if (!m->receive &&
@@ -297,20 +313,20 @@ static void settle(struct channel *c)
     }
 }
 
-void simulated_announced(struct message *m)
+void simulated_announced(struct simulated_message *m)
 {
     struct channel *c = m->channel;
 
-    m->announced = simulated_hears(c->to, c->from);
+    m->announced = simulated_hears(c->to, c->from, c->series);
     if (m->announced && c->first == m)
         settle(c);
 }
 
-void simulated_tail(struct message *m)
+void simulated_tail(struct simulated_message *m)
 {
     struct channel *c = m->channel;
 
-    if (!simulated_hears(c->to, c->from)) {
+    if (!simulated_hears(c->to, c->from, c->series)) {
         if (m->copied) {
             unlink_message(c, m);
             drop(m);
@@ -324,7 +340,7 @@ void simulated_tail(struct message *m)
 
 /* --- of the link's table --- */
 
-static void leave_at(struct message *m, uint64_t at_ns)
+static void leave_at(struct simulated_message *m, uint64_t at_ns)
 {
     if (at_ns > m->channel->to->world->now_ns)
         push(m, EVENT_LEAVE, at_ns);
@@ -336,12 +352,13 @@ bool simulated_send(struct channel *c, const void *p, size_t bytes, void *op)
 {
     bool word = bytes <= LINK_WORD;
     struct simulated *world = c->to->world;
-    struct message *m = memory_take(sizeof *m + (word ? bytes : 0));
+    struct simulated_message *m = simulated_record(world, word ? RECORD_WORD : RECORD_BULK);
 
     if (!m)
         return false;
-    *m = (struct message){
+    *m = (struct simulated_message){
         .channel = c, .p = p, .bytes = bytes, .op = op, .word = word, .open = true};
+    c->from->n_open++;
     *(c->last ? &c->last->next : &c->first) = m;
     c->last = m;
     if (c->spare) {
@@ -361,7 +378,7 @@ bool simulated_send(struct channel *c, const void *p, size_t bytes, void *op)
 
 static void pair_with_message(struct channel *c, struct receive *r)
 {
-    struct message *m = c->unpaired;
+    struct simulated_message *m = c->unpaired;
     struct simulated *world = c->to->world;
 
     m->receive = r;
@@ -375,7 +392,7 @@ static void pair_with_message(struct channel *c, struct receive *r)
 
 bool simulated_receive(struct channel *c, void *p, size_t bytes, void *op)
 {
-    struct receive *r = memory_take(sizeof *r);
+    struct receive *r = simulated_record(c->to->world, RECORD_RECEIVE);
 
     if (!r)
         return false;
@@ -384,9 +401,9 @@ bool simulated_receive(struct channel *c, void *p, size_t bytes, void *op)
         .p = p, .bytes = bytes, .op = op, .since_ns = c->to->world->now_ns};
     *(c->receives ? &c->last_receive->next : &c->receives) = r;
     c->last_receive = r;
-    if (c->any && c->unpaired)
+    if (c->from && c->unpaired)
         pair_with_message(c, r);
-    else if (c->any && !c->spare)
+    else if (c->from && !c->spare)
         c->spare = r;
     while (c->receives && c->line)
         settle(c->line);
@@ -414,14 +431,14 @@ static bool by_any(const struct channel *c)
 void simulated_sender_stops(struct channel *c, bool tell)
 {
     struct receive *again = by_any(c) ? c->first->receive : NULL;
-    struct message **at = &c->first, *kept = NULL, *next;
+    struct simulated_message **at = &c->first, *kept = NULL, *next;
 
     for (; *at && (*at)->copied && (*at)->state != MESSAGE_WAITS; at = &(*at)->next)
         kept = *at;
     next = *at;
     *at = NULL;
     c->last = kept;
-    for (struct message *m = next; m; m = next) {
+    for (struct simulated_message *m = next; m; m = next) {
         next = m->next;
         c->copies -= m->copied;
         if (tell)
@@ -445,7 +462,7 @@ static void free_receives(struct channel *c, bool tell)
                 c->to, (struct link_ended){.op = r->op,
                                            .failed = true,
                                            .from = c->from ? c->from->rank : LINK_ANY});
-        memory_give(r);
+        free_receive(c, r);
     }
 }
 
@@ -453,10 +470,10 @@ void simulated_receiver_closes(struct channel *c)
 {
     struct receive *again = by_any(c) ? c->first->receive : NULL;
 
-    for (struct message *m = c->first; m; m = m->next)
+    for (struct simulated_message *m = c->first; m; m = m->next)
         m->receive = NULL;
     free_receives(c, false);
-    memory_give(again);
+    free_receive(c, again);
     count_pairs(c);
 }
 
@@ -465,7 +482,7 @@ void simulated_receiver_stops(struct channel *c, bool tell)
     struct receive *again = by_any(c) ? c->first->receive : NULL;
 
     leave_line(c);
-    for (struct message *m = c->first, *next; m; m = next) {
+    for (struct simulated_message *m = c->first, *next; m; m = next) {
         next = m->next;
         m->receive = NULL;
         m->announced = false;
@@ -481,17 +498,17 @@ void simulated_receiver_stops(struct channel *c, bool tell)
     if (again && tell)
         open_again(c->any, again);
     else
-        memory_give(again);
+        free_receive(c, again);
 }
 
 void simulated_channel_free(struct channel *c)
 {
     if (by_any(c))
-        memory_give(c->first->receive);
+        free_receive(c, c->first->receive);
     while (c->first) {
-        struct message *m = c->first;
+        struct simulated_message *m = c->first;
         c->first = m->next;
-        memory_give(m);
+        free_message(m);
     }
     free_receives(c, false);
     memory_give(c);

@@ -55,12 +55,12 @@ descant_status arena_take(struct arena *arena, uint64_t at, size_t bytes)
     return DESCANT_OK;
 }
 
-descant_status arena_map(struct arena *arena, uint64_t at, size_t bytes, enum arena_use use,
-                         void **out)
+descant_status arena_map(struct arena *arena, uint64_t at, size_t bytes,
+                         enum arena_use use, void **out)
 {
     if (bytes > REGION_BYTES)
-        return log_fail(arena->log, DESCANT_MEMORY, "%zu bytes are more than a region holds",
-                        bytes);
+        return log_fail(arena->log, DESCANT_MEMORY,
+                        "%zu bytes are more than a region holds", bytes);
     bytes = page_up(bytes ? bytes : 1);
     struct arena_map *map = memory_take(sizeof *map);
     if (!map)
@@ -71,8 +71,9 @@ descant_status arena_map(struct arena *arena, uint64_t at, size_t bytes, enum ar
         return status;
     }
     int access = use == ARENA_READ ? PROT_READ : PROT_READ | PROT_WRITE;
-    void *p = memory_refuse() ? MAP_FAILED
-                              : mmap(NULL, bytes, access, MAP_SHARED, arena->fd, (off_t)at);
+    void *p = memory_refuse()
+                  ? MAP_FAILED
+                  : mmap(NULL, bytes, access, MAP_SHARED, arena->fd, (off_t)at);
     if (p == MAP_FAILED) {
         memory_give(map);
         return log_fail(arena->log, DESCANT_MEMORY, "%zu bytes cannot be mapped", bytes);
@@ -109,9 +110,11 @@ descant_status arena_found(struct arena *arena, unsigned n_regions)
                                                     MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (arena->fd < 0 || file_resize(arena->fd, region_at(n_regions), false) != 0 ||
         fcntl(arena->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
-        return log_fail(arena->log, DESCANT_SYSTEM, "no shared memory: %s%s", strerror(errno),
-                        errno == EFBIG ? "; the limit of files' sizes holds for it, too: ulimit -f "
-                                         "unlimited" : "");
+        return log_fail(
+            arena->log, DESCANT_SYSTEM, "no shared memory: %s%s", strerror(errno),
+            errno == EFBIG ? "; the limit of files' sizes holds for it, too: ulimit -f "
+                             "unlimited"
+                           : "");
     return DESCANT_OK;
 }
 

@@ -24,8 +24,8 @@ static struct block *take(struct block **list, const char *name, size_t bytes)
 
 float *blocks_alloc(struct block **list, size_t at, size_t n, const struct log *log)
 {
-    struct block *block = n <= SIZE_MAX / sizeof(float) ? take(list, "", n * sizeof(float))
-                                                        : NULL;
+    struct block *block =
+        n <= SIZE_MAX / sizeof(float) ? take(list, "", n * sizeof(float)) : NULL;
     if (!block) {
         log_fail(log, DESCANT_MEMORY, "no memory for %zu floats", n);
         return NULL;
@@ -41,18 +41,20 @@ static struct block *find(struct block *list, const char *name)
     return list;
 }
 
-descant_status blocks_share(struct block **list, const char *name, size_t bytes, void **memory,
-                            const struct log *log)
+descant_status blocks_share(struct block **list, const char *name, size_t bytes,
+                            void **memory, const struct log *log)
 {
     struct block *block = find(*list, name);
     if (block && block->bytes != bytes)
-        return log_fail(log, DESCANT_MISMATCH, "block \"%s\" has %zu bytes, not %zu", name,
-                        block->bytes, bytes);
+        return log_fail(log, DESCANT_MISMATCH, "block \"%s\" has %zu bytes, not %zu",
+                        name, block->bytes, bytes);
     if (!block)
         block = take(list, name, bytes);
     if (!block)
-        return log_fail(log, DESCANT_MEMORY, "%zu bytes of memory are needed for block \"%s\", "
-                        "%llu are free", bytes, name, (unsigned long long)machine_memory_free());
+        return log_fail(log, DESCANT_MEMORY,
+                        "%zu bytes of memory are needed for block \"%s\", "
+                        "%llu are free",
+                        bytes, name, (unsigned long long)machine_memory_free());
     *memory = block->memory;
     return DESCANT_OK;
 }

@@ -38,7 +38,8 @@ static bool answer_hello(struct meet *meet, struct meet_caller *caller)
     struct message hello, member = message_of(WHAT_MEMBER, meet->slot, meet->generation);
     int fds[2] = {meet->arena.fd, meet->pidfd};
 
-    if (message_hear(caller->fd, &hello, &caller->pidfd, 1) != HEARD || hello.what != WHAT_HELLO)
+    if (message_hear(caller->fd, &hello, &caller->pidfd, 1) != HEARD ||
+        hello.what != WHAT_HELLO)
         return false;
     message_say(caller->fd, &member, fds, 2);
     return true;
@@ -47,15 +48,16 @@ static bool answer_hello(struct meet *meet, struct meet_caller *caller)
 /* A free seat; or one that it has taken already, if we hear it late. */
 static bool is_seat(const struct meet *meet, const struct message *seat)
 {
-    if (seat->what != WHAT_SEAT || seat->version != MACHINE_VERSION || seat->slot >= MACHINE_SLOTS ||
-        seat->slot == meet->slot)
+    if (seat->what != WHAT_SEAT || seat->version != MACHINE_VERSION ||
+        seat->slot >= MACHINE_SLOTS || seat->slot == meet->slot)
         return false;
     uint64_t life = slot_life(meet->roster, seat->slot);
     return !life_alive(life) || life_generation(life) == seat->generation;
 }
 
 /* Whoever calls with these will be that slot's next trainer. */
-static void seat_peer(struct meet *meet, const struct message *seat, int *line, int *pidfd)
+static void seat_peer(struct meet *meet, const struct message *seat, int *line,
+                      int *pidfd)
 {
     struct message seated = message_of(WHAT_SEATED, meet->slot, meet->generation);
     unsigned s = seat->slot;
@@ -82,7 +84,8 @@ static bool answer_seat(struct meet *meet, struct meet_caller *caller)
 
 static void serve_caller(struct meet *meet, struct meet_caller *caller)
 {
-    bool good = caller->pidfd < 0 ? answer_hello(meet, caller) : answer_seat(meet, caller);
+    bool good =
+        caller->pidfd < 0 ? answer_hello(meet, caller) : answer_seat(meet, caller);
 
     caller->until_ns = clock_now_ns() + SEAT_NS;
     if (!good)
@@ -225,7 +228,8 @@ static void *doorman(void *argument)
     for (;;) {
         prepare_poll(meet, &watch);
         if (meet->cpu_ns)
-            atomic_store_explicit(meet->cpu_ns, clock_thread_cpu_ns(), memory_order_relaxed);
+            atomic_store_explicit(meet->cpu_ns, clock_thread_cpu_ns(),
+                                  memory_order_relaxed);
         if (poll(watch.p, watch.n, watch.timeout) < 0) {
             if (errno != EINTR)
                 nap();

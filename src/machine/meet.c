@@ -53,8 +53,8 @@ void meet_init(struct meet *meet, const char *name, double start_s, const struct
 }
 
 /* What a stranger has of the job, and who that is, where it can be told. */
-static descant_status refuse_stranger(const struct meet *meet, const char *what, bool many,
-                                      const struct holder *who)
+static descant_status refuse_stranger(const struct meet *meet, const char *what,
+                                      bool many, const struct holder *who)
 {
     char by[64] = "somebody whose user cannot be told";
 
@@ -62,15 +62,17 @@ static descant_status refuse_stranger(const struct meet *meet, const char *what,
         snprintf(by, sizeof by, "user %u (process %d)", who->uid, who->pid);
     else if (who)
         snprintf(by, sizeof by, "user %u", who->uid);
-    return log_fail(meet->log, DESCANT_SYSTEM, "%s of job \"%s\" %s held by %s, this process is of "
-                    "user %u: give the job another name", what, meet->name, many ? "are" : "is", by,
-                    (unsigned)getuid());
+    return log_fail(meet->log, DESCANT_SYSTEM,
+                    "%s of job \"%s\" %s held by %s, this process is of "
+                    "user %u: give the job another name",
+                    what, meet->name, many ? "are" : "is", by, (unsigned)getuid());
 }
 
 /* Sleeps until the door may be free. Its holder is one of us, or the job is refused; one who cannot
  * be reached is looked at again, for there may just be a change, or a long queue: *since is from
  * when on. */
-static descant_status await_door(const struct meet *meet, uint64_t until_ns, uint64_t *since)
+static descant_status await_door(const struct meet *meet, uint64_t until_ns,
+                                 uint64_t *since)
 {
     int fd = name_reach(meet->name, NAME_DOOR);
     uint64_t now = clock_now_ns();
@@ -88,7 +90,8 @@ static descant_status await_door(const struct meet *meet, uint64_t until_ns, uin
         poll(&p, 1, ms_until(until_ns));
     if (fd >= 0)
         close(fd);
-    return stranger ? refuse_stranger(meet, "the door", false, told ? &who : NULL) : DESCANT_OK;
+    return stranger ? refuse_stranger(meet, "the door", false, told ? &who : NULL)
+                    : DESCANT_OK;
 }
 
 descant_status meet_door_take(struct meet *meet)
@@ -156,7 +159,8 @@ static descant_status call_slot(struct meet *meet, unsigned slot, uint64_t until
     while ((fd = name_reach(meet->name, (int)slot)) < 0 && errno == EAGAIN &&
            clock_now_ns() < until_ns && !strange_slot(meet, slot))
         nap();
-    if (fd < 0 && (errno == ECONNREFUSED || (errno == EAGAIN && strange_slot(meet, slot))))
+    if (fd < 0 &&
+        (errno == ECONNREFUSED || (errno == EAGAIN && strange_slot(meet, slot))))
         meet->unreachable |= slot_bit(slot);
     else if (fd < 0 && errno == EAGAIN)
         meet->deaf |= slot_bit(slot);
@@ -169,7 +173,8 @@ static descant_status call_slot(struct meet *meet, unsigned slot, uint64_t until
     if (peer == PEER_OURS && pidfd < 0) {
         int why = errno;
         close(fd);
-        return log_fail(meet->log, DESCANT_SYSTEM, "no pidfd for slot %u: %s", slot, strerror(why));
+        return log_fail(meet->log, DESCANT_SYSTEM, "no pidfd for slot %u: %s", slot,
+                        strerror(why));
     }
     if (peer == PEER_OURS && message_say(fd, &hello, &meet->pidfd, 1)) {
         meet->lines[slot] = fd;
@@ -241,8 +246,9 @@ static descant_status take_answer(struct meet *meet, unsigned slot)
 
     enum heard heard = message_hear(meet->lines[slot], &answer, fds, 2);
     if (heard == HEARD_CUT)
-        return log_fail(meet->log, DESCANT_SYSTEM, "no descriptors for what slot %u answers: %s",
-                        slot, machine_why(EMFILE));
+        return log_fail(meet->log, DESCANT_SYSTEM,
+                        "no descriptors for what slot %u answers: %s", slot,
+                        machine_why(EMFILE));
     if (heard != HEARD) {
         if (!pidfd_dead(meet->peers[slot]))
             meet->deaf |= slot_bit(slot);
@@ -331,9 +337,10 @@ descant_status meet_call(struct meet *meet)
         if (status || !doubt)
             return status || meet->roster ? status : found(meet);
         if (clock_now_ns() >= until && (tries >= TRIES || !meet->deaf))
-            return log_fail(meet->log, DESCANT_TIMEOUT,
-                            "a trainer of job \"%s\" is alive (slot %d) and does not answer",
-                            meet->name, __builtin_ctzll(doubt));
+            return log_fail(
+                meet->log, DESCANT_TIMEOUT,
+                "a trainer of job \"%s\" is alive (slot %d) and does not answer",
+                meet->name, __builtin_ctzll(doubt));
         nap();
     }
 }
@@ -416,7 +423,8 @@ static bool settle(struct meet *meet, unsigned slot, uint64_t life, int rank)
         meet->type->clear(meet->user, slot);
     for (int k = 0; k < N_TOUCH; k++)
         atomic_store_explicit(&mine->touching[k], 0, memory_order_relaxed);
-    if (!atomic_compare_exchange_strong(&mine->life, &life, life_make(generation, LIFE_JOINED)))
+    if (!atomic_compare_exchange_strong(&mine->life, &life,
+                                        life_make(generation, LIFE_JOINED)))
         return false;
     if (!await_slot(meet, slot, dead)) {
         atomic_store(&mine->life, life_make(generation, LIFE_DEAD));
@@ -456,9 +464,10 @@ static bool rank_taken(const struct meet *meet, int rank)
 descant_status meet_rank(const struct meet *meet, int *rank)
 {
     if (*rank >= 0 && rank_taken(meet, *rank))
-        return log_fail(meet->log, DESCANT_BAD_RANK, "rank %d of job \"%s\" is held by a living "
-                        "trainer; another run takes another name, or another MASTER_PORT", *rank,
-                        meet->name);
+        return log_fail(meet->log, DESCANT_BAD_RANK,
+                        "rank %d of job \"%s\" is held by a living "
+                        "trainer; another run takes another name, or another MASTER_PORT",
+                        *rank, meet->name);
     for (int k = 0; *rank < 0; k++)
         if (!rank_taken(meet, k))
             *rank = k;
@@ -473,16 +482,18 @@ static descant_status no_slot(const struct meet *meet, uint64_t held)
     char what[64];
 
     if (!held)
-        return log_fail(meet->log, DESCANT_BAD_SIZE, "job \"%s\" has %d trainers already", meet->name,
-                        MACHINE_SLOTS);
+        return log_fail(meet->log, DESCANT_BAD_SIZE, "job \"%s\" has %d trainers already",
+                        meet->name, MACHINE_SLOTS);
     int fd = name_reach(meet->name, slot);
     bool told = fd >= 0 ? name_peer(fd, &who) : name_holder(meet->name, slot, &who);
     if (fd >= 0)
         close(fd);
     if (told && who.uid == getuid())
-        return log_fail(meet->log, DESCANT_TIMEOUT, "job \"%s\" has %d trainers, and the names of its "
-                        "other slots are held by processes that are leaving it (%d): try again",
-                        meet->name, MACHINE_SLOTS - n, who.pid);
+        return log_fail(
+            meet->log, DESCANT_TIMEOUT,
+            "job \"%s\" has %d trainers, and the names of its "
+            "other slots are held by processes that are leaving it (%d): try again",
+            meet->name, MACHINE_SLOTS - n, who.pid);
     snprintf(what, sizeof what, "%d of %d slots", n, MACHINE_SLOTS);
     return refuse_stranger(meet, what, true, told ? &who : NULL);
 }
@@ -506,16 +517,18 @@ descant_status meet_seat(struct meet *meet, int rank)
         }
         if (!announce(meet, s, life_generation(life) + 1))
             return log_fail(meet->log, DESCANT_TIMEOUT,
-                            "a trainer of job \"%s\" is alive and does not listen", meet->name);
+                            "a trainer of job \"%s\" is alive and does not listen",
+                            meet->name);
         if (slot_vacant(meet, slot_life(roster, s)) && settle(meet, s, life, rank)) {
             bury_unreachable(meet);
             return DESCANT_OK;
         }
         fd_close(&meet->listener);
         if (all_touched(roster))
-            return log_fail(meet->log, DESCANT_TIMEOUT,
-                            "a trainer of job \"%s\" has stopped in the midst of a change",
-                            meet->name);
+            return log_fail(
+                meet->log, DESCANT_TIMEOUT,
+                "a trainer of job \"%s\" has stopped in the midst of a change",
+                meet->name);
     }
     return no_slot(meet, held);
 }
@@ -526,7 +539,8 @@ static void leave(struct meet *meet)
     struct roster *roster = meet->roster;
     uint64_t bit = slot_bit(meet->slot);
 
-    atomic_store_explicit(&roster->slots[meet->slot].closed, meet->generation, memory_order_relaxed);
+    atomic_store_explicit(&roster->slots[meet->slot].closed, meet->generation,
+                          memory_order_relaxed);
     if (atomic_fetch_and_explicit(&roster->members, ~bit, memory_order_seq_cst) & bit)
         atomic_fetch_add_explicit(&roster->epoch, 1, memory_order_release);
     slot_become(roster, meet->slot, meet->generation, LIFE_DEAD);

@@ -60,7 +60,8 @@ void meeting_close(struct meet *meet)
 /* --- blocks --- */
 
 /* Inside the door. The number of blocks is raised last. */
-static descant_status enter_block(struct meet *meet, const char *name, size_t bytes, void **out)
+static descant_status enter_block(struct meet *meet, const char *name, size_t bytes,
+                                  void **out)
 {
     struct roster *roster = meet->roster;
     uint32_t n = atomic_load_explicit(&roster->n_blocks, memory_order_acquire), k = 0;
@@ -79,7 +80,8 @@ static descant_status enter_block(struct meet *meet, const char *name, size_t by
         return log_fail(meet->log, DESCANT_MEMORY, "%d blocks are shared already",
                         MACHINE_BLOCKS);
     if (n)
-        at = block[-1].at + (block[-1].bytes + machine_page()) / machine_page() * machine_page();
+        at = block[-1].at +
+             (block[-1].bytes + machine_page()) / machine_page() * machine_page();
     if (bytes > region_at(REGION_BLOCKS + 1) - at)
         return log_fail(meet->log, DESCANT_MEMORY, "%zu bytes are too many", bytes);
     descant_status status = arena_map(&meet->arena, at, bytes, ARENA_TAKE, out);
@@ -93,7 +95,8 @@ static descant_status enter_block(struct meet *meet, const char *name, size_t by
     return DESCANT_OK;
 }
 
-descant_status meeting_share(struct meet *meet, const char *name, size_t bytes, void **block)
+descant_status meeting_share(struct meet *meet, const char *name, size_t bytes,
+                             void **block)
 {
     if (!*name || strlen(name) >= BLOCK_NAME || !bytes)
         return log_fail(meet->log, DESCANT_INVALID,

@@ -115,5 +115,6 @@ enum heard message_hear(int fd, struct message *message, int *fds, size_t n_fds)
 
 struct message message_of(enum what what, unsigned slot, uint32_t generation)
 {
-    return (struct message){MACHINE_MAGIC, MACHINE_VERSION, (uint32_t)what, slot, generation};
+    return (struct message){MACHINE_MAGIC, MACHINE_VERSION, (uint32_t)what, slot,
+                            generation};
 }

@@ -44,8 +44,8 @@ static socklen_t make_name(const char *job, int slot, struct sockaddr_un *name)
     name->sun_family = AF_UNIX;
     if (slot >= 0)
         snprintf(last, sizeof last, "%d", slot);
-    int n = snprintf(name->sun_path + 1, sizeof name->sun_path - 1, "descant/%s/%u/%s", job,
-                     (unsigned)getuid(), last);
+    int n = snprintf(name->sun_path + 1, sizeof name->sun_path - 1, "descant/%s/%u/%s",
+                     job, (unsigned)getuid(), last);
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
 }
 
@@ -63,7 +63,8 @@ int name_hold(const char *job, int slot)
     socklen_t length = make_name(job, slot, &name);
     int fd = open_socket();
 
-    if (fd >= 0 && (bind(fd, (struct sockaddr *)&name, length) != 0 || listen(fd, 128) != 0))
+    if (fd >= 0 &&
+        (bind(fd, (struct sockaddr *)&name, length) != 0 || listen(fd, 128) != 0))
         return close_failed(fd);
     return fd;
 }
@@ -98,10 +99,12 @@ static int ask_for_sockets(void)
         struct nlmsghdr head;
         struct unix_diag_req what;
     } ask = {
-        .head = {.nlmsg_len = sizeof ask, .nlmsg_type = SOCK_DIAG_BY_FAMILY,
+        .head = {.nlmsg_len = sizeof ask,
+                 .nlmsg_type = SOCK_DIAG_BY_FAMILY,
                  .nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP},
         /* not those that are connected, which have the listener's name */
-        .what = {.sdiag_family = AF_UNIX, .udiag_states = 1 << TCP_LISTEN | 1 << TCP_CLOSE,
+        .what = {.sdiag_family = AF_UNIX,
+                 .udiag_states = 1 << TCP_LISTEN | 1 << TCP_CLOSE,
                  .udiag_show = UDIAG_SHOW_NAME | UDIAG_SHOW_UID},
     };
     const struct timeval most = {.tv_sec = 1};
@@ -115,15 +118,18 @@ static int ask_for_sockets(void)
 }
 
 /* One socket: true if it has that name and the user is told. */
-static bool is_holder(const struct nlmsghdr *head, const char *name, size_t length, unsigned *uid)
+static bool is_holder(const struct nlmsghdr *head, const char *name, size_t length,
+                      unsigned *uid)
 {
     const struct unix_diag_msg *socket =
         (const void *)((const char *)head + NLMSG_HDRLEN);
-    const char *at = (const char *)(socket + 1), *end = (const char *)head + head->nlmsg_len;
+    const char *at = (const char *)(socket + 1),
+               *end = (const char *)head + head->nlmsg_len;
     bool named = false, told = false;
     struct nlattr one;
 
-    if (head->nlmsg_len < NLMSG_LENGTH(sizeof *socket) || socket->udiag_type != SOCK_SEQPACKET)
+    if (head->nlmsg_len < NLMSG_LENGTH(sizeof *socket) ||
+        socket->udiag_type != SOCK_SEQPACKET)
         return false;
     for (; end - at >= (ptrdiff_t)sizeof one; at += NLMSG_ALIGN(one.nla_len)) {
         memcpy(&one, at, sizeof one);

@@ -45,10 +45,10 @@ static bool look(const char *pid, struct about *out, int *why)
     unsigned long long start;
     const char *name_end = strrchr(text, ')');      /* the name may have any character */
     *why = EINVAL;
-    if (!name_end ||
-        sscanf(name_end + 1,
-               " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %ld %*d %llu",
-               &out->state, &out->threads, &start) != 3)
+    if (!name_end || sscanf(name_end + 1,
+                            " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d "
+                            "%*d %*d %ld %*d %llu",
+                            &out->state, &out->threads, &start) != 3)
         return false;
     out->start = start & (((uint64_t)1 << START_BITS) - 1);
     return true;
@@ -59,7 +59,8 @@ uint64_t process_self(const struct log *log)
     struct about about;
     int why;
     if (!look("self", &about, &why)) {
-        log_fail(log, DESCANT_SYSTEM, "/proc/self/stat cannot be read: %s", strerror(why));
+        log_fail(log, DESCANT_SYSTEM, "/proc/self/stat cannot be read: %s",
+                 strerror(why));
         return 0;
     }
     return (uint64_t)getpid() << START_BITS | about.start;

@@ -14,7 +14,8 @@ uint64_t slot_life(const struct roster *roster, unsigned slot)
     return atomic_load_explicit(&roster->slots[slot].life, memory_order_seq_cst);
 }
 
-bool slot_become(struct roster *roster, unsigned slot, uint32_t generation, enum life state)
+bool slot_become(struct roster *roster, unsigned slot, uint32_t generation,
+                 enum slot_life state)
 {
     uint64_t life = slot_life(roster, slot);
 
@@ -53,7 +54,8 @@ bool slot_untouched(const struct roster *roster, unsigned slot)
         if (!life_alive(slot_life(roster, s)))
             continue;
         for (int k = 0; k < N_TOUCH; k++) {
-            uint32_t touch = atomic_load_explicit(&other->touching[k], memory_order_seq_cst);
+            uint32_t touch =
+                atomic_load_explicit(&other->touching[k], memory_order_seq_cst);
             if (touch == slot + 1 || touch == TOUCH_ALL)
                 return false;
         }

@@ -10,7 +10,7 @@ enum { MACHINE_SLOTS = 64, MACHINE_BLOCKS = 128, BLOCK_NAME = 128 };
 #define CACHE_LINE_ALIGNED _Alignas(64)
 
 /* A slot's life is {generation 32, state 32}. Alive are those from JOINED on. */
-enum life {
+enum slot_life {
     LIFE_FREE,
     LIFE_DEAD,      /* died or left; its pages may still be there */
     LIFE_JOINED,    /* opened, not yet begun */
@@ -59,14 +59,14 @@ struct roster {
     struct slot slots[MACHINE_SLOTS];
 };
 
-static inline uint64_t life_make(uint32_t generation, enum life state)
+static inline uint64_t life_make(uint32_t generation, enum slot_life state)
 {
     return (uint64_t)generation << 32 | (uint64_t)state;
 }
 
-static inline enum life life_state(uint64_t life)
+static inline enum slot_life life_state(uint64_t life)
 {
-    return (enum life)(life & 0xffffffffu);
+    return (enum slot_life)(life & 0xffffffffu);
 }
 
 static inline uint32_t life_generation(uint64_t life)
@@ -87,7 +87,7 @@ static inline uint64_t slot_bit(unsigned slot)
 uint64_t slot_life(const struct roster *roster, unsigned slot);
 
 /* From alive in that generation to another state; false if it is not alive in it. */
-bool slot_become(struct roster *roster, unsigned slot, uint32_t generation, enum life state);
+bool slot_become(struct roster *roster, unsigned slot, uint32_t generation, enum slot_life state);
 
 /* Declares a generation of a slot dead and takes it out of the members; self and who: on
  * whose behalf. May be called often and by all at once. */

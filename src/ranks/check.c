@@ -82,8 +82,41 @@ static bool hello(const struct check *c)
     return true;
 }
 
-static bool arrive(const struct check *c)
+/* Ascending. */
+static bool entries_are_good(const struct check *c)
 {
+    const struct ranks_entry *entries = (const struct ranks_entry *)(c->word + 1);
+    int last = -1;
+
+    for (uint32_t i = 0; i < c->word->seats; i++) {
+        if (entries[i].rank <= last || entries[i].rank >= c->facts->place->size)
+            return refuse(c, "member %d after member %d", entries[i].rank, last);
+        last = entries[i].rank;
+    }
+    return true;
+}
+
+/* Where the link is fixed epoch 1 is the only one, and each rank is there once. */
+static bool suits_the_link(const struct check *c)
+{
+    const struct ranks_ledger *w = &c->word->ledger;
+
+    return !c->facts->place->fixed ||
+           (w->generation == 1 && w->epoch == 1 && !w->ballot && !w->accepted &&
+            !w->leaves && w->about == -1 && !c->word->seats) ||
+           refuse(c, "generation %" PRIu64 " in epoch %" PRIu64 " of a job whose ranks "
+                  "are the same from start to end", w->generation, w->epoch);
+}
+
+/* Only an arrival has an exchange. */
+static bool here(const struct check *c)
+{
+    if (!suits_the_link(c))
+        return false;
+    if (!c->word->ledger.arrival)
+        return entries_are_good(c);
+    if (c->word->seats)
+        return refuse(c, "an arrival with a list of %u", c->word->seats);
     if (!(c->word->weight >= 0 && isfinite(c->word->weight)))
         return refuse(c, "weight %g", c->word->weight);
     if (c->word->kind == EXCHANGE_ELASTIC && (!c->facts->center || c->word->final))
@@ -97,7 +130,7 @@ static bool seat_is_good(const struct check *c, const struct ranks_seat *seat)
 
     if (seat->rank < 0 || seat->rank >= f->place->size)
         return refuse(c, "a seat of rank %d", seat->rank);
-    if (seat->bad > 1 || seat->threads > INT_MAX || seat->host < 0 ||
+    if (seat->bad > 1 || !seat->seq != !seat->arrival || seat->threads > INT_MAX || seat->host < 0 ||
         seat->host >= f->place->size || seat->local_rank < 0 ||
         (seat->host == f->place->host && seat->local_rank >= f->place->local_size) ||
         !(seat->share >= 0 && seat->share <= 1))
@@ -132,7 +165,7 @@ static bool seats_are_good(const struct check *c, const struct ranks_seat **own)
     if (*own && ((*own)->host != f->place->host || (*own)->local_rank != f->place->local_rank))
         return refuse(c, "a seat of rank %d at place %d of host %d", f->rank, (*own)->local_rank,
                       (*own)->host);
-    return *own || refuse(c, "no seat of rank %d", f->rank);
+    return *own || !f->place->fixed || refuse(c, "no seat of rank %d", f->rank);
 }
 
 static bool sums_to_one(const struct check *c)
@@ -196,11 +229,11 @@ static bool go(const struct check *c)
 
     if (word->kind == EXCHANGE_ELASTIC)
         return refuse(c, "kind %u", word->kind);
-    if ((int32_t)(word->round - c->facts->round) <= 0)
+    if (c->facts->place->fixed && (int32_t)(word->round - c->facts->round) <= 0)
         return refuse(c, "round %u after round %u", word->round, c->facts->round);
     return seats_are_good(c, &own) &&
            (word->kind == EXCHANGE_STATE ? state_is_good(c) : mean_is_good(c)) &&
-           fits_exchange(c, own);
+           (!own || fits_exchange(c, own));
 }
 
 static bool goes_alone(const struct check *c)
@@ -261,34 +294,42 @@ static bool rows_go(const struct check *c)
 
 /* --- kinds --- */
 
-enum tail { TAIL_NONE, TAIL_SEATS, TAIL_PARTS, TAIL_LATE, TAIL_TEXT };
+enum tail { TAIL_NONE, TAIL_ENTRIES, TAIL_SEATS, TAIL_PARTS, TAIL_LATE, TAIL_TEXT };
+
+enum says { TO_LEAD, BY_LEAD, ANY };
 
 static const struct rule {
     const char *name;
-    bool to_lead;               /* by any rank to rank 0; else by rank 0 to any */
+    enum says says;             /* where the link is not fixed TO_LEAD is ANY, for a rank may
+                                   take another one for the coordinator */
     unsigned numbers;
     enum tail tail;
     bool (*more)(const struct check *c);
 } rules[] = {
-    [WORD_HELLO] = {"HELLO", true, THREADS | HOST | LOCAL_RANK | MANIFEST, TAIL_NONE,
+    [WORD_HELLO] = {"HELLO", TO_LEAD, THREADS | HOST | LOCAL_RANK | MANIFEST, TAIL_NONE,
                     hello},
-    [WORD_ARRIVE] = {"ARRIVE", true, KIND | FINAL | BAD, TAIL_NONE, arrive},
-    [WORD_TAKE_BACK] = {"TAKE_BACK", true, 0, TAIL_NONE, NULL},
-    [WORD_LEAVE] = {"LEAVE", true, 0, TAIL_NONE, NULL},
-    [WORD_CALL] = {"CALL", false, 0, TAIL_NONE, NULL},
-    [WORD_GO] = {"GO", false, KIND | FINAL | ENCODED | SOURCE | MEMBERS | FLOATS,
+    [WORD_HERE] = {"HERE", TO_LEAD, KIND | FINAL | BAD, TAIL_ENTRIES, here},
+    [WORD_LEAVE] = {"LEAVE", TO_LEAD, 0, TAIL_NONE, NULL},
+    [WORD_CALL] = {"CALL", BY_LEAD, 0, TAIL_NONE, NULL},
+    [WORD_GO] = {"GO", BY_LEAD, KIND | FINAL | ENCODED | SOURCE | MEMBERS | FLOATS,
                  TAIL_SEATS, go},
-    [WORD_VOID] = {"VOID", false, 0, TAIL_NONE, goes_alone},
-    [WORD_MEMBERS] = {"MEMBERS", false, FINAL | GONE | MEMBERS, TAIL_NONE, NULL},
-    [WORD_LATE] = {"LATE", false, 0, TAIL_LATE, late},
-    [WORD_FAIL] = {"FAIL", false, STATUS, TAIL_TEXT, fail},
-    [WORD_BYE] = {"BYE", false, 0, TAIL_NONE, NULL},
-    [WORD_ROWS] = {"ROWS", true, PART, TAIL_NONE, NULL},
-    [WORD_ROWS_CALL] = {"ROWS_CALL", false, 0, TAIL_NONE, NULL},
-    [WORD_ROWS_GO] = {"ROWS_GO", false, 0, TAIL_PARTS, rows_go},
-    [WORD_ROWS_HAVE] = {"ROWS_HAVE", true, BAD, TAIL_NONE, NULL},
-    [WORD_ROWS_TAKE] = {"ROWS_TAKE", false, BAD, TAIL_NONE, NULL},
-    [WORD_LEAD] = {"LEAD", false, 0, TAIL_NONE, NULL},
+    [WORD_VOID] = {"VOID", BY_LEAD, 0, TAIL_NONE, goes_alone},
+    [WORD_MEMBERS] = {"MEMBERS", BY_LEAD, FINAL | GONE | MEMBERS, TAIL_NONE, NULL},
+    [WORD_LATE] = {"LATE", BY_LEAD, 0, TAIL_LATE, late},
+    [WORD_FAIL] = {"FAIL", BY_LEAD, STATUS, TAIL_TEXT, fail},
+    [WORD_BYE] = {"BYE", BY_LEAD, 0, TAIL_NONE, NULL},
+    [WORD_ROWS] = {"ROWS", TO_LEAD, PART, TAIL_NONE, NULL},
+    [WORD_ROWS_CALL] = {"ROWS_CALL", BY_LEAD, 0, TAIL_NONE, NULL},
+    [WORD_ROWS_GO] = {"ROWS_GO", BY_LEAD, 0, TAIL_PARTS, rows_go},
+    [WORD_ROWS_HAVE] = {"ROWS_HAVE", TO_LEAD, BAD, TAIL_NONE, NULL},
+    [WORD_ROWS_TAKE] = {"ROWS_TAKE", BY_LEAD, BAD, TAIL_NONE, NULL},
+    [WORD_LEAD] = {"LEAD", BY_LEAD, 0, TAIL_NONE, NULL},
+    [WORD_FENCE] = {"FENCE", ANY, 0, TAIL_ENTRIES, entries_are_good},
+    [WORD_PROPOSE] = {"PROPOSE", ANY, 0, TAIL_ENTRIES, entries_are_good},
+    [WORD_STANDS] = {"STANDS", ANY, 0, TAIL_ENTRIES, entries_are_good},
+    [WORD_TAKE] = {"TAKE", ANY, 0, TAIL_ENTRIES, entries_are_good},
+    [WORD_FORM] = {"FORM", BY_LEAD, 0, TAIL_ENTRIES, entries_are_good},
+    [WORD_ALIVE] = {"ALIVE", ANY, 0, TAIL_NONE, NULL},
 };
 
 enum { N_RULES = sizeof rules / sizeof *rules };
@@ -300,6 +341,11 @@ static bool tail_is_good(const struct check *c, enum tail tail)
 
     switch (tail) {
     case TAIL_NONE:
+        break;
+    case TAIL_ENTRIES:
+        if (seats > (uint64_t)place->size)
+            return refuse(c, "a list of %" PRIu64, seats);
+        least = seats * sizeof(struct ranks_entry);
         break;
     case TAIL_SEATS:
     case TAIL_PARTS:
@@ -336,10 +382,12 @@ static bool numbers_are_good(const struct check *c, unsigned numbers)
 
 static bool may_say(const struct check *c, const struct rule *rule)
 {
-    if (rule->to_lead && c->facts->rank != 0)
-        return refuse(c, "it is for rank 0 alone");
-    if (!rule->to_lead && c->from != 0)
-        return refuse(c, "rank 0 alone says it");
+    int lead = c->facts->coordinator;
+
+    if (rule->says == TO_LEAD && c->facts->rank != lead && c->facts->place->fixed)
+        return refuse(c, "it is for rank %d alone", lead);
+    if (rule->says == BY_LEAD && c->from != lead)
+        return refuse(c, "rank %d alone says it", lead);
     return c->facts->turns >> c->word->what & 1 || refuse(c, "out of turn");
 }
 

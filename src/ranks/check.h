@@ -16,6 +16,7 @@ enum {
 /* What the rank that hears a word knows. */
 struct word_facts {
     int rank;                       /* its own */
+    int coordinator;                /* as far as it knows */
     const struct link_place *place; /* of which the names are not looked at */
     uint32_t turns;                 /* bit `what`: the sender may say such a word now */
     bool encodes;                   /* means may be encoded */

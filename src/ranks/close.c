@@ -10,8 +10,11 @@
 /* Nothing of this rank is under way. */
 static bool at_rest(const struct ranks *m)
 {
-    return !m->round.active && !m->go_waits && !m->words_out && !m->manifest_op.busy &&
-           ranks_elastic_quiet(m) && ranks_rows_quiet(m) && ranks_post_quiet(m);
+    bool quiet = ranks_elastic_quiet(m) && ranks_rows_quiet(m) && ranks_post_quiet(m);
+
+    if (!m->place.fixed)
+        return quiet;
+    return !m->round.active && !m->go_waits && !m->words_out && !m->manifest_op.busy && quiet;
 }
 
 void ranks_leave(struct fabric *f)
@@ -26,6 +29,33 @@ void ranks_leave(struct fabric *f)
     ranks_set_rest(m);
 }
 
+static void say_leaving(struct ranks *m)
+{
+    struct ranks_word own = {.what = WORD_HERE};
+
+    m->left = true;
+    m->left_ns = m->now_ns;
+    if (m->started)
+        ranks_members_leave(m);
+    if (m->place.fixed)
+        ranks_tell(m, 0, (struct ranks_word){.what = WORD_LEAVE}, NULL, 0);
+    own.ledger.leaves = true;
+    if (m->lead && !m->place.fixed)
+        ranks_lead_hear_here(m, m->f.rank, &own);
+    if (m->lead)
+        ranks_lead_turn(m);
+}
+
+/* Where ranks come and go: no member any more, and the others have been told. A rank that
+ * has left its job's majority behind, or was left by it, goes without. */
+static bool is_out(const struct ranks *m)
+{
+    bool member = m->founded && ledger_view(m->ledger).member;
+    uint64_t since = m->now_ns - m->left_ns;
+
+    return (!member && (!m->words_out || since > FAILED_STAYS_NS)) || since > 2 * m->dead_ns;
+}
+
 bool ranks_stay(struct fabric *f)
 {
     struct ranks *m = ranks_of(f);
@@ -33,14 +63,15 @@ bool ranks_stay(struct fabric *f)
 
     f->status = DESCANT_OK;             /* what fails from now on is not heard any more */
     ranks_serve(m);
-    if (!m->left && ranks_elastic_quiet(m) && ranks_rows_quiet(m) && ranks_post_quiet(m)) {
-        m->left = true;
-        ranks_tell(m, 0, (struct ranks_word){.what = WORD_LEAVE}, NULL, 0);
-        if (m->lead)
-            ranks_lead_turn(m);
-    }
+    m->leaving_ns = m->leaving_ns ? m->leaving_ns : m->now_ns;
+    bool waited = !m->place.fixed && m->now_ns - m->leaving_ns > m->dead_ns;
+    bool quiet = ranks_elastic_quiet(m) && ranks_rows_quiet(m) && ranks_post_quiet(m);
+    if (!m->left && (quiet || waited))
+        say_leaving(m);
+    if (!m->place.fixed && m->left)
+        m->bye = is_out(m);
     f->status = status ? status : f->status;
-    return !(m->bye && at_rest(m));
+    return !(m->bye && (at_rest(m) || waited));
 }
 
 /* By `next`, for tests, and so that it is not taken for lost. Whoever closes pushes, release. */
@@ -71,6 +102,8 @@ static void release(struct ranks *m)
     memory_give(f->host_names);
     if (!m->host)
         memory_give(f->contribution);
+    if (m->state_center != f->center)
+        memory_give(m->state_center);
     memory_give(f->center);
     for (int i = 0; i < 2; i++) {
         memory_give(f->outer[i]);
@@ -87,6 +120,9 @@ static void release(struct ranks *m)
     ranks_post_fini(m);
     ranks_lead_fini(m);
     ranks_words_fini(m);
+    ranks_members_fini(m);
+    ranks_give_fini(m);
+    ranks_peers_fini(m);
     memory_give(m);
 }
 

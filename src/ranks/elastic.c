@@ -13,20 +13,30 @@
  * flight comes home first. The centre that a state gives may come to an owner after asks of those
  * who have had it: these carry the number of the state and wait for it.
  *
+ * Where ranks come and go the slices are as many as there can be ranks, and each is of the
+ * first member from its number on. When its owner goes the next one has it, and goes on
+ * from what it has seen last, in its own last exchange or in the state that it took. Who
+ * asks a rank that is not the owner is told so, and asks again; and so does one whose
+ * owner has gone, or is silent and was left out: what was asked of that one is parked, as
+ * it may still be on its way.
+ *
  * Run by whoever holds the round machine. */
 #include "fabric/kernels.h"
 #include "fabric/vector.h"
 #include "ranks/ranks.h"
 
+#include <stddef.h>
 #include <string.h>
 
 enum { SEATS = 16, SERVED = 8, RUNS = 24 };
 
 struct ask {
-    uint32_t epoch;             /* of the asker's centre */
+    uint64_t state;             /* the last that gave the asker's centre */
     uint32_t seat, fetch, n_runs;
     float alpha;
     uint32_t unused;
+    uint32_t refused;           /* an answer: of one that does not own it; no floats follow */
+    uint64_t number;            /* of the asker's asks */
     uint64_t from;
     struct {
         uint32_t at, n;         /* from `from` on */
@@ -39,6 +49,8 @@ struct seat {
     struct ranks_op send, receive;
     struct ask *out, *in;
     bool taken, answered, stale;    /* stale: of an exchange that was given up */
+    bool again;                     /* it is to be asked once more */
+    struct seat *parked;            /* the next in the list of those */
     uint32_t run;                   /* the next part of the answer */
     size_t at;                      /* where that lies among its floats */
 };
@@ -47,15 +59,20 @@ struct seat {
 struct service {
     struct ranks_op receive, answer;
     struct ask *ask;
+    uint64_t generation;            /* of the process that asked */
     bool early;                     /* waits for the state */
+    struct service *parked;         /* the next in the list of those */
 };
 
 struct ranks_elastic {
-    struct seat seats[SEATS];
-    struct service served[SERVED];
+    struct seat *seats[SEATS];
+    struct seat *parked;            /* what is still to leave for a rank that is silent; others
+                                       have their places */
+    struct service *served[SERVED], *parked_services;
     size_t *cursors;                /* by rank: the next float of its slice */
     int next_owner;
     bool stopped, bad, fetch;
+    uint64_t asks;
     struct seat *shown;             /* whose part is out */
     float *own;                     /* a piece of the own slice, when its part is out */
 };
@@ -78,6 +95,30 @@ static size_t run_floats(const struct ask *ask)
     return n;
 }
 
+/* --- owners --- */
+
+static int owner_of(const struct ranks *m, int slice)
+{
+    int size = m->place.size;
+
+    if (m->place.fixed)
+        return slice;
+    for (int i = 0; i < size; i++)
+        if (m->members[(slice + i) % size])
+            return (slice + i) % size;
+    return m->f.rank;
+}
+
+/* That the float lies in. */
+static int slice_of(const struct ranks *m, uint64_t at)
+{
+    int slice = 0;
+
+    while (slice + 1 < m->place.size && ranks_slice_at(m->n, m->place.size, slice + 1) <= at)
+        slice++;
+    return slice;
+}
+
 /* --- serving --- */
 
 static void receive_ask(struct ranks *m, struct service *s)
@@ -88,8 +129,9 @@ static void receive_ask(struct ranks *m, struct service *s)
 /* Runs of this rank's slice, ascending, as many floats as have come, and how to move them. */
 static bool ask_is_good(const struct ranks *m, const struct ask *ask, size_t bytes)
 {
-    size_t from = ranks_slice_at(m->n, m->place.size, m->f.rank), at = 0;
-    size_t to = ranks_slice_at(m->n, m->place.size, m->f.rank + 1);
+    int slice = m->place.fixed || bytes < ask_bytes(0) ? m->f.rank : slice_of(m, ask->from);
+    size_t from = ranks_slice_at(m->n, m->place.size, slice), at = 0;
+    size_t to = ranks_slice_at(m->n, m->place.size, slice + 1);
 
     if (bytes < ask_bytes(0) || ask->seat >= SEATS || ask->fetch > 1 || !(ask->alpha >= 0 && ask->alpha <= 1) ||
         ask->n_runs < 1 || ask->n_runs > RUNS || ask->from < from || ask->from > to)
@@ -109,10 +151,11 @@ static void serve(struct ranks *m, struct service *s)
     struct ask *ask = s->ask;
     float *p = ask->floats;
 
-    s->early = ask->epoch > m->center_epoch;
+    ask->refused = !m->place.fixed && owner_of(m, slice_of(m, ask->from)) != m->f.rank;
+    s->early = ask->state > m->center_state && !ask->refused;
     if (s->early)
         return;
-    for (uint32_t k = 0; k < ask->n_runs; k++) {
+    for (uint32_t k = 0; k < ask->n_runs && !ask->refused; k++) {
         float *W = m->f.center + ask->from + ask->runs[k].at;
         size_t n = ask->runs[k].n;
         if (ask->fetch)
@@ -127,53 +170,158 @@ static void serve(struct ranks *m, struct service *s)
 
 static struct service *service_of(struct ranks *m, const struct ranks_op *op)
 {
-    return &m->elastic->served[op->slot];
+    return m->elastic->served[op->slot];
+}
+
+static void free_service(struct service *s)
+{
+    if (!s)
+        return;
+    memory_give(s->ask);
+    memory_give(s);
 }
 
 static void asked(struct ranks *m, struct ranks_op *op, const struct link_ended *ended)
 {
     op->busy = false;
     struct service *s = service_of(m, op);
+    if (ended->failed) {                /* of another length */
+        receive_ask(m, s);
+        return;
+    }
     s->answer.rank = ended->from;
+    s->generation = m->peers[ended->from].generation;
     if (ask_is_good(m, s->ask, ended->bytes))
         serve(m, s);
     else
         ranks_refuse(m, ended->from, "it asks for what is no piece of the centre of rank %d",
                      m->f.rank);
+    if (!s->answer.busy && !s->early && !m->place.fixed)
+        receive_ask(m, s);
 }
 
 static void answer_sent(struct ranks *m, struct ranks_op *op, const struct link_ended *ended)
 {
+    struct service *s = (struct service *)(void *)((char *)op - offsetof(struct service, answer));
+    struct service **at = &m->elastic->parked_services;
+
     (void)ended;
     op->busy = false;
-    receive_ask(m, service_of(m, op));
+    while (*at && *at != s)
+        at = &(*at)->parked;
+    if (!*at) {
+        receive_ask(m, s);
+        return;
+    }
+    *at = s->parked;
+    free_service(s);
+}
+
+static struct service *make_service(struct ranks *m, unsigned k)
+{
+    struct service *s = memory_take(sizeof *s);
+
+    if (!s)
+        return NULL;
+    s->receive = (struct ranks_op){.ended = asked, .rank = LINK_ANY, .slot = k,
+                                    .even_failed = true};
+    s->answer = (struct ranks_op){.ended = answer_sent, .slot = k, .even_failed = true};
+    s->ask = memory_take(most_bytes(m));
+    if (s->ask)
+        return s;
+    free_service(s);
+    return NULL;
+}
+
+/* An answer to a rank that was left out may be on its way for long: others are served
+ * from another place. */
+static void park_services(struct ranks *m)
+{
+    struct ranks_elastic *e = m->elastic;
+
+    for (unsigned k = 0; k < SERVED && !m->place.fixed; k++) {
+        struct service *s = e->served[k], *other;
+        if (!s || !s->answer.busy || m->members[s->answer.rank] || !(other = make_service(m, k)))
+            continue;
+        s->parked = e->parked_services;
+        e->parked_services = s;
+        e->served[k] = other;
+        receive_ask(m, other);
+    }
 }
 
 void ranks_elastic_serve(struct ranks *m)
 {
-    for (int k = 0; k < SERVED; k++)
-        if (m->elastic->served[k].early)
-            serve(m, &m->elastic->served[k]);
+    for (int k = 0; k < SERVED; k++) {
+        struct service *s = m->elastic->served[k];
+        if (!s || !s->early)
+            continue;
+        if (m->place.fixed ||
+            (s->generation && s->generation == m->peers[s->answer.rank].generation))
+            serve(m, s);
+        else
+            s->early = false;
+        if (!s->early && !s->answer.busy)
+            receive_ask(m, s);
+    }
 }
 
 /* --- memory --- */
 
-static void seat_sent(struct ranks *m, struct ranks_op *op, const struct link_ended *ended)
+static void free_seat(struct seat *seat)
 {
-    (void)m;
-    (void)ended;
-    op->busy = false;
+    if (!seat)
+        return;
+    memory_give(seat->out);
+    memory_give(seat->in);
+    memory_give(seat);
 }
 
-static void answered(struct ranks *m, struct ranks_op *op, const struct link_ended *ended)
+/* True: the seat is parked, and goes once nothing of it is on its way. */
+static bool is_parked(struct ranks *m, struct seat *seat)
 {
-    struct seat *seat = &m->elastic->seats[op->slot];
+    struct seat **at = &m->elastic->parked;
+
+    while (*at && *at != seat)
+        at = &(*at)->parked;
+    if (!*at)
+        return false;
+    if (!seat->send.busy && !seat->receive.busy) {
+        *at = seat->parked;
+        free_seat(seat);
+    }
+    return true;
+}
+
+static void seat_sent(struct ranks *m, struct ranks_op *op, const struct link_ended *ended)
+{
+    (void)ended;
+    op->busy = false;
+    is_parked(m, (struct seat *)(void *)((char *)op - offsetof(struct seat, send)));
+}
+
+static bool receive_answer(struct ranks *m, struct seat *seat)
+{
+    enum ranks_tag tag = (enum ranks_tag)(TAG_ANSWER + seat->send.slot);
+    size_t bytes = ask_bytes(run_floats(seat->out));
+
+    return m->place.fixed ? ranks_receive_op(m, &seat->receive, seat->in, bytes, tag)
+                          : ranks_receive_any(m, &seat->receive, seat->in, most_bytes(m), tag);
+}
+
+/* What lies in seat->in. */
+static void take_answer(struct ranks *m, struct seat *seat, const struct link_ended *ended)
+{
     const struct ask *in = seat->in;
     const float *p = in->floats;
 
-    op->busy = false;
-    if (memcmp(in, seat->out, ask_bytes(0)) != 0) {
+    seat->again = !m->place.fixed && ended->bytes == ask_bytes(0) && in->refused;
+    if (seat->again)
+        return;
+    if (memcmp(in, seat->out, ask_bytes(0)) != 0 ||
+        ended->bytes != ask_bytes(run_floats(seat->out))) {
         ranks_refuse(m, ended->from, "it answers what it was not asked");
+        seat->again = !m->place.fixed;
         return;
     }
     seat->answered = true;
@@ -183,6 +331,49 @@ static void answered(struct ranks *m, struct ranks_op *op, const struct link_end
     }
     atomic_fetch_add_explicit(&m->f.bytes, 2 * (uint64_t)(p - in->floats) * sizeof *p,
                               memory_order_relaxed);
+}
+
+/* Where ranks come and go an answer may come to the receive of an ask before it, which
+ * was taken for lost. */
+static void answered(struct ranks *m, struct ranks_op *op, const struct link_ended *ended)
+{
+    struct seat *seat = (struct seat *)(void *)((char *)op - offsetof(struct seat, receive));
+    struct seat *own = m->elastic->seats[op->slot];
+    bool waits = own->taken && !own->answered && !own->again;
+
+    op->busy = false;
+    if (m->place.fixed) {
+        take_answer(m, seat, ended);
+        return;
+    }
+    bool its = waits && !ended->failed && ended->bytes >= ask_bytes(0) &&
+               seat->in->number == own->out->number;
+    if (its && seat != own)
+        memcpy(own->in, seat->in, ended->bytes);
+    if (seat != own)
+        is_parked(m, seat);
+    if (its)
+        take_answer(m, own, ended);
+    else if (seat == own && waits && ended->failed)
+        own->again = true;
+    else if (seat == own && waits)
+        receive_answer(m, own);
+}
+
+static struct seat *make_seat(struct ranks *m, unsigned k)
+{
+    struct seat *seat = memory_take(sizeof *seat);
+
+    if (!seat)
+        return NULL;
+    seat->send = (struct ranks_op){.ended = seat_sent, .slot = k, .even_failed = true};
+    seat->receive = (struct ranks_op){.ended = answered, .slot = k, .even_failed = true};
+    seat->out = memory_take(most_bytes(m));
+    seat->in = memory_take(most_bytes(m));
+    if (seat->out && seat->in)
+        return seat;
+    free_seat(seat);
+    return NULL;
 }
 
 descant_status ranks_elastic_init(struct ranks *m)
@@ -195,22 +386,12 @@ descant_status ranks_elastic_init(struct ranks *m)
     e->cursors = memory_take_array((size_t)m->place.size, sizeof *e->cursors);
     e->own = memory_take_array(ranks_piece_room(m), sizeof *e->own);
     bool had = e->cursors && e->own;
-    for (unsigned k = 0; had && k < SEATS; k++) {
-        struct seat *seat = &e->seats[k];
-        seat->send = (struct ranks_op){.ended = seat_sent, .slot = k};
-        seat->receive = (struct ranks_op){.ended = answered, .slot = k};
-        seat->out = memory_take(most_bytes(m));
-        seat->in = memory_take(most_bytes(m));
-        had = seat->out && seat->in;
-    }
+    for (unsigned k = 0; had && k < SEATS; k++)
+        had = (e->seats[k] = make_seat(m, k)) != NULL;
     for (unsigned k = 0; had && k < SERVED && m->place.size > 1; k++) {
-        struct service *s = &e->served[k];
-        s->receive = (struct ranks_op){.ended = asked, .rank = LINK_ANY, .slot = k};
-        s->answer = (struct ranks_op){.ended = answer_sent, .slot = k};
-        s->ask = memory_take(most_bytes(m));
-        had = s->ask != NULL;
+        had = (e->served[k] = make_service(m, k)) != NULL;
         if (had)
-            receive_ask(m, s);
+            receive_ask(m, e->served[k]);
     }
     return had ? DESCANT_OK : DESCANT_MEMORY;
 }
@@ -221,15 +402,51 @@ void ranks_elastic_fini(struct ranks *m)
 
     if (!e)
         return;
-    for (int k = 0; k < SEATS; k++) {
-        memory_give(e->seats[k].out);
-        memory_give(e->seats[k].in);
+    for (int k = 0; k < SEATS; k++)
+        free_seat(e->seats[k]);
+    while (e->parked) {
+        struct seat *seat = e->parked;
+        e->parked = seat->parked;
+        free_seat(seat);
     }
     for (int k = 0; k < SERVED; k++)
-        memory_give(e->served[k].ask);
+        free_service(e->served[k]);
+    while (e->parked_services) {
+        struct service *parked = e->parked_services;
+        e->parked_services = parked->parked;
+        free_service(parked);
+    }
     memory_give(e->cursors);
     memory_give(e->own);
     memory_give(e);
+}
+
+/* What was asked of a rank that is no member now, or does not own it any more. */
+static void park(struct ranks *m, unsigned k)
+{
+    struct ranks_elastic *e = m->elastic;
+    struct seat *seat = e->seats[k], *other;
+    int rank = seat->send.rank;
+
+    if (m->place.fixed || seat->answered || (!seat->send.busy && !seat->receive.busy) ||
+        (m->members[rank] &&
+         (!seat->taken || owner_of(m, slice_of(m, seat->out->from)) == rank)) ||
+        !(other = make_seat(m, k)))
+        return;
+    memcpy(other->out, seat->out, most_bytes(m));
+    other->taken = other->again = seat->taken && !seat->stale;
+    seat->parked = e->parked;
+    e->parked = seat;
+    e->seats[k] = other;
+}
+
+/* Another epoch stands: some that were asked, or have asked, may be left out. */
+void ranks_elastic_changed(struct ranks *m)
+{
+    for (unsigned k = 0; k < SEATS; k++)
+        park(m, k);
+    park_services(m);
+    ranks_elastic_serve(m);
 }
 
 /* --- asking --- */
@@ -254,7 +471,6 @@ void ranks_elastic_begin(struct ranks *m)
 void ranks_elastic_fetch(struct ranks *m)
 {
     start(m, true);
-    m->elastic->cursors[m->f.rank] = ranks_slice_at(m->n, m->place.size, m->f.rank + 1);
 }
 
 void ranks_elastic_stop(struct ranks *m)
@@ -262,15 +478,19 @@ void ranks_elastic_stop(struct ranks *m)
     m->elastic->stopped = true;
     m->elastic->shown = NULL;
     for (int k = 0; k < SEATS; k++) {
-        struct seat *seat = &m->elastic->seats[k];
+        struct seat *seat = m->elastic->seats[k];
         seat->stale = seat->taken;
+        seat->again = false;
     }
 }
 
-static void free_stale(struct ranks_elastic *e)
+static void free_stale(struct ranks *m)
 {
-    for (int k = 0; k < SEATS; k++) {
-        struct seat *seat = &e->seats[k];
+    struct ranks_elastic *e = m->elastic;
+
+    for (unsigned k = 0; k < SEATS; k++) {
+        park(m, k);
+        struct seat *seat = e->seats[k];
         if (seat->stale && !seat->send.busy && !seat->receive.busy)
             seat->taken = seat->stale = false;
     }
@@ -279,10 +499,10 @@ static void free_stale(struct ranks_elastic *e)
 bool ranks_elastic_quiet(const struct ranks *m)
 {
     for (int k = 0; m->elastic && k < SEATS; k++)
-        if (m->elastic->seats[k].send.busy || m->elastic->seats[k].receive.busy)
+        if (m->elastic->seats[k]->send.busy || m->elastic->seats[k]->receive.busy)
             return false;
     for (int k = 0; m->elastic && k < SERVED; k++)
-        if (m->elastic->served[k].answer.busy)
+        if (m->elastic->served[k] && m->elastic->served[k]->answer.busy)
             return false;
     return true;
 }
@@ -294,7 +514,7 @@ static bool fill(struct ranks *m, int owner, struct ask *ask, float *floats)
     size_t end = ranks_slice_at(m->n, m->place.size, owner + 1), *at = &e->cursors[owner];
     size_t first = *at, used = 0;
 
-    *ask = (struct ask){.epoch = m->center_epoch, .fetch = e->fetch, .from = first,
+    *ask = (struct ask){.state = m->center_state, .fetch = e->fetch, .from = first,
                         .alpha = (float)m->x.alpha};
     end = e->fetch || m->x.n > end ? end : m->x.n;
     while (*at < end && *at - first < RANKS_PIECE && ask->n_runs < RUNS) {
@@ -315,41 +535,89 @@ static bool fill(struct ranks *m, int owner, struct ask *ask, float *floats)
     return ask->n_runs > 0;
 }
 
-static bool more_of(const struct ranks *m, int owner)
+/* Its own slices a rank need not fetch. */
+static bool more_of(const struct ranks *m, int slice)
 {
-    size_t end = ranks_slice_at(m->n, m->place.size, owner + 1);
+    size_t end = ranks_slice_at(m->n, m->place.size, slice + 1);
 
+    if (m->elastic->fetch && owner_of(m, slice) == m->f.rank)
+        return false;
     if (!m->elastic->fetch && m->x.n < end)
         end = m->x.n;
-    return m->elastic->cursors[owner] < end;
+    return m->elastic->cursors[slice] < end;
 }
 
-static struct seat *free_seat(struct ranks_elastic *e)
+static struct seat *idle_seat(struct ranks_elastic *e)
 {
     for (int k = 0; k < SEATS; k++)
-        if (!e->seats[k].taken)
-            return &e->seats[k];
+        if (!e->seats[k]->taken && !e->seats[k]->send.busy && !e->seats[k]->receive.busy)
+            return e->seats[k];
     return NULL;
 }
 
-static void ask(struct ranks *m, struct seat *seat, int owner)
+/* What is in seat->out. */
+static void send_ask(struct ranks *m, struct seat *seat, int owner)
 {
     struct ask *out = seat->out;
-    unsigned number = seat->send.slot;
+    size_t n = run_floats(out);
 
-    if (!fill(m, owner, out, out->floats) || m->elastic->bad)
+    seat->again = false;
+    out->state = m->center_state;
+    out->number = ++m->elastic->asks;
+    seat->send.rank = seat->receive.rank = owner;
+    if (receive_answer(m, seat))
+        ranks_send_op(m, &seat->send, out, ask_bytes(out->fetch ? 0 : n), TAG_ASK);
+    m->moved = true;
+}
+
+static void ask(struct ranks *m, struct seat *seat, int slice)
+{
+    struct ask *out = seat->out;
+
+    if (!fill(m, slice, out, out->floats) || m->elastic->bad)
         return;
-    out->seat = number;
+    out->seat = seat->send.slot;
     seat->taken = true;
     seat->answered = false;
     seat->run = 0;
     seat->at = 0;
-    seat->send.rank = seat->receive.rank = owner;
-    size_t n = run_floats(out);
-    if (ranks_receive_op(m, &seat->receive, seat->in, ask_bytes(n),
-                       (enum ranks_tag)(TAG_ANSWER + number)))
-        ranks_send_op(m, &seat->send, out, ask_bytes(out->fetch ? 0 : n), TAG_ASK);
-    m->moved = true;
+    send_ask(m, seat, owner_of(m, slice));
+}
+
+/* This rank has become the owner of what it asked for. */
+static void answer_self(struct ranks *m, struct seat *seat)
+{
+    const struct ask *out = seat->out;
+    const float *w = out->floats;
+    float *p = seat->in->floats;
+
+    memcpy(seat->in, out, ask_bytes(0));
+    for (uint32_t k = 0; k < out->n_runs; k++) {
+        float *W = m->f.center + out->from + out->runs[k].at;
+        size_t n = out->runs[k].n;
+        memcpy(p, out->fetch ? W : w, n * sizeof *p);
+        if (!out->fetch)
+            kernels_best()->elastic(W, p, p, out->alpha, n);
+        p += n;
+        w += out->fetch ? 0 : n;
+    }
+    seat->again = false;
+    seat->answered = true;
+}
+
+/* Of owners that have gone, or were none. */
+static void ask_again(struct ranks *m)
+{
+    for (int k = 0; k < SEATS && !m->f.status; k++) {
+        struct seat *seat = m->elastic->seats[k];
+        if (!seat->again || seat->stale || seat->send.busy || seat->receive.busy)
+            continue;
+        int owner = owner_of(m, slice_of(m, seat->out->from));
+        if (owner == m->f.rank)
+            answer_self(m, seat);
+        else if (m->peers[owner].generation == m->members[owner])
+            send_ask(m, seat, owner);
+    }
 }
 
 /* Of all other owners in turn, while there are seats. */
@@ -359,11 +627,11 @@ static void ask_all(struct ranks *m)
     int size = m->place.size;
 
     for (int tries = 0; tries < size && !e->bad && !e->stopped && !m->f.status; tries++) {
-        struct seat *seat = free_seat(e);
+        struct seat *seat = idle_seat(e);
         if (!seat)
             return;
         e->next_owner = (e->next_owner + 1) % size;
-        if (e->next_owner == m->f.rank || !more_of(m, e->next_owner))
+        if (!more_of(m, e->next_owner) || owner_of(m, e->next_owner) == m->f.rank)
             continue;
         ask(m, seat, e->next_owner);
         tries = -1;
@@ -371,14 +639,14 @@ static void ask_all(struct ranks *m)
 }
 
 /* A piece of the own slice; a part for each of its runs would be many, so one run at a time. */
-static bool move_own(struct ranks *m, struct fabric_part *part)
+static bool move_own(struct ranks *m, int slice, struct fabric_part *part)
 {
     struct ranks_elastic *e = m->elastic;
-    size_t *at = &e->cursors[m->f.rank];
+    size_t *at = &e->cursors[slice];
 
-    while (!e->bad && !e->stopped && more_of(m, m->f.rank)) {
+    while (!e->bad && !e->stopped && more_of(m, slice)) {
         const float *p;
-        size_t end = ranks_slice_at(m->n, m->place.size, m->f.rank + 1), from = *at;
+        size_t end = ranks_slice_at(m->n, m->place.size, slice + 1), from = *at;
         size_t left = (m->x.n < end ? m->x.n : end) - from;
         size_t n = vector_reach(m->x.in, from, &p);
         n = n < left ? n : left;
@@ -399,12 +667,22 @@ static bool move_own(struct ranks *m, struct fabric_part *part)
     return false;
 }
 
+static bool move_all_own(struct ranks *m, struct fabric_part *part)
+{
+    if (m->place.fixed)
+        return move_own(m, m->f.rank, part);
+    for (int slice = 0; slice < m->place.size; slice++)
+        if (owner_of(m, slice) == m->f.rank && move_own(m, slice, part))
+            return true;
+    return false;
+}
+
 /* --- what comes back --- */
 
 static struct seat *answered_seat(struct ranks_elastic *e)
 {
     for (int k = 0; k < SEATS; k++) {
-        struct seat *seat = &e->seats[k];
+        struct seat *seat = e->seats[k];
         if (seat->taken && seat->answered && !seat->send.busy && !seat->stale)
             return seat;
     }
@@ -437,7 +715,7 @@ static bool show_run(struct ranks *m, struct fabric_part *part)
 static bool all_home(const struct ranks_elastic *e)
 {
     for (int k = 0; k < SEATS; k++)
-        if (e->seats[k].taken)
+        if (e->seats[k]->taken)
             return false;
     return true;
 }
@@ -468,7 +746,9 @@ enum fabric_progress ranks_elastic_step(struct ranks *m, struct fabric_part *par
 {
     struct ranks_elastic *e = m->elastic;
 
-    free_stale(e);
+    free_stale(m);
+    if (!m->place.fixed)
+        ask_again(m);
     if (!m->called || e->fetch)
         ask_all(m);
     if (show_run(m, part))
@@ -481,7 +761,7 @@ enum fabric_progress ranks_elastic_step(struct ranks *m, struct fabric_part *par
         }
         return FABRIC_WAITING;
     }
-    if (!e->fetch && move_own(m, part))
+    if (!e->fetch && move_all_own(m, part))
         return FABRIC_PART;
     if (all_home(e) && (e->bad || all_moved(m)))
         return end(m);
@@ -494,7 +774,7 @@ void ranks_elastic_late(const struct ranks *m, struct awaited *awaited)
 
     for (int rank = 0; rank < m->place.size; rank++, late = false) {
         for (int k = 0; k < SEATS; k++)
-            late |= m->elastic->seats[k].taken && m->elastic->seats[k].receive.rank == rank;
+            late |= m->elastic->seats[k]->taken && m->elastic->seats[k]->receive.rank == rank;
         if (late)
             awaited_add(awaited, rank);
     }

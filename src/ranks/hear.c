@@ -13,26 +13,50 @@ static void refuse(struct ranks *m, int rank, uint32_t protocol)
 {
     char text[RANKS_TEXT];
 
+    if (!m->place.fixed) {
+        ranks_refuse(m, rank, "it has descant protocol %u, not %d", protocol, RANKS_PROTOCOL);
+        return;
+    }
     snprintf(text, sizeof text, "rank %d (%s) has \"descant protocol %u\", rank %d (%s) "
              "\"descant protocol %d\"", rank, m->place.names[rank], protocol, m->f.rank,
              m->place.names[m->f.rank], RANKS_PROTOCOL);
     m->blame(m, DESCANT_MISMATCH, text);
 }
 
-static void take_part(struct ranks *m, const struct ranks_word *word)
-{
-    if (atomic_load_explicit(&m->f.epoch, memory_order_relaxed) == word->epoch)
-        return;
-    atomic_store_explicit(&m->f.members, (int)word->members, memory_order_relaxed);
-    atomic_store_explicit(&m->f.epoch, word->epoch, memory_order_relaxed);
-}
-
+/* A round that this rank has no part in can end here at once, or its ledger hears of it
+ * again. */
 static void hear_go(struct ranks *m, const struct ranks_word *word)
 {
-    memcpy(m->go, word, sizeof *word + word->seats * sizeof(struct ranks_seat));
-    m->go_waits = true;
-    m->called = false;
-    take_part(m, word);
+    const struct ranks_seat *seats = (const struct ranks_seat *)(word + 1);
+    bool seated = false;
+
+    for (uint32_t i = 0; i < word->seats; i++)
+        seated |= seats[i].rank == m->f.rank;
+    if (!seated && (m->round.active || m->go_waits))
+        return;
+    if (!m->place.fixed && m->round.active &&
+        ledger_series_of(word->ledger.version) <= m->round.series)
+        return;                 /* it is under way */
+    memcpy(m->go, word, sizeof *word + word->seats * sizeof *seats);
+    m->go_waits = seated;
+    m->go_ns = m->now_ns;
+    ranks_take_part(m, word);
+    if (!seated)
+        ranks_members_begin(m);
+}
+
+static void hear_form(struct ranks *m, const struct ranks_word *word)
+{
+    const struct ranks_entry *entries = (const struct ranks_entry *)(word + 1);
+    bool member = false;
+
+    memset(m->list, 0, (size_t)m->place.size * sizeof *m->list);
+    for (uint32_t i = 0; i < word->seats; i++) {
+        m->list[entries[i].rank].generation = entries[i].generation;
+        member |= entries[i].generation == m->place.generation;
+    }
+    if (member)
+        ranks_members_form(m);
 }
 
 static void hear_late(struct ranks *m, const struct ranks_word *word)
@@ -44,16 +68,39 @@ static void hear_late(struct ranks *m, const struct ranks_word *word)
         fabric_say(&m->f, &awaited);
 }
 
+/* If it arrives once more, for another state, that is another arrival. */
+static void go_alone(struct ranks *m)
+{
+    m->stage = STAGE_ALONE;
+    m->seq++;
+    ranks_members_unready(m);
+}
+
 static void act(struct ranks *m, int from, const struct ranks_word *word)
 {
     switch ((enum ranks_what)word->what) {
     case WORD_HELLO:
-    case WORD_ARRIVE:
-    case WORD_TAKE_BACK:
     case WORD_LEAVE:
-        if (word->what == WORD_HELLO || word->what == WORD_LEAVE)
-            ranks_rows_lead_hear(m, from, word);
+        ranks_rows_lead_hear(m, from, word);
         ranks_lead_hear(m, from, word);
+        break;
+    case WORD_HERE:
+        if (m->lead && !ranks_lead_admits(m, from, word))
+            break;
+        if (m->lead)
+            ranks_lead_hear_here(m, from, word);
+        ranks_members_hear(m, from, word);
+        break;
+    case WORD_FORM:
+        hear_form(m, word);
+        break;
+    case WORD_ALIVE:
+        break;                  /* that it has come is all */
+    case WORD_FENCE:
+    case WORD_PROPOSE:
+    case WORD_STANDS:
+    case WORD_TAKE:
+        ranks_members_hear(m, from, word);
         break;
     case WORD_ROWS:
     case WORD_ROWS_HAVE:
@@ -74,10 +121,12 @@ static void act(struct ranks *m, int from, const struct ranks_word *word)
     case WORD_VOID:
         m->called = false;
         if (m->stage == STAGE_ARRIVED && word->seq == m->seq)
-            m->stage = STAGE_ALONE;
+            go_alone(m);
         break;
     case WORD_MEMBERS:
-        take_part(m, word);
+        ranks_take_part(m, word);
+        if (m->lead)
+            ranks_lead_ends(m, word->source, word->final);
         if (word->source != m->f.rank && !m->x.final)
             notes_add(m->f.notes, word->final ? DESCANT_EVENT_LEFT : DESCANT_EVENT_UNFINISHED,
                       word->source);
@@ -101,19 +150,53 @@ static struct word_facts facts_of(const struct ranks *m, int from, const struct 
 {
     bool arrived = m->stage == STAGE_ARRIVED && !m->round.active && !m->go_waits;
     struct word_facts facts = {
-        .rank = m->f.rank, .place = &m->place, .encodes = m->f.wire != WIRE_F32,
+        .rank = m->f.rank, .place = &m->place,
+        .coordinator = word->what == WORD_FAIL && from == m->hello_to ? from : m->coordinator, .encodes = m->f.wire != WIRE_F32,
         .center = m->f.center != NULL,
         .n = m->n, .room = m->room > m->n ? m->room : m->n, .round = m->round.number,
         .seq = m->seq, .arrived = arrived ? &m->x : NULL, .turns = 1U << WORD_FAIL};
 
     if (m->started)
         facts.turns |= 1U << WORD_CALL | 1U << WORD_VOID | 1U << WORD_MEMBERS | 1U << WORD_LATE |
-                       (uint32_t)!m->go_waits << WORD_GO;
-    facts.turns |= (uint32_t)m->left << WORD_BYE;
+                       (uint32_t)(!m->go_waits || !m->place.fixed) << WORD_GO;
+    facts.turns |= (uint32_t)(m->left && m->place.fixed) << WORD_BYE;
+    if (m->started && !m->place.fixed)
+        facts.turns |= 1U << WORD_FENCE | 1U << WORD_PROPOSE | 1U << WORD_STANDS |
+                       1U << WORD_TAKE | 1U << WORD_FORM | 1U << WORD_ALIVE;
     if (m->lead)
         ranks_lead_facts(m, from, word, &facts);
     ranks_rows_facts(m, from, &facts);
     return facts;
+}
+
+/* Where ranks come and go a word may be of an epoch that is over, of a rank that was
+ * coordinator, or of a process that was this rank's before. */
+static bool is_stale(const struct ranks *m, int from, const struct ranks_word *word)
+{
+    const struct ledger_view view = ledger_view(m->ledger);
+    bool by_lead = from == m->coordinator && word->stands == view.epoch;
+
+    switch ((enum ranks_what)word->what) {
+    case WORD_CALL:
+    case WORD_VOID:
+    case WORD_MEMBERS:
+    case WORD_LATE:
+        return !by_lead;
+    case WORD_GO:
+        return !by_lead || ledger_series_of(word->ledger.version) <= ledger_series(m->ledger);
+    case WORD_FAIL:
+        return from != m->coordinator && from != m->hello_to;
+    case WORD_FORM:
+        return m->founded;
+    case WORD_HERE:
+    case WORD_FENCE:
+    case WORD_PROPOSE:
+    case WORD_STANDS:
+    case WORD_TAKE:
+        return from != m->f.rank && word->ledger.generation != m->peers[from].generation;
+    default:
+        return false;
+    }
 }
 
 bool ranks_hear(struct ranks *m, int from, const struct ranks_word *word, size_t bytes)
@@ -124,7 +207,10 @@ bool ranks_hear(struct ranks *m, int from, const struct ranks_word *word, size_t
         refuse(m, from, word->protocol);
         return false;
     }
-    const struct word_facts none = {.rank = m->f.rank, .place = &m->place};
+    if (!m->place.fixed && bytes >= sizeof *word && is_stale(m, from, word))
+        return true;
+    const struct word_facts none = {.rank = m->f.rank, .coordinator = m->coordinator,
+                                    .place = &m->place};
     const struct word_facts facts = bytes < sizeof *word ? none : facts_of(m, from, word);
     if (!word_is_good(&facts, from, word, bytes, why)) {
         ranks_refuse(m, from, "%s", why);

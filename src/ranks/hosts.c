@@ -157,26 +157,33 @@ static void count_members(struct ranks *m)
     }
 }
 
-/* The ranks of a host take turns: each relays to one owner of another host, as far as they go. */
 void ranks_host_begin(struct ranks *m)
 {
-    struct ranks_round *r = &m->round;
-    struct ranks_host *host = m->host;
-    int mine = m->place.host, place;
-
     count_members(m);
-    place = host->places[r->me];
-    for (int i = 0; i < r->k; i++) {
-        struct ranks_lane *lane = &m->lanes[r->seats[i].rank];
-        int other = r->seats[i].host;
-        lane->share = host->shares[other];
-        lane->gives = lane->share > 0;
-        lane->relays = other != mine && host->places[i] == place % host->count[other];
-        lane->relayed = other != mine && place == host->places[i] % host->count[mine];
-    }
-    host->share = host->shares[mine];
-    r->gives = host->share > 0;
-    r->shown_pieces = 0;
+    m->host->share = m->host->shares[m->place.host];
+    m->round.shown_pieces = 0;
+}
+
+double ranks_host_share(const struct ranks *m, int member)
+{
+    return m->host->shares[m->round.seats[member].host];
+}
+
+/* The ranks of a host take turns: each relays to one owner of another host, as far as they go. */
+bool ranks_host_relays(const struct ranks *m, int member)
+{
+    const struct ranks_host *host = m->host;
+    int other = m->round.seats[member].host, place = host->places[m->round.me];
+
+    return other != m->place.host && host->places[member] == place % host->count[other];
+}
+
+bool ranks_host_relayed(const struct ranks *m, int member)
+{
+    const struct ranks_host *host = m->host;
+    int mine = m->place.host, place = host->places[m->round.me];
+
+    return m->round.seats[member].host != mine && place == host->places[member] % host->count[mine];
 }
 
 static void tell_shown(struct ranks *m, uint64_t pieces)

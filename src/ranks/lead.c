@@ -1,13 +1,18 @@
 /* SPDX-License-Identifier: MIT */
-/* The coordinator, rank 0, also when its trainer has left: who takes part, and when a round closes.
- * The world is fixed, so this is less than what docs/shm.md does: nobody comes later, and who dies
- * ends the job.
+/* The coordinator, also when its trainer has left: what a round is whose members have
+ * arrived. Who they are, and when the round may close, is its ledger's business
+ * (members.c); what is here is what they have brought. Where the link is fixed it is rank
+ * 0; where ranks come and go each has this, for it may be the coordinator next. There
+ *
+ *   founding  once as many as are to found the job have said HELLO to rank 0
+ *   coming    whoever says HELLO later is a newcomer, and heard by the ledger once its
+ *             manifest is the same; one that differs is told so, alone
  *
  *   forming   all have said HELLO, their manifests are the same, and each has begun its first state
- *   round     closes when every member has arrived; a leaver is no member any more. Where exchanges
- *             are each trainer's own, only a STATE makes a round, and calls the others to it
- *             (where parcels go, nothing forms: there are no rounds)
- *   final     when nobody is a member, and all who have not left have begun a final exchange
+ *   round     of all at work who have arrived. Where exchanges are each trainer's own, only a STATE
+ *             makes one, and calls the others to it (where parcels go, nothing forms: there are no
+ *             rounds)
+ *   final     when nobody is at work, of all who have not left
  *
  * 1. An arrival holds until the round closes, its sender takes it back, or begins another one.
  * 2. Once a round is closed its members do it to the end, whatever their trainers want meanwhile;
@@ -22,14 +27,16 @@
 #define LATE_FIRST_NS UINT64_C(50000000)
 #define LATE_AGAIN_NS UINT64_C(100000000)
 
-enum life { LIFE_OPENED, LIFE_MEMBER, LIFE_FINAL, LIFE_LEFT };
-
 struct peer {
-    enum life life;
-    bool hello, compared, arrived;
+    bool hello, compared, left;
+    uint64_t generation;            /* in the epoch that stood when this was looked at last */
+    bool here_waits;                /* `here` is to be heard once it is compared */
+    struct ranks_word here;
+    bool ends, finished;            /* has begun its finish; and that is not done */
+    uint32_t void_seq;              /* of an arrival that goes on alone */
     uint32_t threads;
     int host, local_rank;
-    struct ranks_word arrival;        /* where it has arrived */
+    struct ranks_word arrival;        /* the last */
     struct ranks_op manifest_op;
     char *manifest;
     size_t manifest_bytes;
@@ -37,10 +44,9 @@ struct peer {
 
 struct ranks_lead {
     struct peer *peers;             /* by rank */
-    struct ranks_seat *seats;
     struct offer *offers;           /* of those who have arrived */
-    bool changed, formed, failed, called, all_left;
-    uint32_t round, epoch;
+    bool formed, failed, called, all_left;
+    uint32_t epoch;
     uint64_t since_ns, told_ns;     /* the first arrival of the round; who is late was told */
     struct awaited late;            /* as it was told */
 };
@@ -53,12 +59,11 @@ descant_status ranks_lead_init(struct ranks *m)
     if (!m->lead)
         return log_fail(&m->f.log, DESCANT_MEMORY, "no memory for the coordinator");
     m->lead->peers = memory_take_array(size, sizeof *m->lead->peers);
-    m->lead->seats = memory_take_array(size, sizeof *m->lead->seats);
     m->lead->offers = memory_take_array(size, sizeof *m->lead->offers);
-    if (!m->lead->peers || !m->lead->seats || !m->lead->offers)
+    if (!m->lead->peers || !m->lead->offers)
         return log_fail(&m->f.log, DESCANT_MEMORY, "no memory for the coordinator");
-    m->blame = ranks_lead_fail;
-    m->lead->round = 1;
+    if (m->f.rank == 0)
+        m->blame = ranks_lead_fail;
     return DESCANT_OK;
 }
 
@@ -69,7 +74,6 @@ void ranks_lead_fini(struct ranks *m)
     for (int k = 0; m->lead->peers && k < m->place.size; k++)
         memory_give(m->lead->peers[k].manifest);
     memory_give(m->lead->peers);
-    memory_give(m->lead->seats);
     memory_give(m->lead->offers);
     memory_give(m->lead);
 }
@@ -91,15 +95,35 @@ void ranks_lead_fail(struct ranks *m, descant_status status, const char *text)
     ranks_fail(m, status, "%s", text);
 }
 
-static int count(const struct ranks *m, enum life life)
+static bool at_work(const struct ranks *m, const struct peer *peer)
 {
-    int n = 0;
+    return m->lead->formed && !peer->left && !peer->finished;
+}
+
+static uint32_t count_at_work(const struct ranks *m)
+{
+    uint32_t n = 0;
     for (int k = 0; k < m->place.size; k++)
-        n += m->lead->peers[k].life == life;
+        n += at_work(m, &m->lead->peers[k]);
     return n;
 }
 
 /* --- forming --- */
+
+/* Before the job has begun, a rank that differs ends it for all; later the rank alone
+ * fails. */
+static void turn_away(struct ranks *m, int rank, const char *text)
+{
+    struct ranks_word word = {.what = WORD_FAIL, .status = DESCANT_MISMATCH};
+
+    if (m->place.fixed || (!m->founded && m->founders <= m->place.size)) {
+        ranks_lead_fail(m, DESCANT_MISMATCH, text);
+        return;
+    }
+    m->lead->peers[rank].compared = false;
+    log_say(&m->f.log, DESCANT_WARNING, "turned away: %s", text);
+    ranks_tell(m, rank, word, text, strlen(text) + 1);
+}
 
 static void compare(struct ranks *m, struct ranks_op *op, const struct link_ended *ended)
 {
@@ -107,18 +131,21 @@ static void compare(struct ranks *m, struct ranks_op *op, const struct link_ende
     struct differing d;
     char text[RANKS_TEXT];
 
-    (void)ended;
     op->busy = false;
-    peer->compared = true;
-    if (m->manifest && manifests_differ(peer->manifest, m->manifest, &d)) {
-        snprintf(text, sizeof text, "rank %d (%s) has \"%.*s\", rank 0 (%s) \"%.*s\"", op->rank,
+    peer->compared = !ended->failed;
+    if (peer->compared && m->manifest && manifests_differ(peer->manifest, m->manifest, &d)) {
+        snprintf(text, sizeof text, "rank %d (%s) has \"%.*s\", rank %d (%s) \"%.*s\"", op->rank,
                  m->place.names[op->rank], d.n[0], d.text[0],
-                 m->place.names[0], d.n[1], d.text[1]);
-        ranks_lead_fail(m, DESCANT_MISMATCH, text);
+                 m->f.rank, m->place.names[m->f.rank], d.n[1], d.text[1]);
+        turn_away(m, op->rank, text);
     }
     memory_give(peer->manifest);
     peer->manifest = NULL;
-    m->lead->changed = true;
+    m->ledger_moved = true;
+    if (peer->compared && peer->here_waits) {
+        peer->here_waits = false;
+        ranks_members_hear(m, op->rank, &peer->here);
+    }
 }
 
 static void hear_hello(struct ranks *m, int from, const struct ranks_word *word)
@@ -133,12 +160,46 @@ static void hear_hello(struct ranks *m, int from, const struct ranks_word *word)
     peer->compared = from == m->f.rank;
     if (peer->compared)
         return;
+    if (peer->manifest) {
+        ranks_refuse(m, from, "HELLO twice");
+        return;
+    }
     peer->manifest = memory_take(bytes + 1);
-    peer->manifest_op = (struct ranks_op){.ended = compare, .rank = from};
+    peer->manifest_op = (struct ranks_op){.ended = compare, .rank = from, .even_failed = true};
     if (!peer->manifest)
         ranks_lead_fail(m, DESCANT_MEMORY, "no memory for the lists of segments");
     else
         ranks_receive_op(m, &peer->manifest_op, peer->manifest, bytes, TAG_MANIFEST);
+}
+
+/* Where ranks come and go: epoch 1, of those who have come. */
+static void found(struct ranks *m)
+{
+    struct ranks_word word = {.what = WORD_FORM};
+    int n = 0;
+
+    memset(m->list, 0, (size_t)m->place.size * sizeof *m->list);
+    for (int k = 0; k < m->place.size; k++)
+        if (k == m->f.rank || (m->lead->peers[k].compared && m->peers[k].generation)) {
+            m->list[k].generation = k == m->f.rank ? m->place.generation : m->peers[k].generation;
+            m->entries[n++] = (struct ranks_entry){.rank = k, .generation = m->list[k].generation};
+        }
+    if (n < m->founders)
+        return;
+    word.seats = (uint32_t)n;
+    for (int k = 0; k < m->place.size; k++)
+        if (m->list[k].generation && k != m->f.rank)
+            ranks_tell(m, k, word, m->entries, word.seats * sizeof *m->entries);
+    ranks_members_form(m);
+}
+
+/* Of which all have arrived once. */
+static bool form_epoch(struct ranks *m)
+{
+    struct ledger_gathering g = ledger_gathering(m->ledger, m->list);
+
+    m->lead->formed = ledger_view(m->ledger).held.number > 0 || g.arrived == g.members;
+    return m->lead->formed;
 }
 
 /* True once the group is there. */
@@ -147,22 +208,21 @@ static bool form(struct ranks *m)
     struct ranks_lead *lead = m->lead;
     char text[RANKS_TEXT];
 
+    if (!m->place.fixed)
+        return form_epoch(m);
     for (int k = 0; k < m->place.size; k++)
-        if (lead->peers[k].life == LIFE_LEFT) {
+        if (lead->peers[k].left) {
             snprintf(text, sizeof text, "rank %d (%s) has left before the start", k,
                      m->place.names[k]);
             ranks_lead_fail(m, DESCANT_TIMEOUT, text);
             return false;
         }
     for (int k = 0; k < m->place.size; k++)
-        if (!lead->peers[k].compared || !lead->peers[k].arrived)
+        if (!lead->peers[k].compared)
             return false;
-    for (int k = 0; k < m->place.size; k++)
-        if (lead->peers[k].life == LIFE_OPENED)
-            lead->peers[k].life = LIFE_MEMBER;
-    lead->formed = true;
-    lead->epoch++;
-    return true;
+    lead->formed = ledger_gathering(m->ledger, m->list).arrived == m->place.size;
+    lead->epoch += lead->formed;
+    return lead->formed;
 }
 
 /* --- what is heard --- */
@@ -186,22 +246,19 @@ static bool place_is_taken(const struct ranks *m, int from, const struct ranks_w
 }
 
 /* The word is compared here, no more: it is not checked yet. */
-/* A later exchange takes the place of one that was given up in a round of others. */
-static bool may_arrive(const struct peer *peer, const struct ranks_word *word)
-{
-    return !peer->arrived || (int32_t)(word->seq - peer->arrival.seq) > 0;
-}
-
 void ranks_lead_facts(const struct ranks *m, int from, const struct ranks_word *word,
                       struct word_facts *facts)
 {
     const struct peer *peer = &m->lead->peers[from];
-    bool here = peer->life != LIFE_LEFT, known = here && peer->hello;
 
     facts->manifest = CHECK_MANIFEST + (m->manifest ? strlen(m->manifest) + 1 : 0);
-    facts->turns |= (uint32_t)here << WORD_LEAVE | (uint32_t)(here && !known) << WORD_HELLO |
-                    (uint32_t)(known && may_arrive(peer, word)) << WORD_ARRIVE |
-                    (uint32_t)known << WORD_TAKE_BACK;
+    if (!m->place.fixed) {
+        facts->turns |= 1U << WORD_HELLO | 1U << WORD_HERE;
+        return;
+    }
+    facts->turns |= (uint32_t)!peer->left << WORD_LEAVE |
+                    (uint32_t)(!peer->left && !peer->hello) << WORD_HELLO |
+                    (uint32_t)peer->hello << WORD_HERE;
     facts->place_taken = word->what == WORD_HELLO && place_is_taken(m, from, word);
 }
 
@@ -209,68 +266,143 @@ static void tell_members(struct ranks *m, const struct peer *gone)
 {
     struct ranks_lead *lead = m->lead;
 
-    if (!lead->formed)
+    if (!lead->formed || !m->leads)
         return;
     lead->epoch++;
     tell_all(m, (struct ranks_word){.what = WORD_MEMBERS, .epoch = lead->epoch,
                                   .source = (int32_t)(gone - lead->peers),
-                                  .final = gone->life == LIFE_FINAL,
-                                  .members = (uint32_t)count(m, LIFE_MEMBER)}, NULL, 0);
+                                  .final = !gone->left, .members = count_at_work(m)}, NULL, 0);
 }
 
-static void become(struct ranks *m, struct peer *peer, enum life life)
+static void hear_leave(struct ranks *m, struct peer *peer)
 {
-    bool was = peer->life == LIFE_MEMBER;
+    bool was = at_work(m, peer);
 
-    peer->life = life;
-    if (was && life != LIFE_MEMBER)
+    peer->left = true;
+    if (was)
         tell_members(m, peer);
 }
 
-static void hear_arrive(struct ranks *m, struct peer *peer, const struct ranks_word *word)
+void ranks_lead_hear_here(struct ranks *m, int from, const struct ranks_word *word)
 {
     struct ranks_lead *lead = m->lead;
+    struct peer *peer = &lead->peers[from];
+    bool ends = word->ledger.final && !peer->ends;
 
-    peer->arrival = *word;
-    peer->arrived = true;
-    lead->late.n = 0;               /* it has not been told */
-    if (!lead->since_ns)
-        lead->since_ns = m->now_ns;
-    if (word->final)
-        become(m, peer, LIFE_FINAL);
+    if (word->ledger.arrival) {
+        peer->arrival = *word;
+        lead->late.n = 0;               /* it has not been told */
+        if (!lead->since_ns)
+            lead->since_ns = m->now_ns;
+    }
+    peer->ends |= ends;
+    peer->finished |= ends;
+    if (ends && !peer->left)
+        tell_members(m, peer);
+    if (word->ledger.leaves && !peer->left)
+        hear_leave(m, peer);
 }
 
 void ranks_lead_hear(struct ranks *m, int from, const struct ranks_word *word)
 {
-    struct peer *peer = &m->lead->peers[from];
-
-    m->lead->changed = true;
-    switch ((enum ranks_what)word->what) {
-    case WORD_HELLO:
+    m->ledger_moved = true;
+    if (word->what == WORD_HELLO)
         hear_hello(m, from, word);
-        break;
-    case WORD_ARRIVE:
-        hear_arrive(m, peer, word);
-        break;
-    case WORD_TAKE_BACK:
-        peer->arrived &= peer->arrival.seq != word->seq;
-        break;
-    default:
-        peer->arrived = false;
-        become(m, peer, LIFE_LEFT);
-    }
+    else
+        hear_leave(m, &m->lead->peers[from]);
+}
+
+/* --- where ranks come and go --- */
+
+bool ranks_lead_admits(struct ranks *m, int from, const struct ranks_word *word)
+{
+    struct peer *peer = &m->lead->peers[from];
+    bool newcomer = m->founded && m->members[from] != word->ledger.generation;
+
+    if (m->place.fixed || from == m->f.rank || !newcomer || peer->compared ||
+        word->ledger.epoch < ledger_view(m->ledger).epoch)
+        return true;
+    if (word->seats)
+        return false;           /* it says so again */
+    peer->here = *word;
+    peer->here_waits = true;
+    return false;
+}
+
+void ranks_lead_gone(struct ranks *m, int rank)
+{
+    struct peer *peer = &m->lead->peers[rank];
+
+    peer->hello = peer->compared = peer->here_waits = false;
+    peer->void_seq = 0;
+    m->ledger_moved = true;
+}
+
+void ranks_lead_ends(struct ranks *m, int rank, bool finishes)
+{
+    struct peer *peer = &m->lead->peers[rank];
+
+    peer->ends |= finishes;
+    peer->finished |= finishes;
+    peer->left |= !finishes;
+}
+
+/* Of one that was a member, or is one now, or both. */
+static void note_change(struct ranks *m, int rank, bool first)
+{
+    struct peer *peer = &m->lead->peers[rank];
+
+    if (peer->generation && !peer->ends && !peer->left)
+        notes_add(m->f.notes, DESCANT_EVENT_LOST, rank);
+    if (m->members[rank] && !first)
+        notes_add(m->f.notes, DESCANT_EVENT_JOINED, rank);
+    peer->generation = m->members[rank];
+    peer->ends = peer->finished = false;
+    peer->left = !peer->generation;
+    peer->void_seq = 0;
+}
+
+/* Epochs that a rank is no member of say nothing to its trainer. */
+void ranks_lead_changed(struct ranks *m)
+{
+    struct ranks_lead *lead = m->lead;
+    bool first = !lead->peers[m->f.rank].generation;
+    int members = 0;
+
+    if (!m->members[m->f.rank])
+        return;
+    for (int k = 0; k < m->place.size; k++)
+        if (lead->peers[k].generation != m->members[k])
+            note_change(m, k, first || k == m->f.rank);
+    lead->formed |= ledger_view(m->ledger).held.number > 0;
+    lead->called = false;
+    lead->since_ns = lead->told_ns = 0;
+    lead->late.n = 0;
+    m->blame = m->leads ? ranks_lead_fail : ranks_blame_alone;
+    m->ledger_moved = true;
+    lead->epoch = (uint32_t)ledger_view(m->ledger).epoch << 12;
+    for (int k = 0; k < m->place.size; k++)
+        members += m->members[k] && !lead->peers[k].left && !lead->peers[k].finished;
+    atomic_store_explicit(&m->f.members, members, memory_order_relaxed);
+    atomic_store_explicit(&m->f.epoch, lead->epoch, memory_order_relaxed);
 }
 
 /* --- closing --- */
 
-/* What those of that life have brought who have arrived. */
-static int gather_offers(struct ranks *m, enum life life)
+static bool has_arrived(const struct ranks *m, int k)
+{
+    const struct peer *peer = &m->lead->peers[k];
+    return m->list[k].seq && peer->arrival.seq != peer->void_seq;
+}
+
+/* What those have brought who have arrived; of m->list. */
+static int gather_offers(struct ranks *m)
 {
     int n = 0;
 
     for (int k = 0; k < m->place.size; k++) {
         const struct ranks_word *a = &m->lead->peers[k].arrival;
-        if (m->lead->peers[k].life == life && m->lead->peers[k].arrived)
+        if (has_arrived(m, k))
             m->lead->offers[n++] = (struct offer){
                 .rank = k, .kind = (enum exchange_kind)a->kind, .final = a->final, .bad = a->bad,
                 .refers = a->refers, .n = a->n, .agree = a->agree, .priority = a->priority,
@@ -279,32 +411,37 @@ static int gather_offers(struct ranks *m, enum life life)
     return n;
 }
 
+static uint32_t next_round(const struct ranks *m)
+{
+    return (uint32_t)ledger_series(m->ledger) + 1;
+}
+
+/* 0: it is not known, for the coordinator was another one when the ranks came. */
 static uint32_t machine_threads(const struct ranks *m, int host)
 {
     uint32_t sum = 0;
     for (int k = 0; k < m->place.size; k++)
-        if (m->lead->peers[k].host == host && m->lead->peers[k].life != LIFE_LEFT)
+        if (m->lead->peers[k].host == host && !m->lead->peers[k].left)
             sum += m->lead->peers[k].threads;
     return sum;
 }
 
-/* Those of that life; and for a state that gives the centre all others as helpers, whom it reaches
- * because they own slices of it, also if they have left. */
-static int sit(struct ranks *m, enum life life, bool all)
+/* The members that have arrived; and for a state that gives the centre all others as helpers,
+ * which it reaches because they own slices of it, also if they have left. */
+static uint32_t sit(struct ranks *m, struct ranks_seat *seats, bool all)
 {
-    struct ranks_lead *lead = m->lead;
-    int n = 0;
+    uint32_t n = 0;
 
     for (int k = 0; k < m->place.size; k++) {
-        struct peer *peer = &lead->peers[k];
-        bool member = peer->life == life;
-        if (!member && !all)
+        struct peer *peer = &m->lead->peers[k];
+        bool member = has_arrived(m, k);
+        if (!member && (!all || (!m->place.fixed && !m->members[k])))
             continue;
-        lead->seats[n++] = (struct ranks_seat){
-            .rank = k, .seq = member ? peer->arrival.seq : 0, .bad = member && peer->arrival.bad,
-            .threads = machine_threads(m, peer->host), .host = peer->host,
-            .local_rank = peer->local_rank};
-        peer->arrived &= !member;
+        seats[n++] = (struct ranks_seat){
+            .rank = k, .seq = member ? peer->arrival.seq : 0,
+            .arrival = member ? m->list[k].seq : 0, .bad = member && peer->arrival.bad,
+            .threads = machine_threads(m, peer->host),
+            .host = m->place.fixed ? peer->host : k, .local_rank = peer->local_rank};
     }
     return n;
 }
@@ -317,22 +454,42 @@ static bool can_encode(const struct ranks *m, const struct ruling *ruling, bool 
            ruling->n <= m->n && ruling->one_reference;
 }
 
-/* All of that life have arrived. */
-static void close_round(struct ranks *m, enum life life, const struct ruling *ruling)
+static void begin_finish(struct ranks *m)
+{
+    for (int k = 0; k < m->place.size; k++)
+        m->lead->peers[k].finished = false;
+    m->lead->epoch++;
+}
+
+static void take_own_seat(struct ranks *m, const struct ranks_seat *seats)
+{
+    for (uint32_t i = 0; i < m->go->seats; i++) {
+        if (m->place.fixed && seats[i].rank != m->f.rank && !seats[i].arrival)
+            ranks_tell(m, seats[i].rank, *m->go, seats, m->go->seats * sizeof *seats);
+        m->go_waits |= seats[i].rank == m->f.rank;
+    }
+    m->go_ns = m->now_ns;
+}
+
+/* All have arrived. */
+static void close_round(struct ranks *m, const struct ledger_gathering *g,
+                        const struct ruling *ruling)
 {
     struct ranks_lead *lead = m->lead;
+    struct ranks_seat *seats = (struct ranks_seat *)(m->go + 1);
     bool state = ruling->what == RULING_STATE, final = lead->offers[0].final;
-    struct ranks_word word = {.what = WORD_GO, .round = lead->round, .n = ruling->n, .final = final,
+    struct ranks_word word = {.what = WORD_GO, .n = ruling->n, .final = final,
                             .kind = state ? EXCHANGE_STATE : EXCHANGE_MEAN,
-                            .members = (uint32_t)count(m, life), .source = -1};
+                            .members = (uint32_t)g->members, .source = -1};
 
     if (ruling->n > (state ? m->n : m->room > m->n ? m->room : m->n)) {
-        ranks_refuse(m, lead->offers[state ? ruling->place : 0].rank, "ARRIVE: n %" PRIu64,
+        ranks_refuse(m, lead->offers[state ? ruling->place : 0].rank, "HERE: n %" PRIu64,
                      ruling->n);
         return;
     }
+    word.round = next_round(m);
     word.encoded = can_encode(m, ruling, final, word.members);
-    word.seats = (uint32_t)sit(m, life, state && m->f.center && !final);
+    word.seats = sit(m, seats, state && m->f.center && !final);
     if (state) {
         word.source = lead->offers[ruling->place].rank;
         word.note = lead->peers[word.source].arrival.note;
@@ -340,24 +497,23 @@ static void close_round(struct ranks *m, enum life life, const struct ruling *ru
         word.source = 0;
     }
     for (uint32_t i = 0; i < word.seats && ruling->what == RULING_MEAN; i++)
-        lead->seats[i].share = m->shares[i];
-    if (life == LIFE_FINAL) {
-        for (int k = 0; k < m->place.size; k++)
-            if (lead->peers[k].life == LIFE_FINAL)
-                lead->peers[k].life = LIFE_MEMBER;
-        lead->epoch++;
-    }
+        seats[i].share = m->shares[i];
+    if (g->final)
+        begin_finish(m);
     word.epoch = lead->epoch;
-    lead->round++;
+    word.protocol = RANKS_PROTOCOL;
+    *m->go = word;
     lead->called = false;
     lead->since_ns = lead->told_ns = 0;
     lead->late.n = 0;
-    for (uint32_t i = 0; i < word.seats; i++)
-        ranks_tell(m, lead->seats[i].rank, word, lead->seats, word.seats * sizeof *lead->seats);
+    ranks_members_close(m);
+    take_own_seat(m, seats);
+    if (m->go_waits)
+        ranks_take_part(m, m->go);
 }
 
-/* Elastic arrivals whose STATE has gone, also those that come after it. Who has not arrived may
- * still be in the round before. */
+/* Elastic arrivals whose STATE has gone, also those that come after it. A rank that has not arrived
+ * may still be in the round before. */
 static void make_void(struct ranks *m)
 {
     struct ranks_lead *lead = m->lead;
@@ -366,10 +522,10 @@ static void make_void(struct ranks *m)
     lead->since_ns = 0;
     for (int k = 0; k < m->place.size; k++) {
         struct peer *peer = &lead->peers[k];
-        if (peer->life != LIFE_MEMBER)
+        if (!at_work(m, peer))
             continue;
-        uint32_t seq = peer->arrived ? peer->arrival.seq : 0;   /* 0: of none */
-        peer->arrived = false;
+        uint32_t seq = has_arrived(m, k) ? peer->arrival.seq : 0;       /* 0: of none */
+        peer->void_seq = seq ? seq : peer->void_seq;
         ranks_tell(m, k, (struct ranks_word){.what = WORD_VOID, .seq = seq}, NULL, 0);
     }
 }
@@ -378,16 +534,17 @@ static void call_late(struct ranks *m)
 {
     m->lead->called = true;
     for (int k = 0; k < m->place.size; k++)
-        if (m->lead->peers[k].life == LIFE_MEMBER && !m->lead->peers[k].arrived)
+        if (at_work(m, &m->lead->peers[k]) && !has_arrived(m, k))
             ranks_tell(m, k, (struct ranks_word){.what = WORD_CALL}, NULL, 0);
 }
 
-static void gather(struct ranks *m, enum life life)
+static void gather(struct ranks *m)
 {
     struct ranks_lead *lead = m->lead;
-    int arrived = gather_offers(m, life);
-    bool alone = !m->collective && life != LIFE_FINAL;
-    struct ruling ruling = round_rule(lead->offers, arrived, count(m, life), alone, m->shares);
+    struct ledger_gathering g = ledger_gathering(m->ledger, m->list);
+    int arrived = gather_offers(m);
+    bool alone = !m->collective && !g.final;
+    struct ruling ruling = round_rule(lead->offers, arrived, g.members, alone, m->shares);
     char text[RANKS_TEXT];
 
     switch (ruling.what) {
@@ -396,7 +553,7 @@ static void gather(struct ranks *m, enum life life)
             make_void(m);
         break;
     case RULING_WAITS:
-        if (!lead->called && life == LIFE_MEMBER)
+        if (!lead->called && !g.final)
             call_late(m);
         break;
     case RULING_DIFFER:
@@ -404,26 +561,37 @@ static void gather(struct ranks *m, enum life life)
         ranks_lead_fail(m, DESCANT_MISMATCH, text);
         break;
     case RULING_STATE:
+        if (g.may_close)
+            close_round(m, &g, &ruling);
+        break;
     case RULING_MEAN:
     case RULING_EMPTY:
-        close_round(m, life, &ruling);
+        if (g.may_close && !g.taken)
+            close_round(m, &g, &ruling);
     }
+}
+
+static int count_left(const struct ranks *m)
+{
+    int n = 0;
+    for (int k = 0; k < m->place.size; k++)
+        n += m->lead->peers[k].left;
+    return n;
 }
 
 void ranks_lead_turn(struct ranks *m)
 {
     struct ranks_lead *lead = m->lead;
 
-    while (lead->changed && !lead->failed && !m->go_waits) {
-        lead->changed = false;
+    if (!m->founded && !lead->failed && m->f.rank == 0 && m->started)
+        found(m);
+    while (m->leads && m->ledger_moved && !lead->failed && !m->go_waits) {
+        m->ledger_moved = false;
         if (!lead->formed && (m->post || !form(m)))
             break;
-        if (count(m, LIFE_MEMBER))
-            gather(m, LIFE_MEMBER);
-        else if (count(m, LIFE_FINAL))
-            gather(m, LIFE_FINAL);
+        gather(m);
     }
-    if (!lead->all_left && count(m, LIFE_LEFT) == m->place.size && !ranks_rows_closed(m)) {
+    if (m->place.fixed && !lead->all_left && count_left(m) == m->place.size && !ranks_rows_closed(m)) {
         lead->all_left = true;
         tell_all(m, (struct ranks_word){.what = WORD_BYE}, NULL, 0);
     }
@@ -431,19 +599,16 @@ void ranks_lead_turn(struct ranks *m)
 
 /* --- who is late --- */
 
-void ranks_lead_late(const struct ranks *m, struct awaited *awaited)
+void ranks_lead_late(struct ranks *m, struct awaited *awaited)
 {
     const struct ranks_lead *lead = m->lead;
-    bool members = count(m, LIFE_MEMBER) > 0;
 
     awaited->wait = !lead->formed ? FABRIC_WAIT_START : FABRIC_WAIT_ROUND;
-    awaited->round = lead->round;
-    for (int k = 0; k < m->place.size; k++) {
-        enum life life = lead->peers[k].life;
-        if ((life == LIFE_OPENED || life == LIFE_MEMBER || (life == LIFE_FINAL && !members)) &&
-            !lead->peers[k].arrived)
+    awaited->round = next_round(m);
+    ledger_gathering(m->ledger, m->list);
+    for (int k = 0; k < m->place.size; k++)
+        if (m->list[k].generation && !has_arrived(m, k) && !lead->peers[k].left)
             awaited_add(awaited, k);
-    }
 }
 
 /* Those whose trainers have finished wait for all who are at work. */
@@ -453,12 +618,12 @@ static struct awaited late_for(const struct ranks *m, const struct peer *peer,
     struct awaited awaited = *late;
 
     awaited.kind = (enum exchange_kind)peer->arrival.kind;
-    if (peer->life != LIFE_FINAL)
+    if (!peer->finished)
         return awaited;
     awaited = (struct awaited){.wait = FABRIC_WAIT_FINISH, .kind = awaited.kind,
                                .round = awaited.round};
     for (int k = 0; k < m->place.size; k++)
-        if (m->lead->peers[k].life < LIFE_FINAL)
+        if (at_work(m, &m->lead->peers[k]))
             awaited_add(&awaited, k);
     return awaited;
 }
@@ -479,7 +644,7 @@ void ranks_lead_tell_late(struct ranks *m)
     lead->late = late;
     for (int k = 0; k < m->place.size; k++) {
         const struct peer *peer = &lead->peers[k];
-        if (peer->life == LIFE_LEFT || !peer->arrived)
+        if (peer->left || !ledger_arrived(m->ledger, k) || peer->arrival.seq == peer->void_seq)
             continue;
         struct awaited theirs = late_for(m, peer, &late);
         ranks_tell(m, k, (struct ranks_word){.what = WORD_LATE}, &theirs, sizeof theirs);

@@ -7,6 +7,9 @@
  * A driver owns the ledger and runs it in one thread:
  *
  *     ledger_hear(l, word, list);         and whatever else has happened
+ *     g = ledger_gathering(l, list);
+ *     if (g.may_close && !g.taken && what has arrived makes a round)
+ *         ledger_close(l);
  *     while (ledger_next(l, &decision, list))
  *         obey(&decision);
  *
@@ -36,7 +39,7 @@ struct ledger_entry {
 enum ledger_what {
     LEDGER_HERE,        /* to a leader: all that it needs to know of the sender */
     LEDGER_FENCE,       /* to the members: promise this ballot, and give up the round */
-    LEDGER_PROPOSE,     /* to peers that have `base`: accept this list as the next epoch */
+    LEDGER_PROPOSE,    /* to peers that have `base`: accept this list as the next epoch */
     LEDGER_STANDS,      /* to anybody: this is the epoch */
     LEDGER_GO,          /* to the members: round `version` upon `base` has closed, so */
     LEDGER_TAKE,        /* to peers that lack `version`: peer `about` has it */
@@ -62,6 +65,8 @@ struct ledger_decision {
     struct ledger_version version, base;
     uint64_t accepted;          /* HERE: the ballot whose list it accepted; 0: of none */
     uint64_t seq;               /* HERE: it has arrived with it; 0: it has not */
+    bool final;                 /* HERE: and that was, or will be, its last */
+    bool absent;                /* HERE: it brings nothing any more */
     int coordinator;            /* of the list: HERE (accepted), PROPOSE, STANDS, EPOCH */
     int about;                 /* HERE: a member that is silent to the sender; -1: none */
     bool fresh;                /* PROPOSE, HERE (accepted): the proposer chose the list */
@@ -73,8 +78,13 @@ struct ledger_options {
     int rank, ranks;            /* this peer's; of the largest job */
     uint64_t generation;        /* not 0 */
     int quorum;           /* arrivals that close a round once the grace is over; 0: all */
-    uint64_t grace_ns, again_ns;
-    uint64_t dead_ns;           /* a promise holds off other candidates for so long */
+    uint64_t grace_ns;
+    uint64_t again_ns;
+    /* Nobody comes, dies or leaves, and no word is lost: nothing is said again, and
+     * members whose arrivals no round needs hear of none. */
+    bool fixed;
+    uint64_t lazy_ns;   /* a whole round may wait for the next arrival to tell of it */
+    uint64_t dead_ns;   /* not 0; a promise holds off other candidates for so long */
 };
 
 struct ledger;
@@ -93,20 +103,45 @@ void ledger_hear(struct ledger *l, const struct ledger_decision *word,
                  const struct ledger_entry *list);
 /* Not heard for dead_ns, or gone; any peer may be named. */
 void ledger_silent(struct ledger *l, int rank);
+void ledger_came(struct ledger *l, int rank);       /* words reach it from now on */
+void ledger_heard(struct ledger *l, int rank);      /* something of it came: it is not silent */
 /* An authority vouches that this member of the epoch is dead, and founded no epoch that
  * its peers do not know: the epoch is taken without it. */
 void ledger_lost(struct ledger *l, int rank);
 /* A contribution to the next round lies ready, made upon the version that is held.
  * Returns its seq, which stays the same until it is merged; 0: wait for the round that it
- * is in. To be called again whenever another version is held. */
-uint64_t ledger_ready(struct ledger *l);
+ * is in. To be called again whenever another version is held. final: it is the last, so
+ * from now on rounds of members at work do not need this peer, and it is in none of
+ * them. */
+uint64_t ledger_ready(struct ledger *l, bool final);
+void ledger_unready(struct ledger *l);              /* it is taken back */
 void ledger_whole(struct ledger *l);             /* the round that is open here is done */
 /* The version that was to be fetched, or a newer one that its donor held by then, is
  * here, with what is merged in it. False: the time for it is over; drop it. */
 bool ledger_took(struct ledger *l, struct ledger_version version,
                  const struct ledger_entry *merged);
 void ledger_leave(struct ledger *l);                /* stay until LEDGER_OUT */
+void ledger_retire(struct ledger *l);  /* it brings nothing more, and stays a member */
 void ledger_time(struct ledger *l, uint64_t now_ns);
+
+/* What the next round is of: the members at work, or, where there is none, those at their
+ * end; in neither case members that leave or are retired. What is computed from their
+ * arrivals is the driver's business (fabric/ruling.h), and so the driver closes the
+ * round. */
+struct ledger_gathering {
+    int members, arrived;
+    bool final;
+    bool may_close;             /* all have arrived, or a quorum and the grace is over */
+    bool taken;                 /* a newcomer takes the newest version, and is outrun unless
+                                   the round waits; one that gives all the same state need
+                                   not */
+};
+/* list: the generations of those members, with the seqs of those who have arrived. */
+struct ledger_gathering ledger_gathering(const struct ledger *l,
+                                         struct ledger_entry *list);
+/* The coordinator closes the round, with those who have arrived. False: it may not. */
+bool ledger_close(struct ledger *l);
+bool ledger_arrived(const struct ledger *l, int rank);      /* of whatever class */
 
 /* --- what to do --- */
 
@@ -119,12 +154,18 @@ uint64_t ledger_wakes(const struct ledger *l);     /* ledger_time's next time */
 struct ledger_view {
     uint64_t epoch, lost;       /* lost: arrivals merged in versions that were given up */
     struct ledger_version held;
+    struct ledger_version wanted;   /* is to be fetched; epoch 0: none is */
     int coordinator;
     bool member;                /* this peer is in the epoch's list */
     bool open;                  /* a round is under way here */
-    bool fenced;                /* it has promised a ballot: no round until an epoch stands */
+    bool fenced;            /* it has promised a ballot: no round until an epoch stands */
 };
 struct ledger_view ledger_view(const struct ledger *l);
+/* The list that it has accepted, and its coordinator, if any: it may be the next epoch's. */
+bool ledger_accepted(const struct ledger *l, struct ledger_entry *list, int *coordinator);
+/* It grows with each round, and is alike in all: of the one that has closed last. */
+uint64_t ledger_series(const struct ledger *l);
+uint64_t ledger_series_of(struct ledger_version version);
 /* What is merged in the version that is held: for each rank the newest seq of its last
  * generation. */
 void ledger_merged(const struct ledger *l, struct ledger_entry *merged);

@@ -15,7 +15,12 @@
  * Both directions of the link are busy from the first reduced piece on, and no step waits for
  * another than the piece it needs. Pieces go straight out of the vector where they lie together
  * there, out of the result, and into the result; only what is taken has buffers, and what has a
- * gap inside is gathered first. Between two ranks at most m->depth pieces of a sort are in flight.
+ * gap inside is gathered first. Between two ranks at most m->depth pieces of a sort are in flight,
+ * and an owner takes at most so many parts at a time as its window has room for, in the order of
+ * ranks. Where that is less than a piece's, they are added to a sum as they come.
+ *
+ * Nothing here looks at all ranks but the opening of an owner's window: lanes that can go on are in
+ * a list, and the end is a count.
  *
  * Vectors were looked at before they arrived, and those that are not finite give nothing. Workers
  * train on meanwhile: should a piece not be finite now, it is left out of that piece alone.
@@ -31,102 +36,13 @@
 #include "fabric/vector.h"
 #include "ranks/ranks.h"
 
+#include <math.h>
 #include <string.h>
 
 enum { REDUCED_AT_ONCE = 2, ENCODED_AT_ONCE = 1, SHOWN_AT_ONCE = 2,
-       OWNED = 16384, FEW_RANKS = 8, MANY_RANKS = 64,
-       LANES_FLOATS = 8 << 20 /* of all buffers, as long as pieces are not too short */ };
+       OWNED = 16384, FEW_RANKS = 8, WINDOW_LEAST = 64 };
 
-/* --- memory --- */
-
-static void given(struct ranks *m, struct ranks_op *op, const struct link_ended *ended)
-{
-    (void)ended;
-    op->busy = false;
-    m->lanes[op->rank].gave++;
-}
-
-static void taken(struct ranks *m, struct ranks_op *op, const struct link_ended *ended)
-{
-    (void)ended;
-    op->busy = false;
-    m->lanes[op->rank].took[op->slot] = true;
-}
-
-static void told(struct ranks *m, struct ranks_op *op, const struct link_ended *ended)
-{
-    (void)ended;
-    op->busy = false;
-    m->lanes[op->rank].told++;
-}
-
-static void learned(struct ranks *m, struct ranks_op *op, const struct link_ended *ended)
-{
-    (void)ended;
-    op->busy = false;
-    m->lanes[op->rank].learned++;
-}
-
-static void came_encoded(struct ranks *m, struct ranks_op *op, const struct link_ended *ended)
-{
-    (void)ended;
-    op->busy = false;
-    m->lanes[op->rank].here[op->slot] = true;
-}
-
-/* Many ranks have fewer and shorter pieces in flight to each: all together are still enough to fill
- * a link, and the buffers have a bound. The same for all ranks. */
-static void set_pieces(struct ranks *m)
-{
-    size_t size = (size_t)m->place.size, floats;
-
-    m->depth = size <= FEW_RANKS ? RANKS_DEPTH : size <= MANY_RANKS ? RANKS_DEPTH / 2 : RANKS_DEPTH / 4;
-    floats = LANES_FLOATS / (2 * m->depth * size) / WIRE_BLOCK * WIRE_BLOCK;
-    floats = floats < RANKS_PIECE ? floats : RANKS_PIECE;
-    m->piece_most = floats > RANKS_PIECE_LEAST ? floats : RANKS_PIECE_LEAST;
-}
-
-descant_status ranks_lanes_init(struct ranks *m)
-{
-    size_t size = (size_t)m->place.size, floats;
-
-    set_pieces(m);
-    floats = ranks_lane_floats(m);
-    m->lanes = memory_take_array(size, sizeof *m->lanes);
-    m->inputs = memory_take_array(size, sizeof *m->inputs);
-    m->shares = memory_take_array(size, sizeof *m->shares);
-    m->piece = memory_take_array(floats, sizeof *m->piece);
-    if (!m->lanes || !m->inputs || !m->shares || !m->piece)
-        return DESCANT_MEMORY;
-    for (int k = 0; k < m->place.size; k++)
-        for (unsigned slot = 0; slot < m->depth && k != m->f.rank; slot++) {
-            struct ranks_lane *lane = &m->lanes[k];
-            lane->give[slot] = (struct ranks_op){.rank = k, .slot = slot};
-            lane->take[slot] = (struct ranks_op){.ended = taken, .rank = k, .slot = slot};
-            lane->tell[slot] = (struct ranks_op){.ended = told, .rank = k, .slot = slot};
-            lane->learn[slot] = (struct ranks_op){.rank = k, .slot = slot};
-            lane->give[slot].floats = memory_take_array(floats, sizeof(float));
-            lane->take[slot].floats = memory_take_array(floats, sizeof(float));
-            if (!lane->give[slot].floats || !lane->take[slot].floats)
-                return DESCANT_MEMORY;
-        }
-    return DESCANT_OK;
-}
-
-void ranks_lanes_fini(struct ranks *m)
-{
-    for (int k = 0; m->lanes && k < m->place.size; k++)
-        for (unsigned slot = 0; slot < m->depth; slot++) {
-            memory_give(m->lanes[k].give[slot].floats);
-            memory_give(m->lanes[k].take[slot].floats);
-        }
-    memory_give(m->lanes);
-    memory_give(m->inputs);
-    memory_give(m->shares);
-    memory_give(m->piece);
-}
-
-/* --- a round --- */
+/* --- who has to do with whom --- */
 
 static int owners_of(const struct ranks_round *r)
 {
@@ -146,18 +62,177 @@ static size_t piece_floats(const struct ranks *m)
     return floats < m->piece_most ? floats : m->piece_most;
 }
 
-/* Each rank by itself. */
-static void begin_alone(struct ranks *m)
+/* A member gives to our slice, and is told it. */
+static bool relays(const struct ranks *m, int member)
+{
+    return m->host ? ranks_host_relays(m, member) : member != m->round.me;
+}
+
+/* We give to a member's slice, and are told it. */
+static bool relayed(const struct ranks *m, int member)
+{
+    return m->host ? ranks_host_relayed(m, member) : member != m->round.me;
+}
+
+/* Of what a member gives. */
+static double share_of(const struct ranks *m, int member)
+{
+    return m->host ? ranks_host_share(m, member) : m->round.seats[member].share;
+}
+
+/* --- the lanes that can go on --- */
+
+static bool can_learn(const struct ranks *m, const struct ranks_lane *lane)
+{
+    size_t slot = lane->learning % m->depth;
+    return lane->learning < lane->pieces && !lane->learn[slot].busy && !lane->here[slot];
+}
+
+static bool can_give(const struct ranks *m, const struct ranks_lane *lane)
+{
+    return m->round.gives && lane->given < lane->pieces &&
+           !lane->give[lane->given % m->depth].busy;
+}
+
+static void make_ready(struct ranks *m, struct ranks_lane *lane)
+{
+    struct ranks_lanes *lanes = &m->lanes;
+
+    if (lane->ready || !(can_learn(m, lane) || can_give(m, lane) ||
+                         lane->here[lane->learned % m->depth]))
+        return;
+    lane->ready = true;
+    lane->next = NULL;
+    *(lanes->first ? &lanes->last->next : &lanes->first) = lane;
+    lanes->last = lane;
+}
+
+/* --- what has ended --- */
+
+static void given(struct ranks *m, struct ranks_op *op, const struct link_ended *ended)
+{
+    (void)ended;
+    op->busy = false;
+    m->round.left--;
+    make_ready(m, op->of);
+}
+
+static void learned(struct ranks *m, struct ranks_op *op, const struct link_ended *ended)
+{
+    struct ranks_lane *lane = op->of;
+
+    (void)ended;
+    op->busy = false;
+    if (m->round.wire == WIRE_F32) {
+        lane->learned++;
+        m->round.left--;
+    } else {
+        lane->here[op->slot] = true;
+    }
+    make_ready(m, lane);
+}
+
+static void taken(struct ranks *m, struct ranks_op *op, const struct link_ended *ended)
+{
+    struct ranks_window *w = &m->lanes.window;
+
+    (void)ended;
+    op->busy = false;
+    w->here[op->slot] = true;
+    while (w->came < w->taken && w->here[w->came % w->room])
+        w->came++;
+}
+
+static void told(struct ranks *m, struct ranks_op *op, const struct link_ended *ended)
+{
+    struct ranks_window *w = &m->lanes.window;
+    struct ranks_hearer *peer = op->of;
+
+    (void)ended;
+    op->busy = false;
+    peer->told++;
+    w->untold[op->slot]--;
+    w->idle[w->n_idle++] = op;
+    m->round.left--;
+}
+
+/* --- a round --- */
+
+/* Of whole cache lines. */
+static size_t buffer_bytes(const struct ranks_round *r)
+{
+    return (wire_bytes(r->wire, r->piece) + 63) / 64 * 64;
+}
+
+/* Parts go out of the vector itself where all of it lies together, also if we come to help only. */
+static bool gathers(const struct ranks *m)
+{
+    const struct ranks_round *r = &m->round;
+    return m->host || m->in_place || r->wire != WIRE_F32 || r->in->n_extents > 1;
+}
+
+static void open_lanes(struct ranks *m)
 {
     struct ranks_round *r = &m->round;
+    struct ranks_lanes *lanes = &m->lanes;
+    size_t bytes = buffer_bytes(r);
+    int n = 0, after = 0;
 
-    r->gives = r->seats[r->me].share > 0;
-    for (int i = 0; i < r->k; i++) {
-        struct ranks_lane *lane = &m->lanes[r->seats[i].rank];
-        lane->share = r->seats[i].share;
-        lane->gives = lane->share > 0;
-        lane->relays = lane->relayed = i != r->me;
+    if (!ranks_lanes_open(m, r->owners, gathers(m) ? bytes : 0,
+                          r->wire == WIRE_F32 ? 0 : bytes))
+        return;
+    for (int nth = 0; nth < r->owners; nth++) {
+        struct ranks_lane *lane = &lanes->list[n];
+        int member = ranks_round_owner(r, nth);
+        if (!relayed(m, member))
+            continue;
+        lane->member = member;
+        lane->pieces = ranks_round_pieces(r, member);
+        r->left += lane->pieces * (r->gives ? 2 : 1);
+        for (unsigned slot = 0; slot < m->depth; slot++) {
+            lane->give[slot].rank = lane->learn[slot].rank = r->seats[member].rank;
+            lane->give[slot].ended = given;
+            lane->learn[slot].ended = learned;
+        }
+        after += member < r->me;
+        n++;
     }
+    lanes->n = n;
+    for (int i = 0; i < n; i++)     /* members after this one first: not all give to the same */
+        make_ready(m, &lanes->list[(after + i) % n]);
+}
+
+/* Parts in flight: as many as keep the link busy; and as many owners as there are take from
+ * all that give, not all of them from the same few. */
+static size_t window_room(const struct ranks *m, int n_peers)
+{
+    size_t all = m->depth * (size_t)n_peers, room = m->depth * (size_t)m->round.owners;
+    room = room > WINDOW_LEAST ? room : WINDOW_LEAST;
+    return room < all ? room : all;
+}
+
+static void open_window(struct ranks *m)
+{
+    struct ranks_round *r = &m->round;
+    struct ranks_window *w = &m->lanes.window;
+    int n_peers = 0;
+
+    for (int i = 0; i < r->k && r->n_own; i++)
+        n_peers += relays(m, i);
+    *w = (struct ranks_window){.n_peers = 0};
+    if (!n_peers ||
+        !ranks_window_open(m, n_peers, window_room(m, n_peers), buffer_bytes(r)))
+        return;
+    n_peers = 0;
+    for (int i = 0; i < r->k; i++) {
+        if (!relays(m, i))
+            continue;
+        w->peers[n_peers++].member = i;
+        w->before += share_of(m, i) > 0 && i < r->me;
+        if (share_of(m, i) > 0)
+            w->givers[w->n_givers++] = i;
+    }
+    r->left += r->n_own * (size_t)n_peers;
 }
 
 void ranks_mean_begin(struct ranks *m)
@@ -166,93 +241,86 @@ void ranks_mean_begin(struct ranks *m)
 
     if (m->host)
         ranks_host_begin(m);
-    else
-        begin_alone(m);
+    r->gives = share_of(m, r->me) > 0;
     r->owners = owners_of(r);
     r->piece = piece_floats(m);
     r->n_own = ranks_round_pieces(r, r->me);
-    r->reduced = 0;
-    for (int i = 0; i < r->k; i++) {
-        struct ranks_lane *lane = &m->lanes[r->seats[i].rank];
-        lane->member = i;
-        lane->given = lane->gave = lane->taken = lane->told = lane->telling = 0;
-        lane->learned = lane->learning = 0;
-        memset(lane->took, 0, sizeof lane->took);
-        memset(lane->here, 0, sizeof lane->here);
-    }
+    r->reduced = r->left = 0;
+    open_lanes(m);
+    open_window(m);
+    if (m->f.status)
+        r->n = 0;               /* there is no memory for it, and it does nothing */
 }
 
 /* A slice goes to its owner, or from us as its owner to others. */
 uint64_t ranks_mean_bytes(const struct ranks *m)
 {
     const struct ranks_round *r = &m->round;
-    uint64_t bytes = 0;
+    uint64_t bytes = (uint64_t)m->lanes.window.n_peers *
+                     wire_bytes(r->wire, ranks_round_slice(r, r->me).n);
 
-    for (int i = 0; i < r->k; i++) {
-        const struct ranks_lane *lane = &m->lanes[r->seats[i].rank];
-        bytes += lane->relayed ? wire_bytes(r->wire, ranks_round_slice(r, i).n) : 0;
-        bytes += lane->relays ? wire_bytes(r->wire, ranks_round_slice(r, r->me).n) : 0;
-    }
+    for (int i = 0; i < m->lanes.n; i++)
+        bytes += wire_bytes(r->wire, ranks_round_slice(r, m->lanes.list[i].member).n);
     return bytes;
 }
 
 /* --- the four sorts of messages --- */
 
-static bool take(struct ranks *m, struct ranks_lane *lane)
+static void take_parts(struct ranks *m)
 {
     const struct ranks_round *r = &m->round;
-    struct ranks_op *op = &lane->take[lane->taken % m->depth];
+    struct ranks_window *w = &m->lanes.window;
+    size_t givers = (size_t)w->n_givers, all = r->n_own * givers;
 
-    if (!lane->relays || !lane->gives || lane->taken == r->n_own ||
-        lane->taken == r->reduced + m->depth)
-        return false;
-    size_t n = ranks_round_piece(r, r->me, lane->taken++).n;
-    return ranks_receive_op(m, op, op->floats, wire_bytes(r->wire, n), TAG_GIVE);
+    while (w->taken < all && w->taken < w->reduced + w->room && !m->f.status) {
+        struct ranks_op *op = &w->takes[w->taken % w->room];
+        size_t n = ranks_round_piece(r, r->me, w->taken / givers).n;
+        op->rank = r->seats[w->givers[w->taken++ % givers]].rank;
+        op->ended = taken;
+        ranks_receive_op(m, op, op->floats, wire_bytes(r->wire, n), TAG_GIVE);
+        m->moved = true;
+    }
 }
 
 static bool learn(struct ranks *m, struct ranks_lane *lane)
 {
     const struct ranks_round *r = &m->round;
-    struct ranks_op *op = &lane->learn[lane->learning % m->depth];
 
-    if (!lane->relayed || op->busy || lane->here[op->slot] ||
-        lane->learning == ranks_round_pieces(r, lane->member))
+    if (!can_learn(m, lane))
         return false;
-    bool plain = r->wire == WIRE_F32;
-    op->ended = plain ? learned : came_encoded;         /* a state may have had it */
+    struct ranks_op *op = &lane->learn[lane->learning % m->depth];
     struct chunk piece = ranks_round_piece(r, lane->member, lane->learning++);
-    return ranks_receive_op(m, op, plain ? m->mean + piece.from : op->floats,
-                          wire_bytes(r->wire, piece.n), TAG_TELL);
+    return ranks_receive_op(m, op, r->wire == WIRE_F32 ? m->mean + piece.from : op->floats,
+                            wire_bytes(r->wire, piece.n), TAG_TELL);
 }
 
 /* False, and it waits for the next step, where this one has done its share. */
-static bool may_code(struct ranks_round *r)
+static bool may_code(const struct ranks_round *r, int *turns)
 {
-    return r->wire == WIRE_F32 || r->turns-- > 0;
+    return r->wire == WIRE_F32 || (*turns)-- > 0;
 }
 
-static bool decode(struct ranks *m, struct ranks_lane *lane)
+static bool decode(struct ranks *m, struct ranks_lane *lane, int *turns)
 {
     struct ranks_round *r = &m->round;
-    unsigned slot = (unsigned)(lane->learned % m->depth);
+    size_t slot = lane->learned % m->depth;
 
-    if (!lane->here[slot] || !may_code(r))
+    if (!lane->here[slot] || !may_code(r, turns))
         return false;
     lane->here[slot] = false;
     ranks_wire_learn(m, ranks_round_piece(r, lane->member, lane->learned++), lane->learn[slot].floats);
+    r->left--;
     return true;
 }
 
-static bool give(struct ranks *m, struct ranks_lane *lane)
+static bool give(struct ranks *m, struct ranks_lane *lane, int *turns)
 {
-    struct ranks_round *r = &m->round;
-    struct ranks_op *op = &lane->give[lane->given % m->depth];
+    const struct ranks_round *r = &m->round;
 
-    if (!lane->relayed || !r->gives || op->busy ||
-        lane->given == ranks_round_pieces(r, lane->member) ||
-        (m->host && !ranks_host_shown(m, lane->given)) || !may_code(r))
+    if (!can_give(m, lane) || (m->host && !ranks_host_shown(m, lane->given)) ||
+        !may_code(r, turns))
         return false;
-    op->ended = given;
+    struct ranks_op *op = &lane->give[lane->given % m->depth];
     struct chunk piece = ranks_round_piece(r, lane->member, lane->given++);
     const float *p = m->host ? ranks_host_give(m, piece, op->floats)
                      : r->wire == WIRE_F32 ? ranks_reach(r->in, piece.from, piece.n, op->floats)
@@ -260,128 +328,213 @@ static bool give(struct ranks *m, struct ranks_lane *lane)
     return ranks_send_op(m, op, p, wire_bytes(r->wire, piece.n), TAG_GIVE);
 }
 
-static bool tell(struct ranks *m, struct ranks_lane *lane)
+/* In turn, a piece each. What a lane cannot do in this step it can in the next. */
+static void move_lanes(struct ranks *m)
 {
-    const struct ranks_round *r = &m->round;
-    struct ranks_op *op = &lane->tell[lane->telling % m->depth];
+    struct ranks_lanes *lanes = &m->lanes;
+    int to_give = ENCODED_AT_ONCE, to_decode = ENCODED_AT_ONCE;
 
-    if (!lane->relays || op->busy || lane->telling == r->reduced)
-        return false;
-    struct chunk piece = ranks_round_piece(r, r->me, lane->telling++);
-    const float *p = r->wire == WIRE_F32 ? m->mean + piece.from : m->settled[op->slot];
-    return ranks_send_op(m, op, p, wire_bytes(r->wire, piece.n), TAG_TELL);
+    for (bool moved = true; moved && lanes->first && !m->f.status;) {
+        moved = false;
+        for (struct ranks_lane *lane = lanes->first, *last = lanes->last, *next; lane;
+             lane = lane == last ? NULL : next) {
+            next = lane->next;
+            lanes->first = next;
+            lane->ready = false;
+            while (learn(m, lane))
+                moved = true;
+            moved |= decode(m, lane, &to_decode);
+            moved |= give(m, lane, &to_give);
+            make_ready(m, lane);
+        }
+        m->moved |= moved;
+    }
 }
 
-/* Members after this one first, so that not all give to the same. */
-static void move_messages(struct ranks *m, bool (*move)(struct ranks *, struct ranks_lane *))
+/* A piece to all, members after this one first, then the next. */
+static void tell_peers(struct ranks *m)
 {
     const struct ranks_round *r = &m->round;
+    struct ranks_window *w = &m->lanes.window;
+    size_t peers = (size_t)w->n_peers;
 
-    for (bool moved = true; moved && !m->f.status;) {
-        moved = false;
-        for (int i = 1; i < r->k; i++)
-            moved |= move(m, &m->lanes[r->seats[(r->me + i) % r->k].rank]);
-        m->moved |= moved;
+    while (w->telling < r->reduced * peers && w->n_idle && !m->f.status) {
+        struct ranks_op *op = w->idle[--w->n_idle];
+        size_t nth = w->telling / peers;
+        struct ranks_hearer *peer = &w->peers[(w->telling++ + (size_t)r->me) % peers];
+        struct chunk piece = ranks_round_piece(r, r->me, nth);
+        *op = (struct ranks_op){.ended = told, .rank = r->seats[peer->member].rank,
+                                .slot = (unsigned)(nth % m->depth), .of = peer};
+        ranks_send_op(m, op, r->wire == WIRE_F32 ? m->mean + piece.from : m->settled[op->slot],
+                      wire_bytes(r->wire, piece.n), TAG_TELL);
+        m->moved = true;
     }
 }
 
 /* --- reducing --- */
 
-static bool all_here(const struct ranks *m)
+/* The givers [*from, *to) whose parts are reduced next: all of them, or, where a window does not
+ * hold so many, some. False: a part is not here. */
+static bool next_givers(const struct ranks *m, int *from, int *to)
 {
-    const struct ranks_round *r = &m->round;
+    const struct ranks_window *w = &m->lanes.window;
+    int some = w->room / 2 > 0 ? (int)(w->room / 2) : 1;
 
-    for (int i = 0; i < r->k; i++) {
-        const struct ranks_lane *lane = &m->lanes[r->seats[i].rank];
-        if (lane->relays && lane->gives && !lane->took[r->reduced % m->depth])
-            return false;
-    }
-    return !m->host || ranks_host_shown(m, r->reduced);
-}
-
-/* Encoded: whether all have been told what was in the buffer of the next piece. */
-static bool has_room(const struct ranks *m)
-{
-    const struct ranks_round *r = &m->round;
-
-    for (int i = 0; i < r->k && r->wire != WIRE_F32; i++) {
-        const struct ranks_lane *lane = &m->lanes[r->seats[i].rank];
-        if (i != r->me && (lane->telling + m->depth <= r->reduced ||
-                           lane->tell[r->reduced % m->depth].busy))
-            return false;
-    }
-    return true;
+    *from = (int)(w->reduced - m->round.reduced * (size_t)w->n_givers);
+    *to = w->n_givers;
+    if ((size_t)w->n_givers > w->room && *to - *from > some)
+        *to = *from + some;
+    return w->came >= w->reduced + (size_t)(*to - *from);
 }
 
 /* By rank, so that one sum has the same bits whoever owns it. Of a host with several ranks its own
  * parts come first. */
-static void reduce_plain(struct ranks *m, struct chunk piece, unsigned slot)
+static int gather_inputs(struct ranks *m, struct chunk piece, int from, int to)
 {
     const struct ranks_round *r = &m->round;
-    int n_in = m->host ? ranks_host_inputs(m, piece.from) : 0;
+    const struct ranks_window *w = &m->lanes.window;
+    bool own = !m->host && r->gives && r->wire == WIRE_F32;
+    int n_in = m->host && from == 0 ? ranks_host_inputs(m, piece.from) : 0;
 
-    for (int i = 0; i < r->k; i++) {
-        const struct ranks_lane *lane = &m->lanes[r->seats[i].rank];
-        bool own = i == r->me && !m->host && r->gives;
-        if (!own && (!lane->relays || !lane->gives))
-            continue;
-        m->inputs[n_in] = own ? ranks_reach(r->in, piece.from, piece.n, m->piece)
-                              : lane->take[slot].floats;
-        m->shares[n_in++] = lane->share;
+    for (int i = from; i <= to; i++) {
+        if (own && i == w->before && (i < to || to == w->n_givers)) {
+            m->inputs[n_in] = ranks_reach(r->in, piece.from, piece.n, m->piece);
+            m->shares[n_in++] = r->seats[r->me].share;
+        }
+        if (i < to) {
+            m->inputs[n_in] = w->takes[(w->reduced + (size_t)(i - from)) % w->room].floats;
+            m->shares[n_in++] = share_of(m, w->givers[i]);
+        }
     }
-    ranks_mean_inputs(m, m->mean + piece.from, n_in, piece.n);
+    return n_in;
 }
 
-static void reduce(struct ranks *m)
+/* Inputs that are not finite now are left out. */
+static void add_inputs(struct ranks *m, int n_in, size_t n)
+{
+    struct ranks_window *w = &m->lanes.window;
+    bool first = w->total <= 0;
+    int good = 0;
+
+    for (int i = 0; i < n_in; i++)
+        if (kernels_best()->finite(m->inputs[i], n)) {
+            m->inputs[good] = m->inputs[i];
+            w->total += m->shares[good++] = m->shares[i];
+        }
+    w->spoilt |= good < n_in;
+    if (good)
+        kernels_best()->sum(w->sum, m->inputs, m->shares, good, n, first);
+}
+
+static void settle_sum(struct ranks *m, struct chunk piece)
+{
+    struct ranks_window *w = &m->lanes.window;
+    double by = w->spoilt ? 1 / w->total : 1;
+    float *out = m->mean + piece.from;
+
+    for (size_t i = 0; i < piece.n; i++)
+        out[i] = w->total > 0 ? (float)(w->sum[i] * by) : NAN;
+    w->total = 0;
+    w->spoilt = false;
+}
+
+static void reduce(struct ranks *m, int from, int to)
 {
     struct ranks_round *r = &m->round;
+    struct ranks_window *w = &m->lanes.window;
     struct chunk piece = ranks_round_piece(r, r->me, r->reduced);
     unsigned slot = (unsigned)(r->reduced % m->depth);
+    int n_in = gather_inputs(m, piece, from, to);
 
-    if (r->wire == WIRE_F32)
-        reduce_plain(m, piece, slot);
+    if (r->wire != WIRE_F32)
+        ranks_wire_reduce(m, piece, n_in, m->settled[slot]);
+    else if (from == 0 && to == w->n_givers)
+        ranks_mean_inputs(m, m->mean + piece.from, n_in, piece.n);
     else
-        ranks_wire_reduce(m, piece, slot);
-    for (int i = 0; i < r->k; i++)
-        m->lanes[r->seats[i].rank].took[slot] = false;
-    r->reduced++;
+        add_inputs(m, n_in, piece.n);
+    for (int i = from; i < to; i++)
+        w->here[w->reduced++ % w->room] = false;
     m->moved = true;
+    if (to < w->n_givers)
+        return;
+    if (from > 0)
+        settle_sum(m, piece);
+    w->untold[slot] += (size_t)w->n_peers;
+    r->reduced++;
 }
 
-static bool can_reduce(const struct ranks *m)
-{
-    return m->round.reduced < m->round.n_own && all_here(m) && has_room(m);
-}
-
-static bool all_done(struct ranks *m)
+/* Encoded: all have been told what was in the buffer of the next piece. */
+static bool has_room(const struct ranks *m)
 {
     const struct ranks_round *r = &m->round;
+    return r->wire == WIRE_F32 || m->lanes.window.untold[r->reduced % m->depth] == 0;
+}
 
-    for (int i = 0; i < r->k; i++) {
-        const struct ranks_lane *lane = &m->lanes[r->seats[i].rank];
-        size_t theirs = ranks_round_pieces(r, i);
-        if ((lane->relays && lane->told < r->n_own) ||
-            (lane->relayed && (lane->learned < theirs || (r->gives && lane->gave < theirs))))
-            return false;
-    }
-    return r->reduced == r->n_own && (!m->host || ranks_host_done(m));
+static void reduce_parts(struct ranks *m)
+{
+    struct ranks_round *r = &m->round;
+    int turns = ENCODED_AT_ONCE, from, to;
+
+    for (int i = 0; i < REDUCED_AT_ONCE && r->reduced < r->n_own && next_givers(m, &from, &to) &&
+                    (!m->host || ranks_host_shown(m, r->reduced)) && has_room(m) &&
+                    may_code(r, &turns); i++)
+        reduce(m, from, to);
 }
 
 bool ranks_mean_step(struct ranks *m)
 {
-    struct ranks_round *r = &m->round;
+    const struct ranks_round *r = &m->round;
 
     for (int i = 0; i < SHOWN_AT_ONCE && m->host && ranks_host_show(m); i++)
         m->moved = true;
-    move_messages(m, take);
-    move_messages(m, learn);
-    r->turns = ENCODED_AT_ONCE;
-    move_messages(m, give);
-    r->turns = ENCODED_AT_ONCE;
-    for (int i = 0; i < REDUCED_AT_ONCE && can_reduce(m) && may_code(r); i++)
-        reduce(m);
-    move_messages(m, tell);
-    r->turns = ENCODED_AT_ONCE;
-    move_messages(m, decode);
-    return all_done(m);
+    take_parts(m);
+    move_lanes(m);
+    reduce_parts(m);
+    tell_peers(m);
+    if (r->left || r->reduced < r->n_own || (m->host && !ranks_host_done(m)))
+        return false;
+    ranks_window_close(m);
+    return true;
+}
+
+/* --- for whom it waits --- */
+
+/* Those who have not given what is to be reduced here next: the others wait for them as well. */
+static void giving_late(const struct ranks *m, struct awaited *awaited)
+{
+    const struct ranks_window *w = &m->lanes.window;
+    size_t givers = (size_t)w->n_givers, end = (m->round.reduced + 1) * givers;
+
+    for (size_t q = w->reduced; q < w->taken && q < end; q++)
+        if (!w->here[q % w->room])
+            awaited_add(awaited, m->round.seats[w->givers[q % givers]].rank);
+}
+
+/* Those who have not told what they have reduced, or not heard what was reduced here. */
+static void telling_late(const struct ranks *m, struct awaited *awaited)
+{
+    const struct ranks_round *r = &m->round;
+    const struct ranks_window *w = &m->lanes.window;
+    const struct ranks_lane *lane = m->lanes.list, *end = lane + m->lanes.n;
+
+    for (int member = 0, peer = 0; member < r->k; member++) {
+        bool late = lane < end && lane->member == member && lane->learned < lane->pieces;
+        if (lane < end && lane->member == member)
+            lane++;
+        if (peer < w->n_peers && w->peers[peer].member == member)
+            late |= w->peers[peer++].told < r->n_own;
+        if (late)
+            awaited_add(awaited, r->seats[member].rank);
+    }
+}
+
+void ranks_mean_late(const struct ranks *m, struct awaited *awaited)
+{
+    if (!m->round.n)
+        return;
+    giving_late(m, awaited);
+    if (awaited->n == 0)
+        telling_late(m, awaited);
+    if (m->host && awaited->n == 0)
+        ranks_host_late(m, awaited);    /* who are not through with what was reduced */
 }

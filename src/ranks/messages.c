@@ -18,6 +18,11 @@ void ranks_fail(struct ranks *m, descant_status status, const char *format, ...)
     m->f.status = log_fail(&m->f.log, status, "%s", text);
 }
 
+void ranks_blame_alone(struct ranks *m, descant_status status, const char *text)
+{
+    ranks_fail(m, status, "%s", text);
+}
+
 static bool broken(struct ranks *m, int rank)
 {
     const char *name = rank >= 0 ? m->place.names[rank] : "any host";
@@ -36,22 +41,41 @@ void ranks_refuse(struct ranks *m, int rank, const char *format, ...)
     va_start(list, format);
     vsnprintf(text + n, sizeof text - (size_t)n, format, list);
     va_end(list);
+    if (!m->place.fixed) {      /* it is given up; the others go on */
+        log_say(&m->f.log, DESCANT_WARNING, "%s; it is heard no more", text);
+        m->met(m, &(struct link_peer){rank, m->peers[rank].generation, true});
+        return;
+    }
     m->deaf = true;
     m->blame(m, DESCANT_MISMATCH, text);
 }
 
+/* Pieces are of the round; a round that is given up ends them. */
+static struct link_message message_of(struct ranks *m, struct ranks_op *op, enum ranks_tag tag)
+{
+    bool piece = tag == TAG_GIVE || tag == TAG_TELL || tag == TAG_STATE;
+
+    op->tag = (uint16_t)tag;
+    op->piece = piece;
+    m->pieces_open += piece;
+    return (struct link_message){op->rank, (int)tag, piece ? m->round.series : 0, op};
+}
+
 bool ranks_send_op(struct ranks *m, struct ranks_op *op, const void *p, size_t bytes, enum ranks_tag tag)
 {
+    const struct link_message message = message_of(m, op, tag);
+
     op->most = 0;
-    op->busy = m->link->type->send(m->link, p, bytes, op->rank, (int)tag, op);
+    op->busy = m->link->type->send(m->link, p, bytes, &message);
     return op->busy || broken(m, op->rank);
 }
 
 static bool receive(struct ranks *m, struct ranks_op *op, void *p, size_t most, enum ranks_tag tag)
 {
-    op->tag = (uint16_t)tag;
+    const struct link_message message = message_of(m, op, tag);
+
     op->most = (uint32_t)most;
-    op->busy = m->link->type->receive(m->link, p, most, op->rank, (int)tag, op);
+    op->busy = m->link->type->receive(m->link, p, most, &message);
     return op->busy || broken(m, op->rank);
 }
 
@@ -74,7 +98,8 @@ static bool length_is_good(struct ranks *m, struct ranks_op *op, const struct li
         [TAG_WORD] = "a word", [TAG_MANIFEST] = "a manifest", [TAG_GIVE] = "a part of a mean",
         [TAG_TELL] = "a piece of a mean", [TAG_STATE] = "a piece of a state",
         [TAG_ASK] = "an ask", [TAG_ROWS] = "a part of rows", [TAG_POST] = "a parcel",
-        [TAG_POST_TAKEN] = "a parcel's answer", [TAG_ANSWER] = "an answer"};
+        [TAG_POST_TAKEN] = "a parcel's answer",
+        [TAG_WANT] = "a wish for a state", [TAG_VERSION] = "a piece of a state", [TAG_ANSWER] = "an answer"};
     char length[24] = "too many";
 
     if (!op->most || ended->bytes == op->most || (op->any_length && ended->bytes < op->most))
@@ -88,7 +113,28 @@ static bool length_is_good(struct ranks *m, struct ranks_op *op, const struct li
     return false;
 }
 
-/* True if something has ended. */
+static void end(struct ranks *m, struct ranks_op *op, const struct link_ended *ended)
+{
+    m->pieces_open -= op->piece;
+    if (ended->failed && m->place.fixed) {
+        broken(m, op->rank);
+    } else if (ended->failed) {
+        op->busy = false;
+        if (op->even_failed)
+            op->ended(m, op, ended);
+    } else {
+        if (op->most)
+            m->peers[ended->from].heard_ns = m->now_ns;
+        struct link_ended failed = *ended;
+        failed.failed = true;
+        if (length_is_good(m, op, ended))
+            op->ended(m, op, ended);
+        else if (!m->place.fixed && op->even_failed)
+            op->ended(m, op, &failed);
+    }
+}
+
+/* True if something has ended, or somebody has come or gone. */
 bool ranks_collect(struct ranks *m)
 {
     struct link_news news;
@@ -99,14 +145,15 @@ bool ranks_collect(struct ranks *m)
         m->moved_ns = m->now_ns;
     if (!works)
         return broken(m, LINK_ANY);
-    for (int i = 0; i < news.n_ended; i++) {
-        struct ranks_op *op = news.ended[i].op;
-        if (news.ended[i].failed)
-            broken(m, op->rank);
-        else if (length_is_good(m, op, &news.ended[i]))
-            op->ended(m, op, &news.ended[i]);
-    }
+    for (int i = 0; i < news.n_peers; i++)
+        if (!news.peers[i].gone)
+            m->met(m, &news.peers[i]);
+    for (int i = 0; i < news.n_ended; i++)
+        end(m, news.ended[i].op, &news.ended[i]);
+    for (int i = 0; i < news.n_peers; i++)
+        if (news.peers[i].gone)
+            m->met(m, &news.peers[i]);
     m->moved |= news.n_ended > 0;
-    return news.n_ended > 0;
+    return news.n_ended > 0 || news.n_peers > 0;
 }
 

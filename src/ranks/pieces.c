@@ -40,6 +40,14 @@ static size_t nth_slice_at(const struct ranks_round *r, int nth)
                                : wire_slice(r->n, r->owners, nth);
 }
 
+/* From the round's number on, around; where all own, member j owns slice j. */
+int ranks_round_owner(const struct ranks_round *r, int nth)
+{
+    int first = r->owners < r->k ? (int)(r->number % (uint32_t)r->k) : 0;
+    int around = first + r->owners - r->k;
+    return nth < around ? nth : first + nth - (around > 0 ? around : 0);
+}
+
 struct chunk ranks_round_slice(const struct ranks_round *r, int member)
 {
     int nth = r->owners < r->k ? (member + r->k - (int)(r->number % (uint32_t)r->k)) % r->k

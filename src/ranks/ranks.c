@@ -5,8 +5,9 @@
  *
  * 1. Only begin, poll, and the caller's open, start and close call the link: one thread at a
  *    time. wait may run beside them, and sleeps on figures that poll leaves.
- * 2. A round once closed is never begun again: the world is fixed, and who leaves stays until all
- *    have left, to do its part, to lead, and to serve its slice of the centre.
+ * 2. Where the link is fixed a round once closed is never begun again, and a rank that leaves stays
+ *    until all have left, to do its part, to lead, and to serve its slice of the centre. Where ranks
+ *    come and go a round may be given up (docs/members.md).
  * 3. What is sent lies in the contribution, in segments of the fabric's own, or in its buffers;
  *    never in the caller's memory, which may go at the next begin.
  * 4. What is sent or received stays until the link is through with it. A job that closes with
@@ -18,9 +19,11 @@
 static descant_status open(struct fabric **out, const struct fabric_options *options)
 {
     descant_status status = ranks_open(out, options);
-    if (status == DESCANT_OK)
-        (*out)->type = &fabric_mpi;
-    return status;
+    if (status != DESCANT_OK)
+        return status;
+    (*out)->type = &fabric_mpi;
+    (*out)->fixed = true;
+    return DESCANT_OK;
 }
 
 static void ranks_wait(struct fabric *f, uint64_t until_ns)

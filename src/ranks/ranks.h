@@ -4,8 +4,12 @@
  *   ranks.c     the table
  *   start.c, turn.c, close.c    what comes before the first poll, what a poll does, the end
  *   hear.c      what a word does to who hears it; check.c: whether it may
- *   lead.c, rows_lead.c         the coordinator: who takes part, when a round closes; and one of rows
+ *   peers.c     which ranks are there: they come, go, fall silent, and found the job
+ *   lead.c, rows_lead.c         the coordinator: what a round is that has gathered; and one of rows
+ *   members.c   drives the ledger (ledger.h): who takes part, and when a round may close
+ *   give.c      a version of the state, from a rank that holds it to one that lacks it
  *   mean.c, state.c, elastic.c  the floats of an exchange
+ *   lanes.c     the records and buffers of those that are under way
  *   hosts.c     those of a mean among the ranks of one host, in its memory
  *   wire.c      those of a mean in fewer bits
  *   rows.c      rounds of rows, between the leaders of hosts
@@ -22,6 +26,7 @@
 
 #include "fabric/fabric.h"
 #include "link/link.h"
+#include "ranks/ledger.h"
 
 enum {
     RANKS_PIECE = 32768,          /* floats: 128 KiB */
@@ -30,10 +35,10 @@ enum {
     RANKS_TEXT = 640              /* bytes of a word's text, with its end */
 };
 
-enum { RANKS_PROTOCOL = 7 };          /* of the words and pieces between ranks */
+enum { RANKS_PROTOCOL = 9 };          /* of the words and pieces between ranks */
 
 enum ranks_tag { TAG_WORD = 1, TAG_MANIFEST, TAG_GIVE, TAG_TELL, TAG_STATE, TAG_ASK,
-               TAG_ROWS, TAG_POST, TAG_POST_TAKEN,
+               TAG_ROWS, TAG_POST, TAG_POST_TAKEN, TAG_WANT, TAG_VERSION,
                TAG_ANSWER /* and from there on, one for each seat */ };
 
 struct ranks;
@@ -45,17 +50,19 @@ struct ranks_op {
     unsigned slot;
     bool busy;
     bool any_length;            /* a receive: up to `most` bytes, else just as many */
+    bool even_failed;           /* `ended` is called, too, where the peer has gone */
+    bool piece;                 /* of a round */
     uint16_t tag;
     uint32_t most;              /* 0: it is a send */
-    float *floats;              /* a piece: give gathers into it, take receives into it */
+    float *floats;              /* a piece: its buffer */
+    void *of;                   /* a piece: its lane, or its peer */
 };
 
 /* --- words --- */
 
 enum ranks_what {
     WORD_HELLO,         /* to 0: has started; its manifest follows */
-    WORD_ARRIVE,        /* to 0: has begun an exchange */
-    WORD_TAKE_BACK,     /* to 0: not that arrival */
+    WORD_HERE,          /* to 0: of its ledger; where it has arrived, with which exchange */
     WORD_LEAVE,         /* to 0: begins nothing more */
     WORD_CALL,          /* from 0: others wait for your arrival */
     WORD_GO,            /* from 0: the round is closed; seats follow */
@@ -65,14 +72,33 @@ enum ranks_what {
     WORD_FAIL,          /* from 0: the job has failed; text follows */
     WORD_BYE,           /* from 0: all have left */
     WORD_ROWS, WORD_ROWS_CALL, WORD_ROWS_GO, WORD_ROWS_HAVE, WORD_ROWS_TAKE,
-    WORD_LEAD           /* rows.c has these */
+    WORD_LEAD,          /* rows.c has these */
+    WORD_FENCE, WORD_PROPOSE, WORD_STANDS, WORD_TAKE,   /* members.c */
+    WORD_FORM,          /* from 0: the job begins, with this list; where ranks come and go */
+    WORD_ALIVE          /* to a member of a round that lasts */
+};
+
+/* What a word of a ledger has (struct ledger_decision). */
+struct ranks_ledger {
+    uint64_t generation, epoch, ballot, accepted, arrival;
+    struct ledger_version version, base;
+    int32_t coordinator, about;
+    uint32_t fresh, leaves, final, absent;
+};
+
+/* One of a list that follows such a word, or is part of a version. */
+struct ranks_entry {
+    int32_t rank;
+    uint32_t unused;
+    uint64_t generation, seq;   /* seq: of a version */
 };
 
 struct ranks_word {
     uint32_t what, protocol;
-    uint32_t seq;               /* ARRIVE, TAKE_BACK: which of its sender's exchanges */
-    uint32_t kind, final, bad;  /* final: ARRIVE, GO; MEMBERS: it has begun its finish */
-    uint32_t refers;            /* ARRIVE: the round whose result is the sender's reference */
+    uint32_t seq;               /* HERE: which of its sender's exchanges has arrived */
+    uint32_t kind, final, bad;  /* final: HERE, GO; MEMBERS: it has begun its finish */
+    uint64_t refers;            /* HERE: the series of the round whose result is the sender's
+                                   reference */
     uint32_t encoded;           /* GO: the mean is sent as the plan's wire says */
     uint32_t round;
     int32_t source;             /* GO: of a state; -1: of a mean without a good contribution.
@@ -80,16 +106,18 @@ struct ranks_word {
     uint32_t members, epoch, status, seats;
     uint32_t threads;           /* HELLO */
     int32_t host, local_rank;   /* HELLO */
-    uint32_t unused;
     uint64_t n, agree, priority, manifest_bytes;
-    uint64_t note;              /* ARRIVE: the sender's; GO: of a state, the source's */
+    uint64_t note;              /* HERE: the sender's; GO: of a state, the source's */
+    uint64_t stands;            /* the epoch that stands, as the sender knows */
     double weight;
+    struct ranks_ledger ledger;
 };
 
 /* A member of a round. */
 struct ranks_seat {
     int32_t rank;
-    uint32_t seq;               /* of the arrival that counts; 0: it only helps */
+    uint32_t seq;               /* of the exchange that counts; 0: it only helps */
+    uint64_t arrival;           /* as its ledger counts them; 0: it only helps */
     uint32_t threads;           /* of all ranks on its machine */
     uint32_t bad;
     int32_t host, local_rank;   /* its machine, by the lowest rank there; its place on it */
@@ -105,24 +133,61 @@ struct rows_seat {
 
 struct ranks_outgoing;
 
+/* Which ranks are there. */
+struct ranks_peer {
+    uint64_t generation;        /* that is there; 0: none is */
+    uint64_t heard_ns;          /* something of it came last */
+    int words_out;              /* to it, not out yet */
+    bool silent;                /* its ledger was told so */
+};
+
 /* --- the floats of a round --- */
 
-/* What goes between this rank and one other. */
+/* With one owner of a slice: our parts of it, and the slice as the owner tells it. Of a state:
+ * what goes to the member after us, and what comes from the one before. */
 struct ranks_lane {
-    struct ranks_op give[RANKS_DEPTH];      /* our parts of its slice; a state's next */
-    struct ranks_op take[RANKS_DEPTH];      /* its parts of ours */
-    struct ranks_op tell[RANKS_DEPTH];      /* our slice, reduced */
-    struct ranks_op learn[RANKS_DEPTH];     /* its slice, reduced; a state's last */
-    size_t given, gave;                 /* begun, ended */
-    size_t taken;
-    bool took[RANKS_DEPTH];               /* by piece modulo depth */
-    size_t told, telling;               /* ended, begun */
-    size_t learned, learning;           /* encoded: decoded, begun */
-    bool here[RANKS_DEPTH];               /* encoded pieces of its slice, not decoded yet */
-    bool gives;                         /* the share of what it gives is above zero */
-    double share;
-    int member;                         /* its place in the round */
-    bool relays, relayed;               /* it gives to our slice, and is told; we to its slice */
+    int member;                         /* the owner's place in the round */
+    size_t pieces;                      /* of its slice */
+    size_t given, learning;             /* begun */
+    size_t learned;                     /* ended; encoded: decoded */
+    bool here[RANKS_DEPTH];             /* encoded pieces that have come, and are not decoded */
+    struct ranks_op give[RANKS_DEPTH], learn[RANKS_DEPTH];
+    bool ready;                         /* in the list of those that can go on */
+    struct ranks_lane *next;
+};
+
+/* One of those that an owner tells. */
+struct ranks_hearer {
+    int member;
+    size_t told;                        /* pieces, ended */
+};
+
+/* What an owner takes and tells. Parts are counted over all pieces, and those of one piece are in
+ * the order of ranks; part q lies in buffer q % room. */
+struct ranks_window {
+    int n_peers, n_givers, before;      /* before: givers of lower ranks than this one */
+    struct ranks_hearer *peers;
+    int *givers;                        /* members: those of the peers that have a share */
+    size_t room, taken, came, reduced;  /* parts: begun; here without a gap; done with */
+    struct ranks_op *takes;             /* (room) */
+    bool *here;                         /* (room) */
+    size_t telling;                     /* begun: pieces x peers */
+    size_t untold[RANKS_DEPTH];         /* of the piece in that place: peers to be told */
+    struct ranks_op *tells, **idle;     /* (room) */
+    size_t n_idle;
+    double *sum, total;                 /* of a piece that is reduced by and by, as far as it is,
+                                           and of the shares in it; */
+    bool spoilt;                        /* parts that are not finite were left out */
+};
+
+/* The records and buffers of a round; they are there while it needs them (lanes.c). */
+struct ranks_lanes {
+    struct ranks_lane *list;            /* by member */
+    int n;
+    struct ranks_lane *first, *last;    /* that can go on */
+    struct ranks_window window;
+    void *memory[2];                    /* of the list, and of the window; */
+    size_t bytes[2];
 };
 
 struct ranks_round {
@@ -133,6 +198,9 @@ struct ranks_round {
     enum wire wire;
     uint32_t number, n_bad;
     size_t n, piece;
+    uint64_t series;            /* of its pieces (link.h, 10) */
+    uint64_t base;              /* the series of the version that it is upon */
+    uint64_t began_ns;
     uint64_t note;              /* of a state */
     int k, me, source;          /* members; places among them */
     int owners;                 /* of a mean: so many of them have a slice */
@@ -140,8 +208,8 @@ struct ranks_round {
     const struct vector *in;
     bool gives;
     size_t n_own, reduced;      /* pieces of our slice */
+    size_t left;                /* pieces to be given, learned and told: not ended yet */
     size_t shown_pieces;        /* by hosts: of our vector, that lie in the host's memory */
-    int turns;                  /* pieces that this step may yet encode, or decode */
     size_t n_state, came, coming, passing, passed;      /* pieces of a state */
     bool here[RANKS_DEPTH];
     size_t filled;              /* of the centre, from our own vector */
@@ -162,6 +230,7 @@ struct ranks_rows;
 struct ranks_rows_lead;
 struct ranks_host;
 struct ranks_post;
+struct ranks_give;
 
 struct ranks {
     struct fabric f;
@@ -190,7 +259,43 @@ struct ranks {
     int words_out;
     bool go_waits;                      /* `go` is to be done */
     bool deaf;                          /* a peer has broken the protocol: no word is heard */
-    struct ranks_lead *lead;              /* rank 0 */
+    struct ranks_peer *peers;           /* by rank */
+    int pieces_open;                    /* messages with a series that have not ended */
+    int founders;                       /* with so many ranks the job begins */
+    uint64_t dead_ns;                   /* a rank that was not heard for so long is given up */
+    int threads;
+    int hello_to;                       /* has had HELLO, of this generation */
+    uint64_t hello_generation;
+    int coordinator;                    /* as the ledger knows */
+    bool leads;                         /* this rank is that */
+    bool founded;                       /* there is an epoch */
+    bool voided, changed;               /* not acted upon: the round is given up; another epoch
+                                           stands */
+    uint64_t stands_ns;                 /* since then it has stood */
+    uint64_t looked_ns, alive_ns;       /* at who is silent; ALIVE was said */
+    int leader;                         /* the coordinator; or, where that is silent, the member that
+                                           is to found the next epoch, */
+    uint64_t leader_ns;                 /* since then */
+    uint64_t leaving_ns;                /* it stays no longer than it must */
+    uint64_t left_ns, go_ns;            /* left; GO came */
+    float *state_center;                /* where a state's centre comes to: the centre itself, where the
+                                           link is fixed */
+    bool has_state;                     /* the caller has had one, or given its own */
+    bool state_waits;                   /* a state that was taken (give.c) is to be handed out, */
+    uint64_t state_note;                /* and its giver's note */
+    uint64_t result_series;             /* of the mean in `mean`; 0: there is none */
+    size_t result_n;
+    struct ledger *ledger;              /* in ledger_memory */
+    void *ledger_memory;
+    struct ledger_entry *list;          /* (size) what goes into the ledger, or came out */
+    struct ranks_entry *entries;        /* (size) the same in a word */
+    bool ledger_moved;                  /* since the coordinator has looked */
+    uint64_t *members;                  /* by rank: its generation in the epoch that stands, where
+                                           ranks come and go; 0: it is no member */
+    struct ranks_lead *lead;            /* of each rank that may be the coordinator */
+    struct ranks_give *give;
+    /* A peer has come or gone. */
+    void (*met)(struct ranks *m, const struct link_peer *peer);
     /* False: it may not be acted upon, and the job has failed. */
     bool (*hear)(struct ranks *m, int from, const struct ranks_word *word, size_t bytes);
     /* The job has failed; rank 0 tells all. */
@@ -204,21 +309,23 @@ struct ranks {
     struct ranks_round round;
     unsigned depth;                     /* pieces in flight of a sort, up to RANKS_DEPTH, */
     size_t piece_most;                  /* and the floats that each has at most */
-    struct ranks_lane *lanes;             /* by rank */
+    struct ranks_lanes lanes;
     float *result, *state_outer[2], *piece;
     struct ranks_host *host;              /* means go by hosts; NULL: each rank is by itself */
     float *mean;                        /* of those: the result, or the host's */
     const float **inputs;
     double *shares;
     /* encoded means */
-    uint32_t refers;                    /* the round whose result, or state, outer[0] is */
+    uint64_t refers;                    /* the series of the round whose result, or state,
+                                           outer[0] is */
     float *owed;                        /* (n) */
     float *settled[RANKS_DEPTH];          /* pieces of our slice, as they are told */
     struct ranks_elastic *elastic;
     struct ranks_rows *rows;
     struct ranks_rows_lead *rows_lead;  /* rank 0 */
     struct ranks_post *post;              /* NULL: the lane is not used */
-    uint32_t center_epoch;              /* states that gave the centre */
+    uint64_t center_state;              /* the series of the last state that gave the centre, */
+    uint64_t give_state;                /* and of the one that is taken (give.c) */
     /* Written by poll and begin, read by wait; relaxed: they only set how long it sleeps. */
     _Atomic uint32_t still;             /* polls in a row in which nothing moved */
     _Atomic uint32_t rest_most_us;
@@ -238,6 +345,7 @@ enum { RANKS_UNIT = 16 };           /* floats: a cache line */
 
 void ranks_fail(struct ranks *m, descant_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+void ranks_blame_alone(struct ranks *m, descant_status status, const char *text);
 /* A peer breaks the protocol: the job ends here, and where this rank leads it, for all. */
 void ranks_refuse(struct ranks *m, int rank, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
@@ -252,7 +360,9 @@ bool ranks_collect(struct ranks *m);        /* true: something has ended */
 descant_status ranks_words_init(struct ranks *m);
 void ranks_words_fini(struct ranks *m);
 bool ranks_listen(struct ranks *m);       /* where a word may be heard now; false: the link fails */
-void ranks_tell(struct ranks *m, int rank, struct ranks_word word, const void *tail, size_t bytes);
+/* False: it is lost, for a rank that takes none or is not there. */
+bool ranks_tell(struct ranks *m, int rank, struct ranks_word word, const void *tail, size_t bytes);
+void ranks_take_part(struct ranks *m, const struct ranks_word *word);  /* members, as it says */
 
 /* --- start.c: of the table --- */
 
@@ -282,7 +392,49 @@ void ranks_close(struct fabric *f);
 
 bool ranks_hear(struct ranks *m, int from, const struct ranks_word *word, size_t bytes);
 
-/* --- lead.c: rank 0 alone --- */
+/* --- peers.c --- */
+
+descant_status ranks_peers_init(struct ranks *m);
+void ranks_peers_fini(struct ranks *m);
+void ranks_peers_met(struct ranks *m, const struct link_peer *peer);
+void ranks_peers_time(struct ranks *m);
+void ranks_peers_changed(struct ranks *m);          /* another epoch stands */
+bool ranks_peers_seated(const struct ranks *m);     /* all in the round of m->go are there */
+bool ranks_peers_hello(struct ranks *m, int rank);  /* the manifest follows */
+
+/* --- members.c --- */
+
+descant_status ranks_members_init(struct ranks *m);
+void ranks_members_fini(struct ranks *m);
+void ranks_members_hear(struct ranks *m, int from, const struct ranks_word *word);
+void ranks_members_time(struct ranks *m);
+struct ranks_word ranks_members_arrival(const struct ranks *m);    /* x, as HERE has it */
+void ranks_members_ready(struct ranks *m);          /* x has arrived, */
+void ranks_members_unready(struct ranks *m);        /* and is taken back */
+void ranks_members_leave(struct ranks *m);          /* nothing more comes from here */
+void ranks_members_close(struct ranks *m);          /* the coordinator: the round of m->go */
+bool ranks_members_begin(struct ranks *m);          /* the round of m->go; false: not here */
+void ranks_members_whole(struct ranks *m);          /* its result is there */
+/* Where ranks come and go: */
+void ranks_members_form(struct ranks *m);           /* epoch 1 has the members in m->list */
+void ranks_members_silent(struct ranks *m, int rank);
+void ranks_members_came(struct ranks *m, int rank);
+void ranks_members_heard(struct ranks *m, int rank);    /* it is not silent any more */
+bool ranks_members_took(struct ranks *m, struct ledger_version version);    /* merged: m->list */
+
+/* --- give.c --- */
+
+enum ranks_version { VERSION_LIST, VERSION_RESULT, VERSION_STATE };
+
+descant_status ranks_give_init(struct ranks *m);
+void ranks_give_fini(struct ranks *m);
+void ranks_give_want(struct ranks *m, struct ledger_version version, int donor);
+void ranks_give_step(struct ranks *m);              /* asks, and answers others */
+/* All of the version has come: m->list has what is merged in it; once. */
+bool ranks_give_came(struct ranks *m, struct ledger_version *version,
+                     enum ranks_version *which, uint64_t *note);
+
+/* --- lead.c: the coordinator, or who may become it --- */
 
 descant_status ranks_lead_init(struct ranks *m);
 void ranks_lead_fini(struct ranks *m);
@@ -290,10 +442,16 @@ struct word_facts;
 void ranks_lead_facts(const struct ranks *m, int from, const struct ranks_word *word,
                       struct word_facts *facts);
 void ranks_lead_hear(struct ranks *m, int from, const struct ranks_word *word);
+void ranks_lead_hear_here(struct ranks *m, int from, const struct ranks_word *word);
 void ranks_lead_turn(struct ranks *m);
+void ranks_lead_changed(struct ranks *m);           /* another epoch stands */
+void ranks_lead_gone(struct ranks *m, int rank);    /* its process has */
+void ranks_lead_ends(struct ranks *m, int rank, bool finishes);     /* as the coordinator says */
+/* False: HERE of a newcomer whose manifest is not known yet; it is heard later. */
+bool ranks_lead_admits(struct ranks *m, int from, const struct ranks_word *word);
 void ranks_lead_fail(struct ranks *m, descant_status status, const char *text);
 /* Whom the round that gathers waits for. */
-void ranks_lead_late(const struct ranks *m, struct awaited *awaited);
+void ranks_lead_late(struct ranks *m, struct awaited *awaited);
 void ranks_lead_tell_late(struct ranks *m);
 
 /* --- pieces.c --- */
@@ -308,15 +466,26 @@ struct chunk ranks_round_slice(const struct ranks_round *r, int member);    /* o
                                                                                it owns none */
 size_t ranks_round_pieces(const struct ranks_round *r, int member);     /* of its slice */
 struct chunk ranks_round_piece(const struct ranks_round *r, int member, size_t piece);
+int ranks_round_owner(const struct ranks_round *r, int nth);    /* of r->owners, ascending */
 bool ranks_mean_inputs(struct ranks *m, float *out, int n_in, size_t n);    /* false: none is finite */
 
-/* --- mean.c --- */
+/* --- lanes.c --- */
 
 descant_status ranks_lanes_init(struct ranks *m);
 void ranks_lanes_fini(struct ranks *m);
+/* n of them, with buffers of so many bytes to give, to learn, or without. False: the job has
+ * failed, for lack of memory. */
+bool ranks_lanes_open(struct ranks *m, int n, size_t give_bytes, size_t learn_bytes);
+/* For so many peers, of which all may give, parts of so many bytes. */
+bool ranks_window_open(struct ranks *m, int n_peers, size_t room, size_t part_bytes);
+void ranks_window_close(struct ranks *m);       /* gives it back, unless all rounds need it */
+
+/* --- mean.c --- */
+
 void ranks_mean_begin(struct ranks *m);
 bool ranks_mean_step(struct ranks *m);      /* true: all is done */
 uint64_t ranks_mean_bytes(const struct ranks *m);   /* that this member has sent */
+void ranks_mean_late(const struct ranks *m, struct awaited *awaited);
 
 /* --- hosts.c --- */
 
@@ -324,7 +493,12 @@ descant_status ranks_share(struct fabric *f, const char *name, size_t bytes, voi
 bool ranks_by_hosts(const struct ranks *m);         /* the same for all ranks; after open */
 descant_status ranks_host_init(struct ranks *m);    /* the contribution, too, where one is wanted */
 void ranks_host_fini(struct ranks *m);
-void ranks_host_begin(struct ranks *m);             /* who relays to whom in this round */
+void ranks_host_begin(struct ranks *m);
+double ranks_host_share(const struct ranks *m, int member);     /* of all of its host */
+/* In this round the member gives us its host's parts of our slice, and is told it; or the other
+ * way round. */
+bool ranks_host_relays(const struct ranks *m, int member);
+bool ranks_host_relayed(const struct ranks *m, int member);
 bool ranks_host_show(struct ranks *m);              /* a piece of the own vector; false: all is there */
 bool ranks_host_shown(const struct ranks *m, size_t piece);     /* by all mates, of every slice */
 int ranks_host_inputs(struct ranks *m, size_t at);  /* the mates' parts and shares, to m->inputs */
@@ -337,7 +511,7 @@ void ranks_host_late(const struct ranks *m, struct awaited *awaited);
 descant_status ranks_wire_init(struct ranks *m);            /* after the lanes, */
 void ranks_wire_fini(struct ranks *m);                      /* and before them */
 const float *ranks_wire_give(struct ranks *m, struct chunk piece, float *out);
-void ranks_wire_reduce(struct ranks *m, struct chunk piece, unsigned slot);
+void ranks_wire_reduce(struct ranks *m, struct chunk piece, int n_in, float *settled);
 void ranks_wire_learn(struct ranks *m, struct chunk piece, const float *in);
 void ranks_wire_forgive(struct ranks *m);                   /* nothing is owed any more */
 
@@ -345,6 +519,7 @@ void ranks_wire_forgive(struct ranks *m);                   /* nothing is owed a
 
 void ranks_state_begin(struct ranks *m);
 bool ranks_state_step(struct ranks *m);
+void ranks_state_end(struct ranks *m);
 bool ranks_state_fill(struct ranks *m);     /* the source's centre; true: it is full */
 
 /* --- elastic.c --- */
@@ -357,6 +532,7 @@ enum fabric_progress ranks_elastic_step(struct ranks *m, struct fabric_part *par
 void ranks_elastic_stop(struct ranks *m);           /* begins no more pieces */
 bool ranks_elastic_quiet(const struct ranks *m);    /* and none is in flight */
 void ranks_elastic_serve(struct ranks *m);          /* others, whose pieces waited for a state */
+void ranks_elastic_changed(struct ranks *m);        /* another epoch stands */
 void ranks_elastic_late(const struct ranks *m, struct awaited *awaited);
 
 /* --- rows.c --- */

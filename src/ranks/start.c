@@ -5,7 +5,10 @@
 #include "machine/roster.h"
 #include "ranks/ranks.h"
 
+#include <limits.h>
 #include <string.h>
+
+#define DEAD_NS UINT64_C(10000000000)
 
 /* --- open --- */
 
@@ -16,6 +19,11 @@ static descant_status check_place(const struct ranks *m, const struct fabric_opt
     if (options->rank >= 0 && options->rank != m->place.rank)
         return log_fail(log, DESCANT_BAD_RANK, "rank %d: MPI has made this one rank %d",
                         options->rank, m->place.rank);
+    if (!m->place.fixed)
+        return options->size <= m->place.size
+                   ? DESCANT_OK
+                   : log_fail(log, DESCANT_BAD_SIZE, "size %d: the job has at most %d ranks",
+                              options->size, m->place.size);
     if (options->size > 0 && options->size != m->place.size && m->place.size == 1)
         return log_fail(log, DESCANT_BAD_SIZE,
                         "size %d: %s knows of this rank alone; it was started by another "
@@ -51,6 +59,20 @@ static bool wants_messages(const struct fabric_options *options)
     return options->address && strcmp(options->address, "messages") == 0;
 }
 
+/* Where ranks come and go each is by itself, for messages between ranks of one host, too. */
+static void stand_alone(struct ranks *m, const struct fabric_options *options)
+{
+    struct link_place *p = &m->place;
+
+    m->founders = options->joins ? INT_MAX : options->size > 0 ? options->size : p->size;
+    if (options->dead_s > 0)
+        m->dead_ns = (uint64_t)(options->dead_s * 1e9);
+    p->host = p->host_number = p->rank;
+    p->hosts = p->size;
+    p->local_rank = 0;
+    p->local_size = p->most_local = 1;
+}
+
 static descant_status go_up(struct ranks *m, const struct fabric_options *options)
 {
     const struct link_type *type = options->link ? options->link : &link_mpi;
@@ -63,6 +85,8 @@ static descant_status go_up(struct ranks *m, const struct fabric_options *option
     descant_status status = check_place(m, options);
     if (status)
         return status;
+    if (!m->place.fixed)
+        stand_alone(m, options);
     m->f.rank = m->f.log.rank = m->place.rank;
     m->f.size = m->place.size;
     m->f.many_hosts = m->place.hosts > 1;
@@ -74,14 +98,13 @@ static descant_status go_up(struct ranks *m, const struct fabric_options *option
     if (m->place.hosts == 1 && m->place.size > 1 && m->place.size <= MACHINE_SLOTS && !m->messages)
         m->f.machine_job = m->place.job;
     status = name_hosts(m);
-    if (!status && m->f.rank == 0)
+    if (!status)
+        status = ranks_peers_init(m);
+    if (!status && (m->f.rank == 0 || !m->place.fixed))
         status = ranks_lead_init(m);
+    if (!status)
+        status = ranks_members_init(m);
     return status ? status : ranks_words_init(m);
-}
-
-static void blame_alone(struct ranks *m, descant_status status, const char *text)
-{
-    ranks_fail(m, status, "%s", text);
 }
 
 descant_status ranks_open(struct fabric **out, const struct fabric_options *options)
@@ -93,7 +116,9 @@ descant_status ranks_open(struct fabric **out, const struct fabric_options *opti
     if (!m)
         return log_fail(options->log, DESCANT_MEMORY, "no memory for a trainer");
     m->hear = ranks_hear;
-    m->blame = blame_alone;
+    m->met = ranks_peers_met;
+    m->dead_ns = DEAD_NS;
+    m->blame = ranks_blame_alone;
     if (options->log)
         m->f.log = *options->log;
     m->start_s = options->start_s;
@@ -165,19 +190,16 @@ static descant_status start_memory(struct ranks *m, const struct fabric_start *s
         had = (f->outer[i] = floats(start->n)) && (m->state_outer[i] = floats(start->n));
     if (had && start->center)
         had = (f->center = floats(start->n)) && ranks_elastic_init(m) == DESCANT_OK;
+    m->state_center = had && f->center && !m->place.fixed ? floats(start->n) : f->center;
+    had = had && (!f->center || m->state_center);
     had = had && ranks_lanes_init(m) == DESCANT_OK;
+    if (had && !m->place.fixed)
+        had = ranks_give_init(m) == DESCANT_OK;
     if (had && f->wire != WIRE_F32)
         had = ranks_wire_init(m) == DESCANT_OK;
     if (had)
         return ranks_rows_init(m, start->rows_bytes);
     return log_fail(&f->log, DESCANT_MEMORY, "no memory for rounds of %zu floats", start->n);
-}
-
-static void manifest_sent(struct ranks *m, struct ranks_op *op, const struct link_ended *ended)
-{
-    (void)m;
-    (void)ended;
-    op->busy = false;
 }
 
 /* What all must have alike, as lines. */
@@ -191,18 +213,6 @@ static bool write_manifest(struct ranks *m, const struct fabric_start *start)
         snprintf(m->manifest, room, "descant %s\n%sfloats %zu\n", DESCANT_VERSION, rest,
                  start->n);
     return m->manifest != NULL;
-}
-
-static void say_hello(struct ranks *m, const struct fabric_start *start)
-{
-    struct ranks_word hello = {.what = WORD_HELLO, .threads = (uint32_t)start->threads,
-                             .host = m->place.host, .local_rank = m->place.local_rank,
-                             .manifest_bytes = strlen(m->manifest) + 1};
-
-    m->manifest_op = (struct ranks_op){.ended = manifest_sent};
-    ranks_tell(m, 0, hello, NULL, 0);
-    if (m->f.rank)
-        ranks_send_op(m, &m->manifest_op, m->manifest, hello.manifest_bytes, TAG_MANIFEST);
 }
 
 descant_status ranks_start(struct fabric *f, const struct fabric_start *start)
@@ -225,8 +235,10 @@ descant_status ranks_start(struct fabric *f, const struct fabric_start *start)
     m->whole = (struct extent){0, start->room, f->contribution};
     m->copy = (struct vector){start->room, 1, &m->whole};
     m->started = true;
+    m->threads = start->threads;
     f->machine_threads = start->threads;
     ranks_look_at_cores(m, start->threads);
-    say_hello(m, start);
+    if (m->place.fixed || m->f.rank == 0)
+        ranks_peers_hello(m, 0);
     return f->status;
 }

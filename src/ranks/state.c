@@ -47,7 +47,14 @@ static float *came_to(const struct ranks *m, size_t piece, size_t *n)
 
     if (which == 0)
         return m->result + at;
-    return (which <= (size_t)m->n_outer ? m->state_outer[which - 1] : m->f.center) + at;
+    return (which <= (size_t)m->n_outer ? m->state_outer[which - 1] : m->state_center) + at;
+}
+
+/* A centre that came counts once the round has ended: it may yet be given up. */
+void ranks_state_end(struct ranks *m)
+{
+    if (gives_center(m) && m->round.me != m->round.source && m->state_center != m->f.center)
+        memcpy(m->f.center, m->state_center, m->n * sizeof(float));
 }
 
 static void came(struct ranks *m, struct ranks_op *op, const struct link_ended *ended)
@@ -84,6 +91,18 @@ void ranks_state_begin(struct ranks *m)
     if (r->me == r->source)
         r->came = r->n_state;
     memset(r->here, 0, sizeof r->here);
+    size_t buffer = (ranks_lane_floats(m) * sizeof(float) + 63) / 64 * 64;
+    if (!ranks_lanes_open(m, 1, r->me == r->source ? buffer : 0, 0)) {
+        r->n_state = r->came = 0;       /* there is no memory for it, and it does nothing */
+        return;
+    }
+    struct ranks_lane *lane = m->lanes.list;
+    for (unsigned slot = 0; slot < m->depth; slot++) {
+        lane->learn[slot].rank = neighbour(r, -1);
+        lane->learn[slot].ended = came;
+        lane->give[slot].rank = neighbour(r, 1);
+        lane->give[slot].ended = passed;
+    }
 }
 
 bool ranks_state_fill(struct ranks *m)
@@ -98,31 +117,29 @@ bool ranks_state_fill(struct ranks *m)
     return r->filled == r->n;
 }
 
-static void receive_from(struct ranks *m, int rank)
+static void receive(struct ranks *m)
 {
     struct ranks_round *r = &m->round;
     size_t n;
 
     while (r->coming < r->n_state && r->coming < r->came + m->depth) {
-        struct ranks_op *op = &m->lanes[rank].learn[r->coming % m->depth];
+        struct ranks_op *op = &m->lanes.list->learn[r->coming % m->depth];
         float *to = came_to(m, r->coming++, &n);
-        op->ended = came;
         if (!ranks_receive_op(m, op, to, n * sizeof(float), TAG_STATE))
             return;
         m->moved = true;
     }
 }
 
-static void pass_to(struct ranks *m, int rank)
+static void pass(struct ranks *m)
 {
     struct ranks_round *r = &m->round;
     size_t n;
 
     while (r->passing < r->came) {
-        struct ranks_op *op = &m->lanes[rank].give[r->passing % m->depth];
+        struct ranks_op *op = &m->lanes.list->give[r->passing % m->depth];
         if (op->busy)
             return;
-        op->ended = passed;
         size_t piece = r->passing++;
         const float *p = r->me == r->source ? source_piece(m, piece, op->floats, &n)
                                             : came_to(m, piece, &n);
@@ -135,15 +152,15 @@ static void pass_to(struct ranks *m, int rank)
 bool ranks_state_step(struct ranks *m)
 {
     struct ranks_round *r = &m->round;
-    int before = neighbour(r, -1), after = neighbour(r, 1);
+    bool before = neighbour(r, -1) >= 0, after = neighbour(r, 1) >= 0;
 
     while (r->came < r->coming && r->here[r->came % m->depth]) {
         r->here[r->came++ % m->depth] = false;
         m->moved = true;
     }
-    if (before >= 0)
-        receive_from(m, before);
-    if (after >= 0)
-        pass_to(m, after);
-    return r->came == r->n_state && (after < 0 || r->passed == r->n_state);
+    if (before)
+        receive(m);
+    if (after)
+        pass(m);
+    return r->came == r->n_state && (!after || r->passed == r->n_state);
 }

@@ -18,12 +18,55 @@ enum {
     LISTEN_AT_ONCE = 64         /* words */
 };
 
+/* --- where ranks come and go --- */
+
+/* The round that is open here ends nowhere. An arrival of an exchange that waits for it is
+ * made again; one whose exchange was given up is taken back. */
+static void void_round(struct ranks *m)
+{
+    struct ranks_round *r = &m->round;
+
+    m->voided = false;
+    m->go_waits &= ledger_series_of(m->go->ledger.version) > ledger_series(m->ledger);
+    if (!r->active)
+        return;
+    m->link->type->forget(m->link, LINK_ANY, r->series + 1);
+    if (r->fetching)
+        ranks_elastic_stop(m);
+    r->active = r->fetching = false;
+    m->moved = true;
+    if (!r->ours && r->seats[r->me].arrival && m->stage != STAGE_ARRIVED)
+        ranks_members_unready(m);
+}
+
+/* What the ledger has decided since it was looked at. */
+static void follow(struct ranks *m)
+{
+    ranks_peers_time(m);
+    if (m->voided)
+        void_round(m);
+    if (!m->changed)
+        return;
+    m->changed = false;
+    m->go_waits &= m->go->ledger.version.epoch == ledger_view(m->ledger).epoch;
+    ranks_lead_changed(m);
+    ranks_peers_changed(m);
+    if (m->elastic)
+        ranks_elastic_changed(m);
+    m->moved = true;
+}
+
+/* --- listening --- */
+
 /* Words come one at a time, and one may close a round for which others lie ready. */
 static void listen_all(struct ranks *m)
 {
     ranks_listen(m);
+    ranks_members_time(m);
     for (int i = 0; i < LISTEN_AT_ONCE && ranks_collect(m); i++)
         ;
+    if (!m->place.fixed)
+        follow(m);
     if (m->lead)
         ranks_lead_turn(m);
 }
@@ -62,7 +105,7 @@ descant_status ranks_begin(struct fabric *f, const struct exchange *exchange)
         return status;
     m->had_state |= exchange->kind == EXCHANGE_STATE;
     if (m->stage == STAGE_ARRIVED && !m->round.active && !m->go_waits)
-        ranks_tell(m, 0, (struct ranks_word){.what = WORD_TAKE_BACK, .seq = m->seq}, NULL, 0);
+        ranks_members_unready(m);
     if (m->stage == STAGE_ALONE)
         ranks_elastic_stop(m);
     ranks_give_up(m);
@@ -83,17 +126,19 @@ descant_status ranks_begin(struct fabric *f, const struct exchange *exchange)
 
 static void arrive(struct ranks *m)
 {
-    const struct exchange *x = &m->x;
+    struct ranks_word own = ranks_members_arrival(m);
 
-    ranks_tell(m, 0, (struct ranks_word){.what = WORD_ARRIVE, .seq = m->seq,
-                                     .kind = (uint32_t)x->kind, .final = x->final,
-                                     .bad = m->bad, .refers = m->refers, .n = x->n,
-                                     .agree = x->agree, .priority = x->priority,
-                                     .note = x->note, .weight = x->weight}, NULL, 0);
     m->stage = STAGE_ARRIVED;
     m->moved = true;
-    if (m->lead)
-        ranks_lead_turn(m);
+    if (m->state_waits)
+        return;
+    ranks_members_ready(m);
+    if (!m->lead)
+        return;
+    own.ledger.arrival = 1;
+    own.ledger.final = m->x.final;
+    ranks_lead_hear_here(m, m->f.rank, &own);
+    ranks_lead_turn(m);
 }
 
 /* Once nothing of before is under way here. */
@@ -120,10 +165,17 @@ static void begin_round(struct ranks *m)
     const struct ranks_word *word = m->go;
     struct ranks_round *r = &m->round;
 
-    memcpy(r->seats, word + 1, word->seats * sizeof *r->seats);
     m->go_waits = false;
+    if (!ranks_members_begin(m)) {
+        if (m->place.fixed)
+            ranks_refuse(m, m->coordinator, "GO: a round that follows no other");
+        return;
+    }
+    memcpy(r->seats, word + 1, word->seats * sizeof *r->seats);
     ranks_listen(m);
     r->active = true;
+    m->result_series = 0;
+    r->began_ns = m->now_ns;
     r->kind = (enum exchange_kind)word->kind;
     r->final = word->final;
     r->wire = word->encoded ? m->f.wire : WIRE_F32;
@@ -131,6 +183,8 @@ static void begin_round(struct ranks *m)
     r->n = word->n;
     r->k = (int)word->seats;
     r->n_bad = 0;
+    r->series = ledger_series_of(word->ledger.version);
+    r->base = ledger_series_of(ledger_view(m->ledger).held);
     r->note = word->note;
     r->source = -1;
     r->fetching = false;
@@ -141,8 +195,11 @@ static void begin_round(struct ranks *m)
     }
     r->ours = m->stage == STAGE_ARRIVED && r->seats[r->me].seq == m->seq;
     r->in = r->ours ? m->x.in : own_vector(m);
-    atomic_store_explicit(&m->f.machine_threads, (int)r->seats[r->me].threads,
-                          memory_order_relaxed);
+    if (m->place.fixed)
+        atomic_store_explicit(&m->f.machine_threads, (int)r->seats[r->me].threads,
+                              memory_order_relaxed);
+    else
+        m->link->type->forget(m->link, LINK_ANY, r->series);
     m->moved = true;
     if (r->kind == EXCHANGE_STATE)
         ranks_state_begin(m);
@@ -166,7 +223,7 @@ static enum fabric_progress end_mean(struct ranks *m, struct fabric_part *part)
         return FABRIC_DONE;
     }
     if (!r->final)
-        m->refers = r->number;
+        m->refers = r->series;
     atomic_fetch_add_explicit(&m->f.bytes, ranks_mean_bytes(m), memory_order_relaxed);
     *part = (struct fabric_part){.kind = EXCHANGE_MEAN, .out = m->mean, .n = r->n,
                                  .members = r->k};
@@ -179,7 +236,8 @@ static enum fabric_progress end_state(struct ranks *m, struct fabric_part *part)
     const struct ranks_round *r = &m->round;
 
     m->stage = STAGE_IDLE;
-    m->refers = r->number;
+    m->has_state = true;
+    m->refers = r->series;
     if (r->me == r->source)
         return FABRIC_DONE;
     atomic_fetch_add_explicit(&m->f.bytes, r->n * sizeof(float), memory_order_relaxed);
@@ -210,21 +268,80 @@ static enum fabric_progress show_state(struct ranks *m, struct fabric_part *part
     return FABRIC_PART;
 }
 
+/* Its result is here. */
 static enum fabric_progress end_round(struct ranks *m, struct fabric_part *part)
 {
     struct ranks_round *r = &m->round;
 
-    if (r->kind == EXCHANGE_STATE && m->f.center && !r->final)
-        m->center_epoch++;
+    m->result_series = r->kind == EXCHANGE_MEAN ? r->series : 0;
+    m->result_n = r->n;
+    if (r->kind == EXCHANGE_STATE && m->f.center && !r->final) {
+        ranks_state_end(m);
+        m->center_state = r->series;
+    }
     if (r->kind == EXCHANGE_STATE && m->owed)
         ranks_wire_forgive(m);
-    r->active = false;
     m->moved = true;
+    if (r->active && r->seats[r->me].arrival)
+        ranks_members_whole(m);
+    r->active = false;
     if (m->f.center)
         ranks_elastic_serve(m);
-    if (!r->ours)
+    if (r->ours)
+        return r->kind == EXCHANGE_STATE ? end_state(m, part) : end_mean(m, part);
+    /* what was merged is what an exchange before this one had brought: this one arrives
+     * upon the version that is held now */
+    if (m->stage == STAGE_ARRIVED && r->seats[r->me].arrival)
+        ranks_members_ready(m);
+    return FABRIC_WORKED;
+}
+
+/* A version has come as a whole (give.c): of a round that this rank was in, or a state,
+ * which is handed out once this rank is a member with it. */
+static enum fabric_progress take_version(struct ranks *m, struct fabric_part *part)
+{
+    struct ledger_version version;
+    enum ranks_version which;
+    uint64_t note;
+
+    if (!ranks_give_came(m, &version, &which, &note) || !ranks_members_took(m, version))
+        return FABRIC_WAITING;
+    m->moved = true;
+    if (which == VERSION_RESULT && m->round.ours) {
+        m->round.n = m->result_n;
+        return end_round(m, part);
+    }
+    m->result_series = which == VERSION_RESULT ? ledger_series_of(version) : 0;
+    if (which != VERSION_RESULT)
+        m->center_state = m->give_state;
+    if (which != VERSION_STATE) {
+        if (m->stage == STAGE_ARRIVED)
+            ranks_members_ready(m);
         return FABRIC_WORKED;
-    return r->kind == EXCHANGE_STATE ? end_state(m, part) : end_mean(m, part);
+    }
+    m->state_waits = true;
+    m->state_note = note;
+    m->refers = ledger_series_of(version);
+    if (m->f.center)
+        memcpy(m->f.center, m->state_center, m->n * sizeof(float));
+    return FABRIC_WORKED;
+}
+
+/* At once: what lies in the result would be written over by a newer version. */
+static enum fabric_progress hand_out_state(struct ranks *m, struct fabric_part *part)
+{
+    m->state_waits = false;
+    m->has_state = true;
+    m->moved = true;
+    m->stage = STAGE_PART;
+    m->f.joined |= m->x.kind == EXCHANGE_STATE;
+    if (m->owed)
+        ranks_wire_forgive(m);
+    *part = (struct fabric_part){.kind = EXCHANGE_STATE, .out = m->result, .n = m->n,
+                                 .note = m->state_note};
+    for (int i = 0; i < m->n_outer; i++)
+        part->outer[i] = m->state_outer[i];
+    return FABRIC_PART;
 }
 
 static enum fabric_progress step_round(struct ranks *m, struct fabric_part *part)
@@ -263,16 +380,27 @@ static enum fabric_progress step_exchange(struct ranks *m, struct fabric_part *p
     return FABRIC_DONE;
 }
 
+/* Pieces of a round that was given up come back first. */
+static bool may_begin_round(const struct ranks *m)
+{
+    return !m->round.active && m->go_waits &&
+           (m->place.fixed || (!m->pieces_open && ranks_peers_seated(m)));
+}
+
 static enum fabric_progress turn(struct ranks *m, struct fabric_part *part)
 {
     enum fabric_progress progress = FABRIC_WAITING;
 
     if (m->stage == STAGE_PART)
         return step_exchange(m, part);
-    if (!m->round.active && m->go_waits)
+    if (may_begin_round(m))
         begin_round(m);
     if (m->round.active)
         progress = step_round(m, part);
+    else if (m->give)
+        progress = take_version(m, part);
+    if (m->state_waits && m->stage == STAGE_ARRIVED)
+        progress = hand_out_state(m, part);
     if (progress == FABRIC_WAITING)
         progress = step_exchange(m, part);
     return progress;
@@ -296,10 +424,13 @@ void ranks_serve(struct ranks *m)
         listen_all(m);
     if (!m->f.status)
         ranks_rows_step(m);
-    if (!m->f.status && !m->round.active && m->go_waits && m->stage != STAGE_PART)
+    ranks_give_step(m);
+    if (!m->f.status && may_begin_round(m) && m->stage != STAGE_PART)
         begin_round(m);
     if (!m->f.status && m->round.active && !m->round.ours)
         step_round(m, &part);
+    else if (!m->f.status && m->give && !m->round.active && !m->round.ours)
+        take_version(m, &part);
     note_moves(m);
 }
 
@@ -311,10 +442,11 @@ enum fabric_progress ranks_poll(struct fabric *f, struct fabric_part *part)
     m->moved = false;
     if (!f->status)
         listen_all(m);
-    if (!f->status)
+    if (!f->status) {
         ranks_rows_step(m);
-    if (!f->status)
+        ranks_give_step(m);
         progress = turn(m, part);
+    }
     if (f->status)
         return FABRIC_FAILED;
     bool open = m->stage != STAGE_IDLE || m->round.active;

@@ -4,7 +4,7 @@
  * nothing had moved. That ends at 0.5 ms while pieces are in flight, since a link of 10 Gb/s empties
  * what is in flight in about that time; at 2 ms while a round gathers; and at 20 ms while nothing is
  * open, which is what an idle owner of a slice costs those who ask it. A shadow under the default
- * budget rests for longer (look_ns).
+ * budget rests for longer (look_ns). Where the link wakes who sleeps, nobody looks for nothing.
  *
  * Who waits for whom is known to a rank by itself while floats move; for arrivals rank 0 looks, and
  * tells those who wait; if it is silent they wait for rank 0. All of it happens in poll, since only
@@ -27,7 +27,21 @@ void ranks_rest(struct ranks *m, uint64_t until_ns)
     uint64_t most = 1000 * (uint64_t)atomic_load_explicit(&m->rest_most_us, memory_order_relaxed);
     uint64_t rest = REST_LEAST_NS << (still < 9 ? still : 9);
 
+    if (m->place.wakes && still)
+        rest = most;
+
     m->link->type->sleep(m->link, rest < most ? rest : most, until_ns);
+}
+
+/* What the next poll has to do by itself. */
+static uint32_t until_due_us(const struct ranks *m, bool open)
+{
+    uint64_t due = m->started ? ledger_wakes(m->ledger) : UINT64_MAX, most = m->dead_ns / 8;
+
+    if (open && SAY_AGAIN_NS < most)
+        most = SAY_AGAIN_NS;
+    due = due > m->now_ns ? due - m->now_ns : 0;
+    return (uint32_t)((due < most ? due : most) / 1000 + 1);
 }
 
 void ranks_set_rest(struct ranks *m)
@@ -37,38 +51,12 @@ void ranks_set_rest(struct ranks *m)
 
     if (m->round.active || m->stage == STAGE_ALONE || !ranks_rows_quiet(m))
         most = REST_MOVING_US;
+    if (m->place.wakes && !(m->host && m->round.active))    /* mates' memory wakes nobody */
+        most = until_due_us(m, open);
     atomic_store_explicit(&m->rest_most_us, most, memory_order_relaxed);
 }
 
 /* --- for whom --- */
-
-/* Those who have not given what is to be reduced here next: the others wait for them as well. */
-static void giving_late(const struct ranks *m, struct awaited *awaited)
-{
-    const struct ranks_round *r = &m->round;
-
-    for (int i = 0; i < r->k && r->reduced < r->n_own; i++) {
-        const struct ranks_lane *lane = &m->lanes[r->seats[i].rank];
-        if (lane->relays && lane->gives && !lane->took[r->reduced % m->depth])
-            awaited_add(awaited, r->seats[i].rank);
-    }
-}
-
-/* Else those who have not told what they have reduced, or not heard what was reduced here; or mates
- * who are not through with that. */
-static void telling_late(const struct ranks *m, struct awaited *awaited)
-{
-    const struct ranks_round *r = &m->round;
-
-    for (int i = 0; i < r->k; i++) {
-        const struct ranks_lane *lane = &m->lanes[r->seats[i].rank];
-        if ((lane->relayed && lane->learned < ranks_round_pieces(r, i)) ||
-            (lane->relays && lane->told < r->n_own))
-            awaited_add(awaited, r->seats[i].rank);
-    }
-    if (m->host && awaited->n == 0)
-        ranks_host_late(m, awaited);
-}
 
 static void moving_late(const struct ranks *m, struct awaited *awaited)
 {
@@ -77,9 +65,7 @@ static void moving_late(const struct ranks *m, struct awaited *awaited)
     awaited->round = r->number;
     awaited->kind = r->kind;
     if (r->kind == EXCHANGE_MEAN)
-        giving_late(m, awaited);
-    if (r->kind == EXCHANGE_MEAN && awaited->n == 0)
-        telling_late(m, awaited);
+        ranks_mean_late(m, awaited);
     if (r->kind == EXCHANGE_STATE && r->me != r->source)
         awaited_add(awaited, r->seats[r->source].rank);
 }
@@ -87,7 +73,7 @@ static void moving_late(const struct ranks *m, struct awaited *awaited)
 /* Rank 0 tells whom for; where it does not, it is the one. */
 static bool lead_is_silent(const struct ranks *m)
 {
-    return !m->lead && m->stage == STAGE_ARRIVED && m->now_ns - m->moved_ns >= SILENT_NS &&
+    return !m->leads && m->stage == STAGE_ARRIVED && m->now_ns - m->moved_ns >= SILENT_NS &&
            fabric_hear(&m->f).wait == FABRIC_WAIT_NONE;
 }
 
@@ -97,7 +83,7 @@ static void lead_late(const struct ranks *m, struct awaited *awaited)
                         ? FABRIC_WAIT_START
                     : m->x.final ? FABRIC_WAIT_FINISH : FABRIC_WAIT_ROUND;
     awaited->round = m->round.number + 1;
-    awaited_add(awaited, 0);
+    awaited_add(awaited, m->coordinator);
 }
 
 static bool look(struct ranks *m)
@@ -120,7 +106,7 @@ static bool look(struct ranks *m)
 
 void ranks_say(struct ranks *m)
 {
-    if (m->lead)
+    if (m->leads)
         ranks_lead_tell_late(m);
     if (m->stage == STAGE_IDLE || m->now_ns - m->moved_ns < SAY_FIRST_NS ||
         m->now_ns - m->said_ns < SAY_AGAIN_NS)

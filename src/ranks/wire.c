@@ -29,22 +29,15 @@ descant_status ranks_wire_init(struct ranks *m)
     size_t floats = ranks_lane_floats(m);
     bool had = (m->owed = memory_take_array(m->n ? m->n : 1, sizeof *m->owed)) != NULL;
 
-    for (unsigned slot = 0; slot < m->depth && had; slot++) {
+    for (unsigned slot = 0; slot < m->depth && had; slot++)
         had = (m->settled[slot] = encoded_floats(m->f.wire, floats)) != NULL;
-        for (int k = 0; k < m->place.size && had; k++)
-            if (k != m->f.rank)
-                had = (m->lanes[k].learn[slot].floats = encoded_floats(m->f.wire, floats)) != NULL;
-    }
     return had ? DESCANT_OK : DESCANT_MEMORY;
 }
 
 void ranks_wire_fini(struct ranks *m)
 {
-    for (unsigned slot = 0; slot < RANKS_DEPTH; slot++) {
+    for (unsigned slot = 0; slot < RANKS_DEPTH; slot++)
         memory_give(m->settled[slot]);
-        for (int k = 0; m->lanes && k < m->place.size; k++)
-            memory_give(m->lanes[k].learn[slot].floats);
-    }
     memory_give(m->owed);
 }
 
@@ -71,20 +64,17 @@ const float *ranks_wire_give(struct ranks *m, struct chunk piece, float *out)
     return out;
 }
 
-void ranks_wire_reduce(struct ranks *m, struct chunk piece, unsigned slot)
+/* Of the inputs of others, by rank. */
+void ranks_wire_reduce(struct ranks *m, struct chunk piece, int n_in, float *settled)
 {
-    const struct ranks_round *r = &m->round;
     struct wire_part part = own_part(m, piece);
 
-    if (r->gives)
+    if (m->round.gives)
         wire_own(&part);
-    for (int i = 0; i < r->k; i++) {
-        const struct ranks_lane *lane = &m->lanes[r->seats[i].rank];
-        if (i != r->me && lane->gives)
-            wire_add(&part, lane->take[slot].floats, r->seats[i].share);
-    }
-    wire_settle(&part, m->settled[slot]);
-    ranks_wire_learn(m, piece, m->settled[slot]);
+    for (int i = 0; i < n_in; i++)
+        wire_add(&part, m->inputs[i], m->shares[i]);
+    wire_settle(&part, settled);
+    ranks_wire_learn(m, piece, settled);
 }
 
 void ranks_wire_learn(struct ranks *m, struct chunk piece, const float *in)

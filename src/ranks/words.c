@@ -16,6 +16,10 @@
  * words pile up here, for they wait in the link. */
 enum { OUT_LEAST = 64, OUT_OF_EACH = 4 };
 
+/* Where ranks come and go, one that takes no words has no more than these on their way:
+ * it is silent, and what matters of the others is said again. */
+enum { OUT_TO_ONE = 64 };
+
 struct ranks_outgoing {
     struct ranks_op op;
     struct ranks_outgoing *next;      /* idle */
@@ -26,7 +30,8 @@ struct ranks_outgoing {
 static void heard(struct ranks *m, struct ranks_op *op, const struct link_ended *ended)
 {
     op->busy = false;
-    m->deaf |= !m->hear(m, ended->from, m->heard, ended->bytes);
+    bool good = m->hear(m, ended->from, m->heard, ended->bytes);
+    m->deaf |= !good && m->place.fixed;
     ranks_listen(m);
 }
 
@@ -38,6 +43,7 @@ static void said(struct ranks *m, struct ranks_op *op, const struct link_ended *
     out->next = m->idle_words;
     m->idle_words = out;
     m->words_out--;
+    m->peers[op->rank].words_out--;
 }
 
 static struct ranks_outgoing *take_outgoing(struct ranks *m)
@@ -58,30 +64,51 @@ static struct ranks_outgoing *take_outgoing(struct ranks *m)
     return out;
 }
 
-void ranks_tell(struct ranks *m, int rank, struct ranks_word word, const void *tail, size_t bytes)
+static bool is_lost(const struct ranks *m, int rank)
 {
-    struct ranks_outgoing *out = take_outgoing(m);
+    return !m->place.fixed && rank != m->f.rank &&
+           (!m->peers[rank].generation || m->peers[rank].words_out >= OUT_TO_ONE);
+}
+
+bool ranks_tell(struct ranks *m, int rank, struct ranks_word word, const void *tail, size_t bytes)
+{
+    struct ranks_outgoing *out = is_lost(m, rank) ? NULL : take_outgoing(m);
 
     if (!out)
-        return;
+        return false;
     word.protocol = RANKS_PROTOCOL;
+    word.stands = ledger_view(m->ledger).epoch;
     out->word[0] = word;
     if (bytes)
         memcpy(out->word + 1, tail, bytes);
-    out->op = (struct ranks_op){.ended = said, .rank = rank};
+    out->op = (struct ranks_op){.ended = said, .rank = rank, .even_failed = true};
     m->words_out++;
+    m->peers[rank].words_out++;
     if (rank == m->f.rank) {
         m->hear(m, rank, out->word, sizeof word + bytes);
         said(m, &out->op, NULL);
     } else if (!ranks_send_op(m, &out->op, out->word, sizeof word + bytes, TAG_WORD)) {
         said(m, &out->op, NULL);
+        return false;
     }
+    return true;
+}
+
+void ranks_take_part(struct ranks *m, const struct ranks_word *word)
+{
+    m->called &= word->what != WORD_GO;
+    if (atomic_load_explicit(&m->f.epoch, memory_order_relaxed) == word->epoch)
+        return;
+    atomic_store_explicit(&m->f.members, (int)word->members, memory_order_relaxed);
+    atomic_store_explicit(&m->f.epoch, word->epoch, memory_order_relaxed);
 }
 
 bool ranks_listen(struct ranks *m)
 {
-    if (m->word_op.busy || m->deaf || (m->go_waits && !m->lead) ||
-        m->words_out > OUT_LEAST + OUT_OF_EACH * m->place.size)
+    bool holds = m->place.fixed && ((m->go_waits && !m->leads) ||
+                                    m->words_out > OUT_LEAST + OUT_OF_EACH * m->place.size);
+
+    if (m->word_op.busy || m->deaf || holds)
         return true;
     m->word_op.ended = heard;
     m->word_op.rank = LINK_ANY;
@@ -92,11 +119,13 @@ descant_status ranks_words_init(struct ranks *m)
 {
     size_t seats = (size_t)m->place.size * sizeof(struct ranks_seat);
 
+    _Static_assert(sizeof(struct ranks_entry) <= sizeof(struct ranks_seat), "room for both");
     m->word_bytes = sizeof(struct ranks_word) + (seats > RANKS_TEXT ? seats : RANKS_TEXT);
     m->heard = memory_take(m->word_bytes);
     m->go = memory_take(m->word_bytes);
     m->round.seats = memory_take(seats);
-    if (!m->heard || !m->go || !m->round.seats)
+    m->entries = memory_take_array((size_t)m->place.size, sizeof *m->entries);
+    if (!m->heard || !m->go || !m->round.seats || !m->entries)
         return log_fail(&m->f.log, DESCANT_MEMORY, "no memory for messages");
     return ranks_listen(m) ? DESCANT_OK : m->f.status;
 }
@@ -111,5 +140,6 @@ void ranks_words_fini(struct ranks *m)
     memory_give(m->heard);
     memory_give(m->go);
     memory_give(m->round.seats);
+    memory_give(m->entries);
 }
 

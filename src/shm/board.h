@@ -64,7 +64,7 @@ struct round_record {
     double share[MACHINE_SLOTS];
 };
 
-struct board {
+struct shm_board {
     /* The founder's, before anybody else can see the board; then constant. */
     struct emulated link;
     /* Written and read inside the door. */

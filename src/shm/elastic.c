@@ -32,7 +32,7 @@ static bool lock_chunk(struct shm *shm, size_t chunk)
 
 static bool next_chunk(struct shm *shm, size_t *chunk)
 {
-    struct round *round = &shm->round;
+    struct shm_round *round = &shm->round;
 
     for (size_t tries = 0; tries < round->n_chunks; tries++) {
         *chunk = round->cursor;
@@ -52,13 +52,13 @@ static enum fabric_progress elastic_end(struct shm *shm, bool bad)
         shm_count_bytes(shm, 2 * shm->round.exchange.n * sizeof(float));
     }
     shm->fabric.own_bad = bad;
-    shm->round.stage = STAGE_IDLE;
+    shm->round.stage = SHM_IDLE;
     return FABRIC_DONE;
 }
 
 enum fabric_progress shm_elastic(struct shm *shm, struct fabric_part *part)
 {
-    struct round *round = &shm->round;
+    struct shm_round *round = &shm->round;
     const struct exchange *exchange = &round->exchange;
     size_t chunk;
 
@@ -68,7 +68,8 @@ enum fabric_progress shm_elastic(struct shm *shm, struct fabric_part *part)
         return elastic_end(shm, false);
     round->busy = !next_chunk(shm, &chunk);
     if (round->busy) {          /* others hold all that are left: nobody rings */
-        atomic_store_explicit(&shm->ready_ns, clock_now_ns() + BUSY_NS, memory_order_relaxed);
+        atomic_store_explicit(&shm->ready_ns, clock_now_ns() + BUSY_NS,
+                              memory_order_relaxed);
         return FABRIC_WAITING;
     }
     shm_step(STEP_LOCKED, shm->meet.slot);
@@ -82,14 +83,14 @@ enum fabric_progress shm_elastic(struct shm *shm, struct fabric_part *part)
         return elastic_end(shm, true);
     shm->left[chunk] = false;
     round->n_left--;
-    *part = (struct fabric_part){.kind = EXCHANGE_ELASTIC, .out = shm->moved, .from = from,
-                                 .n = n};
+    *part = (struct fabric_part){
+        .kind = EXCHANGE_ELASTIC, .out = shm->moved, .from = from, .n = n};
     return FABRIC_PART;
 }
 
 static void reserve_link(struct shm *shm)
 {
-    struct board *board = board_of(shm);
+    struct shm_board *board = board_of(shm);
     uint64_t busy = emulated_busy_ns(&board->link, shm->round.exchange.n);
     uint64_t free = atomic_load_explicit(&board->link_free_ns, memory_order_relaxed);
     uint64_t now = clock_now_ns(), from;
@@ -98,17 +99,18 @@ static void reserve_link(struct shm *shm)
         return;
     do {
         from = free > now ? free : now;
-    } while (!atomic_compare_exchange_weak_explicit(&board->link_free_ns, &free, from + busy,
-                 memory_order_relaxed, memory_order_relaxed));
+    } while (!atomic_compare_exchange_weak_explicit(&board->link_free_ns, &free,
+                                                    from + busy, memory_order_relaxed,
+                                                    memory_order_relaxed));
     atomic_store_explicit(&shm->ready_ns, from + busy + (uint64_t)(board->link.rtt * 1e9),
                           memory_order_relaxed);
 }
 
 void shm_begin_elastic(struct shm *shm)
 {
-    struct round *round = &shm->round;
+    struct shm_round *round = &shm->round;
 
-    round->stage = STAGE_ELASTIC;
+    round->stage = SHM_ELASTIC;
     round->n_chunks = (round->exchange.n + ELASTIC_CHUNK - 1) / ELASTIC_CHUNK;
     round->n_left = round->n_chunks;
     round->busy = false;

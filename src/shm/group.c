@@ -11,7 +11,7 @@
  * Run by whoever holds the round machine. */
 #include "shm/shm.h"
 
-uint64_t shm_slots_in(const struct shm *shm, enum life state)
+uint64_t shm_slots_in(const struct shm *shm, enum slot_life state)
 {
     uint64_t found = 0;
 
@@ -21,7 +21,7 @@ uint64_t shm_slots_in(const struct shm *shm, enum life state)
     return found;
 }
 
-uint64_t shm_late(const struct board *board, uint64_t slots, uint32_t tag)
+uint64_t shm_late(const struct shm_board *board, uint64_t slots, uint32_t tag)
 {
     for (unsigned s = 0; s < MACHINE_SLOTS; s++)
         if (slots & slot_bit(s) && has_arrived(board, s, tag))
@@ -29,7 +29,7 @@ uint64_t shm_late(const struct board *board, uint64_t slots, uint32_t tag)
     return slots;
 }
 
-uint64_t shm_unpulled(const struct board *board, uint64_t slots, uint32_t tag)
+uint64_t shm_unpulled(const struct shm_board *board, uint64_t slots, uint32_t tag)
 {
     for (unsigned s = 0; s < MACHINE_SLOTS; s++)
         if (slots & slot_bit(s) &&
@@ -50,7 +50,7 @@ void shm_bury_stale(struct shm *shm, uint64_t members)
     }
 }
 
-void shm_become(struct shm *shm, enum life state)
+void shm_become(struct shm *shm, enum slot_life state)
 {
     slot_become(roster_of(shm), shm->meet.slot, shm->meet.generation, state);
     roster_ring(roster_of(shm), ~own_bit(shm));
@@ -58,7 +58,8 @@ void shm_become(struct shm *shm, enum life state)
 
 static void touch(struct shm *shm, uint32_t what)
 {
-    atomic_store_explicit(&own_slot(shm)->touching[TOUCH_POLL], what, memory_order_seq_cst);
+    atomic_store_explicit(&own_slot(shm)->touching[TOUCH_POLL], what,
+                          memory_order_seq_cst);
 }
 
 static void changed_members(struct shm *shm)
@@ -73,9 +74,10 @@ void shm_count_members(struct shm *shm)
 {
     atomic_store_explicit(&shm->fabric.members, __builtin_popcountll(load_members(shm)),
                           memory_order_relaxed);
-    atomic_store_explicit(&shm->fabric.epoch,
-                          atomic_load_explicit(&roster_of(shm)->epoch, memory_order_relaxed),
-                          memory_order_relaxed);
+    atomic_store_explicit(
+        &shm->fabric.epoch,
+        atomic_load_explicit(&roster_of(shm)->epoch, memory_order_relaxed),
+        memory_order_relaxed);
 }
 
 /* Who had begun a final exchange may have had it, and then ends as it likes; not so where this trainer
@@ -111,7 +113,7 @@ static void note_change(struct shm *shm, unsigned s, bool at_work)
 /* Those with whom this trainer became a member have not come: they were there. */
 void shm_note_changes(struct shm *shm)
 {
-    enum life life = own_life(shm);
+    enum slot_life life = own_life(shm);
 
     if (!shm->fabric.notes || life < LIFE_MEMBER || pthread_mutex_trylock(&shm->seeing))
         return;
@@ -125,22 +127,23 @@ void shm_note_changes(struct shm *shm)
 /* Who waits for others hears why one of them does not come. */
 static void hear_refusal(struct shm *shm)
 {
-    const struct board *board = board_of(shm);
+    const struct shm_board *board = board_of(shm);
     uint32_t n = atomic_load_explicit(&board->n_refused, memory_order_acquire);
 
     if (n == shm->round.n_refused)
         return;
     shm->round.n_refused = n;
     if (own_life(shm) == LIFE_WAITING)
-        log_say(&shm->fabric.log, DESCANT_WARNING, "trainer %d was refused, and told: %.*s",
-                board->refused, SHM_REFUSAL - 1, board->refusal);
+        log_say(&shm->fabric.log, DESCANT_WARNING,
+                "trainer %d was refused, and told: %.*s", board->refused, SHM_REFUSAL - 1,
+                board->refusal);
 }
 
 /* Figures, whenever somebody came or went. */
 void shm_refresh(struct shm *shm)
 {
-    struct board *board = board_of(shm);
-    struct round *round = &shm->round;
+    struct shm_board *board = board_of(shm);
+    struct shm_round *round = &shm->round;
     uint32_t lives = atomic_load_explicit(&roster_of(shm)->lives, memory_order_acquire);
     uint32_t epoch = atomic_load_explicit(&roster_of(shm)->epoch, memory_order_acquire);
     int threads = 0;
@@ -153,7 +156,8 @@ void shm_refresh(struct shm *shm)
     round->epoch = epoch;
     for (unsigned s = 0; s < MACHINE_SLOTS; s++)
         if (life_alive(slot_life(roster_of(shm), s)))
-            threads += atomic_load_explicit(&board->arrivals[s].threads, memory_order_relaxed);
+            threads +=
+                atomic_load_explicit(&board->arrivals[s].threads, memory_order_relaxed);
     atomic_store_explicit(&shm->fabric.machine_threads, threads, memory_order_relaxed);
     shm_count_members(shm);        /* of which the notes tell */
     shm_note_changes(shm);
@@ -169,7 +173,8 @@ void shm_admit(struct shm *shm, unsigned slot)
     touch(shm, slot + 1);
     life = slot_life(roster, slot);
     if (life_state(life) == LIFE_WAITING &&
-        !(atomic_fetch_or_explicit(&roster->members, slot_bit(slot), memory_order_seq_cst) &
+        !(atomic_fetch_or_explicit(&roster->members, slot_bit(slot),
+                                   memory_order_seq_cst) &
           slot_bit(slot)))
         changed_members(shm);
     touch(shm, 0);
@@ -203,8 +208,9 @@ uint64_t shm_standby(const struct shm *shm)
     uint64_t found = shm_slots_in(shm, LIFE_FINAL);
 
     for (unsigned s = 0; s < MACHINE_SLOTS; s++)
-        if (found & slot_bit(s) && atomic_load_explicit(&board_of(shm)->arrivals[s].standby,
-                                                        memory_order_acquire) == STANDBY_NONE)
+        if (found & slot_bit(s) &&
+            atomic_load_explicit(&board_of(shm)->arrivals[s].standby,
+                                 memory_order_acquire) == STANDBY_NONE)
             found &= ~slot_bit(s);
     return found & ~load_members(shm);
 }
@@ -212,25 +218,29 @@ uint64_t shm_standby(const struct shm *shm)
 /* The group of a job that has none: those who wait, else those who are at their end. */
 void shm_form(struct shm *shm)
 {
-    struct board *board = board_of(shm);
+    struct shm_board *board = board_of(shm);
+    struct gathering g = {0};
     uint64_t none = 0, group;
 
     shm_bury_stale(shm, load_members(shm));
     if (load_members(shm))
         return;
     touch(shm, TOUCH_ALL);
-    group = shm_slots_in(shm, LIFE_WAITING);
-    if (group) {
-        if (shm_standby(shm) || (!atomic_load_explicit(&board->formed, memory_order_relaxed) &&
-                                 __builtin_popcountll(group) < (int)board->size))
-            group = 0;
-    } else {
-        group = shm_slots_in(shm, LIFE_FINAL);
-        if (group != roster_alive(roster_of(shm)))
-            group = 0;
-    }
-    if (group && atomic_compare_exchange_strong_explicit(&roster_of(shm)->members, &none, group,
-                     memory_order_seq_cst, memory_order_seq_cst))
+    uint64_t waiting = shm_slots_in(shm, LIFE_WAITING);
+    uint64_t ended = shm_slots_in(shm, LIFE_FINAL);
+    uint64_t at_work = roster_alive(roster_of(shm)) & ~ended;
+    gathering_add(&g, STANDING_WORK, __builtin_popcountll(at_work),
+                  __builtin_popcountll(waiting));
+    gathering_add(&g, STANDING_END, __builtin_popcountll(ended), 0);
+    group = g.of == STANDING_END ? ended : waiting;
+    if (g.of == STANDING_WORK &&
+        (shm_standby(shm) ||
+         (g.arrived < (int)board->size &&
+          !atomic_load_explicit(&board->formed, memory_order_relaxed))))
+        group = 0;
+    if (group && atomic_compare_exchange_strong_explicit(&roster_of(shm)->members, &none,
+                                                         group, memory_order_seq_cst,
+                                                         memory_order_seq_cst))
         changed_members(shm);
     touch(shm, 0);
     shm_bury_stale(shm, group);
@@ -239,7 +249,7 @@ void shm_form(struct shm *shm)
 /* A STATE that others have called gathers, and we have not arrived. */
 bool shm_is_called(const struct shm *shm, uint64_t word)
 {
-    const struct board *board = board_of(shm);
+    const struct shm_board *board = board_of(shm);
     uint64_t members = load_members(shm);
     uint32_t tag = word_tag(word);
 

@@ -24,9 +24,11 @@ static void sweep(struct shm *shm, uint64_t members)
 
     for (unsigned s = 0; s < MACHINE_SLOTS; s++) {
         uint64_t life = slot_life(roster, s);
-        if (life_state(life) != LIFE_DEAD || members & slot_bit(s) || !slot_untouched(roster, s))
+        if (life_state(life) != LIFE_DEAD || members & slot_bit(s) ||
+            !slot_untouched(roster, s))
             continue;
-        if (arena_punch_piece(&shm->meet.arena, slot_region_at(s, SLOT_REPLICA), SLOT_BYTES))
+        if (arena_punch_piece(&shm->meet.arena, slot_region_at(s, SLOT_REPLICA),
+                              SLOT_BYTES))
             atomic_compare_exchange_strong(&roster->slots[s].life, &life,
                                            life_make(life_generation(life), LIFE_FREE));
         return;
@@ -38,9 +40,13 @@ struct offer shm_offer_of(const struct shm *shm, unsigned slot)
     const struct arrival *s = &board_of(shm)->arrivals[slot];
     return (struct offer){.rank = roster_of(shm)->slots[slot].rank,
                           .kind = (enum exchange_kind)s->kind,
-                          .final = life_state(slot_life(roster_of(shm), slot)) == LIFE_FINAL,
-                          .bad = (board_of(shm)->record.bad & slot_bit(slot)) != 0, .n = s->n,
-                          .agree = s->agree, .priority = s->priority, .weight = s->weight};
+                          .final =
+                              life_state(slot_life(roster_of(shm), slot)) == LIFE_FINAL,
+                          .bad = (board_of(shm)->record.bad & slot_bit(slot)) != 0,
+                          .n = s->n,
+                          .agree = s->agree,
+                          .priority = s->priority,
+                          .weight = s->weight};
 }
 
 /* Of the group, which has arrived. */
@@ -64,7 +70,7 @@ static struct ruling rule(const struct shm *shm, struct round_record *record)
     return ruling;
 }
 
-static void set_chunks(struct board *board, struct round_record *record)
+static void set_chunks(struct shm_board *board, struct round_record *record)
 {
     size_t members = (size_t)__builtin_popcountll(record->group);
 
@@ -79,20 +85,22 @@ static void set_chunks(struct board *board, struct round_record *record)
     if (record->chunk > most)
         record->chunk = most;
     record->n_chunks = (uint32_t)((record->n + record->chunk - 1) / record->chunk);
-    record->ready_ns = clock_now_ns() +
-                       emulated_mean_ns(&board->link, record->n * sizeof(float), (int)members);
+    record->ready_ns =
+        clock_now_ns() +
+        emulated_mean_ns(&board->link, record->n * sizeof(float), (int)members);
 }
 
 /* This trainer leads the members, and all of them have arrived and live. */
 static bool may_close(const struct shm *shm, uint64_t members, uint32_t tag)
 {
     return (members & -members) == own_bit(shm) &&
-           !(members & ~roster_alive(roster_of(shm))) && !shm_late(board_of(shm), members, tag);
+           !(members & ~roster_alive(roster_of(shm))) &&
+           !shm_late(board_of(shm), members, tag);
 }
 
 static struct ruling write_record(struct shm *shm, uint64_t word, uint64_t members)
 {
-    struct board *board = board_of(shm);
+    struct shm_board *board = board_of(shm);
     struct round_record *record = &board->record;
     uint32_t tag = word_tag(word);
 
@@ -107,7 +115,8 @@ static struct ruling write_record(struct shm *shm, uint64_t word, uint64_t membe
     record->empty = ruling.what == RULING_EMPTY;
     set_chunks(board, record);
     for (unsigned i = 0; i < (unsigned)__builtin_popcountll(members); i++)
-        atomic_store_explicit(&board->claim[i], word_make(tag, shm_first_chunk(record, i)),
+        atomic_store_explicit(&board->claim[i],
+                              word_make(tag, shm_first_chunk(record, i)),
                               memory_order_relaxed);
     atomic_store_explicit(&board->done, word_make(tag, 0), memory_order_relaxed);
     return ruling;
@@ -123,7 +132,7 @@ static bool replaces_state(const struct shm *shm, uint64_t group)
 
 static bool close_round(struct shm *shm, uint64_t word)
 {
-    struct board *board = board_of(shm);
+    struct shm_board *board = board_of(shm);
     uint64_t closing = word | PHASE_CLOSING | (uint64_t)shm->meet.slot << 8, was = word;
     uint64_t members = load_members(shm);
     uint32_t tag = word_tag(word);
@@ -131,8 +140,8 @@ static bool close_round(struct shm *shm, uint64_t word)
     shm_step(STEP_CLOSE, shm->meet.slot);
     if (!may_close(shm, members, tag))
         return false;
-    if (!atomic_compare_exchange_strong_explicit(&board->word, &was, closing,
-                                                 memory_order_seq_cst, memory_order_relaxed))
+    if (!atomic_compare_exchange_strong_explicit(
+            &board->word, &was, closing, memory_order_seq_cst, memory_order_relaxed))
         return true;
     members = load_members(shm);
     if (!may_close(shm, members, tag))
@@ -142,7 +151,8 @@ static bool close_round(struct shm *shm, uint64_t word)
     struct ruling ruling = write_record(shm, word, members);
     if (ruling.what == RULING_VOID || replaces_state(shm, members))
         return shm_end_round(shm, closing, false);
-    if (ruling.what == RULING_STATE || (ruling.what == RULING_MEAN && board->record.n_chunks))
+    if (ruling.what == RULING_STATE ||
+        (ruling.what == RULING_MEAN && board->record.n_chunks))
         return shm_turn_word(shm, closing, word_make(tag, PHASE_REDUCE));
     return shm_end_round(shm, closing, true);
 }
@@ -154,12 +164,12 @@ static uint64_t needed_of(const struct round_record *record)
     return record->kind == EXCHANGE_MEAN ? record->group : slot_bit(record->source);
 }
 
-bool shm_left_group(const struct board *board, uint64_t members)
+bool shm_left_group(const struct shm_board *board, uint64_t members)
 {
     return (needed_of(&board->record) & ~members) != 0;
 }
 
-bool shm_lost_group(const struct board *board, uint64_t members, uint32_t tag)
+bool shm_lost_group(const struct shm_board *board, uint64_t members, uint32_t tag)
 {
     uint64_t needed = needed_of(&board->record);
     return needed & ~members || shm_late(board, needed, tag);
@@ -168,7 +178,7 @@ bool shm_lost_group(const struct board *board, uint64_t members, uint32_t tag)
 /* True: something moved. */
 bool shm_lead(struct shm *shm, uint64_t word)
 {
-    struct board *board = board_of(shm);
+    struct shm_board *board = board_of(shm);
 
     shm_bury_stale(shm, load_members(shm));
     if (word & PHASE_REDUCE)

@@ -28,16 +28,19 @@ uint32_t shm_first_chunk(const struct round_record *record, unsigned place)
 }
 
 /* The next chunk of the part of the member in that place. */
-static bool claim_part(struct board *board, uint32_t tag, unsigned place, uint32_t *chunk)
+static bool claim_part(struct shm_board *board, uint32_t tag, unsigned place,
+                       uint32_t *chunk)
 {
     uint64_t claim = atomic_load_explicit(&board->claim[place], memory_order_relaxed);
 
     do {
         *chunk = (uint32_t)claim;
-        if (word_tag(claim) != tag || *chunk >= shm_first_chunk(&board->record, place + 1))
+        if (word_tag(claim) != tag ||
+            *chunk >= shm_first_chunk(&board->record, place + 1))
             return false;
-    } while (!atomic_compare_exchange_weak_explicit(&board->claim[place], &claim, claim + 1,
-                 memory_order_relaxed, memory_order_relaxed));
+    } while (!atomic_compare_exchange_weak_explicit(&board->claim[place], &claim,
+                                                    claim + 1, memory_order_relaxed,
+                                                    memory_order_relaxed));
     return true;
 }
 
@@ -45,7 +48,7 @@ static bool claim_part(struct board *board, uint32_t tag, unsigned place, uint32
  * level know; then what others have not come to. */
 static bool claim_chunk(const struct shm *shm, uint32_t tag, uint32_t *chunk)
 {
-    struct board *board = board_of(shm);
+    struct shm_board *board = board_of(shm);
     uint64_t group = board->record.group;
     unsigned members = (unsigned)__builtin_popcountll(group);
     unsigned mine = (unsigned)__builtin_popcountll(group & (own_bit(shm) - 1));
@@ -58,7 +61,7 @@ static bool claim_chunk(const struct shm *shm, uint32_t tag, uint32_t *chunk)
 
 void shm_count_chunks(struct shm *shm, uint64_t word, uint32_t n)
 {
-    struct board *board = board_of(shm);
+    struct shm_board *board = board_of(shm);
     uint64_t done = atomic_load_explicit(&board->done, memory_order_relaxed);
 
     do {
@@ -102,7 +105,8 @@ bool shm_mean_chunk(struct shm *shm, uint64_t word, const float *const *in, size
     if (shm->kernels->mean(shm->result + from, good, share, k, n,
                            record->n * sizeof(float) >= STREAM_BYTES))
         return true;
-    atomic_fetch_or_explicit(&board_of(shm)->bad, find_bad(shm, in, n), memory_order_relaxed);
+    atomic_fetch_or_explicit(&board_of(shm)->bad, find_bad(shm, in, n),
+                             memory_order_relaxed);
     shm_end_round(shm, word, false);
     return false;
 }
@@ -114,7 +118,7 @@ void shm_say_reducing(struct shm *shm, uint32_t tag)
 
 enum fabric_progress shm_reduce(struct shm *shm, uint64_t word)
 {
-    struct board *board = board_of(shm);
+    struct shm_board *board = board_of(shm);
     const float *in[MACHINE_SLOTS];
     uint32_t chunk;
 

@@ -24,9 +24,16 @@ struct address {
 };
 
 static const struct option keys[] = {
-    {.name = "rate", .type = OPTION_RATE, .offset = offsetof(struct address, link.rate), .low = 1,
-     .high = 1e15, .help = "emulated link: bytes a second"},
-    {.name = "rtt", .type = OPTION_TIME, .offset = offsetof(struct address, link.rtt), .high = 60,
+    {.name = "rate",
+     .type = OPTION_RATE,
+     .offset = offsetof(struct address, link.rate),
+     .low = 1,
+     .high = 1e15,
+     .help = "emulated link: bytes a second"},
+    {.name = "rtt",
+     .type = OPTION_TIME,
+     .offset = offsetof(struct address, link.rtt),
+     .high = 60,
      .help = "emulated link: the time there and back"},
 };
 
@@ -38,7 +45,8 @@ static bool name_char(char c)
            c == '.' || c == '_' || c == '-';
 }
 
-static descant_status bad_address(const struct log *log, const char *text, const char *why)
+static descant_status bad_address(const struct log *log, const char *text,
+                                  const char *why)
 {
     return log_fail(log, DESCANT_BAD_ADDRESS, "\"shm:%s\": %s", text, why);
 }
@@ -53,15 +61,16 @@ static descant_status parse_address(struct address *address, const char *text,
     while (name_char(*p))
         p++;
     if (p == whole || p - whole > MEET_NAME || (*p && *p != ','))
-        return bad_address(log, whole, "a name has 1 to 64 characters of A-Z a-z 0-9 . _ -");
+        return bad_address(log, whole,
+                           "a name has 1 to 64 characters of A-Z a-z 0-9 . _ -");
     memcpy(address->name, whole, (size_t)(p - whole));
     while (*p == ',') {
         const char *key = p + 1, *end = key + strcspn(key, ",");
         const char *equals = memchr(key, '=', (size_t)(end - key));
         if (!equals)
             return bad_address(log, whole, "after the name come rate=.. and rtt=..");
-        const struct option_text setting = {whole, key, equals + 1, (size_t)(equals - key),
-                                            (size_t)(end - equals - 1)};
+        const struct option_text setting = {
+            whole, key, equals + 1, (size_t)(equals - key), (size_t)(end - equals - 1)};
         if (!option_set((struct option_table){keys, sizeof keys / sizeof *keys}, &setting,
                         address, why, sizeof why))
             return bad_address(log, whole, why);
@@ -94,7 +103,7 @@ static descant_status agree(void *user)
     void *p = NULL;
     descant_status status = arena_map(&shm->meet.arena, region_at(REGION_BOARD),
                                       sizeof *shm->board, ARENA_WRITE, &p);
-    struct board *board = shm->board = p;
+    struct shm_board *board = shm->board = p;
 
     if (!status && !load_word(board)) {
         status = arena_take(&shm->meet.arena, region_at(REGION_BOARD), sizeof *board);
@@ -174,8 +183,9 @@ static descant_status check_options(const struct fabric_options *options)
     if (options->rank < -1)
         return log_fail(options->log, DESCANT_BAD_RANK, "rank %d", options->rank);
     if (options->size < 0 || options->size > MACHINE_SLOTS)
-        return log_fail(options->log, DESCANT_BAD_SIZE, "%d trainers; 0 to %d are possible",
-                        options->size, MACHINE_SLOTS);
+        return log_fail(options->log, DESCANT_BAD_SIZE,
+                        "%d trainers; 0 to %d are possible", options->size,
+                        MACHINE_SLOTS);
     return DESCANT_OK;
 }
 
@@ -188,11 +198,14 @@ static descant_status check_wire(const struct fabric_options *options,
     if (options->wire == WIRE_F32)
         return DESCANT_OK;
     if (address->link.rate > 0)
-        return log_fail(options->log, DESCANT_UNSUPPORTED,
-                        "wire=%s and rate=: the emulated link carries f32 alone; leave one out",
-                        wire);
-    log_say(options->log, DESCANT_INFO,
-            "wire=%s changes nothing here: what trainers of one machine share is not sent", wire);
+        return log_fail(
+            options->log, DESCANT_UNSUPPORTED,
+            "wire=%s and rate=: the emulated link carries f32 alone; leave one out",
+            wire);
+    log_say(
+        options->log, DESCANT_INFO,
+        "wire=%s changes nothing here: what trainers of one machine share is not sent",
+        wire);
     return DESCANT_OK;
 }
 
@@ -270,7 +283,8 @@ static enum arena_use take(bool first)
 
 /* What all have in common: the first takes the pages. Those of the result are for means; where
  * only the last exchange can be one, it takes them (round.c). */
-static descant_status map_common(struct shm *shm, const struct fabric_start *start, bool first)
+static descant_status map_common(struct shm *shm, const struct fabric_start *start,
+                                 bool first)
 {
     void *result, *center = NULL, *locks = NULL;
     descant_status status = arena_map(&shm->meet.arena, region_at(REGION_RESULT),
@@ -278,8 +292,8 @@ static descant_status map_common(struct shm *shm, const struct fabric_start *sta
                                       take(first && start->collective), &result);
 
     if (!status && start->center)
-        status = arena_map(&shm->meet.arena, region_at(REGION_CENTER), start->n * sizeof(float),
-                           take(first), &center);
+        status = arena_map(&shm->meet.arena, region_at(REGION_CENTER),
+                           start->n * sizeof(float), take(first), &center);
     if (!status && start->center)
         status = arena_map(&shm->meet.arena, region_at(REGION_LOCKS),
                            n_locks(start) * sizeof(uint64_t), take(first), &locks);
@@ -291,7 +305,7 @@ static descant_status map_common(struct shm *shm, const struct fabric_start *sta
     return DESCANT_OK;
 }
 
-static size_t manifest_bytes(const struct board *board)
+static size_t manifest_bytes(const struct shm_board *board)
 {
     return atomic_load_explicit(&board->manifest_bytes, memory_order_acquire);
 }
@@ -299,13 +313,14 @@ static size_t manifest_bytes(const struct board *board)
 static descant_status compare(struct shm *shm, const struct fabric_start *start,
                               const char *manifest)
 {
-    const struct board *board = board_of(shm);
+    const struct shm_board *board = board_of(shm);
     const struct log *log = &shm->fabric.log;
     descant_status status = manifest_check(manifest, start->manifest, log);
 
-    if (!status && (board->n != start->n || board->room != start->room ||
-                    board->collective != start->collective || board->center != start->center ||
-                    board->n_outer != (uint32_t)start->n_outer))
+    if (!status &&
+        (board->n != start->n || board->room != start->room ||
+         board->collective != start->collective || board->center != start->center ||
+         board->n_outer != (uint32_t)start->n_outer))
         return log_fail(log, DESCANT_MISMATCH,
                         "the job's vector has %llu floats, here it has %zu; or the plans "
                         "differ", (unsigned long long)board->n, start->n);
@@ -315,7 +330,7 @@ static descant_status compare(struct shm *shm, const struct fabric_start *start,
 /* Leaves the reason of the refusal on the board, where waiting trainers log it. */
 static void leave_word(struct shm *shm)
 {
-    struct board *board = board_of(shm);
+    struct shm_board *board = board_of(shm);
 
     board->refused = shm->fabric.rank;
     snprintf(board->refusal, sizeof board->refusal, "%s", descant_last_error());
@@ -326,12 +341,12 @@ static void leave_word(struct shm *shm)
 /* Inside the door. */
 static descant_status start_common(struct shm *shm, const struct fabric_start *start)
 {
-    struct board *board = board_of(shm);
+    struct shm_board *board = board_of(shm);
     bool first = manifest_bytes(board) == 0;
     size_t bytes = first ? strlen(start->manifest) + 1 : manifest_bytes(board);
     void *manifest;
-    descant_status status = arena_map(&shm->meet.arena, region_at(REGION_MANIFEST), bytes, take(first),
-                                      &manifest);
+    descant_status status = arena_map(&shm->meet.arena, region_at(REGION_MANIFEST), bytes,
+                                      take(first), &manifest);
 
     if (!status && !first && (status = compare(shm, start, manifest)))
         leave_word(shm);
@@ -364,7 +379,8 @@ static descant_status start_own(struct shm *shm, const struct fabric_start *star
             return log_fail(&f->log, DESCANT_MEMORY, "no memory for means");
     }
     for (int k = 0; k < start->n_outer && !status; k++)
-        status = shm_map_own(shm, (enum slot_region)(SLOT_OUTER0 + k), 0, start->n, &f->outer[k]);
+        status = shm_map_own(shm, (enum slot_region)(SLOT_OUTER0 + k), 0, start->n,
+                             &f->outer[k]);
     if (status || !start->center)
         return status;
     shm->moved = memory_take_array(ELASTIC_CHUNK, sizeof(float));
@@ -379,7 +395,8 @@ static descant_status shm_start(struct fabric *f, const struct fabric_start *sta
     struct shm *shm = shm_of(f);
     struct arrival *mine = own_arrival(shm);
 
-    if (shm->started || start->room < start->n || start->n_outer < 0 || start->n_outer > 2)
+    if (shm->started || start->room < start->n || start->n_outer < 0 ||
+        start->n_outer > 2)
         return log_fail(&f->log, DESCANT_ORDER, "start cannot be called so");
     descant_status status = meet_door_take(&shm->meet);
     if (status)

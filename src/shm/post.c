@@ -57,8 +57,8 @@ static descant_status open_slips(struct fabric *f)
     shm->post = memory_take(sizeof *shm->post);
     if (!shm->post)
         return log_fail(&f->log, DESCANT_MEMORY, "no memory for parcels");
-    descant_status status = f->type->share(f, "post", MACHINE_SLOTS * WAYS * sizeof(struct slip),
-                                           &slips);
+    descant_status status =
+        f->type->share(f, "post", MACHINE_SLOTS * WAYS * sizeof(struct slip), &slips);
     if (status == DESCANT_OK)
         shm->post->slips = slips;
     return status;
@@ -71,8 +71,8 @@ static descant_status room(struct fabric *f, int rank, size_t n)
     int k = pair(f, rank);
 
     if (rank < 0 || k <= 0 || k >= MACHINE_SLOTS || (f->rank && rank))
-        return log_fail(&f->log, DESCANT_BAD_RANK, "no parcels go between ranks %d and %d",
-                        f->rank, rank);
+        return log_fail(&f->log, DESCANT_BAD_RANK,
+                        "no parcels go between ranks %d and %d", f->rank, rank);
     descant_status status = open_slips(f);
     if (status != DESCANT_OK || n == 0 || shm_of(f)->post->n[k] == n)
         return status;

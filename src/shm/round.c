@@ -42,7 +42,7 @@ static bool put_out_first(struct shm *shm)
 
 static void arrive(struct shm *shm, uint64_t word)
 {
-    struct board *board = board_of(shm);
+    struct shm_board *board = board_of(shm);
     struct arrival *mine = own_arrival(shm);
     const struct exchange *exchange = &shm->round.exchange;
     uint32_t tag = word_tag(word);
@@ -60,7 +60,7 @@ static void arrive(struct shm *shm, uint64_t word)
     mine->weight = exchange->weight;
     atomic_store_explicit(&mine->hungry, 0, memory_order_relaxed);
     shm->round.tag = tag;
-    shm->round.stage = STAGE_ARRIVED;
+    shm->round.stage = SHM_ARRIVED;
     shm->round.seen = shm->round.part_out = false;
     shm->round.filled = 0;
     if (mine->live)
@@ -84,7 +84,8 @@ static void count_bad(struct shm *shm)
     shm->fabric.own_bad = (record->bad & own_bit(shm)) != 0;
     for (unsigned s = 0; record->bad && s < MACHINE_SLOTS; s++)
         if (record->bad & slot_bit(s))
-            notes_add(shm->fabric.notes, DESCANT_EVENT_BAD, roster_of(shm)->slots[s].rank);
+            notes_add(shm->fabric.notes, DESCANT_EVENT_BAD,
+                      roster_of(shm)->slots[s].rank);
     atomic_fetch_add_explicit(&shm->fabric.bad,
                               (uint64_t)__builtin_popcountll(record->bad),
                               memory_order_relaxed);
@@ -92,7 +93,7 @@ static void count_bad(struct shm *shm)
 
 static enum fabric_progress fail_differing(struct shm *shm)
 {
-    const struct board *board = board_of(shm);
+    const struct shm_board *board = board_of(shm);
     struct offer mine = shm_offer_of(shm, shm->meet.slot), other = mine;
     char text[LOG_LINE];
 
@@ -107,14 +108,14 @@ static enum fabric_progress fail_differing(struct shm *shm)
 static enum fabric_progress committed(struct shm *shm, struct fabric_part *part)
 {
     const struct round_record *record = &board_of(shm)->record;
-    struct round *round = &shm->round;
+    struct shm_round *round = &shm->round;
 
     if (record->differ)
         return fail_differing(shm);
     if (record->kind == EXCHANGE_STATE) {
         if (own_life(shm) == LIFE_WAITING)
             shm_become(shm, LIFE_MEMBER);
-        round->stage = STAGE_IDLE;
+        round->stage = SHM_IDLE;
         return FABRIC_DONE;
     }
     if (clock_now_ns() < record->ready_ns && !record->empty) {
@@ -123,21 +124,23 @@ static enum fabric_progress committed(struct shm *shm, struct fabric_part *part)
     }
     count_bad(shm);
     if (record->empty || !record->n) {
-        round->stage = STAGE_IDLE;
+        round->stage = SHM_IDLE;
         return FABRIC_DONE;
     }
     int k = __builtin_popcountll(record->group);
-    shm_count_bytes(shm, (size_t)(2.0 * (k - 1) / k * (double)(record->n * sizeof(float))));
-    *part = (struct fabric_part){.kind = EXCHANGE_MEAN, .out = shm->result, .n = record->n,
-                                 .members = k};
-    round->stage = STAGE_DONE;
+    shm_count_bytes(shm,
+                    (size_t)(2.0 * (k - 1) / k * (double)(record->n * sizeof(float))));
+    *part = (struct fabric_part){
+        .kind = EXCHANGE_MEAN, .out = shm->result, .n = record->n, .members = k};
+    round->stage = SHM_DONE;
     return FABRIC_PART;
 }
 
-static enum fabric_progress ended(struct shm *shm, uint64_t word, struct fabric_part *part)
+static enum fabric_progress ended(struct shm *shm, uint64_t word,
+                                  struct fabric_part *part)
 {
-    const struct board *board = board_of(shm);
-    struct round *round = &shm->round;
+    const struct shm_board *board = board_of(shm);
+    struct shm_round *round = &shm->round;
     bool ok = word_tag(word) == next_tag(round->tag) && word & WORD_OK;
 
     if (ok && !round->abandoned)
@@ -145,7 +148,7 @@ static enum fabric_progress ended(struct shm *shm, uint64_t word, struct fabric_
     if (!ok && shm_left_group(board, load_members(shm)))
         atomic_fetch_add_explicit(&shm->fabric.restarts, 1, memory_order_relaxed);
     round->abandoned = false;
-    round->stage = STAGE_BEGUN;
+    round->stage = SHM_BEGUN;
     return FABRIC_WORKED;
 }
 
@@ -167,7 +170,8 @@ static enum fabric_progress gathering(struct shm *shm)
     return FABRIC_WORKED;
 }
 
-static enum fabric_progress arrived(struct shm *shm, uint64_t word, struct fabric_part *part)
+static enum fabric_progress arrived(struct shm *shm, uint64_t word,
+                                    struct fabric_part *part)
 {
     if (word_tag(word) != shm->round.tag)
         return ended(shm, word, part);
@@ -183,9 +187,10 @@ static enum fabric_progress arrived(struct shm *shm, uint64_t word, struct fabri
     return record->live ? shm_reduce_slices(shm, word) : shm_reduce(shm, word);
 }
 
-static enum fabric_progress begun(struct shm *shm, uint64_t word, struct fabric_part *part)
+static enum fabric_progress begun(struct shm *shm, uint64_t word,
+                                  struct fabric_part *part)
 {
-    struct board *board = board_of(shm);
+    struct shm_board *board = board_of(shm);
     bool waiting = own_life(shm) == LIFE_WAITING, any = false;
 
     shm_form(shm);
@@ -212,7 +217,8 @@ static enum fabric_progress begun(struct shm *shm, uint64_t word, struct fabric_
 static descant_status check(const struct shm *shm, const struct exchange *exchange)
 {
     const struct limits limits = {shm->start.n, shm->start.room, shm->started,
-                                  own_life(shm) >= LIFE_MEMBER, shm->fabric.center != NULL};
+                                  own_life(shm) >= LIFE_MEMBER,
+                                  shm->fabric.center != NULL};
     return exchange_check(exchange, &limits, &shm->fabric.log);
 }
 
@@ -221,18 +227,20 @@ static descant_status check(const struct shm *shm, const struct exchange *exchan
 static void retire(struct shm *shm)
 {
     struct arrival *mine = own_arrival(shm);
-    bool settled = own_life(shm) == LIFE_MEMBER ||
-                   atomic_load_explicit(&mine->standby, memory_order_relaxed) != STANDBY_NONE;
+    bool settled =
+        own_life(shm) == LIFE_MEMBER ||
+        atomic_load_explicit(&mine->standby, memory_order_relaxed) != STANDBY_NONE;
 
     atomic_store_explicit(&mine->standby, !settled ? STANDBY_NONE : shm->round.live
                                               ? STANDBY_HOLDS : STANDBY_SHOWS,
                           memory_order_release);
     atomic_store_explicit(&mine->arrived, 0, memory_order_seq_cst);
     shm->round.abandoned = false;
-    shm->round.stage = STAGE_BEGUN;
+    shm->round.stage = SHM_BEGUN;
     shm_become(shm, LIFE_FINAL);
     shm_step(STEP_RETIRE, shm->meet.slot);
-    if (atomic_fetch_and_explicit(&roster_of(shm)->members, ~own_bit(shm), memory_order_seq_cst) &
+    if (atomic_fetch_and_explicit(&roster_of(shm)->members, ~own_bit(shm),
+                                  memory_order_seq_cst) &
         own_bit(shm))
         atomic_fetch_add_explicit(&roster_of(shm)->epoch, 1, memory_order_release);
     roster_ring(roster_of(shm), ~(uint64_t)0);
@@ -247,20 +255,22 @@ static bool is_live(const struct shm *shm, const struct vector *in)
 
 descant_status shm_round_begin(struct shm *shm, const struct exchange *exchange)
 {
-    struct round *round = &shm->round;
+    struct shm_round *round = &shm->round;
     descant_status status = check(shm, exchange);
 
-    if (!status && exchange->final && exchange->kind == EXCHANGE_MEAN && !shm->start.collective)
-        status = arena_take(&shm->meet.arena, region_at(REGION_RESULT), exchange->n * sizeof(float));
+    if (!status && exchange->final && exchange->kind == EXCHANGE_MEAN &&
+        !shm->start.collective)
+        status = arena_take(&shm->meet.arena, region_at(REGION_RESULT),
+                            exchange->n * sizeof(float));
     if (status)
         return status;
-    if (round->stage == STAGE_ARRIVED && !exchange->final)
+    if (round->stage == SHM_ARRIVED && !exchange->final)
         round->abandoned = true;
     round->exchange = *exchange;
     round->live = is_live(shm, exchange->in);
     round->whole = 0;
     if (!round->abandoned)
-        round->stage = STAGE_BEGUN;
+        round->stage = SHM_BEGUN;
     atomic_store_explicit(&shm->ready_ns, 0, memory_order_relaxed);
     shm->fabric.own_bad = false;
     if (exchange->kind == EXCHANGE_ELASTIC && !round->abandoned)
@@ -274,38 +284,38 @@ descant_status shm_round_begin(struct shm *shm, const struct exchange *exchange)
 
 enum fabric_progress shm_round_poll(struct shm *shm, struct fabric_part *part)
 {
-    struct round *round = &shm->round;
+    struct shm_round *round = &shm->round;
 
-    atomic_store_explicit(&shm->seen_bell,
-                          atomic_load_explicit(&own_slot(shm)->bell, memory_order_acquire),
-                          memory_order_relaxed);
+    atomic_store_explicit(
+        &shm->seen_bell, atomic_load_explicit(&own_slot(shm)->bell, memory_order_acquire),
+        memory_order_relaxed);
     shm_refresh(shm);
     if (shm->fabric.status)
         return FABRIC_FAILED;
     uint64_t word = load_word(board_of(shm));
     switch (round->stage) {
-    case STAGE_IDLE:
+    case SHM_IDLE:
         return shm->started && shm_is_called(shm, word) ? FABRIC_CALLED : FABRIC_WAITING;
-    case STAGE_BEGUN:
+    case SHM_BEGUN:
         if (round->exchange.kind == EXCHANGE_ELASTIC && !shm_is_called(shm, word)) {
             shm_begin_elastic(shm);
             return FABRIC_WORKED;
         }
         return begun(shm, word, part);
-    case STAGE_ARRIVED:
+    case SHM_ARRIVED:
         return arrived(shm, word, part);
-    case STAGE_PULLING:
+    case SHM_PULLING:
         return shm_pulled(shm);
-    case STAGE_ELASTIC:
+    case SHM_ELASTIC:
         if (shm_is_called(shm, word)) {
-            round->stage = STAGE_BEGUN;
+            round->stage = SHM_BEGUN;
             return FABRIC_WORKED;
         }
         return shm_elastic(shm, part);
-    case STAGE_DONE:
+    case SHM_DONE:
         break;
     }
-    round->stage = STAGE_IDLE;
+    round->stage = SHM_IDLE;
     return FABRIC_DONE;
 }
 
@@ -313,7 +323,8 @@ static void spin(const struct shm *shm, _Atomic uint32_t *bell, uint32_t seen)
 {
     uint64_t until = clock_now_ns() + SPIN_NS;
 
-    if (shm->cores < atomic_load_explicit(&shm->fabric.machine_threads, memory_order_relaxed))
+    if (shm->cores <
+        atomic_load_explicit(&shm->fabric.machine_threads, memory_order_relaxed))
         return;
     while (atomic_load_explicit(bell, memory_order_relaxed) == seen &&
            clock_now_ns() < until)

@@ -10,13 +10,13 @@
 
 enum { SLICE_CHUNK = 16384 };   /* floats */
 
-enum stage {
-    STAGE_IDLE,
-    STAGE_BEGUN,        /* not arrived */
-    STAGE_ARRIVED,
-    STAGE_PULLING,      /* a joiner's part is out */
-    STAGE_ELASTIC,
-    STAGE_DONE          /* the mean's part is out */
+enum shm_stage {
+    SHM_IDLE,
+    SHM_BEGUN,        /* not arrived */
+    SHM_ARRIVED,
+    SHM_PULLING,      /* a joiner's part is out */
+    SHM_ELASTIC,
+    SHM_DONE          /* the mean's part is out */
 };
 
 /* A mean in slices: which of the k members we are, and how far. */
@@ -29,9 +29,9 @@ struct slices {
 };
 
 /* What this trainer knows of its exchange; guarded by who holds its round machine. */
-struct round {
+struct shm_round {
     struct exchange exchange;
-    enum stage stage;
+    enum shm_stage stage;
     bool live;                  /* exchange.in is where peers cannot read it */
     size_t whole;               /* floats of it that are in the contribution */
     struct slices slices;       /* REDUCE(tag) of a mean in slices */
@@ -54,7 +54,7 @@ struct round {
 struct shm {
     struct fabric fabric;
     struct meet meet;
-    struct board *board;
+    struct shm_board *board;
     struct emulated link;
     const float *peers[MACHINE_SLOTS][SLOT_REGIONS];    /* NULL: not mapped */
     struct fabric_start start;  /* without the manifest */
@@ -67,7 +67,7 @@ struct shm {
     struct shm_post *post;      /* NULL: the lane is not used */
     const struct kernels *kernels;
     double cores;
-    struct round round;
+    struct shm_round round;
     /* Written by poll, read by wait beside it; relaxed: a stale bell wakes at once. */
     _Atomic uint32_t seen_bell;
     _Atomic uint64_t ready_ns;
@@ -109,12 +109,12 @@ static inline uint32_t next_tag(uint32_t tag)
     return tag + 1 ? tag + 1 : 1;
 }
 
-static inline uint64_t load_word(const struct board *board)
+static inline uint64_t load_word(const struct shm_board *board)
 {
     return atomic_load_explicit(&board->word, memory_order_acquire);
 }
 
-static inline struct board *board_of(const struct shm *shm)
+static inline struct shm_board *board_of(const struct shm *shm)
 {
     return shm->board;
 }
@@ -139,7 +139,7 @@ static inline uint64_t own_bit(const struct shm *shm)
     return slot_bit(shm->meet.slot);
 }
 
-static inline enum life own_life(const struct shm *shm)
+static inline enum slot_life own_life(const struct shm *shm)
 {
     return life_state(slot_life(roster_of(shm), shm->meet.slot));
 }
@@ -149,7 +149,7 @@ static inline uint64_t load_members(const struct shm *shm)
     return atomic_load_explicit(&roster_of(shm)->members, memory_order_seq_cst);
 }
 
-static inline bool has_arrived(const struct board *board, unsigned slot, uint32_t tag)
+static inline bool has_arrived(const struct shm_board *board, unsigned slot, uint32_t tag)
 {
     return atomic_load_explicit(&board->arrivals[slot].arrived, memory_order_acquire) == tag;
 }
@@ -176,10 +176,10 @@ const float *shm_vector_of(struct shm *shm, unsigned slot);
 /* --- the members (group.c) --- */
 
 /* Of those, the slots that have not arrived at the round, or not taken its state. */
-uint64_t shm_late(const struct board *board, uint64_t slots, uint32_t tag);
-uint64_t shm_unpulled(const struct board *board, uint64_t slots, uint32_t tag);
-uint64_t shm_slots_in(const struct shm *shm, enum life state);
-void shm_become(struct shm *shm, enum life state);
+uint64_t shm_late(const struct shm_board *board, uint64_t slots, uint32_t tag);
+uint64_t shm_unpulled(const struct shm_board *board, uint64_t slots, uint32_t tag);
+uint64_t shm_slots_in(const struct shm *shm, enum slot_life state);
+void shm_become(struct shm *shm, enum slot_life state);
 void shm_bury_stale(struct shm *shm, uint64_t members);     /* bits whose owners are dead */
 void shm_refresh(struct shm *shm);                          /* the fabric's figures */
 void shm_count_members(struct shm *shm);                    /* of them, those of members */
@@ -198,8 +198,8 @@ bool shm_is_called(const struct shm *shm, uint64_t word);
 bool shm_lead(struct shm *shm, uint64_t word);
 struct offer shm_offer_of(const struct shm *shm, unsigned slot);
 /* A member that the round needs is gone, or has taken its arrival back. */
-bool shm_lost_group(const struct board *board, uint64_t members, uint32_t tag);
-bool shm_left_group(const struct board *board, uint64_t members);
+bool shm_lost_group(const struct shm_board *board, uint64_t members, uint32_t tag);
+bool shm_left_group(const struct shm_board *board, uint64_t members);
 
 /* --- exchanges (mean.c, slices.c, state.c, elastic.c) --- */
 

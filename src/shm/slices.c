@@ -64,7 +64,8 @@ bool shm_put_whole(struct shm *shm)
 
 static const uint32_t *table_of(const struct shm *shm, unsigned slot)
 {
-    return (const uint32_t *)(const void *)(shm->round.in[slot] + shm_table_at(shm->start.room));
+    return (const uint32_t *)(const void *)(shm->round.in[slot] +
+                                            shm_table_at(shm->start.room));
 }
 
 static uint32_t *own_table(const struct shm *shm)
@@ -74,7 +75,8 @@ static uint32_t *own_table(const struct shm *shm)
 
 static uint32_t slice_first(const struct shm *shm, uint32_t member)
 {
-    return (uint32_t)((uint64_t)board_of(shm)->record.n_chunks * member / shm->round.slices.k);
+    return (uint32_t)((uint64_t)board_of(shm)->record.n_chunks * member /
+                      shm->round.slices.k);
 }
 
 static uint32_t slice_length(const struct shm *shm, uint32_t member)
@@ -163,7 +165,8 @@ static void put_chunk(struct shm *shm)
     if (!p.empty) {
         size_t from = (slice_first(shm, p.member) + p.chunk) * record->chunk;
         place = take_place(shm);
-        vector_gather(shm->round.exchange.in, (struct chunk){from, chunk_floats(record, from)},
+        vector_gather(shm->round.exchange.in,
+                      (struct chunk){from, chunk_floats(record, from)},
                       shm->fabric.contribution + place * record->chunk,
                       s->put - s->freed >= FAR * (s->k - 1));
     }
@@ -258,7 +261,7 @@ static void begin_slices(struct shm *shm)
 
 enum fabric_progress shm_reduce_slices(struct shm *shm, uint64_t word)
 {
-    struct board *board = board_of(shm);
+    struct shm_board *board = board_of(shm);
     const struct slices *s = &shm->round.slices;
     int steps = 0;
 
@@ -266,7 +269,8 @@ enum fabric_progress shm_reduce_slices(struct shm *shm, uint64_t word)
         if (!shm_map_group(shm))
             return shm_fail(shm, DESCANT_MEMORY);
         begin_slices(shm);
-        atomic_store_explicit(&own_arrival(shm)->reducing, word_tag(word), memory_order_relaxed);
+        atomic_store_explicit(&own_arrival(shm)->reducing, word_tag(word),
+                              memory_order_relaxed);
     }
     if (shm->round.abandoned && board->record.live & own_bit(shm)) {
         shm_end_round(shm, word, false);

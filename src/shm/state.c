@@ -27,13 +27,14 @@ static bool state_part(struct shm *shm, unsigned source, struct fabric_part *par
 /* The source too, alive or not: it says so when the centre is whole. */
 static void say_pulled(struct shm *shm, uint64_t word)
 {
-    struct board *board = board_of(shm);
+    struct shm_board *board = board_of(shm);
     uint32_t tag = word_tag(word);
 
     shm_step(STEP_PULLED, shm->meet.slot);
     if (atomic_load_explicit(&own_arrival(shm)->pulled, memory_order_relaxed) != tag)
         atomic_store_explicit(&own_arrival(shm)->pulled, tag, memory_order_seq_cst);
-    uint64_t group = board->record.group & load_members(shm) & roster_alive(roster_of(shm));
+    uint64_t group =
+        board->record.group & load_members(shm) & roster_alive(roster_of(shm));
     if (!shm_unpulled(board, group | slot_bit(board->record.source), tag))
         shm_end_round(shm, word, true);
 }
@@ -71,18 +72,19 @@ enum fabric_progress shm_take_state(struct shm *shm, uint64_t word,
 
 /* --- joining --- */
 
-static unsigned find_shown(const struct board *board, uint64_t slots)
+static unsigned find_shown(const struct shm_board *board, uint64_t slots)
 {
     for (unsigned s = 0; s < MACHINE_SLOTS; s++)
-        if (slots & slot_bit(s) && atomic_load_explicit(&board->arrivals[s].standby,
-                                                        memory_order_acquire) == STANDBY_SHOWS)
+        if (slots & slot_bit(s) &&
+            atomic_load_explicit(&board->arrivals[s].standby, memory_order_acquire) ==
+                STANDBY_SHOWS)
             return s;
     return MACHINE_SLOTS;
 }
 
 unsigned shm_find_source(struct shm *shm, uint64_t word, bool *any)
 {
-    struct board *board = board_of(shm);
+    struct shm_board *board = board_of(shm);
     uint64_t settled = shm_slots_in(shm, LIFE_MEMBER) & load_members(shm) & ~own_bit(shm);
 
     if (!settled) {
@@ -117,33 +119,33 @@ enum fabric_progress shm_pull(struct shm *shm, uint64_t word, unsigned source,
                                      .out = shm->fabric.center};
     else if (!state_part(shm, source, part))
         return shm_fail(shm, DESCANT_MEMORY);
-    shm->round.stage = STAGE_PULLING;
+    shm->round.stage = SHM_PULLING;
     return FABRIC_PART;
 }
 
 enum fabric_progress shm_pulled(struct shm *shm)
 {
-    struct board *board = board_of(shm);
-    struct round *round = &shm->round;
+    struct shm_board *board = board_of(shm);
+    struct shm_round *round = &shm->round;
     uint64_t life = slot_life(roster_of(shm), round->source);
 
     if (!life_alive(life) || life_generation(life) != round->source_generation) {
-        round->stage = STAGE_BEGUN;
+        round->stage = SHM_BEGUN;
         return FABRIC_WORKED;
     }
     if (!shm->start.collective)
         shm_admit(shm, shm->meet.slot);
     else if (!(load_members(shm) & own_bit(shm)) && !shm_admit_first(shm)) {
-        round->stage = STAGE_BEGUN;     /* whoever was the first admits us */
+        round->stage = SHM_BEGUN;     /* whoever was the first admits us */
         return FABRIC_WORKED;
     }
     if (!shm->start.collective && load_word(board) != round->pulled_word) {
-        round->stage = STAGE_BEGUN;     /* a state was given meanwhile */
+        round->stage = SHM_BEGUN;     /* a state was given meanwhile */
         return FABRIC_WORKED;
     }
     shm_become(shm, LIFE_MEMBER);
     shm->fabric.joined = true;
-    round->stage = STAGE_IDLE;
+    round->stage = SHM_IDLE;
     return FABRIC_DONE;
 }
 
@@ -152,12 +154,14 @@ bool shm_show(struct shm *shm, uint64_t word)
     uint64_t joiners = shm_slots_in(shm, LIFE_WAITING);
     bool still_read = word & PHASES && word_tag(word) == shm->round.tag;
 
-    if (atomic_load_explicit(&own_arrival(shm)->standby, memory_order_relaxed) != STANDBY_HOLDS ||
+    if (atomic_load_explicit(&own_arrival(shm)->standby, memory_order_relaxed) !=
+            STANDBY_HOLDS ||
         !joiners || still_read)
         return false;
     if (shm_put_whole(shm))
         return true;
-    atomic_store_explicit(&own_arrival(shm)->standby, STANDBY_SHOWS, memory_order_release);
+    atomic_store_explicit(&own_arrival(shm)->standby, STANDBY_SHOWS,
+                          memory_order_release);
     roster_ring(roster_of(shm), joiners);
     return true;
 }

@@ -8,7 +8,8 @@ descant_status shm_map_own(struct shm *shm, enum slot_region region, size_t at, 
 {
     void *p;
     uint64_t from = slot_region_at(shm->meet.slot, region) + at * sizeof(float);
-    descant_status status = arena_map(&shm->meet.arena, from, n * sizeof(float), ARENA_TAKE, &p);
+    descant_status status =
+        arena_map(&shm->meet.arena, from, n * sizeof(float), ARENA_TAKE, &p);
 
     if (!status)
         *out = p;
@@ -27,13 +28,14 @@ size_t shm_contribution_floats(size_t room)
     return shm_table_at(room) + room / SLICE_CHUNK + 8 * MACHINE_SLOTS;
 }
 
-const float *shm_peer(struct shm *shm, unsigned slot, enum slot_region region, size_t n_floats)
+const float *shm_peer(struct shm *shm, unsigned slot, enum slot_region region,
+                      size_t n_floats)
 {
     void *p = NULL;
 
     if (!shm->peers[slot][region] &&
-        arena_map(&shm->meet.arena, slot_region_at(slot, region), n_floats * sizeof(float),
-                  ARENA_READ, &p) == DESCANT_OK)
+        arena_map(&shm->meet.arena, slot_region_at(slot, region),
+                  n_floats * sizeof(float), ARENA_READ, &p) == DESCANT_OK)
         shm->peers[slot][region] = p;
     return shm->peers[slot][region];
 }
@@ -42,5 +44,6 @@ const float *shm_vector_of(struct shm *shm, unsigned slot)
 {
     if (board_of(shm)->arrivals[slot].in_place)
         return shm_peer(shm, slot, SLOT_REPLICA, shm->start.n);
-    return shm_peer(shm, slot, SLOT_CONTRIBUTION, shm_contribution_floats(shm->start.room));
+    return shm_peer(shm, slot, SLOT_CONTRIBUTION,
+                    shm_contribution_floats(shm->start.room));
 }

@@ -29,13 +29,14 @@ static struct awaited note_read(uint64_t note)
 
 /* --- looking --- */
 
-static uint64_t reducing(const struct board *board, uint64_t slots, uint32_t tag)
+static uint64_t reducing(const struct shm_board *board, uint64_t slots, uint32_t tag)
 {
     uint64_t found = 0;
 
     for (unsigned s = 0; s < MACHINE_SLOTS; s++)
         if (slots & slot_bit(s) &&
-            atomic_load_explicit(&board->arrivals[s].reducing, memory_order_relaxed) == tag &&
+            atomic_load_explicit(&board->arrivals[s].reducing, memory_order_relaxed) ==
+                tag &&
             !atomic_load_explicit(&board->arrivals[s].hungry, memory_order_relaxed))
             found |= slot_bit(s);
     return found;
@@ -45,9 +46,10 @@ static uint64_t reducing(const struct board *board, uint64_t slots, uint32_t tag
  * a state, or works on a chunk. */
 static uint64_t round_awaits(const struct shm *shm, uint64_t note)
 {
-    const struct board *board = board_of(shm);
+    const struct shm_board *board = board_of(shm);
     uint64_t word = atomic_load_explicit(&board->word, memory_order_acquire);
-    uint64_t members = atomic_load_explicit(&roster_of(shm)->members, memory_order_relaxed);
+    uint64_t members =
+        atomic_load_explicit(&roster_of(shm)->members, memory_order_relaxed);
     uint64_t others = members & ~slot_bit(shm->meet.slot);
     uint32_t tag = (uint32_t)(note >> 32);
 
@@ -86,7 +88,7 @@ static void add_missing(struct awaited *awaited, int size, const int *present, i
 /* Nobody is a member yet: those who have opened and not begun, and those who are not here. */
 static void forming_awaits(const struct shm *shm, struct awaited *awaited)
 {
-    const struct board *board = board_of(shm);
+    const struct shm_board *board = board_of(shm);
     int present[MACHINE_SLOTS], n = 0;
 
     for (unsigned s = 0; s < MACHINE_SLOTS; s++) {
@@ -110,14 +112,16 @@ static void add_slots(const struct shm *shm, uint64_t slots, struct awaited *awa
 static void look(struct shm *shm)
 {
     uint64_t note = atomic_load_explicit(&shm->waiting, memory_order_relaxed);
-    uint64_t members = atomic_load_explicit(&roster_of(shm)->members, memory_order_relaxed);
+    uint64_t members =
+        atomic_load_explicit(&roster_of(shm)->members, memory_order_relaxed);
     bool member = (members & slot_bit(shm->meet.slot)) != 0;
     struct awaited awaited = note_read(note);
 
     if (awaited.wait == FABRIC_WAIT_START && !members)
         forming_awaits(shm, &awaited);
     else if (awaited.wait == FABRIC_WAIT_FINISH && !member)
-        add_slots(shm, roster_alive(roster_of(shm)) & ~shm_slots_in(shm, LIFE_FINAL), &awaited);
+        add_slots(shm, roster_alive(roster_of(shm)) & ~shm_slots_in(shm, LIFE_FINAL),
+                  &awaited);
     else if (awaited.wait != FABRIC_WAIT_LINK)
         add_slots(shm, round_awaits(shm, note), &awaited);
     fabric_say(&shm->fabric, &awaited);
@@ -128,9 +132,10 @@ static void look(struct shm *shm)
 /* The record is ours to read while we are a member that has not arrived at the next round. */
 static uint64_t round_note(const struct shm *shm, enum fabric_wait wait)
 {
-    const struct board *board = board_of(shm);
+    const struct shm_board *board = board_of(shm);
     uint64_t word = atomic_load_explicit(&board->word, memory_order_acquire);
-    uint64_t members = atomic_load_explicit(&roster_of(shm)->members, memory_order_seq_cst);
+    uint64_t members =
+        atomic_load_explicit(&roster_of(shm)->members, memory_order_seq_cst);
     bool of_state = word & PHASE_REDUCE && members & slot_bit(shm->meet.slot) &&
                     board->record.kind == EXCHANGE_STATE;
 
@@ -139,26 +144,27 @@ static uint64_t round_note(const struct shm *shm, enum fabric_wait wait)
 
 static uint64_t waiting_note(const struct shm *shm)
 {
-    const struct round *round = &shm->round;
-    enum life life = life_state(slot_life(roster_of(shm), shm->meet.slot));
+    const struct shm_round *round = &shm->round;
+    enum slot_life life = life_state(slot_life(roster_of(shm), shm->meet.slot));
     uint64_t ready = atomic_load_explicit(&shm->ready_ns, memory_order_relaxed);
 
-    if (round->stage != STAGE_BEGUN && round->stage != STAGE_ARRIVED &&
-        round->stage != STAGE_ELASTIC)
+    if (round->stage != SHM_BEGUN && round->stage != SHM_ARRIVED &&
+        round->stage != SHM_ELASTIC)
         return 0;
     if (ready && ready > clock_now_ns())
-        return note_make(round->stage == STAGE_ARRIVED ? round->tag : 0, false,
+        return note_make(round->stage == SHM_ARRIVED ? round->tag : 0, false,
                          round->exchange.kind, FABRIC_WAIT_LINK);
-    if (round->stage == STAGE_ELASTIC)
+    if (round->stage == SHM_ELASTIC)
         return 0;
-    return round_note(shm, life < LIFE_MEMBER ? FABRIC_WAIT_START
-                           : round->exchange.final ? FABRIC_WAIT_FINISH : FABRIC_WAIT_ROUND);
+    return round_note(shm, life < LIFE_MEMBER      ? FABRIC_WAIT_START
+                           : round->exchange.final ? FABRIC_WAIT_FINISH
+                                                   : FABRIC_WAIT_ROUND);
 }
 
 /* An elastic exchange sleeps for moments only where others hold its chunks, and asks again. */
 static void say_center(struct shm *shm)
 {
-    const struct round *round = &shm->round;
+    const struct shm_round *round = &shm->round;
     struct awaited awaited = {.wait = FABRIC_WAIT_CENTER, .kind = EXCHANGE_ELASTIC};
     uint64_t holders = 0;
 
@@ -178,7 +184,8 @@ void shm_waits_note(struct shm *shm, enum fabric_progress progress)
 {
     uint64_t note = progress == FABRIC_WAITING ? waiting_note(shm) : 0;
 
-    if (progress == FABRIC_WAITING && shm->round.stage == STAGE_ELASTIC && shm->round.busy) {
+    if (progress == FABRIC_WAITING && shm->round.stage == SHM_ELASTIC &&
+        shm->round.busy) {
         atomic_store_explicit(&shm->waiting, 0, memory_order_relaxed);
         say_center(shm);
         return;

@@ -118,19 +118,20 @@ static descant_status meet_here(struct launcher *l, int found, const struct log 
     return DESCANT_OK;
 }
 
-static bool names_mpi(const struct descant_options *o)
+bool launcher_may_be_mpi(const char *job)
 {
     size_t n = strlen(fabric_mpi.name);
-    return o->job != NULL && strncmp(o->job, fabric_mpi.name, n) == 0 &&
-           (o->job[n] == '\0' || o->job[n] == ':');
+    return job == NULL || (strncmp(job, fabric_mpi.name, n) == 0 &&
+                           (job[n] == '\0' || job[n] == ':'));
 }
 
 descant_status launcher_read(struct launcher *l, const struct descant_options *o,
                              const struct log *log)
 {
     *l = (struct launcher){.rank = o->rank, .size = o->size};
-    int found = names_mpi(o) ? -1 : launcher_present();
-    bool told = found >= 0 || o->size > 0 || o->rank >= 0 || names_mpi(o);
+    bool names_mpi = o->job != NULL && launcher_may_be_mpi(o->job);
+    int found = names_mpi ? -1 : launcher_present();
+    bool told = found >= 0 || o->size > 0 || o->rank >= 0 || names_mpi;
     descant_status status = told ? DESCANT_OK : check_whole(log);
     if (found >= 0 && o->size == 0)
         status = number(size_names[found], 1, &l->size, log, DESCANT_BAD_SIZE);
@@ -161,6 +162,7 @@ descant_status launcher_read(struct launcher *l, const struct descant_options *o
 
 const struct fabric_type *const fabric_types[] = {&fabric_self, &fabric_shm, &fabric_mpi,
                                                  &fabric_sim, NULL};
+const struct fabric_type *const fabric_of_host = &fabric_shm;
 
 descant_status launcher_fabric(const struct launcher *l, const struct fabric_type **type,
                                const char **rest, const struct log *log)

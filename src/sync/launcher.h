@@ -19,6 +19,9 @@ descant_status launcher_read(struct launcher *l, const struct descant_options *o
 void launcher_started(void);
 
 extern const struct fabric_type *const fabric_types[];      /* NULL at the end */
+extern const struct fabric_type *const fabric_of_host;      /* in the memory of one host */
+
+bool launcher_may_be_mpi(const char *job);      /* an address; NULL: the launcher's */
 
 /* The fabric that l->address names, and what follows its name and colon. */
 descant_status launcher_fabric(const struct launcher *l, const struct fabric_type **type,

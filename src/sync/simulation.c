@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-/* The driver of simulated jobs. The clock jumps from event to event: a trainer's step ends, or the
- * fabric has something ready. At each moment first all steps that end then are made, in order
- * of rank, then all rounds are advanced, in order of rank, until nothing moves. A trainer that a
- * plan makes wait is blocked: its next step begins when its round is done.
+/* The driver of simulated jobs. The clock is the simulated link's, and jumps from event to event: a
+ * trainer's step ends, or its link has news. At each moment first all steps that end then are made,
+ * in the order of ranks; then each of those ranks, and whoever has news, does all that it can, and
+ * sleeps. A trainer that a plan makes wait is blocked: its next step begins when its round is done.
  *
  * The gradient plan is the exception that it is everywhere: its exchange carries gradients, so
  * the driver talks to the fabric itself, as descant_mean does. A merge takes no virtual time.
  *
- * Rounds of rows go on beside, one after the other while there are steps. Who has made its steps
- * stays until all rows are everywhere; in plans that count steps it meanwhile waits in a final
- * exchange, as descant_finish does. */
+ * Rounds of rows go on beside, one after the other while there are steps. A trainer that has made
+ * its steps stays until all rows are everywhere; in plans that count steps it meanwhile waits in a
+ * final exchange, as descant_finish does. Then it serves the others, and where trainers come and go
+ * it leaves, for rounds of latecomers would wait for it. */
 #include "sync/simulation.h"
 
 #include "sync/round.h"
@@ -23,6 +24,8 @@ struct trainer {
     struct tables tables;
     uint64_t rows_steps;        /* at the start of the last round of rows */
     bool round_made, started, dead, gone, blocked, mean_open, final_open;
+    bool stepped;               /* at this moment, and it is to go on */
+    bool counted;               /* as one that has finished */
     float *w, *g;
     float *own;                 /* attached memory */
     uint64_t t, t0;             /* steps made; a joiner counts from t0 */
@@ -33,9 +36,19 @@ struct trainer {
 struct simulation {
     struct simulation_options o;
     struct plan plan;
-    struct sim_world *world;
+    const struct fabric_type *type;
+    struct simulated *world;
     struct trainer *trainers;
+    bool fixed;                 /* nobody comes late or dies */
+    uint64_t began_ns;
+    uint64_t next_ns;           /* no step ends, and nobody comes, before */
+    uint64_t moved_ns;          /* a step, or a round, ended last */
+    int left;                   /* trainers that have not finished, */
+    int to_start;               /* and that have no state yet, of those that do not come late */
 };
+
+/* So long all may wait for each other, with no step to be made. */
+#define FOREVER_NS UINT64_C(10000000000000)
 
 static double of(const double *values, int i, double otherwise)
 {
@@ -48,6 +61,8 @@ static void plan_step(struct simulation *s, int i, uint64_t now)
     double chance = 1 + s->o.spread * (2 * rng_uniform(&x->rng) - 1);
     double seconds = s->o.step_s * of(s->o.slow, i, 1) * chance;
     x->step_ends_ns = now + (uint64_t)(seconds * 1e9);
+    s->next_ns = x->step_ends_ns < s->next_ns ? x->step_ends_ns : s->next_ns;
+    s->moved_ns = now;
 }
 
 /* ------------------------------------------------------------------ a trainer's coming */
@@ -78,13 +93,12 @@ static descant_status enter(struct simulation *s, int i)
     int late = 0;
     for (int k = 0; k < s->o.trainers; k++)
         late += of(s->o.join_s, k, 0) > 0;
-    struct fabric_options options = {.rank = i, .size = s->o.trainers - late,
+    struct fabric_options options = {.address = "", .rank = i, .size = s->o.trainers - late,
+                                     .joins = of(s->o.join_s, i, 0) > 0,
                                      .wire = (enum wire)s->plan.wire, .log = s->o.log,
-                                     .context = s->world};
-    if (of(s->o.join_s, i, 0) > 0)
-        options.size = 0;
+                                     .link = s->o.fabric->link, .context = s->world};
     replica_init(&x->replica);
-    descant_status status = fabric_sim.open(&x->fabric, &options);
+    descant_status status = s->type->open(&x->fabric, &options);
     size_t at;
     if (status == DESCANT_OK)
         status = replica_check(&x->replica, "w", s->o.n, &at, s->o.log);
@@ -92,7 +106,7 @@ static descant_status enter(struct simulation *s, int i)
         return status;
     x->g = memory_take_array(s->o.n, sizeof(float));
     x->own = s->o.attached ? memory_take_array(s->o.n, sizeof(float)) : NULL;
-    x->w = s->o.attached ? x->own : fabric_sim.alloc(x->fabric, at, s->o.n);
+    x->w = s->o.attached ? x->own : s->type->alloc(x->fabric, at, s->o.n);
     if (x->g == NULL || x->w == NULL)
         return log_fail(s->o.log, DESCANT_MEMORY, "no memory for trainer %d", i);
     if (i == 0 && s->o.start != NULL)
@@ -111,7 +125,7 @@ static descant_status enter(struct simulation *s, int i)
     start.manifest = manifest;
     start.threads = 1;
     start.rows_bytes = tables_part_bytes(&x->tables);
-    status = manifest ? fabric_sim.start(x->fabric, &start) : DESCANT_MEMORY;
+    status = manifest ? s->type->start(x->fabric, &start) : DESCANT_MEMORY;
     memory_give(manifest);
     if (status == DESCANT_OK)
         status = tables_start(&x->tables);
@@ -139,16 +153,24 @@ static void mean_begin(struct simulation *s, struct trainer *x)
     x->round.copy_extent.n = s->o.n;
     exchange.in = &x->round.copy;
     memcpy(x->fabric->contribution, x->g, s->o.n * sizeof(float));
-    fabric_sim.begin(x->fabric, &exchange);
+    s->type->begin(x->fabric, &exchange);
     x->blocked = x->mean_open = true;
 }
 
-/* The state is here: training begins, for a joiner where the others are. */
+/* The state is here: training begins, of those who are there from the start when all have it; for a
+ * joiner where the others are. */
 static void started(struct simulation *s, int i, uint64_t now)
 {
     struct trainer *x = &s->trainers[i];
     x->started = true;
-    plan_step(s, i, now);
+    x->step_ends_ns = UINT64_MAX;
+    bool joins = of(s->o.join_s, i, 0) > 0;
+    s->to_start -= !joins;
+    for (int k = 0; k < s->o.trainers && !joins && s->to_start == 0; k++)
+        if (s->trainers[k].started)
+            plan_step(s, k, now);
+    if (joins)
+        plan_step(s, i, now);
     bool collective = s->plan.what == PLAN_MEAN || s->plan.what == PLAN_BLOCK;
     if (!x->fabric->joined || s->plan.when != PLAN_EVERY || !collective)
         return;
@@ -191,8 +213,11 @@ static void make_step(struct simulation *s, int i)
     x->stopped_ns = x->step_ends_ns;
     uint64_t die = s->o.die_at ? s->o.die_at[i] : 0;
     if (die != 0 && x->t >= die) {
-        sim_world_kill(s->world, x->fabric);
-        x->dead = true;
+        const struct simulated_fault death = {.kind = SIMULATED_DIE, .rank = i,
+                                              .at_ns = x->step_ends_ns};
+        x->dead = x->counted = simulated_fault(s->world, &death);
+        s->left -= x->dead;
+        simulated_run(s->world, x->step_ends_ns);
     }
     if (x->dead || x->t >= s->o.steps)
         tables_stop(&x->tables);
@@ -216,6 +241,7 @@ static void round_done(struct simulation *s, int i, uint64_t now)
         started(s, i, now);
         return;
     }
+    s->moved_ns = now;
     if (x->final_open)
         return;
     x->rounds++;
@@ -234,7 +260,7 @@ static bool advance_mean(struct simulation *s, int i, uint64_t now)
 {
     struct trainer *x = &s->trainers[i];
     struct fabric_part part;
-    switch (fabric_sim.poll(x->fabric, &part)) {
+    switch (s->type->poll(x->fabric, &part)) {
     case FABRIC_PART:
         memcpy(x->g + part.from, part.out, part.n * sizeof(float));
         return true;
@@ -260,10 +286,8 @@ static bool may_begin(const struct simulation *s, const struct trainer *x)
 static bool advance(struct simulation *s, int i, uint64_t now, bool *failed)
 {
     struct trainer *x = &s->trainers[i];
-    if (x->mean_open)
-        return advance_mean(s, i, now);
     if (x->started && s->plan.what == PLAN_GRADIENT && !x->final_open)
-        return false;
+        return advance_mean(s, i, now);
     switch (round_advance(&x->round)) {
     case ROUND_WORKED:
         return true;
@@ -280,6 +304,8 @@ static bool advance(struct simulation *s, int i, uint64_t now, bool *failed)
             return false;
         begin(x, true);
         return true;
+    case ROUND_HELD:                /* it serves the others meanwhile */
+        return s->type->poll(x->fabric, &(struct fabric_part){.n = 0}) == FABRIC_WORKED;
     case ROUND_FAILED:
         *failed = true;
         return false;
@@ -313,100 +339,105 @@ static bool finished(const struct simulation *s, const struct trainer *x)
     return x->dead || (trained(s, x) && tables_ended(&x->tables));
 }
 
-static descant_status settle(struct simulation *s, uint64_t now)
+/* In plans that count steps, one that has made its steps waits for the others' rows; a shadow serves
+ * to the end. True: it has begun something. */
+static bool end_training(struct simulation *s, struct trainer *x)
 {
-    bool failed = false;
-    for (bool moved = true; moved;) {
-        moved = false;
-        for (int i = 0; i < s->o.trainers; i++) {
-            struct trainer *x = &s->trainers[i];
-            if (x->fabric == NULL || x->dead || x->gone)
-                continue;
-            while (advance(s, i, now, &failed) || advance_rows(x, now, &failed))
-                moved = true;
-            if (failed)
-                return x->fabric->status;
-        }
+    if (s->plan.when != PLAN_EVERY || x->final_open || x->gone || !trained(s, x))
+        return false;
+    if (!finished(s, x)) {
+        round_begin_state(&x->round, 0, true);
+        x->final_open = true;
+        return true;
     }
-    return DESCANT_OK;
+    if (!s->fixed) {
+        s->o.fabric->leave(x->fabric);
+        x->gone = true;
+    }
+    return false;
 }
 
-/* In plans that count steps, one that has made its steps leaves, and the others go on; a shadow
- * serves to the end. Says whether anybody left. */
-static bool leave_finished(struct simulation *s)
+/* Until it can do no more, and sleeps. */
+static descant_status go_on(struct simulation *s, int i)
 {
-    bool left = false;
-    for (int i = 0; s->plan.when == PLAN_EVERY && i < s->o.trainers; i++) {
-        struct trainer *x = &s->trainers[i];
-        if (x->fabric == NULL || x->gone || x->dead || !trained(s, x))
-            continue;
-        if (!finished(s, x)) {
-            left = left || !x->final_open;
-            if (!x->final_open)
-                round_begin_state(&x->round, 0, true);
-            x->final_open = true;
-            continue;
-        }
-        sim_world_kill(s->world, x->fabric);
-        x->gone = left = true;
+    struct trainer *x = &s->trainers[i];
+    bool failed = false;
+
+    x->stepped = false;
+    if (x->fabric == NULL || x->dead)
+        return DESCANT_OK;
+    do {
+        uint64_t now = simulated_now(s->world);
+        while (!x->gone && !failed &&
+               (advance(s, i, now, &failed) || advance_rows(x, now, &failed) ||
+                end_training(s, x)))
+            ;
+        if (x->gone)
+            s->o.fabric->stay(x->fabric);
+        s->type->wait(x->fabric, 0);
+    } while (!failed && !simulated_sleeps(s->world, i));
+    if (!x->counted && finished(s, x)) {
+        x->counted = true;
+        s->left--;
     }
-    return left;
+    return failed ? x->fabric->status : DESCANT_OK;
 }
 
 static uint64_t join_ns(const struct simulation *s, int i)
 {
-    return (uint64_t)(of(s->o.join_s, i, 0) * 1e9);
+    return s->began_ns + (uint64_t)(of(s->o.join_s, i, 0) * 1e9);
 }
 
-/* The next moment at which something happens; UINT64_MAX: never. *left: who still trains. */
-static uint64_t next_event(struct simulation *s, int *left)
+static bool steps(const struct simulation *s, const struct trainer *x)
 {
-    uint64_t next = sim_world_next(s->world);
-    *left = 0;
-    for (int i = 0; i < s->o.trainers; i++) {
-        struct trainer *x = &s->trainers[i];
-        if (x->fabric == NULL) {
-            *left += 1;
-            next = join_ns(s, i) < next ? join_ns(s, i) : next;
-        } else if (!finished(s, x)) {
-            *left += 1;
-            if (x->started && !x->blocked && !trained(s, x) && x->step_ends_ns < next)
-                next = x->step_ends_ns;
-        }
-    }
-    return next;
+    return x->started && !x->blocked && !trained(s, x);
 }
 
+/* Those who come, and the steps that end now. */
 static descant_status at_moment(struct simulation *s, uint64_t now)
 {
-    for (int i = 0; i < s->o.trainers; i++) {
+    descant_status status = DESCANT_OK;
+
+    s->next_ns = UINT64_MAX;
+    for (int i = 0; i < s->o.trainers && status == DESCANT_OK; i++) {
         struct trainer *x = &s->trainers[i];
-        descant_status status = DESCANT_OK;
-        if (x->fabric == NULL && join_ns(s, i) <= now)
+        uint64_t due = x->fabric == NULL ? join_ns(s, i)
+                       : steps(s, x)     ? x->step_ends_ns
+                                         : UINT64_MAX;
+        x->stepped = due <= now;
+        if (x->stepped && x->fabric == NULL)
             status = enter(s, i);
-        else if (x->fabric != NULL && x->started && !x->blocked && !trained(s, x) &&
-                 x->step_ends_ns <= now)
+        else if (x->stepped)
             make_step(s, i);
-        if (status != DESCANT_OK)
-            return status;
+        else if (due < s->next_ns)
+            s->next_ns = due;
+        if (x->stepped && steps(s, x) && x->step_ends_ns < s->next_ns)
+            s->next_ns = x->step_ends_ns;
     }
-    descant_status status = settle(s, now);
-    return status == DESCANT_OK && leave_finished(s) ? settle(s, now) : status;
+    for (int i = 0; i < s->o.trainers && status == DESCANT_OK; i++)
+        if (s->trainers[i].stepped)
+            status = go_on(s, i);
+    return status;
 }
 
 static descant_status run(struct simulation *s)
 {
-    descant_status status = at_moment(s, 0);
-    while (status == DESCANT_OK) {
-        int left;
-        uint64_t now = next_event(s, &left);
-        if (left == 0)
-            return DESCANT_OK;
-        if (now == UINT64_MAX)
-            return log_fail(s->o.log, DESCANT_SYSTEM, "%d trainers wait for ever", left);
-        if (now > sim_world_now(s->world))
-            sim_world_advance(s->world, now);
-        status = at_moment(s, sim_world_now(s->world));
+    descant_status status = DESCANT_OK;
+
+    s->left = s->o.trainers;
+    for (int i = 0; i < s->o.trainers; i++)
+        s->to_start += of(s->o.join_s, i, 0) <= 0;
+    while (status == DESCANT_OK && s->left > 0) {
+        uint64_t now = simulated_now(s->world), next = s->next_ns;
+        if (next <= now) {
+            status = at_moment(s, now);
+            continue;
+        }
+        int rank = simulated_turn(s->world, next < UINT64_MAX ? next : s->moved_ns + FOREVER_NS);
+        if (rank >= 0 && simulated_now(s->world) < next)
+            status = go_on(s, rank);
+        else if (rank < 0 && next == UINT64_MAX)
+            status = log_fail(s->o.log, DESCANT_SYSTEM, "%d trainers wait for ever", s->left);
     }
     return status;
 }
@@ -424,12 +455,20 @@ descant_status simulation_run(struct simulation **out, const struct simulation_o
         return DESCANT_MEMORY;
     s->o = *o;
     s->plan = plan;
-    s->world = sim_world_create(&o->world);
+    s->type = o->fabric->type;
+    s->fixed = o->die_at == NULL && o->join_s == NULL;
+    const struct simulated_options world = {
+        .ranks = o->trainers, .per_host = o->world.per_host, .seed = o->world.seed,
+        .fixed = s->fixed, .latency_ns = (uint64_t)(o->world.latency_s * 1e9),
+        .near_latency_ns = (uint64_t)(o->world.near_latency_s * 1e9),
+        .jitter_ns = (uint64_t)(o->world.jitter_s * 1e9), .bytes_per_s = o->world.bytes_per_s};
+    s->world = simulated_create(&world);
     s->trainers = memory_take_array((size_t)o->trainers, sizeof *s->trainers);
     if (s->world == NULL || s->trainers == NULL) {
         simulation_destroy(s);
         return log_fail(o->log, DESCANT_MEMORY, "no memory for %d trainers", o->trainers);
     }
+    s->began_ns = simulated_now(s->world);
     for (int i = 0; i < o->trainers; i++)
         rng_init(&s->trainers[i].rng, o->world.seed * 1000003 + (uint64_t)i);
     status = run(s);
@@ -450,19 +489,15 @@ struct simulation_trainer simulation_look(const struct simulation *s, int traine
         .tables = &x->tables,
         .rounds = x->rounds,
         .dead = x->dead,
+        .center = x->fabric->center,
         .blocked_s = (double)x->blocked_ns * 1e-9,
         .gap_mean = x->rounds ? (double)x->gap_sum / (double)x->rounds : 0,
     };
 }
 
-const float *simulation_center(const struct simulation *s)
-{
-    return s->trainers[0].fabric->center;
-}
-
 double simulation_seconds(const struct simulation *s)
 {
-    return (double)sim_world_now(s->world) * 1e-9;
+    return (double)(simulated_now(s->world) - s->began_ns) * 1e-9;
 }
 
 void simulation_destroy(struct simulation *s)
@@ -475,7 +510,7 @@ void simulation_destroy(struct simulation *s)
             round_fini(&x->round);
         tables_stop(&x->tables);
         if (x->fabric != NULL) {
-            fabric_sim.close(x->fabric);
+            s->o.fabric->free(x->fabric);
             replica_fini(&x->replica);
         }
         tables_fini(&x->tables);
@@ -483,7 +518,7 @@ void simulation_destroy(struct simulation *s)
         memory_give(x->own);
     }
     memory_give(s->trainers);
-    if (s->world != NULL)
-        sim_world_destroy(s->world);
+    simulated_destroy(s->world);
+    s->o.fabric->free_kept();
     memory_give(s);
 }

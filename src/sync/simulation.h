@@ -1,12 +1,35 @@
 /* SPDX-License-Identifier: MIT */
-/* A whole job in one thread and in virtual time: any number of trainers on the sim fabric, with
- * the real plan and the real round machine. Step times come from a seed, so the same options
- * give the same bits. For tests, and for planning a run before it is paid for. */
+/* A whole job in one thread and in virtual time: any number of trainers, with the real plan, round
+ * machine and fabric, over a simulated link. Step times come from a seed, so the same options give
+ * the same bits. For tests, and for planning a run before it is paid for.
+ *
+ * A job on one machine is a model of its costs: messages between ranks of one host take the near
+ * latency alone. Shared memory itself is not simulated. */
 #ifndef SIMULATION_H
 #define SIMULATION_H
 
-#include "fabric/sim.h"
+#include "link/simulated.h"
 #include "sync/tables.h"
+
+/* What the trainers exchange by. */
+struct simulation_fabric {
+    const struct fabric_type *type;
+    const struct link_type *link;   /* fabric_options.link; its world is a struct simulated */
+    /* Closing in parts, since all trainers live in one thread: one says that it leaves; then, in its
+     * turns, true: the others still need it; and gives back what it has, at any time. */
+    void (*leave)(struct fabric *f);
+    bool (*stay)(struct fabric *f);
+    void (*free)(struct fabric *f);
+    void (*free_kept)(void);        /* after all: what had messages under way */
+};
+
+/* Of each trainer, or of each per_host of them, a host (link/simulated.h). */
+struct simulation_world {
+    double latency_s, near_latency_s, jitter_s;
+    double bytes_per_s;             /* 0: messages take latency alone */
+    int per_host;                   /* trainers of one host; 0: each has its own */
+    uint64_t seed;
+};
 
 /* g becomes the gradient at w, for step t (from 1) of a trainer. */
 typedef void simulation_gradient(void *context, int trainer, uint64_t t, const float *w, float *g,
@@ -34,13 +57,15 @@ struct simulation_options {
     double spread;                  /* up to so much longer or shorter, by chance: 0 to 1 */
     const double *slow;             /* (trainers) factors, NULL: all 1 */
     const uint64_t *die_at;         /* (trainers) the step after which one dies; 0: never */
-    const double *join_s;           /* (trainers) when one comes; 0: at the start */
+    const double *join_s;           /* (trainers) when one comes; 0: at the start. Neither for
+                                       all: the link is fixed */
     bool attached;                  /* the replicas are the caller's memory, not the fabric's */
     const struct simulation_table *tables;      /* (n_tables) */
     size_t n_tables;
     size_t rows_part;               /* bytes of a part at most; 0: as in a real job */
     simulation_rows *rows;
-    struct sim_options world;       /* per_host: of whom tables are one */
+    const struct simulation_fabric *fabric;
+    struct simulation_world world;  /* tables of one host are one */
     const struct log *log;
 };
 
@@ -51,13 +76,13 @@ struct simulation_trainer {
     double blocked_s;               /* waited for rounds */
     double gap_mean;
     const struct tables *tables;
+    const float *center;            /* (n) elastic: W as this trainer has it; else NULL */
 };
 
 struct simulation;
 
 descant_status simulation_run(struct simulation **out, const struct simulation_options *o);
 struct simulation_trainer simulation_look(const struct simulation *s, int trainer);
-const float *simulation_center(const struct simulation *s);     /* (n) elastic: W; else NULL */
 double simulation_seconds(const struct simulation *s);
 void simulation_destroy(struct simulation *s);
 

@@ -9,6 +9,8 @@
  * 2. All of it runs in open, start and close, in the caller's one thread. */
 #include "sync/job.h"
 
+#include "sync/launcher.h"
+
 #define SERVE_NS UINT64_C(5000000)
 #define SAY_NS UINT64_C(5000000000)
 
@@ -22,7 +24,7 @@ descant_status world_settle(struct descant *job)
         return DESCANT_OK;
     job->world = world;
     job->fabric = NULL;
-    descant_status status = fabric_shm.open(&job->fabric, &options);
+    descant_status status = fabric_of_host->open(&job->fabric, &options);
     if (status == DESCANT_OK)
         log_say(&job->log, DESCANT_DEBUG, "all ranks are on one host, and exchange in its memory");
     return status;

@@ -13,12 +13,16 @@
  *   6. Nobody sleeps for ever, whoever has died, left, or given up an exchange: that all sleep is
  *      an invalid end state.
  *
+ *   7. Every round closes or fails, and every run ends, as long as each process goes on
+ *      (weak fairness): no polls of several trainers keep each other from it for ever.
+ *
  * A ring of several bells is one step: bells that a dying trainer has not rung are rung by the
  * doormen. The doormen of all trainers are one process, since each does the same. Left out: slots
  * that are used again (generations, touching, sweep), NaN, puts and places of slices, the centre's
  * floats, emulated links, offers that differ, final states. Memory is sequentially consistent.
  *
- * `run` reads the lines below. The model holds in each world, and each mutation breaks it.
+ * `run` reads the lines below. The model holds in each world, and each mutation breaks it. It ends
+ * in each world, and a mutation goes in a circle that safety does not see.
  *
  *   holds -DWORLD=FORM -DDEATHS=1
  *   holds -DWORLD=MEANS -DDEATHS=1
@@ -45,6 +49,14 @@
  *   breaks -DWORLD=JOIN -DBREAK=NO_NEWCOMERS
  *   breaks -DWORLD=LEAVE_JOIN -DBREAK=NO_NEWCOMERS
  *   breaks -DWORLD=LEAVE -DBREAK=KEEP_ARRIVAL
+ *   ends -DWORLD=FORM
+ *   ends -DWORLD=MEANS
+ *   ends -DWORLD=JOIN
+ *   ends -DWORLD=JOIN_LOW
+ *   ends -DWORLD=CALL
+ *   ends -DWORLD=HELP
+ *   ends -DWORLD=RELOAD
+ *   circles -DWORLD=MEANS -DBREAK=NO_FIRST_LOOK
  */
 
 #include "round.inc"
@@ -104,7 +116,7 @@ again:  /* shm_round_poll: the bell, then the word */
         :: stage == BEGUN && op != ELASTIC -> goto begun
         fi;
 
-idle:   /* STAGE_IDLE: shm_is_called */
+idle:   /* SHM_IDLE: shm_is_called */
         WAKE(me);
         wd = word;
         if
@@ -128,7 +140,7 @@ is_called:
         op = MEAN;
         goto begin;
 
-elastic:    /* STAGE_ELASTIC; shm_is_called where nothing is collective */
+elastic:    /* SHM_ELASTIC; shm_is_called where nothing is collective */
         if
         :: PHASES(wd) -> goto elastic_end
         :: else
@@ -332,7 +344,9 @@ lead:   /* shm_lead */
         :: !(mem & BIT(me)) || LOWEST(mem) != me -> goto led_not
         :: else
         fi;
+#if BREAK != NO_FIRST_LOOK
         EACH(MISSING_FIRST);
+#endif
 #if BREAK != NO_CLOSING
         d_step { won = (word == wd); word = (won -> CLOSING(wd, me) : word) };
         if
@@ -554,7 +568,7 @@ committed:
         if
         :: t && life[me] == WAITING -> become(MEMBER)
         :: t && life[me] != WAITING
-        :: !t ->                                /* STAGE_DONE: the part is out */
+        :: !t ->                                /* SHM_DONE: the part is out */
             assert(rec_tag == tag && result[0] == tag && result[1] == tag)
         fi;
         d_step { t = 0; version[me] = tag; part_out = false; stage = IDLE };

@@ -21,8 +21,9 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { ROOM_FIRST = 64, HOST_ROOM = LINK_NAME_ROOM, FINALISE_S = 10,
-       LEAVE_S = 3600, SETTLE_TURNS = 100, REST_LEAST_NS = 50000, REST_MOST_NS = 2000000 };
+enum { ROOM_FIRST = 64, HOST_ROOM = LINK_NAME_ROOM, FINALISE_S = 10 };
+enum { LEAVE_S = 3600, SETTLE_TURNS = 100 };
+enum { REST_LEAST_NS = 50000, REST_MOST_NS = 2000000 };
 
 struct mpi_link {
     struct link link;           /* first */
@@ -57,8 +58,10 @@ static MPI_Request coming = MPI_REQUEST_NULL;
 static void *give_up(void *status)
 {
     sleep(FINALISE_S);
-    fprintf(stderr, "descant: MPI_Finalize has not returned for %d s; all was done before it: "
-                    "exiting without it\n", FINALISE_S);
+    fprintf(stderr,
+            "descant: MPI_Finalize has not returned for %d s; all was done before it: "
+            "exiting without it\n",
+            FINALISE_S);
     _exit(*(int *)status);
 }
 
@@ -90,7 +93,8 @@ static void finalise(int status, void *unused)
 
     (void)unused;
     MPI_Finalized(&finalised);
-    if (finalised || links_up != 0 || coming != MPI_REQUEST_NULL || getpid() != initialised_by)
+    if (finalised || links_up != 0 || coming != MPI_REQUEST_NULL ||
+        getpid() != initialised_by)
         return;
     if (leaves_by_launcher() && pmi_leave(progress, LEAVE_S * 1000))
         return;
@@ -147,16 +151,20 @@ static bool initialise(struct link_entry *entry, const char **threads)
     }
     atomic_store(&entry->entered, true);
     *threads = level_name(level);
-    if (level == MPI_THREAD_MULTIPLE || (level == MPI_THREAD_SERIALIZED && links_open == 0))
+    if (level == MPI_THREAD_MULTIPLE ||
+        (level == MPI_THREAD_SERIALIZED && links_open == 0))
         return true;
     if (level == MPI_THREAD_SERIALIZED) {
-        snprintf(entry->why, sizeof entry->why, "this process has a job over MPI open: two at "
+        snprintf(entry->why, sizeof entry->why,
+                 "this process has a job over MPI open: two at "
                  "once call MPI from two threads, for which the program must have called "
                  "MPI_Init_thread with MPI_THREAD_MULTIPLE");
         return false;
     }
-    snprintf(entry->why, sizeof entry->why, "MPI runs with %s, and Descant calls it from a thread "
-             "of its own: the program must call MPI_Init_thread with MPI_THREAD_MULTIPLE, or with "
+    snprintf(entry->why, sizeof entry->why,
+             "MPI runs with %s, and Descant calls it from a thread "
+             "of its own: the program must call MPI_Init_thread with "
+             "MPI_THREAD_MULTIPLE, or with "
              "MPI_THREAD_SERIALIZED if it calls no MPI itself while a job is open",
              *threads);
     return false;
@@ -210,13 +218,14 @@ static void name_version(const char *library, char *version, size_t room)
 
     if (number)
         number += strcspn(number, " \t") + strspn(number + strcspn(number, " \t"), " \t");
-    snprintf(version, room, "%.*s%.*s", number ? (int)strcspn(library, " ") + 1
-             : (int)strcspn(library, "\n,"), library, number ? (int)strcspn(number, "\n") : 0,
-             number ? number : "");
+    snprintf(version, room, "%.*s%.*s",
+             number ? (int)strcspn(library, " ") + 1 : (int)strcspn(library, "\n,"),
+             library, number ? (int)strcspn(number, "\n") : 0, number ? number : "");
 }
 
 /* Who shares this machine; its lowest rank names the job for them. */
-static void look_around(struct mpi_link *link, const char *threads, struct link_place *place)
+static void look_around(struct mpi_link *link, const char *threads,
+                        struct link_place *place)
 {
     MPI_Comm local;
     int leads, length = 0;
@@ -225,13 +234,15 @@ static void look_around(struct mpi_link *link, const char *threads, struct link_
 
     MPI_Comm_rank(link->comm, &place->rank);
     MPI_Comm_size(link->comm, &place->size);
-    MPI_Comm_split_type(link->comm, MPI_COMM_TYPE_SHARED, place->rank, MPI_INFO_NULL, &local);
+    MPI_Comm_split_type(link->comm, MPI_COMM_TYPE_SHARED, place->rank, MPI_INFO_NULL,
+                        &local);
     MPI_Comm_rank(local, &place->local_rank);
     MPI_Comm_size(local, &place->local_size);
     place->host = place->rank;
     clock_gettime(CLOCK_REALTIME, &now);
     snprintf(place->job, sizeof place->job, "mpi-%ld-%llx", (long)getpid(),
-             (unsigned long long)now.tv_sec * 1000000000u + (unsigned long long)now.tv_nsec);
+             (unsigned long long)now.tv_sec * 1000000000u +
+                 (unsigned long long)now.tv_nsec);
     MPI_Bcast(&place->host, 1, MPI_INT, 0, local);
     MPI_Bcast(place->job, (int)sizeof place->job, MPI_CHAR, 0, local);
     leads = place->local_rank == 0;
@@ -240,7 +251,8 @@ static void look_around(struct mpi_link *link, const char *threads, struct link_
     MPI_Bcast(&place->host_number, 1, MPI_INT, 0, local);
     MPI_Comm_free(&local);
     MPI_Allreduce(&leads, &place->hosts, 1, MPI_INT, MPI_SUM, link->comm);
-    MPI_Allreduce(&place->local_size, &place->most_local, 1, MPI_INT, MPI_MAX, link->comm);
+    MPI_Allreduce(&place->local_size, &place->most_local, 1, MPI_INT, MPI_MAX,
+                  link->comm);
     MPI_Get_processor_name(name, &length);
     snprintf(link->hosts[place->rank], HOST_ROOM, "%.*s", HOST_ROOM - 1, name);
     MPI_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, link->hosts, HOST_ROOM, MPI_CHAR,
@@ -355,26 +367,31 @@ static bool opened(struct mpi_link *link, void *op, bool receives)
     return true;
 }
 
-static bool send_to(struct link *base, const void *p, size_t bytes, int to, int tag, void *op)
+static bool send_to(struct link *base, const void *p, size_t bytes,
+                    const struct link_message *message)
 {
     struct mpi_link *link = of(base);
 
     if (link->n == link->room && !grow(link))
         return false;
-    int error = MPI_Isend(p, (int)bytes, MPI_BYTE, to, tag, link->comm,
-                          &link->requests[link->n]);
-    return error == MPI_SUCCESS ? opened(link, op, false) : failed(link, "MPI_Isend", error);
+    int error = MPI_Isend(p, (int)bytes, MPI_BYTE, message->rank, message->tag,
+                          link->comm, &link->requests[link->n]);
+    return error == MPI_SUCCESS ? opened(link, message->op, false)
+                                : failed(link, "MPI_Isend", error);
 }
 
-static bool receive_from(struct link *base, void *p, size_t bytes, int from, int tag, void *op)
+static bool receive_from(struct link *base, void *p, size_t bytes,
+                         const struct link_message *message)
 {
     struct mpi_link *link = of(base);
 
     if (link->n == link->room && !grow(link))
         return false;
-    int error = MPI_Irecv(p, (int)bytes, MPI_BYTE, from == LINK_ANY ? MPI_ANY_SOURCE : from,
-                          tag, link->comm, &link->requests[link->n]);
-    return error == MPI_SUCCESS ? opened(link, op, true) : failed(link, "MPI_Irecv", error);
+    int from = message->rank == LINK_ANY ? MPI_ANY_SOURCE : message->rank;
+    int error = MPI_Irecv(p, (int)bytes, MPI_BYTE, from, message->tag, link->comm,
+                          &link->requests[link->n]);
+    return error == MPI_SUCCESS ? opened(link, message->op, true)
+                                : failed(link, "MPI_Irecv", error);
 }
 
 static void close_up(struct mpi_link *link)
@@ -439,8 +456,9 @@ static bool collect(struct link *base, struct link_news *news)
             continue;
         MPI_Get_count(&link->statuses[i], MPI_BYTE, &bytes);
         link->ended[i].from = link->statuses[i].MPI_SOURCE;
-        link->ended[i].bytes = link->statuses[i].MPI_ERROR == MPI_ERR_TRUNCATE ? LINK_TOO_LONG
-                                                                               : (size_t)bytes;
+        link->ended[i].bytes = link->statuses[i].MPI_ERROR == MPI_ERR_TRUNCATE
+                                   ? LINK_TOO_LONG
+                                   : (size_t)bytes;
     }
     close_up(link);
     news->ended = link->ended;
@@ -449,10 +467,11 @@ static bool collect(struct link *base, struct link_news *news)
 }
 
 /* MPI neither tells of a death nor gives up a send. */
-static bool forget(struct link *base, int rank)
+static bool forget(struct link *base, int rank, uint64_t below)
 {
     struct mpi_link *link = of(base);
 
+    (void)below;
     snprintf(link->why, sizeof link->why, "MPI cannot go on without rank %d", rank);
     return false;
 }

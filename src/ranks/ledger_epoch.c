@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: MIT */
+/* How the next epoch is founded: ledger.c's Paxos. A candidate gathers promises (FENCE),
+ * offers a list upon a base version (PROPOSE), and when enough have accepted it, the
+ * epoch stands. Here is the candidate's side, and what the others answer it. */
+#include "ranks/ledger_state.h"
+
+static bool has_promised(const struct ledger *l, const struct ledger_seat *s)
+{
+    return s->told.epoch == l->epoch && s->told.ballot == l->mine;
+}
+
+static bool has_accepted(const struct ledger *l, const struct ledger_seat *s)
+{
+    return has_promised(l, s) && s->told.accepted == l->mine;
+}
+
+static void owe_offer(struct ledger *l)
+{
+    for (int r = 0; r < l->o.ranks; r++) {
+        const struct ledger_seat *s = &l->seats[r];
+        if (s->in_list[OFFER] || s->in_list[MEMBER])
+            ledger_owe(l, r,
+                same(s->told.version, l->offer.base) ? LEDGER_PROPOSE : LEDGER_TAKE);
+    }
+}
+
+/* With a ballot above all that this peer has heard of. */
+static void found(struct ledger *l)
+{
+    uint64_t most = l->promised, ranks = (uint64_t)l->o.ranks;
+
+    for (int r = 0; r < l->o.ranks; r++)
+        if (is_here(l, &l->seats[r]) && l->seats[r].told.ballot > most)
+            most = l->seats[r].told.ballot;
+    l->mine = (most / ranks + 1) * ranks + (uint64_t)l->o.rank;
+    l->offer = (struct ledger_offer){.ballot = l->accepted,
+                              .coordinator = l->accepted_coordinator,
+                              .fresh = l->accepted_fresh,
+                              .base = l->held,
+                              .donor = l->o.rank};
+    ledger_copy_list(l, OFFER, ACCEPTED);
+    ledger_promise(l, l->mine);
+    ledger_owe_members(l, LEDGER_FENCE);
+}
+
+/* Of two members that are here and do not hear each other the higher rank goes; this one
+ * stays. */
+static bool is_deaf(const struct ledger *l, int rank)
+{
+    for (int r = 0; r < l->o.ranks; r++)
+        if ((r == l->o.rank || (r < rank && rank != l->o.rank)) && r != rank &&
+            is_here(l, &l->seats[r]) && has_promised(l, &l->seats[r]) &&
+            (l->seats[rank].told.about == r || l->seats[r].told.about == rank))
+            return true;
+    return false;
+}
+
+/* All have promised who are not silent, or have had time to; and they may go on. */
+static bool gathered(const struct ledger *l)
+{
+    for (int r = 0; r < l->o.ranks; r++) {
+        const struct ledger_seat *s = &l->seats[r];
+        if (s->in_list[MEMBER] && !s->silent && !(is_here(l, s) && has_promised(l, s)) &&
+            l->now_ns < l->promised_ns + l->o.dead_ns / 2)
+            return false;
+    }
+    return RULE(QUORUM, ledger_enough(l, MEMBER, l->coordinator, has_promised));
+}
+
+static void make_new_offer(struct ledger *l)
+{
+    struct ledger_offer *offer = &l->offer;
+
+    *offer = (struct ledger_offer){.fresh = true, .base = l->held, .donor = l->o.rank};
+    for (int r = 0; r < l->o.ranks; r++) {
+        const struct ledger_seat *s = &l->seats[r];
+        if (is_here(l, s) && has_promised(l, s) &&
+            RULE(BASE, newer(s->told.version, offer->base))) {
+            offer->base = s->told.version;
+            offer->donor = r;
+        }
+    }
+    offer->coordinator = l->leaves ? -1 : l->o.rank;
+    for (int r = 0; r < l->o.ranks; r++) {
+        struct ledger_seat *s = &l->seats[r];
+        bool stays =
+            is_here(l, s) && has_promised(l, s) && !s->told.leaves && !is_deaf(l, r);
+        bool comes = is_newcomer(l, s) && same(s->told.version, offer->base);
+        s->in_list[OFFER] = stays || comes ? s->told.generation : 0;
+        if (s->in_list[OFFER] && offer->coordinator < 0)
+            offer->coordinator = r;
+    }
+}
+
+/* Whoever offered the list that was accepted last is here, so it has not made it stand,
+ * and never will. */
+static bool is_void(const struct ledger *l)
+{
+    const struct ledger_seat *s = &l->seats[l->offer.ballot % (uint64_t)l->o.ranks];
+    return l->offer.fresh && is_here(l, s) && has_promised(l, s);
+}
+
+static void make_offer(struct ledger *l)
+{
+    if (RULE(AGAIN, !l->offer.ballot || is_void(l)))
+        make_new_offer(l);
+    else
+        l->offer.fresh = false;
+    l->offer.made = true;
+    ledger_want(l, l->offer.base, l->offer.donor);
+    owe_offer(l);
+}
+
+/* False: for now there is nothing more to do. */
+static bool go_on_founding(struct ledger *l)
+{
+    if (l->mine != l->promised || l->now_ns >= l->promised_ns + l->o.dead_ns) {
+        l->mine = 0;
+        return true;
+    }
+    if (!l->offer.made) {
+        if (!gathered(l))
+            return false;
+        make_offer(l);
+        return true;
+    }
+    if (l->accepted != l->mine && RULE(ACCEPT, same(l->held, l->offer.base))) {
+        ledger_copy_list(l, ACCEPTED, OFFER);
+        l->accepted = l->mine;
+        l->accepted_coordinator = l->offer.coordinator;
+        l->accepted_fresh = l->offer.fresh;
+        return true;
+    }
+    if (!RULE(STANDS, ledger_enough(l, MEMBER, l->coordinator, has_accepted) &&
+                      ledger_enough(l, OFFER, l->offer.coordinator, has_accepted)))
+        return false;
+    for (int r = 0; r < l->o.ranks; r++)
+        if (l->seats[r].in_list[MEMBER] || l->seats[r].in_list[OFFER])
+            ledger_owe(l, r, LEDGER_STANDS);
+    ledger_copy_list(l, MEMBER, OFFER);
+    ledger_stand(l, l->epoch + 1, l->offer.coordinator);
+    return true;
+}
+
+static bool holds_off(const struct ledger *l)
+{
+    return l->promised && l->now_ns < l->promised_ns + l->o.dead_ns &&
+           !l->seats[l->promised % (uint64_t)l->o.ranks].silent;
+}
+
+/* The coordinator's turn to found, or the lowest rank's that is heard when it is
+ * silent. */
+static bool is_candidate(const struct ledger *l)
+{
+    if (!l->member || holds_off(l))
+        return false;
+    if (l->coordinator == l->o.rank || (!l->seats[l->coordinator].in_list[MEMBER]))
+        return true;
+    for (int r = 0; r < l->o.rank; r++)
+        if (l->seats[r].in_list[MEMBER] && !l->seats[r].silent)
+            return false;
+    return l->seats[l->coordinator].silent;
+}
+
+/* Nothing is under way: an epoch can end and cost nobody a round. */
+static bool is_quiet(const struct ledger *l)
+{
+    for (int r = 0; r < l->o.ranks; r++)
+        if (l->seats[r].in_list[MEMBER] && !ledger_holds_newest(l, &l->seats[r]))
+            return false;
+    return !l->open;
+}
+
+static bool needs_epoch(const struct ledger *l)
+{
+    if (l->promised || l->coordinator != l->o.rank)
+        return true;
+    if (!l->uneven)
+        return false;
+    bool quiet = is_quiet(l);
+    for (int r = 0; r < l->o.ranks; r++) {
+        const struct ledger_seat *s = &l->seats[r];
+        bool member = s->in_list[MEMBER] != 0;
+        if ((member && s->silent) ||
+            (is_here(l, s) && (s->told.ballot || s->told.about >= 0)) ||
+            (quiet && is_here(l, s) && s->told.leaves) ||
+            (quiet && is_newcomer(l, s) && same(s->told.version, l->held)))
+            return true;
+    }
+    return false;
+}
+
+bool ledger_found(struct ledger *l)
+{
+    if (l->mine)
+        return go_on_founding(l);
+    if (!is_candidate(l) || !needs_epoch(l))
+        return false;
+    found(l);
+    return true;
+}
+
+void ledger_found_again(struct ledger *l)
+{
+    if (l->offer.made)
+        owe_offer(l);
+    else
+        ledger_owe_members(l, LEDGER_FENCE);
+}
+
+void ledger_hear_promise(struct ledger *l, const struct ledger_seat *s,
+                         const struct ledger_decision *w, const struct ledger_entry *list)
+{
+    if (l->offer.made) {
+        owe_offer(l);
+    } else if (is_here(l, s) && has_promised(l, s) && w->accepted > l->offer.ballot) {
+        ledger_put_list(l, OFFER, list);
+        l->offer = (struct ledger_offer){.ballot = w->accepted,
+                                         .coordinator = w->coordinator,
+                                         .fresh = w->fresh,
+                                         .base = w->version,
+                                         .donor = w->from};
+    }
+}
+
+/* While the coordinator is heard it alone gets a promise; after that the lowest rank, for
+ * `dead`. */
+void ledger_hear_fence(struct ledger *l, struct ledger_seat *s,
+                       const struct ledger_decision *w)
+{
+    uint64_t ranks = (uint64_t)l->o.ranks;
+    bool elsewhere = l->promised ? holds_off(l) && w->ballot % ranks > l->promised % ranks
+                                 : !l->seats[l->coordinator].silent;
+
+    if (!l->member || !s->in_list[MEMBER])
+        return;
+    s->told.ballot = w->ballot > s->told.ballot ? w->ballot : s->told.ballot;
+    if (w->ballot > l->promised && (w->from == l->coordinator || !elsewhere))
+        ledger_promise(l, w->ballot);
+    ledger_owe(l, w->from, LEDGER_HERE);
+}
+
+void ledger_hear_proposal(struct ledger *l, const struct ledger_decision *w,
+                          const struct ledger_entry *list)
+{
+    bool asked = l->member || list[l->o.rank].generation == l->o.generation;
+
+    if (!asked || !RULE(PROMISE, w->ballot >= l->promised))
+        return;
+    if (w->ballot != l->promised)
+        ledger_promise(l, w->ballot);
+    ledger_owe(l, w->from, LEDGER_HERE);
+    if (!RULE(ACCEPT, same(l->held, w->base)))
+        return;
+    ledger_put_list(l, ACCEPTED, list);
+    l->accepted = w->ballot;
+    l->accepted_coordinator = w->coordinator;
+    l->accepted_fresh = w->fresh;
+}

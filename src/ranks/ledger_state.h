@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: MIT */
+/* The ledger's state, and the changes to it that its three files share. They call each
+ * other downwards: ledger.c the other two, ledger_epoch.c ledger_state.c. */
+#ifndef LEDGER_STATE_H
+#define LEDGER_STATE_H
+
+#include "ranks/ledger.h"
+
+/* Names a test on which safety rests. */
+#ifndef RULE
+#define RULE(name, test) (test)
+#endif
+
+enum list { MEMBER, ACCEPTED, OFFER, LISTS };
+
+struct ledger_seat {
+    uint64_t in_list[LISTS];  /* generations: of the epoch, of what may be the next one */
+    uint64_t in;                    /* its seq in the round that has closed last */
+    struct ledger_entry merged;     /* in the version that is held */
+    struct ledger_decision told;    /* its last HERE; generation 0: none */
+    bool silent, lost;
+    unsigned owes;                  /* words, by kind */
+};
+
+struct ledger {
+    struct ledger_options o;
+    uint64_t now_ns, say_ns;    /* say_ns: everything is said again; UINT64_MAX: never */
+    uint64_t unsaid_ns;     /* this peer's version is told by then; UINT64_MAX: it is */
+    uint64_t epoch, stood_ns, promised, promised_ns;
+    struct ledger_version held, newest, before;   /* newest closed, and what it is upon */
+    struct ledger_version wanted;                   /* epoch 0: nothing is */
+    int coordinator, donor;                         /* of what is wanted */
+    bool member, open, ready, leaves, final, retired;
+    bool pending;               /* seq is not known to be merged */
+    uint64_t seq, done, lost;             /* the newest seq; the newest that was merged */
+    uint64_t accepted, mine, since_ns;  /* ballots; the quorum's time plus one, or 0 */
+    int accepted_coordinator, asked;
+    bool accepted_fresh;
+    struct ledger_offer {                                  /* mine != 0 */
+        bool made, fresh;                        /* fresh: not another candidate's list */
+        uint64_t ballot;                     /* that it was accepted with; 0: it is new */
+        int coordinator, donor;
+        struct ledger_version base;
+    } offer;
+    unsigned tells;                                 /* decisions, by kind */
+    int first_owed;             /* no seat below it is owed a word */
+    bool uneven;                /* in this epoch somebody was silent, promised, left or came */
+    struct ledger_seat seats[];
+};
+
+/* --- ledger_state.c --- */
+
+static inline bool same(struct ledger_version a, struct ledger_version b)
+{
+    return a.epoch == b.epoch && a.number == b.number;
+}
+
+static inline bool newer(struct ledger_version a, struct ledger_version b)
+{
+    return a.epoch > b.epoch || (a.epoch == b.epoch && a.number > b.number);
+}
+
+static inline bool is_here(const struct ledger *l, const struct ledger_seat *s)
+{
+    return s->in_list[MEMBER] && s->told.generation == s->in_list[MEMBER] &&
+           s->told.epoch == l->epoch;
+}
+
+/* No round of members at work has it. */
+static inline bool at_end(const struct ledger *l, const struct ledger_seat *s)
+{
+    return is_here(l, s) && s->told.final;
+}
+
+static inline bool is_newcomer(const struct ledger *l, const struct ledger_seat *s)
+{
+    return s->told.generation && s->told.generation != s->in_list[MEMBER] &&
+           !s->told.leaves && s->told.epoch == l->epoch;
+}
+
+static inline void tell(struct ledger *l, enum ledger_what what)
+{
+    l->tells |= 1u << what;
+}
+
+void ledger_put_list(struct ledger *l, enum list which, const struct ledger_entry *list);
+void ledger_copy_list(struct ledger *l, enum list to, enum list from);
+typedef bool ledger_test(const struct ledger *l, const struct ledger_seat *s);
+/* Whether those of a list who pass may go on from it. Nobody is needed where all have
+ * left. */
+bool ledger_enough(const struct ledger *l, enum list which, int coordinator,
+                   ledger_test *passes);
+ledger_test ledger_holds_newest;
+
+void ledger_owe(struct ledger *l, int rank, enum ledger_what what);
+void ledger_owe_members(struct ledger *l, enum ledger_what what);
+void ledger_say_here(struct ledger *l);
+
+void ledger_give_up_round(struct ledger *l);
+void ledger_promise(struct ledger *l, uint64_t ballot);
+void ledger_want(struct ledger *l, struct ledger_version version, int donor);
+/* The list is in MEMBER already. */
+void ledger_stand(struct ledger *l, uint64_t epoch, int coordinator);
+
+/* --- ledger_epoch.c --- */
+
+/* What a candidate does next; false: for now this peer is none, or has nothing to do. */
+bool ledger_found(struct ledger *l);
+void ledger_found_again(struct ledger *l);      /* a candidate's words are said again */
+/* A candidate hears what a member, or a newcomer, has promised and accepted. */
+void ledger_hear_promise(struct ledger *l, const struct ledger_seat *s,
+                         const struct ledger_decision *w,
+                         const struct ledger_entry *list);
+void ledger_hear_fence(struct ledger *l, struct ledger_seat *s,
+                       const struct ledger_decision *w);
+void ledger_hear_proposal(struct ledger *l, const struct ledger_decision *w,
+                          const struct ledger_entry *list);
+
+#endif

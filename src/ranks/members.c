@@ -1,0 +1,357 @@
+/* SPDX-License-Identifier: MIT */
+/* The ledger's driver (ledger.h): events of this rank and words of others go in, and what
+ * it decides is said or done. Every rank has a ledger from open on; it says nothing before
+ * the rank has started.
+ *
+ *   HERE        to the coordinator: what a ledger tells of its rank, and, where that has
+ *               arrived, its exchange
+ *   GO          from the coordinator: the round has closed; lead.c has written it into
+ *               m->go. The ledger hears a GO when its round can begin, so that it never
+ *               gives up the round before
+ *   FENCE, PROPOSE, STANDS, TAKE    as in ledger.h; a list follows the second and third
+ *   FORM        from rank 0: epoch 1 has this list. Only where ranks come and go; where
+ *               the link is fixed all ranks are members of epoch 1 from the start
+ *
+ * A member that is in a closed round neither as one of its arrivals nor as a helper has
+ * nothing to do in it. It holds the round's version at once, with the state that it has
+ * (ledger.c, 6).
+ *
+ * Run by whoever holds the round machine. */
+#include "ranks/check.h"
+
+#include <string.h>
+
+#define LAZY_NS UINT64_C(50000000)
+
+enum { AGAIN = 4 /* what is owed is said again each dead / 4 */ };
+
+static const enum ranks_what kinds[] = {
+    [LEDGER_HERE] = WORD_HERE,       [LEDGER_FENCE] = WORD_FENCE,
+    [LEDGER_PROPOSE] = WORD_PROPOSE, [LEDGER_STANDS] = WORD_STANDS,
+    [LEDGER_GO] = WORD_GO,           [LEDGER_TAKE] = WORD_TAKE,
+};
+
+static struct ledger_options options_of(const struct ranks *m)
+{
+    return (struct ledger_options){.rank = m->place.rank,
+                                   .ranks = m->place.size,
+                                   .generation = m->place.fixed ? 1 : m->place.generation,
+                                   .again_ns = m->dead_ns / AGAIN,
+                                   .lazy_ns = LAZY_NS,
+                                   .dead_ns = m->dead_ns,
+                                   .fixed = m->place.fixed};
+}
+
+descant_status ranks_members_init(struct ranks *m)
+{
+    const struct ledger_options options = options_of(m);
+    size_t size = (size_t)m->place.size;
+
+    m->ledger_memory = memory_take(ledger_bytes(m->place.size));
+    m->list = memory_take_array(size, sizeof *m->list);
+    if (!m->ledger_memory || !m->list)
+        return log_fail(&m->f.log, DESCANT_MEMORY, "no memory for the list of members");
+    for (size_t k = 0; k < size; k++)
+        m->list[k].generation = 1;
+    m->founded = m->place.fixed;
+    m->leads = m->founded && m->f.rank == 0;
+    m->ledger = ledger_init(m->ledger_memory, &options, 0, m->place.fixed ? m->list : NULL, 0);
+    return DESCANT_OK;
+}
+
+void ranks_members_fini(struct ranks *m)
+{
+    memory_give(m->ledger_memory);
+    memory_give(m->list);
+}
+
+/* --- words --- */
+
+static struct ranks_ledger pack(const struct ledger_decision *d)
+{
+    return (struct ranks_ledger){
+        .generation = d->generation,
+        .epoch = d->epoch,
+        .ballot = d->ballot,
+        .accepted = d->accepted,
+        .arrival = d->seq,
+        .version = d->version,
+        .base = d->base,
+        .coordinator = d->coordinator,
+        .about = d->about,
+        .fresh = d->fresh,
+        .leaves = d->leaves,
+        .final = d->final,
+        .absent = d->absent,
+    };
+}
+
+static struct ledger_decision unpack(const struct ranks *m, int from,
+                                     const struct ranks_word *word)
+{
+    const struct ranks_ledger *w = &word->ledger;
+    struct ledger_decision d = {.from = from,
+                                .to = m->f.rank,
+                                .generation = w->generation,
+                                .epoch = w->epoch,
+                                .ballot = w->ballot,
+                                .accepted = w->accepted,
+                                .seq = w->arrival,
+                                .version = w->version,
+                                .base = w->base,
+                                .coordinator = w->coordinator,
+                                .about = w->about,
+                                .fresh = w->fresh,
+                                .leaves = w->leaves,
+                                .final = w->final,
+                                .absent = w->absent};
+
+    while (kinds[d.what] != (enum ranks_what)word->what)
+        d.what++;
+    return d;
+}
+
+struct ranks_word ranks_members_arrival(const struct ranks *m)
+{
+    const struct exchange *x = &m->x;
+
+    return (struct ranks_word){.what = WORD_HERE,
+                               .seq = m->seq,
+                               .kind = (uint32_t)x->kind,
+                               .final = x->final,
+                               .bad = m->bad,
+                               .refers = m->refers,
+                               .n = x->n,
+                               .agree = x->agree,
+                               .priority = x->priority,
+                               .note = x->note,
+                               .weight = x->weight};
+}
+
+static void say_go(struct ranks *m, const struct ledger_decision *d)
+{
+    struct ranks_word word = *m->go;
+
+    word.ledger = pack(d);
+    ranks_tell(m, d->to, word, m->go + 1, word.seats * sizeof(struct ranks_seat));
+}
+
+/* What is listed goes as the entries that are members. */
+static void say_listed(struct ranks *m, const struct ledger_decision *d)
+{
+    struct ranks_word word = {.what = kinds[d->what], .ledger = pack(d)};
+
+    for (int k = 0; d->listed && k < m->place.size; k++)
+        if (m->list[k].generation)
+            m->entries[word.seats++] =
+                (struct ranks_entry){.rank = k, .generation = m->list[k].generation};
+    ranks_tell(m, d->to, word, m->entries, word.seats * sizeof *m->entries);
+}
+
+/* An arrival has an exchange, and no list. */
+static void say_here(struct ranks *m, const struct ledger_decision *d)
+{
+    struct ranks_word word = ranks_members_arrival(m);
+
+    if (!d->seq) {
+        say_listed(m, d);
+        return;
+    }
+    word.ledger = pack(d);
+    ranks_tell(m, d->to, word, NULL, 0);
+}
+
+/* --- decisions --- */
+
+static bool is_absent(const struct ranks *m)
+{
+    return m->x.final || m->left;
+}
+
+static bool waits_for_round(const struct ranks *m)
+{
+    return m->stage == STAGE_ARRIVED && !m->round.active && !m->go_waits;
+}
+
+/* The round that is open is none of this rank's. An arrival that waits is offered again,
+ * upon the version that is held now. */
+static void pass_over(struct ranks *m)
+{
+    ledger_whole(m->ledger);
+    if (waits_for_round(m))
+        ledger_ready(m->ledger, m->x.final);
+}
+
+/* Another epoch stands, with the members in m->list. */
+static void change(struct ranks *m)
+{
+    struct ledger_view view = ledger_view(m->ledger);
+
+    for (int k = 0; k < m->place.size; k++)
+        m->members[k] = m->list[k].generation;
+    m->founded = m->changed = true;
+    if (view.coordinator >= 0)          /* else all have left */
+        m->coordinator = view.coordinator;
+    m->leads = view.member && view.coordinator == m->f.rank;
+    m->stands_ns = m->now_ns;
+}
+
+static void obey(struct ranks *m, const struct ledger_decision *d)
+{
+    switch (d->what) {
+    case LEDGER_HERE:
+        say_here(m, d);
+        break;
+    case LEDGER_GO:
+        say_go(m, d);
+        break;
+    case LEDGER_FENCE:
+    case LEDGER_PROPOSE:
+    case LEDGER_STANDS:
+    case LEDGER_TAKE:
+        say_listed(m, d);
+        break;
+    case LEDGER_OPEN:
+        if (!m->list[m->f.rank].seq && is_absent(m))
+            pass_over(m);
+        break;
+    case LEDGER_VOID:
+        m->voided = true;
+        break;
+    case LEDGER_EPOCH:
+        change(m);
+        break;
+    case LEDGER_FETCH:
+        ranks_give_want(m, d->version, d->about);
+        break;
+    case LEDGER_OUT:
+    case LEDGER_MERGED:
+        break;                  /* as the list and the version say */
+    }
+}
+
+static void obey_all(struct ranks *m)
+{
+    struct ledger_decision d;
+
+    m->ledger_moved = true;
+    while (m->started && ledger_next(m->ledger, &d, m->list))
+        obey(m, &d);
+}
+
+/* --- events --- */
+
+void ranks_members_time(struct ranks *m)
+{
+    if (!m->started || m->now_ns < ledger_wakes(m->ledger))
+        return;
+    ledger_time(m->ledger, m->now_ns);
+    obey_all(m);
+}
+
+void ranks_members_ready(struct ranks *m)
+{
+    ledger_ready(m->ledger, m->x.final);
+    obey_all(m);
+}
+
+void ranks_members_unready(struct ranks *m)
+{
+    ledger_unready(m->ledger);
+    obey_all(m);
+}
+
+void ranks_members_leave(struct ranks *m)
+{
+    if (m->place.fixed)
+        ledger_retire(m->ledger);
+    else
+        ledger_leave(m->ledger);
+    obey_all(m);
+}
+
+void ranks_members_silent(struct ranks *m, int rank)
+{
+    ledger_silent(m->ledger, rank);
+    obey_all(m);
+}
+
+void ranks_members_came(struct ranks *m, int rank)
+{
+    ledger_came(m->ledger, rank);
+    obey_all(m);
+}
+
+void ranks_members_heard(struct ranks *m, int rank)
+{
+    ledger_heard(m->ledger, rank);
+    obey_all(m);
+}
+
+void ranks_members_form(struct ranks *m)
+{
+    const struct ledger_options options = options_of(m);
+
+    m->ledger = ledger_init(m->ledger_memory, &options, m->now_ns, m->list, 0);
+    if (waits_for_round(m))
+        ledger_ready(m->ledger, m->x.final);
+    obey_all(m);
+}
+
+bool ranks_members_took(struct ranks *m, struct ledger_version version)
+{
+    bool took = ledger_took(m->ledger, version, m->list);
+
+    obey_all(m);
+    return took;
+}
+
+void ranks_members_close(struct ranks *m)
+{
+    struct ledger_view view = ledger_view(m->ledger);
+
+    m->go->ledger.version = (struct ledger_version){view.epoch, view.held.number + 1};
+    if (ledger_close(m->ledger))
+        obey_all(m);
+}
+
+void ranks_members_hear(struct ranks *m, int from, const struct ranks_word *word)
+{
+    const struct ranks_entry *entries = (const struct ranks_entry *)(word + 1);
+    struct ledger_decision d = unpack(m, from, word);
+
+    memset(m->list, 0, (size_t)m->place.size * sizeof *m->list);
+    for (uint32_t i = 0; i < word->seats; i++)
+        m->list[entries[i].rank].generation = entries[i].generation;
+    ledger_hear(m->ledger, &d, word->seats ? m->list : NULL);
+    obey_all(m);
+}
+
+/* The round of m->go can begin here. False: it is not this rank's, as its ledger knows. */
+bool ranks_members_begin(struct ranks *m)
+{
+    const struct ranks_seat *seats = (const struct ranks_seat *)(m->go + 1), *own = NULL;
+    struct ledger_decision d = unpack(m, m->coordinator, m->go);
+
+    memset(m->list, 0, (size_t)m->place.size * sizeof *m->list);
+    for (uint32_t i = 0; i < m->go->seats; i++) {
+        m->list[seats[i].rank] =
+            (struct ledger_entry){m->go->ledger.generation, seats[i].arrival};
+        own = seats[i].rank == m->f.rank ? &seats[i] : own;
+    }
+    if (!m->leads && ((own && own->arrival) || !m->place.fixed)) {
+        ledger_hear(m->ledger, &d, m->list);
+        obey_all(m);
+    }
+    bool is_last = m->place.fixed || ledger_series(m->ledger) == ledger_series_of(d.version);
+    if (!own || !own->arrival)
+        return own && is_last;
+    return ledger_view(m->ledger).open && is_last;
+}
+
+void ranks_members_whole(struct ranks *m)
+{
+    ledger_time(m->ledger, m->now_ns);
+    ledger_whole(m->ledger);
+    obey_all(m);
+}

@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: MIT */
+/* Which ranks are there, on a link on which they come and go.
+ *
+ *   coming      the link tells. A rank that takes part nowhere says HELLO to the
+ *               coordinator, as far as it knows one, and sends its manifest
+ *   going       the link tells: its process has died, or closed. It is forgotten, with
+ *               all messages to and from it
+ *   silence     nothing came for `dead`. Its messages stay, since it may only be paused
+ *
+ * Silence is looked at where words are due: the coordinator says HERE to all members, and
+ * all to the coordinator, each dead / 4; and in a round that lasts as long, all that are
+ * in it say ALIVE to each other. A round begins here once all that are in it are there.
+ *
+ * Run by whoever holds the round machine. */
+#include "ranks/ranks.h"
+
+#include <string.h>
+
+enum { LOOKS = 8 /* at who is silent, in the time `dead` */ };
+
+descant_status ranks_peers_init(struct ranks *m)
+{
+    size_t size = (size_t)m->place.size;
+
+    m->peers = memory_take_array(size, sizeof *m->peers);
+    m->members = memory_take_array(size, sizeof *m->members);
+    m->hello_to = -1;
+    return m->peers && m->members
+               ? DESCANT_OK
+               : log_fail(&m->f.log, DESCANT_MEMORY, "no memory for %zu peers", size);
+}
+
+void ranks_peers_fini(struct ranks *m)
+{
+    memory_give(m->peers);
+    memory_give(m->members);
+}
+
+void ranks_peers_met(struct ranks *m, const struct link_peer *peer)
+{
+    struct ranks_peer *p = &m->peers[peer->rank];
+
+    if (!peer->gone) {
+        p->generation = peer->generation;
+        p->heard_ns = m->now_ns;
+        p->silent &= p->generation != m->members[peer->rank];
+        ranks_members_came(m, peer->rank);
+    } else if (p->generation == peer->generation) {
+        p->generation = 0;
+        m->link->type->forget(m->link, peer->rank, LINK_PEER);
+        p->silent = true;
+        ranks_lead_gone(m, peer->rank);
+        ranks_members_silent(m, peer->rank);
+    }
+    m->moved = true;
+}
+
+/* --- HELLO --- */
+
+static void manifest_sent(struct ranks *m, struct ranks_op *op, const struct link_ended *ended)
+{
+    (void)m;
+    (void)ended;
+    op->busy = false;
+}
+
+bool ranks_peers_hello(struct ranks *m, int rank)
+{
+    struct ranks_word hello = {.what = WORD_HELLO, .threads = (uint32_t)m->threads,
+                             .host = m->place.host, .local_rank = m->place.local_rank,
+                             .manifest_bytes = strlen(m->manifest) + 1};
+
+    m->manifest_op = (struct ranks_op){.ended = manifest_sent, .rank = rank};
+    if (!ranks_tell(m, rank, hello, NULL, 0))
+        return false;
+    return m->f.rank == rank || ranks_send_op(m, &m->manifest_op, m->manifest,
+                                              hello.manifest_bytes, TAG_MANIFEST);
+}
+
+/* Once to each process that this rank takes for the coordinator. */
+static void introduce(struct ranks *m)
+{
+    int to = m->coordinator;
+    uint64_t generation = m->peers[to].generation;
+
+    if (!generation || m->members[m->f.rank] || m->manifest_op.busy ||
+        (m->hello_to == to && m->hello_generation == generation) ||
+        !ranks_peers_hello(m, to))
+        return;
+    m->hello_to = to;
+    m->hello_generation = generation;
+}
+
+/* --- silence --- */
+
+static bool is_there(const struct ranks *m, int rank)
+{
+    return rank == m->f.rank || m->peers[rank].generation == m->members[rank];
+}
+
+static bool is_seated(const struct ranks_seat *seats, uint32_t n, int rank)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (seats[i].rank == rank)
+            return true;
+    return false;
+}
+
+/* In a round that is under way here, or is to begin. */
+static bool is_in_round(const struct ranks *m, int rank)
+{
+    const struct ranks_round *r = &m->round;
+    const struct ranks_seat *seats = (const struct ranks_seat *)(m->go + 1);
+
+    return (r->active && is_seated(r->seats, (uint32_t)r->k, rank)) ||
+           (m->go_waits && is_seated(seats, m->go->seats, rank));
+}
+
+bool ranks_peers_seated(const struct ranks *m)
+{
+    const struct ranks_seat *seats = (const struct ranks_seat *)(m->go + 1);
+    bool all = true;
+
+    for (uint32_t i = 0; i < m->go->seats; i++)
+        all &= is_there(m, seats[i].rank);
+    return all;
+}
+
+static uint64_t since(const struct ranks *m, int rank, uint64_t from_ns)
+{
+    bool counts = !m->members[rank] || is_there(m, rank);
+    uint64_t heard = counts ? m->peers[rank].heard_ns : 0;
+
+    heard = heard > from_ns ? heard : from_ns;     /* before that no words were due */
+    return m->now_ns > heard ? m->now_ns - heard : 0;
+}
+
+/* The leader hears all that want something of it; all hear the leader; and members of a
+ * round hear each other. */
+static bool is_silent(const struct ranks *m, int rank)
+{
+    uint64_t round_ns = m->go_waits ? m->go_ns : m->round.began_ns;
+
+    if (m->leader == m->f.rank || rank == m->leader)
+        return since(m, rank, m->leader_ns) > m->dead_ns;
+    return is_in_round(m, rank) && since(m, rank, round_ns) > m->dead_ns;
+}
+
+/* While the coordinator is silent the lowest rank that is not leads (docs/members.md). */
+static void follow_leader(struct ranks *m)
+{
+    int leader = m->coordinator;
+
+    for (int k = 0; m->peers[leader].silent && k < m->place.size; k++)
+        if (m->members[k] && !m->peers[k].silent) {
+            leader = k;
+            break;
+        }
+    if (leader != m->leader)
+        m->leader_ns = m->now_ns;
+    m->leader = leader;
+}
+
+/* All members of the epoch have promised it, so they are heard anew. */
+void ranks_peers_changed(struct ranks *m)
+{
+    m->leader = m->coordinator;
+    m->leader_ns = m->now_ns;
+    for (int k = 0; k < m->place.size; k++) {
+        if (k == m->f.rank || !m->members[k] || !m->peers[k].silent)
+            continue;
+        m->peers[k].silent = !is_there(m, k);
+        if (is_there(m, k))
+            ranks_members_heard(m, k);
+        else
+            ranks_members_silent(m, k);
+    }
+}
+
+static void look_at(struct ranks *m, int rank)
+{
+    struct ranks_peer *peer = &m->peers[rank];
+    bool is_heard = is_there(m, rank) && m->now_ns - peer->heard_ns < m->dead_ns;
+
+    if (!m->members[rank] && !peer->generation)
+        return;
+    if (is_silent(m, rank)) {
+        peer->silent = true;
+        ranks_members_silent(m, rank);
+    } else if (peer->silent && is_heard) {
+        peer->silent = false;
+        ranks_members_heard(m, rank);
+    }
+}
+
+static void say_alive(struct ranks *m)
+{
+    const struct ranks_round *r = &m->round;
+
+    if (!r->active || m->now_ns - r->began_ns < m->dead_ns / 4 ||
+        m->now_ns - m->alive_ns < m->dead_ns / 4)
+        return;
+    m->alive_ns = m->now_ns;
+    for (int i = 0; i < r->k; i++)
+        if (i != r->me)
+            ranks_tell(m, r->seats[i].rank, (struct ranks_word){.what = WORD_ALIVE}, NULL, 0);
+}
+
+void ranks_peers_time(struct ranks *m)
+{
+    if (!m->started)
+        return;
+    introduce(m);
+    say_alive(m);
+    if (m->now_ns - m->looked_ns < m->dead_ns / LOOKS)
+        return;
+    m->looked_ns = m->now_ns;
+    for (int k = 0; k < m->place.size; k++)
+        if (k != m->f.rank)
+            look_at(m, k);
+    follow_leader(m);
+}

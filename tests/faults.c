@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: MIT */
+/* Seeded schedules of deaths, cuts, partitions, pauses, slow hosts, leavings and comings,
+ * through the protocol of ranks on 2 to 16 of them, in virtual time:
+ *
+ *     faults [FROM[-TO]] [-v]        seeds; -v: tells what happens
+ *
+ * Each world trains through FAULTS_S seconds of faults, and then without. It is to be safe
+ * all the time (ranks_world.h); and once the faults have ended it is to go on, wherever
+ * the members that are left may. A seed that fails is printed, and fails again when it is
+ * run alone. */
+#include "ranks_world.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define DEAD_S 0.5
+#define STEP_S 0.3
+
+enum { FAULTS_S = 8, QUIET_S = 4, GOES_ON_S = 3, ROUNDS = 6 };
+
+static struct ranks_world w;
+static struct figures {
+    unsigned long long failed, may_go_on, rounds;
+    double simulated_s, cpu_s;
+} figures;
+
+static double chance(void)
+{
+    return rng_uniform(&w.rng);
+}
+
+static int below(int n)
+{
+    return (int)(chance() * n) % n;
+}
+
+/* --- what happens --- */
+
+static int one_who(enum trainer_state state)
+{
+    int n = 0, which = -1;
+
+    for (int k = 0; k < w.options.ranks; k++)
+        if (w.trainers[k].state == state && below(++n) == 0)
+            which = k;
+    return which;
+}
+
+static int count(enum trainer_state state)
+{
+    int n = 0;
+
+    for (int k = 0; k < w.options.ranks; k++)
+        n += w.trainers[k].state == state;
+    return n;
+}
+
+static void happen(void)
+{
+    double now = world_now(&w), lasts = chance() * chance() * 6 * DEAD_S;
+    int one = one_who(TRAINER_TRAINS), other = below(w.options.ranks), absent;
+
+    if (one < 0)
+        return;
+    switch (below(9)) {
+    case 0:
+        world_fault(&w, below(2) ? SIMULATED_DIE : SIMULATED_VANISH, now, 0, one, 0, 0);
+        break;
+    case 1:
+        world_fault(&w, SIMULATED_PAUSE, now, lasts, one, 0, 0);
+        break;
+    case 2:
+        if (one != other)
+            world_fault(&w, SIMULATED_CUT, now, lasts, one, other, 0);
+        break;
+    case 3:
+        for (int k = 0; k < w.options.ranks; k++)
+            if (below(2))
+                world_fault(&w, SIMULATED_PART, now, lasts, k, 1, 0);
+        break;
+    case 4:
+        world_fault(&w, SIMULATED_SLOW, now, 0, one, 0, 1 + 20 * chance() * chance());
+        break;
+    case 5:
+        world_reload(&w, one);
+        break;
+    case 6:
+        if (count(TRAINER_TRAINS) > 2)
+            world_leave(&w, one);
+        break;
+    default:
+        absent = one_who(below(2) ? TRAINER_AWAY : TRAINER_DEAD);
+        if (absent >= 0)
+            world_come(&w, absent);
+    }
+}
+
+/* --- a seed --- */
+
+static void check_progress(uint64_t before)
+{
+    uint64_t after = world_rounds(&w);
+
+    figures.may_go_on += world_may_go_on(&w);
+    if (!*w.why && world_may_go_on(&w) && after < before + ROUNDS)
+        snprintf(w.why, sizeof w.why, "no more than %d rounds, from %d on",
+                 (int)(after - before), (int)before);
+}
+
+/* All who train finish; one that was not there when the others did, once they have left. */
+static void check_end(void)
+{
+    bool goes_on = world_may_go_on(&w);
+
+    for (int k = 0; k < w.options.ranks && !*w.why; k++)
+        world_finish(&w, k);
+    world_run(&w, GOES_ON_S);
+    for (int k = 0; k < w.options.ranks && !*w.why; k++)
+        if (w.trainers[k].finished && !w.trainers[k].open)
+            world_leave(&w, k);
+    world_run(&w, GOES_ON_S);
+    for (int k = 0; k < w.options.ranks && goes_on && !*w.why; k++)
+        if (w.trainers[k].state == TRAINER_TRAINS && (!w.trainers[k].finished || w.trainers[k].open))
+            snprintf(w.why, sizeof w.why, "rank %d has not finished", k);
+}
+
+/* False: it has failed. */
+static bool run_seed(uint64_t seed, bool verbose)
+{
+    struct simulated_options options = {.seed = seed};
+    struct rng rng;
+
+    rng_init(&rng, seed);
+    options.ranks = 2 + (int)(rng_uniform(&rng) * rng_uniform(&rng) * 15);
+    options.latency_ns = (uint64_t)(1e6 * rng_uniform(&rng));
+    options.jitter_ns = (uint64_t)(1e7 * rng_uniform(&rng) * rng_uniform(&rng));
+    options.bytes_per_s = 1e6 + 1e8 * rng_uniform(&rng);
+    int founders = 1 + (int)(rng_uniform(&rng) * options.ranks);
+    world_open(&w, &options, founders);
+    w.n = rng_uniform(&rng) < 0.05 ? 9000 : WORLD_FLOATS;
+    w.wire = rng_uniform(&rng) < 0.2 ? WIRE_Q8 : WIRE_F32;
+    w.elastic = w.wire == WIRE_F32 && rng_uniform(&rng) < 0.25;
+    w.verbose = verbose;
+    w.dead_s = DEAD_S;
+    w.step_ns = (uint64_t)(STEP_S * 1e9);
+    for (int k = 0; k < founders; k++)
+        world_come(&w, k);
+    world_run(&w, DEAD_S);
+    while (world_now(&w) < FAULTS_S && !*w.why) {
+        happen();
+        world_run(&w, chance() * chance() * 3 * DEAD_S);
+    }
+    for (int k = 0; k < options.ranks; k++)
+        world_fault(&w, SIMULATED_SLOW, world_now(&w), 0, k, 0, 1);
+    world_run(&w, QUIET_S);
+    uint64_t before = world_rounds(&w);
+    world_run(&w, GOES_ON_S);
+    check_progress(before);
+    check_end();
+    figures.simulated_s += world_now(&w);
+    figures.rounds += world_rounds(&w);
+    if (*w.why)
+        printf("seed %llu, %d ranks: %s\n", (unsigned long long)seed, options.ranks, w.why);
+    bool good = !*w.why;
+    if (!good && verbose)
+        world_tell(&w);
+    world_close(&w);
+    return good;
+}
+
+/* As many processes as there are cores share the seeds. */
+int main(int argc, char **argv)
+{
+    unsigned long long from = 1, to = 1000, failed = 0;
+    bool verbose = argc > 2 && strcmp(argv[2], "-v") == 0;
+    int cores = (int)sysconf(_SC_NPROCESSORS_ONLN), status;
+    char *end;
+
+    if (argc > 1) {
+        from = to = strtoull(argv[1], &end, 10);
+        to = *end == '-' ? strtoull(end + 1, NULL, 10) : to;
+    }
+    struct figures *all = mmap(NULL, (size_t)cores * sizeof *all, PROT_READ | PROT_WRITE,
+                               MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (all == MAP_FAILED)
+        return 1;
+    for (int k = 0; k < cores; k++) {
+        pid_t pid = fork();
+        for (unsigned long long seed = from + (unsigned)k; pid == 0 && seed <= to;
+             seed += (unsigned)cores)
+            figures.failed += !run_seed(seed, verbose);
+        if (pid == 0) {
+            figures.cpu_s = (double)clock() / CLOCKS_PER_SEC;
+            all[k] = figures;
+            return 0;
+        }
+    }
+    while (wait(&status) > 0)
+        failed += status != 0;
+    for (int k = 0; k < cores; k++) {
+        failed += all[k].failed;
+        figures.may_go_on += all[k].may_go_on;
+        figures.rounds += all[k].rounds;
+        figures.simulated_s += all[k].simulated_s;
+        figures.cpu_s += all[k].cpu_s;
+    }
+    double n = (double)(to - from + 1);
+    printf("%.0f worlds of faults: %llu failed; %llu could go on at the end; %.1f rounds and "
+           "%.2f ms each; %.0f simulated seconds a second of CPU\n", n, failed,
+           figures.may_go_on, (double)figures.rounds / n, 1e3 * figures.cpu_s / n,
+           figures.simulated_s / figures.cpu_s);
+    return failed != 0;
+}

@@ -1,0 +1,531 @@
+/* SPDX-License-Identifier: MIT */
+#include "ranks_world.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdarg.h>
+#include <string.h>
+
+#define NS 1e9
+
+/* --- the fabric --- */
+
+static descant_status open_ranks(struct fabric **out, const struct fabric_options *options);
+
+static void wait_ranks(struct fabric *f, uint64_t until_ns)
+{
+    ranks_rest(ranks_of(f), until_ns);
+}
+
+static const struct fabric_type fabric_ranks = {
+    .name = "ranks",
+    .open = open_ranks,
+    .alloc = ranks_alloc,
+    .share = ranks_share,
+    .start = ranks_start,
+    .begin = ranks_begin,
+    .poll = ranks_poll,
+    .wait = wait_ranks,
+    .close = ranks_free,
+};
+
+static descant_status open_ranks(struct fabric **out, const struct fabric_options *options)
+{
+    descant_status status = ranks_open(out, options);
+
+    if (status == DESCANT_OK)
+        (*out)->type = &fabric_ranks;
+    return status;
+}
+
+/* --- what is wrong --- */
+
+static void wrong(struct ranks_world *w, int rank, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+static void wrong(struct ranks_world *w, int rank, const char *format, ...)
+{
+    char text[400];
+    va_list list;
+
+    if (*w->why)
+        return;
+    va_start(list, format);
+    vsnprintf(text, sizeof text, format, list);
+    va_end(list);
+    snprintf(w->why, sizeof w->why, "at %.6f s, rank %d: %s", world_now(w), rank, text);
+}
+
+static void hear_log(void *user, enum descant_level level, const char *line)
+{
+    struct ranks_world *w = user;
+
+    if (w->verbose)
+        printf("  %.6f %s\n", world_now(w), line);
+    if (level <= DESCANT_WARNING)
+        snprintf(w->said, sizeof w->said, "%s", line);
+    if (strstr(line, "breaks the protocol"))
+        wrong(w, -1, "%s", line);
+}
+
+/* --- versions --- */
+
+static uint64_t hash_of(const float *p, size_t n)
+{
+    uint64_t hash = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, &p[i], sizeof bits);
+        hash = (hash ^ bits) * UINT64_C(0x9e3779b97f4a7c15);
+        hash ^= hash >> 29;
+    }
+    return hash;
+}
+
+/* 1: a version is the same bits in all that hold it. */
+static void see(struct ranks_world *w, int rank)
+{
+    struct trainer *t = &w->trainers[rank];
+    struct ledger_version held = ledger_view(ranks_of(t->f)->ledger).held;
+    uint64_t series = ledger_series_of(held), hash = hash_of(t->G, w->n);
+
+    for (size_t i = w->n_seen; i-- > 0;)
+        if (w->seen[i].series == series) {
+            if (w->seen[i].hash != hash)
+                wrong(w, rank, "version %llu.%llu is not what others have",
+                      (unsigned long long)held.epoch, (unsigned long long)held.number);
+            return;
+        }
+    if (w->n_seen == w->seen_room) {
+        w->seen_room = w->seen_room ? 2 * w->seen_room : 64;
+        struct version_seen *more = memory_take_array(w->seen_room, sizeof *more);
+        assert(more);
+        if (w->n_seen)
+            memcpy(more, w->seen, w->n_seen * sizeof *more);
+        memory_give(w->seen);
+        w->seen = more;
+    }
+    w->seen[w->n_seen++] = (struct version_seen){series, hash};
+}
+
+/* --- a trainer --- */
+
+static uint64_t count_lost(const struct trainer *t)
+{
+    return ledger_view(ranks_of(t->f)->ledger).lost;
+}
+
+/* 2, of the own contributions: as many are in G as this trainer knows of, and the one on
+ * its way. */
+static void check_own(struct ranks_world *w, int rank)
+{
+    struct trainer *t = &w->trainers[rank];
+    uint64_t in = (uint64_t)t->G[rank], lost = count_lost(t) - t->lost;
+
+    t->lost += lost;
+    if (w->wire != WIRE_F32)
+        return;
+    if (!t->came)                       /* those of its former self are in, too */
+        t->confirmed = in;
+    t->came = true;
+    if (in > t->confirmed + 1 || in + lost < t->confirmed)
+        wrong(w, rank, "%llu of its contributions are in, and it knows of %llu, %llu lost",
+              (unsigned long long)in, (unsigned long long)t->confirmed,
+              (unsigned long long)lost);
+    t->confirmed = in;
+}
+
+static void take_mean(struct ranks_world *w, int rank, const struct fabric_part *part)
+{
+    struct trainer *t = &w->trainers[rank];
+
+    memcpy(t->next, part->out, w->n * sizeof *t->next);
+    if (w->wire != WIRE_F32)
+        return;
+    for (size_t i = 0; i < w->n; i++) {
+        float more = (float)part->members * (part->out[i] - t->G[i]), whole = rintf(more);
+        if (fabsf(more - whole) > 0.1F || whole < 0 || whole > 1)
+            wrong(w, rank, "float %zu grows by %g in a mean of %d, from %g", i, (double)more,
+                  part->members, (double)t->G[i]);
+        t->next[i] = t->G[i] + whole;
+    }
+    if (t->next[rank] != t->G[rank] + 1)
+        wrong(w, rank, "its contribution is not in the mean");
+}
+
+static void take_part(struct ranks_world *w, int rank, const struct fabric_part *part)
+{
+    struct trainer *t = &w->trainers[rank];
+
+    if (part->kind == EXCHANGE_ELASTIC) {
+        for (size_t i = 0; i < part->n; i++)
+            if (!(part->out[i] >= 1 && part->out[i] <= (float)(1 + w->reloads)))
+                wrong(w, rank, "float %zu of the centre is %g", part->from + i,
+                      (double)part->out[i]);
+        return;
+    }
+    t->took = !part->own;
+    t->states += part->own;
+    if (part->own)
+        return;
+    if (part->n != w->n)
+        wrong(w, rank, "a part of %zu floats", part->n);
+    else if (part->kind == EXCHANGE_STATE) {
+        memcpy(t->next, w->elastic ? part->out : part->outer[0], w->n * sizeof *t->next);
+        t->came &= t->lineage == part->note;
+        t->lineage = part->note;
+    }
+    else if (t->finished)
+        t->took = false;
+    else
+        take_mean(w, rank, part);
+    if (w->verbose) {
+        struct ledger_view view = ledger_view(ranks_of(t->f)->ledger);
+        printf("  %.6f rank %d: %s, version %llu.%llu, %d members, G %g %g %g\n", world_now(w),
+               rank, part->kind == EXCHANGE_STATE ? "state" : "mean",
+               (unsigned long long)view.held.epoch, (unsigned long long)view.held.number,
+               part->members, (double)t->next[0], (double)t->next[1], (double)t->next[2]);
+    }
+    t->states += part->kind == EXCHANGE_STATE;
+    t->rounds += part->kind == EXCHANGE_MEAN;
+    if (t->took) {
+        memcpy(t->G, t->next, w->n * sizeof *t->G);
+        if (!w->elastic)
+            memcpy(t->f->outer[0], t->G, w->n * sizeof *t->G);
+    }
+}
+
+static void begin(struct ranks_world *w, int rank, enum exchange_kind kind)
+{
+    struct trainer *t = &w->trainers[rank];
+    struct exchange x = {.kind = kind, .n = w->n, .weight = 1, .final = t->finishes,
+                         .priority = t->reloads, .note = t->lineage};
+    struct ranks *m = ranks_of(t->f);
+
+    if (w->elastic && kind == EXCHANGE_MEAN)
+        x.kind = t->finishes ? EXCHANGE_STATE : EXCHANGE_ELASTIC;
+    x.alpha = 0.3;
+    for (size_t i = 0; w->elastic && !t->states && !t->reloads && i < w->n; i++)
+        t->G[i] = 1;
+    x.in = t->reloads ? &t->loaded : &m->copy;
+    memcpy(t->reloads ? t->loaded_extent.p : t->f->contribution, t->G, w->n * sizeof *t->G);
+    if (x.kind == EXCHANGE_MEAN && !t->finishes)
+        t->f->contribution[rank] += 1;
+    t->reloads = false;
+    t->finished = t->finishes;
+    t->open = true;
+    if (t->f->type->begin(t->f, &x) != DESCANT_OK)
+        wrong(w, rank, "begin failed");
+}
+
+/* What it has open is given up. */
+static void begin_reload(struct ranks_world *w, int rank)
+{
+    struct trainer *t = &w->trainers[rank];
+
+    if (w->verbose)
+        printf("  %.6f rank %d: reloads\n", world_now(w), rank);
+    t->lineage = ++w->reloads;
+    t->G[w->n - 1] += 1;
+    for (size_t i = 0; w->elastic && i < w->n; i++)
+        t->G[i] = (float)(1 + w->reloads);
+    if (!w->elastic)
+        memcpy(t->f->outer[0], t->G, w->n * sizeof *t->G);
+    begin(w, rank, EXCHANGE_STATE);
+}
+
+static void done(struct ranks_world *w, int rank)
+{
+    struct trainer *t = &w->trainers[rank];
+
+    t->open = false;
+    w->exchanges++;
+    if (t->took && !t->finished && !w->elastic) {
+        see(w, rank);
+        check_own(w, rank);
+    }
+    t->took = false;
+    t->step_ends_ns =
+        simulated_now(w->link) + (uint64_t)(rng_uniform(&w->rng) * (double)w->step_ns);
+}
+
+static void hear_notes(struct trainer *t)
+{
+    struct fabric_note list[NOTES];
+    int n = notes_take(&t->notes, list);
+
+    for (int i = 0; i < n; i++)
+        t->n_notes[list[i].kind]++;
+}
+
+static void train(struct ranks_world *w, int rank)
+{
+    struct trainer *t = &w->trainers[rank];
+    uint64_t now = simulated_now(w->link);
+    struct fabric_part part;
+
+    if (t->reloads && t->states && !t->finishes)
+        begin_reload(w, rank);
+    else if (!t->open && !t->finished && now >= t->step_ends_ns)
+        begin(w, rank, t->states ? EXCHANGE_MEAN : EXCHANGE_STATE);
+    switch (t->f->type->poll(t->f, &part)) {
+    case FABRIC_PART:
+        take_part(w, rank, &part);
+        break;
+    case FABRIC_DONE:
+        done(w, rank);
+        break;
+    case FABRIC_CALLED:
+        if (!t->finished)
+            begin(w, rank, EXCHANGE_MEAN);
+        break;
+    case FABRIC_WAITING:
+        hear_notes(t);
+        t->f->type->wait(t->f, t->open || t->finished ? 0 : t->step_ends_ns);
+        break;
+    case FABRIC_WORKED:
+        break;
+    case FABRIC_FAILED:
+        t->state = TRAINER_FAILED;
+        break;
+    }
+}
+
+static void let_go(struct ranks_world *w, int rank, enum trainer_state state)
+{
+    struct trainer *t = &w->trainers[rank];
+
+    if (t->f) {
+        t->f->notes = NULL;
+        ranks_free(t->f);
+        notes_fini(&t->notes);
+    }
+    t->f = NULL;
+    t->state = state;
+    memory_give(t->G);
+    memory_give(t->next);
+    memory_give(t->loaded_extent.p);
+    t->G = t->next = t->loaded_extent.p = NULL;
+    (void)w;
+}
+
+static void step(struct ranks_world *w, int rank)
+{
+    struct trainer *t = &w->trainers[rank];
+
+    if (t->state == TRAINER_TRAINS)
+        train(w, rank);
+    else if (t->state == TRAINER_LEAVES && !ranks_stay(t->f))
+        let_go(w, rank, TRAINER_AWAY);
+    else if (t->state == TRAINER_LEAVES)
+        ranks_rest(ranks_of(t->f), 0);
+    else if (t->state == TRAINER_FAILED)
+        let_go(w, rank, TRAINER_DEAD);
+}
+
+/* --- a world --- */
+
+void world_come(struct ranks_world *w, int rank)
+{
+    struct trainer *t = &w->trainers[rank];
+    const struct log log = {hear_log, w, rank};
+    struct fabric_options options = {.address = "", .rank = rank, .size = w->founders,
+                                     .start_s = 5, .dead_s = w->dead_s, .log = &log,
+                                     .joins = t->lived, .wire = w->wire,
+                                     .link = &link_simulated, .context = w->link};
+    const struct fabric_start start = {.manifest = w->manifest, .n = w->n, .room = w->n,
+                                       .collective = !w->elastic, .n_outer = !w->elastic,
+                                       .center = w->elastic, .threads = 1};
+
+    let_go(w, rank, TRAINER_AWAY);
+    memset(t, 0, sizeof *t);
+    t->lived = true;
+    if (fabric_ranks.open(&t->f, &options) != DESCANT_OK ||
+        fabric_ranks.start(t->f, &start) != DESCANT_OK) {
+        wrong(w, rank, "it cannot start");
+        return;
+    }
+    notes_init(&t->notes);
+    t->f->notes = &t->notes;
+    t->G = memory_take_array(w->n, sizeof *t->G);
+    t->next = memory_take_array(w->n, sizeof *t->next);
+    t->loaded_extent = (struct extent){0, w->n, memory_take_array(w->n, sizeof *t->G)};
+    t->loaded = (struct vector){w->n, 1, &t->loaded_extent};
+    assert(t->G && t->next && t->loaded_extent.p);
+    t->state = TRAINER_TRAINS;
+    t->confirmed = 0;
+}
+
+void world_leave(struct ranks_world *w, int rank)
+{
+    struct trainer *t = &w->trainers[rank];
+
+    if (t->state != TRAINER_TRAINS)
+        return;
+    if (w->verbose)
+        printf("  %.6f rank %d: leaves\n", world_now(w), rank);
+    ranks_leave(t->f);
+    t->state = TRAINER_LEAVES;
+}
+
+void world_reload(struct ranks_world *w, int rank)
+{
+    w->trainers[rank].reloads = true;
+}
+
+void world_finish(struct ranks_world *w, int rank)
+{
+    w->trainers[rank].finishes = true;
+}
+
+void world_open(struct ranks_world *w, const struct simulated_options *options, int founders)
+{
+    memset(w, 0, sizeof *w);
+    w->options = *options;
+    w->link = simulated_create(options);
+    assert(w->link);
+    w->founders = founders;
+    w->n = WORLD_FLOATS;
+    w->dead_s = 1;
+    w->step_ns = 10000000;
+    w->manifest = "plan x\n";
+    rng_init(&w->rng, options->seed);
+}
+
+void world_close(struct ranks_world *w)
+{
+    for (int k = 0; k < w->options.ranks; k++)
+        let_go(w, k, TRAINER_AWAY);
+    memory_give(w->seen);
+    simulated_destroy(w->link);
+}
+
+/* Those that died are found so. */
+static void bury(struct ranks_world *w)
+{
+    for (int k = 0; k < w->options.ranks; k++)
+        if (w->trainers[k].f && !simulated_lives(w->link, k))
+            let_go(w, k, TRAINER_DEAD);
+}
+
+void world_run(struct ranks_world *w, double seconds)
+{
+    uint64_t until = simulated_now(w->link) + (uint64_t)(seconds * NS);
+    int rank;
+
+    while (!*w->why && (rank = simulated_turn(w->link, until)) >= 0) {
+        if (w->trainers[rank].f)
+            step(w, rank);
+    }
+    bury(w);
+}
+
+double world_now(const struct ranks_world *w)
+{
+    return (double)simulated_now(w->link) / NS - 1;
+}
+
+void world_fault(struct ranks_world *w, enum simulated_fault_kind kind, double at_s,
+                 double for_s, int rank, int other, double factor)
+{
+    uint64_t at = (uint64_t)((1 + at_s) * NS);
+    const struct simulated_fault fault = {.kind = kind, .at_ns = at,
+                                          .until_ns = at + (uint64_t)(for_s * NS),
+                                          .rank = rank, .other = other, .factor = factor};
+
+    static const char *const names[] = {
+        [SIMULATED_SLOW] = "slow", [SIMULATED_PAUSE] = "pause", [SIMULATED_CUT] = "cut",
+        [SIMULATED_PART] = "part", [SIMULATED_DIE] = "die", [SIMULATED_VANISH] = "vanish"};
+
+    if (w->verbose)
+        printf("  %.6f rank %d: %s, %d, for %g s, factor %g\n", at_s, rank, names[kind], other,
+               for_s, factor);
+    if (!simulated_fault(w->link, &fault))
+        wrong(w, rank, "no memory for a fault");
+}
+
+static const struct ranks *live(const struct ranks_world *w, int k)
+{
+    return w->trainers[k].f && simulated_lives(w->link, k) ? ranks_of(w->trainers[k].f) : NULL;
+}
+
+/* Of a list: whether those who live may go on from it. */
+static bool may_go_on(const struct ranks_world *w, const uint64_t *list, int coordinator)
+{
+    int members = 0, n = 0;
+    bool first = false;
+
+    for (int k = 0; k < w->options.ranks; k++) {
+        const struct ranks *m = live(w, k);
+        bool here = m && list[k] == m->place.generation;
+        members += list[k] != 0;
+        n += here;
+        first |= here && k == coordinator;
+    }
+    return ledger_may_go_on(members, n, first);
+}
+
+/* A list that one of them has accepted may have been made to stand by another who is
+ * dead. */
+bool world_may_go_on(const struct ranks_world *w)
+{
+    const struct ranks *newest = NULL;
+    uint64_t list[WORLD_MOST];
+    int coordinator;
+
+    for (int k = 0; k < w->options.ranks; k++) {
+        const struct ranks *m = live(w, k);
+        if (m && ledger_view(m->ledger).member &&
+            (!newest || ledger_view(m->ledger).epoch > ledger_view(newest->ledger).epoch))
+            newest = m;
+    }
+    if (!newest || !may_go_on(w, newest->members, newest->coordinator))
+        return false;
+    for (int k = 0; k < w->options.ranks; k++) {
+        const struct ranks *m = live(w, k);
+        if (!m || !newest->members[k] ||
+            ledger_view(m->ledger).epoch != ledger_view(newest->ledger).epoch ||
+            !ledger_accepted(m->ledger, m->list, &coordinator))
+            continue;
+        for (int r = 0; r < w->options.ranks; r++)
+            list[r] = m->list[r].generation;
+        if (!may_go_on(w, list, coordinator))
+            return false;
+    }
+    return true;
+}
+
+uint64_t world_rounds(const struct ranks_world *w)
+{
+    uint64_t most = 0;
+
+    if (w->elastic)
+        return w->exchanges;
+    for (int k = 0; k < w->options.ranks; k++) {
+        const struct ranks *m = live(w, k);
+        uint64_t number = m ? ledger_view(m->ledger).held.number : 0;
+        most = number > most ? number : most;
+    }
+    return most;
+}
+
+void world_tell(const struct ranks_world *w)
+{
+    for (int k = 0; k < w->options.ranks; k++) {
+        const struct trainer *t = &w->trainers[k];
+        if (!t->f)
+            continue;
+        const struct ranks *m = ranks_of(t->f);
+        struct ledger_view view = ledger_view(m->ledger);
+        printf("  rank %d: trainer %d, stage %d, round %d, go %d, epoch %llu of %d, held "
+               "%llu.%llu,%s%s%s peers", k, t->state, m->stage, m->round.active, m->go_waits,
+               (unsigned long long)view.epoch, view.coordinator,
+               (unsigned long long)view.held.epoch, (unsigned long long)view.held.number,
+               view.member ? " member" : "", view.open ? " open" : "",
+               view.fenced ? " fenced" : "");
+        for (int r = 0; r < w->options.ranks; r++)
+            printf(" %llu/%llu(%d)", (unsigned long long)m->members[r],
+                   (unsigned long long)m->peers[r].generation, m->peers[r].words_out);
+        printf(" pieces open %d waits %d\n", m->pieces_open, m->state_waits);
+    }
+}

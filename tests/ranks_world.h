@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: MIT */
+/* Trainers that come and go: ranks over a simulated link that is not fixed, in one thread
+ * and in virtual time, with exchanges of integers that show at once what is wrong.
+ *
+ * All keep the same vector G. Trainer r brings G with 1 added to float r; the mean says
+ * for each float how many of its 1s are in the round, and G grows by that. So G[r] counts
+ * what was merged of trainer r. In each world:
+ *
+ * Elastic exchanges move the centre, in which no float may be anything but what somebody
+ * has brought. Where means are encoded they are not exact, and only 1 and 3 are looked at.
+ *
+ *   1 a version is the same bits in all that hold it
+ *   2 each contribution is merged once, or was lost with a version that was given up
+ *   3 no peer is refused and no trainer fails, unless the test expects it */
+#ifndef RANKS_WORLD_H
+#define RANKS_WORLD_H
+
+#include "link/simulated.h"
+#include "ranks/ranks.h"
+
+enum { WORLD_MOST = 16, WORLD_FLOATS = 24 };
+
+enum trainer_state { TRAINER_AWAY, TRAINER_DEAD, TRAINER_TRAINS, TRAINER_LEAVES, TRAINER_FAILED };
+
+struct trainer {
+    struct fabric *f;
+    enum trainer_state state;
+    uint64_t step_ends_ns;      /* begins its next exchange then */
+    bool lived;                 /* it, or a process before it */
+    bool came, open, took, finishes, finished, reloads;
+    uint64_t lineage;           /* of the last reload that its state is of */
+    float *G, *next;
+    struct extent loaded_extent;
+    struct vector loaded;       /* of a reload: peers may still read the contribution */
+    uint64_t confirmed, begun;  /* its contributions: merged as it knows; given */
+    uint64_t lost;              /* as its ledger has counted when that was looked at last */
+    uint64_t rounds, states;    /* done */
+    struct notes notes;
+    int n_notes[N_EVENT_KINDS];
+};
+
+struct version_seen {
+    uint64_t series, hash;
+};
+
+struct ranks_world {
+    struct simulated *link;
+    struct simulated_options options;
+    int founders;
+    size_t n;                   /* floats */
+    enum wire wire;
+    bool elastic;               /* all bring 1 in each float, and 1 more after each reload */
+    uint64_t reloads, exchanges;
+    double dead_s;
+    uint64_t step_ns;           /* of training between exchanges, at most */
+    struct rng rng;
+    struct trainer trainers[WORLD_MOST];
+    struct version_seen *seen;
+    size_t n_seen, seen_room;
+    char why[512];              /* what is wrong; "": nothing */
+    const char *manifest;
+    char said[512];             /* the last warning or error */
+    bool verbose;
+};
+
+void world_open(struct ranks_world *w, const struct simulated_options *options, int founders);
+void world_close(struct ranks_world *w);
+void world_come(struct ranks_world *w, int rank);
+void world_leave(struct ranks_world *w, int rank);
+void world_reload(struct ranks_world *w, int rank);     /* it gives its state to all, now */
+void world_finish(struct ranks_world *w, int rank);     /* its next exchange is its last */
+/* In virtual time; what it finds out of order is in w->why, and ends it. */
+void world_run(struct ranks_world *w, double seconds);
+double world_now(const struct ranks_world *w);          /* seconds since the start */
+void world_fault(struct ranks_world *w, enum simulated_fault_kind kind, double at_s,
+                 double for_s, int rank, int other, double factor);
+/* The live members of the newest epoch may go on. */
+bool world_may_go_on(const struct ranks_world *w);
+/* The number of the newest version; or exchanges, where they are elastic. */
+uint64_t world_rounds(const struct ranks_world *w);
+void world_tell(const struct ranks_world *w);            /* how all are */
+
+#endif

@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: MIT */
+/* Ranks that come late, leave, die, fall silent and come back, over a simulated link. */
+#include "ranks_world.h"
+
+#include <check.h>
+#include <stdlib.h>
+
+static struct ranks_world w;
+static double dead_s = 1;
+
+static void open_of(int ranks, int founders)
+{
+    const struct simulated_options options = {.ranks = ranks, .seed = 7, .latency_ns = 100000,
+                                              .jitter_ns = 50000, .bytes_per_s = 1e8};
+    world_open(&w, &options, founders);
+    w.dead_s = dead_s;
+    w.verbose = getenv("VERBOSE") != NULL;
+    for (int k = 0; k < founders; k++)
+        world_come(&w, k);
+}
+
+static void run(double seconds)
+{
+    world_run(&w, seconds);
+    ck_assert_msg(!*w.why, "%s", w.why);
+}
+
+/* All who train are members of one epoch, and go on. */
+static void go_on(int trainers)
+{
+    uint64_t before = world_rounds(&w);
+    int n = 0;
+
+    run(2);
+    ck_assert_uint_gt(world_rounds(&w), before + 20);
+    for (int k = 0; k < w.options.ranks; k++)
+        n += w.trainers[k].state == TRAINER_TRAINS;
+    ck_assert_int_eq(n, trainers);
+    for (int k = 0; k < w.options.ranks; k++)
+        if (w.trainers[k].state == TRAINER_TRAINS) {
+            const struct ranks *m = ranks_of(w.trainers[k].f);
+            ck_assert_msg(ledger_view(m->ledger).member, "rank %d is no member", k);
+            int members = atomic_load(&w.trainers[k].f->members);
+            ck_assert_int_eq(members, trainers);
+            ck_assert_uint_gt(w.trainers[k].rounds, 20);
+        }
+}
+
+static void shut(void)
+{
+    world_close(&w);
+}
+
+START_TEST(founders_train)
+{
+    for (int n = 1; n <= 5; n++) {
+        open_of(n, n);
+        go_on(n);
+        shut();
+    }
+}
+END_TEST
+
+START_TEST(one_comes_later)
+{
+    open_of(4, 2);
+    go_on(2);
+    world_come(&w, 3);
+    go_on(3);
+    ck_assert(w.trainers[3].f->joined);
+    ck_assert_int_eq(w.trainers[0].n_notes[DESCANT_EVENT_JOINED], 1);
+    world_come(&w, 2);
+    go_on(4);
+    ck_assert(!w.trainers[0].f->joined);
+    shut();
+}
+END_TEST
+
+/* It waits for messages, and for no clock. */
+START_TEST(one_is_there_at_once)
+{
+    dead_s = 100;
+    open_of(3, 2);
+    dead_s = 1;
+    go_on(2);
+    world_come(&w, 2);
+    run(0.1);
+    ck_assert_uint_gt(w.trainers[2].states, 0);
+    go_on(3);
+    shut();
+}
+END_TEST
+
+START_TEST(any_of_three_dies)
+{
+    for (int dead = 0; dead < 3; dead++) {
+        open_of(3, 3);
+        go_on(3);
+        world_fault(&w, dead % 2 ? SIMULATED_VANISH : SIMULATED_DIE, world_now(&w), 0, dead, 0, 0);
+        run(dead % 2 ? 5 : 0.1);
+        go_on(2);
+        ck_assert_int_eq(w.trainers[(dead + 1) % 3].n_notes[DESCANT_EVENT_LOST], 1);
+        world_come(&w, dead);
+        run(0.2);
+        go_on(3);
+        shut();
+    }
+}
+END_TEST
+
+START_TEST(one_leaves)
+{
+    for (int k = 0; k < 3; k++) {
+        open_of(3, 3);
+        go_on(3);
+        world_leave(&w, k);
+        go_on(2);
+        ck_assert_int_eq(w.trainers[k].state, TRAINER_AWAY);
+        ck_assert_int_eq(w.trainers[(k + 1) % 3].n_notes[DESCANT_EVENT_LOST], 0);
+        ck_assert_int_eq(w.trainers[(k + 1) % 3].n_notes[DESCANT_EVENT_UNFINISHED], 1);
+        shut();
+    }
+}
+END_TEST
+
+START_TEST(all_leave)
+{
+    open_of(4, 4);
+    go_on(4);
+    for (int k = 0; k < 4; k++)
+        world_leave(&w, k);
+    run(5);
+    for (int k = 0; k < 4; k++)
+        ck_assert_int_eq(w.trainers[k].state, TRAINER_AWAY);
+    shut();
+}
+END_TEST
+
+START_TEST(one_pauses_and_comes_back)
+{
+    for (int k = 0; k < 3; k++) {
+        open_of(3, 3);
+        go_on(3);
+        world_fault(&w, SIMULATED_PAUSE, world_now(&w), 20, k, 0, 0);
+        run(5);
+        uint64_t before = world_rounds(&w);
+        run(2);
+        ck_assert_uint_gt(world_rounds(&w), before + 20);
+        run(20);
+        go_on(3);
+        shut();
+    }
+}
+END_TEST
+
+START_TEST(one_is_cut_off_and_comes_back)
+{
+    for (int k = 0; k < 3; k++) {
+        open_of(3, 3);
+        go_on(3);
+        world_fault(&w, SIMULATED_PART, world_now(&w), 20, k, 1, 0);
+        run(5);
+        uint64_t before = world_rounds(&w);
+        run(2);
+        ck_assert_uint_gt(world_rounds(&w), before + 20);
+        run(20);
+        go_on(3);
+        shut();
+    }
+}
+END_TEST
+
+START_TEST(one_that_differs_is_told)
+{
+    open_of(3, 2);
+    go_on(2);
+    w.manifest = "plan y\n";
+    world_come(&w, 2);
+    run(1);
+    ck_assert_int_eq(w.trainers[2].state, TRAINER_DEAD);
+    ck_assert_ptr_nonnull(strstr(w.said, "plan y"));
+    go_on(2);
+    w.manifest = "plan x\n";
+    world_come(&w, 2);
+    go_on(3);
+    shut();
+}
+END_TEST
+
+START_TEST(all_finish)
+{
+    open_of(3, 3);
+    go_on(3);
+    world_finish(&w, 1);
+    run(2);
+    uint64_t before = world_rounds(&w);
+    run(1);
+    ck_assert_uint_gt(world_rounds(&w), before + 20);
+    world_finish(&w, 0);
+    world_finish(&w, 2);
+    run(1);
+    for (int k = 0; k < 3; k++)
+        ck_assert_msg(w.trainers[k].finished && !w.trainers[k].open, "rank %d", k);
+    shut();
+}
+END_TEST
+
+START_TEST(worlds_of_faults)
+{
+    char command[400];
+    const char *build = getenv("BUILD");
+
+    snprintf(command, sizeof command, "%s/tests/faults 1-60", build ? build : "build");
+    ck_assert_int_eq(system(command), 0);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("comings");
+    TCase *all = tcase_create("ranks");
+    tcase_set_timeout(all, 60);
+    tcase_add_test(all, founders_train);
+    tcase_add_test(all, one_comes_later);
+    tcase_add_test(all, one_is_there_at_once);
+    tcase_add_test(all, any_of_three_dies);
+    tcase_add_test(all, one_leaves);
+    tcase_add_test(all, all_leave);
+    tcase_add_test(all, one_pauses_and_comes_back);
+    tcase_add_test(all, one_is_cut_off_and_comes_back);
+    tcase_add_test(all, one_that_differs_is_told);
+    tcase_add_test(all, all_finish);
+    tcase_add_test(all, worlds_of_faults);
+    suite_add_tcase(suite, all);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}

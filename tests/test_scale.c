@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: MIT */
+/* The protocol of src/ranks/ at scale, over a simulated link: rounds of a mean of floats
+ * among 1,024 ranks in one process, and what they cost in CPU time and memory. */
+#include "fabric/fabric.h"
+#include "link/simulated.h"
+#include "ranks/ranks.h"
+
+#include <check.h>
+#include <stdio.h>
+#include <sys/resource.h>
+#include <time.h>
+
+/* AddressSanitizer takes more of both, so there it is only seen that they go on. */
+#ifdef __SANITIZE_ADDRESS__
+enum { RANKS = 128, MOST_CPU_S = 120, MOST_MIB = 8192 };
+#else
+enum { RANKS = 1024, MOST_CPU_S = 12, MOST_MIB = 1024 };    /* 3 s where the machine is free */
+#endif
+enum { ROUNDS = 20, FLOATS = 10000 };
+
+struct trainer {
+    struct fabric *f;
+    struct extent extent;
+    struct vector in;
+    int rounds;                 /* that it has done */
+};
+
+static void begin(struct trainer *t)
+{
+    bool mean = t->rounds > 0;
+    const struct exchange x = {.kind = mean ? EXCHANGE_MEAN : EXCHANGE_STATE,
+                               .in = &t->in,
+                               .n = FLOATS,
+                               .weight = 1};
+
+    for (size_t i = 0; t->rounds == 1 && i < FLOATS; i++)
+        t->extent.p[i] = (float)t->f->rank + (float)(i % 7);
+    ck_assert_int_eq(fabric_mpi.begin(t->f, &x), DESCANT_OK);
+}
+
+static void open(struct trainer *t, struct simulated *world, int rank)
+{
+    const struct fabric_options options = {
+        .rank = rank, .link = &link_simulated, .context = world};
+    const struct fabric_start start = {.manifest = "x\n",
+                                       .n = FLOATS,
+                                       .room = FLOATS,
+                                       .collective = true,
+                                       .threads = 1};
+
+    ck_assert_int_eq(fabric_mpi.open(&t->f, &options), DESCANT_OK);
+    ck_assert_int_eq(fabric_mpi.start(t->f, &start), DESCANT_OK);
+    t->extent = (struct extent){0, FLOATS, t->f->contribution};
+    t->in = (struct vector){FLOATS, 1, &t->extent};
+    begin(t);
+}
+
+/* Some look at all floats, the others at a few: it is not to be what takes the time. */
+static void check(const struct trainer *t, const float *mean)
+{
+    size_t good = 0, step = t->f->rank % 64 ? FLOATS / 3 : 1;
+
+    while (good < FLOATS && mean[good] == (float)(RANKS - 1) / 2 + (float)(good % 7))
+        good += step;
+    ck_assert_uint_ge(good, FLOATS);
+}
+
+/* Until it waits. True: it has begun its last round, and done it. */
+static bool go_on(struct trainer *t)
+{
+    struct fabric_part part;
+
+    for (;;)
+        switch (fabric_mpi.poll(t->f, &part)) {
+        case FABRIC_WAITING:
+        case FABRIC_CALLED:
+            fabric_mpi.wait(t->f, 0);
+            return false;
+        case FABRIC_FAILED:
+            ck_abort_msg("rank %d: %s", t->f->rank, descant_last_error());
+            return true;
+        case FABRIC_PART:
+            if (part.kind == EXCHANGE_MEAN)
+                check(t, part.out);
+            break;
+        case FABRIC_DONE:
+            if (t->rounds++ == ROUNDS)
+                return true;
+            begin(t);
+            break;
+        case FABRIC_WORKED:
+            break;
+        }
+}
+
+static double cpu_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+START_TEST(a_thousand_ranks_take_seconds)
+{
+    static struct trainer trainers[RANKS];
+    const struct simulated_options options = {.ranks = RANKS,
+                                              .seed = 1,
+                                              .fixed = true,
+                                              .latency_ns = 100000,
+                                              .bytes_per_s = 1.25e9};
+    struct simulated *world = simulated_create(&options);
+    struct rusage usage;
+    int done = 0;
+
+    for (int k = 0; k < RANKS; k++)
+        open(&trainers[k], world, k);
+    while (done < RANKS) {
+        int rank = simulated_turn(world, UINT64_MAX);
+        if (rank < 0)           /* an assertion at each turn would be a file's write */
+            ck_abort_msg("all wait for ever");
+        done += go_on(&trainers[rank]);
+    }
+    getrusage(RUSAGE_SELF, &usage);
+    printf("%d ranks, %d means of %d floats: %.2f s of CPU, %ld MiB, %llu messages, "
+           "%llu events, %.3f s of virtual time\n", RANKS, ROUNDS, FLOATS, cpu_s(),
+           usage.ru_maxrss / 1024, (unsigned long long)simulated_figures(world).messages,
+           (unsigned long long)simulated_figures(world).events,
+           1e-9 * (double)simulated_now(world) - 1);
+    ck_assert_double_le(cpu_s(), MOST_CPU_S);
+    ck_assert_int_le(usage.ru_maxrss / 1024, MOST_MIB);
+    for (int k = 0; k < RANKS; k++)
+        ranks_free(trainers[k].f);
+    simulated_destroy(world);
+    ck_assert_int_eq(memory_live(), 0);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("scale");
+    TCase *all = tcase_create("all");
+
+    tcase_set_timeout(all, 300);
+    tcase_add_test(all, a_thousand_ranks_take_seconds);
+    suite_add_tcase(suite, all);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}
