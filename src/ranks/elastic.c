@@ -61,6 +61,7 @@ struct service {
     struct ask *ask;
     uint64_t generation;            /* of the process that asked */
     bool early;                     /* waits for the state */
+    uint64_t since_ns;              /* when it has come, if it is early */
     struct service *parked;         /* the next in the list of those */
 };
 
@@ -151,8 +152,12 @@ static void serve(struct ranks *m, struct service *s)
     struct ask *ask = s->ask;
     float *p = ask->floats;
 
-    ask->refused = !m->place.fixed && owner_of(m, slice_of(m, ask->from)) != m->f.rank;
-    s->early = ask->state > m->center_state && !ask->refused;
+    bool waits = ask->state > m->center_state;
+
+    s->since_ns = s->early ? s->since_ns : m->now_ns;
+    ask->refused = !m->place.fixed && (owner_of(m, slice_of(m, ask->from)) != m->f.rank ||
+                                       (waits && m->now_ns - s->since_ns >= m->dead_ns / 2));
+    s->early = waits && !ask->refused;
     if (s->early)
         return;
     for (uint32_t k = 0; k < ask->n_runs && !ask->refused; k++) {
@@ -440,7 +445,7 @@ static void park(struct ranks *m, unsigned k)
     e->seats[k] = other;
 }
 
-/* Another epoch stands: some that were asked, or have asked, may be left out. */
+/* Some that were asked, or have asked, may be left out by now. */
 void ranks_elastic_changed(struct ranks *m)
 {
     for (unsigned k = 0; k < SEATS; k++)

@@ -146,12 +146,20 @@ static void act(struct ranks *m, int from, const struct ranks_word *word)
     }
 }
 
+/* It may turn this rank away. */
+static bool was_greeted(const struct ranks *m, int rank)
+{
+    const struct ranks_peer *peer = &m->peers[rank];
+    return peer->greeted && peer->greeted == peer->generation;
+}
+
 static struct word_facts facts_of(const struct ranks *m, int from, const struct ranks_word *word)
 {
     bool arrived = m->stage == STAGE_ARRIVED && !m->round.active && !m->go_waits;
     struct word_facts facts = {
         .rank = m->f.rank, .place = &m->place,
-        .coordinator = word->what == WORD_FAIL && from == m->hello_to ? from : m->coordinator, .encodes = m->f.wire != WIRE_F32,
+        .coordinator = word->what == WORD_FAIL && was_greeted(m, from) ? from : m->coordinator,
+        .encodes = m->f.wire != WIRE_F32,
         .center = m->f.center != NULL,
         .n = m->n, .room = m->room > m->n ? m->room : m->n, .round = m->round.number,
         .seq = m->seq, .arrived = arrived ? &m->x : NULL, .turns = 1U << WORD_FAIL};
@@ -185,7 +193,7 @@ static bool is_stale(const struct ranks *m, int from, const struct ranks_word *w
     case WORD_GO:
         return !by_lead || ledger_series_of(word->ledger.version) <= ledger_series(m->ledger);
     case WORD_FAIL:
-        return from != m->coordinator && from != m->hello_to;
+        return from != m->coordinator && !was_greeted(m, from);
     case WORD_FORM:
         return m->founded;
     case WORD_HERE:

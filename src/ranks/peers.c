@@ -24,7 +24,6 @@ descant_status ranks_peers_init(struct ranks *m)
 
     m->peers = memory_take_array(size, sizeof *m->peers);
     m->members = memory_take_array(size, sizeof *m->members);
-    m->hello_to = -1;
     return m->peers && m->members
                ? DESCANT_OK
                : log_fail(&m->f.log, DESCANT_MEMORY, "no memory for %zu peers", size);
@@ -77,18 +76,15 @@ bool ranks_peers_hello(struct ranks *m, int rank)
                                               hello.manifest_bytes, TAG_MANIFEST);
 }
 
-/* Once to each process that this rank takes for the coordinator. */
+/* Once to each process that this rank takes for the leader: where the coordinator has gone the
+ * candidate must know a newcomer that is in a list which was accepted. */
 static void introduce(struct ranks *m)
 {
-    int to = m->coordinator;
-    uint64_t generation = m->peers[to].generation;
+    struct ranks_peer *leader = &m->peers[m->leader];
 
-    if (!generation || m->members[m->f.rank] || m->manifest_op.busy ||
-        (m->hello_to == to && m->hello_generation == generation) ||
-        !ranks_peers_hello(m, to))
-        return;
-    m->hello_to = to;
-    m->hello_generation = generation;
+    if (leader->greeted != leader->generation && leader->generation &&
+        !m->members[m->f.rank] && !m->manifest_op.busy && ranks_peers_hello(m, m->leader))
+        leader->greeted = leader->generation;
 }
 
 /* --- silence --- */
@@ -219,4 +215,6 @@ void ranks_peers_time(struct ranks *m)
         if (k != m->f.rank)
             look_at(m, k);
     follow_leader(m);
+    if (m->elastic)
+        ranks_elastic_changed(m);
 }

@@ -136,6 +136,7 @@ struct ranks_outgoing;
 /* Which ranks are there. */
 struct ranks_peer {
     uint64_t generation;        /* that is there; 0: none is */
+    uint64_t greeted;           /* that has had HELLO of this rank, as a newcomer */
     uint64_t heard_ns;          /* something of it came last */
     int words_out;              /* to it, not out yet */
     bool silent;                /* its ledger was told so */
@@ -264,8 +265,6 @@ struct ranks {
     int founders;                       /* with so many ranks the job begins */
     uint64_t dead_ns;                   /* a rank that was not heard for so long is given up */
     int threads;
-    int hello_to;                       /* has had HELLO, of this generation */
-    uint64_t hello_generation;
     int coordinator;                    /* as the ledger knows */
     bool leads;                         /* this rank is that */
     bool founded;                       /* there is an epoch */
