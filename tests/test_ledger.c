@@ -270,7 +270,7 @@ static bool ready(struct world *w, int r)
     struct ledger *l = ledger_of(w, r);
     if (!w->node[r].alive || w->node[r].left || l->ready)
         return false;
-    bool did = ledger_ready(l, w->node[r].finishes) != 0;
+    bool did = ledger_ready(l, w->node[r].finishes, false) != 0;
     obey(w, r);
     return did;
 }

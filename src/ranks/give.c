@@ -299,9 +299,9 @@ void ranks_give_want(struct ranks *m, struct ledger_version version, int donor)
 {
     struct ranks_give *give = m->give;
     enum ranks_version which = choose(m, version);
-    bool goes_on = same(give->version, version) && give->donor == donor &&
+    bool goes_on = same(give->version, version) && (give->donor == donor || give->came) &&
                    (which != VERSION_LIST || give->which == which) &&
-                   m->peers[donor].generation == give->donor_generation;
+                   m->peers[give->donor].generation == give->donor_generation;
 
     if (goes_on)
         return;

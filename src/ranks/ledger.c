@@ -52,26 +52,6 @@ static int first_silent(const struct ledger *l)
     return -1;
 }
 
-/* A member that has the version; one at its end, or else the coordinator, only where
- * nobody else has. */
-static int donor_of(const struct ledger *l, struct ledger_version version, int not_this)
-{
-    int donor = -1;
-    bool works = false;
-
-    for (int i = 0; i < l->o.ranks && !works; i++) {
-        int r = (l->coordinator + 1 + i) % l->o.ranks;
-        const struct ledger_seat *s = &l->seats[r];
-        if (r == not_this || !is_here(l, s) || s->silent ||
-            !same(s->told.version, version))
-            continue;
-        works = !at_end(l, s) && !s->told.absent;
-        if (works || donor < 0)
-            donor = r;
-    }
-    return donor;
-}
-
 static void write_list(const struct ledger *l, struct ledger_decision *d, enum list which,
                        struct ledger_entry *list)
 {
@@ -98,6 +78,7 @@ static bool write_word(const struct ledger *l, struct ledger_decision *d,
         d->absent = l->leaves || l->retired;
         d->about = first_silent(l);
         d->leaves = l->leaves;
+        d->cannot_give = l->replaces;
         if (l->accepted)
             write_list(l, d, ACCEPTED, list);
         return true;
@@ -111,7 +92,7 @@ static bool write_word(const struct ledger *l, struct ledger_decision *d,
         return l->mine && l->offer.made;
     case LEDGER_TAKE:
         d->version = l->mine ? l->offer.base : l->open ? l->before : l->newest;
-        d->about = l->mine ? l->offer.donor : donor_of(l, d->version, to);
+        d->about = ledger_donor(l, d->version, to);
         return d->about >= 0 && (!l->mine || l->offer.made);
     case LEDGER_GO:
     case LEDGER_OPEN:
@@ -163,7 +144,7 @@ static void hold(struct ledger *l, struct ledger_version version)
     uint64_t merged = merged_of(&l->seats[l->o.rank], l->o.generation);
 
     l->held = version;
-    l->ready = false;
+    l->ready = l->replaces = false;
     l->since_ns = 0;
     l->wanted = (struct ledger_version){0, 0};
     if (merged < l->done)
@@ -466,7 +447,7 @@ void ledger_lost(struct ledger *l, int rank)
     ledger_silent(l, rank);
 }
 
-uint64_t ledger_ready(struct ledger *l, bool final)
+uint64_t ledger_ready(struct ledger *l, bool final, bool replaces)
 {
     if (l->open && l->seats[l->o.rank].in)
         return 0;
@@ -474,6 +455,7 @@ uint64_t ledger_ready(struct ledger *l, bool final)
         l->seq++;
     l->ready = l->pending = true;
     l->final |= final;
+    l->replaces = replaces;
     ledger_say_here(l);
     turn(l);
     return l->seq;
@@ -481,7 +463,7 @@ uint64_t ledger_ready(struct ledger *l, bool final)
 
 void ledger_unready(struct ledger *l)
 {
-    l->ready = false;
+    l->ready = l->replaces = false;
     ledger_say_here(l);
     turn(l);
 }
@@ -558,7 +540,7 @@ void ledger_time(struct ledger *l, uint64_t now_ns)
             ledger_owe_members(l, LEDGER_HERE);
         if (l->member && l->coordinator == l->o.rank && !l->promised &&
             !same(l->held, l->newest))
-            ledger_want(l, l->newest, donor_of(l, l->newest, l->o.rank));
+            ledger_want(l, l->newest, ledger_donor(l, l->newest, l->o.rank));
     }
     turn(l);
 }

@@ -67,6 +67,7 @@ struct ledger_decision {
     uint64_t seq;               /* HERE: it has arrived with it; 0: it has not */
     bool final;                 /* HERE: and that was, or will be, its last */
     bool absent;                /* HERE: it brings nothing any more */
+    bool cannot_give;           /* HERE: the version's state is not in its vectors now */
     int coordinator;            /* of the list: HERE (accepted), PROPOSE, STANDS, EPOCH */
     int about;                 /* HERE: a member that is silent to the sender; -1: none */
     bool fresh;                /* PROPOSE, HERE (accepted): the proposer chose the list */
@@ -112,8 +113,9 @@ void ledger_lost(struct ledger *l, int rank);
  * Returns its seq, which stays the same until it is merged; 0: wait for the round that it
  * is in. To be called again whenever another version is held. final: it is the last, so
  * from now on rounds of members at work do not need this peer, and it is in none of
- * them. */
-uint64_t ledger_ready(struct ledger *l, bool final);
+ * them. replaces: it is a state for all, so until another version is held this peer has
+ * none to give. */
+uint64_t ledger_ready(struct ledger *l, bool final, bool replaces);
 void ledger_unready(struct ledger *l);              /* it is taken back */
 void ledger_whole(struct ledger *l);             /* the round that is open here is done */
 /* The version that was to be fetched, or a newer one that its donor held by then, is

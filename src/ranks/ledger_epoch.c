@@ -36,8 +36,7 @@ static void found(struct ledger *l)
     l->offer = (struct ledger_offer){.ballot = l->accepted,
                               .coordinator = l->accepted_coordinator,
                               .fresh = l->accepted_fresh,
-                              .base = l->held,
-                              .donor = l->o.rank};
+                              .base = l->held};
     ledger_copy_list(l, OFFER, ACCEPTED);
     ledger_promise(l, l->mine);
     ledger_owe_members(l, LEDGER_FENCE);
@@ -71,14 +70,12 @@ static void make_new_offer(struct ledger *l)
 {
     struct ledger_offer *offer = &l->offer;
 
-    *offer = (struct ledger_offer){.fresh = true, .base = l->held, .donor = l->o.rank};
+    *offer = (struct ledger_offer){.fresh = true, .base = l->held};
     for (int r = 0; r < l->o.ranks; r++) {
         const struct ledger_seat *s = &l->seats[r];
         if (is_here(l, s) && has_promised(l, s) &&
-            RULE(BASE, newer(s->told.version, offer->base))) {
+            RULE(BASE, newer(s->told.version, offer->base)))
             offer->base = s->told.version;
-            offer->donor = r;
-        }
     }
     offer->coordinator = l->leaves ? -1 : l->o.rank;
     for (int r = 0; r < l->o.ranks; r++) {
@@ -107,7 +104,7 @@ static void make_offer(struct ledger *l)
     else
         l->offer.fresh = false;
     l->offer.made = true;
-    ledger_want(l, l->offer.base, l->offer.donor);
+    ledger_want(l, l->offer.base, ledger_donor(l, l->offer.base, l->o.rank));
     owe_offer(l);
 }
 
@@ -218,8 +215,7 @@ void ledger_hear_promise(struct ledger *l, const struct ledger_seat *s,
         l->offer = (struct ledger_offer){.ballot = w->accepted,
                                          .coordinator = w->coordinator,
                                          .fresh = w->fresh,
-                                         .base = w->version,
-                                         .donor = w->from};
+                                         .base = w->version};
     }
 }
 

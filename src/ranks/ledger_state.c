@@ -4,16 +4,23 @@
  * up, a word is owed. */
 #include "ranks/ledger_state.h"
 
+/* A process that is a member from now on is not silent because the one before it was. */
+static void put(struct ledger_seat *s, enum list which, uint64_t generation)
+{
+    s->silent &= which != MEMBER || s->in_list[MEMBER] == generation;
+    s->in_list[which] = generation;
+}
+
 void ledger_put_list(struct ledger *l, enum list which, const struct ledger_entry *list)
 {
     for (int r = 0; r < l->o.ranks; r++)
-        l->seats[r].in_list[which] = list ? list[r].generation : 0;
+        put(&l->seats[r], which, list ? list[r].generation : 0);
 }
 
 void ledger_copy_list(struct ledger *l, enum list to, enum list from)
 {
     for (int r = 0; r < l->o.ranks; r++)
-        l->seats[r].in_list[to] = l->seats[r].in_list[from];
+        put(&l->seats[r], to, l->seats[r].in_list[from]);
 }
 
 bool ledger_may_go_on(int members, int of_them, bool with_coordinator)
@@ -88,6 +95,25 @@ void ledger_promise(struct ledger *l, uint64_t ballot)
     l->wanted = (struct ledger_version){0, 0};
     ledger_give_up_round(l);
     ledger_say_here(l);
+}
+
+/* One whose vectors have no state of it now comes last, one at its end, or else the
+ * coordinator, only where nobody else has it. */
+int ledger_donor(const struct ledger *l, struct ledger_version version, int not_this)
+{
+    int donor = -1, best = 0;
+
+    for (int i = 0; i < l->o.ranks && best < 3; i++) {
+        int r = (l->coordinator + 1 + i) % l->o.ranks;
+        const struct ledger_seat *s = &l->seats[r];
+        if (r == not_this || !is_here(l, s) || s->silent ||
+            !same(s->told.version, version))
+            continue;
+        int good = s->told.cannot_give ? 1 : at_end(l, s) || s->told.absent ? 2 : 3;
+        donor = good > best ? r : donor;
+        best = good > best ? good : best;
+    }
+    return donor;
 }
 
 void ledger_want(struct ledger *l, struct ledger_version version, int donor)

@@ -32,6 +32,7 @@ struct ledger {
     int coordinator, donor;                         /* of what is wanted */
     bool member, open, ready, leaves, final, retired;
     bool pending;               /* seq is not known to be merged */
+    bool replaces;              /* what is ready is a state for all */
     uint64_t seq, done, lost;             /* the newest seq; the newest that was merged */
     uint64_t accepted, mine, since_ns;  /* ballots; the quorum's time plus one, or 0 */
     int accepted_coordinator, asked;
@@ -39,7 +40,7 @@ struct ledger {
     struct ledger_offer {                                  /* mine != 0 */
         bool made, fresh;                        /* fresh: not another candidate's list */
         uint64_t ballot;                     /* that it was accepted with; 0: it is new */
-        int coordinator, donor;
+        int coordinator;
         struct ledger_version base;
     } offer;
     unsigned tells;                                 /* decisions, by kind */
@@ -98,7 +99,11 @@ void ledger_say_here(struct ledger *l);
 
 void ledger_give_up_round(struct ledger *l);
 void ledger_promise(struct ledger *l, uint64_t ballot);
+/* Of a donor that this peer knows; nothing, if it knows none. */
 void ledger_want(struct ledger *l, struct ledger_version version, int donor);
+/* A member that has the version and can give it: the best one for whom is not `not_this`;
+ * -1: none is known. */
+int ledger_donor(const struct ledger *l, struct ledger_version version, int not_this);
 /* The list is in MEMBER already. */
 void ledger_stand(struct ledger *l, uint64_t epoch, int coordinator);
 

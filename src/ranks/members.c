@@ -83,6 +83,7 @@ static struct ranks_ledger pack(const struct ledger_decision *d)
         .leaves = d->leaves,
         .final = d->final,
         .absent = d->absent,
+        .cannot_give = d->cannot_give,
     };
 }
 
@@ -104,7 +105,8 @@ static struct ledger_decision unpack(const struct ranks *m, int from,
                                 .fresh = w->fresh,
                                 .leaves = w->leaves,
                                 .final = w->final,
-                                .absent = w->absent};
+                                .absent = w->absent,
+                                .cannot_give = w->cannot_give};
 
     while (kinds[d.what] != (enum ranks_what)word->what)
         d.what++;
@@ -173,13 +175,20 @@ static bool waits_for_round(const struct ranks *m)
     return m->stage == STAGE_ARRIVED && !m->round.active && !m->go_waits;
 }
 
+static void make_ready(struct ranks *m)
+{
+    bool replaces = m->x.kind == EXCHANGE_STATE && m->has_state && !m->x.final;
+
+    ledger_ready(m->ledger, m->x.final, replaces);
+}
+
 /* The round that is open is none of this rank's. An arrival that waits is offered again,
  * upon the version that is held now. */
 static void pass_over(struct ranks *m)
 {
     ledger_whole(m->ledger);
     if (waits_for_round(m))
-        ledger_ready(m->ledger, m->x.final);
+        make_ready(m);
 }
 
 /* Another epoch stands, with the members in m->list. */
@@ -251,7 +260,7 @@ void ranks_members_time(struct ranks *m)
 
 void ranks_members_ready(struct ranks *m)
 {
-    ledger_ready(m->ledger, m->x.final);
+    make_ready(m);
     obey_all(m);
 }
 
@@ -294,7 +303,7 @@ void ranks_members_form(struct ranks *m)
 
     m->ledger = ledger_init(m->ledger_memory, &options, m->now_ns, m->list, 0);
     if (waits_for_round(m))
-        ledger_ready(m->ledger, m->x.final);
+        make_ready(m);
     obey_all(m);
 }
 

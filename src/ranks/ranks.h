@@ -83,7 +83,7 @@ struct ranks_ledger {
     uint64_t generation, epoch, ballot, accepted, arrival;
     struct ledger_version version, base;
     int32_t coordinator, about;
-    uint32_t fresh, leaves, final, absent;
+    uint32_t fresh, leaves, final, absent, cannot_give, unused;
 };
 
 /* One of a list that follows such a word, or is part of a version. */
