@@ -908,6 +908,60 @@ START_TEST(words_that_nobody_says_are_dropped)
 }
 END_TEST
 
+static struct ledger_decision here(int from, int to, uint64_t generation, uint64_t epoch)
+{
+    return (struct ledger_decision){.what = LEDGER_HERE, .from = from, .to = to, .about = -1,
+                                    .generation = generation, .epoch = epoch,
+                                    .version = {1, 0}};
+}
+
+/* Member 1 is silent, and its rank comes again: the epoch that has the new process says
+ * nothing of the old one's silence. */
+START_TEST(a_rank_that_comes_again_is_not_silent)
+{
+    struct world *w = create(3, 3, 0);
+    struct ledger *l = ledger_of(w, 2);
+    struct ledger_entry list[MOST] = {{1, 0}, {20, 0}, {3, 0}};
+    struct ledger_decision d, newcomer = here(1, 2, 20, 1), stands = here(0, 2, 1, 2);
+
+    ledger_silent(l, 1);
+    ck_assert(l->seats[1].silent);
+    ledger_hear(l, &newcomer, NULL);
+    stands.what = LEDGER_STANDS;
+    stands.coordinator = 0;
+    list[0].generation = l->seats[0].in_list[MEMBER];
+    list[2].generation = l->o.generation;
+    ledger_hear(l, &stands, list);
+    ck_assert_uint_eq(ledger_view(l).epoch, 2);
+    ck_assert(!l->seats[1].silent);
+    while (ledger_next(l, &d, list))
+        ck_assert(d.what != LEDGER_HERE || d.about == -1);
+    free(w);
+}
+END_TEST
+
+/* All hold the version. Of two members at work the one that brings a state for all has
+ * none to give, and where nobody else has any, it is asked all the same. */
+START_TEST(a_donor_has_the_state_in_its_vectors)
+{
+    struct world *w = create(3, 3, 0);
+    struct ledger *l = ledger_of(w, 0);
+
+    for (int r = 1; r < 3; r++) {
+        struct ledger_decision d = here(r, 0, l->seats[r].in_list[MEMBER], 1);
+        d.cannot_give = r == 1;
+        ledger_hear(l, &d, NULL);
+    }
+    ck_assert_int_eq(ledger_donor(l, ledger_view(l).held, 0), 2);
+    ck_assert_int_eq(ledger_donor(l, ledger_view(l).held, 2), 0);
+    ledger_ready(l, false, true);
+    ck_assert_int_eq(ledger_donor(l, ledger_view(l).held, 1), 2);
+    l->seats[2].silent = true;
+    ck_assert_int_eq(ledger_donor(l, ledger_view(l).held, 0), 1);
+    free(w);
+}
+END_TEST
+
 /* Two members: the second goes on only when somebody vouches that the first is dead for
  * good. */
 START_TEST(half_goes_on_with_its_coordinator_or_a_voucher)
@@ -957,6 +1011,8 @@ int main(void)
     tcase_add_test(tcase, owners_are_few_and_take_turns);
     tcase_add_test(tcase, where_nobody_is_lost_nothing_is_said_twice);
     tcase_add_test(tcase, a_newcomer_is_not_outrun);
+    tcase_add_test(tcase, a_rank_that_comes_again_is_not_silent);
+    tcase_add_test(tcase, a_donor_has_the_state_in_its_vectors);
     tcase_add_test(tcase, words_that_nobody_says_are_dropped);
     tcase_add_loop_test(tcase, enumerated_worlds_are_safe, 0,
                         (int)(sizeof beginnings / sizeof *beginnings));
