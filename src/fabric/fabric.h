@@ -153,8 +153,9 @@ struct fabric {
                                            the reference: the same bits for all members, from each
                                            begin to the mean's part */
     descant_status status;              /* why FAILED; the holder of the machine's */
-    struct notes *notes;                /* set before start, cleared before close; NULL: nobody reads
-                                           them */
+    struct notes *_Atomic notes;        /* set by the thread that starts, cleared by the one that
+                                           closes; threads that ask who is late may read it before;
+                                           NULL: nobody reads them */
     /* set by start, then constant */
     float *contribution;                /* room floats to be filled before begin; NULL: in place */
     float *outer[2];
