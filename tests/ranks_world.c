@@ -332,7 +332,8 @@ void world_come(struct ranks_world *w, int rank)
     struct fabric_options options = {.address = "", .rank = rank, .size = w->founders,
                                      .start_s = 5, .dead_s = w->dead_s, .log = &log,
                                      .joins = t->lived, .wire = w->wire,
-                                     .link = &link_simulated, .context = w->link};
+                                     .link = w->over ? w->over : &link_simulated,
+                                     .context = w->link};
     const struct fabric_start start = {.manifest = w->manifest, .n = w->n, .room = w->n,
                                        .collective = !w->elastic, .n_outer = !w->elastic,
                                        .center = w->elastic, .threads = 1};

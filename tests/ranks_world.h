@@ -59,6 +59,7 @@ struct ranks_world {
     size_t n_seen, seen_room;
     char why[512];              /* what is wrong; "": nothing */
     const char *manifest;
+    const struct link_type *over;   /* what comes next goes over; NULL: link_simulated */
     char said[512];             /* the last warning or error */
     bool verbose;
 };

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Ranks that come late, leave, die, fall silent and come back, over a simulated link. */
+#include "ranks/elastic.h"
 #include "ranks_world.h"
 
 #include <check.h>
@@ -205,6 +206,96 @@ START_TEST(all_finish)
 }
 END_TEST
 
+/* --- one that lies --- */
+
+enum { LIES = 200 };
+
+static int lies;                /* asks for a state that never comes, still to be made */
+
+static void ignore(struct ranks *m, struct ranks_op *op, const struct link_ended *ended)
+{
+    (void)m;
+    (void)op;
+    (void)ended;
+}
+
+static bool ask_too_much(struct link *link, const void *p, size_t bytes,
+                         const struct link_message *message)
+{
+    static struct ranks_op op = {.ended = ignore};
+    static union {
+        struct ask ask;
+        char bytes[LINK_WORD];
+    } lie;
+    struct link_message more = *message;
+
+    more.op = &op;
+    if (message->tag == TAG_ASK)
+        memcpy(&lie, p, bytes);
+    lie.ask.state = UINT64_MAX;
+    for (; message->tag == TAG_ASK && lies > 0; lies--)
+        if (!link_simulated.send(link, &lie, bytes, &more))
+            return false;
+    return link_simulated.send(link, p, bytes, message);
+}
+
+static struct link_type lying;
+
+static struct link *meet(struct link_entry *entry, struct link_place *place)
+{
+    struct link *link = link_simulated.meet(entry, place);
+
+    link->type = &lying;
+    return link;
+}
+
+static void open_elastic_with_a_liar(int asks)
+{
+    open_of(3, 0);
+    w.elastic = true;
+    w.founders = 2;
+    lying = link_simulated;
+    lying.meet = meet;
+    lying.send = ask_too_much;
+    lies = asks;
+    world_come(&w, 0);
+    world_come(&w, 1);
+    w.over = &lying;
+    world_come(&w, 2);
+}
+
+START_TEST(asks_that_wait_hold_nobody_up)
+{
+    open_elastic_with_a_liar(40);
+    run(2);
+    ck_assert_int_eq(lies, 0);
+    for (int k = 0; k < 3; k++) {
+        uint64_t before = w.exchanges;
+        run(1);
+        ck_assert_uint_gt(w.exchanges, before + 300);
+    }
+    shut();
+}
+END_TEST
+
+START_TEST(asks_that_wait_are_bounded)
+{
+    long live = memory_live();
+
+    open_elastic_with_a_liar(LIES);
+    world_run(&w, 2);
+    ck_assert_int_eq(lies, 0);
+    ck_assert_msg(strstr(w.why, "rank 2") && strstr(w.why, "it has held up 64 messages"), "%s",
+                  w.why);
+    *w.why = 0;
+    uint64_t before = w.exchanges;
+    run(2);
+    ck_assert_uint_gt(w.exchanges, before + 300);
+    shut();
+    ck_assert_int_eq(memory_live(), live);
+}
+END_TEST
+
 START_TEST(worlds_of_faults)
 {
     char command[400];
@@ -230,6 +321,8 @@ int main(void)
     tcase_add_test(all, one_is_cut_off_and_comes_back);
     tcase_add_test(all, one_that_differs_is_told);
     tcase_add_test(all, all_finish);
+    tcase_add_test(all, asks_that_wait_hold_nobody_up);
+    tcase_add_test(all, asks_that_wait_are_bounded);
     tcase_add_test(all, worlds_of_faults);
     suite_add_tcase(suite, all);
     SRunner *runner = srunner_create(suite);

@@ -4,6 +4,7 @@
  * hear it, with a line that names the peer and what it sent; never by a crash, a hang,
  * or memory without a bound. */
 #include "hostile.h"
+#include "ranks/elastic.h"
 
 #include <check.h>
 #include <string.h>
@@ -49,19 +50,6 @@ struct lie {
     sizeof(struct ranks_word) + offsetof(struct awaited, field),                         \
         sizeof(((struct awaited *)0)->field)
 #define ASK(field) offsetof(struct ask, field), sizeof(((struct ask *)0)->field)
-
-/* As elastic.c has it. */
-struct ask {
-    uint64_t state;
-    uint32_t seat, fetch, n_runs;
-    float alpha;
-    uint32_t unused, refused;
-    uint64_t number;
-    uint64_t from;
-    struct {
-        uint32_t at, n;
-    } runs[24];
-};
 
 static const struct lie lies[] = {
     /* words of any kind */

@@ -1,75 +1,39 @@
 /* SPDX-License-Identifier: MIT */
-/* Elastic exchanges with a centre that is spread over all ranks: of n floats, rank j owns slice j,
- * and moves it for everybody,
- *     W <- W + alpha (w - W),
- * a piece at a time. Who exchanges asks: it sends its w and gets W back, some pieces at once and of
- * all owners in turn, so that the link is kept busy while owners sleep. Its own slice it moves
- * itself. Owners serve in every poll, and after their trainer has left.
+/* Elastic exchanges with a centre that is spread over all ranks (center.c), as those that want
+ * one make them. A rank asks: it sends its w and gets W back, some pieces at once and of all
+ * owners in turn, so that the link is kept busy while owners sleep. Its own slice it moves
+ * itself.
  *
- * An ask carries runs of floats that lie in segments; what lies between is not moved. All of f->center
- * is this rank's view: its own slice is the centre itself, the rest as it came back last.
+ * An ask carries runs of floats that lie in segments; what lies between is not moved. All of
+ * f->center is this rank's view: its own slice is the centre itself, the rest as it came back
+ * last.
  *
- * A piece that has NaN or Inf is not sent, and ends the exchange. When a STATE is called, what is in
- * flight comes home first. The centre that a state gives may come to an owner after asks of those
- * who have had it: these carry the number of the state and wait for it.
+ * A piece that has NaN or Inf is not sent, and ends the exchange. When a STATE is called, what
+ * is in flight comes home first.
  *
- * Where ranks come and go the slices are as many as there can be ranks, and each is of the
- * first member from its number on. When its owner goes the next one has it, and goes on
- * from what it has seen last, in its own last exchange or in the state that it took. Who
- * asks a rank that is not the owner is told so, and asks again; and so does one whose
- * owner has gone, or is silent and was left out: what was asked of that one is parked, as
- * it may still be on its way.
+ * Where ranks come and go an ask that was refused is made again, of the owner that is known by
+ * then; and so is one whose owner has gone. If the owner is silent and was left out, the ask is
+ * parked, as it may still be on its way, and another record has its place.
  *
  * Run by whoever holds the round machine. */
 #include "fabric/kernels.h"
 #include "fabric/vector.h"
-#include "ranks/ranks.h"
+#include "ranks/elastic.h"
 
-#include <stddef.h>
 #include <string.h>
-
-enum { SEATS = 16, SERVED = 8, RUNS = 24 };
-
-struct ask {
-    uint64_t state;             /* the last that gave the asker's centre */
-    uint32_t seat, fetch, n_runs;
-    float alpha;
-    uint32_t unused;
-    uint32_t refused;           /* an answer: of one that does not own it; no floats follow */
-    uint64_t number;            /* of the asker's asks */
-    uint64_t from;
-    struct {
-        uint32_t at, n;         /* from `from` on */
-    } runs[RUNS];
-    float floats[];             /* of the runs, one after another */
-};
 
 /* A piece of ours in flight. */
 struct seat {
-    struct ranks_op send, receive;
-    struct ask *out, *in;
+    struct ranks_request request;
     bool taken, answered, stale;    /* stale: of an exchange that was given up */
     bool again;                     /* it is to be asked once more */
-    struct seat *parked;            /* the next in the list of those */
     uint32_t run;                   /* the next part of the answer */
     size_t at;                      /* where that lies among its floats */
 };
 
-/* A piece of somebody else's. */
-struct service {
-    struct ranks_op receive, answer;
-    struct ask *ask;
-    uint64_t generation;            /* of the process that asked */
-    bool early;                     /* waits for the state */
-    uint64_t since_ns;              /* when it has come, if it is early */
-    struct service *parked;         /* the next in the list of those */
-};
-
 struct ranks_elastic {
-    struct seat *seats[SEATS];
-    struct seat *parked;            /* what is still to leave for a rank that is silent; others
-                                       have their places */
-    struct service *served[SERVED], *parked_services;
+    struct seat *seats[ASK_SEATS];
+    struct ranks_requests all;
     size_t *cursors;                /* by rank: the next float of its slice */
     int next_owner;
     bool stopped, bad, fetch;
@@ -78,253 +42,33 @@ struct ranks_elastic {
     float *own;                     /* a piece of the own slice, when its part is out */
 };
 
-static size_t ask_bytes(size_t n)
+static bool is_busy(const struct seat *seat)
 {
-    return sizeof(struct ask) + n * sizeof(float);
+    return seat->request.send.busy || seat->request.receive.busy;
 }
 
-static size_t most_bytes(const struct ranks *m)
-{
-    return ask_bytes(ranks_piece_room(m));
-}
-
-static size_t run_floats(const struct ask *ask)
-{
-    size_t n = 0;
-    for (uint32_t k = 0; k < ask->n_runs && k < RUNS; k++)
-        n += ask->runs[k].n;
-    return n;
-}
-
-/* --- owners --- */
-
-static int owner_of(const struct ranks *m, int slice)
-{
-    int size = m->place.size;
-
-    if (m->place.fixed)
-        return slice;
-    for (int i = 0; i < size; i++)
-        if (m->members[(slice + i) % size])
-            return (slice + i) % size;
-    return m->f.rank;
-}
-
-/* That the float lies in. */
-static int slice_of(const struct ranks *m, uint64_t at)
-{
-    int slice = 0;
-
-    while (slice + 1 < m->place.size && ranks_slice_at(m->n, m->place.size, slice + 1) <= at)
-        slice++;
-    return slice;
-}
-
-/* --- serving --- */
-
-static void receive_ask(struct ranks *m, struct service *s)
-{
-    ranks_receive_any(m, &s->receive, s->ask, most_bytes(m), TAG_ASK);
-}
-
-/* Runs of this rank's slice, ascending, as many floats as have come, and how to move them. */
-static bool ask_is_good(const struct ranks *m, const struct ask *ask, size_t bytes)
-{
-    int slice = m->place.fixed || bytes < ask_bytes(0) ? m->f.rank : slice_of(m, ask->from);
-    size_t from = ranks_slice_at(m->n, m->place.size, slice), at = 0;
-    size_t to = ranks_slice_at(m->n, m->place.size, slice + 1);
-
-    if (bytes < ask_bytes(0) || ask->seat >= SEATS || ask->fetch > 1 || !(ask->alpha >= 0 && ask->alpha <= 1) ||
-        ask->n_runs < 1 || ask->n_runs > RUNS || ask->from < from || ask->from > to)
-        return false;
-    for (uint32_t k = 0; k < ask->n_runs; k++) {
-        if (ask->runs[k].n < 1 || ask->runs[k].at < at)
-            return false;
-        at = (size_t)ask->runs[k].at + ask->runs[k].n;
-        if (at > to - ask->from || at > RANKS_PIECE)
-            return false;
-    }
-    return bytes == ask_bytes(ask->fetch ? 0 : run_floats(ask));
-}
-
-static void serve(struct ranks *m, struct service *s)
-{
-    struct ask *ask = s->ask;
-    float *p = ask->floats;
-
-    bool waits = ask->state > m->center_state;
-
-    s->since_ns = s->early ? s->since_ns : m->now_ns;
-    ask->refused = !m->place.fixed && (owner_of(m, slice_of(m, ask->from)) != m->f.rank ||
-                                       (waits && m->now_ns - s->since_ns >= m->dead_ns / 2));
-    s->early = waits && !ask->refused;
-    if (s->early)
-        return;
-    for (uint32_t k = 0; k < ask->n_runs && !ask->refused; k++) {
-        float *W = m->f.center + ask->from + ask->runs[k].at;
-        size_t n = ask->runs[k].n;
-        if (ask->fetch)
-            memcpy(p, W, n * sizeof *p);
-        else
-            kernels_best()->elastic(W, p, p, ask->alpha, n);
-        p += n;
-    }
-    ranks_send_op(m, &s->answer, ask, ask_bytes((size_t)(p - ask->floats)),
-                (enum ranks_tag)(TAG_ANSWER + ask->seat));
-}
-
-static struct service *service_of(struct ranks *m, const struct ranks_op *op)
-{
-    return m->elastic->served[op->slot];
-}
-
-static void free_service(struct service *s)
-{
-    if (!s)
-        return;
-    memory_give(s->ask);
-    memory_give(s);
-}
-
-static void asked(struct ranks *m, struct ranks_op *op, const struct link_ended *ended)
-{
-    op->busy = false;
-    struct service *s = service_of(m, op);
-    if (ended->failed) {                /* of another length */
-        receive_ask(m, s);
-        return;
-    }
-    s->answer.rank = ended->from;
-    s->generation = m->peers[ended->from].generation;
-    if (ask_is_good(m, s->ask, ended->bytes))
-        serve(m, s);
-    else
-        ranks_refuse(m, ended->from, "it asks for what is no piece of the centre of rank %d",
-                     m->f.rank);
-    if (!s->answer.busy && !s->early && !m->place.fixed)
-        receive_ask(m, s);
-}
-
-static void answer_sent(struct ranks *m, struct ranks_op *op, const struct link_ended *ended)
-{
-    struct service *s = (struct service *)(void *)((char *)op - offsetof(struct service, answer));
-    struct service **at = &m->elastic->parked_services;
-
-    (void)ended;
-    op->busy = false;
-    while (*at && *at != s)
-        at = &(*at)->parked;
-    if (!*at) {
-        receive_ask(m, s);
-        return;
-    }
-    *at = s->parked;
-    free_service(s);
-}
-
-static struct service *make_service(struct ranks *m, unsigned k)
-{
-    struct service *s = memory_take(sizeof *s);
-
-    if (!s)
-        return NULL;
-    s->receive = (struct ranks_op){.ended = asked, .rank = LINK_ANY, .slot = k,
-                                    .even_failed = true};
-    s->answer = (struct ranks_op){.ended = answer_sent, .slot = k, .even_failed = true};
-    s->ask = memory_take(most_bytes(m));
-    if (s->ask)
-        return s;
-    free_service(s);
-    return NULL;
-}
-
-/* An answer to a rank that was left out may be on its way for long: others are served
- * from another place. */
-static void park_services(struct ranks *m)
-{
-    struct ranks_elastic *e = m->elastic;
-
-    for (unsigned k = 0; k < SERVED && !m->place.fixed; k++) {
-        struct service *s = e->served[k], *other;
-        if (!s || !s->answer.busy || m->members[s->answer.rank] || !(other = make_service(m, k)))
-            continue;
-        s->parked = e->parked_services;
-        e->parked_services = s;
-        e->served[k] = other;
-        receive_ask(m, other);
-    }
-}
-
-void ranks_elastic_serve(struct ranks *m)
-{
-    for (int k = 0; k < SERVED; k++) {
-        struct service *s = m->elastic->served[k];
-        if (!s || !s->early)
-            continue;
-        if (m->place.fixed ||
-            (s->generation && s->generation == m->peers[s->answer.rank].generation))
-            serve(m, s);
-        else
-            s->early = false;
-        if (!s->early && !s->answer.busy)
-            receive_ask(m, s);
-    }
-}
-
-/* --- memory --- */
-
-static void free_seat(struct seat *seat)
-{
-    if (!seat)
-        return;
-    memory_give(seat->out);
-    memory_give(seat->in);
-    memory_give(seat);
-}
-
-/* True: the seat is parked, and goes once nothing of it is on its way. */
-static bool is_parked(struct ranks *m, struct seat *seat)
-{
-    struct seat **at = &m->elastic->parked;
-
-    while (*at && *at != seat)
-        at = &(*at)->parked;
-    if (!*at)
-        return false;
-    if (!seat->send.busy && !seat->receive.busy) {
-        *at = seat->parked;
-        free_seat(seat);
-    }
-    return true;
-}
-
-static void seat_sent(struct ranks *m, struct ranks_op *op, const struct link_ended *ended)
-{
-    (void)ended;
-    op->busy = false;
-    is_parked(m, (struct seat *)(void *)((char *)op - offsetof(struct seat, send)));
-}
+/* --- answers --- */
 
 static bool receive_answer(struct ranks *m, struct seat *seat)
 {
-    enum ranks_tag tag = (enum ranks_tag)(TAG_ANSWER + seat->send.slot);
-    size_t bytes = ask_bytes(run_floats(seat->out));
+    struct ranks_request *r = &seat->request;
+    enum ranks_tag tag = (enum ranks_tag)(TAG_ANSWER + r->send.slot);
 
-    return m->place.fixed ? ranks_receive_op(m, &seat->receive, seat->in, bytes, tag)
-                          : ranks_receive_any(m, &seat->receive, seat->in, most_bytes(m), tag);
+    return m->place.fixed
+               ? ranks_receive_op(m, &r->receive, r->in, ask_bytes(ask_floats(r->out)), tag)
+               : ranks_receive_any(m, &r->receive, r->in, ask_bytes_most(m), tag);
 }
 
-/* What lies in seat->in. */
+/* What lies in the request's `in`. */
 static void take_answer(struct ranks *m, struct seat *seat, const struct link_ended *ended)
 {
-    const struct ask *in = seat->in;
+    const struct ask *in = seat->request.in, *out = seat->request.out;
     const float *p = in->floats;
 
     seat->again = !m->place.fixed && ended->bytes == ask_bytes(0) && in->refused;
     if (seat->again)
         return;
-    if (memcmp(in, seat->out, ask_bytes(0)) != 0 ||
-        ended->bytes != ask_bytes(run_floats(seat->out))) {
+    if (memcmp(in, out, ask_bytes(0)) != 0 || ended->bytes != ask_bytes(ask_floats(out))) {
         ranks_refuse(m, ended->from, "it answers what it was not asked");
         seat->again = !m->place.fixed;
         return;
@@ -342,8 +86,8 @@ static void take_answer(struct ranks *m, struct seat *seat, const struct link_en
  * was taken for lost. */
 static void answered(struct ranks *m, struct ranks_op *op, const struct link_ended *ended)
 {
-    struct seat *seat = (struct seat *)(void *)((char *)op - offsetof(struct seat, receive));
-    struct seat *own = m->elastic->seats[op->slot];
+    struct seat *seat = op->of, *own = m->elastic->seats[op->slot];
+    const struct ask *in = seat->request.in, *out = own->request.out;
     bool waits = own->taken && !own->answered && !own->again;
 
     op->busy = false;
@@ -352,78 +96,25 @@ static void answered(struct ranks *m, struct ranks_op *op, const struct link_end
         return;
     }
     bool its = waits && !ended->failed && ended->bytes >= ask_bytes(0) &&
-               seat->in->number == own->out->number;
+               in->number == out->number;
     if (its && seat != own)
-        memcpy(own->in, seat->in, ended->bytes);
-    if (seat != own)
-        is_parked(m, seat);
+        memcpy(own->request.in, in, ended->bytes);
     if (its)
         take_answer(m, own, ended);
     else if (seat == own && waits && ended->failed)
         own->again = true;
     else if (seat == own && waits)
         receive_answer(m, own);
+    ranks_request_release(&m->elastic->all, &seat->request);
 }
 
-static struct seat *make_seat(struct ranks *m, unsigned k)
+static void asked(struct ranks *m, struct ranks_op *op, const struct link_ended *ended)
 {
-    struct seat *seat = memory_take(sizeof *seat);
+    struct seat *seat = op->of;
 
-    if (!seat)
-        return NULL;
-    seat->send = (struct ranks_op){.ended = seat_sent, .slot = k, .even_failed = true};
-    seat->receive = (struct ranks_op){.ended = answered, .slot = k, .even_failed = true};
-    seat->out = memory_take(most_bytes(m));
-    seat->in = memory_take(most_bytes(m));
-    if (seat->out && seat->in)
-        return seat;
-    free_seat(seat);
-    return NULL;
-}
-
-descant_status ranks_elastic_init(struct ranks *m)
-{
-    struct ranks_elastic *e = memory_take(sizeof *e);
-
-    m->elastic = e;
-    if (!e)
-        return DESCANT_MEMORY;
-    e->cursors = memory_take_array((size_t)m->place.size, sizeof *e->cursors);
-    e->own = memory_take_array(ranks_piece_room(m), sizeof *e->own);
-    bool had = e->cursors && e->own;
-    for (unsigned k = 0; had && k < SEATS; k++)
-        had = (e->seats[k] = make_seat(m, k)) != NULL;
-    for (unsigned k = 0; had && k < SERVED && m->place.size > 1; k++) {
-        had = (e->served[k] = make_service(m, k)) != NULL;
-        if (had)
-            receive_ask(m, e->served[k]);
-    }
-    return had ? DESCANT_OK : DESCANT_MEMORY;
-}
-
-void ranks_elastic_fini(struct ranks *m)
-{
-    struct ranks_elastic *e = m->elastic;
-
-    if (!e)
-        return;
-    for (int k = 0; k < SEATS; k++)
-        free_seat(e->seats[k]);
-    while (e->parked) {
-        struct seat *seat = e->parked;
-        e->parked = seat->parked;
-        free_seat(seat);
-    }
-    for (int k = 0; k < SERVED; k++)
-        free_service(e->served[k]);
-    while (e->parked_services) {
-        struct service *parked = e->parked_services;
-        e->parked_services = parked->parked;
-        free_service(parked);
-    }
-    memory_give(e->cursors);
-    memory_give(e->own);
-    memory_give(e);
+    (void)ended;
+    op->busy = false;
+    ranks_request_release(&m->elastic->all, &seat->request);
 }
 
 /* What was asked of a rank that is no member now, or does not own it any more. */
@@ -431,27 +122,25 @@ static void park(struct ranks *m, unsigned k)
 {
     struct ranks_elastic *e = m->elastic;
     struct seat *seat = e->seats[k], *other;
-    int rank = seat->send.rank;
+    const struct ask *out = seat->request.out;
+    int rank = seat->request.send.rank;
+    bool owns = m->members[rank] &&
+                (!seat->taken || ranks_center_owner(m, ranks_center_slice(m, out->from)) == rank);
 
-    if (m->place.fixed || seat->answered || (!seat->send.busy && !seat->receive.busy) ||
-        (m->members[rank] &&
-         (!seat->taken || owner_of(m, slice_of(m, seat->out->from)) == rank)) ||
-        !(other = make_seat(m, k)))
+    if (m->place.fixed || seat->answered || !is_busy(seat) || owns ||
+        !(other = ranks_request_park(m, &e->all, &seat->request)))
         return;
-    memcpy(other->out, seat->out, most_bytes(m));
+    memcpy(other->request.out, out, ask_bytes_most(m));
     other->taken = other->again = seat->taken && !seat->stale;
-    seat->parked = e->parked;
-    e->parked = seat;
     e->seats[k] = other;
 }
 
-/* Some that were asked, or have asked, may be left out by now. */
+/* Another epoch stands: some that were asked, or have asked, may be left out. */
 void ranks_elastic_changed(struct ranks *m)
 {
-    for (unsigned k = 0; k < SEATS; k++)
+    for (unsigned k = 0; k < ASK_SEATS; k++)
         park(m, k);
-    park_services(m);
-    ranks_elastic_serve(m);
+    ranks_center_serve(m);
 }
 
 /* --- asking --- */
@@ -482,7 +171,7 @@ void ranks_elastic_stop(struct ranks *m)
 {
     m->elastic->stopped = true;
     m->elastic->shown = NULL;
-    for (int k = 0; k < SEATS; k++) {
+    for (int k = 0; k < ASK_SEATS; k++) {
         struct seat *seat = m->elastic->seats[k];
         seat->stale = seat->taken;
         seat->again = false;
@@ -493,23 +182,20 @@ static void free_stale(struct ranks *m)
 {
     struct ranks_elastic *e = m->elastic;
 
-    for (unsigned k = 0; k < SEATS; k++) {
+    for (unsigned k = 0; k < ASK_SEATS; k++) {
         park(m, k);
         struct seat *seat = e->seats[k];
-        if (seat->stale && !seat->send.busy && !seat->receive.busy)
+        if (seat->stale && !is_busy(seat))
             seat->taken = seat->stale = false;
     }
 }
 
 bool ranks_elastic_quiet(const struct ranks *m)
 {
-    for (int k = 0; m->elastic && k < SEATS; k++)
-        if (m->elastic->seats[k]->send.busy || m->elastic->seats[k]->receive.busy)
+    for (int k = 0; m->elastic && k < ASK_SEATS; k++)
+        if (is_busy(m->elastic->seats[k]))
             return false;
-    for (int k = 0; m->elastic && k < SERVED; k++)
-        if (m->elastic->served[k] && m->elastic->served[k]->answer.busy)
-            return false;
-    return true;
+    return !m->center || ranks_center_quiet(m);
 }
 
 /* The next runs of an owner's slice, up to a piece. False: it is at its end. */
@@ -522,7 +208,7 @@ static bool fill(struct ranks *m, int owner, struct ask *ask, float *floats)
     *ask = (struct ask){.state = m->center_state, .fetch = e->fetch, .from = first,
                         .alpha = (float)m->x.alpha};
     end = e->fetch || m->x.n > end ? end : m->x.n;
-    while (*at < end && *at - first < RANKS_PIECE && ask->n_runs < RUNS) {
+    while (*at < end && *at - first < RANKS_PIECE && ask->n_runs < ASK_RUNS) {
         const float *p = NULL;
         size_t left = end - *at, room = RANKS_PIECE - (*at - first);
         size_t run = e->fetch ? left : vector_reach(m->x.in, *at, &p);
@@ -545,7 +231,7 @@ static bool more_of(const struct ranks *m, int slice)
 {
     size_t end = ranks_slice_at(m->n, m->place.size, slice + 1);
 
-    if (m->elastic->fetch && owner_of(m, slice) == m->f.rank)
+    if (m->elastic->fetch && ranks_center_owner(m, slice) == m->f.rank)
         return false;
     if (!m->elastic->fetch && m->x.n < end)
         end = m->x.n;
@@ -554,58 +240,48 @@ static bool more_of(const struct ranks *m, int slice)
 
 static struct seat *idle_seat(struct ranks_elastic *e)
 {
-    for (int k = 0; k < SEATS; k++)
-        if (!e->seats[k]->taken && !e->seats[k]->send.busy && !e->seats[k]->receive.busy)
+    for (int k = 0; k < ASK_SEATS; k++)
+        if (!e->seats[k]->taken && !is_busy(e->seats[k]))
             return e->seats[k];
     return NULL;
 }
 
-/* What is in seat->out. */
+/* What is in the request's `out`. */
 static void send_ask(struct ranks *m, struct seat *seat, int owner)
 {
-    struct ask *out = seat->out;
-    size_t n = run_floats(out);
+    struct ranks_request *r = &seat->request;
+    struct ask *out = r->out;
 
     seat->again = false;
     out->state = m->center_state;
     out->number = ++m->elastic->asks;
-    seat->send.rank = seat->receive.rank = owner;
+    r->send.rank = r->receive.rank = owner;
     if (receive_answer(m, seat))
-        ranks_send_op(m, &seat->send, out, ask_bytes(out->fetch ? 0 : n), TAG_ASK);
+        ranks_send_op(m, &r->send, out, ask_bytes(out->fetch ? 0 : ask_floats(out)), TAG_ASK);
     m->moved = true;
 }
 
 static void ask(struct ranks *m, struct seat *seat, int slice)
 {
-    struct ask *out = seat->out;
+    struct ask *out = seat->request.out;
 
     if (!fill(m, slice, out, out->floats) || m->elastic->bad)
         return;
-    out->seat = seat->send.slot;
+    out->seat = seat->request.send.slot;
     seat->taken = true;
     seat->answered = false;
     seat->run = 0;
     seat->at = 0;
-    send_ask(m, seat, owner_of(m, slice));
+    send_ask(m, seat, ranks_center_owner(m, slice));
 }
 
 /* This rank has become the owner of what it asked for. */
 static void answer_self(struct ranks *m, struct seat *seat)
 {
-    const struct ask *out = seat->out;
-    const float *w = out->floats;
-    float *p = seat->in->floats;
+    const struct ask *out = seat->request.out;
 
-    memcpy(seat->in, out, ask_bytes(0));
-    for (uint32_t k = 0; k < out->n_runs; k++) {
-        float *W = m->f.center + out->from + out->runs[k].at;
-        size_t n = out->runs[k].n;
-        memcpy(p, out->fetch ? W : w, n * sizeof *p);
-        if (!out->fetch)
-            kernels_best()->elastic(W, p, p, out->alpha, n);
-        p += n;
-        w += out->fetch ? 0 : n;
-    }
+    memcpy(seat->request.in, out, ask_bytes(out->fetch ? 0 : ask_floats(out)));
+    ranks_center_answer(m, seat->request.in);
     seat->again = false;
     seat->answered = true;
 }
@@ -613,11 +289,12 @@ static void answer_self(struct ranks *m, struct seat *seat)
 /* Of owners that have gone, or were none. */
 static void ask_again(struct ranks *m)
 {
-    for (int k = 0; k < SEATS && !m->f.status; k++) {
+    for (int k = 0; k < ASK_SEATS && !m->f.status; k++) {
         struct seat *seat = m->elastic->seats[k];
-        if (!seat->again || seat->stale || seat->send.busy || seat->receive.busy)
+        const struct ask *out = seat->request.out;
+        if (!seat->again || seat->stale || is_busy(seat))
             continue;
-        int owner = owner_of(m, slice_of(m, seat->out->from));
+        int owner = ranks_center_owner(m, ranks_center_slice(m, out->from));
         if (owner == m->f.rank)
             answer_self(m, seat);
         else if (m->peers[owner].generation == m->members[owner])
@@ -636,7 +313,7 @@ static void ask_all(struct ranks *m)
         if (!seat)
             return;
         e->next_owner = (e->next_owner + 1) % size;
-        if (!more_of(m, e->next_owner) || owner_of(m, e->next_owner) == m->f.rank)
+        if (!more_of(m, e->next_owner) || ranks_center_owner(m, e->next_owner) == m->f.rank)
             continue;
         ask(m, seat, e->next_owner);
         tries = -1;
@@ -677,7 +354,7 @@ static bool move_all_own(struct ranks *m, struct fabric_part *part)
     if (m->place.fixed)
         return move_own(m, m->f.rank, part);
     for (int slice = 0; slice < m->place.size; slice++)
-        if (owner_of(m, slice) == m->f.rank && move_own(m, slice, part))
+        if (ranks_center_owner(m, slice) == m->f.rank && move_own(m, slice, part))
             return true;
     return false;
 }
@@ -686,9 +363,9 @@ static bool move_all_own(struct ranks *m, struct fabric_part *part)
 
 static struct seat *answered_seat(struct ranks_elastic *e)
 {
-    for (int k = 0; k < SEATS; k++) {
+    for (int k = 0; k < ASK_SEATS; k++) {
         struct seat *seat = e->seats[k];
-        if (seat->taken && seat->answered && !seat->send.busy && !seat->stale)
+        if (seat->taken && seat->answered && !seat->request.send.busy && !seat->stale)
             return seat;
     }
     return NULL;
@@ -704,7 +381,7 @@ static bool show_run(struct ranks *m, struct fabric_part *part)
     if (!seat)
         return false;
     m->moved = true;
-    const struct ask *in = seat->in;
+    const struct ask *in = seat->request.in;
     if (e->fetch || seat->run == in->n_runs) {
         seat->taken = false;
         return show_run(m, part);
@@ -719,7 +396,7 @@ static bool show_run(struct ranks *m, struct fabric_part *part)
 
 static bool all_home(const struct ranks_elastic *e)
 {
-    for (int k = 0; k < SEATS; k++)
+    for (int k = 0; k < ASK_SEATS; k++)
         if (e->seats[k]->taken)
             return false;
     return true;
@@ -778,9 +455,44 @@ void ranks_elastic_late(const struct ranks *m, struct awaited *awaited)
     bool late = false;
 
     for (int rank = 0; rank < m->place.size; rank++, late = false) {
-        for (int k = 0; k < SEATS; k++)
-            late |= m->elastic->seats[k]->taken && m->elastic->seats[k]->receive.rank == rank;
+        for (int k = 0; k < ASK_SEATS; k++)
+            late |= m->elastic->seats[k]->taken && m->elastic->seats[k]->request.send.rank == rank;
         if (late)
             awaited_add(awaited, rank);
     }
+}
+
+/* --- memory --- */
+
+descant_status ranks_elastic_init(struct ranks *m)
+{
+    struct ranks_elastic *e = m->elastic = memory_take(sizeof *e);
+
+    if (!e)
+        return DESCANT_MEMORY;
+    e->all = (struct ranks_requests){.record = sizeof(struct seat),
+                                     .out_bytes = ask_bytes_most(m),
+                                     .in_bytes = ask_bytes_most(m),
+                                     .sent = asked, .received = answered};
+    e->cursors = memory_take_array((size_t)m->place.size, sizeof *e->cursors);
+    e->own = memory_take_array(ranks_piece_room(m), sizeof *e->own);
+    bool had = e->cursors && e->own;
+    for (unsigned k = 0; had && k < ASK_SEATS; k++)
+        had = (e->seats[k] = ranks_request_make(&e->all, k)) != NULL;
+    return had ? ranks_center_init(m) : DESCANT_MEMORY;
+}
+
+void ranks_elastic_fini(struct ranks *m)
+{
+    struct ranks_elastic *e = m->elastic;
+
+    ranks_center_fini(m);
+    if (!e)
+        return;
+    for (int k = 0; k < ASK_SEATS; k++)
+        memory_give(e->seats[k]);
+    ranks_requests_fini(&e->all);
+    memory_give(e->cursors);
+    memory_give(e->own);
+    memory_give(e);
 }

@@ -157,3 +157,68 @@ bool ranks_collect(struct ranks *m)
     return news.n_ended > 0 || news.n_peers > 0;
 }
 
+
+/* --- requests --- */
+
+/* One peer may hold up so many of one kind before it counts as one that takes nothing. */
+enum { PARKED_OF_ONE = 64 };
+
+static size_t whole_lines(size_t bytes)
+{
+    return (bytes + 63) / 64 * 64;
+}
+
+void *ranks_request_make(const struct ranks_requests *all, unsigned slot)
+{
+    size_t record = whole_lines(all->record), out = whole_lines(all->out_bytes);
+    char *memory = memory_take(record + out + all->in_bytes);
+    struct ranks_request *r = (struct ranks_request *)(void *)memory;
+
+    if (!r)
+        return NULL;
+    r->send = (struct ranks_op){
+        .ended = all->sent, .slot = slot, .even_failed = true, .of = r};
+    r->receive = (struct ranks_op){
+        .ended = all->received, .slot = slot, .even_failed = true, .of = r};
+    r->out = memory + record;
+    r->in = memory + record + out;
+    return r;
+}
+
+void *ranks_request_park(struct ranks *m, struct ranks_requests *all, struct ranks_request *r)
+{
+    struct ranks_request *other;
+    int n = 0;
+
+    for (const struct ranks_request *p = all->parked; p; p = p->next)
+        n += p->send.rank == r->send.rank;
+    if (n >= PARKED_OF_ONE)
+        ranks_refuse(m, r->send.rank, "it has held up %d messages", n);
+    if (n >= PARKED_OF_ONE || !(other = ranks_request_make(all, r->send.slot)))
+        return NULL;
+    r->parked = true;
+    r->next = all->parked;
+    all->parked = r;
+    return other;
+}
+
+void ranks_request_release(struct ranks_requests *all, struct ranks_request *r)
+{
+    struct ranks_request **at = &all->parked;
+
+    if (!r->parked || r->send.busy || r->receive.busy)
+        return;
+    while (*at != r)
+        at = &(*at)->next;
+    *at = r->next;
+    memory_give(r);
+}
+
+void ranks_requests_fini(struct ranks_requests *all)
+{
+    while (all->parked) {
+        struct ranks_request *r = all->parked;
+        all->parked = r->next;
+        memory_give(r);
+    }
+}

@@ -55,7 +55,25 @@ struct ranks_op {
     uint16_t tag;
     uint32_t most;              /* 0: it is a send */
     float *floats;              /* a piece: its buffer */
-    void *of;                   /* a piece: its lane, or its peer */
+    void *of;                   /* a piece: its lane, or its hearer; else its request */
+};
+
+/* A request and its answer, at the head of a record of their user's; its memory is one block.
+ * Where the peer holds a request up, another takes its place, and it is parked: it goes once
+ * nothing of it is under way. */
+struct ranks_request {
+    struct ranks_op send, receive;
+    void *out, *in;                     /* what they carry */
+    bool parked;
+    struct ranks_request *next;         /* parked */
+};
+
+/* All of one kind. */
+struct ranks_requests {
+    size_t record, out_bytes, in_bytes; /* of each */
+    void (*sent)(struct ranks *m, struct ranks_op *op, const struct link_ended *ended);
+    void (*received)(struct ranks *m, struct ranks_op *op, const struct link_ended *ended);
+    struct ranks_request *parked;
 };
 
 /* --- words --- */
@@ -227,6 +245,7 @@ enum ranks_stage {
 
 struct ranks_lead;
 struct ranks_elastic;
+struct ranks_center;
 struct ranks_rows;
 struct ranks_rows_lead;
 struct ranks_host;
@@ -320,6 +339,7 @@ struct ranks {
     float *owed;                        /* (n) */
     float *settled[RANKS_DEPTH];          /* pieces of our slice, as they are told */
     struct ranks_elastic *elastic;
+    struct ranks_center *center;
     struct ranks_rows *rows;
     struct ranks_rows_lead *rows_lead;  /* rank 0 */
     struct ranks_post *post;              /* NULL: the lane is not used */
@@ -353,6 +373,15 @@ bool ranks_send_op(struct ranks *m, struct ranks_op *op, const void *p, size_t b
 bool ranks_receive_op(struct ranks *m, struct ranks_op *op, void *p, size_t bytes, enum ranks_tag tag);
 bool ranks_receive_any(struct ranks *m, struct ranks_op *op, void *p, size_t most, enum ranks_tag tag);
 bool ranks_collect(struct ranks *m);        /* true: something has ended */
+/* A record, for place `slot` of its kind; NULL: no memory. memory_give gives one back that is
+ * not parked. */
+void *ranks_request_make(const struct ranks_requests *all, unsigned slot);
+/* Another record for the place of this one, which is parked. NULL: it stays where it is. A peer
+ * for which too many are parked is refused. */
+void *ranks_request_park(struct ranks *m, struct ranks_requests *all, struct ranks_request *r);
+/* Gives back one that is parked, if nothing of it is under way. */
+void ranks_request_release(struct ranks_requests *all, struct ranks_request *r);
+void ranks_requests_fini(struct ranks_requests *all);
 
 /* --- words.c --- */
 
@@ -529,10 +558,16 @@ void ranks_elastic_begin(struct ranks *m);          /* x, from its first float *
 void ranks_elastic_fetch(struct ranks *m);          /* the whole centre, as its owners have it */
 enum fabric_progress ranks_elastic_step(struct ranks *m, struct fabric_part *part);
 void ranks_elastic_stop(struct ranks *m);           /* begins no more pieces */
-bool ranks_elastic_quiet(const struct ranks *m);    /* and none is in flight */
-void ranks_elastic_serve(struct ranks *m);          /* others, whose pieces waited for a state */
+bool ranks_elastic_quiet(const struct ranks *m);    /* and none is in flight, of others either */
 void ranks_elastic_changed(struct ranks *m);        /* another epoch stands */
 void ranks_elastic_late(const struct ranks *m, struct awaited *awaited);
+
+/* --- center.c: of elastic.c, which makes them --- */
+
+descant_status ranks_center_init(struct ranks *m);
+void ranks_center_fini(struct ranks *m);
+void ranks_center_serve(struct ranks *m);           /* asks that waited: another state, or epoch */
+bool ranks_center_quiet(const struct ranks *m);     /* no answer to a member is on its way */
 
 /* --- rows.c --- */
 

@@ -286,7 +286,7 @@ static enum fabric_progress end_round(struct ranks *m, struct fabric_part *part)
         ranks_members_whole(m);
     r->active = false;
     if (m->f.center)
-        ranks_elastic_serve(m);
+        ranks_center_serve(m);
     if (r->ours)
         return r->kind == EXCHANGE_STATE ? end_state(m, part) : end_mean(m, part);
     /* what was merged is what an exchange before this one had brought: this one arrives

@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: MIT */
+/* The centre of elastic exchanges, as its owners have it. Of n floats rank j owns slice j, and
+ * moves it for everybody that asks (elastic.c),
+ *     W <- W + alpha (w - W),
+ * a piece at a time, in every poll, and after its trainer has left.
+ *
+ * Where ranks come and go the slices are as many as there can be ranks, and each is of the
+ * first member from its number on. When its owner goes the next one has it, and goes on
+ * from what it has seen last, in its own last exchange or in the state that it took. A rank
+ * that is asked for another's slice refuses, and the asker asks the owner.
+ *
+ * The centre that a state gives may come to an owner after asks of those that have had it:
+ * these carry the number of the state, and wait for it. If the state's epoch is over when a
+ * member asks so, the state was given up, and the ask is refused: the member, too, has
+ * another one by now.
+ *
+ * No peer holds up the others. SERVED asks are taken at a time; an ask that waits, and an
+ * answer to a rank that is no member, are parked, and others are served in their place
+ * (messages.c bounds how many are).
+ *
+ * Run by whoever holds the round machine. */
+#include "fabric/kernels.h"
+#include "ranks/elastic.h"
+
+#include <string.h>
+
+enum { SERVED = 8 };
+
+/* A piece of this rank's slice that somebody else asks for; the answer goes out of the same
+ * memory. */
+struct service {
+    struct ranks_request request;
+    uint64_t generation;            /* of the process that asked */
+    bool early;                     /* waits for the state */
+};
+
+struct ranks_center {
+    struct service *served[SERVED];
+    struct ranks_requests all;
+};
+
+int ranks_center_owner(const struct ranks *m, int slice)
+{
+    int size = m->place.size;
+
+    if (m->place.fixed)
+        return slice;
+    for (int i = 0; i < size; i++)
+        if (m->members[(slice + i) % size])
+            return (slice + i) % size;
+    return m->f.rank;
+}
+
+int ranks_center_slice(const struct ranks *m, uint64_t at)
+{
+    int slice = 0;
+
+    while (slice + 1 < m->place.size && ranks_slice_at(m->n, m->place.size, slice + 1) <= at)
+        slice++;
+    return slice;
+}
+
+void ranks_center_answer(struct ranks *m, struct ask *ask)
+{
+    float *p = ask->floats;
+
+    for (uint32_t k = 0; k < ask->n_runs; k++) {
+        float *W = m->f.center + ask->from + ask->runs[k].at;
+        size_t n = ask->runs[k].n;
+        if (ask->fetch)
+            memcpy(p, W, n * sizeof *p);
+        else
+            kernels_best()->elastic(W, p, p, ask->alpha, n);
+        p += n;
+    }
+}
+
+/* --- asks --- */
+
+static void receive_ask(struct ranks *m, struct service *s)
+{
+    s->request.receive.rank = LINK_ANY;
+    ranks_receive_any(m, &s->request.receive, s->request.in, ask_bytes_most(m), TAG_ASK);
+}
+
+/* Runs of this rank's slice, ascending, as many floats as have come, and how to move them. */
+static bool ask_is_good(const struct ranks *m, const struct ask *ask, size_t bytes)
+{
+    bool own = m->place.fixed || bytes < ask_bytes(0);
+    int slice = own ? m->f.rank : ranks_center_slice(m, ask->from);
+    size_t from = ranks_slice_at(m->n, m->place.size, slice), at = 0;
+    size_t to = ranks_slice_at(m->n, m->place.size, slice + 1);
+
+    if (bytes < ask_bytes(0) || ask->seat >= ASK_SEATS || ask->fetch > 1 ||
+        !(ask->alpha >= 0 && ask->alpha <= 1) || ask->n_runs < 1 ||
+        ask->n_runs > ASK_RUNS || ask->from < from || ask->from > to)
+        return false;
+    for (uint32_t k = 0; k < ask->n_runs; k++) {
+        if (ask->runs[k].n < 1 || ask->runs[k].at < at)
+            return false;
+        at = (size_t)ask->runs[k].at + ask->runs[k].n;
+        if (at > to - ask->from || at > RANKS_PIECE)
+            return false;
+    }
+    return bytes == ask_bytes(ask->fetch ? 0 : ask_floats(ask));
+}
+
+static bool by_member(const struct ranks *m, const struct service *s)
+{
+    return m->place.fixed || m->members[s->request.send.rank] == s->generation;
+}
+
+static void serve(struct ranks *m, struct service *s)
+{
+    struct ask *ask = s->request.in;
+    bool ahead = ask->state > m->center_state;
+    bool given_up = !m->place.fixed && ahead && by_member(m, s) &&
+                    ask->state < ledger_series_of((struct ledger_version){
+                                     ledger_view(m->ledger).epoch, 0});
+
+    ask->refused = given_up || (!m->place.fixed &&
+                                ranks_center_owner(m, ranks_center_slice(m, ask->from)) !=
+                                    m->f.rank);
+    s->early = ahead && !ask->refused;
+    if (s->early)
+        return;
+    if (!ask->refused)
+        ranks_center_answer(m, ask);
+    ranks_send_op(m, &s->request.send, ask,
+                  ask_bytes(ask->refused ? 0 : ask_floats(ask)),
+                  (enum ranks_tag)(TAG_ANSWER + ask->seat));
+}
+
+/* The place is another ask's as soon as it can be. */
+static void go_on(struct ranks *m, struct service *s)
+{
+    bool held = s->early || (s->request.send.busy && !by_member(m, s));
+    struct service *next = s;
+
+    if (held)
+        next = ranks_request_park(m, &m->center->all, &s->request);
+    else if (s->request.send.busy)
+        return;
+    if (!next)
+        return;
+    m->center->served[next->request.send.slot] = next;
+    receive_ask(m, next);
+}
+
+static void asked(struct ranks *m, struct ranks_op *op, const struct link_ended *ended)
+{
+    struct service *s = op->of;
+
+    op->busy = s->early = false;
+    if (ended->failed) {                /* of another length */
+        receive_ask(m, s);
+        return;
+    }
+    s->request.send.rank = ended->from;
+    s->generation = m->peers[ended->from].generation;
+    if (ask_is_good(m, s->request.in, ended->bytes))
+        serve(m, s);
+    else
+        ranks_refuse(m, ended->from, "it asks for what is no piece of the centre of rank %d",
+                     m->f.rank);
+    go_on(m, s);
+}
+
+static void answered(struct ranks *m, struct ranks_op *op, const struct link_ended *ended)
+{
+    struct service *s = op->of;
+
+    (void)ended;
+    op->busy = false;
+    if (s->request.parked)
+        ranks_request_release(&m->center->all, &s->request);
+    else
+        receive_ask(m, s);
+}
+
+/* An ask that waited, if its process is there still. */
+static void serve_again(struct ranks *m, struct service *s)
+{
+    int rank = s->request.send.rank;
+
+    if (m->place.fixed || (s->generation && s->generation == m->peers[rank].generation))
+        serve(m, s);
+    else
+        s->early = false;
+    if (s->request.parked && !s->early)
+        ranks_request_release(&m->center->all, &s->request);
+}
+
+void ranks_center_serve(struct ranks *m)
+{
+    struct ranks_request *next;
+
+    for (struct ranks_request *r = m->center->all.parked; r; r = next) {
+        struct service *s = (struct service *)(void *)r;
+        next = r->next;
+        if (s->early)
+            serve_again(m, s);
+    }
+    for (int k = 0; k < SERVED; k++) {
+        struct service *s = m->center->served[k];
+        if (s && s->early)
+            serve_again(m, s);
+        if (s && !s->request.receive.busy)
+            go_on(m, s);
+    }
+}
+
+bool ranks_center_quiet(const struct ranks *m)
+{
+    const struct ranks_center *c = m->center;
+
+    for (int k = 0; k < SERVED; k++)
+        if (c->served[k] && c->served[k]->request.send.busy)
+            return false;
+    for (const struct ranks_request *r = c->all.parked; r; r = r->next)
+        if (r->send.busy && by_member(m, (const struct service *)(const void *)r))
+            return false;
+    return true;
+}
+
+/* --- memory --- */
+
+descant_status ranks_center_init(struct ranks *m)
+{
+    struct ranks_center *c = m->center = memory_take(sizeof *c);
+
+    if (!c)
+        return DESCANT_MEMORY;
+    c->all = (struct ranks_requests){.record = sizeof(struct service),
+                                     .in_bytes = ask_bytes_most(m),
+                                     .sent = answered, .received = asked};
+    for (unsigned k = 0; k < SERVED && m->place.size > 1; k++) {
+        if (!(c->served[k] = ranks_request_make(&c->all, k)))
+            return DESCANT_MEMORY;
+        receive_ask(m, c->served[k]);
+    }
+    return DESCANT_OK;
+}
+
+void ranks_center_fini(struct ranks *m)
+{
+    if (!m->center)
+        return;
+    for (int k = 0; k < SERVED; k++)
+        memory_give(m->center->served[k]);
+    ranks_requests_fini(&m->center->all);
+    memory_give(m->center);
+}
