@@ -217,6 +217,4 @@ void ranks_peers_time(struct ranks *m)
         if (k != m->f.rank)
             look_at(m, k);
     follow_leader(m);
-    if (m->elastic)
-        ranks_elastic_changed(m);
 }
