@@ -527,6 +527,6 @@ void world_tell(const struct ranks_world *w)
         for (int r = 0; r < w->options.ranks; r++)
             printf(" %llu/%llu(%d)", (unsigned long long)m->members[r],
                    (unsigned long long)m->peers[r].generation, m->peers[r].words_out);
-        printf(" pieces open %d waits %d\n", m->pieces_open, m->state_waits);
+        printf(" pieces open %d waits %d\n", m->pieces_open, m->held.state_waits);
     }
 }

@@ -85,6 +85,7 @@ struct fabric_start {
     size_t room;                /* floats of contribution and result, >= n */
     bool in_place;              /* peers may read alloc'ed segments live: no contribution */
     bool collective;            /* rounds need everyone (mean); else anyone exchanges alone */
+    bool gradients;             /* means are of gradients, and not of replicas */
     bool center;                /* elastic: a central copy is wanted */
     int n_outer;                /* 0 to 2 vectors of n that a joiner gets; at least 1 where means
                                    are encoded */

@@ -113,7 +113,7 @@ static bool by_member(const struct ranks *m, const struct service *s)
 static void serve(struct ranks *m, struct service *s)
 {
     struct ask *ask = s->request.in;
-    bool ahead = ask->state > m->center_state;
+    bool ahead = ask->state > m->held.center;
     bool given_up = !m->place.fixed && ahead && by_member(m, s) &&
                     ask->state < ledger_series_of((struct ledger_version){
                                      ledger_view(m->ledger).epoch, 0});

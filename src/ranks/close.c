@@ -25,7 +25,7 @@ void ranks_leave(struct fabric *f)
         ranks_elastic_stop(m);
     ranks_rows_leave(m);
     m->stage = STAGE_IDLE;
-    ranks_give_up(m);
+    ranks_abandon(m);
     ranks_set_rest(m);
 }
 
@@ -121,7 +121,7 @@ static void release(struct ranks *m)
     ranks_lead_fini(m);
     ranks_words_fini(m);
     ranks_members_fini(m);
-    ranks_give_fini(m);
+    ranks_versions_fini(m);
     ranks_peers_fini(m);
     memory_give(m);
 }

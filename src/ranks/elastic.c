@@ -205,7 +205,7 @@ static bool fill(struct ranks *m, int owner, struct ask *ask, float *floats)
     size_t end = ranks_slice_at(m->n, m->place.size, owner + 1), *at = &e->cursors[owner];
     size_t first = *at, used = 0;
 
-    *ask = (struct ask){.state = m->center_state, .fetch = e->fetch, .from = first,
+    *ask = (struct ask){.state = m->held.center, .fetch = e->fetch, .from = first,
                         .alpha = (float)m->x.alpha};
     end = e->fetch || m->x.n > end ? end : m->x.n;
     while (*at < end && *at - first < RANKS_PIECE && ask->n_runs < ASK_RUNS) {
@@ -253,7 +253,7 @@ static void send_ask(struct ranks *m, struct seat *seat, int owner)
     struct ask *out = r->out;
 
     seat->again = false;
-    out->state = m->center_state;
+    out->state = m->held.center;
     out->number = ++m->elastic->asks;
     r->send.rank = r->receive.rank = owner;
     if (receive_answer(m, seat))

@@ -231,7 +231,7 @@ static void obey(struct ranks *m, const struct ledger_decision *d)
         change(m);
         break;
     case LEDGER_FETCH:
-        ranks_give_want(m, d->version, d->about);
+        ranks_versions_want(m, d->version, d->about);
         break;
     case LEDGER_OUT:
     case LEDGER_MERGED:

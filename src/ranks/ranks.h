@@ -7,7 +7,7 @@
  *   peers.c     which ranks are there: they come, go, fall silent, and found the job
  *   lead.c, rows_lead.c         the coordinator: what a round is that has gathered; and one of rows
  *   members.c   drives the ledger (ledger.h): who takes part, and when a round may close
- *   give.c      a version of the state, from a rank that holds it to one that lacks it
+ *   versions.c  a version of the state, from a rank that holds it to one that lacks it
  *   mean.c, state.c, elastic.c  the floats of an exchange
  *   lanes.c     the records and buffers of those that are under way
  *   hosts.c     those of a mean among the ranks of one host, in its memory
@@ -250,7 +250,16 @@ struct ranks_rows;
 struct ranks_rows_lead;
 struct ranks_host;
 struct ranks_post;
-struct ranks_give;
+struct ranks_versions;
+
+/* What a rank has of the version that it holds. */
+struct ranks_held {
+    uint64_t mean;              /* the series of the mean in ranks.mean, 0: there is none; */
+    size_t mean_n;              /* and its floats */
+    bool state_waits;           /* a state that was taken is to be handed out, */
+    uint64_t note;              /* and its donor's note */
+    uint64_t center;            /* the series of the last state that gave the centre */
+};
 
 struct ranks {
     struct fabric f;
@@ -299,10 +308,8 @@ struct ranks {
     float *state_center;                /* where a state's centre comes to: the centre itself, where the
                                            link is fixed */
     bool has_state;                     /* the caller has had one, or given its own */
-    bool state_waits;                   /* a state that was taken (give.c) is to be handed out, */
-    uint64_t state_note;                /* and its giver's note */
-    uint64_t result_series;             /* of the mean in `mean`; 0: there is none */
-    size_t result_n;
+    bool gradients;                     /* means are of those: what arrives is no state */
+    struct ranks_held held;
     struct ledger *ledger;              /* in ledger_memory */
     void *ledger_memory;
     struct ledger_entry *list;          /* (size) what goes into the ledger, or came out */
@@ -311,7 +318,7 @@ struct ranks {
     uint64_t *members;                  /* by rank: its generation in the epoch that stands, where
                                            ranks come and go; 0: it is no member */
     struct ranks_lead *lead;            /* of each rank that may be the coordinator */
-    struct ranks_give *give;
+    struct ranks_versions *versions;    /* NULL: the link is fixed */
     /* A peer has come or gone. */
     void (*met)(struct ranks *m, const struct link_peer *peer);
     /* False: it may not be acted upon, and the job has failed. */
@@ -343,8 +350,6 @@ struct ranks {
     struct ranks_rows *rows;
     struct ranks_rows_lead *rows_lead;  /* rank 0 */
     struct ranks_post *post;              /* NULL: the lane is not used */
-    uint64_t center_state;              /* the series of the last state that gave the centre, */
-    uint64_t give_state;                /* and of the one that is taken (give.c) */
     /* Written by poll and begin, read by wait; relaxed: they only set how long it sleeps. */
     _Atomic uint32_t still;             /* polls in a row in which nothing moved */
     _Atomic uint32_t rest_most_us;
@@ -404,7 +409,7 @@ descant_status ranks_begin(struct fabric *f, const struct exchange *exchange);  
 enum fabric_progress ranks_poll(struct fabric *f, struct fabric_part *part);
 /* What a poll does for others: hears, and helps in what is not of the exchange that is open. */
 void ranks_serve(struct ranks *m);
-void ranks_give_up(struct ranks *m);        /* the exchange that is open; its round goes on */
+void ranks_abandon(struct ranks *m);        /* the exchange that is open; its round goes on */
 
 /* --- close.c --- */
 
@@ -450,17 +455,23 @@ void ranks_members_came(struct ranks *m, int rank);
 void ranks_members_heard(struct ranks *m, int rank);    /* it is not silent any more */
 bool ranks_members_took(struct ranks *m, struct ledger_version version);    /* merged: m->list */
 
-/* --- give.c --- */
+/* --- versions.c --- */
 
 enum ranks_version { VERSION_LIST, VERSION_RESULT, VERSION_STATE };
 
-descant_status ranks_give_init(struct ranks *m);
-void ranks_give_fini(struct ranks *m);
-void ranks_give_want(struct ranks *m, struct ledger_version version, int donor);
-void ranks_give_step(struct ranks *m);              /* asks, and answers others */
+struct ranks_taken {
+    struct ledger_version version;
+    enum ranks_version which;
+    uint64_t n, note;           /* floats of a result; the donor's */
+    uint64_t center_state;
+};
+
+descant_status ranks_versions_init(struct ranks *m);
+void ranks_versions_fini(struct ranks *m);
+void ranks_versions_want(struct ranks *m, struct ledger_version version, int donor);
+void ranks_versions_step(struct ranks *m);          /* asks, and answers others */
 /* All of the version has come: m->list has what is merged in it; once. */
-bool ranks_give_came(struct ranks *m, struct ledger_version *version,
-                     enum ranks_version *which, uint64_t *note);
+bool ranks_versions_came(struct ranks *m, struct ranks_taken *taken);
 
 /* --- lead.c: the coordinator, or who may become it --- */
 

@@ -194,7 +194,7 @@ static descant_status start_memory(struct ranks *m, const struct fabric_start *s
     had = had && (!f->center || m->state_center);
     had = had && ranks_lanes_init(m) == DESCANT_OK;
     if (had && !m->place.fixed)
-        had = ranks_give_init(m) == DESCANT_OK;
+        had = ranks_versions_init(m) == DESCANT_OK;
     if (had && f->wire != WIRE_F32)
         had = ranks_wire_init(m) == DESCANT_OK;
     if (had)
@@ -225,6 +225,7 @@ descant_status ranks_start(struct fabric *f, const struct fabric_start *start)
     m->room = start->room;
     m->in_place = start->in_place;
     m->collective = start->collective;
+    m->gradients = start->gradients;
     m->n_outer = start->n_outer < 2 ? start->n_outer : 2;
     descant_status status = start_memory(m, start);
     if (status)

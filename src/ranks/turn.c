@@ -89,7 +89,7 @@ static const struct vector *own_vector(const struct ranks *m)
 }
 
 /* The round that may be under way goes on without its exchange, whose vector may be gone. */
-void ranks_give_up(struct ranks *m)
+void ranks_abandon(struct ranks *m)
 {
     m->round.ours = false;
     m->round.in = own_vector(m);
@@ -108,7 +108,7 @@ descant_status ranks_begin(struct fabric *f, const struct exchange *exchange)
         ranks_members_unready(m);
     if (m->stage == STAGE_ALONE)
         ranks_elastic_stop(m);
-    ranks_give_up(m);
+    ranks_abandon(m);
     m->x = *exchange;
     m->seq++;
     m->looked = exchange->kind == EXCHANGE_MEAN ? 0 : exchange->n;
@@ -130,7 +130,7 @@ static void arrive(struct ranks *m)
 
     m->stage = STAGE_ARRIVED;
     m->moved = true;
-    if (m->state_waits)
+    if (m->held.state_waits)
         return;
     ranks_members_ready(m);
     if (!m->lead)
@@ -174,7 +174,7 @@ static void begin_round(struct ranks *m)
     memcpy(r->seats, word + 1, word->seats * sizeof *r->seats);
     ranks_listen(m);
     r->active = true;
-    m->result_series = 0;
+    m->held.mean = 0;
     r->began_ns = m->now_ns;
     r->kind = (enum exchange_kind)word->kind;
     r->final = word->final;
@@ -273,11 +273,11 @@ static enum fabric_progress end_round(struct ranks *m, struct fabric_part *part)
 {
     struct ranks_round *r = &m->round;
 
-    m->result_series = r->kind == EXCHANGE_MEAN ? r->series : 0;
-    m->result_n = r->n;
+    m->held.mean = r->kind == EXCHANGE_MEAN ? r->series : 0;
+    m->held.mean_n = r->n;
     if (r->kind == EXCHANGE_STATE && m->f.center && !r->final) {
         ranks_state_end(m);
-        m->center_state = r->series;
+        m->held.center = r->series;
     }
     if (r->kind == EXCHANGE_STATE && m->owed)
         ranks_wire_forgive(m);
@@ -296,32 +296,34 @@ static enum fabric_progress end_round(struct ranks *m, struct fabric_part *part)
     return FABRIC_WORKED;
 }
 
-/* A version has come as a whole (give.c): of a round that this rank was in, or a state,
- * which is handed out once this rank is a member with it. */
+/* A version has come as a whole (versions.c): of a round that this rank was in, or a state.
+ * That is handed out once this rank has arrived. */
 static enum fabric_progress take_version(struct ranks *m, struct fabric_part *part)
 {
-    struct ledger_version version;
-    enum ranks_version which;
-    uint64_t note;
+    struct ranks_taken taken;
 
-    if (!ranks_give_came(m, &version, &which, &note) || !ranks_members_took(m, version))
+    if (!ranks_versions_came(m, &taken) || !ranks_members_took(m, taken.version))
         return FABRIC_WAITING;
     m->moved = true;
-    if (which == VERSION_RESULT && m->round.ours) {
-        m->round.n = m->result_n;
+    if (taken.which == VERSION_RESULT && m->round.ours) {
+        m->round.n = taken.n;
         return end_round(m, part);
     }
-    m->result_series = which == VERSION_RESULT ? ledger_series_of(version) : 0;
-    if (which != VERSION_RESULT)
-        m->center_state = m->give_state;
-    if (which != VERSION_STATE) {
+    if (taken.which == VERSION_RESULT) {
+        m->held.mean = ledger_series_of(taken.version);
+        m->held.mean_n = taken.n;
+    } else {
+        m->held.mean = 0;
+        m->held.center = taken.center_state;
+    }
+    if (taken.which != VERSION_STATE) {
         if (m->stage == STAGE_ARRIVED)
             ranks_members_ready(m);
         return FABRIC_WORKED;
     }
-    m->state_waits = true;
-    m->state_note = note;
-    m->refers = ledger_series_of(version);
+    m->held.state_waits = true;
+    m->held.note = taken.note;
+    m->refers = ledger_series_of(taken.version);
     if (m->f.center)
         memcpy(m->f.center, m->state_center, m->n * sizeof(float));
     return FABRIC_WORKED;
@@ -330,7 +332,7 @@ static enum fabric_progress take_version(struct ranks *m, struct fabric_part *pa
 /* At once: what lies in the result would be written over by a newer version. */
 static enum fabric_progress hand_out_state(struct ranks *m, struct fabric_part *part)
 {
-    m->state_waits = false;
+    m->held.state_waits = false;
     m->has_state = true;
     m->moved = true;
     m->stage = STAGE_PART;
@@ -338,7 +340,7 @@ static enum fabric_progress hand_out_state(struct ranks *m, struct fabric_part *
     if (m->owed)
         ranks_wire_forgive(m);
     *part = (struct fabric_part){.kind = EXCHANGE_STATE, .out = m->result, .n = m->n,
-                                 .note = m->state_note};
+                                 .note = m->held.note};
     for (int i = 0; i < m->n_outer; i++)
         part->outer[i] = m->state_outer[i];
     return FABRIC_PART;
@@ -397,9 +399,9 @@ static enum fabric_progress turn(struct ranks *m, struct fabric_part *part)
         begin_round(m);
     if (m->round.active)
         progress = step_round(m, part);
-    else if (m->give)
+    else if (m->versions)
         progress = take_version(m, part);
-    if (m->state_waits && m->stage == STAGE_ARRIVED)
+    if (m->held.state_waits && m->stage == STAGE_ARRIVED)
         progress = hand_out_state(m, part);
     if (progress == FABRIC_WAITING)
         progress = step_exchange(m, part);
@@ -424,12 +426,12 @@ void ranks_serve(struct ranks *m)
         listen_all(m);
     if (!m->f.status)
         ranks_rows_step(m);
-    ranks_give_step(m);
+    ranks_versions_step(m);
     if (!m->f.status && may_begin_round(m) && m->stage != STAGE_PART)
         begin_round(m);
     if (!m->f.status && m->round.active && !m->round.ours)
         step_round(m, &part);
-    else if (!m->f.status && m->give && !m->round.active && !m->round.ours)
+    else if (!m->f.status && m->versions && !m->round.active && !m->round.ours)
         take_version(m, &part);
     note_moves(m);
 }
@@ -444,7 +446,7 @@ enum fabric_progress ranks_poll(struct fabric *f, struct fabric_part *part)
         listen_all(m);
     if (!f->status) {
         ranks_rows_step(m);
-        ranks_give_step(m);
+        ranks_versions_step(m);
         progress = turn(m, part);
     }
     if (f->status)

@@ -60,6 +60,7 @@ struct fabric_start round_needs(const struct plan *plan, const struct fabric *fa
         .in_place = !replica->any_attached && !plan_needs_snapshot(plan) &&
                     plan->what != PLAN_GRADIENT,
         .collective = collective,
+        .gradients = plan->what == PLAN_GRADIENT,
         .center = plan->what == PLAN_ELASTIC,
         .n_outer = uses_outer(plan) ? 2 : keeps_result(plan, fabric),
     };

@@ -1,0 +1,531 @@
+/* SPDX-License-Identifier: MIT */
+/* A version of the state, from its donor, a rank that holds it, to one that lacks it, while
+ * all others go on. Only where ranks come and go. A rank wants of it
+ *
+ *   LIST     what is merged in it, and no floats: if the rank is at its end, for it takes
+ *            part in no more rounds with its own floats; if it brings a state for all; and
+ *            while no round has been
+ *   RESULT   the mean, bit for bit: if the rank was in the round which left the version, and
+ *            did not see the round's end
+ *   STATE    else: the vector, the outer vectors, and the centre
+ *
+ * The taker asks for each piece by its number, some at once. The donor keeps nothing of a
+ * transfer: an answer says what it is of, and where that is not what the pieces before it
+ * were of, the taker begins again. The vector of a state is what the donor has arrived
+ * with, or the centre; a donor that has not arrived answers when it has. Vectors that arrive
+ * with gradients are no state, and are given to nobody.
+ *
+ * Piece 0 has the list of what is merged; the floats follow it.
+ *
+ * Run by whoever holds the round machine. */
+#include "fabric/vector.h"
+#include "ranks/ranks.h"
+
+#include <string.h>
+
+enum { SERVED = 4, FETCHES = 4 * RANKS_DEPTH /* some may be with a donor that is silent */ };
+
+struct want {
+    struct ledger_version version;
+    uint64_t transfer;          /* of the taker's, from 1 */
+    uint32_t which, piece;
+};
+
+struct answer {
+    struct ledger_version version;      /* {0, 0}: the donor has nothing of the kind */
+    uint64_t transfer, content; /* content: alike in all pieces of one state */
+    uint64_t n, note;           /* n: floats of a result */
+    uint32_t which, piece;
+    uint64_t center_state;
+    float floats[];             /* or, of piece 0, entries */
+};
+
+/* A piece that this rank takes. */
+struct fetch {
+    struct ranks_op ask, receive;
+    struct want want;
+    struct answer *answer;
+};
+
+/* A piece that another rank wants of this one. */
+struct service {
+    struct ranks_request request;
+    uint64_t generation;        /* of the process that asked */
+    bool waits;                 /* for what is wanted to be there */
+};
+
+struct ranks_versions {
+    struct service *served[SERVED];
+    struct ranks_requests all;
+    bool listening;
+    /* the transfer to this rank */
+    struct fetch fetches[FETCHES];
+    struct ranks_taken taken;   /* of version {0, 0}: nothing is wanted */
+    int donor;
+    uint64_t donor_generation;
+    uint64_t transfer, content;
+    size_t pieces, asked, came;
+    int open;                   /* pieces of this transfer that are asked for and have not come */
+    bool whole;
+    struct ledger_entry *merged;        /* (size) */
+};
+
+/* --- what a version consists of --- */
+
+static size_t most_bytes(const struct ranks *m)
+{
+    size_t floats = ranks_lane_floats(m) * sizeof(float);
+    size_t list = (size_t)m->place.size * sizeof(struct ranks_entry);
+    return sizeof(struct answer) + (floats > list ? floats : list);
+}
+
+static size_t vectors(const struct ranks *m, enum ranks_version which)
+{
+    return which == VERSION_LIST     ? 0
+           : which == VERSION_RESULT ? 1
+                                     : 1 + (size_t)m->n_outer + (m->f.center != NULL);
+}
+
+static size_t pieces_each(const struct ranks *m, uint64_t n)
+{
+    size_t floats = ranks_lane_floats(m);
+    return (n + floats - 1) / floats;
+}
+
+static size_t count_pieces(const struct ranks *m, enum ranks_version which, uint64_t n)
+{
+    return 1 + vectors(m, which) * pieces_each(m, n);
+}
+
+/* Of piece `piece`, from 1: the vector that it is of, and where it lies there. */
+static size_t place_of(const struct ranks *m, size_t piece, uint64_t n, struct chunk *chunk)
+{
+    size_t each = pieces_each(m, n), floats = ranks_lane_floats(m);
+    size_t at = (piece - 1) % each * floats;
+
+    *chunk = (struct chunk){at, n - at < floats ? n - at : floats};
+    return (piece - 1) / each;
+}
+
+/* --- for others --- */
+
+static bool same(struct ledger_version a, struct ledger_version b)
+{
+    return a.epoch == b.epoch && a.number == b.number;
+}
+
+/* A rank that brings a state for all has it in its vectors already, before the round that
+ * makes it the job's. */
+static bool shows_state(const struct ranks *m)
+{
+    bool own = m->stage == STAGE_ARRIVED && !m->held.state_waits && !m->gradients &&
+               (m->x.kind != EXCHANGE_STATE || m->x.final);
+
+    return !m->round.active && (m->f.center || own);
+}
+
+enum verdict { HAS, WAITS, HAS_NONE };
+
+static enum verdict look_for(const struct ranks *m, const struct want *want)
+{
+    struct ledger_version held = ledger_view(m->ledger).held;
+
+    if (!same(held, want->version))
+        return HAS_NONE;
+    if (want->which == VERSION_RESULT)
+        return m->held.mean == ledger_series_of(held) && !m->round.active ? HAS : HAS_NONE;
+    return want->which == VERSION_LIST || shows_state(m) ? HAS : WAITS;
+}
+
+static size_t write_list(const struct ranks *m, struct answer *out)
+{
+    struct ranks_entry *entries = (struct ranks_entry *)(void *)out->floats;
+
+    ledger_merged(m->ledger, m->list);
+    for (int k = 0; k < m->place.size; k++)
+        entries[k] = (struct ranks_entry){.rank = k,
+                                          .generation = m->list[k].generation,
+                                          .seq = m->list[k].seq};
+    return (size_t)m->place.size * sizeof *entries;
+}
+
+static size_t write_floats(const struct ranks *m, struct answer *out)
+{
+    const float *center = m->f.center;
+    struct chunk chunk;
+    size_t which = place_of(m, out->piece, out->n, &chunk);
+
+    if (out->which == VERSION_RESULT)
+        memcpy(out->floats, m->mean + chunk.from, chunk.n * sizeof(float));
+    else if (which == 0 && !center)
+        vector_gather(m->x.in, chunk, out->floats, false);
+    else if (which == 0 || which > (size_t)m->n_outer)
+        memcpy(out->floats, center + chunk.from, chunk.n * sizeof(float));
+    else
+        memcpy(out->floats, m->f.outer[which - 1] + chunk.from, chunk.n * sizeof(float));
+    return chunk.n * sizeof(float);
+}
+
+static void serve(struct ranks *m, struct service *s)
+{
+    const struct want *want = s->request.in;
+    enum verdict verdict = look_for(m, want);
+    struct answer *out = s->request.out;
+    size_t bytes = 0;
+
+    s->waits = verdict == WAITS;
+    if (s->waits)
+        return;
+    *out = (struct answer){.transfer = want->transfer, .which = want->which,
+                           .piece = want->piece, .center_state = m->held.center};
+    out->n = want->which == VERSION_RESULT ? m->held.mean_n : m->n;
+    if (verdict == HAS && want->piece < count_pieces(m, want->which, out->n)) {
+        out->version = want->version;
+        out->content = want->which == VERSION_STATE && !m->f.center ? m->seq : 0;
+        out->note = m->x.note;
+        bytes = out->piece ? write_floats(m, out) : write_list(m, out);
+    }
+    ranks_send_op(m, &s->request.send, out, sizeof *out + bytes, TAG_VERSION);
+}
+
+static void listen(struct ranks *m, struct service *s)
+{
+    s->waits = false;
+    s->request.receive.rank = LINK_ANY;
+    ranks_receive_any(m, &s->request.receive, s->request.in, sizeof(struct want), TAG_WANT);
+}
+
+static void wanted(struct ranks *m, struct ranks_op *op, const struct link_ended *ended)
+{
+    struct service *s = op->of;
+    const struct want *want = s->request.in;
+
+    op->busy = false;
+    if (ended->failed) {                /* of another length */
+        listen(m, s);
+        return;
+    }
+    s->request.send.rank = ended->from;
+    s->generation = m->peers[ended->from].generation;
+    if (ended->bytes != sizeof *want || want->which > VERSION_STATE) {
+        ranks_refuse(m, ended->from, "it wants what is no piece of a state");
+        listen(m, s);
+        return;
+    }
+    serve(m, s);
+}
+
+static void served(struct ranks *m, struct ranks_op *op, const struct link_ended *ended)
+{
+    struct service *s = op->of;
+
+    (void)ended;
+    op->busy = false;
+    if (s->request.parked)
+        ranks_request_release(&m->versions->all, &s->request);
+    else
+        listen(m, s);
+}
+
+/* The answer is on its way to a rank that is silent. */
+static void park(struct ranks *m, unsigned slot)
+{
+    struct ranks_versions *v = m->versions;
+    struct ranks_request *r = &v->served[slot]->request;
+    struct service *other;
+
+    if (!r->send.busy || m->now_ns - m->peers[r->send.rank].heard_ns < m->dead_ns ||
+        !(other = ranks_request_park(m, &v->all, r)))
+        return;
+    v->served[slot] = other;
+    listen(m, other);
+}
+
+static void serve_all(struct ranks *m)
+{
+    struct ranks_versions *v = m->versions;
+
+    for (unsigned i = 0; i < SERVED; i++) {
+        park(m, i);
+        struct service *s = v->served[i];
+        uint64_t there = m->peers[s->request.send.rank].generation;
+        if (!v->listening || (s->waits && (!s->generation || s->generation != there)))
+            listen(m, s);
+        else if (s->waits)
+            serve(m, s);
+    }
+    v->listening = true;
+}
+
+/* --- for this rank --- */
+
+/* A result is worth something to the exchange that the round was of, upon the version
+ * that the round was upon. */
+static enum ranks_version choose(const struct ranks *m, struct ledger_version version)
+{
+    const struct ranks_round *r = &m->round;
+    struct ledger_version held = ledger_view(m->ledger).held;
+    bool was_in = r->series == ledger_series_of(version) && r->ours &&
+                  r->base == ledger_series_of(held) && !m->held.state_waits;
+    bool brings = m->has_state && m->x.kind == EXCHANGE_STATE &&
+                  (m->stage == STAGE_LOOK || m->stage == STAGE_ARRIVED);
+
+    if (!version.number || m->left || brings || (m->x.final && !(was_in && r->final)))
+        return VERSION_LIST;
+    return was_in && r->kind == EXCHANGE_MEAN ? VERSION_RESULT : VERSION_STATE;
+}
+
+static void begin_transfer(struct ranks_versions *v)
+{
+    v->transfer++;
+    v->asked = v->came = 0;
+    v->open = 0;
+    v->pieces = 1;
+    v->whole = false;
+}
+
+void ranks_versions_want(struct ranks *m, struct ledger_version version, int donor)
+{
+    struct ranks_versions *v = m->versions;
+    enum ranks_version which = choose(m, version);
+    bool goes_on = same(v->taken.version, version) && (v->donor == donor || v->came) &&
+                   (which != VERSION_LIST || v->taken.which == which) &&
+                   m->peers[v->donor].generation == v->donor_generation;
+
+    if (goes_on)
+        return;
+    v->taken.version = version;
+    v->donor = donor;
+    v->donor_generation = m->peers[donor].generation;
+    v->taken.which = which;
+    begin_transfer(v);
+}
+
+static void stop(struct ranks_versions *v)
+{
+    v->transfer++;
+    v->taken.version = (struct ledger_version){0, 0};
+    v->whole = false;
+}
+
+/* The ledger may have come to the version by itself, or want another one now. */
+static bool is_wanted(const struct ranks *m)
+{
+    const struct ranks_versions *v = m->versions;
+    return v->taken.version.epoch && same(v->taken.version, ledger_view(m->ledger).wanted);
+}
+
+static float *goes_to(struct ranks *m, size_t piece, struct chunk *chunk)
+{
+    const struct ranks_versions *v = m->versions;
+    size_t which = place_of(m, piece, v->taken.n, chunk);
+
+    if (which == 0)
+        return (v->taken.which == VERSION_RESULT ? m->mean : m->result) + chunk->from;
+    return (which <= (size_t)m->n_outer ? m->state_outer[which - 1] : m->state_center) +
+           chunk->from;
+}
+
+/* Each rank is there once, in order. */
+static bool read_list(struct ranks *m, const struct answer *a, size_t bytes)
+{
+    const struct ranks_entry *entries = (const struct ranks_entry *)(const void *)a->floats;
+    struct ranks_versions *v = m->versions;
+
+    if (bytes != (size_t)m->place.size * sizeof *entries)
+        return false;
+    for (int k = 0; k < m->place.size; k++) {
+        if (entries[k].rank != k)
+            return false;
+        v->merged[k] = (struct ledger_entry){entries[k].generation, entries[k].seq};
+    }
+    if (a->n > (v->taken.which == VERSION_RESULT ? m->room : m->n) ||
+        (v->taken.which == VERSION_STATE && a->n != m->n))
+        return false;
+    v->taken.n = a->n;
+    v->taken.note = a->note;
+    v->taken.center_state = a->center_state;
+    v->content = a->content;
+    v->pieces = count_pieces(m, v->taken.which, a->n);
+    return true;
+}
+
+static bool read_floats(struct ranks *m, const struct answer *a, size_t bytes)
+{
+    struct chunk chunk;
+    float *to = goes_to(m, a->piece, &chunk);
+
+    if (bytes != chunk.n * sizeof(float))
+        return false;
+    m->held.mean = 0;
+    memcpy(to, a->floats, bytes);
+    return true;
+}
+
+/* False: the sender breaks the protocol. */
+static bool take(struct ranks *m, const struct fetch *t, size_t bytes)
+{
+    struct ranks_versions *v = m->versions;
+    const struct answer *a = t->answer;
+
+    if (bytes < sizeof *a)
+        return false;
+    if (a->transfer != v->transfer || v->whole)
+        return true;                    /* of a transfer before this one */
+    v->open--;
+    if (!is_wanted(m)) {
+        stop(v);
+        return true;
+    }
+    if (m->round.active) {              /* it may end before the transfer */
+        begin_transfer(v);
+        return true;
+    }
+    if (!same(a->version, v->taken.version) && v->taken.which == VERSION_RESULT) {
+        v->taken.which = VERSION_STATE;    /* a donor that came later has no result */
+        begin_transfer(v);
+        return true;
+    }
+    if (!same(a->version, v->taken.version)) {
+        stop(v);                     /* the ledger knows better by now, or will */
+        return true;
+    }
+    if (a->which != v->taken.which || a->piece >= v->pieces || (a->piece && !v->came))
+        return false;
+    if (a->piece && (a->content != v->content || a->n != v->taken.n)) {
+        begin_transfer(v);
+        return true;
+    }
+    bytes -= sizeof *a;
+    if (!(a->piece ? read_floats(m, a, bytes) : read_list(m, a, bytes)))
+        return false;
+    v->whole = ++v->came == v->pieces;
+    return true;
+}
+
+static bool receive_answer(struct ranks *m, struct fetch *t)
+{
+    return ranks_receive_any(m, &t->receive, t->answer, most_bytes(m), TAG_VERSION);
+}
+
+/* Answers to what was asked for before come first, to receives that were meant for
+ * others. */
+static void came(struct ranks *m, struct ranks_op *op, const struct link_ended *ended)
+{
+    struct ranks_versions *v = m->versions;
+    struct fetch *t = &v->fetches[op->slot];
+    int open = 0;
+
+    op->busy = false;
+    if (!take(m, t, ended->bytes)) {
+        ranks_refuse(m, ended->from, "it sends what is no piece of a state");
+        return;
+    }
+    for (int i = 0; i < FETCHES; i++)
+        open += v->fetches[i].receive.busy && v->fetches[i].receive.rank == v->donor;
+    if (ended->from == v->donor && open < v->open)
+        receive_answer(m, t);
+}
+
+static void asked(struct ranks *m, struct ranks_op *op, const struct link_ended *ended)
+{
+    (void)m;
+    (void)ended;
+    op->busy = false;
+}
+
+/* A state is written where the last result is, which the caller has until it begins its
+ * next exchange. */
+static bool may_take(struct ranks *m)
+{
+    const struct ranks_versions *v = m->versions;
+
+    if (!is_wanted(m) || v->whole || m->round.active)
+        return false;
+    if (v->taken.which != VERSION_STATE || m->stage == STAGE_ARRIVED)
+        return true;
+    m->called |= m->stage == STAGE_IDLE;
+    return false;
+}
+
+/* Piece 0 alone first: it says how many there are. */
+static void ask(struct ranks *m)
+{
+    struct ranks_versions *v = m->versions;
+
+    for (int i = 0; i < FETCHES && v->asked < v->pieces && v->open < RANKS_DEPTH; i++) {
+        struct fetch *t = &v->fetches[i];
+        if (t->ask.busy || t->receive.busy)
+            continue;
+        if (!t->answer && !(t->answer = memory_take(most_bytes(m)))) {
+            ranks_fail(m, DESCANT_MEMORY, "no memory to take a state");
+            return;
+        }
+        v->open++;
+        t->want = (struct want){v->taken.version, v->transfer, v->taken.which,
+                                (uint32_t)v->asked++};
+        t->ask.rank = t->receive.rank = v->donor;
+        if (!receive_answer(m, t) ||
+            !ranks_send_op(m, &t->ask, &t->want, sizeof t->want, TAG_WANT))
+            return;
+        m->moved = true;
+    }
+}
+
+void ranks_versions_step(struct ranks *m)
+{
+    if (!m->versions)
+        return;
+    serve_all(m);
+    if (may_take(m))
+        ask(m);
+}
+
+bool ranks_versions_came(struct ranks *m, struct ranks_taken *taken)
+{
+    struct ranks_versions *v = m->versions;
+
+    if (!v || !v->whole || !is_wanted(m))
+        return false;
+    memcpy(m->list, v->merged, (size_t)m->place.size * sizeof *m->list);
+    *taken = v->taken;
+    stop(v);
+    return true;
+}
+
+/* --- memory --- */
+
+descant_status ranks_versions_init(struct ranks *m)
+{
+    struct ranks_versions *v = m->versions = memory_take(sizeof *v);
+    bool had = v && (v->merged = memory_take_array((size_t)m->place.size, sizeof *v->merged));
+
+    if (!had)
+        return DESCANT_MEMORY;
+    v->all = (struct ranks_requests){.record = sizeof(struct service),
+                                     .out_bytes = most_bytes(m),
+                                     .in_bytes = sizeof(struct want),
+                                     .sent = served, .received = wanted};
+    for (unsigned i = 0; i < FETCHES; i++) {
+        v->fetches[i].ask = (struct ranks_op){.ended = asked, .slot = i};
+        v->fetches[i].receive = (struct ranks_op){.ended = came, .slot = i};
+    }
+    for (unsigned i = 0; had && i < SERVED; i++)
+        had = (v->served[i] = ranks_request_make(&v->all, i)) != NULL;
+    return had ? DESCANT_OK : DESCANT_MEMORY;
+}
+
+void ranks_versions_fini(struct ranks *m)
+{
+    struct ranks_versions *v = m->versions;
+
+    if (!v)
+        return;
+    for (int i = 0; i < FETCHES; i++)
+        memory_give(v->fetches[i].answer);
+    for (int i = 0; i < SERVED; i++)
+        memory_give(v->served[i]);
+    ranks_requests_fini(&v->all);
+    memory_give(v->merged);
+    memory_give(v);
+}
