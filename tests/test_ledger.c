@@ -200,6 +200,21 @@ static void send(struct world *w, const struct ledger_decision *d,
         w->word[w->n_words++] = m;
 }
 
+/* What the coordinator counts as it comes is what it would count anew. */
+static void check_counts(struct world *w, int r)
+{
+    struct ledger *l = ledger_of(w, r);
+    struct ledger_counts kept = l->counts;
+
+    if (!kept.known)
+        return;
+    forget_counts(l);
+    gather(l);
+    if (memcmp(&kept, &l->counts, sizeof kept) != 0)
+        refute(w, "counted wrong");
+    l->counts = kept;
+}
+
 static void obey(struct world *w, int r)
 {
     struct ledger_decision d;
@@ -207,6 +222,7 @@ static void obey(struct world *w, int r)
     struct node *node = &w->node[r];
 
     memset(list, 0, sizeof list);
+    check_counts(w, r);
     if (!ledger_gathering(ledger_of(w, r), list).taken)
         ledger_close(ledger_of(w, r));
     while (ledger_next(ledger_of(w, r), &d, list)) {

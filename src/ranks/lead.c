@@ -45,6 +45,8 @@ struct peer {
 struct ranks_lead {
     struct peer *peers;             /* by rank */
     struct offer *offers;           /* of those who have arrived */
+    uint32_t *threads;              /* by host, of its ranks, as a round is closed */
+    int n_left;                     /* peers that have left */
     bool formed, failed, called, all_left;
     uint32_t epoch;
     uint64_t since_ns, told_ns;     /* the first arrival of the round; who is late was told */
@@ -60,7 +62,8 @@ descant_status ranks_lead_init(struct ranks *m)
         return log_fail(&m->f.log, DESCANT_MEMORY, "no memory for the coordinator");
     m->lead->peers = memory_take_array(size, sizeof *m->lead->peers);
     m->lead->offers = memory_take_array(size, sizeof *m->lead->offers);
-    if (!m->lead->peers || !m->lead->offers)
+    m->lead->threads = memory_take_array(size, sizeof *m->lead->threads);
+    if (!m->lead->peers || !m->lead->offers || !m->lead->threads)
         return log_fail(&m->f.log, DESCANT_MEMORY, "no memory for the coordinator");
     if (m->f.rank == 0)
         m->blame = ranks_lead_fail;
@@ -75,6 +78,7 @@ void ranks_lead_fini(struct ranks *m)
         memory_give(m->lead->peers[k].manifest);
     memory_give(m->lead->peers);
     memory_give(m->lead->offers);
+    memory_give(m->lead->threads);
     memory_give(m->lead);
 }
 
@@ -93,6 +97,12 @@ void ranks_lead_fail(struct ranks *m, descant_status status, const char *text)
     tell_all(m, (struct ranks_word){.what = WORD_FAIL, .status = (uint32_t)status}, text,
              strlen(text) + 1);
     ranks_fail(m, status, "%s", text);
+}
+
+static void set_left(struct ranks_lead *lead, struct peer *peer, bool left)
+{
+    lead->n_left += left - peer->left;
+    peer->left = left;
 }
 
 static bool at_work(const struct ranks *m, const struct peer *peer)
@@ -196,7 +206,7 @@ static void found(struct ranks *m)
 /* Of which all have arrived once. */
 static bool form_epoch(struct ranks *m)
 {
-    struct ledger_gathering g = ledger_gathering(m->ledger, m->list);
+    struct ledger_gathering g = ledger_gathering(m->ledger, NULL);
 
     m->lead->formed = ledger_view(m->ledger).held.number > 0 || g.arrived == g.members;
     return m->lead->formed;
@@ -210,19 +220,21 @@ static bool form(struct ranks *m)
 
     if (!m->place.fixed)
         return form_epoch(m);
-    for (int k = 0; k < m->place.size; k++)
+    for (int k = 0; lead->n_left && k < m->place.size; k++)
         if (lead->peers[k].left) {
             snprintf(text, sizeof text, "rank %d (%s) has left before the start", k,
                      m->place.names[k]);
             ranks_lead_fail(m, DESCANT_TIMEOUT, text);
             return false;
         }
+    if (ledger_gathering(m->ledger, NULL).arrived < m->place.size)
+        return false;
     for (int k = 0; k < m->place.size; k++)
         if (!lead->peers[k].compared)
             return false;
-    lead->formed = ledger_gathering(m->ledger, m->list).arrived == m->place.size;
-    lead->epoch += lead->formed;
-    return lead->formed;
+    lead->formed = true;
+    lead->epoch++;
+    return true;
 }
 
 /* --- what is heard --- */
@@ -278,7 +290,7 @@ static void hear_leave(struct ranks *m, struct peer *peer)
 {
     bool was = at_work(m, peer);
 
-    peer->left = true;
+    set_left(m->lead, peer, true);
     if (was)
         tell_members(m, peer);
 }
@@ -344,7 +356,7 @@ void ranks_lead_ends(struct ranks *m, int rank, bool finishes)
 
     peer->ends |= finishes;
     peer->finished |= finishes;
-    peer->left |= !finishes;
+    set_left(m->lead, peer, peer->left || !finishes);
 }
 
 /* Of one that was a member, or is one now, or both. */
@@ -358,7 +370,7 @@ static void note_change(struct ranks *m, int rank, bool first)
         notes_add(m->f.notes, DESCANT_EVENT_JOINED, rank);
     peer->generation = m->members[rank];
     peer->ends = peer->finished = false;
-    peer->left = !peer->generation;
+    set_left(m->lead, peer, !peer->generation);
     peer->void_seq = 0;
 }
 
@@ -417,13 +429,14 @@ static uint32_t next_round(const struct ranks *m)
 }
 
 /* 0: it is not known, for the coordinator was another one when the ranks came. */
-static uint32_t machine_threads(const struct ranks *m, int host)
+static void count_threads(struct ranks *m)
 {
-    uint32_t sum = 0;
+    struct ranks_lead *lead = m->lead;
+
+    memset(lead->threads, 0, (size_t)m->place.size * sizeof *lead->threads);
     for (int k = 0; k < m->place.size; k++)
-        if (m->lead->peers[k].host == host && !m->lead->peers[k].left)
-            sum += m->lead->peers[k].threads;
-    return sum;
+        if (!lead->peers[k].left)
+            lead->threads[lead->peers[k].host] += lead->peers[k].threads;
 }
 
 /* The members that have arrived; and for a state that gives the centre all others as helpers,
@@ -432,6 +445,7 @@ static uint32_t sit(struct ranks *m, struct ranks_seat *seats, bool all)
 {
     uint32_t n = 0;
 
+    count_threads(m);
     for (int k = 0; k < m->place.size; k++) {
         struct peer *peer = &m->lead->peers[k];
         bool member = has_arrived(m, k);
@@ -440,7 +454,7 @@ static uint32_t sit(struct ranks *m, struct ranks_seat *seats, bool all)
         seats[n++] = (struct ranks_seat){
             .rank = k, .seq = member ? peer->arrival.seq : 0,
             .arrival = member ? m->list[k].seq : 0, .bad = member && peer->arrival.bad,
-            .threads = machine_threads(m, peer->host),
+            .threads = m->lead->threads[peer->host],
             .host = m->place.fixed ? peer->host : k, .local_rank = peer->local_rank};
     }
     return n;
@@ -541,12 +555,17 @@ static void call_late(struct ranks *m)
 static void gather(struct ranks *m)
 {
     struct ranks_lead *lead = m->lead;
-    struct ledger_gathering g = ledger_gathering(m->ledger, m->list);
-    int arrived = gather_offers(m);
+    struct ledger_gathering g = ledger_gathering(m->ledger, NULL);
     bool alone = !m->collective && !g.final;
-    struct ruling ruling = round_rule(lead->offers, arrived, g.members, alone, m->shares);
     char text[RANKS_TEXT];
 
+    /* each of many arrivals but the first and the last: nothing that it brings counts yet */
+    if (m->collective && !m->f.center && g.arrived && g.arrived < g.members &&
+        (lead->called || g.final))
+        return;
+    ledger_gathering(m->ledger, m->list);
+    int arrived = gather_offers(m);
+    struct ruling ruling = round_rule(lead->offers, arrived, g.members, alone, m->shares);
     switch (ruling.what) {
     case RULING_VOID:
         if (lead->called || arrived)
@@ -571,27 +590,21 @@ static void gather(struct ranks *m)
     }
 }
 
-static int count_left(const struct ranks *m)
-{
-    int n = 0;
-    for (int k = 0; k < m->place.size; k++)
-        n += m->lead->peers[k].left;
-    return n;
-}
-
 void ranks_lead_turn(struct ranks *m)
 {
     struct ranks_lead *lead = m->lead;
 
-    if (!m->founded && !lead->failed && m->f.rank == 0 && m->started)
+    if (!m->founded && !lead->failed && m->f.rank == 0 && m->started && m->ledger_moved) {
+        m->ledger_moved = false;
         found(m);
+    }
     while (m->leads && m->ledger_moved && !lead->failed && !m->go_waits) {
         m->ledger_moved = false;
         if (!lead->formed && (m->post || !form(m)))
             break;
         gather(m);
     }
-    if (m->place.fixed && !lead->all_left && count_left(m) == m->place.size && !ranks_rows_closed(m)) {
+    if (m->place.fixed && !lead->all_left && lead->n_left == m->place.size && !ranks_rows_closed(m)) {
         lead->all_left = true;
         tell_all(m, (struct ranks_word){.what = WORD_BYE}, NULL, 0);
     }

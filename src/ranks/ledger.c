@@ -26,7 +26,6 @@
  *
  * Not here: what a round computes (fabric/ruling.c), pieces, transfers, and how one finds
  * a peer. */
-#include "fabric/ruling.h"
 #include "ranks/ledger_state.h"
 
 #include <string.h>
@@ -129,10 +128,15 @@ bool ledger_next(struct ledger *l, struct ledger_decision *out, struct ledger_en
     while (take_lowest(&l->tells, &what))
         if (write_word(l, out, what, l->o.rank, list))
             return true;
-    for (; l->first_owed < l->o.ranks; l->first_owed++)
-        while (take_lowest(&l->seats[l->first_owed].owes, &what))
+    for (; l->n_owed; l->first_owed++) {
+        unsigned *owes = &l->seats[l->first_owed].owes;
+        while (take_lowest(owes, &what)) {
+            l->n_owed -= !*owes;
             if (write_word(l, out, what, l->first_owed, list))
                 return true;
+        }
+    }
+    l->first_owed = l->o.ranks;
     return false;
 }
 
@@ -144,6 +148,7 @@ static void hold(struct ledger *l, struct ledger_version version)
     uint64_t merged = merged_of(&l->seats[l->o.rank], l->o.generation);
 
     l->held = version;
+    forget_counts(l);           /* another version is held, and merged */
     l->ready = l->replaces = false;
     l->since_ns = 0;
     l->wanted = (struct ledger_version){0, 0};
@@ -199,12 +204,33 @@ static enum standing standing_of(const struct ledger *l, const struct ledger_sea
     return at_end(l, s) ? STANDING_END : STANDING_WORK;
 }
 
-static struct gathering gather(const struct ledger *l)
+static void count(struct ledger *l, const struct ledger_seat *s, int by)
+{
+    enum standing standing = standing_of(l, s);
+
+    l->counts.members[standing] += by;
+    l->counts.arrived[standing] += has_arrived(l, s) ? by : 0;
+}
+
+/* A seat's HERE is counted as it comes, and everything else that changes is counted anew. */
+static void tell_of(struct ledger *l, struct ledger_seat *s, const struct ledger_decision *here)
+{
+    if (l->counts.known)
+        count(l, s, -1);
+    s->told = *here;
+    if (l->counts.known)
+        count(l, s, 1);
+}
+
+static struct gathering gather(struct ledger *l)
 {
     struct gathering g = {0};
 
-    for (int r = 0; r < l->o.ranks; r++)
-        gathering_add(&g, standing_of(l, &l->seats[r]), 1, has_arrived(l, &l->seats[r]));
+    for (int r = 0; !l->counts.known && r < l->o.ranks; r++)
+        count(l, &l->seats[r], 1);
+    l->counts.known = true;
+    for (enum standing s = STANDING_END; s <= STANDING_WORK; s++)
+        gathering_add(&g, s, l->counts.members[s], l->counts.arrived[s]);
     return g;
 }
 
@@ -228,19 +254,19 @@ static void watch_quorum(struct ledger *l)
         l->since_ns = l->now_ns + 1;
 }
 
-struct ledger_gathering ledger_gathering(const struct ledger *l,
-                                         struct ledger_entry *list)
+struct ledger_gathering ledger_gathering(struct ledger *l, struct ledger_entry *list)
 {
     struct gathering g = gather(l);
+    bool closes = may_close(l, g);
 
-    for (int r = 0; r < l->o.ranks; r++) {
+    for (int r = 0; list && r < l->o.ranks; r++) {
         const struct ledger_seat *s = &l->seats[r];
         bool of = g.of && standing_of(l, s) == g.of;
         list[r].generation = of ? s->in_list[MEMBER] : 0;
         list[r].seq = of && has_arrived(l, s) ? s->told.seq : 0;
     }
-    return (struct ledger_gathering){g.members, g.arrived, g.of != STANDING_WORK,
-                                     may_close(l, g), is_taken(l)};
+    return (struct ledger_gathering){g.members, g.arrived, g.of != STANDING_WORK, closes,
+                                     closes && is_taken(l)};
 }
 
 bool ledger_close(struct ledger *l)
@@ -259,6 +285,8 @@ bool ledger_close(struct ledger *l)
     l->before = l->held;
     l->newest = (struct ledger_version){l->epoch, l->held.number + 1};
     l->open = true;
+    forget_counts(l);
+    gather(l);
     tell(l, LEDGER_OPEN);
     return true;
 }
@@ -274,11 +302,13 @@ static void turn(struct ledger *l)
         l->accepted = 0;                            /* its own list is known */
         write_word(l, &self, LEDGER_HERE, l->o.rank, none);
         self.accepted = l->accepted = accepted;
-        l->seats[l->o.rank].told = self;
+        tell_of(l, &l->seats[l->o.rank], &self);
         more = ledger_found(l);
     }
     if (l->member && l->coordinator == l->o.rank)
         watch_quorum(l);
+    else
+        forget_counts(l);
 }
 
 /* --- what is heard --- */
@@ -288,14 +318,16 @@ static void turn(struct ledger *l)
 static void hear_here(struct ledger *l, struct ledger_seat *s,
                       const struct ledger_decision *w, const struct ledger_entry *list)
 {
-    s->told = *w;
+    tell_of(l, s, w);
     if (w->epoch != l->epoch)
         return;
     if (l->mine)
         ledger_hear_promise(l, s, w, list);
     if (l->coordinator == l->o.rank && is_here(l, s) && !w->ballot &&
-        newer(w->version, l->newest))
+        newer(w->version, l->newest)) {
         l->newest = w->version;
+        forget_counts(l);
+    }
     bool loses = !l->o.fixed || !is_here(l, s);     /* else it has had the word */
     if (l->coordinator == l->o.rank && !l->promised && loses &&
         !same(w->version, l->newest))
@@ -320,6 +352,7 @@ static void hear_go(struct ledger *l, const struct ledger_decision *w,
     ledger_give_up_round(l);
     l->newest = w->version;
     l->before = w->base;
+    forget_counts(l);
     for (int r = 0; r < l->o.ranks; r++)
         l->seats[r].in = list[r].seq;
     l->open = same(l->held, w->base) || (l->o.fixed && l->final);
@@ -421,6 +454,7 @@ void ledger_silent(struct ledger *l, int rank)
     l->uneven |= s->silent;
     if (s->told.generation != s->in_list[MEMBER])
         s->told.generation = 0;
+    forget_counts(l);
     turn(l);
 }
 

@@ -134,13 +134,13 @@ struct ledger_gathering {
     int members, arrived;
     bool final;
     bool may_close;             /* all have arrived, or a quorum and the grace is over */
-    bool taken;                 /* a newcomer takes the newest version, and is outrun unless
-                                   the round waits; one that gives all the same state need
-                                   not */
+    bool taken;                 /* it may, but a newcomer takes the newest version, and is
+                                   outrun unless the round waits; one that gives all the
+                                   same state need not */
 };
-/* list: the generations of those members, with the seqs of those who have arrived. */
-struct ledger_gathering ledger_gathering(const struct ledger *l,
-                                         struct ledger_entry *list);
+/* list: the generations of those members, with the seqs of those who have arrived; NULL: only
+ * their numbers are asked for, which are kept. */
+struct ledger_gathering ledger_gathering(struct ledger *l, struct ledger_entry *list);
 /* The coordinator closes the round, with those who have arrived. False: it may not. */
 bool ledger_close(struct ledger *l);
 bool ledger_arrived(const struct ledger *l, int rank);      /* of whatever class */

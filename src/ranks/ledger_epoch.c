@@ -231,6 +231,7 @@ void ledger_hear_fence(struct ledger *l, struct ledger_seat *s,
     if (!l->member || !s->in_list[MEMBER])
         return;
     s->told.ballot = w->ballot > s->told.ballot ? w->ballot : s->told.ballot;
+    forget_counts(l);
     if (w->ballot > l->promised && (w->from == l->coordinator || !elsewhere))
         ledger_promise(l, w->ballot);
     ledger_owe(l, w->from, LEDGER_HERE);

@@ -15,12 +15,14 @@ void ledger_put_list(struct ledger *l, enum list which, const struct ledger_entr
 {
     for (int r = 0; r < l->o.ranks; r++)
         put(&l->seats[r], which, list ? list[r].generation : 0);
+    forget_counts(l);
 }
 
 void ledger_copy_list(struct ledger *l, enum list to, enum list from)
 {
     for (int r = 0; r < l->o.ranks; r++)
         put(&l->seats[r], to, l->seats[r].in_list[from]);
+    forget_counts(l);
 }
 
 bool ledger_may_go_on(int members, int of_them, bool with_coordinator)
@@ -60,6 +62,7 @@ void ledger_owe(struct ledger *l, int rank, enum ledger_what what)
 {
     if (rank == l->o.rank)
         return;
+    l->n_owed += !l->seats[rank].owes;
     l->seats[rank].owes |= 1u << what;
     l->first_owed = rank < l->first_owed ? rank : l->first_owed;
 }
@@ -128,6 +131,7 @@ void ledger_want(struct ledger *l, struct ledger_version version, int donor)
 void ledger_stand(struct ledger *l, uint64_t epoch, int coordinator)
 {
     ledger_give_up_round(l);
+    forget_counts(l);
     l->epoch = epoch;
     l->stood_ns = l->now_ns;
     l->coordinator = coordinator;
@@ -141,7 +145,9 @@ void ledger_stand(struct ledger *l, uint64_t epoch, int coordinator)
         struct ledger_seat *s = &l->seats[r];
         s->in = 0;
         s->lost = false;
+        l->n_owed -= s->owes != 0;
         s->owes &= 1u << LEDGER_STANDS | 1u << LEDGER_HERE;
+        l->n_owed += s->owes != 0;
         s->silent &= s->in_list[MEMBER] == s->told.generation;
         l->uneven |= s->silent;
     }

@@ -4,6 +4,7 @@
 #ifndef LEDGER_STATE_H
 #define LEDGER_STATE_H
 
+#include "fabric/ruling.h"
 #include "ranks/ledger.h"
 
 /* Names a test on which safety rests. */
@@ -44,7 +45,11 @@ struct ledger {
         struct ledger_version base;
     } offer;
     unsigned tells;                                 /* decisions, by kind */
-    int first_owed;             /* no seat below it is owed a word */
+    int first_owed, n_owed;     /* no seat below it is owed a word; seats that are owed some */
+    struct ledger_counts {      /* of the coordinator alone; all 0: to be counted again */
+        bool known;
+        int members[STANDING_WORK + 1], arrived[STANDING_WORK + 1];
+    } counts;
     bool uneven;                /* in this epoch somebody was silent, promised, left or came */
     struct ledger_seat seats[];
 };
@@ -82,6 +87,12 @@ static inline bool is_newcomer(const struct ledger *l, const struct ledger_seat 
 static inline void tell(struct ledger *l, enum ledger_what what)
 {
     l->tells |= 1u << what;
+}
+
+/* To be called where what the counts are of has changed, but for one seat's HERE. */
+static inline void forget_counts(struct ledger *l)
+{
+    l->counts = (struct ledger_counts){.known = false};
 }
 
 void ledger_put_list(struct ledger *l, enum list which, const struct ledger_entry *list);
