@@ -66,9 +66,15 @@ static bool good(uint32_t what)
     return is_good;
 }
 
-static struct ranks_seat *seats(void)
+/* As they are in a GO whose seats differ: in runs of one. */
+static struct ranks_run *run(int i)
 {
-    return (struct ranks_seat *)(void *)letter.tail;
+    return (struct ranks_run *)(void *)letter.tail + i;
+}
+
+static struct ranks_seat *seat(int i)
+{
+    return &run(i)->first;
 }
 
 static struct rows_seat *parts(void)
@@ -87,15 +93,16 @@ static void fill_go(enum exchange_kind kind)
     letter.word.members = letter.word.seats = 3;
     letter.word.source = kind == EXCHANGE_STATE ? 3 : 0;
     for (int i = 0; i < 3; i++)
-        seats()[i] =
-            (struct ranks_seat){.rank = i + 1,
-                                .seq = SEQ,
-                                .arrival = 1,
-                                .threads = 2,
-                                .host = hosts[i],
-                                .local_rank = local[i],
-                                .share = kind == EXCHANGE_MEAN ? (i + 1) / 6.0 : 0};
-    bytes = sizeof(struct ranks_word) + 3 * sizeof(struct ranks_seat);
+        *run(i) = (struct ranks_run){
+            .first = {.rank = i + 1,
+                      .seq = SEQ,
+                      .arrival = 1,
+                      .threads = 2,
+                      .host = hosts[i],
+                      .local_rank = local[i],
+                      .share = kind == EXCHANGE_MEAN ? (i + 1) / 6.0 : 0},
+            .n = 1};
+    bytes = sizeof(struct ranks_word) + 3 * sizeof(struct ranks_run);
 }
 
 /* A word of that kind with which nothing is wrong. */
@@ -217,9 +224,16 @@ END_TEST
 #define SEAT(field, least, most)                                                         \
     {                                                                                    \
         WORD_GO, "seat " #field,                                                         \
-            sizeof(struct ranks_word) + sizeof(struct ranks_seat) +                      \
-                offsetof(struct ranks_seat, field),                                      \
-            sizeof(((struct ranks_seat *)0)->field), least, most                         \
+            sizeof(struct ranks_word) + sizeof(struct ranks_run) +                       \
+                offsetof(struct ranks_run, first.field),                                 \
+            sizeof(((struct ranks_run *)0)->first.field), least, most                    \
+    }
+#define RUN(field, least, most)                                                          \
+    {                                                                                    \
+        WORD_GO, "run " #field,                                                          \
+            sizeof(struct ranks_word) + sizeof(struct ranks_run) +                       \
+                offsetof(struct ranks_run, field),                                       \
+            sizeof(((struct ranks_run *)0)->field), least, most                          \
     }
 #define LATE(field, least, most)                                                         \
     {                                                                                    \
@@ -261,6 +275,8 @@ static const struct {
     SEAT(bad, 0, 1),
     SEAT(host, 0, SIZE - 1),
     SEAT(local_rank, 1, 1),
+    RUN(n, 1, 1),
+    RUN(apart, 0, 0),
     U32(MEMBERS, members, 0, SIZE),
     U32(MEMBERS, source, 0, SIZE - 1),
     U32(MEMBERS, final, 0, 1),
@@ -317,7 +333,7 @@ START_TEST(weights_and_shares_are_numbers)
         letter.word.weight = rows[i].value;
         ck_assert_msg(good(WORD_HERE) == rows[i].weight, "weight %g", rows[i].value);
         fill(WORD_GO);
-        seats()[1].share = rows[i].value;
+        seat(1)->share = rows[i].value;
         ck_assert_msg(good(WORD_GO) == rows[i].share, "share %g", rows[i].value);
     }
 }
@@ -367,21 +383,21 @@ START_TEST(a_place_on_a_host_is_one_rank_s)
     facts.place_taken = true;
     ck_assert(!word_is_good(&facts, 2, &letter.word, bytes, why));
     fill(WORD_GO);
-    seats()[2].host = 1;                /* there is no third on this host */
-    seats()[2].local_rank = 2;
+    seat(2)->host = 1;                /* there is no third on this host */
+    seat(2)->local_rank = 2;
     ck_assert(!good(WORD_GO));
-    seats()[2].local_rank = 1;
+    seat(2)->local_rank = 1;
     ck_assert(!good(WORD_GO));
     fill(WORD_GO);
     for (int i = 0; i < 3; i++)
-        seats()[i].rank += i > 0;       /* a rank behind the last */
+        seat(i)->rank += i > 0;       /* a rank behind the last */
     ck_assert(!good(WORD_GO));
     fill(WORD_GO);
-    seats()[0].rank = 0;                /* this rank is not in it */
+    seat(0)->rank = 0;                /* this rank is not in it */
     ck_assert(!good(WORD_GO));
     fill(WORD_GO);
     ck_assert(good(WORD_GO));
-    seats()[0].host = 1 - seats()[0].host;      /* or is elsewhere */
+    seat(0)->host = 1 - seat(0)->host;      /* or is elsewhere */
     ck_assert(!good(WORD_GO));
 }
 END_TEST
@@ -409,15 +425,92 @@ START_TEST(a_state_comes_from_one_of_its_members)
 }
 END_TEST
 
+/* As runs of one each, which say the same. */
+static void expand(void)
+{
+    struct ranks_seat all[SIZE];
+    int n = ranks_runs_seats(run(0), letter.word.seats, all);
+
+    for (int i = 0; i < n; i++)
+        *run(i) = (struct ranks_run){.first = all[i], .n = 1};
+    letter.word.seats = (uint32_t)n;
+    bytes = sizeof(struct ranks_word) + (size_t)n * sizeof(struct ranks_run);
+}
+
+/* A run is good where its seats are, one by one. */
+START_TEST(a_run_is_as_good_as_its_seats)
+{
+    int n_good = 0;
+
+    for (int i = 0; i < SIZE * (SIZE + 1) * 2 * (SIZE + 2) * 4; i++) {
+        int k = i, rank = k % SIZE, n = (k /= SIZE) % (SIZE + 1), apart = (k /= SIZE + 1) % 2,
+            host = (k /= 2) % (SIZE + 2) - 1, local = k / (SIZE + 2) - 1;
+        fill(WORD_GO);
+        letter.word.source = -1;
+        *run(0) = (struct ranks_run){.first = {.rank = rank, .seq = SEQ, .arrival = 1,
+                                               .host = host, .local_rank = local},
+                                     .n = (uint32_t)n, .apart = (uint32_t)apart};
+        letter.word.seats = 1;
+        bytes = sizeof(struct ranks_word) + sizeof(struct ranks_run);
+        bool is_good = good(WORD_GO);
+        if (n == 0 || rank + n > SIZE || (apart && local))
+            ck_assert(!is_good);
+        else
+            expand();
+        ck_assert_msg(is_good == (letter.word.seats && good(WORD_GO)),
+                      "%d from %d, apart %d, host %d, place %d", n, rank, apart, host, local);
+        n_good += is_good;
+    }
+    ck_assert_int_gt(n_good, 5);
+}
+END_TEST
+
+/* Seats in which each field has one of two values, in all orders: what comes out of the
+ * runs is what was put in, and where all are alike it is one run. */
+START_TEST(runs_have_the_seats_that_are_put_in)
+{
+    struct ranks_run runs[SIZE];
+    struct ranks_seat seats[SIZE], out[SIZE];
+    int one = 0;
+
+    for (uint32_t way = 0; way < 1U << 2 * 7; way++) {
+        uint32_t n = 0;
+        memset(seats, 0, sizeof seats);
+        for (uint32_t i = 0; i < 3; i++) {
+            uint32_t bit = i ? way >> 7 * (i - 1) : 0;
+            seats[i] = (struct ranks_seat){
+                .rank = i ? seats[i - 1].rank + 1 + (int)(bit & 1) : 0,
+                .seq = 4 + (bit >> 1 & 1),
+                .arrival = 7 + (bit >> 2 & 1),
+                .threads = 1 + (bit >> 3 & 1),
+                .bad = bit >> 4 & 1,
+                .host = i ? seats[i - 1].host + (int)(bit >> 5 & 1) : 0,
+                .local_rank = i && !(bit >> 5 & 1) ? seats[i - 1].local_rank + 1 : 0,
+                .share = bit >> 6 & 1 ? 0.25 : 0.5};
+            n = ranks_runs_add(runs, n, &seats[i]);
+        }
+        ck_assert_int_eq(ranks_runs_seats(runs, n, out), 3);
+        ck_assert(memcmp(out, seats, 3 * sizeof *seats) == 0);
+        for (int rank = 0, at = 0; rank < 8; rank++) {
+            bool has = at < 3 && seats[at].rank == rank;
+            ck_assert((ranks_run_of(runs, n, rank) != NULL) == has);
+            at += has;
+        }
+        one += n == 1;
+    }
+    ck_assert_int_eq(one, 2);           /* all on one host, or each alone */
+}
+END_TEST
+
 START_TEST(a_mean_is_of_what_was_asked_for)
 {
     fill(WORD_GO);
-    seats()[0].seq = SEQ + 1;           /* which is to come */
+    seat(0)->seq = SEQ + 1;           /* which is to come */
     ck_assert(!good(WORD_GO));
     asked.n = 7;                        /* this one it only helps */
-    seats()[0].seq = SEQ - 1;
+    seat(0)->seq = SEQ - 1;
     ck_assert(good(WORD_GO));
-    seats()[0].seq = SEQ;
+    seat(0)->seq = SEQ;
     ck_assert(!good(WORD_GO));
     letter.word.n = 7;
     ck_assert(good(WORD_GO));
@@ -426,7 +519,7 @@ START_TEST(a_mean_is_of_what_was_asked_for)
     fill(WORD_GO);
     letter.word.source = -1;            /* nobody has anything good */
     for (int i = 0; i < 3; i++)
-        seats()[i].share = 0;
+        seat(i)->share = 0;
     ck_assert(good(WORD_GO));
     letter.word.encoded = 1;
     ck_assert(!good(WORD_GO));
@@ -483,6 +576,8 @@ int main(void)
     tcase_add_test(words, a_place_on_a_host_is_one_rank_s);
     tcase_add_test(words, a_state_comes_from_one_of_its_members);
     tcase_add_test(words, a_mean_is_of_what_was_asked_for);
+    tcase_add_test(words, a_run_is_as_good_as_its_seats);
+    tcase_add_test(words, runs_have_the_seats_that_are_put_in);
     tcase_add_test(words, only_plain_means_are_encoded);
     tcase_add_test(words, only_an_elastic_exchange_goes_on_alone);
     suite_add_tcase(suite, words);

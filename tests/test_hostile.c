@@ -31,10 +31,10 @@ struct lie {
 
 #define WORD(field)                                                                      \
     offsetof(struct ranks_word, field), sizeof(((struct ranks_word *)0)->field)
-#define SEAT(k, field)                                                                   \
-    sizeof(struct ranks_word) + k * sizeof(struct ranks_seat) +                          \
-        offsetof(struct ranks_seat, field),                                              \
-        sizeof(((struct ranks_seat *)0)->field)
+/* All three seats are one run. */
+#define RUN(field)                                                                       \
+    sizeof(struct ranks_word) + offsetof(struct ranks_run, field),                       \
+        sizeof(((struct ranks_run *)0)->field)
 #define WORD_BYTES (int)sizeof(struct ranks_word)
 #define NAN_BITS INT64_C(0x7ff8000000000000)
 #define TWO_BITS INT64_C(0x4000000000000000)
@@ -136,19 +136,24 @@ static const struct lie lies[] = {
     {M, 0, TAG_WORD, WORD_GO, ADD, 0, 0, -8, "bytes, where"},
     {M, 0, TAG_WORD, WORD_GO, SET, WORD(round), 0, "GO: round 0 after round 0"},
     {M, 0, TAG_WORD, WORD_GO, TWICE, 0, 0, 0, "GO: round 1 after round 1"},
-    {M, 0, TAG_WORD, WORD_GO, SET, SEAT(0, rank), -1, "GO: a seat of rank -1"},
-    {M, 0, TAG_WORD, WORD_GO, SET, SEAT(0, rank), 3, "GO: a seat of rank 3"},
-    {M, 0, TAG_WORD, WORD_GO, SET, SEAT(0, rank), 1,
-     "GO: the seat of rank 1 after that of rank 1"},
-    {M, 0, TAG_WORD, WORD_GO, SET, SEAT(0, host), 3, "GO: the seat of rank 0"},
-    {M, 0, TAG_WORD, WORD_GO, SET, SEAT(0, host), -1, "GO: the seat of rank 0"},
-    {M, 0, TAG_WORD, WORD_GO, SET, SEAT(0, local_rank), -1, "GO: the seat of rank 0"},
-    {M, 0, TAG_WORD, WORD_GO, SET, SEAT(1, local_rank), 1, "GO: the seat of rank 1"},
-    {M, 0, TAG_WORD, WORD_GO, SET, SEAT(0, threads), -1, "GO: the seat of rank 0"},
-    {M, 0, TAG_WORD, WORD_GO, SET, SEAT(0, bad), 2, "GO: the seat of rank 0: bad 2"},
-    {M, 0, TAG_WORD, WORD_GO, SET, SEAT(0, share), NAN_BITS, "GO: the seat of rank 0"},
-    {M, 0, TAG_WORD, WORD_GO, SET, SEAT(0, share), TWO_BITS, "share 2"},
-    {M, 0, TAG_WORD, WORD_GO, SET, SEAT(1, seq), 7, "GO: exchange 7 of this rank"},
+    {M, 0, TAG_WORD, WORD_GO, SET, RUN(first.rank), -1, "GO: a seat of rank -1"},
+    {M, 0, TAG_WORD, WORD_GO, SET, RUN(first.rank), 3, "GO: a seat of rank 3"},
+    {M, 0, TAG_WORD, WORD_GO, SET, RUN(first.rank), 1,
+     "GO: 3 seats from that of rank 1 on"},
+    {M, 0, TAG_WORD, WORD_GO, SET, RUN(first.host), 3, "GO: 3 seats from that of rank 0"},
+    {M, 0, TAG_WORD, WORD_GO, SET, RUN(first.host), -1, "GO: the seat of rank 0"},
+    {M, 0, TAG_WORD, WORD_GO, SET, RUN(first.local_rank), -1, "GO: 3 seats from that of rank 0"},
+    {M, 0, TAG_WORD, WORD_GO, SET, RUN(n), 0, "GO: 0 seats from that of rank 0"},
+    {M, 0, TAG_WORD, WORD_GO, SET, RUN(n), 4, "GO: 4 seats from that of rank 0"},
+    {M, 0, TAG_WORD, WORD_GO, SET, RUN(n), -1, "GO: 4294967295 seats"},
+    {M, 0, TAG_WORD, WORD_GO, SET, RUN(n), 1, "GO: no seat of rank"},
+    {M, 0, TAG_WORD, WORD_GO, SET, RUN(apart), 2, "GO: 3 seats from that of rank 0"},
+    {M, 0, TAG_WORD, WORD_GO, SET, RUN(apart), 0, "at place 1 of host 0"},
+    {M, 0, TAG_WORD, WORD_GO, SET, RUN(first.threads), -1, "GO: the seat of rank 0"},
+    {M, 0, TAG_WORD, WORD_GO, SET, RUN(first.bad), 2, "GO: the seat of rank 0: bad 2"},
+    {M, 0, TAG_WORD, WORD_GO, SET, RUN(first.share), NAN_BITS, "GO: the seat of rank 0"},
+    {M, 0, TAG_WORD, WORD_GO, SET, RUN(first.share), TWO_BITS, "share 2"},
+    {M, 0, TAG_WORD, WORD_GO, SET, RUN(first.seq), 7, "GO: exchange 7 of this rank"},
     {M, 0, TAG_WORD, WORD_GO, SET, WORD(kind), EXCHANGE_MEAN, "GO: shares that make 0"},
     {M, 0, TAG_WORD, WORD_MEMBERS, SET, WORD(source), 3, "MEMBERS: source 3"},
     {M, 0, TAG_WORD, WORD_MEMBERS, SET, WORD(source), -1, "MEMBERS: source -1"},

@@ -124,15 +124,22 @@ static bool here(const struct check *c)
     return true;
 }
 
-static bool seat_is_good(const struct check *c, const struct ranks_seat *seat)
+/* All of the run are on one host, or each is alone: then the last one has the highest host. */
+static bool run_is_good(const struct check *c, const struct ranks_run *run)
 {
     const struct word_facts *f = c->facts;
+    const struct ranks_seat *seat = &run->first;
+    int size = f->place->size, n = (int)run->n;
 
-    if (seat->rank < 0 || seat->rank >= f->place->size)
+    if (seat->rank < 0 || seat->rank >= size)
         return refuse(c, "a seat of rank %d", seat->rank);
+    if (run->n < 1 || run->n > (uint32_t)(size - seat->rank) || run->apart > 1 ||
+        (run->apart ? seat->local_rank != 0 || seat->host > size - n
+                    : seat->local_rank > size - n))
+        return refuse(c, "%u seats from that of rank %d on, of host %d from place %d on",
+                      run->n, seat->rank, seat->host, seat->local_rank);
     if (seat->bad > 1 || !seat->seq != !seat->arrival || seat->threads > INT_MAX || seat->host < 0 ||
-        seat->host >= f->place->size || seat->local_rank < 0 ||
-        (seat->host == f->place->host && seat->local_rank >= f->place->local_size) ||
+        seat->host >= size || seat->local_rank < 0 ||
         !(seat->share >= 0 && seat->share <= 1))
         return refuse(
             c,
@@ -142,39 +149,60 @@ static bool seat_is_good(const struct check *c, const struct ranks_seat *seat)
     return true;
 }
 
+/* Those of this host are at places that it has, ascending. */
+static bool places_are_good(const struct check *c, const struct ranks_run *run, int *last_here)
+{
+    const struct link_place *place = c->facts->place;
+    int i = place->host - run->first.host, first = run->first.local_rank;
+
+    if (i < 0 || i >= (run->apart ? (int)run->n : 1))
+        return true;
+    int last = run->apart ? 0 : first + (int)run->n - 1;
+    if (last >= place->local_size)
+        return refuse(c, "the seat of rank %d at place %d of host %d",
+                      run->first.rank + (run->apart ? i : (int)run->n - 1), last, place->host);
+    if (first <= *last_here)
+        return refuse(c, "the seat of rank %d after that of place %d", run->first.rank,
+                      *last_here);
+    *last_here = last;
+    return true;
+}
+
 /* Ascending, also on this host; this rank is among them. */
-static bool seats_are_good(const struct check *c, const struct ranks_seat **own)
+static bool seats_are_good(const struct check *c, const struct ranks_run **own)
 {
     const struct word_facts *f = c->facts;
-    const struct ranks_seat *seats = (const struct ranks_seat *)(c->word + 1);
+    const struct ranks_run *runs = ranks_runs(c->word);
     int last = -1, last_here = -1;
 
     *own = NULL;
     for (uint32_t i = 0; i < c->word->seats; i++) {
-        const struct ranks_seat *seat = &seats[i];
-        bool here = seat->host == f->place->host;
-        if (!seat_is_good(c, seat))
+        const struct ranks_run *run = &runs[i];
+        if (!run_is_good(c, run))
             return false;
-        if (seat->rank <= last || (here && seat->local_rank <= last_here))
-            return refuse(c, "the seat of rank %d after that of rank %d", seat->rank,
+        if (run->first.rank <= last)
+            return refuse(c, "the seat of rank %d after that of rank %d", run->first.rank,
                           last);
-        last = seat->rank;
-        last_here = here ? seat->local_rank : last_here;
-        *own = seat->rank == f->rank ? seat : *own;
+        if (!places_are_good(c, run, &last_here))
+            return false;
+        last = run->first.rank + (int)run->n - 1;
+        *own = f->rank >= run->first.rank && f->rank <= last ? run : *own;
     }
-    if (*own && ((*own)->host != f->place->host || (*own)->local_rank != f->place->local_rank))
-        return refuse(c, "a seat of rank %d at place %d of host %d", f->rank, (*own)->local_rank,
-                      (*own)->host);
-    return *own || !f->place->fixed || refuse(c, "no seat of rank %d", f->rank);
+    if (!*own)
+        return !f->place->fixed || refuse(c, "no seat of rank %d", f->rank);
+    const struct ranks_seat seat = ranks_run_seat(*own, (uint32_t)(f->rank - (*own)->first.rank));
+    return (seat.host == f->place->host && seat.local_rank == f->place->local_rank) ||
+           refuse(c, "a seat of rank %d at place %d of host %d", f->rank, seat.local_rank,
+                  seat.host);
 }
 
 static bool sums_to_one(const struct check *c)
 {
-    const struct ranks_seat *seats = (const struct ranks_seat *)(c->word + 1);
+    const struct ranks_run *runs = ranks_runs(c->word);
     double sum = 0;
 
     for (uint32_t i = 0; i < c->word->seats; i++)
-        sum += seats[i].share;
+        sum += runs[i].n * runs[i].first.share;
     return fabs(sum - 1) <= SHARES_ERR || refuse(c, "shares that make %g", sum);
 }
 
@@ -193,27 +221,24 @@ static bool mean_is_good(const struct check *c)
 static bool state_is_good(const struct check *c)
 {
     const struct ranks_word *word = c->word;
-    const struct ranks_seat *seats = (const struct ranks_seat *)(word + 1);
 
     if (word->n != c->facts->n || word->encoded)
         return refuse(c, "a state of %" PRIu64 " floats, encoded %u", word->n,
                       word->encoded);
-    for (uint32_t i = 0; i < word->seats; i++)
-        if (seats[i].rank == word->source)
-            return true;
-    return refuse(c, "source %d of a state", word->source);
+    return ranks_run_of(ranks_runs(word), word->seats, word->source) ||
+           refuse(c, "source %d of a state", word->source);
 }
 
 /* As this rank has asked for, where the round is of its own exchange. */
-static bool fits_exchange(const struct check *c, const struct ranks_seat *own)
+static bool fits_exchange(const struct check *c, uint32_t own_seq)
 {
     const struct exchange *x = c->facts->arrived;
     const struct ranks_word *word = c->word;
     bool source = word->source == c->facts->rank;
 
-    if ((int32_t)(c->facts->seq - own->seq) < 0)
-        return refuse(c, "exchange %u of this rank, which is to come", own->seq);
-    if (!x || own->seq != c->facts->seq ||
+    if ((int32_t)(c->facts->seq - own_seq) < 0)
+        return refuse(c, "exchange %u of this rank, which is to come", own_seq);
+    if (!x || own_seq != c->facts->seq ||
         (word->kind == EXCHANGE_STATE ? !source || x->kind == EXCHANGE_STATE
                                       : x->kind == EXCHANGE_MEAN && x->n == word->n))
         return true;
@@ -225,7 +250,7 @@ static bool fits_exchange(const struct check *c, const struct ranks_seat *own)
 static bool go(const struct check *c)
 {
     const struct ranks_word *word = c->word;
-    const struct ranks_seat *own;
+    const struct ranks_run *own;
 
     if (word->kind == EXCHANGE_ELASTIC)
         return refuse(c, "kind %u", word->kind);
@@ -233,7 +258,7 @@ static bool go(const struct check *c)
         return refuse(c, "round %u after round %u", word->round, c->facts->round);
     return seats_are_good(c, &own) &&
            (word->kind == EXCHANGE_STATE ? state_is_good(c) : mean_is_good(c)) &&
-           (!own || fits_exchange(c, own));
+           (!own || fits_exchange(c, own->first.seq));
 }
 
 static bool goes_alone(const struct check *c)
@@ -352,7 +377,7 @@ static bool tail_is_good(const struct check *c, enum tail tail)
         if (seats < 1 ||
             seats > (uint64_t)(tail == TAIL_SEATS ? place->size : place->hosts))
             return refuse(c, "seats %" PRIu64, seats);
-        least = seats * (tail == TAIL_SEATS ? sizeof(struct ranks_seat)
+        least = seats * (tail == TAIL_SEATS ? sizeof(struct ranks_run)
                                             : sizeof(struct rows_seat));
         break;
     case TAIL_LATE:

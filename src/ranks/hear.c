@@ -27,17 +27,14 @@ static void refuse(struct ranks *m, int rank, uint32_t protocol)
  * again. */
 static void hear_go(struct ranks *m, const struct ranks_word *word)
 {
-    const struct ranks_seat *seats = (const struct ranks_seat *)(word + 1);
-    bool seated = false;
+    bool seated = ranks_run_of(ranks_runs(word), word->seats, m->f.rank) != NULL;
 
-    for (uint32_t i = 0; i < word->seats; i++)
-        seated |= seats[i].rank == m->f.rank;
     if (!seated && (m->round.active || m->go_waits))
         return;
     if (!m->place.fixed && m->round.active &&
         ledger_series_of(word->ledger.version) <= m->round.series)
         return;                 /* it is under way */
-    memcpy(m->go, word, sizeof *word + word->seats * sizeof *seats);
+    memcpy(m->go, word, sizeof *word + word->seats * sizeof(struct ranks_run));
     m->go_waits = seated;
     m->go_ns = m->now_ns;
     ranks_take_part(m, word);

@@ -441,9 +441,10 @@ static void count_threads(struct ranks *m)
 
 /* The members that have arrived; and for a state that gives the centre all others as helpers,
  * which it reaches because they own slices of it, also if they have left. */
-static uint32_t sit(struct ranks *m, struct ranks_seat *seats, bool all)
+static uint32_t sit(struct ranks *m, struct ranks_run *runs, bool all, bool shares)
 {
     uint32_t n = 0;
+    int nth = 0;
 
     count_threads(m);
     for (int k = 0; k < m->place.size; k++) {
@@ -451,11 +452,13 @@ static uint32_t sit(struct ranks *m, struct ranks_seat *seats, bool all)
         bool member = has_arrived(m, k);
         if (!member && (!all || (!m->place.fixed && !m->members[k])))
             continue;
-        seats[n++] = (struct ranks_seat){
+        const struct ranks_seat seat = {
             .rank = k, .seq = member ? peer->arrival.seq : 0,
             .arrival = member ? m->list[k].seq : 0, .bad = member && peer->arrival.bad,
             .threads = m->lead->threads[peer->host],
-            .host = m->place.fixed ? peer->host : k, .local_rank = peer->local_rank};
+            .host = m->place.fixed ? peer->host : k, .local_rank = peer->local_rank,
+            .share = shares ? m->shares[nth++] : 0};
+        n = ranks_runs_add(runs, n, &seat);
     }
     return n;
 }
@@ -475,13 +478,16 @@ static void begin_finish(struct ranks *m)
     m->lead->epoch++;
 }
 
-static void take_own_seat(struct ranks *m, const struct ranks_seat *seats)
+static void take_own_seat(struct ranks *m)
 {
-    for (uint32_t i = 0; i < m->go->seats; i++) {
-        if (m->place.fixed && seats[i].rank != m->f.rank && !seats[i].arrival)
-            ranks_tell(m, seats[i].rank, *m->go, seats, m->go->seats * sizeof *seats);
-        m->go_waits |= seats[i].rank == m->f.rank;
-    }
+    const struct ranks_run *runs = ranks_runs(m->go), *end = runs + m->go->seats;
+
+    for (const struct ranks_run *run = runs; run < end; run++)
+        for (int k = run->first.rank; m->place.fixed && !run->first.arrival &&
+                                      k < run->first.rank + (int)run->n; k++)
+            if (k != m->f.rank)
+                ranks_tell(m, k, *m->go, runs, m->go->seats * sizeof *runs);
+    m->go_waits |= ranks_run_of(runs, m->go->seats, m->f.rank) != NULL;
     m->go_ns = m->now_ns;
 }
 
@@ -490,7 +496,6 @@ static void close_round(struct ranks *m, const struct ledger_gathering *g,
                         const struct ruling *ruling)
 {
     struct ranks_lead *lead = m->lead;
-    struct ranks_seat *seats = (struct ranks_seat *)(m->go + 1);
     bool state = ruling->what == RULING_STATE, final = lead->offers[0].final;
     struct ranks_word word = {.what = WORD_GO, .n = ruling->n, .final = final,
                             .kind = state ? EXCHANGE_STATE : EXCHANGE_MEAN,
@@ -503,15 +508,14 @@ static void close_round(struct ranks *m, const struct ledger_gathering *g,
     }
     word.round = next_round(m);
     word.encoded = can_encode(m, ruling, final, word.members);
-    word.seats = sit(m, seats, state && m->f.center && !final);
+    word.seats = sit(m, (struct ranks_run *)(m->go + 1), state && m->f.center && !final,
+                     ruling->what == RULING_MEAN);
     if (state) {
         word.source = lead->offers[ruling->place].rank;
         word.note = lead->peers[word.source].arrival.note;
     } else if (ruling->what == RULING_MEAN) {
         word.source = 0;
     }
-    for (uint32_t i = 0; i < word.seats && ruling->what == RULING_MEAN; i++)
-        seats[i].share = m->shares[i];
     if (g->final)
         begin_finish(m);
     word.epoch = lead->epoch;
@@ -521,7 +525,7 @@ static void close_round(struct ranks *m, const struct ledger_gathering *g,
     lead->since_ns = lead->told_ns = 0;
     lead->late.n = 0;
     ranks_members_close(m);
-    take_own_seat(m, seats);
+    take_own_seat(m);
     if (m->go_waits)
         ranks_take_part(m, m->go);
 }

@@ -135,7 +135,7 @@ static void say_go(struct ranks *m, const struct ledger_decision *d)
     struct ranks_word word = *m->go;
 
     word.ledger = pack(d);
-    ranks_tell(m, d->to, word, m->go + 1, word.seats * sizeof(struct ranks_seat));
+    ranks_tell(m, d->to, word, m->go + 1, word.seats * sizeof(struct ranks_run));
 }
 
 /* What is listed goes as the entries that are members. */
@@ -340,21 +340,21 @@ void ranks_members_hear(struct ranks *m, int from, const struct ranks_word *word
 /* The round of m->go can begin here. False: it is not this rank's, as its ledger knows. */
 bool ranks_members_begin(struct ranks *m)
 {
-    const struct ranks_seat *seats = (const struct ranks_seat *)(m->go + 1), *own = NULL;
+    const struct ranks_run *runs = ranks_runs(m->go), *end = runs + m->go->seats;
+    const struct ranks_run *own = ranks_run_of(runs, m->go->seats, m->f.rank);
     struct ledger_decision d = unpack(m, m->coordinator, m->go);
 
     memset(m->list, 0, (size_t)m->place.size * sizeof *m->list);
-    for (uint32_t i = 0; i < m->go->seats; i++) {
-        m->list[seats[i].rank] =
-            (struct ledger_entry){m->go->ledger.generation, seats[i].arrival};
-        own = seats[i].rank == m->f.rank ? &seats[i] : own;
-    }
-    if (!m->leads && ((own && own->arrival) || !m->place.fixed)) {
+    for (const struct ranks_run *run = runs; run < end; run++)
+        for (uint32_t i = 0; i < run->n; i++)
+            m->list[run->first.rank + (int)i] =
+                (struct ledger_entry){m->go->ledger.generation, run->first.arrival};
+    if (!m->leads && ((own && own->first.arrival) || !m->place.fixed)) {
         ledger_hear(m->ledger, &d, m->list);
         obey_all(m);
     }
     bool is_last = m->place.fixed || ledger_series(m->ledger) == ledger_series_of(d.version);
-    if (!own || !own->arrival)
+    if (!own || !own->first.arrival)
         return own && is_last;
     return ledger_view(m->ledger).open && is_last;
 }

@@ -96,11 +96,17 @@ static bool is_there(const struct ranks *m, int rank)
     return rank == m->f.rank || m->peers[rank].generation == m->members[rank];
 }
 
-static bool is_seated(const struct ranks_seat *seats, uint32_t n, int rank)
+/* Seats are in the order of ranks. */
+static bool is_seated(const struct ranks_round *r, int rank)
 {
-    for (uint32_t i = 0; i < n; i++)
-        if (seats[i].rank == rank)
+    int from = 0, to = r->k;
+
+    while (from < to) {
+        int at = from + (to - from) / 2;
+        if (r->seats[at].rank == rank)
             return true;
+        *(r->seats[at].rank < rank ? &from : &to) = r->seats[at].rank < rank ? at + 1 : at;
+    }
     return false;
 }
 
@@ -108,19 +114,18 @@ static bool is_seated(const struct ranks_seat *seats, uint32_t n, int rank)
 static bool is_in_round(const struct ranks *m, int rank)
 {
     const struct ranks_round *r = &m->round;
-    const struct ranks_seat *seats = (const struct ranks_seat *)(m->go + 1);
-
-    return (r->active && is_seated(r->seats, (uint32_t)r->k, rank)) ||
-           (m->go_waits && is_seated(seats, m->go->seats, rank));
+    return (r->active && is_seated(r, rank)) ||
+           (m->go_waits && ranks_run_of(ranks_runs(m->go), m->go->seats, rank));
 }
 
 bool ranks_peers_seated(const struct ranks *m)
 {
-    const struct ranks_seat *seats = (const struct ranks_seat *)(m->go + 1);
+    const struct ranks_run *run = ranks_runs(m->go), *end = run + m->go->seats;
     bool all = true;
 
-    for (uint32_t i = 0; i < m->go->seats; i++)
-        all &= is_there(m, seats[i].rank);
+    for (; run < end; run++)
+        for (int i = 0; i < (int)run->n; i++)
+            all &= is_there(m, run->first.rank + i);
     return all;
 }
 

@@ -16,6 +16,7 @@
  *   post.c      parcels between rank 0 and the others
  *   waits.c     sleeping, whom for, and whether ranks are bound to too few cores
  *   pieces.c    where the pieces of a mean lie
+ *   seats.c     the members of a round, as a GO has them
  *   words.c     short messages, between any rank and the coordinator, rank 0
  *   messages.c  all messages, on their way
  *
@@ -35,7 +36,7 @@ enum {
     RANKS_TEXT = 640              /* bytes of a word's text, with its end */
 };
 
-enum { RANKS_PROTOCOL = 9 };          /* of the words and pieces between ranks */
+enum { RANKS_PROTOCOL = 10 };          /* of the words and pieces between ranks */
 
 enum ranks_tag { TAG_WORD = 1, TAG_MANIFEST, TAG_GIVE, TAG_TELL, TAG_STATE, TAG_ASK,
                TAG_ROWS, TAG_POST, TAG_POST_TAKEN, TAG_WANT, TAG_VERSION,
@@ -83,7 +84,7 @@ enum ranks_what {
     WORD_HERE,          /* to 0: of its ledger; where it has arrived, with which exchange */
     WORD_LEAVE,         /* to 0: begins nothing more */
     WORD_CALL,          /* from 0: others wait for your arrival */
-    WORD_GO,            /* from 0: the round is closed; seats follow */
+    WORD_GO,            /* from 0: the round is closed; runs of seats follow */
     WORD_VOID,          /* from 0: your elastic exchange goes on by itself */
     WORD_MEMBERS,       /* from 0: so many take part; `source` does no more */
     WORD_LATE,          /* from 0: for whom your round waits; struct awaited follows */
@@ -140,6 +141,14 @@ struct ranks_seat {
     uint32_t bad;
     int32_t host, local_rank;   /* its machine, by the lowest rank there; its place on it */
     double share;               /* of a mean */
+};
+
+/* So many of them whose ranks follow each other and who differ in nothing but their places
+ * (seats.c). */
+struct ranks_run {
+    struct ranks_seat first;
+    uint32_t n;
+    uint32_t apart;             /* each is alone on its host; 0: they are on one */
 };
 
 /* A leader's part in a round of rows. */
@@ -396,6 +405,20 @@ bool ranks_listen(struct ranks *m);       /* where a word may be heard now; fals
 /* False: it is lost, for a rank that takes none or is not there. */
 bool ranks_tell(struct ranks *m, int rank, struct ranks_word word, const void *tail, size_t bytes);
 void ranks_take_part(struct ranks *m, const struct ranks_word *word);  /* members, as it says */
+
+/* --- seats.c --- */
+
+static inline const struct ranks_run *ranks_runs(const struct ranks_word *go)
+{
+    return (const struct ranks_run *)(const void *)(go + 1);
+}
+
+struct ranks_seat ranks_run_seat(const struct ranks_run *run, uint32_t i);
+/* After n runs; returns how many they are then. */
+uint32_t ranks_runs_add(struct ranks_run *runs, uint32_t n, const struct ranks_seat *seat);
+/* Returns how many seats they are. */
+int ranks_runs_seats(const struct ranks_run *runs, uint32_t n, struct ranks_seat *seats);
+const struct ranks_run *ranks_run_of(const struct ranks_run *runs, uint32_t n, int rank);
 
 /* --- start.c: of the table --- */
 

@@ -171,7 +171,6 @@ static void begin_round(struct ranks *m)
             ranks_refuse(m, m->coordinator, "GO: a round that follows no other");
         return;
     }
-    memcpy(r->seats, word + 1, word->seats * sizeof *r->seats);
     ranks_listen(m);
     r->active = true;
     m->held.mean = 0;
@@ -181,7 +180,7 @@ static void begin_round(struct ranks *m)
     r->wire = word->encoded ? m->f.wire : WIRE_F32;
     r->number = word->round;
     r->n = word->n;
-    r->k = (int)word->seats;
+    r->k = ranks_runs_seats(ranks_runs(word), word->seats, r->seats);
     r->n_bad = 0;
     r->series = ledger_series_of(word->ledger.version);
     r->base = ledger_series_of(ledger_view(m->ledger).held);

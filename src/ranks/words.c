@@ -117,14 +117,14 @@ bool ranks_listen(struct ranks *m)
 
 descant_status ranks_words_init(struct ranks *m)
 {
-    size_t seats = (size_t)m->place.size * sizeof(struct ranks_seat);
+    size_t size = (size_t)m->place.size, runs = size * sizeof(struct ranks_run);
 
-    _Static_assert(sizeof(struct ranks_entry) <= sizeof(struct ranks_seat), "room for both");
-    m->word_bytes = sizeof(struct ranks_word) + (seats > RANKS_TEXT ? seats : RANKS_TEXT);
+    _Static_assert(sizeof(struct ranks_entry) <= sizeof(struct ranks_run), "room for both");
+    m->word_bytes = sizeof(struct ranks_word) + (runs > RANKS_TEXT ? runs : RANKS_TEXT);
     m->heard = memory_take(m->word_bytes);
     m->go = memory_take(m->word_bytes);
-    m->round.seats = memory_take(seats);
-    m->entries = memory_take_array((size_t)m->place.size, sizeof *m->entries);
+    m->round.seats = memory_take_array(size, sizeof *m->round.seats);
+    m->entries = memory_take_array(size, sizeof *m->entries);
     if (!m->heard || !m->go || !m->round.seats || !m->entries)
         return log_fail(&m->f.log, DESCANT_MEMORY, "no memory for messages");
     return ranks_listen(m) ? DESCANT_OK : m->f.status;
