@@ -199,7 +199,7 @@ $(B)/tests/%: tests/%.c $(OBJECTS) Makefile
 
 # Includes the sources, to break their rules.
 $(B)/tests/test_ledger: INSIDE := $(addprefix $(B)/ranks/ledger,.o _epoch.o _state.o)
-$(addprefix $(B)/tests/test_,fabric members mpi_rounds rows post branch tables_parts wire_fabrics hostile): \
+$(addprefix $(B)/tests/test_,fabric members mpi_rounds rows post branch tables_parts wire_fabrics wire_jobs hostile): \
 	tests/mpi_loopback.c
 $(B)/tests/test_hostile: tests/hostile.c
 $(B)/tests/test_comings $(B)/tests/faults: tests/ranks_world.c

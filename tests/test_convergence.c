@@ -10,7 +10,6 @@
 #include <string.h>
 
 #include "simulation_ranks.h"
-#include "sync/old_simulation.h"    /* for trainers that come late */
 
 enum { N = 200 };
 
@@ -152,14 +151,14 @@ static double outer_run(const char *plan, uint64_t n, const double *join_s, stru
     for (int i = 0; i < 4; i++)
         rng_init(&r->problem.rng[i], (uint64_t)i + 1);
     struct log log = {.fn = hear, .user = heard, .rank = -1};
-    struct old_simulation_options o = {.plan = plan, .trainers = 4, .n = N, .start = start,
+    struct simulation_options o = {.plan = plan, .trainers = 4, .n = N, .start = start,
                                    .gradient = noisy_rounds, .context = r, .rate = 0.05,
-                                   .steps = 20 * n, .step_s = 1e-3, .join_s = join_s,
+                                   .steps = 20 * n, .step_s = 1e-3, .join_s = join_s, .fabric = &simulated_ranks,
                                    .world = {.seed = 3}, .log = &log};
-    struct old_simulation *s;
-    ck_assert_int_eq(old_simulation_run(&s, &o), DESCANT_OK);
-    double end = loss(old_simulation_look(s, 0).w);
-    old_simulation_destroy(s);
+    struct simulation *s;
+    ck_assert_int_eq(simulation_run(&s, &o), DESCANT_OK);
+    double end = loss(simulation_look(s, 0).w);
+    simulation_destroy(s);
     return end;
 }
 

@@ -14,7 +14,6 @@
 #include <string.h>
 
 #include "simulation_ranks.h"
-#include "sync/old_simulation.h"    /* for trainers that come late */
 
 enum { N = 70, STEPS = 41, MOST = 8 };      /* 41: not a multiple of any period below */
 enum { TICKS = 40, BULK_MEMBERS = 3 };      /* of a step; members whose parts are above 1 KiB */
@@ -364,17 +363,17 @@ START_TEST(the_same_seed_gives_the_same_bits)
             struct compare c = {0};
             static struct reference blank;
             c.r = &blank;
-            struct old_simulation_options o = {
+            struct simulation_options o = {
                 .plan = plans[p], .trainers = 4, .n = N, .gradient = watched_gradient,
                 .context = &c, .rate = 0.1, .steps = 40, .step_s = 1, .spread = 0.3, .slow = slow,
-                .die_at = die, .join_s = join,
-                .world = {.latency_s = 0.7, .jitter_s = 0.5, .seed = run == 2 ? 12 : 11}};
-            struct old_simulation *s;
-            ck_assert_int_eq(old_simulation_run(&s, &o), DESCANT_OK);
-            memcpy(first[run], old_simulation_look(s, 0).w, sizeof first[run]);
-            ck_assert(old_simulation_look(s, 1).dead);
-            ck_assert_uint_eq(old_simulation_look(s, 3).steps, 40);
-            old_simulation_destroy(s);
+                .die_at = die, .join_s = join, .fabric = &simulated_ranks,
+                .world = {.latency_s = 0.7 / 4, .jitter_s = 0.5 / 4, .seed = run == 2 ? 12 : 11}};
+            struct simulation *s;
+            ck_assert_int_eq(simulation_run(&s, &o), DESCANT_OK);
+            memcpy(first[run], simulation_look(s, 0).w, sizeof first[run]);
+            ck_assert(simulation_look(s, 1).dead);
+            ck_assert_uint_eq(simulation_look(s, 3).steps, 40);
+            simulation_destroy(s);
             if (run == 1)
                 ck_assert_mem_eq(first[0], first[1], sizeof first[0]);
             if (run == 2 && p != 3 && p != 2)     /* in lock-step plans chance changes only times */

@@ -6,8 +6,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "mpi_loopback.h"
+#include "simulation_ranks.h"
 #include "sync/round.h"
-#include "sync/old_simulation.h"
 #include "wire_group.h"
 
 /* ------------------------------------------------------------------ jobs */
@@ -36,19 +37,20 @@ START_TEST(replicas_that_stand_still_come_to_their_mean)
     for (int w = 0; w < 2; w++) {
         char plan[100];
         snprintf(plan, sizeof plan, "%s,wire=%s", still[_i], wire_names[wires[w]]);
-        struct old_simulation_options o = {.plan = plan, .trainers = TRAINERS, .n = PARAMETERS,
+        struct simulation_options o = {.plan = plan, .trainers = TRAINERS, .n = PARAMETERS,
                                        .gradient = apart_once, .rate = 1, .steps = 120,
-                                       .step_s = 1, .world = {.latency_s = 0.3, .seed = 1}};
-        struct old_simulation *s;
-        ck_assert_int_eq(old_simulation_run(&s, &o), DESCANT_OK);
+                                       .step_s = 1, .fabric = &simulated_ranks,
+                                       .world = {.latency_s = 0.3 / 4, .seed = 1}};
+        struct simulation *s;
+        ck_assert_int_eq(simulation_run(&s, &o), DESCANT_OK);
         for (size_t k = 0; k < PARAMETERS; k++) {
             double mean = 0;
             for (int i = 0; i < TRAINERS; i++)
                 mean -= (double)apart(i, k) / TRAINERS;
             for (int i = 0; i < TRAINERS; i++)
-                ck_assert_double_eq_tol((double)old_simulation_look(s, i).w[k], mean, 1e-6);
+                ck_assert_double_eq_tol((double)simulation_look(s, i).w[k], mean, 1e-6);
         }
-        old_simulation_destroy(s);
+        simulation_destroy(s);
     }
 }
 END_TEST
@@ -62,15 +64,15 @@ START_TEST(large_parameters_do_not_coarsen_the_step)
     for (size_t k = 0; k < PARAMETERS; k++)
         start[k] = k % 2 ? 1000 : -1000;
     for (size_t p = 0; p < sizeof plans / sizeof *plans; p++) {
-        struct old_simulation_options o = {.plan = plans[p], .trainers = 2, .n = PARAMETERS,
+        struct simulation_options o = {.plan = plans[p], .trainers = 2, .n = PARAMETERS,
                                        .start = start, .gradient = apart_once, .rate = 1,
-                                       .steps = 1, .step_s = 1};
-        struct old_simulation *s;
-        ck_assert_int_eq(old_simulation_run(&s, &o), DESCANT_OK);
+                                       .steps = 1, .step_s = 1, .fabric = &simulated_ranks};
+        struct simulation *s;
+        ck_assert_int_eq(simulation_run(&s, &o), DESCANT_OK);
         for (size_t k = 0; k < PARAMETERS; k++)
-            ck_assert_double_eq_tol((double)old_simulation_look(s, 1).w[k],
+            ck_assert_double_eq_tol((double)simulation_look(s, 1).w[k],
                                     (double)start[k] - (apart(0, k) + apart(1, k)) / 2, 0.02);
-        old_simulation_destroy(s);
+        simulation_destroy(s);
     }
 }
 END_TEST
@@ -88,15 +90,16 @@ START_TEST(small_progress_beside_large_is_kept)
     static const char *const plans[] = {"ma,every=4,wire=q8", "dasgd-delta,wire=q8",
                                         "bmuf,every=4,momentum=0,wire=q8"};
     for (size_t p = 0; p < sizeof plans / sizeof *plans; p++) {
-        struct old_simulation_options o = {.plan = plans[p], .trainers = 3, .n = PARAMETERS,
+        struct simulation_options o = {.plan = plans[p], .trainers = 3, .n = PARAMETERS,
                                        .gradient = uneven_slope, .rate = 1, .steps = 4000,
-                                       .step_s = 1, .world = {.latency_s = 0.5, .seed = 1}};
-        struct old_simulation *s;
-        ck_assert_int_eq(old_simulation_run(&s, &o), DESCANT_OK);
+                                       .step_s = 1, .fabric = &simulated_ranks,
+                                       .world = {.latency_s = 0.5 / 4, .seed = 1}};
+        struct simulation *s;
+        ck_assert_int_eq(simulation_run(&s, &o), DESCANT_OK);
         for (size_t k = 0; k < PARAMETERS; k++)
-            ck_assert_double_eq_tol((double)old_simulation_look(s, 1).w[k],
+            ck_assert_double_eq_tol((double)simulation_look(s, 1).w[k],
                                     k % 64 == 0 ? 4000 : 4, k % 64 == 0 ? 8 : 0.1);
-        old_simulation_destroy(s);
+        simulation_destroy(s);
     }
 }
 END_TEST
@@ -111,8 +114,8 @@ static void towards(void *context, int i, uint64_t t, const float *w, float *g, 
 static const char *const shaken[] = {"ma,every=3", "bmuf,every=3", "dasgd", "shadow-ma",
                                      "shadow-bmuf", "diloco-delta,every=6,delay=3"};
 
-/* Somebody dies, somebody comes: all still hold the same reference, which sim asserts at each mean,
- * and train to where they do without encoding. */
+/* Somebody dies, somebody comes: all train to where they do without encoding. That a version is the
+ * same bits in all that hold it is tests/faults.c's to check. */
 START_TEST(members_come_and_go)
 {
     double slow[4] = {1, 1, 1.5, 1}, join[4] = {0, 0, 0, 40.5};
@@ -120,18 +123,19 @@ START_TEST(members_come_and_go)
     for (int w = 0; w < 2; w++) {
         char plan[100];
         snprintf(plan, sizeof plan, "%s,wire=%s", shaken[_i], wire_names[wires[w]]);
-        struct old_simulation_options o = {.plan = plan, .trainers = 4, .n = PARAMETERS,
+        struct simulation_options o = {.plan = plan, .trainers = 4, .n = PARAMETERS,
                                        .gradient = towards, .rate = 0.1, .steps = 200, .step_s = 1,
                                        .spread = 0.3, .slow = slow, .die_at = die, .join_s = join,
-                                       .world = {.latency_s = 0.7, .jitter_s = 0.5, .seed = 4}};
-        struct old_simulation *s;
-        ck_assert_int_eq(old_simulation_run(&s, &o), DESCANT_OK);
-        ck_assert(old_simulation_look(s, 1).dead && old_simulation_look(s, 3).rounds > 3);
+                                       .fabric = &simulated_ranks,
+                                       .world = {.latency_s = 0.7 / 4, .jitter_s = 0.5 / 4, .seed = 4}};
+        struct simulation *s;
+        ck_assert_int_eq(simulation_run(&s, &o), DESCANT_OK);
+        ck_assert(simulation_look(s, 1).dead && simulation_look(s, 3).rounds > 3);
         for (int i = 0; i < 4; i++)
             for (size_t k = 0; i != 1 && k < PARAMETERS; k++)
-                ck_assert_double_eq_tol((double)old_simulation_look(s, i).w[k],
+                ck_assert_double_eq_tol((double)simulation_look(s, i).w[k],
                                         (double)k / PARAMETERS, 0.15);
-        old_simulation_destroy(s);
+        simulation_destroy(s);
     }
 }
 END_TEST
@@ -141,7 +145,7 @@ END_TEST
 enum { PAIR = 2 };
 
 struct pair {
-    struct sim_world *world;
+    struct loopback *world;
     struct plan plan;
     struct fabric *f[PAIR];
     struct replica replica[PAIR];
@@ -151,8 +155,7 @@ struct pair {
 
 static void pair_open(struct pair *p, const char *plan)
 {
-    struct sim_options world = {.latency_s = 1};
-    *p = (struct pair){.world = sim_world_create(&world)};
+    *p = (struct pair){.world = loopback_create(PAIR, 1)};
     ck_assert_int_eq(plan_parse(&p->plan, plan, NULL), DESCANT_OK);
     for (int i = 0; i < PAIR; i++) {
         struct fabric_options o = {.rank = i, .size = PAIR, .wire = (enum wire)p->plan.wire,
@@ -160,13 +163,13 @@ static void pair_open(struct pair *p, const char *plan)
         struct replica *replica = &p->replica[i];
         size_t at;
         replica_init(replica);
-        ck_assert_int_eq(fabric_sim.open(&p->f[i], &o), DESCANT_OK);
+        ck_assert_int_eq(fabric_loopback.open(&p->f[i], &o), DESCANT_OK);
         ck_assert_int_eq(replica_check(replica, "w", PARAMETERS, &at, NULL), DESCANT_OK);
-        p->w[i] = fabric_sim.alloc(p->f[i], at, PARAMETERS);
+        p->w[i] = fabric_loopback.alloc(p->f[i], at, PARAMETERS);
         replica_add(replica, p->w[i], PARAMETERS, false);
         struct fabric_start start = round_needs(&p->plan, p->f[i], replica);
         start.manifest = plan;
-        ck_assert_int_eq(fabric_sim.start(p->f[i], &start), DESCANT_OK);
+        ck_assert_int_eq(fabric_loopback.start(p->f[i], &start), DESCANT_OK);
         ck_assert_int_eq(replica_fix(replica), DESCANT_OK);
         ck_assert_int_eq(round_init(&p->round[i], &p->plan, p->f[i], replica), DESCANT_OK);
     }
@@ -176,26 +179,20 @@ static void pair_close(struct pair *p)
 {
     for (int i = 0; i < PAIR; i++) {
         round_fini(&p->round[i]);
-        fabric_sim.close(p->f[i]);
+        fabric_loopback.close(p->f[i]);
         replica_fini(&p->replica[i]);
     }
-    sim_world_destroy(p->world);
+    loopback_destroy(p->world);
 }
 
 /* What both have begun, to its end. */
 static void pair_run(struct pair *p)
 {
     bool done[PAIR] = {false};
-    while (!done[0] || !done[1]) {
-        bool moved = false;
-        for (int i = 0; i < PAIR; i++) {
-            enum round_progress progress = done[i] ? ROUND_WAITING : round_advance(&p->round[i]);
-            ck_assert_int_ne(progress, ROUND_FAILED);
-            moved = moved || progress != ROUND_WAITING;
-            done[i] = done[i] || progress == ROUND_DONE;
-        }
-        if (!moved)
-            sim_world_advance(p->world, sim_world_next(p->world));
+    for (int turn = 0; !done[0] || !done[1]; turn = (turn + 1) % PAIR) {
+        enum round_progress progress = round_advance(&p->round[turn]);
+        ck_assert_int_ne(progress, ROUND_FAILED);
+        done[turn] = done[turn] || progress == ROUND_DONE;
     }
 }
 
