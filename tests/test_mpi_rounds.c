@@ -278,6 +278,44 @@ START_TEST(the_late_are_named_to_all)
 }
 END_TEST
 
+/* Two of them never come, and every second one has not begun. */
+START_TEST(of_many_the_first_are_named)
+{
+    enum { COME = 100, SIZE = COME + 2, N = 8 };
+    static struct fabric *f[COME];
+    static struct extent extents[COME];
+    static struct vector in[COME];
+    struct loopback *world = loopback_create(SIZE, 1);
+    const struct fabric_start start = {.manifest = "x\n", .n = N, .room = N, .collective = true,
+                                       .threads = 1};
+    struct fabric_part part;
+    char says[400] = "trainer 4 waits at its start for trainers 1 (host0)", text[400] = "";
+
+    for (int k = 3; k <= 31; k += 2)
+        snprintf(says + strlen(says), sizeof says - strlen(says), ", %d (host0)", k);
+    strcat(says, " and 36 more");
+    for (int k = 0; k < COME; k++) {
+        const struct fabric_options options = {.rank = k, .context = world};
+        ck_assert_int_eq(fabric_loopback.open(&f[k], &options), DESCANT_OK);
+        ck_assert_int_eq(fabric_loopback.start(f[k], &start), DESCANT_OK);
+        extents[k] = (struct extent){0, N, f[k]->contribution};
+        in[k] = (struct vector){N, 1, &extents[k]};
+        const struct exchange x = {.kind = EXCHANGE_STATE, .in = &in[k], .n = N};
+        if (k % 2 == 0)
+            ck_assert_int_eq(fabric_loopback.begin(f[k], &x), DESCANT_OK);
+    }
+    for (int turn = 0; strcmp(text, says) != 0; turn++) {
+        ck_assert_msg(turn < RESTLESS_TURNS, "it says: %s", text);
+        f[turn % COME]->type->poll(f[turn % COME], &part);
+        waits_text(f[4], text, sizeof text);
+    }
+    for (int k = 0; k < COME; k++)
+        fabric_loopback.close(f[k]);
+    loopback_destroy(world);
+    ck_assert_int_eq(memory_live(), 0);
+}
+END_TEST
+
 /* Whatever has come of the round for which it gave up its exchange: the next one arrives
  * for the next round, also if it did so while the word that closes this one was under
  * way. */
@@ -763,6 +801,7 @@ int main(void)
     tcase_set_timeout(loopback, 120);
     tcase_add_loop_test(loopback, rounds_end_whatever_trainers_do, 0, 4);
     tcase_add_test(loopback, the_late_are_named_to_all);
+    tcase_add_test(loopback, of_many_the_first_are_named);
     tcase_add_loop_test(loopback, an_exchange_begun_as_a_round_closes_is_in_the_next, 0, 40);
     tcase_add_test(loopback, a_short_mean_of_many_has_one_owner_another_in_each_round);
     tcase_add_test(loopback, a_mean_of_more_than_a_window_has_the_same_bits);

@@ -1,25 +1,18 @@
 /* SPDX-License-Identifier: MIT */
-/* Rounds of rows, on every fabric that spans hosts. All trainers live in this thread and are
+/* Rounds of rows among hosts, over a simulated link. All trainers live in this thread and are
  * turned by chance; whatever that chance is, all leaders must have been shown the same parts in the
  * same order, with the bytes that were given. */
 #include "ranks/ranks.h"
-#include "fabric/sim.h"
 #include "mpi_loopback.h"
 
 #include <check.h>
 #include <string.h>
 
-enum { MOST = 8, N = 3000, BYTES = 5000, ROUNDS = 25, TURNS = 2000000, SEEDS = 6,
-       SIM_TURN_NS = 20000 };
+enum { MOST = 8, N = 3000, BYTES = 5000, ROUNDS = 25, TURNS = 2000000, SEEDS = 6 };
 
 static const struct {
-    const struct fabric_type *type;
     int size, per_host;
-} rows[] = {
-    {&fabric_sim, 2, 1}, {&fabric_sim, 3, 1}, {&fabric_sim, 5, 2},
-    {&fabric_loopback, 1, 1}, {&fabric_loopback, 2, 1}, {&fabric_loopback, 3, 1},
-    {&fabric_loopback, 4, 2}, {&fabric_loopback, 5, 2}, {&fabric_loopback, 7, 3},
-};
+} rows[] = {{1, 1}, {2, 1}, {3, 1}, {4, 2}, {5, 2}, {7, 3}};
 
 enum { N_ROWS = sizeof rows / sizeof *rows };
 
@@ -40,7 +33,6 @@ struct trainer {
 static struct world {
     int row;
     struct rng rng;
-    struct sim_world *sim;
     struct loopback *ranks;
     struct trainer t[MOST];
     uint64_t sums[ROUNDS + MOST];       /* after each round, as the first has it */
@@ -62,20 +54,15 @@ static void open_world(int row, uint64_t seed)
     w.slow = -1;
     rng_init(&w.rng, seed);
     int size = rows[row].size;
-    struct sim_options options = {{1e7, 1e-4}, 1e-4, 1e-3, seed, rows[row].per_host};
-    if (rows[row].type == &fabric_sim)
-        w.sim = sim_world_create(&options);
-    else
-        w.ranks = loopback_create_hosts(size, rows[row].per_host, seed);
+    w.ranks = loopback_create_hosts(size, rows[row].per_host, seed);
     for (int k = 0; k < size; k++) {
         struct trainer *t = &w.t[k];
-        struct fabric_options o = {.rank = k, .size = size, .address = "",
-                                   .context = w.sim ? (void *)w.sim : w.ranks};
+        struct fabric_options o = {.rank = k, .size = size, .address = "", .context = w.ranks};
         struct fabric_start start = {.manifest = "x\n", .n = N, .room = N, .collective = true,
                                      .threads = 1, .rows_bytes = BYTES};
-        ck_assert_int_eq(rows[row].type->open(&t->f, &o), DESCANT_OK);
-        ck_assert(t->f->many_hosts == (w.sim || size > rows[row].per_host));
-        ck_assert_int_eq(rows[row].type->start(t->f, &start), DESCANT_OK);
+        ck_assert_int_eq(fabric_loopback.open(&t->f, &o), DESCANT_OK);
+        ck_assert(t->f->many_hosts == (size > rows[row].per_host));
+        ck_assert_int_eq(fabric_loopback.start(t->f, &start), DESCANT_OK);
         t->extent = (struct extent){0, N, t->f->contribution};
         t->in = (struct vector){N, 1, &t->extent};
     }
@@ -84,7 +71,7 @@ static void open_world(int row, uint64_t seed)
 static void close_trainer(int k)
 {
     if (w.t[k].f)
-        rows[w.row].type->close(w.t[k].f);
+        fabric_loopback.close(w.t[k].f);
     w.t[k].f = NULL;
 }
 
@@ -92,15 +79,8 @@ static void close_world(void)
 {
     for (int k = 0; k < rows[w.row].size; k++)
         close_trainer(k);
-    sim_world_destroy(w.sim);
     loopback_destroy(w.ranks);
     ck_assert_int_eq(memory_live(), 0);
-}
-
-static void advance(void)
-{
-    if (w.sim)
-        sim_world_advance(w.sim, sim_world_now(w.sim) + SIM_TURN_NS);
 }
 
 static void begin(struct trainer *t, enum exchange_kind kind, bool final)
@@ -132,7 +112,6 @@ static void meet(void)
             turn_exchange(&w.t[k]);
             busy += w.t[k].busy;
         }
-        advance();
     }
 }
 
@@ -255,7 +234,6 @@ static void run_rounds(int rounds, bool exchanges)
             begin(&w.t[k], EXCHANGE_MEAN, false);
         if (exchanges)
             turn_exchange(&w.t[k]);
-        advance();
     }
 }
 
@@ -288,7 +266,6 @@ START_TEST(rows_go_on_while_a_final_exchange_waits)
     for (int turn = 0; turn < 100; turn++) {
         for (int k = 0; k + 1 < size; k++)
             turn_exchange(&w.t[k]);
-        advance();
     }
     for (int k = 0; k + 1 < size; k++)
         ck_assert(w.t[k].busy);
@@ -302,7 +279,6 @@ START_TEST(rows_go_on_while_a_final_exchange_waits)
                 turn_exchange(&w.t[k]);
             busy += w.t[k].busy;
         }
-        advance();
     }
     close_world();
 }
@@ -318,7 +294,6 @@ START_TEST(a_leader_that_leaves_has_an_heir)
         int leaver = (int)(seed % (uint64_t)((size + per_host - 1) / per_host)) * per_host;
         for (uint64_t turn = rng_next(&w.rng) % 400; turn > 0; turn--) {
             turn_one(chosen(), true, ROUNDS);
-            advance();
         }
         close_trainer(leaver);
         run_rounds(most_rounds() + 4, false);
@@ -334,7 +309,6 @@ START_TEST(a_leader_that_leaves_has_an_heir)
                     turn_one(k, false, ROUNDS + 1);
                 more |= w.t[k].f && w.t[k].open;
             }
-            advance();
         }
         close_world();
     }
@@ -352,7 +326,6 @@ START_TEST(all_may_leave_within_a_round)
             int k = chosen();
             if (w.t[k].f)
                 turn_one(k, true, ROUNDS);
-            advance();
         }
         close_world();
     }

@@ -12,7 +12,6 @@
 #include <unistd.h>
 
 #include "shm/shm.h"
-#include "fabric/sim.h"
 #include "sync/waits.h"
 
 enum { N = 5000, WANTS = 4, MOST = 4, TOLD = 8 };
@@ -481,81 +480,6 @@ START_TEST(who_holds_the_centre_is_named)
 }
 END_TEST
 
-START_TEST(of_many_the_first_are_named)
-{
-    enum { MANY = 100 };
-    static struct fabric *f[MANY];
-    static struct extent extents[MANY];
-    static struct vector in[MANY];
-    struct fabric_part part;
-    char text[400];
-    struct sim_world *world = sim_world_create(&(struct sim_options){.seed = 1});
-    const struct fabric_start start = {.n = N, .room = N, .collective = true, .threads = 1};
-    for (int i = 0; i < MANY; i++) {
-        struct fabric_options o = {.rank = i, .size = MANY + 2, .context = world};
-        ck_assert_int_eq(fabric_sim.open(&f[i], &o), DESCANT_OK);
-        ck_assert_int_eq(fabric_sim.start(f[i], &start), DESCANT_OK);
-        in[i] = whole(f[i], &extents[i]);
-    }
-    for (int i = 0; i < MANY; i += 2) {
-        const struct exchange x = {.kind = EXCHANGE_STATE, .in = &in[i], .n = N};
-        ck_assert_int_eq(fabric_sim.begin(f[i], &x), DESCANT_OK);
-    }
-    ck_assert_int_eq(fabric_sim.poll(f[4], &part), FABRIC_WAITING);
-    fabric_sim.wait(f[4], 0);
-    waits_text(f[4], text, sizeof text);
-    ck_assert_str_eq(text, "trainer 4 waits at its start for trainers 1, 3, 5, 7, 9, 11, 13, 15, "
-                           "17, 19, 21, 23, 25, 27, 29, 31 and 36 more");
-    for (int i = 0; i < MANY; i++)
-        fabric_sim.close(f[i]);
-    sim_world_destroy(world);
-}
-END_TEST
-
-START_TEST(simulated_rounds_and_ends_are_told)
-{
-    struct fabric *f[3];
-    struct extent extents[3];
-    struct vector in[3];
-    struct fabric_part part;
-    char text[200];
-    struct sim_world *world = sim_world_create(&(struct sim_options){.link = {1e6, 0.01}});
-    const struct fabric_start start = {.n = N, .room = N, .collective = true, .threads = 1};
-    for (int i = 0; i < 3; i++) {
-        struct fabric_options o = {.rank = i, .size = 3, .context = world};
-        ck_assert_int_eq(fabric_sim.open(&f[i], &o), DESCANT_OK);
-        ck_assert_int_eq(fabric_sim.start(f[i], &start), DESCANT_OK);
-        in[i] = whole(f[i], &extents[i]);
-    }
-    for (int i = 0; i < 3; i++) {
-        const struct exchange x = {.kind = EXCHANGE_STATE, .in = &in[i], .n = N};
-        ck_assert_int_eq(fabric_sim.begin(f[i], &x), DESCANT_OK);
-    }
-    fabric_sim.wait(f[1], 0);
-    waits_text(f[1], text, sizeof text);
-    ck_assert_str_eq(text, "trainer 1 waits in round 1 (state) for the link");
-    sim_world_advance(world, sim_world_next(world));
-    for (int i = 0, left = 3; left; i = (i + 1) % 3)
-        left -= fabric_sim.poll(f[i], &part) == FABRIC_DONE;
-    ck_assert_int_eq(waits_text(f[1], text, sizeof text), 0);
-    for (int i = 0; i < 2; i++) {
-        const struct exchange x = {.kind = EXCHANGE_MEAN, .in = &in[i], .n = N, .weight = 1};
-        ck_assert_int_eq(fabric_sim.begin(f[i], &x), DESCANT_OK);
-    }
-    fabric_sim.wait(f[0], 0);
-    waits_text(f[0], text, sizeof text);
-    ck_assert_str_eq(text, "trainer 0 waits in round 2 (mean) for trainer 2");
-    const struct exchange last = {.kind = EXCHANGE_MEAN, .in = &in[0], .n = N, .final = true};
-    ck_assert_int_eq(fabric_sim.begin(f[0], &last), DESCANT_OK);
-    fabric_sim.wait(f[0], 0);
-    waits_text(f[0], text, sizeof text);
-    ck_assert_str_eq(text, "trainer 0 waits at its finish for trainers 1 and 2");
-    for (int i = 0; i < 3; i++)
-        fabric_sim.close(f[i]);
-    sim_world_destroy(world);
-}
-END_TEST
-
 START_TEST(the_lowest_ranks_are_kept)
 {
     struct awaited a = {.n = 0};
@@ -586,8 +510,6 @@ int main(void)
     tcase_add_loop_test(all, starts_ends_and_links_are_not_told, 0, 3);
     tcase_add_test(all, those_at_work_are_named_by_who_has_finished);
     tcase_add_test(all, who_holds_the_centre_is_named);
-    tcase_add_test(all, of_many_the_first_are_named);
-    tcase_add_test(all, simulated_rounds_and_ends_are_told);
     tcase_add_test(all, the_lowest_ranks_are_kept);
     suite_add_tcase(suite, all);
     SRunner *runner = srunner_create(suite);
