@@ -10,9 +10,9 @@
  * that is asked for another's slice refuses, and the asker asks the owner.
  *
  * The centre that a state gives may come to an owner after asks of those that have had it:
- * these carry the number of the state, and wait for it. If the state's epoch is over when a
- * member asks so, the state was given up, and the ask is refused: the member, too, has
- * another one by now.
+ * these carry the number of the state, and wait for it. If the state's epoch is over, the state
+ * was given up or is on its way here, and the ask is refused: the asker asks again, with the
+ * state that it has by then.
  *
  * No peer holds up the others. SERVED asks are taken at a time; an ask that waits, and an
  * answer to a rank that is no member, are parked, and others are served in their place
@@ -114,7 +114,7 @@ static void serve(struct ranks *m, struct service *s)
 {
     struct ask *ask = s->request.in;
     bool ahead = ask->state > m->held.center;
-    bool given_up = !m->place.fixed && ahead && by_member(m, s) &&
+    bool given_up = !m->place.fixed && ahead &&
                     ask->state < ledger_series_of((struct ledger_version){
                                      ledger_view(m->ledger).epoch, 0});
 

@@ -294,6 +294,10 @@ static void ask_again(struct ranks *m)
         const struct ask *out = seat->request.out;
         if (!seat->again || seat->stale || is_busy(seat))
             continue;
+        if (m->called && !m->elastic->fetch) {      /* a state replaces what it would pull */
+            seat->taken = seat->again = false;
+            continue;
+        }
         int owner = ranks_center_owner(m, ranks_center_slice(m, out->from));
         if (owner == m->f.rank)
             answer_self(m, seat);

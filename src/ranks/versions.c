@@ -444,7 +444,7 @@ static bool may_take(struct ranks *m)
         return false;
     if (v->taken.which != VERSION_STATE || m->stage == STAGE_ARRIVED)
         return true;
-    m->called |= m->stage == STAGE_IDLE;
+    m->called |= m->stage == STAGE_IDLE || m->stage == STAGE_ALONE;
     return false;
 }
 
