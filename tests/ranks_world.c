@@ -336,7 +336,8 @@ void world_come(struct ranks_world *w, int rank)
                                      .context = w->link};
     const struct fabric_start start = {.manifest = w->manifest, .n = w->n, .room = w->n,
                                        .collective = !w->elastic, .n_outer = !w->elastic,
-                                       .center = w->elastic, .threads = 1};
+                                       .center = w->elastic, .threads = 1,
+                                       .gradients = w->gradients};
 
     let_go(w, rank, TRAINER_AWAY);
     memset(t, 0, sizeof *t);

@@ -49,6 +49,7 @@ struct ranks_world {
     int founders;
     size_t n;                   /* floats */
     enum wire wire;
+    bool gradients;
     bool elastic;               /* all bring 1 in each float, and 1 more after each reload */
     uint64_t reloads, exchanges;
     double dead_s;

@@ -296,6 +296,66 @@ START_TEST(asks_that_wait_are_bounded)
 }
 END_TEST
 
+/* --- one that does not take its state --- */
+
+static bool lose_wants(struct link *link, const void *p, size_t bytes,
+                       const struct link_message *message)
+{
+    struct link_message lost = *message;
+
+    if (message->tag == TAG_WANT)
+        lost.tag = LINK_TAGS - 1;           /* nobody receives it */
+    return link_simulated.send(link, p, bytes, &lost);
+}
+
+/* Rounds of the two go on without it, and with it once another process of it takes. */
+static void need_rounds_without_2(void)
+{
+    uint64_t before = world_rounds(&w);
+
+    run(0.9);
+    ck_assert_uint_lt(world_rounds(&w), before + 5);
+    run(0.6);
+    ck_assert_uint_gt(world_rounds(&w), before + 5);
+    before = world_rounds(&w);
+    run(3);
+    ck_assert_uint_gt(world_rounds(&w), before + 100);
+    ck_assert_uint_eq(w.trainers[2].states, 0);
+    ck_assert_int_eq(w.trainers[2].state, TRAINER_TRAINS);
+    ck_assert(!ledger_view(ranks_of(w.trainers[2].f)->ledger).member);
+}
+
+START_TEST(a_newcomer_that_takes_nothing_is_put_out)
+{
+    open_of(3, 2);
+    go_on(2);
+    lying = link_simulated;
+    lying.meet = meet;
+    lying.send = lose_wants;
+    w.over = &lying;
+    world_come(&w, 2);
+    need_rounds_without_2();
+    w.over = NULL;
+    world_come(&w, 2);
+    go_on(3);
+    shut();
+}
+END_TEST
+
+START_TEST(gradients_are_no_state)
+{
+    open_of(3, 0);
+    w.gradients = true;
+    w.founders = 2;
+    world_come(&w, 0);
+    world_come(&w, 1);
+    go_on(2);
+    world_come(&w, 2);
+    need_rounds_without_2();
+    shut();
+}
+END_TEST
+
 START_TEST(worlds_of_faults)
 {
     char command[400];
@@ -323,6 +383,8 @@ int main(void)
     tcase_add_test(all, all_finish);
     tcase_add_test(all, asks_that_wait_hold_nobody_up);
     tcase_add_test(all, asks_that_wait_are_bounded);
+    tcase_add_test(all, a_newcomer_that_takes_nothing_is_put_out);
+    tcase_add_test(all, gradients_are_no_state);
     tcase_add_test(all, worlds_of_faults);
     suite_add_tcase(suite, all);
     SRunner *runner = srunner_create(suite);

@@ -31,6 +31,7 @@ struct peer {
     bool hello, compared, left;
     uint64_t generation;            /* in the epoch that stood when this was looked at last */
     bool here_waits;                /* `here` is to be heard once it is compared */
+    uint64_t taken;                 /* a newcomer: pieces of its state, as it has told */
     struct ranks_word here;
     bool ends, finished;            /* has begun its finish; and that is not done */
     uint32_t void_seq;              /* of an arrival that goes on alone */
@@ -51,6 +52,7 @@ struct ranks_lead {
     uint32_t epoch;
     uint64_t since_ns, told_ns;     /* the first arrival of the round; who is late was told */
     struct awaited late;            /* as it was told */
+    uint64_t held_ns;               /* since then newcomers alone hold a round up; 0: none does */
 };
 
 descant_status ranks_lead_init(struct ranks *m)
@@ -331,8 +333,14 @@ bool ranks_lead_admits(struct ranks *m, int from, const struct ranks_word *word)
     struct peer *peer = &m->lead->peers[from];
     bool newcomer = m->founded && m->members[from] != word->ledger.generation;
 
-    if (m->place.fixed || from == m->f.rank || !newcomer || peer->compared ||
-        word->ledger.epoch < ledger_view(m->ledger).epoch)
+    if (m->place.fixed || from == m->f.rank || !newcomer)
+        return true;
+    if (peer->taken != word->n) {
+        peer->taken = word->n;
+        ledger_await(m->ledger, from, true);
+        m->lead->held_ns = m->lead->held_ns ? m->now_ns : 0;
+    }
+    if (peer->compared || word->ledger.epoch < ledger_view(m->ledger).epoch)
         return true;
     if (word->seats)
         return false;           /* it says so again */
@@ -346,6 +354,7 @@ void ranks_lead_gone(struct ranks *m, int rank)
     struct peer *peer = &m->lead->peers[rank];
 
     peer->hello = peer->compared = peer->here_waits = false;
+    ledger_await(m->ledger, rank, true);
     peer->void_seq = 0;
     m->ledger_moved = true;
 }
@@ -388,7 +397,7 @@ void ranks_lead_changed(struct ranks *m)
             note_change(m, k, first || k == m->f.rank);
     lead->formed |= ledger_view(m->ledger).held.number > 0;
     lead->called = false;
-    lead->since_ns = lead->told_ns = 0;
+    lead->since_ns = lead->told_ns = lead->held_ns = 0;
     lead->late.n = 0;
     m->blame = m->leads ? ranks_lead_fail : ranks_blame_alone;
     m->ledger_moved = true;
@@ -522,7 +531,7 @@ static void close_round(struct ranks *m, const struct ledger_gathering *g,
     word.protocol = RANKS_PROTOCOL;
     *m->go = word;
     lead->called = false;
-    lead->since_ns = lead->told_ns = 0;
+    lead->since_ns = lead->told_ns = lead->held_ns = 0;
     lead->late.n = 0;
     ranks_members_close(m);
     take_own_seat(m);
@@ -591,7 +600,23 @@ static void gather(struct ranks *m)
     case RULING_EMPTY:
         if (g.may_close && !g.taken)
             close_round(m, &g, &ruling);
+        else if (g.may_close && !lead->held_ns)
+            lead->held_ns = m->now_ns;
     }
+}
+
+/* Newcomers hold a mean up as long as they take their state; without a piece more, for `dead`. */
+void ranks_lead_time(struct ranks *m)
+{
+    struct ranks_lead *lead = m->lead;
+
+    if (!lead->held_ns || m->now_ns - lead->held_ns < m->dead_ns)
+        return;
+    lead->held_ns = 0;
+    for (int k = 0; k < m->place.size; k++)
+        if (m->peers[k].generation != m->members[k])
+            ledger_await(m->ledger, k, false);
+    m->ledger_moved = true;
 }
 
 void ranks_lead_turn(struct ranks *m)

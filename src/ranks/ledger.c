@@ -186,7 +186,7 @@ static bool is_taken(const struct ledger *l)
 {
     for (int r = 0; r < l->o.ranks; r++) {
         const struct ledger_seat *s = &l->seats[r];
-        if (is_newcomer(l, s) && !same(s->told.version, l->newest))
+        if (is_newcomer(l, s) && !s->is_slow && !same(s->told.version, l->newest))
             return true;
     }
     return false;
@@ -473,6 +473,11 @@ void ledger_heard(struct ledger *l, int rank)
         return;                 /* another process of that rank */
     l->seats[rank].silent = false;
     turn(l);
+}
+
+void ledger_await(struct ledger *l, int rank, bool awaits)
+{
+    l->seats[rank].is_slow = !awaits;
 }
 
 void ledger_lost(struct ledger *l, int rank)

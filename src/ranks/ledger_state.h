@@ -20,6 +20,7 @@ struct ledger_seat {
     struct ledger_entry merged;     /* in the version that is held */
     struct ledger_decision told;    /* its last HERE; generation 0: none */
     bool silent, lost;
+    bool is_slow;                   /* a newcomer that rounds do not wait for */
     unsigned owes;                  /* words, by kind */
 };
 

@@ -141,7 +141,8 @@ static void say_go(struct ranks *m, const struct ledger_decision *d)
 /* What is listed goes as the entries that are members. */
 static void say_listed(struct ranks *m, const struct ledger_decision *d)
 {
-    struct ranks_word word = {.what = kinds[d->what], .ledger = pack(d)};
+    struct ranks_word word = {
+        .what = kinds[d->what], .ledger = pack(d), .n = ranks_versions_pieces(m)};
 
     for (int k = 0; d->listed && k < m->place.size; k++)
         if (m->list[k].generation)

@@ -218,6 +218,7 @@ void ranks_peers_time(struct ranks *m)
     if (m->now_ns - m->looked_ns < m->dead_ns / LOOKS)
         return;
     m->looked_ns = m->now_ns;
+    ranks_lead_time(m);
     for (int k = 0; k < m->place.size; k++)
         if (k != m->f.rank)
             look_at(m, k);

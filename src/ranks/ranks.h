@@ -125,7 +125,8 @@ struct ranks_word {
     uint32_t members, epoch, status, seats;
     uint32_t threads;           /* HELLO */
     int32_t host, local_rank;   /* HELLO */
-    uint64_t n, agree, priority, manifest_bytes;
+    uint64_t n, agree, priority, manifest_bytes;    /* n: floats; HERE of a newcomer: pieces
+                                                       that it has taken */
     uint64_t note;              /* HERE: the sender's; GO: of a state, the source's */
     uint64_t stands;            /* the epoch that stands, as the sender knows */
     double weight;
@@ -495,6 +496,7 @@ void ranks_versions_want(struct ranks *m, struct ledger_version version, int don
 void ranks_versions_step(struct ranks *m);          /* asks, and answers others */
 /* All of the version has come: m->list has what is merged in it; once. */
 bool ranks_versions_came(struct ranks *m, struct ranks_taken *taken);
+uint64_t ranks_versions_pieces(const struct ranks *m);      /* that have come, of all versions */
 
 /* --- lead.c: the coordinator, or who may become it --- */
 
@@ -508,6 +510,7 @@ void ranks_lead_hear_here(struct ranks *m, int from, const struct ranks_word *wo
 void ranks_lead_turn(struct ranks *m);
 void ranks_lead_changed(struct ranks *m);           /* another epoch stands */
 void ranks_lead_gone(struct ranks *m, int rank);    /* its process has */
+void ranks_lead_time(struct ranks *m);
 void ranks_lead_ends(struct ranks *m, int rank, bool finishes);     /* as the coordinator says */
 /* False: HERE of a newcomer whose manifest is not known yet; it is heard later. */
 bool ranks_lead_admits(struct ranks *m, int from, const struct ranks_word *word);

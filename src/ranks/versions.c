@@ -65,6 +65,7 @@ struct ranks_versions {
     uint64_t donor_generation;
     uint64_t transfer, content;
     size_t pieces, asked, came;
+    uint64_t answers;           /* that have come, in all */
     int open;                   /* pieces of this transfer that are asked for and have not come */
     bool whole;
     struct ledger_entry *merged;        /* (size) */
@@ -417,6 +418,7 @@ static void came(struct ranks *m, struct ranks_op *op, const struct link_ended *
     int open = 0;
 
     op->busy = false;
+    v->answers++;
     if (!take(m, t, ended->bytes)) {
         ranks_refuse(m, ended->from, "it sends what is no piece of a state");
         return;
@@ -491,6 +493,11 @@ bool ranks_versions_came(struct ranks *m, struct ranks_taken *taken)
     *taken = v->taken;
     stop(v);
     return true;
+}
+
+uint64_t ranks_versions_pieces(const struct ranks *m)
+{
+    return m->versions ? m->versions->answers : 0;
 }
 
 /* --- memory --- */
