@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT */
-/* The centre of elastic exchanges, as its owners have it. Of n floats rank j owns slice j, and
- * moves it for everybody that asks (elastic.c),
+/* The centre of elastic exchanges, as its owners have it. Of n floats rank j owns slice
+ * j, and moves it for everybody that asks (elastic.c),
  *     W <- W + alpha (w - W),
  * a piece at a time, in every poll, and after its trainer has left.
  *
- * Where ranks come and go the slices are as many as there can be ranks, and each is of the
- * first member from its number on. When its owner goes the next one has it, and goes on
- * from what it has seen last, in its own last exchange or in the state that it took. A rank
- * that is asked for another's slice refuses, and the asker asks the owner.
+ * Where ranks come and go the slices are as many as there can be ranks, and each is of
+ * the first member from its number on. When its owner goes the next one has it, and goes
+ * on from what it has seen last, in its own last exchange or in the state that it took. A
+ * rank that is asked for another's slice refuses, and the asker asks the owner.
  *
- * The centre that a state gives may come to an owner after asks of those that have had it:
- * these carry the number of the state, and wait for it. If the state's epoch is over, the state
- * was given up or is on its way here, and the ask is refused: the asker asks again, with the
- * state that it has by then.
+ * The centre that a state gives may come to an owner after asks of those that have had
+ * it: these carry the number of the state, and wait for it. If the state's epoch is over,
+ * the state was given up or is on its way here, and the ask is refused: the asker asks
+ * again, with the state that it has by then.
  *
  * No peer holds up the others. SERVED asks are taken at a time; an ask that waits, and an
  * answer to a rank that is no member, are parked, and others are served in their place
@@ -26,8 +26,8 @@
 
 enum { SERVED = 8 };
 
-/* A piece of this rank's slice that somebody else asks for; the answer goes out of the same
- * memory. */
+/* A piece of this rank's slice that somebody else asks for; the answer goes out of the
+ * same memory. */
 struct service {
     struct ranks_request request;
     uint64_t generation;            /* of the process that asked */
@@ -53,9 +53,9 @@ int ranks_center_owner(const struct ranks *m, int slice)
 
 int ranks_center_slice(const struct ranks *m, uint64_t at)
 {
-    int slice = 0;
+    int slice = 0, size = m->place.size;
 
-    while (slice + 1 < m->place.size && ranks_slice_at(m->n, m->place.size, slice + 1) <= at)
+    while (slice + 1 < size && ranks_slice_at(m->n, size, slice + 1) <= at)
         slice++;
     return slice;
 }
@@ -83,7 +83,7 @@ static void receive_ask(struct ranks *m, struct service *s)
     ranks_receive_any(m, &s->request.receive, s->request.in, ask_bytes_most(m), TAG_ASK);
 }
 
-/* Runs of this rank's slice, ascending, as many floats as have come, and how to move them. */
+/* Runs of this rank's slice, ascending; as many floats as have come; how to move them. */
 static bool ask_is_good(const struct ranks *m, const struct ask *ask, size_t bytes)
 {
     bool own = m->place.fixed || bytes < ask_bytes(0);
@@ -161,8 +161,8 @@ static void asked(struct ranks *m, struct ranks_op *op, const struct link_ended 
     if (ask_is_good(m, s->request.in, ended->bytes))
         serve(m, s);
     else
-        ranks_refuse(m, ended->from, "it asks for what is no piece of the centre of rank %d",
-                     m->f.rank);
+        ranks_refuse(m, ended->from,
+                     "it asks for what is no piece of the centre of rank %d", m->f.rank);
     go_on(m, s);
 }
 

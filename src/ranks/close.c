@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The end of a job: a rank that leaves says so, and serves the others until all have left. */
+/* The end of a job: a rank that leaves says so, and serves others until all have left. */
 #include "machine/blocks.h"
 #include "machine/meeting.h"
 #include "ranks/ranks.h"
@@ -14,7 +14,8 @@ static bool at_rest(const struct ranks *m)
 
     if (!m->place.fixed)
         return quiet;
-    return !m->round.active && !m->go_waits && !m->words_out && !m->manifest_op.busy && quiet;
+    return !m->round.active && !m->go_waits && !m->words_out && !m->manifest_op.busy &&
+           quiet;
 }
 
 void ranks_leave(struct fabric *f)
@@ -53,7 +54,9 @@ static bool is_out(const struct ranks *m)
     bool member = m->founded && ledger_view(m->ledger).member;
     uint64_t since = m->now_ns - m->left_ns;
 
-    return (!member && (!m->words_out || since > FAILED_STAYS_NS)) || since > 2 * m->dead_ns;
+    bool told = !m->words_out || since > FAILED_STAYS_NS;
+
+    return (!member && told) || since > 2 * m->dead_ns;
 }
 
 bool ranks_stay(struct fabric *f)
@@ -74,17 +77,18 @@ bool ranks_stay(struct fabric *f)
     return !(m->bye && (at_rest(m) || waited));
 }
 
-/* By `next`, for tests, and so that it is not taken for lost. Whoever closes pushes, release. */
+/* By `next`, for tests, and so that it is not taken for lost. A close pushes, release. */
 static struct ranks *_Atomic kept;
 
 static void keep(struct ranks *m)
 {
-    log_say(&m->f.log, DESCANT_DEBUG, "messages are under way still: their memory is kept");
+    log_say(&m->f.log, DESCANT_DEBUG,
+            "messages are under way still: their memory is kept");
     for (size_t i = 0; i < m->segments.n_extents; i++)
         kept_hold(m->segments.extents[i].p);
     m->next = atomic_load_explicit(&kept, memory_order_relaxed);
-    while (!atomic_compare_exchange_weak_explicit(&kept, &m->next, m, memory_order_release,
-                                                  memory_order_relaxed))
+    while (!atomic_compare_exchange_weak_explicit(
+        &kept, &m->next, m, memory_order_release, memory_order_relaxed))
         ;
 }
 
@@ -160,7 +164,8 @@ void ranks_close(struct fabric *f)
         if (f->status && since > FAILED_STAYS_NS)
             break;
         if (!said && since > SAY_LEAVING_NS)
-            log_say(&f->log, DESCANT_INFO, "has left; it serves the other ranks until they have");
+            log_say(&f->log, DESCANT_INFO,
+                    "has left; it serves the other ranks until they have");
         said |= since > SAY_LEAVING_NS;
         ranks_rest(m, 0);
     }

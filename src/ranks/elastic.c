@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: MIT */
-/* Elastic exchanges with a centre that is spread over all ranks (center.c), as those that want
- * one make them. A rank asks: it sends its w and gets W back, some pieces at once and of all
- * owners in turn, so that the link is kept busy while owners sleep. Its own slice it moves
- * itself.
+/* Elastic exchanges with a centre that is spread over all ranks (center.c), as those that
+ * want one make them. A rank asks: it sends its w and gets W back, some pieces at once
+ * and of all owners in turn, so that the link is kept busy while owners sleep. Its own
+ * slice it moves itself.
  *
- * An ask carries runs of floats that lie in segments; what lies between is not moved. All of
- * f->center is this rank's view: its own slice is the centre itself, the rest as it came back
- * last.
+ * An ask carries runs of floats that lie in segments; what lies between is not moved. All
+ * of f->center is this rank's view: its own slice is the centre itself, the rest as it
+ * came back last.
  *
- * A piece that has NaN or Inf is not sent, and ends the exchange. When a STATE is called, what
- * is in flight comes home first.
+ * A piece that has NaN or Inf is not sent, and ends the exchange. When a STATE is called,
+ * what is in flight comes home first.
  *
- * Where ranks come and go an ask that was refused is made again, of the owner that is known by
- * then; and so is one whose owner has gone. If the owner is silent and was left out, the ask is
- * parked, as it may still be on its way, and another record has its place.
+ * Where ranks come and go an ask that was refused is made again, of the owner that is
+ * known by then; and so is one whose owner has gone. If the owner is silent and was left
+ * out, the ask is parked, as it may still be on its way, and another record has its
+ * place.
  *
  * Run by whoever holds the round machine. */
 #include "fabric/kernels.h"
@@ -42,6 +43,11 @@ struct ranks_elastic {
     float *own;                     /* a piece of the own slice, when its part is out */
 };
 
+static int owner_of(const struct ranks *m, uint64_t at)
+{
+    return ranks_center_owner(m, ranks_center_slice(m, at));
+}
+
 static bool is_busy(const struct seat *seat)
 {
     return seat->request.send.busy || seat->request.receive.busy;
@@ -54,21 +60,23 @@ static bool receive_answer(struct ranks *m, struct seat *seat)
     struct ranks_request *r = &seat->request;
     enum ranks_tag tag = (enum ranks_tag)(TAG_ANSWER + r->send.slot);
 
-    return m->place.fixed
-               ? ranks_receive_op(m, &r->receive, r->in, ask_bytes(ask_floats(r->out)), tag)
-               : ranks_receive_any(m, &r->receive, r->in, ask_bytes_most(m), tag);
+    if (!m->place.fixed)
+        return ranks_receive_any(m, &r->receive, r->in, ask_bytes_most(m), tag);
+    return ranks_receive_op(m, &r->receive, r->in, ask_bytes(ask_floats(r->out)), tag);
 }
 
 /* What lies in the request's `in`. */
-static void take_answer(struct ranks *m, struct seat *seat, const struct link_ended *ended)
+static void take_answer(struct ranks *m, struct seat *seat,
+                        const struct link_ended *ended)
 {
     const struct ask *in = seat->request.in, *out = seat->request.out;
     const float *p = in->floats;
+    size_t bytes = ended->bytes;
 
-    seat->again = !m->place.fixed && ended->bytes == ask_bytes(0) && in->refused;
+    seat->again = !m->place.fixed && bytes == ask_bytes(0) && in->refused;
     if (seat->again)
         return;
-    if (memcmp(in, out, ask_bytes(0)) != 0 || ended->bytes != ask_bytes(ask_floats(out))) {
+    if (memcmp(in, out, ask_bytes(0)) != 0 || bytes != ask_bytes(ask_floats(out))) {
         ranks_refuse(m, ended->from, "it answers what it was not asked");
         seat->again = !m->place.fixed;
         return;
@@ -124,10 +132,9 @@ static void park(struct ranks *m, unsigned k)
     struct seat *seat = e->seats[k], *other;
     const struct ask *out = seat->request.out;
     int rank = seat->request.send.rank;
-    bool owns = m->members[rank] &&
-                (!seat->taken || ranks_center_owner(m, ranks_center_slice(m, out->from)) == rank);
+    bool owns = !seat->taken || owner_of(m, out->from) == rank;
 
-    if (m->place.fixed || seat->answered || !is_busy(seat) || owns ||
+    if (m->place.fixed || seat->answered || !is_busy(seat) || (m->members[rank] && owns) ||
         !(other = ranks_request_park(m, &e->all, &seat->request)))
         return;
     memcpy(other->request.out, out, ask_bytes_most(m));
@@ -251,13 +258,14 @@ static void send_ask(struct ranks *m, struct seat *seat, int owner)
 {
     struct ranks_request *r = &seat->request;
     struct ask *out = r->out;
+    size_t bytes = ask_bytes(out->fetch ? 0 : ask_floats(out));
 
     seat->again = false;
     out->state = m->held.center;
     out->number = ++m->elastic->asks;
     r->send.rank = r->receive.rank = owner;
     if (receive_answer(m, seat))
-        ranks_send_op(m, &r->send, out, ask_bytes(out->fetch ? 0 : ask_floats(out)), TAG_ASK);
+        ranks_send_op(m, &r->send, out, bytes, TAG_ASK);
     m->moved = true;
 }
 
@@ -298,7 +306,7 @@ static void ask_again(struct ranks *m)
             seat->taken = seat->again = false;
             continue;
         }
-        int owner = ranks_center_owner(m, ranks_center_slice(m, out->from));
+        int owner = owner_of(m, out->from);
         if (owner == m->f.rank)
             answer_self(m, seat);
         else if (m->peers[owner].generation == m->members[owner])
@@ -317,14 +325,15 @@ static void ask_all(struct ranks *m)
         if (!seat)
             return;
         e->next_owner = (e->next_owner + 1) % size;
-        if (!more_of(m, e->next_owner) || ranks_center_owner(m, e->next_owner) == m->f.rank)
+        int slice = e->next_owner;
+        if (!more_of(m, slice) || ranks_center_owner(m, slice) == m->f.rank)
             continue;
-        ask(m, seat, e->next_owner);
+        ask(m, seat, slice);
         tries = -1;
     }
 }
 
-/* A piece of the own slice; a part for each of its runs would be many, so one run at a time. */
+/* A piece of the own slice, one run at a time: each is a part. */
 static bool move_own(struct ranks *m, int slice, struct fabric_part *part)
 {
     struct ranks_elastic *e = m->elastic;
@@ -346,8 +355,8 @@ static bool move_own(struct ranks *m, int slice, struct fabric_part *part)
         if (e->bad)
             return false;
         kernels_best()->elastic(m->f.center + from, e->own, e->own, (float)m->x.alpha, n);
-        *part = (struct fabric_part){.kind = EXCHANGE_ELASTIC, .out = e->own, .from = from,
-                                     .n = n};
+        *part = (struct fabric_part){
+            .kind = EXCHANGE_ELASTIC, .out = e->own, .from = from, .n = n};
         return true;
     }
     return false;
@@ -459,8 +468,10 @@ void ranks_elastic_late(const struct ranks *m, struct awaited *awaited)
     bool late = false;
 
     for (int rank = 0; rank < m->place.size; rank++, late = false) {
-        for (int k = 0; k < ASK_SEATS; k++)
-            late |= m->elastic->seats[k]->taken && m->elastic->seats[k]->request.send.rank == rank;
+        for (int k = 0; k < ASK_SEATS; k++) {
+            const struct seat *seat = m->elastic->seats[k];
+            late |= seat->taken && seat->request.send.rank == rank;
+        }
         if (late)
             awaited_add(awaited, rank);
     }

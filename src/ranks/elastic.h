@@ -41,7 +41,7 @@ static inline size_t ask_bytes_most(const struct ranks *m)
 }
 
 int ranks_center_owner(const struct ranks *m, int slice);       /* its rank */
-int ranks_center_slice(const struct ranks *m, uint64_t at);     /* that the float lies in */
+int ranks_center_slice(const struct ranks *m, uint64_t at);     /* of the float */
 /* What was asked, which is good, becomes what is answered. */
 void ranks_center_answer(struct ranks *m, struct ask *ask);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What a word does to the rank that hears it. Nothing of it is used before check.c has found it
- * good. */
+/* What a word does to the rank that hears it. Nothing of it is used before check.c has
+ * found it good. */
 #include "ranks/check.h"
 
 #include <stdio.h>
@@ -14,7 +14,8 @@ static void refuse(struct ranks *m, int rank, uint32_t protocol)
     char text[RANKS_TEXT];
 
     if (!m->place.fixed) {
-        ranks_refuse(m, rank, "it has descant protocol %u, not %d", protocol, RANKS_PROTOCOL);
+        ranks_refuse(m, rank, "it has descant protocol %u, not %d", protocol,
+                     RANKS_PROTOCOL);
         return;
     }
     snprintf(text, sizeof text, "rank %d (%s) has \"descant protocol %u\", rank %d (%s) "
@@ -45,14 +46,11 @@ static void hear_go(struct ranks *m, const struct ranks_word *word)
 static void hear_form(struct ranks *m, const struct ranks_word *word)
 {
     const struct ranks_entry *entries = (const struct ranks_entry *)(word + 1);
-    bool member = false;
 
     memset(m->list, 0, (size_t)m->place.size * sizeof *m->list);
-    for (uint32_t i = 0; i < word->seats; i++) {
+    for (uint32_t i = 0; i < word->seats; i++)
         m->list[entries[i].rank].generation = entries[i].generation;
-        member |= entries[i].generation == m->place.generation;
-    }
-    if (member)
+    if (m->list[m->f.rank].generation == m->place.generation)
         ranks_members_form(m);
 }
 
@@ -65,12 +63,35 @@ static void hear_late(struct ranks *m, const struct ranks_word *word)
         fabric_say(&m->f, &awaited);
 }
 
-/* If it arrives once more, for another state, that is another arrival. */
-static void go_alone(struct ranks *m)
+/* The elastic exchange goes on by itself. If it arrives once more, for another state,
+ * that is another arrival. */
+static void hear_void(struct ranks *m, const struct ranks_word *word)
 {
+    m->called = false;
+    if (m->stage != STAGE_ARRIVED || word->seq != m->seq)
+        return;
     m->stage = STAGE_ALONE;
     m->seq++;
     ranks_members_unready(m);
+}
+
+static void hear_members(struct ranks *m, const struct ranks_word *word)
+{
+    ranks_take_part(m, word);
+    if (m->lead)
+        ranks_lead_ends(m, word->source, word->final);
+    if (word->source != m->f.rank && !m->x.final)
+        notes_add(m->f.notes, word->final ? DESCANT_EVENT_LEFT : DESCANT_EVENT_UNFINISHED,
+                  word->source);
+}
+
+/* A rank that has left says no more of it, and does not wait long for the others. */
+static void hear_fail(struct ranks *m, const struct ranks_word *word)
+{
+    if (!m->left)
+        ranks_fail(m, (descant_status)word->status, "%s", (const char *)(word + 1));
+    else if (!m->f.status)
+        m->f.status = (descant_status)word->status;
 }
 
 static void act(struct ranks *m, int from, const struct ranks_word *word)
@@ -116,26 +137,16 @@ static void act(struct ranks *m, int from, const struct ranks_word *word)
         hear_go(m, word);
         break;
     case WORD_VOID:
-        m->called = false;
-        if (m->stage == STAGE_ARRIVED && word->seq == m->seq)
-            go_alone(m);
+        hear_void(m, word);
         break;
     case WORD_MEMBERS:
-        ranks_take_part(m, word);
-        if (m->lead)
-            ranks_lead_ends(m, word->source, word->final);
-        if (word->source != m->f.rank && !m->x.final)
-            notes_add(m->f.notes, word->final ? DESCANT_EVENT_LEFT : DESCANT_EVENT_UNFINISHED,
-                      word->source);
+        hear_members(m, word);
         break;
     case WORD_LATE:
         hear_late(m, word);
         break;
     case WORD_FAIL:
-        if (!m->left)
-            ranks_fail(m, (descant_status)word->status, "%s", (const char *)(word + 1));
-        else if (!m->f.status)      /* it says no more, and does not wait long for the others */
-            m->f.status = (descant_status)word->status;
+        hear_fail(m, word);
         break;
     case WORD_BYE:
         m->bye = true;
@@ -150,19 +161,22 @@ static bool was_greeted(const struct ranks *m, int rank)
     return peer->greeted && peer->greeted == peer->generation;
 }
 
-static struct word_facts facts_of(const struct ranks *m, int from, const struct ranks_word *word)
+static struct word_facts facts_of(const struct ranks *m, int from,
+                                  const struct ranks_word *word)
 {
     bool arrived = m->stage == STAGE_ARRIVED && !m->round.active && !m->go_waits;
+    bool may_fail = word->what == WORD_FAIL && was_greeted(m, from);
     struct word_facts facts = {
         .rank = m->f.rank, .place = &m->place,
-        .coordinator = word->what == WORD_FAIL && was_greeted(m, from) ? from : m->coordinator,
+        .coordinator = may_fail ? from : m->coordinator,
         .encodes = m->f.wire != WIRE_F32,
         .center = m->f.center != NULL,
         .n = m->n, .room = m->room > m->n ? m->room : m->n, .round = m->round.number,
         .seq = m->seq, .arrived = arrived ? &m->x : NULL, .turns = 1U << WORD_FAIL};
 
     if (m->started)
-        facts.turns |= 1U << WORD_CALL | 1U << WORD_VOID | 1U << WORD_MEMBERS | 1U << WORD_LATE |
+        facts.turns |= 1U << WORD_CALL | 1U << WORD_VOID | 1U << WORD_MEMBERS |
+                       1U << WORD_LATE |
                        (uint32_t)(!m->go_waits || !m->place.fixed) << WORD_GO;
     facts.turns |= (uint32_t)(m->left && m->place.fixed) << WORD_BYE;
     if (m->started && !m->place.fixed)
@@ -188,7 +202,8 @@ static bool is_stale(const struct ranks *m, int from, const struct ranks_word *w
     case WORD_LATE:
         return !by_lead;
     case WORD_GO:
-        return !by_lead || ledger_series_of(word->ledger.version) <= ledger_series(m->ledger);
+        return !by_lead ||
+               ledger_series_of(word->ledger.version) <= ledger_series(m->ledger);
     case WORD_FAIL:
         return from != m->coordinator && !was_greeted(m, from);
     case WORD_FORM:

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Means by hosts. Where a host has several ranks, each float of a mean would go over its link once
- * for each of them. So those of its ranks that are in a round, the mates, have their vectors and
- * the result in memory that they share, and for each slice of another host one of them, the relay,
- * has to do with its owner:
+/* Means by hosts. Where a host has several ranks, each float of a mean would go over its
+ * link once for each of them. So those of its ranks that are in a round, the mates, have
+ * their vectors and the result in memory that they share, and for each slice of another
+ * host one of them, the relay, has to do with its owner:
  *
  *   show      each vector comes to its place: the contribution is there already, of what is live
  *             a copy is made, piece by piece of all slices
@@ -12,15 +12,17 @@
  *   done      each mate says so when it has moved all that it moves. When all have, the result is
  *             whole, and nobody reads the vectors any more
  *
- * With h hosts 2 (h-1)/h of the vector goes out of each host and as much comes in, whatever the
- * number of its ranks. A host's part is rounded to floats, as the mean is: nothing else differs.
- * Messages, owners and pieces are those of mean.c, to which a rank by itself is a host.
+ * With h hosts 2 (h-1)/h of the vector goes out of each host and as much comes in,
+ * whatever the number of its ranks. A host's part is rounded to floats, as the mean is:
+ * nothing else differs. Messages, owners and pieces are those of mean.c, to which a rank
+ * by itself is a host.
  *
- * 1. A result is written to from the next round's closing on. By then all mates have begun other
- *    exchanges, so nobody uses the one before.
- * 2. A vector in its place is not changed before its trainer is told that the round is done, or,
- *    where it has given up the exchange, before another one is (fabric.h).
- * 3. Means that are encoded do not go by hosts: what a relay rounds off would be owed by whom?
+ * 1. A result is written to from the next round's closing on. By then all mates have
+ *    begun other exchanges, so nobody uses the one before.
+ * 2. A vector in its place is not changed before its trainer is told that the round is
+ *    done, or, where it has given up the exchange, before another one is (fabric.h).
+ * 3. Means that are encoded do not go by hosts: what a relay rounds off would be owed by
+ *    whom?
  *
  * Run by whoever holds the round machine. */
 #include "fabric/kernels.h"
@@ -59,9 +61,9 @@ struct ranks_host {
 
 /* --- memory --- */
 
-/* Blocks are a matter of one machine, whose ranks meet for them under the job's name. A rank that
- * has the machine to itself takes memory that can have huge pages, as shared memory has in few
- * systems: rows of tables are read all over. */
+/* Blocks are a matter of one machine, whose ranks meet for them under the job's name.
+ * A rank that has the machine to itself takes memory that can have huge pages, as
+ * shared memory has in few systems: rows of tables are read all over. */
 descant_status ranks_share(struct fabric *f, const char *name, size_t bytes, void **block)
 {
     struct ranks *m = ranks_of(f);

@@ -1,35 +1,40 @@
 /* SPDX-License-Identifier: MIT */
-/* Means, by messages between members and owners. Member j owns slice j of k. Everyone gives each
- * owner its part of the slice, in pieces; the owner takes piece p of all of them, reduces it in the
- * order of ranks (all get the same bits, since they get the owner's), and at once tells all the
- * others, who learn it in place:
+/* Means, by messages between members and owners. Member j owns slice j of k. Everyone
+ * gives each owner its part of the slice, in pieces; the owner takes piece p of all of
+ * them, reduces it in the order of ranks (all get the same bits, since they get the
+ * owner's), and at once tells all the others, who learn it in place:
  *
  *   give, take      (k-1)/k of the vector out, and as much in
  *   tell, learn     the same again: 2 (k-1)/k in each direction, the least that is possible
  *
- * Of many members a slice has OWNED floats or more, so that a short vector costs no messages
- * between all pairs. It then has fewer owners than members, and they are others in each round, by
- * its number. A few members all own: each has as much to do as the others, and so none sleeps
- * while another one works. (Encoded means have k slices always: docs/wire.md.)
+ * Of many members a slice has OWNED floats or more, so that a short vector costs no
+ * messages between all pairs. It then has fewer owners than members, and they are others
+ * in each round, by its number. A few members all own: each has as much to do as the
+ * others, and so none sleeps while another one works. (Encoded means have k slices
+ * always: docs/wire.md.)
  *
- * Both directions of the link are busy from the first reduced piece on, and no step waits for
- * another than the piece it needs. Pieces go straight out of the vector where they lie together
- * there, out of the result, and into the result; only what is taken has buffers, and what has a
- * gap inside is gathered first. Between two ranks at most m->depth pieces of a sort are in flight,
- * and an owner takes at most so many parts at a time as its window has room for, in the order of
- * ranks. Where that is less than a piece's, they are added to a sum as they come.
+ * Both directions of the link are busy from the first reduced piece on, and no step waits
+ * for another than the piece it needs. Pieces go straight out of the vector where they
+ * lie together there, out of the result, and into the result; only what is taken has
+ * buffers, and what has a gap inside is gathered first. Between two ranks at most
+ * m->depth pieces of a sort are in flight, and an owner takes at most so many parts at a
+ * time as its window has room for, in the order of ranks. Where that is less than a
+ * piece's, they are added to a sum as they come.
  *
- * Nothing here looks at all ranks but the opening of an owner's window: lanes that can go on are in
- * a list, and the end is a count.
+ * Nothing here looks at all ranks but the opening of an owner's window: lanes that can go
+ * on are in a list, and the end is a count.
  *
- * Vectors were looked at before they arrived, and those that are not finite give nothing. Workers
- * train on meanwhile: should a piece not be finite now, it is left out of that piece alone.
+ * Vectors were looked at before they arrived, and those that are not finite give nothing.
+ * Workers train on meanwhile: should a piece not be finite now, it is left out of that
+ * piece alone.
  *
- * Where hosts have several ranks (hosts.c), the ranks of a host have nothing to tell each other
- * by messages: an owner takes from and tells one rank of each other host, its slice's relay there.
+ * Where hosts have several ranks (hosts.c), the ranks of a host have nothing to tell each
+ * other by messages: an owner takes from and tells one rank of each other host, its
+ * slice's relay there.
  *
- * Encoded means (wire.c) go the same ways in smaller messages, of other slices: what is sent
- * and what has come then lies in buffers, and a step encodes, reduces and decodes one piece each.
+ * Encoded means (wire.c) go the same ways in smaller messages, of other slices: what is
+ * sent and what has come then lies in buffers, and a step encodes, reduces and decodes
+ * one piece each.
  *
  * Run by whoever holds the round machine. */
 #include "fabric/kernels.h"
@@ -202,8 +207,8 @@ static void open_lanes(struct ranks *m)
         make_ready(m, &lanes->list[(after + i) % n]);
 }
 
-/* Parts in flight: as many as keep the link busy; and as many owners as there are take from
- * all that give, not all of them from the same few. */
+/* Parts in flight: as many as keep the link busy; and as many owners as there are take
+ * from all that give, not all of them from the same few. */
 static size_t window_room(const struct ranks *m, int n_peers)
 {
     size_t all = m->depth * (size_t)n_peers, room = m->depth * (size_t)m->round.owners;
@@ -373,8 +378,8 @@ static void tell_peers(struct ranks *m)
 
 /* --- reducing --- */
 
-/* The givers [*from, *to) whose parts are reduced next: all of them, or, where a window does not
- * hold so many, some. False: a part is not here. */
+/* The givers [*from, *to) whose parts are reduced next: all of them, or, where a
+ * window does not hold so many, some. False: a part is not here. */
 static bool next_givers(const struct ranks *m, int *from, int *to)
 {
     const struct ranks_window *w = &m->lanes.window;
@@ -387,8 +392,8 @@ static bool next_givers(const struct ranks *m, int *from, int *to)
     return w->came >= w->reduced + (size_t)(*to - *from);
 }
 
-/* By rank, so that one sum has the same bits whoever owns it. Of a host with several ranks its own
- * parts come first. */
+/* By rank, so that one sum has the same bits whoever owns it. Of a host with several
+ * ranks its own parts come first. */
 static int gather_inputs(struct ranks *m, struct chunk piece, int from, int to)
 {
     const struct ranks_round *r = &m->round;

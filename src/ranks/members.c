@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The ledger's driver (ledger.h): events of this rank and words of others go in, and what
- * it decides is said or done. Every rank has a ledger from open on; it says nothing before
- * the rank has started.
+ * it decides is said or done. Every rank has a ledger from open on; it says nothing
+ * before the rank has started.
  *
  *   HERE        to the coordinator: what a ledger tells of its rank, and, where that has
  *               arrived, its exchange
@@ -55,7 +55,8 @@ descant_status ranks_members_init(struct ranks *m)
         m->list[k].generation = 1;
     m->founded = m->place.fixed;
     m->leads = m->founded && m->f.rank == 0;
-    m->ledger = ledger_init(m->ledger_memory, &options, 0, m->place.fixed ? m->list : NULL, 0);
+    const struct ledger_entry *first = m->place.fixed ? m->list : NULL;
+    m->ledger = ledger_init(m->ledger_memory, &options, 0, first, 0);
     return DESCANT_OK;
 }
 
@@ -338,7 +339,7 @@ void ranks_members_hear(struct ranks *m, int from, const struct ranks_word *word
     obey_all(m);
 }
 
-/* The round of m->go can begin here. False: it is not this rank's, as its ledger knows. */
+/* The round of m->go can begin here. False: by this rank's ledger it is not its own. */
 bool ranks_members_begin(struct ranks *m)
 {
     const struct ranks_run *runs = ranks_runs(m->go), *end = runs + m->go->seats;
@@ -354,7 +355,8 @@ bool ranks_members_begin(struct ranks *m)
         ledger_hear(m->ledger, &d, m->list);
         obey_all(m);
     }
-    bool is_last = m->place.fixed || ledger_series(m->ledger) == ledger_series_of(d.version);
+    bool is_last = m->place.fixed ||
+                   ledger_series(m->ledger) == ledger_series_of(d.version);
     if (!own || !own->first.arrival)
         return own && is_last;
     return ledger_view(m->ledger).open && is_last;

@@ -26,8 +26,9 @@ void ranks_blame_alone(struct ranks *m, descant_status status, const char *text)
 static bool broken(struct ranks *m, int rank)
 {
     const char *name = rank >= 0 ? m->place.names[rank] : "any host";
-    ranks_fail(m, DESCANT_SYSTEM, "%s: %s, in a message with rank %d on %s", m->link->type->name,
-             m->link->type->why(m->link), rank, name);
+    const struct link_type *type = m->link->type;
+    ranks_fail(m, DESCANT_SYSTEM, "%s: %s, in a message with rank %d on %s", type->name,
+               type->why(m->link), rank, name);
     return false;
 }
 
@@ -43,7 +44,8 @@ void ranks_refuse(struct ranks *m, int rank, const char *format, ...)
     va_end(list);
     if (!m->place.fixed) {      /* it is given up; the others go on */
         log_say(&m->f.log, DESCANT_WARNING, "%s; it is heard no more", text);
-        m->met(m, &(struct link_peer){rank, m->peers[rank].generation, true});
+        const struct link_peer gone = {rank, m->peers[rank].generation, true};
+        m->met(m, &gone);
         return;
     }
     m->deaf = true;
@@ -51,7 +53,8 @@ void ranks_refuse(struct ranks *m, int rank, const char *format, ...)
 }
 
 /* Pieces are of the round; a round that is given up ends them. */
-static struct link_message message_of(struct ranks *m, struct ranks_op *op, enum ranks_tag tag)
+static struct link_message message_of(struct ranks *m, struct ranks_op *op,
+                                      enum ranks_tag tag)
 {
     bool piece = tag == TAG_GIVE || tag == TAG_TELL || tag == TAG_STATE;
 
@@ -61,7 +64,8 @@ static struct link_message message_of(struct ranks *m, struct ranks_op *op, enum
     return (struct link_message){op->rank, (int)tag, piece ? m->round.series : 0, op};
 }
 
-bool ranks_send_op(struct ranks *m, struct ranks_op *op, const void *p, size_t bytes, enum ranks_tag tag)
+bool ranks_send_op(struct ranks *m, struct ranks_op *op, const void *p, size_t bytes,
+                   enum ranks_tag tag)
 {
     const struct link_message message = message_of(m, op, tag);
 
@@ -70,7 +74,8 @@ bool ranks_send_op(struct ranks *m, struct ranks_op *op, const void *p, size_t b
     return op->busy || broken(m, op->rank);
 }
 
-static bool receive(struct ranks *m, struct ranks_op *op, void *p, size_t most, enum ranks_tag tag)
+static bool receive(struct ranks *m, struct ranks_op *op, void *p, size_t most,
+                    enum ranks_tag tag)
 {
     const struct link_message message = message_of(m, op, tag);
 
@@ -79,30 +84,35 @@ static bool receive(struct ranks *m, struct ranks_op *op, void *p, size_t most, 
     return op->busy || broken(m, op->rank);
 }
 
-bool ranks_receive_op(struct ranks *m, struct ranks_op *op, void *p, size_t bytes, enum ranks_tag tag)
+bool ranks_receive_op(struct ranks *m, struct ranks_op *op, void *p, size_t bytes,
+                      enum ranks_tag tag)
 {
     op->any_length = false;
     return receive(m, op, p, bytes, tag);
 }
 
-bool ranks_receive_any(struct ranks *m, struct ranks_op *op, void *p, size_t most, enum ranks_tag tag)
+bool ranks_receive_any(struct ranks *m, struct ranks_op *op, void *p, size_t most,
+                       enum ranks_tag tag)
 {
     op->any_length = true;
     return receive(m, op, p, most, tag);
 }
 
 /* What has come is as long as it should be; else nothing of it is used. */
-static bool length_is_good(struct ranks *m, struct ranks_op *op, const struct link_ended *ended)
+static bool length_is_good(struct ranks *m, struct ranks_op *op,
+                           const struct link_ended *ended)
 {
     static const char *const names[] = {
-        [TAG_WORD] = "a word", [TAG_MANIFEST] = "a manifest", [TAG_GIVE] = "a part of a mean",
-        [TAG_TELL] = "a piece of a mean", [TAG_STATE] = "a piece of a state",
-        [TAG_ASK] = "an ask", [TAG_ROWS] = "a part of rows", [TAG_POST] = "a parcel",
-        [TAG_POST_TAKEN] = "a parcel's answer",
-        [TAG_WANT] = "a wish for a state", [TAG_VERSION] = "a piece of a state", [TAG_ANSWER] = "an answer"};
+        [TAG_WORD] = "a word", [TAG_MANIFEST] = "a manifest",
+        [TAG_GIVE] = "a part of a mean", [TAG_TELL] = "a piece of a mean",
+        [TAG_STATE] = "a piece of a state", [TAG_ASK] = "an ask",
+        [TAG_ROWS] = "a part of rows", [TAG_POST] = "a parcel",
+        [TAG_POST_TAKEN] = "a parcel's answer", [TAG_WANT] = "a wish for a state",
+        [TAG_VERSION] = "a piece of a state", [TAG_ANSWER] = "an answer"};
     char length[24] = "too many";
 
-    if (!op->most || ended->bytes == op->most || (op->any_length && ended->bytes < op->most))
+    if (!op->most || ended->bytes == op->most ||
+        (op->any_length && ended->bytes < op->most))
         return true;
     op->busy = false;
     if (ended->bytes != LINK_TOO_LONG)
@@ -185,7 +195,8 @@ void *ranks_request_make(const struct ranks_requests *all, unsigned slot)
     return r;
 }
 
-void *ranks_request_park(struct ranks *m, struct ranks_requests *all, struct ranks_request *r)
+void *ranks_request_park(struct ranks *m, struct ranks_requests *all,
+                         struct ranks_request *r)
 {
     struct ranks_request *other;
     int n = 0;

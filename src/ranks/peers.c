@@ -58,7 +58,8 @@ void ranks_peers_met(struct ranks *m, const struct link_peer *peer)
 
 /* --- HELLO --- */
 
-static void manifest_sent(struct ranks *m, struct ranks_op *op, const struct link_ended *ended)
+static void manifest_sent(struct ranks *m, struct ranks_op *op,
+                          const struct link_ended *ended)
 {
     (void)m;
     (void)ended;
@@ -78,8 +79,8 @@ bool ranks_peers_hello(struct ranks *m, int rank)
                                               hello.manifest_bytes, TAG_MANIFEST);
 }
 
-/* Once to each process that this rank takes for the leader: where the coordinator has gone the
- * candidate must know a newcomer that is in a list which was accepted. */
+/* Once to each process that this rank takes for the leader: where the coordinator has
+ * gone the candidate must know a newcomer that is in a list which was accepted. */
 static void introduce(struct ranks *m)
 {
     struct ranks_peer *leader = &m->peers[m->leader];
@@ -204,9 +205,10 @@ static void say_alive(struct ranks *m)
         m->now_ns - m->alive_ns < m->dead_ns / 4)
         return;
     m->alive_ns = m->now_ns;
+    const struct ranks_word alive = {.what = WORD_ALIVE};
     for (int i = 0; i < r->k; i++)
         if (i != r->me)
-            ranks_tell(m, r->seats[i].rank, (struct ranks_word){.what = WORD_ALIVE}, NULL, 0);
+            ranks_tell(m, r->seats[i].rank, alive, NULL, 0);
 }
 
 void ranks_peers_time(struct ranks *m)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Where the pieces of a mean lie: of whom, from where, how long; and the mean of some of them. */
+/* Where the pieces of a mean lie: of whom, from where, how long; and the mean of some. */
 #include "fabric/kernels.h"
 #include "fabric/vector.h"
 #include "ranks/ranks.h"
@@ -50,8 +50,8 @@ int ranks_round_owner(const struct ranks_round *r, int nth)
 
 struct chunk ranks_round_slice(const struct ranks_round *r, int member)
 {
-    int nth = r->owners < r->k ? (member + r->k - (int)(r->number % (uint32_t)r->k)) % r->k
-                               : member;
+    int first = (int)(r->number % (uint32_t)r->k);
+    int nth = r->owners < r->k ? (member + r->k - first) % r->k : member;
 
     if (nth >= r->owners)
         return (struct chunk){0, 0};

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-/* What a rank is made of; for the files of this folder alone. docs/mpi.md has the protocol.
+/* What a rank is made of; for the files of this folder alone. docs/mpi.md has the
+ * protocol.
  *
  *   ranks.c     the table
  *   start.c, turn.c, close.c    what comes before the first poll, what a poll does, the end
  *   hear.c      what a word does to who hears it; check.c: whether it may
  *   peers.c     which ranks are there: they come, go, fall silent, and found the job
- *   lead.c, rows_lead.c         the coordinator: what a round is that has gathered; and one of rows
+ *   lead.c      the coordinator: what a round is that has gathered; rows_lead.c: one of rows
  *   members.c   drives the ledger (ledger.h): who takes part, and when a round may close
  *   versions.c  a version of the state, from a rank that holds it to one that lacks it
  *   mean.c, state.c, elastic.c  the floats of an exchange
+ *   center.c    the slices of an elastic centre that this rank owns
  *   lanes.c     the records and buffers of those that are under way
  *   hosts.c     those of a mean among the ranks of one host, in its memory
  *   wire.c      those of a mean in fewer bits
@@ -17,11 +19,11 @@
  *   waits.c     sleeping, whom for, and whether ranks are bound to too few cores
  *   pieces.c    where the pieces of a mean lie
  *   seats.c     the members of a round, as a GO has them
- *   words.c     short messages, between any rank and the coordinator, rank 0
+ *   words.c     short messages between ranks
  *   messages.c  all messages, on their way
  *
- * No two of them call each other in a circle: what is heard, and a peer that is refused, go up
- * through m->hear and m->blame. */
+ * No two of them call each other in a circle: what is heard, and a peer that is
+ * refused, go up through m->hear and m->blame. */
 #ifndef RANKS_H
 #define RANKS_H
 
@@ -30,10 +32,10 @@
 #include "ranks/ledger.h"
 
 enum {
-    RANKS_PIECE = 32768,          /* floats: 128 KiB */
+    RANKS_PIECE = 32768,        /* floats: 128 KiB */
     RANKS_PIECE_LEAST = 4096,
-    RANKS_DEPTH = 8,              /* pieces in flight to and from one rank, of each sort, at most */
-    RANKS_TEXT = 640              /* bytes of a word's text, with its end */
+    RANKS_DEPTH = 8,            /* pieces in flight to or from one rank, of each sort */
+    RANKS_TEXT = 640            /* bytes of a word's text, with its end */
 };
 
 enum { RANKS_PROTOCOL = 10 };          /* of the words and pieces between ranks */
@@ -59,9 +61,9 @@ struct ranks_op {
     void *of;                   /* a piece: its lane, or its hearer; else its request */
 };
 
-/* A request and its answer, at the head of a record of their user's; its memory is one block.
- * Where the peer holds a request up, another takes its place, and it is parked: it goes once
- * nothing of it is under way. */
+/* A request and its answer, at the head of a record of their user's; its memory is one
+ * block. Where the peer holds a request up, another takes its place, and it is parked:
+ * it goes once nothing of it is under way. */
 struct ranks_request {
     struct ranks_op send, receive;
     void *out, *in;                     /* what they carry */
@@ -80,20 +82,22 @@ struct ranks_requests {
 /* --- words --- */
 
 enum ranks_what {
-    WORD_HELLO,         /* to 0: has started; its manifest follows */
-    WORD_HERE,          /* to 0: of its ledger; where it has arrived, with which exchange */
-    WORD_LEAVE,         /* to 0: begins nothing more */
-    WORD_CALL,          /* from 0: others wait for your arrival */
-    WORD_GO,            /* from 0: the round is closed; runs of seats follow */
-    WORD_VOID,          /* from 0: your elastic exchange goes on by itself */
-    WORD_MEMBERS,       /* from 0: so many take part; `source` does no more */
-    WORD_LATE,          /* from 0: for whom your round waits; struct awaited follows */
-    WORD_FAIL,          /* from 0: the job has failed; text follows */
-    WORD_BYE,           /* from 0: all have left */
+    /* to the coordinator; HERE also from it */
+    WORD_HELLO,         /* has started; its manifest follows */
+    WORD_HERE,          /* of its ledger; where it has arrived, with which exchange */
+    WORD_LEAVE,         /* begins nothing more; where the link is fixed */
+    /* from the coordinator */
+    WORD_CALL,          /* others wait for your arrival */
+    WORD_GO,            /* the round is closed; runs of seats follow */
+    WORD_VOID,          /* your elastic exchange goes on by itself */
+    WORD_MEMBERS,       /* so many take part; `source` does no more */
+    WORD_LATE,          /* for whom your round waits; struct awaited follows */
+    WORD_FAIL,          /* the job has failed, or this newcomer differs; text follows */
+    WORD_BYE,           /* all have left; where the link is fixed */
     WORD_ROWS, WORD_ROWS_CALL, WORD_ROWS_GO, WORD_ROWS_HAVE, WORD_ROWS_TAKE,
     WORD_LEAD,          /* rows.c has these */
     WORD_FENCE, WORD_PROPOSE, WORD_STANDS, WORD_TAKE,   /* members.c */
-    WORD_FORM,          /* from 0: the job begins, with this list; where ranks come and go */
+    WORD_FORM,          /* from rank 0, where ranks come and go: the job begins with this list */
     WORD_ALIVE          /* to a member of a round that lasts */
 };
 
@@ -144,8 +148,8 @@ struct ranks_seat {
     double share;               /* of a mean */
 };
 
-/* So many of them whose ranks follow each other and who differ in nothing but their places
- * (seats.c). */
+/* So many of them whose ranks follow each other and who differ in nothing but their
+ * places (seats.c). */
 struct ranks_run {
     struct ranks_seat first;
     uint32_t n;
@@ -172,8 +176,8 @@ struct ranks_peer {
 
 /* --- the floats of a round --- */
 
-/* With one owner of a slice: our parts of it, and the slice as the owner tells it. Of a state:
- * what goes to the member after us, and what comes from the one before. */
+/* With one owner of a slice: our parts of it, and the slice as the owner tells it. Of
+ * a state: what goes to the member after us, and what comes from the one before. */
 struct ranks_lane {
     int member;                         /* the owner's place in the round */
     size_t pieces;                      /* of its slice */
@@ -191,8 +195,8 @@ struct ranks_hearer {
     size_t told;                        /* pieces, ended */
 };
 
-/* What an owner takes and tells. Parts are counted over all pieces, and those of one piece are in
- * the order of ranks; part q lies in buffer q % room. */
+/* What an owner takes and tells. Parts are counted over all pieces, and those of one
+ * piece are in the order of ranks; part q lies in buffer q % room. */
 struct ranks_window {
     int n_peers, n_givers, before;      /* before: givers of lower ranks than this one */
     struct ranks_hearer *peers;
@@ -333,7 +337,7 @@ struct ranks {
     void (*met)(struct ranks *m, const struct link_peer *peer);
     /* False: it may not be acted upon, and the job has failed. */
     bool (*hear)(struct ranks *m, int from, const struct ranks_word *word, size_t bytes);
-    /* The job has failed; rank 0 tells all. */
+    /* The job has failed; the coordinator tells all. */
     void (*blame)(struct ranks *m, descant_status status, const char *text);
     /* the exchange that is open */
     enum ranks_stage stage;
@@ -388,11 +392,11 @@ bool ranks_send_op(struct ranks *m, struct ranks_op *op, const void *p, size_t b
 bool ranks_receive_op(struct ranks *m, struct ranks_op *op, void *p, size_t bytes, enum ranks_tag tag);
 bool ranks_receive_any(struct ranks *m, struct ranks_op *op, void *p, size_t most, enum ranks_tag tag);
 bool ranks_collect(struct ranks *m);        /* true: something has ended */
-/* A record, for place `slot` of its kind; NULL: no memory. memory_give gives one back that is
- * not parked. */
+/* A record, for place `slot` of its kind; NULL: no memory. memory_give gives one back
+ * that is not parked. */
 void *ranks_request_make(const struct ranks_requests *all, unsigned slot);
-/* Another record for the place of this one, which is parked. NULL: it stays where it is. A peer
- * for which too many are parked is refused. */
+/* Another record for the place of this one, which is parked. NULL: it stays where it
+ * is. A peer for which too many are parked is refused. */
 void *ranks_request_park(struct ranks *m, struct ranks_requests *all, struct ranks_request *r);
 /* Gives back one that is parked, if nothing of it is under way. */
 void ranks_request_release(struct ranks_requests *all, struct ranks_request *r);
@@ -437,8 +441,9 @@ void ranks_abandon(struct ranks *m);        /* the exchange that is open; its ro
 
 /* --- close.c --- */
 
-/* Closing in parts, for tests in which all ranks live in one thread: leave says so to the others,
- * stay serves them and is true while any is left, free releases everything. */
+/* Closing in parts, for tests in which all ranks live in one thread: leave says so to
+ * the others, stay serves them and is true while any is left, free releases
+ * everything. */
 void ranks_leave(struct fabric *f);
 bool ranks_stay(struct fabric *f);
 void ranks_free(struct fabric *f);
@@ -538,8 +543,8 @@ bool ranks_mean_inputs(struct ranks *m, float *out, int n_in, size_t n);    /* f
 
 descant_status ranks_lanes_init(struct ranks *m);
 void ranks_lanes_fini(struct ranks *m);
-/* n of them, with buffers of so many bytes to give, to learn, or without. False: the job has
- * failed, for lack of memory. */
+/* n of them, with buffers of so many bytes to give, to learn, or without. False: the
+ * job has failed, for lack of memory. */
 bool ranks_lanes_open(struct ranks *m, int n, size_t give_bytes, size_t learn_bytes);
 /* For so many peers, of which all may give, parts of so many bytes. */
 bool ranks_window_open(struct ranks *m, int n_peers, size_t room, size_t part_bytes);
@@ -560,8 +565,8 @@ descant_status ranks_host_init(struct ranks *m);    /* the contribution, too, wh
 void ranks_host_fini(struct ranks *m);
 void ranks_host_begin(struct ranks *m);
 double ranks_host_share(const struct ranks *m, int member);     /* of all of its host */
-/* In this round the member gives us its host's parts of our slice, and is told it; or the other
- * way round. */
+/* In this round the member gives us its host's parts of our slice, and is told it; or
+ * the other way round. */
 bool ranks_host_relays(const struct ranks *m, int member);
 bool ranks_host_relayed(const struct ranks *m, int member);
 bool ranks_host_show(struct ranks *m);              /* a piece of the own vector; false: all is there */

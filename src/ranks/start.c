@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The ranks up to their first poll: they meet, each looks up its place, segments and the memory of
- * rounds are taken, and rank 0 is told of all that must be alike. */
+/* The ranks up to their first poll: they meet, each looks up its place, segments and
+ * the memory of rounds are taken, and rank 0 is told of all that must be alike. */
 #include "fabric/vector.h"
 #include "machine/roster.h"
 #include "ranks/ranks.h"
@@ -12,7 +12,8 @@
 
 /* --- open --- */
 
-static descant_status check_place(const struct ranks *m, const struct fabric_options *options)
+static descant_status check_place(const struct ranks *m,
+                                  const struct fabric_options *options)
 {
     const struct log *log = options->log;
 
@@ -22,8 +23,9 @@ static descant_status check_place(const struct ranks *m, const struct fabric_opt
     if (!m->place.fixed)
         return options->size <= m->place.size
                    ? DESCANT_OK
-                   : log_fail(log, DESCANT_BAD_SIZE, "size %d: the job has at most %d ranks",
-                              options->size, m->place.size);
+                   : log_fail(log, DESCANT_BAD_SIZE,
+                              "size %d: the job has at most %d ranks", options->size,
+                              m->place.size);
     if (options->size > 0 && options->size != m->place.size && m->place.size == 1)
         return log_fail(log, DESCANT_BAD_SIZE,
                         "size %d: %s knows of this rank alone; it was started by another "
@@ -38,8 +40,9 @@ static descant_status check_place(const struct ranks *m, const struct fabric_opt
 static void say_place(const struct ranks *m)
 {
     const struct link_place *p = &m->place;
-    log_say(&m->f.log, DESCANT_DEBUG, "mpi: %s, %d rank%s on %d host%s, this one on %s; %s",
-            p->version, p->size, p->size == 1 ? "" : "s", p->hosts, p->hosts == 1 ? "" : "s",
+    log_say(&m->f.log, DESCANT_DEBUG,
+            "mpi: %s, %d rank%s on %d host%s, this one on %s; %s", p->version, p->size,
+            p->size == 1 ? "" : "s", p->hosts, p->hosts == 1 ? "" : "s",
             p->names[p->rank], p->about);
 }
 
@@ -59,7 +62,7 @@ static bool wants_messages(const struct fabric_options *options)
     return options->address && strcmp(options->address, "messages") == 0;
 }
 
-/* Where ranks come and go each is by itself, for messages between ranks of one host, too. */
+/* Where ranks come and go each is by itself, also among ranks of one host. */
 static void stand_alone(struct ranks *m, const struct fabric_options *options)
 {
     struct link_place *p = &m->place;
@@ -95,7 +98,8 @@ static descant_status go_up(struct ranks *m, const struct fabric_options *option
     m->f.local_rank = m->place.local_rank;
     m->f.wire = m->f.size > 1 ? options->wire : WIRE_F32;
     m->messages = wants_messages(options);
-    if (m->place.hosts == 1 && m->place.size > 1 && m->place.size <= MACHINE_SLOTS && !m->messages)
+    if (m->place.hosts == 1 && m->place.size > 1 && m->place.size <= MACHINE_SLOTS &&
+        !m->messages)
         m->f.machine_job = m->place.job;
     status = name_hosts(m);
     if (!status)
@@ -110,8 +114,9 @@ static descant_status go_up(struct ranks *m, const struct fabric_options *option
 descant_status ranks_open(struct fabric **out, const struct fabric_options *options)
 {
     if (options->address && *options->address && !wants_messages(options))
-        return log_fail(options->log, DESCANT_BAD_ADDRESS, "\"mpi:%s\": the address is mpi, or "
-                        "mpi:messages", options->address);
+        return log_fail(options->log, DESCANT_BAD_ADDRESS,
+                        "\"mpi:%s\": the address is mpi, or mpi:messages",
+                        options->address);
     struct ranks *m = memory_take(sizeof *m);
     if (!m)
         return log_fail(options->log, DESCANT_MEMORY, "no memory for a trainer");
@@ -176,7 +181,8 @@ static float *floats(size_t n)
 static descant_status start_memory(struct ranks *m, const struct fabric_start *start)
 {
     struct fabric *f = &m->f;
-    bool had = (m->result = floats(start->room > start->n ? start->room : start->n)) != NULL;
+    size_t most = start->room > start->n ? start->room : start->n;
+    bool had = (m->result = floats(most)) != NULL;
 
     m->mean = m->result;
     if (had && ranks_by_hosts(m)) {
@@ -199,7 +205,8 @@ static descant_status start_memory(struct ranks *m, const struct fabric_start *s
         had = ranks_wire_init(m) == DESCANT_OK;
     if (had)
         return ranks_rows_init(m, start->rows_bytes);
-    return log_fail(&f->log, DESCANT_MEMORY, "no memory for rounds of %zu floats", start->n);
+    return log_fail(&f->log, DESCANT_MEMORY, "no memory for rounds of %zu floats",
+                    start->n);
 }
 
 /* What all must have alike, as lines. */

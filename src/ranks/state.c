@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* States: the source's vectors, and the centre that it gives, down a chain of all members. Each
- * passes a piece on as soon as it has come, out of where it came to, so everybody's link carries
- * the state once in and once out, whatever their number.
+/* States: the source's vectors, and the centre that it gives, down a chain of all
+ * members. Each passes a piece on as soon as it has come, out of where it came to, so
+ * everybody's link carries the state once in and once out, whatever their number.
  *
- * The source's part is out before anything is sent: what its caller then makes of the centre is
- * what the others get. After a final state the centre is no one's to give; everybody fetches it
- * from its owners (elastic.c), who all have come to their end. Run by whoever holds the round
- * machine. */
+ * The source's part is out before anything is sent: what its caller then makes of the
+ * centre is what the others get. After a final state the centre is no one's to give;
+ * everybody fetches it from its owners (elastic.c), who all have come to their end.
+ * Run by whoever holds the round machine. */
 #include "fabric/vector.h"
 #include "ranks/ranks.h"
 
@@ -31,7 +31,8 @@ static bool gives_center(const struct ranks *m)
 }
 
 /* Where a piece comes to; at the source, where it is. */
-static const float *source_piece(const struct ranks *m, size_t piece, float *gathered, size_t *n)
+static const float *source_piece(const struct ranks *m, size_t piece, float *gathered,
+                                 size_t *n)
 {
     const struct ranks_round *r = &m->round;
     size_t at = place_at(m, piece, n), which = piece / vector_pieces(m);
@@ -45,15 +46,17 @@ static float *came_to(const struct ranks *m, size_t piece, size_t *n)
 {
     size_t at = place_at(m, piece, n), which = piece / vector_pieces(m);
 
-    if (which == 0)
-        return m->result + at;
-    return (which <= (size_t)m->n_outer ? m->state_outer[which - 1] : m->state_center) + at;
+    float *vector = which == 0                    ? m->result
+                    : which <= (size_t)m->n_outer ? m->state_outer[which - 1]
+                                                  : m->state_center;
+    return vector + at;
 }
 
 /* A centre that came counts once the round has ended: it may yet be given up. */
 void ranks_state_end(struct ranks *m)
 {
-    if (gives_center(m) && m->round.me != m->round.source && m->state_center != m->f.center)
+    if (gives_center(m) && m->round.me != m->round.source &&
+        m->state_center != m->f.center)
         memcpy(m->f.center, m->state_center, m->n * sizeof(float));
 }
 
@@ -93,7 +96,7 @@ void ranks_state_begin(struct ranks *m)
     memset(r->here, 0, sizeof r->here);
     size_t buffer = (ranks_lane_floats(m) * sizeof(float) + 63) / 64 * 64;
     if (!ranks_lanes_open(m, 1, r->me == r->source ? buffer : 0, 0)) {
-        r->n_state = r->came = 0;       /* there is no memory for it, and it does nothing */
+        r->n_state = r->came = 0;       /* for lack of memory it does nothing */
         return;
     }
     struct ranks_lane *lane = m->lanes.list;

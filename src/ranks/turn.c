@@ -2,10 +2,10 @@
 /* What one poll does, and in which order:
  *
  *   1 lets messages move, and hears those that have come (each knows what it ends)
- *   2 rank 0: looks whether a round closes
+ *   2 the coordinator: looks whether a round closes
  *   3 rows: what the round that is closed needs (rows.c)
- *   4 the floats of the round that is closed, a bounded piece; it is done to its end even if the
- *     exchange that brought it here has been given up
+ *   4 the floats of the round that is closed, a bounded piece; it is done to its end even
+ *     if the exchange that brought it here has been given up
  *   5 the exchange that is open: looks at its vector, arrives, takes its part */
 #include "fabric/kernels.h"
 #include "fabric/vector.h"
@@ -20,8 +20,8 @@ enum {
 
 /* --- where ranks come and go --- */
 
-/* The round that is open here ends nowhere. An arrival of an exchange that waits for it is
- * made again; one whose exchange was given up is taken back. */
+/* The round that is open here ends nowhere. An arrival of an exchange that waits for
+ * it is made again; one whose exchange was given up is taken back. */
 static void void_round(struct ranks *m)
 {
     struct ranks_round *r = &m->round;
@@ -77,7 +77,7 @@ static void moved_now(struct ranks *m)
 {
     m->moved_ns = m->now_ns;
     atomic_store_explicit(&m->still, 0, memory_order_relaxed);
-    /* nothing that moves while a round gathers is of it: what rank 0 has told stands */
+    /* nothing that moves while a round gathers is of it: what was told stands */
     if (m->stage != STAGE_ARRIVED || m->round.active || m->go_waits)
         fabric_unsay(&m->f);
 }
@@ -88,7 +88,7 @@ static const struct vector *own_vector(const struct ranks *m)
     return m->f.contribution ? &m->copy : &m->segments;
 }
 
-/* The round that may be under way goes on without its exchange, whose vector may be gone. */
+/* A round that is under way goes on without its exchange, whose vector may be gone. */
 void ranks_abandon(struct ranks *m)
 {
     m->round.ours = false;
@@ -98,9 +98,11 @@ void ranks_abandon(struct ranks *m)
 descant_status ranks_begin(struct fabric *f, const struct exchange *exchange)
 {
     struct ranks *m = ranks_of(f);
-    const struct limits limits = {m->n, m->room, m->started, m->had_state, f->center != NULL};
-    descant_status status = f->status ? f->status : exchange_check(exchange, &limits, &f->log);
+    const struct limits limits = {m->n, m->room, m->started, m->had_state, f->center};
+    descant_status status = f->status;
 
+    if (!status)
+        status = exchange_check(exchange, &limits, &f->log);
     if (status)
         return status;
     m->had_state |= exchange->kind == EXCHANGE_STATE;
@@ -295,8 +297,8 @@ static enum fabric_progress end_round(struct ranks *m, struct fabric_part *part)
     return FABRIC_WORKED;
 }
 
-/* A version has come as a whole (versions.c): of a round that this rank was in, or a state.
- * That is handed out once this rank has arrived. */
+/* A version has come as a whole (versions.c): of a round that this rank was in, or a
+ * state. That is handed out once this rank has arrived. */
 static enum fabric_progress take_version(struct ranks *m, struct fabric_part *part)
 {
     struct ranks_taken taken;

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: MIT */
-/* A version of the state, from its donor, a rank that holds it, to one that lacks it, while
- * all others go on. Only where ranks come and go. A rank wants of it
+/* A version of the state, from its donor, a rank that holds it, to one that lacks it,
+ * while all others go on. Only where ranks come and go. A rank wants of it
  *
- *   LIST     what is merged in it, and no floats: if the rank is at its end, for it takes
- *            part in no more rounds with its own floats; if it brings a state for all; and
- *            while no round has been
- *   RESULT   the mean, bit for bit: if the rank was in the round which left the version, and
- *            did not see the round's end
+ *   LIST     what is merged in it, and no floats: if the rank is at its end, for it
+ *            takes part in no more rounds with its own floats; if it brings a state for
+ *            all; and while no round has been
+ *   RESULT   the mean, bit for bit: if the rank was in the round which left the version,
+ *            and did not see the round's end
  *   STATE    else: the vector, the outer vectors, and the centre
  *
  * The taker asks for each piece by its number, some at once. The donor keeps nothing of a
  * transfer: an answer says what it is of, and where that is not what the pieces before it
  * were of, the taker begins again. The vector of a state is what the donor has arrived
- * with, or the centre; a donor that has not arrived answers when it has. Vectors that arrive
- * with gradients are no state, and are given to nobody.
+ * with, or the centre; a donor that has not arrived answers when it has. Vectors that
+ * arrive with gradients are no state, and are given to nobody.
  *
  * Piece 0 has the list of what is merged; the floats follow it.
  *
@@ -23,7 +23,8 @@
 
 #include <string.h>
 
-enum { SERVED = 4, FETCHES = 4 * RANKS_DEPTH /* some may be with a donor that is silent */ };
+/* Of those that are taken some may be with a donor that is silent. */
+enum { SERVED = 4, FETCHES = 4 * RANKS_DEPTH };
 
 struct want {
     struct ledger_version version;
@@ -66,7 +67,7 @@ struct ranks_versions {
     uint64_t transfer, content;
     size_t pieces, asked, came;
     uint64_t answers;           /* that have come, in all */
-    int open;                   /* pieces of this transfer that are asked for and have not come */
+    int open;                   /* pieces of it that are asked for and have not come */
     bool whole;
     struct ledger_entry *merged;        /* (size) */
 };
@@ -99,7 +100,8 @@ static size_t count_pieces(const struct ranks *m, enum ranks_version which, uint
 }
 
 /* Of piece `piece`, from 1: the vector that it is of, and where it lies there. */
-static size_t place_of(const struct ranks *m, size_t piece, uint64_t n, struct chunk *chunk)
+static size_t place_of(const struct ranks *m, size_t piece, uint64_t n,
+                       struct chunk *chunk)
 {
     size_t each = pieces_each(m, n), floats = ranks_lane_floats(m);
     size_t at = (piece - 1) % each * floats;
@@ -134,7 +136,7 @@ static enum verdict look_for(const struct ranks *m, const struct want *want)
     if (!same(held, want->version))
         return HAS_NONE;
     if (want->which == VERSION_RESULT)
-        return m->held.mean == ledger_series_of(held) && !m->round.active ? HAS : HAS_NONE;
+        return m->held.mean != ledger_series_of(held) || m->round.active ? HAS_NONE : HAS;
     return want->which == VERSION_LIST || shows_state(m) ? HAS : WAITS;
 }
 
@@ -191,9 +193,11 @@ static void serve(struct ranks *m, struct service *s)
 
 static void listen(struct ranks *m, struct service *s)
 {
+    struct ranks_request *r = &s->request;
+
     s->waits = false;
-    s->request.receive.rank = LINK_ANY;
-    ranks_receive_any(m, &s->request.receive, s->request.in, sizeof(struct want), TAG_WANT);
+    r->receive.rank = LINK_ANY;
+    ranks_receive_any(m, &r->receive, r->in, sizeof(struct want), TAG_WANT);
 }
 
 static void wanted(struct ranks *m, struct ranks_op *op, const struct link_ended *ended)
@@ -313,7 +317,8 @@ static void stop(struct ranks_versions *v)
 static bool is_wanted(const struct ranks *m)
 {
     const struct ranks_versions *v = m->versions;
-    return v->taken.version.epoch && same(v->taken.version, ledger_view(m->ledger).wanted);
+    struct ledger_version version = v->taken.version;
+    return version.epoch && same(version, ledger_view(m->ledger).wanted);
 }
 
 static float *goes_to(struct ranks *m, size_t piece, struct chunk *chunk)
@@ -330,7 +335,7 @@ static float *goes_to(struct ranks *m, size_t piece, struct chunk *chunk)
 /* Each rank is there once, in order. */
 static bool read_list(struct ranks *m, const struct answer *a, size_t bytes)
 {
-    const struct ranks_entry *entries = (const struct ranks_entry *)(const void *)a->floats;
+    const struct ranks_entry *entries = (const void *)a->floats;
     struct ranks_versions *v = m->versions;
 
     if (bytes != (size_t)m->place.size * sizeof *entries)
@@ -505,7 +510,8 @@ uint64_t ranks_versions_pieces(const struct ranks *m)
 descant_status ranks_versions_init(struct ranks *m)
 {
     struct ranks_versions *v = m->versions = memory_take(sizeof *v);
-    bool had = v && (v->merged = memory_take_array((size_t)m->place.size, sizeof *v->merged));
+    size_t size = (size_t)m->place.size;
+    bool had = v && (v->merged = memory_take_array(size, sizeof *v->merged));
 
     if (!had)
         return DESCANT_MEMORY;

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* Sleeping, for whom, and on how many cores. MPI moves nothing by itself and its own waits burn a
- * core, so who waits sleeps and looks again: after 50 us first, then twice as long each time that
- * nothing had moved. That ends at 0.5 ms while pieces are in flight, since a link of 10 Gb/s empties
- * what is in flight in about that time; at 2 ms while a round gathers; and at 20 ms while nothing is
- * open, which is what an idle owner of a slice costs those who ask it. A shadow under the default
- * budget rests for longer (look_ns). Where the link wakes who sleeps, nobody looks for nothing.
+/* Sleeping, for whom, and on how many cores. MPI moves nothing by itself and its own
+ * waits burn a core, so a rank that waits sleeps and looks again: after 50 us first, then
+ * twice as long each time that nothing had moved. That ends at 0.5 ms while pieces are in
+ * flight, since a link of 10 Gb/s empties what is in flight in about that time; at 2 ms
+ * while a round gathers; and at 20 ms while nothing is open, which is what an idle owner
+ * of a slice costs those who ask it. A shadow under the default budget rests for longer
+ * (look_ns). Where the link wakes its sleeper, nobody looks for nothing.
  *
- * Who waits for whom is known to a rank by itself while floats move; for arrivals rank 0 looks, and
- * tells those who wait; if it is silent they wait for rank 0. All of it happens in poll, since only
- * that may call MPI. */
+ * While floats move a rank knows by itself whom it waits for. For arrivals the
+ * coordinator looks, and tells those who wait; if it does not tell, they wait for the
+ * coordinator. All of it happens in poll, since only that may call the link. */
 #include "ranks/ranks.h"
 
 #include <sched.h>
@@ -17,14 +18,15 @@
 #define REST_LEAST_NS UINT64_C(50000)
 #define SAY_FIRST_NS UINT64_C(10000000)
 #define SAY_AGAIN_NS UINT64_C(100000000)
-#define SILENT_NS UINT64_C(300000000)       /* of rank 0, which tells after 50 ms */
+#define SILENT_NS UINT64_C(300000000)       /* of the coordinator, which tells after 50 ms */
 
 enum { REST_MOVING_US = 500, REST_OPEN_US = 2000, REST_IDLE_US = 20000 };
 
 void ranks_rest(struct ranks *m, uint64_t until_ns)
 {
     uint32_t still = atomic_load_explicit(&m->still, memory_order_relaxed);
-    uint64_t most = 1000 * (uint64_t)atomic_load_explicit(&m->rest_most_us, memory_order_relaxed);
+    uint32_t most_us = atomic_load_explicit(&m->rest_most_us, memory_order_relaxed);
+    uint64_t most = 1000 * (uint64_t)most_us;
     uint64_t rest = REST_LEAST_NS << (still < 9 ? still : 9);
 
     if (m->place.wakes && still)
@@ -36,7 +38,8 @@ void ranks_rest(struct ranks *m, uint64_t until_ns)
 /* What the next poll has to do by itself. */
 static uint32_t until_due_us(const struct ranks *m, bool open)
 {
-    uint64_t due = m->started ? ledger_wakes(m->ledger) : UINT64_MAX, most = m->dead_ns / 8;
+    uint64_t due = m->started ? ledger_wakes(m->ledger) : UINT64_MAX;
+    uint64_t most = m->dead_ns / 8;
 
     if (open && SAY_AGAIN_NS < most)
         most = SAY_AGAIN_NS;
@@ -51,7 +54,7 @@ void ranks_set_rest(struct ranks *m)
 
     if (m->round.active || m->stage == STAGE_ALONE || !ranks_rows_quiet(m))
         most = REST_MOVING_US;
-    if (m->place.wakes && !(m->host && m->round.active))    /* mates' memory wakes nobody */
+    if (m->place.wakes && !(m->host && m->round.active))    /* mates wake nobody */
         most = until_due_us(m, open);
     atomic_store_explicit(&m->rest_most_us, most, memory_order_relaxed);
 }
@@ -70,10 +73,11 @@ static void moving_late(const struct ranks *m, struct awaited *awaited)
         awaited_add(awaited, r->seats[r->source].rank);
 }
 
-/* Rank 0 tells whom for; where it does not, it is the one. */
+/* The coordinator tells whom for; where it does not, it is the one. */
 static bool lead_is_silent(const struct ranks *m)
 {
-    return !m->leads && m->stage == STAGE_ARRIVED && m->now_ns - m->moved_ns >= SILENT_NS &&
+    return !m->leads && m->stage == STAGE_ARRIVED &&
+           m->now_ns - m->moved_ns >= SILENT_NS &&
            fabric_hear(&m->f).wait == FABRIC_WAIT_NONE;
 }
 
@@ -117,7 +121,7 @@ void ranks_say(struct ranks *m)
 
 /* --- cores --- */
 
-/* Launchers bind each rank to one core, and its workers and shadow then take turns on it. */
+/* Launchers bind each rank to one core, on which its workers and shadow take turns. */
 void ranks_look_at_cores(struct ranks *m, int threads)
 {
     cpu_set_t set;
@@ -127,7 +131,8 @@ void ranks_look_at_cores(struct ranks *m, int threads)
         return;
     int bound = CPU_COUNT(&set);
     if (m->place.unbind && bound < threads && bound < online)
-        log_say(&m->f.log, DESCANT_WARNING, "this rank runs %d threads and is bound to %d of %ld "
-                "cores of %s; free it with %s", threads, bound, online,
-                m->place.names[m->f.rank], m->place.unbind);
+        log_say(&m->f.log, DESCANT_WARNING,
+                "this rank runs %d threads and is bound to %d of %ld cores of %s; free it "
+                "with %s", threads, bound, online, m->place.names[m->f.rank],
+                m->place.unbind);
 }

@@ -2,15 +2,17 @@
 /* Encoded means: the rule of docs/wire.md, for the pieces that mean.c moves.
  *
  *   give      a part of another's slice is encoded as it goes out
- *   reduce    the owner adds its own part, then those that came, by rank; settles; and keeps the
- *             piece encoded, in one of m->depth buffers, until all others have been told
+ *   reduce    the owner adds its own part, then those that came, by rank; settles; and
+ *             keeps the piece encoded, in one of m->depth buffers, until all others have
+ *             been told
  *   learn     c = R + what the owner told, into the result
  *
- * 1. R is outer[0] of each member from its begin to its part, and the same bits for all of them:
- *    rank 0 sees to that (can_encode in lead.c).
- * 2. Who has given up its exchange helps with what it has in its vector and its outer[0] now. All
- *    others still have one result, for they add what they are told to their own R; what is wrong
- *    with its part ends with the state, or the f32 mean, that must follow.
+ * 1. R is outer[0] of each member from its begin to its part, and the same bits for all
+ *    of them: the coordinator sees to that (can_encode in lead.c).
+ * 2. A rank that has given up its exchange helps with its vector and its outer[0] as they
+ *    are now. All others still have one result, for they add what they are told to their own
+ *    R; what is wrong with its part ends with the state, or the f32 mean, that must
+ *    follow.
  * 3. m->owed is changed by every piece once, since no round is begun again.
  *
  * Run by whoever holds the round machine. */
@@ -79,5 +81,6 @@ void ranks_wire_reduce(struct ranks *m, struct chunk piece, int n_in, float *set
 
 void ranks_wire_learn(struct ranks *m, struct chunk piece, const float *in)
 {
-    wire_take(m->round.wire, m->result + piece.from, m->f.outer[0] + piece.from, in, piece.n);
+    wire_take(m->round.wire, m->result + piece.from, m->f.outer[0] + piece.from, in,
+              piece.n);
 }

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* Words: short messages between the coordinator, rank 0, and any rank. One receive from anybody
- * is always open, and opened again when its word has been heard, so that words of one rank are
- * heard in the order in which they were said; after a GO not before its round has begun here, for
- * a rank that only helps in a round may be sent the next GO meanwhile. What rank 0 says to itself it hears
- * at once, so it closes none while one waits here.
+/* Words: short messages, most of them between the coordinator and any rank. One receive
+ * from anybody is always open, and opened again when its word has been heard, so that
+ * words of one rank are heard in the order in which they were said. Where the link is
+ * fixed it is opened after a GO only when its round has begun here, for a rank that
+ * only helps in a round may be sent the next GO meanwhile. A rank hears at once what it
+ * says to itself, so the coordinator closes no round while one waits here.
  *
  * A word that is said is copied, and its copy used again when it has gone out.
  *
@@ -12,8 +13,8 @@
 
 #include <string.h>
 
-/* Words that are on their way out while another is heard: who takes none cannot make the others'
- * words pile up here, for they wait in the link. */
+/* Words that are on their way out while another is heard: a rank that takes none cannot
+ * make the others' words pile up here, for they wait in the link. */
 enum { OUT_LEAST = 64, OUT_OF_EACH = 4 };
 
 /* Where ranks come and go, one that takes no words has no more than these on their way:
@@ -70,7 +71,8 @@ static bool is_lost(const struct ranks *m, int rank)
            (!m->peers[rank].generation || m->peers[rank].words_out >= OUT_TO_ONE);
 }
 
-bool ranks_tell(struct ranks *m, int rank, struct ranks_word word, const void *tail, size_t bytes)
+bool ranks_tell(struct ranks *m, int rank, struct ranks_word word, const void *tail,
+                size_t bytes)
 {
     struct ranks_outgoing *out = is_lost(m, rank) ? NULL : take_outgoing(m);
 
@@ -105,8 +107,8 @@ void ranks_take_part(struct ranks *m, const struct ranks_word *word)
 
 bool ranks_listen(struct ranks *m)
 {
-    bool holds = m->place.fixed && ((m->go_waits && !m->leads) ||
-                                    m->words_out > OUT_LEAST + OUT_OF_EACH * m->place.size);
+    int most_out = OUT_LEAST + OUT_OF_EACH * m->place.size;
+    bool holds = m->place.fixed && ((m->go_waits && !m->leads) || m->words_out > most_out);
 
     if (m->word_op.busy || m->deaf || holds)
         return true;
@@ -119,7 +121,7 @@ descant_status ranks_words_init(struct ranks *m)
 {
     size_t size = (size_t)m->place.size, runs = size * sizeof(struct ranks_run);
 
-    _Static_assert(sizeof(struct ranks_entry) <= sizeof(struct ranks_run), "room for both");
+    _Static_assert(sizeof(struct ranks_entry) <= sizeof(struct ranks_run), "room");
     m->word_bytes = sizeof(struct ranks_word) + (runs > RANKS_TEXT ? runs : RANKS_TEXT);
     m->heard = memory_take(m->word_bytes);
     m->go = memory_take(m->word_bytes);
