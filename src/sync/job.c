@@ -331,14 +331,6 @@ void job_round_done(struct descant *job, uint64_t steps)
     job->merged_steps = steps;
 }
 
-enum round_progress job_advance(struct descant *job)
-{
-    enum round_progress progress = round_advance(&job->round);
-    if (job->round.arrived && job->arrived_ns == 0)
-        job->arrived_ns = clock_now_ns();
-    return progress;
-}
-
 descant_status job_drive(struct descant *job, bool held, uint64_t until_ns, uint64_t *waited_ns)
 {
     for (;;) {

@@ -94,7 +94,14 @@ void job_round_begins(struct descant *job, uint64_t steps, bool released);
 void job_round_done(struct descant *job, uint64_t steps);
 
 /* A piece of the round in hand. */
-enum round_progress job_advance(struct descant *job);
+static inline enum round_progress job_advance(struct descant *job)
+{
+    enum round_progress progress = round_advance(&job->round);
+
+    if (job->round.arrived && job->arrived_ns == 0)
+        job->arrived_ns = clock_now_ns();
+    return progress;
+}
 
 /* Advances until the round is done (or held, where `held`), sleeping when it must. Adds what it
  * slept to *waited_ns. until_ns 0: no bound, else TIMEOUT. */
