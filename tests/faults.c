@@ -25,7 +25,7 @@ enum { FAULTS_S = 8, QUIET_S = 4, GOES_ON_S = 3, ROUNDS = 6 };
 
 static struct ranks_world w;
 static struct figures {
-    unsigned long long failed, may_go_on, rounds;
+    unsigned long long failed, may_go_on, rounds, fetched;
     double simulated_s, cpu_s;
 } figures;
 
@@ -145,6 +145,7 @@ static bool run_seed(uint64_t seed, bool verbose)
     w.n = rng_uniform(&rng) < 0.05 ? 9000 : WORLD_FLOATS;
     w.wire = rng_uniform(&rng) < 0.2 ? WIRE_Q8 : WIRE_F32;
     w.elastic = w.wire == WIRE_F32 && rng_uniform(&rng) < 0.25;
+    w.hasty = rng_uniform(&rng) < 0.5;
     w.verbose = verbose;
     w.dead_s = DEAD_S;
     w.step_ns = (uint64_t)(STEP_S * 1e9);
@@ -164,6 +165,7 @@ static bool run_seed(uint64_t seed, bool verbose)
     check_end();
     figures.simulated_s += world_now(&w);
     figures.rounds += world_rounds(&w);
+    figures.fetched += w.fetched;
     if (*w.why)
         printf("seed %llu, %d ranks: %s\n", (unsigned long long)seed, options.ranks, w.why);
     bool good = !*w.why;
@@ -206,13 +208,14 @@ int main(int argc, char **argv)
         failed += all[k].failed;
         figures.may_go_on += all[k].may_go_on;
         figures.rounds += all[k].rounds;
+        figures.fetched += all[k].fetched;
         figures.simulated_s += all[k].simulated_s;
         figures.cpu_s += all[k].cpu_s;
     }
     double n = (double)(to - from + 1);
     printf("%.0f worlds of faults: %llu failed; %llu could go on at the end; %.1f rounds and "
-           "%.2f ms each; %.0f simulated seconds a second of CPU\n", n, failed,
-           figures.may_go_on, (double)figures.rounds / n, 1e3 * figures.cpu_s / n,
-           figures.simulated_s / figures.cpu_s);
+           "%.2f ms each, %llu results fetched; %.0f simulated seconds a second of CPU\n", n,
+           failed, figures.may_go_on, (double)figures.rounds / n, 1e3 * figures.cpu_s / n,
+           figures.fetched, figures.simulated_s / figures.cpu_s);
     return failed != 0;
 }

@@ -8,6 +8,8 @@
 
 #define NS 1e9
 
+enum { TURNS_AT_ONCE = 100000 /* without time going on */ };
+
 /* --- the fabric --- */
 
 static descant_status open_ranks(struct fabric **out, const struct fabric_options *options);
@@ -82,8 +84,9 @@ static uint64_t hash_of(const float *p, size_t n)
     return hash;
 }
 
-/* 1: a version is the same bits in all that hold it. */
-static void see(struct ranks_world *w, int rank)
+/* 1: a version is the same bits in all that hold it, and so is the mean that made it,
+ * which those have not seen that took a state: 0. */
+static void see(struct ranks_world *w, int rank, uint64_t mean)
 {
     struct trainer *t = &w->trainers[rank];
     struct ledger_version held = ledger_view(ranks_of(t->f)->ledger).held;
@@ -91,9 +94,11 @@ static void see(struct ranks_world *w, int rank)
 
     for (size_t i = w->n_seen; i-- > 0;)
         if (w->seen[i].series == series) {
-            if (w->seen[i].hash != hash)
+            uint64_t *other = &w->seen[i].mean;
+            if (w->seen[i].hash != hash || (mean && *other && *other != mean))
                 wrong(w, rank, "version %llu.%llu is not what others have",
                       (unsigned long long)held.epoch, (unsigned long long)held.number);
+            *other = mean ? mean : *other;
             return;
         }
     if (w->n_seen == w->seen_room) {
@@ -105,7 +110,7 @@ static void see(struct ranks_world *w, int rank)
         memory_give(w->seen);
         w->seen = more;
     }
-    w->seen[w->n_seen++] = (struct version_seen){series, hash};
+    w->seen[w->n_seen++] = (struct version_seen){series, hash, mean};
 }
 
 /* --- a trainer --- */
@@ -135,6 +140,31 @@ static void check_own(struct ranks_world *w, int rank)
     t->confirmed = in;
 }
 
+/* The floats are columns, as many as there are: one of each trainer, one that says of which
+ * reload they are, and one in which each exchange of a trainer is another one. */
+static size_t lineage(const struct ranks_world *w)
+{
+    return (size_t)w->options.ranks;
+}
+
+static size_t mark(const struct ranks_world *w)
+{
+    return (size_t)w->options.ranks + 1;
+}
+
+static size_t column_of(const struct ranks_world *w, size_t i)
+{
+    return i % ((size_t)w->options.ranks + 2);
+}
+
+static void need_columns(struct ranks_world *w, int rank, const float *p)
+{
+    for (size_t i = 0; i < w->n; i++)
+        if (p[i] != p[column_of(w, i)])
+            wrong(w, rank, "float %zu is %g, and float %zu is %g", i, (double)p[i],
+                  column_of(w, i), (double)p[column_of(w, i)]);
+}
+
 static void take_mean(struct ranks_world *w, int rank, const struct fabric_part *part)
 {
     struct trainer *t = &w->trainers[rank];
@@ -144,24 +174,60 @@ static void take_mean(struct ranks_world *w, int rank, const struct fabric_part 
         return;
     for (size_t i = 0; i < w->n; i++) {
         float more = (float)part->members * (part->out[i] - t->G[i]), whole = rintf(more);
-        if (fabsf(more - whole) > 0.1F || whole < 0 || whole > 1)
+        t->next[i] = column_of(w, i) == mark(w) ? 0 : t->G[i] + whole;
+        if (column_of(w, i) != mark(w) && (fabsf(more - whole) > 0.1F || whole < 0 || whole > 1))
             wrong(w, rank, "float %zu grows by %g in a mean of %d, from %g", i, (double)more,
                   part->members, (double)t->G[i]);
-        t->next[i] = t->G[i] + whole;
     }
+    need_columns(w, rank, t->next);
     if (t->next[rank] != t->G[rank] + 1)
         wrong(w, rank, "its contribution is not in the mean");
+    if (t->next[lineage(w)] != (float)t->lineage)
+        wrong(w, rank, "a mean of reload %g, where its own is of %llu",
+              (double)t->next[lineage(w)], (unsigned long long)t->lineage);
 }
 
-static void take_part(struct ranks_world *w, int rank, const struct fabric_part *part)
+/* 4: what the giver has arrived with, upon the version: all of it of one exchange. */
+static void check_state(struct ranks_world *w, int rank, const struct fabric_part *part)
+{
+    const float *outer = part->outer[0];
+    int giver = -1;
+
+    for (int k = 0; k < w->options.ranks; k++)
+        giver = part->out[k] - outer[k] > 0.5F ? k : giver;
+    float marked = w->wire == WIRE_F32 ? part->out[mark(w)] : 0;
+    for (size_t i = 0; i < w->n; i++) {
+        size_t column = column_of(w, i);
+        float brings = column == mark(w) ? marked : (int)column == giver;
+        if (fabsf(part->out[i] - outer[i] - brings) > 1e-3F)
+            wrong(w, rank, "float %zu of a state is %g, where %g belongs", i,
+                  (double)part->out[i], (double)(outer[i] + brings));
+    }
+    if (w->wire != WIRE_F32)
+        return;
+    need_columns(w, rank, outer);
+    if (outer[lineage(w)] != (float)part->note || outer[mark(w)] != 0)
+        wrong(w, rank, "a state of reload %g has note %llu", (double)outer[lineage(w)],
+              (unsigned long long)part->note);
+}
+
+/* No float of it may be anything but what somebody has brought. */
+static void check_center(struct ranks_world *w, int rank, const struct fabric_part *part)
+{
+    for (size_t i = 0; i < part->n; i++)
+        if (!(part->out[i] >= 1 && part->out[i] <= (float)(1 + w->reloads)))
+            wrong(w, rank, "float %zu of the centre is %g", part->from + i,
+                  (double)part->out[i]);
+}
+
+/* in_round: it has come to the end of its round, and else fetched the result. */
+static void take_part(struct ranks_world *w, int rank, const struct fabric_part *part,
+                      bool in_round)
 {
     struct trainer *t = &w->trainers[rank];
 
     if (part->kind == EXCHANGE_ELASTIC) {
-        for (size_t i = 0; i < part->n; i++)
-            if (!(part->out[i] >= 1 && part->out[i] <= (float)(1 + w->reloads)))
-                wrong(w, rank, "float %zu of the centre is %g", part->from + i,
-                      (double)part->out[i]);
+        check_center(w, rank, part);
         return;
     }
     t->took = !part->own;
@@ -171,14 +237,18 @@ static void take_part(struct ranks_world *w, int rank, const struct fabric_part 
     if (part->n != w->n)
         wrong(w, rank, "a part of %zu floats", part->n);
     else if (part->kind == EXCHANGE_STATE) {
+        (w->elastic ? check_center : check_state)(w, rank, part);
         memcpy(t->next, w->elastic ? part->out : part->outer[0], w->n * sizeof *t->next);
         t->came &= t->lineage == part->note;
         t->lineage = part->note;
     }
     else if (t->finished)
         t->took = false;
-    else
+    else {
         take_mean(w, rank, part);
+        t->mean = hash_of(part->out, w->n) | 1;
+        w->fetched += !in_round && part->members > 1;
+    }
     if (w->verbose) {
         struct ledger_view view = ledger_view(ranks_of(t->f)->ledger);
         printf("  %.6f rank %d: %s, version %llu.%llu, %d members, G %g %g %g\n", world_now(w),
@@ -207,10 +277,15 @@ static void begin(struct ranks_world *w, int rank, enum exchange_kind kind)
     x.alpha = 0.3;
     for (size_t i = 0; w->elastic && !t->states && !t->reloads && i < w->n; i++)
         t->G[i] = 1;
-    x.in = t->reloads ? &t->loaded : &m->copy;
-    memcpy(t->reloads ? t->loaded_extent.p : t->f->contribution, t->G, w->n * sizeof *t->G);
-    if (x.kind == EXCHANGE_MEAN && !t->finishes)
-        t->f->contribution[rank] += 1;
+    bool live = t->reloads || t->finishes;      /* peers may still read the contribution */
+    float *brings = live ? t->live_extent.p : t->f->contribution;
+    x.in = live ? &t->live : &m->copy;
+    memcpy(brings, t->G, w->n * sizeof *t->G);
+    t->begun++;
+    for (size_t i = 0; x.kind == EXCHANGE_MEAN && !t->finishes && i < w->n; i++)
+        brings[i] += (int)column_of(w, i) == rank ? 1
+                     : column_of(w, i) == mark(w) && w->wire == WIRE_F32
+                         ? (float)(1 + t->begun % 64) : 0;
     t->reloads = false;
     t->finished = t->finishes;
     t->open = true;
@@ -225,10 +300,13 @@ static void begin_reload(struct ranks_world *w, int rank)
 
     if (w->verbose)
         printf("  %.6f rank %d: reloads\n", world_now(w), rank);
+    t->reloading = true;
     t->lineage = ++w->reloads;
-    t->G[w->n - 1] += 1;
-    for (size_t i = 0; w->elastic && i < w->n; i++)
-        t->G[i] = (float)(1 + w->reloads);
+    for (size_t i = 0; i < w->n; i++)
+        if (w->elastic)
+            t->G[i] = (float)(1 + w->reloads);
+        else if (column_of(w, i) == lineage(w))
+            t->G[i] = (float)t->lineage;
     if (!w->elastic)
         memcpy(t->f->outer[0], t->G, w->n * sizeof *t->G);
     begin(w, rank, EXCHANGE_STATE);
@@ -238,13 +316,14 @@ static void done(struct ranks_world *w, int rank)
 {
     struct trainer *t = &w->trainers[rank];
 
-    t->open = false;
+    t->open = t->reloading = false;
     w->exchanges++;
     if (t->took && !t->finished && !w->elastic) {
-        see(w, rank);
+        see(w, rank, t->mean);
         check_own(w, rank);
     }
     t->took = false;
+    t->mean = 0;
     t->step_ends_ns =
         simulated_now(w->link) + (uint64_t)(rng_uniform(&w->rng) * (double)w->step_ns);
 }
@@ -264,13 +343,16 @@ static void train(struct ranks_world *w, int rank)
     uint64_t now = simulated_now(w->link);
     struct fabric_part part;
 
-    if (t->reloads && t->states && !t->finishes)
+    bool in_round = ranks_of(t->f)->round.active;
+    bool hurries = w->hasty && t->finishes && t->states;
+
+    if (t->reloads && t->states && !t->finishes && !t->reloading)
         begin_reload(w, rank);
-    else if (!t->open && !t->finished && now >= t->step_ends_ns)
+    else if (!t->finished && ((!t->open && now >= t->step_ends_ns) || hurries))
         begin(w, rank, t->states ? EXCHANGE_MEAN : EXCHANGE_STATE);
     switch (t->f->type->poll(t->f, &part)) {
     case FABRIC_PART:
-        take_part(w, rank, &part);
+        take_part(w, rank, &part, in_round);
         break;
     case FABRIC_DONE:
         done(w, rank);
@@ -304,8 +386,8 @@ static void let_go(struct ranks_world *w, int rank, enum trainer_state state)
     t->state = state;
     memory_give(t->G);
     memory_give(t->next);
-    memory_give(t->loaded_extent.p);
-    t->G = t->next = t->loaded_extent.p = NULL;
+    memory_give(t->live_extent.p);
+    t->G = t->next = t->live_extent.p = NULL;
     (void)w;
 }
 
@@ -351,9 +433,9 @@ void world_come(struct ranks_world *w, int rank)
     t->f->notes = &t->notes;
     t->G = memory_take_array(w->n, sizeof *t->G);
     t->next = memory_take_array(w->n, sizeof *t->next);
-    t->loaded_extent = (struct extent){0, w->n, memory_take_array(w->n, sizeof *t->G)};
-    t->loaded = (struct vector){w->n, 1, &t->loaded_extent};
-    assert(t->G && t->next && t->loaded_extent.p);
+    t->live_extent = (struct extent){0, w->n, memory_take_array(w->n, sizeof *t->G)};
+    t->live = (struct vector){w->n, 1, &t->live_extent};
+    assert(t->G && t->next && t->live_extent.p);
     t->state = TRAINER_TRAINS;
     t->confirmed = 0;
 }
@@ -412,10 +494,14 @@ static void bury(struct ranks_world *w)
 
 void world_run(struct ranks_world *w, double seconds)
 {
-    uint64_t until = simulated_now(w->link) + (uint64_t)(seconds * NS);
-    int rank;
+    uint64_t until = simulated_now(w->link) + (uint64_t)(seconds * NS), last = 0;
+    int rank, turns = 0;
 
     while (!*w->why && (rank = simulated_turn(w->link, until)) >= 0) {
+        turns = simulated_now(w->link) == last ? turns + 1 : 0;
+        last = simulated_now(w->link);
+        if (turns > TURNS_AT_ONCE)
+            wrong(w, rank, "it never sleeps");
         if (w->trainers[rank].f)
             step(w, rank);
     }

@@ -4,14 +4,17 @@
  *
  * All keep the same vector G. Trainer r brings G with 1 added to float r; the mean says
  * for each float how many of its 1s are in the round, and G grows by that. So G[r] counts
- * what was merged of trainer r. In each world:
+ * what was merged of trainer r. The float after the last trainer's has the number of the
+ * reload that G goes back to; the next one, 0 in G, has a number of each exchange in what
+ * is brought. These floats repeat to the end of the vector. In each world:
  *
  * Elastic exchanges move the centre, in which no float may be anything but what somebody
- * has brought. Where means are encoded they are not exact, and only 1 and 3 are looked at.
+ * has brought. Where means are encoded they are not exact, and 2 is not looked at.
  *
  *   1 a version is the same bits in all that hold it
  *   2 each contribution is merged once, or was lost with a version that was given up
- *   3 no peer is refused and no trainer fails, unless the test expects it */
+ *   3 no peer is refused and no trainer fails, unless the test expects it
+ *   4 a state that is taken is of one version, and of one exchange of its giver */
 #ifndef RANKS_WORLD_H
 #define RANKS_WORLD_H
 
@@ -27,20 +30,21 @@ struct trainer {
     enum trainer_state state;
     uint64_t step_ends_ns;      /* begins its next exchange then */
     bool lived;                 /* it, or a process before it */
-    bool came, open, took, finishes, finished, reloads;
+    bool came, open, took, finishes, finished, reloads, reloading;
     uint64_t lineage;           /* of the last reload that its state is of */
     float *G, *next;
-    struct extent loaded_extent;
-    struct vector loaded;       /* of a reload: peers may still read the contribution */
+    struct extent live_extent;
+    struct vector live;         /* of reloads and of the last exchange */
     uint64_t confirmed, begun;  /* its contributions: merged as it knows; given */
     uint64_t lost;              /* as its ledger has counted when that was looked at last */
     uint64_t rounds, states;    /* done */
+    uint64_t mean;              /* a hash of the one that it has taken */
     struct notes notes;
     int n_notes[N_EVENT_KINDS];
 };
 
 struct version_seen {
-    uint64_t series, hash;
+    uint64_t series, hash, mean;
 };
 
 struct ranks_world {
@@ -51,7 +55,9 @@ struct ranks_world {
     enum wire wire;
     bool gradients;
     bool elastic;               /* all bring 1 in each float, and 1 more after each reload */
+    bool hasty;                 /* whoever is to finish gives up what it has open */
     uint64_t reloads, exchanges;
+    uint64_t fetched;           /* results of rounds whose end their taker did not see */
     double dead_s;
     uint64_t step_ns;           /* of training between exchanges, at most */
     struct rng rng;

@@ -137,12 +137,13 @@ START_TEST(all_leave)
 }
 END_TEST
 
-START_TEST(one_pauses_and_comes_back)
+/* The others go on meanwhile, and it is a member again afterwards. */
+static void one_is_away(enum simulated_fault_kind kind)
 {
     for (int k = 0; k < 3; k++) {
         open_of(3, 3);
         go_on(3);
-        world_fault(&w, SIMULATED_PAUSE, world_now(&w), 20, k, 0, 0);
+        world_fault(&w, kind, world_now(&w), 20, k, 1, 0);
         run(5);
         uint64_t before = world_rounds(&w);
         run(2);
@@ -152,20 +153,81 @@ START_TEST(one_pauses_and_comes_back)
         shut();
     }
 }
+
+START_TEST(one_pauses_and_comes_back)
+{
+    one_is_away(SIMULATED_PAUSE);
+}
 END_TEST
 
 START_TEST(one_is_cut_off_and_comes_back)
 {
-    for (int k = 0; k < 3; k++) {
+    one_is_away(SIMULATED_PART);
+}
+END_TEST
+
+/* A rank dies in the midst of a round, whose end one of the others has seen: the third
+ * takes the result, and loses nothing of its work by taking a state. */
+START_TEST(a_result_is_fetched)
+{
+    uint64_t fetched = 0;
+
+    for (int at = 0; at < 200; at++) {
         open_of(3, 3);
-        go_on(3);
-        world_fault(&w, SIMULATED_PART, world_now(&w), 20, k, 1, 0);
-        run(5);
-        uint64_t before = world_rounds(&w);
-        run(2);
-        ck_assert_uint_gt(world_rounds(&w), before + 20);
-        run(20);
-        go_on(3);
+        run(0.1);
+        world_fault(&w, SIMULATED_DIE, world_now(&w) + at * 50e-6, 0, 2, 0, 0);
+        run(1);
+        fetched += w.fetched;
+        for (int k = 0; k < 2; k++)
+            ck_assert_uint_eq(w.trainers[k].states, 1);
+        shut();
+    }
+    ck_assert_uint_gt(fetched, 0);
+}
+END_TEST
+
+/* Whoever gives a state gives up what it had arrived with, and arrives with another
+ * vector, upon the same version: no piece of both comes to one state. */
+START_TEST(a_giver_begins_anew)
+{
+    const struct simulated_options slow = {.ranks = 3, .seed = 7, .latency_ns = 100000,
+                                           .bytes_per_s = 1e8};
+
+    for (int at = 0; at < 20; at++) {
+        world_open(&w, &slow, 2);
+        w.n = 200000;
+        w.hasty = true;
+        w.verbose = getenv("VERBOSE") != NULL;
+        world_come(&w, 0);
+        world_come(&w, 1);
+        run(0.1);
+        world_come(&w, 2);
+        run(at / 2 * 3e-3);
+        world_finish(&w, at % 2);
+        run(0.2);
+        ck_assert_uint_gt(w.trainers[2].states, 0);
+        shut();
+    }
+}
+END_TEST
+
+/* Whoever brings a state for all gives it up once its round is under way: the others get
+ * all of it. */
+START_TEST(a_reload_is_given_up)
+{
+    for (int at = 0; at < 20; at++) {
+        const struct simulated_options slow = {.ranks = 3, .seed = 7, .latency_ns = 100000,
+                                               .bytes_per_s = 1e8};
+        world_open(&w, &slow, 3);
+        w.n = 200000;
+        w.hasty = true;
+        for (int k = 0; k < 3; k++)
+            world_come(&w, k);
+        run(0.1);
+        world_reload(&w, 1);
+        run(at * 2e-3);
+        world_finish(&w, 1);
+        run(0.2);
         shut();
     }
 }
@@ -379,6 +441,9 @@ int main(void)
     tcase_add_test(all, all_leave);
     tcase_add_test(all, one_pauses_and_comes_back);
     tcase_add_test(all, one_is_cut_off_and_comes_back);
+    tcase_add_test(all, a_result_is_fetched);
+    tcase_add_test(all, a_giver_begins_anew);
+    tcase_add_test(all, a_reload_is_given_up);
     tcase_add_test(all, one_that_differs_is_told);
     tcase_add_test(all, all_finish);
     tcase_add_test(all, asks_that_wait_hold_nobody_up);

@@ -36,7 +36,8 @@ struct exchange {
     const struct vector *in;    /* never written. Live where start was told in_place, else it is
                                    the contribution; where any_memory is set, the contribution
                                    or any memory, read live. Must stay until done, or until
-                                   the next begin has returned */
+                                   the next begin has returned; of a state, until another
+                                   exchange is done */
     size_t n;                   /* floats of it that count, the same for all */
     double weight;              /* mean: finite, >= 0; all zero counts as all equal */
     double alpha;               /* elastic */
@@ -263,8 +264,9 @@ struct fabric_type {
     descant_status (*start)(struct fabric *f, const struct fabric_start *start);
 
     /* Opens an exchange; one that was open is given up, and its round goes on without us: what
-     * was in the contribution may still be read, so it is left alone until another exchange is
-     * done. A final one is not in the rounds of others, which are then begun again. */
+     * was in the contribution, or the vector of a state, may still be read, so it is left alone
+     * until another exchange is done. A final one is not in the rounds of others, which are then
+     * begun again. */
     descant_status (*begin)(struct fabric *f, const struct exchange *exchange);
 
     /* A bounded piece of work; never blocks. */

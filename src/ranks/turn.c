@@ -82,9 +82,12 @@ static void moved_now(struct ranks *m)
         fabric_unsay(&m->f);
 }
 
-/* A helper's vector: what was given is the contribution, or the segments themselves. */
-static const struct vector *own_vector(const struct ranks *m)
+/* A helper's vector: what was given is the contribution, or the segments themselves. A
+ * state is the others' only one, and comes from where it was given. */
+static const struct vector *own_vector(const struct ranks *m, enum exchange_kind kind)
 {
+    if (kind == EXCHANGE_STATE && m->state_in)
+        return m->state_in;
     return m->f.contribution ? &m->copy : &m->segments;
 }
 
@@ -92,7 +95,7 @@ static const struct vector *own_vector(const struct ranks *m)
 void ranks_abandon(struct ranks *m)
 {
     m->round.ours = false;
-    m->round.in = own_vector(m);
+    m->round.in = own_vector(m, m->round.kind);
 }
 
 descant_status ranks_begin(struct fabric *f, const struct exchange *exchange)
@@ -106,6 +109,8 @@ descant_status ranks_begin(struct fabric *f, const struct exchange *exchange)
     if (status)
         return status;
     m->had_state |= exchange->kind == EXCHANGE_STATE;
+    if (exchange->kind == EXCHANGE_STATE)
+        m->state_in = exchange->in;
     if (m->stage == STAGE_ARRIVED && !m->round.active && !m->go_waits)
         ranks_members_unready(m);
     if (m->stage == STAGE_ALONE)
@@ -195,7 +200,7 @@ static void begin_round(struct ranks *m)
         r->source = r->seats[i].rank == word->source ? i : r->source;
     }
     r->ours = m->stage == STAGE_ARRIVED && r->seats[r->me].seq == m->seq;
-    r->in = r->ours ? m->x.in : own_vector(m);
+    r->in = r->ours ? m->x.in : own_vector(m, r->kind);
     if (m->place.fixed)
         atomic_store_explicit(&m->f.machine_threads, (int)r->seats[r->me].threads,
                               memory_order_relaxed);
