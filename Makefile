@@ -202,7 +202,7 @@ $(B)/tests/test_ledger: INSIDE := $(addprefix $(B)/ranks/ledger,.o _epoch.o _sta
 $(addprefix $(B)/tests/test_,fabric members mpi_rounds rows post branch tables_parts wire_fabrics wire_jobs hostile): \
 	tests/mpi_loopback.c
 $(B)/tests/test_hostile: tests/hostile.c
-$(B)/tests/test_comings $(B)/tests/faults: tests/ranks_world.c
+$(B)/tests/test_comings $(B)/tests/test_comings_rows $(B)/tests/faults: tests/ranks_world.c tests/ranks_world_rows.c
 $(B)/tests/test_comings: $(B)/tests/faults
 $(B)/tests/test_mpi $(B)/tests/test_mpi_jobs $(B)/tests/test_bsp_net: | $(MODULES)
 $(B)/tests/test_segment_python $(B)/tests/test_python $(B)/tests/test_bsp: | $(SHARED)

@@ -21,7 +21,7 @@
 #define DEAD_S 0.5
 #define STEP_S 0.3
 
-enum { FAULTS_S = 8, QUIET_S = 4, GOES_ON_S = 3, ROUNDS = 6 };
+enum { FAULTS_S = 8, QUIET_S = 4, GOES_ON_S = 3, ROUNDS = 6, ROUNDS_OF_ROWS = 2 };
 
 static struct ranks_world w;
 static struct figures {
@@ -102,6 +102,15 @@ static void happen(void)
 
 /* --- a seed --- */
 
+static void check_rows(uint64_t before)
+{
+    uint64_t after = world_rows_rounds(&w);
+
+    if (w.rows && !*w.why && world_may_go_on(&w) && after < before + ROUNDS_OF_ROWS)
+        snprintf(w.why, sizeof w.why, "no more than %d rounds of rows, from %d on",
+                 (int)(after - before), (int)before);
+}
+
 static void check_progress(uint64_t before)
 {
     uint64_t after = world_rounds(&w);
@@ -146,6 +155,7 @@ static bool run_seed(uint64_t seed, bool verbose)
     w.wire = rng_uniform(&rng) < 0.2 ? WIRE_Q8 : WIRE_F32;
     w.elastic = w.wire == WIRE_F32 && rng_uniform(&rng) < 0.25;
     w.hasty = rng_uniform(&rng) < 0.5;
+    w.rows = rng_uniform(&rng) < 0.4;
     w.verbose = verbose;
     w.dead_s = DEAD_S;
     w.step_ns = (uint64_t)(STEP_S * 1e9);
@@ -159,9 +169,10 @@ static bool run_seed(uint64_t seed, bool verbose)
     for (int k = 0; k < options.ranks; k++)
         world_fault(&w, SIMULATED_SLOW, world_now(&w), 0, k, 0, 1);
     world_run(&w, QUIET_S);
-    uint64_t before = world_rounds(&w);
+    uint64_t before = world_rounds(&w), rows_before = world_rows_rounds(&w);
     world_run(&w, GOES_ON_S);
     check_progress(before);
+    check_rows(rows_before);
     check_end();
     figures.simulated_s += world_now(&w);
     figures.rounds += world_rounds(&w);

@@ -337,12 +337,20 @@ static void hear_notes(struct trainer *t)
         t->n_notes[list[i].kind]++;
 }
 
+/* 0: never. */
+static uint64_t earlier(uint64_t a_ns, uint64_t b_ns)
+{
+    return !a_ns || (b_ns && b_ns < a_ns) ? b_ns : a_ns;
+}
+
 static void train(struct ranks_world *w, int rank)
 {
     struct trainer *t = &w->trainers[rank];
     uint64_t now = simulated_now(w->link);
     struct fabric_part part;
 
+    if (world_rows_turn(w, rank))
+        return;
     bool in_round = ranks_of(t->f)->round.active;
     bool hurries = w->hasty && t->finishes && t->states;
 
@@ -363,7 +371,8 @@ static void train(struct ranks_world *w, int rank)
         break;
     case FABRIC_WAITING:
         hear_notes(t);
-        t->f->type->wait(t->f, t->open || t->finished ? 0 : t->step_ends_ns);
+        t->f->type->wait(t->f, earlier(t->open || t->finished ? 0 : t->step_ends_ns,
+                                       world_rows_due(w, rank)));
         break;
     case FABRIC_WORKED:
         break;
@@ -387,6 +396,7 @@ static void let_go(struct ranks_world *w, int rank, enum trainer_state state)
     memory_give(t->G);
     memory_give(t->next);
     memory_give(t->live_extent.p);
+    world_rows_free(t);
     t->G = t->next = t->live_extent.p = NULL;
     (void)w;
 }
@@ -416,7 +426,7 @@ void world_come(struct ranks_world *w, int rank)
                                      .joins = t->lived, .wire = w->wire,
                                      .link = w->over ? w->over : &link_simulated,
                                      .context = w->link};
-    const struct fabric_start start = {.manifest = w->manifest, .n = w->n, .room = w->n,
+    struct fabric_start start = {.manifest = w->manifest, .n = w->n, .room = w->n,
                                        .collective = !w->elastic, .n_outer = !w->elastic,
                                        .center = w->elastic, .threads = 1,
                                        .gradients = w->gradients};
@@ -424,6 +434,7 @@ void world_come(struct ranks_world *w, int rank)
     let_go(w, rank, TRAINER_AWAY);
     memset(t, 0, sizeof *t);
     t->lived = true;
+    world_rows_start(w, rank, &start);
     if (fabric_ranks.open(&t->f, &options) != DESCANT_OK ||
         fabric_ranks.start(t->f, &start) != DESCANT_OK) {
         wrong(w, rank, "it cannot start");
@@ -481,6 +492,7 @@ void world_close(struct ranks_world *w)
     for (int k = 0; k < w->options.ranks; k++)
         let_go(w, k, TRAINER_AWAY);
     memory_give(w->seen);
+    memory_give(w->rows_seen);
     simulated_destroy(w->link);
 }
 

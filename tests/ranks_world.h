@@ -25,6 +25,18 @@ enum { WORLD_MOST = 16, WORLD_FLOATS = 24 };
 
 enum trainer_state { TRAINER_AWAY, TRAINER_DEAD, TRAINER_TRAINS, TRAINER_LEAVES, TRAINER_FAILED };
 
+/* ranks_world_rows.c */
+struct trainer_rows {
+    struct extent extents[2];
+    struct vector vector;       /* what all agree on */
+    unsigned char *part;
+    bool open, came;
+    int last;                   /* whose part was taken */
+    uint64_t confirmed, lost;   /* its parts: in the rows; in none */
+    uint64_t rounds, states;    /* taken */
+    uint64_t next_ns;           /* gives its next part then */
+};
+
 struct trainer {
     struct fabric *f;
     enum trainer_state state;
@@ -41,6 +53,7 @@ struct trainer {
     uint64_t mean;              /* a hash of the one that it has taken */
     struct notes notes;
     int n_notes[N_EVENT_KINDS];
+    struct trainer_rows rows;
 };
 
 struct version_seen {
@@ -64,6 +77,9 @@ struct ranks_world {
     struct trainer trainers[WORLD_MOST];
     struct version_seen *seen;
     size_t n_seen, seen_room;
+    bool rows;                  /* they have tables */
+    struct version_seen *rows_seen;
+    size_t n_rows_seen, rows_seen_room;
     char why[512];              /* what is wrong; "": nothing */
     const char *manifest;
     const struct link_type *over;   /* what comes next goes over; NULL: link_simulated */
@@ -87,5 +103,13 @@ bool world_may_go_on(const struct ranks_world *w);
 /* The number of the newest version; or exchanges, where they are elastic. */
 uint64_t world_rounds(const struct ranks_world *w);
 void world_tell(const struct ranks_world *w);            /* how all are */
+
+/* --- ranks_world_rows.c --- */
+
+void world_rows_start(struct ranks_world *w, int rank, struct fabric_start *start);
+void world_rows_free(struct trainer *trainer);
+bool world_rows_turn(struct ranks_world *w, int rank);          /* false: nothing moves */
+uint64_t world_rows_due(const struct ranks_world *w, int rank); /* gives by then; 0: it does not */
+uint64_t world_rows_rounds(const struct ranks_world *w);        /* the newest that somebody holds */
 
 #endif

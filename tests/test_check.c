@@ -8,7 +8,7 @@
 #include <string.h>
 
 enum { SIZE = 4, HOSTS = 3, SELF = 1, FLOATS = 100, ROOM = 150, PART = 64, OWN_PART = 10,
-       MANIFEST = 50, SEQ = 5, ROUND = 9, N_WORDS = WORD_ALIVE + 1,
+       MANIFEST = 50, SEQ = 5, ROUND = 9, N_WORDS = WORD_ROWS_LACK + 1,
        TAIL_ROOM = RANKS_TEXT + 8 /* bytes; seats have fewer */ };
 
 /* Ranks 1 and 2 are on one host. */
@@ -30,7 +30,8 @@ static size_t bytes;
 static bool to_lead(uint32_t what)
 {
     return what == WORD_HELLO || what == WORD_HERE ||
-           what == WORD_LEAVE || what == WORD_ROWS || what == WORD_ROWS_HAVE;
+           what == WORD_LEAVE || what == WORD_ROWS || what == WORD_ROWS_HAVE ||
+           what == WORD_ROWS_NONE;
 }
 
 static struct word_facts facts_for(uint32_t what)

@@ -53,7 +53,7 @@ struct lie {
 
 static const struct lie lies[] = {
     /* words of any kind */
-    {M, 1, TAG_WORD, WORD_HERE, SET, WORD(what), 22, "a word of kind 22"},
+    {M, 1, TAG_WORD, WORD_HERE, SET, WORD(what), 24, "a word of kind 24"},
     {M, 1, TAG_WORD, WORD_HERE, SET, WORD(what), -1, "a word of kind 4294967295"},
     {M, 1, TAG_WORD, WORD_HERE, ADD, 0, 0, -1, "a word of"},
     {M, 1, TAG_WORD, WORD_HERE, ADD, 0, 0, 7 - WORD_BYTES, "a word of 7 bytes"},

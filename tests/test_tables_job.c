@@ -165,7 +165,7 @@ static enum fabric_progress rows_poll(struct fabric *f, struct rows_part *part)
         progress = FABRIC_DONE;
     } else if (m->next >= 0) {
         *part = (struct rows_part){m->parts[m->next], m->sizes[m->next], m->next,
-                                   MACHINES, m == &machines[m->next]};
+                                   MACHINES, m == &machines[m->next], false, 0};
         m->next++;
         progress = FABRIC_PART;
     } else if (!m->given && anyone_given()) {

@@ -78,6 +78,9 @@ struct rows_part {
     int rank;                   /* of who gave it */
     int parts;                  /* of this round */
     bool own;
+    bool state;                 /* it is no part of a round: the rows at `rows_base` are others now, on
+                                   which all machines agree. What was given is none of theirs, */
+    uint64_t lost;              /* and so many parts that this machine gave are not among them */
 };
 
 struct fabric_start {
@@ -92,6 +95,9 @@ struct fabric_start {
                                    are encoded */
     int threads;                /* that this trainer runs: workers, and a shadow if it has one */
     size_t rows_bytes;          /* most that a part of a round of rows has; 0: there are none */
+    const struct vector *rows_base;     /* the rows on which all machines agree, for those who come
+                                   late: only the caller writes there, while it takes parts, and
+                                   the fabric, before a part that is `state`. NULL: there are none */
 };
 
 struct link_type;

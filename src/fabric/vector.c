@@ -55,6 +55,17 @@ bool vector_gather(const struct vector *v, struct chunk chunk, float *out, bool 
     return finite;
 }
 
+void vector_scatter(const struct vector *v, struct chunk chunk, const float *in)
+{
+    for (size_t k = find_extent(v, chunk.from), end = chunk.from + chunk.n;
+         k < v->n_extents && v->extents[k].at < end; k++) {
+        const struct extent *e = &v->extents[k];
+        size_t from = e->at > chunk.from ? e->at : chunk.from;
+        size_t to = least(e->at + e->n, end);
+        kernels_best()->copy(e->p + (from - e->at), in + (from - chunk.from), to - from);
+    }
+}
+
 bool vector_finite(const struct vector *v, size_t n)
 {
     for (size_t at = 0, run; at < n; at += run) {

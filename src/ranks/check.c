@@ -298,6 +298,20 @@ static bool fail(const struct check *c)
            refuse(c, "a text of %zu bytes without an end", c->tail);
 }
 
+/* Where ranks come and go: no sum of two numbers overflows. */
+static bool rows_are_good(const struct check *c)
+{
+    const struct ranks_ledger *w = &c->word->ledger;
+    const uint64_t most = UINT64_C(1) << 39, epochs = UINT64_C(1) << 24;
+
+    if (c->facts->place->fixed || (w->version.epoch < epochs && w->version.number < most &&
+                                   w->base.epoch < epochs && w->base.number < most &&
+                                   w->arrival < most && c->word->n <= c->facts->part))
+        return true;
+    return refuse(c, "rows of %" PRIu64 ".%" PRIu64 " and %" PRIu64 ".%" PRIu64,
+                  w->version.epoch, w->version.number, w->base.epoch, w->base.number);
+}
+
 static bool rows_go(const struct check *c)
 {
     const struct rows_seat *seats = (const struct rows_seat *)(const void *)(c->word + 1);
@@ -313,6 +327,8 @@ static bool rows_go(const struct check *c)
         last = seats[i].rank;
         own |= last == c->facts->rank && seats[i].bytes == c->facts->own_part;
     }
+    if (!c->facts->place->fixed)        /* it may be late */
+        return rows_are_good(c);
     return own || refuse(c, "no part of %" PRIu64 " bytes of rank %d", c->facts->own_part,
                          c->facts->rank);
 }
@@ -343,11 +359,13 @@ static const struct rule {
     [WORD_LATE] = {"LATE", BY_LEAD, 0, TAIL_LATE, late},
     [WORD_FAIL] = {"FAIL", BY_LEAD, STATUS, TAIL_TEXT, fail},
     [WORD_BYE] = {"BYE", BY_LEAD, 0, TAIL_NONE, NULL},
-    [WORD_ROWS] = {"ROWS", TO_LEAD, PART, TAIL_NONE, NULL},
-    [WORD_ROWS_CALL] = {"ROWS_CALL", BY_LEAD, 0, TAIL_NONE, NULL},
+    [WORD_ROWS] = {"ROWS", TO_LEAD, PART, TAIL_NONE, rows_are_good},
+    [WORD_ROWS_CALL] = {"ROWS_CALL", BY_LEAD, 0, TAIL_NONE, rows_are_good},
     [WORD_ROWS_GO] = {"ROWS_GO", BY_LEAD, 0, TAIL_PARTS, rows_go},
-    [WORD_ROWS_HAVE] = {"ROWS_HAVE", TO_LEAD, BAD, TAIL_NONE, NULL},
-    [WORD_ROWS_TAKE] = {"ROWS_TAKE", BY_LEAD, BAD, TAIL_NONE, NULL},
+    [WORD_ROWS_HAVE] = {"ROWS_HAVE", TO_LEAD, BAD, TAIL_NONE, rows_are_good},
+    [WORD_ROWS_TAKE] = {"ROWS_TAKE", BY_LEAD, BAD, TAIL_NONE, rows_are_good},
+    [WORD_ROWS_NONE] = {"ROWS_NONE", TO_LEAD, 0, TAIL_NONE, rows_are_good},
+    [WORD_ROWS_LACK] = {"ROWS_LACK", BY_LEAD, GONE, TAIL_NONE, rows_are_good},
     [WORD_LEAD] = {"LEAD", BY_LEAD, 0, TAIL_NONE, NULL},
     [WORD_FENCE] = {"FENCE", ANY, 0, TAIL_ENTRIES, entries_are_good},
     [WORD_PROPOSE] = {"PROPOSE", ANY, 0, TAIL_ENTRIES, entries_are_good},

@@ -99,7 +99,8 @@ static void act(struct ranks *m, int from, const struct ranks_word *word)
     switch ((enum ranks_what)word->what) {
     case WORD_HELLO:
     case WORD_LEAVE:
-        ranks_rows_lead_hear(m, from, word);
+        if (m->place.fixed)
+            ranks_rows_lead_hear(m, from, word);
         ranks_lead_hear(m, from, word);
         break;
     case WORD_HERE:
@@ -122,11 +123,13 @@ static void act(struct ranks *m, int from, const struct ranks_word *word)
         break;
     case WORD_ROWS:
     case WORD_ROWS_HAVE:
+    case WORD_ROWS_NONE:
         ranks_rows_lead_hear(m, from, word);
         break;
     case WORD_ROWS_CALL:
     case WORD_ROWS_GO:
     case WORD_ROWS_TAKE:
+    case WORD_ROWS_LACK:
     case WORD_LEAD:
         ranks_rows_hear(m, word);
         break;
@@ -154,18 +157,11 @@ static void act(struct ranks *m, int from, const struct ranks_word *word)
     }
 }
 
-/* It may turn this rank away. */
-static bool was_greeted(const struct ranks *m, int rank)
-{
-    const struct ranks_peer *peer = &m->peers[rank];
-    return peer->greeted && peer->greeted == peer->generation;
-}
-
 static struct word_facts facts_of(const struct ranks *m, int from,
                                   const struct ranks_word *word)
 {
     bool arrived = m->stage == STAGE_ARRIVED && !m->round.active && !m->go_waits;
-    bool may_fail = word->what == WORD_FAIL && was_greeted(m, from);
+    bool may_fail = word->what == WORD_FAIL && ranks_peers_greeted(m, from);
     struct word_facts facts = {
         .rank = m->f.rank, .place = &m->place,
         .coordinator = may_fail ? from : m->coordinator,
@@ -200,12 +196,20 @@ static bool is_stale(const struct ranks *m, int from, const struct ranks_word *w
     case WORD_VOID:
     case WORD_MEMBERS:
     case WORD_LATE:
+    case WORD_ROWS_CALL:
+    case WORD_ROWS_GO:
+    case WORD_ROWS_TAKE:
+    case WORD_ROWS_LACK:
         return !by_lead;
+    case WORD_ROWS:
+    case WORD_ROWS_HAVE:
+    case WORD_ROWS_NONE:
+        return !m->leads || word->stands != view.epoch;
     case WORD_GO:
         return !by_lead ||
                ledger_series_of(word->ledger.version) <= ledger_series(m->ledger);
     case WORD_FAIL:
-        return from != m->coordinator && !was_greeted(m, from);
+        return from != m->coordinator && !ranks_peers_greeted(m, from);
     case WORD_FORM:
         return m->founded;
     case WORD_HERE:

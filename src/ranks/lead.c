@@ -137,6 +137,17 @@ static void turn_away(struct ranks *m, int rank, const char *text)
     ranks_tell(m, rank, word, text, strlen(text) + 1);
 }
 
+/* A newcomer is heard once its manifest is the same, and it has the rows. */
+static void admit(struct ranks *m, int rank)
+{
+    struct peer *peer = &m->lead->peers[rank];
+
+    if (!peer->here_waits || !peer->compared || !ranks_rows_lead_admits(m, rank))
+        return;
+    peer->here_waits = false;
+    ranks_members_hear(m, rank, &peer->here);
+}
+
 static void compare(struct ranks *m, struct ranks_op *op, const struct link_ended *ended)
 {
     struct peer *peer = &m->lead->peers[op->rank];
@@ -154,10 +165,7 @@ static void compare(struct ranks *m, struct ranks_op *op, const struct link_ende
     memory_give(peer->manifest);
     peer->manifest = NULL;
     m->ledger_moved = true;
-    if (peer->compared && peer->here_waits) {
-        peer->here_waits = false;
-        ranks_members_hear(m, op->rank, &peer->here);
-    }
+    admit(m, op->rank);
 }
 
 static void hear_hello(struct ranks *m, int from, const struct ranks_word *word)
@@ -340,7 +348,8 @@ bool ranks_lead_admits(struct ranks *m, int from, const struct ranks_word *word)
         ledger_await(m->ledger, from, true);
         m->lead->held_ns = m->lead->held_ns ? m->now_ns : 0;
     }
-    if (peer->compared || word->ledger.epoch < ledger_view(m->ledger).epoch)
+    if (word->ledger.epoch < ledger_view(m->ledger).epoch ||
+        (peer->compared && ranks_rows_lead_admits(m, from)))
         return true;
     if (word->seats)
         return false;           /* it says so again */
@@ -357,6 +366,7 @@ void ranks_lead_gone(struct ranks *m, int rank)
     ledger_await(m->ledger, rank, true);
     peer->void_seq = 0;
     m->ledger_moved = true;
+    ranks_rows_lead_gone(m, rank);
 }
 
 void ranks_lead_ends(struct ranks *m, int rank, bool finishes)
@@ -629,6 +639,8 @@ void ranks_lead_turn(struct ranks *m)
     }
     while (m->leads && m->ledger_moved && !lead->failed && !m->go_waits) {
         m->ledger_moved = false;
+        for (int k = 0; k < m->place.size && m->base.rows; k++)
+            admit(m, k);
         if (!lead->formed && (m->post || !form(m)))
             break;
         gather(m);

@@ -205,6 +205,8 @@ static void change(struct ranks *m)
         m->coordinator = view.coordinator;
     m->leads = view.member && view.coordinator == m->f.rank;
     m->stands_ns = m->now_ns;
+    if (!m->place.fixed)
+        ranks_rows_changed(m);
 }
 
 static void obey(struct ranks *m, const struct ledger_decision *d)

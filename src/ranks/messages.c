@@ -61,7 +61,8 @@ static struct link_message message_of(struct ranks *m, struct ranks_op *op,
     op->tag = (uint16_t)tag;
     op->piece = piece;
     m->pieces_open += piece;
-    return (struct link_message){op->rank, (int)tag, piece ? m->round.series : 0, op};
+    uint64_t series = piece ? m->round.series : tag == TAG_ROWS ? m->rows_series : 0;
+    return (struct link_message){op->rank, (int)tag, series, op};
 }
 
 bool ranks_send_op(struct ranks *m, struct ranks_op *op, const void *p, size_t bytes,

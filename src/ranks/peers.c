@@ -79,6 +79,12 @@ bool ranks_peers_hello(struct ranks *m, int rank)
                                               hello.manifest_bytes, TAG_MANIFEST);
 }
 
+bool ranks_peers_greeted(const struct ranks *m, int rank)
+{
+    const struct ranks_peer *peer = &m->peers[rank];
+    return peer->greeted && peer->greeted == peer->generation;
+}
+
 /* Once to each process that this rank takes for the leader: where the coordinator has
  * gone the candidate must know a newcomer that is in a list which was accepted. */
 static void introduce(struct ranks *m)
@@ -147,7 +153,9 @@ static bool is_silent(const struct ranks *m, int rank)
 
     if (m->leader == m->f.rank || rank == m->leader)
         return since(m, rank, m->leader_ns) > m->dead_ns;
-    return is_in_round(m, rank) && since(m, rank, round_ns) > m->dead_ns;
+    uint64_t rows_ns = ranks_rows_since(m, rank);
+    return (is_in_round(m, rank) && since(m, rank, round_ns) > m->dead_ns) ||
+           (rows_ns && since(m, rank, rows_ns) > m->dead_ns);
 }
 
 /* While the coordinator is silent the lowest rank that is not leads (docs/members.md). */
@@ -200,15 +208,18 @@ static void look_at(struct ranks *m, int rank)
 static void say_alive(struct ranks *m)
 {
     const struct ranks_round *r = &m->round;
+    uint64_t rows_ns = ranks_rows_since(m, m->f.rank), lasts = m->dead_ns / 4;
+    bool rows = rows_ns && m->now_ns - rows_ns >= lasts;
+    bool round = r->active && m->now_ns - r->began_ns >= lasts;
 
-    if (!r->active || m->now_ns - r->began_ns < m->dead_ns / 4 ||
-        m->now_ns - m->alive_ns < m->dead_ns / 4)
+    if ((!round && !rows) || m->now_ns - m->alive_ns < lasts)
         return;
     m->alive_ns = m->now_ns;
     const struct ranks_word alive = {.what = WORD_ALIVE};
-    for (int i = 0; i < r->k; i++)
-        if (i != r->me)
-            ranks_tell(m, r->seats[i].rank, alive, NULL, 0);
+    for (int k = 0; k < m->place.size; k++)
+        if (k != m->f.rank && ((round && is_seated(r, k)) ||
+                               (rows && ranks_rows_since(m, k))))
+            ranks_tell(m, k, alive, NULL, 0);
 }
 
 void ranks_peers_time(struct ranks *m)

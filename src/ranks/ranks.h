@@ -98,7 +98,8 @@ enum ranks_what {
     WORD_LEAD,          /* rows.c has these */
     WORD_FENCE, WORD_PROPOSE, WORD_STANDS, WORD_TAKE,   /* members.c */
     WORD_FORM,          /* from rank 0, where ranks come and go: the job begins with this list */
-    WORD_ALIVE          /* to a member of a round that lasts */
+    WORD_ALIVE,         /* to a member of a round that lasts */
+    WORD_ROWS_NONE, WORD_ROWS_LACK      /* rows.c */
 };
 
 /* What a word of a ledger has (struct ledger_decision). */
@@ -161,6 +162,18 @@ struct rows_seat {
     int32_t rank;
     uint32_t unused;
     uint64_t bytes;
+    uint64_t generation, seq;   /* which of its parts it is; 0 where the link is fixed */
+};
+
+/* The rows on which all machines agree, as they are given to those who come late: rows.c, versions.c. */
+struct ranks_base {
+    const struct vector *rows;          /* NULL: nobody comes late */
+    struct ledger_version held, wanted; /* the round that left them; epoch 0: of none */
+    struct ledger_entry *merged;        /* (size) what is in them: of each rank's last generation,
+                                           the newest of its parts */
+    bool moves;                         /* a round is being added */
+    uint64_t came_ns;                   /* a piece of what is wanted came last, */
+    int donor, deaf;                    /* from whom; and who gave none for too long, or -1 */
 };
 
 struct ranks_outgoing;
@@ -363,7 +376,10 @@ struct ranks {
     struct ranks_elastic *elastic;
     struct ranks_center *center;
     struct ranks_rows *rows;
-    struct ranks_rows_lead *rows_lead;  /* rank 0 */
+    struct ranks_base base;
+    struct ranks_rows_lead *rows_lead;  /* of each rank that may be the coordinator */
+    uint64_t rows_series;               /* of the parts of a round of rows; 0 where the link is
+                                           fixed */
     struct ranks_post *post;              /* NULL: the lane is not used */
     /* Written by poll and begin, read by wait; relaxed: they only set how long it sleeps. */
     _Atomic uint32_t still;             /* polls in a row in which nothing moved */
@@ -464,6 +480,8 @@ void ranks_peers_time(struct ranks *m);
 void ranks_peers_changed(struct ranks *m);          /* another epoch stands */
 bool ranks_peers_seated(const struct ranks *m);     /* all in the round of m->go are there */
 bool ranks_peers_hello(struct ranks *m, int rank);  /* the manifest follows */
+/* It has had this newcomer's HELLO, and may turn it away. */
+bool ranks_peers_greeted(const struct ranks *m, int rank);
 
 /* --- members.c --- */
 
@@ -487,7 +505,7 @@ bool ranks_members_took(struct ranks *m, struct ledger_version version);    /* m
 
 /* --- versions.c --- */
 
-enum ranks_version { VERSION_LIST, VERSION_RESULT, VERSION_STATE };
+enum ranks_version { VERSION_LIST, VERSION_RESULT, VERSION_STATE, VERSION_ROWS };
 
 struct ranks_taken {
     struct ledger_version version;
@@ -499,6 +517,8 @@ struct ranks_taken {
 descant_status ranks_versions_init(struct ranks *m);
 void ranks_versions_fini(struct ranks *m);
 void ranks_versions_want(struct ranks *m, struct ledger_version version, int donor);
+void ranks_versions_want_rows(struct ranks *m, struct ledger_version version, int donor);
+bool ranks_versions_rows_came(struct ranks *m);     /* all of the base that is wanted; once */
 void ranks_versions_step(struct ranks *m);          /* asks, and answers others */
 /* All of the version has come: m->list has what is merged in it; once. */
 bool ranks_versions_came(struct ranks *m, struct ranks_taken *taken);
@@ -614,7 +634,7 @@ bool ranks_center_quiet(const struct ranks *m);     /* no answer to a member is 
 
 /* --- rows.c --- */
 
-descant_status ranks_rows_init(struct ranks *m, size_t bytes);     /* most that a part has */
+descant_status ranks_rows_init(struct ranks *m, const struct fabric_start *start);
 void ranks_rows_fini(struct ranks *m);
 void ranks_rows_facts(const struct ranks *m, int from, struct word_facts *facts);
 void ranks_rows_hear(struct ranks *m, const struct ranks_word *word);
@@ -626,14 +646,24 @@ bool ranks_rows_taking(const struct ranks *m);      /* parts are being handed ou
 descant_status ranks_rows_begin(struct fabric *f, const void *bytes, size_t n);     /* of the table */
 enum fabric_progress ranks_rows_poll(struct ranks *m, struct rows_part *part);
 bool ranks_rows_takes(struct fabric *f);            /* before close: the round in hand is taken */
+/* Where ranks come and go: */
+void ranks_rows_changed(struct ranks *m);           /* another epoch stands */
+/* A round in which the rank and this one are has gone on since then; 0: there is none. */
+uint64_t ranks_rows_since(const struct ranks *m, int rank);
+uint64_t ranks_rows_lost(const struct ranks *m);    /* parts of this rank that are in no rows */
 
-/* --- rows_lead.c: rank 0 alone --- */
+/* --- rows_lead.c: the coordinator, or who may become it --- */
 
 bool ranks_rows_lead_init(struct ranks *m);
 void ranks_rows_lead_fini(struct ranks *m);
 void ranks_rows_lead_facts(const struct ranks *m, int from, struct word_facts *facts);
 void ranks_rows_lead_hear(struct ranks *m, int from, const struct ranks_word *word);
 bool ranks_rows_closed(const struct ranks *m);      /* leaders are in a round that it closed */
+/* Where ranks come and go: */
+void ranks_rows_lead_changed(struct ranks *m);      /* another epoch stands */
+void ranks_rows_lead_gone(struct ranks *m, int rank);   /* its process has */
+/* A newcomer, whose manifest is the same. False: it is to take the rows first. */
+bool ranks_rows_lead_admits(struct ranks *m, int rank);
 
 /* --- post.c --- */
 

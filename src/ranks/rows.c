@@ -1,21 +1,36 @@
 /* SPDX-License-Identifier: MIT */
 /* Rounds of rows: from the leader of each host to those of all others.
  *
- *   ROWS        to rank 0: a part of so many bytes is there
- *   ROWS_CALL   from 0, to leaders who have given none: others have
- *   ROWS_GO     from 0: every leader has given; who, and how many bytes, follows. Each sends its
+ *   ROWS        to the coordinator: a part of so many bytes is there
+ *   ROWS_CALL   from it, to leaders who have given none: others have
+ *   ROWS_GO     from it: every leader has given; who, and how many bytes, follows. Each sends its
  *               part to each other leader as one message; all lengths are known
- *   ROWS_HAVE   to 0: all parts are here; bad: this leader leaves, and will not take them
- *   ROWS_TAKE   from 0: all leaders take them; bad: none does, and the round gathers again
- *   LEAD        from 0: your leader has left, you are its heir
+ *   ROWS_HAVE   to it: all parts are here; bad: this leader leaves, and will not take them
+ *   ROWS_TAKE   from it: all leaders take them; bad: none does, and the round gathers again
+ *   LEAD        from rank 0: your leader has left, you are its heir
  *
  * 1. Who leaves tells rank 0 when no round of rows is closed here: till then its part is sent.
  * 2. A leader that leaves before its vote undoes the round for all: the others keep what they have
  *    given, and its heir gives. One that has voted takes all parts before it closes (leave), so that
  *    its heir has a table in which the round is whole.
  *
- * The lowest rank of a host leads it. Rank 0 keeps the list (rows_lead.c). Run by whoever holds the
- * round machine. */
+ * The lowest rank of a host leads it. The coordinator keeps the list (rows_lead.c).
+ *
+ * Where ranks come and go each is its own host, rounds have numbers as versions have, (epoch,
+ * number), and each word to the coordinator says which round this rank holds, and which one is
+ * open here. It says so when it changes, in each new epoch, and again each dead / 4:
+ *
+ *   ROWS_NONE   to the coordinator: neither a part nor a vote is there
+ *   ROWS_LACK   from it, to a newcomer: the rows of this round are the job's; a member has them
+ *
+ * 3. A round that is taken by anybody has the votes of all who were in it. So what is done with a
+ *    round that another epoch finds open needs no more than what its members say: who has voted
+ *    takes it if some member holds it, else nobody does (rows_lead.c). Who has not voted when
+ *    another epoch stands, gives it up at once.
+ * 4. A part is counted, and `merged` has the last of each rank that is in the rows. So a rank whose
+ *    rows are replaced knows whether its part was in, or is lost.
+ *
+ * Run by whoever holds the round machine. */
 #include "ranks/check.h"
 
 #include <limits.h>
@@ -23,7 +38,19 @@
 
 enum { SLOT_BYTES = 64 };
 
+#define ROWS_SERIES (UINT64_C(1) << 39)     /* those of an epoch are above its other rounds' */
+
+enum { AGAIN = 4 /* what is told is told again each dead / 4 */,
+       DEAF = 2 /* another donor is wanted after dead / 2 without a piece */ };
+
 enum stage { ROWS_IDLE, ROWS_GIVEN, ROWS_CLOSED, ROWS_MOVING, ROWS_VOTED, ROWS_TAKING };
+
+/* What the coordinator is told, and who that is. */
+struct rows_said {
+    uint64_t to, epoch, seq, held, open;
+    enum ranks_what what;
+    int absent, deaf, unused;
+};
 
 struct ranks_rows {
     size_t most, slot;              /* bytes of a part; of its place in `slots` */
@@ -36,6 +63,15 @@ struct ranks_rows {
     size_t n;
     int k, next, moving;            /* seats; the next part; messages in flight */
     struct rows_seat *seats;        /* (hosts) ascending */
+    /* where ranks come and go */
+    struct ledger_version open;     /* not decided; epoch 0: none is */
+    uint64_t seq, done;             /* of the part that was given last; the last that is merged, */
+    uint64_t lost, told_lost;       /* and how many are not */
+    bool spoilt;                    /* a part of the round does not come any more */
+    bool state_waits;               /* the base is another one; its caller is to be told */
+    bool forgets;                   /* what is under way of older epochs */
+    uint64_t began_ns, said_ns;
+    struct rows_said said;          /* last */
 };
 
 /* --- memory --- */
@@ -44,17 +80,21 @@ static bool take_memory(struct ranks *m, struct ranks_rows *rows)
 {
     size_t hosts = (size_t)m->place.hosts;
 
+    if (!rows->slot)
+        return !m->place.fixed || m->f.rank || ranks_rows_lead_init(m);
     rows->give = memory_take_array(hosts, sizeof *rows->give);
     rows->take = memory_take_array(hosts, sizeof *rows->take);
     rows->seats = memory_take_array(hosts, sizeof *rows->seats);
-    rows->slots = rows->slot ? memory_take_array(hosts, rows->slot) : NULL;
-    return rows->give && rows->take && rows->seats && (rows->slots || !rows->slot) &&
-           (m->f.rank || ranks_rows_lead_init(m));
+    rows->slots = memory_take_array(hosts, rows->slot);
+    return rows->give && rows->take && rows->seats && rows->slots &&
+           (m->base.merged = memory_take_array((size_t)m->place.size, sizeof *m->base.merged)) &&
+           ((m->place.fixed && m->f.rank) || ranks_rows_lead_init(m));
 }
 
-descant_status ranks_rows_init(struct ranks *m, size_t bytes)
+descant_status ranks_rows_init(struct ranks *m, const struct fabric_start *start)
 {
     struct ranks_rows *rows = memory_take(sizeof *rows);
+    size_t bytes = start->rows_bytes;
 
     m->rows = rows;
     if (bytes > INT_MAX)
@@ -62,6 +102,9 @@ descant_status ranks_rows_init(struct ranks *m, size_t bytes)
                         bytes);
     if (rows) {
         rows->most = bytes;
+        m->base.rows = start->rows_base;
+        m->base.donor = m->base.deaf = -1;
+        m->base.held = (struct ledger_version){1, 0};     /* the first rows are alike */
         rows->slot = (bytes + SLOT_BYTES - 1) / SLOT_BYTES * SLOT_BYTES;
     }
     if (!rows || !take_memory(m, rows))
@@ -81,6 +124,7 @@ void ranks_rows_fini(struct ranks *m)
     memory_give(rows->give);
     memory_give(rows->take);
     memory_give(rows->seats);
+    memory_give(m->base.merged);
     memory_give(rows);
 }
 
@@ -89,50 +133,181 @@ void ranks_rows_fini(struct ranks *m)
 void ranks_rows_facts(const struct ranks *m, int from, struct word_facts *facts)
 {
     const struct ranks_rows *rows = m->rows;
+    bool comes = !m->place.fixed;
 
     if (!rows)
         return;
-    word_allow(facts, WORD_LEAD, true);
+    word_allow(facts, WORD_LEAD, !comes);
     if (!rows->most)
         return;
     facts->part = rows->most;
     facts->own_part = rows->n;
     word_allow(facts, WORD_ROWS_CALL, true);
-    word_allow(facts, WORD_ROWS_GO, rows->stage == ROWS_GIVEN);
-    word_allow(facts, WORD_ROWS_TAKE, rows->stage == ROWS_VOTED);
+    word_allow(facts, WORD_ROWS_GO, comes || rows->stage == ROWS_GIVEN);
+    word_allow(facts, WORD_ROWS_TAKE, comes || rows->stage == ROWS_VOTED);
+    word_allow(facts, WORD_ROWS_LACK, comes);
     if (m->rows_lead)
         ranks_rows_lead_facts(m, from, facts);
 }
 
+static bool same(struct ledger_version a, struct ledger_version b)
+{
+    return a.epoch == b.epoch && a.number == b.number;
+}
+
 /* --- a leader --- */
+
+/* Where words are said again one may come twice, or for a part that is none any more. */
+static bool awaits_go(const struct ranks *m, const struct ranks_word *word)
+{
+    const struct ranks_rows *rows = m->rows;
+    const struct rows_seat *seats = (const struct rows_seat *)(const void *)(word + 1);
+
+    if (m->place.fixed)
+        return true;
+    for (uint32_t i = 0; i < word->seats; i++)
+        if (seats[i].rank == m->f.rank)
+            return rows->stage == ROWS_GIVEN && !rows->state_waits &&
+                   seats[i].bytes == rows->n && seats[i].seq == rows->seq &&
+                   seats[i].generation == m->place.generation;
+    return false;
+}
+
+static void hear_go(struct ranks *m, const struct ranks_word *word)
+{
+    struct ranks_rows *rows = m->rows;
+
+    if (!awaits_go(m, word))
+        return;
+    rows->k = (int)word->seats;
+    memcpy(rows->seats, word + 1, word->seats * sizeof *rows->seats);
+    rows->open = word->ledger.version;
+    rows->began_ns = m->now_ns;
+    rows->stage = ROWS_CLOSED;
+}
+
+/* The part stays given. */
+static void give_up(struct ranks_rows *rows)
+{
+    rows->open = (struct ledger_version){0, 0};
+    rows->stage = ROWS_GIVEN;
+}
+
+static void hear_take(struct ranks *m, const struct ranks_word *word)
+{
+    struct ranks_rows *rows = m->rows;
+
+    if (!m->place.fixed && (rows->stage != ROWS_VOTED || !same(rows->open, word->ledger.version)))
+        return;
+    if (word->bad || rows->gone) {
+        give_up(rows);
+        rows->stage = word->bad ? ROWS_GIVEN : ROWS_IDLE;
+        return;
+    }
+    rows->next = 0;
+    m->base.held = rows->open;
+    rows->open = (struct ledger_version){0, 0};
+    for (int i = 0; i < rows->k; i++)
+        m->base.merged[rows->seats[i].rank] =
+            (struct ledger_entry){rows->seats[i].generation, rows->seats[i].seq};
+    rows->done = rows->seq;
+    m->base.moves = true;
+    rows->stage = ROWS_TAKING;
+}
+
+/* What is here is of another history, or older: from now on it is none. */
+static void hear_lack(struct ranks *m, const struct ranks_word *word)
+{
+    struct ranks_rows *rows = m->rows;
+
+    if (!m->base.rows || (rows->stage != ROWS_IDLE && rows->stage != ROWS_GIVEN) ||
+        same(m->base.held, word->ledger.version) || word->source == m->f.rank)
+        return;
+    m->base.held = (struct ledger_version){0, 0};
+    m->base.wanted = word->ledger.version;
+    if (m->base.donor != word->source)
+        m->base.came_ns = m->now_ns;
+    m->base.donor = word->source;
+    ranks_versions_want_rows(m, m->base.wanted, word->source);
+}
 
 void ranks_rows_hear(struct ranks *m, const struct ranks_word *word)
 {
     struct ranks_rows *rows = m->rows;
 
     switch ((enum ranks_what)word->what) {
-    case WORD_ROWS_CALL:
-        rows->called = true;
+    case WORD_ROWS_CALL:        /* where it is said again, perhaps of a round that is over */
+        rows->called |= m->place.fixed || (rows->stage == ROWS_IDLE &&
+                                           same(m->base.held, word->ledger.version));
         break;
     case WORD_ROWS_GO:
-        rows->k = (int)word->seats;
-        memcpy(rows->seats, word + 1, word->seats * sizeof *rows->seats);
-        rows->stage = ROWS_CLOSED;
+        hear_go(m, word);
         break;
     case WORD_ROWS_TAKE:
-        rows->next = 0;
-        rows->stage = word->bad ? ROWS_GIVEN : rows->gone ? ROWS_IDLE : ROWS_TAKING;
+        hear_take(m, word);
+        break;
+    case WORD_ROWS_LACK:
+        hear_lack(m, word);
         break;
     default:
         atomic_store_explicit(&m->f.host_leader, true, memory_order_relaxed);
     }
 }
 
+/* --- what is said --- */
+
+static enum ranks_what own_word(const struct ranks *m)
+{
+    const struct ranks_rows *rows = m->rows;
+    bool given = rows->stage == ROWS_GIVEN && !rows->state_waits && !m->base.wanted.epoch;
+
+    return given ? WORD_ROWS : rows->stage == ROWS_VOTED ? WORD_ROWS_HAVE : WORD_ROWS_NONE;
+}
+
+static void say(struct ranks *m, enum ranks_what what)
+{
+    const struct ranks_rows *rows = m->rows;
+    struct ranks_word word = {.what = what, .n = rows->n,
+                              .bad = what == WORD_ROWS_HAVE && rows->against};
+
+    if (!m->place.fixed) {
+        word.n = what == WORD_ROWS_NONE ? 0 : rows->n;
+        word.source = m->base.deaf;
+        word.ledger = (struct ranks_ledger){.generation = m->place.generation,
+                                            .version = m->base.held, .base = rows->open,
+                                            .arrival = rows->seq, .absent = rows->leaves};
+    }
+    ranks_tell(m, m->coordinator, word, NULL, 0);
+}
+
+/* Where the link is fixed a part and a vote are said once. */
+static void say_again(struct ranks *m)
+{
+    struct ranks_rows *rows = m->rows;
+    int to = m->coordinator;
+    uint64_t generation = to == m->f.rank ? m->place.generation : m->peers[to].generation;
+    bool met = m->members[m->f.rank] || ranks_peers_greeted(m, to);
+    struct rows_said now = {.to = generation, .epoch = ledger_view(m->ledger).epoch,
+                            .seq = rows->seq, .held = ledger_series_of(m->base.held),
+                            .open = ledger_series_of(rows->open), .what = own_word(m),
+                            .absent = rows->leaves, .deaf = m->base.deaf};
+
+    if (!m->founded || !m->had_state || !met || !generation ||
+        (m->now_ns - rows->said_ns < m->dead_ns / AGAIN &&
+         memcmp(&now, &rows->said, sizeof now) == 0))
+        return;
+    rows->said = now;
+    rows->said_ns = m->now_ns;
+    say(m, now.what);
+}
+
+/* --- parts --- */
+
 static void moved(struct ranks *m, struct ranks_op *op, const struct link_ended *ended)
 {
-    (void)ended;
     op->busy = false;
     m->rows->moving--;
+    m->rows->spoilt |= ended->failed;
 }
 
 /* What was given is copied: a failed job may close while it is sent, and then it is given back. */
@@ -152,7 +327,8 @@ static bool move(struct ranks *m, unsigned seat, const char *own)
 {
     struct ranks_rows *rows = m->rows;
     const struct rows_seat *s = &rows->seats[seat];
-    struct ranks_op op = {.ended = moved, .rank = s->rank, .slot = seat};
+    struct ranks_op op = {.ended = moved, .rank = s->rank, .slot = seat,
+                          .even_failed = !m->place.fixed};
 
     if (s->rank == m->f.rank)
         return true;
@@ -163,33 +339,121 @@ static bool move(struct ranks *m, unsigned seat, const char *own)
            (!rows->n || ranks_send_op(m, &rows->give[seat], own, rows->n, TAG_ROWS));
 }
 
+static void forget(struct ranks *m)
+{
+    const struct ledger_version first = {ledger_view(m->ledger).epoch, 0};
+
+    m->rows->forgets = false;
+    m->link->type->forget(m->link, LINK_ANY, ledger_series_of(first));
+}
+
+/* What was under way of a round that was given up has come back, and all are there. */
+static bool may_move(const struct ranks *m)
+{
+    const struct ranks_rows *rows = m->rows;
+
+    for (int i = 0; i < rows->k && !m->place.fixed; i++)
+        if (rows->seats[i].rank != m->f.rank &&
+            m->peers[rows->seats[i].rank].generation != rows->seats[i].generation)
+            return false;
+    return rows->moving == 0;
+}
+
+/* A base that was taken as a whole. */
+static void take_base(struct ranks *m)
+{
+    struct ranks_rows *rows = m->rows;
+
+    if (m->base.wanted.epoch && m->now_ns - m->base.came_ns > m->dead_ns / DEAF)
+        m->base.deaf = m->base.donor;
+    if (!m->base.wanted.epoch || !ranks_versions_rows_came(m))
+        return;
+    m->base.deaf = m->base.donor = -1;
+    const struct ledger_entry *own = &m->base.merged[m->f.rank];
+    uint64_t merged = own->generation == m->place.generation ? own->seq : 0;
+    rows->lost += rows->done > merged ? rows->done - merged : 0;
+    rows->done = merged;
+    m->base.held = m->base.wanted;
+    m->base.wanted = (struct ledger_version){0, 0};
+    rows->state_waits = true;
+    m->moved = true;
+}
+
 void ranks_rows_step(struct ranks *m)
 {
     struct ranks_rows *rows = m->rows;
 
-    if (rows && rows->stage == ROWS_CLOSED) {
+    if (!rows || !rows->most)
+        return;
+    if (rows->forgets)
+        forget(m);
+    if (!m->place.fixed)
+        take_base(m);
+    if (rows->stage == ROWS_CLOSED && may_move(m)) {
         const char *own = copy_own(m);
         rows->stage = ROWS_MOVING;
+        rows->spoilt = false;
         m->moved = true;
+        m->rows_series =
+            m->place.fixed ? 0 : ledger_series_of(rows->open) | ROWS_SERIES;
         for (int i = 0; i < rows->k; i++)
             if (!move(m, (unsigned)i, own))
                 return;
     }
-    if (rows && rows->stage == ROWS_MOVING && rows->moving == 0) {
+    if (rows->stage == ROWS_MOVING && rows->moving == 0 && !rows->spoilt) {
         rows->stage = ROWS_VOTED;
         m->moved = true;
         rows->against = rows->leaves;
-        ranks_tell(m, 0, (struct ranks_word){.what = WORD_ROWS_HAVE, .bad = rows->against}, NULL, 0);
+        if (m->place.fixed)
+            say(m, WORD_ROWS_HAVE);
     }
+    if (!m->place.fixed)
+        say_again(m);
 }
+
+/* --- where ranks come and go --- */
+
+void ranks_rows_changed(struct ranks *m)
+{
+    struct ranks_rows *rows = m->rows;
+
+    if (!rows || !rows->most)
+        return;
+    rows->forgets = true;
+    if (rows->stage == ROWS_CLOSED || rows->stage == ROWS_MOVING)
+        give_up(rows);
+    ranks_rows_lead_changed(m);
+}
+
+uint64_t ranks_rows_since(const struct ranks *m, int rank)
+{
+    const struct ranks_rows *rows = m->rows;
+
+    if (!rows || (rows->stage != ROWS_CLOSED && rows->stage != ROWS_MOVING))
+        return 0;
+    for (int i = 0; i < rows->k; i++)
+        if (rows->seats[i].rank == rank)
+            return rows->began_ns;
+    return 0;
+}
+
+uint64_t ranks_rows_lost(const struct ranks *m)
+{
+    return m->rows ? m->rows->lost : 0;
+}
+
+/* --- the end --- */
 
 void ranks_rows_leave(struct ranks *m)
 {
     if (!m->rows)
         return;
     m->rows->leaves = m->rows->gone = true;
-    if (m->rows->stage == ROWS_TAKING)
-        m->rows->stage = ROWS_IDLE;
+    if (m->rows->stage != ROWS_TAKING)
+        return;
+    m->rows->stage = ROWS_IDLE;
+    m->base.held = (struct ledger_version){0, 0};       /* half of a round is in the rows here */
+    m->base.moves = false;
 }
 
 bool ranks_rows_quiet(const struct ranks *m)
@@ -226,7 +490,9 @@ descant_status ranks_rows_begin(struct fabric *f, const void *bytes, size_t n)
     rows->n = n;
     rows->called = false;
     rows->stage = ROWS_GIVEN;
-    ranks_tell(m, 0, (struct ranks_word){.what = WORD_ROWS, .n = n}, NULL, 0);
+    rows->seq++;
+    if (m->place.fixed)
+        say(m, WORD_ROWS);
     return f->status;
 }
 
@@ -247,6 +513,7 @@ static enum fabric_progress take(struct ranks *m, struct rows_part *part)
     int seat = rows->next++;
 
     if (seat == rows->k) {
+        m->base.moves = false;
         count_bytes(m);
         rows->stage = ROWS_IDLE;
         return FABRIC_DONE;
@@ -259,12 +526,25 @@ static enum fabric_progress take(struct ranks *m, struct rows_part *part)
     return FABRIC_PART;
 }
 
+/* What was given meanwhile is not in the rows, and will not be. */
+static enum fabric_progress hand_out_base(struct ranks_rows *rows, struct rows_part *part)
+{
+    rows->state_waits = false;
+    rows->lost += rows->stage == ROWS_GIVEN && rows->seq > rows->done;
+    rows->stage = ROWS_IDLE;
+    *part = (struct rows_part){.state = true, .lost = rows->lost - rows->told_lost};
+    rows->told_lost = rows->lost;
+    return FABRIC_PART;
+}
+
 enum fabric_progress ranks_rows_poll(struct ranks *m, struct rows_part *part)
 {
-    const struct ranks_rows *rows = m->rows;
+    struct ranks_rows *rows = m->rows;
 
     if (!rows)
         return FABRIC_WAITING;
+    if (rows->state_waits)
+        return hand_out_base(rows, part);
     if (rows->stage == ROWS_TAKING)
         return take(m, part);
     if (rows->stage == ROWS_IDLE)

@@ -1,18 +1,40 @@
 /* SPDX-License-Identifier: MIT */
-/* Rounds of rows, as rank 0 leads them, also when its trainer has left: who leads each host, who
- * has given a part, when the round closes, and whether all take it. rows.c has the words. */
+/* Rounds of rows, as the coordinator leads them, also when its trainer has left: who leads each
+ * host, who has given a part, when the round closes, and whether all take it. rows.c has the words.
+ *
+ * A round is decided once all who are in it have voted: it is taken if all votes are for it. What
+ * is decided is told to each who says that the round is open there. Where ranks come and go each
+ * epoch begins anew with what its members say, and no round closes before all of them have said
+ * it. The newest round that one of them holds is the job's:
+ *
+ *   open here, with a vote, and the job's   take it: all its parts are here
+ *   open here else                          nobody in this epoch holds it: it is given up
+ *   another one is held                     a newcomer, which takes the rows from a member. It is
+ *                                           one of the members once it has them (lead.c)
+ *
+ * While a newcomer takes them no round closes, or it would never be done. Trainers go on. */
 #include "ranks/check.h"
 
-/* Rank 0's, of each rank. */
+/* Of each rank. */
 struct rows_peer {
-    int host;
-    bool leads, given, called, seated, has, bad;
+    int host;                       /* where the link is fixed; -1: it has left */
+    bool leads, given, called, seated, voted, bad;
     uint64_t bytes;
+    /* as it has said, or as it was told since */
+    struct ledger_version held, open;       /* open: the round that it is in; epoch 0: none */
+    uint64_t seq;
+    /* where ranks come and go */
+    uint64_t epoch;                 /* in which it has said so; 0: it has not */
+    bool absent, asked;             /* asked: it is told what it lacks */
+    int deaf;                       /* a donor that it does not hear; -1: none */
+    bool compared;                  /* a newcomer whose manifest is the same */
 };
 
 struct ranks_rows_lead {
     struct rows_peer *peers;        /* (size) */
     struct rows_seat *closing;      /* (hosts) */
+    uint32_t n_closing;
+    struct ledger_version newest;   /* the job's; or, while it is open, the round that is closed */
     bool closed;
 };
 
@@ -36,68 +58,189 @@ void ranks_rows_lead_fini(struct ranks *m)
     memory_give(m->rows_lead);
 }
 
-static void undo_or_take(struct ranks *m)
+/* --- who there is --- */
+
+static bool is_member(const struct ranks *m, int rank)
+{
+    const struct rows_peer *peer = &m->rows_lead->peers[rank];
+    return m->place.fixed ? peer->leads : m->members[rank] != 0;
+}
+
+/* It has said HELLO here, and is heard. */
+static bool is_newcomer(const struct ranks *m, int rank)
+{
+    const struct rows_peer *peer = &m->rows_lead->peers[rank];
+    const struct ranks_peer *p = &m->peers[rank];
+
+    return !m->place.fixed && peer->compared && peer->epoch && !peer->absent && p->generation &&
+           m->now_ns - p->heard_ns < m->dead_ns && p->generation != m->members[rank];
+}
+
+static bool same(struct ledger_version a, struct ledger_version b)
+{
+    return a.epoch == b.epoch && a.number == b.number;
+}
+
+static bool newer(struct ledger_version a, struct ledger_version b)
+{
+    return ledger_series_of(a) > ledger_series_of(b);
+}
+
+/* In this epoch, by all its members. */
+static bool is_said(struct ranks *m)
 {
     struct ranks_rows_lead *rows = m->rows_lead;
-    uint32_t bad = 0;
+    uint64_t epoch = ledger_view(m->ledger).epoch;
 
-    for (int k = 0; k < m->place.size; k++)
-        bad |= rows->peers[k].seated && rows->peers[k].bad;
-    rows->closed = false;
-    for (int k = 0; k < m->place.size; k++) {
-        struct rows_peer *peer = &rows->peers[k];
-        if (!peer->seated)
+    for (int k = 0; k < m->place.size && !m->place.fixed; k++) {
+        const struct rows_peer *peer = &rows->peers[k];
+        if (!m->members[k])
             continue;
-        peer->seated = false;
-        peer->given = bad && !peer->bad;
-        ranks_tell(m, k, (struct ranks_word){.what = WORD_ROWS_TAKE, .bad = bad}, NULL, 0);
+        if (peer->epoch != epoch)
+            return false;
+        if (!rows->closed && newer(peer->held, rows->newest))
+            rows->newest = peer->held;
     }
+    return true;
+}
+
+/* A member that holds the newest rows; the coordinator only where nobody else does. */
+static int find_donor(const struct ranks *m, int not_this)
+{
+    const struct ranks_rows_lead *rows = m->rows_lead;
+    int donor = -1;
+
+    for (int i = 1; i <= m->place.size && donor < 0; i++) {
+        int k = (m->f.rank + i) % m->place.size;
+        bool there = k == m->f.rank || m->peers[k].generation == m->members[k];
+        if (k != not_this && m->members[k] && there && !m->peers[k].silent && same(rows->peers[k].held, rows->newest))
+            donor = k;
+    }
+    return donor;
+}
+
+/* --- what is told --- */
+
+static void tell_taken(struct ranks *m, int rank)
+{
+    struct rows_peer *peer = &m->rows_lead->peers[rank];
+    bool good = peer->voted && same(peer->open, m->rows_lead->newest);
+    struct ranks_word word = {.what = WORD_ROWS_TAKE, .bad = !good};
+
+    word.ledger.version = peer->open;
+    peer->held = good ? peer->open : peer->held;
+    peer->given = !good && !peer->bad;
+    peer->open = (struct ledger_version){0, 0};
+    peer->seated = peer->voted = false;
+    ranks_tell(m, rank, word, NULL, 0);
+}
+
+static void tell_go(struct ranks *m, int rank)
+{
+    struct ranks_rows_lead *rows = m->rows_lead;
+    struct ranks_word word = {.what = WORD_ROWS_GO, .seats = rows->n_closing};
+
+    word.ledger.version = rows->newest;
+    rows->peers[rank].open = rows->newest;
+    ranks_tell(m, rank, word, rows->closing, rows->n_closing * sizeof *rows->closing);
+}
+
+/* False: it lacks the newest rows. */
+static bool settle(struct ranks *m, int rank)
+{
+    struct ranks_rows_lead *rows = m->rows_lead;
+    struct rows_peer *peer = &rows->peers[rank];
+    struct ranks_word word = {.what = WORD_ROWS_LACK};
+
+    if (peer->open.epoch)
+        tell_taken(m, rank);
+    if (m->place.fixed || peer->absent || same(peer->held, rows->newest))
+        return true;
+    if (peer->asked)
+        return false;
+    peer->asked = true;
+    word.ledger.version = rows->newest;
+    word.source = find_donor(m, peer->deaf);
+    if (word.source >= 0)
+        ranks_tell(m, rank, word, NULL, 0);
+    return false;
 }
 
 static void close_rows(struct ranks *m)
 {
     struct ranks_rows_lead *rows = m->rows_lead;
-    struct ranks_word word = {.what = WORD_ROWS_GO};
 
+    rows->n_closing = 0;
+    rows->newest = (struct ledger_version){ledger_view(m->ledger).epoch, rows->newest.number + 1};
+    rows->closed = true;
     for (int k = 0; k < m->place.size; k++) {
         struct rows_peer *peer = &rows->peers[k];
-        peer->seated = peer->leads;
-        peer->has = peer->bad = peer->called = false;
-        if (peer->leads)
-            rows->closing[word.seats++] = (struct rows_seat){.rank = k, .bytes = peer->bytes};
+        peer->seated = is_member(m, k) && !peer->absent;
+        peer->voted = peer->bad = peer->called = false;
+        if (peer->seated)
+            rows->closing[rows->n_closing++] =
+                (struct rows_seat){.rank = k, .bytes = peer->bytes, .seq = peer->seq,
+                                   .generation = m->place.fixed ? 0 : m->members[k]};
     }
-    rows->closed = true;
-    for (uint32_t i = 0; i < word.seats; i++)
-        ranks_tell(m, rows->closing[i].rank, word, rows->closing,
-                 word.seats * sizeof *rows->closing);
+    for (uint32_t i = 0; i < rows->n_closing; i++)
+        tell_go(m, rows->closing[i].rank);
 }
 
 static void call_others(struct ranks *m)
 {
+    struct ranks_word word = {.what = WORD_ROWS_CALL};
+
+    word.ledger.version = m->rows_lead->newest;
     for (int k = 0; k < m->place.size; k++) {
         struct rows_peer *peer = &m->rows_lead->peers[k];
-        if (!peer->leads || peer->given || peer->called)
+        if (!is_member(m, k) || peer->absent || peer->given || peer->called)
             continue;
         peer->called = true;
-        ranks_tell(m, k, (struct ranks_word){.what = WORD_ROWS_CALL}, NULL, 0);
+        ranks_tell(m, k, word, NULL, 0);
     }
+}
+
+/* --- a round --- */
+
+/* False: votes are missing. If one is against the round it is none, and the newest is the one
+ * before. */
+static bool decide(struct ranks *m)
+{
+    struct ranks_rows_lead *rows = m->rows_lead;
+    struct ledger_version before = {0, 0};
+    bool bad = false;
+
+    for (int k = 0; k < m->place.size; k++) {
+        const struct rows_peer *peer = &rows->peers[k];
+        if (peer->seated && !peer->voted)
+            return false;
+        bad |= peer->seated && peer->bad;
+        before = peer->seated ? peer->held : before;
+    }
+    rows->closed = false;
+    rows->newest = bad ? before : rows->newest;
+    return true;
 }
 
 static void turn(struct ranks *m)
 {
-    const struct rows_peer *peers = m->rows_lead->peers;
-    int leaders = 0, given = 0;
+    struct ranks_rows_lead *rows = m->rows_lead;
+    int members = 0, given = 0;
+    bool settled = true;
 
-    for (int k = 0; k < m->place.size && m->rows_lead->closed; k++)
-        if (peers[k].seated && !peers[k].has)
-            return;
-    if (m->rows_lead->closed)
-        undo_or_take(m);
+    if (!m->leads || !is_said(m) || (rows->closed && !decide(m)))
+        return;
     for (int k = 0; k < m->place.size; k++) {
-        leaders += peers[k].leads;
-        given += peers[k].leads && peers[k].given;
+        const struct rows_peer *peer = &rows->peers[k];
+        bool member = is_member(m, k) && !peer->absent, comes = is_newcomer(m, k);
+        if (member || comes || peer->open.epoch)
+            settled &= settle(m, k) && !comes;
+        members += member;
+        given += member && peer->given;
     }
-    if (given && given == leaders)
+    if (!settled)
+        return;
+    if (given && given == members)
         close_rows(m);
     else if (given)
         call_others(m);
@@ -120,6 +263,36 @@ static void find_heir(struct ranks *m, int from)
         }
 }
 
+/* Where ranks come and go: all that it says. What it was told it may not have heard. */
+static void hear_state(struct ranks *m, int from, const struct ranks_word *word)
+{
+    struct ranks_rows_lead *rows = m->rows_lead;
+    struct rows_peer *peer = &rows->peers[from];
+    bool awaited = rows->closed && peer->seated && !peer->voted;
+
+    peer->epoch = word->stands;
+    peer->held = word->ledger.version;
+    peer->open = word->ledger.base;
+    peer->seq = word->ledger.arrival;
+    peer->absent = word->ledger.absent;
+    peer->given = word->what == WORD_ROWS;
+    peer->voted = word->what == WORD_ROWS_HAVE;
+    peer->bad = peer->voted && word->bad;
+    peer->bytes = peer->given || peer->voted ? word->n : 0;
+    peer->deaf = word->source;
+    peer->asked = peer->called = false;
+    m->ledger_moved |= is_newcomer(m, from);
+    if (!awaited || same(peer->open, rows->newest))
+        return;
+    peer->voted = false;
+    if (peer->open.epoch) {
+        tell_taken(m, from);
+        peer->seated = true;
+    } else if (peer->given) {
+        tell_go(m, from);
+    }
+}
+
 void ranks_rows_lead_hear(struct ranks *m, int from, const struct ranks_word *word)
 {
     struct rows_peer *peer = m->rows_lead ? &m->rows_lead->peers[from] : NULL;
@@ -131,16 +304,19 @@ void ranks_rows_lead_hear(struct ranks *m, int from, const struct ranks_word *wo
         peer->host = word->host;
         peer->leads = word->host == from;
         return;
-    case WORD_ROWS:
-        peer->given = true;
-        peer->bytes = word->n;
-        break;
-    case WORD_ROWS_HAVE:
-        peer->has = true;
-        peer->bad = word->bad;
+    case WORD_LEAVE:
+        find_heir(m, from);
         break;
     default:
-        find_heir(m, from);
+        if (!m->place.fixed) {
+            hear_state(m, from, word);
+        } else if (word->what == WORD_ROWS) {
+            peer->given = true;
+            peer->bytes = word->n;
+        } else {
+            peer->voted = true;
+            peer->bad = word->bad;
+        }
     }
     turn(m);
 }
@@ -149,9 +325,12 @@ void ranks_rows_lead_facts(const struct ranks *m, int from, struct word_facts *f
 {
     const struct ranks_rows_lead *rows = m->rows_lead;
     const struct rows_peer *peer = &rows->peers[from];
+    bool comes = !m->place.fixed;
 
-    word_allow(facts, WORD_ROWS, peer->leads && !peer->given);
-    word_allow(facts, WORD_ROWS_HAVE, rows->closed && peer->seated && !peer->has);
+    word_allow(facts, WORD_ROWS, comes || (peer->leads && !peer->given));
+    word_allow(facts, WORD_ROWS_HAVE,
+               comes || (rows->closed && peer->seated && !peer->voted));
+    word_allow(facts, WORD_ROWS_NONE, comes);
 }
 
 bool ranks_rows_closed(const struct ranks *m)
@@ -159,3 +338,39 @@ bool ranks_rows_closed(const struct ranks *m)
     return m->rows_lead && m->rows_lead->closed;
 }
 
+/* --- where ranks come and go --- */
+
+void ranks_rows_lead_changed(struct ranks *m)
+{
+    struct ranks_rows_lead *rows = m->rows_lead;
+
+    if (!rows)
+        return;
+    rows->closed = false;
+    rows->newest = (struct ledger_version){0, 0};
+    for (int k = 0; k < m->place.size; k++)
+        rows->peers[k] = (struct rows_peer){.compared = rows->peers[k].compared};
+}
+
+void ranks_rows_lead_gone(struct ranks *m, int rank)
+{
+    if (!m->rows_lead)
+        return;
+    m->rows_lead->peers[rank] = (struct rows_peer){.compared = false};
+    turn(m);
+}
+
+bool ranks_rows_lead_admits(struct ranks *m, int rank)
+{
+    struct ranks_rows_lead *rows = m->rows_lead;
+
+    if (!rows || !m->base.rows)
+        return true;
+    struct rows_peer *peer = &rows->peers[rank];
+    if (!peer->compared) {
+        peer->compared = true;
+        turn(m);
+    }
+    return m->leads && peer->epoch && !rows->closed && !peer->open.epoch &&
+           same(peer->held, rows->newest);
+}

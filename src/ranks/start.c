@@ -204,7 +204,7 @@ static descant_status start_memory(struct ranks *m, const struct fabric_start *s
     if (had && f->wire != WIRE_F32)
         had = ranks_wire_init(m) == DESCANT_OK;
     if (had)
-        return ranks_rows_init(m, start->rows_bytes);
+        return ranks_rows_init(m, start);
     return log_fail(&f->log, DESCANT_MEMORY, "no memory for rounds of %zu floats",
                     start->n);
 }

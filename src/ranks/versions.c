@@ -8,6 +8,8 @@
  *   RESULT   the mean, bit for bit: if the rank was in the round which left the version,
  *            and did not see the round's end
  *   STATE    else: the vector, the outer vectors, and the centre
+ *   ROWS     where it has tables, and before all else: the rows on which all agree, which have
+ *            versions of their own (rows.c)
  *
  * The taker asks for each piece by its number, some at once. The donor keeps nothing of a
  * transfer: an answer says what it is of, and where that is not what the pieces before it
@@ -83,9 +85,9 @@ static size_t most_bytes(const struct ranks *m)
 
 static size_t vectors(const struct ranks *m, enum ranks_version which)
 {
-    return which == VERSION_LIST     ? 0
-           : which == VERSION_RESULT ? 1
-                                     : 1 + (size_t)m->n_outer + (m->f.center != NULL);
+    return which == VERSION_LIST                              ? 0
+           : which == VERSION_RESULT || which == VERSION_ROWS ? 1
+                                                              : 1 + (size_t)m->n_outer + (m->f.center != NULL);
 }
 
 static size_t pieces_each(const struct ranks *m, uint64_t n)
@@ -133,6 +135,10 @@ static enum verdict look_for(const struct ranks *m, const struct want *want)
 {
     struct ledger_version held = ledger_view(m->ledger).held;
 
+    if (want->which == VERSION_ROWS && (!m->base.rows || !same(m->base.held, want->version)))
+        return HAS_NONE;
+    if (want->which == VERSION_ROWS)
+        return m->base.moves ? WAITS : HAS;
     if (!same(held, want->version))
         return HAS_NONE;
     if (want->which == VERSION_RESULT)
@@ -144,11 +150,12 @@ static size_t write_list(const struct ranks *m, struct answer *out)
 {
     struct ranks_entry *entries = (struct ranks_entry *)(void *)out->floats;
 
+    const struct ledger_entry *list = out->which == VERSION_ROWS ? m->base.merged : m->list;
+
     ledger_merged(m->ledger, m->list);
     for (int k = 0; k < m->place.size; k++)
-        entries[k] = (struct ranks_entry){.rank = k,
-                                          .generation = m->list[k].generation,
-                                          .seq = m->list[k].seq};
+        entries[k] = (struct ranks_entry){.rank = k, .generation = list[k].generation,
+                                          .seq = list[k].seq};
     return (size_t)m->place.size * sizeof *entries;
 }
 
@@ -158,7 +165,9 @@ static size_t write_floats(const struct ranks *m, struct answer *out)
     struct chunk chunk;
     size_t which = place_of(m, out->piece, out->n, &chunk);
 
-    if (out->which == VERSION_RESULT)
+    if (out->which == VERSION_ROWS)
+        vector_gather(m->base.rows, chunk, out->floats, false);
+    else if (out->which == VERSION_RESULT)
         memcpy(out->floats, m->mean + chunk.from, chunk.n * sizeof(float));
     else if (which == 0 && !center)
         vector_gather(m->x.in, chunk, out->floats, false);
@@ -167,6 +176,13 @@ static size_t write_floats(const struct ranks *m, struct answer *out)
     else
         memcpy(out->floats, m->f.outer[which - 1] + chunk.from, chunk.n * sizeof(float));
     return chunk.n * sizeof(float);
+}
+
+static uint64_t floats_of(const struct ranks *m, const struct want *want)
+{
+    return want->which == VERSION_RESULT                  ? m->held.mean_n
+           : want->which == VERSION_ROWS && m->base.rows ? m->base.rows->n
+                                                          : m->n;
 }
 
 static void serve(struct ranks *m, struct service *s)
@@ -181,7 +197,7 @@ static void serve(struct ranks *m, struct service *s)
         return;
     *out = (struct answer){.transfer = want->transfer, .which = want->which,
                            .piece = want->piece, .center_state = m->held.center};
-    out->n = want->which == VERSION_RESULT ? m->held.mean_n : m->n;
+    out->n = floats_of(m, want);
     if (verdict == HAS && want->piece < count_pieces(m, want->which, out->n)) {
         out->version = want->version;
         out->content = want->which == VERSION_STATE && !m->f.center ? m->seq : 0;
@@ -212,7 +228,7 @@ static void wanted(struct ranks *m, struct ranks_op *op, const struct link_ended
     }
     s->request.send.rank = ended->from;
     s->generation = m->peers[ended->from].generation;
-    if (ended->bytes != sizeof *want || want->which > VERSION_STATE) {
+    if (ended->bytes != sizeof *want || want->which > VERSION_ROWS) {
         ranks_refuse(m, ended->from, "it wants what is no piece of a state");
         listen(m, s);
         return;
@@ -289,12 +305,13 @@ static void begin_transfer(struct ranks_versions *v)
     v->whole = false;
 }
 
-void ranks_versions_want(struct ranks *m, struct ledger_version version, int donor)
+static void want(struct ranks *m, struct ledger_version version, int donor,
+                 enum ranks_version which)
 {
     struct ranks_versions *v = m->versions;
-    enum ranks_version which = choose(m, version);
-    bool goes_on = same(v->taken.version, version) && (v->donor == donor || v->came) &&
-                   (which != VERSION_LIST || v->taken.which == which) &&
+    bool rows = which == VERSION_ROWS, had_rows = v->taken.which == VERSION_ROWS;
+    bool goes_on = same(v->taken.version, version) && (v->donor == donor || (v->came && !rows)) &&
+                   rows == had_rows && (which != VERSION_LIST || v->taken.which == which) &&
                    m->peers[v->donor].generation == v->donor_generation;
 
     if (goes_on)
@@ -304,6 +321,18 @@ void ranks_versions_want(struct ranks *m, struct ledger_version version, int don
     v->donor_generation = m->peers[donor].generation;
     v->taken.which = which;
     begin_transfer(v);
+}
+
+/* Rows come first: no rank without them is a member. The ledger says it again. */
+void ranks_versions_want(struct ranks *m, struct ledger_version version, int donor)
+{
+    if (!m->base.wanted.epoch)
+        want(m, version, donor, choose(m, version));
+}
+
+void ranks_versions_want_rows(struct ranks *m, struct ledger_version version, int donor)
+{
+    want(m, version, donor, VERSION_ROWS);
 }
 
 static void stop(struct ranks_versions *v)
@@ -318,7 +347,9 @@ static bool is_wanted(const struct ranks *m)
 {
     const struct ranks_versions *v = m->versions;
     struct ledger_version version = v->taken.version;
-    return version.epoch && same(version, ledger_view(m->ledger).wanted);
+    bool rows = v->taken.which == VERSION_ROWS;
+    return version.epoch &&
+           same(version, rows ? m->base.wanted : ledger_view(m->ledger).wanted);
 }
 
 static float *goes_to(struct ranks *m, size_t piece, struct chunk *chunk)
@@ -345,8 +376,10 @@ static bool read_list(struct ranks *m, const struct answer *a, size_t bytes)
             return false;
         v->merged[k] = (struct ledger_entry){entries[k].generation, entries[k].seq};
     }
-    if (a->n > (v->taken.which == VERSION_RESULT ? m->room : m->n) ||
-        (v->taken.which == VERSION_STATE && a->n != m->n))
+    uint64_t most = v->taken.which == VERSION_RESULT ? m->room
+                    : v->taken.which == VERSION_ROWS ? m->base.rows->n
+                                                     : m->n;
+    if (a->n > most || (v->taken.which >= VERSION_STATE && a->n != most))
         return false;
     v->taken.n = a->n;
     v->taken.note = a->note;
@@ -358,13 +391,19 @@ static bool read_list(struct ranks *m, const struct answer *a, size_t bytes)
 
 static bool read_floats(struct ranks *m, const struct answer *a, size_t bytes)
 {
+    bool rows = m->versions->taken.which == VERSION_ROWS;
     struct chunk chunk;
-    float *to = goes_to(m, a->piece, &chunk);
 
+    place_of(m, a->piece, a->n, &chunk);
     if (bytes != chunk.n * sizeof(float))
         return false;
+    if (rows) {
+        vector_scatter(m->base.rows, chunk, a->floats);
+        m->base.came_ns = m->now_ns;
+        return true;
+    }
     m->held.mean = 0;
-    memcpy(to, a->floats, bytes);
+    memcpy(goes_to(m, a->piece, &chunk), a->floats, bytes);
     return true;
 }
 
@@ -383,7 +422,7 @@ static bool take(struct ranks *m, const struct fetch *t, size_t bytes)
         stop(v);
         return true;
     }
-    if (m->round.active) {              /* it may end before the transfer */
+    if (m->round.active && v->taken.which != VERSION_ROWS) {    /* it may end before the transfer */
         begin_transfer(v);
         return true;
     }
@@ -447,7 +486,11 @@ static bool may_take(struct ranks *m)
 {
     const struct ranks_versions *v = m->versions;
 
-    if (!is_wanted(m) || v->whole || m->round.active)
+    if (!is_wanted(m) || v->whole)
+        return false;
+    if (v->taken.which == VERSION_ROWS)
+        return true;
+    if (m->round.active)
         return false;
     if (v->taken.which != VERSION_STATE || m->stage == STAGE_ARRIVED)
         return true;
@@ -492,7 +535,7 @@ bool ranks_versions_came(struct ranks *m, struct ranks_taken *taken)
 {
     struct ranks_versions *v = m->versions;
 
-    if (!v || !v->whole || !is_wanted(m))
+    if (!v || !v->whole || !is_wanted(m) || v->taken.which == VERSION_ROWS)
         return false;
     memcpy(m->list, v->merged, (size_t)m->place.size * sizeof *m->list);
     *taken = v->taken;
@@ -503,6 +546,17 @@ bool ranks_versions_came(struct ranks *m, struct ranks_taken *taken)
 uint64_t ranks_versions_pieces(const struct ranks *m)
 {
     return m->versions ? m->versions->answers : 0;
+}
+
+bool ranks_versions_rows_came(struct ranks *m)
+{
+    struct ranks_versions *v = m->versions;
+
+    if (!v->whole || !is_wanted(m) || v->taken.which != VERSION_ROWS)
+        return false;
+    memcpy(m->base.merged, v->merged, (size_t)m->place.size * sizeof *v->merged);
+    stop(v);
+    return true;
 }
 
 /* --- memory --- */

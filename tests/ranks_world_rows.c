@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: MIT */
+/* Rows of the trainers of ranks_world.h. Trainer r gives parts that say: 1 more in row r. So row r
+ * of the base counts what is merged of trainer r, and
+ *
+ *   1 the rows that a round left are the same bits in all that hold it
+ *   2 each part is merged once, or counted as lost: what is in is what was, and what was given, less
+ *     what was lost */
+#include "ranks_world.h"
+
+#include <assert.h>
+#include <stdarg.h>
+#include <string.h>
+
+enum { ROW_FLOATS = 40, PART_MOST = 3000 };
+
+struct row_part {
+    uint32_t rank;
+    float more;
+};
+
+static void wrong(struct ranks_world *w, int rank, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+static void wrong(struct ranks_world *w, int rank, const char *format, ...)
+{
+    char text[400];
+    va_list list;
+
+    if (*w->why)
+        return;
+    va_start(list, format);
+    vsnprintf(text, sizeof text, format, list);
+    va_end(list);
+    snprintf(w->why, sizeof w->why, "at %.6f s, rank %d: rows: %s", world_now(w), rank, text);
+}
+
+static float *row_of(const struct trainer_rows *t, int rank)
+{
+    return t->vector.extents[rank % 2].p + rank / 2 * ROW_FLOATS;
+}
+
+/* In two pieces of memory, with a gap between them. */
+void world_rows_start(struct ranks_world *w, int rank, struct fabric_start *start)
+{
+    struct trainer_rows *t = &w->trainers[rank].rows;
+    size_t n = (WORLD_MOST / 2) * ROW_FLOATS;
+
+    memset(t, 0, sizeof *t);
+    if (!w->rows)
+        return;
+    for (int k = 0; k < 2; k++) {
+        t->extents[k] = (struct extent){(size_t)k * (n + 16), n,
+                                        memory_take_array(n, sizeof(float))};
+        assert(t->extents[k].p);
+    }
+    t->vector = (struct vector){2 * n + 16, 2, t->extents};
+    t->part = memory_take(PART_MOST);
+    assert(t->part);
+    start->rows_bytes = PART_MOST;
+    start->rows_base = &t->vector;
+}
+
+void world_rows_free(struct trainer *trainer)
+{
+    struct trainer_rows *t = &trainer->rows;
+
+    memory_give(t->extents[0].p);
+    memory_give(t->extents[1].p);
+    memory_give(t->part);
+    memset(t, 0, sizeof *t);
+}
+
+/* 1 */
+static void see(struct ranks_world *w, int rank)
+{
+    const struct trainer_rows *t = &w->trainers[rank].rows;
+    uint64_t series = ledger_series_of(ranks_of(w->trainers[rank].f)->base.held), hash = 0;
+
+    for (int k = 0; k < w->options.ranks; k++)
+        for (int i = 0; i < ROW_FLOATS; i++)
+            hash = (hash ^ (uint64_t)row_of(t, k)[i]) * UINT64_C(0x9e3779b97f4a7c15);
+    for (size_t i = w->n_rows_seen; i-- > 0;)
+        if (w->rows_seen[i].series == series) {
+            if (w->rows_seen[i].hash != hash)
+                wrong(w, rank, "those of %llu.%llu are not what others have",
+                      (unsigned long long)(series >> 40),
+                      (unsigned long long)(series & 0xffffffffff));
+            return;
+        }
+    if (w->n_rows_seen == w->rows_seen_room) {
+        w->rows_seen_room = w->rows_seen_room ? 2 * w->rows_seen_room : 64;
+        struct version_seen *more = memory_take_array(w->rows_seen_room, sizeof *more);
+        assert(more);
+        if (w->n_rows_seen)
+            memcpy(more, w->rows_seen, w->n_rows_seen * sizeof *more);
+        memory_give(w->rows_seen);
+        w->rows_seen = more;
+    }
+    w->rows_seen[w->n_rows_seen++] = (struct version_seen){series, hash, 0};
+}
+
+/* 2: `lost` of the parts that it has given are not in, the one that is open among them. */
+static void check(struct ranks_world *w, int rank, uint64_t lost)
+{
+    struct trainer_rows *t = &w->trainers[rank].rows;
+    uint64_t in = (uint64_t)*row_of(t, rank), is = t->confirmed + t->open;
+
+    if (t->came && in + lost != is)
+        wrong(w, rank, "%llu of its parts are in, of %llu, and %llu are lost",
+              (unsigned long long)in, (unsigned long long)is, (unsigned long long)lost);
+    t->came = true;
+    t->confirmed = in;
+    t->lost += lost;
+    t->open = false;
+    t->next_ns = simulated_now(w->link) +
+                 (uint64_t)(rng_uniform(&w->rng) * (double)w->step_ns * (1 + w->options.ranks / 2));
+    see(w, rank);
+    if (w->verbose) {
+        struct ledger_version held = ranks_of(w->trainers[rank].f)->base.held;
+        printf("  %.6f rank %d: rows %llu.%llu, %llu lost\n", world_now(w), rank,
+               (unsigned long long)held.epoch, (unsigned long long)held.number,
+               (unsigned long long)t->lost);
+    }
+}
+
+static void take(struct ranks_world *w, int rank, const struct rows_part *part)
+{
+    struct trainer_rows *t = &w->trainers[rank].rows;
+    struct row_part row;
+
+    if (part->state) {
+        t->states++;
+        check(w, rank, part->lost);
+        return;
+    }
+    memcpy(&row, part->bytes, sizeof row);
+    if (part->n < sizeof row || (int)row.rank != part->rank ||
+        part->own != (part->rank == rank) || part->rank <= t->last)
+        wrong(w, rank, "a part of rank %d is of %u", part->rank, row.rank);
+    t->last = part->rank;
+    for (int i = 0; i < ROW_FLOATS; i++)
+        row_of(t, part->rank)[i] += row.more;
+}
+
+static void give(struct ranks_world *w, int rank)
+{
+    struct trainer_rows *t = &w->trainers[rank].rows;
+    const struct row_part row = {(uint32_t)rank, 1};
+    size_t n = sizeof row + (size_t)(rng_uniform(&w->rng) * (PART_MOST - sizeof row));
+
+    memcpy(t->part, &row, sizeof row);
+    t->open = true;
+    t->last = -1;
+    if (ranks_rows_begin(w->trainers[rank].f, t->part, n) != DESCANT_OK)
+        wrong(w, rank, "begin failed");
+}
+
+bool world_rows_turn(struct ranks_world *w, int rank)
+{
+    struct trainer *trainer = &w->trainers[rank];
+    struct trainer_rows *t = &trainer->rows;
+    struct rows_part part;
+
+    if (!w->rows || !trainer->states || trainer->f->status)
+        return false;
+    switch (ranks_rows_poll(ranks_of(trainer->f), &part)) {
+    case FABRIC_PART:
+        take(w, rank, &part);
+        return true;
+    case FABRIC_DONE:
+        t->rounds++;
+        check(w, rank, 0);
+        return true;
+    case FABRIC_CALLED:
+        give(w, rank);
+        return true;
+    default:
+        if (t->open || simulated_now(w->link) < t->next_ns)
+            return false;
+        give(w, rank);
+        return true;
+    }
+}
+
+uint64_t world_rows_due(const struct ranks_world *w, int rank)
+{
+    const struct trainer *t = &w->trainers[rank];
+    return w->rows && t->states && !t->rows.open ? t->rows.next_ns : 0;
+}
+
+uint64_t world_rows_rounds(const struct ranks_world *w)
+{
+    uint64_t most = 0;
+
+    for (int k = 0; k < w->options.ranks; k++) {
+        const struct trainer *t = &w->trainers[k];
+        uint64_t number = t->f && simulated_lives(w->link, k) ? ranks_of(t->f)->base.held.number : 0;
+        most = number > most ? number : most;
+    }
+    return most;
+}

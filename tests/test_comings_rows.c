@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: MIT */
+/* Rounds of rows among ranks that come late, leave, die, fall silent and come back, over a simulated
+ * link. ranks_world_rows.c counts each part. */
+#include "ranks_world.h"
+
+#include <check.h>
+#include <stdlib.h>
+
+enum { WAYS = 5 };      /* in which a rank goes */
+
+static struct ranks_world w;
+static double dead_s = 1;
+
+static void open_of(int ranks, int founders, bool elastic)
+{
+    const struct simulated_options options = {.ranks = ranks, .seed = 7, .latency_ns = 100000,
+                                              .jitter_ns = 50000, .bytes_per_s = 1e8};
+    world_open(&w, &options, founders);
+    w.dead_s = dead_s;
+    w.rows = true;
+    w.elastic = elastic;
+    w.verbose = getenv("VERBOSE") != NULL;
+    for (int k = 0; k < founders; k++)
+        world_come(&w, k);
+}
+
+static void run(double seconds)
+{
+    world_run(&w, seconds);
+    ck_assert_msg(!*w.why, "%s", w.why);
+}
+
+/* All who train have the same rows, and go on. */
+static void go_on(int trainers)
+{
+    uint64_t before = world_rows_rounds(&w), rounds[WORLD_MOST];
+    int n = 0;
+
+    for (int k = 0; k < w.options.ranks; k++)
+        rounds[k] = w.trainers[k].rows.rounds;
+    run(2);
+    ck_assert_uint_gt(world_rows_rounds(&w), before + 20);
+    for (int k = 0; k < w.options.ranks; k++) {
+        if (w.trainers[k].state != TRAINER_TRAINS)
+            continue;
+        n++;
+        ck_assert_uint_gt(w.trainers[k].rows.rounds, rounds[k] + 20);
+    }
+    ck_assert_int_eq(n, trainers);
+}
+
+START_TEST(founders_exchange_rows)
+{
+    for (int n = 1; n <= 5; n++) {
+        open_of(n, n, n % 2);
+        go_on(n);
+        for (int k = 0; k < n; k++)
+            ck_assert_uint_eq(w.trainers[k].rows.lost + w.trainers[k].rows.states, 0);
+        world_close(&w);
+    }
+}
+END_TEST
+
+/* It takes the rows, and gives its own. Nobody waits for a clock. */
+START_TEST(one_comes_later)
+{
+    dead_s = 100;
+    open_of(4, 2, _i);
+    dead_s = 1;
+    go_on(2);
+    world_come(&w, 3);
+    run(0.3);
+    ck_assert_uint_eq(w.trainers[3].rows.states, 1);
+    go_on(3);
+    world_come(&w, 2);
+    run(0.3);
+    go_on(4);
+    for (int k = 0; k < 4; k++)
+        ck_assert_uint_eq(w.trainers[k].rows.lost, 0);
+    world_close(&w);
+}
+END_TEST
+
+START_TEST(one_comes_at_once)
+{
+    open_of(3, 2, _i);
+    run(0.005);
+    world_come(&w, 2);
+    run(0.3);
+    go_on(3);
+    world_close(&w);
+}
+END_TEST
+
+/* At many moments of a round, which is open most of the time. */
+START_TEST(any_goes_in_a_round)
+{
+    int way = _i % WAYS, who = _i / WAYS % 3;
+
+    for (int at = 0; at < 4; at++) {
+        open_of(3, 3, at % 2);
+        go_on(3);
+        w.step_ns = 300000;
+        run(0.1 + 0.00013 * at);
+        w.step_ns = 10000000;
+        double now = world_now(&w);
+        if (way == 0)
+            world_fault(&w, SIMULATED_DIE, now, 0, who, 0, 0);
+        else if (way == 1)
+            world_fault(&w, SIMULATED_VANISH, now, 0, who, 0, 0);
+        else if (way == 2)
+            world_leave(&w, who);
+        else
+            world_fault(&w, way == 3 ? SIMULATED_PAUSE : SIMULATED_PART, now, 9, who, 1, 0);
+        run(way == 0 ? 0.1 : 3);
+        uint64_t before = world_rows_rounds(&w);
+        run(1);
+        ck_assert_uint_gt(world_rows_rounds(&w), before + 20);
+        if (way < 3)
+            world_come(&w, who);
+        run(way < 3 ? 1 : 10);
+        go_on(3);
+        ck_assert_uint_gt(w.trainers[who].rows.states, 0);
+        world_close(&w);
+    }
+}
+END_TEST
+
+/* Two that do not hear each other, and the coordinator, which hears both. */
+START_TEST(two_are_cut_from_each_other)
+{
+    open_of(3, 3, true);
+    go_on(3);
+    world_fault(&w, SIMULATED_CUT, world_now(&w), 20, 1, 2, 0);
+    run(25);
+    go_on(3);
+    world_close(&w);
+}
+END_TEST
+
+START_TEST(a_donor_dies)
+{
+    for (int at = 0; at < 8; at++) {
+        open_of(4, 3, at % 2);
+        go_on(3);
+        world_come(&w, 3);
+        run(0.0005 * at);
+        world_fault(&w, SIMULATED_DIE, world_now(&w), 0, at % 3, 0, 0);
+        run(3);
+        go_on(3);
+        world_close(&w);
+    }
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("comings_rows");
+    TCase *all = tcase_create("rows");
+    tcase_set_timeout(all, 60);
+    tcase_add_test(all, founders_exchange_rows);
+    tcase_add_loop_test(all, one_comes_later, 0, 2);
+    tcase_add_loop_test(all, one_comes_at_once, 0, 2);
+    tcase_add_loop_test(all, any_goes_in_a_round, 0, 3 * WAYS);
+    tcase_add_test(all, two_are_cut_from_each_other);
+    tcase_add_test(all, a_donor_dies);
+    suite_add_tcase(suite, all);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}
