@@ -27,7 +27,8 @@ struct rows_peer {
     uint64_t epoch;                 /* in which it has said so; 0: it has not */
     bool absent, asked;             /* asked: it is told what it lacks */
     int deaf;                       /* a donor that it does not hear; -1: none */
-    bool compared;                  /* a newcomer whose manifest is the same */
+    bool compared;                  /* a newcomer whose manifest is the same, */
+    bool comes;                     /* and that has said so in this epoch or one before it */
 };
 
 struct ranks_rows_lead {
@@ -72,7 +73,7 @@ static bool is_newcomer(const struct ranks *m, int rank)
     const struct rows_peer *peer = &m->rows_lead->peers[rank];
     const struct ranks_peer *p = &m->peers[rank];
 
-    return !m->place.fixed && peer->compared && peer->epoch && !peer->absent && p->generation &&
+    return !m->place.fixed && peer->comes && !peer->absent && p->generation &&
            m->now_ns - p->heard_ns < m->dead_ns && p->generation != m->members[rank];
 }
 
@@ -233,6 +234,9 @@ static void turn(struct ranks *m)
     for (int k = 0; k < m->place.size; k++) {
         const struct rows_peer *peer = &rows->peers[k];
         bool member = is_member(m, k) && !peer->absent, comes = is_newcomer(m, k);
+        settled &= !comes || peer->epoch;
+        if (comes && !peer->epoch)
+            continue;
         if (member || comes || peer->open.epoch)
             settled &= settle(m, k) && !comes;
         members += member;
@@ -271,6 +275,7 @@ static void hear_state(struct ranks *m, int from, const struct ranks_word *word)
     bool awaited = rows->closed && peer->seated && !peer->voted;
 
     peer->epoch = word->stands;
+    peer->comes = peer->compared;
     peer->held = word->ledger.version;
     peer->open = word->ledger.base;
     peer->seq = word->ledger.arrival;
@@ -349,7 +354,8 @@ void ranks_rows_lead_changed(struct ranks *m)
     rows->closed = false;
     rows->newest = (struct ledger_version){0, 0};
     for (int k = 0; k < m->place.size; k++)
-        rows->peers[k] = (struct rows_peer){.compared = rows->peers[k].compared};
+        rows->peers[k] = (struct rows_peer){.compared = rows->peers[k].compared,
+                                            .comes = rows->peers[k].comes};
 }
 
 void ranks_rows_lead_gone(struct ranks *m, int rank)
@@ -369,6 +375,7 @@ bool ranks_rows_lead_admits(struct ranks *m, int rank)
     struct rows_peer *peer = &rows->peers[rank];
     if (!peer->compared) {
         peer->compared = true;
+        peer->comes = peer->epoch != 0;
         turn(m);
     }
     return m->leads && peer->epoch && !rows->closed && !peer->open.epoch &&

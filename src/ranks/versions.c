@@ -71,6 +71,8 @@ struct ranks_versions {
     uint64_t answers;           /* that have come, in all */
     int open;                   /* pieces of it that are asked for and have not come */
     bool whole;
+    struct ledger_version later;        /* what is wanted once the rows are here, and of whom */
+    int later_donor;
     struct ledger_entry *merged;        /* (size) */
 };
 
@@ -323,9 +325,11 @@ static void want(struct ranks *m, struct ledger_version version, int donor,
     begin_transfer(v);
 }
 
-/* Rows come first: no rank without them is a member. The ledger says it again. */
+/* Rows come first: no rank without them is a member. */
 void ranks_versions_want(struct ranks *m, struct ledger_version version, int donor)
 {
+    m->versions->later = version;
+    m->versions->later_donor = donor;
     if (!m->base.wanted.epoch)
         want(m, version, donor, choose(m, version));
 }
@@ -556,6 +560,8 @@ bool ranks_versions_rows_came(struct ranks *m)
         return false;
     memcpy(m->base.merged, v->merged, (size_t)m->place.size * sizeof *v->merged);
     stop(v);
+    if (v->later.epoch)
+        want(m, v->later, v->later_donor, choose(m, v->later));
     return true;
 }
 
