@@ -185,7 +185,7 @@ static bool rows_leave(struct fabric *f)
     return takes;
 }
 
-static const struct fabric_rows wrap_rows = {rows_begin, rows_poll, rows_leave};
+static const struct fabric_rows wrap_rows = {.begin = rows_begin, .poll = rows_poll, .leave = rows_leave};
 
 static void wrap(struct descant *job, int k)
 {

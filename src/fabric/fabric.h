@@ -199,6 +199,8 @@ struct fabric {
  * or not, and if it leaves before the others have its part it is not, and they do not wait for it.
  * Called by the holder of the round machine, of leaders alone. */
 struct fabric_rows {
+    bool joins;         /* who comes late, or was cut off, gets the rows: parts that are `state` */
+
     /* Gives a part of the next round: 0 to rows_bytes bytes, which stay as they are until DONE, or
      * until close has returned. No round is open here, and the first STATE is done. */
     descant_status (*begin)(struct fabric *f, const void *bytes, size_t n);

@@ -22,7 +22,7 @@ static descant_status open(struct fabric **out, const struct fabric_options *opt
     if (status != DESCANT_OK)
         return status;
     (*out)->type = &fabric_mpi;
-    (*out)->fixed = true;
+    (*out)->fixed = ranks_of(*out)->place.fixed;
     return DESCANT_OK;
 }
 
@@ -47,7 +47,7 @@ static enum fabric_progress rows_poll(struct fabric *f, struct rows_part *part)
 }
 
 static const struct fabric_rows rows = {
-    .begin = rows_begin, .poll = rows_poll, .leave = ranks_rows_takes};
+    .joins = true, .begin = rows_begin, .poll = rows_poll, .leave = ranks_rows_takes};
 
 const struct fabric_type fabric_mpi = {
     .name = "mpi",

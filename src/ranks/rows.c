@@ -102,7 +102,7 @@ descant_status ranks_rows_init(struct ranks *m, const struct fabric_start *start
                         bytes);
     if (rows) {
         rows->most = bytes;
-        m->base.rows = start->rows_base;
+        m->base.rows = m->place.fixed ? NULL : start->rows_base;
         m->base.donor = m->base.deaf = -1;
         m->base.held = (struct ledger_version){1, 0};     /* the first rows are alike */
         rows->slot = (bytes + SLOT_BYTES - 1) / SLOT_BYTES * SLOT_BYTES;

@@ -125,6 +125,7 @@ static descant_status enter(struct simulation *s, int i)
     start.manifest = manifest;
     start.threads = 1;
     start.rows_bytes = tables_part_bytes(&x->tables);
+    start.rows_base = tables_base(&x->tables);
     status = manifest ? s->type->start(x->fabric, &start) : DESCANT_MEMORY;
     memory_give(manifest);
     if (status == DESCANT_OK)

@@ -53,6 +53,7 @@ void tables_fini(struct tables *t)
     memory_give(t->part);
     memory_give(t->given);
     memory_give(t->row);
+    memory_give(t->base.extents);
     *t = (struct tables){.n = 0};
 }
 
@@ -247,6 +248,27 @@ size_t tables_part_bytes(const struct tables *t)
     return t->across && t->n > 0 ? at_least(t->part_room, longest(t)) : 0;
 }
 
+static void append(struct vector *v, float *base, size_t n)
+{
+    if (n == 0)
+        return;
+    v->extents[v->n_extents++] = (struct extent){v->n, n, base};
+    v->n += n;
+}
+
+const struct vector *tables_base(struct tables *t)
+{
+    if (tables_part_bytes(t) == 0 || t->fabric->fixed)
+        return NULL;
+    t->base.extents = memory_take_array(2 * t->n, sizeof *t->base.extents);
+    for (size_t k = 0; t->base.extents != NULL && k < t->n; k++) {
+        const struct table *x = &t->list[k];
+        append(&t->base, x->base, x->rows * x->width);
+        append(&t->base, x->state_base, x->rows * x->state_width);
+    }
+    return t->base.extents != NULL ? &t->base : NULL;
+}
+
 static void begin_census(struct census *c, size_t n_rows)
 {
     size_t n = n_rows / WINDOW_LEAST;
@@ -282,10 +304,15 @@ descant_status tables_start(struct tables *t)
     return DESCANT_OK;
 }
 
-descant_status tables_met(const struct tables *t)
+descant_status tables_met(struct tables *t)
 {
+    enum round_progress progress = ROUND_WORKED;
     if (t->board == NULL || !t->leads || !t->fabric->joined)
         return DESCANT_OK;
+    while (t->fabric->type->rows->joins && progress == ROUND_WORKED)
+        progress = tables_advance(t);
+    if (t->fabric->type->rows->joins)
+        return t->fabric->status;
     return log_fail(&t->fabric->log, DESCANT_UNSUPPORTED,
                     "the other machines train already, and their tables have moved on from the "
                     "first rows: a machine with tables cannot join late");

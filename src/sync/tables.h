@@ -44,6 +44,7 @@ enum tables_state {
     TABLES_SETTLING,            /* the end is near: rows of which encoding has left something out */
     TABLES_SWEEPING, TABLES_COUNTING, TABLES_PICKING,       /* the part is filled */
     TABLES_EXCHANGING, TABLES_TAKING,
+    TABLES_REPLACING,           /* base is another one: w becomes it */
     TABLES_ENDING,              /* w becomes base */
     TABLES_ENDED
 };
@@ -58,6 +59,7 @@ struct walk {
 /* Figures: written by the leader's holder of the machine, read by descant_stats; relaxed. */
 struct tables_stats {
     _Atomic uint64_t rounds, sent, bad;
+    _Atomic uint64_t lost;              /* parts that are in no machine's rows but this one's */
     _Atomic uint64_t waiting;           /* touched rows that the last part had no room for */
     _Atomic uint64_t since_ns;          /* none of them waits from before; 0: none waits */
 };
@@ -109,6 +111,7 @@ struct tables {
     struct rows_part from;              /* being taken */
     enum wire from_wire;
     size_t at;
+    struct vector base;                 /* of all tables, and of their states */
 };
 
 void tables_init(struct tables *t, struct fabric *fabric, const struct plan *plan);
@@ -128,11 +131,16 @@ char *tables_manifest(const struct tables *t, char *manifest);
 /* Of fabric start: most of a part. */
 size_t tables_part_bytes(const struct tables *t);
 
+/* Of fabric start, after all tables: the rows on which all machines agree, one after the other. NULL:
+ * nobody comes late, or there is no memory for the list. */
+const struct vector *tables_base(struct tables *t);
+
 /* After fabric start, before the first state: the rows are as they begin. */
 descant_status tables_start(struct tables *t);
 
-/* After the first state. UNSUPPORTED where this machine comes when the others train already. */
-descant_status tables_met(const struct tables *t);
+/* After the first state: where this machine comes when the others train already, it has their rows
+ * now. UNSUPPORTED where the fabric cannot give them. */
+descant_status tables_met(struct tables *t);
 
 /* Says that rows of a table were changed, after it. False: there is no such table or row. */
 bool tables_touch(struct tables *t, const float *w, const uint64_t *rows, size_t n);

@@ -40,6 +40,10 @@
  * fits. When all parts of a round are, every touched row is in base, and w becomes base: the same
  * bits everywhere. A machine that is done goes on with empty parts until all are.
  *
+ * Where machines come and go, one that comes late, or was cut off, gets a base from another one, and
+ * w becomes it. What this machine had changed and not exchanged is lost with that, as it is of a
+ * replica that takes a state; parts of it that are in nobody's rows are counted (stats.lost).
+ *
  * A leader that goes before its part is complete leaves rows that it has taken off the map. Its
  * heir marks all rows in which w is not base. */
 #include "sync/tables.h"
@@ -479,9 +483,21 @@ static enum round_progress take(struct tables *t)
     return ROUND_WORKED;
 }
 
+/* What this machine has changed since it agreed with the others is lost, and what it has given, too. */
+static enum round_progress begin_replacing(struct tables *t)
+{
+    atomic_fetch_add_explicit(&t->stats.lost, t->from.lost, memory_order_relaxed);
+    memset(t->given, 0, t->n_rows / 8 + 1);
+    t->walk = (struct walk){.left = t->n_rows};
+    t->state = TABLES_REPLACING;
+    return ROUND_WORKED;
+}
+
 static enum round_progress part_came(struct tables *t)
 {
     struct rows_head head;
+    if (t->from.state)
+        return begin_replacing(t);
     if (t->from.n >= sizeof head)
         memcpy(&head, t->from.bytes, sizeof head);
     if (t->from.n < sizeof head || head.wire > WIRE_Q8) {
@@ -544,20 +560,40 @@ static enum round_progress mark(struct tables *t, enum tables_state next)
     return ROUND_WORKED;
 }
 
-static enum round_progress end(struct tables *t)
+/* w becomes base. */
+static bool become_base(struct tables *t)
 {
     const struct table *x = &t->list[t->walk.table];
     struct piece piece = {.map = 1 + PIECE_MAP / sizeof(float) / (x->width + x->state_width)};
     size_t n = reach(t, &t->walk, &piece);
     struct row r = values_of(x, t->walk.row), state = state_of(x, t->walk.row);
+    for (size_t row = t->walk.row; t->state == TABLES_REPLACING && row < t->walk.row + n; row++)
+        atomic_exchange_explicit(&x->heat[row], 0, memory_order_acq_rel);
     t->kernels->copy(r.w, r.base, n * r.n);
     t->kernels->copy(state.w, state.base, n * state.n);
     walk_on(t, &t->walk, n, &piece);
-    if (t->walk.left == 0) {
-        atomic_store_explicit(&t->board->ended, 1, memory_order_release);
-        t->state = TABLES_ENDED;
-    }
+    return t->walk.left == 0;
+}
+
+static enum round_progress end(struct tables *t)
+{
+    if (!become_base(t))
+        return ROUND_WORKED;
+    atomic_store_explicit(&t->board->ended, 1, memory_order_release);
+    t->state = TABLES_ENDED;
+    if (!t->fabric->fixed)              /* those who come later do not wait for this machine */
+        t->fabric->type->rows->leave(t->fabric);
     return ROUND_WORKED;
+}
+
+/* Marks are taken before rows are written, so what is touched meanwhile stays marked. */
+static enum round_progress replace(struct tables *t)
+{
+    if (!become_base(t))
+        return ROUND_WORKED;
+    t->called = false;
+    t->state = TABLES_IDLE;
+    return ROUND_DONE;
 }
 
 /* ------------------------------------------------------------------ the machine */
@@ -588,7 +624,6 @@ void tables_begin(struct tables *t, uint64_t now_ns)
 
 static enum round_progress rest(struct tables *t)
 {
-    struct rows_part part;
     if (!atomic_load_explicit(&t->fabric->host_leader, memory_order_relaxed))
         return ROUND_RESTING;
     if (!t->leads) {
@@ -597,7 +632,9 @@ static enum round_progress rest(struct tables *t)
         t->state = TABLES_INHERITING;
         return ROUND_WORKED;
     }
-    switch (t->fabric->type->rows->poll(t->fabric, &part)) {
+    switch (t->fabric->type->rows->poll(t->fabric, &t->from)) {
+    case FABRIC_PART:
+        return part_came(t);
     case FABRIC_CALLED:
         t->called = true;
         return ROUND_CALLED;
@@ -632,6 +669,8 @@ enum round_progress tables_advance(struct tables *t)
         return exchange(t);
     case TABLES_TAKING:
         return take(t);
+    case TABLES_REPLACING:
+        return replace(t);
     case TABLES_ENDING:
         return end(t);
     case TABLES_ENDED:
