@@ -195,8 +195,10 @@ static void serve(struct ranks *m, struct service *s)
     size_t bytes = 0;
 
     s->waits = verdict == WAITS;
-    if (s->waits)
+    if (s->waits) {
+        m->called |= m->stage == STAGE_IDLE && !m->f.center;
         return;
+    }
     *out = (struct answer){.transfer = want->transfer, .which = want->which,
                            .piece = want->piece, .center_state = m->held.center};
     out->n = floats_of(m, want);
