@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* What the conformance suites over every fabric share: the fabrics, and jobs of them. All
- * trainers live in this thread and are polled in turn; when all wait, the simulated clock goes
- * to the next event, and a real fabric is given a millisecond. Nothing here waits for ever. */
+ * trainers live in this thread and are polled in turn; when all wait, the last one's wait takes
+ * simulated time forward, and a real fabric is given a millisecond. Nothing here waits for ever. */
 #ifndef FABRIC_SUITE_H
 #define FABRIC_SUITE_H
 
 #include "ranks/ranks.h"
-#include "fabric/sim.h"
 #include "mpi_loopback.h"
 
 #include <check.h>
@@ -15,22 +14,25 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MOST = 10, WALL_S = 10, SPINS = 20000000 };
+enum { MOST = 10, BOUND_S = 10, SPINS = 20000000 };
 
 struct row {
     const struct fabric_type *type;
     int size;
     bool elsewhere;             /* what is not in place is in memory of the callers' own */
-    bool fixed;                 /* nobody comes later; each trainer has a slice of the centre */
+    bool fixed;                 /* nobody comes later */
+    bool free;                  /* ranks of MOST come, leave and die */
     int per_host;               /* trainers of one host, of several; 0: all are of one */
     enum wire wire;
 };
 
 static const struct row rows[] = {
     {.type = &fabric_self, .size = 1},
-    {.type = &fabric_sim, .size = 1}, {.type = &fabric_sim, .size = 2},
-    {.type = &fabric_sim, .size = 3}, {.type = &fabric_sim, .size = 5},
-    {.type = &fabric_sim, .size = 8},
+    {.type = &fabric_loopback, .size = 1, .free = true},
+    {.type = &fabric_loopback, .size = 2, .free = true},
+    {.type = &fabric_loopback, .size = 3, .free = true},
+    {.type = &fabric_loopback, .size = 5, .free = true},
+    {.type = &fabric_loopback, .size = 8, .free = true},
 #ifndef WITHOUT_SHM
     {.type = &fabric_shm, .size = 1}, {.type = &fabric_shm, .size = 2},
     {.type = &fabric_shm, .size = 3}, {.type = &fabric_shm, .size = 5},
@@ -76,7 +78,6 @@ struct peer {
 
 struct job {
     const struct row *row;
-    struct sim_world *world;
     struct loopback *ranks;
     char address[64], line[512];
     struct log log;
@@ -104,12 +105,9 @@ static inline void job_init(struct job *job, int row, size_t n, bool in_place)
     job->elsewhere = job->row->elsewhere && !in_place;
     job->split = (in_place || job->elsewhere) && n > 1000;
     job->n = job->split ? fabric_round_up(1000) + n - 1000 : n;
-    if (job->row->type == &fabric_sim) {
-        struct sim_options options = {{1e9, 1e-4}, 1e-4, 1e-3, 7, 0};
-        job->world = sim_world_create(&options);
-        ck_assert_ptr_nonnull(job->world);
-    }
-    if (job->row->type == &fabric_loopback)
+    if (job->row->free)
+        job->ranks = loopback_create_free(MOST, (uint64_t)row);
+    else if (job->row->type == &fabric_loopback)
         job->ranks = loopback_create_hosts(job->row->size, job->row->per_host ? job->row->per_host
                                                                               : job->row->size,
                                            (uint64_t)row);
@@ -121,9 +119,10 @@ static inline void job_init(struct job *job, int row, size_t n, bool in_place)
 static inline struct fabric_options options_of(struct job *job, int k)
 {
     struct fabric_options options = {.address = job->address, .rank = k, .size = job->row->size,
-                                     .start_s = 5, .wire = job->row->wire, .log = &job->log,
-                                     .context = job->world};
+                                     .start_s = 5, .dead_s = 1, .wire = job->row->wire,
+                                     .log = &job->log};
     if (job->ranks) {
+        options.joins = k >= job->row->size;
         options.address = "";
         options.context = job->ranks;
     }
@@ -138,10 +137,10 @@ static inline bool takes_joiners(const struct job *job)
 /* Float i of the centre, where it is one's own if not everybody's. */
 static inline float *center_at(struct job *job, size_t i)
 {
-    int owner = 0, size = job->row->size;
-    while (job->row->fixed && i >= ranks_slice_at(job->n, size, owner + 1))
+    int owner = 0, size = job->row->free ? MOST : job->row->size;
+    while (job->ranks && i >= ranks_slice_at(job->n, size, owner + 1))
         owner++;
-    return &job->peers[owner].f->center[i];
+    return &job->peers[owner < job->row->size ? owner : 0].f->center[i];
 }
 
 static inline void peer_open(struct job *job, int k)
@@ -204,7 +203,6 @@ static inline void job_fini(struct job *job)
 {
     for (int k = 0; k < MOST; k++)
         peer_close(job, k);
-    sim_world_destroy(job->world);
     loopback_destroy(job->ranks);
     ck_assert_int_eq(memory_live(), 0);
 }
@@ -326,16 +324,21 @@ static inline bool peer_turn(struct job *job, struct peer *peer)
     return false;
 }
 
-/* Until trainer `wanted` (-1: everybody) has nothing open; false: all wait for something else. */
-static inline bool drive(struct job *job, int wanted, double wall_s)
+static inline uint64_t job_now(const struct job *job)
 {
-    uint64_t end = clock_now_ns() + (uint64_t)(wall_s * 1e9);
+    return job->ranks ? loopback_now(job->ranks) : clock_now_ns();
+}
+
+/* Until trainer `wanted` (-1: everybody) has nothing open; false: all wait for something else. */
+static inline bool drive(struct job *job, int wanted, double seconds)
+{
+    uint64_t end = job_now(job) + (uint64_t)(seconds * 1e9);
     for (int spin = 0; spin < SPINS; spin++) {
         bool moved = false, open = false;
         struct peer *last = NULL;
         for (int k = 0; k < MOST; k++) {
             struct peer *peer = &job->peers[k];
-            if (!peer->open && !(peer->f && job->row->fixed))
+            if (!peer->open && !(peer->f && job->ranks))
                 continue;           /* idle ones serve the others only where these are far */
             moved = peer_turn(job, peer) || moved;
             open = open || (peer->open && (wanted < 0 || wanted == k));
@@ -345,15 +348,10 @@ static inline bool drive(struct job *job, int wanted, double wall_s)
             return true;
         if (moved)
             continue;
-        if (job->world) {
-            uint64_t next = sim_world_next(job->world);
-            if (next == UINT64_MAX)
-                return false;
-            sim_world_advance(job->world, next);
-        } else if (clock_now_ns() > end || job->row->type == &fabric_self) {
+        if (job_now(job) > end || job->row->type == &fabric_self) {
             return false;
         } else {
-            job->row->type->wait(last->f, clock_now_ns() + 1000000);
+            job->row->type->wait(last->f, job_now(job) + 1000000);
         }
     }
     return false;
@@ -361,7 +359,7 @@ static inline bool drive(struct job *job, int wanted, double wall_s)
 
 static inline void finish(struct job *job)
 {
-    ck_assert_msg(drive(job, -1, WALL_S), "%s of %d: an exchange does not end",
+    ck_assert_msg(drive(job, -1, BOUND_S), "%s of %d: an exchange does not end",
                   job->row->type->name, job->row->size);
 }
 

@@ -14,6 +14,7 @@ enum { TICK_NS = 1000, DELAY_NS = 5 * TICK_NS, LEAVE_TURNS = 1000, MOST = 512 };
 struct loopback {
     struct simulated *simulated;
     int size, opened, n_leaving;
+    bool fixed;
     uint64_t sent[MOST];
     struct fabric *leaving[MOST];       /* closed, and serving those who have not, */
     bool gone[MOST];                    /* until they were told that all have left */
@@ -127,20 +128,31 @@ struct loopback *loopback_create(int size, uint64_t seed)
     return loopback_create_hosts(size, size, seed);
 }
 
-struct loopback *loopback_create_hosts(int size, int per_host, uint64_t seed)
+static struct loopback *create(int size, int per_host, bool fixed, uint64_t seed)
 {
     const struct simulated_options options = {.ranks = size,
                                               .per_host = per_host,
                                               .seed = seed,
-                                              .fixed = true,
+                                              .fixed = fixed,
                                               .jitter_ns = DELAY_NS};
     struct loopback *world = memory_take(sizeof *world);
 
     assert(world && size <= MOST);
     world->size = size;
+    world->fixed = fixed;
     world->simulated = simulated_create(&options);
     assert(world->simulated);
     return world;
+}
+
+struct loopback *loopback_create_hosts(int size, int per_host, uint64_t seed)
+{
+    return create(size, per_host, true, seed);
+}
+
+struct loopback *loopback_create_free(int most, uint64_t seed)
+{
+    return create(most, 1, false, seed);
 }
 
 /* True while any is left. */
@@ -149,21 +161,34 @@ static bool serve_leaving(struct loopback *world)
     bool more = false;
 
     for (int k = 0; k < world->n_leaving; k++) {
-        world->gone[k] = world->gone[k] || !ranks_stay(world->leaving[k]);
-        more |= !world->gone[k];
+        if (world->gone[k] || (world->gone[k] = !ranks_stay(world->leaving[k])))
+            continue;
+        more = true;
     }
+    for (int k = 0; k < world->n_leaving && !world->fixed; k++)
+        if (world->gone[k]) {           /* another process may have its rank */
+            ranks_free(world->leaving[k]);
+            world->leaving[k] = world->leaving[--world->n_leaving];
+            world->gone[k] = world->gone[world->n_leaving];
+            k--;
+        }
     return more;
 }
 
 void loopback_destroy(struct loopback *world)
 {
+    struct simulated *simulated = world ? world->simulated : NULL;
     bool more = true;
 
     if (!world)
         return;
-    for (int turn = 0; turn < LEAVE_TURNS && more; turn++)
+    for (int turn = 0; turn < LEAVE_TURNS && more; turn++) {
         more = serve_leaving(world);
-    ck_assert_msg(!more || world->opened < world->size, "the ranks do not leave");
+        if (!world->fixed && simulated_next(simulated) < UINT64_MAX)
+            simulated_run(simulated, simulated_next(simulated));
+    }
+    ck_assert_msg(!more || !world->fixed || world->opened < world->size,
+                  "the ranks do not leave");
     for (int k = 0; k < world->n_leaving; k++)
         ranks_free(world->leaving[k]);
     simulated_destroy(world->simulated);
@@ -173,6 +198,17 @@ void loopback_destroy(struct loopback *world)
 uint64_t loopback_now(const struct loopback *world)
 {
     return simulated_now(world->simulated);
+}
+
+void loopback_kill(struct loopback *world, struct fabric *f)
+{
+    const struct simulated_fault death = {.kind = SIMULATED_DIE, .rank = f->rank,
+                                          .at_ns = simulated_now(world->simulated)};
+    bool noted = simulated_fault(world->simulated, &death);
+
+    assert(noted);
+    simulated_run(world->simulated, simulated_now(world->simulated));
+    ranks_free(f);
 }
 
 uint64_t loopback_sent(const struct loopback *world, int rank)

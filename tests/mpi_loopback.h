@@ -14,8 +14,11 @@ struct loopback;
 
 struct loopback *loopback_create(int size, uint64_t seed);      /* on one host */
 struct loopback *loopback_create_hosts(int size, int per_host, uint64_t seed);
+/* Ranks of so many come, leave and die as they like; each has a host of its own. */
+struct loopback *loopback_create_free(int most, uint64_t seed);
 void loopback_destroy(struct loopback *world);      /* after all handles are closed */
 uint64_t loopback_now(const struct loopback *world);
+void loopback_kill(struct loopback *world, struct fabric *f);   /* dead at once, and freed */
 /* Bytes of floats and rows. */
 uint64_t loopback_sent(const struct loopback *world, int rank);
 

@@ -2,6 +2,8 @@
 /* Every fabric while trainers come, leave and die. _i is the row. */
 #include "fabric_suite.h"
 
+enum { TURNS = 1000 };
+
 START_TEST(leaving_lets_the_others_finish)
 {
     struct job job;
@@ -19,8 +21,6 @@ START_TEST(leaving_lets_the_others_finish)
             check_mean(&job, &job.peers[k], weight, last, 1);
             ck_assert_int_eq(job.peers[k].f->members, last);
             ck_assert_uint_ne(job.peers[k].f->epoch, epoch);
-            if (job.world)
-                ck_assert_uint_eq(job.peers[k].f->restarts, 1);
         }
     }
     job_fini(&job);
@@ -63,7 +63,7 @@ START_TEST(joiner_gets_state_and_takes_part)
         peer_begin(&job, size, (struct exchange){.kind = EXCHANGE_STATE});
         ck_assert(!drive(&job, -1, 0.02));      /* nobody has begun */
         begin_all(&job, (struct exchange){.weight = 1, .note = 77});
-        ck_assert(drive(&job, size, WALL_S));
+        ck_assert(drive(&job, size, BOUND_S));
         struct peer *joiner = &job.peers[size];
         ck_assert(joiner->kind == EXCHANGE_STATE && !joiner->own);
         ck_assert_uint_eq(joiner->note, 77);
@@ -124,7 +124,12 @@ START_TEST(members_are_called_while_one_waits_to_join)
         fill_all(&job, 1);
         ck_assert_int_eq(job.row->type->poll(job.peers[0].f, &part), FABRIC_WAITING);
         peer_again(&job, size, 1);
-        ck_assert_int_eq(job.row->type->poll(job.peers[0].f, &part), FABRIC_CALLED);
+        enum fabric_progress progress = FABRIC_WAITING;
+        for (int turn = 0; turn < TURNS && progress != FABRIC_CALLED; turn++) {
+            progress = job.row->type->poll(job.peers[0].f, &part);
+            drive(&job, size, 0);
+        }
+        ck_assert_int_eq(progress, FABRIC_CALLED);
         peer_close(&job, size);
     }
     job_fini(&job);
@@ -132,9 +137,9 @@ START_TEST(members_are_called_while_one_waits_to_join)
 END_TEST
 
 /* A joiner that takes the centre while a member gives its state: it has that before it goes on. */
-static void begin_joining_a_centre(struct job *job, int row, bool in_place)
+static void begin_joining_a_centre(struct job *job, int row, size_t n, bool in_place)
 {
-    job_init(job, row, 70000, in_place);
+    job_init(job, row, n, in_place);
     job->start.center = true;
     job->start.collective = false;
     job->start.n_outer = 0;
@@ -152,21 +157,50 @@ static void begin_reload(struct job *job)
         peer_begin(job, k, (struct exchange){.kind = EXCHANGE_ELASTIC, .alpha = 0.5});
 }
 
+/* So much time passes, with nothing open. */
+static void pass(struct job *job, double seconds)
+{
+    uint64_t until = loopback_now(job->ranks) + (uint64_t)(seconds * 1e9);
+    while (loopback_now(job->ranks) < until)
+        for (int k = 0; k < MOST; k++)
+            if (job->peers[k].f && !peer_turn(job, &job->peers[k]))
+                job->row->type->wait(job->peers[k].f, loopback_now(job->ranks) + 1000000);
+}
+
+/* A newcomer of before, whose first exchanges are as early as can be, gets it by one of its next. */
+static void finish_a_reload(struct job *job)
+{
+    int size = job->row->size;
+    const struct peer *joiner = &job->peers[size];
+    drive(job, -1, 0.1);
+    for (int more = 0; more < 2 && !joiner->open; more++) {
+        if (job->row->free)
+            pass(job, 0.5);
+        if (joiner->kind == EXCHANGE_STATE && joiner->got[0] == value(size - 1, 0, 1))
+            break;
+        peer_begin(job, size, (struct exchange){.kind = EXCHANGE_ELASTIC, .alpha = 0.5});
+        drive(job, -1, 0.1);
+    }
+    finish(job);
+}
+
 START_TEST(a_state_that_is_given_reaches_a_joiner)
 {
     struct job job;
-    begin_joining_a_centre(&job, _i, _i % 2);
+    begin_joining_a_centre(&job, _i, 70000, _i % 2);
     int size = job.row->size;
     struct peer *joiner = &job.peers[size];
     if (takes_joiners(&job)) {
         while (joiner->parts == 0)
-            if (!peer_turn(&job, joiner) && job.world)
-                sim_world_advance(job.world, sim_world_next(job.world));
+            if (!peer_turn(&job, joiner))
+                drive(&job, size, 0);
         begin_reload(&job);
-        joiner->open = false;
-        finish(&job);               /* without it */
-        joiner->open = true;
-        finish(&job);
+        if (!job.row->free) {
+            joiner->open = false;
+            finish(&job);           /* without it */
+            joiner->open = true;
+        }
+        finish_a_reload(&job);
         check_taken(&job, size, size - 1, 1);
     }
     job_fini(&job);
@@ -186,18 +220,21 @@ static void end_with_a_newcomer(int row, bool collective, bool in_place)
     if (last > 0 && takes_joiners(&job)) {
         fill_all(&job, 1);
         if (!collective)
-            memset(job.peers[0].f->center, 0, job.n * sizeof(float));
+            for (int k = 0; k <= last; k++)
+                memset(job.peers[k].f->center, 0, job.n * sizeof(float));
         for (int k = 0; k < last; k++)
             begin_final(&job, k);
         ck_assert(!drive(&job, -1, 0.02));
-        int again = job.world ? last + 1 : last;    /* there it comes before the other goes */
-        if (again != last)
+        int again = job.row->free ? last + 1 : last;    /* there it comes before the other goes */
+        if (again != last) {
             peer_again(&job, again, 1);
+            drive(&job, again, 0.02);
+        }
         peer_close(&job, last);
         if (again == last)
             peer_again(&job, again, 1);
         weight[last] = again == last;
-        ck_assert(drive(&job, again, WALL_S));
+        ck_assert(drive(&job, again, BOUND_S));
         ck_assert(job.peers[again].f->joined);
         if (collective)
             check_taken(&job, again, (int)job.peers[again].outer[0] - 100, 1);
@@ -242,14 +279,13 @@ START_TEST(who_admits_may_come_to_its_end)
         while (peer_turn(&job, &job.peers[last]))
             ;
         begin_final(&job, last);
-        for (int j = 0; j < 50 * WALL_S && job.peers[size].open && job.peers[size + 1].open; j++)
+        for (int j = 0; j < 50 * BOUND_S && job.peers[size].open && job.peers[size + 1].open; j++)
             drive(&job, size, 0.02);
         int first = job.peers[size].open ? size + 1 : size, other = 2 * size + 1 - first;
         ck_assert(!job.peers[first].open);
-        ck_assert(!job.world || !drive(&job, other, 0.02));
         for (int j = 0; j < 2; j++) {
             int k = j ? other : first;
-            ck_assert(drive(&job, k, WALL_S));
+            ck_assert(drive(&job, k, BOUND_S));
             check_taken(&job, k, (int)job.peers[k].outer[0] - 100, 1);
             ck_assert(job.peers[k].f->joined);
             begin_final(&job, k);
@@ -281,11 +317,6 @@ static void state_without_its_source(int row, bool center, bool reversed, int tu
         for (int k = 0; k < size; k++)
             if (job.peers[k].open)
                 peer_turn(&job, &job.peers[k]);
-    if (job.world)
-        sim_world_advance(job.world, sim_world_next(job.world));
-    for (int k = 1; k < size; k++)      /* they hold the part of rank 0, and have not said so */
-        if (job.world)
-            peer_turn(&job, &job.peers[k]);
     if (size > 1 && job.peers[0].open) {
         peer_close(&job, 0);
         for (int spin = 0; spin < 1000; spin++)     /* those who do not lead first */
@@ -307,7 +338,7 @@ static void state_without_its_source(int row, bool center, bool reversed, int tu
 
 START_TEST(the_source_of_a_state_dies)
 {
-    if (rows[_i].fixed)         /* nobody dies there alone */
+    if (rows[_i].fixed || rows[_i].free)    /* nobody dies there alone; below */
         return;
     for (int turns = 1; turns <= 6; turns++)
         for (int mode = 0; mode < 4; mode++)
@@ -341,66 +372,144 @@ START_TEST(elastic_goes_on_without_the_caller_of_a_state)
 }
 END_TEST
 
-/* --- what only the simulation can show --- */
+/* --- ranks of which any may die, at any moment --- */
 
-static int row_of(const struct fabric_type *type, int size)
+enum { MOMENTS = 24, SHORT_N = 9000 };
+
+static const int free_rows[] = {1, 2, 3, 4, 5};
+
+static int size_of_free(int i)
 {
-    for (int i = 0; i < N_ROWS; i++)
-        if (rows[i].type == type && rows[i].size == size)
-            return i;
-    return -1;
+    ck_assert(rows[free_rows[i]].free);
+    return rows[free_rows[i]].size;
 }
 
-START_TEST(source_killed_before_all_have_pulled)
+static void turns_of_all(struct job *job, int turns)
+{
+    for (int turn = 0; turn < turns; turn++)
+        for (int k = 0; k < MOST; k++)
+            if (job->peers[k].open)
+                peer_turn(job, &job->peers[k]);
+}
+
+static void peer_kill(struct job *job, int k)
+{
+    loopback_kill(job->ranks, job->peers[k].f);
+    job->peers[k].f = NULL;
+    peer_close(job, k);
+}
+
+/* It goes on from the state that it has, which is rank 0's or rank 1's. */
+static int adopt(struct job *job, int k, int moment)
+{
+    const struct peer *peer = &job->peers[k];
+    const float *first = at_float(peer, 0);
+    int source = (peer->own ? *first : peer->got[0]) == value(0, 0, 1) ? 0 : 1;
+    ck_assert_int_eq(peer->kind, EXCHANGE_STATE);
+    for (size_t i = 0; i < job->n; i++) {
+        float *p = at_float(peer, i), w = p ? value(source, i, 1) : 0;
+        if ((peer->own ? p ? *p : 0 : peer->got[i]) != w)
+            ck_abort_msg("rank %d, moment %d: float %zu is not rank %d's", k, moment, i, source);
+        if (p)
+            *p = w;
+    }
+    return source;
+}
+
+/* Those who have a state begin the next round, by which it comes to the others, or theirs to them. */
+static void source_goes(int row, bool center, bool dies, int moment)
 {
     struct job job;
-    job_init(&job, row_of(&fabric_sim, 3), 1000, false);
+    int has[MOST] = {0};
+    job_init(&job, row, SHORT_N, moment % 2);
+    job.start.collective = !center;
+    job.start.center = center;
     job_form(&job);
     fill_all(&job, 1);
     begin_all(&job, (struct exchange){.kind = EXCHANGE_STATE});
-    sim_world_advance(job.world, sim_world_next(job.world));
-    ck_assert(peer_turn(&job, &job.peers[1]));          /* holds the part of rank 0 */
-    sim_world_kill(job.world, job.peers[0].f);
-    job.peers[0].open = false;
-    finish(&job);
-    ck_assert(job.peers[1].own && !job.peers[2].own);
-    ck_assert_float_eq(job.peers[2].got[7], value(1, 7, 1));
-    ck_assert_uint_eq(job.peers[2].f->restarts, 1);
+    turns_of_all(&job, moment);
+    if (dies)
+        peer_kill(&job, 0);
+    else
+        peer_close(&job, 0);
+    for (int more = 0; !drive(&job, -1, 0.5); more++) {
+        ck_assert_int_lt(more, 10);
+        for (int k = 1; k < job.row->size; k++)
+            if (!job.peers[k].open) {
+                has[k] = job.peers[k].kind == EXCHANGE_STATE ? adopt(&job, k, moment) : has[k];
+                peer_begin(&job, k, (struct exchange){.weight = 1});
+            }
+    }
+    for (int k = 1; k < job.row->size; k++) {
+        has[k] = job.peers[k].kind == EXCHANGE_STATE ? adopt(&job, k, moment) : has[k];
+        ck_assert_int_eq(has[k], has[1]);
+    }
     job_fini(&job);
+}
+
+START_TEST(the_source_goes_before_all_have_its_state)
+{
+    for (int moment = 0; moment < MOMENTS && size_of_free(_i) > 1; moment++)
+        for (int mode = 0; mode < 4; mode++)
+            if (mode < 2 || size_of_free(_i) > 2)       /* one of two does not go on alone */
+                source_goes(free_rows[_i], mode % 2, mode / 2, moment);
 }
 END_TEST
 
+/* A newcomer that has begun to take what was, when another state is given to all. */
 START_TEST(a_joiner_takes_no_state_of_before)
 {
-    struct job job;
-    begin_joining_a_centre(&job, row_of(&fabric_sim, 2), false);
-    sim_world_advance(job.world, sim_world_next(job.world));        /* it may pull now */
-    begin_reload(&job);
-    ck_assert(!peer_turn(&job, &job.peers[2]));
-    finish(&job);
-    check_taken(&job, 2, 1, 1);
-    job_fini(&job);
+    int size = size_of_free(_i);
+    for (int moment = 0; moment < MOMENTS; moment++) {
+        struct job job;
+        begin_joining_a_centre(&job, free_rows[_i], SHORT_N, moment % 2);
+        for (int turn = 0; turn < moment && job.peers[size].parts == 0; turn++)
+            drive(&job, size, 0);
+        begin_reload(&job);
+        finish_a_reload(&job);
+        check_taken(&job, size, size - 1, 1);
+        job_fini(&job);
+    }
 }
 END_TEST
 
-START_TEST(source_of_a_joiner_killed)
+/* Whoever gives a newcomer its state may die; another goes on with that. */
+START_TEST(the_source_of_a_joiner_dies)
 {
-    struct job job;
-    job_init(&job, row_of(&fabric_sim, 2), 1000, false);
-    job_form(&job);
-    fill_all(&job, 1);
-    peer_open(&job, 2);
-    peer_start(&job, 2);
-    peer_fill(&job, 2, 1);
-    peer_begin(&job, 2, (struct exchange){.kind = EXCHANGE_STATE});
-    peer_begin(&job, 0, (struct exchange){.weight = 1});
-    for (int k = 0; k < 2; k++) {
-        sim_world_kill(job.world, job.peers[k].f);
-        job.peers[k].open = false;
+    int size = size_of_free(_i);
+    for (int moment = 0; moment < MOMENTS && size > 2; moment++) {
+        struct job job;
+        int dead = moment % size;
+        job_init(&job, free_rows[_i], SHORT_N, false);
+        job_form(&job);
+        fill_all(&job, 1);
+        peer_again(&job, size, 1);
+        begin_all(&job, (struct exchange){.weight = 1});
+        turns_of_all(&job, moment);
+        peer_kill(&job, dead);
+        for (int more = 0; !drive(&job, size, 0.5); more++) {
+            ck_assert_int_lt(more, 10);
+            for (int k = 0; k < size; k++)      /* it is over: the next is called */
+                if (k != dead && !job.peers[k].open)
+                    peer_begin(&job, k, (struct exchange){.weight = 1});
+        }
+        ck_assert(job.peers[size].f->joined);
+        int source = (int)job.peers[size].outer[0] - 100;
+        ck_assert(source >= 0 && source < size);
+        check_taken(&job, size, source, 1);
+        for (int more = 0, in = 0; in != size; more++) {
+            ck_assert_int_lt(more, 10);
+            drive(&job, -1, 0.5);
+            in = 0;
+            for (int k = 0; k <= size; k++)
+                if (k != dead && !job.peers[k].open) {
+                    in += job.peers[k].members == size;
+                    peer_begin(&job, k, (struct exchange){.weight = 1});
+                }
+        }
+        finish(&job);
+        job_fini(&job);
     }
-    finish(&job);                       /* nobody is left: it is the source itself */
-    ck_assert(job.peers[2].own);
-    job_fini(&job);
 }
 END_TEST
 
@@ -420,12 +529,12 @@ int main(void)
     tcase_add_loop_test(all, the_source_of_a_state_dies, 0, N_ROWS);
     tcase_add_loop_test(all, elastic_goes_on_without_the_caller_of_a_state, 0, N_ROWS);
     suite_add_tcase(suite, all);
-    TCase *sim = tcase_create("simulation");
-    tcase_set_timeout(sim, 60);
-    tcase_add_test(sim, source_killed_before_all_have_pulled);
-    tcase_add_test(sim, a_joiner_takes_no_state_of_before);
-    tcase_add_test(sim, source_of_a_joiner_killed);
-    suite_add_tcase(suite, sim);
+    TCase *ranks = tcase_create("ranks");
+    tcase_set_timeout(ranks, 60);
+    tcase_add_loop_test(ranks, the_source_goes_before_all_have_its_state, 0, 5);
+    tcase_add_loop_test(ranks, a_joiner_takes_no_state_of_before, 0, 5);
+    tcase_add_loop_test(ranks, the_source_of_a_joiner_dies, 0, 5);
+    suite_add_tcase(suite, ranks);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);
     int failed = srunner_ntests_failed(runner);
