@@ -1,23 +1,18 @@
 /* SPDX-License-Identifier: MIT */
-/* Encoded means on the fabrics that send: the same bits as the rule by itself, the same on all of
- * them, and as many bytes as promised, on the link, too. _i: which of them. */
+/* Encoded means of ranks, over a link that is fixed and one where they come and go: the same bits as
+ * the rule by itself, and as many bytes as promised, on the link, too. _i: which of them. */
 #include <check.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "ranks/ranks.h"
-#include "fabric/sim.h"
 #include "mpi_loopback.h"
 #include "wire_group.h"
 
-enum { SIM, LOOPBACK, FABRICS };
-
-static const struct fabric_type *const types[FABRICS] = {&fabric_sim, &fabric_loopback};
+enum { FIXED, FREE, LINKS };
 
 struct job {
-    const struct fabric_type *type;
-    struct sim_world *world;
     struct loopback *ranks;
     struct fabric *f[MEMBERS];
     struct extent extents[MEMBERS][2];      /* with a gap between them */
@@ -30,30 +25,19 @@ struct job {
 
 enum { GAP_AT = 700, GAP_END = 4 * WIRE_BLOCK, TURNS = 1000000 };
 
-#define RATE 1e6
-#define RTT 0.25
-
-static void open_world(struct job *j)
-{
-    struct sim_options options = {.link = {RATE, RTT}};
-    if (j->type == &fabric_sim)
-        j->world = sim_world_create(&options);
-    else
-        j->ranks = loopback_create(j->k, (uint64_t)j->k);
-}
-
-static void job_open(struct job *j, int fabric, enum wire wire, int k, size_t n)
+static void job_open(struct job *j, int link, enum wire wire, int k, size_t n)
 {
     const struct fabric_start start = {.manifest = "x\n", .n = n, .room = n, .threads = 1,
                                        .collective = true, .n_outer = 1};
-    *j = (struct job){.type = types[fabric], .k = k, .n = n};
-    open_world(j);
+    *j = (struct job){.k = k, .n = n};
+    j->ranks = link == FREE ? loopback_create_free(MEMBERS, (uint64_t)k)
+                            : loopback_create(k, (uint64_t)k);
     for (int i = 0; i < k; i++) {
         struct fabric_options o = {.rank = i, .size = k, .wire = wire,
-                                   .context = j->world ? (void *)j->world : j->ranks};
-        ck_assert_int_eq(j->type->open(&j->f[i], &o), DESCANT_OK);
-        ck_assert_int_eq(j->f[i]->wire, k > 1 || j->world ? wire : WIRE_F32);
-        ck_assert_int_eq(j->type->start(j->f[i], &start), DESCANT_OK);
+                                   .context = j->ranks};
+        ck_assert_int_eq(fabric_loopback.open(&j->f[i], &o), DESCANT_OK);
+        ck_assert_int_eq(j->f[i]->wire, k > 1 || link == FREE ? wire : WIRE_F32);
+        ck_assert_int_eq(fabric_loopback.start(j->f[i], &start), DESCANT_OK);
         float *x = j->f[i]->contribution;
         j->extents[i][0] = (struct extent){0, GAP_AT, x};
         j->extents[i][1] = (struct extent){GAP_END, n - GAP_END, x + GAP_END};
@@ -66,10 +50,9 @@ static void job_open(struct job *j, int fabric, enum wire wire, int k, size_t n)
 static void job_shut(struct job *j)
 {
     for (int i = 0; i < j->k; i++) {
-        j->type->close(j->f[i]);
+        fabric_loopback.close(j->f[i]);
         free(j->c[i]);
     }
-    sim_world_destroy(j->world);
     loopback_destroy(j->ranks);
     ck_assert_int_eq(memory_live(), 0);
 }
@@ -79,20 +62,18 @@ static void begin(struct job *j, int i, struct exchange x, double weight)
     x.n = j->n;
     x.in = &j->in[i];
     x.weight = weight;
-    ck_assert_int_eq(j->type->begin(j->f[i], &x), DESCANT_OK);
+    ck_assert_int_eq(fabric_loopback.begin(j->f[i], &x), DESCANT_OK);
     j->open[i] = true;
 }
 
-/* False: it waits. */
-static bool turn(struct job *j, int i)
+static void turn(struct job *j, int i)
 {
     struct fabric_part part;
-    enum fabric_progress progress = j->type->poll(j->f[i], &part);
+    enum fabric_progress progress = fabric_loopback.poll(j->f[i], &part);
     ck_assert_int_ne(progress, FABRIC_FAILED);
     if (progress == FABRIC_PART)
         memcpy(j->c[i] + part.from, part.out, part.n * sizeof(float));
     j->open[i] &= progress != FABRIC_DONE;
-    return progress != FABRIC_WAITING;
 }
 
 /* Until those have what they have begun. */
@@ -100,14 +81,11 @@ static void finish(struct job *j, int members)
 {
     for (int spin = 0, left = 1; left; spin++) {
         ck_assert_msg(spin < TURNS, "an exchange does not end");
-        bool moved = false;
         left = 0;
         for (int i = 0; i < j->k; i++) {
-            moved |= (j->ranks || j->open[i]) && turn(j, i);
+            turn(j, i);
             left += i < members && j->open[i];
         }
-        if (left && !moved && j->world)
-            sim_world_advance(j->world, sim_world_next(j->world));
     }
 }
 
@@ -174,7 +152,7 @@ static uint64_t bytes_of(const struct group *g, int i)
     return bytes;
 }
 
-/* As counted, and, of ranks, as sent: but what a member without a share is counted for. */
+/* As counted, and as sent: but what a member without a share is counted for. */
 static void check_bytes(const struct job *j, const struct group *g, const uint64_t *counted,
                         const uint64_t *sent)
 {
@@ -183,7 +161,7 @@ static void check_bytes(const struct job *j, const struct group *g, const uint64
         all = all && g->share[i] > 0;
     for (int i = 0; i < g->k; i++) {
         ck_assert_uint_eq(atomic_load(&j->f[i]->bytes) - counted[i], bytes_of(g, i));
-        if (j->ranks && all)
+        if (all)
             ck_assert_uint_eq(loopback_sent(j->ranks, i) - sent[i], bytes_of(g, i));
     }
 }
@@ -192,7 +170,7 @@ static void note_bytes(const struct job *j, uint64_t *counted, uint64_t *sent)
 {
     for (int i = 0; i < j->k; i++) {
         counted[i] = atomic_load(&j->f[i]->bytes);
-        sent[i] = j->ranks ? loopback_sent(j->ranks, i) : 0;
+        sent[i] = loopback_sent(j->ranks, i);
     }
 }
 
@@ -206,7 +184,7 @@ static double choose_weights(struct group *g, struct rng *rng, bool some, double
     return total;
 }
 
-static void rule(int fabric, enum wire wire, int k)
+static void rule(int link, enum wire wire, int k)
 {
     static struct group g;
     struct job j;
@@ -214,7 +192,7 @@ static void rule(int fabric, enum wire wire, int k)
     uint64_t counted[MEMBERS], sent[MEMBERS];
     double weight[MEMBERS];
     rng_init(&rng, (uint64_t)k);
-    job_open(&j, fabric, wire, k, N);
+    job_open(&j, link, wire, k, N);
     run_state(&j);
     memset(&g, 0, sizeof g);
     g.wire = wire;
@@ -226,23 +204,18 @@ static void rule(int fabric, enum wire wire, int k)
             memcpy(j.f[i]->contribution, g.x[i], sizeof g.x[i]);
         }
         note_bytes(&j, counted, sent);
-        uint64_t began = j.world ? sim_world_now(j.world) : 0;
         run(&j, (struct exchange){.kind = EXCHANGE_MEAN}, weight);
         group_mean(&g);
         for (int i = 0; i < k; i++)
             ck_assert_mem_eq(j.c[i], g.c, sizeof g.c);
         check_bytes(&j, &g, counted, sent);
-        double seconds = 2.0 * (k - 1) / k * (double)wire_bytes(wire, N) / RATE + 2 * RTT;
-        if (j.world)
-            ck_assert_double_eq_tol((double)(sim_world_now(j.world) - began) * 1e-9, seconds,
-                                    1e-6);
         memcpy(g.R, g.c, sizeof g.R);
         refer(&j, k);
     }
     job_shut(&j);
 }
 
-/* The same bits as a group of the calls of wire.h, for all; as many bytes, and as long. */
+/* The same bits as a group of the calls of wire.h, for all; as many bytes. */
 START_TEST(fabrics_do_what_the_rule_says)
 {
     for (int w = 0; w < 2; w++)
@@ -318,41 +291,51 @@ END_TEST
 
 enum { LONG = 900037, LONG_ROUNDS = 2 };
 
-/* Sums of what came out, and what was sent for it. */
-static uint64_t long_rounds(int fabric, enum wire wire, int k, float *c)
+/* What was sent. Encoded: the bits are those of the rule. */
+static uint64_t long_rounds(int link, enum wire wire, int k)
 {
+    static float x[MEMBERS][LONG], r[MEMBERS][LONG], R[LONG], encoded[LONG];
+    const double share[MEMBERS] = {1.0 / k, 1.0 / k, 1.0 / k};
+    struct long_group g = {wire, k, LONG, share, .R = R, .c = R, .sent = encoded};
     struct job j;
     struct rng rng;
+    memset(r, 0, sizeof r);
+    memset(R, 0, sizeof R);
     uint64_t counted[MEMBERS], sent[MEMBERS], bytes = 0;
     rng_init(&rng, 11);
-    job_open(&j, fabric, wire, k, LONG);
+    job_open(&j, link, wire, k, LONG);
     run_state(&j);
     note_bytes(&j, counted, sent);
     for (int t = 0; t < LONG_ROUNDS; t++) {
         fill_all(&j, &rng, j.c[0]);
+        for (int i = 0; i < k; i++) {
+            memcpy(x[i], j.f[i]->contribution, sizeof x[i]);
+            g.x[i] = x[i];
+            g.r[i] = r[i];
+        }
         run(&j, (struct exchange){.kind = EXCHANGE_MEAN}, NULL);
         check_same(&j);
         refer(&j, k);
+        if (wire != WIRE_F32)
+            long_group_mean(&g);
+        if (wire != WIRE_F32)
+            ck_assert_mem_eq(j.c[0], R, sizeof R);
     }
-    for (int i = 0; j.ranks && i < k; i++)
+    for (int i = 0; i < k; i++)
         bytes += loopback_sent(j.ranks, i) - sent[i];
-    memcpy(c, j.c[0], LONG * sizeof *c);
     job_shut(&j);
     return bytes;
 }
 
-/* More pieces than are in flight at once: the bits are those of sim, and the bytes are half, or a
- * quarter and the scales, of what floats need. */
+/* More pieces than are in flight at once: the bits are those of the rule, and the bytes are half, or
+ * a quarter and the scales, of what floats need. */
 START_TEST(long_vectors_go_in_pieces)
 {
-    static float there[LONG], here[LONG];
     for (int k = 2; k <= 3; k++) {
-        uint64_t plain = long_rounds(LOOPBACK, WIRE_F32, k, here);
+        uint64_t plain = long_rounds(_i, WIRE_F32, k);
         ck_assert_uint_eq(plain, (uint64_t)2 * (uint64_t)(k - 1) * LONG * 4 * LONG_ROUNDS);
         for (int w = 0; w < 2; w++) {
-            long_rounds(SIM, wires[w], k, there);
-            uint64_t bytes = long_rounds(LOOPBACK, wires[w], k, here);
-            ck_assert_mem_eq(here, there, sizeof here);
+            uint64_t bytes = long_rounds(_i, wires[w], k);
             ck_assert_uint_eq(bytes, 2 * (uint64_t)(k - 1) * wire_bytes(wires[w], LONG) *
                                          LONG_ROUNDS);
             ck_assert_double_le((double)bytes / (double)plain, w ? 0.2540 : 0.5);
@@ -370,7 +353,7 @@ START_TEST(a_slow_member_has_the_same)
     struct job j;
     struct rng rng;
     rng_init(&rng, 13);
-    job_open(&j, LOOPBACK, WIRE_Q8, 3, LONG);
+    job_open(&j, FIXED, WIRE_Q8, 3, LONG);
     run_state(&j);
     for (int t = 0; t < 2; t++) {
         fill_all(&j, &rng, NULL);
@@ -405,7 +388,7 @@ START_TEST(who_missed_a_result_gets_one_as_floats)
     struct job j;
     struct rng rng;
     rng_init(&rng, 12);
-    job_open(&j, LOOPBACK, WIRE_Q8, 3, N);
+    job_open(&j, FIXED, WIRE_Q8, 3, N);
     run_state(&j);
     fill_all(&j, &rng, NULL);
     for (int i = 0; i < 3; i++)
@@ -438,10 +421,10 @@ int main(void)
     Suite *suite = suite_create("wire fabrics");
     TCase *tests = tcase_create("wire fabrics");
     tcase_set_timeout(tests, 120);
-    tcase_add_loop_test(tests, fabrics_do_what_the_rule_says, 0, FABRICS);
-    tcase_add_loop_test(tests, states_and_last_means_are_exact, 0, FABRICS);
-    tcase_add_loop_test(tests, a_bad_contribution_is_left_out, 0, FABRICS);
-    tcase_add_test(tests, long_vectors_go_in_pieces);
+    tcase_add_loop_test(tests, fabrics_do_what_the_rule_says, 0, LINKS);
+    tcase_add_loop_test(tests, states_and_last_means_are_exact, 0, LINKS);
+    tcase_add_loop_test(tests, a_bad_contribution_is_left_out, 0, LINKS);
+    tcase_add_loop_test(tests, long_vectors_go_in_pieces, 0, LINKS);
     tcase_add_test(tests, a_slow_member_has_the_same);
     tcase_add_test(tests, who_missed_a_result_gets_one_as_floats);
     suite_add_tcase(suite, tests);

@@ -16,11 +16,19 @@ struct group {
     float x[MEMBERS][N], r[MEMBERS][N], R[N], c[N];
 };
 
-static inline void group_mean(struct group *g)
+/* The mean of k vectors of any length: (k) shares, x and r; R may be c. sent: n floats. */
+struct long_group {
+    enum wire wire;
+    int k;
+    size_t n;
+    const double *share;
+    float *x[MEMBERS], *r[MEMBERS], *R, *c, *sent;
+};
+
+static inline void long_group_mean(const struct long_group *g)
 {
-    static float sent[N];
     for (int j = 0; j < g->k; j++) {
-        size_t from = wire_slice(N, g->k, j), n = wire_slice(N, g->k, j + 1) - from;
+        size_t from = wire_slice(g->n, g->k, j), n = wire_slice(g->n, g->k, j + 1) - from;
         struct wire_part own = {g->wire, n, g->x[j] + from, g->R + from, g->r[j] + from,
                                 g->share[j]};
         if (g->share[j] > 0)
@@ -30,12 +38,23 @@ static inline void group_mean(struct group *g)
                                      g->share[i]};
             if (i == j || !(g->share[i] > 0))
                 continue;
-            wire_send(&part, sent);
-            wire_add(&own, sent, g->share[i]);
+            wire_send(&part, g->sent);
+            wire_add(&own, g->sent, g->share[i]);
         }
-        wire_settle(&own, sent);
-        wire_take(g->wire, g->c + from, g->R + from, sent, n);
+        wire_settle(&own, g->sent);
+        wire_take(g->wire, g->c + from, g->R + from, g->sent, n);
     }
+}
+
+static inline void group_mean(struct group *g)
+{
+    static float sent[N];
+    struct long_group all = {g->wire, g->k, N, g->share, .R = g->R, .c = g->c, .sent = sent};
+    for (int i = 0; i < g->k; i++) {
+        all.x[i] = g->x[i];
+        all.r[i] = g->r[i];
+    }
+    long_group_mean(&all);
 }
 
 #endif
