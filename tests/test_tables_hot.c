@@ -13,6 +13,7 @@ enum { WATCH_ROWS = 2000, HOT = 8, WARM = 40, COLD_A_STEP = 6, WATCH_STEPS = 150
        TOUCHES = 16384 };
 
 #define WATCH_LATENCY 0.9
+#define WATCH_BEGINS (1 + 4 * WATCH_LATENCY / ROW_MESSAGES)     /* a state takes four messages */
 
 struct watch {
     struct rng rng;
@@ -30,7 +31,8 @@ static void touch_one(struct watch *w, struct tables *tables, uint64_t row, uint
     w->steps[row][w->touched[row]++ % TOUCHES] = (uint16_t)t;
     if (w->waits_from[row] == 0)
         w->waits_from[row] = t;
-    ck_assert(tables_touch(tables, tables->list[0].w, &row, 1));
+    if (!tables_touch(tables, tables->list[0].w, &row, 1))
+        ck_abort();
 }
 
 /* For how long the oldest change that is not here has not come. */
@@ -59,7 +61,7 @@ static void check_told(struct watch *w, const struct tables *tables, uint64_t t)
     }
     if (tables->stats.since_ns == 0)
         return;
-    double since = (double)tables->stats.since_ns * 1e-9 - WATCH_LATENCY;   /* steps begin then */
+    double since = (double)tables->stats.since_ns * 1e-9 - WATCH_BEGINS;
     w->told = fmin(w->told, (double)oldest - since);
     w->counted |= n > 1000;
     if (w->windows && t < 300)
@@ -88,18 +90,19 @@ static void watch_rows(void *context, int i, uint64_t t, struct tables *tables)
 
 START_TEST(hot_rows_go_first_and_none_starves)
 {
-    static const struct old_simulation_table one[] = {{WATCH_ROWS, 1, 0}};
+    static const struct simulation_table one[] = {{WATCH_ROWS, 1, 0}};
     static struct watch w;
     size_t row = sizeof(uint64_t) + sizeof(float);
-    struct old_simulation_options o = {
+    struct simulation_options o = {
         .plan = "shadow-ma,hot=0", .trainers = 2, .n = N, .gradient = no_gradient, .context = &w,
         .steps = WATCH_STEPS, .step_s = 1, .tables = one, .n_tables = 1, .rows = watch_rows,
         .rows_part = sizeof(struct rows_head) + ROOM_ROWS * row,
-        .world = {.latency_s = WATCH_LATENCY, .seed = 3, .per_host = 1}};
-    struct old_simulation *sim;
+        .fabric = &simulated_ranks,
+        .world = {.latency_s = WATCH_LATENCY / ROW_MESSAGES, .seed = 3, .per_host = 1}};
+    struct simulation *sim;
     w = (struct watch){.told = 1e9, .windows = _i == 1};
     rng_init(&w.rng, 5);
-    ck_assert_int_eq(old_simulation_run(&sim, &o), DESCANT_OK);
+    ck_assert_int_eq(simulation_run(&sim, &o), DESCANT_OK);
     /* hot rows fit beside the sweep: they are in every round */
     ck_assert_uint_le(w.hot_lag, 3);
     /* a quarter of a part sweeps: 3 rows a round of a step, once round and what is under way */
@@ -110,7 +113,7 @@ START_TEST(hot_rows_go_first_and_none_starves)
     ck_assert_msg(w.told >= -1e-6, "a row has waited %g s longer than was told", -w.told);
     for (size_t k = 0; k < WATCH_ROWS; k++)
         ck_assert(table_of(sim, 1, 0)->w[k] == (float)w.touched[k]);
-    old_simulation_destroy(sim);
+    simulation_destroy(sim);
 }
 END_TEST
 
@@ -136,7 +139,7 @@ static void touch_unevenly(void *context, int i, uint64_t t, struct tables *tabl
  * k + 1 is how often each has touched it. */
 START_TEST(hot_rows_are_averaged_by_degrees)
 {
-    static const struct old_simulation_table one[] = {{5, 1, 0}};
+    static const struct simulation_table one[] = {{5, 1, 0}};
     static const struct {
         const char *plan;
         int hot;
@@ -144,12 +147,13 @@ START_TEST(hot_rows_are_averaged_by_degrees)
                  {"ma,hot=8", 8}, {"shadow-ma,hot=16,wire=q8", 16}};
     for (size_t p = 0; p < sizeof plans / sizeof *plans; p++)
         for (int n = 1; n <= 8; n += n) {
-            struct old_simulation_options o = {
+            struct simulation_options o = {
                 .plan = plans[p].plan, .trainers = n, .n = N, .gradient = no_gradient,
                 .steps = 30, .step_s = 1, .tables = one, .n_tables = 1, .rows = touch_unevenly,
-                .world = {.latency_s = 0.1, .seed = 3, .per_host = 1}};
-            struct old_simulation *sim;
-            ck_assert_int_eq(old_simulation_run(&sim, &o), DESCANT_OK);
+                .fabric = &simulated_ranks,
+                .world = {.latency_s = 0.1 / ROW_MESSAGES, .seed = 3, .per_host = 1}};
+            struct simulation *sim;
+            ck_assert_int_eq(simulation_run(&sim, &o), DESCANT_OK);
             for (int row = 0; row < 2; row++) {
                 int half = 2 * plans[p].hot, k = (row ? RARELY : OFTEN) - 1;
                 double s = half ? (double)(half + k) / (half + n * k) : 1;
@@ -158,7 +162,7 @@ START_TEST(hot_rows_are_averaged_by_degrees)
                                   "%s, %d machines, row %d: %g, not %g", o.plan, n, row,
                                   (double)table_of(sim, i, 0)->w[row], 100 * s * n);
             }
-            old_simulation_destroy(sim);
+            simulation_destroy(sim);
         }
 }
 END_TEST
@@ -177,17 +181,18 @@ static void descend(void *context, int i, uint64_t t, struct tables *tables)
 
 static double worst_row(const char *plan, double latency_s, uint64_t rows)
 {
-    static const struct old_simulation_table one[] = {{200, 1, 0}};
-    struct old_simulation_options o = {
+    static const struct simulation_table one[] = {{200, 1, 0}};
+    struct simulation_options o = {
         .plan = plan, .trainers = 8, .n = N, .gradient = no_gradient, .context = &rows,
         .steps = 100 + 50 * (uint64_t)latency_s, .step_s = 1, .tables = one, .n_tables = 1,
-        .rows = descend, .world = {.latency_s = latency_s, .seed = 3, .per_host = 1}};
-    struct old_simulation *sim;
-    ck_assert_int_eq(old_simulation_run(&sim, &o), DESCANT_OK);
+        .rows = descend, .fabric = &simulated_ranks,
+        .world = {.latency_s = latency_s / ROW_MESSAGES, .seed = 3, .per_host = 1}};
+    struct simulation *sim;
+    ck_assert_int_eq(simulation_run(&sim, &o), DESCANT_OK);
     double worst = 0;
     for (uint64_t row = 0; row <= rows; row++)
         worst = fmax(worst, fabs(1 - (double)table_of(sim, 0, 0)->w[row]));
-    old_simulation_destroy(sim);
+    simulation_destroy(sim);
     return worst;
 }
 
@@ -285,18 +290,19 @@ static double held_out_loss(const struct planted *p, const struct tables *tables
 
 static double planted_loss(struct planted *p, int machines, const char *plan)
 {
-    static const struct old_simulation_table fields[FIELDS] = {
+    static const struct simulation_table fields[FIELDS] = {
         {CATEGORIES, 1, 0}, {CATEGORIES, 1, 0}, {CATEGORIES, 1, 0}, {CATEGORIES, 1, 0}};
     p->trainers = machines;
-    struct old_simulation_options o = {
+    struct simulation_options o = {
         .plan = plan, .trainers = machines, .n = N, .gradient = no_gradient, .context = p,
         .steps = EXAMPLES / (uint64_t)machines, .step_s = 1, .spread = 0.3, .tables = fields,
         .n_tables = FIELDS, .rows_part = PART, .rows = planted_rows,
-        .world = {.latency_s = 1, .jitter_s = 2, .seed = 2, .per_host = 1}};
-    struct old_simulation *sim;
-    ck_assert_int_eq(old_simulation_run(&sim, &o), DESCANT_OK);
-    double loss = held_out_loss(p, old_simulation_look(sim, 0).tables);
-    old_simulation_destroy(sim);
+        .fabric = &simulated_ranks,
+        .world = {.latency_s = 1.0 / ROW_MESSAGES, .jitter_s = 2.0 / ROW_MESSAGES, .seed = 2, .per_host = 1}};
+    struct simulation *sim;
+    ck_assert_int_eq(simulation_run(&sim, &o), DESCANT_OK);
+    double loss = held_out_loss(p, simulation_look(sim, 0).tables);
+    simulation_destroy(sim);
     return loss;
 }
 

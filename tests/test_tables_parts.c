@@ -6,16 +6,18 @@
 
 #include <math.h>
 
+enum { MOST_TURNS = 40000 };
+
 START_TEST(touches_are_checked)
 {
-    struct sim_world *world = sim_world_create(&(struct sim_options){.per_host = 1});
-    struct fabric_options options = {.rank = 0, .size = 1, .context = world};
+    struct loopback *world = loopback_create_hosts(2, 1, 1);
+    struct fabric_options options = {.rank = 0, .size = 2, .context = world};
     struct fabric *f;
     struct plan plan;
     struct tables t;
     float *a, *b, *state;
     ck_assert_int_eq(plan_parse(&plan, "shadow-ma,hot=0", NULL), DESCANT_OK);
-    ck_assert_int_eq(fabric_sim.open(&f, &options), DESCANT_OK);
+    ck_assert_int_eq(fabric_loopback.open(&f, &options), DESCANT_OK);
     tables_init(&t, f, &plan);
     ck_assert_int_eq(tables_add(&t, "a", 10, 4, &a), DESCANT_OK);
     ck_assert_int_eq(tables_add(&t, "a", 10, 4, &b), DESCANT_DUPLICATE);
@@ -46,14 +48,14 @@ START_TEST(touches_are_checked)
     ck_assert_uint_eq(t.list[0].heat[9], 255);
     ck_assert_uint_eq(t.list[1].heat[10], 1);
     f->type->close(f);
+    loopback_destroy(world);
     tables_fini(&t);
-    sim_world_destroy(world);
     ck_assert_int_eq(memory_live(), 0);
 }
 END_TEST
 
-/* A machine on the sim fabric, started; size 2. part: bytes of a part, 0: as usual. */
-static struct fabric *enter_wire(struct sim_world *world, int rank, struct tables *t, float **w,
+/* One of two machines, started. part: bytes of a part, 0: as usual. */
+static struct fabric *enter_wire(struct loopback *world, int rank, struct tables *t, float **w,
                                  size_t part, enum wire wire)
 {
     struct fabric_options options = {.rank = rank, .size = 2, .wire = wire, .context = world};
@@ -61,18 +63,18 @@ static struct fabric *enter_wire(struct sim_world *world, int rank, struct table
     struct plan plan;
     struct fabric *f;
     ck_assert_int_eq(plan_parse(&plan, "shadow-ma,hot=0", NULL), DESCANT_OK);
-    ck_assert_int_eq(fabric_sim.open(&f, &options), DESCANT_OK);
+    ck_assert_int_eq(fabric_loopback.open(&f, &options), DESCANT_OK);
     tables_init(t, f, &plan);
     t->part_room = part ? part : t->part_room;
     ck_assert_int_eq(tables_add(t, "a", 10, 4, w), DESCANT_OK);
     ck_assert_int_eq(tables_add(t, "b", 5, 2, &(float *){NULL}), DESCANT_OK);
     start.rows_bytes = tables_part_bytes(t);
-    ck_assert_int_eq(fabric_sim.start(f, &start), DESCANT_OK);
+    ck_assert_int_eq(fabric_loopback.start(f, &start), DESCANT_OK);
     ck_assert_int_eq(tables_start(t), DESCANT_OK);
     return f;
 }
 
-static struct fabric *enter(struct sim_world *world, int rank, struct tables *t, float **w,
+static struct fabric *enter(struct loopback *world, int rank, struct tables *t, float **w,
                             size_t part)
 {
     return enter_wire(world, rank, t, w, part, WIRE_F32);
@@ -81,11 +83,27 @@ static struct fabric *enter(struct sim_world *world, int rank, struct tables *t,
 static void meet(struct fabric **f)
 {
     struct fabric_part part;
-    struct exchange state = {.kind = EXCHANGE_STATE, .in = &(struct vector){.n = N}, .n = N};
+    static const struct vector none = {.n = N};
+    struct exchange state = {.kind = EXCHANGE_STATE, .in = &none, .n = N};
+    bool done[2] = {false};
     for (int k = 0; k < 2; k++)
-        ck_assert_int_eq(fabric_sim.begin(f[k], &state), DESCANT_OK);
-    for (int k = 0; k < 6; k++)
-        fabric_sim.poll(f[k % 2], &part);
+        ck_assert_int_eq(fabric_loopback.begin(f[k], &state), DESCANT_OK);
+    for (int turn = 0; !done[0] || !done[1]; turn++) {
+        ck_assert_int_lt(turn, MOST_TURNS);
+        done[turn % 2] |= fabric_loopback.poll(f[turn % 2], &part) == FABRIC_DONE;
+    }
+}
+
+static void close_both(struct loopback *world, struct fabric **f, struct tables *t)
+{
+    for (int k = 0; k < 2; k++) {
+        tables_stop(&t[k]);
+        f[k]->type->close(f[k]);
+    }
+    loopback_destroy(world);
+    for (int k = 0; k < 2; k++)
+        tables_fini(&t[k]);
+    ck_assert_int_eq(memory_live(), 0);
 }
 
 static const struct {
@@ -105,7 +123,7 @@ static const struct {
 
 START_TEST(parts_are_checked)
 {
-    struct sim_world *world = sim_world_create(&(struct sim_options){.per_host = 1});
+    struct loopback *world = loopback_create_hosts(2, 1, 1);
     struct tables t[2];
     float *w, bytes[16] = {0};
     struct fabric *f[2] = {enter(world, 0, &t[0], &w, 0), enter(world, 1, &t[1], &w, 0)};
@@ -115,20 +133,18 @@ START_TEST(parts_are_checked)
     memcpy((char *)bytes + offsetof(struct rows_head, wire), &parts[_i].wire, sizeof one / 2);
     memcpy(bytes + 2, &parts[_i].number, sizeof parts[_i].number);
     ck_assert_int_eq(f[1]->type->rows->begin(f[1], bytes, parts[_i].n), DESCANT_OK);
-    ck_assert_int_eq(tables_advance(&t[0]), ROUND_CALLED);
-    tables_begin(&t[0], 1);
-    enum round_progress progress = ROUND_WORKED;
-    while (progress == ROUND_WORKED)
+    enum round_progress progress = ROUND_RESTING;
+    struct rows_part part;
+    for (int turn = 0; progress != ROUND_DONE && progress != ROUND_FAILED; turn++) {
+        ck_assert_int_lt(turn, MOST_TURNS);
         progress = tables_advance(&t[0]);
+        if (progress == ROUND_CALLED)
+            tables_begin(&t[0], 1);
+        f[1]->type->rows->poll(f[1], &part);
+    }
     ck_assert_int_eq(progress, parts[_i].good ? ROUND_DONE : ROUND_FAILED);
     ck_assert_int_eq(f[0]->status, parts[_i].good ? DESCANT_OK : DESCANT_MISMATCH);
-    for (int k = 0; k < 2; k++) {
-        tables_stop(&t[k]);
-        f[k]->type->close(f[k]);
-        tables_fini(&t[k]);
-    }
-    sim_world_destroy(world);
-    ck_assert_int_eq(memory_live(), 0);
+    close_both(world, f, t);
 }
 END_TEST
 
@@ -143,7 +159,7 @@ static void work(struct tables *t, float *w, uint64_t row)
 static void both(struct tables *t)
 {
     enum round_progress last[2] = {ROUND_WORKED, ROUND_WORKED};
-    for (int k = 0; k < 1000 && (last[0] != ROUND_DONE || last[1] != ROUND_DONE); k++)
+    for (int k = 0; k < MOST_TURNS && (last[0] != ROUND_DONE || last[1] != ROUND_DONE); k++)
         if (last[k % 2] != ROUND_DONE)
             last[k % 2] = tables_advance(&t[k % 2]);
     ck_assert(last[0] == ROUND_DONE && last[1] == ROUND_DONE);
@@ -152,7 +168,7 @@ static void both(struct tables *t)
 /* The sweep has put row 0, and the rest is being counted, when it is touched again. */
 START_TEST(a_row_is_in_a_part_once)
 {
-    struct sim_world *world = sim_world_create(&(struct sim_options){.per_host = 1});
+    struct loopback *world = loopback_create_hosts(2, 1, 1);
     struct tables t[2];
     float *w[2];
     struct fabric *f[2] = {enter(world, 0, &t[0], &w[0], 8 + 3 * 24),
@@ -179,13 +195,7 @@ START_TEST(a_row_is_in_a_part_once)
             ck_assert_float_eq(w[k][4], 1);
         }
     }
-    for (int k = 0; k < 2; k++) {
-        tables_stop(&t[k]);
-        f[k]->type->close(f[k]);
-        tables_fini(&t[k]);
-    }
-    sim_world_destroy(world);
-    ck_assert_int_eq(memory_live(), 0);
+    close_both(world, f, t);
 }
 END_TEST
 
@@ -201,7 +211,7 @@ enum { SOME_ROWS = 10 };            /* of table a */
 
 static void touched_at_any_time(uint64_t seed, enum wire wire)
 {
-    struct sim_world *world = sim_world_create(&(struct sim_options){.per_host = 1});
+    struct loopback *world = loopback_create_hosts(2, 1, 1);
     const size_t part = 8 + 7 * (8 + 16);       /* some rows, and one of them is the sweep's */
     struct tables t[2];
     struct rng rng;
@@ -210,7 +220,8 @@ static void touched_at_any_time(uint64_t seed, enum wire wire)
                            enter_wire(world, 1, &t[1], &w[1], part, wire)};
     rng_init(&rng, seed);
     meet(f);
-    for (int n = 0; n < 4000; n++) {
+    for (int n = 0; n < 4000 || !tables_ended(&t[0]) || !tables_ended(&t[1]); n++) {
+        ck_assert_int_lt(n, MOST_TURNS);
         uint64_t k = rng_next(&rng) % 2, row = rng_next(&rng) % SOME_ROWS;
         turn(&t[k]);
         if (n < 3000 && rng_next(&rng) % 2) {
@@ -221,19 +232,13 @@ static void touched_at_any_time(uint64_t seed, enum wire wire)
             tables_stop(&t[k]);
     }
     for (int k = 0; k < 2; k++) {
-        ck_assert(tables_ended(&t[k]));
         for (size_t at = 0; at < 4 * SOME_ROWS; at++)
             ck_assert_msg(fabsf(w[k][at] - sum[at / 4]) <= (wire == WIRE_F32 ? 0 : 1e-3f),
                           "seed %llu: machine %d, row %zu: %g, not %g",
                           (unsigned long long)seed, k, at / 4, (double)w[k][at],
                           (double)sum[at / 4]);
     }
-    for (int k = 0; k < 2; k++) {
-        tables_fini(&t[k]);
-        f[k]->type->close(f[k]);
-    }
-    sim_world_destroy(world);
-    ck_assert_int_eq(memory_live(), 0);
+    close_both(world, f, t);
 }
 
 /* Between any two advances, also while the part is filled: of rows that it has already, too. */
@@ -246,7 +251,7 @@ END_TEST
 
 /* ------------------------------------------------------------------ a leader that closes */
 
-enum { RANKS = 4, PER_HOST = 2, LEAVER_TURNS = 40000 };
+enum { RANKS = 4, PER_HOST = 2 };
 
 /* A trainer on one of two hosts, over the mpi fabric. */
 struct rank {
@@ -283,7 +288,7 @@ static void ranks_meet(struct rank *ranks)
     struct fabric_part part;
     unsigned met = 0;
     for (int turns = 0; met != (1 << RANKS) - 1; turns++) {
-        ck_assert_int_lt(turns, LEAVER_TURNS);
+        ck_assert_int_lt(turns, MOST_TURNS);
         if (fabric_loopback.poll(ranks[turns % RANKS].f, &part) == FABRIC_DONE)
             met |= 1U << turns % RANKS;
     }
@@ -328,7 +333,7 @@ static void leader_closes(uint64_t seed)
     for (int n = 0; n < 4000 || !ranks_ended(ranks); n++) {
         struct rank *rank = &ranks[rng_next(&rng) % RANKS];
         uint64_t row = rng_next(&rng) % SOME_ROWS;
-        ck_assert_msg(n < LEAVER_TURNS, "seed %d: it does not end", (int)seed);
+        ck_assert_msg(n < MOST_TURNS, "seed %d: it does not end", (int)seed);
         ranks[leaver].closes = n >= closes;
         if (rank->f == NULL)
             continue;
