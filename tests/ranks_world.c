@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdarg.h>
 #include <string.h>
+#include <stdlib.h>
 
 #define NS 1e9
 
@@ -157,6 +158,12 @@ static size_t column_of(const struct ranks_world *w, size_t i)
     return i % ((size_t)w->options.ranks + 2);
 }
 
+/* Of each exchange that is encoded, so that it is rounded. */
+static float grain(const struct ranks_world *w, size_t i)
+{
+    return w->wire != WIRE_F32 ? fmodf((float)i * 0.618F, 0.4F) : 0;
+}
+
 static void need_columns(struct ranks_world *w, int rank, const float *p)
 {
     for (size_t i = 0; i < w->n; i++)
@@ -165,13 +172,39 @@ static void need_columns(struct ranks_world *w, int rank, const float *p)
                   column_of(w, i), (double)p[column_of(w, i)]);
 }
 
+/* 5: once the last of those in the mean has taken it. */
+static void settle(struct ranks_world *w, int rank, const struct fabric_part *part)
+{
+    struct trainer *t = &w->trainers[rank];
+    const struct ranks *m = ranks_of(t->f);
+    struct ledger_version held = ledger_view(m->ledger).held;
+    struct settled *s = &w->settled[held.number % WORLD_MOST];
+    double *sum = s->sum ? s->sum : memory_take_array(w->n, sizeof *sum);
+
+    assert(sum);
+    if (s->series != ledger_series_of(held))
+        memset(sum, 0, w->n * sizeof *sum);
+    *s = (struct settled){ledger_series_of(held),
+                          s->series == ledger_series_of(held) ? s->n + 1 : 1, sum};
+    for (size_t i = 0; i < w->n; i++) {
+        double brings = (double)t->f->contribution[i] - (double)t->G[i];
+        sum[i] += brings / part->members + (double)t->owed[i] - (double)m->owed[i];
+    }
+    for (size_t i = 0; i < w->n && s->n == part->members; i++)
+        if (fabs((double)part->out[i] - (double)t->G[i] - sum[i]) > 1e-4)
+            wrong(w, rank, "float %zu moves by %g in a mean of %d, where they brought %g", i,
+                  (double)part->out[i] - (double)t->G[i], part->members, sum[i]);
+}
+
 static void take_mean(struct ranks_world *w, int rank, const struct fabric_part *part)
 {
     struct trainer *t = &w->trainers[rank];
 
     memcpy(t->next, part->out, w->n * sizeof *t->next);
-    if (w->wire != WIRE_F32)
+    if (w->wire != WIRE_F32) {
+        settle(w, rank, part);
         return;
+    }
     for (size_t i = 0; i < w->n; i++) {
         float more = (float)part->members * (part->out[i] - t->G[i]), whole = rintf(more);
         t->next[i] = column_of(w, i) == mark(w) ? 0 : t->G[i] + whole;
@@ -198,7 +231,8 @@ static void check_state(struct ranks_world *w, int rank, const struct fabric_par
     float marked = w->wire == WIRE_F32 ? part->out[mark(w)] : 0;
     for (size_t i = 0; i < w->n; i++) {
         size_t column = column_of(w, i);
-        float brings = column == mark(w) ? marked : (int)column == giver;
+        float brings = column == mark(w) && w->wire == WIRE_F32 ? marked : (int)column == giver;
+        brings += giver >= 0 ? grain(w, i) : 0;
         if (fabsf(part->out[i] - outer[i] - brings) > 1e-3F)
             wrong(w, rank, "float %zu of a state is %g, where %g belongs", i,
                   (double)part->out[i], (double)(outer[i] + brings));
@@ -281,11 +315,13 @@ static void begin(struct ranks_world *w, int rank, enum exchange_kind kind)
     float *brings = live ? t->live_extent.p : t->f->contribution;
     x.in = live ? &t->live : &m->copy;
     memcpy(brings, t->G, w->n * sizeof *t->G);
+    if (m->owed)
+        memcpy(t->owed, m->owed, w->n * sizeof *t->owed);
     t->begun++;
     for (size_t i = 0; x.kind == EXCHANGE_MEAN && !t->finishes && i < w->n; i++)
-        brings[i] += (int)column_of(w, i) == rank ? 1
+        brings[i] += (int)column_of(w, i) == rank ? 1 + grain(w, i)
                      : column_of(w, i) == mark(w) && w->wire == WIRE_F32
-                         ? (float)(1 + t->begun % 64) : 0;
+                         ? (float)(1 + t->begun % 64) : grain(w, i);
     t->reloads = false;
     t->finished = t->finishes;
     t->open = true;
@@ -395,9 +431,10 @@ static void let_go(struct ranks_world *w, int rank, enum trainer_state state)
     t->state = state;
     memory_give(t->G);
     memory_give(t->next);
+    memory_give(t->owed);
     memory_give(t->live_extent.p);
     world_rows_free(t);
-    t->G = t->next = t->live_extent.p = NULL;
+    t->G = t->next = t->owed = t->live_extent.p = NULL;
     (void)w;
 }
 
@@ -444,9 +481,10 @@ void world_come(struct ranks_world *w, int rank)
     t->f->notes = &t->notes;
     t->G = memory_take_array(w->n, sizeof *t->G);
     t->next = memory_take_array(w->n, sizeof *t->next);
+    t->owed = memory_take_array(w->n, sizeof *t->owed);
     t->live_extent = (struct extent){0, w->n, memory_take_array(w->n, sizeof *t->G)};
     t->live = (struct vector){w->n, 1, &t->live_extent};
-    assert(t->G && t->next && t->live_extent.p);
+    assert(t->G && t->next && t->owed && t->live_extent.p);
     t->state = TRAINER_TRAINS;
     t->confirmed = 0;
 }
@@ -493,6 +531,8 @@ void world_close(struct ranks_world *w)
         let_go(w, k, TRAINER_AWAY);
     memory_give(w->seen);
     memory_give(w->rows_seen);
+    for (int k = 0; k < WORLD_MOST; k++)
+        memory_give(w->settled[k].sum);
     simulated_destroy(w->link);
 }
 

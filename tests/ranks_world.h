@@ -9,12 +9,14 @@
  * is brought. These floats repeat to the end of the vector. In each world:
  *
  * Elastic exchanges move the centre, in which no float may be anything but what somebody
- * has brought. Where means are encoded they are not exact, and 2 is not looked at.
+ * has brought. Where means are encoded they are not exact, and 5 stands for 2.
  *
  *   1 a version is the same bits in all that hold it
  *   2 each contribution is merged once, or was lost with a version that was given up
  *   3 no peer is refused and no trainer fails, unless the test expects it
- *   4 a state that is taken is of one version, and of one exchange of its giver */
+ *   4 a state that is taken is of one version, and of one exchange of its giver
+ *   5 of what all bring to an encoded mean and owe before it, nothing is lost and nothing
+ *     is twice in it and in what they owe then */
 #ifndef RANKS_WORLD_H
 #define RANKS_WORLD_H
 
@@ -45,6 +47,7 @@ struct trainer {
     bool came, open, took, finishes, finished, reloads, reloading;
     uint64_t lineage;           /* of the last reload that its state is of */
     float *G, *next;
+    float *owed;                /* when its exchange began */
     struct extent live_extent;
     struct vector live;         /* of reloads and of the last exchange */
     uint64_t confirmed, begun;  /* its contributions: merged as it knows; given */
@@ -54,6 +57,14 @@ struct trainer {
     struct notes notes;
     int n_notes[N_EVENT_KINDS];
     struct trainer_rows rows;
+};
+
+/* Of an encoded mean, over those who have taken it so far: what they brought and what they owed
+ * before, less what they owe after it. */
+struct settled {
+    uint64_t series;
+    int n;
+    double *sum;
 };
 
 struct version_seen {
@@ -80,6 +91,7 @@ struct ranks_world {
     bool rows;                  /* they have tables */
     struct version_seen *rows_seen;
     size_t n_rows_seen, rows_seen_room;
+    struct settled settled[WORLD_MOST];     /* by number */
     char why[512];              /* what is wrong; "": nothing */
     const char *manifest;
     const struct link_type *over;   /* what comes next goes over; NULL: link_simulated */

@@ -186,6 +186,43 @@ START_TEST(a_result_is_fetched)
 }
 END_TEST
 
+/* Longer than `dead`, and no piece of it comes sooner: its members hear each other all the
+ * same. */
+START_TEST(a_round_is_long)
+{
+    const struct simulated_options slow = {.ranks = 3, .seed = 7, .latency_ns = 100000,
+                                           .bytes_per_s = 1e5};
+    world_open(&w, &slow, 3);
+    w.n = 200000;
+    for (int k = 0; k < 3; k++)
+        world_come(&w, k);
+    run(120);
+    for (int k = 0; k < 3; k++) {
+        ck_assert_uint_gt(w.trainers[k].rounds, 1);
+        ck_assert_int_eq(w.trainers[k].n_notes[DESCANT_EVENT_LOST], 0);
+    }
+    shut();
+}
+END_TEST
+
+/* An encoded round is made again without one that has died, or its result is fetched:
+ * what its members owe is of the one that counts. */
+START_TEST(a_debt_is_of_one_round)
+{
+    for (int at = 0; at < 200; at++) {
+        open_of(3, 0);
+        w.wire = WIRE_Q8;
+        w.founders = 3;
+        for (int k = 0; k < 3; k++)
+            world_come(&w, k);
+        run(0.1);
+        world_fault(&w, SIMULATED_DIE, world_now(&w) + at * 50e-6, 0, 2, 0, 0);
+        run(0.2);
+        shut();
+    }
+}
+END_TEST
+
 /* Whoever gives a state gives up what it had arrived with, and arrives with another
  * vector, upon the same version: no piece of both comes to one state. */
 START_TEST(a_giver_begins_anew)
@@ -442,6 +479,8 @@ int main(void)
     tcase_add_test(all, one_pauses_and_comes_back);
     tcase_add_test(all, one_is_cut_off_and_comes_back);
     tcase_add_test(all, a_result_is_fetched);
+    tcase_add_test(all, a_round_is_long);
+    tcase_add_test(all, a_debt_is_of_one_round);
     tcase_add_test(all, a_giver_begins_anew);
     tcase_add_test(all, a_reload_is_given_up);
     tcase_add_test(all, one_that_differs_is_told);

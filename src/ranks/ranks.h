@@ -371,7 +371,7 @@ struct ranks {
     /* encoded means */
     uint64_t refers;                    /* the series of the round whose result, or state,
                                            outer[0] is */
-    float *owed;                        /* (n) */
+    float *owed, *owed_else;            /* (n) else: where ranks come and go */
     float *settled[RANKS_DEPTH];          /* pieces of our slice, as they are told */
     struct ranks_elastic *elastic;
     struct ranks_center *center;
@@ -605,6 +605,7 @@ const float *ranks_wire_give(struct ranks *m, struct chunk piece, float *out);
 void ranks_wire_reduce(struct ranks *m, struct chunk piece, int n_in, float *settled);
 void ranks_wire_learn(struct ranks *m, struct chunk piece, const float *in);
 void ranks_wire_forgive(struct ranks *m);                   /* nothing is owed any more */
+void ranks_wire_revert(struct ranks *m);        /* the round is given up; or was not, after all */
 
 /* --- state.c --- */
 

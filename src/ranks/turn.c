@@ -33,6 +33,7 @@ static void void_round(struct ranks *m)
     m->link->type->forget(m->link, LINK_ANY, r->series + 1);
     if (r->fetching)
         ranks_elastic_stop(m);
+    ranks_wire_revert(m);
     r->active = r->fetching = false;
     m->moved = true;
     if (!r->ours && r->seats[r->me].arrival && m->stage != STAGE_ARRIVED)
@@ -312,6 +313,7 @@ static enum fabric_progress take_version(struct ranks *m, struct fabric_part *pa
         return FABRIC_WAITING;
     m->moved = true;
     if (taken.which == VERSION_RESULT && m->round.ours) {
+        ranks_wire_revert(m);
         m->round.n = taken.n;
         return end_round(m, part);
     }

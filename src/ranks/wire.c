@@ -13,7 +13,10 @@
  *    are now. All others still have one result, for they add what they are told to their own
  *    R; what is wrong with its part ends with the state, or the f32 mean, that must
  *    follow.
- * 3. m->owed is changed by every piece once, since no round is begun again.
+ * 3. m->owed is changed by every piece once. Where ranks come and go a round may be given
+ *    up: then it is as before for the pieces that the round has changed, and m->owed_else
+ *    has what it was to become. If the round's result is fetched after all, the two change
+ *    places again.
  *
  * Run by whoever holds the round machine. */
 #include "fabric/vector.h"
@@ -29,8 +32,11 @@ static float *encoded_floats(enum wire wire, size_t n)
 descant_status ranks_wire_init(struct ranks *m)
 {
     size_t floats = ranks_lane_floats(m);
-    bool had = (m->owed = memory_take_array(m->n ? m->n : 1, sizeof *m->owed)) != NULL;
+    size_t n = m->n ? m->n : 1;
+    bool had = (m->owed = memory_take_array(n, sizeof *m->owed)) != NULL;
 
+    if (had && !m->place.fixed)
+        had = (m->owed_else = memory_take_array(n, sizeof *m->owed_else)) != NULL;
     for (unsigned slot = 0; slot < m->depth && had; slot++)
         had = (m->settled[slot] = encoded_floats(m->f.wire, floats)) != NULL;
     return had ? DESCANT_OK : DESCANT_MEMORY;
@@ -41,6 +47,7 @@ void ranks_wire_fini(struct ranks *m)
     for (unsigned slot = 0; slot < RANKS_DEPTH; slot++)
         memory_give(m->settled[slot]);
     memory_give(m->owed);
+    memory_give(m->owed_else);
 }
 
 void ranks_wire_forgive(struct ranks *m)
@@ -48,10 +55,36 @@ void ranks_wire_forgive(struct ranks *m)
     memset(m->owed, 0, m->n * sizeof *m->owed);
 }
 
+static void exchange_owed(struct ranks *m, int member, size_t pieces)
+{
+    for (size_t i = 0; i < pieces; i++) {
+        struct chunk piece = ranks_round_piece(&m->round, member, i);
+        for (size_t at = piece.from; at < piece.from + piece.n; at++) {
+            float owed = m->owed[at];
+            m->owed[at] = m->owed_else[at];
+            m->owed_else[at] = owed;
+        }
+    }
+}
+
+/* Of the pieces that the round of m->lanes has changed, before another one begins. */
+void ranks_wire_revert(struct ranks *m)
+{
+    const struct ranks_round *r = &m->round;
+
+    if (r->wire == WIRE_F32 || r->kind != EXCHANGE_MEAN || !r->n)
+        return;
+    for (int k = 0; k < m->lanes.n; k++)
+        exchange_owed(m, m->lanes.list[k].member, m->lanes.list[k].given);
+    exchange_owed(m, r->me, r->reduced);
+}
+
 static struct wire_part own_part(const struct ranks *m, struct chunk piece)
 {
     const struct ranks_round *r = &m->round;
 
+    if (m->owed_else)
+        memcpy(m->owed_else + piece.from, m->owed + piece.from, piece.n * sizeof *m->owed);
     return (struct wire_part){.wire = r->wire, .n = piece.n,
                               .x = ranks_reach(r->in, piece.from, piece.n, m->piece),
                               .R = m->f.outer[0] + piece.from, .r = m->owed + piece.from,
