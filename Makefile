@@ -138,7 +138,7 @@ BENCHES := $(patsubst bench/%.c,$(B)/bench/%,$(wildcard bench/*.c))
 CHECK_FLAGS = $(shell $(PKG_CONFIG) --cflags check)
 CHECK_LIBS = $(shell $(PKG_CONFIG) --libs check)
 
-.PHONY: all python-libraries test test-slurm test-torch tests models faults soak bench bench-cluster bench-quality bench-quality-bsp bench-peers chart examples demo \
+.PHONY: all python-libraries test test-slurm test-torch tests models faults mutations soak bench bench-cluster bench-quality bench-quality-bsp bench-peers chart examples demo \
 	demo-plans fuzz setup \
 	format install uninstall clean
 .SECONDARY:
@@ -308,6 +308,10 @@ tests: $(TESTS)
 SEEDS := 1-10000
 faults: $(B)/tests/faults
 	@$(B)/tests/faults $(SEEDS)
+
+# One rule of the protocol broken at a time: which of those worlds fail, or which suite (tests/mutations).
+mutations:
+	@tests/mutations $(if $(filter command line,$(origin SEEDS)),$(SEEDS),1-3000)
 
 models:
 	@tools/setup models
