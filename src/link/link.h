@@ -12,8 +12,8 @@
  *    series. They arrive in the order in which they were sent, and only at receives of
  *    that series. Messages of other streams may overtake them, and no stream ever waits
  *    for another one: each goes on as long as its receiver opens receives.
- * 4. Memory. What a message carries stays where it is, unchanged, until the message has
- *    ended.
+ * 4. Memory. The bytes that a message carries stay where they are, unchanged, until the
+ *    message has ended.
  * 5. Words. A message of at most LINK_WORD bytes leaves at once, and ends for its sender
  *    when the link has a copy. A link has room for LINK_WORDS copies of each stream. A
  *    word for which there is no room stays with its sender until its
@@ -34,15 +34,14 @@
  *    words, finds the peer silent, and may forget it.
  * 9. Forgetting. Messages with a peer that is gone stay open until it is forgotten, and
  *    receives still take what had left before; that a peer has closed is told after all
- *    that it had sent. forget gives all messages with the peer
- *    back as failed, and the link touches none of what they carry from then on. What a
- *    failed receive points at may have been written to in part. Receives from LINK_ANY
- *    stay open. The two ends meet again only when one of them has closed its link and met
- *    anew.
- * 10. Series. What is done and given up again, as a round of exchanges, has a series that
- *    is higher than those before. A rank that forgets what is below a series is through
- *    with it: its own messages of lower series end as failed, as in 9, and what its peers
- *    send of them is thrown away when it comes. Series 0 is of nothing that ends: only
+ *    that it had sent. forget gives all messages with the peer back as failed, and from
+ *    then on the link touches none of their bytes. The memory of a failed receive may
+ *    have been written to in part. Receives from LINK_ANY stay open. The two ends meet
+ *    again only when one of them has closed its link and met anew.
+ * 10. Series. An undertaking that may be given up, as a round of exchanges, has a series
+ *    that is higher than those before. A rank that forgets all below a series is through
+ *    with it: its own messages of lower series end as failed, as in 9, and those of its
+ *    peers are thrown away when they come. Series 0 is of nothing that ends: only
  *    forgetting the peer ends its messages. A fixed link gives nothing up, so there all
  *    series may be one. */
 #ifndef LINK_H

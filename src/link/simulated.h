@@ -7,8 +7,7 @@
  *     while ((rank = simulated_turn(world, until_ns)) >= 0)
  *         go on with that rank, until it has nothing to do and calls its link's sleep;
  *
- * What it costs to send a message, with `takes` = bytes / bytes_per_s x the host's
- * factor:
+ * The cost of a message, with `takes` = bytes / bytes_per_s x the host's factor:
  *
  *   - It leaves when the host's outgoing side is free, and occupies it for as long as it
  *     takes.
@@ -21,8 +20,8 @@
  *     sent, or more.
  *   - Messages between ranks of one host take the near latency alone.
  *
- * A cut holds messages back until it ends, as TCP does; what is on the wire by then
- * arrives. */
+ * A cut holds messages back until it ends, as TCP does; messages that are on the wire by
+ * then arrive. */
 #ifndef LINK_SIMULATED_H
 #define LINK_SIMULATED_H
 

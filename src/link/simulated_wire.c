@@ -6,7 +6,7 @@
  * bulk; LEAVE, when there is room for it; HEAD, its first byte at the receiver's host;
  * TAIL, its last. Where hosts take no time, HEAD is left out.
  *
- * What a message carries is copied when it is taken, not when it is sent, so a sender
+ * A message is copied when it is taken, not when it is sent, so a sender
  * that changes it before it has ended is found out; but for words, which are copied as
  * link.h says. */
 #include "link/simulated_parts.h"
@@ -168,8 +168,7 @@ static void drop(struct simulated_message *m)
     simulated_message_free(m);
 }
 
-/* Whatever of the list or of the receives has changed: from where on they are not paired.
- * */
+/* From where on messages and receives are not paired, after one list has changed. */
 static void count_pairs(struct channel *c)
 {
     struct simulated_message *m = c->first;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The doorman is a thread asleep in poll; it answers joiners, watches pidfds and lines, and
- * buries. What it is told is checked: callers of another user are dropped at once, those that
+ * buries. It checks all that it is told: callers of another user are dropped at once, those that
  * are silent after a second, those that say something else at once. It runs with all signals
  * blocked. Other threads touch its fields only before it starts and after it has stopped.
  *
@@ -32,7 +32,7 @@ static void drop_caller(struct meet_caller *caller)
     fd_close(&caller->pidfd);
 }
 
-/* If nobody is there to be answered any more, what is said next still counts. */
+/* If nobody is there to be answered any more, the next message still counts. */
 static bool answer_hello(struct meet *meet, struct meet_caller *caller)
 {
     struct message hello, member = message_of(WHAT_MEMBER, meet->slot, meet->generation);

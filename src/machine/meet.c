@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Meeting by names (name.c), which the kernel takes back by itself.
  *
- *   1. The door is a name that one process can hold. Whoever holds it changes slots, founds,
+ *   1. The door is a name that one process can hold. Its holder changes slots, founds,
  *      compares manifests, adds blocks; the others sleep on a connection to it, which breaks
  *      when the holder lets go or dies.
  *   2. A joiner tells every member which slot and generation it will be, and has their answer,
@@ -13,7 +13,7 @@
  *   5. A name that another user holds is nobody's of ours. At the door the job is refused at once,
  *      with that user's number; a slot is done without, as long as others are free.
  *
- * Joiners are answered by the doormen of those who are here (doorman.c).
+ * The doormen of those who are here answer joiners (doorman.c).
  *
  * Left out on purpose: a process that forks while it holds the door keeps it shut until that
  * child ends; the joiners' waiting is bounded. */
@@ -149,8 +149,8 @@ static bool strange_slot(const struct meet *meet, unsigned slot)
     return stranger;
 }
 
-/* Connects to a slot and says hello; its line is then open. Who cannot be told from nobody is
- * `silent`: no job may be founded beside it. */
+/* Connects to a slot and says hello; its line is then open. A slot that cannot be told from an
+ * empty one is `silent`: no job may be founded beside it. */
 static descant_status call_slot(struct meet *meet, unsigned slot, uint64_t until_ns)
 {
     struct message hello = message_of(WHAT_HELLO, 0, 0);
@@ -384,7 +384,7 @@ static bool announce(struct meet *meet, unsigned slot, uint32_t generation)
 }
 
 /* May a joiner have it? A dead one's memory must not be read any more: `life` was read before the
- * user is asked, and whoever is to read reads lives after it has said so to the user. */
+ * user is asked, and a reader reads lives after it has said so to the user. */
 static bool slot_vacant(const struct meet *meet, uint64_t life)
 {
     bool read = meet->type && meet->type->reads_dead(meet->user);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* One table says for each kind of word who says it, what follows it, and which of its
- * numbers are used; one list says within what each number must be. What a word must be
- * beside that has a function of its own below. Pure: a test goes through all kinds,
+ * numbers are used; one list says within what each number must be. All else that a
+ * word must be has a function of its own below. Pure: a test goes through all kinds,
  * numbers and lengths.
  *
  * 1. The length is looked at before anything but the head is, and it is exact.

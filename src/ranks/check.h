@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Whether a word may be acted upon. A word is bytes of a peer, and any peer may be
- * broken, or of another mind: what is said here is tested before anything of the word is
+ * broken, or of another mind. So all of this is tested before anything of the word is
  * used. */
 #ifndef RANKS_CHECK_H
 #define RANKS_CHECK_H

@@ -64,7 +64,7 @@ bool ranks_stay(struct fabric *f)
     struct ranks *m = ranks_of(f);
     descant_status status = f->status;
 
-    f->status = DESCANT_OK;             /* what fails from now on is not heard any more */
+    f->status = DESCANT_OK;             /* later failures are not heard any more */
     ranks_serve(m);
     m->leaving_ns = m->leaving_ns ? m->leaving_ns : m->now_ns;
     bool waited = !m->place.fixed && m->now_ns - m->leaving_ns > m->dead_ns;

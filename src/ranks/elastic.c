@@ -4,12 +4,12 @@
  * and of all owners in turn, so that the link is kept busy while owners sleep. Its own
  * slice it moves itself.
  *
- * An ask carries runs of floats that lie in segments; what lies between is not moved. All
+ * An ask carries runs of floats that lie in segments; gaps between are not moved. All
  * of f->center is this rank's view: its own slice is the centre itself, the rest as it
  * came back last.
  *
  * A piece that has NaN or Inf is not sent, and ends the exchange. When a STATE is called,
- * what is in flight comes home first.
+ * all that is in flight comes home first.
  *
  * Where ranks come and go an ask that was refused is made again, of the owner that is
  * known by then; and so is one whose owner has gone. If the owner is silent and was left
@@ -65,7 +65,7 @@ static bool receive_answer(struct ranks *m, struct seat *seat)
     return ranks_receive_op(m, &r->receive, r->in, ask_bytes(ask_floats(r->out)), tag);
 }
 
-/* What lies in the request's `in`. */
+/* It lies in the request's `in`. */
 static void take_answer(struct ranks *m, struct seat *seat,
                         const struct link_ended *ended)
 {
@@ -125,7 +125,7 @@ static void asked(struct ranks *m, struct ranks_op *op, const struct link_ended 
     ranks_request_release(&m->elastic->all, &seat->request);
 }
 
-/* What was asked of a rank that is no member now, or does not own it any more. */
+/* An ask of a rank that is no member now, or does not own the slice any more. */
 static void park(struct ranks *m, unsigned k)
 {
     struct ranks_elastic *e = m->elastic;
@@ -253,7 +253,7 @@ static struct seat *idle_seat(struct ranks_elastic *e)
     return NULL;
 }
 
-/* What is in the request's `out`. */
+/* It is in the request's `out`. */
 static void send_ask(struct ranks *m, struct seat *seat, int owner)
 {
     struct ranks_request *r = &seat->request;

@@ -42,7 +42,7 @@ static inline size_t ask_bytes_most(const struct ranks *m)
 
 int ranks_center_owner(const struct ranks *m, int slice);       /* its rank */
 int ranks_center_slice(const struct ranks *m, uint64_t at);     /* of the float */
-/* What was asked, which is good, becomes what is answered. */
+/* An ask, which is good, becomes its answer. */
 void ranks_center_answer(struct ranks *m, struct ask *ask);
 
 #endif

@@ -21,8 +21,8 @@
  *    begun other exchanges, so nobody uses the one before.
  * 2. A vector in its place is not changed before its trainer is told that the round is
  *    done, or, where it has given up the exchange, before another one is (fabric.h).
- * 3. Means that are encoded do not go by hosts: what a relay rounds off would be owed by
- *    whom?
+ * 3. Means that are encoded do not go by hosts: a relay's rounding would be nobody's
+ *    debt.
  *
  * Run by whoever holds the round machine. */
 #include "fabric/kernels.h"

@@ -15,8 +15,8 @@
  *
  * Both directions of the link are busy from the first reduced piece on, and no step waits
  * for another than the piece it needs. Pieces go straight out of the vector where they
- * lie together there, out of the result, and into the result; only what is taken has
- * buffers, and what has a gap inside is gathered first. Between two ranks at most
+ * lie together there, out of the result, and into the result; only parts that are
+ * taken have buffers, and pieces with a gap inside are gathered first. Between two ranks at most
  * m->depth pieces of a sort are in flight, and an owner takes at most so many parts at a
  * time as its window has room for, in the order of ranks. Where that is less than a
  * piece's, they are added to a sum as they come.
@@ -32,9 +32,9 @@
  * other by messages: an owner takes from and tells one rank of each other host, its
  * slice's relay there.
  *
- * Encoded means (wire.c) go the same ways in smaller messages, of other slices: what is
- * sent and what has come then lies in buffers, and a step encodes, reduces and decodes
- * one piece each.
+ * Encoded means (wire.c) go the same ways in smaller messages, of other slices: pieces
+ * that are sent and that have come then lie in buffers, and a step encodes, reduces and
+ * decodes one piece each.
  *
  * Run by whoever holds the round machine. */
 #include "fabric/kernels.h"
@@ -333,7 +333,7 @@ static bool give(struct ranks *m, struct ranks_lane *lane, int *turns)
     return ranks_send_op(m, op, p, wire_bytes(r->wire, piece.n), TAG_GIVE);
 }
 
-/* In turn, a piece each. What a lane cannot do in this step it can in the next. */
+/* In turn, a piece each. A lane that cannot do its in this step can in the next. */
 static void move_lanes(struct ranks *m)
 {
     struct ranks_lanes *lanes = &m->lanes;
@@ -541,5 +541,5 @@ void ranks_mean_late(const struct ranks *m, struct awaited *awaited)
     if (awaited->n == 0)
         telling_late(m, awaited);
     if (m->host && awaited->n == 0)
-        ranks_host_late(m, awaited);    /* who are not through with what was reduced */
+        ranks_host_late(m, awaited);    /* mates that are not through with the sums */
 }

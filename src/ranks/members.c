@@ -23,7 +23,7 @@
 
 #define LAZY_NS UINT64_C(50000000)
 
-enum { AGAIN = 4 /* what is owed is said again each dead / 4 */ };
+enum { AGAIN = 4 /* words that are owed are said again each dead / 4 */ };
 
 static const enum ranks_what kinds[] = {
     [LEDGER_HERE] = WORD_HERE,       [LEDGER_FENCE] = WORD_FENCE,
@@ -139,7 +139,7 @@ static void say_go(struct ranks *m, const struct ledger_decision *d)
     ranks_tell(m, d->to, word, m->go + 1, word.seats * sizeof(struct ranks_run));
 }
 
-/* What is listed goes as the entries that are members. */
+/* A list goes as the entries that are members. */
 static void say_listed(struct ranks *m, const struct ledger_decision *d)
 {
     struct ranks_word word = {

@@ -99,7 +99,7 @@ bool ranks_receive_any(struct ranks *m, struct ranks_op *op, void *p, size_t mos
     return receive(m, op, p, most, tag);
 }
 
-/* What has come is as long as it should be; else nothing of it is used. */
+/* A message must be as long as it should be; else nothing of it is used. */
 static bool length_is_good(struct ranks *m, struct ranks_op *op,
                            const struct link_ended *ended)
 {

@@ -4,7 +4,7 @@
  *
  *   ranks.c     the table
  *   start.c, turn.c, close.c    what comes before the first poll, what a poll does, the end
- *   hear.c      what a word does to who hears it; check.c: whether it may
+ *   hear.c      what a word does to the rank that hears it; check.c: whether it may
  *   peers.c     which ranks are there: they come, go, fall silent, and found the job
  *   lead.c      the coordinator: what a round is that has gathered; rows_lead.c: one of rows
  *   members.c   drives the ledger (ledger.h): who takes part, and when a round may close
@@ -22,8 +22,8 @@
  *   words.c     short messages between ranks
  *   messages.c  all messages, on their way
  *
- * No two of them call each other in a circle: what is heard, and a peer that is
- * refused, go up through m->hear and m->blame. */
+ * No two of them call each other in a circle: a word that is heard, and a peer
+ * that is refused, go up through m->hear and m->blame. */
 #ifndef RANKS_H
 #define RANKS_H
 
@@ -335,7 +335,7 @@ struct ranks {
     float *state_center;                /* where a state's centre comes to: the centre itself, where the
                                            link is fixed */
     bool has_state;                     /* the caller has had one, or given its own */
-    bool gradients;                     /* means are of those: what arrives is no state */
+    bool gradients;                     /* means are of those: vectors are no state */
     struct ranks_held held;
     struct ledger *ledger;              /* in ledger_memory */
     void *ledger_memory;
@@ -524,7 +524,7 @@ void ranks_versions_step(struct ranks *m);          /* asks, and answers others 
 bool ranks_versions_came(struct ranks *m, struct ranks_taken *taken);
 uint64_t ranks_versions_pieces(const struct ranks *m);      /* that have come, of all versions */
 
-/* --- lead.c: the coordinator, or who may become it --- */
+/* --- lead.c: the coordinator, or a rank that may become it --- */
 
 descant_status ranks_lead_init(struct ranks *m);
 void ranks_lead_fini(struct ranks *m);

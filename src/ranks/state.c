@@ -3,9 +3,9 @@
  * members. Each passes a piece on as soon as it has come, out of where it came to, so
  * everybody's link carries the state once in and once out, whatever their number.
  *
- * The source's part is out before anything is sent: what its caller then makes of the
- * centre is what the others get. After a final state the centre is no one's to give;
- * everybody fetches it from its owners (elastic.c), who all have come to their end.
+ * The source's part is out before anything is sent, so that the others get the centre as
+ * its caller then makes it. After a final state the centre is no one's to give;
+ * everybody fetches it from its owners (elastic.c), which all have come to their end.
  * Run by whoever holds the round machine. */
 #include "fabric/vector.h"
 #include "ranks/ranks.h"

@@ -78,13 +78,13 @@ static void moved_now(struct ranks *m)
 {
     m->moved_ns = m->now_ns;
     atomic_store_explicit(&m->still, 0, memory_order_relaxed);
-    /* nothing that moves while a round gathers is of it: what was told stands */
+    /* nothing that moves while a round gathers is of it: the last LATE stands */
     if (m->stage != STAGE_ARRIVED || m->round.active || m->go_waits)
         fabric_unsay(&m->f);
 }
 
-/* A helper's vector: what was given is the contribution, or the segments themselves. A
- * state is the others' only one, and comes from where it was given. */
+/* A helper's vector: the contribution, or the segments themselves. A state is the others'
+ * only one, and comes from where it was given. */
 static const struct vector *own_vector(const struct ranks *m, enum exchange_kind kind)
 {
     if (kind == EXCHANGE_STATE && m->state_in)
@@ -296,8 +296,8 @@ static enum fabric_progress end_round(struct ranks *m, struct fabric_part *part)
         ranks_center_serve(m);
     if (r->ours)
         return r->kind == EXCHANGE_STATE ? end_state(m, part) : end_mean(m, part);
-    /* what was merged is what an exchange before this one had brought: this one arrives
-     * upon the version that is held now */
+    /* an exchange before this one has been merged: this one arrives upon the version that
+     * is held now */
     if (m->stage == STAGE_ARRIVED && r->seats[r->me].arrival)
         ranks_members_ready(m);
     return FABRIC_WORKED;
@@ -337,7 +337,7 @@ static enum fabric_progress take_version(struct ranks *m, struct fabric_part *pa
     return FABRIC_WORKED;
 }
 
-/* At once: what lies in the result would be written over by a newer version. */
+/* At once: a newer version would write over the result. */
 static enum fabric_progress hand_out_state(struct ranks *m, struct fabric_part *part)
 {
     m->held.state_waits = false;

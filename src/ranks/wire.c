@@ -11,7 +11,7 @@
  *    of them: the coordinator sees to that (can_encode in lead.c).
  * 2. A rank that has given up its exchange helps with its vector and its outer[0] as they
  *    are now. All others still have one result, for they add what they are told to their own
- *    R; what is wrong with its part ends with the state, or the f32 mean, that must
+ *    R; an error in its part ends with the state, or the f32 mean, that must
  *    follow.
  * 3. m->owed is changed by every piece once. Where ranks come and go a round may be given
  *    up: then it is as before for the pieces that the round has changed, and m->owed_else

@@ -8,7 +8,7 @@
  *
  * A word that is said is copied, and its copy used again when it has gone out.
  *
- * What a word means is the business of hear.c, which is called through m->hear. */
+ * hear.c knows the meaning of words, and is called through m->hear. */
 #include "ranks/ranks.h"
 
 #include <string.h>
@@ -18,7 +18,7 @@
 enum { OUT_LEAST = 64, OUT_OF_EACH = 4 };
 
 /* Where ranks come and go, one that takes no words has no more than these on their way:
- * it is silent, and what matters of the others is said again. */
+ * it is silent, and all words of the others that matter are said again. */
 enum { OUT_TO_ONE = 64 };
 
 struct ranks_outgoing {

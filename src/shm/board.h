@@ -45,8 +45,8 @@ struct arrival {
     uint64_t n, priority, agree, note;
     double weight;
     /* Of a mean in slices {tag 32, count 32}: positions put out for others, chunks of its own
-     * slice reduced. The group reads. hungry: it sleeps until one of those moves; who moves
-     * one takes it back. Sequentially consistent, as a Dekker pair. */
+     * slice reduced. The group reads. hungry: it sleeps until one of those moves; the
+     * mover takes it back. Sequentially consistent, as a Dekker pair. */
     CACHE_LINE_ALIGNED _Atomic uint64_t put;
     _Atomic uint64_t reduced;
     _Atomic uint32_t hungry;
@@ -77,7 +77,7 @@ struct shm_board {
     _Atomic uint32_t n_refused;
     int32_t refused;
     char refusal[SHM_REFUSAL];
-    /* Above. The leader closes, any member fails, who counts the last commits, always by
+    /* Above. The leader closes, any member fails, the last counter commits, always by
      * compare-and-swap. Release: record and result come before; all acquire. Sequentially
      * consistent from CLOSING on: a Dekker pair with `members` and `life` of the roster. */
     CACHE_LINE_ALIGNED _Atomic uint64_t word;

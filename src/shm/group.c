@@ -80,8 +80,8 @@ void shm_count_members(struct shm *shm)
         memory_order_relaxed);
 }
 
-/* Who had begun a final exchange may have had it, and then ends as it likes; not so where this trainer
- * has begun none, without which there is no end. */
+/* A member that had begun a final exchange may have had it, and then ends as it likes; not so where
+ * this trainer has begun none, without which there is no end. */
 static void note_change(struct shm *shm, unsigned s, bool at_work)
 {
     const struct slot *slot = &roster_of(shm)->slots[s];
@@ -124,7 +124,7 @@ void shm_note_changes(struct shm *shm)
     pthread_mutex_unlock(&shm->seeing);
 }
 
-/* Who waits for others hears why one of them does not come. */
+/* A trainer that waits for others hears why one of them does not come. */
 static void hear_refusal(struct shm *shm)
 {
     const struct shm_board *board = board_of(shm);

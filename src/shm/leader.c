@@ -2,12 +2,12 @@
 /* Closing a round that everyone has arrived at, which the lowest member does, and failing one
  * that has lost a member it needs, which any member may.
  *
- *   1. Who closes first says so in the word (CLOSING, and its slot), so there is one at a time;
+ *   1. The one that closes first says so in the word (CLOSING, and its slot), so there is one at a time;
  *      the record is its own until it moves the word on. One that has died is undone: the word
  *      goes back to what it was.
- *   2. It looks at the members once more after it has said so. Who becomes a member later sees
- *      CLOSING, and does not arrive; who dies later keeps its slot and its pages, as nobody
- *      takes a dead slot then, and is missed in REDUCE.
+ *   2. It looks at the members once more after it has said so. A later member sees
+ *      CLOSING, and does not arrive; one that dies later keeps its slot and its pages, as
+ *      nobody takes a dead slot then, and is missed in REDUCE.
  *   3. The record stays as it is from REDUCE to the next close, which needs everyone's arrival.
  *   4. The state of a newcomer, which has none of the job's, founds a job; it never replaces the
  *      job's. A round that would do so fails, and the newcomers look again for a source.

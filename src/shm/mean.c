@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Means: the chunks of a round, claimed one by one, each trainer's own part first and then whatever
- * is left, and what becomes of NaN. Who counts the last chunk commits the round; a chunk that is
- * not finite fails it, and its owner's bit in `bad` leaves the owner out of the next. Run by
+ * is left, and what becomes of NaN. The one that counts the last chunk commits the round; a chunk
+ * that is not finite fails it, and its owner's bit in `bad` leaves the owner out of the next. Run by
  * whoever holds the machine. */
 #include "shm/shm.h"
 

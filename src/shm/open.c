@@ -11,7 +11,7 @@
  * everything back; it takes half-opened handles, and is open's only cleanup path.
  *
  * The manifest, its figures and the blocks of share are written and compared inside the door.
- * The manifest's length is set last: who dies before leaves the job unstarted, and the next
+ * The manifest's length is set last: a death before leaves the job unstarted, and the next
  * starts it. A trainer whose figures differ is refused. */
 #include "machine/meeting.h"
 #include "shm/shm.h"
@@ -132,7 +132,7 @@ static uint64_t word_now(const void *user)
     return atomic_load_explicit(&shm->board->word, memory_order_seq_cst);
 }
 
-/* Who closes reads lives after it has said so in the word. */
+/* A closer reads lives after it has said so in the word. */
 static bool reads_dead(const void *user)
 {
     return (word_now(user) & PHASES) != 0;

@@ -134,7 +134,7 @@ static bool look(struct fabric *f, int rank, struct parcel *parcel)
     if (!atomic_load_explicit(&slip->full, memory_order_acquire))
         return false;
     if (slip->n > shm_of(f)->post->n[pair(f, rank)])
-        values = NULL;          /* it is for who had the rank before */
+        values = NULL;          /* it is for the rank's former trainer */
     *parcel = (struct parcel){.from = slip->from, .to = slip->to, .head = slip->head,
                               .values = values, .n = slip->n};
     return true;

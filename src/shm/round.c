@@ -2,8 +2,8 @@
 /* Rounds: the protocol of docs/shm.md, in bounded pieces. One thread at a time runs begin and
  * poll; wait may run beside them and touches atomic fields only.
  *
- *   1. The round's word has one owner of each step: the leader closes and fails, who counts
- *      the last chunk (or sees the last pull) commits. All by compare-and-swap on the whole
+ *   1. The round's word has one owner of each step: the leader closes and fails, the one that
+ *      counts the last chunk (or sees the last pull) commits. All by compare-and-swap on the whole
  *      word, so that of a commit and a failure one wins.
  *   2. Between its arrival at T and its arrival at T+1 a trainer finds the record, the offers
  *      and the result of T unchanged: T+1 cannot close without it.
@@ -33,7 +33,7 @@ static bool puts_out_later(const struct shm *shm)
            shm->round.exchange.kind == EXCHANGE_MEAN;
 }
 
-/* What others will take whole, or reduce, lies where they can read it. */
+/* A vector that others will take whole, or reduce, lies where they can read it. */
 static bool put_out_first(struct shm *shm)
 {
     return shm->round.live && !puts_out_later(shm) &&
@@ -194,7 +194,7 @@ static enum fabric_progress begun(struct shm *shm, uint64_t word,
     bool waiting = own_life(shm) == LIFE_WAITING, any = false;
 
     shm_form(shm);
-    uint64_t members = load_members(shm);   /* one look: who is admitted after it looks again */
+    uint64_t members = load_members(shm);   /* one look: a later member looks again */
     if (waiting && (!shm->start.collective || !members || members & own_bit(shm))) {
         unsigned source = shm_find_source(shm, word, &any);
         if (source < MACHINE_SLOTS)

@@ -105,8 +105,8 @@ unsigned shm_find_source(struct shm *shm, uint64_t word, bool *any)
     return MACHINE_SLOTS;
 }
 
-/* Where there is a centre, that is the state: what a member shows of itself may be old. The word
- * had no phase when the source was found; whatever moves it from there on, shm_pulled sees. */
+/* Where there is a centre, that is the state: vectors that a member shows may be old. The word
+ * had no phase when the source was found; shm_pulled sees each move from there on. */
 enum fabric_progress shm_pull(struct shm *shm, uint64_t word, unsigned source,
                               struct fabric_part *part)
 {
@@ -136,7 +136,7 @@ enum fabric_progress shm_pulled(struct shm *shm)
     if (!shm->start.collective)
         shm_admit(shm, shm->meet.slot);
     else if (!(load_members(shm) & own_bit(shm)) && !shm_admit_first(shm)) {
-        round->stage = SHM_BEGUN;     /* whoever was the first admits us */
+        round->stage = SHM_BEGUN;     /* the first one admits us */
         return FABRIC_WORKED;
     }
     if (!shm->start.collective && load_word(board) != round->pulled_word) {

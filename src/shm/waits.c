@@ -5,8 +5,8 @@
  * again keeps the names true; rounds that go well never sleep so long, and pay one store.
  *
  * wait may run beside polls of another thread. It therefore reads atomic fields of the board
- * alone, never the round's record nor this trainer's own round: what it needs of those is in
- * the note. The ranks of living slots are constant. */
+ * alone, never the round's record nor this trainer's own round: the note has all that it
+ * needs of those. The ranks of living slots are constant. */
 #include "shm/shm.h"
 
 #define FIRST_NS 10000000u

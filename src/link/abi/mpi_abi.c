@@ -47,7 +47,7 @@ static _Atomic int links_open;  /* and not gone down */
 static pid_t initialised_by;
 
 /* A communicator that not all ranks have asked for yet. MPI writes to it whenever they have, and
- * cannot be told not to: who goes up next waits for it, and asks for none. Guarded by `going_up`:
+ * cannot be told not to: the next that goes up waits for it, and asks for none. Guarded by `going_up`:
  * under MPI_THREAD_MULTIPLE threads may open jobs at once. */
 static pthread_mutex_t going_up = PTHREAD_MUTEX_INITIALIZER;
 static MPI_Comm coming_comm;
