@@ -24,9 +24,9 @@
  *    message at a time. So bulk is read straight into its receive, and words go past bulk
  *    that waits.
  * 7. Receives. Receives of one tag are either all from named ranks, and end in the order
- *    in which they were opened, or all from LINK_ANY, of series 0. A message that is longer than its
- *    receive ends it with LINK_TOO_LONG for its length, and nothing is written beyond the
- *    receive.
+ *    in which they were opened, or all from LINK_ANY, of series 0. A message that is
+ *    longer than its receive ends it with LINK_TOO_LONG for its length, and nothing is
+ *    written beyond the receive.
  * 8. Coming and going. Where the link is `fixed`, all ranks are there from the start, and
  *    a death ends the job. Else nobody is there until collect tells of the peer's coming,
  *    and a peer is told of as gone once the link knows that it has died, closed or
@@ -156,8 +156,8 @@ struct link_type {
 
     /* The end with this peer, or, for LINK_ANY, with all peers, of what is below a series
      * (10), or of everything: LINK_PEER (9), of one peer. It may be called whether the
-     * peer is there, is gone or never came. False: the link is fixed and cannot let go of its peer's messages,
-     * which may still be read and written; the job is to end. */
+     * peer is there, is gone or never came. False: the link is fixed and cannot let go of
+     * its peer's messages, which may still be read and written; the job is to end. */
     bool (*forget)(struct link *link, int rank, uint64_t below);
 
     const char *(*why)(const struct link *link);    /* a function has returned false */

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-/* The link over MPI, up to where its module takes over: which library a process is to use, where its
- * module is, and a watch of MPI_Init.
+/* The link over MPI, up to where its module takes over: which library a process is to
+ * use, where its module is, and a watch of MPI_Init.
  *
- * A process that is linked to a library already must use that one. Else the launcher decides: ranks that mpirun of one
- * library has started cannot find each other through another. DESCANT_MPI_MODULE says where a
- * module lies (a folder, or the file itself); else it lies beside the library or the program that
- * asks, where a build has put it, or where an install has, wherever that was moved to: in
- * descant/ beside the library, in ../lib/descant of the program; or in the folder that was
- * compiled in.
+ * A process that is linked to a library already must use that one. Else the launcher
+ * decides: ranks that mpirun of one library has started cannot find each other through
+ * another. DESCANT_MPI_MODULE says where a module lies (a folder, or the file itself);
+ * else it lies beside the library or the program that asks, where a build has put it, or
+ * where an install has, wherever that was moved to: in descant/ beside the library, in
+ * ../lib/descant of the program; or in the folder that was compiled in.
  *
- * A module is loaded with RTLD_GLOBAL, since Open MPI loads parts of its own that look for its
- * symbols there, and is never unloaded, since MPI cannot be initialised twice. */
+ * A module is loaded with RTLD_GLOBAL, since Open MPI loads parts of its own that look
+ * for its symbols there, and is never unloaded, since MPI cannot be initialised twice. */
 #include "base/base.h"
 #include "link/link.h"
 #include "link/mpi.h"

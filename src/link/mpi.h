@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Which MPI library a process is to use. Each has an ABI of its own, so the same source
- * (abi/mpi_abi.c) is compiled once for each into a module, which alone links MPI and is loaded when
- * a job asks for it. */
+ * (abi/mpi_abi.c) is compiled once for each into a module, which alone links MPI and is
+ * loaded when a job asks for it. */
 #ifndef LINK_MPI_H
 #define LINK_MPI_H
 
@@ -23,12 +23,13 @@ enum mpi_launcher { MPI_LAUNCHER_NONE, MPI_LAUNCHER_OPENMPI, MPI_LAUNCHER_MPICH,
                     MPI_LAUNCHER_SLURM };
 enum mpi_launcher mpi_module_launcher(void);
 
-/* Which library this process is to use: the one that its program has loaded, else its launcher's,
- * else the one that has a module. */
+/* Which library this process is to use: the one that its program has loaded, else its
+ * launcher's, else the one that has a module. */
 enum mpi_library mpi_module_wanted(void);
 
-/* This process ends with the status, before it has come to MPI_Init, or in it: the launcher ends the
- * job. Open MPI's does so by itself; MPICH's would let the other ranks wait for ever. */
+/* This process ends with the status, before it has come to MPI_Init, or in it: the
+ * launcher ends the job. Open MPI's does so by itself; MPICH's would let the other ranks
+ * wait for ever. */
 void mpi_module_abort(int status);
 
 #endif

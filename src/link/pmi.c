@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /* The end of PMI-1's wire protocol, as MPICH's mpirun and Slurm's pmi2 plugin speak it
- * (flux-framework.readthedocs.io/projects/flux-rfc/en/latest/spec_13.html): one line is sent, one
- * comes back. MPICH has opened the connection, uses it in MPI_Init and MPI_Finalize alone, and
- * leaves nothing unread on it, so that between the two it can be spoken on here; and before
- * MPI_Init by a process that will not come to it.
+ * (flux-framework.readthedocs.io/projects/flux-rfc/en/latest/spec_13.html): one line is
+ * sent, one comes back. MPICH has opened the connection, uses it in MPI_Init and
+ * MPI_Finalize alone, and leaves nothing unread on it, so that between the two it can be
+ * spoken on here; and before MPI_Init by a process that will not come to it.
  *
- * The barrier is the launcher's, and no message of MPI's carries it. Once all ranks are in the
- * barrier, each has received all it wants; until then a rank must move what it has sent, for MPI may
- * hold the rest of a send that it has called complete. A rank comes to the barrier as its process
- * ends, which may be long after the end of the job: the other ranks wait for it there, because a
- * launcher may end the whole run when one rank ends. */
+ * The barrier is the launcher's, and no message of MPI's carries it. Once all ranks are
+ * in the barrier, each has received all it wants; until then a rank must move what it has
+ * sent, for MPI may hold the rest of a send that it has called complete. A rank comes to
+ * the barrier as its process ends, which may be long after the end of the job: the other
+ * ranks wait for it there, because a launcher may end the whole run when one rank ends. */
 #include "link/pmi.h"
 
 #include <errno.h>

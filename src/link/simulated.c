@@ -4,8 +4,8 @@
  * events, and simulated_run makes it happen. sleep returns at once; the driver takes up
  * other ranks meanwhile.
  *
- * The world has all memory that its ends use, so that a message that is on its way when an
- * end has closed, or died, is nobody's but the world's. */
+ * The world has all memory that its ends use, so that a message that is on its way when
+ * an end has closed, or died, is nobody's but the world's. */
 #include "link/simulated.h"
 #include "link/simulated_parts.h"
 

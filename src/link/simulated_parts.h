@@ -44,10 +44,10 @@ struct simulated_message {
     unsigned char copy[];
 };
 
-/* The messages from one rank to another with one tag and series. Messages and receives are paired in
- * their orders as soon as both are there, unless the receives are from LINK_ANY. Those
- * lie in a channel whose `from` is NULL, and take the channels that wait in its line in
- * turn. */
+/* The messages from one rank to another with one tag and series. Messages and receives
+ * are paired in their orders as soon as both are there, unless the receives are from
+ * LINK_ANY. Those lie in a channel whose `from` is NULL, and take the channels that wait
+ * in its line in turn. */
 struct channel {
     struct channel *chain;      /* of the receiver's table */
     struct end *from, *to;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The arena: a memfd whose size is that of all regions together and whose pages come only
- * where somebody takes them. It is sealed against shrinking, so that no peer can make another
- * one's access a SIGBUS; a page given back reads as zeros.
+ * where somebody takes them. It is sealed against shrinking, so that no peer can make
+ * another one's access a SIGBUS; a page given back reads as zeros.
  *
  * Left out on purpose: huge pages. The kernel's setting for shared memory decides. */
 #include "machine/arena.h"

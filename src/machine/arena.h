@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The memory that processes of a machine share: one sparse memfd of regions that are as far apart as
- * none of them is long. The first two are machine/'s own. */
+/* The memory that processes of a machine share: one sparse memfd of regions that are as
+ * far apart as none of them is long. The first two are machine/'s own. */
 #ifndef MACHINE_ARENA_H
 #define MACHINE_ARENA_H
 
@@ -21,8 +21,8 @@ struct arena {
     struct arena_map *maps;     /* our own, to be unmapped */
 };
 
-/* A new arena of so many regions, or the one behind fd, which becomes the arena's even on failure.
- * fini takes half-built ones; init makes them so that it can. */
+/* A new arena of so many regions, or the one behind fd, which becomes the arena's even on
+ * failure. fini takes half-built ones; init makes them so that it can. */
 void arena_init(struct arena *arena, const struct log *log);
 descant_status arena_found(struct arena *arena, unsigned n_regions);
 descant_status arena_enter(struct arena *arena, int fd, unsigned n_regions);

@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: MIT */
-/* The doorman is a thread asleep in poll; it answers joiners, watches pidfds and lines, and
- * buries. It checks all that it is told: callers of another user are dropped at once, those that
- * are silent after a second, those that say something else at once. It runs with all signals
- * blocked. Other threads touch its fields only before it starts and after it has stopped.
+/* The doorman is a thread asleep in poll; it answers joiners, watches pidfds and lines,
+ * and buries. It checks all that it is told: callers of another user are dropped at once,
+ * those that are silent after a second, those that say something else at once. It runs
+ * with all signals blocked. Other threads touch its fields only before it starts and
+ * after it has stopped.
  *
- * A joiner calls twice: hello, upon which it gets the arena and our pidfd for its own; and
- * the slot that it is about to take, which we watch from then on. Its call then becomes the
- * line between the two of us, which both keep as long as they live. A pidfd tells of a death at
- * once, whatever children the dead has; a line breaks also when its trainer has become another
- * program (execve), which a pidfd does not show.
+ * A joiner calls twice: hello, upon which it gets the arena and our pidfd for its own;
+ * and the slot that it is about to take, which we watch from then on. Its call then
+ * becomes the line between the two of us, which both keep as long as they live. A pidfd
+ * tells of a death at once, whatever children the dead has; a line breaks also when its
+ * trainer has become another program (execve), which a pidfd does not show.
  *
- * A trainer that was stopped finds in its queues what joiners told it meanwhile: it therefore
- * listens to a caller before it drops it, and hears all of a line before it takes it as cut. */
+ * A trainer that was stopped finds in its queues what joiners told it meanwhile: it
+ * therefore listens to a caller before it drops it, and hears all of a line before it
+ * takes it as cut. */
 #include "machine/meet.h"
 #include "machine/message.h"
 

@@ -15,8 +15,8 @@
  *
  * The doormen of those who are here answer joiners (doorman.c).
  *
- * Left out on purpose: a process that forks while it holds the door keeps it shut until that
- * child ends; the joiners' waiting is bounded. */
+ * Left out on purpose: a process that forks while it holds the door keeps it shut until
+ * that child ends; the joiners' waiting is bounded. */
 #include "machine/meet.h"
 
 #include "machine/message.h"
@@ -68,9 +68,9 @@ static descant_status refuse_stranger(const struct meet *meet, const char *what,
                     what, meet->name, many ? "are" : "is", by, (unsigned)getuid());
 }
 
-/* Sleeps until the door may be free. Its holder is one of us, or the job is refused; one who cannot
- * be reached is looked at again, for there may just be a change, or a long queue: *since is from
- * when on. */
+/* Sleeps until the door may be free. Its holder is one of us, or the job is refused; one
+ * who cannot be reached is looked at again, for there may just be a change, or a long
+ * queue: *since is from when on. */
 static descant_status await_door(const struct meet *meet, uint64_t until_ns,
                                  uint64_t *since)
 {
@@ -149,8 +149,8 @@ static bool strange_slot(const struct meet *meet, unsigned slot)
     return stranger;
 }
 
-/* Connects to a slot and says hello; its line is then open. A slot that cannot be told from an
- * empty one is `silent`: no job may be founded beside it. */
+/* Connects to a slot and says hello; its line is then open. A slot that cannot be told
+ * from an empty one is `silent`: no job may be founded beside it. */
 static descant_status call_slot(struct meet *meet, unsigned slot, uint64_t until_ns)
 {
     struct message hello = message_of(WHAT_HELLO, 0, 0);
@@ -347,8 +347,9 @@ descant_status meet_call(struct meet *meet)
 
 /* --- taking a slot --- */
 
-/* Says the slot on all lines. Those who do not answer in time find it in their queue when they
- * wake, and watch us from then on. False: one who lives and is a trainer has hung up. */
+/* Says the slot on all lines. Those who do not answer in time find it in their queue when
+ * they wake, and watch us from then on. False: one who lives and is a trainer has hung
+ * up. */
 static bool announce(struct meet *meet, unsigned slot, uint32_t generation)
 {
     struct message seat = message_of(WHAT_SEAT, slot, generation), answer;
@@ -383,8 +384,8 @@ static bool announce(struct meet *meet, unsigned slot, uint32_t generation)
     return true;
 }
 
-/* May a joiner have it? A dead one's memory must not be read any more: `life` was read before the
- * user is asked, and a reader reads lives after it has said so to the user. */
+/* May a joiner have it? A dead one's memory must not be read any more: `life` was read
+ * before the user is asked, and a reader reads lives after it has said so to the user. */
 static bool slot_vacant(const struct meet *meet, uint64_t life)
 {
     bool read = meet->type && meet->type->reads_dead(meet->user);

@@ -15,8 +15,8 @@ struct meet_caller {
     uint64_t until_ns;
 };
 
-/* What a user of the arena that has more in it than blocks says when somebody comes. All is called
- * inside the door. */
+/* What a user of the arena that has more in it than blocks says when somebody comes. All
+ * is called inside the door. */
 struct meet_user {
     /* The arena is there, the slot is not yet: maps what is the user's, and compares. */
     descant_status (*agree)(void *user);
@@ -67,8 +67,8 @@ descant_status meet_rank(const struct meet *meet, int *rank);
 /* Takes a slot for that rank. */
 descant_status meet_seat(struct meet *meet, int rank);
 
-/* The thread that answers newcomers and notices deaths (doorman.c). From start to stop, peers and
- * callers are the doorman's. stop takes one that has not started. */
+/* The thread that answers newcomers and notices deaths (doorman.c). From start to stop,
+ * peers and callers are the doorman's. stop takes one that has not started. */
 descant_status doorman_start(struct meet *meet);
 void doorman_stop(struct meet *meet);
 void meet_fini(struct meet *meet);

@@ -12,8 +12,9 @@ descant_status meeting_open(struct meet **out, const char *name, int rank, doubl
                             const struct log *log);
 void meeting_close(struct meet *meet);
 
-/* The same of a caller's meeting, after meet_init and what it adds to that. Takes a slot for the rank,
- * which is settled where it is -1. leave takes one that has failed to join, too. */
+/* The same of a caller's meeting, after meet_init and what it adds to that. Takes a slot
+ * for the rank, which is settled where it is -1. leave takes one that has failed to join,
+ * too. */
 descant_status meeting_join(struct meet *meet, int *rank);
 void meeting_leave(struct meet *meet);
 

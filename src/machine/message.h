@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What trainers of a machine say to one another when they meet: short messages over sockets,
- * with descriptors beside them. */
+/* What trainers of a machine say to one another when they meet: short messages over
+ * sockets, with descriptors beside them. */
 #ifndef MACHINE_MESSAGE_H
 #define MACHINE_MESSAGE_H
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Names are abstract sockets: the kernel takes them back by itself, whatever becomes of a process.
- * Anybody on the machine may take one, too, and hold it for as long as he likes; the number of the
- * user is in it only so that two users can have jobs of one name. Thus nothing is believed of who
- * has a name but what the kernel says of him:
+/* Names are abstract sockets: the kernel takes them back by itself, whatever becomes of a
+ * process. Anybody on the machine may take one, too, and hold it for as long as he likes;
+ * the number of the user is in it only so that two users can have jobs of one name. Thus
+ * nothing is believed of who has a name but what the kernel says of him:
  *
  *   1. Of one who listens, a connection tells the user and the process (SO_PEERCRED): those by
  *      which listen was called. Nobody needs to accept for that.

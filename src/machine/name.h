@@ -9,8 +9,8 @@ enum { NAME_DOOR = -1 };        /* where a slot is asked for */
 
 /* A listener of that name, or -1 and errno: EADDRINUSE, somebody has it. */
 int name_hold(const char *job, int slot);
-/* A connection to whoever has it, or -1 and errno: ECONNREFUSED, nobody listens; EAGAIN, too many
- * wait for that. */
+/* A connection to whoever has it, or -1 and errno: ECONNREFUSED, nobody listens; EAGAIN,
+ * too many wait for that. */
 int name_reach(const char *job, int slot);
 
 struct holder {

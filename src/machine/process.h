@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* Whether a process lives, in two forms: a word that lies in memory and is asked about, and a
- * descriptor that poll waits on. A process is dead when all its threads are: it will not touch memory
- * any more. One that is stopped lives.
+/* Whether a process lives, in two forms: a word that lies in memory and is asked about,
+ * and a descriptor that poll waits on. A process is dead when all its threads are: it
+ * will not touch memory any more. One that is stopped lives.
  *
- * The word is a number that no later process has: {pid 24, start 40}, the start in the kernel's
- * ticks since boot. Never 0. */
+ * The word is a number that no later process has: {pid 24, start 40}, the start in the
+ * kernel's ticks since boot. Never 0. */
 #ifndef MACHINE_PROCESS_H
 #define MACHINE_PROCESS_H
 

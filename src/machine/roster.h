@@ -24,18 +24,18 @@ enum { TOUCH_ALL = MACHINE_SLOTS + 1 };     /* as what is touched: any slot */
 
 /* Written by its process, unless said otherwise. */
 struct slot {
-    /* Its process, the doormen (to DEAD), the closer of a round (DEAD to FREE) and the taker of
-     * the slot, always by compare-and-swap; everyone reads. Release: the plain fields below are
-     * set before JOINED. */
+    /* Its process, the doormen (to DEAD), the closer of a round (DEAD to FREE) and the
+     * taker of the slot, always by compare-and-swap; everyone reads. Release: the plain
+     * fields below are set before JOINED. */
     CACHE_LINE_ALIGNED _Atomic uint64_t life;
     /* Everyone rings (release), the owner sleeps on it (acquire). */
     _Atomic uint32_t bell;
     /* The slot + 1 whose bit in `members` a thread of this process is about to change,
-     * TOUCH_ALL: any; 0: none. The taker of a dead slot reads them. All sequentially consistent:
-     * it is a Dekker pair with `life`. */
+     * TOUCH_ALL: any; 0: none. The taker of a dead slot reads them. All sequentially
+     * consistent: it is a Dekker pair with `life`. */
     _Atomic uint32_t touching[N_TOUCH];
-    /* The last generation that has called close; one that dies does not. Its process stores it before
-     * DEAD; relaxed. */
+    /* The last generation that has called close; one that dies does not. Its process
+     * stores it before DEAD; relaxed. */
     _Atomic uint32_t closed;
     /* Set before JOINED, then constant. */
     int32_t rank;
@@ -47,12 +47,13 @@ struct shared_block {           /* written and read inside the door */
 };
 
 struct roster {
-    /* Written and read inside the door; the number is raised last, lest one that dies leave half of
-     * an entry. Release, acquire. */
+    /* Written and read inside the door; the number is raised last, lest one that dies
+     * leave half of an entry. Release, acquire. */
     _Atomic uint32_t n_blocks;
     struct shared_block blocks[MACHINE_BLOCKS];
-    /* Bits of those in the rounds. Set by those that admit and form, cleared by those that bury
-     * or leave, under `touching`; everyone reads. Sequentially consistent, as `touching` is. */
+    /* Bits of those in the rounds. Set by those that admit and form, cleared by those
+     * that bury or leave, under `touching`; everyone reads. Sequentially consistent, as
+     * `touching` is. */
     CACHE_LINE_ALIGNED _Atomic uint64_t members;
     _Atomic uint32_t epoch;     /* + 1 after a change of members: release; figures acquire */
     _Atomic uint32_t lives;     /* + 1 after a change of a life: release; says: count again */

@@ -15,10 +15,10 @@
  *
  * Both directions of the link are busy from the first reduced piece on, and no step waits
  * for another than the piece it needs. Pieces go straight out of the vector where they
- * lie together there, out of the result, and into the result; only parts that are
- * taken have buffers, and pieces with a gap inside are gathered first. Between two ranks at most
- * m->depth pieces of a sort are in flight, and an owner takes at most so many parts at a
- * time as its window has room for, in the order of ranks. Where that is less than a
+ * lie together there, out of the result, and into the result; only parts that are taken
+ * have buffers, and pieces with a gap inside are gathered first. Between two ranks at
+ * most m->depth pieces of a sort are in flight, and an owner takes at most so many parts
+ * at a time as its window has room for, in the order of ranks. Where that is less than a
  * piece's, they are added to a sum as they come.
  *
  * Nothing here looks at all ranks but the opening of an owner's window: lanes that can go

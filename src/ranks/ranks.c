@@ -8,8 +8,8 @@
  * 2. Where the link is fixed a round once closed is never begun again, and a rank that
  *    leaves stays until all have left, to do its part, to lead, and to serve its slice of
  *    the centre. Where ranks come and go a round may be given up (docs/members.md).
- * 3. All that is sent lies in the contribution, in segments of the fabric's own, or in its
- *    buffers; never in the caller's memory, which may go at the next begin.
+ * 3. All that is sent lies in the contribution, in segments of the fabric's own, or in
+ *    its buffers; never in the caller's memory, which may go at the next begin.
  * 4. A message stays until the link is through with it. A job that closes
  *    with messages under way, because others do not take or send what belongs to them,
  *    keeps all of its memory as long as the process lives: nobody can tell when they

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The words of a job's rounds, in the memory that its trainers share, and where the rest of that
- * memory is. */
+/* The words of a job's rounds, in the memory that its trainers share, and where the rest
+ * of that memory is. */
 #ifndef SHM_BOARD_H
 #define SHM_BOARD_H
 
@@ -30,8 +30,8 @@ struct arrival {
     _Atomic uint32_t whole;
     /* Release after the state has been taken; the group acquires. */
     _Atomic uint32_t pulled;
-    /* The round of which it has claimed a chunk and not counted it, or whose slice it has not
-     * reduced (and it is idle where it is hungry); relaxed, a figure. */
+    /* The round of which it has claimed a chunk and not counted it, or whose slice it has
+     * not reduced (and it is idle where it is hungry); relaxed, a figure. */
     _Atomic uint32_t reducing;
     /* Of FINAL: enum standby. Set before FINAL; release when it shows; joiners acquire. */
     _Atomic uint32_t standby;
@@ -39,13 +39,13 @@ struct arrival {
     uint32_t in_place;
     /* workers + 1; relaxed, a figure. */
     _Atomic int32_t threads;
-    /* The offer: ordered by `arrived`; the leader reads. live: of a mean whose vector peers
-     * cannot read where it is. */
+    /* The offer: ordered by `arrived`; the leader reads. live: of a mean whose vector
+     * peers cannot read where it is. */
     uint32_t kind, live;
     uint64_t n, priority, agree, note;
     double weight;
-    /* Of a mean in slices {tag 32, count 32}: positions put out for others, chunks of its own
-     * slice reduced. The group reads. hungry: it sleeps until one of those moves; the
+    /* Of a mean in slices {tag 32, count 32}: positions put out for others, chunks of its
+     * own slice reduced. The group reads. hungry: it sleeps until one of those moves; the
      * mover takes it back. Sequentially consistent, as a Dekker pair. */
     CACHE_LINE_ALIGNED _Atomic uint64_t put;
     _Atomic uint64_t reduced;
@@ -72,8 +72,9 @@ struct shm_board {
     _Atomic uint64_t manifest_bytes;    /* 0: nobody has started */
     uint64_t n, room;
     uint32_t collective, center, n_outer;
-    /* Whom the manifest kept out last, for those who wait for it. Written inside the door, and then
-     * counted: release, acquire. It is text for people: of two at once one may be read half. */
+    /* Whom the manifest kept out last, for those who wait for it. Written inside the
+     * door, and then counted: release, acquire. It is text for people: of two at once one
+     * may be read half. */
     _Atomic uint32_t n_refused;
     int32_t refused;
     char refusal[SHM_REFUSAL];
@@ -84,15 +85,15 @@ struct shm_board {
     CACHE_LINE_ALIGNED _Atomic uint32_t formed;    /* any member sets it; relaxed, never goes back */
     /* Non-collective: the tag at which a STATE was called. A caller releases, all acquire. */
     _Atomic uint32_t called;
-    /* Of round T: owners of NaN. Reducers set, before they fail the word, which orders it;
-     * the leader clears. */
+    /* Of round T: owners of NaN. Reducers set, before they fail the word, which orders
+     * it; the leader clears. */
     _Atomic uint64_t bad;
-    /* The centre's link is taken until then; elastic exchanges reserve by compare-and-swap;
-     * relaxed, a figure. */
+    /* The centre's link is taken until then; elastic exchanges reserve by
+     * compare-and-swap; relaxed, a figure. */
     _Atomic uint64_t link_free_ns;
-    /* {tag 32, next 32} of each member's part of the chunks, by its place in the group, and {tag
-     * 32, count 32} of all. The leader sets them, the group compares and swaps. done is acquire
-     * and release: the last has seen all chunks. */
+    /* {tag 32, next 32} of each member's part of the chunks, by its place in the group,
+     * and {tag 32, count 32} of all. The leader sets them, the group compares and swaps.
+     * done is acquire and release: the last has seen all chunks. */
     CACHE_LINE_ALIGNED _Atomic uint64_t claim[MACHINE_SLOTS];
     CACHE_LINE_ALIGNED _Atomic uint64_t done;
     CACHE_LINE_ALIGNED struct round_record record;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Elastic exchanges: the centre, a chunk at a time, each under a lock of its own. Nobody else
- * is needed. A lock word is {generation, slot + 1}; one whose owner is dead is taken over, and
- * a busy chunk is left for later. Trainers begin at different chunks, lest they queue.
+/* Elastic exchanges: the centre, a chunk at a time, each under a lock of its own. Nobody
+ * else is needed. A lock word is {generation, slot + 1}; one whose owner is dead is taken
+ * over, and a busy chunk is left for later. Trainers begin at different chunks, lest they
+ * queue.
  *
  * Left out on purpose: fairness of the locks, and spreading of chunks by node.
  * Run by whoever holds the round machine. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The members of a job's rounds: who leads, who is admitted, and how a first or last group
- * forms (docs/shm.md has the protocol).
+/* The members of a job's rounds: who leads, who is admitted, and how a first or last
+ * group forms (docs/shm.md has the protocol).
  *
  *   1. A bit of `members` is changed under `touching` (machine/roster.c); a setter looks at the life
  *      again afterwards, so that a death between the two leaves no bit behind.
@@ -80,8 +80,8 @@ void shm_count_members(struct shm *shm)
         memory_order_relaxed);
 }
 
-/* A member that had begun a final exchange may have had it, and then ends as it likes; not so where
- * this trainer has begun none, without which there is no end. */
+/* A member that had begun a final exchange may have had it, and then ends as it likes;
+ * not so where this trainer has begun none, without which there is no end. */
 static void note_change(struct shm *shm, unsigned s, bool at_work)
 {
     const struct slot *slot = &roster_of(shm)->slots[s];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Closing a round that everyone has arrived at, which the lowest member does, and failing one
- * that has lost a member it needs, which any member may.
+/* Closing a round that everyone has arrived at, which the lowest member does, and failing
+ * one that has lost a member it needs, which any member may.
  *
  *   1. The one that closes first says so in the word (CLOSING, and its slot), so there is one at a time;
  *      the record is its own until it moves the word on. One that has died is undone: the word
@@ -122,8 +122,9 @@ static struct ruling write_record(struct shm *shm, uint64_t word, uint64_t membe
     return ruling;
 }
 
-/* Newcomers have arrived with states of their own although somebody has the job's. Their search for
- * a source missed it: it had not yet become MEMBER, or was on its way out of the members. */
+/* Newcomers have arrived with states of their own although somebody has the job's. Their
+ * search for a source missed it: it had not yet become MEMBER, or was on its way out of
+ * the members. */
 static bool replaces_state(const struct shm *shm, uint64_t group)
 {
     uint64_t newcomers = group & shm_slots_in(shm, LIFE_WAITING);
@@ -157,8 +158,8 @@ static bool close_round(struct shm *shm, uint64_t word)
     return shm_end_round(shm, closing, true);
 }
 
-/* Those without whom the round has no result: of a mean every member of its group, of a state its
- * source. */
+/* Those without whom the round has no result: of a mean every member of its group, of a
+ * state its source. */
 static uint64_t needed_of(const struct round_record *record)
 {
     return record->kind == EXCHANGE_MEAN ? record->group : slot_bit(record->source);

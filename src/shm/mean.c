@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Means: the chunks of a round, claimed one by one, each trainer's own part first and then whatever
- * is left, and what becomes of NaN. The one that counts the last chunk commits the round; a chunk
- * that is not finite fails it, and its owner's bit in `bad` leaves the owner out of the next. Run by
- * whoever holds the machine. */
+/* Means: the chunks of a round, claimed one by one, each trainer's own part first and
+ * then whatever is left, and what becomes of NaN. The one that counts the last chunk
+ * commits the round; a chunk that is not finite fails it, and its owner's bit in `bad`
+ * leaves the owner out of the next. Run by whoever holds the machine. */
 #include "shm/shm.h"
 
 #define STREAM_BYTES ((size_t)4 << 20)
@@ -44,8 +44,8 @@ static bool claim_part(struct shm_board *board, uint32_t tag, unsigned place,
     return true;
 }
 
-/* Its own part first, in every round the same one, which its caches and its share of the last
- * level know; then what others have not come to. */
+/* Its own part first, in every round the same one, which its caches and its share of the
+ * last level know; then what others have not come to. */
 static bool claim_chunk(const struct shm *shm, uint32_t tag, uint32_t *chunk)
 {
     struct shm_board *board = board_of(shm);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* The shm fabric: processes of one machine, one piece of memory, no server. docs/shm.md has
- * the protocol; this file has the address, the order in which things are taken, and the table.
+/* The shm fabric: processes of one machine, one piece of memory, no server. docs/shm.md
+ * has the protocol; this file has the address, the order in which things are taken, and
+ * the table.
  *
  *   arena   the memory: board, regions, whose slot is alive
  *   meet    the names: finding one another, the arena's descriptor, noticing deaths
@@ -10,9 +11,9 @@
  * Nothing has a name in a file system. close leaves as a death would, and then gives
  * everything back; it takes half-opened handles, and is open's only cleanup path.
  *
- * The manifest, its figures and the blocks of share are written and compared inside the door.
- * The manifest's length is set last: a death before leaves the job unstarted, and the next
- * starts it. A trainer whose figures differ is refused. */
+ * The manifest, its figures and the blocks of share are written and compared inside the
+ * door. The manifest's length is set last: a death before leaves the job unstarted, and
+ * the next starts it. A trainer whose figures differ is refused. */
 #include "machine/meeting.h"
 #include "shm/shm.h"
 
@@ -281,8 +282,8 @@ static enum arena_use take(bool first)
     return first ? ARENA_TAKE : ARENA_WRITE;
 }
 
-/* What all have in common: the first takes the pages. Those of the result are for means; where
- * only the last exchange can be one, it takes them (round.c). */
+/* What all have in common: the first takes the pages. Those of the result are for means;
+ * where only the last exchange can be one, it takes them (round.c). */
 static descant_status map_common(struct shm *shm, const struct fabric_start *start,
                                  bool first)
 {

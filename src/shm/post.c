@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Parcels in shared memory: for each rank but 0 two slips, one a direction, and a block of floats
- * for either. One side fills a slip and raises `full`, the other reads it and lowers it; whoever
- * dies in between leaves the slip as it was, for the next who has its rank. The memory lives as
- * long as one of the job's processes. */
+/* Parcels in shared memory: for each rank but 0 two slips, one a direction, and a block
+ * of floats for either. One side fills a slip and raises `full`, the other reads it and
+ * lowers it; whoever dies in between leaves the slip as it was, for the next who has its
+ * rank. The memory lives as long as one of the job's processes. */
 #include "shm/shm.h"
 
 #include <string.h>
@@ -10,8 +10,8 @@
 enum { TO_FIRST, FROM_FIRST, WAYS };    /* first: rank 0 */
 
 struct slip {
-    /* The sender sets it (release: all below, and the floats, are written), the receiver clears it
-     * (release: they are read); each acquires before it touches them. */
+    /* The sender sets it (release: all below, and the floats, are written), the receiver
+     * clears it (release: they are read); each acquires before it touches them. */
     CACHE_LINE_ALIGNED _Atomic uint32_t full;
     uint64_t from, to, n;
     _Alignas(uint64_t) unsigned char head[POST_HEAD];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Rounds: the protocol of docs/shm.md, in bounded pieces. One thread at a time runs begin and
- * poll; wait may run beside them and touches atomic fields only.
+/* Rounds: the protocol of docs/shm.md, in bounded pieces. One thread at a time runs begin
+ * and poll; wait may run beside them and touches atomic fields only.
  *
  *   1. The round's word has one owner of each step: the leader closes and fails, the one that
  *      counts the last chunk (or sees the last pull) commits. All by compare-and-swap on the whole
@@ -14,8 +14,9 @@
  *   5. A vector in live memory is put into the contribution whole where others take it whole:
  *      before a state arrives, and for a joiner who waits for somebody's (`whole`).
  *
- * Not collective: elastic exchanges touch the centre alone, under a lock a chunk. Only a STATE
- * makes a round, called by `board.called`; elastic exchanges then arrive at it, too.
+ * Not collective: elastic exchanges touch the centre alone, under a lock a chunk. Only a
+ * STATE makes a round, called by `board.called`; elastic exchanges then arrive at it,
+ * too.
  *
  *   group    who is a member, admitting and forming
  *   leader   closing a round, and failing it
@@ -222,8 +223,9 @@ static descant_status check(const struct shm *shm, const struct exchange *exchan
     return exchange_check(exchange, &limits, &shm->fabric.log);
 }
 
-/* Leaves the rounds: the last group is formed once everyone has. An arrival is taken back first,
- * lest the last group close on an offer of before; a round that counts on it is begun again. */
+/* Leaves the rounds: the last group is formed once everyone has. An arrival is taken back
+ * first, lest the last group close on an offer of before; a round that counts on it is
+ * begun again. */
 static void retire(struct shm *shm)
 {
     struct arrival *mine = own_arrival(shm);

@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: MIT */
-/* Means of vectors that peers cannot read where they are: a trainer's own memory, attached to
- * the job. Each member of the round reduces one slice. Its own part of it, it reads where it
- * is; the others put theirs out for it, chunk by chunk, in their contributions. So of k members
- * each copies (k-1)/k of its vector, and none of it before the round is closed.
+/* Means of vectors that peers cannot read where they are: a trainer's own memory,
+ * attached to the job. Each member of the round reduces one slice. Its own part of it, it
+ * reads where it is; the others put theirs out for it, chunk by chunk, in their
+ * contributions. So of k members each copies (k-1)/k of its vector, and none of it before
+ * the round is closed.
  *
- * Members put out chunk 0 of every other's slice, then chunk 1, and so on; `put` counts these
- * positions, `reduced` the chunks of the own slice. A place whose chunk has been reduced is
- * used again, so while all keep pace the copies stay in a few hundred KiB, and in the caches:
- * memory then moves what it moves for vectors that are read in place. A trainer that is ahead goes on
- * into fresh places, and the contribution has room for all, so nobody ever waits for a place: a
- * trainer that works in short bursts is not tied to the bursts of the others. A table behind
- * the contribution says in which place a position is.
+ * Members put out chunk 0 of every other's slice, then chunk 1, and so on; `put` counts
+ * these positions, `reduced` the chunks of the own slice. A place whose chunk has been
+ * reduced is used again, so while all keep pace the copies stay in a few hundred KiB, and
+ * in the caches: memory then moves what it moves for vectors that are read in place. A
+ * trainer that is ahead goes on into fresh places, and the contribution has room for all,
+ * so nobody ever waits for a place: a trainer that works in short bursts is not tied to
+ * the bursts of the others. A table behind the contribution says in which place a
+ * position is.
  *
  *   1. put and reduced carry the round's tag, so a count of another round counts nothing.
  *   2. A place is written again only after its reader has said `reduced`; in another round
@@ -18,9 +20,9 @@
  *   3. A trainer that finds nothing to do says `hungry`, looks again, and sleeps; one that
  *      puts out or reduces looks for the hungry afterwards. Both sequentially consistent: one sees the other.
  *
- * A dead member's slice is not taken over: its death fails the round anyway (leader.c), as
- * its vector was to be part of the mean. An exchange that is given up fails its round too, for
- * its memory is not ours any more. Run by whoever holds the round machine. */
+ * A dead member's slice is not taken over: its death fails the round anyway (leader.c),
+ * as its vector was to be part of the mean. An exchange that is given up fails its round
+ * too, for its memory is not ours any more. Run by whoever holds the round machine. */
 #include "shm/shm.h"
 
 #include <string.h>

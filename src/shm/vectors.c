@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Where a trainer's vectors are in the arena: its own, and those of its peers, which are mapped when
- * they are first read. */
+/* Where a trainer's vectors are in the arena: its own, and those of its peers, which are
+ * mapped when they are first read. */
 #include "shm/shm.h"
 
 descant_status shm_map_own(struct shm *shm, enum slot_region region, size_t at, size_t n,
@@ -21,8 +21,8 @@ size_t shm_table_at(size_t room)
     return (room + 15) / 16 * 16 + SLICE_CHUNK;
 }
 
-/* A position for each chunk of others, and for each member one that may be empty; rounds of
- * fewer than 4 chunks a member and SLICE_CHUNK do not occur (set_chunks). */
+/* A position for each chunk of others, and for each member one that may be empty; rounds
+ * of fewer than 4 chunks a member and SLICE_CHUNK do not occur (set_chunks). */
 size_t shm_contribution_floats(size_t room)
 {
     return shm_table_at(room) + room / SLICE_CHUNK + 8 * MACHINE_SLOTS;

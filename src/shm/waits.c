@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* Who waits for whom. A poll that ends in waiting notes, in one word, what its exchange waits for;
- * the thread that then sleeps looks at the board after 10 ms, and every 100 ms from then on, and
- * says whose arrival, pull or chunk is missing. Arrivals do not ring everybody, so only looking
- * again keeps the names true; rounds that go well never sleep so long, and pay one store.
+/* Who waits for whom. A poll that ends in waiting notes, in one word, what its exchange
+ * waits for; the thread that then sleeps looks at the board after 10 ms, and every 100 ms
+ * from then on, and says whose arrival, pull or chunk is missing. Arrivals do not ring
+ * everybody, so only looking again keeps the names true; rounds that go well never sleep
+ * so long, and pay one store.
  *
- * wait may run beside polls of another thread. It therefore reads atomic fields of the board
- * alone, never the round's record nor this trainer's own round: the note has all that it
- * needs of those. The ranks of living slots are constant. */
+ * wait may run beside polls of another thread. It therefore reads atomic fields of the
+ * board alone, never the round's record nor this trainer's own round: the note has all
+ * that it needs of those. The ranks of living slots are constant. */
 #include "shm/shm.h"
 
 #define FIRST_NS 10000000u
@@ -42,8 +43,8 @@ static uint64_t reducing(const struct shm_board *board, uint64_t slots, uint32_t
     return found;
 }
 
-/* Who holds the round up: has not arrived; else leads and has not closed it; or has not pulled
- * a state, or works on a chunk. */
+/* Who holds the round up: has not arrived; else leads and has not closed it; or has not
+ * pulled a state, or works on a chunk. */
 static uint64_t round_awaits(const struct shm *shm, uint64_t note)
 {
     const struct shm_board *board = board_of(shm);
