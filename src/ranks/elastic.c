@@ -134,7 +134,8 @@ static void park(struct ranks *m, unsigned k)
     int rank = seat->request.send.rank;
     bool owns = !seat->taken || owner_of(m, out->from) == rank;
 
-    if (m->place.fixed || seat->answered || !is_busy(seat) || (m->members[rank] && owns) ||
+    if (m->place.fixed || seat->answered || !is_busy(seat) ||
+        (m->members[rank] && owns) ||
         !(other = ranks_request_park(m, &e->all, &seat->request)))
         return;
     memcpy(other->request.out, out, ask_bytes_most(m));
@@ -302,7 +303,7 @@ static void ask_again(struct ranks *m)
         const struct ask *out = seat->request.out;
         if (!seat->again || seat->stale || is_busy(seat))
             continue;
-        if (m->called && !m->elastic->fetch) {      /* a state replaces what it would pull */
+        if (m->called && !m->elastic->fetch) {      /* a state replaces its pull */
             seat->taken = seat->again = false;
             continue;
         }

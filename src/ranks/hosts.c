@@ -4,13 +4,15 @@
  * their vectors and the result in memory that they share, and for each slice of another
  * host one of them, the relay, has to do with its owner:
  *
- *   show      each vector comes to its place: the contribution is there already, of what is live
- *             a copy is made, piece by piece of all slices
- *   give      the relay gives the owner the mean of the mates' parts, with the sum of their shares
- *   reduce    the owner takes its own mates' parts out of their places, and one of each other host
+ *   show      each vector comes to its place: the contribution is there already, of a live
+ *             vector a copy is made, piece by piece of all slices
+ *   give      the relay gives the owner the mean of the mates' parts, with the sum of
+ *             their shares
+ *   reduce    the owner takes its own mates' parts out of their places, and one of each
+ *             other host
  *   learn     the relay learns the slice into the result of its host
- *   done      each mate says so when it has moved all that it moves. When all have, the result is
- *             whole, and nobody reads the vectors any more
+ *   done      each mate says so when it has moved all that it moves. When all have, the
+ *             result is whole, and nobody reads the vectors any more
  *
  * With h hosts 2 (h-1)/h of the vector goes out of each host and as much comes in,
  * whatever the number of its ranks. A host's part is rounded to floats, as the mean is:
@@ -39,11 +41,12 @@ enum { CACHE_LINE = 64 };
 
 /* In the host's memory, by local rank; zero at first. */
 struct mate {
-    _Alignas(CACHE_LINE) _Atomic uint64_t shown;    /* {round 32, pieces 32} of every slice that
-                                       are in its place. Its rank, release; mates acquire, and read
-                                       those pieces */
-    _Atomic uint32_t done;          /* the round that it has done its part of. Its rank, release;
-                                       mates acquire, and use the result */
+    /* {round 32, pieces 32} of every slice that are in its place. Its rank, release; mates
+     * acquire, and read those pieces. */
+    _Alignas(CACHE_LINE) _Atomic uint64_t shown;
+    /* The round that it has done its part of. Its rank, release; mates acquire, and use the
+     * result. */
+    _Atomic uint32_t done;
 };
 
 struct ranks_host {
@@ -70,16 +73,17 @@ descant_status ranks_share(struct fabric *f, const char *name, size_t bytes, voi
 
     if (m->place.local_size == 1)
         return blocks_share(&m->blocks, name, bytes, block, &f->log);
-    descant_status status = m->machine ? DESCANT_OK
-                                       : meeting_open(&m->machine, m->place.job,
-                                                      m->place.local_rank, m->start_s, &f->log);
+    descant_status status = DESCANT_OK;
+    if (!m->machine)
+        status = meeting_open(&m->machine, m->place.job, m->place.local_rank, m->start_s,
+                              &f->log);
     return status ? status : meeting_share(m->machine, name, bytes, block);
 }
 
 bool ranks_by_hosts(const struct ranks *m)
 {
-    return m->place.hosts > 1 && m->place.most_local > 1 && m->place.most_local <= MACHINE_SLOTS &&
-           m->f.wire == WIRE_F32 && !m->messages;
+    return m->place.hosts > 1 && m->place.most_local > 1 &&
+           m->place.most_local <= MACHINE_SLOTS && m->f.wire == WIRE_F32 && !m->messages;
 }
 
 /* Ranks with other models have other blocks: it is the manifest that tells. */
@@ -171,7 +175,7 @@ double ranks_host_share(const struct ranks *m, int member)
     return m->host->shares[m->round.seats[member].host];
 }
 
-/* The ranks of a host take turns: each relays to one owner of another host, as far as they go. */
+/* The ranks of a host take turns: each relays to one owner of another host. */
 bool ranks_host_relays(const struct ranks *m, int member)
 {
     const struct ranks_host *host = m->host;
@@ -185,7 +189,8 @@ bool ranks_host_relayed(const struct ranks *m, int member)
     const struct ranks_host *host = m->host;
     int mine = m->place.host, place = host->places[m->round.me];
 
-    return m->round.seats[member].host != mine && place == host->places[member] % host->count[mine];
+    return m->round.seats[member].host != mine &&
+           place == host->places[member] % host->count[mine];
 }
 
 static void tell_shown(struct ranks *m, uint64_t pieces)
@@ -212,7 +217,8 @@ bool ranks_host_show(struct ranks *m)
     }
     if (piece < ranks_round_pieces(r, member)) {
         struct chunk part = ranks_round_piece(r, member, piece);
-        vector_gather(r->in, part, vector_of(m->host, m->place.local_rank) + part.from, false);
+        float *place = vector_of(m->host, m->place.local_rank);
+        vector_gather(r->in, part, place + part.from, false);
     }
     if (++r->shown_pieces % k == 0)
         tell_shown(m, piece + 1);
@@ -224,8 +230,8 @@ bool ranks_host_shown(const struct ranks *m, size_t piece)
     const struct ranks_host *host = m->host;
 
     for (int i = 0; i < host->k; i++) {
-        uint64_t shown = atomic_load_explicit(&host->mates[host->seats[i].local_rank].shown,
-                                              memory_order_acquire);
+        const struct mate *mate = &host->mates[host->seats[i].local_rank];
+        uint64_t shown = atomic_load_explicit(&mate->shown, memory_order_acquire);
         if (shown >> 32 != m->round.number || (uint32_t)shown <= piece)
             return false;
     }

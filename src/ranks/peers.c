@@ -112,7 +112,10 @@ static bool is_seated(const struct ranks_round *r, int rank)
         int at = from + (to - from) / 2;
         if (r->seats[at].rank == rank)
             return true;
-        *(r->seats[at].rank < rank ? &from : &to) = r->seats[at].rank < rank ? at + 1 : at;
+        if (r->seats[at].rank < rank)
+            from = at + 1;
+        else
+            to = at;
     }
     return false;
 }

@@ -18,7 +18,7 @@
 #define REST_LEAST_NS UINT64_C(50000)
 #define SAY_FIRST_NS UINT64_C(10000000)
 #define SAY_AGAIN_NS UINT64_C(100000000)
-#define SILENT_NS UINT64_C(300000000)       /* of the coordinator, which tells after 50 ms */
+#define SILENT_NS UINT64_C(300000000)   /* of the coordinator, which tells after 50 ms */
 
 enum { REST_MOVING_US = 500, REST_OPEN_US = 2000, REST_IDLE_US = 20000 };
 
@@ -132,7 +132,7 @@ void ranks_look_at_cores(struct ranks *m, int threads)
     int bound = CPU_COUNT(&set);
     if (m->place.unbind && bound < threads && bound < online)
         log_say(&m->f.log, DESCANT_WARNING,
-                "this rank runs %d threads and is bound to %d of %ld cores of %s; free it "
-                "with %s", threads, bound, online, m->place.names[m->f.rank],
+                "this rank runs %d threads and is bound to %d of %ld cores of %s; free "
+                "it with %s", threads, bound, online, m->place.names[m->f.rank],
                 m->place.unbind);
 }

@@ -108,7 +108,8 @@ void ranks_take_part(struct ranks *m, const struct ranks_word *word)
 bool ranks_listen(struct ranks *m)
 {
     int most_out = OUT_LEAST + OUT_OF_EACH * m->place.size;
-    bool holds = m->place.fixed && ((m->go_waits && !m->leads) || m->words_out > most_out);
+    bool holds = m->place.fixed &&
+                 ((m->go_waits && !m->leads) || m->words_out > most_out);
 
     if (m->word_op.busy || m->deaf || holds)
         return true;
