@@ -112,7 +112,7 @@ struct fabric_options {
     enum wire wire;             /* how means are to be sent */
     const struct log *log;
     const struct link_type *link;   /* of tests: what the ranks go over, instead of MPI, */
-    void *context;                  /* and its world; sim: its world */
+    void *context;                  /* and its world */
 };
 
 /* What an exchange waits for. */
@@ -290,7 +290,7 @@ struct fabric_type {
     void (*close)(struct fabric *f);
 };
 
-extern const struct fabric_type fabric_self, fabric_shm, fabric_mpi, fabric_sim;
+extern const struct fabric_type fabric_self, fabric_shm, fabric_mpi;
 
 size_t fabric_round_up(size_t n_floats);    /* to a page */
 

@@ -160,8 +160,7 @@ descant_status launcher_read(struct launcher *l, const struct descant_options *o
     return DESCANT_OK;
 }
 
-const struct fabric_type *const fabric_types[] = {&fabric_self, &fabric_shm, &fabric_mpi,
-                                                 &fabric_sim, NULL};
+const struct fabric_type *const fabric_types[] = {&fabric_self, &fabric_shm, &fabric_mpi, NULL};
 const struct fabric_type *const fabric_of_host = &fabric_shm;
 
 descant_status launcher_fabric(const struct launcher *l, const struct fabric_type **type,
@@ -172,8 +171,6 @@ descant_status launcher_fabric(const struct launcher *l, const struct fabric_typ
         if (strncmp(l->address, fabric_types[i]->name, length) != 0)
             continue;
         char after = l->address[length];
-        if (fabric_types[i] == &fabric_sim)
-            break;          /* has no address: it lives in one thread */
         if (after != '\0' && after != ':')
             continue;
         *type = fabric_types[i];

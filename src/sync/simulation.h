@@ -3,8 +3,9 @@
  * machine and fabric, over a simulated link. Step times come from a seed, so the same options give
  * the same bits. For tests, and for planning a run before it is paid for.
  *
- * A job on one machine is a model of its costs: messages between ranks of one host take the near
- * latency alone. Shared memory itself is not simulated. */
+ * A job on one machine is a cost model of shared memory: the ranks of one host exchange the same
+ * means by messages that take the near latency alone. Its words, its order of elastic exchanges and
+ * what its copies cost are not simulated; tests/models and the process tests have those. */
 #ifndef SIMULATION_H
 #define SIMULATION_H
 
@@ -65,7 +66,7 @@ struct simulation_options {
     size_t rows_part;               /* bytes of a part at most; 0: as in a real job */
     simulation_rows *rows;
     const struct simulation_fabric *fabric;
-    struct simulation_world world;  /* tables of one host are one */
+    struct simulation_world world;  /* tables of one host are one, where the link is fixed */
     const struct log *log;
 };
 
