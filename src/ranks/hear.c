@@ -177,7 +177,9 @@ static struct word_facts facts_of(const struct ranks *m, int from,
     facts.turns |= (uint32_t)(m->left && m->place.fixed) << WORD_BYE;
     if (m->started && !m->place.fixed)
         facts.turns |= 1U << WORD_FENCE | 1U << WORD_PROPOSE | 1U << WORD_STANDS |
-                       1U << WORD_TAKE | 1U << WORD_FORM | 1U << WORD_ALIVE;
+                       1U << WORD_TAKE | 1U << WORD_FORM;
+    if (!m->place.fixed)        /* also where parcels go, and nothing is started */
+        facts.turns |= 1U << WORD_ALIVE;
     if (m->lead)
         ranks_lead_facts(m, from, word, &facts);
     ranks_rows_facts(m, from, &facts);

@@ -4,13 +4,24 @@
  * answers with a byte when its caller has taken them; until then nothing else goes that way, so
  * that a slow host has one parcel in flight, and one buffer, whatever the others do.
  *
- * Run by the one thread that calls the lane. */
+ * Where ranks come and go a lane is with one process of its rank at a time:
+ *
+ *   1. What was sent to a process that has gone ends there: it is lost, which is said once, and the
+ *      lane is free for whoever has the rank next. Nothing is sent twice.
+ *   2. A parcel counts once it is here as a whole, also when its sender has gone since; it is
+ *      answered only if that has not.
+ *   3. Both say ALIVE each dead / 4. A process that was not heard for `dead` is forgotten, as if it
+ *      had gone, and it hears of that.
+ *
+ * Run by the one thread that calls the lane; where ranks come and go it lets parcels move at least
+ * each dead / 4. */
 #include "ranks/ranks.h"
 
 #include <limits.h>
 #include <string.h>
 
-enum { PIECES = 64, THREADS = 2 };         /* at least: this process, and one that works for it */
+enum { PIECES = 64, THREADS = 2,           /* at least: this process, and one that works for it */
+       AGAIN = 4 };
 #define PIECE_LEAST ((size_t)1 << 18)       /* floats: 1 MiB */
 
 struct note {
@@ -22,6 +33,9 @@ struct note {
 struct post_lane {
     bool open, full;                /* full: a parcel is here, whole */
     bool unacked;                   /* the last one sent has not been taken */
+    bool broken;                    /* of what is coming a message has failed */
+    uint64_t generation, from;      /* who has the rank, as the lane knows; whose parcel is here */
+    uint64_t said_ns;
     size_t n, piece;                /* floats that there is room for; of a message */
     int sending, coming, acks;      /* messages on their way */
     struct note out, in;
@@ -40,6 +54,23 @@ static struct post_lane *lane_of(struct ranks *m, int rank)
     return &m->post->lanes[rank];
 }
 
+/* Where the link is fixed nobody comes again. */
+static uint64_t who(struct fabric *f, int rank)
+{
+    const struct ranks *m = ranks_of(f);
+
+    if (m->place.fixed)
+        return (uint64_t)rank + 1;
+    return rank == f->rank ? m->place.generation : m->peers[rank].generation;
+}
+
+static struct ranks_op lane_op(const struct ranks *m,
+                               void (*ended)(struct ranks *, struct ranks_op *,
+                                             const struct link_ended *), int rank)
+{
+    return (struct ranks_op){.ended = ended, .rank = rank, .even_failed = !m->place.fixed};
+}
+
 /* --- what has ended --- */
 
 static void sent(struct ranks *m, struct ranks_op *op, const struct link_ended *ended)
@@ -51,9 +82,8 @@ static void sent(struct ranks *m, struct ranks_op *op, const struct link_ended *
 
 static void acked(struct ranks *m, struct ranks_op *op, const struct link_ended *ended)
 {
-    (void)ended;
     op->busy = false;
-    lane_of(m, op->rank)->unacked = false;
+    lane_of(m, op->rank)->unacked &= ended->failed;
 }
 
 static void ack_sent(struct ranks *m, struct ranks_op *op, const struct link_ended *ended)
@@ -67,9 +97,9 @@ static void piece_came(struct ranks *m, struct ranks_op *op, const struct link_e
 {
     struct post_lane *lane = lane_of(m, op->rank);
 
-    (void)ended;
     op->busy = false;
-    lane->full = --lane->coming == 0;
+    lane->broken |= ended->failed;
+    lane->full = --lane->coming == 0 && !lane->broken;
 }
 
 static size_t piece_floats(const struct post_lane *lane, size_t n, int k)
@@ -89,14 +119,18 @@ static void note_came(struct ranks *m, struct ranks_op *op, const struct link_en
     size_t n = lane->in.n;
 
     op->busy = false;
+    if (ended->failed)
+        return;
     if (n > lane->n) {
         ranks_refuse(m, ended->from, "a parcel of %zu floats, room for %zu", n, lane->n);
         return;
     }
     lane->coming = count_pieces(lane, n);
+    lane->broken = false;
+    lane->from = who(&m->f, op->rank);
     lane->full = n == 0;
     for (int k = 0; k < count_pieces(lane, n); k++) {
-        lane->in_ops[k] = (struct ranks_op){.ended = piece_came, .rank = op->rank};
+        lane->in_ops[k] = lane_op(m, piece_came, op->rank);
         ranks_receive_op(m, &lane->in_ops[k], lane->floats_in + (size_t)k * lane->piece,
                        piece_floats(lane, n, k) * sizeof(float), TAG_POST);
     }
@@ -106,7 +140,7 @@ static descant_status listen(struct ranks *m, int rank)
 {
     struct post_lane *lane = lane_of(m, rank);
 
-    lane->note_in_op = (struct ranks_op){.ended = note_came, .rank = rank};
+    lane->note_in_op = lane_op(m, note_came, rank);
     ranks_receive_op(m, &lane->note_in_op, &lane->in, sizeof lane->in, TAG_POST);
     return m->f.status;
 }
@@ -133,7 +167,7 @@ static descant_status open_lane(struct ranks *m, int rank)
     if (lane_of(m, rank)->open)
         return DESCANT_OK;
     lane_of(m, rank)->open = true;
-    return listen(m, rank);
+    return m->place.fixed ? listen(m, rank) : DESCANT_OK;
 }
 
 static descant_status room(struct fabric *f, int rank, size_t n)
@@ -184,16 +218,54 @@ bool ranks_post_quiet(const struct ranks *m)
 
 /* --- the table --- */
 
-/* Nobody comes again. */
-static uint64_t who(struct fabric *f, int rank)
+static void say_lost(struct ranks *m, int rank)
 {
-    (void)f;
-    return (uint64_t)rank + 1;
+    log_say(&m->f.log, DESCANT_WARNING, "a parcel to rank %d (%s) is lost: the process that had the "
+            "rank has gone", rank, m->place.names[rank]);
+}
+
+/* Another process has the rank, or none has. What was under way comes back first. */
+static void look_who(struct ranks *m, int rank)
+{
+    struct post_lane *lane = lane_of(m, rank);
+    uint64_t generation = m->peers[rank].generation;
+
+    if (generation && m->now_ns - m->peers[rank].heard_ns > m->dead_ns) {
+        log_say(&m->f.log, DESCANT_WARNING, "rank %d (%s) has not been heard for %.3g s, and is "
+                "given up", rank, m->place.names[rank], (double)m->dead_ns * 1e-9);
+        m->met(m, &(struct link_peer){rank, generation, true});
+        return;
+    }
+    if (lane->generation == generation || lane->sending || lane->coming || lane->acks ||
+        lane->note_in_op.busy || lane->ack_in_op.busy)
+        return;
+    if (lane->unacked)
+        say_lost(m, rank);
+    lane->unacked = false;
+    lane->generation = generation;
+    if (generation && !lane->full)
+        listen(m, rank);
+}
+
+static void keep_up(struct ranks *m, int rank)
+{
+    struct post_lane *lane = lane_of(m, rank);
+
+    look_who(m, rank);
+    if (!lane->generation || m->now_ns - lane->said_ns < m->dead_ns / AGAIN)
+        return;
+    lane->said_ns = m->now_ns;
+    ranks_tell(m, rank, (struct ranks_word){.what = WORD_ALIVE}, NULL, 0);
 }
 
 static descant_status move(struct fabric *f)
 {
-    ranks_serve(ranks_of(f));
+    struct ranks *m = ranks_of(f);
+
+    ranks_serve(m);
+    for (int k = 0; m->post && !m->place.fixed && k < m->place.size; k++)
+        if (lane_of(m, k)->open)
+            keep_up(m, k);
     return f->status;
 }
 
@@ -214,16 +286,20 @@ static void send(struct fabric *f, int rank, const void *head, size_t n)
     struct post_lane *lane = lane_of(m, rank);
     int pieces = count_pieces(lane, n);
 
+    if (!m->place.fixed && (!lane->generation || lane->generation != who(f, rank))) {
+        say_lost(m, rank);
+        return;
+    }
     lane->out.n = n;
     memcpy(lane->out.head, head, sizeof lane->out.head);
     lane->unacked = true;
     lane->sending = 1 + pieces;
-    lane->ack_in_op = (struct ranks_op){.ended = acked, .rank = rank};
-    lane->note_op = (struct ranks_op){.ended = sent, .rank = rank};
+    lane->ack_in_op = lane_op(m, acked, rank);
+    lane->note_op = lane_op(m, sent, rank);
     ranks_receive_op(m, &lane->ack_in_op, &lane->ack, sizeof lane->ack, TAG_POST_TAKEN);
     ranks_send_op(m, &lane->note_op, &lane->out, sizeof lane->out, TAG_POST);
     for (int k = 0; k < pieces; k++) {
-        lane->out_ops[k] = (struct ranks_op){.ended = sent, .rank = rank};
+        lane->out_ops[k] = lane_op(m, sent, rank);
         ranks_send_op(m, &lane->out_ops[k], lane->floats_out + (size_t)k * lane->piece,
                     piece_floats(lane, n, k) * sizeof(float), TAG_POST);
     }
@@ -236,7 +312,7 @@ static bool look(struct fabric *f, int rank, struct parcel *parcel)
 
     if (!lane->full)
         return false;
-    *parcel = (struct parcel){.from = who(f, rank), .to = who(f, f->rank),
+    *parcel = (struct parcel){.from = lane->from, .to = who(f, f->rank),
                               .head = lane->in.head, .values = lane->floats_in,
                               .n = lane->in.n};
     return true;
@@ -249,10 +325,13 @@ static void taken(struct fabric *f, int rank)
     struct post_lane *lane = lane_of(m, rank);
 
     lane->full = false;
-    lane->acks++;
-    lane->ack_op = (struct ranks_op){.ended = ack_sent, .rank = rank};
-    ranks_send_op(m, &lane->ack_op, &ack, sizeof ack, TAG_POST_TAKEN);
-    listen(m, rank);
+    if (lane->from == who(f, rank)) {
+        lane->acks++;
+        lane->ack_op = lane_op(m, ack_sent, rank);
+        ranks_send_op(m, &lane->ack_op, &ack, sizeof ack, TAG_POST_TAKEN);
+    }
+    if (m->place.fixed || lane->generation == who(f, rank))
+        listen(m, rank);
 }
 
 const struct fabric_post ranks_post = {
