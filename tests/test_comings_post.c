@@ -7,14 +7,15 @@
 #include <check.h>
 #include <string.h>
 
-enum { RANKS = 3, N = 300003, DEAD_S = 1, NUMBERS = 2000 };
+enum { MOST = 6, N = 300003, DEAD_S = 1, NUMBERS = 20000, STORMS = 20 };
 
 static struct simulated *world;
-static struct fabric *f[RANKS];
+static int n_ranks = 3;
+static struct fabric *f[MOST];
 static char said[512];
-static int received[RANKS];             /* parcels of rank 0's, by the process that has the rank now */
-static bool seen[RANKS][NUMBERS];
-static int number, taken_of[RANKS];     /* the last that was sent; of each rank, by rank 0 */
+static int received[MOST];             /* parcels of rank 0's, by the process that has the rank now */
+static bool seen[MOST][NUMBERS];
+static int number, taken_of[MOST];     /* the last that was sent; of each rank, by rank 0 */
 static bool sends;                      /* rank 0, to all that are there */
 
 static void hear_log(void *user, enum descant_level level, const char *line)
@@ -27,14 +28,14 @@ static void hear_log(void *user, enum descant_level level, const char *line)
 static void come(int k)
 {
     const struct log log = {hear_log, NULL, k};
-    const struct fabric_options options = {.address = "", .rank = k, .size = RANKS, .start_s = 5,
+    const struct fabric_options options = {.address = "", .rank = k, .size = n_ranks, .start_s = 5,
                                            .dead_s = DEAD_S, .log = &log,
                                            .link = &link_simulated, .context = world};
 
     if (f[k])
         ranks_free(f[k]);
     ck_assert_int_eq(ranks_open(&f[k], &options), DESCANT_OK);
-    for (int other = k ? 0 : 1; other < (k ? 1 : RANKS); other++) {
+    for (int other = k ? 0 : 1; other < (k ? 1 : n_ranks); other++) {
         ck_assert_int_eq(ranks_post.room(f[k], other, 0), DESCANT_OK);
         ck_assert_int_eq(ranks_post.room(f[k], other, N), DESCANT_OK);
     }
@@ -42,12 +43,12 @@ static void come(int k)
     memset(seen[k], 0, sizeof seen[k]);
 }
 
-static void open_all(void)
+static void open_all(uint64_t seed)
 {
-    const struct simulated_options options = {.ranks = RANKS, .seed = 3, .latency_ns = 100000,
+    const struct simulated_options options = {.ranks = n_ranks, .seed = seed, .latency_ns = 100000,
                                               .bytes_per_s = 1e8};
     world = simulated_create(&options);
-    for (int k = 0; k < RANKS; k++)
+    for (int k = 0; k < n_ranks; k++)
         come(k);
     sends = true;
     number = 0;
@@ -57,7 +58,7 @@ static void open_all(void)
 
 static void close_all(void)
 {
-    for (int k = 0; k < RANKS; k++) {
+    for (int k = 0; k < n_ranks; k++) {
         ranks_free(f[k]);
         f[k] = NULL;
     }
@@ -98,7 +99,7 @@ static void take(int at, int from)
 static void turn(int k)
 {
     ck_assert_int_eq(ranks_post.move(f[k]), DESCANT_OK);
-    for (int other = k ? 0 : 1; other < (k ? 1 : RANKS); other++) {
+    for (int other = k ? 0 : 1; other < (k ? 1 : n_ranks); other++) {
         take(k, other);
         if (sends && ranks_post.who(f[k], other) && ranks_post.free(f[k], other))
             send(k, other);
@@ -114,6 +115,17 @@ static void run(double seconds)
     while ((k = simulated_turn(world, until)) >= 0)
         if (f[k])
             turn(k);
+}
+
+/* The lane to a rank without a process is free. */
+static void check_lanes(void)
+{
+    for (int k = 1; k < n_ranks; k++) {
+        if (!simulated_lives(world, 0) || (f[k] && simulated_lives(world, k)))
+            continue;
+        ck_assert_uint_eq(ranks_post.who(f[0], k), 0);
+        ck_assert(ranks_post.free(f[0], k));
+    }
 }
 
 static void fault(enum simulated_fault_kind kind, int rank, double seconds)
@@ -138,7 +150,7 @@ static void go_on(int k)
 START_TEST(parcels_to_the_dead_are_refused)
 {
     for (int at = 0; at < 10; at++) {
-        open_all();
+        open_all(3);
         run(0.05 + 0.0017 * at);
         go_on(1);
         fault(_i ? SIMULATED_VANISH : SIMULATED_DIE, 1, 0);
@@ -163,11 +175,11 @@ END_TEST
 START_TEST(rank_0_dies_and_comes_again)
 {
     for (int at = 0; at < 10; at++) {
-        open_all();
+        open_all(3);
         run(0.05 + 0.0017 * at);
         fault(SIMULATED_DIE, 0, 0);
         run(0.1);
-        for (int k = 1; k < RANKS; k++) {
+        for (int k = 1; k < n_ranks; k++) {
             ck_assert_uint_eq(ranks_post.who(f[k], 0), 0);
             ck_assert(ranks_post.free(f[k], 0));
         }
@@ -185,7 +197,7 @@ START_TEST(a_parcel_outlives_its_sender)
 {
     struct parcel parcel;
 
-    open_all();
+    open_all(3);
     sends = false;
     run(0.1);
     uint64_t from = ranks_post.who(f[0], 1);
@@ -216,7 +228,7 @@ END_TEST
 /* A short silence costs nothing; a long one ends both sides' lane. */
 START_TEST(silence_ends_a_lane)
 {
-    open_all();
+    open_all(3);
     run(0.1);
     fault(SIMULATED_PAUSE, 1, 0.5 * DEAD_S);
     run(DEAD_S);
@@ -236,7 +248,7 @@ END_TEST
 
 START_TEST(idle_lanes_live_on)
 {
-    open_all();
+    open_all(3);
     run(0.1);
     sends = false;
     run(10 * DEAD_S);
@@ -245,6 +257,38 @@ START_TEST(idle_lanes_live_on)
     go_on(2);
     ck_assert_str_eq(said, "");
     close_all();
+}
+END_TEST
+
+/* Nothing comes twice to one process, and in the end all who live go on. */
+START_TEST(storms)
+{
+    struct rng rng;
+
+    for (uint64_t seed = 1; seed <= STORMS; seed++) {
+        rng_init(&rng, seed);
+        n_ranks = 2 + (int)(rng_next(&rng) % (MOST - 1));
+        open_all(seed);
+        for (int i = 0; i < 25; i++) {
+            static const enum simulated_fault_kind kinds[] = {SIMULATED_DIE, SIMULATED_VANISH,
+                                                              SIMULATED_PAUSE, SIMULATED_PART};
+            int k = (int)(rng_next(&rng) % (uint64_t)n_ranks);
+            if (!simulated_lives(world, k))
+                come(k);
+            else
+                fault(kinds[rng_next(&rng) % 4], k, 2 * DEAD_S * rng_uniform(&rng));
+            run(0.3 * rng_uniform(&rng));
+        }
+        run(4 * DEAD_S);
+        check_lanes();
+        for (int k = 0; k < n_ranks; k++)       /* some have given each other up */
+            come(k);
+        run(0.2);
+        for (int k = 1; k < n_ranks; k++)
+            go_on(k);
+        close_all();
+    }
+    n_ranks = 3;
 }
 END_TEST
 
@@ -258,6 +302,7 @@ int main(void)
     tcase_add_test(all, a_parcel_outlives_its_sender);
     tcase_add_test(all, silence_ends_a_lane);
     tcase_add_test(all, idle_lanes_live_on);
+    tcase_add_test(all, storms);
     suite_add_tcase(suite, all);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);
