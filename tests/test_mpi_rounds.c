@@ -34,6 +34,7 @@ struct restless {
     struct fabric *f;
     struct extent extent;
     struct vector in[2];        /* this exchange's, and that of the one before, which is gone */
+    struct vector state;        /* a state's, which may be read until another exchange is done */
     int left;                   /* exchanges that it still begins */
     bool open, kept;            /* kept: it waits for this one */
     bool ends;                  /* it has begun the final one */
@@ -50,7 +51,9 @@ static void restless_begin(struct restless *t, struct rng *rng, const struct res
     x.final = t->ends = t->left == 0;
     if (x.final)
         x.kind = plan->last;
-    t->in[t->left & 1] = (struct vector){plan->n, 1, &t->extent};
+    t->in[t->left & 1] = t->state = (struct vector){plan->n, 1, &t->extent};
+    if (x.kind == EXCHANGE_STATE)
+        x.in = &t->state;
     ck_assert_int_eq(t->f->type->begin(t->f, &x), DESCANT_OK);
     t->in[~t->left & 1] = (struct vector){0};
     t->open = true;
