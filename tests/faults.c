@@ -21,7 +21,7 @@
 #define DEAD_S 0.5
 #define STEP_S 0.3
 
-enum { FAULTS_S = 8, QUIET_S = 4, GOES_ON_S = 3, ROUNDS = 6, ROUNDS_OF_ROWS = 2 };
+enum { FAULTS_S = 8, QUIET_S = 4, GOES_ON_S = 3, ROUNDS = 6, ROUNDS_OF_ROWS = 1 };
 
 static struct ranks_world w;
 static struct figures {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* Rows of the trainers of ranks_world.h. Trainer r gives parts that say: 1 more in row r. So row r
- * of the base counts what is merged of trainer r, and
+/* Rows of the trainers of ranks_world.h. Trainer r gives parts that say: 1 more in row r.
+ * So row r of the base counts what is merged of trainer r, and
  *
  *   1 the rows that a round left are the same bits in all that hold it
- *   2 each part is merged once, or counted as lost: what is in is what was, and what was given, less
- *     what was lost */
+ *   2 each part is merged once, or counted as lost: what is in is what was, and what was
+ *     given, less what was lost */
 #include "ranks_world.h"
 
 #include <assert.h>
@@ -30,7 +30,8 @@ static void wrong(struct ranks_world *w, int rank, const char *format, ...)
     va_start(list, format);
     vsnprintf(text, sizeof text, format, list);
     va_end(list);
-    snprintf(w->why, sizeof w->why, "at %.6f s, rank %d: rows: %s", world_now(w), rank, text);
+    snprintf(w->why, sizeof w->why, "at %.6f s, rank %d: rows: %s", world_now(w), rank,
+             text);
 }
 
 static float *row_of(const struct trainer_rows *t, int rank)
@@ -48,8 +49,8 @@ void world_rows_start(struct ranks_world *w, int rank, struct fabric_start *star
     if (!w->rows)
         return;
     for (int k = 0; k < 2; k++) {
-        t->extents[k] = (struct extent){(size_t)k * (n + 16), n,
-                                        memory_take_array(n, sizeof(float))};
+        t->extents[k] =
+            (struct extent){(size_t)k * (n + 16), n, memory_take_array(n, sizeof(float))};
         assert(t->extents[k].p);
     }
     t->vector = (struct vector){2 * n + 16, 2, t->extents};
@@ -98,7 +99,8 @@ static void see(struct ranks_world *w, int rank)
     w->rows_seen[w->n_rows_seen++] = (struct version_seen){series, hash, 0};
 }
 
-/* 2: `lost` of the parts that it has given are not in, the one that is open among them. */
+/* 2: `lost` of the parts that it has given are not in, the one that is open among
+ * them. */
 static void check(struct ranks_world *w, int rank, uint64_t lost)
 {
     struct trainer_rows *t = &w->trainers[rank].rows;
@@ -111,8 +113,9 @@ static void check(struct ranks_world *w, int rank, uint64_t lost)
     t->confirmed = in;
     t->lost += lost;
     t->open = false;
-    t->next_ns = simulated_now(w->link) +
-                 (uint64_t)(rng_uniform(&w->rng) * (double)w->step_ns * (1 + w->options.ranks / 2));
+    t->next_ns =
+        simulated_now(w->link) +
+        (uint64_t)(rng_uniform(&w->rng) * (double)w->step_ns * (1 + w->options.ranks / 2));
     see(w, rank);
     if (w->verbose) {
         struct ledger_version held = ranks_of(w->trainers[rank].f)->base.held;
@@ -193,7 +196,8 @@ uint64_t world_rows_rounds(const struct ranks_world *w)
 
     for (int k = 0; k < w->options.ranks; k++) {
         const struct trainer *t = &w->trainers[k];
-        uint64_t number = t->f && simulated_lives(w->link, k) ? ranks_of(t->f)->base.held.number : 0;
+        uint64_t number =
+            t->f && simulated_lives(w->link, k) ? ranks_of(t->f)->base.held.number : 0;
         most = number > most ? number : most;
     }
     return most;

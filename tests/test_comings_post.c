@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Parcels between rank 0 and ranks that come late, die, fall silent and come again, over a simulated
- * link. Each head has a number; what a process has received is counted. */
+/* Parcels between rank 0 and ranks that come late, die, fall silent and come again, over
+ * a simulated link. Each head has a number; what a process has received is counted. */
 #include "link/simulated.h"
 #include "ranks/ranks.h"
 
@@ -13,10 +13,10 @@ static struct simulated *world;
 static int n_ranks = 3;
 static struct fabric *f[MOST];
 static char said[512];
-static int received[MOST];             /* parcels of rank 0's, by the process that has the rank now */
+static int received[MOST]; /* parcels of rank 0's, by the process that has the rank now */
 static bool seen[MOST][NUMBERS];
-static int number, taken_of[MOST];     /* the last that was sent; of each rank, by rank 0 */
-static bool sends;                      /* rank 0, to all that are there */
+static int number, taken_of[MOST]; /* the last that was sent; of each rank, by rank 0 */
+static bool sends;                 /* rank 0, to all that are there */
 
 static void hear_log(void *user, enum descant_level level, const char *line)
 {
@@ -28,9 +28,14 @@ static void hear_log(void *user, enum descant_level level, const char *line)
 static void come(int k)
 {
     const struct log log = {hear_log, NULL, k};
-    const struct fabric_options options = {.address = "", .rank = k, .size = n_ranks, .start_s = 5,
-                                           .dead_s = DEAD_S, .log = &log,
-                                           .link = &link_simulated, .context = world};
+    const struct fabric_options options = {.address = "",
+                                           .rank = k,
+                                           .size = n_ranks,
+                                           .start_s = 5,
+                                           .dead_s = DEAD_S,
+                                           .log = &log,
+                                           .link = &link_simulated,
+                                           .context = world};
 
     if (f[k])
         ranks_free(f[k]);
@@ -45,8 +50,8 @@ static void come(int k)
 
 static void open_all(uint64_t seed)
 {
-    const struct simulated_options options = {.ranks = n_ranks, .seed = seed, .latency_ns = 100000,
-                                              .bytes_per_s = 1e8};
+    const struct simulated_options options = {
+        .ranks = n_ranks, .seed = seed, .latency_ns = 100000, .bytes_per_s = 1e8};
     world = simulated_create(&options);
     for (int k = 0; k < n_ranks; k++)
         come(k);
@@ -130,7 +135,9 @@ static void check_lanes(void)
 
 static void fault(enum simulated_fault_kind kind, int rank, double seconds)
 {
-    const struct simulated_fault fault = {.kind = kind, .rank = rank, .other = 1,
+    const struct simulated_fault fault = {.kind = kind,
+                                          .rank = rank,
+                                          .other = 1,
                                           .at_ns = simulated_now(world),
                                           .until_ns = simulated_now(world) +
                                                       (uint64_t)(seconds * 1e9)};
@@ -270,8 +277,8 @@ START_TEST(storms)
         n_ranks = 2 + (int)(rng_next(&rng) % (MOST - 1));
         open_all(seed);
         for (int i = 0; i < 25; i++) {
-            static const enum simulated_fault_kind kinds[] = {SIMULATED_DIE, SIMULATED_VANISH,
-                                                              SIMULATED_PAUSE, SIMULATED_PART};
+            static const enum simulated_fault_kind kinds[] = {
+                SIMULATED_DIE, SIMULATED_VANISH, SIMULATED_PAUSE, SIMULATED_PART};
             int k = (int)(rng_next(&rng) % (uint64_t)n_ranks);
             if (!simulated_lives(world, k))
                 come(k);
@@ -281,7 +288,7 @@ START_TEST(storms)
         }
         run(4 * DEAD_S);
         check_lanes();
-        for (int k = 0; k < n_ranks; k++)       /* some have given each other up */
+        for (int k = 0; k < n_ranks; k++) /* some have given each other up */
             come(k);
         run(0.2);
         for (int k = 1; k < n_ranks; k++)

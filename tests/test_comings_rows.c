@@ -1,19 +1,22 @@
 /* SPDX-License-Identifier: MIT */
-/* Rounds of rows among ranks that come late, leave, die, fall silent and come back, over a simulated
- * link. ranks_world_rows.c counts each part. */
+/* Rounds of rows among ranks that come late, leave, die, fall silent and come back, over
+ * a simulated link. ranks_world_rows.c counts each part. */
 #include "ranks_world.h"
 
 #include <check.h>
 #include <stdlib.h>
 
-enum { WAYS = 5 };      /* in which a rank goes */
+enum { WAYS = 5 }; /* in which a rank goes */
 
 static struct ranks_world w;
 
 static void open_of(int ranks, int founders, bool elastic)
 {
-    const struct simulated_options options = {.ranks = ranks, .seed = 7, .latency_ns = 100000,
-                                              .jitter_ns = 50000, .bytes_per_s = 1e8};
+    const struct simulated_options options = {.ranks = ranks,
+                                              .seed = 7,
+                                              .latency_ns = 100000,
+                                              .jitter_ns = 50000,
+                                              .bytes_per_s = 1e8};
     world_open(&w, &options, founders);
     w.dead_s = 1;
     w.rows = true;
@@ -135,6 +138,52 @@ START_TEST(two_are_cut_from_each_other)
 }
 END_TEST
 
+static struct link_type lying;
+
+static struct link *meet(struct link_entry *entry, struct link_place *place)
+{
+    struct link *link = link_simulated.meet(entry, place);
+
+    link->type = &lying;
+    return link;
+}
+
+static bool lose_wants(struct link *link, const void *p, size_t bytes,
+                       const struct link_message *message)
+{
+    struct link_message lost = *message;
+
+    if (message->tag == TAG_WANT)
+        lost.tag = LINK_TAGS - 1; /* nobody receives it */
+    return link_simulated.send(link, p, bytes, &lost);
+}
+
+/* For `dead` the others wait, then they do not for twice as long; once another process
+ * has its rank that one is a member. */
+START_TEST(a_newcomer_that_takes_no_rows_is_not_waited_for)
+{
+    open_of(3, 2, _i);
+    go_on(2);
+    lying = link_simulated;
+    lying.meet = meet;
+    lying.send = lose_wants;
+    w.over = &lying;
+    world_come(&w, 2);
+    uint64_t before = world_rows_rounds(&w);
+    run(0.9);
+    ck_assert_uint_lt(world_rows_rounds(&w), before + 5);
+    run(1.5);
+    ck_assert_uint_gt(world_rows_rounds(&w), before + 50);
+    run(5);
+    ck_assert_uint_gt(world_rows_rounds(&w), before + 200);
+    w.over = NULL;
+    world_come(&w, 2);
+    run(1);
+    go_on(3);
+    world_close(&w);
+}
+END_TEST
+
 START_TEST(a_donor_dies)
 {
     for (int at = 0; at < 8; at++) {
@@ -160,6 +209,7 @@ int main(void)
     tcase_add_loop_test(all, one_comes_at_once, 0, 2);
     tcase_add_loop_test(all, any_goes_in_a_round, 0, 3 * WAYS);
     tcase_add_test(all, two_are_cut_from_each_other);
+    tcase_add_loop_test(all, a_newcomer_that_takes_no_rows_is_not_waited_for, 0, 2);
     tcase_add_test(all, a_donor_dies);
     suite_add_tcase(suite, all);
     SRunner *runner = srunner_create(suite);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Tables of machines that come late and die: all that go on end with the same rows, which are the
- * first ones, all that those who lived to the end have added, and of the dead what had come. */
+/* Tables of machines that come late and die: all that go on end with the same rows, which
+ * are the first ones, all that those who lived to the end have added, and of the dead
+ * what had come. */
 #include "simulation_ranks.h"
 
 #include <check.h>
@@ -10,7 +11,7 @@ enum { MACHINES = 4, ROWS = 60, WIDTH = 7, STATE = 2, N = 5, PART = 1024, STEPS 
 
 static struct sums {
     struct rng rng;
-    double of[MACHINES][ROWS];      /* what each has added to each float of a row */
+    double of[MACHINES][ROWS]; /* what each has added to each float of a row */
 } s;
 
 static float first_value(uint64_t row)
@@ -38,7 +39,8 @@ static void change_rows(void *context, int i, uint64_t t, struct tables *tables)
     }
 }
 
-static void no_gradient(void *context, int i, uint64_t t, const float *w, float *g, size_t n)
+static void no_gradient(void *context, int i, uint64_t t, const float *w, float *g,
+                        size_t n)
 {
     (void)context, (void)i, (void)t, (void)w;
     memset(g, 0, n * sizeof *g);
@@ -49,9 +51,20 @@ static struct simulation *run(const char *plan, uint64_t seed, const uint64_t *d
 {
     static const struct simulation_table table = {ROWS, WIDTH, STATE};
     const struct simulation_options o = {
-        .plan = plan, .trainers = MACHINES, .n = N, .gradient = no_gradient, .steps = STEPS,
-        .step_s = 0.1, .spread = 0.2, .rate = 1, .die_at = die, .join_s = join,
-        .tables = &table, .n_tables = 1, .rows_part = PART, .rows = change_rows,
+        .plan = plan,
+        .trainers = MACHINES,
+        .n = N,
+        .gradient = no_gradient,
+        .steps = STEPS,
+        .step_s = 0.1,
+        .spread = 0.2,
+        .rate = 1,
+        .die_at = die,
+        .join_s = join,
+        .tables = &table,
+        .n_tables = 1,
+        .rows_part = PART,
+        .rows = change_rows,
         .fabric = &simulated_ranks,
         .world = {.latency_s = 1e-3, .jitter_s = 1e-3, .bytes_per_s = 1e6, .seed = seed}};
     struct simulation *sim = NULL;
@@ -62,7 +75,8 @@ static struct simulation *run(const char *plan, uint64_t seed, const uint64_t *d
     return sim;
 }
 
-static const char *const plans[] = {"shadow-easgd,hot=0", "shadow-ma,hot=0", "ma,every=5,hot=0"};
+static const char *const plans[] = {"shadow-easgd,hot=0", "shadow-ma,hot=0",
+                                    "ma,every=5,hot=0"};
 
 /* Trainers that live have the same rows; lossy: whose work may be lost. */
 static void check_rows(const struct simulation *sim, const bool *lossy)
@@ -87,8 +101,8 @@ static void check_rows(const struct simulation *sim, const bool *lossy)
             most += s.of[i][row];
         }
         ck_assert_msg(x->w[row * WIDTH] >= least && x->w[row * WIDTH] <= most,
-                      "row %d is %g, of %g to %g", (int)row, (double)x->w[row * WIDTH], least,
-                      most);
+                      "row %d is %g, of %g to %g", (int)row, (double)x->w[row * WIDTH],
+                      least, most);
         ck_assert(x->w[row * WIDTH] == x->w[row * WIDTH + WIDTH - 1]);
         ck_assert(x->state[row * STATE] == x->w[row * WIDTH] - first_value(row));
     }

@@ -1,27 +1,28 @@
 /* SPDX-License-Identifier: MIT */
 /* Parcels. One is a note (head and number of floats) and then its floats, in messages of
- * 1 MiB or more, all begun at once. Who has received the note begins to receive the floats, and
- * answers with a byte when its caller has taken them; until then nothing else goes that way, so
- * that a slow host has one parcel in flight, and one buffer, whatever the others do.
+ * 1 MiB or more, all begun at once. A rank that has received the note begins to receive
+ * the floats, and answers with a byte when its caller has taken them; until then nothing
+ * else goes that way, so that a slow host has one parcel in flight, and one buffer,
+ * whatever the others do.
  *
  * Where ranks come and go a lane is with one process of its rank at a time:
  *
- *   1. What was sent to a process that has gone ends there: it is lost, which is said once, and the
- *      lane is free for whoever has the rank next. Nothing is sent twice.
- *   2. A parcel counts once it is here as a whole, also when its sender has gone since; it is
- *      answered only if that has not.
- *   3. Both say ALIVE each dead / 4. A process that was not heard for `dead` is forgotten, as if it
- *      had gone, and it hears of that.
+ *   1. What was sent to a process that has gone ends there: it is lost, which is said
+ *      once, and the lane is free for whoever has the rank next. Nothing is sent twice.
+ *   2. A parcel counts once it is here as a whole, also when its sender has gone since;
+ *      it is answered only if that has not.
+ *   3. Both say ALIVE each dead / 4. A process that was not heard for `dead` is
+ *      forgotten, as if it had gone, and it hears of that.
  *
- * Run by the one thread that calls the lane; where ranks come and go it lets parcels move at least
- * each dead / 4. */
+ * Run by the one thread that calls the lane; where ranks come and go it lets parcels move
+ * at least each dead / 4. */
 #include "ranks/ranks.h"
 
 #include <limits.h>
 #include <string.h>
 
-enum { PIECES = 64, THREADS = 2,           /* at least: this process, and one that works for it */
-       AGAIN = 4 };
+enum { PIECES = 64, AGAIN = 4,
+       THREADS = 2 /* at least: this process, and one that works for it */ };
 #define PIECE_LEAST ((size_t)1 << 18)       /* floats: 1 MiB */
 
 struct note {
@@ -34,7 +35,7 @@ struct post_lane {
     bool open, full;                /* full: a parcel is here, whole */
     bool unacked;                   /* the last one sent has not been taken */
     bool broken;                    /* of what is coming a message has failed */
-    uint64_t generation, from;      /* who has the rank, as the lane knows; whose parcel is here */
+    uint64_t generation, from;      /* who has the rank, as the lane knows; whose is here */
     uint64_t said_ns;
     size_t n, piece;                /* floats that there is room for; of a message */
     int sending, coming, acks;      /* messages on their way */
@@ -68,7 +69,8 @@ static struct ranks_op lane_op(const struct ranks *m,
                                void (*ended)(struct ranks *, struct ranks_op *,
                                              const struct link_ended *), int rank)
 {
-    return (struct ranks_op){.ended = ended, .rank = rank, .even_failed = !m->place.fixed};
+    return (struct ranks_op){
+        .ended = ended, .rank = rank, .even_failed = !m->place.fixed};
 }
 
 /* --- what has ended --- */
@@ -220,8 +222,8 @@ bool ranks_post_quiet(const struct ranks *m)
 
 static void say_lost(struct ranks *m, int rank)
 {
-    log_say(&m->f.log, DESCANT_WARNING, "a parcel to rank %d (%s) is lost: the process that had the "
-            "rank has gone", rank, m->place.names[rank]);
+    log_say(&m->f.log, DESCANT_WARNING, "a parcel to rank %d (%s) is lost: the process that "
+            "had the rank has gone", rank, m->place.names[rank]);
 }
 
 /* Another process has the rank, or none has. What was under way comes back first. */
@@ -231,8 +233,8 @@ static void look_who(struct ranks *m, int rank)
     uint64_t generation = m->peers[rank].generation;
 
     if (generation && m->now_ns - m->peers[rank].heard_ns > m->dead_ns) {
-        log_say(&m->f.log, DESCANT_WARNING, "rank %d (%s) has not been heard for %.3g s, and is "
-                "given up", rank, m->place.names[rank], (double)m->dead_ns * 1e-9);
+        log_say(&m->f.log, DESCANT_WARNING, "rank %d (%s) has not been heard for %.3g s, "
+                "and is given up", rank, m->place.names[rank], (double)m->dead_ns * 1e-9);
         m->met(m, &(struct link_peer){rank, generation, true});
         return;
     }

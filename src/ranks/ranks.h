@@ -172,6 +172,7 @@ struct ranks_base {
     struct ledger_entry *merged;        /* (size) what is in them: of each rank's last generation,
                                            the newest of its parts */
     bool moves;                         /* a round is being added */
+    uint32_t pieces;                    /* of what was wanted, that have come */
     uint64_t came_ns;                   /* a piece of what is wanted came last, */
     int donor, deaf;                    /* from whom; and who gave none for too long, or -1 */
 };

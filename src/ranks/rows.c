@@ -3,32 +3,37 @@
  *
  *   ROWS        to the coordinator: a part of so many bytes is there
  *   ROWS_CALL   from it, to leaders who have given none: others have
- *   ROWS_GO     from it: every leader has given; who, and how many bytes, follows. Each sends its
- *               part to each other leader as one message; all lengths are known
- *   ROWS_HAVE   to it: all parts are here; bad: this leader leaves, and will not take them
- *   ROWS_TAKE   from it: all leaders take them; bad: none does, and the round gathers again
+ *   ROWS_GO     from it: every leader has given; who, and how many bytes, follows. Each
+ *               sends its part to each other leader as one message; all lengths are known
+ *   ROWS_HAVE   to it: all parts are here; bad: this leader leaves, and will not take
+ *               them
+ *   ROWS_TAKE   from it: all leaders take them; bad: none does, and the round gathers
+ *               again
  *   LEAD        from rank 0: your leader has left, you are its heir
  *
- * 1. Who leaves tells rank 0 when no round of rows is closed here: till then its part is sent.
- * 2. A leader that leaves before its vote undoes the round for all: the others keep what they have
- *    given, and its heir gives. One that has voted takes all parts before it closes (leave), so that
- *    its heir has a table in which the round is whole.
+ * 1. Who leaves tells rank 0 when no round of rows is closed here: till then its part is
+ *    sent.
+ * 2. A leader that leaves before its vote undoes the round for all: the others keep what
+ *    they have given, and its heir gives. One that has voted takes all parts before it
+ *    closes (leave), so that its heir has a table in which the round is whole.
  *
  * The lowest rank of a host leads it. The coordinator keeps the list (rows_lead.c).
  *
- * Where ranks come and go each is its own host, rounds have numbers as versions have, (epoch,
- * number), and each word to the coordinator says which round this rank holds, and which one is
- * open here. It says so when it changes, in each new epoch, and again each dead / 4:
+ * Where ranks come and go each is its own host, rounds have numbers as versions have,
+ * (epoch, number), and each word to the coordinator says which round its sender holds,
+ * and which one is open there. A rank says so when that changes, in each new epoch, and
+ * again each dead / 4:
  *
  *   ROWS_NONE   to the coordinator: neither a part nor a vote is there
- *   ROWS_LACK   from it, to a newcomer: the rows of this round are the job's; a member has them
+ *   ROWS_LACK   from it, to a newcomer: the rows of this round are the job's; a member
+ *               has them
  *
- * 3. A round that is taken by anybody has the votes of all who were in it. So what is done with a
- *    round that another epoch finds open needs no more than what its members say: who has voted
- *    takes it if some member holds it, else nobody does (rows_lead.c). Who has not voted when
- *    another epoch stands, gives it up at once.
- * 4. A part is counted, and `merged` has the last of each rank that is in the rows. So a rank whose
- *    rows are replaced knows whether its part was in, or is lost.
+ * 3. A round that some member has taken has the votes of all that were in it. So the
+ *    members of the next epoch decide with what they say: one that has voted takes the
+ *    round if another one holds it; else the round is given up (rows_lead.c). A member
+ *    that has not voted when another epoch stands gives the round up at once.
+ * 4. Parts are counted, and `merged` has the last one of each rank that is in the rows.
+ *    So a rank whose rows are replaced knows whether its part was in them, or is lost.
  *
  * Run by whoever holds the round machine. */
 #include "ranks/check.h"
@@ -38,7 +43,8 @@
 
 enum { SLOT_BYTES = 64 };
 
-#define ROWS_SERIES (UINT64_C(1) << 39)     /* those of an epoch are above its other rounds' */
+/* Of the epoch's rounds those of rows have the highest series. */
+#define ROWS_SERIES (UINT64_C(1) << 39)
 
 enum { AGAIN = 4 /* what is told is told again each dead / 4 */,
        DEAF = 2 /* another donor is wanted after dead / 2 without a piece */ };
@@ -65,10 +71,10 @@ struct ranks_rows {
     struct rows_seat *seats;        /* (hosts) ascending */
     /* where ranks come and go */
     struct ledger_version open;     /* not decided; epoch 0: none is */
-    uint64_t seq, done;             /* of the part that was given last; the last that is merged, */
+    uint64_t seq, done;             /* of the part given last; the last that is merged, */
     uint64_t lost, told_lost;       /* and how many are not */
     bool spoilt;                    /* a part of the round does not come any more */
-    bool state_waits;               /* the base is another one; its caller is to be told */
+    bool state_waits;               /* the base is another one; the caller is to be told */
     bool forgets;                   /* what is under way of older epochs */
     uint64_t began_ns, said_ns;
     struct rows_said said;          /* last */
@@ -82,12 +88,13 @@ static bool take_memory(struct ranks *m, struct ranks_rows *rows)
 
     if (!rows->slot)
         return !m->place.fixed || m->f.rank || ranks_rows_lead_init(m);
+    m->base.merged = memory_take_array((size_t)m->place.size, sizeof *m->base.merged);
     rows->give = memory_take_array(hosts, sizeof *rows->give);
     rows->take = memory_take_array(hosts, sizeof *rows->take);
     rows->seats = memory_take_array(hosts, sizeof *rows->seats);
     rows->slots = memory_take_array(hosts, rows->slot);
     return rows->give && rows->take && rows->seats && rows->slots &&
-           (m->base.merged = memory_take_array((size_t)m->place.size, sizeof *m->base.merged)) &&
+           m->base.merged &&
            ((m->place.fixed && m->f.rank) || ranks_rows_lead_init(m));
 }
 
@@ -197,7 +204,8 @@ static void hear_take(struct ranks *m, const struct ranks_word *word)
 {
     struct ranks_rows *rows = m->rows;
 
-    if (!m->place.fixed && (rows->stage != ROWS_VOTED || !same(rows->open, word->ledger.version)))
+    if (!m->place.fixed &&
+        (rows->stage != ROWS_VOTED || !same(rows->open, word->ledger.version)))
         return;
     if (word->bad || rows->gone) {
         give_up(rows);
@@ -236,7 +244,7 @@ void ranks_rows_hear(struct ranks *m, const struct ranks_word *word)
     struct ranks_rows *rows = m->rows;
 
     switch ((enum ranks_what)word->what) {
-    case WORD_ROWS_CALL:        /* where it is said again, perhaps of a round that is over */
+    case WORD_ROWS_CALL:        /* it may be late, and of a round that is over */
         rows->called |= m->place.fixed || (rows->stage == ROWS_IDLE &&
                                            same(m->base.held, word->ledger.version));
         break;
@@ -261,7 +269,9 @@ static enum ranks_what own_word(const struct ranks *m)
     const struct ranks_rows *rows = m->rows;
     bool given = rows->stage == ROWS_GIVEN && !rows->state_waits && !m->base.wanted.epoch;
 
-    return given ? WORD_ROWS : rows->stage == ROWS_VOTED ? WORD_ROWS_HAVE : WORD_ROWS_NONE;
+    return given                       ? WORD_ROWS
+           : rows->stage == ROWS_VOTED ? WORD_ROWS_HAVE
+                                       : WORD_ROWS_NONE;
 }
 
 static void say(struct ranks *m, enum ranks_what what)
@@ -273,6 +283,7 @@ static void say(struct ranks *m, enum ranks_what what)
     if (!m->place.fixed) {
         word.n = what == WORD_ROWS_NONE ? 0 : rows->n;
         word.source = m->base.deaf;
+        word.round = m->base.pieces;
         word.ledger = (struct ranks_ledger){.generation = m->place.generation,
                                             .version = m->base.held, .base = rows->open,
                                             .arrival = rows->seq, .absent = rows->leaves};
@@ -310,7 +321,8 @@ static void moved(struct ranks *m, struct ranks_op *op, const struct link_ended 
     m->rows->spoilt |= ended->failed;
 }
 
-/* What was given is copied: a failed job may close while it is sent, and then it is given back. */
+/* What was given is copied: a failed job may close while it is sent, and then it is given
+ * back. */
 static const char *copy_own(struct ranks *m)
 {
     struct ranks_rows *rows = m->rows;
@@ -452,7 +464,7 @@ void ranks_rows_leave(struct ranks *m)
     if (m->rows->stage != ROWS_TAKING)
         return;
     m->rows->stage = ROWS_IDLE;
-    m->base.held = (struct ledger_version){0, 0};       /* half of a round is in the rows here */
+    m->base.held = (struct ledger_version){0, 0};   /* half of a round is in the rows */
     m->base.moves = false;
 }
 

@@ -1,18 +1,22 @@
 /* SPDX-License-Identifier: MIT */
-/* Rounds of rows, as the coordinator leads them, also when its trainer has left: who leads each
- * host, who has given a part, when the round closes, and whether all take it. rows.c has the words.
+/* Rounds of rows, as the coordinator leads them, also when its trainer has left: who
+ * leads each host, who has given a part, when the round closes, and whether all take it.
+ * rows.c has the words.
  *
- * A round is decided once all who are in it have voted: it is taken if all votes are for it. What
- * is decided is told to each who says that the round is open there. Where ranks come and go each
- * epoch begins anew with what its members say, and no round closes before all of them have said
- * it. The newest round that one of them holds is the job's:
+ * A round is decided once all who are in it have voted: it is taken if all votes are for
+ * it. What is decided is told to each who says that the round is open there. Where ranks
+ * come and go each epoch begins anew with what its members say, and no round closes
+ * before all of them have said it. The newest round that one of them holds is the job's:
  *
  *   open here, with a vote, and the job's   take it: all its parts are here
  *   open here else                          nobody in this epoch holds it: it is given up
- *   another one is held                     a newcomer, which takes the rows from a member. It is
- *                                           one of the members once it has them (lead.c)
+ *   another one is held                     a newcomer, which takes the rows from a
+ *                                           member. It is one of the members once it has
+ *                                           them (lead.c)
  *
- * While a newcomer takes them no round closes, or it would never be done. Trainers go on. */
+ * While a newcomer takes them no round closes, or it would never be done. Trainers go on.
+ * One that takes nothing more, or does not become a member, is waited for as long as
+ * `dead`, and then not for twice as long. */
 #include "ranks/check.h"
 
 /* Of each rank. */
@@ -21,21 +25,24 @@ struct rows_peer {
     bool leads, given, called, seated, voted, bad;
     uint64_t bytes;
     /* as it has said, or as it was told since */
-    struct ledger_version held, open;       /* open: the round that it is in; epoch 0: none */
+    struct ledger_version held, open;   /* open: the round that it is in; epoch 0: none */
     uint64_t seq;
     /* where ranks come and go */
     uint64_t epoch;                 /* in which it has said so; 0: it has not */
     bool absent, asked;             /* asked: it is told what it lacks */
     int deaf;                       /* a donor that it does not hear; -1: none */
+    uint32_t pieces;                /* of the rows that have come to it, */
+    uint64_t moved_ns;              /* since then as many, of the same; */
+    uint64_t slow_ns;               /* since then it is not waited for; 0: it is */
     bool compared;                  /* a newcomer whose manifest is the same, */
-    bool comes;                     /* and that has said so in this epoch or one before it */
+    bool comes;                     /* and that has said so, in this epoch or before it */
 };
 
 struct ranks_rows_lead {
     struct rows_peer *peers;        /* (size) */
     struct rows_seat *closing;      /* (hosts) */
     uint32_t n_closing;
-    struct ledger_version newest;   /* the job's; or, while it is open, the round that is closed */
+    struct ledger_version newest;   /* the job's; or the round that is closed and open */
     bool closed;
 };
 
@@ -77,6 +84,22 @@ static bool is_newcomer(const struct ranks *m, int rank)
            m->now_ns - p->heard_ns < m->dead_ns && p->generation != m->members[rank];
 }
 
+/* A newcomer for which rounds wait. */
+static bool is_awaited(const struct ranks *m, int rank)
+{
+    struct rows_peer *peer = &m->rows_lead->peers[rank];
+
+    if (!is_newcomer(m, rank))
+        return false;
+    if (peer->slow_ns && m->now_ns - peer->slow_ns > 2 * m->dead_ns) {
+        peer->slow_ns = 0;
+        peer->moved_ns = m->now_ns;
+    } else if (!peer->slow_ns && m->now_ns - peer->moved_ns > m->dead_ns) {
+        peer->slow_ns = m->now_ns;
+    }
+    return !peer->slow_ns;
+}
+
 static bool same(struct ledger_version a, struct ledger_version b)
 {
     return a.epoch == b.epoch && a.number == b.number;
@@ -105,16 +128,18 @@ static bool is_said(struct ranks *m)
     return true;
 }
 
-/* A member that holds the newest rows; the coordinator only where nobody else does. */
+/* A member that holds the newest rows; the coordinator, or whoever is not heard, only
+ * where nobody else does. */
 static int find_donor(const struct ranks *m, int not_this)
 {
     const struct ranks_rows_lead *rows = m->rows_lead;
     int donor = -1;
 
-    for (int i = 1; i <= m->place.size && donor < 0; i++) {
+    for (int i = 1; i <= m->place.size && (donor < 0 || donor == not_this); i++) {
         int k = (m->f.rank + i) % m->place.size;
         bool there = k == m->f.rank || m->peers[k].generation == m->members[k];
-        if (k != not_this && m->members[k] && there && !m->peers[k].silent && same(rows->peers[k].held, rows->newest))
+        if (m->members[k] && there && !m->peers[k].silent &&
+            same(rows->peers[k].held, rows->newest))
             donor = k;
     }
     return donor;
@@ -172,7 +197,8 @@ static void close_rows(struct ranks *m)
     struct ranks_rows_lead *rows = m->rows_lead;
 
     rows->n_closing = 0;
-    rows->newest = (struct ledger_version){ledger_view(m->ledger).epoch, rows->newest.number + 1};
+    rows->newest.epoch = ledger_view(m->ledger).epoch;
+    rows->newest.number++;
     rows->closed = true;
     for (int k = 0; k < m->place.size; k++) {
         struct rows_peer *peer = &rows->peers[k];
@@ -203,8 +229,8 @@ static void call_others(struct ranks *m)
 
 /* --- a round --- */
 
-/* False: votes are missing. If one is against the round it is none, and the newest is the one
- * before. */
+/* False: votes are missing. If one is against the round it is none, and the newest is the
+ * one before. */
 static bool decide(struct ranks *m)
 {
     struct ranks_rows_lead *rows = m->rows_lead;
@@ -233,7 +259,7 @@ static void turn(struct ranks *m)
         return;
     for (int k = 0; k < m->place.size; k++) {
         const struct rows_peer *peer = &rows->peers[k];
-        bool member = is_member(m, k) && !peer->absent, comes = is_newcomer(m, k);
+        bool member = is_member(m, k) && !peer->absent, comes = is_awaited(m, k);
         settled &= !comes || peer->epoch;
         if (comes && !peer->epoch)
             continue;
@@ -274,6 +300,10 @@ static void hear_state(struct ranks *m, int from, const struct ranks_word *word)
     struct rows_peer *peer = &rows->peers[from];
     bool awaited = rows->closed && peer->seated && !peer->voted;
 
+    if (!same(peer->held, word->ledger.version) || peer->pieces != word->round ||
+        !peer->comes)
+        peer->moved_ns = m->now_ns;
+    peer->pieces = word->round;
     peer->epoch = word->stands;
     peer->comes = peer->compared;
     peer->held = word->ledger.version;
@@ -355,7 +385,8 @@ void ranks_rows_lead_changed(struct ranks *m)
     rows->newest = (struct ledger_version){0, 0};
     for (int k = 0; k < m->place.size; k++)
         rows->peers[k] = (struct rows_peer){.compared = rows->peers[k].compared,
-                                            .comes = rows->peers[k].comes};
+                                            .comes = rows->peers[k].comes,
+                                            .moved_ns = m->now_ns};
 }
 
 void ranks_rows_lead_gone(struct ranks *m, int rank)

@@ -8,8 +8,8 @@
  *   RESULT   the mean, bit for bit: if the rank was in the round which left the version,
  *            and did not see the round's end
  *   STATE    else: the vector, the outer vectors, and the centre
- *   ROWS     where it has tables, and before all else: the rows on which all agree, which have
- *            versions of their own (rows.c)
+ *   ROWS     where it has tables, and before all else: the rows on which all agree, which
+ *            have versions of their own (rows.c)
  *
  * The taker asks for each piece by its number, some at once. The donor keeps nothing of a
  * transfer: an answer says what it is of, and where that is not what the pieces before it
@@ -71,7 +71,7 @@ struct ranks_versions {
     uint64_t answers;           /* that have come, in all */
     int open;                   /* pieces of it that are asked for and have not come */
     bool whole;
-    struct ledger_version later;        /* what is wanted once the rows are here, and of whom */
+    struct ledger_version later;        /* wanted once the rows are here, and of whom */
     int later_donor;
     struct ledger_entry *merged;        /* (size) */
 };
@@ -137,10 +137,10 @@ static enum verdict look_for(const struct ranks *m, const struct want *want)
 {
     struct ledger_version held = ledger_view(m->ledger).held;
 
-    if (want->which == VERSION_ROWS && (!m->base.rows || !same(m->base.held, want->version)))
-        return HAS_NONE;
     if (want->which == VERSION_ROWS)
-        return m->base.moves ? WAITS : HAS;
+        return !m->base.rows || !same(m->base.held, want->version) ? HAS_NONE
+               : m->base.moves                                     ? WAITS
+                                                                   : HAS;
     if (!same(held, want->version))
         return HAS_NONE;
     if (want->which == VERSION_RESULT)
@@ -152,7 +152,8 @@ static size_t write_list(const struct ranks *m, struct answer *out)
 {
     struct ranks_entry *entries = (struct ranks_entry *)(void *)out->floats;
 
-    const struct ledger_entry *list = out->which == VERSION_ROWS ? m->base.merged : m->list;
+    bool rows = out->which == VERSION_ROWS;
+    const struct ledger_entry *list = rows ? m->base.merged : m->list;
 
     ledger_merged(m->ledger, m->list);
     for (int k = 0; k < m->place.size; k++)
@@ -314,8 +315,9 @@ static void want(struct ranks *m, struct ledger_version version, int donor,
 {
     struct ranks_versions *v = m->versions;
     bool rows = which == VERSION_ROWS, had_rows = v->taken.which == VERSION_ROWS;
-    bool goes_on = same(v->taken.version, version) && (v->donor == donor || (v->came && !rows)) &&
-                   rows == had_rows && (which != VERSION_LIST || v->taken.which == which) &&
+    bool same_kind = rows == had_rows && (which != VERSION_LIST || v->taken.which == which);
+    bool goes_on = same(v->taken.version, version) && same_kind &&
+                   (v->donor == donor || (v->came && !rows)) &&
                    m->peers[v->donor].generation == v->donor_generation;
 
     if (goes_on)
@@ -406,6 +408,7 @@ static bool read_floats(struct ranks *m, const struct answer *a, size_t bytes)
     if (rows) {
         vector_scatter(m->base.rows, chunk, a->floats);
         m->base.came_ns = m->now_ns;
+        m->base.pieces++;
         return true;
     }
     m->held.mean = 0;
@@ -428,7 +431,7 @@ static bool take(struct ranks *m, const struct fetch *t, size_t bytes)
         stop(v);
         return true;
     }
-    if (m->round.active && v->taken.which != VERSION_ROWS) {    /* it may end before the transfer */
+    if (m->round.active && v->taken.which != VERSION_ROWS) {    /* it may end before */
         begin_transfer(v);
         return true;
     }
