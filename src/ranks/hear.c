@@ -161,7 +161,7 @@ static struct word_facts facts_of(const struct ranks *m, int from,
                                   const struct ranks_word *word)
 {
     bool arrived = m->stage == STAGE_ARRIVED && !m->round.active && !m->go_waits;
-    bool may_fail = word->what == WORD_FAIL && ranks_peers_greeted(m, from);
+    bool may_fail = word->what == WORD_FAIL && ranks_greeted(m, from);
     struct word_facts facts = {
         .rank = m->f.rank, .place = &m->place,
         .coordinator = may_fail ? from : m->coordinator,
@@ -211,7 +211,7 @@ static bool is_stale(const struct ranks *m, int from, const struct ranks_word *w
         return !by_lead ||
                ledger_series_of(word->ledger.version) <= ledger_series(m->ledger);
     case WORD_FAIL:
-        return from != m->coordinator && !ranks_peers_greeted(m, from);
+        return from != m->coordinator && !ranks_greeted(m, from);
     case WORD_FORM:
         return m->founded;
     case WORD_HERE:

@@ -79,12 +79,6 @@ bool ranks_peers_hello(struct ranks *m, int rank)
                                               hello.manifest_bytes, TAG_MANIFEST);
 }
 
-bool ranks_peers_greeted(const struct ranks *m, int rank)
-{
-    const struct ranks_peer *peer = &m->peers[rank];
-    return peer->greeted && peer->greeted == peer->generation;
-}
-
 /* Once to each process that this rank takes for the leader: where the coordinator has
  * gone the candidate must know a newcomer that is in a list which was accepted. */
 static void introduce(struct ranks *m)

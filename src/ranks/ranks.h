@@ -395,6 +395,13 @@ static inline struct ranks *ranks_of(struct fabric *f)
     return (struct ranks *)(void *)f;
 }
 
+/* It has had this newcomer's HELLO, and may turn it away. */
+static inline bool ranks_greeted(const struct ranks *m, int rank)
+{
+    const struct ranks_peer *peer = &m->peers[rank];
+    return peer->greeted && peer->greeted == peer->generation;
+}
+
 /* --- messages.c --- */
 
 enum { RANKS_UNIT = 16 };           /* floats: a cache line */
@@ -481,8 +488,6 @@ void ranks_peers_time(struct ranks *m);
 void ranks_peers_changed(struct ranks *m);          /* another epoch stands */
 bool ranks_peers_seated(const struct ranks *m);     /* all in the round of m->go are there */
 bool ranks_peers_hello(struct ranks *m, int rank);  /* the manifest follows */
-/* It has had this newcomer's HELLO, and may turn it away. */
-bool ranks_peers_greeted(const struct ranks *m, int rank);
 
 /* --- members.c --- */
 
