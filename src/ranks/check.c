@@ -124,7 +124,7 @@ static bool here(const struct check *c)
     return true;
 }
 
-/* All of the run are on one host, or each is alone: then the last one has the highest host. */
+/* All of a run are on one host, or each is alone: the last one has the highest host. */
 static bool run_is_good(const struct check *c, const struct ranks_run *run)
 {
     const struct word_facts *f = c->facts;
@@ -138,7 +138,8 @@ static bool run_is_good(const struct check *c, const struct ranks_run *run)
                     : seat->local_rank > size - n))
         return refuse(c, "%u seats from that of rank %d on, of host %d from place %d on",
                       run->n, seat->rank, seat->host, seat->local_rank);
-    if (seat->bad > 1 || !seat->seq != !seat->arrival || seat->threads > INT_MAX || seat->host < 0 ||
+    if (seat->bad > 1 || !seat->seq != !seat->arrival || seat->threads > INT_MAX ||
+        seat->host < 0 ||
         seat->host >= size || seat->local_rank < 0 ||
         !(seat->share >= 0 && seat->share <= 1))
         return refuse(
@@ -150,7 +151,8 @@ static bool run_is_good(const struct check *c, const struct ranks_run *run)
 }
 
 /* Those of this host are at places that it has, ascending. */
-static bool places_are_good(const struct check *c, const struct ranks_run *run, int *last_here)
+static bool places_are_good(const struct check *c, const struct ranks_run *run,
+                            int *last_here)
 {
     const struct link_place *place = c->facts->place;
     int i = place->host - run->first.host, first = run->first.local_rank;
@@ -190,7 +192,8 @@ static bool seats_are_good(const struct check *c, const struct ranks_run **own)
     }
     if (!*own)
         return !f->place->fixed || refuse(c, "no seat of rank %d", f->rank);
-    const struct ranks_seat seat = ranks_run_seat(*own, (uint32_t)(f->rank - (*own)->first.rank));
+    const uint32_t nth = (uint32_t)(f->rank - (*own)->first.rank);
+    const struct ranks_seat seat = ranks_run_seat(*own, nth);
     return (seat.host == f->place->host && seat.local_rank == f->place->local_rank) ||
            refuse(c, "a seat of rank %d at place %d of host %d", f->rank, seat.local_rank,
                   seat.host);

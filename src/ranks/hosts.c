@@ -4,8 +4,8 @@
  * their vectors and the result in memory that they share, and for each slice of another
  * host one of them, the relay, has to do with its owner:
  *
- *   show      each vector comes to its place: the contribution is there already, of a live
- *             vector a copy is made, piece by piece of all slices
+ *   show      each vector comes to its place: the contribution is there already, of a
+ *             live vector a copy is made, piece by piece of all slices
  *   give      the relay gives the owner the mean of the mates' parts, with the sum of
  *             their shares
  *   reduce    the owner takes its own mates' parts out of their places, and one of each
@@ -41,11 +41,11 @@ enum { CACHE_LINE = 64 };
 
 /* In the host's memory, by local rank; zero at first. */
 struct mate {
-    /* {round 32, pieces 32} of every slice that are in its place. Its rank, release; mates
-     * acquire, and read those pieces. */
+    /* {round 32, pieces 32} of every slice that are in its place. Its rank, release;
+     * mates acquire, and read those pieces. */
     _Alignas(CACHE_LINE) _Atomic uint64_t shown;
-    /* The round that it has done its part of. Its rank, release; mates acquire, and use the
-     * result. */
+    /* The round that it has done its part of. Its rank, release; mates acquire, and use
+     * the result. */
     _Atomic uint32_t done;
 };
 

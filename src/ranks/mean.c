@@ -5,7 +5,7 @@
  * owner's), and at once tells all the others, who learn it in place:
  *
  *   give, take      (k-1)/k of the vector out, and as much in
- *   tell, learn     the same again: 2 (k-1)/k in each direction, the least that is possible
+ *   tell, learn     the same again: 2 (k-1)/k in each direction, the least possible
  *
  * Of many members a slice has OWNED floats or more, so that a short vector costs no
  * messages between all pairs. It then has fewer owners than members, and they are others
@@ -56,7 +56,7 @@ static int owners_of(const struct ranks_round *r)
     return many && most < (size_t)r->k ? (int)most : r->k;
 }
 
-/* Some pieces a slice, so that they follow one another closely, also where it is short. */
+/* Some pieces a slice, also a short one, so that they follow one another closely. */
 static size_t piece_floats(const struct ranks *m)
 {
     const struct ranks_round *r = &m->round;
@@ -169,7 +169,7 @@ static size_t buffer_bytes(const struct ranks_round *r)
     return (wire_bytes(r->wire, r->piece) + 63) / 64 * 64;
 }
 
-/* Parts go out of the vector itself where all of it lies together, also if we come to help only. */
+/* Parts go out of the vector itself where all of it lies together, also a helper's. */
 static bool gathers(const struct ranks *m)
 {
     const struct ranks_round *r = &m->round;
@@ -203,7 +203,8 @@ static void open_lanes(struct ranks *m)
         n++;
     }
     lanes->n = n;
-    for (int i = 0; i < n; i++)     /* members after this one first: not all give to the same */
+    /* members after this one first: not all give to the same */
+    for (int i = 0; i < n; i++)
         make_ready(m, &lanes->list[(after + i) % n]);
 }
 
@@ -295,8 +296,8 @@ static bool learn(struct ranks *m, struct ranks_lane *lane)
         return false;
     struct ranks_op *op = &lane->learn[lane->learning % m->depth];
     struct chunk piece = ranks_round_piece(r, lane->member, lane->learning++);
-    return ranks_receive_op(m, op, r->wire == WIRE_F32 ? m->mean + piece.from : op->floats,
-                            wire_bytes(r->wire, piece.n), TAG_TELL);
+    float *to = r->wire == WIRE_F32 ? m->mean + piece.from : op->floats;
+    return ranks_receive_op(m, op, to, wire_bytes(r->wire, piece.n), TAG_TELL);
 }
 
 /* False, and it waits for the next step, where this one has done its share. */
@@ -313,7 +314,8 @@ static bool decode(struct ranks *m, struct ranks_lane *lane, int *turns)
     if (!lane->here[slot] || !may_code(r, turns))
         return false;
     lane->here[slot] = false;
-    ranks_wire_learn(m, ranks_round_piece(r, lane->member, lane->learned++), lane->learn[slot].floats);
+    ranks_wire_learn(m, ranks_round_piece(r, lane->member, lane->learned++),
+                     lane->learn[slot].floats);
     r->left--;
     return true;
 }
@@ -327,9 +329,10 @@ static bool give(struct ranks *m, struct ranks_lane *lane, int *turns)
         return false;
     struct ranks_op *op = &lane->give[lane->given % m->depth];
     struct chunk piece = ranks_round_piece(r, lane->member, lane->given++);
-    const float *p = m->host ? ranks_host_give(m, piece, op->floats)
-                     : r->wire == WIRE_F32 ? ranks_reach(r->in, piece.from, piece.n, op->floats)
-                                           : ranks_wire_give(m, piece, op->floats);
+    const float *p = m->host               ? ranks_host_give(m, piece, op->floats)
+                     : r->wire != WIRE_F32 ? ranks_wire_give(m, piece, op->floats)
+                                           : ranks_reach(r->in, piece.from, piece.n,
+                                                         op->floats);
     return ranks_send_op(m, op, p, wire_bytes(r->wire, piece.n), TAG_GIVE);
 }
 
@@ -370,8 +373,8 @@ static void tell_peers(struct ranks *m)
         struct chunk piece = ranks_round_piece(r, r->me, nth);
         *op = (struct ranks_op){.ended = told, .rank = r->seats[peer->member].rank,
                                 .slot = (unsigned)(nth % m->depth), .of = peer};
-        ranks_send_op(m, op, r->wire == WIRE_F32 ? m->mean + piece.from : m->settled[op->slot],
-                      wire_bytes(r->wire, piece.n), TAG_TELL);
+        const float *p = r->wire == WIRE_F32 ? m->mean + piece.from : m->settled[op->slot];
+        ranks_send_op(m, op, p, wire_bytes(r->wire, piece.n), TAG_TELL);
         m->moved = true;
     }
 }
@@ -407,7 +410,8 @@ static int gather_inputs(struct ranks *m, struct chunk piece, int from, int to)
             m->shares[n_in++] = r->seats[r->me].share;
         }
         if (i < to) {
-            m->inputs[n_in] = w->takes[(w->reduced + (size_t)(i - from)) % w->room].floats;
+            size_t part = w->reduced + (size_t)(i - from);
+            m->inputs[n_in] = w->takes[part % w->room].floats;
             m->shares[n_in++] = share_of(m, w->givers[i]);
         }
     }
@@ -480,10 +484,12 @@ static void reduce_parts(struct ranks *m)
     struct ranks_round *r = &m->round;
     int turns = ENCODED_AT_ONCE, from, to;
 
-    for (int i = 0; i < REDUCED_AT_ONCE && r->reduced < r->n_own && next_givers(m, &from, &to) &&
-                    (!m->host || ranks_host_shown(m, r->reduced)) && has_room(m) &&
-                    may_code(r, &turns); i++)
+    for (int i = 0; i < REDUCED_AT_ONCE && r->reduced < r->n_own; i++) {
+        bool shown = !m->host || ranks_host_shown(m, r->reduced);
+        if (!shown || !next_givers(m, &from, &to) || !has_room(m) || !may_code(r, &turns))
+            return;
         reduce(m, from, to);
+    }
 }
 
 bool ranks_mean_step(struct ranks *m)
@@ -504,7 +510,7 @@ bool ranks_mean_step(struct ranks *m)
 
 /* --- for whom it waits --- */
 
-/* Those who have not given what is to be reduced here next: the others wait for them as well. */
+/* Those that have not given their part of the next piece here: the others wait as well. */
 static void giving_late(const struct ranks *m, struct awaited *awaited)
 {
     const struct ranks_window *w = &m->lanes.window;
