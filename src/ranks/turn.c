@@ -341,10 +341,10 @@ static enum fabric_progress take_version(struct ranks *m, struct fabric_part *pa
 static enum fabric_progress hand_out_state(struct ranks *m, struct fabric_part *part)
 {
     m->held.state_waits = false;
+    m->f.joined |= m->x.kind == EXCHANGE_STATE && !m->has_state;
     m->has_state = true;
     m->moved = true;
     m->stage = STAGE_PART;
-    m->f.joined |= m->x.kind == EXCHANGE_STATE;
     if (m->owed)
         ranks_wire_forgive(m);
     *part = (struct fabric_part){.kind = EXCHANGE_STATE, .out = m->result, .n = m->n,

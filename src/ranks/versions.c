@@ -296,6 +296,7 @@ static enum ranks_version choose(const struct ranks *m, struct ledger_version ve
     bool brings = m->has_state && m->x.kind == EXCHANGE_STATE &&
                   (m->stage == STAGE_LOOK || m->stage == STAGE_ARRIVED);
 
+    brings &= !(was_in && r->kind == EXCHANGE_STATE);   /* else another's was made the job's */
     if (!version.number || m->left || brings || (m->x.final && !(was_in && r->final)))
         return VERSION_LIST;
     return was_in && r->kind == EXCHANGE_MEAN ? VERSION_RESULT : VERSION_STATE;
