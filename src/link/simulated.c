@@ -502,6 +502,9 @@ int simulated_turn(struct simulated *world, uint64_t until_ns)
     if (end && end->alive && !end->asleep)
         simulated_ready(end);
     world->running = NULL;
+    while (!world->failed && simulated_next(world) <= world->now_ns &&
+           world->heap[0].kind == EVENT_CONNECT)
+        step(world);            /* a rank that meets a thousand at once is told once */
     while (!(end = take_ready(world))) {
         uint64_t next = simulated_next(world);
         if (world->failed || next > until_ns || next == UINT64_MAX) {

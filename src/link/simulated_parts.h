@@ -49,7 +49,8 @@ struct simulated_message {
  * LINK_ANY. Those lie in a channel whose `from` is NULL, and take the channels that wait
  * in its line in turn. */
 struct channel {
-    struct channel *chain;      /* of the receiver's table */
+    struct channel *chain;      /* of the receiver's table, */
+    struct channel *of_peer;    /* and of its view of the sender */
     struct end *from, *to;
     struct channel *any;        /* where the receives from LINK_ANY are */
     uint64_t series;
@@ -68,8 +69,9 @@ enum view_state { VIEW_NONE, VIEW_THERE, VIEW_GONE };
 
 struct simulated_view {
     uint64_t generation;
-    uint64_t below;             /* series that this end is through with */
+    uint64_t below;             /* series that this end is through with, of this peer */
     enum view_state state;
+    struct channel *channels;   /* from there to here */
 };
 
 struct span {
@@ -85,6 +87,7 @@ struct end {
     struct channel **table;     /* by sender and tag */
     size_t table_room, n_channels;
     struct simulated_view *views;         /* (ranks) NULL: the world is fixed */
+    uint64_t below;             /* series that it is through with, of all peers */
     size_t n_open;              /* messages that it has sent, and have not ended */
     /* what collect will tell, and what it has told last */
     struct link_ended *ended, *told;
@@ -147,7 +150,8 @@ static inline bool simulated_hears(const struct end *end, const struct end *peer
                                    uint64_t series)
 {
     const struct simulated_view *view = end->views ? &end->views[peer->rank] : NULL;
-    return !view || (view->state != VIEW_NONE && (!series || series >= view->below));
+    return !view || (view->state != VIEW_NONE &&
+                     (!series || (series >= view->below && series >= end->below)));
 }
 
 /* --- simulated_queue.c --- */

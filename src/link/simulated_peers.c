@@ -40,8 +40,9 @@ void simulated_meets(struct end *end)
     struct simulated *world = end->world;
 
     end->generation = ++world->generations;
+    end->below = 0;
     for (int k = 0; end->views && k < world->options.ranks; k++) {
-        end->views[k] = (struct simulated_view){0};
+        end->views[k] = (struct simulated_view){.channels = end->views[k].channels};
         if (world->ends[k].alive && k != end->rank)
             dial(end, &world->ends[k]);
     }
@@ -61,20 +62,33 @@ static bool accepts(struct end *end, const struct end *peer)
 
 static void come(struct end *end, const struct end *peer)
 {
-    *view_of(end, peer) = (struct simulated_view){.generation = peer->generation,
-                                        .below = view_of(end, peer)->below,
-                                        .state = VIEW_THERE};
+    struct simulated_view *view = view_of(end, peer);
+
+    view->generation = peer->generation;
+    view->state = VIEW_THERE;
     simulated_told(end, (struct link_peer){peer->rank, peer->generation, false});
 }
 
-/* All channels from one end to another, and all of a receiver, by a function. */
-static void each_channel(struct end *to, const struct end *from,
+/* From one end to another, but those of receives from LINK_ANY. */
+static struct channel *channels_of(struct end *to, const struct end *from)
+{
+    return to->views ? view_of(to, from)->channels : NULL;
+}
+
+/* All of them, by a function; */
+static void each_of_peer(struct end *to, const struct end *from,
                          void (*act)(struct channel *, bool), bool tell)
+{
+    for (struct channel *c = channels_of(to, from); c; c = c->of_peer)
+        act(c, tell);
+}
+
+/* and all of a receiver. */
+static void each_channel(struct end *to, void (*act)(struct channel *, bool), bool tell)
 {
     for (size_t i = 0; i < to->table_room; i++)
         for (struct channel *c = to->table[i]; c; c = c->chain)
-            if (!from || c->from == from)
-                act(c, tell);
+            act(c, tell);
 }
 
 void simulated_connects(struct simulated *world, const struct event *event)
@@ -87,8 +101,8 @@ void simulated_connects(struct simulated *world, const struct event *event)
     bool one = accepts(a, b), other = accepts(b, a);
     if (one && other) {
         /* what is still on its way was said by, or to, processes before them */
-        each_channel(a, b, simulated_receiver_stops, true);
-        each_channel(b, a, simulated_receiver_stops, true);
+        each_of_peer(a, b, simulated_receiver_stops, true);
+        each_of_peer(b, a, simulated_receiver_stops, true);
         come(a, b);
         come(b, a);
     }
@@ -117,14 +131,12 @@ static bool knows(struct end *end, const struct end *peer)
 }
 
 /* Something that left before its sender went has not come yet. */
-static bool still_comes(const struct end *end, const struct end *peer)
+static bool still_comes(struct end *end, const struct end *peer)
 {
-    for (size_t i = 0; i < end->table_room; i++)
-        for (const struct channel *c = end->table[i]; c; c = c->chain)
-            for (const struct simulated_message *m = c->from == peer ? c->first : NULL; m;
-                 m = m->next)
-                if (m->copied && m->state == MESSAGE_MOVES)
-                    return true;
+    for (const struct channel *c = channels_of(end, peer); c; c = c->of_peer)
+        for (const struct simulated_message *m = c->first; m; m = m->next)
+            if (m->copied && m->state == MESSAGE_MOVES)
+                return true;
     return false;
 }
 
@@ -164,22 +176,21 @@ static void stop_receiving(struct end *end, const struct end *peer, uint64_t bel
 
 static void stop_sending(struct end *end, struct end *peer, uint64_t below)
 {
-    for (size_t i = 0; i < peer->table_room && end->n_open; i++)
-        for (struct channel *c = peer->table[i]; c; c = c->chain)
-            if (c->from == end && c->series && c->series < below)
-                simulated_sender_stops(c, true);
+    for (struct channel *c = channels_of(peer, end); c && end->n_open; c = c->of_peer)
+        if (c->series && c->series < below)
+            simulated_sender_stops(c, true);
 }
 
 void simulated_through(struct end *end, struct end *peer, uint64_t below)
 {
-    for (int k = 0; k < end->world->options.ranks; k++) {
-        struct simulated_view *view = &end->views[k];
-        if (peer && peer->rank != k)
-            continue;
-        view->below = below > view->below ? below : view->below;
+    uint64_t *through = peer ? &view_of(end, peer)->below : &end->below;
+
+    *through = below > *through ? below : *through;
+    if (peer)
+        stop_sending(end, peer, below);
+    for (int k = 0; !peer && end->n_open && k < end->world->options.ranks; k++)
         if (k != end->rank)
             stop_sending(end, &end->world->ends[k], below);
-    }
     stop_receiving(end, peer, below);
 }
 
@@ -190,8 +201,8 @@ void simulated_forgets(struct end *end, struct end *peer)
     if (view->state == VIEW_NONE)
         return;
     view->state = VIEW_NONE;
-    each_channel(peer, end, simulated_sender_stops, true);
-    each_channel(end, peer, simulated_receiver_stops, true);
+    each_of_peer(peer, end, simulated_sender_stops, true);
+    each_of_peer(end, peer, simulated_receiver_stops, true);
     if (knows(peer, end))
         tell_gone(peer, end);
     if (peer->alive && peer->generation != view->generation)
@@ -208,11 +219,11 @@ void simulated_dies(struct end *end, bool told)
     for (int k = 0; k < world->options.ranks; k++) {
         struct end *other = &world->ends[k];
         view_of(end, other)->state = VIEW_NONE;
-        each_channel(other, end, simulated_sender_stops, false);
+        each_of_peer(other, end, simulated_sender_stops, false);
         if (told && knows(other, end))
             tell_gone(other, end);
     }
-    each_channel(end, NULL, simulated_receiver_stops, false);
+    each_channel(end, simulated_receiver_stops, false);
     end->n_open = 0;
 }
 
@@ -246,7 +257,7 @@ bool simulated_closes(struct end *end)
     for (int k = 0; end->n_open && k < world->options.ranks; k++)
         let_go(&world->ends[k], end);
     if (!end->views)
-        each_channel(end, NULL, close_receiver, false);
+        each_channel(end, close_receiver, false);
     end->met = end->alive = end->asleep = false;
     end->n_ended = end->n_peers = 0;
     return quiet;

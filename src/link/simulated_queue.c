@@ -197,6 +197,10 @@ static struct channel *add_channel(struct end *to, struct end *from, int tag,
     *c = (struct channel){.chain = *at, .from = from, .to = to, .any = any, .tag = tag,
                           .series = series};
     *at = c;
+    if (from && to->views) {
+        c->of_peer = to->views[from->rank].channels;
+        to->views[from->rank].channels = c;
+    }
     to->n_channels++;
     return c;
 }
@@ -214,10 +218,14 @@ struct channel *simulated_channel(struct end *to, struct end *from, int tag,
 void simulated_channel_drop(struct channel *c)
 {
     struct channel **at = &c->to->table[place(c->to, c->from, c->tag, c->series)];
+    struct channel **of_peer = &c->to->views[c->from->rank].channels;
 
     while (*at != c)
         at = &(*at)->chain;
     *at = c->chain;
+    while (*of_peer != c)
+        of_peer = &(*of_peer)->of_peer;
+    *of_peer = c->of_peer;
     c->to->n_channels--;
     memory_give(c);
 }
