@@ -30,14 +30,15 @@
 struct peer {
     bool hello, compared, left;
     uint64_t generation;            /* in the epoch that stood when this was looked at last */
-    bool here_waits;                /* `here` is to be heard once it is compared */
     uint64_t taken;                 /* a newcomer: pieces of its state, as it has told */
-    struct ranks_word here;
+    struct ranks_word *here;        /* to be heard once it is compared; NULL: none is */
     bool ends, finished;            /* has begun its finish; and that is not done */
     uint32_t void_seq;              /* of an arrival that goes on alone */
     uint32_t threads;
     int host, local_rank;
-    struct ranks_word arrival;        /* the last */
+    struct offer offer;             /* of its last arrival, */
+    uint32_t seq;                   /* as its sender counts its exchanges */
+    uint64_t note;
     struct ranks_op manifest_op;
     char *manifest;
     size_t manifest_bytes;
@@ -76,8 +77,10 @@ void ranks_lead_fini(struct ranks *m)
 {
     if (!m->lead)
         return;
-    for (int k = 0; m->lead->peers && k < m->place.size; k++)
+    for (int k = 0; m->lead->peers && k < m->place.size; k++) {
         memory_give(m->lead->peers[k].manifest);
+        memory_give(m->lead->peers[k].here);
+    }
     memory_give(m->lead->peers);
     memory_give(m->lead->offers);
     memory_give(m->lead->threads);
@@ -141,11 +144,13 @@ static void turn_away(struct ranks *m, int rank, const char *text)
 static void admit(struct ranks *m, int rank)
 {
     struct peer *peer = &m->lead->peers[rank];
+    struct ranks_word *here = peer->here;
 
-    if (!peer->here_waits || !peer->compared || !ranks_rows_lead_admits(m, rank))
+    if (!here || !peer->compared || !ranks_rows_lead_admits(m, rank))
         return;
-    peer->here_waits = false;
-    ranks_members_hear(m, rank, &peer->here);
+    peer->here = NULL;
+    ranks_members_hear(m, rank, here);
+    memory_give(here);
 }
 
 static void compare(struct ranks *m, struct ranks_op *op, const struct link_ended *ended)
@@ -312,7 +317,12 @@ void ranks_lead_hear_here(struct ranks *m, int from, const struct ranks_word *wo
     bool ends = word->ledger.final && !peer->ends;
 
     if (word->ledger.arrival) {
-        peer->arrival = *word;
+        peer->offer = (struct offer){
+            .rank = from, .kind = (enum exchange_kind)word->kind, .final = word->final,
+            .bad = word->bad, .refers = word->refers, .n = word->n, .agree = word->agree,
+            .priority = word->priority, .weight = word->weight};
+        peer->seq = word->seq;
+        peer->note = word->note;
         lead->late.n = 0;               /* it has not been told */
         if (!lead->since_ns)
             lead->since_ns = m->now_ns;
@@ -351,10 +361,10 @@ bool ranks_lead_admits(struct ranks *m, int from, const struct ranks_word *word)
     if (word->ledger.epoch < ledger_view(m->ledger).epoch ||
         (peer->compared && ranks_rows_lead_admits(m, from)))
         return true;
-    if (word->seats)
-        return false;           /* it says so again */
-    peer->here = *word;
-    peer->here_waits = true;
+    if (!word->seats && !peer->here)
+        peer->here = memory_take(sizeof *word);
+    if (!word->seats && peer->here)     /* else it says so again */
+        *peer->here = *word;
     return false;
 }
 
@@ -362,7 +372,9 @@ void ranks_lead_gone(struct ranks *m, int rank)
 {
     struct peer *peer = &m->lead->peers[rank];
 
-    peer->hello = peer->compared = peer->here_waits = false;
+    peer->hello = peer->compared = false;
+    memory_give(peer->here);
+    peer->here = NULL;
     ledger_await(m->ledger, rank, true);
     peer->void_seq = 0;
     m->ledger_moved = true;
@@ -423,7 +435,7 @@ void ranks_lead_changed(struct ranks *m)
 static bool has_arrived(const struct ranks *m, int k)
 {
     const struct peer *peer = &m->lead->peers[k];
-    return m->list[k].seq && peer->arrival.seq != peer->void_seq;
+    return m->list[k].seq && peer->seq != peer->void_seq;
 }
 
 /* What those have brought who have arrived; of m->list. */
@@ -431,14 +443,9 @@ static int gather_offers(struct ranks *m)
 {
     int n = 0;
 
-    for (int k = 0; k < m->place.size; k++) {
-        const struct ranks_word *a = &m->lead->peers[k].arrival;
+    for (int k = 0; k < m->place.size; k++)
         if (has_arrived(m, k))
-            m->lead->offers[n++] = (struct offer){
-                .rank = k, .kind = (enum exchange_kind)a->kind, .final = a->final, .bad = a->bad,
-                .refers = a->refers, .n = a->n, .agree = a->agree, .priority = a->priority,
-                .weight = a->weight};
-    }
+            m->lead->offers[n++] = m->lead->peers[k].offer;
     return n;
 }
 
@@ -472,8 +479,8 @@ static uint32_t sit(struct ranks *m, struct ranks_run *runs, bool all, bool shar
         if (!member && (!all || (!m->place.fixed && !m->members[k])))
             continue;
         const struct ranks_seat seat = {
-            .rank = k, .seq = member ? peer->arrival.seq : 0,
-            .arrival = member ? m->list[k].seq : 0, .bad = member && peer->arrival.bad,
+            .rank = k, .seq = member ? peer->seq : 0,
+            .arrival = member ? m->list[k].seq : 0, .bad = member && peer->offer.bad,
             .threads = m->lead->threads[peer->host],
             .host = m->place.fixed ? peer->host : k, .local_rank = peer->local_rank,
             .share = shares ? m->shares[nth++] : 0};
@@ -531,7 +538,7 @@ static void close_round(struct ranks *m, const struct ledger_gathering *g,
                      ruling->what == RULING_MEAN);
     if (state) {
         word.source = lead->offers[ruling->place].rank;
-        word.note = lead->peers[word.source].arrival.note;
+        word.note = lead->peers[word.source].note;
     } else if (ruling->what == RULING_MEAN) {
         word.source = 0;
     }
@@ -561,7 +568,7 @@ static void make_void(struct ranks *m)
         struct peer *peer = &lead->peers[k];
         if (!at_work(m, peer))
             continue;
-        uint32_t seq = has_arrived(m, k) ? peer->arrival.seq : 0;       /* 0: of none */
+        uint32_t seq = has_arrived(m, k) ? peer->seq : 0;       /* 0: of none */
         peer->void_seq = seq ? seq : peer->void_seq;
         ranks_tell(m, k, (struct ranks_word){.what = WORD_VOID, .seq = seq}, NULL, 0);
     }
@@ -671,7 +678,7 @@ static struct awaited late_for(const struct ranks *m, const struct peer *peer,
 {
     struct awaited awaited = *late;
 
-    awaited.kind = (enum exchange_kind)peer->arrival.kind;
+    awaited.kind = peer->offer.kind;
     if (!peer->finished)
         return awaited;
     awaited = (struct awaited){.wait = FABRIC_WAIT_FINISH, .kind = awaited.kind,
@@ -698,7 +705,7 @@ void ranks_lead_tell_late(struct ranks *m)
     lead->late = late;
     for (int k = 0; k < m->place.size; k++) {
         const struct peer *peer = &lead->peers[k];
-        if (peer->left || !ledger_arrived(m->ledger, k) || peer->arrival.seq == peer->void_seq)
+        if (peer->left || !ledger_arrived(m->ledger, k) || peer->seq == peer->void_seq)
             continue;
         struct awaited theirs = late_for(m, peer, &late);
         ranks_tell(m, k, (struct ranks_word){.what = WORD_LATE}, &theirs, sizeof theirs);

@@ -30,6 +30,8 @@
 
 #include <string.h>
 
+enum { ASKED_AT_ONCE = 16 };
+
 /* --- words --- */
 
 static uint64_t merged_of(const struct ledger_seat *s, uint64_t generation)
@@ -63,10 +65,16 @@ static void write_list(const struct ledger *l, struct ledger_decision *d, enum l
 static bool write_word(const struct ledger *l, struct ledger_decision *d,
                        enum ledger_what what, int to, struct ledger_entry *list)
 {
-    *d = (struct ledger_decision){.what = what, .from = l->o.rank, .to = to, .about = -1,
-                                  .generation = l->o.generation, .epoch = l->epoch,
-                                  .ballot = l->promised, .version = l->held,
-                                  .coordinator = l->coordinator};
+    memset(d, 0, sizeof *d);        /* also between its fields: equal words are equal bytes */
+    d->what = what;
+    d->from = l->o.rank;
+    d->to = to;
+    d->about = -1;
+    d->generation = l->o.generation;
+    d->epoch = l->epoch;
+    d->ballot = l->promised;
+    d->version = l->held;
+    d->coordinator = l->coordinator;
     switch (what) {
     case LEDGER_HERE:
         d->accepted = l->accepted;
@@ -458,11 +466,14 @@ void ledger_silent(struct ledger *l, int rank)
     turn(l);
 }
 
-/* What was said to it before is lost. */
+/* What was said to it before is lost. A newcomer that meets a thousand ranks at once asks
+ * some of them, and the others in turn. */
 void ledger_came(struct ledger *l, int rank)
 {
-    if (!l->member && !l->leaves)
-        ledger_owe(l, rank, LEDGER_HERE);
+    if (l->member || l->leaves || l->greeted == ASKED_AT_ONCE)
+        return;
+    l->greeted++;
+    ledger_owe(l, rank, LEDGER_HERE);
 }
 
 void ledger_heard(struct ledger *l, int rank)
@@ -563,6 +574,7 @@ void ledger_time(struct ledger *l, uint64_t now_ns)
         ledger_say_here(l);
     if (now_ns >= l->say_ns) {
         l->say_ns = now_ns + l->o.again_ns;
+        l->greeted = 0;
         if (!l->leaves || l->member)
             ledger_say_here(l);
         l->asked = (l->asked + 1) % l->o.ranks;

@@ -38,6 +38,7 @@ struct ledger {
     uint64_t seq, done, lost;             /* the newest seq; the newest that was merged */
     uint64_t accepted, mine, since_ns;  /* ballots; the quorum's time plus one, or 0 */
     int accepted_coordinator, asked;
+    int greeted;                /* ranks that have come and were asked since `asked` was */
     bool accepted_fresh;
     struct ledger_offer {                                  /* mine != 0 */
         bool made, fresh;                        /* fresh: not another candidate's list */

@@ -312,7 +312,7 @@ struct ranks {
     struct ranks_op word_op;
     struct ranks_word *heard, *go;        /* word_bytes each */
     size_t word_bytes;
-    struct ranks_outgoing *idle_words, *last_word;
+    struct ranks_outgoing *idle_words[2], *last_word;   /* short, long */
     int words_out;
     bool go_waits;                      /* `go` is to be done */
     bool deaf;                          /* a peer has broken the protocol: no word is heard */

@@ -6,7 +6,8 @@
  * only helps in a round may be sent the next GO meanwhile. A rank hears at once what it
  * says to itself, so the coordinator closes no round while one waits here.
  *
- * A word that is said is copied, and its copy used again when it has gone out.
+ * A word that is said is copied, and its copy used again when it has gone out. Nearly all
+ * words are short, so room for the longest list is taken only for lists.
  *
  * hear.c knows the meaning of words, and is called through m->hear. */
 #include "ranks/ranks.h"
@@ -25,6 +26,7 @@ struct ranks_outgoing {
     struct ranks_op op;
     struct ranks_outgoing *next;      /* idle */
     struct ranks_outgoing *before;    /* taken from memory before it */
+    bool is_long;
     struct ranks_word word[];         /* and what follows it */
 };
 
@@ -41,25 +43,27 @@ static void said(struct ranks *m, struct ranks_op *op, const struct link_ended *
     struct ranks_outgoing *out = (struct ranks_outgoing *)(void *)op;
 
     (void)ended;
-    out->next = m->idle_words;
-    m->idle_words = out;
+    out->next = m->idle_words[out->is_long];
+    m->idle_words[out->is_long] = out;
     m->words_out--;
     m->peers[op->rank].words_out--;
 }
 
-static struct ranks_outgoing *take_outgoing(struct ranks *m)
+static struct ranks_outgoing *take_outgoing(struct ranks *m, size_t bytes)
 {
-    struct ranks_outgoing *out = m->idle_words;
+    bool is_long = bytes > LINK_WORD;
+    struct ranks_outgoing *out = m->idle_words[is_long];
 
     if (out) {
-        m->idle_words = out->next;
+        m->idle_words[is_long] = out->next;
         return out;
     }
-    out = memory_take(sizeof *out + m->word_bytes);
+    out = memory_take(sizeof *out + (is_long ? m->word_bytes : LINK_WORD));
     if (!out) {
         ranks_fail(m, DESCANT_MEMORY, "no memory for a message");
         return NULL;
     }
+    out->is_long = is_long;
     out->before = m->last_word;
     m->last_word = out;
     return out;
@@ -74,7 +78,8 @@ static bool is_lost(const struct ranks *m, int rank)
 bool ranks_tell(struct ranks *m, int rank, struct ranks_word word, const void *tail,
                 size_t bytes)
 {
-    struct ranks_outgoing *out = is_lost(m, rank) ? NULL : take_outgoing(m);
+    struct ranks_outgoing *out =
+        is_lost(m, rank) ? NULL : take_outgoing(m, sizeof word + bytes);
 
     if (!out)
         return false;
