@@ -45,6 +45,7 @@ struct message {
     struct ledger_decision word;
     uint64_t to_generation;
     struct ledger_entry list[MOST];
+    uint64_t hash;              /* of what is before it */
 };
 
 struct node {
@@ -183,6 +184,31 @@ static void check_held(struct world *w, int r)
 
 /* --- what a driver does --- */
 
+static inline uint64_t mix_word(uint64_t h, const unsigned char *p)
+{
+    uint64_t word;
+
+    memcpy(&word, p, sizeof word);
+    h = (h ^ word) * UINT64_C(0x9e3779b97f4a7c15);
+    return h ^ h >> 29;
+}
+
+/* Four at a time, which do not wait for each other: hashes are most of what a state costs. */
+static uint64_t mix(uint64_t h, const void *data, size_t bytes)
+{
+    const unsigned char *p = data;
+    uint64_t lanes[4] = {h, h + 1, h + 2, h + 3};
+
+    for (; bytes >= sizeof lanes; bytes -= sizeof lanes, p += sizeof lanes)
+        for (int i = 0; i < 4; i++)
+            lanes[i] = mix_word(lanes[i], p + 8 * i);
+    for (; bytes >= sizeof h; bytes -= sizeof h, p += sizeof h)
+        lanes[0] = mix_word(lanes[0], p);
+    for (int i = 1; i < 4; i++)
+        lanes[0] = mix_word(lanes[0], (const unsigned char *)&lanes[i]);
+    return lanes[0];
+}
+
 static void send(struct world *w, const struct ledger_decision *d,
                  const struct ledger_entry *list)
 {
@@ -193,8 +219,9 @@ static void send(struct world *w, const struct ledger_decision *d,
     m.to_generation = w->node[d->to].generation;
     if (d->listed)
         memcpy(m.list, list, (size_t)w->ranks * sizeof *list);
+    m.hash = mix(0, &m, offsetof(struct message, hash));
     for (int i = 0; i < w->n_words; i++)
-        if (memcmp(&w->word[i], &m, sizeof m) == 0)
+        if (w->word[i].hash == m.hash && memcmp(&w->word[i], &m, sizeof m) == 0)
             return;
     if (w->n_words < WORDS)
         w->word[w->n_words++] = m;
@@ -346,17 +373,23 @@ static bool tick(struct world *w, int r, uint64_t ns)
 static void start(struct world *w, int r, const struct ledger_entry *first, int contact,
                   int quorum)
 {
-    struct ledger_options o = {.rank = r,
-                               .ranks = w->ranks,
-                               .quorum = quorum,
-                               .grace_ns = GRACE_NS,
-                               .again_ns = AGAIN_NS,
-                               .fixed = w->fixed,
-                               .lazy_ns = LAZY_NS,
-                               .dead_ns = DEAD_NS,
-                               .generation =
-                                   first ? first[r].generation : ++w->generations};
-    w->node[r] = (struct node){.generation = o.generation, .alive = true, .round = -1};
+    struct ledger_options o;
+
+    memset(&o, 0, sizeof o);        /* also between its fields, for the ledger's bytes are
+                                       hashed; the same below */
+    o.rank = r;
+    o.ranks = w->ranks;
+    o.quorum = quorum;
+    o.grace_ns = GRACE_NS;
+    o.again_ns = AGAIN_NS;
+    o.fixed = w->fixed;
+    o.lazy_ns = LAZY_NS;
+    o.dead_ns = DEAD_NS;
+    o.generation = first ? first[r].generation : ++w->generations;
+    memset(&w->node[r], 0, sizeof w->node[r]);
+    w->node[r].generation = o.generation;
+    w->node[r].alive = true;
+    w->node[r].round = -1;
     ledger_init(ledger_of(w, r), &o, w->now, first, contact);
     obey(w, r);
 }
@@ -577,18 +610,6 @@ struct search {
     size_t bytes;
 };
 
-static uint64_t mix(uint64_t h, const void *data, size_t bytes)
-{
-    const unsigned char *p = data;
-    uint64_t word;
-    for (; bytes >= sizeof word; bytes -= sizeof word, p += sizeof word) {
-        memcpy(&word, p, sizeof word);
-        h = (h ^ word) * UINT64_C(0x9e3779b97f4a7c15);
-        h ^= h >> 29;
-    }
-    return h;
-}
-
 /* Whether words of the same sender to the same peer lie before it. */
 static int words_before(const struct world *w, int i)
 {
@@ -606,7 +627,7 @@ static uint64_t hash_of(const struct world *w, const struct faults *f)
     h = mix(h, w->version, sizeof w->version[0] * (size_t)w->n_versions);
     h = mix(h + (uint64_t)w->top, w->memory, w->ledger_bytes * (size_t)w->ranks);
     for (int i = 0; i < w->n_words; i++)
-        words += mix((uint64_t)words_before(w, i), &w->word[i], sizeof w->word[i]);
+        words += mix((uint64_t)words_before(w, i), &w->word[i].hash, sizeof w->word[i].hash);
     return h ^ words;
 }
 
@@ -761,14 +782,18 @@ enum { BROKEN_RULES = FENCE };
 enum { BROKEN_RULES = N_RULES };
 #endif
 
+/* From these seeds on: where a rule is missed seldom, they are the first that miss it. A
+ * change of the rules makes the search longer, and no more. */
 START_TEST(each_rule_is_missed)
 {
+    static const uint64_t first[N_RULES] = {
+        [PROMISE] = 32107, [AGAIN] = 3803, [ACCEPT] = 5734, [HOLD] = 5004};
     uint64_t rounds = 0;
     const char *wrong = NULL;
 
     broken = _i;
-    for (uint64_t seed = 1; seed < 300000 && (!wrong || !strcmp(wrong, stuck)); seed++)
-        wrong = random_world(seed, 1500, &rounds);
+    for (uint64_t seed = 0; seed < 300000 && (!wrong || !strcmp(wrong, stuck)); seed++)
+        wrong = random_world(first[_i] + seed, 1500, &rounds);
     ck_assert_msg(wrong && strcmp(wrong, stuck), "nothing is wrong without %s",
                   broken_names[_i]);
     broken = NONE;

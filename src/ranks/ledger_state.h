@@ -41,15 +41,16 @@ struct ledger {
     int greeted;                /* ranks that have come and were asked since `asked` was */
     bool accepted_fresh;
     struct ledger_offer {                                  /* mine != 0 */
-        bool made, fresh;                        /* fresh: not another candidate's list */
         uint64_t ballot;                     /* that it was accepted with; 0: it is new */
-        int coordinator;
         struct ledger_version base;
+        int coordinator;
+        bool made, fresh;                        /* fresh: not another candidate's list */
+        uint16_t unused;            /* nothing is between fields: equal states, equal bytes */
     } offer;
     unsigned tells;                                 /* decisions, by kind */
     int first_owed, n_owed;     /* no seat below it is owed a word; seats that are owed some */
     struct ledger_counts {      /* of the coordinator alone; all 0: to be counted again */
-        bool known;
+        int known;
         int members[STANDING_WORK + 1], arrived[STANDING_WORK + 1];
     } counts;
     bool uneven;                /* in this epoch somebody was silent, promised, left or came */
