@@ -124,7 +124,7 @@ TESTS := $(patsubst tests/%.c,$(B)/tests/%,$(if $(HAVE_TRAIN),$(wildcard tests/t
 ifneq ($(findstring thread,$(SAN)),)
 TESTS := $(filter-out $(addprefix %/test_,rules block vector data formats report plan \
 	models loops wire wire_fabrics wire_jobs training_ends training_faults training_words run_files resume scores \
-	mpi mpi_jobs mpi_rounds tables tables_hot tables_parts rows ledger check hostile simulated simulated_faults simulation scale bsp_net),$(TESTS))
+	mpi mpi_jobs mpi_rounds tables tables_hot tables_parts rows ledger check hostile liars simulated simulated_faults simulation scale bsp_net),$(TESTS))
 endif
 # Python is not a sanitizer's program; convergence has the code of test_fabric, many times as often.
 ifneq ($(SAN),)
@@ -201,7 +201,8 @@ $(B)/tests/%: tests/%.c $(OBJECTS) Makefile
 $(B)/tests/test_ledger: INSIDE := $(addprefix $(B)/ranks/ledger,.o _epoch.o _state.o)
 $(addprefix $(B)/tests/test_,fabric members mpi_rounds rows post branch tables_parts wire_fabrics wire_jobs hostile): \
 	tests/mpi_loopback.c
-$(B)/tests/test_hostile: tests/hostile.c
+$(B)/tests/test_hostile: tests/hostile.c tests/lies.c
+$(B)/tests/test_liars: tests/liars.c tests/lies.c tests/ranks_world.c tests/ranks_world_rows.c
 $(B)/tests/test_comings $(B)/tests/test_comings_rows $(B)/tests/faults: tests/ranks_world.c tests/ranks_world_rows.c
 $(B)/tests/test_comings: $(B)/tests/faults
 $(B)/tests/test_mpi $(B)/tests/test_mpi_jobs $(B)/tests/test_bsp_net: | $(MODULES)
@@ -236,14 +237,18 @@ build/fuzz_report: tests/fuzz_report.c $(REPORT_FILES) $(wildcard src/cli/report
 	clang $(filter-out -MMD -MP,$(BASIC)) -O1 -fsanitize=fuzzer,address,undefined $< $(REPORT_FILES) \
 		$(wildcard src/base/*.c) $(TRAIN_LIBS) $(LIBS) -o $@
 
-# The same for what ranks hear from a rank that lies: make fuzz && build/fuzz_ranks -max_total_time=60
-FUZZ_RANKS := tests/fuzz_ranks.c tests/hostile.c tests/mpi_loopback.c
-build/fuzz_ranks: $(FUZZ_RANKS) tests/hostile.h $(SOURCES) $(wildcard src/*/*.h) Makefile
+# The same for what ranks hear from a rank that lies, over a link that is fixed (ranks), or on which
+# ranks come and go (liars): make fuzz && build/fuzz_ranks -max_total_time=60
+FUZZ_ranks := tests/fuzz_ranks.c tests/hostile.c tests/lies.c tests/mpi_loopback.c
+FUZZ_liars := tests/fuzz_liars.c tests/liars.c tests/lies.c tests/ranks_world.c \
+	tests/ranks_world_rows.c
+build/fuzz_ranks build/fuzz_liars: build/fuzz_%: $(FUZZ_ranks) $(FUZZ_liars) $(wildcard tests/*.h) \
+		$(SOURCES) $(wildcard src/*/*.h) Makefile
 	@mkdir -p $(@D)
 	$(foreach k,$(KERNEL_SETS),clang $(filter-out -MMD -MP,$(BASIC)) -O2 $(FLAGS_$k) -fsanitize=address \
-		-DKERNELS=kernels_$k -c $(KERNEL_SOURCE) -o build/fuzz_kernels_$k.o &&) \
+		-DKERNELS=kernels_$k -c $(KERNEL_SOURCE) -o build/fuzz_kernels_$*_$k.o &&) \
 	clang $(filter-out -MMD -MP,$(BASIC)) -O1 -fsanitize=fuzzer,address,undefined $(CHECK_FLAGS) -Itests \
-		$(FUZZ_RANKS) $(SOURCES) $(KERNEL_SETS:%=build/fuzz_kernels_%.o) $(LIBS) -o $@
+		$(FUZZ_$*) $(SOURCES) $(KERNEL_SETS:%=build/fuzz_kernels_$*_%.o) $(LIBS) -o $@
 
 build/fuzz_logs: tests/fuzz_seeds $(PROGRAM)
 	tests/fuzz_seeds $(PROGRAM) $@
@@ -319,7 +324,7 @@ models:
 
 fuzz:
 	@tools/setup fuzz
-	@$(MAKE) --no-print-directory build/fuzz_data build/fuzz_report build/fuzz_ranks build/fuzz_logs
+	@$(MAKE) --no-print-directory build/fuzz_data build/fuzz_report build/fuzz_ranks build/fuzz_liars build/fuzz_logs
 
 # A minute of random kills for each of four plans.
 soak: $(B)/tests/test_processes

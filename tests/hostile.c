@@ -41,7 +41,7 @@ static struct {
     struct trainer trainers[HOSTILE_RANKS];
     struct hostile_end *ends;
     struct sent *sent;          /* copies: the link reads them when they are taken */
-    unsigned char letters[2][HOSTILE_ROOM];
+    unsigned char letters[2][LETTER_ROOM];
     uint64_t now_ns;
     struct link *links[HOSTILE_RANKS];
     long live, most_live;
@@ -95,7 +95,7 @@ static bool lie(struct link *link, const void *p, size_t bytes,
     struct letter more = {
         from, to, TAG_WORD, 0, sizeof(struct ranks_word), world.letters[1]};
     if ((from != world.job->liar && world.job->liar != HOSTILE_ALL) ||
-        bytes > HOSTILE_ROOM)
+        bytes > LETTER_ROOM)
         return link_loopback.send(link, p, bytes, message);
     memcpy(letter.p, p, bytes);
     memset(more.p, 0, sizeof(struct ranks_word));
@@ -367,181 +367,7 @@ long hostile_run(const struct hostile *job, struct hostile_end *ends)
 
 /* --- lies by bytes --- */
 
-enum lie { LIE_LOSE, LIE_TWICE, LIE_FLIP, LIE_SET, LIE_SET_LONG, LIE_LONGER, LIE_SHORTER,
-           LIE_OTHER_WAY, LIE_MORE, LIE_AGAIN, LIE_KIND, N_LIES };
-
-enum { KEPT = 8, WORDS_MORE = 200, TURNS = 160,
-       MANY_OWNERS = 40000 /* floats of which each rank owns some */ };
-
-struct source {
-    const uint8_t *bytes;
-    size_t left;
-    unsigned skip;              /* letters that go as they are, until the next lie */
-    struct letter kept[KEPT];   /* the last ones, as they were */
-    unsigned char memory[KEPT][HOSTILE_ROOM];
-    unsigned n_kept;
-};
-
-static unsigned next(struct source *s)
-{
-    if (s->left == 0)
-        return 0;
-    s->left--;
-    return *s->bytes++;
-}
-
-static unsigned next_two(struct source *s)
-{
-    unsigned high = next(s);
-    return high << 8 | next(s);
-}
-
-/* A number that is near to some bound, or any. */
-static int64_t number(struct source *s)
-{
-    const int64_t numbers[] = {0,
-                               1,
-                               2,
-                               3,
-                               4,
-                               16,
-                               24,
-                               255,
-                               (int64_t)world.job->n,
-                               (int64_t)world.job->n - 1,
-                               (int64_t)world.job->n + 1,
-                               -1,
-                               -2,
-                               -16,
-                               INT32_MAX,
-                               INT32_MIN,
-                               UINT32_MAX,
-                               INT64_MAX,
-                               INT64_MIN,
-                               INT64_C(1) << 32,
-                               INT64_C(1) << 40,
-                               INT64_C(0x7ff8000000000000),
-                               INT64_C(0x7ff0000000000000),
-                               INT64_C(0x3ff0000000000000),
-                               0x7fc00000,
-                               0x7f800000,
-                               0x3f800000};
-    unsigned which = next(s), n = sizeof numbers / sizeof *numbers;
-
-    return which < 2 * n ? numbers[which / 2] : next_two(s);
-}
-
-static void set(struct source *s, struct letter *letter, size_t size)
-{
-    int64_t value;
-    size_t at = next_two(s) * size;
-
-    if (letter->bytes < size)
-        return;
-    at %= letter->bytes / size * size;
-    value = number(s);
-    memcpy(letter->p + at, &value, size);
-}
-
-static void say_more(struct source *s, const struct letter *letter, struct letter *more)
-{
-    struct ranks_word word = {.what = next(s) % 32, .protocol = RANKS_PROTOCOL};
-
-    memcpy(more->p, &word, sizeof word);
-    more->bytes = sizeof word + next(s) % 3 * 8;
-    memset(more->p + sizeof word, 0, more->bytes - sizeof word);
-    more->to = (letter->to + (int)next(s)) % world.job->size;
-    for (unsigned n = next(s) % 4; n > 0; n--)
-        set(s, more, 4);
-    more->times = next(s) == 255 ? WORDS_MORE : 1;
-}
-
-static void say_again(struct source *s, struct letter *more)
-{
-    const struct letter *old = &s->kept[next(s) % (s->n_kept < KEPT ? s->n_kept : KEPT)];
-
-    memcpy(more->p, old->p, old->bytes);
-    more->to = old->to;
-    more->tag = old->tag;
-    more->bytes = old->bytes;
-    more->times = 1;
-}
-
-static void keep(struct source *s, const struct letter *letter)
-{
-    unsigned k = s->n_kept++ % KEPT;
-
-    s->kept[k] = *letter;
-    s->kept[k].p = memcpy(s->memory[k], letter->p, letter->bytes);
-}
-
-static void lie_once(struct source *s, struct letter *letter, struct letter *more)
-{
-    uint32_t kind;
-    size_t at, by;
-
-    switch ((enum lie)(next(s) % N_LIES)) {
-    case LIE_LOSE:
-        letter->times = 0;
-        break;
-    case LIE_TWICE:
-        letter->times = 2 + (int)(next(s) % 3);
-        break;
-    case LIE_FLIP:
-        at = next_two(s) % letter->bytes;
-        letter->p[at] ^= (unsigned char)(1U << next(s) % 8);
-        break;
-    case LIE_SET:
-        set(s, letter, 4);
-        break;
-    case LIE_SET_LONG:
-        set(s, letter, 8);
-        break;
-    case LIE_LONGER:
-        by = 1 + next_two(s) % 5000;
-        by = letter->bytes + by > HOSTILE_ROOM ? 0 : by;
-        memset(letter->p + letter->bytes, 0, by);
-        letter->bytes += by;
-        break;
-    case LIE_SHORTER:
-        letter->bytes -= 1 + next_two(s) % letter->bytes;
-        break;
-    case LIE_OTHER_WAY:
-        letter->to = (letter->to + 1) % world.job->size;
-        letter->tag = TAG_WORD + (int)(next(s) % (TAG_ANSWER + 2));
-        break;
-    case LIE_MORE:
-        say_more(s, letter, more);
-        break;
-    case LIE_AGAIN:
-        say_again(s, more);
-        break;
-    case LIE_KIND:
-        kind = next(s) % 24;
-        if (letter->bytes >= sizeof kind)
-            memcpy(letter->p, &kind, sizeof kind);
-        break;
-    case N_LIES:
-        break;
-    }
-}
-
-static void alter_by_bytes(void *context, struct letter *letter, struct letter *more)
-{
-    struct source *s = context;
-
-    keep(s, letter);
-    if (s->left == 0 || s->skip-- > 0)
-        return;
-    do
-        lie_once(s, letter, more);
-    while (letter->bytes && next(s) % 8 == 7);
-    s->skip = next(s) % 64;
-    /* nobody sends to itself */
-    letter->to =
-        letter->to == world.job->liar ? (letter->to + 1) % world.job->size : letter->to;
-    more->to = more->to == world.job->liar ? (more->to + 1) % world.job->size : more->to;
-}
+enum { TURNS = 160, MANY_OWNERS = 40000 /* floats of which each rank owns some */ };
 
 /* If rank 0 has refused a peer, nobody else waits for the job's end without a bound. */
 static void need_no_wait(const struct hostile *job, const struct hostile_end *ends)
@@ -570,24 +396,27 @@ static void need_no_blame(const struct hostile *job, const struct hostile_end *e
 void hostile_run_bytes(const uint8_t *bytes, size_t n)
 {
     static const size_t floats[] = {100, 1, 17, 900, 100, 300, 900, 3000};
-    static struct source s;
+    static struct lies s;
     struct hostile_end ends[HOSTILE_RANKS];
 
     s.bytes = bytes;
     s.left = n;
     s.n_kept = 0;
-    struct hostile job = {.job = (enum hostile_job)(next(&s) % HOSTILE_JOBS),
+    struct hostile job = {.job = (enum hostile_job)(lies_next(&s) % HOSTILE_JOBS),
                           .turns = TURNS,
-                          .size = 2 + (int)(next(&s) % 2),
-                          .alter = alter_by_bytes,
+                          .size = 2 + (int)(lies_next(&s) % 2),
+                          .alter = lies_alter,
                           .context = &s};
-    job.liar = (int)(next(&s) % (unsigned)job.size);
-    job.wire = (enum wire)(next(&s) % 3);
-    unsigned size = next(&s);
+    job.liar = (int)(lies_next(&s) % (unsigned)job.size);
+    job.wire = (enum wire)(lies_next(&s) % 3);
+    unsigned size = lies_next(&s);
     job.per_host = 1 + (size >> 3) % 2;
     job.last_sleeps = (size >> 4) % 4 == 3;
     job.n = size == 255 ? MANY_OWNERS : floats[size % 8];
-    s.skip = next(&s) % 64;
+    s.skip = lies_next(&s) % 64;
+    s.size = job.size;
+    s.liar = job.liar;
+    s.floats = job.n;
     long live = memory_live();
     hostile_run(&job, ends);
     need_no_blame(&job, ends);

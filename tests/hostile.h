@@ -6,17 +6,9 @@
 #ifndef HOSTILE_H
 #define HOSTILE_H
 
-#include "ranks/ranks.h"
+#include "lies.h"
 
-enum { HOSTILE_RANKS = 3, HOSTILE_ALL = -1,
-       HOSTILE_ROOM = 1 << 16 /* bytes of a message, and some more */ };
-
-struct letter {
-    int from, to, tag;
-    int times;                      /* sent so often; 0: it is lost */
-    size_t bytes;
-    unsigned char *p;               /* HOSTILE_ROOM bytes */
-};
+enum { HOSTILE_RANKS = 3, HOSTILE_ALL = -1 };
 
 enum hostile_job {
     HOSTILE_MEANS,

@@ -43,9 +43,9 @@ static descant_status open_ranks(struct fabric **out, const struct fabric_option
 
 /* --- what is wrong --- */
 
-static void wrong(struct ranks_world *w, int rank, const char *format, ...)
+static void fail(struct ranks_world *w, int rank, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-static void wrong(struct ranks_world *w, int rank, const char *format, ...)
+static void fail(struct ranks_world *w, int rank, const char *format, ...)
 {
     char text[400];
     va_list list;
@@ -58,16 +58,39 @@ static void wrong(struct ranks_world *w, int rank, const char *format, ...)
     snprintf(w->why, sizeof w->why, "at %.6f s, rank %d: %s", world_now(w), rank, text);
 }
 
+/* Ranks that are lied to may come to anything. */
+#define wrong(w, ...) ((w)->lied_to ? (void)0 : fail(w, __VA_ARGS__))
+
+static int rank_of(const struct trainer *t)
+{
+    return (int)(t - t->world->trainers);
+}
+
+/* A liar that leads the others can make any of them look like one. */
+static void hear_blame(struct ranks_world *w, const struct trainer *by, const char *line)
+{
+    char liar[40];
+    bool by_liar = w->lied_to && (rank_of(by) == w->liar ||
+                                  (by->f && ranks_of(by->f)->coordinator == w->liar));
+
+    snprintf(liar, sizeof liar, "rank %d (host%d) breaks", w->liar, w->liar);
+    bool of_liar = w->lied_to && strstr(line, liar);
+    w->refused += of_liar;
+    if (!by_liar && !of_liar)
+        fail(w, rank_of(by), "%s", line);
+}
+
 static void hear_log(void *user, enum descant_level level, const char *line)
 {
-    struct ranks_world *w = user;
+    struct trainer *t = user;
+    struct ranks_world *w = t->world;
 
     if (w->verbose)
         printf("  %.6f %s\n", world_now(w), line);
     if (level <= DESCANT_WARNING)
         snprintf(w->said, sizeof w->said, "%s", line);
     if (strstr(line, "breaks the protocol"))
-        wrong(w, -1, "%s", line);
+        hear_blame(w, t, line);
 }
 
 /* --- versions --- */
@@ -354,6 +377,7 @@ static void done(struct ranks_world *w, int rank)
 
     t->open = t->reloading = false;
     w->exchanges++;
+    t->exchanges++;
     if (t->took && !t->finished && !w->elastic) {
         see(w, rank, t->mean);
         check_own(w, rank);
@@ -457,7 +481,7 @@ static void step(struct ranks_world *w, int rank)
 void world_come(struct ranks_world *w, int rank)
 {
     struct trainer *t = &w->trainers[rank];
-    const struct log log = {hear_log, w, rank};
+    const struct log log = {hear_log, t, rank};
     struct fabric_options options = {.address = "", .rank = rank, .size = w->founders,
                                      .start_s = 5, .dead_s = w->dead_s, .log = &log,
                                      .joins = t->lived, .wire = w->wire,
@@ -470,6 +494,7 @@ void world_come(struct ranks_world *w, int rank)
 
     let_go(w, rank, TRAINER_AWAY);
     memset(t, 0, sizeof *t);
+    t->world = w;
     t->lived = true;
     world_rows_start(w, rank, &start);
     if (fabric_ranks.open(&t->f, &options) != DESCANT_OK ||
@@ -553,7 +578,7 @@ void world_run(struct ranks_world *w, double seconds)
         turns = simulated_now(w->link) == last ? turns + 1 : 0;
         last = simulated_now(w->link);
         if (turns > TURNS_AT_ONCE)
-            wrong(w, rank, "it never sleeps");
+            fail(w, rank, "it never sleeps");
         if (w->trainers[rank].f)
             step(w, rank);
     }

@@ -41,6 +41,7 @@ struct trainer_rows {
 
 struct trainer {
     struct fabric *f;
+    struct ranks_world *world;
     enum trainer_state state;
     uint64_t step_ends_ns;      /* begins its next exchange then */
     bool lived;                 /* it, or a process before it */
@@ -52,7 +53,7 @@ struct trainer {
     struct vector live;         /* of reloads and of the last exchange */
     uint64_t confirmed, begun;  /* its contributions: merged as it knows; given */
     uint64_t lost;              /* as its ledger has counted when that was looked at last */
-    uint64_t rounds, states;    /* done */
+    uint64_t rounds, states, exchanges; /* done */
     uint64_t mean;              /* a hash of the one that it has taken */
     struct notes notes;
     int n_notes[N_EVENT_KINDS];
@@ -93,6 +94,9 @@ struct ranks_world {
     size_t n_rows_seen, rows_seen_room;
     struct settled settled[WORLD_MOST];     /* by number */
     char why[512];              /* what is wrong; "": nothing */
+    bool lied_to;               /* by this rank: then nothing counts but that nobody else is */
+    int liar;                   /* blamed, and that all sleep */
+    uint64_t refused;           /* how often the liar was */
     const char *manifest;
     const struct link_type *over;   /* what comes next goes over; NULL: link_simulated */
     char said[512];             /* the last warning or error */
