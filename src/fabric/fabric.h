@@ -36,8 +36,8 @@ struct exchange {
     const struct vector *in;    /* never written. Live where start was told in_place, else it is
                                    the contribution; where any_memory is set, the contribution
                                    or any memory, read live. Must stay until done, or until
-                                   the next begin has returned; of a state, until another
-                                   exchange is done */
+                                   the next begin has returned; the extents of a state, until
+                                   another exchange is done */
     size_t n;                   /* floats of it that count, the same for all */
     double weight;              /* mean: finite, >= 0; all zero counts as all equal */
     double alpha;               /* elastic */

@@ -30,8 +30,10 @@
  * 8. Coming and going. Where the link is `fixed`, all ranks are there from the start, and
  *    a death ends the job. Else nobody is there until collect tells of the peer's coming,
  *    and a peer is told of as gone once the link knows that it has died, closed or
- *    forgotten this end. A peer that is only silent is not gone: the layer above sends
- *    words, finds the peer silent, and may forget it.
+ *    forgotten this end. A peer that is only silent is not gone, and the link tells
+ *    nothing of it: the layer above sends words and finds it silent. src/ranks/ forgets
+ *    no peer for that, as it may be paused: what is open with it stays open, however
+ *    long, and goes on when the peer does.
  * 9. Forgetting. Messages with a peer that is gone stay open until it is forgotten, and
  *    receives still take what had left before; that a peer has closed is told after all
  *    that it had sent. forget gives all messages with the peer back as failed, and from

@@ -77,8 +77,11 @@ void ranks_center_answer(struct ranks *m, struct ask *ask)
 
 /* --- asks --- */
 
+/* An asker that was refused has gone, so that its place may receive again already. */
 static void receive_ask(struct ranks *m, struct service *s)
 {
+    if (s->request.receive.busy)
+        return;
     s->request.receive.rank = LINK_ANY;
     ranks_receive_any(m, &s->request.receive, s->request.in, ask_bytes_most(m), TAG_ASK);
 }
@@ -151,11 +154,11 @@ static void asked(struct ranks *m, struct ranks_op *op, const struct link_ended 
 {
     struct service *s = op->of;
 
-    op->busy = s->early = false;
     if (ended->failed) {                /* of another length */
         receive_ask(m, s);
         return;
     }
+    op->busy = s->early = false;
     s->request.send.rank = ended->from;
     s->generation = m->peers[ended->from].generation;
     if (ask_is_good(m, s->request.in, ended->bytes))

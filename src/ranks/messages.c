@@ -2,6 +2,7 @@
 /* Messages on their way out and in, and what is wrong with them. */
 #include "ranks/ranks.h"
 
+#include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -58,6 +59,7 @@ static struct link_message message_of(struct ranks *m, struct ranks_op *op,
 {
     bool piece = tag == TAG_GIVE || tag == TAG_TELL || tag == TAG_STATE;
 
+    assert(!op->busy);          /* else its memory would be in two messages */
     op->tag = (uint16_t)tag;
     op->piece = piece;
     m->pieces_open += piece;

@@ -356,7 +356,7 @@ struct ranks {
     /* the exchange that is open */
     enum ranks_stage stage;
     struct exchange x;
-    const struct vector *state_in;      /* of the last state that was begun */
+    struct vector state_in;             /* of the last state that was begun */
     uint32_t seq;
     size_t looked;
     bool bad, called;

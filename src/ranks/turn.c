@@ -87,8 +87,8 @@ static void moved_now(struct ranks *m)
  * only one, and comes from where it was given. */
 static const struct vector *own_vector(const struct ranks *m, enum exchange_kind kind)
 {
-    if (kind == EXCHANGE_STATE && m->state_in)
-        return m->state_in;
+    if (kind == EXCHANGE_STATE && m->state_in.n)
+        return &m->state_in;
     return m->f.contribution ? &m->copy : &m->segments;
 }
 
@@ -111,7 +111,7 @@ descant_status ranks_begin(struct fabric *f, const struct exchange *exchange)
         return status;
     m->had_state |= exchange->kind == EXCHANGE_STATE;
     if (exchange->kind == EXCHANGE_STATE)
-        m->state_in = exchange->in;
+        m->state_in = *exchange->in;
     if (m->stage == STAGE_ARRIVED && !m->round.active && !m->go_waits)
         ranks_members_unready(m);
     if (m->stage == STAGE_ALONE)
