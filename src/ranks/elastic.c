@@ -23,11 +23,14 @@
 
 #include <string.h>
 
+enum { AGAIN = 64 /* what was refused is asked again dead / 64 after it was asked */ };
+
 /* A piece of ours in flight. */
 struct seat {
     struct ranks_request request;
     bool taken, answered, stale;    /* stale: of an exchange that was given up */
     bool again;                     /* it is to be asked once more */
+    uint64_t asked_ns;              /* it left last; 0: not from this seat */
     uint32_t run;                   /* the next part of the answer */
     size_t at;                      /* where that lies among its floats */
 };
@@ -264,6 +267,7 @@ static void send_ask(struct ranks *m, struct seat *seat, int owner)
     seat->again = false;
     out->state = m->held.center;
     out->number = ++m->elastic->asks;
+    seat->asked_ns = m->now_ns;
     r->send.rank = r->receive.rank = owner;
     if (receive_answer(m, seat))
         ranks_send_op(m, &r->send, out, bytes, TAG_ASK);
@@ -301,7 +305,8 @@ static void ask_again(struct ranks *m)
     for (int k = 0; k < ASK_SEATS && !m->f.status; k++) {
         struct seat *seat = m->elastic->seats[k];
         const struct ask *out = seat->request.out;
-        if (!seat->again || seat->stale || is_busy(seat))
+        if (!seat->again || seat->stale || is_busy(seat) ||
+            m->now_ns - seat->asked_ns < m->dead_ns / AGAIN)
             continue;
         if (m->called && !m->elastic->fetch) {      /* a state replaces its pull */
             seat->taken = seat->again = false;

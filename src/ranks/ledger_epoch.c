@@ -14,14 +14,19 @@ static bool has_accepted(const struct ledger *l, const struct ledger_seat *s)
     return has_promised(l, s) && s->told.accepted == l->mine;
 }
 
-static void owe_offer(struct ledger *l)
+static void owe_offer(struct ledger *l, int r)
 {
-    for (int r = 0; r < l->o.ranks; r++) {
-        const struct ledger_seat *s = &l->seats[r];
-        if (s->in_list[OFFER] || s->in_list[MEMBER])
-            ledger_owe(l, r,
-                same(s->told.version, l->offer.base) ? LEDGER_PROPOSE : LEDGER_TAKE);
-    }
+    const struct ledger_seat *s = &l->seats[r];
+
+    if (s->in_list[OFFER] || s->in_list[MEMBER])
+        ledger_owe(l, r,
+                   same(s->told.version, l->offer.base) ? LEDGER_PROPOSE : LEDGER_TAKE);
+}
+
+static void owe_offers(struct ledger *l)
+{
+    for (int r = 0; r < l->o.ranks; r++)
+        owe_offer(l, r);
 }
 
 /* With a ballot above all that this peer has heard of. */
@@ -105,7 +110,7 @@ static void make_offer(struct ledger *l)
         l->offer.fresh = false;
     l->offer.made = true;
     ledger_want(l, l->offer.base, ledger_donor(l, l->offer.base, l->o.rank));
-    owe_offer(l);
+    owe_offers(l);
 }
 
 /* False: for now there is nothing more to do. */
@@ -200,7 +205,7 @@ bool ledger_found(struct ledger *l)
 void ledger_found_again(struct ledger *l)
 {
     if (l->offer.made)
-        owe_offer(l);
+        owe_offers(l);
     else
         ledger_owe_members(l, LEDGER_FENCE);
 }
@@ -208,9 +213,10 @@ void ledger_found_again(struct ledger *l)
 void ledger_hear_promise(struct ledger *l, const struct ledger_seat *s,
                          const struct ledger_decision *w, const struct ledger_entry *list)
 {
-    if (l->offer.made) {
-        owe_offer(l);
-    } else if (is_here(l, s) && has_promised(l, s) && w->accepted > l->offer.ballot) {
+    if (l->offer.made && !has_accepted(l, s)) {
+        owe_offer(l, w->from);      /* all others hear it again by time */
+    } else if (!l->offer.made && is_here(l, s) && has_promised(l, s) &&
+               w->accepted > l->offer.ballot) {
         ledger_put_list(l, OFFER, list);
         l->offer = (struct ledger_offer){.ballot = w->accepted,
                                          .coordinator = w->coordinator,
