@@ -170,7 +170,8 @@ START_TEST(info_names_the_fabrics)
     ck_assert_ptr_nonnull(strstr(out, DESCANT_VERSION));
     ck_assert_ptr_nonnull(strstr(out, "self"));
     ck_assert_ptr_nonnull(strstr(out, "shm"));
-    ck_assert_ptr_nonnull(strstr(out, "sim"));
+    ck_assert_ptr_nonnull(strstr(out, "mpi"));
+    ck_assert_ptr_null(strstr(out, "sim"));     /* a link of tests and simulations, no address */
 }
 END_TEST
 

@@ -346,6 +346,16 @@ void ranks_lead_hear(struct ranks *m, int from, const struct ranks_word *word)
 
 /* --- where ranks come and go --- */
 
+/* In a list that this rank has accepted: a coordinator has admitted it, and its promise may
+ * be what makes that list stand. */
+static bool was_admitted(const struct ranks *m, int rank, uint64_t generation)
+{
+    int coordinator;
+    bool accepted = ledger_accepted(m->ledger, m->list, &coordinator);
+
+    return accepted && m->list[rank].generation == generation;
+}
+
 bool ranks_lead_admits(struct ranks *m, int from, const struct ranks_word *word)
 {
     struct peer *peer = &m->lead->peers[from];
@@ -359,7 +369,8 @@ bool ranks_lead_admits(struct ranks *m, int from, const struct ranks_word *word)
         m->lead->held_ns = m->lead->held_ns ? m->now_ns : 0;
     }
     if (word->ledger.epoch < ledger_view(m->ledger).epoch ||
-        (peer->compared && ranks_rows_lead_admits(m, from)))
+        (peer->compared && (ranks_rows_lead_admits(m, from) ||
+                            was_admitted(m, from, word->ledger.generation))))
         return true;
     if (!word->seats && !peer->here)
         peer->here = memory_take(sizeof *word);

@@ -40,6 +40,8 @@ void ranks_refuse(struct ranks *m, int rank, const char *format, ...)
     int n = snprintf(text, sizeof text, "rank %d (%s) breaks the protocol: ", rank,
                      m->place.names[rank]);
 
+    if (!m->place.fixed && !m->peers[rank].generation)
+        return;                 /* it is given up already */
     va_start(list, format);
     vsnprintf(text + n, sizeof text - (size_t)n, format, list);
     va_end(list);

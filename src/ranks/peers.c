@@ -44,7 +44,7 @@ void ranks_peers_met(struct ranks *m, const struct link_peer *peer)
         p->heard_ns = m->now_ns;
         p->silent &= p->generation != m->members[peer->rank];
         ranks_members_came(m, peer->rank);
-    } else if (p->generation == peer->generation) {
+    } else if (p->generation && p->generation == peer->generation) {
         p->generation = 0;
         m->link->type->forget(m->link, peer->rank, LINK_PEER);
         p->silent = true;
@@ -86,7 +86,8 @@ static void introduce(struct ranks *m)
     struct ranks_peer *leader = &m->peers[m->leader];
 
     if (leader->greeted != leader->generation && leader->generation &&
-        !m->members[m->f.rank] && !m->manifest_op.busy && ranks_peers_hello(m, m->leader))
+        m->members[m->f.rank] != m->place.generation && !m->manifest_op.busy &&
+        ranks_peers_hello(m, m->leader))
         leader->greeted = leader->generation;
 }
 

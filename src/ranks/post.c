@@ -332,7 +332,7 @@ static void taken(struct fabric *f, int rank)
         lane->ack_op = lane_op(m, ack_sent, rank);
         ranks_send_op(m, &lane->ack_op, &ack, sizeof ack, TAG_POST_TAKEN);
     }
-    if (m->place.fixed || lane->generation == who(f, rank))
+    if (m->place.fixed || (lane->generation && lane->generation == who(f, rank)))
         listen(m, rank);
 }
 

@@ -297,7 +297,7 @@ static void say_again(struct ranks *m)
     struct ranks_rows *rows = m->rows;
     int to = m->coordinator;
     uint64_t generation = to == m->f.rank ? m->place.generation : m->peers[to].generation;
-    bool met = m->members[m->f.rank] || ranks_greeted(m, to);
+    bool met = m->members[m->f.rank] == m->place.generation || ranks_greeted(m, to);
     struct rows_said now = {.to = generation, .epoch = ledger_view(m->ledger).epoch,
                             .seq = rows->seq, .held = ledger_series_of(m->base.held),
                             .open = ledger_series_of(rows->open), .what = own_word(m),

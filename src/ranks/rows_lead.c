@@ -43,6 +43,7 @@ struct ranks_rows_lead {
     struct rows_seat *closing;      /* (hosts) */
     uint32_t n_closing;
     struct ledger_version newest;   /* the job's; or the round that is closed and open */
+    uint64_t last;                  /* number given, also to a round that was none */
     bool closed;
 };
 
@@ -198,7 +199,9 @@ static void close_rows(struct ranks *m)
 
     rows->n_closing = 0;
     rows->newest.epoch = ledger_view(m->ledger).epoch;
-    rows->newest.number++;
+    if (rows->last < rows->newest.number)
+        rows->last = rows->newest.number;
+    rows->newest.number = ++rows->last;
     rows->closed = true;
     for (int k = 0; k < m->place.size; k++) {
         struct rows_peer *peer = &rows->peers[k];

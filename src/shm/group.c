@@ -115,12 +115,14 @@ void shm_note_changes(struct shm *shm)
 {
     enum slot_life life = own_life(shm);
 
-    if (!shm->fabric.notes || life < LIFE_MEMBER || pthread_mutex_trylock(&shm->seeing))
+    bool in = life >= LIFE_MEMBER || (load_members(shm) & own_bit(shm));
+
+    if (!shm->fabric.notes || !in || pthread_mutex_trylock(&shm->seeing))
         return;
     for (unsigned s = 0; s < MACHINE_SLOTS; s++)
         if (s != shm->meet.slot)
-            note_change(shm, s, life == LIFE_MEMBER);
-    shm->has_seen = true;
+            note_change(shm, s, life <= LIFE_MEMBER);
+    shm->has_seen |= life >= LIFE_MEMBER;
     pthread_mutex_unlock(&shm->seeing);
 }
 
