@@ -124,7 +124,8 @@ TESTS := $(patsubst tests/%.c,$(B)/tests/%,$(if $(HAVE_TRAIN),$(wildcard tests/t
 ifneq ($(findstring thread,$(SAN)),)
 TESTS := $(filter-out $(addprefix %/test_,rules block vector data formats report plan \
 	models loops wire wire_fabrics wire_jobs training_ends training_faults training_words run_files resume scores \
-	mpi mpi_jobs mpi_rounds tables tables_hot tables_parts rows ledger check hostile liars simulated simulated_faults simulation scale bsp_net),$(TESTS))
+	mpi mpi_jobs mpi_rounds tables tables_hot tables_parts tables_comings rows ledger check hostile liars comings comings_rows \
+	comings_post simulated simulated_faults simulation scale bsp_net),$(TESTS))
 endif
 # Python is not a sanitizer's program; convergence has the code of test_fabric, many times as often.
 ifneq ($(SAN),)
