@@ -135,10 +135,9 @@ static void park(struct ranks *m, unsigned k)
     struct seat *seat = e->seats[k], *other;
     const struct ask *out = seat->request.out;
     int rank = seat->request.send.rank;
-    bool owns = !seat->taken || owner_of(m, out->from) == rank;
 
     if (m->place.fixed || seat->answered || !is_busy(seat) ||
-        (m->members[rank] && owns) ||
+        (m->members[rank] && (!seat->taken || owner_of(m, out->from) == rank)) ||
         !(other = ranks_request_park(m, &e->all, &seat->request)))
         return;
     memcpy(other->request.out, out, ask_bytes_most(m));
