@@ -43,9 +43,7 @@ static descant_status open_ranks(struct fabric **out, const struct fabric_option
 
 /* --- what is wrong --- */
 
-static void fail(struct ranks_world *w, int rank, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-static void fail(struct ranks_world *w, int rank, const char *format, ...)
+void world_fail(struct ranks_world *w, int rank, const char *format, ...)
 {
     char text[400];
     va_list list;
@@ -59,7 +57,7 @@ static void fail(struct ranks_world *w, int rank, const char *format, ...)
 }
 
 /* Ranks that are lied to may come to anything. */
-#define wrong(w, ...) ((w)->lied_to ? (void)0 : fail(w, __VA_ARGS__))
+#define wrong(w, ...) ((w)->lied_to ? (void)0 : world_fail(w, __VA_ARGS__))
 
 static int rank_of(const struct trainer *t)
 {
@@ -77,7 +75,7 @@ static void hear_blame(struct ranks_world *w, const struct trainer *by, const ch
     bool of_liar = w->lied_to && strstr(line, liar);
     w->refused += of_liar;
     if (!by_liar && !of_liar)
-        fail(w, rank_of(by), "%s", line);
+        world_fail(w, rank_of(by), "%s", line);
 }
 
 static void hear_log(void *user, enum descant_level level, const char *line)
@@ -578,7 +576,7 @@ void world_run(struct ranks_world *w, double seconds)
         turns = simulated_now(w->link) == last ? turns + 1 : 0;
         last = simulated_now(w->link);
         if (turns > TURNS_AT_ONCE)
-            fail(w, rank, "it never sleeps");
+            world_fail(w, rank, "it never sleeps");
         if (w->trainers[rank].f)
             step(w, rank);
     }

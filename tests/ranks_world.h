@@ -118,6 +118,9 @@ void world_fault(struct ranks_world *w, enum simulated_fault_kind kind, double a
 bool world_may_go_on(const struct ranks_world *w);
 /* The number of the newest version; or exchanges, where they are elastic. */
 uint64_t world_rounds(const struct ranks_world *w);
+/* The first thing that is wrong stays. */
+void world_fail(struct ranks_world *w, int rank, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 void world_tell(const struct ranks_world *w);            /* how all are */
 
 /* --- ranks_world_rows.c --- */

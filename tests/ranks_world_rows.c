@@ -8,7 +8,6 @@
 #include "ranks_world.h"
 
 #include <assert.h>
-#include <stdarg.h>
 #include <string.h>
 
 enum { ROW_FLOATS = 40, PART_MOST = 3000 };
@@ -17,22 +16,6 @@ struct row_part {
     uint32_t rank;
     float more;
 };
-
-static void wrong(struct ranks_world *w, int rank, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-static void wrong(struct ranks_world *w, int rank, const char *format, ...)
-{
-    char text[400];
-    va_list list;
-
-    if (*w->why)
-        return;
-    va_start(list, format);
-    vsnprintf(text, sizeof text, format, list);
-    va_end(list);
-    snprintf(w->why, sizeof w->why, "at %.6f s, rank %d: rows: %s", world_now(w), rank,
-             text);
-}
 
 static float *row_of(const struct trainer_rows *t, int rank)
 {
@@ -82,7 +65,7 @@ static void see(struct ranks_world *w, int rank)
     for (size_t i = w->n_rows_seen; i-- > 0;)
         if (w->rows_seen[i].series == series) {
             if (w->rows_seen[i].hash != hash)
-                wrong(w, rank, "those of %llu.%llu are not what others have",
+                world_fail(w, rank, "rows: those of %llu.%llu are not what others have",
                       (unsigned long long)(series >> 40),
                       (unsigned long long)(series & 0xffffffffff));
             return;
@@ -107,7 +90,7 @@ static void check(struct ranks_world *w, int rank, uint64_t lost)
     uint64_t in = (uint64_t)*row_of(t, rank), is = t->confirmed + t->open;
 
     if (t->came && in + lost != is)
-        wrong(w, rank, "%llu of its parts are in, of %llu, and %llu are lost",
+        world_fail(w, rank, "rows: %llu of its parts are in, of %llu, and %llu are lost",
               (unsigned long long)in, (unsigned long long)is, (unsigned long long)lost);
     t->came = true;
     t->confirmed = in;
@@ -138,7 +121,7 @@ static void take(struct ranks_world *w, int rank, const struct rows_part *part)
     memcpy(&row, part->bytes, sizeof row);
     if (part->n < sizeof row || (int)row.rank != part->rank ||
         part->own != (part->rank == rank) || part->rank <= t->last)
-        wrong(w, rank, "a part of rank %d is of %u", part->rank, row.rank);
+        world_fail(w, rank, "rows: a part of rank %d is of %u", part->rank, row.rank);
     t->last = part->rank;
     for (int i = 0; i < ROW_FLOATS; i++)
         row_of(t, part->rank)[i] += row.more;
@@ -154,7 +137,7 @@ static void give(struct ranks_world *w, int rank)
     t->open = true;
     t->last = -1;
     if (ranks_rows_begin(w->trainers[rank].f, t->part, n) != DESCANT_OK)
-        wrong(w, rank, "begin failed");
+        world_fail(w, rank, "rows: begin failed");
 }
 
 bool world_rows_turn(struct ranks_world *w, int rank)

@@ -455,6 +455,21 @@ START_TEST(gradients_are_no_state)
 }
 END_TEST
 
+/* A peer that has been given up has no more that can be refused. */
+START_TEST(a_peer_is_given_up_once)
+{
+    open_of(3, 3);
+    go_on(3);
+    struct ranks *m = ranks_of(w.trainers[0].f);
+    ranks_refuse(m, 2, "a first time");
+    ck_assert_msg(strstr(w.why, "a first time"), "%s", w.why);
+    *w.why = 0;
+    ranks_refuse(m, 2, "a second time");
+    ck_assert_str_eq(w.why, "");
+    shut();
+}
+END_TEST
+
 START_TEST(worlds_of_faults)
 {
     char command[400];
@@ -485,6 +500,7 @@ int main(void)
     tcase_add_test(all, a_reload_is_given_up);
     tcase_add_test(all, one_that_differs_is_told);
     tcase_add_test(all, all_finish);
+    tcase_add_test(all, a_peer_is_given_up_once);
     tcase_add_test(all, asks_that_wait_hold_nobody_up);
     tcase_add_test(all, asks_that_wait_are_bounded);
     tcase_add_test(all, a_newcomer_that_takes_nothing_is_put_out);

@@ -90,7 +90,7 @@ static void refute(struct world *w, const char *what)
 static int find_version(const struct world *w, struct ledger_version id)
 {
     for (int i = 0; i < w->n_versions; i++)
-        if (same(w->version[i].id, id))
+        if (ledger_same(w->version[i].id, id))
             return i;
     return -1;
 }
@@ -128,7 +128,7 @@ static int begin(struct world *w, const struct ledger_decision *d,
             if (w->version[v].in[r].seq != list[r].seq ||
                 (list[r].seq && w->version[v].in[r].generation != list[r].generation))
                 refute(w, "one version with two contents");
-        if (!same(w->version[v].base, d->base))
+        if (!ledger_same(w->version[v].base, d->base))
             refute(w, "one version upon two");
         return v;
     }
@@ -326,7 +326,7 @@ static bool whole(struct world *w, int r)
     for (int i = 0; i < w->ranks; i++)
         if (w->version[v].in[i].seq && !(w->version[v].gave >> i & 1))
             return false;
-    if (!same(ledger_of(w, r)->newest, w->version[v].id))
+    if (!ledger_same(ledger_of(w, r)->newest, w->version[v].id))
         return false;
     ledger_whole(ledger_of(w, r));
     w->node[r].round = -1;

@@ -79,8 +79,8 @@ struct rows_part {
     int parts;                  /* of this round */
     bool own;
     bool state;                 /* it is no part of a round: the rows at `rows_base` are others now, on
-                                   which all machines agree. What was given is none of theirs, */
-    uint64_t lost;              /* and so many parts that this machine gave are not among them */
+                                   which all machines agree */
+    uint64_t lost;              /* so many parts that this machine gave are not in those rows */
 };
 
 struct fabric_start {

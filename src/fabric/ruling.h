@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Whom a round is of, and what it is, by what they have brought. */
+/* The rules of a round: its members, and its kind, by the offers that have arrived. */
 #ifndef RULING_H
 #define RULING_H
 
@@ -39,7 +39,7 @@ enum standing {
     STANDING_WORK
 };
 
-/* Whom the next round is of, and how many of them have arrived. */
+/* The members of the next round, and how many of them have arrived. */
 struct gathering {
     enum standing of;
     int members, arrived;

@@ -159,8 +159,8 @@ void simulated_finds_gone(struct simulated *world, const struct event *event)
     simulated_told(end, (struct link_peer){peer->rank, view->generation, true});
 }
 
-/* A channel that nothing is in goes. What is on its way in one is thrown away when it
- * comes (simulated_tail). */
+/* An empty channel goes. Messages that are on their way in one are thrown away when they
+ * come (simulated_tail). */
 static void stop_receiving(struct end *end, const struct end *peer, uint64_t below)
 {
     for (size_t i = 0; i < end->table_room; i++)
@@ -229,7 +229,7 @@ void simulated_dies(struct end *end, bool told)
 
 /* --- closing --- */
 
-/* What is on its way goes on, as MPI's does. */
+/* Messages that are on their way go on, as MPI's do. */
 static void let_go(struct end *to, struct end *from)
 {
     for (size_t i = 0; i < to->table_room && from->n_open; i++)

@@ -94,6 +94,16 @@ static void hear_fail(struct ranks *m, const struct ranks_word *word)
         m->f.status = (descant_status)word->status;
 }
 
+/* The coordinator keeps what a rank brings; the ledger hears the rest. */
+static void hear_here(struct ranks *m, int from, const struct ranks_word *word)
+{
+    if (m->lead && !ranks_lead_admits(m, from, word))
+        return;
+    if (m->lead)
+        ranks_lead_hear_here(m, from, word);
+    ranks_members_hear(m, from, word);
+}
+
 static void act(struct ranks *m, int from, const struct ranks_word *word)
 {
     switch ((enum ranks_what)word->what) {
@@ -104,11 +114,7 @@ static void act(struct ranks *m, int from, const struct ranks_word *word)
         ranks_lead_hear(m, from, word);
         break;
     case WORD_HERE:
-        if (m->lead && !ranks_lead_admits(m, from, word))
-            break;
-        if (m->lead)
-            ranks_lead_hear_here(m, from, word);
-        ranks_members_hear(m, from, word);
+        hear_here(m, from, word);
         break;
     case WORD_FORM:
         hear_form(m, word);

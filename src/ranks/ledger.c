@@ -42,7 +42,7 @@ static uint64_t merged_of(const struct ledger_seat *s, uint64_t generation)
 static bool arrives(const struct ledger *l)
 {
     return l->member && !l->promised && l->ready && l->pending && !l->open &&
-           same(l->held, l->newest);
+           ledger_same(l->held, l->newest);
 }
 
 static int first_silent(const struct ledger *l)
@@ -194,7 +194,7 @@ static bool is_taken(const struct ledger *l)
 {
     for (int r = 0; r < l->o.ranks; r++) {
         const struct ledger_seat *s = &l->seats[r];
-        if (is_newcomer(l, s) && !s->is_slow && !same(s->told.version, l->newest))
+        if (is_newcomer(l, s) && !s->is_slow && !ledger_same(s->told.version, l->newest))
             return true;
     }
     return false;
@@ -246,7 +246,7 @@ static struct gathering gather(struct ledger *l)
 static bool may_close(const struct ledger *l, struct gathering g)
 {
     return l->member && l->coordinator == l->o.rank && !l->promised && !l->open &&
-           same(l->held, l->newest) && g.arrived && l->since_ns &&
+           ledger_same(l->held, l->newest) && g.arrived && l->since_ns &&
            (g.arrived == g.members || l->now_ns + 1 >= l->since_ns + l->o.grace_ns) &&
            RULE(HOLD, ledger_enough(l, MEMBER, l->coordinator, ledger_holds_newest));
 }
@@ -332,15 +332,15 @@ static void hear_here(struct ledger *l, struct ledger_seat *s,
     if (l->mine)
         ledger_hear_promise(l, s, w, list);
     if (l->coordinator == l->o.rank && is_here(l, s) && !w->ballot &&
-        newer(w->version, l->newest)) {
+        ledger_newer(w->version, l->newest)) {
         l->newest = w->version;
         forget_counts(l);
     }
     bool loses = !l->o.fixed || !is_here(l, s);     /* else it has had the word */
     if (l->coordinator == l->o.rank && !l->promised && loses &&
-        !same(w->version, l->newest))
+        !ledger_same(w->version, l->newest))
         ledger_owe(l, w->from,
-                   l->open && same(w->version, l->before) ? LEDGER_GO : LEDGER_TAKE);
+                   l->open && ledger_same(w->version, l->before) ? LEDGER_GO : LEDGER_TAKE);
 }
 
 /* A newcomer may hear of a ballot here first. */
@@ -355,7 +355,7 @@ static void hear_take(struct ledger *l, const struct ledger_decision *w)
 static void hear_go(struct ledger *l, const struct ledger_decision *w,
                     const struct ledger_entry *list)
 {
-    if (l->promised || w->from != l->coordinator || !newer(w->version, l->newest))
+    if (l->promised || w->from != l->coordinator || !ledger_newer(w->version, l->newest))
         return;
     ledger_give_up_round(l);
     l->newest = w->version;
@@ -363,7 +363,7 @@ static void hear_go(struct ledger *l, const struct ledger_decision *w,
     forget_counts(l);
     for (int r = 0; r < l->o.ranks; r++)
         l->seats[r].in = list[r].seq;
-    l->open = same(l->held, w->base) || (l->o.fixed && l->final);
+    l->open = ledger_same(l->held, w->base) || (l->o.fixed && l->final);
     if (l->open)
         tell(l, LEDGER_OPEN);
 }
@@ -535,15 +535,15 @@ void ledger_whole(struct ledger *l)
 bool ledger_took(struct ledger *l, struct ledger_version version,
                  const struct ledger_entry *merged)
 {
-    bool later = !l->promised && version.epoch == l->epoch && newer(version, l->wanted);
+    bool later = !l->promised && version.epoch == l->epoch && ledger_newer(version, l->wanted);
 
-    if (!l->wanted.epoch || !(same(version, l->wanted) || later))
+    if (!l->wanted.epoch || !(ledger_same(version, l->wanted) || later))
         return false;
     ledger_give_up_round(l);
     l->accepted = 0;        /* of an older ballot: that list can no longer stand */
     for (int r = 0; r < l->o.ranks; r++)
         l->seats[r].merged = merged[r];
-    if (newer(version, l->newest))
+    if (ledger_newer(version, l->newest))
         l->newest = version;
     hold(l, version);
     ledger_say_here(l);
@@ -590,7 +590,7 @@ void ledger_time(struct ledger *l, uint64_t now_ns)
         else if (l->member && l->coordinator == l->o.rank)
             ledger_owe_members(l, LEDGER_HERE);
         if (l->member && l->coordinator == l->o.rank && !l->promised &&
-            !same(l->held, l->newest))
+            !ledger_same(l->held, l->newest))
             ledger_want(l, l->newest, ledger_donor(l, l->newest, l->o.rank));
     }
     turn(l);

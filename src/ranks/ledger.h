@@ -29,6 +29,16 @@ struct ledger_version {
     uint64_t epoch, number;
 };
 
+static inline bool ledger_same(struct ledger_version a, struct ledger_version b)
+{
+    return a.epoch == b.epoch && a.number == b.number;
+}
+
+static inline bool ledger_newer(struct ledger_version a, struct ledger_version b)
+{
+    return a.epoch > b.epoch || (a.epoch == b.epoch && a.number > b.number);
+}
+
 /* Lists are arrays of entries, one for each rank. Generation 0: the rank is not in the
  * list. */
 struct ledger_entry {

@@ -20,7 +20,7 @@ static void owe_offer(struct ledger *l, int r)
 
     if (s->in_list[OFFER] || s->in_list[MEMBER])
         ledger_owe(l, r,
-                   same(s->told.version, l->offer.base) ? LEDGER_PROPOSE : LEDGER_TAKE);
+                   ledger_same(s->told.version, l->offer.base) ? LEDGER_PROPOSE : LEDGER_TAKE);
 }
 
 static void owe_offers(struct ledger *l)
@@ -79,7 +79,7 @@ static void make_new_offer(struct ledger *l)
     for (int r = 0; r < l->o.ranks; r++) {
         const struct ledger_seat *s = &l->seats[r];
         if (is_here(l, s) && has_promised(l, s) &&
-            RULE(BASE, newer(s->told.version, offer->base)))
+            RULE(BASE, ledger_newer(s->told.version, offer->base)))
             offer->base = s->told.version;
     }
     offer->coordinator = l->leaves ? -1 : l->o.rank;
@@ -87,7 +87,7 @@ static void make_new_offer(struct ledger *l)
         struct ledger_seat *s = &l->seats[r];
         bool stays =
             is_here(l, s) && has_promised(l, s) && !s->told.leaves && !is_deaf(l, r);
-        bool comes = is_newcomer(l, s) && same(s->told.version, offer->base);
+        bool comes = is_newcomer(l, s) && ledger_same(s->told.version, offer->base);
         s->in_list[OFFER] = stays || comes ? s->told.generation : 0;
         if (s->in_list[OFFER] && offer->coordinator < 0)
             offer->coordinator = r;
@@ -126,7 +126,7 @@ static bool go_on_founding(struct ledger *l)
         make_offer(l);
         return true;
     }
-    if (l->accepted != l->mine && RULE(ACCEPT, same(l->held, l->offer.base))) {
+    if (l->accepted != l->mine && RULE(ACCEPT, ledger_same(l->held, l->offer.base))) {
         ledger_copy_list(l, ACCEPTED, OFFER);
         l->accepted = l->mine;
         l->accepted_coordinator = l->offer.coordinator;
@@ -186,7 +186,7 @@ static bool needs_epoch(const struct ledger *l)
         if ((member && s->silent) ||
             (is_here(l, s) && (s->told.ballot || s->told.about >= 0)) ||
             (quiet && is_here(l, s) && s->told.leaves) ||
-            (quiet && is_newcomer(l, s) && same(s->told.version, l->held)))
+            (quiet && is_newcomer(l, s) && ledger_same(s->told.version, l->held)))
             return true;
     }
     return false;
@@ -253,7 +253,7 @@ void ledger_hear_proposal(struct ledger *l, const struct ledger_decision *w,
     if (w->ballot != l->promised)
         ledger_promise(l, w->ballot);
     ledger_owe(l, w->from, LEDGER_HERE);
-    if (!RULE(ACCEPT, same(l->held, w->base)))
+    if (!RULE(ACCEPT, ledger_same(l->held, w->base)))
         return;
     ledger_put_list(l, ACCEPTED, list);
     l->accepted = w->ballot;

@@ -55,7 +55,7 @@ bool ledger_holds_newest(const struct ledger *l, const struct ledger_seat *s)
     if (l->o.fixed && s->told.epoch == l->epoch && (s->told.final || s->told.absent))
         return true;
     return s->told.epoch == l->epoch && !s->told.ballot &&
-           same(s->told.version, l->newest);
+           ledger_same(s->told.version, l->newest);
 }
 
 void ledger_owe(struct ledger *l, int rank, enum ledger_what what)
@@ -110,7 +110,7 @@ int ledger_donor(const struct ledger *l, struct ledger_version version, int not_
         int r = (l->coordinator + 1 + i) % l->o.ranks;
         const struct ledger_seat *s = &l->seats[r];
         if (r == not_this || !is_here(l, s) || s->silent ||
-            !same(s->told.version, version))
+            !ledger_same(s->told.version, version))
             continue;
         int good = s->told.cannot_give ? 1 : at_end(l, s) || s->told.absent ? 2 : 3;
         donor = good > best ? r : donor;
@@ -121,7 +121,7 @@ int ledger_donor(const struct ledger *l, struct ledger_version version, int not_
 
 void ledger_want(struct ledger *l, struct ledger_version version, int donor)
 {
-    if (donor < 0 || donor == l->o.rank || same(version, l->held))
+    if (donor < 0 || donor == l->o.rank || ledger_same(version, l->held))
         return;
     l->wanted = version;
     l->donor = donor;

@@ -59,16 +59,6 @@ struct ledger {
 
 /* --- ledger_state.c --- */
 
-static inline bool same(struct ledger_version a, struct ledger_version b)
-{
-    return a.epoch == b.epoch && a.number == b.number;
-}
-
-static inline bool newer(struct ledger_version a, struct ledger_version b)
-{
-    return a.epoch > b.epoch || (a.epoch == b.epoch && a.number > b.number);
-}
-
 static inline bool is_here(const struct ledger *l, const struct ledger_seat *s)
 {
     return s->in_list[MEMBER] && s->told.generation == s->in_list[MEMBER] &&

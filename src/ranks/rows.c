@@ -157,11 +157,6 @@ void ranks_rows_facts(const struct ranks *m, int from, struct word_facts *facts)
         ranks_rows_lead_facts(m, from, facts);
 }
 
-static bool same(struct ledger_version a, struct ledger_version b)
-{
-    return a.epoch == b.epoch && a.number == b.number;
-}
-
 /* --- a leader --- */
 
 /* Where words are said again one may come twice, or for a part that is none any more. */
@@ -205,7 +200,7 @@ static void hear_take(struct ranks *m, const struct ranks_word *word)
     struct ranks_rows *rows = m->rows;
 
     if (!m->place.fixed &&
-        (rows->stage != ROWS_VOTED || !same(rows->open, word->ledger.version)))
+        (rows->stage != ROWS_VOTED || !ledger_same(rows->open, word->ledger.version)))
         return;
     if (word->bad || rows->gone) {
         give_up(rows);
@@ -229,7 +224,7 @@ static void hear_lack(struct ranks *m, const struct ranks_word *word)
     struct ranks_rows *rows = m->rows;
 
     if (!m->base.rows || (rows->stage != ROWS_IDLE && rows->stage != ROWS_GIVEN) ||
-        same(m->base.held, word->ledger.version) || word->source == m->f.rank)
+        ledger_same(m->base.held, word->ledger.version) || word->source == m->f.rank)
         return;
     m->base.held = (struct ledger_version){0, 0};
     m->base.wanted = word->ledger.version;
@@ -246,7 +241,7 @@ void ranks_rows_hear(struct ranks *m, const struct ranks_word *word)
     switch ((enum ranks_what)word->what) {
     case WORD_ROWS_CALL:        /* it may be late, and of a round that is over */
         rows->called |= m->place.fixed || (rows->stage == ROWS_IDLE &&
-                                           same(m->base.held, word->ledger.version));
+                                           ledger_same(m->base.held, word->ledger.version));
         break;
     case WORD_ROWS_GO:
         hear_go(m, word);

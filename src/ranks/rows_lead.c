@@ -101,16 +101,6 @@ static bool is_awaited(const struct ranks *m, int rank)
     return !peer->slow_ns;
 }
 
-static bool same(struct ledger_version a, struct ledger_version b)
-{
-    return a.epoch == b.epoch && a.number == b.number;
-}
-
-static bool newer(struct ledger_version a, struct ledger_version b)
-{
-    return ledger_series_of(a) > ledger_series_of(b);
-}
-
 /* In this epoch, by all its members. */
 static bool is_said(struct ranks *m)
 {
@@ -123,7 +113,7 @@ static bool is_said(struct ranks *m)
             continue;
         if (peer->epoch != epoch)
             return false;
-        if (!rows->closed && newer(peer->held, rows->newest))
+        if (!rows->closed && ledger_newer(peer->held, rows->newest))
             rows->newest = peer->held;
     }
     return true;
@@ -140,7 +130,7 @@ static int find_donor(const struct ranks *m, int not_this)
         int k = (m->f.rank + i) % m->place.size;
         bool there = k == m->f.rank || m->peers[k].generation == m->members[k];
         if (m->members[k] && there && !m->peers[k].silent &&
-            same(rows->peers[k].held, rows->newest))
+            ledger_same(rows->peers[k].held, rows->newest))
             donor = k;
     }
     return donor;
@@ -151,7 +141,7 @@ static int find_donor(const struct ranks *m, int not_this)
 static void tell_taken(struct ranks *m, int rank)
 {
     struct rows_peer *peer = &m->rows_lead->peers[rank];
-    bool good = peer->voted && same(peer->open, m->rows_lead->newest);
+    bool good = peer->voted && ledger_same(peer->open, m->rows_lead->newest);
     struct ranks_word word = {.what = WORD_ROWS_TAKE, .bad = !good};
 
     word.ledger.version = peer->open;
@@ -181,7 +171,7 @@ static bool settle(struct ranks *m, int rank)
 
     if (peer->open.epoch)
         tell_taken(m, rank);
-    if (m->place.fixed || peer->absent || same(peer->held, rows->newest))
+    if (m->place.fixed || peer->absent || ledger_same(peer->held, rows->newest))
         return true;
     if (peer->asked)
         return false;
@@ -303,7 +293,7 @@ static void hear_state(struct ranks *m, int from, const struct ranks_word *word)
     struct rows_peer *peer = &rows->peers[from];
     bool awaited = rows->closed && peer->seated && !peer->voted;
 
-    if (!same(peer->held, word->ledger.version) || peer->pieces != word->round ||
+    if (!ledger_same(peer->held, word->ledger.version) || peer->pieces != word->round ||
         !peer->comes)
         peer->moved_ns = m->now_ns;
     peer->pieces = word->round;
@@ -320,7 +310,7 @@ static void hear_state(struct ranks *m, int from, const struct ranks_word *word)
     peer->deaf = word->source;
     peer->asked = peer->called = false;
     m->ledger_moved |= is_newcomer(m, from);
-    if (!awaited || same(peer->open, rows->newest))
+    if (!awaited || ledger_same(peer->open, rows->newest))
         return;
     peer->voted = false;
     if (peer->open.epoch) {
@@ -413,5 +403,5 @@ bool ranks_rows_lead_admits(struct ranks *m, int rank)
         turn(m);
     }
     return m->leads && peer->epoch && !rows->closed && !peer->open.epoch &&
-           same(peer->held, rows->newest);
+           ledger_same(peer->held, rows->newest);
 }

@@ -55,6 +55,7 @@ struct service {
     struct ranks_request request;
     uint64_t generation;        /* of the process that asked */
     bool waits;                 /* for what is wanted to be there */
+    uint64_t answered_ns;       /* when the answer left */
 };
 
 struct ranks_versions {
@@ -116,11 +117,6 @@ static size_t place_of(const struct ranks *m, size_t piece, uint64_t n,
 
 /* --- for others --- */
 
-static bool same(struct ledger_version a, struct ledger_version b)
-{
-    return a.epoch == b.epoch && a.number == b.number;
-}
-
 /* A rank that brings a state for all has it in its vectors already, before the round that
  * makes it the job's. */
 static bool shows_state(const struct ranks *m)
@@ -138,10 +134,10 @@ static enum verdict look_for(const struct ranks *m, const struct want *want)
     struct ledger_version held = ledger_view(m->ledger).held;
 
     if (want->which == VERSION_ROWS)
-        return !m->base.rows || !same(m->base.held, want->version) ? HAS_NONE
+        return !m->base.rows || !ledger_same(m->base.held, want->version) ? HAS_NONE
                : m->base.moves                                     ? WAITS
                                                                    : HAS;
-    if (!same(held, want->version))
+    if (!ledger_same(held, want->version))
         return HAS_NONE;
     if (want->which == VERSION_RESULT)
         return m->held.mean != ledger_series_of(held) || m->round.active ? HAS_NONE : HAS;
@@ -209,6 +205,7 @@ static void serve(struct ranks *m, struct service *s)
         out->note = m->x.note;
         bytes = out->piece ? write_floats(m, out) : write_list(m, out);
     }
+    s->answered_ns = m->now_ns;
     ranks_send_op(m, &s->request.send, out, sizeof *out + bytes, TAG_VERSION);
 }
 
@@ -253,14 +250,14 @@ static void served(struct ranks *m, struct ranks_op *op, const struct link_ended
         listen(m, s);
 }
 
-/* The answer is on its way to a rank that is silent. */
+/* The answer has been on its way for `dead`: its taker is silent, slow, or takes nothing. */
 static void park(struct ranks *m, unsigned slot)
 {
     struct ranks_versions *v = m->versions;
-    struct ranks_request *r = &v->served[slot]->request;
-    struct service *other;
+    struct service *s = v->served[slot], *other;
+    struct ranks_request *r = &s->request;
 
-    if (!r->send.busy || m->now_ns - m->peers[r->send.rank].heard_ns < m->dead_ns ||
+    if (!r->send.busy || m->now_ns - s->answered_ns < m->dead_ns ||
         !(other = ranks_request_park(m, &v->all, r)))
         return;
     v->served[slot] = other;
@@ -317,7 +314,7 @@ static void want(struct ranks *m, struct ledger_version version, int donor,
     struct ranks_versions *v = m->versions;
     bool rows = which == VERSION_ROWS, had_rows = v->taken.which == VERSION_ROWS;
     bool same_kind = rows == had_rows && (which != VERSION_LIST || v->taken.which == which);
-    bool goes_on = same(v->taken.version, version) && same_kind &&
+    bool goes_on = ledger_same(v->taken.version, version) && same_kind &&
                    (v->donor == donor || (v->came && !rows)) &&
                    m->peers[v->donor].generation == v->donor_generation;
 
@@ -358,7 +355,7 @@ static bool is_wanted(const struct ranks *m)
     struct ledger_version version = v->taken.version;
     bool rows = v->taken.which == VERSION_ROWS;
     return version.epoch &&
-           same(version, rows ? m->base.wanted : ledger_view(m->ledger).wanted);
+           ledger_same(version, rows ? m->base.wanted : ledger_view(m->ledger).wanted);
 }
 
 static float *goes_to(struct ranks *m, size_t piece, struct chunk *chunk)
@@ -436,12 +433,12 @@ static bool take(struct ranks *m, const struct fetch *t, size_t bytes)
         begin_transfer(v);
         return true;
     }
-    if (!same(a->version, v->taken.version) && v->taken.which == VERSION_RESULT) {
+    if (!ledger_same(a->version, v->taken.version) && v->taken.which == VERSION_RESULT) {
         v->taken.which = VERSION_STATE;    /* a donor that came later has no result */
         begin_transfer(v);
         return true;
     }
-    if (!same(a->version, v->taken.version)) {
+    if (!ledger_same(a->version, v->taken.version)) {
         stop(v);                     /* the ledger knows better by now, or will */
         return true;
     }
