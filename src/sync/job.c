@@ -1,11 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* The life of a job: open, segments, start, finish. Its end is in leave.c, what workers do in step.c,
- * the sync thread in shadow.c, reloads and outer state in outer.c, figures in figures.c.
- *
- * 1 Only this layer blocks: job_drive advances the round machine and sleeps in the fabric.
- * 2 Calls are refused in a forked child by one byte on a page that the kernel wipes there.
- * 3 job_destroy takes a half-opened job; open uses it as its only cleanup path.
- * 4 The first failure of a round breaks the job: every later call returns it, with its text. */
+/* A job begins: open, segments and tables, start. Its rounds are driven in drive.c, its end is in
+ * end.c, what workers do in step.c, the sync thread in shadow.c, reloads and outer state in outer.c,
+ * figures in figures.c. */
 #include "sync/job.h"
 
 #include "sync/launcher.h"
@@ -15,10 +11,6 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum {
-    ROWS_LULL_NS = 20000000         /* after a sweep that found no touched row */
-};
-
 #define START_MOST_S 1e9        /* 30 years, that a clock of nanoseconds can hold */
 #define START_SAY_NS UINT64_C(5000000000)
 
@@ -27,53 +19,7 @@ struct descant_options descant_options_default(void)
     return (struct descant_options){.rank = -1, .workers = 1, .start_s = 300};
 }
 
-/* ------------------------------------------------------------------ checks */
-
-descant_status job_check(struct descant *job, enum job_state state, const char *call)
-{
-    static const char *const names[] = {"opened", "started", "paused", "finished", "broken"};
-    if (job == NULL)
-        return log_fail(NULL, DESCANT_INVALID, "%s: there is no job", call);
-    if (*job->parent == 0)
-        return log_fail(NULL, DESCANT_FORKED, "%s: the job belongs to the parent process", call);
-    if (atomic_load(&job->failure) != 0)
-        return job_broken(job);
-    int now = atomic_load(&job->state);
-    if (now == (int)state)
-        return DESCANT_OK;
-    return log_fail(&job->log, DESCANT_ORDER, "%s: wants a job that is %s, this one is %s", call,
-                    names[state], names[now]);
-}
-
-void job_becomes(struct descant *job, enum job_state from, enum job_state to)
-{
-    int expected = (int)from;
-    atomic_compare_exchange_strong(&job->state, &expected, (int)to);
-}
-
-/* The first to come keeps its thread's line, the others' threads are told it. */
-descant_status job_break(struct descant *job, descant_status status)
-{
-    pthread_mutex_lock(&job->breaking);
-    if (atomic_load(&job->failure) == 0) {
-        snprintf(job->failure_line, sizeof job->failure_line, "%s", descant_last_error());
-        atomic_store(&job->failure, (int)status);
-        atomic_store(&job->state, JOB_BROKEN);
-        pthread_cond_broadcast(&job->turn);
-    }
-    log_recall(job->failure_line);
-    pthread_mutex_unlock(&job->breaking);
-    notes_ring(&job->events.notes);
-    return (descant_status)atomic_load(&job->failure);
-}
-
-descant_status job_broken(struct descant *job)
-{
-    descant_status status = job->fabric ? job->fabric->status : DESCANT_OK;
-    return job_break(job, status != DESCANT_OK ? status : DESCANT_SYSTEM);
-}
-
-/* ------------------------------------------------------------------ open and close */
+/* ------------------------------------------------------------------ open */
 
 static descant_status make_parent_mark(struct descant *job)
 {
@@ -302,120 +248,7 @@ descant_status descant_table_state(struct descant *job, const float *table, size
     return status;
 }
 
-/* ------------------------------------------------------------------ driving rounds */
-
-void job_round_begins(struct descant *job, uint64_t steps, bool released)
-{
-    double weight = (double)(steps - job->begun_steps);
-    if (atomic_exchange(&job->reload, false))
-        round_begin_state(&job->round, 1, false);
-    else
-        round_begin(&job->round, weight, released);
-    job->begun_steps = steps;
-    job->begun_ns = clock_now_ns();
-    job->arrived_ns = 0;
-}
-
-void job_round_done(struct descant *job, uint64_t steps)
-{
-    uint64_t now = clock_now_ns(), arrived = job->arrived_ns ? job->arrived_ns : now;
-    stats_round(&job->stats, &(struct stats_merge){
-        .gap = steps - job->merged_steps,
-        .age_steps = steps > job->begun_steps ? steps - job->begun_steps : 0,
-        .age_ns = now - job->begun_ns,
-        .exchange_ns = arrived - job->begun_ns,
-        .distance = job->round.distance,
-        .outer_rate = (double)job->round.step.rate,
-        .outer_momentum = (double)job->round.step.momentum,
-        .outer_cosine = job->round.watch.cosine});
-    job->merged_steps = steps;
-}
-
-descant_status job_drive(struct descant *job, bool held, uint64_t until_ns, uint64_t *waited_ns)
-{
-    for (;;) {
-        enum round_progress progress = job_advance(job);
-        job_moves(job);
-        switch (progress) {
-        case ROUND_WORKED:
-            break;
-        case ROUND_DONE:
-        case ROUND_RESTING:
-        case ROUND_CALLED:
-            return DESCANT_OK;
-        case ROUND_HELD:
-            if (held)
-                return DESCANT_OK;
-            round_release(&job->round);
-            break;
-        case ROUND_FAILED:
-            return job_broken(job);
-        case ROUND_WAITING: {
-            if (until_ns != 0 && clock_now_ns() >= until_ns)
-                return DESCANT_TIMEOUT;
-            descant_status status = job_wait(job, until_ns, waited_ns);
-            if (status != DESCANT_OK)
-                return status;
-        }
-        }
-    }
-}
-
-bool job_link_allows(struct descant *job)
-{
-    const struct fabric *f = job->fabric;
-    uint64_t bytes = atomic_load_explicit(&f->rows_bytes, memory_order_relaxed);
-    if (job->plan.when == PLAN_SHADOW)
-        bytes += atomic_load_explicit(&f->bytes, memory_order_relaxed);
-    return pace_allows(&job->pace, job->sync_rate, bytes, clock_now_ns());
-}
-
-enum round_progress job_rows(struct descant *job)
-{
-    struct tables *t = &job->tables;
-    enum round_progress progress = tables_advance(t);
-    uint64_t now = clock_now_ns();
-    if (progress == ROUND_FAILED)
-        job_broken(job);
-    if (progress == ROUND_DONE && t->empty)
-        job->rows_after_ns = now + ROWS_LULL_NS;
-    if ((progress != ROUND_RESTING && progress != ROUND_CALLED) || !tables_can_begin(t))
-        return progress;
-    bool due = progress == ROUND_CALLED || now >= job->rows_after_ns;
-    if (!tables_stopping(t) && !(due && job_link_allows(job)))
-        return progress;
-    tables_begin(t, now);
-    return ROUND_WORKED;
-}
-
-void job_moves(struct descant *job)
-{
-    uint64_t now;
-    if (job->told.since_ns == 0)
-        return;
-    now = clock_now_ns();
-    waits_tell(&job->told, job->fabric, now, now, &job->log);
-}
-
-descant_status job_wait(struct descant *job, uint64_t until_ns, uint64_t *waited_ns)
-{
-    uint64_t before = clock_now_ns(), bound = waits_due(&job->told, before);
-    bool rows = !tables_ended(&job->tables);
-    enum round_progress progress = ROUND_WAITING;
-    if (until_ns != 0 && until_ns < bound)
-        bound = until_ns;
-    if (rows && bound > before + ROWS_PATIENCE_NS)
-        bound = before + ROWS_PATIENCE_NS;
-    job->fabric->type->wait(job->fabric, bound);
-    if (rows && clock_now_ns() >= bound)
-        progress = job_rows(job);
-    uint64_t now = clock_now_ns();
-    waits_tell(&job->told, job->fabric, before, now, &job->log);
-    *waited_ns += now - before;
-    return progress == ROUND_FAILED ? job_broken(job) : DESCANT_OK;
-}
-
-/* ------------------------------------------------------------------ start and finish */
+/* ------------------------------------------------------------------ start */
 
 static bool has_shadow(const struct descant *job)
 {
@@ -531,115 +364,4 @@ descant_status descant_start(struct descant *job)
     if (job->numbered)
         launcher_started();
     return DESCANT_OK;
-}
-
-static bool in_state(const struct round *r)
-{
-    return r->state != ROUND_IDLE && (r->exchange.kind == EXCHANGE_STATE || r->reloaded);
-}
-
-/* The round in hand, as far as it goes without waiting: another's reload may have come in it. */
-static descant_status run_on(struct descant *job)
-{
-    enum round_progress progress = ROUND_WORKED;
-    while (progress == ROUND_WORKED && job->round.state > ROUND_SNAPSHOT)
-        progress = round_advance(&job->round);
-    if (progress == ROUND_DONE)
-        job_round_done(job, workers_steps(&job->workers));
-    return progress == ROUND_FAILED ? job_broken(job) : DESCANT_OK;
-}
-
-/* A reload that others have not taken yet is given first, and that of the round in hand taken. */
-static descant_status end_reload(struct descant *job)
-{
-    uint64_t waited = 0;
-    descant_status status = DESCANT_OK;
-    bool wanted = atomic_load(&job->reload);
-    if (wanted && job->plan.what == PLAN_GRADIENT)
-        return job_introduce(job, false, &waited);
-    if (wanted)
-        job_round_begins(job, workers_steps(&job->workers), true);
-    else
-        status = run_on(job);
-    if (status == DESCANT_OK && (wanted || in_state(&job->round)))
-        status = job_drive(job, false, 0, &waited);
-    return status;
-}
-
-static void from_flat(void *context, float *memory, size_t at, size_t n)
-{
-    const float *flat = context;
-    memcpy(memory, flat + at, n * sizeof(float));
-}
-
-/* A final state is of those who have taken the last reload; a global version, of those of them who
- * have seen the most rounds. */
-static uint64_t final_priority(const struct descant *job, enum descant_final which)
-{
-    uint64_t rounds = which == DESCANT_FINAL_CENTRAL ? atomic_load(&job->stats.rounds) : 0;
-    return job->round.states << 48 | rounds;
-}
-
-static descant_status final_round(struct descant *job, enum descant_final which)
-{
-    uint64_t waited = 0;
-    if (which == DESCANT_FINAL_MEAN)
-        round_begin_final_mean(&job->round);
-    else
-        round_begin_state(&job->round, final_priority(job, which), true);
-    job->round.exchange.agree = 1 + (uint64_t)which;
-    descant_status status = job_drive(job, false, 0, &waited);
-    if (status != DESCANT_OK || which != DESCANT_FINAL_CENTRAL)
-        return status;
-    pthread_mutex_lock(&job->replica.lock);
-    replica_each(&job->replica, 0, job->replica.n, from_flat,
-                 job->fabric->center ? job->fabric->center : job->fabric->outer[0]);
-    pthread_mutex_unlock(&job->replica.lock);
-    return DESCANT_OK;
-}
-
-/* Other machines may have rows for this one as long as one of them trains. */
-static descant_status end_tables(struct descant *job)
-{
-    while (!tables_ended(&job->tables)) {
-        enum round_progress progress = job_rows(job);
-        if (progress == ROUND_FAILED)
-            return job_broken(job);
-        if (progress == ROUND_WORKED || progress == ROUND_DONE)
-            continue;
-        if (round_advance(&job->round) == ROUND_FAILED)     /* idle: it serves others */
-            return job_broken(job);
-        job->fabric->type->wait(job->fabric, clock_now_ns() + ROWS_PATIENCE_NS);
-    }
-    return DESCANT_OK;
-}
-
-descant_status descant_finish(struct descant *job, enum descant_final which)
-{
-    bool paused = job != NULL && *job->parent && atomic_load(&job->state) == JOB_PAUSED;
-    enum job_state before = paused ? JOB_PAUSED : JOB_STARTED;
-    descant_status status = job_check(job, before, "descant_finish");
-    if (status == DESCANT_OK)
-        status = events_refuse(job, "descant_finish");
-    if (status != DESCANT_OK)
-        return status;
-    if ((int)which < DESCANT_FINAL_LOCAL || which > DESCANT_FINAL_CENTRAL)
-        return log_fail(&job->log, DESCANT_INVALID, "descant_finish: no such final %d",
-                        (int)which);
-    if (which == DESCANT_FINAL_CENTRAL && !plan_has_central(&job->plan))
-        return log_fail(&job->log, DESCANT_UNSUPPORTED,
-                        "the plan %s keeps no central or global version", job->plan.preset);
-    shadow_stop(job);
-    pthread_mutex_lock(&job->machine);
-    status = end_reload(job);
-    round_abandon(&job->round);
-    tables_stop(&job->tables);
-    if (status == DESCANT_OK)
-        status = final_round(job, which);
-    if (status == DESCANT_OK)
-        status = end_tables(job);
-    pthread_mutex_unlock(&job->machine);
-    if (status == DESCANT_OK)
-        job_becomes(job, before, JOB_FINISHED);
-    return status;
 }

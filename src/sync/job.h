@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* What a job is made of; for the files that keep the promises of descant.h: job.c (its life),
- * step.c (workers), shadow.c (the sync thread), outer.c (reloads), events.c, figures.c, waits.c,
- * world.c (MPI on one host). */
+/* What a job is made of; for the files that keep the promises of descant.h: job.c (its beginning),
+ * drive.c (its rounds), step.c (workers), shadow.c (the sync thread), outer.c (reloads), end.c,
+ * events.c, figures.c, waits.c, world.c (MPI on one host). */
 #ifndef JOB_H
 #define JOB_H
 

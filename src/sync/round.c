@@ -17,7 +17,7 @@
  * place; elastic parts are merged as they come, or kept in `held` where the merge is delayed.
  * 4 Nothing is allocated after init.
  *
- * Runs on whoever holds the machine (job.c, simulation.c). */
+ * Runs on whoever holds the machine (drive.c, simulation.c). */
 #include "sync/round.h"
 
 #include <math.h>

@@ -47,17 +47,6 @@ static double budget_of(const struct descant *job)
     return rows_wait(job) ? ROWS_BUDGET : BUDGET;
 }
 
-bool pace_allows(struct pace *pace, double rate, uint64_t bytes, uint64_t now_ns)
-{
-    if (rate <= 0)
-        return true;
-    if (pace->paid_ns + PACE_SAVED_NS < now_ns)
-        pace->paid_ns = now_ns - PACE_SAVED_NS;
-    pace->paid_ns += (uint64_t)((double)(bytes - pace->bytes) / rate * 1e9);
-    pace->bytes = bytes;
-    return pace->paid_ns <= now_ns;
-}
-
 /* Merges a hundred steps apart do no harm, and rows that are behind do; many hundreds do, too,
  * unless the plan asks for them. */
 static bool rows_first(const struct descant *job, uint64_t new_steps, uint64_t gap)

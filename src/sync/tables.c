@@ -353,12 +353,6 @@ void tables_stop(struct tables *t)
     t->at_work = false;
 }
 
-bool tables_stopping(const struct tables *t)
-{
-    return t->board != NULL &&
-           atomic_load_explicit(&t->board->at_work, memory_order_acquire) == 0;
-}
-
 bool tables_ended(const struct tables *t)
 {
     return t->board == NULL ||

@@ -598,6 +598,12 @@ static enum round_progress replace(struct tables *t)
 
 /* ------------------------------------------------------------------ the machine */
 
+bool tables_stopping(const struct tables *t)
+{
+    return t->board != NULL &&
+           atomic_load_explicit(&t->board->at_work, memory_order_acquire) == 0;
+}
+
 bool tables_can_begin(const struct tables *t)
 {
     return t->board != NULL && t->leads && t->state == TABLES_IDLE;

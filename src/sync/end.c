@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: MIT */
+/* The end of a job: finish, which makes the final model; close and leave, which give back what the
+ * job has, or let the caller keep it. job_destroy takes a half-opened job, too: open has no other
+ * way to clean up. */
+#include "sync/job.h"
+
+#include <string.h>
+#include <sys/mman.h>
+
+/* ------------------------------------------------------------------ finish */
+
+static bool in_state(const struct round *r)
+{
+    return r->state != ROUND_IDLE && (r->exchange.kind == EXCHANGE_STATE || r->reloaded);
+}
+
+/* The round in hand, as far as it goes without waiting: another's reload may have come in it. */
+static descant_status run_on(struct descant *job)
+{
+    enum round_progress progress = ROUND_WORKED;
+    while (progress == ROUND_WORKED && job->round.state > ROUND_SNAPSHOT)
+        progress = round_advance(&job->round);
+    if (progress == ROUND_DONE)
+        job_round_done(job, workers_steps(&job->workers));
+    return progress == ROUND_FAILED ? job_broken(job) : DESCANT_OK;
+}
+
+/* A reload that others have not taken yet is given first, and that of the round in hand taken. */
+static descant_status end_reload(struct descant *job)
+{
+    uint64_t waited = 0;
+    descant_status status = DESCANT_OK;
+    bool wanted = atomic_load(&job->reload);
+    if (wanted && job->plan.what == PLAN_GRADIENT)
+        return job_introduce(job, false, &waited);
+    if (wanted)
+        job_round_begins(job, workers_steps(&job->workers), true);
+    else
+        status = run_on(job);
+    if (status == DESCANT_OK && (wanted || in_state(&job->round)))
+        status = job_drive(job, false, 0, &waited);
+    return status;
+}
+
+static void from_flat(void *context, float *memory, size_t at, size_t n)
+{
+    const float *flat = context;
+    memcpy(memory, flat + at, n * sizeof(float));
+}
+
+/* A final state is of those who have taken the last reload; a global version, of those of them who
+ * have seen the most rounds. */
+static uint64_t final_priority(const struct descant *job, enum descant_final which)
+{
+    uint64_t rounds = which == DESCANT_FINAL_CENTRAL ? atomic_load(&job->stats.rounds) : 0;
+    return job->round.states << 48 | rounds;
+}
+
+static descant_status final_round(struct descant *job, enum descant_final which)
+{
+    uint64_t waited = 0;
+    if (which == DESCANT_FINAL_MEAN)
+        round_begin_final_mean(&job->round);
+    else
+        round_begin_state(&job->round, final_priority(job, which), true);
+    job->round.exchange.agree = 1 + (uint64_t)which;
+    descant_status status = job_drive(job, false, 0, &waited);
+    if (status != DESCANT_OK || which != DESCANT_FINAL_CENTRAL)
+        return status;
+    pthread_mutex_lock(&job->replica.lock);
+    replica_each(&job->replica, 0, job->replica.n, from_flat,
+                 job->fabric->center ? job->fabric->center : job->fabric->outer[0]);
+    pthread_mutex_unlock(&job->replica.lock);
+    return DESCANT_OK;
+}
+
+/* Other machines may have rows for this one as long as one of them trains. */
+static descant_status end_tables(struct descant *job)
+{
+    while (!tables_ended(&job->tables)) {
+        enum round_progress progress = job_rows(job);
+        if (progress == ROUND_FAILED)
+            return job_broken(job);
+        if (progress == ROUND_WORKED || progress == ROUND_DONE)
+            continue;
+        if (round_advance(&job->round) == ROUND_FAILED)     /* idle: it serves others */
+            return job_broken(job);
+        job->fabric->type->wait(job->fabric, clock_now_ns() + ROWS_PATIENCE_NS);
+    }
+    return DESCANT_OK;
+}
+
+descant_status descant_finish(struct descant *job, enum descant_final which)
+{
+    bool paused = job != NULL && *job->parent && atomic_load(&job->state) == JOB_PAUSED;
+    enum job_state before = paused ? JOB_PAUSED : JOB_STARTED;
+    descant_status status = job_check(job, before, "descant_finish");
+    if (status == DESCANT_OK)
+        status = events_refuse(job, "descant_finish");
+    if (status != DESCANT_OK)
+        return status;
+    if ((int)which < DESCANT_FINAL_LOCAL || which > DESCANT_FINAL_CENTRAL)
+        return log_fail(&job->log, DESCANT_INVALID, "descant_finish: no such final %d",
+                        (int)which);
+    if (which == DESCANT_FINAL_CENTRAL && !plan_has_central(&job->plan))
+        return log_fail(&job->log, DESCANT_UNSUPPORTED,
+                        "the plan %s keeps no central or global version", job->plan.preset);
+    shadow_stop(job);
+    pthread_mutex_lock(&job->machine);
+    status = end_reload(job);
+    round_abandon(&job->round);
+    tables_stop(&job->tables);
+    if (status == DESCANT_OK)
+        status = final_round(job, which);
+    if (status == DESCANT_OK)
+        status = end_tables(job);
+    pthread_mutex_unlock(&job->machine);
+    if (status == DESCANT_OK)
+        job_becomes(job, before, JOB_FINISHED);
+    return status;
+}
+
+/* ------------------------------------------------------------------ close and leave */
+
+/* What this machine has said to take is taken, or the table that it leaves to its other trainers
+ * is not the one on which all machines agree. */
+static void take_rows(struct descant *job)
+{
+    struct fabric *f = job->fabric;
+    if (job->tables.board == NULL)
+        return;
+    while (f->type->rows->leave(f)) {
+        enum round_progress progress = tables_advance(&job->tables);
+        if (progress == ROUND_FAILED)
+            return;
+        if (progress != ROUND_WORKED && progress != ROUND_DONE)
+            f->type->wait(f, clock_now_ns() + ROWS_PATIENCE_NS);
+    }
+}
+
+static void keep_segments(struct descant *job)
+{
+    for (size_t i = 0; i < job->replica.n_segments; i++) {
+        struct segment *s = &job->replica.segments[i];
+        if (s->keeps && !kept_settle(s->keeps))
+            log_say(&job->log, DESCANT_WARNING, "the memory of '%s' cannot be made this process's "
+                    "own: who joins the job may change it", s->name);
+    }
+}
+
+void job_destroy(struct descant *job, bool keeps)
+{
+    shadow_stop(job);
+    events_stop(job);
+    take_rows(job);
+    tables_stop(&job->tables);
+    if (keeps)
+        keep_segments(job);
+    if (job->fabric != NULL)
+        job->fabric->type->close(job->fabric);
+    if (job->world != NULL)
+        job->world->type->close(job->world);
+    tables_fini(&job->tables);
+    if (job->round_made)
+        round_fini(&job->round);
+    events_fini(&job->events);
+    workers_fini(&job->workers);
+    replica_fini(&job->replica);
+    if (job->parent != NULL)
+        munmap((void *)(uintptr_t)job->parent, machine_page());
+    pthread_cond_destroy(&job->turn);
+    pthread_mutex_destroy(&job->breaking);
+    pthread_mutex_destroy(&job->sharing);
+    pthread_mutex_destroy(&job->machine);
+    memory_give(job);
+}
+
+descant_status descant_close(struct descant *job)
+{
+    if (job == NULL)
+        return DESCANT_OK;
+    if (*job->parent == 0)
+        return log_fail(NULL, DESCANT_FORKED, "descant_close: the job is the parent's");
+    descant_status status = events_refuse(job, "descant_close");
+    if (status == DESCANT_OK)
+        job_destroy(job, false);
+    return status;
+}
+
+static bool prepare_to_keep(struct replica *r, bool shared)
+{
+    size_t bytes = 0, i;
+
+    for (i = 0; shared && i < r->n_segments; i++)
+        bytes += r->segments[i].lent ? r->segments[i].n * sizeof(float) : 0;
+    bool can = bytes <= machine_memory_free();
+    for (i = 0; can && i < r->n_segments; i++) {
+        struct segment *s = &r->segments[i];
+        if (s->lent)
+            s->keeps = kept_add(s->lent, s->n * sizeof(float), shared);
+        can = !s->lent || s->keeps;
+    }
+    while (!can && i-- > 0)
+        if (r->segments[i].keeps) {
+            kept_give(r->segments[i].lent);
+            r->segments[i].keeps = NULL;
+        }
+    return can;
+}
+
+descant_status descant_leave(struct descant *job)
+{
+    if (job == NULL)
+        return DESCANT_OK;
+    if (*job->parent == 0)
+        return log_fail(NULL, DESCANT_FORKED, "descant_leave: the job is the parent's");
+    descant_status status = events_refuse(job, "descant_leave");
+    if (status != DESCANT_OK)
+        return status;
+    if (!prepare_to_keep(&job->replica, job->fabric->type->shared))
+        return log_fail(&job->log, DESCANT_MEMORY, "no memory to keep what the job has lent");
+    job_destroy(job, true);
+    return DESCANT_OK;
+}
+
+descant_status descant_free(float *memory)
+{
+    if (memory != NULL && !kept_give(memory))
+        return log_fail(NULL, DESCANT_INVALID, "descant_free: descant_leave has kept no memory "
+                        "that begins there");
+    return DESCANT_OK;
+}
