@@ -28,14 +28,6 @@
 
 enum { TAIL_BYTES = 4096 };
 
-uint64_t count_line_ends(const char *at, const char *end)
-{
-    uint64_t n = 0;
-    for (; at < end && (at = memchr(at, '\n', (size_t)(end - at))); at++)
-        n++;
-    return n;
-}
-
 struct source *input_source(struct input *input)
 {
     return &input->sources[input->now < input->n_sources ? input->now : input->n_sources - 1];
@@ -204,21 +196,6 @@ double input_place(const struct input *input, uint64_t chunk)
 }
 
 /* --- the window --- */
-
-descant_status input_room(struct input *in, size_t bytes)
-{
-    if (in->room >= bytes)
-        return DESCANT_OK;
-    char *larger = memory_take(bytes + READER_PAD);
-    if (!larger)
-        return log_fail(in->log, DESCANT_MEMORY, "no memory for %zu bytes of text", bytes);
-    if (in->filled > 0)
-        memcpy(larger, in->text, in->filled);
-    memory_give(in->text);
-    in->text = larger;
-    in->room = bytes;
-    return DESCANT_OK;
-}
 
 static descant_status read_at(struct input *in, size_t n, size_t *got)
 {

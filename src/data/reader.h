@@ -103,18 +103,21 @@ void input_fini(struct input *input);
 uint64_t input_chunks(const struct input *input);
 double input_place(const struct input *input, uint64_t chunk);
 bool input_lasts(const struct input *input);            /* all are regular files */
-descant_status input_room(struct input *input, size_t bytes);   /* grows text, keeps it */
 
 /* DATA_FAILED: logged, *status says what. */
 enum data_got input_chunk(struct input *input, uint64_t chunk, struct lines *lines,
                           descant_status *status);
 uint64_t input_line(struct input *input, const char *at);       /* its number, from 1 */
 struct source *input_source(struct input *input);
-uint64_t count_line_ends(const char *at, const char *end);
 
 /* The first bytes of a file, decompressed; none of what is not a regular file. */
 descant_status input_peek(const char *path, char *first, size_t room, size_t *n,
                           const struct log *log);
+
+/* --- window.c --- */
+
+descant_status input_room(struct input *input, size_t bytes);   /* grows text, keeps it */
+uint64_t count_line_ends(const char *at, const char *end);
 
 /* --- stdin.c --- */
 
