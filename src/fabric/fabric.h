@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* How replicas reach each other. A fabric carries exchanges, not messages, so that each can do
- * them the best way it knows; it is one const table of eight functions.
+/* How replicas reach each other. A fabric carries exchanges, not messages, so that each
+ * fabric can do them in the best way that it has. It is one const table of eight
+ * functions.
  *
- * A vector is flat: n floats, in which every segment starts on a page (fabric_round_up), with
- * zeros between. Whoever holds a trainer's round machine calls begin and poll, one thread at a
- * time; wait may be called beside them. open, alloc, share, start and close are the caller's. */
+ * A vector is flat: n floats, in which every segment starts on a page (fabric_round_up),
+ * with zeros between. The thread that holds a trainer's round machine calls begin and
+ * poll, one thread at a time; other threads may call wait meanwhile. open, alloc, share,
+ * start and close belong to the job's caller. */
 #ifndef FABRIC_H
 #define FABRIC_H
 
@@ -13,7 +15,8 @@
 
 #include <pthread.h>
 
-/* Pieces of a flat vector in memory: ascending, not overlapping; what lies between is zero. */
+/* Pieces of a flat vector in memory: ascending, not overlapping; what lies between is
+ * zero. */
 struct extent {
     size_t at, n;       /* floats */
     float *p;
@@ -28,106 +31,125 @@ struct vector {
 enum exchange_kind {
     EXCHANGE_MEAN,      /* everyone's vector and weight in, the weighted mean out */
     EXCHANGE_ELASTIC,   /* W <- (1-alpha) W + alpha in, W out; needs nobody else */
-    EXCHANGE_STATE      /* one trainer's vectors, to all: the highest priority, then lowest rank */
+    EXCHANGE_STATE      /* one trainer's vectors, to all: the highest priority, then
+                           lowest rank */
 };
 
 struct exchange {
     enum exchange_kind kind;
-    const struct vector *in;    /* never written. Live where start was told in_place, else it is
-                                   the contribution; where any_memory is set, the contribution
-                                   or any memory, read live. Must stay until done, or until
-                                   the next begin has returned; the extents of a state, until
-                                   another exchange is done */
+    const struct vector *in;    /* never written by the fabric. With in_place it is the
+                                   live replica, else the contribution; with any_memory it
+                                   may be any memory, read live. It must stay until done,
+                                   or until the next begin has returned; the extents of a
+                                   state, until another exchange is done */
     size_t n;                   /* floats of it that count, the same for all */
     double weight;              /* mean: finite, >= 0; all zero counts as all equal */
     double alpha;               /* elastic */
     uint64_t priority;          /* state */
-    uint64_t agree;             /* alike in all trainers, as n is; else all get MISMATCH. Mean:
-                                   floats of this piece and of those after it. Final: 1 + enum
-                                   descant_final */
-    uint64_t note;              /* of the caller's, kept with its vectors: whoever takes its state
-                                   gets it, too */
-    bool final;                 /* the last: waits until every trainer alive has begun one */
+    uint64_t agree;             /* the same in all trainers, as n is; else all get
+                                   MISMATCH. Mean: floats of this piece and of those after
+                                   it. Final: 1 + enum descant_final */
+    uint64_t note;              /* a number of the caller's, which goes with its state */
+    bool final;                 /* the last: waits until every living trainer has begun
+                                   one */
 };
 
 enum fabric_progress {
-    FABRIC_WAITING,     /* nothing to do until wait returns */
-    FABRIC_CALLED,      /* no exchange is open here, and others wait for one, or to join */
-    FABRIC_WORKED,      /* did a bounded piece (about 100 us at most); call again */
-    FABRIC_PART,        /* *part is filled; call again when it has been used */
+    FABRIC_WAITING,     /* there is nothing to do until wait returns */
+    FABRIC_CALLED,      /* no exchange is open here, and others wait for one, or to
+                           join */
+    FABRIC_WORKED,      /* a bounded piece is done (100 us at most); call again */
+    FABRIC_PART,        /* *part is filled; call again after using it */
     FABRIC_DONE,
-    FABRIC_FAILED       /* for good: f->status says why. A smaller group is not a failure */
+    FABRIC_FAILED       /* for good: f->status says why. A smaller group is not a
+                           failure */
 };
 
-/* What came out: a mean or a state in one part, an elastic exchange in many, in any order. */
+/* A result: a mean or a state comes in one part, an elastic exchange in many, in any
+ * order. */
 struct fabric_part {
-    enum exchange_kind kind;    /* STATE where another trainer made it one: take it as it is */
-    const float *out;           /* out[0] is float `from`; mean: valid until the next begin, else
-                                   until the next poll */
+    enum exchange_kind kind;    /* STATE where another trainer made it one: take it as it
+                                   is */
+    const float *out;           /* out[0] is float `from`; mean: valid until the next
+                                   begin, else until the next poll */
     size_t from, n;
-    const float *outer[2];      /* state: the source's outer vectors, whole; NULL: it has none */
-    bool own;                   /* state: this trainer is the source, nothing to take */
+    const float *outer[2];      /* state: the source's outer vectors, whole; NULL: it has
+                                   none */
+    bool own;                   /* state: this trainer is the source, and takes nothing */
     uint64_t note;              /* state: the source's */
-    int members;                /* mean: of the round, the same for all who are in it */
+    int members;                /* mean: trainers in the round, the same number for all of
+                                   them */
 };
 
-/* One machine's part of a round of rows, as a buffer whose bytes are the engine's business. */
+/* One machine's part of a round of rows: bytes that only the tables above read. */
 struct rows_part {
-    const void *bytes;          /* on a float's boundary; valid until the next poll of rows */
+    const void *bytes;          /* on a float's boundary; valid until the next poll of
+                                   rows */
     size_t n;
-    int rank;                   /* of who gave it */
+    int rank;                   /* its giver */
     int parts;                  /* of this round */
     bool own;
-    bool state;                 /* it is no part of a round: the rows at `rows_base` are others now, on
-                                   which all machines agree */
-    uint64_t lost;              /* so many parts that this machine gave are not in those rows */
+    bool state;                 /* not part of a round: the rows at `rows_base`, on which
+                                   all machines agree, have been replaced */
+    uint64_t lost;              /* state: parts that this machine gave and that those rows
+                                   lack */
 };
 
 struct fabric_start {
-    const char *manifest;       /* lines; all trainers must have the same: plan, then segments */
+    const char *manifest;       /* lines; all trainers must have the same: plan, then
+                                   segments */
     size_t n;                   /* floats of the flat vector */
     size_t room;                /* floats of contribution and result, >= n */
-    bool in_place;              /* peers may read alloc'ed segments live: no contribution */
-    bool collective;            /* rounds need everyone (mean); else anyone exchanges alone */
+    bool in_place;              /* peers may read alloc'ed segments live: no
+                                   contribution */
+    bool collective;            /* rounds need everyone (mean); else anyone exchanges
+                                   alone */
     bool gradients;             /* means are of gradients, and not of replicas */
     bool center;                /* elastic: a central copy is wanted */
-    int n_outer;                /* 0 to 2 vectors of n that a joiner gets; at least 1 where means
-                                   are encoded */
-    int threads;                /* that this trainer runs: workers, and a shadow if it has one */
-    size_t rows_bytes;          /* most that a part of a round of rows has; 0: there are none */
-    const struct vector *rows_base;     /* the rows on which all machines agree, for those who come
-                                   late: only the caller writes there, while it takes parts, and
-                                   the fabric, before a part that is `state`. NULL: there are none */
+    int n_outer;                /* 0 to 2 vectors of n that a joiner gets; at least 1
+                                   where means are encoded */
+    int threads;                /* of this trainer: workers, and a shadow if it has one */
+    size_t rows_bytes;          /* the most bytes of a part of a round of rows; 0: no
+                                   tables */
+    const struct vector *rows_base;     /* the rows on which all machines agree, for
+                                           machines that come late. The caller writes
+                                           there while it takes parts, the fabric before a
+                                           part that is `state`. NULL: no tables */
 };
 
 struct link_type;
 
 struct fabric_options {
-    const char *address;        /* what follows "shm:" */
+    const char *address;        /* the text after "shm:" */
     int rank, size;             /* rank -1: any */
     double start_s;
-    double dead_s;              /* where ranks come and go: one that was not heard for so long
-                                   counts as dead; 0: 10 s; */
-    bool joins;                     /* and the job has begun: this rank comes to it, and founds none */
+    double dead_s;              /* over a link where ranks come and go: a rank that was
+                                   silent for so long counts as dead; 0: 10 s */
+    bool joins;                 /* over such a link: the job runs already, so this rank
+                                   founds none */
     enum wire wire;             /* how means are to be sent */
     const struct log *log;
-    const struct link_type *link;   /* of tests: what the ranks go over, instead of MPI, */
+    const struct link_type *link;   /* of tests: the link, instead of MPI, */
     void *context;                  /* and its world */
 };
 
-/* What an exchange waits for. */
+/* The reason why an exchange waits. */
 enum fabric_wait {
     FABRIC_WAIT_NONE,
-    FABRIC_WAIT_START,      /* its first state: those to come, or those to let it in */
-    FABRIC_WAIT_ROUND,      /* those who have not arrived, or have not done their part */
-    FABRIC_WAIT_FINISH,     /* its final one: those who have not begun theirs, or as ROUND */
-    FABRIC_WAIT_CENTER,     /* elastic: those who hold the chunks that are left */
-    FABRIC_WAIT_LINK        /* nobody: the emulated link */
+    FABRIC_WAIT_START,      /* the first state: for trainers to come, or to let this one
+                               in */
+    FABRIC_WAIT_ROUND,      /* for trainers that have not arrived, or not done their
+                               part */
+    FABRIC_WAIT_FINISH,     /* the final exchange: for trainers that have not begun
+                               theirs, or as ROUND */
+    FABRIC_WAIT_CENTER,     /* elastic: for trainers that hold the chunks that are left */
+    FABRIC_WAIT_LINK        /* for the emulated link, and no trainer */
 };
 
 enum { FABRIC_NAMED = 16 };
 
-/* Whom for: n trainers, the lowest ranks of those that are known by name. */
+/* The trainers that are awaited: how many, and the lowest ranks of those whose rank is
+ * known. */
 struct awaited {
     enum fabric_wait wait;
     enum exchange_kind kind;
@@ -146,104 +168,127 @@ struct fabric {
     struct log log;
     int rank;                           /* settled by open */
     int size;                           /* asked for */
-    int host, hosts, local_rank;        /* set by open: as in descant_members; hosts 0: it knows of
-                                           one machine, and local ranks are ranks */
-    const char **host_names;            /* set by open: by rank, until close; NULL: not known */
-    const char *machine_job;            /* set by open: all trainers are on this machine, and may
-                                           meet in its memory instead, by this name; NULL */
-    bool fixed;                         /* set by open: nobody comes later, and one that dies
-                                           ends the job */
-    bool any_memory;                    /* set by open: `in` need not be the contribution */
-    bool many_hosts;                    /* set by open: the job may have trainers on other machines,
-                                           with which `share` shares nothing */
-    enum wire wire;                     /* set by open: how means are sent, but final ones, and how
-                                           tables are to encode rows. Other than f32, outer[0] is
-                                           the reference: the same bits for all members, from each
-                                           begin to the mean's part */
+    int host, hosts, local_rank;        /* set by open: as in descant_members; hosts 0:
+                                           there is one machine, and local ranks are
+                                           ranks */
+    const char **host_names;            /* set by open: by rank, until close; NULL: not
+                                           known */
+    const char *machine_job;            /* set by open: all trainers are on this machine,
+                                           and may meet in its memory instead, by this
+                                           name; else NULL */
+    bool fixed;                         /* set by open: no trainer comes later, and a
+                                           death ends the job */
+    bool any_memory;                    /* set by open: `in` need not be the
+                                           contribution */
+    bool many_hosts;                    /* set by open: the job may have trainers on other
+                                           machines, with which `share` shares nothing */
+    enum wire wire;                     /* set by open: how means that are not final are
+                                           sent, and how tables encode rows. If it is not
+                                           f32, outer[0] is the reference: the same bits
+                                           for all members, from each begin to the mean's
+                                           part */
     descant_status status;              /* why FAILED; the holder of the machine's */
-    struct notes *_Atomic notes;        /* set by the thread that starts, cleared by the one that
-                                           closes; threads that ask who is late may read it before;
-                                           NULL: nobody reads them */
+    struct notes *_Atomic notes;        /* where events are noted; NULL: nobody reads
+                                           them. The thread that starts sets it, the one
+                                           that closes clears it, and threads in
+                                           descant_waits may read it before */
     /* set by start, then constant */
-    float *contribution;                /* room floats to be filled before begin; NULL: in place */
+    float *contribution;                /* room floats to be filled before begin; NULL: in
+                                           place */
     float *outer[2];
-    float *center;                      /* n floats; NULL: none. For saving and loading. Shared; or,
-                                           over mpi, as this trainer saw it last, and whole after
-                                           a state */
-    /* written by poll, and by a wait whose bound is past; read by anyone, relaxed: figures, they
-       order nothing */
-    _Atomic int members;                /* that take part now */
+    float *center;                      /* n floats; NULL: none. For saving and loading.
+                                           Shared; or, over mpi, as this trainer saw it
+                                           last, and whole after a state */
+    /* written by poll, and by a wait whose bound is past; read by any thread. Relaxed:
+       figures order nothing */
+    _Atomic int members;                /* trainers that take part now */
     _Atomic uint32_t epoch;             /* changes with each coming and going */
     _Atomic uint64_t restarts, bad, bytes;
-    _Atomic uint64_t rows_bytes;        /* as bytes, which has them not: of rounds of rows */
+    _Atomic uint64_t rows_bytes;        /* of rounds of rows; not counted in bytes */
     _Atomic uint64_t cpu_ns;            /* of the fabric's own threads */
-    _Atomic bool host_leader;           /* makes the rounds of rows for its machine; one that leaves
-                                           has an heir. Written by start and poll; relaxed */
+    _Atomic bool host_leader;           /* this trainer makes the rounds of rows for its
+                                           machine; when it leaves, another one does.
+                                           Written by start and poll; relaxed */
     /* the last round done, for its holder */
     bool own_bad;                       /* this trainer's contribution had NaN or Inf */
-    bool joined;                        /* set by the first STATE: the group was running before */
-    _Atomic int machine_threads;        /* workers and shadows of all trainers of this machine;
-                                           written by poll, read by the shadow; relaxed */
-    /* struct awaited: written by wait, ended by poll, read by anyone; relaxed: it is for
-       people, who bear it half old and half new */
+    bool joined;                        /* set by the first STATE: the job was running
+                                           already */
+    _Atomic int machine_threads;        /* workers and shadows of all trainers of this
+                                           machine; written by poll, read by the shadow;
+                                           relaxed */
+    /* struct awaited: written by wait, ended by poll, read by any thread. Relaxed: people
+       read it, and it may be half old and half new */
     _Atomic int wait, wait_kind, wait_n, wait_named, wait_ranks[FABRIC_NAMED];
     _Atomic uint32_t wait_round;
 };
 
-/* Rounds of rows: what the tables of one machine have that the others' lack, from each machine to
- * all. A lane beside begin and poll: neither waits for the other, and what is begun, given up or done
- * in one changes nothing in the other. Rounds go on while a final exchange is open and after it.
+/* Rounds of rows: each machine sends the changed rows of its tables to all others. They
+ * run beside exchanges: neither waits for the other, and beginning, giving up or ending
+ * one changes nothing in the other. Rounds of rows go on while a final exchange is open,
+ * and after it.
  *
- * In each round the leader of each machine gives one part, be it empty, so a slow machine holds up
- * the rows alone. Whose parts make up a round is the same for all: a machine that leaves is in it
- * or not, and if it leaves before the others have its part it is not, and they do not wait for it.
- * Called by the holder of the round machine, of leaders alone. */
+ * In each round the leader of each machine gives one part, which may be empty; so a slow
+ * machine delays rows, and nothing else. The parts of a round are the same for all
+ * machines. If a machine leaves before the others have its part, the part is not in the
+ * round, and they do not wait for it. The holder of the round machine calls these
+ * functions, in leaders alone. */
 struct fabric_rows {
-    bool joins;         /* who comes late, or was cut off, gets the rows: parts that are `state` */
+    bool joins;         /* machines that come late, or were cut off, get the rows in parts
+                           that are `state` */
 
-    /* Gives a part of the next round: 0 to rows_bytes bytes, which stay as they are until DONE, or
-     * until close has returned. No round is open here, and the first STATE is done. */
+    /* Gives a part of the next round: 0 to rows_bytes bytes, which must not change until
+     * DONE, or until close has returned. No round may be open here, and the first STATE
+     * must be done. */
     descant_status (*begin)(struct fabric *f, const void *bytes, size_t n);
 
-    /* WAITING; CALLED: none is open here, and another machine has begun one; WORKED; PART: one
-     * machine's, the own among them, by rank, in the same order everywhere; DONE: that was all;
-     * FAILED, as in poll. Never blocks. It serves exchanges too, as poll serves rows. */
+    /* WAITING; CALLED: no round is open here, and another machine has begun one; WORKED;
+     * PART: one machine's part, also the own one, by rank, in the same order everywhere;
+     * DONE: all parts have been shown; FAILED, as in poll. Never blocks. It serves
+     * exchanges too, as poll serves rows. */
     enum fabric_progress (*poll)(struct fabric *f, struct rows_part *part);
 
-    /* Close follows, and nothing more is begun: what others can still do without is not taken
-     * here. True as long as this machine has said that it takes the round in hand: poll on. */
+    /* Announces that close follows, and that no round will be begun. True: this machine
+     * has promised to take the open round, so poll on. */
     bool (*leave)(struct fabric *f);
 };
 
-/* Parcels between rank 0 and each other rank, for the BSP system: sums of gradients to control, the
- * model and its orders back. A lane beside exchanges, and without start: nobody waits in it for
- * anybody. In each direction between two ranks one parcel is on its way at most; it is there,
- * whole, until it is taken, also when its sender dies. Called by one thread. */
-enum { POST_HEAD = 192 };       /* bytes of a head; what they mean is the caller's business */
+/* Parcels between rank 0 and each other rank, for the BSP system: sums of gradients go to
+ * control, the model and orders come back. They run beside exchanges, without start, and
+ * no rank waits. In each direction between two ranks one parcel is under way at most; a
+ * parcel that has arrived stays whole until it is taken, also if its sender dies. One
+ * thread calls these functions. */
+enum { POST_HEAD = 192 };       /* bytes of a head, which only the caller reads */
 
 struct parcel {
-    uint64_t from, to;                  /* as `who` told them to its sender */
-    const void *head;                   /* on a uint64_t's boundary, as values until it is taken */
+    uint64_t from, to;                  /* processes, as `who` numbered them for the
+                                           sender */
+    const void *head;                   /* on a uint64_t's boundary, as values until it is
+                                           taken */
     const float *values;                /* NULL: no room was made for them */
     size_t n;                           /* 0: a head alone */
 };
 
 struct fabric_post {
-    /* Before all others, with n 0: heads can go between here and the rank. Then once with the most
-     * floats that a parcel has, the same on both sides; before the other sends floats. */
+    /* Called first with n 0: then heads can go between here and the rank. Called once
+     * more, before the other rank sends floats, with the most floats of a parcel, the
+     * same on both sides. */
     descant_status (*room)(struct fabric *f, int rank, size_t n);
 
-    /* Who has the rank now, by a number that nobody had before; 0: nobody. */
+    /* The number of the process that has the rank now, which no other process ever gets;
+     * 0: none has it. */
     uint64_t (*who)(struct fabric *f, int rank);
 
     /* Lets parcels move; never blocks. Not OK: for good. */
     descant_status (*move)(struct fabric *f);
 
-    bool (*free)(struct fabric *f, int rank);       /* the last one to it has been taken */
-    float *(*box)(struct fabric *f, int rank);      /* where its floats are put; while free */
+    bool (*free)(struct fabric *f, int rank);       /* the last parcel to it has been
+                                                       taken */
+    float *(*box)(struct fabric *f, int rank);      /* memory for the next parcel's
+                                                       floats; while free */
     void (*send)(struct fabric *f, int rank, const void *head, size_t n);
 
-    bool (*look)(struct fabric *f, int rank, struct parcel *parcel);    /* one from it is there */
+    bool (*look)(struct fabric *f, int rank, struct parcel *parcel); /* one has arrived
+                                                                        from it */
     void (*taken)(struct fabric *f, int rank);
 };
 
@@ -251,42 +296,46 @@ struct fabric_type {
     const char *name, *address, *help;
     const struct fabric_rows *rows;     /* NULL: it is never many_hosts */
     const struct fabric_post *post;     /* NULL: its ranks are one process */
-    bool shared;                        /* alloc's memory is a mapping that other processes see */
-    uint64_t look_ns;                   /* what it costs workers that the shadow wakes to look, beside
-                                           its CPU; 0 where peers wake it */
+    bool shared;                        /* alloc's memory is a mapping that other
+                                           processes see */
+    uint64_t look_ns;                   /* what workers lose when the shadow wakes to
+                                           look, beside its CPU; 0: peers wake the
+                                           shadow */
 
-    /* Meets the others. May block up to options->start_s. After failure nothing is left. */
+    /* Meets the other trainers. May block up to options->start_s. After failure nothing
+     * is left. */
     descant_status (*open)(struct fabric **out, const struct fabric_options *options);
 
-    /* Zeroed memory for floats [at, at + n) of the replica, at on a page, that peers can read in
-     * place; the fabric's, until close, which leaves alone what kept_has. NULL, and logged, if it
-     * cannot be had. Before start. */
+    /* Zeroed memory for floats [at, at + n) of the replica, which peers can read in
+     * place; `at` is on a page. It is the fabric's until close, which leaves memory that
+     * kept_has. NULL, and a line in the log, if there is none. Before start. */
     float *(*alloc)(struct fabric *f, size_t at, size_t n);
 
-    /* The block of that name, one for all trainers of the machine; zero at first; until close. */
+    /* The zeroed block of that name, one for all trainers of the machine, until close. */
     descant_status (*share)(struct fabric *f, const char *name, size_t bytes, void **block);
 
-    /* Takes what rounds need and checks the manifest against those that are known. Does not wait
-     * for the others: the exchange STATE that must follow does, and may be what fails. Only after
-     * it is the trainer a member. */
+    /* Takes the memory that rounds need, and compares the manifest with those that are
+     * known. Does not wait for other trainers: the exchange STATE that must follow does,
+     * and it may fail. The trainer is a member only after that exchange. */
     descant_status (*start)(struct fabric *f, const struct fabric_start *start);
 
-    /* Opens an exchange; one that was open is given up, and its round goes on without us: what
-     * was in the contribution, or the vector of a state, may still be read, so it is left alone
-     * until another exchange is done. A final one is not in the rounds of others, which are then
-     * begun again. */
+    /* Opens an exchange. An exchange that was open is given up, and its round goes on
+     * without this trainer. Peers may still read its contribution, or a state's vector,
+     * so the caller leaves these alone until another exchange is done. A final exchange
+     * takes no part in the rounds of trainers at work, which are then begun again. */
     descant_status (*begin)(struct fabric *f, const struct exchange *exchange);
 
     /* A bounded piece of work; never blocks. */
     enum fabric_progress (*poll)(struct fabric *f, struct fabric_part *part);
 
-    /* Sleeps until something has moved since the last poll, also of rows, or until_ns (0: no
-     * bound). Says whom it waits for (fabric_say) when that lasts, and at once where the bound
-     * is past: then members and epoch are also made those of now, and who came or went is noted. */
+    /* Sleeps until something has moved since the last poll, also of rows, or until_ns (0:
+     * no bound). When that lasts it names the awaited trainers (fabric_say). With a bound
+     * in the past it does so at once, brings members and epoch up to date, and notes
+     * which trainers came or went. */
     void (*wait)(struct fabric *f, uint64_t until_ns);
 
-    /* Leaves. The others go on without us. Releases everything, also half-opened. Over mpi it
-     * returns when all have left: until then it serves them, asleep. */
+    /* Leaves, and releases everything, also of a half-opened fabric. The other trainers
+     * go on. Over mpi it sleeps, serves them, and returns when all have left. */
     void (*close)(struct fabric *f);
 };
 
@@ -296,9 +345,9 @@ size_t fabric_round_up(size_t n_floats);    /* to a page */
 
 /* --- awaited.c --- */
 
-void awaited_add(struct awaited *awaited, int rank);    /* -1: it is not known */
+void awaited_add(struct awaited *awaited, int rank);    /* -1: the rank is not known */
 void fabric_say(struct fabric *f, const struct awaited *awaited);
-void fabric_unsay(struct fabric *f);        /* waits for nobody */
+void fabric_unsay(struct fabric *f);        /* no trainer is awaited */
 struct awaited fabric_hear(const struct fabric *f);
 
 /* --- notes.c --- */
@@ -322,11 +371,12 @@ void notes_init(struct notes *notes);
 void notes_fini(struct notes *notes);
 void notes_add(struct notes *notes, enum descant_event_kind kind, int rank);    /* NULL is allowed */
 void notes_ring(struct notes *notes);
-int notes_take(struct notes *notes, struct fabric_note *out);      /* room for NOTES; how many */
+int notes_take(struct notes *notes, struct fabric_note *out); /* room for NOTES; how
+                                                                 many */
 
 /* --- fabric.c --- */
 
-/* What every fabric refuses at begin. */
+/* begin's checks, the same for every fabric. */
 struct limits {
     size_t n, room;             /* as started */
     bool started, had_state, center;
@@ -334,17 +384,17 @@ struct limits {
 descant_status exchange_check(const struct exchange *exchange, const struct limits *limits,
                               const struct log *log);
 
-/* MISMATCH, and the first line that differs is named. */
+/* MISMATCH if they differ; the log names the first line that does. */
 descant_status manifest_check(const char *theirs, const char *mine, const struct log *log);
 
-/* The emulated link: how long an exchange takes. rate 0: no time but rtt. */
+/* The emulated link: the time that an exchange takes. rate 0: no time but rtt. */
 struct emulated {
     double rate;        /* bytes/s */
     double rtt;         /* s */
 };
-/* of a vector that is sent as so many bytes: 2(k-1)/k bytes/rate + 2rtt */
+/* for a vector that is sent as so many bytes: 2(k-1)/k bytes/rate + 2rtt */
 uint64_t emulated_mean_ns(const struct emulated *link, size_t bytes, int members);
-/* of n floats: 4n/rate, the centre's share */
+/* for n floats: 4n/rate, the centre's share */
 uint64_t emulated_busy_ns(const struct emulated *link, size_t n);
 
 #endif
