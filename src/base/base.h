@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What everything above stands on: failures and the log, memory that can be made to run out,
+/* The ground floor: failures and the log, memory that can be made to run out,
  * clocks, chance, futexes, the machine's limits, "key=value" strings and JSON lines. It knows
  * nothing above it. */
 #ifndef BASE_H
@@ -56,7 +56,8 @@ struct kept;
 struct kept *kept_add(void *memory, size_t bytes, bool shared);
 /* From now on it is the process's own. False: it is kept, but others see it still. */
 bool kept_settle(struct kept *kept);
-bool kept_has(const void *memory);      /* whoever gives memory back that a caller may keep asks */
+bool kept_has(const void *memory);      /* to be asked before giving back memory that a caller
+                                           may keep */
 void kept_hold(const void *memory);     /* something else still looks into it: give does nothing */
 bool kept_give(void *memory);           /* false: there is no such memory */
 

@@ -6,9 +6,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What a burst may be taken to cost the workers it interrupts, by its own CPU time: it, two switches,
- * and their caches to be filled again. The figure is a choice: docs/decisions.md has what was
- * measured with it and without. */
+/* The cost of a burst to the workers that it interrupts, as a multiple of its CPU time:
+ * the burst, two switches, and caches to be filled again. The figure is a choice:
+ * docs/decisions.md has what was measured with it and without. */
 #define BUDGET_BURST_COST 1.5
 enum { BUDGET_BURST_NS = 1000000, BUDGET_SAVED_NS = 20000000 };
 
@@ -23,8 +23,8 @@ struct budget {
 void budget_begin(struct budget *b, double cost, uint64_t wake_ns);
 bool budget_burst_over(const struct budget *b);
 
-/* Pays for the burst that has ended, out of that share; 1 or more: a whole core. Rest is not saved
- * up for longer than BUDGET_SAVED_NS. */
+/* Pays for the burst that has ended, out of that share; 1 or more: a whole core. Rest is
+ * not saved up for longer than BUDGET_SAVED_NS. */
 void budget_pay(struct budget *b, double share);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Clocks, in nanoseconds. The monotonic one is the same for all processes of a machine, so
- * its values may be kept in shared memory. */
+/* Clocks, in nanoseconds. The monotonic one is the same for all processes of a machine,
+ * so its values may be kept in shared memory. */
 #include "base/base.h"
 
 #include <errno.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Examples as the readers make them and the models take them: arrays side by side, no copies in
- * between. Part of a block is a batch: examples_slice moves the pointers. */
+/* Examples as the readers make them and the models take them: arrays side by side, no
+ * copies in between. Part of a block is a batch: examples_slice moves the pointers. */
 #ifndef BASE_EXAMPLES_H
 #define BASE_EXAMPLES_H
 
@@ -11,10 +11,12 @@ struct examples {
     size_t n;
     int n_dense, n_fields;
     const float *dense;         /* (n, n_dense) */
-    const uint32_t *ids;        /* hashed to 32 bits, or plain indexes (data_shape.plain_ids) */
-    const uint32_t *offsets;    /* (n * n_fields + 1) into ids and values: the bag of field f of
-                                   example i begins at [i * n_fields + f] and ends where the next
-                                   begins. NULL: each bag is one id, ids[i * n_fields + f] */
+    const uint32_t *ids;        /* hashed to 32 bits, or plain indexes
+                                   (data_shape.plain_ids) */
+    const uint32_t *offsets;    /* (n * n_fields + 1) into ids and values: the bag of
+                                   field f of example i begins at [i * n_fields + f] and
+                                   ends where the next begins. NULL: each bag is one id,
+                                   ids[i * n_fields + f] */
     const float *values;        /* one an id; NULL: all 1 */
     const float *labels;        /* (n): 0 or 1, or the number of the class */
 };

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /* Traps of files.
  *
- * One that is replaced by renaming another one onto it: a symbolic link must be followed first, for
- * a rename replaces the link: the file would be where its owner did not put it, and the old one
- * would stay where everybody else looks.
+ * One that is replaced by renaming another one onto it: a symbolic link must be followed
+ * first, for a rename replaces the link: the file would be where its owner did not put
+ * it, and the old one would stay where everybody else looks.
  *
- * One that may not become so large (ulimit -f, which holds for shared memory, too): the kernel
- * sends SIGXFSZ, of which a program dies that has not said that it wants the error. The program
- * descant says so; for a caller of the library the signal is held back here. */
+ * One that may not become so large (ulimit -f, which holds for shared memory, too): the
+ * kernel sends SIGXFSZ, of which a program dies that has not said that it wants the
+ * error. The program descant says so; for a caller of the library the signal is held back
+ * here. */
 #include "base/base.h"
 
 #include <errno.h>
@@ -89,7 +90,8 @@ int file_resize(int fd, uint64_t bytes, bool reserve)
     int failed = reserve ? fallocate(fd, 0, 0, (off_t)bytes) : ftruncate(fd, (off_t)bytes);
     int why = errno;
     if (failed && why == EFBIG && !sigismember(&old, SIGXFSZ))
-        sigtimedwait(&limit, NULL, &none);      /* it came to this thread, and goes no further */
+        sigtimedwait(&limit, NULL, &none);      /* it came to this thread, and goes no
+                                                   further */
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     errno = why;
     return failed;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Futexes that work between processes: the word may lie in shared memory. Waiting takes an
- * absolute time of the monotonic clock, so a wait begun again does not last longer. Returns
- * may be early; callers look at their condition again. */
+/* Futexes that work between processes: the word may lie in shared memory. Waiting takes
+ * an absolute time of the monotonic clock, so a wait begun again does not last longer.
+ * Returns may be early; callers look at their condition again. */
 #include "base/base.h"
 
 #include <limits.h>

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* Memory of segments that outlives its job, until descant_free.
  *
- * 1 Who closes a job gives none of it back that is in the list. Nobody frees it meanwhile: the
- *   caller has it only when close has returned.
- * 2 A mapping that other processes see is changed for private pages, at the same place and with the
- *   same values: the slot it was in may be another trainer's tomorrow. The pages are mapped before
- *   the job is left, which can still be refused then. */
+ * 1 Who closes a job gives none of it back that is in the list. Nobody frees it
+ *   meanwhile: the caller has it only when close has returned.
+ * 2 A mapping that other processes see is changed for private pages, at the same place
+ *   and with the same values: the slot it was in may be another trainer's tomorrow. The
+ *   pages are mapped before the job is left, which can still be refused then. */
 #include "base/base.h"
 
 #include <pthread.h>
@@ -17,8 +17,10 @@ struct kept {
     void *memory;
     void *spare;            /* private pages for a shared mapping, until it is settled */
     size_t bytes;           /* of both, whole pages */
-    bool settled, shared;   /* shared: it was a mapping, and still is one; else memory_give's */
-    bool held;              /* something else still looks into it: it is never given back */
+    bool settled, shared;   /* shared: it was a mapping, and still is one; else
+                               memory_give's */
+    bool held;              /* something else still looks into it: it is never given
+                               back */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;    /* of list, and of held */
@@ -48,7 +50,8 @@ struct kept *kept_add(void *memory, size_t bytes, bool shared)
     return kept;
 }
 
-/* Near the most mappings of a process, mremap needs more of them than are left for a moment. */
+/* Near the most mappings of a process, mremap needs more of them than are left for a
+ * moment. */
 static bool change_pages(struct kept *kept)
 {
     memcpy(kept->spare, kept->memory, kept->bytes);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* What this machine allows this process: cores by affinity and by the quota of its cgroup,
- * memory by the kernel's estimate and by the cgroup's limit. Both versions of cgroups are
- * read, for the process's own group and every group above it; a file that is not there
- * limits nothing. Cached files that the kernel can drop do not count as used. In a
- * container the path of /proc/self/cgroup may not exist below the mount, so the walk
+/* The limits of this process on this machine: cores by affinity and by the quota of its
+ * cgroup, memory by the kernel's estimate and by the cgroup's limit. Both versions of
+ * cgroups are read, for the process's own group and every group above it; a file that is
+ * not there limits nothing. Cached files that the kernel can drop do not count as used.
+ * In a container the path of /proc/self/cgroup may not exist below the mount, so the walk
  * always ends at the mount itself. */
 #include "base/base.h"
 
@@ -113,7 +113,7 @@ static double cpu_v1(const char *folder, double least)
     return smaller(least, quota / period);
 }
 
-/* What memory.stat says under the name; 0 where it says nothing. */
+/* The number of that name in memory.stat; 0 if there is none. */
 static double cached(const char *folder, const char *name)
 {
     char path[PATH_ROOM + 64], line[128];

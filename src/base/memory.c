@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Memory that tests can make run out. Every block is zeroed and starts on a cache line, so
- * that two blocks never share one. The count of live blocks and the countdown to the
+/* Memory that tests can make run out. Every block is zeroed and starts on a cache line,
+ * so that two blocks never share one. The count of live blocks and the countdown to the
  * failure are atomics of their own: relaxed, for they order nothing and only tests read
  * them exactly. */
 #include "base/base.h"

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* Chance: xoshiro256** by Blackman and Vigna, seeded by splitmix64, both in the public
  * domain. Integers and uniform values are the same bits everywhere. Normal ones are a sum
- * of twelve uniform values less six: exact additions in a fixed order, so no library's log
- * or cos decides the bits. Its tails end at ±6, which simulations and initial weights do
- * not notice. */
+ * of twelve uniform values less six: exact additions in a fixed order, so no library's
+ * log or cos decides the bits. Its tails end at ±6, which simulations and initial weights
+ * do not notice. */
 #include "base/base.h"
 
 static uint64_t splitmix(uint64_t *state)

@@ -5,9 +5,10 @@
 
 #include <stdint.h>
 
-/* The calling thread asks for so short a slice, in Linux from 0.1 to 100 ms: for one that works a
- * little and sleeps again, and is to do so at once, not when the other's slice has ended. Its
- * share of the core stays as it is. Linux has this from 6.12 on; elsewhere nothing happens. */
+/* The calling thread asks for so short a slice, in Linux from 0.1 to 100 ms: for one that
+ * works a little and sleeps again, and is to do so at once, not when the other's slice
+ * has ended. Its share of the core stays as it is. Linux has this from 6.12 on; elsewhere
+ * nothing happens. */
 void slice_ask(uint64_t ns);
 
 #endif

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Failures and the log. Who first decides that something is an error calls log_fail: the
- * line goes to the caller's callback, and stays with the thread for descant_last_error. Where a
- * program has set no callback, lines from DESCANT_LOG on go to standard error.
+/* Failures and the log. The first function that decides that something is an error calls
+ * log_fail: the line goes to the caller's callback, and stays with the thread for
+ * descant_last_error. Where a program has set no callback, lines from DESCANT_LOG on go
+ * to standard error.
  *
  * Callbacks run one at a time, under one lock for the whole process, so that a caller's
  * function need not be reentrant; it must not call what logs. A line is cut at LOG_LINE.

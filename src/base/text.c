@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: MIT */
-/* Bytes that are to be read by people. A name or a value may have been chosen by somebody else, and
- * a terminal obeys what is written to it: an escape sequence in a file's name can rewrite what was
- * said before, or answer in the user's place. So whatever is printed is UTF-8 without characters
- * that steer: each byte of another kind is shown by its number, \x1b. Steering are the controls but
- * for the line's end and the tab, those above ASCII (C1), and the marks that turn the direction of
- * writing, behind which a text reads as another one.
+/* Bytes that are to be read by people. A name or a value may have been chosen by somebody
+ * else, and a terminal obeys what is written to it: an escape sequence in a file's name
+ * can rewrite what was said before, or answer in the user's place. So whatever is printed
+ * is UTF-8 without characters that steer: each byte of another kind is shown by its
+ * number, \x1b. Steering are the controls but for the line's end and the tab, those above
+ * ASCII (C1), and the marks that turn the direction of writing, behind which a text reads
+ * as another one.
  *
- * Two places use this. Lines of the log are made of one line each (status.c), a line's end within
- * them included; and the program's two streams are shown streams, onto which all of it prints.
+ * Two places use this. Lines of the log are made of one line each (status.c), a line's
+ * end within them included; and the program's two streams are shown streams, onto which
+ * all of it prints.
  *
- * A shown stream is a cookie over another one, unbuffered below, so that flushing it is enough; it
- * keeps the beginning of a character whose rest has not come, and the first error. What the program
- * itself does to a terminal, clearing the line of its progress, goes past it. */
+ * A shown stream is a cookie over another one, unbuffered below, so that flushing it is
+ * enough; it keeps the beginning of a character whose rest has not come, and the first
+ * error. The program's own control of a terminal, clearing the line of its progress, goes
+ * past it. */
 #include "base/base.h"
 
 #include <errno.h>
@@ -104,13 +107,15 @@ struct shown {
     FILE *stream, *to;
     char held[CHARACTER];
     size_t n_held;
-    _Atomic int error;          /* the first errno; 0: all is written. Others ask while it is set */
+    _Atomic int error;          /* the first errno; 0: all is written. Others ask while it
+                                   is set */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;    /* of list */
 static struct shown *list;
 
-/* What other threads may ask of a stream; of one that is not shown, nothing but itself. */
+/* The facts that other threads may ask of a stream; of one that is not shown, only
+ * itself. */
 static struct known {
     FILE *to;
     int error;
@@ -133,7 +138,8 @@ static size_t plain_run(const char *bytes, size_t n)
     return k;
 }
 
-/* Whole characters of bytes; *at of n are done. The room is a character's more than it is asked. */
+/* Whole characters of bytes; *at of n are done. The room is a character's more than it is
+ * asked. */
 static size_t put_some(char *to, size_t room, const char *bytes, size_t n, size_t *at)
 {
     size_t made = 0;

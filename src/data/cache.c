@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Blocks in a file, to be read again without parsing. Numbers are as this machine has them;
- * another order of bytes is seen by the version and refused.
+/* Blocks in a file, to be read again without parsing. Numbers are as this machine has
+ * them; another order of bytes is seen by the version and refused.
  *
  *   head        magic, version, the shape, a sum of these
  *   block       how many examples and ids, which arrays, their sum; a sum of these;
@@ -8,12 +8,14 @@
  *   index       where each block begins
  *   tail        how many blocks, a sum of the index, another magic
  *
- * A file is written under another name, synced, and renamed when it is whole, so what has the
- * name is whole unless it was damaged later: the tail is missing from what was cut, and what was
- * changed has another sum. Sizes are compared with the file's before memory is taken for them,
- * and offsets are tested, so a file that somebody made up cannot lead out of an array.
+ * A file is written under another name, synced, and renamed when it is whole, so what has
+ * the name is whole unless it was damaged later: the tail is missing from what was cut,
+ * and what was changed has another sum. Sizes are compared with the file's before memory
+ * is taken for them, and offsets are tested, so a file that somebody made up cannot lead
+ * out of an array.
  *
- * The sum is four multiplications side by side on 32 bytes; it tells damage, not malice. */
+ * The sum is four multiplications side by side on 32 bytes; it tells damage, not malice.
+ */
 #include "data/reader.h"
 
 #include <errno.h>

@@ -1,19 +1,22 @@
 /* SPDX-License-Identifier: MIT */
-/* Criteo's click logs: a label, 13 integers, 26 categories, between tabs, one example a line.
+/* Criteo's click logs: a label, 13 integers, 26 categories, between tabs, one example a
+ * line.
  *
  *   label       0 or 1; a line that is only to be scored may have an empty one, or none: 39 columns,
- *               as Criteo's own test files. Which of the two a file has, most lines of its first
- *               chunk say: a line that has lost its last column is not one without a label
+ *               as Criteo's own test files. Which of the two a file has, most lines of
+ *               its first chunk say: a line that has lost its last column is not one
+ *               without a label
  *   integer     at most 18 digits, may be negative or missing. The model gets log(1 + x) for
- *               x >= 0, -log(1 - x) for x < 0 (the sign is kept, and nothing jumps at 0), and 0
- *               where it is missing
+ *               x >= 0, -log(1 - x) for x < 0 (the sign is kept, and nothing jumps at 0),
+ *               and 0 where it is missing
  *   category    any token, hashed with its field's number; the empty one is a category as others
  *
- * Speed comes from three things. A line's tabs are found 64 bytes at a time, as bits of a word,
- * so that nothing later looks for an end. An integer of up to 8 digits is one word, checked and
- * converted without a loop. A token of up to 8 bytes is one word too: two multiplications are
- * its hash. log(1 + x) comes from a table for x < LOG_TABLE; both ways it is the double
- * precision logarithm, rounded once. All loads stay within READER_PAD of the line's end. */
+ * Speed comes from three things. A line's tabs are found 64 bytes at a time, as bits of a
+ * word, so that nothing later looks for an end. An integer of up to 8 digits is one word,
+ * checked and converted without a loop. A token of up to 8 bytes is one word too: two
+ * multiplications are its hash. log(1 + x) comes from a table for x < LOG_TABLE; both
+ * ways it is the double precision logarithm, rounded once. All loads stay within
+ * READER_PAD of the line's end. */
 #include "data/reader.h"
 
 #include <math.h>
@@ -82,8 +85,8 @@ static inline int split(const char *at, const char *end, const char **ends)
     return n + 1;
 }
 
-/* The number that n digits are, 1 <= n <= 8, or UINT64_MAX. Missing digits in front become
- * zeros; then pairs of digits, pairs of pairs, and halves are put together. */
+/* The number that n digits are, 1 <= n <= 8, or UINT64_MAX. Missing digits in front
+ * become zeros; then pairs of digits, pairs of pairs, and halves are put together. */
 static inline uint64_t digits8(const char *at, size_t n)
 {
     uint64_t word = load_word(at);

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: MIT */
-/* Click logs in Criteo's format from the planted model of ctr_model.c: a row is drawn, its
- * probability computed, a click drawn with it, and the row written. The summary has the mean of
+/* Click logs in Criteo's format from the planted model of ctr_model.c: a row is drawn,
+ * its probability computed, a click drawn with it, and the row written. The summary has
+ * the mean of
  *
  *   -(p log p + (1 - p) log(1 - p))
  *
- * over the rows: the expected log loss of a model that knows every p. A category's token is 8
- * hexadecimal digits, a permutation of 32 bits applied to its rank, so no two categories of a
- * field share a token; in every fourth field the second most frequent category is the empty one.
+ * over the rows: the expected log loss of a model that knows every p. A category's token
+ * is 8 hexadecimal digits, a permutation of 32 bits applied to its rank, so no two
+ * categories of a field share a token; in every fourth field the second most frequent
+ * category is the empty one.
  *
- * The same options give the same bytes wherever exp, log and pow round alike (one C library on
- * one kind of processor). */
+ * The same options give the same bytes wherever exp, log and pow round alike (one C
+ * library on one kind of processor). */
 #include "data/ctr.h"
 
 #include <errno.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The planted model of ctr.c: rows drawn from it, and the probability that a row is a click. */
+/* The planted model of ctr.c: rows drawn from it, and the probability that a row is a
+ * click. */
 #ifndef CTR_H
 #define CTR_H
 

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* Readers, one for each format. Text formats share everything but the parser of a line: here a
- * chunk's lines become a block, and bad lines are counted, the first few of each file reported,
- * and too many of them refused. What is not text (idx.c, cache.c) reads its chunks itself.
+/* Readers, one for each format. Text formats share everything but the parser of a line:
+ * here a chunk's lines become a block, and bad lines are counted, the first few of each
+ * file reported, and too many of them refused. Other formats (idx.c, cache.c) read their
+ * chunks themselves.
  *
- * A line is bad if it has a NUL byte, is longer than LINE_LIMIT, or its parser gives a reason.
- * One '\r' at its end belongs to the end, and a file's first line begins after a byte-order mark. A
- * first line of Criteo's that names its columns is a header, is said, and is no line. The share of bad lines is tested after each chunk once
- * ENOUGH lines were seen, and at the end of the input: by each reader for what it read. */
+ * A line is bad if it has a NUL byte, is longer than LINE_LIMIT, or its parser gives a
+ * reason. One '\r' at its end belongs to the end, and a file's first line begins after a
+ * byte-order mark. A first line of Criteo's that names its columns is a header, is said,
+ * and is no line. The share of bad lines is tested after each chunk once ENOUGH lines
+ * were seen, and at the end of the input: by each reader for what it read. */
 #include "data/reader.h"
 
 #include <stdlib.h>
@@ -29,7 +31,8 @@ struct data {
     struct idx *idx;
     struct cache *cache;
     uint64_t lines, bad;
-    const struct log *of_lines; /* of this chunk: the log, or NULL where it has them already */
+    const struct log *of_lines; /* of this chunk: the log, or NULL where it has them
+                                   already */
     char last_bad[REASON_ROOM + 256];
 };
 
@@ -59,8 +62,8 @@ static const char *after_mark(const char *at, const char *end)
     return end - at >= 3 && memcmp(at, "\xef\xbb\xbf", 3) == 0 ? at + 3 : at;
 }
 
-/* A text is what its first line is that is surely of some format, or the one asked for if any line
- * is of that; the last line may be cut off. */
+/* A text is what its first line is that is surely of some format, or the one asked for if
+ * any line is of that; the last line may be cut off. */
 static enum data_format by_bytes(const char *at, size_t n, enum data_format asked)
 {
     enum data_format found = DATA_AUTO;
@@ -109,8 +112,8 @@ descant_status data_peek(const char *path, char *first, size_t room, size_t *n,
     return peek(path, first, room, n, format, DATA_AUTO, log);
 }
 
-/* AUTO becomes what it is found to be; what is surely another format than the one asked for is
- * refused, instead of each of its lines. */
+/* AUTO becomes what it is found to be; what is surely another format than the one asked
+ * for is refused, instead of each of its lines. */
 static descant_status settle_format(struct data *data)
 {
     const char *path = data->options.paths[0];
@@ -283,7 +286,8 @@ static bool take_line(struct data *data, const char *at, const char *end, bool n
     return data->parse(&data->parser, at, end);
 }
 
-/* Said by whoever reads it first, where several epochs are read, or several processes read. */
+/* Said by whoever reads it first, where several epochs are read, or several processes
+ * read. */
 static bool is_header(struct data *data, const char *at, const char *end)
 {
     if (data->options.format != DATA_CRITEO || !criteo_header(&data->parser, at, end))

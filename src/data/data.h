@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Readers: files into blocks of examples. An input is cut into numbered chunks, so that several
- * processes can share it: whoever claims a number reads that chunk and no other. Nothing here
- * has threads; a `struct data` belongs to one thread. */
+/* Readers: files into blocks of examples. An input is cut into numbered chunks, so that
+ * several processes can share it: the process that claims a number reads that chunk and
+ * no other. Nothing here has threads; a `struct data` belongs to one thread. */
 #ifndef DATA_H
 #define DATA_H
 
@@ -12,32 +12,39 @@ enum data_format { DATA_AUTO, DATA_CRITEO, DATA_LIBSVM, DATA_LIBFFM, DATA_IDX, D
 extern const char *const data_format_names[];       /* "auto", "criteo", ... */
 
 struct data_options {
-    const char *const *paths;       /* "-": stdin. Plain, gzip or zstd, seen by their content. A
-                                       named pipe is for one reader alone */
+    const char *const *paths;       /* "-": stdin. Plain, gzip or zstd, seen by their
+                                       content. A named pipe is for one reader alone */
     size_t n_paths;
-    enum data_format format;        /* AUTO: by the first bytes, else by name. INVALID where these
-                                       bytes are surely of another one */
+    enum data_format format;        /* AUTO: by the first bytes, else by name. INVALID
+                                       where these bytes are surely of another one */
     bool hash;                      /* libsvm, libffm: false takes indexes as they are */
     int n_fields;                   /* libffm: fields; others: ignored */
-    int n_classes;                  /* libsvm: labels are 0 to n_classes - 1; below 2: they are
-                                       0 and 1, or -1 and +1 */
+    int n_classes;                  /* libsvm: labels are 0 to n_classes - 1; below 2:
+                                       they are 0 and 1, or -1 and +1 */
     size_t chunk_bytes;             /* of text, before compression; 0: 1 MiB */
     int epochs;                     /* IDX and all that can be read again; 0: 1 */
     uint64_t seed;                  /* IDX: order of each epoch; 0: the file's order */
-    double max_bad;                 /* share of lines that may be bad, tested after 1000 lines */
-    bool scoring;                   /* labels may be missing, and are 0 then; a bad line is an
-                                       example, too, so that each has its own: without features,
-                                       its label NaN. max_bad holds all the same */
+    double max_bad;                 /* share of lines that may be bad, tested after 1000
+                                       lines */
+    bool scoring;                   /* labels may be missing, and are 0 then; a bad line
+                                       is an example, too, so that each has its own:
+                                       without features, its label NaN. max_bad holds all
+                                       the same */
     const struct log *log;          /* bad lines: the first few, with file and line */
-    _Atomic uint64_t *said;         /* of what is read time and again: how many chunks' bad lines and
-                                       headers are in the log already. NULL: each reader says its own */
-    const _Atomic uint64_t *bytes;      /* (n_paths) a plain text is read so far, though it may have
-                                           grown meanwhile. NULL: as it is when it is opened */
-    const _Atomic uint64_t *known;      /* (n_paths) of each text has been read: see DATA_REST */
-    void *shared;                   /* data_shared_bytes of zeroed memory of all processes that
-                                       read the same input; needed for stdin, else NULL is fine */
-    bool (*stopped)(void *of);      /* asked some ten times a second while a pipe brings nothing:
-                                       true gives the reading up. NULL: it waits */
+    _Atomic uint64_t *said;         /* of what is read time and again: how many chunks'
+                                       bad lines and headers are in the log already. NULL:
+                                       each reader says its own */
+    const _Atomic uint64_t *bytes;      /* (n_paths) a plain text is read so far, though
+                                           it may have grown meanwhile. NULL: as it is
+                                           when it is opened */
+    const _Atomic uint64_t *known;      /* (n_paths) of each text has been read: see
+                                           DATA_REST */
+    void *shared;                   /* data_shared_bytes of zeroed memory of all processes
+                                       that read the same input; needed for stdin, else
+                                       NULL is fine */
+    bool (*stopped)(void *of);      /* asked some ten times a second while a pipe brings
+                                       nothing: true gives the reading up. NULL: it
+                                       waits */
     void *of;
 };
 
@@ -51,8 +58,8 @@ struct data_shape {
 struct block {
     struct examples examples;       /* points into the block */
     uint64_t chunk;
-    uint64_t lines, bad;            /* of this chunk; bad ones are not among the examples, but for
-                                       scoring. A header is no line */
+    uint64_t lines, bad;            /* of this chunk; bad ones are not among the examples,
+                                       but for scoring. A header is no line */
     void *memory[8];                /* the block's own arrays and their sizes */
     size_t room[8];
 };
@@ -72,31 +79,34 @@ enum data_format data_format(const struct data *data);      /* never AUTO */
 /* Whether it can be opened again and be the same: nothing of it is a pipe. */
 bool data_lasts(const struct data *data);
 
-/* The first bytes of a file, decompressed, none of a pipe; *format is what they surely are, or
- * AUTO. */
+/* The first bytes of a file, decompressed, none of a pipe; *format is what they surely
+ * are, or AUTO. */
 descant_status data_peek(const char *path, char *first, size_t room, size_t *n,
                          enum data_format *format, const struct log *log);
 
-/* Chunks that there are, over all epochs; UINT64_MAX: not known before the end (compressed
- * text, stdin). chunk numbers given to data_read must rise; gaps are other processes' chunks. */
+/* Chunks that there are, over all epochs; UINT64_MAX: not known before the end
+ * (compressed text, stdin). chunk numbers given to data_read must rise; gaps are other
+ * processes' chunks. */
 uint64_t data_chunks(const struct data *data);
 
-/* Bytes or examples: how far through the input chunk k is, 0 to 1; negative: not known. */
+/* Bytes or examples: how far through the input chunk k is, 0 to 1; negative: not known.
+ */
 double data_place(const struct data *data, uint64_t chunk);
 
-/* Reads and parses chunk k; of k | DATA_REST the lines that end behind what is known of the file.
- * DATA_END: the input ends before it. DATA_FAILED: logged, status in
+/* Reads and parses chunk k; of k | DATA_REST the lines that end behind what is known of
+ * the file. DATA_END: the input ends before it. DATA_FAILED: logged, status in
  * data_status: a file that cannot be read, or more bad lines than max_bad. */
 enum data_got data_read(struct data *data, uint64_t chunk, struct block *block);
 descant_status data_status(const struct data *data);
-/* The test of the bad lines that DATA_END goes with, for a reader to whom it does not come: another
- * one has met the end. */
+/* The test of the bad lines that DATA_END goes with, for a reader to whom it does not
+ * come: another one has met the end. */
 descant_status data_finish(struct data *data);
 /* One of the bad lines, FILE:LINE: and why it is bad; "": there was none. Until close. */
 const char *data_bad_line(const struct data *data);
 void block_fini(struct block *block);
 
-/* The stated hash of the hashing trick: 32 bits from a field's number and the token's bytes. */
+/* The stated hash of the hashing trick: 32 bits from a field's number and the token's
+ * bytes. */
 uint32_t data_hash(uint32_t field, const char *token, size_t length);
 
 /* --- cache.c: blocks as they come, to be read back as DATA_CACHE without parsing --- */
@@ -114,7 +124,8 @@ descant_status cache_write(const char *path, const struct data_options *from, ui
 
 struct ctr_options {
     uint64_t rows, seed;        /* seed draws the rows, not what was planted */
-    uint64_t model;             /* the planted weights: the same for a training and a test set */
+    uint64_t model;             /* the planted weights: the same for a training and a test
+                                   set */
     double zipf;                /* exponent of the categories' frequencies */
     int64_t categories;         /* of the largest field */
     double noise;               /* of the planted logit */

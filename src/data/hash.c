@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: MIT */
-/* The hash of the hashing trick, so that models of other programs can be compared or filled. All
- * arithmetic is modulo 2^64, words are 8 bytes of the token, little-endian, the last one filled
- * up with zero bytes:
+/* The hash of the hashing trick, so that models of other programs can be compared or
+ * filled. All arithmetic is modulo 2^64, words are 8 bytes of the token, little-endian,
+ * the last one filled up with zero bytes:
  *
  *   h = (field + 1) * 0x9e3779b97f4a7c15 + length * 0xd6e8feb86659fd93
  *   for each word:  h = (h ^ word) * 0xff51afd7ed558ccd;  h = h ^ (h >> 32)
  *   (an empty token, without words:                       h = h ^ (h >> 32))
  *   result: the upper 32 bits of h * 0xc4ceb9fe1a85ec53
  *
- * A multiplication carries what differs upwards only; the shift brings it down before the last
- * one, so the upper bits of the result, which choose a table's row, depend on all bits of the
- * token. Up to 8 bytes cost two multiplications one after the other (hash_short). */
+ * A multiplication carries what differs upwards only; the shift brings it down before the
+ * last one, so the upper bits of the result, which choose a table's row, depend on all
+ * bits of the token. Up to 8 bytes cost two multiplications one after the other
+ * (hash_short). */
 #include "data/reader.h"
 
 uint32_t data_hash(uint32_t field, const char *token, size_t length)

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT */
-/* Images in IDX files, as MNIST and Fashion-MNIST come, plain or compressed. A file of images is
- * named; its labels are in the file whose name has "labels-idx1" where the images' has
- * "images-idx3". All numbers of the headers are 32 bits, big-endian:
+/* Images in IDX files, as MNIST and Fashion-MNIST come, plain or compressed. A file of
+ * images is named; its labels are in the file whose name has "labels-idx1" where the
+ * images' has "images-idx3". All numbers of the headers are 32 bits, big-endian:
  *
  *   images      0x00000803, n, height, width, then n * height * width bytes, one a pixel
  *   labels      0x00000801, n, then n bytes
  *
- * Both are wholly in memory, as bytes; several files must have images of one size. A chunk is
- * as many examples as chunk_bytes has pixels for. Each image's pixels have mean 0 and deviation 1:
- * that needs to know nothing of other images, so whoever reads one later sees the same. With a seed
- * the order is new in each epoch: a permutation (Fisher and Yates) by seed and epoch, so that all
- * processes that share the input have the same one, and each example is in one chunk of every
- * epoch. */
+ * Both are wholly in memory, as bytes; several files must have images of one size. A
+ * chunk is as many examples as chunk_bytes has pixels for. Each image's pixels have mean
+ * 0 and deviation 1: that needs to know nothing of other images, so whoever reads one
+ * later sees the same. With a seed the order is new in each epoch: a permutation (Fisher
+ * and Yates) by seed and epoch, so that all processes that share the input have the same
+ * one, and each example is in one chunk of every epoch. */
 #include "data/reader.h"
 
 #include <errno.h>
@@ -19,14 +19,16 @@
 #include <unistd.h>
 
 struct images {
-    unsigned char *pixels, *labels;     /* as the files are, headers too; labels NULL: only scored */
+    unsigned char *pixels, *labels;     /* as the files are, headers too; labels NULL:
+                                           only scored */
 };
 
 struct idx {
     const struct log *log;
     struct images *files;
     size_t n_files;
-    uint32_t *order;            /* (n): file order, or this epoch's; examples counted through */
+    uint32_t *order;            /* (n): file order, or this epoch's; examples counted
+                                   through */
     uint64_t *first;            /* (n_files + 1): each file's first example */
     size_t n, per_chunk;
     uint64_t epoch, epochs;     /* UINT64_MAX: order is not made yet */
@@ -220,8 +222,8 @@ static void order_epoch(struct idx *idx, uint64_t epoch)
     }
 }
 
-/* A deviation of less than 1 / sqrt(n) is taken for that, of pixels between 0 and 1: the noise of
- * an image that is all but even is not made large. */
+/* A deviation of less than 1 / sqrt(n) is taken for that, of pixels between 0 and 1: the
+ * noise of an image that is all but even is not made large. */
 static void standardise(float *to, const unsigned char *pixels, size_t n)
 {
     uint64_t sum = 0, squares = 0;

@@ -1,24 +1,26 @@
 /* SPDX-License-Identifier: MIT */
-/* Text in chunks. A file's text is cut every chunk_bytes, and chunk k has the lines that start
- * within its piece; the last of them may end in a later piece. So each line is in exactly one
- * chunk, whatever the size, and every chunk can be found without those before it. The chunks of
- * several files follow each other, and those of several epochs; a file that grows meanwhile
- * keeps the size it had when it was opened, one that shrinks is an error.
+/* Text in chunks. A file's text is cut every chunk_bytes, and chunk k has the lines that
+ * start within its piece; the last of them may end in a later piece. So each line is in
+ * exactly one chunk, whatever the size, and every chunk can be found without those before
+ * it. The chunks of several files follow each other, and those of several epochs; a file
+ * that grows meanwhile keeps the size it had when it was opened, one that shrinks is an
+ * error.
  *
- * A window of the text, [base, base + filled), is in memory, and only moves forward. In a plain
- * regular file it is read at its place (pread: a mapping would kill the process if the file
- * shrank). In a compressed file, or a pipe, what lies before the window is decompressed and
- * dropped: every process does that for the whole input, and parses only its own chunks. The
- * number of chunks of such a file is known when its end was seen, and kept for later epochs.
+ * A window of the text, [base, base + filled), is in memory, and only moves forward. In a
+ * plain regular file it is read at its place (pread: a mapping would kill the process if
+ * the file shrank). In a compressed file, or a pipe, the text before the window is
+ * decompressed and dropped: every process does that for the whole input, and parses only
+ * its own chunks. The number of chunks of such a file is known when its end was seen, and
+ * kept for later epochs.
  *
  *   window   | last byte before | the piece: chunk_bytes      | up to the end of the last line |
  *              is it a line end?
  *
- * A line longer than LINE_LIMIT is handed on cut, longer than the limit, so that the parser's
- * owner counts it as bad; thus memory is bounded by chunk_bytes and the limit.
+ * A line longer than LINE_LIMIT is handed on cut, longer than the limit, so that the
+ * parser's owner counts it as bad; thus memory is bounded by chunk_bytes and the limit.
  *
- * Line numbers are only wanted for messages. Those of a stream are counted as the window moves;
- * those of a plain file when asked for, from where the last count ended. */
+ * Line numbers are only wanted for messages. Those of a stream are counted as the window
+ * moves; those of a plain file when asked for, from where the last count ended. */
 #include "data/reader.h"
 
 #include <errno.h>
@@ -35,8 +37,8 @@ struct source *input_source(struct input *input)
 
 /* --- which files --- */
 
-/* Opens only what is a regular file: to open and close a pipe would harm who writes to it. bytes: as
- * data_options has it. */
+/* Opens only what is a regular file: to open and close a pipe would harm who writes to
+ * it. bytes: as data_options has it. */
 static descant_status look_at(struct input *in, struct source *source,
                               const _Atomic uint64_t *bytes)
 {
@@ -263,8 +265,8 @@ static descant_status move_to(struct input *in, uint64_t from)
     return DESCANT_OK;
 }
 
-/* The end of the line that goes on at `from` of the window: after its '\n', or the end of the
- * source, or so far that the line is surely too long. */
+/* The end of the line that goes on at `from` of the window: after its '\n', or the end of
+ * the source, or so far that the line is surely too long. */
 static descant_status find_end(struct input *in, size_t from, size_t *end)
 {
     size_t seen = from;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* What a file is, by its first bytes: so that one that is given for another is called what it is, and
- * `descant info` knows what there is to say. It says nothing of whether the rest is whole. */
+/* The kind of a file, by its first bytes. So a file that is given for another one is
+ * named rightly, and `descant info` knows what to show. Whether the rest is whole is not
+ * looked at. */
 #include "data/kind.h"
 #include "data/data.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What a file is, by its first bytes, decompressed. */
+/* The kind of a file, by its first bytes, decompressed. */
 #ifndef KIND_H
 #define KIND_H
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* What the readers share: bytes (stream.c), text cut into chunks (input.c, stdin.c), arrays that
- * grow (rows.c), and the parsers of lines (criteo.c, sparse.c). Below data.h, not above it. */
+/* For all readers: bytes (stream.c), text cut into chunks (input.c, stdin.c), arrays that
+ * grow (rows.c), and the parsers of lines (criteo.c, sparse.c). Below data.h, not above
+ * it. */
 #ifndef READER_H
 #define READER_H
 
@@ -13,7 +14,8 @@
 #include <zstd.h>
 
 enum {
-    READER_PAD = 64,            /* bytes after a text that may be loaded, not understood */
+    READER_PAD = 64,            /* bytes after a text that may be loaded, not
+                                   understood */
     LINE_LIMIT = 1 << 20,       /* a longer line is a bad one */
     CHUNK_BYTES = 1 << 20,
     REASON_ROOM = 160,
@@ -26,7 +28,8 @@ enum { STREAM_RAW = 1 << 16, STREAM_MAGIC = 4 };
 
 enum stream_kind stream_kind_of(const unsigned char *first, size_t n);
 
-/* Where a decompressor's memory comes from: the heap (NULL), or a piece that all processes see. */
+/* Where a decompressor's memory comes from: the heap (NULL), or a piece that all
+ * processes see. */
 struct reader_arena {
     size_t used, room;
     unsigned char *memory;
@@ -44,7 +47,8 @@ struct stream {
     z_stream gzip;
     ZSTD_DCtx *zstd;
     struct reader_arena *arena;
-    const struct data_options *options;         /* the reader's own, for `stopped`; or NULL */
+    const struct data_options *options;         /* the reader's own, for `stopped`; or
+                                                   NULL */
     unsigned char raw[STREAM_RAW];
 };
 
@@ -57,8 +61,8 @@ descant_status stream_read(struct stream *stream, void *into, size_t n, size_t *
 
 /* How long a file is by its first n bytes, some 64 KiB where it has so many. */
 typedef size_t stream_length(const unsigned char *first, size_t n);
-/* The whole of a file, decompressed, but no more than a byte above its length: so a small file of a
- * few bytes cannot fill the memory. memory_give it. */
+/* The whole of a file, decompressed, but no more than a byte above its length: so a small
+ * file of a few bytes cannot fill the memory. memory_give it. */
 descant_status stream_read_file(const char *path, stream_length *length, unsigned char **bytes,
                                 size_t *n, const struct log *log);
 
@@ -80,7 +84,8 @@ struct input {
     char *names;                /* the paths' own copy */
     size_t n_sources, chunk_bytes;
     int epochs, pass;
-    size_t now;                 /* the source that is read; n_sources: between two passes */
+    size_t now;                 /* the source that is read; n_sources: between two
+                                   passes */
     uint64_t first;             /* its first chunk's number */
     uint64_t pass_first;        /* this pass's */
     int fd;
@@ -94,7 +99,8 @@ struct input {
 };
 
 struct lines {
-    const char *at, *end;       /* whole lines; READER_PAD bytes after the end can be loaded */
+    const char *at, *end;       /* whole lines; READER_PAD bytes after the end can be
+                                   loaded */
     bool first;                 /* they begin the source */
 };
 
@@ -142,9 +148,11 @@ struct rows {
 
 bool rows_begin(struct rows *rows, struct block *block, const struct data_shape *shape,
                 size_t expected);
-bool rows_grow(struct rows *rows);              /* room for one more example, n == n_room */
+bool rows_grow(struct rows *rows);              /* room for one more example, n ==
+                                                   n_room */
 bool rows_grow_ids(struct rows *rows, size_t n);        /* room for n more ids */
-bool rows_blank(struct rows *rows);             /* one more, without features: its label is NaN */
+bool rows_blank(struct rows *rows);             /* one more, without features: its label
+                                                   is NaN */
 void rows_end(struct rows *rows);               /* sets block->examples */
 void *rows_take(struct block *block, int slot, size_t bytes, size_t keep);
 
@@ -159,8 +167,10 @@ struct parser {
     bool no_memory;
     char reason[REASON_ROOM];
     uint64_t field_keys[32];            /* criteo.c */
-    int columns;                        /* scoring: of this file's lines; 0: of none yet */
-    bool bare;                          /* scoring: a line of this file had no label (sparse.c) */
+    int columns;                        /* scoring: of this file's lines; 0: of none
+                                           yet */
+    bool bare;                          /* scoring: a line of this file had no label
+                                           (sparse.c) */
     uint64_t without_label;             /* lines that are bad for it */
     float logs[LOG_TABLE];              /* log(1 + i) */
     struct pair {                       /* sparse.c: a line's pairs as they come */
@@ -175,7 +185,8 @@ typedef bool parse_line(struct parser *parser, const char *at, const char *end);
 
 void criteo_init(struct parser *parser);
 parse_line criteo_line, libsvm_line, libffm_line;
-/* The columns of most of the lines, of those with a label and those without; 0: there are none. */
+/* The columns of most of the lines, of those with a label and those without; 0: there are
+ * none. */
 int criteo_columns(const char *at, const char *end);
 /* The line names columns: none of those that have numbers has one, and none is empty. */
 bool criteo_header(const struct parser *parser, const char *at, const char *end);
@@ -184,7 +195,8 @@ enum data_format criteo_or_none(const char *at, const char *end);
 enum data_format sparse_or_none(const char *at, const char *end);
 bool bad_line(struct parser *parser, const char *format, ...)
     __attribute__((format(printf, 2, 3)));      /* writes the reason; false */
-bool without_label(struct parser *parser);      /* the same, unless lines are only scored */
+bool without_label(struct parser *parser);      /* the same, unless lines are only
+                                                   scored */
 
 /* --- idx.c, cache.c: what is not text --- */
 

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* A block being filled: arrays side by side in the block's own memory. Each slot of a block only
- * grows, to the next power of two, so a block that is read again and again takes memory a few
- * times and then never. A parser writes example n at [n] and counts it only when the whole line
- * was good; what a bad line left behind is written over by the next. */
+/* A block being filled: arrays side by side in the block's own memory. Each slot of a
+ * block only grows, to the next power of two, so a block that is read again and again
+ * takes memory a few times and then never. A parser writes example n at [n] and counts it
+ * only when the whole line was good; what a bad line left behind is written over by the
+ * next. */
 #include "data/reader.h"
 
 #include <math.h>
 
-/* Memory of at least `bytes` in a slot, its first `keep` bytes as they were; NULL: none to be
- * had, and the slot is as before. */
+/* Memory of at least `bytes` in a slot, its first `keep` bytes as they were; NULL: none
+ * to be had, and the slot is as before. */
 void *rows_take(struct block *block, int slot, size_t bytes, size_t keep)
 {
     if (bytes <= block->room[slot] && block->memory[slot])

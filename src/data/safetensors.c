@@ -1,24 +1,25 @@
 /* SPDX-License-Identifier: MIT */
 /* Safetensors files, on little-endian machines.
  *
- * Layout: the header's length (8 bytes), the header (one JSON object, then spaces), the data.
- * Each tensor is an entry "name": {"dtype", "shape", "data_offsets": [from, to]}, counted from
- * the start of the data; "__metadata__" holds texts. The spaces make the data start on a cache
- * line, and the tensors are laid out by the size of their elements, the largest first: so each
- * is aligned to its elements without gaps, which the format forbids. Python's package does the
- * same.
+ * Layout: the header's length (8 bytes), the header (one JSON object, then spaces), the
+ * data. Each tensor is an entry "name": {"dtype", "shape", "data_offsets": [from, to]},
+ * counted from the start of the data; "__metadata__" holds texts. The spaces make the
+ * data start on a cache line, and the tensors are laid out by the size of their elements,
+ * the largest first: so each is aligned to its elements without gaps, which the format
+ * forbids. Python's package does the same.
  *
  * Writing. Readers of path see the old file or the new one, never a part:
  *   1. path.tmp is written and synced; until then nothing else was touched.
  *   2. The old file gets a second name, previous, by a link: path is there all the time.
  *   3. path.tmp is renamed to path, and the folder is synced.
- * Where links are not to be had (FAT, some network disks), 2 is a rename, undone if 3 fails.
- * Two writers of one path must not run at once.
+ * Where links are not to be had (FAT, some network disks), 2 is a rename, undone if 3
+ * fails. Two writers of one path must not run at once.
  *
- * Reading maps the file; the tensors point into the map. Before that every number in the header
- * is tested: a file that passes has each byte of its data in exactly one tensor. A file that
- * somebody cuts short while it is mapped ends the process with SIGBUS; writing as above never
- * does that. Left out: other types, more than two dimensions, names of 64 bytes or more. */
+ * Reading maps the file; the tensors point into the map. Before that every number in the
+ * header is tested: a file that passes has each byte of its data in exactly one tensor. A
+ * file that somebody cuts short while it is mapped ends the process with SIGBUS; writing
+ * as above never does that. Left out: other types, more than two dimensions, names of 64
+ * bytes or more. */
 #include "data/safetensors.h"
 #include "base/jansson.h"
 #include "data/kind.h"
@@ -96,8 +97,8 @@ static bool put_tensors(json_t *header, const struct safetensor *tensors, size_t
     return true;
 }
 
-/* The length, the JSON and the spaces, to be given to free; NULL without memory, or if a text
- * is not UTF-8. */
+/* The length, the JSON and the spaces, to be given to free; NULL without memory, or if a
+ * text is not UTF-8. */
 static char *make_header(const struct safetensor *tensors, size_t n,
                          const struct safetensors_text *texts, size_t n_texts, size_t *bytes)
 {
@@ -156,7 +157,8 @@ static bool write_all(int fd, const void *data, size_t bytes)
     return true;
 }
 
-/* By way of a copy, which nobody changes between the look and the writing. EDOM: not finite. */
+/* By way of a copy, which nobody changes between the look and the writing. EDOM: not
+ * finite. */
 static bool write_finite(int fd, const struct safetensor *t)
 {
     float copy[COPY_FLOATS];
@@ -316,7 +318,8 @@ struct safetensors {
     size_t n;
 };
 
-/* What is wrong, in words: kept while reading, logged once with the path. */
+/* A file being read, and the first reason to refuse it, which is logged once with the
+ * path. */
 struct reader {
     struct safetensors *file;
     const unsigned char *data;

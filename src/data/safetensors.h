@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Safetensors files: 8 bytes of header length, a JSON header, raw little-endian data. Writing is
- * atomic (a temporary name, synced, renamed); reading maps the file and refuses what is torn,
- * foreign or overlapping, with the reason. */
+/* Safetensors files: 8 bytes of header length, a JSON header, raw little-endian data.
+ * Writing is atomic (a temporary name, synced, renamed); reading maps the file and
+ * refuses what is torn, foreign or overlapping, with the reason. */
 #ifndef SAFETENSORS_H
 #define SAFETENSORS_H
 
@@ -16,17 +16,17 @@ struct safetensor {
     size_t dims[2];
     const void *data;
     size_t bytes;
-    bool finite;                /* writing: of F32, NaN and Inf are refused, looked for in what goes
-                                   out: the floats may be changing meanwhile */
+    bool finite;                /* writing: of F32, NaN and Inf are refused, looked for in
+                                   what goes out: the floats may be changing meanwhile */
 };
 
 struct safetensors_text {       /* of "__metadata__": names and texts */
     const char *key, *value;
 };
 
-/* Writes path.tmp, syncs it, keeps the file that was at path as `previous` (NULL: does not), and
- * renames. On failure (a full disk, an unwritable folder) path is what it was. INVALID for names
- * that come twice and sizes that do not go together. */
+/* Writes path.tmp, syncs it, keeps the file that was at path as `previous` (NULL: does
+ * not), and renames. On failure (a full disk, an unwritable folder) path is what it was.
+ * INVALID for names that come twice and sizes that do not go together. */
 descant_status safetensors_write(const char *path, const char *previous,
                                  const struct safetensor *tensors, size_t n,
                                  const struct safetensors_text *texts, size_t n_texts,
@@ -37,17 +37,19 @@ void safetensors_tidy(const char *path);
 
 struct safetensors;             /* a file that was read */
 
-/* CORRUPT, with the reason, for a torn or foreign file; SYSTEM where it cannot be opened. */
+/* CORRUPT, with the reason, for a torn or foreign file; SYSTEM where it cannot be opened.
+ */
 descant_status safetensors_open(struct safetensors **out, const char *path,
                                 const struct log *log);
 void safetensors_close(struct safetensors *file);
 
-/* Tensors point into the file and have the header's order: what was written is laid out by type,
- * U64, F32, U8, and within it as given. */
+/* Tensors point into the file and have the header's order: what was written is laid out
+ * by type, U64, F32, U8, and within it as given. */
 size_t safetensors_count(const struct safetensors *file);
 const struct safetensor *safetensors_at(const struct safetensors *file, size_t k);
 const struct safetensor *safetensors_find(const struct safetensors *file, const char *name);
-/* The elements of a tensor of this type and one dimension, *n of them; NULL: it has no such one. */
+/* The elements of a tensor of this type and one dimension, *n of them; NULL: it has no
+ * such one. */
 const void *safetensors_list(const struct safetensors *file, const char *name,
                              enum safetensors_type type, size_t *n);
 const char *safetensors_text(const struct safetensors *file, const char *key);  /* or NULL */

@@ -4,20 +4,21 @@
  *   libsvm      label index:value index:value ...              one bag an example
  *   libffm      label field:index:value ...                    a bag a field, 0 to n_fields - 1
  *
- * As in SVMlight's files, a word that begins with '#' begins a comment, up to the line's end, and
- * libsvm's first pair may be qid:N, a query's number, which is no feature.
+ * As in SVMlight's files, a word that begins with '#' begins a comment, up to the line's
+ * end, and libsvm's first pair may be qid:N, a query's number, which is no feature.
  *
- * A line that is only to be scored may be without a label: its first word is a pair, or it begins
- * with a space, or it is empty and comes after such a line. Labels are 0 and 1, or -1 and +1; in
- * libsvm also class numbers, if n_classes says so. An index
- * is a number below 2^32 as it is, or, where indexes are hashed, any token. A value is a decimal
+ * A line that is only to be scored may be without a label: its first word is a pair, or
+ * it begins with a space, or it is empty and comes after such a line. Labels are 0 and 1,
+ * or -1 and +1; in libsvm also class numbers, if n_classes says so. An index is a number
+ * below 2^32 as it is, or, where indexes are hashed, any token. A value is a decimal
  * number up to LARGEST, with or without an exponent; nan and inf are none. A line without
- * pairs is an example without features. Pairs may come in any order; those of one field keep
- * theirs: they are collected, counted a field, and put in place, which is a counting sort.
+ * pairs is an example without features. Pairs may come in any order; those of one field
+ * keep theirs: they are collected, counted a field, and put in place, which is a counting
+ * sort.
  *
- * Numbers are read here and not by strtod, which follows the program's locale. Up to 18 digits
- * are an integer, exactly; with a power of ten that a double has exactly (10^22) the result is
- * rounded once. */
+ * Numbers are read here and not by strtod, which follows the program's locale. Up to 18
+ * digits are an integer, exactly; with a power of ten that a double has exactly (10^22)
+ * the result is rounded once. */
 #include "data/reader.h"
 
 #include <math.h>

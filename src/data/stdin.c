@@ -1,22 +1,25 @@
 /* SPDX-License-Identifier: MIT */
-/* Stdin, read by several processes in turn. Who holds the lock takes the bytes that were left
- * over, reads until there is a chunk, keeps its last, unfinished line for the next reader, gives
- * the lock back and parses. So no line is read twice and none is torn; chunks are numbered in
- * the order in which they were taken.
+/* Stdin, read by several processes in turn. The holder of the lock takes the bytes that
+ * were left over, reads until there is a chunk, keeps its last, unfinished line for the
+ * next reader, gives the lock back and parses. So no line is read twice and none is torn;
+ * chunks are numbered in the order in which they were taken.
  *
- * The lock is a robust mutex in the shared memory: the kernel hands it on if its holder dies. Those
- * who wait try it again and again, more and more rarely: glibc loses a wake-up where the waiter
- * that it is for dies as another process takes the lock, and then nobody wakes the rest. What the dead process had taken is lost, and where it stopped is not known: plain text goes on
- * after the next line end; compressed data cannot go on, and everybody fails. So they do where it
- * died with the first bytes, which say what stdin is.
+ * The lock is a robust mutex in the shared memory: the kernel hands it on if its holder
+ * dies. Waiting processes try it again and again, more and more rarely: glibc loses a
+ * wake-up if its waiter dies as another process takes the lock, and then nothing wakes
+ * the rest. The text that a dead process had taken is lost, and the place where it
+ * stopped is not known. Plain text goes on after the next line end; compressed data
+ * cannot go on, and all readers fail. They also fail if it died with the first bytes,
+ * which tell the kind of stdin.
  *
- * A decompressor of stdin lives in the shared memory, with an arena for all it takes, because
- * the next chunk may be somebody else's to decompress. Its pointers hold as long as the memory
- * is at the same address in all processes: that is so if it was mapped before they forked, and
- * is tested. The arena holds windows of up to 8 MiB, what zstd -19 makes.
+ * A decompressor of stdin lives in the shared memory, with an arena for all it takes,
+ * because the next chunk may be somebody else's to decompress. Its pointers hold as long
+ * as the memory is at the same address in all processes: that is so if it was mapped
+ * before they forked, and is tested. The arena holds windows of up to 8 MiB, what zstd
+ * -19 makes.
  *
- * The shared memory starts zeroed; the first to come makes the mutex (state 0 to 1 to 2). Without
- * shared memory a reader has its own, and stdin for itself. */
+ * The shared memory starts zeroed; the first to come makes the mutex (state 0 to 1 to 2).
+ * Without shared memory a reader has its own, and stdin for itself. */
 #include "data/reader.h"
 
 #include <errno.h>
@@ -30,10 +33,12 @@ enum { LEAST_REST_NS = 250000, MOST_REST_NS = 32000000 };       /* between two t
 struct shared_input {
     _Atomic uint32_t state;     /* of the lock */
     pthread_mutex_t lock;       /* guards all that follows */
-    void *self;                 /* this struct's address where the decompressor was made */
+    void *self;                 /* this struct's address where the decompressor was
+                                   made */
     bool ended;
     bool busy;                  /* the holder is between reading and keeping the rest */
-    bool skip;                  /* up to the next line end: the line before is lost or too long */
+    bool skip;                  /* up to the next line end: the line before is lost or too
+                                   long */
     descant_status failed;
     uint64_t chunks, lines;
     size_t carried;
@@ -61,8 +66,8 @@ static void make_lock(struct shared_input *s)
     stream_init(&s->stream, STDIN_FILENO, &s->arena);
 }
 
-/* A maker that died within these few instructions would stop the others for ever, so after a
- * second they take over. */
+/* A maker that died within these few instructions would stop the others for ever, so
+ * after a second they take over. */
 static void make_once(struct shared_input *s)
 {
     uint32_t state = NEW;
@@ -174,7 +179,8 @@ static bool skip_rest(struct input *in)
     return found;
 }
 
-/* Fills the window with whole lines, at least one; what follows them becomes the carry. */
+/* Fills the window with whole lines, at least one; what follows them becomes the carry.
+ */
 static descant_status take_lines(struct input *in, size_t *end)
 {
     struct shared_input *s = in->shared;
@@ -188,7 +194,8 @@ static descant_status take_lines(struct input *in, size_t *end)
         const char *last = in->filled ? memrchr(in->text, '\n', in->filled) : NULL;
         *end = last ? (size_t)(last - in->text) + 1 : s->ended ? in->filled : 0;
         size_t rest = in->filled - *end;
-        if (rest > LINE_LIMIT) {        /* a bad line as it is, long enough to be seen as one */
+        if (rest > LINE_LIMIT) {        /* a bad line as it is, long enough to be seen as
+                                           one */
             *end = in->filled;
             s->skip = true;
             return DESCANT_OK;

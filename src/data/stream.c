@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* Bytes of a descriptor, plain or decompressed. What they are is seen from the first four:
+/* Bytes of a descriptor, plain or decompressed. The first four tell the kind:
  *
  *   1f 8b           gzip, also several members after each other (as bgzip and cat make them)
  *   28 b5 2f fd     zstd, also several frames; 5x 2a 4d 18 opens a frame that is skipped
  *   anything else   plain
  *
- * A gzip file may end in zero bytes (tapes and pads do so). What ends inside a member or frame
- * is an error, never a short text. A decompressor's memory comes from memory.c, or from an arena
- * in memory that several processes share: then its state, pointers included, is theirs in turn.
- * An arena never gives back but what was taken last; a decompressor takes a few pieces, once. */
+ * A gzip file may end in zero bytes (tapes and pads do so). A stream that ends inside a
+ * member or frame is an error, never a short text. A decompressor's memory comes from
+ * memory.c, or from an arena in memory that several processes share: then its state,
+ * pointers included, is theirs in turn. An arena never gives back but what was taken
+ * last; a decompressor takes a few pieces, once. */
 #include "data/reader.h"
 
 #include <errno.h>
@@ -74,8 +75,8 @@ void stream_fini(struct stream *stream)
     stream->opened = false;
 }
 
-/* Until fd has bytes or its end, or the reading is given up, which nobody is told but by the
- * status: whoever stopped it knows. */
+/* Waits until fd has bytes or its end, or the reading is given up. The status alone tells
+ * that: the thread that gave it up knows the reason. */
 static descant_status await(const struct stream *s)
 {
     const struct data_options *o = s->options;
@@ -141,7 +142,7 @@ static descant_status damaged(const struct stream *s, const char *name, const ch
                     s->kind == STREAM_GZIP ? "gzip" : "zstd", why);
 }
 
-/* What follows a member: the next one, zeros, or the end. */
+/* After a member: the next one, zeros, or the end. */
 static descant_status next_member(struct stream *s, const char *name, const struct log *log)
 {
     if (s->raw[s->at] == 0x1f) {
@@ -196,8 +197,8 @@ static descant_status copy_some(struct stream *s, char *into, size_t n, size_t *
     return DESCANT_OK;
 }
 
-/* One step: more raw bytes, or some of the result. At the end of the raw bytes a decompressor is
- * still asked, for it may hold a result back. */
+/* One step: more raw bytes, or some of the result. At the end of the raw bytes a
+ * decompressor is still asked, for it may hold a result back. */
 static descant_status step(struct stream *s, char *into, size_t n, size_t *got, const char *name,
                            const struct log *log)
 {

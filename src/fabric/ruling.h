@@ -5,7 +5,7 @@
 
 #include "fabric/fabric.h"
 
-/* What a member brings with its arrival. */
+/* A member's arrival. */
 struct offer {
     int rank;
     enum exchange_kind kind;
@@ -17,7 +17,8 @@ struct offer {
 };
 
 enum ruling_what {
-    RULING_VOID,        /* nobody has arrived who wants a round: elastic arrivals go on alone */
+    RULING_VOID,        /* nobody has arrived who wants a round: elastic arrivals go on
+                           alone */
     RULING_WAITS,       /* for the members that have not arrived; they are called */
     RULING_DIFFER,      /* members ask for different things: all fail */
     RULING_STATE,
@@ -27,7 +28,8 @@ enum ruling_what {
 
 struct ruling {
     enum ruling_what what;
-    int place;                  /* STATE: the source's; DIFFER: of one that differs from place 0 */
+    int place;                  /* STATE: the source's; DIFFER: of one that differs from
+                                   place 0 */
     uint64_t n;                 /* floats that all have */
     bool one_reference;         /* all differences are from the same result */
 };
@@ -48,8 +50,9 @@ struct gathering {
 /* So many trainers more of one standing; rule 1. Begin with zeros. */
 void gathering_add(struct gathering *g, enum standing standing, int members, int arrived);
 
-/* `offers` are those of the `arrived` among so many members. alone: exchanges need nobody else, and
- * only a STATE makes a round. shares: of a mean, by place; room for all who have arrived. */
+/* `offers` are those of the `arrived` among so many members. alone: exchanges need nobody
+ * else, and only a STATE makes a round. shares: of a mean, by place; room for all who
+ * have arrived. */
 struct ruling round_rule(const struct offer *offers, int arrived, int members, bool alone,
                          double *shares);
 

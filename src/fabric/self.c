@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* A job of one trainer. Nothing is sent, yet every exchange does what it would do among many,
- * so that a plan behaves alone as in company: the mean of one is a copy, the state is its own,
- * and the elastic exchange really moves its centre,
+/* A job of one trainer. Nothing is sent, yet every exchange does what it would do among
+ * many, so that a plan behaves alone as in company: the mean of one is a copy, the state
+ * is its own, and the elastic exchange really moves its centre,
  *     W <- W + alpha (w - W),
- * one chunk a poll. A contribution with NaN or Inf is left out: the exchange is done without a
- * part and the centre keeps its values.
+ * one chunk a poll. A contribution with NaN or Inf is left out: the exchange is done
+ * without a part and the centre keeps its values.
  *
  * One thread, no waiting, nothing taken after start. */
 #include "machine/blocks.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* vector_reach walks a vector as alternating runs, in an extent (a pointer) or between two (NULL:
- * zeros); the others are loops over such runs. What is tested for NaN is what is then used: live
- * memory is read once. */
+/* vector_reach walks a vector as alternating runs, in an extent (a pointer) or between
+ * two (NULL: zeros); the others are loops over such runs. The values that are tested for
+ * NaN are the ones then used: live memory is read once. */
 #include "fabric/vector.h"
 
 #include "fabric/kernels.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Encoded stretches of a mean (wire.h), in pieces that stay in the first cache between the two
- * loops that an encoding takes: what is meant, which needs memory, and its rounding. Keeps no
- * state; runs on any thread that holds the vectors. */
+/* Encoded stretches of a mean (wire.h), in pieces that stay in the first cache between
+ * the two loops that an encoding takes: what is meant, which needs memory, and its
+ * rounding. Keeps no state; runs on any thread that holds the vectors. */
 #include "fabric/wire.h"
 
 #include "fabric/kernels.h"
@@ -11,8 +11,8 @@
 
 enum { PIECE = 8 * WIRE_BLOCK };
 
-/* A share below it changes nothing in a mean; what is owed may be lost there, but not become
- * infinite. */
+/* A share below it changes nothing in a mean; what is owed may be lost there, but not
+ * become infinite. */
 #define LEAST_SHARE 0x1p-60
 
 const char *const wire_names[] = {"f32", "bf16", "q8"};

@@ -1,31 +1,35 @@
 /* SPDX-License-Identifier: MIT */
 /* OpenBLAS made ready: the right kernels, one thread, and products that do not mix.
  *
- * OpenBLAS chooses its kernels by the processor's model number when it is loaded. Releases up to
- * 0.3.24 take Intel models that they have not heard of for a Prescott of 2004 (its issue 4267),
- * and their products are then 4 to 5 times slower. So where Prescott was chosen on a processor
- * with AVX2 or AVX-512, and no OPENBLAS_CORETYPE asks for it, the choice is made again under
- * that very variable. The functions for it are exported but not in the header, hence weak: a
- * build without them, or another BLAS, stays as it is.
+ * OpenBLAS chooses its kernels by the processor's model number when it is loaded.
+ * Releases up to 0.3.24 take Intel models that they have not heard of for a Prescott of
+ * 2004 (its issue 4267), and their products are then 4 to 5 times slower. So where
+ * Prescott was chosen on a processor with AVX2 or AVX-512, and no OPENBLAS_CORETYPE asks
+ * for it, the choice is made again under that very variable. The functions for it are
+ * exported but not in the header, hence weak: a build without them, or another BLAS,
+ * stays as it is.
  *
- * Builds with threads of their own would fight with the workers; they are told to use one. They
- * start theirs while they are loaded, one for each further core with a buffer of 128 MB, and where
- * there is not so much address space (ulimit -v) these ask for it for ever, so that not even a
- * process that multiplies nothing comes to its end. So OpenBLAS is loaded by the first model that
- * multiplies, with the variable by which there are none.
+ * Builds with threads of their own would fight with the workers; they are told to use
+ * one. They start theirs while they are loaded, one for each further core with a buffer
+ * of 128 MB, and where there is not so much address space (ulimit -v) these ask for it
+ * for ever, so that not even a process that multiplies nothing comes to its end. So
+ * OpenBLAS is loaded by the first model that multiplies, with the variable by which there
+ * are none.
  *
- * Each thread that multiplies has such a buffer while it does, which OpenBLAS keeps for the next one;
- * it, too, is asked for without end. blas_reserve has them made before: it maps as much itself to see
- * whether it can be had, and then holds as many at once as there will be threads.
+ * Each thread that multiplies has such a buffer while it does, which OpenBLAS keeps for
+ * the next one; it, too, is asked for without end. blas_reserve has them made before: it
+ * maps as much itself to see whether it can be had, and then holds as many at once as
+ * there will be threads.
  *
- * Builds without (Debian's openblas-serial) hand the same buffer to two threads that multiply at
- * once, and both products are wrong, one in ten where cores are busy. Under such a build products
- * take turns.
+ * Builds without (Debian's openblas-serial) hand the same buffer to two threads that
+ * multiply at once, and both products are wrong, one in ten where cores are busy. Under
+ * such a build products take turns.
  *
- * A result that is to be overwritten is cleared here and then added to. OpenBLAS does the same,
- * but for processors without AVX-512 by a loop that clears a float at a time.
+ * A result that is to be overwritten is cleared here and then added to. OpenBLAS does the
+ * same, but for processors without AVX-512 by a loop that clears a float at a time.
  *
- * Once a process, before its first product: model_create calls blas_init, where it will multiply. */
+ * Once a process, before its first product: model_create calls blas_init, where it will
+ * multiply. */
 #include "nn/parts.h"
 
 #include <cblas.h>
@@ -38,7 +42,7 @@
 
 enum { BUFFER_MOST = 256 << 20, BUFFER_LEAST = 1 << 20, MOST_BUFFERS = 512 };
 
-/* What is taken from it; all but the first may be missing. */
+/* The symbols used; all but the first may be missing. */
 static struct {
     __typeof__(&cblas_sgemm) sgemm;
     __typeof__(&openblas_set_num_threads) set_num_threads;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* The gradient against finite differences of the loss.
  *
- * Losses are summed in double, but over scores in float, so a difference has noise of about
- * 1e-7 / h, and an error of order h^2 where the loss bends; where a relu turns within h on one
- * side, only the other side's difference is right. No one choice suits all: each parameter is
- * tried with a few h, the central difference and both sides', and the best agreement counts. A
- * wrong gradient agrees with none. */
+ * Losses are summed in double, but over scores in float, so a difference has noise of
+ * about 1e-7 / h, and an error of order h^2 where the loss bends; where a relu turns
+ * within h on one side, only the other side's difference is right. No one choice suits
+ * all: each parameter is tried with a few h, the central difference and both sides', and
+ * the best agreement counts. A wrong gradient agrees with none. */
 #include "nn/parts.h"
 
 #include <math.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* DLRM (Naumov et al. 2019, arXiv 1906.00091): click prediction from dense features and ids.
+/* DLRM (Naumov et al. 2019, arXiv 1906.00091): click prediction from dense features and
+ * ids.
  *
  *   b = bottom(dense)                     n_dense -> ... -> width, relu after every layer
  *   e_f = sum of value * row of table f over the bag of field f
@@ -7,10 +8,11 @@
  *   z = [b, T_i . T_j for i > j]          in the order (1,0) (2,0) (2,1) (3,0) ...
  *   score = top(z)                        -> ... -> 1, relu between
  *
- * The bottom's last layer writes its output among the vectors of T, where the interaction wants
- * it. Vectors are padded with zeros to whole lanes; the pads stay zero. Backward goes example by
- * example: the gradient of T is a few kilobytes, used up while it is in the first cache: its
- * first vector becomes the bottom's, the others go to the tables' rows at once. */
+ * The bottom's last layer writes its output among the vectors of T, where the interaction
+ * wants it. Vectors are padded with zeros to whole lanes; the pads stay zero. Backward
+ * goes example by example: the gradient of T is a few kilobytes, used up while it is in
+ * the first cache: its first vector becomes the bottom's, the others go to the tables'
+ * rows at once. */
 #include "nn/parts.h"
 
 #include <string.h>

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* Linear models and factorization machines (Rendle, ICDM 2010): a linear model is one of width 0.
+/* Linear models and factorization machines (Rendle, ICDM 2010): a linear model is one of
+ * width 0.
  *
  *   score = bias + w . dense + sum_k x_k u_k + sum_{k < l} x_k x_l v_k . v_l
  *
- * over all ids k of the example, whatever their field; a row is [u, v_1 ... v_width]. The pairs
- * are had in linear time: half of (sum x v)^2 - sum (x v)^2, so d score / d v_k =
- * x_k (sum_l x_l v_l - x_k v_k). The products x v of the forward pass are kept for the backward
- * one: an id that comes twice in a batch must not see its row half changed.
+ * over all ids k of the example, whatever their field; a row is [u, v_1 ... v_width]. The
+ * pairs are had in linear time: half of (sum x v)^2 - sum (x v)^2, so d score / d v_k =
+ * x_k (sum_l x_l v_l - x_k v_k). The products x v of the forward pass are kept for the
+ * backward one: an id that comes twice in a batch must not see its row half changed.
  *
  * The dense features are a layer of one output. */
 #include "nn/parts.h"

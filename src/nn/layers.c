@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: MIT */
 /* Layers: y = relu(x W' + b), one after the other, forward and backward.
  *
- * The three products of a layer are OpenBLAS's sgemm on the parameters where they lie. Backward,
- * d (gradient of y, masked by relu) gives dx = d W first and then dW = d' x, which goes straight
- * to the sink: for a step of SGD that is W = beta W - lr d' x in the one product, with no
- * gradient ever stored. Forward, the product is added to rows that hold the bias: OpenBLAS adds
- * to what it has cleared anyway. The mask and the bias's gradient (the columns' sums of d) are
- * one pass.
+ * The three products of a layer are OpenBLAS's sgemm on the parameters where they lie.
+ * Backward, d (gradient of y, masked by relu) gives dx = d W first and then dW = d' x,
+ * which goes straight to the sink: for a step of SGD that is W = beta W - lr d' x in the
+ * one product, with no gradient ever stored. Forward, the product is added to rows that
+ * hold the bias: OpenBLAS adds to what it has cleared anyway. The mask and the bias's
+ * gradient (the columns' sums of d) are one pass.
  *
  * Invariants:
  *  1 dx is computed before W changes.
- *  2 The last layer's output may lie anywhere (in dlrm, among the vectors): only ld says where.
+ *  2 The last layer's output may lie anywhere (in dlrm, among the vectors): only ld says
+ *    where.
  *  3 A layer of one output has loops of its own: sgemm is slow at that shape.
- *  4 W is touched by sgemm and by loops.c only (Hogwild; neither is seen by ThreadSanitizer).
+ *  4 W is touched by sgemm and by loops.c only (Hogwild; neither is seen by
+ *    ThreadSanitizer).
  *
  * Runs on the thread that owns `work`. */
 #include "nn/parts.h"

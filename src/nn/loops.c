@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: MIT */
 /* The loops of loops.h (which says what each computes, and why races are allowed here).
  *
- * Plain loops that the compiler turns into vectors, and vectors written out where sums must stay
- * in registers. This file is compiled once for each instruction set, with LOOPS naming the table.
- * Fused multiply-adds are welcome; no order of a sum is promised between sets.
+ * Plain loops that the compiler turns into vectors, and vectors written out where sums
+ * must stay in registers. This file is compiled once for each instruction set, with LOOPS
+ * naming the table. Fused multiply-adds are welcome; no order of a sum is promised
+ * between sets.
  *
  * Invariants:
  *  1 NaN is never hidden: relu passes it on (x < 0 ? 0 : x), so a loss tells.
- *  2 Rows of the commonest width get loops of their own by a constant argument (`WIDTHS`); the
- *    rows of later ids are asked for while earlier ones are worked on.
- *  3 Written-out vectors are as wide as a register (`WIDE`): gcc takes wider ones apart and keeps
- *    the parts in memory.
- *  4 The dots of an example are rows of T T': T is turned once, so that one vector holds the
- *    k-th floats of WIDE vectors, and no sum runs across lanes. TILE rows by LANES columns are in
- *    registers at once. Row i's surplus columns are overwritten by row i + 1, whose last columns
- *    are therefore written before its first.
+ *  2 Rows of the commonest width get loops of their own by a constant argument
+ *    (`WIDTHS`); the rows of later ids are asked for while earlier ones are worked on.
+ *  3 Written-out vectors are as wide as a register (`WIDE`): gcc takes wider ones apart
+ *    and keeps the parts in memory.
+ *  4 The dots of an example are rows of T T': T is turned once, so that one vector holds
+ *    the k-th floats of WIDE vectors, and no sum runs across lanes. TILE rows by LANES
+ *    columns are in registers at once. Row i's surplus columns are overwritten by row i +
+ *    1, whose last columns are therefore written before its first.
  *
  * Runs on whichever thread holds the data; keeps no state. */
 #include "nn/loops.h"
@@ -267,8 +268,8 @@ static void dots(float *out, const float *t, size_t stride, size_t n, size_t wid
     WIDTHS(width, dots_of(out, t, stride, n, WIDTH, turned));
 }
 
-/* Rows [i, i + count) of dt begun, and their share added to the rows before: each t[j] and dt[j]
- * is fetched once for all of them. */
+/* Rows [i, i + count) of dt begun, and their share added to the rows before: each t[j]
+ * and dt[j] is fetched once for all of them. */
 INLINE void back_rows(float *restrict dt, const float *restrict g, const float *restrict t,
                       size_t stride, size_t i, const size_t count)
 {
@@ -398,8 +399,8 @@ static void adam(float *restrict w, const float *restrict g, float *restrict m,
     }
 }
 
-/* ftrl: sums of squares that leave room in a float, and the count from which a row's older inputs
- * weigh half */
+/* ftrl: sums of squares that leave room in a float, and the count from which a row's
+ * older inputs weigh half */
 #define MOST_SQUARES 1e38f
 #define MOST_MET ((float)(1 << 20))
 
@@ -413,12 +414,14 @@ static void ftrl(float *restrict w, const float *restrict g, float *restrict n, 
         float now = sums > MOST_SQUARES ? MOST_SQUARES : sums;
         float held = square * c.l2 + c.scale * (c.scale * c.beta + __builtin_sqrtf(had)) / c.alpha;
         float more = c.scale * (__builtin_sqrtf(now) - __builtin_sqrtf(had)) / c.alpha;
-        /* w is authoritative: others may have moved it since; z is the rest where it is 0 */
+        /* w is authoritative: others may have moved it since; z is the rest where it is 0
+         */
         float sum = at > 0 ? -at * held - l1 : at < 0 ? -at * held + l1 : z[k];
         sum += g[k] - more * at;
         float pull = sum > l1 ? sum - l1 : sum < -l1 ? sum + l1 : sum - sum;    /* NaN stays */
         float rest = held + more, moved = pull < 0 || pull > 0 ? -pull / rest : pull;
-        /* without beta, l2 and gradients a float can square, nothing says how far to step */
+        /* without beta, l2 and gradients a float can square, nothing says how far to step
+         */
         bool stays = rest == 0;
         n[k] = now;
         z[k] = stays ? z[k] : pull < 0 || pull > 0 ? 0 : sum;
@@ -432,7 +435,8 @@ static float ftrl_meet(float *restrict w, float *restrict met, const float *rest
     float had = met[0] > 0 ? __builtin_sqrtf(met[1] / met[0]) : 1;
     if (!inputs || !(inputs[1] > 0))
         return had;
-    float kept = met[0] > MOST_MET ? 0.5f : 1;      /* a larger float would not count on */
+    float kept = met[0] > MOST_MET ? 0.5f : 1;      /* a larger float would not count
+                                                       on */
     met[0] = kept * met[0] + inputs[0];
     met[1] = kept * met[1] + inputs[1];
     float now = __builtin_sqrtf(met[1] / met[0]);

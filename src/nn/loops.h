@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* The arithmetic outside matrix products, and with them the only places where parameters are
- * read and written while other workers train on them: the races are deliberate (Hogwild), each
- * float is moved whole. ThreadSanitizer passes over loops.c alone. Compiled once for each
- * instruction set; they agree to rounding, not to the bit. */
+/* The arithmetic outside matrix products, and with them the only places where parameters
+ * are read and written while other workers train on them: the races are deliberate
+ * (Hogwild), each float is moved whole. ThreadSanitizer passes over loops.c alone.
+ * Compiled once for each instruction set; they agree to rounding, not to the bit. */
 #ifndef LOOPS_H
 #define LOOPS_H
 
@@ -11,12 +11,14 @@
 #include <stdint.h>
 
 enum {
-    LANES = 16,             /* vectors of an interaction are padded to a multiple of this */
-    ROWS_AHEAD = 48         /* row numbers that may be read past an example's, to prefetch */
+    LANES = 16,             /* vectors of an interaction are padded to a multiple of
+                               this */
+    ROWS_AHEAD = 48         /* row numbers that may be read past an example's, to
+                               prefetch */
 };
 
-/* The ids of one example, as rows of tables. Bag f is [offsets[f], offsets[f + 1]), counted from
- * offsets[0]. */
+/* The ids of one example, as rows of tables. Bag f is [offsets[f], offsets[f + 1]),
+ * counted from offsets[0]. */
 struct bags {
     int n_fields;
     const uint32_t *offsets;    /* (n_fields + 1); NULL: each bag is one id */
@@ -67,7 +69,8 @@ struct loops {
     void (*weigh)(float *sums, const float *d, size_t ld_d, const float *x, size_t ld_x,
                   size_t n, size_t width);
 
-    /* --- dlrm, one example. t: vectors of `width` floats, `stride` apart, zeros between --- */
+    /* --- dlrm, one example. t: vectors of `width` floats, `stride` apart, zeros between
+     * --- */
 
     /* t[f] = sum of value * row over the bag of field f */
     void (*pool)(float *t, size_t stride, const float *tables, size_t width,
@@ -75,17 +78,20 @@ struct loops {
     /* row += alpha value dt[f], for each id */
     void (*scatter)(float *tables, size_t width, const struct bags *bags, const float *dt,
                     size_t stride, float alpha);
-    /* out[i (i - 1) / 2 + j] = t[i] . t[j] for i > j. Up to LANES floats after out are spoilt.
-     * turned: room for width * (n up to LANES) floats */
+    /* out[i (i - 1) / 2 + j] = t[i] . t[j] for i > j. Up to LANES floats after out are
+     * spoilt. turned: room for width * (n up to LANES) floats */
     void (*dots)(float *out, const float *t, size_t stride, size_t n, size_t width,
                  float *turned);
-    /* dt[i] = sum over j of g(i, j) t[j], for g symmetric, given as dots gives its output */
+    /* dt[i] = sum over j of g(i, j) t[j], for g symmetric, given as dots gives its output
+     */
     void (*dots_back)(float *dt, const float *g, const float *t, size_t stride, size_t n);
 
-    /* --- linear (width 0) and fm, one example. A row: its weight, then `width` factors --- */
+    /* --- linear (width 0) and fm, one example. A row: its weight, then `width` factors
+     * --- */
 
     /* Returns the weights' part of the score and the factors'. sums (2, width) = sum of
-     * value * factors, and of its squares; products (ids, width), or NULL: value * factors */
+     * value * factors, and of its squares; products (ids, width), or NULL: value *
+     * factors */
     float (*factors)(float *sums, float *products, const float *tables, size_t width,
                      const struct bags *bags);
     /* row += d value (1, sums - products) */
@@ -103,8 +109,9 @@ struct loops {
     /* z is 0 but where l1 holds w at 0 */
     void (*ftrl)(float *w, const float *g, float *n, float *z, size_t count,
                  const struct ftrl *f);
-    /* The root mean square of a row's inputs, of which `met` has the number and the sum of squares,
-     * after those of a batch (given as the same two; NULL: none) have come; w keeps its effect. */
+    /* The root mean square of a row's inputs, of which `met` has the number and the sum
+     * of squares, after those of a batch (given as the same two; NULL: none) have come; w
+     * keeps its effect. */
     float (*ftrl_meet)(float *w, float *met, const float *inputs, size_t width);
     /* *s += mean of squares of g */
     void (*rowwise)(float *w, const float *g, float *s, size_t n, float lr, float epsilon);

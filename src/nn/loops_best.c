@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Picks the loops, once a process: the best of this CPU, or the set that DESCANT_LOOPS names, so
- * that tests and figures of an older processor can be had on a newer one. */
+/* Picks the loops, once a process: the best of this CPU, or the set that DESCANT_LOOPS
+ * names, so that tests and figures of an older processor can be had on a newer one. */
 #include "nn/loops.h"
 
 #include <pthread.h>

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* Losses of scores: logistic for one output, softmax cross-entropy for more.
  *
- * Both are taken from the scores directly, never from a probability, so that neither log(0) nor
- * an overflow can come: log(1 + e^-|s|) + max(s, 0) - y s, and log sum e^(s - max). Sums are in
- * double. A score that is NaN or infinite, or a label that is no class, makes the loss NaN or
- * infinite: the caller sees it. */
+ * Both are taken from the scores directly, never from a probability, so that neither
+ * log(0) nor an overflow can come: log(1 + e^-|s|) + max(s, 0) - y s, and log sum e^(s -
+ * max). Sums are in double. A score that is NaN or infinite, or a label that is no class,
+ * makes the loss NaN or infinite: the caller sees it. */
 #include "nn/parts.h"
 
 #include <math.h>

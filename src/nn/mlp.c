@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Dense features through hidden layers with relu to one logit, or to one for each class. */
+/* Dense features through hidden layers with relu to one logit, or to one for each class.
+ */
 #include "nn/parts.h"
 
 static const char *check(const struct model_shape *s)

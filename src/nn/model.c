@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /* Models: the flat vector laid out, what there is in it, the first values.
  *
- * The layers of a kind (parts.h) become tensors here, with
- * the names that PyTorch gives to the members of nn.Sequential: every second number, for relu
- * counts there. All is decided by the shape, so two processes with the same shape agree.
+ * The layers of a kind (parts.h) become tensors here, with the names that PyTorch gives
+ * to the members of nn.Sequential: every second number, for relu counts there. All is
+ * decided by the shape, so two processes with the same shape agree.
  *
- * First values. Layers before relu: normal, deviation sqrt(2 / in) (He et al. 2015); a last
- * layer: sqrt(1 / in); biases 0. Rows of dlrm and fm: uniform in +-1 / (4 sqrt(width)), so that
- * dots of two vectors start near 0.02, small beside the other scores and large enough to let the
- * product's gradient begin; linear weights 0. Each row has chance of its own, from the seed and
- * its number, so that tables can be filled in parts. */
+ * First values. Layers before relu: normal, deviation sqrt(2 / in) (He et al. 2015); a
+ * last layer: sqrt(1 / in); biases 0. Rows of dlrm and fm: uniform in +-1 / (4
+ * sqrt(width)), so that dots of two vectors start near 0.02, small beside the other
+ * scores and large enough to let the product's gradient begin; linear weights 0. Each row
+ * has chance of its own, from the seed and its number, so that tables can be filled in
+ * parts. */
 #include "nn/parts.h"
 
 #include <math.h>
@@ -133,8 +134,8 @@ const struct tensor *model_tables(const struct model *model, size_t *n)
     return model->tables;
 }
 
-/* Forward, weights and inputs: three products a layer, each 2 in out; the features have no
- * gradient. */
+/* Forward, weights and inputs: three products a layer, each 2 in out; the features have
+ * no gradient. */
 static double stack_flops(const struct stack *stack, bool want_dx)
 {
     double sum = 0;

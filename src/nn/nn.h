@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* Models, their gradients, and the optimizers. No threads and no I/O: a caller's thread brings
- * its own `struct work` (activations and gradients of one batch), and the parameters, which may
- * be changing under it (Hogwild). The dense parameters are one flat vector; a layer is a view
- * of it. The embedding tables are another, and are updated row by row. */
+/* Models, their gradients, and the optimizers. No threads and no I/O: a caller's thread
+ * brings its own `struct work` (activations and gradients of one batch), and the
+ * parameters, which may be changing under it (Hogwild). The dense parameters are one flat
+ * vector; a layer is a view of it. The embedding tables are another, and are updated row
+ * by row. */
 #ifndef NN_H
 #define NN_H
 
@@ -14,19 +15,25 @@ enum { NN_MAX_LAYERS = 16 };
 enum model_kind {
     MODEL_LINEAR,   /* one weight a table row (width 1), one a dense feature, one bias */
     MODEL_FM,       /* the same and a vector of `width` a row: rows of 1 + width floats */
-    MODEL_DLRM,     /* bottom MLP, a table a field with sum pooling, pairwise dots, top MLP */
+    MODEL_DLRM,     /* bottom MLP, a table a field with sum pooling, pairwise dots, top
+                       MLP */
     MODEL_MLP       /* dense features, hidden layers, softmax or logistic */
 };
 
 struct model_shape {
     enum model_kind kind;
     int n_dense, n_fields;
-    int n_classes;                          /* 1: logistic; 2 and more: softmax, only mlp */
-    size_t rows;                            /* of each dlrm table; of the one table of linear, fm */
-    bool plain_ids;                         /* id i is row i mod rows; else row = id * rows >> 32 */
+    int n_classes;                          /* 1: logistic; 2 and more: softmax, only
+                                               mlp */
+    size_t rows;                            /* of each dlrm table; of the one table of
+                                               linear, fm */
+    bool plain_ids;                         /* id i is row i mod rows; else row = id *
+                                               rows >> 32 */
     int width;                              /* fm, dlrm */
-    int n_bottom, bottom[NN_MAX_LAYERS];    /* dlrm: hidden sizes after n_dense, before width */
-    int n_top, top[NN_MAX_LAYERS];          /* dlrm, mlp: hidden sizes before the outputs */
+    int n_bottom, bottom[NN_MAX_LAYERS];    /* dlrm: hidden sizes after n_dense, before
+                                               width */
+    int n_top, top[NN_MAX_LAYERS];          /* dlrm, mlp: hidden sizes before the
+                                               outputs */
 };
 
 /* A view of the flat vector (or of the tables). */
@@ -46,49 +53,55 @@ void model_destroy(struct model *model);
 const struct model_shape *model_shape(const struct model *model);
 int model_outputs(const struct model *model);                /* n_classes */
 size_t model_floats(const struct model *model);              /* of the dense vector */
-size_t model_table_floats(const struct model *model);        /* of all tables together, or 0 */
-size_t model_table_rows(const struct model *model);          /* of all tables together, or 0 */
+size_t model_table_floats(const struct model *model); /* of all tables together, or 0 */
+size_t model_table_rows(const struct model *model); /* of all tables together, or 0 */
 int model_table_width(const struct model *model);            /* floats of a row, or 0 */
 const struct tensor *model_tensors(const struct model *model, size_t *n);    /* the dense vector's */
 const struct tensor *model_tables(const struct model *model, size_t *n);
 /* Of matrix products, forward and backward, an example. */
 double model_flops(const struct model *model);
 
-/* The same seed gives the same bits. The tables in parts, so that several may share the work:
- * rows [from, from + n). */
+/* The same seed gives the same bits. The tables in parts, so that several may share the
+ * work: rows [from, from + n). */
 void model_init(const struct model *model, float *w, uint64_t seed);
 void model_init_tables(const struct model *model, float *tables, size_t from, size_t n,
                        uint64_t seed);
 /* linear, fm: the score that an example without features has; others leave w alone. */
 void model_set_intercept(const struct model *model, float *w, double score);
 
-/* Gradients of table rows, one entry a row touched by the batch (an id that comes twice comes
- * once here, summed). */
+/* Gradients of table rows, one entry a row touched by the batch (an id that comes twice
+ * comes once here, summed). */
 struct row_grads {
     size_t n;
     int width;
-    int n_weights;              /* of linear and fm: the first float is a weight, others a vector */
-    const uint64_t *rows;       /* (n): row of all tables together: floats from rows[k] * width */
+    int n_weights;              /* of linear and fm: the first float is a weight, others a
+                                   vector */
+    const uint64_t *rows;       /* (n): row of all tables together: floats from rows[k] *
+                                   width */
     const float *grads;         /* (n, width) */
-    const float *inputs;        /* (n, 2) by work_ahead: the batch's ids of the row, and the sum of
-                                   their values' squares */
+    const float *inputs;        /* (n, 2) by work_ahead: the batch's ids of the row, and
+                                   the sum of their values' squares */
 };
 
 /* For each thread that trains: numbers too small to matter become 0 instead of slow. */
 void nn_thread_init(void);
 
-/* Once there is a model that multiplies: whether the BLAS is one whose products threads must not make at once: they wait for each other. */
+/* Once there is a model that multiplies: whether the BLAS is one whose products threads
+ * must not make at once: they wait for each other. */
 bool nn_products_take_turns(void);
 
-/* Before so many threads use a model: the memory that its products need beside their own work's. */
+/* Before so many threads use a model: the memory that its products need beside their own
+ * work's. */
 descant_status model_reserve(const struct model *model, int threads, const struct log *log);
-/* c (m, n) = a b, or with either turned, as the models multiply; rows lie without gaps. */
+/* c (m, n) = a b, or with either turned, as the models multiply; rows lie without gaps.
+ */
 void nn_multiply(bool a_turned, bool b_turned, int m, int n, int k, const float *a, const float *b,
                  float *c);
 
-/* One thread's: activations and gradients for up to max_batch examples. A batch that it is given
- * has 1 to max_batch examples of the model's shape: readers make no other block, and who opens
- * files has compared their shape with the model's (evaluate_fits, feed_shape). */
+/* One thread's: activations and gradients for up to max_batch examples. A batch that it
+ * is given has 1 to max_batch examples of the model's shape: readers make no other block,
+ * and who opens files has compared their shape with the model's (evaluate_fits,
+ * feed_shape). */
 struct work;
 
 descant_status work_create(struct work **out, const struct model *model, size_t max_batch,
@@ -99,19 +112,20 @@ void work_destroy(struct work *work);
 void model_scores(struct work *work, const float *w, const float *tables,
                   const struct examples *batch, float *scores);
 
-/* Forward and backward. g becomes the gradient of the mean loss over the batch (all of it is
- * written), the rows' are had by work_rows until the next call. Returns the summed loss, which
- * is NaN or infinite if something was. scores may be NULL. */
+/* Forward and backward. g becomes the gradient of the mean loss over the batch (all of it
+ * is written), the rows' are had by work_rows until the next call. Returns the summed
+ * loss, which is NaN or infinite if something was. scores may be NULL. */
 double model_gradient(struct work *work, const float *w, const float *tables,
                       const struct examples *batch, float *g, float *scores);
 const struct row_grads *work_rows(const struct work *work);
 
-/* Before model_gradient on that batch: work_rows has its rows, without gradients, but with their
- * inputs, which an optimizer wants that scales rows by them (ROWS_FTRL). False: no memory. */
+/* Before model_gradient on that batch: work_rows has its rows, without gradients, but
+ * with their inputs, which an optimizer wants that scales rows by them (ROWS_FTRL).
+ * False: no memory. */
 bool work_ahead(struct work *work, const struct examples *batch);
 
-/* The rows that the last model_gradient has gradients for, each once, or that the last model_sgd
- * has changed, as often as the batch has them; until the next call. */
+/* The rows that the last model_gradient has gradients for, each once, or that the last
+ * model_sgd has changed, as often as the batch has them; until the next call. */
 const uint64_t *work_touched(const struct work *work, size_t *n);
 
 /* The same and one step of plain SGD in the same pass, w and tables changed in place; the
@@ -130,19 +144,20 @@ struct optimizer {
     enum row_optimizer_kind rows;
     double momentum;                /* sgd */
     double beta1, beta2, epsilon;   /* adam, adamw; epsilon also adagrad */
-    double l2;                      /* added to the gradient; adamw: decoupled. Dense part only, but
-                                       for ftrl, whose it is of rows, too */
+    double l2;                      /* added to the gradient; adamw: decoupled. Dense part
+                                       only, but for ftrl, whose it is of rows, too */
     double beta, l1;                /* ftrl */
 };
 
-size_t optimizer_floats(const struct optimizer *o, size_t n);           /* state of n floats */
+size_t optimizer_floats(const struct optimizer *o, size_t n); /* state of n floats */
 size_t optimizer_row_floats(const struct optimizer *o, size_t n_rows, int width);
 
 /* One step of w by g. step counts from 1 (adam's correction). */
 void optimizer_step(const struct optimizer *o, float *w, const float *g, float *state, size_t n,
                     double lr, uint64_t step);
 
-/* The same of n floats of a model of `all`, from `at` on: w and g are the piece's, state is all's. */
+/* The same of n floats of a model of `all`, from `at` on: w and g are the piece's, state
+ * is all's. */
 struct optimizer_piece {
     float *w;
     const float *g;
@@ -152,9 +167,9 @@ struct optimizer_piece {
 void optimizer_step_piece(const struct optimizer *o, const struct optimizer_piece *piece, double lr,
                           uint64_t step);
 
-/* ROWS_FTRL's first half: the rows' inputs go into their scales. Returns the sum over the batch of
- * squares of the inputs, each in its row's scale, which says by how much a step of all rows moves
- * the scores. Others do nothing, and return 0. */
+/* ROWS_FTRL's first half: the rows' inputs go into their scales. Returns the sum over the
+ * batch of squares of the inputs, each in its row's scale, which says by how much a step
+ * of all rows moves the scores. Others do nothing, and return 0. */
 double optimizer_rows_meet(const struct optimizer *o, float *tables, float *state,
                            const struct row_grads *rows);
 
@@ -164,8 +179,8 @@ void optimizer_rows_step(const struct optimizer *o, float *tables, float *state,
 
 /* --- check.c: finite differences --- */
 
-/* The largest |g - finite difference| ÷ max(1e-3, |g| + |difference|) over `samples` parameters,
- * dense and of rows, drawn by seed; *worst names the tensor. */
+/* The largest |g - finite difference| ÷ max(1e-3, |g| + |difference|) over `samples`
+ * parameters, dense and of rows, drawn by seed; *worst names the tensor. */
 double model_check(const struct model *model, float *w, float *tables,
                    const struct examples *batch, int samples, uint64_t seed, const char **worst);
 

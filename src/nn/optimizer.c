@@ -7,24 +7,26 @@
  *                    w -= lr / (1 - b1^t) m / (sqrt(v / (1 - b2^t)) + epsilon)
  *                    adamw: w *= 1 - lr l2 first (decoupled)
  *   ftrl             FTRL-proximal (McMahan et al. 2013), alpha = lr:
- *                    w = argmin of sum g w + sum sigma (w - w_s)^2 / 2 + l1 |w| + l2 w^2 / 2,
- *                    with sums of sigma = (beta + sqrt(s)) / alpha, s += g g
+ *                    w = argmin of sum g w + sum sigma (w - w_s)^2 / 2 + l1 |w| + l2 w^2
+ *                    / 2, with sums of sigma = (beta + sqrt(s)) / alpha, s += g g
  *   rows sgd         w -= lr g, for the rows that the batch touched
  *   rows adagrad     as adagrad; epsilon the same
  *   rowwise adagrad  s += mean(g g), one s a row;  w -= lr g / (sqrt(s) + epsilon)
  *   rows ftrl        as ftrl, on inputs divided by their root mean square, one a row
  *
- * FTRL is usually written with z = sum g - sum sigma w as its state and w made from it, which would
- * undo what a merge has done to w. Here w is the state, from which z follows, and z is kept only
- * where l1 holds w at 0. Without l1 a step is w -= g / (l2 + (beta + sqrt(s)) / alpha).
+ * FTRL is usually written with z = sum g - sum sigma w as its state and w made from it,
+ * which would undo what a merge has done to w. Here w is the state, from which z follows,
+ * and z is kept only where l1 holds w at 0. Without l1 a step is w -= g / (l2 + (beta +
+ * sqrt(s)) / alpha).
  *
- * A step of ftrl is alpha or so in each row's score, whatever the gradient's size; that is why rows
- * ftrl divides inputs by their own scale, which thus needs no care in the data, as Vowpal Wabbit's
- * normalised updates do (Ross, Mineiro, Langford 2013). The mean square and not the largest, as
- * there: it is made of sums, which may be added up over machines.
+ * A step of ftrl is alpha or so in each row's score, whatever the gradient's size; that
+ * is why rows ftrl divides inputs by their own scale, which thus needs no care in the
+ * data, as Vowpal Wabbit's normalised updates do (Ross, Mineiro, Langford 2013). The mean
+ * square and not the largest, as there: it is made of sums, which may be added up over
+ * machines.
  *
- * Here the state is laid out and the constants of a step are computed, in double; the loops are
- * in loops.c, since others may be changing w at the same time. */
+ * Here the state is laid out and the constants of a step are computed, in double; the
+ * loops are in loops.c, since others may be changing w at the same time. */
 #include "nn/loops.h"
 #include "nn/nn.h"
 
@@ -138,8 +140,9 @@ double optimizer_rows_meet(const struct optimizer *o, float *tables, float *stat
     return sum;
 }
 
-/* The floats of a vector share its rate, as features share theirs: by their number to the power of
- * 3/4, with which `make bench-peers` does best (1/2: better on most sets, worse on the smallest). */
+/* The floats of a vector share its rate, as features share theirs: by their number to the
+ * power of 3/4, with which `make bench-peers` does best (1/2: better on most sets, worse
+ * on the smallest). */
 static void step_ftrl(const struct optimizer *o, const struct row_grads *rows, size_t k,
                       float *tables, float *state, double lr)
 {
@@ -162,7 +165,7 @@ void optimizer_rows_step(const struct optimizer *o, float *tables, float *state,
     const struct loops *loops = loops_best();
     size_t width = (size_t)rows->width;
     float rate = (float)lr, epsilon = (float)o->epsilon;
-    size_t n = o->rows != ROWS_FTRL || lr > 0 ? rows->n : 0;    /* it divides by the rate */
+    size_t n = o->rows != ROWS_FTRL || lr > 0 ? rows->n : 0; /* it divides by the rate */
     for (size_t k = 0; k < n; k++) {
         size_t at = rows->rows[k] * width;
         const float *g = rows->grads + k * width;

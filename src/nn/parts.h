@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the files of nn share: a model's layout, a thread's work, and the four parts every model
+/* For the files of nn: a model's layout, a thread's work, and the four parts every model
  * is made of: stacks of layers, rows of tables, a loss, and a sink for gradients. */
 #ifndef PARTS_H
 #define PARTS_H
@@ -57,11 +57,12 @@ struct params {
     const float *w, *tables;
 };
 
-/* Where gradients go: a step of SGD writes into the parameters themselves (alpha -lr, beta
- * 1 - lr l2), model_gradient into arrays of its own (1, 0). */
+/* Where gradients go: a step of SGD writes into the parameters themselves (alpha -lr,
+ * beta 1 - lr l2), model_gradient into arrays of its own (1, 0). */
 struct sink {
     float *w;                   /* w = beta w + alpha dW */
-    float *rows;                /* rows[index[k]] += alpha d, k counting the batch's ids */
+    float *rows;                /* rows[index[k]] += alpha d, k counting the batch's
+                                   ids */
     const uint64_t *index;
     float alpha, beta;
 };
@@ -70,12 +71,13 @@ struct work {
     const struct model *model;
     struct log log;
     size_t max_batch;
-    struct matrix bottom[NN_MAX_LAYERS + 1], top[NN_MAX_LAYERS + 1];    /* layers' outputs */
+    struct matrix bottom[NN_MAX_LAYERS + 1], top[NN_MAX_LAYERS + 1]; /* layers' outputs */
     float *d[2];                /* gradients of outputs, in turns; (max_batch, widest) */
     float *column;              /* (widest) */
     struct matrix vectors;      /* dlrm: the vectors of each example; fm: sums */
     struct matrix top_in;       /* dlrm: [bottom, dots] */
-    float *one, *turned;        /* dlrm: one example's gradients of vectors, and vectors turned */
+    float *one, *turned;        /* dlrm: one example's gradients of vectors, and vectors
+                                   turned */
     struct rows {
         size_t room;            /* ids */
         uint64_t *of_id;        /* (room + ROWS_AHEAD) row of each id of the batch */
@@ -88,7 +90,8 @@ struct work {
         float *products;        /* fm: (room, width) */
     } rows;
     struct row_grads found;
-    bool ahead;                 /* `found` is of the batch that the next model_gradient has */
+    bool ahead;                 /* `found` is of the batch that the next model_gradient
+                                   has */
     const uint64_t *changed;    /* (n_changed) rows, by the last pass */
     size_t n_changed;
 };
@@ -102,7 +105,7 @@ struct pass {
     const struct sink *sink;
 };
 
-/* What a kind of model is. Each slot's contract: */
+/* A kind of model. Each slot's contract: */
 struct model_kind_table {
     const char *name;
     /* NULL, or what is wrong with the shape */
@@ -117,7 +120,8 @@ struct model_kind_table {
     /* d: the gradient of the scores */
     void (*backward)(struct work *work, const struct params *p, const struct examples *batch,
                      struct matrix d, const struct sink *sink);
-    /* products an example takes besides layers', forward and backward, counted as 2 each */
+    /* products an example takes besides layers', forward and backward, counted as 2 each
+     */
     double (*flops)(const struct model *model);
 };
 
@@ -125,12 +129,14 @@ extern const struct model_kind_table kind_linear, kind_fm, kind_dlrm, kind_mlp;
 
 /* --- model.c --- */
 
-/* Lays hidden sizes and n_out after n_in, each layer with its tensors "name.0.weight", ... */
+/* Lays hidden sizes and n_out after n_in, each layer with its tensors "name.0.weight",
+ * ... */
 void model_add_stack(struct model *model, struct stack *stack, const char *name, int n_in,
                      const int *hidden, int n_hidden, int n_out, bool last_relu);
 void model_add_layer(struct model *model, struct stack *stack, const char *name, int n_in,
                      int n_out, bool relu);
-bool model_multiplies(const struct model *model);      /* layers of one output have loops of their own */
+bool model_multiplies(const struct model *model);      /* layers of one output have loops
+                                                          of their own */
 
 /* --- blas.c --- */
 
@@ -138,7 +144,8 @@ bool model_multiplies(const struct model *model);      /* layers of one output h
 descant_status blas_init(const struct log *log);
 /* So many threads can multiply at once; before that, at least. */
 descant_status blas_reserve(int threads, const struct log *log);
-/* c (m, n) = alpha a b + beta c, rows ld apart; a: (m, k), or (k, m) if turned, b: (k, n), (n, k). */
+/* c (m, n) = alpha a b + beta c, rows ld apart; a: (m, k), or (k, m) if turned, b: (k,
+ * n), (n, k). */
 void blas_sgemm(bool a_turned, bool b_turned, int m, int n, int k, float alpha, const float *a,
                 int lda, const float *b, int ldb, float beta, float *c, int ldc);
 
@@ -147,8 +154,8 @@ void blas_sgemm(bool a_turned, bool b_turned, int m, int n, int k, float alpha, 
 /* y: a matrix for each layer's output; x: the first one's input. */
 void stack_forward(const struct model *model, const struct stack *stack, const float *w,
                    struct view x, const struct matrix *y, size_t n);
-/* From d, the gradient of the last output, in one of work->d, to the gradient of x, which is
- * returned (in either) if wanted. */
+/* From d, the gradient of the last output, in one of work->d, to the gradient of x, which
+ * is returned (in either) if wanted. */
 struct matrix stack_backward(const struct work *work, const struct stack *stack,
                              const struct pass *pass, struct matrix d, bool want_dx);
 
@@ -167,7 +174,7 @@ void rows_fini(struct rows *rows);
 void rows_find(struct work *work, const struct examples *batch);
 /* One slot for each row found, in work->found, all gradients zero. */
 void rows_assign(struct work *work, size_t n_ids);
-/* What the rows found are multiplied with, into work->found. */
+/* The factors of the rows that were found, into work->found. */
 void rows_inputs(struct work *work, const struct examples *batch);
 /* The ids of example i; index: rows.of_id or rows.slot. */
 struct bags rows_bags(const struct examples *batch, size_t i, const uint64_t *index);

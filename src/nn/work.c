@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* One thread's work: its buffers, and the three passes over a batch: scores, gradient, and a
- * step of SGD.
+/* One thread's work: its buffers, and the three passes over a batch: scores, gradient,
+ * and a step of SGD.
  *
- * Gradient and step are one pass with different sinks (parts.h): alpha 1 and beta 0 into the
- * caller's g and the slots of rows, or alpha -lr and beta 1 - lr l2 into the parameters and
- * tables themselves. Everything is taken by work_create, for max_batch examples of one id a
- * field; only a batch with more ids than any before takes more (rows.c). If that fails, scores
- * and loss are NaN: a step has no other way to say so, and the log has the reason. */
+ * Gradient and step are one pass with different sinks (parts.h): alpha 1 and beta 0 into
+ * the caller's g and the slots of rows, or alpha -lr and beta 1 - lr l2 into the
+ * parameters and tables themselves. Everything is taken by work_create, for max_batch
+ * examples of one id a field; only a batch with more ids than any before takes more
+ * (rows.c). If that fails, scores and loss are NaN: a step has no other way to say so,
+ * and the log has the reason. */
 #include "nn/parts.h"
 
 #include <assert.h>

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* The round machine and the rows' machine, driven; and the failure that breaks a job. All other
- * files of a job stand on it.
+/* The round machine and the rows' machine, driven; and the failure that breaks a job. All
+ * other files of a job stand on it.
  *
  * 1 Only job_drive blocks: it advances the round machine and sleeps in the fabric.
  * 2 A forked child is refused by one byte on a page that the kernel wipes there.
- * 3 The first failure of a round breaks the job: every later call returns it, with its text. */
+ * 3 The first failure of a round breaks the job: every later call returns it, with its
+ *   text. */
 #include "sync/job.h"
 
 #define ROWS_LULL_NS UINT64_C(20000000)     /* after a sweep that found no touched row */

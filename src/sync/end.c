@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* The end of a job: finish, which makes the final model; close and leave, which give back what the
- * job has, or let the caller keep it. job_destroy takes a half-opened job, too: open has no other
- * way to clean up. */
+/* The end of a job: finish, which makes the final model; close and leave, which give back
+ * what the job has, or let the caller keep it. job_destroy takes a half-opened job, too:
+ * open has no other way to clean up. */
 #include "sync/job.h"
 
 #include <string.h>
@@ -14,7 +14,8 @@ static bool in_state(const struct round *r)
     return r->state != ROUND_IDLE && (r->exchange.kind == EXCHANGE_STATE || r->reloaded);
 }
 
-/* The round in hand, as far as it goes without waiting: another's reload may have come in it. */
+/* The round in hand, as far as it goes without waiting: another's reload may have come in
+ * it. */
 static descant_status run_on(struct descant *job)
 {
     enum round_progress progress = ROUND_WORKED;
@@ -25,7 +26,8 @@ static descant_status run_on(struct descant *job)
     return progress == ROUND_FAILED ? job_broken(job) : DESCANT_OK;
 }
 
-/* A reload that others have not taken yet is given first, and that of the round in hand taken. */
+/* A reload that others have not taken yet is given first, and that of the round in hand
+ * taken. */
 static descant_status end_reload(struct descant *job)
 {
     uint64_t waited = 0;
@@ -48,8 +50,8 @@ static void from_flat(void *context, float *memory, size_t at, size_t n)
     memcpy(memory, flat + at, n * sizeof(float));
 }
 
-/* A final state is of those who have taken the last reload; a global version, of those of them who
- * have seen the most rounds. */
+/* A final state is of those who have taken the last reload; a global version, of those of
+ * them who have seen the most rounds. */
 static uint64_t final_priority(const struct descant *job, enum descant_final which)
 {
     uint64_t rounds = which == DESCANT_FINAL_CENTRAL ? atomic_load(&job->stats.rounds) : 0;
@@ -122,8 +124,9 @@ descant_status descant_finish(struct descant *job, enum descant_final which)
 
 /* ------------------------------------------------------------------ close and leave */
 
-/* What this machine has said to take is taken, or the table that it leaves to its other trainers
- * is not the one on which all machines agree. */
+/* Takes the round of rows that this machine has promised to take. Without it the table
+ * that it leaves to its other trainers would not be the one on which all machines agree.
+ */
 static void take_rows(struct descant *job)
 {
     struct fabric *f = job->fabric;

@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: MIT */
-/* Events: trainers that come, leave, die or are left out for NaN, a run without rounds, an end
- * without finish. Half of the compute of a job can vanish without a failing call, since nobody waits
- * for it; so somebody has to say it, by default.
+/* Events: trainers that come, leave, die or are left out for NaN, a run without rounds,
+ * an end without finish. Half of the compute of a job can vanish without a failing call,
+ * since nobody waits for it; so somebody has to say it, by default.
  *
- *   1 Fabrics and calls only note what they see (notes.c). One thread a job, which holds no lock of
- *     the job's and makes no step and no round, composes the lines and calls the program's function,
- *     however long that takes.
- *   2 It looks five times a second, since nobody else may look: a fabric notes who has gone when it is
- *     asked (fabric.h, wait).
- *   3 Of one kind and rank there is a line at once, then after 10 s, 20 s, …, an hour, with how often.
- *   4 A process that ends with an open job runs no callback, whose data may be gone: that line goes to
- *     standard error. Forked children say nothing.
+ *   1 Fabrics and calls only note what they see (notes.c). One thread a job, which holds
+ *     no lock of the job's and makes no step and no round, composes the lines and calls
+ *     the program's function, however long that takes.
+ *   2 It looks five times a second, since nobody else may look: a fabric notes who has
+ *     gone when it is asked (fabric.h, wait).
+ *   3 Of one kind and rank there is a line at once, then after 10 s, 20 s, …, an hour,
+ *     with how often.
+ *   4 A process that ends with an open job runs no callback, whose data may be gone: that
+ *     line goes to standard error. Forked children say nothing.
  *
- * One trainer alone loses nothing by an end without finish, and by rounds that are not made. */
+ * One trainer alone loses nothing by an end without finish, and by rounds that are not
+ * made. */
 #include "sync/job.h"
 
 #include <inttypes.h>
@@ -223,7 +225,8 @@ static void tell_pace(struct descant *job, bool last)
 
 static void look(struct descant *job)
 {
-    job->fabric->type->wait(job->fabric, 1);        /* a bound that is past: it looks, and notes */
+    job->fabric->type->wait(job->fabric, 1);        /* a bound that is past: it looks, and
+                                                       notes */
     if (atomic_load_explicit(&job->fabric->members, memory_order_relaxed) > 1)
         atomic_store(&job->events.company, true);
 }
@@ -275,7 +278,8 @@ static bool is_unfinished(struct descant *job)
 
 static void at_exit(void)
 {
-    if (pthread_mutex_trylock(&open_lock) != 0)         /* a forked child's may be held for ever */
+    if (pthread_mutex_trylock(&open_lock) != 0)         /* a forked child's may be held
+                                                           for ever */
         return;
     for (struct descant *job = open_jobs; job != NULL; job = job->next_open) {
         char line[LOG_LINE];

@@ -9,7 +9,8 @@
 struct told {
     enum descant_event_kind kind;
     int rank;
-    uint64_t next_ns, every_ns;         /* no line before next; so long after the last one */
+    uint64_t next_ns, every_ns;         /* no line before next; so long after the last
+                                           one */
     uint64_t count;                         /* since the last line */
 };
 
@@ -27,7 +28,8 @@ struct events {
     struct told told[EVENTS_TOLD];
     bool broken;                        /* told */
     uint64_t pace_ns;                   /* when the log was told of rounds, or 0 */
-    uint64_t no_round_ns;               /* what was waited for the last line of it, or 0 */
+    uint64_t no_round_ns;               /* what was waited for the last line of it, or
+                                           0 */
     _Atomic bool company;               /* there have been other members */
 };
 
@@ -37,15 +39,15 @@ void events_fini(struct events *events);
 /* Somebody listens: there will be a thread. */
 bool events_wanted(const struct descant *job);
 
-/* INVALID, after saying so, in a callback of on_event or of the log that the thread makes: it cannot
- * wait for its own end. */
+/* INVALID, after saying so, in a callback of on_event or of the log that the thread
+ * makes: it cannot wait for its own end. */
 descant_status events_refuse(const struct descant *job, const char *call);
 
 /* The thread, where it is wanted. */
 descant_status events_start(struct descant *job);
 
-/* Says what an end without finish or without a round means, and all that is left; then the thread is
- * gone. */
+/* Says what an end without finish or without a round means, and all that is left; then
+ * the thread is gone. */
 void events_stop(struct descant *job);
 
 #endif

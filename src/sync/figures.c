@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What can be asked of a job at any time, from any thread: relaxed reads of counters that others
- * write. Nobody is disturbed, nothing is locked. */
+/* The calls that any thread may make at any time: relaxed reads of counters that other
+ * threads write. They lock nothing, and no thread waits for them. */
 #include "sync/job.h"
 
 #include <math.h>
@@ -24,7 +24,8 @@ descant_status descant_members(struct descant *job, struct descant_members *out)
         return job_check(job, JOB_OPEN, "descant_members");
     if (out == NULL)
         return log_fail(&job->log, DESCANT_INVALID, "descant_members: nowhere to put it");
-    job->fabric->type->wait(job->fabric, 1);        /* a bound that is past: those of now */
+    job->fabric->type->wait(job->fabric, 1);        /* a bound that is past: those of
+                                                       now */
     *out = (struct descant_members){
         .rank = job->fabric->rank,
         .size = atomic_load_explicit(&job->fabric->members, memory_order_relaxed),

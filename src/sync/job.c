@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* A job begins: open, segments and tables, start. Its rounds are driven in drive.c, its end is in
- * end.c, what workers do in step.c, the sync thread in shadow.c, reloads and outer state in outer.c,
- * figures in figures.c. */
+/* A job begins: open, segments and tables, start. Its rounds are driven in drive.c, its
+ * end is in end.c, what workers do in step.c, the sync thread in shadow.c, reloads and
+ * outer state in outer.c, figures in figures.c. */
 #include "sync/job.h"
 
 #include "sync/launcher.h"
@@ -290,7 +290,8 @@ static descant_status start_fabric(struct descant *job)
     return DESCANT_OK;
 }
 
-/* A trainer that joins rounds made of steps begins where the others are: at a round's start. */
+/* A trainer that joins rounds made of steps begins where the others are: at a round's
+ * start. */
 static descant_status join_round(struct descant *job, uint64_t until_ns)
 {
     uint64_t waited = 0;
@@ -329,7 +330,8 @@ static descant_status meet(struct descant *job)
     if (status == DESCANT_OK && job->fabric->joined && job->plan.when == PLAN_EVERY &&
         job->plan.what != PLAN_GRADIENT && job->plan.what != PLAN_ELASTIC)
         status = join_round(job, until);
-    /* what the pull brought was a gradient; the next mean of the others brings the replica */
+    /* what the pull brought was a gradient; the next mean of the others brings the
+     * replica */
     if (status == DESCANT_OK && job->fabric->joined && job->plan.what == PLAN_GRADIENT)
         status = job_introduce(job, false, &waited);
     job->introduced = true;

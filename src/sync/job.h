@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* What a job is made of; for the files that keep the promises of descant.h: job.c (its beginning),
- * drive.c (its rounds), step.c (workers), shadow.c (the sync thread), outer.c (reloads), end.c,
- * events.c, figures.c, waits.c, world.c (MPI on one host). */
+/* What a job is made of; for the files that keep the promises of descant.h: job.c (its
+ * beginning), drive.c (its rounds), step.c (workers), shadow.c (the sync thread), outer.c
+ * (reloads), end.c, events.c, figures.c, waits.c, world.c (MPI on one host). */
 #ifndef JOB_H
 #define JOB_H
 
@@ -14,7 +14,8 @@
 enum job_state { JOB_OPEN, JOB_STARTED, JOB_PAUSED, JOB_FINISHED, JOB_BROKEN };
 
 struct pace {
-    uint64_t bytes, paid_ns;            /* moved so far, and until when they are paid for */
+    uint64_t bytes, paid_ns;            /* moved so far, and until when they are paid
+                                           for */
 };
 
 struct descant {
@@ -23,53 +24,70 @@ struct descant {
     int workers_wanted;
     bool numbered;                      /* its address counts jobs (launcher.h) */
     double start_s, sync_cpu, sync_rate;
-    double cores;                       /* allowed to this process when it opened the job */
-    const unsigned char *parent;        /* a page the kernel wipes in forked children: 1 here */
-    _Atomic int state;                  /* enum job_state; any thread: BROKEN, else the caller's */
+    double cores;                       /* allowed to this process when it opened the
+                                           job */
+    const unsigned char *parent;        /* a page the kernel wipes in forked children: 1
+                                           here */
+    _Atomic int state;                  /* enum job_state; any thread: BROKEN, else the
+                                           caller's */
     struct fabric *fabric;
-    struct fabric *world;               /* the MPI job whose ranks are all here; NULL (world.c) */
+    struct fabric *world;               /* the MPI job whose ranks are all here; NULL
+                                           (world.c) */
     struct replica replica;
-    struct tables tables;               /* the list: the caller's, before start; rounds: guarded */
+    struct tables tables;               /* the list: the caller's, before start; rounds:
+                                           guarded */
     struct workers workers;
     struct stats stats;
     struct events events;
     struct descant *next_open;          /* guarded by events.c's lock */
     _Atomic uint64_t t;                 /* steps, in plans that count them exactly */
-    _Atomic bool reload;                /* set by descant_reload, cleared by the next round */
-    _Atomic int failure;                /* the status that broke the job; 0: none. Written under */
+    _Atomic bool reload;                /* set by descant_reload, cleared by the next
+                                           round */
+    _Atomic int failure;                /* the status that broke the job; 0: none. Written
+                                           under */
     pthread_mutex_t breaking;           /* this, which guards */
     char failure_line[LOG_LINE];        /* what the thread that broke it had to say */
-    pthread_mutex_t sharing;            /* the fabric's alloc, share and start: one at a time */
+    pthread_mutex_t sharing;            /* the fabric's alloc, share and start: one at a
+                                           time */
 
-    /* The machine: whoever holds the lock advances the round. All below it is guarded. */
+    /* The machine: the holder of this lock advances the round. It guards all that
+     * follows. */
     pthread_mutex_t machine;
     pthread_cond_t turn;                /* next_due has moved on */
     struct round round;
     bool round_made;
-    uint64_t next_due;                  /* delayed plans: the number of the event to come */
+    uint64_t next_due;                  /* delayed plans: the number of the event to
+                                           come */
     uint64_t begun_steps, begun_ns;     /* when the round in hand began */
-    uint64_t arrived_ns;                /* its result was seen here, unmerged; 0: not so */
+    uint64_t arrived_ns;                /* its result was seen here, unmerged; 0: not
+                                           so */
     uint64_t merged_steps;              /* at the last merge */
     struct waits_told told;             /* of the wait that its holder is in */
     bool paused;                        /* from pause to reload */
     struct pace pace;                   /* sync_rate */
     bool introduced;                    /* allreduce: our state has been given or taken */
-    bool rows_turn;                     /* the shadow's last piece was offered to the tables */
-    uint64_t round_cpu_ns;              /* the shadow's, in the round in hand or the last one, */
+    bool rows_turn;                     /* the shadow's last piece was offered to the
+                                           tables */
+    uint64_t round_cpu_ns;              /* the shadow's, in the round in hand or the last
+                                           one, */
     uint64_t round_began_cpu_ns;        /* and all of it, when that round began */
     uint64_t rows_after_ns;             /* nothing was touched: no round of rows before */
 
-    /* The shadow: started by start, joined by finish or close, in the caller's one thread. */
+    /* The shadow: started by start, joined by finish or close, in the caller's one
+     * thread. */
     pthread_t shadow;
     bool shadow_runs;
     _Atomic bool shadow_stop;
-    _Atomic uint32_t shadow_bell;       /* futex: rung by stop and by a delayed snapshot */
-    _Atomic double budget;              /* in force; written by the shadow, read by stats */
-    _Atomic uint64_t started_ns;        /* written by start, read by stats and by the shadow */
+    _Atomic uint32_t shadow_bell;       /* futex: rung by stop and by a delayed
+                                           snapshot */
+    _Atomic double budget;              /* in force; written by the shadow, read by
+                                           stats */
+    _Atomic uint64_t started_ns;        /* written by start, read by stats and by the
+                                           shadow */
 };
 
-/* sync_rate: a round may begin once what was moved before is paid for, at `rate` bytes a second.
- * What was not used is saved up for a second. */
+/* sync_rate: a round may begin once the bytes moved before are paid for, at `rate` bytes
+ * a second. Unused bytes are saved for a second. */
 #define PACE_SAVED_NS 1000000000u
 bool pace_allows(struct pace *pace, double rate, uint64_t bytes, uint64_t now_ns);
 
@@ -80,11 +98,13 @@ descant_status job_check(struct descant *job, enum job_state state, const char *
 
 void job_becomes(struct descant *job, enum job_state from, enum job_state to);
 
-/* The first failure stays; returns it, for this thread's last error, too. broken: the fabric's. */
+/* The first failure stays; returns it, for this thread's last error, too. broken: the
+ * fabric's. */
 descant_status job_break(struct descant *job, descant_status status);
 descant_status job_broken(struct descant *job);
 
-enum { ROWS_PATIENCE_NS = 1000000 };    /* a wait this long has time for a piece of rows */
+enum { ROWS_PATIENCE_NS = 1000000 };    /* a wait this long has time for a piece of
+                                           rows */
 
 /* Also half-opened. keeps: descant_leave has prepared all that alloc gave. */
 void job_destroy(struct descant *job, bool keeps);
@@ -103,26 +123,28 @@ static inline enum round_progress job_advance(struct descant *job)
     return progress;
 }
 
-/* Advances until the round is done (or held, where `held`), sleeping when it must. Adds what it
- * slept to *waited_ns. until_ns 0: no bound, else TIMEOUT. */
+/* Advances until the round is done (or held, where `held`), sleeping when it must. Adds
+ * what it slept to *waited_ns. until_ns 0: no bound, else TIMEOUT. */
 descant_status job_drive(struct descant *job, bool held, uint64_t until_ns,
                          uint64_t *waited_ns);
 
 /* Sleeps in the fabric until something moves, or until_ns (0: no bound), and adds that to
- * *waited_ns. Where it lasts rows go on meanwhile, for the shadow cannot have the machine, and the
- * log is told whom for. */
+ * *waited_ns. Where it lasts rows go on meanwhile, for the shadow cannot have the
+ * machine, and the log is told whom for. */
 descant_status job_wait(struct descant *job, uint64_t until_ns, uint64_t *waited_ns);
 
 /* After each poll of who calls job_wait: tells that the wait is over. */
 void job_moves(struct descant *job);
 
-/* A piece of the tables' rounds: WORKED, DONE, FAILED, or else there is nothing to do now. */
+/* A piece of the tables' rounds: WORKED, DONE, FAILED, or else there is nothing to do
+ * now. */
 enum round_progress job_rows(struct descant *job);
 
 /* sync_rate is paid for what was moved so far. */
 bool job_link_allows(struct descant *job);
 
-/* allreduce: everyone's mean becomes a call (unless `called` already), then states are given. */
+/* allreduce: everyone's mean becomes a call (unless `called` already), then states are
+ * given. */
 descant_status job_introduce(struct descant *job, bool called, uint64_t *waited_ns);
 
 /* --- world.c: an MPI job on one host --- */

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* Launchers tell a process who it is by variables: torchrun RANK, WORLD_SIZE and a rendezvous;
- * Open MPI OMPI_COMM_WORLD_*; MPICH PMI_*; Slurm SLURM_*. What the caller gave wins. Without an
- * address, ranks of an MPI job meet over MPI, if its module is there; other trainers on one machine
- * under a name made from the rendezvous and the number of jobs that the process has started under
- * one, which all of them see alike: who attaches again must not meet a job whose last trainer is
- * still closing it. Jobs that did not start are not counted, as others may not have seen them. A
- * process without a launcher is a job of its own. Over MPI, rank and size are what MPI says. */
+/* Launchers tell a process its rank by variables: torchrun RANK, WORLD_SIZE and a
+ * rendezvous; Open MPI OMPI_COMM_WORLD_*; MPICH PMI_*; Slurm SLURM_*. The caller's values
+ * win. Without an address, ranks of an MPI job meet over MPI, if its module is there;
+ * other trainers on one machine under a name made from the rendezvous and the number of
+ * jobs that the process has started under one, which all of them see alike: a trainer
+ * that attaches again must not meet a job whose last trainer is still closing it. Jobs
+ * that did not start are not counted, as others may not have seen them. A process without
+ * a launcher is a job of its own. Over MPI, rank and size are what MPI says. */
 #include "sync/launcher.h"
 
 #include "link/mpi.h"
@@ -62,7 +63,8 @@ static int launcher_present(void)
     return -1;
 }
 
-/* Who is told half of who it is would train alone. Slurm sets its number of tasks in shells, too. */
+/* A process that knows its rank and not the size, or the reverse, would train alone.
+ * Slurm sets its number of tasks in shells, too. */
 static descant_status check_whole(const struct log *log)
 {
     const char *rank = getenv(rank_names[0]), *size = getenv(size_names[0]);
@@ -73,8 +75,9 @@ static descant_status check_whole(const struct log *log)
                     rank ? rank_names[0] : size_names[0], rank ? size_names[0] : rank_names[0]);
 }
 
-/* A name that all trainers under this launcher share and no other job has; false where nothing
- * tells this run from another. MASTER_ADDR alone does not: it is this machine's for all. */
+/* A name that all trainers under this launcher share and no other job has; false where
+ * nothing tells this run from another. MASTER_ADDR alone does not: it is this machine's
+ * for all. */
 static bool rendezvous(char *name, size_t room)
 {
     static const char *const sources[] = {"MASTER_ADDR", "TORCHELASTIC_RUN_ID", "MASTER_PORT",
@@ -94,8 +97,9 @@ static bool rendezvous(char *name, size_t room)
     return told;
 }
 
-/* In the memory of one host, by a name of this run's own. Ranks of MPI are here because there is no
- * module: one of them says so, since nobody else would if they are on several hosts. */
+/* In the memory of one host, by a name of this run's own. Ranks of MPI are here because
+ * there is no module: one of them says so, since nobody else would if they are on several
+ * hosts. */
 static descant_status meet_here(struct launcher *l, int found, const struct log *log)
 {
     char missing[LOG_LINE] = "";

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Which job this process belongs to: the caller's word first, then the launcher's variables. */
+/* Which job this process belongs to: the caller's word first, then the launcher's
+ * variables. */
 #ifndef LAUNCHER_H
 #define LAUNCHER_H
 
@@ -9,17 +10,19 @@ struct launcher {
     char address[160];
     char why[64];           /* where it was read: "given", "from WORLD_SIZE", … */
     int rank, size;         /* rank -1: any; size 0: unknown */
-    bool numbered;          /* the address counts the jobs that were started under the launcher */
+    bool numbered;          /* the address counts the jobs that were started under the
+                               launcher */
 };
 
 descant_status launcher_read(struct launcher *l, const struct descant_options *options,
                              const struct log *log);
 
-/* A numbered job has started, here and so in all its trainers: the next one has another address. */
+/* A numbered job has started, here and so in all its trainers: the next one has another
+ * address. */
 void launcher_started(void);
 
 extern const struct fabric_type *const fabric_types[];      /* NULL at the end */
-extern const struct fabric_type *const fabric_of_host;      /* in the memory of one host */
+extern const struct fabric_type *const fabric_of_host; /* in the memory of one host */
 
 bool launcher_may_be_mpi(const char *job);      /* an address; NULL: the launcher's */
 

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* The outer step of a block: its rate and momentum, and whether it is too long or too short. */
+/* The outer step of a block: its rate and momentum, and whether it is too long or too
+ * short. */
 #ifndef OUTER_STEP_H
 #define OUTER_STEP_H
 
 #include "fabric/kernels.h"
 #include "sync/plan.h"
 
-/* Of the plan's round number `rounds`, from 0, among so many members. All trainers ask with the
- * same arguments, and get the same bits. */
+/* Of the plan's round number `rounds`, from 0, among so many members. All trainers ask
+ * with the same arguments, and get the same bits. */
 struct outer_step outer_step_of(const struct plan *plan, uint64_t rounds, int members);
 
 /* How the changes of the last rounds, b, lay to the momentum s before them. */

@@ -5,11 +5,14 @@
  * to the defaults. A preset's row is itself such a string, read by the same parser, so a
  * preset is nothing that a user could not have written.
  *
- * 1. A key that the finished plan has no use for is an error where the user gave it, and goes
- *    back to its default where only the preset had it: "dasgd,when=shadow" has no delay.
- * 2. alpha and xi = 1 - alpha are one field; a plan keeps alpha, and plan_text writes that.
- * 3. plan_text writes what differs from the preset, so what it writes parses to the same plan.
- *    Numbers are written as in the C locale, with as many digits as reading back needs.
+ * 1. A key that the finished plan has no use for is an error where the user gave it, and
+ *    goes back to its default where only the preset had it: "dasgd,when=shadow" has no
+ *    delay.
+ * 2. alpha and xi = 1 - alpha are one field; a plan keeps alpha, and plan_text writes
+ *    that.
+ * 3. plan_text writes what differs from the preset, so what it writes parses to the same
+ *    plan. Numbers are written as in the C locale, with as many digits as reading back
+ *    needs.
  *
  * The rule of the delayed plans: after every tau steps a round begins, d steps later its
  * result is merged, 0 <= d <= tau; at one step merge first, then snapshot. */
@@ -21,7 +24,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What is being parsed: the plan, and what it does not keep. Offsets of the table are in it. */
+/* The plan that is being parsed, and values that it does not keep. The table's offsets
+ * are in it. */
 struct draft {
     struct plan plan;
     double xi;
@@ -121,7 +125,8 @@ static bool averages(const struct plan *plan)
     return plan->what == PLAN_MEAN || plan->what == PLAN_ELASTIC || plan->what == PLAN_BLOCK;
 }
 
-/* What the plan must have for the key to mean something; NULL: it has it. */
+/* The condition that the plan lacks for the key to have a meaning; NULL: it lacks none.
+ */
 static const char *lacks(const struct plan *plan, int key)
 {
     switch (key) {
@@ -192,7 +197,8 @@ static size_t later(size_t a, size_t b)
     return a > b ? a : b;
 }
 
-/* Supersteps come after a period or after so many gradients: who gives one has not the other. */
+/* Supersteps come after a period or after so many gradients: who gives one has not the
+ * other. */
 static bool check_control(struct plan *plan, struct source *source)
 {
     const size_t *place = source->place;
@@ -211,7 +217,8 @@ static bool check_control(struct plan *plan, struct source *source)
     return true;
 }
 
-/* The rules between keys. Unset keys that a changed when or what leaves behind are reset. */
+/* The rules between keys. Unset keys that a changed when or what leaves behind are reset.
+ */
 static bool check_rules(struct draft *draft, struct source *source)
 {
     struct plan *plan = &draft->plan;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* The plan: when a round runs, what it computes, how it is merged. One string makes one: a
- * preset, then changes to it, or changes alone (to "none"). One table holds every key, one
- * every preset; the parser, the help and the log's header read them. */
+/* The plan: when a round runs, what it computes, how it is merged. One string makes one:
+ * a preset, then changes to it, or changes alone (to "none"). One table holds every key,
+ * one every preset; the parser, the help and the log's header read them. */
 #ifndef PLAN_H
 #define PLAN_H
 
@@ -20,7 +20,8 @@ enum plan_weight { PLAN_EQUAL, PLAN_STEPS };
 struct plan {
     const char *preset;     /* its row's name; "custom" where none was named */
     int when, what, merge, weight;
-    int64_t every;          /* tau; 0 in shadow plans; of control: gradients, or 0 and period */
+    int64_t every;          /* tau; 0 in shadow plans; of control: gradients, or 0 and
+                               period */
     int64_t delay;          /* d */
     int64_t gap;            /* shadow: at least so many steps between rounds */
     double period;          /* control: seconds between two supersteps, or 0 and every */
@@ -29,10 +30,12 @@ struct plan {
     double rate;            /* eta of block, or PLAN_AUTO */
     double momentum;        /* mu of block, or PLAN_AUTO */
     bool nesterov;
-    bool heal;              /* a trainer whose contribution was bad takes the global version */
+    bool heal;              /* a trainer whose contribution was bad takes the global
+                               version */
     int wire;               /* enum wire: how a mean's floats are sent */
-    int64_t hot;            /* tables: touches between rounds after which a row is no more summed, but
-                               averaged over machines, by degrees; 0: all are summed */
+    int64_t hot;            /* tables: touches between rounds after which a row is no more
+                               summed, but averaged over machines, by degrees; 0: all are
+                               summed */
 };
 
 struct plan_preset {
@@ -41,7 +44,8 @@ struct plan_preset {
     const char *help;       /* "published as", one line */
 };
 
-/* name NULL at the end. Those of control are no plans of a job: descant_open refuses them. */
+/* name NULL at the end. Those of control are no plans of a job: descant_open refuses
+ * them. */
 extern const struct plan_preset plan_presets[];
 extern const struct option plan_options[];
 extern const size_t plan_n_options;
@@ -49,11 +53,11 @@ extern const size_t plan_n_options;
 /* On failure BAD_PLAN, logged, with the key, its place and what is allowed. */
 descant_status plan_parse(struct plan *plan, const char *text, const struct log *log);
 
-/* The canonical string: the preset and every key that its row does not have; parses back to
- * the same plan. Returns the length needed. */
+/* The canonical string: the preset and every key that its row does not have; parses back
+ * to the same plan. Returns the length needed. */
 size_t plan_text(const struct plan *plan, char *text, size_t room);
 
-/* What step number t (from 1) asks for. Merge first, then snapshot. */
+/* The work that is due at step number t (from 1). Merge first, then snapshot. */
 enum { PLAN_DUE_MERGE = 1, PLAN_DUE_SNAPSHOT = 2 };
 int plan_due(const struct plan *plan, uint64_t t);
 

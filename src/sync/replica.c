@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* The replica: a list of segments, in the order of their declaration, which all trainers of a
- * job share. The layers above see floats and a count, never a layer of the network. Names are
- * checked here, since they travel between trainers as lines of the manifest. */
+/* The replica: a list of segments, in the order of their declaration, which all trainers
+ * of a job share. The layers above see floats and a count, never a layer of the network.
+ * Names are checked here, since they travel between trainers as lines of the manifest. */
 #include "sync/replica.h"
 
 #include "fabric/kernels.h"

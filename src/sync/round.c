@@ -6,15 +6,18 @@
  *   exchanging  the fabric's poll, until a part of the result is here
  *   merging     the part, a piece at a time, into the live replica, as an increment:
  *                 pull    w += alpha (g - w)          delta   w += alpha (g - snap)
- *               block first steps the outer state, piece by piece: b = c - G; s = mu s + b;
- *               G += eta (nesterov ? b + mu s : s), and merges g = G; eta and mu are the plan's or
- *               those of outer_step.c, by the number of the round, which goes with G and s
+ *               block first steps the outer state, piece by piece: b = c - G; s = mu s +
+ *               b; G += eta (nesterov ? b + mu s : s), and merges g = G; eta and mu are
+ *               the plan's or those of outer_step.c, by the number of the round, which
+ *               goes with G and s
  *
- * Invariants. 1 Only the state exchange stores into a replica; all else adds. 2 G and s of all
- * trainers are the same bits between rounds: they come from the same c by the same operations. So
- * is the last result, which outer[0] keeps where a mean is sent in fewer bits (docs/wire.md).
- * 3 A mean comes in one part and stays until the next begin, so a delayed merge reads it in
- * place; elastic parts are merged as they come, or kept in `held` where the merge is delayed.
+ * Invariants. 1 Only the state exchange stores into a replica; all else adds. 2 G and s
+ * of all trainers are the same bits between rounds: they come from the same c by the same
+ * operations. So is the last result, which outer[0] keeps where a mean is sent in fewer
+ * bits (docs/wire.md).
+ * 3 A mean comes in one part and stays until the next begin, so a delayed merge reads it
+ * in place; elastic parts are merged as they come, or kept in `held` where the merge is
+ * delayed.
  * 4 Nothing is allocated after init.
  *
  * Runs on whoever holds the machine (drive.c, simulation.c). */
@@ -25,8 +28,10 @@
 
 enum {
     PIECE = 1 << 15,            /* floats: 128 KiB, some 20 to 50 us of work */
-    PAST_CACHES = 1 << 20,      /* floats: a replica of 4 MiB or more is gone from them anyway */
-    LEAST_ROOM = 1 << 16,       /* floats of a gradient plan's rounds, whose replica is small, */
+    PAST_CACHES = 1 << 20,      /* floats: a replica of 4 MiB or more is gone from them
+                                   anyway */
+    LEAST_ROOM = 1 << 16,       /* floats of a gradient plan's rounds, whose replica is
+                                   small, */
     UNKNOWN_ROOM = 1 << 20      /* or which has none */
 };
 
@@ -35,8 +40,8 @@ static bool uses_outer(const struct plan *plan)
     return plan->what == PLAN_BLOCK;
 }
 
-/* Encoded means of this plan are differences from the last result, which outer[0] then holds; of a
- * block from G, which it holds anyway. */
+/* Encoded means of this plan are differences from the last result, which outer[0] then
+ * holds; of a block from G, which it holds anyway. */
 static bool keeps_result(const struct plan *plan, const struct fabric *fabric)
 {
     return plan->what == PLAN_MEAN && fabric->wire != WIRE_F32;
@@ -94,10 +99,11 @@ void round_fini(struct round *r)
     r->held = r->loaded = NULL;
 }
 
-/* Who reads the contribution: a delta merge; and a mean's and a state's peers where the fabric
- * does not put out what they need. An elastic pull reads the replica itself, attached or not. A
- * state or a last mean may follow an exchange that was given up and whose contribution peers
- * still read: the fabric fills it itself, when they are through. */
+/* Whether the contribution is filled: a delta merge reads it, and so do the peers of a
+ * mean or a state where the fabric does not give them what they need. An elastic pull
+ * reads the replica itself, attached or not. A state or a last mean may follow an
+ * exchange that was given up and whose contribution peers still read: the fabric fills it
+ * itself, when they are through. */
 static bool copies(const struct round *r)
 {
     if (r->fabric->contribution == NULL)
@@ -245,8 +251,8 @@ static void merge_piece(void *context, float *memory, size_t at, size_t n)
         r->kernels->pull(memory, g, alpha, n, &r->sum);
 }
 
-/* The outer state beside a piece: stepped by a mean, taken or begun anew by a state. The source of
- * a state gives the centre that was loaded before anybody else goes on. */
+/* The outer state beside a piece: stepped by a mean, taken or begun anew by a state. The
+ * source of a state gives the centre that was loaded before anybody else goes on. */
 static void outer_piece(struct round *r, size_t from, size_t n)
 {
     float *G = r->fabric->outer[0], *s = r->fabric->outer[1];
@@ -347,8 +353,8 @@ static enum round_progress take_part(struct round *r, const struct fabric_part *
     return ROUND_WORKED;
 }
 
-/* A contribution that was bad ended its elastic exchange early: what came of it is not merged,
- * and a replica that is to be healed takes the centre. */
+/* A contribution that was bad ended its elastic exchange early: what came of it is not
+ * merged, and a replica that is to be healed takes the centre. */
 static struct fabric_part elastic_result(const struct round *r)
 {
     struct fabric_part part = {.kind = EXCHANGE_ELASTIC, .out = r->held, .n = r->replica->n};

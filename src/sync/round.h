@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* A round is a small machine: idle -> snapshot -> exchanging -> merging -> idle. Each advance
- * does one bounded piece and never blocks; it reads no clock, no chance and no socket, so that
- * the same code runs under the shadow, on a worker, and in virtual time. Whoever holds the
- * machine advances it, one thread at a time. */
+/* A round is a small machine: idle -> snapshot -> exchanging -> merging -> idle. Each
+ * advance does one bounded piece and never blocks; it reads no clock, no chance and no
+ * socket, so that the same code runs under the shadow, on a worker, and in virtual time.
+ * The thread that holds the machine advances it, one thread at a time. */
 #ifndef ROUND_H
 #define ROUND_H
 
@@ -38,10 +38,14 @@ struct round {
     bool bad;                       /* our contribution held NaN or Inf */
     float *held;                    /* delayed elastic: the result, kept until its step */
     bool call;                      /* a state that is only a call: nothing is taken */
-    bool outer_loaded;              /* our next state keeps the outer state that was loaded: */
-    float *loaded;                  /* elastic: this centre; else what is in G and s already */
-    uint64_t outer_rounds;          /* block: that made G and s what they are, since they began */
-    struct outer_step step;         /* block: of the part that is being merged, or of the last, */
+    bool outer_loaded;              /* our next state keeps the outer state that was
+                                       loaded: */
+    float *loaded;                  /* elastic: this centre; else what is in G and s
+                                       already */
+    uint64_t outer_rounds;          /* block: that made G and s what they are, since they
+                                       began */
+    struct outer_step step;         /* block: of the part that is being merged, or of the
+                                       last, */
     struct turn turn;               /* and how it lay to the momentum before it */
     struct outer_watch watch;
     struct distance sum;
@@ -55,8 +59,8 @@ descant_status round_init(struct round *r, const struct plan *plan, struct fabri
                           struct replica *replica);
 void round_fini(struct round *r);
 
-/* Opens a round of the plan's kind. The contribution is copied by the advances that follow.
- * released: merge as soon as the result is here. */
+/* Opens a round of the plan's kind. The contribution is copied by the advances that
+ * follow. released: merge as soon as the result is here. */
 void round_begin(struct round *r, double weight, bool released);
 
 /* Opens a round that gives one trainer's state, or at the end the mean, to all. */
@@ -71,13 +75,14 @@ void round_release(struct round *r);
 /* G and s are what so many rounds have made of them. */
 void round_set_outer(struct round *r, uint64_t rounds);
 
-/* Before a segment is detached: where others read copies, theirs are to have its last values. */
+/* Before a segment is detached: where others read copies, theirs are to have its last
+ * values. */
 void round_keep(struct round *r, const struct segment *segment);
 
 /* Drops the round; the others finish it without us. */
 void round_abandon(struct round *r);
 
-/* What fabric start is to be told for this plan, fabric and replica. */
+/* The arguments of fabric start for this plan, fabric and replica. */
 size_t round_room(const struct plan *plan, const struct replica *replica);
 struct fabric_start round_needs(const struct plan *plan, const struct fabric *fabric,
                                 const struct replica *replica);

@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: MIT */
 /* The shadow: the thread that keeps a trainer's replica together with the others'.
  *
- * It works in bursts and pays for them: after a burst that took c seconds of CPU it rests until
- * c / budget have passed, so that over any long time it has no more than its share of a core. Of
- * the default budget it pays 1.5 c, since what it costs the workers beside that is to be paid for,
- * too; and where nothing wakes it, for each look, so that it looks less often and finds more. While
- * rows of tables wait, that budget is twice as large, under any plan. One that was given is what
- * it may use itself.
- * Bursts are about a millisecond, long enough that refilling the caches they emptied is small
- * beside them. Delayed plans have a deadline, and there the budget yields: the exchange runs as
- * soon as it can, in short slices where a worker has the core, and the merge is the worker's.
- * Rounds of rows have no deadline in any plan, and wait until what was done before is paid for.
- * With nothing to do it sleeps on the fabric, longer each time, up to a bound that costs a
- * thousandth of a core.
+ * It works in bursts and pays for them: after a burst that took c seconds of CPU it rests
+ * until c / budget have passed, so that over any long time it has no more than its share
+ * of a core. Of the default budget it pays 1.5 c, since what it costs the workers beside
+ * that is to be paid for, too; and where nothing wakes it, for each look, so that it
+ * looks less often and finds more. While rows of tables wait, that budget is twice as
+ * large, under any plan. One that was given is what it may use itself. Bursts are about a
+ * millisecond, long enough that refilling the caches they emptied is small beside them.
+ * Delayed plans have a deadline, and there the budget yields: the exchange runs as soon
+ * as it can, in short slices where a worker has the core, and the merge is the worker's.
+ * Rounds of rows have no deadline in any plan, and wait until what was done before is
+ * paid for. With nothing to do it sleeps on the fabric, longer each time, up to a bound
+ * that costs a thousandth of a core.
  *
- * It holds the machine for a piece at a time (tens of microseconds), so that a worker of a delayed
- * plan that wants the machine never waits for more. It touches no stall and no copy counter. */
+ * It holds the machine for a piece at a time (tens of microseconds), so that a worker of
+ * a delayed plan that wants the machine never waits for more. It touches no stall and no
+ * copy counter. */
 #include "sync/job.h"
 
 #include "base/budget.h"
@@ -25,8 +26,8 @@
 
 enum { REST_LEAST_NS = 1000000, REST_MOST_NS = 20000000, HELD_NS = 1000000000, SLICE_NS = 100000 };
 
-/* Rounds of the replica while rows wait: one part in so many of the shadow's time, of one that is
- * late, and how many steps of all workers after the last it is. */
+/* Rounds of the replica while rows wait: one part in so many of the shadow's time, of one
+ * that is late, and how many steps of all workers after the last it is. */
 enum { ROUND_SHARE = 4, LATE_SHARE = 2, LATE_STEPS = 250 };
 
 /* Of a core, where none is to spare. */
@@ -47,8 +48,8 @@ static double budget_of(const struct descant *job)
     return rows_wait(job) ? ROWS_BUDGET : BUDGET;
 }
 
-/* Merges a hundred steps apart do no harm, and rows that are behind do; many hundreds do, too,
- * unless the plan asks for them. */
+/* Merges a hundred steps apart do no harm, and rows that are behind do; many hundreds do,
+ * too, unless the plan asks for them. */
 static bool rows_first(const struct descant *job, uint64_t new_steps, uint64_t gap)
 {
     uint64_t late = gap < LATE_STEPS / 2 ? LATE_STEPS : 2 * gap;
@@ -80,7 +81,8 @@ static enum round_progress advance_round(struct descant *job)
     bool ours = job->plan.when == PLAN_SHADOW || (job->round.state == ROUND_EXCHANGING &&
                                                   !job->round.released);
     if (!ours)
-        return ROUND_HELD;                          /* a merge, if any is due, is a worker's */
+        return ROUND_HELD;                          /* a merge, if any is due, is a
+                                                       worker's */
     enum round_progress progress = job_advance(job);
     if (progress == ROUND_DONE)
         job_round_done(job, workers_steps(&job->workers));
@@ -103,7 +105,8 @@ static enum round_progress advance_timed(struct descant *job)
     return progress;
 }
 
-/* One piece of the round, or of rows where they are allowed: in turns, while both have work. */
+/* One piece of the round, or of rows where they are allowed: in turns, while both have
+ * work. */
 static enum round_progress advance(struct descant *job, bool rows)
 {
     enum round_progress progress = ROUND_HELD;
@@ -136,7 +139,8 @@ static bool has_rows(const struct descant *job)
     return tables_part_bytes(&job->tables) > 0;
 }
 
-/* What progress waits for: the peers, or a bell that has not rung since it was read. */
+/* Sleeps until the peers have moved, or the bell has rung since it was read: as progress
+ * needs. */
 static void await(struct descant *job, enum round_progress progress, uint32_t bell,
                   uint64_t until_ns)
 {
@@ -176,7 +180,8 @@ static void *run(void *context)
                                     : 2 * rest < REST_MOST_NS ? 2 * rest : REST_MOST_NS;
         bool pays = job->plan.when == PLAN_SHADOW && budget < 1;
         bool looks = spent.wake_ns > 0 && progress == ROUND_WAITING;
-        if (!pays || spent.until_ns <= now + (looks ? 0 : rest))    /* else one sleep will do */
+        if (!pays || spent.until_ns <= now + (looks ? 0 : rest)) /* else one sleep will
+                                                                    do */
             await(job, progress, bell, now + rest);
         if (pays)
             rest_until(job, spent.until_ns);

@@ -1,16 +1,19 @@
 /* SPDX-License-Identifier: MIT */
-/* The driver of simulated jobs. The clock is the simulated link's, and jumps from event to event: a
- * trainer's step ends, or its link has news. At each moment first all steps that end then are made,
- * in the order of ranks; then each of those ranks, and whoever has news, does all that it can, and
- * sleeps. A trainer that a plan makes wait is blocked: its next step begins when its round is done.
+/* The driver of simulated jobs. The clock is the simulated link's, and jumps from event
+ * to event: a trainer's step ends, or its link has news. At each moment first all steps
+ * that end then are made, in the order of ranks; then each of those ranks, and whoever
+ * has news, does all that it can, and sleeps. A trainer that a plan makes wait is
+ * blocked: its next step begins when its round is done.
  *
- * The gradient plan is the exception that it is everywhere: its exchange carries gradients, so
- * the driver talks to the fabric itself, as descant_mean does. A merge takes no virtual time.
+ * The gradient plan is the exception that it is everywhere: its exchange carries
+ * gradients, so the driver talks to the fabric itself, as descant_mean does. A merge
+ * takes no virtual time.
  *
- * Rounds of rows go on beside, one after the other while there are steps. A trainer that has made
- * its steps stays until all rows are everywhere; in plans that count steps it meanwhile waits in a
- * final exchange, as descant_finish does. Then it serves the others, and where trainers come and go
- * it leaves, for rounds of latecomers would wait for it. */
+ * Rounds of rows go on beside, one after the other while there are steps. A trainer that
+ * has made its steps stays until all rows are everywhere; in plans that count steps it
+ * meanwhile waits in a final exchange, as descant_finish does. Then it serves the others,
+ * and where trainers come and go it leaves, for rounds of latecomers would wait for it.
+ */
 #include "sync/simulation.h"
 
 #include "sync/round.h"
@@ -44,7 +47,8 @@ struct simulation {
     uint64_t next_ns;           /* no step ends, and nobody comes, before */
     uint64_t moved_ns;          /* a step, or a round, ended last */
     int left;                   /* trainers that have not finished, */
-    int to_start;               /* and that have no state yet, of those that do not come late */
+    int to_start;               /* and that have no state yet, of those that do not come
+                                   late */
 };
 
 /* So long all may wait for each other, with no step to be made. */
@@ -65,7 +69,8 @@ static void plan_step(struct simulation *s, int i, uint64_t now)
     s->moved_ns = now;
 }
 
-/* ------------------------------------------------------------------ a trainer's coming */
+/* ------------------------------------------------------------------ a trainer's coming
+ */
 
 static descant_status enter_tables(struct simulation *s, int i)
 {
@@ -158,8 +163,8 @@ static void mean_begin(struct simulation *s, struct trainer *x)
     x->blocked = x->mean_open = true;
 }
 
-/* The state is here: training begins, of those who are there from the start when all have it; for a
- * joiner where the others are. */
+/* The state is here: training begins, of those who are there from the start when all have
+ * it; for a joiner where the others are. */
 static void started(struct simulation *s, int i, uint64_t now)
 {
     struct trainer *x = &s->trainers[i];
@@ -203,7 +208,8 @@ static void make_step(struct simulation *s, int i)
         if (s->plan.when == PLAN_EVERY) {
             int due = plan_due(&s->plan, x->t0 + x->t);
             if (due != 0 && x->round.state != ROUND_IDLE) {
-                round_release(&x->round);       /* its snapshot, if any, when it is merged */
+                round_release(&x->round);       /* its snapshot, if any, when it is
+                                                   merged */
                 x->blocked = true;
             } else if (due & PLAN_DUE_SNAPSHOT) {
                 begin(x, s->plan.delay == 0);
@@ -340,8 +346,8 @@ static bool finished(const struct simulation *s, const struct trainer *x)
     return x->dead || (trained(s, x) && tables_ended(&x->tables));
 }
 
-/* In plans that count steps, one that has made its steps waits for the others' rows; a shadow serves
- * to the end. True: it has begun something. */
+/* In plans that count steps, one that has made its steps waits for the others' rows; a
+ * shadow serves to the end. True: it has begun something. */
 static bool end_training(struct simulation *s, struct trainer *x)
 {
     if (s->plan.when != PLAN_EVERY || x->final_open || x->gone || !trained(s, x))

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* A whole job in one thread and in virtual time: any number of trainers, with the real plan, round
- * machine and fabric, over a simulated link. Step times come from a seed, so the same options give
- * the same bits. For tests, and for planning a run before it is paid for.
+/* A whole job in one thread and in virtual time: any number of trainers, with the real
+ * plan, round machine and fabric, over a simulated link. Step times come from a seed, so
+ * the same options give the same bits. For tests, and for planning a run before it is
+ * paid for.
  *
- * A job on one machine is a cost model of shared memory: the ranks of one host exchange the same
- * means by messages that take the near latency alone. Its words, its order of elastic exchanges and
- * what its copies cost are not simulated; tests/models and the process tests have those. */
+ * A job on one machine is a cost model of shared memory: the ranks of one host exchange
+ * the same means by messages that take the near latency alone. Its words, its order of
+ * elastic exchanges and what its copies cost are not simulated; tests/models and the
+ * process tests have those. */
 #ifndef SIMULATION_H
 #define SIMULATION_H
 
@@ -15,9 +17,11 @@
 /* What the trainers exchange by. */
 struct simulation_fabric {
     const struct fabric_type *type;
-    const struct link_type *link;   /* fabric_options.link; its world is a struct simulated */
-    /* Closing in parts, since all trainers live in one thread: one says that it leaves; then, in its
-     * turns, true: the others still need it; and gives back what it has, at any time. */
+    const struct link_type *link;   /* fabric_options.link; its world is a struct
+                                       simulated */
+    /* Closing in parts, since all trainers live in one thread: one says that it leaves;
+     * then, in its turns, true: the others still need it; and gives back what it has, at
+     * any time. */
     void (*leave)(struct fabric *f);
     bool (*stay)(struct fabric *f);
     void (*free)(struct fabric *f);
@@ -36,8 +40,8 @@ struct simulation_world {
 typedef void simulation_gradient(void *context, int trainer, uint64_t t, const float *w, float *g,
                                  size_t n);
 
-/* Step t of a trainer changes rows of tables->list[..].w and touches them; t 0: their first
- * values. */
+/* Step t of a trainer changes rows of tables->list[..].w and touches them; t 0: their
+ * first values. */
 typedef void simulation_rows(void *context, int trainer, uint64_t t, struct tables *tables);
 
 struct simulation_table {
@@ -49,24 +53,29 @@ struct simulation_options {
     const char *plan;
     int trainers;
     size_t n;                       /* parameters */
-    const float *start;             /* rank 0's values at the start; the others begin with 0 */
+    const float *start;             /* rank 0's values at the start; the others begin with
+                                       0 */
     simulation_gradient *gradient;
     void *context;
     double rate;                    /* w -= rate * g */
     uint64_t steps;                 /* of each trainer; a dead one makes fewer */
     double step_s;                  /* a step's time */
-    double spread;                  /* up to so much longer or shorter, by chance: 0 to 1 */
+    double spread;                  /* up to so much longer or shorter, by chance: 0 to
+                                       1 */
     const double *slow;             /* (trainers) factors, NULL: all 1 */
-    const uint64_t *die_at;         /* (trainers) the step after which one dies; 0: never */
-    const double *join_s;           /* (trainers) when one comes; 0: at the start. Neither for
-                                       all: the link is fixed */
-    bool attached;                  /* the replicas are the caller's memory, not the fabric's */
+    const uint64_t *die_at;         /* (trainers) the step after which one dies; 0:
+                                       never */
+    const double *join_s;           /* (trainers) when one comes; 0: at the start. Neither
+                                       for all: the link is fixed */
+    bool attached;                  /* the replicas are the caller's memory, not the
+                                       fabric's */
     const struct simulation_table *tables;      /* (n_tables) */
     size_t n_tables;
     size_t rows_part;               /* bytes of a part at most; 0: as in a real job */
     simulation_rows *rows;
     const struct simulation_fabric *fabric;
-    struct simulation_world world;  /* tables of one host are one, where the link is fixed */
+    struct simulation_world world;  /* tables of one host are one, where the link is
+                                       fixed */
     const struct log *log;
 };
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Counters, and histograms whose buckets grow with the value: exact below 16, then sixteen to each
- * power of two. One writer a field (additions apart), any number of readers. */
+/* Counters, and histograms whose buckets grow with the value: exact below 16, then
+ * sixteen to each power of two. One writer a field (additions apart), any number of
+ * readers. */
 #include "sync/stats.h"
 
 #include <math.h>

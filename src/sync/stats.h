@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* What a trainer's synchronisation cost and reached. Every field is a relaxed atomic: figures
- * order nothing. Written by whoever holds the round machine (stall_ns and copy_ns by workers, by
- * addition), read by descant_stats at any time from any thread. */
+/* The cost and the effect of a trainer's synchronisation. Every field is a relaxed
+ * atomic: figures order nothing. The holder of the round machine writes them (workers add
+ * to stall_ns and copy_ns); descant_stats reads them at any time from any thread. */
 #ifndef STATS_H
 #define STATS_H
 
@@ -15,7 +15,8 @@ struct stats {
     _Atomic double distance, outer_rate, outer_momentum, outer_cosine;
     /* histograms: 16 buckets to each power of two */
     _Atomic uint32_t gaps[STATS_BUCKETS];       /* steps */
-    _Atomic uint32_t exchanges[STATS_BUCKETS];  /* ns from a round's begin until its result is here */
+    _Atomic uint32_t exchanges[STATS_BUCKETS];  /* ns from a round's begin until its
+                                                   result is here */
 };
 
 struct stats_merge {

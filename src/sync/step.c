@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-/* What a worker does: descant_step, descant_worker_done, descant_mean, descant_touch.
+/* The calls of workers: descant_step, descant_worker_done, descant_mean, descant_touch.
  *
  *   shadow, none   count in a slot of one's own, and return
  *   delayed        t is counted exactly. The worker whose step makes the count holds the machine,
- *                  merges first (waiting if the exchange has not arrived), then snapshots; events
- *                  are numbered, so that two workers serve them in order
+ *                  merges first (waiting if the exchange has not arrived), then
+ *                  snapshots; events are numbered, so that two workers serve them in
+ *                  order
  *   foreground     all registered workers park; the last to come runs the round
  *   allreduce      descant_mean runs a round over the caller's buffer
  *
- * Waiting is stall_ns, the rest of the time inside is copy_ns: they are never mixed up. In
- * shadow plans neither is ever touched. */
+ * Waiting is stall_ns, the rest of the time inside is copy_ns: they are never mixed up.
+ * In shadow plans neither is ever touched. */
 #include "sync/job.h"
 
 #include <string.h>
@@ -148,8 +149,9 @@ struct mean_piece {
     size_t n, left;         /* left: floats of the caller's mean from here on */
 };
 
-/* A round over a piece of the caller's buffer; *state is set if it became a state instead, which in
- * this plan is a call: somebody new, or who has reloaded, wants everyone to give states. */
+/* A round over a piece of the caller's buffer; *state is set if it became a state
+ * instead, which in this plan is a call: somebody new, or who has reloaded, wants
+ * everyone to give states. */
 static descant_status mean_piece(struct descant *job, const struct mean_piece *piece,
                                  bool *state, uint64_t *waited)
 {
@@ -192,7 +194,8 @@ static descant_status mean_piece(struct descant *job, const struct mean_piece *p
     }
 }
 
-/* Two rounds: one that turns everybody's mean into a call, one in which states are given. */
+/* Two rounds: one that turns everybody's mean into a call, one in which states are given.
+ */
 descant_status job_introduce(struct descant *job, bool called, uint64_t *waited)
 {
     descant_status status = DESCANT_OK;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Embedding tables: one copy for all trainers of a machine, and between machines the rows that
- * changed, exchanged in rounds beside training. tables.c has what tables are and what a worker
- * does, tables_round.c the rounds: a machine like the one of round.h, and as it without clock,
- * chance or sleep. */
+/* Embedding tables: one copy for all trainers of a machine, and between machines the rows
+ * that changed, exchanged in rounds beside training. tables.c has what tables are and
+ * what a worker does, tables_round.c the rounds: a machine like the one of round.h, and
+ * as it without clock, chance or sleep. */
 #ifndef TABLES_H
 #define TABLES_H
 
@@ -12,26 +12,31 @@ struct table {
     char *name;
     size_t rows, width;
     size_t first;               /* the number of row 0 among the rows of all tables */
-    float *w;                   /* (rows, width) the workers', Hogwild; rounds add to it */
+    float *w;                   /* (rows, width) the workers', Hogwild; rounds add to
+                                   it */
     /* NULL unless rows are exchanged */
-    float *base;                /* (rows, width) what all machines have agreed on; the leader's */
+    float *base;                /* (rows, width) what all machines have agreed on; the
+                                   leader's */
     size_t state_width;         /* 0: none */
     float *state;               /* (rows, state_width) goes with the rows, and is as w */
     float *state_base;
-    _Atomic uint8_t *heat;      /* (rows) touches since the row was last given, 255 for more; 0:
-                                   none. Workers count up, the leader takes */
+    _Atomic uint8_t *heat;      /* (rows) touches since the row was last given, 255 for
+                                   more; 0: none. Workers count up, the leader takes */
 };
 
 /* In memory that the trainers of a machine share. */
 struct tables_board {
-    _Atomic int32_t at_work;    /* trainers that may still touch: each adds itself in start, and
-                                   leaves, release; the leader acquires, before its last sweep */
-    _Atomic uint32_t ended;     /* all rows are the same everywhere: the leader, release; acquire */
+    _Atomic int32_t at_work;    /* trainers that may still touch: each adds itself in
+                                   start, and leaves, release; the leader acquires, before
+                                   its last sweep */
+    _Atomic uint32_t ended;     /* all rows are the same everywhere: the leader, release;
+                                   acquire */
 };
 
-/* A part of a round: a head, then row after row: a uint64_t, which is its number and in the highest
- * byte its heat; its update, which is width floats, or what wire.h makes of them, to the next
- * float's boundary, where that is shorter; and that of its state, state_width floats. */
+/* A part of a round: a head, then row after row: a uint64_t, which is its number and in
+ * the highest byte its heat; its update, which is width floats, or what wire.h makes of
+ * them, to the next float's boundary, where that is shorter; and that of its state,
+ * state_width floats. */
 struct rows_head {
     uint32_t n_rows;
     uint16_t last;              /* this machine has nothing more, and will not have */
@@ -40,8 +45,10 @@ struct rows_head {
 
 enum tables_state {
     TABLES_IDLE,
-    TABLES_INHERITING,          /* the leader before has gone: rows it had taken are found again */
-    TABLES_SETTLING,            /* the end is near: rows of which encoding has left something out */
+    TABLES_INHERITING,          /* the leader before has gone: rows it had taken are found
+                                   again */
+    TABLES_SETTLING,            /* the end is near: rows of which encoding has left
+                                   something out */
     TABLES_SWEEPING, TABLES_COUNTING, TABLES_PICKING,       /* the part is filled */
     TABLES_EXCHANGING, TABLES_TAKING,
     TABLES_REPLACING,           /* base is another one: w becomes it */
@@ -56,16 +63,20 @@ struct walk {
     size_t turns;               /* how often it came to the first row */
 };
 
-/* Figures: written by the leader's holder of the machine, read by descant_stats; relaxed. */
+/* Figures: written by the leader's holder of the machine, read by descant_stats; relaxed.
+ */
 struct tables_stats {
     _Atomic uint64_t rounds, sent, bad;
-    _Atomic uint64_t lost;              /* parts that are in no machine's rows but this one's */
-    _Atomic uint64_t waiting;           /* touched rows that the last part had no room for */
-    _Atomic uint64_t since_ns;          /* none of them waits from before; 0: none waits */
+    _Atomic uint64_t lost;              /* parts that are in no machine's rows but this
+                                           one's */
+    _Atomic uint64_t waiting;           /* touched rows that the last part had no room
+                                           for */
+    _Atomic uint64_t since_ns;          /* none of them waits from before; 0: none
+                                           waits */
 };
 
-/* How many rows wait, and how much they take by their heat: counted in turns, a window of all rows
- * in each round. */
+/* How many rows wait, and how much they take by their heat: counted in turns, a window of
+ * all rows in each round. */
 enum { TABLES_WINDOWS = 16 };
 struct census {
     struct walk walk;
@@ -80,7 +91,8 @@ struct tables {
     const struct kernels *kernels;
     struct table *list;
     size_t n, room, n_rows;             /* tables, and rows of all */
-    bool across;                        /* rows are exchanged: there may be other machines */
+    bool across;                        /* rows are exchanged: there may be other
+                                           machines */
     bool heal;                          /* a row with NaN or Inf takes its base again */
     int64_t hot;                        /* the plan's */
     bool at_work;                       /* counted on the board */
@@ -92,19 +104,25 @@ struct tables {
     bool leads;
     unsigned char *part;
     unsigned char *given;               /* a bit for each row: it is in the part */
-    float *row;                         /* (widest) of one that is encoded or decoded; or NULL */
+    float *row;                         /* (widest) of one that is encoded or decoded; or
+                                           NULL */
     enum wire wire;                     /* of the part that is filled */
     bool settled;                       /* what encoding left out is on the map */
     size_t part_room, part_n, sweep_room;
-    bool called;                        /* others have begun: an empty part is given, too */
-    bool last;                          /* nobody here touches, and nothing waits after this part */
-    bool full, filled;                  /* no row fits any more; the rest is being filled */
-    bool empty;                         /* the last round was not begun: nothing was touched */
+    bool called;                        /* others have begun: an empty part is given,
+                                           too */
+    bool last;                          /* nobody here touches, and nothing waits after
+                                           this part */
+    bool full, filled;                  /* no row fits any more; the rest is being
+                                           filled */
+    bool empty;                         /* the last round was not begun: nothing was
+                                           touched */
     bool all_last;                      /* so far in this round */
     int n_named;                        /* bad rows that were named */
     struct walk sweep, pick, walk;
     struct census census;
-    uint64_t swept_ns, before_ns, now_ns;   /* when the sweep last passed its start, and before */
+    uint64_t swept_ns, before_ns, now_ns;   /* when the sweep last passed its start, and
+                                               before */
     size_t n_waiting;                   /* touched rows that are in no part */
     uint32_t n_given;                   /* rows of the part */
     unsigned char least;                /* heat of what is picked */
@@ -115,7 +133,8 @@ struct tables {
 };
 
 void tables_init(struct tables *t, struct fabric *fabric, const struct plan *plan);
-void tables_fini(struct tables *t);         /* after the fabric's close, which may read a part */
+void tables_fini(struct tables *t);         /* after the fabric's close, which may read a
+                                               part */
 
 /* Before start. The fabric's status if it has no memory, and logged. */
 descant_status tables_add(struct tables *t, const char *name, size_t rows, size_t width,
@@ -131,32 +150,34 @@ char *tables_manifest(const struct tables *t, char *manifest);
 /* Of fabric start: most of a part. */
 size_t tables_part_bytes(const struct tables *t);
 
-/* Of fabric start, after all tables: the rows on which all machines agree, one after the other. NULL:
- * nobody comes late, or there is no memory for the list. */
+/* Of fabric start, after all tables: the rows on which all machines agree, one after the
+ * other. NULL: nobody comes late, or there is no memory for the list. */
 const struct vector *tables_base(struct tables *t);
 
 /* After fabric start, before the first state: the rows are as they begin. */
 descant_status tables_start(struct tables *t);
 
-/* After the first state: where this machine comes when the others train already, it has their rows
- * now. UNSUPPORTED where the fabric cannot give them. */
+/* After the first state: where this machine comes when the others train already, it has
+ * their rows now. UNSUPPORTED where the fabric cannot give them. */
 descant_status tables_met(struct tables *t);
 
-/* Says that rows of a table were changed, after it. False: there is no such table or row. */
+/* Says that rows of a table were changed, after it. False: there is no such table or row.
+ */
 bool tables_touch(struct tables *t, const float *w, const uint64_t *rows, size_t n);
 
-/* This trainer changes no rows any more; rounds go on until tables_ended. Before the fabric's
- * close, at the latest. */
+/* This trainer changes no rows any more; rounds go on until tables_ended. Before the
+ * fabric's close, at the latest. */
 void tables_stop(struct tables *t);
 
 /* Whether there is still anything for this trainer's machine to be driven. */
 bool tables_ended(const struct tables *t);
-bool tables_stopping(const struct tables *t);       /* nobody of this machine changes rows */
+bool tables_stopping(const struct tables *t);       /* nobody of this machine changes
+                                                       rows */
 
-/* The machine, as round.h has it: RESTING, CALLED, WORKED, WAITING, DONE, FAILED. Without other
- * machines, and elsewhere than at a leader, it rests, and cannot begin. A round that turns out to
- * have no row is DONE, and t->empty, without the others: unless they had called, or it is the
- * end. */
+/* The machine, as round.h has it: RESTING, CALLED, WORKED, WAITING, DONE, FAILED. Without
+ * other machines, and elsewhere than at a leader, it rests, and cannot begin. A round
+ * that turns out to have no row is DONE, and t->empty, without the others: unless they
+ * had called, or it is the end. */
 enum round_progress tables_advance(struct tables *t);
 bool tables_can_begin(const struct tables *t);
 void tables_begin(struct tables *t, uint64_t now_ns);

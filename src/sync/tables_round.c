@@ -3,8 +3,8 @@
  *
  *   fill      a row's update is d = w - base; it is put into the part as it is, row by row:
  *               sweep   a quarter of the part goes to touched rows in the order of the tables, from
- *                       where the last sweep stopped: so none waits for more than (rows that
- *                       wait) / (rows of a quarter) rounds, however cold it is
+ *                       where the last sweep stopped: so none waits for more than (rows
+ *                       that wait) / (rows of a quarter) rounds, however cold it is
  *               count   how much the others of each heat would take, by a census to which each
  *                       round adds a part of the map
  *               pick    the hottest that fit
@@ -12,40 +12,46 @@
  *   take      part by part, in the same order everywhere:
  *                 base <- base + s d, the own d as well;   w <- w + s d, the own w <- w - (1 - s) d
  *
- * s is 1 for a row that is touched now and then, so that updates add up, and goes to 1 / machines
- * for one that is touched all the time: there each machine alone has gone most of the way that the
- * rows' gradients lead, and the sum of all would be as many times too far (plan->hot).
+ * s is 1 for a row that is touched now and then, so that updates add up, and goes to 1 /
+ * machines for one that is touched all the time: there each machine alone has gone most
+ * of the way that the rows' gradients lead, and the sum of all would be as many times too
+ * far (plan->hot).
  *
- * Invariants. 1 Base is the same bits on all machines between rounds: the first rows and the sum
- * of all parts, added in one order. What is lost or rounded in w stays in w - base, and goes into
- * the row's next d: nothing adds up. 2 A row is in a part once, also one that is touched again
- * while the part is filled (t->given), and base moves only when parts are taken, so a d never
- * counts twice. 3 A row is taken off the map before it is read (tables.c says why no touch is
- * lost). 4 Nothing is allocated after start.
+ * Invariants. 1 Base is the same bits on all machines between rounds: the first rows and
+ * the sum of all parts, added in one order. A value that is lost or rounded in w stays in
+ * w - base, and goes into the row's next d: errors do not add up. 2 A row is in a part
+ * once, also one that is touched again while the part is filled (t->given), and base
+ * moves only when parts are taken, so a d never counts twice. 3 A row is taken off the
+ * map before it is read (tables.c says why no touch is lost). 4 Nothing is allocated
+ * after start.
  *
  * Workers write rows meanwhile (Hogwild):
- *   - between the read of w and the move of base a worker's update changes w alone: it is in the
- *     next w - base. Base moves by what was sent, never to w.
- *   - w <- w + d is a read and a store for each float, as a worker's step is. If a worker stores
- *     between the two, its update of that float is lost, as it would be to another worker. If the
- *     addition falls between the worker's read and store, the float's d is lost from w but not from
- *     base: the row's next d here is lower by it, and so it is taken back everywhere. Either way
- *     all machines stay together, and lose what workers of one machine lose to each other.
+ *   - between the read of w and the move of base a worker's update changes w alone: it is
+ *     in the next w - base. Base moves by what was sent, never to w.
+ *   - w <- w + d is a read and a store for each float, as a worker's step is. If a worker
+ *     stores between the two, its update of that float is lost, as it would be to another
+ *     worker. If the addition falls between the worker's read and store, the float's d is
+ *     lost from w but not from base: the row's next d here is lower by it, and so it is
+ *     taken back everywhere. Either way all machines stay together, and lose what workers
+ *     of one machine lose to each other.
  *
- * Where the plan encodes (fabric->wire), d goes as Q(d), and base moves by that: what encoding has
- * left out is in w - base, as all that is not sent, and so in the row's next d. When nobody of this
- * machine touches rows any more, those in which w is not base are put on the map, and go as f32.
+ * Where the plan encodes (fabric->wire), d goes as Q(d), and base moves by that: the
+ * error of encoding is in w - base, as all that is not sent, and so in the row's next d.
+ * When nobody of this machine touches rows any more, those in which w is not base are put
+ * on the map, and go as f32.
  *
- * The end: tables_stop by every trainer of the machine; then its part is `last` if a whole sweep
- * fits. When all parts of a round are, every touched row is in base, and w becomes base: the same
- * bits everywhere. A machine that is done goes on with empty parts until all are.
+ * The end: tables_stop by every trainer of the machine; then its part is `last` if a
+ * whole sweep fits. When all parts of a round are, every touched row is in base, and w
+ * becomes base: the same bits everywhere. A machine that is done goes on with empty parts
+ * until all are.
  *
- * Where machines come and go, one that comes late, or was cut off, gets a base from another one, and
- * w becomes it. What this machine had changed and not exchanged is lost with that, as it is of a
- * replica that takes a state; parts of it that are in nobody's rows are counted (stats.lost).
+ * Where machines come and go, one that comes late, or was cut off, gets a base from
+ * another one, and w becomes it. Changes of this machine that were not exchanged are lost
+ * with that, as those of a replica that takes a state are; its parts that no machine's
+ * rows have are counted (stats.lost).
  *
- * A leader that goes before its part is complete leaves rows that it has taken off the map. Its
- * heir marks all rows in which w is not base. */
+ * A leader that goes before its part is complete leaves rows that it has taken off the
+ * map. Its heir marks all rows in which w is not base. */
 #include "sync/tables.h"
 
 #include <string.h>
@@ -134,7 +140,8 @@ static struct row state_of(const struct table *x, size_t row)
                                : (struct row){x->state + at, x->state_base + at, x->state_width};
 }
 
-/* Rows lie far apart: memory is asked for all of them, then each has its turn. own: base alone. */
+/* Rows lie far apart: memory is asked for all of them, then each has its turn. own: base
+ * alone. */
 static void ask_for(struct row r, bool own)
 {
     for (size_t k = 0; k < r.n; k += LINE_FLOATS) {
@@ -248,7 +255,8 @@ static int find_rows(struct tables *t, struct walk *walk, unsigned char least, s
     int n = 0;
     while (n < ASKED_ROWS && walk_find(t, walk, least, piece)) {
         const struct table *x = &t->list[walk->table];
-        if (!is_given(t, x->first + walk->row)) {       /* else the next part has it again */
+        if (!is_given(t, x->first + walk->row)) {       /* else the next part has it
+                                                           again */
             ask_for(values_of(x, walk->row), false);
             ask_for(state_of(x, walk->row), false);
             found[n++] = *walk;
@@ -259,7 +267,8 @@ static int find_rows(struct tables *t, struct walk *walk, unsigned char least, s
     return n;
 }
 
-/* Puts rows of that heat or more until the walk has ended (false) or no row fits (full). */
+/* Puts rows of that heat or more until the walk has ended (false) or no row fits (full).
+ */
 static bool put_rows(struct tables *t, struct walk *walk, unsigned char least, size_t room)
 {
     struct piece piece = whole_piece();
@@ -373,7 +382,8 @@ static enum round_progress pick(struct tables *t)
 {
     if (put_rows(t, &t->pick, t->least, t->part_room))
         return ROUND_WORKED;
-    if (!t->full && !t->filled && t->least > 1) {       /* room is left for some of the next */
+    if (!t->full && !t->filled && t->least > 1) {       /* room is left for some of the
+                                                           next */
         t->filled = true;
         t->least--;
         t->pick.left = t->n_rows;
@@ -395,7 +405,8 @@ static bool damaged(struct tables *t)
 static const struct table *table_of(const struct tables *t, uint64_t number)
 {
     const struct table *x = t->list, *end = t->list + t->n;
-    while (x < end && number - x->first >= x->rows)     /* below first it wraps, and is more */
+    while (x < end && number - x->first >= x->rows)     /* below first it wraps, and is
+                                                           more */
         x++;
     return x < end ? x : NULL;
 }
@@ -411,8 +422,9 @@ static const float *update(struct tables *t, const struct table *x, const void *
     return t->row;
 }
 
-/* How much of its update a row of that heat moves by. A row with one touch has hardly been touched
- * elsewhere. Of whole numbers and one division, so that it is the same bits on all machines. */
+/* How much of its update a row of that heat moves by. A row with one touch has hardly
+ * been touched elsewhere. Of whole numbers and one division, so that it is the same bits
+ * on all machines. */
 static float weight(const struct tables *t, int heat)
 {
     int64_t half = 2 * t->hot, more = heat > 1 ? heat - 1 : 0;
@@ -483,7 +495,8 @@ static enum round_progress take(struct tables *t)
     return ROUND_WORKED;
 }
 
-/* What this machine has changed since it agreed with the others is lost, and what it has given, too. */
+/* The changes that this machine has made since it agreed with the others are lost, and
+ * its open part, too. */
 static enum round_progress begin_replacing(struct tables *t)
 {
     atomic_fetch_add_explicit(&t->stats.lost, t->from.lost, memory_order_relaxed);
@@ -537,7 +550,8 @@ static enum round_progress exchange(struct tables *t)
     return ROUND_FAILED;
 }
 
-/* ------------------------------------------------------------------ begin and end of a leader */
+/* ------------------------------------------------------------------ begin and end of a
+ * leader */
 
 /* Marks the rows in which w is not base; then goes on to a state. */
 static enum round_progress mark(struct tables *t, enum tables_state next)
@@ -581,7 +595,8 @@ static enum round_progress end(struct tables *t)
         return ROUND_WORKED;
     atomic_store_explicit(&t->board->ended, 1, memory_order_release);
     t->state = TABLES_ENDED;
-    if (!t->fabric->fixed)              /* those who come later do not wait for this machine */
+    if (!t->fabric->fixed)              /* those who come later do not wait for this
+                                           machine */
         t->fabric->type->rows->leave(t->fabric);
     return ROUND_WORKED;
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* descant_waits: what this trainer's calls and rounds wait for, in words. The fabric says whom its
- * exchange waits for in relaxed figures in its head (fabric.h); they are read here without a lock,
- * so that one can ask at any time, also while a call that waits holds the machine. A start that
- * takes too long, and a round that holds up a worker, are told in the same words. */
+/* descant_waits: what this trainer's calls and rounds wait for, in words. The fabric says
+ * whom its exchange waits for in relaxed figures in its head (fabric.h); they are read
+ * here without a lock, so that one can ask at any time, also while a call that waits
+ * holds the machine. A start that takes too long, and a round that holds up a worker, are
+ * told in the same words. */
 #include "sync/waits.h"
 
 #include "sync/job.h"
@@ -26,7 +27,8 @@ static void add(struct text *text, const char *format, ...)
     text->n += n > 0 ? n : 0;
 }
 
-/* "trainer 3", "trainers 1, 3 and 4", "trainers 1 (beta), 2 (gamma) and 7 more", "2 trainers" */
+/* "trainer 3", "trainers 1, 3 and 4", "trainers 1 (beta), 2 (gamma) and 7 more", "2
+ * trainers" */
 static void add_names(struct text *text, const struct fabric *f, const struct awaited *a)
 {
     int more = a->n - a->n_named;
@@ -107,7 +109,8 @@ void waits_tell(struct waits_told *told, const struct fabric *f, uint64_t since_
     told->said = true;
 }
 
-/* Of those who have come, the first one says it for all of them; a joiner is alone with its wait. */
+/* Of those who have come, the first one says it for all of them; a joiner is alone with
+ * its wait. */
 static bool comes_first(const struct fabric *f)
 {
     struct awaited a = fabric_hear(f);
@@ -148,7 +151,7 @@ size_t descant_waits(struct descant *job, char *room, size_t bytes)
     static const char *const states[] = {"idle", "taking its snapshot", "exchanging", "merging"};
     if (job == NULL || *job->parent == 0)
         return 0;
-    const char *state = "in the hands of a waiting caller";     /* who may hold it for long */
+    const char *state = "in the hands of a waiting caller"; /* who may hold it for long */
     bool rows = false;
     if (pthread_mutex_trylock(&job->machine) == 0) {
         state = states[job->round.state];

@@ -5,22 +5,24 @@
 
 #include "fabric/fabric.h"
 
-/* What the fabric's exchange waits for: "trainer 0 waits in round 17 (mean) for trainers 2, 3";
- * empty where it does not wait. As snprintf. */
+/* Describes the wait of the fabric's exchange: "trainer 0 waits in round 17 (mean) for
+ * trainers 2, 3"; empty if it does not wait. Returns as snprintf. */
 int waits_text(const struct fabric *f, char *text, size_t room);
 
 /* A wait that holds up a worker, as far as it was told. Guarded by the machine. */
 struct waits_told {
     uint64_t since_ns;      /* 0: it does not wait */
-    uint64_t next_ns;       /* no line before: ten seconds after the last, of this wait or others */
+    uint64_t next_ns;       /* no line before: ten seconds after the last, of this wait or
+                               others */
     bool said;
 };
 
 #define WAITS_FIRST_NS UINT64_C(1000000000)
 #define WAITS_AGAIN_NS UINT64_C(10000000000)
 
-/* For whom a round waits, by the log: after a second, then every ten; and once that it goes on.
- * To be called after each sleep, with when that began. Starts, finishes and links are not told. */
+/* For whom a round waits, by the log: after a second, then every ten; and once that it
+ * goes on. To be called after each sleep, with when that began. Starts, finishes and
+ * links are not told. */
 void waits_tell(struct waits_told *told, const struct fabric *f, uint64_t since_ns,
                 uint64_t now_ns, const struct log *log);
 

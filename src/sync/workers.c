@@ -1,22 +1,24 @@
 /* SPDX-License-Identifier: MIT */
 /* Worker threads: counting without sharing, and parking for foreground rounds.
  *
- * The fast path is workers_mine: a thread-local pair (serial, slot) for each of a few jobs that
- * were opened one after the other. The serial is unique in the process, so that a slot
- * remembered from a closed job is never taken for one of a new job at the same address. Slots
- * keep their counts when a thread leaves: t never falls. */
+ * The fast path is workers_mine: a thread-local pair (serial, slot) for each of a few
+ * jobs that were opened one after the other. The serial is unique in the process, so that
+ * a slot remembered from a closed job is never taken for one of a new job at the same
+ * address. Slots keep their counts when a thread leaves: t never falls. */
 #include "sync/workers.h"
 
 static _Atomic uint64_t last_serial;
 
-enum { MINE = 4 };      /* jobs that a thread steps in turn without a lock; a power of two */
+enum { MINE = 4 };      /* jobs that a thread steps in turn without a lock; a power of
+                           two */
 
 struct mine {
     uint64_t serial;
     struct worker *slot;
 };
 
-static _Thread_local struct mine mine, others[MINE];    /* the last one's, and those by serial */
+static _Thread_local struct mine mine, others[MINE];    /* the last one's, and those by
+                                                           serial */
 
 static void leave(struct worker *slot)
 {

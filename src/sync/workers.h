@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* The caller's threads, as far as Descant knows them: each has a counter on a cache line of its
- * own, so that a step costs one load and one store, whatever the others do. A thread is
- * registered by its first step and leaves by its end or descant_worker_done. */
+/* The caller's threads, as far as Descant knows them: each has a counter on a cache line
+ * of its own, so that a step costs one load and one store, whatever the others do. A
+ * thread is registered by its first step and leaves by its end or descant_worker_done. */
 #ifndef WORKERS_H
 #define WORKERS_H
 
@@ -12,7 +12,8 @@
 enum { WORKERS_MAX = 512 };
 
 struct worker {
-    /* steps: written by the worker alone, read by anyone; relaxed, it orders no other memory */
+    /* steps: written by the worker alone, read by anyone; relaxed, it orders no other
+     * memory */
     _Alignas(64) _Atomic uint64_t steps;
     struct workers *home;
     pthread_t thread;           /* guarded by workers.lock, valid while used */
@@ -20,12 +21,15 @@ struct worker {
 };
 
 struct workers {
-    uint64_t serial;            /* tells this job's threads from those of a job that was here */
+    uint64_t serial;            /* tells this job's threads from those of a job that was
+                                   here */
     pthread_key_t key;          /* its destructor sees a thread's end */
     pthread_mutex_t lock;
     pthread_cond_t moved;       /* registered, parked or generation has changed */
-    _Atomic int n_slots;        /* slots ever used; written under lock, read by counters */
-    int registered;             /* guarded by lock, like all below: the foreground round */
+    _Atomic int n_slots;        /* slots ever used; written under lock, read by
+                                   counters */
+    int registered;             /* guarded by lock, like all below: the foreground
+                                   round */
     int parked;
     bool due, running;
     uint64_t generation;
@@ -37,10 +41,12 @@ void workers_fini(struct workers *w);
 
 struct worker *workers_mine(struct workers *w);     /* registers; NULL: too many */
 void workers_leave(struct workers *w);              /* the calling thread */
-uint64_t workers_steps(struct workers *w);          /* t: of all, also of those that left */
+uint64_t workers_steps(struct workers *w);          /* t: of all, also of those that
+                                                       left */
 
-/* Foreground rounds: the caller parks until all registered workers have; then one of them runs
- * the round, and all go on. Returns true to that one, which must call workers_unpark after. */
+/* Foreground rounds: the caller parks until all registered workers have; then one of them
+ * runs the round, and all go on. Returns true to that one, which must call workers_unpark
+ * after. */
 bool workers_park(struct workers *w);
 void workers_unpark(struct workers *w);
 

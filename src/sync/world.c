@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* An MPI job whose ranks are all on one host exchanges over that host's memory, as a job over shm,
- * several times as fast as by messages. MPI keeps what only it can do: it says who takes part,
- * compares what the ranks were told, in the same words as between hosts, and holds each rank's
- * close until all have left, since MPI_Finalize would burn a core for as long.
+/* An MPI job whose ranks are all on one host exchanges over that host's memory, as a job
+ * over shm, several times as fast as by messages. MPI keeps what only it can do: it says
+ * who takes part, compares what the ranks were told, in the same words as between hosts,
+ * and holds each rank's close until all have left, since MPI_Finalize would burn a core
+ * for as long.
  *
- * 1. What is told between ranks goes over the world until all have met over the memory: it is
- *    polled until then, for MPI moves nothing by itself, and then no more before close.
+ * 1. Ranks tell each other everything over the world until all have met over the memory.
+ *    The world is polled until then, for MPI moves nothing by itself, and not again
+ *    before close.
  * 2. All of it runs in open, start and close, in the caller's one thread. */
 #include "sync/job.h"
 
