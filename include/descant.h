@@ -165,16 +165,16 @@ DESCANT_API descant_status descant_needs(struct descant *job, struct descant_nee
  * It returns NULL if there is no memory. attach uses the caller's memory, which must stay
  * until detach or close. */
 DESCANT_API float *descant_alloc(struct descant *job, const char *name, size_t n);
-DESCANT_API descant_status descant_attach(struct descant *job, const char *name, float *memory,
-                                          size_t n);
+DESCANT_API descant_status descant_attach(struct descant *job, const char *name,
+                                          float *memory, size_t n);
 
 /* As attach, for the optimizer's state: the plan treats momentum or moments as it treats
  * parameters. Without it each trainer keeps a state of its own. squares is 1 for sums and
  * means of squares, such as Adam's second moments, which no merge may take below zero;
  * what=block and merge=delta go beyond a mean, and return UNSUPPORTED. The state must be
  * zero in all trainers at start, or it becomes the first trainer's. */
-DESCANT_API descant_status descant_state(struct descant *job, const char *name, float *memory,
-                                         size_t n, int squares);
+DESCANT_API descant_status descant_state(struct descant *job, const char *name,
+                                         float *memory, size_t n, int squares);
 
 /* Takes the segment out of the job: Descant never touches its memory again, and peers go
  * on with its last value. No step of this trainer may be under way. */
@@ -183,8 +183,8 @@ DESCANT_API descant_status descant_detach(struct descant *job, const char *name)
 /* A zeroed block of bytes that all trainers of this machine share if they ask for the
  * same name. The callers order their accesses themselves. Valid until close, but not in
  * forked children. */
-DESCANT_API descant_status descant_share(struct descant *job, const char *name, size_t bytes,
-                                         void **block);
+DESCANT_API descant_status descant_share(struct descant *job, const char *name,
+                                         size_t bytes, void **block);
 
 /* An embedding table of rows x width zeroed floats: one copy for all trainers of this
  * machine, valid until close. The memory is Descant's; workers write it in place, without
@@ -198,8 +198,8 @@ DESCANT_API descant_status descant_share(struct descant *job, const char *name, 
  * that every machine touches all the time are averaged, by degrees (the plan's key `hot`;
  * hot=0 adds up all). The optimizer's state is exchanged only if descant_table_state has
  * made it. */
-DESCANT_API descant_status descant_table(struct descant *job, const char *name, size_t rows,
-                                         size_t width, float **table);
+DESCANT_API descant_status descant_table(struct descant *job, const char *name,
+                                         size_t rows, size_t width, float **table);
 
 /* State of a table's optimizer: (rows, width) zeroed floats, exchanged together with the
  * table's rows; once for each table. It is for sums over updates, such as Adagrad's:
@@ -251,7 +251,8 @@ DESCANT_API descant_status descant_reload(struct descant *job);
  * at memory in *bytes, and sets it to the bytes needed; with memory NULL it only asks. It
  * waits for the end of a merge, and may also be called after finish. load is for use
  * between pause and reload only. */
-DESCANT_API descant_status descant_outer_save(struct descant *job, void *memory, size_t *bytes);
+DESCANT_API descant_status descant_outer_save(struct descant *job, void *memory,
+                                              size_t *bytes);
 DESCANT_API descant_status descant_outer_load(struct descant *job, const void *memory,
                                               size_t bytes);
 
@@ -265,7 +266,8 @@ struct descant_members {
 };
 
 /* At any time, from any thread. */
-DESCANT_API descant_status descant_members(struct descant *job, struct descant_members *out);
+DESCANT_API descant_status descant_members(struct descant *job,
+                                           struct descant_members *out);
 
 struct descant_stats {
     uint64_t steps;              /* of all workers of this trainer */

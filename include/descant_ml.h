@@ -54,7 +54,8 @@ struct descant_ml_model {
     uint64_t version;
 };
 
-DESCANT_API descant_status descant_ml_pin(struct descant_ml *ml, struct descant_ml_model *model);
+DESCANT_API descant_status descant_ml_pin(struct descant_ml *ml,
+                                          struct descant_ml_model *model);
 DESCANT_API descant_status descant_ml_unpin(struct descant_ml *ml);
 
 /* Adds a gradient on the model that was pinned last: the mean over so many examples. OK:
@@ -78,7 +79,8 @@ struct descant_ml_stats {
 };
 
 /* Since attach. */
-DESCANT_API descant_status descant_ml_stats(struct descant_ml *ml, struct descant_ml_stats *out);
+DESCANT_API descant_status descant_ml_stats(struct descant_ml *ml,
+                                            struct descant_ml_stats *out);
 
 #ifdef __cplusplus
 }
