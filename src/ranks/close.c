@@ -64,6 +64,8 @@ bool ranks_stay(struct fabric *f)
     struct ranks *m = ranks_of(f);
     descant_status status = f->status;
 
+    if (m->broken)
+        return false;                   /* nobody can be served any more */
     f->status = DESCANT_OK;             /* later failures are not heard any more */
     ranks_serve(m);
     m->leaving_ns = m->leaving_ns ? m->leaving_ns : m->now_ns;

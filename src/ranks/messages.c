@@ -24,12 +24,18 @@ void ranks_blame_alone(struct ranks *m, descant_status status, const char *text)
     ranks_fail(m, status, "%s", text);
 }
 
+/* rank: LINK_ANY, it was not in a message with one peer. */
 static bool broken(struct ranks *m, int rank)
 {
-    const char *name = rank >= 0 ? m->place.names[rank] : "any host";
     const struct link_type *type = m->link->type;
-    ranks_fail(m, DESCANT_SYSTEM, "%s: %s, in a message with rank %d on %s", type->name,
-               type->why(m->link), rank, name);
+    char with[LINK_NAME_ROOM + 48] = "";
+
+    if (rank >= 0)
+        snprintf(with, sizeof with, ", in a message with rank %d on %s", rank,
+                 m->place.names[rank]);
+    if (!m->broken)
+        ranks_fail(m, DESCANT_SYSTEM, "%s: %s%s", type->name, type->why(m->link), with);
+    m->broken = true;
     return false;
 }
 

@@ -316,6 +316,7 @@ struct ranks {
     int words_out;
     bool go_waits;                      /* `go` is to be done */
     bool deaf;                          /* a peer has broken the protocol: no word is heard */
+    bool broken;                        /* the link has failed, which was said */
     struct ranks_peer *peers;           /* by rank */
     int pieces_open;                    /* messages with a series that have not ended */
     int founders;                       /* with so many ranks the job begins */
