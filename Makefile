@@ -124,7 +124,7 @@ TESTS := $(patsubst tests/%.c,$(B)/tests/%,$(if $(HAVE_TRAIN),$(wildcard tests/t
 ifneq ($(findstring thread,$(SAN)),)
 TESTS := $(filter-out $(addprefix %/test_,rules block vector data formats report plan \
 	models loops wire wire_fabrics wire_jobs training_ends training_faults training_words run_files resume scores \
-	mpi mpi_jobs mpi_rounds link_contract tables tables_hot tables_parts tables_comings rows ledger check hostile liars comings comings_rows \
+	mpi mpi_errors mpi_jobs mpi_rounds link_contract tables tables_hot tables_parts tables_comings rows ledger check hostile liars comings comings_rows \
 	comings_post simulated simulated_faults simulation scale bsp_net),$(TESTS))
 endif
 # Python is not a sanitizer's program; convergence has the code of test_fabric, many times as often.
@@ -206,7 +206,9 @@ $(B)/tests/test_hostile: tests/hostile.c tests/lies.c
 $(B)/tests/test_liars: tests/liars.c tests/lies.c tests/ranks_world.c tests/ranks_world_rows.c
 $(B)/tests/test_comings $(B)/tests/test_comings_rows $(B)/tests/faults: tests/ranks_world.c tests/ranks_world_rows.c
 $(B)/tests/test_comings: $(B)/tests/faults
-$(addprefix $(B)/tests/test_,mpi mpi_jobs link_contract bsp_net): | $(MODULES)
+$(addprefix $(B)/tests/test_,mpi mpi_errors mpi_jobs link_contract bsp_net): | $(MODULES)
+# Has some of MPI's functions, for the modules to find.
+$(B)/tests/test_mpi_errors: LDFLAGS += -rdynamic
 $(B)/tests/test_segment_python $(B)/tests/test_python $(B)/tests/test_bsp: | $(SHARED)
 $(B)/tests/test_bsp: | $(B)/examples/bsp/logistic
 

@@ -170,6 +170,25 @@ static bool initialise(struct link_entry *entry, const char **threads)
     return false;
 }
 
+/* --- errors --- */
+
+static bool failed(struct mpi_link *link, const char *call, int error)
+{
+    char text[MPI_MAX_ERROR_STRING] = "";
+    int length = 0;
+
+    MPI_Error_string(error, text, &length);
+    for (char *at = text; (at = strchr(at, '\n'));)    /* MPICH's stack of calls */
+        *at = at[1] ? ';' : 0;
+    snprintf(link->why, sizeof link->why, "%s: %s", call, text);
+    return false;
+}
+
+static bool works(struct mpi_link *link, const char *call, int error)
+{
+    return error == MPI_SUCCESS || failed(link, call, error);
+}
+
 /* --- up --- */
 
 static bool grow_array(void *array, size_t room, size_t size)
@@ -223,19 +242,45 @@ static void name_version(const char *library, char *version, size_t room)
              library, number ? (int)strcspn(number, "\n") : 0, number ? number : "");
 }
 
-/* Who shares this machine; its lowest rank names the job for them. */
-static void look_around(struct mpi_link *link, const char *threads,
+/* host_number: machines up to this one, from 1. */
+static bool share_places(struct mpi_link *link, MPI_Comm local, struct link_place *place)
+{
+    int leads = place->local_rank == 0;
+
+    return works(link, "MPI_Bcast", MPI_Bcast(&place->host, 1, MPI_INT, 0, local)) &&
+           works(link, "MPI_Bcast",
+                 MPI_Bcast(place->job, (int)sizeof place->job, MPI_CHAR, 0, local)) &&
+           works(link, "MPI_Scan",
+                 MPI_Scan(&leads, &place->host_number, 1, MPI_INT, MPI_SUM,
+                          link->comm)) &&
+           works(link, "MPI_Bcast",
+                 MPI_Bcast(&place->host_number, 1, MPI_INT, 0, local)) &&
+           works(link, "MPI_Allreduce",
+                 MPI_Allreduce(&leads, &place->hosts, 1, MPI_INT, MPI_SUM,
+                               link->comm)) &&
+           works(link, "MPI_Allreduce",
+                 MPI_Allreduce(&place->local_size, &place->most_local, 1, MPI_INT,
+                               MPI_MAX, link->comm)) &&
+           works(link, "MPI_Allgather",
+                 MPI_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, link->hosts,
+                               HOST_ROOM, MPI_CHAR, link->comm));
+}
+
+/* Finds the ranks of this machine; the lowest of them names the job for all of them. */
+static bool look_around(struct mpi_link *link, const char *threads,
                         struct link_place *place)
 {
     MPI_Comm local;
-    int leads, length = 0;
+    int length = 0;
     char library[MPI_MAX_LIBRARY_VERSION_STRING] = "", name[MPI_MAX_PROCESSOR_NAME] = "";
     struct timespec now = {0};
 
     MPI_Comm_rank(link->comm, &place->rank);
     MPI_Comm_size(link->comm, &place->size);
-    MPI_Comm_split_type(link->comm, MPI_COMM_TYPE_SHARED, place->rank, MPI_INFO_NULL,
-                        &local);
+    if (!works(link, "MPI_Comm_split_type",
+               MPI_Comm_split_type(link->comm, MPI_COMM_TYPE_SHARED, place->rank,
+                                   MPI_INFO_NULL, &local)))
+        return false;
     MPI_Comm_rank(local, &place->local_rank);
     MPI_Comm_size(local, &place->local_size);
     place->host = place->rank;
@@ -243,20 +288,12 @@ static void look_around(struct mpi_link *link, const char *threads,
     snprintf(place->job, sizeof place->job, "mpi-%ld-%llx", (long)getpid(),
              (unsigned long long)now.tv_sec * 1000000000u +
                  (unsigned long long)now.tv_nsec);
-    MPI_Bcast(&place->host, 1, MPI_INT, 0, local);
-    MPI_Bcast(place->job, (int)sizeof place->job, MPI_CHAR, 0, local);
-    leads = place->local_rank == 0;
-    MPI_Scan(&leads, &place->host_number, 1, MPI_INT, MPI_SUM, link->comm);
-    place->host_number--;
-    MPI_Bcast(&place->host_number, 1, MPI_INT, 0, local);
-    MPI_Comm_free(&local);
-    MPI_Allreduce(&leads, &place->hosts, 1, MPI_INT, MPI_SUM, link->comm);
-    MPI_Allreduce(&place->local_size, &place->most_local, 1, MPI_INT, MPI_MAX,
-                  link->comm);
     MPI_Get_processor_name(name, &length);
     snprintf(link->hosts[place->rank], HOST_ROOM, "%.*s", HOST_ROOM - 1, name);
-    MPI_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, link->hosts, HOST_ROOM, MPI_CHAR,
-                  link->comm);
+    if (!share_places(link, local, place))
+        return false;
+    place->host_number--;
+    MPI_Comm_free(&local);
     MPI_Get_library_version(library, &length);
     place->names = (const char (*)[LINK_NAME_ROOM])link->hosts;
     place->generation = 1;
@@ -264,6 +301,7 @@ static void look_around(struct mpi_link *link, const char *threads,
     name_version(library, place->version, sizeof place->version);
     snprintf(place->about, sizeof place->about, "%s, MPI initialised by %s", threads,
              initialised_by == getpid() ? "Descant" : "the program");
+    return true;
 }
 
 static uint64_t now_ns(void)
@@ -290,11 +328,9 @@ static bool duplicate(struct mpi_link *link, struct link_entry *entry)
             nanosleep(&rest, NULL);
         rest.tv_nsec = 2 * rest.tv_nsec < REST_MOST_NS ? 2 * rest.tv_nsec : REST_MOST_NS;
     }
-    if (error != MPI_SUCCESS)
-        snprintf(entry->why, sizeof entry->why, "MPI_Comm_idup has failed");
     entry->timed_out &= !done;
     link->comm = coming_comm;
-    return done;
+    return works(link, "MPI_Comm_idup", error) && done;
 }
 
 static struct link *go_up(struct link_entry *entry, struct link_place *place)
@@ -315,14 +351,18 @@ static struct link *go_up(struct link_entry *entry, struct link_place *place)
             destroy(link);
         return NULL;
     }
-    if (!duplicate(link, entry)) {
+    bool met = duplicate(link, entry);
+    if (met) {
+        links_up++;             /* so a process that fails from here on does not finalise */
+        MPI_Comm_set_errhandler(link->comm, MPI_ERRORS_RETURN);
+        met = look_around(link, threads, place);
+    }
+    if (!met) {
+        snprintf(entry->why, sizeof entry->why, "%.250s", link->why);
         destroy(link);
         return NULL;
     }
-    MPI_Comm_set_errhandler(link->comm, MPI_ERRORS_RETURN);
-    look_around(link, threads, place);
     link->link.type = &descant_link;
-    links_up++;
     links_open++;
     return &link->link;
 }
@@ -347,18 +387,6 @@ static const char *why_of(const struct link *link)
 
 /* --- messages --- */
 
-static bool failed(struct mpi_link *link, const char *call, int error)
-{
-    char text[MPI_MAX_ERROR_STRING] = "";
-    int length = 0;
-
-    MPI_Error_string(error, text, &length);
-    for (char *at = text; (at = strchr(at, '\n'));)    /* MPICH's stack of calls */
-        *at = at[1] ? ';' : 0;
-    snprintf(link->why, sizeof link->why, "%s: %s", call, text);
-    return false;
-}
-
 static bool opened(struct mpi_link *link, void *op, bool receives)
 {
     link->ops[link->n] = op;
@@ -376,8 +404,7 @@ static bool send_to(struct link *base, const void *p, size_t bytes,
         return false;
     int error = MPI_Isend(p, (int)bytes, MPI_BYTE, message->rank, message->tag,
                           link->comm, &link->requests[link->n]);
-    return error == MPI_SUCCESS ? opened(link, message->op, false)
-                                : failed(link, "MPI_Isend", error);
+    return works(link, "MPI_Isend", error) && opened(link, message->op, false);
 }
 
 static bool receive_from(struct link *base, void *p, size_t bytes,
@@ -390,8 +417,7 @@ static bool receive_from(struct link *base, void *p, size_t bytes,
     int from = message->rank == LINK_ANY ? MPI_ANY_SOURCE : message->rank;
     int error = MPI_Irecv(p, (int)bytes, MPI_BYTE, from, message->tag, link->comm,
                           &link->requests[link->n]);
-    return error == MPI_SUCCESS ? opened(link, message->op, true)
-                                : failed(link, "MPI_Irecv", error);
+    return works(link, "MPI_Irecv", error) && opened(link, message->op, true);
 }
 
 static void close_up(struct mpi_link *link)
@@ -411,6 +437,7 @@ static void close_up(struct mpi_link *link)
 /* A message that is longer than its receive ends as one, with that class of error. */
 static bool test_some(struct mpi_link *link, int *n)
 {
+    *n = 0;
     int error = MPI_Testsome(link->n, link->requests, n, link->indices, link->statuses);
     bool each = error == MPI_ERR_IN_STATUS;
 
@@ -424,7 +451,7 @@ static bool test_some(struct mpi_link *link, int *n)
             error = *one;
         *one = sort;
     }
-    return error == MPI_SUCCESS || failed(link, "MPI_Testsome", error);
+    return works(link, "MPI_Testsome", error);
 }
 
 /* Here and not in grow, since what has ended sends more while it is gone through. */
@@ -508,11 +535,13 @@ static bool close_link(struct link *base, bool together)
     for (int i = 0; i < link->n; i++)
         if (link->receives[i])
             MPI_Cancel(&link->requests[i]);
+    int error = MPI_SUCCESS;
     if (together)
-        MPI_Waitall(link->n, link->requests, link->statuses);
+        error = MPI_Waitall(link->n, link->requests, link->statuses);
     else
         settle(link);
-    bool quiet = together || link->n == 0;
+    bool quiet = together ? error == MPI_SUCCESS || error == MPI_ERR_IN_STATUS
+                          : link->n == 0;
     links_open--;
     if (together) {
         MPI_Comm_free(&link->comm);
