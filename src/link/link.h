@@ -6,46 +6,50 @@
  * 1. Threads. All functions but sleep are called by one thread at a time; sleep may run
  *    beside them. A process may have several links open, each with a thread of its own.
  * 2. Peers. A peer is (rank, generation). A process that meets again has another
- *    generation. At one end a rank has one generation at a time, so a rank alone says who
- *    is meant: another generation comes only after the one before it has been forgotten.
+ *    generation. At one end a rank has one generation at a time, so a rank alone names a
+ *    peer: another generation comes only after the one before it has been forgotten, and
+ *    a generation that was forgotten never comes again.
  * 3. Order. A stream is the messages from one rank to another with one tag and one
  *    series. They arrive in the order in which they were sent, and only at receives of
  *    that series. Messages of other streams may overtake them, and no stream ever waits
  *    for another one: each goes on as long as its receiver opens receives.
  * 4. Memory. The bytes that a message carries stay where they are, unchanged, until the
  *    message has ended.
- * 5. Words. A message of at most LINK_WORD bytes leaves at once, and ends for its sender
- *    when the link has a copy. A link has room for LINK_WORDS copies of each stream. A
- *    word for which there is no room stays with its sender until its
+ * 5. Words. A message of at most LINK_WORD bytes, or of none, leaves at once, and ends
+ *    for its sender when the link has a copy. A link has room for LINK_WORDS copies of
+ *    each stream. A word for which there is no room stays with its sender until its
  *    receiver has taken one. So a receiver can always read all that has come, and one
- *    ordered stream for each peer is enough.
- * 6. Bulk. A longer message leaves only when its receiver has room for it: an open
- *    receive from its sender, or one from LINK_ANY, which the receiver gives to one
- *    message at a time. So bulk is read straight into its receive, and words go past bulk
- *    that waits.
+ *    ordered connection to each peer is enough.
+ * 6. Bulk. A longer message, of INT_MAX bytes at most, leaves only when its receiver has
+ *    room for it: an open receive from its sender, or one from LINK_ANY, which the
+ *    receiver gives to one message at a time. So bulk is read straight into its receive,
+ *    and words go past bulk that waits. MPI copies short bulk, as if it were words.
  * 7. Receives. Receives of one tag are either all from named ranks, and end in the order
  *    in which they were opened, or all from LINK_ANY, of series 0. A message that is
  *    longer than its receive ends it with LINK_TOO_LONG for its length, and nothing is
- *    written beyond the receive.
+ *    written beyond the receive. Open MPI 4.1 breaks this: bulk that it moves without
+ *    copies is written as a whole, so over it ranks trust each other's lengths.
  * 8. Coming and going. Where the link is `fixed`, all ranks are there from the start, and
- *    a death ends the job. Else nobody is there until collect tells of the peer's coming,
- *    and a peer is told of as gone once the link knows that it has died, closed or
- *    forgotten this end. A peer that is only silent is not gone, and the link tells
- *    nothing of it: the layer above sends words and finds it silent. src/ranks/ forgets
- *    no peer for that, as it may be paused: what is open with it stays open, however
- *    long, and goes on when the peer does.
+ *    a death ends the job. Else no peer is there until collect tells of its coming. The
+ *    link tells that a peer is gone once it knows one of these: the process has died; it
+ *    has closed its link; it has forgotten this end; it has broken the link's own
+ *    protocol; or another generation of its rank has come. A peer that is only silent is
+ *    not gone, and the link tells nothing of it: the layer above sends words and finds it
+ *    silent. src/ranks/ forgets no peer for its silence, as it may be paused: open
+ *    messages stay open, however long, and go on when the peer does. So a connection that
+ *    breaks while both processes live is not told, and is the link's own to mend.
  * 9. Forgetting. Messages with a peer that is gone stay open until it is forgotten, and
- *    receives still take what had left before; that a peer has closed is told after all
- *    that it had sent. forget gives all messages with the peer back as failed, and from
- *    then on the link touches none of their bytes. The memory of a failed receive may
- *    have been written to in part. Receives from LINK_ANY stay open. The two ends meet
- *    again only when one of them has closed its link and met anew.
- * 10. Series. An undertaking that may be given up, as a round of exchanges, has a series
- *    that is higher than those before. A rank that forgets all below a series is through
- *    with it: its own messages of lower series end as failed, as in 9, and those of its
- *    peers are thrown away when they come. Series 0 is of nothing that ends: only
- *    forgetting the peer ends its messages. A fixed link gives nothing up, so there all
- *    series may be one. */
+ *    receives still take what had left before. Of a peer that closes, each word that had
+ *    ended for it still comes, and only then is the peer told as gone. forget gives all
+ *    messages with the peer back as failed, and from then on the link touches none of
+ *    their bytes. The memory of a failed receive may have been written to in part.
+ *    Receives from LINK_ANY stay open. The two ends meet again only when one of them has
+ *    closed its link and met anew.
+ * 10. Series. Work that may be given up, as a round of exchanges, has a series that is
+ *    higher than those before. A rank may forget all below a series: its own messages of
+ *    lower series end as failed, as in 9, and those of its peers are thrown away when
+ *    they come. Series 0 is never given up: only forgetting the peer ends its messages. A
+ *    fixed link gives nothing up, so there all series may be one. */
 #ifndef LINK_H
 #define LINK_H
 
@@ -76,7 +80,7 @@ struct link_entry {
     int rank;                       /* which one, or -1: any, or the launcher's */
     double start_s;                 /* so long at most for the others to come */
     const struct log *log;
-    descant_status status;          /* set by meet that returns NULL, which has logged it */
+    descant_status status;          /* set and logged by a meet that returns NULL */
     /* between mpi.c and its module: */
     _Atomic bool entered;           /* MPI_Init has returned */
     bool timed_out;                 /* some have not come, */
@@ -87,16 +91,18 @@ struct link_place {
     int rank, size;                 /* size: how many ranks there can be */
     uint64_t generation;            /* of this rank; not 0 */
     bool fixed;                     /* nobody comes later, and a death ends the job */
-    bool wakes;                     /* a sleep ends when there is news */
+    bool wakes;                     /* a sleep ends at the latest when there is news */
     int host;                       /* the lowest rank of this machine */
     int local_rank, local_size;     /* among those of this machine */
     int hosts, host_number;         /* how many machines; this one's number, from 0 */
     int most_local;                 /* ranks of the machine that has most of them */
-    const char (*names)[LINK_NAME_ROOM];    /* of each rank's machine; the link's, until close */
-    char job[64];                   /* one name for this machine's ranks, which no other job has */
-    char version[128];              /* of what carries the messages, */
-    char about[96];                 /* and what else there is to say of it */
-    const char *unbind;             /* what lets ranks run on all cores, in words; NULL: they do */
+    /* Of each rank's machine, or its address, as meet knows it: read by any thread, and
+     * unchanged until close. */
+    const char (*names)[LINK_NAME_ROOM];
+    char job[64];                   /* of this machine's ranks; no other job has it */
+    char version[128];              /* of the library or system that carries messages, */
+    char about[96];                 /* and a remark on it */
+    const char *unbind;             /* advice how ranks run on all cores; NULL: they do */
 };
 
 struct link_message {
@@ -120,7 +126,8 @@ struct link_peer {
 };
 
 /* What has happened. Both lists are the link's, until the next collect. A peer that has
- * come did so before the first of its messages ended. */
+ * come did so before the first of its messages ended. now_ns is set even where collect
+ * returns false. */
 struct link_news {
     uint64_t now_ns;                /* never 0 */
     const struct link_ended *ended;
@@ -131,12 +138,13 @@ struct link_news {
 
 struct link_type {
     int version;                    /* LINK_VERSION */
-    const char *name;               /* of what carries the messages */
+    const char *name;               /* of the library or system that carries messages */
 
-    /* Meets the job. A fixed link waits for all ranks, asleep; else the link waits for
-     * one of those that are known to be there, or for nobody where this rank is one of
-     * them. NULL: it has not come about; a rank for which the others were too late may
-     * try again, and meets those who have come meanwhile. */
+    /* Meets the job. A fixed link waits for all ranks, asleep. Else it waits until the
+     * link knows this rank and the job's size, for which it may have to hear one peer
+     * that is known to be there; collect tells of peers. NULL: it has failed; a rank for
+     * which the others were too late may try again, and meets those that have come
+     * meanwhile. */
     struct link *(*meet)(struct link_entry *entry, struct link_place *place);
 
     /* Begin and return. To and from another rank; a receive takes at most `bytes`, from a
@@ -152,8 +160,9 @@ struct link_type {
      * link has failed. */
     bool (*collect)(struct link *link, struct link_news *news);
 
-    /* For so long at most, and not beyond until_ns (0: no bound); where the link `wakes`,
-     * until collect would have news. */
+    /* For so long at most, and not beyond until_ns (0: no bound). Where the link `wakes`,
+     * it ends at the latest when collect would have news; it may end sooner, as when a
+     * message can move on. */
     void (*sleep)(struct link *link, uint64_t most_ns, uint64_t until_ns);
 
     /* The end with this peer, or, for LINK_ANY, with all peers, of what is below a series
@@ -164,9 +173,10 @@ struct link_type {
 
     const char *(*why)(const struct link *link);    /* a function has returned false */
 
-    /* Gives up all messages that are open. together: all ranks call it now, else what the
-     * ranks have in common stays. False, of a fixed link alone: messages are under way
-     * still, and the link may read and write what they carry at any time from now on. */
+    /* Gives up all messages that are open. A link that still has copies of words to write
+     * waits for that, for a bounded time (9). together: all ranks call it now; else what
+     * the ranks have in common stays. False, of a fixed link alone: messages are under
+     * way still, and the link may read and write their bytes at any time from now on. */
     bool (*close)(struct link *link, bool together);
 };
 

@@ -18,8 +18,8 @@ static descant_status check_place(const struct ranks *m,
     const struct log *log = options->log;
 
     if (options->rank >= 0 && options->rank != m->place.rank)
-        return log_fail(log, DESCANT_BAD_RANK, "rank %d: MPI has made this one rank %d",
-                        options->rank, m->place.rank);
+        return log_fail(log, DESCANT_BAD_RANK, "rank %d: %s has made this one rank %d",
+                        options->rank, m->link->type->name, m->place.rank);
     if (!m->place.fixed)
         return options->size <= m->place.size
                    ? DESCANT_OK
