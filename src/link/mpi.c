@@ -240,7 +240,8 @@ static bool waits(struct entrance *e)
     return !atomic_load(&e->over) && !atomic_load(&e->entry->entered);
 }
 
-/* As a start does: after 5, 10, 20, … seconds; one rank says it, or two where the first is late. */
+/* Says that it waits after 5, 10, 20, … seconds, as a start does. Ranks 0 and 1 say it,
+ * in case rank 0 is the late one. */
 static void *watch(void *of)
 {
     struct entrance *e = of;

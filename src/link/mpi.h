@@ -14,11 +14,11 @@ enum mpi_library { MPI_LIBRARY_OPENMPI, MPI_LIBRARY_MPICH, MPI_LIBRARIES };
 
 /* The module's file, where there is one. */
 bool mpi_module_find(enum mpi_library library, char *path, size_t room);
-/* Of the wanted library, where there is none: its name, where it was looked for, what helps. */
+/* Where there is no module: a text with its name, the folders searched, and advice. */
 const char *mpi_module_missing(char *text, size_t room);
 const char *mpi_module_name(enum mpi_library library);
 
-/* Who has started this process as a rank of an MPI job. */
+/* The launcher that has started this process as a rank of an MPI job. */
 enum mpi_launcher { MPI_LAUNCHER_NONE, MPI_LAUNCHER_OPENMPI, MPI_LAUNCHER_MPICH,
                     MPI_LAUNCHER_SLURM };
 enum mpi_launcher mpi_module_launcher(void);

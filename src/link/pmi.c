@@ -5,11 +5,12 @@
  * MPI_Finalize alone, and leaves nothing unread on it, so that between the two it can be
  * spoken on here; and before MPI_Init by a process that will not come to it.
  *
- * The barrier is the launcher's, and no message of MPI's carries it. Once all ranks are
- * in the barrier, each has received all it wants; until then a rank must move what it has
- * sent, for MPI may hold the rest of a send that it has called complete. A rank comes to
- * the barrier as its process ends, which may be long after the end of the job: the other
- * ranks wait for it there, because a launcher may end the whole run when one rank ends. */
+ * The barrier is the launcher's, and no message of MPI's carries it. Once all ranks
+ * are in the barrier, each has received all it wants; until then a rank must move what
+ * it has sent, for MPI may hold the rest of a send that it has called complete. A rank
+ * comes to the barrier as its process ends, which may be long after the end of the
+ * job: the other ranks wait for it there, because a launcher may end the whole run
+ * when one rank ends. */
 #include "link/pmi.h"
 
 #include <errno.h>
@@ -35,7 +36,8 @@ static int descriptor(void)
     if (!end || *end || number < 0 || number >= 1 << 20)
         return -1;
     bool stream = getsockopt((int)number, SOL_SOCKET, SO_TYPE, &type, &n) == 0 &&
-                  type == SOCK_STREAM;         /* else the number is another descriptor's by now */
+                  /* else the number is another descriptor's now */
+                  type == SOCK_STREAM;
     return stream ? (int)number : -1;
 }
 

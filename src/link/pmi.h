@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What MPICH's launchers hear from a rank beside MPI: PMI-1, lines over a descriptor. */
+/* A rank's words to MPICH's launchers beside MPI: PMI-1, lines over a descriptor. */
 #ifndef PMI_H
 #define PMI_H
 
@@ -12,7 +12,8 @@
 bool pmi_leave(void (*progress)(void), int most_ms);
 
 /* Tells the launcher, if it is one that speaks so, to end the job: this rank ends with
- * the status, and will not come to MPI_Init, where the others would wait for it for ever. */
+ * the status, and will not come to MPI_Init, where the others would wait for it for
+ * ever. */
 void pmi_abort(int status);
 
 #endif

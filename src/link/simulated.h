@@ -13,8 +13,8 @@
  *     takes.
  *   - Its head comes latency + jitter later. It occupies the incoming side of the
  *     receiver's host from then on, or once that is free, for as long as it takes there.
- *   - Words do not wait for bulk on either side; the bulk after them is later by what
- *     they take.
+ *   - Words do not wait for bulk on either side; the bulk after them is later by the
+ *     time that they take.
  *   - Bulk leaves when its receiver's room for it is known: latency after the receive was
  *     opened, or, where the receive is from LINK_ANY, two latencies after the message was
  *     sent, or more.
@@ -77,7 +77,7 @@ struct simulated_fault {
 bool simulated_fault(struct simulated *world, const struct simulated_fault *fault);
 bool simulated_lives(const struct simulated *world, int rank);  /* has met, not died */
 
-/* --- what was --- */
+/* --- figures --- */
 
 struct simulated_figures {
     uint64_t events, messages, bytes;   /* messages and bytes: that arrived */

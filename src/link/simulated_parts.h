@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* What a simulated world is made of; for its files alone, which call each other
- * downwards:
+/* The parts of a simulated world; for its files alone, which call each other downwards:
  *
  *   simulated.c         the link's table, and the driver's functions
- *   simulated_peers.c   who is there for whom: meeting, gone, forgotten, dead
+ *   simulated_peers.c   ends that are there for each other, gone, forgotten, dead
  *   simulated_wire.c    messages: when they leave, arrive and are taken
  *   simulated_queue.c   events by time, ranks that can go on, what collect tells */
 #ifndef LINK_SIMULATED_PARTS_H
@@ -89,7 +88,7 @@ struct end {
     struct simulated_view *views;         /* (ranks) NULL: the world is fixed */
     uint64_t below;             /* series that it is through with, of all peers */
     size_t n_open;              /* messages that it has sent, and have not ended */
-    /* what collect will tell, and what it has told last */
+    /* the news that collect will tell, and those that it told last */
     struct link_ended *ended, *told;
     int n_ended, ended_room, told_room;
     struct link_peer *peers, *told_peers;
@@ -125,7 +124,7 @@ struct host {
     double factor;
 };
 
-/* Records that were used and lie ready for the next of their kind, by their first word. */
+/* Records that lie ready to be used again, by kind; linked by their first word. */
 enum record { RECORD_RECEIVE, RECORD_WORD, RECORD_BULK, RECORDS };
 
 struct simulated {
@@ -145,7 +144,7 @@ struct simulated {
     int number;                 /* of the world, in this process */
 };
 
-/* What peer sends to end may arrive. */
+/* True: messages from peer to end may arrive. */
 static inline bool simulated_hears(const struct end *end, const struct end *peer,
                                    uint64_t series)
 {
@@ -187,10 +186,10 @@ void simulated_sender_stops(struct channel *channel, bool tell);
 /* Nothing of the receiver's is written any more, and nothing arrives. tell: the receiver
  * is. */
 void simulated_receiver_stops(struct channel *channel, bool tell);
-/* The same, but what arrives waits for the next. */
+/* The same, but messages that arrive wait for the next end of that rank. */
 void simulated_receiver_closes(struct channel *channel);
 void simulated_channel_free(struct channel *channel);
-void simulated_message_free(struct simulated_message *message);       /* if it was dropped */
+void simulated_message_free(struct simulated_message *message);   /* if it was dropped */
 
 /* --- simulated_peers.c --- */
 
@@ -198,7 +197,7 @@ void simulated_meets(struct end *end);
 void simulated_connects(struct simulated *world, const struct event *event);
 void simulated_finds_gone(struct simulated *world, const struct event *event);
 void simulated_forgets(struct end *end, struct end *peer);
-/* With what is below a series; peer NULL: of all. */
+/* The end is through with series below this one; peer NULL: of all peers. */
 void simulated_through(struct end *end, struct end *peer, uint64_t below);
 void simulated_dies(struct end *end, bool told);
 bool simulated_closes(struct end *end);             /* link_type.close */

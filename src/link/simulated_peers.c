@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Of a simulated world: who is there for whom. Each end has a view of each other rank.
+/* Of a simulated world: which ends are there for each other. Each end has a view of each
+ * other rank.
  * Two ends are connected when both views are THERE, each with the other's generation:
  *
  *   meeting     an end that meets dials all others. A view of an older generation becomes
@@ -100,7 +101,7 @@ void simulated_connects(struct simulated *world, const struct event *event)
         return;
     bool one = accepts(a, b), other = accepts(b, a);
     if (one && other) {
-        /* what is still on its way was said by, or to, processes before them */
+        /* messages that are still on their way are of processes before these two */
         each_of_peer(a, b, simulated_receiver_stops, true);
         each_of_peer(b, a, simulated_receiver_stops, true);
         come(a, b);
@@ -250,7 +251,7 @@ static void close_receiver(struct channel *channel, bool tell)
 bool simulated_closes(struct end *end)
 {
     struct simulated *world = end->world;
-    bool quiet = end->views || !end->n_open;    /* nothing of the end's own memory is read */
+    bool quiet = end->views || !end->n_open;    /* nothing reads the end's own memory */
 
     if (end->views && end->alive)
         simulated_dies(end, true);

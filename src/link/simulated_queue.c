@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* Of a simulated world: what comes next. Events lie in a binary heap by their time, and
- * those of one time come in the order in which they were pushed, so that a world is the
- * same each time that it runs. Ranks that can go on are in a queue. Channels are found by
- * a table of their receiver. So no step looks at more than a few of the messages, ranks
- * or channels, however many there are.
+/* Of a simulated world: the order in which things happen. Events lie in a binary heap by
+ * their time, and those of one time come in the order in which they were pushed, so that
+ * a world is the same each time that it runs. Ranks that can go on are in a queue.
+ * Channels are found by a table of their receiver. So no step looks at more than a few of
+ * the messages, ranks or channels, however many there are.
  *
  * Where memory runs out the world has failed: it does no more, and collect says so. */
 #include "link/simulated_parts.h"
@@ -156,7 +156,8 @@ void simulated_told(struct end *end, struct link_peer peer)
 static size_t place(const struct end *to, const struct end *from, int tag,
                     uint64_t series)
 {
-    uint64_t key = (uint64_t)(from ? from->rank + 1 : 0) * LINK_TAGS + (uint64_t)tag + (series << 20);
+    uint64_t key = (uint64_t)(from ? from->rank + 1 : 0) * LINK_TAGS + (uint64_t)tag +
+                   (series << 20);
     return (size_t)(key * UINT64_C(0x9e3779b97f4a7c15) >> 32) & (to->table_room - 1);
 }
 

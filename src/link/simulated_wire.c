@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Of a simulated world: how messages travel (simulated.h says what that costs).
+/* Of a simulated world: how messages travel (simulated.h has the costs).
  *
  * A message stays in its channel's list, in the order in which it was sent, until it is
  * taken. On its way it has at most these events: ANNOUNCE, by which the receiver knows of
@@ -351,7 +351,8 @@ bool simulated_send(struct channel *c, const void *p, size_t bytes, void *op)
 {
     bool word = bytes <= LINK_WORD;
     struct simulated *world = c->to->world;
-    struct simulated_message *m = simulated_record(world, word ? RECORD_WORD : RECORD_BULK);
+    struct simulated_message *m =
+        simulated_record(world, word ? RECORD_WORD : RECORD_BULK);
 
     if (!m)
         return false;

@@ -31,12 +31,13 @@ void arena_fini(struct arena *arena);
 enum arena_use {
     ARENA_READ,
     ARENA_WRITE,
-    ARENA_TAKE      /* to write, and its pages are taken now, after a look at what is free */
+    /* to write, and its pages are taken now, after a look at what is free */
+    ARENA_TAKE
 };
 
 /* Maps until fini. */
-descant_status arena_map(struct arena *arena, uint64_t at, size_t bytes, enum arena_use use,
-                         void **out);
+descant_status arena_map(struct arena *arena, uint64_t at, size_t bytes,
+                         enum arena_use use, void **out);
 /* Takes the pages of a mapping that were not. */
 descant_status arena_take(struct arena *arena, uint64_t at, size_t bytes);
 /* Gives pages back to the machine; a piece of them, and false: there are more. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Lists of memory blocks, of trainers in one process, and of a rank that is alone on its machine. */
+/* Lists of memory blocks of trainers in one process, or of a machine's only rank. */
 #ifndef MACHINE_BLOCKS_H
 #define MACHINE_BLOCKS_H
 
@@ -12,10 +12,10 @@ struct block {
     char name[];            /* of a block of share */
 };
 
-/* What alloc and share of a fabric promise; the memory is the list's. */
+/* For alloc and share of a fabric (fabric.h); the memory is the list's. */
 float *blocks_alloc(struct block **list, size_t at, size_t n, const struct log *log);
-descant_status blocks_share(struct block **list, const char *name, size_t bytes, void **memory,
-                            const struct log *log);
+descant_status blocks_share(struct block **list, const char *name, size_t bytes,
+                            void **memory, const struct log *log);
 void blocks_give(struct block **list);
 
 #endif

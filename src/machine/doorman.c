@@ -8,11 +8,11 @@
  * A joiner calls twice: hello, upon which it gets the arena and our pidfd for its own;
  * and the slot that it is about to take, which we watch from then on. Its call then
  * becomes the line between the two of us, which both keep as long as they live. A pidfd
- * tells of a death at once, whatever children the dead has; a line breaks also when its
- * trainer has become another program (execve), which a pidfd does not show.
+ * tells of a death at once, even where the dead has children that live; a line breaks
+ * also when its trainer has become another program (execve), which a pidfd does not show.
  *
- * A trainer that was stopped finds in its queues what joiners told it meanwhile: it
- * therefore listens to a caller before it drops it, and hears all of a line before it
+ * A trainer that was stopped finds in its queues the words that joiners sent meanwhile:
+ * it therefore listens to a caller before it drops it, and hears all of a line before it
  * takes it as cut. */
 #include "machine/meet.h"
 #include "machine/message.h"
@@ -26,7 +26,8 @@
 #include <unistd.h>
 
 #define CALLER_NS 1000000000u   /* that a caller may be silent */
-#define SEAT_NS 10000000000u    /* once it has said hello: it may wait for somebody else */
+/* once it has said hello: it may wait for somebody else */
+#define SEAT_NS 10000000000u
 
 static void drop_caller(struct meet_caller *caller)
 {
@@ -57,7 +58,7 @@ static bool is_seat(const struct meet *meet, const struct message *seat)
     return !life_alive(life) || life_generation(life) == seat->generation;
 }
 
-/* Whoever calls with these will be that slot's next trainer. */
+/* The caller of these will be that slot's next trainer. */
 static void seat_peer(struct meet *meet, const struct message *seat, int *line,
                       int *pidfd)
 {
@@ -102,7 +103,7 @@ static void bury(struct meet *meet, unsigned slot)
     fd_close(&meet->lines[slot]);
 }
 
-/* A joiner that tries another slot, or a late answer to our own joining; else it is cut. */
+/* A joiner that tries another slot, or a late answer to our own joining; else it ends. */
 static void serve_line(struct meet *meet, unsigned slot)
 {
     struct message message;
@@ -143,7 +144,7 @@ static void accept_caller(struct meet *meet, struct meet_caller *caller)
     *caller = (struct meet_caller){fd, -1, clock_now_ns() + CALLER_NS};
 }
 
-/* What poll looks at: in this order, and of the slots and callers only those there are. */
+/* The descriptors for poll, in this order; of slots and callers only those there are. */
 struct watch {
     struct pollfd p[2 + 2 * MACHINE_SLOTS + MEET_CALLERS];
     nfds_t n;

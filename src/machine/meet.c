@@ -2,18 +2,21 @@
 /* Meeting by names (name.c), which the kernel takes back by itself.
  *
  *   1. The door is a name that one process can hold. Its holder changes slots, founds,
- *      compares manifests, adds blocks; the others sleep on a connection to it, which breaks
- *      when the holder lets go or dies.
- *   2. A joiner tells every member which slot and generation it will be, and has their answer,
- *      before it takes the slot: from its first moment its death is noticed by all of them.
- *   3. A member's death is its pidfd becoming readable: a child that it forked may hold its
- *      sockets on for as long as it likes. A cut line tells that it has become another program.
- *   4. A slot that is alive in the roster but whose name nobody living holds is buried by the
- *      next joiner: its trainer died before it had told everyone.
- *   5. A name that another user holds is nobody's of ours. At the door the job is refused at once,
- *      with that user's number; a slot is done without, as long as others are free.
+ *      compares manifests, adds blocks; the others sleep on a connection to it, which
+ *      breaks when the holder lets go or dies.
+ *   2. A joiner tells every member which slot and generation it will be, and has their
+ *      answer, before it takes the slot: from its first moment its death is noticed by
+ *      all of them.
+ *   3. A member's death is its pidfd becoming readable: a child that it forked may hold
+ *      its sockets on for as long as it likes. A cut line tells that it has become
+ *      another program.
+ *   4. A slot that is alive in the roster but whose name nobody living holds is buried by
+ *      the next joiner: its trainer died before it had told everyone.
+ *   5. A name that another user holds is nobody's of ours. At the door the job is refused
+ *      at once, with that user's number; a slot is done without, as long as others are
+ *      free.
  *
- * The doormen of those who are here answer joiners (doorman.c).
+ * The doormen of trainers that are here answer joiners (doorman.c).
  *
  * Left out on purpose: a process that forks while it holds the door keeps it shut until
  * that child ends; the joiners' waiting is bounded. */
@@ -31,7 +34,8 @@
 
 #define CALL_NS 2000000000u     /* that a living member has to answer */
 #define TOUCH_NS 100000000u
-#define REFUSED_NS 50000000u    /* after which one who cannot be reached is looked up */
+/* after which an end that cannot be reached is looked up */
+#define REFUSED_NS 50000000u
 
 enum { TRIES = 3 };             /* of calls that somebody hangs up on */
 
@@ -52,7 +56,7 @@ void meet_init(struct meet *meet, const char *name, double start_s, const struct
         meet->callers[k] = (struct meet_caller){-1, -1, 0};
 }
 
-/* What a stranger has of the job, and who that is, where it can be told. */
+/* Says what a stranger holds of the job, and who he is, where that is known. */
 static descant_status refuse_stranger(const struct meet *meet, const char *what,
                                       bool many, const struct holder *who)
 {
@@ -124,7 +128,7 @@ void meet_door_give(struct meet *meet)
 
 enum peer { PEER_STRANGER, PEER_DEAD, PEER_OURS };
 
-/* Who is at the other end; of ours that live, with a pidfd if it could be had. */
+/* Which slot is at the other end; of ours that live, with a pidfd if there is one. */
 static enum peer look_at_peer(int fd, int *pidfd)
 {
     struct holder who;
@@ -247,7 +251,7 @@ static descant_status take_answer(struct meet *meet, unsigned slot)
     enum heard heard = message_hear(meet->lines[slot], &answer, fds, 2);
     if (heard == HEARD_CUT)
         return log_fail(meet->log, DESCANT_SYSTEM,
-                        "no descriptors for what slot %u answers: %s", slot,
+                        "no descriptors for the answer of slot %u: %s", slot,
                         machine_why(EMFILE));
     if (heard != HEARD) {
         if (!pidfd_dead(meet->peers[slot]))
@@ -308,7 +312,7 @@ static descant_status call_all(struct meet *meet)
     for (unsigned s = 0; s < MACHINE_SLOTS; s++)
         waiting |= meet->lines[s] >= 0 ? slot_bit(s) : 0;
     while (waiting && !status && (ready || clock_now_ns() < until)) {
-        ready = await_lines(meet, waiting, until);      /* once more when the time is up */
+        ready = await_lines(meet, waiting, until);    /* once more when the time is up */
         for (unsigned s = 0; s < MACHINE_SLOTS && !status; s++)
             if (ready & slot_bit(s))
                 status = take_answer(meet, s);
@@ -321,8 +325,8 @@ static descant_status call_all(struct meet *meet)
     return status;
 }
 
-/* Again while somebody hangs up on us who lives, as one does who is leaving. A job is not
- * founded beside one who does not answer. */
+/* Again while a living trainer hangs up on us, as a leaver does. No job is founded beside
+ * a trainer that does not answer. */
 descant_status meet_call(struct meet *meet)
 {
     uint64_t until = clock_now_ns() + CALL_NS;
@@ -372,7 +376,8 @@ static bool announce(struct meet *meet, unsigned slot, uint32_t generation)
         waiting &= ~ready;
     }
     for (unsigned s = 0; s < MACHINE_SLOTS; s++)
-        while (cut & slot_bit(s)) {     /* dying or leaving: soon it is no trainer any more */
+        /* dying or leaving: soon it is no trainer any more */
+        while (cut & slot_bit(s)) {
             uint64_t life = slot_life(meet->roster, s);
             if (!life_alive(life) || life_generation(life) != meet->peer_generations[s] ||
                 pidfd_dead(meet->peers[s]))

@@ -15,16 +15,18 @@ struct meet_caller {
     uint64_t until_ns;
 };
 
-/* What a user of the arena that has more in it than blocks says when somebody comes. All
- * is called inside the door. */
+/* Callbacks of a user that has more in the arena than blocks, as trainers come. All are
+ * called inside the door. */
 struct meet_user {
     /* The arena is there, the slot is not yet: maps what is the user's, and compares. */
     descant_status (*agree)(void *user);
     bool (*reads_dead)(const void *user);   /* the memory of dead slots may be read */
-    /* Somebody may be giving back the slot's pages, after a look at its life before this one. */
+    /* Somebody may be giving back the slot's pages after a look at its last life. */
     bool (*frees_dead)(const void *user, unsigned slot);
-    void (*clear)(void *user, unsigned slot);   /* a new life of the slot is about to begin */
-    void (*seat)(void *user, unsigned slot);    /* it has begun, and nobody touches the last one */
+    /* a new life of the slot is about to begin */
+    void (*clear)(void *user, unsigned slot);
+    /* it has begun, and nobody touches the last one */
+    void (*seat)(void *user, unsigned slot);
 };
 
 struct meet {
@@ -41,24 +43,26 @@ struct meet {
     unsigned slot;
     uint32_t generation;
     /* Those who answered: constant once the doorman runs, then its own. */
-    int lines[MACHINE_SLOTS];           /* a connection to each, whoever called */
+    int lines[MACHINE_SLOTS];           /* a connection to each, by either's call */
     int peers[MACHINE_SLOTS];           /* pidfds */
     uint32_t peer_generations[MACHINE_SLOTS];
     uint64_t unreachable;               /* names that nobody living holds */
-    uint64_t silent;                    /* names whose holder lives and has not answered */
+    uint64_t silent;    /* names whose holder lives and has not answered */
     uint64_t deaf;                      /* and those that have hung up */
     struct meet_caller callers[MEET_CALLERS];
     pthread_t doorman;
     bool watching;
-    _Atomic uint64_t *cpu_ns;           /* the doorman's, for figures; NULL: nobody asks */
+    _Atomic uint64_t *cpu_ns;    /* the doorman's, for figures; NULL: nobody asks */
 };
 
-/* In the order of meeting_join (meeting.c). fini takes half-built ones and leaves the job. */
-void meet_init(struct meet *meet, const char *name, double start_s, const struct log *log);
+/* In the order of meeting_join (meeting.c). fini leaves the job, and takes half-built
+ * meetings, too. */
+void meet_init(struct meet *meet, const char *name, double start_s,
+               const struct log *log);
 descant_status meet_door_take(struct meet *meet);
 void meet_door_give(struct meet *meet);
 
-/* Calls every slot. Enters the arena that they give, or founds one if there is no job yet. */
+/* Calls every slot. Enters the arena that they give, or founds one for a new job. */
 descant_status meet_call(struct meet *meet);
 
 /* Settles the rank: free, or the lowest that is, for -1. */

@@ -56,7 +56,7 @@ bool message_say(int fd, const struct message *message, const int *fds, size_t n
     return sendmsg(fd, &head, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)sizeof copy;
 }
 
-/* Takes what descriptors came along; the caller's to close. */
+/* Takes the descriptors that came along; the caller closes them. */
 static size_t take_fds(struct msghdr *head, int fds[2])
 {
     size_t n = 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What trainers of a machine say to one another when they meet: short messages over
+/* The messages of a machine's trainers when they meet: short messages over
  * sockets, with descriptors beside them. */
 #ifndef MACHINE_MESSAGE_H
 #define MACHINE_MESSAGE_H
@@ -21,16 +21,17 @@ struct message message_of(enum what what, unsigned slot, uint32_t generation);
 /* CUT: this process has no descriptors left for those that came along. */
 enum heard { HEARD, HEARD_NOTHING, HEARD_NOISE, HEARD_CUT, HEARD_END };
 
-/* Receives what is there, without waiting; the caller closes the descriptors, -1 where none came. */
+/* Receives without waiting. The caller closes the descriptors; -1: none came. */
 enum heard message_take(int fd, struct message *message, int fds[2]);
 
 /* Sends a message with so many descriptors, two at most; true if it went as a whole. */
 bool message_say(int fd, const struct message *message, const int *fds, size_t n_fds);
-/* Receives one whole message of ours with so many descriptors, which the caller closes. */
+/* Receives a whole message of ours with so many descriptors, which the caller closes. */
 enum heard message_hear(int fd, struct message *message, int *fds, size_t n_fds);
 
 void fd_close(int *fd);         /* closes it if it is open, and makes it -1 */
-int ms_until(uint64_t until_ns);        /* for poll: milliseconds, 0 if it is past, a minute at most */
-void nap(void);                 /* sleeps a millisecond, where there is nothing to sleep on */
+/* for poll: milliseconds, 0 if it is past, a minute at most */
+int ms_until(uint64_t until_ns);
+void nap(void);    /* sleeps a millisecond, where there is nothing to sleep on */
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The names of a job: its door and its slots, each a socket's name that one process can hold. */
+/* The names of a job's door and slots: each a socket's name that one process can hold. */
 #ifndef MACHINE_NAME_H
 #define MACHINE_NAME_H
 
@@ -9,7 +9,7 @@ enum { NAME_DOOR = -1 };        /* where a slot is asked for */
 
 /* A listener of that name, or -1 and errno: EADDRINUSE, somebody has it. */
 int name_hold(const char *job, int slot);
-/* A connection to whoever has it, or -1 and errno: ECONNREFUSED, nobody listens; EAGAIN,
+/* A connection to its holder, or -1 and errno: ECONNREFUSED, nobody listens; EAGAIN,
  * too many wait for that. */
 int name_reach(const char *job, int slot);
 
@@ -18,7 +18,8 @@ struct holder {
     int pid;                    /* 0: not known */
 };
 
-/* Who is at the other end, or who has the name, listening or not. False: the kernel does not say. */
+/* The process at the other end, or the name's holder, listening or not. False: the kernel
+ * does not say. */
 bool name_peer(int fd, struct holder *who);
 bool name_holder(const char *job, int slot, struct holder *who);
 

@@ -2,9 +2,9 @@
 /* A word is asked about by /proc/PID/stat. The number of a process alone is used again;
  * with its start it is not. Locks were not taken for it: record locks go when any
  * descriptor of the file is closed, flock's stay with forked children, and a robust mutex
- * belongs to a thread and has no layout that other languages could write. A pidfd wakes
- * whoever waits for a death, which a word does not, but it is one process's, and has to
- * be handed over: so trainers that meet hand theirs over (doorman.c), and words lie in
+ * belongs to a thread and has no layout that other languages could write. A pidfd wakes a
+ * process that waits for a death, which a word does not, but it is one process's, and has
+ * to be handed over: so trainers that meet hand theirs over (doorman.c), and words lie in
  * memory that outlives its readers.
  *
  * Both say dead of a zombie without other threads, whose memory the kernel has taken

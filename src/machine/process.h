@@ -15,7 +15,7 @@ uint64_t process_self(const struct log *log);
 bool process_alive(uint64_t process);
 uint64_t process_namespace(void);           /* of process numbers; 0: it cannot be told */
 
-int process_watch(int pid);                 /* its descriptor, or -1 and errno: ESRCH, there is none */
+int process_watch(int pid);    /* its descriptor, or -1 and errno: ESRCH, there is none */
 bool pidfd_dead(int pidfd);
 
 static inline int process_pid(uint64_t process)

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* The bits of `members` are changed by several processes for one another, and slots are used
- * again. So that no change meant for one generation can hit the next:
- *   1. a process that is about to change the bit of a slot says so in `touching`, then reads
- *      the slot's life, then changes the bit, then takes the word back;
- *   2. a process that takes over a dead slot changes its life first, and uses the slot only
- *      once no living process touches it, nor a round reads it or gives back its pages.
- * Both sides are sequentially consistent: either the first sees the new life, or the second
- * sees the touch. One that dies while touching is not alive, and not waited for. */
+/* The bits of `members` are changed by several processes for one another, and slots are
+ * used again. So that no change meant for one generation can hit the next:
+ *   1. a process that is about to change the bit of a slot says so in `touching`, then
+ *      reads the slot's life, then changes the bit, then takes the word back;
+ *   2. a process that takes over a dead slot changes its life first, and uses the slot
+ *      only once no living process touches it, nor a round reads it or gives back its
+ *      pages.
+ * Both sides are sequentially consistent: either the first sees the new life, or the
+ * second sees the touch. One that dies while touching is not alive, and not waited
+ * for. */
 #include "machine/roster.h"
 
 uint64_t slot_life(const struct roster *roster, unsigned slot)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Who of a job is on this machine: a slot for each process, in memory that all of them share. */
+/* The processes of a job on this machine: a slot for each, in memory that all share. */
 #ifndef MACHINE_ROSTER_H
 #define MACHINE_ROSTER_H
 
@@ -20,7 +20,7 @@ enum slot_life {
 };
 
 enum touch { TOUCH_DOORMAN, TOUCH_POLL, N_TOUCH };
-enum { TOUCH_ALL = MACHINE_SLOTS + 1 };     /* as what is touched: any slot */
+enum { TOUCH_ALL = MACHINE_SLOTS + 1 };     /* touched: any slot */
 
 /* Written by its process, unless said otherwise. */
 struct slot {
@@ -55,8 +55,10 @@ struct roster {
      * that bury or leave, under `touching`; everyone reads. Sequentially consistent, as
      * `touching` is. */
     CACHE_LINE_ALIGNED _Atomic uint64_t members;
-    _Atomic uint32_t epoch;     /* + 1 after a change of members: release; figures acquire */
-    _Atomic uint32_t lives;     /* + 1 after a change of a life: release; says: count again */
+    /* + 1 after a change of members: release; figures acquire */
+    _Atomic uint32_t epoch;
+    /* + 1 after a change of a life: release; says: count again */
+    _Atomic uint32_t lives;
     struct slot slots[MACHINE_SLOTS];
 };
 
@@ -88,7 +90,8 @@ static inline uint64_t slot_bit(unsigned slot)
 uint64_t slot_life(const struct roster *roster, unsigned slot);
 
 /* From alive in that generation to another state; false if it is not alive in it. */
-bool slot_become(struct roster *roster, unsigned slot, uint32_t generation, enum slot_life state);
+bool slot_become(struct roster *roster, unsigned slot, uint32_t generation,
+                 enum slot_life state);
 
 /* Declares a generation of a slot dead and takes it out of the members; self and who: on
  * whose behalf. May be called often and by all at once. */

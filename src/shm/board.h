@@ -9,13 +9,13 @@
 
 enum { SHM_REFUSAL = 512 };
 
-/* board.word: {tag 32, slot of who closes 8 << 8, phase, ok}. No phase: the round gathers. */
+/* board.word: {tag 32, the closer's slot 8 << 8, phase, ok}; without phase it gathers. */
 #define WORD_OK 1u
 #define PHASE_REDUCE 2u
 #define PHASE_CLOSING 4u
 #define PHASES (PHASE_REDUCE | PHASE_CLOSING)
 
-/* What a trainer at its end has for those who come now. */
+/* The state that a trainer at its end has for newcomers. */
 enum standby {
     STANDBY_NONE,
     STANDBY_HOLDS,  /* the state of the job: no group is formed beside it */
@@ -26,14 +26,14 @@ enum standby {
 struct arrival {
     /* Release after the offer; the leader, and joiners who pull, acquire. */
     CACHE_LINE_ALIGNED _Atomic uint32_t arrived;
-    /* Release: of the arrival with this tag the whole vector can be read; joiners acquire. */
+    /* Release: the whole vector of this tag's arrival can be read; joiners acquire. */
     _Atomic uint32_t whole;
     /* Release after the state has been taken; the group acquires. */
     _Atomic uint32_t pulled;
     /* The round of which it has claimed a chunk and not counted it, or whose slice it has
      * not reduced (and it is idle where it is hungry); relaxed, a figure. */
     _Atomic uint32_t reducing;
-    /* Of FINAL: enum standby. Set before FINAL; release when it shows; joiners acquire. */
+    /* enum standby. Set before FINAL; release when it shows; joiners acquire. */
     _Atomic uint32_t standby;
     /* Set by start, before WAITING; read by others after they saw that or more. */
     uint32_t in_place;
@@ -56,7 +56,7 @@ struct arrival {
  * group reads it until each of them arrives again. */
 struct round_record {
     uint64_t group, bad;
-    uint64_t live;              /* those who put their vectors out; any: a mean in slices */
+    uint64_t live;    /* those who put their vectors out; any: a mean in slices */
     uint32_t kind, source, n_chunks;
     bool empty;                 /* all were bad: nothing comes out */
     bool differ;                /* the offers: nothing comes out, and all fail */
@@ -72,18 +72,21 @@ struct shm_board {
     _Atomic uint64_t manifest_bytes;    /* 0: nobody has started */
     uint64_t n, room;
     uint32_t collective, center, n_outer;
-    /* Whom the manifest kept out last, for those who wait for it. Written inside the
-     * door, and then counted: release, acquire. It is text for people: of two at once one
-     * may be read half. */
+    /* The trainer that the manifest kept out last, for those that wait for it. Written
+     * inside the door, and then counted: release, acquire. It is text for people: of two
+     * at once one may be read half. */
     _Atomic uint32_t n_refused;
     int32_t refused;
     char refusal[SHM_REFUSAL];
     /* Above. The leader closes, any member fails, the last counter commits, always by
-     * compare-and-swap. Release: record and result come before; all acquire. Sequentially
-     * consistent from CLOSING on: a Dekker pair with `members` and `life` of the roster. */
+     * compare-and-swap. Release: record and result come before; all acquire.
+     * Sequentially consistent from CLOSING on: a Dekker pair with `members` and `life`
+     * of the roster. */
     CACHE_LINE_ALIGNED _Atomic uint64_t word;
-    CACHE_LINE_ALIGNED _Atomic uint32_t formed;    /* any member sets it; relaxed, never goes back */
-    /* Non-collective: the tag at which a STATE was called. A caller releases, all acquire. */
+    /* Any member sets it, for good; relaxed. */
+    CACHE_LINE_ALIGNED _Atomic uint32_t formed;
+    /* Non-collective: the tag of the STATE that was called. Its caller releases, all
+     * acquire. */
     _Atomic uint32_t called;
     /* Of round T: owners of NaN. Reducers set, before they fail the word, which orders
      * it; the leader clears. */
@@ -100,9 +103,10 @@ struct shm_board {
     struct arrival arrivals[MACHINE_SLOTS];
 };
 
-enum region { REGION_BOARD = MACHINE_REGIONS, REGION_MANIFEST, REGION_RESULT, REGION_CENTER,
-              REGION_LOCKS, REGION_SLOTS };
-enum slot_region { SLOT_REPLICA, SLOT_CONTRIBUTION, SLOT_OUTER0, SLOT_OUTER1, SLOT_REGIONS };
+enum region { REGION_BOARD = MACHINE_REGIONS, REGION_MANIFEST, REGION_RESULT,
+              REGION_CENTER, REGION_LOCKS, REGION_SLOTS };
+enum slot_region { SLOT_REPLICA, SLOT_CONTRIBUTION, SLOT_OUTER0, SLOT_OUTER1,
+                   SLOT_REGIONS };
 enum { SHM_REGIONS = REGION_SLOTS + MACHINE_SLOTS * SLOT_REGIONS };
 #define SLOT_BYTES (SLOT_REGIONS * REGION_BYTES)
 
@@ -113,8 +117,8 @@ static inline uint64_t slot_region_at(unsigned slot, enum slot_region region)
 
 /* --- steps at which a test may come between --- */
 
-enum step { STEP_CLOSE, STEP_CLOSING, STEP_SEAT, STEP_LOOK, STEP_PULL, STEP_PULLED, STEP_LOCKED,
-            STEP_RETIRE };
+enum step { STEP_CLOSE, STEP_CLOSING, STEP_SEAT, STEP_LOOK, STEP_PULL, STEP_PULLED,
+            STEP_LOCKED, STEP_RETIRE };
 extern void (*shm_hook)(enum step step, unsigned slot);     /* set by tests alone */
 
 static inline void shm_step(enum step step, unsigned slot)

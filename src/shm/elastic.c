@@ -5,7 +5,7 @@
  * queue.
  *
  * Left out on purpose: fairness of the locks, and spreading of chunks by node.
- * Run by whoever holds the round machine. */
+ * Run by the holder of the round machine. */
 #include "shm/shm.h"
 
 #include <string.h>

@@ -2,13 +2,14 @@
 /* The members of a job's rounds: who leads, who is admitted, and how a first or last
  * group forms (docs/shm.md has the protocol).
  *
- *   1. A bit of `members` is changed under `touching` (machine/roster.c); a setter looks at the life
- *      again afterwards, so that a death between the two leaves no bit behind.
+ *   1. A bit of `members` is changed under `touching` (machine/roster.c); a setter looks
+ *      at the life again afterwards, so that a death between the two leaves no bit
+ *      behind.
  *   2. The group of a job that has none is made by one compare-and-swap.
- *   3. No group is made of newcomers while somebody at its end still has the job's state: they
- *      take it, and go on from there.
+ *   3. No group is made of newcomers while somebody at its end still has the job's state:
+ *      they take it, and go on from there.
  *
- * Run by whoever holds the round machine. */
+ * Run by the holder of the round machine. */
 #include "shm/shm.h"
 
 uint64_t shm_slots_in(const struct shm *shm, enum slot_life state)

@@ -2,17 +2,19 @@
 /* Closing a round that everyone has arrived at, which the lowest member does, and failing
  * one that has lost a member it needs, which any member may.
  *
- *   1. The one that closes first says so in the word (CLOSING, and its slot), so there is one at a time;
- *      the record is its own until it moves the word on. One that has died is undone: the word
- *      goes back to what it was.
+ *   1. The one that closes first says so in the word (CLOSING, and its slot), so there is
+ *      one at a time; the record is its own until it moves the word on. One that has died
+ *      is undone: the word goes back to what it was.
  *   2. It looks at the members once more after it has said so. A later member sees
  *      CLOSING, and does not arrive; one that dies later keeps its slot and its pages, as
  *      nobody takes a dead slot then, and is missed in REDUCE.
- *   3. The record stays as it is from REDUCE to the next close, which needs everyone's arrival.
- *   4. The state of a newcomer, which has none of the job's, founds a job; it never replaces the
- *      job's. A round that would do so fails, and the newcomers look again for a source.
+ *   3. The record stays as it is from REDUCE to the next close, which needs everyone's
+ *      arrival.
+ *   4. The state of a newcomer, which has none of the job's, founds a job; it never
+ *      replaces the job's. A round that would do so fails, and the newcomers look again
+ *      for a source.
  *
- * Run by whoever holds the round machine. */
+ * Run by the holder of the round machine. */
 #include "shm/shm.h"
 
 #include <string.h>

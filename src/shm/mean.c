@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Means: the chunks of a round, claimed one by one, each trainer's own part first and
- * then whatever is left, and what becomes of NaN. The one that counts the last chunk
- * commits the round; a chunk that is not finite fails it, and its owner's bit in `bad`
- * leaves the owner out of the next. Run by whoever holds the machine. */
+ * then the chunks that are left; and the treatment of NaN. The one that counts the last
+ * chunk commits the round; a chunk that is not finite fails it, and its owner's bit in
+ * `bad` leaves the owner out of the next. Run by the holder of the round machine. */
 #include "shm/shm.h"
 
 #define STREAM_BYTES ((size_t)4 << 20)
@@ -73,7 +73,8 @@ void shm_count_chunks(struct shm *shm, uint64_t word, uint32_t n)
         shm_end_round(shm, word, true);
 }
 
-/* Whose chunk is not finite; of live memory it may be so no longer: then all that counted. */
+/* The members whose chunk is not finite. Live memory may be finite again: then all that
+ * counted. */
 static uint64_t find_bad(const struct shm *shm, const float *const *in, size_t n)
 {
     const struct round_record *record = &board_of(shm)->record;

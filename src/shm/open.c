@@ -190,7 +190,8 @@ static descant_status check_options(const struct fabric_options *options)
     return DESCANT_OK;
 }
 
-/* Nothing is sent, so nothing is encoded; a link that is emulated would show what it is not. */
+/* Nothing is sent, so nothing is encoded. An emulated link would show costs that no real
+ * one has. */
 static descant_status check_wire(const struct fabric_options *options,
                                  const struct address *address)
 {
@@ -205,7 +206,7 @@ static descant_status check_wire(const struct fabric_options *options,
             wire);
     log_say(
         options->log, DESCANT_INFO,
-        "wire=%s changes nothing here: what trainers of one machine share is not sent",
+        "wire=%s changes nothing here: trainers of one machine send nothing",
         wire);
     return DESCANT_OK;
 }
@@ -282,8 +283,9 @@ static enum arena_use take(bool first)
     return first ? ARENA_TAKE : ARENA_WRITE;
 }
 
-/* What all have in common: the first takes the pages. Those of the result are for means;
- * where only the last exchange can be one, it takes them (round.c). */
+/* The regions that all have in common: the first trainer takes the pages. Those of the
+ * result are for means; where only the last exchange can be one, it takes them
+ * (round.c). */
 static descant_status map_common(struct shm *shm, const struct fabric_start *start,
                                  bool first)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Parcels in shared memory: for each rank but 0 two slips, one a direction, and a block
  * of floats for either. One side fills a slip and raises `full`, the other reads it and
- * lowers it; whoever dies in between leaves the slip as it was, for the next who has its
- * rank. The memory lives as long as one of the job's processes. */
+ * lowers it; a process that dies in between leaves the slip as it was, for the next one
+ * of its rank. The memory lives as long as one of the job's processes. */
 #include "shm/shm.h"
 
 #include <string.h>
@@ -19,7 +19,7 @@ struct slip {
 
 struct shm_post {
     struct slip (*slips)[WAYS];         /* (MACHINE_SLOTS) by rank; shared */
-    float *floats[MACHINE_SLOTS];           /* both ways', by rank; shared, NULL: no room yet */
+    float *floats[MACHINE_SLOTS];    /* both ways', by rank; shared, NULL: no room yet */
     size_t n[MACHINE_SLOTS];
 };
 

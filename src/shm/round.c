@@ -2,25 +2,28 @@
 /* Rounds: the protocol of docs/shm.md, in bounded pieces. One thread at a time runs begin
  * and poll; wait may run beside them and touches atomic fields only.
  *
- *   1. The round's word has one owner of each step: the leader closes and fails, the one that
- *      counts the last chunk (or sees the last pull) commits. All by compare-and-swap on the whole
- *      word, so that of a commit and a failure one wins.
- *   2. Between its arrival at T and its arrival at T+1 a trainer finds the record, the offers
- *      and the result of T unchanged: T+1 cannot close without it.
- *   3. Nobody arrives while it writes a chunk, hence nobody writes into a later round's result.
- *   4. An exchange that is given up after arriving stays in its round as a helper: it reduces
- *      and says pulled, and takes nothing. Only a mean out of live memory cannot help without
- *      its vector; its round is failed, and begun again with what the trainer then has.
- *   5. A vector in live memory is put into the contribution whole where others take it whole:
- *      before a state arrives, and for a joiner who waits for somebody's (`whole`).
+ *   1. The round's word has one owner of each step: the leader closes and fails, the one
+ *      that counts the last chunk (or sees the last pull) commits. All by
+ *      compare-and-swap on the whole word, so that of a commit and a failure one wins.
+ *   2. Between its arrival at T and its arrival at T+1 a trainer finds the record, the
+ *      offers and the result of T unchanged: T+1 cannot close without it.
+ *   3. Nobody arrives while it writes a chunk, hence nobody writes into a later round's
+ *      result.
+ *   4. An exchange that is given up after arriving stays in its round as a helper: it
+ *      reduces and says pulled, and takes nothing. Only a mean out of live memory cannot
+ *      help without its vector; its round is failed, and begun again with the vector that
+ *      the trainer then has.
+ *   5. A vector in live memory is put into the contribution whole where others take it
+ *      whole: before a state arrives, and for a joiner who waits for somebody's
+ *      (`whole`).
  *
  * Not collective: elastic exchanges touch the centre alone, under a lock a chunk. Only a
  * STATE makes a round, called by `board.called`; elastic exchanges then arrive at it,
  * too.
  *
- *   group    who is a member, admitting and forming
+ *   group    the members: admitting and forming
  *   leader   closing a round, and failing it
- *   mean, slices, state, elastic   what is exchanged */
+ *   mean, slices, state, elastic   the exchanges */
 #include "shm/shm.h"
 
 #include <string.h>
@@ -213,7 +216,7 @@ static enum fabric_progress begun(struct shm *shm, uint64_t word,
     return FABRIC_WORKED;
 }
 
-/* --- what the table calls --- */
+/* --- the functions of the table --- */
 
 static descant_status check(const struct shm *shm, const struct exchange *exchange)
 {

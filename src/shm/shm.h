@@ -24,11 +24,13 @@ struct slices {
     uint32_t k, mine;
     unsigned slot[MACHINE_SLOTS];       /* by member */
     uint32_t n_put, n_own;          /* positions to put out, chunks to reduce */
-    uint32_t put, freed, reduced;   /* of those, done; and put positions that were reduced */
-    uint32_t reused, fresh;         /* freed positions whose place was taken; places ever used */
+    /* of those, done; and put positions that were reduced */
+    uint32_t put, freed, reduced;
+    /* freed positions whose place was taken; places ever used */
+    uint32_t reused, fresh;
 };
 
-/* What this trainer knows of its exchange; guarded by who holds its round machine. */
+/* This trainer's exchange; only the holder of its round machine touches it. */
 struct shm_round {
     struct exchange exchange;
     enum shm_stage stage;
@@ -39,7 +41,7 @@ struct shm_round {
     uint32_t tag;               /* of the last arrival */
     bool seen;                  /* REDUCE(tag): peers are mapped */
     bool part_out;              /* STATE(tag): the part is out */
-    size_t filled;              /* STATE(tag): floats of the centre that the source wrote */
+    size_t filled;    /* STATE(tag): floats of the centre that the source wrote */
     const float *in[MACHINE_SLOTS]; /* of the group, by slot */
     unsigned source;            /* pulling: from whom */
     uint32_t source_generation;
@@ -60,9 +62,10 @@ struct shm {
     struct fabric_start start;  /* without the manifest */
     bool started;
     float *result;
-    _Atomic uint64_t *locks;    /* a chunk of the centre each: {generation, slot + 1}; 0: free */
+    /* a chunk of the centre each: {generation, slot + 1}; 0: free */
+    _Atomic uint64_t *locks;
     float *piece;               /* a slice's chunk whose floats do not lie together */
-    float *moved;               /* an elastic chunk: what came out */
+    float *moved;               /* the result of an elastic chunk */
     bool *left;                 /* elastic chunks to do */
     struct shm_post *post;      /* NULL: the lane is not used */
     const struct kernels *kernels;
@@ -151,7 +154,8 @@ static inline uint64_t load_members(const struct shm *shm)
 
 static inline bool has_arrived(const struct shm_board *board, unsigned slot, uint32_t tag)
 {
-    return atomic_load_explicit(&board->arrivals[slot].arrived, memory_order_acquire) == tag;
+    return atomic_load_explicit(&board->arrivals[slot].arrived, memory_order_acquire) ==
+           tag;
 }
 
 /* --- steps of the word (word.c) --- */
@@ -167,10 +171,11 @@ void shm_count_bytes(struct shm *shm, size_t bytes);
 descant_status shm_map_own(struct shm *shm, enum slot_region region, size_t at, size_t n,
                            float **out);
 /* A peer's region for reading, mapped once. NULL, and logged, if it cannot be. */
-const float *shm_peer(struct shm *shm, unsigned slot, enum slot_region region, size_t n_floats);
-size_t shm_table_at(size_t room);           /* of a contribution: the places of its slices */
+const float *shm_peer(struct shm *shm, unsigned slot, enum slot_region region,
+                      size_t n_floats);
+size_t shm_table_at(size_t room);    /* of a contribution: the places of its slices */
 size_t shm_contribution_floats(size_t room);
-/* What others read of a slot; NULL, and logged, if it cannot be mapped. */
+/* A slot's memory that others read; NULL, and logged, if it cannot be mapped. */
 const float *shm_vector_of(struct shm *shm, unsigned slot);
 
 /* --- the members (group.c) --- */
@@ -180,10 +185,12 @@ uint64_t shm_late(const struct shm_board *board, uint64_t slots, uint32_t tag);
 uint64_t shm_unpulled(const struct shm_board *board, uint64_t slots, uint32_t tag);
 uint64_t shm_slots_in(const struct shm *shm, enum slot_life state);
 void shm_become(struct shm *shm, enum slot_life state);
-void shm_bury_stale(struct shm *shm, uint64_t members);     /* bits whose owners are dead */
+/* bits whose owners are dead */
+void shm_bury_stale(struct shm *shm, uint64_t members);
 void shm_refresh(struct shm *shm);                          /* the fabric's figures */
-void shm_count_members(struct shm *shm);                    /* of them, those of members */
-void shm_note_changes(struct shm *shm);     /* by any thread: who came or went since the last time */
+void shm_count_members(struct shm *shm);    /* of them, those of members */
+/* by any thread: comings and goings since the last call */
+void shm_note_changes(struct shm *shm);
 void shm_admit(struct shm *shm, unsigned slot);
 void shm_admit_waiting(struct shm *shm);
 bool shm_admit_first(struct shm *shm);      /* itself; false: there are members */
@@ -194,7 +201,7 @@ bool shm_is_called(const struct shm *shm, uint64_t word);
 
 /* --- closing and failing (leader.c) --- */
 
-/* What a member does for all, whatever exchange it has; true: something moved. */
+/* A member's work for all, whichever exchange it has; true: something moved. */
 bool shm_lead(struct shm *shm, uint64_t word);
 struct offer shm_offer_of(const struct shm *shm, unsigned slot);
 /* A member that the round needs is gone, or has taken its arrival back. */
@@ -207,14 +214,16 @@ bool shm_map_group(struct shm *shm);
 /* in: by slot. False, and the round is failed: something in it is not finite. */
 bool shm_mean_chunk(struct shm *shm, uint64_t word, const float *const *in, size_t from,
                     size_t n);
-uint32_t shm_first_chunk(const struct round_record *record, unsigned place);   /* of a part */
+/* Of a part. */
+uint32_t shm_first_chunk(const struct round_record *record, unsigned place);
 void shm_count_chunks(struct shm *shm, uint64_t word, uint32_t n); /* the last commits */
 void shm_say_reducing(struct shm *shm, uint32_t tag);       /* 0: no more */
 enum fabric_progress shm_reduce(struct shm *shm, uint64_t word);
 enum fabric_progress shm_reduce_slices(struct shm *shm, uint64_t word);
 /* A piece more of the vector into the contribution; false: that was the last. */
 bool shm_put_whole(struct shm *shm);
-enum fabric_progress shm_take_state(struct shm *shm, uint64_t word, struct fabric_part *part);
+enum fabric_progress shm_take_state(struct shm *shm, uint64_t word,
+                                    struct fabric_part *part);
 /* A member to pull from; MACHINE_SLOTS: nobody. *any: there is one, though not ready. */
 unsigned shm_find_source(struct shm *shm, uint64_t word, bool *any);
 /* word: as it was when the source was found. */
@@ -226,7 +235,7 @@ bool shm_show(struct shm *shm, uint64_t word);
 void shm_begin_elastic(struct shm *shm);
 enum fabric_progress shm_elastic(struct shm *shm, struct fabric_part *part);
 
-/* --- what the table calls (round.c) --- */
+/* --- the functions of the table (round.c) --- */
 
 descant_status shm_round_begin(struct shm *shm, const struct exchange *exchange);
 enum fabric_progress shm_round_poll(struct shm *shm, struct fabric_part *part);
@@ -234,7 +243,7 @@ void shm_round_wait(struct shm *shm, uint64_t until_ns);
 
 /* --- whom an exchange waits for (waits.c) --- */
 
-/* After a poll, by who polled. */
+/* After a poll, by the thread that polled. */
 void shm_waits_note(struct shm *shm, enum fabric_progress progress);
 /* Sleeps as shm_round_wait does, and says for whom. */
 void shm_waits_sleep(struct shm *shm, uint64_t until_ns);

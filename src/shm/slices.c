@@ -15,14 +15,15 @@
  * position is.
  *
  *   1. put and reduced carry the round's tag, so a count of another round counts nothing.
- *   2. A place is written again only after its reader has said `reduced`; in another round
- *      only after its reader has arrived there.
- *   3. A trainer that finds nothing to do says `hungry`, looks again, and sleeps; one that
- *      puts out or reduces looks for the hungry afterwards. Both sequentially consistent: one sees the other.
+ *   2. A place is written again only after its reader has said `reduced`; in another
+ *      round only after its reader has arrived there.
+ *   3. A trainer that finds nothing to do says `hungry`, looks again, and sleeps; one
+ *      that puts out or reduces looks for the hungry afterwards. Both sequentially
+ *      consistent: one sees the other.
  *
  * A dead member's slice is not taken over: its death fails the round anyway (leader.c),
  * as its vector was to be part of the mean. An exchange that is given up fails its round
- * too, for its memory is not ours any more. Run by whoever holds the round machine. */
+ * too, for its memory is not ours any more. Run by the holder of the round machine. */
 #include "shm/shm.h"
 
 #include <string.h>
@@ -86,7 +87,7 @@ static uint32_t slice_length(const struct shm *shm, uint32_t member)
     return slice_first(shm, member + 1) - slice_first(shm, member);
 }
 
-/* What a position of ours is for. */
+/* The use of a position of ours. */
 struct position {
     uint32_t member, chunk;     /* of its slice */
     bool empty;                 /* the slice has no such chunk */

@@ -2,7 +2,7 @@
 /* States: one trainer's vectors, taken out of its memory by all; and a joiner's, which it
  * takes from a living member before it arrives. Nothing is sent: the part that a caller
  * gets is the source's own memory, which stays as it is until all have said `pulled`, or
- * the joiner has arrived. Run by whoever holds the round machine. */
+ * the joiner has arrived. Run by the holder of the round machine. */
 #include "shm/shm.h"
 
 #define FILL_CHUNK ((size_t)65536)
@@ -105,8 +105,9 @@ unsigned shm_find_source(struct shm *shm, uint64_t word, bool *any)
     return MACHINE_SLOTS;
 }
 
-/* Where there is a centre, that is the state: vectors that a member shows may be old. The
- * word had no phase when the source was found; shm_pulled sees each move from there on. */
+/* Where there is a centre, that is the state: vectors that a member shows may be old.
+ * The word had no phase when the source was found; shm_pulled sees each move from
+ * there on. */
 enum fabric_progress shm_pull(struct shm *shm, uint64_t word, unsigned source,
                               struct fabric_part *part)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* Who waits for whom. A poll that ends in waiting notes, in one word, what its exchange
- * waits for; the thread that then sleeps looks at the board after 10 ms, and every 100 ms
- * from then on, and says whose arrival, pull or chunk is missing. Arrivals do not ring
- * everybody, so only looking again keeps the names true; rounds that go well never sleep
- * so long, and pay one store.
+/* The members for which a trainer waits. A poll that ends in waiting notes, in one word,
+ * what its exchange waits for; the thread that then sleeps looks at the board after 10
+ * ms, and every 100 ms from then on, and says whose arrival, pull or chunk is missing.
+ * Arrivals do not ring everybody, so only looking again keeps the names true; rounds that
+ * go well never sleep so long, and pay one store.
  *
  * wait may run beside polls of another thread. It therefore reads atomic fields of the
  * board alone, never the round's record nor this trainer's own round: the note has all
@@ -43,8 +43,8 @@ static uint64_t reducing(const struct shm_board *board, uint64_t slots, uint32_t
     return found;
 }
 
-/* Who holds the round up: has not arrived; else leads and has not closed it; or has not
- * pulled a state, or works on a chunk. */
+/* The member that holds the round up: it has not arrived; else leads and has not closed
+ * it; or has not pulled a state, or works on a chunk. */
 static uint64_t round_awaits(const struct shm *shm, uint64_t note)
 {
     const struct shm_board *board = board_of(shm);
@@ -86,7 +86,7 @@ static void add_missing(struct awaited *awaited, int size, const int *present, i
         }
 }
 
-/* Nobody is a member yet: those who have opened and not begun, and those who are not here. */
+/* Where nobody is a member yet: trainers that have not begun, or have not come. */
 static void forming_awaits(const struct shm *shm, struct awaited *awaited)
 {
     const struct shm_board *board = board_of(shm);
@@ -130,7 +130,7 @@ static void look(struct shm *shm)
 
 /* --- noting --- */
 
-/* The record is ours to read while we are a member that has not arrived at the next round. */
+/* A member may read the record until it arrives at the next round. */
 static uint64_t round_note(const struct shm *shm, enum fabric_wait wait)
 {
     const struct shm_board *board = board_of(shm);
@@ -162,7 +162,7 @@ static uint64_t waiting_note(const struct shm *shm)
                                                    : FABRIC_WAIT_ROUND);
 }
 
-/* An elastic exchange sleeps for moments only where others hold its chunks, and asks again. */
+/* Where others hold its chunks an elastic exchange sleeps for moments, and asks again. */
 static void say_center(struct shm *shm)
 {
     const struct shm_round *round = &shm->round;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What every step of a round comes to: it moves the round's word, fails, or counts its bytes. */
+/* The end of every step of a round: it moves the word, fails, or counts its bytes. */
 #include "shm/shm.h"
 
 void (*shm_hook)(enum step step, unsigned slot);

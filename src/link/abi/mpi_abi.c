@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* The link over MPI itself (link.h). Compiled once for every MPI library that is there, each time into a
- * module with one symbol; the only source that sees mpi.h.
+/* The link over MPI itself (link.h). Compiled once for every MPI library that is there,
+ * each time into a module with one symbol; the only source that sees mpi.h.
  *
- * The requests that are open lie together in one array, so that one MPI_Testsome looks at all of
- * them and makes the library's progress once. MPI is initialised with MPI_THREAD_SERIALIZED: one
- * thread at a time calls it, but not always the same one. It is finalised when the process exits,
- * so that jobs can follow one another, and only when every link has gone down together: a process
- * that failed just exits, and its launcher then ends the others. */
+ * The requests that are open lie together in one array, so that one MPI_Testsome looks at
+ * all of them and makes the library's progress once. MPI is initialised with
+ * MPI_THREAD_SERIALIZED: one thread at a time calls it, but not always the same one. It
+ * is finalised when the process exits, so that jobs can follow one another, and only when
+ * every link has gone down together: a process that failed just exits, and its launcher
+ * then ends the others. */
 #include "link/link.h"
 #include "link/mpi.h"
 #include "link/pmi.h"
@@ -35,7 +36,7 @@ struct mpi_link {
     bool *receives;
     int *indices;
     MPI_Status *statuses;
-    struct link_ended *ended;   /* (room_ended) of the last collect, read till the next one */
+    struct link_ended *ended;   /* (room_ended) of the last collect, until the next one */
     int room_ended;
     char why[MPI_MAX_ERROR_STRING + 64];
 };
@@ -46,9 +47,9 @@ static _Atomic int links_up;    /* and not gone down together */
 static _Atomic int links_open;  /* and not gone down */
 static pid_t initialised_by;
 
-/* A communicator that not all ranks have asked for yet. MPI writes to it whenever they have, and
- * cannot be told not to: the next that goes up waits for it, and asks for none. Guarded by `going_up`:
- * under MPI_THREAD_MULTIPLE threads may open jobs at once. */
+/* A communicator that not all ranks have asked for yet. MPI writes to it whenever they
+ * have, and cannot be told not to: the next that goes up waits for it, and asks for none.
+ * Guarded by `going_up`: under MPI_THREAD_MULTIPLE threads may open jobs at once. */
 static pthread_mutex_t going_up = PTHREAD_MUTEX_INITIALIZER;
 static MPI_Comm coming_comm;
 static MPI_Request coming = MPI_REQUEST_NULL;
@@ -72,9 +73,10 @@ static void progress(void)
     MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &flag, MPI_STATUS_IGNORE);
 }
 
-/* MPICH over UCX, and over TCP between hosts, waits in MPI_Finalize for what UCX no longer moves
- * (github.com/openucx/ucx/issues/8738): such a rank leaves by its launcher alone. Where MPICH was
- * configured with another PMI than its own, what it speaks with the launcher is not known. */
+/* MPICH over UCX, and over TCP between hosts, waits in MPI_Finalize for messages that UCX
+ * no longer moves (github.com/openucx/ucx/issues/8738): such a rank leaves by its
+ * launcher alone. Where MPICH was configured with another PMI than its own, its language
+ * with the launcher is not known. */
 static bool leaves_by_launcher(void)
 {
     char library[MPI_MAX_LIBRARY_VERSION_STRING] = "";
@@ -84,8 +86,8 @@ static bool leaves_by_launcher(void)
     return strstr(library, "ch4:ucx") && !strstr(library, "--with-pmi");
 }
 
-/* Some libraries' MPI_Finalize can wait for ever for processes that have gone. Every link has gone
- * down together before, so that nothing is lost by not waiting for it. */
+/* Some libraries' MPI_Finalize can wait for ever for processes that have gone. Every link
+ * has gone down together before, so that nothing is lost by not waiting for it. */
 static void finalise(int status, void *unused)
 {
     pthread_t watch;
@@ -117,7 +119,7 @@ static const char *level_name(int level)
     }
 }
 
-/* UCX, which carries MPICH's messages, cuts what goes over TCP into pieces of 8 KiB if it is told
+/* UCX, which carries MPICH's messages, sends pieces of 8 KiB over TCP if it is told
  * nothing, and a mean within a shadow's budget then takes half as long again. */
 static void send_large_segments(void)
 {
@@ -144,7 +146,8 @@ static bool initialise(struct link_entry *entry, const char **threads)
             return false;
         }
         initialised_by = getpid();
-        /* MPICH asks these for what fails in a test of many requests, and would abort */
+        /* Else MPICH aborts when one of many requests fails in MPI_Testsome: it asks
+         * these two for the handler. A program that has MPI itself chooses its own. */
         MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
         MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
         on_exit(finalise, NULL);
@@ -230,7 +233,7 @@ static void destroy(struct mpi_link *link)
     free(link);
 }
 
-/* "Open MPI v4.1.4, package: ..." and "MPICH Version:\t4.0.2\n...": what comes first. */
+/* The beginning of "Open MPI v4.1.4, package: ..." or "MPICH Version:\t4.0.2\n...". */
 static void name_version(const char *library, char *version, size_t room)
 {
     const char *number = strstr(library, "Version:");
@@ -311,8 +314,8 @@ static uint64_t now_ns(void)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-/* A collective call, so it ends when all ranks have made it. MPI_Comm_dup would wait for that in a
- * loop that has no bound. */
+/* A collective call, so it ends when all ranks have made it. MPI_Comm_dup would wait for
+ * that in a loop that has no bound. */
 static bool duplicate(struct mpi_link *link, struct link_entry *entry)
 {
     uint64_t began = now_ns(), most = (uint64_t)(entry->start_s * 1e9);
@@ -353,7 +356,7 @@ static struct link *go_up(struct link_entry *entry, struct link_place *place)
     }
     bool met = duplicate(link, entry);
     if (met) {
-        links_up++;             /* so a process that fails from here on does not finalise */
+        links_up++;             /* so a process that fails after this does not finalise */
         MPI_Comm_set_errhandler(link->comm, MPI_ERRORS_RETURN);
         met = look_around(link, threads, place);
     }
@@ -454,7 +457,7 @@ static bool test_some(struct mpi_link *link, int *n)
     return works(link, "MPI_Testsome", error);
 }
 
-/* Here and not in grow, since what has ended sends more while it is gone through. */
+/* Here and not in grow: messages are sent while the list of the ended is gone through. */
 static bool grow_ended(struct mpi_link *link)
 {
     if (link->room_ended < link->room &&
@@ -503,7 +506,7 @@ static bool forget(struct link *base, int rank, uint64_t below)
     return false;
 }
 
-/* Nothing wakes who sleeps: MPI's own waits burn a core. */
+/* Nothing wakes a sleeper: MPI's own waits burn a core. */
 static void sleep_for(struct link *link, uint64_t most_ns, uint64_t until_ns)
 {
     uint64_t now = now_ns();
@@ -518,8 +521,8 @@ static void sleep_for(struct link *link, uint64_t most_ns, uint64_t until_ns)
     nanosleep(&rest, NULL);
 }
 
-/* A receive that nobody has sent to ends by being cancelled; one that has begun, and a send, need
- * the other rank, which may be gone. */
+/* A receive that nobody has sent to ends by being cancelled; one that has begun, and a
+ * send, need the other rank, which may be gone. */
 static void settle(struct mpi_link *link)
 {
     int n;
