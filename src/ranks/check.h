@@ -13,7 +13,7 @@ enum {
     CHECK_MANIFEST = 1 << 20 /* bytes that a manifest may be longer than one's own */
 };
 
-/* What the rank that hears a word knows. */
+/* The hearer's own knowledge, against which words are checked. */
 struct word_facts {
     int rank;                       /* its own */
     int coordinator;                /* as far as it knows */

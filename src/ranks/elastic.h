@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the two sides of an elastic exchange share: elastic.c asks, center.c answers. */
+/* The messages of an elastic exchange: elastic.c asks, center.c answers. */
 #ifndef RANKS_ELASTIC_H
 #define RANKS_ELASTIC_H
 

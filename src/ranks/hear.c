@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What a word does to the rank that hears it. Nothing of it is used before check.c has
- * found it good. */
+/* The effects of a word on the rank that hears it. Nothing of it is used before check.c
+ * has found it good. */
 #include "ranks/check.h"
 
 #include <stdio.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* The coordinator, also when its trainer has left: what a round is whose members have
- * arrived. Who they are, and when the round may close, is its ledger's business
- * (members.c); what is here is what they have brought. Where the link is fixed it is rank
- * 0; where ranks come and go each has this, for it may be the coordinator next. There
+/* The coordinator, also when its trainer has left: it makes a round of its members'
+ * arrivals. Its ledger (members.c) knows the members, and when the round may close; here
+ * are the offers that they have brought. Where the link is fixed it is rank 0; where
+ * ranks come and go each has this, for it may be the coordinator next. There
  *
  *   founding  once as many as are to found the job have said HELLO to rank 0
  *   coming    whoever says HELLO later is a newcomer, and heard by the ledger once its
@@ -449,7 +449,7 @@ static bool has_arrived(const struct ranks *m, int k)
     return m->list[k].seq && peer->seq != peer->void_seq;
 }
 
-/* What those have brought who have arrived; of m->list. */
+/* The offers of the arrivals in m->list. */
 static int gather_offers(struct ranks *m)
 {
     int n = 0;
@@ -500,8 +500,9 @@ static uint32_t sit(struct ranks *m, struct ranks_run *runs, bool all, bool shar
     return n;
 }
 
-/* Encoded means are differences from a result that all have taken. Who gave up the exchange in
- * which others took theirs has an older one; the next result, as it is, serves all again. */
+/* Encoded means are differences from a result that all have taken. A member that gave up
+ * the exchange in which others took theirs has an older one; the
+ * next result, as it is, serves all again. */
 static bool can_encode(const struct ranks *m, const struct ruling *ruling, bool final, uint32_t members)
 {
     return m->f.wire != WIRE_F32 && ruling->what == RULING_MEAN && !final && members >= 2 &&

@@ -8,11 +8,12 @@
  * still leave is known to the candidate, or will never be built upon. Everything else
  * follows its leader: the candidate that it has promised, else the coordinator.
  *
- *   1. An epoch's number has one list. What somebody may have accepted is offered again.
+ *   1. An epoch's number has one list. A list that may have been accepted is offered
+ *      again.
  *   2. Accepting takes the base version: a version that could be built upon is not lost.
  *   3. A round closes upon a version that members who may go on have told that they hold.
- *   4. Who has promised gives up the round, arrives nowhere, and takes no version but the
- *      offered one.
+ *   4. A member that has promised gives up the round, arrives nowhere, and takes no
+ *      version but the offered one.
  *   5. `merged` goes with the version that is held. No seq at or below it arrives again.
  *   6. A member at its end is in no round of members at work, and an absent one in none.
  *      Both hold their versions all the same, with the state that they ended with, so
@@ -321,8 +322,8 @@ static void turn(struct ledger *l)
 
 /* --- what is heard --- */
 
-/* Who comes later, or has missed a round, hears here what it lacks; and this peer, who
- * has newer. */
+/* A peer that comes later, or has missed a round, is told of the newer version here; and
+ * so is this peer where the other has a newer one. */
 static void hear_here(struct ledger *l, struct ledger_seat *s,
                       const struct ledger_decision *w, const struct ledger_entry *list)
 {
@@ -391,7 +392,7 @@ static bool numbers_are_sane(const struct ledger *l, const struct ledger_decisio
            w->ballot < ballots && w->accepted < ballots;
 }
 
-/* Who may propose a ballot is in its number. */
+/* A ballot's number has the rank that may propose it. */
 static bool ballot_is_sane(const struct ledger *l, const struct ledger_decision *w)
 {
     bool own = w->ballot % (uint64_t)l->o.ranks == (uint64_t)w->from;
@@ -466,8 +467,8 @@ void ledger_silent(struct ledger *l, int rank)
     turn(l);
 }
 
-/* What was said to it before is lost. A newcomer that meets a thousand ranks at once asks
- * some of them, and the others in turn. */
+/* Words that were said to it before are lost. A newcomer that meets a thousand ranks at
+ * once asks some of them, and the others in turn. */
 void ledger_came(struct ledger *l, int rank)
 {
     if (l->member || l->leaves || l->greeted == ASKED_AT_ONCE)

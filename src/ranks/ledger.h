@@ -138,10 +138,9 @@ void ledger_leave(struct ledger *l);                /* stay until LEDGER_OUT */
 void ledger_retire(struct ledger *l);  /* it brings nothing more, and stays a member */
 void ledger_time(struct ledger *l, uint64_t now_ns);
 
-/* What the next round is of: the members at work, or, where there is none, those at their
- * end; in neither case members that leave or are retired. What is computed from their
- * arrivals is the driver's business (fabric/ruling.h), and so the driver closes the
- * round. */
+/* The members of the next round: those at work, or, where there is none, those at their
+ * end; in neither case members that leave or are retired. The result of their arrivals
+ * is the driver's business (fabric/ruling.h), and so the driver closes the round. */
 struct ledger_gathering {
     int members, arrived;
     bool final;

@@ -94,7 +94,7 @@ static void make_new_offer(struct ledger *l)
     }
 }
 
-/* Whoever offered the list that was accepted last is here, so it has not made it stand,
+/* The candidate of the list that was accepted last is here, so it has not made it stand,
  * and never will. */
 static bool is_void(const struct ledger *l)
 {

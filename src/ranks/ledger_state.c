@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What a ledger knows of the members, and the changes to its state that both rounds and
+/* A ledger's knowledge of the members, and the changes to its state that both rounds and
  * the founding of epochs make: an epoch stands, a ballot is promised, a round is given
  * up, a word is owed. */
 #include "ranks/ledger_state.h"

@@ -113,7 +113,7 @@ void ledger_stand(struct ledger *l, uint64_t epoch, int coordinator);
 
 /* --- ledger_epoch.c --- */
 
-/* What a candidate does next; false: for now this peer is none, or has nothing to do. */
+/* The candidate's next act; false: for now this peer is none, or has nothing to do. */
 bool ledger_found(struct ledger *l);
 void ledger_found_again(struct ledger *l);      /* a candidate's words are said again */
 /* A candidate hears what a member, or a newcomer, has promised and accepted. */

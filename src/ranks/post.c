@@ -7,8 +7,8 @@
  *
  * Where ranks come and go a lane is with one process of its rank at a time:
  *
- *   1. What was sent to a process that has gone ends there: it is lost, which is said
- *      once, and the lane is free for whoever has the rank next. Nothing is sent twice.
+ *   1. A parcel to a process that has gone ends there: it is lost, which is said once,
+ *      and the lane is free for the rank's next process. Nothing is sent twice.
  *   2. A parcel counts once it is here as a whole, also when its sender has gone since;
  *      it is answered only if that has not.
  *   3. Both say ALIVE each dead / 4. A process that was not heard for `dead` is
@@ -226,7 +226,7 @@ static void say_lost(struct ranks *m, int rank)
             "had the rank has gone", rank, m->place.names[rank]);
 }
 
-/* Another process has the rank, or none has. What was under way comes back first. */
+/* Another process has the rank, or none has. Messages under way come back first. */
 static void look_who(struct ranks *m, int rank)
 {
     struct post_lane *lane = lane_of(m, rank);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What a rank is made of; for the files of this folder alone. docs/mpi.md has the
+/* The parts of a rank; for the files of this folder alone. docs/mpi.md has the
  * protocol.
  *
  *   ranks.c     the table
@@ -102,7 +102,7 @@ enum ranks_what {
     WORD_ROWS_NONE, WORD_ROWS_LACK      /* rows.c */
 };
 
-/* What a word of a ledger has (struct ledger_decision). */
+/* The ledger's part of a word (struct ledger_decision). */
 struct ranks_ledger {
     uint64_t generation, epoch, ballot, accepted, arrival;
     struct ledger_version version, base;
@@ -209,8 +209,9 @@ struct ranks_hearer {
     size_t told;                        /* pieces, ended */
 };
 
-/* What an owner takes and tells. Parts are counted over all pieces, and those of one
- * piece are in the order of ranks; part q lies in buffer q % room. */
+/* The parts that an owner takes, and the pieces that it tells. Parts are counted over
+ * all pieces, and those of one piece are in the order of ranks; part q lies in buffer
+ * q % room. */
 struct ranks_window {
     int n_peers, n_givers, before;      /* before: givers of lower ranks than this one */
     struct ranks_hearer *peers;
@@ -280,7 +281,7 @@ struct ranks_host;
 struct ranks_post;
 struct ranks_versions;
 
-/* What a rank has of the version that it holds. */
+/* The parts of the version that a rank holds. */
 struct ranks_held {
     uint64_t mean;              /* the series of the mean in ranks.mean, 0: there is none; */
     size_t mean_n;              /* and its floats */
@@ -461,7 +462,7 @@ descant_status ranks_start(struct fabric *f, const struct fabric_start *start);
 
 descant_status ranks_begin(struct fabric *f, const struct exchange *exchange);      /* of the table */
 enum fabric_progress ranks_poll(struct fabric *f, struct fabric_part *part);
-/* What a poll does for others: hears, and helps in what is not of the exchange that is open. */
+/* A poll's work for others: hears, and helps outside of the exchange that is open. */
 void ranks_serve(struct ranks *m);
 void ranks_abandon(struct ranks *m);        /* the exchange that is open; its round goes on */
 

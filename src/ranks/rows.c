@@ -11,7 +11,7 @@
  *               again
  *   LEAD        from rank 0: your leader has left, you are its heir
  *
- * 1. Who leaves tells rank 0 when no round of rows is closed here: till then its part is
+ * 1. A leaver tells rank 0 when no round of rows is closed here: till then its part is
  *    sent.
  * 2. A leader that leaves before its vote undoes the round for all: the others keep what
  *    they have given, and its heir gives. One that has voted takes all parts before it
@@ -51,7 +51,7 @@ enum { AGAIN = 4 /* what is told is told again each dead / 4 */,
 
 enum stage { ROWS_IDLE, ROWS_GIVEN, ROWS_CLOSED, ROWS_MOVING, ROWS_VOTED, ROWS_TAKING };
 
-/* What the coordinator is told, and who that is. */
+/* The words to the coordinator, and its rank. */
 struct rows_said {
     uint64_t to, epoch, seq, held, open;
     enum ranks_what what;
@@ -218,7 +218,7 @@ static void hear_take(struct ranks *m, const struct ranks_word *word)
     rows->stage = ROWS_TAKING;
 }
 
-/* What is here is of another history, or older: from now on it is none. */
+/* The base here is of another history, or older: from now on there is none. */
 static void hear_lack(struct ranks *m, const struct ranks_word *word)
 {
     struct ranks_rows *rows = m->rows;
@@ -316,7 +316,7 @@ static void moved(struct ranks *m, struct ranks_op *op, const struct link_ended 
     m->rows->spoilt |= ended->failed;
 }
 
-/* What was given is copied: a failed job may close while it is sent, and then it is given
+/* The part is copied: a failed job may close while it is sent, and then it is given
  * back. */
 static const char *copy_own(struct ranks *m)
 {
@@ -354,7 +354,7 @@ static void forget(struct ranks *m)
     m->link->type->forget(m->link, LINK_ANY, ledger_series_of(first));
 }
 
-/* What was under way of a round that was given up has come back, and all are there. */
+/* The messages of a round that was given up have come back, and all are there. */
 static bool may_move(const struct ranks *m)
 {
     const struct ranks_rows *rows = m->rows;
@@ -533,7 +533,7 @@ static enum fabric_progress take(struct ranks *m, struct rows_part *part)
     return FABRIC_PART;
 }
 
-/* What was given meanwhile is not in the rows, and will not be. */
+/* Parts that were given meanwhile are not in the rows, and will not be. */
 static enum fabric_progress hand_out_base(struct ranks_rows *rows, struct rows_part *part)
 {
     rows->state_waits = false;

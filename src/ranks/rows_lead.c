@@ -4,7 +4,7 @@
  * rows.c has the words.
  *
  * A round is decided once all who are in it have voted: it is taken if all votes are for
- * it. What is decided is told to each who says that the round is open there. Where ranks
+ * it. The coordinator tells each rank that has the round open. Where ranks
  * come and go each epoch begins anew with what its members say, and no round closes
  * before all of them have said it. The newest round that one of them holds is the job's:
  *
@@ -286,7 +286,7 @@ static void find_heir(struct ranks *m, int from)
         }
 }
 
-/* Where ranks come and go: all that it says. What it was told it may not have heard. */
+/* Where ranks come and go: all that it says. It may not have heard all words to it. */
 static void hear_state(struct ranks *m, int from, const struct ranks_word *word)
 {
     struct ranks_rows_lead *rows = m->rows_lead;

@@ -209,7 +209,7 @@ static descant_status start_memory(struct ranks *m, const struct fabric_start *s
                     start->n);
 }
 
-/* What all must have alike, as lines. */
+/* The values that must be alike in all ranks, as lines. */
 static bool write_manifest(struct ranks *m, const struct fabric_start *start)
 {
     const char *rest = start->manifest ? start->manifest : "";

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What one poll does, and in which order:
+/* The work of one poll, in its order:
  *
  *   1 lets messages move, and hears those that have come (each knows what it ends)
  *   2 the coordinator: looks whether a round closes
@@ -40,7 +40,7 @@ static void void_round(struct ranks *m)
         ranks_members_unready(m);
 }
 
-/* What the ledger has decided since it was looked at. */
+/* Obeys the decisions of the ledger since it was looked at. */
 static void follow(struct ranks *m)
 {
     ranks_peers_time(m);

@@ -35,7 +35,7 @@ void ranks_rest(struct ranks *m, uint64_t until_ns)
     m->link->type->sleep(m->link, rest < most ? rest : most, until_ns);
 }
 
-/* What the next poll has to do by itself. */
+/* Until the next thing that a poll has to do by itself. */
 static uint32_t until_due_us(const struct ranks *m, bool open)
 {
     uint64_t due = m->started ? ledger_wakes(m->ledger) : UINT64_MAX;
