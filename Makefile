@@ -203,8 +203,9 @@ $(B)/tests/test_ledger: INSIDE := $(addprefix $(B)/ranks/ledger,.o _epoch.o _sta
 $(addprefix $(B)/tests/test_,fabric members mpi_rounds rows post branch tables_parts wire_fabrics wire_jobs hostile): \
 	tests/mpi_loopback.c
 $(B)/tests/test_hostile: tests/hostile.c tests/lies.c
-$(B)/tests/test_liars: tests/liars.c tests/lies.c tests/ranks_world.c tests/ranks_world_rows.c
-$(B)/tests/test_comings $(B)/tests/test_comings_rows $(B)/tests/faults: tests/ranks_world.c tests/ranks_world_rows.c
+RANKS_WORLD := $(addprefix tests/ranks_world,.c _rows.c _post.c)
+$(B)/tests/test_liars: tests/liars.c tests/lies.c
+$(addprefix $(B)/tests/,test_liars test_comings test_comings_rows faults): $(RANKS_WORLD)
 $(B)/tests/test_comings: $(B)/tests/faults
 $(addprefix $(B)/tests/test_,mpi mpi_errors mpi_jobs link_contract bsp_net): | $(MODULES)
 # Has some of MPI's functions, for the modules to find.
@@ -243,8 +244,7 @@ build/fuzz_report: tests/fuzz_report.c $(REPORT_FILES) $(wildcard src/cli/report
 # The same for what ranks hear from a rank that lies, over a link that is fixed (ranks), or on which
 # ranks come and go (liars): make fuzz && build/fuzz_ranks -max_total_time=60
 FUZZ_ranks := tests/fuzz_ranks.c tests/hostile.c tests/lies.c tests/mpi_loopback.c
-FUZZ_liars := tests/fuzz_liars.c tests/liars.c tests/lies.c tests/ranks_world.c \
-	tests/ranks_world_rows.c
+FUZZ_liars := tests/fuzz_liars.c tests/liars.c tests/lies.c $(RANKS_WORLD)
 build/fuzz_ranks build/fuzz_liars: build/fuzz_%: $(FUZZ_ranks) $(FUZZ_liars) $(wildcard tests/*.h) \
 		$(SOURCES) $(wildcard src/*/*.h) Makefile
 	@mkdir -p $(@D)

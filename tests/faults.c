@@ -4,9 +4,9 @@
  *
  *     faults [FROM[-TO]] [-v]        seeds; -v: tells what happens
  *
- * Each world trains through FAULTS_S seconds of faults, and then without. It is to be safe
- * all the time (ranks_world.h); and once the faults have ended it is to go on, wherever
- * the members that are left may. A seed that fails is printed, and fails again when it is
+ * Each world trains, or sends parcels, through FAULTS_S seconds of faults, and then
+ * without. It is to be safe all the time (ranks_world.h); and once the faults have ended
+ * it is to go on, wherever the members that are left may. A seed that fails is printed, and fails again when it is
  * run alone. */
 #include "ranks_world.h"
 
@@ -138,6 +138,25 @@ static void check_end(void)
             snprintf(w.why, sizeof w.why, "rank %d has not finished", k);
 }
 
+/* The faults have ended. */
+static void check_training(void)
+{
+    world_run(&w, QUIET_S);
+    uint64_t before = world_rounds(&w), rows_before = world_rows_rounds(&w);
+    world_run(&w, GOES_ON_S);
+    check_progress(before);
+    check_rows(rows_before);
+    check_end();
+}
+
+/* Where they have parcels instead of rounds. */
+static void check_parcels(void)
+{
+    world_run(&w, QUIET_S);
+    w.long_parcels = false;
+    figures.may_go_on += world_post_ends(&w, GOES_ON_S) > 0;
+}
+
 /* False: it has failed. */
 static bool run_seed(uint64_t seed, bool verbose)
 {
@@ -156,6 +175,8 @@ static bool run_seed(uint64_t seed, bool verbose)
     w.elastic = w.wire == WIRE_F32 && rng_uniform(&rng) < 0.25;
     w.hasty = rng_uniform(&rng) < 0.5;
     w.rows = rng_uniform(&rng) < 0.4;
+    w.post = rng_uniform(&rng) < 0.1;
+    w.long_parcels = rng_uniform(&rng) < 0.1;
     w.verbose = verbose;
     w.dead_s = DEAD_S;
     w.step_ns = (uint64_t)(STEP_S * 1e9);
@@ -168,12 +189,7 @@ static bool run_seed(uint64_t seed, bool verbose)
     }
     for (int k = 0; k < options.ranks; k++)
         world_fault(&w, SIMULATED_SLOW, world_now(&w), 0, k, 0, 1);
-    world_run(&w, QUIET_S);
-    uint64_t before = world_rounds(&w), rows_before = world_rows_rounds(&w);
-    world_run(&w, GOES_ON_S);
-    check_progress(before);
-    check_rows(rows_before);
-    check_end();
+    (w.post ? check_parcels : check_training)();
     figures.simulated_s += world_now(&w);
     figures.rounds += world_rounds(&w);
     figures.fetched += w.fetched;

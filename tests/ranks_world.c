@@ -87,6 +87,7 @@ static void hear_log(void *user, enum descant_level level, const char *line)
         printf("  %.6f %s\n", world_now(w), line);
     if (level <= DESCANT_WARNING)
         snprintf(w->said, sizeof w->said, "%s", line);
+    world_post_hear(t, line);
     if (strstr(line, "breaks the protocol"))
         hear_blame(w, t, line);
 }
@@ -465,7 +466,7 @@ static void step(struct ranks_world *w, int rank)
     struct trainer *t = &w->trainers[rank];
 
     if (t->state == TRAINER_TRAINS)
-        train(w, rank);
+        (w->post ? world_post_turn : train)(w, rank);
     else if (t->state == TRAINER_LEAVES && !ranks_stay(t->f))
         let_go(w, rank, TRAINER_AWAY);
     else if (t->state == TRAINER_LEAVES)
@@ -496,7 +497,7 @@ void world_come(struct ranks_world *w, int rank)
     t->lived = true;
     world_rows_start(w, rank, &start);
     if (fabric_ranks.open(&t->f, &options) != DESCANT_OK ||
-        fabric_ranks.start(t->f, &start) != DESCANT_OK) {
+        (!w->post && fabric_ranks.start(t->f, &start) != DESCANT_OK)) {
         wrong(w, rank, "it cannot start");
         return;
     }
@@ -510,6 +511,8 @@ void world_come(struct ranks_world *w, int rank)
     assert(t->G && t->next && t->owed && t->live_extent.p);
     t->state = TRAINER_TRAINS;
     t->confirmed = 0;
+    if (w->post)
+        world_post_start(w, rank);
 }
 
 void world_leave(struct ranks_world *w, int rank)
@@ -662,7 +665,7 @@ uint64_t world_rounds(const struct ranks_world *w)
 {
     uint64_t most = 0;
 
-    if (w->elastic)
+    if (w->elastic || w->post)
         return w->exchanges;
     for (int k = 0; k < w->options.ranks; k++) {
         const struct ranks *m = live(w, k);

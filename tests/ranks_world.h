@@ -39,6 +39,15 @@ struct trainer_rows {
     uint64_t next_ns;           /* gives its next part then */
 };
 
+/* ranks_world_post.c: parcels between this process and another rank */
+struct trainer_lane {
+    uint64_t who, met;          /* who has the rank; the last process that had it */
+    uint64_t number, to;        /* of the last parcel that was sent, until its lane is free */
+    uint64_t here, taken;       /* of the parcel that is here; of the last that was taken */
+    uint64_t sends_ns, takes_ns;
+    int lost, stale, n_taken;
+};
+
 struct trainer {
     struct fabric *f;
     struct ranks_world *world;
@@ -58,6 +67,8 @@ struct trainer {
     struct notes notes;
     int n_notes[N_EVENT_KINDS];
     struct trainer_rows rows;
+    uint64_t self;              /* its process, to those who get its parcels */
+    struct trainer_lane lanes[WORLD_MOST];
 };
 
 /* Of an encoded mean, over those who have taken it so far: what they brought and what they owed
@@ -90,6 +101,9 @@ struct ranks_world {
     struct version_seen *seen;
     size_t n_seen, seen_room;
     bool rows;                  /* they have tables */
+    bool post, long_parcels;    /* parcels instead of rounds; some in several messages */
+    size_t parcel_room;         /* floats */
+    uint64_t parcels;           /* that were sent */
     struct version_seen *rows_seen;
     size_t n_rows_seen, rows_seen_room;
     struct settled settled[WORLD_MOST];     /* by number */
@@ -130,5 +144,14 @@ void world_rows_free(struct trainer *trainer);
 bool world_rows_turn(struct ranks_world *w, int rank);          /* false: nothing moves */
 uint64_t world_rows_due(const struct ranks_world *w, int rank); /* gives by then; 0: it does not */
 uint64_t world_rows_rounds(const struct ranks_world *w);        /* the newest that somebody holds */
+
+/* --- ranks_world_post.c --- */
+
+void world_post_start(struct ranks_world *w, int rank);
+void world_post_turn(struct ranks_world *w, int rank);
+void world_post_hear(struct trainer *t, const char *line);      /* a line of its log */
+/* Once the faults have ended: those who have met go on, all others meet, and leave. Returns
+ * how many of rank 0's lanes were alive. */
+int world_post_ends(struct ranks_world *w, double seconds);
 
 #endif
