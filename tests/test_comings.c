@@ -1,29 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /* Ranks that come late, leave, die, fall silent and come back, over a simulated link. */
+#include "comings.h"
 #include "ranks/elastic.h"
-#include "ranks_world.h"
 
-#include <check.h>
-#include <stdlib.h>
-
-static struct ranks_world w;
 static double dead_s = 1;
 
 static void open_of(int ranks, int founders)
 {
-    const struct simulated_options options = {.ranks = ranks, .seed = 7, .latency_ns = 100000,
-                                              .jitter_ns = 50000, .bytes_per_s = 1e8};
-    world_open(&w, &options, founders);
+    open_world(ranks, founders);
     w.dead_s = dead_s;
-    w.verbose = getenv("VERBOSE") != NULL;
-    for (int k = 0; k < founders; k++)
-        world_come(&w, k);
-}
-
-static void run(double seconds)
-{
-    world_run(&w, seconds);
-    ck_assert_msg(!*w.why, "%s", w.why);
+    found();
 }
 
 /* All who train are members of one epoch, and go on. */

@@ -1,35 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /* Rounds of rows among ranks that come late, leave, die, fall silent and come back, over
  * a simulated link. ranks_world_rows.c counts each part. */
-#include "ranks_world.h"
-
-#include <check.h>
-#include <stdlib.h>
+#include "comings.h"
 
 enum { WAYS = 5 }; /* in which a rank goes */
 
-static struct ranks_world w;
-
 static void open_of(int ranks, int founders, bool elastic)
 {
-    const struct simulated_options options = {.ranks = ranks,
-                                              .seed = 7,
-                                              .latency_ns = 100000,
-                                              .jitter_ns = 50000,
-                                              .bytes_per_s = 1e8};
-    world_open(&w, &options, founders);
-    w.dead_s = 1;
+    open_world(ranks, founders);
     w.rows = true;
     w.elastic = elastic;
-    w.verbose = getenv("VERBOSE") != NULL;
-    for (int k = 0; k < founders; k++)
-        world_come(&w, k);
-}
-
-static void run(double seconds)
-{
-    world_run(&w, seconds);
-    ck_assert_msg(!*w.why, "%s", w.why);
+    found();
 }
 
 /* All who train have the same rows, and go on. */
@@ -111,7 +92,8 @@ START_TEST(any_goes_in_a_round)
         else if (way == 2)
             world_leave(&w, who);
         else
-            world_fault(&w, way == 3 ? SIMULATED_PAUSE : SIMULATED_PART, now, 9, who, 1, 0);
+            world_fault(&w, way == 3 ? SIMULATED_PAUSE : SIMULATED_PART, now, 9, who, 1,
+                        0);
         run(way == 0 ? 0.1 : 3);
         uint64_t before = world_rows_rounds(&w);
         run(1);
