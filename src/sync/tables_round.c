@@ -529,6 +529,8 @@ static enum round_progress round_over(struct tables *t)
     atomic_fetch_add_explicit(&t->stats.rounds, 1, memory_order_relaxed);
     t->state = t->all_last ? TABLES_ENDING : TABLES_IDLE;
     t->walk = (struct walk){.left = t->n_rows};
+    if (t->all_last && !t->fabric->fixed)   /* base stays as it is, and newcomers do not wait */
+        t->fabric->type->rows->leave(t->fabric);
     return ROUND_DONE;
 }
 
@@ -595,9 +597,6 @@ static enum round_progress end(struct tables *t)
         return ROUND_WORKED;
     atomic_store_explicit(&t->board->ended, 1, memory_order_release);
     t->state = TABLES_ENDED;
-    if (!t->fabric->fixed)              /* those who come later do not wait for this
-                                           machine */
-        t->fabric->type->rows->leave(t->fabric);
     return ROUND_WORKED;
 }
 
