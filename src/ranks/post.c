@@ -35,7 +35,8 @@ struct post_lane {
     bool open, full;                /* full: a parcel is here, whole */
     bool unacked;                   /* the last one sent has not been taken */
     bool broken;                    /* of what is coming a message has failed */
-    uint64_t generation, from;      /* who has the rank, as the lane knows; whose is here */
+    uint64_t generation, from;      /* who has the rank, as the lane knows; whose is
+                                       here */
     uint64_t said_ns;
     size_t n, piece;                /* floats that there is room for; of a message */
     int sending, coming, acks;      /* messages on their way */
@@ -95,7 +96,8 @@ static void ack_sent(struct ranks *m, struct ranks_op *op, const struct link_end
     lane_of(m, op->rank)->acks--;
 }
 
-static void piece_came(struct ranks *m, struct ranks_op *op, const struct link_ended *ended)
+static void piece_came(struct ranks *m, struct ranks_op *op,
+                       const struct link_ended *ended)
 {
     struct post_lane *lane = lane_of(m, op->rank);
 
@@ -115,7 +117,8 @@ static int count_pieces(const struct post_lane *lane, size_t n)
     return n ? (int)((n + lane->piece - 1) / lane->piece) : 0;
 }
 
-static void note_came(struct ranks *m, struct ranks_op *op, const struct link_ended *ended)
+static void note_came(struct ranks *m, struct ranks_op *op,
+                      const struct link_ended *ended)
 {
     struct post_lane *lane = lane_of(m, op->rank);
     size_t n = lane->in.n;
@@ -182,16 +185,18 @@ static descant_status room(struct fabric *f, int rank, size_t n)
     struct post_lane *lane = lane_of(m, rank);
     if (lane->n)
         return lane->n == n ? DESCANT_OK
-                            : log_fail(&f->log, DESCANT_ORDER, "there is room for parcels of %zu",
-                                       lane->n);
+                            : log_fail(&f->log, DESCANT_ORDER,
+                                       "there is room for parcels of %zu", lane->n);
     size_t piece = (n + PIECES - 1) / PIECES;
     lane->piece = piece < PIECE_LEAST ? PIECE_LEAST : piece;
     if (lane->piece > INT_MAX / sizeof(float))
-        return log_fail(&f->log, DESCANT_UNSUPPORTED, "%zu floats are too many for a message", n);
+        return log_fail(&f->log, DESCANT_UNSUPPORTED,
+                        "%zu floats are too many for a message", n);
     lane->floats_out = memory_take_array(n, sizeof *lane->floats_out);
     lane->floats_in = memory_take_array(n, sizeof *lane->floats_in);
     if (!lane->floats_out || !lane->floats_in)
-        return log_fail(&f->log, DESCANT_MEMORY, "no memory for parcels of %zu floats", n);
+        return log_fail(&f->log, DESCANT_MEMORY,
+                        "no memory for parcels of %zu floats", n);
     lane->n = n;
     return DESCANT_OK;
 }
@@ -222,8 +227,8 @@ bool ranks_post_quiet(const struct ranks *m)
 
 static void say_lost(struct ranks *m, int rank)
 {
-    log_say(&m->f.log, DESCANT_WARNING, "a parcel to rank %d (%s) is lost: the process that "
-            "had the rank has gone", rank, m->place.names[rank]);
+    log_say(&m->f.log, DESCANT_WARNING, "a parcel to rank %d (%s) is lost: the process "
+            "that had the rank has gone", rank, m->place.names[rank]);
 }
 
 /* Another process has the rank, or none has. Messages under way come back first. */
