@@ -143,7 +143,7 @@ void world_rows_start(struct ranks_world *w, int rank, struct fabric_start *star
 void world_rows_free(struct trainer *trainer);
 bool world_rows_turn(struct ranks_world *w, int rank);          /* false: nothing moves */
 uint64_t world_rows_due(const struct ranks_world *w, int rank); /* gives by then; 0: it does not */
-uint64_t world_rows_rounds(const struct ranks_world *w);        /* the newest that somebody holds */
+uint64_t world_rows_rounds(const struct ranks_world *w);    /* that somebody has taken */
 
 /* --- ranks_world_post.c --- */
 

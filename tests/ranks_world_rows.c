@@ -4,7 +4,8 @@
  *
  *   1 the rows that a round left are the same bits in all that hold it
  *   2 each part is merged once, or counted as lost: what is in is what was, and what was
- *     given, less what was lost */
+ *     given, less what was lost
+ *   3 no member takes rows from another one: it had them before it was a member */
 #include "ranks_world.h"
 
 #include <assert.h>
@@ -140,13 +141,25 @@ static void give(struct ranks_world *w, int rank)
         world_fail(w, rank, "rows: begin failed");
 }
 
+/* 3 */
+static void need_rows(struct ranks_world *w, int rank)
+{
+    const struct ranks *m = ranks_of(w->trainers[rank].f);
+
+    if (ledger_view(m->ledger).member && !m->base.held.epoch)
+        world_fail(w, rank, "rows: it is a member, and has none");
+}
+
 bool world_rows_turn(struct ranks_world *w, int rank)
 {
     struct trainer *trainer = &w->trainers[rank];
     struct trainer_rows *t = &trainer->rows;
     struct rows_part part;
 
-    if (!w->rows || !trainer->states || trainer->f->status)
+    if (!w->rows || trainer->f->status)
+        return false;
+    need_rows(w, rank);
+    if (!trainer->states)
         return false;
     switch (ranks_rows_poll(ranks_of(trainer->f), &part)) {
     case FABRIC_PART:
@@ -175,13 +188,5 @@ uint64_t world_rows_due(const struct ranks_world *w, int rank)
 
 uint64_t world_rows_rounds(const struct ranks_world *w)
 {
-    uint64_t most = 0;
-
-    for (int k = 0; k < w->options.ranks; k++) {
-        const struct trainer *t = &w->trainers[k];
-        uint64_t number =
-            t->f && simulated_lives(w->link, k) ? ranks_of(t->f)->base.held.number : 0;
-        most = number > most ? number : most;
-    }
-    return most;
+    return w->n_rows_seen;
 }

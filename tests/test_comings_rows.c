@@ -3,6 +3,8 @@
  * a simulated link. ranks_world_rows.c counts each part. */
 #include "comings.h"
 
+#include <string.h>
+
 enum { WAYS = 5 }; /* in which a rank goes */
 
 static void open_of(int ranks, int founders, bool elastic)
@@ -121,6 +123,7 @@ START_TEST(two_are_cut_from_each_other)
 END_TEST
 
 static struct link_type lying;
+static bool loses; /* what is wanted */
 
 static struct link *meet(struct link_entry *entry, struct link_place *place)
 {
@@ -135,9 +138,20 @@ static bool lose_wants(struct link *link, const void *p, size_t bytes,
 {
     struct link_message lost = *message;
 
-    if (message->tag == TAG_WANT)
+    if (message->tag == TAG_WANT && loses)
         lost.tag = LINK_TAGS - 1; /* nobody receives it */
     return link_simulated.send(link, p, bytes, &lost);
+}
+
+static void come_lying(int rank)
+{
+    lying = link_simulated;
+    lying.meet = meet;
+    lying.send = lose_wants;
+    loses = false;
+    w.over = &lying;
+    world_come(&w, rank);
+    w.over = NULL;
 }
 
 /* For `dead` the others wait, then they do not for twice as long; once another process
@@ -146,11 +160,8 @@ START_TEST(a_newcomer_that_takes_no_rows_is_not_waited_for)
 {
     open_of(3, 2, _i);
     go_on(2);
-    lying = link_simulated;
-    lying.meet = meet;
-    lying.send = lose_wants;
-    w.over = &lying;
-    world_come(&w, 2);
+    come_lying(2);
+    loses = true;
     uint64_t before = world_rows_rounds(&w);
     run(0.9);
     ck_assert_uint_lt(world_rows_rounds(&w), before + 5);
@@ -158,10 +169,150 @@ START_TEST(a_newcomer_that_takes_no_rows_is_not_waited_for)
     ck_assert_uint_gt(world_rows_rounds(&w), before + 50);
     run(5);
     ck_assert_uint_gt(world_rows_rounds(&w), before + 200);
-    w.over = NULL;
     world_come(&w, 2);
     run(1);
     go_on(3);
+    world_close(&w);
+}
+END_TEST
+
+/* It was cut off, and takes the others' rows when their epoch ends. The next one's
+ * coordinator does not know at first which rows are the job's. */
+START_TEST(nobody_is_a_member_without_rows)
+{
+    for (int at = 0; at < 12; at++) {
+        open_of(4, 3, true);
+        go_on(3);
+        world_fault(&w, SIMULATED_DIE, world_now(&w), 0, 0, 0, 0);
+        run(0.1);
+        world_come(&w, 0); /* rank 1 leads */
+        come_lying(3);
+        run(0.5);
+        go_on(4);
+        world_fault(&w, SIMULATED_PART, world_now(&w), 3, 3, 1, 0);
+        run(2.9);
+        loses = true;
+        run(0.3);
+        ck_assert_uint_eq(ranks_of(w.trainers[3].f)->base.held.epoch, 0);
+        world_fault(&w, SIMULATED_DIE, world_now(&w), 0, 2, 0, 0);
+        run(0.0001 * at);
+        world_fault(&w, SIMULATED_CUT, world_now(&w), 3, 0, 1, 0);
+        run(2.5);
+        loses = false;
+        run(4);
+        go_on(3);
+        world_close(&w);
+    }
+}
+END_TEST
+
+/* A newcomer has the rows, and its state comes so much later. Returns after which time
+ * rounds of rows did not wait for it. */
+static double delay_state(double seconds)
+{
+    open_of(3, 2, true);
+    run(1);
+    world_come(&w, 2);
+    do
+        run(0.0001);
+    while (ranks_of(w.trainers[2].f)->base.held.number < 10);
+    double began = world_now(&w);
+    uint64_t rounds = world_rows_rounds(&w);
+    world_fault(&w, SIMULATED_CUT, began, seconds, 1, 2, 0);
+    do
+        run(0.0001);
+    while (world_rows_rounds(&w) == rounds);
+    return world_now(&w) - began;
+}
+
+/* Whenever it is a member it has the rows of the last round. */
+START_TEST(a_slow_newcomer_is_a_member_with_the_rows)
+{
+    double waits = delay_state(2);
+
+    world_close(&w);
+    ck_assert(waits > 1 && waits < 1.3);
+    for (int at = 0; at < 30; at++) {
+        delay_state(waits - 0.0001 * at);
+        run(1);
+        go_on(3);
+        world_close(&w);
+    }
+}
+END_TEST
+
+static int calls[WORLD_MOST]; /* to a round of rows, by whom they are for */
+
+static bool count_calls(struct link *link, const void *p, size_t bytes,
+                        const struct link_message *message)
+{
+    struct ranks_word word;
+
+    if (message->tag == TAG_WORD && bytes >= sizeof word) {
+        memcpy(&word, p, sizeof word);
+        calls[message->rank] += word.what == WORD_ROWS_CALL;
+    }
+    return link_simulated.send(link, p, bytes, message);
+}
+
+/* No epoch can follow, so the dead stay members; other processes have their ranks. */
+START_TEST(the_next_process_of_a_rank_is_no_member)
+{
+    open_world(3, 3);
+    w.rows = w.elastic = true;
+    lying = link_simulated;
+    lying.meet = meet;
+    lying.send = count_calls;
+    w.over = &lying;
+    found();
+    go_on(3);
+    world_fault(&w, SIMULATED_DIE, world_now(&w), 0, 1, 0, 0);
+    world_fault(&w, SIMULATED_DIE, world_now(&w), 0, 2, 0, 0);
+    run(0.001);
+    world_come(&w, 1);
+    world_come(&w, 2);
+    memset(calls, 0, sizeof calls);
+    run(6);
+    ck_assert_int_eq(calls[1] + calls[2], 0);
+    world_close(&w);
+}
+END_TEST
+
+/* Its rows are the last ones, and are being copied. */
+START_TEST(a_rank_that_leaves_takes_no_other_rows)
+{
+    open_of(3, 3, true);
+    go_on(3);
+    struct ranks *m = ranks_of(w.trainers[1].f);
+    while (m->rows && !ranks_rows_quiet(m))
+        run(0.001);
+    const struct ledger_version held = m->base.held;
+    const struct ranks_word lack = {
+        .what = WORD_ROWS_LACK, .ledger.version = {held.epoch, held.number + 1}};
+    ranks_rows_takes(w.trainers[1].f);
+    ranks_rows_hear(m, &lack);
+    ck_assert(ledger_same(m->base.held, held) && !m->base.wanted.epoch);
+    world_close(&w);
+}
+END_TEST
+
+/* The highest that a word may have: the next one would be none. */
+START_TEST(a_number_that_is_heard_is_no_round_s)
+{
+    open_of(3, 3, true);
+    go_on(3);
+    struct ranks *m = ranks_of(w.trainers[0].f);
+    uint64_t epoch = ledger_view(m->ledger).epoch, before = world_rows_rounds(&w);
+    const struct ranks_word word = {
+        .what = WORD_ROWS_NONE, .protocol = RANKS_PROTOCOL, .stands = epoch, .source = -1,
+        .ledger = {.generation = m->peers[1].generation,
+                   .version = {epoch, (UINT64_C(1) << 39) - 1}}};
+    w.lied_to = true;
+    w.liar = 1;
+    m->hear(m, 1, &word, sizeof word);
+    ck_assert_uint_eq(w.refused, 1);
+    run(3);
+    ck_assert_uint_gt(world_rows_rounds(&w), before + 20);
     world_close(&w);
 }
 END_TEST
@@ -192,6 +343,11 @@ int main(void)
     tcase_add_loop_test(all, any_goes_in_a_round, 0, 3 * WAYS);
     tcase_add_test(all, two_are_cut_from_each_other);
     tcase_add_loop_test(all, a_newcomer_that_takes_no_rows_is_not_waited_for, 0, 2);
+    tcase_add_test(all, nobody_is_a_member_without_rows);
+    tcase_add_test(all, a_slow_newcomer_is_a_member_with_the_rows);
+    tcase_add_test(all, the_next_process_of_a_rank_is_no_member);
+    tcase_add_test(all, a_rank_that_leaves_takes_no_other_rows);
+    tcase_add_test(all, a_number_that_is_heard_is_no_round_s);
     tcase_add_test(all, a_donor_dies);
     suite_add_tcase(suite, all);
     SRunner *runner = srunner_create(suite);

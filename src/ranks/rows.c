@@ -60,11 +60,12 @@ struct rows_said {
 
 struct ranks_rows {
     size_t most, slot;              /* bytes of a part; of its place in `slots` */
-    char *slots;                    /* (hosts) parts, by seat; the own one as it is sent */
+    char *slots;                    /* (hosts) parts, by seat; the own one as is sent */
     struct ranks_op *give, *take;     /* (hosts) by seat */
     enum stage stage;
     bool called;
-    bool leaves, against, gone;     /* gives no vote for a round; gave none; takes no part */
+    bool leaves, against, gone;     /* gives no vote for a round; gave none; takes no
+                                       part */
     const void *bytes;              /* what was given, n of them */
     size_t n;
     int k, next, moving;            /* seats; the next part; messages in flight */
@@ -74,7 +75,7 @@ struct ranks_rows {
     uint64_t seq, done;             /* of the part given last; the last that is merged, */
     uint64_t lost, told_lost;       /* and how many are not */
     bool spoilt;                    /* a part of the round does not come any more */
-    bool state_waits;               /* the base is another one; the caller is to be told */
+    bool state_waits;               /* the base is another one; the caller is not told */
     bool forgets;                   /* what is under way of older epochs */
     uint64_t began_ns, said_ns;
     struct rows_said said;          /* last */
@@ -105,8 +106,8 @@ descant_status ranks_rows_init(struct ranks *m, const struct fabric_start *start
 
     m->rows = rows;
     if (bytes > INT_MAX)
-        return log_fail(&m->f.log, DESCANT_UNSUPPORTED, "a part of %zu bytes is too long for a message",
-                        bytes);
+        return log_fail(&m->f.log, DESCANT_UNSUPPORTED,
+                        "a part of %zu bytes is too long for a message", bytes);
     if (rows) {
         rows->most = bytes;
         m->base.rows = m->place.fixed ? NULL : start->rows_base;
@@ -218,13 +219,15 @@ static void hear_take(struct ranks *m, const struct ranks_word *word)
     rows->stage = ROWS_TAKING;
 }
 
-/* The base here is of another history, or older: from now on there is none. */
+/* The base here is of another history, or older: from now on there is none. A rank that
+ * leaves keeps it, for its caller makes the last rows of it. */
 static void hear_lack(struct ranks *m, const struct ranks_word *word)
 {
     struct ranks_rows *rows = m->rows;
 
     if (!m->base.rows || (rows->stage != ROWS_IDLE && rows->stage != ROWS_GIVEN) ||
-        ledger_same(m->base.held, word->ledger.version) || word->source == m->f.rank)
+        ledger_same(m->base.held, word->ledger.version) || word->source == m->f.rank ||
+        rows->leaves)
         return;
     m->base.held = (struct ledger_version){0, 0};
     m->base.wanted = word->ledger.version;
@@ -240,8 +243,9 @@ void ranks_rows_hear(struct ranks *m, const struct ranks_word *word)
 
     switch ((enum ranks_what)word->what) {
     case WORD_ROWS_CALL:        /* it may be late, and of a round that is over */
-        rows->called |= m->place.fixed || (rows->stage == ROWS_IDLE &&
-                                           ledger_same(m->base.held, word->ledger.version));
+        rows->called |= m->place.fixed ||
+                        (rows->stage == ROWS_IDLE &&
+                         ledger_same(m->base.held, word->ledger.version));
         break;
     case WORD_ROWS_GO:
         hear_go(m, word);
@@ -324,7 +328,8 @@ static const char *copy_own(struct ranks *m)
     char *own = rows->slots;
 
     for (int i = 0; i < rows->k; i++)
-        own = rows->seats[i].rank == m->f.rank ? rows->slots + (size_t)i * rows->slot : own;
+        if (rows->seats[i].rank == m->f.rank)
+            own = rows->slots + (size_t)i * rows->slot;
     if (rows->n)
         memcpy(own, rows->bytes, rows->n);
     return own;
@@ -341,8 +346,9 @@ static bool move(struct ranks *m, unsigned seat, const char *own)
         return true;
     rows->give[seat] = rows->take[seat] = op;
     rows->moving += (s->bytes > 0) + (rows->n > 0);
-    return (!s->bytes || ranks_receive_op(m, &rows->take[seat], rows->slots + seat * rows->slot,
-                                        s->bytes, TAG_ROWS)) &&
+    return (!s->bytes || ranks_receive_op(m, &rows->take[seat],
+                                          rows->slots + seat * rows->slot, s->bytes,
+                                          TAG_ROWS)) &&
            (!rows->n || ranks_send_op(m, &rows->give[seat], own, rows->n, TAG_ROWS));
 }
 
@@ -511,7 +517,8 @@ static void count_bytes(struct ranks *m)
 
     for (int i = 0; i < rows->k; i++)
         in += rows->seats[i].rank == m->f.rank ? 0 : rows->seats[i].bytes;
-    atomic_fetch_add_explicit(&m->f.rows_bytes, in > out ? in : out, memory_order_relaxed);
+    atomic_fetch_add_explicit(&m->f.rows_bytes, in > out ? in : out,
+                              memory_order_relaxed);
 }
 
 static enum fabric_progress take(struct ranks *m, struct rows_part *part)
@@ -528,8 +535,9 @@ static enum fabric_progress take(struct ranks *m, struct rows_part *part)
     bool own = rows->seats[seat].rank == m->f.rank;
     *part = (struct rows_part){.bytes = own ? rows->bytes
                                             : rows->slots + (size_t)seat * rows->slot,
-                               .n = rows->seats[seat].bytes, .rank = rows->seats[seat].rank,
-                               .parts = rows->k, .own = own};
+                               .n = rows->seats[seat].bytes,
+                               .rank = rows->seats[seat].rank, .parts = rows->k,
+                               .own = own};
     return FABRIC_PART;
 }
 

@@ -16,7 +16,11 @@
  *
  * While a newcomer takes them no round closes, or it would never be done. Trainers go on.
  * One that takes nothing more, or does not become a member, is waited for as long as
- * `dead`, and then not for twice as long. */
+ * `dead`, and then not for twice as long. Nor does a round close while the next epoch is
+ * founded: a newcomer that is in its list had the job's rows when it was let in.
+ *
+ * The coordinator numbers the rounds of its epoch from 1, so no number that is heard
+ * becomes the number of a round. */
 #include "ranks/check.h"
 
 /* Of each rank. */
@@ -43,7 +47,8 @@ struct ranks_rows_lead {
     struct rows_seat *closing;      /* (hosts) */
     uint32_t n_closing;
     struct ledger_version newest;   /* the job's; or the round that is closed and open */
-    uint64_t last;                  /* number given, also to a round that was none */
+    uint64_t last;                  /* number given in this epoch, also to a round that
+                                       was none */
     bool closed;
 };
 
@@ -69,10 +74,16 @@ void ranks_rows_lead_fini(struct ranks *m)
 
 /* --- who there is --- */
 
+/* The process that is a member, and not the next one of its rank. */
+static bool is_there(const struct ranks *m, int rank)
+{
+    return rank == m->f.rank || m->peers[rank].generation == m->members[rank];
+}
+
 static bool is_member(const struct ranks *m, int rank)
 {
     const struct rows_peer *peer = &m->rows_lead->peers[rank];
-    return m->place.fixed ? peer->leads : m->members[rank] != 0;
+    return m->place.fixed ? peer->leads : m->members[rank] && is_there(m, rank);
 }
 
 /* It has said HELLO here, and is heard. */
@@ -111,7 +122,7 @@ static bool is_said(struct ranks *m)
         const struct rows_peer *peer = &rows->peers[k];
         if (!m->members[k])
             continue;
-        if (peer->epoch != epoch)
+        if (peer->epoch != epoch || !is_there(m, k))
             return false;
         if (!rows->closed && ledger_newer(peer->held, rows->newest))
             rows->newest = peer->held;
@@ -128,8 +139,7 @@ static int find_donor(const struct ranks *m, int not_this)
 
     for (int i = 1; i <= m->place.size && (donor < 0 || donor == not_this); i++) {
         int k = (m->f.rank + i) % m->place.size;
-        bool there = k == m->f.rank || m->peers[k].generation == m->members[k];
-        if (m->members[k] && there && !m->peers[k].silent &&
+        if (is_member(m, k) && !m->peers[k].silent &&
             ledger_same(rows->peers[k].held, rows->newest))
             donor = k;
     }
@@ -188,10 +198,7 @@ static void close_rows(struct ranks *m)
     struct ranks_rows_lead *rows = m->rows_lead;
 
     rows->n_closing = 0;
-    rows->newest.epoch = ledger_view(m->ledger).epoch;
-    if (rows->last < rows->newest.number)
-        rows->last = rows->newest.number;
-    rows->newest.number = ++rows->last;
+    rows->newest = (struct ledger_version){ledger_view(m->ledger).epoch, ++rows->last};
     rows->closed = true;
     for (int k = 0; k < m->place.size; k++) {
         struct rows_peer *peer = &rows->peers[k];
@@ -261,7 +268,7 @@ static void turn(struct ranks *m)
         members += member;
         given += member && peer->given;
     }
-    if (!settled)
+    if (!settled || ledger_view(m->ledger).fenced)
         return;
     if (given && given == members)
         close_rows(m);
@@ -292,7 +299,13 @@ static void hear_state(struct ranks *m, int from, const struct ranks_word *word)
     struct ranks_rows_lead *rows = m->rows_lead;
     struct rows_peer *peer = &rows->peers[from];
     bool awaited = rows->closed && peer->seated && !peer->voted;
+    const struct ledger_version last = {ledger_view(m->ledger).epoch, rows->last};
 
+    if (ledger_newer(word->ledger.version, last) ||
+        ledger_newer(word->ledger.base, last)) {
+        ranks_refuse(m, from, "it holds rows of a round that has not been");
+        return;
+    }
     if (!ledger_same(peer->held, word->ledger.version) || peer->pieces != word->round ||
         !peer->comes)
         peer->moved_ns = m->now_ns;
@@ -376,6 +389,7 @@ void ranks_rows_lead_changed(struct ranks *m)
         return;
     rows->closed = false;
     rows->newest = (struct ledger_version){0, 0};
+    rows->last = 0;
     for (int k = 0; k < m->place.size; k++)
         rows->peers[k] = (struct rows_peer){.compared = rows->peers[k].compared,
                                             .comes = rows->peers[k].comes,
@@ -402,6 +416,6 @@ bool ranks_rows_lead_admits(struct ranks *m, int rank)
         peer->comes = peer->epoch != 0;
         turn(m);
     }
-    return m->leads && peer->epoch && !rows->closed && !peer->open.epoch &&
+    return m->leads && is_said(m) && peer->epoch && !rows->closed && !peer->open.epoch &&
            ledger_same(peer->held, rows->newest);
 }
