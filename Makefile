@@ -69,11 +69,11 @@ LOOPS_avx512 := -mavx512f -mavx512dq -mavx512bw -mavx512vl -mprefer-vector-width
 # What is done, in a short line; V=1: as it is.
 say = $(if $(V),,@echo "  $1 $@" && )
 
-KERNEL_SOURCE := $(wildcard src/fabric/kernels.c)
-SOURCES := $(filter-out $(KERNEL_SOURCE),$(wildcard src/base/*.c src/machine/*.c src/link/*.c src/fabric/*.c \
-	src/shm/*.c src/ranks/*.c src/sync/*.c src/bsp/*.c))
+KERNEL_SOURCE := $(wildcard src/kernels/kernels.c)
+SOURCES := $(filter-out $(KERNEL_SOURCE),$(wildcard $(patsubst %,src/%/*.c,\
+	base machine kernels link fabric shm ranks sync bsp)))
 OBJECTS := $(SOURCES:src/%.c=$(B)/%.o) \
-	$(if $(KERNEL_SOURCE),$(KERNEL_SETS:%=$(B)/fabric/kernels_%.o))
+	$(if $(KERNEL_SOURCE),$(KERNEL_SETS:%=$(B)/kernels/kernels_%.o))
 
 # Training (descant train and its friends) is built where its libraries are; the library needs
 # none of them.
@@ -149,7 +149,7 @@ all: $(SHARED) $(B)/libdescant.a $(PROGRAM) $(MODULES) $(B)/examples/bsp/logisti
 # What python/setup.py puts into a wheel.
 python-libraries: $(SHARED) $(MODULES)
 
-$(KERNEL_SETS:%=$(B)/fabric/kernels_%.o): $(B)/fabric/kernels_%.o: src/fabric/kernels.c Makefile
+$(KERNEL_SETS:%=$(B)/kernels/kernels_%.o): $(B)/kernels/kernels_%.o: src/kernels/kernels.c Makefile
 	@mkdir -p $(@D)
 	$(call say,CC)$(CC) $(BASIC) $(KERNEL_FLAGS) $(FLAGS_$*) $(KERNEL_SANITIZE) -DKERNELS=kernels_$* -c $< -o $@
 
@@ -163,7 +163,7 @@ $(B)/target:
 	@mkdir -p $(@D) && echo $(TARGET) >$@
 
 # The loop over a gradient, and the one it is measured by; without races, so sanitizers look at it.
-$(B)/bsp/sums.o $(B)/bsp/gradient.o $(B)/cli/bench_segment.o: COMPILE += -O3
+$(B)/kernels/sums.o $(B)/bsp/gradient.o $(B)/cli/bench_segment.o: COMPILE += -O3
 
 # Who asks for training where there is none is told why.
 $(B)/cli/cli.o: COMPILE += -DDESCANT_WITHOUT='"$(WITHOUT)"'

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* Rounds of the mpi fabric over a simulated link in one thread (mpi_loopback.h): any order of events, what
  * three ranks are told, and what many of them take. */
-#include "fabric/kernels.h"
-#include "ranks/ranks.h"
+#include "kernels/kernels.h"
 #include "mpi_loopback.h"
+#include "ranks/ranks.h"
 #include "sync/tables.h"
 #include "sync/waits.h"
 

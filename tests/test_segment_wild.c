@@ -4,7 +4,7 @@
  * model stays finite, and no gradient of the second one is lost. */
 #include "bsp/control.h"
 #include "bsp/object.h"
-#include "fabric/kernels.h"
+#include "kernels/kernels.h"
 
 #include "segment_help.h"
 

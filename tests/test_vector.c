@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Vectors in pieces against flat ones, and what every fabric decides alike. */
 #include "fabric/ruling.h"
-#include "fabric/vector.h"
+#include "kernels/vector.h"
 
 #include <check.h>
 #include <math.h>

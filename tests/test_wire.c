@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "fabric/kernels.h"
+#include "kernels/kernels.h"
 #include "wire_group.h"
 
 #define MOST_BF16 0x1.fep127f

@@ -3,7 +3,7 @@
 #ifndef WIRE_GROUP_H
 #define WIRE_GROUP_H
 
-#include "fabric/wire.h"
+#include "kernels/wire.h"
 
 enum { N = 9 * WIRE_BLOCK + 37, MEMBERS = 5 };
 

@@ -20,7 +20,7 @@
  * NaN and into the segments before it goes to the next piece. Only of many sums A is made first. */
 #include "bsp/control.h"
 
-#include "fabric/kernels.h"
+#include "kernels/kernels.h"
 
 #include <inttypes.h>
 #include <math.h>

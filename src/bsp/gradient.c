@@ -5,7 +5,7 @@
 #include "bsp/gradient.h"
 
 #include "base/base.h"
-#include "fabric/kernels.h"
+#include "kernels/kernels.h"
 
 #include <string.h>
 

@@ -5,7 +5,7 @@
  * puts in between looking at the version and publishing while the segment changes hands. */
 #include "bsp/local.h"
 
-#include "fabric/kernels.h"
+#include "kernels/kernels.h"
 
 #include <string.h>
 

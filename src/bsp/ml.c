@@ -19,8 +19,8 @@
 #include "bsp/ml.h"
 
 #include "bsp/object.h"
+#include "kernels/sums.h"
 #include "machine/process.h"
-#include "bsp/sums.h"
 
 #include <errno.h>
 #include <math.h>

@@ -13,7 +13,7 @@
 #include "bsp/remote.h"
 
 #include "bsp/layout.h"
-#include "fabric/kernels.h"
+#include "kernels/kernels.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -14,7 +14,7 @@
 #include "base/budget.h"
 #include "cli/cli.h"
 #include "fabric/fabric.h"
-#include "fabric/kernels.h"
+#include "kernels/kernels.h"
 #include "link/mpi.h"
 
 #include <stdlib.h>

@@ -3,7 +3,7 @@
  * what info_file.c has to say. */
 #include "cli/cli.h"
 #include "fabric/fabric.h"
-#include "fabric/kernels.h"
+#include "kernels/kernels.h"
 #include "link/mpi.h"
 #include "sync/launcher.h"
 

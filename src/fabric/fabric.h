@@ -11,22 +11,10 @@
 #define FABRIC_H
 
 #include "base/base.h"
-#include "fabric/wire.h"
+#include "kernels/vector.h"
+#include "kernels/wire.h"
 
 #include <pthread.h>
-
-/* Pieces of a flat vector in memory: ascending, not overlapping; what lies between is
- * zero. */
-struct extent {
-    size_t at, n;       /* floats */
-    float *p;
-};
-
-struct vector {
-    size_t n;           /* floats of the whole */
-    size_t n_extents;
-    struct extent *extents;
-};
 
 enum exchange_kind {
     EXCHANGE_MEAN,      /* everyone's vector and weight in, the weighted mean out */

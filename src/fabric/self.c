@@ -7,8 +7,9 @@
  * without a part and the centre keeps its values.
  *
  * One thread, no waiting, nothing taken after start. */
+#include "fabric/fabric.h"
+#include "kernels/vector.h"
 #include "machine/blocks.h"
-#include "fabric/vector.h"
 
 enum self_phase { SELF_IDLE, SELF_BEGUN, SELF_GIVING, SELF_LAST };
 

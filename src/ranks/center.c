@@ -19,7 +19,7 @@
  * (messages.c bounds how many are).
  *
  * Run by whoever holds the round machine. */
-#include "fabric/kernels.h"
+#include "kernels/kernels.h"
 #include "ranks/elastic.h"
 
 #include <string.h>

@@ -17,8 +17,8 @@
  * place.
  *
  * Run by whoever holds the round machine. */
-#include "fabric/kernels.h"
-#include "fabric/vector.h"
+#include "kernels/kernels.h"
+#include "kernels/vector.h"
 #include "ranks/elastic.h"
 
 #include <string.h>

@@ -27,8 +27,8 @@
  *    debt.
  *
  * Run by whoever holds the round machine. */
-#include "fabric/kernels.h"
-#include "fabric/vector.h"
+#include "kernels/kernels.h"
+#include "kernels/vector.h"
 #include "machine/blocks.h"
 #include "machine/meeting.h"
 #include "machine/roster.h"

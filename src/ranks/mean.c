@@ -37,8 +37,8 @@
  * decodes one piece each.
  *
  * Run by whoever holds the round machine. */
-#include "fabric/kernels.h"
-#include "fabric/vector.h"
+#include "kernels/kernels.h"
+#include "kernels/vector.h"
 #include "ranks/ranks.h"
 
 #include <math.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Where the pieces of a mean lie: of whom, from where, how long; and the mean of some. */
-#include "fabric/kernels.h"
-#include "fabric/vector.h"
+#include "kernels/kernels.h"
+#include "kernels/vector.h"
 #include "ranks/ranks.h"
 
 size_t ranks_piece_room(const struct ranks *m)

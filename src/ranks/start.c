@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The ranks up to their first poll: they meet, each looks up its place, segments and
  * the memory of rounds are taken, and rank 0 is told of all that must be alike. */
-#include "fabric/vector.h"
+#include "kernels/vector.h"
 #include "machine/roster.h"
 #include "ranks/ranks.h"
 

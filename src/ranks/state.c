@@ -7,7 +7,7 @@
  * its caller then makes it. After a final state the centre is no one's to give;
  * everybody fetches it from its owners (elastic.c), which all have come to their end.
  * Run by whoever holds the round machine. */
-#include "fabric/vector.h"
+#include "kernels/vector.h"
 #include "ranks/ranks.h"
 
 #include <string.h>

@@ -7,8 +7,8 @@
  *   4 the floats of the round that is closed, a bounded piece; it is done to its end even
  *     if the exchange that brought it here has been given up
  *   5 the exchange that is open: looks at its vector, arrives, takes its part */
-#include "fabric/kernels.h"
-#include "fabric/vector.h"
+#include "kernels/kernels.h"
+#include "kernels/vector.h"
 #include "ranks/ranks.h"
 
 #include <string.h>

@@ -20,7 +20,7 @@
  * Piece 0 has the list of what is merged; the floats follow it.
  *
  * Run by whoever holds the round machine. */
-#include "fabric/vector.h"
+#include "kernels/vector.h"
 #include "ranks/ranks.h"
 
 #include <string.h>

@@ -19,7 +19,7 @@
  *    places again.
  *
  * Run by whoever holds the round machine. */
-#include "fabric/vector.h"
+#include "kernels/vector.h"
 #include "ranks/ranks.h"
 
 #include <string.h>

@@ -3,9 +3,9 @@
 #ifndef SHM_H
 #define SHM_H
 
-#include "fabric/kernels.h"
 #include "fabric/ruling.h"
-#include "fabric/vector.h"
+#include "kernels/kernels.h"
+#include "kernels/vector.h"
 #include "shm/board.h"
 
 enum { SLICE_CHUNK = 16384 };   /* floats */

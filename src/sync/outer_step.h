@@ -4,7 +4,7 @@
 #ifndef OUTER_STEP_H
 #define OUTER_STEP_H
 
-#include "fabric/kernels.h"
+#include "kernels/kernels.h"
 #include "sync/plan.h"
 
 /* Of the plan's round number `rounds`, from 0, among so many members. All trainers ask

@@ -5,7 +5,7 @@
 #ifndef PLAN_H
 #define PLAN_H
 
-#include "fabric/wire.h"
+#include "kernels/wire.h"
 
 #include "base/base.h"
 

@@ -4,7 +4,7 @@
  * Names are checked here, since they travel between trainers as lines of the manifest. */
 #include "sync/replica.h"
 
-#include "fabric/kernels.h"
+#include "kernels/kernels.h"
 
 #include <stdlib.h>
 #include <string.h>

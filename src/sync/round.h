@@ -6,7 +6,7 @@
 #ifndef ROUND_H
 #define ROUND_H
 
-#include "fabric/kernels.h"
+#include "kernels/kernels.h"
 #include "sync/outer_step.h"
 #include "sync/replica.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Picks the kernels for this CPU. All sets give the same bits, so the trainers of a job may run
  * on different machines. */
-#include "fabric/kernels.h"
+#include "kernels/kernels.h"
 
 #if defined(__x86_64__)
 extern const struct kernels kernels_avx2, kernels_avx512;

@@ -2,7 +2,7 @@
 /* Adding a gradient to a sum. A test of finiteness rides along: x*0 is 0 for every finite x and
  * NaN for the others. What is tested is the new sum: the old one was finite, so it also tells when
  * a sum has become more than a float holds. Compiled for speed (Makefile). */
-#include "bsp/sums.h"
+#include "kernels/sums.h"
 
 static bool scale(float *restrict out, const float *restrict g, float b, size_t n)
 {

@@ -2,10 +2,11 @@
 /* vector_reach walks a vector as alternating runs, in an extent (a pointer) or between
  * two (NULL: zeros); the others are loops over such runs. The values that are tested for
  * NaN are the ones then used: live memory is read once. */
-#include "fabric/vector.h"
+#include "kernels/vector.h"
 
-#include "fabric/kernels.h"
+#include "kernels/kernels.h"
 
+#include <stdint.h>
 #include <string.h>
 
 /* The first extent that ends after float at; n_extents: none. */

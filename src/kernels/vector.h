@@ -4,7 +4,20 @@
 #ifndef VECTOR_H
 #define VECTOR_H
 
-#include "fabric/fabric.h"
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Pieces of a flat vector in memory: ascending, not overlapping; what lies between is zero. */
+struct extent {
+    size_t at, n;       /* floats */
+    float *p;
+};
+
+struct vector {
+    size_t n;           /* floats of the whole */
+    size_t n_extents;
+    struct extent *extents;
+};
 
 enum { ELASTIC_CHUNK = 16384 };     /* floats: so much of a centre is moved at a time */
 

@@ -2,9 +2,9 @@
 /* Encoded stretches of a mean (wire.h), in pieces that stay in the first cache between
  * the two loops that an encoding takes: what is meant, which needs memory, and its
  * rounding. Keeps no state; runs on any thread that holds the vectors. */
-#include "fabric/wire.h"
+#include "kernels/wire.h"
 
-#include "fabric/kernels.h"
+#include "kernels/kernels.h"
 
 #include <assert.h>
 #include <stdint.h>

@@ -6,9 +6,9 @@
  * same everywhere: no contraction of a*b+c, sums in a fixed order of lanes, the mean in double
  * and rounded once. A test of finiteness rides along: x*0 is 0 for every finite x, NaN for the
  * others, and a NaN stays in the sum. Runs on whichever thread holds the data; keeps no state. */
-#include "fabric/kernels.h"
+#include "kernels/kernels.h"
 
-#include "fabric/wire.h"
+#include "kernels/wire.h"
 
 #include <stdint.h>
 #if defined(__SSE2__)
