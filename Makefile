@@ -163,7 +163,7 @@ $(B)/target:
 	@mkdir -p $(@D) && echo $(TARGET) >$@
 
 # The loop over a gradient, and the one it is measured by; without races, so sanitizers look at it.
-$(B)/kernels/sums.o $(B)/bsp/gradient.o $(B)/cli/bench_segment.o: COMPILE += -O3
+$(B)/kernels/sums.o $(B)/cli/bench_segment.o: COMPILE += -O3
 
 # Who asks for training where there is none is told why.
 $(B)/cli/cli.o: COMPILE += -DDESCANT_WITHOUT='"$(WITHOUT)"'

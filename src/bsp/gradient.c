@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Loops over what a slot held. Compiled for speed (Makefile). What is added is drained, and was
- * finite as it was taken; but a module that goes wild can write there. So each block is copied
- * before it is tested and added, and one with NaN or Inf counts as zeros. */
+/* A vector that is added was drained, and finite as it was taken; but a module that goes wild can
+ * write there. So each block is copied before it is tested and added, and one with NaN or Inf counts
+ * as zeros. */
 #include "bsp/gradient.h"
 
 #include "base/base.h"
@@ -29,12 +29,6 @@ void gradient_clear(struct gradient *g)
     g->n_from = 0;
 }
 
-static void add(float *restrict sum, const float *restrict x, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        sum[i] += x[i];
-}
-
 /* Block by block, so that the sum is in the cache until its last vector has come. */
 void gradient_gather(struct gradient *g)
 {
@@ -47,7 +41,7 @@ void gradient_gather(struct gradient *g)
             memset(g->sum + at, 0, m * sizeof *g->sum);
         for (int k = 1; k < g->n_from; k++)
             if (kernels->copy(block, g->from[k] + at, m))
-                add(g->sum + at, block, m);
+                kernels->add(g->sum + at, block, 1, m);
     }
     g->from[0] = g->sum;
     g->n_from = g->n_from > 0;

@@ -4,30 +4,15 @@
  * a sum has become more than a float holds. Compiled for speed (Makefile). */
 #include "kernels/sums.h"
 
-static bool scale(float *restrict out, const float *restrict g, float b, size_t n)
+/* -0 + x is x, whatever its sign: where there is nothing yet, the bits are those of b g. */
+bool sums_add(float *restrict out, const float *restrict from, const float *restrict g, float b,
+              size_t n)
 {
     int bad = 0;
     for (size_t i = 0; i < n; i++) {
-        float x = b * g[i];
+        float x = (from ? from[i] : -0.0f) + b * g[i];
         bad |= !(x * 0.0f == 0.0f);
         out[i] = x;
     }
     return bad == 0;
-}
-
-static bool add(float *restrict out, const float *restrict from, const float *restrict g, float b,
-                size_t n)
-{
-    int bad = 0;
-    for (size_t i = 0; i < n; i++) {
-        float x = from[i] + b * g[i];
-        bad |= !(x * 0.0f == 0.0f);
-        out[i] = x;
-    }
-    return bad == 0;
-}
-
-bool sums_add(float *out, const float *from, const float *g, float b, size_t n)
-{
-    return from ? add(out, from, g, b, n) : scale(out, g, b, n);
 }
