@@ -243,7 +243,7 @@ bool bench_open(struct bench *bench, int rank, const struct bench_job *how, stru
     d.size = bench->trainers;
     d.workers = (int)how->workers;
     d.sync_cpu = how->sync_cpu;
-    d.log = bench_log;
+    d.log = cli_log;
     d.log_user = bench->err;
     *job = NULL;
     if (descant_open(job, &d) != DESCANT_OK)
@@ -270,7 +270,7 @@ bool bench_options(const struct cli *cli, const struct setting *table, size_t n,
     return *status == CLI_DONE;
 }
 
-bool bench_link(const char *text, char *suffix, size_t room, double *rate, double *rtt)
+bool cli_link(const char *text, char *suffix, size_t room, double *rate, double *rtt)
 {
     struct {
         double rate, rtt;
@@ -298,7 +298,7 @@ bool bench_link(const char *text, char *suffix, size_t room, double *rate, doubl
     return true;
 }
 
-bool bench_plan_ok(const struct cli *cli, const char *option, const char *text)
+bool cli_plan_ok(const struct cli *cli, const char *option, const char *text)
 {
     struct plan plan;
     if (plan_parse(&plan, text, NULL) == DESCANT_OK)
@@ -307,7 +307,7 @@ bool bench_plan_ok(const struct cli *cli, const char *option, const char *text)
     return false;
 }
 
-void bench_log(void *user, enum descant_level level, const char *line)
+void cli_log(void *user, enum descant_level level, const char *line)
 {
     if (level >= DESCANT_WARNING)
         fprintf(user, "descant: %s\n", line);
@@ -374,7 +374,7 @@ double bench_ns_per_tick(void)
     return (double)(now - start) / (double)(bench_ticks() - ticks);
 }
 
-void bench_say(FILE *out, const char *name, const char *format, ...)
+void cli_say(FILE *out, const char *name, const char *format, ...)
 {
     va_list list;
     fprintf(out, "%-18s ", name);

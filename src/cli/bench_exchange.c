@@ -173,7 +173,7 @@ static bool open_side(struct side *s)
         d.plan = "allreduce";
         d.rank = s->rank;
         d.size = s->mpi ? 0 : s->bench->trainers;
-        d.log = bench_log;
+        d.log = cli_log;
         d.log_user = s->bench->err;
         if (descant_open(&s->job, &d) != DESCANT_OK)
             return false;
@@ -297,11 +297,11 @@ static void report(const struct cli *cli, const struct exchange_options *o, doub
     setting_text(&options[1], o, memory, sizeof memory);
     double gb = (double)o->bytes / ms / 1e6;
     if (!o->json) {
-        bench_say(cli->out, "exchange", "%s, memory %s, %d trainers, %lld bytes", what, memory,
-                  (int)o->trainers, (long long)o->bytes);
-        bench_say(cli->out, o->again ? "time, mean" : "time, median", "%.4f ms", ms);
-        bench_say(cli->out, "speed", "%.2f GB/s", gb);
-        bench_say(cli->out, "memcpy, one core", "%.2f GB/s", memcpy_gb);
+        cli_say(cli->out, "exchange", "%s, memory %s, %d trainers, %lld bytes", what, memory,
+                (int)o->trainers, (long long)o->bytes);
+        cli_say(cli->out, o->again ? "time, mean" : "time, median", "%.4f ms", ms);
+        cli_say(cli->out, "speed", "%.2f GB/s", gb);
+        cli_say(cli->out, "memcpy, one core", "%.2f GB/s", memcpy_gb);
         return;
     }
     struct json json;
@@ -361,7 +361,7 @@ int cli_bench_exchange(const struct cli *cli)
     int status = settings_parse(cli, options, N_OPTIONS, &o);
     if (status != CLI_DONE)
         return status;
-    if (!bench_link(o.link, o.suffix, sizeof o.suffix, &rate, &rtt))
+    if (!cli_link(o.link, o.suffix, sizeof o.suffix, &rate, &rtt))
         return cli_bad_use(cli, "--link %s: allowed is none or RATE,RTT as 1gbit,1ms", o.link);
     if (o.what == ELASTIC && o.memory == BUFFER)
         return cli_bad_use(cli, "--memory buffer is only for --what mean");

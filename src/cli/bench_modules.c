@@ -233,7 +233,7 @@ static bool measure(struct measuring *m)
 
 static bool be_control(struct bench *bench, const struct how *how, struct result *result)
 {
-    struct log log = {.fn = bench_log, .user = bench->err, .rank = -1};
+    struct log log = {.fn = cli_log, .user = bench->err, .rank = -1};
     size_t n = model_floats(how->model);
     float *w = memory_take_array(n, sizeof *w);
     const struct segment_part part = {.name = "w", .n = n};
@@ -301,16 +301,16 @@ static void print(const struct cli *cli, const struct modules_options *o, size_t
         json_end(&json);
         return;
     }
-    bench_say(cli->out, "model", "%zu floats, %d modules, batch %d", floats, (int)o->modules,
-              (int)o->batch);
-    bench_say(cli->out, "gradients/s", o->slow ? "%.1f, with one %g times slower %.1f"
-                                               : "%.1f, with control every %g ms %.1f",
-              without, o->slow ? (double)o->slow : o->period_ms, with);
-    bench_say(cli->out, o->slow ? "the others" : "ratio", "%.3f (%.3f to %.3f)", ratio.middle,
-              ratio.low, ratio.high);
+    cli_say(cli->out, "model", "%zu floats, %d modules, batch %d", floats, (int)o->modules,
+            (int)o->batch);
+    cli_say(cli->out, "gradients/s", o->slow ? "%.1f, with one %g times slower %.1f"
+                                             : "%.1f, with control every %g ms %.1f",
+            without, o->slow ? (double)o->slow : o->period_ms, with);
+    cli_say(cli->out, o->slow ? "the others" : "ratio", "%.3f (%.3f to %.3f)", ratio.middle,
+            ratio.low, ratio.high);
     if (o->slow)
-        bench_say(cli->out, "the job", "%.3f of the sum of its parts", parts.middle);
-    bench_say(cli->out, "a superstep", "%.2f ms", r->superstep_s * 1e3);
+        cli_say(cli->out, "the job", "%.3f of the sum of its parts", parts.middle);
+    cli_say(cli->out, "a superstep", "%.2f ms", r->superstep_s * 1e3);
 }
 
 static bool run(const struct cli *cli, struct how *how, struct result *results)
@@ -333,7 +333,7 @@ int cli_bench_modules(const struct cli *cli)
     struct modules_options o = {.bytes = 4000000, .modules = 1, .batch = 128, .pairs = 15,
                                 .period_ms = 50, .run_s = 2};
     static struct result results[MOST_MODULES + 1];
-    struct log log = {.fn = bench_log, .user = cli->err, .rank = -1};
+    struct log log = {.fn = cli_log, .user = cli->err, .rank = -1};
     struct how how = {.o = &o};
     int status;
     if (!bench_options(cli, table, N_TABLE, &o, &status))

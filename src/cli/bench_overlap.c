@@ -365,18 +365,18 @@ static void report_json(const struct cli *cli, const struct overlap_options *o,
 static void report(const struct cli *cli, const struct overlap_options *o,
                    const struct figures *f)
 {
-    bench_say(cli->out, "plan", "%s, %d trainers of %d workers, %lld bytes, link %s%s", o->plan,
-              (int)o->trainers, (int)o->workers, (long long)o->bytes, o->link,
-              *o->suffix ? " (emulated, no network CPU)" : "");
-    bench_say(cli->out, "steps/s", "%.1f, under none %.1f", f->speed, f->none);
-    bench_say(cli->out, "efficiency", "%.4f (quartiles %.4f to %.4f)", f->efficiency.middle,
-              f->efficiency.low, f->efficiency.high);
-    bench_say(cli->out, "stall, copy", "%.3f %%, %.3f %% of the workers' time", 100 * f->stall,
-              100 * f->copy);
-    bench_say(cli->out, "gap", "%.1f steps, 99 %% %.1f", f->gap_mean, f->gap_p99);
-    bench_say(cli->out, "shadow's cpu", "%.3f %% of a core", 100 * f->shadow);
-    bench_say(cli->out, "rounds", "%llu a trainer, in %d runs of %.2f s",
-              (unsigned long long)f->rounds, (int)o->pairs, f->run_s);
+    cli_say(cli->out, "plan", "%s, %d trainers of %d workers, %lld bytes, link %s%s", o->plan,
+            (int)o->trainers, (int)o->workers, (long long)o->bytes, o->link,
+            *o->suffix ? " (emulated, no network CPU)" : "");
+    cli_say(cli->out, "steps/s", "%.1f, under none %.1f", f->speed, f->none);
+    cli_say(cli->out, "efficiency", "%.4f (quartiles %.4f to %.4f)", f->efficiency.middle,
+            f->efficiency.low, f->efficiency.high);
+    cli_say(cli->out, "stall, copy", "%.3f %%, %.3f %% of the workers' time", 100 * f->stall,
+            100 * f->copy);
+    cli_say(cli->out, "gap", "%.1f steps, 99 %% %.1f", f->gap_mean, f->gap_p99);
+    cli_say(cli->out, "shadow's cpu", "%.3f %% of a core", 100 * f->shadow);
+    cli_say(cli->out, "rounds", "%llu a trainer, in %d runs of %.2f s",
+            (unsigned long long)f->rounds, (int)o->pairs, f->run_s);
 }
 
 int cli_bench_overlap(const struct cli *cli)
@@ -387,9 +387,9 @@ int cli_bench_overlap(const struct cli *cli)
     int status;
     if (!bench_options(cli, options, N_OPTIONS, &o, &status))
         return status;
-    if (!bench_plan_ok(cli, "plan", o.plan))
+    if (!cli_plan_ok(cli, "plan", o.plan))
         return CLI_BAD_USE;
-    if (!bench_link(o.link, o.suffix, sizeof o.suffix, &rate, &rtt))
+    if (!cli_link(o.link, o.suffix, sizeof o.suffix, &rate, &rtt))
         return cli_bad_use(cli, "--link %s: allowed is none or RATE,RTT as 1gbit,1ms", o.link);
     double k = (double)o.trainers;
     o.link_s = rate > 0 ? 2 * (k - 1) / k * (double)o.bytes / rate + 2 * rtt : 2 * rtt;

@@ -134,17 +134,17 @@ static void say(const struct cli *cli, const struct parse_options *o, const stru
         json_end(&json);
         return;
     }
-    bench_say(cli->out, "format", "%s", format);
-    bench_say(cli->out, "text", "%.0f MB/s", mb);
-    bench_say(cli->out, "text, alone", "%.0f MB a second of processor time",
-              (double)f->bytes * 1e-6 / f->cpu_s);
-    bench_say(cli->out, "rows", "%.0f rows/s", rows);
+    cli_say(cli->out, "format", "%s", format);
+    cli_say(cli->out, "text", "%.0f MB/s", mb);
+    cli_say(cli->out, "text, alone", "%.0f MB a second of processor time",
+            (double)f->bytes * 1e-6 / f->cpu_s);
+    cli_say(cli->out, "rows", "%.0f rows/s", rows);
 }
 
 int cli_bench_parse(const struct cli *cli)
 {
     struct parse_options o = {.bytes = 100 << 20};
-    struct log log = {.fn = bench_log, .user = cli->err, .rank = -1};
+    struct log log = {.fn = cli_log, .user = cli->err, .rank = -1};
     struct figures f;
     if (cli->argc > 0 && cli_is_help(cli->argv[0])) {
         fputs("usage: descant bench parse [OPTIONS]\n", cli->out);

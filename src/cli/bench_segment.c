@@ -155,12 +155,12 @@ static void print(const struct cli *cli, const struct segment_bench *o,
         json_end(&json);
         return;
     }
-    bench_say(cli->out, "an add", "%.0f us", r->add_ns * 1e-3);
-    bench_say(cli->out, "the loop in place", "%.0f us", r->place_ns * 1e-3);
-    bench_say(cli->out, "speed of an add", "%.3f of in place", r->ratio);
-    bench_say(cli->out, "taking a sum", "%.0f ns, the next one %.0f ns", r->take_ns, r->next_ns);
-    bench_say(cli->out, "a pin, median", "%.0f ns, with letting go", r->pin_ns);
-    bench_say(cli->out, "a pin, 99 %", "%.0f ns", r->pin_p99_ns);
+    cli_say(cli->out, "an add", "%.0f us", r->add_ns * 1e-3);
+    cli_say(cli->out, "the loop in place", "%.0f us", r->place_ns * 1e-3);
+    cli_say(cli->out, "speed of an add", "%.3f of in place", r->ratio);
+    cli_say(cli->out, "taking a sum", "%.0f ns, the next one %.0f ns", r->take_ns, r->next_ns);
+    cli_say(cli->out, "a pin, median", "%.0f ns, with letting go", r->pin_ns);
+    cli_say(cli->out, "a pin, 99 %", "%.0f ns", r->pin_p99_ns);
 }
 
 int cli_bench_segment(const struct cli *cli)

@@ -112,7 +112,7 @@ int cli_bench_step(const struct cli *cli)
     int status;
     if (!bench_options(cli, options, N_OPTIONS, &o, &status))
         return status;
-    if (!bench_plan_ok(cli, "plan", o.plan))
+    if (!cli_plan_ok(cli, "plan", o.plan))
         return CLI_BAD_USE;
     struct bench bench = {.trainers = 1, .err = cli->err};
     struct step_result r;
@@ -130,10 +130,10 @@ int cli_bench_step(const struct cli *cli)
         json_end(&json);
         return CLI_DONE;
     }
-    bench_say(cli->out, "plan", "%s", o.plan);
-    bench_say(cli->out, "workers", "%d", (int)o.workers);
-    bench_say(cli->out, "a step, median", "%.1f ns", r.p50_ns);
-    bench_say(cli->out, "a step, 99 %", "%.1f ns", r.p99_ns);
-    bench_say(cli->out, "stall", "%llu ns", (unsigned long long)r.stall_ns);
+    cli_say(cli->out, "plan", "%s", o.plan);
+    cli_say(cli->out, "workers", "%d", (int)o.workers);
+    cli_say(cli->out, "a step, median", "%.1f ns", r.p50_ns);
+    cli_say(cli->out, "a step, 99 %", "%.1f ns", r.p99_ns);
+    cli_say(cli->out, "stall", "%llu ns", (unsigned long long)r.stall_ns);
     return CLI_DONE;
 }

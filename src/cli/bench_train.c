@@ -333,16 +333,16 @@ static void say(const struct cli *cli, const struct options *o, struct figures *
 
     setting_text(&table[0], o, model, sizeof model);
     if (!o->json) {
-        bench_say(cli->out, "model", "%s, batch %d", model, (int)o->train.batch);
-        bench_say(cli->out, "examples/s", "%.0f", rate);
+        cli_say(cli->out, "model", "%s, batch %d", model, (int)o->train.batch);
+        cli_say(cli->out, "examples/s", "%.0f", rate);
         if (bound > 0)
-            bench_say(cli->out, "sgemm's bound",
-                      "%.0f examples/s (%.1f GFLOP/s): %.1f %% (quartiles %.1f to %.1f)", bound,
-                      gflops, 100 * share.middle, 100 * share.low, 100 * share.high);
+            cli_say(cli->out, "sgemm's bound",
+                    "%.0f examples/s (%.1f GFLOP/s): %.1f %% (quartiles %.1f to %.1f)", bound,
+                    gflops, 100 * share.middle, 100 * share.low, 100 * share.high);
         if (!alone)
-            bench_say(cli->out, "against none", "%.4f (quartiles %.4f to %.4f)", ratio.middle,
-                      ratio.low, ratio.high);
-        bench_say(cli->out, "stall", "%.3f %%", 100 * median(f->stall, f->n));
+            cli_say(cli->out, "against none", "%.4f (quartiles %.4f to %.4f)", ratio.middle,
+                    ratio.low, ratio.high);
+        cli_say(cli->out, "stall", "%.3f %%", 100 * median(f->stall, f->n));
         return;
     }
     json_begin(&json, cli->out);
@@ -383,9 +383,9 @@ static int check(const struct cli *cli, const struct options *o)
     char suffix[128];
     double rate, rtt;
 
-    if (!bench_plan_ok(cli, "sync", o->train.sync))
+    if (!cli_plan_ok(cli, "sync", o->train.sync))
         return CLI_BAD_USE;
-    if (!bench_link(o->train.link, suffix, sizeof suffix, &rate, &rtt))
+    if (!cli_link(o->train.link, suffix, sizeof suffix, &rate, &rtt))
         return cli_bad_use(cli, "--link %s: allowed is none or RATE,RTT as 1gbit,1ms",
                            o->train.link);
     return CLI_DONE;
@@ -394,7 +394,7 @@ static int check(const struct cli *cli, const struct options *o)
 int cli_bench_train(const struct cli *cli)
 {
     struct options o = {.train = train_options_default(), .rows = 200000, .run_s = 2};
-    struct log log = {.fn = bench_log, .user = cli->err, .rank = -1};
+    struct log log = {.fn = cli_log, .user = cli->err, .rank = -1};
     struct figures f = {.n = 0};
     struct input in = {.folder = ""};
     struct model *model = NULL;

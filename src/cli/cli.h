@@ -135,11 +135,11 @@ bool bench_options(const struct cli *cli, const struct setting *table, size_t n,
                    int *status);
 
 /* "1gbit,1ms" or "none" as what follows a job's name; false if it is neither. */
-bool bench_link(const char *link, char *suffix, size_t room, double *rate, double *rtt);
+bool cli_link(const char *link, char *suffix, size_t room, double *rate, double *rtt);
 
 /* Else it has said why, naming the option. */
-bool bench_plan_ok(const struct cli *cli, const char *option, const char *plan);
-descant_log bench_log;                                          /* user: a FILE */
+bool cli_plan_ok(const struct cli *cli, const char *option, const char *plan);
+descant_log cli_log;                                          /* user: a FILE */
 
 double bench_percentile(double *values, size_t n, double share);    /* sorts them */
 
@@ -157,7 +157,7 @@ uint64_t bench_ticks(void);             /* the time-stamp counter, or nanosecond
 double bench_ns_per_tick(void);
 
 /* A line of readable text: the name, aligned, and the value. */
-void bench_say(FILE *out, const char *name, const char *format, ...)
+void cli_say(FILE *out, const char *name, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
 #endif

@@ -94,7 +94,7 @@ static bool outputs_good(const struct cli *cli, struct session *s)
 static int session_open(struct session *s, const struct cli *cli, const struct own *own)
 {
     s->options = (struct options){.workers = 1, .batch = 512, .max_bad = 0.01, .out = "-"};
-    s->log = (struct log){.fn = bench_log, .user = cli->err, .rank = -1};
+    s->log = (struct log){.fn = cli_log, .user = cli->err, .rank = -1};
     if (settings_wants_help(cli)) {
         fprintf(cli->out, "usage: descant %s\n\n", own->usage);
         settings_help(cli->out, own->table, own->n, &s->options);
@@ -137,16 +137,16 @@ static void say(const struct session *s, const struct cli *cli, const struct met
     bool classes = model_outputs(s->saved.model) > 1;
 
     if (!s->options.json) {
-        bench_say(cli->out, "examples", "%llu", (unsigned long long)m->n);
-        bench_say(cli->out, "log loss", "%.6f", metrics_logloss(m));
+        cli_say(cli->out, "examples", "%llu", (unsigned long long)m->n);
+        cli_say(cli->out, "log loss", "%.6f", metrics_logloss(m));
         if (!classes) {
-            bench_say(cli->out, "NE", "%.6f", metrics_entropy(m));
-            bench_say(cli->out, "AUC", "%.6f", auc);
-            bench_say(cli->out, "calibration", "%.4f", metrics_calibration(m));
+            cli_say(cli->out, "NE", "%.6f", metrics_entropy(m));
+            cli_say(cli->out, "AUC", "%.6f", auc);
+            cli_say(cli->out, "calibration", "%.4f", metrics_calibration(m));
         }
-        bench_say(cli->out, "accuracy", "%.4f", metrics_accuracy(m));
+        cli_say(cli->out, "accuracy", "%.4f", metrics_accuracy(m));
         if (bad)
-            bench_say(cli->out, "bad lines skipped", "%llu of %llu", bad, lines);
+            cli_say(cli->out, "bad lines skipped", "%llu of %llu", bad, lines);
         return;
     }
     json_begin(&json, cli->out);

@@ -190,7 +190,7 @@ static int generate(const struct cli *cli, const struct gen_options *o)
                               .categories = o->categories, .noise = o->noise,
                               .positive = o->positive};
     struct ctr_summary sum;
-    struct log log = {.fn = bench_log, .user = cli->err, .rank = -1};
+    struct log log = {.fn = cli_log, .user = cli->err, .rank = -1};
     FILE *out = open_out(cli, o->out);
     if (!out)
         return CLI_FAILED;

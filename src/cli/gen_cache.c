@@ -45,7 +45,7 @@ static bool outputs_good(const struct cli *cli, const struct cache_options *o)
 
 static int make(const struct cli *cli, const struct cache_options *o)
 {
-    struct log log = {.fn = bench_log, .user = cli->err, .rank = -1};
+    struct log log = {.fn = cli_log, .user = cli->err, .rank = -1};
     struct path_list paths;
     uint64_t n = 0;
 

@@ -29,9 +29,9 @@ static void say_modules(const struct cli *cli)
 {
     char path[PATH_MAX];
     for (int k = 0; k < MPI_LIBRARIES; k++)
-        bench_say(cli->out, mpi_module_name((enum mpi_library)k), "%s",
-                  mpi_module_find((enum mpi_library)k, path, sizeof path) ? path
-                  : "no module: the address mpi cannot use it");
+        cli_say(cli->out, mpi_module_name((enum mpi_library)k), "%s",
+                mpi_module_find((enum mpi_library)k, path, sizeof path) ? path
+                : "no module: the address mpi cannot use it");
 }
 
 #ifndef DESCANT_TRAIN
@@ -56,21 +56,21 @@ int cli_info(const struct cli *cli)
     if (cli->argc > 0)
         return cli_info_files(cli);
     cpu_name(cpu, sizeof cpu);
-    bench_say(cli->out, "version", "%s", descant_version());
+    cli_say(cli->out, "version", "%s", descant_version());
 #if defined(__clang__)
-    bench_say(cli->out, "compiler", "clang %s", __clang_version__);
+    cli_say(cli->out, "compiler", "clang %s", __clang_version__);
 #else
-    bench_say(cli->out, "compiler", "gcc %s", __VERSION__);
+    cli_say(cli->out, "compiler", "gcc %s", __VERSION__);
 #endif
-    bench_say(cli->out, "cpu", "%s", cpu);
-    bench_say(cli->out, "kernels", "%s", kernels_best()->name);
-    bench_say(cli->out, "cores", "%.2f", machine_cores());
-    bench_say(cli->out, "memory free", "%.2f GiB",
-              (double)machine_memory_free() / (double)(1 << 30));
-    bench_say(cli->out, "page", "%zu bytes", machine_page());
+    cli_say(cli->out, "cpu", "%s", cpu);
+    cli_say(cli->out, "kernels", "%s", kernels_best()->name);
+    cli_say(cli->out, "cores", "%.2f", machine_cores());
+    cli_say(cli->out, "memory free", "%.2f GiB",
+            (double)machine_memory_free() / (double)(1 << 30));
+    cli_say(cli->out, "page", "%zu bytes", machine_page());
     for (int i = 0; fabric_types[i]; i++)
-        bench_say(cli->out, i ? "" : "fabrics", "%-5s %-34s %s", fabric_types[i]->name,
-                  fabric_types[i]->address, fabric_types[i]->help);
+        cli_say(cli->out, i ? "" : "fabrics", "%-5s %-34s %s", fabric_types[i]->name,
+                fabric_types[i]->address, fabric_types[i]->help);
     say_modules(cli);
     return CLI_DONE;
 }

@@ -29,7 +29,7 @@ static void say_text(const struct cli *cli, const char *name, const char *format
     va_end(list);
     for (char *at = text; (at = strpbrk(at, "\n\t"));)        /* the stream passes these two on */
         *at = '?';
-    bench_say(cli->out, name, "%s", text);
+    cli_say(cli->out, name, "%s", text);
 }
 
 static const char *many(uint64_t n)
@@ -75,7 +75,7 @@ static void say_run(const struct cli *cli, const struct safetensors *file)
     say_text(cli, "trained on", "%s, read as %s", text_of(file, "data"), data_format_names[format]);
     say_text(cli, "examples", "%llu in %s s", n, text_of(file, "seconds"));
     if (n)
-        bench_say(cli->out, "loss, training", "%.6f", loss / (double)n);
+        cli_say(cli->out, "loss, training", "%.6f", loss / (double)n);
 }
 
 static void say_bsp(const struct cli *cli, const struct safetensors *file)
@@ -87,9 +87,9 @@ static void say_bsp(const struct cli *cli, const struct safetensors *file)
            &examples, &seconds);
     say_text(cli, "is", "a checkpoint of descant bsp run %s", text_of(file, "descant"));
     say_text(cli, "optimizer", "%s, lr %s", text_of(file, "optimizer"), text_of(file, "lr"));
-    bench_say(cli->out, "version", "%llu, after %llu steps by %llu gradients", version, steps,
-              gradients);
-    bench_say(cli->out, "examples", "%llu in %.1f s", examples, seconds);
+    cli_say(cli->out, "version", "%llu, after %llu steps by %llu gradients", version, steps,
+            gradients);
+    cli_say(cli->out, "examples", "%llu in %.1f s", examples, seconds);
 }
 
 static bool is_of_run(const struct safetensor *t)
@@ -122,12 +122,12 @@ static void say_tensors(const struct cli *cli, const struct safetensors *file)
         non_zero += thinned && !is_of_run(t) ? count_non_zero(t) : 0;
         n += !is_of_run(t);
     }
-    bench_say(cli->out, "parameters", "%zu in %zu tensor%s", floats, n, many(n));
+    cli_say(cli->out, "parameters", "%zu in %zu tensor%s", floats, n, many(n));
     if (thinned)
-        bench_say(cli->out, "other than 0", "%zu of them", non_zero);
+        cli_say(cli->out, "other than 0", "%zu of them", non_zero);
     if (kept)
-        bench_say(cli->out, "for --resume", "%zu bytes: the optimizer's state and the place in the "
-                  "data", kept);
+        cli_say(cli->out, "for --resume", "%zu bytes: the optimizer's state and the place in the "
+                "data", kept);
     for (size_t k = 0; k < safetensors_count(file); k++) {
         const struct safetensor *t = safetensors_at(file, k);
         if (is_of_run(t))
@@ -149,7 +149,7 @@ static bool say_checkpoint(const struct cli *cli, const char *path, const struct
     else if (safetensors_text(file, "progress"))
         say_bsp(cli, file);
     else
-        bench_say(cli->out, "is", "a safetensors file, not of descant");
+        cli_say(cli->out, "is", "a safetensors file, not of descant");
     say_tensors(cli, file);
     safetensors_close(file);
     return true;
@@ -213,22 +213,22 @@ static descant_status count_all(const struct data_options *options, struct count
 static void say_counts(const struct cli *cli, const struct counts *c, const struct data_shape *s,
                        bool labelled)
 {
-    bench_say(cli->out, "shape", "%d dense feature%s, %d field%s, %d class%s", s->n_dense,
-              many((uint64_t)s->n_dense), s->n_fields, many((uint64_t)s->n_fields), s->n_classes,
-              s->n_classes == 1 ? "" : "es");
-    bench_say(cli->out, "examples", "%llu", (unsigned long long)c->examples);
+    cli_say(cli->out, "shape", "%d dense feature%s, %d field%s, %d class%s", s->n_dense,
+            many((uint64_t)s->n_dense), s->n_fields, many((uint64_t)s->n_fields), s->n_classes,
+            s->n_classes == 1 ? "" : "es");
+    cli_say(cli->out, "examples", "%llu", (unsigned long long)c->examples);
     if (c->bad) {
-        bench_say(cli->out, "bad lines", "%llu of %llu", (unsigned long long)c->bad,
-                  (unsigned long long)c->lines);
+        cli_say(cli->out, "bad lines", "%llu of %llu", (unsigned long long)c->bad,
+                (unsigned long long)c->lines);
         say_text(cli, "one of them", "%s", c->bad_line);
     }
     if (!labelled)
-        bench_say(cli->out, "labels", "none: it can be scored, not trained on");
+        cli_say(cli->out, "labels", "none: it can be scored, not trained on");
     else if (c->examples && s->n_classes == 1)
-        bench_say(cli->out, "clicks", "%llu, %.2f %%", (unsigned long long)c->positive,
-                  100 * (double)c->positive / (double)c->examples);
+        cli_say(cli->out, "clicks", "%llu, %.2f %%", (unsigned long long)c->positive,
+                100 * (double)c->positive / (double)c->examples);
     if (c->examples && s->bags)
-        bench_say(cli->out, "pairs", "%.1f an example", (double)c->ids / (double)c->examples);
+        cli_say(cli->out, "pairs", "%.1f an example", (double)c->ids / (double)c->examples);
 }
 
 /* Numbers of classes are labels that libsvm has where it is told so: most lines are good then. */
@@ -273,16 +273,16 @@ static bool say_data(const struct cli *cli, const char *path, enum file_kind kin
     c.examples -= o.scoring ? c.bad : 0;
     bool labelled = !o.scoring || c.examples == 0;
     if (kind == FILE_CACHE)
-        bench_say(cli->out, "is", "a cache of descant gen cache: ids %s",
-                  shape.plain_ids ? "as they were" : "hashed");
+        cli_say(cli->out, "is", "a cache of descant gen cache: ids %s",
+                shape.plain_ids ? "as they were" : "hashed");
     else
-        bench_say(cli->out, "is", "data of the format %s", data_format_names[c.format]);
+        cli_say(cli->out, "is", "data of the format %s", data_format_names[c.format]);
     if (c.format == DATA_LIBFFM)
         shape.n_fields = (int)c.fields;
     say_counts(cli, &c, &shape, labelled);
     if (c.format == DATA_LIBFFM && c.fields)
-        bench_say(cli->out, "to train on", "--fields %zu or more, %lld without it", c.fields,
-                  (long long)train_options_default().fields);
+        cli_say(cli->out, "to train on", "--fields %zu or more, %lld without it", c.fields,
+                (long long)train_options_default().fields);
     return true;
 }
 
@@ -312,7 +312,7 @@ static void say_figure(const struct cli *cli, const struct report_run *run, cons
     double value = report_figure(run, key, field);
 
     if (isfinite(value))
-        bench_say(cli->out, name, "%.*f", decimals, value);
+        cli_say(cli->out, name, "%.*f", decimals, value);
 }
 
 static bool say_log(const struct cli *cli, const char *path)
@@ -331,11 +331,11 @@ static bool say_log(const struct cli *cli, const char *path)
         say_header(cli, &run, "data", "data");
         say_header(cli, &run, "held out", "eval");
         if (isfinite(parameters(&run)))
-            bench_say(cli->out, "parameters", "%.0f", parameters(&run));
+            cli_say(cli->out, "parameters", "%.0f", parameters(&run));
         size_t n = 0;
         for (size_t k = 0; k < run.n; k++)
             n += !run.points[k].apart;
-        bench_say(cli->out, bsp ? "supersteps" : "intervals", "%zu", n);
+        cli_say(cli->out, bsp ? "supersteps" : "intervals", "%zu", n);
         if (run.n_failed)
             say_text(cli, "not written", "%d checkpoint%s: %s", run.n_failed,
                      many((uint64_t)run.n_failed),
@@ -386,7 +386,7 @@ static bool say_file(const struct cli *cli, const char *path, const struct log *
 
 int cli_info_files(const struct cli *cli)
 {
-    struct log log = {.fn = bench_log, .user = cli->err, .rank = -1};
+    struct log log = {.fn = cli_log, .user = cli->err, .rank = -1};
     bool good = true;
 
     for (int k = 0; k < cli->argc; k++) {

@@ -101,7 +101,7 @@ static bool page_apart(const struct cli *cli, const struct report *report, const
 
 static int write_page(const struct cli *cli, const char *path, const char *page, size_t bytes)
 {
-    struct log log = {.fn = bench_log, .user = cli->err, .rank = -1};
+    struct log log = {.fn = cli_log, .user = cli->err, .rank = -1};
     struct output out;
     bool good = output_open(&out, cli, path, &log);
     errno = 0;

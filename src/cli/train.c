@@ -189,12 +189,12 @@ static int check(const struct cli *cli, const struct train_options *o)
     if (!files_there(cli, "data", o->data) || (o->eval && !files_there(cli, "eval", o->eval)))
         return CLI_BAD_USE;
     bool told = o->sync == getenv("DESCANT_PLAN");
-    if (!bench_plan_ok(cli, told ? "sync from DESCANT_PLAN" : "sync", o->sync) ||
+    if (!cli_plan_ok(cli, told ? "sync from DESCANT_PLAN" : "sync", o->sync) ||
         !final_good(cli, o) || !outputs_good(cli, o))
         return CLI_BAD_USE;
     char suffix[128];
     double rate, rtt;
-    if (!bench_link(o->link, suffix, sizeof suffix, &rate, &rtt))
+    if (!cli_link(o->link, suffix, sizeof suffix, &rate, &rtt))
         return cli_bad_use(cli, "--link %s: allowed is none or RATE,RTT as 1gbit,1ms", o->link);
     if (o->trainers < 2 && strcmp(o->link, "none") != 0)
         return cli_bad_use(cli, "--link needs --trainers 2 or more: %s",
