@@ -4,7 +4,7 @@
  * a sum has become more than a float holds. Compiled for speed (Makefile). */
 #include "kernels/sums.h"
 
-/* -0 + x is x, whatever its sign: where there is nothing yet, the bits are those of b g. */
+/* -0 + x has the bits of x, whatever its sign. */
 bool sums_add(float *restrict out, const float *restrict from, const float *restrict g, float b,
               size_t n)
 {
