@@ -3,6 +3,7 @@
  * values that one of them brought, and with the outer state that it loaded. Trainers are threads
  * of this process; the link of their job is slow, so that rounds are in flight at any moment. */
 #include "shm_job.h"
+#include "sync/hold.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -266,7 +267,7 @@ START_TEST(who_finishes_takes_the_reload_of_its_round)
     ck_assert_int_eq(descant_pause(job[1]), DESCANT_OK);
     while (!waits_for(job[0], "for trainer 1"))
         ck_assert_int_eq(descant_step(job[0]), DESCANT_OK);
-    pthread_mutex_lock(&job[0]->machine);
+    job_hold(job[0]);
     struct ending first = {.job = job[0], .which = DESCANT_FINAL_MEAN};
     pthread_create(&first.thread, NULL, end, &first);
     while (!atomic_load(&job[0]->shadow_stop))
@@ -276,7 +277,7 @@ START_TEST(who_finishes_takes_the_reload_of_its_round)
     ck_assert_int_eq(descant_reload(job[1]), DESCANT_OK);
     while (!waits_for(job[1], "for trainer 0"))
         ;
-    pthread_mutex_unlock(&job[0]->machine);
+    job_release(job[0]);
     end_restored(job, w, &first);
 }
 END_TEST

@@ -21,6 +21,7 @@
 
 #include "base/budget.h"
 #include "base/slice.h"
+#include "sync/hold.h"
 
 #include <pthread.h>
 
@@ -215,4 +216,14 @@ void shadow_stop(struct descant *job)
     shadow_ring(job);
     pthread_join(job->shadow, NULL);
     job->shadow_runs = false;
+}
+
+void job_hold(struct descant *job)
+{
+    pthread_mutex_lock(&job->machine);
+}
+
+void job_release(struct descant *job)
+{
+    pthread_mutex_unlock(&job->machine);
 }
