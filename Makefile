@@ -82,7 +82,7 @@ HAVE_TRAIN := $(shell $(PKG_CONFIG) --exists $(TRAIN_PACKAGES) 2>/dev/null && ec
 LOOPS_SOURCE := $(wildcard src/nn/loops.c)
 TRAIN_SOURCES := $(filter-out $(LOOPS_SOURCE),$(wildcard src/nn/*.c src/data/*.c src/train/*.c))
 TRAIN_COMMANDS := $(foreach c,train eval output info_file gen gen_cache report report_log report_chart \
-	report_page bench_train bench_parse bench_modules bsp bsp_run bsp_local bsp_link bsp_end bsp_signals bsp_eval \
+	report_page bsp bsp_run bsp_local bsp_link bsp_end bsp_signals bsp_eval \
 	bsp_model bsp_modules bsp_log bsp_status bsp_sweeper,\
 	$(wildcard src/cli/$(c).c))
 TRAIN_TESTS := $(wildcard $(patsubst %,tests/test_%.c,models loops learning data input formats \
@@ -110,6 +110,10 @@ PROGRAM_OBJECTS := $(patsubst src/%.c,$(B)/%.o,$(if $(HAVE_TRAIN),$(wildcard src
 	$(filter-out $(TRAIN_COMMANDS),$(wildcard src/cli/*.c))))
 PROGRAM := $(if $(PROGRAM_OBJECTS),$(B)/descant)
 CLI_OBJECTS := $(filter-out $(B)/cli/main.o,$(PROGRAM_OBJECTS))
+# descant-bench, which `descant bench` runs.
+BENCH_OBJECTS := $(patsubst %.c,$(B)/%.o,$(filter-out $(if $(HAVE_TRAIN),,\
+	$(patsubst %,bench/program/%.c,train parse modules)),$(wildcard bench/program/*.c)))
+BENCH := $(if $(BENCH_OBJECTS),$(B)/descant-bench)
 EXAMPLES := $(patsubst examples/%.c,$(B)/examples/%,$(wildcard examples/*.c examples/bsp/*.c)) \
 	$(patsubst examples/%.cc,$(B)/examples/%_cc,$(wildcard examples/*.cc))
 renamed = $(foreach w,$(CC),$(if $(findstring /,$w),$(dir $w))$(subst $1,$2,$(notdir $w)))
@@ -143,7 +147,7 @@ CHECK_LIBS = $(shell $(PKG_CONFIG) --libs check)
 	demo-plans fuzz setup \
 	format install uninstall clean
 .SECONDARY:
-all: $(SHARED) $(B)/libdescant.a $(PROGRAM) $(MODULES) $(B)/examples/bsp/logistic
+all: $(SHARED) $(B)/libdescant.a $(PROGRAM) $(BENCH) $(MODULES) $(B)/examples/bsp/logistic
 	$(if $(WITHOUT),@echo "  $(PROGRAM) is $(WITHOUT); tools/setup installs what training needs")
 
 # What python/setup.py puts into a wheel.
@@ -163,12 +167,16 @@ $(B)/target:
 	@mkdir -p $(@D) && echo $(TARGET) >$@
 
 # The loop over a gradient, and the one it is measured by; without races, so sanitizers look at it.
-$(B)/kernels/sums.o $(B)/cli/bench_segment.o: COMPILE += -O3
+$(B)/kernels/sums.o $(B)/bench/program/segment.o: COMPILE += -O3
 
 # Who asks for training where there is none is told why.
 $(B)/cli/cli.o: COMPILE += -DDESCANT_WITHOUT='"$(WITHOUT)"'
 
 $(B)/%.o: src/%.c Makefile
+	@mkdir -p $(@D)
+	$(call say,CC)$(COMPILE) -c $< -o $@
+
+$(B)/bench/program/%.o: bench/program/%.c Makefile
 	@mkdir -p $(@D)
 	$(call say,CC)$(COMPILE) -c $< -o $@
 
@@ -190,7 +198,9 @@ $(B)/descant-mpi-%.so: src/link/abi/mpi_abi.c src/link/pmi.c src/link/pmi.h \
 	$(call say,CC)OMPI_CC=$(CC) MPICH_CC=$(CC) $(MPICC_$*) $(filter-out -MMD -MP -Wcast-qual,$(BASIC)) -O2 \
 		-Wl,-z,nodelete -shared $(filter %.c,$^) -o $@
 
-$(B)/descant: $(PROGRAM_OBJECTS) $(TRAIN_OBJECTS) $(OBJECTS)
+$(B)/descant: $(PROGRAM_OBJECTS)
+$(B)/descant-bench: $(BENCH_OBJECTS) $(addprefix $(B)/cli/,program.o settings.o)
+$(B)/descant $(B)/descant-bench: $(TRAIN_OBJECTS) $(OBJECTS)
 	$(call say,LD)$(LINK) $^ $(TRAIN_LIBS) $(LIBS) -o $@
 
 $(B)/tests/%: tests/%.c $(OBJECTS) Makefile
@@ -212,12 +222,13 @@ $(addprefix $(B)/tests/test_,mpi mpi_errors mpi_jobs link_contract bsp_net): | $
 $(B)/tests/test_mpi_errors: LDFLAGS += -rdynamic
 $(B)/tests/test_segment_python $(B)/tests/test_python $(B)/tests/test_bsp: | $(SHARED)
 $(B)/tests/test_bsp: | $(B)/examples/bsp/logistic
+$(B)/tests/test_cli: | $(PROGRAM) $(BENCH)
 
-# These call the program as a function.
-$(B)/tests/test_cli $(TRAIN_TESTS:%.c=$(B)/%): $(B)/tests/%: tests/%.c $(CLI_OBJECTS) \
-		$(TRAIN_OBJECTS) $(OBJECTS) Makefile
+# These call the programs as functions.
+CALLED := $(CLI_OBJECTS) $(filter-out %/main.o,$(BENCH_OBJECTS)) $(TRAIN_OBJECTS) $(OBJECTS)
+$(B)/tests/test_cli $(TRAIN_TESTS:%.c=$(B)/%): $(B)/tests/%: tests/%.c $(CALLED) Makefile
 	@mkdir -p $(@D)
-	$(call say,CC)$(COMPILE) $(CHECK_FLAGS) -Itests $< $(CLI_OBJECTS) $(TRAIN_OBJECTS) $(OBJECTS) \
+	$(call say,CC)$(COMPILE) $(CHECK_FLAGS) -Itests -Ibench/program $< $(CALLED) \
 		$(CHECK_LIBS) $(TRAIN_LIBS) $(LIBS) $(LDFLAGS) -o $@
 
 # Looks at OpenBLAS itself.
@@ -368,7 +379,8 @@ demo-plans: setup
 	@BUILD=$(B) examples/plans.sh
 
 format:
-	clang-format -i $(wildcard include/*.h src/*/*.[ch] tests/*.[ch] bench/*.[ch] examples/*.[ch])
+	clang-format -i $(wildcard include/*.h src/*/*.[ch] tests/*.[ch] \
+		bench/*.[ch] bench/program/*.[ch] examples/*.[ch])
 
 SHARE := $(DESTDIR)$(PREFIX)/share
 fill = sed -e 's|@VERSION@|$(VERSION)|' \
@@ -385,7 +397,7 @@ install: all
 	$(fill) descant.pc.in > $(DESTDIR)$(LIBDIR)/pkgconfig/descant.pc
 	for f in descant-config descant-config-version; do \
 		$(fill) $$f.cmake.in > $(DESTDIR)$(LIBDIR)/cmake/descant/$$f.cmake; done
-	$(if $(PROGRAM),install -m 755 $(PROGRAM) $(DESTDIR)$(PREFIX)/bin/)
+	$(if $(PROGRAM),install -m 755 $(PROGRAM) $(BENCH) $(DESTDIR)$(PREFIX)/bin/)
 	$(if $(MODULES),install -d $(DESTDIR)$(LIBDIR)/descant)
 	$(if $(MODULES),install -m 755 $(MODULES) $(DESTDIR)$(LIBDIR)/descant/)
 	install -m 644 docs/descant.1 $(SHARE)/man/man1/
@@ -402,11 +414,11 @@ uninstall:
 		$(DESTDIR)$(LIBDIR)/libdescant.so $(DESTDIR)$(LIBDIR)/$(SONAME) \
 		$(DESTDIR)$(LIBDIR)/libdescant.so.$(VERSION) $(DESTDIR)$(LIBDIR)/pkgconfig/descant.pc \
 		$(DESTDIR)$(LIBDIR)/descant/descant-mpi-*.so \
-		$(DESTDIR)$(PREFIX)/bin/descant $(SHARE)/man/man1/descant.1 \
+		$(addprefix $(DESTDIR)$(PREFIX)/bin/,descant descant-bench) $(SHARE)/man/man1/descant.1 \
 		$(patsubst docs/man3/%,$(SHARE)/man/man3/%,$(wildcard docs/man3/*.3)) \
 		$(SHARE)/bash-completion/completions/descant $(SHARE)/zsh/site-functions/_descant
 
 clean:
 	rm -rf build
 
--include $(wildcard $(B)/*/*.d)
+-include $(wildcard $(B)/*/*.d $(B)/*/*/*.d)

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-/* The program, called as a function: what it says to bad use, that its help names everything,
- * and the tables it prints. */
-#include "cli/cli.h"
+/* The programs, called as functions: what they say to bad use, that their help names
+ * everything, and the tables they print. */
+#include "programs.h"
 #include "sync/plan.h"
 
 #include <check.h>
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 
 static char *out, *err;
 
@@ -25,7 +27,7 @@ static int run(const char *line)
     free(err);
     FILE *to = open_memstream(&out, &n_out), *complaints = open_memstream(&err, &n_err);
     ck_assert(to && complaints);
-    int status = cli_main(argc, argv, to, complaints);
+    int status = call_program(argc, argv, to, complaints);
     fclose(to);
     fclose(complaints);
     return status;
@@ -117,9 +119,9 @@ END_TEST
 START_TEST(help_knows_commands)
 {
     char *by_option;
-    ck_assert_int_eq(run("bench step --help"), CLI_DONE);
+    ck_assert_int_eq(run("plans --help"), CLI_DONE);
     by_option = strdup(out);
-    ck_assert_int_eq(run("help bench step"), CLI_DONE);
+    ck_assert_int_eq(run("help plans"), CLI_DONE);
     ck_assert_str_eq(out, by_option);
     free(by_option);
     ck_assert_int_eq(run("help"), CLI_DONE);
@@ -131,6 +133,39 @@ START_TEST(help_knows_commands)
     ck_assert_int_eq(run("train --data clicks.tsv"), CLI_BAD_USE);
     ck_assert_ptr_nonnull(strstr(err, "no 'train': this build is without training, for lack of "));
 #endif
+}
+END_TEST
+
+/* $D is the program descant; a copy of it has nobody beside it. */
+static const struct {
+    const char *commands, *says;
+    int status;
+} benches[] = {
+    {"$D help bench step", "usage: descant bench step [OPTIONS]", CLI_DONE},
+    {"$D bench step --calls 1", "descant bench step: --calls 1: allowed is", CLI_BAD_USE},
+    {"$D bench", "descant bench: which one?", CLI_BAD_USE},
+    {"mkdir bin; printf '#!/bin/sh\necho \"found $*\"; exit 7' >bin/descant-bench; "
+     "chmod 755 bin/descant-bench; cp $D .; "
+     "PATH=$PWD/bin:$PATH ./descant bench 'a b' --json",
+     "found a b --json\n", 7},
+    {"cp $D .; PATH=/bin ./descant bench step", "/descant-bench: No such file or directory; "
+     "make install puts it beside descant, else it must be in a folder of PATH\n", CLI_FAILED},
+};
+enum { N_BENCHES = sizeof benches / sizeof *benches };
+
+START_TEST(bench_is_a_program_beside_this_one)
+{
+    char program[PATH_MAX], script[1024], said[4096];
+    ck_assert_ptr_nonnull(realpath("/proc/self/exe", program));
+    strcpy(strstr(program, "/tests/"), "/descant");
+    setenv("D", program, 1);
+    snprintf(script, sizeof script, "exec 2>&1; d=$(mktemp -d) && cd \"$d\" || exit; "
+             "trap 'rm -r \"$d\"' EXIT; %s", benches[_i].commands);
+    FILE *shell = popen(script, "r");
+    said[fread(said, 1, sizeof said - 1, shell)] = 0;
+    int status = pclose(shell);
+    ck_assert_msg(strstr(said, benches[_i].says), "%s: %s", benches[_i].commands, said);
+    ck_assert_int_eq(WEXITSTATUS(status), benches[_i].status);
 }
 END_TEST
 
@@ -299,6 +334,7 @@ int main(void)
     tcase_add_loop_test(all, bad_use_is_said, 0, N_BAD);
     tcase_add_test(all, help_and_version);
     tcase_add_test(all, help_knows_commands);
+    tcase_add_loop_test(all, bench_is_a_program_beside_this_one, 0, N_BENCHES);
     tcase_add_test(all, a_little_stack_is_refused);
     tcase_add_test(all, output_that_is_lost_is_a_failure);
     tcase_add_test(all, info_names_the_fabrics);

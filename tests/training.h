@@ -4,9 +4,9 @@
 #ifndef TRAINING_H
 #define TRAINING_H
 
-#include "cli/cli.h"
 #include "data/data.h"
 #include "data/safetensors.h"
+#include "programs.h"
 #include "train/launch.h"
 #include "train/saved.h"
 
@@ -343,7 +343,7 @@ UNUSED static int program(const char *format, ...)
     FILE *out = tmpfile(), *err = tmpfile();
     setvbuf(out, NULL, _IOLBF, 0);
     setvbuf(err, NULL, _IOLBF, 0);
-    int status = cli_main(argc, argv, out, err);
+    int status = call_program(argc, argv, out, err);
     take_text(out, &out_text);
     take_text(err, &err_text);
     return status;

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: MIT */
-/* Which command was meant: a table, so that --help shows exactly what is understood. Nothing here
- * exits: main does, with what is returned. */
+/* Finds the command that was meant in a table, so that --help shows exactly what is
+ * understood. Benchmarks are a program of their own, descant-bench (bench/program). */
 #include "cli/cli.h"
 
-#include <signal.h>
+#include <errno.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
+#include <unistd.h>
 
 struct command {
     const char *name, *help;
-    int (*run)(const struct cli *cli);
+    cli_command *run;
 };
 
 #ifdef DESCANT_TRAIN
@@ -19,6 +20,31 @@ struct command {
 #define BENCHES "step, exchange, overlap, segment"
 static const char *const left_out[] = {"train", "eval", "predict", "bsp", "gen", "report"};
 #endif
+
+/* This process becomes the descant-bench beside the program, else the one that PATH finds.
+ * Returns if there is none. */
+static int bench(const struct cli *cli)
+{
+    char name[] = "descant-bench", path[PATH_MAX + sizeof name];
+
+    if (!realpath("/proc/self/exe", path))
+        *path = 0;
+    char *slash = strrchr(path, '/');
+    strcpy(slash ? slash + 1 : path, name);
+    errno = ENOMEM;
+    char **words = memory_take_array((size_t)cli->argc + 2, sizeof *words);
+    if (words) {
+        words[0] = name;
+        memcpy(words + 1, cli->argv, (size_t)cli->argc * sizeof *words);    /* and NULL */
+        execv(path, words);
+        if (errno == ENOENT)
+            execvp(name, words);
+    }
+    fprintf(cli->err, "descant: cannot run %s: %s; make install puts it beside descant, else "
+            "it must be in a folder of PATH\n", path, strerror(errno));
+    memory_give(words);
+    return CLI_FAILED;
+}
 
 static const struct command commands[] = {
     {"info", "version, build and machine; or what a file is and has", cli_info},
@@ -32,40 +58,9 @@ static const struct command commands[] = {
     {"gen", "make files to train with: ctr, click logs; cache, of other files", cli_gen},
     {"report", "a page that compares runs of descant train, from their logs", cli_report},
 #endif
-    {"bench", "measure: " BENCHES " (--json)", cli_bench},
+    {"bench", "measure: " BENCHES " (--json)", bench},
 };
 enum { N_COMMANDS = sizeof commands / sizeof *commands, MOST_WORDS = 8 };
-
-int cli_bad_use(const struct cli *cli, const char *format, ...)
-{
-    va_list list;
-    const char *space = *cli->command ? " " : "";
-    fprintf(cli->err, "descant%s%s: ", space, cli->command);
-    va_start(list, format);
-    vfprintf(cli->err, format, list);
-    va_end(list);
-    fprintf(cli->err, "\ntry: descant%s%s --help\n", space, cli->command);
-    return CLI_BAD_USE;
-}
-
-bool cli_is_help(const char *word)
-{
-    return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0;
-}
-
-int cli_unknown(const struct cli *cli, const char *what, const char *word,
-                const char *const *names)
-{
-    char all[256] = "";
-    struct guess guess = {.wrong = word, .length = strlen(word)};
-    for (size_t n = 0; *names && n < sizeof all; names++) {
-        guess_try(&guess, *names, strlen(*names));
-        n += (size_t)snprintf(all + n, sizeof all - n, "%s%s", n ? ", " : "", *names);
-    }
-    return *word ? cli_bad_use(cli, "unknown %s '%s'%s; allowed: %s", what, word,
-                               guess_text(&guess, ""), all)
-                 : cli_bad_use(cli, "which one? allowed: %s", all);
-}
 
 static int unknown(const struct cli *cli, const char *wrong)
 {
@@ -90,12 +85,13 @@ static void help(FILE *out)
           "  --version  the version\n", out);
 }
 
-static int run(struct cli *cli, const char *word)
+static int run(const struct cli *cli, const char *word)
 {
+    struct cli one = *cli;
     for (int i = 0; i < N_COMMANDS; i++)
         if (strcmp(word, commands[i].name) == 0) {
-            cli->command = commands[i].name;
-            return commands[i].run(cli);
+            one.command = commands[i].name;
+            return commands[i].run(&one);
         }
     return unknown(cli, word);
 }
@@ -115,15 +111,18 @@ static int help_on(struct cli *cli)
     return run(cli, command);
 }
 
-static int command(struct cli *cli, int argc, char **argv)
+static int command(const struct cli *cli)
 {
-    if (argc < 2) {
+    if (cli->argc < 1) {
         help(cli->err);
         return CLI_BAD_USE;
     }
-    const char *word = argv[1];
-    if (strcmp(word, "help") == 0 && argc > 2)
-        return help_on(cli);
+    const char *word = cli->argv[0];
+    struct cli rest = *cli;
+    rest.argc--;
+    rest.argv++;
+    if (strcmp(word, "help") == 0 && rest.argc > 0)
+        return help_on(&rest);
     if (cli_is_help(word) || strcmp(word, "help") == 0) {
         help(cli->out);
         return CLI_DONE;
@@ -132,44 +131,10 @@ static int command(struct cli *cli, int argc, char **argv)
         fprintf(cli->out, "descant %s\n", descant_version());
         return CLI_DONE;
     }
-    return run(cli, word);
+    return run(&rest, word);
 }
 
-enum { LEAST_STACK = 256 << 10 };
-
-/* Paths, copies and BLAS lie on stacks, and a thread's is as large as the limit: with less a run
- * would end with SIGSEGV. */
-static bool stack_good(FILE *err)
-{
-    struct rlimit limit;
-
-    if (getrlimit(RLIMIT_STACK, &limit) != 0 || limit.rlim_cur >= LEAST_STACK)
-        return true;
-    fprintf(err, "descant: the stack may have %llu KiB, %d are needed: ulimit -s %d\n",
-            (unsigned long long)limit.rlim_cur >> 10, LEAST_STACK >> 10, LEAST_STACK >> 10);
-    return false;
-}
-
-/* All that is printed goes through two shown streams. Output that has not come where it should is a
- * failure; a file that may not grow any more is an error to be told, and no signal to die by. */
 int cli_main(int argc, char **argv, FILE *out, FILE *err)
 {
-    struct cli cli = {.command = "", .argc = argc - 2, .argv = argv + 2,
-                      .out = shown_open(out, true), .err = shown_open(err, false)};
-    int status = CLI_FAILED, error = 0;
-
-    signal(SIGXFSZ, SIG_IGN);
-    if (cli.out && cli.err)
-        status = stack_good(cli.err) ? command(&cli, argc, argv) : CLI_FAILED;
-    else
-        fputs("descant: no memory for the output\n", err);
-    if (cli.out)
-        error = shown_close(cli.out);
-    if (error && status == CLI_DONE) {
-        fprintf(cli.err, "descant: the output could not be written: %s\n", strerror(error));
-        status = CLI_FAILED;
-    }
-    if (cli.err)
-        shown_close(cli.err);
-    return status;
+    return cli_program(command, argc, argv, out, err);
 }

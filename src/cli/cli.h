@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* The program "descant": a table of commands, a table of options for each, and what the
- * benchmarks share. Exit status 0: done; 1: it failed; 2: it was called wrongly. */
+/* The program "descant": a table of commands, and a table of options for each. descant-bench
+ * (bench/program) has program.c and settings.c, too. Exit status 0: done; 1: it failed; 2: it
+ * was called wrongly. */
 #ifndef CLI_H
 #define CLI_H
 
@@ -16,7 +17,12 @@ struct cli {
 
 enum { CLI_DONE, CLI_FAILED, CLI_BAD_USE };
 
-/* argv as main has it. */
+typedef int cli_command(const struct cli *cli);     /* its exit status */
+
+/* Runs a program on the words argv[1] and so on. Its cli->out and cli->err are shown_open's,
+ * over out and err. */
+int cli_program(cli_command *program, int argc, char **argv, FILE *out, FILE *err);
+/* The program descant; argv as main has it. */
 int cli_main(int argc, char **argv, FILE *out, FILE *err);
 
 /* Says what is wrong and where help is; returns CLI_BAD_USE. */
@@ -63,14 +69,21 @@ bool cli_file_good(const struct cli *cli, const char *option, const char *path);
 
 bool cli_is_help(const char *word);      /* --help or -h */
 
+/* "1gbit,1ms" or "none", as the suffix of a job's name that emulates it; false if it is
+ * neither. */
+bool cli_link(const char *link, char *suffix, size_t room, double *rate, double *rtt);
+
+/* False after saying why not, naming the option. */
+bool cli_plan_ok(const struct cli *cli, const char *option, const char *plan);
+descant_log cli_log;                                          /* user: a FILE */
+
+/* A line of readable text: the name, aligned, and the value. */
+void cli_say(FILE *out, const char *name, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
 /* The commands. */
 int cli_info(const struct cli *cli);
 int cli_plans(const struct cli *cli);
-int cli_bench(const struct cli *cli);
-int cli_bench_step(const struct cli *cli);
-int cli_bench_exchange(const struct cli *cli);
-int cli_bench_overlap(const struct cli *cli);
-int cli_bench_segment(const struct cli *cli);
 #ifdef DESCANT_TRAIN
 int cli_train(const struct cli *cli);
 struct train_options;
@@ -78,86 +91,10 @@ void train_know_plan(struct train_options *o);       /* tells it what its plan, 
 int cli_eval(const struct cli *cli);
 int cli_predict(const struct cli *cli);
 int cli_info_files(const struct cli *cli);      /* info's */
-int cli_bench_train(const struct cli *cli);
 int cli_bsp(const struct cli *cli);
 int cli_gen(const struct cli *cli);
 int cli_gen_cache(const struct cli *cli);       /* gen's */
-int cli_bench_parse(const struct cli *cli);
-int cli_bench_modules(const struct cli *cli);
 int cli_report(const struct cli *cli);
 #endif
-
-/* --- bench.c: trainers are processes forked before any of them opens a job --- */
-
-enum { BENCH_MAX_TRAINERS = 64, BENCH_MAX_WORKERS = 64 };
-
-struct bench_meeting;           /* in memory that all trainers share */
-
-struct bench {
-    int trainers;
-    const char *name;           /* a job name that no other run has */
-    struct bench_meeting *meeting;
-    FILE *err;
-};
-
-/* What a trainer does; result is its own, of the size that bench_run was told. Returns false
- * after a failure, which it has said on bench->err. */
-typedef bool bench_trainer(struct bench *bench, int rank, const void *how, void *result);
-
-/* Forks, runs, collects results[trainers]. False if a trainer failed; then all are ended. */
-bool bench_run(struct bench *bench, bench_trainer *trainer, const void *how, void *results,
-               size_t size);
-
-/* All `threads` of all trainers wait here for each other, spinning a little, then asleep. */
-bool bench_barrier(struct bench *bench, int threads);
-double *bench_shared(struct bench *bench);      /* one figure that all trainers see */
-
-/* n threads run `work`, each on its own of the `size` bytes at each; returns when all have ended.
- * False if one could not be started. */
-bool bench_threads(int n, void *(*work)(void *), void *each, size_t size);
-
-/* A trainer's job on shm: its name is the run's with name_tail behind it (another one for each
- * job of a run), its replica n floats, small and random. sync_cpu 0: the default. */
-struct bench_job {
-    const char *name_tail, *plan;
-    int64_t workers;
-    double sync_cpu;
-    size_t n;
-};
-
-/* Opens it and starts it. *job may be half open after a failure; close it, NULL too. */
-bool bench_open(struct bench *bench, int rank, const struct bench_job *how, struct descant **job,
-                float **w);
-
-/* The options of a benchmark, read into a struct that has the defaults; false when there is
- * nothing to run: help was asked for, or what is wrong has been said. *status is to be returned. */
-bool bench_options(const struct cli *cli, const struct setting *table, size_t n, void *into,
-                   int *status);
-
-/* "1gbit,1ms" or "none" as what follows a job's name; false if it is neither. */
-bool cli_link(const char *link, char *suffix, size_t room, double *rate, double *rtt);
-
-/* Else it has said why, naming the option. */
-bool cli_plan_ok(const struct cli *cli, const char *option, const char *plan);
-descant_log cli_log;                                          /* user: a FILE */
-
-double bench_percentile(double *values, size_t n, double share);    /* sorts them */
-
-/* Of the ratios of n pairs of runs, every other pair in the other order. What comes first gains or
- * loses by it, so each order has a median, and the middle is the mean of the two, by
- * multiplication; the quartiles are without what the order does. */
-enum { BENCH_MAX_PAIRS = 101 };
-struct bench_ratio {
-    double middle, low, high;
-};
-struct bench_ratio bench_pairs(const double *ratio, size_t n);
-void bench_fill(float *memory, size_t n, uint64_t seed);            /* small, random */
-
-uint64_t bench_ticks(void);             /* the time-stamp counter, or nanoseconds */
-double bench_ns_per_tick(void);
-
-/* A line of readable text: the name, aligned, and the value. */
-void cli_say(FILE *out, const char *name, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
 
 #endif

@@ -53,20 +53,6 @@ static void help(FILE *out)
     }
 }
 
-void train_know_plan(struct train_options *o)
-{
-    struct plan plan;
-    if (plan_parse(&plan, o->sync, NULL) != DESCANT_OK)
-        return;
-    o->plan_gathers = plan.what == PLAN_GRADIENT;
-    o->plan_controls = plan.when == PLAN_CONTROL;
-    o->plan_frees = plan.when == PLAN_SHADOW || plan.when == PLAN_NEVER;
-    o->plan_rests = plan.when == PLAN_NEVER || o->plan_controls;
-    o->plan_period_s = plan.period;
-    o->plan_every = o->plan_controls ? plan.every : 0;
-    o->plan_bound = plan.bound;
-}
-
 /* Files that are not there are found before trainers are started. */
 static bool files_there(const struct cli *cli, const char *option, const char *names)
 {

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* What the benchmarks share. Trainers are processes, forked before any job is opened, because a
- * job does not survive a fork; each hands its figures back through a pipe, and meets the others
- * at a barrier in memory mapped before the fork. A trainer that ends without its figures ends
- * the run: the others are killed, so nothing hangs. A trainer dies with the program. */
-#include "cli/cli.h"
-#include "sync/plan.h"
+/* The table of benchmarks, and what they share. Trainers are processes, forked before any job is
+ * opened, because a job does not survive a fork; each hands its figures back through a pipe, and
+ * meets the others at a barrier in memory mapped before the fork. A trainer that ends without its
+ * figures ends the run: the others are killed, so nothing hangs. A trainer dies with the program. */
+#include "bench.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -28,16 +27,16 @@ struct bench_meeting {
 
 static const struct {
     const char *name, *help;
-    int (*run)(const struct cli *cli);
+    cli_command *run;
 } benches[] = {
-    {"step", "what a descant_step costs a worker", cli_bench_step},
-    {"exchange", "how fast a fabric's exchange is", cli_bench_exchange},
-    {"overlap", "how fast training is under a plan, against none", cli_bench_overlap},
-    {"segment", "what giving a gradient through a segment costs", cli_bench_segment},
+    {"step", "what a descant_step costs a worker", bench_step},
+    {"exchange", "how fast a fabric's exchange is", bench_exchange},
+    {"overlap", "how fast training is under a plan, against none", bench_overlap},
+    {"segment", "what giving a gradient through a segment costs", bench_segment},
 #ifdef DESCANT_TRAIN
-    {"train", "examples a second, beside what matrix products allow", cli_bench_train},
-    {"parse", "how fast text becomes blocks", cli_bench_parse},
-    {"modules", "what control costs the ML modules that it reads out", cli_bench_modules},
+    {"train", "examples a second, beside what matrix products allow", bench_train},
+    {"parse", "how fast text becomes blocks", bench_parse},
+    {"modules", "what control costs the ML modules that it reads out", bench_modules},
 #endif
 };
 
@@ -51,11 +50,13 @@ static int which(const struct cli *cli, const char *wrong)
     return cli_unknown(cli, "benchmark", wrong, names);
 }
 
-int cli_bench(const struct cli *cli)
+static int bench(const struct cli *cli)
 {
     char command[32];
+    struct cli one = *cli;
+    one.command = "bench";
     if (cli->argc < 1)
-        return which(cli, "");
+        return which(&one, "");
     if (cli_is_help(cli->argv[0])) {
         fputs("usage: descant bench NAME [OPTIONS]\n\n", cli->out);
         for (size_t i = 0; i < N_BENCHES; i++)
@@ -64,14 +65,18 @@ int cli_bench(const struct cli *cli)
     }
     for (size_t i = 0; i < N_BENCHES; i++)
         if (strcmp(cli->argv[0], benches[i].name) == 0) {
-            struct cli one = *cli;
             snprintf(command, sizeof command, "bench %s", benches[i].name);
             one.command = command;
             one.argc--;
             one.argv++;
             return benches[i].run(&one);
         }
-    return which(cli, cli->argv[0]);
+    return which(&one, cli->argv[0]);
+}
+
+int bench_main(int argc, char **argv, FILE *out, FILE *err)
+{
+    return cli_program(bench, argc, argv, out, err);
 }
 
 /* --- trainers --- */
@@ -270,49 +275,6 @@ bool bench_options(const struct cli *cli, const struct setting *table, size_t n,
     return *status == CLI_DONE;
 }
 
-bool cli_link(const char *text, char *suffix, size_t room, double *rate, double *rtt)
-{
-    struct {
-        double rate, rtt;
-    } into = {0, 0};
-    const struct option table[] = {
-        {.name = "rate", .type = OPTION_RATE, .offset = 0, .high = 1e15},
-        {.name = "rtt", .type = OPTION_TIME, .offset = sizeof(double), .high = 3600},
-    };
-    char message[256];
-    *suffix = 0;
-    *rate = *rtt = 0;
-    if (strcmp(text, "none") == 0)
-        return true;
-    size_t first = strcspn(text, ",");
-    const char *second = text[first] ? text + first + 1 : "0ms";
-    const struct option_text texts[] = {{text, "rate", text, 4, first},
-                                        {text, "rtt", second, 3, strlen(second)}};
-    const struct option_table both = {table, 2};
-    if (!option_set(both, &texts[0], &into, message, sizeof message) ||
-        !option_set(both, &texts[1], &into, message, sizeof message))
-        return false;
-    *rate = into.rate;
-    *rtt = into.rtt;
-    snprintf(suffix, room, ",rate=%.*s,rtt=%s", (int)first, text, second);
-    return true;
-}
-
-bool cli_plan_ok(const struct cli *cli, const char *option, const char *text)
-{
-    struct plan plan;
-    if (plan_parse(&plan, text, NULL) == DESCANT_OK)
-        return true;
-    cli_bad_use(cli, "--%s: %s", option, descant_last_error());
-    return false;
-}
-
-void cli_log(void *user, enum descant_level level, const char *line)
-{
-    if (level >= DESCANT_WARNING)
-        fprintf(user, "descant: %s\n", line);
-}
-
 /* --- figures --- */
 
 static int by_value(const void *a, const void *b)
@@ -372,14 +334,4 @@ double bench_ns_per_tick(void)
         now = clock_now_ns();
     while (now - start < 30000000);
     return (double)(now - start) / (double)(bench_ticks() - ticks);
-}
-
-void cli_say(FILE *out, const char *name, const char *format, ...)
-{
-    va_list list;
-    fprintf(out, "%-18s ", name);
-    va_start(list, format);
-    vfprintf(out, format, list);
-    va_end(list);
-    fputc('\n', out);
 }

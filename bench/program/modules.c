@@ -8,8 +8,8 @@
  * the first module computes each gradient so many times before it gives it. The ratio of a pair is of
  * gradients a second: of all modules, or of those that are not slowed. After each change the
  * modules have a fifth of a run to settle. */
+#include "bench.h"
 #include "bsp/control.h"
-#include "cli/cli.h"
 #include "descant_ml.h"
 #include "nn/nn.h"
 
@@ -328,7 +328,7 @@ static bool run(const struct cli *cli, struct how *how, struct result *results)
     return good;
 }
 
-int cli_bench_modules(const struct cli *cli)
+int bench_modules(const struct cli *cli)
 {
     struct modules_options o = {.bytes = 4000000, .modules = 1, .batch = 128, .pairs = 15,
                                 .period_ms = 50, .run_s = 2};

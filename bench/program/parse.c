@@ -5,7 +5,7 @@
  * thread from the page cache, again and again; the median of the passes is told. The first pass,
  * in which the block's arrays grow, does not count. For libsvm the rows are small sparse vectors,
  * 1 to 40 pairs with values of up to 6 digits. MB are millions of bytes of text. */
-#include "cli/cli.h"
+#include "bench.h"
 #include "data/data.h"
 
 #include <errno.h>
@@ -141,7 +141,7 @@ static void say(const struct cli *cli, const struct parse_options *o, const stru
     cli_say(cli->out, "rows", "%.0f rows/s", rows);
 }
 
-int cli_bench_parse(const struct cli *cli)
+int bench_parse(const struct cli *cli)
 {
     struct parse_options o = {.bytes = 100 << 20};
     struct log log = {.fn = cli_log, .user = cli->err, .rank = -1};

@@ -10,7 +10,7 @@
  * (summed over trainers) is the pair's efficiency; what is reported is the middle of bench_pairs.
  *
  * 1 Between its runs the plan's job stands still in the middle of whatever round it has open: the
- *   trainer holds the job's machine, without which the shadow makes no further piece. So the
+ *   trainer holds the job (sync/hold.h), and its shadow makes no further piece. So the
  *   shadow's work, all of it, falls into timed runs of the plan, and none of it into none's; a
  *   round may well be longer than a run. Every figure but gap_p99, which knows the warm-up too,
  *   is of those runs alone.
@@ -24,10 +24,11 @@
  *   least five times what the link may gain by a pause (a fifth then, at most, of a run); but
  *   not less than NONE_S and not more than MOST_S. --run-s sets both.
  *
- * Holding the machine is seen by nobody else: in shadow plans no worker takes it, and in the
- * others no worker is at work in a pause. */
-#include "cli/cli.h"
-#include "sync/job.h"
+ * Nobody else waits for a job that is held: in shadow plans no worker needs its round, and
+ * in the others no worker is at work in a pause. */
+#include "bench.h"
+#include "sync/hold.h"
+#include "sync/plan.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -83,7 +84,7 @@ struct side {
     int rank;
     struct descant *job[2];
     float *w[2];
-    bool frozen;                /* we hold the machine of the plan's job */
+    bool frozen;                /* the plan's job is held */
     size_t n, rows;             /* floats; rows of products a step */
     float x[COLUMNS * BATCH];
 };
@@ -138,14 +139,14 @@ static void *work(void *context)
 static void freeze(struct side *s)
 {
     if (!s->frozen)
-        pthread_mutex_lock(&s->job[PLAN]->machine);
+        job_hold(s->job[PLAN]);
     s->frozen = true;
 }
 
 static void thaw(struct side *s)
 {
     if (s->frozen)
-        pthread_mutex_unlock(&s->job[PLAN]->machine);
+        job_release(s->job[PLAN]);
     s->frozen = false;
 }
 
@@ -253,7 +254,9 @@ static bool choose_lengths(struct side *s, double run_s[2])
     run_s[NONE] = run_s[PLAN] = s->o->run_s;
     if (s->o->run_s > 0)
         return true;
-    if (s->job[PLAN]->plan.when == PLAN_SHADOW && !measure_round(s, &round_s))
+    struct plan plan;
+    if (plan_parse(&plan, s->o->plan, NULL) != DESCANT_OK ||
+        (plan.when == PLAN_SHADOW && !measure_round(s, &round_s)))
         return false;
     double wanted = round_s > 5 * gain ? round_s : 5 * gain;
     run_s[NONE] = NONE_S;
@@ -379,7 +382,7 @@ static void report(const struct cli *cli, const struct overlap_options *o,
             (unsigned long long)f->rounds, (int)o->pairs, f->run_s);
 }
 
-int cli_bench_overlap(const struct cli *cli)
+int bench_overlap(const struct cli *cli)
 {
     struct overlap_options o = {.plan = "shadow-easgd", .link = "none", .trainers = 2,
                                 .workers = 1, .bytes = 2 << 20, .pairs = 15, .step_ms = 5};

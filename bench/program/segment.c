@@ -8,8 +8,8 @@
  * which leaves nothing else in the caches: so the first one of a read-out also waits for the
  * keeper's code, its data and the addresses of both. The next one is taken right after an empty
  * slot was looked at. Keeper and module are one process with two mappings. */
+#include "bench.h"
 #include "bsp/segment.h"
-#include "cli/cli.h"
 #include "descant_ml.h"
 
 #include <stdlib.h>
@@ -42,7 +42,7 @@ struct segment_result {
     double add_ns, place_ns, ratio, take_ns, next_ns, pin_ns, pin_p99_ns;
 };
 
-/* As the loop of an add (bsp/sums.c), which the Makefile compiles alike. */
+/* As the loop of an add (kernels/sums.c), which the Makefile compiles alike. */
 static bool add_in_place(float *restrict sum, const float *restrict g, float b, size_t n)
 {
     int bad = 0;
@@ -163,7 +163,7 @@ static void print(const struct cli *cli, const struct segment_bench *o,
     cli_say(cli->out, "a pin, 99 %", "%.0f ns", r->pin_p99_ns);
 }
 
-int cli_bench_segment(const struct cli *cli)
+int bench_segment(const struct cli *cli)
 {
     struct segment_bench o = {.bytes = BYTES, .turns = TURNS};
     struct segment_result r;

@@ -11,7 +11,7 @@
  * is what a trainer would reach that did nothing else. of_bound is a run's share of the bound of
  * its own round: median and quartiles. With a plan, each round also has a run under `none`, in
  * changing order; efficiency is the median of the ratios. */
-#include "cli/cli.h"
+#include "bench.h"
 #include "data/data.h"
 #include "train/launch.h"
 
@@ -391,7 +391,7 @@ static int check(const struct cli *cli, const struct options *o)
     return CLI_DONE;
 }
 
-int cli_bench_train(const struct cli *cli)
+int bench_train(const struct cli *cli)
 {
     struct options o = {.train = train_options_default(), .rows = 200000, .run_s = 2};
     struct log log = {.fn = cli_log, .user = cli->err, .rank = -1};

@@ -12,7 +12,7 @@
  * each other, and it is the mean. memcpy is measured by one
  * trainer while the others are asleep. Bytes a second are the vector's bytes by that time. */
 #include "base/budget.h"
-#include "cli/cli.h"
+#include "bench.h"
 #include "fabric/fabric.h"
 #include "kernels/kernels.h"
 #include "link/mpi.h"
@@ -349,7 +349,7 @@ static bool run_rank(const struct cli *cli, struct exchange_options *o)
     return good;
 }
 
-int cli_bench_exchange(const struct cli *cli)
+int bench_exchange(const struct cli *cli)
 {
     struct exchange_options o = {.trainers = 2, .bytes = 64 << 20, .link = "none", .sync_cpu = 1};
     double rate, rtt;

@@ -5,7 +5,7 @@
  * timed calls a worker updates a few floats of the replica, so that the job's words have a chance
  * to leave its core as they would in training. Figures are over all workers' calls; stall is
  * what the stats say. The job is on shm, with its shadow at work. */
-#include "cli/cli.h"
+#include "bench.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -105,7 +105,7 @@ static bool trainer(struct bench *bench, int rank, const void *how, void *result
     return good;
 }
 
-int cli_bench_step(const struct cli *cli)
+int bench_step(const struct cli *cli)
 {
     struct step_options o = {.plan = "shadow-easgd", .workers = 1,
                              .bytes = FLOATS * sizeof(float), .calls = CALLS};
