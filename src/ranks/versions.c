@@ -314,8 +314,10 @@ static void want(struct ranks *m, struct ledger_version version, int donor,
     struct ranks_versions *v = m->versions;
     bool rows = which == VERSION_ROWS, had_rows = v->taken.which == VERSION_ROWS;
     bool same_kind = rows == had_rows && (which != VERSION_LIST || v->taken.which == which);
+    /* a donor that is no member may go, and nobody tells of it */
+    bool heard = m->now_ns - m->peers[v->donor].heard_ns < m->dead_ns;
     bool goes_on = ledger_same(v->taken.version, version) && same_kind &&
-                   (v->donor == donor || (v->came && !rows)) &&
+                   (v->donor == donor || (v->came && !rows && heard)) &&
                    m->peers[v->donor].generation == v->donor_generation;
 
     if (goes_on)
