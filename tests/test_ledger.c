@@ -51,6 +51,7 @@ struct message {
 struct node {
     uint64_t generation;
     bool alive, fetches, out, left, finishes;
+    bool brings;              /* a state for all: its vectors are no version's */
     int round;                /* the version that it has begun and may finish; -1: none */
     struct ledger_decision fetch;
 };
@@ -242,6 +243,25 @@ static void check_counts(struct world *w, int r)
     l->counts = kept;
 }
 
+/* A round of a state does not wait for newcomers. */
+static void close_round(struct world *w, struct ledger *l)
+{
+    struct ledger_entry list[MOST];
+    bool state = false, hollow = false, others = false;
+
+    bool taken = ledger_gathering(l, list).taken;
+    for (int r = 0; r < l->o.ranks; r++) {
+        const struct ledger_decision *told = &l->seats[r].told;
+        state |= list[r].seq && (told->cannot_give || told->hollow);
+        hollow |= list[r].seq && told->hollow;
+        others |= list[r].seq && !told->hollow;
+    }
+    if (hollow && others)
+        refute(w, "a state that is older than the version");
+    if (state || !taken)
+        ledger_close(l);
+}
+
 static void obey(struct world *w, int r)
 {
     struct ledger_decision d;
@@ -250,8 +270,7 @@ static void obey(struct world *w, int r)
 
     memset(list, 0, sizeof list);
     check_counts(w, r);
-    if (!ledger_gathering(ledger_of(w, r), list).taken)
-        ledger_close(ledger_of(w, r));
+    close_round(w, ledger_of(w, r));
     while (ledger_next(ledger_of(w, r), &d, list)) {
         switch (d.what) {
         case LEDGER_VOID:
@@ -265,6 +284,8 @@ static void obey(struct world *w, int r)
             if (!list[r].seq && (ledger_of(w, r)->final || ledger_of(w, r)->leaves ||
                                  ledger_of(w, r)->retired)) {
                 ledger_whole(ledger_of(w, r));
+                node->round = -1;
+            } else if (!list[r].seq && ledger_of(w, r)->hollow) {
                 node->round = -1;
             }
             break;
@@ -311,11 +332,26 @@ static bool deliver(struct world *w, int i, bool again)
 static bool ready(struct world *w, int r)
 {
     struct ledger *l = ledger_of(w, r);
-    if (!w->node[r].alive || w->node[r].left || l->ready)
+    bool is_ready = l->ready && l->replaces == w->node[r].brings;
+    if (!w->node[r].alive || w->node[r].left || is_ready)
         return false;
-    bool did = ledger_ready(l, w->node[r].finishes, false) != 0;
+    w->node[r].brings &= !w->node[r].finishes;
+    bool did = ledger_ready(l, w->node[r].finishes, w->node[r].brings) != 0;
     obey(w, r);
     return did;
+}
+
+/* As after a reload. What has arrived for no round yet is taken back. */
+static void bring(struct world *w, int r)
+{
+    struct ledger *l = ledger_of(w, r);
+
+    if (!w->node[r].alive || w->node[r].left || l->final)
+        return;
+    w->node[r].brings = true;
+    if (l->ready && !l->open)
+        ledger_unready(l);
+    obey(w, r);
 }
 
 static bool whole(struct world *w, int r)
@@ -328,23 +364,41 @@ static bool whole(struct world *w, int r)
             return false;
     if (!ledger_same(ledger_of(w, r)->newest, w->version[v].id))
         return false;
+    w->node[r].brings &= !w->version[v].in[r].seq;
     ledger_whole(ledger_of(w, r));
     w->node[r].round = -1;
     obey(w, r);
     return true;
 }
 
-/* The donor gives what it holds by then. */
+static bool was_in(const struct world *w, int r, struct ledger_version version)
+{
+    int v = find_version(w, version);
+
+    return v >= 0 && w->version[v].in[r].seq &&
+           w->version[v].in[r].generation == w->node[r].generation;
+}
+
+/* The donor gives what it holds by then: while it brings a state for all, nothing but what
+ * is merged. */
 static bool took(struct world *w, int r)
 {
     struct node *node = &w->node[r];
     struct ledger_entry merged[MOST];
     if (!node->fetches || !node->alive || node->left || !w->node[node->fetch.about].alive)
         return false;
+    struct ledger *l = ledger_of(w, r);
+    struct ledger_version held = ledger_view(ledger_of(w, node->fetch.about)).held;
+    const struct node *donor = &w->node[node->fetch.about];
+    bool list = (node->brings && !was_in(w, r, held)) || l->final || l->leaves ||
+                !held.number || node->fetch.cannot_give;
+    bool hollow = list && held.number && !l->final;
+    if ((donor->brings || ledger_view(ledger_of(w, node->fetch.about)).hollow) && !list)
+        return false;
     node->fetches = false;
     ledger_merged(ledger_of(w, node->fetch.about), merged);
-    ledger_took(ledger_of(w, r), ledger_view(ledger_of(w, node->fetch.about)).held,
-                merged);
+    if (ledger_took(l, held, merged, hollow))
+        node->brings &= list;
     obey(w, r);
     return true;
 }
@@ -460,7 +514,7 @@ static bool may_die(struct world *w, int victim)
                 return false;
         }
     for (int i = 0; i < w->n_words; i++)
-        if (w->word[i].word.what == LEDGER_PROPOSE &&
+        if ((w->word[i].word.what == LEDGER_PROPOSE || w->word[i].word.accepted) &&
             !survives(w, victim, w->word[i].list, w->word[i].word.coordinator))
             return false;
     return true;
@@ -477,6 +531,7 @@ static int somebody(struct world *w, struct rng *rng)
 
 struct trouble {
     bool hostile;               /* suspicions of those who live */
+    bool brings;                /* states for all */
     int group[MOST];
     bool paused[MOST];
 };
@@ -504,8 +559,10 @@ static void random_event(struct world *w, struct rng *rng, struct trouble *t, bo
         t->paused[r] = below(rng, 20) != 0;
     } else if (what < 700) {
         ready(w, r);
-    } else if (what < 800) {
+    } else if (what < (t->brings ? 797 : 800)) {
         whole(w, r);
+    } else if (what < 800) {
+        bring(w, r);
     } else if (what < 850) {
         if (t->group[r] == t->group[w->node[r].fetch.about])
             took(w, r);
@@ -581,6 +638,7 @@ static const char *random_world(uint64_t seed, int events, uint64_t *rounds)
 
     memset(&t, 0, sizeof t);
     t.hostile = seed % 2;
+    t.brings = seed % 3 == 1;
     for (int i = 0; i < events && !w->wrong; i++)
         random_event(w, &rng, &t, leaves);
     int left = 0;
@@ -1003,6 +1061,67 @@ START_TEST(a_donor_has_the_state_in_its_vectors)
 }
 END_TEST
 
+static struct ledger_decision leads(enum ledger_what what, struct ledger_version version)
+{
+    return (struct ledger_decision){.what = what, .from = 0, .to = 1, .about = 2,
+                                    .generation = 1, .epoch = 1, .version = version};
+}
+
+/* Member 1 takes the list of {1, 1} from one that brings a state for all, and then its
+ * state: a list of members that it has accepted upon it stays accepted. */
+START_TEST(a_hollow_member_holds_its_version)
+{
+    const struct ledger_version first = {1, 1};
+    const struct ledger_entry all[MOST] = {{1, 1}, {2, 1}, {3, 1}};
+    struct ledger_entry list[MOST];
+    struct world *w = create(3, 3, 0);
+    struct ledger *l = ledger_of(w, 1);
+    struct ledger_decision take = leads(LEDGER_TAKE, first);
+    struct ledger_decision offer = leads(LEDGER_PROPOSE, first);
+    int coordinator;
+
+    take.ballot = offer.ballot = 3;
+    offer.base = first;
+    take.cannot_give = true;
+    ledger_hear(l, &take, NULL);
+    ck_assert(ledger_took(l, first, all, true));
+    ck_assert(ledger_view(l).hollow);
+    ledger_hear(l, &offer, all);
+    ck_assert(ledger_accepted(l, list, &coordinator));
+    ledger_hear(l, &take, NULL);
+    ck_assert_uint_eq(ledger_view(l).wanted.epoch, 0);
+    take.cannot_give = false;
+    ledger_hear(l, &take, NULL);
+    ck_assert(ledger_took(l, first, all, false));
+    ck_assert(!ledger_view(l).hollow);
+    ck_assert(ledger_accepted(l, list, &coordinator));
+    free(w);
+}
+END_TEST
+
+/* A round that it is not in is none of its rounds. */
+START_TEST(a_hollow_member_is_in_its_rounds_alone)
+{
+    for (uint64_t in = 0; in < 2; in++) {
+        const struct ledger_version first = {1, 1}, second = {1, 2};
+        const struct ledger_entry all[MOST] = {{1, 1}, {2, 1}, {3, 1}};
+        const struct ledger_entry round[MOST] = {{1, 2}, {2, 2 * in}, {3, 2}};
+        struct world *w = create(3, 3, 0);
+        struct ledger *l = ledger_of(w, 1);
+        struct ledger_decision take = leads(LEDGER_TAKE, first);
+        struct ledger_decision go = leads(LEDGER_GO, second);
+
+        take.cannot_give = true;
+        go.base = first;
+        ledger_hear(l, &take, NULL);
+        ck_assert(ledger_took(l, first, all, true));
+        ledger_hear(l, &go, round);
+        ck_assert(ledger_view(l).open == (in != 0));
+        free(w);
+    }
+}
+END_TEST
+
 /* Two members: the second goes on only when somebody vouches that the first is dead for
  * good. */
 START_TEST(half_goes_on_with_its_coordinator_or_a_voucher)
@@ -1054,6 +1173,8 @@ int main(void)
     tcase_add_test(tcase, a_newcomer_is_not_outrun);
     tcase_add_test(tcase, a_rank_that_comes_again_is_not_silent);
     tcase_add_test(tcase, a_donor_has_the_state_in_its_vectors);
+    tcase_add_test(tcase, a_hollow_member_holds_its_version);
+    tcase_add_test(tcase, a_hollow_member_is_in_its_rounds_alone);
     tcase_add_test(tcase, words_that_nobody_says_are_dropped);
     tcase_add_loop_test(tcase, enumerated_worlds_are_safe, 0,
                         (int)(sizeof beginnings / sizeof *beginnings));

@@ -87,6 +87,7 @@ static bool write_word(const struct ledger *l, struct ledger_decision *d,
         d->about = first_silent(l);
         d->leaves = l->leaves;
         d->cannot_give = l->replaces;
+        d->hollow = l->hollow && !l->replaces;
         if (l->accepted)
             write_list(l, d, ACCEPTED, list);
         return true;
@@ -101,6 +102,8 @@ static bool write_word(const struct ledger *l, struct ledger_decision *d,
     case LEDGER_TAKE:
         d->version = l->mine ? l->offer.base : l->open ? l->before : l->newest;
         d->about = ledger_donor(l, d->version, to);
+        d->cannot_give =
+            is_here(l, &l->seats[to]) && ledger_gives(l, d->about) <= GIVES_BRINGER;
         return d->about >= 0 && (!l->mine || l->offer.made);
     case LEDGER_GO:
     case LEDGER_OPEN:
@@ -111,6 +114,7 @@ static bool write_word(const struct ledger *l, struct ledger_decision *d,
     case LEDGER_FETCH:
         d->version = l->wanted;
         d->about = l->donor;
+        d->cannot_give = l->list_only;
         return l->wanted.epoch != 0;
     case LEDGER_MERGED:
         d->seq = l->done;
@@ -158,7 +162,7 @@ static void hold(struct ledger *l, struct ledger_version version)
 
     l->held = version;
     forget_counts(l);           /* another version is held, and merged */
-    l->ready = l->replaces = false;
+    l->ready = l->replaces = l->hollow = false;
     l->since_ns = 0;
     l->wanted = (struct ledger_version){0, 0};
     if (merged < l->done)
@@ -190,6 +194,15 @@ static bool has_arrived(const struct ledger *l, const struct ledger_seat *s)
            RULE(MERGED, s->told.seq > merged_of(s, s->told.generation));
 }
 
+/* One that holds the newest version without its state is in a round only where all that
+ * hold it are so. */
+static bool is_counted(const struct ledger *l, const struct ledger_seat *s)
+{
+    return has_arrived(l, s) &&
+           (!s->told.hollow ||
+            ledger_gives(l, ledger_donor(l, l->newest, -1)) == GIVES_HOLLOW);
+}
+
 /* A newcomer takes the newest version. */
 static bool is_taken(const struct ledger *l)
 {
@@ -216,9 +229,13 @@ static enum standing standing_of(const struct ledger *l, const struct ledger_sea
 static void count(struct ledger *l, const struct ledger_seat *s, int by)
 {
     enum standing standing = standing_of(l, s);
+    bool hollow = is_hollow(l, s) && standing == STANDING_WORK;
+    bool arrived = has_arrived(l, s);
 
     l->counts.members[standing] += by;
-    l->counts.arrived[standing] += has_arrived(l, s) ? by : 0;
+    l->counts.arrived[standing] += arrived && !hollow ? by : 0;
+    l->counts.hollow += hollow ? by : 0;
+    l->counts.hollow_arrived += arrived && hollow ? by : 0;
 }
 
 /* A seat's HERE is counted as it comes, and everything else that changes is counted anew. */
@@ -231,6 +248,20 @@ static void tell_of(struct ledger *l, struct ledger_seat *s, const struct ledger
         count(l, s, 1);
 }
 
+/* If a member can give the newest version's state, the round waits until the hollow ones
+ * have taken it. If those that had it bring another state for all, the round is theirs,
+ * and the hollow ones take what it leaves. */
+static void add_hollow(const struct ledger *l, struct gathering *g)
+{
+    if (g->of != STANDING_WORK || !l->counts.hollow)
+        return;
+    enum gives gives = ledger_gives(l, ledger_donor(l, l->newest, -1));
+    if (gives == GIVES_BRINGER)
+        g->members -= l->counts.hollow;
+    else if (gives == GIVES_HOLLOW)
+        g->arrived += l->counts.hollow_arrived;
+}
+
 static struct gathering gather(struct ledger *l)
 {
     struct gathering g = {0};
@@ -240,6 +271,7 @@ static struct gathering gather(struct ledger *l)
     l->counts.known = true;
     for (enum standing s = STANDING_END; s <= STANDING_WORK; s++)
         gathering_add(&g, s, l->counts.members[s], l->counts.arrived[s]);
+    add_hollow(l, &g);
     return g;
 }
 
@@ -272,7 +304,7 @@ struct ledger_gathering ledger_gathering(struct ledger *l, struct ledger_entry *
         const struct ledger_seat *s = &l->seats[r];
         bool of = g.of && standing_of(l, s) == g.of;
         list[r].generation = of ? s->in_list[MEMBER] : 0;
-        list[r].seq = of && has_arrived(l, s) ? s->told.seq : 0;
+        list[r].seq = of && is_counted(l, s) ? s->told.seq : 0;
     }
     return (struct ledger_gathering){g.members, g.arrived, g.of != STANDING_WORK, closes,
                                      closes && is_taken(l)};
@@ -287,7 +319,7 @@ bool ledger_close(struct ledger *l)
     l->since_ns = 0;
     for (int r = 0; r < l->o.ranks; r++) {
         struct ledger_seat *s = &l->seats[r];
-        s->in = standing_of(l, s) == g.of && has_arrived(l, s) ? s->told.seq : 0;
+        s->in = standing_of(l, s) == g.of && is_counted(l, s) ? s->told.seq : 0;
         if (s->in_list[MEMBER] && (s->in || !l->o.fixed))
             ledger_owe(l, r, LEDGER_GO);
     }
@@ -338,8 +370,8 @@ static void hear_here(struct ledger *l, struct ledger_seat *s,
         forget_counts(l);
     }
     bool loses = !l->o.fixed || !is_here(l, s);     /* else it has had the word */
-    if (l->coordinator == l->o.rank && !l->promised && loses &&
-        !ledger_same(w->version, l->newest))
+    bool lacks = !ledger_same(w->version, l->newest) || (w->hollow && !l->open);
+    if (l->coordinator == l->o.rank && !l->promised && loses && lacks)
         ledger_owe(l, w->from,
                    l->open && ledger_same(w->version, l->before) ? LEDGER_GO : LEDGER_TAKE);
 }
@@ -350,7 +382,7 @@ static void hear_take(struct ledger *l, const struct ledger_decision *w)
     if (w->ballot > l->promised)
         ledger_promise(l, w->ballot);
     if (w->ballot == l->promised)
-        ledger_want(l, w->version, w->about);
+        ledger_want(l, w->version, w->about, w->cannot_give);
 }
 
 static void hear_go(struct ledger *l, const struct ledger_decision *w,
@@ -364,7 +396,8 @@ static void hear_go(struct ledger *l, const struct ledger_decision *w,
     forget_counts(l);
     for (int r = 0; r < l->o.ranks; r++)
         l->seats[r].in = list[r].seq;
-    l->open = ledger_same(l->held, w->base) || (l->o.fixed && l->final);
+    bool can = ledger_same(l->held, w->base) && (!l->hollow || l->seats[l->o.rank].in);
+    l->open = can || (l->o.fixed && l->final);
     if (l->open)
         tell(l, LEDGER_OPEN);
 }
@@ -506,6 +539,7 @@ uint64_t ledger_ready(struct ledger *l, bool final, bool replaces)
         l->seq++;
     l->ready = l->pending = true;
     l->final |= final;
+    l->hollow &= !final;        /* the state that it ends with is its version's */
     l->replaces = replaces;
     ledger_say_here(l);
     turn(l);
@@ -534,19 +568,21 @@ void ledger_whole(struct ledger *l)
 }
 
 bool ledger_took(struct ledger *l, struct ledger_version version,
-                 const struct ledger_entry *merged)
+                 const struct ledger_entry *merged, bool hollow)
 {
     bool later = !l->promised && version.epoch == l->epoch && ledger_newer(version, l->wanted);
 
     if (!l->wanted.epoch || !(ledger_same(version, l->wanted) || later))
         return false;
     ledger_give_up_round(l);
-    l->accepted = 0;        /* of an older ballot: that list can no longer stand */
+    if (!ledger_same(version, l->held))
+        l->accepted = 0;    /* of an older ballot: that list can no longer stand */
     for (int r = 0; r < l->o.ranks; r++)
         l->seats[r].merged = merged[r];
     if (ledger_newer(version, l->newest))
         l->newest = version;
     hold(l, version);
+    l->hollow = hollow;
     ledger_say_here(l);
     turn(l);
     return true;
@@ -591,8 +627,8 @@ void ledger_time(struct ledger *l, uint64_t now_ns)
         else if (l->member && l->coordinator == l->o.rank)
             ledger_owe_members(l, LEDGER_HERE);
         if (l->member && l->coordinator == l->o.rank && !l->promised &&
-            !ledger_same(l->held, l->newest))
-            ledger_want(l, l->newest, ledger_donor(l, l->newest, l->o.rank));
+            (l->hollow || !ledger_same(l->held, l->newest)))
+            ledger_want_known(l, l->newest);
     }
     turn(l);
 }
@@ -610,7 +646,8 @@ struct ledger_view ledger_view(const struct ledger *l)
     return (struct ledger_view){.epoch = l->epoch, .lost = l->lost, .held = l->held,
                                 .wanted = l->wanted,
                                 .coordinator = l->coordinator, .member = l->member,
-                                .open = l->open, .fenced = l->promised != 0};
+                                .open = l->open, .hollow = l->hollow,
+                                .fenced = l->promised != 0};
 }
 
 bool ledger_accepted(const struct ledger *l, struct ledger_entry *list, int *coordinator)

@@ -77,7 +77,9 @@ struct ledger_decision {
     uint64_t seq;               /* HERE: it has arrived with it; 0: it has not */
     bool final;                 /* HERE: and that was, or will be, its last */
     bool absent;                /* HERE: it brings nothing any more */
-    bool cannot_give;           /* HERE: the version's state is not in its vectors now */
+    bool cannot_give;           /* HERE: its vectors have a state that it brings for all.
+                                   TAKE, FETCH: `about` gives only what is merged */
+    bool hollow;                /* HERE: of its version it has only what is merged */
     int coordinator;            /* of the list: HERE (accepted), PROPOSE, STANDS, EPOCH */
     int about;                 /* HERE: a member that is silent to the sender; -1: none */
     bool fresh;                /* PROPOSE, HERE (accepted): the proposer chose the list */
@@ -131,9 +133,11 @@ uint64_t ledger_ready(struct ledger *l, bool final, bool replaces);
 void ledger_unready(struct ledger *l);              /* it is taken back */
 void ledger_whole(struct ledger *l);             /* the round that is open here is done */
 /* The version that was to be fetched, or a newer one that its donor held by then, is
- * here, with what is merged in it. False: the time for it is over; drop it. */
+ * here, with what is merged in it; hollow: and nothing else, so a contribution from here
+ * is a state for all, for the case that nobody has the version's. False: the time for it
+ * is over; drop it. */
 bool ledger_took(struct ledger *l, struct ledger_version version,
-                 const struct ledger_entry *merged);
+                 const struct ledger_entry *merged, bool hollow);
 void ledger_leave(struct ledger *l);                /* stay until LEDGER_OUT */
 void ledger_retire(struct ledger *l);  /* it brings nothing more, and stays a member */
 void ledger_time(struct ledger *l, uint64_t now_ns);
@@ -171,6 +175,7 @@ struct ledger_view {
     int coordinator;
     bool member;                /* this peer is in the epoch's list */
     bool open;                  /* a round is under way here */
+    bool hollow;                /* of what is held it has only what is merged */
     bool fenced;            /* it has promised a ballot: no round until an epoch stands */
 };
 struct ledger_view ledger_view(const struct ledger *l);

@@ -109,7 +109,8 @@ static void make_offer(struct ledger *l)
     else
         l->offer.fresh = false;
     l->offer.made = true;
-    ledger_want(l, l->offer.base, ledger_donor(l, l->offer.base, l->o.rank));
+    if (!ledger_same(l->held, l->offer.base))
+        ledger_want_known(l, l->offer.base);
     owe_offers(l);
 }
 

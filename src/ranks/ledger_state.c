@@ -100,32 +100,54 @@ void ledger_promise(struct ledger *l, uint64_t ballot)
     ledger_say_here(l);
 }
 
+enum gives ledger_gives(const struct ledger *l, int donor)
+{
+    const struct ledger_seat *s = &l->seats[donor < 0 ? 0 : donor];
+
+    return donor < 0                        ? GIVES_NONE
+           : s->told.hollow                 ? GIVES_HOLLOW
+           : s->told.cannot_give            ? GIVES_BRINGER
+           : at_end(l, s) || s->told.absent ? GIVES_ENDED
+                                            : GIVES_WORKER;
+}
+
 /* One whose vectors have no state of it now comes last, one at its end, or else the
  * coordinator, only where nobody else has it. */
 int ledger_donor(const struct ledger *l, struct ledger_version version, int not_this)
 {
-    int donor = -1, best = 0;
+    int donor = -1;
+    enum gives best = GIVES_NONE;
 
-    for (int i = 0; i < l->o.ranks && best < 3; i++) {
+    for (int i = 0; i < l->o.ranks && best < GIVES_WORKER; i++) {
         int r = (l->coordinator + 1 + i) % l->o.ranks;
         const struct ledger_seat *s = &l->seats[r];
         if (r == not_this || !is_here(l, s) || s->silent ||
             !ledger_same(s->told.version, version))
             continue;
-        int good = s->told.cannot_give ? 1 : at_end(l, s) || s->told.absent ? 2 : 3;
+        enum gives good = ledger_gives(l, r);
         donor = good > best ? r : donor;
         best = good > best ? good : best;
     }
     return donor;
 }
 
-void ledger_want(struct ledger *l, struct ledger_version version, int donor)
+void ledger_want(struct ledger *l, struct ledger_version version, int donor,
+                 bool list_only)
 {
-    if (donor < 0 || donor == l->o.rank || ledger_same(version, l->held))
+    bool has = ledger_same(version, l->held) && (list_only || !l->hollow);
+
+    if (donor < 0 || donor == l->o.rank || has)
         return;
     l->wanted = version;
     l->donor = donor;
+    l->list_only = list_only;
     tell(l, LEDGER_FETCH);
+}
+
+void ledger_want_known(struct ledger *l, struct ledger_version version)
+{
+    int donor = ledger_donor(l, version, l->o.rank);
+    ledger_want(l, version, donor, ledger_gives(l, donor) <= GIVES_BRINGER);
 }
 
 void ledger_stand(struct ledger *l, uint64_t epoch, int coordinator)

@@ -35,6 +35,8 @@ struct ledger {
     bool member, open, ready, leaves, final, retired;
     bool pending;               /* seq is not known to be merged */
     bool replaces;              /* what is ready is a state for all */
+    bool hollow;                /* held is without its state */
+    bool list_only;             /* the donor of what is wanted cannot give its state */
     uint64_t seq, done, lost;             /* the newest seq; the newest that was merged */
     uint64_t accepted, mine, since_ns;  /* ballots; the quorum's time plus one, or 0 */
     int accepted_coordinator, asked;
@@ -52,6 +54,7 @@ struct ledger {
     struct ledger_counts {      /* of the coordinator alone; all 0: to be counted again */
         int known;
         int members[STANDING_WORK + 1], arrived[STANDING_WORK + 1];
+        int hollow, hollow_arrived;     /* at work; `arrived` is without them */
     } counts;
     bool uneven;                /* in this epoch somebody was silent, promised, left or came */
     struct ledger_seat seats[];
@@ -63,6 +66,12 @@ static inline bool is_here(const struct ledger *l, const struct ledger_seat *s)
 {
     return s->in_list[MEMBER] && s->told.generation == s->in_list[MEMBER] &&
            s->told.epoch == l->epoch;
+}
+
+/* Of what it holds it has what is merged, and no state. */
+static inline bool is_hollow(const struct ledger *l, const struct ledger_seat *s)
+{
+    return is_here(l, s) && s->told.hollow && ledger_same(s->told.version, l->newest);
 }
 
 /* No round of members at work has it. */
@@ -104,10 +113,15 @@ void ledger_say_here(struct ledger *l);
 void ledger_give_up_round(struct ledger *l);
 void ledger_promise(struct ledger *l, uint64_t ballot);
 /* Of a donor that this peer knows; nothing, if it knows none. */
-void ledger_want(struct ledger *l, struct ledger_version version, int donor);
-/* A member that has the version and can give it: the best one for whom is not `not_this`;
- * -1: none is known. */
+void ledger_want(struct ledger *l, struct ledger_version version, int donor,
+                 bool list_only);
+void ledger_want_known(struct ledger *l, struct ledger_version version);
+/* How good a donor is. */
+enum gives { GIVES_NONE, GIVES_HOLLOW, GIVES_BRINGER, GIVES_ENDED, GIVES_WORKER };
+/* A member that has the version: the best donor for whom is not `not_this`; -1: none is
+ * known. */
 int ledger_donor(const struct ledger *l, struct ledger_version version, int not_this);
+enum gives ledger_gives(const struct ledger *l, int donor);     /* -1: NONE */
 /* The list is in MEMBER already. */
 void ledger_stand(struct ledger *l, uint64_t epoch, int coordinator);
 

@@ -85,6 +85,7 @@ static struct ranks_ledger pack(const struct ledger_decision *d)
         .final = d->final,
         .absent = d->absent,
         .cannot_give = d->cannot_give,
+        .hollow = d->hollow,
     };
 }
 
@@ -107,20 +108,24 @@ static struct ledger_decision unpack(const struct ranks *m, int from,
                                 .leaves = w->leaves,
                                 .final = w->final,
                                 .absent = w->absent,
-                                .cannot_give = w->cannot_give};
+                                .cannot_give = w->cannot_give,
+                                .hollow = w->hollow};
 
     while (kinds[d.what] != (enum ranks_what)word->what)
         d.what++;
     return d;
 }
 
+/* A rank without the state of the version that it holds offers its vectors as one. They
+ * count where nobody has a better one. */
 struct ranks_word ranks_members_arrival(const struct ranks *m)
 {
     const struct exchange *x = &m->x;
+    bool hollow = ledger_view(m->ledger).hollow && !x->final;
 
     return (struct ranks_word){.what = WORD_HERE,
                                .seq = m->seq,
-                               .kind = (uint32_t)x->kind,
+                               .kind = hollow ? EXCHANGE_STATE : (uint32_t)x->kind,
                                .final = x->final,
                                .bad = m->bad,
                                .refers = m->refers,
@@ -235,7 +240,7 @@ static void obey(struct ranks *m, const struct ledger_decision *d)
         change(m);
         break;
     case LEDGER_FETCH:
-        ranks_versions_want(m, d->version, d->about);
+        ranks_versions_want(m, d);
         break;
     case LEDGER_OUT:
     case LEDGER_MERGED:
@@ -311,9 +316,9 @@ void ranks_members_form(struct ranks *m)
     obey_all(m);
 }
 
-bool ranks_members_took(struct ranks *m, struct ledger_version version)
+bool ranks_members_took(struct ranks *m, const struct ranks_taken *taken)
 {
-    bool took = ledger_took(m->ledger, version, m->list);
+    bool took = ledger_took(m->ledger, taken->version, m->list, taken->hollow);
 
     obey_all(m);
     return took;

@@ -107,7 +107,7 @@ struct ranks_ledger {
     uint64_t generation, epoch, ballot, accepted, arrival;
     struct ledger_version version, base;
     int32_t coordinator, about;
-    uint32_t fresh, leaves, final, absent, cannot_give, unused;
+    uint32_t fresh, leaves, final, absent, cannot_give, hollow;
 };
 
 /* One of a list that follows such a word, or is part of a version. */
@@ -509,7 +509,8 @@ void ranks_members_form(struct ranks *m);           /* epoch 1 has the members i
 void ranks_members_silent(struct ranks *m, int rank);
 void ranks_members_came(struct ranks *m, int rank);
 void ranks_members_heard(struct ranks *m, int rank);    /* it is not silent any more */
-bool ranks_members_took(struct ranks *m, struct ledger_version version);    /* merged: m->list */
+struct ranks_taken;
+bool ranks_members_took(struct ranks *m, const struct ranks_taken *taken);  /* merged: m->list */
 
 /* --- versions.c --- */
 
@@ -520,11 +521,12 @@ struct ranks_taken {
     enum ranks_version which;
     uint64_t n, note;           /* floats of a result; the donor's */
     uint64_t center_state;
+    bool hollow;                /* a list, where this rank needs the state */
 };
 
 descant_status ranks_versions_init(struct ranks *m);
 void ranks_versions_fini(struct ranks *m);
-void ranks_versions_want(struct ranks *m, struct ledger_version version, int donor);
+void ranks_versions_want(struct ranks *m, const struct ledger_decision *fetch);
 void ranks_versions_want_rows(struct ranks *m, struct ledger_version version, int donor);
 bool ranks_versions_rows_came(struct ranks *m);     /* all of the base that is wanted; once */
 void ranks_versions_step(struct ranks *m);          /* asks, and answers others */

@@ -200,8 +200,11 @@ static void begin_round(struct ranks *m)
         r->me = r->seats[i].rank == m->f.rank ? i : r->me;
         r->source = r->seats[i].rank == word->source ? i : r->source;
     }
-    r->ours = m->stage == STAGE_ARRIVED && r->seats[r->me].seq == m->seq;
-    r->in = r->ours ? m->x.in : own_vector(m, r->kind);
+    bool in = m->stage == STAGE_ARRIVED && r->seats[r->me].seq == m->seq;
+    /* a hollow rank's vectors are the state, and its exchange goes on upon it */
+    bool lends = r->kind == EXCHANGE_STATE && r->me == r->source && m->x.kind != EXCHANGE_STATE;
+    r->in = in ? m->x.in : own_vector(m, r->kind);
+    r->ours = in && !lends;
     if (m->place.fixed)
         atomic_store_explicit(&m->f.machine_threads, (int)r->seats[r->me].threads,
                               memory_order_relaxed);
@@ -309,7 +312,7 @@ static enum fabric_progress take_version(struct ranks *m, struct fabric_part *pa
 {
     struct ranks_taken taken;
 
-    if (!ranks_versions_came(m, &taken) || !ranks_members_took(m, taken.version))
+    if (!ranks_versions_came(m, &taken) || !ranks_members_took(m, &taken))
         return FABRIC_WAITING;
     m->moved = true;
     if (taken.which == VERSION_RESULT && m->round.ours) {

@@ -74,6 +74,7 @@ struct ranks_versions {
     bool whole;
     struct ledger_version later;        /* wanted once the rows are here, and of whom */
     int later_donor;
+    bool list_only;             /* its donor cannot give its state */
     struct ledger_entry *merged;        /* (size) */
 };
 
@@ -124,7 +125,7 @@ static bool shows_state(const struct ranks *m)
     bool own = m->stage == STAGE_ARRIVED && !m->held.state_waits && !m->gradients &&
                (m->x.kind != EXCHANGE_STATE || m->x.final);
 
-    return !m->round.active && (m->f.center || own);
+    return !m->round.active && !ledger_view(m->ledger).hollow && (m->f.center || own);
 }
 
 enum verdict { HAS, WAITS, HAS_NONE };
@@ -282,6 +283,18 @@ static void serve_all(struct ranks *m)
 
 /* --- for this rank --- */
 
+/* A rank without the state goes on where its own vectors can stand for one. Vectors that
+ * arrive with gradients cannot, and a centre is given by a rank that brings a state, too. */
+static bool may_be_hollow(const struct ranks *m)
+{
+    return !m->gradients && !m->f.center && !m->x.final && !m->left;
+}
+
+static enum ranks_version without_result(const struct ranks *m)
+{
+    return m->versions->list_only && may_be_hollow(m) ? VERSION_LIST : VERSION_STATE;
+}
+
 /* A result is worth something to the exchange that the round was of, upon the version
  * that the round was upon. */
 static enum ranks_version choose(const struct ranks *m, struct ledger_version version)
@@ -296,7 +309,7 @@ static enum ranks_version choose(const struct ranks *m, struct ledger_version ve
     brings &= !(was_in && r->kind == EXCHANGE_STATE);   /* else another's was made the job's */
     if (!version.number || m->left || brings || (m->x.final && !(was_in && r->final)))
         return VERSION_LIST;
-    return was_in && r->kind == EXCHANGE_MEAN ? VERSION_RESULT : VERSION_STATE;
+    return was_in && r->kind == EXCHANGE_MEAN ? VERSION_RESULT : without_result(m);
 }
 
 static void begin_transfer(struct ranks_versions *v)
@@ -330,12 +343,13 @@ static void want(struct ranks *m, struct ledger_version version, int donor,
 }
 
 /* Rows come first: no rank without them is a member. */
-void ranks_versions_want(struct ranks *m, struct ledger_version version, int donor)
+void ranks_versions_want(struct ranks *m, const struct ledger_decision *fetch)
 {
-    m->versions->later = version;
-    m->versions->later_donor = donor;
+    m->versions->later = fetch->version;
+    m->versions->later_donor = fetch->about;
+    m->versions->list_only = fetch->cannot_give;
     if (!m->base.wanted.epoch)
-        want(m, version, donor, choose(m, version));
+        want(m, fetch->version, fetch->about, choose(m, fetch->version));
 }
 
 void ranks_versions_want_rows(struct ranks *m, struct ledger_version version, int donor)
@@ -436,7 +450,7 @@ static bool take(struct ranks *m, const struct fetch *t, size_t bytes)
         return true;
     }
     if (!ledger_same(a->version, v->taken.version) && v->taken.which == VERSION_RESULT) {
-        v->taken.which = VERSION_STATE;    /* a donor that came later has no result */
+        v->taken.which = without_result(m);    /* a donor that came later has no result */
         begin_transfer(v);
         return true;
     }
@@ -548,6 +562,8 @@ bool ranks_versions_came(struct ranks *m, struct ranks_taken *taken)
         return false;
     memcpy(m->list, v->merged, (size_t)m->place.size * sizeof *m->list);
     *taken = v->taken;
+    taken->hollow =
+        taken->which == VERSION_LIST && taken->version.number && may_be_hollow(m);
     stop(v);
     return true;
 }
