@@ -998,7 +998,7 @@ START_TEST(words_that_nobody_says_are_dropped)
             d.generation = below(&rng, 2) ? (uint64_t)d.from + 1 : d.generation;
             ledger_hear(ledger_of(w, d.to), &d, below(&rng, 2) ? list : NULL);
             struct ledger_view view = ledger_view(ledger_of(w, d.to));
-            ck_assert_uint_lt(view.epoch, UINT64_C(1) << 24);
+            ck_assert_uint_le(view.epoch, 1 + 300 * EPOCHS_AT_ONCE);
             ck_assert_uint_lt(view.held.number, UINT64_C(1) << 40);
             ck_assert_uint_lt(ledger_of(w, d.to)->promised, UINT64_C(1) << 43);
         }
@@ -1066,6 +1066,38 @@ static struct ledger_decision leads(enum ledger_what what, struct ledger_version
     return (struct ledger_decision){.what = what, .from = 0, .to = 1, .about = 2,
                                     .generation = 1, .epoch = 1, .version = version};
 }
+
+/* Member 1 hears of epoch `epoch`, whose list is of 0 and 1, from a process of rank 2. */
+static uint64_t believes(uint64_t epoch, uint64_t generation, bool listed, uint64_t away_ns)
+{
+    struct world *w = create(3, 3, 0);
+    struct ledger *l = ledger_of(w, 1);
+    const struct ledger_entry list[MOST] = {{1, 0}, {2, 0}, {listed ? generation : 0, 0}};
+    struct ledger_decision d = here(2, 1, generation, epoch);
+
+    d.what = LEDGER_STANDS;
+    d.coordinator = 0;
+    ledger_time(l, away_ns);
+    ledger_hear(l, &d, list);
+    epoch = ledger_view(l).epoch;
+    free(w);
+    return epoch;
+}
+
+START_TEST(an_epoch_is_told_by_its_members_and_is_not_far_ahead)
+{
+    const uint64_t far = 1 + EPOCHS_AT_ONCE, hour = UINT64_C(3600000000000);
+
+    ck_assert_uint_eq(believes(2, 3, true, 0), 2);
+    ck_assert_uint_eq(believes(2, 3, false, 0), 2);     /* it has left */
+    ck_assert_uint_eq(believes(2, 77, true, 0), 2);     /* it has come */
+    ck_assert_uint_eq(believes(2, 77, false, 0), 1);
+    ck_assert_uint_eq(believes(far, 3, true, 0), far);
+    ck_assert_uint_eq(believes(far + 1, 3, true, 0), 1);
+    ck_assert_uint_eq(believes(3000000, 3, true, hour), 3000000);
+    ck_assert_uint_eq(believes(4000000, 3, true, hour), 1);
+}
+END_TEST
 
 /* Member 1 takes the list of {1, 1} from one that brings a state for all, and then its
  * state: a list of members that it has accepted upon it stays accepted. */
@@ -1176,6 +1208,7 @@ int main(void)
     tcase_add_test(tcase, a_hollow_member_holds_its_version);
     tcase_add_test(tcase, a_hollow_member_is_in_its_rounds_alone);
     tcase_add_test(tcase, words_that_nobody_says_are_dropped);
+    tcase_add_test(tcase, an_epoch_is_told_by_its_members_and_is_not_far_ahead);
     tcase_add_loop_test(tcase, enumerated_worlds_are_safe, 0,
                         (int)(sizeof beginnings / sizeof *beginnings));
     tcase_add_test(tcase, random_worlds_are_safe_and_go_on);

@@ -31,7 +31,11 @@
 
 #include <string.h>
 
-enum { ASKED_AT_ONCE = 16 };
+enum {
+    ASKED_AT_ONCE = 16,
+    EPOCHS_AT_ONCE = 64,        /* that this peer may have missed, and */
+    EPOCH_NS = 1000000          /* one more in each such time: founding takes longer */
+};
 
 /* --- words --- */
 
@@ -454,6 +458,19 @@ static bool is_sane(const struct ledger *l, const struct ledger_decision *w,
            ballot_is_sane(l, w) && go_is_sane(w);
 }
 
+/* An epoch is told by one that is a member of it, or of this peer's: a leaver founds the
+ * epoch without itself. And it is no further ahead than the job can have come while this
+ * peer was cut off. A newcomer knows no epoch, and believes any. */
+static bool is_believed(const struct ledger *l, const struct ledger_seat *s,
+                        const struct ledger_decision *w, const struct ledger_entry *list)
+{
+    uint64_t missed = EPOCHS_AT_ONCE + (l->now_ns - l->stood_ns) / EPOCH_NS;
+    bool member = list[w->from].generation == w->generation ||
+                  s->in_list[MEMBER] == w->generation;
+
+    return member && (!l->epoch || w->epoch - l->epoch <= missed);
+}
+
 void ledger_hear(struct ledger *l, const struct ledger_decision *w,
                  const struct ledger_entry *list)
 {
@@ -467,6 +484,8 @@ void ledger_hear(struct ledger *l, const struct ledger_decision *w,
     if (w->epoch < l->epoch)
         ledger_owe(l, w->from, LEDGER_STANDS);
     if (w->epoch > l->epoch && w->what == LEDGER_STANDS) {
+        if (!is_believed(l, s, w, list))
+            return;
         ledger_put_list(l, MEMBER, list);
         ledger_stand(l, w->epoch, w->coordinator < 0 ? w->from : w->coordinator);
     } else if (w->epoch > l->epoch) {
