@@ -456,13 +456,28 @@ START_TEST(a_peer_is_given_up_once)
 }
 END_TEST
 
-START_TEST(worlds_of_faults)
+static void run_faults(const char *seeds)
 {
     char command[400];
     const char *build = getenv("BUILD");
 
-    snprintf(command, sizeof command, "%s/tests/faults 1-60", build ? build : "build");
+    snprintf(command, sizeof command, "%s/tests/faults %s", build ? build : "build", seeds);
     ck_assert_int_eq(system(command), 0);
+}
+
+START_TEST(worlds_of_faults)
+{
+    run_faults("1-60");
+}
+END_TEST
+
+/* Each failed once: a state that was brought twice, over the work of others; no member that
+ * could give the newest version's state; a donor that had vanished. */
+START_TEST(rare_worlds)
+{
+    static const char *const seeds[] = {"132025", "236894", "38427", "60872", "82939", "20444"};
+
+    run_faults(seeds[_i]);
 }
 END_TEST
 
@@ -492,6 +507,7 @@ int main(void)
     tcase_add_test(all, a_newcomer_that_takes_nothing_is_put_out);
     tcase_add_test(all, gradients_are_no_state);
     tcase_add_test(all, worlds_of_faults);
+    tcase_add_loop_test(all, rare_worlds, 0, 6);
     suite_add_tcase(suite, all);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

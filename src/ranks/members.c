@@ -185,8 +185,12 @@ static bool waits_for_round(const struct ranks *m)
 static void make_ready(struct ranks *m)
 {
     bool replaces = m->x.kind == EXCHANGE_STATE && m->has_state && !m->x.final;
+    uint64_t arrival = ledger_ready(m->ledger, m->x.final, replaces);
 
-    ledger_ready(m->ledger, m->x.final, replaces);
+    if (arrival > m->arrival) {
+        m->arrival = arrival;
+        m->arrival_of = m->seq;
+    }
 }
 
 /* The round that is open is none of this rank's. An arrival that waits is offered again,

@@ -38,7 +38,7 @@ enum {
     RANKS_TEXT = 640            /* bytes of a word's text, with its end */
 };
 
-enum { RANKS_PROTOCOL = 10 };          /* of the words and pieces between ranks */
+enum { RANKS_PROTOCOL = 11 };          /* of the words and pieces between ranks */
 
 enum ranks_tag { TAG_WORD = 1, TAG_MANIFEST, TAG_GIVE, TAG_TELL, TAG_STATE, TAG_ASK,
                TAG_ROWS, TAG_POST, TAG_POST_TAKEN, TAG_WANT, TAG_VERSION,
@@ -360,6 +360,8 @@ struct ranks {
     struct exchange x;
     struct vector state_in;             /* of the last state that was begun */
     uint32_t seq;
+    uint32_t arrival_of;                /* the first exchange that arrived with the ledger's seq, */
+    uint64_t arrival;                   /* this one */
     size_t looked;
     bool bad, called;
     struct ranks_round round;

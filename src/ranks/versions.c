@@ -75,6 +75,7 @@ struct ranks_versions {
     struct ledger_version later;        /* wanted once the rows are here, and of whom */
     int later_donor;
     bool list_only;             /* its donor cannot give its state */
+    struct ledger_version ours; /* the state that this rank brings is in its past */
     struct ledger_entry *merged;        /* (size) */
 };
 
@@ -307,6 +308,7 @@ static enum ranks_version choose(const struct ranks *m, struct ledger_version ve
                   (m->stage == STAGE_LOOK || m->stage == STAGE_ARRIVED);
 
     brings &= !(was_in && r->kind == EXCHANGE_STATE);   /* else another's was made the job's */
+    brings &= !ledger_same(m->versions->ours, version);
     if (!version.number || m->left || brings || (m->x.final && !(was_in && r->final)))
         return VERSION_LIST;
     return was_in && r->kind == EXCHANGE_MEAN ? VERSION_RESULT : without_result(m);
@@ -430,6 +432,20 @@ static bool read_floats(struct ranks *m, const struct answer *a, size_t bytes)
     return true;
 }
 
+/* The state that this rank brings was in a round, of which it has not seen the end, and
+ * others have followed. If it brought that state again, their work would be lost. An
+ * exchange before it may have arrived with the same seq: then none of this is known. */
+static bool is_overtaken(const struct ranks *m)
+{
+    const struct ranks_versions *v = m->versions;
+    struct ledger_entry own = v->merged[m->f.rank];
+
+    return v->taken.which == VERSION_LIST && v->taken.version.number && !v->list_only &&
+           m->has_state && m->stage == STAGE_ARRIVED && m->x.kind == EXCHANGE_STATE &&
+           !m->x.final && m->arrival_of == m->seq &&
+           own.generation == m->place.generation && own.seq >= m->arrival;
+}
+
 /* False: the sender breaks the protocol. */
 static bool take(struct ranks *m, const struct fetch *t, size_t bytes)
 {
@@ -467,6 +483,12 @@ static bool take(struct ranks *m, const struct fetch *t, size_t bytes)
     bytes -= sizeof *a;
     if (!(a->piece ? read_floats(m, a, bytes) : read_list(m, a, bytes)))
         return false;
+    if (is_overtaken(m)) {
+        v->ours = v->taken.version;
+        v->taken.which = VERSION_STATE;
+        begin_transfer(v);
+        return true;
+    }
     v->whole = ++v->came == v->pieces;
     return true;
 }
