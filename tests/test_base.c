@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* What everything stands on: failures and the log, memory, chance, clocks, futexes, limits
- * of the machine, values with units, JSON lines. */
+ * of the machine, JSON lines. */
 #include "base/base.h"
 #include "base/budget.h"
 #include "base/slice.h"
@@ -279,117 +279,6 @@ START_TEST(machine_makes_sense)
 }
 END_TEST
 
-/* --- options --- */
-
-struct values {
-    int64_t count;
-    double real, rate, time;
-    bool flag;
-    int choice;
-};
-
-static const struct option table[] = {
-    {.name = "count", .type = OPTION_INT, .offset = offsetof(struct values, count), .low = -5,
-     .high = 100},
-    {.name = "real", .type = OPTION_REAL, .offset = offsetof(struct values, real), .low = 0,
-     .high = 1, .open_low = true},
-    {.name = "rate", .type = OPTION_RATE, .offset = offsetof(struct values, rate), .low = 0,
-     .high = 1e15},
-    {.name = "rtt", .type = OPTION_TIME, .offset = offsetof(struct values, time), .low = 0,
-     .high = 100},
-    {.name = "flag", .type = OPTION_BOOL, .offset = offsetof(struct values, flag)},
-    {.name = "choice", .type = OPTION_CHOICE, .offset = offsetof(struct values, choice),
-     .choices = "red|green|greenish"},
-};
-
-static char message[600];
-
-static bool set(struct values *values, const char *text)
-{
-    size_t key = strcspn(text, "="), length = strlen(text);
-    const struct option_text setting = {text, text, text + key + 1, key, length - key - 1};
-    return option_set((struct option_table){table, sizeof table / sizeof *table}, &setting,
-                      values, message, sizeof message);
-}
-
-static const struct { const char *text; double value; } numbers[] = {
-    {"rate=1gbit", 125e6}, {"rate=100mbit", 12.5e6}, {"rate=10gbit", 1.25e9},
-    {"rate=2GB", 2e9}, {"rate=64kbit", 8000}, {"rate=8bit", 1}, {"rate=1.5MB", 1.5e6},
-    {"rate=1KiB", 1024}, {"rate=1GiB", 1073741824}, {"rate=7", 7}, {"rate=7B", 7},
-    {"rate=1e6", 1e6}, {"rate=1Gbit", 125e6}, {"rate=0", 0}, {"rtt=10ms", 0.01},
-    {"rtt=300us", 0.0003}, {"rtt=1s", 1}, {"rtt=5ns", 5e-9}, {"rtt=0", 0}, {"rtt=0.5s", 0.5},
-    {"rtt=1e1ms", 0.01}, {"real=1", 1}, {"real=.25", 0.25}, {"real=1e-3", 0.001},
-};
-
-START_TEST(option_numbers)
-{
-    struct values v = {.real = -1, .rate = -1, .time = -1};
-    const char *text = numbers[_i].text;
-    ck_assert_msg(set(&v, text), "%s", message);
-    double got = text[2] == 'a' ? v.real : text[1] == 'a' ? v.rate : v.time;
-    ck_assert_msg(!(got < numbers[_i].value) && !(got > numbers[_i].value), "%s: %.17g", text,
-                  got);
-}
-END_TEST
-
-static const char *const bad_options[] = {
-    "rate=", "rate=fast", "rate=1gb", "rate=1gbits", "rate=-1", "rate=1 gbit", "rate=inf",
-    "rate=nan", "rate=1e400", "rate=1e16", "rate=gbit", "rtt=10", "rtt=10m", "rtt=-1ms",
-    "rtt=101s", "rtt=", "rtt=s", "real=0", "real=1.0001", "real=0x1", "real=1,", "real=--1",
-    "real=1e", "real=.", "real=0.00000000000000000000000000000000000000000000000000000000000000001",
-    "count=101", "count=-6", "count=1.0", "count=", "count=+1", "count=1e1", "flag=2", "flag=",
-    "flag=YES", "choice=", "choice=gree", "choice=red|green", "choice=greenis", "other=1", "=1",
-};
-
-START_TEST(option_refusals)
-{
-    struct values v = {.count = 1, .real = 2, .rate = 3, .time = 4, .choice = 5}, before = v;
-    const char *text = bad_options[_i];
-    ck_assert_msg(!set(&v, text), "%s", text);
-    ck_assert(v.count == before.count && v.choice == before.choice && !v.flag);
-    ck_assert(v.real > 1.5 && v.rate > 2.5 && v.time > 3.5);
-    ck_assert_ptr_nonnull(strstr(message, "place "));
-    ck_assert_ptr_nonnull(strstr(message, "allowed: "));
-}
-END_TEST
-
-START_TEST(option_messages)
-{
-    struct values v = {0};
-    ck_assert(!set(&v, "other=1"));
-    ck_assert_str_eq(message, "unknown key 'other' at place 1; allowed: count, real, rate, rtt, "
-                              "flag, choice");
-    ck_assert(!set(&v, "count=101"));
-    ck_assert_str_eq(message, "count cannot be '101' at place 7; allowed: a whole number from "
-                              "-5 to 100");
-    ck_assert(!set(&v, "choice=blue"));
-    ck_assert_str_eq(message, "choice cannot be 'blue' at place 8; allowed: "
-                              "red|green|greenish");
-    const char *whole = "shm:x,rtt=1h";
-    const struct option_text setting = {whole, whole + 6, whole + 10, 3, 2};
-    const struct option_table six = {table, 6};
-    ck_assert(!option_set(six, &setting, &v, message, sizeof message));
-    ck_assert_str_eq(message, "rtt cannot be '1h' at place 11; allowed: a time like 10ms, in "
-                              "seconds from 0 to 100");
-    ck_assert(!option_set(six, &setting, &v, message, 8));
-    ck_assert_str_eq(message, "rtt can");
-}
-END_TEST
-
-START_TEST(option_others)
-{
-    struct values v = {0};
-    ck_assert(set(&v, "count=-5") && v.count == -5);
-    ck_assert(set(&v, "count=100") && v.count == 100);
-    ck_assert(set(&v, "flag=1") && v.flag);
-    ck_assert(set(&v, "flag=off") && !v.flag);
-    ck_assert(set(&v, "flag=true") && v.flag);
-    ck_assert(set(&v, "choice=red") && v.choice == 0);
-    ck_assert(set(&v, "choice=green") && v.choice == 1);
-    ck_assert(set(&v, "choice=greenish") && v.choice == 2);
-}
-END_TEST
-
 /* --- JSON --- */
 
 START_TEST(json_line)
@@ -481,8 +370,6 @@ START_TEST(a_slice_is_asked_for)
     ck_assert_int_eq(getpriority(PRIO_PROCESS, 0), nice);
 }
 END_TEST
-
-#define N(array) ((int)(sizeof(array) / sizeof *(array)))
 
 /* --- text and files --- */
 
@@ -612,10 +499,6 @@ int main(void)
     tcase_add_test(tests, a_stream_knows_its_first_error);
     tcase_add_test(tests, links_are_followed);
     tcase_add_loop_test(tests, a_limit_of_sizes_is_an_error, 0, 2);
-    tcase_add_loop_test(tests, option_numbers, 0, N(numbers));
-    tcase_add_loop_test(tests, option_refusals, 0, N(bad_options));
-    tcase_add_test(tests, option_messages);
-    tcase_add_test(tests, option_others);
     tcase_add_test(tests, json_line);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);

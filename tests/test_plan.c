@@ -212,7 +212,7 @@ static const char *const refused[][2] = {
     {"dasgda", "unknown preset 'dasgda'|place 1|none, allreduce, shadow-easgd|diloco-delta"},
     {"DASGD", "unknown preset"},
     {"bsp,period=50", "period cannot be '50'|place 12|a time"},
-    {"bsp,period=0", "period cannot be '0'|0.001 to 3600"},
+    {"bsp,period=0", "period cannot be '0'|0.001s to 3600s"},
     {"bsp,period=20ms,every=4", "period at place 5|every at place 17|give one"},
     {"when=control", "when=control at place 1|period=TIME or every=GRADIENTS"},
     {"ma,period=50ms", "period at place 4|when=control"},

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* The ground floor: failures and the log, memory that can be made to run out,
- * clocks, chance, futexes, the machine's limits, "key=value" strings and JSON lines. It knows
+ * clocks, chance, futexes, the machine's limits, options and JSON lines. It knows
  * nothing above it. */
 #ifndef BASE_H
 #define BASE_H
 
 #include "descant.h"
 
+#include <float.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -96,39 +97,6 @@ const char *machine_why(int error);     /* as strerror, with what helps against 
  * instructions cause, whose handlers (bsp/guard.c) must run where they happen. */
 void signals_hold(sigset_t *before);
 
-/* --- options.c: "name,key=value,key=value" by a table --- */
-
-enum option_type { OPTION_INT, OPTION_REAL, OPTION_BOOL, OPTION_CHOICE, OPTION_RATE,
-                   OPTION_TIME };
-
-struct option {
-    const char *name;
-    enum option_type type;
-    size_t offset;              /* into the struct filled: int64_t, double, bool, int (the
-                                   choice's number), double bytes/s, double seconds */
-    double low, high;           /* allowed, both ends; open_low: low itself is not */
-    bool open_low;
-    const char *choices;        /* "shadow|every|never" */
-    const char *word;           /* REAL: may stand where a number does, and is kept as */
-    double word_is;             /* this, which is not allowed */
-    const char *help;
-};
-
-struct option_table {
-    const struct option *options;
-    size_t n;
-};
-
-struct option_text {            /* "key=value" somewhere in a string; neither ends with a zero */
-    const char *whole, *key, *value;
-    size_t key_length, value_length;
-};
-
-/* Sets one key. On failure writes to message what is wrong: the key, the value, its place
- * (counted from 1) in the whole string, what is allowed. */
-bool option_set(struct option_table table, const struct option_text *text, void *into,
-                char *message, size_t room);
-
 /* --- guess.c: the word that a misspelt one was meant to be --- */
 
 struct guess {
@@ -144,6 +112,74 @@ void guess_try(struct guess *guess, const char *word, size_t length);
 void guess_choices(struct guess *guess, const char *choices);       /* "mean|elastic" */
 /* " (did you mean BEFOREword?)", or nothing. */
 const char *guess_text(struct guess *guess, const char *before);
+
+/* --- options.c: structs described by a table. Plans, addresses, the command line, config
+ * files, the head of a log and checkpoints are read and written by such rows --- */
+
+enum option_type {
+    OPTION_INT, OPTION_BYTES,
+    OPTION_WHOLE = OPTION_BYTES,        /* those up to here are whole numbers, */
+    OPTION_REAL, OPTION_RATE, OPTION_TIME, OPTION_SECONDS,
+    OPTION_NUMBERS = OPTION_SECONDS,    /* those up to here are numbers */
+    OPTION_BOOL, OPTION_CHOICE, OPTION_TEXT
+};
+
+#define OPTION_ABOVE_0 DBL_MIN          /* as low: the number is above 0 */
+
+struct option {
+    const char *name;           /* behind "--" on the command line */
+    enum option_type type;
+    size_t offset;              /* of the field: INT and BYTES int64_t; REAL, RATE (bytes
+                                   a second), TIME and SECONDS double; BOOL bool; CHOICE
+                                   int, the choice's number from 0; TEXT const char * */
+    double low, high;           /* of numbers, both allowed; of whole ones at most 2^53 */
+    const char *choices;        /* "mean|elastic"; REAL from 0: words that may stand for a
+                                   number, the first is kept as -1, the next as -2 */
+    const char *help;           /* after a tab, if any: what the default is, and where,
+                                   other than the one that is shown */
+};
+
+/* NULL: the table has no such name. */
+const struct option *option_find(const struct option *table, size_t n, const char *name,
+                                 size_t length);
+/* The option that a name which is none was meant to be. */
+struct guess option_guess(const struct option *table, size_t n, const char *name,
+                          size_t length);
+
+/* Sets the option's field from text, to which a TEXT keeps a pointer. False: nothing is
+ * set. */
+bool option_read(const struct option *option, const char *text, void *into);
+/* The same, with spaces before a number; NULL is a BOOL's true. False: message has the
+ * option, its value and the values that are allowed. */
+bool option_parse(const struct option *option, const char *value, void *into,
+                  char *message, size_t room);
+
+struct option_table {
+    const struct option *options;
+    size_t n;
+};
+
+struct option_text {            /* "key=value" in a string; neither ends with a zero */
+    const char *whole, *key, *value;
+    size_t key_length, value_length;
+};
+
+/* The same of one key of a string: message has its place there, too, from 1. No TEXT. */
+bool option_set(struct option_table table, const struct option_text *text, void *into,
+                char *message, size_t room);
+
+/* The field as text, from which option_read has the same value; returns text. */
+const char *option_write(const struct option *option, const void *from, char *text,
+                        size_t room);
+double option_number(const struct option *option, const void *from);    /* of no TEXT */
+/* Values that are allowed: "1 to 64", "above 0 to 10, or auto", "mean|elastic"; returns
+ * text. */
+const char *option_range(const struct option *option, char *text, size_t room);
+
+/* The number, from 0, of a value among those with | between them; -1: it is none. */
+int option_choice(const char *choices, const char *value);
+/* The number in so many digits, as in the C locale. */
+void real_text(double value, int digits, char *text, size_t room);
 
 /* --- text.c: bytes that people read, and that may have been chosen by somebody else --- */
 

@@ -6,7 +6,6 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <locale.h>
 #include <math.h>
 #include <string.h>
 
@@ -72,14 +71,9 @@ void json_real(struct json *json, const char *key, double value)
         fputs("null", json->out);
         return;
     }
-    /* a program may have set a locale with decimal commas */
-    locale_t plain = newlocale(LC_ALL_MASK, "C", (locale_t)0);
-    locale_t before = plain ? uselocale(plain) : (locale_t)0;
-    fprintf(json->out, "%.9g", value);
-    if (plain) {
-        uselocale(before);
-        freelocale(plain);
-    }
+    char text[32];
+    real_text(value, 9, text, sizeof text);
+    fputs(text, json->out);
 }
 
 int json_end(struct json *json)

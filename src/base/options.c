@@ -1,12 +1,17 @@
 /* SPDX-License-Identifier: MIT */
-/* One value of a "name,key=value" string, by a table. The table is also what help is
- * printed from, so every message can say what is allowed.
+/* One value, by its row of a table: from text into its field and back. The same row says
+ * which values are allowed, so that every message, the help and the documents agree.
  *
- * Numbers are read as in the C locale whatever the caller's program has set, and only
- * plain decimal ones: no "inf", no hexadecimal. Rates are bytes a second: bits as bit,
- * kbit, mbit, gbit in any case, bytes as B, kB, MB, GB, KiB, MiB, GiB or nothing.
- * Lower-case "gb" could mean either and is refused. Times need a unit, s, ms, us or ns,
- * unless they are 0. */
+ * Numbers are read and written as in the C locale, whatever the caller's program has set.
+ * They are plain decimal ones: no "inf", no hexadecimal. A whole number may be written as
+ * 1e6. A unit follows without a space:
+ *
+ *   BYTES     B; kB, MB, GB, TB are powers of 1000; KiB, MiB, GiB and K, M, G of 1024
+ *   RATE      the same but K, M, G; and bit, kbit, mbit, gbit, tbit, in any case
+ *   TIME      s, ms, us or ns, which only 0 may lack
+ *   SECONDS   the same, and a number alone is seconds
+ *
+ * Lower-case "gb" could mean bits or bytes and is refused. */
 #include "base/base.h"
 
 #include <locale.h>
@@ -15,219 +20,274 @@
 #include <string.h>
 #include <strings.h>
 
-enum { NUMBER_ROOM = 64 };
+enum { VALUE_ROOM = 64, VALUE_SHOWN = 100, NUMBER_ROOM = 32, LEAST_DIGITS = 9,
+       MOST_DIGITS = 17, RANGE_DIGITS = 12 };
+enum { BITS = 1 << OPTION_RATE, POWERS = 1 << OPTION_BYTES, SIZES = BITS | POWERS,
+       TIMES = 1 << OPTION_TIME | 1 << OPTION_SECONDS };
 
-struct unit {
+static const struct unit {
     const char *name;
-    double factor;
+    double times, over;         /* divided, 10ms is the double nearest to 0.01 */
+    int types;
+} units[] = {
+    {"s", 1, 1, TIMES},          {"ms", 1, 1e3, TIMES},       {"us", 1, 1e6, TIMES},
+    {"ns", 1, 1e9, TIMES},       {"B", 1, 1, SIZES},          {"kB", 1e3, 1, SIZES},
+    {"KB", 1e3, 1, SIZES},       {"MB", 1e6, 1, SIZES},       {"GB", 1e9, 1, SIZES},
+    {"TB", 1e12, 1, SIZES},      {"KiB", 0x1p10, 1, SIZES},   {"MiB", 0x1p20, 1, SIZES},
+    {"GiB", 0x1p30, 1, SIZES},   {"K", 0x1p10, 1, POWERS},    {"M", 0x1p20, 1, POWERS},
+    {"G", 0x1p30, 1, POWERS},    {"bit", 1, 8, BITS},         {"kbit", 125, 1, BITS},
+    {"mbit", 125e3, 1, BITS},    {"gbit", 125e6, 1, BITS},    {"tbit", 125e9, 1, BITS},
 };
+enum { N_UNITS = sizeof units / sizeof *units };
 
-static const struct unit bit_units[] = {
-    {"bit", 0.125}, {"kbit", 125}, {"mbit", 125e3}, {"gbit", 125e6}, {"tbit", 125e9}};
-static const struct unit byte_units[] = {
-    {"", 1}, {"B", 1}, {"kB", 1e3}, {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12},
-    {"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30}};
-/* divisors, so that 10ms is the double nearest to 0.01 */
-static const struct unit time_units[] = {{"s", 1}, {"ms", 1e3}, {"us", 1e6}, {"ns", 1e9}};
-
-/* A decimal number at text; *rest is what follows it. */
-static bool read_number(const char *text, double *out, const char **rest)
+/* From here to locale_back this thread's locale is C's. Without memory it stays. */
+static locale_t locale_plain(void)
 {
-    size_t n = strspn(text, "+-.0123456789");
-    char *end;
-    if (n && (text[n] == 'e' || text[n] == 'E')) {
-        size_t sign = text[n + 1] == '-' || text[n + 1] == '+';
-        size_t digits = strspn(text + n + 1 + sign, "0123456789");
-        n += digits ? 1 + sign + digits : 0;
-    }
-    if (!n || n >= NUMBER_ROOM)
-        return false;
-    char number[NUMBER_ROOM];
-    memcpy(number, text, n);
-    number[n] = 0;
-    locale_t plain = newlocale(LC_ALL_MASK, "C", (locale_t)0);
-    double value = plain ? strtod_l(number, &end, plain) : strtod(number, &end);
-    if (plain)
+    return uselocale(newlocale(LC_ALL_MASK, "C", (locale_t)0));
+}
+
+static void locale_back(locale_t before)
+{
+    locale_t plain = uselocale(before);
+    if (plain != before)
         freelocale(plain);
-    if (end != number + n || !isfinite(value))
-        return false;
-    *out = value;
-    *rest = text + n;
-    return true;
 }
 
-static bool read_rate(const char *text, double *out)
+void real_text(double value, int digits, char *text, size_t room)
+{
+    locale_t before = locale_plain();
+    snprintf(text, room, "%.*g", digits, value);
+    locale_back(before);
+}
+
+/* *rest is what follows the number. */
+static bool read_real(const char *text, double *out, const char **rest)
+{
+    char *end;
+    locale_t before = locale_plain();
+    *out = strtod(text, &end);
+    locale_back(before);
+    *rest = end;
+    return end != text && strspn(text, "+-.0123456789eE") >= (size_t)(end - text);
+}
+
+static bool read_number(enum option_type type, const char *text, double *out)
 {
     const char *unit;
-    double number;
-    if (!read_number(text, &number, &unit))
+    if (!read_real(text, out, &unit))
         return false;
-    for (size_t i = 0; i < sizeof bit_units / sizeof *bit_units; i++)
-        if (strcasecmp(unit, bit_units[i].name) == 0)
-            return *out = number * bit_units[i].factor, true;
-    for (size_t i = 0; i < sizeof byte_units / sizeof *byte_units; i++)
-        if (strcmp(unit, byte_units[i].name) == 0)
-            return *out = number * byte_units[i].factor, true;
+    if (!*unit)
+        return type != OPTION_TIME || fpclassify(*out) == FP_ZERO;
+    for (const struct unit *u = units; u < units + N_UNITS; u++)
+        if ((u->types & 1 << type) &&
+            (u->types == BITS ? strcasecmp(unit, u->name) : strcmp(unit, u->name)) == 0) {
+            *out = *out * u->times / u->over;
+            return true;
+        }
     return false;
 }
 
-static bool read_time(const char *text, double *out)
+int option_choice(const char *choices, const char *value)
 {
-    const char *unit;
-    double number;
-    if (!read_number(text, &number, &unit))
-        return false;
-    for (size_t i = 0; i < sizeof time_units / sizeof *time_units; i++)
-        if (strcmp(unit, time_units[i].name) == 0)
-            return *out = number / time_units[i].factor, true;
-    *out = 0;
-    return !*unit && fpclassify(number) == FP_ZERO;
+    size_t length = strlen(value);
+    for (int number = 0;; number++) {
+        size_t n = strcspn(choices, "|");
+        if (n == length && strncmp(choices, value, n) == 0)
+            return number;
+        if (!choices[n])
+            return -1;
+        choices += n + 1;
+    }
 }
 
-static bool read_real(const char *text, double *out)
+bool option_read(const struct option *o, const char *text, void *into)
 {
+    void *field = (char *)into + o->offset;
+    const char *words =
+        o->type == OPTION_BOOL ? "0|1|no|yes|false|true|off|on" : o->choices;
+    int word = words ? option_choice(words, text) : -1;
+    double value;
+    if (o->type == OPTION_TEXT)
+        *(const char **)field = text;
+    else if (o->type == OPTION_BOOL && word >= 0)
+        *(bool *)field = word % 2;
+    else if (o->type == OPTION_CHOICE && word >= 0)
+        *(int *)field = word;
+    else if (o->type > OPTION_NUMBERS)
+        return false;
+    else if (word >= 0)
+        *(double *)field = -1 - word;
+    else if (!read_number(o->type, text, &value) ||
+             !(value >= o->low && value <= o->high))
+        return false;
+    else if (o->type > OPTION_WHOLE)
+        *(double *)field = value;
+    else if (islessgreater(trunc(value), value))
+        return false;
+    else
+        *(int64_t *)field = (int64_t)value;
+    return true;
+}
+
+double option_number(const struct option *o, const void *from)
+{
+    const void *field = (const char *)from + o->offset;
+    if (o->type == OPTION_BOOL)
+        return *(const bool *)field;
+    if (o->type == OPTION_CHOICE)
+        return *(const int *)field;
+    if (o->type <= OPTION_WHOLE)
+        return (double)*(const int64_t *)field;
+    return *(const double *)field;
+}
+
+const char *option_write(const struct option *o, const void *from, char *text,
+                         size_t room)
+{
+    if (o->type == OPTION_TEXT) {
+        const char *kept = *(const char *const *)((const char *)from + o->offset);
+        snprintf(text, room, "%s", kept ? kept : "");
+        return text;
+    }
+    double value = option_number(o, from), back;
+    bool is_number = o->type <= OPTION_NUMBERS;
+    if (o->choices && (!is_number || value <= -1)) {
+        const char *at = o->choices;
+        for (int number = (int)(is_number ? -1 - value : value); number > 0; number--)
+            at = strchr(at, '|') + 1;
+        snprintf(text, room, "%.*s", (int)strcspn(at, "|"), at);
+        return text;
+    }
+    int digits = o->type <= OPTION_WHOLE ? MOST_DIGITS : LEAST_DIGITS;
     const char *rest;
-    return read_number(text, out, &rest) && !*rest;
-}
-
-static bool read_int(const char *text, int64_t *out)
-{
-    size_t sign = *text == '-';
-    size_t digits = strspn(text + sign, "0123456789");
-    if (!digits || digits > 18 || text[sign + digits])
-        return false;
-    *out = strtoll(text, NULL, 10);
-    return true;
-}
-
-static bool read_bool(const char *text, bool *out)
-{
-    static const char *const words[2][4] = {{"0", "no", "false", "off"},
-                                            {"1", "yes", "true", "on"}};
-    for (int value = 0; value < 2; value++)
-        for (int i = 0; i < 4; i++)
-            if (strcmp(text, words[value][i]) == 0)
-                return *out = value, true;
-    return false;
-}
-
-static bool read_choice(const char *choices, const char *text, int *out)
-{
-    size_t length = strlen(text);
-    int number = 0;
-    for (const char *at = choices; *at; number++) {
-        size_t n = strcspn(at, "|");
-        if (n == length && memcmp(at, text, n) == 0)
-            return *out = number, true;
-        at += n + (at[n] == '|');
+    char number[NUMBER_ROOM];
+    for (; digits <= MOST_DIGITS; digits++) {
+        real_text(value, digits, number, sizeof number);
+        if (!read_real(number, &back, &rest) || !islessgreater(back, value))
+            break;
     }
-    return false;
+    snprintf(text, room, "%s%s", number, o->type == OPTION_TIME ? "s" : "");
+    return text;
 }
 
-static bool in_range(const struct option *option, double value)
+static bool is_open(const struct option *o)
 {
-    if (option->open_low && value <= option->low)
-        return false;
-    return value >= option->low && value <= option->high;
+    return o->low > 0 && o->low <= OPTION_ABOVE_0;
 }
 
-/* The value into its field, or nothing. */
-static bool store(const struct option *option, const char *text, void *into)
+const char *option_range(const struct option *o, char *text, size_t room)
 {
-    void *field = (char *)into + option->offset;
-    double real = 0;
-    int64_t whole = 0;
-    switch (option->type) {
-    case OPTION_INT:
-        if (!read_int(text, &whole) || !in_range(option, (double)whole))
-            return false;
-        *(int64_t *)field = whole;
-        return true;
-    case OPTION_BOOL:
-        return read_bool(text, field);
-    case OPTION_CHOICE:
-        return read_choice(option->choices, text, field);
-    case OPTION_REAL:
-    case OPTION_RATE:
-    case OPTION_TIME:
-        if (option->word && strcmp(text, option->word) == 0)
-            return *(double *)field = option->word_is, true;
-        if (!(option->type == OPTION_REAL   ? read_real(text, &real)
-              : option->type == OPTION_RATE ? read_rate(text, &real)
-                                            : read_time(text, &real)))
-            return false;
-        if (!in_range(option, real))
-            return false;
-        *(double *)field = real;
-        return true;
-    }
-    return false;
+    const char *unit = o->type == OPTION_TIME ? "s" : "", *words = o->choices;
+    bool is_bool = o->type == OPTION_BOOL;
+    char low[NUMBER_ROOM], high[NUMBER_ROOM];
+    real_text(is_open(o) ? 0 : o->low, RANGE_DIGITS, low, sizeof low);
+    real_text(o->high, RANGE_DIGITS, high, sizeof high);
+    if (o->type <= OPTION_NUMBERS)
+        snprintf(text, room, "%s%s%s to %s%s%s%s", is_open(o) ? "above " : "", low, unit,
+                 high, unit, words ? ", or " : "", words ? words : "");
+    else
+        snprintf(text, room, "%s", words ? words : is_bool ? "0 or 1" : "");
+    return text;
 }
 
-static void describe(const struct option *option, char *text, size_t room)
+/* With what the range is of: "a whole number from 1 to 64". */
+static const char *allowed(const struct option *o, char *text, size_t room)
 {
-    static const char *const what[] = {
+    static const char *const kinds[] = {
         [OPTION_INT] = "a whole number",
+        [OPTION_BYTES] = "bytes, like 65536, 64K or 64MiB,",
         [OPTION_REAL] = "a number",
         [OPTION_RATE] = "a rate like 1gbit or 2GB, bytes a second",
-        [OPTION_TIME] = "a time like 10ms, in seconds",
+        [OPTION_TIME] = "a time like 10ms",
+        [OPTION_SECONDS] = "seconds, or a time like 10ms,",
     };
-    if (option->type == OPTION_BOOL)
-        snprintf(text, room, "0 or 1");
-    else if (option->type == OPTION_CHOICE)
-        snprintf(text, room, "%s", option->choices);
-    else
-        snprintf(text, room, "%s%s %.10g to %.10g%s%s", what[option->type],
-                 option->open_low ? " above" : " from", option->low, option->high,
-                 option->word ? ", or " : "", option->word ? option->word : "");
+    bool is_number = o->type <= OPTION_NUMBERS;
+    int used = snprintf(text, room, "%s%s", is_number ? kinds[o->type] : "",
+                        !is_number ? "" : is_open(o) ? " " : " from ");
+    option_range(o, text + used, room - (size_t)used);
+    return text;
 }
 
-static void list_names(struct option_table table, char *text, size_t room)
+const struct option *option_find(const struct option *table, size_t n, const char *name,
+                                 size_t length)
 {
-    size_t used = 0;
-    *text = 0;
-    for (size_t i = 0; i < table.n && used < room; i++)
-        used += (size_t)snprintf(text + used, room - used, "%s%s", i ? ", " : "",
-                                 table.options[i].name);
-}
-
-static const struct option *find(struct option_table table, const struct option_text *text)
-{
-    for (size_t i = 0; i < table.n; i++)
-        if (strlen(table.options[i].name) == text->key_length &&
-            !memcmp(table.options[i].name, text->key, text->key_length))
-            return &table.options[i];
+    for (size_t i = 0; i < n; i++)
+        if (strlen(table[i].name) == length && memcmp(table[i].name, name, length) == 0)
+            return &table[i];
     return NULL;
+}
+
+struct guess option_guess(const struct option *table, size_t n, const char *name,
+                          size_t length)
+{
+    struct guess guess = {.wrong = name, .length = length};
+    for (size_t i = 0; i < n; i++)
+        guess_try(&guess, table[i].name, strlen(table[i].name));
+    return guess;
+}
+
+static struct guess guess_value(const struct option *o, const char *value, size_t length)
+{
+    struct guess guess = {.wrong = value, .length = length};
+    guess_choices(&guess, o->choices ? o->choices : "");
+    return guess;
+}
+
+bool option_parse(const struct option *o, const char *value, void *into, char *message,
+                  size_t room)
+{
+    char text[512];
+    bool bare = o->type == OPTION_TEXT;
+    if (!value && o->type == OPTION_BOOL)
+        value = "1";
+    if (value && !bare)
+        value += strspn(value, " \t\n");
+    if (value && (*value || bare) && option_read(o, value, into))
+        return true;
+    if (!value || !*value) {
+        snprintf(message, room, "%s needs a value%s%s", o->name, bare ? "" : ": ",
+                 allowed(o, text, sizeof text));
+        return false;
+    }
+    struct guess guess = guess_value(o, value, strlen(value));
+    snprintf(message, room, "%s %.*s%s: allowed is %s%s", o->name, VALUE_SHOWN, value,
+             strlen(value) > VALUE_SHOWN ? "..." : "", allowed(o, text, sizeof text),
+             guess_text(&guess, ""));
+    return false;
+}
+
+static bool unknown_key(struct option_table table, const struct option_text *text,
+                        char *message, size_t room)
+{
+    const struct option *rows = table.options;
+    struct guess guess = option_guess(rows, table.n, text->key, text->key_length);
+    size_t place = (size_t)(text->key - text->whole) + 1;
+    size_t used = (size_t)snprintf(message, room,
+                                   "unknown key '%.*s' at place %zu%s; allowed: ",
+                                   (int)text->key_length, text->key, place,
+                                   guess_text(&guess, ""));
+    for (size_t i = 0; i < table.n && used < room; i++)
+        used += (size_t)snprintf(message + used, room - used, "%s%s", i ? ", " : "",
+                                 rows[i].name);
+    return false;
 }
 
 bool option_set(struct option_table table, const struct option_text *text, void *into,
                 char *message, size_t room)
 {
-    char value[NUMBER_ROOM], allowed[512];
-    const struct option *option = find(table, text);
+    char value[VALUE_ROOM], names[512];
     size_t length = text->value_length;
-    if (!option) {
-        struct guess guess = {.wrong = text->key, .length = text->key_length};
-        for (size_t i = 0; i < table.n; i++)
-            guess_try(&guess, table.options[i].name, strlen(table.options[i].name));
-        list_names(table, allowed, sizeof allowed);
-        snprintf(message, room, "unknown key '%.*s' at place %zu%s; allowed: %s",
-                 (int)text->key_length, text->key, (size_t)(text->key - text->whole) + 1,
-                 guess_text(&guess, ""), allowed);
-        return false;
-    }
-    if (length && length < sizeof value) {
-        memcpy(value, text->value, length);
-        value[length] = 0;
-        if (strlen(value) == length && store(option, value, into))
-            return true;
-    }
-    struct guess guess = {.wrong = text->value, .length = length};
-    if (option->type == OPTION_CHOICE)
-        guess_choices(&guess, option->choices);
-    describe(option, allowed, sizeof allowed);
-    snprintf(message, room, "%s%s '%.*s' at place %zu%s; allowed: %s", option->name,
+    const struct option *o =
+        option_find(table.options, table.n, text->key, text->key_length);
+    if (!o)
+        return unknown_key(table, text, message, room);
+    snprintf(value, sizeof value, "%.*s", (int)length, text->value);
+    if (length && strlen(value) == length && option_read(o, value, into))
+        return true;
+    struct guess guess = guess_value(o, text->value, length);
+    snprintf(message, room, "%s%s '%.*s' at place %zu%s; allowed: %s", o->name,
              length ? " cannot be" : " has no value,", (int)length, text->value,
-             (size_t)(text->value - text->whole) + 1, guess_text(&guess, ""), allowed);
+             (size_t)(text->value - text->whole) + 1, guess_text(&guess, ""),
+             allowed(o, names, sizeof names));
     return false;
 }

@@ -2,6 +2,7 @@
 /* descant bsp: its commands, and what a run can be told. Everything that can be seen to be wrong is
  * said before a segment is made. */
 #include "cli/bsp.h"
+#include "base/option_rows.h"
 #include "link/mpi.h"
 #include "sync/launcher.h"
 
@@ -9,13 +10,8 @@
 #include <string.h>
 
 #define AT(field) offsetof(struct bsp_options, field)
-#define INT(name, field, low, high, help) {name, SETTING_INT, AT(field), low, high, NULL, help}
-#define REAL(name, field, low, high, help) {name, SETTING_REAL, AT(field), low, high, NULL, help}
-#define TEXT(name, field, help) {name, SETTING_TEXT, AT(field), 0, 0, NULL, help}
-#define FLAG(name, field, help) {name, SETTING_FLAG, AT(field), 0, 0, NULL, help}
-#define CHOICE(name, field, choices, help) {name, SETTING_CHOICE, AT(field), 0, 0, choices, help}
 
-const struct setting bsp_settings[] = {
+const struct option bsp_settings[] = {
     TEXT("name", name, "of the run; its segments are NAME-0, NAME-1, ..."),
     INT("modules", modules, 1, BSP_MODULES, "local modules, each with a segment and a COMMAND"),
     INT("locals", locals, 1, 63,
@@ -43,12 +39,13 @@ const struct setting bsp_settings[] = {
     INT("examples", examples, 0, 1e15, "stop after so many, in the same way"),
     REAL("minutes", minutes, 0, 1e6, "stop after so many; 0: none"),
     INT("restarts", restarts, 0, 1e6, "times that a COMMAND which dies is started again"),
-    REAL("grace", grace, 0, 3600, "seconds that modules have to leave at the end"),
+    SECONDS("grace", grace, 0, 3600, "seconds that modules have to leave at the end"),
     TEXT("eval", eval, "files of a held-out set, where --model is a checkpoint of descant train"),
     INT("eval-every", eval_every, 0, 1e15, "examples between evaluations; 0: at the end only"),
     INT("patience", patience, 0, 1e6, "stop after so many evaluations without gain; 0: never"),
     TEXT("checkpoint", checkpoint, "file to keep the model in (safetensors)"),
-    REAL("checkpoint-every", checkpoint_every, 0, 1e9, "seconds between; 0: at the end only"),
+    SECONDS("checkpoint-every", checkpoint_every, 0, 1e9,
+            "seconds between; 0: at the end only"),
     FLAG("resume", resume, "go on from the checkpoint, if there is one"),
     TEXT("log", log, "file of JSON lines to write, one a superstep"),
     FLAG("quiet", quiet, "no progress line"),
@@ -98,21 +95,17 @@ const char *bsp_segment_name(const char *name, int k, char *text, size_t room)
 
 static bool period_good(const struct cli *cli, struct bsp_options *o)
 {
-    static const struct option period = {.name = "--period", .type = OPTION_TIME, .low = 0.001,
-                                         .high = 3600};
-    const struct option_table table = {&period, 1};
-    char message[256];
+    static const struct option period = {"period", OPTION_TIME, AT(period_s), 0.001, 3600,
+                                         NULL, NULL};
     const char *text = o->period ? o->period : DEFAULT_PERIOD;
-    const struct option_text all = {.whole = text, .key = period.name, .value = text,
-                                    .key_length = strlen(period.name),
-                                    .value_length = strlen(text)};
+    char message[256];
     if (o->period && o->every_gradients) {
         cli_bad_use(cli, "--period and --every-gradients: one of them says when to read out");
         return false;
     }
-    if (option_set(table, &all, &o->period_s, message, sizeof message))
+    if (option_parse(&period, text, o, message, sizeof message))
         return true;
-    cli_bad_use(cli, "--period %s: allowed is 1ms to 3600s", text);
+    cli_bad_use(cli, "--%s", message);
     return false;
 }
 
@@ -211,8 +204,8 @@ static int check_role(const struct cli *cli, enum bsp_role role)
     for (int i = 0; i < cli->argc && role != BSP_RUN; i++) {
         const char *word = cli->argv[i] + 2;
         size_t length = strcspn(word, "=");
-        const struct setting *s = setting_find(bsp_settings, bsp_n_settings, word, length);
-        i += !word[length] && s->type != SETTING_FLAG;
+        const struct option *s = option_find(bsp_settings, bsp_n_settings, word, length);
+        i += !word[length] && s->type != OPTION_BOOL;
         enum bsp_role of = among(locals, s->name) ? BSP_LOCAL : BSP_CONTROL;
         if (of != role && !among(both, s->name))
             return cli_bad_use(cli, "--%s belongs to descant bsp %s", s->name,

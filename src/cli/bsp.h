@@ -36,7 +36,7 @@ struct bsp_options {
     int first_module, all_modules;  /* this process has `modules` from the first on, of all */
 };
 
-extern const struct setting bsp_settings[];
+extern const struct option bsp_settings[];
 extern const size_t bsp_n_settings;
 
 /* link: NULL, or to the others, as rank 0; closed by it. */

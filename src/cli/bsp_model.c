@@ -194,12 +194,12 @@ static descant_status read_state(struct bsp_model *m, const char *path,
                                  const struct safetensors *file)
 {
     static const char name[] = "descant.optimizer";
-    const struct setting *s = setting_find(bsp_settings, bsp_n_settings, "optimizer", 9);
+    const struct option *s = option_find(bsp_settings, bsp_n_settings, "optimizer", 9);
     size_t n = 0;
     const float *state = safetensors_list(file, name, SAFETENSORS_F32, &n);
     const char *was = safetensors_text(file, "optimizer");
     char is[32];
-    setting_text(s, m->options, is, sizeof is);
+    option_write(s, m->options, is, sizeof is);
     if (was && strcmp(was, is) != 0)
         return log_fail(m->log, DESCANT_CORRUPT, "%s is of another optimizer: --optimizer was %s, "
                         "not %s", path, was, is);
@@ -298,7 +298,7 @@ static descant_status write_copy(struct bsp_saver *s)
     texts[n++] = (struct safetensors_text){"descant", descant_version()};
     texts[n++] = (struct safetensors_text){"progress", s->progress};
     for (size_t k = 0; k < bsp_n_settings; k++) {
-        const struct setting *setting = &bsp_settings[k];
+        const struct option *setting = &bsp_settings[k];
         texts[n++] = (struct safetensors_text){
             setting->name, config_text(setting, s->model->options, room + k * CONFIG_TEXT,
                                        CONFIG_TEXT)};

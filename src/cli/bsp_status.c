@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* descant bsp status: looks at a run's segments twice, and tells what they have and what has
  * happened meanwhile. It changes nothing in them, and the run does not know of it. */
+#include "base/option_rows.h"
 #include "bsp/object.h"
 #include "machine/process.h"
 #include "cli/bsp.h"
@@ -14,11 +15,10 @@ struct status_options {
     bool json;
 };
 
-static const struct setting table[] = {
-    {"over", SETTING_REAL, offsetof(struct status_options, over), 0.01, 3600, NULL,
-     "seconds over which rates are taken"},
-    {"json", SETTING_FLAG, offsetof(struct status_options, json), 0, 0, NULL,
-     "one JSON object a slot, each on a line"},
+#define AT(field) offsetof(struct status_options, field)
+static const struct option table[] = {
+    SECONDS("over", over, 0.01, 3600, "seconds over which rates are taken"),
+    FLAG("json", json, "one JSON object a slot, each on a line"),
 };
 enum { N_TABLE = sizeof table / sizeof *table };
 

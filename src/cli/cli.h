@@ -36,14 +36,14 @@ int cli_unknown(const struct cli *cli, const char *what, const char *word,
 /* Reads all of cli->argv into the struct, which has the defaults: "--name value" or
  * "--name=value" in any order, none twice. CLI_DONE, or CLI_BAD_USE after saying
  * why. */
-int settings_parse(const struct cli *cli, const struct setting *table, size_t n, void *into);
+int settings_parse(const struct cli *cli, const struct option *table, size_t n, void *into);
 /* The same of a command that has --config: it and its value are passed over. given, room for n,
  * has which there were. */
 enum { MOST_SETTINGS = 64 };
-int settings_parse_config(const struct cli *cli, const struct setting *table, size_t n,
+int settings_parse_config(const struct cli *cli, const struct option *table, size_t n,
                           void *into, bool *given);
 /* With the defaults, which may be NULL, and the ranges. */
-void settings_help(FILE *out, const struct setting *table, size_t n, const void *defaults);
+void settings_help(FILE *out, const struct option *table, size_t n, const void *defaults);
 const char *settings_config(const struct cli *cli);     /* what follows --config, or NULL */
 bool settings_wants_help(const struct cli *cli);
 

@@ -5,6 +5,7 @@
  * by side again: one that cannot be read has the score nan, and labels are not needed. A file that
  * --out names is written as FILE.tmp and renamed when all scores are in it: a run that is refused,
  * or stopped, leaves what was there. What is no regular file is written as it is. */
+#include "base/option_rows.h"
 #include "cli/output.h"
 #include "data/kind.h"
 #include "train/evaluate.h"
@@ -28,29 +29,24 @@ struct options {
     bool json;
 };
 
-static const struct setting table[] = {
-    {"json", SETTING_FLAG, offsetof(struct options, json), 0, 0, NULL,
-     "one JSON object on one line"},
-    {"workers", SETTING_INT, offsetof(struct options, workers), 1, 64, NULL, "threads"},
-    {"checkpoint", SETTING_TEXT, offsetof(struct options, checkpoint), 0, 0, NULL,
-     "the model, as descant train wrote it"},
-    {"data", SETTING_TEXT, offsetof(struct options, data), 0, 0, NULL,
-     "files, commas between them; - is stdin"},
-    {"format", SETTING_CHOICE, offsetof(struct options, format), 0, 0,
-     "saved|auto|criteo|libsvm|libffm|idx|cache", "of the files; saved is that of training, or a cache"},
-    {"batch", SETTING_INT, offsetof(struct options, batch), 1, 1 << 20, NULL,
-     "examples at a time"},
-    {"max-bad", SETTING_REAL, offsetof(struct options, max_bad), 0, 1, NULL,
-     "share of lines that may be bad"},
-    {"out", SETTING_TEXT, offsetof(struct options, out), 0, 0, NULL,
-     "where the scores go; - is stdout"},
+#define AT(field) offsetof(struct options, field)
+static const struct option table[] = {
+    FLAG("json", json, "one JSON object on one line"),
+    INT("workers", workers, 1, 64, "threads"),
+    TEXT("checkpoint", checkpoint, "the model, as descant train wrote it"),
+    TEXT("data", data, "files, commas between them; - is stdin"),
+    CHOICE("format", format, "saved|auto|criteo|libsvm|libffm|idx|cache",
+           "of the files; saved is that of training, or a cache"),
+    INT("batch", batch, 1, 1 << 20, "examples at a time"),
+    REAL("max-bad", max_bad, 0, 1, "share of lines that may be bad"),
+    TEXT("out", out, "where the scores go; - is stdout"),
 };
 /* The first ones are eval's alone, the last one is predict's. */
 enum { N_TABLE = sizeof table / sizeof *table, N_EVAL_ONLY = 2, N_PREDICT_ONLY = 1 };
 
 static const struct own {
     const char *usage;
-    const struct setting *table;
+    const struct option *table;
     size_t n;
 } eval_own = {
     "eval --checkpoint FILE --data FILES [OPTIONS]", table, N_TABLE - N_PREDICT_ONLY,

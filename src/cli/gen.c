@@ -3,6 +3,7 @@
  * with. A name that ends in .gz or .zst is compressed on the way: the stream that the generator
  * writes to is then a pair of functions (fopencookie) above zlib or libzstd. A file that could
  * not be finished is removed. The summary goes to stderr, since rows may go to stdout. */
+#include "base/option_rows.h"
 #include "cli/cli.h"
 #include "data/data.h"
 
@@ -21,23 +22,17 @@ struct gen_options {
     const char *out;
 };
 
-static const struct setting options[] = {
-    {.name = "rows", .type = SETTING_INT, .offset = offsetof(struct gen_options, rows),
-     .high = 1e15, .help = "lines, an example each"},
-    {.name = "seed", .type = SETTING_INT, .offset = offsetof(struct gen_options, seed),
-     .high = 1e15, .help = "of the rows"},
-    {.name = "model", .type = SETTING_INT, .offset = offsetof(struct gen_options, model),
-     .high = 1e15, .help = "seed of the planted model, the same for training and test"},
-    {.name = "categories", .type = SETTING_INT, .offset = offsetof(struct gen_options, categories),
-     .low = 3, .high = 1e9, .help = "of the largest field"},
-    {.name = "zipf", .type = SETTING_REAL, .offset = offsetof(struct gen_options, zipf), .high = 10,
-     .help = "exponent of the categories' frequencies"},
-    {.name = "noise", .type = SETTING_REAL, .offset = offsetof(struct gen_options, noise),
-     .high = 10, .help = "of the planted logit, standard deviation"},
-    {.name = "positive", .type = SETTING_REAL, .offset = offsetof(struct gen_options, positive),
-     .low = 1e-4, .high = 1 - 1e-4, .help = "share of clicks"},
-    {.name = "out", .type = SETTING_TEXT, .offset = offsetof(struct gen_options, out),
-     .help = "FILE, FILE.gz, FILE.zst, or - for stdout"},
+#define AT(field) offsetof(struct gen_options, field)
+static const struct option options[] = {
+    INT("rows", rows, 0, 1e15, "lines, an example each"),
+    INT("seed", seed, 0, 1e15, "of the rows"),
+    INT("model", model, 0, 1e15,
+        "seed of the planted model, the same for training and test"),
+    INT("categories", categories, 3, 1e9, "of the largest field"),
+    REAL("zipf", zipf, 0, 10, "exponent of the categories' frequencies"),
+    REAL("noise", noise, 0, 10, "of the planted logit, standard deviation"),
+    REAL("positive", positive, 1e-4, 1 - 1e-4, "share of clicks"),
+    TEXT("out", out, "FILE, FILE.gz, FILE.zst, or - for stdout"),
 };
 enum { N_OPTIONS = sizeof options / sizeof *options };
 

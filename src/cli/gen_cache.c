@@ -2,6 +2,7 @@
 /* descant gen cache: files that training reads, parsed once and kept as the blocks they become
  * (data/cache.c), so that further epochs and runs need not parse them. What decides how ids are
  * made, --plain-ids and --fields, is decided here. */
+#include "base/option_rows.h"
 #include "cli/cli.h"
 #include "data/data.h"
 #include "train/lock.h"
@@ -18,20 +19,14 @@ struct cache_options {
     double max_bad;
 };
 
-static const struct setting options[] = {
-    {.name = "data", .type = SETTING_TEXT, .offset = offsetof(struct cache_options, data),
-     .help = "files, commas between them; - is stdin, and needs --format"},
-    {.name = "out", .type = SETTING_TEXT, .offset = offsetof(struct cache_options, out),
-     .help = "the cache: a name in .cache is seen to be one"},
-    {.name = "format", .type = SETTING_CHOICE, .offset = offsetof(struct cache_options, format),
-     .choices = "auto|criteo|libsvm|libffm|idx", .help = "of the files"},
-    {.name = "plain-ids", .type = SETTING_FLAG,
-     .offset = offsetof(struct cache_options, plain_ids),
-     .help = "libsvm, libffm: take indexes as they are, do not hash"},
-    {.name = "fields", .type = SETTING_INT, .offset = offsetof(struct cache_options, fields),
-     .low = 1, .high = 4096, .help = "libffm: how many fields there is room for"},
-    {.name = "max-bad", .type = SETTING_REAL, .offset = offsetof(struct cache_options, max_bad),
-     .high = 1, .help = "share of lines that may be bad"},
+#define AT(field) offsetof(struct cache_options, field)
+static const struct option options[] = {
+    TEXT("data", data, "files, commas between them; - is stdin, and needs --format"),
+    TEXT("out", out, "the cache: a name in .cache is seen to be one"),
+    CHOICE("format", format, "auto|criteo|libsvm|libffm|idx", "of the files"),
+    FLAG("plain-ids", plain_ids, "libsvm, libffm: take indexes as they are, do not hash"),
+    INT("fields", fields, 1, 4096, "libffm: how many fields there is room for"),
+    REAL("max-bad", max_bad, 0, 1, "share of lines that may be bad"),
 };
 enum { N_OPTIONS = sizeof options / sizeof *options };
 

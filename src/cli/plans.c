@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* descant plans: the tables of presets and keys as the parser has them, aligned or as
  * Markdown. */
+#include "base/option_rows.h"
 #include "cli/cli.h"
 #include "sync/plan.h"
 
@@ -10,24 +11,11 @@ struct choice {
     bool markdown;
 };
 
-static const struct setting options[] = {
-    {.name = "markdown", .type = SETTING_FLAG, .offset = offsetof(struct choice, markdown),
-     .help = "as Markdown tables"},
+#define AT(field) offsetof(struct choice, field)
+static const struct option options[] = {
+    FLAG("markdown", markdown, "as Markdown tables"),
 };
 enum { N_OPTIONS = sizeof options / sizeof *options };
-
-static void allowed(const struct option *o, char *text, size_t room)
-{
-    if (o->type == OPTION_CHOICE)
-        snprintf(text, room, "%s", o->choices);
-    else if (o->type == OPTION_BOOL)
-        snprintf(text, room, "0 or 1");
-    else if (o->type == OPTION_TIME)
-        snprintf(text, room, "%.10gs to %.10gs", o->low, o->high);
-    else
-        snprintf(text, room, "%s%.10g to %.10g%s%s", o->open_low ? "above " : "", o->low, o->high,
-                 o->word ? ", " : "", o->word ? o->word : "");
-}
 
 static void markdown(FILE *out)
 {
@@ -37,7 +25,7 @@ static void markdown(FILE *out)
         fprintf(out, "| `%s` | `%s` | %s |\n", row->name, row->changes, row->help);
     fputs("\n| key | allowed | meaning |\n|---|---|---|\n", out);
     for (size_t i = 0; i < plan_n_options; i++) {
-        allowed(&plan_options[i], text, sizeof text);
+        option_range(&plan_options[i], text, sizeof text);
         fprintf(out, "| `%s` | ", plan_options[i].name);
         for (const char *p = text; *p; p++)
             fprintf(out, *p == '|' ? ", " : "%c", *p);
@@ -55,7 +43,7 @@ static void plain(FILE *out)
         fprintf(out, "%-13s %-*s  %s\n", row->name, width, row->changes, row->help);
     fputs("\nA plan is a preset and changes to it, \"dasgd,every=8,delay=2\":\n\n", out);
     for (size_t i = 0; i < plan_n_options; i++) {
-        allowed(&plan_options[i], text, sizeof text);
+        option_range(&plan_options[i], text, sizeof text);
         fprintf(out, "%-9s %-35s %s\n", plan_options[i].name, text, plan_options[i].help);
     }
 }

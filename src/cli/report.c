@@ -4,6 +4,7 @@
  * All logs are read before anything is written, and the page is made in memory: a log that is
  * none, no memory or a full disk leaves an older page as it was. It is never written over one of the
  * logs. */
+#include "base/option_rows.h"
 #include "cli/report.h"
 #include "cli/output.h"
 
@@ -15,9 +16,9 @@ struct report_options {
     const char *out;
 };
 
-static const struct setting options[] = {
-    {.name = "out", .type = SETTING_TEXT, .offset = offsetof(struct report_options, out),
-     .help = "the page, -o for short; - is the standard output"},
+#define AT(field) offsetof(struct report_options, field)
+static const struct option options[] = {
+    TEXT("out", out, "the page, -o for short; - is the standard output"),
 };
 enum { N_OPTIONS = sizeof options / sizeof *options };
 

@@ -26,17 +26,17 @@ bool settings_wants_help(const struct cli *cli)
     return false;
 }
 
-static bool has_files(const struct setting *s)
+static bool has_files(const struct option *s)
 {
     return strcmp(s->name, "data") == 0 || strcmp(s->name, "eval") == 0;
 }
 
-static int parse(const struct cli *cli, const struct setting *table, size_t n, void *into,
+static int parse(const struct cli *cli, const struct option *table, size_t n, void *into,
                  bool config, bool *given)
 {
     char message[256];
     bool config_given = false;
-    const struct setting *last = NULL;      /* whose value was the word before */
+    const struct option *last = NULL;       /* whose value was the word before */
 
     assert(n <= MOST_SETTINGS);             /* callers have room for so many */
     memset(given, 0, n * sizeof *given);
@@ -56,59 +56,58 @@ static int parse(const struct cli *cli, const struct setting *table, size_t n, v
         if (strncmp(word, "--", 2) != 0)
             return cli_bad_use(cli, "'%s' is not an option", word);
         size_t length = strcspn(word + 2, "=");
-        const struct setting *s = setting_find(table, n, word + 2, length);
+        const struct option *s = option_find(table, n, word + 2, length);
         const char *value = word[2 + length] ? word + 3 + length : NULL;
         if (!s) {
-            struct guess guess = setting_guess(table, n, word + 2, length);
+            struct guess guess = option_guess(table, n, word + 2, length);
             return cli_bad_use(cli, "unknown option %s%s", word, guess_text(&guess, "--"));
         }
         if (given[s - table])
             return cli_bad_use(cli, "--%s is given twice", s->name);
         given[s - table] = true;
-        if (value && s->type == SETTING_FLAG)
+        if (value && s->type == OPTION_BOOL)
             return cli_bad_use(cli, "--%s takes no value", s->name);
-        if (!value && s->type != SETTING_FLAG && i + 1 < cli->argc)
+        if (!value && s->type != OPTION_BOOL && i + 1 < cli->argc)
             value = cli->argv[++i];
         last = s;
-        if (!setting_set(s, into, value, message, sizeof message))
-            return cli_bad_use(cli, "%s", message);
+        if (!option_parse(s, value, into, message, sizeof message))
+            return cli_bad_use(cli, "--%s", message);
     }
     return CLI_DONE;
 }
 
-int settings_parse(const struct cli *cli, const struct setting *table, size_t n, void *into)
+int settings_parse(const struct cli *cli, const struct option *table, size_t n,
+                   void *into)
 {
     bool given[MOST_SETTINGS];
 
     return parse(cli, table, n, into, false, given);
 }
 
-int settings_parse_config(const struct cli *cli, const struct setting *table, size_t n, void *into,
-                          bool *given)
+int settings_parse_config(const struct cli *cli, const struct option *table, size_t n,
+                          void *into, bool *given)
 {
     return parse(cli, table, n, into, true, given);
 }
 
 /* What is allowed. Limits of a million and more are against slips, and left out. */
-static void range_text(const struct setting *s, char *text, size_t room)
+static void range_text(const struct option *s, char *text, size_t room)
 {
-    bool number = s->type == SETTING_INT || s->type == SETTING_BYTES || s->type == SETTING_REAL;
-
     *text = 0;
-    if (number && s->high < 1e6)
-        snprintf(text, room, "%.9g to %.9g", s->low, s->high);
-    else if (number && s->low > 0)
-        snprintf(text, room, "%.9g or more", s->low);
+    if (s->type <= OPTION_NUMBERS && s->high < 1e6)
+        option_range(s, text, room);
+    else if (s->type <= OPTION_NUMBERS && s->low > 0)
+        snprintf(text, room, "%.12g or more", s->low);
 }
 
-void settings_help(FILE *out, const struct setting *table, size_t n, const void *defaults)
+void settings_help(FILE *out, const struct option *table, size_t n, const void *defaults)
 {
     char text[128], range[64];
 
     for (size_t i = 0; i < n; i++) {
-        const struct setting *s = &table[i];
-        bool shown = defaults && s->type != SETTING_FLAG &&
-                     *setting_text(s, defaults, text, sizeof text);
+        const struct option *s = &table[i];
+        bool shown = defaults && s->type != OPTION_BOOL &&
+                     *option_write(s, defaults, text, sizeof text);
         const char *but = shown ? strchr(s->help, '\t') : NULL;
         range_text(s, range, sizeof range);
         fprintf(out, "  --%-17s %.*s", s->name, (int)strcspn(s->help, "\t"), s->help);

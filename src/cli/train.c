@@ -35,7 +35,7 @@ static size_t begin_of(int part)
     if (part == N_PARTS)
         return n_train_settings;
     const char *first = parts[part].first;
-    return (size_t)(setting_find(train_settings, n_train_settings, first, strlen(first)) -
+    return (size_t)(option_find(train_settings, n_train_settings, first, strlen(first)) -
                     train_settings);
 }
 
@@ -204,7 +204,8 @@ int cli_train(const struct cli *cli)
     char *text = NULL, message[512], checkpoint[PATH_MAX];
     bool given[MOST_SETTINGS] = {false}, by_config[MOST_SETTINGS] = {false};
     const char *config = settings_config(cli), *plan = getenv("DESCANT_PLAN");
-    const struct setting *model = setting_find(train_settings, n_train_settings, "model", 5);
+    const struct option *model =
+        option_find(train_settings, n_train_settings, "model", 5);
     int status = CLI_DONE;
 
     if (settings_wants_help(cli)) {

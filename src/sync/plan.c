@@ -18,10 +18,8 @@
  * result is merged, 0 <= d <= tau; at one step merge first, then snapshot. */
 #include "sync/plan.h"
 
-#include <locale.h>
 #include <stddef.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* The plan that is being parsed, and values that it does not keep. The table's offsets
@@ -60,16 +58,16 @@ const struct option plan_options[] = {
                     .low = 0.001, .high = 3600, .help = "bsp: time between two supersteps"},
     [KEY_BOUND] = {.name = "bound", .type = OPTION_INT, .offset = AT(plan.bound), .low = 0,
                    .high = MAX_STEPS, .help = "bsp: versions that a gradient may be behind"},
-    [KEY_ALPHA] = {.name = "alpha", .type = OPTION_REAL, .offset = AT(plan.alpha), .low = 0,
-                   .high = 1, .open_low = true,
+    [KEY_ALPHA] = {.name = "alpha", .type = OPTION_REAL, .offset = AT(plan.alpha),
+                   .low = OPTION_ABOVE_0, .high = 1,
                    .help = "how far a merge pulls towards the global version"},
     [KEY_XI] = {.name = "xi", .type = OPTION_REAL, .offset = AT(xi), .low = 0, .high = 0.9999,
                 .help = "1 - alpha, as DaSGD writes it"},
-    [KEY_RATE] = {.name = "rate", .type = OPTION_REAL, .offset = AT(plan.rate), .low = 0,
-                  .high = 10, .open_low = true, .word = "auto", .word_is = PLAN_AUTO,
+    [KEY_RATE] = {.name = "rate", .type = OPTION_REAL, .offset = AT(plan.rate),
+                  .low = OPTION_ABOVE_0, .high = 10, .choices = "auto",
                   .help = "block: the outer learning rate"},
     [KEY_MOMENTUM] = {.name = "momentum", .type = OPTION_REAL, .offset = AT(plan.momentum),
-                      .low = 0, .high = 0.9999, .word = "auto", .word_is = PLAN_AUTO,
+                      .low = 0, .high = 0.9999, .choices = "auto",
                       .help = "block: the outer momentum; auto: by the interval and the rounds so "
                               "far (docs/plans.md)"},
     [KEY_NESTEROV] = {.name = "nesterov", .type = OPTION_BOOL, .offset = AT(plan.nesterov),
@@ -268,10 +266,8 @@ static bool parse_change(struct draft *draft, struct source *source, const char 
     if (!option_set((struct option_table){plan_options, N_KEYS}, &change, draft,
                     source->message, sizeof source->message))
         return false;
-    int key = 0;
-    while (strlen(plan_options[key].name) != key_length ||
-           memcmp(plan_options[key].name, text, key_length) != 0)
-        key++;
+    const struct option *option = option_find(plan_options, N_KEYS, text, key_length);
+    size_t key = (size_t)(option - plan_options);
     if (source->place[key])
         return FAIL(source, "%s stands at place %zu and again at place %zu",
                     plan_options[key].name, source->place[key], place);
@@ -366,61 +362,19 @@ static void put(struct writer *w, const char *piece)
             w->text[w->used] = *piece;
 }
 
-static void format_real(double value, char *text, size_t room)
-{
-    for (int digits = 15; digits <= 17; digits++) {
-        snprintf(text, room, "%.*g", digits, value);
-        double back = strtod(text, NULL);
-        if (memcmp(&back, &value, sizeof back) == 0)
-            return;
-    }
-}
-
-/* The key's value as a user would write it. */
-static void format_value(const struct draft *draft, int key, char *text, size_t room)
-{
-    const struct option *option = &plan_options[key];
-    const void *field = (const char *)draft + option->offset;
-    const char *choice = option->choices;
-    switch (option->type) {
-    case OPTION_CHOICE:
-        for (int i = *(const int *)field; i > 0; i--)
-            choice = strchr(choice, '|') + 1;
-        snprintf(text, room, "%.*s", (int)strcspn(choice, "|"), choice);
-        break;
-    case OPTION_INT:
-        snprintf(text, room, "%lld", (long long)*(const int64_t *)field);
-        break;
-    case OPTION_BOOL:
-        snprintf(text, room, "%d", *(const bool *)field);
-        break;
-    case OPTION_REAL:
-    case OPTION_RATE:
-        if (option->word && !(*(const double *)field >= option->low))
-            snprintf(text, room, "%s", option->word);
-        else
-            format_real(*(const double *)field, text, room);
-        break;
-    case OPTION_TIME:
-        format_real(*(const double *)field, text, room - 1);
-        strcat(text, "s");
-        break;
-    }
-}
-
 static void put_changes(struct writer *w, const struct draft *from, const struct draft *to)
 {
     char before[64], after[64];
     for (int key = 0; key < N_KEYS; key++) {
         if (key == KEY_XI || lacks(&to->plan, key))
             continue;
-        format_value(from, key, before, sizeof before);
-        format_value(to, key, after, sizeof after);
-        if (strcmp(before, after) == 0)
+        const struct option *option = &plan_options[key];
+        option_write(option, from, before, sizeof before);
+        if (strcmp(before, option_write(option, to, after, sizeof after)) == 0)
             continue;
         if (w->used)
             put(w, ",");
-        put(w, plan_options[key].name);
+        put(w, option->name);
         put(w, "=");
         put(w, after);
     }
@@ -430,8 +384,6 @@ size_t plan_text(const struct plan *plan, char *text, size_t room)
 {
     struct writer w = {.text = text, .room = room};
     struct draft from = {.plan = defaults}, to = {.plan = *plan};
-    locale_t plain = newlocale(LC_ALL_MASK, "C", (locale_t)0);
-    locale_t before = plain ? uselocale(plain) : (locale_t)0;
     const struct plan_preset *row = find_preset(plan->preset, strlen(plan->preset));
     if (row) {
         struct source source = {.text = row->name};
@@ -443,10 +395,6 @@ size_t plan_text(const struct plan *plan, char *text, size_t room)
         put(&w, "when=never");
     if (room)
         text[w.used < room ? w.used : room - 1] = 0;
-    if (plain) {
-        uselocale(before);
-        freelocale(plain);
-    }
     return w.used;
 }
 

@@ -14,7 +14,7 @@ enum plan_what { PLAN_NOTHING, PLAN_MEAN, PLAN_ELASTIC, PLAN_BLOCK, PLAN_GRADIEN
 enum plan_merge { PLAN_PULL, PLAN_DELTA };
 enum plan_weight { PLAN_EQUAL, PLAN_STEPS };
 
-/* rate and momentum that outer_step_of chooses in each round. */
+/* rate and momentum that outer_step_of chooses in each round: the option's word. */
 #define PLAN_AUTO (-1.0)
 
 struct plan {

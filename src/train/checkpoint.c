@@ -437,7 +437,8 @@ static bool same_text(const struct trainer *t, const struct safetensors *file, c
                       const char **was, const char **is)
 {
     static _Thread_local char now[CONFIG_TEXT];
-    const struct setting *s = setting_find(train_settings, n_train_settings, name, strlen(name));
+    const struct option *s =
+        option_find(train_settings, n_train_settings, name, strlen(name));
 
     *was = safetensors_text(file, name);
     *is = config_text(s, t->options, now, sizeof now);

@@ -3,6 +3,8 @@
  * conversions from what a person writes to what the parts below want. */
 #include "train/config.h"
 
+#include "base/option_rows.h"
+
 #include <ctype.h>
 #include <errno.h>
 #include <math.h>
@@ -12,15 +14,8 @@
 #include <time.h>
 
 #define AT(field) offsetof(struct train_options, field)
-#define INT(name, field, low, high, help) {name, SETTING_INT, AT(field), low, high, NULL, help}
-#define REAL(name, field, low, high, help) {name, SETTING_REAL, AT(field), low, high, NULL, help}
-#define TEXT(name, field, help) {name, SETTING_TEXT, AT(field), 0, 0, NULL, help}
-#define FLAG(name, field, help) {name, SETTING_FLAG, AT(field), 0, 0, NULL, help}
-#define BYTES(name, field, low, high, help)                                                  \
-    {name, SETTING_BYTES, AT(field), low, high, NULL, help}
-#define CHOICE(name, field, choices, help) {name, SETTING_CHOICE, AT(field), 0, 0, choices, help}
 
-const struct setting train_settings[] = {
+const struct option train_settings[] = {
     TEXT("data", data, "files to train on, commas between them; - is stdin, and needs --format"),
     TEXT("eval", eval, "files of the held-out set"),
     CHOICE("format", format, "auto|criteo|libsvm|libffm|idx|cache", "of the files"),
@@ -61,17 +56,19 @@ const struct setting train_settings[] = {
     TEXT("job", job, "the job's address, to join it with --trainers 0"),
     TEXT("link", link, "emulated link, as 1gbit,1ms; none: as fast as memory"),
     REAL("sync-cpu", sync_cpu, 0, 64, "the shadow's share of a core; 0: the library's choice"),
-    REAL("sync-rate", sync_rate, 0, 1e15, "bytes a second that rounds may move; 0: no limit"),
-    REAL("start-s", start_s, 0.1, 1e6, "seconds to wait for the other trainers"),
+    RATE("sync-rate", sync_rate, 0, 1e15,
+         "bytes a second that rounds may move; 0: no limit"),
+    SECONDS("start-s", start_s, 0.1, 1e6, "seconds to wait for the other trainers"),
     CHOICE("final", final, "auto|local|mean|central", "which version is the final model"),
     INT("eval-every", eval_every, 0, 1e15, "examples between evaluations; 0: at the end only"),
     INT("patience", patience, 0, 1e6, "stop after so many evaluations without gain; the best "
         "model is kept as FILE.best beside --checkpoint FILE; 0: never"),
     TEXT("checkpoint", checkpoint, "file to keep the model in (safetensors)"),
-    REAL("checkpoint-every", checkpoint_every, 0, 1e9, "seconds between; 0: at the end only"),
+    SECONDS("checkpoint-every", checkpoint_every, 0, 1e9,
+            "seconds between; 0: at the end only"),
     FLAG("resume", resume, "go on from the checkpoint, if there is one"),
     TEXT("log", log, "file of JSON lines to write"),
-    REAL("log-every", log_every, 0.01, 1e6, "seconds between two lines of it"),
+    SECONDS("log-every", log_every, 0.01, 1e6, "seconds between two lines of it"),
     FLAG("quiet", quiet, "no progress line"),
 };
 const size_t n_train_settings = sizeof train_settings / sizeof *train_settings;
@@ -101,9 +98,9 @@ static const struct use {
 };
 enum { N_USES = sizeof uses / sizeof *uses };
 
-static const struct setting *named(const char *name)
+static const struct option *named(const char *name)
 {
-    return setting_find(train_settings, n_train_settings, name, strlen(name));
+    return option_find(train_settings, n_train_settings, name, strlen(name));
 }
 
 /* Of a format that is not known yet anything may be true. */
@@ -111,8 +108,8 @@ static bool use_holds(const struct use *use, const struct train_options *o)
 {
     char value[CONFIG_TEXT];
 
-    setting_text(named(use->of), o, value, sizeof value);
-    return strcmp(value, "auto") == 0 || setting_choice(use->values, value) >= 0;
+    option_write(named(use->of), o, value, sizeof value);
+    return strcmp(value, "auto") == 0 || option_choice(use->values, value) >= 0;
 }
 
 /* The first line of the table that speaks against the setting; NULL: it means something. */
@@ -180,7 +177,8 @@ bool config_means(const struct train_options *o, enum data_format found, const b
         bool seen = o->format == DATA_AUTO && strcmp(use->of, "format") == 0;
         snprintf(message, room, "--%s means nothing with %s%s %s: it is for --%s %s", use->name,
                  seen ? "data found to be of the " : "--", use->of,
-                 setting_text(named(use->of), &known, value, sizeof value), use->of, use->values);
+                 option_write(named(use->of), &known, value, sizeof value), use->of,
+                 use->values);
         return false;
     }
     return true;
@@ -208,15 +206,15 @@ void config_clean(char *text)
     }
 }
 
-const char *config_text(const struct setting *setting, const void *options, char *text,
+const char *config_text(const struct option *setting, const void *options, char *text,
                         size_t room)
 {
-    setting_text(setting, options, text, room);
+    option_write(setting, options, text, room);
     config_clean(text);
     return text;
 }
 
-void config_log(struct json *json, FILE *file, const struct setting *table, size_t n,
+void config_log(struct json *json, FILE *file, const struct option *table, size_t n,
                 const void *options)
 {
     char text[CONFIG_TEXT], now[32];
@@ -230,10 +228,10 @@ void config_log(struct json *json, FILE *file, const struct setting *table, size
     json_text(json, "time", now);
     for (size_t k = 0; k < n; k++) {
         config_text(&table[k], options, text, sizeof text);
-        if (table[k].type == SETTING_TEXT || table[k].type == SETTING_CHOICE)
+        if (table[k].type == OPTION_TEXT || table[k].type == OPTION_CHOICE)
             json_text(json, table[k].name, text);
         else
-            json_real(json, table[k].name, strtod(text, NULL));
+            json_real(json, table[k].name, option_number(&table[k], options));
     }
 }
 
@@ -298,20 +296,21 @@ static bool config_line(const struct config *c, char *line)
         value = trim(equals + 1);
         name = trim(name);
     }
-    const struct setting *s = named(name);
+    const struct option *s = named(name);
     if (!s && !value)
         return wrong(c, "'", name, "' is not name = value");
     if (!s && *name == '-')
         return wrong(c, "'", name, "': names are without dashes here");
     if (!s) {
-        struct guess guess = setting_guess(train_settings, n_train_settings, name, strlen(name));
+        struct guess guess =
+            option_guess(train_settings, n_train_settings, name, strlen(name));
         snprintf(c->message, c->room, "unknown setting '%s'%s", name, guess_text(&guess, ""));
         return false;
     }
     if (c->given[s - train_settings])
         return wrong(c, "", name, " is given twice");
     c->given[s - train_settings] = true;
-    return setting_set(s, c->options, value, c->message, c->room);
+    return option_parse(s, value, c->options, c->message, c->room);
 }
 
 bool config_read(const char *path, struct train_options *o, bool *given, char **text,

@@ -4,7 +4,6 @@
 #define CONFIG_H
 
 #include "base/base.h"
-#include "base/settings.h"
 #include "data/data.h"
 #include "nn/nn.h"
 
@@ -61,17 +60,17 @@ struct train_options {
 
 struct train_options train_options_default(void);
 
-extern const struct setting train_settings[];
+extern const struct option train_settings[];
 extern const size_t n_train_settings;
 
 /* The value as text that a log and a checkpoint can keep: UTF-8. */
 enum { CONFIG_TEXT = 4096 };
-const char *config_text(const struct setting *setting, const void *options, char *text,
+const char *config_text(const struct option *setting, const void *options, char *text,
                         size_t room);
 void config_clean(char *text);      /* what is not UTF-8, or was cut in two, becomes '?' */
 
 /* Begins the header of a run's log, with all settings of a table; it is the caller's to end. */
-void config_log(struct json *json, FILE *file, const struct setting *table, size_t n,
+void config_log(struct json *json, FILE *file, const struct option *table, size_t n,
                 const void *options);
 
 /* Reads "name = value" lines ('#' after a space, or first, begins a comment) into o; given, one for

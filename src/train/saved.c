@@ -14,10 +14,10 @@ static descant_status read_options(struct saved *saved, const char *path, const 
 
     saved->options = train_options_default();
     for (size_t k = 0; k < n_train_settings; k++) {
-        const struct setting *s = &train_settings[k];
+        const struct option *s = &train_settings[k];
         const char *text = safetensors_text(saved->file, s->name);
-        if (text && (*text || s->type == SETTING_TEXT) &&
-            !setting_set(s, &saved->options, text, message, sizeof message))
+        if (text && (*text || s->type == OPTION_TEXT) &&
+            !option_parse(s, text, &saved->options, message, sizeof message))
             return log_fail(log, DESCANT_CORRUPT, "%s: %s", path, message);
     }
     return DESCANT_OK;
@@ -74,14 +74,14 @@ static descant_status open_named(struct safetensors **out, const char *path, con
 
 void saved_model(const char *path, int *model)
 {
-    const struct setting *s = setting_find(train_settings, n_train_settings, "model", 5);
+    const struct option *s = option_find(train_settings, n_train_settings, "model", 5);
     struct safetensors *file;
     const char *text;
 
     if (checkpoint_open(&file, path, false, NULL) != DESCANT_OK)
         return;                 /* which is said by who goes on from it */
     text = safetensors_text(file, "model");
-    int found = text ? setting_choice(s->choices, text) : -1;
+    int found = text ? option_choice(s->choices, text) : -1;
     *model = found >= 0 ? found : *model;
     safetensors_close(file);
 }
