@@ -482,6 +482,11 @@ START_TEST(half_a_launcher_is_refused)
         {"0", NULL, "RANK is set, but not WORLD_SIZE", DESCANT_BAD_SIZE},
         {NULL, "1", NULL, DESCANT_OK},
         {NULL, NULL, NULL, DESCANT_OK},
+        {"one", "2", "RANK one: allowed is a whole number from 0", DESCANT_BAD_RANK},
+        {"-1", "2", "RANK -1: allowed is a whole number from 0", DESCANT_BAD_RANK},
+        {"0", "0", "WORLD_SIZE 0: allowed is a whole number from 1", DESCANT_BAD_SIZE},
+        {"0", "2147483648", "WORLD_SIZE 2147483648: allowed", DESCANT_BAD_SIZE},
+        {"0", "", "WORLD_SIZE needs a value: a whole number", DESCANT_BAD_SIZE},
     };
     struct descant_options o = descant_options_default();
     struct descant *job = NULL;
@@ -630,7 +635,7 @@ int main(void)
     tcase_add_loop_test(all, one_can_wait_for_ever, 0, 2);
     tcase_add_loop_test(all, a_run_that_looks_like_any_other_is_refused, 0, 7);
     tcase_add_test(all, ranks_without_a_module_are_told);
-    tcase_add_loop_test(all, half_a_launcher_is_refused, 0, 4);
+    tcase_add_loop_test(all, half_a_launcher_is_refused, 0, 9);
     tcase_add_test(all, what_is_not_moved_is_saved_up_for_a_second);
     tcase_add_test(all, an_idle_shadow_reads_nothing);
     tcase_add_loop_test(all, memory_is_as_the_manual_says, 0,

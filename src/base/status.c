@@ -62,23 +62,19 @@ static void to_stderr(void *user, enum descant_level level, const char *line)
 
 descant_status log_default(struct log *log)
 {
-    static struct {
-        const char *name;
-        enum descant_level least;
-    } words[] = {{"debug", DESCANT_DEBUG}, {"info", DESCANT_INFO}, {"warning", DESCANT_WARNING},
-                 {"error", DESCANT_ERROR}};
+    static enum descant_level levels[] = {DESCANT_DEBUG, DESCANT_INFO, DESCANT_WARNING,
+                                          DESCANT_ERROR};
+    enum { OFF = sizeof levels / sizeof *levels };
     const char *word = getenv("DESCANT_LOG");
-    if (word == NULL || *word == '\0')
-        word = "info";
-    if (strcmp(word, "off") == 0)
+    word = word && *word ? word : "info";
+    int least = option_choice("debug|info|warning|error|off", word);
+    if (least >= 0 && least < OFF) {
+        log->fn = to_stderr;
+        log->user = &levels[least];
+    }
+    if (least >= 0)
         return DESCANT_OK;
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-        if (strcmp(word, words[i].name) == 0) {
-            log->fn = to_stderr;
-            log->user = &words[i].least;
-            return DESCANT_OK;
-        }
-    const struct log always = {.fn = to_stderr, .user = &words[3].least, .rank = -1};
+    const struct log always = {.fn = to_stderr, .user = &levels[OFF - 1], .rank = -1};
     return log_fail(&always, DESCANT_INVALID, "DESCANT_LOG=%s: it is debug, info, warning, error or "
                     "off", word);
 }

@@ -11,7 +11,6 @@
 
 #include "link/mpi.h"
 
-#include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,13 +31,11 @@ void launcher_started(void)
 static descant_status number(const char *name, int low, int *out, const struct log *log,
                              descant_status wrong)
 {
-    const char *text = getenv(name);
-    char *end;
-    errno = 0;
-    long value = strtol(text, &end, 10);
-    if (errno != 0 || end == text || *end != '\0' || value < low || value > INT_MAX)
-        return log_fail(log, wrong, "the variable %s is '%s', not a number from %d", name, text,
-                        low);
+    const struct option variable = {name, OPTION_INT, 0, low, INT_MAX, NULL, NULL};
+    char message[256];
+    int64_t value;
+    if (!option_parse(&variable, getenv(name), &value, message, sizeof message))
+        return log_fail(log, wrong, "the variable %s", message);
     *out = (int)value;
     return DESCANT_OK;
 }
