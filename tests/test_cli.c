@@ -85,6 +85,8 @@ static const struct {
      "--bytes 64Q: allowed is bytes, like 65536, 64K or 64MiB, from 4096 to 1e+12\n"},
     {"bench exchange --bytes 1KiB", "--bytes 1KiB: allowed is bytes, like"},
     {"bench exchange --bytes nan", "--bytes nan: allowed is"},
+    {"bench overlap --run-s 5ms",
+     "--run-s 5ms: allowed is seconds, or a time like 10ms, from 0.01 to 3600\n"},
     {"bench exchange --trainers 65",
      "--trainers 65: allowed is a whole number from 1 to 64\n"},
     {"bench exchange --what elastic --memory buffer", "--memory buffer is only for --what mean"},

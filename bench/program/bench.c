@@ -262,7 +262,7 @@ bool bench_open(struct bench *bench, int rank, const struct bench_job *how, stru
 
 /* --- options --- */
 
-bool bench_options(const struct cli *cli, const struct setting *table, size_t n, void *into,
+bool bench_options(const struct cli *cli, const struct option *table, size_t n, void *into,
                    int *status)
 {
     if (cli->argc > 0 && cli_is_help(cli->argv[0])) {

@@ -32,24 +32,24 @@ struct exchange_options {
 };
 
 #define AT(field) offsetof(struct exchange_options, field)
-static const struct setting options[] = {
-    {.name = "what", .type = SETTING_CHOICE, .offset = AT(what), .choices = "mean|elastic",
+static const struct option options[] = {
+    {.name = "what", .type = OPTION_CHOICE, .offset = AT(what), .choices = "mean|elastic",
      .help = "the exchange"},
-    {.name = "memory", .type = SETTING_CHOICE, .offset = AT(memory),
+    {.name = "memory", .type = OPTION_CHOICE, .offset = AT(memory),
      .choices = "shared|attached|buffer", .help = "where the vector is"},
-    {.name = "trainers", .type = SETTING_INT, .offset = AT(trainers), .low = 1,
+    {.name = "trainers", .type = OPTION_INT, .offset = AT(trainers), .low = 1,
      .high = BENCH_MAX_TRAINERS, .help = "processes"},
-    {.name = "bytes", .type = SETTING_BYTES, .offset = AT(bytes), .low = 4096, .high = 1e12,
+    {.name = "bytes", .type = OPTION_BYTES, .offset = AT(bytes), .low = 4096, .high = 1e12,
      .help = "of the vector"},
-    {.name = "runs", .type = SETTING_INT, .offset = AT(runs), .low = 15, .high = MAX_RUNS,
+    {.name = "runs", .type = OPTION_INT, .offset = AT(runs), .low = 15, .high = MAX_RUNS,
      .help = "timed runs; 21, and 501 below 1 MiB"},
-    {.name = "link", .type = SETTING_TEXT, .offset = AT(link),
+    {.name = "link", .type = OPTION_TEXT, .offset = AT(link),
      .help = "emulated: 1gbit,1ms, or none"},
-    {.name = "sync-cpu", .type = SETTING_REAL, .offset = AT(sync_cpu), .low = 0.0001, .high = 1,
+    {.name = "sync-cpu", .type = OPTION_REAL, .offset = AT(sync_cpu), .low = 0.0001, .high = 1,
      .help = "the share of a core that exchanges may use, as a shadow's; not of buffer"},
-    {.name = "again", .type = SETTING_FLAG, .offset = AT(again),
+    {.name = "again", .type = OPTION_BOOL, .offset = AT(again),
      .help = "run after run, without a barrier, as a training loop does; the mean time"},
-    {.name = "json", .type = SETTING_FLAG, .offset = AT(json), .help = "one JSON object on a line"},
+    {.name = "json", .type = OPTION_BOOL, .offset = AT(json), .help = "one JSON object on a line"},
 };
 #undef AT
 enum { N_OPTIONS = sizeof options / sizeof *options };
@@ -293,8 +293,8 @@ static void report(const struct cli *cli, const struct exchange_options *o, doub
                    double memcpy_gb)
 {
     char what[16], memory[16];
-    setting_text(&options[0], o, what, sizeof what);
-    setting_text(&options[1], o, memory, sizeof memory);
+    option_write(&options[0], o, what, sizeof what);
+    option_write(&options[1], o, memory, sizeof memory);
     double gb = (double)o->bytes / ms / 1e6;
     if (!o->json) {
         cli_say(cli->out, "exchange", "%s, memory %s, %d trainers, %lld bytes", what, memory,

@@ -28,16 +28,16 @@ struct modules_options {
 };
 
 #define AT(field) offsetof(struct modules_options, field)
-static const struct setting table[] = {
-    {"bytes", SETTING_BYTES, AT(bytes), 4096, 1e12, NULL, "size of the model, about"},
-    {"modules", SETTING_INT, AT(modules), 1, MOST_MODULES, NULL, "processes that give gradients"},
-    {"batch", SETTING_INT, AT(batch), 1, 65536, NULL, "examples of a gradient"},
-    {"period-ms", SETTING_REAL, AT(period_ms), 1, 60000, NULL, "between two supersteps"},
-    {"slow", SETTING_INT, AT(slow), 0, 1000, NULL, "times that one module computes each gradient; "
+static const struct option table[] = {
+    {"bytes", OPTION_BYTES, AT(bytes), 4096, 1e12, NULL, "size of the model, about"},
+    {"modules", OPTION_INT, AT(modules), 1, MOST_MODULES, NULL, "processes that give gradients"},
+    {"batch", OPTION_INT, AT(batch), 1, 65536, NULL, "examples of a gradient"},
+    {"period-ms", OPTION_REAL, AT(period_ms), 1, 60000, NULL, "between two supersteps"},
+    {"slow", OPTION_INT, AT(slow), 0, 1000, NULL, "times that one module computes each gradient; "
      "0: none is slowed, and control is compared with none"},
-    {"pairs", SETTING_INT, AT(pairs), 1, BENCH_MAX_PAIRS, NULL, "pairs of runs"},
-    {"run-s", SETTING_REAL, AT(run_s), 0.05, 600, NULL, "seconds of a run"},
-    {"json", SETTING_FLAG, AT(json), 0, 0, NULL, "one JSON object on one line"},
+    {"pairs", OPTION_INT, AT(pairs), 1, BENCH_MAX_PAIRS, NULL, "pairs of runs"},
+    {"run-s", OPTION_SECONDS, AT(run_s), 0.05, 600, NULL, "seconds of a run"},
+    {"json", OPTION_BOOL, AT(json), 0, 0, NULL, "one JSON object on one line"},
 };
 enum { N_TABLE = sizeof table / sizeof *table };
 

@@ -48,25 +48,25 @@ struct overlap_options {
 };
 
 #define AT(field) offsetof(struct overlap_options, field)
-static const struct setting options[] = {
-    {.name = "plan", .type = SETTING_TEXT, .offset = AT(plan), .help = "the plan"},
-    {.name = "trainers", .type = SETTING_INT, .offset = AT(trainers), .low = 1,
+static const struct option options[] = {
+    {.name = "plan", .type = OPTION_TEXT, .offset = AT(plan), .help = "the plan"},
+    {.name = "trainers", .type = OPTION_INT, .offset = AT(trainers), .low = 1,
      .high = BENCH_MAX_TRAINERS, .help = "processes"},
-    {.name = "workers", .type = SETTING_INT, .offset = AT(workers), .low = 1,
+    {.name = "workers", .type = OPTION_INT, .offset = AT(workers), .low = 1,
      .high = BENCH_MAX_WORKERS, .help = "threads of each"},
-    {.name = "bytes", .type = SETTING_BYTES, .offset = AT(bytes), .low = 4096, .high = 1e12,
+    {.name = "bytes", .type = OPTION_BYTES, .offset = AT(bytes), .low = 4096, .high = 1e12,
      .help = "of the replica"},
-    {.name = "step-ms", .type = SETTING_REAL, .offset = AT(step_ms), .low = 0.01, .high = 10000,
+    {.name = "step-ms", .type = OPTION_REAL, .offset = AT(step_ms), .low = 0.01, .high = 10000,
      .help = "length of a step under none"},
-    {.name = "link", .type = SETTING_TEXT, .offset = AT(link),
+    {.name = "link", .type = OPTION_TEXT, .offset = AT(link),
      .help = "emulated: 1gbit,1ms; none: as fast as memory"},
-    {.name = "pairs", .type = SETTING_INT, .offset = AT(pairs), .low = 1, .high = MAX_PAIRS,
+    {.name = "pairs", .type = OPTION_INT, .offset = AT(pairs), .low = 1, .high = MAX_PAIRS,
      .help = "pairs of runs"},
-    {.name = "run-s", .type = SETTING_REAL, .offset = AT(run_s), .low = 0.01, .high = 3600,
+    {.name = "run-s", .type = OPTION_SECONDS, .offset = AT(run_s), .low = 0.01, .high = 3600,
      .help = "length of a run; 1, and for the plan 1 to 10, about a round"},
-    {.name = "sync-cpu", .type = SETTING_REAL, .offset = AT(sync_cpu), .low = 0.0001, .high = 1,
+    {.name = "sync-cpu", .type = OPTION_REAL, .offset = AT(sync_cpu), .low = 0.0001, .high = 1,
      .help = "the shadow's share of a core; the library's default"},
-    {.name = "json", .type = SETTING_FLAG, .offset = AT(json), .help = "one JSON object on a line"},
+    {.name = "json", .type = OPTION_BOOL, .offset = AT(json), .help = "one JSON object on a line"},
 };
 #undef AT
 enum { N_OPTIONS = sizeof options / sizeof *options };

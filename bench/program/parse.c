@@ -21,12 +21,12 @@ struct parse_options {
     bool json;
 };
 
-static const struct setting options[] = {
-    {.name = "format", .type = SETTING_CHOICE, .offset = offsetof(struct parse_options, format),
+static const struct option options[] = {
+    {.name = "format", .type = OPTION_CHOICE, .offset = offsetof(struct parse_options, format),
      .choices = "criteo|libsvm", .help = "of the text"},
-    {.name = "bytes", .type = SETTING_BYTES, .offset = offsetof(struct parse_options, bytes),
+    {.name = "bytes", .type = OPTION_BYTES, .offset = offsetof(struct parse_options, bytes),
      .low = 1000, .high = 1e11, .help = "of the file, about"},
-    {.name = "json", .type = SETTING_FLAG, .offset = offsetof(struct parse_options, json),
+    {.name = "json", .type = OPTION_BOOL, .offset = offsetof(struct parse_options, json),
      .help = "one JSON object on one line"},
 };
 enum { N_OPTIONS = sizeof options / sizeof *options, CRITEO_ROW = 240 };
@@ -121,7 +121,7 @@ static void say(const struct cli *cli, const struct parse_options *o, const stru
 {
     char format[16];
     double mb = (double)f->bytes * 1e-6 / f->seconds, rows = (double)f->rows / f->seconds;
-    setting_text(&options[0], o, format, sizeof format);
+    option_write(&options[0], o, format, sizeof format);
     if (o->json) {
         struct json json;
         json_begin(&json, cli->out);

@@ -23,12 +23,12 @@ struct segment_bench {
     bool json;
 };
 
-static const struct setting options[] = {
-    {.name = "bytes", .type = SETTING_BYTES, .offset = offsetof(struct segment_bench, bytes),
+static const struct option options[] = {
+    {.name = "bytes", .type = OPTION_BYTES, .offset = offsetof(struct segment_bench, bytes),
      .low = 4096, .high = 1e12, .help = "size of the model"},
-    {.name = "turns", .type = SETTING_INT, .offset = offsetof(struct segment_bench, turns),
+    {.name = "turns", .type = OPTION_INT, .offset = offsetof(struct segment_bench, turns),
      .low = 1, .high = 100000, .help = "timed adds"},
-    {.name = "json", .type = SETTING_FLAG, .offset = offsetof(struct segment_bench, json),
+    {.name = "json", .type = OPTION_BOOL, .offset = offsetof(struct segment_bench, json),
      .help = "one JSON object on one line"},
 };
 enum { N_OPTIONS = sizeof options / sizeof *options };

@@ -18,16 +18,16 @@ struct step_options {
     bool json;
 };
 
-static const struct setting options[] = {
-    {.name = "plan", .type = SETTING_TEXT, .offset = offsetof(struct step_options, plan),
+static const struct option options[] = {
+    {.name = "plan", .type = OPTION_TEXT, .offset = offsetof(struct step_options, plan),
      .help = "the plan"},
-    {.name = "workers", .type = SETTING_INT, .offset = offsetof(struct step_options, workers),
+    {.name = "workers", .type = OPTION_INT, .offset = offsetof(struct step_options, workers),
      .low = 1, .high = BENCH_MAX_WORKERS, .help = "threads that step"},
-    {.name = "bytes", .type = SETTING_BYTES, .offset = offsetof(struct step_options, bytes),
+    {.name = "bytes", .type = OPTION_BYTES, .offset = offsetof(struct step_options, bytes),
      .low = 4096, .high = 1e12, .help = "size of the replica"},
-    {.name = "calls", .type = SETTING_INT, .offset = offsetof(struct step_options, calls),
+    {.name = "calls", .type = OPTION_INT, .offset = offsetof(struct step_options, calls),
      .low = 100, .high = 1e7, .help = "timed calls of each worker"},
-    {.name = "json", .type = SETTING_FLAG, .offset = offsetof(struct step_options, json),
+    {.name = "json", .type = OPTION_BOOL, .offset = offsetof(struct step_options, json),
      .help = "one JSON object on one line"},
 };
 enum { N_OPTIONS = sizeof options / sizeof *options };

@@ -35,25 +35,25 @@ struct options {
 
 #define OWN(field) offsetof(struct options, field)
 #define TRAIN(field) offsetof(struct options, train.field)
-static const struct setting table[] = {
-    {"model", SETTING_CHOICE, TRAIN(model), 0, 0, "linear|fm|dlrm|mlp", "what to train"},
-    {"batch", SETTING_INT, TRAIN(batch), 1, 1 << 20, NULL, "examples of a worker's step"},
-    {"trainers", SETTING_INT, TRAIN(trainers), 1, 64, NULL, "processes"},
-    {"workers", SETTING_INT, TRAIN(workers), 1, 64, NULL, "threads of each"},
-    {"sync", SETTING_TEXT, TRAIN(sync), 0, 0, NULL, "the plan"},
-    {"link", SETTING_TEXT, TRAIN(link), 0, 0, NULL, "emulated link, as 100mbit,1ms"},
-    {"table-rows", SETTING_INT, TRAIN(rows), 1, 4294967296.0, NULL,
+static const struct option table[] = {
+    {"model", OPTION_CHOICE, TRAIN(model), 0, 0, "linear|fm|dlrm|mlp", "what to train"},
+    {"batch", OPTION_INT, TRAIN(batch), 1, 1 << 20, NULL, "examples of a worker's step"},
+    {"trainers", OPTION_INT, TRAIN(trainers), 1, 64, NULL, "processes"},
+    {"workers", OPTION_INT, TRAIN(workers), 1, 64, NULL, "threads of each"},
+    {"sync", OPTION_TEXT, TRAIN(sync), 0, 0, NULL, "the plan"},
+    {"link", OPTION_TEXT, TRAIN(link), 0, 0, NULL, "emulated link, as 100mbit,1ms"},
+    {"table-rows", OPTION_INT, TRAIN(rows), 1, 4294967296.0, NULL,
      "rows of each embedding table; linear, fm: of the one"},
-    {"optimizer", SETTING_CHOICE, TRAIN(optimizer), 0, 0, "sgd|adagrad|adam|adamw",
+    {"optimizer", OPTION_CHOICE, TRAIN(optimizer), 0, 0, "sgd|adagrad|adam|adamw",
      "of the dense part"},
-    {"table-optimizer", SETTING_CHOICE, TRAIN(table_optimizer), 0, 0,
+    {"table-optimizer", OPTION_CHOICE, TRAIN(table_optimizer), 0, 0,
      "sgd|adagrad|rowwise-adagrad", "of the tables"},
-    {"input", SETTING_CHOICE, OWN(input), 0, 0, "cache|text", "what the trainers read"},
-    {"rows", SETTING_INT, OWN(rows), 1000, 1e9, NULL, "examples generated"},
-    {"rounds", SETTING_INT, OWN(rounds), 0, MAX_ROUNDS, NULL,
+    {"input", OPTION_CHOICE, OWN(input), 0, 0, "cache|text", "what the trainers read"},
+    {"rows", OPTION_INT, OWN(rows), 1000, 1e9, NULL, "examples generated"},
+    {"rounds", OPTION_INT, OWN(rounds), 0, MAX_ROUNDS, NULL,
      "of which the median is told; 0: 5, or 15 pairs against none"},
-    {"run-s", SETTING_REAL, OWN(run_s), 0.1, 600, NULL, "seconds of a run, about"},
-    {"json", SETTING_FLAG, OWN(json), 0, 0, NULL, "one JSON object on one line"},
+    {"run-s", OPTION_SECONDS, OWN(run_s), 0.1, 600, NULL, "seconds of a run, about"},
+    {"json", OPTION_BOOL, OWN(json), 0, 0, NULL, "one JSON object on one line"},
 };
 enum { N_TABLE = sizeof table / sizeof *table };
 
@@ -331,7 +331,7 @@ static void say(const struct cli *cli, const struct options *o, struct figures *
                                      .low = bench_percentile(f->of_bound, f->n, 0.25),
                                      .high = bench_percentile(f->of_bound, f->n, 0.75)};
 
-    setting_text(&table[0], o, model, sizeof model);
+    option_write(&table[0], o, model, sizeof model);
     if (!o->json) {
         cli_say(cli->out, "model", "%s, batch %d", model, (int)o->train.batch);
         cli_say(cli->out, "examples/s", "%.0f", rate);

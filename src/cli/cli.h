@@ -6,7 +6,6 @@
 #define CLI_H
 
 #include "base/base.h"
-#include "base/settings.h"
 
 struct cli {
     const char *command;        /* "bench step", for messages */
