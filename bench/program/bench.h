@@ -56,7 +56,7 @@ bool bench_open(struct bench *bench, int rank, const struct bench_job *how, stru
 
 /* The options of a benchmark, read into a struct that has the defaults; false when there is
  * nothing to run: help was asked for, or what is wrong has been said. *status is to be returned. */
-bool bench_options(const struct cli *cli, const struct setting *table, size_t n, void *into,
+bool bench_options(const struct cli *cli, const struct option *table, size_t n, void *into,
                    int *status);
 
 double bench_percentile(double *values, size_t n, double share);    /* sorts them */
