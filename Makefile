@@ -80,13 +80,13 @@ OBJECTS := $(SOURCES:src/%.c=$(B)/%.o) \
 TRAIN_PACKAGES := openblas zlib libzstd jansson
 HAVE_TRAIN := $(shell $(PKG_CONFIG) --exists $(TRAIN_PACKAGES) 2>/dev/null && echo 1)
 LOOPS_SOURCE := $(wildcard src/nn/loops.c)
-TRAIN_SOURCES := $(filter-out $(LOOPS_SOURCE),$(wildcard src/nn/*.c src/data/*.c src/train/*.c))
+TRAIN_SOURCES := $(filter-out $(LOOPS_SOURCE),$(wildcard src/nn/*.c src/data/*.c \
+	src/run/*.c src/control/*.c src/train/*.c))
 TRAIN_COMMANDS := $(foreach c,train eval output info_file gen gen_cache report report_log report_chart \
-	report_page bsp bsp_run bsp_local bsp_link bsp_end bsp_signals bsp_eval \
-	bsp_model bsp_modules bsp_log bsp_status bsp_sweeper,\
+	report_page bsp bsp_status,\
 	$(wildcard src/cli/$(c).c))
 TRAIN_TESTS := $(wildcard $(patsubst %,tests/test_%.c,models loops learning data input formats \
-	report trainer training_ends training_faults training_words run_files resume scores bsp bsp_control \
+	report trainer training_ends training_faults training_words run_files run_rules resume scores bsp bsp_control \
 	bsp_net train_bsp bsp_eval))
 ifeq ($(HAVE_TRAIN),1)
 BASIC += -DDESCANT_TRAIN $(shell $(PKG_CONFIG) --cflags $(TRAIN_PACKAGES))

@@ -54,6 +54,17 @@ START_TEST(gradients_are_counted_exactly_once)
 }
 END_TEST
 
+/* A parent that ignores SIGCHLD hands that on. */
+START_TEST(ends_are_heard_of_whatever_was_inherited)
+{
+    signal(SIGCHLD, SIG_IGN);
+    pid_t pid = begin("--modules 2 " MODEL " -- %s module times", self);
+    signal(SIGCHLD, SIG_DFL);
+    ck_assert_int_eq(end(pid), CLI_DONE);
+    says("all modules have done their work");
+}
+END_TEST
+
 START_TEST(a_superstep_every_so_many_gradients)
 {
     ck_assert_int_eq(end(begin("--modules 2 --params 5 --lr 0.5 --every-gradients 7 "
@@ -486,6 +497,7 @@ static Suite *make_suite(void)
     tcase_add_checked_fixture(tests, setup, NULL);
     tcase_add_test(tests, supersteps_of_real_processes);
     tcase_add_loop_test(tests, gradients_are_counted_exactly_once, 0, 2);
+    tcase_add_test(tests, ends_are_heard_of_whatever_was_inherited);
     tcase_add_test(tests, a_superstep_every_so_many_gradients);
     tcase_add_test(tests, too_few_at_the_end_are_said);
     tcase_add_test(tests, a_killed_module_is_started_again);

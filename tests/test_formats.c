@@ -4,7 +4,7 @@
  * and AUC against naive versions. */
 #include "data/safetensors.h"
 #include "folder.h"
-#include "train/metrics.h"
+#include "run/metrics.h"
 
 #include <math.h>
 #include <pthread.h>

@@ -3,7 +3,7 @@
  * run has, none that cannot be one; and what is said of a model that is there already. */
 #include "training.h"
 
-#include "train/lock.h"
+#include "run/lock.h"
 
 static char text_file[96];
 

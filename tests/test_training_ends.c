@@ -3,7 +3,7 @@
  * zombies, signals at every moment, resuming with other settings, and what is refused. */
 #include "training.h"
 
-#include "train/feed.h"
+#include "train/claims.h"
 
 #include <poll.h>
 #include <sys/resource.h>
@@ -387,16 +387,17 @@ START_TEST(batches_know_their_place)
     static struct board board;
     struct log log = {.rank = -1};
     const char *path = clicks;
+    struct claims claims = {.board = &board, .seat = board_sit(&board, 0)};
     struct feed_options o = {
         .data = {.paths = &path, .n_paths = 1, .format = DATA_CRITEO, .chunk_bytes = 64 << 20,
                  .log = &log},
-        .board = &board, .seat = board_sit(&board, 0), .depth = 3, .batch = 32, .log = &log,
+        .claims = claims_begin(&claims), .depth = 3, .batch = 32, .log = &log,
     };
     assert_places(&o, ROWS);            /* all of it is one chunk */
     memset(&board, 0, sizeof board);
     board_sit(&board, 0);
     o.data.chunk_bytes = 64 << 10;
-    o.limit = ROWS / 4;
+    claims.limit = ROWS / 4;
     assert_places(&o, ROWS / 4);
 }
 END_TEST

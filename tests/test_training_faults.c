@@ -8,7 +8,6 @@
 #include "training.h"
 
 #include "machine/process.h"
-#include "train/feed.h"
 #include "train/place.h"
 #include "train/trainer.h"
 
@@ -366,7 +365,7 @@ START_TEST(sums_are_resumed_once)
     t.table_state = memory_take_array(
         optimizer_row_floats(&t.optimizer, rows, model_table_width(t.model)), sizeof(float));
     for (int k = 0; k < 2; k++) {
-        ck_assert_int_eq(checkpoint_load_tables(&t), DESCANT_OK);
+        ck_assert_int_eq(resume_tables(&t), DESCANT_OK);
         struct metrics m = board_sum(&board);
         ck_assert_uint_eq(m.n, 3200);
         ck_assert_uint_eq(m.positive, r.seen.positive);
@@ -438,7 +437,7 @@ START_TEST(what_keeps_the_outer_state_is_said)
     struct trainer t = {.options = &o, .log = {.rank = -1}};
     o.checkpoint = model_file;
     ck_assert_int_eq(descant_open(&t.job, &job), DESCANT_OK);
-    ck_assert_int_eq(checkpoint_keep_outer(&t), DESCANT_ORDER);
+    ck_assert_int_eq(save_keep_outer(&t), DESCANT_ORDER);
     ck_assert_msg(strstr(descant_last_error(), "wants a job that is started"), "%s",
                   descant_last_error());
     descant_close(t.job);
@@ -691,9 +690,10 @@ START_TEST(data_that_becomes_other_data)
         _exit(0);
     waitpid(dead, NULL, 0);
     name_is(clicks);
+    struct claims claims = {.board = &board, .seat = board_sit(&board, 0)};
     struct feed_options o = {
         .data = {.paths = &path, .n_paths = 1, .chunk_bytes = 64 << 10, .log = &log},
-        .board = &board, .seat = board_sit(&board, 0), .depth = 2, .batch = 32, .log = &log,
+        .claims = claims_begin(&claims), .depth = 2, .batch = 32, .log = &log,
     };
     board_sit(&board, 1);
     atomic_store(&board.seats[1].process, (uint64_t)dead << 40);

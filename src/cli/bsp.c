@@ -3,7 +3,9 @@
  * said before a segment is made. */
 #include "cli/bsp.h"
 #include "base/option_rows.h"
+#include "control/control.h"
 #include "link/mpi.h"
+#include "run/progress.h"
 #include "sync/launcher.h"
 
 #include <limits.h>
@@ -11,7 +13,7 @@
 
 #define AT(field) offsetof(struct bsp_options, field)
 
-const struct option bsp_settings[] = {
+static const struct option bsp_settings[] = {
     TEXT("name", name, "of the run; its segments are NAME-0, NAME-1, ..."),
     INT("modules", modules, 1, BSP_MODULES, "local modules, each with a segment and a COMMAND"),
     INT("locals", locals, 1, 63,
@@ -50,7 +52,7 @@ const struct option bsp_settings[] = {
     TEXT("log", log, "file of JSON lines to write, one a superstep"),
     FLAG("quiet", quiet, "no progress line"),
 };
-const size_t bsp_n_settings = sizeof bsp_settings / sizeof *bsp_settings;
+static const size_t bsp_n_settings = sizeof bsp_settings / sizeof *bsp_settings;
 
 #define DEFAULT_PERIOD "50ms"
 
@@ -83,12 +85,6 @@ static void run_help(FILE *out)
     struct bsp_options o = defaults();
     help(out);
     settings_help(out, bsp_settings, bsp_n_settings, &o);
-}
-
-const char *bsp_segment_name(const char *name, int k, char *text, size_t room)
-{
-    snprintf(text, room, "%s-%d", name, k);
-    return text;
 }
 
 /* --- what can be seen to be wrong --- */
@@ -155,18 +151,11 @@ static int check(const struct cli *cli, struct bsp_options *o)
 
 /* --- the commands --- */
 
-static void to_err(void *user, enum descant_level level, const char *line)
-{
-    FILE *err = user;
-    if (level >= DESCANT_WARNING)
-        fprintf(err, "descant: %s\n", line);
-}
-
 /* Files are rank 0's alone: other hosts need not have their folders. */
 static int lead(const struct cli *cli, const struct bsp_options *o, struct bsp_link *link)
 {
     if (files_good(cli, o))
-        return bsp_run(cli, o, link);
+        return bsp_run(o, link, cli->out, cli->err);
     bsp_link_close(link, false);
     return CLI_BAD_USE;
 }
@@ -174,15 +163,17 @@ static int lead(const struct cli *cli, const struct bsp_options *o, struct bsp_l
 /* As rank 0 it has the run; as another one, local modules. */
 static int take_part(const struct cli *cli, enum bsp_role role, struct bsp_options *o)
 {
-    const struct log log = {.fn = to_err, .user = cli->err, .rank = -1};
+    struct progress progress;
+    const struct log log = {.fn = progress_log, .user = &progress, .rank = -1};
     struct bsp_link *link = NULL;
+    progress_open(&progress, cli->err, true);
     descant_status status = bsp_link_open(&link, role, o, &log);
     if (status != DESCANT_OK)
         return status == DESCANT_BAD_ADDRESS ? CLI_BAD_USE : CLI_FAILED;
     bool first = !link || link->f->rank == 0;
     o->all_modules = (int)o->modules * (link ? link->ranks : 1);
     if (role == BSP_RUN || first == (role == BSP_CONTROL))
-        return first ? lead(cli, o, link) : bsp_local(cli, o, link);
+        return first ? lead(cli, o, link) : bsp_local(o, link, cli->err);
     log_fail(&log, DESCANT_BAD_RANK, "rank %d: rank 0 is descant bsp control, and no other one is",
              link->f->rank);
     bsp_link_close(link, false);
@@ -272,6 +263,7 @@ int cli_bsp(const struct cli *cli)
         if (strcmp(word, names[role]) == 0) {
             own.command = commands[role];
             struct bsp_options o = defaults();
+            o.told = (struct told){bsp_settings, bsp_n_settings, &o};
             int status = begin(&own, role, &o);
             if (status != CLI_DONE && launcher_may_be_mpi(o.address))
                 mpi_module_abort(status);
@@ -279,7 +271,7 @@ int cli_bsp(const struct cli *cli)
         }
     if (strcmp(word, "status") == 0) {
         own.command = "bsp status";
-        return bsp_status(&own);
+        return cli_bsp_status(&own);
     }
     return cli_unknown(cli, "command", word, names);
 }

@@ -8,7 +8,7 @@
 #include "base/option_rows.h"
 #include "cli/output.h"
 #include "data/kind.h"
-#include "train/evaluate.h"
+#include "run/evaluate.h"
 #include "train/saved.h"
 #include "train/trainer.h"
 
@@ -110,10 +110,8 @@ static int session_open(struct session *s, const struct cli *cli, const struct o
         s->saved.options.format = s->options.format - 1;
     else if (file_kind_of(s->paths.paths[0]) == FILE_CACHE)     /* it is surely none of the others */
         s->saved.options.format = DATA_CACHE;
-    s->saved.options.epochs = 1;
     s->saved.options.max_bad = s->options.max_bad;
-    s->data = train_data(&s->saved.options, &s->paths, &s->log);
-    s->data.seed = 0;
+    s->data = held_out_data(&s->saved.options, &s->paths, &s->log);
     s->data.shared = memory_take(data_shared_bytes());
     return s->data.shared ? CLI_DONE : CLI_FAILED;
 }
@@ -126,7 +124,7 @@ static void session_close(struct session *s)
 }
 
 static void say(const struct session *s, const struct cli *cli, const struct metrics *m, double auc,
-                const struct seat *counts)
+                const struct feed_counts *counts)
 {
     unsigned long long lines = atomic_load(&counts->lines), bad = atomic_load(&counts->bad);
     struct json json;
@@ -160,7 +158,7 @@ int cli_eval(const struct cli *cli)
 {
     struct session s = {0};
     struct metrics sum;
-    struct seat counts = {0};
+    struct feed_counts counts = {0};
     double auc;
     int status = session_open(&s, cli, &eval_own);
 

@@ -4,9 +4,8 @@
  * made, --plain-ids and --fields, is decided here. */
 #include "base/option_rows.h"
 #include "cli/cli.h"
-#include "data/data.h"
-#include "train/lock.h"
-#include "train/trainer.h"
+#include "data/paths.h"
+#include "run/lock.h"
 
 #include <limits.h>
 #include <string.h>

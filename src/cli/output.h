@@ -5,7 +5,7 @@
 #define CLI_OUTPUT_H
 
 #include "cli/cli.h"
-#include "train/lock.h"
+#include "run/lock.h"
 
 #include <limits.h>
 

@@ -11,10 +11,13 @@
 #ifndef BOARD_H
 #define BOARD_H
 
+#include "data/paths.h"
+#include "run/feed.h"
+#include "run/metrics.h"
 #include "train/config.h"
-#include "train/metrics.h"
 
-enum { BOARD_SEATS = 64, BOARD_WORKERS = 64, BOARD_CHUNKS = 8, BOARD_TODO = 1 << 16, BOARD_FILES = 256 };
+enum { BOARD_SEATS = 64, BOARD_WORKERS = 64, BOARD_CHUNKS = FEED_BLOCKS };
+enum { BOARD_TODO = 1 << 16, BOARD_FILES = MOST_PATHS };
 
 /* What is done once, by one. */
 struct board_once {
@@ -55,7 +58,8 @@ struct seat {
     _Atomic uint64_t process;                       /* as process_self has it; before state */
     _Atomic uint64_t claimed[BOARD_CHUNKS];     /* chunk + 1 that it holds; 0: none. Set by the
                                                    trainer, cleared by it or by its heir */
-    _Atomic uint64_t lines, bad, steps;
+    struct feed_counts read;
+    _Atomic uint64_t steps;
     _Atomic uint64_t stale, not_finite;     /* gradients that were refused */
     _Atomic double merged_steps, gap_max, stall_ns, copy_ns, age_s, exchange_s, distance, shadow_cpu_s, bytes,
         rounds, rows_sent, rows_waiting, rows_age_s;
@@ -94,10 +98,10 @@ struct board {
     _Atomic uint32_t log_failed;            /* said once; the run fails for it after its summary */
     _Atomic uint64_t checkpoint_ns, eval_at;    /* when, and at how many examples, last began */
     _Atomic uint32_t kept;                  /* this run has written its checkpoint; as those two */
-    _Atomic double eval_best;               /* the least loss; valid once evals > 0 */
-    _Atomic uint64_t best_at;               /* examples, of that */
-    _Atomic uint32_t best_kept;             /* FILE.best has it */
+    _Atomic double eval_best;               /* these four are a struct patience; who reports writes */
+    _Atomic uint64_t best_at;
     _Atomic uint32_t evals, evals_worse;
+    _Atomic uint32_t best_kept;             /* FILE.best has it */
     _Atomic uint64_t eval_said;             /* chunks of the held-out set: see data_options */
     struct {                                /* as `logged`, of the trainers' synchronisation */
         _Atomic double merges, merged_steps, stall_s, rows_sent;

@@ -135,8 +135,8 @@ static void diverged(struct bsp *b)
 {
     char where[96], advice[96];
     if (board_halt(b->t->board, STOP_NAN)) {
-        crew_name_bad(b->t, where, sizeof where);
-        crew_advise(b->t, advice, sizeof advice);
+        diverged_where(b->t, where, sizeof where);
+        diverged_advice(b->t, advice, sizeof advice);
         board_explain(b->t->board, "superstep %llu has broken the model: %s; %s",
                       (unsigned long long)atomic_load(&b->board->supersteps) + 1, where, advice);
     }

@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define AT(field) offsetof(struct train_options, field)
 
@@ -106,7 +105,7 @@ static const struct option *named(const char *name)
 /* Of a format that is not known yet anything may be true. */
 static bool use_holds(const struct use *use, const struct train_options *o)
 {
-    char value[CONFIG_TEXT];
+    char value[TOLD_TEXT];
 
     option_write(named(use->of), o, value, sizeof value);
     return strcmp(value, "auto") == 0 || option_choice(use->values, value) >= 0;
@@ -165,7 +164,7 @@ void config_suit(struct train_options *o, const bool *given)
 bool config_means(const struct train_options *o, enum data_format found, const bool *given,
                   char *message, size_t room)
 {
-    char value[CONFIG_TEXT];
+    char value[TOLD_TEXT];
     struct train_options known = *o;
 
     if (o->format == DATA_AUTO)
@@ -184,6 +183,11 @@ bool config_means(const struct train_options *o, enum data_format found, const b
     return true;
 }
 
+struct told train_told(const struct train_options *o)
+{
+    return (struct told){train_settings, n_train_settings, o};
+}
+
 struct train_options train_options_default(void)
 {
     return (struct train_options){
@@ -193,46 +197,6 @@ struct train_options train_options_default(void)
         .epsilon = 1e-8, .beta = 0.3, .seed = 1, .trainers = 1, .workers = 1, .sync = "shadow-easgd",
         .link = "none", .start_s = 60, .checkpoint_every = 60, .log_every = 1,
     };
-}
-
-void config_clean(char *text)
-{
-    for (size_t left = strlen(text); left > 0;) {
-        int n = text_character(text, left);
-        if (n <= 0)
-            *text = '?';
-        text += n > 0 ? n : 1;
-        left -= (size_t)(n > 0 ? n : 1);
-    }
-}
-
-const char *config_text(const struct option *setting, const void *options, char *text,
-                        size_t room)
-{
-    option_write(setting, options, text, room);
-    config_clean(text);
-    return text;
-}
-
-void config_log(struct json *json, FILE *file, const struct option *table, size_t n,
-                const void *options)
-{
-    char text[CONFIG_TEXT], now[32];
-    time_t seconds = time(NULL);
-    struct tm utc;
-
-    strftime(now, sizeof now, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&seconds, &utc));
-    json_begin(json, file);
-    json_text(json, "kind", "header");
-    json_text(json, "descant", descant_version());
-    json_text(json, "time", now);
-    for (size_t k = 0; k < n; k++) {
-        config_text(&table[k], options, text, sizeof text);
-        if (table[k].type == OPTION_TEXT || table[k].type == OPTION_CHOICE)
-            json_text(json, table[k].name, text);
-        else
-            json_real(json, table[k].name, option_number(&table[k], options));
-    }
 }
 
 /* NULL: *why says why. */

@@ -6,6 +6,7 @@
 #include "base/base.h"
 #include "data/data.h"
 #include "nn/nn.h"
+#include "run/told.h"
 
 #include <stdio.h>
 
@@ -62,16 +63,7 @@ struct train_options train_options_default(void);
 
 extern const struct option train_settings[];
 extern const size_t n_train_settings;
-
-/* The value as text that a log and a checkpoint can keep: UTF-8. */
-enum { CONFIG_TEXT = 4096 };
-const char *config_text(const struct option *setting, const void *options, char *text,
-                        size_t room);
-void config_clean(char *text);      /* what is not UTF-8, or was cut in two, becomes '?' */
-
-/* Begins the header of a run's log, with all settings of a table; it is the caller's to end. */
-void config_log(struct json *json, FILE *file, const struct option *table, size_t n,
-                const void *options);
+struct told train_told(const struct train_options *o);
 
 /* Reads "name = value" lines ('#' after a space, or first, begins a comment) into o; given, one for
  * each setting and false, has those that were there. The text is kept by *text, which the caller

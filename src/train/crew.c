@@ -210,8 +210,8 @@ static void count(struct worker *me, const struct examples *batch, double loss)
         return;
     struct descant_stats stats = {0};
     descant_stats(t->job, &stats);
-    crew_name_bad(t, where, sizeof where);      /* takes a while; the others have stopped */
-    crew_advise(t, advice, sizeof advice);
+    diverged_where(t, where, sizeof where);      /* takes a while; the others have stopped */
+    diverged_advice(t, advice, sizeof advice);
     board_explain(t->board, "the loss is %g at step %llu of trainer %d: %s; %s", fabs(loss),
                   (unsigned long long)stats.steps, t->rank, where, advice);
 }
@@ -248,49 +248,6 @@ static void *work(void *of)
         descant_worker_done(t->job);
     atomic_fetch_add_explicit(&t->feed_ns, waited, memory_order_relaxed);
     return NULL;
-}
-
-static bool bad_in(const float *p, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        if (!isfinite(p[i]))
-            return true;
-    return false;
-}
-
-static const struct tensor *bad_tensor(const struct tensor *tensors, size_t n, const float *p)
-{
-    for (size_t k = 0; k < n; k++)
-        if (bad_in(p + tensors[k].at, tensors[k].n))
-            return &tensors[k];
-    return NULL;
-}
-
-void crew_name_bad(struct trainer *t, char *text, size_t room)
-{
-    size_t n;
-    const struct tensor *tensors = model_tensors(t->model, &n);
-    const struct tensor *bad = bad_tensor(tensors, n, t->w);
-
-    if (!bad && t->n_tables) {
-        tensors = model_tables(t->model, &n);
-        bad = bad_tensor(tensors, n, t->tables);
-    }
-    if (bad)
-        snprintf(text, room, "tensor %s has NaN or Inf", bad->name);
-    else
-        snprintf(text, room, "the parameters are finite, the outputs are not");
-}
-
-/* A loss that grows beyond all bounds is nearly always a rate that is too high. */
-void crew_advise(const struct trainer *t, char *text, size_t room)
-{
-    const struct train_options *o = t->options;
-
-    if (o->table_lr > 0 && t->n_tables)
-        snprintf(text, room, "lower --lr (it is %g) or --table-lr (%g)", o->lr, o->table_lr);
-    else
-        snprintf(text, room, "lower --lr (it is %g)", o->lr);
 }
 
 static descant_status worker_init(struct worker *me, struct trainer *t, int number)

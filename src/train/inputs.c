@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* From what a person wrote to what the readers and the models take: lists of files, the model's
- * shape out of the data's. */
+/* From what a person wrote to what the readers and the models take, and what can be seen to be wrong
+ * with it. */
+#include "train/inputs.h"
+
 #include "train/bsp.h"
 
 #include <errno.h>
@@ -8,42 +10,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-descant_status path_list_init(struct path_list *list, const char *names, const struct log *log)
-{
-    memset(list, 0, sizeof *list);
-    list->text = strdup(names);
-    if (!list->text)
-        return log_fail(log, DESCANT_MEMORY, "no memory for the list of files");
-    for (char *at = list->text, *next; at; at = next) {
-        next = strchr(at, ',');
-        if (next)
-            *next++ = 0;
-        if (!*at)
-            continue;
-        if (list->n == TRAIN_PATHS)
-            return log_fail(log, DESCANT_INVALID, "more than %d files", TRAIN_PATHS);
-        list->paths[list->n++] = at;
-    }
-    return list->n ? DESCANT_OK : log_fail(log, DESCANT_INVALID, "no file in '%s'", names);
-}
-
-void path_list_fini(struct path_list *list)
-{
-    free(list->text);
-    list->text = NULL;
-}
-
-uint64_t path_list_bytes(const struct path_list *list)
-{
-    struct stat of;
-    uint64_t bytes = 0;
-
-    for (size_t k = 0; k < list->n; k++)
-        if (stat(list->paths[k], &of) == 0 && S_ISREG(of.st_mode))
-            bytes += (uint64_t)of.st_size;
-    return bytes;
-}
 
 struct data_options train_data(const struct train_options *o, const struct path_list *list,
                                const struct log *log)
@@ -53,6 +19,15 @@ struct data_options train_data(const struct train_options *o, const struct path_
         .hash = !o->plain_ids, .n_fields = (int)o->fields, .chunk_bytes = (size_t)o->chunk,
         .epochs = (int)o->epochs, .seed = (uint64_t)o->seed, .max_bad = o->max_bad, .log = log,
     };
+}
+
+struct data_options held_out_data(const struct train_options *o, const struct path_list *list,
+                                  const struct log *log)
+{
+    struct data_options data = train_data(o, list, log);
+    data.epochs = 1;
+    data.seed = 0;
+    return data;
 }
 
 descant_status train_shape(const struct train_options *o, const struct data_shape *shape,
@@ -70,24 +45,6 @@ descant_status train_shape(const struct train_options *o, const struct data_shap
     if (out->n_top < 0)
         return log_fail(log, DESCANT_INVALID, "--top %s: sizes, as 512,256", o->top);
     return DESCANT_OK;
-}
-
-const char *inputs_text(const struct data_options *data, const struct data_shape *shape,
-                        char *text, size_t room)
-{
-    const char *name = strcmp(data->paths[0], "-") ? data->paths[0] : "stdin";
-    int dense = shape->n_dense, fields = shape->n_fields, classes = shape->n_classes;
-
-    snprintf(text, room, "%s, read as %s, has %d dense feature%s, %d field%s and %d class%s", name,
-             data_format_names[data->format], dense, dense == 1 ? "" : "s", fields, fields == 1 ? "" : "s",
-             classes, classes == 1 ? "" : "es");
-    return text;
-}
-
-bool input_is_file(const char *path)
-{
-    struct stat of;
-    return strcmp(path, "-") != 0 && stat(path, &of) == 0 && S_ISREG(of.st_mode);
 }
 
 /* A pipe's lines are torn where two read it; stdin has a reader that several can share. */

@@ -9,6 +9,10 @@
  * rank on which host was killed. The other ranks cannot know: the launcher ends them with it. */
 #include "train/launch.h"
 
+#include "run/checkpoint.h"
+#include "run/children.h"
+#include "run/signals.h"
+
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -20,14 +24,29 @@
 
 enum { MAX_TRAINERS = 64 };
 
-static pid_t children[MAX_TRAINERS];
+/* What the parent knows of its trainers. */
+struct family {
+    int n, alive;
+    pid_t children[MAX_TRAINERS];   /* (n); 0: it has ended */
+    int passed;                 /* the signal that was passed on last; 0: none */
+    int code;                   /* of the worst that ended by itself, or by the signal it was
+                                   passed; -1: there is none */
+    bool broken;                /* one failed before all had started; code is its */
+    const struct train_shared *shared;
+    FILE *err;
+};
 
-static void pass_on(int signal)
+static void kill_all(const struct family *f, int signal)
 {
-    atomic_store_explicit(&trainer_signal, signal, memory_order_relaxed);
-    for (int k = 0; k < MAX_TRAINERS; k++)
-        if (children[k] > 0)
-            kill(children[k], signal);
+    for (int k = 0; k < f->n; k++)
+        if (f->children[k] > 0)
+            kill(f->children[k], signal);
+}
+
+static void pass_on(struct family *f, int signal)
+{
+    f->passed = signal;
+    kill_all(f, signal);
 }
 
 static void default_signals(void)
@@ -53,7 +72,6 @@ static void job_name(const struct train_options *o, char *name, size_t room)
                  comma ? ",rtt=" : "", comma ? comma + 1 : "");
 }
 
-/* Blocked signals come to the child once their handlers are those of a child. */
 static pid_t start(const struct train_options *o, const char *name, int rank, FILE *out, FILE *err,
                    struct train_shared *shared)
 {
@@ -62,15 +80,8 @@ static pid_t start(const struct train_options *o, const char *name, int rank, FI
 
     if (pid != 0)
         return pid;
-    sigset_t none;
-    memset(children, 0, sizeof children);
-    atomic_store(&trainer_signal, 0);
     default_signals();
-    prctl(PR_SET_PDEATHSIG, orphans_get);
-    if (getppid() != parent)
-        _exit(128 + orphans_get);
-    sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, NULL);
+    child_begin(parent, orphans_get);
     int code = trainer_run(o, name, rank, (int)o->trainers, out, err, shared);
     if (o->watched)
         exit(code);             /* which ends MPI */
@@ -79,80 +90,76 @@ static pid_t start(const struct train_options *o, const char *name, int rank, FI
     _exit(code);
 }
 
-static int rank_of(pid_t pid, int n)
+static int rank_of(const struct family *f, pid_t pid)
 {
-    for (int k = 0; k < n; k++)
-        if (children[k] == pid)
+    for (int k = 0; k < f->n; k++)
+        if (f->children[k] == pid)
             return k;
     return -1;
 }
-
-/* What the parent knows of its trainers. */
-struct family {
-    int n, alive;
-    int code;                   /* of the worst that ended by itself, or by the signal it was
-                                   passed; -1: there is none */
-    bool broken;                /* one failed before all had started; code is its */
-    const struct train_shared *shared;
-    FILE *err;
-};
 
 /* Those that have started by now learn it from the board, the others wait for somebody who will not
  * come: until it trains, the signal ends a trainer at once. */
 static void break_off(struct family *f, int rank, int status)
 {
+    char how[64];
     f->broken = true;
     f->code = WIFEXITED(status) ? WEXITSTATUS(status) : 1;
     if (WIFSIGNALED(status))
-        fprintf(f->err, "descant: trainer %d was killed by signal %d before all had started%s\n",
-                rank, WTERMSIG(status), f->n > 1 ? ": the run ends" : "");
+        fprintf(f->err, "descant: trainer %d %s before all had started%s\n", rank,
+                child_end_text(status, how, sizeof how), f->n > 1 ? ": the run ends" : "");
     else if (f->alive)
         fprintf(f->err, "descant: trainer %d could not start: the run ends\n", rank);
-    for (int k = 0; k < f->n; k++)
-        if (children[k] > 0)
-            kill(children[k], SIGTERM);
+    kill_all(f, SIGTERM);
 }
 
 static void note_end(struct family *f, int rank, int status)
 {
-    int passed = atomic_load(&trainer_signal);
+    char how[64];
     bool all_started = atomic_load(&f->shared->started) >= (uint32_t)f->n;
     bool good = WIFEXITED(status) && WEXITSTATUS(status) == 0;
 
-    children[rank] = 0;
+    f->children[rank] = 0;
     f->alive--;
     if (f->broken)
         return;
     if (!good && shown_columns(f->err))
         shown_clear_line(f->err);       /* of the progress, which some trainer has begun */
-    if (!all_started && !good && !passed)
+    if (!all_started && !good && !f->passed)
         break_off(f, rank, status);
-    else if (WIFSIGNALED(status) && WTERMSIG(status) == passed)
-        f->code = 128 + passed > f->code ? 128 + passed : f->code;
+    else if (WIFSIGNALED(status) && WTERMSIG(status) == f->passed)
+        f->code = 128 + f->passed > f->code ? 128 + f->passed : f->code;
     else if (WIFSIGNALED(status))
-        fprintf(f->err, "descant: trainer %d was killed by signal %d%s\n", rank, WTERMSIG(status),
-                f->alive ? "; the others go on" : "");
+        fprintf(f->err, "descant: trainer %d %s%s\n", rank,
+                child_end_text(status, how, sizeof how), f->alive ? "; the others go on" : "");
     else if (WEXITSTATUS(status) > f->code)
         f->code = WEXITSTATUS(status);
 }
 
-/* Waits for all children, passing signals on: all that are in `held` come here alone. */
-static int collect(struct family *f, const sigset_t *held)
+/* Sleeps until a signal comes, and passes it on where it asks for the end. */
+static void rest(struct family *f, struct signals *signals)
+{
+    signals->came = 0;
+    signals_rest(signals, UINT64_MAX);
+    if (signals->came)
+        pass_on(f, signals->came);
+}
+
+static int collect(struct family *f, struct signals *signals)
 {
     int status;
     pid_t pid;
 
     while (f->alive) {
         while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
-            int rank = rank_of(pid, f->n);
+            int rank = rank_of(f, pid);
             if (rank >= 0)
                 note_end(f, rank, status);
         }
         if (pid < 0 && errno == ECHILD)
             break;
-        int signal = f->alive ? sigwaitinfo(held, NULL) : 0;
-        if (signal == SIGINT || signal == SIGTERM)
-            pass_on(signal);
+        if (f->alive)
+            rest(f, signals);
     }
     return f->code;
 }
@@ -160,49 +167,37 @@ static int collect(struct family *f, const sigset_t *held)
 /* All were killed: a status, after saying what is left. */
 static int say_none_left(const struct train_options *o, FILE *err)
 {
-    if (o->checkpoint && checkpoint_there(o))
+    if (o->checkpoint && checkpoint_there(o->checkpoint))
         fprintf(err, "descant: no trainer is left; --resume goes on from %s\n", o->checkpoint);
     else
         fputs("descant: no trainer is left, and nothing that the run could go on from\n", err);
     return 1;
 }
 
-/* One that is ignored, as a parent may have handed it on, would come to nobody. */
-static void hold_signals(sigset_t *held, sigset_t *old)
-{
-    signal(SIGCHLD, SIG_DFL);
-    sigemptyset(held);
-    sigaddset(held, SIGINT);
-    sigaddset(held, SIGTERM);
-    sigaddset(held, SIGCHLD);
-    signal(SIGCHLD, SIG_DFL);       /* where who started us ignores it, no child's end is told */
-    sigprocmask(SIG_BLOCK, held, old);
-}
-
 static int fork_all(const struct train_options *o, FILE *out, FILE *err,
                     struct train_shared *shared)
 {
     char name[160];
-    sigset_t held, old;
-    int n = (int)o->trainers, started;
+    struct signals signals;
+    struct family f = {.code = -1, .shared = shared, .err = err};
 
     job_name(o, name, sizeof name);
     fflush(out);
     fflush(err);
-    hold_signals(&held, &old);
-    for (started = 0; started < n; started++) {
-        pid_t pid = start(o, name, started, out, err, shared);
+    signals_block(&signals);
+    while (f.n < (int)o->trainers) {
+        pid_t pid = start(o, name, f.n, out, err, shared);
         if (pid < 0) {
-            fprintf(err, "descant: trainer %d cannot be started: %s\n", started, strerror(errno));
-            pass_on(SIGTERM);
+            fprintf(err, "descant: trainer %d cannot be started: %s\n", f.n, strerror(errno));
+            pass_on(&f, SIGTERM);
             break;
         }
-        children[started] = pid;
+        f.children[f.n++] = pid;
+        f.alive++;
     }
-    struct family f = {.n = started, .alive = started, .code = -1, .shared = shared, .err = err};
-    int code = collect(&f, &held);
-    sigprocmask(SIG_SETMASK, &old, NULL);
-    if (started < n)
+    int code = collect(&f, &signals);
+    signals_give_back(&signals);
+    if (f.n < (int)o->trainers)
         return 1;
     return code < 0 ? say_none_left(o, err) : code;
 }
@@ -211,29 +206,27 @@ static int fork_all(const struct train_options *o, FILE *out, FILE *err,
 static int fork_locked(const struct train_options *o, FILE *out, FILE *err,
                        struct train_shared *shared, const struct log *log)
 {
-    struct lock checkpoint = {0}, run_log = {0};
+    struct lock locks[LOCK_FILES];
     int code = 1;
 
-    if (lock_take(&checkpoint, o->checkpoint, NULL, true, log) == DESCANT_OK &&
-        lock_take(&run_log, o->log, NULL, false, log) == DESCANT_OK)
+    if (lock_take_files(locks, o->checkpoint, o->log, NULL, log) == DESCANT_OK)
         code = fork_all(o, out, err, shared);
-    lock_give(&run_log);
-    lock_give(&checkpoint);
+    lock_give_files(locks);
     return code;
 }
 
 /* --- a rank of an MPI job --- */
 
 static void say_rank_killed(const struct train_options *o, const struct train_result *result,
-                            int signal, FILE *err)
+                            int status, FILE *err)
 {
-    char host[64] = "", rank[32] = "a rank";
+    char host[64] = "", rank[32] = "a rank", how[64];
 
     gethostname(host, sizeof host - 1);
     if (result->rank >= 0)
         snprintf(rank, sizeof rank, "rank %d", result->rank);
-    fprintf(err, "descant: %s (%s) was killed by signal %d: the launcher ends the job%s%s\n", rank,
-            host, signal, o->checkpoint ? "; --resume goes on from " : "",
+    fprintf(err, "descant: %s (%s) %s: the launcher ends the job%s%s\n", rank, host,
+            child_end_text(status, how, sizeof how), o->checkpoint ? "; --resume goes on from " : "",
             o->checkpoint ? o->checkpoint : "");
 }
 
@@ -249,51 +242,46 @@ static void end_by(int number)
 static int watch_rank(const struct train_options *o, FILE *out, FILE *err,
                       struct train_shared *shared)
 {
-    sigset_t held, old;
-    int status = 0, signal;
+    struct signals signals;
+    struct family f = {.n = 1};
+    int status = 0;
 
     fflush(out);
     fflush(err);
-    hold_signals(&held, &old);
-    children[0] = start(o, o->job, -1, out, err, shared);
-    if (children[0] < 0) {
+    signals_block(&signals);
+    f.children[0] = start(o, o->job, -1, out, err, shared);
+    if (f.children[0] < 0) {
         fprintf(err, "descant: no process for this rank: %s\n", strerror(errno));
         return 1;
     }
     prctl(PR_SET_NAME, "descant-watch");
-    while (waitpid(children[0], &status, WNOHANG) == 0)
-        if ((signal = sigwaitinfo(&held, NULL)) == SIGINT || signal == SIGTERM)
-            pass_on(signal);
-    children[0] = 0;
-    sigprocmask(SIG_SETMASK, &old, NULL);
+    while (waitpid(f.children[0], &status, WNOHANG) == 0)
+        rest(&f, &signals);
+    signals_give_back(&signals);
     if (WIFEXITED(status))
         return WEXITSTATUS(status);
-    if (WTERMSIG(status) != atomic_load(&trainer_signal)) {
-        say_rank_killed(o, &shared->result, WTERMSIG(status), err);
+    if (WTERMSIG(status) != f.passed) {
+        say_rank_killed(o, &shared->result, status, err);
         end_by(WTERMSIG(status));
     }
     return 128 + WTERMSIG(status);
-}
-
-static void to_err(void *user, enum descant_level level, const char *line)
-{
-    if (level >= DESCANT_WARNING)
-        fprintf(user, "descant: %s\n", line);
 }
 
 int train_run(const struct train_options *o, FILE *out, FILE *err, struct train_result *result)
 {
     struct train_shared *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE,
                                        MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    struct log log = {.fn = to_err, .user = err, .rank = -1};
+    struct progress progress;
+    struct log log = {.fn = progress_log, .user = &progress, .rank = -1};
     int code;
 
     if (shared == MAP_FAILED) {
         fprintf(err, "descant: no memory: %s\n", strerror(errno));
         return 1;
     }
+    progress_open(&progress, err, true);
     shared->result.rank = -1;
-    atomic_store(&trainer_signal, 0);
+    signals_forget();
     descant_status checked = train_check(o, &log);
     if (checked != DESCANT_OK) {
         code = checked == DESCANT_INVALID ? 2 : 1;

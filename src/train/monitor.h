@@ -3,8 +3,10 @@
 #ifndef MONITOR_H
 #define MONITOR_H
 
-#include "train/evaluate.h"
+#include "run/evaluate.h"
 #include "train/trainer.h"
+
+#include <math.h>
 
 /* What was trained between two looks. */
 struct window {
@@ -27,13 +29,22 @@ struct figures {
     uint64_t supersteps, gradients, lag, stale, not_finite;     /* of the plan bsp, all of it */
 };
 
-/* To write a run's log to: at its end where it goes on; NULL: errno says why not. */
-FILE *run_log_file(const char *path, bool goes_on, bool alone);
-
 struct figures figures_gather(const struct trainer *t);
 double figures_seconds(const struct trainer *t);        /* that the run has been training */
 /* A share of the workers' time. */
 double figures_stall(const struct trainer *t, const struct figures *f);
+
+/* What is known of merges, where there was one. */
+static inline double merged(double figure, double rounds)
+{
+    return rounds > 0 ? figure : (double)NAN;
+}
+
+/* Example-level parallelism (ShadowSync): examples that are worked on at the same time. */
+static inline int64_t train_elp(const struct trainer *t)
+{
+    return t->options->batch * t->options->workers * t->size;
+}
 
 static inline void put(_Atomic double *to, double x)
 {

@@ -15,6 +15,15 @@ struct file_mark {
 /* Of at most so many bytes. A file that cannot be read is no regular file. */
 struct file_mark file_mark(const char *path, uint64_t most);
 
+/* The place of a run that goes on, as a checkpoint has it. */
+enum { PLACE_HEAD = 2, MARK = 2 };
+struct place {
+    uint64_t at[PLACE_HEAD + BOARD_TODO];
+    size_t n;
+    struct metrics sums;        /* of what was trained by then */
+    uint64_t files[MARK * BOARD_FILES];     /* file_mark of each */
+};
+
 /* A file that has been read to `was`, and has `is` bytes now. */
 struct growth {
     uint64_t was, is;

@@ -3,7 +3,7 @@
  * `descant eval` and `descant predict` need. */
 #include "train/saved.h"
 
-#include "data/safetensors.h"
+#include "run/checkpoint.h"
 #include "train/trainer.h"
 
 #include <string.h>
@@ -50,11 +50,12 @@ static descant_status read_model(struct saved *saved, const char *path, const st
     saved->tables = memory_take_array(model_table_floats(saved->model), sizeof(float));
     if (!saved->w || !saved->tables)
         return log_fail(log, DESCANT_MEMORY, "no memory for the model of %s", path);
-    descant_status status = checkpoint_take(saved->file, path, tensors, n, saved->w, log);
+    const struct checkpoint c = {.file = saved->file, .path = path, .log = log};
+    descant_status status = checkpoint_take(&c, tensors, n, saved->w);
     if (status != DESCANT_OK)
         return status;
     tensors = model_tables(saved->model, &n);
-    return checkpoint_take(saved->file, path, tensors, n, saved->tables, log);
+    return checkpoint_take(&c, tensors, n, saved->tables);
 }
 
 /* What is scored is what was named. */
@@ -75,15 +76,14 @@ static descant_status open_named(struct safetensors **out, const char *path, con
 void saved_model(const char *path, int *model)
 {
     const struct option *s = option_find(train_settings, n_train_settings, "model", 5);
-    struct safetensors *file;
-    const char *text;
+    struct checkpoint c = {.path = path};
 
-    if (checkpoint_open(&file, path, false, NULL) != DESCANT_OK)
+    if (checkpoint_open(&c, false) != DESCANT_OK)
         return;                 /* which is said by who goes on from it */
-    text = safetensors_text(file, "model");
+    const char *text = safetensors_text(c.file, "model");
     int found = text ? option_choice(s->choices, text) : -1;
     *model = found >= 0 ? found : *model;
-    safetensors_close(file);
+    checkpoint_close(&c);
 }
 
 descant_status saved_open(struct saved *saved, const char *path, const struct log *log)

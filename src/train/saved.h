@@ -3,7 +3,7 @@
 #ifndef SAVED_H
 #define SAVED_H
 
-#include "train/config.h"
+#include "train/inputs.h"
 
 struct safetensors;
 

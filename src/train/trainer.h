@@ -3,20 +3,17 @@
 #ifndef TRAINER_H
 #define TRAINER_H
 
+#include "data/paths.h"
+#include "run/evaluate.h"
+#include "run/feed.h"
+#include "run/lock.h"
+#include "run/log.h"
+#include "run/progress.h"
 #include "train/board.h"
-#include "train/evaluate.h"
-#include "train/feed.h"
-#include "train/lock.h"
+#include "train/claims.h"
+#include "train/inputs.h"
 
 #include <pthread.h>
-
-/* A list of files, cut at its commas. */
-enum { TRAIN_PATHS = BOARD_FILES };
-struct path_list {
-    char *text;
-    const char *paths[TRAIN_PATHS];
-    size_t n;
-};
 
 /* What a run came to, for whoever started it. */
 struct train_result {
@@ -71,7 +68,7 @@ struct trainer {
     struct train_shared *shared;
     struct train_result *result;    /* in it */
 
-    struct lock locks[2];           /* of the checkpoint and the log, where no parent has them */
+    struct lock locks[LOCK_FILES];  /* of the checkpoint and the log, where no parent has them */
     struct descant *job;
     int rank;
     _Atomic int size;               /* as it has started; on_event reads it, in a thread of the
@@ -94,7 +91,8 @@ struct trainer {
     char *outer;                    /* the outer state as training ended, for the last checkpoint */
     size_t outer_bytes;
     struct seat *seat;
-    struct feed *feed;
+    struct claims claims;
+    struct feed *feed;              /* with these */
     struct gather gather;
     bool alone;                     /* after the others: no rounds, only what the dead have left;
                                        changes while no other thread is there */
@@ -115,8 +113,8 @@ struct trainer {
     struct held_out points[TRAIN_POINTS];   /* evaluations */
     int n_points;
     char checkpoint_why[256];       /* one has failed */
-    FILE *run_log;                  /* the monitor's while there is one, then the main thread's */
-    bool is_terminal;
+    struct run_log run_log;         /* the monitor's while there is one, then the main thread's */
+    struct progress progress;       /* shown by the same; any thread ends the line */
 };
 
 /* Everything from opening the job to the summary. The exit status of the process: 0, 1 after an
@@ -124,89 +122,79 @@ struct trainer {
 int trainer_run(const struct train_options *options, const char *job, int rank, int size,
                 FILE *out, FILE *err, struct train_shared *shared);
 
-/* The first signal that asked the process to stop. One more than a second later ends it. */
-extern _Atomic int trainer_signal;
-void trainer_note(int signal);
+/* Whether patience is on, and the best model is to be kept. */
+static inline bool trainer_keeps_best(const struct trainer *t)
+{
+    return t->options->patience > 0 && t->options->checkpoint;
+}
+
+/* --- open.c: up to the first step --- */
+descant_status trainer_open(struct trainer *t, const char *address, int rank, int size);
+struct data_options trainer_data(struct trainer *t);        /* as it is read to train on */
 
 /* --- crew.c: the worker threads --- */
 descant_status crew_work(struct trainer *t);        /* until the data ends or the run stops */
-void crew_name_bad(struct trainer *t, char *text, size_t room);     /* the tensor that is bad */
-void crew_advise(const struct trainer *t, char *text, size_t room);     /* what to lower */
 
-/* --- inputs.c: from the options to what data and nn take --- */
-descant_status path_list_init(struct path_list *list, const char *names, const struct log *log);
-void path_list_fini(struct path_list *list);
-uint64_t path_list_bytes(const struct path_list *list);      /* of the files among them */
-bool input_is_file(const char *path);       /* which can be read again */
-struct data_options train_data(const struct train_options *o, const struct path_list *list,
-                               const struct log *log);
-/* "PATH, read as FORMAT, has 13 dense features, 26 fields and 1 class". */
-enum { INPUTS_ROOM = 512 };
-const char *inputs_text(const struct data_options *data, const struct data_shape *shape,
-                        char *text, size_t room);
-descant_status train_shape(const struct train_options *o, const struct data_shape *shape,
-                           struct model_shape *out, const struct log *log);
-/* What can be seen to be wrong before anything starts: pipes, schedules and folders. */
-descant_status train_check(const struct train_options *o, const struct log *log);
+/* --- diverged.c --- */
+bool diverged_in(const float *p, size_t n);             /* one is NaN or Inf */
+void diverged_where(struct trainer *t, char *text, size_t room);        /* the tensor */
+void diverged_advice(const struct trainer *t, char *text, size_t room); /* what to lower */
+
+/* --- heed.c --- */
+/* Any thread, as often as it likes. True: the run is to end, by a signal or a failure. Of a signal
+ * that nobody has seen before, all trainers and the terminal are told. of: a struct trainer. */
+bool trainer_heed(void *of);
 
 /* --- monitor.c: figures into the seat; progress, checkpoints and evaluations if we report --- */
 descant_status monitor_start(struct trainer *t);
 void monitor_stop(struct trainer *t);
 void monitor_publish(struct trainer *t);
-void monitor_end_line(struct trainer *t);           /* of the progress, before other text */
-/* Any thread, as often as it likes. True: the run is to end, by a signal or a failure. Of a signal
- * that nobody has seen before, all trainers and the terminal are told. of: a struct trainer. */
-bool monitor_heed(void *of);
-/* The final model. False: it was given up or has failed, and the run is stopped. */
-bool monitor_evaluate(struct trainer *t, struct held_out *h);
-struct place;
-/* Whether patience is on, and the best model is to be kept; and what an evaluation came to, of a model
- * as it was at that place: true if it is the best so far. */
-bool monitor_keeps_best(const struct trainer *t);
-bool monitor_judge(struct trainer *t, const struct held_out *h, const struct place *place,
-                   const float *w);
 
-/* --- summary.c: the log of the run; the end --- */
-extern const char *const train_model_names[];       /* by enum model_kind */
+/* --- judge.c --- */
+struct place;
+/* The held-out set through the model, whose dense part is w. False: it was stopped or has failed,
+ * and the run is stopped then. */
+bool judge_model(struct trainer *t, const float *w, int threads, bool (*stopped)(void *of),
+                 struct held_out *h);
+bool judge_final(struct trainer *t, struct held_out *h);
+/* Whether it is the best so far, of the model as it was at that place; which is then kept. */
+void judge_best(struct trainer *t, const struct held_out *h, const struct place *place,
+                const float *w);
+void judge_patience(struct trainer *t);     /* stops the run where it is over */
+
+/* --- news.c: the keeper's, and the monitor's --- */
+void news_eval(struct trainer *t, const struct held_out *h);
+void news_failed_checkpoint(struct trainer *t);         /* why is this thread's last error */
+void news_take(struct trainer *t);
+
+/* --- intervals.c: the log of the run --- */
 struct figures;
-void host_file(const struct trainer *t, const char *path, char *own, size_t room);
-void run_log_open(struct trainer *t);
+void train_log_open(struct trainer *t);     /* if there is one, and it is not open */
 /* seconds: of training, up to it */
-void run_log_interval(struct trainer *t, const struct figures *f, double seconds);
-void run_log_checkpoint(struct trainer *t, const char *why);   /* one has failed */
-void run_log_last(struct trainer *t);   /* an interval more, so that curves go up to the end */
-void run_log_written(struct trainer *t, int error);     /* after a line: what json_end returned */
-void run_log_close(struct trainer *t);
+void train_log_interval(struct trainer *t, const struct figures *f, double seconds);
+void train_log_checkpoint(struct trainer *t, const char *why);      /* one has failed */
+void train_log_eval(struct trainer *t, const struct held_out *h);
+void train_log_last(struct trainer *t);     /* an interval more, so that curves go up to the end */
+
+/* --- summary.c --- */
+extern const char *const train_model_names[];       /* by enum model_kind */
 void summary_make(struct trainer *t, double seconds);       /* and the last evaluation */
 
-/* --- checkpoint.c --- */
-struct safetensors;
-struct safetensor;
-struct safetensors_text;
-descant_status checkpoint_write(struct trainer *t);
-struct place *checkpoint_place(struct trainer *t);     /* as it is now; memory_give it. NULL: no memory */
+/* --- save.c --- */
+/* The first host has the path that was given, each other one its own beside it. */
+void host_file(const struct trainer *t, const char *path, char *own, size_t room);
+descant_status save_checkpoint(struct trainer *t);
+struct place *save_place(struct trainer *t);    /* as it is now; to be given back. NULL: no memory */
 /* The model that an evaluation was of, which began at that place. */
-descant_status checkpoint_write_best(struct trainer *t, const struct place *place, const float *w);
-/* Replaces the file. `own`: what is there is of this run, or of one that it goes on from. What
- * another run has left becomes PATH.old, its own previous one goes. */
-descant_status checkpoint_put(const char *path, bool own, const struct safetensor *tensors,
-                              size_t n, const struct safetensors_text *texts, size_t n_texts,
-                              const struct log *log);
-descant_status checkpoint_keep_outer(struct trainer *t);    /* before finish */
-bool checkpoint_there(const struct train_options *options);
-void checkpoint_forget(struct trainer *t);     /* this host's place, of a run of before */
-void checkpoint_tidy(const struct trainer *t);  /* what a run that was killed left unfinished */
-descant_status checkpoint_load_model(struct trainer *t);    /* w and state, before start */
-descant_status checkpoint_load_tables(struct trainer *t);   /* and the board; one trainer alone */
-descant_status checkpoint_load_outer(struct trainer *t);    /* after start */
-/* To go on from: the file, or the one before it where it is damaged or gone, which is said where
- * `says`. */
-descant_status checkpoint_open(struct safetensors **out, const char *path, bool says,
-                               const struct log *log);
-bool checkpoint_before(const char *path, char *previous, size_t room);     /* whether it is there */
-/* The tensors that a model wants from it. */
-descant_status checkpoint_take(const struct safetensors *file, const char *path,
-                               const struct tensor *tensors, size_t n, float *p,
-                               const struct log *log);
+descant_status save_best(struct trainer *t, const struct place *place, const float *w);
+descant_status save_keep_outer(struct trainer *t);    /* before finish */
+void save_forget(struct trainer *t);     /* this host's place, of a run of before */
+void save_tidy(const struct trainer *t);  /* what a run that was killed left unfinished */
+void save_best_path(const struct trainer *t, char *path, size_t room);      /* FILE.best */
+
+/* --- resume.c --- */
+descant_status resume_model(struct trainer *t);    /* w and state, before start */
+descant_status resume_tables(struct trainer *t);   /* and the board; one trainer alone */
+descant_status resume_outer(struct trainer *t);    /* after start */
 
 #endif

@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: MIT */
+/* descant bsp: control, its local modules and the ML modules' processes, as one program or as
+ * several that meet over a fabric. */
+#ifndef CONTROL_RUN_H
+#define CONTROL_RUN_H
+
+#include "bsp/control.h"
+#include "bsp/parcel.h"
+#include "fabric/fabric.h"
+#include "nn/nn.h"
+#include "run/run.h"
+#include "run/signals.h"
+#include "run/told.h"
+#include "run/evaluate.h"
+
+#include <sys/types.h>
+
+enum { BSP_MODULES = 64 };      /* at most */
+
+struct bsp_options {
+    const char *name, *params, *model;
+    const char *period;             /* NULL: the default, unless every_gradients is given */
+    int64_t modules, slots, bound, every_gradients, min_gradients, restarts;
+    int64_t locals, number;         /* control: ranks to come; local: its number, or -1 */
+    int optimizer;                  /* enum optimizer_kind */
+    double lr, momentum, beta1, beta2, epsilon, beta, l1, l2, clip;
+    int64_t supersteps, examples;   /* limits of the run; 0: none */
+    double minutes, grace;
+    const char *eval;
+    int64_t eval_every, patience;
+    const char *checkpoint, *log;
+    double checkpoint_every;
+    bool resume, quiet;
+    /* what is behind "--", what period means, where it is: not in the table */
+    struct told told;               /* the table, and this */
+    char **command;
+    double period_s;
+    const char *address;            /* NULL: the launcher's, or none */
+    int first_module, all_modules;  /* this process has `modules` from the first on, of all */
+};
+
+/* The exit status of the process (run.h). link: NULL, or to the others, as rank 0; closed by it. */
+struct bsp_link;
+int bsp_run(const struct bsp_options *o, struct bsp_link *link, FILE *out, FILE *err);
+int bsp_local(const struct bsp_options *o, struct bsp_link *link, FILE *err);
+
+/* Tells of the run's segments, and of what happens in them within so many seconds. False: there is no
+ * such run, or it is dead. */
+bool bsp_status(const char *run, double over_s, bool as_json, FILE *out, FILE *err);
+
+/* The segment of module k of the run NAME. */
+enum { BSP_NAME = 80, BSP_SEGMENT = BSP_NAME + 8 };
+const char *bsp_segment_name(const char *name, int k, char *text, size_t room);
+
+/* Those of the run NAME that this machine has, by number; how many. */
+int bsp_find_segments(const char *name, int numbers[BSP_MODULES]);
+
+/* Where a dead process is the end of the job: takes this one's segments away if it is killed. Before
+ * it has threads. */
+descant_status bsp_sweeper_start(const char *name, const struct log *log);
+
+/* --- model.c: the model, its optimizer's state and its checkpoints --- */
+
+struct bsp_model {
+    const struct bsp_options *options;
+    const struct log *log;
+    struct optimizer optimizer;
+    struct segment_part *parts;     /* (n_parts) */
+    size_t (*dims)[2];              /* (n_parts); dims[k][1] 0: a vector */
+    uint32_t n_parts;
+    size_t n, n_state;
+    float *w;                       /* (n), and behind it the optimizer's state (n_state) */
+    float *copy;                    /* of both, that the saver's; NULL: no checkpoint is kept */
+    /* of this run and those it goes on from */
+    uint64_t version, steps, gradients, examples;
+    double seconds;
+    bool resumed;
+    struct bsp_saver *saver;        /* the thread that writes checkpoints, or NULL */
+    struct bsp_eval *eval;          /* the one that looks at a held-out set, or NULL */
+};
+
+/* By --resume, --model or --params. */
+descant_status bsp_model_open(struct bsp_model *model, const struct bsp_options *o,
+                              const struct log *log);
+void bsp_model_close(struct bsp_model *model);
+control_step bsp_model_step;        /* of: a struct bsp_model */
+
+/* Takes a copy and writes it in the background. False: the last one is not written yet. */
+bool bsp_model_save(struct bsp_model *model);
+bool bsp_model_saving(struct bsp_model *model);
+/* Of the last one that was written; not while one is. */
+bool bsp_model_save_failed(struct bsp_model *model);
+
+/* --- link.c: the way to the others --- */
+
+struct bsp_link {
+    struct fabric *f;
+    int ranks;                      /* of the job, rank 0 among them */
+    uint64_t heard_ns;              /* when something came */
+};
+
+enum bsp_role { BSP_RUN, BSP_CONTROL, BSP_LOCAL };
+
+/* As the rank that the launcher gives, or o->address and the role. *link NULL: a run of one
+ * process. */
+descant_status bsp_link_open(struct bsp_link **link, enum bsp_role role,
+                             const struct bsp_options *o, const struct log *log);
+/* good: all have left, or will; else a job over MPI is left to its launcher. NULL is allowed */
+void bsp_link_close(struct bsp_link *link, bool good);
+uint64_t bsp_link_look(const struct bsp_link *link);    /* when to look what has come; not NULL */
+
+/* --- eval.c: the held-out set; NULL takes the place of one where there is none --- */
+
+/* The model's parts are those of --model, a file that descant train has written. */
+descant_status bsp_eval_open(struct bsp_eval **eval, const struct bsp_model *model);
+void bsp_eval_close(struct bsp_eval *eval);
+
+/* After a superstep: an evaluation begins, in the background, if it is due. */
+void bsp_eval_look(struct bsp_eval *eval, const struct bsp_model *model);
+/* True: the figures of an evaluation that nobody has taken yet. */
+bool bsp_eval_take(struct bsp_eval *eval, struct held_out *figures);
+bool bsp_eval_enough(struct bsp_eval *eval);            /* patience is over */
+/* Of the model as it is; false: one is under way, or not taken yet. Not NULL, as in the next two. */
+bool bsp_eval_begin(struct bsp_eval *eval, const struct bsp_model *model);
+bool bsp_eval_busy(struct bsp_eval *eval);
+bool bsp_eval_failed(struct bsp_eval *eval);            /* the last one; said by then */
+
+/* --- modules.c: the processes --- */
+
+enum bsp_module_state { BSP_RUNS, BSP_WAITS, BSP_DONE, BSP_LOST };
+
+struct bsp_module {
+    pid_t pid;                      /* its process group, too; 0: none */
+    enum bsp_module_state state;
+    int restarts;
+    uint64_t again_ns;              /* BSP_WAITS: until then */
+};
+
+struct bsp_modules {
+    /* the caller's to set; all segments of this process, from when they are there */
+    const struct bsp_options *options;
+    const struct log *log;
+    struct local *const *locals;    /* (n_locals) */
+    int n_locals;
+
+    int n;                          /* commands; 0: modules come by themselves */
+    struct bsp_module at[BSP_MODULES];
+    bool ending;                    /* none is started again */
+    uint64_t named_ns;
+};
+
+/* Starts one for each segment. After a failure those that were started are running. */
+descant_status bsp_modules_start(struct bsp_modules *modules);
+/* Notes who has ended, and starts again those that died, after a while; gives up whose segment is
+ * detached, and takes back what the dead held. */
+void bsp_modules_tend(struct bsp_modules *modules);
+/* Says whose gradients had NaN or Inf, once a second, or now. */
+void bsp_modules_name_bad(struct bsp_modules *modules, bool now);
+uint64_t bsp_modules_next(const struct bsp_modules *modules);   /* when to tend; 0: no need */
+int bsp_modules_alive(const struct bsp_modules *modules);       /* running, or waiting to */
+struct crew_figures bsp_modules_figures(const struct bsp_modules *modules);
+void bsp_modules_kill(struct bsp_modules *modules, int signal);
+
+/* --- end.c: their end, in good order --- */
+
+struct bsp_ending {
+    struct bsp_modules *modules;    /* whose segments have been ended */
+    struct signals *signals;
+    void (*rest)(void *of, uint64_t until_ns);      /* tends the modules, too */
+    void *of;
+};
+
+void bsp_end_modules(const struct bsp_ending *how);
+bool bsp_end_within(const struct bsp_ending *how, uint64_t ns);     /* none is left */
+
+#endif

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: MIT */
+/* The end of modules, after their segments have been ended, so that they leave by themselves: who
+ * has not left after a while is told by SIGTERM, then SIGKILL. */
+#include "control/control.h"
+
+#define TICK_NS UINT64_C(100000000)
+#define TERM_NS UINT64_C(2000000000)
+
+bool bsp_end_within(const struct bsp_ending *how, uint64_t ns)
+{
+    uint64_t until = clock_now_ns() + ns, now = 0;
+    how->rest(how->of, 0);
+    while (bsp_modules_alive(how->modules) && (now = clock_now_ns()) < until &&
+           !how->signals->hurried)
+        how->rest(how->of, until < now + TICK_NS ? until : now + TICK_NS);
+    return bsp_modules_alive(how->modules) == 0;
+}
+
+/* One that has not attached yet would wait for a segment that is not about to end. */
+static void end_who_never_came(const struct bsp_ending *how)
+{
+    for (int k = 0; k < how->modules->n && k < how->modules->n_locals; k++) {
+        const struct bsp_module *module = &how->modules->at[k];
+        struct local_figures f;
+        local_figures(how->modules->locals[k], &f);
+        if (module->pid > 0 && f.attached == 0 && f.owners <= (uint64_t)module->restarts)
+            kill(-module->pid, SIGTERM);
+    }
+}
+
+void bsp_end_modules(const struct bsp_ending *how)
+{
+    if (how->modules->n == 0)
+        return;
+    how->modules->ending = true;
+    end_who_never_came(how);
+    if (bsp_end_within(how, (uint64_t)(how->modules->options->grace * 1e9)))
+        return;
+    bsp_modules_kill(how->modules, SIGTERM);
+    if (bsp_end_within(how, TERM_NS))
+        return;
+    bool hurried = how->signals->hurried;
+    how->signals->hurried = false;
+    bsp_modules_kill(how->modules, SIGKILL);
+    bsp_end_within(how, TERM_NS);
+    how->signals->hurried = hurried;
+}

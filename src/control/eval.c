@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: MIT */
+/* A held-out set beside descant bsp run, where --model is a checkpoint of descant train: its texts say
+ * what the model is, and how its data is read. Between two supersteps control copies the model, by
+ * the names of its parts; a thread of its own, the judge, looks at the copy. Supersteps go on meanwhile,
+ * and an evaluation that is due while one is under way is left out. */
+#include "control/control.h"
+#include "run/beside.h"
+#include "run/limits.h"
+#include "train/saved.h"
+
+#include <string.h>
+
+enum { BATCH = 512 };
+
+struct bsp_eval {
+    const struct bsp_options *options;
+    const struct log *log;
+    struct path_list paths;
+    struct data_options data;
+    _Atomic uint64_t said;
+    struct beside *judge;
+    uint64_t at;                        /* examples, as the last one was due; control's */
+    /* the judge's while it is busy: */
+    struct saved saved;                 /* its w and tables are the copy */
+    struct held_out figures;
+    bool fresh;                         /* nobody has taken them yet */
+    descant_status status;              /* of the last one */
+    struct patience patience;
+};
+
+static bool is_stopped(void *of)
+{
+    const struct bsp_eval *e = of;
+    return beside_stopping(e->judge);
+}
+
+static void judge_copy(void *of)
+{
+    struct bsp_eval *e = of;
+    const struct evaluation how = {
+        .model = e->saved.model, .w = e->saved.w, .tables = e->saved.tables, .data = e->data,
+        .batch = BATCH, .threads = 1, .stopped = is_stopped, .of = e, .log = e->log,
+    };
+    struct metrics sum = {0};
+    double auc;
+
+    nn_thread_init();
+    e->status = evaluate(&how, &sum, &auc);
+    if (e->status != DESCANT_OK || is_stopped(e))
+        return;
+    held_out_set(&e->figures, &sum, auc);
+    e->fresh = true;
+    patience_judge(&e->patience, e->figures.loss, e->figures.at);
+}
+
+/* --- the copy --- */
+
+static const struct segment_part *find_part(const struct bsp_model *m, const char *name)
+{
+    for (uint32_t k = 0; k < m->n_parts; k++)
+        if (strcmp(m->parts[k].name, name) == 0)
+            return &m->parts[k];
+    return NULL;
+}
+
+/* Every tensor is a part: both are of one file. */
+static void copy_tensors(const struct bsp_model *m, const struct tensor *tensors, size_t n, float *to)
+{
+    for (size_t k = 0; k < n; k++)
+        memcpy(to + tensors[k].at, m->w + find_part(m, tensors[k].name)->first,
+               tensors[k].n * sizeof *to);
+}
+
+static void copy_model(struct bsp_eval *e, const struct bsp_model *m)
+{
+    size_t n;
+    const struct tensor *tensors = model_tensors(e->saved.model, &n);
+    copy_tensors(m, tensors, n, e->saved.w);
+    tensors = model_tables(e->saved.model, &n);
+    copy_tensors(m, tensors, n, e->saved.tables);
+}
+
+/* --- what control asks --- */
+
+bool bsp_eval_begin(struct bsp_eval *e, const struct bsp_model *m)
+{
+    if (beside_busy(e->judge) || e->fresh)
+        return false;
+    copy_model(e, m);
+    e->figures = (struct held_out){.at = m->examples, .seconds = m->seconds};
+    beside_begin(e->judge);
+    return true;
+}
+
+void bsp_eval_look(struct bsp_eval *e, const struct bsp_model *m)
+{
+    if (e && due_by_count((uint64_t)e->options->eval_every, e->at, m->examples) &&
+        !bsp_eval_enough(e) && bsp_eval_begin(e, m))
+        e->at = m->examples;
+}
+
+bool bsp_eval_take(struct bsp_eval *e, struct held_out *figures)
+{
+    if (!e || beside_busy(e->judge) || !e->fresh)
+        return false;
+    *figures = e->figures;
+    e->fresh = false;
+    return true;
+}
+
+bool bsp_eval_enough(struct bsp_eval *e)
+{
+    return e && !beside_busy(e->judge) && patience_over(&e->patience, e->options->patience);
+}
+
+bool bsp_eval_busy(struct bsp_eval *e)
+{
+    return beside_busy(e->judge);
+}
+
+bool bsp_eval_failed(struct bsp_eval *e)
+{
+    return e->status != DESCANT_OK;
+}
+
+/* --- opening --- */
+
+static descant_status open_files(struct bsp_eval *e)
+{
+    descant_status status = saved_open(&e->saved, e->options->model, e->log);
+    if (status == DESCANT_OK)
+        status = path_list_init(&e->paths, e->options->eval, e->log);
+    if (status != DESCANT_OK)
+        return status;
+    e->data = held_out_data(&e->saved.options, &e->paths, e->log);
+    e->data.said = &e->said;
+    return evaluate_look(e->saved.model, &e->data);
+}
+
+descant_status bsp_eval_open(struct bsp_eval **out, const struct bsp_model *m)
+{
+    struct bsp_eval *e = memory_take(sizeof *e);
+    if (!e)
+        return log_fail(m->log, DESCANT_MEMORY, "no memory for an evaluation");
+    e->options = m->options;
+    e->log = m->log;
+    e->at = m->examples;
+    descant_status status = open_files(e);
+    if (status == DESCANT_OK)
+        status = beside_start(&e->judge, "evaluations", judge_copy, e, m->log);
+    if (status == DESCANT_OK)
+        *out = e;
+    else
+        bsp_eval_close(e);
+    return status;
+}
+
+void bsp_eval_close(struct bsp_eval *e)
+{
+    if (!e)
+        return;
+    beside_stop(e->judge);
+    path_list_fini(&e->paths);
+    saved_close(&e->saved);
+    memory_give(e);
+}

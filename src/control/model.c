@@ -1,0 +1,364 @@
+/* SPDX-License-Identifier: MIT */
+/* What control has of a model: parts with names, one flat vector, the optimizer's state. A
+ * checkpoint is a safetensors file as the trainer's: the parts, then "descant.optimizer", the
+ * options and how far the run is as texts.
+ *
+ * Control copies the model and the state between two supersteps, and a thread of its own, the
+ * saver, writes the copy. So a checkpoint is of exactly one superstep, and a run that goes on from
+ * it makes the steps that the first one would have made of the same sums. */
+#include "control/control.h"
+#include "run/beside.h"
+#include "run/checkpoint.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_NAMED = 256 };
+
+struct bsp_saver {
+    struct beside *thread;
+    const struct bsp_model *model;
+    /* the thread's while it is busy, with model->copy: */
+    struct contents *contents;      /* of that copy; the texts are listed for each write */
+    char progress[160];
+    bool own;                       /* what is at the path is of this run */
+    bool failed;
+};
+
+/* --- the shape --- */
+
+static descant_status take_parts(struct bsp_model *m, size_t n)
+{
+    m->parts = memory_take_array(n, sizeof *m->parts);
+    m->dims = memory_take_array(n, sizeof *m->dims);
+    return m->parts && m->dims ? DESCANT_OK
+                               : log_fail(m->log, DESCANT_MEMORY, "no memory for a list of parts");
+}
+
+static void add_part(struct bsp_model *m, const char *name, size_t rows, size_t columns)
+{
+    struct segment_part *part = &m->parts[m->n_parts];
+    snprintf(part->name, sizeof part->name, "%s", name);
+    part->first = m->n;
+    part->n = rows * (columns ? columns : 1);
+    m->dims[m->n_parts][0] = rows;
+    m->dims[m->n_parts][1] = columns;
+    m->n += part->n;
+    m->n_parts++;
+}
+
+static bool has_part(const struct bsp_model *m, const char *name)
+{
+    for (uint32_t k = 0; k < m->n_parts; k++)
+        if (strcmp(m->parts[k].name, name) == 0)
+            return true;
+    return false;
+}
+
+/* "1000" is a part w; else "weight=1000,bias=1". False: it is neither. */
+static bool parse_params(struct bsp_model *m, const char *text)
+{
+    static const char letters[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+    while (m->n_parts < MOST_NAMED) {
+        char name[64] = "w", *end;
+        size_t length = strspn(text, letters);
+        if (text[length] == '=') {
+            if (length == 0 || length >= sizeof name || strncmp(text, "descant.", 8) == 0)
+                return false;
+            snprintf(name, sizeof name, "%.*s", (int)length, text);
+            text += length + 1;
+        } else if (m->n_parts > 0) {
+            return false;
+        }
+        if (*text < '1' || *text > '9' || strspn(text, "0123456789") > 13 || has_part(m, name))
+            return false;
+        add_part(m, name, strtoull(text, &end, 10), 0);
+        if (!*end)
+            return m->n <= SEGMENT_FLOATS;
+        if (*end != ',')
+            return false;
+        text = end + 1;
+    }
+    return false;
+}
+
+static bool is_part(const struct safetensor *t)
+{
+    return t->type == SAFETENSORS_F32 && t->bytes > 0 && strncmp(t->name, "descant.", 8) != 0;
+}
+
+static descant_status parts_of_file(struct bsp_model *m, const char *path,
+                                    const struct safetensors *file)
+{
+    size_t n = safetensors_count(file);
+    descant_status status = take_parts(m, n);
+    for (size_t k = 0; k < n && status == DESCANT_OK; k++) {
+        const struct safetensor *t = safetensors_at(file, k);
+        if (is_part(t))
+            add_part(m, t->name, t->n_dims ? t->dims[0] : 1, t->n_dims > 1 ? t->dims[1] : 0);
+    }
+    if (status == DESCANT_OK && (m->n == 0 || m->n_parts > SEGMENT_PARTS))
+        status = log_fail(m->log, DESCANT_CORRUPT, "%s has no tensors of F32, or more than %d",
+                          path, SEGMENT_PARTS);
+    return status;
+}
+
+/* --- its values --- */
+
+static descant_status take_values(struct bsp_model *m)
+{
+    m->n_state = optimizer_floats(&m->optimizer, m->n);
+    m->w = memory_take_array(m->n + m->n_state, sizeof *m->w);
+    if (m->options->checkpoint)
+        m->copy = memory_take_array(m->n + m->n_state, sizeof *m->copy);
+    return m->w && (m->copy || !m->options->checkpoint)
+               ? DESCANT_OK
+               : log_fail(m->log, DESCANT_MEMORY, "no memory for a model of %zu floats", m->n);
+}
+
+/* Every part is in the file, as it is here: the shape is the file's, or was compared. */
+static void read_values(struct bsp_model *m, const struct safetensors *file)
+{
+    for (uint32_t k = 0; k < m->n_parts; k++) {
+        const struct safetensor *t = safetensors_find(file, m->parts[k].name);
+        memcpy(m->w + m->parts[k].first, t->data, t->bytes);
+    }
+}
+
+static descant_status check_values(const struct bsp_model *m, const char *path)
+{
+    for (uint32_t k = 0; k < m->n_parts; k++)
+        for (size_t i = 0; i < m->parts[k].n; i++)
+            if (!(m->w[m->parts[k].first + i] * 0.0f == 0.0f))
+                return log_fail(m->log, DESCANT_CORRUPT, "%s: the tensor %s has NaN or Inf", path,
+                                m->parts[k].name);
+    return DESCANT_OK;
+}
+
+static descant_status open_params(struct bsp_model *m)
+{
+    descant_status status = take_parts(m, MOST_NAMED);
+    if (status == DESCANT_OK && !parse_params(m, m->options->params))
+        status = log_fail(m->log, DESCANT_INVALID, "--params %s: allowed is a number of floats, as "
+                          "1000, or up to %d parts with names, each once, as weight=1000,bias=1",
+                          m->options->params, MOST_NAMED);
+    return status == DESCANT_OK ? take_values(m) : status;
+}
+
+static descant_status open_model(struct bsp_model *m)
+{
+    const char *path = m->options->model;
+    struct safetensors *file;
+    descant_status status = safetensors_open(&file, path, m->log);
+    if (status != DESCANT_OK)
+        return status;
+    status = parts_of_file(m, path, file);
+    if (status == DESCANT_OK)
+        status = take_values(m);
+    if (status == DESCANT_OK) {
+        read_values(m, file);
+        status = check_values(m, path);
+    }
+    safetensors_close(file);
+    return status;
+}
+
+/* --- going on from a checkpoint --- */
+
+/* What was asked for beside --resume is what is there. */
+static descant_status compare(const struct bsp_model *m, const char *path,
+                              const struct safetensors *file)
+{
+    uint32_t n = 0;
+    for (size_t k = 0; k < safetensors_count(file); k++)
+        n += is_part(safetensors_at(file, k));
+    for (uint32_t k = 0; k < m->n_parts; k++) {
+        const struct safetensor *t = safetensors_find(file, m->parts[k].name);
+        if (!t || !is_part(t) || t->bytes != m->parts[k].n * sizeof(float))
+            return log_fail(m->log, DESCANT_CORRUPT, "%s is of another model: it has no tensor %s "
+                            "of %" PRIu64 " floats", path, m->parts[k].name, m->parts[k].n);
+    }
+    if (n != m->n_parts)
+        return log_fail(m->log, DESCANT_CORRUPT, "%s is of another model: it has %u parts, not %u",
+                        path, n, m->n_parts);
+    return DESCANT_OK;
+}
+
+static descant_status read_progress(struct bsp_model *m, const char *path,
+                                    const struct safetensors *file)
+{
+    const char *text = safetensors_text(file, "progress");
+    if (text && sscanf(text, "%" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %lf", &m->version,
+                       &m->steps, &m->gradients, &m->examples, &m->seconds) == 5 &&
+        m->version > 0)
+        return DESCANT_OK;
+    return log_fail(m->log, DESCANT_CORRUPT, "%s was not written by descant bsp; --model begins "
+                    "with its tensors", path);
+}
+
+static descant_status read_checkpoint(struct bsp_model *m, const struct checkpoint *c)
+{
+    descant_status status = DESCANT_OK;
+    if (m->n_parts) {
+        status = compare(m, c->path, c->file);
+    } else {
+        status = parts_of_file(m, c->path, c->file);
+        if (status == DESCANT_OK)
+            status = take_values(m);
+    }
+    if (status == DESCANT_OK)
+        status = read_progress(m, c->path, c->file);
+    if (status == DESCANT_OK)
+        status = checkpoint_state(c, "optimizer", m->w + m->n, m->n_state);
+    if (status == DESCANT_OK) {
+        read_values(m, c->file);
+        m->resumed = true;
+    }
+    return status;
+}
+
+static descant_status resume(struct bsp_model *m)
+{
+    struct checkpoint c = {.path = m->options->checkpoint, .told = &m->options->told,
+                           .log = m->log};
+    descant_status status = checkpoint_open(&c, true);
+    if (status == DESCANT_OK)
+        status = read_checkpoint(m, &c);
+    checkpoint_close(&c);
+    return status;
+}
+
+/* --- writing --- */
+
+static void list_tensors(struct contents *contents, const struct bsp_model *m)
+{
+    for (uint32_t k = 0; k < m->n_parts; k++) {
+        struct safetensor *t = contents_add(contents, m->parts[k].name, SAFETENSORS_F32,
+                                            m->copy + m->parts[k].first, m->parts[k].n);
+        t->n_dims = m->dims[k][1] ? 2 : 1;
+        t->dims[0] = m->dims[k][0];
+        t->dims[1] = m->dims[k][1];
+    }
+    if (m->n_state)
+        contents_add(contents, "descant.optimizer", SAFETENSORS_F32, m->copy + m->n, m->n_state);
+}
+
+static void write_copy(void *of)
+{
+    struct bsp_saver *s = of;
+    const struct bsp_options *o = s->model->options;
+    s->contents->n_texts = 0;
+    contents_text(s->contents, "descant", "%s", descant_version());
+    contents_text(s->contents, "progress", "%s", s->progress);
+    contents_told(s->contents, &o->told);
+    s->failed = checkpoint_put(o->checkpoint, s->own, s->contents, s->model->log) != DESCANT_OK;
+    s->own |= !s->failed;
+}
+
+static descant_status open_saver(struct bsp_model *m)
+{
+    struct bsp_saver *s = m->saver = memory_take(sizeof *s);
+    if (!s)
+        return log_fail(m->log, DESCANT_MEMORY, "no memory for checkpoints");
+    s->model = m;
+    s->own = m->resumed;
+    s->contents = contents_create(m->n_parts + 1, m->log);
+    if (!s->contents)
+        return DESCANT_MEMORY;
+    list_tensors(s->contents, m);
+    return beside_start(&s->thread, "checkpoints", write_copy, s, m->log);
+}
+
+static void close_saver(struct bsp_saver *s)
+{
+    if (!s)
+        return;
+    beside_stop(s->thread);
+    contents_destroy(s->contents);
+    memory_give(s);
+}
+
+bool bsp_model_save(struct bsp_model *m)
+{
+    struct bsp_saver *s = m->saver;
+    if (beside_busy(s->thread))
+        return false;
+    memcpy(m->copy, m->w, (m->n + m->n_state) * sizeof *m->w);
+    snprintf(s->progress, sizeof s->progress,
+             "%" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %.3f", m->version, m->steps,
+             m->gradients, m->examples, m->seconds);
+    beside_begin(s->thread);
+    return true;
+}
+
+bool bsp_model_saving(struct bsp_model *m)
+{
+    return m->saver && beside_busy(m->saver->thread);
+}
+
+bool bsp_model_save_failed(struct bsp_model *m)
+{
+    return m->saver->failed;
+}
+
+/* --- all of it --- */
+
+void bsp_model_step(void *of, const struct control_piece *piece)
+{
+    const struct bsp_model *m = of;
+    const struct optimizer_piece p = {piece->w, piece->g, m->w + m->n, piece->at, piece->n, m->n};
+    optimizer_step_piece(&m->optimizer, &p, m->options->lr, piece->step);
+}
+
+static descant_status open_all(struct bsp_model *m)
+{
+    const struct bsp_options *o = m->options;
+    bool here = o->checkpoint && checkpoint_there(o->checkpoint);
+    descant_status status = DESCANT_OK;
+    if (o->params)
+        status = open_params(m);
+    else if (o->model)
+        status = open_model(m);
+    else if (!o->resume || !here)
+        status = log_fail(m->log, DESCANT_INVALID, "--params or --model says what to train%s",
+                          o->resume ? ": there is no checkpoint to resume" : "");
+    if (status == DESCANT_OK && o->resume && here)
+        status = resume(m);
+    else if (status == DESCANT_OK && o->resume)
+        log_say(m->log, DESCANT_WARNING, "--resume: there is no %s: it begins anew", o->checkpoint);
+    else if (status == DESCANT_OK && here)
+        checkpoint_say_replaced(o->checkpoint, m->log);
+    return status;
+}
+
+descant_status bsp_model_open(struct bsp_model *m, const struct bsp_options *o,
+                              const struct log *log)
+{
+    *m = (struct bsp_model){
+        .options = o, .log = log, .version = 1,
+        .optimizer = {.kind = (enum optimizer_kind)o->optimizer, .momentum = o->momentum,
+                      .beta1 = o->beta1, .beta2 = o->beta2, .epsilon = o->epsilon, .beta = o->beta,
+                      .l1 = o->l1, .l2 = o->l2},
+    };
+    descant_status status = open_all(m);
+    if (status == DESCANT_OK && o->checkpoint)
+        status = open_saver(m);
+    if (status == DESCANT_OK && o->eval)
+        status = bsp_eval_open(&m->eval, m);
+    if (status != DESCANT_OK)
+        bsp_model_close(m);
+    return status;
+}
+
+void bsp_model_close(struct bsp_model *m)
+{
+    bsp_eval_close(m->eval);
+    close_saver(m->saver);
+    memory_give(m->copy);
+    memory_give(m->w);
+    memory_give(m->dims);
+    memory_give(m->parts);
+    *m = (struct bsp_model){0};
+}

@@ -1,0 +1,629 @@
+/* SPDX-License-Identifier: MIT */
+/* descant bsp run and control: control, and local modules of its own, or of other processes over a
+ * fabric (local.c), or both. One thread has everything: it keeps the segments, makes the
+ * supersteps, tends the modules and sleeps in one place, until the next of these is due or a signal
+ * comes. Beside it there are the saver of checkpoints (model.c) and, over MPI, a warden (warden.c).
+ *
+ * A superstep first orders a read-out of those who are elsewhere, and is made when they have
+ * answered, or half a period later: a sum that is late counts in the next one, and who was late is
+ * not waited for until it has answered. The order of an end is what matters:
+ *
+ *   the segments are ended, so that modules leave by themselves, or are made to (end.c); what
+ *   they had committed is one last superstep, unless the limit of the run was met; the last
+ *   checkpoint, the summary. Then the segments lose their names.
+ *
+ * With --every-gradients nobody tells control that a gradient came: it looks. */
+#include "bsp/remote.h"
+#include "control/control.h"
+#include "control/log.h"
+#include "control/warden.h"
+#include "data/safetensors.h"
+#include "run/limits.h"
+#include "run/lock.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+#include <unistd.h>
+
+#define LOOK_MIN_NS UINT64_C(200000)
+#define LOOK_MOST_NS UINT64_C(10000000)
+#define TICK_NS UINT64_C(100000000)
+#define SECOND_NS UINT64_C(1000000000)
+#define TERM_NS (2 * SECOND_NS)
+#define GREET_NS (2 * SECOND_NS)            /* that those who are there have to say so */
+#define LEAVE_NS (5 * SECOND_NS)            /* beside the grace of their modules */
+#define ALONE_NS (3 * SECOND_NS)
+#define LATE_NS (SECOND_NS / 4)             /* with --every-gradients */
+
+struct run {
+    struct bsp_run_log shown;           /* its figures, and where they go */
+    const struct bsp_options *o;
+    struct log log;
+    struct lock locks[LOCK_FILES];
+    struct bsp_model model;
+    struct bsp_link *link;              /* NULL: all is here */
+    struct local **locals;              /* (n_locals): the first n_own here, the others elsewhere */
+    int n_locals, n_own;
+    struct control *control;
+    struct bsp_modules modules;
+    struct signals signals;
+    uint64_t order;                     /* the newest one to read out; asked: it is open */
+    bool asked;
+    uint64_t asked_ns;
+    const char *why;                    /* the end; NULL: it goes on */
+    bool limited, failed;
+    uint64_t left;                      /* gradients read out that no step was made of */
+    bool bad;                           /* the model; it is not to be kept */
+    bool bad_link, said_alone;
+    uint64_t began_ns, due_ns, saved_ns;
+    double before_s;                    /* seconds of the runs that this one goes on from */
+    double pace_ns;                     /* of a gradient, lately */
+    struct warden warden;               /* where a call of MPI may not return */
+};
+
+/* --- the others --- */
+
+/* Segments of another run need a version above theirs. A sum that no superstep is about to take is
+ * taken now: nothing else comes from there before, neither a last one nor figures. */
+static void meet(struct run *r)
+{
+    bool comes = false, waits = false;
+    for (int k = r->n_own; k < r->n_locals; k++) {
+        comes |= local_taken_over(r->locals[k]);
+        waits |= remote_news(r->locals[k]).held && !r->asked;
+    }
+    if (waits)
+        control_read_out(r->control);
+    if (!comes)
+        return;
+    control_meet(r->control);
+    r->model.version = control_version(r->control);
+}
+
+/* There a signal, or a failure, may be that a rank has died: others will not answer, and the launcher
+ * ends the job in a second or so. */
+static bool is_fixed(const struct run *r)
+{
+    return r->link && r->link->f->fixed;
+}
+
+/* And writes what may be the last checkpoint, unless one is being written. */
+static void say_end(struct run *r, const char *why, bool by_signal)
+{
+    bool keeps = r->o->checkpoint && r->shown.steps && !r->bad;
+    bool begun = keeps && is_fixed(r) && bsp_model_save(&r->model);
+    progress_end_line(&r->shown.progress);
+    signals_say_end(r->shown.progress.err, why, begun   ? RUN_KEEPS_NOW
+                                       : keeps ? RUN_KEEPS_LAST
+                                               : RUN_KEEPS_NOTHING, by_signal);
+}
+
+static bool move(struct run *r)
+{
+    warden_enter(&r->warden);
+    bool good = r->link->f->type->post->move(r->link->f) == DESCANT_OK;
+    warden_leave(&r->warden);
+    return good;
+}
+
+static void look_at_link(struct run *r)
+{
+    if (!r->link)
+        return;
+    if (!move(r) && !r->why) {
+        r->failed = r->bad_link = true;
+        r->why = "the other ranks cannot be reached";
+        say_end(r, r->why, false);
+    }
+    for (int k = r->n_own; k < r->n_locals && !r->bad_link; k++)
+        if (remote_turn(r->locals[k]))
+            r->link->heard_ns = clock_now_ns();
+    if (r->control)
+        meet(r);
+}
+
+static void await_saver(struct run *r)
+{
+    while (bsp_model_saving(&r->model))
+        clock_sleep_until(clock_now_ns() + TICK_NS / 5);
+}
+
+/* The warden's, which has taken the run: the model stays as it is. */
+static void last_words(void *of)
+{
+    struct run *r = of;
+    await_saver(r);                 /* of a model before this one */
+    say_end(r, "SIGTERM, and MPI does not return", false);
+    bsp_modules_kill(&r->modules, SIGKILL);
+    await_saver(r);
+}
+
+static uint64_t earlier(uint64_t a, uint64_t b)
+{
+    return b && b < a ? b : a;
+}
+
+/* The one place where the run sleeps; a signal ends it early. */
+static void rest_until(struct run *r, uint64_t when_ns)
+{
+    if (r->link)
+        when_ns = earlier(when_ns, bsp_link_look(r->link));
+    if (signals_rest(&r->signals, when_ns) == SIGNAL_ENDS) {
+        bool term = r->signals.came == SIGTERM;
+        r->why = term ? "stopped by SIGTERM" : "stopped by SIGINT";
+        say_end(r, signal_name(r->signals.came), true);
+    }
+    look_at_link(r);
+}
+
+/* Of the processes here and elsewhere, as those have told. One that died counts as it was. */
+struct everybody {
+    bool commands;                      /* somebody has started any */
+    bool greeted, left;                 /* those who are there have */
+    int alive, lost, restarts;          /* commands; alive: who may come, too */
+    int modules;                        /* segments */
+    uint64_t gradients_lost;
+};
+
+static struct everybody look_at_all(const struct run *r)
+{
+    struct crew_figures own = bsp_modules_figures(&r->modules);
+    struct everybody all = {r->o->command != NULL, true, true, own.alive, own.lost, own.restarts,
+                            r->n_own, 0};
+    for (int k = r->n_own; k < r->n_locals; k++) {
+        struct remote_news news = remote_news(r->locals[k]);
+        all.commands |= news.crew.commands != 0;
+        all.greeted &= !news.here || news.welcome;
+        all.left &= !news.here || news.left;
+        all.alive += news.crew.alive;
+        all.alive += !news.came || (news.here && !news.left && !news.crew.commands);
+        all.lost += news.crew.lost;
+        all.restarts += news.crew.restarts;
+        all.modules += news.modules;
+        all.gradients_lost += news.lost;
+    }
+    return all;
+}
+
+/* --- opening --- */
+
+static descant_status open_own(struct run *r)
+{
+    char name[BSP_SEGMENT];
+    for (int k = 0; k < r->o->modules; k++) {
+        const struct segment_options options = {
+            .name = bsp_segment_name(r->o->name, k, name, sizeof name),
+            .slots = (int)r->o->slots, .bound = (uint64_t)r->o->bound, .parts = r->model.parts,
+            .n_parts = r->model.n_parts, .model = r->model.w, .version = r->model.version,
+            .log = &r->log,
+        };
+        descant_status status = local_open(&r->locals[k], &options);
+        if (status == DESCANT_DUPLICATE)
+            log_say(&r->log, DESCANT_ERROR, "another run has the name %s; --name gives this one "
+                    "another", r->o->name);
+        if (status != DESCANT_OK)
+            return status;
+        r->n_own = ++r->n_locals;
+    }
+    return DESCANT_OK;
+}
+
+static descant_status open_others(struct run *r)
+{
+    const struct bsp_model *m = &r->model;
+    uint64_t run = run_number();
+    for (int rank = 1; r->link && rank < r->link->ranks; rank++) {
+        const struct remote_options options = {
+            .f = r->link->f, .rank = rank, .n = m->n, .parts = m->parts, .n_parts = m->n_parts,
+            .bound = (uint64_t)r->o->bound, .run = run, .first_rank = r->o->modules ? 0 : 1,
+            .n_ranks = r->link->ranks - !r->o->modules, .model = m->w, .version = m->version,
+            .log = &r->log,
+        };
+        descant_status status = remote_open(&r->locals[r->n_locals], &options);
+        if (status != DESCANT_OK)
+            return status;
+        r->n_locals++;
+    }
+    return DESCANT_OK;
+}
+
+static descant_status open_locals(struct run *r)
+{
+    size_t most = (size_t)r->o->modules + (r->link ? (size_t)r->link->ranks : 0);
+    r->locals = memory_take_array(most, sizeof *r->locals);
+    if (!r->locals)
+        return log_fail(&r->log, DESCANT_MEMORY, "no memory for a list of local modules");
+    descant_status status = open_own(r);
+    r->modules.locals = r->locals;
+    r->modules.n_locals = r->n_own;
+    return status == DESCANT_OK ? open_others(r) : status;
+}
+
+/* So that the first version is above what those who are there have. */
+static void greet(struct run *r)
+{
+    uint64_t until = clock_now_ns() + GREET_NS;
+    look_at_link(r);
+    while (r->link && !look_at_all(r).greeted && clock_now_ns() < until && !r->why)
+        rest_until(r, until);
+}
+
+static uint64_t least_of_step(const struct bsp_options *o)
+{
+    return (uint64_t)(o->min_gradients > o->every_gradients ? o->min_gradients
+                                                            : o->every_gradients);
+}
+
+static descant_status open_control(struct run *r)
+{
+    const struct control_options options = {
+        .locals = r->locals, .n_locals = r->n_locals, .n = r->model.n, .w = r->model.w,
+        .version = r->model.version, .steps = r->model.steps, .bound = (uint64_t)r->o->bound,
+        .min_gradients = least_of_step(r->o), .clip = r->o->clip,
+        .step = bsp_model_step, .of = &r->model, .log = &r->log,
+    };
+    descant_status status = control_create(&r->control, &options);
+    if (status == DESCANT_OK)
+        r->model.version = control_version(r->control);
+    return status;
+}
+
+/* The run may have come so far before it was resumed. */
+static void look_at_limits(struct run *r)
+{
+    const struct bsp_model *m = &r->model;
+    if (r->why)
+        return;
+    if (r->o->supersteps && m->steps >= (uint64_t)r->o->supersteps)
+        r->why = "all supersteps are made";
+    else if (r->o->examples && m->examples >= (uint64_t)r->o->examples)
+        r->why = "there were enough examples";
+    else if (bsp_eval_enough(m->eval))
+        r->why = "the held-out loss falls no more";
+    r->limited = r->why != NULL;
+}
+
+static descant_status open_all(struct run *r)
+{
+    descant_status status = lock_take_files(r->locks, r->o->checkpoint, r->o->log, NULL, &r->log);
+    if (status == DESCANT_OK && r->o->checkpoint)
+        safetensors_tidy(r->o->checkpoint);
+    if (status == DESCANT_OK)
+        status = bsp_model_open(&r->model, r->o, &r->log);
+    if (status == DESCANT_OK)
+        status = open_locals(r);
+    if (status == DESCANT_OK)
+        greet(r);
+    if (status == DESCANT_OK)
+        status = open_control(r);
+    r->before_s = r->model.seconds;
+    r->began_ns = r->due_ns = r->saved_ns = clock_now_ns();
+    if (status == DESCANT_OK)
+        status = bsp_log_open(&r->shown, &r->model, r->locals, r->n_locals);
+    look_at_limits(r);
+    if (status == DESCANT_OK && r->o->command && !r->why)
+        status = bsp_modules_start(&r->modules);
+    return status;
+}
+
+/* --- supersteps --- */
+
+static void count_step(struct run *r, const struct superstep *s, uint64_t began)
+{
+    struct bsp_model *m = &r->model;
+    uint64_t now = clock_now_ns();
+    m->version = control_version(r->control);
+    m->steps = control_steps(r->control);
+    m->gradients += s->sums.gradients;
+    m->examples += s->sums.examples;
+    m->seconds = r->before_s + (double)(now - r->began_ns) * 1e-9;
+    r->pace_ns = (double)(now - r->shown.stepped_ns) / (double)s->sums.gradients;
+    bsp_log_step(&r->shown, m, s, (double)(now - began) * 1e-9);
+}
+
+static void superstep(struct run *r)
+{
+    struct superstep s = {0};
+    uint64_t began = clock_now_ns();
+    if (control_superstep(r->control, &s) != DESCANT_OK) {
+        r->failed = r->bad = true;
+        r->why = "the model has NaN or Inf";
+    } else if (s.stepped) {
+        count_step(r, &s, began);
+    }
+    r->left = s.stepped || s.left_out ? 0 : s.sums.gradients;
+    r->shown.left_out += s.left_out;
+}
+
+static bool awaits_others(const struct run *r)
+{
+    uint64_t patience = r->o->every_gradients ? LATE_NS : (uint64_t)(r->o->period_s * 0.5e9);
+    bool any = false;
+    for (int k = r->n_own; k < r->n_locals; k++)
+        any |= remote_awaited(r->locals[k], r->order);
+    return any && clock_now_ns() < r->asked_ns + patience;
+}
+
+/* Orders a read-out, or makes the superstep of the last order; true: it was made. */
+static bool advance(struct run *r)
+{
+    if (!r->asked) {
+        r->asked = true;
+        r->asked_ns = clock_now_ns();
+        r->order++;
+        for (int k = r->n_own; k < r->n_locals; k++)
+            remote_ask(r->locals[k], r->order);
+    }
+    if (awaits_others(r))
+        return false;
+    for (int k = r->n_own; k < r->n_locals; k++)
+        remote_pass_over(r->locals[k], r->order);
+    r->asked = false;
+    superstep(r);
+    r->due_ns = r->asked_ns + (uint64_t)(r->o->period_s * 1e9);
+    return true;
+}
+
+/* Half of the time that the gradients which are missing take, at the last superstep's pace or, if
+ * that is slower, at this one's so far. */
+static uint64_t look_after(const struct run *r, uint64_t pending)
+{
+    uint64_t every = (uint64_t)r->o->every_gradients;
+    double missing = pending < every ? (double)(every - pending) : 0;
+    double so_far = (double)(clock_now_ns() - r->shown.stepped_ns) / (double)(pending + 1);
+    double half = 0.5 * missing * fmax(so_far, r->pace_ns);
+    uint64_t rest = half < LOOK_MOST_NS ? (uint64_t)half : LOOK_MOST_NS;
+    return rest > LOOK_MIN_NS ? rest : LOOK_MIN_NS;
+}
+
+/* Makes one if it is time, and says when to look again. */
+static uint64_t step_if_due(struct run *r)
+{
+    uint64_t now = clock_now_ns(), every = (uint64_t)r->o->every_gradients;
+    if (!every)
+        return now < r->due_ns || advance(r) ? r->due_ns : now + LOOK_MOST_NS;
+    uint64_t pending = control_pending(r->control);
+    if ((r->asked || pending >= every) && advance(r))
+        pending = control_pending(r->control);
+    return clock_now_ns() + look_after(r, pending);
+}
+
+/* A module that comes by itself has nothing to come to. With a COMMAND its end says it. */
+static bool all_detached(const struct run *r)
+{
+    if (r->o->command || r->n_own == 0 || r->n_own < r->n_locals)
+        return false;
+    for (int k = 0; k < r->n_own; k++)
+        if (!local_detached(r->locals[k]))
+            return false;
+    return true;
+}
+
+static void look_at_end(struct run *r)
+{
+    double minutes = (double)(clock_now_ns() - r->began_ns) / 60e9;
+    const struct everybody all = look_at_all(r);
+    look_at_limits(r);
+    if (!r->why && r->o->minutes > 0 && minutes >= r->o->minutes)
+        r->why = "the time is over";
+    if (!r->why && all.commands && all.alive == 0) {
+        r->failed = all.lost > 0;
+        r->why = r->failed ? "no module is left" : "all modules have done their work";
+    }
+    if (!r->why && all_detached(r)) {
+        r->failed = true;
+        r->why = "no segment is left";
+    }
+}
+
+static void save_if_due(struct run *r)
+{
+    uint64_t now = clock_now_ns();
+    if (!r->o->checkpoint || !due_by_time(r->o->checkpoint_every, r->saved_ns, now) ||
+        bsp_model_saving(&r->model))
+        return;
+    if (bsp_model_save_failed(&r->model))
+        log_say(&r->log, DESCANT_WARNING, "a checkpoint failed; training goes on");
+    bsp_model_save(&r->model);
+    r->saved_ns = now;
+}
+
+/* Modules that a COMMAND starts say themselves what becomes of them. */
+static void say_if_alone(struct run *r)
+{
+    bool any = r->o->command || r->said_alone || clock_now_ns() - r->began_ns < ALONE_NS;
+    for (int k = 0; k < r->n_locals && !any; k++) {
+        struct local_figures f;
+        local_figures(r->locals[k], &f);
+        any = f.owners > 0 || f.attached > 0 || (k >= r->n_own && remote_news(r->locals[k]).came);
+    }
+    if (any)
+        return;
+    r->said_alone = true;
+    if (r->n_own)
+        log_say(&r->log, DESCANT_WARNING, "no module has come yet, and there is no COMMAND after --: "
+                "start one with DESCANT_SEGMENT=%s-0", r->o->name);
+    else
+        log_say(&r->log, DESCANT_WARNING, "there are no local modules yet: descant bsp local of "
+                "this address is awaited");
+}
+
+static void train(struct run *r)
+{
+    while (!r->why) {
+        uint64_t next = step_if_due(r);
+        bsp_modules_tend(&r->modules);
+        save_if_due(r);
+        say_if_alone(r);
+        bsp_modules_name_bad(&r->modules, false);
+        bsp_log_show(&r->shown, &r->model);
+        look_at_end(r);
+        if (!r->why)
+            rest_until(r, earlier(earlier(next, bsp_modules_next(&r->modules)),
+                                  clock_now_ns() + TICK_NS));
+    }
+}
+
+/* --- the end --- */
+
+static void rest_and_tend(void *of, uint64_t until_ns)
+{
+    struct run *r = of;
+    if (until_ns)
+        rest_until(r, until_ns);
+    bsp_modules_tend(&r->modules);
+}
+
+static struct bsp_ending ending(struct run *r)
+{
+    return (struct bsp_ending){.modules = &r->modules, .signals = &r->signals,
+                               .rest = rest_and_tend, .of = r};
+}
+
+/* A sum that waits to be read out keeps the last one from coming. */
+static void await_others(struct run *r, uint64_t until)
+{
+    while (!look_at_all(r).left && clock_now_ns() < until && !r->signals.hurried &&
+           !r->bad_link) {
+        control_read_out(r->control);
+        rest_until(r, until);
+    }
+    if (!look_at_all(r).left)
+        log_say(&r->log, DESCANT_WARNING, "not all local modules have ended: what they have not "
+                "handed on is left out");
+}
+
+static void end_modules(struct run *r)
+{
+    const struct bsp_ending how = ending(r);
+    uint64_t grace = (uint64_t)(r->o->grace * 1e9) + 2 * TERM_NS + LEAVE_NS;
+    uint64_t until = clock_now_ns() + grace;
+    for (int k = 0; k < r->n_locals; k++)
+        local_end(r->locals[k]);
+    bsp_end_modules(&how);
+    await_others(r, until);
+}
+
+static void wait_saver(struct run *r)
+{
+    while (bsp_model_saving(&r->model) && !r->signals.hurried)
+        rest_until(r, clock_now_ns() + TICK_NS / 10);
+}
+
+/* False: it could not be written. */
+static bool last_checkpoint(struct run *r)
+{
+    wait_saver(r);
+    bool good = bsp_model_save(&r->model);
+    wait_saver(r);
+    return good && !bsp_model_saving(&r->model) && !bsp_model_save_failed(&r->model);
+}
+
+static int signalled(const struct run *r)
+{
+    return first_signal(&r->signals.first);
+}
+
+/* Of the final model; a signal ends it. False: it failed. */
+static bool judge_last(struct run *r)
+{
+    struct bsp_eval *eval = r->model.eval;
+    if (!eval || r->bad)
+        return true;
+    while (!signalled(r) && bsp_eval_busy(eval))
+        rest_until(r, clock_now_ns() + TICK_NS / 10);
+    bsp_log_eval(&r->shown, &r->model, true);
+    if (!signalled(r))
+        bsp_eval_begin(eval, &r->model);
+    while (!signalled(r) && bsp_eval_busy(eval))
+        rest_until(r, clock_now_ns() + TICK_NS / 10);
+    return signalled(r) || !bsp_eval_failed(eval);
+}
+
+static void say_what_is_lost(struct run *r)
+{
+    uint64_t lost = look_at_all(r).gradients_lost;
+    if (lost)
+        log_say(&r->log, DESCANT_WARNING, "%" PRIu64 " gradient%s lost with local modules that "
+                "died", lost, lost == 1 ? " was" : "s were");
+    if (r->left && !r->limited && !r->bad)
+        log_say(&r->log, DESCANT_WARNING, "the last %" PRIu64 " gradient%s left out: a step takes %"
+                PRIu64 " at least", r->left, r->left == 1 ? " is" : "s are", least_of_step(r->o));
+}
+
+static void end(struct run *r)
+{
+    struct bsp_end how = {.seconds = (double)(clock_now_ns() - r->began_ns) * 1e-9};
+    end_modules(r);
+    if (!r->limited && !r->bad && !r->signals.hurried)
+        superstep(r);
+    say_what_is_lost(r);
+    bsp_modules_name_bad(&r->modules, true);
+    if (r->o->checkpoint && r->shown.steps && !r->bad) {
+        how.kept = last_checkpoint(r);
+        r->failed |= !how.kept;
+        if (!how.kept)
+            log_say(&r->log, DESCANT_ERROR, "the last checkpoint was not written");
+    }
+    r->failed |= !judge_last(r);
+    how.why = r->why;
+    how.modules = look_at_all(r).modules;
+    how.restarts = look_at_all(r).restarts;
+    r->failed |= !bsp_log_end(&r->shown, &r->model, &how);
+}
+
+static void close_all(struct run *r)
+{
+    control_destroy(r->control);
+    for (int k = 0; k < r->n_locals; k++)
+        local_close(r->locals[k]);
+    memory_give(r->locals);
+    run_log_close(&r->shown.file);
+    if (r->signals.hurried && bsp_model_saving(&r->model)) {
+        fflush(NULL);
+        _exit(128 + signalled(r));         /* the last whole checkpoint stays */
+    }
+    bsp_model_close(&r->model);
+    lock_give_files(r->locks);
+}
+
+int bsp_run(const struct bsp_options *o, struct bsp_link *link, FILE *out, FILE *err)
+{
+    struct run *r = memory_take(sizeof *r);
+    if (!r) {
+        fputs("descant: no memory for a run\n", err);
+        bsp_link_close(link, false);
+        return RUN_FAILED;
+    }
+    r->o = o;
+    r->link = link;
+    r->log = (struct log){.fn = progress_log, .user = &r->shown.progress, .rank = -1};
+    r->shown = (struct bsp_run_log){.options = o, .out = out, .log = &r->log};
+    progress_open(&r->shown.progress, err, o->quiet);
+    r->modules = (struct bsp_modules){.options = o, .log = &r->log};
+    signals_block(&r->signals);
+    nn_thread_init();
+    descant_status status = open_all(r);
+    if (status == DESCANT_OK) {
+        if (is_fixed(r) && r->o->checkpoint)
+            warden_start(&r->warden, last_words, r);
+        train(r);
+        end(r);
+        warden_stop(&r->warden);
+    } else {
+        const struct bsp_ending how = ending(r);
+        r->failed = r->modules.ending = true;
+        bsp_modules_kill(&r->modules, SIGKILL);
+        bsp_end_within(&how, TERM_NS);
+    }
+    int code = status == DESCANT_INVALID ? RUN_BAD_USE
+               : r->failed               ? RUN_FAILED
+               : signalled(r)            ? 128 + signalled(r)
+                                         : RUN_DONE;
+    close_all(r);
+    bsp_link_close(link, status == DESCANT_OK && !r->bad_link && !r->signals.hurried);
+    signals_give_back(&r->signals);
+    memory_give(r);
+    return code;
+}

@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: MIT */
+/* The file as it is written and found again; safetensors_write replaces it in one
+ * step. */
+#include "run/checkpoint.h"
+
+#include <string.h>
+#include <unistd.h>
+
+/* --- writing --- */
+
+struct contents *contents_create(size_t tensors, const struct log *log)
+{
+    struct contents *c = memory_take(sizeof *c);
+    if (c && (c->tensors = memory_take_array(tensors, sizeof *c->tensors)))
+        return c;
+    memory_give(c);
+    log_fail(log, DESCANT_MEMORY, "no memory for a checkpoint");
+    return NULL;
+}
+
+void contents_destroy(struct contents *c)
+{
+    if (c)
+        memory_give(c->tensors);
+    memory_give(c);
+}
+
+struct safetensor *contents_add(struct contents *c, const char *name,
+                                enum safetensors_type type, const void *data, size_t n)
+{
+    static const size_t bytes[] = {[SAFETENSORS_F32] = 4, [SAFETENSORS_U8] = 1,
+                                   [SAFETENSORS_U64] = 8};
+    struct safetensor *s = &c->tensors[c->n_tensors++];
+    snprintf(s->name, sizeof s->name, "%s", name);
+    s->type = type;
+    s->n_dims = 1;
+    s->dims[0] = n;
+    s->data = data;
+    s->bytes = n * bytes[type];
+    s->finite = true;
+    return s;
+}
+
+void contents_text(struct contents *c, const char *key, const char *format, ...)
+{
+    va_list list;
+    va_start(list, format);
+    vsnprintf(c->room[c->n_texts], sizeof c->room[0], format, list);
+    va_end(list);
+    c->texts[c->n_texts] = (struct safetensors_text){key, c->room[c->n_texts]};
+    c->n_texts++;
+}
+
+void contents_told(struct contents *c, const struct told *told)
+{
+    for (size_t k = 0; k < told->n; k++, c->n_texts++) {
+        char *text = c->room[c->n_texts];
+        told_text(told, &told->table[k], text, TOLD_TEXT);
+        c->texts[c->n_texts] = (struct safetensors_text){told->table[k].name, text};
+    }
+}
+
+descant_status checkpoint_put(const char *path, bool own, const struct contents *c,
+                              const struct log *log)
+{
+    char previous[4096], old[4096];
+    bool there = access(path, F_OK) == 0;
+
+    snprintf(previous, sizeof previous, "%s.previous", path);
+    snprintf(old, sizeof old, "%s.old", path);
+    descant_status status = safetensors_write(path, own ? previous : old, c->tensors,
+                                              c->n_tensors, c->texts, c->n_texts, log);
+    if (status != DESCANT_OK)
+        return status;
+    if (!own && there)
+        unlink(previous);
+    else if (!own)
+        rename(previous, old);
+    return DESCANT_OK;
+}
+
+void checkpoint_say_replaced(const char *path, const struct log *log)
+{
+    log_say(log, DESCANT_WARNING, "%s exists and will be replaced: it becomes %s.old; "
+            "--resume would go on from it", path, path);
+}
+
+/* --- reading --- */
+
+bool checkpoint_before(const char *path, char *previous, size_t room)
+{
+    char target[4096];
+
+    snprintf(previous, room, "%s.previous",
+             path_follow(path, target, sizeof target) ? target : path);
+    return access(previous, F_OK) == 0;
+}
+
+bool checkpoint_there(const char *path)
+{
+    char previous[4096 + 16];
+    return access(path, F_OK) == 0 || checkpoint_before(path, previous, sizeof previous);
+}
+
+descant_status checkpoint_open(struct checkpoint *c, bool says)
+{
+    char previous[4096 + 16], why[LOG_LINE];
+    descant_status status = safetensors_open(&c->file, c->path, NULL);
+
+    if (status == DESCANT_OK)
+        return DESCANT_OK;
+    snprintf(why, sizeof why, "%s", descant_last_error());
+    if (!checkpoint_before(c->path, previous, sizeof previous))
+        return log_fail(c->log, status, "%s", why);
+    status = safetensors_open(&c->file, previous, NULL);
+    if (status != DESCANT_OK)
+        return log_fail(c->log, status, "%s; nor can the checkpoint before it be used: %s",
+                        why, descant_last_error());
+    if (says)
+        log_say(c->log, DESCANT_WARNING, "%s; the run goes on from %s, the checkpoint before "
+                "it", why, previous);
+    return DESCANT_OK;
+}
+
+void checkpoint_close(struct checkpoint *c)
+{
+    if (c->file)
+        safetensors_close(c->file);
+    c->file = NULL;
+}
+
+static descant_status take_tensor(const struct checkpoint *c, const struct tensor *want,
+                                  float *p)
+{
+    const struct safetensor *have = safetensors_find(c->file, want->name);
+
+    if (!have)
+        return log_fail(c->log, DESCANT_CORRUPT, "%s is of another model: it has no tensor "
+                        "%s", c->path, want->name);
+    if (have->type != SAFETENSORS_F32 || have->n_dims != want->n_dims ||
+        have->dims[0] != want->dims[0] ||
+        (want->n_dims > 1 && have->dims[1] != want->dims[1]))
+        return log_fail(c->log, DESCANT_CORRUPT, "%s is of another model: its tensor %s has "
+                        "%zu x %zu, not %zu x %zu", c->path, want->name, have->dims[0],
+                        have->n_dims > 1 ? have->dims[1] : 1, want->dims[0],
+                        want->n_dims > 1 ? want->dims[1] : 1);
+    memcpy(p + want->at, have->data, have->bytes);
+    return DESCANT_OK;
+}
+
+descant_status checkpoint_take(const struct checkpoint *c, const struct tensor *tensors,
+                               size_t n, float *p)
+{
+    descant_status status = DESCANT_OK;
+    for (size_t k = 0; k < n && status == DESCANT_OK; k++)
+        status = take_tensor(c, &tensors[k], p);
+    return status;
+}
+
+bool checkpoint_same(const struct checkpoint *c, const char *name, const char **was,
+                     const char **is)
+{
+    static _Thread_local char now[TOLD_TEXT];
+    const struct told *told = c->told;
+    const struct option *s = option_find(told->table, told->n, name, strlen(name));
+
+    *was = safetensors_text(c->file, name);
+    *is = told_text(told, s, now, sizeof now);
+    return !*was || strcmp(*was, *is) == 0;
+}
+
+descant_status checkpoint_state(const struct checkpoint *c, const char *setting, float *p,
+                                size_t n)
+{
+    const char *was, *is;
+    bool tables = strcmp(setting, "optimizer") != 0;
+    const char *name = tables ? "descant.table_optimizer" : "descant.optimizer";
+    size_t n_had = 0;
+    const float *had = safetensors_list(c->file, name, SAFETENSORS_F32, &n_had);
+
+    if (!checkpoint_same(c, setting, &was, &is))
+        return log_fail(c->log, DESCANT_CORRUPT, "%s is of another optimizer: --%s was %s, "
+                        "not %s", c->path, setting, was, is);
+    if (n_had != n)
+        return log_fail(c->log, DESCANT_CORRUPT, "%s is of another optimizer: %s does not "
+                        "fit", c->path, name);
+    if (n)
+        memcpy(p, had, n * sizeof *p);
+    return DESCANT_OK;
+}

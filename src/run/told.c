@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: MIT */
+/* Settings as texts. A path may have any bytes; a log and a checkpoint are UTF-8. */
+#include "run/told.h"
+
+#include <string.h>
+
+/* What is not UTF-8, or was cut in two, becomes '?'. */
+static void clean(char *text)
+{
+    for (size_t left = strlen(text); left > 0;) {
+        int n = text_character(text, left);
+        if (n <= 0)
+            *text = '?';
+        text += n > 0 ? n : 1;
+        left -= (size_t)(n > 0 ? n : 1);
+    }
+}
+
+const char *told_text(const struct told *told, const struct option *setting, char *text,
+                      size_t room)
+{
+    option_write(setting, told->values, text, room);
+    clean(text);
+    return text;
+}
+
+void told_json(const struct told *told, struct json *json)
+{
+    char text[TOLD_TEXT];
+
+    for (const struct option *s = told->table; s < told->table + told->n; s++) {
+        told_text(told, s, text, sizeof text);
+        if (s->type == OPTION_TEXT || s->type == OPTION_CHOICE)
+            json_text(json, s->name, text);
+        else
+            json_real(json, s->name, option_number(s, told->values));
+    }
+}

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: MIT */
+/* Figures over all trainers of the machine, from the seats of its board. */
+#include "train/monitor.h"
+
+#include <math.h>
+
+#define RELAXED memory_order_relaxed
+
+struct figures figures_gather(const struct trainer *t)
+{
+    struct figures f = {0};
+    double merging = 0;         /* trainers that have merged */
+
+    for (int s = 0; s < BOARD_SEATS; s++) {
+        const struct seat *seat = &t->board->seats[s];
+        if (atomic_load_explicit(&seat->state, memory_order_acquire) == SEAT_EMPTY)
+            continue;
+        f.trainers++;
+        f.gap_max = fmax(f.gap_max, get(&seat->gap_max));
+        f.stall_s += get(&seat->stall_ns) * 1e-9;
+        f.copy_s += get(&seat->copy_ns) * 1e-9;
+        f.age_s += get(&seat->age_s);
+        f.exchange_s = fmax(f.exchange_s, get(&seat->exchange_s));
+        f.distance += get(&seat->distance);
+        f.shadow_cpu_s += get(&seat->shadow_cpu_s);
+        f.bytes += get(&seat->bytes);
+        f.rows_sent += get(&seat->rows_sent);
+        f.rows_waiting += get(&seat->rows_waiting);
+        f.rows_age_s = fmax(f.rows_age_s, get(&seat->rows_age_s));
+        double merges = get(&seat->rounds), steps = get(&seat->merged_steps);
+        f.rounds += merges;
+        f.merges += merges;
+        f.merged_steps += steps;
+        f.gap += merges > 0 ? steps / merges : 0;
+        merging += merges > 0;
+        f.lines += atomic_load_explicit(&seat->read.lines, RELAXED);
+        f.bad += atomic_load_explicit(&seat->read.bad, RELAXED);
+        f.steps += atomic_load_explicit(&seat->steps, RELAXED);
+        f.stale += atomic_load_explicit(&seat->stale, RELAXED);
+        f.not_finite += atomic_load_explicit(&seat->not_finite, RELAXED);
+    }
+    f.supersteps = atomic_load_explicit(&t->board->bsp.supersteps, RELAXED);
+    f.gradients = atomic_load_explicit(&t->board->bsp.gradients, RELAXED);
+    f.lag = atomic_load_explicit(&t->board->bsp.lag, RELAXED);
+    double n = f.trainers ? f.trainers : 1;
+    f.gap /= fmax(merging, 1);
+    f.age_s /= fmax(merging, 1);
+    f.distance /= fmax(merging, 1);
+    f.rounds /= n;
+    return f;
+}
+
+double figures_seconds(const struct trainer *t)
+{
+    uint64_t began = atomic_load_explicit(&t->board->started_ns, RELAXED);
+    return (double)(clock_now_ns() - began) * 1e-9;
+}
+
+double figures_stall(const struct trainer *t, const struct figures *f)
+{
+    int trainers = f->trainers ? f->trainers : 1;
+    double worked = figures_seconds(t) * (double)t->options->workers * trainers;
+    return f->stall_s / fmax(worked, 1e-9);
+}
+
+void window_look(struct window *w, const struct trainer *t)
+{
+    struct metrics all = board_sum(t->board), part = all;
+    uint64_t now = clock_now_ns();
+
+    metrics_drop(&part, &w->seen);
+    if (part.n) {
+        w->loss = metrics_logloss(&part);
+        w->entropy = metrics_entropy(&part);
+    }
+    w->per_s = (double)part.n / ((double)(now - w->at_ns) * 1e-9);
+    w->seen = all;
+    w->at_ns = now;
+}

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: MIT */
+/* From the options to what data and nn take. */
+#ifndef TRAIN_INPUTS_H
+#define TRAIN_INPUTS_H
+
+#include "data/paths.h"
+#include "train/config.h"
+
+struct data_options train_data(const struct train_options *o, const struct path_list *list,
+                               const struct log *log);
+/* A held-out set is read once, and in its own order. */
+struct data_options held_out_data(const struct train_options *o, const struct path_list *list,
+                                  const struct log *log);
+descant_status train_shape(const struct train_options *o, const struct data_shape *shape,
+                           struct model_shape *out, const struct log *log);
+/* What can be seen to be wrong before anything starts: pipes, schedules and folders. */
+descant_status train_check(const struct train_options *o, const struct log *log);
+
+#endif

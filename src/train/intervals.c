@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: MIT */
+/* The log of a machine's trainers: a header, intervals, evaluations, checkpoints that failed. Only
+ * the trainer that reports comes here, its monitor while it trains and its main thread after; the
+ * summary is summary.c's. */
+#include "run/summary.h"
+#include "train/monitor.h"
+
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+
+#define RELAXED memory_order_relaxed
+
+static void log_header(struct trainer *t)
+{
+    struct json json;
+    struct told told = train_told(t->options);
+
+    run_log_header(&t->run_log, &json, &told);
+    json_int(&json, "hosts", t->hosts);
+    json_int(&json, "size", t->size);
+    json_int(&json, "parameters", (int64_t)t->n);
+    json_int(&json, "table_parameters", (int64_t)t->n_tables);
+    json_int(&json, "elp", train_elp(t));
+    run_log_written(&t->run_log, json_end(&json), true);
+}
+
+static uint64_t logged_ns(const struct board *b)
+{
+    uint64_t since = atomic_load_explicit(&b->logged_ns, RELAXED);
+    return since ? since : atomic_load_explicit(&b->started_ns, RELAXED);
+}
+
+/* Since the last interval, whoever wrote it. */
+static struct window look_on(struct trainer *t)
+{
+    struct board *b = t->board;
+    struct window w = {
+        .seen = cell_read(&b->logged),
+        .at_ns = logged_ns(b),
+        .loss = NAN, .entropy = NAN,
+    };
+
+    window_look(&w, t);
+    cell_set(&b->logged, &w.seen);
+    atomic_store_explicit(&b->logged_ns, w.at_ns, RELAXED);
+    return w;
+}
+
+/* What there was of a figure since the last interval. */
+static uint64_t lately(_Atomic uint64_t *logged, uint64_t now)
+{
+    return now - atomic_exchange_explicit(logged, now, RELAXED);
+}
+
+/* A seat that is taken anew counts from 0. */
+static double grown(_Atomic double *logged, double now)
+{
+    return fmax(now - atomic_exchange_explicit(logged, now, RELAXED), 0);
+}
+
+/* Of the interval, which took so long; distance and age are those of the last merge. */
+static void log_sync(struct trainer *t, struct json *json, const struct figures *f, double took_s)
+{
+    struct board *b = t->board;
+    double merges = grown(&b->sync_logged.merges, f->merges);
+    double steps = grown(&b->sync_logged.merged_steps, f->merged_steps);
+    double stall_s = grown(&b->sync_logged.stall_s, f->stall_s);
+    double workers = (double)t->options->workers * (f->trainers ? f->trainers : 1);
+
+    json_real(json, "rounds", merges / fmax(f->trainers, 1));
+    json_real(json, "gap", merges > 0 ? steps / merges : (double)NAN);
+    json_real(json, "stall_share", stall_s / fmax(took_s * workers, 1e-9));
+    json_real(json, "distance", merged(f->distance, f->rounds));
+    json_real(json, "age_s", merged(f->age_s, f->rounds));
+    if (f->rows_sent > 0) {
+        json_real(json, "rows_sent", grown(&b->sync_logged.rows_sent, f->rows_sent));
+        json_real(json, "rows_waiting", f->rows_waiting);
+        json_real(json, "rows_age_s", f->rows_age_s);
+    }
+}
+
+static void log_bsp(struct trainer *t, struct json *json, const struct figures *f)
+{
+    struct board *b = t->board;
+    uint64_t gradients = lately(&b->bsp_logged.gradients, f->gradients);
+    uint64_t lag = lately(&b->bsp_logged.lag, f->lag);
+    uint64_t most = atomic_exchange_explicit(&b->bsp.lag_lately, 0, RELAXED);
+
+    json_int(json, "supersteps", (int64_t)lately(&b->bsp_logged.supersteps, f->supersteps));
+    json_int(json, "gradients", (int64_t)gradients);
+    const struct lags lags = {
+        .mean = lag_mean(lag, gradients), .most = gradients ? (double)most : (double)NAN,
+        .stale = lately(&b->bsp_logged.stale, f->stale),
+        .not_finite = lately(&b->bsp_logged.not_finite, f->not_finite),
+    };
+    lags_json(json, &lags);
+}
+
+void train_log_interval(struct trainer *t, const struct figures *f, double seconds)
+{
+    struct board *b = t->board;
+    uint64_t before_ns = logged_ns(b);
+    struct window w = look_on(t);
+    struct json json;
+
+    json_begin(&json, t->run_log.file);
+    json_text(&json, "kind", "interval");
+    json_int(&json, "rank", (int64_t)atomic_load_explicit(&b->log_rank, RELAXED) - 1);
+    json_int(&json, "examples", (int64_t)w.seen.n);
+    json_real(&json, "seconds", seconds + get(&b->seconds_before));
+    json_real(&json, "loss", w.loss);
+    json_real(&json, "ne", w.entropy);
+    json_real(&json, "examples_per_s", w.per_s);
+    log_sync(t, &json, f, (double)(w.at_ns - before_ns) * 1e-9);
+    if (t->bsp)
+        log_bsp(t, &json, f);
+    run_log_written(&t->run_log, json_end(&json), true);
+}
+
+void train_log_checkpoint(struct trainer *t, const char *why)
+{
+    struct json json;
+
+    train_log_open(t);
+    if (!t->run_log.file)
+        return;
+    json_begin(&json, t->run_log.file);
+    json_text(&json, "kind", "checkpoint");
+    json_real(&json, "seconds", figures_seconds(t) + get(&t->board->seconds_before));
+    json_text(&json, "failed", why);
+    run_log_written(&t->run_log, json_end(&json), true);
+}
+
+void train_log_open(struct trainer *t)
+{
+    struct run_log *l = &t->run_log;
+
+    if (!t->options->log || l->file || atomic_load(&t->board->log_failed))
+        return;
+    uint32_t nobody = 0;
+    bool first = atomic_compare_exchange_strong(&t->board->log_rank, &nobody,
+                                                (uint32_t)t->rank + 1);
+    bool resumed = atomic_load_explicit(&t->board->resumed, RELAXED);
+    host_file(t, t->options->log, l->path, sizeof l->path);
+    l->failed = &t->board->log_failed;
+    l->log = &t->log;
+    if (!run_log_open(l, !first || resumed, first || board_reports(t->board, t->seat))) {
+        if (!atomic_exchange(&t->board->log_failed, 1))
+            log_fail(&t->log, DESCANT_SYSTEM, "%s: %s", l->path, strerror(errno));
+        board_stop(t->board, STOP_FAILED, "%s cannot be written", l->path);
+        return;
+    }
+    if (first)
+        log_header(t);
+}
+
+void train_log_eval(struct trainer *t, const struct held_out *h)
+{
+    train_log_open(t);
+    held_out_log(&t->run_log, h);
+}
+
+void train_log_last(struct trainer *t)
+{
+    struct figures f = figures_gather(t);
+    uint64_t all_began = atomic_load_explicit(&t->board->started_ns, RELAXED);
+    double later = t->began_ns > all_began ? (double)(t->began_ns - all_began) * 1e-9 : 0;
+
+    train_log_open(t);
+    if (t->run_log.file && board_sum(t->board).n > cell_read(&t->board->logged).n)
+        train_log_interval(t, &f, t->seconds + later);
+}

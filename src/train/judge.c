@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: MIT */
+/* Evaluations of the model that is trained: their figures, which is the best, and when
+ * there have been enough of them without gain. Beside training the keeper comes here, at
+ * the end the main thread. */
+#include "run/limits.h"
+#include "train/monitor.h"
+
+#define RELAXED memory_order_relaxed
+
+enum { EVAL_BATCH = 512 };
+
+bool judge_model(struct trainer *t, const float *w, int threads,
+                 bool (*stopped)(void *of), struct held_out *h)
+{
+    struct evaluation e = {
+        .model = t->model, .w = w, .tables = t->tables, .batch = EVAL_BATCH,
+        .data = held_out_data(t->options, &t->eval_paths, &t->log), .threads = threads,
+        .stopped = stopped, .of = t, .log = &t->log,
+    };
+    struct metrics sum;
+    double auc;
+
+    e.data.said = &t->board->eval_said;
+    descant_status status = evaluate(&e, &sum, &auc);
+    if (status != DESCANT_OK)
+        board_stop(t->board, STOP_FAILED, "%s", descant_last_error());
+    held_out_set(h, &sum, auc);
+    return status == DESCANT_OK && !stopped(t);
+}
+
+bool judge_final(struct trainer *t, struct held_out *h)
+{
+    return judge_model(t, t->w, (int)t->options->workers, trainer_heed, h);
+}
+
+static struct patience patience_of(const struct board *b)
+{
+    return (struct patience){
+        .any = atomic_load_explicit(&b->evals, RELAXED), .best = get(&b->eval_best),
+        .best_at = atomic_load_explicit(&b->best_at, RELAXED),
+        .worse = atomic_load_explicit(&b->evals_worse, RELAXED),
+    };
+}
+
+static void put_patience(struct board *b, const struct patience *p)
+{
+    put(&b->eval_best, p->best);
+    atomic_store_explicit(&b->best_at, p->best_at, RELAXED);
+    atomic_store_explicit(&b->evals_worse, p->worse, RELAXED);
+    atomic_store_explicit(&b->evals, p->any, RELAXED);
+}
+
+/* Where the best model could not be written, the one that the file has stays the best. */
+void judge_best(struct trainer *t, const struct held_out *h, const struct place *place,
+                const float *w)
+{
+    struct board *b = t->board;
+    struct patience was = patience_of(b), now = was;
+    bool better = patience_judge(&now, h->loss, h->at);
+
+    put_patience(b, &now);
+    if (better && trainer_keeps_best(t) && save_best(t, place, w) != DESCANT_OK) {
+        was.worse = 0;
+        put_patience(b, &was);
+        news_failed_checkpoint(t);
+    } else if (better) {
+        atomic_store(&b->best_kept, trainer_keeps_best(t));
+    }
+}
+
+void judge_patience(struct trainer *t)
+{
+    struct patience p = patience_of(t->board);
+
+    if (patience_over(&p, t->options->patience))
+        board_stop(t->board, STOP_EARLY, "no gain in %u evaluation%s; the best loss was %.5f, "
+                   "at %llu examples", p.worse, p.worse == 1 ? "" : "s", p.best,
+                   (unsigned long long)p.best_at);
+}

@@ -1,0 +1,376 @@
+/* SPDX-License-Identifier: MIT */
+/* A run that goes on from its checkpoint (save.c): the model and the optimizers' state, the plan's
+ * outer state, and the place in the data. The place counts chunks, so it is only taken over where
+ * what makes a chunk is the same, and where the files are those that were read, which may have
+ * grown (place.c); else the data begins anew. */
+#include "run/checkpoint.h"
+#include "train/place.h"
+#include "train/trainer.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MOST_HOSTS = 4096 };
+
+/* Of the file's text `name`, which is a number; 0: it has none. */
+static uint64_t number_of(const struct safetensors *file, const char *name)
+{
+    const char *text = safetensors_text(file, name);
+    return text ? strtoull(text, NULL, 10) : 0;
+}
+
+/* What the tensors' sizes do not tell: the same numbers would mean something else. */
+static descant_status check_meaning(const struct trainer *t, const struct checkpoint *c)
+{
+    const char *path = c->path, *was, *is;
+    const char *inputs = safetensors_text(c->file, "inputs");
+    const struct data_shape *have = &t->shape;
+    int n_dense, n_fields, plain;
+
+    if (!checkpoint_same(c, "model", &was, &is))
+        return log_fail(&t->log, DESCANT_CORRUPT, "%s is of another model: --model was %s, now it is "
+                        "%s", path, was, is);
+    if (!inputs || sscanf(inputs, "%d %d %*d %d", &n_dense, &n_fields, &plain) != 3)
+        return DESCANT_OK;
+    if (n_dense != have->n_dense || n_fields != have->n_fields)
+        return log_fail(&t->log, DESCANT_CORRUPT, "%s is of other data: it had %d dense feature%s "
+                        "and %d field%s, now there are %d and %d", path, n_dense,
+                        n_dense == 1 ? "" : "s", n_fields, n_fields == 1 ? "" : "s", have->n_dense,
+                        have->n_fields);
+    if (n_fields && plain != have->plain_ids)
+        return log_fail(&t->log, DESCANT_CORRUPT, "%s is of other data: its ids were %s, now they "
+                        "are %s (--plain-ids)", path, plain ? "plain" : "hashed",
+                        plain ? "hashed" : "plain");
+    return DESCANT_OK;
+}
+
+/* This run's; *told has to last as long. */
+static struct checkpoint of_run(const struct trainer *t, struct told *told)
+{
+    *told = train_told(t->options);
+    return (struct checkpoint){.path = t->options->checkpoint, .told = told, .log = &t->log};
+}
+
+descant_status resume_model(struct trainer *t)
+{
+    size_t n, floats = optimizer_floats(&t->optimizer, t->n);
+    struct told told;
+    struct checkpoint c = of_run(t, &told);
+    descant_status status = checkpoint_open(&c, false);
+
+    if (status != DESCANT_OK)
+        return status;
+    const struct tensor *tensors = model_tensors(t->model, &n);
+    status = checkpoint_take(&c, tensors, n, t->w);
+    if (status == DESCANT_OK && floats)
+        status = checkpoint_state(&c, "optimizer", t->state, floats);
+    if (safetensors_text(c.file, "steps"))
+        atomic_store(&t->steps, number_of(c.file, "steps"));
+    checkpoint_close(&c);
+    return status;
+}
+
+static void take_sums(const struct safetensors *file, struct metrics *sums)
+{
+    const char *text = safetensors_text(file, "sums");
+    unsigned long long n, positive, correct;
+    struct metrics m = {0};
+
+    if (!text || sscanf(text, "%llu %llu %llu %lf %lf", &n, &positive, &correct, &m.loss,
+                        &m.predicted) != 5)
+        return;
+    m.n = n;
+    m.positive = positive;
+    m.correct = correct;
+    metrics_merge(sums, &m);
+}
+
+static bool take_host(struct rest *rest, int host, const struct safetensors *file)
+{
+    size_t n = 0;
+    const uint64_t *at = safetensors_list(file, "descant.place", SAFETENSORS_U64, &n);
+
+    take_sums(file, &rest->sums);
+    if (!at || n < PLACE_HEAD || at[0] < (uint64_t)host)
+        return false;
+    rest->cursors[host] = at[0];
+    if (at[1] && (!rest->end || at[1] < rest->end))
+        rest->end = at[1];
+    for (size_t k = PLACE_HEAD; k < n; k++)
+        if (at[k] < DATA_REST)
+            rest_add(rest, at[k]);
+    return true;
+}
+
+/* A host's file that cannot be had: it is taken to be as far as the first. */
+static void take_other(const struct trainer *t, struct rest *rest, int host)
+{
+    char path[4096];
+    struct safetensors *file;
+    bool taken = false;
+
+    snprintf(path, sizeof path, "%s.host%d", t->options->checkpoint, host);
+    if (access(path, F_OK) == 0 && safetensors_open(&file, path, &t->log) == DESCANT_OK) {
+        taken = take_host(rest, host, file);
+        safetensors_close(file);
+    }
+    if (taken)
+        return;
+    rest->cursors[host] = rest->cursors[0] + (uint64_t)host;
+    log_say(&t->log, DESCANT_WARNING, "%s cannot be used: that host is taken to be as far in the "
+            "data as the first", path);
+}
+
+/* --- the data of before --- */
+
+/* The bytes of each file, as they were and as they are. A file of before that has only grown is
+ * the same. False: they are others; `why` says which. */
+static bool same_files(struct trainer *t, const uint64_t *was, size_t n, struct growth *growth,
+                       char *why, size_t room)
+{
+    bool text = t->format != DATA_CACHE && t->format != DATA_IDX;
+
+    snprintf(why, room, "it was of %zu file%s, now it is of %zu", n / MARK,
+             n == MARK ? "" : "s", t->paths.n);
+    if (n != MARK * t->paths.n)
+        return false;
+    for (size_t k = 0; k < t->paths.n; k++, was += MARK) {
+        const char *path = t->paths.paths[k];
+        uint64_t is = atomic_load(&t->board->bytes[k]);
+        struct file_mark mark = file_mark(path, was[0]);
+        snprintf(why, room, "%s is not the file that was read", path);
+        if (mark.bytes != was[0] || mark.hash != was[1] || (!text && is != was[0]))
+            return false;
+        growth[k] = (struct growth){was[0], is, was[0]};
+        atomic_store(&t->board->known[k], was[0]);
+    }
+    return true;
+}
+
+/* The place where files have grown. False: there is none. */
+static bool grow(struct trainer *t, const struct safetensors *file, struct rest *rest,
+                 struct growth *growth)
+{
+    uint64_t chunk_bytes = (uint64_t)t->options->chunk;
+    bool grown = false, once = t->options->epochs == 1 && number_of(file, "epochs") == 1;
+
+    for (size_t k = 0; k < t->paths.n; k++)
+        if (growth[k].is > growth[k].was) {
+            growth[k].whole = t->counted ? whole_lines(t->paths.paths[k], growth[k].was) : 0;
+            grown = true;
+        }
+    if (!grown)
+        return true;
+    if (t->counted)
+        return rest_grow(rest, growth, t->paths.n, chunk_bytes);
+    if (t->paths.n == 1 && once)
+        rest_back(rest);
+    return t->paths.n == 1 && once;
+}
+
+/* Whether all was trained that was to be. */
+static bool is_over(const struct safetensors *file, const struct rest *rest)
+{
+    uint64_t limit = number_of(file, "examples");
+    bool all = rest->end && rest->origin + 1 >= rest->end && !rest->n_todo;
+    return all || (limit && rest->sums.n - number_of(file, "began") >= limit);
+}
+
+/* Whether the data is that of the file, or has that and more: rest is the place in it. What a pipe
+ * brings goes on, unless it had come to its end. */
+static bool same_data(struct trainer *t, const struct checkpoint *c, struct rest *rest,
+                      char *why, size_t room)
+{
+    size_t n = 0;
+    const uint64_t *files = safetensors_list(c->file, "descant.files", SAFETENSORS_U64, &n);
+    const char *was, *is;
+    bool named = checkpoint_same(c, "data", &was, &is), pipes = false;
+    struct growth growth[BOARD_FILES];
+
+    snprintf(why, room, "--data was %s, now it is %s", was ? was : "?", is);
+    for (size_t k = 0; k < t->paths.n; k++)
+        pipes |= atomic_load(&t->board->bytes[k]) == UINT64_MAX;
+    if (pipes || !files)
+        return named && !(pipes && rest->end);
+    char what[512];
+    bool same = same_files(t, files, n, growth, what, sizeof what);
+    if (same && grow(t, c->file, rest, growth))
+        return true;
+    if (same)
+        snprintf(why, room, "its files have grown, and its place in them cannot be found");
+    else if (named)
+        snprintf(why, room, "%s", what);
+    return false;
+}
+
+/* The place counts chunks: it is another one where the chunks are. */
+static bool same_place(struct trainer *t, const struct checkpoint *c, struct rest *rest)
+{
+    const char *inputs = safetensors_text(c->file, "inputs"), *was, *is, *name = NULL;
+    int format = (int)t->format;
+    char why[1200], part[1200] = "";
+    bool over = is_over(c->file, rest);
+
+    if (inputs)
+        sscanf(inputs, "%*d %*d %*d %*d %d", &format);
+    format = format > DATA_CACHE || format < 0 ? DATA_AUTO : format;
+    if (format != (int)t->format)
+        name = "format";
+    else if (t->format != DATA_CACHE && !checkpoint_same(c, "chunk", &was, &is))
+        name = "chunk";
+    else if (t->format == DATA_IDX && !checkpoint_same(c, "seed", &was, &is))
+        name = "seed";
+    if (name && checkpoint_same(c, name, &was, &is))
+        snprintf(why, sizeof why, "its format was %s, now it is %s",
+                 data_format_names[format], data_format_names[t->format]);
+    else if (name)
+        snprintf(why, sizeof why, "--%s was %s, now it is %s", name, was, is);
+    else if (same_data(t, c, rest, why, sizeof why))
+        return true;
+    checkpoint_same(c, "data", &was, &is);
+    if (!name && !over)
+        snprintf(part, sizeof part, ", and of --data %s only a part was trained",
+                 was ? was : "?");
+    log_say(&t->log, DESCANT_WARNING, "%s has its place in other data: %s; the model goes on, the "
+            "data begins anew%s", t->options->checkpoint, why, part);
+    return false;
+}
+
+static bool gather_rest(const struct trainer *t, const struct safetensors *file,
+                        struct rest *rest)
+{
+    bool placed = take_host(rest, 0, file);
+
+    for (int host = 1; host < rest->hosts; host++)
+        take_other(t, rest, host);
+    rest_join(rest);
+    return placed;
+}
+
+/* What --patience counts from: the evaluation of the same held-out set that FILE.best says it has. */
+static void take_best(struct trainer *t, const struct checkpoint *of)
+{
+    char path[4096 + 8];
+    const char *best, *was, *is;
+    struct checkpoint c = *of;
+    unsigned long long at;
+    double loss;
+
+    save_best_path(t, path, sizeof path);
+    if (!trainer_keeps_best(t) || safetensors_open(&c.file, path, NULL) != DESCANT_OK)
+        return;
+    best = safetensors_text(c.file, "best");
+    if (best && sscanf(best, "%lf %llu", &loss, &at) == 2 && isfinite(loss) &&
+        checkpoint_same(&c, "eval", &was, &is)) {
+        atomic_store(&t->board->eval_best, loss);
+        atomic_store(&t->board->best_at, at);
+        atomic_store(&t->board->evals, 1);
+        atomic_store(&t->board->best_kept, 1);
+    }
+    checkpoint_close(&c);
+}
+
+/* Onto the board; stored, not added, for who filled it before may have died. Each host does its
+ * part of what is to do; the sums of before are the first one's. */
+static void set_board(struct trainer *t, const struct rest *rest, bool placed, uint64_t began)
+{
+    struct board *board = t->board;
+    uint32_t n = 0;
+
+    if (t->host == 0) {
+        cell_set(&board->before, &rest->sums);
+        cell_set(&board->logged, &rest->sums);
+        atomic_store(&board->eval_at, rest->sums.n);
+    }
+    atomic_store(&board->began, placed ? began : rest->sums.n);
+    atomic_store(&board->granted, placed ? rest->sums.n - began : 0);
+    if (!placed)
+        return;
+    atomic_store(&board->origin, rest->origin);
+    for (size_t k = (size_t)t->host; k < rest->n_todo; k += board_hosts(board))
+        atomic_store(&board->todo[n++], rest->todo[k]);
+    atomic_store(&board->n_todo, n);
+}
+
+static descant_status take_place(struct trainer *t, const struct checkpoint *c)
+{
+    const struct safetensors *file = c->file;
+    const char *hosts = safetensors_text(file, "hosts");
+    const char *seconds = safetensors_text(file, "seconds");
+    struct rest rest = {.hosts = hosts ? atoi(hosts) : 1};
+
+    if (rest.hosts < 1 || rest.hosts > MOST_HOSTS)
+        return log_fail(&t->log, DESCANT_CORRUPT, "%s is of %s hosts", t->options->checkpoint,
+                        hosts);
+    if (seconds)
+        atomic_store(&t->board->seconds_before, strtod(seconds, NULL));
+    rest.cursors = memory_take_array((size_t)rest.hosts, sizeof *rest.cursors);
+    rest.todo = memory_take_array(BOARD_TODO, sizeof *rest.todo);
+    bool room = rest.cursors && rest.todo;
+    if (room) {
+        bool placed = gather_rest(t, file, &rest);
+        uint64_t began = number_of(file, "began");
+        began = began <= rest.sums.n ? began : 0;
+        placed = placed && same_place(t, c, &rest);
+        set_board(t, &rest, placed, began);
+        if (placed)
+            take_best(t, c);
+    }
+    memory_give(rest.todo);
+    memory_give(rest.cursors);
+    return room ? DESCANT_OK
+                : log_fail(&t->log, DESCANT_MEMORY, "no memory for the place in the data");
+}
+
+descant_status resume_tables(struct trainer *t)
+{
+    size_t n, floats = optimizer_row_floats(&t->optimizer, model_table_rows(t->model),
+                                            model_table_width(t->model));
+    struct told told;
+    struct checkpoint c = of_run(t, &told);
+    descant_status status = checkpoint_open(&c, true);
+
+    if (status != DESCANT_OK)
+        return status;
+    const struct tensor *tensors = model_tables(t->model, &n);
+    status = check_meaning(t, &c);
+    if (status == DESCANT_OK)
+        status = checkpoint_take(&c, tensors, n, t->tables);
+    if (status == DESCANT_OK && floats)
+        status = checkpoint_state(&c, "table-optimizer", t->table_state, floats);
+    if (status == DESCANT_OK)
+        status = take_place(t, &c);
+    checkpoint_close(&c);
+    return status;
+}
+
+descant_status resume_outer(struct trainer *t)
+{
+    struct told told;
+    struct checkpoint c = of_run(t, &told);
+    descant_status status = checkpoint_open(&c, false);
+
+    if (status != DESCANT_OK)
+        return status;
+    size_t n = 0;
+    const void *outer = safetensors_list(c.file, "descant.outer", SAFETENSORS_U8, &n);
+    const char *sync = safetensors_text(c.file, "sync");
+    bool same = outer && sync && strcmp(sync, t->options->sync) == 0;
+    if (same && !t->options->plan_rests) {
+        status = descant_pause(t->job);
+        if (status == DESCANT_OK)
+            status = descant_outer_load(t->job, outer, n);
+        if (status == DESCANT_OK)
+            status = descant_reload(t->job);
+    } else if (!outer) {        /* written in haste, or without a job that could say it */
+        log_say(&t->log, DESCANT_WARNING, "%s lacks the plan's outer state, which begins anew",
+                t->options->checkpoint);
+    } else if (!same) {
+        log_say(&t->log, DESCANT_INFO, "the checkpoint is of plan %s: the outer state begins anew",
+                sync ? sync : "?");
+    }
+    checkpoint_close(&c);
+    return status;
+}

@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: MIT */
+/* A checkpoint is one safetensors file: the dense tensors and the tables by their names, then what
+ * a run needs to go on and a model does not: the optimizers' state, the plan's outer state, the
+ * place in the data, the sums of progressive validation, every option as text.
+ *
+ *   1. It is written beside training: parameters are read while workers change them, as every
+ *      Hogwild reader does. What is not finite is not written: the last good file stays.
+ *   2. The place is the cursor, the data's end if it was met, and the chunks that were held: a
+ *      resumed run does those first, so that nothing is left out, and at most those chunks'
+ *      examples are trained twice; more epochs go on where the last one ended. It counts chunks,
+ *      so it is only taken over where what makes a chunk is the same, and where the files are those
+ *      that were read, which may have grown (place.c); else the data begins anew.
+ *      With several hosts the first one's place is in the checkpoint, the others' beside it in
+ *      PATH.host1, PATH.host2 and so on, with their sums and without a model. A resumed run, on
+ *      however many hosts, reads them all: each of its hosts comes to the same rest of the data,
+ *      and takes its part of that.
+ *   3. safetensors_write replaces the file in one step and keeps the previous one beside it: as
+ *      PATH.previous what this run has written or goes on from, as PATH.old the model of a run
+ *      that it does not go on from. */
+#include "run/checkpoint.h"
+#include "train/bsp.h"
+#include "train/place.h"
+
+#include <unistd.h>
+
+enum { RUN_TENSORS = 5 };
+enum { MOST_LOOKS = 20 };       /* for a moment in which nothing is trained */
+
+static void add_tensors(struct contents *c, const struct tensor *tensors, size_t n,
+                        const float *p)
+{
+    for (size_t k = 0; k < n; k++) {
+        const struct tensor *from = &tensors[k];
+        struct safetensor *s = contents_add(c, from->name, SAFETENSORS_F32, p + from->at,
+                                            from->n);
+        s->n_dims = from->n_dims;
+        s->dims[0] = from->dims[0];
+        s->dims[1] = from->dims[1];
+    }
+}
+
+static void add_model(struct contents *c, struct trainer *t, const struct dense *dense)
+{
+    size_t n;
+    const struct tensor *tensors = model_tensors(t->model, &n);
+
+    add_tensors(c, tensors, n, dense->w);
+    tensors = model_tables(t->model, &n);
+    add_tensors(c, tensors, n, t->tables);
+}
+
+static descant_status outer_of(struct trainer *t, char **out, size_t *bytes)
+{
+    descant_status status = descant_outer_save(t->job, NULL, bytes);
+    if (status != DESCANT_OK)
+        return status;
+    char *outer = memory_take(*bytes);
+    if (!outer)
+        return log_fail(&t->log, DESCANT_MEMORY, "no memory for the outer state");
+    status = descant_outer_save(t->job, outer, bytes);
+    if (status == DESCANT_OK)
+        *out = outer;
+    else
+        memory_give(outer);
+    return status;
+}
+
+descant_status save_keep_outer(struct trainer *t)
+{
+    return t->options->checkpoint ? outer_of(t, &t->outer, &t->outer_bytes) : DESCANT_OK;
+}
+
+/* Looks again if something was trained between place and sums, for that would be trained twice;
+ * where there is always something, the place is the older of the two. */
+static void find_place(struct trainer *t, struct place *place)
+{
+    uint64_t before;
+    int looks = 0;
+
+    do {
+        before = board_sum(t->board).n;
+        place->n = PLACE_HEAD + board_held(t->board, &place->at[0], place->at + PLACE_HEAD,
+                                           BOARD_TODO);
+        place->at[1] = atomic_load_explicit(&t->board->end, memory_order_relaxed);
+        place->sums = board_sum(t->board);
+    } while (place->sums.n != before && ++looks < MOST_LOOKS);
+    for (size_t k = 0; k < t->paths.n; k++) {
+        place->files[MARK * k] = atomic_load(&t->board->bytes[k]);
+        place->files[MARK * k + 1] = atomic_load(&t->board->hashes[k]);
+    }
+}
+
+struct place *save_place(struct trainer *t)
+{
+    struct place *place = memory_take(sizeof *place);
+    if (place)
+        find_place(t, place);
+    return place;
+}
+
+/* Texts: every option, then the sums. */
+static void add_texts(struct contents *c, struct trainer *t, const struct place *place,
+                      uint64_t steps)
+{
+    const struct metrics *m = &place->sums;
+    struct told told = train_told(t->options);
+
+    contents_told(c, &told);
+    contents_text(c, "descant", "%s", descant_version());
+    contents_text(c, "hosts", "%u", board_hosts(t->board));
+    contents_text(c, "size", "%d", t->size);
+    contents_text(c, "sums", "%llu %llu %llu %.17g %.17g", (unsigned long long)m->n,
+             (unsigned long long)m->positive, (unsigned long long)m->correct, m->loss,
+             m->predicted);
+    contents_text(c, "began", "%llu", (unsigned long long)atomic_load(&t->board->began));
+    contents_text(c, "inputs", "%d %d %d %d %d", t->shape.n_dense, t->shape.n_fields,
+             t->shape.n_classes, t->shape.plain_ids, (int)t->format);
+    contents_text(c, "steps", "%llu", (unsigned long long)steps);
+    contents_text(c, "seconds", "%.3f",
+             atomic_load(&t->board->seconds_before) +
+                 (double)(clock_now_ns() - atomic_load(&t->board->started_ns)) * 1e-9);
+}
+
+static void add_place(struct contents *c, const struct place *place)
+{
+    contents_add(c, "descant.place", SAFETENSORS_U64, place->at, place->n);
+}
+
+static void add_run(struct contents *c, struct trainer *t, const struct dense *dense,
+                    const struct place *place)
+{
+    size_t n = optimizer_floats(&t->optimizer, t->n);
+    size_t rows = optimizer_row_floats(&t->optimizer, model_table_rows(t->model),
+                                       model_table_width(t->model));
+
+    if (n)
+        contents_add(c, "descant.optimizer", SAFETENSORS_F32, dense->state, n);
+    if (rows)
+        contents_add(c, "descant.table_optimizer", SAFETENSORS_F32, t->table_state, rows);
+    add_place(c, place);
+    contents_add(c, "descant.files", SAFETENSORS_U64, place->files, MARK * t->paths.n);
+}
+
+void host_file(const struct trainer *t, const char *path, char *own, size_t room)
+{
+    if (t->host == 0)
+        snprintf(own, room, "%s", path);
+    else
+        snprintf(own, room, "%s.host%d", path, t->host);
+}
+
+void save_best_path(const struct trainer *t, char *path, size_t room)
+{
+    snprintf(path, room, "%s.best", t->options->checkpoint);
+}
+
+void save_forget(struct trainer *t)
+{
+    char path[4096];
+    host_file(t, t->options->checkpoint, path, sizeof path);
+    unlink(path);
+}
+
+void save_tidy(const struct trainer *t)
+{
+    char path[4096];
+    host_file(t, t->options->checkpoint, path, sizeof path);
+    safetensors_tidy(path);
+    if (t->host > 0)
+        return;
+    save_best_path(t, path, sizeof path);
+    safetensors_tidy(path);
+}
+
+/* Another host's than the first: it has the same model. */
+static descant_status write_host(struct trainer *t, struct contents *c,
+                                 const struct place *place)
+{
+    char path[4096];
+
+    host_file(t, t->options->checkpoint, path, sizeof path);
+    add_place(c, place);
+    add_texts(c, t, place, atomic_load(&t->steps));
+    return safetensors_write(path, NULL, c->tensors, c->n_tensors, c->texts, c->n_texts, &t->log);
+}
+
+/* What is there is of this run, or of one that it goes on from. */
+static bool is_own(const struct trainer *t)
+{
+    return atomic_load(&t->board->kept) || atomic_load(&t->board->resumed);
+}
+
+static descant_status put(struct trainer *t, const struct contents *c)
+{
+    descant_status status = checkpoint_put(t->options->checkpoint, is_own(t), c, &t->log);
+    char best[4096 + 8], old[4096 + 16];
+
+    if (status != DESCANT_OK)
+        return status;
+    save_best_path(t, best, sizeof best);
+    snprintf(old, sizeof old, "%s.old", best);
+    if (!is_own(t))
+        rename(best, old);
+    atomic_store(&t->board->kept, 1);
+    return DESCANT_OK;
+}
+
+/* FILE.best, without the one before it; one that does not count here becomes FILE.best.old. */
+static descant_status put_best(struct trainer *t, struct contents *c)
+{
+    char path[4096 + 8], old[4096 + 16];
+
+    save_best_path(t, path, sizeof path);
+    snprintf(old, sizeof old, "%s.old", path);
+    contents_text(c, "best", "%.17g %llu", atomic_load(&t->board->eval_best),
+             (unsigned long long)atomic_load(&t->board->best_at));
+    return safetensors_write(path, atomic_load(&t->board->best_kept) ? NULL : old, c->tensors,
+                             c->n_tensors, c->texts, c->n_texts, &t->log);
+}
+
+static descant_status write_all(struct trainer *t, const struct dense *dense, struct contents *c,
+                                const struct place *place, bool best)
+{
+    if (t->host > 0)
+        return write_host(t, c, place);
+    size_t outer_bytes = t->outer_bytes;
+    char *outer = t->outer;
+    bool kept = outer || (!t->in_haste && !best && outer_of(t, &outer, &outer_bytes) == DESCANT_OK);
+
+    add_run(c, t, dense, place);
+    if (kept)
+        contents_add(c, "descant.outer", SAFETENSORS_U8, outer, outer_bytes);
+    add_model(c, t, dense);
+    add_texts(c, t, place, dense->steps);
+    descant_status status = best ? put_best(t, c) : put(t, c);
+    if (outer != t->outer)
+        memory_give(outer);
+    return status;
+}
+
+static descant_status write_from(struct trainer *t, const struct place *place,
+                                 const struct dense *dense, bool best)
+{
+    if (diverged_in(dense->w, t->n) || diverged_in(t->tables, t->n_tables)) {
+        char where[96];
+        diverged_where(t, where, sizeof where);
+        return log_fail(&t->log, DESCANT_INVALID, "no checkpoint is written: %s", where);
+    }
+    size_t n_dense, n_tables;
+    model_tensors(t->model, &n_dense);
+    model_tables(t->model, &n_tables);
+    struct contents *c = contents_create(n_dense + n_tables + RUN_TENSORS, &t->log);
+    descant_status status = c ? write_all(t, dense, c, place, best) : DESCANT_MEMORY;
+    contents_destroy(c);
+    return status;
+}
+
+/* The place comes before the model: what is done by then is in it. */
+descant_status save_checkpoint(struct trainer *t)
+{
+    struct place *place = save_place(t);
+    if (!place)
+        return log_fail(&t->log, DESCANT_MEMORY, "no memory for a checkpoint");
+    struct dense dense = bsp_copy(t);
+    descant_status status = write_from(t, place, &dense, false);
+    memory_give(place);
+    return status;
+}
+
+/* The tables and the optimizer's state have gone on since the evaluation began, as they had when it
+ * looked at them. FILE is first, so that FILE.best is never beside another run's. */
+descant_status save_best(struct trainer *t, const struct place *place, const float *w)
+{
+    descant_status status = is_own(t) ? DESCANT_OK : save_checkpoint(t);
+    struct dense dense = bsp_copy(t);
+    dense.w = w;
+    if (status != DESCANT_OK)
+        return status;
+    if (!place)
+        return log_fail(&t->log, DESCANT_MEMORY, "no memory for a checkpoint");
+    return write_from(t, place, &dense, true);
+}
