@@ -7,15 +7,19 @@
 #define FAILED_STAYS_NS UINT64_C(2000000000)
 #define SAY_LEAVING_NS UINT64_C(1000000000)
 
+static bool is_quiet(const struct ranks *m)
+{
+    return ranks_elastic_quiet(m) && ranks_rows_quiet(m) && ranks_post_quiet(m);
+}
+
 /* Nothing of this rank is under way. */
 static bool at_rest(const struct ranks *m)
 {
-    bool quiet = ranks_elastic_quiet(m) && ranks_rows_quiet(m) && ranks_post_quiet(m);
+    bool fixed = m->place.fixed;
 
-    if (!m->place.fixed)
-        return quiet;
-    return !m->round.active && !m->go_waits && !m->words_out && !m->manifest_op.busy &&
-           quiet;
+    return is_quiet(m) &&
+           (!fixed || (!m->round.active && !m->go_waits && !m->words_out &&
+                       !m->peers[0].manifest_op.busy));
 }
 
 void ranks_leave(struct fabric *f)
@@ -70,8 +74,7 @@ bool ranks_stay(struct fabric *f)
     ranks_serve(m);
     m->leaving_ns = m->leaving_ns ? m->leaving_ns : m->now_ns;
     bool waited = !m->place.fixed && m->now_ns - m->leaving_ns > m->dead_ns;
-    bool quiet = ranks_elastic_quiet(m) && ranks_rows_quiet(m) && ranks_post_quiet(m);
-    if (!m->left && (quiet || waited))
+    if (!m->left && (waited || is_quiet(m)))
         say_leaving(m);
     if (!m->place.fixed && m->left)
         m->bye = is_out(m);

@@ -72,11 +72,13 @@ bool ranks_peers_hello(struct ranks *m, int rank)
                              .host = m->place.host, .local_rank = m->place.local_rank,
                              .manifest_bytes = strlen(m->manifest) + 1};
 
-    m->manifest_op = (struct ranks_op){.ended = manifest_sent, .rank = rank};
+    struct ranks_op *op = &m->peers[rank].manifest_op;
+
+    *op = (struct ranks_op){.ended = manifest_sent, .rank = rank};
     if (!ranks_tell(m, rank, hello, NULL, 0))
         return false;
-    return m->f.rank == rank || ranks_send_op(m, &m->manifest_op, m->manifest,
-                                              hello.manifest_bytes, TAG_MANIFEST);
+    return m->f.rank == rank ||
+           ranks_send_op(m, op, m->manifest, hello.manifest_bytes, TAG_MANIFEST);
 }
 
 /* Once to each process that this rank takes for the leader: where the coordinator has
@@ -86,7 +88,7 @@ static void introduce(struct ranks *m)
     struct ranks_peer *leader = &m->peers[m->leader];
 
     if (leader->greeted != leader->generation && leader->generation &&
-        m->members[m->f.rank] != m->place.generation && !m->manifest_op.busy &&
+        m->members[m->f.rank] != m->place.generation && !leader->manifest_op.busy &&
         ranks_peers_hello(m, m->leader))
         leader->greeted = leader->generation;
 }

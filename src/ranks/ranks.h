@@ -186,6 +186,7 @@ struct ranks_peer {
     uint64_t heard_ns;          /* something of it came last */
     int words_out;              /* to it, not out yet */
     bool silent;                /* its ledger was told so */
+    struct ranks_op manifest_op;    /* this rank's to it; one that is silent may hold it up */
 };
 
 /* --- the floats of a round --- */
@@ -302,7 +303,6 @@ struct ranks {
     size_t n, room;
     int n_outer;
     char *manifest;
-    struct ranks_op manifest_op;
     struct vector segments;             /* what alloc gave, as one vector */
     size_t segments_room;
     struct vector copy;                 /* the contribution as one */
