@@ -34,6 +34,7 @@ struct peer {
     struct ranks_word *here;        /* to be heard once it is compared; NULL: none is */
     bool ends, finished;            /* has begun its finish; and that is not done */
     uint32_t void_seq;              /* of an arrival that goes on alone */
+    bool owes_void, owes_call;      /* it is to hear VOID, and CALL after that */
     uint32_t threads;
     int host, local_rank;
     struct offer offer;             /* of its last arrival, */
@@ -50,6 +51,7 @@ struct ranks_lead {
     uint32_t *threads;              /* by host, of its ranks, as a round is closed */
     int n_left;                     /* peers that have left */
     bool formed, failed, called, all_left;
+    bool owes;                      /* VOID or CALL, to some */
     uint32_t epoch;
     uint64_t since_ns, told_ns;     /* the first arrival of the round; who is late was told */
     struct awaited late;            /* as it was told */
@@ -388,6 +390,7 @@ void ranks_lead_gone(struct ranks *m, int rank)
     peer->here = NULL;
     ledger_await(m->ledger, rank, true);
     peer->void_seq = 0;
+    peer->owes_void = peer->owes_call = false;
     m->ledger_moved = true;
     ranks_rows_lead_gone(m, rank);
 }
@@ -413,7 +416,6 @@ static void note_change(struct ranks *m, int rank, bool first)
     peer->generation = m->members[rank];
     peer->ends = peer->finished = false;
     set_left(m->lead, peer, !peer->generation);
-    peer->void_seq = 0;
 }
 
 /* Epochs that a rank is no member of say nothing to its trainer. */
@@ -425,9 +427,13 @@ void ranks_lead_changed(struct ranks *m)
 
     if (!m->members[m->f.rank])
         return;
-    for (int k = 0; k < m->place.size; k++)
-        if (lead->peers[k].generation != m->members[k])
+    for (int k = 0; k < m->place.size; k++) {
+        struct peer *peer = &lead->peers[k];
+        peer->void_seq = 0;             /* one that arrives still has not heard VOID */
+        peer->owes_void = peer->owes_call = false;
+        if (peer->generation != m->members[k])
             note_change(m, k, first || k == m->f.rank);
+    }
     lead->formed |= ledger_view(m->ledger).held.number > 0;
     lead->called = false;
     lead->since_ns = lead->told_ns = lead->held_ns = 0;
@@ -568,6 +574,24 @@ static void close_round(struct ranks *m, const struct ledger_gathering *g,
         ranks_take_part(m, m->go);
 }
 
+/* Each is said once, so they wait for a peer to which too many words are on their way. */
+static void say_owed(struct ranks *m)
+{
+    struct ranks_lead *lead = m->lead;
+
+    lead->owes = false;
+    for (int k = 0; k < m->place.size; k++) {
+        struct peer *peer = &lead->peers[k];
+        const struct ranks_word none = {.what = WORD_VOID, .seq = peer->void_seq};
+        const struct ranks_word call = {.what = WORD_CALL};
+        peer->owes_void = peer->owes_void && !ranks_tell(m, k, none, NULL, 0);
+        peer->owes_call &= lead->called;
+        if (!peer->owes_void)
+            peer->owes_call = peer->owes_call && !ranks_tell(m, k, call, NULL, 0);
+        lead->owes |= peer->owes_void || peer->owes_call;
+    }
+}
+
 /* Elastic arrivals whose STATE has gone, also those that come after it. A rank that has not arrived
  * may still be in the round before. */
 static void make_void(struct ranks *m)
@@ -580,18 +604,21 @@ static void make_void(struct ranks *m)
         struct peer *peer = &lead->peers[k];
         if (!at_work(m, peer))
             continue;
-        uint32_t seq = has_arrived(m, k) ? peer->seq : 0;       /* 0: of none */
-        peer->void_seq = seq ? seq : peer->void_seq;
-        ranks_tell(m, k, (struct ranks_word){.what = WORD_VOID, .seq = seq}, NULL, 0);
+        peer->void_seq = has_arrived(m, k) ? peer->seq : peer->void_seq;
+        peer->owes_void = true;
+        peer->owes_call = false;
     }
+    say_owed(m);
 }
 
 static void call_late(struct ranks *m)
 {
     m->lead->called = true;
-    for (int k = 0; k < m->place.size; k++)
-        if (at_work(m, &m->lead->peers[k]) && !has_arrived(m, k))
-            ranks_tell(m, k, (struct ranks_word){.what = WORD_CALL}, NULL, 0);
+    for (int k = 0; k < m->place.size; k++) {
+        struct peer *peer = &m->lead->peers[k];
+        peer->owes_call = at_work(m, peer) && !has_arrived(m, k);
+    }
+    say_owed(m);
 }
 
 static void gather(struct ranks *m)
@@ -656,6 +683,8 @@ void ranks_lead_turn(struct ranks *m)
         m->ledger_moved = false;
         found(m);
     }
+    if (m->leads && lead->owes)
+        say_owed(m);
     while (m->leads && m->ledger_moved && !lead->failed && !m->go_waits) {
         m->ledger_moved = false;
         for (int k = 0; k < m->place.size && m->base.rows; k++)
