@@ -51,13 +51,14 @@ int ranks_center_owner(const struct ranks *m, int slice)
     return m->f.rank;
 }
 
+/* The last that begins at the float or before it (ranks_slice_at). */
 int ranks_center_slice(const struct ranks *m, uint64_t at)
 {
-    int slice = 0, size = m->place.size;
+    uint64_t size = (uint64_t)m->place.size, units = (m->n + RANKS_UNIT - 1) / RANKS_UNIT;
 
-    while (slice + 1 < size && ranks_slice_at(m->n, size, slice + 1) <= at)
-        slice++;
-    return slice;
+    if (at >= m->n)
+        return m->place.size - 1;
+    return (int)(((at / RANKS_UNIT + 1) * size - 1) / units);
 }
 
 void ranks_center_answer(struct ranks *m, struct ask *ask)
