@@ -315,12 +315,15 @@ static enum fabric_progress take_version(struct ranks *m, struct fabric_part *pa
     if (!ranks_versions_came(m, &taken) || !ranks_members_took(m, &taken))
         return FABRIC_WAITING;
     m->moved = true;
-    if (taken.which == VERSION_RESULT && m->round.ours) {
+    bool result = taken.which == VERSION_RESULT;
+    bool its = result && m->round.series == ledger_series_of(taken.version);
+    if (its)                    /* its round was not given up, after all */
         ranks_wire_revert(m);
+    if (its && m->round.ours) {
         m->round.n = taken.n;
         return end_round(m, part);
     }
-    if (taken.which == VERSION_RESULT) {
+    if (result) {
         m->held.mean = ledger_series_of(taken.version);
         m->held.mean_n = taken.n;
     } else {
