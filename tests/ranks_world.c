@@ -85,7 +85,7 @@ static void hear_log(void *user, enum descant_level level, const char *line)
 
     if (w->verbose)
         printf("  %.6f %s\n", world_now(w), line);
-    if (level <= DESCANT_WARNING)
+    if (level >= DESCANT_WARNING)
         snprintf(w->said, sizeof w->said, "%s", line);
     world_post_hear(t, line);
     if (strstr(line, "breaks the protocol"))

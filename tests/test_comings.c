@@ -209,6 +209,72 @@ START_TEST(a_debt_is_of_one_round)
 }
 END_TEST
 
+static bool is_fetching_result(const struct ranks *m)
+{
+    struct ledger_view view = ledger_view(m->ledger);
+
+    return view.wanted.epoch && m->round.ours && !m->round.active &&
+           m->round.wire != WIRE_F32 &&
+           m->round.series == ledger_series_of(view.wanted) &&
+           m->round.base == ledger_series_of(view.held);
+}
+
+enum { DEBTS = 9000 /* floats, so that rounds last */ };
+
+/* What a rank owes once it has fetched the result of an encoded round whose end it did
+ * not see. gives_up: it has given up the exchange meanwhile. False: no rank fetches one. */
+static bool debt_of_fetched(int at, bool gives_up, float *owed)
+{
+    struct ranks *m = NULL;
+    bool fetched = false;
+
+    open_of(3, 0);
+    w.wire = WIRE_Q8;
+    w.n = DEBTS;
+    w.founders = 3;
+    for (int k = 0; k < 3; k++)
+        world_come(&w, k);
+    run(0.1);
+    world_fault(&w, SIMULATED_DIE, world_now(&w) + at * 10e-6, 0, 2, 0, 0);
+    for (int i = 0; i < 400 && !m; i++) {
+        run(20e-6);
+        for (int k = 0; k < 2; k++)
+            if (is_fetching_result(ranks_of(w.trainers[k].f)))
+                m = ranks_of(w.trainers[k].f);
+    }
+    if (m) {
+        const struct exchange x = m->x;
+        uint64_t wanted = m->round.series;
+        if (gives_up)
+            ck_assert_int_eq(ranks_begin(&m->f, &x), DESCANT_OK);
+        for (int i = 0; i < 1000 && !fetched; i++) {
+            run(20e-6);
+            fetched = ledger_series_of(ledger_view(m->ledger).held) == wanted;
+        }
+        ck_assert(fetched);
+        memcpy(owed, m->owed, w.n * sizeof *owed);
+    }
+    shut();
+    return fetched;
+}
+
+/* The round counts, also where its result is nobody's any more. */
+START_TEST(a_debt_is_of_the_round_that_counts)
+{
+    static float kept[DEBTS], given_up[DEBTS];
+    int fetched = 0;
+
+    for (int at = 0; at < 80; at++) {
+        if (!debt_of_fetched(at, false, kept))
+            continue;
+        ck_assert(debt_of_fetched(at, true, given_up));
+        ck_assert_mem_eq(kept, given_up, sizeof kept);
+        fetched++;
+    }
+    ck_assert_int_gt(fetched, 0);
+}
+END_TEST
+
 /* Whoever gives a state gives up what it had arrived with, and arrives with another
  * vector, upon the same version: no piece of both comes to one state. */
 START_TEST(a_giver_begins_anew)
@@ -381,6 +447,80 @@ START_TEST(asks_that_wait_are_bounded)
 }
 END_TEST
 
+static bool loses;
+
+static bool lose_arrivals(struct link *link, const void *p, size_t bytes,
+                          const struct link_message *message)
+{
+    const struct ranks_word *word = p;
+    struct link_message lost = *message;
+
+    if (loses && message->tag == TAG_WORD && word->what == WORD_HERE && word->ledger.arrival)
+        lost.tag = LINK_TAGS - 1;           /* nobody receives it */
+    return link_simulated.send(link, p, bytes, &lost);
+}
+
+/* Rank 1 brings a state for all, for which rank 2 never arrives, so that pieces of the
+ * state that it holds wait. Rank 2 wants so many of them. */
+static void open_with_a_liar_that_wants(int wants)
+{
+    static struct ranks_op op = {.ended = ignore};
+    static struct {
+        struct ledger_version version;
+        uint64_t transfer;
+        uint32_t which, piece;
+    } want = {.transfer = 1, .which = VERSION_STATE};
+
+    dead_s = 100;
+    open_of(4, 0);
+    dead_s = 1;
+    w.rows = true;
+    w.founders = 3;
+    lying = link_simulated;
+    lying.meet = meet;
+    lying.send = lose_arrivals;
+    loses = false;
+    world_come(&w, 0);
+    world_come(&w, 1);
+    w.over = &lying;
+    world_come(&w, 2);
+    w.over = NULL;
+    run(1);
+    loses = true;
+    run(0.2);
+    world_reload(&w, 1);
+    run(0.2);
+    struct ranks *m = ranks_of(w.trainers[2].f);
+    want.version = ledger_view(m->ledger).held;
+    for (int i = 0; i < wants; i++)
+        ck_assert(link_simulated.send(m->link, &want, sizeof want,
+                                      &(struct link_message){1, TAG_WANT, 0, &op}));
+    world_run(&w, 0.2);
+}
+
+/* The newcomer takes its rows of rank 1. */
+START_TEST(wants_that_wait_hold_nobody_up)
+{
+    open_with_a_liar_that_wants(40);
+    world_come(&w, 3);
+    run(1);
+    ck_assert_uint_gt(w.trainers[3].rows.states, 0);
+    shut();
+}
+END_TEST
+
+START_TEST(wants_that_wait_are_bounded)
+{
+    long live = memory_live();
+
+    open_with_a_liar_that_wants(LIES);
+    ck_assert_msg(strstr(w.why, "rank 2") && strstr(w.why, "it has held up 64 messages"), "%s",
+                  w.why);
+    shut();
+    ck_assert_int_eq(memory_live(), live);
+}
+END_TEST
+
 /* --- one that does not take its state --- */
 
 static bool lose_wants(struct link *link, const void *p, size_t bytes,
@@ -427,6 +567,7 @@ START_TEST(a_newcomer_that_takes_nothing_is_put_out)
 }
 END_TEST
 
+/* Whoever has missed a round of them hears so; the others go on as if it had not come. */
 START_TEST(gradients_are_no_state)
 {
     open_of(3, 0);
@@ -435,9 +576,141 @@ START_TEST(gradients_are_no_state)
     world_come(&w, 0);
     world_come(&w, 1);
     go_on(2);
+    uint64_t before = world_rounds(&w);
     world_come(&w, 2);
-    need_rounds_without_2();
+    run(0.5);
+    ck_assert_int_eq(w.trainers[2].state, TRAINER_DEAD);
+    ck_assert_msg(strstr(w.said, "rank 2 has no part in round"), "%s", w.said);
+    ck_assert_uint_gt(world_rounds(&w), before + 20);
+    go_on(2);
     shut();
+}
+END_TEST
+
+START_TEST(gradients_are_missed)
+{
+    open_of(3, 0);
+    w.gradients = true;
+    w.founders = 3;
+    for (int k = 0; k < 3; k++)
+        world_come(&w, k);
+    go_on(3);
+    world_fault(&w, SIMULATED_PART, world_now(&w), 5, 1, 1, 0);
+    run(8);
+    ck_assert_int_eq(w.trainers[1].state, TRAINER_DEAD);
+    ck_assert_msg(strstr(w.said, "rank 1 has no part in round"), "%s", w.said);
+    go_on(2);
+    shut();
+}
+END_TEST
+
+/* --- words --- */
+
+/* Rank 2 hears nothing for a while, and so many words are on their way to it that no more
+ * go. */
+static void stop_hearing(double for_s)
+{
+    const struct ranks_word alive = {.what = WORD_ALIVE};
+
+    world_fault(&w, SIMULATED_PAUSE, world_now(&w), for_s, 2, 0, 0);
+    for (bool more = true; more; run(0.01))     /* some go into the link meanwhile */
+        for (more = false; ranks_tell(ranks_of(w.trainers[0].f), 2, alive, NULL, 0);)
+            more = true;
+}
+
+/* The last rank's arrivals may be lost. */
+static void open_elastic(int ranks)
+{
+    dead_s = 100;
+    open_of(ranks, 0);
+    dead_s = 1;
+    w.elastic = true;
+    w.founders = ranks;
+    lying = link_simulated;
+    lying.meet = meet;
+    lying.send = lose_arrivals;
+    loses = false;
+    for (int k = 0; k < ranks; k++) {
+        w.over = k == ranks - 1 ? &lying : NULL;
+        world_come(&w, k);
+    }
+    run(1);
+}
+
+/* Rank 2 owns no slice of the centre, so that rank 1 arrives with its state meanwhile. */
+START_TEST(a_call_is_not_lost)
+{
+    open_elastic(4);
+    stop_hearing(5);
+    world_reload(&w, 1);
+    run(6);
+    for (int k = 0; k < 4; k++)
+        ck_assert_uint_eq(w.trainers[k].lineage, 1);
+    shut();
+}
+END_TEST
+
+/* Rank 2 has arrived for a state that is given up before rank 3 has. */
+START_TEST(a_void_is_not_lost)
+{
+    open_elastic(4);
+    loses = true;
+    world_reload(&w, 1);
+    run(1);
+    ck_assert_int_eq(ranks_of(w.trainers[2].f)->stage, STAGE_ARRIVED);
+    stop_hearing(5);
+    struct ranks *m = ranks_of(w.trainers[1].f);
+    const struct exchange x = {
+        .kind = EXCHANGE_ELASTIC, .in = &m->copy, .n = w.n, .alpha = 0.3};
+    ck_assert_int_eq(ranks_begin(&m->f, &x), DESCANT_OK);
+    run(6);
+    uint64_t before = w.trainers[2].exchanges;
+    run(1);
+    ck_assert_uint_gt(w.trainers[2].exchanges, before + 20);
+    shut();
+}
+END_TEST
+
+/* Rank 0 vanishes while it takes the manifest of rank 3, which goes to the next leader. */
+START_TEST(a_manifest_goes_to_each_leader)
+{
+    static char manifest[3000];
+
+    memset(manifest, 'x', sizeof manifest - 1);
+    for (int at = 0; at < 40; at++) {
+        open_of(4, 0);
+        w.manifest = manifest;
+        w.founders = 3;
+        for (int k = 0; k < 3; k++)
+            world_come(&w, k);
+        run(0.2);
+        world_come(&w, 3);
+        world_fault(&w, SIMULATED_VANISH, world_now(&w) + at * 50e-6, 0, 0, 0, 0);
+        run(6);
+        go_on(3);
+        shut();
+    }
+}
+END_TEST
+
+/* --- slices of the centre --- */
+
+START_TEST(each_float_is_in_one_slice)
+{
+    static struct ranks m;
+
+    for (int size = 1; size <= 20; size++)
+        for (size_t n = 1; n <= 500; n += 1 + n / 20)
+            for (size_t at = 0; at < n; at++) {
+                m.place.size = size;
+                m.n = n;
+                int slice = ranks_center_slice(&m, at);
+                ck_assert(slice >= 0 && slice < size);
+                ck_assert(ranks_slice_at(n, size, slice) <= at);
+                ck_assert(at < ranks_slice_at(n, size, slice + 1));
+                ck_assert_int_eq(ranks_center_slice(&m, n), size - 1);
+                ck_assert_int_eq(ranks_center_slice(&m, UINT64_MAX), size - 1);
+            }
 }
 END_TEST
 
@@ -497,15 +770,23 @@ int main(void)
     tcase_add_test(all, a_result_is_fetched);
     tcase_add_test(all, a_round_is_long);
     tcase_add_test(all, a_debt_is_of_one_round);
+    tcase_add_test(all, a_debt_is_of_the_round_that_counts);
     tcase_add_test(all, a_giver_begins_anew);
     tcase_add_test(all, a_reload_is_given_up);
     tcase_add_test(all, one_that_differs_is_told);
     tcase_add_test(all, all_finish);
     tcase_add_test(all, a_peer_is_given_up_once);
+    tcase_add_test(all, each_float_is_in_one_slice);
     tcase_add_test(all, asks_that_wait_hold_nobody_up);
     tcase_add_test(all, asks_that_wait_are_bounded);
+    tcase_add_test(all, wants_that_wait_hold_nobody_up);
+    tcase_add_test(all, wants_that_wait_are_bounded);
     tcase_add_test(all, a_newcomer_that_takes_nothing_is_put_out);
     tcase_add_test(all, gradients_are_no_state);
+    tcase_add_test(all, gradients_are_missed);
+    tcase_add_test(all, a_call_is_not_lost);
+    tcase_add_test(all, a_void_is_not_lost);
+    tcase_add_test(all, a_manifest_goes_to_each_leader);
     tcase_add_test(all, worlds_of_faults);
     tcase_add_loop_test(all, rare_worlds, 0, 6);
     suite_add_tcase(suite, all);

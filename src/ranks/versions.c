@@ -23,6 +23,7 @@
 #include "kernels/vector.h"
 #include "ranks/ranks.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 /* Of those that are taken some may be with a donor that is silent. */
@@ -61,7 +62,6 @@ struct service {
 struct ranks_versions {
     struct service *served[SERVED];
     struct ranks_requests all;
-    bool listening;
     /* the transfer to this rank */
     struct fetch fetches[FETCHES];
     struct ranks_taken taken;   /* of version {0, 0}: nothing is wanted */
@@ -211,11 +211,23 @@ static void serve(struct ranks *m, struct service *s)
     ranks_send_op(m, &s->request.send, out, sizeof *out + bytes, TAG_VERSION);
 }
 
-static void listen(struct ranks *m, struct service *s)
+/* The place is another want's as soon as it can be: one that waits is parked, and so is
+ * an answer that left `dead` ago, whose taker is silent, slow, or takes nothing. */
+static void go_on(struct ranks *m, unsigned slot)
 {
+    struct ranks_versions *v = m->versions;
+    struct service *s = v->served[slot];
     struct ranks_request *r = &s->request;
+    bool slow = r->send.busy && m->now_ns - s->answered_ns >= m->dead_ns;
 
-    s->waits = false;
+    if (r->receive.busy || (r->send.busy && !slow))
+        return;
+    if (s->waits || slow)
+        s = ranks_request_park(m, &v->all, r);
+    if (!s)
+        return;
+    v->served[slot] = s;
+    r = &s->request;
     r->receive.rank = LINK_ANY;
     ranks_receive_any(m, &r->receive, r->in, sizeof(struct want), TAG_WANT);
 }
@@ -227,17 +239,16 @@ static void wanted(struct ranks *m, struct ranks_op *op, const struct link_ended
 
     op->busy = false;
     if (ended->failed) {                /* of another length */
-        listen(m, s);
+        go_on(m, op->slot);
         return;
     }
     s->request.send.rank = ended->from;
     s->generation = m->peers[ended->from].generation;
-    if (ended->bytes != sizeof *want || want->which > VERSION_ROWS) {
+    if (ended->bytes == sizeof *want && want->which <= VERSION_ROWS)
+        serve(m, s);
+    else
         ranks_refuse(m, ended->from, "it wants what is no piece of a state");
-        listen(m, s);
-        return;
-    }
-    serve(m, s);
+    go_on(m, op->slot);
 }
 
 static void served(struct ranks *m, struct ranks_op *op, const struct link_ended *ended)
@@ -249,37 +260,35 @@ static void served(struct ranks *m, struct ranks_op *op, const struct link_ended
     if (s->request.parked)
         ranks_request_release(&m->versions->all, &s->request);
     else
-        listen(m, s);
+        go_on(m, op->slot);
 }
 
-/* The answer has been on its way for `dead`: its taker is silent, slow, or takes nothing. */
-static void park(struct ranks *m, unsigned slot)
+/* What waited, if its process is there still. */
+static void serve_again(struct ranks *m, struct service *s)
 {
-    struct ranks_versions *v = m->versions;
-    struct service *s = v->served[slot], *other;
-    struct ranks_request *r = &s->request;
-
-    if (!r->send.busy || m->now_ns - s->answered_ns < m->dead_ns ||
-        !(other = ranks_request_park(m, &v->all, r)))
-        return;
-    v->served[slot] = other;
-    listen(m, other);
+    if (s->generation && s->generation == m->peers[s->request.send.rank].generation)
+        serve(m, s);
+    else
+        s->waits = false;
+    if (!s->waits)
+        ranks_request_release(&m->versions->all, &s->request);
 }
 
 static void serve_all(struct ranks *m)
 {
-    struct ranks_versions *v = m->versions;
+    struct ranks_request *next;
 
-    for (unsigned i = 0; i < SERVED; i++) {
-        park(m, i);
-        struct service *s = v->served[i];
-        uint64_t there = m->peers[s->request.send.rank].generation;
-        if (!v->listening || (s->waits && (!s->generation || s->generation != there)))
-            listen(m, s);
-        else if (s->waits)
-            serve(m, s);
+    for (struct ranks_request *r = m->versions->all.parked; r; r = next) {
+        struct service *s = (struct service *)(void *)r;
+        next = r->next;
+        if (s->waits)
+            serve_again(m, s);
     }
-    v->listening = true;
+    for (unsigned i = 0; i < SERVED; i++) {
+        if (m->versions->served[i]->waits)
+            serve_again(m, m->versions->served[i]);
+        go_on(m, i);
+    }
 }
 
 /* --- for this rank --- */
@@ -344,6 +353,20 @@ static void want(struct ranks *m, struct ledger_version version, int donor,
     begin_transfer(v);
 }
 
+static void want_chosen(struct ranks *m, struct ledger_version version, int donor)
+{
+    enum ranks_version which = choose(m, version);
+
+    if (which == VERSION_STATE && m->gradients)
+        ranks_fail(m, DESCANT_UNSUPPORTED,
+                   "rank %d has no part in round %" PRIu64 ": rounds are of gradients, so "
+                   "no rank can give it the parameters; start all ranks of the job "
+                   "together, or choose a plan of means",
+                   m->f.rank, version.number);
+    else
+        want(m, version, donor, which);
+}
+
 /* Rows come first: no rank without them is a member. */
 void ranks_versions_want(struct ranks *m, const struct ledger_decision *fetch)
 {
@@ -351,7 +374,7 @@ void ranks_versions_want(struct ranks *m, const struct ledger_decision *fetch)
     m->versions->later_donor = fetch->about;
     m->versions->list_only = fetch->cannot_give;
     if (!m->base.wanted.epoch)
-        want(m, fetch->version, fetch->about, choose(m, fetch->version));
+        want_chosen(m, fetch->version, fetch->about);
 }
 
 void ranks_versions_want_rows(struct ranks *m, struct ledger_version version, int donor)
@@ -604,7 +627,7 @@ bool ranks_versions_rows_came(struct ranks *m)
     memcpy(m->base.merged, v->merged, (size_t)m->place.size * sizeof *v->merged);
     stop(v);
     if (v->later.epoch)
-        want(m, v->later, v->later_donor, choose(m, v->later));
+        want_chosen(m, v->later, v->later_donor);
     return true;
 }
 
