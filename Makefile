@@ -139,6 +139,11 @@ endif
 LONG := $(addprefix %/test_,python processes ledger fabric members mpi_rounds bsp_net mpi_jobs resume \
 	tables rows convergence trainer training_ends bsp)
 TESTS := $(filter $(LONG),$(TESTS)) $(filter-out $(LONG),$(TESTS))
+HARNESS := $(B)/harness/harness.a
+TRAIN_HARNESS := $(patsubst %,tests/harness/%.c,bsp data nn program training)
+HARNESS_OBJECTS := $(patsubst %.c,$(B)/harness/%.o,$(notdir \
+	$(filter-out $(if $(HAVE_TRAIN),,$(TRAIN_HARNESS)),$(wildcard tests/harness/*.c)) \
+	$(wildcard $(patsubst %,tests/%.c,mpi_loopback hostile liars lies ranks_world ranks_world_rows ranks_world_post))))
 BENCHES := $(patsubst bench/%.c,$(B)/bench/%,$(wildcard bench/*.c))
 CHECK_FLAGS = $(shell $(PKG_CONFIG) --cflags check)
 CHECK_LIBS = $(shell $(PKG_CONFIG) --libs check)
@@ -203,19 +208,28 @@ $(B)/descant-bench: $(BENCH_OBJECTS) $(addprefix $(B)/cli/,program.o settings.o)
 $(B)/descant $(B)/descant-bench: $(TRAIN_OBJECTS) $(OBJECTS)
 	$(call say,LD)$(LINK) $^ $(TRAIN_LIBS) $(LIBS) -o $@
 
-$(B)/tests/%: tests/%.c $(OBJECTS) Makefile
+$(B)/tests/%: tests/%.c $(HARNESS) $(OBJECTS) Makefile
 	@mkdir -p $(@D)
-	$(call say,CC)$(COMPILE) $(CHECK_FLAGS) -Itests $(filter tests/%.c,$^) $(filter-out $(INSIDE),$(OBJECTS)) \
+	$(call say,CC)$(COMPILE) $(CHECK_FLAGS) -Itests $< $(HARNESS) $(filter-out $(INSIDE),$(OBJECTS)) \
 		$(CHECK_LIBS) $(LIBS) $(LDFLAGS) -o $@
+
+# What tests share: of the archive each takes the files that it uses.
+$(HARNESS): $(HARNESS_OBJECTS)
+	@rm -f $@
+	@$(AR) rcs $@ $^
+
+$(B)/harness/program.o: COMPILE += -Ibench/program
+
+$(B)/harness/%.o: tests/harness/%.c Makefile
+	@mkdir -p $(@D)
+	$(call say,CC)$(COMPILE) $(CHECK_FLAGS) -Itests -c $< -o $@
+
+$(B)/harness/%.o: tests/%.c Makefile
+	@mkdir -p $(@D)
+	$(call say,CC)$(COMPILE) $(CHECK_FLAGS) -Itests -c $< -o $@
 
 # Includes the sources, to break their rules.
 $(B)/tests/test_ledger: INSIDE := $(addprefix $(B)/ranks/ledger,.o _epoch.o _state.o)
-$(addprefix $(B)/tests/test_,fabric members mpi_rounds rows post branch tables_parts wire_fabrics wire_jobs hostile): \
-	tests/mpi_loopback.c
-$(B)/tests/test_hostile: tests/hostile.c tests/lies.c
-RANKS_WORLD := $(addprefix tests/ranks_world,.c _rows.c _post.c)
-$(B)/tests/test_liars: tests/liars.c tests/lies.c
-$(addprefix $(B)/tests/,test_liars test_comings test_comings_rows faults): $(RANKS_WORLD)
 $(B)/tests/test_comings: $(B)/tests/faults
 $(addprefix $(B)/tests/test_,mpi mpi_errors mpi_jobs link_contract bsp_net): | $(MODULES)
 # Has some of MPI's functions, for the modules to find.
@@ -226,9 +240,9 @@ $(B)/tests/test_cli: | $(PROGRAM) $(BENCH)
 
 # These call the programs as functions.
 CALLED := $(CLI_OBJECTS) $(filter-out %/main.o,$(BENCH_OBJECTS)) $(TRAIN_OBJECTS) $(OBJECTS)
-$(B)/tests/test_cli $(TRAIN_TESTS:%.c=$(B)/%): $(B)/tests/%: tests/%.c $(CALLED) Makefile
+$(B)/tests/test_cli $(TRAIN_TESTS:%.c=$(B)/%): $(B)/tests/%: tests/%.c $(HARNESS) $(CALLED) Makefile
 	@mkdir -p $(@D)
-	$(call say,CC)$(COMPILE) $(CHECK_FLAGS) -Itests -Ibench/program $< $(CALLED) \
+	$(call say,CC)$(COMPILE) $(CHECK_FLAGS) -Itests -Ibench/program $< $(HARNESS) $(CALLED) \
 		$(CHECK_LIBS) $(TRAIN_LIBS) $(LIBS) $(LDFLAGS) -o $@
 
 # Looks at OpenBLAS itself.
@@ -255,7 +269,7 @@ build/fuzz_report: tests/fuzz_report.c $(REPORT_FILES) $(wildcard src/cli/report
 # The same for what ranks hear from a rank that lies, over a link that is fixed (ranks), or on which
 # ranks come and go (liars): make fuzz && build/fuzz_ranks -max_total_time=60
 FUZZ_ranks := tests/fuzz_ranks.c tests/hostile.c tests/lies.c tests/mpi_loopback.c
-FUZZ_liars := tests/fuzz_liars.c tests/liars.c tests/lies.c $(RANKS_WORLD)
+FUZZ_liars := tests/fuzz_liars.c tests/liars.c tests/lies.c $(wildcard tests/ranks_world*.c)
 build/fuzz_ranks build/fuzz_liars: build/fuzz_%: $(FUZZ_ranks) $(FUZZ_liars) $(wildcard tests/*.h) \
 		$(SOURCES) $(wildcard src/*/*.h) Makefile
 	@mkdir -p $(@D)
@@ -278,7 +292,9 @@ $(B)/examples/%_cc: examples/%.cc $(B)/libdescant.a Makefile
 
 $(B)/bench/%: bench/%.c $(OBJECTS) Makefile
 	@mkdir -p $(@D)
-	$(call say,CC)$(COMPILE) $< $(OBJECTS) $(LIBS) $(LDFLAGS) -o $@
+	$(call say,CC)$(COMPILE) -Itests $< $(filter %.o,$^) $(LIBS) $(LDFLAGS) -o $@
+
+$(B)/bench/sim: $(B)/harness/simulation.o
 
 setup:
 	@tools/setup
@@ -379,7 +395,7 @@ demo-plans: setup
 	@BUILD=$(B) examples/plans.sh
 
 format:
-	clang-format -i $(wildcard include/*.h src/*/*.[ch] tests/*.[ch] \
+	clang-format -i $(wildcard include/*.h src/*/*.[ch] tests/*.[ch] tests/harness/*.[ch] \
 		bench/*.[ch] bench/program/*.[ch] examples/*.[ch])
 
 SHARE := $(DESTDIR)$(PREFIX)/share

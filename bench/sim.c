@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* How long a simulated job takes: 64 replicas, 1,000 rounds of a 10,000-parameter problem; then
  * 1,024 replicas. One JSON object each. The bar is 10 s for the first. */
-#include "../tests/simulation_ranks.h"
+#include "harness/simulation.h"
 
 static void gradient(void *context, int i, uint64_t t, const float *w, float *g, size_t n)
 {

@@ -4,6 +4,7 @@
 #include "base/base.h"
 #include "base/budget.h"
 #include "base/slice.h"
+#include "harness/suite.h"
 
 #include <check.h>
 #include <errno.h>
@@ -474,9 +475,7 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("base");
-    TCase *tests = tcase_create("base");
-    tcase_set_timeout(tests, 60);
+    TCase *tests = new_case("base", 60);
     tcase_add_test(tests, status_has_texts);
     tcase_add_test(tests, fail_logs_and_keeps);
     tcase_add_test(tests, long_lines_are_cut);
@@ -500,10 +499,5 @@ int main(void)
     tcase_add_test(tests, links_are_followed);
     tcase_add_loop_test(tests, a_limit_of_sizes_is_an_error, 0, 2);
     tcase_add_test(tests, json_line);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return run_cases(tests, NULL);
 }

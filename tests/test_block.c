@@ -15,7 +15,8 @@
 
 #include "block_torch.h"
 #include "descant.h"
-#include "simulation_ranks.h"
+#include "harness/simulation.h"
+#include "harness/suite.h"
 
 enum { N = TORCH_N, N_RUNS = sizeof torch_runs / sizeof *torch_runs, HEADER = 40 };
 
@@ -174,16 +175,9 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("block");
-    TCase *block = tcase_create("block");
-    tcase_set_timeout(block, 60);
+    TCase *block = new_case("block", 60);
     tcase_add_loop_test(block, rounds_are_steps_of_sgd, 0, N_RUNS);
     tcase_add_loop_test(block, another_setting_is_noticed, 0, N_RUNS);
     tcase_add_loop_test(block, the_outer_state_is_sgds, 0, N_RUNS);
-    suite_add_tcase(suite, block);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_cases(block, NULL);
 }

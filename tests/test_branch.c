@@ -5,8 +5,10 @@
 #include "bsp/branch.h"
 #include "bsp/control.h"
 #include "bsp/remote.h"
+#include "harness/heard.h"
+#include "harness/segments.h"
+#include "harness/suite.h"
 #include "mpi_loopback.h"
-#include "segment_help.h"
 
 enum { FLOATS = 37, RANKS = 3, SLOTS = 2, BOUND = 3, TURNS = 200000 };
 
@@ -24,16 +26,6 @@ static struct descant_ml *modules[RANKS - 1][SLOTS];
 static struct control *control;
 static float model[FLOATS], want[FLOATS];
 static uint64_t order, run, bound = BOUND;
-static char said[4096];
-
-static void hear(void *user, enum descant_level level, const char *line)
-{
-    (void)user;
-    (void)level;
-    snprintf(said + strlen(said), sizeof said - strlen(said), "%s\n", line);
-}
-
-static const struct log log_here = {.fn = hear, .rank = -1};
 
 static void step(void *of, const struct control_piece *piece)
 {
@@ -54,7 +46,7 @@ static void open_rank(int k)
 static void open_branch(int k)
 {
     const struct branch_options o = {.f = f[k + 1], .name = segment_name, .modules = 1,
-                                     .slots = SLOTS, .log = &log_here};
+                                     .slots = SLOTS, .log = &listening};
     ck_assert_int_eq(branch_open(&branches[k], &o), DESCANT_OK);
 }
 
@@ -65,7 +57,7 @@ static void open_remotes(uint64_t version)
         const struct remote_options o = {
             .f = f[0], .rank = k + 1, .n = FLOATS, .parts = parts, .n_parts = 2, .bound = bound,
             .run = run, .first_rank = 1, .n_ranks = RANKS - 1, .model = model,
-            .version = version, .log = &log_here};
+            .version = version, .log = &listening};
         ck_assert_int_eq(remote_open(&remotes[k], &o), DESCANT_OK);
     }
 }
@@ -74,7 +66,7 @@ static void open_control(uint64_t version)
 {
     const struct control_options o = {.locals = remotes, .n_locals = RANKS - 1, .n = FLOATS,
                                       .w = model, .version = version, .bound = bound,
-                                      .step = step, .log = &log_here};
+                                      .step = step, .log = &listening};
     ck_assert_int_eq(control_create(&control, &o), DESCANT_OK);
 }
 
@@ -85,11 +77,11 @@ static void turn(int stopped)
         if (f[k])
             ck_assert_int_eq(type->post->move(f[k]), DESCANT_OK);
     for (int k = 0; k < RANKS - 1; k++) {
-        bool heard;
+        bool now_heard;
         if (f[0])
             remote_turn(remotes[k]);
         if (f[k + 1] && k != stopped)
-            ck_assert_msg(branch_turn(branches[k], &heard) == DESCANT_OK, "%s",
+            ck_assert_msg(branch_turn(branches[k], &now_heard) == DESCANT_OK, "%s",
                           descant_last_error());
     }
     if (control && f[0])
@@ -99,7 +91,7 @@ static void turn(int stopped)
 static void turn_until(bool (*is)(void), int stopped)
 {
     for (int turns = 0; !is(); turns++) {
-        ck_assert_msg(turns < TURNS, "it does not come to it: %s", said);
+        ck_assert_msg(turns < TURNS, "it does not come to it: %s", heard.text);
         turn(stopped);
     }
 }
@@ -141,7 +133,7 @@ static void open_all(int row)
 {
     type = rows[row];
     new_name();
-    *said = 0;
+    heard.text[0] = 0;
     ranks = type == &fabric_loopback ? loopback_create_hosts(RANKS, 1, 11) : NULL;
     for (int i = 0; i < FLOATS; i++)
         model[i] = want[i] = (float)(i % 5) - 2;
@@ -190,21 +182,6 @@ static void close_all(void)
 
 /* --- adding and stepping --- */
 
-static float value(int add, int i)
-{
-    return (float)((add * 7 + i * 3) % 11 - 5);
-}
-
-static void add(int k, int s, int number, uint64_t examples)
-{
-    struct descant_ml_model is;
-    float gradient[FLOATS];
-    for (int i = 0; i < FLOATS; i++)
-        gradient[i] = value(number, i);
-    ck_assert_int_eq(descant_ml_pin(modules[k][s], &is), DESCANT_OK);
-    ck_assert_int_eq(descant_ml_add(modules[k][s], gradient, examples), DESCANT_OK);
-}
-
 static void ask(void)
 {
     order++;
@@ -242,7 +219,7 @@ static void refer(const int *numbers, const uint64_t *examples, int n, int numbe
     for (int i = 0; i < FLOATS; i++) {
         float g = 0;
         for (int a = 0; a < n; a++)
-            g += (float)examples[a] * value(numbers[a], i);
+            g += (float)examples[a] * added(numbers[a], i);
         want[i] -= (float)((double)g / all) / (float)number;
     }
 }
@@ -266,7 +243,7 @@ START_TEST(supersteps_are_exact)
         uint64_t examples[N_ADDS];
         for (int a = 0; a < N_ADDS; a++)
             if (adds[a].superstep == number) {
-                add(adds[a].k, adds[a].slot, a, adds[a].examples);
+                add_numbers(modules[adds[a].k][adds[a].slot], a, adds[a].examples);
                 which[n] = a;
                 examples[n++] = adds[a].examples;
             }
@@ -293,8 +270,8 @@ START_TEST(a_late_sum_counts_later)
     const uint64_t one[] = {4}, two[] = {3, 5};
     open_all(_i);
     expect_models();
-    add(0, 0, 1, 4);
-    add(1, 0, 2, 3);
+    add_numbers(modules[0][0], 1, 4);
+    add_numbers(modules[1][0], 2, 3);
     ask();
     for (int turns = 0; remote_awaited(remotes[0], order); turns++) {
         ck_assert_int_lt(turns, TURNS);
@@ -314,7 +291,7 @@ START_TEST(a_late_sum_counts_later)
     turn_until(none_awaited, 1);
     ck_assert(!superstep().stepped);
 
-    add(0, 1, 3, 5);
+    add_numbers(modules[0][1], 3, 5);
     ask();
     turn_until(none_awaited, -1);
     for (int turns = 0; turns < 500; turns++)
@@ -336,9 +313,9 @@ START_TEST(a_sum_that_is_too_late_is_refused)
     int late = BOUND + _i / N_ROWS;
     open_all(_i % N_ROWS);
     expect_models();
-    add(1, 0, 2, 3);
+    add_numbers(modules[1][0], 2, 3);
     for (int k = 0; k < late; k++) {
-        add(0, 0, 1, 4);
+        add_numbers(modules[0][0], 1, 4);
         ask();
         for (int turns = 0; remote_awaited(remotes[0], order); turns++) {
             ck_assert_int_lt(turns, TURNS);
@@ -367,8 +344,8 @@ START_TEST(a_bound_of_0_is_one)
     bound = 0;
     open_all(_i);
     expect_models();
-    add(0, 0, 1, 4);
-    add(1, 0, 2, 3);
+    add_numbers(modules[0][0], 1, 4);
+    add_numbers(modules[1][0], 2, 3);
     ask();
     for (int turns = 0; remote_awaited(remotes[0], order); turns++) {
         ck_assert_int_lt(turns, TURNS);
@@ -391,9 +368,9 @@ START_TEST(pending_gradients_are_told)
     open_all(_i);
     expect_models();
     ck_assert_uint_eq(control_pending(control), 0);
-    add(0, 0, 1, 1);
-    add(0, 0, 2, 1);
-    add(1, 1, 3, 1);
+    add_numbers(modules[0][0], 1, 1);
+    add_numbers(modules[0][0], 2, 1);
+    add_numbers(modules[1][1], 3, 1);
     for (int turns = 0; control_pending(control) != 3; turns++) {
         ck_assert_int_lt(turns, TURNS);
         usleep(100);
@@ -413,25 +390,25 @@ END_TEST
 START_TEST(another_control_finds_the_branches)
 {
     struct descant_ml_model is;
-    bool heard;
+    bool now_heard;
     const int which[] = {5, 6};
     const uint64_t examples[] = {2, 6};
     open_all(0);
-    add(0, 0, 1, 1);
+    add_numbers(modules[0][0], 1, 1);
     ask();
     turn_until(none_awaited, -1);
     superstep();
     turn_until(have_newest, -1);
-    add(0, 0, 4, 1);
+    add_numbers(modules[0][0], 4, 1);
     ask();
-    ck_assert_int_eq(branch_turn(branches[0], &heard), DESCANT_OK);
+    ck_assert_int_eq(branch_turn(branches[0], &now_heard), DESCANT_OK);
     ck_assert_uint_eq(local_pending(branch_local(branches[0], 0)), 0);
     close_control();
     turn(-1);
     ck_assert(branch_alone(branches[0]) && branch_alone(branches[1]));
-    ck_assert(strstr(said, "control is gone: segments and modules go on"));
-    add(0, 1, 2, 1);
-    add(1, 0, 3, 1);
+    ck_assert(strstr(heard.text, "control is gone: segments and modules go on"));
+    add_numbers(modules[0][1], 2, 1);
+    add_numbers(modules[1][0], 3, 1);
 
     for (int i = 0; i < FLOATS; i++)
         model[i] = want[i] = (float)i;
@@ -445,8 +422,8 @@ START_TEST(another_control_finds_the_branches)
     turn_until(none_awaited, -1);
     struct superstep s = superstep();
     ck_assert(!s.stepped && s.sums.gradients == 0 && s.sums.undone == 3);
-    add(0, 0, 5, 2);
-    add(1, 1, 6, 6);
+    add_numbers(modules[0][0], 5, 2);
+    add_numbers(modules[1][1], 6, 6);
     ask();
     turn_until(none_awaited, -1);
     s = superstep();
@@ -454,7 +431,7 @@ START_TEST(another_control_finds_the_branches)
     refer(which, examples, 2, 1);
     expect_models();
     ck_assert_int_eq(descant_ml_pin(modules[0][0], &is), DESCANT_OK);
-    ck_assert(strstr(said, "there is a control again"));
+    ck_assert(strstr(heard.text, "there is a control again"));
     close_all();
 }
 END_TEST
@@ -462,7 +439,7 @@ END_TEST
 /* As many floats in as many parts, and one has another name, or other ends. */
 START_TEST(another_model_is_refused)
 {
-    bool heard;
+    bool now_heard;
     descant_status status = DESCANT_OK;
     open_all(0);
     turn_until(have_newest, -1);
@@ -475,15 +452,15 @@ START_TEST(another_model_is_refused)
     open_rank(0);
     open_remotes(1);
     for (int turns = 0; status == DESCANT_OK; turns++) {
-        ck_assert_msg(turns < TURNS, "it is taken: %s", said);
+        ck_assert_msg(turns < TURNS, "it is taken: %s", heard.text);
         for (int k = 0; k < 2; k++)
             ck_assert_int_eq(type->post->move(f[k]), DESCANT_OK);
         remote_turn(remotes[0]);
-        status = branch_turn(branches[0], &heard);
+        status = branch_turn(branches[0], &now_heard);
     }
     ck_assert_int_eq(status, DESCANT_MISMATCH);
-    ck_assert_msg(strstr(said, _i ? "its part 0 is 'b' of 2 floats, that of these segments 'b' of 1"
-                                  : "its part 1 is 'v' of"), "%s", said);
+    ck_assert_msg(strstr(heard.text, _i ? "its part 0 is 'b' of 2 floats, that of these segments 'b' of 1"
+                                  : "its part 1 is 'v' of"), "%s", heard.text);
     ck_assert_uint_eq(local_version(branch_local(branches[0], 0)), 1);
     close_all();
 }
@@ -494,12 +471,12 @@ START_TEST(a_branch_that_dies_is_said)
 {
     open_all(0);
     turn_until(have_newest, -1);
-    add(0, 0, 1, 4);
-    add(1, 0, 2, 4);
+    add_numbers(modules[0][0], 1, 4);
+    add_numbers(modules[1][0], 2, 4);
     ask();
     turn_until(none_awaited, -1);
-    add(1, 0, 3, 4);
-    add(1, 1, 4, 4);
+    add_numbers(modules[1][0], 3, 4);
+    add_numbers(modules[1][1], 4, 4);
     superstep();
     for (int turns = 0; control_pending(control) != 2; turns++) {
         ck_assert_int_lt(turns, TURNS);
@@ -508,7 +485,7 @@ START_TEST(a_branch_that_dies_is_said)
     }
     close_branch(1);
     remote_turn(remotes[1]);
-    ck_assert(strstr(said, "the local modules of rank 2 have died, with 2 gradients that were not "
+    ck_assert(strstr(heard.text, "the local modules of rank 2 have died, with 2 gradients that were not "
                            "read out; the others go on"));
     ck_assert_uint_eq(remote_news(remotes[1]).lost, 2);
     ask();
@@ -525,7 +502,7 @@ START_TEST(a_branch_that_dies_is_said)
     expect_models();
     turn_until(none_awaited, -1);
     ck_assert(!superstep().stepped);
-    add(1, 0, 7, 1);
+    add_numbers(modules[1][0], 7, 1);
     ask();
     ck_assert(remote_awaited(remotes[1], order));
     turn_until(none_awaited, -1);
@@ -538,22 +515,22 @@ END_TEST
 /* What control before this one had taken, or was sent, is not lost with a branch that dies later. */
 START_TEST(what_another_control_had_is_not_lost)
 {
-    bool heard;
+    bool now_heard;
     open_all(0);
     turn_until(have_newest, -1);
     for (int k = 0; k < 9; k++) {
-        add(1, 0, k, 4);
+        add_numbers(modules[1][0], k, 4);
         ask();
         turn_until(none_awaited, -1);
         superstep();
         turn_until(have_newest, -1);
     }
-    add(1, 0, 2, 4);
+    add_numbers(modules[1][0], 2, 4);
     ask();
-    ck_assert_int_eq(branch_turn(branches[1], &heard), DESCANT_OK);     /* and is not taken */
+    ck_assert_int_eq(branch_turn(branches[1], &now_heard), DESCANT_OK);     /* and is not taken */
     close_control();
     turn(-1);
-    add(1, 1, 3, 4);
+    add_numbers(modules[1][1], 3, 4);
     open_rank(0);
     open_remotes(1);
     turn_until(have_said_hello, -1);
@@ -562,9 +539,9 @@ START_TEST(what_another_control_had_is_not_lost)
     ask();
     turn_until(none_awaited, -1);
     ck_assert_uint_eq(superstep().sums.undone, 2);
-    add(1, 0, 4, 4);
-    add(1, 0, 5, 4);
-    add(1, 1, 6, 4);
+    add_numbers(modules[1][0], 4, 4);
+    add_numbers(modules[1][0], 5, 4);
+    add_numbers(modules[1][1], 6, 4);
     for (int turns = 0; control_pending(control) != 3; turns++) {
         ck_assert_int_lt(turns, TURNS);
         usleep(100);
@@ -572,8 +549,8 @@ START_TEST(what_another_control_had_is_not_lost)
     }
     close_branch(1);
     remote_turn(remotes[1]);
-    ck_assert_msg(strstr(said, "the local modules of rank 2 have died, with 3 gradients that were "
-                               "not read out; the others go on"), "%s", said);
+    ck_assert_msg(strstr(heard.text, "the local modules of rank 2 have died, with 3 gradients that were "
+                               "not read out; the others go on"), "%s", heard.text);
     ck_assert_uint_eq(remote_news(remotes[1]).lost, 3);
     close_all();
 }
@@ -594,8 +571,8 @@ START_TEST(the_last_sums_are_read_out)
 {
     struct descant_ml_model is;
     open_all(_i);
-    add(0, 0, 1, 1);
-    add(1, 0, 2, 1);
+    add_numbers(modules[0][0], 1, 1);
+    add_numbers(modules[1][0], 2, 1);
     for (int k = 0; k < RANKS - 1; k++)
         local_end(remotes[k]);
     turn_until(both_ended, -1);
@@ -627,7 +604,7 @@ START_TEST(the_end_outlives_control)
     turn(-1);
     ck_assert(both_ended());
     ck_assert(branch_alone(branches[0]) && branch_alone(branches[1]));
-    ck_assert_ptr_null(strstr(said, "another one is awaited"));
+    ck_assert_ptr_null(strstr(heard.text, "another one is awaited"));
     close_all();
 }
 END_TEST
@@ -662,28 +639,28 @@ static void send_down(uint32_t what, uint64_t version, const void *values, size_
 /* A model for who had the rank before, which died meanwhile, and words that come twice. */
 START_TEST(words_for_another_do_no_harm)
 {
-    bool heard;
+    bool now_heard;
     open_all(0);
     turn_until(have_newest, -1);
     close_branch(1);
     open_rank(2);
     open_branch(1);
-    ck_assert_int_eq(branch_turn(branches[1], &heard), DESCANT_OK);
+    ck_assert_int_eq(branch_turn(branches[1], &now_heard), DESCANT_OK);
     send_down(DOWN_MODEL | DOWN_READ, 1, model, FLOATS);
-    ck_assert_msg(branch_turn(branches[1], &heard) == DESCANT_OK, "%s", said);
-    ck_assert(heard && branch_locals(branches[1]) == 0);
+    ck_assert_msg(branch_turn(branches[1], &now_heard) == DESCANT_OK, "%s", heard.text);
+    ck_assert(now_heard && branch_locals(branches[1]) == 0);
     turn_until(have_segments, -1);
     turn_until(have_newest, -1);
 
     uint64_t version = control_version(control);
     send_down(DOWN_SHAPE, 0, parts, PARTS_FLOATS);
-    ck_assert_msg(branch_turn(branches[1], &heard) == DESCANT_OK, "%s", said);
+    ck_assert_msg(branch_turn(branches[1], &now_heard) == DESCANT_OK, "%s", heard.text);
     send_down(DOWN_MODEL, version, model, FLOATS);
     for (int turns = 0; turns < 10; turns++)
         turn(-1);
     ck_assert_uint_eq(control_version(control), version);
     send_down(DOWN_SHAPE, 0, model, FLOATS);
-    ck_assert_int_eq(branch_turn(branches[1], &heard), DESCANT_CORRUPT);
+    ck_assert_int_eq(branch_turn(branches[1], &now_heard), DESCANT_CORRUPT);
     close_all();
 }
 END_TEST
@@ -703,8 +680,8 @@ START_TEST(versions_are_not_believed_blindly)
     for (int turns = 0; turns < 10; turns++)
         turn(-1);
     ck_assert_uint_eq(control_version(control), 1);
-    ck_assert_msg(strstr(said, "rank 2 says that its segments have version "), "%s", said);
-    add(0, 0, 1, 4);
+    ck_assert_msg(strstr(heard.text, "rank 2 says that its segments have version "), "%s", heard.text);
+    add_numbers(modules[0][0], 1, 4);
     ask();
     turn_until(none_awaited, -1);
     ck_assert_uint_eq(superstep().sums.gradients, 1);
@@ -715,9 +692,7 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("branch");
-    TCase *tests = tcase_create("branch");
-    tcase_set_timeout(tests, 60);
+    TCase *tests = new_case("branch", 60);
     tcase_add_loop_test(tests, supersteps_are_exact, 0, N_ROWS);
     tcase_add_loop_test(tests, a_late_sum_counts_later, 0, N_ROWS);
     tcase_add_loop_test(tests, a_sum_that_is_too_late_is_refused, 0, 2 * N_ROWS);
@@ -732,6 +707,5 @@ int main(void)
     tcase_add_test(tests, who_comes_at_the_end_hears_of_it);
     tcase_add_test(tests, words_for_another_do_no_harm);
     tcase_add_loop_test(tests, versions_are_not_believed_blindly, 0, 3);
-    suite_add_tcase(suite, tests);
-    return run_segments(suite);
+    return run_cases(tests, NULL);
 }

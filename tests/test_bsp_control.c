@@ -4,7 +4,8 @@
 #include "bsp/control.h"
 #include "nn/nn.h"
 
-#include "segment_help.h"
+#include "harness/segments.h"
+#include "harness/suite.h"
 
 #include <math.h>
 #include <signal.h>
@@ -96,22 +97,6 @@ static void expect_model(int k, uint64_t version)
     ck_assert_int_eq(memcmp(is.values, want, sizeof want), 0);
 }
 
-/* Whole numbers, other ones for every add. */
-static float value(int add, int i)
-{
-    return (float)((add * 7 + i * 3) % 11 - 5);
-}
-
-static void add(int k, int s, int number, uint64_t examples)
-{
-    struct descant_ml_model is;
-    float gradient[FLOATS];
-    for (int i = 0; i < FLOATS; i++)
-        gradient[i] = value(number, i);
-    ck_assert_int_eq(descant_ml_pin(modules[k][s], &is), DESCANT_OK);
-    ck_assert_int_eq(descant_ml_add(modules[k][s], gradient, examples), DESCANT_OK);
-}
-
 /* Who adds how many examples in which superstep; in each they are a power of two. */
 static const struct {
     int superstep, local, slot;
@@ -134,7 +119,7 @@ static void refer(int superstep)
             continue;
         examples += (double)adds[a].examples;
         for (int i = 0; i < FLOATS; i++)
-            g[i] += (float)adds[a].examples * value(a, i);
+            g[i] += (float)adds[a].examples * added(a, i);
     }
     for (int i = 0; i < FLOATS; i++) {
         g[i] = (float)((double)g[i] / examples);
@@ -163,7 +148,7 @@ START_TEST(supersteps_are_exact)
         uint64_t gradients = 0, examples = 0;
         for (int a = 0; a < N_ADDS; a++)
             if (adds[a].superstep == step_number) {
-                add(adds[a].local, adds[a].slot, a, adds[a].examples);
+                add_numbers(modules[adds[a].local][adds[a].slot], a, adds[a].examples);
                 gradients++;
                 examples += adds[a].examples;
             }
@@ -193,13 +178,13 @@ START_TEST(sums_that_wait_are_kept)
     optimizer = optimizers[0];
     open_all(&o);
     for (int k = 0; k < ADDS; k++) {
-        add(0, 0, k, 1);
+        add_numbers(modules[0][0], k, 1);
         ck_assert_int_eq(control_superstep(control, &s), DESCANT_OK);
     }
     for (int i = 0; i < FLOATS; i++) {
         double sum = 0;
         for (int k = 0; k < ADDS; k++)
-            sum += (double)value(k, i);
+            sum += (double)added(k, i);
         squares += sum * sum;
     }
     ck_assert(s.stepped && s.sums.examples == ADDS);
@@ -216,13 +201,13 @@ START_TEST(too_few_gradients_wait)
     o.min_gradients = 3;
     optimizer = optimizers[0];
     open_all(&o);
-    add(0, 0, 0, 3);
-    add(0, 1, 1, 1);
+    add_numbers(modules[0][0], 0, 3);
+    add_numbers(modules[0][1], 1, 1);
     ck_assert_int_eq(control_superstep(control, &s), DESCANT_OK);
     ck_assert(!s.stepped && s.sums.gradients == 2);
     expect_model(1, 1);
     ck_assert_uint_eq(control_pending(control), 2);
-    add(1, 0, 2, 4);
+    add_numbers(modules[1][0], 2, 4);
     ck_assert_uint_eq(control_pending(control), 3);
     ck_assert_int_eq(control_superstep(control, &s), DESCANT_OK);
     ck_assert(s.stepped && s.sums.gradients == 3 && s.sums.examples == 8);
@@ -284,7 +269,7 @@ static void slow_run(struct slow *m, const struct pace *pace)
 {
     enum { TICKS = 210 };
     for (int tick = 0; tick < TICKS; tick++) {
-        add(0, 0, 0, 1);
+        add_numbers(modules[0][0], 0, 1);
         if (tick == m->commits_at)
             slow_commits(m);
         if (tick % pace->period == 0) {
@@ -330,14 +315,14 @@ START_TEST(staleness_is_told)
     struct superstep s;
     float gradient[FLOATS] = {0};
     open_all(&o);
-    add(0, 0, 0, 1);
+    add_numbers(modules[0][0], 0, 1);
     expect_model(1, 1);             /* segment 1, slot 0 pins version 1 */
     ck_assert_int_eq(control_superstep(control, &s), DESCANT_OK);
     ck_assert(s.sums.lag == 0 && s.sums.lag_most == 0);
-    add(0, 0, 0, 1);
+    add_numbers(modules[0][0], 0, 1);
     ck_assert_int_eq(control_superstep(control, &s), DESCANT_OK);
     ck_assert_int_eq(descant_ml_add(modules[1][0], gradient, 1), DESCANT_OK);
-    add(0, 1, 0, 1);
+    add_numbers(modules[0][1], 0, 1);
     ck_assert_int_eq(control_superstep(control, &s), DESCANT_OK);
     ck_assert(s.sums.gradients == 2 && s.sums.lag == 2 && s.sums.lag_most == 2);
     close_all();
@@ -352,7 +337,7 @@ START_TEST(a_long_gradient_is_clipped)
     o.clip = 2.5;
     optimizer = optimizers[0];
     open_all(&o);
-    add(0, 0, 0, 1);
+    add_numbers(modules[0][0], 0, 1);
     ck_assert_int_eq(descant_ml_drop(modules[0][0]), DESCANT_OK);
     ck_assert_int_eq(control_superstep(control, &s), DESCANT_OK);
     memcpy(want, model, sizeof want);
@@ -380,7 +365,7 @@ START_TEST(a_model_with_nan_is_not_stored)
     struct superstep s;
     o.step = spoil;
     open_all(&o);
-    add(0, 0, 0, 1);
+    add_numbers(modules[0][0], 0, 1);
     ck_assert_int_eq(control_superstep(control, &s), DESCANT_NOT_FINITE);
     expect_said("float 4101 NaN");
     expect_model(0, 1);
@@ -405,7 +390,7 @@ START_TEST(sums_that_overflow_together_are_left_out)
     ck_assert(!s.stepped);
     expect_model(0, 1);
     for (int a = 0; a < 3; a++)
-        add(adds[a].local, adds[a].slot, a, adds[a].examples);
+        add_numbers(modules[adds[a].local][adds[a].slot], a, adds[a].examples);
     ck_assert_int_eq(control_superstep(control, &s), DESCANT_OK);
     refer(0);
     expect_model(0, 2);
@@ -428,10 +413,10 @@ static uint64_t run_that_dies(int supersteps)
         open_control(&o);
         attach_all();
         for (int i = 0; i < supersteps; i++) {
-            add(0, 0, i, 1);
+            add_numbers(modules[0][0], i, 1);
             control_superstep(control, &s);
         }
-        add(1, 1, 9, 1);                /* nobody takes it */
+        add_numbers(modules[1][1], 9, 1);                /* nobody takes it */
         version = control_version(control);
         if (write(ends[1], &version, sizeof version) < 0)
             _exit(1);
@@ -516,7 +501,7 @@ START_TEST(a_large_model_is_stored)
     ck_assert_int_eq(descant_ml_attach(&modules[0][0], names[0], 0), DESCANT_OK);
     for (int k = 1; k <= 2; k++) {
         for (int i = 0; i < MANY; i++)
-            g[i] = value(k, i);
+            g[i] = added(k, i);
         ck_assert_int_eq(descant_ml_pin(modules[0][0], &is), DESCANT_OK);
         ck_assert_int_eq(descant_ml_add(modules[0][0], g, 1), DESCANT_OK);
         ck_assert_int_eq(control_superstep(control, &s), DESCANT_OK);
@@ -524,7 +509,7 @@ START_TEST(a_large_model_is_stored)
         ck_assert_uint_eq(is.version, 1 + (uint64_t)k);
         int wrong = 0;
         for (int i = 0; i < MANY; i++)
-            wrong += is.values[i] != -0.5F * (value(1, i) + (k > 1 ? value(2, i) : 0));
+            wrong += is.values[i] != -0.5F * (added(1, i) + (k > 1 ? added(2, i) : 0));
         ck_assert_int_eq(wrong, 0);
     }
     w[MANY - 1] = (float)NAN;       /* tested while it is copied */
@@ -559,7 +544,7 @@ START_TEST(a_model_with_nan_is_not_stored_later_either)
     o.step = spoil;
     open_control(&o);
     attach_all();
-    add(0, 0, 0, 1);
+    add_numbers(modules[0][0], 0, 1);
     ck_assert_int_eq(control_superstep(control, &s), DESCANT_NOT_FINITE);
 
     for (int i = 0; i < SLOTS; i++)
@@ -597,15 +582,12 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("bsp_control");
-    TCase *tests = tcase_create("control");
-    tcase_set_timeout(tests, 60);
-    tcase_add_loop_test(tests, supersteps_are_exact, 0,
-                        (int)(sizeof optimizers / sizeof *optimizers));
+    TCase *tests = new_case("control", 60);
+    tcase_add_loop_test(tests, supersteps_are_exact, 0, N(optimizers));
     tcase_add_test(tests, too_few_gradients_wait);
     tcase_add_test(tests, sums_that_wait_are_kept);
     tcase_add_test(tests, staleness_is_told);
-    tcase_add_loop_test(tests, staleness_has_its_bound, 0, sizeof paces / sizeof *paces);
+    tcase_add_loop_test(tests, staleness_has_its_bound, 0, N(paces));
     tcase_add_test(tests, a_long_gradient_is_clipped);
     tcase_add_test(tests, a_model_with_nan_is_not_stored);
     tcase_add_test(tests, a_model_with_nan_is_not_stored_later_either);
@@ -613,6 +595,5 @@ int main(void)
     tcase_add_test(tests, sums_that_overflow_together_are_left_out);
     tcase_add_test(tests, what_a_dead_run_left_is_undone);
     tcase_add_test(tests, refused_gradients_are_told_once);
-    suite_add_tcase(suite, tests);
-    return run_segments(suite);
+    return run_cases(tests, NULL);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* descant bsp run with a held-out set: its figures are those of the model as it is, and it ends a run
  * that gains nothing. The module is a thread of this process, whose gradients are 1 everywhere. */
-#include "training.h"
+#include "harness/training.h"
 
 #include "descant_ml.h"
 
@@ -58,18 +58,6 @@ static double said_loss(void)
     return strtod(at + 16, NULL);
 }
 
-static int lines_with(const char *text)
-{
-    char line[4096];
-    int n = 0;
-    FILE *in = fopen(log_file, "re");
-    while (in && fgets(line, sizeof line, in))
-        n += strstr(line, text) != NULL;
-    if (in)
-        fclose(in);
-    return n;
-}
-
 START_TEST(a_run_without_gain_ends)
 {
     double loss = make_model();
@@ -77,10 +65,10 @@ START_TEST(a_run_without_gain_ends)
     ck_assert_msg(status == CLI_DONE, "%s", err_text);
     ck_assert_msg(strstr(out_text, "the held-out loss falls no more") != NULL, "%s", out_text);
     ck_assert_double_eq_tol(said_loss(), loss, 1e-5);
-    int evals = lines_with("\"kind\":\"eval\"");
+    int evals = lines_with(log_file, "\"kind\":\"eval\"");
     ck_assert_int_ge(evals, 4);
-    ck_assert_int_eq(lines_with("\"auc\""), evals + 1);
-    ck_assert_int_eq(lines_with("\"eval_calibration\""), evals + 1);
+    ck_assert_int_eq(lines_with(log_file, "\"auc\""), evals + 1);
+    ck_assert_int_eq(lines_with(log_file, "\"eval_calibration\""), evals + 1);
 }
 END_TEST
 
@@ -92,7 +80,7 @@ START_TEST(bad_lines_are_said_once)
     ck_assert(to && fputs("torn\n", to) >= 0 && fclose(to) == 0);
     ck_assert_msg(run(held_out, "--lr 0 --eval-every 100 --patience 2 --minutes 1") == CLI_DONE, "%s",
                   err_text);
-    ck_assert_int_ge(lines_with("\"kind\":\"eval\""), 4);
+    ck_assert_int_ge(lines_with(log_file, "\"kind\":\"eval\""), 4);
     const char *at = strstr(err_text, "held.tsv:4001: ");
     ck_assert_msg(at && !strstr(at + 1, "held.tsv:4001: "), "%s", err_text);
 }
@@ -104,8 +92,8 @@ START_TEST(the_model_that_is_judged_is_the_last)
     double loss = make_model();
     ck_assert_msg(run(held_out, "--lr 0.002 --supersteps 20") == CLI_DONE, "%s", err_text);
     ck_assert_msg(fabs(said_loss() - loss) > 1e-3, "%g, before %g", said_loss(), loss);
-    ck_assert_int_eq(lines_with("\"kind\":\"eval\""), 1);
-    ck_assert_int_eq(lines_with("\"eval_loss\""), 2);
+    ck_assert_int_eq(lines_with(log_file, "\"kind\":\"eval\""), 1);
+    ck_assert_int_eq(lines_with(log_file, "\"eval_loss\""), 2);
 }
 END_TEST
 
@@ -124,13 +112,12 @@ START_TEST(a_signal_does_not_wait_for_figures)
     pid_t pid = fork();
     if (pid == 0)
         _exit(run(files, "--lr 0 --supersteps 5 --checkpoint c"));
-    for (int k = 0; k < 30000 && access("c", F_OK) != 0; k++)
-        usleep(1000);
-    usleep(100000);
+    wait_file("c");
+    WAIT_UNTIL(has_open(pid, held_out), "the last look has not begun");
     kill(pid, SIGTERM);
     ck_assert_int_eq(end_within(pid, 60), 128 + SIGTERM);
-    ck_assert_int_eq(lines_with("stopped by SIGTERM"), 1);
-    ck_assert_int_eq(lines_with("\"eval_loss\""), 0);
+    ck_assert_int_eq(lines_with(log_file, "stopped by SIGTERM"), 1);
+    ck_assert_int_eq(lines_with(log_file, "\"eval_loss\""), 0);
 }
 END_TEST
 
@@ -163,16 +150,14 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("bsp_eval");
-    TCase *tests = tcase_create("bsp_eval");
-    tcase_add_checked_fixture(tests, setup, teardown);
-    tcase_set_timeout(tests, 120);
+    TCase *tests = new_case("bsp_eval", 120);
+    tcase_add_checked_fixture(tests, set_up_training, remove_folder);
     tcase_add_test(tests, a_run_without_gain_ends);
     tcase_add_test(tests, bad_lines_are_said_once);
     tcase_add_test(tests, the_model_that_is_judged_is_the_last);
     tcase_add_test(tests, a_signal_does_not_wait_for_figures);
-    tcase_add_loop_test(tests, bad_use_is_said, 0, sizeof bad / sizeof *bad);
+    tcase_add_loop_test(tests, bad_use_is_said, 0, N(bad));
     tcase_add_test(tests, a_foreign_model_cannot_be_judged);
-    suite_add_tcase(suite, tests);
-    return run_training(suite);
+    make_clicks();
+    return run_cases(tests, NULL);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Which words may be acted upon: every kind, from every sender, of every length, with
  * every number at and beyond its bounds. The bounds are written here once more. */
+#include "harness/suite.h"
 #include "ranks/check.h"
 
 #include <check.h>
@@ -562,15 +563,13 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("check");
     TCase *words = tcase_create("words");
     tcase_add_loop_test(words, a_word_with_which_nothing_is_wrong_is_good, 0, N_WORDS);
     tcase_add_loop_test(words, only_the_right_rank_says_it_and_hears_it_in_its_turn, 0,
                         N_WORDS);
     tcase_add_loop_test(words, its_length_is_exact, 0, N_WORDS);
     tcase_add_test(words, other_kinds_are_refused);
-    tcase_add_loop_test(words, each_number_is_within_its_bounds, 0,
-                        (int)(sizeof numbers / sizeof *numbers));
+    tcase_add_loop_test(words, each_number_is_within_its_bounds, 0, N(numbers));
     tcase_add_test(words, weights_and_shares_are_numbers);
     tcase_add_test(words, only_a_centre_is_for_elastic_exchanges);
     tcase_add_test(words, a_round_comes_once);
@@ -581,10 +580,5 @@ int main(void)
     tcase_add_test(words, runs_have_the_seats_that_are_put_in);
     tcase_add_test(words, only_plain_means_are_encoded);
     tcase_add_test(words, only_an_elastic_exchange_goes_on_alone);
-    suite_add_tcase(suite, words);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_cases(words, NULL);
 }

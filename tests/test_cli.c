@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The programs, called as functions: what they say to bad use, that their help names
  * everything, and the tables they print. */
+#include "harness/suite.h"
 #include "programs.h"
 #include "sync/plan.h"
 
@@ -333,9 +334,7 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("cli");
-    TCase *all = tcase_create("cli");
-    tcase_set_timeout(all, 60);
+    TCase *all = new_case("cli", 60);
     tcase_add_loop_test(all, bad_use_is_said, 0, N_BAD);
     tcase_add_test(all, help_and_version);
     tcase_add_test(all, help_knows_commands);
@@ -349,10 +348,5 @@ int main(void)
     tcase_add_test(all, trainers_give_results_or_end_the_run);
     tcase_add_loop_test(all, benchmarks_run, 0, N_BENCHMARKS);
     tcase_add_test(all, overlap_keeps_a_round_that_is_longer_than_a_run);
-    suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_cases(all, NULL);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Ranks that come late, leave, die, fall silent and come back, over a simulated link. */
 #include "comings.h"
+#include "harness/suite.h"
 #include "ranks/elastic.h"
 
 static double dead_s = 1;
@@ -756,9 +757,7 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("comings");
-    TCase *all = tcase_create("ranks");
-    tcase_set_timeout(all, 60);
+    TCase *all = new_case("ranks", 60);
     tcase_add_test(all, founders_train);
     tcase_add_test(all, one_comes_later);
     tcase_add_test(all, one_is_there_at_once);
@@ -789,10 +788,5 @@ int main(void)
     tcase_add_test(all, a_manifest_goes_to_each_leader);
     tcase_add_test(all, worlds_of_faults);
     tcase_add_loop_test(all, rare_worlds, 0, 6);
-    suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_cases(all, NULL);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Parcels between rank 0 and ranks that come late, die, fall silent and come again, over
  * a simulated link. Each head has a number; what a process has received is counted. */
+#include "harness/suite.h"
 #include "link/simulated.h"
 #include "ranks/ranks.h"
 
@@ -301,19 +302,12 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("comings_post");
-    TCase *all = tcase_create("parcels");
-    tcase_set_timeout(all, 60);
+    TCase *all = new_case("parcels", 60);
     tcase_add_loop_test(all, parcels_to_the_dead_are_refused, 0, 2);
     tcase_add_test(all, rank_0_dies_and_comes_again);
     tcase_add_test(all, a_parcel_outlives_its_sender);
     tcase_add_test(all, silence_ends_a_lane);
     tcase_add_test(all, idle_lanes_live_on);
     tcase_add_test(all, storms);
-    suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_cases(all, NULL);
 }

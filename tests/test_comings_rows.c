@@ -2,6 +2,7 @@
 /* Rounds of rows among ranks that come late, leave, die, fall silent and come back, over
  * a simulated link. ranks_world_rows.c counts each part. */
 #include "comings.h"
+#include "harness/suite.h"
 
 #include <string.h>
 
@@ -334,9 +335,7 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("comings_rows");
-    TCase *all = tcase_create("rows");
-    tcase_set_timeout(all, 60);
+    TCase *all = new_case("rows", 60);
     tcase_add_test(all, founders_exchange_rows);
     tcase_add_loop_test(all, one_comes_later, 0, 2);
     tcase_add_loop_test(all, one_comes_at_once, 0, 2);
@@ -349,10 +348,5 @@ int main(void)
     tcase_add_test(all, a_rank_that_leaves_takes_no_other_rows);
     tcase_add_test(all, a_number_that_is_heard_is_no_round_s);
     tcase_add_test(all, a_donor_dies);
-    suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_cases(all, NULL);
 }

@@ -9,7 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "simulation_ranks.h"
+#include "harness/heard.h"
+#include "harness/simulation.h"
+#include "harness/suite.h"
 
 enum { N = 200 };
 
@@ -104,20 +106,6 @@ START_TEST(every_preset_converges)
 }
 END_TEST
 
-struct heard {
-    int lines;
-    char line[LOG_LINE];
-};
-
-static void hear(void *user, enum descant_level level, const char *line)
-{
-    struct heard *heard = user;
-    if (level < DESCANT_WARNING)
-        return;
-    heard->lines++;
-    snprintf(heard->line, sizeof heard->line, "%s", line);
-}
-
 /* Twenty steps to a round: in the first one after it all have what it made of them. */
 struct rounds {
     struct problem problem;
@@ -143,14 +131,14 @@ static void noisy_rounds(void *context, int i, uint64_t t, const float *w, float
 
 /* The loss of the first trainer's model at the end. */
 static double outer_run(const char *plan, uint64_t n, const double *join_s, struct rounds *r,
-                        struct heard *heard)
+                        struct heard *to)
 {
     float start[N] = {0};
     *r = (struct rounds){.problem = {.noise = 0.05}};
-    *heard = (struct heard){.lines = 0};
+    *to = (struct heard){.least = DESCANT_WARNING};
     for (int i = 0; i < 4; i++)
         rng_init(&r->problem.rng[i], (uint64_t)i + 1);
-    struct log log = {.fn = hear, .user = heard, .rank = -1};
+    struct log log = {.fn = hear, .user = to, .rank = -1};
     struct simulation_options o = {.plan = plan, .trainers = 4, .n = N, .start = start,
                                    .gradient = noisy_rounds, .context = r, .rate = 0.05,
                                    .steps = 20 * n, .step_s = 1e-3, .join_s = join_s, .fabric = &simulated_ranks,
@@ -173,9 +161,9 @@ START_TEST(few_rounds_do_not_overshoot)
     double plain = outer_run("ma,every=20", 12, NULL, &r, &mean);
     ck_assert_msg(here <= 1.001 * plain, "loss %g, averaging has %g", here, plain);
     ck_assert_msg(overshot > 2 * plain, "loss %g, averaging has %g", overshot, plain);
-    ck_assert_msg(stock.lines == 1 && strstr(stock.line, "overshoots") != NULL, "%d: %s",
-                  stock.lines, stock.line);
-    ck_assert_msg(left.lines == 0, "%s", left.line);
+    ck_assert_msg(stock.n == 1 && strstr(stock.text, "overshoots") != NULL, "%d: %s",
+                  stock.n, stock.text);
+    ck_assert_msg(left.n == 0, "%s", left.text);
 }
 END_TEST
 
@@ -183,10 +171,9 @@ END_TEST
 START_TEST(a_step_that_lags_is_said)
 {
     struct rounds r;
-    struct heard heard;
     outer_run("diloco,every=20,rate=0.05,momentum=0", 12, NULL, &r, &heard);
-    ck_assert_msg(heard.lines == 1 && strstr(heard.line, "lags") != NULL, "%d: %s", heard.lines,
-                  heard.line);
+    ck_assert_msg(heard.n == 1 && strstr(heard.text, "lags") != NULL, "%d: %s", heard.n,
+                  heard.text);
 }
 END_TEST
 
@@ -195,7 +182,6 @@ START_TEST(a_joiner_takes_the_same_outer_step)
 {
     static const double join_s[4] = {0, 0, 0.61, 0.93};
     struct rounds r;
-    struct heard heard;
     outer_run("diloco,every=20", 60, join_s, &r, &heard);
     ck_assert_int_gt(r.compared, 80);
     ck_assert_msg(r.apart < 1e-5, "the replicas are %g apart", r.apart);
@@ -298,9 +284,7 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("convergence");
-    TCase *all = tcase_create("all");
-    tcase_set_timeout(all, 300);
+    TCase *all = new_case("all", 300);
     tcase_add_loop_test(all, every_preset_converges, 0, 3);
     tcase_add_test(all, few_rounds_do_not_overshoot);
     tcase_add_test(all, a_step_that_lags_is_said);
@@ -309,10 +293,5 @@ int main(void)
     tcase_add_test(all, pull_keeps_what_the_formula_says);
     tcase_add_test(all, block_keeps_what_the_formula_says);
     tcase_add_test(all, a_thousand_replicas_run);
-    suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_cases(all, NULL);
 }

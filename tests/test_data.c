@@ -2,7 +2,9 @@
 /* What readers make of each format: values, bad lines, images, caches, the hash; and the
  * generator of click logs. */
 #include "data/ctr.h"
-#include "data_help.h"
+#include "harness/data.h"
+#include "harness/folder.h"
+#include "harness/suite.h"
 
 /* --- hash --- */
 
@@ -116,7 +118,7 @@ START_TEST(criteo_integers)
     for (int i = 0; i < rows; i++)
         fprintf(out, "0\t%lld\t1\t2\t3" REST CATEGORIES "\t1\t2\n", (long long)values[i]);
     fclose(out);
-    const char *path = put("i.tsv", text, n);
+    const char *path = put_file(in_folder("i.tsv"), text, n);
     struct data *data;
     struct block block = {0};
     struct data_options o = {.paths = &path, .n_paths = 1, .log = &listening};
@@ -198,14 +200,14 @@ START_TEST(bad_lines_are_told_and_skipped)
     char text[4096], want[400];
     size_t n = (size_t)snprintf(text, sizeof text, "%s%s", good_line(d->format),
                                 good_line(d->format));
-    struct seen good = read_file(put("g", text, n), d->format);
+    struct seen good = read_file(put_file(in_folder("g"), text, n), d->format);
     n = strlen(good_line(d->format));
     size_t m = d->n ? d->n : strlen(d->line);
     memcpy(text + n, d->line, m);
     n += m;
     text[n++] = '\n';
     n += (size_t)snprintf(text + n, sizeof text - n, "%s", good_line(d->format));
-    const char *path = put("b", text, n);
+    const char *path = put_file(in_folder("b"), text, n);
     struct seen bad = read_file(path, d->format);
     ck_assert_int_eq(bad.got, DATA_END);
     ck_assert_uint_eq(bad.bad, 1);
@@ -229,7 +231,7 @@ START_TEST(too_many_bad_lines_end_it)
     for (int i = 0; i < 3000; i++)
         fputs(i % 50 == 9 ? "bad\n" : "1 3:1\n", out);
     fclose(out);
-    const char *path = put("m.svm", text, n);
+    const char *path = put_file(in_folder("m.svm"), text, n);
     struct data_options o = {.paths = &path, .n_paths = 1, .max_bad = 0.025, .log = &listening,
                              .chunk_bytes = 1 << 10};
     struct seen seen = read_chunks(&o, 0, 0);
@@ -470,7 +472,7 @@ START_TEST(images_that_unpack_to_more)
     unsigned char *packed = malloc(BYTES);
     ck_assert(all && packed);
     memcpy(all, head, sizeof head);
-    const char *path = put("b-images-idx3", packed, pack(1 + _i, all, BYTES, packed, BYTES));
+    const char *path = put_file(in_folder("b-images-idx3"), packed, pack_bytes(1 + _i, all, BYTES, packed, BYTES));
     struct seen seen = read_file(path, DATA_IDX);
     ck_assert_int_eq(seen.status, DESCANT_CORRUPT);
     ck_assert_msg(ends_with(descant_last_error(), ": 65536 bytes, but 2 images of 4 pixels are 24"),
@@ -505,14 +507,14 @@ START_TEST(images_that_are_not)
         unsigned char bytes[sizeof good];
         memcpy(bytes, good, sizeof good);
         bytes[cases[i].at] = cases[i].value;
-        put("x-labels-idx1-ubyte", labels, cases[i].n_labels);
-        struct seen seen = read_file(put("x-images-idx3-ubyte", bytes, cases[i].n), DATA_AUTO);
+        put_file(in_folder("x-labels-idx1-ubyte"), labels, cases[i].n_labels);
+        struct seen seen = read_file(put_file(in_folder("x-images-idx3-ubyte"), bytes, cases[i].n), DATA_AUTO);
         ck_assert_int_eq(seen.status, DESCANT_CORRUPT);
         ck_assert_msg(ends_with(descant_last_error(), cases[i].end), "%s", descant_last_error());
     }
-    struct seen seen = read_file(put("odd-name", good, sizeof good), DATA_IDX);
+    struct seen seen = read_file(put_file(in_folder("odd-name"), good, sizeof good), DATA_IDX);
     ck_assert_int_eq(seen.status, DESCANT_INVALID);
-    seen = read_file(put("alone-images-idx3", good, sizeof good), DATA_IDX);
+    seen = read_file(put_file(in_folder("alone-images-idx3"), good, sizeof good), DATA_IDX);
     ck_assert_int_eq(seen.status, DESCANT_SYSTEM);
     ck_assert(ends_with(descant_last_error(), "alone-labels-idx1: No such file or directory"));
 }
@@ -539,7 +541,7 @@ START_TEST(caches_give_back_what_went_in)
     size_t n;
     char *text = text_of(formats[_i], 200, &n);
     const char *path = formats[_i] == DATA_IDX ? put_images("c", 0, IMAGES, 0)
-                                               : put("plain", text, n);
+                                               : put_file(in_folder("plain"), text, n);
     struct data_options o = {.paths = &path, .n_paths = 1, .format = formats[_i], .n_fields = 4,
                              .chunk_bytes = 3000, .max_bad = 1, .log = &listening};
     struct seen plain = read_chunks(&o, 0, 0);
@@ -576,11 +578,11 @@ START_TEST(torn_caches_are_seen)
     fclose(file);
     ck_assert(n > 200 && n < sizeof bytes);
     for (size_t i = 0; i < n; i++) {
-        struct seen seen = read_file(put("cut", bytes, i), DATA_CACHE);
+        struct seen seen = read_file(put_file(in_folder("cut"), bytes, i), DATA_CACHE);
         ck_assert_msg(seen.status == DESCANT_CORRUPT, "cut at %zu", i);
         free(seen.at);
         bytes[i] = (unsigned char)(bytes[i] ^ 1 << i % 8);
-        seen = read_file(put("changed", bytes, n), DATA_CACHE);
+        seen = read_file(put_file(in_folder("changed"), bytes, n), DATA_CACHE);
         ck_assert_msg(seen.status == DESCANT_CORRUPT, "byte %zu changed", i);
         free(seen.at);
         bytes[i] = (unsigned char)(bytes[i] ^ 1 << i % 8);
@@ -595,7 +597,7 @@ END_TEST
 
 START_TEST(caches_that_are_not_kept)
 {
-    const char *path = place("gone"), *partial = place("gone.tmp");
+    const char *path = in_folder("gone"), *partial = in_folder("gone.tmp");
     struct data_shape shape = {.n_dense = 1, .n_classes = 1};
     struct cache_writer *w;
     float one = 1;
@@ -623,7 +625,7 @@ START_TEST(caches_of_what_cannot_be)
     struct data_shape shape = {.n_dense = 1, .n_classes = 1};
     struct cache_writer *w;
     struct examples e = {.n = 1, .n_dense = 1, .dense = &bad[_i][0], .labels = &bad[_i][1]};
-    const char *path = place("bad");
+    const char *path = in_folder("bad");
     ck_assert_int_eq(cache_create(&w, path, &shape, &listening), DESCANT_OK);
     ck_assert_int_eq(cache_add(w, &e), DESCANT_OK);
     ck_assert_int_eq(cache_close(w, true), DESCANT_OK);
@@ -637,7 +639,7 @@ END_TEST
 /* A link at the other name is not followed. */
 START_TEST(a_cache_is_a_file_of_its_own)
 {
-    const char *path = place("own"), *partial = place("own.tmp");
+    const char *path = in_folder("own"), *partial = in_folder("own.tmp");
     const char *victim = put_text("victim", "of its owner");
     struct data_shape shape = {.n_dense = 1, .n_classes = 1};
     struct cache_writer *w;
@@ -682,7 +684,7 @@ START_TEST(clicks_are_as_wished)
     ck_assert_double_lt(fabs(p - o.positive), 6 * spread);
     ck_assert_double_lt(one.best_logloss, 0.97 * -(p * log(p) + (1 - p) * log(1 - p)));
     ck_assert_double_lt(fabs(one.best_logloss - other.best_logloss), 0.02);
-    struct seen seen = read_file(put("ctr.tsv", a, n), DATA_CRITEO);
+    struct seen seen = read_file(put_file(in_folder("ctr.tsv"), a, n), DATA_CRITEO);
     ck_assert_uint_eq(seen.n, 40000);
     ck_assert_uint_eq(seen.bad, 0);
     free(seen.at);
@@ -744,9 +746,7 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("data");
-    TCase *tests = tcase_create("data");
-    tcase_set_timeout(tests, 300);
+    TCase *tests = new_case("data", 300);
     tcase_add_test(tests, hash_is_the_stated_one);
     tcase_add_test(tests, hash_fills_rows_evenly);
     tcase_add_test(tests, criteo_values);
@@ -770,6 +770,5 @@ int main(void)
     tcase_add_loop_test(tests, clicks_are_as_wished, 0, 3);
     tcase_add_test(tests, the_best_loss_is_the_planted_one);
     tcase_add_test(tests, clicks_that_cannot_be);
-    suite_add_tcase(suite, tests);
-    return run_suite(suite);
+    return run_cases(tests, NULL);
 }

@@ -9,10 +9,12 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "harness/processes.h"
+#include "harness/suite.h"
+#include "harness/wait.h"
 #include "sync/job.h"
 
 enum { N = 3000, MOST = 4, KINDS = DESCANT_EVENT_BROKEN + 1, TEXT = 1 << 14 };
@@ -41,18 +43,9 @@ static bool silences;                       /* on_event wants no lines */
 
 static void set_up(void)
 {
-    page = mmap(NULL, sizeof *page, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    ck_assert(page != MAP_FAILED);
+    page = share_memory(sizeof *page);
     snprintf(address, sizeof address, "shm:events-%d", (int)getpid());
     setenv("DESCANT_LOG", "warning", 1);
-}
-
-static bool reaches(const _Atomic int *figure, int value)
-{
-    uint64_t until = clock_now_ns() + 30000000000u;
-    while (*figure < value && clock_now_ns() < until)
-        clock_sleep_until(clock_now_ns() + 1000000);
-    return *figure >= value;
 }
 
 /* --- the side of a trainer --- */
@@ -133,7 +126,7 @@ static void start(const char *plan, int rank, int size, int how)
     close(ends[0]);
 }
 
-static const char *said(int rank)
+static const char *words_of(int rank)
 {
     static char text[TEXT];
     size_t n = 0;
@@ -153,7 +146,7 @@ static void need_end(int rank)
 {
     int how = 0;
     waitpid(pids[rank], &how, 0);
-    ck_assert_msg(how == 0, "trainer %d ended with %x: %s", rank, how, said(rank));
+    ck_assert_msg(how == 0, "trainer %d ended with %x: %s", rank, how, words_of(rank));
 }
 
 static void end_all(int n, enum order order)
@@ -395,7 +388,7 @@ START_TEST(standard_error_has_it_by_default)
     order_end(2, FINISH);
     need_end(0);
     need_end(2);
-    const char *text = said(0);
+    const char *text = words_of(0);
     ck_assert_msg(count_of(text, "descant: rank 0: trainer 1 has died") == cases[_i].died, "%s",
                   text);
     ck_assert_msg(count_of(text, "trainer 2 has come") == cases[_i].came, "%s", text);
@@ -464,7 +457,7 @@ START_TEST(an_exit_without_close_is_told)
     for (int i = 0; i < 2; i++)
         ck_assert(reaches(&page->trainers[i].steps, 20));
     end_all(2, EXIT);
-    const char *text = said(0);
+    const char *text = words_of(0);
     ck_assert_msg(count_of(text, "the process ends, and descant_close was not called") == (_i < 2),
                   "%s", text);
     ck_assert_int_eq(page->trainers[0].events[DESCANT_EVENT_UNFINISHED], 0);
@@ -577,10 +570,8 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("events");
-    TCase *all = tcase_create("events");
+    TCase *all = new_case("events", 90);
     tcase_add_checked_fixture(all, set_up, NULL);
-    tcase_set_timeout(all, 90);
     tcase_add_loop_test(all, a_death_is_told, 0, 7);
     tcase_add_loop_test(all, coming_and_leaving_are_told, 0, 2);
     tcase_add_test(all, without_rounds_leaving_is_no_loss);
@@ -599,10 +590,5 @@ int main(void)
     tcase_add_test(all, a_callback_cannot_end_the_job);
     tcase_add_test(all, threads_keep_the_signals_of_their_instructions);
     tcase_add_test(all, an_unknown_level_is_refused);
-    suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_cases(all, NULL);
 }

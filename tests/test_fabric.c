@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* Every fabric's exchanges among trainers who all stay: what comes out, and what is refused.
  * _i is the row. */
-#include "fabric_suite.h"
+#include "harness/fabrics.h"
+#include "harness/suite.h"
+#include "harness/values.h"
 
 static const size_t sizes[] = {1, 1000, 70000};
 
@@ -478,9 +480,7 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("fabric");
-    TCase *all = tcase_create("exchanges");
-    tcase_set_timeout(all, 60);
+    TCase *all = new_case("exchanges", 60);
     tcase_add_loop_test(all, mean_is_exact_and_the_same_for_all, 0, N_ROWS);
     tcase_add_loop_test(all, mean_out_of_any_memory, 0, N_ROWS);
     tcase_add_loop_test(all, bad_contribution_is_left_out, 0, N_ROWS);
@@ -498,10 +498,5 @@ int main(void)
     tcase_add_loop_test(all, manifests_must_agree, 0, N_ROWS);
     tcase_add_loop_test(all, share_gives_one_block, 0, N_ROWS);
     tcase_add_loop_test(all, taken_rank_is_refused, 0, N_ROWS);
-    suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_cases(all, NULL);
 }

@@ -3,13 +3,16 @@
  * mutated and foreign files are refused with a reason; a full disk leaves what was there; sums
  * and AUC against naive versions. */
 #include "data/safetensors.h"
-#include "folder.h"
+#include "harness/folder.h"
+#include "harness/suite.h"
 #include "run/metrics.h"
 
+#include <errno.h>
 #include <math.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 /* --- safetensors --- */
 
@@ -619,9 +622,7 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("formats");
-    TCase *files = tcase_create("files");
-    tcase_set_timeout(files, 60);
+    TCase *files = new_case("files", 60);
     tcase_add_checked_fixture(files, make_folder, remove_folder);
     tcase_add_test(files, what_is_written_is_read);
     tcase_add_test(files, empty_and_scalar);
@@ -636,15 +637,12 @@ int main(void)
     tcase_add_test(files, lengths_of_headers_are_tested);
     tcase_add_test(files, memory_runs_out);
     tcase_add_test(files, python_reads_and_writes_the_same);
-    suite_add_tcase(suite, files);
-    TCase *figures = tcase_create("figures");
-    tcase_set_timeout(figures, 60);
+    TCase *figures = new_case("figures", 60);
     tcase_add_test(figures, sums_match_long_doubles);
     tcase_add_test(figures, each_loss_is_close);
     tcase_add_test(figures, softmax_sums);
     tcase_add_test(figures, edges_of_figures);
     tcase_add_loop_test(figures, auc_is_exact, 0, 4);
     tcase_add_test(figures, edges_of_auc);
-    suite_add_tcase(suite, figures);
-    return run_in_folder(suite);
+    return run_cases(files, figures, NULL);
 }

@@ -3,6 +3,7 @@
  * long, out of turn, or with a number that means nothing. The job ends for those who
  * hear it, with a line that names the peer and what it sent; never by a crash, a hang,
  * or memory without a bound. */
+#include "harness/suite.h"
 #include "hostile.h"
 #include "ranks/elastic.h"
 
@@ -487,20 +488,12 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("hostile");
-    TCase *peers = tcase_create("peers");
-    tcase_set_timeout(peers, 60);
+    TCase *peers = new_case("peers", 60);
     tcase_add_loop_test(peers, who_does_not_lie_is_heard_to_the_end, 0, 48);
-    tcase_add_loop_test(peers, a_lie_ends_the_job_with_its_line, 0,
-                        (int)(sizeof lies / sizeof *lies));
+    tcase_add_loop_test(peers, a_lie_ends_the_job_with_its_line, 0, N(lies));
     tcase_add_test(peers, who_lies_together_is_found_by_rank_0);
     tcase_add_test(peers, words_that_are_not_taken_hold_up_those_that_come);
     tcase_add_test(peers, a_failure_s_text_is_one_line);
     tcase_add_test(peers, lies_by_chance_crash_nobody);
-    suite_add_tcase(suite, peers);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_cases(peers, NULL);
 }

@@ -1,7 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /* How readers come to their bytes: chunks of any size shared in any way, compressed files and
  * stdin against plain ones, damaged and mutated files, memory that runs out. */
-#include "data_help.h"
+#include "harness/data.h"
+#include "harness/folder.h"
+#include "harness/processes.h"
+#include "harness/suite.h"
+
+#include <fcntl.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 
 /* --- chunks --- */
 
@@ -18,11 +27,11 @@ START_TEST(chunks_share_each_line_once)
     size_t half = n / 2;
     while (text[half - 1] != '\n')
         half++;
-    struct seen whole = read_file(put("whole", text, n), format);
+    struct seen whole = read_file(put_file(in_folder("whole"), text, n), format);
     ck_assert_int_eq(whole.got, DATA_END);
     ck_assert_uint_eq(whole.lines, 300);
     ck_assert_uint_ge(whole.bad, 6);
-    const char *paths[] = {put_packed(kind, "1", text, half), put("empty", "", 0),
+    const char *paths[] = {put_packed(kind, "1", text, half), put_file(in_folder("empty"), "", 0),
                            put_packed(kind == 1 ? 2 : kind, "2", text + half, n - half)};
     for (int i = 0; i < N(chunk_sizes); i++) {
         struct data_options o = {.paths = paths, .n_paths = 3, .format = format, .n_fields = 4,
@@ -191,8 +200,8 @@ START_TEST(a_named_pipe)
 {
     size_t n;
     char *text = criteo_text(300, &n);
-    struct seen whole = read_file(put("w", text, n), DATA_CRITEO);
-    const char *path = place("pipe"), *from = put_packed(_i, "p", text, n);
+    struct seen whole = read_file(put_file(in_folder("w"), text, n), DATA_CRITEO);
+    const char *path = in_folder("pipe"), *from = put_packed(_i, "p", text, n);
     char command[900];
     ck_assert_int_eq(mkfifo(path, 0600), 0);
     snprintf(command, sizeof command, "cat %s >%s &", from, path);
@@ -215,7 +224,7 @@ START_TEST(a_file_that_shrinks)
 {
     size_t n;
     char *text = criteo_text(500, &n);
-    const char *path = put("s.tsv", text, n);
+    const char *path = put_file(in_folder("s.tsv"), text, n);
     struct data_options o = {.paths = &path, .n_paths = 1, .chunk_bytes = 5000,
                              .max_bad = 1, .log = &listening};
     struct data *data;
@@ -243,10 +252,10 @@ START_TEST(packed_files_that_are_cut)
     size_t n;
     char *text = criteo_text(8, &n);
     unsigned char *packed = malloc(2 * n + 1000);
-    size_t m = pack(kind, text, n, packed, 2 * n + 1000);
+    size_t m = pack_bytes(kind, text, n, packed, 2 * n + 1000);
     for (size_t cut = 4; cut < m; cut += cut < 64 || m - cut < 64 ? 1 : 37) {
         heard.n = 0;
-        struct seen seen = read_file(put("cut", packed, cut), DATA_CRITEO);
+        struct seen seen = read_file(put_file(in_folder("cut"), packed, cut), DATA_CRITEO);
         ck_assert_msg(seen.got == DATA_FAILED, "cut at %zu of %zu", cut, m);
         ck_assert_int_eq(seen.status, DESCANT_CORRUPT);
         ck_assert(strstr(heard.lines[heard.n - 1], kind == 1 ? "cut: the gzip data is damaged: "
@@ -255,11 +264,11 @@ START_TEST(packed_files_that_are_cut)
     }
     ck_assert(ends_with(descant_last_error(), "it ends too early"));
     memcpy(packed + m, "rest", 4);
-    struct seen seen = read_file(put("cut", packed, m + 4), DATA_CRITEO);
+    struct seen seen = read_file(put_file(in_folder("cut"), packed, m + 4), DATA_CRITEO);
     ck_assert_int_eq(seen.status, DESCANT_CORRUPT);
     free(seen.at);
     packed[m / 2] ^= 0x55;
-    seen = read_file(put("cut", packed, m), DATA_CRITEO);
+    seen = read_file(put_file(in_folder("cut"), packed, m), DATA_CRITEO);
     ck_assert(kind == 2 || seen.status == DESCANT_CORRUPT);    /* zstd without a checksum */
     free(seen.at);
     free(packed);
@@ -271,19 +280,19 @@ START_TEST(packed_files_in_pieces)
 {
     size_t n;
     char *text = criteo_text(60, &n);
-    struct seen whole = read_file(put("w", text, n), DATA_CRITEO);
+    struct seen whole = read_file(put_file(in_folder("w"), text, n), DATA_CRITEO);
     for (int kind = 1; kind < 3; kind++) {
         unsigned char *packed = malloc(4 * n + 4000);
-        size_t m = pack(kind, text, n / 3, packed, 2 * n);
-        m += pack(kind, "", 0, packed + m, 2 * n);
-        m += pack(kind, text + n / 3, n - n / 3, packed + m, 2 * n);
-        struct seen seen = read_file(put("pieces", packed, m), DATA_CRITEO);
+        size_t m = pack_bytes(kind, text, n / 3, packed, 2 * n);
+        m += pack_bytes(kind, "", 0, packed + m, 2 * n);
+        m += pack_bytes(kind, text + n / 3, n - n / 3, packed + m, 2 * n);
+        struct seen seen = read_file(put_file(in_folder("pieces"), packed, m), DATA_CRITEO);
         ck_assert_int_eq(seen.got, DATA_END);
         assert_same(&whole, &seen);
         free(seen.at);
         memset(packed + m, 0, 512);
         if (kind == STREAM_GZIP) {
-            seen = read_file(put("padded", packed, m + 512), DATA_CRITEO);
+            seen = read_file(put_file(in_folder("padded"), packed, m + 512), DATA_CRITEO);
             ck_assert_int_eq(seen.got, DATA_END);
             assert_same(&whole, &seen);
             free(seen.at);
@@ -333,7 +342,7 @@ START_TEST(a_byte_order_mark_is_passed_over)
         char *marked = malloc(n + 3);
         memcpy(marked, "\xef\xbb\xbf", 3);
         memcpy(marked + 3, text, n);
-        struct seen plain = read_file(put("plain", text, n), DATA_AUTO);
+        struct seen plain = read_file(put_file(in_folder("plain"), text, n), DATA_AUTO);
         struct seen got = read_file(put_packed(_i, "marked", marked, n + 3), DATA_AUTO);
         ck_assert_int_eq(got.got, DATA_END);
         assert_same(&plain, &got);
@@ -368,7 +377,7 @@ START_TEST(stdin_is_like_a_file)
 {
     size_t n;
     char *text = criteo_text(300, &n);
-    struct seen whole = read_file(put("w", text, n), DATA_CRITEO);
+    struct seen whole = read_file(put_file(in_folder("w"), text, n), DATA_CRITEO);
     for (int kind = 0; kind < 3; kind++)
         for (int i = 0; i < N(chunk_sizes); i++) {
             stdin_from(put_packed(kind, "stdin", text, n));
@@ -389,13 +398,6 @@ static int by_print(const void *a, const void *b)
     return by_chunk((const uint64_t *)a + 1, (const uint64_t *)b + 1);
 }
 
-static void *map_shared(size_t bytes)
-{
-    void *shared = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    ck_assert_ptr_ne(shared, MAP_FAILED);
-    return shared;
-}
-
 /* Three processes take turns; together they have each example once. */
 START_TEST(stdin_is_shared)
 {
@@ -403,11 +405,11 @@ START_TEST(stdin_is_shared)
     struct {
         _Atomic size_t n;
         uint64_t at[2 * ROWS][2];
-    } *all = map_shared(sizeof *all);
+    } *all = share_memory(sizeof *all);
     size_t n;
     char *text = criteo_text(ROWS, &n);
-    struct seen whole = read_file(put("w", text, n), DATA_CRITEO);
-    void *shared = map_shared(data_shared_bytes());
+    struct seen whole = read_file(put_file(in_folder("w"), text, n), DATA_CRITEO);
+    void *shared = share_memory(data_shared_bytes());
     stdin_from(put_packed(_i, "stdin", text, n));
     for (int i = 0; i < READERS; i++)
         if (fork() == 0) {
@@ -435,17 +437,6 @@ START_TEST(stdin_is_shared)
 END_TEST
 
 /* 'S': it waits. */
-static char state_of(pid_t pid)
-{
-    char path[64], state = 0;
-    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
-    FILE *file = fopen(path, "re");
-    ck_assert_ptr_nonnull(file);
-    ck_assert_int_eq(fscanf(file, "%*d (%*[^)]) %c", &state), 1);
-    fclose(file);
-    return state;
-}
-
 /* A reader dies while it waits for bytes, with the lock and half a line: the next one goes on
  * after that line. Compressed data cannot go on. */
 START_TEST(stdin_survives_its_reader)
@@ -454,8 +445,8 @@ START_TEST(stdin_survives_its_reader)
     size_t n, half, left = 1;
     char *text = criteo_text(20, &n);
     unsigned char packed[20000];
-    void *shared = map_shared(data_shared_bytes());
-    n = pack(_i, text, n, packed, sizeof packed);
+    void *shared = share_memory(data_shared_bytes());
+    n = pack_bytes(_i, text, n, packed, sizeof packed);
     half = n / 2;
     ck_assert_int_eq(pipe(ends), 0);
     pid_t child = fork();
@@ -468,8 +459,7 @@ START_TEST(stdin_survives_its_reader)
     ck_assert_int_eq(write(ends[1], packed, half), (ssize_t)half);
     while (left > 0)
         ck_assert_int_eq(ioctl(ends[0], FIONREAD, &left), 0);
-    for (int waits = 0; waits < 20; waits = state_of(child) == 'S' ? waits + 1 : 0)
-        usleep(1000);
+    wait_asleep(child);
     kill(child, SIGKILL);
     waitpid(child, &status, 0);
     ck_assert_int_eq(write(ends[1], packed + half, n - half), (ssize_t)(n - half));
@@ -477,7 +467,7 @@ START_TEST(stdin_survives_its_reader)
     dup2(ends[0], 0);
     struct seen seen = read_stdin(shared, 1 << 20);
     if (_i == 0) {
-        struct seen whole = read_file(put("w", text, n), DATA_CRITEO);
+        struct seen whole = read_file(put_file(in_folder("w"), text, n), DATA_CRITEO);
         ck_assert_int_eq(seen.got, DATA_END);
         ck_assert_str_eq(heard.lines[0],
                          "stdin: a process died while it read; some lines are lost");
@@ -505,7 +495,7 @@ static bool at_once(void *of)
  * shared memory's third; its highest bit says that somebody is to be woken. */
 static _Atomic uint32_t *begin_waiting(pid_t *pids, const int *ends, bool (*stopped)(void *of))
 {
-    void *shared = map_shared(data_shared_bytes());
+    void *shared = share_memory(data_shared_bytes());
     _Atomic uint32_t *word = (_Atomic uint32_t *)shared + 2;
     const char *path = "-";
     for (int k = 0; k < 2; k++) {
@@ -600,11 +590,11 @@ START_TEST(mutated_input)
     char path[64];
     const char *name = path;
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-    struct seen whole = read_file(put("w", text, n), format);
+    struct seen whole = read_file(put_file(in_folder("w"), text, n), format);
     struct rng rng;
     for (uint64_t seed = 0; seed < ROUNDS; seed++) {
         rng_init(&rng, seed);
-        m = pack(kind, text, n, bytes, ROOM);
+        m = pack_bytes(kind, text, n, bytes, ROOM);
         size_t first = mutate(bytes, &m, ROOM, &rng);
         ck_assert_int_eq(ftruncate(fd, 0), 0);
         ck_assert_int_eq(pwrite(fd, bytes, m, 0), (ssize_t)m);
@@ -665,9 +655,7 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("input");
-    TCase *tests = tcase_create("input");
-    tcase_set_timeout(tests, 300);
+    TCase *tests = new_case("input", 300);
     tcase_add_loop_test(tests, chunks_share_each_line_once, 0, 9);
     tcase_add_test(tests, line_numbers_are_the_files);
     tcase_add_test(tests, epochs_follow_each_other);
@@ -685,10 +673,7 @@ int main(void)
     tcase_add_loop_test(tests, stdin_survives_its_reader, 0, 3);
     tcase_add_loop_test(tests, mutated_input, 0, 9);
     tcase_add_loop_test(tests, memory_runs_out, 0, 15);
-    TCase *waits = tcase_create("waits");
-    tcase_set_timeout(waits, 30);
+    TCase *waits = new_case("waits", 30);
     tcase_add_loop_test(waits, a_waiter_for_stdin_looks_again, 0, 2);
-    suite_add_tcase(suite, waits);
-    suite_add_tcase(suite, tests);
-    return run_suite(suite);
+    return run_cases(waits, tests, NULL);
 }

@@ -13,7 +13,10 @@
 #include <unistd.h>
 
 #include "base/base.h"
-#include "open_job.h"
+#include "harness/jobs.h"
+#include "harness/suite.h"
+
+enum { N = 3000 };
 
 /* ------------------------------------------------------------------ wrong use */
 
@@ -282,11 +285,8 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("job");
-    TCase *use = tcase_create("use");
-    tcase_set_timeout(use, 60);
-    tcase_add_loop_test(use, bad_options_are_named, 0,
-                        (int)(sizeof bad_options / sizeof *bad_options));
+    TCase *use = new_case("use", 60);
+    tcase_add_loop_test(use, bad_options_are_named, 0, N(bad_options));
     tcase_add_test(use, calls_in_the_wrong_order);
     tcase_add_test(use, options_are_copied);
     tcase_add_loop_test(use, a_plan_says_what_it_needs, 0, 8);
@@ -294,10 +294,5 @@ int main(void)
     tcase_add_test(use, shadow_steps_never_stall);
     tcase_add_test(use, failing_memory_leaks_nothing);
     tcase_add_test(use, outer_state_is_saved_and_loaded);
-    suite_add_tcase(suite, use);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_cases(use, NULL);
 }

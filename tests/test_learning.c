@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* OpenBLAS, races by design under ThreadSanitizer, and training that must reach a planted best. */
-#include "nn_suite.h"
+#include "harness/nn.h"
+#include "harness/suite.h"
 
 #include <cblas.h>
 #include <float.h>
@@ -230,19 +231,12 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("learning");
-    TCase *tests = tcase_create("learning");
-    tcase_set_timeout(tests, 120);
+    TCase *tests = new_case("learning", 120);
     tcase_add_test(tests, blas_knows_the_processor);
     tcase_add_test(tests, only_a_build_without_threads_takes_turns);
     tcase_add_test(tests, small_numbers_are_flushed);
     tcase_add_loop_test(tests, two_threads_share_parameters, 0, N(threaded));
     tcase_add_test(tests, threads_of_their_own_give_the_same);
     tcase_add_loop_test(tests, training_reaches_the_best, 0, N(planted));
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return run_cases(tests, NULL);
 }

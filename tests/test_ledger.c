@@ -24,6 +24,7 @@ static int broken;
 #include "ranks/ledger_state.c"
 
 #include "base/base.h"
+#include "harness/suite.h"
 
 #include <check.h>
 #include <stdlib.h>
@@ -1195,9 +1196,7 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("ledger");
-    TCase *tcase = tcase_create("ledger");
-    tcase_set_timeout(tcase, 300);
+    TCase *tcase = new_case("ledger", 300);
     tcase_add_test(tcase, two_sets_that_may_go_on_share_a_member);
     tcase_add_test(tcase, half_goes_on_with_its_coordinator_or_a_voucher);
     tcase_add_test(tcase, owners_are_few_and_take_turns);
@@ -1213,10 +1212,5 @@ int main(void)
                         (int)(sizeof beginnings / sizeof *beginnings));
     tcase_add_test(tcase, random_worlds_are_safe_and_go_on);
     tcase_add_loop_test(tcase, each_rule_is_missed, FENCE, BROKEN_RULES);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_cases(tcase, NULL);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Ranks that come and go, of which one sends what it must not. The others go on without
  * it, or at least none of them crashes, turns for ever, grows or is blamed. */
+#include "harness/suite.h"
 #include "liars.h"
 
 #include <check.h>
@@ -152,16 +153,9 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("liars");
-    TCase *all = tcase_create("liars");
-    tcase_set_timeout(all, 120);
+    TCase *all = new_case("liars", 120);
     tcase_add_test(all, another_protocol_is_refused);
     tcase_add_test(all, a_wrong_length_is_refused);
     tcase_add_test(all, lies_by_chance_crash_nobody);
-    suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_cases(all, NULL);
 }

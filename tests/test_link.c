@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "fabric/fabric.h"
+#include "harness/suite.h"
 
 enum { N = 500000, MOST = 4, MEANS = 3 };
 
@@ -238,17 +239,10 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("link");
-    TCase *all = tcase_create("link");
-    tcase_set_timeout(all, 60);
+    TCase *all = new_case("link", 60);
     tcase_add_loop_test(all, a_mean_takes_its_time, 2, MOST + 1);
     tcase_add_loop_test(all, the_link_of_the_centre_is_shared, 2, MOST + 1);
     tcase_add_loop_test(all, rounds_keep_to_the_rate, 0, 2);
     tcase_add_test(all, an_exchange_is_timed);
-    suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_cases(all, NULL);
 }

@@ -4,7 +4,7 @@
  * plays the lines of its own rank and skips the others, for which say and hear return
  * NULL. Comments give the numbers of the contract's rules. */
 #include "link/simulated.h"
-#include "mpi_launch.h"
+#include "harness/mpi.h"
 
 #include <pthread.h>
 

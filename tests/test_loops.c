@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Optimizers against their formulas, and every instruction set's loops against the base ones. */
+#include "harness/nn.h"
+#include "harness/suite.h"
 #include "nn/loops.h"
-#include "nn_suite.h"
 
 /* --- optimizers --- */
 
@@ -546,9 +547,7 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("loops");
-    TCase *tests = tcase_create("loops");
-    tcase_set_timeout(tests, 120);
+    TCase *tests = new_case("loops", 120);
     tcase_add_loop_test(tests, optimizers_as_naive, 0, N(optimizers));
     tcase_add_loop_test(tests, row_optimizers_as_naive, 0, 3);
     tcase_add_loop_test(tests, rows_of_ftrl_know_their_scale, 0, 1);
@@ -565,10 +564,5 @@ int main(void)
     tcase_add_loop_test(tests, interaction_back_takes_as_long, 0, N(sets));
     tcase_add_loop_test(tests, the_environment_names_a_set, 0, N(sets));
     tcase_add_test(tests, a_set_that_is_not_there_is_refused);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return run_cases(tests, NULL);
 }

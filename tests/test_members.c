@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Every fabric while trainers come, leave and die. _i is the row. */
-#include "fabric_suite.h"
+#include "harness/fabrics.h"
+#include "harness/suite.h"
+#include "harness/values.h"
 
 enum { TURNS = 1000 };
 
@@ -515,29 +517,22 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("members");
-    TCase *all = tcase_create("comings and goings");
-    tcase_set_timeout(all, 60);
-    tcase_add_loop_test(all, leaving_lets_the_others_finish, 0, N_ROWS);
-    tcase_add_loop_test(all, round_waits_for_the_living_only, 0, N_ROWS);
-    tcase_add_loop_test(all, joiner_gets_state_and_takes_part, 0, N_ROWS);
-    tcase_add_loop_test(all, joiner_gets_the_centre, 0, N_ROWS);
-    tcase_add_loop_test(all, members_are_called_while_one_waits_to_join, 0, N_ROWS);
-    tcase_add_loop_test(all, a_state_that_is_given_reaches_a_joiner, 0, N_ROWS);
-    tcase_add_loop_test(all, a_newcomer_joins_those_at_their_end, 0, N_ROWS);
-    tcase_add_loop_test(all, who_admits_may_come_to_its_end, 0, N_ROWS);
-    tcase_add_loop_test(all, the_source_of_a_state_dies, 0, N_ROWS);
-    tcase_add_loop_test(all, elastic_goes_on_without_the_caller_of_a_state, 0, N_ROWS);
-    suite_add_tcase(suite, all);
-    TCase *ranks = tcase_create("ranks");
-    tcase_set_timeout(ranks, 60);
+    TCase *all = new_case("comings and goings", 60);
+    tcase_add_loop_test(all, leaving_lets_the_others_finish, 0, ROWS_WITHOUT_SHM);
+    tcase_add_loop_test(all, round_waits_for_the_living_only, 0, ROWS_WITHOUT_SHM);
+    tcase_add_loop_test(all, joiner_gets_state_and_takes_part, 0, ROWS_WITHOUT_SHM);
+    tcase_add_loop_test(all, joiner_gets_the_centre, 0, ROWS_WITHOUT_SHM);
+    tcase_add_loop_test(all, members_are_called_while_one_waits_to_join, 0,
+                        ROWS_WITHOUT_SHM);
+    tcase_add_loop_test(all, a_state_that_is_given_reaches_a_joiner, 0, ROWS_WITHOUT_SHM);
+    tcase_add_loop_test(all, a_newcomer_joins_those_at_their_end, 0, ROWS_WITHOUT_SHM);
+    tcase_add_loop_test(all, who_admits_may_come_to_its_end, 0, ROWS_WITHOUT_SHM);
+    tcase_add_loop_test(all, the_source_of_a_state_dies, 0, ROWS_WITHOUT_SHM);
+    tcase_add_loop_test(all, elastic_goes_on_without_the_caller_of_a_state, 0,
+                        ROWS_WITHOUT_SHM);
+    TCase *ranks = new_case("ranks", 60);
     tcase_add_loop_test(ranks, the_source_goes_before_all_have_its_state, 0, 5);
     tcase_add_loop_test(ranks, a_joiner_takes_no_state_of_before, 0, 5);
     tcase_add_loop_test(ranks, the_source_of_a_joiner_dies, 0, 5);
-    suite_add_tcase(suite, ranks);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_cases(all, ranks, NULL);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Models against naive ones in double, gradients against finite differences, shapes, and memory
  * that fails. */
-#include "nn_suite.h"
+#include "harness/nn.h"
+#include "harness/suite.h"
 
 /* --- naive models in double: what the scores should be --- */
 
@@ -463,9 +464,7 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("models");
-    TCase *tests = tcase_create("models");
-    tcase_set_timeout(tests, 120);
+    TCase *tests = new_case("models", 120);
     tcase_add_loop_test(tests, scores_and_loss_as_naive, 0, N(shapes));
     tcase_add_loop_test(tests, gradients_as_finite_differences, 0, N(shapes));
     tcase_add_test(tests, each_row_once);
@@ -478,10 +477,5 @@ int main(void)
     tcase_add_test(tests, bad_batches_are_refused);
     tcase_add_loop_test(tests, failing_memory_leaks_nothing, 0, N(shapes));
     tcase_add_test(tests, bags_grow_once);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return run_cases(tests, NULL);
 }

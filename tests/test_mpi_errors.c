@@ -3,7 +3,7 @@
  * itself, and exports them, so that the module finds these before the library's: each goes
  * on to the library's (PMPI_...), or returns an error in its place. A handle is an int in
  * one library and a pointer in the other, and fits into void * in both. */
-#include "mpi_launch.h"
+#include "harness/mpi.h"
 
 #include "ranks/ranks.h"
 
@@ -104,11 +104,11 @@ static void fail_in(enum mpi_library library, const char *call, const char *afte
     int status = launch(library, 2, part);
     ck_assert_msg(status != 0 && status != 124 && !strstr(said, "test_mpi_errors.c:") &&
                       !strstr(said, "rank -1"),
-                  "%s in %s: status %d\n%.*s", call, part, status, TOLD, said);
+                  "%s in %s: status %d\n%.3000s", call, part, status, said);
     snprintf(text, sizeof text, "%s: ", call);
-    need_said(text);
+    says(text);
     const char *first = strstr(said, text), *again = strstr(first + 1, text);
-    ck_assert_msg(!again || !strstr(again + 1, text), "%.*s", TOLD, said);
+    ck_assert_msg(!again || !strstr(again + 1, text), "%.3000s", said);
 }
 
 START_TEST(a_call_that_fails_is_named)

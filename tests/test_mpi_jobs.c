@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* Jobs over MPI through descant.h, in real processes: one after the other, with tables and encoded
  * means, ranks that differ, and programs that have MPI themselves. */
-#include "mpi_launch.h"
+#include "fabric/fabric.h"
+#include "harness/folder.h"
+#include "harness/mpi.h"
+#include "harness/values.h"
 
 #include <dlfcn.h>
 #include <sched.h>
@@ -296,6 +299,21 @@ static size_t block_bytes(int k)
     return BLOCK_LEAST + (size_t)(k % 40) * 8;
 }
 
+/* A file by which a rank tells the others how far it is. */
+static void make_mark(void)
+{
+    NEED(fclose(fopen(getenv("MARK"), "w")) == 0);
+}
+
+static void await_mark(void)
+{
+    uint64_t began = clock_now_ns();
+    while (access(getenv("MARK"), F_OK) != 0) {
+        NEED(clock_now_ns() - began < 40 * UINT64_C(1000000000));
+        clock_sleep_until(clock_now_ns() + 10000000);
+    }
+}
+
 /* A job fails, and rank 0 does not wait for the rank that is busy elsewhere: what that one sends
  * later must not be written into memory that is the program's again. */
 static int part_apart(void)
@@ -308,13 +326,15 @@ static int part_apart(void)
     NEED(descant_start(job) == DESCANT_OK);
     NEED(descant_mean(job, x, is_first() ? 1 : 2) == DESCANT_MISMATCH);
     if (!is_first())
-        clock_sleep_until(clock_now_ns() + UINT64_C(3000000000));
+        await_mark();
     NEED(descant_close(job) == DESCANT_OK);
     for (int k = 0; k < BLOCKS; k++) {
         blocks[k] = malloc(block_bytes(k));
         NEED(blocks[k]);
         memset(blocks[k], 0xaa, block_bytes(k));
     }
+    if (is_first())
+        make_mark();
     job = open_job("mpi:messages", "allreduce", "w", 10);   /* lets messages move */
     for (int k = 0; k < BLOCKS; k++) {
         for (size_t i = 0; i < block_bytes(k); i++)
@@ -376,16 +396,14 @@ static int part_reload(void)
 }
 
 /* The first rank waits in vain for those that have not even opened the job, asleep; they come when
- * it has given up (FILE_GIVEN_UP is there then), and it tries again. */
+ * it has given up, and it tries again. */
 static int part_late(void)
 {
-    const char *given_up = getenv("FILE_GIVEN_UP");
     struct descant_options options = descant_options_default();
     struct descant *job;
     stop_mpi *stop = start_mpi(3);
     uint64_t began = clock_now_ns(), cpu = clock_thread_cpu_ns();
 
-    NEED(given_up);
     options.job = "mpi:messages";
     options.start_s = 0.5;
     if (is_first()) {
@@ -393,12 +411,9 @@ static int part_late(void)
         NEED(strstr(descant_last_error(), "some of 2 ranks did not come in 0.5 s"));
         NEED(clock_now_ns() - began >= UINT64_C(500000000));
         NEED(clock_thread_cpu_ns() - cpu < UINT64_C(250000000));
-        NEED(fclose(fopen(given_up, "w")) == 0);
+        make_mark();
     }
-    while (access(given_up, F_OK) != 0) {
-        NEED(clock_now_ns() - began < 40 * UINT64_C(1000000000));
-        clock_sleep_until(clock_now_ns() + 10000000);
-    }
+    await_mark();
     job = open_job("mpi:messages", "shadow-ma", "w", 1000);
     NEED(descant_start(job) == DESCANT_OK);
     NEED(descant_finish(job, DESCANT_FINAL_MEAN) == DESCANT_OK);
@@ -477,7 +492,7 @@ START_TEST(events_are_told)
     if (!is_there((enum mpi_library)_i))
         return;
     need_good((enum mpi_library)_i, 2, "events");
-    need_said("descant: rank 0: trainer 1 has NaN or Inf");
+    says("descant: rank 0: trainer 1 has NaN or Inf");
 }
 END_TEST
 
@@ -486,9 +501,9 @@ START_TEST(jobs_need_no_address)
     if (!is_there((enum mpi_library)_i))
         return;
     need_good((enum mpi_library)_i, JOB_RANKS, "jobs");
-    need_said("job mpi (from ");
-    need_said("2 ranks on 1 host");
-    need_said(_i == MPI_LIBRARY_OPENMPI ? "mpi: Open MPI" : "mpi: MPICH");
+    says("job mpi (from ");
+    says("2 ranks on 1 host");
+    says(_i == MPI_LIBRARY_OPENMPI ? "mpi: Open MPI" : "mpi: MPICH");
 }
 END_TEST
 
@@ -497,15 +512,16 @@ START_TEST(too_few_cores_are_named)
     if (!is_there((enum mpi_library)_i) || sysconf(_SC_NPROCESSORS_ONLN) < 2)
         return;
     cpu_set_t set;
-    char binding[64];
+    char binding[64], what[PATH_MAX + 16];
     int core = 0;
     ck_assert_int_eq(sched_getaffinity(0, sizeof set, &set), 0);
     while (!CPU_ISSET((size_t)core, &set))
         core++;
     snprintf(binding, sizeof binding, "taskset -c %d", core);
-    launch_bound(binding, (enum mpi_library)_i, JOB_RANKS, "jobs");
-    need_said("runs 2 threads and is bound to 1 of");
-    need_said(_i == MPI_LIBRARY_OPENMPI ? "mpirun --bind-to none" : "mpirun -bind-to none");
+    snprintf(what, sizeof what, "-n %d %s jobs", JOB_RANKS, self);
+    mpirun((enum mpi_library)_i, binding, what);
+    says("runs 2 threads and is bound to 1 of");
+    says(_i == MPI_LIBRARY_OPENMPI ? "mpirun --bind-to none" : "mpirun -bind-to none");
 }
 END_TEST
 
@@ -514,7 +530,7 @@ START_TEST(ranks_of_one_host_have_one_table)
     if (!is_there((enum mpi_library)_i))
         return;
     need_good((enum mpi_library)_i, 3, "tables");
-    need_said("rank 2 of 3: 0 rounds of rows");
+    says("rank 2 of 3: 0 rounds of rows");
 }
 END_TEST
 
@@ -534,7 +550,7 @@ START_TEST(encoded_means_are_the_same_for_all_and_short)
             snprintf(hash[plans], sizeof *hash, "%s", at);
         plans += !same;
     }
-    ck_assert_msg(n == 6 && plans == 2, "%d hashes, %d of them differ:\n%.*s", n, plans, TOLD,
+    ck_assert_msg(n == 6 && plans == 2, "%d hashes, %d of them differ:\n%.3000s", n, plans,
                   said);
 }
 END_TEST
@@ -551,11 +567,11 @@ START_TEST(who_differs_is_told)
     if (!is_there((enum mpi_library)_i))
         return;
     need_good((enum mpi_library)_i, 2, "plans");
-    need_said("rank 1 (");
-    need_said("plan shadow-ma,alpha=0.25");
+    says("rank 1 (");
+    says("plan shadow-ma,alpha=0.25");
     need_good((enum mpi_library)_i, 2, "models");
-    need_said("\"segment w 11\", rank 0");
-    need_said("\"segment w 10\"");
+    says("\"segment w 11\", rank 0");
+    says("\"segment w 10\"");
 }
 END_TEST
 
@@ -564,22 +580,17 @@ START_TEST(a_program_may_have_its_own_mpi)
     if (!is_there((enum mpi_library)_i))
         return;
     need_good((enum mpi_library)_i, 2, "multiple");
-    need_said("MPI_THREAD_MULTIPLE, MPI initialised by the program");
+    says("MPI_THREAD_MULTIPLE, MPI initialised by the program");
     ck_assert_int_ne(launch((enum mpi_library)_i, 2, "funneled"), 0);
-    need_said("MPI runs with MPI_THREAD_FUNNELED");
+    says("MPI runs with MPI_THREAD_FUNNELED");
 }
 END_TEST
 
 START_TEST(who_does_not_come_is_waited_for_so_long)
 {
-    char given_up[] = "/tmp/descant-given-up-XXXXXX";
-    if (!is_there((enum mpi_library)_i))
-        return;
-    close(mkstemp(given_up));
-    unlink(given_up);
-    setenv("FILE_GIVEN_UP", given_up, 1);
-    need_good((enum mpi_library)_i, 2, "late");
-    unlink(given_up);
+    setenv("MARK", in_folder("mark"), 1);
+    if (is_there((enum mpi_library)_i))
+        need_good((enum mpi_library)_i, 2, "late");
 }
 END_TEST
 
@@ -592,6 +603,7 @@ END_TEST
 
 START_TEST(who_goes_alone_is_written_to_no_more)
 {
+    setenv("MARK", in_folder("mark"), 1);
     if (is_there(MPI_LIBRARY_MPICH))
         need_good(MPI_LIBRARY_MPICH, 2, "apart");
 }
@@ -605,7 +617,8 @@ int main(int argc, char **argv)
     tcase_add_loop_test(all, jobs_need_no_address, 0, LIBRARIES_RUN);
     tcase_add_loop_test(all, too_few_cores_are_named, 0, LIBRARIES_RUN);
     tcase_add_loop_test(all, ranks_of_one_host_have_one_table, 0, LIBRARIES_RUN);
-    tcase_add_loop_test(all, encoded_means_are_the_same_for_all_and_short, 0, LIBRARIES_RUN);
+    tcase_add_loop_test(all, encoded_means_are_the_same_for_all_and_short, 0,
+                        LIBRARIES_RUN);
     tcase_add_loop_test(all, a_reload_brings_the_centre, 0, LIBRARIES_RUN);
     tcase_add_loop_test(all, who_differs_is_told, 0, LIBRARIES_RUN);
     tcase_add_loop_test(all, a_program_may_have_its_own_mpi, 0, LIBRARIES_RUN);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Rounds of the mpi fabric over a simulated link in one thread (mpi_loopback.h): any order of events, what
  * three ranks are told, and what many of them take. */
+#include "harness/suite.h"
 #include "kernels/kernels.h"
 #include "mpi_loopback.h"
 #include "ranks/ranks.h"
@@ -799,27 +800,20 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("mpi rounds");
-    TCase *loopback = tcase_create("loopback");
-    tcase_set_timeout(loopback, 120);
+    TCase *loopback = new_case("loopback", 120);
     tcase_add_loop_test(loopback, rounds_end_whatever_trainers_do, 0, 4);
     tcase_add_test(loopback, the_late_are_named_to_all);
     tcase_add_test(loopback, of_many_the_first_are_named);
-    tcase_add_loop_test(loopback, an_exchange_begun_as_a_round_closes_is_in_the_next, 0, 40);
+    tcase_add_loop_test(loopback, an_exchange_begun_as_a_round_closes_is_in_the_next, 0,
+                        40);
     tcase_add_test(loopback, a_short_mean_of_many_has_one_owner_another_in_each_round);
     tcase_add_test(loopback, a_mean_of_more_than_a_window_has_the_same_bits);
     tcase_add_loop_test(loopback, a_call_taken_back_leaves_the_round_before_alone, 0, 5);
     tcase_add_loop_test(loopback, who_comes_after_a_call_was_taken_back_goes_on, 0, 3);
     tcase_add_loop_test(loopback, versions_are_told_by_name_and_value, 0, 2);
     tcase_add_loop_test(loopback, who_fails_keeps_what_is_under_way, 0, 2);
-    tcase_add_loop_test(loopback, many_ranks_do_not_take_much_memory, 0,
-                        (int)(sizeof many / sizeof *many));
+    tcase_add_loop_test(loopback, many_ranks_do_not_take_much_memory, 0, N(many));
     tcase_add_loop_test(loopback, many_hosts_do_not_have_much_room_for_rows, 0,
-                        (int)(sizeof many_hosts / sizeof *many_hosts));
-    suite_add_tcase(suite, loopback);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+                        N(many_hosts));
+    return run_cases(loopback, NULL);
 }

@@ -3,6 +3,7 @@
  * against its rule in words; that numbers of the plan stay as they are; what the watch says of each
  * gain and cosine; and that a checkpoint brings the count of rounds along. */
 #include "descant.h"
+#include "harness/suite.h"
 #include "sync/outer_step.h"
 
 #include <check.h>
@@ -235,9 +236,7 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("outer_step");
-    TCase *tests = tcase_create("outer_step");
-    tcase_set_timeout(tests, 60);
+    TCase *tests = new_case("outer_step", 60);
     tcase_add_test(tests, auto_follows_its_rule);
     tcase_add_test(tests, short_intervals_have_no_momentum);
     tcase_add_test(tests, numbers_stay_as_they_are);
@@ -246,10 +245,5 @@ int main(void)
     tcase_add_test(tests, no_direction_counts_for_nothing);
     tcase_add_test(tests, a_checkpoint_brings_the_rounds_along);
     tcase_add_test(tests, a_state_of_version_1_is_taken);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return run_cases(tests, NULL);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The plan's string: what every preset is, what is refused and with which words, that the
  * canonical text parses back, and what each step of each delay asks for. */
+#include "harness/suite.h"
 #include "sync/plan.h"
 
 #include <check.h>
@@ -419,18 +420,15 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("plan");
-    TCase *tests = tcase_create("plan");
-    tcase_set_timeout(tests, 60);
+    TCase *tests = new_case("plan", 60);
     tcase_add_loop_test(tests, preset_is_its_row, 0, N_PRESETS);
     tcase_add_test(tests, presets_are_all_there);
     tcase_add_test(tests, presets_are_lines_of_text);
-    tcase_add_loop_test(tests, text_is_canonical, 0, (int)(sizeof texts / sizeof *texts));
+    tcase_add_loop_test(tests, text_is_canonical, 0, N(texts));
     tcase_add_test(tests, useless_keys_are_reset);
     tcase_add_test(tests, text_fits_any_room);
     tcase_add_test(tests, text_round_trip);
-    tcase_add_loop_test(tests, refusal_says_what_and_where, 0,
-                        (int)(sizeof refused / sizeof *refused));
+    tcase_add_loop_test(tests, refusal_says_what_and_where, 0, N(refused));
     tcase_add_test(tests, refusal_of_long_strings);
     tcase_add_test(tests, random_bytes);
     tcase_add_test(tests, refusal_is_logged);
@@ -438,10 +436,5 @@ int main(void)
     tcase_add_test(tests, due_by_hand);
     tcase_add_test(tests, due_never_in_shadow);
     tcase_add_test(tests, snapshot_where_needed);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return run_cases(tests, NULL);
 }

@@ -2,6 +2,7 @@
 /* Parcels between rank 0 and the others, on every fabric that has them. All ranks live in this
  * thread. A head tells which parcel it is of; each float of it must be that parcel's. */
 #include "fabric/fabric.h"
+#include "harness/suite.h"
 #include "mpi_loopback.h"
 
 #include <check.h>
@@ -247,18 +248,11 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("post");
-    TCase *tests = tcase_create("post");
-    tcase_set_timeout(tests, 60);
+    TCase *tests = new_case("post", 60);
     tcase_add_loop_test(tests, heads_go_before_there_is_room, 0, N_ROWS);
     tcase_add_loop_test(tests, each_parcel_comes_once_and_whole, 0, N_ROWS);
     tcase_add_loop_test(tests, who_takes_nothing_holds_up_nobody, 0, N_ROWS);
     tcase_add_test(tests, who_has_gone_is_told_from_who_comes);
     tcase_add_loop_test(tests, rooms_that_cannot_be, 0, N_ROWS);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return run_cases(tests, NULL);
 }

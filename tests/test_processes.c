@@ -8,12 +8,16 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/base.h"
-#include "open_job.h"
+#include "harness/jobs.h"
+#include "harness/processes.h"
+#include "harness/suite.h"
+#include "harness/wait.h"
+
+enum { N = 3000 };
 
 /* What trainers and the test tell each other. */
 struct page {
@@ -27,8 +31,7 @@ static struct page *page;       /* set before they are forked */
 
 static void page_make(int trainers)
 {
-    page = mmap(NULL, sizeof *page, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    ck_assert(page != MAP_FAILED);
+    page = share_memory(sizeof *page);
     for (int i = trainers; i < 3; i++)
         page->made[i] = INT_MAX;
 }
@@ -56,13 +59,6 @@ static bool settled(struct seen *seen, uint64_t round)
     if (seen->rounds == 60)
         page->settled = true;
     return page->settled;
-}
-
-static void until_made(int rank, int steps)
-{
-    for (int k = 0; k < 20000 && page->made[rank] < steps; k++)
-        clock_sleep_until(clock_now_ns() + 1000000);
-    ck_assert_int_ge(page->made[rank], steps);
 }
 
 /* Outer momentum first carries replicas past their optimum, 1. */
@@ -399,7 +395,7 @@ START_TEST(a_killed_trainer_is_not_missed)
         if ((pids[i] = fork()) == 0)
             _exit(trainer(name, plan, i, 3, i == 0 ? 100000000 : 4000, false,
                           DESCANT_FINAL_MEAN));
-    until_made(0, 1000);
+    reaches(&page->made[0], 1000);
     kill(pids[0], SIGKILL);
     waitpid(pids[0], NULL, 0);
     page->made[0] = INT_MAX;
@@ -421,7 +417,7 @@ START_TEST(a_late_joiner_gets_the_state)
         if ((pids[i] = fork()) == 0)
             _exit(trainer(name, plan, i, 2, 6000, false, DESCANT_FINAL_MEAN));
     for (int i = 0; i < 2; i++)
-        until_made(i, 1);
+        reaches(&page->made[i], 1);
     if ((pids[2] = fork()) == 0) {
         /* values near 3 only at the very start: a joiner has whatever the others have reached */
         struct descant *job = open_job(name, plan, -1, 0);
@@ -498,13 +494,10 @@ START_TEST(killed_at_random)
 END_TEST
 int main(void)
 {
-    Suite *suite = suite_create("processes");
-    TCase *many = tcase_create("processes"), *soak = tcase_create("soak");
+    TCase *many = new_case("processes", 60), *soak = tcase_create("soak");
     const char *seconds = getenv("DESCANT_SOAK_S");
-    tcase_set_timeout(many, 60);
     tcase_set_timeout(soak, 30 + (seconds ? atof(seconds) : 3));
-    tcase_add_loop_test(many, processes_train_together, 0,
-                        2 * (int)(sizeof plans / sizeof *plans));
+    tcase_add_loop_test(many, processes_train_together, 0, 2 * N(plans));
     tcase_add_loop_test(many, processes_end_at_the_centre, 0, 4);
     tcase_add_loop_test(many, nan_is_left_out_and_healed, 0, 2);
     tcase_add_test(many, optimizer_state_is_kept_in_step);
@@ -515,11 +508,5 @@ int main(void)
     tcase_add_loop_test(many, a_killed_trainer_is_not_missed, 0, 5);
     tcase_add_loop_test(many, a_late_joiner_gets_the_state, 0, 7);
     tcase_add_loop_test(soak, killed_at_random, 0, 4);
-    suite_add_tcase(suite, many);
-    suite_add_tcase(suite, soak);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_cases(many, soak, NULL);
 }

@@ -3,6 +3,7 @@
  * Pythons, with spaces between; nothing is tested where there is no NumPy, only arrays where there
  * is no PyTorch, and Trainer, Accelerate and Lightning where these are installed. */
 #include "base/base.h"
+#include "harness/suite.h"
 
 #include <check.h>
 #include <libgen.h>
@@ -80,8 +81,7 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("python");
-    TCase *tests = tcase_create("python");
+    TCase *tests = new_case("python", 900);
     const char *wanted = getenv("DESCANT_PYTHON");
     char *pythons = strdup(wanted ? wanted : "python3");
     name_paths();
@@ -89,13 +89,8 @@ int main(void)
         look_at(python);
     if (n_checks == 0)
         return 77;
-    tcase_set_timeout(tests, 900);
     tcase_add_loop_test(tests, a_module_of_tests_passes, 0, n_checks);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
+    int failed = run_cases(tests, NULL);
     free(pythons);
-    return failed != 0;
+    return failed;
 }

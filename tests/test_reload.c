@@ -2,9 +2,12 @@
 /* Checkpoints taken up by a running job: under every preset all trainers end with exactly the
  * values that one of them brought, and with the outer state that it loaded. Trainers are threads
  * of this process; the link of their job is slow, so that rounds are in flight at any moment. */
-#include "shm_job.h"
+#include "harness/jobs.h"
+#include "harness/suite.h"
 #include "sync/hold.h"
+#include "sync/job.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -63,7 +66,7 @@ static void restore(struct descant *job, struct trainer *x)
 static void *train(void *context)
 {
     struct trainer *x = context;
-    struct descant *job = open_job(x->plan, x->rank, 2);
+    struct descant *job = open_here(x->plan, x->rank, 2);
     float *mine = calloc(N, sizeof *mine);
     x->w = x->attached ? mine : descant_alloc(job, "w", N);
     if (x->attached)
@@ -120,7 +123,7 @@ END_TEST
 /* Whoever goes to the end straight away: the others have it all the same. */
 static void *follow(void *context)
 {
-    struct descant *job = open_job(context, 0, 2);
+    struct descant *job = open_here(context, 0, 2);
     float *w = descant_alloc(job, "w", N);
     ck_assert_int_eq(descant_start(job), DESCANT_OK);
     while (!all_are(w, RESTORED)) {
@@ -141,7 +144,7 @@ START_TEST(a_reload_before_the_end_is_given)
     new_address(",rtt=2ms");
     pthread_create(&other, NULL, follow, plans[_i]);
     struct trainer x = {.plan = plans[_i], .rank = 1};
-    struct descant *job = open_job(plans[_i], 1, 2);
+    struct descant *job = open_here(plans[_i], 1, 2);
     x.w = descant_alloc(job, "w", N);
     ck_assert_int_eq(descant_start(job), DESCANT_OK);
     restore(job, &x);
@@ -168,7 +171,7 @@ static void open_two(const char *plan, struct descant *job[2], float *w[2])
 {
     new_address(",rtt=2ms");
     for (int i = 0; i < 2; i++) {
-        job[i] = open_job(plan, i, 2);
+        job[i] = open_here(plan, i, 2);
         w[i] = descant_alloc(job[i], "w", N);
     }
     start_both(job);
@@ -303,7 +306,7 @@ START_TEST(what_was_loaded_stays)
     size_t bytes;
     new_address(",rtt=2ms");
     for (int i = 0; i < 2; i++) {
-        job[i] = open_job(plans[_i], i, 0);
+        job[i] = open_here(plans[_i], i, 0);
         w[i] = descant_alloc(job[i], "w", N);
         ck_assert_int_eq(descant_start(job[i]), DESCANT_OK);
     }
@@ -345,7 +348,7 @@ END_TEST
 START_TEST(who_paused_may_finish)
 {
     new_address("");
-    struct descant *job = open_job("shadow-ma,alpha=1", -1, 0);
+    struct descant *job = open_here("shadow-ma,alpha=1", -1, 0);
     float *w = descant_alloc(job, "w", N);
     ck_assert_int_eq(descant_start(job), DESCANT_OK);
     ck_assert_int_eq(descant_step(job), DESCANT_OK);
@@ -361,7 +364,7 @@ END_TEST
 START_TEST(there_is_nothing_to_pause_without_rounds)
 {
     new_address(",rtt=2ms");
-    struct descant *job = open_job("none", -1, 0);
+    struct descant *job = open_here("none", -1, 0);
     ck_assert_ptr_nonnull(descant_alloc(job, "w", N));
     ck_assert_int_eq(descant_pause(job), DESCANT_ORDER);
     ck_assert_int_eq(descant_start(job), DESCANT_OK);
@@ -373,9 +376,7 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("reload");
-    TCase *all = tcase_create("reload");
-    tcase_set_timeout(all, 60);
+    TCase *all = new_case("reload", 60);
     tcase_add_loop_test(all, all_take_what_was_restored, 0, 2 * N_ROWS);
     tcase_add_loop_test(all, a_reload_before_the_end_is_given, 0, 5);
     tcase_add_loop_test(all, who_has_finished_takes_a_reload_at_its_end, 0, 8);
@@ -383,10 +384,5 @@ int main(void)
     tcase_add_loop_test(all, what_was_loaded_stays, 0, 3);
     tcase_add_test(all, who_paused_may_finish);
     tcase_add_test(all, there_is_nothing_to_pause_without_rounds);
-    suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_cases(all, NULL);
 }

@@ -2,10 +2,12 @@
 /* descant report: whatever the logs hold, the page is well-formed, and shows what they say; what
  * is no log is refused with its line. */
 #include "cli/cli.h"
-#include "folder.h"
+#include "harness/folder.h"
+#include "harness/suite.h"
 
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 static char *said;
 
@@ -733,9 +735,7 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("report");
-    TCase *pages = tcase_create("report");
-    tcase_set_timeout(pages, 60);
+    TCase *pages = new_case("report", 60);
     tcase_add_checked_fixture(pages, make_folder, remove_folder);
     tcase_add_test(pages, runs_are_compared);
     tcase_add_test(pages, evaluations_have_curves);
@@ -757,6 +757,5 @@ int main(void)
     tcase_add_test(pages, bad_use_of_report_is_said);
     tcase_add_test(pages, odd_curves_stay_on_the_page);
     tcase_add_test(pages, small_things_are_not_made_large);
-    suite_add_tcase(suite, pages);
-    return run_in_folder(suite);
+    return run_cases(pages, NULL);
 }

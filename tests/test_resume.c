@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /* What a resumed run goes on with: which data is the same, which is more of the same, which is
  * other data, and what is refused. */
+#include "harness/training.h"
 #include "train/place.h"
-#include "training.h"
 
 static char other_name[96];
 
 static void setup_data(void)
 {
-    setup();
+    set_up_training();
     snprintf(other_name, sizeof other_name, "%s/./clicks.tsv", folder);
 }
 
@@ -55,9 +55,9 @@ START_TEST(a_replaced_file_begins_anew)
     train_well(&o, &r, ROWS);
     o.resume = true;
     ck_assert_int_eq(unlink(clicks), 0);
-    copy_made(made_held_out, clicks);
+    put_held_out(clicks);
     train_well(&o, &r, EVAL_ROWS);
-    assert_says("clicks.tsv is not the file that was read; the model goes on, the data begins anew");
+    says("clicks.tsv is not the file that was read; the model goes on, the data begins anew");
     ck_assert_msg(!strstr(said, "only a part"), "%s", said);
 }
 END_TEST
@@ -83,14 +83,13 @@ START_TEST(data_that_was_left_is_said)
     struct train_result r;
     pid_t pid = begin(&o);
     wait_examples(ROWS);
-    for (int k = 0; k < 6000 && access(model_file, R_OK) != 0; k++)
-        usleep(5000);
+    wait_file(model_file);
     kill_all(pid);
     o.epochs = 1;
     o.resume = true;
     o.data = held_out;
     train_well(&o, &r, EVAL_ROWS);
-    assert_says("clicks.tsv only a part was trained");
+    says("clicks.tsv only a part was trained");
 }
 END_TEST
 
@@ -298,8 +297,8 @@ START_TEST(a_start_has_its_own_figures)
     ck_assert(fabs(loss - metrics_logloss(&r.seen)) > 1e-4);
     char line[96];
     snprintf(line, sizeof line, "  loss of this start         %.5f\n", loss);
-    assert_says(line);
-    assert_says("  NE of this start           0.");
+    says(line);
+    says("  NE of this start           0.");
     ck_assert_int_eq(program("info %s", log_file), CLI_DONE);
     snprintf(line, sizeof line, "%.6f\n", loss);
     ck_assert_msg(strstr(out_text, line) && strstr(out_text, "loss of its start"), "%s", out_text);
@@ -319,7 +318,7 @@ START_TEST(one_alone_diverges_in_one_line)
     o.table_optimizer = ROWS_SGD;
     o.lr = 1e6;
     ck_assert_int_eq(train(&o, &r), 1);
-    assert_says("lower --lr (it is 1e+06)");
+    says("lower --lr (it is 1e+06)");
     ck_assert_msg(!strstr(said, "has NaN or Inf in its values"), "%s", said);
 }
 END_TEST
@@ -345,7 +344,7 @@ START_TEST(patience_keeps_the_best)
     o.checkpoint = model_file;
     o.eval = held_out;
     o.eval_every = ROWS;
-    o.epochs = 1000;
+    o.epochs = 1000000;
     o.patience = 2;
     o.lr = 0.5;
     o.table_lr = 1e-30;
@@ -356,8 +355,8 @@ START_TEST(patience_keeps_the_best)
     for (int start = 0; start < 2; start++) {
         ck_assert_msg(train(&o, &r) == 0, "%s", said);
         ck_assert_int_eq(r.stop, STOP_EARLY);
-        assert_says("no gain in 2 evaluations; the best loss was ");
-        assert_says("model.safetensors.best has the model of the best evaluation, at ");
+        says("no gain in 2 evaluations; the best loss was ");
+        says("model.safetensors.best has the model of the best evaluation, at ");
         double told = number_after(" examples: loss ");
         ck_assert(told <= number_after("the best loss was ") &&
                   number_after("best evaluation, at ") >= number_after(", at "));
@@ -399,7 +398,7 @@ START_TEST(the_best_is_what_is_there)
     o.sync = "none";                /* or the centre would move the model at any rate */
     o.eval = held_out;
     o.eval_every = ROWS;
-    o.epochs = 1000;
+    o.epochs = 1000000;
     o.patience = 2;
     o.lr = 0.5;
     ck_assert_msg(train(&o, &r) == 0, "%s", said);
@@ -514,11 +513,11 @@ START_TEST(what_a_row_means_stays)
     const char *same = strstr(then, "--model") ? "" : "--model linear";
     ck_assert_int_eq(words("train --quiet --checkpoint %s --resume %s %s", model_file, same, then),
                      CLI_FAILED);
-    assert_says(meanings[_i].says);
+    says(meanings[_i].says);
     /* its model needs not be told */
     ck_assert_msg(words("train --quiet --checkpoint %s --resume %s", model_file, first) ==
                       CLI_DONE, "%s", said);
-    assert_says("linear under");
+    says("linear under");
 }
 END_TEST
 
@@ -558,10 +557,8 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("resume");
-    TCase *files = tcase_create("files");
-    tcase_add_checked_fixture(files, setup_data, teardown);
-    tcase_set_timeout(files, 120);
+    TCase *files = new_case("files", 120);
+    tcase_add_checked_fixture(files, setup_data, remove_folder);
     tcase_add_test(files, a_replaced_file_begins_anew);
     tcase_add_test(files, another_name_is_the_same_data);
     tcase_add_test(files, data_that_was_left_is_said);
@@ -578,6 +575,6 @@ int main(void)
     tcase_add_test(files, a_best_that_cannot_be_kept_is_logged);
     tcase_add_loop_test(files, what_a_row_means_stays, 0, N_MEANINGS);
     tcase_add_loop_test(files, the_checkpoint_before_is_for_going_on, 0, 2);
-    suite_add_tcase(suite, files);
-    return run_training(suite);
+    make_clicks();
+    return run_cases(files, NULL);
 }

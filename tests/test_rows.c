@@ -2,6 +2,7 @@
 /* Rounds of rows among hosts, over a simulated link. All trainers live in this thread and are
  * turned by chance; whatever that chance is, all leaders must have been shown the same parts in the
  * same order, with the bytes that were given. */
+#include "harness/suite.h"
 #include "ranks/ranks.h"
 #include "mpi_loopback.h"
 
@@ -351,18 +352,11 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("rows");
-    TCase *all = tcase_create("rounds");
-    tcase_set_timeout(all, 60);
+    TCase *all = new_case("rounds", 60);
     tcase_add_loop_test(all, all_leaders_have_all_parts, 0, N_ROWS);
     tcase_add_loop_test(all, rows_go_on_while_a_final_exchange_waits, 0, N_ROWS);
     tcase_add_loop_test(all, a_leader_that_leaves_has_an_heir, 0, N_ROWS);
     tcase_add_loop_test(all, all_may_leave_within_a_round, 0, N_ROWS);
     tcase_add_loop_test(all, what_cannot_be_begun_is_refused, 0, N_ROWS);
-    suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_cases(all, NULL);
 }

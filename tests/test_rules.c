@@ -13,19 +13,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "simulation_ranks.h"
+#include "harness/simulation.h"
+#include "harness/suite.h"
+#include "harness/values.h"
 
 enum { N = 70, STEPS = 41, MOST = 8 };      /* 41: not a multiple of any period below */
 enum { TICKS = 40, BULK_MEMBERS = 3 };      /* of a step; members whose parts are above 1 KiB */
-
-static float noise(int i, uint64_t t, size_t k)
-{
-    uint64_t h = ((uint64_t)i * 1000003 + t) * 1000003 + k;
-    h ^= h >> 33;
-    h *= 0xff51afd7ed558ccdu;
-    h ^= h >> 33;
-    return (float)((double)(h >> 40) / (1 << 24) - 0.5);
-}
 
 static void gradient(int i, uint64_t t, const float *w, float *g)
 {
@@ -311,7 +304,7 @@ END_TEST
 
 /* ------------------------------------------------------------------ S-EASGD's conserved sum */
 
-static void no_gradient(void *context, int i, uint64_t t, const float *w, float *g, size_t n)
+static void apart_once(void *context, int i, uint64_t t, const float *w, float *g, size_t n)
 {
     (void)context;
     for (size_t k = 0; k < n; k++)
@@ -327,7 +320,7 @@ START_TEST(easgd_conserves_its_sum)
         for (size_t k = 0; k < N; k++)
             start[k] = noise(7, 0, k);
         struct simulation_options o = {.plan = "shadow-easgd,alpha=0.4", .trainers = n, .n = N,
-                                       .start = start, .gradient = no_gradient, .rate = 1,
+                                       .start = start, .gradient = apart_once, .rate = 1,
                                        .steps = 50, .step_s = 1, .spread = 0.5,
                                        .fabric = &simulated_ranks,
                                        .world = {.latency_s = 0.075, .seed = 5}};
@@ -386,17 +379,10 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("rules");
-    TCase *rules = tcase_create("rules");
-    tcase_set_timeout(rules, 120);
-    tcase_add_loop_test(rules, every_rule_is_exact, 0, (int)(sizeof rows / sizeof *rows));
+    TCase *rules = new_case("rules", 120);
+    tcase_add_loop_test(rules, every_rule_is_exact, 0, N(rows));
     tcase_add_test(rules, a_merge_at_another_step_is_noticed);
     tcase_add_test(rules, easgd_conserves_its_sum);
     tcase_add_test(rules, the_same_seed_gives_the_same_bits);
-    suite_add_tcase(suite, rules);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_cases(rules, NULL);
 }

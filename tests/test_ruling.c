@@ -3,6 +3,7 @@
  * has brought any of the offers below; the shared code against the rules as they are
  * written. */
 #include "fabric/ruling.h"
+#include "harness/suite.h"
 
 #include <check.h>
 #include <math.h>
@@ -197,16 +198,9 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("ruling");
-    TCase *rules = tcase_create("rules");
-    tcase_set_timeout(rules, 60);
+    TCase *rules = new_case("rules", 60);
     tcase_add_test(rules, every_round_of_three_is_as_the_rules_say);
     tcase_add_test(rules, a_round_is_of_those_at_work_else_of_those_at_their_end);
     tcase_add_test(rules, the_first_line_that_differs_is_found);
-    suite_add_tcase(suite, rules);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_cases(rules, NULL);
 }

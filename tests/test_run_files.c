@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The files that commands are told to write: none that another option names, none that another
  * run has, none that cannot be one; and what is said of a model that is there already. */
-#include "training.h"
+#include "harness/training.h"
 
 #include "run/lock.h"
 
@@ -9,7 +9,7 @@ static char text_file[96];
 
 static void setup_files(void)
 {
-    setup();
+    set_up_training();
     snprintf(text_file, sizeof text_file, "%s/text", folder);
 }
 
@@ -88,18 +88,6 @@ START_TEST(what_is_written_is_nothing_else)
     }
 }
 END_TEST
-
-static int lines_with(const char *path, const char *text)
-{
-    char line[8192];
-    int n = 0;
-    FILE *in = fopen(path, "re");
-    while (in && fgets(line, sizeof line, in))
-        n += strstr(line, text) != NULL;
-    if (in)
-        fclose(in);
-    return n;
-}
 
 /* The log of a run that is not gone on from is kept, beside what a link names. */
 START_TEST(an_earlier_log_is_kept)
@@ -226,8 +214,8 @@ START_TEST(a_file_is_of_one_run)
         other.checkpoint = k % 2 ? model_file : NULL;
         other.log = k % 2 ? NULL : log_file;
         ck_assert_int_eq(train(&other, &r), 1);
-        assert_says("is in use by another run");
-        assert_says(k % 2 ? model_file : log_file);
+        says("is in use by another run");
+        says(k % 2 ? model_file : log_file);
     }
     kill(pid, SIGTERM);
     ck_assert_int_eq(end_within(pid, 30), 128 + SIGTERM);
@@ -318,18 +306,15 @@ START_TEST(a_dead_run_has_no_files)
     for (int k = 0; k < 2; k++)
         kill(pids[k], SIGKILL);
     ck_assert_int_eq(end_within(pid, 10), 1);
-    assert_says("no trainer is left, and nothing that the run could go on from");
+    says("no trainer is left, and nothing that the run could go on from");
     pid = begin(&o);
-    usleep(300000);
+    WAIT_UNTIL(children_of(pid, pids, 8) == 2, "%s", (read_said(), said));
     kill(pid, SIGKILL);         /* its trainers stop in good order, and let go then */
     waitpid(pid, NULL, 0);
     o = small();
     o.checkpoint = model_file;
     o.log = log_file;
-    int status = 1;
-    for (int tries = 0; tries < 3000 && status; tries++, usleep(10000))
-        status = train(&o, &r);
-    ck_assert_msg(status == 0, "%s", said);
+    WAIT_UNTIL(train(&o, &r) == 0, "%s", said);
 }
 END_TEST
 
@@ -354,13 +339,12 @@ START_TEST(it_is_said_from_what_a_killed_run_goes_on)
     struct train_options o = endless();
     pid_t pids[8];
     pid_t pid = begin(&o);
-    for (int tries = 0; tries < 4000 && access(model_file, F_OK) != 0; tries++)
-        usleep(5000);
+    wait_file(model_file);
     ck_assert_int_eq(children_of(pid, pids, 8), 1);
     kill(pids[0], SIGKILL);
     ck_assert_int_eq(end_within(pid, 10), 1);
-    assert_says("no trainer is left; --resume goes on from ");
-    assert_says(model_file);
+    says("no trainer is left; --resume goes on from ");
+    says(model_file);
 }
 END_TEST
 
@@ -375,8 +359,8 @@ START_TEST(what_is_replaced_is_said)
     ck_assert_msg(train(&o, &r) == 0, "%s", said);
     ck_assert_msg(!strstr(said, "replaced"), "%s", said);
     ck_assert_msg(train(&o, &r) == 0, "%s", said);
-    assert_says("exists and will be replaced");
-    assert_says("--resume would go on from it");
+    says("exists and will be replaced");
+    says("--resume would go on from it");
 }
 END_TEST
 
@@ -403,9 +387,7 @@ START_TEST(an_earlier_model_stays)
         ck_assert_int_eq(rename(model_file, previous), 0);
     o.epochs = 1000000;
     pid_t pid = begin(&o);
-    for (int tries = 0; tries < 4000 && (number_of(previous) == first || !number_of(previous));
-         tries++)
-        usleep(5000);
+    WAIT_UNTIL(number_of(previous) && number_of(previous) != first, "%s", previous);
     kill(pid, SIGTERM);
     ck_assert_int_eq(end_within(pid, 30), 128 + SIGTERM);
     ck_assert_uint_eq(number_of(old), first);
@@ -431,42 +413,25 @@ START_TEST(what_is_not_replaced_stays)
     ck_assert_int_eq(rename(model_file, previous), 0);
     ck_assert_int_eq(mkdir(temporary, 0700), 0);
     ck_assert_int_eq(train(&o, &r), 1);
-    assert_says("the last checkpoint failed");
+    says("the last checkpoint failed");
     ck_assert_int_eq(access(previous, F_OK), 0);
 }
 END_TEST
-
-static bool logged(const char *what)
-{
-    char line[2048];
-    bool found = false;
-    FILE *in = fopen(log_file, "re");
-    while (in && !found && fgets(line, sizeof line, in))
-        found = strstr(line, what);
-    if (in)
-        fclose(in);
-    return found;
-}
 
 /* A checkpoint was written, then none could be: the last one did not come to the signal. */
 START_TEST(a_last_checkpoint_that_failed_has_not_the_model_so_far)
 {
     struct train_options o = endless();
     char temporary[128];
-    int tries = 0;
     snprintf(temporary, sizeof temporary, "%s.tmp", model_file);
     pid_t pid = begin(&o);
     wait_examples(3200);
-    while (access(model_file, F_OK) != 0 && tries++ < 4000)
-        usleep(5000);
-    while (mkdir(temporary, 0700) != 0 && tries++ < 4000)
-        usleep(500);
-    ck_assert_int_lt(tries, 4000);
-    while (!logged("\"kind\":\"checkpoint\"") && tries++ < 4000)
-        usleep(5000);
+    wait_file(model_file);
+    WAIT_UNTIL(mkdir(temporary, 0700) == 0, "%s", temporary);
+    WAIT_UNTIL(lines_with(log_file, "\"kind\":\"checkpoint\""), "%s", temporary);
     kill(pid, SIGTERM);
     ck_assert_int_eq(end_within(pid, 30), 128 + SIGTERM);
-    assert_says("the last checkpoint failed");
+    says("the last checkpoint failed");
     ck_assert_msg(!strstr(said, "has the model so far"), "%s", said);
     ck_assert_int_eq(program("info %s", log_file), CLI_DONE);
     ck_assert_msg(strstr(out_text, "checkpoint") && strstr(out_text, ".tmp: cannot write: "), "%s",
@@ -490,18 +455,16 @@ START_TEST(a_resumed_run_tells_of_this_start)
     ck_assert_msg(train(&o, &r) == 0, "%s", said);
     ck_assert_msg(!strstr(said, "replaced") && !strstr(said, "nothing was left"), "%s", said);
     ck_assert_double_eq(examples_said(), 6400);
-    assert_says("examples of this start     3200\n");
+    says("examples of this start     3200\n");
     ck_assert_msg(train(&o, &r) == 0, "%s", said);
-    assert_says("nothing was left to train: more comes with --epochs or --examples");
+    says("nothing was left to train: more comes with --epochs or --examples");
 }
 END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("run_files");
-    TCase *all = tcase_create("files");
-    tcase_set_timeout(all, 120);
-    tcase_add_checked_fixture(all, setup_files, teardown);
+    TCase *all = new_case("files", 120);
+    tcase_add_checked_fixture(all, setup_files, remove_folder);
     tcase_add_loop_test(all, what_is_written_is_nothing_else, 0, N_CLASHES);
     tcase_add_test(all, what_is_apart_is_allowed);
     tcase_add_test(all, an_earlier_log_is_kept);
@@ -521,6 +484,6 @@ int main(void)
     tcase_add_test(all, what_is_not_replaced_stays);
     tcase_add_test(all, a_last_checkpoint_that_failed_has_not_the_model_so_far);
     tcase_add_test(all, a_resumed_run_tells_of_this_start);
-    suite_add_tcase(suite, all);
-    return run_training(suite);
+    make_clicks();
+    return run_cases(all, NULL);
 }

@@ -5,6 +5,7 @@
  * travel, how many turns ranks take, and how much memory they have. CPU seconds are
  * printed, and are not tested. */
 #include "fabric/fabric.h"
+#include "harness/suite.h"
 #include "link/simulated.h"
 #include "ranks/ranks.h"
 
@@ -169,15 +170,8 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("scale");
-    TCase *all = tcase_create("all");
+    TCase *all = new_case("all", 300);
 
-    tcase_set_timeout(all, 300);
     tcase_add_loop_test(all, a_thousand_ranks_need_few_messages, 0, 2);
-    suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_cases(all, NULL);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* descant predict and descant eval: one score a line whatever is in it, lines without labels, outputs
  * of runs that are refused; what a format is taken for; and held-out sets that hold nothing. */
-#include "training.h"
+#include "harness/training.h"
 
 #include <zlib.h>
 #include <zstd.h>
@@ -473,7 +473,7 @@ START_TEST(a_format_is_not_guessed_wrongly)
     ck_assert_msg((status == 0) == !looks[_i].says, "%s", said);
     ck_assert_uint_eq(r.seen.n, (unsigned)looks[_i].examples);
     if (looks[_i].says)
-        assert_says(looks[_i].says);
+        says(looks[_i].says);
 }
 END_TEST
 
@@ -497,7 +497,7 @@ START_TEST(a_wrong_format_is_the_cause)
     o.model = wrong_formats[_i].model;
     o.trainers = 2;
     ck_assert_int_eq(train(&o, &r), 1);
-    assert_says(wrong_formats[_i].says);
+    says(wrong_formats[_i].says);
     ck_assert_msg(!strstr(said, "dense feature"), "%s", said);
     ck_assert_int_eq(program("train --data %s --quiet --fields 3", clicks), CLI_BAD_USE);
     assert_err("--fields means nothing with data found to be of the format criteo: it is for "
@@ -670,7 +670,7 @@ START_TEST(what_is_no_checkpoint_is_called_by_its_kind)
     o.resume = true;
     o.checkpoint = put("notes", "to do: nothing\n", 15);
     ck_assert_int_eq(train(&o, &r), 1);
-    assert_says("notes is a text file, no checkpoint");
+    says("notes is a text file, no checkpoint");
     ck_assert_int_eq(program("bsp run --name test-kind-%d --model %s", (int)getpid(), clicks),
                      CLI_FAILED);
     assert_err("clicks.tsv is data to train on, no checkpoint");
@@ -718,7 +718,7 @@ START_TEST(training_needs_an_example_to_evaluate)
         struct train_result r;
         ck_assert_int_eq(train(&o, &r), 1);
     }
-    assert_says(nothing[which].says);
+    says(nothing[which].says);
     ck_assert_msg(!strstr(said, "linear under") && !strstr(said, "held-out"), "%s", said);
     ck_assert_int_ne(access(model_file, F_OK), 0);
 }
@@ -733,16 +733,14 @@ START_TEST(an_empty_pipe_is_no_held_out_set)
     o.eval = "-";
     o.examples = 1000;
     ck_assert_int_eq(train(&o, &r), 1);
-    assert_says("there is no example in -");
+    says("there is no example in -");
 }
 END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("scores");
-    TCase *all = tcase_create("scores");
-    tcase_set_timeout(all, 120);
-    tcase_add_checked_fixture(all, setup, teardown);
+    TCase *all = new_case("scores", 120);
+    tcase_add_checked_fixture(all, set_up_training, remove_folder);
     tcase_add_loop_test(all, each_line_has_a_score, 0, 4);
     tcase_add_test(all, files_follow_each_other);
     tcase_add_loop_test(all, criteo_needs_no_label, 0, 2);
@@ -760,8 +758,9 @@ int main(void)
     tcase_add_test(all, a_file_is_told);
     tcase_add_test(all, a_stopped_run_is_told);
     tcase_add_test(all, what_is_no_checkpoint_is_called_by_its_kind);
-    tcase_add_loop_test(all, training_needs_an_example_to_evaluate, 0, N_NOTHING * N_WAYS);
+    tcase_add_loop_test(all, training_needs_an_example_to_evaluate, 0,
+                        N_NOTHING * N_WAYS);
     tcase_add_test(all, an_empty_pipe_is_no_held_out_set);
-    suite_add_tcase(suite, all);
-    return run_training(suite);
+    make_clicks();
+    return run_cases(all, NULL);
 }

@@ -2,12 +2,15 @@
 /* A segment and its two sides, step by step: its layout, models that are pinned, gradients that are
  * summed. test_segment_faults.c has who dies and what is refused, test_segment_storm.c the same flat
  * out. */
-#include "segment_five.h"
+#include "harness/segments.h"
+#include "harness/suite.h"
 
 #include "bsp/object.h"
 
 #include <math.h>
 #include <stddef.h>
+
+enum { FLOATS = FIVE };
 
 /* --- the document --- */
 
@@ -447,9 +450,7 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("segment");
-    TCase *tests = tcase_create("segment");
-    tcase_set_timeout(tests, 60);
+    TCase *tests = new_case("segment", 60);
     tcase_add_test(tests, the_layout_is_the_documents);
     tcase_add_test(tests, the_documents_example_is_right);
     tcase_add_test(tests, places_are_as_documented);
@@ -466,6 +467,5 @@ int main(void)
     tcase_add_loop_test(tests, bad_gradients_are_refused, 0, N(bad_values));
     tcase_add_test(tests, every_float_is_tested_and_added);
     tcase_add_test(tests, the_end_is_told);
-    suite_add_tcase(suite, tests);
-    return run_segments(suite);
+    return run_cases(tests, NULL);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Segments in trouble: modules and keepers that die, names, numbers and layouts that are refused,
  * memory that is lacking. */
-#include "segment_five.h"
+#include "harness/segments.h"
+#include "harness/suite.h"
 
 #include "bsp/object.h"
 #include "machine/process.h"
@@ -15,6 +16,8 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+
+enum { FLOATS = FIVE };
 
 /* --- who dies --- */
 
@@ -448,9 +451,7 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("segment faults");
-    TCase *tests = tcase_create("segment");
-    tcase_set_timeout(tests, 60);
+    TCase *tests = new_case("segment", 60);
     tcase_add_loop_test(tests, a_dead_module_spoils_nothing, 0, 2);
     tcase_add_test(tests, a_zombie_is_dead);
     tcase_add_test(tests, a_number_used_again_is_another_process);
@@ -465,6 +466,5 @@ int main(void)
     tcase_add_test(tests, another_users_segment_is_refused);
     tcase_add_test(tests, too_little_memory_is_told);
     tcase_add_test(tests, every_taking_may_fail);
-    suite_add_tcase(suite, tests);
-    return run_segments(suite);
+    return run_cases(tests, NULL);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* A module written in Python, on a segment of this process: segment_module.py says what it looks
  * at; here is what comes out of it. Nothing is tested where there is no NumPy. */
-#include "segment_help.h"
+#include "harness/segments.h"
+#include "harness/suite.h"
 
 #include <libgen.h>
 #include <limits.h>
@@ -63,10 +64,7 @@ int main(void)
         printf("skipped: python3 has no numpy\n");
         return 77;
     }
-    Suite *suite = suite_create("segment_python");
-    TCase *tests = tcase_create("python");
-    tcase_set_timeout(tests, 60);
+    TCase *tests = new_case("python", 60);
     tcase_add_test(tests, numpy_adds_through_the_segment);
-    suite_add_tcase(suite, tests);
-    return run_segments(suite);
+    return run_cases(tests, NULL);
 }

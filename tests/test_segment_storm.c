@@ -3,7 +3,9 @@
  * takes sums and stores models as fast as it can; as threads in one mapping, where
  * ThreadSanitizer sees both sides, and as processes that are killed at random. Sums of whole
  * numbers below 2^24 are exact in a float. */
-#include "segment_help.h"
+#include "harness/processes.h"
+#include "harness/segments.h"
+#include "harness/suite.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -272,9 +274,7 @@ static void expect_life(const struct life *life, const struct totals *totals, in
 START_TEST(killed_modules_count_whole_gradients)
 {
     struct segment *segment = make_segment(MODEL, MODULES, UINT64_MAX);
-    struct life *lives = mmap(NULL, LIVES * sizeof *lives, PROT_READ | PROT_WRITE,
-                              MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    ck_assert(lives != MAP_FAILED);
+    struct life *lives = share_memory(LIVES * sizeof *lives);
     struct totals totals = {{0}, 0};
     struct rng rng;
     pid_t pids[MODULES];
@@ -318,12 +318,9 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("segment_storm");
-    TCase *tests = tcase_create("storm");
-    tcase_set_timeout(tests, 120);
+    TCase *tests = new_case("storm", 120);
     tcase_add_test(tests, each_gradient_is_taken_once);
     tcase_add_test(tests, models_are_whole);
     tcase_add_test(tests, killed_modules_count_whole_gradients);
-    suite_add_tcase(suite, tests);
-    return run_segments(suite);
+    return run_cases(tests, NULL);
 }

@@ -4,9 +4,11 @@
  * model stays finite, and no gradient of the second one is lost. */
 #include "bsp/control.h"
 #include "bsp/object.h"
+#include "harness/heard.h"
 #include "kernels/kernels.h"
 
-#include "segment_help.h"
+#include "harness/segments.h"
+#include "harness/suite.h"
 
 #include <fcntl.h>
 #include <math.h>
@@ -17,22 +19,12 @@
 /* The model is larger than a piece of a step. */
 enum { FLOATS = 5000, SLOTS = 2, BOUND = 5, SEEDS = 40 };
 
-static float model[FLOATS], ones[FLOATS];
+static float model[FLOATS], all_ones[FLOATS];
 static struct local *locals[2];
 static char names[2][64];
 static struct control *control;
 static struct descant_ml *good, *wild;
 static struct object memory;            /* the first segment's, as its modules have it */
-static char said[4096];
-
-static void keep_line(void *user, enum descant_level level, const char *line)
-{
-    (void)user;
-    if (level >= DESCANT_WARNING)
-        snprintf(said, sizeof said, "%s", line);
-}
-
-static const struct log quiet = {.fn = keep_line, .rank = -1};
 
 /* Called as the first piece of a step has been made. */
 static void (*meanwhile)(void);
@@ -51,17 +43,17 @@ static void open_all(double clip)
     const struct segment_part parts[] = {{.name = "b", .n = 1}, {.name = "w", .n = FLOATS - 1}};
     const struct control_options how = {.locals = locals, .n_locals = 2, .n = FLOATS, .w = model,
                                         .version = 1, .bound = BOUND, .clip = clip, .step = step,
-                                        .log = &quiet};
+                                        .log = &listening};
     memset(model, 0, sizeof model);
-    said[0] = 0;
+    heard = (struct heard){.least = DESCANT_WARNING};
     for (int i = 0; i < FLOATS; i++)
-        ones[i] = 1;
+        all_ones[i] = 1;
     for (int k = 0; k < 2; k++) {
         new_name();
         snprintf(names[k], sizeof names[k], "%s", segment_name);
         const struct segment_options o = {.name = names[k], .slots = SLOTS, .bound = BOUND,
                                           .parts = parts, .n_parts = 2, .model = model,
-                                          .version = 1, .log = &quiet};
+                                          .version = 1, .log = &listening};
         ck_assert_msg(local_open(&locals[k], &o) == DESCANT_OK, "%s", descant_last_error());
     }
     ck_assert_int_eq(control_create(&control, &how), DESCANT_OK);
@@ -85,7 +77,7 @@ static void add(struct descant_ml *ml)
 {
     struct descant_ml_model is;
     ck_assert_int_eq(descant_ml_pin(ml, &is), DESCANT_OK);
-    ck_assert_int_eq(descant_ml_add(ml, ones, 2), DESCANT_OK);
+    ck_assert_int_eq(descant_ml_add(ml, all_ones, 2), DESCANT_OK);
 }
 
 /* One in which the good module's gradient is counted. */
@@ -112,8 +104,8 @@ static void expect_alone(const char *why)
     float before = model[FLOATS - 1];
     struct superstep s = superstep();
     ck_assert(local_detached(locals[0]));
-    ck_assert_msg(strstr(said, names[0]) && strstr(said, "is detached: a module has ") &&
-                  strstr(said, why), "%s", said);
+    ck_assert_msg(strstr(heard.text, names[0]) && strstr(heard.text, "is detached: a module has ") &&
+                  strstr(heard.text, why), "%s", heard.text);
     ck_assert_uint_eq(s.sums.gradients, 1);
     ck_assert_uint_eq(s.sums.examples, 2);
     ck_assert_float_eq(model[FLOATS - 1], before - 0.5f);
@@ -377,7 +369,7 @@ START_TEST(a_process_that_scribbles_over_sums_and_models)
     for (int k = 0; k < 300; k++) {
         struct descant_ml_model is;
         ck_assert_int_eq(descant_ml_pin(wild, &is), DESCANT_OK);
-        descant_ml_add(wild, ones, 2);          /* refused, or not */
+        descant_ml_add(wild, all_ones, 2);          /* refused, or not */
         counted += superstep().sums.gradients;
     }
     stop(child);
@@ -447,21 +439,18 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("segment_wild");
-    TCase *tests = tcase_create("wild");
-    tcase_set_timeout(tests, 300);
+    TCase *tests = new_case("wild", 300);
     tcase_add_test(tests, every_word_of_the_header);
     tcase_add_test(tests, every_word_of_a_slot);
     tcase_add_test(tests, what_a_slot_cannot_have);
     tcase_add_test(tests, a_sum_that_is_not_finite_costs_its_own_gradients);
     tcase_add_test(tests, a_sum_that_changes_while_a_step_is_made_counts_no_more);
     tcase_add_test(tests, a_sum_that_changes_while_it_waits_counts_no_more);
-    tcase_add_loop_test(tests, one_that_is_cut_short, 0, sizeof lengths / sizeof *lengths);
+    tcase_add_loop_test(tests, one_that_is_cut_short, 0, N(lengths));
     tcase_add_test(tests, one_that_is_cut_short_while_a_step_is_made);
     tcase_add_test(tests, a_process_that_scribbles_over_all_of_it);
     tcase_add_test(tests, a_process_that_scribbles_over_sums_and_models);
     tcase_add_test(tests, what_a_wild_module_has_left_is_replaced);
     tcase_add_test(tests, a_signal_that_is_sent_ends_the_process);
-    suite_add_tcase(suite, tests);
-    return run_segments(suite);
+    return run_cases(tests, NULL);
 }

@@ -3,6 +3,7 @@
  * nobody wakes it, and that never gets on while it is stuck. */
 #include <check.h>
 
+#include "harness/suite.h"
 #include "sync/job.h"
 
 enum { LOOK_NS = 2000000, STUCK_NS = 500000000 };
@@ -101,16 +102,10 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("shadow");
     TCase *looking = tcase_create("looks");
     tcase_add_test(looking, looks_are_paid_for);
     tcase_add_test(looking, one_sleep_does_for_a_look);
     tcase_add_test(looking, looks_are_free_where_peers_wake_the_shadow);
     tcase_add_test(looking, looks_are_free_under_a_budget_that_was_given);
-    suite_add_tcase(suite, looking);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_cases(looking, NULL);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* The simulated link: what link.h promises, what a message costs in virtual time, and the
  * driver's functions. */
-#include "simulated_help.h"
+#include "harness/simulated.h"
+#include "harness/suite.h"
 
 enum { SEEDS = 40 };
 
@@ -14,39 +15,39 @@ START_TEST(a_message_takes_latency_and_its_bytes)
 {
     struct side s, r;
 
-    open_world(&gigabyte);
+    sim_open(&gigabyte);
     uint64_t began = simulated_now(world);
-    receive(1, 0, 1, &r);
-    send(0, 1, 1, 100, &s);
-    run_for(1000000);
+    sim_receive(1, 0, 1, &r);
+    sim_send(0, 1, 1, 100, &s);
+    sim_run_for(1000000);
     need_time(&s, began, 0);                    /* a word is copied */
     need_time(&r, began, LATENCY + 100);
     ck_assert_uint_eq(r.bytes, 100);
     ck_assert_int_eq(r.from, 0);
 
-    receive(1, 0, 1, &r);                       /* its sender knows of it in time */
-    run_for(LATENCY);
+    sim_receive(1, 0, 1, &r);                       /* its sender knows of it in time */
+    sim_run_for(LATENCY);
     began = simulated_now(world);
-    send(0, 1, 1, BULK, &s);
-    run_for(1000000);
+    sim_send(0, 1, 1, BULK, &s);
+    sim_run_for(1000000);
     need_time(&r, began, LATENCY + BULK);
     need_time(&s, began, LATENCY + BULK);
 
     began = simulated_now(world);
-    send(0, 1, 1, BULK, &s);
-    run_for(1000000);
+    sim_send(0, 1, 1, BULK, &s);
+    sim_run_for(1000000);
     ck_assert_int_eq(s.n_ended, 0);
-    receive(1, 0, 1, &r);
-    run_for(1000000);
+    sim_receive(1, 0, 1, &r);
+    sim_run_for(1000000);
     need_time(&r, began, 1000000 + 2 * LATENCY + BULK);
 
     began = simulated_now(world);
-    receive(1, LINK_ANY, 2, &r);                /* nobody knows who it is for */
-    send(0, 1, 2, BULK, &s);
-    run_for(1000000);
+    sim_receive(1, LINK_ANY, 2, &r);                /* nobody knows who it is for */
+    sim_send(0, 1, 2, BULK, &s);
+    sim_run_for(1000000);
     need_time(&r, began, 3 * LATENCY + BULK);
     ck_assert_int_eq(r.from, 0);
-    close_world();
+    sim_close();
 }
 END_TEST
 
@@ -54,43 +55,43 @@ START_TEST(links_are_occupied_both_ways)
 {
     struct side s[4], r[4];
 
-    open_world(&gigabyte);
-    receive(2, 0, 1, &r[0]);
-    receive(2, 1, 1, &r[1]);
-    run_for(LATENCY);
+    sim_open(&gigabyte);
+    sim_receive(2, 0, 1, &r[0]);
+    sim_receive(2, 1, 1, &r[1]);
+    sim_run_for(LATENCY);
     uint64_t began = simulated_now(world);
-    send(0, 2, 1, BULK, &s[0]);                 /* two to one */
-    send(1, 2, 1, BULK, &s[1]);
-    run_for(1000000);
+    sim_send(0, 2, 1, BULK, &s[0]);                 /* two to one */
+    sim_send(1, 2, 1, BULK, &s[1]);
+    sim_run_for(1000000);
     need_time(&r[0], began, LATENCY + BULK);
     need_time(&r[1], began, LATENCY + 2 * BULK);
 
-    receive(1, 0, 1, &r[1]);
-    receive(2, 0, 1, &r[2]);
-    receive(2, 0, 3, &r[3]);
-    receive(3, 0, 1, &r[0]);
-    run_for(LATENCY);
+    sim_receive(1, 0, 1, &r[1]);
+    sim_receive(2, 0, 1, &r[2]);
+    sim_receive(2, 0, 3, &r[3]);
+    sim_receive(3, 0, 1, &r[0]);
+    sim_run_for(LATENCY);
     began = simulated_now(world);
-    send(0, 1, 1, BULK, &s[1]);                 /* one to two */
-    send(0, 2, 1, BULK, &s[2]);
-    send(0, 2, 3, 500, &s[3]);                  /* a word goes past both, */
-    send(0, 3, 1, BULK, &s[0]);
-    run_for(1000000);
+    sim_send(0, 1, 1, BULK, &s[1]);                 /* one to two */
+    sim_send(0, 2, 1, BULK, &s[2]);
+    sim_send(0, 2, 3, 500, &s[3]);                  /* a word goes past both, */
+    sim_send(0, 3, 1, BULK, &s[0]);
+    sim_run_for(1000000);
     need_time(&r[1], began, LATENCY + BULK);
     need_time(&r[2], began, LATENCY + 2 * BULK);
     need_time(&r[3], began, LATENCY + 500);
     need_time(&r[0], began, LATENCY + 3 * BULK + 500);  /* and takes its part */
 
-    receive(0, 1, 1, &r[0]);
-    receive(1, 0, 1, &r[1]);
-    run_for(LATENCY);
+    sim_receive(0, 1, 1, &r[0]);
+    sim_receive(1, 0, 1, &r[1]);
+    sim_run_for(LATENCY);
     began = simulated_now(world);
-    send(0, 1, 1, BULK, &s[0]);                 /* there and back at once */
-    send(1, 0, 1, BULK, &s[1]);
-    run_for(1000000);
+    sim_send(0, 1, 1, BULK, &s[0]);                 /* there and back at once */
+    sim_send(1, 0, 1, BULK, &s[1]);
+    sim_run_for(1000000);
     need_time(&r[0], began, LATENCY + BULK);
     need_time(&r[1], began, LATENCY + BULK);
-    close_world();
+    sim_close();
 }
 END_TEST
 
@@ -102,34 +103,34 @@ START_TEST(hosts_have_one_link_and_some_are_slow)
 
     options.per_host = 2;
     options.near_latency_ns = 7;
-    open_world(&options);
+    sim_open(&options);
     ck_assert_int_eq(places[3].host, 2);
     ck_assert_int_eq(places[3].local_rank, 1);
     ck_assert_int_eq(places[3].hosts, 2);
-    receive(2, 0, 1, &r[0]);
-    receive(3, 1, 1, &r[1]);
-    receive(1, 0, 1, &r[2]);
-    run_for(LATENCY);
+    sim_receive(2, 0, 1, &r[0]);
+    sim_receive(3, 1, 1, &r[1]);
+    sim_receive(1, 0, 1, &r[2]);
+    sim_run_for(LATENCY);
     uint64_t began = simulated_now(world);
-    send(0, 2, 1, BULK, &s[0]);
-    send(1, 3, 1, BULK, &s[1]);
-    send(0, 1, 1, BULK, &s[2]);
-    run_for(1000000);
+    sim_send(0, 2, 1, BULK, &s[0]);
+    sim_send(1, 3, 1, BULK, &s[1]);
+    sim_send(0, 1, 1, BULK, &s[2]);
+    sim_run_for(1000000);
     need_time(&r[0], began, LATENCY + BULK);
     need_time(&r[1], began, LATENCY + 2 * BULK);
     need_time(&r[2], began, 7);
 
     ck_assert(simulated_fault(world, &slow));
-    receive(2, 0, 1, &r[0]);
-    receive(0, 2, 1, &r[1]);
-    run_for(LATENCY);
+    sim_receive(2, 0, 1, &r[0]);
+    sim_receive(0, 2, 1, &r[1]);
+    sim_run_for(LATENCY);
     began = simulated_now(world);
-    send(0, 2, 1, BULK, &s[0]);
-    send(2, 0, 1, BULK, &s[1]);
-    run_for(1000000);
+    sim_send(0, 2, 1, BULK, &s[0]);
+    sim_send(2, 0, 1, BULK, &s[1]);
+    sim_run_for(1000000);
     need_time(&r[0], began, LATENCY + 4 * BULK);
     need_time(&r[1], began, LATENCY + 4 * BULK);
-    close_world();
+    sim_close();
 }
 END_TEST
 
@@ -146,13 +147,13 @@ START_TEST(one_tag_keeps_its_order_and_others_overtake)
                                               .jitter_ns = 5000,
                                               .bytes_per_s = 1e9};
 
-    open_world(&options);
+    sim_open(&options);
     for (int i = 0; i < 60; i++) {
         size_t bytes = i % 7 == 0 ? BULK : (size_t)i + 1;
         r[i] = s[i] = (struct side){0};
         ck_assert(link_simulated.receive(ends[1], buffers[1], bytes,
         &(struct link_message){0, i % 3, 0, &r[i]}));
-        send(0, 1, i % 3, bytes, &s[i]);
+        sim_send(0, 1, i % 3, bytes, &s[i]);
     }
     while (n_came < 60) {
         struct link_news news;
@@ -170,7 +171,7 @@ START_TEST(one_tag_keeps_its_order_and_others_overtake)
             overtook += came[k] > came[i];
         }
     ck_assert_int_gt(overtook, 0);
-    close_world();
+    sim_close();
 }
 END_TEST
 
@@ -178,21 +179,21 @@ START_TEST(whoever_came_first_is_received_from_any)
 {
     struct side s[4], r[4];
 
-    open_world(&gigabyte);
-    send(2, 0, 1, 100, &s[0]);
-    run_for(10);
-    send(3, 0, 1, BULK, &s[1]);
-    run_for(10);
-    send(1, 0, 1, 100, &s[2]);
-    send(2, 0, 1, 100, &s[3]);
-    run_for(1000000);
+    sim_open(&gigabyte);
+    sim_send(2, 0, 1, 100, &s[0]);
+    sim_run_for(10);
+    sim_send(3, 0, 1, BULK, &s[1]);
+    sim_run_for(10);
+    sim_send(1, 0, 1, 100, &s[2]);
+    sim_send(2, 0, 1, 100, &s[3]);
+    sim_run_for(1000000);
     for (int i = 0; i < 4; i++) {
         static const int from[] = {3, 2, 1, 2};
-        receive(0, LINK_ANY, 1, &r[i]);
-        run_for(1000000);
+        sim_receive(0, LINK_ANY, 1, &r[i]);
+        sim_run_for(1000000);
         ck_assert(r[i].n_ended == 1 && r[i].from == from[i]);
     }
-    close_world();
+    sim_close();
 }
 END_TEST
 
@@ -200,25 +201,25 @@ START_TEST(words_are_copied_and_bulk_is_read_when_it_comes)
 {
     struct side s[2], r[2];
 
-    open_world(&gigabyte);
+    sim_open(&gigabyte);
     memset(buffers[0], 1, BULK);
-    receive(1, 0, 1, &r[0]);
-    run_for(LATENCY);
-    send(0, 1, 1, LINK_WORD, &s[0]);
-    collect(0);
+    sim_receive(1, 0, 1, &r[0]);
+    sim_run_for(LATENCY);
+    sim_send(0, 1, 1, LINK_WORD, &s[0]);
+    sim_collect(0);
     ck_assert_int_eq(s[0].n_ended, 1);
     memset(buffers[0], 2, BULK);
-    run_for(1000000);
+    sim_run_for(1000000);
     ck_assert_int_eq(buffers[1][0], 1);
-    receive(1, 0, 1, &r[1]);
-    send(0, 1, 1, LINK_WORD + 1, &s[1]);
-    run_for(100);
+    sim_receive(1, 0, 1, &r[1]);
+    sim_send(0, 1, 1, LINK_WORD + 1, &s[1]);
+    sim_run_for(100);
     ck_assert_int_eq(s[1].n_ended, 0);
     memset(buffers[0], 3, BULK);
-    run_for(1000000);
+    sim_run_for(1000000);
     ck_assert_int_eq(s[1].n_ended, 1);
     ck_assert_int_eq(buffers[1][0], 3);
-    close_world();
+    sim_close();
 }
 END_TEST
 
@@ -227,22 +228,22 @@ START_TEST(words_have_room_for_so_many)
 {
     struct side s[LINK_WORDS + 2], r, other, taken;
 
-    open_world(&gigabyte);
+    sim_open(&gigabyte);
     for (int i = 0; i < LINK_WORDS + 2; i++)
-        send(0, 1, 1, 10, &s[i]);
-    run_for(1000000);
+        sim_send(0, 1, 1, 10, &s[i]);
+    sim_run_for(1000000);
     for (int i = 0; i < LINK_WORDS + 2; i++)
         ck_assert_int_eq(s[i].n_ended, i < LINK_WORDS);
-    send(0, 1, 2, 10, &other);
-    receive(1, 0, 2, &taken);
-    run_for(1000000);
+    sim_send(0, 1, 2, 10, &other);
+    sim_receive(1, 0, 2, &taken);
+    sim_run_for(1000000);
     ck_assert_int_eq(taken.n_ended, 1);
-    receive(1, 0, 1, &r);
-    run_for(0);
+    sim_receive(1, 0, 1, &r);
+    sim_run_for(0);
     ck_assert_int_eq(r.n_ended, 1);
     ck_assert_int_eq(s[LINK_WORDS].n_ended, 1);
     ck_assert_int_eq(s[LINK_WORDS + 1].n_ended, 0);
-    close_world();
+    sim_close();
 }
 END_TEST
 
@@ -251,16 +252,16 @@ START_TEST(what_is_too_long_for_its_receive_is_not_written)
     struct side s, r = {0};
     unsigned char *small = malloc(10);
 
-    open_world(&gigabyte);
+    sim_open(&gigabyte);
     ck_assert(link_simulated.receive(ends[1], small, 10,
         &(struct link_message){0, 1, 0, &r}));
-    send(0, 1, 1, BULK, &s);
-    run_for(1000000);
+    sim_send(0, 1, 1, BULK, &s);
+    sim_run_for(1000000);
     ck_assert(!r.failed && r.n_ended == 1);
     ck_assert_uint_eq(r.bytes, LINK_TOO_LONG);
     ck_assert_int_eq(s.n_ended, 1);
     free(small);
-    close_world();
+    sim_close();
 }
 END_TEST
 
@@ -270,25 +271,25 @@ START_TEST(words_pass_bulk_that_nobody_receives)
 {
     struct side bulk[2][20], words[2], r[2], late[2][20];
 
-    open_world(&gigabyte);
+    sim_open(&gigabyte);
     for (int i = 0; i < 20; i++)
         for (int k = 0; k < 2; k++)
-            send(k, 1 - k, 1, BULK, &bulk[k][i]);
+            sim_send(k, 1 - k, 1, BULK, &bulk[k][i]);
     for (int k = 0; k < 2; k++) {
-        send(k, 1 - k, 2, 100, &words[k]);
-        receive(1 - k, LINK_ANY, 2, &r[1 - k]);
+        sim_send(k, 1 - k, 2, 100, &words[k]);
+        sim_receive(1 - k, LINK_ANY, 2, &r[1 - k]);
     }
-    run_for(1000000);
+    sim_run_for(1000000);
     for (int k = 0; k < 2; k++) {
         ck_assert_int_eq(r[k].n_ended, 1);
         ck_assert_int_eq(bulk[k][0].n_ended, 0);
         for (int i = 0; i < 20; i++)
-            receive(k, 1 - k, 1, &late[k][i]);
+            sim_receive(k, 1 - k, 1, &late[k][i]);
     }
-    run_for(10000000);
+    sim_run_for(10000000);
     for (int i = 0; i < 20; i++)
         ck_assert(late[0][i].n_ended == 1 && late[1][i].n_ended == 1);
-    close_world();
+    sim_close();
 }
 END_TEST
 
@@ -306,11 +307,11 @@ struct talk {
 static void hear_out(struct talk *talk)
 {
     for (int i = 0; i < TALK_MESSAGES; i++) {
-        receive(talk->to, talk->from, talk->tag, &talk->r[i]);
+        sim_receive(talk->to, talk->from, talk->tag, &talk->r[i]);
         for (int turn = 0; talk->r[i].n_ended == 0; turn++) {
             ck_assert_msg(turn < 1000, "%d to %d, tag %d: message %d does not come",
                           talk->from, talk->to, talk->tag, i);
-            run_for(LATENCY);
+            sim_run_for(LATENCY);
         }
     }
 }
@@ -326,14 +327,14 @@ START_TEST(no_order_of_receives_stops_the_others)
     int n = 0;
 
     rng_init(&rng, (uint64_t)_i);
-    open_world(&options);
+    sim_open(&options);
     for (int from = 0; from < TALK_RANKS; from++)
         for (int to = 0; to < TALK_RANKS; to++)
             for (int tag = 0; tag < TALK_TAGS && from != to; tag++)
                 talks[n++] = (struct talk){.from = from, .to = to, .tag = tag};
     for (int k = 0; k < n; k++)
         for (int i = 0; i < TALK_MESSAGES; i++)
-            send(talks[k].from, talks[k].to, talks[k].tag,
+            sim_send(talks[k].from, talks[k].to, talks[k].tag,
                  rng_next(&rng) % 2 ? BULK : 100, &talks[k].s[i]);
     for (int k = 0; k < n; k++)
         left[k] = &talks[k];
@@ -344,7 +345,7 @@ START_TEST(no_order_of_receives_stops_the_others)
             ck_assert_int_eq(left[k]->s[i].n_ended, 1);
         left[k] = left[n - 1];
     }
-    close_world();
+    sim_close();
 }
 END_TEST
 
@@ -355,7 +356,7 @@ START_TEST(who_sleeps_is_woken_by_time_or_by_news)
     struct side s, r;
     int turned[4] = {0};
 
-    open_world(&gigabyte);
+    sim_open(&gigabyte);
     for (int k = 0; k < 4; k++) {
         int rank = simulated_turn(world, UINT64_MAX);
         turned[rank]++;
@@ -365,27 +366,27 @@ START_TEST(who_sleeps_is_woken_by_time_or_by_news)
     for (int k = 0; k < 4; k++)
         ck_assert_int_eq(turned[k], 1);
     uint64_t began = simulated_now(world);
-    receive(3, 1, 1, &r);
-    send(1, 3, 1, 100, &s);                     /* ends at once: 1 has news */
+    sim_receive(3, 1, 1, &r);
+    sim_send(1, 3, 1, 100, &s);                     /* ends at once: 1 has news */
     ck_assert_int_eq(simulated_turn(world, UINT64_MAX), 1);
     ck_assert_uint_eq(simulated_now(world), began);
-    collect(1);
+    sim_collect(1);
     link_simulated.sleep(ends[1], 1000000000, began + 5000);
     ck_assert_int_eq(simulated_turn(world, UINT64_MAX), 3);
     ck_assert_uint_eq(simulated_now(world), began + LATENCY + 100);
-    collect(3);
+    sim_collect(3);
     ck_assert_int_eq(r.n_ended, 1);
     link_simulated.sleep(ends[3], 1000000000, 0);
     ck_assert_int_eq(simulated_turn(world, began + 100), -1);   /* it never goes back */
     ck_assert_int_eq(simulated_turn(world, UINT64_MAX), 1);
     ck_assert_uint_eq(simulated_now(world), began + 5000);
-    fault(SIMULATED_PAUSE, 0, 0, 5000000);
+    sim_fault(SIMULATED_PAUSE, 0, 0, 5000000);
     link_simulated.sleep(ends[1], 1000000000, 0);
     ck_assert_int_eq(simulated_turn(world, UINT64_MAX), 2);     /* and not 0 */
     link_simulated.sleep(ends[2], 1000000000, 0);
     ck_assert_int_eq(simulated_turn(world, UINT64_MAX), 0);
     ck_assert_uint_eq(simulated_now(world), began + 5000 + 5000000);
-    close_world();
+    sim_close();
 }
 END_TEST
 
@@ -394,22 +395,22 @@ START_TEST(sleeps_cut_short_leave_one_event)
 {
     struct side s, r;
 
-    open_world(&gigabyte);
+    sim_open(&gigabyte);
     for (int i = 0; i < 1000; i++) {
-        receive(1, 0, 1, &r);
+        sim_receive(1, 0, 1, &r);
         link_simulated.sleep(ends[1], UINT64_C(1000000000), 0);
-        send(0, 1, 1, 100, &s);
-        run_for(10 * LATENCY);
+        sim_send(0, 1, 1, 100, &s);
+        sim_run_for(10 * LATENCY);
         ck_assert(r.n_ended == 1 && !simulated_sleeps(world, 1));
     }
     uint64_t before = simulated_figures(world).events;
     link_simulated.sleep(ends[1], UINT64_C(3000000000), 0);     /* it ends in time */
-    run_for(UINT64_C(3000000000) - 1);
+    sim_run_for(UINT64_C(3000000000) - 1);
     ck_assert(simulated_sleeps(world, 1));
-    run_for(1);
+    sim_run_for(1);
     ck_assert(!simulated_sleeps(world, 1));
     ck_assert_uint_le(simulated_figures(world).events - before, 2);
-    close_world();
+    sim_close();
 }
 END_TEST
 
@@ -417,16 +418,16 @@ START_TEST(a_fixed_world_forgets_nobody)
 {
     struct side s;
 
-    open_world(&gigabyte);
+    sim_open(&gigabyte);
     ck_assert(places[0].fixed);
     ck_assert(!link_simulated.forget(ends[0], 1, LINK_PEER));
     ck_assert_str_ne(link_simulated.why(ends[0]), "");
-    send(0, 1, 1, BULK, &s);
+    sim_send(0, 1, 1, BULK, &s);
     ck_assert(!link_simulated.close(ends[0], false));
     ends[0] = NULL;
     ck_assert(link_simulated.close(ends[1], true));
     ends[1] = NULL;
-    close_world();
+    sim_close();
 }
 END_TEST
 
@@ -485,9 +486,7 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("simulated");
-    TCase *link = tcase_create("link");
-    tcase_set_timeout(link, 120);
+    TCase *link = new_case("link", 120);
     tcase_add_test(link, a_message_takes_latency_and_its_bytes);
     tcase_add_test(link, links_are_occupied_both_ways);
     tcase_add_test(link, hosts_have_one_link_and_some_are_slow);
@@ -502,10 +501,5 @@ int main(void)
     tcase_add_test(link, sleeps_cut_short_leave_one_event);
     tcase_add_test(link, a_fixed_world_forgets_nobody);
     tcase_add_test(link, memory_may_run_out_at_any_time);
-    suite_add_tcase(suite, link);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_cases(link, NULL);
 }

@@ -2,19 +2,12 @@
 /* Simulated jobs whose rounds do not depend on when anything happens: their replicas have the same
  * bits over any fabric. The hashes are those of a simulator whose rounds were computed in one piece,
  * by no messages. */
-#include "simulation_ranks.h"
+#include "harness/simulation.h"
+#include "harness/suite.h"
+#include "harness/values.h"
 
 #include <check.h>
 #include <string.h>
-
-static float noise(int i, uint64_t t, size_t k)
-{
-    uint64_t h = ((uint64_t)i * 1000003 + t) * 1000003 + k;
-    h ^= h >> 33;
-    h *= 0xff51afd7ed558ccdu;
-    h ^= h >> 33;
-    return (float)((double)(h >> 40) / (1 << 24) - 0.5);
-}
 
 static void gradient(void *context, int i, uint64_t t, const float *w, float *g, size_t n)
 {
@@ -96,16 +89,8 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("simulation");
-    TCase *all = tcase_create("all");
+    TCase *all = new_case("all", 60);
 
-    tcase_set_timeout(all, 60);
-    tcase_add_loop_test(all, replicas_have_the_same_bits_over_any_fabric, 0,
-                        (int)(sizeof rows / sizeof *rows));
-    suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    tcase_add_loop_test(all, replicas_have_the_same_bits_over_any_fabric, 0, N(rows));
+    return run_cases(all, NULL);
 }

@@ -2,6 +2,8 @@
 /* The steps of docs/shm.md in every bad order: several trainers of one process, polled by hand,
  * and stopped or killed at a step of their own (shm_hook). A death inside a poll is a jump out
  * of it and a close; one that nobody has seen is written into the roster. */
+#include "harness/heard.h"
+#include "harness/suite.h"
 #include "shm/shm.h"
 
 #include <check.h>
@@ -17,18 +19,9 @@ static struct extent extents[MOST];
 static struct vector in[MOST];
 static struct { enum exchange_kind kind; float value; bool own; int parts; } got[MOST];
 static bool open_now[MOST];
-static char name[64], line[512];
+static char name[64];
 static bool collective, center;
 static jmp_buf out;
-
-static void keep_line(void *user, enum descant_level level, const char *text)
-{
-    (void)user;
-    if (level == DESCANT_ERROR)
-        snprintf(line, sizeof line, "%s", text);
-}
-
-static const struct log to_line = {keep_line, NULL, -1};
 
 static void set_up(void)
 {
@@ -62,7 +55,7 @@ static unsigned slot_of(int k)
 static descant_status try_open(int k, int size)
 {
     const struct fabric_options options = {.address = name, .rank = k, .size = size,
-                                           .start_s = 5, .log = &to_line};
+                                           .start_s = 5, .log = &listening};
     return fabric_shm.open(&f[k], &options);
 }
 
@@ -96,7 +89,7 @@ static enum fabric_progress turn(int k)
     struct fabric_part part;
     enum fabric_progress progress = fabric_shm.poll(f[k], &part);
 
-    ck_assert_msg(progress != FABRIC_FAILED, "trainer %d failed: %s", k, line);
+    ck_assert_msg(progress != FABRIC_FAILED, "trainer %d failed: %s", k, heard.text);
     if (progress == FABRIC_PART) {
         got[k].kind = part.kind;
         got[k].value = part.out[part.n - 1];
@@ -332,7 +325,7 @@ START_TEST(a_slot_that_is_touched_is_not_taken)
     uint64_t before = clock_now_ns();
     ck_assert_int_eq(try_open(3, 3), DESCANT_TIMEOUT);
     ck_assert_uint_lt(clock_now_ns() - before, 30000000000u);
-    ck_assert_ptr_nonnull(strstr(line, "in the midst of a change"));
+    ck_assert_ptr_nonnull(strstr(heard.text, "in the midst of a change"));
     *touching = 0;
     come(2, 3, 1);
     ck_assert_uint_eq(slot_of(2), 2);
@@ -631,10 +624,8 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("steps");
-    TCase *all = tcase_create("steps");
+    TCase *all = new_case("steps", 60);
     tcase_add_checked_fixture(all, set_up, NULL);
-    tcase_set_timeout(all, 60);
     tcase_add_test(all, a_round_waits_for_who_is_admitted_while_it_is_closed);
     tcase_add_test(all, no_slot_is_taken_while_a_round_is_closed);
     tcase_add_test(all, a_leader_dies_while_it_closes);
@@ -652,10 +643,5 @@ int main(void)
     tcase_add_test(all, a_newcomer_takes_the_state_of_a_member_that_is_about_to_finish);
     tcase_add_test(all, a_state_is_not_done_before_its_source);
     tcase_add_test(all, the_lock_of_a_dead_trainer_is_taken_over);
-    suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_cases(all, NULL);
 }

@@ -2,7 +2,9 @@
 /* Tables across machines, in virtual time: what all have added, and what may go wrong. Updates are
  * whole numbers, so that sums are exact in any order: at the end every row of every machine must
  * be its first value and the sum of all updates. */
-#include "tables_sim.h"
+#include "harness/heard.h"
+#include "harness/suite.h"
+#include "harness/tables.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -248,17 +250,6 @@ END_TEST
 
 /* ------------------------------------------------------------------ what may go wrong */
 
-static char lines[4096];
-
-static void keep_line(void *user, enum descant_level level, const char *line)
-{
-    (void)user;
-    if (level >= DESCANT_WARNING && strlen(lines) + strlen(line) + 2 < sizeof lines)
-        strcat(strcat(lines, line), "\n");
-}
-
-static const struct log to_lines = {.fn = keep_line, .rank = -1};
-
 START_TEST(bad_rows_are_refused_and_named)
 {
     static const char *const plans[] = {"shadow-easgd,hot=0", "shadow-easgd,hot=0,heal=1",
@@ -269,13 +260,13 @@ START_TEST(bad_rows_are_refused_and_named)
         static struct sums s;
         struct simulation_options o = {
             .plan = plans[p], .trainers = 2,
-            .rows_part = PART, .log = &to_lines,
+            .rows_part = PART, .log = &listening,
             .world = {.latency_s = 0.4 / ROW_MESSAGES, .seed = 4, .per_host = 1}};
         memset(&s, 0, sizeof s);
-        lines[0] = '\0';
+        heard = (struct heard){.least = DESCANT_WARNING};
         s.bad_value = NAN;
         struct simulation *sim = run(&o, &s);
-        ck_assert_msg(strstr(lines, "row 3 of table table1"), "the log has: %s", lines);
+        ck_assert_msg(strstr(heard.text, "row 3 of table table1"), "the log has: %s", heard.text);
         uint64_t bad = simulation_look(sim, 0).tables->stats.bad;
         ck_assert(heal ? bad == 1 : bad >= 2);
         ck_assert_uint_eq(simulation_look(sim, 1).tables->stats.bad, 0);
@@ -343,12 +334,12 @@ START_TEST(first_rows_must_agree)
     struct simulation_options o = {.plan = "shadow-easgd", .trainers = 2, .n = N, .context = &s,
                                    .gradient = no_gradient, .steps = 3, .step_s = 1,
                                    .rows = other_first_rows, .tables = two, .n_tables = 2,
-                                   .log = &to_lines, .fabric = &simulated_ranks,
+                                   .log = &listening, .fabric = &simulated_ranks,
                                    .world = {.per_host = 1}};
-    lines[0] = '\0';
+    heard = (struct heard){.least = DESCANT_WARNING};
     ck_assert_int_eq(simulation_run(&sim, &o), DESCANT_MISMATCH);
-    ck_assert_msg(strstr(lines, "table table1 90 x 17 and 2, first rows") && !strstr(lines, "table0"),
-                  "the log has: %s", lines);
+    ck_assert_msg(strstr(heard.text, "table table1 90 x 17 and 2, first rows") && !strstr(heard.text, "table0"),
+                  "the log has: %s", heard.text);
 }
 END_TEST
 
@@ -373,7 +364,7 @@ END_TEST
 
 int main(void)
 {
-    TCase *rounds = tcase_create("rounds"), *trouble = tcase_create("trouble");
+    TCase *rounds = new_case("rounds", 60), *trouble = new_case("trouble", 60);
     tcase_add_loop_test(rounds, sums_are_exact, 0, N_LINKS);
     tcase_add_test(rounds, all_end_with_the_same_bits);
     tcase_add_test(rounds, encoded_rows_are_shorter);
@@ -381,5 +372,5 @@ int main(void)
     tcase_add_test(trouble, bad_rows_are_refused_and_named);
     tcase_add_test(trouble, a_dead_machine_leaves_the_others_alike);
     tcase_add_test(trouble, first_rows_must_agree);
-    return run_tables((TCase *const[]){rounds, trouble}, 2);
+    return run_cases(rounds, trouble, NULL);
 }

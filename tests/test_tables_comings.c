@@ -2,7 +2,8 @@
 /* Tables of machines that come late and die: all that go on end with the same rows, which
  * are the first ones, all that those who lived to the end have added, and of the dead
  * what had come. */
-#include "simulation_ranks.h"
+#include "harness/simulation.h"
+#include "harness/suite.h"
 
 #include <check.h>
 #include <string.h>
@@ -40,13 +41,6 @@ static void change_rows(void *context, int i, uint64_t t, struct tables *tables)
         s.of[i][row] += 1;
         ck_assert(tables_touch(tables, x->w, &row, 1));
     }
-}
-
-static void no_gradient(void *context, int i, uint64_t t, const float *w, float *g,
-                        size_t n)
-{
-    (void)context, (void)i, (void)t, (void)w;
-    memset(g, 0, n * sizeof *g);
 }
 
 /* Tables leave while w is still to become the base, which others' rows would change. */
@@ -191,17 +185,10 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("tables_comings");
-    TCase *all = tcase_create("tables");
+    TCase *all = new_case("tables", 60);
     enum { PLANS = sizeof plans / sizeof *plans };
-    tcase_set_timeout(all, 60);
     tcase_add_loop_test(all, dead_machines_leave_the_others_alike, 0, PLANS);
     tcase_add_loop_test(all, a_machine_that_comes_late_has_the_rows, 0, PLANS);
     tcase_add_loop_test(all, some_come_and_some_die, 0, PLANS);
-    suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_cases(all, NULL);
 }

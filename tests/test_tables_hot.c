@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Hot rows and cold ones, in virtual time: which go first, by how much they move, and what machines
  * learn together. */
-#include "tables_sim.h"
+#include "harness/suite.h"
+#include "harness/tables.h"
 
 #include <math.h>
 
@@ -325,11 +326,11 @@ END_TEST
 
 int main(void)
 {
-    TCase *rows = tcase_create("rows"), *quality = tcase_create("quality");
+    TCase *rows = new_case("rows", 60), *quality = new_case("quality", 60);
     tcase_add_loop_test(rows, hot_rows_go_first_and_none_starves, 0, 2);
     tcase_add_test(rows, hot_rows_are_averaged_by_degrees);
     tcase_add_test(rows, hot_rows_do_not_run_away);
     tcase_add_test(rows, rows_with_more_touches_than_are_counted_do_not_run_away);
     tcase_add_test(quality, machines_learn_as_one);
-    return run_tables((TCase *const[]){rows, quality}, 2);
+    return run_cases(rows, quality, NULL);
 }

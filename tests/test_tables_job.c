@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "harness/suite.h"
 #include "sync/job.h"
 
 enum { MACHINES = 3, ROWS = 4000, WIDTH = 8, STEPS = 3000, A_STEP = 20 };
@@ -558,11 +559,8 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("tables_job");
-    TCase *all = tcase_create("jobs");
-    tcase_set_timeout(all, 60);
-    tcase_add_loop_test(all, rows_are_exact_under_every_kind_of_plan, 0,
-                        (int)(sizeof plans / sizeof *plans));
+    TCase *all = new_case("jobs", 60);
+    tcase_add_loop_test(all, rows_are_exact_under_every_kind_of_plan, 0, N(plans));
     tcase_add_test(all, a_machine_may_leave_early);
     tcase_add_test(all, a_machine_that_comes_late_is_refused);
     tcase_add_test(all, rows_that_wait_come_before_rounds_of_the_replica);
@@ -570,10 +568,5 @@ int main(void)
     tcase_add_test(all, while_rows_wait_the_budget_is_twice_as_large);
     tcase_add_loop_test(all, one_machine_has_one_copy_and_no_cost, 0, 2);
     tcase_add_test(all, trainers_with_other_tables_are_refused);
-    suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_cases(all, NULL);
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* Two machines' rounds of rows, step by step: parts that are checked, rows that are touched between
  * any two steps, leaders that close within a round; and the loops over rows. */
+#include "harness/suite.h"
+#include "harness/tables.h"
 #include "mpi_loopback.h"
-#include "tables_sim.h"
 
 #include <math.h>
 
@@ -413,12 +414,12 @@ END_TEST
 
 int main(void)
 {
-    TCase *steps = tcase_create("steps");
+    TCase *steps = new_case("steps", 60);
     tcase_add_test(steps, touches_are_checked);
-    tcase_add_loop_test(steps, parts_are_checked, 0, (int)(sizeof parts / sizeof *parts));
+    tcase_add_loop_test(steps, parts_are_checked, 0, N(parts));
     tcase_add_test(steps, a_row_is_in_a_part_once);
     tcase_add_test(steps, rows_may_be_touched_at_any_time);
     tcase_add_test(steps, a_leader_that_closes_leaves_whole_rounds);
     tcase_add_loop_test(steps, kernels_agree_with_plain_loops, 0, 2);
-    return run_tables(&steps, 1);
+    return run_cases(steps, NULL);
 }

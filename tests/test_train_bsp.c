@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* descant train under the plan bsp, with real processes: each example is in one gradient, each
  * gradient in one superstep or counted as refused; whoever dies, the others go on, control too. */
-#include "training.h"
+#include "harness/training.h"
 
 static struct train_options bsp(const char *plan, int trainers, int workers)
 {
@@ -70,9 +70,9 @@ START_TEST(each_example_is_in_one_gradient)
     ck_assert_uint_ge(r.supersteps, o.plan_every ? r.gradients / 64 : 1);
     ck_assert(!(r.stall_share > 0));
     ck_assert_msg(r.eval_entropy < 0.99, "%s learned nothing: %g", runs[_i].plan, r.eval_entropy);
-    assert_says("  supersteps  ");
-    assert_says("  staleness, mean  ");
-    assert_says("  refused as stale           0\n");
+    says("  supersteps  ");
+    says("  staleness, mean  ");
+    says("  refused as stale           0\n");
     ck_assert(log_line("\"kind\":\"summary\"", line, sizeof line));
     ck_assert_double_eq(field(line, "gradient_examples"), ROWS);
 }
@@ -223,7 +223,7 @@ START_TEST(it_is_evaluated_meanwhile)
     o.log = log_file;
     o.log_every = 0.02;
     ck_assert_msg(train(&o, &r) == 0, "%s", said);
-    assert_says("no gain in 2 evaluations");
+    says("no gain in 2 evaluations");
     ck_assert(log_line("\"eval_loss\":0", line, sizeof line));
 }
 END_TEST
@@ -245,7 +245,7 @@ START_TEST(the_others_go_on)
     ck_assert(log_line("\"kind\":\"interval\"", before, sizeof before));
     kill(pids[_i], SIGKILL);
     ck_assert_int_eq(end_within(pid, 120), 0);
-    assert_says("was killed by signal 9; the others go on");
+    says("was killed by signal 9; the others go on");
     double n = examples_said();
     ck_assert_msg(n >= PASSES(40.0) * ROWS && n <= PASSES(40.0) * ROWS + 4 * 400, "%.0f", n);
     ck_assert(log_line("\"kind\":\"summary\"", after, sizeof after));
@@ -268,7 +268,7 @@ START_TEST(a_signal_ends_in_good_order)
     wait_examples(ROWS / 2);
     kill(_i ? -pid : pid, _i ? SIGINT : SIGTERM);
     ck_assert_int_eq(end_within(pid, 60), 128 + (_i ? SIGINT : SIGTERM));
-    assert_says("stopped by signal");
+    says("stopped by signal");
     double n = examples_said();
     o.resume = true;
     o.epochs = 1;
@@ -288,8 +288,7 @@ START_TEST(a_killed_run_is_resumed)
     o.sync = "bsp,period=2ms";
     pid_t pid = begin(&o);
     wait_examples(ROWS);
-    for (int k = 0; k < 6000 && access(model_file, R_OK) != 0; k++)
-        usleep(5000);
+    wait_file(model_file);
     kill_all(pid);
     double had = text_of("sums");
     o.resume = true;
@@ -307,8 +306,7 @@ START_TEST(a_checkpoint_has_what_was_given)
     o.trainers = 2;
     o.sync = "bsp,period=3600s";
     pid_t pid = begin(&o);
-    for (int k = 0; k < 12000 && access(model_file, R_OK) != 0; k++)
-        usleep(5000);
+    wait_file(model_file);
     kill_all(pid);
     ck_assert_double_ge(text_of("steps"), 1);
 }
@@ -361,14 +359,12 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("train_bsp");
     TCase *counts = tcase_create("counts"), *deaths = tcase_create("deaths");
     TCase *words = tcase_create("words");
     TCase *const cases[] = {counts, deaths, words};
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
-        tcase_add_checked_fixture(cases[k], setup, teardown);
+        tcase_add_checked_fixture(cases[k], set_up_training, remove_folder);
         tcase_set_timeout(cases[k], 300);
-        suite_add_tcase(suite, cases[k]);
     }
     tcase_add_loop_test(counts, each_example_is_in_one_gradient, 0, N_RUNS);
     tcase_add_test(counts, a_superstep_is_a_step_by_the_mean);
@@ -381,7 +377,8 @@ int main(void)
     tcase_add_test(deaths, a_killed_run_is_resumed);
     tcase_add_test(deaths, a_checkpoint_has_what_was_given);
     tcase_add_test(deaths, a_model_that_breaks_is_named);
-    tcase_add_loop_test(words, what_cannot_be_is_said, 0, sizeof refused / sizeof *refused);
+    tcase_add_loop_test(words, what_cannot_be_is_said, 0, N(refused));
     tcase_add_test(words, a_job_is_told_what_to_use_instead);
-    return run_training(suite);
+    make_clicks();
+    return run_cases(counts, deaths, words, NULL);
 }

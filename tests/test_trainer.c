@@ -2,7 +2,7 @@
 /* descant train with real processes: every model under every kind of plan, each example trained
  * once, trainers killed, runs stopped and resumed, checkpoints that cannot be written or read,
  * divergence, and what eval and predict make of the result. */
-#include "training.h"
+#include "harness/training.h"
 
 #include <sys/resource.h>
 
@@ -61,7 +61,7 @@ START_TEST(each_example_is_trained_once)
     char parallel[64];
     snprintf(parallel, sizeof parallel, "examples at a time (ELP)   %d\n",
              32 * runs[_i].trainers * runs[_i].workers);
-    assert_says(parallel);
+    says(parallel);
     ck_assert_msg(r.eval_entropy < 0.99, "%s learned nothing: entropy %g", runs[_i].sync,
                   r.eval_entropy);
     ck_assert(r.eval_loss > best && r.auc > 0.55);
@@ -148,79 +148,44 @@ END_TEST
 
 /* --- deaths and stops --- */
 
-static bool log_has(const char *text)
-{
-    char line[2048];
-    bool has = false;
-    FILE *in = fopen(log_file, "re");
-    while (in && fgets(line, sizeof line, in))
-        has |= strstr(line, text) != NULL;
-    if (in)
-        fclose(in);
-    return has;
-}
-
 START_TEST(the_rest_is_trained_by_the_others)
 {
     struct train_options o = endless();
-    char path[] = "/tmp/descant-said-XXXXXX";
-    int fd = mkstemp(path), status;
     pid_t pids[8];
-    unlink(path);
     o.trainers = 3;
     o.epochs = PASSES(40);
     o.sync = _i ? "shadow-ma" : "shadow-easgd";
-    pid_t pid = train_aside(&o, fd);
+    pid_t pid = begin(&o);
     wait_examples(ROWS / 2);
     ck_assert_int_eq(children_of(pid, pids, 8), 3);
     kill(pids[_i], SIGKILL);        /* the reporter, or another */
-    ck_assert_int_eq(waitpid(pid, &status, 0), pid);
-    read_back(fd);
-    ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0, "status %x: %s", (unsigned)status,
-                  said);
-    assert_says("was killed by signal 9; the others go on");
+    ck_assert_msg(end_of(pid) == 0, "%s", said);
+    says("was killed by signal 9; the others go on");
     const char *at = strstr(said, "  examples  ");
     ck_assert(at);
     double n = strtod(at + 12, NULL), chunk = 400;
     /* nothing left out, and at most what the dead one held done twice */
-    ck_assert_msg(log_has("\"rank\":0,") && !log_has("\"rank\":1,"), "of whom are they?");
+    ck_assert_msg(lines_with(log_file, "\"rank\":0,") && !lines_with(log_file, "\"rank\":1,"), "of whom are they?");
     ck_assert_msg(n >= PASSES(40.0) * ROWS && n <= PASSES(40.0) * ROWS + 4 * chunk,
                   "%.0f examples", n);
-    close(fd);
 }
 END_TEST
 
 START_TEST(a_signal_ends_in_good_order)
 {
     struct train_options o = endless();
-    char path[] = "/tmp/descant-said-XXXXXX";
-    int fd = mkstemp(path), status;
     struct safetensors *file;
-    unlink(path);
     o.trainers = 2;
-    pid_t pid = train_aside(&o, fd);
+    pid_t pid = begin(&o);
     wait_examples(ROWS / 2);
     kill(_i ? -pid : pid, _i ? SIGINT : SIGTERM);
-    ck_assert_int_eq(waitpid(pid, &status, 0), pid);
-    read_back(fd);
-    ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 128 + (_i ? SIGINT : SIGTERM),
-                  "status %x: %s", (unsigned)status, said);
-    assert_says("stopped by signal");
-    assert_says("examples/s");
+    ck_assert_msg(end_of(pid) == 128 + (_i ? SIGINT : SIGTERM), "%s", said);
+    says("stopped by signal");
+    says("examples/s");
     ck_assert_int_eq(safetensors_open(&file, model_file, NULL), DESCANT_OK);
     safetensors_close(file);
-    close(fd);
 }
 END_TEST
-
-static double examples_of_checkpoint(void)
-{
-    struct safetensors *file;
-    ck_assert_int_eq(safetensors_open(&file, model_file, NULL), DESCANT_OK);
-    double n = strtod(safetensors_text(file, "sums"), NULL);
-    safetensors_close(file);
-    return n;
-}
 
 /* Killed, all of it, at a moment of chance after a first checkpoint; what follows does the rest. */
 START_TEST(a_killed_run_is_resumed)
@@ -229,12 +194,11 @@ START_TEST(a_killed_run_is_resumed)
     struct train_result r;
     o.trainers = 2;
     o.sync = _i == 0 ? "shadow-easgd" : _i == 1 ? "bmuf" : "allreduce";
-    pid_t pid = train_aside(&o, open("/dev/null", O_WRONLY | O_CLOEXEC));
+    pid_t pid = begin(&o);
     wait_examples(ROWS);
-    for (int k = 0; k < 6000 && access(model_file, R_OK) != 0; k++)
-        usleep(5000);
+    wait_file(model_file);
     kill_all(pid);
-    double before = examples_of_checkpoint();
+    double before = examples_kept();
     ck_assert(before > 0);
     o.epochs = (int)(before / ROWS) + PASSES(10);
     double all = (double)o.epochs * ROWS, again = 2 * 4 * 300;
@@ -271,7 +235,7 @@ START_TEST(trainers_meet_by_themselves)
         begin_and_join(&o, &o, pids);
     for (int k = 0; k < 2; k++)
         ck_assert_msg(end_within(pids[k], 120) == 0, "%s", said);
-    assert_says("2 trainers x 1 worker\n");
+    says("2 trainers x 1 worker\n");
     ck_assert_double_eq(examples_said(), (double)o.epochs * ROWS);
 }
 END_TEST
@@ -295,10 +259,10 @@ START_TEST(divergence_names_the_tensor)
     struct stat was, is;
     ck_assert_int_eq(stat(model_file, &was), 0);
     ck_assert_int_eq(train(&o, &r), 1);
-    assert_says("the loss is");
-    assert_says("at step");
+    says("the loss is");
+    says("at step");
     ck_assert_msg(strstr(said, "tensor ") || strstr(said, "are finite"), "%s", said);
-    assert_says("; lower --lr (it is 1e+06)");
+    says("; lower --lr (it is 1e+06)");
     ck_assert_int_eq(r.stop, STOP_NAN);
     ck_assert_int_eq(stat(model_file, &is), 0);
     ck_assert_uint_eq(was.st_ino, is.st_ino);
@@ -314,7 +278,7 @@ START_TEST(a_checkpoint_that_cannot_be_written)
     o.checkpoint = path;
     o.examples = 3200;
     ck_assert_int_eq(train(&o, &r), 1);
-    assert_says("No such file");
+    says("No such file");
 }
 END_TEST
 
@@ -325,14 +289,14 @@ START_TEST(a_full_disk_keeps_the_last_checkpoint)
     o.checkpoint = model_file;
     o.examples = 3200;
     ck_assert_msg(train(&o, &r) == 0, "%s", said);
-    double before = examples_of_checkpoint();
+    double before = examples_kept();
     signal(SIGXFSZ, SIG_IGN);
     struct rlimit limit = {50000, 50000};
     ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
     o.examples = 6400;
     ck_assert_int_eq(train(&o, &r), 1);
-    assert_says("checkpoint");
-    ck_assert(fabs(examples_of_checkpoint() - before) < 0.5);
+    says("checkpoint");
+    ck_assert(fabs(examples_kept() - before) < 0.5);
 }
 END_TEST
 
@@ -346,13 +310,13 @@ START_TEST(a_checkpoint_of_another_model_is_refused)
     o.resume = true;
     o.top = "17";
     ck_assert_int_eq(train(&o, &r), 1);
-    assert_says("is of another model");
+    says("is of another model");
     o = small();
     o.checkpoint = model_file;
     o.resume = true;
     ck_assert_int_eq(truncate(model_file, 5000), 0);
     ck_assert_int_eq(train(&o, &r), 1);
-    assert_says("model.safetensors");
+    says("model.safetensors");
 }
 END_TEST
 
@@ -366,7 +330,7 @@ START_TEST(bad_data_stops_the_run)
     fclose(out);
     o.trainers = 2;
     ck_assert_int_eq(train(&o, &r), 1);
-    assert_says("clicks.tsv:");
+    says("clicks.tsv:");
     o.max_bad = 0.5;
     ck_assert_msg(train(&o, &r) == 0, "%s", said);
     ck_assert_uint_eq(r.seen.n, ROWS);
@@ -386,7 +350,7 @@ START_TEST(few_bad_lines_stop_it_too)
     o.trainers = 3;
     for (int k = 0; k < 10; k++) {
         ck_assert_int_eq(train(&o, &r), 1);
-        assert_says("100 of 100 lines are bad, more than 1 %");
+        says("100 of 100 lines are bad, more than 1 %");
     }
 }
 END_TEST
@@ -425,7 +389,7 @@ START_TEST(patience_ends_early)
     o.lr = 0.5;
     ck_assert_msg(train(&o, &r) == 0, "%s", said);
     ck_assert_int_eq(r.stop, STOP_EARLY);
-    assert_says("no gain in 2 evaluations; the best loss was ");
+    says("no gain in 2 evaluations; the best loss was ");
     double told = strtod(strstr(said, "loss was ") + 9, NULL), least = least_loss_logged();
     ck_assert_msg(told > best && fabs(told - least) < 1e-5, "%g, not %g", told, least);
     ck_assert_uint_eq(r.eval_n, EVAL_ROWS);
@@ -433,7 +397,7 @@ START_TEST(patience_ends_early)
     ck_assert_msg(torn && !strstr(torn + 1, "held.tsv:4001: "), "%s", said);
     ck_assert_msg(r.seen.n > 3 * PASSES(5) * ROWS && r.seen.n < 1000 * ROWS, "%llu examples",
                   (unsigned long long)r.seen.n);
-    ck_assert_double_eq(examples_of_checkpoint(), (double)r.seen.n);
+    ck_assert_double_eq(examples_kept(), (double)r.seen.n);
 }
 END_TEST
 
@@ -602,17 +566,12 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("trainer");
-    TCase *plans = tcase_create("plans"), *deaths = tcase_create("deaths");
-    TCase *ends = tcase_create("ends"), *use = tcase_create("use");
-    tcase_set_timeout(plans, 120);
-    tcase_set_timeout(deaths, 180);
-    tcase_set_timeout(ends, 120);
-    tcase_set_timeout(use, 60);
-    tcase_add_checked_fixture(plans, setup, teardown);
-    tcase_add_checked_fixture(deaths, setup, teardown);
-    tcase_add_checked_fixture(ends, setup, teardown);
-    tcase_add_checked_fixture(use, setup, teardown);
+    TCase *plans = new_case("plans", 120), *deaths = new_case("deaths", 180);
+    TCase *ends = new_case("ends", 120), *use = new_case("use", 60);
+    tcase_add_checked_fixture(plans, set_up_training, remove_folder);
+    tcase_add_checked_fixture(deaths, set_up_training, remove_folder);
+    tcase_add_checked_fixture(ends, set_up_training, remove_folder);
+    tcase_add_checked_fixture(use, set_up_training, remove_folder);
     tcase_add_loop_test(plans, each_example_is_trained_once, 0, N_RUNS);
     tcase_add_loop_test(plans, the_log_tells_of_all_examples, 0, 3);
     tcase_add_test(plans, the_limit_is_exact);
@@ -633,9 +592,6 @@ int main(void)
     tcase_add_test(use, eval_reads_what_it_is_told);
     tcase_add_test(use, a_config_file_has_the_same_names);
     tcase_add_loop_test(use, bad_use_is_said, 0, N_BAD);
-    suite_add_tcase(suite, plans);
-    suite_add_tcase(suite, deaths);
-    suite_add_tcase(suite, ends);
-    suite_add_tcase(suite, use);
-    return run_training(suite);
+    make_clicks();
+    return run_cases(plans, deaths, ends, use, NULL);
 }

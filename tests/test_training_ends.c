@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* How runs of descant train end, and go on: deaths in the last chunks and at the last evaluation,
  * zombies, signals at every moment, resuming with other settings, and what is refused. */
-#include "training.h"
+#include "harness/training.h"
 
 #include "train/claims.h"
 
@@ -34,29 +34,22 @@ START_TEST(who_dies_in_the_last_chunks_has_an_heir)
 }
 END_TEST
 
-static bool has_open(pid_t pid, const char *name)
+/* 0: none of the parent's children evaluates. */
+static pid_t reader(pid_t parent)
 {
-    char path[64], at[256];
-    for (int fd = 0; fd < 64; fd++) {
-        snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)pid, fd);
-        ssize_t n = readlink(path, at, sizeof at - 1);
-        if (n > 0 && (size_t)n == strlen(name) && strncmp(at, name, (size_t)n) == 0)
-            return true;
-    }
-    return false;
+    pid_t pids[8];
+    int n = children_of(parent, pids, 8);
+    for (int k = 0; k < n; k++)
+        if (has_open(pids[k], fifo))
+            return pids[k];
+    return 0;
 }
 
 static pid_t wait_reader(pid_t parent)
 {
-    pid_t pids[8];
-    for (int tries = 0; tries < 4000; tries++, usleep(5000)) {
-        int n = children_of(parent, pids, 8);
-        for (int k = 0; k < n; k++)
-            if (has_open(pids[k], fifo))
-                return pids[k];
-    }
-    ck_abort_msg("nobody evaluates");
-    return -1;
+    pid_t pid = 0;
+    WAIT_UNTIL((pid = reader(parent)) != 0, "%s", (read_said(), said));
+    return pid;
 }
 
 static struct train_options short_with_fifo(void)
@@ -79,8 +72,7 @@ START_TEST(the_last_part_has_an_heir)
     pid_t pid = begin(&o);
     pid_t first = wait_reader(pid);
     kill(first, SIGKILL);
-    while (has_open(first, fifo))
-        usleep(1000);
+    WAIT_UNTIL(!has_open(first, fifo), "process %d", (int)first);
     wait_reader(pid);
     int in = open(held_out, O_RDONLY | O_CLOEXEC), out = open(fifo, O_WRONLY | O_CLOEXEC);
     while ((n = read(in, some, sizeof some)) > 0)
@@ -89,7 +81,7 @@ START_TEST(the_last_part_has_an_heir)
     close(in);
     ck_assert_msg(end_within(pid, 30) == 0, "%s", said);
     ck_assert_double_eq(examples_said(), 3200);
-    assert_says("held-out loss");
+    says("held-out loss");
 }
 END_TEST
 
@@ -142,16 +134,15 @@ START_TEST(who_is_killed_is_named)
     struct train_options o = endless();
     char host[64] = "", line[256];
     pid_t rank, pid = begin_watched(&o, &rank);
-    int status, fd = said_open();
+    int status;
     kill(rank, SIGKILL);
     ck_assert_int_eq(waitpid(pid, &status, 0), pid);
     ck_assert_msg(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL, "status %x", status);
-    read_back(fd);
-    close(fd);
+    read_said();
     gethostname(host, sizeof host - 1);
     snprintf(line, sizeof line, "descant: rank 0 (%s) was killed by signal 9: the launcher ends "
              "the job; --resume goes on from %s\n", host, model_file);
-    assert_says(line);
+    says(line);
 }
 END_TEST
 
@@ -163,7 +154,7 @@ START_TEST(a_watched_rank_is_stopped)
     signal(SIGCHLD, SIG_DFL);
     kill(pid, SIGTERM);
     ck_assert_int_eq(end_within(pid, 20), 128 + SIGTERM);
-    assert_says("stopped by signal");
+    says("stopped by signal");
     ck_assert_msg(!strstr(said, "killed"), "%s", said);
 }
 END_TEST
@@ -174,13 +165,11 @@ START_TEST(a_rank_dies_with_its_parent)
     struct train_options o = endless();
     pid_t rank, pid = begin_watched(&o, &rank);
     struct pollfd died = {.fd = (int)syscall(SYS_pidfd_open, rank, 0), .events = POLLIN};
-    int fd = said_open();
     ck_assert_int_ge(died.fd, 0);
     kill(pid, SIGKILL);
     ck_assert_int_eq(end_within(pid, 20), 128 + SIGKILL);
     ck_assert_int_eq(poll(&died, 1, 10000), 1);
-    read_back(fd);
-    close(fd);
+    read_said();
     ck_assert_msg(!strstr(said, "stopped"), "%s", said);
     close(died.fd);
 }
@@ -213,10 +202,13 @@ END_TEST
 START_TEST(a_signal_ends_a_wait_for_others)
 {
     struct train_options o = small();
+    char name[64];
     pid_t pid = begin_rank(&o, 0);
-    usleep(300000);
+    snprintf(name, sizeof name, "descant/%s/", o.job + strlen("shm:"));
+    WAIT_UNTIL(lines_with("/proc/net/unix", name), "%s", (read_said(), said));
+    wait_asleep(pid);
     kill(pid, SIGTERM);
-    ck_assert_int_eq(end_within(pid, 10), 128 + SIGTERM);
+    ck_assert_int_eq(end_of(pid), 128 + SIGTERM);
 }
 END_TEST
 
@@ -227,7 +219,7 @@ START_TEST(a_signal_ends_the_last_evaluation)
     wait_reader(pid);
     kill(pid, SIGTERM);
     ck_assert_int_eq(end_within(pid, 20), 128 + SIGTERM);
-    assert_says("stopped by signal");
+    says("stopped by signal");
     ck_assert(access(model_file, R_OK) == 0);
 }
 END_TEST
@@ -278,7 +270,7 @@ START_TEST(other_data_begins_anew)
     else
         o.data = held_out;
     ck_assert_msg(train(&o, &r) == 0, "%s", said);
-    assert_says(_i ? "--data was" : "--chunk was 65536, now it is 262144");
+    says(_i ? "--data was" : "--chunk was 65536, now it is 262144");
     ck_assert_uint_eq(r.trained, _i ? EVAL_ROWS : ROWS);
     ck_assert_uint_eq(r.seen.n, 6400 + (_i ? EVAL_ROWS : ROWS));
 }
@@ -305,7 +297,7 @@ START_TEST(who_joins_resumes_nothing)
     for (int k = 0; k < 2; k++)
         ck_assert_msg(end_within(pids[k], 60) == 0, "%s", said);
     ck_assert_double_eq(examples_said(), (double)o.epochs * ROWS);
-    assert_says("2 trainers");
+    says("2 trainers");
 }
 END_TEST
 
@@ -324,8 +316,8 @@ START_TEST(state_of_another_optimizer_is_refused)
         o.table_optimizer = ROWS_ROWWISE_ADAGRAD;
     }
     ck_assert_int_eq(train(&o, &r), 1);
-    assert_says("is of another optimizer");
-    assert_says(_i ? "was adagrad, not rowwise-adagrad" : "--optimizer was adagrad, not sgd");
+    says("is of another optimizer");
+    says(_i ? "was adagrad, not rowwise-adagrad" : "--optimizer was adagrad, not sgd");
 }
 END_TEST
 
@@ -447,11 +439,11 @@ START_TEST(pipes_are_for_one)
     o.data = fifo;
     o.trainers = 2;
     ck_assert_int_eq(train(&o, &r), 2);
-    assert_says("give it as stdin, --data -");
+    says("give it as stdin, --data -");
     o.trainers = 1;
     o.schedule = SCHEDULE_LINEAR;
     ck_assert_int_eq(train(&o, &r), 2);
-    assert_says("give --examples");
+    says("give --examples");
     o.schedule = SCHEDULE_CONSTANT;
     pid_t pid = begin(&o);
     char some[65536];
@@ -475,12 +467,12 @@ START_TEST(what_can_be_read_once_is_evaluated_once)
     o.eval = _i ? "-" : fifo;
     o.eval_every = 1000;
     ck_assert_int_eq(train(&o, &r), 2);
-    assert_says(_i ? "--eval-every: stdin can be read only once" : "fifo.tsv can be read only");
+    says(_i ? "--eval-every: stdin can be read only once" : "fifo.tsv can be read only");
     o.eval_every = 0;
     o.eval = "-";
     o.data = "-";
     ck_assert_int_eq(train(&o, &r), 2);
-    assert_says("stdin cannot be --data and --eval");
+    says("stdin cannot be --data and --eval");
 }
 END_TEST
 
@@ -496,7 +488,7 @@ START_TEST(a_foreign_held_out_set)
     o.format = DATA_AUTO;
     o.eval = path;
     ck_assert_int_eq(train(&o, &r), 1);
-    assert_says("other.svm, read as libsvm, has 0 dense features, 1 field and 1 class; the model "
+    says("other.svm, read as libsvm, has 0 dense features, 1 field and 1 class; the model "
                 "takes 13, 26 and 1");
     ck_assert_uint_eq(r.seen.n, 0);
 }
@@ -510,7 +502,7 @@ START_TEST(what_cannot_be_written_is_said_first)
     snprintf(path, sizeof path, "%s/nowhere/x", folder);
     *(_i ? &o.checkpoint : &o.log) = path;
     ck_assert_int_eq(train(&o, &r), 1);
-    assert_says("cannot be written: No such file");
+    says("cannot be written: No such file");
     ck_assert_uint_eq(r.seen.n, 0);
 }
 END_TEST
@@ -523,7 +515,7 @@ START_TEST(a_full_disk_is_seen)
     o.log = "/dev/full";
     o.checkpoint = model_file;
     ck_assert_int_eq(train(&o, &r), 1);
-    assert_says("/dev/full: the log could not be written, and ends here: No space left on device");
+    says("/dev/full: the log could not be written, and ends here: No space left on device");
     ck_assert_int_eq(program("predict --checkpoint %s --data %s --out /dev/full", model_file,
                              held_out), 1);
     ck_assert_msg(strstr(err_text, "/dev/full: No space"), "%s", err_text);
@@ -552,19 +544,19 @@ START_TEST(a_limit_of_sizes_is_seen)
     ck_assert_msg(strstr(err_text, "File too large"), "%s", err_text);
     o.checkpoint = model_file;      /* trainers say it elsewhere than program() looks */
     ck_assert_int_eq(train(&o, &r), 1);
-    assert_says("model.safetensors.tmp: cannot write: File too large");
+    says("model.safetensors.tmp: cannot write: File too large");
     o.checkpoint = NULL;
     o.log = log_file;
     limit.rlim_cur = 1000;          /* less than its header */
     ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
     ck_assert_int_eq(train(&o, &r), 1);
-    assert_says("could not be written, and ends here: File too large");
+    says("could not be written, and ends here: File too large");
     o.log = NULL;
     limit.rlim_cur = limit.rlim_max;
     ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
     o.trainers = 2;
     ck_assert_int_eq(train(&o, &r), 1);
-    assert_says("File too large; the limit of files' sizes holds for it, too");
+    says("File too large; the limit of files' sizes holds for it, too");
 }
 END_TEST
 
@@ -643,7 +635,7 @@ START_TEST(no_example_is_no_run)
     o.data = path;
     o.checkpoint = model_file;
     ck_assert_int_eq(train(&o, &r), 1);
-    assert_says("there is no example in");
+    says("there is no example in");
     ck_assert(access(model_file, F_OK) != 0);
 }
 END_TEST
@@ -673,12 +665,9 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("training_ends");
-    TCase *deaths = tcase_create("deaths"), *rest = tcase_create("rest");
-    tcase_set_timeout(deaths, 180);
-    tcase_set_timeout(rest, 120);
-    tcase_add_checked_fixture(deaths, setup, teardown);
-    tcase_add_checked_fixture(rest, setup, teardown);
+    TCase *deaths = new_case("deaths", 180), *rest = new_case("rest", 120);
+    tcase_add_checked_fixture(deaths, set_up_training, remove_folder);
+    tcase_add_checked_fixture(rest, set_up_training, remove_folder);
     tcase_add_loop_test(deaths, who_dies_in_the_last_chunks_has_an_heir, 0, 2);
     tcase_add_test(deaths, the_last_part_has_an_heir);
     tcase_add_test(deaths, a_zombie_is_dead);
@@ -708,7 +697,6 @@ int main(void)
     tcase_add_test(rest, names_do_not_steer_the_terminal);
     tcase_add_test(rest, no_example_is_no_run);
     tcase_add_loop_test(rest, any_name_can_be_kept, 0, 2);
-    suite_add_tcase(suite, deaths);
-    suite_add_tcase(suite, rest);
-    return run_training(suite);
+    make_clicks();
+    return run_cases(deaths, rest, NULL);
 }

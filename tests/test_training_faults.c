@@ -5,7 +5,7 @@
  *
  * fsync, write, fork, machine_cores, evaluate and model_gradient are those below (the linker's
  * --wrap). */
-#include "training.h"
+#include "harness/training.h"
 
 #include "machine/process.h"
 #include "train/place.h"
@@ -77,6 +77,23 @@ static rlim_t address_space(void)
     return pages * machine_page();
 }
 
+/* Stops, and is killed when the others, who are of one parent with it, wait for it. */
+static void stop_and_die(pid_t run)
+{
+    pid_t victim = getpid(), others[8];
+    if (__real_fork() > 0) {
+        raise(SIGSTOP);
+        return;
+    }
+    while (state_of(victim) != 'T')
+        usleep(1000);
+    for (int k = children_of(run, others, 8); k-- > 0;)
+        if (others[k] != victim)
+            wait_asleep(others[k]);
+    kill(victim, SIGKILL);
+    _exit(0);
+}
+
 static void suffer(void)
 {
     struct rlimit files = {6, 6}, memory;
@@ -88,16 +105,8 @@ static void suffer(void)
     }
     else if (bad_start == KILLED)
         raise(SIGKILL);
-    else if (__real_fork() == 0) {      /* when the others wait for it */
-        pid_t parent = getppid();
-        while (kill(parent, 0) == 0) {
-            usleep(300000);
-            kill(parent, SIGKILL);
-        }
-        _exit(0);
-    } else {
-        raise(SIGSTOP);
-    }
+    else
+        stop_and_die(getppid());
 }
 
 pid_t __wrap_fork(void)
@@ -177,14 +186,13 @@ double __wrap_model_gradient(struct work *work, const float *w, const float *tab
 
 static void setup_eval(void)
 {
-    setup();
-    eval = mmap(NULL, sizeof *eval, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    ck_assert(eval != MAP_FAILED);
+    set_up_training();
+    eval = share_memory(sizeof *eval);
 }
 
 static void setup_gate(void)
 {
-    setup();
+    set_up_training();
     snprintf(gate, sizeof gate, "%s/gate", folder);
     snprintf(waits, sizeof waits, "%s/waits", folder);
     snprintf(temporary, sizeof temporary, "%s.tmp", model_file);
@@ -198,31 +206,8 @@ static void close_gate(void)
 /* Waits for a checkpoint that stays unfinished before the gate. */
 static void wait_writing(void)
 {
-    for (int tries = 0; tries < 4000 && access(waits, F_OK) != 0; tries++)
-        usleep(5000);
-    ck_assert_msg(access(waits, F_OK) == 0, "no checkpoint is written");
+    wait_file(waits);
     ck_assert_int_eq(access(temporary, F_OK), 0);
-}
-
-static void wait_said(const char *text)
-{
-    for (int tries = 0; tries < 4000; tries++, usleep(5000)) {
-        int fd = said_open();
-        read_back(fd);
-        close(fd);
-        if (strstr(said, text))
-            return;
-    }
-    assert_says(text);
-}
-
-static double examples_kept(void)
-{
-    struct safetensors *file;
-    ck_assert_int_eq(safetensors_open(&file, model_file, NULL), DESCANT_OK);
-    double n = strtod(safetensors_text(file, "sums"), NULL);
-    safetensors_close(file);
-    return n;
 }
 
 /* --- signals --- */
@@ -237,7 +222,7 @@ START_TEST(a_checkpoint_under_way_delays_no_signal)
     wait_writing();
     kill(pid, _i ? SIGINT : SIGTERM);
     wait_said(_i ? "SIGINT: the run ends with a last checkpoint"
-                 : "SIGTERM: the run ends with a last checkpoint");
+                 : "SIGTERM: the run ends with a last checkpoint", 1);
     ck_assert_int_eq(access(temporary, F_OK), 0);
     unlink(gate);
     ck_assert_int_eq(end_within(pid, 30), 128 + (_i ? SIGINT : SIGTERM));
@@ -247,20 +232,6 @@ START_TEST(a_checkpoint_under_way_delays_no_signal)
 }
 END_TEST
 
-static double examples_logged(void)
-{
-    char line[2048];
-    double n = 0;
-    FILE *in = fopen(log_file, "re");
-    while (in && fgets(line, sizeof line, in)) {
-        const char *at = strstr(line, "\"interval\"") ? strstr(line, "\"examples\":") : NULL;
-        n = at ? strtod(at + 11, NULL) : n;
-    }
-    if (in)
-        fclose(in);
-    return n;
-}
-
 START_TEST(the_log_goes_on_beside_a_checkpoint)
 {
     struct train_options o = endless();
@@ -268,7 +239,7 @@ START_TEST(the_log_goes_on_beside_a_checkpoint)
     wait_examples(ROWS / 4);
     close_gate();
     wait_writing();
-    double n = examples_logged();
+    double n = logged("interval", "examples");
     wait_examples(n + ROWS);
     ck_assert_int_eq(access(temporary, F_OK), 0);
     unlink(gate);
@@ -289,10 +260,10 @@ START_TEST(a_second_signal_ends_at_once)
     wait_examples(ROWS / 4);
     kill(pids[1], SIGSTOP);
     kill(pids[0], SIGINT);
-    usleep(5000);                       /* both are delivered, and well within a second */
+    WAIT_UNTIL(!is_pending(pids[0], SIGINT), "%s", said);       /* both are delivered */
     kill(pids[0], SIGINT);
-    wait_said("SIGINT: the run ends");
-    usleep(1500000);
+    wait_said("SIGINT: the run ends", 1);
+    usleep(1500000);                    /* later is after a second, by the run's own clock */
     ck_assert_int_eq(waitpid(pids[0], NULL, WNOHANG), 0);
     kill(pids[0], SIGINT);
     ck_assert_int_eq(end_within(pids[0], 5), 128 + SIGINT);
@@ -425,7 +396,7 @@ START_TEST(a_place_that_cannot_be)
     o.examples = 3200;
     ck_assert_msg(train(&o, &r) == 0, "%s", said);
     if (_i == 1)
-        assert_says("model.safetensors.host1 cannot be used");
+        says("model.safetensors.host1 cannot be used");
 }
 END_TEST
 
@@ -490,7 +461,7 @@ END_TEST
 
 static void *explain_late(void *of)
 {
-    usleep(200000);
+    wait_asleep(getpid());
     board_explain(of, "the tensor is %s", "w");
     return NULL;
 }
@@ -514,12 +485,12 @@ START_TEST(a_trainer_that_cannot_be_started)
 {
     struct train_options o = small();
     struct train_result r;
-    char says[64];
-    snprintf(says, sizeof says, "trainer %d cannot be started: Resource", _i);
+    char why[64];
+    snprintf(why, sizeof why, "trainer %d cannot be started: Resource", _i);
     o.trainers = 3;
     fork_that_fails = forks + 1 + _i;
     ck_assert_int_eq(train(&o, &r), 1);
-    assert_says(says);
+    says(why);
     ck_assert_int_eq(waitpid(-1, NULL, WNOHANG), -1);
     fork_that_fails = 0;
     ck_assert_msg(train(&o, &r) == 0, "%s", said);
@@ -529,7 +500,7 @@ END_TEST
 /* The parent ends the start at once: nobody waits for who will not come. */
 START_TEST(a_trainer_with_a_bad_start)
 {
-    static const char *const says[] = {
+    static const char *const why[] = {
         [NO_FILES] = "Too many open files", [NO_MEMORY] = "emory",
         [KILLED] = "trainer 1 was killed by signal 9 before all had started: the run ends",
         [STOPS_THEN_KILLED] = "trainer 1 was killed by signal 9 before all had started",
@@ -541,9 +512,9 @@ START_TEST(a_trainer_with_a_bad_start)
     fork_that_suffers = forks + 1 + 2;      /* begin() has the first */
     pid_t pid = begin(&o);
     ck_assert_msg(end_within(pid, 60) == 1, "%s", said);
-    assert_says(says[_i]);
+    says(why[_i]);
     if (_i >= NO_FILES)
-        assert_says("descant: trainer 1 could not start: the run ends");
+        says("descant: trainer 1 could not start: the run ends");
     ck_assert_ptr_null(strstr(said, "examples/s"));
 }
 END_TEST
@@ -672,7 +643,7 @@ START_TEST(a_held_out_set_that_becomes_another)
     o.eval_every = 2000;
     eval->how = OF_ANOTHER;
     ck_assert_int_eq(train(&o, &r), 1);
-    assert_says(" has 0 dense features, 1 field and 1 class; the model takes 13, 26 and 1");
+    says(" has 0 dense features, 1 field and 1 class; the model takes 13, 26 and 1");
 }
 END_TEST
 
@@ -822,7 +793,7 @@ START_TEST(an_evaluation_is_of_when_it_began)
     ck_assert_uint_ge(eval->ended, eval->began + 2 * ROWS);
     ck_assert(isfinite(figure_of(line, "\"eval_ne\":")) && isfinite(figure_of(line, "\"auc\":")) &&
               isfinite(figure_of(line, "\"eval_calibration\":")));
-    assert_says("held out at ");
+    says("held out at ");
     for (int k = 1; eval_line(k, next, sizeof next); k++) {
         ck_assert_double_gt(figure_of(next, "\"examples\":"), at);
         at = figure_of(next, "\"examples\":");
@@ -837,19 +808,14 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("training_faults");
-    TCase *evals = tcase_create("evaluations");
-    tcase_set_timeout(evals, 120);
-    tcase_add_checked_fixture(evals, setup_eval, teardown);
+    TCase *evals = new_case("evaluations", 120);
+    tcase_add_checked_fixture(evals, setup_eval, remove_folder);
     tcase_add_loop_test(evals, no_worker_waits_for_an_evaluation, 0, 3);
     tcase_add_loop_test(evals, an_evaluation_is_of_when_it_began, 0, 3);
     tcase_add_test(evals, a_held_out_set_that_becomes_another);
-    suite_add_tcase(suite, evals);
-    TCase *slow = tcase_create("slow"), *quick = tcase_create("quick");
-    tcase_set_timeout(slow, 180);
-    tcase_set_timeout(quick, 60);
-    tcase_add_checked_fixture(slow, setup_gate, teardown);
-    tcase_add_checked_fixture(quick, setup, teardown);
+    TCase *slow = new_case("slow", 180), *quick = new_case("quick", 60);
+    tcase_add_checked_fixture(slow, setup_gate, remove_folder);
+    tcase_add_checked_fixture(quick, set_up_training, remove_folder);
     tcase_add_loop_test(slow, a_checkpoint_under_way_delays_no_signal, 0, 2);
     tcase_add_test(slow, the_log_goes_on_beside_a_checkpoint);
     tcase_add_test(slow, a_second_signal_ends_at_once);
@@ -871,7 +837,6 @@ int main(void)
     tcase_add_test(quick, a_seat_is_not_held_by_who_has_its_number_now);
     tcase_add_test(quick, a_host_takes_each_third_chunk);
     tcase_add_test(quick, data_that_becomes_other_data);
-    suite_add_tcase(suite, slow);
-    suite_add_tcase(suite, quick);
-    return run_training(suite);
+    make_clicks();
+    return run_cases(evals, slow, quick, NULL);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* What training says to who has not read its sources: help, the progress line, how a run ended,
  * and what is wrong, once and with the words that mend it. */
-#include "training.h"
+#include "harness/training.h"
 
 #include <sys/ioctl.h>
 
@@ -107,10 +107,7 @@ START_TEST(the_plan_may_be_a_variable)
         ck_assert_int_eq(program("train --data %s --top 4 --bottom 4 --rows 100 --quiet "
                                  "--examples 1000 --log %s %s", clicks, log_file, ways[k].option),
                          CLI_DONE);
-        int fd = open(log_file, O_RDONLY | O_CLOEXEC);
-        read_back(fd);
-        close(fd);
-        assert_says(ways[k].says);
+        ck_assert_msg(lines_with(log_file, ways[k].says) > 0, "%s", ways[k].says);
     }
 }
 END_TEST
@@ -184,12 +181,14 @@ END_TEST
 
 /* --- while it trains --- */
 
+/* Processes of the test speak to it. */
 static int open_terminal(int columns, int *other)
 {
     struct winsize size = {.ws_row = 24, .ws_col = (unsigned short)columns};
     int mine = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
     ck_assert(mine >= 0 && grantpt(mine) == 0 && unlockpt(mine) == 0);
     *other = open(ptsname(mine), O_RDWR | O_NOCTTY | O_CLOEXEC);
+    snprintf(said_file, sizeof said_file, "%s", ptsname(mine));
     ck_assert(*other >= 0 && ioctl(mine, TIOCSWINSZ, &size) == 0);
     return mine;
 }
@@ -223,8 +222,7 @@ START_TEST(the_progress_fits_into_a_terminal)
     size_t n = 0;
     o.quiet = false;
     o.sync = "easgd,every=250";
-    pid_t pid = train_aside(&o, other);
-    close(other);
+    pid_t pid = begin(&o);
     while (seen < 4) {
         n = listen_to(mine, n);
         seen = 0;
@@ -233,8 +231,9 @@ START_TEST(the_progress_fits_into_a_terminal)
     }
     kill(pid, SIGTERM);
     ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
-    assert_says(_i == 1 ? " examples  " : " seen  ");
+    says(_i == 1 ? " examples  " : " seen  ");
     close(mine);
+    close(other);
 }
 END_TEST
 
@@ -246,8 +245,7 @@ START_TEST(a_death_is_said_on_a_line_of_its_own)
     pid_t children[2];
     o.quiet = false;
     o.trainers = 2;
-    pid_t pid = train_aside(&o, other);
-    close(other);
+    pid_t pid = begin(&o);
     for (size_t n = 0; !strstr(said, "left");)
         n = listen_to(mine, n);
     ck_assert_int_eq(children_of(pid, children, 2), 2);
@@ -259,6 +257,7 @@ START_TEST(a_death_is_said_on_a_line_of_its_own)
     kill(pid, SIGTERM);
     ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
     close(mine);
+    close(other);
 }
 END_TEST
 
@@ -286,7 +285,7 @@ START_TEST(a_stopped_run_says_what_is_kept)
     wait_examples(ROWS / 4);
     kill(pid, SIGINT);
     ck_assert_int_eq(end_within(pid, 30), 128 + SIGINT);
-    assert_says(_i ? "nothing is kept: --checkpoint names a file that --resume goes on from"
+    says(_i ? "nothing is kept: --checkpoint names a file that --resume goes on from"
                    : "model.safetensors has the model so far; --resume goes on from it");
 }
 END_TEST
@@ -558,7 +557,7 @@ START_TEST(a_rate_too_high_is_said)
     struct train_result r;
     o.lr = 3000;
     ck_assert_msg(train(&o, &r) == 0, "%s", said);
-    assert_says("a constant guess is better than this model; if it has diverged, lower --lr (it is "
+    says("a constant guess is better than this model; if it has diverged, lower --lr (it is "
                 "3000)");
 }
 END_TEST
@@ -573,7 +572,7 @@ START_TEST(a_full_disk_takes_no_summary)
     ck_assert_int_eq(train_run(&o, full, err, NULL), 1);
     rewind(err);
     said[fread(said, 1, sizeof said - 1, err)] = 0;
-    assert_says("the summary could not be written: No space left");
+    says("the summary could not be written: No space left");
     fclose(err);
     fclose(full);
 }
@@ -581,10 +580,8 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("training_words");
-    TCase *all = tcase_create("words");
-    tcase_set_timeout(all, 60);
-    tcase_add_checked_fixture(all, setup, teardown);
+    TCase *all = new_case("words", 60);
+    tcase_add_checked_fixture(all, set_up_training, remove_folder);
     tcase_add_test(all, help_is_in_parts);
     tcase_add_test(all, what_a_guess_would_lose_is_said);
     tcase_add_test(all, other_packings_are_refused);
@@ -609,6 +606,6 @@ int main(void)
     tcase_add_test(all, the_intercept_is_what_was_seen);
     tcase_add_test(all, a_rate_too_high_is_said);
     tcase_add_loop_test(all, a_full_disk_takes_no_summary, 0, 2);
-    suite_add_tcase(suite, all);
-    return run_training(suite);
+    make_clicks();
+    return run_cases(all, NULL);
 }

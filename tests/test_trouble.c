@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* What goes wrong in a long run, from a caller's side: trainers that come late, segments that are
  * taken back, values that are not finite, calls that do not agree, jobs that break. */
-#include "shm_job.h"
+#include "harness/jobs.h"
+#include "harness/suite.h"
+#include "sync/job.h"
 
+#include <pthread.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,7 +53,7 @@ START_TEST(a_joiner_gets_the_centre_of_now)
     static const char *const plans[] = {"shadow-easgd", "easgd,every=4", "easgd,every=4,delay=2"};
     bool attached = _i % 2;
     new_address("");
-    struct descant *one = open_job(plans[_i / 2], 0, 1);
+    struct descant *one = open_here(plans[_i / 2], 0, 1);
     float *w = declare(one, attached);
     fill(w, 1);
     ck_assert_int_eq(descant_start(one), DESCANT_OK);
@@ -58,7 +61,7 @@ START_TEST(a_joiner_gets_the_centre_of_now)
         fill(w, 7);
         steps(one, 1);
     }
-    struct descant *two = open_job(plans[_i / 2], 1, 0);
+    struct descant *two = open_here(plans[_i / 2], 1, 0);
     float *v = declare(two, attached);
     ck_assert_int_eq(descant_start(two), DESCANT_OK);
     ck_assert_msg(v[0] >= 6.4f && v[N - 1] >= 6.4f, "%g, %g", (double)v[0], (double)v[N - 1]);
@@ -79,7 +82,7 @@ START_TEST(a_detached_segment_drags_nothing)
     float *w[2];
     new_address("");
     for (int i = 0; i < 2; i++) {
-        job[i] = open_job(plans[_i % 2], i, 0);
+        job[i] = open_here(plans[_i % 2], i, 0);
         w[i] = declare(job[i], _i / 2);
         fill(w[i], 1);
         ck_assert_int_eq(descant_start(job[i]), DESCANT_OK);
@@ -114,7 +117,7 @@ START_TEST(a_detached_segment_is_the_final_model)
     pthread_t other;
     new_address("");
     for (int i = 0; i < 2; i++) {
-        job[i] = open_job(plans[_i], i, 2);
+        job[i] = open_here(plans[_i], i, 2);
         w[i] = declare(job[i], true);
     }
     start_both(job);
@@ -152,7 +155,7 @@ START_TEST(a_joiner_weighs_what_it_has_done)
     const char *plan = _i ? "ma,every=4,weight=steps" : "dasgd,every=4,delay=1,xi=0,weight=steps";
     pthread_t other;
     new_address("");
-    struct descant *one = open_job(plan, 0, 1), *two = open_job(plan, 1, 0);
+    struct descant *one = open_here(plan, 0, 1), *two = open_here(plan, 1, 0);
     atomic_store(&over, false);
     declare(one, false);
     float *w = declare(two, false);
@@ -179,13 +182,13 @@ START_TEST(members_are_those_of_now)
     new_address("");
     pid_t child = fork();
     if (child == 0) {
-        struct descant *two = open_job(plans[_i], 1, 2);
+        struct descant *two = open_here(plans[_i], 1, 2);
         declare(two, false);
         if (descant_start(two) == DESCANT_OK)
             pause();
         _exit(1);
     }
-    struct descant *one = open_job(plans[_i], 0, 2);
+    struct descant *one = open_here(plans[_i], 0, 2);
     declare(one, false);
     ck_assert_int_eq(descant_start(one), DESCANT_OK);
     ck_assert_int_eq(descant_members(one, &m), DESCANT_OK);
@@ -215,8 +218,8 @@ START_TEST(a_bad_replica_is_kept_or_healed)
     bool heals = strstr(plans[_i % 5], "heal") != NULL;
     new_address("");
     if (_i / 5)
-        strcpy(address, "self");
-    struct descant *job = open_job(plans[_i % 5], 0, 1);
+        strcpy(job_address, "self");
+    struct descant *job = open_here(plans[_i % 5], 0, 1);
     float *w = descant_alloc(job, "w", MANY);
     for (int k = 0; k < MANY; k++)
         w[k] = 8;
@@ -265,7 +268,7 @@ static void disagree(const char *plan, void *(*fn)(void *), struct call *c, cons
     pthread_t other;
     new_address("");
     for (int i = 0; i < 2; i++) {
-        c[i].job = open_job(plan, i, 2);
+        c[i].job = open_here(plan, i, 2);
         declare(c[i].job, false);
     }
     start_both((struct descant *[2]){c[0].job, c[1].job});
@@ -319,7 +322,7 @@ START_TEST(every_thread_is_told_what_broke_the_job)
     struct call c = {.job = NULL};
     pthread_t other;
     new_address("");
-    o.job = address;
+    o.job = job_address;
     o.plan = "shadow-ma";
     o.size = 2;
     o.start_s = 0.05;
@@ -340,7 +343,7 @@ START_TEST(steps_end_when_the_shadow_has_failed)
 {
     struct call c = {.job = NULL};
     new_address("");
-    c.job = open_job("shadow-ma", 0, 1);
+    c.job = open_here("shadow-ma", 0, 1);
     declare(c.job, false);
     ck_assert_int_eq(descant_start(c.job), DESCANT_OK);
     pthread_mutex_lock(&c.job->machine);
@@ -376,8 +379,8 @@ START_TEST(threads_share_at_once)
     pthread_t other[3];
     new_address("");
     if (_i)
-        strcpy(address, "self");
-    struct descant *job = open_job("none", 0, 0);
+        strcpy(job_address, "self");
+    struct descant *job = open_here("none", 0, 0);
     for (int i = 0; i < 3; i++)
         pthread_create(&other[i], NULL, share_many, job);
     share_many(job);
@@ -389,7 +392,7 @@ END_TEST
 
 static void *open_second(void *context)
 {
-    struct descant *job = open_job("ma", 1, 2);
+    struct descant *job = open_here("ma", 1, 2);
     (void)context;
     declare(job, false);
     start_job(job);
@@ -403,7 +406,7 @@ START_TEST(one_can_wait_for_ever)
     struct descant *job = NULL;
     pthread_t other;
     new_address("");
-    o.job = address;
+    o.job = job_address;
     o.plan = "ma";
     o.rank = 0;
     o.size = 2;
@@ -590,7 +593,7 @@ START_TEST(memory_is_as_the_manual_says)
     size_t expected = unit * (size_t)(table[_i / 2].machine +
                                       (attached ? table[_i / 2].attach : table[_i / 2].alloc));
     new_address("");
-    struct descant *job = open_job(table[_i / 2].plan, 0, 1);
+    struct descant *job = open_here(table[_i / 2].plan, 0, 1);
     float *w = attached ? calloc(BIG, sizeof *w) : descant_alloc(job, "w", BIG);
     ck_assert_ptr_nonnull(w);
     if (attached)
@@ -608,7 +611,7 @@ END_TEST
 START_TEST(small_gradients_take_little)
 {
     new_address("");
-    struct descant *job = open_job("allreduce", 0, 1);
+    struct descant *job = open_here("allreduce", 0, 1);
     ck_assert_ptr_nonnull(descant_alloc(job, "w", 1000));
     ck_assert_int_eq(descant_start(job), DESCANT_OK);
     ck_assert_uint_lt(arena_bytes(), 1 << 20);
@@ -618,9 +621,7 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("trouble");
-    TCase *all = tcase_create("trouble");
-    tcase_set_timeout(all, 60);
+    TCase *all = new_case("trouble", 60);
     tcase_add_loop_test(all, a_joiner_gets_the_centre_of_now, 0, 6);
     tcase_add_loop_test(all, a_detached_segment_drags_nothing, 0, 4);
     tcase_add_loop_test(all, a_detached_segment_is_the_final_model, 0, 5);
@@ -638,13 +639,7 @@ int main(void)
     tcase_add_loop_test(all, half_a_launcher_is_refused, 0, 9);
     tcase_add_test(all, what_is_not_moved_is_saved_up_for_a_second);
     tcase_add_test(all, an_idle_shadow_reads_nothing);
-    tcase_add_loop_test(all, memory_is_as_the_manual_says, 0,
-                        2 * (int)(sizeof table / sizeof *table));
+    tcase_add_loop_test(all, memory_is_as_the_manual_says, 0, 2 * N(table));
     tcase_add_test(all, small_gradients_take_little);
-    suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_cases(all, NULL);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Vectors in pieces against flat ones, and what every fabric decides alike. */
 #include "fabric/ruling.h"
+#include "harness/suite.h"
 #include "kernels/vector.h"
 
 #include <check.h>
@@ -135,18 +136,11 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("vector");
-    TCase *all = tcase_create("vector");
-    tcase_set_timeout(all, 60);
+    TCase *all = new_case("vector", 60);
     tcase_add_test(all, pieces_read_as_one);
     tcase_add_test(all, the_centre_moves_where_there_is_memory);
     tcase_add_test(all, what_is_not_finite_moves_nothing);
     tcase_add_loop_test(all, shares_add_up_to_one, 0, 6);
     tcase_add_loop_test(all, the_line_that_differs_is_named, 0, 6);
-    suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_cases(all, NULL);
 }

@@ -7,10 +7,12 @@
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "harness/processes.h"
+#include "harness/suite.h"
+#include "harness/wait.h"
 #include "shm/shm.h"
 #include "sync/waits.h"
 
@@ -32,17 +34,8 @@ static size_t floats = N;
 
 static void set_up(void)
 {
-    page = mmap(NULL, sizeof *page, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    ck_assert(page != MAP_FAILED);
+    page = share_memory(sizeof *page);
     snprintf(address, sizeof address, "shm:waits-%d", (int)getpid());
-}
-
-static bool reaches(const _Atomic int *figure, int value)
-{
-    uint64_t until = clock_now_ns() + 20000000000u;
-    while (*figure < value && clock_now_ns() < until)
-        clock_sleep_until(clock_now_ns() + 1000000);
-    return *figure >= value;
 }
 
 static descant_log *logs_to;
@@ -495,15 +488,13 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("waits");
-    TCase *all = tcase_create("waits");
+    TCase *all = new_case("waits", 120);
     tcase_add_checked_fixture(all, set_up, NULL);
-    tcase_set_timeout(all, 120);
     tcase_add_test(all, those_who_did_not_come_are_named);
     tcase_add_loop_test(all, a_long_start_says_for_whom, 0, 2);
     tcase_add_test(all, a_joiner_says_for_whom);
     tcase_add_loop_test(all, a_timeout_knows_the_opened_and_the_unknown, 0, 2);
-    tcase_add_loop_test(all, the_stopped_are_named, 0, (int)(sizeof plans / sizeof *plans));
+    tcase_add_loop_test(all, the_stopped_are_named, 0, N(plans));
     tcase_add_test(all, one_stopped_in_a_chunk_is_named);
     tcase_add_loop_test(all, a_wait_that_lasts_is_told, 0, 4);
     tcase_add_test(all, a_wait_is_told_after_a_second_and_then_every_ten);
@@ -511,10 +502,5 @@ int main(void)
     tcase_add_test(all, those_at_work_are_named_by_who_has_finished);
     tcase_add_test(all, who_holds_the_centre_is_named);
     tcase_add_test(all, the_lowest_ranks_are_kept);
-    suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_cases(all, NULL);
 }

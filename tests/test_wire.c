@@ -6,8 +6,9 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "harness/suite.h"
+#include "harness/wire.h"
 #include "kernels/kernels.h"
-#include "wire_group.h"
 
 #define MOST_BF16 0x1.fep127f
 
@@ -412,9 +413,7 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("wire");
-    TCase *tests = tcase_create("wire");
-    tcase_set_timeout(tests, 120);
+    TCase *tests = new_case("wire", 120);
     tcase_add_test(tests, bytes_are_as_promised);
     tcase_add_test(tests, slices_are_whole_blocks);
     tcase_add_test(tests, bf16_rounds_to_nearest_and_even);
@@ -427,10 +426,5 @@ int main(void)
     tcase_add_test(tests, huge_differences_stay_finite);
     tcase_add_test(tests, what_a_result_lacks_is_owed);
     tcase_add_test(tests, results_of_what_stands_still_have_the_mean_as_theirs);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_cases(tests, NULL);
 }

@@ -6,9 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ranks/ranks.h"
+#include "harness/suite.h"
+#include "harness/wire.h"
 #include "mpi_loopback.h"
-#include "wire_group.h"
+#include "ranks/ranks.h"
 
 enum { FIXED, FREE, LINKS };
 
@@ -418,19 +419,12 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("wire fabrics");
-    TCase *tests = tcase_create("wire fabrics");
-    tcase_set_timeout(tests, 120);
+    TCase *tests = new_case("wire fabrics", 120);
     tcase_add_loop_test(tests, fabrics_do_what_the_rule_says, 0, LINKS);
     tcase_add_loop_test(tests, states_and_last_means_are_exact, 0, LINKS);
     tcase_add_loop_test(tests, a_bad_contribution_is_left_out, 0, LINKS);
     tcase_add_loop_test(tests, long_vectors_go_in_pieces, 0, LINKS);
     tcase_add_test(tests, a_slow_member_has_the_same);
     tcase_add_test(tests, who_missed_a_result_gets_one_as_floats);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_cases(tests, NULL);
 }

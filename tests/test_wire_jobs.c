@@ -6,10 +6,12 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "harness/heard.h"
+#include "harness/simulation.h"
+#include "harness/suite.h"
+#include "harness/wire.h"
 #include "mpi_loopback.h"
-#include "simulation_ranks.h"
 #include "sync/round.h"
-#include "wire_group.h"
 
 /* ------------------------------------------------------------------ jobs */
 
@@ -234,21 +236,8 @@ END_TEST
 
 /* ------------------------------------------------------------------ where nothing is sent */
 
-struct heard {
-    char text[4000];
-};
-
-static void hear(void *user, enum descant_level level, const char *line)
-{
-    struct heard *heard = user;
-    size_t used = strlen(heard->text);
-    (void)level;
-    snprintf(heard->text + used, sizeof heard->text - used, "%s\n", line);
-}
-
 START_TEST(one_machine_sends_nothing)
 {
-    static struct heard heard;
     struct descant_options o = descant_options_default();
     struct descant *job = NULL;
     char address[100];
@@ -279,20 +268,12 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("wire jobs");
-    TCase *tests = tcase_create("wire jobs");
-    tcase_set_timeout(tests, 120);
-    tcase_add_loop_test(tests, replicas_that_stand_still_come_to_their_mean, 0,
-                        (int)(sizeof still / sizeof *still));
+    TCase *tests = new_case("wire jobs", 120);
+    tcase_add_loop_test(tests, replicas_that_stand_still_come_to_their_mean, 0, N(still));
     tcase_add_test(tests, large_parameters_do_not_coarsen_the_step);
     tcase_add_test(tests, small_progress_beside_large_is_kept);
-    tcase_add_loop_test(tests, members_come_and_go, 0, (int)(sizeof shaken / sizeof *shaken));
+    tcase_add_loop_test(tests, members_come_and_go, 0, N(shaken));
     tcase_add_test(tests, a_reload_begins_anew);
     tcase_add_test(tests, one_machine_sends_nothing);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_cases(tests, NULL);
 }

@@ -1,12 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* What the conformance suites over every fabric share: the fabrics, and jobs of them. All
- * trainers live in this thread and are polled in turn; when all wait, the last one's wait takes
- * simulated time forward, and a real fabric is given a millisecond. Nothing here waits for ever. */
-#ifndef FABRIC_SUITE_H
-#define FABRIC_SUITE_H
-
-#include "ranks/ranks.h"
-#include "mpi_loopback.h"
+/* Jobs over every fabric, and drivers for them in one thread. */
+#include "harness/fabrics.h"
+#include "harness/values.h"
 
 #include <check.h>
 #include <math.h>
@@ -14,37 +9,13 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MOST = 10, BOUND_S = 10, SPINS = 20000000 };
-
-struct row {
-    const struct fabric_type *type;
-    int size;
-    bool elsewhere;             /* what is not in place is in memory of the callers' own */
-    bool fixed;                 /* nobody comes later */
-    bool free;                  /* ranks of MOST come, leave and die */
-    int per_host;               /* trainers of one host, of several; 0: all are of one */
-    enum wire wire;
-};
-
-static const struct row rows[] = {
+const struct row rows[N_ROWS] = {
     {.type = &fabric_self, .size = 1},
     {.type = &fabric_loopback, .size = 1, .free = true},
     {.type = &fabric_loopback, .size = 2, .free = true},
     {.type = &fabric_loopback, .size = 3, .free = true},
     {.type = &fabric_loopback, .size = 5, .free = true},
     {.type = &fabric_loopback, .size = 8, .free = true},
-#ifndef WITHOUT_SHM
-    {.type = &fabric_shm, .size = 1}, {.type = &fabric_shm, .size = 2},
-    {.type = &fabric_shm, .size = 3}, {.type = &fabric_shm, .size = 5},
-    /* rows of an even number: some tests are in place on the odd ones */
-    {.type = &fabric_shm, .size = 1, .elsewhere = true},
-    {.type = &fabric_shm, .size = 3},
-    {.type = &fabric_shm, .size = 2, .elsewhere = true},
-    {.type = &fabric_shm, .size = 2},
-    {.type = &fabric_shm, .size = 3, .elsewhere = true},
-    {.type = &fabric_shm, .size = 1},
-    {.type = &fabric_shm, .size = 5, .elsewhere = true},
-#endif
     {.type = &fabric_loopback, .size = 1, .fixed = true},
     {.type = &fabric_loopback, .size = 2, .fixed = true},
     {.type = &fabric_loopback, .size = 3, .fixed = true},
@@ -57,45 +28,26 @@ static const struct row rows[] = {
     {.type = &fabric_loopback, .size = 2, .fixed = true, .wire = WIRE_Q8},
     {.type = &fabric_loopback, .size = 3, .fixed = true, .wire = WIRE_BF16},
     {.type = &fabric_loopback, .size = 5, .fixed = true, .wire = WIRE_Q8},
+    {.type = &fabric_shm, .size = 1}, {.type = &fabric_shm, .size = 2},
+    {.type = &fabric_shm, .size = 3}, {.type = &fabric_shm, .size = 5},
+    /* rows of an even number: some tests are in place on the odd ones */
+    {.type = &fabric_shm, .size = 1, .elsewhere = true},
+    {.type = &fabric_shm, .size = 3},
+    {.type = &fabric_shm, .size = 2, .elsewhere = true},
+    {.type = &fabric_shm, .size = 2},
+    {.type = &fabric_shm, .size = 3, .elsewhere = true},
+    {.type = &fabric_shm, .size = 1},
+    {.type = &fabric_shm, .size = 5, .elsewhere = true},
 };
 
-#define N_ROWS ((int)(sizeof rows / sizeof *rows))
-
-struct peer {
-    struct fabric *f;
-    struct extent extents[2];
-    struct vector in;
-    float *got;                 /* the last result */
-    float *outer;               /* of the last state */
-    float *memory;              /* elsewhere: the vector, one float off a cache line */
-    enum exchange_kind kind;
-    float alpha;
-    int parts;
-    uint64_t note;              /* of the last state, */
-    int members;                /* and of the last mean */
-    bool own, open, final;
-};
-
-struct job {
-    const struct row *row;
-    struct loopback *ranks;
-    char address[64], line[512];
-    struct log log;
-    struct fabric_start start;
-    size_t n;
-    bool elsewhere;
-    bool split;                 /* not the contribution: two extents with a gap between */
-    struct peer peers[MOST];
-};
-
-static inline void keep_line(void *user, enum descant_level level, const char *line)
+static void keep_line(void *user, enum descant_level level, const char *line)
 {
     struct job *job = user;
     if (level == DESCANT_ERROR)
         snprintf(job->line, sizeof job->line, "%s", line);
 }
 
-static inline void job_init(struct job *job, int row, size_t n, bool in_place)
+void job_init(struct job *job, int row, size_t n, bool in_place)
 {
     static int number;
     memset(job, 0, sizeof *job);
@@ -108,19 +60,19 @@ static inline void job_init(struct job *job, int row, size_t n, bool in_place)
     if (job->row->free)
         job->ranks = loopback_create_free(MOST, (uint64_t)row);
     else if (job->row->type == &fabric_loopback)
-        job->ranks = loopback_create_hosts(job->row->size, job->row->per_host ? job->row->per_host
-                                                                              : job->row->size,
-                                           (uint64_t)row);
+        job->ranks = loopback_create_hosts(
+            job->row->size, job->row->per_host ? job->row->per_host : job->row->size,
+            (uint64_t)row);
     job->start = (struct fabric_start){.manifest = "plan x\nsegment a 7\n", .n = job->n,
                                        .room = job->n, .in_place = in_place,
                                        .collective = true, .n_outer = 2, .threads = 1};
 }
 
-static inline struct fabric_options options_of(struct job *job, int k)
+struct fabric_options options_of(struct job *job, int k)
 {
-    struct fabric_options options = {.address = job->address, .rank = k, .size = job->row->size,
-                                     .start_s = 5, .dead_s = 1, .wire = job->row->wire,
-                                     .log = &job->log};
+    struct fabric_options options = {.address = job->address, .rank = k,
+                                     .size = job->row->size, .start_s = 5, .dead_s = 1,
+                                     .wire = job->row->wire, .log = &job->log};
     if (job->ranks) {
         options.joins = k >= job->row->size;
         options.address = "";
@@ -129,13 +81,12 @@ static inline struct fabric_options options_of(struct job *job, int k)
     return options;
 }
 
-static inline bool takes_joiners(const struct job *job)
+bool takes_joiners(const struct job *job)
 {
     return job->row->type != &fabric_self && !job->row->fixed;
 }
 
-/* Float i of the centre, where it is one's own if not everybody's. */
-static inline float *center_at(struct job *job, size_t i)
+float *center_at(struct job *job, size_t i)
 {
     int owner = 0, size = job->row->free ? MOST : job->row->size;
     while (job->ranks && i >= ranks_slice_at(job->n, size, owner + 1))
@@ -143,7 +94,7 @@ static inline float *center_at(struct job *job, size_t i)
     return &job->peers[owner < job->row->size ? owner : 0].f->center[i];
 }
 
-static inline void peer_open(struct job *job, int k)
+void peer_open(struct job *job, int k)
 {
     struct peer *peer = &job->peers[k];
     struct fabric_options options = options_of(job, k);
@@ -169,7 +120,7 @@ static inline void peer_open(struct job *job, int k)
     }
 }
 
-static inline void peer_start(struct job *job, int k)
+void peer_start(struct job *job, int k)
 {
     struct peer *peer = &job->peers[k];
     ck_assert_int_eq(job->row->type->start(peer->f, &job->start), DESCANT_OK);
@@ -188,8 +139,7 @@ static inline void peer_start(struct job *job, int k)
         peer->f->outer[i][0] = (float)(100 * (i + 1) + k);
 }
 
-/* Its vector stays: the loopback closes at once, and may give what was brought until all know. */
-static inline void peer_close(struct job *job, int k)
+void peer_close(struct job *job, int k)
 {
     struct peer *peer = &job->peers[k];
     struct vector in = peer->in;
@@ -204,7 +154,7 @@ static inline void peer_close(struct job *job, int k)
     memcpy(peer->extents, extents, sizeof extents);
 }
 
-static inline void job_fini(struct job *job)
+void job_fini(struct job *job)
 {
     for (int k = 0; k < MOST; k++)
         peer_close(job, k);
@@ -212,13 +162,7 @@ static inline void job_fini(struct job *job)
     ck_assert_int_eq(memory_live(), 0);
 }
 
-/* The value of trainer k at float i, in round r. */
-static inline float value(int k, size_t i, int r)
-{
-    return (float)sin((double)i * 0.37 + k * 1.7 + r * 0.9) * (float)(k + 1);
-}
-
-static inline float *at_float(const struct peer *peer, size_t i)
+float *at_float(const struct peer *peer, size_t i)
 {
     for (size_t e = 0; e < peer->in.n_extents; e++)
         if (i >= peer->extents[e].at && i - peer->extents[e].at < peer->extents[e].n)
@@ -226,7 +170,7 @@ static inline float *at_float(const struct peer *peer, size_t i)
     return NULL;
 }
 
-static inline void peer_fill(struct job *job, int k, int r)
+void peer_fill(struct job *job, int k, int r)
 {
     for (size_t i = 0; i < job->n; i++) {
         float *p = at_float(&job->peers[k], i);
@@ -235,13 +179,13 @@ static inline void peer_fill(struct job *job, int k, int r)
     }
 }
 
-static inline void fill_all(struct job *job, int r)
+void fill_all(struct job *job, int r)
 {
     for (int k = 0; k < job->row->size; k++)
         peer_fill(job, k, r);
 }
 
-static inline void peer_begin(struct job *job, int k, struct exchange x)
+void peer_begin(struct job *job, int k, struct exchange x)
 {
     struct peer *peer = &job->peers[k];
     x.in = &peer->in;
@@ -254,13 +198,13 @@ static inline void peer_begin(struct job *job, int k, struct exchange x)
     peer->own = false;
 }
 
-static inline void begin_all(struct job *job, struct exchange x)
+void begin_all(struct job *job, struct exchange x)
 {
     for (int k = 0; k < job->row->size; k++)
         peer_begin(job, k, x);
 }
 
-static inline void begin_final(struct job *job, int k)
+void begin_final(struct job *job, int k)
 {
     bool mean = job->start.collective;
     peer_begin(job, k, (struct exchange){.kind = mean ? EXCHANGE_MEAN : EXCHANGE_STATE,
@@ -268,7 +212,7 @@ static inline void begin_final(struct job *job, int k)
 }
 
 /* Where means are encoded all keep the last result, or the state, as the reference. */
-static inline void refer(struct job *job, struct peer *peer, const struct fabric_part *part)
+static void refer(struct job *job, struct peer *peer, const struct fabric_part *part)
 {
     float *R = peer->f->outer[0];
     if (job->row->wire == WIRE_F32 || peer->final || !R)
@@ -279,8 +223,7 @@ static inline void refer(struct job *job, struct peer *peer, const struct fabric
     }
 }
 
-static inline void use_part(struct job *job, struct peer *peer,
-                            const struct fabric_part *part)
+static void use_part(struct job *job, struct peer *peer, const struct fabric_part *part)
 {
     peer->parts++;
     peer->kind = part->kind;
@@ -307,7 +250,7 @@ static inline void use_part(struct job *job, struct peer *peer,
 }
 
 /* Polls one; false: it waits. */
-static inline bool peer_turn(struct job *job, struct peer *peer)
+bool peer_turn(struct job *job, struct peer *peer)
 {
     struct fabric_part part;
     switch (job->row->type->poll(peer->f, &part)) {
@@ -329,13 +272,12 @@ static inline bool peer_turn(struct job *job, struct peer *peer)
     return false;
 }
 
-static inline uint64_t job_now(const struct job *job)
+uint64_t job_now(const struct job *job)
 {
     return job->ranks ? loopback_now(job->ranks) : clock_now_ns();
 }
 
-/* Until trainer `wanted` (-1: everybody) has nothing open; false: all wait for something else. */
-static inline bool drive(struct job *job, int wanted, double seconds)
+bool drive(struct job *job, int wanted, double seconds)
 {
     uint64_t end = job_now(job) + (uint64_t)(seconds * 1e9);
     for (int spin = 0; spin < SPINS; spin++) {
@@ -344,7 +286,7 @@ static inline bool drive(struct job *job, int wanted, double seconds)
         for (int k = 0; k < MOST; k++) {
             struct peer *peer = &job->peers[k];
             if (!peer->open && !(peer->f && job->ranks))
-                continue;           /* idle ones serve the others only where these are far */
+                continue;  /* idle ones serve the others only where these are far */
             moved = peer_turn(job, peer) || moved;
             open = open || (peer->open && (wanted < 0 || wanted == k));
             last = peer->open ? peer : last;
@@ -362,14 +304,13 @@ static inline bool drive(struct job *job, int wanted, double seconds)
     return false;
 }
 
-static inline void finish(struct job *job)
+void finish(struct job *job)
 {
     ck_assert_msg(drive(job, -1, BOUND_S), "%s of %d: an exchange does not end",
                   job->row->type->name, job->row->size);
 }
 
-/* All open, started, and given the first one's state. */
-static inline void job_form(struct job *job)
+void job_form(struct job *job)
 {
     for (int k = 0; k < job->row->size; k++)
         peer_open(job, k);
@@ -381,7 +322,7 @@ static inline void job_form(struct job *job)
     finish(job);
 }
 
-static inline void peer_again(struct job *job, int k, int r)
+void peer_again(struct job *job, int k, int r)
 {
     peer_open(job, k);
     peer_start(job, k);
@@ -389,9 +330,9 @@ static inline void peer_again(struct job *job, int k, int r)
     peer_begin(job, k, (struct exchange){.kind = EXCHANGE_STATE});
 }
 
-/* Values are below 6, so differences from the last result below 12, of which a sender and an owner
- * may each leave out half a step, and add as much that they owe. */
-static inline double wire_tolerance(const struct job *job)
+/* Values are below 6, so differences from the last result below 12, of which a sender
+ * and an owner may each leave out half a step, and add as much that they owe. */
+static double wire_tolerance(const struct job *job)
 {
     switch (job->row->wire) {
     case WIRE_Q8:
@@ -404,9 +345,8 @@ static inline double wire_tolerance(const struct job *job)
     return 0;
 }
 
-/* peer's result is the mean with these weights, within half a unit in the last place. */
-static inline void check_mean(struct job *job, const struct peer *peer, const double *weight,
-                              int n_in, int r)
+void check_mean(struct job *job, const struct peer *peer, const double *weight, int n_in,
+                int r)
 {
     double total = 0;
     for (int k = 0; k < n_in; k++)
@@ -422,13 +362,14 @@ static inline void check_mean(struct job *job, const struct peer *peer, const do
         if (!at_float(peer, i))
             sum = scale = 0;
         double ulp = nextafterf(fabsf(peer->got[i]), INFINITY) - fabsf(peer->got[i]);
-        double part = job->row->per_host ? 0x1p-24 : 1e-14;     /* a host's is rounded, too */
+        /* a host's is rounded, too */
+        double part = job->row->per_host ? 0x1p-24 : 1e-14;
         if (!(fabs(peer->got[i] - sum) <= 0.5 * ulp + part * scale + wire_tolerance(job)))
             ck_abort_msg("float %zu is %.9g, not %.17g", i, (double)peer->got[i], sum);
     }
 }
 
-static inline void check_state(struct job *job, int source, int r)
+void check_state(struct job *job, int source, int r)
 {
     for (int k = 0; k < job->row->size; k++) {
         const struct peer *peer = &job->peers[k];
@@ -438,11 +379,12 @@ static inline void check_state(struct job *job, int source, int r)
             if (peer->got[i] != (at_float(peer, i) ? value(source, i, r) : 0))
                 ck_abort_msg("float %zu is not the source's", i);
         for (int i = job->row->wire != WIRE_F32; k != source && i < 2; i++)
-            ck_assert_float_eq(peer->outer[(size_t)i * job->n], (float)(100 * (i + 1) + source));
+            ck_assert_float_eq(peer->outer[(size_t)i * job->n],
+                               (float)(100 * (i + 1) + source));
     }
 }
 
-static inline void check_taken(struct job *job, int k, int source, int r)
+void check_taken(struct job *job, int k, int source, int r)
 {
     const struct peer *peer = &job->peers[k];
     ck_assert_int_eq(peer->kind, EXCHANGE_STATE);
@@ -451,5 +393,3 @@ static inline void check_taken(struct job *job, int k, int source, int r)
         if (peer->got[i] != (at_float(peer, i) ? value(source, i, r) : 0))
             ck_abort_msg("float %zu is not the state of rank %d", i, source);
 }
-
-#endif

@@ -1,59 +1,19 @@
 /* SPDX-License-Identifier: MIT */
-/* What the tests of readers share: files in a temporary folder, plain and packed; what was logged;
- * what was read, as one number an example; texts of every kind. */
-#ifndef DATA_HELP_H
-#define DATA_HELP_H
+/* Texts, images and caches in files, and what readers make of them. */
+#include "harness/data.h"
+#include "harness/folder.h"
+#include "harness/suite.h"
 
-#include "data/data.h"
-#include "data/reader.h"
-
-#include <check.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <ftw.h>
-#include <math.h>
-#include <signal.h>
-#include <stdlib.h>
-#include <sys/ioctl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#define N(array) ((int)(sizeof(array) / sizeof *(array)))
-
-static char folder[200];
-
-/* --- files --- */
-
-static inline const char *place(const char *name)
+const char *put_text(const char *name, const char *text)
 {
-    static char paths[8][400];
-    static int next;
-    char *path = paths[next++ % 8];
-    snprintf(path, sizeof paths[0], "%s/%ld-%s", folder, (long)getpid(), name);
-    return path;
+    return put_file(in_folder(name), text, strlen(text));
 }
 
-static inline const char *put(const char *name, const void *bytes, size_t n)
-{
-    const char *path = place(name);
-    FILE *file = fopen(path, "wb");
-    ck_assert_ptr_nonnull(file);
-    ck_assert_uint_eq(fwrite(bytes, 1, n, file), n);
-    fclose(file);
-    return path;
-}
-
-static inline const char *put_text(const char *name, const char *text)
-{
-    return put(name, text, strlen(text));
-}
-
-static inline size_t gzip(const void *from, size_t n, unsigned char *to, size_t room)
+static size_t gzip(const void *from, size_t n, unsigned char *to, size_t room)
 {
     z_stream z = {0};
-    ck_assert_int_eq(deflateInit2(&z, 6, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY), Z_OK);
+    ck_assert_int_eq(deflateInit2(&z, 6, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY),
+                     Z_OK);
     z.next_in = (unsigned char *)(uintptr_t)from;
     z.avail_in = (unsigned)n;
     z.next_out = to;
@@ -63,7 +23,7 @@ static inline size_t gzip(const void *from, size_t n, unsigned char *to, size_t 
     return room - z.avail_out;
 }
 
-static inline size_t pack(int kind, const void *from, size_t n, unsigned char *to, size_t room)
+size_t pack_bytes(int kind, const void *from, size_t n, unsigned char *to, size_t room)
 {
     if (kind == STREAM_GZIP)
         return gzip(from, n, to, room);
@@ -73,52 +33,23 @@ static inline size_t pack(int kind, const void *from, size_t n, unsigned char *t
     return n;
 }
 
-static inline const char *put_packed(int kind, const char *name, const void *bytes, size_t n)
+const char *put_packed(int kind, const char *name, const void *bytes, size_t n)
 {
     size_t room = n + n / 2 + 1000;
     unsigned char *packed = malloc(room);
-    const char *path = put(name, packed, pack(kind, bytes, n, packed, room));
+    const char *path =
+        put_file(in_folder(name), packed, pack_bytes(kind, bytes, n, packed, room));
     free(packed);
     return path;
 }
 
-/* --- what is logged --- */
-
-static struct {
-    int n;
-    char lines[40][400];
-} heard;
-
-static inline void hear(void *user, enum descant_level level, const char *line)
-{
-    (void)user;
-    (void)level;
-    if (heard.n < N(heard.lines))
-        snprintf(heard.lines[heard.n], sizeof heard.lines[0], "%s", line);
-    heard.n++;
-}
-
-static const struct log listening = {.fn = hear, .rank = -1};
-
-static inline bool ends_with(const char *line, const char *end)
+bool ends_with(const char *line, const char *end)
 {
     size_t n = strlen(line), m = strlen(end);
     return n >= m && strcmp(line + n - m, end) == 0;
 }
 
-/* --- what is read: one number an example, so that runs can be compared --- */
-
-struct seen {
-    struct {
-        uint64_t chunk, print;
-    } *at;
-    size_t n, room;
-    uint64_t lines, bad;
-    enum data_got got;
-    descant_status status;
-};
-
-static inline uint64_t print_bytes(uint64_t print, const void *bytes, size_t n)
+static uint64_t print_bytes(uint64_t print, const void *bytes, size_t n)
 {
     const unsigned char *at = bytes;
     for (size_t i = 0; i < n; i++)
@@ -126,14 +57,15 @@ static inline uint64_t print_bytes(uint64_t print, const void *bytes, size_t n)
     return print;
 }
 
-static inline uint64_t print_example(const struct examples *e, size_t i)
+static uint64_t print_example(const struct examples *e, size_t i)
 {
     size_t f = (size_t)e->n_fields, d = (size_t)e->n_dense;
     uint64_t print = print_bytes(1469598103934665603u, &e->labels[i], sizeof(float));
     if (d)
         print = print_bytes(print, e->dense + i * d, d * sizeof(float));
     for (size_t k = i * f; k < (i + 1) * f; k++) {
-        size_t from = e->offsets ? e->offsets[k] : k, to = e->offsets ? e->offsets[k + 1] : k + 1;
+        size_t from = e->offsets ? e->offsets[k] : k,
+               to = e->offsets ? e->offsets[k + 1] : k + 1;
         print = print_bytes(print, "|", 1);
         if (to > from)
             print = print_bytes(print, e->ids + from, (to - from) * sizeof(uint32_t));
@@ -143,7 +75,7 @@ static inline uint64_t print_example(const struct examples *e, size_t i)
     return print;
 }
 
-static inline void add_block(struct seen *seen, const struct block *block)
+static void add_block(struct seen *seen, const struct block *block)
 {
     for (size_t i = 0; i < block->examples.n; i++) {
         if (seen->n == seen->room) {
@@ -157,8 +89,7 @@ static inline void add_block(struct seen *seen, const struct block *block)
     seen->bad += block->bad;
 }
 
-/* Reads the chunks for which mine says so; 0: all of them. */
-static inline struct seen read_chunks(const struct data_options *o, uint64_t seed, unsigned who)
+struct seen read_chunks(const struct data_options *o, uint64_t seed, unsigned who)
 {
     struct seen seen = {0};
     struct data *data;
@@ -181,14 +112,14 @@ static inline struct seen read_chunks(const struct data_options *o, uint64_t see
     return seen;
 }
 
-static inline struct seen read_file(const char *path, enum data_format format)
+struct seen read_file(const char *path, enum data_format format)
 {
-    return read_chunks(&(struct data_options){.paths = &path, .n_paths = 1, .format = format,
-                                              .n_fields = 4, .max_bad = 1, .log = &listening},
-                       0, 0);
+    struct data_options o = {.paths = &path, .n_paths = 1, .format = format,
+                             .n_fields = 4, .max_bad = 1, .log = &listening};
+    return read_chunks(&o, 0, 0);
 }
 
-static inline void assert_same(const struct seen *a, const struct seen *b)
+void assert_same(const struct seen *a, const struct seen *b)
 {
     ck_assert_uint_eq(a->n, b->n);
     for (size_t i = 0; i < a->n; i++)
@@ -197,14 +128,13 @@ static inline void assert_same(const struct seen *a, const struct seen *b)
     ck_assert_uint_eq(a->bad, b->bad);
 }
 
-static inline int by_chunk(const void *a, const void *b)
+int by_chunk(const void *a, const void *b)
 {
     uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
     return (x > y) - (x < y);
 }
 
-/* Two readers, each with its chunks, put together in the chunks' order. */
-static inline struct seen read_shared(const struct data_options *o, uint64_t seed)
+struct seen read_shared(const struct data_options *o, uint64_t seed)
 {
     struct seen a = read_chunks(o, seed, 0), b = read_chunks(o, seed, 1);
     ck_assert_int_eq(a.got, DATA_END);
@@ -225,14 +155,7 @@ static inline struct seen read_shared(const struct data_options *o, uint64_t see
     return all;
 }
 
-/* --- texts --- */
-
-#define REST "\t4\t5\t6\t7\t8\t9\t10\t11\t12"
-#define CATEGORIES "\ta\tb\tc\td\te\tf\tg\th\ti\tj\tk\tl\tm\tn\to\tp\tq\tr\ts\tt\tu\tv\tw\tx"
-#define GOOD_CRITEO "1\t1\t2\t3\t4" REST CATEGORIES "\t1\t2"
-
-/* Rows of every kind, some bad, some ends with '\r'; the last one has no end. */
-static inline char *criteo_text(int rows, size_t *n)
+char *criteo_text(int rows, size_t *n)
 {
     char *text = NULL;
     FILE *out = open_memstream(&text, n);
@@ -258,7 +181,7 @@ static inline char *criteo_text(int rows, size_t *n)
     return text;
 }
 
-static inline char *sparse_text(int rows, bool fields, size_t *n)
+char *sparse_text(int rows, bool fields, size_t *n)
 {
     char *text = NULL;
     FILE *out = open_memstream(&text, n);
@@ -270,7 +193,8 @@ static inline char *sparse_text(int rows, bool fields, size_t *n)
             fputc(' ', out);
             if (fields)
                 fprintf(out, "%d:", (int)(rng_next(&rng) % 4));
-            fprintf(out, "%d:%.5g", (int)(rng_next(&rng) % 100000), rng_uniform(&rng) - 0.5);
+            fprintf(out, "%d:%.5g", (int)(rng_next(&rng) % 100000),
+                    rng_uniform(&rng) - 0.5);
         }
         fputs(i % 50 == 49 ? " x\n" : "\n", out);
     }
@@ -278,29 +202,23 @@ static inline char *sparse_text(int rows, bool fields, size_t *n)
     return text;
 }
 
-static inline char *text_of(enum data_format format, int rows, size_t *n)
+char *text_of(enum data_format format, int rows, size_t *n)
 {
     return format == DATA_CRITEO ? criteo_text(rows, n)
                                  : sparse_text(rows, format == DATA_LIBFFM, n);
 }
 
-/* --- images and caches --- */
-
-enum { IMAGES = 50, SIDE = 3 };
-
-/* Images differ in their first pixel; number 7 is an even one, every other has much contrast. */
-static inline int image_pixel(int number, int k)
+int image_pixel(int number, int k)
 {
     if (number == 7 || k == 0)
         return number;
     return number % 2 == 0 ? 100 + 10 * k : k % 2 == 0 ? 5 : 250;
 }
 
-
-static inline const char *put_images(const char *name, int from, int n, int kind)
+const char *put_images(const char *name, int from, int n, int kind)
 {
-    unsigned char images[16 + IMAGES * SIDE * SIDE] = {0, 0, 8, 3, 0, 0, 0, (unsigned char)n,
-                                                       0, 0, 0, SIDE, 0, 0, 0, SIDE};
+    unsigned char images[16 + IMAGES * SIDE * SIDE] = {
+        0, 0, 8, 3, 0, 0, 0, (unsigned char)n, 0, 0, 0, SIDE, 0, 0, 0, SIDE};
     unsigned char labels[8 + IMAGES] = {0, 0, 8, 1, 0, 0, 0, (unsigned char)n};
     char file[100];
     for (int i = 0; i < n; i++) {
@@ -314,18 +232,20 @@ static inline const char *put_images(const char *name, int from, int n, int kind
     return put_packed(kind, file, images, 16 + (size_t)n * SIDE * SIDE);
 }
 
-static inline const char *make_cache(const char *name, const struct data_options *o, size_t batch)
+const char *make_cache(const char *name, const struct data_options *o, size_t batch)
 {
-    const char *path = place(name);
+    const char *path = in_folder(name);
     struct data *data;
     struct block block = {0};
     struct cache_writer *writer;
     ck_assert_int_eq(data_open(&data, o), DESCANT_OK);
-    ck_assert_int_eq(cache_create(&writer, path, data_shape(data), &listening), DESCANT_OK);
+    ck_assert_int_eq(cache_create(&writer, path, data_shape(data), &listening),
+                     DESCANT_OK);
     for (uint64_t k = 0; data_read(data, k, &block) == DATA_BLOCK; k++)
         for (size_t i = 0; i < block.examples.n; i += batch) {
             size_t left = block.examples.n - i;
-            struct examples part = examples_slice(&block.examples, i, left < batch ? left : batch);
+            struct examples part =
+                examples_slice(&block.examples, i, left < batch ? left : batch);
             ck_assert_int_eq(cache_add(writer, &part), DESCANT_OK);
         }
     ck_assert_int_ne(access(path, F_OK), 0);
@@ -334,30 +254,3 @@ static inline const char *make_cache(const char *name, const struct data_options
     data_close(data);
     return path;
 }
-
-/* --- running --- */
-
-static inline int remove_one(const char *path, const struct stat *stat, int kind, struct FTW *where)
-{
-    (void)stat;
-    (void)kind;
-    (void)where;
-    return remove(path);
-}
-
-/* Runs the suite with the folder, which is removed after it. */
-static inline int run_suite(Suite *suite)
-{
-    const char *temporary = getenv("TMPDIR");
-    snprintf(folder, sizeof folder, "%s/descant-data-XXXXXX", temporary ? temporary : "/tmp");
-    if (!mkdtemp(folder))
-        return EXIT_FAILURE;
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
-}
-
-#endif

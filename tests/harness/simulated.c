@@ -1,33 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-/* For tests of the simulated link: a world whose ends all collect at each event, and
- * messages that note when and how they ended. */
-#ifndef SIMULATED_HELP_H
-#define SIMULATED_HELP_H
-
-#include "base/base.h"
-#include "link/simulated.h"
+/* A world of the simulated link, as tests of the link drive it. */
+#include "harness/simulated.h"
 
 #include <check.h>
-#include <stdlib.h>
-#include <string.h>
 
-enum { MOST = 8, BULK = 10000, LATENCY = 1000 };
+struct simulated *world;
+struct link *ends[MOST];
+struct link_place places[MOST];
+struct link_peer peers[MOST][MOST];
+unsigned char buffers[MOST][4 * BULK];
 
-static struct simulated *world;
-static struct link *ends[MOST];
-static struct link_place places[MOST];
-static struct link_peer peers[MOST][MOST];  /* as told last; generation 0: nothing */
-static unsigned char buffers[MOST][4 * BULK];
-
-/* A message, as one side of it sees it. */
-struct side {
-    int n_ended, from;
-    bool failed;
-    size_t bytes;
-    uint64_t at_ns;
-};
-
-static inline void meet(int rank)
+void sim_meet(int rank)
 {
     struct link_entry entry = {.context = world, .rank = rank};
 
@@ -38,31 +21,31 @@ static inline void meet(int rank)
     ck_assert_uint_ne(places[rank].generation, 0);
 }
 
-static inline void open_world(const struct simulated_options *options)
+void sim_open(const struct simulated_options *options)
 {
     world = simulated_create(options);
     ck_assert_ptr_nonnull(world);
     memset(ends, 0, sizeof ends);
     for (int k = 0; k < options->ranks; k++)
-        meet(k);
+        sim_meet(k);
 }
 
-static inline void close_one(int rank)
+void sim_close_one(int rank)
 {
     if (ends[rank])
         link_simulated.close(ends[rank], false);
     ends[rank] = NULL;
 }
 
-static inline void close_world(void)
+void sim_close(void)
 {
     for (int k = 0; k < MOST; k++)
-        close_one(k);
+        sim_close_one(k);
     simulated_destroy(world);
     ck_assert_int_eq(memory_live(), 0);
 }
 
-static inline void collect(int rank)
+void sim_collect(int rank)
 {
     struct link_news news;
 
@@ -77,59 +60,56 @@ static inline void collect(int rank)
         peers[rank][news.peers[i].rank] = news.peers[i];
 }
 
-/* All collect at each event, up to a time. */
-static inline void run(uint64_t until_ns)
+void sim_run(uint64_t until_ns)
 {
     for (;;) {
         uint64_t next = simulated_next(world);
         for (int k = 0; k < MOST; k++)
             if (ends[k])
-                collect(k);
+                sim_collect(k);
         if (simulated_now(world) >= until_ns)
             return;
         simulated_run(world, next < until_ns ? next : until_ns);
     }
 }
 
-static inline void run_for(uint64_t ns)
+void sim_run_for(uint64_t ns)
 {
-    run(simulated_now(world) + ns);
+    sim_run(simulated_now(world) + ns);
 }
 
-static inline void send(int from, int to, int tag, size_t bytes, struct side *side)
+void sim_send(int from, int to, int tag, size_t bytes, struct side *side)
 {
     *side = (struct side){0};
     ck_assert(link_simulated.send(ends[from], buffers[from], bytes,
         &(struct link_message){to, tag, 0, side}));
 }
 
-static inline void receive(int to, int from, int tag, struct side *side)
+void sim_receive(int to, int from, int tag, struct side *side)
 {
     *side = (struct side){0};
     ck_assert(link_simulated.receive(ends[to], buffers[to], BULK,
         &(struct link_message){from, tag, 0, side}));
 }
 
-static inline bool has_come(int rank, int peer)
+bool sim_has_come(int rank, int peer)
 {
     return peers[rank][peer].generation && !peers[rank][peer].gone;
 }
 
-static inline bool is_gone(int rank, int peer)
+bool sim_is_gone(int rank, int peer)
 {
     return peers[rank][peer].generation && peers[rank][peer].gone;
 }
 
-static inline void need_time(const struct side *side, uint64_t began_ns,
-                             uint64_t takes_ns)
+void need_time(const struct side *side, uint64_t began_ns, uint64_t takes_ns)
 {
     ck_assert_int_eq(side->n_ended, 1);
     ck_assert(!side->failed);
     ck_assert_uint_eq(side->at_ns - began_ns, takes_ns);
 }
 
-static inline void fault(enum simulated_fault_kind kind, int rank, int other,
-                         uint64_t for_ns)
+void sim_fault(enum simulated_fault_kind kind, int rank, int other, uint64_t for_ns)
 {
     uint64_t now = simulated_now(world);
     const struct simulated_fault fault = {.kind = kind,
@@ -140,5 +120,3 @@ static inline void fault(enum simulated_fault_kind kind, int rank, int other,
     ck_assert(simulated_fault(world, &fault));
     simulated_run(world, now);
 }
-
-#endif
