@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* How long a simulated job takes: 64 replicas, 1,000 rounds of a 10,000-parameter problem; then
- * 1,024 replicas. One JSON object each. The bar is 10 s for the first. */
+/* How long a simulated job takes: 64 replicas, 1,000 rounds of a 10,000-parameter
+ * problem; then 1,024 replicas. One JSON object each. The bar is 10 s for the first. */
 #include "harness/simulation.h"
 
 static void gradient(void *context, int i, uint64_t t, const float *w, float *g, size_t n)
@@ -13,10 +13,15 @@ static void gradient(void *context, int i, uint64_t t, const float *w, float *g,
 
 static int time_one(const char *plan, int trainers, uint64_t rounds, size_t n)
 {
-    struct simulation_options o = {.plan = plan, .trainers = trainers, .n = n,
-                                   .gradient = gradient, .rate = 0.01, .steps = rounds,
+    struct simulation_options o = {.plan = plan,
+                                   .trainers = trainers,
+                                   .n = n,
+                                   .gradient = gradient,
+                                   .rate = 0.01,
+                                   .steps = rounds,
                                    .step_s = 1e-3,
-                                   .fabric = &simulated_ranks, .world = {.latency_s = 1e-4, .seed = 1}};
+                                   .fabric = &simulated_ranks,
+                                   .world = {.latency_s = 1e-4, .seed = 1}};
     struct simulation *s;
     uint64_t start = clock_now_ns();
     if (simulation_run(&s, &o) != DESCANT_OK)
@@ -37,5 +42,6 @@ static int time_one(const char *plan, int trainers, uint64_t rounds, size_t n)
 
 int main(void)
 {
-    return time_one("ma,every=1", 64, 1000, 10000) | time_one("ma,every=1", 1024, 20, 10000);
+    return time_one("ma,every=1", 64, 1000, 10000) |
+           time_one("ma,every=1", 1024, 20, 10000);
 }

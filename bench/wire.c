@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* How fast a mean is encoded: vectors of 64 MiB, each call of wire.h alone on one core. One JSON
- * object each, with the bytes that it moves a second beside those of memcpy in the same run: a call
- * that is bound by memory comes near 1. */
+/* How fast a mean is encoded: vectors of 64 MiB, each call of wire.h alone on one core.
+ * One JSON object each, with the bytes that it moves a second beside those of memcpy in
+ * the same run: a call that is bound by memory comes near 1. */
 #include "kernels/wire.h"
 
 #include "base/base.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* What an idle owner costs, over MPI: rank 0 makes elastic exchanges of 4 KiB, half of which are
- * owned by rank 1, which takes no step and only sleeps. Rank 0 tells how long its exchanges took,
- * rank 1 the CPU of its shadow. One JSON object each. */
+/* What an idle owner costs, over MPI: rank 0 makes elastic exchanges of 4 KiB, half of
+ * which are owned by rank 1, which takes no step and only sleeps. Rank 0 tells how long
+ * its exchanges took, rank 1 the CPU of its shadow. One JSON object each. */
 #include <descant.h>
 
 #include <stdio.h>
@@ -40,7 +40,8 @@ static void exchange(struct descant *job)
         sleep_ms(PAUSE_MS);
     }
     qsort(ms, EXCHANGES, sizeof *ms, ascending);
-    printf("{\"bench\":\"idle_owner\",\"exchanges\":%d,\"median_ms\":%.2f,\"p90_ms\":%.2f}\n",
+    printf("{\"bench\":\"idle_owner\",\"exchanges\":%d,\"median_ms\":%.2f,\"p90_ms\":%."
+           "2f}\n",
            EXCHANGES, ms[EXCHANGES / 2], ms[EXCHANGES * 9 / 10]);
 }
 
@@ -51,8 +52,8 @@ int main(void)
     struct descant *job;
     o.job = "mpi";
     o.plan = "shadow-easgd,gap=1";
-    if (descant_open(&job, &o) || !descant_alloc(job, "w", FLOATS) || descant_start(job) ||
-        descant_members(job, &who))
+    if (descant_open(&job, &o) || !descant_alloc(job, "w", FLOATS) ||
+        descant_start(job) || descant_members(job, &who))
         return 1;
     double before = stats(job).shadow_cpu_s;
     sleep_ms(1000 * IDLE_S / 2);        /* nobody asks; then rank 0 does */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* MPI_Allreduce, to be measured beside Descant: allreduce BYTES [RUNS]. One JSON object with times
- * of a sum of floats: ms, between two buffers, all ranks at the start together, the median; and
- * again_ms, in one buffer, run after run without a barrier, as a training loop has it, the mean. */
+/* MPI_Allreduce, to be measured beside Descant: allreduce BYTES [RUNS]. One JSON object
+ * with times of a sum of floats: ms, between two buffers, all ranks at the start
+ * together, the median; and again_ms, in one buffer, run after run without a barrier, as
+ * a training loop has it, the mean. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,8 +47,10 @@ static double again_ms(float *x, int n, int runs)
 int main(int argc, char **argv)
 {
     long bytes = argc > 1 ? atol(argv[1]) : 64 << 20;
-    int rank, size, n = (int)(bytes / (long)sizeof(float)), runs = argc > 2 ? atoi(argv[2]) : 5;
-    float *from = calloc((size_t)n, sizeof *from), *into = calloc((size_t)n, sizeof *into);
+    int rank, size, n = (int)(bytes / (long)sizeof(float)),
+                    runs = argc > 2 ? atoi(argv[2]) : 5;
+    float *from = calloc((size_t)n, sizeof *from),
+          *into = calloc((size_t)n, sizeof *into);
 
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);

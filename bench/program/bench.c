@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* The table of benchmarks, and what they share. Trainers are processes, forked before any job is
- * opened, because a job does not survive a fork; each hands its figures back through a pipe, and
- * meets the others at a barrier in memory mapped before the fork. A trainer that ends without its
- * figures ends the run: the others are killed, so nothing hangs. A trainer dies with the program. */
+/* The table of benchmarks, and what they share. Trainers are processes, forked before any
+ * job is opened, because a job does not survive a fork; each hands its figures back
+ * through a pipe, and meets the others at a barrier in memory mapped before the fork. A
+ * trainer that ends without its figures ends the run: the others are killed, so nothing
+ * hangs. A trainer dies with the program. */
 #include "bench.h"
 
 #include <errno.h>
@@ -22,7 +23,8 @@
 
 struct bench_meeting {
     _Atomic uint32_t arrived, turn;
-    double figure;              /* written by one before a barrier, read by all after it */
+    double figure;              /* written by one before a barrier, read by all after
+                                   it */
 };
 
 static const struct {
@@ -109,12 +111,13 @@ static bool read_all(int fd, char *into, size_t n)
     return true;
 }
 
-static void be_trainer(struct bench *bench, int rank, bench_trainer *trainer, const void *how,
-                       size_t size, int fd)
+static void be_trainer(struct bench *bench, int rank, bench_trainer *trainer,
+                       const void *how, size_t size, int fd)
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     void *result = calloc(1, size);
-    bool good = result && trainer(bench, rank, how, result) && write_all(fd, result, size);
+    bool good =
+        result && trainer(bench, rank, how, result) && write_all(fd, result, size);
     fflush(bench->err);
     _exit(good ? 0 : 1);
 }
@@ -161,8 +164,8 @@ static bool collect(const int *fds, int n, char *results, size_t size)
     return true;
 }
 
-bool bench_run(struct bench *bench, bench_trainer *trainer, const void *how, void *results,
-               size_t size)
+bool bench_run(struct bench *bench, bench_trainer *trainer, const void *how,
+               void *results, size_t size)
 {
     pid_t children[BENCH_MAX_TRAINERS];
     int fds[BENCH_MAX_TRAINERS], n = 0;
@@ -236,8 +239,8 @@ bool bench_threads(int n, void *(*work)(void *), void *each, size_t size)
     return started == n;
 }
 
-bool bench_open(struct bench *bench, int rank, const struct bench_job *how, struct descant **job,
-                float **w)
+bool bench_open(struct bench *bench, int rank, const struct bench_job *how,
+                struct descant **job, float **w)
 {
     char address[192];
     struct descant_options d = descant_options_default();
@@ -262,8 +265,8 @@ bool bench_open(struct bench *bench, int rank, const struct bench_job *how, stru
 
 /* --- options --- */
 
-bool bench_options(const struct cli *cli, const struct option *table, size_t n, void *into,
-                   int *status)
+bool bench_options(const struct cli *cli, const struct option *table, size_t n,
+                   void *into, int *status)
 {
     if (cli->argc > 0 && cli_is_help(cli->argv[0])) {
         fprintf(cli->out, "usage: descant %s [OPTIONS]\n", cli->command);

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: MIT */
-/* descant bench exchange: how fast trainers of one machine, or ranks of an MPI job, exchange a
- * vector.
+/* descant bench exchange: how fast trainers of one machine, or ranks of an MPI job,
+ * exchange a vector.
  *
- * shared and attached drive the fabric itself: begin, and poll to the end, without merging.
- * shared: the vector lies in memory that peers read in place. attached: it is the caller's; for
- * a mean what the fabric copies of it is timed too, an elastic exchange reads it where it is.
- * buffer: descant_mean on a caller's buffer, as the plan allreduce does it.
- * Under --sync-cpu these rest, as the shadow does, until what they have used is paid for.
- * A run lasts from the first trainer's start to the last one's end (CLOCK_MONOTONIC is one for
- * all processes); the figure is the median of the runs after warm-up. Under --again they follow on
- * each other, and it is the mean. memcpy is measured by one
- * trainer while the others are asleep. Bytes a second are the vector's bytes by that time. */
+ * shared and attached drive the fabric itself: begin, and poll to the end, without
+ * merging. shared: the vector lies in memory that peers read in place. attached: it is
+ * the caller's; for a mean what the fabric copies of it is timed too, an elastic exchange
+ * reads it where it is. buffer: descant_mean on a caller's buffer, as the plan allreduce
+ * does it. Under --sync-cpu these rest, as the shadow does, until what they have used is
+ * paid for. A run lasts from the first trainer's start to the last one's end
+ * (CLOCK_MONOTONIC is one for all processes); the figure is the median of the runs after
+ * warm-up. Under --again they follow on each other, and it is the mean. memcpy is
+ * measured by one trainer while the others are asleep. Bytes a second are the vector's
+ * bytes by that time. */
 #include "base/budget.h"
 #include "bench.h"
 #include "fabric/fabric.h"
@@ -20,7 +21,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_RUNS = 1001, WARM = 3, MEAN = 0, ELASTIC = 1, SHARED = 0, ATTACHED = 1, BUFFER = 2 };
+enum {
+    MAX_RUNS = 1001,
+    WARM = 3,
+    MEAN = 0,
+    ELASTIC = 1,
+    SHARED = 0,
+    ATTACHED = 1,
+    BUFFER = 2
+};
 
 struct exchange_options {
     int what, memory;
@@ -33,23 +42,52 @@ struct exchange_options {
 
 #define AT(field) offsetof(struct exchange_options, field)
 static const struct option options[] = {
-    {.name = "what", .type = OPTION_CHOICE, .offset = AT(what), .choices = "mean|elastic",
+    {.name = "what",
+     .type = OPTION_CHOICE,
+     .offset = AT(what),
+     .choices = "mean|elastic",
      .help = "the exchange"},
-    {.name = "memory", .type = OPTION_CHOICE, .offset = AT(memory),
-     .choices = "shared|attached|buffer", .help = "where the vector is"},
-    {.name = "trainers", .type = OPTION_INT, .offset = AT(trainers), .low = 1,
-     .high = BENCH_MAX_TRAINERS, .help = "processes"},
-    {.name = "bytes", .type = OPTION_BYTES, .offset = AT(bytes), .low = 4096, .high = 1e12,
+    {.name = "memory",
+     .type = OPTION_CHOICE,
+     .offset = AT(memory),
+     .choices = "shared|attached|buffer",
+     .help = "where the vector is"},
+    {.name = "trainers",
+     .type = OPTION_INT,
+     .offset = AT(trainers),
+     .low = 1,
+     .high = BENCH_MAX_TRAINERS,
+     .help = "processes"},
+    {.name = "bytes",
+     .type = OPTION_BYTES,
+     .offset = AT(bytes),
+     .low = 4096,
+     .high = 1e12,
      .help = "of the vector"},
-    {.name = "runs", .type = OPTION_INT, .offset = AT(runs), .low = 15, .high = MAX_RUNS,
+    {.name = "runs",
+     .type = OPTION_INT,
+     .offset = AT(runs),
+     .low = 15,
+     .high = MAX_RUNS,
      .help = "timed runs; 21, and 501 below 1 MiB"},
-    {.name = "link", .type = OPTION_TEXT, .offset = AT(link),
+    {.name = "link",
+     .type = OPTION_TEXT,
+     .offset = AT(link),
      .help = "emulated: 1gbit,1ms, or none"},
-    {.name = "sync-cpu", .type = OPTION_REAL, .offset = AT(sync_cpu), .low = 0.0001, .high = 1,
+    {.name = "sync-cpu",
+     .type = OPTION_REAL,
+     .offset = AT(sync_cpu),
+     .low = 0.0001,
+     .high = 1,
      .help = "the share of a core that exchanges may use, as a shadow's; not of buffer"},
-    {.name = "again", .type = OPTION_BOOL, .offset = AT(again),
+    {.name = "again",
+     .type = OPTION_BOOL,
+     .offset = AT(again),
      .help = "run after run, without a barrier, as a training loop does; the mean time"},
-    {.name = "json", .type = OPTION_BOOL, .offset = AT(json), .help = "one JSON object on a line"},
+    {.name = "json",
+     .type = OPTION_BOOL,
+     .offset = AT(json),
+     .help = "one JSON object on a line"},
 };
 #undef AT
 enum { N_OPTIONS = sizeof options / sizeof *options };
@@ -62,7 +100,8 @@ struct exchange_result {
 struct side {
     const struct exchange_options *o;
     struct bench *bench;
-    bool mpi;                   /* a rank of an MPI job; bench has no other trainers to wait for */
+    bool mpi;                   /* a rank of an MPI job; bench has no other trainers to
+                                   wait for */
     int rank;
     struct budget spent;
     struct fabric *f;           /* or */
@@ -90,8 +129,8 @@ static void pay(struct side *s)
         clock_sleep_until(s->spent.until_ns);
 }
 
-/* The parts are looked at and dropped. A wait spins a little before it sleeps, but not where CPU is
- * paid for. */
+/* The parts are looked at and dropped. A wait spins a little before it sleeps, but not
+ * where CPU is paid for. */
 static bool drive(struct side *s, const struct exchange *x)
 {
     const struct fabric_type *type = s->f->type;
@@ -178,14 +217,16 @@ static bool open_side(struct side *s)
         if (descant_open(&s->job, &d) != DESCANT_OK)
             return false;
         s->w = memory_take_array(s->n, sizeof *s->w);
-        return s->w && descant_alloc(s->job, "w", s->n) && descant_start(s->job) == DESCANT_OK;
+        return s->w && descant_alloc(s->job, "w", s->n) &&
+               descant_start(s->job) == DESCANT_OK;
     }
     snprintf(address, sizeof address, "%s%s", s->bench->name, o->suffix);
-    struct fabric_options f = {.address = address, .rank = s->rank, .size = s->bench->trainers,
-                               .start_s = 30};
+    struct fabric_options f = {
+        .address = address, .rank = s->rank, .size = s->bench->trainers, .start_s = 30};
     if (s->mpi)
         f = (struct fabric_options){.rank = -1, .start_s = 30};
-    return say_fabric(s, (s->mpi ? fabric_mpi : fabric_shm).open(&s->f, &f)) && start_fabric(s);
+    return say_fabric(s, (s->mpi ? fabric_mpi : fabric_shm).open(&s->f, &f)) &&
+           start_fabric(s);
 }
 
 static void close_side(struct side *s)
@@ -220,7 +261,8 @@ static double measure_memcpy(size_t bytes)
     return result;
 }
 
-/* Over MPI one mean of a float is what all wait for; elastic exchanges there need nobody. */
+/* Over MPI one mean of a float is what all wait for; elastic exchanges there need nobody.
+ */
 static bool barrier(struct side *s)
 {
     struct exchange x = {.kind = EXCHANGE_MEAN, .in = &s->live, .n = 1, .weight = 1};
@@ -240,7 +282,8 @@ static bool measure(struct side *s, struct exchange_result *r)
     bool good = true;
     for (int64_t i = -WARM; good && i < o->runs; i++) {
         if (!o->again || i <= 0) {
-            bench_fill(s->w, s->n, (uint64_t)(s->rank + 1) * 1000003u + (uint64_t)(i + WARM));
+            bench_fill(s->w, s->n,
+                       (uint64_t)(s->rank + 1) * 1000003u + (uint64_t)(i + WARM));
             good = barrier(s);
         }
         uint64_t start = clock_now_ns();
@@ -268,8 +311,8 @@ static bool trainer(struct bench *bench, int rank, const void *how, void *result
 }
 
 /* From the first trainer's start of run i to the last one's end of run j. */
-static double span_ms(const struct exchange_result *results, const struct exchange_options *o,
-                      int64_t i, int64_t j)
+static double span_ms(const struct exchange_result *results,
+                      const struct exchange_options *o, int64_t i, int64_t j)
 {
     uint64_t first = UINT64_MAX, last = 0;
     for (int64_t k = 0; k < o->trainers; k++) {
@@ -279,7 +322,8 @@ static double span_ms(const struct exchange_result *results, const struct exchan
     return (double)(last - first) * 1e-6;
 }
 
-static double run_ms(const struct exchange_result *results, const struct exchange_options *o)
+static double run_ms(const struct exchange_result *results,
+                     const struct exchange_options *o)
 {
     static double ms[MAX_RUNS];
     if (o->again)
@@ -297,8 +341,8 @@ static void report(const struct cli *cli, const struct exchange_options *o, doub
     option_write(&options[1], o, memory, sizeof memory);
     double gb = (double)o->bytes / ms / 1e6;
     if (!o->json) {
-        cli_say(cli->out, "exchange", "%s, memory %s, %d trainers, %lld bytes", what, memory,
-                (int)o->trainers, (long long)o->bytes);
+        cli_say(cli->out, "exchange", "%s, memory %s, %d trainers, %lld bytes", what,
+                memory, (int)o->trainers, (long long)o->bytes);
         cli_say(cli->out, o->again ? "time, mean" : "time, median", "%.4f ms", ms);
         cli_say(cli->out, "speed", "%.2f GB/s", gb);
         cli_say(cli->out, "memcpy, one core", "%.2f GB/s", memcpy_gb);
@@ -322,8 +366,8 @@ static void report(const struct cli *cli, const struct exchange_options *o, doub
     json_end(&json);
 }
 
-/* As a rank that a launcher has started. Clocks of other hosts are not ours: the figure is rank
- * 0's own time. */
+/* As a rank that a launcher has started. Clocks of other hosts are not ours: the figure
+ * is rank 0's own time. */
 static bool run_rank(const struct cli *cli, struct exchange_options *o)
 {
     struct exchange_result *r = calloc(1, sizeof *r);
@@ -351,7 +395,8 @@ static bool run_rank(const struct cli *cli, struct exchange_options *o)
 
 int bench_exchange(const struct cli *cli)
 {
-    struct exchange_options o = {.trainers = 2, .bytes = 64 << 20, .link = "none", .sync_cpu = 1};
+    struct exchange_options o = {
+        .trainers = 2, .bytes = 64 << 20, .link = "none", .sync_cpu = 1};
     double rate, rtt;
     if (cli->argc > 0 && cli_is_help(cli->argv[0])) {
         fputs("usage: descant bench exchange [OPTIONS]\n", cli->out);
@@ -362,11 +407,13 @@ int bench_exchange(const struct cli *cli)
     if (status != CLI_DONE)
         return status;
     if (!cli_link(o.link, o.suffix, sizeof o.suffix, &rate, &rtt))
-        return cli_bad_use(cli, "--link %s: allowed is none or RATE,RTT as 1gbit,1ms", o.link);
+        return cli_bad_use(cli, "--link %s: allowed is none or RATE,RTT as 1gbit,1ms",
+                           o.link);
     if (o.what == ELASTIC && o.memory == BUFFER)
         return cli_bad_use(cli, "--memory buffer is only for --what mean");
     if (o.memory == BUFFER && o.sync_cpu < 1)
-        return cli_bad_use(cli, "--sync-cpu does not bound --memory buffer: its caller waits");
+        return cli_bad_use(cli,
+                           "--sync-cpu does not bound --memory buffer: its caller waits");
     if (o.runs == 0)
         o.runs = o.bytes < 1 << 20 ? 501 : 21;
     if (mpi_module_launcher() != MPI_LAUNCHER_NONE)

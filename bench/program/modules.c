@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /* descant bench modules: what control costs the ML modules that it reads out.
  *
- * Modules are processes on one segment that compute gradients of a network without pause: one dense layer
- * of k x k floats, about as many as --bytes says, over batches. Control is a process of its own, which
- * makes a superstep each period. Runs come in pairs, in changing order: with --slow 0 one in which
- * control makes supersteps and one in which it sleeps; else all are with control, and in one of the two
- * the first module computes each gradient so many times before it gives it. The ratio of a pair is of
- * gradients a second: of all modules, or of those that are not slowed. After each change the
- * modules have a fifth of a run to settle. */
+ * Modules are processes on one segment that compute gradients of a network without pause:
+ * one dense layer of k x k floats, about as many as --bytes says, over batches. Control
+ * is a process of its own, which makes a superstep each period. Runs come in pairs, in
+ * changing order: with --slow 0 one in which control makes supersteps and one in which it
+ * sleeps; else all are with control, and in one of the two the first module computes each
+ * gradient so many times before it gives it. The ratio of a pair is of gradients a
+ * second: of all modules, or of those that are not slowed. After each change the modules
+ * have a fifth of a run to settle. */
 #include "bench.h"
 #include "bsp/control.h"
 #include "descant_ml.h"
@@ -30,11 +31,13 @@ struct modules_options {
 #define AT(field) offsetof(struct modules_options, field)
 static const struct option table[] = {
     {"bytes", OPTION_BYTES, AT(bytes), 4096, 1e12, NULL, "size of the model, about"},
-    {"modules", OPTION_INT, AT(modules), 1, MOST_MODULES, NULL, "processes that give gradients"},
+    {"modules", OPTION_INT, AT(modules), 1, MOST_MODULES, NULL,
+     "processes that give gradients"},
     {"batch", OPTION_INT, AT(batch), 1, 65536, NULL, "examples of a gradient"},
     {"period-ms", OPTION_REAL, AT(period_ms), 1, 60000, NULL, "between two supersteps"},
-    {"slow", OPTION_INT, AT(slow), 0, 1000, NULL, "times that one module computes each gradient; "
-     "0: none is slowed, and control is compared with none"},
+    {"slow", OPTION_INT, AT(slow), 0, 1000, NULL,
+     "times that one module computes each gradient; 0: none is slowed, and control is "
+     "compared with none"},
     {"pairs", OPTION_INT, AT(pairs), 1, BENCH_MAX_PAIRS, NULL, "pairs of runs"},
     {"run-s", OPTION_SECONDS, AT(run_s), 0.05, 600, NULL, "seconds of a run"},
     {"json", OPTION_BOOL, AT(json), 0, 0, NULL, "one JSON object on one line"},
@@ -60,7 +63,8 @@ struct how {
 struct result {
     size_t pairs;
     double ratio[BENCH_MAX_PAIRS], of_parts[BENCH_MAX_PAIRS];
-    double with[BENCH_MAX_PAIRS], without[BENCH_MAX_PAIRS];     /* gradients a second of all */
+    double with[BENCH_MAX_PAIRS], without[BENCH_MAX_PAIRS]; /* gradients a second of
+                                                               all */
     uint64_t supersteps;
     double superstep_s;
 };
@@ -75,7 +79,8 @@ struct module {
 
 static bool module_open(struct module *m, const struct how *how)
 {
-    size_t batch = (size_t)how->o->batch, width = (size_t)model_shape(how->model)->n_dense;
+    size_t batch = (size_t)how->o->batch,
+           width = (size_t)model_shape(how->model)->n_dense;
     m->g = memory_take_array(model_floats(how->model), sizeof(float));
     m->inputs = memory_take_array(batch * width, sizeof(float));
     m->labels = memory_take_array(batch, sizeof(float));
@@ -99,7 +104,9 @@ static void module_close(struct module *m)
 static bool module_gives(struct module *m, const struct how *how, int number)
 {
     struct descant_ml_model model;
-    struct examples batch = {.n = (size_t)how->o->batch, .labels = m->labels, .dense = m->inputs,
+    struct examples batch = {.n = (size_t)how->o->batch,
+                             .labels = m->labels,
+                             .dense = m->inputs,
                              .n_dense = model_shape(how->model)->n_dense};
     bool slowed = number == 0 &&
                   atomic_load_explicit(&how->stage->slowed, memory_order_relaxed) != 0;
@@ -109,7 +116,8 @@ static bool module_gives(struct module *m, const struct how *how, int number)
         model_gradient(m->work, model.values, NULL, &batch, m->g, NULL);
     if (descant_ml_add(m->ml, m->g, batch.n) != DESCANT_OK)
         return false;
-    atomic_fetch_add_explicit(&how->stage->modules[number].gradients, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&how->stage->modules[number].gradients, 1,
+                              memory_order_relaxed);
     return true;
 }
 
@@ -227,7 +235,8 @@ static bool measure(struct measuring *m)
     for (size_t i = 0; good && i < (size_t)m->how->o->pairs; i++)
         good = one_pair(m, i);
     if (m->result->supersteps)
-        m->result->superstep_s = (double)m->superstep_ns * 1e-9 / (double)m->result->supersteps;
+        m->result->superstep_s =
+            (double)m->superstep_ns * 1e-9 / (double)m->result->supersteps;
     return good;
 }
 
@@ -237,18 +246,29 @@ static bool be_control(struct bench *bench, const struct how *how, struct result
     size_t n = model_floats(how->model);
     float *w = memory_take_array(n, sizeof *w);
     const struct segment_part part = {.name = "w", .n = n};
-    const struct segment_options segment = {.name = how->name, .slots = (int)how->o->modules,
-                                            .bound = 1000000000, .parts = &part, .n_parts = 1,
-                                            .model = w, .version = 1, .log = &log};
+    const struct segment_options segment = {.name = how->name,
+                                            .slots = (int)how->o->modules,
+                                            .bound = 1000000000,
+                                            .parts = &part,
+                                            .n_parts = 1,
+                                            .model = w,
+                                            .version = 1,
+                                            .log = &log};
     struct local *local = NULL;
     struct measuring m = {.how = how, .result = result};
     bool good = w != NULL;
     if (good)
         model_init(how->model, w, 1);
     good = good && local_open(&local, &segment) == DESCANT_OK;
-    const struct control_options control = {.locals = &local, .n_locals = 1, .n = n, .w = w,
-                                            .version = 1, .bound = segment.bound, .step = step,
-                                            .of = (void *)(uintptr_t)how, .log = &log};
+    const struct control_options control = {.locals = &local,
+                                            .n_locals = 1,
+                                            .n = n,
+                                            .w = w,
+                                            .version = 1,
+                                            .bound = segment.bound,
+                                            .step = step,
+                                            .of = (void *)(uintptr_t)how,
+                                            .log = &log};
     good = good && control_create(&m.control, &control) == DESCANT_OK;
     good = bench_barrier(bench, (int)how->o->modules + 1) && good && measure(&m);
     control_destroy(m.control);
@@ -264,11 +284,12 @@ static bool be(struct bench *bench, int rank, const void *how, void *result)
 
 /* --- the benchmark --- */
 
-static bool make_model(const struct modules_options *o, struct model **model, const struct log *log)
+static bool make_model(const struct modules_options *o, struct model **model,
+                       const struct log *log)
 {
     int k = (int)sqrt((double)o->bytes / sizeof(float));
-    const struct model_shape shape = {.kind = MODEL_MLP, .n_dense = k, .n_classes = 1, .n_top = 1,
-                                      .top = {k}};
+    const struct model_shape shape = {
+        .kind = MODEL_MLP, .n_dense = k, .n_classes = 1, .n_top = 1, .top = {k}};
     return model_create(model, &shape, log) == DESCANT_OK;
 }
 
@@ -301,13 +322,13 @@ static void print(const struct cli *cli, const struct modules_options *o, size_t
         json_end(&json);
         return;
     }
-    cli_say(cli->out, "model", "%zu floats, %d modules, batch %d", floats, (int)o->modules,
-            (int)o->batch);
+    cli_say(cli->out, "model", "%zu floats, %d modules, batch %d", floats,
+            (int)o->modules, (int)o->batch);
     cli_say(cli->out, "gradients/s", o->slow ? "%.1f, with one %g times slower %.1f"
                                              : "%.1f, with control every %g ms %.1f",
             without, o->slow ? (double)o->slow : o->period_ms, with);
-    cli_say(cli->out, o->slow ? "the others" : "ratio", "%.3f (%.3f to %.3f)", ratio.middle,
-            ratio.low, ratio.high);
+    cli_say(cli->out, o->slow ? "the others" : "ratio", "%.3f (%.3f to %.3f)",
+            ratio.middle, ratio.low, ratio.high);
     if (o->slow)
         cli_say(cli->out, "the job", "%.3f of the sum of its parts", parts.middle);
     cli_say(cli->out, "a superstep", "%.2f ms", r->superstep_s * 1e3);
@@ -317,8 +338,8 @@ static bool run(const struct cli *cli, struct how *how, struct result *results)
 {
     struct bench bench = {.trainers = (int)how->o->modules + 1, .err = cli->err};
     snprintf(how->name, sizeof how->name, "bench-%d", (int)getpid());
-    how->stage = mmap(NULL, sizeof *how->stage, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
-                      -1, 0);
+    how->stage = mmap(NULL, sizeof *how->stage, PROT_READ | PROT_WRITE,
+                      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (how->stage == MAP_FAILED) {
         fprintf(cli->err, "descant: no memory: %s\n", strerror(errno));
         return false;
@@ -339,7 +360,8 @@ int bench_modules(const struct cli *cli)
     if (!bench_options(cli, table, N_TABLE, &o, &status))
         return status;
     if (o.slow && o.modules < 2)
-        return cli_bad_use(cli, "--slow needs --modules 2 or more: the others are looked at");
+        return cli_bad_use(cli,
+                           "--slow needs --modules 2 or more: the others are looked at");
     bool good = make_model(&o, &how.model, &log) && run(cli, &how, results);
     if (good)
         print(cli, &o, model_floats(how.model), &results[0]);

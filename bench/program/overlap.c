@@ -1,31 +1,35 @@
 /* SPDX-License-Identifier: MIT */
 /* descant bench overlap: how fast training runs under a plan, as a share of none.
  *
- * A step of a worker is dense products that read the replica (a row of 512 floats times 512 x 16)
- * and an in-place update of 2 MB of it, moving on through larger ones. How many rows make a step
- * last --step-ms is calibrated under none, with all workers of all trainers at work.
+ * A step of a worker is dense products that read the replica (a row of 512 floats times
+ * 512 x 16) and an in-place update of 2 MB of it, moving on through larger ones. How many
+ * rows make a step last --step-ms is calibrated under none, with all workers of all
+ * trainers at work.
  *
- * Every trainer keeps two jobs open, none and the plan, each with a replica of its own, both on
- * shm. A pair trains one for a run, then the other, in changing order; the ratio of their steps/s
- * (summed over trainers) is the pair's efficiency; what is reported is the middle of bench_pairs.
+ * Every trainer keeps two jobs open, none and the plan, each with a replica of its own,
+ * both on shm. A pair trains one for a run, then the other, in changing order; the ratio
+ * of their steps/s (summed over trainers) is the pair's efficiency; what is reported is
+ * the middle of bench_pairs.
  *
- * 1 Between its runs the plan's job stands still in the middle of whatever round it has open: the
- *   trainer holds the job (sync/hold.h), and its shadow makes no further piece. So the
- *   shadow's work, all of it, falls into timed runs of the plan, and none of it into none's; a
- *   round may well be longer than a run. Every figure but gap_p99, which knows the warm-up too,
- *   is of those runs alone.
- * 2 The wall clock does not stand still. A pause forgives the shadow what it owed of rest, a
- *   burst of a millisecond at most; and an emulated link goes on carrying what it has begun,
- *   for up to a run of none. Both let a run of the plan hold more of the shadow's work than
- *   training without pauses would, never less; but a delayed plan that waits for its link is
- *   spared one wait a run, and looks better by it. The lengths below keep this small.
- * 3 A run of none lasts NONE_S. One of the plan lasts as long as a round, which the warm-up
- *   measures under the shadow's budget, so that --pairs runs hold about as many rounds, and at
- *   least five times what the link may gain by a pause (a fifth then, at most, of a run); but
- *   not less than NONE_S and not more than MOST_S. --run-s sets both.
+ * 1 Between its runs the plan's job stands still in the middle of whatever round it has
+ *   open: the trainer holds the job (sync/hold.h), and its shadow makes no further piece.
+ *   So the shadow's work, all of it, falls into timed runs of the plan, and none of it
+ *   into none's; a round may well be longer than a run. Every figure but gap_p99, which
+ *   knows the warm-up too, is of those runs alone.
+ * 2 The wall clock does not stand still. A pause forgives the shadow what it owed of
+ *   rest, a burst of a millisecond at most; and an emulated link goes on carrying what it
+ *   has begun, for up to a run of none. Both let a run of the plan hold more of the
+ *   shadow's work than training without pauses would, never less; but a delayed plan that
+ *   waits for its link is spared one wait a run, and looks better by it. The lengths
+ *   below keep this small.
+ * 3 A run of none lasts NONE_S. One of the plan lasts as long as a round, which the
+ *   warm-up measures under the shadow's budget, so that --pairs runs hold about as many
+ *   rounds, and at least five times what the link may gain by a pause (a fifth then, at
+ *   most, of a run); but not less than NONE_S and not more than MOST_S. --run-s sets
+ *   both.
  *
- * Nobody else waits for a job that is held: in shadow plans no worker needs its round, and
- * in the others no worker is at work in a pause. */
+ * Nobody else waits for a job that is held: in shadow plans no worker needs its round,
+ * and in the others no worker is at work in a pause. */
 #include "bench.h"
 #include "sync/hold.h"
 #include "sync/plan.h"
@@ -50,23 +54,56 @@ struct overlap_options {
 #define AT(field) offsetof(struct overlap_options, field)
 static const struct option options[] = {
     {.name = "plan", .type = OPTION_TEXT, .offset = AT(plan), .help = "the plan"},
-    {.name = "trainers", .type = OPTION_INT, .offset = AT(trainers), .low = 1,
-     .high = BENCH_MAX_TRAINERS, .help = "processes"},
-    {.name = "workers", .type = OPTION_INT, .offset = AT(workers), .low = 1,
-     .high = BENCH_MAX_WORKERS, .help = "threads of each"},
-    {.name = "bytes", .type = OPTION_BYTES, .offset = AT(bytes), .low = 4096, .high = 1e12,
+    {.name = "trainers",
+     .type = OPTION_INT,
+     .offset = AT(trainers),
+     .low = 1,
+     .high = BENCH_MAX_TRAINERS,
+     .help = "processes"},
+    {.name = "workers",
+     .type = OPTION_INT,
+     .offset = AT(workers),
+     .low = 1,
+     .high = BENCH_MAX_WORKERS,
+     .help = "threads of each"},
+    {.name = "bytes",
+     .type = OPTION_BYTES,
+     .offset = AT(bytes),
+     .low = 4096,
+     .high = 1e12,
      .help = "of the replica"},
-    {.name = "step-ms", .type = OPTION_REAL, .offset = AT(step_ms), .low = 0.01, .high = 10000,
+    {.name = "step-ms",
+     .type = OPTION_REAL,
+     .offset = AT(step_ms),
+     .low = 0.01,
+     .high = 10000,
      .help = "length of a step under none"},
-    {.name = "link", .type = OPTION_TEXT, .offset = AT(link),
+    {.name = "link",
+     .type = OPTION_TEXT,
+     .offset = AT(link),
      .help = "emulated: 1gbit,1ms; none: as fast as memory"},
-    {.name = "pairs", .type = OPTION_INT, .offset = AT(pairs), .low = 1, .high = MAX_PAIRS,
+    {.name = "pairs",
+     .type = OPTION_INT,
+     .offset = AT(pairs),
+     .low = 1,
+     .high = MAX_PAIRS,
      .help = "pairs of runs"},
-    {.name = "run-s", .type = OPTION_SECONDS, .offset = AT(run_s), .low = 0.01, .high = 3600,
+    {.name = "run-s",
+     .type = OPTION_SECONDS,
+     .offset = AT(run_s),
+     .low = 0.01,
+     .high = 3600,
      .help = "length of a run; 1, and for the plan 1 to 10, about a round"},
-    {.name = "sync-cpu", .type = OPTION_REAL, .offset = AT(sync_cpu), .low = 0.0001, .high = 1,
+    {.name = "sync-cpu",
+     .type = OPTION_REAL,
+     .offset = AT(sync_cpu),
+     .low = 0.0001,
+     .high = 1,
      .help = "the shadow's share of a core; the library's default"},
-    {.name = "json", .type = OPTION_BOOL, .offset = AT(json), .help = "one JSON object on a line"},
+    {.name = "json",
+     .type = OPTION_BOOL,
+     .offset = AT(json),
+     .help = "one JSON object on a line"},
 };
 #undef AT
 enum { N_OPTIONS = sizeof options / sizeof *options };
@@ -202,14 +239,19 @@ static bool calibrate(struct side *s)
 static bool open_one(struct side *s, int which)
 {
     char tail[80];
-    snprintf(tail, sizeof tail, "-%s%s", which ? "plan" : "none", which ? s->o->suffix : "");
-    struct bench_job one = {.name_tail = tail, .plan = which ? s->o->plan : "none",
-                            .workers = s->o->workers, .sync_cpu = s->o->sync_cpu, .n = s->n};
+    snprintf(tail, sizeof tail, "-%s%s", which ? "plan" : "none",
+             which ? s->o->suffix : "");
+    struct bench_job one = {.name_tail = tail,
+                            .plan = which ? s->o->plan : "none",
+                            .workers = s->o->workers,
+                            .sync_cpu = s->o->sync_cpu,
+                            .n = s->n};
     return bench_open(s->bench, s->rank, &one, &s->job[which], &s->w[which]);
 }
 
 /* A run of the plan, added to r. */
-static bool train_plan(struct side *s, int64_t steps, struct overlap_result *r, double *seconds)
+static bool train_plan(struct side *s, int64_t steps, struct overlap_result *r,
+                       double *seconds)
 {
     struct descant_stats a, b;
     if (descant_stats(s->job[PLAN], &a) != DESCANT_OK)
@@ -295,7 +337,8 @@ static bool trainer(struct bench *bench, int rank, const void *how, void *result
     bool good = open_one(&s, NONE) && open_one(&s, PLAN);
     if (good)
         freeze(&s);
-    good = good && calibrate(&s) && pairs(&s, result) && bench_barrier(bench, bench->trainers);
+    good = good && calibrate(&s) && pairs(&s, result) &&
+           bench_barrier(bench, bench->trainers);
     thaw(&s);
     descant_close(s.job[PLAN]);
     descant_close(s.job[NONE]);
@@ -368,14 +411,14 @@ static void report_json(const struct cli *cli, const struct overlap_options *o,
 static void report(const struct cli *cli, const struct overlap_options *o,
                    const struct figures *f)
 {
-    cli_say(cli->out, "plan", "%s, %d trainers of %d workers, %lld bytes, link %s%s", o->plan,
-            (int)o->trainers, (int)o->workers, (long long)o->bytes, o->link,
+    cli_say(cli->out, "plan", "%s, %d trainers of %d workers, %lld bytes, link %s%s",
+            o->plan, (int)o->trainers, (int)o->workers, (long long)o->bytes, o->link,
             *o->suffix ? " (emulated, no network CPU)" : "");
     cli_say(cli->out, "steps/s", "%.1f, under none %.1f", f->speed, f->none);
     cli_say(cli->out, "efficiency", "%.4f (quartiles %.4f to %.4f)", f->efficiency.middle,
             f->efficiency.low, f->efficiency.high);
-    cli_say(cli->out, "stall, copy", "%.3f %%, %.3f %% of the workers' time", 100 * f->stall,
-            100 * f->copy);
+    cli_say(cli->out, "stall, copy", "%.3f %%, %.3f %% of the workers' time",
+            100 * f->stall, 100 * f->copy);
     cli_say(cli->out, "gap", "%.1f steps, 99 %% %.1f", f->gap_mean, f->gap_p99);
     cli_say(cli->out, "shadow's cpu", "%.3f %% of a core", 100 * f->shadow);
     cli_say(cli->out, "rounds", "%llu a trainer, in %d runs of %.2f s",
@@ -384,8 +427,13 @@ static void report(const struct cli *cli, const struct overlap_options *o,
 
 int bench_overlap(const struct cli *cli)
 {
-    struct overlap_options o = {.plan = "shadow-easgd", .link = "none", .trainers = 2,
-                                .workers = 1, .bytes = 2 << 20, .pairs = 15, .step_ms = 5};
+    struct overlap_options o = {.plan = "shadow-easgd",
+                                .link = "none",
+                                .trainers = 2,
+                                .workers = 1,
+                                .bytes = 2 << 20,
+                                .pairs = 15,
+                                .step_ms = 5};
     double rate, rtt;
     int status;
     if (!bench_options(cli, options, N_OPTIONS, &o, &status))
@@ -393,7 +441,8 @@ int bench_overlap(const struct cli *cli)
     if (!cli_plan_ok(cli, "plan", o.plan))
         return CLI_BAD_USE;
     if (!cli_link(o.link, o.suffix, sizeof o.suffix, &rate, &rtt))
-        return cli_bad_use(cli, "--link %s: allowed is none or RATE,RTT as 1gbit,1ms", o.link);
+        return cli_bad_use(cli, "--link %s: allowed is none or RATE,RTT as 1gbit,1ms",
+                           o.link);
     double k = (double)o.trainers;
     o.link_s = rate > 0 ? 2 * (k - 1) / k * (double)o.bytes / rate + 2 * rtt : 2 * rtt;
     struct bench bench = {.trainers = (int)o.trainers, .err = cli->err};

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* descant bench parse: how fast text becomes blocks of examples.
  *
- * A file of generated click logs, some 100 MB, is written to a temporary folder, and read by one
- * thread from the page cache, again and again; the median of the passes is told. The first pass,
- * in which the block's arrays grow, does not count. For libsvm the rows are small sparse vectors,
- * 1 to 40 pairs with values of up to 6 digits. MB are millions of bytes of text. */
+ * A file of generated click logs, some 100 MB, is written to a temporary folder, and read
+ * by one thread from the page cache, again and again; the median of the passes is told.
+ * The first pass, in which the block's arrays grow, does not count. For libsvm the rows
+ * are small sparse vectors, 1 to 40 pairs with values of up to 6 digits. MB are millions
+ * of bytes of text. */
 #include "bench.h"
 #include "data/data.h"
 
@@ -22,11 +23,20 @@ struct parse_options {
 };
 
 static const struct option options[] = {
-    {.name = "format", .type = OPTION_CHOICE, .offset = offsetof(struct parse_options, format),
-     .choices = "criteo|libsvm", .help = "of the text"},
-    {.name = "bytes", .type = OPTION_BYTES, .offset = offsetof(struct parse_options, bytes),
-     .low = 1000, .high = 1e11, .help = "of the file, about"},
-    {.name = "json", .type = OPTION_BOOL, .offset = offsetof(struct parse_options, json),
+    {.name = "format",
+     .type = OPTION_CHOICE,
+     .offset = offsetof(struct parse_options, format),
+     .choices = "criteo|libsvm",
+     .help = "of the text"},
+    {.name = "bytes",
+     .type = OPTION_BYTES,
+     .offset = offsetof(struct parse_options, bytes),
+     .low = 1000,
+     .high = 1e11,
+     .help = "of the file, about"},
+    {.name = "json",
+     .type = OPTION_BOOL,
+     .offset = offsetof(struct parse_options, json),
      .help = "one JSON object on one line"},
 };
 enum { N_OPTIONS = sizeof options / sizeof *options, CRITEO_ROW = 240 };
@@ -50,7 +60,8 @@ static bool write_libsvm(FILE *out, int64_t bytes)
     return fflush(out) == 0 && !ferror(out);
 }
 
-static bool write_input(const char *path, const struct parse_options *o, const struct log *log)
+static bool write_input(const char *path, const struct parse_options *o,
+                        const struct log *log)
 {
     struct ctr_options ctr = ctr_options_default();
     struct ctr_summary sum;
@@ -89,8 +100,8 @@ static bool one_pass(const char *path, const struct parse_options *o, struct blo
     return got == DATA_END;
 }
 
-static bool measure(const char *path, const struct parse_options *o, const struct log *log,
-                    struct figures *f)
+static bool measure(const char *path, const struct parse_options *o,
+                    const struct log *log, struct figures *f)
 {
     struct block block = {0};
     double seconds[PASSES], cpu_s[PASSES];
@@ -117,7 +128,8 @@ static uint64_t size_of(const char *path)
     return n > 0 ? (uint64_t)n : 0;
 }
 
-static void say(const struct cli *cli, const struct parse_options *o, const struct figures *f)
+static void say(const struct cli *cli, const struct parse_options *o,
+                const struct figures *f)
 {
     char format[16];
     double mb = (double)f->bytes * 1e-6 / f->seconds, rows = (double)f->rows / f->seconds;

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /* descant bench segment: what giving a gradient through a segment costs an ML module.
  *
- * Adding is timed beside the same loop in place in private memory, in turns, and their ratio is
- * the median over the turns. Nothing is taken meanwhile, so each add reads a committed sum: the
- * dearer case. Pinning a model with letting it go, and taking a sum of one gradient, are each timed
- * by two reads of the time-stamp counter, nothing subtracted. A sum is taken right after an add,
- * which leaves nothing else in the caches: so the first one of a read-out also waits for the
- * keeper's code, its data and the addresses of both. The next one is taken right after an empty
- * slot was looked at. Keeper and module are one process with two mappings. */
+ * Adding is timed beside the same loop in place in private memory, in turns, and their
+ * ratio is the median over the turns. Nothing is taken meanwhile, so each add reads a
+ * committed sum: the dearer case. Pinning a model with letting it go, and taking a sum of
+ * one gradient, are each timed by two reads of the time-stamp counter, nothing
+ * subtracted. A sum is taken right after an add, which leaves nothing else in the caches:
+ * so the first one of a read-out also waits for the keeper's code, its data and the
+ * addresses of both. The next one is taken right after an empty slot was looked at.
+ * Keeper and module are one process with two mappings. */
 #include "bench.h"
 #include "bsp/segment.h"
 #include "descant_ml.h"
@@ -24,11 +25,21 @@ struct segment_bench {
 };
 
 static const struct option options[] = {
-    {.name = "bytes", .type = OPTION_BYTES, .offset = offsetof(struct segment_bench, bytes),
-     .low = 4096, .high = 1e12, .help = "size of the model"},
-    {.name = "turns", .type = OPTION_INT, .offset = offsetof(struct segment_bench, turns),
-     .low = 1, .high = 100000, .help = "timed adds"},
-    {.name = "json", .type = OPTION_BOOL, .offset = offsetof(struct segment_bench, json),
+    {.name = "bytes",
+     .type = OPTION_BYTES,
+     .offset = offsetof(struct segment_bench, bytes),
+     .low = 4096,
+     .high = 1e12,
+     .help = "size of the model"},
+    {.name = "turns",
+     .type = OPTION_INT,
+     .offset = offsetof(struct segment_bench, turns),
+     .low = 1,
+     .high = 100000,
+     .help = "timed adds"},
+    {.name = "json",
+     .type = OPTION_BOOL,
+     .offset = offsetof(struct segment_bench, json),
      .help = "one JSON object on one line"},
 };
 enum { N_OPTIONS = sizeof options / sizeof *options };
@@ -54,8 +65,8 @@ static bool add_in_place(float *restrict sum, const float *restrict g, float b, 
     return bad == 0;
 }
 
-static bool time_adds(struct descant_ml *ml, const struct segment_bench *o, struct bench_memory *m,
-                      struct segment_result *r)
+static bool time_adds(struct descant_ml *ml, const struct segment_bench *o,
+                      struct bench_memory *m, struct segment_result *r)
 {
     struct descant_ml_model model;
     size_t n = descant_ml_size(ml);
@@ -81,13 +92,15 @@ static bool time_adds(struct descant_ml *ml, const struct segment_bench *o, stru
     return true;
 }
 
-static bool time_pins(struct descant_ml *ml, struct bench_memory *m, struct segment_result *r)
+static bool time_pins(struct descant_ml *ml, struct bench_memory *m,
+                      struct segment_result *r)
 {
     struct descant_ml_model model;
     double scale = bench_ns_per_tick();
     for (int i = 0; i < PINS; i++) {
         uint64_t start = bench_ticks();
-        bool good = descant_ml_pin(ml, &model) == DESCANT_OK && descant_ml_unpin(ml) == DESCANT_OK;
+        bool good = descant_ml_pin(ml, &model) == DESCANT_OK &&
+                    descant_ml_unpin(ml) == DESCANT_OK;
         m->small_ns[i] = (double)(bench_ticks() - start) * scale;
         if (!good)
             return false;
@@ -97,8 +110,8 @@ static bool time_pins(struct descant_ml *ml, struct bench_memory *m, struct segm
     return true;
 }
 
-static bool time_takes(struct segment *segment, struct descant_ml *ml, struct bench_memory *m,
-                       bool next, double *ns)
+static bool time_takes(struct segment *segment, struct descant_ml *ml,
+                       struct bench_memory *m, bool next, double *ns)
 {
     struct segment_taken taken;
     double scale = bench_ns_per_tick();
@@ -123,9 +136,14 @@ static bool measure(const struct segment_bench *o, struct bench_memory *m,
 {
     char name[32];
     snprintf(name, sizeof name, "bench-%d", (int)getpid());
-    const struct segment_part part = {.name = "w", .n = (uint64_t)o->bytes / sizeof(float)};
-    const struct segment_options how = {.name = name, .slots = 2, .parts = &part, .n_parts = 1,
-                                        .model = m->gradient, .version = 1};
+    const struct segment_part part = {.name = "w",
+                                      .n = (uint64_t)o->bytes / sizeof(float)};
+    const struct segment_options how = {.name = name,
+                                        .slots = 2,
+                                        .parts = &part,
+                                        .n_parts = 1,
+                                        .model = m->gradient,
+                                        .version = 1};
     struct segment *segment = NULL;
     struct descant_ml *ml = NULL;
     bool good = segment_open(&segment, &how) == DESCANT_OK &&
@@ -158,7 +176,8 @@ static void print(const struct cli *cli, const struct segment_bench *o,
     cli_say(cli->out, "an add", "%.0f us", r->add_ns * 1e-3);
     cli_say(cli->out, "the loop in place", "%.0f us", r->place_ns * 1e-3);
     cli_say(cli->out, "speed of an add", "%.3f of in place", r->ratio);
-    cli_say(cli->out, "taking a sum", "%.0f ns, the next one %.0f ns", r->take_ns, r->next_ns);
+    cli_say(cli->out, "taking a sum", "%.0f ns, the next one %.0f ns", r->take_ns,
+            r->next_ns);
     cli_say(cli->out, "a pin, median", "%.0f ns, with letting go", r->pin_ns);
     cli_say(cli->out, "a pin, 99 %", "%.0f ns", r->pin_p99_ns);
 }

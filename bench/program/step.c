@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* descant bench step: what one descant_step costs the thread that calls it.
  *
- * One call is timed by two reads of the time-stamp counter, nothing is subtracted. Between two
- * timed calls a worker updates a few floats of the replica, so that the job's words have a chance
- * to leave its core as they would in training. Figures are over all workers' calls; stall is
- * what the stats say. The job is on shm, with its shadow at work. */
+ * One call is timed by two reads of the time-stamp counter, nothing is subtracted.
+ * Between two timed calls a worker updates a few floats of the replica, so that the job's
+ * words have a chance to leave its core as they would in training. Figures are over all
+ * workers' calls; stall is what the stats say. The job is on shm, with its shadow at
+ * work. */
 #include "bench.h"
 
 #include <stdlib.h>
@@ -19,15 +20,31 @@ struct step_options {
 };
 
 static const struct option options[] = {
-    {.name = "plan", .type = OPTION_TEXT, .offset = offsetof(struct step_options, plan),
+    {.name = "plan",
+     .type = OPTION_TEXT,
+     .offset = offsetof(struct step_options, plan),
      .help = "the plan"},
-    {.name = "workers", .type = OPTION_INT, .offset = offsetof(struct step_options, workers),
-     .low = 1, .high = BENCH_MAX_WORKERS, .help = "threads that step"},
-    {.name = "bytes", .type = OPTION_BYTES, .offset = offsetof(struct step_options, bytes),
-     .low = 4096, .high = 1e12, .help = "size of the replica"},
-    {.name = "calls", .type = OPTION_INT, .offset = offsetof(struct step_options, calls),
-     .low = 100, .high = 1e7, .help = "timed calls of each worker"},
-    {.name = "json", .type = OPTION_BOOL, .offset = offsetof(struct step_options, json),
+    {.name = "workers",
+     .type = OPTION_INT,
+     .offset = offsetof(struct step_options, workers),
+     .low = 1,
+     .high = BENCH_MAX_WORKERS,
+     .help = "threads that step"},
+    {.name = "bytes",
+     .type = OPTION_BYTES,
+     .offset = offsetof(struct step_options, bytes),
+     .low = 4096,
+     .high = 1e12,
+     .help = "size of the replica"},
+    {.name = "calls",
+     .type = OPTION_INT,
+     .offset = offsetof(struct step_options, calls),
+     .low = 100,
+     .high = 1e7,
+     .help = "timed calls of each worker"},
+    {.name = "json",
+     .type = OPTION_BOOL,
+     .offset = offsetof(struct step_options, json),
      .help = "one JSON object on one line"},
 };
 enum { N_OPTIONS = sizeof options / sizeof *options };
@@ -77,8 +94,11 @@ static bool measure(struct descant *job, float *w, const struct step_options *o,
     if (!ns)
         return false;
     for (int64_t i = 0; i < o->workers; i++)
-        workers[i] = (struct worker){.job = job, .w = w, .n = (size_t)o->bytes / sizeof *w,
-                                     .calls = o->calls, .ns_per_tick = scale,
+        workers[i] = (struct worker){.job = job,
+                                     .w = w,
+                                     .n = (size_t)o->bytes / sizeof *w,
+                                     .calls = o->calls,
+                                     .ns_per_tick = scale,
                                      .ns = ns + i * o->calls};
     bool good = bench_threads((int)o->workers, work, workers, sizeof *workers);
     for (int64_t i = 0; good && i < o->workers; i++)

@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: MIT */
-/* descant bench train: examples a second of the real trainer, beside what matrix products allow.
+/* descant bench train: examples a second of the real trainer, beside what matrix products
+ * allow.
  *
- * Clicks are generated once into a temporary folder, and read from the cache or as text. Then come
- * rounds, each of one run of training and one look at sgemm, so that both see the same machine;
- * medians are told. The look multiplies the model's own layers at the model's own sizes (forward,
- * by weights, by inputs), in as many processes as there are cores at work, so that the bound
+ * Clicks are generated once into a temporary folder, and read from the cache or as text.
+ * Then come rounds, each of one run of training and one look at sgemm, so that both see
+ * the same machine; medians are told. The look multiplies the model's own layers at the
+ * model's own sizes (forward, by weights, by inputs), in as many processes as there are
+ * cores at work, so that the bound
  *
  *     bound_examples_per_s = sgemm_gflops · 1e9 ÷ model_flops
  *
- * is what a trainer would reach that did nothing else. of_bound is a run's share of the bound of
- * its own round: median and quartiles. With a plan, each round also has a run under `none`, in
- * changing order; efficiency is the median of the ratios. */
+ * is what a trainer would reach that did nothing else. of_bound is a run's share of the
+ * bound of its own round: median and quartiles. With a plan, each round also has a run
+ * under `none`, in changing order; efficiency is the median of the ratios. */
 #include "bench.h"
 #include "data/data.h"
 #include "train/launch.h"
@@ -81,7 +83,8 @@ static bool write_text(const struct input *in, int64_t rows, const struct log *l
 static bool write_cache(const struct input *in, const struct log *log)
 {
     const char *path = in->text;
-    struct data_options d = {.paths = &path, .n_paths = 1, .format = DATA_CRITEO, .log = log};
+    struct data_options d = {
+        .paths = &path, .n_paths = 1, .format = DATA_CRITEO, .log = log};
     uint64_t n;
 
     return cache_write(in->cache, &d, &n) == DESCANT_OK;
@@ -157,7 +160,8 @@ static bool make_products(struct products *p, const struct model *model, int bat
 
     for (size_t k = 0; k < n; k++) {
         widest = tensors[k].dims[0] > widest ? tensors[k].dims[0] : widest;
-        widest = tensors[k].n_dims > 1 && tensors[k].dims[1] > widest ? tensors[k].dims[1] : widest;
+        widest = tensors[k].n_dims > 1 && tensors[k].dims[1] > widest ? tensors[k].dims[1]
+                                                                      : widest;
     }
     size_t room = widest * (widest > (size_t)batch ? widest : (size_t)batch);
     *p = (struct products){.model = model, .batch = batch};
@@ -188,7 +192,8 @@ static bool start_multipliers(const struct products *p, struct multiplier *all, 
             _exit(0);
         }
         if (pid < 0) {
-            fprintf(err, "descant bench train: no process to multiply in: %s\n", strerror(errno));
+            fprintf(err, "descant bench train: no process to multiply in: %s\n",
+                    strerror(errno));
             return false;
         }
         all[k].pid = pid;
@@ -196,14 +201,14 @@ static bool start_multipliers(const struct products *p, struct multiplier *all, 
     return true;
 }
 
-/* The sum over as many processes as cores are at work: forked, since this one must stay without
- * threads. False if one could not be started, or failed. */
-static bool sgemm_gflops(const struct products *p, int processes, double seconds, double *sum,
-                         FILE *err)
+/* The sum over as many processes as cores are at work: forked, since this one must stay
+ * without threads. False if one could not be started, or failed. */
+static bool sgemm_gflops(const struct products *p, int processes, double seconds,
+                         double *sum, FILE *err)
 {
     size_t bytes = (size_t)processes * sizeof(struct multiplier);
-    struct multiplier *all = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
-                                  -1, 0);
+    struct multiplier *all =
+        mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     int status;
 
     if (all == MAP_FAILED)
@@ -221,14 +226,15 @@ static bool sgemm_gflops(const struct products *p, int processes, double seconds
 /* --- the runs --- */
 
 struct figures {
-    double per_s[MAX_ROUNDS], gflops[MAX_ROUNDS], none_per_s[MAX_ROUNDS], ratio[MAX_ROUNDS];
+    double per_s[MAX_ROUNDS], gflops[MAX_ROUNDS], none_per_s[MAX_ROUNDS],
+        ratio[MAX_ROUNDS];
     double stall[MAX_ROUNDS], gap[MAX_ROUNDS], shadow[MAX_ROUNDS], of_bound[MAX_ROUNDS];
     double loss, flops;
     size_t n;
 };
 
-static bool one_run(const struct options *o, const char *sync, uint64_t examples, FILE *err,
-                    struct train_result *result)
+static bool one_run(const struct options *o, const char *sync, uint64_t examples,
+                    FILE *err, struct train_result *result)
 {
     struct train_options t = o->train;
     FILE *nowhere = fopen("/dev/null", "we");
@@ -252,7 +258,8 @@ static double per_s(const struct train_result *r)
 static uint64_t calibrate(const struct options *o, FILE *err)
 {
     struct train_result r;
-    uint64_t examples = (uint64_t)(o->train.batch * o->train.workers * o->train.trainers) * 8;
+    uint64_t examples =
+        (uint64_t)(o->train.batch * o->train.workers * o->train.trainers) * 8;
 
     for (;;) {
         if (!one_run(o, "none", examples, err, &r))
@@ -337,11 +344,11 @@ static void say(const struct cli *cli, const struct options *o, struct figures *
         cli_say(cli->out, "examples/s", "%.0f", rate);
         if (bound > 0)
             cli_say(cli->out, "sgemm's bound",
-                    "%.0f examples/s (%.1f GFLOP/s): %.1f %% (quartiles %.1f to %.1f)", bound,
-                    gflops, 100 * share.middle, 100 * share.low, 100 * share.high);
+                    "%.0f examples/s (%.1f GFLOP/s): %.1f %% (quartiles %.1f to %.1f)",
+                    bound, gflops, 100 * share.middle, 100 * share.low, 100 * share.high);
         if (!alone)
-            cli_say(cli->out, "against none", "%.4f (quartiles %.4f to %.4f)", ratio.middle,
-                    ratio.low, ratio.high);
+            cli_say(cli->out, "against none", "%.4f (quartiles %.4f to %.4f)",
+                    ratio.middle, ratio.low, ratio.high);
         cli_say(cli->out, "stall", "%.3f %%", 100 * median(f->stall, f->n));
         return;
     }
@@ -370,7 +377,8 @@ static void say(const struct cli *cli, const struct options *o, struct figures *
     json_end(&json);
 }
 
-static bool bench_model(const struct options *o, struct model **model, const struct log *log)
+static bool bench_model(const struct options *o, struct model **model,
+                        const struct log *log)
 {
     struct data_shape data = {.n_dense = 13, .n_fields = 26, .n_classes = 1};
     struct model_shape shape;

@@ -22,8 +22,8 @@ struct log {
     int rank;           /* -1 until known; put before each line */
 };
 
-/* Where no callback is set: standard error, as the variable DESCANT_LOG says. INVALID, and nothing is
- * set, where it says what is not known. */
+/* Where no callback is set: standard error, as the variable DESCANT_LOG says. INVALID,
+ * and nothing is set, where it says what is not known. */
 descant_status log_default(struct log *log);
 
 void log_say(const struct log *log, enum descant_level level, const char *format, ...)
@@ -31,19 +31,24 @@ void log_say(const struct log *log, enum descant_level level, const char *format
 
 enum { LOG_LINE = 1024 };       /* bytes of a line, with its end; what is longer is cut */
 
-/* Logs at ERROR, keeps the line for descant_last_error, returns status. log may be NULL. */
-descant_status log_fail(const struct log *log, descant_status status, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
+/* Logs at ERROR, keeps the line for descant_last_error, returns status. log may be NULL.
+ */
+descant_status log_fail(const struct log *log, descant_status status, const char *format,
+                        ...) __attribute__((format(printf, 3, 4)));
 
-/* Makes a line that was logged before, perhaps by another thread, this thread's last error. */
+/* Makes a line that was logged before, perhaps by another thread, this thread's last
+ * error. */
 void log_recall(const char *line);
 
 /* --- memory.c: taken while creating, never during a step or a round --- */
 
-void *memory_take(size_t bytes);                        /* zeroed, 64-byte aligned, or NULL */
-void *memory_take_array(size_t n, size_t size);         /* the same, checked for overflow */
+void *memory_take(size_t bytes);                        /* zeroed, 64-byte aligned, or
+                                                           NULL */
+void *memory_take_array(size_t n, size_t size);         /* the same, checked for
+                                                           overflow */
 void memory_give(void *taken);                          /* NULL is allowed */
-bool memory_refuse(void);       /* before other resources are taken: true, pretend it failed */
+bool memory_refuse(void);       /* before other resources are taken: true, pretend it
+                                   failed */
 void memory_fail_at(long k);    /* tests: the k-th next taking fails, once; 0: none */
 long memory_live(void);         /* tests: blocks taken and not given back */
 
@@ -51,20 +56,22 @@ long memory_live(void);         /* tests: blocks taken and not given back */
 
 struct kept;
 
-/* Memory that is to outlive its job, of memory_take; or, shared, a mapping that begins there and
- * that other processes see. NULL: there is no memory for it. Then settle; or give, and nothing is
- * changed. */
+/* Memory that is to outlive its job, of memory_take; or, shared, a mapping that begins
+ * there and that other processes see. NULL: there is no memory for it. Then settle; or
+ * give, and nothing is changed. */
 struct kept *kept_add(void *memory, size_t bytes, bool shared);
 /* From now on it is the process's own. False: it is kept, but others see it still. */
 bool kept_settle(struct kept *kept);
-bool kept_has(const void *memory);      /* to be asked before giving back memory that a caller
-                                           may keep */
-void kept_hold(const void *memory);     /* something else still looks into it: give does nothing */
+bool kept_has(const void *memory);      /* to be asked before giving back memory that a
+                                           caller may keep */
+void kept_hold(const void *memory);     /* something else still looks into it: give does
+                                           nothing */
 bool kept_give(void *memory);           /* false: there is no such memory */
 
 /* --- clock.c --- */
 
-uint64_t clock_now_ns(void);            /* CLOCK_MONOTONIC: one for all processes of a machine */
+uint64_t clock_now_ns(void);            /* CLOCK_MONOTONIC: one for all processes of a
+                                           machine */
 uint64_t clock_thread_cpu_ns(void);
 void clock_sleep_until(uint64_t when_ns);
 
@@ -81,20 +88,24 @@ double rng_normal(struct rng *rng);
 
 /* --- futex.c: shared between processes --- */
 
-/* Sleeps while *word is expected, until woken or until_ns of clock_now_ns (0: for ever). */
+/* Sleeps while *word is expected, until woken or until_ns of clock_now_ns (0: for ever).
+ */
 void futex_wait(_Atomic uint32_t *word, uint32_t expected, uint64_t until_ns);
 void futex_wake_all(_Atomic uint32_t *word);
 
 /* --- machine.c --- */
 
-double machine_cores(void);             /* allowed to this process by affinity and cgroup */
-uint64_t machine_memory_free(void);     /* bytes: the least of the machine's and the cgroup's */
+double machine_cores(void);             /* allowed to this process by affinity and
+                                           cgroup */
+uint64_t machine_memory_free(void);     /* bytes: the least of the machine's and the
+                                           cgroup's */
 size_t machine_page(void);
-const char *machine_why(int error);     /* as strerror, with what helps against a full table of
-                                           descriptors */
+const char *machine_why(int error);     /* as strerror, with what helps against a full
+                                           table of descriptors */
 
-/* For threads that are started now: signals are the caller's threads', but those that the thread's own
- * instructions cause, whose handlers (bsp/guard.c) must run where they happen. */
+/* For threads that are started now: signals are the caller's threads', but those that the
+ * thread's own instructions cause, whose handlers (bsp/guard.c) must run where they
+ * happen. */
 void signals_hold(sigset_t *before);
 
 /* --- guess.c: the word that a misspelt one was meant to be --- */
@@ -181,39 +192,47 @@ int option_choice(const char *choices, const char *value);
 /* The number in so many digits, as in the C locale. */
 void real_text(double value, int digits, char *text, size_t room);
 
-/* --- text.c: bytes that people read, and that may have been chosen by somebody else --- */
+/* --- text.c: bytes that people read, and that may have been chosen by somebody else ---
+ */
 
 enum { TEXT_CUT = -1 };
-/* Bytes of the character of UTF-8 there; 0: it is none; TEXT_CUT: it goes on after n bytes. */
+/* Bytes of the character of UTF-8 there; 0: it is none; TEXT_CUT: it goes on after n
+ * bytes. */
 int text_character(const char *text, size_t n);
-/* The code of a character of so many bytes that steers a terminal, or turns the direction of what
- * follows; 0: it does not. */
+/* The code of a character of so many bytes that steers a terminal, or turns the direction
+ * of what follows; 0: it does not. */
 unsigned text_steers(const char *text, int length);
-/* As one line: what steers, what is no UTF-8 and line ends come out as \x1b and the like. */
+/* As one line: what steers, what is no UTF-8 and line ends come out as \x1b and the like.
+ */
 void text_line(char *to, size_t room, const char *from);
 
-/* A stream onto another one on which the same is done, but for line ends. NULL: no memory. */
+/* A stream onto another one on which the same is done, but for line ends. NULL: no
+ * memory. */
 FILE *shown_open(FILE *to, bool buffered);
-int shown_close(FILE *stream);          /* the errno of the first write that failed; 0: none did */
-int shown_columns(FILE *stream);        /* of the terminal it goes to; 0: it goes to none */
+int shown_close(FILE *stream);          /* the errno of the first write that failed; 0:
+                                           none did */
+int shown_columns(FILE *stream);        /* of the terminal it goes to; 0: it goes to
+                                           none */
 void shown_clear_line(FILE *stream);    /* of that terminal */
-/* 0: all that was printed has been written. Else the errno of what failed since errno was 0; of a
- * shown stream, of what failed first. */
+/* 0: all that was printed has been written. Else the errno of what failed since errno was
+ * 0; of a shown stream, of what failed first. */
 int stream_error(FILE *stream);
 
 /* --- file.c --- */
 
-/* Where a file of that name is, or will be, once symbolic links are followed: what is replaced by
- * renaming is replaced there. False with errno: they go round, or the name is too long. */
+/* Where a file of that name is, or will be, once symbolic links are followed: what is
+ * replaced by renaming is replaced there. False with errno: they go round, or the name is
+ * too long. */
 bool path_follow(const char *path, char *target, size_t room);
-/* Opens a file of that name that was not there: what is, left by a crash or put there as a link, is
- * removed. -1 with errno. */
+/* Opens a file of that name that was not there: what is, left by a crash or put there as
+ * a link, is removed. -1 with errno. */
 int file_anew(const char *path);
 FILE *file_anew_stream(const char *path);       /* NULL with errno */
-/* Where the last line that has its end ends, of the first `bytes` and not before `least`; `least` where
- * there is none. -1 with errno. */
+/* Where the last line that has its end ends, of the first `bytes` and not before `least`;
+ * `least` where there is none. -1 with errno. */
 off_t file_line_end(int fd, off_t bytes, off_t least);
-/* ftruncate, or, to reserve, fallocate; a limit of the process is EFBIG, and no signal. */
+/* ftruncate, or, to reserve, fallocate; a limit of the process is EFBIG, and no signal.
+ */
 int file_resize(int fd, uint64_t bytes, bool reserve);
 
 /* --- json.c: one object on one line, to a stream --- */
@@ -227,6 +246,7 @@ void json_begin(struct json *json, FILE *out);
 void json_text(struct json *json, const char *key, const char *value);
 void json_int(struct json *json, const char *key, int64_t value);
 void json_real(struct json *json, const char *key, double value);   /* not finite: null */
-int json_end(struct json *json);    /* and the line's end; the errno of what could not be written */
+int json_end(struct json *json);    /* and the line's end; the errno of what could not be
+                                       written */
 
 #endif

@@ -22,7 +22,8 @@ struct examples {
 };
 
 /* Examples [from, from + n). */
-static inline struct examples examples_slice(const struct examples *all, size_t from, size_t n)
+static inline struct examples examples_slice(const struct examples *all, size_t from,
+                                             size_t n)
 {
     struct examples part = *all;
     part.n = n;

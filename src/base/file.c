@@ -34,8 +34,8 @@ bool path_follow(const char *path, char *target, size_t room)
         if (n < 0)
             return errno == EINVAL || errno == ENOENT;  /* no link; or nothing, yet */
         const char *slash = *to == '/' ? NULL : strrchr(target, '/');
-        int length = snprintf(next, sizeof next, "%.*s%.*s", slash ? (int)(slash - target + 1) : 0,
-                              target, (int)n, to);
+        int length = snprintf(next, sizeof next, "%.*s%.*s",
+                              slash ? (int)(slash - target + 1) : 0, target, (int)n, to);
         if ((size_t)n == sizeof to || (size_t)length >= room) {
             errno = ENAMETOOLONG;
             return false;
@@ -87,7 +87,8 @@ int file_resize(int fd, uint64_t bytes, bool reserve)
     sigemptyset(&limit);
     sigaddset(&limit, SIGXFSZ);
     pthread_sigmask(SIG_BLOCK, &limit, &old);
-    int failed = reserve ? fallocate(fd, 0, 0, (off_t)bytes) : ftruncate(fd, (off_t)bytes);
+    int failed =
+        reserve ? fallocate(fd, 0, 0, (off_t)bytes) : ftruncate(fd, (off_t)bytes);
     int why = errno;
     if (failed && why == EFBIG && !sigismember(&old, SIGXFSZ))
         sigtimedwait(&limit, NULL, &none);      /* it came to this thread, and goes no

@@ -50,7 +50,8 @@ void guess_try(struct guess *guess, const char *word, size_t length)
     if (!guess->length || guess->length > LONGEST || !length || length > LONGEST)
         return;
     int n = slips(guess->wrong, guess->length, word, length);
-    if (n > 1 + (int)guess->length / 4 || n >= (int)guess->length || (guess->best && n >= guess->n))
+    if (n > 1 + (int)guess->length / 4 || n >= (int)guess->length ||
+        (guess->best && n >= guess->n))
         return;
     guess->best = word;
     guess->best_length = length;

@@ -36,9 +36,9 @@ struct kept *kept_add(void *memory, size_t bytes, bool shared)
     *kept = (struct kept){.memory = memory, .bytes = (bytes + page - 1) / page * page,
                           .shared = shared};
     if (shared)
-        kept->spare = memory_refuse() ? MAP_FAILED : mmap(NULL, kept->bytes,
-                                                          PROT_READ | PROT_WRITE,
-                                                          MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        kept->spare = memory_refuse() ? MAP_FAILED
+                                      : mmap(NULL, kept->bytes, PROT_READ | PROT_WRITE,
+                                             MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (kept->spare == MAP_FAILED) {
         memory_give(kept);
         return NULL;

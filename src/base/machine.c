@@ -71,8 +71,8 @@ static bool own_path(const char *controller, char *path, size_t room)
 typedef double group_limit(const char *folder, double least);
 
 /* The least of a limit over the process's group and all above it, up to the mount. */
-static double least_of_groups(const char *mount, const char *controller, group_limit *limit,
-                              double least)
+static double least_of_groups(const char *mount, const char *controller,
+                              group_limit *limit, double least)
 {
     char path[PATH_ROOM / 2], folder[PATH_ROOM];
     if (!own_path(controller, path, sizeof path))
@@ -219,5 +219,6 @@ void signals_hold(sigset_t *before)
 
 const char *machine_why(int error)
 {
-    return error == EMFILE ? "Too many open files; ulimit -n raises the limit" : strerror(error);
+    return error == EMFILE ? "Too many open files; ulimit -n raises the limit"
+                           : strerror(error);
 }

@@ -75,8 +75,8 @@ descant_status log_default(struct log *log)
     if (least >= 0)
         return DESCANT_OK;
     const struct log always = {.fn = to_stderr, .user = &levels[OFF - 1], .rank = -1};
-    return log_fail(&always, DESCANT_INVALID, "DESCANT_LOG=%s: it is debug, info, warning, error or "
-                    "off", word);
+    return log_fail(&always, DESCANT_INVALID,
+                    "DESCANT_LOG=%s: it is debug, info, warning, error or off", word);
 }
 
 static void make_line(char *line, const char *format, va_list args)
@@ -98,7 +98,8 @@ void log_say(const struct log *log, enum descant_level level, const char *format
     deliver(log, level, text);
 }
 
-descant_status log_fail(const struct log *log, descant_status status, const char *format, ...)
+descant_status log_fail(const struct log *log, descant_status status, const char *format,
+                        ...)
 {
     char text[LOG_LINE];    /* an argument may be descant_last_error itself */
     va_list args;

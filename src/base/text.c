@@ -36,8 +36,9 @@ int text_character(const char *text, size_t n)
             return TEXT_CUT;
         if ((at[k] & 0xc0) != 0x80)
             return 0;
-        if (k == 1 && ((at[0] == 0xe0 && at[1] < 0xa0) || (at[0] == 0xed && at[1] > 0x9f) ||
-                       (at[0] == 0xf0 && at[1] < 0x90) || (at[0] == 0xf4 && at[1] > 0x8f)))
+        if (k == 1 &&
+            ((at[0] == 0xe0 && at[1] < 0xa0) || (at[0] == 0xed && at[1] > 0x9f) ||
+             (at[0] == 0xf0 && at[1] < 0x90) || (at[0] == 0xf4 && at[1] > 0x8f)))
             return 0;
     }
     return length;
@@ -54,9 +55,10 @@ unsigned text_steers(const char *text, int length)
         code = (at[0] & 0x0fu) << 12 | (at[1] & 0x3fu) << 6 | (at[2] & 0x3fu);
     else if (length == 4)
         return 0;
-    bool steers = (code < ' ' && code != '\n' && code != '\t') || (code >= 0x7f && code < 0xa0) ||
-        code == 0x61c || code == 0x200e || code == 0x200f || (code >= 0x2028 && code <= 0x202e) ||
-        (code >= 0x2066 && code <= 0x2069);
+    bool steers = (code < ' ' && code != '\n' && code != '\t') ||
+                  (code >= 0x7f && code < 0xa0) || code == 0x61c || code == 0x200e ||
+                  code == 0x200f || (code >= 0x2028 && code <= 0x202e) ||
+                  (code >= 0x2066 && code <= 0x2069);
     return steers ? code : 0;
 }
 
@@ -133,7 +135,8 @@ static struct known {
 static size_t plain_run(const char *bytes, size_t n)
 {
     size_t k = 0;
-    while (k < n && ((bytes[k] >= ' ' && bytes[k] <= '~') || bytes[k] == '\n' || bytes[k] == '\t'))
+    while (k < n &&
+           ((bytes[k] >= ' ' && bytes[k] <= '~') || bytes[k] == '\n' || bytes[k] == '\t'))
         k++;
     return k;
 }
@@ -145,7 +148,8 @@ static size_t put_some(char *to, size_t room, const char *bytes, size_t n, size_
     size_t made = 0;
 
     while (*at < n && made < room) {
-        size_t plain = plain_run(bytes + *at, n - *at < room - made ? n - *at : room - made);
+        size_t plain =
+            plain_run(bytes + *at, n - *at < room - made ? n - *at : room - made);
         memcpy(to + made, bytes + *at, plain);
         made += plain;
         *at += plain;
@@ -216,7 +220,11 @@ FILE *shown_open(FILE *to, bool buffered)
         memory_give(s);
         return NULL;
     }
-    setvbuf(s->stream, NULL, !buffered ? _IONBF : shown_columns(to) ? _IOLBF : _IOFBF, BUFSIZ);
+    setvbuf(s->stream, NULL,
+            !buffered           ? _IONBF
+            : shown_columns(to) ? _IOLBF
+                                : _IOFBF,
+            BUFSIZ);
     pthread_mutex_lock(&lock);
     s->next = list;
     list = s;

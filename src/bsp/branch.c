@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* A branch (parcel.h). Its segments are made when the first model comes, and are then kept until
- * branch_close: a control that dies is awaited, and the modules run on with the model they have.
+/* A branch (parcel.h). Its segments are made when the first model comes, and are then
+ * kept until branch_close: a control that dies is awaited, and the modules run on with
+ * the model they have.
  *
- *   1. Sums are read out into the fabric's box when control has ordered it and the box is free;
- *      until then gradients gather in the segments, and nobody waits.
- *   2. What a segment holds of another run is never counted: one that was taken over begins with
- *      the first model that is stored there, and a model that is not above all segments' is
- *      refused. */
+ *   1. Sums are read out into the fabric's box when control has ordered it and the box is
+ *      free; until then gradients gather in the segments, and nobody waits.
+ *   2. What a segment holds of another run is never counted: one that was taken over
+ *      begins with the first model that is stored there, and a model that is not above
+ *      all segments' is refused. */
 #include "bsp/branch.h"
 
 #include <inttypes.h>
@@ -81,9 +82,10 @@ void branch_close(struct branch *b)
 
 static descant_status another_model(const struct branch *b, const struct down *down)
 {
-    return log_fail(b->o.log, DESCANT_MISMATCH, "control has a model of %" PRIu64 " floats in %u "
-                    "parts, these segments are of %" PRIu64 " in %u", down->n, down->n_parts,
-                    b->job.n, b->job.n_parts);
+    return log_fail(b->o.log, DESCANT_MISMATCH,
+                    "control has a model of %" PRIu64
+                    " floats in %u parts, these segments are of %" PRIu64 " in %u",
+                    down->n, down->n_parts, b->job.n, b->job.n_parts);
 }
 
 static descant_status hear_welcome(struct branch *b, const struct down *down)
@@ -108,9 +110,10 @@ static descant_status check_parts(const struct branch *b, const float *values)
         const struct segment_part *part = &b->parts[i];
         memcpy(&now, (const char *)values + i * sizeof now, sizeof now);
         if (strncmp(part->name, now.name, sizeof now.name) != 0 || part->n != now.n)
-            return log_fail(b->o.log, DESCANT_MISMATCH, "control has another model: its part %u is "
-                            "'%.*s' of %" PRIu64 " floats, that of these segments '%.*s' of %"
-                            PRIu64, i, (int)sizeof now.name, now.name, now.n,
+            return log_fail(b->o.log, DESCANT_MISMATCH,
+                            "control has another model: its part %u is '%.*s' of %" PRIu64
+                            " floats, that of these segments '%.*s' of %" PRIu64,
+                            i, (int)sizeof now.name, now.name, now.n,
                             (int)sizeof part->name, part->name, part->n);
     }
     return DESCANT_OK;
@@ -121,7 +124,8 @@ static descant_status hear_shape(struct branch *b, const struct parcel *parcel)
     size_t bytes = b->job.n_parts * sizeof *b->parts;
 
     if (!parcel->values || parcel->n * sizeof(float) != bytes)
-        return log_fail(b->o.log, DESCANT_CORRUPT, "control has sent what are no parts of a model");
+        return log_fail(b->o.log, DESCANT_CORRUPT,
+                        "control has sent what are no parts of a model");
     if (b->parts)
         return check_parts(b, parcel->values);
     b->parts = memory_take_array(b->job.n_parts, sizeof *b->parts);
@@ -141,20 +145,28 @@ int branch_all(const struct branch *b)
     return b->job.n_ranks * b->o.modules;
 }
 
-static descant_status open_segments(struct branch *b, const float *model, uint64_t version)
+static descant_status open_segments(struct branch *b, const float *model,
+                                    uint64_t version)
 {
     char name[NAME];
 
     for (int k = 0; k < b->o.modules; k++) {
         snprintf(name, sizeof name, "%s-%d", b->o.name, branch_first(b) + k);
         const struct segment_options options = {
-            .name = name, .slots = b->o.slots, .bound = b->job.bound, .parts = b->parts,
-            .n_parts = b->job.n_parts, .model = model, .version = version, .log = b->o.log,
+            .name = name,
+            .slots = b->o.slots,
+            .bound = b->job.bound,
+            .parts = b->parts,
+            .n_parts = b->job.n_parts,
+            .model = model,
+            .version = version,
+            .log = b->o.log,
         };
         descant_status status = local_open(&b->locals[k], &options);
         if (status == DESCANT_DUPLICATE)
-            log_say(b->o.log, DESCANT_ERROR, "another run has the name %s; --name gives this one "
-                    "another", b->o.name);
+            log_say(b->o.log, DESCANT_ERROR,
+                    "another run has the name %s; --name gives this one another",
+                    b->o.name);
         if (status != DESCANT_OK)
             return status;
         b->n_locals++;
@@ -183,7 +195,8 @@ static void store(struct branch *b, const float *model, const struct down *down)
     }
 }
 
-static descant_status hear_model(struct branch *b, const float *model, const struct down *down)
+static descant_status hear_model(struct branch *b, const float *model,
+                                 const struct down *down)
 {
     bool first = b->n_locals == 0;
     descant_status status = first ? open_segments(b, model, down->version) : DESCANT_OK;
@@ -220,7 +233,8 @@ static descant_status hear(struct branch *b, const struct parcel *parcel)
     if (status == DESCANT_OK && down.what & DOWN_SHAPE)
         status = hear_shape(b, parcel);
     if (status == DESCANT_OK && down.what & DOWN_MODEL && (!b->parts || !parcel->values))
-        status = log_fail(b->o.log, DESCANT_CORRUPT, "control has sent a model without its parts");
+        status = log_fail(b->o.log, DESCANT_CORRUPT,
+                          "control has sent a model without its parts");
     if (status == DESCANT_OK && down.what & DOWN_MODEL)
         status = hear_model(b, parcel->values, &down);
     if (down.what & DOWN_READ)
@@ -358,8 +372,8 @@ static void look_who(struct branch *b, uint64_t who)
             log_say(b->o.log, DESCANT_WARNING, "there is a control again");
         b->called = true;
     } else if (!b->ended) {
-        log_say(b->o.log, DESCANT_WARNING, "control is gone: segments and modules go on; another "
-                "one is awaited");
+        log_say(b->o.log, DESCANT_WARNING,
+                "control is gone: segments and modules go on; another one is awaited");
     }
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* A process of local modules whose control is rank 0 of a fabric: the other end of remote.h. It
- * keeps its segments whatever becomes of control. One thread; branch_turn does what can be done
- * now. */
+/* A process of local modules whose control is rank 0 of a fabric: the other end of
+ * remote.h. It keeps its segments whatever becomes of control. One thread; branch_turn
+ * does what can be done now. */
 #ifndef BRANCH_H
 #define BRANCH_H
 
@@ -9,7 +9,8 @@
 
 struct branch_options {
     struct fabric *f;               /* with a post */
-    const char *name;               /* its segments are NAME-k, k from (rank - first) modules on */
+    const char *name;               /* its segments are NAME-k, k from (rank - first)
+                                       modules on */
     int modules, slots;
     const struct log *log;
 };
@@ -17,19 +18,22 @@ struct branch_options {
 struct branch;
 
 descant_status branch_open(struct branch **branch, const struct branch_options *options);
-void branch_close(struct branch *branch);           /* ends the segments. NULL is allowed */
+void branch_close(struct branch *branch);           /* ends the segments. NULL is
+                                                       allowed */
 
-/* Hears what has come, and sends what there is to be said. After the fabric's move. Not OK, and
- * logged: it cannot go on. *heard: something came. */
+/* Hears what has come, and sends what there is to be said. After the fabric's move. Not
+ * OK, and logged: it cannot go on. *heard: something came. */
 descant_status branch_turn(struct branch *branch, bool *heard);
 
 void branch_say_crew(struct branch *branch, const struct crew_figures *crew);
 
 int branch_locals(const struct branch *branch);     /* 0: no model has come yet */
 struct local *branch_local(const struct branch *branch, int k);
-int branch_first(const struct branch *branch);      /* number of its first module, in the job */
+int branch_first(const struct branch *branch);      /* number of its first module, in the
+                                                       job */
 int branch_all(const struct branch *branch);        /* modules in the job */
-bool branch_ended(const struct branch *branch);     /* control has said that the run is over */
+bool branch_ended(const struct branch *branch);     /* control has said that the run is
+                                                       over */
 bool branch_alone(const struct branch *branch);     /* there is no control now */
 
 /* Tells the modules; reads out a last time when branch_turn can send it. */

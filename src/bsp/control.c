@@ -5,19 +5,21 @@
  *   model <- optimizer(model, A / e);  version += 1;  store it in every segment
  *
  *   1. What is read out is stepped by exactly once: it stays in A until a step takes it.
- *   2. A version is stored once in each segment, in the order of their numbers; they grow in a
- *      segment whatever run it is of. A run that goes on from a checkpoint finds segments with
- *      models of the supersteps that are undone: its first version is so far above theirs that
- *      the bound refuses every gradient on them.
+ *   2. A version is stored once in each segment, in the order of their numbers; they grow
+ *      in a segment whatever run it is of. A run that goes on from a checkpoint finds
+ *      segments with models of the supersteps that are undone: its first version is so
+ *      far above theirs that the bound refuses every gradient on them.
  *   3. A model with NaN or Inf is never stored.
  *
- *   4. What has been read out stays in memory that its module can write, and is not believed: a piece
- *      that is no longer finite counts as zeros. A module that does that costs its own gradients.
+ *   4. What has been read out stays in memory that its module can write, and is not
+ *      believed: a piece that is no longer finite counts as zeros. A module that does
+ *      that costs its own gradients.
  *
- * Modules are never waited for: reading out is one atomic a slot, storing a copy a segment. What a
- * superstep costs is memory's way through the caches, so there are two passes over the slots' sums: one
- * looks whether A is finite, and one takes a piece of it through the mean, the optimizer, the test for
- * NaN and into the segments before it goes to the next piece. Only of many sums A is made first. */
+ * Modules are never waited for: reading out is one atomic a slot, storing a copy a
+ * segment. What a superstep costs is memory's way through the caches, so there are two
+ * passes over the slots' sums: one looks whether A is finite, and one takes a piece of it
+ * through the mean, the optimizer, the test for NaN and into the segments before it goes
+ * to the next piece. Only of many sums A is made first. */
 #include "bsp/control.h"
 
 #include "kernels/kernels.h"
@@ -35,7 +37,8 @@ struct control {
     struct gradient a;              /* A; between supersteps it lies in its own room, */
     float *sum;                     /* (n) which is this */
     struct local_sums sums;         /* what it is made of */
-    float **next;                   /* (n_locals) where they take the next model, or NULL */
+    float **next;                   /* (n_locals) where they take the next model, or
+                                       NULL */
     bool broken;                    /* w has NaN or Inf */
     float g[PIECE], one[PIECE];
 };
@@ -43,7 +46,8 @@ struct control {
 static void store(struct control *c)
 {
     for (int k = 0; k < c->o.n_locals; k++)
-        local_store(c->o.locals[k], c->next[k] ? c->next[k] : c->o.w, c->o.version, c->since);
+        local_store(c->o.locals[k], c->next[k] ? c->next[k] : c->o.w, c->o.version,
+                    c->since);
     memset(c->next, 0, (size_t)c->o.n_locals * sizeof *c->next);
 }
 
@@ -64,7 +68,8 @@ void control_meet(struct control *c)
         store(c);
 }
 
-descant_status control_create(struct control **control, const struct control_options *options)
+descant_status control_create(struct control **control,
+                              const struct control_options *options)
 {
     struct control *made = memory_take(sizeof *made);
     float *sum = memory_take_array(options->n, sizeof *sum);
@@ -74,8 +79,8 @@ descant_status control_create(struct control **control, const struct control_opt
         memory_give(made);
         memory_give(sum);
         memory_give(next);
-        return log_fail(options->log, DESCANT_MEMORY, "no memory for a gradient of %zu floats",
-                        options->n);
+        return log_fail(options->log, DESCANT_MEMORY,
+                        "no memory for a gradient of %zu floats", options->n);
     }
     made->o = *options;
     made->kernels = kernels_best();
@@ -98,7 +103,8 @@ void control_destroy(struct control *c)
 
 static const float *piece_of(struct control *c, double share, size_t at, size_t n)
 {
-    const float *const in[FEW] = {c->a.from[0] + at, c->a.n_from > 1 ? c->a.from[1] + at : NULL};
+    const float *const in[FEW] = {c->a.from[0] + at,
+                                  c->a.n_from > 1 ? c->a.from[1] + at : NULL};
     if (c->a.n_from == 1 && share == 1)
         return in[0];
     if (c->a.n_from == 1)
@@ -137,8 +143,10 @@ static double norm_of(struct control *c)
     }
     norm = sqrt(squares) / (double)c->sums.examples;
     if (!isfinite(norm))
-        log_say(c->o.log, DESCANT_WARNING, "the sum of %" PRIu64 " gradients is more than a float "
-                "holds: they are left out", c->sums.gradients);
+        log_say(c->o.log, DESCANT_WARNING,
+                "the sum of %" PRIu64
+                " gradients is more than a float holds: they are left out",
+                c->sums.gradients);
     return norm;
 }
 
@@ -151,8 +159,8 @@ static descant_status broken(const struct control *c, size_t at)
                     isnan(c->o.w[at]) ? "NaN" : "Inf");
 }
 
-/* share: of the sum, in double, so that the mean is rounded once. The copies are tested as they are
- * made. */
+/* share: of the sum, in double, so that the mean is rounded once. The copies are tested
+ * as they are made. */
 static descant_status step_piece(struct control *c, double share, size_t at, size_t n)
 {
     const struct control_piece piece = {.w = c->o.w + at, .g = c->g, .at = at, .n = n,
@@ -161,7 +169,8 @@ static descant_status step_piece(struct control *c, double share, size_t at, siz
     const float *g = piece_of(c, share, at, n);
     if (g != c->g)
         memcpy(c->g, g, n * sizeof *g);
-    if (!c->kernels->finite(c->g, n) && !c->kernels->finite(sound_piece_of(c, share, at, n), n))
+    if (!c->kernels->finite(c->g, n) &&
+        !c->kernels->finite(sound_piece_of(c, share, at, n), n))
         memset(c->g, 0, n * sizeof *c->g);
     c->o.step(c->o.of, &piece);
     for (int k = 0; k < c->o.n_locals; k++) {
@@ -171,7 +180,8 @@ static descant_status step_piece(struct control *c, double share, size_t at, siz
                      (c->next[k] + at, piece.w, n);
         tested = true;
     }
-    return (tested ? finite : c->kernels->finite(piece.w, n)) ? DESCANT_OK : broken(c, at);
+    return (tested ? finite : c->kernels->finite(piece.w, n)) ? DESCANT_OK
+                                                              : broken(c, at);
 }
 
 static descant_status step(struct control *c, double norm)

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* The control module: the global model, and supersteps over the local modules. It knows no clock,
- * no file and no optimizer: who calls decides when, and brings the step. One thread. */
+/* The control module: the global model, and supersteps over the local modules. It knows
+ * no clock, no file and no optimizer: who calls decides when, and brings the step. One
+ * thread. */
 #ifndef CONTROL_H
 #define CONTROL_H
 
 #include "bsp/local.h"
 
-/* A step is made in pieces, in their order: n floats w of the model, from `at` on, by their gradient
- * g, which may be changed. */
+/* A step is made in pieces, in their order: n floats w of the model, from `at` on, by
+ * their gradient g, which may be changed. */
 struct control_piece {
     float *w, *g;
     size_t at, n;
@@ -16,10 +17,12 @@ struct control_piece {
 typedef void control_step(void *of, const struct control_piece *piece);
 
 struct control_options {
-    struct local *const *locals;    /* (n_locals), the caller's, with models of n floats */
+    struct local *const *locals;    /* (n_locals), the caller's, with models of n
+                                       floats */
     int n_locals;
     size_t n;
-    float *w;                       /* (n) the global model, the caller's; changes in supersteps */
+    float *w;                       /* (n) the global model, the caller's; changes in
+                                       supersteps */
     uint64_t version, steps;        /* of it; steps so far */
     uint64_t bound;                 /* the segments' */
     uint64_t min_gradients;         /* what a step takes at least */
@@ -31,9 +34,10 @@ struct control_options {
 
 struct control;
 
-/* Segments that were taken over get the model w, with a version on which no gradient of the run
- * before counts. */
-descant_status control_create(struct control **control, const struct control_options *options);
+/* Segments that were taken over get the model w, with a version on which no gradient of
+ * the run before counts. */
+descant_status control_create(struct control **control,
+                              const struct control_options *options);
 void control_destroy(struct control *control);
 
 /* The same for locals that come while the run goes on. */
@@ -46,16 +50,16 @@ struct superstep {
     double norm;                    /* of the mean gradient, before clipping */
 };
 
-/* Reads out all segments, and steps and stores if there is enough. NOT_FINITE, after saying where:
- * the model has NaN or Inf now, and was not stored. Sums that are finite each, and not together,
- * are left out, and named in the log. */
+/* Reads out all segments, and steps and stores if there is enough. NOT_FINITE, after
+ * saying where: the model has NaN or Inf now, and was not stored. Sums that are finite
+ * each, and not together, are left out, and named in the log. */
 descant_status control_superstep(struct control *control, struct superstep *superstep);
 
 /* What a superstep begins with: for one that is to come. */
 void control_read_out(struct control *control);
 
-/* Gradients that a superstep would find: those that wait, and those committed since the last. May
- * be some too few or too many, for modules add meanwhile. */
+/* Gradients that a superstep would find: those that wait, and those committed since the
+ * last. May be some too few or too many, for modules add meanwhile. */
 uint64_t control_pending(const struct control *control);
 
 uint64_t control_version(const struct control *control);

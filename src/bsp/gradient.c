@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* A vector that is added was drained, and finite as it was taken; but a module that goes wild
- * can write there. So each block is copied before it is tested and added, and one with NaN or
- * Inf counts as zeros. */
+/* A vector that is added was drained, and finite as it was taken; but a module that goes
+ * wild can write there. So each block is copied before it is tested and added, and one
+ * with NaN or Inf counts as zeros. */
 #include "bsp/gradient.h"
 
 #include "base/base.h"

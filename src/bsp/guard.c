@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* A page of a mapped file that lies behind its end is SIGBUS when it is touched. The file of a
- * segment must have a name by which modules find it, so that it cannot be a memfd, which alone the
- * kernel seals against that (a memfd cannot be linked, and ends with its keeper). So the signal is
- * caught: the handler maps zeros over the whole segment, notes it, and the instruction is run
- * again. What is mapped so is this process's alone; nothing it writes there is seen by others.
+/* A page of a mapped file that lies behind its end is SIGBUS when it is touched. The file
+ * of a segment must have a name by which modules find it, so that it cannot be a memfd,
+ * which alone the kernel seals against that (a memfd cannot be linked, and ends with its
+ * keeper). So the signal is caught: the handler maps zeros over the whole segment, notes
+ * it, and the instruction is run again. What is mapped so is this process's alone;
+ * nothing it writes there is seen by others.
  *
- * The handler reads the list without a lock: `at` is set last and cleared first, and what is
- * watched is not unmapped before. Signals for other addresses go to the handler that was there. */
+ * The handler reads the list without a lock: `at` is set last and cleared first, and what
+ * is watched is not unmapped before. Signals for other addresses go to the handler that
+ * was there. */
 #include "bsp/guard.h"
 
 #include <errno.h>
@@ -45,7 +47,7 @@ static bool cover(struct guard *g, uintptr_t address)
 static void on_bus(int signal, siginfo_t *info, void *context)
 {
     int error = errno;
-    bool covered = false, sent = info->si_code <= 0;        /* by kill: there is no address */
+    bool covered = false, sent = info->si_code <= 0; /* by kill: there is no address */
     for (int i = 0; i < GUARDS && !covered && !sent; i++)
         covered = cover(&guards[i], (uintptr_t)info->si_addr);
     errno = error;

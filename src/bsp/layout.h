@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* The segment as docs/segment.md describes it, byte by byte: what a local module and the ML
- * modules attached to it share. All places are from the object's beginning, all words the
- * machine's own. The keeper is the process of the local module; the owner of a slot is an ML
- * module's process. Both stand in the segment as process.h names them. */
+/* The segment as docs/segment.md describes it, byte by byte: what a local module and the
+ * ML modules attached to it share. All places are from the object's beginning, all words
+ * the machine's own. The keeper is the process of the local module; the owner of a slot
+ * is an ML module's process. Both stand in the segment as process.h names them. */
 #ifndef LAYOUT_H
 #define LAYOUT_H
 
@@ -17,12 +17,14 @@ enum {
     SEGMENT_PARTS = 65536,      /* at most */
     SEGMENT_PART_NAME = 112,    /* bytes, with the zero */
     SEGMENT_SUMS = 3,           /* of a slot: draining, committed, being written */
-    SEGMENT_SLOT_BYTES = 512,   /* slots begin at multiples, so that none is on two pages */
+    SEGMENT_SLOT_BYTES = 512,   /* slots begin at multiples, so that none is on two
+                                   pages */
     SEGMENT_ROUND = 4096        /* bytes; copies and sums begin at multiples */
 };
 #define SEGMENT_FLOATS ((uint64_t)1 << 40)              /* at most */
 
-/* A piece of the model with a name, such as a layer. Parts follow each other without gaps. */
+/* A piece of the model with a name, such as a layer. Parts follow each other without
+ * gaps. */
 struct segment_part {
     char name[SEGMENT_PART_NAME];
     uint64_t first, n;
@@ -36,45 +38,54 @@ struct segment_header {
     uint64_t bytes;                             /* of the whole object */
     uint64_t parts_at, slots_at;
     uint64_t copies_at, copy_bytes;             /* copy c: copies_at + c copy_bytes */
-    uint64_t sums_at, sum_bytes;                /* sum k of slot s: sums_at + (3 s + k) sum_bytes */
+    uint64_t sums_at, sum_bytes;                /* sum k of slot s: sums_at + (3 s + k)
+                                                   sum_bytes */
     uint64_t pid_namespace;
     /* {version of the model 48, copy + 1 16}, never 0. The keeper stores, modules load;
      * sequentially consistent, as a Dekker pair with the pins. */
     SEGMENT_LINE _Atomic uint64_t newest;
     /* Versions that a gradient may be behind. The keeper sets; relaxed, a figure. */
     _Atomic uint64_t bound;
-    /* Not 0: the job is over. The keeper sets it once; relaxed, modules see it in time. */
+    /* Not 0: the job is over. The keeper sets it once; relaxed, modules see it in time.
+     */
     _Atomic uint64_t ended;
-    /* The keeper's process; taken from a dead one by compare-and-swap, acquire and release. */
+    /* The keeper's process; taken from a dead one by compare-and-swap, acquire and
+     * release. */
     _Atomic uint64_t keeper;
 };
 
 /* Bytes of it that are constant. */
-enum { SEGMENT_CONSTANT = offsetof(struct segment_header, pid_namespace) + sizeof(uint64_t) };
+enum {
+    SEGMENT_CONSTANT = offsetof(struct segment_header, pid_namespace) + sizeof(uint64_t)
+};
 
-/* What a sum is made of. It and the sum are written by the owner while it is the one being written,
- * read by both while it is committed, by the keeper while it is drained; ordered by `flip`. */
+/* What a sum is made of. It and the sum are written by the owner while it is the one
+ * being written, read by both while it is committed, by the keeper while it is drained;
+ * ordered by `flip`. */
 struct segment_tally {
     SEGMENT_LINE uint64_t gradients;
     uint64_t examples;
     uint64_t oldest;            /* version of the model */
-    uint64_t lag, lag_most;     /* versions that gradients were behind as they came: sum, most */
+    uint64_t lag, lag_most;     /* versions that gradients were behind as they came: sum,
+                                   most */
 };
 
-/* Of an ML module. The tallies are here, and not where the sums are, so that taking a sum touches
- * no other page. */
+/* Of an ML module. The tallies are here, and not where the sums are, so that taking a sum
+ * touches no other page. */
 struct segment_slot {
-    /* 0: free. Set from 0, or from a dead owner, by compare-and-swap, set to 0 by the owner;
-     * acquire and release. */
+    /* 0: free. Set from 0, or from a dead owner, by compare-and-swap, set to 0 by the
+     * owner; acquire and release. */
     _Alignas(SEGMENT_SLOT_BYTES) _Atomic uint64_t owner;
-    /* 0: none; PIN_WANTED; or what `newest` was: that copy is not written. The owner stores,
-     * and owner and keeper set it from PIN_WANTED by compare-and-swap; sequentially consistent. */
+    /* 0: none; PIN_WANTED; or what `newest` was: that copy is not written. The owner
+     * stores, and owner and keeper set it from PIN_WANTED by compare-and-swap;
+     * sequentially consistent. */
     SEGMENT_LINE _Atomic uint64_t pin;
-    /* Which sum is what, below. The owner publishes by compare-and-swap (release: its sum is
-     * written), the keeper takes by one atomic and (acquire; release: the last one is drained). */
+    /* Which sum is what, below. The owner publishes by compare-and-swap (release: its sum
+     * is written), the keeper takes by one atomic and (acquire; release: the last one is
+     * drained). */
     SEGMENT_LINE _Atomic uint64_t flip;
-    /* The owners' count of gradients committed and their examples, of those refused as stale and
-     * for NaN or Inf, and of owners; relaxed, figures. */
+    /* The owners' count of gradients committed and their examples, of those refused as
+     * stale and for NaN or Inf, and of owners; relaxed, figures. */
     SEGMENT_LINE _Atomic uint64_t gradients;
     _Atomic uint64_t examples, stale, bad, owners;
     struct segment_tally tallies[SEGMENT_SUMS];
@@ -84,8 +95,8 @@ struct segment_slot {
 
 #define PIN_WANTED UINT64_MAX
 
-/* Leavings of an earlier run are no further ahead of this one: supersteps not kept, and a bound a
- * restart. */
+/* Leavings of an earlier run are no further ahead of this one: supersteps not kept, and a
+ * bound a restart. */
 #define VERSION_LEAP ((uint64_t)1 << 40)
 
 static inline uint64_t newest_make(uint64_t version, unsigned copy)
@@ -108,11 +119,12 @@ static inline unsigned newest_copy(uint64_t word)
  *   full       `committed` can be taken; `drained` is with the keeper; the third is being written
  *   not full   `committed` was taken and is with the keeper; the third is being written
  *
- * Only the owner makes it full, only the keeper empties it. So what a compare-and-swap expects
- * cannot come back unseen, and it fails at most once in a row. */
+ * Only the owner makes it full, only the keeper empties it. So what a compare-and-swap
+ * expects cannot come back unseen, and it fails at most once in a row. */
 
 #define FLIP_FULL UINT64_C(16)
-#define FLIP_FIRST UINT64_C(4)          /* nothing committed; 0 and 1 stand for taken ones */
+#define FLIP_FIRST UINT64_C(4)          /* nothing committed; 0 and 1 stand for taken
+                                           ones */
 
 static inline unsigned flip_committed(uint64_t flip)
 {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* A local module of this process. Its segment may be one that was there before: its counts begin
- * where that one's are, and a sum with a gradient on a model older than this run's first is left out
- * as a whole. Such sums are those that nobody had taken when the last keeper died, and what a module
- * puts in between looking at the version and publishing while the segment changes hands. */
+/* A local module of this process. Its segment may be one that was there before: its
+ * counts begin where that one's are, and a sum with a gradient on a model older than this
+ * run's first is left out as a whole. Such sums are those that nobody had taken when the
+ * last keeper died, and what a module puts in between looking at the version and
+ * publishing while the segment changes hands. */
 #include "bsp/local.h"
 
 #include "kernels/kernels.h"
@@ -42,7 +43,8 @@ float *local_next(struct local *local)
     return local->kind->next(local);
 }
 
-void local_store(struct local *local, const float *model, uint64_t version, uint64_t since)
+void local_store(struct local *local, const float *model, uint64_t version,
+                 uint64_t since)
 {
     local->kind->store(local, model, version, since);
 }
@@ -80,7 +82,8 @@ struct own {
     bool taken_over;                        /* and nothing was stored yet */
     uint64_t since;                         /* the run's first version */
     struct local_figures before;            /* as it was opened */
-    float *next;                            /* that was given for the next model, or NULL */
+    float *next;                            /* that was given for the next model, or
+                                               NULL */
     uint64_t read;                          /* gradients committed at the last read-out */
     uint64_t not_finite[SEGMENT_SLOTS];     /* gradients whose sums had NaN or Inf */
     uint64_t bad[SEGMENT_SLOTS];            /* that local_bad has told */
@@ -175,7 +178,8 @@ static float *own_next(struct local *local)
     return own->next;
 }
 
-static void own_store(struct local *local, const float *model, uint64_t version, uint64_t since)
+static void own_store(struct local *local, const float *model, uint64_t version,
+                      uint64_t since)
 {
     struct own *own = own_of(local);
     float *next = own->next && model == own->next ? NULL : segment_next(own->segment);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* A local module keeps segments for control. What control asks of it is two things, a sum to read
- * out and a model to store. It is in this process, with one segment (local_open), or in another
- * one, behind a fabric that carries the two (remote.h). One thread at a time. */
+/* A local module keeps segments for control. What control asks of it is two things, a sum
+ * to read out and a model to store. It is in this process, with one segment (local_open),
+ * or in another one, behind a fabric that carries the two (remote.h). One thread at a
+ * time. */
 #ifndef LOCAL_H
 #define LOCAL_H
 
@@ -32,7 +33,8 @@ struct local_kind {
     uint64_t (*version)(const struct local *local);
     void (*read_out)(struct local *local, struct gradient *g, struct local_sums *sums);
     float *(*next)(struct local *local);
-    void (*store)(struct local *local, const float *model, uint64_t version, uint64_t since);
+    void (*store)(struct local *local, const float *model, uint64_t version,
+                  uint64_t since);
     void (*figures)(const struct local *local, struct local_figures *figures);
     uint64_t (*pending)(const struct local *local);
     uint64_t (*bad)(struct local *local, int *pid);
@@ -45,38 +47,42 @@ struct local {
     const struct local_kind *kind;
 };
 
-/* As segment_open. A segment that a dead keeper has left is taken over with the modules that are
- * attached; what they gave to that keeper is undone, and not read out. */
+/* As segment_open. A segment that a dead keeper has left is taken over with the modules
+ * that are attached; what they gave to that keeper is undone, and not read out. */
 descant_status local_open(struct local **local, const struct segment_options *options);
 void local_close(struct local *local);          /* ends its segments. NULL is allowed */
-void local_end(struct local *local);            /* tells the modules; sums can still be read */
+void local_end(struct local *local);            /* tells the modules; sums can still be
+                                                   read */
 
 /* Its segments have models of another run, which the next store must be above. */
 bool local_taken_over(const struct local *local);
 uint64_t local_version(const struct local *local);      /* of the newest model */
 
-/* Adds to g what the slots hold, which stays there until the next read-out, and to sums what it is
- * made of. A slot's sum with NaN or Inf is left out. */
+/* Adds to g what the slots hold, which stays there until the next read-out, and to sums
+ * what it is made of. A slot's sum with NaN or Inf is left out. */
 void local_read_out(struct local *local, struct gradient *g, struct local_sums *sums);
 
-/* Where the next model (n) can be made, until the next store: given to it, it is not copied. NULL:
- * nowhere. */
+/* Where the next model (n) can be made, until the next store: given to it, it is not
+ * copied. NULL: nowhere. */
 float *local_next(struct local *local);
 
-/* Makes it the newest model, which stays as it is until the next store. Gradients on versions
- * below `since` are undone. */
-void local_store(struct local *local, const float *model, uint64_t version, uint64_t since);
+/* Makes it the newest model, which stays as it is until the next store. Gradients on
+ * versions below `since` are undone. */
+void local_store(struct local *local, const float *model, uint64_t version,
+                 uint64_t since);
 
 void local_figures(const struct local *local, struct local_figures *figures);
 
-/* Gradients that a read-out would find; some too few or too many, for modules add meanwhile. */
+/* Gradients that a read-out would find; some too few or too many, for modules add
+ * meanwhile. */
 uint64_t local_pending(const struct local *local);
 
-/* Gradients that are refused, or left out, for NaN or Inf since this was last asked, in the first slot that has
- * some; 0: none. *pid: whose the slot is now, 0: nobody's. */
+/* Gradients that are refused, or left out, for NaN or Inf since this was last asked, in
+ * the first slot that has some; 0: none. *pid: whose the slot is now, 0: nobody's. */
 uint64_t local_bad(struct local *local, int *pid);
 
 int local_sweep(struct local *local);           /* as segment_sweep */
-bool local_detached(const struct local *local); /* as segment_detached: its module is wild */
+bool local_detached(const struct local *local); /* as segment_detached: its module is
+                                                   wild */
 
 #endif

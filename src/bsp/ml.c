@@ -1,21 +1,23 @@
 /* SPDX-License-Identifier: MIT */
 /* An ML module's side of a segment, as descant_ml.h promises it.
  *
- * Adding a gradient writes the sum that the keeper neither has nor can take: what is committed
- * plus the gradient, and publishes it by one compare-and-swap. If the keeper took the committed sum
- * meanwhile, that fails, and the gradient alone is written and published: now the slot is empty,
- * the keeper does not touch its word, and the swap succeeds. So a gradient is read twice at most,
- * nobody waits, and:
- *   1. a gradient is in the sums from its swap on, and in none before it: a module that dies
- *      while it adds leaves an unpublished sum, which the next owner of the slot overwrites;
+ * Adding a gradient writes the sum that the keeper neither has nor can take: what is
+ * committed plus the gradient, and publishes it by one compare-and-swap. If the keeper
+ * took the committed sum meanwhile, that fails, and the gradient alone is written and
+ * published: now the slot is empty, the keeper does not touch its word, and the swap
+ * succeeds. So a gradient is read twice at most, nobody waits, and:
+ *   1. a gradient is in the sums from its swap on, and in none before it: a module that
+ *      dies while it adds leaves an unpublished sum, which the next owner of the slot
+ *      overwrites;
  *   2. what a module has published is taken by exactly one atomic and of the keeper;
  *   3. a refused gradient was written to an unpublished sum, and nothing is to be undone.
  *
- * Pinning a model is described in segment.c. Staleness is looked at as a gradient comes: a model
- * that is stored in the instants between that look and the swap counts as stored after it.
+ * Pinning a model is described in segment.c. Staleness is looked at as a gradient comes:
+ * a model that is stored in the instants between that look and the swap counts as stored
+ * after it.
  *
- * The struct lies on pages of its own that the kernel wipes in forked children: no memory there
- * means that this is one. */
+ * The struct lies on pages of its own that the kernel wipes in forked children: no memory
+ * there means that this is one. */
 #include "bsp/ml.h"
 
 #include "bsp/object.h"
@@ -29,7 +31,8 @@
 #include <sys/mman.h>
 
 #define POLL_NS UINT64_C(10000000)      /* for a segment that is not there yet */
-#define WAIT_MOST_S 1e9                 /* 30 years, that a clock of nanoseconds can hold */
+#define WAIT_MOST_S 1e9                 /* 30 years, that a clock of nanoseconds can
+                                           hold */
 
 struct descant_ml {
     struct segment_header *h;           /* NULL: this is a forked child */
@@ -55,7 +58,8 @@ static descant_status check(const struct descant_ml *ml, const char *call)
     if (!ml)
         return log_fail(NULL, DESCANT_INVALID, "%s: not attached to a segment", call);
     if (!ml->h)
-        return log_fail(NULL, DESCANT_FORKED, "%s: the slot belongs to the parent process", call);
+        return log_fail(NULL, DESCANT_FORKED,
+                        "%s: the slot belongs to the parent process", call);
     return DESCANT_OK;
 }
 
@@ -68,8 +72,8 @@ static bool is_ended(const struct segment_header *h)
 
 static bool take_slot(struct segment_slot *slot, uint64_t from, uint64_t self)
 {
-    if (!atomic_compare_exchange_strong_explicit(&slot->owner, &from, self, memory_order_acq_rel,
-                                                 memory_order_relaxed))
+    if (!atomic_compare_exchange_strong_explicit(
+            &slot->owner, &from, self, memory_order_acq_rel, memory_order_relaxed))
         return false;
     atomic_store_explicit(&slot->pin, 0, memory_order_seq_cst);
     atomic_fetch_add_explicit(&slot->owners, 1, memory_order_relaxed);
@@ -86,14 +90,15 @@ static descant_status find_slot(struct descant_ml *ml, struct segment_header *h)
         for (unsigned s = 0; s < h->slots; s++) {
             struct segment_slot *slot = segment_slot(h, s);
             uint64_t owner = atomic_load_explicit(&slot->owner, memory_order_acquire);
-            if ((owner == 0 || (dead && !process_alive(owner))) && take_slot(slot, owner, self)) {
+            if ((owner == 0 || (dead && !process_alive(owner))) &&
+                take_slot(slot, owner, self)) {
                 ml->slot = slot;
                 ml->slot_number = s;
                 return DESCANT_OK;
             }
         }
-    return log_fail(NULL, DESCANT_BAD_SIZE, "the segment's %u slots are taken by modules that live",
-                    h->slots);
+    return log_fail(NULL, DESCANT_BAD_SIZE,
+                    "the segment's %u slots are taken by modules that live", h->slots);
 }
 
 descant_status ml_attach_at(struct descant_ml **ml, struct segment_header *memory)
@@ -106,7 +111,8 @@ descant_status ml_attach_at(struct descant_ml **ml, struct segment_header *memor
         return log_fail(NULL, DESCANT_MEMORY, "no memory for an ML module");
     descant_status status = DESCANT_OK;
     if (madvise(made, room, MADV_WIPEONFORK) != 0)
-        status = log_fail(NULL, DESCANT_SYSTEM, "madvise(MADV_WIPEONFORK): %s", strerror(errno));
+        status = log_fail(NULL, DESCANT_SYSTEM, "madvise(MADV_WIPEONFORK): %s",
+                          strerror(errno));
     if (status == DESCANT_OK)
         status = find_slot(made, memory);
     if (status != DESCANT_OK) {
@@ -141,7 +147,8 @@ static descant_status await(struct object *object, const char *name, double wait
         status = open_living(object, name);
     }
     if (status == DESCANT_TIMEOUT)
-        return log_fail(NULL, status, "there is no segment '%s' (waited %g s)", name, most);
+        return log_fail(NULL, status, "there is no segment '%s' (waited %g s)", name,
+                        most);
     return status;
 }
 
@@ -192,13 +199,15 @@ size_t descant_ml_parts(const struct descant_ml *ml)
     return check(ml, "descant_ml_parts") == DESCANT_OK ? ml->h->n_parts : 0;
 }
 
-descant_status descant_ml_part(const struct descant_ml *ml, size_t i, struct descant_ml_part *part)
+descant_status descant_ml_part(const struct descant_ml *ml, size_t i,
+                               struct descant_ml_part *part)
 {
     descant_status status = check(ml, "descant_ml_part");
     if (status != DESCANT_OK)
         return status;
     if (i >= ml->h->n_parts)
-        return log_fail(NULL, DESCANT_INVALID, "descant_ml_part: %zu of %u", i, ml->h->n_parts);
+        return log_fail(NULL, DESCANT_INVALID, "descant_ml_part: %zu of %u", i,
+                        ml->h->n_parts);
     const struct segment_part *p = segment_parts(ml->h) + i;
     *part = (struct descant_ml_part){p->name, p->first, p->n};
     return DESCANT_OK;
@@ -215,8 +224,8 @@ descant_status descant_ml_pin(struct descant_ml *ml, struct descant_ml_model *mo
     atomic_store_explicit(&ml->slot->pin, pin, memory_order_seq_cst);
     uint64_t newest = atomic_load_explicit(&ml->h->newest, memory_order_seq_cst);
     at_step(ML_PINNING);
-    if (!atomic_compare_exchange_strong_explicit(&ml->slot->pin, &pin, newest, memory_order_seq_cst,
-                                                 memory_order_seq_cst))
+    if (!atomic_compare_exchange_strong_explicit(
+            &ml->slot->pin, &pin, newest, memory_order_seq_cst, memory_order_seq_cst))
         newest = pin;       /* the keeper's gift */
     ml->version = newest_version(newest);
     ml->has_version = true;
@@ -253,12 +262,14 @@ static descant_status not_finite(struct descant_ml *ml, const float *gradient)
                         "refused: with this gradient the sum is more than a float holds");
     while (i - part->first >= part->n)
         part++;
-    return log_fail(NULL, DESCANT_NOT_FINITE, "refused: the gradient of '%s' has %s at %llu",
-                    part->name, isnan(gradient[i]) ? "NaN" : "Inf",
+    return log_fail(NULL, DESCANT_NOT_FINITE,
+                    "refused: the gradient of '%s' has %s at %llu", part->name,
+                    isnan(gradient[i]) ? "NaN" : "Inf",
                     (unsigned long long)(i - part->first));
 }
 
-static descant_status check_gradient(struct descant_ml *ml, uint64_t examples, uint64_t *lag)
+static descant_status check_gradient(struct descant_ml *ml, uint64_t examples,
+                                     uint64_t *lag)
 {
     if (is_ended(ml->h))
         return log_fail(NULL, DESCANT_ENDED, "the segment's job has ended");
@@ -268,18 +279,21 @@ static descant_status check_gradient(struct descant_ml *ml, uint64_t examples, u
         return log_fail(NULL, DESCANT_INVALID, "a gradient over no examples");
     uint64_t newest = atomic_load_explicit(&ml->h->newest, memory_order_relaxed);
     uint64_t bound = atomic_load_explicit(&ml->h->bound, memory_order_relaxed);
-    *lag = newest_version(newest) - ml->version;    /* wraps for one of a run that was undone */
+    *lag = newest_version(newest) - ml->version;    /* wraps for one of a run that was
+                                                       undone */
     if (*lag <= bound)
         return DESCANT_OK;
     count(&ml->slot->stale, &ml->stats.stale, 1);
     return log_fail(NULL, DESCANT_STALE,
-                    "refused: the gradient is on version %llu, the model is at %llu, allowed: %llu "
-                    "behind", (unsigned long long)ml->version,
-                    (unsigned long long)newest_version(newest), (unsigned long long)bound);
+                    "refused: the gradient is on version %llu, the model is at %llu, "
+                    "allowed: %llu behind",
+                    (unsigned long long)ml->version,
+                    (unsigned long long)newest_version(newest),
+                    (unsigned long long)bound);
 }
 
-static void describe(struct segment_tally *sum, const struct segment_tally *from, uint64_t version,
-                     uint64_t lag, uint64_t examples)
+static void describe(struct segment_tally *sum, const struct segment_tally *from,
+                     uint64_t version, uint64_t lag, uint64_t examples)
 {
     sum->gradients = from->gradients + 1;
     sum->examples = from->examples + examples;
@@ -306,14 +320,16 @@ static descant_status put(struct descant_ml *ml, const float *gradient, uint64_t
             return not_finite(ml, gradient);
         describe(&tallies[to], full ? &tallies[from] : &none, ml->version, lag, examples);
         at_step(ML_PUBLISHING);
-    } while (!atomic_compare_exchange_strong_explicit(&ml->slot->flip, &flip, flip_published(flip),
-                                                      memory_order_acq_rel, memory_order_acquire));
+    } while (!atomic_compare_exchange_strong_explicit(
+        &ml->slot->flip, &flip, flip_published(flip), memory_order_acq_rel,
+        memory_order_acquire));
     count(&ml->slot->gradients, &ml->stats.gradients, 1);
     count(&ml->slot->examples, &ml->stats.examples, examples);
     return DESCANT_OK;
 }
 
-descant_status descant_ml_add(struct descant_ml *ml, const float *gradient, uint64_t examples)
+descant_status descant_ml_add(struct descant_ml *ml, const float *gradient,
+                              uint64_t examples)
 {
     descant_status status = check(ml, "descant_ml_add");
     return status == DESCANT_OK ? put(ml, gradient, examples) : status;
@@ -325,14 +341,16 @@ static void forget(struct descant_ml *ml)
         memset(ml->staged, 0, ml->h->n * sizeof *ml->staged);
 }
 
-descant_status descant_ml_stage(struct descant_ml *ml, size_t first, const float *piece, size_t n)
+descant_status descant_ml_stage(struct descant_ml *ml, size_t first, const float *piece,
+                                size_t n)
 {
     descant_status status = check(ml, "descant_ml_stage");
     if (status != DESCANT_OK)
         return status;
     if (first > ml->h->n || n > ml->h->n - first)
-        return log_fail(NULL, DESCANT_INVALID, "a piece of %zu floats from %zu: the model has %llu",
-                        n, first, (unsigned long long)ml->h->n);
+        return log_fail(NULL, DESCANT_INVALID,
+                        "a piece of %zu floats from %zu: the model has %llu", n, first,
+                        (unsigned long long)ml->h->n);
     if (!ml->staged)
         ml->staged = memory_take_array(ml->h->n, sizeof *ml->staged);
     if (!ml->staged)

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* A segment is the POSIX shared memory object "/descant.NAME", which Linux keeps as a file in
- * /dev/shm. It is made as a file without a name, filled, and linked as one that is whole: nobody
- * sees half a segment, and a process that is killed meanwhile leaves nothing behind. All pages are
- * taken at once, for a /dev/shm that is full later would be a SIGBUS.
+/* A segment is the POSIX shared memory object "/descant.NAME", which Linux keeps as a
+ * file in /dev/shm. It is made as a file without a name, filled, and linked as one that
+ * is whole: nobody sees half a segment, and a process that is killed meanwhile leaves
+ * nothing behind. All pages are taken at once, for a /dev/shm that is full later would be
+ * a SIGBUS.
  *
- * Only a segment's keeper takes away its name. So if the name is still this object's, nobody
- * else can give it to another one before it is taken away: object_hide has no race. */
+ * Only a segment's keeper takes away its name. So if the name is still this object's,
+ * nobody else can give it to another one before it is taken away: object_hide has no
+ * race. */
 #include "bsp/object.h"
 
 #include "bsp/guard.h"
@@ -36,11 +38,16 @@ static uint64_t round_up(uint64_t bytes, uint64_t to)
 
 struct segment_header object_layout(uint64_t n, uint32_t slots, uint32_t n_parts)
 {
-    struct segment_header h = {.magic = SEGMENT_MAGIC, .version = SEGMENT_VERSION,
-                               .slots = slots, .copies = slots + 2, .n_parts = n_parts, .n = n};
+    struct segment_header h = {.magic = SEGMENT_MAGIC,
+                               .version = SEGMENT_VERSION,
+                               .slots = slots,
+                               .copies = slots + 2,
+                               .n_parts = n_parts,
+                               .n = n};
     h.slots_at = round_up(sizeof h, SEGMENT_SLOT_BYTES);
     h.parts_at = h.slots_at + slots * sizeof(struct segment_slot);
-    h.copies_at = round_up(h.parts_at + n_parts * sizeof(struct segment_part), SEGMENT_ROUND);
+    h.copies_at =
+        round_up(h.parts_at + n_parts * sizeof(struct segment_part), SEGMENT_ROUND);
     h.copy_bytes = round_up(n * sizeof(float), SEGMENT_ROUND);
     h.sums_at = h.copies_at + h.copies * h.copy_bytes;
     h.sum_bytes = h.copy_bytes;
@@ -51,11 +58,13 @@ struct segment_header object_layout(uint64_t n, uint32_t slots, uint32_t n_parts
 descant_status object_check_name(const char *name, const struct log *log)
 {
     size_t n = strlen(name);
-    size_t good = strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-");
+    size_t good =
+        strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-");
     if (n == 0 || n > OBJECT_NAME || good != n)
-        return log_fail(log, DESCANT_BAD_ADDRESS,
-                        "segment '%s': a name has 1 to %d letters, digits, '.', '_' or '-'", name,
-                        OBJECT_NAME);
+        return log_fail(
+            log, DESCANT_BAD_ADDRESS,
+            "segment '%s': a name has 1 to %d letters, digits, '.', '_' or '-'", name,
+            OBJECT_NAME);
     return DESCANT_OK;
 }
 
@@ -75,8 +84,9 @@ static const char *object_of(const char *name, char *object)
 
 static descant_status foreign(const char *name, unsigned user, const struct log *log)
 {
-    return log_fail(log, DESCANT_SYSTEM, "segment '%s' belongs to user %u, this process to user %u",
-                    name, user, (unsigned)geteuid());
+    return log_fail(log, DESCANT_SYSTEM,
+                    "segment '%s' belongs to user %u, this process to user %u", name,
+                    user, (unsigned)geteuid());
 }
 
 static descant_status not_opened(const char *name, const struct log *log)
@@ -88,7 +98,8 @@ static descant_status not_opened(const char *name, const struct log *log)
         return DESCANT_TIMEOUT;
     if (why == EACCES && stat(path_of(name, path), &of) == 0 && of.st_uid != geteuid())
         return foreign(name, of.st_uid, log);
-    return log_fail(log, DESCANT_SYSTEM, "segment '%s' cannot be opened: %s", name, strerror(why));
+    return log_fail(log, DESCANT_SYSTEM, "segment '%s' cannot be opened: %s", name,
+                    strerror(why));
 }
 
 /* What follows the magic and the version is what the numbers of a segment make of it. */
@@ -122,35 +133,40 @@ static bool parts_follow(int fd, const struct segment_header *layout)
     return next == layout->n;
 }
 
-static descant_status check_header(int fd, const char *name, struct segment_header *layout,
-                                   const struct log *log)
+static descant_status check_header(int fd, const char *name,
+                                   struct segment_header *layout, const struct log *log)
 {
     struct segment_header h;
     struct stat of;
     if (fstat(fd, &of) != 0)
-        return log_fail(log, DESCANT_SYSTEM, "segment '%s': fstat: %s", name, strerror(errno));
+        return log_fail(log, DESCANT_SYSTEM, "segment '%s': fstat: %s", name,
+                        strerror(errno));
     if (of.st_uid != geteuid())
         return foreign(name, of.st_uid, log);
     if (pread(fd, &h, sizeof h, 0) != (ssize_t)sizeof h || h.magic != SEGMENT_MAGIC)
         return log_fail(log, DESCANT_CORRUPT,
-                        "segment '%s': " FOLDER "/descant.%s is not a segment of Descant", name,
-                        name);
+                        "segment '%s': " FOLDER "/descant.%s is not a segment of Descant",
+                        name, name);
     if (h.version != SEGMENT_VERSION)
-        return log_fail(log, DESCANT_MISMATCH,
-                        "segment '%s' has version %u of the layout, this library knows %d", name,
-                        h.version, SEGMENT_VERSION);
+        return log_fail(
+            log, DESCANT_MISMATCH,
+            "segment '%s' has version %u of the layout, this library knows %d", name,
+            h.version, SEGMENT_VERSION);
     if (!fits(&h, (uint64_t)of.st_size))
         return log_fail(log, DESCANT_CORRUPT,
-                        "segment '%s' is damaged: its sizes do not fit each other, or its %lld "
-                        "bytes; " REMOVE, name, (long long)of.st_size, name);
+                        "segment '%s' is damaged: its sizes do not fit each other, or "
+                        "its %lld bytes; " REMOVE,
+                        name, (long long)of.st_size, name);
     if (!parts_follow(fd, &h))
-        return log_fail(log, DESCANT_CORRUPT,
-                        "segment '%s' is damaged: its parts do not follow each other; " REMOVE,
-                        name, name);
+        return log_fail(
+            log, DESCANT_CORRUPT,
+            "segment '%s' is damaged: its parts do not follow each other; " REMOVE, name,
+            name);
     if (h.pid_namespace != process_namespace())
         return log_fail(log, DESCANT_MISMATCH,
-                        "segment '%s' is of another PID namespace (container): who lives there "
-                        "cannot be told here", name);
+                        "segment '%s' is of another PID namespace (container): who lives "
+                        "there cannot be told here",
+                        name);
     *layout = h;
     return DESCANT_OK;
 }
@@ -160,13 +176,15 @@ static descant_status map(struct object *object, int fd, const char *name,
 {
     struct stat of;
     if (fstat(fd, &of) != 0)
-        return log_fail(log, DESCANT_SYSTEM, "segment '%s': fstat: %s", name, strerror(errno));
+        return log_fail(log, DESCANT_SYSTEM, "segment '%s': fstat: %s", name,
+                        strerror(errno));
     size_t bytes = layout->bytes;
-    void *p = memory_refuse() ? MAP_FAILED
-                              : mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    void *p = memory_refuse()
+                  ? MAP_FAILED
+                  : mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (p == MAP_FAILED)
-        return log_fail(log, DESCANT_MEMORY, "segment '%s': %zu bytes cannot be mapped", name,
-                        bytes);
+        return log_fail(log, DESCANT_MEMORY, "segment '%s': %zu bytes cannot be mapped",
+                        name, bytes);
     *object = (struct object){p, *layout, bytes, of.st_dev, of.st_ino};
     return DESCANT_OK;
 }
@@ -187,7 +205,8 @@ descant_status object_open(struct object *object, const char *name, const struct
 
 /* --- a new one --- */
 
-static descant_status take_pages(int fd, const char *name, uint64_t bytes, const struct log *log)
+static descant_status take_pages(int fd, const char *name, uint64_t bytes,
+                                 const struct log *log)
 {
     struct statvfs space = {0};
     uint64_t memory = machine_memory_free();
@@ -200,21 +219,24 @@ static descant_status take_pages(int fd, const char *name, uint64_t bytes, const
             continue;
         int why = errno;
         statvfs(FOLDER, &space);
-        return log_fail(log, DESCANT_MEMORY,
-                        "segment '%s' takes %llu bytes: " FOLDER " has %llu free of %llu: %s", name,
-                        (unsigned long long)bytes,
-                        (unsigned long long)space.f_bavail * space.f_frsize,
-                        (unsigned long long)space.f_blocks * space.f_frsize, strerror(why));
+        return log_fail(
+            log, DESCANT_MEMORY,
+            "segment '%s' takes %llu bytes: " FOLDER " has %llu free of %llu: %s", name,
+            (unsigned long long)bytes,
+            (unsigned long long)space.f_bavail * space.f_frsize,
+            (unsigned long long)space.f_blocks * space.f_frsize, strerror(why));
     }
     return DESCANT_OK;
 }
 
 descant_status object_make(struct object *object, const char *name,
-                           const struct segment_header *layout, int *fd, const struct log *log)
+                           const struct segment_header *layout, int *fd,
+                           const struct log *log)
 {
     *fd = memory_refuse() ? -1 : open(FOLDER, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
     if (*fd < 0)
-        return log_fail(log, DESCANT_SYSTEM, "no file in " FOLDER ": %s", strerror(errno));
+        return log_fail(log, DESCANT_SYSTEM, "no file in " FOLDER ": %s",
+                        strerror(errno));
     descant_status status = take_pages(*fd, name, layout->bytes, log);
     if (status == DESCANT_OK)
         status = map(object, *fd, name, layout, log);
@@ -236,16 +258,19 @@ descant_status object_show(int fd, const char *name, const struct log *log)
         return DESCANT_OK;
     if (errno == EEXIST)
         return DESCANT_DUPLICATE;
-    return log_fail(log, DESCANT_SYSTEM, "segment '%s' cannot be given its name: %s", name,
-                    strerror(errno));
+    return log_fail(log, DESCANT_SYSTEM, "segment '%s' cannot be given its name: %s",
+                    name, strerror(errno));
 }
 
-descant_status object_guard(const struct object *object, const char *name, const struct log *log)
+descant_status object_guard(const struct object *object, const char *name,
+                            const struct log *log)
 {
     if (guard_watch(object->header, object->bytes))
         return DESCANT_OK;
-    return log_fail(log, DESCANT_SYSTEM, "segment '%s': this process already guards 256 segments "
-                    "against truncation, its limit; use fewer segments in one process", name);
+    return log_fail(log, DESCANT_SYSTEM,
+                    "segment '%s': this process already guards 256 segments against "
+                    "truncation, its limit; use fewer segments in one process",
+                    name);
 }
 
 void object_hide(const struct object *object, const char *name)

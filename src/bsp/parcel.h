@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What control and a process of local modules, a branch, say to each other in the heads of parcels
- * (fabric_post). Rank 0 is control.
+/* What control and a process of local modules, a branch, say to each other in the heads
+ * of parcels (fabric_post). Rank 0 is control.
  *
  *   branch    HELLO    it is here; `version` of its segments, 0: it has none
  *   control   WELCOME  of which run and how large the model is
@@ -20,7 +20,14 @@
 #include "bsp/local.h"
 #include "fabric/fabric.h"
 
-enum { UP_HELLO = 1, UP_READY = 2, UP_ABOVE = 4, UP_SUM = 8, UP_LAST = 16, UP_FIGURES = 32 };
+enum {
+    UP_HELLO = 1,
+    UP_READY = 2,
+    UP_ABOVE = 4,
+    UP_SUM = 8,
+    UP_LAST = 16,
+    UP_FIGURES = 32
+};
 enum { DOWN_WELCOME = 1, DOWN_SHAPE = 2, DOWN_MODEL = 4, DOWN_READ = 8, DOWN_END = 16 };
 
 /* The commands of a branch. */

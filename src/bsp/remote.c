@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: MIT */
-/* Control's side of a branch (parcel.h). A sum stays in the fabric's memory until a superstep reads
- * it out, and no other comes from there before; a model that cannot be sent, since the one before
- * is still on its way, is not sent at all if a newer one comes first. So a slow branch has one
- * parcel under way in each direction, and costs the others nothing.
+/* Control's side of a branch (parcel.h). A sum stays in the fabric's memory until a
+ * superstep reads it out, and no other comes from there before; a model that cannot be
+ * sent, since the one before is still on its way, is not sent at all if a newer one comes
+ * first. So a slow branch has one parcel under way in each direction, and costs the
+ * others nothing.
  *
- *   1. A sum counts if its branch had this run's model in its segments when it was read out,
- *      whoever has the rank by now; else its gradients are undone.
- *   2. The bound on staleness holds for a sum as it comes here, too: one that was read out so many
- *      versions ago that its gradients could be older is refused, and counted.
- *   3. A branch whose segments have models of something else gets none before control has a version
- *      above theirs (taken_over, version; the next store). */
+ *   1. A sum counts if its branch had this run's model in its segments when it was read
+ *      out, whoever has the rank by now; else its gradients are undone.
+ *   2. The bound on staleness holds for a sum as it comes here, too: one that was read
+ *      out so many versions ago that its gradients could be older is refused, and
+ *      counted.
+ *   3. A branch whose segments have models of something else gets none before control has
+ *      a version above theirs (taken_over, version; the next store). */
 #include "bsp/remote.h"
 
 #include "bsp/layout.h"
@@ -37,8 +39,8 @@ struct remote {
     struct up sum;
     int modules;                    /* of the newest head that told them */
     uint64_t undone;                /* for the next read-out */
-    /* Gradients, also those left out, and those that a control before this one had; and of them,
-     * from who has the rank now */
+    /* Gradients, also those left out, and those that a control before this one had; and
+     * of them, from who has the rank now */
     uint64_t received, from_known;
     uint64_t stale, bad;            /* of them, refused here */
     bool died;
@@ -97,8 +99,10 @@ static void hear_state(struct remote *r, const struct up *up)
     bool foreign = up->what & (UP_HELLO | UP_ABOVE) && up->version && up->run != r->o.run;
     bool false_version = foreign && up->version > r->version + VERSION_LEAP;
     if (false_version && !r->left)
-        log_say(r->o.log, DESCANT_WARNING, "rank %d says that its segments have version %" PRIu64
-                ", which no run has come to: it is left out", r->o.rank, up->version);
+        log_say(r->o.log, DESCANT_WARNING,
+                "rank %d says that its segments have version %" PRIu64
+                ", which no run has come to: it is left out",
+                r->o.rank, up->version);
     if (foreign && !false_version) {
         r->foreign = true;
         r->foreign_version = up->version;
@@ -131,9 +135,10 @@ static uint64_t lost(const struct remote *r)
 
 static void say_death(const struct remote *r)
 {
-    log_say(r->o.log, DESCANT_WARNING, "the local modules of rank %d have died, with %" PRIu64
-            " gradients that were not read out%s", r->o.rank, lost(r),
-            r->o.n_ranks > 1 ? "; the others go on" : "");
+    log_say(r->o.log, DESCANT_WARNING,
+            "the local modules of rank %d have died, with %" PRIu64
+            " gradients that were not read out%s",
+            r->o.rank, lost(r), r->o.n_ranks > 1 ? "; the others go on" : "");
 }
 
 static void look_who(struct remote *r, uint64_t who)
@@ -186,10 +191,16 @@ static size_t room_of(const struct remote *r)
 
 static struct down head_of(struct remote *r, size_t *n)
 {
-    struct down down = {.n_parts = r->o.n_parts, .run = r->o.run, .n = r->o.n, .room = room_of(r),
-                        .bound = r->o.bound, .first_rank = r->o.first_rank,
-                        .n_ranks = r->o.n_ranks, .version = r->version,
-                        .since = r->since > r->join ? r->since : r->join, .asked = r->asked};
+    struct down down = {.n_parts = r->o.n_parts,
+                        .run = r->o.run,
+                        .n = r->o.n,
+                        .room = room_of(r),
+                        .bound = r->o.bound,
+                        .first_rank = r->o.first_rank,
+                        .n_ranks = r->o.n_ranks,
+                        .version = r->version,
+                        .since = r->since > r->join ? r->since : r->join,
+                        .asked = r->asked};
     *n = 0;
     if (r->welcome)
         down.what |= DOWN_WELCOME;
@@ -219,7 +230,8 @@ static void send(struct remote *r)
         return;
     if (n)
         memcpy(post_of(r)->box(r->o.f, r->o.rank),
-               down.what & DOWN_SHAPE ? (const void *)r->o.parts : r->o.model, n * sizeof(float));
+               down.what & DOWN_SHAPE ? (const void *)r->o.parts : r->o.model,
+               n * sizeof(float));
     memcpy(head, &down, sizeof down);
     r->welcome = r->end = false;
     if (down.what & DOWN_READ)
@@ -265,9 +277,14 @@ void remote_pass_over(struct local *local, uint64_t order)
 struct remote_news remote_news(const struct local *local)
 {
     const struct remote *r = remote_in(local);
-    return (struct remote_news){.here = r->known != 0, .came = r->ever, .welcome = r->came,
-                                .left = r->left, .held = r->held, .modules = r->modules,
-                                .lost = lost(r), .crew = r->last.crew};
+    return (struct remote_news){.here = r->known != 0,
+                                .came = r->ever,
+                                .welcome = r->came,
+                                .left = r->left,
+                                .held = r->held,
+                                .modules = r->modules,
+                                .lost = lost(r),
+                                .crew = r->last.crew};
 }
 
 /* --- as a local module --- */
@@ -301,8 +318,8 @@ static uint64_t remote_version(const struct local *local)
     return r->foreign ? r->foreign_version : r->version;
 }
 
-/* A sum that comes so late that its gradients would be refused now is refused, and so is one of
- * several modules that is more than a float holds. */
+/* A sum that comes so late that its gradients would be refused now is refused, and so is
+ * one of several modules that is more than a float holds. */
 static void take_sum(struct remote *r, struct gradient *g, struct local_sums *sums)
 {
     const struct local_sums *s = &r->sum.sums;
@@ -326,7 +343,8 @@ static void take_sum(struct remote *r, struct gradient *g, struct local_sums *su
     sums->lag_most = most > sums->lag_most ? most : sums->lag_most;
 }
 
-static void remote_read_out(struct local *local, struct gradient *g, struct local_sums *sums)
+static void remote_read_out(struct local *local, struct gradient *g,
+                            struct local_sums *sums)
 {
     struct remote *r = remote_of(local);
 
@@ -373,7 +391,8 @@ static void remote_figures(const struct local *local, struct local_figures *figu
 static uint64_t remote_pending(const struct local *local)
 {
     const struct remote *r = remote_in(local);
-    return (r->came && !r->left ? r->last.pending : 0) + (r->held ? r->sum.sums.gradients : 0);
+    return (r->came && !r->left ? r->last.pending : 0) +
+           (r->held ? r->sum.sums.gradients : 0);
 }
 
 /* Its process says it, and sweeps. */

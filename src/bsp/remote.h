@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* A local module in another process, as control has it: a rank of a fabric, whose sums come when
- * they come. Nothing here waits; remote_turn does what can be done now. */
+/* A local module in another process, as control has it: a rank of a fabric, whose sums
+ * come when they come. Nothing here waits; remote_turn does what can be done now. */
 #ifndef REMOTE_H
 #define REMOTE_H
 
@@ -14,7 +14,8 @@ struct remote_options {
     uint32_t n_parts;
     uint64_t bound, run;            /* run: a number that no other run has */
     int first_rank, n_ranks;        /* with local modules */
-    const float *model;             /* (n) the first, and its version; stays until the next store */
+    const float *model;             /* (n) the first, and its version; stays until the
+                                       next store */
     uint64_t version;
     const struct log *log;
 };
@@ -29,10 +30,10 @@ bool remote_turn(struct local *local);
 /* Orders a read-out; orders are numbered from 1. */
 void remote_ask(struct local *local, uint64_t order);
 
-/* It is here, was in time for the last order, and has not answered this one; nor has it a sum here
- * that waits to be read out. */
+/* It is here, was in time for the last order, and has not answered this one; nor has it a
+ * sum here that waits to be read out. */
 bool remote_awaited(const struct local *local, uint64_t order);
-void remote_pass_over(struct local *local, uint64_t order);     /* not waited for any more */
+void remote_pass_over(struct local *local, uint64_t order); /* not waited for any more */
 
 struct remote_news {
     bool here, came;                /* now; ever */
@@ -40,7 +41,8 @@ struct remote_news {
     bool left;                      /* in good order: no sum comes any more */
     bool held;                      /* a sum of it is here, to be read out */
     int modules;                    /* that it has, or those before it had: segments */
-    uint64_t lost;                  /* gradients that died with it, as far as it had told */
+    uint64_t lost;                  /* gradients that died with it, as far as it had
+                                       told */
     struct crew_figures crew;
 };
 

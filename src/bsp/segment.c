@@ -1,32 +1,35 @@
 /* SPDX-License-Identifier: MIT */
 /* The keeper's side of a segment.
  *
- * Storing a model. There are two copies more than slots: one is the newest, one is to be written,
- * and each slot pins at most one. A module pins in three steps: it says that it wants to, reads
- * which copy is the newest, and sets its pin to that from "wanted" by compare-and-swap. Between
- * the second and the third the copy may have become old. So before the keeper looks which copies
- * are pinned, it sets every pin that is wanted to the newest itself. A module's swap then fails,
- * and it has what the keeper gave it. Whoever says later that he wants to, reads the newest later,
- * too. Thus:
+ * Storing a model. There are two copies more than slots: one is the newest, one is to be
+ * written, and each slot pins at most one. A module pins in three steps: it says that it
+ * wants to, reads which copy is the newest, and sets its pin to that from "wanted" by
+ * compare-and-swap. Between the second and the third the copy may have become old. So
+ * before the keeper looks which copies are pinned, it sets every pin that is wanted to
+ * the newest itself. A module's swap then fails, and it has what the keeper gave it.
+ * Whoever says later that he wants to, reads the newest later, too. Thus:
  *   1. a copy that is pinned, or is going to be, is not written;
- *   2. a pin takes three steps whatever the keeper does, and gives a model as new as the newest
- *      when it began;
- *   3. a store takes as many steps as there are slots, and finds a copy, however many modules
- *      have died with a pin. (Chen and Burns, 1997, for readers that keep what they read.)
- * The help comes before a store and not after it, so that a new keeper gives it for one that died.
+ *   2. a pin takes three steps whatever the keeper does, and gives a model as new as the
+ *      newest when it began;
+ *   3. a store takes as many steps as there are slots, and finds a copy, however many
+ *      modules have died with a pin. (Chen and Burns, 1997, for readers that keep what
+ *      they read.)
+ * The help comes before a store and not after it, so that a new keeper gives it for one
+ * that died.
  *
- * Taking a sum is one atomic and (layout.h). The sum is then the keeper's until it takes the next
- * one of that slot: giving it back costs nothing. What is left out: a sum that a keeper had taken
- * as it died is not taken again, for nobody knows what had become of it.
+ * Taking a sum is one atomic and (layout.h). The sum is then the keeper's until it takes
+ * the next one of that slot: giving it back costs nothing. What is left out: a sum that a
+ * keeper had taken as it died is not taken again, for nobody knows what had become of it.
  *
- * Modules can write every byte here. So the keeper goes by a layout of its own, knows itself what it
- * has stored and which sums it has, and tests every word of a module's before it uses it: the places
- * it reads and writes are always inside, and what it hands on could have been given in good order.
- * A word that could not have been makes it detach the segment. The floats are for the keeper's
- * callers to test, since they may change at any time.
+ * Modules can write every byte here. So the keeper goes by a layout of its own, knows
+ * itself what it has stored and which sums it has, and tests every word of a module's
+ * before it uses it: the places it reads and writes are always inside, and what it hands
+ * on could have been given in good order. A word that could not have been makes it detach
+ * the segment. The floats are for the keeper's callers to test, since they may change at
+ * any time.
  *
- * A keeper that dies leaves a segment that modules go on with. The next keeper takes its place by
- * a compare-and-swap of `keeper`; tests/models has both protocols for spin. */
+ * A keeper that dies leaves a segment that modules go on with. The next keeper takes its
+ * place by a compare-and-swap of `keeper`; tests/models has both protocols for spin. */
 #include "bsp/segment.h"
 
 #include "bsp/guard.h"
@@ -37,8 +40,10 @@
 #include <unistd.h>
 
 enum { TRIES = 3 };
-#define VERSION_MOST ((uint64_t)1 << 47)        /* below; a new run's is above the last one's */
-#define COUNT_MOST ((uint64_t)1 << 40)          /* gradients, or examples, between two looks */
+#define VERSION_MOST ((uint64_t)1 << 47)        /* below; a new run's is above the last
+                                                   one's */
+#define COUNT_MOST ((uint64_t)1 << 40)          /* gradients, or examples, between two
+                                                   looks */
 
 struct segment {
     struct object object;               /* none in the caller's memory */
@@ -56,7 +61,8 @@ struct segment {
 
 static struct segment_slot *slot_of(const struct segment *segment, unsigned slot)
 {
-    return (struct segment_slot *)segment_place(segment->h, segment->layout.slots_at) + slot;
+    return (struct segment_slot *)segment_place(segment->h, segment->layout.slots_at) +
+           slot;
 }
 
 static float *copy_of(const struct segment *segment, unsigned copy)
@@ -68,7 +74,8 @@ static float *copy_of(const struct segment *segment, unsigned copy)
 static const float *sum_of(const struct segment *segment, unsigned slot, unsigned sum)
 {
     uint64_t number = (uint64_t)slot * SEGMENT_SUMS + sum;
-    return segment_place(segment->h, segment->layout.sums_at + number * segment->layout.sum_bytes);
+    return segment_place(segment->h,
+                         segment->layout.sums_at + number * segment->layout.sum_bytes);
 }
 
 /* --- what a module may have written --- */
@@ -79,8 +86,10 @@ static void detach(struct segment *segment, const char *why)
     segment_end(segment);
     if (segment->object.header)
         object_hide(&segment->object, segment->name);
-    log_say(segment->log, DESCANT_WARNING, "segment '%s' is detached: a module has %s; what it "
-            "gave since the last read-out is left out", segment->name, why);
+    log_say(segment->log, DESCANT_WARNING,
+            "segment '%s' is detached: a module has %s; what it gave since the last "
+            "read-out is left out",
+            segment->name, why);
 }
 
 static bool newest_sound(uint64_t newest, const struct segment_header *layout)
@@ -99,7 +108,8 @@ static bool pin_sound(uint64_t pin, const struct segment *segment)
 static bool flip_sound(uint64_t flip)
 {
     return flip < 2 * FLIP_FULL && flip_committed(flip) < SEGMENT_SUMS &&
-           flip_drained(flip) < SEGMENT_SUMS && flip_committed(flip) != flip_drained(flip);
+           flip_drained(flip) < SEGMENT_SUMS &&
+           flip_committed(flip) != flip_drained(flip);
 }
 
 /* The sum that is the keeper's, as the word has it. */
@@ -121,7 +131,8 @@ static bool grown(uint64_t from, uint64_t to)
     return to - from < COUNT_MOST;
 }
 
-static bool figures_sound(const struct segment_figures *was, const struct segment_figures *is)
+static bool figures_sound(const struct segment_figures *was,
+                          const struct segment_figures *is)
 {
     return grown(was->gradients, is->gradients) && grown(was->examples, is->examples) &&
            grown(was->stale, is->stale) && grown(was->bad, is->bad) &&
@@ -141,7 +152,8 @@ static bool detached(struct segment *segment)
     else if (atomic_load_explicit(&h->newest, memory_order_relaxed) != segment->newest ||
              atomic_load_explicit(&h->bound, memory_order_relaxed) != segment->bound ||
              atomic_load_explicit(&h->keeper, memory_order_relaxed) != segment->self ||
-             (atomic_load_explicit(&h->ended, memory_order_relaxed) != 0) != segment->ended)
+             (atomic_load_explicit(&h->ended, memory_order_relaxed) != 0) !=
+                 segment->ended)
         detach(segment, "changed a word that is its keeper's");
     return segment->detached;
 }
@@ -155,18 +167,21 @@ static descant_status check_options(const struct segment_options *o, uint64_t *n
     if (status != DESCANT_OK)
         return status;
     if (o->slots < 1 || o->slots > SEGMENT_SLOTS)
-        return log_fail(o->log, DESCANT_INVALID, "segment '%s': %d slots; allowed: 1 to %d",
-                        o->name, o->slots, SEGMENT_SLOTS);
+        return log_fail(o->log, DESCANT_INVALID,
+                        "segment '%s': %d slots; allowed: 1 to %d", o->name, o->slots,
+                        SEGMENT_SLOTS);
     for (uint32_t i = 0; i < o->n_parts && *n <= SEGMENT_FLOATS; i++) {
-        if (!memchr(o->parts[i].name, 0, SEGMENT_PART_NAME) || o->parts[i].n > SEGMENT_FLOATS)
-            return log_fail(o->log, DESCANT_INVALID, "segment '%s': part %u is not valid", o->name,
-                            i);
+        if (!memchr(o->parts[i].name, 0, SEGMENT_PART_NAME) ||
+            o->parts[i].n > SEGMENT_FLOATS)
+            return log_fail(o->log, DESCANT_INVALID, "segment '%s': part %u is not valid",
+                            o->name, i);
         *n += o->parts[i].n;
     }
     if (*n < 1 || *n > SEGMENT_FLOATS || o->n_parts > SEGMENT_PARTS)
         return log_fail(o->log, DESCANT_INVALID,
-                        "segment '%s': a model of %llu floats in %u parts; allowed: 1 to 2^40 in "
-                        "up to %d", o->name, (unsigned long long)*n, o->n_parts, SEGMENT_PARTS);
+                        "segment '%s': a model of %llu floats in %u parts; allowed: 1 to "
+                        "2^40 in up to %d",
+                        o->name, (unsigned long long)*n, o->n_parts, SEGMENT_PARTS);
     return DESCANT_OK;
 }
 
@@ -182,7 +197,8 @@ static bool same_shape(struct segment_header *h, const struct segment_header *la
     return true;
 }
 
-static void fill(struct segment_header *h, const struct segment_options *o, uint64_t keeper)
+static void fill(struct segment_header *h, const struct segment_options *o,
+                 uint64_t keeper)
 {
     struct segment_part *parts = segment_parts(h);
     uint64_t first = 0;
@@ -209,13 +225,15 @@ static bool sound(struct segment *segment, struct segment_header *h,
     bool good = newest_sound(segment->newest, layout) &&
                 newest_version(segment->newest) <= o->version + VERSION_LEAP;
     for (unsigned s = 0; s < layout->slots && good; s++)
-        good = flip_sound(atomic_load_explicit(&slots[s].flip, memory_order_acquire)) &&
-               pin_sound(atomic_load_explicit(&slots[s].pin, memory_order_relaxed), segment);
+        good =
+            flip_sound(atomic_load_explicit(&slots[s].flip, memory_order_acquire)) &&
+            pin_sound(atomic_load_explicit(&slots[s].pin, memory_order_relaxed), segment);
     return good;
 }
 
 /* DUPLICATE: somebody was quicker. */
-static descant_status make_new(struct segment *segment, const struct segment_options *o, uint64_t n)
+static descant_status make_new(struct segment *segment, const struct segment_options *o,
+                               uint64_t n)
 {
     const struct segment_header layout = object_layout(n, (uint32_t)o->slots, o->n_parts);
     int fd;
@@ -239,8 +257,8 @@ static descant_status become_keeper(struct segment *segment, struct segment_head
     _Atomic uint64_t *keeper = &h->keeper;
     uint64_t now = atomic_load_explicit(keeper, memory_order_acquire);
     if (!process_alive(now) &&
-        atomic_compare_exchange_strong_explicit(keeper, &now, segment->self, memory_order_acq_rel,
-                                                memory_order_acquire))
+        atomic_compare_exchange_strong_explicit(
+            keeper, &now, segment->self, memory_order_acq_rel, memory_order_acquire))
         return DESCANT_OK;
     return log_fail(segment->log, DESCANT_DUPLICATE,
                     "segment '%s' is kept by process %d, which lives", segment->name,
@@ -248,8 +266,8 @@ static descant_status become_keeper(struct segment *segment, struct segment_head
 }
 
 /* One try. *again: what was there is gone, or another one came meanwhile. */
-static descant_status try_open(struct segment *segment, const struct segment_options *o, uint64_t n,
-                               bool *again)
+static descant_status try_open(struct segment *segment, const struct segment_options *o,
+                               uint64_t n, bool *again)
 {
     *again = false;
     descant_status status = object_open(&segment->object, o->name, o->log);
@@ -279,8 +297,8 @@ static descant_status try_open(struct segment *segment, const struct segment_opt
     return DESCANT_DUPLICATE;
 }
 
-static descant_status find_or_make(struct segment *segment, const struct segment_options *o,
-                                   uint64_t n)
+static descant_status find_or_make(struct segment *segment,
+                                   const struct segment_options *o, uint64_t n)
 {
     descant_status status = DESCANT_OK;
     bool again = true;
@@ -292,8 +310,8 @@ static descant_status find_or_make(struct segment *segment, const struct segment
 }
 
 /* The same in memory that has no name. */
-static descant_status fill_or_keep(struct segment *segment, const struct segment_options *o,
-                                   uint64_t n)
+static descant_status fill_or_keep(struct segment *segment,
+                                   const struct segment_options *o, uint64_t n)
 {
     struct segment_header *h = o->memory;
     segment->layout = object_layout(n, (uint32_t)o->slots, o->n_parts);
@@ -305,19 +323,22 @@ static descant_status fill_or_keep(struct segment *segment, const struct segment
     }
     if (memcmp(h, &segment->layout, SEGMENT_CONSTANT) != 0 ||
         !same_shape(h, &segment->layout, o))
-        return log_fail(o->log, DESCANT_MISMATCH, "segment '%s' is of another shape", o->name);
+        return log_fail(o->log, DESCANT_MISMATCH, "segment '%s' is of another shape",
+                        o->name);
     descant_status status = become_keeper(segment, h);
     if (status != DESCANT_OK)
         return status;
     if (!sound(segment, h, o))
-        return log_fail(o->log, DESCANT_CORRUPT, "segment '%s': a module has written to it what "
-                        "no keeper leaves", o->name);
+        return log_fail(o->log, DESCANT_CORRUPT,
+                        "segment '%s': a module has written to it what no keeper leaves",
+                        o->name);
     atomic_store_explicit(&h->bound, o->bound, memory_order_relaxed);
     segment->taken_over = true;
     return DESCANT_OK;
 }
 
-static void look_at(const struct segment *segment, unsigned slot, struct segment_figures *figures)
+static void look_at(const struct segment *segment, unsigned slot,
+                    struct segment_figures *figures)
 {
     const struct segment_slot *s = slot_of(segment, slot);
     *figures = (struct segment_figures){
@@ -337,7 +358,8 @@ static void note(struct segment *segment, const struct segment_options *o)
         segment->newest = newest_make(o->version, 0);
     segment->bound = o->bound;
     for (unsigned s = 0; s < segment->layout.slots; s++) {
-        uint64_t flip = atomic_load_explicit(&slot_of(segment, s)->flip, memory_order_acquire);
+        uint64_t flip =
+            atomic_load_explicit(&slot_of(segment, s)->flip, memory_order_acquire);
         segment->kept[s] = flip_kept(flip);
         look_at(segment, s, &segment->seen[s]);
     }
@@ -431,8 +453,8 @@ const float *segment_model(const struct segment *segment, uint64_t *version)
 static uint64_t pinned(struct segment_slot *slot, uint64_t newest)
 {
     uint64_t pin = PIN_WANTED;
-    return atomic_compare_exchange_strong_explicit(&slot->pin, &pin, newest, memory_order_seq_cst,
-                                                   memory_order_seq_cst)
+    return atomic_compare_exchange_strong_explicit(
+               &slot->pin, &pin, newest, memory_order_seq_cst, memory_order_seq_cst)
                ? newest
                : pin;
 }
@@ -487,8 +509,10 @@ bool segment_take(struct segment *segment, int slot, struct segment_taken *taken
     }
     segment->kept[slot] = sum;
     *taken = (struct segment_taken){.values = sum_of(segment, (unsigned)slot, sum),
-                                    .gradients = tally.gradients, .examples = tally.examples,
-                                    .oldest = tally.oldest, .lag = tally.lag,
+                                    .gradients = tally.gradients,
+                                    .examples = tally.examples,
+                                    .oldest = tally.oldest,
+                                    .lag = tally.lag,
                                     .lag_most = tally.lag_most};
     return true;
 }
@@ -512,8 +536,8 @@ static bool sweep(struct segment_slot *slot, uint64_t self)
 {
     uint64_t owner = atomic_load_explicit(&slot->owner, memory_order_acquire);
     if (owner == 0 || owner == self || process_alive(owner) ||
-        !atomic_compare_exchange_strong_explicit(&slot->owner, &owner, self, memory_order_acq_rel,
-                                                 memory_order_relaxed))
+        !atomic_compare_exchange_strong_explicit(
+            &slot->owner, &owner, self, memory_order_acq_rel, memory_order_relaxed))
         return false;
     atomic_store_explicit(&slot->pin, 0, memory_order_seq_cst);
     atomic_store_explicit(&slot->owner, 0, memory_order_release);

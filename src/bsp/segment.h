@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* A segment as its keeper, a local module, has it: stores models, takes sums of gradients. One
- * thread at a time; nothing here waits for an ML module. include/descant_ml.h is the other side.
+/* A segment as its keeper, a local module, has it: stores models, takes sums of
+ * gradients. One thread at a time; nothing here waits for an ML module.
+ * include/descant_ml.h is the other side.
  *
- * ML modules can write all of it. A keeper that finds what the protocol does not allow detaches the
- * segment: it says so, tells the modules that the job is over, takes the name away, and from then
- * on the segment has nothing to take, nowhere to store, and the figures it had. */
+ * ML modules can write all of it. A keeper that finds what the protocol does not allow
+ * detaches the segment: it says so, tells the modules that the job is over, takes the
+ * name away, and from then on the segment has nothing to take, nowhere to store, and the
+ * figures it had. */
 #ifndef SEGMENT_H
 #define SEGMENT_H
 
@@ -15,24 +17,27 @@ struct segment;
 struct segment_options {
     const char *name;
     int slots;                          /* ML modules at once, 1 to SEGMENT_SLOTS */
-    uint64_t bound;                     /* versions that a gradient may be behind; 0: none */
+    uint64_t bound;                     /* versions that a gradient may be behind; 0:
+                                           none */
     const struct segment_part *parts;   /* name and n of each; first is not looked at */
     uint32_t n_parts;
     const float *model;                 /* the first one, and its version */
     uint64_t version;
     const struct log *log;
-    /* NULL: a shared memory object of that name. Else the caller's segment_bytes, zero at first, at
-     * a multiple of SEGMENT_ROUND, which outlive the segment; the name is for messages alone. */
+    /* NULL: a shared memory object of that name. Else the caller's segment_bytes, zero at
+     * first, at a multiple of SEGMENT_ROUND, which outlive the segment; the name is for
+     * messages alone. */
     void *memory;
 };
 
 /* What the segment takes; 0, after saying why: it cannot be. */
 uint64_t segment_bytes(const struct segment_options *options);
 
-/* A new segment with its first model; or the one that a keeper which died has left, if it is of
- * the same shape: then with its models, its sums and the modules that are attached. One of
- * another shape is ended and replaced. DUPLICATE: its keeper lives. */
-descant_status segment_open(struct segment **segment, const struct segment_options *options);
+/* A new segment with its first model; or the one that a keeper which died has left, if it
+ * is of the same shape: then with its models, its sums and the modules that are attached.
+ * One of another shape is ended and replaced. DUPLICATE: its keeper lives. */
+descant_status segment_open(struct segment **segment,
+                            const struct segment_options *options);
 bool segment_taken_over(const struct segment *segment);
 bool segment_detached(const struct segment *segment);
 
@@ -47,12 +52,12 @@ int segment_slots(const struct segment *segment);
 
 /* --- models --- */
 
-/* The newest, as it was stored; valid until the segment_next that follows the next store. Modules
- * may have written to the floats. */
+/* The newest, as it was stored; valid until the segment_next that follows the next store.
+ * Modules may have written to the floats. */
 const float *segment_model(const struct segment *segment, uint64_t *version);
 
-/* A copy that nobody reads, to be written, and stored as the newest. Versions are below 2^47 and
- * grow. NULL: it is detached. */
+/* A copy that nobody reads, to be written, and stored as the newest. Versions are below
+ * 2^47 and grow. NULL: it is detached. */
 float *segment_next(struct segment *segment);
 void segment_store(struct segment *segment, uint64_t version);
 
@@ -65,9 +70,9 @@ struct segment_taken {
     uint64_t lag, lag_most;             /* versions behind when they came: sum, most */
 };
 
-/* What was committed in a slot since it was last taken, valid until this slot is taken again;
- * false: nothing. What a keeper has taken is gone with it when it dies. The values may be anything,
- * and change. */
+/* What was committed in a slot since it was last taken, valid until this slot is taken
+ * again; false: nothing. What a keeper has taken is gone with it when it dies. The values
+ * may be anything, and change. */
 bool segment_take(struct segment *segment, int slot, struct segment_taken *taken);
 
 struct segment_figures {
@@ -78,8 +83,9 @@ struct segment_figures {
 
 void segment_figures(struct segment *segment, int slot, struct segment_figures *figures);
 
-/* Frees the slots, and the models they had pinned, of modules that died; how many. What they had
- * committed stays to be taken. A module that attaches does so too, for the slot it takes. */
+/* Frees the slots, and the models they had pinned, of modules that died; how many. What
+ * they had committed stays to be taken. A module that attaches does so too, for the slot
+ * it takes. */
 int segment_sweep(struct segment *segment);
 
 /* For an ML module in this process, a thread: the memory to attach to (ml.h). */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* descant bsp: its commands, and what a run can be told. Everything that can be seen to be wrong is
- * said before a segment is made. */
+/* descant bsp: its commands, and what a run can be told. Everything that can be seen to
+ * be wrong is said before a segment is made. */
 #include "cli/bsp.h"
 #include "base/option_rows.h"
 #include "control/control.h"
@@ -15,15 +15,19 @@
 
 static const struct option bsp_settings[] = {
     TEXT("name", name, "of the run; its segments are NAME-0, NAME-1, ..."),
-    INT("modules", modules, 1, BSP_MODULES, "local modules, each with a segment and a COMMAND"),
+    INT("modules", modules, 1, BSP_MODULES,
+        "local modules, each with a segment and a COMMAND"),
     INT("locals", locals, 1, 63,
         "control: processes of local modules; under a launcher, its ranks"),
-    INT("number", number, -1, 62, "local: which of them it is, from 0; -1: the first that is free"),
+    INT("number", number, -1, 62,
+        "local: which of them it is, from 0; -1: the first that is free"),
     INT("slots", slots, 1, SEGMENT_SLOTS, "ML modules that a segment has room for"),
-    TEXT("params", params, "a model of zeros: its floats, or parts as weight=1000,bias=1"),
+    TEXT("params", params,
+         "a model of zeros: its floats, or parts as weight=1000,bias=1"),
     TEXT("model", model, "safetensors file to begin with"),
     TEXT("period", period, "time between two read-outs, as 50ms, which is the default"),
-    INT("every-gradients", every_gradients, 0, 1e9, "instead: read out when there are so many"),
+    INT("every-gradients", every_gradients, 0, 1e9,
+        "instead: read out when there are so many"),
     INT("min-gradients", min_gradients, 0, 1e9, "a step waits for so many"),
     INT("bound", bound, 0, 1e9, "versions that a gradient may be behind"),
     CHOICE("optimizer", optimizer, "sgd|adagrad|adam|adamw|ftrl", "of the global model"),
@@ -42,9 +46,12 @@ static const struct option bsp_settings[] = {
     REAL("minutes", minutes, 0, 1e6, "stop after so many; 0: none"),
     INT("restarts", restarts, 0, 1e6, "times that a COMMAND which dies is started again"),
     SECONDS("grace", grace, 0, 3600, "seconds that modules have to leave at the end"),
-    TEXT("eval", eval, "files of a held-out set, where --model is a checkpoint of descant train"),
-    INT("eval-every", eval_every, 0, 1e15, "examples between evaluations; 0: at the end only"),
-    INT("patience", patience, 0, 1e6, "stop after so many evaluations without gain; 0: never"),
+    TEXT("eval", eval,
+         "files of a held-out set, where --model is a checkpoint of descant train"),
+    INT("eval-every", eval_every, 0, 1e15,
+        "examples between evaluations; 0: at the end only"),
+    INT("patience", patience, 0, 1e6,
+        "stop after so many evaluations without gain; 0: never"),
     TEXT("checkpoint", checkpoint, "file to keep the model in (safetensors)"),
     SECONDS("checkpoint-every", checkpoint_every, 0, 1e9,
             "seconds between; 0: at the end only"),
@@ -68,16 +75,18 @@ static struct bsp_options defaults(void)
 
 static void help(FILE *out)
 {
-    fputs("usage: descant bsp run --params COUNT [OPTIONS] -- COMMAND [ARGUMENTS]\n"
-          "       descant bsp control [ADDRESS] --params COUNT [OPTIONS]\n"
-          "       descant bsp local [ADDRESS] [OPTIONS] -- COMMAND [ARGUMENTS]\n"
-          "       descant bsp status NAME [--over SECONDS] [--json]\n"
-          "run trains a model by gradients that other programs compute, in any language: it starts "
-          "a COMMAND for\neach segment of shared memory, which finds it by DESCANT_SEGMENT; "
-          "without COMMAND it waits for modules\nthat come by themselves. control and local are "
-          "its two halves, for as many local processes as there\nare --locals, which meet at the "
-          "ADDRESS shm:NAME on one machine; under mpirun they, and run, are ranks\nof one job. "
-          "status tells of a run, whose default name is bsp\n\n", out);
+    fputs(
+        "usage: descant bsp run --params COUNT [OPTIONS] -- COMMAND [ARGUMENTS]\n"
+        "       descant bsp control [ADDRESS] --params COUNT [OPTIONS]\n"
+        "       descant bsp local [ADDRESS] [OPTIONS] -- COMMAND [ARGUMENTS]\n"
+        "       descant bsp status NAME [--over SECONDS] [--json]\nrun trains a model by "
+        "gradients that other programs compute, in any language: it starts a COMMAND "
+        "for\neach segment of shared memory, which finds it by DESCANT_SEGMENT; without "
+        "COMMAND it waits for modules\nthat come by themselves. control and local are "
+        "its two halves, for as many local processes as there\nare --locals, which meet "
+        "at the ADDRESS shm:NAME on one machine; under mpirun they, and run, are "
+        "ranks\nof one job. status tells of a run, whose default name is bsp\n\n",
+        out);
 }
 
 static void run_help(FILE *out)
@@ -96,7 +105,8 @@ static bool period_good(const struct cli *cli, struct bsp_options *o)
     const char *text = o->period ? o->period : DEFAULT_PERIOD;
     char message[256];
     if (o->period && o->every_gradients) {
-        cli_bad_use(cli, "--period and --every-gradients: one of them says when to read out");
+        cli_bad_use(cli,
+                    "--period and --every-gradients: one of them says when to read out");
         return false;
     }
     if (option_parse(&period, text, o, message, sizeof message))
@@ -108,7 +118,8 @@ static bool period_good(const struct cli *cli, struct bsp_options *o)
 static bool name_good(const struct cli *cli, const char *name)
 {
     size_t n = strlen(name);
-    size_t good = strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-");
+    size_t good =
+        strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-");
     if (n > 0 && n <= BSP_NAME && good == n)
         return true;
     cli_bad_use(cli, "--name '%s': it has 1 to %d letters, digits, '.', '_' or '-'", name,
@@ -140,8 +151,8 @@ static int check(const struct cli *cli, struct bsp_options *o)
     if (o->resume && !o->checkpoint)
         return cli_bad_use(cli, "--resume needs --checkpoint");
     if (o->eval && !o->model)
-        return cli_bad_use(cli, "--eval needs --model, a checkpoint of descant train, which says "
-                           "what the model is");
+        return cli_bad_use(cli, "--eval needs --model, a checkpoint of descant train, "
+                                "which says what the model is");
     if (o->eval_every && !o->eval)
         return cli_bad_use(cli, "--eval-every needs --eval");
     if (o->patience && !o->eval_every)
@@ -174,7 +185,8 @@ static int take_part(const struct cli *cli, enum bsp_role role, struct bsp_optio
     o->all_modules = (int)o->modules * (link ? link->ranks : 1);
     if (role == BSP_RUN || first == (role == BSP_CONTROL))
         return first ? lead(cli, o, link) : bsp_local(o, link, cli->err);
-    log_fail(&log, DESCANT_BAD_RANK, "rank %d: rank 0 is descant bsp control, and no other one is",
+    log_fail(&log, DESCANT_BAD_RANK,
+             "rank %d: rank 0 is descant bsp control, and no other one is",
              link->f->rank);
     bsp_link_close(link, false);
     return CLI_FAILED;
@@ -187,7 +199,8 @@ static bool among(const char *const *names, const char *name)
     return *names != NULL;
 }
 
-/* Of options that are parsed: one of control's that is given to local, and the other way round. */
+/* Of options that are parsed: one of control's that is given to local, and the other way
+ * round. */
 static int check_role(const struct cli *cli, enum bsp_role role)
 {
     static const char *const locals[] = {"modules", "number", "slots", "restarts", NULL};
@@ -238,12 +251,14 @@ static int begin(const struct cli *cli, enum bsp_role role, struct bsp_options *
     if (status != CLI_DONE)
         return status < 0 ? CLI_DONE : status;
     if (role == BSP_CONTROL && o->command)
-        return cli_bad_use(cli, "control has no modules: COMMAND belongs to descant bsp local");
+        return cli_bad_use(
+            cli, "control has no modules: COMMAND belongs to descant bsp local");
     if (role == BSP_LOCAL)
         status = name_good(cli, o->name) ? CLI_DONE : CLI_BAD_USE;
     else
-        status = cli_file_follow(cli, "checkpoint", &o->checkpoint, checkpoint) ? check(cli, o)
-                                                                                : CLI_BAD_USE;
+        status = cli_file_follow(cli, "checkpoint", &o->checkpoint, checkpoint)
+                     ? check(cli, o)
+                     : CLI_BAD_USE;
     return status == CLI_DONE ? take_part(cli, role, o) : status;
 }
 

@@ -23,9 +23,9 @@ int cli_bsp_status(const struct cli *cli)
     struct status_options o = {.over = 1};
     struct cli own = *cli;
     if (settings_wants_help(cli)) {
-        fputs("usage: descant bsp status NAME [OPTIONS]\n"
-              "tells of each segment of a run who is attached, at what pace, and how many versions "
-              "behind\nthe model is that each module works on; status 1 where the run is dead\n\n",
+        fputs("usage: descant bsp status NAME [OPTIONS]\ntells of each segment of a run "
+              "who is attached, at what pace, and how many versions behind\nthe model is "
+              "that each module works on; status 1 where the run is dead\n\n",
               cli->out);
         settings_help(cli->out, table, N_TABLE, &o);
         return CLI_DONE;
@@ -39,5 +39,6 @@ int cli_bsp_status(const struct cli *cli)
     int status = settings_parse(&own, table, N_TABLE, &o);
     if (status != CLI_DONE)
         return status;
-    return bsp_status(cli->argv[0], o.over, o.json, cli->out, cli->err) ? CLI_DONE : CLI_FAILED;
+    return bsp_status(cli->argv[0], o.over, o.json, cli->out, cli->err) ? CLI_DONE
+                                                                        : CLI_FAILED;
 }

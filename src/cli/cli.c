@@ -18,11 +18,12 @@ struct command {
 #define BENCHES "step, exchange, overlap, segment, train, parse"
 #else
 #define BENCHES "step, exchange, overlap, segment"
-static const char *const left_out[] = {"train", "eval", "predict", "bsp", "gen", "report"};
+static const char *const left_out[] = {"train", "eval", "predict",
+                                       "bsp",   "gen",  "report"};
 #endif
 
-/* This process becomes the descant-bench beside the program, else the one that PATH finds.
- * Returns if there is none. */
+/* This process becomes the descant-bench beside the program, else the one that PATH
+ * finds. Returns if there is none. */
 static int bench(const struct cli *cli)
 {
     char name[] = "descant-bench", path[PATH_MAX + sizeof name];
@@ -40,8 +41,10 @@ static int bench(const struct cli *cli)
         if (errno == ENOENT)
             execvp(name, words);
     }
-    fprintf(cli->err, "descant: cannot run %s: %s; make install puts it beside descant, else "
-            "it must be in a folder of PATH\n", path, strerror(errno));
+    fprintf(cli->err,
+            "descant: cannot run %s: %s; make install puts it beside descant, else it "
+            "must be in a folder of PATH\n",
+            path, strerror(errno));
     memory_give(words);
     return CLI_FAILED;
 }
@@ -77,12 +80,14 @@ static int unknown(const struct cli *cli, const char *wrong)
 
 static void help(FILE *out)
 {
-    fputs("descant keeps the replicas of a model together while their training runs on\n\n"
-          "usage: descant COMMAND [OPTIONS]\n\n", out);
+    fputs("descant keeps the replicas of a model together while their training runs "
+          "on\n\nusage: descant COMMAND [OPTIONS]\n\n",
+          out);
     for (int i = 0; i < N_COMMANDS; i++)
         fprintf(out, "  %-8s %s\n", commands[i].name, commands[i].help);
-    fputs("\n  --help     this, or a command's options after the command; -h and help are the same\n"
-          "  --version  the version\n", out);
+    fputs("\n  --help     this, or a command's options after the command; -h and help "
+          "are the same\n  --version  the version\n",
+          out);
 }
 
 static int run(const struct cli *cli, const char *word)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* The program "descant": a table of commands, and a table of options for each. descant-bench
- * (bench/program) has program.c and settings.c, too. Exit status 0: done; 1: it failed; 2: it
- * was called wrongly. */
+/* The program "descant": a table of commands, and a table of options for each.
+ * descant-bench (bench/program) has program.c and settings.c, too. Exit status 0: done;
+ * 1: it failed; 2: it was called wrongly. */
 #ifndef CLI_H
 #define CLI_H
 
@@ -18,8 +18,8 @@ enum { CLI_DONE, CLI_FAILED, CLI_BAD_USE };
 
 typedef int cli_command(const struct cli *cli);     /* its exit status */
 
-/* Runs a program on the words argv[1] and so on. Its cli->out and cli->err are shown_open's,
- * over out and err. */
+/* Runs a program on the words argv[1] and so on. Its cli->out and cli->err are
+ * shown_open's, over out and err. */
 int cli_program(cli_command *program, int argc, char **argv, FILE *out, FILE *err);
 /* The program descant; argv as main has it. */
 int cli_main(int argc, char **argv, FILE *out, FILE *err);
@@ -28,22 +28,25 @@ int cli_main(int argc, char **argv, FILE *out, FILE *err);
 int cli_bad_use(const struct cli *cli, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* The same of a word that is none of the names, which end with NULL: what is one of them. */
+/* The same of a word that is none of the names, which end with NULL: what is one of them.
+ */
 int cli_unknown(const struct cli *cli, const char *what, const char *word,
                 const char *const *names);
 
 /* Reads all of cli->argv into the struct, which has the defaults: "--name value" or
  * "--name=value" in any order, none twice. CLI_DONE, or CLI_BAD_USE after saying
  * why. */
-int settings_parse(const struct cli *cli, const struct option *table, size_t n, void *into);
-/* The same of a command that has --config: it and its value are passed over. given, room for n,
- * has which there were. */
+int settings_parse(const struct cli *cli, const struct option *table, size_t n,
+                   void *into);
+/* The same of a command that has --config: it and its value are passed over. given, room
+ * for n, has which there were. */
 enum { MOST_SETTINGS = 64 };
 int settings_parse_config(const struct cli *cli, const struct option *table, size_t n,
                           void *into, bool *given);
 /* With the defaults, which may be NULL, and the ranges. */
 void settings_help(FILE *out, const struct option *table, size_t n, const void *defaults);
-const char *settings_config(const struct cli *cli);     /* what follows --config, or NULL */
+const char *settings_config(const struct cli *cli);     /* what follows --config, or
+                                                           NULL */
 bool settings_wants_help(const struct cli *cli);
 
 /* A file that an option names. What is written has a NAME.lock meanwhile; CLI_MAKES and
@@ -51,19 +54,23 @@ bool settings_wants_help(const struct cli *cli);
  * NAME.previous, NAME.best, NAME.best.tmp and NAME.best.old. */
 enum cli_file_kind { CLI_READS, CLI_WRITES, CLI_MAKES, CLI_REPLACES };
 struct cli_file {
-    const char *option, *name;  /* NULL: a word of no option; not given. Commas between several */
+    const char *option, *name;  /* NULL: a word of no option; not given. Commas between
+                                   several */
     enum cli_file_kind kind;
 };
 
-/* Nothing that is written is another one of them. Else it has said which is. What is replaced
- * comes first. */
+/* Nothing that is written is another one of them. Else it has said which is. What is
+ * replaced comes first. */
 bool cli_files_apart(const struct cli *cli, const struct cli_file *files, int n);
-/* A file that is replaced: *path, where there is one, becomes that which a symbolic link leads to, in
- * `target`, which has room for PATH_MAX. False after saying why not. */
-bool cli_file_follow(const struct cli *cli, const char *option, const char **path, char *target);
-/* A log can be written there: there is none but a plain one, or it is no regular file. Else as below. */
+/* A file that is replaced: *path, where there is one, becomes that which a symbolic link
+ * leads to, in `target`, which has room for PATH_MAX. False after saying why not. */
+bool cli_file_follow(const struct cli *cli, const char *option, const char **path,
+                     char *target);
+/* A log can be written there: there is none but a plain one, or it is no regular file.
+ * Else as below. */
 bool cli_log_good(const struct cli *cli, const char *path);
-/* The file can be replaced: it is a regular one, or there is none. Else it has said why. */
+/* The file can be replaced: it is a regular one, or there is none. Else it has said why.
+ */
 bool cli_file_good(const struct cli *cli, const char *option, const char *path);
 
 bool cli_is_help(const char *word);      /* --help or -h */
@@ -86,7 +93,8 @@ int cli_plans(const struct cli *cli);
 #ifdef DESCANT_TRAIN
 int cli_train(const struct cli *cli);
 struct train_options;
-void train_know_plan(struct train_options *o);       /* tells it what its plan, a good one, means */
+void train_know_plan(struct train_options *o);       /* tells it what its plan, a good
+                                                        one, means */
 int cli_eval(const struct cli *cli);
 int cli_predict(const struct cli *cli);
 int cli_info_files(const struct cli *cli);      /* info's */

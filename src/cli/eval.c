@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* descant eval and descant predict: a checkpoint's model on files.
  *
- * predict gives a score for each line, in the lines' order, so that scores and lines can be put side
- * by side again: one that cannot be read has the score nan, and labels are not needed. A file that
- * --out names is written as FILE.tmp and renamed when all scores are in it: a run that is refused,
- * or stopped, leaves what was there. What is no regular file is written as it is. */
+ * predict gives a score for each line, in the lines' order, so that scores and lines can
+ * be put side by side again: one that cannot be read has the score nan, and labels are
+ * not needed. A file that --out names is written as FILE.tmp and renamed when all scores
+ * are in it: a run that is refused, or stopped, leaves what was there. What is no regular
+ * file is written as it is. */
 #include "base/option_rows.h"
 #include "cli/output.h"
 #include "data/kind.h"
@@ -48,13 +49,17 @@ static const struct own {
     const char *usage;
     const struct option *table;
     size_t n;
-} eval_own = {
-    "eval --checkpoint FILE --data FILES [OPTIONS]", table, N_TABLE - N_PREDICT_ONLY,
-}, predict_own = {
-    "predict --checkpoint FILE --data FILES [--out FILE]\n"
-    "prints a probability for each line, in their order; nan for one that cannot be read. Lines need "
-    "no label",
-    table + N_EVAL_ONLY, N_TABLE - N_EVAL_ONLY,
+} eval_own =
+    {
+        "eval --checkpoint FILE --data FILES [OPTIONS]",
+        table,
+        N_TABLE - N_PREDICT_ONLY,
+},
+  predict_own = {
+      "predict --checkpoint FILE --data FILES [--out FILE]\nprints a probability for "
+      "each line, in their order; nan for one that cannot be read. Lines need no label",
+      table + N_EVAL_ONLY,
+      N_TABLE - N_EVAL_ONLY,
 };
 
 /* Everything that the two commands open. */
@@ -65,10 +70,12 @@ struct session {
     struct path_list paths;
     struct data_options data;
     char out[PATH_MAX];         /* what a link that --out names leads to */
-    uint64_t lines, bad, nan;   /* of the input; bad ones; good ones without a number for a score */
+    uint64_t lines, bad, nan;   /* of the input; bad ones; good ones without a number for
+                                   a score */
 };
 
-/* Predict's output is none of its inputs. What a link names is replaced, and not the link. */
+/* Predict's output is none of its inputs. What a link names is replaced, and not the
+ * link. */
 static bool outputs_good(const struct cli *cli, struct session *s)
 {
     struct options *o = &s->options;
@@ -89,7 +96,8 @@ static bool outputs_good(const struct cli *cli, struct session *s)
 
 static int session_open(struct session *s, const struct cli *cli, const struct own *own)
 {
-    s->options = (struct options){.workers = 1, .batch = 512, .max_bad = 0.01, .out = "-"};
+    s->options =
+        (struct options){.workers = 1, .batch = 512, .max_bad = 0.01, .out = "-"};
     s->log = (struct log){.fn = cli_log, .user = cli->err, .rank = -1};
     if (settings_wants_help(cli)) {
         fprintf(cli->out, "usage: descant %s\n\n", own->usage);
@@ -100,7 +108,8 @@ static int session_open(struct session *s, const struct cli *cli, const struct o
     if (status != CLI_DONE)
         return status;
     if (!s->options.checkpoint || !s->options.data)
-        return cli_bad_use(cli, "--checkpoint and --data say which model and which examples");
+        return cli_bad_use(cli,
+                           "--checkpoint and --data say which model and which examples");
     if (!outputs_good(cli, s))
         return CLI_BAD_USE;
     if (saved_open(&s->saved, s->options.checkpoint, &s->log) != DESCANT_OK ||
@@ -108,7 +117,8 @@ static int session_open(struct session *s, const struct cli *cli, const struct o
         return CLI_FAILED;
     if (s->options.format)
         s->saved.options.format = s->options.format - 1;
-    else if (file_kind_of(s->paths.paths[0]) == FILE_CACHE)     /* it is surely none of the others */
+    else if (file_kind_of(s->paths.paths[0]) == FILE_CACHE) /* it is surely none of the
+                                                               others */
         s->saved.options.format = DATA_CACHE;
     s->saved.options.max_bad = s->options.max_bad;
     s->data = held_out_data(&s->saved.options, &s->paths, &s->log);
@@ -123,10 +133,11 @@ static void session_close(struct session *s)
     saved_close(&s->saved);
 }
 
-static void say(const struct session *s, const struct cli *cli, const struct metrics *m, double auc,
-                const struct feed_counts *counts)
+static void say(const struct session *s, const struct cli *cli, const struct metrics *m,
+                double auc, const struct feed_counts *counts)
 {
-    unsigned long long lines = atomic_load(&counts->lines), bad = atomic_load(&counts->bad);
+    unsigned long long lines = atomic_load(&counts->lines),
+                       bad = atomic_load(&counts->bad);
     struct json json;
     bool classes = model_outputs(s->saved.model) > 1;
 
@@ -164,9 +175,14 @@ int cli_eval(const struct cli *cli)
 
     if (status == CLI_DONE) {
         struct evaluation e = {
-            .model = s.saved.model, .w = s.saved.w, .tables = s.saved.tables, .data = s.data,
-            .batch = (size_t)s.options.batch, .threads = (int)s.options.workers,
-            .counts = &counts, .log = &s.log,
+            .model = s.saved.model,
+            .w = s.saved.w,
+            .tables = s.saved.tables,
+            .data = s.data,
+            .batch = (size_t)s.options.batch,
+            .threads = (int)s.options.workers,
+            .counts = &counts,
+            .log = &s.log,
         };
         bool good = evaluate_look(e.model, &e.data) == DESCANT_OK &&
                     evaluate(&e, &sum, &auc) == DESCANT_OK;
@@ -182,7 +198,8 @@ int cli_eval(const struct cli *cli)
 
 /* --- predict --- */
 
-/* Probabilities of one example, on a line: of a click, or of each class. False: they are none. */
+/* Probabilities of one example, on a line: of a click, or of each class. False: they are
+ * none. */
 static bool put_score(FILE *out, const float *scores, int outputs)
 {
     double top = (double)scores[0], sum = 0;
@@ -206,8 +223,8 @@ static bool put_score(FILE *out, const float *scores, int outputs)
 }
 
 /* A bad line's label is NaN. */
-static bool predict_block(struct session *s, struct work *work, const struct examples *all,
-                          float *scores, FILE *out)
+static bool predict_block(struct session *s, struct work *work,
+                          const struct examples *all, float *scores, FILE *out)
 {
     size_t batch = (size_t)s->options.batch;
     int outputs = model_outputs(s->saved.model);
@@ -229,16 +246,18 @@ static bool predict_block(struct session *s, struct work *work, const struct exa
 static void say_nan(const struct session *s)
 {
     if (s->bad)
-        log_say(&s->log, DESCANT_WARNING, "%llu of %llu lines could not be read: their score is nan",
+        log_say(&s->log, DESCANT_WARNING,
+                "%llu of %llu lines could not be read: their score is nan",
                 (unsigned long long)s->bad, (unsigned long long)s->lines);
     if (s->nan)
-        log_say(&s->log, DESCANT_WARNING, "%llu of %llu lines have the score nan, for the "
-                "model's sums overflow: values of these lines, or weights, are too large",
+        log_say(&s->log, DESCANT_WARNING,
+                "%llu of %llu lines have the score nan, for the model's sums overflow: "
+                "values of these lines, or weights, are too large",
                 (unsigned long long)s->nan, (unsigned long long)s->lines);
 }
 
-static bool predict_all(struct session *s, struct data *data, struct work *work, float *scores,
-                        const struct output *out)
+static bool predict_all(struct session *s, struct data *data, struct work *work,
+                        float *scores, const struct output *out)
 {
     struct block block = {0};
     enum data_got got = DATA_BLOCK;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* The files that a command is told to read and to write. What is written must be none of the
- * others, by whatever name: a path, a link, a second link. A pipe or a device may be named twice;
- * "-" is no file. A file that is not there yet is known by its folder and its name. */
+/* The files that a command is told to read and to write. What is written must be none of
+ * the others, by whatever name: a path, a link, a second link. A pipe or a device may be
+ * named twice; "-" is no file. A file that is not there yet is known by its folder and
+ * its name. */
 #include "cli/cli.h"
 
 #include <errno.h>
@@ -74,8 +75,8 @@ static bool same(const char *a, const char *b)
     return x.name && y.name ? strcmp(x.name, y.name) == 0 : !x.name && !y.name;
 }
 
-/* Whether one of the names, which have commas between them, is the file at `path`: *found. So it is
- * where all of it is one name. */
+/* Whether one of the names, which have commas between them, is the file at `path`:
+ * *found. So it is where all of it is one name. */
 static bool among(const char *names, const char *path, char *found)
 {
     snprintf(found, PATH_ROOM, "%s", names);
@@ -130,7 +131,8 @@ bool cli_files_apart(const struct cli *cli, const struct cli_file *files, int n)
     return true;
 }
 
-bool cli_file_follow(const struct cli *cli, const char *option, const char **path, char *target)
+bool cli_file_follow(const struct cli *cli, const char *option, const char **path,
+                     char *target)
 {
     if (!*path)
         return true;

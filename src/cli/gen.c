@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* descant gen ctr: a file of click logs from a planted model, in Criteo's format, to try training
- * with. A name that ends in .gz or .zst is compressed on the way: the stream that the generator
- * writes to is then a pair of functions (fopencookie) above zlib or libzstd. A file that could
- * not be finished is removed. The summary goes to stderr, since rows may go to stdout. */
+/* descant gen ctr: a file of click logs from a planted model, in Criteo's format, to try
+ * training with. A name that ends in .gz or .zst is compressed on the way: the stream
+ * that the generator writes to is then a pair of functions (fopencookie) above zlib or
+ * libzstd. A file that could not be finished is removed. The summary goes to stderr,
+ * since rows may go to stdout. */
 #include "base/option_rows.h"
 #include "cli/cli.h"
 #include "data/data.h"
@@ -53,7 +54,8 @@ static int gzip_close(void *cookie)
     return gzclose(cookie) == Z_OK ? 0 : -1;
 }
 
-static bool zstd_some(struct packer *p, ZSTD_inBuffer *in, ZSTD_EndDirective how, size_t *left)
+static bool zstd_some(struct packer *p, ZSTD_inBuffer *in, ZSTD_EndDirective how,
+                      size_t *left)
 {
     char some[1 << 14];
     ZSTD_outBuffer out = {some, sizeof some, 0};
@@ -124,7 +126,8 @@ static FILE *open_gzip(const char *name)
 /* What others would take for compressed. */
 static bool is_unknown_packing(const char *name)
 {
-    static const char *const ends[] = {".bz2", ".xz", ".lz4", ".zip", ".lzma", ".br", ".Z"};
+    static const char *const ends[] = {".bz2",  ".xz", ".lz4", ".zip",
+                                       ".lzma", ".br", ".Z"};
 
     for (size_t k = 0; k < sizeof ends / sizeof *ends; k++)
         if (ends_in(name, ends[k]))
@@ -146,7 +149,8 @@ static FILE *open_out(const struct cli *cli, const char *name)
     return out;
 }
 
-/* Closes what open_out opened; a regular file that is not whole is removed, a device is not. */
+/* Closes what open_out opened; a regular file that is not whole is removed, a device is
+ * not. */
 static bool close_out(const struct cli *cli, FILE *out, const char *name, bool good)
 {
     struct stat is;
@@ -154,7 +158,8 @@ static bool close_out(const struct cli *cli, FILE *out, const char *name, bool g
     if (out == cli->out)
         return good;
     if (fclose(out) != 0 && good) {
-        fprintf(cli->err, "descant gen ctr: %s: %s\n", name, strerror(errno ? errno : EIO));
+        fprintf(cli->err, "descant gen ctr: %s: %s\n", name,
+                strerror(errno ? errno : EIO));
         good = false;
     }
     if (!good && lstat(name, &is) == 0 && S_ISREG(is.st_mode))
@@ -171,11 +176,12 @@ static double guess_loss(double p)
 static void say(FILE *err, const struct ctr_summary *sum, double seconds)
 {
     double rows = (double)sum->rows, clicks = rows > 0 ? (double)sum->clicks / rows : 0;
-    fprintf(err, "%llu row%s, %llu click%s (%.2f %%), best log loss %.6f, "
-            "of a constant guess %.6f, %.0f rows/s\n", (unsigned long long)sum->rows,
-            sum->rows == 1 ? "" : "s", (unsigned long long)sum->clicks, sum->clicks == 1 ? "" : "s",
-            100 * clicks, sum->best_logloss, guess_loss(clicks),
-            rows / (seconds > 0 ? seconds : 1));
+    fprintf(err,
+            "%llu row%s, %llu click%s (%.2f %%), best log loss %.6f, "
+            "of a constant guess %.6f, %.0f rows/s\n",
+            (unsigned long long)sum->rows, sum->rows == 1 ? "" : "s",
+            (unsigned long long)sum->clicks, sum->clicks == 1 ? "" : "s", 100 * clicks,
+            sum->best_logloss, guess_loss(clicks), rows / (seconds > 0 ? seconds : 1));
 }
 
 static int generate(const struct cli *cli, const struct gen_options *o)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* descant gen cache: files that training reads, parsed once and kept as the blocks they become
- * (data/cache.c), so that further epochs and runs need not parse them. What decides how ids are
- * made, --plain-ids and --fields, is decided here. */
+/* descant gen cache: files that training reads, parsed once and kept as the blocks they
+ * become (data/cache.c), so that further epochs and runs need not parse them. What
+ * decides how ids are made, --plain-ids and --fields, is decided here. */
 #include "base/option_rows.h"
 #include "cli/cli.h"
 #include "data/paths.h"
@@ -31,7 +31,8 @@ enum { N_OPTIONS = sizeof options / sizeof *options };
 
 static bool outputs_good(const struct cli *cli, const struct cache_options *o)
 {
-    const struct cli_file files[] = {{"out", o->out, CLI_MAKES}, {"data", o->data, CLI_READS}};
+    const struct cli_file files[] = {{"out", o->out, CLI_MAKES},
+                                     {"data", o->data, CLI_READS}};
 
     return cli_files_apart(cli, files, sizeof files / sizeof *files) &&
            cli_file_good(cli, "out", o->out);
@@ -45,8 +46,13 @@ static int make(const struct cli *cli, const struct cache_options *o)
 
     descant_status status = path_list_init(&paths, o->data, &log);
     struct data_options data = {
-        .paths = paths.paths, .n_paths = paths.n, .format = (enum data_format)o->format,
-        .hash = !o->plain_ids, .n_fields = (int)o->fields, .max_bad = o->max_bad, .log = &log,
+        .paths = paths.paths,
+        .n_paths = paths.n,
+        .format = (enum data_format)o->format,
+        .hash = !o->plain_ids,
+        .n_fields = (int)o->fields,
+        .max_bad = o->max_bad,
+        .log = &log,
         .shared = memory_take(data_shared_bytes()),
     };
     struct lock lock = {0};
@@ -76,7 +82,10 @@ int cli_gen_cache(const struct cli *cli)
     if (status != CLI_DONE)
         return status;
     if (!o.data || !o.out)
-        return cli_bad_use(cli, "--data and --out say what is read, and where the cache goes");
+        return cli_bad_use(cli,
+                           "--data and --out say what is read, and where the cache goes");
     char out[PATH_MAX];
-    return cli_file_follow(cli, "out", &o.out, out) && outputs_good(cli, &o) ? make(cli, &o) : CLI_BAD_USE;
+    return cli_file_follow(cli, "out", &o.out, out) && outputs_good(cli, &o)
+               ? make(cli, &o)
+               : CLI_BAD_USE;
 }

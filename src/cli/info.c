@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* descant info: what one needs to know about a build and a machine before asking for help; of files,
- * what info_file.c has to say. */
+/* descant info: what one needs to know about a build and a machine before asking for
+ * help; of files, what info_file.c has to say. */
 #include "cli/cli.h"
 #include "fabric/fabric.h"
 #include "kernels/kernels.h"
@@ -37,7 +37,8 @@ static void say_modules(const struct cli *cli)
 #ifndef DESCANT_TRAIN
 static int cli_info_files(const struct cli *cli)
 {
-    return cli_bad_use(cli, "what '%s' is only a build with training can say", cli->argv[0]);
+    return cli_bad_use(cli, "what '%s' is only a build with training can say",
+                       cli->argv[0]);
 }
 #endif
 
@@ -45,14 +46,15 @@ int cli_info(const struct cli *cli)
 {
     char cpu[128];
     if (cli->argc > 0 && cli_is_help(cli->argv[0])) {
-        fputs("usage: descant info [FILE ...]\n"
-              "of the program and this machine; or what each FILE is and has: a checkpoint, a cache, "
-              "a log or data\n", cli->out);
+        fputs("usage: descant info [FILE ...]\nof the program and this machine; or what "
+              "each FILE is and has: a checkpoint, a cache, a log or data\n",
+              cli->out);
         return CLI_DONE;
     }
     for (int i = 0; i < cli->argc; i++)
         if (cli->argv[i][0] == '-')
-            return cli_bad_use(cli, "'%s': it takes names of files, and no options", cli->argv[i]);
+            return cli_bad_use(cli, "'%s': it takes names of files, and no options",
+                               cli->argv[i]);
     if (cli->argc > 0)
         return cli_info_files(cli);
     cpu_name(cpu, sizeof cpu);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* descant info FILE: what a file is and what it has. Checkpoints tell of their run by their texts, logs by
- * their first and their last line; caches and data are read to their end, which is how they are counted.
- * Everything that a file says of itself is shown without what would steer a terminal. */
+/* descant info FILE: what a file is and what it has. Checkpoints tell of their run by
+ * their texts, logs by their first and their last line; caches and data are read to their
+ * end, which is how they are counted. Everything that a file says of itself is shown
+ * without what would steer a terminal. */
 #include "cli/report.h"
 #include "data/data.h"
 #include "data/kind.h"
@@ -27,7 +28,8 @@ static void say_text(const struct cli *cli, const char *name, const char *format
     va_start(list, format);
     vsnprintf(text, sizeof text, format, list);
     va_end(list);
-    for (char *at = text; (at = strpbrk(at, "\n\t"));)        /* the stream passes these two on */
+    for (char *at = text; (at = strpbrk(at, "\n\t"));) /* the stream passes these two
+                                                          on */
         *at = '?';
     cli_say(cli->out, name, "%s", text);
 }
@@ -57,22 +59,26 @@ static void say_run(const struct cli *cli, const struct safetensors *file)
     double loss = 0;
     int plain, format = DATA_AUTO;
 
-    sscanf(text_of(file, "inputs"), "%d %d %d %d %d", &s.n_dense, &s.n_fields, &s.n_classes, &plain,
-           &format);
+    sscanf(text_of(file, "inputs"), "%d %d %d %d %d", &s.n_dense, &s.n_fields,
+           &s.n_classes, &plain, &format);
     sscanf(text_of(file, "sums"), "%llu %llu %llu %lg", &n, &positive, &correct, &loss);
     if (format < DATA_AUTO || format > DATA_CACHE)
         format = DATA_AUTO;
     say_text(cli, "is", "a checkpoint of descant train %s", text_of(file, "descant"));
-    say_text(cli, "model", "%s: %d dense features, %d fields, %d class%s", text_of(file, "model"),
-             s.n_dense, s.n_fields, s.n_classes, s.n_classes == 1 ? "" : "es");
-    const char *size = safetensors_text(file, "size"), *workers = text_of(file, "workers");
+    say_text(cli, "model", "%s: %d dense features, %d fields, %d class%s",
+             text_of(file, "model"), s.n_dense, s.n_fields, s.n_classes,
+             s.n_classes == 1 ? "" : "es");
+    const char *size = safetensors_text(file, "size"),
+               *workers = text_of(file, "workers");
     const char *trainers = size ? size : text_of(file, "trainers");
     const char *hosts = text_of(file, "hosts");
-    say_text(cli, "plan", "%s, %s trainer%s x %s worker%s on %s host%s", text_of(file, "sync"),
-             trainers, several(trainers), workers, several(workers), hosts, several(hosts));
+    say_text(cli, "plan", "%s, %s trainer%s x %s worker%s on %s host%s",
+             text_of(file, "sync"), trainers, several(trainers), workers,
+             several(workers), hosts, several(hosts));
     say_text(cli, "optimizer", "%s, lr %s; of tables %s", text_of(file, "optimizer"),
              text_of(file, "lr"), text_of(file, "table-optimizer"));
-    say_text(cli, "trained on", "%s, read as %s", text_of(file, "data"), data_format_names[format]);
+    say_text(cli, "trained on", "%s, read as %s", text_of(file, "data"),
+             data_format_names[format]);
     say_text(cli, "examples", "%llu in %s s", n, text_of(file, "seconds"));
     if (n)
         cli_say(cli->out, "loss, training", "%.6f", loss / (double)n);
@@ -83,12 +89,13 @@ static void say_bsp(const struct cli *cli, const struct safetensors *file)
     unsigned long long version = 0, steps = 0, gradients = 0, examples = 0;
     double seconds = 0;
 
-    sscanf(text_of(file, "progress"), "%llu %llu %llu %llu %lf", &version, &steps, &gradients,
-           &examples, &seconds);
+    sscanf(text_of(file, "progress"), "%llu %llu %llu %llu %lf", &version, &steps,
+           &gradients, &examples, &seconds);
     say_text(cli, "is", "a checkpoint of descant bsp run %s", text_of(file, "descant"));
-    say_text(cli, "optimizer", "%s, lr %s", text_of(file, "optimizer"), text_of(file, "lr"));
-    cli_say(cli->out, "version", "%llu, after %llu steps by %llu gradients", version, steps,
-            gradients);
+    say_text(cli, "optimizer", "%s, lr %s", text_of(file, "optimizer"),
+             text_of(file, "lr"));
+    cli_say(cli->out, "version", "%llu, after %llu steps by %llu gradients", version,
+            steps, gradients);
     cli_say(cli->out, "examples", "%llu in %.1f s", examples, seconds);
 }
 
@@ -126,8 +133,8 @@ static void say_tensors(const struct cli *cli, const struct safetensors *file)
     if (thinned)
         cli_say(cli->out, "other than 0", "%zu of them", non_zero);
     if (kept)
-        cli_say(cli->out, "for --resume", "%zu bytes: the optimizer's state and the place in the "
-                "data", kept);
+        cli_say(cli->out, "for --resume",
+                "%zu bytes: the optimizer's state and the place in the data", kept);
     for (size_t k = 0; k < safetensors_count(file); k++) {
         const struct safetensor *t = safetensors_at(file, k);
         if (is_of_run(t))
@@ -176,7 +183,8 @@ static void count_block(struct counts *c, const struct block *block)
     for (size_t i = 0; i < e->n; i++)
         c->positive += e->labels[i] > 0;
     for (size_t i = 0; i < e->n; i++)
-        c->classes = e->labels[i] >= (float)c->classes ? (int)e->labels[i] + 1 : c->classes;
+        c->classes =
+            e->labels[i] >= (float)c->classes ? (int)e->labels[i] + 1 : c->classes;
     if (e->n && e->ids)
         c->ids += e->offsets ? e->offsets[bags] - e->offsets[0] : bags;
     for (size_t i = 0; e->offsets && i < e->n; i++) {
@@ -210,12 +218,12 @@ static descant_status count_all(const struct data_options *options, struct count
     return status;
 }
 
-static void say_counts(const struct cli *cli, const struct counts *c, const struct data_shape *s,
-                       bool labelled)
+static void say_counts(const struct cli *cli, const struct counts *c,
+                       const struct data_shape *s, bool labelled)
 {
     cli_say(cli->out, "shape", "%d dense feature%s, %d field%s, %d class%s", s->n_dense,
-            many((uint64_t)s->n_dense), s->n_fields, many((uint64_t)s->n_fields), s->n_classes,
-            s->n_classes == 1 ? "" : "es");
+            many((uint64_t)s->n_dense), s->n_fields, many((uint64_t)s->n_fields),
+            s->n_classes, s->n_classes == 1 ? "" : "es");
     cli_say(cli->out, "examples", "%llu", (unsigned long long)c->examples);
     if (c->bad) {
         cli_say(cli->out, "bad lines", "%llu of %llu", (unsigned long long)c->bad,
@@ -228,10 +236,12 @@ static void say_counts(const struct cli *cli, const struct counts *c, const stru
         cli_say(cli->out, "clicks", "%llu, %.2f %%", (unsigned long long)c->positive,
                 100 * (double)c->positive / (double)c->examples);
     if (c->examples && s->bags)
-        cli_say(cli->out, "pairs", "%.1f an example", (double)c->ids / (double)c->examples);
+        cli_say(cli->out, "pairs", "%.1f an example",
+                (double)c->ids / (double)c->examples);
 }
 
-/* Numbers of classes are labels that libsvm has where it is told so: most lines are good then. */
+/* Numbers of classes are labels that libsvm has where it is told so: most lines are good
+ * then. */
 static descant_status count_classes(const struct data_options *options, struct counts *c,
                                     struct data_shape *shape)
 {
@@ -249,8 +259,8 @@ static descant_status count_classes(const struct data_options *options, struct c
     return status;
 }
 
-/* Lines of which none has a label are looked at again, to be scored; so are images without a file
- * of labels. */
+/* Lines of which none has a label are looked at again, to be scored; so are images
+ * without a file of labels. */
 static bool say_data(const struct cli *cli, const char *path, enum file_kind kind,
                      const struct log *log)
 {
@@ -281,14 +291,15 @@ static bool say_data(const struct cli *cli, const char *path, enum file_kind kin
         shape.n_fields = (int)c.fields;
     say_counts(cli, &c, &shape, labelled);
     if (c.format == DATA_LIBFFM && c.fields)
-        cli_say(cli->out, "to train on", "--fields %zu or more, %lld without it", c.fields,
-                (long long)train_options_default().fields);
+        cli_say(cli->out, "to train on", "--fields %zu or more, %lld without it",
+                c.fields, (long long)train_options_default().fields);
     return true;
 }
 
 /* --- logs --- */
 
-/* Of the dense part and of the tables, as a checkpoint has both; NaN: the log does not say. */
+/* Of the dense part and of the tables, as a checkpoint has both; NaN: the log does not
+ * say. */
 static double parameters(const struct report_run *run)
 {
     const json_t *dense = json_object_get(run->header, "parameters");
@@ -297,8 +308,8 @@ static double parameters(const struct report_run *run)
                                  : (double)NAN;
 }
 
-static void say_header(const struct cli *cli, const struct report_run *run, const char *name,
-                       const char *key)
+static void say_header(const struct cli *cli, const struct report_run *run,
+                       const char *name, const char *key)
 {
     const json_t *value = json_object_get(run->header, key);
 
@@ -306,8 +317,9 @@ static void say_header(const struct cli *cli, const struct report_run *run, cons
         say_text(cli, name, "%s", json_string_value(value));
 }
 
-static void say_figure(const struct cli *cli, const struct report_run *run, const char *name,
-                       const char *key, enum report_field field, int decimals)
+static void say_figure(const struct cli *cli, const struct report_run *run,
+                       const char *name, const char *key, enum report_field field,
+                       int decimals)
 {
     double value = report_figure(run, key, field);
 
@@ -362,7 +374,8 @@ static bool say_file(const struct cli *cli, const char *path, const struct log *
     enum file_kind kind = file_kind_of(path);
 
     if (stat(path, &of) != 0 || !S_ISREG(of.st_mode)) {
-        log_fail(log, DESCANT_SYSTEM, stat(path, &of) != 0 ? "%s: %m" : "%s: no regular file", path);
+        log_fail(log, DESCANT_SYSTEM,
+                 stat(path, &of) != 0 ? "%s: %m" : "%s: no regular file", path);
         return false;
     }
     say_text(cli, "file", "%s, %lld bytes", path, (long long)of.st_size);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* A command's output under another name until it is whole, so that a full disk, bad data or a signal
- * leaves what was there. It has the rights of the file that it replaces. */
+/* A command's output under another name until it is whole, so that a full disk, bad data
+ * or a signal leaves what was there. It has the rights of the file that it replaces. */
 #include "cli/output.h"
 
 #include <errno.h>
@@ -13,7 +13,8 @@ static bool is_standard(const char *name)
     return strcmp(name, "-") == 0;
 }
 
-bool output_follow(const struct cli *cli, const char *option, const char **name, char *target)
+bool output_follow(const struct cli *cli, const char *option, const char **name,
+                   char *target)
 {
     struct stat of;
     bool replaced = !is_standard(*name) && (stat(*name, &of) != 0 || S_ISREG(of.st_mode));

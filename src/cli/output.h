@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* A file that a command makes: as NAME.tmp, renamed when all is in it; NAME.lock is there meanwhile.
- * What is no regular file is written as it is, and "-" is the command's own output. */
+/* A file that a command makes: as NAME.tmp, renamed when all is in it; NAME.lock is there
+ * meanwhile. What is no regular file is written as it is, and "-" is the command's own
+ * output. */
 #ifndef CLI_OUTPUT_H
 #define CLI_OUTPUT_H
 
@@ -17,9 +18,10 @@ struct output {
     struct lock lock;
 };
 
-/* What a link names is replaced, and not the link: *name becomes that, in `target`, which has room for
- * PATH_MAX. False after saying why not. */
-bool output_follow(const struct cli *cli, const char *option, const char **name, char *target);
+/* What a link names is replaced, and not the link: *name becomes that, in `target`, which
+ * has room for PATH_MAX. False after saying why not. */
+bool output_follow(const struct cli *cli, const char *option, const char **name,
+                   char *target);
 /* False after saying why not; it is to be closed all the same. */
 bool output_open(struct output *out, const struct cli *cli, const char *name,
                  const struct log *log);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* The programs descant and descant-bench share this, and settings.c: where they print, how they
- * refuse words, links and plans. Nothing here exits: main does, with the status returned. */
+/* The programs descant and descant-bench share this, and settings.c: where they print,
+ * how they refuse words, links and plans. Nothing here exits: main does, with the status
+ * returned. */
 #include "cli/cli.h"
 #include "sync/plan.h"
 #ifdef DESCANT_TRAIN
@@ -113,8 +114,8 @@ void cli_say(FILE *out, const char *name, const char *format, ...)
 
 enum { LEAST_STACK = 256 << 10 };
 
-/* Paths, copies and BLAS lie on stacks, and a thread's is as large as the limit: with less a run
- * would end with SIGSEGV. */
+/* Paths, copies and BLAS lie on stacks, and a thread's is as large as the limit: with
+ * less a run would end with SIGSEGV. */
 static bool stack_good(FILE *err)
 {
     struct rlimit limit;
@@ -122,12 +123,14 @@ static bool stack_good(FILE *err)
     if (getrlimit(RLIMIT_STACK, &limit) != 0 || limit.rlim_cur >= LEAST_STACK)
         return true;
     fprintf(err, "descant: the stack may have %llu KiB, %d are needed: ulimit -s %d\n",
-            (unsigned long long)limit.rlim_cur >> 10, LEAST_STACK >> 10, LEAST_STACK >> 10);
+            (unsigned long long)limit.rlim_cur >> 10, LEAST_STACK >> 10,
+            LEAST_STACK >> 10);
     return false;
 }
 
-/* All that is printed goes through two shown streams. Output that has not come where it should is a
- * failure; a file that may not grow any more is an error to be told, and no signal to die by. */
+/* All that is printed goes through two shown streams. Output that has not come where it
+ * should is a failure; a file that may not grow any more is an error to be told, and no
+ * signal to die by. */
 int cli_program(cli_command *program, int argc, char **argv, FILE *out, FILE *err)
 {
     struct cli cli = {.command = "", .argc = argc - 1, .argv = argv + 1,
@@ -142,7 +145,8 @@ int cli_program(cli_command *program, int argc, char **argv, FILE *out, FILE *er
     if (cli.out)
         error = shown_close(cli.out);
     if (error && status == CLI_DONE) {
-        fprintf(cli.err, "descant: the output could not be written: %s\n", strerror(error));
+        fprintf(cli.err, "descant: the output could not be written: %s\n",
+                strerror(error));
         status = CLI_FAILED;
     }
     if (cli.err)

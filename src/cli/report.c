@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* descant report: logs of descant train become one page that compares the runs.
  *
- * All logs are read before anything is written, and the page is made in memory: a log that is
- * none, no memory or a full disk leaves an older page as it was. It is never written over one of the
- * logs. */
+ * All logs are read before anything is written, and the page is made in memory: a log
+ * that is none, no memory or a full disk leaves an older page as it was. It is never
+ * written over one of the logs. */
 #include "base/option_rows.h"
 #include "cli/report.h"
 #include "cli/output.h"
@@ -70,7 +70,8 @@ static bool label_taken(const struct report *report, int i, int n)
     return false;
 }
 
-/* Runs of one label are told apart by their paths, and by their place where that is one, too. */
+/* Runs of one label are told apart by their paths, and by their place where that is one,
+ * too. */
 static void tell_apart(struct report *report)
 {
     bool taken[REPORT_MAX_RUNS];
@@ -91,7 +92,8 @@ static void tell_apart(struct report *report)
 }
 
 /* The page is none of the logs, nor is what is beside it while it is made. */
-static bool page_apart(const struct cli *cli, const struct report *report, const char *page)
+static bool page_apart(const struct cli *cli, const struct report *report,
+                       const char *page)
 {
     struct cli_file files[1 + REPORT_MAX_RUNS] = {{"out", page, CLI_MAKES}};
 
@@ -100,7 +102,8 @@ static bool page_apart(const struct cli *cli, const struct report *report, const
     return cli_files_apart(cli, files, 1 + report->n);
 }
 
-static int write_page(const struct cli *cli, const char *path, const char *page, size_t bytes)
+static int write_page(const struct cli *cli, const char *path, const char *page,
+                      size_t bytes)
 {
     struct log log = {.fn = cli_log, .user = cli->err, .rank = -1};
     struct output out;
@@ -149,7 +152,8 @@ int cli_report(const struct cli *cli)
     struct report_options o = {.out = "report.html"};
     struct report report = {0};
     if (settings_wants_help(cli)) {
-        fputs("usage: descant report LOG.jsonl [MORE.jsonl ...] [-o PAGE.html]\n", cli->out);
+        fputs("usage: descant report LOG.jsonl [MORE.jsonl ...] [-o PAGE.html]\n",
+              cli->out);
         settings_help(cli->out, options, N_OPTIONS, &o);
         return CLI_DONE;
     }

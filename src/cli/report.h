@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What the parts of descant report share: a run as its log tells it, the charts, the page. */
+/* What the parts of descant report share: a run as its log tells it, the charts, the
+ * page. */
 #ifndef REPORT_H
 #define REPORT_H
 
@@ -9,30 +10,47 @@
 enum { REPORT_MAX_RUNS = 16, REPORT_COLOURS = 8 };
 
 enum report_field {
-    REPORT_EXAMPLES, REPORT_SECONDS, REPORT_LOSS, REPORT_EVAL_LOSS, REPORT_NE, REPORT_RATE,
-    REPORT_GAP, REPORT_STALL, REPORT_DISTANCE, REPORT_AGE,
-    REPORT_GRADIENTS,           /* of a superstep */
+    REPORT_EXAMPLES,
+    REPORT_SECONDS,
+    REPORT_LOSS,
+    REPORT_EVAL_LOSS,
+    REPORT_NE,
+    REPORT_RATE,
+    REPORT_GAP,
+    REPORT_STALL,
+    REPORT_DISTANCE,
+    REPORT_AGE,
+    REPORT_GRADIENTS, /* of a superstep */
     REPORT_STALENESS,
-    REPORT_REFUSED,             /* share of the gradients that came */
-    REPORT_STEP,                /* seconds that a superstep took */
-    REPORT_EVAL_NE, REPORT_AUC, REPORT_CALIBRATION, REPORT_ACCURACY,    /* of evaluations, as is */
-    REPORT_EVAL_EXAMPLES, REPORT_EVAL_CLICKS,                           /* EVAL_LOSS */
+    REPORT_REFUSED, /* share of the gradients that came */
+    REPORT_STEP,    /* seconds that a superstep took */
+    REPORT_EVAL_NE,
+    REPORT_AUC,
+    REPORT_CALIBRATION,
+    REPORT_ACCURACY, /* of evaluations, as
+                                                                        is */
+    REPORT_EVAL_EXAMPLES,
+    REPORT_EVAL_CLICKS, /* EVAL_LOSS */
     REPORT_FIELDS
 };
 
 struct report_point {
     double at[REPORT_FIELDS];   /* NaN: missing or null */
-    bool apart;                 /* an evaluation: no interval, and in none of their curves */
+    bool apart;                 /* an evaluation: no interval, and in none of their
+                                   curves */
 };
 
 struct report_run {
     char label[128];
     const char *path;
     json_t *header;             /* the last one, if the run was taken up again */
-    json_t *summary;            /* NULL: the run is still going, or was ended from outside */
-    json_t *failed;             /* why the last of n_failed checkpoints did, beside training */
+    json_t *summary;            /* NULL: the run is still going, or was ended from
+                                   outside */
+    json_t *failed;             /* why the last of n_failed checkpoints did, beside
+                                   training */
     int n_failed;
-    int set;                    /* the number of its held-out set, from 0; -1: it has none */
+    int set;                    /* the number of its held-out set, from 0; -1: it has
+                                   none */
     struct report_point *points;
     size_t n, room;
 };
@@ -46,13 +64,14 @@ void report_run_fini(struct report_run *run);
 /* A log of descant bsp run: supersteps instead of intervals. */
 bool report_of_bsp(const struct report_run *run);
 
-/* Why the run is none that came to its end: in the log's words, or that it is going still; NULL: it is
- * one. */
+/* Why the run is none that came to its end: in the log's words, or that it is going
+ * still; NULL: it is one. */
 const char *report_unfinished(const struct report_run *run);
 
-/* Whether figures of the two are of the same examples: key "eval", held-out sets; "data", those that
- * they were trained on. */
-bool report_same_examples(const char *key, const struct report_run *a, const struct report_run *b);
+/* Whether figures of the two are of the same examples: key "eval", held-out sets; "data",
+ * those that they were trained on. */
+bool report_same_examples(const char *key, const struct report_run *a,
+                          const struct report_run *b);
 
 /* The summary's figure, or else that of the last interval that has one; NaN. */
 double report_figure(const struct report_run *run, const char *summary_key,
@@ -78,12 +97,13 @@ struct report_chart {
 };
 
 /* A <figure>, or nothing where no run has two such values. False without memory. */
-bool report_chart(FILE *out, const struct report_chart *chart, const struct report_run *runs,
-                  int n);
+bool report_chart(FILE *out, const struct report_chart *chart,
+                  const struct report_run *runs, int n);
 
 /* --- report_page.c --- */
 
 void report_text(FILE *out, const char *text);      /* as HTML: nothing in it is markup */
-bool report_page(FILE *out, struct report_run *runs, int n);   /* numbers their held-out sets */
+bool report_page(FILE *out, struct report_run *runs, int n); /* numbers their held-out
+                                                                sets */
 
 #endif

@@ -1,27 +1,36 @@
 /* SPDX-License-Identifier: MIT */
 /* One chart: a <figure> with an SVG made here, a line for each run.
  *
- * The axes come from all runs together, so that all are compared at one scale. Ticks are 1, 2 or
- * 5 times a power of ten. A y axis that may be is logarithmic where all values are above zero
- * and the largest is more than WIDE times the smallest. Else, where a few values (2 %) lie far
- * above all others, it ends below them, and the note says so. A loss falls steeply at first, and
- * runs differ by little at the end: there the axis ends at four times the height of the lower
- * three quarters of the values.
+ * The axes come from all runs together, so that all are compared at one scale. Ticks are
+ * 1, 2 or 5 times a power of ten. A y axis that may be is logarithmic where all values
+ * are above zero and the largest is more than WIDE times the smallest. Else, where a few
+ * values (2 %) lie far above all others, it ends below them, and the note says so. A loss
+ * falls steeply at first, and runs differ by little at the end: there the axis ends at
+ * four times the height of the lower three quarters of the values.
  *
  * Shares below a percent are not stretched to the height of the chart.
  *
- * A run of many intervals is drawn by at most MOST_POINTS means of neighbours. A missing value
- * is a gap in the line; a value between two gaps is a dot. A chart without a run of two values is
- * left out: the table has them. Colours are classes of the page's
- * style, c0 to c7; a ninth run begins again with dashes. */
+ * A run of many intervals is drawn by at most MOST_POINTS means of neighbours. A missing
+ * value is a gap in the line; a value between two gaps is a dot. A chart without a run of
+ * two values is left out: the table has them. Colours are classes of the page's style, c0
+ * to c7; a ninth run begins again with dashes. */
 #include "cli/report.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { WIDTH = 640, HEIGHT = 270, LEFT = 66, RIGHT = 24, TOP = 24, BOTTOM = 40, MOST_POINTS = 400,
-       WIDE = 30, TICKS = 6 };
+enum {
+    WIDTH = 640,
+    HEIGHT = 270,
+    LEFT = 66,
+    RIGHT = 24,
+    TOP = 24,
+    BOTTOM = 40,
+    MOST_POINTS = 400,
+    WIDE = 30,
+    TICKS = 6
+};
 
 static const double least_share = 0.01;
 
@@ -128,9 +137,10 @@ static void name_axis(struct axis *axis, const char *name, double most, bool tim
         const char *name;
         double unit;
         bool time;
-    } units[] = {{"hours", 3600, true}, {"minutes", 60, true}, {"seconds", 1, true},
-                 {"milliseconds", 1e-3, true}, {"microseconds", 1e-6, true},
-                 {"billions", 1e9, false}, {"millions", 1e6, false}, {"thousands", 1e3, false}};
+    } units[] = {{"hours", 3600, true},        {"minutes", 60, true},
+                 {"seconds", 1, true},         {"milliseconds", 1e-3, true},
+                 {"microseconds", 1e-6, true}, {"billions", 1e9, false},
+                 {"millions", 1e6, false},     {"thousands", 1e3, false}};
     snprintf(axis->name, sizeof axis->name, "%s", time ? "seconds" : name);
     axis->unit = 1;
     for (size_t i = 0; i < sizeof units / sizeof *units; i++)
@@ -235,9 +245,10 @@ static void draw_tick(FILE *out, const struct drawing *d, bool of_x, double valu
         return;
     }
     double y = place_y(d, value);
-    fprintf(out, "<line class=\"grid\" x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\"/>"
-            "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%s</text>\n", LEFT, WIDTH - RIGHT, y,
-            y, LEFT - 7, y + 4, text);
+    fprintf(out,
+            "<line class=\"grid\" x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\"/><text "
+            "x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%s</text>\n",
+            LEFT, WIDTH - RIGHT, y, y, LEFT - 7, y + 4, text);
 }
 
 static double round_step(double range)
@@ -307,8 +318,8 @@ static bool there(const struct curve *curve, size_t i)
 static void draw_dots(FILE *out, const struct drawing *d, const struct curve *curve)
 {
     for (size_t i = 0; i < curve->n; i++)
-        if (there(curve, i) && (d->chart->sparse ||
-                                (!there(curve, i + 1) && (i == 0 || !there(curve, i - 1)))))
+        if (there(curve, i) && (d->chart->sparse || (!there(curve, i + 1) &&
+                                                     (i == 0 || !there(curve, i - 1)))))
             fprintf(out, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"2.2\"/>",
                     place_x(d, curve->at[i].x), place_y(d, curve->at[i].y));
 }
@@ -347,22 +358,24 @@ static void draw(FILE *out, const struct drawing *d)
         fputs(" It is zero throughout.", out);
     if (d->thinned)
         fputs(" Means of neighbouring intervals.", out);
-    fprintf(out, "</figcaption>\n<svg viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"", WIDTH,
-            HEIGHT);
+    fprintf(out, "</figcaption>\n<svg viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"",
+            WIDTH, HEIGHT);
     report_text(out, chart->title);
     fputs("\">\n", out);
     draw_axes(out, d);
     /* a window of its own cuts what is above the axis */
-    fprintf(out, "<svg x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" viewBox=\"%d %d %d %d\">\n",
-            LEFT, TOP - 3, WIDTH - LEFT - RIGHT + 4, HEIGHT - TOP - BOTTOM + 5, LEFT, TOP - 3,
-            WIDTH - LEFT - RIGHT + 4, HEIGHT - TOP - BOTTOM + 5);
+    fprintf(
+        out,
+        "<svg x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" viewBox=\"%d %d %d %d\">\n",
+        LEFT, TOP - 3, WIDTH - LEFT - RIGHT + 4, HEIGHT - TOP - BOTTOM + 5, LEFT, TOP - 3,
+        WIDTH - LEFT - RIGHT + 4, HEIGHT - TOP - BOTTOM + 5);
     for (int r = 0; r < d->n_runs; r++)
         draw_curve(out, d, r);
     fputs("</svg>\n</svg>\n</figure>\n", out);
 }
 
-bool report_chart(FILE *out, const struct report_chart *chart, const struct report_run *runs,
-                  int n)
+bool report_chart(FILE *out, const struct report_chart *chart,
+                  const struct report_run *runs, int n)
 {
     struct drawing d = {.chart = chart, .runs = runs, .n_runs = n};
     d.curves = memory_take_array((size_t)n, sizeof *d.curves);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* Logs of descant train and descant bsp run, read into memory: one JSON object a line. The first line
- * is a header; then come intervals, or supersteps, evaluations between them, and at the end a
- * summary. Other kinds of lines are passed over, so that
- * logs may learn new ones. What a log may be:
+/* Logs of descant train and descant bsp run, read into memory: one JSON object a line.
+ * The first line is a header; then come intervals, or supersteps, evaluations between
+ * them, and at the end a summary. Other kinds of lines are passed over, so that logs may
+ * learn new ones. What a log may be:
  *   - still being written: a last line without its end that is no JSON is left out;
- *   - taken up again after a stop: another header; the curves have a gap there. A line that was torn
- *     as it stopped may stand before that header, without its end;
+ *   - taken up again after a stop: another header; the curves have a gap there. A line
+ *     that was torn as it stopped may stand before that header, without its end;
  *   - ended within an interval: what was left is too short to tell a loss or a speed by;
  *   - of several ranks: the intervals of the first rank seen are those shown.
  * Anything else is refused with the file and the line. */
@@ -17,12 +17,24 @@
 #include <string.h>
 
 static const char *const keys[REPORT_FIELDS] = {
-    [REPORT_EXAMPLES] = "examples", [REPORT_SECONDS] = "seconds", [REPORT_LOSS] = "loss",
-    [REPORT_EVAL_LOSS] = "eval_loss", [REPORT_NE] = "ne", [REPORT_RATE] = "examples_per_s",
-    [REPORT_GAP] = "gap", [REPORT_STALL] = "stall_share", [REPORT_DISTANCE] = "distance",
-    [REPORT_EVAL_NE] = "eval_ne", [REPORT_AUC] = "auc", [REPORT_CALIBRATION] = "eval_calibration",
-    [REPORT_ACCURACY] = "eval_accuracy", [REPORT_EVAL_EXAMPLES] = "eval_examples",
-    [REPORT_EVAL_CLICKS] = "eval_clicks", [REPORT_AGE] = "age_s", [REPORT_STALENESS] = "staleness_mean", [REPORT_STEP] = "step_s",
+    [REPORT_EXAMPLES] = "examples",
+    [REPORT_SECONDS] = "seconds",
+    [REPORT_LOSS] = "loss",
+    [REPORT_EVAL_LOSS] = "eval_loss",
+    [REPORT_NE] = "ne",
+    [REPORT_RATE] = "examples_per_s",
+    [REPORT_GAP] = "gap",
+    [REPORT_STALL] = "stall_share",
+    [REPORT_DISTANCE] = "distance",
+    [REPORT_EVAL_NE] = "eval_ne",
+    [REPORT_AUC] = "auc",
+    [REPORT_CALIBRATION] = "eval_calibration",
+    [REPORT_ACCURACY] = "eval_accuracy",
+    [REPORT_EVAL_EXAMPLES] = "eval_examples",
+    [REPORT_EVAL_CLICKS] = "eval_clicks",
+    [REPORT_AGE] = "age_s",
+    [REPORT_STALENESS] = "staleness_mean",
+    [REPORT_STEP] = "step_s",
 };
 
 static const char header_begins[] = "{\"kind\":\"header\"";
@@ -84,7 +96,8 @@ static void take_gradients(const json_t *line, struct report_point *point)
     point->at[REPORT_REFUSED] = came > 0 ? refused / came : (double)NAN;
 }
 
-static bool take_fields(const struct reading *r, const json_t *line, struct report_point *point)
+static bool take_fields(const struct reading *r, const json_t *line,
+                        struct report_point *point)
 {
     *point = (struct report_point){.apart = false};
     for (int f = 0; f < REPORT_FIELDS; f++) {
@@ -107,7 +120,8 @@ static bool add_eval(struct reading *r, const json_t *line)
 }
 
 /* *shown: the line is of the rank whose lines are shown, and *point is what it says. */
-static bool take_line(struct reading *r, const json_t *line, struct report_point *point, bool *shown)
+static bool take_line(struct reading *r, const json_t *line, struct report_point *point,
+                      bool *shown)
 {
     json_int_t rank = json_integer_value(json_object_get(line, "rank"));
     if (r->rank < 0)
@@ -137,7 +151,8 @@ static bool add_superstep(struct reading *r, const json_t *line)
         return true;
     double *at = point.at, now = at[REPORT_SECONDS];
     r->examples += isfinite(at[REPORT_EXAMPLES]) ? at[REPORT_EXAMPLES] : 0;
-    at[REPORT_RATE] = now > r->seconds ? at[REPORT_EXAMPLES] / (now - r->seconds) : (double)NAN;
+    at[REPORT_RATE] =
+        now > r->seconds ? at[REPORT_EXAMPLES] / (now - r->seconds) : (double)NAN;
     at[REPORT_EXAMPLES] = r->examples;
     r->seconds = now;
     return add_point(r, &point);
@@ -165,9 +180,12 @@ bool report_of_bsp(const struct report_run *run)
 
 const char *report_unfinished(const struct report_run *run)
 {
-    static const char *const ends[] = {
-        "no gain in ", "all supersteps are made", "there were enough examples",
-        "the held-out loss falls no more", "the time is over", "all modules have done their work"};
+    static const char *const ends[] = {"no gain in ",
+                                       "all supersteps are made",
+                                       "there were enough examples",
+                                       "the held-out loss falls no more",
+                                       "the time is over",
+                                       "all modules have done their work"};
     const char *why = json_string_value(json_object_get(run->summary, "stopped"));
 
     if (!run->summary)
@@ -182,7 +200,8 @@ const char *report_unfinished(const struct report_run *run)
 static struct report_point *interval_before(struct report_run *run,
                                             const struct report_point *point)
 {
-    struct report_point *p = point ? run->points + (point - run->points) : run->points + run->n;
+    struct report_point *p =
+        point ? run->points + (point - run->points) : run->points + run->n;
     while (p > run->points)
         if (!(--p)->apart)
             return p;
@@ -322,9 +341,10 @@ static bool same_names(const char *a, const char *b)
     return *a == *b;
 }
 
-/* Where both have counted their examples, and these are as many with as many clicks, the files'
- * names are enough; else they must be named by the same words. */
-bool report_same_examples(const char *key, const struct report_run *a, const struct report_run *b)
+/* Where both have counted their examples, and these are as many with as many clicks, the
+ * files' names are enough; else they must be named by the same words. */
+bool report_same_examples(const char *key, const struct report_run *a,
+                          const struct report_run *b)
 {
     static const enum report_field counts[] = {REPORT_EVAL_EXAMPLES, REPORT_EVAL_CLICKS};
     const char *x = json_string_value(json_object_get(a->header, key));

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* The page: one file that needs no other, no script, and follows the reader's choice of light or
- * dark. A table of the runs' last figures, what their options differ in, the charts, and every
- * option, folded away. The colours are those of Okabe and Ito, which the colour-blind can tell
- * apart, a little darker on light ground and lighter on dark. Whatever comes from a log or from
- * the command line goes through report_text. */
+/* The page: one file that needs no other, no script, and follows the reader's choice of
+ * light or dark. A table of the runs' last figures, what their options differ in, the
+ * charts, and every option, folded away. The colours are those of Okabe and Ito, which
+ * the colour-blind can tell apart, a little darker on light ground and lighter on dark.
+ * Whatever comes from a log or from the command line goes through report_text. */
 #include "cli/report.h"
 
 #include <math.h>
@@ -11,78 +11,79 @@
 #include <string.h>
 
 static const char style[] =
-    ":root{color-scheme:light dark;--page:#fff;--text:#1d2329;--soft:#5c6670;--rule:#e3e7ea;"
-    "--axis:#8b949c;--c0:#0072b2;--c1:#d55e00;--c2:#008f68;--c3:#c0569a;--c4:#c98a00;"
-    "--c5:#3d9fd8;--c6:#30363c;--c7:#8a7d00}\n"
-    "@media(prefers-color-scheme:dark){:root{--page:#14181c;--text:#e4e8eb;--soft:#98a3ad;"
-    "--rule:#2b3238;--axis:#6b757e;--c0:#4aa8e8;--c1:#f5813c;--c2:#2cc598;--c3:#e695c8;"
-    "--c4:#f0b030;--c5:#93d4f9;--c6:#f2f2f2;--c7:#e8df5a}}\n"
-    "body{margin:0 auto;max-width:1240px;padding:20px 24px 40px;background:var(--page);"
-    "color:var(--text);font:14px/1.45 system-ui,sans-serif}\n"
-    "h1{font-size:20px;margin:0 0 4px}h2{font-size:16px;margin:28px 0 8px}\n"
-    "p,figcaption,small,footer{color:var(--soft)}p{margin:4px 0 12px}"
-    "figcaption b{color:var(--text)}\n"
-    ".wide{overflow-x:auto}table{border-collapse:collapse;font-variant-numeric:tabular-nums}\n"
-    "th,td{padding:5px 0 5px 16px;text-align:right;vertical-align:top;white-space:nowrap;"
-    "border-bottom:1px solid var(--rule)}\n"
-    "th:first-child,td:first-child{padding-left:0;text-align:left;white-space:normal;"
-    "min-width:150px;overflow-wrap:anywhere}\n"
-    "th{font-weight:500;color:var(--soft);vertical-align:bottom;white-space:normal}\n"
-    "small{display:block;font-size:12px;font-weight:400}"
-    "small span{white-space:nowrap}\n"
-    ".options td{text-align:left;white-space:normal;overflow-wrap:anywhere;min-width:70px}"
-    ".options th{text-align:left}\n"
-    ".legend{position:sticky;top:0;background:var(--page);padding:8px 0;display:flex;"
-    "flex-wrap:wrap;gap:4px 18px;border-bottom:1px solid var(--rule);z-index:1}\n"
-    ".key{width:22px;height:10px;margin-right:6px;overflow:visible}\n"
-    ".charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,480px),1fr));"
-    "gap:22px 28px;align-items:end;margin-top:16px}figure{margin:0}"
-    "figure svg{display:block;width:100%;height:auto}\n"
-    "figcaption{font-size:13px;margin-bottom:6px}svg text{font-size:12px;fill:var(--soft)}\n"
-    ".grid{stroke:var(--rule)}.axis,.tick{stroke:var(--axis)}\n"
-    ".run{fill:none;stroke-width:1.5;stroke-linejoin:round;stroke-linecap:round}"
-    ".run:hover{stroke-width:3}.dashed path{stroke-dasharray:5 4}.run circle{stroke:none}\n"
-    ".c0{stroke:var(--c0)}.c1{stroke:var(--c1)}.c2{stroke:var(--c2)}.c3{stroke:var(--c3)}"
-    ".c4{stroke:var(--c4)}.c5{stroke:var(--c5)}.c6{stroke:var(--c6)}.c7{stroke:var(--c7)}\n"
-    ".c0 circle{fill:var(--c0)}.c1 circle{fill:var(--c1)}.c2 circle{fill:var(--c2)}"
-    ".c3 circle{fill:var(--c3)}.c4 circle{fill:var(--c4)}.c5 circle{fill:var(--c5)}"
-    ".c6 circle{fill:var(--c6)}.c7 circle{fill:var(--c7)}\n"
-    "@media(max-width:800px){body{padding:16px}th,td{padding-left:7px;font-size:13px}"
-    "th:first-child,td:first-child{min-width:110px}}\n"
-    "details{margin-top:28px}summary{cursor:pointer}footer{margin-top:28px;font-size:12px}\n";
+    ":root{color-scheme:light "
+    "dark;--page:#fff;--text:#1d2329;--soft:#5c6670;--rule:#e3e7ea;--axis:#8b949c;--c0:#"
+    "0072b2;--c1:#d55e00;--c2:#008f68;--c3:#c0569a;--c4:#c98a00;--c5:#3d9fd8;--c6:#"
+    "30363c;--c7:#8a7d00}\n@media(prefers-color-scheme:dark){:root{--page:#14181c;--text:"
+    "#e4e8eb;--soft:#98a3ad;--rule:#2b3238;--axis:#6b757e;--c0:#4aa8e8;--c1:#f5813c;--c2:"
+    "#2cc598;--c3:#e695c8;--c4:#f0b030;--c5:#93d4f9;--c6:#f2f2f2;--c7:#e8df5a}}\nbody{"
+    "margin:0 auto;max-width:1240px;padding:20px 24px "
+    "40px;background:var(--page);color:var(--text);font:14px/1.45 "
+    "system-ui,sans-serif}\nh1{font-size:20px;margin:0 0 "
+    "4px}h2{font-size:16px;margin:28px 0 "
+    "8px}\np,figcaption,small,footer{color:var(--soft)}p{margin:4px 0 12px}figcaption "
+    "b{color:var(--text)}\n.wide{overflow-x:auto}table{border-collapse:collapse;font-"
+    "variant-numeric:tabular-nums}\nth,td{padding:5px 0 5px "
+    "16px;text-align:right;vertical-align:top;white-space:nowrap;border-bottom:1px solid "
+    "var(--rule)}\nth:first-child,td:first-child{padding-left:0;text-align:left;white-"
+    "space:normal;min-width:150px;overflow-wrap:anywhere}\nth{font-weight:500;color:var(-"
+    "-soft);vertical-align:bottom;white-space:normal}\nsmall{display:block;font-size:"
+    "12px;font-weight:400}small span{white-space:nowrap}\n.options "
+    "td{text-align:left;white-space:normal;overflow-wrap:anywhere;min-width:70px}."
+    "options "
+    "th{text-align:left}\n.legend{position:sticky;top:0;background:var(--page);padding:"
+    "8px 0;display:flex;flex-wrap:wrap;gap:4px 18px;border-bottom:1px solid "
+    "var(--rule);z-index:1}\n.key{width:22px;height:10px;margin-right:6px;overflow:"
+    "visible}\n.charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%"
+    ",480px),1fr));gap:22px 28px;align-items:end;margin-top:16px}figure{margin:0}figure "
+    "svg{display:block;width:100%;height:auto}\nfigcaption{font-size:13px;margin-bottom:"
+    "6px}svg "
+    "text{font-size:12px;fill:var(--soft)}\n.grid{stroke:var(--rule)}.axis,.tick{stroke:"
+    "var(--axis)}\n.run{fill:none;stroke-width:1.5;stroke-linejoin:round;stroke-linecap:"
+    "round}.run:hover{stroke-width:3}.dashed path{stroke-dasharray:5 4}.run "
+    "circle{stroke:none}\n.c0{stroke:var(--c0)}.c1{stroke:var(--c1)}.c2{stroke:var(--c2)}"
+    ".c3{stroke:var(--c3)}.c4{stroke:var(--c4)}.c5{stroke:var(--c5)}.c6{stroke:var(--c6)}"
+    ".c7{stroke:var(--c7)}\n.c0 circle{fill:var(--c0)}.c1 circle{fill:var(--c1)}.c2 "
+    "circle{fill:var(--c2)}.c3 circle{fill:var(--c3)}.c4 circle{fill:var(--c4)}.c5 "
+    "circle{fill:var(--c5)}.c6 circle{fill:var(--c6)}.c7 "
+    "circle{fill:var(--c7)}\n@media(max-width:800px){body{padding:16px}th,td{padding-"
+    "left:7px;font-size:13px}th:first-child,td:first-child{min-width:110px}}\ndetails{"
+    "margin-top:28px}summary{cursor:pointer}footer{margin-top:28px;font-size:12px}\n";
 
 static const struct report_chart charts[] = {
     {"Loss over examples", "The mean of each interval, before learning from it.",
      REPORT_EXAMPLES, REPORT_LOSS, .y_name = "loss", .powers = true, .late = true},
-    {"Loss over time", "The same by the clock.", REPORT_SECONDS, REPORT_LOSS, .y_name = "loss",
-     .powers = true, .late = true},
-    {"Held-out loss", "On examples kept apart.",
-     REPORT_EXAMPLES, REPORT_EVAL_LOSS, .y_name = "loss", .powers = true, .sparse = true},
+    {"Loss over time", "The same by the clock.", REPORT_SECONDS, REPORT_LOSS,
+     .y_name = "loss", .powers = true, .late = true},
+    {"Held-out loss", "On examples kept apart.", REPORT_EXAMPLES, REPORT_EVAL_LOSS,
+     .y_name = "loss", .powers = true, .sparse = true},
     {"Held-out NE", "The same loss ÷ that of a guess by the share of clicks alone.",
      REPORT_EXAMPLES, REPORT_EVAL_NE, .y_name = "NE", .sparse = true},
-    {"Held-out AUC", "How often a click is scored above another example.", REPORT_EXAMPLES,
-     REPORT_AUC, .y_name = "AUC", .sparse = true},
-    {"Held-out calibration", "The mean prediction ÷ the share of clicks.", REPORT_EXAMPLES,
-     REPORT_CALIBRATION, .y_name = "predicted ÷ seen", .sparse = true},
+    {"Held-out AUC", "How often a click is scored above another example.",
+     REPORT_EXAMPLES, REPORT_AUC, .y_name = "AUC", .sparse = true},
+    {"Held-out calibration", "The mean prediction ÷ the share of clicks.",
+     REPORT_EXAMPLES, REPORT_CALIBRATION, .y_name = "predicted ÷ seen", .sparse = true},
     {"Speed", "Examples a second of all trainers.", REPORT_SECONDS, REPORT_RATE,
      .y_name = "examples/s", .from_zero = true},
     {"Gap", "Steps of a trainer between two merges.", REPORT_EXAMPLES, REPORT_GAP,
      .y_name = "steps", .from_zero = true, .powers = true},
     {"Stall", "The share of the workers’ time spent waiting for other trainers.",
      REPORT_SECONDS, REPORT_STALL, REPORT_SHARE, "%", .from_zero = true},
-    {"Distance between replicas", "‖w − g‖ ÷ ‖g‖ at the last merge: w the replica, g what all "
-     "share.", REPORT_EXAMPLES, REPORT_DISTANCE, .y_name = "share of the norm",
-     .from_zero = true, .powers = true},
-    {"Age", "The time between collecting a result and merging it.", REPORT_SECONDS, REPORT_AGE,
-     REPORT_TIME, "seconds", .from_zero = true, .powers = true},
+    {"Distance between replicas",
+     "‖w − g‖ ÷ ‖g‖ at the last merge: w the replica, g what all share.", REPORT_EXAMPLES,
+     REPORT_DISTANCE, .y_name = "share of the norm", .from_zero = true, .powers = true},
+    {"Age", "The time between collecting a result and merging it.", REPORT_SECONDS,
+     REPORT_AGE, REPORT_TIME, "seconds", .from_zero = true, .powers = true},
     {"Gradients of a superstep", "How many one step of the global model is made of.",
      REPORT_SECONDS, REPORT_GRADIENTS, .y_name = "gradients", .from_zero = true},
-    {"Staleness", "Versions that the model had gone on by when a gradient came: the mean.",
+    {"Staleness",
+     "Versions that the model had gone on by when a gradient came: the mean.",
      REPORT_SECONDS, REPORT_STALENESS, .y_name = "versions", .from_zero = true},
     {"Refused", "The share of the gradients that came too late, or with NaN or Inf.",
      REPORT_SECONDS, REPORT_REFUSED, REPORT_SHARE, "%", .from_zero = true},
-    {"Time of a superstep", "Reading out, the optimizer’s step and storing; modules do not wait for "
-     "it.", REPORT_SECONDS, REPORT_STEP, REPORT_TIME, "seconds", .from_zero = true,
+    {"Time of a superstep",
+     "Reading out, the optimizer’s step and storing; modules do not wait for it.",
+     REPORT_SECONDS, REPORT_STEP, REPORT_TIME, "seconds", .from_zero = true,
      .powers = true},
 };
 enum { N_CHARTS = sizeof charts / sizeof *charts };
@@ -140,7 +141,11 @@ static void put_time(FILE *out, double s)
 
 static void put_share(FILE *out, double value)
 {
-    fprintf(out, "%.*f %%", value < REPORT_ZERO_SHARE ? 0 : value < 0.001 ? 3 : value < 0.1 ? 2 : 1,
+    fprintf(out, "%.*f %%",
+            value < REPORT_ZERO_SHARE ? 0
+            : value < 0.001           ? 3
+            : value < 0.1             ? 2
+                                      : 1,
             100 * value);
 }
 
@@ -165,34 +170,43 @@ static const struct column {
     void (*put)(FILE *out, double value);
     int better;                         /* 1: more is, -1: less is, 0: neither */
     const char *means;
-    const char *of;                     /* the header's key for the examples that it is a mean of */
+    const char *of;                     /* the header's key for the examples that it is a
+                                           mean of */
 } columns[] = {
     {"examples", "examples", REPORT_EXAMPLES, put_count, 0, NULL, NULL},
     {"time", "seconds", REPORT_SECONDS, put_time, 0, NULL, NULL},
-    {"loss", "loss", REPORT_LOSS, put_loss, -1, "Loss: the mean of −ln of the probability given to "
-     "what was so.", "data"},
-    {"NE", "ne", REPORT_NE, put_loss, -1, "NE, normalised entropy: the loss ÷ that of a guess "
-     "by the share of clicks alone. Loss and NE are those while training.", "data"},
-    {"loss of its start", "start_loss", REPORT_FIELDS, put_loss, 0, "Of its start: of what a resumed "
-     "run has trained itself; its loss and NE are of all that the model was trained on.", NULL},
+    {"loss", "loss", REPORT_LOSS, put_loss, -1,
+     "Loss: the mean of −ln of the probability given to what was so.", "data"},
+    {"NE", "ne", REPORT_NE, put_loss, -1,
+     "NE, normalised entropy: the loss ÷ that of a guess by the share of clicks alone. "
+     "Loss and NE are those while training.",
+     "data"},
+    {"loss of its start", "start_loss", REPORT_FIELDS, put_loss, 0,
+     "Of its start: of what a resumed run has trained itself; its loss and NE are of all "
+     "that the model was trained on.",
+     NULL},
     {"NE of its start", "start_ne", REPORT_FIELDS, put_loss, 0, NULL, NULL},
     {"held-out loss", "eval_loss", REPORT_EVAL_LOSS, put_loss, -1, NULL, "eval"},
     {"held-out NE", "eval_ne", REPORT_EVAL_NE, put_loss, -1, NULL, "eval"},
-    {"AUC", "auc", REPORT_AUC, put_loss, 1, "AUC: how often a click is scored above another "
-     "example.", "eval"},
-    {"accuracy", "eval_accuracy", REPORT_ACCURACY, put_loss, 1, "Accuracy: how often what was so had "
-     "the highest probability; it and AUC are of the held-out set.", "eval"},
+    {"AUC", "auc", REPORT_AUC, put_loss, 1,
+     "AUC: how often a click is scored above another example.", "eval"},
+    {"accuracy", "eval_accuracy", REPORT_ACCURACY, put_loss, 1,
+     "Accuracy: how often what was so had the highest probability; it and AUC are of the "
+     "held-out set.",
+     "eval"},
     {"examples/s", "examples_per_s", REPORT_RATE, put_count, 1, NULL, NULL},
-    {"stall", "stall_share", REPORT_STALL, put_share, -1, "Stall: the share of the workers’ time "
-     "spent waiting for other trainers.", NULL},
-    {"gap", "gap_mean", REPORT_GAP, put_steps, 0, "Gap: steps of a trainer between two merges.",
+    {"stall", "stall_share", REPORT_STALL, put_share, -1,
+     "Stall: the share of the workers’ time spent waiting for other trainers.", NULL},
+    {"gap", "gap_mean", REPORT_GAP, put_steps, 0,
+     "Gap: steps of a trainer between two merges.", NULL},
+    {"supersteps", "supersteps", REPORT_FIELDS, put_count, 0,
+     "Supersteps: steps of the global model, each by the mean of the gradients that had "
+     "come.",
      NULL},
-    {"supersteps", "supersteps", REPORT_FIELDS, put_count, 0, "Supersteps: steps of the global "
-     "model, each by the mean of the gradients that had come.", NULL},
-    {"staleness", "staleness_mean", REPORT_STALENESS, put_versions, 0, "Staleness: versions that "
-     "the model had gone on by when a gradient came.", NULL},
-    {"stale", "refused_stale", REPORT_FIELDS, put_count, -1, "Stale: gradients that were refused for "
-     "it.", NULL},
+    {"staleness", "staleness_mean", REPORT_STALENESS, put_versions, 0,
+     "Staleness: versions that the model had gone on by when a gradient came.", NULL},
+    {"stale", "refused_stale", REPORT_FIELDS, put_count, -1,
+     "Stale: gradients that were refused for it.", NULL},
 };
 enum { N_COLUMNS = sizeof columns / sizeof *columns };
 
@@ -204,16 +218,18 @@ static bool anybody(const struct column *c, const struct report_run *runs, int n
     return false;
 }
 
-/* A model's quality on other examples says nothing. Held-out sets have their numbers by then. */
-static bool comparable(const struct column *c, const struct report_run *a, const struct report_run *b)
+/* A model's quality on other examples says nothing. Held-out sets have their numbers by
+ * then. */
+static bool comparable(const struct column *c, const struct report_run *a,
+                       const struct report_run *b)
 {
     if (c->of && strcmp(c->of, "eval") == 0)
         return a->set == b->set;
     return !c->of || report_same_examples(c->of, a, b);
 }
 
-/* The best of the runs that are done and can be compared with this one. NaN where it tells nobody
- * apart. */
+/* The best of the runs that are done and can be compared with this one. NaN where it
+ * tells nobody apart. */
 static double best_of(const struct column *c, const struct report_run *this,
                       const struct report_run *runs, int n)
 {
@@ -305,21 +321,24 @@ static bool has_set(const struct report_run *run)
            isfinite(report_figure(run, "eval_loss", REPORT_EVAL_LOSS));
 }
 
-/* What a run knows of its held-out set: 2 examples and clicks, 1 examples, 0 names alone; -1: it has
- * none. */
+/* What a run knows of its held-out set: 2 examples and clicks, 1 examples, 0 names alone;
+ * -1: it has none. */
 static int knows_set(const struct report_run *run)
 {
     bool counted = isfinite(report_figure(run, "eval_examples", REPORT_EVAL_EXAMPLES));
     return !has_set(run) ? -1
-           : counted ? 1 + isfinite(report_figure(run, "eval_clicks", REPORT_EVAL_CLICKS)) : 0;
+           : counted ? 1 + isfinite(report_figure(run, "eval_clicks", REPORT_EVAL_CLICKS))
+                     : 0;
 }
 
-/* Among runs that know as much as each other, "the same examples" parts them into sets. A run that
- * knows less is of their set where it fits one alone; of several it may be any, and so is of none of
- * them. Thus the order of the runs decides nothing but the numbers, as sets appear. */
+/* Among runs that know as much as each other, "the same examples" parts them into sets. A
+ * run that knows less is of their set where it fits one alone; of several it may be any,
+ * and so is of none of them. Thus the order of the runs decides nothing but the numbers,
+ * as sets appear. */
 static void number_sets(struct report_run *runs, int n)
 {
-    int numbers[REPORT_MAX_RUNS] = {0};         /* from 1, of the set of each run that began one */
+    int numbers[REPORT_MAX_RUNS] = {0};         /* from 1, of the set of each run that
+                                                   began one */
 
     for (int r = 0; r < n; r++)
         runs[r].set = -1;
@@ -423,8 +442,9 @@ static void put_summary(FILE *out, const struct report_run *runs, int n)
         fprintf(out, "Bold: the best of the finished runs%s. ", count_sets(runs, n) > 1
                 ? "; held-out figures are compared where they are of the same set" : "");
     if (any_unfinished(runs, n))
-        fputs("A run that did not finish has figures of its last interval and evaluation where its "
-              "log has no summary of them.", out);
+        fputs("A run that did not finish has figures of its last interval and evaluation "
+              "where its log has no summary of them.",
+              out);
     fputs("</p>\n", out);
 }
 
@@ -433,8 +453,9 @@ static void put_summary(FILE *out, const struct report_run *runs, int n)
 /* Of these a run's figures do not depend. */
 static bool matters(const char *key)
 {
-    static const char *const idle[] = {"time", "log", "log-every", "checkpoint", "checkpoint-every",
-                                       "quiet", "start-s", "job"};
+    static const char *const idle[] = {
+        "time",  "log",     "log-every", "checkpoint", "checkpoint-every",
+        "quiet", "start-s", "job"};
     for (size_t k = 0; k < sizeof idle / sizeof *idle; k++)
         if (strcmp(key, idle[k]) == 0)
             return false;
@@ -523,8 +544,9 @@ static void put_missing(FILE *out, const struct report_run *runs, int n)
         fputs("<p>Held-out figures were measured once a run, and are in the table: train "
               "--eval-every gives their curves.</p>\n", out);
     if (!logged)
-        fputs("<p>A curve needs two intervals: train --log-every says how many seconds one "
-              "takes.</p>\n", out);
+        fputs("<p>A curve needs two intervals: train --log-every says how many seconds "
+              "one takes.</p>\n",
+              out);
 }
 
 static void put_legend(FILE *out, const struct report_run *runs, int n)
@@ -555,19 +577,22 @@ static void put_what(FILE *out, const struct report_run *run)
 static void put_head(FILE *out, const struct report_run *runs, int n)
 {
     char title[64];
-    snprintf(title, sizeof title, n == 1 ? "A training run" : "%d training runs compared", n);
-    fprintf(out, "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n"
-            "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\"/>\n"
-            "<title>%s</title>\n<style>\n%s</style>\n</head>\n<body>\n<h1>%s</h1>\n<p>", title,
-            style, title);
+    snprintf(title, sizeof title, n == 1 ? "A training run" : "%d training runs compared",
+             n);
+    fprintf(out,
+            "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta "
+            "charset=\"utf-8\"/>\n<meta name=\"viewport\" "
+            "content=\"width=device-width,initial-scale=1\"/>\n<title>%s</"
+            "title>\n<style>\n%s</style>\n</head>\n<body>\n<h1>%s</h1>\n<p>",
+            title, style, title);
     put_what(out, &runs[0]);
     fputs(differs("model", runs, n) || differs("data", runs, n) ? ", and others.</p>\n"
                                                                 : ".</p>\n", out);
 }
 
 /* A chart of held-out figures for each set: those of two are not to be compared. */
-static bool put_charts(FILE *out, const struct report_chart *chart, const struct report_run *runs,
-                       int n)
+static bool put_charts(FILE *out, const struct report_chart *chart,
+                       const struct report_run *runs, int n)
 {
     struct report_chart one = *chart;
     bool skips[REPORT_MAX_RUNS], good = true;

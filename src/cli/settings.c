@@ -14,7 +14,9 @@ const char *settings_config(const struct cli *cli)
 {
     for (int i = 0; i < cli->argc; i++)
         if (is_config(cli->argv[i]))
-            return cli->argv[i][8] ? cli->argv[i] + 9 : i + 1 < cli->argc ? cli->argv[i + 1] : NULL;
+            return cli->argv[i][8]     ? cli->argv[i] + 9
+                   : i + 1 < cli->argc ? cli->argv[i + 1]
+                                       : NULL;
     return NULL;
 }
 
@@ -51,8 +53,10 @@ static int parse(const struct cli *cli, const struct option *table, size_t n, vo
             continue;
         }
         if (strncmp(word, "--", 2) != 0 && last && has_files(last))
-            return cli_bad_use(cli, "'%s' is not an option: several files of --%s have commas "
-                               "between them", word, last->name);
+            return cli_bad_use(
+                cli,
+                "'%s' is not an option: several files of --%s have commas between them",
+                word, last->name);
         if (strncmp(word, "--", 2) != 0)
             return cli_bad_use(cli, "'%s' is not an option", word);
         size_t length = strcspn(word + 2, "=");
@@ -60,7 +64,8 @@ static int parse(const struct cli *cli, const struct option *table, size_t n, vo
         const char *value = word[2 + length] ? word + 3 + length : NULL;
         if (!s) {
             struct guess guess = option_guess(table, n, word + 2, length);
-            return cli_bad_use(cli, "unknown option %s%s", word, guess_text(&guess, "--"));
+            return cli_bad_use(cli, "unknown option %s%s", word,
+                               guess_text(&guess, "--"));
         }
         if (given[s - table])
             return cli_bad_use(cli, "--%s is given twice", s->name);
@@ -114,8 +119,8 @@ void settings_help(FILE *out, const struct option *table, size_t n, const void *
         if (s->choices)
             fprintf(out, ": %s", s->choices);
         if (shown || *range)
-            fprintf(out, " (%s%s%s%s%s)", shown ? text : "", but ? "; " : "", but ? but + 1 : "",
-                    shown && *range ? "; " : "", range);
+            fprintf(out, " (%s%s%s%s%s)", shown ? text : "", but ? "; " : "",
+                    but ? but + 1 : "", shown && *range ? "; " : "", range);
         fputc('\n', out);
     }
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* descant train: reads the command line and a config file by the one table of settings (the
- * command line counts more), looks at what can be seen to be wrong before anything starts, and
- * hands over. */
+/* descant train: reads the command line and a config file by the one table of settings
+ * (the command line counts more), looks at what can be seen to be wrong before anything
+ * starts, and hands over. */
 #include "cli/cli.h"
 #include "data/data.h"
 #include "data/kind.h"
@@ -42,10 +42,11 @@ static size_t begin_of(int part)
 static void help(FILE *out)
 {
     struct train_options defaults = train_options_default();
-    fputs("usage: descant train --data FILES [OPTIONS]\n"
-          "trains a click model or a network with several trainers, kept together as --sync "
-          "says;\nin brackets are the default and what is allowed\n\n"
-          "  --config            file of settings, one a line: name = value\n", out);
+    fputs("usage: descant train --data FILES [OPTIONS]\ntrains a click model or a "
+          "network with several trainers, kept together as --sync says;\nin brackets are "
+          "the default and what is allowed\n\n  --config            file of settings, "
+          "one a line: name = value\n",
+          out);
     for (int k = 0; k < N_PARTS; k++) {
         size_t from = begin_of(k);
         fprintf(out, "\n%s:\n", parts[k].title);
@@ -79,9 +80,12 @@ bool cli_log_good(const struct cli *cli, const char *path)
     if (log)
         fclose(log);
     if (!good)
-        cli_bad_use(cli, "--log %s: it is %s, and is left as it is: remove it, or give the log another "
-                    "name", path, kind == FILE_LOG ? "a compressed log, to which no line can be added"
-                                                   : file_kind_text(kind));
+        cli_bad_use(cli,
+                    "--log %s: it is %s, and is left as it is: remove it, or give the "
+                    "log another name",
+                    path,
+                    kind == FILE_LOG ? "a compressed log, to which no line can be added"
+                                     : file_kind_text(kind));
     return good;
 }
 
@@ -108,7 +112,8 @@ static bool final_good(const struct cli *cli, const struct train_options *o)
     if (o->final != FINAL_CENTRAL || plan_parse(&plan, o->sync, NULL) != DESCANT_OK ||
         plan.what == PLAN_ELASTIC || plan.what == PLAN_BLOCK)
         return true;
-    cli_bad_use(cli, "--final central: the plan %s keeps no central or global version", o->sync);
+    cli_bad_use(cli, "--final central: the plan %s keeps no central or global version",
+                o->sync);
     return false;
 }
 
@@ -118,15 +123,16 @@ static bool sizes_good(const struct cli *cli, const char *option, const char *te
 
     if (config_sizes(text, sizes, TRAIN_LAYERS) >= 0)
         return true;
-    cli_bad_use(cli, "--%s %s: allowed are up to %d sizes from 1 to %d, as 512,256", option, text,
-                TRAIN_LAYERS, TRAIN_MOST_SIZE);
+    cli_bad_use(cli, "--%s %s: allowed are up to %d sizes from 1 to %d, as 512,256",
+                option, text, TRAIN_LAYERS, TRAIN_MOST_SIZE);
     return false;
 }
 
 /* How many trainers a launcher has started, this process among them; 0: there is none. */
 static int launched(void)
 {
-    static const char *const sizes[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS"};
+    static const char *const sizes[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE",
+                                        "SLURM_NTASKS"};
     const char *size = getenv("WORLD_SIZE");
     bool mpi = mpi_module_launcher() != MPI_LAUNCHER_NONE;
 
@@ -141,8 +147,9 @@ static bool trainers_good(const struct cli *cli, struct train_options *o)
     int n = launched();
 
     if (o->trainers > 1 && n > 1) {
-        cli_bad_use(cli, "--trainers %d under a launcher, which has started %d: each process is "
-                    "one trainer of its job; leave it out, or give --trainers 0",
+        cli_bad_use(cli,
+                    "--trainers %d under a launcher, which has started %d: each process "
+                    "is one trainer of its job; leave it out, or give --trainers 0",
                     (int)o->trainers, n);
         return false;
     }
@@ -172,7 +179,8 @@ static int check(const struct cli *cli, const struct train_options *o)
         return cli_bad_use(cli, "--data says what to train on");
     if (!sizes_good(cli, "bottom", o->bottom) || !sizes_good(cli, "top", o->top))
         return CLI_BAD_USE;
-    if (!files_there(cli, "data", o->data) || (o->eval && !files_there(cli, "eval", o->eval)))
+    if (!files_there(cli, "data", o->data) ||
+        (o->eval && !files_there(cli, "eval", o->eval)))
         return CLI_BAD_USE;
     bool told = o->sync == getenv("DESCANT_PLAN");
     if (!cli_plan_ok(cli, told ? "sync from DESCANT_PLAN" : "sync", o->sync) ||
@@ -181,15 +189,17 @@ static int check(const struct cli *cli, const struct train_options *o)
     char suffix[128];
     double rate, rtt;
     if (!cli_link(o->link, suffix, sizeof suffix, &rate, &rtt))
-        return cli_bad_use(cli, "--link %s: allowed is none or RATE,RTT as 1gbit,1ms", o->link);
+        return cli_bad_use(cli, "--link %s: allowed is none or RATE,RTT as 1gbit,1ms",
+                           o->link);
     if (o->trainers < 2 && strcmp(o->link, "none") != 0)
         return cli_bad_use(cli, "--link needs --trainers 2 or more: %s",
-                           o->trainers ? "one trainer has no link" : "a job's address, --job, has "
-                                                                     "its own");
+                           o->trainers ? "one trainer has no link"
+                                       : "a job's address, --job, has its own");
     if (o->resume && !o->checkpoint)
         return cli_bad_use(cli, "--resume needs --checkpoint");
     if (o->job && o->trainers)
-        return cli_bad_use(cli, "--job needs --trainers 0: it joins a job as one trainer");
+        return cli_bad_use(cli,
+                           "--job needs --trainers 0: it joins a job as one trainer");
     if (o->eval_every && !o->eval)
         return cli_bad_use(cli, "--eval-every needs --eval");
     if (o->patience && (!o->eval || !o->eval_every))
@@ -230,7 +240,8 @@ int cli_train(const struct cli *cli)
         status = CLI_BAD_USE;
     o.watched = o.trainers == 0 && mpi_module_launcher() != MPI_LAUNCHER_NONE &&
                 launcher_may_be_mpi(o.job);
-    if (status == CLI_DONE && !cli_file_follow(cli, "checkpoint", &o.checkpoint, checkpoint))
+    if (status == CLI_DONE &&
+        !cli_file_follow(cli, "checkpoint", &o.checkpoint, checkpoint))
         status = CLI_BAD_USE;
     if (status == CLI_DONE)
         status = check(cli, &o);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* descant bsp: control, its local modules and the ML modules' processes, as one program or as
- * several that meet over a fabric. */
+/* descant bsp: control, its local modules and the ML modules' processes, as one program
+ * or as several that meet over a fabric. */
 #ifndef CONTROL_RUN_H
 #define CONTROL_RUN_H
 
@@ -19,7 +19,8 @@ enum { BSP_MODULES = 64 };      /* at most */
 
 struct bsp_options {
     const char *name, *params, *model;
-    const char *period;             /* NULL: the default, unless every_gradients is given */
+    const char *period;             /* NULL: the default, unless every_gradients is
+                                       given */
     int64_t modules, slots, bound, every_gradients, min_gradients, restarts;
     int64_t locals, number;         /* control: ranks to come; local: its number, or -1 */
     int optimizer;                  /* enum optimizer_kind */
@@ -36,16 +37,18 @@ struct bsp_options {
     char **command;
     double period_s;
     const char *address;            /* NULL: the launcher's, or none */
-    int first_module, all_modules;  /* this process has `modules` from the first on, of all */
+    int first_module, all_modules;  /* this process has `modules` from the first on, of
+                                       all */
 };
 
-/* The exit status of the process (run.h). link: NULL, or to the others, as rank 0; closed by it. */
+/* The exit status of the process (run.h). link: NULL, or to the others, as rank 0; closed
+ * by it. */
 struct bsp_link;
 int bsp_run(const struct bsp_options *o, struct bsp_link *link, FILE *out, FILE *err);
 int bsp_local(const struct bsp_options *o, struct bsp_link *link, FILE *err);
 
-/* Tells of the run's segments, and of what happens in them within so many seconds. False: there is no
- * such run, or it is dead. */
+/* Tells of the run's segments, and of what happens in them within so many seconds. False:
+ * there is no such run, or it is dead. */
 bool bsp_status(const char *run, double over_s, bool as_json, FILE *out, FILE *err);
 
 /* The segment of module k of the run NAME. */
@@ -55,8 +58,8 @@ const char *bsp_segment_name(const char *name, int k, char *text, size_t room);
 /* Those of the run NAME that this machine has, by number; how many. */
 int bsp_find_segments(const char *name, int numbers[BSP_MODULES]);
 
-/* Where a dead process is the end of the job: takes this one's segments away if it is killed. Before
- * it has threads. */
+/* Where a dead process is the end of the job: takes this one's segments away if it is
+ * killed. Before it has threads. */
 descant_status bsp_sweeper_start(const char *name, const struct log *log);
 
 /* --- model.c: the model, its optimizer's state and its checkpoints --- */
@@ -69,8 +72,10 @@ struct bsp_model {
     size_t (*dims)[2];              /* (n_parts); dims[k][1] 0: a vector */
     uint32_t n_parts;
     size_t n, n_state;
-    float *w;                       /* (n), and behind it the optimizer's state (n_state) */
-    float *copy;                    /* of both, that the saver's; NULL: no checkpoint is kept */
+    float *w;                       /* (n), and behind it the optimizer's state
+                                       (n_state) */
+    float *copy;                    /* of both, that the saver's; NULL: no checkpoint is
+                                       kept */
     /* of this run and those it goes on from */
     uint64_t version, steps, gradients, examples;
     double seconds;
@@ -85,7 +90,8 @@ descant_status bsp_model_open(struct bsp_model *model, const struct bsp_options 
 void bsp_model_close(struct bsp_model *model);
 control_step bsp_model_step;        /* of: a struct bsp_model */
 
-/* Takes a copy and writes it in the background. False: the last one is not written yet. */
+/* Takes a copy and writes it in the background. False: the last one is not written yet.
+ */
 bool bsp_model_save(struct bsp_model *model);
 bool bsp_model_saving(struct bsp_model *model);
 /* Of the last one that was written; not while one is. */
@@ -101,13 +107,15 @@ struct bsp_link {
 
 enum bsp_role { BSP_RUN, BSP_CONTROL, BSP_LOCAL };
 
-/* As the rank that the launcher gives, or o->address and the role. *link NULL: a run of one
- * process. */
+/* As the rank that the launcher gives, or o->address and the role. *link NULL: a run of
+ * one process. */
 descant_status bsp_link_open(struct bsp_link **link, enum bsp_role role,
                              const struct bsp_options *o, const struct log *log);
-/* good: all have left, or will; else a job over MPI is left to its launcher. NULL is allowed */
+/* good: all have left, or will; else a job over MPI is left to its launcher. NULL is
+ * allowed */
 void bsp_link_close(struct bsp_link *link, bool good);
-uint64_t bsp_link_look(const struct bsp_link *link);    /* when to look what has come; not NULL */
+uint64_t bsp_link_look(const struct bsp_link *link);    /* when to look what has come; not
+                                                           NULL */
 
 /* --- eval.c: the held-out set; NULL takes the place of one where there is none --- */
 
@@ -120,7 +128,8 @@ void bsp_eval_look(struct bsp_eval *eval, const struct bsp_model *model);
 /* True: the figures of an evaluation that nobody has taken yet. */
 bool bsp_eval_take(struct bsp_eval *eval, struct held_out *figures);
 bool bsp_eval_enough(struct bsp_eval *eval);            /* patience is over */
-/* Of the model as it is; false: one is under way, or not taken yet. Not NULL, as in the next two. */
+/* Of the model as it is; false: one is under way, or not taken yet. Not NULL, as in the
+ * next two. */
 bool bsp_eval_begin(struct bsp_eval *eval, const struct bsp_model *model);
 bool bsp_eval_busy(struct bsp_eval *eval);
 bool bsp_eval_failed(struct bsp_eval *eval);            /* the last one; said by then */
@@ -151,13 +160,14 @@ struct bsp_modules {
 
 /* Starts one for each segment. After a failure those that were started are running. */
 descant_status bsp_modules_start(struct bsp_modules *modules);
-/* Notes who has ended, and starts again those that died, after a while; gives up whose segment is
- * detached, and takes back what the dead held. */
+/* Notes who has ended, and starts again those that died, after a while; gives up whose
+ * segment is detached, and takes back what the dead held. */
 void bsp_modules_tend(struct bsp_modules *modules);
 /* Says whose gradients had NaN or Inf, once a second, or now. */
 void bsp_modules_name_bad(struct bsp_modules *modules, bool now);
-uint64_t bsp_modules_next(const struct bsp_modules *modules);   /* when to tend; 0: no need */
-int bsp_modules_alive(const struct bsp_modules *modules);       /* running, or waiting to */
+uint64_t bsp_modules_next(const struct bsp_modules *modules); /* when to tend; 0: no
+                                                                 need */
+int bsp_modules_alive(const struct bsp_modules *modules); /* running, or waiting to */
 struct crew_figures bsp_modules_figures(const struct bsp_modules *modules);
 void bsp_modules_kill(struct bsp_modules *modules, int signal);
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* A held-out set beside descant bsp run, where --model is a checkpoint of descant train: its texts say
- * what the model is, and how its data is read. Between two supersteps control copies the model, by
- * the names of its parts; a thread of its own, the judge, looks at the copy. Supersteps go on meanwhile,
- * and an evaluation that is due while one is under way is left out. */
+/* A held-out set beside descant bsp run, where --model is a checkpoint of descant train:
+ * its texts say what the model is, and how its data is read. Between two supersteps
+ * control copies the model, by the names of its parts; a thread of its own, the judge,
+ * looks at the copy. Supersteps go on meanwhile, and an evaluation that is due while one
+ * is under way is left out. */
 #include "control/control.h"
 #include "run/beside.h"
 #include "run/limits.h"
@@ -38,8 +39,15 @@ static void judge_copy(void *of)
 {
     struct bsp_eval *e = of;
     const struct evaluation how = {
-        .model = e->saved.model, .w = e->saved.w, .tables = e->saved.tables, .data = e->data,
-        .batch = BATCH, .threads = 1, .stopped = is_stopped, .of = e, .log = e->log,
+        .model = e->saved.model,
+        .w = e->saved.w,
+        .tables = e->saved.tables,
+        .data = e->data,
+        .batch = BATCH,
+        .threads = 1,
+        .stopped = is_stopped,
+        .of = e,
+        .log = e->log,
     };
     struct metrics sum = {0};
     double auc;
@@ -64,7 +72,8 @@ static const struct segment_part *find_part(const struct bsp_model *m, const cha
 }
 
 /* Every tensor is a part: both are of one file. */
-static void copy_tensors(const struct bsp_model *m, const struct tensor *tensors, size_t n, float *to)
+static void copy_tensors(const struct bsp_model *m, const struct tensor *tensors,
+                         size_t n, float *to)
 {
     for (size_t k = 0; k < n; k++)
         memcpy(to + tensors[k].at, m->w + find_part(m, tensors[k].name)->first,
@@ -110,7 +119,8 @@ bool bsp_eval_take(struct bsp_eval *e, struct held_out *figures)
 
 bool bsp_eval_enough(struct bsp_eval *e)
 {
-    return e && !beside_busy(e->judge) && patience_over(&e->patience, e->options->patience);
+    return e && !beside_busy(e->judge) &&
+           patience_over(&e->patience, e->options->patience);
 }
 
 bool bsp_eval_busy(struct bsp_eval *e)

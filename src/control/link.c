@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* How the processes of a BSP job meet: by the address that they are told, or by their launcher's
- * variables. Nobody is called when a parcel comes: each looks, soon after one came, and ever less
- * often until the next. */
+/* How the processes of a BSP job meet: by the address that they are told, or by their
+ * launcher's variables. Nobody is called when a parcel comes: each looks, soon after one
+ * came, and ever less often until the next. */
 #include "control/control.h"
 #include "sync/launcher.h"
 
@@ -15,7 +15,9 @@ enum { LOOK_PART = 8, MEET_S = 30, SHM_RANKS = 64 };
 uint64_t bsp_link_look(const struct bsp_link *link)
 {
     uint64_t now = clock_now_ns(), part = (now - link->heard_ns) / LOOK_PART;
-    return now + (part < LOOK_MIN_NS ? LOOK_MIN_NS : part > LOOK_MOST_NS ? LOOK_MOST_NS : part);
+    return now + (part < LOOK_MIN_NS    ? LOOK_MIN_NS
+                  : part > LOOK_MOST_NS ? LOOK_MOST_NS
+                                        : part);
 }
 
 /* The lowest that is free, but for control's. */
@@ -35,7 +37,8 @@ static descant_status open_any(struct fabric **f, const struct fabric_type *type
     return DESCANT_OK;
 }
 
-/* Threads that MPI starts would take the signals that a process of this room takes where it sleeps, and end the process. */
+/* Threads that MPI starts would take the signals that a process of this room takes where
+ * it sleeps, and end the process. */
 static descant_status open_deaf(struct fabric **f, const struct fabric_type *type,
                                 const struct fabric_options *options)
 {
@@ -47,8 +50,8 @@ static descant_status open_deaf(struct fabric **f, const struct fabric_type *typ
 }
 
 static descant_status open_fabric(struct bsp_link *link, enum bsp_role role,
-                                  const struct bsp_options *o, const struct launcher *launcher,
-                                  const struct log *log)
+                                  const struct bsp_options *o,
+                                  const struct launcher *launcher, const struct log *log)
 {
     const struct fabric_type *type;
     const char *rest;
@@ -56,10 +59,14 @@ static descant_status open_fabric(struct bsp_link *link, enum bsp_role role,
     if (status != DESCANT_OK)
         return status;
     if (!type->post)
-        return log_fail(log, DESCANT_BAD_ADDRESS, "%s: control and local modules meet over "
-                        "shm:NAME, or mpi", launcher->address);
-    struct fabric_options options = {.address = rest, .rank = launcher->rank,
-                                     .size = launcher->size, .start_s = MEET_S, .log = log};
+        return log_fail(log, DESCANT_BAD_ADDRESS,
+                        "%s: control and local modules meet over shm:NAME, or mpi",
+                        launcher->address);
+    struct fabric_options options = {.address = rest,
+                                     .rank = launcher->rank,
+                                     .size = launcher->size,
+                                     .start_s = MEET_S,
+                                     .log = log};
     if (launcher->rank < 0 && type == fabric_of_host) {
         options.rank = role == BSP_LOCAL ? (int)o->number + 1 : 0;
         if (options.rank == 0 && role == BSP_LOCAL)

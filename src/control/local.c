@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* descant bsp local, and the ranks of descant bsp run that are not the first: local modules whose
- * control is another process. One thread, as in run.c. It begins when control tells it of what
- * shape the model is, and ends when control says that the run is over, or by a signal: then its
- * modules leave, what they committed is read out a last time, and control has it before this ends.
+/* descant bsp local, and the ranks of descant bsp run that are not the first: local
+ * modules whose control is another process. One thread, as in run.c. It begins when
+ * control tells it of what shape the model is, and ends when control says that the run is
+ * over, or by a signal: then its modules leave, what they committed is read out a last
+ * time, and control has it before this ends.
  *
  * Without a control it goes on, and so do its modules, until one is there again. */
 #include "bsp/branch.h"
@@ -22,7 +23,8 @@ struct process {
     struct log log;
     struct bsp_link *link;
     struct branch *branch;
-    struct local *locals[BSP_MODULES];      /* the branch's; n_locals 0: there is no model yet */
+    struct local *locals[BSP_MODULES];      /* the branch's; n_locals 0: there is no model
+                                               yet */
     int n_locals;
     struct bsp_modules modules;
     struct signals signals;
@@ -63,7 +65,8 @@ static void rest_and_tend(void *of, uint64_t until_ns)
     uint64_t look = bsp_link_look(p->link);
     if (until_ns &&
         signals_rest(&p->signals, until_ns < look ? until_ns : look) == SIGNAL_ENDS)
-        fprintf(p->progress.err, "descant: %s: these local modules end; " SIGNALS_AGAIN "them at once\n",
+        fprintf(p->progress.err,
+                "descant: %s: these local modules end; " SIGNALS_AGAIN "them at once\n",
                 signal_name(p->signals.came));
     tend(p);
     look_at_control(p);
@@ -90,13 +93,14 @@ static void say_if_alone(struct process *p)
         clock_now_ns() - p->began_ns < ALONE_NS)
         return;
     p->said_alone = true;
-    log_say(&p->log, DESCANT_WARNING, "there is no control yet: descant bsp control of this "
-            "address is awaited");
+    log_say(&p->log, DESCANT_WARNING,
+            "there is no control yet: descant bsp control of this address is awaited");
 }
 
 static void work(struct process *p)
 {
-    while (p->status == DESCANT_OK && !first_signal(&p->signals.first) && !branch_ended(p->branch)) {
+    while (p->status == DESCANT_OK && !first_signal(&p->signals.first) &&
+           !branch_ended(p->branch)) {
         begin_modules(p);
         say_if_alone(p);
         bsp_modules_name_bad(&p->modules, false);
@@ -109,8 +113,9 @@ static void say_what_is_lost(struct process *p)
 {
     uint64_t lost = branch_untaken(p->branch);
     if (lost)
-        log_say(&p->log, DESCANT_WARNING, "%" PRIu64 " gradient%s lost: control has not taken %s",
-                lost, lost == 1 ? " is" : "s are", lost == 1 ? "it" : "them");
+        log_say(&p->log, DESCANT_WARNING,
+                "%" PRIu64 " gradient%s lost: control has not taken %s", lost,
+                lost == 1 ? " is" : "s are", lost == 1 ? "it" : "them");
 }
 
 static void end(struct process *p)
@@ -122,8 +127,8 @@ static void end(struct process *p)
     bsp_modules_name_bad(&p->modules, true);
     branch_last(p->branch);
     uint64_t until = clock_now_ns() + LAST_NS;
-    while (p->status == DESCANT_OK && !branch_done(p->branch) && !branch_alone(p->branch) &&
-           !p->signals.hurried && clock_now_ns() < until)
+    while (p->status == DESCANT_OK && !branch_done(p->branch) &&
+           !branch_alone(p->branch) && !p->signals.hurried && clock_now_ns() < until)
         rest_and_tend(p, until);
     say_what_is_lost(p);
 }
@@ -141,10 +146,14 @@ int bsp_local(const struct bsp_options *o, struct bsp_link *link, FILE *err)
     p->link = link;
     p->began_ns = clock_now_ns();
     p->log = (struct log){.fn = progress_log, .user = &p->progress, .rank = -1};
-    p->modules = (struct bsp_modules){.options = &p->o, .log = &p->log, .locals = p->locals};
+    p->modules =
+        (struct bsp_modules){.options = &p->o, .log = &p->log, .locals = p->locals};
     signals_block(&p->signals);
-    const struct branch_options options = {.f = link->f, .name = o->name, .slots = (int)o->slots,
-                                           .modules = (int)o->modules, .log = &p->log};
+    const struct branch_options options = {.f = link->f,
+                                           .name = o->name,
+                                           .slots = (int)o->slots,
+                                           .modules = (int)o->modules,
+                                           .log = &p->log};
     p->status = branch_open(&p->branch, &options);
     if (p->status == DESCANT_OK) {
         say_crew(p);
@@ -152,8 +161,10 @@ int bsp_local(const struct bsp_options *o, struct bsp_link *link, FILE *err)
         end(p);
     }
     int signal = first_signal(&p->signals.first);
-    int code = p->status != DESCANT_OK || bsp_modules_figures(&p->modules).lost ? RUN_FAILED
-               : signal ? 128 + signal : RUN_DONE;
+    int code = p->status != DESCANT_OK || bsp_modules_figures(&p->modules).lost
+                   ? RUN_FAILED
+               : signal ? 128 + signal
+                        : RUN_DONE;
     branch_close(p->branch);
     bsp_link_close(link, p->status == DESCANT_OK && !p->signals.hurried);
     signals_give_back(&p->signals);

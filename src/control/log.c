@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* The log of a run of descant bsp is JSON lines, as the trainer's: a header with every option, an
- * object a superstep, a summary. Staleness is versions that gradients were behind as they came. */
+/* The log of a run of descant bsp is JSON lines, as the trainer's: a header with every
+ * option, an object a superstep, a summary. Staleness is versions that gradients were
+ * behind as they came. */
 #include "control/log.h"
 #include "run/summary.h"
 
@@ -50,10 +51,12 @@ descant_status bsp_log_open(struct bsp_run_log *l, const struct bsp_model *model
 }
 
 static void write_step(struct bsp_run_log *l, const struct bsp_model *model,
-                       const struct superstep *s, double seconds, const struct local_figures *all)
+                       const struct superstep *s, double seconds,
+                       const struct local_figures *all)
 {
-    const struct lags lags = {lag_mean(s->sums.lag, s->sums.gradients), (double)s->sums.lag_most,
-                              all->stale - l->stale, all->bad - l->bad};
+    const struct lags lags = {lag_mean(s->sums.lag, s->sums.gradients),
+                              (double)s->sums.lag_most, all->stale - l->stale,
+                              all->bad - l->bad};
     struct json json;
     json_begin(&json, l->file.file);
     json_text(&json, "kind", "superstep");
@@ -80,8 +83,8 @@ void bsp_log_eval(struct bsp_run_log *l, const struct bsp_model *model, bool sho
         held_out_show(&l->progress, &l->held_out);
 }
 
-void bsp_log_step(struct bsp_run_log *l, const struct bsp_model *model, const struct superstep *s,
-                  double seconds)
+void bsp_log_step(struct bsp_run_log *l, const struct bsp_model *model,
+                  const struct superstep *s, double seconds)
 {
     struct local_figures all = all_figures(l);
     if (l->file.file)
@@ -107,16 +110,20 @@ static void show(struct bsp_run_log *l, const struct bsp_model *model, uint64_t 
         return;
     struct local_figures all = all_figures(l);
     if (all.owners == 0 && all.attached == 0)
-        return;                 /* nobody has come yet, nor is there from before this start */
+        return;                 /* nobody has come yet, nor is there from before this
+                                   start */
     char steps[32], examples[32], gradients[32], refused[32], line[160];
     double s = (double)(now - l->last.at_ns) * 1e-9, lag = lag_mean(l->lag, l->gradients);
-    snprintf(line, sizeof line, "%s steps  %s examples/s  %s gradients/s  lag %.1f  refused %s  "
-             "%d module%s", count_text((double)model->steps, steps, sizeof steps),
-             count_text((double)(l->examples - l->last.examples) / s, examples, sizeof examples),
+    snprintf(line, sizeof line,
+             "%s steps  %s examples/s  %s gradients/s  lag %.1f  refused %s  %d module%s",
+             count_text((double)model->steps, steps, sizeof steps),
+             count_text((double)(l->examples - l->last.examples) / s, examples,
+                        sizeof examples),
              count_text((double)(l->gradients - l->last.gradients) / s, gradients,
-                        sizeof gradients), isnan(lag) ? 0 : lag,
-             count_text((double)(all.stale + all.bad), refused, sizeof refused), all.attached,
-             all.attached == 1 ? "" : "s");
+                        sizeof gradients),
+             isnan(lag) ? 0 : lag,
+             count_text((double)(all.stale + all.bad), refused, sizeof refused),
+             all.attached, all.attached == 1 ? "" : "s");
     progress_show(&l->progress, line);
     l->last.at_ns = now;
     l->last.gradients = l->gradients;
@@ -137,7 +144,8 @@ void bsp_log_show(struct bsp_run_log *l, const struct bsp_model *model)
 
 static struct lags all_lags(const struct bsp_run_log *l)
 {
-    return (struct lags){lag_mean(l->lag, l->gradients), (double)l->lag_most, l->stale, l->bad};
+    return (struct lags){lag_mean(l->lag, l->gradients), (double)l->lag_most, l->stale,
+                         l->bad};
 }
 
 static void write_summary(struct bsp_run_log *l, const struct bsp_model *model,
@@ -180,19 +188,22 @@ static void print_summary(const struct bsp_run_log *l, const struct bsp_model *m
     summary_row(l->out, "gradients/s", (double)l->gradients / end->seconds, "%.1f");
     summary_lags(l->out, &lags);
     if (l->undone)
-        summary_row(l->out, "undone", (double)l->undone, "%.0f gradients of the run before");
+        summary_row(l->out, "undone", (double)l->undone,
+                    "%.0f gradients of the run before");
     if (l->held_out.n)
         summary_held_out(l->out, &l->held_out, false);
     if (end->restarts)
         summary_row(l->out, "restarts of modules", (double)end->restarts, "%.0f");
     fprintf(l->out, "  %s\n", end->why);
     if (end->kept)
-        fprintf(l->out, "  %s has the model; --resume goes on from it\n", l->options->checkpoint);
+        fprintf(l->out, "  %s has the model; --resume goes on from it\n",
+                l->options->checkpoint);
     else if (!l->options->checkpoint)
         fputs("  nothing is kept: --checkpoint names a file for the model\n", l->out);
 }
 
-bool bsp_log_end(struct bsp_run_log *l, const struct bsp_model *model, const struct bsp_end *end)
+bool bsp_log_end(struct bsp_run_log *l, const struct bsp_model *model,
+                 const struct bsp_end *end)
 {
     struct local_figures all = all_figures(l);
     l->stale = all.stale;

@@ -21,7 +21,7 @@ struct bsp_run_log {
     uint64_t stepped_ns, flushed_ns;                        /* the last step; the file */
     uint64_t steps, gradients, examples;                    /* of this start */
     uint64_t lag, lag_most, undone, stale, bad;             /* the same */
-    uint64_t left_out;                                      /* of supersteps, as not finite */
+    uint64_t left_out;                              /* of supersteps, as not finite */
     struct held_out held_out;                            /* of the last look; n 0: none */
     struct {
         uint64_t at_ns, gradients, examples;
@@ -38,12 +38,14 @@ struct bsp_end {
 /* Opens the file, if there is to be one, and writes its header. */
 descant_status bsp_log_open(struct bsp_run_log *l, const struct bsp_model *model,
                             struct local *const *locals, int n_locals);
-void bsp_log_step(struct bsp_run_log *l, const struct bsp_model *model, const struct superstep *s,
-                  double seconds);
-/* The evaluation that has ended, if there is one that nobody has taken: in the log, and shown. */
+void bsp_log_step(struct bsp_run_log *l, const struct bsp_model *model,
+                  const struct superstep *s, double seconds);
+/* The evaluation that has ended, if there is one that nobody has taken: in the log, and
+ * shown. */
 void bsp_log_eval(struct bsp_run_log *l, const struct bsp_model *model, bool shown);
 /* The progress, and what is in the file, if it is time. */
 void bsp_log_show(struct bsp_run_log *l, const struct bsp_model *model);
-bool bsp_log_end(struct bsp_run_log *l, const struct bsp_model *model, const struct bsp_end *end);
+bool bsp_log_end(struct bsp_run_log *l, const struct bsp_model *model,
+                 const struct bsp_end *end);
 
 #endif

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* What control has of a model: parts with names, one flat vector, the optimizer's state. A
- * checkpoint is a safetensors file as the trainer's: the parts, then "descant.optimizer", the
- * options and how far the run is as texts.
+/* What control has of a model: parts with names, one flat vector, the optimizer's state.
+ * A checkpoint is a safetensors file as the trainer's: the parts, then
+ * "descant.optimizer", the options and how far the run is as texts.
  *
- * Control copies the model and the state between two supersteps, and a thread of its own, the
- * saver, writes the copy. So a checkpoint is of exactly one superstep, and a run that goes on from
- * it makes the steps that the first one would have made of the same sums. */
+ * Control copies the model and the state between two supersteps, and a thread of its own,
+ * the saver, writes the copy. So a checkpoint is of exactly one superstep, and a run that
+ * goes on from it makes the steps that the first one would have made of the same sums. */
 #include "control/control.h"
 #include "run/beside.h"
 #include "run/checkpoint.h"
@@ -20,7 +20,8 @@ struct bsp_saver {
     struct beside *thread;
     const struct bsp_model *model;
     /* the thread's while it is busy, with model->copy: */
-    struct contents *contents;      /* of that copy; the texts are listed for each write */
+    struct contents *contents;      /* of that copy; the texts are listed for each
+                                       write */
     char progress[160];
     bool own;                       /* what is at the path is of this run */
     bool failed;
@@ -32,8 +33,9 @@ static descant_status take_parts(struct bsp_model *m, size_t n)
 {
     m->parts = memory_take_array(n, sizeof *m->parts);
     m->dims = memory_take_array(n, sizeof *m->dims);
-    return m->parts && m->dims ? DESCANT_OK
-                               : log_fail(m->log, DESCANT_MEMORY, "no memory for a list of parts");
+    return m->parts && m->dims
+               ? DESCANT_OK
+               : log_fail(m->log, DESCANT_MEMORY, "no memory for a list of parts");
 }
 
 static void add_part(struct bsp_model *m, const char *name, size_t rows, size_t columns)
@@ -72,7 +74,8 @@ static bool parse_params(struct bsp_model *m, const char *text)
         } else if (m->n_parts > 0) {
             return false;
         }
-        if (*text < '1' || *text > '9' || strspn(text, "0123456789") > 13 || has_part(m, name))
+        if (*text < '1' || *text > '9' || strspn(text, "0123456789") > 13 ||
+            has_part(m, name))
             return false;
         add_part(m, name, strtoull(text, &end, 10), 0);
         if (!*end)
@@ -86,7 +89,8 @@ static bool parse_params(struct bsp_model *m, const char *text)
 
 static bool is_part(const struct safetensor *t)
 {
-    return t->type == SAFETENSORS_F32 && t->bytes > 0 && strncmp(t->name, "descant.", 8) != 0;
+    return t->type == SAFETENSORS_F32 && t->bytes > 0 &&
+           strncmp(t->name, "descant.", 8) != 0;
 }
 
 static descant_status parts_of_file(struct bsp_model *m, const char *path,
@@ -97,11 +101,13 @@ static descant_status parts_of_file(struct bsp_model *m, const char *path,
     for (size_t k = 0; k < n && status == DESCANT_OK; k++) {
         const struct safetensor *t = safetensors_at(file, k);
         if (is_part(t))
-            add_part(m, t->name, t->n_dims ? t->dims[0] : 1, t->n_dims > 1 ? t->dims[1] : 0);
+            add_part(m, t->name, t->n_dims ? t->dims[0] : 1,
+                     t->n_dims > 1 ? t->dims[1] : 0);
     }
     if (status == DESCANT_OK && (m->n == 0 || m->n_parts > SEGMENT_PARTS))
-        status = log_fail(m->log, DESCANT_CORRUPT, "%s has no tensors of F32, or more than %d",
-                          path, SEGMENT_PARTS);
+        status =
+            log_fail(m->log, DESCANT_CORRUPT, "%s has no tensors of F32, or more than %d",
+                     path, SEGMENT_PARTS);
     return status;
 }
 
@@ -115,7 +121,8 @@ static descant_status take_values(struct bsp_model *m)
         m->copy = memory_take_array(m->n + m->n_state, sizeof *m->copy);
     return m->w && (m->copy || !m->options->checkpoint)
                ? DESCANT_OK
-               : log_fail(m->log, DESCANT_MEMORY, "no memory for a model of %zu floats", m->n);
+               : log_fail(m->log, DESCANT_MEMORY, "no memory for a model of %zu floats",
+                          m->n);
 }
 
 /* Every part is in the file, as it is here: the shape is the file's, or was compared. */
@@ -132,7 +139,8 @@ static descant_status check_values(const struct bsp_model *m, const char *path)
     for (uint32_t k = 0; k < m->n_parts; k++)
         for (size_t i = 0; i < m->parts[k].n; i++)
             if (!(m->w[m->parts[k].first + i] * 0.0f == 0.0f))
-                return log_fail(m->log, DESCANT_CORRUPT, "%s: the tensor %s has NaN or Inf", path,
+                return log_fail(m->log, DESCANT_CORRUPT,
+                                "%s: the tensor %s has NaN or Inf", path,
                                 m->parts[k].name);
     return DESCANT_OK;
 }
@@ -141,8 +149,9 @@ static descant_status open_params(struct bsp_model *m)
 {
     descant_status status = take_parts(m, MOST_NAMED);
     if (status == DESCANT_OK && !parse_params(m, m->options->params))
-        status = log_fail(m->log, DESCANT_INVALID, "--params %s: allowed is a number of floats, as "
-                          "1000, or up to %d parts with names, each once, as weight=1000,bias=1",
+        status = log_fail(m->log, DESCANT_INVALID,
+                          "--params %s: allowed is a number of floats, as 1000, or up to "
+                          "%d parts with names, each once, as weight=1000,bias=1",
                           m->options->params, MOST_NAMED);
     return status == DESCANT_OK ? take_values(m) : status;
 }
@@ -177,12 +186,15 @@ static descant_status compare(const struct bsp_model *m, const char *path,
     for (uint32_t k = 0; k < m->n_parts; k++) {
         const struct safetensor *t = safetensors_find(file, m->parts[k].name);
         if (!t || !is_part(t) || t->bytes != m->parts[k].n * sizeof(float))
-            return log_fail(m->log, DESCANT_CORRUPT, "%s is of another model: it has no tensor %s "
-                            "of %" PRIu64 " floats", path, m->parts[k].name, m->parts[k].n);
+            return log_fail(m->log, DESCANT_CORRUPT,
+                            "%s is of another model: it has no tensor %s of %" PRIu64
+                            " floats",
+                            path, m->parts[k].name, m->parts[k].n);
     }
     if (n != m->n_parts)
-        return log_fail(m->log, DESCANT_CORRUPT, "%s is of another model: it has %u parts, not %u",
-                        path, n, m->n_parts);
+        return log_fail(m->log, DESCANT_CORRUPT,
+                        "%s is of another model: it has %u parts, not %u", path, n,
+                        m->n_parts);
     return DESCANT_OK;
 }
 
@@ -190,12 +202,14 @@ static descant_status read_progress(struct bsp_model *m, const char *path,
                                     const struct safetensors *file)
 {
     const char *text = safetensors_text(file, "progress");
-    if (text && sscanf(text, "%" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %lf", &m->version,
-                       &m->steps, &m->gradients, &m->examples, &m->seconds) == 5 &&
+    if (text &&
+        sscanf(text, "%" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %lf", &m->version,
+               &m->steps, &m->gradients, &m->examples, &m->seconds) == 5 &&
         m->version > 0)
         return DESCANT_OK;
-    return log_fail(m->log, DESCANT_CORRUPT, "%s was not written by descant bsp; --model begins "
-                    "with its tensors", path);
+    return log_fail(m->log, DESCANT_CORRUPT,
+                    "%s was not written by descant bsp; --model begins with its tensors",
+                    path);
 }
 
 static descant_status read_checkpoint(struct bsp_model *m, const struct checkpoint *c)
@@ -242,7 +256,8 @@ static void list_tensors(struct contents *contents, const struct bsp_model *m)
         t->dims[1] = m->dims[k][1];
     }
     if (m->n_state)
-        contents_add(contents, "descant.optimizer", SAFETENSORS_F32, m->copy + m->n, m->n_state);
+        contents_add(contents, "descant.optimizer", SAFETENSORS_F32, m->copy + m->n,
+                     m->n_state);
 }
 
 static void write_copy(void *of)
@@ -253,7 +268,8 @@ static void write_copy(void *of)
     contents_text(s->contents, "descant", "%s", descant_version());
     contents_text(s->contents, "progress", "%s", s->progress);
     contents_told(s->contents, &o->told);
-    s->failed = checkpoint_put(o->checkpoint, s->own, s->contents, s->model->log) != DESCANT_OK;
+    s->failed =
+        checkpoint_put(o->checkpoint, s->own, s->contents, s->model->log) != DESCANT_OK;
     s->own |= !s->failed;
 }
 
@@ -308,7 +324,8 @@ bool bsp_model_save_failed(struct bsp_model *m)
 void bsp_model_step(void *of, const struct control_piece *piece)
 {
     const struct bsp_model *m = of;
-    const struct optimizer_piece p = {piece->w, piece->g, m->w + m->n, piece->at, piece->n, m->n};
+    const struct optimizer_piece p = {piece->w,  piece->g, m->w + m->n,
+                                      piece->at, piece->n, m->n};
     optimizer_step_piece(&m->optimizer, &p, m->options->lr, piece->step);
 }
 
@@ -322,12 +339,14 @@ static descant_status open_all(struct bsp_model *m)
     else if (o->model)
         status = open_model(m);
     else if (!o->resume || !here)
-        status = log_fail(m->log, DESCANT_INVALID, "--params or --model says what to train%s",
-                          o->resume ? ": there is no checkpoint to resume" : "");
+        status =
+            log_fail(m->log, DESCANT_INVALID, "--params or --model says what to train%s",
+                     o->resume ? ": there is no checkpoint to resume" : "");
     if (status == DESCANT_OK && o->resume && here)
         status = resume(m);
     else if (status == DESCANT_OK && o->resume)
-        log_say(m->log, DESCANT_WARNING, "--resume: there is no %s: it begins anew", o->checkpoint);
+        log_say(m->log, DESCANT_WARNING, "--resume: there is no %s: it begins anew",
+                o->checkpoint);
     else if (status == DESCANT_OK && here)
         checkpoint_say_replaced(o->checkpoint, m->log);
     return status;
@@ -337,10 +356,17 @@ descant_status bsp_model_open(struct bsp_model *m, const struct bsp_options *o,
                               const struct log *log)
 {
     *m = (struct bsp_model){
-        .options = o, .log = log, .version = 1,
-        .optimizer = {.kind = (enum optimizer_kind)o->optimizer, .momentum = o->momentum,
-                      .beta1 = o->beta1, .beta2 = o->beta2, .epsilon = o->epsilon, .beta = o->beta,
-                      .l1 = o->l1, .l2 = o->l2},
+        .options = o,
+        .log = log,
+        .version = 1,
+        .optimizer = {.kind = (enum optimizer_kind)o->optimizer,
+                      .momentum = o->momentum,
+                      .beta1 = o->beta1,
+                      .beta2 = o->beta2,
+                      .epsilon = o->epsilon,
+                      .beta = o->beta,
+                      .l1 = o->l1,
+                      .l2 = o->l2},
     };
     descant_status status = open_all(m);
     if (status == DESCANT_OK && o->checkpoint)

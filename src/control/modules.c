@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* The ML modules' processes: one command for each segment, which it finds in DESCANT_SEGMENT. Each
- * is a process group of its own, so that a terminal's Ctrl-C is heard by the run alone and what a
- * command has started ends with it. If the run is killed, the kernel sends its modules SIGTERM.
+/* The ML modules' processes: one command for each segment, which it finds in
+ * DESCANT_SEGMENT. Each is a process group of its own, so that a terminal's Ctrl-C is
+ * heard by the run alone and what a command has started ends with it. If the run is
+ * killed, the kernel sends its modules SIGTERM.
  *
- * A module that ends with status 0 has done its work. One that dies, or fails, is started again
- * after a while that doubles, up to --restarts times; the others go on meanwhile, and afterwards.
+ * A module that ends with status 0 has done its work. One that dies, or fails, is started
+ * again after a while that doubles, up to --restarts times; the others go on meanwhile,
+ * and afterwards.
  *
  * Signals are blocked in the run's threads, and not in its modules. */
 #include "control/control.h"
@@ -51,8 +53,8 @@ static void become_module(const struct bsp_options *o, int k, pid_t parent, int 
     forget_launcher();
     snprintf(number, sizeof number, "%d", o->first_module + k);
     snprintf(all, sizeof all, "%d", o->all_modules);
-    setenv("DESCANT_SEGMENT", bsp_segment_name(o->name, o->first_module + k, name, sizeof name),
-           1);
+    setenv("DESCANT_SEGMENT",
+           bsp_segment_name(o->name, o->first_module + k, name, sizeof name), 1);
     setenv("DESCANT_MODULE", number, 1);
     setenv("DESCANT_MODULES", all, 1);
     execvp(o->command[0], o->command);
@@ -82,8 +84,8 @@ static descant_status start(struct bsp_modules *m, int k)
                         m->options->first_module + k, strerror(error));
     if (failed) {
         waitpid(pid, NULL, 0);
-        return log_fail(m->log, DESCANT_SYSTEM, "%s: cannot be started: %s", m->options->command[0],
-                        strerror(why));
+        return log_fail(m->log, DESCANT_SYSTEM, "%s: cannot be started: %s",
+                        m->options->command[0], strerror(why));
     }
     m->at[k].pid = pid;
     m->at[k].state = BSP_RUNS;
@@ -106,16 +108,16 @@ static void died(struct bsp_modules *m, int k, const char *how)
     const char *others = bsp_modules_alive(m) ? "; the others go on" : "";
     if (one->restarts == m->options->restarts) {
         one->state = BSP_LOST;
-        log_say(m->log, DESCANT_WARNING, "module %d %s, and is not started again%s", number,
-                how, others);
+        log_say(m->log, DESCANT_WARNING, "module %d %s, and is not started again%s",
+                number, how, others);
         return;
     }
     int doublings = one->restarts < MOST_DOUBLINGS ? one->restarts : MOST_DOUBLINGS;
     one->again_ns = clock_now_ns() + (FIRST_WAIT_NS << doublings);
     one->state = BSP_WAITS;
     one->restarts++;
-    log_say(m->log, DESCANT_WARNING, "module %d %s: it is started again (%d of %d)", number,
-            how, one->restarts, (int)m->options->restarts);
+    log_say(m->log, DESCANT_WARNING, "module %d %s: it is started again (%d of %d)",
+            number, how, one->restarts, (int)m->options->restarts);
 }
 
 static void note_end(struct bsp_modules *m, int k, int status)
@@ -140,7 +142,8 @@ static void start_again(struct bsp_modules *m, int k)
         m->at[k].state = BSP_LOST;
 }
 
-/* What it has started ends with it; until it is reaped, nobody else can have the number. */
+/* What it has started ends with it; until it is reaped, nobody else can have the number.
+ */
 static bool has_ended(pid_t pid, int *status)
 {
     siginfo_t info = {0};
@@ -159,8 +162,10 @@ static void give_up(struct bsp_modules *m, int k)
     m->at[k].state = BSP_LOST;
     if (m->at[k].pid > 0)
         kill(-m->at[k].pid, SIGKILL);
-    log_say(m->log, DESCANT_WARNING, "module %d has written where it must not: it is ended, and is "
-            "not started again%s", m->options->first_module + k,
+    log_say(m->log, DESCANT_WARNING,
+            "module %d has written where it must not: it is ended, and is not started "
+            "again%s",
+            m->options->first_module + k,
             bsp_modules_alive(m) > (m->at[k].pid > 0) ? "; the others go on" : "");
 }
 
@@ -190,9 +195,10 @@ void bsp_modules_name_bad(struct bsp_modules *m, bool now)
     for (int k = 0; k < m->n_locals; k++) {
         uint64_t bad = local_bad(m->locals[k], &pid);
         if (bad)
-            log_say(m->log, DESCANT_WARNING, "module %d, process %d: %" PRIu64 " gradient%s with "
-                    "NaN or Inf refused", m->options->first_module + k, pid, bad,
-                    bad == 1 ? "" : "s");
+            log_say(m->log, DESCANT_WARNING,
+                    "module %d, process %d: %" PRIu64
+                    " gradient%s with NaN or Inf refused",
+                    m->options->first_module + k, pid, bad, bad == 1 ? "" : "s");
     }
     m->named_ns = clock_now_ns();
 }

@@ -26,8 +26,8 @@ int bsp_find_segments(const char *run, int numbers[BSP_MODULES])
     struct dirent *entry;
     while (dir && n < BSP_MODULES && (entry = readdir(dir)) != NULL) {
         const char *number = entry->d_name + length;
-        if (strncmp(entry->d_name, begin, (size_t)length) == 0 && *number && strlen(number) < 7 &&
-            strspn(number, "0123456789") == strlen(number))
+        if (strncmp(entry->d_name, begin, (size_t)length) == 0 && *number &&
+            strlen(number) < 7 && strspn(number, "0123456789") == strlen(number))
             numbers[n++] = atoi(number);
     }
     if (dir)

@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: MIT */
-/* descant bsp run and control: control, and local modules of its own, or of other processes over a
- * fabric (local.c), or both. One thread has everything: it keeps the segments, makes the
- * supersteps, tends the modules and sleeps in one place, until the next of these is due or a signal
- * comes. Beside it there are the saver of checkpoints (model.c) and, over MPI, a warden (warden.c).
+/* descant bsp run and control: control, and local modules of its own, or of other
+ * processes over a fabric (local.c), or both. One thread has everything: it keeps the
+ * segments, makes the supersteps, tends the modules and sleeps in one place, until the
+ * next of these is due or a signal comes. Beside it there are the saver of checkpoints
+ * (model.c) and, over MPI, a warden (warden.c).
  *
- * A superstep first orders a read-out of those who are elsewhere, and is made when they have
- * answered, or half a period later: a sum that is late counts in the next one, and who was late is
- * not waited for until it has answered. The order of an end is what matters:
+ * A superstep first orders a read-out of those who are elsewhere, and is made when they
+ * have answered, or half a period later: a sum that is late counts in the next one, and
+ * who was late is not waited for until it has answered. The order of an end is what
+ * matters:
  *
- *   the segments are ended, so that modules leave by themselves, or are made to (end.c); what
- *   they had committed is one last superstep, unless the limit of the run was met; the last
- *   checkpoint, the summary. Then the segments lose their names.
+ *   the segments are ended, so that modules leave by themselves, or are made to (end.c);
+ *   what they had committed is one last superstep, unless the limit of the run was met;
+ *   the last checkpoint, the summary. Then the segments lose their names.
  *
  * With --every-gradients nobody tells control that a gradient came: it looks. */
 #include "bsp/remote.h"
@@ -43,12 +45,14 @@ struct run {
     struct lock locks[LOCK_FILES];
     struct bsp_model model;
     struct bsp_link *link;              /* NULL: all is here */
-    struct local **locals;              /* (n_locals): the first n_own here, the others elsewhere */
+    struct local **locals;              /* (n_locals): the first n_own here, the others
+                                           elsewhere */
     int n_locals, n_own;
     struct control *control;
     struct bsp_modules modules;
     struct signals signals;
-    uint64_t order;                     /* the newest one to read out; asked: it is open */
+    uint64_t order;                     /* the newest one to read out; asked: it is
+                                           open */
     bool asked;
     uint64_t asked_ns;
     const char *why;                    /* the end; NULL: it goes on */
@@ -57,15 +61,17 @@ struct run {
     bool bad;                           /* the model; it is not to be kept */
     bool bad_link, said_alone;
     uint64_t began_ns, due_ns, saved_ns;
-    double before_s;                    /* seconds of the runs that this one goes on from */
+    double before_s;                    /* seconds of the runs that this one goes on
+                                           from */
     double pace_ns;                     /* of a gradient, lately */
     struct warden warden;               /* where a call of MPI may not return */
 };
 
 /* --- the others --- */
 
-/* Segments of another run need a version above theirs. A sum that no superstep is about to take is
- * taken now: nothing else comes from there before, neither a last one nor figures. */
+/* Segments of another run need a version above theirs. A sum that no superstep is about
+ * to take is taken now: nothing else comes from there before, neither a last one nor
+ * figures. */
 static void meet(struct run *r)
 {
     bool comes = false, waits = false;
@@ -81,8 +87,8 @@ static void meet(struct run *r)
     r->model.version = control_version(r->control);
 }
 
-/* There a signal, or a failure, may be that a rank has died: others will not answer, and the launcher
- * ends the job in a second or so. */
+/* There a signal, or a failure, may be that a rank has died: others will not answer, and
+ * the launcher ends the job in a second or so. */
 static bool is_fixed(const struct run *r)
 {
     return r->link && r->link->f->fixed;
@@ -157,7 +163,8 @@ static void rest_until(struct run *r, uint64_t when_ns)
     look_at_link(r);
 }
 
-/* Of the processes here and elsewhere, as those have told. One that died counts as it was. */
+/* Of the processes here and elsewhere, as those have told. One that died counts as it
+ * was. */
 struct everybody {
     bool commands;                      /* somebody has started any */
     bool greeted, left;                 /* those who are there have */
@@ -169,8 +176,8 @@ struct everybody {
 static struct everybody look_at_all(const struct run *r)
 {
     struct crew_figures own = bsp_modules_figures(&r->modules);
-    struct everybody all = {r->o->command != NULL, true, true, own.alive, own.lost, own.restarts,
-                            r->n_own, 0};
+    struct everybody all = {r->o->command != NULL, true,     true, own.alive, own.lost,
+                            own.restarts,          r->n_own, 0};
     for (int k = r->n_own; k < r->n_locals; k++) {
         struct remote_news news = remote_news(r->locals[k]);
         all.commands |= news.crew.commands != 0;
@@ -194,14 +201,19 @@ static descant_status open_own(struct run *r)
     for (int k = 0; k < r->o->modules; k++) {
         const struct segment_options options = {
             .name = bsp_segment_name(r->o->name, k, name, sizeof name),
-            .slots = (int)r->o->slots, .bound = (uint64_t)r->o->bound, .parts = r->model.parts,
-            .n_parts = r->model.n_parts, .model = r->model.w, .version = r->model.version,
+            .slots = (int)r->o->slots,
+            .bound = (uint64_t)r->o->bound,
+            .parts = r->model.parts,
+            .n_parts = r->model.n_parts,
+            .model = r->model.w,
+            .version = r->model.version,
             .log = &r->log,
         };
         descant_status status = local_open(&r->locals[k], &options);
         if (status == DESCANT_DUPLICATE)
-            log_say(&r->log, DESCANT_ERROR, "another run has the name %s; --name gives this one "
-                    "another", r->o->name);
+            log_say(&r->log, DESCANT_ERROR,
+                    "another run has the name %s; --name gives this one another",
+                    r->o->name);
         if (status != DESCANT_OK)
             return status;
         r->n_own = ++r->n_locals;
@@ -215,9 +227,17 @@ static descant_status open_others(struct run *r)
     uint64_t run = run_number();
     for (int rank = 1; r->link && rank < r->link->ranks; rank++) {
         const struct remote_options options = {
-            .f = r->link->f, .rank = rank, .n = m->n, .parts = m->parts, .n_parts = m->n_parts,
-            .bound = (uint64_t)r->o->bound, .run = run, .first_rank = r->o->modules ? 0 : 1,
-            .n_ranks = r->link->ranks - !r->o->modules, .model = m->w, .version = m->version,
+            .f = r->link->f,
+            .rank = rank,
+            .n = m->n,
+            .parts = m->parts,
+            .n_parts = m->n_parts,
+            .bound = (uint64_t)r->o->bound,
+            .run = run,
+            .first_rank = r->o->modules ? 0 : 1,
+            .n_ranks = r->link->ranks - !r->o->modules,
+            .model = m->w,
+            .version = m->version,
             .log = &r->log,
         };
         descant_status status = remote_open(&r->locals[r->n_locals], &options);
@@ -258,10 +278,18 @@ static uint64_t least_of_step(const struct bsp_options *o)
 static descant_status open_control(struct run *r)
 {
     const struct control_options options = {
-        .locals = r->locals, .n_locals = r->n_locals, .n = r->model.n, .w = r->model.w,
-        .version = r->model.version, .steps = r->model.steps, .bound = (uint64_t)r->o->bound,
-        .min_gradients = least_of_step(r->o), .clip = r->o->clip,
-        .step = bsp_model_step, .of = &r->model, .log = &r->log,
+        .locals = r->locals,
+        .n_locals = r->n_locals,
+        .n = r->model.n,
+        .w = r->model.w,
+        .version = r->model.version,
+        .steps = r->model.steps,
+        .bound = (uint64_t)r->o->bound,
+        .min_gradients = least_of_step(r->o),
+        .clip = r->o->clip,
+        .step = bsp_model_step,
+        .of = &r->model,
+        .log = &r->log,
     };
     descant_status status = control_create(&r->control, &options);
     if (status == DESCANT_OK)
@@ -286,7 +314,8 @@ static void look_at_limits(struct run *r)
 
 static descant_status open_all(struct run *r)
 {
-    descant_status status = lock_take_files(r->locks, r->o->checkpoint, r->o->log, NULL, &r->log);
+    descant_status status =
+        lock_take_files(r->locks, r->o->checkpoint, r->o->log, NULL, &r->log);
     if (status == DESCANT_OK && r->o->checkpoint)
         safetensors_tidy(r->o->checkpoint);
     if (status == DESCANT_OK)
@@ -338,7 +367,8 @@ static void superstep(struct run *r)
 
 static bool awaits_others(const struct run *r)
 {
-    uint64_t patience = r->o->every_gradients ? LATE_NS : (uint64_t)(r->o->period_s * 0.5e9);
+    uint64_t patience =
+        r->o->every_gradients ? LATE_NS : (uint64_t)(r->o->period_s * 0.5e9);
     bool any = false;
     for (int k = r->n_own; k < r->n_locals; k++)
         any |= remote_awaited(r->locals[k], r->order);
@@ -365,13 +395,14 @@ static bool advance(struct run *r)
     return true;
 }
 
-/* Half of the time that the gradients which are missing take, at the last superstep's pace or, if
- * that is slower, at this one's so far. */
+/* Half of the time that the gradients which are missing take, at the last superstep's
+ * pace or, if that is slower, at this one's so far. */
 static uint64_t look_after(const struct run *r, uint64_t pending)
 {
     uint64_t every = (uint64_t)r->o->every_gradients;
     double missing = pending < every ? (double)(every - pending) : 0;
-    double so_far = (double)(clock_now_ns() - r->shown.stepped_ns) / (double)(pending + 1);
+    double so_far =
+        (double)(clock_now_ns() - r->shown.stepped_ns) / (double)(pending + 1);
     double half = 0.5 * missing * fmax(so_far, r->pace_ns);
     uint64_t rest = half < LOOK_MOST_NS ? (uint64_t)half : LOOK_MOST_NS;
     return rest > LOOK_MIN_NS ? rest : LOOK_MIN_NS;
@@ -389,7 +420,8 @@ static uint64_t step_if_due(struct run *r)
     return clock_now_ns() + look_after(r, pending);
 }
 
-/* A module that comes by itself has nothing to come to. With a COMMAND its end says it. */
+/* A module that comes by itself has nothing to come to. With a COMMAND its end says it.
+ */
 static bool all_detached(const struct run *r)
 {
     if (r->o->command || r->n_own == 0 || r->n_own < r->n_locals)
@@ -436,17 +468,21 @@ static void say_if_alone(struct run *r)
     for (int k = 0; k < r->n_locals && !any; k++) {
         struct local_figures f;
         local_figures(r->locals[k], &f);
-        any = f.owners > 0 || f.attached > 0 || (k >= r->n_own && remote_news(r->locals[k]).came);
+        any = f.owners > 0 || f.attached > 0 ||
+              (k >= r->n_own && remote_news(r->locals[k]).came);
     }
     if (any)
         return;
     r->said_alone = true;
     if (r->n_own)
-        log_say(&r->log, DESCANT_WARNING, "no module has come yet, and there is no COMMAND after --: "
-                "start one with DESCANT_SEGMENT=%s-0", r->o->name);
+        log_say(&r->log, DESCANT_WARNING,
+                "no module has come yet, and there is no COMMAND after --: start one "
+                "with DESCANT_SEGMENT=%s-0",
+                r->o->name);
     else
-        log_say(&r->log, DESCANT_WARNING, "there are no local modules yet: descant bsp local of "
-                "this address is awaited");
+        log_say(&r->log, DESCANT_WARNING,
+                "there are no local modules yet: descant bsp local of this address is "
+                "awaited");
 }
 
 static void train(struct run *r)
@@ -490,8 +526,9 @@ static void await_others(struct run *r, uint64_t until)
         rest_until(r, until);
     }
     if (!look_at_all(r).left)
-        log_say(&r->log, DESCANT_WARNING, "not all local modules have ended: what they have not "
-                "handed on is left out");
+        log_say(
+            &r->log, DESCANT_WARNING,
+            "not all local modules have ended: what they have not handed on is left out");
 }
 
 static void end_modules(struct run *r)
@@ -545,11 +582,14 @@ static void say_what_is_lost(struct run *r)
 {
     uint64_t lost = look_at_all(r).gradients_lost;
     if (lost)
-        log_say(&r->log, DESCANT_WARNING, "%" PRIu64 " gradient%s lost with local modules that "
-                "died", lost, lost == 1 ? " was" : "s were");
+        log_say(&r->log, DESCANT_WARNING,
+                "%" PRIu64 " gradient%s lost with local modules that died", lost,
+                lost == 1 ? " was" : "s were");
     if (r->left && !r->limited && !r->bad)
-        log_say(&r->log, DESCANT_WARNING, "the last %" PRIu64 " gradient%s left out: a step takes %"
-                PRIu64 " at least", r->left, r->left == 1 ? " is" : "s are", least_of_step(r->o));
+        log_say(&r->log, DESCANT_WARNING,
+                "the last %" PRIu64 " gradient%s left out: a step takes %" PRIu64
+                " at least",
+                r->left, r->left == 1 ? " is" : "s are", least_of_step(r->o));
 }
 
 static void end(struct run *r)

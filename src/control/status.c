@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* descant bsp status: looks at a run's segments twice, and tells what they have and what has
- * happened meanwhile. It changes nothing in them, and the run does not know of it. */
+/* descant bsp status: looks at a run's segments twice, and tells what they have and what
+ * has happened meanwhile. It changes nothing in them, and the run does not know of it. */
 #include "control/control.h"
 
 #include "bsp/object.h"
@@ -25,7 +25,8 @@ static uint64_t read_word(const _Atomic uint64_t *word)
 static void look_at(const struct object *object, struct look *look)
 {
     const struct segment_header *h = object->header;
-    const struct segment_slot *slots = segment_place(object->header, object->layout.slots_at);
+    const struct segment_slot *slots =
+        segment_place(object->header, object->layout.slots_at);
     look->at_ns = clock_now_ns();
     look->version = newest_version(read_word(&h->newest));
     look->bound = read_word(&h->bound);
@@ -34,9 +35,12 @@ static void look_at(const struct object *object, struct look *look)
     for (unsigned s = 0; s < object->layout.slots; s++) {
         const struct segment_slot *slot = &slots[s];
         look->slots[s] = (struct slot_look){
-            .owner = read_word(&slot->owner), .pin = read_word(&slot->pin),
-            .gradients = read_word(&slot->gradients), .examples = read_word(&slot->examples),
-            .stale = read_word(&slot->stale), .bad = read_word(&slot->bad),
+            .owner = read_word(&slot->owner),
+            .pin = read_word(&slot->pin),
+            .gradients = read_word(&slot->gradients),
+            .examples = read_word(&slot->examples),
+            .stale = read_word(&slot->stale),
+            .bad = read_word(&slot->bad),
             .owners = read_word(&slot->owners),
         };
     }
@@ -78,13 +82,15 @@ static void print_slot(FILE *out, unsigned s, const struct look looks[2])
     if (age >= 0)
         snprintf(pin, sizeof pin, "%lld", (long long)age);
     fprintf(out, "  %4u  %-8s %8d %11llu %9.1f %13llu %10.0f %7s %6llu %6llu %6llu\n", s,
-            owner_text(is->owner), process_pid(is->owner), (unsigned long long)is->gradients,
-            rate(was->gradients, is->gradients, looks), (unsigned long long)is->examples,
-            rate(was->examples, is->examples, looks), pin, (unsigned long long)is->stale,
-            (unsigned long long)is->bad, (unsigned long long)is->owners);
+            owner_text(is->owner), process_pid(is->owner),
+            (unsigned long long)is->gradients, rate(was->gradients, is->gradients, looks),
+            (unsigned long long)is->examples, rate(was->examples, is->examples, looks),
+            pin, (unsigned long long)is->stale, (unsigned long long)is->bad,
+            (unsigned long long)is->owners);
 }
 
-static void print_json(FILE *out, const char *name, unsigned s, const struct look looks[2])
+static void print_json(FILE *out, const char *name, unsigned s,
+                       const struct look looks[2])
 {
     const struct slot_look *was = &looks[0].slots[s], *is = &looks[1].slots[s];
     struct json json;
@@ -107,20 +113,21 @@ static void print_json(FILE *out, const char *name, unsigned s, const struct loo
     json_end(&json);
 }
 
-static void print(FILE *out, bool as_json, const char *name, const struct segment_header *h,
-                  const struct look looks[2])
+static void print(FILE *out, bool as_json, const char *name,
+                  const struct segment_header *h, const struct look looks[2])
 {
     if (!as_json) {
-        fprintf(out, "%s: %llu floats in %u part%s; version %llu, %.1f a second; bound %llu; "
-                "the run (process %d) %s\n", name, (unsigned long long)h->n, h->n_parts,
-                h->n_parts == 1 ? "" : "s",
+        fprintf(out,
+                "%s: %llu floats in %u part%s; version %llu, %.1f a second; bound %llu; "
+                "the run (process %d) %s\n",
+                name, (unsigned long long)h->n, h->n_parts, h->n_parts == 1 ? "" : "s",
                 (unsigned long long)looks[1].version,
                 rate(looks[0].version, looks[1].version, looks),
                 (unsigned long long)looks[1].bound, process_pid(looks[1].keeper),
                 keeper_text(&looks[1]));
-        fprintf(out, "  %4s  %-8s %8s %11s %9s %13s %10s %7s %6s %6s %6s\n", "slot", "module",
-                "process", "gradients", "a second", "examples", "a second", "behind", "stale",
-                "NaN", "owners");
+        fprintf(out, "  %4s  %-8s %8s %11s %9s %13s %10s %7s %6s %6s %6s\n", "slot",
+                "module", "process", "gradients", "a second", "examples", "a second",
+                "behind", "stale", "NaN", "owners");
     }
     for (unsigned s = 0; s < h->slots; s++) {
         if (as_json)
@@ -131,13 +138,15 @@ static void print(FILE *out, bool as_json, const char *name, const struct segmen
 }
 
 /* One that ends meanwhile is passed over. */
-static descant_status open_segments(const char *run, struct object *objects, int *numbers, int *n)
+static descant_status open_segments(const char *run, struct object *objects, int *numbers,
+                                    int *n)
 {
     char name[BSP_SEGMENT];
     descant_status status = DESCANT_TIMEOUT;
     int found = bsp_find_segments(run, numbers);
     *n = 0;
-    for (int k = 0; k < found && (status == DESCANT_OK || status == DESCANT_TIMEOUT); k++) {
+    for (int k = 0; k < found && (status == DESCANT_OK || status == DESCANT_TIMEOUT);
+         k++) {
         numbers[*n] = numbers[k];
         bsp_segment_name(run, numbers[k], name, sizeof name);
         status = object_open(&objects[*n], name, NULL);
@@ -168,7 +177,8 @@ bool bsp_status(const char *run, double over_s, bool as_json, FILE *out, FILE *e
         dead |= is_dead(&looks[k][1]);
     }
     if (status == DESCANT_TIMEOUT)
-        fprintf(err, "descant: there is no run %s: no segment %s-0, or of another number\n",
+        fprintf(err,
+                "descant: there is no run %s: no segment %s-0, or of another number\n",
                 run, run);
     else if (status != DESCANT_OK)
         fprintf(err, "descant: %s\n", descant_last_error());

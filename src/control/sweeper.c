@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* Under MPI a rank's death ends the job, and the launcher kills what is left of it: nobody goes on
- * with its segments, and they would fill /dev/shm until the next run of that name. So a rank has a
- * child that outlives it, in a session of its own, which the launcher does not know: it waits for the
- * end of a pipe that the rank alone holds open, and takes away the segments that had the rank as
- * their keeper. After a rank that ended in good order there are none. */
+/* Under MPI a rank's death ends the job, and the launcher kills what is left of it:
+ * nobody goes on with its segments, and they would fill /dev/shm until the next run of
+ * that name. So a rank has a child that outlives it, in a session of its own, which the
+ * launcher does not know: it waits for the end of a pipe that the rank alone holds open,
+ * and takes away the segments that had the rank as their keeper. After a rank that ended
+ * in good order there are none. */
 #include "bsp/object.h"
 #include "machine/process.h"
 #include "control/control.h"
@@ -31,7 +32,8 @@ static void sweep(const char *run, uint64_t keeper)
         uint64_t now = keeper;
         if (self && object_guard(&object, name, NULL) == DESCANT_OK &&
             atomic_compare_exchange_strong_explicit(&object.header->keeper, &now, self,
-                                                    memory_order_acq_rel, memory_order_acquire)) {
+                                                    memory_order_acq_rel,
+                                                    memory_order_acquire)) {
             atomic_store_explicit(&object.header->ended, 1, memory_order_relaxed);
             object_hide(&object, name);
         }
@@ -53,15 +55,17 @@ static bool close_but_stdin(void)
     return true;
 }
 
-/* Nothing of the rank's stays open here: its launcher waits for the ends of its streams. SIGBUS is
- * guard.c's. */
+/* Nothing of the rank's stays open here: its launcher waits for the ends of its streams.
+ * SIGBUS is guard.c's. */
 static void be_sweeper(int pipe_end, const char *run, uint64_t keeper)
 {
     char byte;
     setsid();
     for (int s = 1; s < NSIG; s++)
         if (s != SIGBUS)
-            signal(s, s == SIGHUP || s == SIGINT || s == SIGTERM || s == SIGPIPE ? SIG_IGN : SIG_DFL);
+            signal(s, s == SIGHUP || s == SIGINT || s == SIGTERM || s == SIGPIPE
+                          ? SIG_IGN
+                          : SIG_DFL);
     prctl(PR_SET_NAME, "descant-sweep");
     if (dup2(pipe_end, STDIN_FILENO) < 0 || !close_but_stdin())
         _exit(1);
@@ -87,5 +91,6 @@ descant_status bsp_sweeper_start(const char *run, const struct log *log)
     if (pid > 0)
         return DESCANT_OK;
     close(ends[1]);
-    return log_fail(log, DESCANT_SYSTEM, "no process to take segments away: %s", strerror(why));
+    return log_fail(log, DESCANT_SYSTEM, "no process to take segments away: %s",
+                    strerror(why));
 }

@@ -12,8 +12,9 @@ struct warden {
     pthread_t thread, main;
     bool started;
     _Atomic bool ends;
-    _Atomic uint64_t call;          /* calls begun and ended, by the run: odd while in one; or
-                                       TAKEN, by the warden: the run is the warden's */
+    _Atomic uint64_t call;          /* calls begun and ended, by the run: odd while in
+                                       one; or TAKEN, by the warden: the run is the
+                                       warden's */
     void (*last)(void *of);
     void *of;
 };

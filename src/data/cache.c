@@ -125,8 +125,12 @@ static descant_status begin(struct cache_writer *w, const char *path)
     w->file = file_anew_stream(w->partial);
     if (!w->file)
         return log_fail(w->log, DESCANT_SYSTEM, "%s: %s", w->partial, strerror(errno));
-    struct head head = {.version = VERSION, .n_dense = s->n_dense, .n_fields = s->n_fields,
-                        .n_classes = s->n_classes, .bags = s->bags, .plain_ids = s->plain_ids};
+    struct head head = {.version = VERSION,
+                        .n_dense = s->n_dense,
+                        .n_fields = s->n_fields,
+                        .n_classes = s->n_classes,
+                        .bags = s->bags,
+                        .plain_ids = s->plain_ids};
     memcpy(head.magic, cache_magic, sizeof head.magic);
     head.sum = sum_of(&head, offsetof(struct head, sum), 0);
     return put(w, &head, sizeof head);
@@ -183,9 +187,11 @@ static descant_status put_block(struct cache_writer *w, const struct examples *e
                                 const uint32_t *offsets)
 {
     size_t sizes[ARRAYS], first = offsets ? e->offsets[0] : 0;
-    struct block_head h = {.n = e->n, .n_ids = offsets ? offsets[e->n * (size_t)e->n_fields]
-                                                       : e->n * (size_t)e->n_fields};
-    h.has = (offsets ? HAS_OFFSETS : 0) | (e->values ? HAS_VALUES : 0) | (e->ids ? HAS_IDS : 0);
+    struct block_head h = {.n = e->n,
+                           .n_ids = offsets ? offsets[e->n * (size_t)e->n_fields]
+                                            : e->n * (size_t)e->n_fields};
+    h.has = (offsets ? HAS_OFFSETS : 0) | (e->values ? HAS_VALUES : 0) |
+            (e->ids ? HAS_IDS : 0);
     const void *arrays[ARRAYS] = {
         [ROWS_DENSE] = e->dense, [ROWS_LABELS] = e->labels, [ROWS_OFFSETS] = offsets,
         [ROWS_IDS] = e->ids ? e->ids + first : NULL,
@@ -204,15 +210,15 @@ descant_status cache_add(struct cache_writer *w, const struct examples *e)
 {
     if (w->status != DESCANT_OK || e->n == 0)
         return w->status;
-    if (e->n_dense != w->shape.n_dense || e->n_fields != w->shape.n_fields || !e->labels ||
-        (e->n_fields && !e->ids) || (e->n_dense && !e->dense))
-        return w->status = log_fail(w->log, DESCANT_INVALID, "%s: a block of another shape",
-                                    w->path);
+    if (e->n_dense != w->shape.n_dense || e->n_fields != w->shape.n_fields ||
+        !e->labels || (e->n_fields && !e->ids) || (e->n_dense && !e->dense))
+        return w->status = log_fail(w->log, DESCANT_INVALID,
+                                    "%s: a block of another shape", w->path);
     uint32_t *offsets = e->offsets ? offsets_from_0(e) : NULL;
     if ((e->offsets && !offsets) || !note(w)) {
         memory_give(offsets);
-        return w->status = log_fail(w->log, DESCANT_MEMORY, "%s: no memory to write a block",
-                                    w->path);
+        return w->status = log_fail(w->log, DESCANT_MEMORY,
+                                    "%s: no memory to write a block", w->path);
     }
     descant_status status = put_block(w, e, offsets);
     memory_give(offsets);
@@ -268,13 +274,14 @@ struct cache {
     uint64_t n_blocks, epochs;
 };
 
-static descant_status corrupt(const struct cache *c, const struct cache_file *f, const char *why)
+static descant_status corrupt(const struct cache *c, const struct cache_file *f,
+                              const char *why)
 {
     return log_fail(c->log, DESCANT_CORRUPT, "%s: %s", f->path, why);
 }
 
-static descant_status read_at(const struct cache *c, const struct cache_file *f, uint64_t at,
-                              void *into, size_t n)
+static descant_status read_at(const struct cache *c, const struct cache_file *f,
+                              uint64_t at, void *into, size_t n)
 {
     for (size_t done = 0; done < n;) {
         ssize_t more = pread(f->fd, (char *)into + done, n - done, (off_t)(at + done));
@@ -302,17 +309,18 @@ static descant_status read_head(struct cache *c, const struct cache_file *f)
         return corrupt(c, f, "not a cache");
     if (h.version != VERSION)
         return corrupt(c, f, "a cache of another version or kind of machine");
-    if (h.sum != sum_of(&h, offsetof(struct head, sum), 0) || h.n_dense < 0 || h.n_fields < 0 ||
-        h.n_classes < 1)
+    if (h.sum != sum_of(&h, offsetof(struct head, sum), 0) || h.n_dense < 0 ||
+        h.n_fields < 0 || h.n_classes < 1)
         return corrupt(c, f, "the cache's head is damaged");
     struct data_shape s = {.n_dense = h.n_dense, .n_fields = h.n_fields,
                            .n_classes = h.n_classes, .bags = h.bags,
                            .plain_ids = h.plain_ids};
-    if (f != c->files && (s.n_dense != c->shape.n_dense || s.n_fields != c->shape.n_fields ||
-                          s.n_classes != c->shape.n_classes || s.bags != c->shape.bags ||
-                          s.plain_ids != c->shape.plain_ids))
-        return log_fail(c->log, DESCANT_INVALID, "%s: its shape is not that of %s", f->path,
-                        c->files->path);
+    if (f != c->files &&
+        (s.n_dense != c->shape.n_dense || s.n_fields != c->shape.n_fields ||
+         s.n_classes != c->shape.n_classes || s.bags != c->shape.bags ||
+         s.plain_ids != c->shape.plain_ids))
+        return log_fail(c->log, DESCANT_INVALID, "%s: its shape is not that of %s",
+                        f->path, c->files->path);
     c->shape = s;
     return DESCANT_OK;
 }
@@ -427,7 +435,8 @@ uint64_t cache_chunks(const struct cache *c)
 static bool fits(const struct cache *c, const struct block_head *h, uint64_t room)
 {
     size_t sizes[ARRAYS];
-    uint64_t left = room, fields = (uint64_t)c->shape.n_fields + (uint64_t)c->shape.n_dense + 1;
+    uint64_t left = room,
+             fields = (uint64_t)c->shape.n_fields + (uint64_t)c->shape.n_dense + 1;
     if (h->n > room / fields || h->n_ids > room)
         return false;
     sizes_of(h, &c->shape, sizes);
@@ -472,8 +481,8 @@ static bool labels_good(const struct cache *c, const float *labels, size_t n)
     return good;
 }
 
-static descant_status read_block(const struct cache *c, const struct cache_file *f, uint64_t k,
-                                 struct block *block)
+static descant_status read_block(const struct cache *c, const struct cache_file *f,
+                                 uint64_t k, struct block *block)
 {
     struct block_head h;
     size_t sizes[ARRAYS];
@@ -503,12 +512,15 @@ static descant_status read_block(const struct cache *c, const struct cache_file 
         !finite_all(arrays[ROWS_VALUES], sizes[ROWS_VALUES]) ||
         !labels_good(c, arrays[ROWS_LABELS], (size_t)h.n))
         return corrupt(c, f, "a block has NaN, Inf, or a label of no class");
-    block->examples = (struct examples){
-        .n = (size_t)h.n, .n_dense = c->shape.n_dense, .n_fields = c->shape.n_fields,
-        .dense = c->shape.n_dense ? arrays[ROWS_DENSE] : NULL, .labels = arrays[ROWS_LABELS],
-        .ids = h.has & HAS_IDS ? arrays[ROWS_IDS] : NULL,
-        .offsets = h.has & HAS_OFFSETS ? arrays[ROWS_OFFSETS] : NULL,
-        .values = h.has & HAS_VALUES ? arrays[ROWS_VALUES] : NULL};
+    block->examples =
+        (struct examples){.n = (size_t)h.n,
+                          .n_dense = c->shape.n_dense,
+                          .n_fields = c->shape.n_fields,
+                          .dense = c->shape.n_dense ? arrays[ROWS_DENSE] : NULL,
+                          .labels = arrays[ROWS_LABELS],
+                          .ids = h.has & HAS_IDS ? arrays[ROWS_IDS] : NULL,
+                          .offsets = h.has & HAS_OFFSETS ? arrays[ROWS_OFFSETS] : NULL,
+                          .values = h.has & HAS_VALUES ? arrays[ROWS_VALUES] : NULL};
     return DESCANT_OK;
 }
 

@@ -58,7 +58,8 @@ static inline uint64_t tabs_in(const char *at)
     const __m128i tab = _mm_set1_epi8('\t');
     for (int i = 0; i < 4; i++) {
         __m128i bytes = _mm_loadu_si128((const __m128i *)(const void *)(at + 16 * i));
-        mask |= (uint64_t)(unsigned)_mm_movemask_epi8(_mm_cmpeq_epi8(bytes, tab)) << 16 * i;
+        mask |= (uint64_t)(unsigned)_mm_movemask_epi8(_mm_cmpeq_epi8(bytes, tab))
+                << 16 * i;
     }
 #else
     for (int i = 0; i < 64; i++)
@@ -97,7 +98,8 @@ static inline uint64_t digits8(const char *at, size_t n)
         return UINT64_MAX;
     x = x * 10 + (x >> 8);
     return ((x & UINT64_C(0x000000ff000000ff)) * UINT64_C(0x000f424000000064) +
-            (x >> 16 & UINT64_C(0x000000ff000000ff)) * UINT64_C(0x0000271000000001)) >> 32;
+            (x >> 16 & UINT64_C(0x000000ff000000ff)) * UINT64_C(0x0000271000000001)) >>
+           32;
 }
 
 static bool digits18(const char *at, size_t n, uint64_t *out)
@@ -119,8 +121,8 @@ static bool bad_number(struct parser *parser, int column, const char *at, size_t
     size_t digits = 0, from = n > 0 && *at == '-';
     while (from + digits < n && at[from + digits] >= '0' && at[from + digits] <= '9')
         digits++;
-    return bad_line(parser, "column %d: '%.*s'%s is %s", column + 1, n > 20 ? 20 : (int)n, at,
-                    n > 20 ? "..." : "",
+    return bad_line(parser, "column %d: '%.*s'%s is %s", column + 1, n > 20 ? 20 : (int)n,
+                    at, n > 20 ? "..." : "",
                     digits && from + digits == n ? "too large" : "not a whole number");
 }
 
@@ -151,10 +153,12 @@ static bool wrong_columns(struct parser *parser, int columns, bool empty)
         return bad_line(parser, "%s, criteo has %d columns with tabs between them",
                         empty ? "an empty line" : "a line without a tab", COLUMNS);
     if (parser->columns == BARE)
-        return bad_line(parser, "%d columns, but the file's first lines have %d, without a label",
+        return bad_line(parser,
+                        "%d columns, but the file's first lines have %d, without a label",
                         columns, BARE);
     parser->without_label += columns == BARE && !parser->options->scoring;
-    return bad_line(parser, "%s%d columns, criteo has %d", columns > COLUMNS ? "more than " : "",
+    return bad_line(parser, "%s%d columns, criteo has %d",
+                    columns > COLUMNS ? "more than " : "",
                     columns > COLUMNS ? COLUMNS : columns, COLUMNS);
 }
 

@@ -32,13 +32,14 @@ static descant_status check(const struct ctr_options *o, const struct log *log)
     if (!(o->zipf >= 0 && o->zipf <= 10))
         return log_fail(log, DESCANT_INVALID, "zipf %g: allowed is 0 to 10", o->zipf);
     if (o->categories < 3 || o->categories > 1000000000)
-        return log_fail(log, DESCANT_INVALID, "%lld categories: allowed is 3 to 1000000000",
+        return log_fail(log, DESCANT_INVALID,
+                        "%lld categories: allowed is 3 to 1000000000",
                         (long long)o->categories);
     if (!(o->noise >= 0 && o->noise <= 10))
         return log_fail(log, DESCANT_INVALID, "noise %g: allowed is 0 to 10", o->noise);
     if (!(o->positive > 0 && o->positive < 1))
-        return log_fail(log, DESCANT_INVALID, "a share of %g clicks: allowed is between 0 and 1",
-                        o->positive);
+        return log_fail(log, DESCANT_INVALID,
+                        "a share of %g clicks: allowed is between 0 and 1", o->positive);
     return DESCANT_OK;
 }
 
@@ -74,7 +75,8 @@ static char *put_token(char *at, const struct ctr_model *m, uint32_t field, uint
     return at;
 }
 
-static char *put_row(char *at, const struct ctr_model *m, const struct ctr_row *row, bool click)
+static char *put_row(char *at, const struct ctr_model *m, const struct ctr_row *row,
+                     bool click)
 {
     *at++ = click ? '1' : '0';
     for (int i = 0; i < CTR_DENSE; i++) {
@@ -123,7 +125,8 @@ descant_status ctr_generate(FILE *out, const struct ctr_options *options,
         at = buffer;
     }
     if (!good || fflush(out) != 0)
-        return log_fail(log, DESCANT_SYSTEM, "rows cannot be written: %s", strerror(errno));
+        return log_fail(log, DESCANT_SYSTEM, "rows cannot be written: %s",
+                        strerror(errno));
     if (sum.rows)
         sum.best_logloss /= (double)sum.rows;
     *summary = sum;

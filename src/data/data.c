@@ -42,9 +42,9 @@ static const struct {
     const char *part;           /* of the file's name */
     enum data_format format;
 } names[] = {
-    {"-ubyte", DATA_IDX}, {".idx", DATA_IDX}, {".libffm", DATA_LIBFFM}, {".ffm", DATA_LIBFFM},
-    {".libsvm", DATA_LIBSVM}, {".svm", DATA_LIBSVM}, {".criteo", DATA_CRITEO},
-    {".tsv", DATA_CRITEO}, {".cache", DATA_CACHE},
+    {"-ubyte", DATA_IDX},     {".idx", DATA_IDX},       {".libffm", DATA_LIBFFM},
+    {".ffm", DATA_LIBFFM},    {".libsvm", DATA_LIBSVM}, {".svm", DATA_LIBSVM},
+    {".criteo", DATA_CRITEO}, {".tsv", DATA_CRITEO},    {".cache", DATA_CACHE},
 };
 
 static enum data_format by_name(const char *path)
@@ -92,7 +92,8 @@ static enum data_format by_bytes(const char *at, size_t n, enum data_format aske
 }
 
 static descant_status peek(const char *path, char *first, size_t room, size_t *n,
-                           enum data_format *format, enum data_format asked, const struct log *log)
+                           enum data_format *format, enum data_format asked,
+                           const struct log *log)
 {
     char own[PEEK_BYTES + READER_PAD] = "";
     size_t got = 0;
@@ -126,8 +127,9 @@ static descant_status settle_format(struct data *data)
                                  asked == DATA_AUTO ? log : NULL);
 
     if (asked != DATA_AUTO && asked != found && found != DATA_AUTO)
-        return log_fail(log, DESCANT_INVALID, "%s looks like %s, not like %s: give --format %s, or "
-                        "auto", path, data_format_names[found], data_format_names[asked],
+        return log_fail(log, DESCANT_INVALID,
+                        "%s looks like %s, not like %s: give --format %s, or auto", path,
+                        data_format_names[found], data_format_names[asked],
                         data_format_names[found]);
     if (asked != DATA_AUTO && status != DESCANT_MEMORY)
         return DESCANT_OK;      /* what cannot be read is the reader's to say */
@@ -143,7 +145,8 @@ static descant_status settle_format(struct data *data)
     data->options.format = found;
     return found != DATA_AUTO
                ? DESCANT_OK
-               : log_fail(log, DESCANT_INVALID, "%s: its format cannot be told; give --format", path);
+               : log_fail(log, DESCANT_INVALID,
+                          "%s: its format cannot be told; give --format", path);
 }
 
 /* --- opening --- */
@@ -178,8 +181,9 @@ static descant_status open_format(struct data *data)
     if (o->n_paths == 0)
         return log_fail(o->log, DESCANT_INVALID, "no input is named");
     if (o->chunk_bytes > CHUNK_LIMIT)
-        return log_fail(o->log, DESCANT_INVALID, "chunks of %zu bytes: allowed is up to %d",
-                        o->chunk_bytes, CHUNK_LIMIT);
+        return log_fail(o->log, DESCANT_INVALID,
+                        "chunks of %zu bytes: allowed is up to %d", o->chunk_bytes,
+                        CHUNK_LIMIT);
     descant_status status = settle_format(data);
     if (status != DESCANT_OK)
         return status;
@@ -294,7 +298,8 @@ static bool is_header(struct data *data, const char *at, const char *end)
         return false;
     if (data->input.pass == 0)
         log_say(data->of_lines, DESCANT_WARNING, "%s:1: a header is skipped: %.*s...",
-                input_source(&data->input)->path, end - at > 40 ? 40 : (int)(end - at), at);
+                input_source(&data->input)->path, end - at > 40 ? 40 : (int)(end - at),
+                at);
     return true;
 }
 
@@ -335,18 +340,23 @@ static descant_status too_many(struct data *data)
     if ((double)data->bad <= data->options.max_bad * (double)data->lines)
         return DESCANT_OK;
     bool unlabelled = data->parser.without_label == data->bad;
-    return log_fail(data->options.log, DESCANT_CORRUPT,
-                    "%llu of %llu lines are bad, more than %g %%%s; the last one reported: %s",
-                    (unsigned long long)data->bad, (unsigned long long)data->lines,
-                    100 * data->options.max_bad, unlabelled ? ": they have no label, without which "
-                    "lines can only be scored (descant predict)" : "", data->last_bad);
+    return log_fail(
+        data->options.log, DESCANT_CORRUPT,
+        "%llu of %llu lines are bad, more than %g %%%s; the last one reported: %s",
+        (unsigned long long)data->bad, (unsigned long long)data->lines,
+        100 * data->options.max_bad,
+        unlabelled ? ": they have no label, without which lines can only be scored "
+                     "(descant predict)"
+                   : "",
+        data->last_bad);
 }
 
 /* A line whose end came later was read without it. */
 static void skip_known(const struct data *data, struct lines *lines)
 {
     const struct input *in = &data->input;
-    uint64_t known = atomic_load_explicit(&data->options.known[in->now], memory_order_relaxed);
+    uint64_t known =
+        atomic_load_explicit(&data->options.known[in->now], memory_order_relaxed);
 
     while (lines->at < lines->end) {
         const char *end = memchr(lines->at, '\n', (size_t)(lines->end - lines->at));
@@ -358,12 +368,14 @@ static void skip_known(const struct data *data, struct lines *lines)
     }
 }
 
-static enum data_got read_text(struct data *data, uint64_t chunk, bool rest, struct block *block)
+static enum data_got read_text(struct data *data, uint64_t chunk, bool rest,
+                               struct block *block)
 {
     struct lines lines;
-    enum data_got got = data->input.shared
-                            ? stdin_chunk(&data->input, &lines, &block->chunk, &data->status)
-                            : input_chunk(&data->input, chunk, &lines, &data->status);
+    enum data_got got =
+        data->input.shared
+            ? stdin_chunk(&data->input, &lines, &block->chunk, &data->status)
+            : input_chunk(&data->input, chunk, &lines, &data->status);
     _Atomic uint64_t *said = data->options.said;
     bool known = said && block->chunk < atomic_load_explicit(said, memory_order_relaxed);
     data->of_lines = known ? NULL : data->options.log;

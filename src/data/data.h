@@ -8,7 +8,14 @@
 #include "base/base.h"
 #include "base/examples.h"
 
-enum data_format { DATA_AUTO, DATA_CRITEO, DATA_LIBSVM, DATA_LIBFFM, DATA_IDX, DATA_CACHE };
+enum data_format {
+    DATA_AUTO,
+    DATA_CRITEO,
+    DATA_LIBSVM,
+    DATA_LIBFFM,
+    DATA_IDX,
+    DATA_CACHE
+};
 extern const char *const data_format_names[];       /* "auto", "criteo", ... */
 
 struct data_options {
@@ -118,7 +125,8 @@ descant_status cache_add(struct cache_writer *writer, const struct examples *exa
 /* Renamed into place, or gone. */
 descant_status cache_close(struct cache_writer *writer, bool keep);
 /* All that there is to read, once, into a cache; *n examples. */
-descant_status cache_write(const char *path, const struct data_options *from, uint64_t *n);
+descant_status cache_write(const char *path, const struct data_options *from,
+                           uint64_t *n);
 
 /* --- ctr.c: click logs from a planted model, in Criteo's format --- */
 

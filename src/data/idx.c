@@ -52,7 +52,8 @@ static size_t length_of(const unsigned char *at, size_t n)
     if (n < IMAGES_HEADER || big_endian(at) != IMAGES_MAGIC)
         return 0;
     uint64_t pixels = (uint64_t)big_endian(at + 8) * big_endian(at + 12);
-    return pixels > PIXELS_LIMIT ? 0 : IMAGES_HEADER + (size_t)(big_endian(at + 4) * pixels);
+    return pixels > PIXELS_LIMIT ? 0
+                                 : IMAGES_HEADER + (size_t)(big_endian(at + 4) * pixels);
 }
 
 static descant_status labels_name(const char *images, char *name, size_t room,
@@ -62,8 +63,9 @@ static descant_status labels_name(const char *images, char *name, size_t room,
     const char *slash = strrchr(images, '/');
     const char *at = strstr(slash ? slash : images, from);
     if (!at)
-        return log_fail(log, DESCANT_INVALID, "%s: its labels' name is not known, for its own "
-                        "has no '%s'", images, from);
+        return log_fail(log, DESCANT_INVALID,
+                        "%s: its labels' name is not known, for its own has no '%s'",
+                        images, from);
     int n = snprintf(name, room, "%.*s%s%s", (int)(at - images), images, to,
                      at + sizeof from - 1);
     if (n < 0 || (size_t)n >= room)
@@ -71,8 +73,8 @@ static descant_status labels_name(const char *images, char *name, size_t room,
     return DESCANT_OK;
 }
 
-static descant_status check_images(struct idx *idx, const char *path, const unsigned char *at,
-                                   size_t bytes, uint32_t *n)
+static descant_status check_images(struct idx *idx, const char *path,
+                                   const unsigned char *at, size_t bytes, uint32_t *n)
 {
     if (bytes < IMAGES_HEADER || big_endian(at) != IMAGES_MAGIC)
         return log_fail(idx->log, DESCANT_CORRUPT, "%s: not an IDX file of images", path);
@@ -82,32 +84,35 @@ static descant_status check_images(struct idx *idx, const char *path, const unsi
         return log_fail(idx->log, DESCANT_CORRUPT, "%s: images of %llu pixels", path,
                         (unsigned long long)pixels);
     if (bytes != IMAGES_HEADER + *n * pixels)
-        return log_fail(idx->log, DESCANT_CORRUPT, "%s: %zu bytes, but %u images of %llu pixels "
-                        "are %llu", path, bytes, *n, (unsigned long long)pixels,
+        return log_fail(idx->log, DESCANT_CORRUPT,
+                        "%s: %zu bytes, but %u images of %llu pixels are %llu", path,
+                        bytes, *n, (unsigned long long)pixels,
                         (unsigned long long)(IMAGES_HEADER + *n * pixels));
     if (idx->shape.n_dense && (uint64_t)idx->shape.n_dense != pixels)
-        return log_fail(idx->log, DESCANT_INVALID, "%s: images of %llu pixels, those before have "
-                        "%d", path, (unsigned long long)pixels, idx->shape.n_dense);
+        return log_fail(idx->log, DESCANT_INVALID,
+                        "%s: images of %llu pixels, those before have %d", path,
+                        (unsigned long long)pixels, idx->shape.n_dense);
     idx->shape.n_dense = (int)pixels;
     return DESCANT_OK;
 }
 
-static descant_status check_labels(struct idx *idx, const char *path, const unsigned char *at,
-                                   size_t bytes, uint32_t n)
+static descant_status check_labels(struct idx *idx, const char *path,
+                                   const unsigned char *at, size_t bytes, uint32_t n)
 {
     if (bytes < LABELS_HEADER || big_endian(at) != LABELS_MAGIC)
         return log_fail(idx->log, DESCANT_CORRUPT, "%s: not an IDX file of labels", path);
     if (big_endian(at + 4) != n || bytes != LABELS_HEADER + (uint64_t)n)
-        return log_fail(idx->log, DESCANT_CORRUPT, "%s: %u labels in %zu bytes, for %u images",
-                        path, big_endian(at + 4), bytes, n);
+        return log_fail(idx->log, DESCANT_CORRUPT,
+                        "%s: %u labels in %zu bytes, for %u images", path,
+                        big_endian(at + 4), bytes, n);
     for (uint32_t i = 0; i < n; i++)
         if (at[LABELS_HEADER + i] >= idx->shape.n_classes)
             idx->shape.n_classes = at[LABELS_HEADER + i] + 1;
     return DESCANT_OK;
 }
 
-static descant_status load_labels(struct idx *idx, const char *path, struct images *images,
-                                  uint32_t n)
+static descant_status load_labels(struct idx *idx, const char *path,
+                                  struct images *images, uint32_t n)
 {
     char name[4096];
     size_t bytes;
@@ -115,17 +120,21 @@ static descant_status load_labels(struct idx *idx, const char *path, struct imag
     if (status != DESCANT_OK)
         return status;
     if (access(name, F_OK) != 0)
-        return log_fail(idx->log, DESCANT_SYSTEM, "%s: without labels images can only be scored "
-                        "(descant predict): %s: %s", path, name, strerror(errno));
+        return log_fail(
+            idx->log, DESCANT_SYSTEM,
+            "%s: without labels images can only be scored (descant predict): %s: %s",
+            path, name, strerror(errno));
     status = stream_read_file(name, length_of, &images->labels, &bytes, idx->log);
-    return status == DESCANT_OK ? check_labels(idx, name, images->labels, bytes, n) : status;
+    return status == DESCANT_OK ? check_labels(idx, name, images->labels, bytes, n)
+                                : status;
 }
 
-static descant_status load(struct idx *idx, const char *path, struct images *images, bool labelled,
-                           uint32_t *n)
+static descant_status load(struct idx *idx, const char *path, struct images *images,
+                           bool labelled, uint32_t *n)
 {
     size_t bytes;
-    descant_status status = stream_read_file(path, length_of, &images->pixels, &bytes, idx->log);
+    descant_status status =
+        stream_read_file(path, length_of, &images->pixels, &bytes, idx->log);
     if (status != DESCANT_OK)
         return status;
     status = check_images(idx, path, images->pixels, bytes, n);
@@ -152,11 +161,13 @@ static descant_status load_all(struct idx *idx, const struct data_options *o)
     if (idx->n > UINT32_MAX)
         return log_fail(o->log, DESCANT_INVALID, "more than 2^32 images");
     idx->order = memory_take_array(idx->n, sizeof *idx->order);
-    return idx->order ? DESCANT_OK
-                      : log_fail(o->log, DESCANT_MEMORY, "no memory for %zu images", idx->n);
+    return idx->order
+               ? DESCANT_OK
+               : log_fail(o->log, DESCANT_MEMORY, "no memory for %zu images", idx->n);
 }
 
-descant_status idx_open(struct idx **out, const struct data_options *o, struct data_shape *shape)
+descant_status idx_open(struct idx **out, const struct data_options *o,
+                        struct data_shape *shape)
 {
     struct idx *idx = memory_take(sizeof *idx);
     if (!idx)
@@ -239,7 +250,8 @@ static void standardise(float *to, const unsigned char *pixels, size_t n)
         to[i] = (float)((pixels[i] - mean) * by);
 }
 
-static void copy_example(const struct idx *idx, uint32_t number, float *dense, float *label)
+static void copy_example(const struct idx *idx, uint32_t number, float *dense,
+                         float *label)
 {
     size_t file = 0, width = (size_t)idx->shape.n_dense;
     while (number >= idx->first[file + 1])
@@ -265,7 +277,8 @@ enum data_got idx_read(struct idx *idx, uint64_t chunk, struct block *block,
     }
     for (; rows.n < n; rows.n++)
         copy_example(idx, idx->order[from + rows.n],
-                     rows.dense + rows.n * (size_t)idx->shape.n_dense, rows.labels + rows.n);
+                     rows.dense + rows.n * (size_t)idx->shape.n_dense,
+                     rows.labels + rows.n);
     rows_end(&rows);
     block->lines = n;
     return DATA_BLOCK;

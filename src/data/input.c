@@ -32,7 +32,8 @@ enum { TAIL_BYTES = 4096 };
 
 struct source *input_source(struct input *input)
 {
-    return &input->sources[input->now < input->n_sources ? input->now : input->n_sources - 1];
+    return &input->sources[input->now < input->n_sources ? input->now
+                                                         : input->n_sources - 1];
 }
 
 /* --- which files --- */
@@ -53,7 +54,8 @@ static descant_status look_at(struct input *in, struct source *source,
     if (why)
         return log_fail(in->log, DESCANT_SYSTEM, "%s: %s", source->path, strerror(why));
     source->bytes = source->regular ? (uint64_t)stat_of.st_size : 0;
-    uint64_t told = bytes ? atomic_load_explicit(bytes, memory_order_relaxed) : UINT64_MAX;
+    uint64_t told =
+        bytes ? atomic_load_explicit(bytes, memory_order_relaxed) : UINT64_MAX;
     if (source->regular && told != UINT64_MAX)
         source->bytes = told;
     ssize_t n = source->regular ? pread(fd, first, sizeof first, 0) : 0;
@@ -62,10 +64,12 @@ static descant_status look_at(struct input *in, struct source *source,
         close(fd);
     source->n_chunks = UINT64_MAX;
     if (source->regular && source->kind == STREAM_PLAIN)
-        source->n_chunks = source->bytes / in->chunk_bytes + (source->bytes % in->chunk_bytes > 0);
+        source->n_chunks =
+            source->bytes / in->chunk_bytes + (source->bytes % in->chunk_bytes > 0);
     if (!source->regular && in->epochs > 1)
-        return log_fail(in->log, DESCANT_INVALID, "%s: it can be read only once, not for %d "
-                        "epochs", source->path, in->epochs);
+        return log_fail(in->log, DESCANT_INVALID,
+                        "%s: it can be read only once, not for %d epochs", source->path,
+                        in->epochs);
     return DESCANT_OK;
 }
 
@@ -135,7 +139,8 @@ descant_status input_init(struct input *input, const struct data_options *o)
     }
     for (size_t i = 0; i < o->n_paths && !input->shared && status == DESCANT_OK; i++)
         status = look_at(input, &input->sources[i], o->bytes ? &o->bytes[i] : NULL);
-    return status == DESCANT_OK ? input_room(input, input->chunk_bytes + TAIL_BYTES) : status;
+    return status == DESCANT_OK ? input_room(input, input->chunk_bytes + TAIL_BYTES)
+                                : status;
 }
 
 static void close_source(struct input *in)
@@ -202,7 +207,8 @@ double input_place(const struct input *input, uint64_t chunk)
 static descant_status read_at(struct input *in, size_t n, size_t *got)
 {
     const struct source *source = input_source(in);
-    uint64_t at = in->base + in->filled, left = at < source->bytes ? source->bytes - at : 0;
+    uint64_t at = in->base + in->filled,
+             left = at < source->bytes ? source->bytes - at : 0;
     n = left < n ? (size_t)left : n;
     for (*got = 0; *got < n;) {
         ssize_t more = pread(in->fd, in->text + in->filled + *got, n - *got,
@@ -210,11 +216,11 @@ static descant_status read_at(struct input *in, size_t n, size_t *got)
         if (more < 0 && errno == EINTR)
             continue;
         if (more < 0)
-            return log_fail(in->log, DESCANT_SYSTEM, "%s: cannot be read: %s", source->path,
-                            strerror(errno));
+            return log_fail(in->log, DESCANT_SYSTEM, "%s: cannot be read: %s",
+                            source->path, strerror(errno));
         if (more == 0)
-            return log_fail(in->log, DESCANT_SYSTEM, "%s: it became shorter while it was read",
-                            source->path);
+            return log_fail(in->log, DESCANT_SYSTEM,
+                            "%s: it became shorter while it was read", source->path);
         *got += (size_t)more;
     }
     return DESCANT_OK;
@@ -290,21 +296,24 @@ static descant_status open_source(struct input *in)
     if (in->fd >= 0)
         return DESCANT_OK;
     /* a pipe that nobody writes to yet is waited for while it is read, not here */
-    in->fd = open(source->path, O_RDONLY | O_CLOEXEC | (source->regular ? 0 : O_NONBLOCK));
+    in->fd =
+        open(source->path, O_RDONLY | O_CLOEXEC | (source->regular ? 0 : O_NONBLOCK));
     if (in->fd < 0)
         return log_fail(in->log, DESCANT_SYSTEM, "%s: %s", source->path, strerror(errno));
     if (source->regular && source->kind == STREAM_PLAIN)
         return DESCANT_OK;
     in->stream = memory_take(sizeof *in->stream);
     if (!in->stream)
-        return log_fail(in->log, DESCANT_MEMORY, "%s: no memory to read it", source->path);
+        return log_fail(in->log, DESCANT_MEMORY, "%s: no memory to read it",
+                        source->path);
     stream_init(in->stream, in->fd, NULL);
     in->stream->options = source->regular ? NULL : in->options;
     return DESCANT_OK;
 }
 
 /* Chunk k of the source that is open. *ended: the source has no such chunk. */
-static descant_status read_chunk(struct input *in, uint64_t k, struct lines *lines, bool *ended)
+static descant_status read_chunk(struct input *in, uint64_t k, struct lines *lines,
+                                 bool *ended)
 {
     uint64_t from = k * in->chunk_bytes;
     size_t before = k > 0, begin = before, end;
@@ -316,7 +325,8 @@ static descant_status read_chunk(struct input *in, uint64_t k, struct lines *lin
     *ended = in->base + in->filled <= from;
     if (*ended) {
         uint64_t bytes = in->base + in->filled;
-        input_source(in)->n_chunks = bytes / in->chunk_bytes + (bytes % in->chunk_bytes > 0);
+        input_source(in)->n_chunks =
+            bytes / in->chunk_bytes + (bytes % in->chunk_bytes > 0);
         return DESCANT_OK;
     }
     end = before + in->chunk_bytes < in->filled ? before + in->chunk_bytes : in->filled;

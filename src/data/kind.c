@@ -60,9 +60,13 @@ enum file_kind file_kind_of(const char *path)
 const char *file_kind_text(enum file_kind kind)
 {
     static const char *const texts[] = {
-        [FILE_OTHER] = "a file of an unknown kind", [FILE_EMPTY] = "an empty file",
-        [FILE_SAFETENSORS] = "a safetensors file", [FILE_CACHE] = "a cache of descant gen cache",
-        [FILE_LOG] = "a run's log", [FILE_DATA] = "data to train on", [FILE_TEXT] = "a text file",
+        [FILE_OTHER] = "a file of an unknown kind",
+        [FILE_EMPTY] = "an empty file",
+        [FILE_SAFETENSORS] = "a safetensors file",
+        [FILE_CACHE] = "a cache of descant gen cache",
+        [FILE_LOG] = "a run's log",
+        [FILE_DATA] = "data to train on",
+        [FILE_TEXT] = "a text file",
         [FILE_LABELS] = "the IDX labels of images, which are read with them",
     };
     return texts[kind];

@@ -3,8 +3,16 @@
 #ifndef KIND_H
 #define KIND_H
 
-enum file_kind { FILE_OTHER, FILE_EMPTY, FILE_SAFETENSORS, FILE_CACHE, FILE_LOG, FILE_DATA,
-                 FILE_TEXT, FILE_LABELS };
+enum file_kind {
+    FILE_OTHER,
+    FILE_EMPTY,
+    FILE_SAFETENSORS,
+    FILE_CACHE,
+    FILE_LOG,
+    FILE_DATA,
+    FILE_TEXT,
+    FILE_LABELS
+};
 
 enum file_kind file_kind_of(const char *path);      /* OTHER, too: it cannot be read */
 const char *file_kind_text(enum file_kind kind);    /* "a text file" */

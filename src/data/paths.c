@@ -6,7 +6,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-descant_status path_list_init(struct path_list *list, const char *names, const struct log *log)
+descant_status path_list_init(struct path_list *list, const char *names,
+                              const struct log *log)
 {
     memset(list, 0, sizeof *list);
     list->text = strdup(names);
@@ -22,7 +23,8 @@ descant_status path_list_init(struct path_list *list, const char *names, const s
             return log_fail(log, DESCANT_INVALID, "more than %d files", MOST_PATHS);
         list->paths[list->n++] = at;
     }
-    return list->n ? DESCANT_OK : log_fail(log, DESCANT_INVALID, "no file in '%s'", names);
+    return list->n ? DESCANT_OK
+                   : log_fail(log, DESCANT_INVALID, "no file in '%s'", names);
 }
 
 void path_list_fini(struct path_list *list)
@@ -54,8 +56,9 @@ const char *inputs_text(const struct data_options *data, const struct data_shape
     const char *name = strcmp(data->paths[0], "-") ? data->paths[0] : "stdin";
     int dense = shape->n_dense, fields = shape->n_fields, classes = shape->n_classes;
 
-    snprintf(text, room, "%s, read as %s, has %d dense feature%s, %d field%s and %d class%s",
-             name, data_format_names[data->format], dense, dense == 1 ? "" : "s", fields,
+    snprintf(text, room,
+             "%s, read as %s, has %d dense feature%s, %d field%s and %d class%s", name,
+             data_format_names[data->format], dense, dense == 1 ? "" : "s", fields,
              fields == 1 ? "" : "s", classes, classes == 1 ? "" : "es");
     return text;
 }

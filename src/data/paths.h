@@ -12,7 +12,8 @@ struct path_list {
     size_t n;
 };
 
-descant_status path_list_init(struct path_list *list, const char *names, const struct log *log);
+descant_status path_list_init(struct path_list *list, const char *names,
+                              const struct log *log);
 void path_list_fini(struct path_list *list);
 uint64_t path_list_bytes(const struct path_list *list);      /* of the files among them */
 bool input_is_file(const char *path);       /* which can be read again */

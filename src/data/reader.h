@@ -63,8 +63,8 @@ descant_status stream_read(struct stream *stream, void *into, size_t n, size_t *
 typedef size_t stream_length(const unsigned char *first, size_t n);
 /* The whole of a file, decompressed, but no more than a byte above its length: so a small
  * file of a few bytes cannot fill the memory. memory_give it. */
-descant_status stream_read_file(const char *path, stream_length *length, unsigned char **bytes,
-                                size_t *n, const struct log *log);
+descant_status stream_read_file(const char *path, stream_length *length,
+                                unsigned char **bytes, size_t *n, const struct log *log);
 
 /* --- input.c: chunks of text --- */
 

@@ -43,14 +43,15 @@ static bool take_rows(struct rows *r, size_t room)
     size_t dense = (size_t)r->n_dense * sizeof(float);
     size_t fields = (size_t)r->n_fields * sizeof(uint32_t);
     r->dense = rows_take(r->block, ROWS_DENSE, room * dense, r->n * dense);
-    r->labels = rows_take(r->block, ROWS_LABELS, room * sizeof(float), r->n * sizeof(float));
+    r->labels =
+        rows_take(r->block, ROWS_LABELS, room * sizeof(float), r->n * sizeof(float));
     if (!r->dense || !r->labels)
         return false;
     if (!r->bags)
         return (r->ids = rows_take(r->block, ROWS_IDS, room * fields, r->n * fields));
     size_t used = r->n ? r->n * fields + sizeof(uint32_t) : 0;
-    return (r->offsets = rows_take(r->block, ROWS_OFFSETS, room * fields + sizeof(uint32_t),
-                                    used));
+    return (r->offsets = rows_take(r->block, ROWS_OFFSETS,
+                                   room * fields + sizeof(uint32_t), used));
 }
 
 bool rows_begin(struct rows *rows, struct block *block, const struct data_shape *shape,

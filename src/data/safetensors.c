@@ -44,11 +44,14 @@ static const struct type {
     const char *name;
     size_t size;
 } types[] = {
-    [SAFETENSORS_F32] = {"F32", 4}, [SAFETENSORS_U8] = {"U8", 1}, [SAFETENSORS_U64] = {"U64", 8},
+    [SAFETENSORS_F32] = {"F32", 4},
+    [SAFETENSORS_U8] = {"U8", 1},
+    [SAFETENSORS_U64] = {"U64", 8},
 };
 enum { N_TYPES = sizeof types / sizeof *types };
 
-static const enum safetensors_type layout[] = {SAFETENSORS_U64, SAFETENSORS_F32, SAFETENSORS_U8};
+static const enum safetensors_type layout[] = {SAFETENSORS_U64, SAFETENSORS_F32,
+                                               SAFETENSORS_U8};
 
 /* Bytes of its shape; false on overflow. */
 static bool shape_bytes(const struct safetensor *t, size_t *bytes)
@@ -100,7 +103,8 @@ static bool put_tensors(json_t *header, const struct safetensor *tensors, size_t
 /* The length, the JSON and the spaces, to be given to free; NULL without memory, or if a
  * text is not UTF-8. */
 static char *make_header(const struct safetensor *tensors, size_t n,
-                         const struct safetensors_text *texts, size_t n_texts, size_t *bytes)
+                         const struct safetensors_text *texts, size_t n_texts,
+                         size_t *bytes)
 {
     json_t *header = json_object();
     char *text = NULL, *made = NULL;
@@ -120,22 +124,24 @@ static char *make_header(const struct safetensor *tensors, size_t n,
     return made;
 }
 
-static descant_status check_tensors(const char *path, const struct safetensor *tensors, size_t n,
-                                    const struct log *log)
+static descant_status check_tensors(const char *path, const struct safetensor *tensors,
+                                    size_t n, const struct log *log)
 {
     for (size_t i = 0; i < n; i++) {
         const struct safetensor *t = &tensors[i];
         size_t bytes;
         if ((size_t)t->type >= N_TYPES || t->n_dims < 0 || t->n_dims > 2 ||
             !shape_bytes(t, &bytes) || bytes != t->bytes || (!t->data && bytes))
-            return log_fail(log, DESCANT_INVALID, "%s: tensor %s: type, shape, data and %zu "
-                            "bytes do not go together", path, t->name, t->bytes);
+            return log_fail(
+                log, DESCANT_INVALID,
+                "%s: tensor %s: type, shape, data and %zu bytes do not go together", path,
+                t->name, t->bytes);
         bool twice = strcmp(t->name, metadata) == 0;
         for (size_t k = 0; k < i && !twice; k++)
             twice = strcmp(t->name, tensors[k].name) == 0;
         if (twice)
-            return log_fail(log, DESCANT_INVALID, "%s: tensor %s: the name is taken", path,
-                            t->name);
+            return log_fail(log, DESCANT_INVALID, "%s: tensor %s: the name is taken",
+                            path, t->name);
     }
     return DESCANT_OK;
 }
@@ -185,8 +191,9 @@ static bool write_tensors(int fd, const struct safetensor *tensors, size_t n)
             const struct safetensor *t = &tensors[i];
             if (t->type != layout[type])
                 continue;
-            if (t->finite && t->type == SAFETENSORS_F32 ? !write_finite(fd, t)
-                                                        : !write_all(fd, t->data, t->bytes))
+            if (t->finite && t->type == SAFETENSORS_F32
+                    ? !write_finite(fd, t)
+                    : !write_all(fd, t->data, t->bytes))
                 return false;
         }
     return true;
@@ -291,19 +298,21 @@ descant_status safetensors_write(const char *path, const char *previous,
         return log_fail(log, DESCANT_SYSTEM, "%s: the name is too long", path);
     char *header = make_header(tensors, n, texts, n_texts, &header_bytes);
     if (!header)
-        return log_fail(log, DESCANT_MEMORY, "%s: no memory for its header, or a name or text "
-                        "in it is not UTF-8", path);
+        return log_fail(
+            log, DESCANT_MEMORY,
+            "%s: no memory for its header, or a name or text in it is not UTF-8", path);
     if (header_bytes > MOST_HEADER)
-        status = log_fail(log, DESCANT_INVALID, "%s: its header has %zu bytes, allowed are %d",
-                          path, header_bytes, (int)MOST_HEADER);
+        status =
+            log_fail(log, DESCANT_INVALID, "%s: its header has %zu bytes, allowed are %d",
+                     path, header_bytes, (int)MOST_HEADER);
     else if (!write_file(temporary, header, header_bytes, tensors, n))
         status = log_fail(log, errno == EDOM ? DESCANT_INVALID : DESCANT_SYSTEM,
                           "%s: cannot write: %s", temporary,
                           errno == EDOM ? "a parameter is NaN or Inf" : strerror(errno));
     else if (!put_in_place(path, temporary, previous))
         status = log_fail(log, DESCANT_SYSTEM, "%s: cannot be put in place%s%s: %s", path,
-                          previous ? ", or the old file as " : "", previous ? previous : "",
-                          strerror(errno));
+                          previous ? ", or the old file as " : "",
+                          previous ? previous : "", strerror(errno));
     free(header);
     return status;
 }
@@ -327,7 +336,8 @@ struct reader {
     char why[320];
 };
 
-static bool wrong(struct reader *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static bool wrong(struct reader *r, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 
 static bool wrong(struct reader *r, const char *format, ...)
 {
@@ -376,10 +386,11 @@ static bool read_place(struct reader *r, struct safetensor *t, const json_t *off
         !read_size(json_array_get(offsets, 1), &to))
         return wrong(r, "tensor %s: its offsets are not two whole numbers", t->name);
     if (from > to || to > r->data_bytes)
-        return wrong(r, "tensor %s: at bytes %zu to %zu, but there are %zu (torn?)", t->name,
-                     from, to, r->data_bytes);
+        return wrong(r, "tensor %s: at bytes %zu to %zu, but there are %zu (torn?)",
+                     t->name, from, to, r->data_bytes);
     if (!shape_bytes(t, &bytes) || bytes != to - from)
-        return wrong(r, "tensor %s: its shape does not make %zu bytes", t->name, to - from);
+        return wrong(r, "tensor %s: its shape does not make %zu bytes", t->name,
+                     to - from);
     t->data = r->data + from;
     t->bytes = bytes;
     if ((uintptr_t)t->data % types[t->type].size != 0)
@@ -395,7 +406,8 @@ static bool read_tensor(struct reader *r, struct safetensor *t, const char *name
                      sizeof t->name - 1);
     strcpy(t->name, name);
     if (json_object_size(value) != 3)
-        return wrong(r, "tensor %s: not an object of dtype, shape and data_offsets", name);
+        return wrong(r, "tensor %s: not an object of dtype, shape and data_offsets",
+                     name);
     return read_type(r, t, json_object_get(value, "dtype")) &&
         read_shape(r, t, json_object_get(value, "shape")) &&
         read_place(r, t, json_object_get(value, "data_offsets"));
@@ -450,7 +462,8 @@ static bool check_cover(struct reader *r, const struct safetensor **sorted)
         const unsigned char *begin = sorted[i]->data;
         if (begin != end)
             return wrong(r, "tensor %s: %s", sorted[i]->name,
-                         begin < end ? "it overlaps another" : "there is a gap before it");
+                         begin < end ? "it overlaps another"
+                                     : "there is a gap before it");
         end = begin + sorted[i]->bytes;
     }
     if (end != r->data + r->data_bytes)
@@ -468,7 +481,8 @@ static bool read_header(struct reader *r)
         return wrong(r, "%zu bytes are not a safetensors file", file->bytes);
     memcpy(&length, file->map, sizeof length);
     if (length > MOST_HEADER || length > file->bytes - LENGTH_BYTES)
-        return wrong(r, "a header of %llu bytes in a file of %zu (torn, or not safetensors)",
+        return wrong(r,
+                     "a header of %llu bytes in a file of %zu (torn, or not safetensors)",
                      (unsigned long long)length, file->bytes);
     const char *text = (const char *)file->map + LENGTH_BYTES;
     if (length == 0 || *text != '{')
@@ -495,7 +509,8 @@ static descant_status read_tensors(struct reader *r)
     return status;
 }
 
-static descant_status map_file(struct safetensors *file, const char *path, const struct log *log)
+static descant_status map_file(struct safetensors *file, const char *path,
+                               const struct log *log)
 {
     struct stat about;
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -503,7 +518,8 @@ static descant_status map_file(struct safetensors *file, const char *path, const
         int error = errno;
         if (fd >= 0)
             close(fd);
-        return log_fail(log, DESCANT_SYSTEM, "%s: cannot open: %s", path, strerror(error));
+        return log_fail(log, DESCANT_SYSTEM, "%s: cannot open: %s", path,
+                        strerror(error));
     }
     descant_status status = DESCANT_OK;
     file->bytes = (size_t)about.st_size;
@@ -531,10 +547,11 @@ descant_status safetensors_open(struct safetensors **out, const char *path,
     descant_status status = map_file(file, path, log);
     if (status == DESCANT_OK) {
         status = read_header(&r) ? read_tensors(&r) : DESCANT_CORRUPT;
-        enum file_kind kind = status == DESCANT_CORRUPT ? file_kind_of(path) : FILE_SAFETENSORS;
+        enum file_kind kind =
+            status == DESCANT_CORRUPT ? file_kind_of(path) : FILE_SAFETENSORS;
         if (kind != FILE_SAFETENSORS && kind != FILE_OTHER)
-            log_fail(log, status, "%s is %s, no checkpoint or other safetensors file", path,
-                     file_kind_text(kind));
+            log_fail(log, status, "%s is %s, no checkpoint or other safetensors file",
+                     path, file_kind_text(kind));
         else if (status == DESCANT_CORRUPT)
             log_fail(log, status, "%s: %s", path, r.why);
         else if (status == DESCANT_MEMORY)
@@ -569,7 +586,8 @@ const struct safetensor *safetensors_at(const struct safetensors *file, size_t k
     return k < file->n ? &file->tensors[k] : NULL;
 }
 
-const struct safetensor *safetensors_find(const struct safetensors *file, const char *name)
+const struct safetensor *safetensors_find(const struct safetensors *file,
+                                          const char *name)
 {
     for (size_t i = 0; i < file->n; i++)
         if (strcmp(file->tensors[i].name, name) == 0)
@@ -589,5 +607,6 @@ const void *safetensors_list(const struct safetensors *file, const char *name,
 
 const char *safetensors_text(const struct safetensors *file, const char *key)
 {
-    return json_string_value(json_object_get(json_object_get(file->header, metadata), key));
+    return json_string_value(
+        json_object_get(json_object_get(file->header, metadata), key));
 }

@@ -47,7 +47,8 @@ void safetensors_close(struct safetensors *file);
  * by type, U64, F32, U8, and within it as given. */
 size_t safetensors_count(const struct safetensors *file);
 const struct safetensor *safetensors_at(const struct safetensors *file, size_t k);
-const struct safetensor *safetensors_find(const struct safetensors *file, const char *name);
+const struct safetensor *safetensors_find(const struct safetensors *file,
+                                          const char *name);
 /* The elements of a tensor of this type and one dimension, *n of them; NULL: it has no
  * such one. */
 const void *safetensors_list(const struct safetensors *file, const char *name,

@@ -118,7 +118,8 @@ static bool label(struct parser *parser, const char *at, const char *end, float 
     }
     good = good && (x == 0 || x == 1 || x == -1);
     *out = good && x > 0;
-    return good || bad_line(parser, "label '%.*s': allowed is 0 and 1, or -1 and +1", shown, at);
+    return good ||
+           bad_line(parser, "label '%.*s': allowed is 0 and 1, or -1 and +1", shown, at);
 }
 
 static bool bad_pair(struct parser *parser, size_t k, const char *at, const char *end,
@@ -130,8 +131,8 @@ static bool bad_pair(struct parser *parser, size_t k, const char *at, const char
 }
 
 /* index:value, in [at, end). */
-static bool index_and_value(struct parser *parser, size_t k, const char *at, const char *end,
-                            struct pair *pair)
+static bool index_and_value(struct parser *parser, size_t k, const char *at,
+                            const char *end, struct pair *pair)
 {
     const char *colon = memchr(at, ':', (size_t)(end - at));
     if (!colon || colon == at)
@@ -234,7 +235,8 @@ static bool line(struct parser *parser, const char *at, const char *end, bool fi
         if (!grow_pairs(parser, n))
             return false;
         parser->pairs[n].field = 0;
-        if (!(fields ? with_field : index_and_value)(parser, n, at, stop, &parser->pairs[n]))
+        if (!(fields ? with_field : index_and_value)(parser, n, at, stop,
+                                                     &parser->pairs[n]))
             return false;
         n++;
     }
@@ -259,7 +261,8 @@ static enum data_format pair_format(const char *at, const char *end)
     uint32_t field;
     float x;
 
-    if (!first || index == value - 1 || !real(value, end, &x) || (second && !whole(at, first, &field)))
+    if (!first || index == value - 1 || !real(value, end, &x) ||
+        (second && !whole(at, first, &field)))
         return DATA_AUTO;
     return second ? DATA_LIBFFM : DATA_LIBSVM;
 }

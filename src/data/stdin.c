@@ -135,8 +135,8 @@ static descant_status lock(struct input *in)
             s->failed = log_fail(in->log, DESCANT_CORRUPT,
                                  "stdin: a process died while it decompressed");
         else if (s->busy) {
-            log_say(in->log, DESCANT_WARNING, "stdin: a process died while it read; some lines "
-                                              "are lost");
+            log_say(in->log, DESCANT_WARNING,
+                    "stdin: a process died while it read; some lines are lost");
             s->carried = 0;
             s->skip = true;
         }
@@ -154,8 +154,9 @@ static descant_status fill(struct input *in, size_t n)
     if (status != DESCANT_OK)
         return status;
     if (s->stream.opened && s->stream.kind != STREAM_PLAIN && s->self != s)
-        return log_fail(in->log, DESCANT_UNSUPPORTED, "stdin: compressed, and the shared memory "
-                        "is not at the same address in all processes");
+        return log_fail(in->log, DESCANT_UNSUPPORTED,
+                        "stdin: compressed, and the shared memory is not at the same "
+                        "address in all processes");
     s->stream.options = in->options;        /* ours, while we hold the lock */
     status = stream_read(&s->stream, in->text + in->filled, n - in->filled, &got, "stdin",
                          in->log);

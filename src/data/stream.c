@@ -102,7 +102,8 @@ static descant_status refill(struct stream *s, const char *name, const struct lo
         n = read(s->fd, s->raw + s->filled, STREAM_RAW - s->filled);
     } while (n < 0 && (errno == EINTR || errno == EAGAIN));
     if (n < 0)
-        return log_fail(log, DESCANT_SYSTEM, "%s: cannot be read: %s", name, strerror(errno));
+        return log_fail(log, DESCANT_SYSTEM, "%s: cannot be read: %s", name,
+                        strerror(errno));
     s->filled += (size_t)n;
     s->taken += (uint64_t)n;
     s->raw_ended = n == 0;
@@ -143,7 +144,8 @@ static descant_status damaged(const struct stream *s, const char *name, const ch
 }
 
 /* After a member: the next one, zeros, or the end. */
-static descant_status next_member(struct stream *s, const char *name, const struct log *log)
+static descant_status next_member(struct stream *s, const char *name,
+                                  const struct log *log)
 {
     if (s->raw[s->at] == 0x1f) {
         s->between = false;
@@ -152,7 +154,8 @@ static descant_status next_member(struct stream *s, const char *name, const stru
     }
     while (s->at < s->filled && s->raw[s->at] == 0)
         s->at++;
-    return s->at == s->filled ? DESCANT_OK : damaged(s, name, "something follows its end", log);
+    return s->at == s->filled ? DESCANT_OK
+                              : damaged(s, name, "something follows its end", log);
 }
 
 static descant_status inflate_some(struct stream *s, char *into, size_t n, size_t *got,
@@ -199,8 +202,8 @@ static descant_status copy_some(struct stream *s, char *into, size_t n, size_t *
 
 /* One step: more raw bytes, or some of the result. At the end of the raw bytes a
  * decompressor is still asked, for it may hold a result back. */
-static descant_status step(struct stream *s, char *into, size_t n, size_t *got, const char *name,
-                           const struct log *log)
+static descant_status step(struct stream *s, char *into, size_t n, size_t *got,
+                           const char *name, const struct log *log)
 {
     *got = 0;
     if (!s->opened)
@@ -212,9 +215,10 @@ static descant_status step(struct stream *s, char *into, size_t n, size_t *got, 
         return DESCANT_OK;
     }
     size_t before = s->filled - s->at;
-    descant_status status = s->kind == STREAM_GZIP ? inflate_some(s, into, n, got, name, log)
-                          : s->kind == STREAM_ZSTD ? unzstd_some(s, into, n, got, name, log)
-                                                   : copy_some(s, into, n, got);
+    descant_status status =
+        s->kind == STREAM_GZIP   ? inflate_some(s, into, n, got, name, log)
+        : s->kind == STREAM_ZSTD ? unzstd_some(s, into, n, got, name, log)
+                                 : copy_some(s, into, n, got);
     if (status == DESCANT_OK && s->raw_ended && *got == 0 && !s->between &&
         s->filled - s->at == before)
         return damaged(s, name, "it ends too early", log);
@@ -226,7 +230,8 @@ descant_status stream_read(struct stream *stream, void *into, size_t n, size_t *
 {
     for (*got = 0; *got < n && !stream->finished;) {
         size_t more;
-        descant_status status = step(stream, (char *)into + *got, n - *got, &more, name, log);
+        descant_status status =
+            step(stream, (char *)into + *got, n - *got, &more, name, log);
         if (status != DESCANT_OK)
             return status;
         *got += more;
@@ -235,21 +240,24 @@ descant_status stream_read(struct stream *stream, void *into, size_t n, size_t *
 }
 
 /* Doubles the room until all is in, or a byte more than there should be. */
-static descant_status read_all(struct stream *stream, stream_length *length, unsigned char **bytes,
-                               size_t *n, const char *path, const struct log *log)
+static descant_status read_all(struct stream *stream, stream_length *length,
+                               unsigned char **bytes, size_t *n, const char *path,
+                               const struct log *log)
 {
     size_t most = SIZE_MAX;
     for (size_t room = FIRST_ROOM; !stream->finished && *n < most; room *= 2) {
         room = room < most ? room : most;
         unsigned char *larger = memory_take(room);
         if (!larger)
-            return log_fail(log, DESCANT_MEMORY, "%s: no memory for %zu bytes", path, room);
+            return log_fail(log, DESCANT_MEMORY, "%s: no memory for %zu bytes", path,
+                            room);
         if (*n > 0)
             memcpy(larger, *bytes, *n);
         memory_give(*bytes);
         *bytes = larger;
         size_t got;
-        descant_status status = stream_read(stream, larger + *n, room - *n, &got, path, log);
+        descant_status status =
+            stream_read(stream, larger + *n, room - *n, &got, path, log);
         if (status != DESCANT_OK)
             return status;
         most = *n ? most : length(larger, got) + 1;
@@ -258,8 +266,8 @@ static descant_status read_all(struct stream *stream, stream_length *length, uns
     return DESCANT_OK;
 }
 
-descant_status stream_read_file(const char *path, stream_length *length, unsigned char **bytes,
-                                size_t *n, const struct log *log)
+descant_status stream_read_file(const char *path, stream_length *length,
+                                unsigned char **bytes, size_t *n, const struct log *log)
 {
     unsigned char *all = NULL;
     size_t total = 0;

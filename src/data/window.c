@@ -18,7 +18,8 @@ descant_status input_room(struct input *in, size_t bytes)
         return DESCANT_OK;
     char *larger = memory_take(bytes + READER_PAD);
     if (!larger)
-        return log_fail(in->log, DESCANT_MEMORY, "no memory for %zu bytes of text", bytes);
+        return log_fail(in->log, DESCANT_MEMORY, "no memory for %zu bytes of text",
+                        bytes);
     if (in->filled > 0)
         memcpy(larger, in->text, in->filled);
     memory_give(in->text);

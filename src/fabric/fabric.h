@@ -300,7 +300,8 @@ struct fabric_type {
     float *(*alloc)(struct fabric *f, size_t at, size_t n);
 
     /* The zeroed block of that name, one for all trainers of the machine, until close. */
-    descant_status (*share)(struct fabric *f, const char *name, size_t bytes, void **block);
+    descant_status (*share)(struct fabric *f, const char *name, size_t bytes,
+                            void **block);
 
     /* Takes the memory that rounds need, and compares the manifest with those that are
      * known. Does not wait for other trainers: the exchange STATE that must follow does,
@@ -369,11 +370,12 @@ struct limits {
     size_t n, room;             /* as started */
     bool started, had_state, center;
 };
-descant_status exchange_check(const struct exchange *exchange, const struct limits *limits,
-                              const struct log *log);
+descant_status exchange_check(const struct exchange *exchange,
+                              const struct limits *limits, const struct log *log);
 
 /* MISMATCH if they differ; the log names the first line that does. */
-descant_status manifest_check(const char *theirs, const char *mine, const struct log *log);
+descant_status manifest_check(const char *theirs, const char *mine,
+                              const struct log *log);
 
 /* The emulated link: the time that an exchange takes. rate 0: no time but rtt. */
 struct emulated {

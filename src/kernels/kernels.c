@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* The loops over parameters (kernels.h says what each computes, and why races are allowed here).
+/* The loops over parameters (kernels.h says what each computes, and why races are allowed
+ * here).
  *
- * Written with vectors of 16 floats that the compiler maps to what the instruction set has. This
- * file is compiled once for each set, with KERNELS naming the table. Rules that keep the bits the
- * same everywhere: no contraction of a*b+c, sums in a fixed order of lanes, the mean in double
- * and rounded once. A test of finiteness rides along: x*0 is 0 for every finite x, NaN for the
- * others, and a NaN stays in the sum. Runs on whichever thread holds the data; keeps no state. */
+ * Written with vectors of 16 floats that the compiler maps to what the instruction set
+ * has. This file is compiled once for each set, with KERNELS naming the table. Rules that
+ * keep the bits the same everywhere: no contraction of a*b+c, sums in a fixed order of
+ * lanes, the mean in double and rounded once. A test of finiteness rides along: x*0 is 0
+ * for every finite x, NaN for the others, and a NaN stays in the sum. Runs on whichever
+ * thread holds the data; keeps no state. */
 #include "kernels/kernels.h"
 
 #include "kernels/wire.h"
@@ -104,7 +106,8 @@ static bool all_finite(const float *src, size_t n)
     return all_zero(test) && rest == 0;
 }
 
-/* Of a mean: as many floats as make one vector of doubles, so that nothing leaves the registers. */
+/* Of a mean: as many floats as make one vector of doubles, so that nothing leaves the
+ * registers. */
 #if defined(__AVX512F__)
 #define FEW 8
 #else
@@ -155,7 +158,8 @@ static inline void put_parts(float *dst, const few *x, bool stream)
 #if defined(__AVX512F__)
     if (stream) {
         __m512d low = _mm512_castpd256_pd512((__m256d)x[0]);
-        _mm512_stream_pd((double *)(void *)dst, _mm512_insertf64x4(low, (__m256d)x[1], 1));
+        _mm512_stream_pd((double *)(void *)dst,
+                         _mm512_insertf64x4(low, (__m256d)x[1], 1));
         return;
     }
 #elif defined(__SSE2__)
@@ -169,11 +173,11 @@ static inline void put_parts(float *dst, const few *x, bool stream)
         *(few *)(dst + k * FEW) = x[k];
 }
 
-/* Inlined for each small n_in and each kind of store, so that the inner loop is unrolled and its
- * pointers stay in registers. Returns how far it came. */
-static inline __attribute__((always_inline)) size_t mean_of(float *out, const float *const *in,
-                                                            const double *share, const int n_in,
-                                                            size_t n, const bool stream, few *bad)
+/* Inlined for each small n_in and each kind of store, so that the inner loop is unrolled
+ * and its pointers stay in registers. Returns how far it came. */
+static inline __attribute__((always_inline)) size_t
+mean_of(float *out, const float *const *in, const double *share, const int n_in, size_t n,
+        const bool stream, few *bad)
 {
     enum { SMALL = 4, AHEAD = 512 };    /* floats: 2 KB, fetched before they are read */
     const float *p[SMALL];
@@ -191,9 +195,11 @@ static inline __attribute__((always_inline)) size_t mean_of(float *out, const fl
             __builtin_prefetch((n_in <= SMALL ? p[k] : in[k]) + i + AHEAD);
         for (int h = 0; h < LANES / FEW; h++) {
             size_t at = i + (size_t)h * FEW;
-            many sum = n_in <= SMALL ? weighed(p[0] + at, w[0]) : weighed(in[0] + at, share[0]);
+            many sum =
+                n_in <= SMALL ? weighed(p[0] + at, w[0]) : weighed(in[0] + at, share[0]);
             for (int k = 1; k < n_in; k++)
-                sum += n_in <= SMALL ? weighed(p[k] + at, w[k]) : weighed(in[k] + at, share[k]);
+                sum += n_in <= SMALL ? weighed(p[k] + at, w[k])
+                                     : weighed(in[k] + at, share[k]);
             x[h] = __builtin_convertvector(sum, few);
             test[h] += x[h] * 0.0f;
         }
@@ -205,8 +211,8 @@ static inline __attribute__((always_inline)) size_t mean_of(float *out, const fl
     return i;
 }
 
-static size_t mean_any(float *out, const float *const *in, const double *share, int n_in, size_t n,
-                       bool stream, few *bad)
+static size_t mean_any(float *out, const float *const *in, const double *share, int n_in,
+                       size_t n, bool stream, few *bad)
 {
     switch (2 * n_in + stream) {
     case 4:
@@ -226,8 +232,8 @@ static size_t mean_any(float *out, const float *const *in, const double *share, 
                   : mean_of(out, in, share, n_in, n, false, bad);
 }
 
-static bool mean(float *out, const float *const *in, const double *share, int n_in, size_t n,
-                 bool stream)
+static bool mean(float *out, const float *const *in, const double *share, int n_in,
+                 size_t n, bool stream)
 {
     few test;
     bool past = stream && (uintptr_t)out % sizeof(lanes) == 0;
@@ -251,14 +257,15 @@ static bool mean(float *out, const float *const *in, const double *share, int n_
 }
 
 /* In the order in which `mean` adds. */
-static void sum(double *out, const float *const *in, const double *share, int n_in, size_t n,
-                bool first)
+static void sum(double *out, const float *const *in, const double *share, int n_in,
+                size_t n, bool first)
 {
     size_t i = 0;
 
     for (; i + FEW <= n; i += FEW) {
         many *to = (many *)(void *)(out + i);
-        many all = first ? weighed(in[0] + i, share[0]) : *to + weighed(in[0] + i, share[0]);
+        many all =
+            first ? weighed(in[0] + i, share[0]) : *to + weighed(in[0] + i, share[0]);
         for (int k = 1; k < n_in; k++)
             all += weighed(in[k] + i, share[k]);
         *to = all;
@@ -478,8 +485,8 @@ static void tally(const unsigned char *heat, size_t n, uint32_t *counts)
 
 /* --- encoded means ---
  *
- * Plain loops, each float by itself: of conversions between widths, and of comparisons, compilers
- * make little with vectors wider than the machine's, and much with loops. */
+ * Plain loops, each float by itself: of conversions between widths, and of comparisons,
+ * compilers make little with vectors wider than the machine's, and much with loops. */
 
 enum { BLOCK = WIRE_BLOCK };
 
@@ -511,7 +518,8 @@ static bool owe(float *r, const float *x, const float *R, float a, float b, size
     const word *bits = (const word *)x;
     uint32_t most = 0;
     for (size_t i = 0; i < n; i++) {
-        uint32_t now = bits[i], magnitude = now & 0x7fffffff;       /* read once: it may change */
+        uint32_t now = bits[i], magnitude = now & 0x7fffffff; /* read once: it may
+                                                                 change */
         float d = bounded(of_bits(now) - R[i]);
         most = magnitude > most ? magnitude : most;
         r[i] = bounded(a * (magnitude < INFINITE ? d : 0) + b * r[i]);
@@ -530,7 +538,8 @@ static void bf16_put(void *out, float *u, float a, size_t n)
     }
 }
 
-INLINE void bf16_add_to(float *sum, const float *from, const uint16_t *m, float a, size_t n)
+INLINE void bf16_add_to(float *sum, const float *from, const uint16_t *m, float a,
+                        size_t n)
 {
     for (size_t i = 0; i < n; i++)
         sum[i] = bounded(from[i] + a * of_bits((uint32_t)m[i] << 16));

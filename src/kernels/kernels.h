@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* The loops over parameters, and the only places where replicas are read and written while
- * workers train: the races are deliberate (Hogwild), each float is moved whole, and merges are
- * increments. ThreadSanitizer passes over this file alone. Compiled once for each instruction
- * set; all give the same bits (no contraction, fixed orders). */
+/* The loops over parameters, and the only places where replicas are read and written
+ * while workers train: the races are deliberate (Hogwild), each float is moved whole, and
+ * merges are increments. ThreadSanitizer passes over this file alone. Compiled once for
+ * each instruction set; all give the same bits (no contraction, fixed orders). */
 #ifndef KERNELS_H
 #define KERNELS_H
 
@@ -30,7 +30,8 @@ struct kernels {
     const char *name;
     /* dst = src; false if a value is NaN or Inf (copied all the same) */
     bool (*copy)(float *dst, const float *src, size_t n);
-    /* the same past the caches: for what others read later, and more than a cache holds */
+    /* the same past the caches: for what others read later, and more than a cache holds
+     */
     bool (*copy_past)(float *dst, const float *src, size_t n);
     bool (*finite)(const float *src, size_t n);
     /* the sum of squares; not finite where a value is not, and only there */
@@ -39,11 +40,11 @@ struct kernels {
     void (*scale)(float *out, const float *src, double share, size_t n);
     /* out = sum of share[k] in[k], in double, rounded once; false if out has NaN or Inf.
      * stream: past the caches */
-    bool (*mean)(float *out, const float *const *in, const double *share, int n_in, size_t n,
-                 bool stream);
+    bool (*mean)(float *out, const float *const *in, const double *share, int n_in,
+                 size_t n, bool stream);
     /* sum += the same, not rounded; first: sum = */
-    void (*sum)(double *sum, const float *const *in, const double *share, int n_in, size_t n,
-                bool first);
+    void (*sum)(double *sum, const float *const *in, const double *share, int n_in,
+                size_t n, bool first);
     /* w += alpha (g - w) */
     void (*pull)(float *w, const float *g, float alpha, size_t n, struct distance *sum);
     /* w += alpha (g - snap) */
@@ -59,7 +60,8 @@ struct kernels {
     bool (*less)(float *out, const float *w, const float *base, size_t n, bool *any);
     /* w += s d */
     void (*add)(float *w, const float *d, float s, size_t n);
-    /* the first of n bytes, counted by others meanwhile, that is `least` or more; n: none */
+    /* the first of n bytes, counted by others meanwhile, that is `least` or more; n: none
+     */
     size_t (*hot)(const unsigned char *heat, size_t n, unsigned char least);
     /* counts[h] += how many of n bytes are h, for h above 0 */
     void (*tally)(const unsigned char *heat, size_t n, uint32_t *counts);
@@ -67,8 +69,8 @@ struct kernels {
     /* Encoded means (wire.h). Sums and differences stay within what bf16 can hold.
      * r = a (x - R) + b r; false if x has NaN or Inf, which counts as R */
     bool (*owe)(float *r, const float *x, const float *R, float a, float b, size_t n);
-    /* out = u rounded, to nearest and even; u = a (u - out). q8: blocks of a scale and 256 signed
-     * bytes, the last may be shorter; what is below 2^-100 is rounded to 0 */
+    /* out = u rounded, to nearest and even; u = a (u - out). q8: blocks of a scale and
+     * 256 signed bytes, the last may be shorter; what is below 2^-100 is rounded to 0 */
     void (*bf16_put)(void *out, float *u, float a, size_t n);
     void (*q8_put)(void *out, float *u, float a, size_t n);
     /* sum = from + a in; sum may be from */

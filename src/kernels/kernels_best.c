@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Picks the kernels for this CPU. All sets give the same bits, so the trainers of a job may run
- * on different machines. */
+/* Picks the kernels for this CPU. All sets give the same bits, so the trainers of a job
+ * may run on different machines. */
 #include "kernels/kernels.h"
 
 #if defined(__x86_64__)

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* Adding a gradient to a sum. A test of finiteness rides along: x*0 is 0 for every finite x and
- * NaN for the others. What is tested is the new sum: the old one was finite, so it also tells when
- * a sum has become more than a float holds. Compiled for speed (Makefile). */
+/* Adding a gradient to a sum. A test of finiteness rides along: x*0 is 0 for every finite
+ * x and NaN for the others. What is tested is the new sum: the old one was finite, so it
+ * also tells when a sum has become more than a float holds. Compiled for speed
+ * (Makefile). */
 #include "kernels/sums.h"
 
 /* -0 + x has the bits of x, whatever its sign. */
-bool sums_add(float *restrict out, const float *restrict from, const float *restrict g, float b,
-              size_t n)
+bool sums_add(float *restrict out, const float *restrict from, const float *restrict g,
+              float b, size_t n)
 {
     int bad = 0;
     for (size_t i = 0; i < n; i++) {

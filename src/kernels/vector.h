@@ -7,7 +7,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Pieces of a flat vector in memory: ascending, not overlapping; what lies between is zero. */
+/* Pieces of a flat vector in memory: ascending, not overlapping; what lies between is
+ * zero. */
 struct extent {
     size_t at, n;       /* floats */
     float *p;

@@ -71,8 +71,8 @@ static void choose_core(void)
 {
     static const char variable[] = "OPENBLAS_CORETYPE";
     const char *core = better_core();
-    if (!core || getenv(variable) || !blas.get_corename || !blas.dynamic_init || !blas.dynamic_quit ||
-        strcmp(blas.get_corename(), "Prescott") != 0)
+    if (!core || getenv(variable) || !blas.get_corename || !blas.dynamic_init ||
+        !blas.dynamic_quit || strcmp(blas.get_corename(), "Prescott") != 0)
         return;
     setenv(variable, core, 1);
     blas.dynamic_quit();
@@ -106,10 +106,12 @@ static void init_once(void)
     if (!library)
         return;
     blas.sgemm = (__typeof__(blas.sgemm))dlsym(library, "cblas_sgemm");
-    blas.set_num_threads = (__typeof__(blas.set_num_threads))dlsym(library,
-                                                                    "openblas_set_num_threads");
-    blas.get_corename = (__typeof__(blas.get_corename))dlsym(library, "openblas_get_corename");
-    blas.get_parallel = (__typeof__(blas.get_parallel))dlsym(library, "openblas_get_parallel");
+    blas.set_num_threads =
+        (__typeof__(blas.set_num_threads))dlsym(library, "openblas_set_num_threads");
+    blas.get_corename =
+        (__typeof__(blas.get_corename))dlsym(library, "openblas_get_corename");
+    blas.get_parallel =
+        (__typeof__(blas.get_parallel))dlsym(library, "openblas_get_parallel");
     blas.dynamic_init = (void (*)(void))dlsym(library, "gotoblas_dynamic_init");
     blas.dynamic_quit = (void (*)(void))dlsym(library, "gotoblas_dynamic_quit");
     blas.memory_alloc = (void *(*)(int))dlsym(library, "blas_memory_alloc");
@@ -126,8 +128,9 @@ descant_status blas_init(const struct log *log)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, init_once);
-    return blas.sgemm ? DESCANT_OK
-                      : log_fail(log, DESCANT_SYSTEM, "OpenBLAS cannot be loaded: %s", why_not);
+    return blas.sgemm
+               ? DESCANT_OK
+               : log_fail(log, DESCANT_SYSTEM, "OpenBLAS cannot be loaded: %s", why_not);
 }
 
 /* --- buffers --- */
@@ -169,10 +172,12 @@ static descant_status make_buffers(int n, const struct log *log)
     for (int i = 0; i < k; i++)
         blas.memory_free(held[i]);
     return k == n ? DESCANT_OK
-                  : log_fail(log, DESCANT_MEMORY, "no memory for products in %d thread%s: OpenBLAS wants "
-                             "up to %zu MB of address space for each, and there was as much for %d "
-                             "(ulimit -v shows its limit); fewer --workers need less, --model linear "
-                             "and fm none", n, n == 1 ? "" : "s", bytes >> 20, k);
+                  : log_fail(log, DESCANT_MEMORY,
+                             "no memory for products in %d thread%s: OpenBLAS wants up "
+                             "to %zu MB of address space for each, and there was as much "
+                             "for %d (ulimit -v shows its limit); fewer --workers need "
+                             "less, --model linear and fm none",
+                             n, n == 1 ? "" : "s", bytes >> 20, k);
 }
 
 descant_status blas_reserve(int threads, const struct log *log)
@@ -196,8 +201,9 @@ bool nn_products_take_turns(void)
     return in_turns;
 }
 
-void blas_sgemm(bool a_turned, bool b_turned, int m, int n, int k, float alpha, const float *a,
-                int lda, const float *b, int ldb, float beta, float *c, int ldc)
+void blas_sgemm(bool a_turned, bool b_turned, int m, int n, int k, float alpha,
+                const float *a, int lda, const float *b, int ldb, float beta, float *c,
+                int ldc)
 {
     static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER;
     for (int i = 0; beta == 0 && i < m; i++)
@@ -211,8 +217,8 @@ void blas_sgemm(bool a_turned, bool b_turned, int m, int n, int k, float alpha, 
         pthread_mutex_unlock(&turn);
 }
 
-void nn_multiply(bool a_turned, bool b_turned, int m, int n, int k, const float *a, const float *b,
-                 float *c)
+void nn_multiply(bool a_turned, bool b_turned, int m, int n, int k, const float *a,
+                 const float *b, float *c)
 {
     if (blas_init(NULL) != DESCANT_OK)      /* of a model that multiplies nothing */
         return;

@@ -47,7 +47,8 @@ static double error_of(const struct checked *c, float *at, double g)
         double error = disagreement(g, (up - down) / ((double)above - (double)below));
         best = fmin(best, error);
         best = fmin(best, disagreement(g, (up - here) / ((double)above - (double)kept)));
-        best = fmin(best, disagreement(g, (here - down) / ((double)kept - (double)below)));
+        best =
+            fmin(best, disagreement(g, (here - down) / ((double)kept - (double)below)));
     }
     *at = kept;
     return best;
@@ -61,7 +62,8 @@ static const char *name_at(const struct tensor *tensors, size_t n, size_t at)
     return "?";
 }
 
-static double check_all(const struct checked *c, int samples, uint64_t seed, const char **worst)
+static double check_all(const struct checked *c, int samples, uint64_t seed,
+                        const char **worst)
 {
     const struct model *m = c->work->model;
     const struct row_grads *rows = work_rows(c->work);
@@ -72,7 +74,8 @@ static double check_all(const struct checked *c, int samples, uint64_t seed, con
     size_t n = rows->n * (size_t)rows->width;
     for (int k = 0; k < samples; k++) {
         bool of_row = n && k % 2;
-        size_t at = (size_t)(rng_uniform(&rng) * (double)(of_row ? n : m->n_floats)), place = at;
+        size_t at = (size_t)(rng_uniform(&rng) * (double)(of_row ? n : m->n_floats)),
+               place = at;
         if (of_row)
             place = rows->rows[at / (size_t)rows->width] * (size_t)rows->width +
                     at % (size_t)rows->width;
@@ -88,13 +91,15 @@ static double check_all(const struct checked *c, int samples, uint64_t seed, con
 }
 
 double model_check(const struct model *model, float *w, float *tables,
-                   const struct examples *batch, int samples, uint64_t seed, const char **worst)
+                   const struct examples *batch, int samples, uint64_t seed,
+                   const char **worst)
 {
     struct checked c = {.w = w, .tables = tables, .batch = batch};
     double error = NAN;
     *worst = "memory";
     c.g = memory_take_array(model->n_floats, sizeof *c.g);
-    c.scores = memory_take_array(batch->n * (size_t)model_outputs(model), sizeof *c.scores);
+    c.scores =
+        memory_take_array(batch->n * (size_t)model_outputs(model), sizeof *c.scores);
     if (c.g && c.scores && work_create(&c.work, model, batch->n, NULL) == DESCANT_OK) {
         *worst = "";
         error = check_all(&c, samples, seed, worst);

@@ -66,8 +66,10 @@ descant_status model_create(struct model **out, const struct model_shape *shape,
     if (wrong)
         return log_fail(log, DESCANT_INVALID, "the model's shape: %s", wrong);
     if (loops_lacking())
-        return log_fail(log, DESCANT_INVALID, "DESCANT_LOOPS=%s: this processor has no such loops; "
-                        "allowed are base and, where it can, avx2 and avx512", loops_lacking());
+        return log_fail(log, DESCANT_INVALID,
+                        "DESCANT_LOOPS=%s: this processor has no such loops; allowed are "
+                        "base and, where it can, avx2 and avx512",
+                        loops_lacking());
     struct model *m = memory_take(sizeof *m);
     if (!m)
         return log_fail(log, DESCANT_MEMORY, "no memory for a model");

@@ -50,8 +50,10 @@ static const char *check(const struct model_shape *s)
 static void lay_out(struct model *m)
 {
     const struct model_shape *s = &m->shape;
-    model_add_stack(m, &m->bottom, "bottom", s->n_dense, s->bottom, s->n_bottom, s->width, true);
-    model_add_stack(m, &m->top, "top", s->width + (int)n_pairs(m), s->top, s->n_top, 1, false);
+    model_add_stack(m, &m->bottom, "bottom", s->n_dense, s->bottom, s->n_bottom, s->width,
+                    true);
+    model_add_stack(m, &m->top, "top", s->width + (int)n_pairs(m), s->top, s->n_top, 1,
+                    false);
     m->row_width = s->width;
     m->n_tables = (size_t)s->n_fields;
 }
@@ -64,7 +66,8 @@ static bool reserve(struct work *work)
     work->turned = memory_take_array(room_of(n_vectors(m)) * width, sizeof(float));
     return work->one && work->turned && work_matrix(work, &work->vectors, all) &&
            work_matrix(work, &work->top_in, width + n_pairs(m) + LANES) &&
-           work_stack(work, &m->bottom, work->bottom) && work_stack(work, &m->top, work->top);
+           work_stack(work, &m->bottom, work->bottom) &&
+           work_stack(work, &m->top, work->top);
 }
 
 static void interact(struct work *work, const float *tables, const struct examples *batch)
@@ -82,8 +85,9 @@ static void interact(struct work *work, const float *tables, const struct exampl
 }
 
 /* d: of [bottom, dots]; bottom_d becomes the bottom's, the tables' go to the sink. */
-static void interact_back(struct work *work, const struct examples *batch, struct matrix d,
-                          struct matrix bottom_d, const struct sink *sink)
+static void interact_back(struct work *work, const struct examples *batch,
+                          struct matrix d, struct matrix bottom_d,
+                          const struct sink *sink)
 {
     const struct model *m = work->model;
     size_t width = (size_t)m->shape.width, stride = vector_stride(m);
@@ -104,8 +108,8 @@ static struct view dense_of(const struct examples *batch)
     return (struct view){batch->dense, (size_t)batch->n_dense};
 }
 
-static void forward(struct work *work, const struct params *p, const struct examples *batch,
-                    struct matrix scores, bool keep)
+static void forward(struct work *work, const struct params *p,
+                    const struct examples *batch, struct matrix scores, bool keep)
 {
     const struct model *m = work->model;
     (void)keep;
@@ -116,8 +120,9 @@ static void forward(struct work *work, const struct params *p, const struct exam
     stack_forward(m, &m->top, p->w, view_of(work->top_in), work->top, batch->n);
 }
 
-static void backward(struct work *work, const struct params *p, const struct examples *batch,
-                     struct matrix d, const struct sink *sink)
+static void backward(struct work *work, const struct params *p,
+                     const struct examples *batch, struct matrix d,
+                     const struct sink *sink)
 {
     const struct model *m = work->model;
     struct pass top = {p->w, view_of(work->top_in), work->top, batch->n, sink};

@@ -49,8 +49,8 @@ static bool reserve(struct work *work)
     return work_matrix(work, &work->vectors, 2 * width_of(work->model));
 }
 
-static void forward(struct work *work, const struct params *p, const struct examples *batch,
-                    struct matrix scores, bool keep)
+static void forward(struct work *work, const struct params *p,
+                    const struct examples *batch, struct matrix scores, bool keep)
 {
     const struct model *m = work->model;
     size_t width = width_of(m);
@@ -60,13 +60,16 @@ static void forward(struct work *work, const struct params *p, const struct exam
     for (size_t i = 0; i < batch->n && m->n_tables; i++) {
         struct bags bags = rows_bags(batch, i, work->rows.of_id);
         float *sums = work->vectors.at + i * work->vectors.ld;
-        float *products = keep ? work->rows.products + rows_first(batch, i) * width : NULL;
-        scores.at[i * scores.ld] += m->loops->factors(sums, products, p->tables, width, &bags);
+        float *products =
+            keep ? work->rows.products + rows_first(batch, i) * width : NULL;
+        scores.at[i * scores.ld] +=
+            m->loops->factors(sums, products, p->tables, width, &bags);
     }
 }
 
-static void backward(struct work *work, const struct params *p, const struct examples *batch,
-                     struct matrix d, const struct sink *sink)
+static void backward(struct work *work, const struct params *p,
+                     const struct examples *batch, struct matrix d,
+                     const struct sink *sink)
 {
     const struct model *m = work->model;
     size_t width = width_of(m);

@@ -19,32 +19,33 @@
  * Runs on the thread that owns `work`. */
 #include "nn/parts.h"
 
-static void layer_forward(const struct loops *loops, const struct layer *l, const float *w,
-                          struct view x, struct matrix y, size_t n)
+static void layer_forward(const struct loops *loops, const struct layer *l,
+                          const float *w, struct view x, struct matrix y, size_t n)
 {
     size_t n_out = (size_t)l->n_out;
     loops->fill(y.at, y.ld, w + l->bias, n, n_out);
     if (n_out == 1)
         loops->dot(y.at, y.ld, x.at, x.ld, w + l->weight, n, (size_t)l->n_in);
     else
-        blas_sgemm(false, true, (int)n, l->n_out, l->n_in, 1, x.at, (int)x.ld, w + l->weight,
-                   l->n_in, 1, y.at, (int)y.ld);
+        blas_sgemm(false, true, (int)n, l->n_out, l->n_in, 1, x.at, (int)x.ld,
+                   w + l->weight, l->n_in, 1, y.at, (int)y.ld);
     if (l->relu)
         loops->relu(y.at, y.ld, n, n_out);
 }
 
-static void input_gradient(const struct loops *loops, const struct layer *l, const float *w,
-                           struct matrix d, struct matrix dx, size_t n)
+static void input_gradient(const struct loops *loops, const struct layer *l,
+                           const float *w, struct matrix d, struct matrix dx, size_t n)
 {
     if (l->n_out == 1)
         loops->outer(dx.at, dx.ld, d.at, d.ld, w + l->weight, n, (size_t)l->n_in);
     else
-        blas_sgemm(false, false, (int)n, l->n_in, l->n_out, 1, d.at, (int)d.ld, w + l->weight,
-                   l->n_in, 0, dx.at, (int)dx.ld);
+        blas_sgemm(false, false, (int)n, l->n_in, l->n_out, 1, d.at, (int)d.ld,
+                   w + l->weight, l->n_in, 0, dx.at, (int)dx.ld);
 }
 
 static void weight_gradient(const struct work *work, const struct layer *l,
-                            const struct sink *sink, struct matrix d, struct view x, size_t n)
+                            const struct sink *sink, struct matrix d, struct view x,
+                            size_t n)
 {
     float *to = sink->w + l->weight;
     size_t n_in = (size_t)l->n_in;
@@ -52,21 +53,23 @@ static void weight_gradient(const struct work *work, const struct layer *l,
         work->model->loops->weigh(work->column, d.at, d.ld, x.at, x.ld, n, n_in);
         work->model->loops->add(to, work->column, n_in, sink->alpha, sink->beta);
     } else {
-        blas_sgemm(true, false, l->n_out, l->n_in, (int)n, sink->alpha, d.at, (int)d.ld, x.at,
-                   (int)x.ld, sink->beta, to, l->n_in);
+        blas_sgemm(true, false, l->n_out, l->n_in, (int)n, sink->alpha, d.at, (int)d.ld,
+                   x.at, (int)x.ld, sink->beta, to, l->n_in);
     }
 }
 
 /* k: the layer; d: gradient of its output; dx.at NULL: not wanted. */
 static void layer_backward(const struct work *work, const struct layer *l,
-                           const struct pass *pass, int k, struct matrix d, struct matrix dx)
+                           const struct pass *pass, int k, struct matrix d,
+                           struct matrix dx)
 {
     const struct loops *loops = work->model->loops;
     const struct sink *sink = pass->sink;
     struct view x = k ? view_of(pass->y[k - 1]) : pass->x;
     const float *y = l->relu ? pass->y[k].at : NULL;
     loops->mask(d.at, d.ld, y, pass->y[k].ld, pass->n, (size_t)l->n_out, work->column);
-    loops->add(sink->w + l->bias, work->column, (size_t)l->n_out, sink->alpha, sink->beta);
+    loops->add(sink->w + l->bias, work->column, (size_t)l->n_out, sink->alpha,
+               sink->beta);
     if (dx.at)
         input_gradient(loops, l, pass->w, d, dx, pass->n);
     if (l->n_in)
@@ -77,7 +80,8 @@ void stack_forward(const struct model *model, const struct stack *stack, const f
                    struct view x, const struct matrix *y, size_t n)
 {
     for (int k = 0; k < stack->n; k++)
-        layer_forward(model->loops, &stack->layers[k], w, k ? view_of(y[k - 1]) : x, y[k], n);
+        layer_forward(model->loops, &stack->layers[k], w, k ? view_of(y[k - 1]) : x, y[k],
+                      n);
 }
 
 struct matrix stack_backward(const struct work *work, const struct stack *stack,

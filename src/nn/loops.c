@@ -71,7 +71,8 @@ INLINE float sum_of(lanes x)
 
 /* --- layers --- */
 
-static void fill(float *restrict y, size_t ld, const float *restrict b, size_t n, size_t width)
+static void fill(float *restrict y, size_t ld, const float *restrict b, size_t n,
+                 size_t width)
 {
     for (size_t i = 0; i < n; i++) {
         float *row = y + i * ld;
@@ -89,8 +90,8 @@ static void relu(float *y, size_t ld, size_t n, size_t width)
     }
 }
 
-static void mask(float *d, size_t ld_d, const float *y, size_t ld_y, size_t n, size_t width,
-                 float *restrict sums)
+static void mask(float *d, size_t ld_d, const float *y, size_t ld_y, size_t n,
+                 size_t width, float *restrict sums)
 {
     for (size_t k = 0; k < width; k++)
         sums[k] = 0;
@@ -120,8 +121,8 @@ static void add(float *to, const float *x, size_t n, float alpha, float beta)
             to[k] = beta * to[k] + alpha * x[k];
 }
 
-static void dot(float *y, size_t ld_y, const float *x, size_t ld_x, const float *w, size_t n,
-                size_t width)
+static void dot(float *y, size_t ld_y, const float *x, size_t ld_x, const float *w,
+                size_t n, size_t width)
 {
     for (size_t i = 0; i < n; i++) {
         const float *row = x + i * ld_x;
@@ -147,8 +148,8 @@ static void outer(float *restrict dx, size_t ld_dx, const float *d, size_t ld_d,
     }
 }
 
-static void weigh(float *restrict sums, const float *d, size_t ld_d, const float *restrict x,
-                  size_t ld_x, size_t n, size_t width)
+static void weigh(float *restrict sums, const float *d, size_t ld_d,
+                  const float *restrict x, size_t ld_x, size_t n, size_t width)
 {
     for (size_t k = 0; k < width; k++)
         sums[k] = 0;
@@ -197,8 +198,9 @@ static void pool(float *t, size_t stride, const float *tables, size_t width,
     WIDTHS(width, pool_of(t, stride, tables, WIDTH, bags));
 }
 
-INLINE void scatter_of(float *restrict tables, const size_t width, const struct bags *bags,
-                       const float *restrict dt, size_t stride, float alpha)
+INLINE void scatter_of(float *restrict tables, const size_t width,
+                       const struct bags *bags, const float *restrict dt, size_t stride,
+                       float alpha)
 {
     for (int f = 0; f < bags->n_fields; f++, dt += stride) {
         size_t end = bag_at(bags, f + 1);
@@ -219,8 +221,8 @@ static void scatter(float *tables, size_t width, const struct bags *bags, const 
 }
 
 /* turned (width, room): turned[k][i] = t[i][k], zeros from n on. */
-INLINE void turn(float *restrict turned, size_t room, const float *restrict t, size_t stride,
-                 size_t n, const size_t width)
+INLINE void turn(float *restrict turned, size_t room, const float *restrict t,
+                 size_t stride, size_t n, const size_t width)
 {
     for (size_t k = 0; k < width; k++) {
         for (size_t i = 0; i < n; i++)
@@ -232,8 +234,8 @@ INLINE void turn(float *restrict turned, size_t room, const float *restrict t, s
 
 /* Columns [j, j + LANES) of rows [i, i + count), each row's before the next one's. */
 INLINE void dots_tile(float *restrict out, const float *restrict t, size_t stride,
-                      const float *restrict turned, size_t room, const size_t width, size_t i,
-                      const size_t count, size_t j)
+                      const float *restrict turned, size_t room, const size_t width,
+                      size_t i, const size_t count, size_t j)
 {
     enum { VECTORS = LANES / WIDE };
     lanes sum[TILE][VECTORS] = {{{0}}};
@@ -270,8 +272,9 @@ static void dots(float *out, const float *t, size_t stride, size_t n, size_t wid
 
 /* Rows [i, i + count) of dt begun, and their share added to the rows before: each t[j]
  * and dt[j] is fetched once for all of them. */
-INLINE void back_rows(float *restrict dt, const float *restrict g, const float *restrict t,
-                      size_t stride, size_t i, const size_t count)
+INLINE void back_rows(float *restrict dt, const float *restrict g,
+                      const float *restrict t, size_t stride, size_t i,
+                      const size_t count)
 {
     const float *gi[TILE];
     lanes ti[TILE], sum[TILE];
@@ -368,8 +371,8 @@ static void factors_back(float *tables, size_t width, const struct bags *bags,
 
 /* --- optimizers --- */
 
-static void momentum(float *restrict w, const float *restrict g, float *restrict v, size_t n,
-                     float lr, float m, float l2)
+static void momentum(float *restrict w, const float *restrict g, float *restrict v,
+                     size_t n, float lr, float m, float l2)
 {
     for (size_t k = 0; k < n; k++) {
         v[k] = m * v[k] + (g[k] + l2 * w[k]);
@@ -377,8 +380,8 @@ static void momentum(float *restrict w, const float *restrict g, float *restrict
     }
 }
 
-static void adagrad(float *restrict w, const float *restrict g, float *restrict s, size_t n,
-                    float lr, float epsilon, float l2)
+static void adagrad(float *restrict w, const float *restrict g, float *restrict s,
+                    size_t n, float lr, float epsilon, float l2)
 {
     for (size_t k = 0; k < n; k++) {
         float x = g[k] + l2 * w[k];
@@ -395,7 +398,8 @@ static void adam(float *restrict w, const float *restrict g, float *restrict m,
         float x = g[k] + c.l2 * w[k];
         m[k] = c.beta1 * m[k] + c.rest1 * x;
         v[k] = c.beta2 * v[k] + c.rest2 * (x * x);
-        w[k] = c.keep * w[k] - c.rate * m[k] / (__builtin_sqrtf(v[k]) * c.root + c.epsilon);
+        w[k] =
+            c.keep * w[k] - c.rate * m[k] / (__builtin_sqrtf(v[k]) * c.root + c.epsilon);
     }
 }
 
@@ -404,15 +408,16 @@ static void adam(float *restrict w, const float *restrict g, float *restrict m,
 #define MOST_SQUARES 1e38f
 #define MOST_MET ((float)(1 << 20))
 
-static void ftrl(float *restrict w, const float *restrict g, float *restrict n, float *restrict z,
-                 size_t count, const struct ftrl *f)
+static void ftrl(float *restrict w, const float *restrict g, float *restrict n,
+                 float *restrict z, size_t count, const struct ftrl *f)
 {
     struct ftrl c = *f;
     float square = c.scale * c.scale, l1 = c.l1 * c.scale;
     for (size_t k = 0; k < count; k++) {
         float had = n[k], sums = had + g[k] * g[k], at = w[k];
         float now = sums > MOST_SQUARES ? MOST_SQUARES : sums;
-        float held = square * c.l2 + c.scale * (c.scale * c.beta + __builtin_sqrtf(had)) / c.alpha;
+        float held =
+            square * c.l2 + c.scale * (c.scale * c.beta + __builtin_sqrtf(had)) / c.alpha;
         float more = c.scale * (__builtin_sqrtf(now) - __builtin_sqrtf(had)) / c.alpha;
         /* w is authoritative: others may have moved it since; z is the rest where it is 0
          */
@@ -429,8 +434,8 @@ static void ftrl(float *restrict w, const float *restrict g, float *restrict n, 
     }
 }
 
-static float ftrl_meet(float *restrict w, float *restrict met, const float *restrict inputs,
-                       size_t width)
+static float ftrl_meet(float *restrict w, float *restrict met,
+                       const float *restrict inputs, size_t width)
 {
     float had = met[0] > 0 ? __builtin_sqrtf(met[1] / met[0]) : 1;
     if (!inputs || !(inputs[1] > 0))
@@ -446,8 +451,8 @@ static float ftrl_meet(float *restrict w, float *restrict met, const float *rest
     return now;
 }
 
-static void rowwise(float *restrict w, const float *restrict g, float *restrict s, size_t n,
-                    float lr, float epsilon)
+static void rowwise(float *restrict w, const float *restrict g, float *restrict s,
+                    size_t n, float lr, float epsilon)
 {
     float squares = 0;
     for (size_t k = 0; k < n; k++)

@@ -52,19 +52,19 @@ struct loops {
     /* y = y < 0 ? 0 : y */
     void (*relu)(float *y, size_t ld, size_t n, size_t width);
     /* d = y > 0 ? d : 0 (y NULL: d stays); sums (width) = the columns' sums of d */
-    void (*mask)(float *d, size_t ld_d, const float *y, size_t ld_y, size_t n, size_t width,
-                 float *sums);
+    void (*mask)(float *d, size_t ld_d, const float *y, size_t ld_y, size_t n,
+                 size_t width, float *sums);
     /* to = beta to + alpha x; beta 0: whatever was there */
     void (*add)(float *to, const float *x, size_t n, float alpha, float beta);
 
     /* --- a layer of one output: x (n, width), w (width), y and d (n) --- */
 
     /* y += x w */
-    void (*dot)(float *y, size_t ld_y, const float *x, size_t ld_x, const float *w, size_t n,
-                size_t width);
+    void (*dot)(float *y, size_t ld_y, const float *x, size_t ld_x, const float *w,
+                size_t n, size_t width);
     /* dx[i] = d[i] w */
-    void (*outer)(float *dx, size_t ld_dx, const float *d, size_t ld_d, const float *w, size_t n,
-                  size_t width);
+    void (*outer)(float *dx, size_t ld_dx, const float *d, size_t ld_d, const float *w,
+                  size_t n, size_t width);
     /* sums (width) = sum of d[i] x[i] */
     void (*weigh)(float *sums, const float *d, size_t ld_d, const float *x, size_t ld_x,
                   size_t n, size_t width);
@@ -100,8 +100,8 @@ struct loops {
 
     /* --- optimizers, as in PyTorch --- */
 
-    void (*momentum)(float *w, const float *g, float *v, size_t n, float lr, float momentum,
-                     float l2);
+    void (*momentum)(float *w, const float *g, float *v, size_t n, float lr,
+                     float momentum, float l2);
     void (*adagrad)(float *w, const float *g, float *s, size_t n, float lr, float epsilon,
                     float l2);
     void (*adam)(float *w, const float *g, float *m, float *v, size_t n,
@@ -114,7 +114,8 @@ struct loops {
      * keeps its effect. */
     float (*ftrl_meet)(float *w, float *met, const float *inputs, size_t width);
     /* *s += mean of squares of g */
-    void (*rowwise)(float *w, const float *g, float *s, size_t n, float lr, float epsilon);
+    void (*rowwise)(float *w, const float *g, float *s, size_t n, float lr,
+                    float epsilon);
 };
 
 /* For this CPU, or the set that DESCANT_LOOPS names, if this CPU has it. */

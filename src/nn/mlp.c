@@ -15,7 +15,8 @@ static const char *check(const struct model_shape *s)
 static void lay_out(struct model *m)
 {
     const struct model_shape *s = &m->shape;
-    model_add_stack(m, &m->top, "layers", s->n_dense, s->top, s->n_top, s->n_classes, false);
+    model_add_stack(m, &m->top, "layers", s->n_dense, s->top, s->n_top, s->n_classes,
+                    false);
 }
 
 static bool reserve(struct work *work)
@@ -23,8 +24,8 @@ static bool reserve(struct work *work)
     return work_stack(work, &work->model->top, work->top);
 }
 
-static void forward(struct work *work, const struct params *p, const struct examples *batch,
-                    struct matrix scores, bool keep)
+static void forward(struct work *work, const struct params *p,
+                    const struct examples *batch, struct matrix scores, bool keep)
 {
     const struct model *m = work->model;
     struct view dense = {batch->dense, (size_t)batch->n_dense};
@@ -33,8 +34,9 @@ static void forward(struct work *work, const struct params *p, const struct exam
     stack_forward(m, &m->top, p->w, dense, work->top, batch->n);
 }
 
-static void backward(struct work *work, const struct params *p, const struct examples *batch,
-                     struct matrix d, const struct sink *sink)
+static void backward(struct work *work, const struct params *p,
+                     const struct examples *batch, struct matrix d,
+                     const struct sink *sink)
 {
     struct view dense = {batch->dense, (size_t)batch->n_dense};
     struct pass pass = {p->w, dense, work->top, batch->n, sink};

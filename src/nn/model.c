@@ -57,7 +57,8 @@ void model_add_stack(struct model *model, struct stack *stack, const char *name,
 {
     for (int k = 0; k <= n_hidden; k++) {
         int out = k < n_hidden ? hidden[k] : n_out;
-        struct layer layer = {.n_in = n_in, .n_out = out, .relu = k < n_hidden || last_relu};
+        struct layer layer = {
+            .n_in = n_in, .n_out = out, .relu = k < n_hidden || last_relu};
         add_layer(model, stack, name, 2 * k, layer);
         n_in = out;
     }
@@ -77,7 +78,8 @@ bool model_multiplies(const struct model *m)
     return stack_multiplies(&m->bottom) || stack_multiplies(&m->top);
 }
 
-descant_status model_reserve(const struct model *model, int threads, const struct log *log)
+descant_status model_reserve(const struct model *model, int threads,
+                             const struct log *log)
 {
     return model_multiplies(model) ? blas_reserve(threads, log) : DESCANT_OK;
 }
@@ -189,7 +191,8 @@ void model_set_intercept(const struct model *model, float *w, double score)
 void model_init_tables(const struct model *model, float *tables, size_t from, size_t n,
                        uint64_t seed)
 {
-    size_t width = (size_t)model->row_width, zeros = model->shape.kind == MODEL_DLRM ? 0 : 1;
+    size_t width = (size_t)model->row_width,
+           zeros = model->shape.kind == MODEL_DLRM ? 0 : 1;
     double most = width > zeros ? 0.25 / sqrt((double)(width - zeros)) : 0;
     for (size_t r = from; r < from + n; r++) {
         struct rng rng;

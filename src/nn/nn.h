@@ -92,11 +92,12 @@ bool nn_products_take_turns(void);
 
 /* Before so many threads use a model: the memory that its products need beside their own
  * work's. */
-descant_status model_reserve(const struct model *model, int threads, const struct log *log);
+descant_status model_reserve(const struct model *model, int threads,
+                             const struct log *log);
 /* c (m, n) = a b, or with either turned, as the models multiply; rows lie without gaps.
  */
-void nn_multiply(bool a_turned, bool b_turned, int m, int n, int k, const float *a, const float *b,
-                 float *c);
+void nn_multiply(bool a_turned, bool b_turned, int m, int n, int k, const float *a,
+                 const float *b, float *c);
 
 /* One thread's: activations and gradients for up to max_batch examples. A batch that it
  * is given has 1 to max_batch examples of the model's shape: readers make no other block,
@@ -153,8 +154,8 @@ size_t optimizer_floats(const struct optimizer *o, size_t n); /* state of n floa
 size_t optimizer_row_floats(const struct optimizer *o, size_t n_rows, int width);
 
 /* One step of w by g. step counts from 1 (adam's correction). */
-void optimizer_step(const struct optimizer *o, float *w, const float *g, float *state, size_t n,
-                    double lr, uint64_t step);
+void optimizer_step(const struct optimizer *o, float *w, const float *g, float *state,
+                    size_t n, double lr, uint64_t step);
 
 /* The same of n floats of a model of `all`, from `at` on: w and g are the piece's, state
  * is all's. */
@@ -164,8 +165,8 @@ struct optimizer_piece {
     float *state;
     size_t at, n, all;
 };
-void optimizer_step_piece(const struct optimizer *o, const struct optimizer_piece *piece, double lr,
-                          uint64_t step);
+void optimizer_step_piece(const struct optimizer *o, const struct optimizer_piece *piece,
+                          double lr, uint64_t step);
 
 /* ROWS_FTRL's first half: the rows' inputs go into their scales. Returns the sum over the
  * batch of squares of the inputs, each in its row's scale, which says by how much a step
@@ -182,6 +183,7 @@ void optimizer_rows_step(const struct optimizer *o, float *tables, float *state,
 /* The largest |g - finite difference| ÷ max(1e-3, |g| + |difference|) over `samples`
  * parameters, dense and of rows, drawn by seed; *worst names the tensor. */
 double model_check(const struct model *model, float *w, float *tables,
-                   const struct examples *batch, int samples, uint64_t seed, const char **worst);
+                   const struct examples *batch, int samples, uint64_t seed,
+                   const char **worst);
 
 #endif

@@ -85,15 +85,15 @@ static struct ftrl ftrl_of(const struct optimizer *o, double lr, float scale)
     return (struct ftrl){(float)lr, (float)o->beta, (float)o->l1, (float)o->l2, scale};
 }
 
-void optimizer_step(const struct optimizer *o, float *w, const float *g, float *state, size_t n,
-                    double lr, uint64_t step)
+void optimizer_step(const struct optimizer *o, float *w, const float *g, float *state,
+                    size_t n, double lr, uint64_t step)
 {
     const struct optimizer_piece all = {w, g, state, 0, n, n};
     optimizer_step_piece(o, &all, lr, step);
 }
 
-void optimizer_step_piece(const struct optimizer *o, const struct optimizer_piece *p, double lr,
-                          uint64_t step)
+void optimizer_step_piece(const struct optimizer *o, const struct optimizer_piece *p,
+                          double lr, uint64_t step)
 {
     const struct loops *loops = loops_best();
     struct adam adam;
@@ -118,7 +118,8 @@ void optimizer_step_piece(const struct optimizer *o, const struct optimizer_piec
     case OPTIMIZER_FTRL:
         ftrl = ftrl_of(o, lr, 1);
         if (lr > 0)
-            loops->ftrl(p->w, p->g, p->state + p->at, p->state + p->all + p->at, p->n, &ftrl);
+            loops->ftrl(p->w, p->g, p->state + p->at, p->state + p->all + p->at, p->n,
+                        &ftrl);
         break;
     }
 }
@@ -134,7 +135,8 @@ double optimizer_rows_meet(const struct optimizer *o, float *tables, float *stat
     for (size_t k = 0; k < rows->n; k++) {
         float *met = state + rows->rows[k] * (MET + 2 * width);
         const float *inputs = rows->inputs + 2 * k;
-        float scale = loops->ftrl_meet(tables + rows->rows[k] * width, met, inputs, width);
+        float scale =
+            loops->ftrl_meet(tables + rows->rows[k] * width, met, inputs, width);
         sum += scale > 0 ? (double)(inputs[1] / (scale * scale)) : 0;
     }
     return sum;
@@ -148,7 +150,8 @@ static void step_ftrl(const struct optimizer *o, const struct row_grads *rows, s
 {
     const struct loops *loops = loops_best();
     size_t width = (size_t)rows->width, n = (size_t)rows->n_weights, more = width - n;
-    float *w = tables + rows->rows[k] * width, *met = state + rows->rows[k] * (MET + 2 * width);
+    float *w = tables + rows->rows[k] * width,
+          *met = state + rows->rows[k] * (MET + 2 * width);
     float *sums = met + MET, *held = sums + width;
     const float *g = rows->grads + k * width;
     struct ftrl ftrl = ftrl_of(o, lr, loops->ftrl_meet(w, met, NULL, width));

@@ -115,11 +115,12 @@ struct model_kind_table {
     /* the kind's own buffers; false: no memory (what was taken stays in work) */
     bool (*reserve)(struct work *work);
     /* scores (n, outputs). keep: what backward needs, too */
-    void (*forward)(struct work *work, const struct params *p, const struct examples *batch,
-                    struct matrix scores, bool keep);
+    void (*forward)(struct work *work, const struct params *p,
+                    const struct examples *batch, struct matrix scores, bool keep);
     /* d: the gradient of the scores */
-    void (*backward)(struct work *work, const struct params *p, const struct examples *batch,
-                     struct matrix d, const struct sink *sink);
+    void (*backward)(struct work *work, const struct params *p,
+                     const struct examples *batch, struct matrix d,
+                     const struct sink *sink);
     /* products an example takes besides layers', forward and backward, counted as 2 each
      */
     double (*flops)(const struct model *model);
@@ -146,8 +147,9 @@ descant_status blas_init(const struct log *log);
 descant_status blas_reserve(int threads, const struct log *log);
 /* c (m, n) = alpha a b + beta c, rows ld apart; a: (m, k), or (k, m) if turned, b: (k,
  * n), (n, k). */
-void blas_sgemm(bool a_turned, bool b_turned, int m, int n, int k, float alpha, const float *a,
-                int lda, const float *b, int ldb, float beta, float *c, int ldc);
+void blas_sgemm(bool a_turned, bool b_turned, int m, int n, int k, float alpha,
+                const float *a, int lda, const float *b, int ldb, float beta, float *c,
+                int ldc);
 
 /* --- layers.c --- */
 
@@ -162,7 +164,8 @@ struct matrix stack_backward(const struct work *work, const struct stack *stack,
 /* --- loss.c --- */
 
 /* The summed loss of scores (n, outputs); scores become their gradient of the mean. */
-double loss_and_gradient(struct matrix scores, size_t n, int outputs, const float *labels);
+double loss_and_gradient(struct matrix scores, size_t n, int outputs,
+                         const float *labels);
 
 /* --- rows.c --- */
 

@@ -67,7 +67,8 @@ bool rows_reserve(struct work *work, size_t n)
 
 static uint64_t row_of(uint32_t id, const struct model_shape *shape)
 {
-    return shape->plain_ids ? id % (uint64_t)shape->rows : (uint64_t)id * shape->rows >> 32;
+    return shape->plain_ids ? id % (uint64_t)shape->rows
+                            : (uint64_t)id * shape->rows >> 32;
 }
 
 void rows_find(struct work *work, const struct examples *batch)

@@ -154,13 +154,14 @@ void model_scores(struct work *work, const float *w, const float *tables,
     size_t outputs = (size_t)model_outputs(work->model);
     struct params p = {w, tables};
     if (find_rows(work, batch))
-        work->model->kind->forward(work, &p, batch, (struct matrix){scores, outputs}, false);
+        work->model->kind->forward(work, &p, batch, (struct matrix){scores, outputs},
+                                   false);
     else
         no_memory(batch->n * outputs, scores);
 }
 
-static double pass(struct work *work, const struct params *p, const struct examples *batch,
-                   const struct sink *sink, float *scores)
+static double pass(struct work *work, const struct params *p,
+                   const struct examples *batch, const struct sink *sink, float *scores)
 {
     const struct model *m = work->model;
     size_t outputs = (size_t)model_outputs(m);
@@ -201,7 +202,8 @@ double model_gradient(struct work *work, const float *w, const float *tables,
     }
     work->ahead = false;
     struct params p = {w, tables};
-    struct sink sink = {.w = g, .rows = work->rows.grads, .index = work->rows.slot, .alpha = 1};
+    struct sink sink = {
+        .w = g, .rows = work->rows.grads, .index = work->rows.slot, .alpha = 1};
     return pass(work, &p, batch, &sink, scores);
 }
 

@@ -162,7 +162,8 @@ static bool places_are_good(const struct check *c, const struct ranks_run *run,
     int last = run->apart ? 0 : first + (int)run->n - 1;
     if (last >= place->local_size)
         return refuse(c, "the seat of rank %d at place %d of host %d",
-                      run->first.rank + (run->apart ? i : (int)run->n - 1), last, place->host);
+                      run->first.rank + (run->apart ? i : (int)run->n - 1), last,
+                      place->host);
     if (first <= *last_here)
         return refuse(c, "the seat of rank %d after that of place %d", run->first.rank,
                       *last_here);
@@ -307,9 +308,10 @@ static bool rows_are_good(const struct check *c)
     const struct ranks_ledger *w = &c->word->ledger;
     const uint64_t most = UINT64_C(1) << 39, epochs = UINT64_C(1) << 24;
 
-    if (c->facts->place->fixed || (w->version.epoch < epochs && w->version.number < most &&
-                                   w->base.epoch < epochs && w->base.number < most &&
-                                   w->arrival < most && c->word->n <= c->facts->part))
+    if (c->facts->place->fixed ||
+        (w->version.epoch < epochs && w->version.number < most &&
+         w->base.epoch < epochs && w->base.number < most && w->arrival < most &&
+         c->word->n <= c->facts->part))
         return true;
     return refuse(c, "rows of %" PRIu64 ".%" PRIu64 " and %" PRIu64 ".%" PRIu64,
                   w->version.epoch, w->version.number, w->base.epoch, w->base.number);
@@ -344,8 +346,8 @@ enum says { TO_LEAD, BY_LEAD, ANY };
 
 static const struct rule {
     const char *name;
-    enum says says;             /* where the link is not fixed TO_LEAD is ANY, for a rank may
-                                   take another one for the coordinator */
+    enum says says;             /* where the link is not fixed TO_LEAD is ANY, for a rank
+                                   may take another one for the coordinator */
     unsigned numbers;
     enum tail tail;
     bool (*more)(const struct check *c);

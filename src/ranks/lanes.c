@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* The records and buffers of the floats that a round moves. Among many ranks a mean has few
- * owners, and others in each round: so a rank has lanes to those owners alone, and what an owner
- * needs, the window, exists while its rank is one. A rank that owns in every round keeps it.
+/* The records and buffers of the floats that a round moves. Among many ranks a mean has
+ * few owners, and others in each round: so a rank has lanes to those owners alone, and
+ * what an owner needs, the window, exists while its rank is one. A rank that owns in
+ * every round keeps it.
  *
- * Each of the two is one block of memory, which is taken when a round opens and the last one's
- * does not suffice. Nothing of a round is in flight then. */
+ * Each of the two is one block of memory, which is taken when a round opens and the last
+ * one's does not suffice. Nothing of a round is in flight then. */
 #include "ranks/ranks.h"
 
 #include <string.h>
@@ -14,13 +15,15 @@ enum { LANES, WINDOW };
 enum { CACHE_LINE = 64, FEW_RANKS = 8, MANY_RANKS = 64,
        LANES_FLOATS = 8 << 20 /* of all buffers, as long as pieces are not too short */ };
 
-/* Many ranks have fewer and shorter pieces in flight to each: all together are still enough to fill
- * a link, and the buffers have a bound. The same for all ranks. */
+/* Many ranks have fewer and shorter pieces in flight to each: all together are still
+ * enough to fill a link, and the buffers have a bound. The same for all ranks. */
 static void set_pieces(struct ranks *m)
 {
     size_t size = (size_t)m->place.size, floats;
 
-    m->depth = size <= FEW_RANKS ? RANKS_DEPTH : size <= MANY_RANKS ? RANKS_DEPTH / 2 : RANKS_DEPTH / 4;
+    m->depth = size <= FEW_RANKS    ? RANKS_DEPTH
+               : size <= MANY_RANKS ? RANKS_DEPTH / 2
+                                    : RANKS_DEPTH / 4;
     floats = LANES_FLOATS / (2 * m->depth * size) / WIRE_BLOCK * WIRE_BLOCK;
     floats = floats < RANKS_PIECE ? floats : RANKS_PIECE;
     m->piece_most = floats > RANKS_PIECE_LEAST ? floats : RANKS_PIECE_LEAST;

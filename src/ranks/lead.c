@@ -10,14 +10,16 @@
  *
  *   forming   all have said HELLO, their manifests are the same, and each has begun its first state
  *   round     of all at work who have arrived. Where exchanges are each trainer's own, only a STATE
- *             makes one, and calls the others to it (where parcels go, nothing forms: there are no
- *             rounds)
+ *             makes one, and calls the others to it (where parcels go, nothing forms:
+ *             there are no rounds)
  *   final     when nobody is at work, of all who have not left
  *
- * 1. An arrival holds until the round closes, its sender takes it back, or begins another one.
- * 2. Once a round is closed its members do it to the end, whatever their trainers want meanwhile;
- *    it is never begun again.
- * 3. Vectors that are not finite have said so when they arrive: their share is nothing. */
+ * 1. An arrival holds until the round closes, its sender takes it back, or begins another
+ *    one.
+ * 2. Once a round is closed its members do it to the end, whatever their trainers want
+ *    meanwhile; it is never begun again.
+ * 3. Vectors that are not finite have said so when they arrive: their share is nothing.
+ */
 #include "fabric/ruling.h"
 #include "ranks/check.h"
 
@@ -29,7 +31,8 @@
 
 struct peer {
     bool hello, compared, left;
-    uint64_t generation;            /* in the epoch that stood when this was looked at last */
+    uint64_t generation;            /* in the epoch that stood when this was looked at
+                                       last */
     uint64_t taken;                 /* a newcomer: pieces of its state, as it has told */
     struct ranks_word *here;        /* to be heard once it is compared; NULL: none is */
     bool ends, finished;            /* has begun its finish; and that is not done */
@@ -53,9 +56,11 @@ struct ranks_lead {
     bool formed, failed, called, all_left;
     bool owes;                      /* VOID or CALL, to some */
     uint32_t epoch;
-    uint64_t since_ns, told_ns;     /* the first arrival of the round; who is late was told */
+    uint64_t since_ns, told_ns;     /* the first arrival of the round; who is late was
+                                       told */
     struct awaited late;            /* as it was told */
-    uint64_t held_ns;               /* since then newcomers alone hold a round up; 0: none does */
+    uint64_t held_ns;               /* since then newcomers alone hold a round up; 0: none
+                                       does */
 };
 
 descant_status ranks_lead_init(struct ranks *m)
@@ -89,7 +94,8 @@ void ranks_lead_fini(struct ranks *m)
     memory_give(m->lead);
 }
 
-static void tell_all(struct ranks *m, struct ranks_word word, const void *tail, size_t bytes)
+static void tell_all(struct ranks *m, struct ranks_word word, const void *tail,
+                     size_t bytes)
 {
     for (int k = 0; k < m->place.size; k++)
         ranks_tell(m, k, word, tail, bytes);
@@ -163,10 +169,11 @@ static void compare(struct ranks *m, struct ranks_op *op, const struct link_ende
 
     op->busy = false;
     peer->compared = !ended->failed;
-    if (peer->compared && m->manifest && manifests_differ(peer->manifest, m->manifest, &d)) {
-        snprintf(text, sizeof text, "rank %d (%s) has \"%.*s\", rank %d (%s) \"%.*s\"", op->rank,
-                 m->place.names[op->rank], d.n[0], d.text[0],
-                 m->f.rank, m->place.names[m->f.rank], d.n[1], d.text[1]);
+    if (peer->compared && m->manifest &&
+        manifests_differ(peer->manifest, m->manifest, &d)) {
+        snprintf(text, sizeof text, "rank %d (%s) has \"%.*s\", rank %d (%s) \"%.*s\"",
+                 op->rank, m->place.names[op->rank], d.n[0], d.text[0], m->f.rank,
+                 m->place.names[m->f.rank], d.n[1], d.text[1]);
         turn_away(m, op->rank, text);
     }
     memory_give(peer->manifest);
@@ -192,7 +199,8 @@ static void hear_hello(struct ranks *m, int from, const struct ranks_word *word)
         return;
     }
     peer->manifest = memory_take(bytes + 1);
-    peer->manifest_op = (struct ranks_op){.ended = compare, .rank = from, .even_failed = true};
+    peer->manifest_op =
+        (struct ranks_op){.ended = compare, .rank = from, .even_failed = true};
     if (!peer->manifest)
         ranks_lead_fail(m, DESCANT_MEMORY, "no memory for the lists of segments");
     else
@@ -208,8 +216,10 @@ static void found(struct ranks *m)
     memset(m->list, 0, (size_t)m->place.size * sizeof *m->list);
     for (int k = 0; k < m->place.size; k++)
         if (k == m->f.rank || (m->lead->peers[k].compared && m->peers[k].generation)) {
-            m->list[k].generation = k == m->f.rank ? m->place.generation : m->peers[k].generation;
-            m->entries[n++] = (struct ranks_entry){.rank = k, .generation = m->list[k].generation};
+            m->list[k].generation =
+                k == m->f.rank ? m->place.generation : m->peers[k].generation;
+            m->entries[n++] =
+                (struct ranks_entry){.rank = k, .generation = m->list[k].generation};
         }
     if (n < m->founders)
         return;
@@ -256,7 +266,8 @@ static bool form(struct ranks *m)
 
 /* --- what is heard --- */
 
-/* Ranks of one host have places there in the order of their ranks, and one of them is the first. */
+/* Ranks of one host have places there in the order of their ranks, and one of them is the
+ * first. */
 static bool place_is_taken(const struct ranks *m, int from, const struct ranks_word *word)
 {
     const struct peer *peers = m->lead->peers;
@@ -298,9 +309,13 @@ static void tell_members(struct ranks *m, const struct peer *gone)
     if (!lead->formed || !m->leads)
         return;
     lead->epoch++;
-    tell_all(m, (struct ranks_word){.what = WORD_MEMBERS, .epoch = lead->epoch,
-                                  .source = (int32_t)(gone - lead->peers),
-                                  .final = !gone->left, .members = count_at_work(m)}, NULL, 0);
+    tell_all(m,
+             (struct ranks_word){.what = WORD_MEMBERS,
+                                 .epoch = lead->epoch,
+                                 .source = (int32_t)(gone - lead->peers),
+                                 .final = !gone->left,
+                                 .members = count_at_work(m)},
+             NULL, 0);
 }
 
 static void hear_leave(struct ranks *m, struct peer *peer)
@@ -348,8 +363,8 @@ void ranks_lead_hear(struct ranks *m, int from, const struct ranks_word *word)
 
 /* --- where ranks come and go --- */
 
-/* In a list that this rank has accepted: a coordinator has admitted it, and its promise may
- * be what makes that list stand. */
+/* In a list that this rank has accepted: a coordinator has admitted it, and its promise
+ * may be what makes that list stand. */
 static bool was_admitted(const struct ranks *m, int rank, uint64_t generation)
 {
     int coordinator;
@@ -482,8 +497,8 @@ static void count_threads(struct ranks *m)
             lead->threads[lead->peers[k].host] += lead->peers[k].threads;
 }
 
-/* The members that have arrived; and for a state that gives the centre all others as helpers,
- * which it reaches because they own slices of it, also if they have left. */
+/* The members that have arrived; and for a state that gives the centre all others as
+ * helpers, which it reaches because they own slices of it, also if they have left. */
 static uint32_t sit(struct ranks *m, struct ranks_run *runs, bool all, bool shares)
 {
     uint32_t n = 0;
@@ -509,10 +524,11 @@ static uint32_t sit(struct ranks *m, struct ranks_run *runs, bool all, bool shar
 /* Encoded means are differences from a result that all have taken. A member that gave up
  * the exchange in which others took theirs has an older one; the
  * next result, as it is, serves all again. */
-static bool can_encode(const struct ranks *m, const struct ruling *ruling, bool final, uint32_t members)
+static bool can_encode(const struct ranks *m, const struct ruling *ruling, bool final,
+                       uint32_t members)
 {
-    return m->f.wire != WIRE_F32 && ruling->what == RULING_MEAN && !final && members >= 2 &&
-           ruling->n <= m->n && ruling->one_reference;
+    return m->f.wire != WIRE_F32 && ruling->what == RULING_MEAN && !final &&
+           members >= 2 && ruling->n <= m->n && ruling->one_reference;
 }
 
 static void begin_finish(struct ranks *m)
@@ -592,8 +608,8 @@ static void say_owed(struct ranks *m)
     }
 }
 
-/* Elastic arrivals whose STATE has gone, also those that come after it. A rank that has not arrived
- * may still be in the round before. */
+/* Elastic arrivals whose STATE has gone, also those that come after it. A rank that has
+ * not arrived may still be in the round before. */
 static void make_void(struct ranks *m)
 {
     struct ranks_lead *lead = m->lead;
@@ -628,7 +644,8 @@ static void gather(struct ranks *m)
     bool alone = !m->collective && !g.final;
     char text[RANKS_TEXT];
 
-    /* each of many arrivals but the first and the last: nothing that it brings counts yet */
+    /* each of many arrivals but the first and the last: nothing that it brings counts yet
+     */
     if (m->collective && !m->f.center && g.arrived && g.arrived < g.members &&
         (lead->called || g.final))
         return;
@@ -661,7 +678,8 @@ static void gather(struct ranks *m)
     }
 }
 
-/* Newcomers hold a mean up as long as they take their state; without a piece more, for `dead`. */
+/* Newcomers hold a mean up as long as they take their state; without a piece more, for
+ * `dead`. */
 void ranks_lead_time(struct ranks *m)
 {
     struct ranks_lead *lead = m->lead;
@@ -693,7 +711,8 @@ void ranks_lead_turn(struct ranks *m)
             break;
         gather(m);
     }
-    if (m->place.fixed && !lead->all_left && lead->n_left == m->place.size && !ranks_rows_closed(m)) {
+    if (m->place.fixed && !lead->all_left && lead->n_left == m->place.size &&
+        !ranks_rows_closed(m)) {
         lead->all_left = true;
         tell_all(m, (struct ranks_word){.what = WORD_BYE}, NULL, 0);
     }

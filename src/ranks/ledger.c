@@ -70,7 +70,8 @@ static void write_list(const struct ledger *l, struct ledger_decision *d, enum l
 static bool write_word(const struct ledger *l, struct ledger_decision *d,
                        enum ledger_what what, int to, struct ledger_entry *list)
 {
-    memset(d, 0, sizeof *d);        /* also between its fields: equal words are equal bytes */
+    memset(d, 0, sizeof *d);        /* also between its fields: equal words are equal
+                                       bytes */
     d->what = what;
     d->from = l->o.rank;
     d->to = to;
@@ -242,8 +243,10 @@ static void count(struct ledger *l, const struct ledger_seat *s, int by)
     l->counts.hollow_arrived += arrived && hollow ? by : 0;
 }
 
-/* A seat's HERE is counted as it comes, and everything else that changes is counted anew. */
-static void tell_of(struct ledger *l, struct ledger_seat *s, const struct ledger_decision *here)
+/* A seat's HERE is counted as it comes, and everything else that changes is counted anew.
+ */
+static void tell_of(struct ledger *l, struct ledger_seat *s,
+                    const struct ledger_decision *here)
 {
     if (l->counts.known)
         count(l, s, -1);
@@ -377,7 +380,8 @@ static void hear_here(struct ledger *l, struct ledger_seat *s,
     bool lacks = !ledger_same(w->version, l->newest) || (w->hollow && !l->open);
     if (l->coordinator == l->o.rank && !l->promised && loses && lacks)
         ledger_owe(l, w->from,
-                   l->open && ledger_same(w->version, l->before) ? LEDGER_GO : LEDGER_TAKE);
+                   l->open && ledger_same(w->version, l->before) ? LEDGER_GO
+                                                                 : LEDGER_TAKE);
 }
 
 /* A newcomer may hear of a ballot here first. */
@@ -478,7 +482,8 @@ void ledger_hear(struct ledger *l, const struct ledger_decision *w,
         return;
     struct ledger_seat *s = &l->seats[w->from];
     s->silent = s->in_list[MEMBER] && s->in_list[MEMBER] != w->generation;
-    l->uneven |= s->in_list[MEMBER] != w->generation || w->ballot || w->about >= 0 || w->leaves;
+    l->uneven |=
+        s->in_list[MEMBER] != w->generation || w->ballot || w->about >= 0 || w->leaves;
     if (w->what != LEDGER_HERE && w->what != LEDGER_STANDS && s->silent)
         return;
     if (w->epoch < l->epoch)
@@ -589,7 +594,8 @@ void ledger_whole(struct ledger *l)
 bool ledger_took(struct ledger *l, struct ledger_version version,
                  const struct ledger_entry *merged, bool hollow)
 {
-    bool later = !l->promised && version.epoch == l->epoch && ledger_newer(version, l->wanted);
+    bool later =
+        !l->promised && version.epoch == l->epoch && ledger_newer(version, l->wanted);
 
     if (!l->wanted.epoch || !(ledger_same(version, l->wanted) || later))
         return false;

@@ -117,7 +117,8 @@ void ledger_hear(struct ledger *l, const struct ledger_decision *word,
 /* Not heard for dead_ns, or gone; any peer may be named. */
 void ledger_silent(struct ledger *l, int rank);
 void ledger_came(struct ledger *l, int rank);       /* words reach it from now on */
-void ledger_heard(struct ledger *l, int rank);      /* something of it came: it is not silent */
+void ledger_heard(struct ledger *l, int rank);      /* something of it came: it is not
+                                                       silent */
 /* Whether rounds wait for it if it is a newcomer; they do unless told otherwise. */
 void ledger_await(struct ledger *l, int rank, bool awaits);
 /* An authority vouches that this member of the epoch is dead, and founded no epoch that
@@ -153,8 +154,8 @@ struct ledger_gathering {
                                    outrun unless the round waits; one that gives all the
                                    same state need not */
 };
-/* list: the generations of those members, with the seqs of those who have arrived; NULL: only
- * their numbers are asked for, which are kept. */
+/* list: the generations of those members, with the seqs of those who have arrived; NULL:
+ * only their numbers are asked for, which are kept. */
 struct ledger_gathering ledger_gathering(struct ledger *l, struct ledger_entry *list);
 /* The coordinator closes the round, with those who have arrived. False: it may not. */
 bool ledger_close(struct ledger *l);
@@ -179,7 +180,8 @@ struct ledger_view {
     bool fenced;            /* it has promised a ballot: no round until an epoch stands */
 };
 struct ledger_view ledger_view(const struct ledger *l);
-/* The list that it has accepted, and its coordinator, if any: it may be the next epoch's. */
+/* The list that it has accepted, and its coordinator, if any: it may be the next epoch's.
+ */
 bool ledger_accepted(const struct ledger *l, struct ledger_entry *list, int *coordinator);
 /* It grows with each round, and is alike in all: of the one that has closed last. */
 uint64_t ledger_series(const struct ledger *l);

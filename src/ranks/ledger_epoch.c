@@ -20,7 +20,8 @@ static void owe_offer(struct ledger *l, int r)
 
     if (s->in_list[OFFER] || s->in_list[MEMBER])
         ledger_owe(l, r,
-                   ledger_same(s->told.version, l->offer.base) ? LEDGER_PROPOSE : LEDGER_TAKE);
+                   ledger_same(s->told.version, l->offer.base) ? LEDGER_PROPOSE
+                                                               : LEDGER_TAKE);
 }
 
 static void owe_offers(struct ledger *l)

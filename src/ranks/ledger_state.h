@@ -40,23 +40,27 @@ struct ledger {
     uint64_t seq, done, lost;             /* the newest seq; the newest that was merged */
     uint64_t accepted, mine, since_ns;  /* ballots; the quorum's time plus one, or 0 */
     int accepted_coordinator, asked;
-    int greeted;                /* ranks that have come and were asked since `asked` was */
+    int greeted;                /* ranks that have come and were asked since `asked`
+                                   was */
     bool accepted_fresh;
     struct ledger_offer {                                  /* mine != 0 */
         uint64_t ballot;                     /* that it was accepted with; 0: it is new */
         struct ledger_version base;
         int coordinator;
         bool made, fresh;                        /* fresh: not another candidate's list */
-        uint16_t unused;            /* nothing is between fields: equal states, equal bytes */
+        uint16_t unused;            /* nothing is between fields: equal states, equal
+                                       bytes */
     } offer;
     unsigned tells;                                 /* decisions, by kind */
-    int first_owed, n_owed;     /* no seat below it is owed a word; seats that are owed some */
+    int first_owed, n_owed;     /* no seat below it is owed a word; seats that are owed
+                                   some */
     struct ledger_counts {      /* of the coordinator alone; all 0: to be counted again */
         int known;
         int members[STANDING_WORK + 1], arrived[STANDING_WORK + 1];
         int hollow, hollow_arrived;     /* at work; `arrived` is without them */
     } counts;
-    bool uneven;                /* in this epoch somebody was silent, promised, left or came */
+    bool uneven;                /* in this epoch somebody was silent, promised, left or
+                                   came */
     struct ledger_seat seats[];
 };
 

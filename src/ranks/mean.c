@@ -373,7 +373,8 @@ static void tell_peers(struct ranks *m)
         struct chunk piece = ranks_round_piece(r, r->me, nth);
         *op = (struct ranks_op){.ended = told, .rank = r->seats[peer->member].rank,
                                 .slot = (unsigned)(nth % m->depth), .of = peer};
-        const float *p = r->wire == WIRE_F32 ? m->mean + piece.from : m->settled[op->slot];
+        const float *p =
+            r->wire == WIRE_F32 ? m->mean + piece.from : m->settled[op->slot];
         ranks_send_op(m, op, p, wire_bytes(r->wire, piece.n), TAG_TELL);
         m->moved = true;
     }
@@ -510,7 +511,8 @@ bool ranks_mean_step(struct ranks *m)
 
 /* --- for whom it waits --- */
 
-/* Those that have not given their part of the next piece here: the others wait as well. */
+/* Those that have not given their part of the next piece here: the others wait as well.
+ */
 static void giving_late(const struct ranks *m, struct awaited *awaited)
 {
     const struct ranks_window *w = &m->lanes.window;

@@ -46,7 +46,8 @@ enum ranks_tag { TAG_WORD = 1, TAG_MANIFEST, TAG_GIVE, TAG_TELL, TAG_STATE, TAG_
 
 struct ranks;
 
-/* A message in flight. Its record stays where it is, and tells what to do when it has ended. */
+/* A message in flight. Its record stays where it is, and tells what to do when it has
+ * ended. */
 struct ranks_op {
     void (*ended)(struct ranks *m, struct ranks_op *op, const struct link_ended *ended);
     int rank;                   /* to or from whom */
@@ -75,7 +76,8 @@ struct ranks_request {
 struct ranks_requests {
     size_t record, out_bytes, in_bytes; /* of each */
     void (*sent)(struct ranks *m, struct ranks_op *op, const struct link_ended *ended);
-    void (*received)(struct ranks *m, struct ranks_op *op, const struct link_ended *ended);
+    void (*received)(struct ranks *m, struct ranks_op *op,
+                     const struct link_ended *ended);
     struct ranks_request *parked;
 };
 
@@ -97,7 +99,8 @@ enum ranks_what {
     WORD_ROWS, WORD_ROWS_CALL, WORD_ROWS_GO, WORD_ROWS_HAVE, WORD_ROWS_TAKE,
     WORD_LEAD,          /* rows.c has these */
     WORD_FENCE, WORD_PROPOSE, WORD_STANDS, WORD_TAKE,   /* members.c */
-    WORD_FORM,          /* from rank 0, where ranks come and go: the job begins with this list */
+    WORD_FORM,          /* from rank 0, where ranks come and go: the job begins with this
+                           list */
     WORD_ALIVE,         /* to a member of a round that lasts */
     WORD_ROWS_NONE, WORD_ROWS_LACK      /* rows.c */
 };
@@ -121,17 +124,17 @@ struct ranks_word {
     uint32_t what, protocol;
     uint32_t seq;               /* HERE: which of its sender's exchanges has arrived */
     uint32_t kind, final, bad;  /* final: HERE, GO; MEMBERS: it has begun its finish */
-    uint64_t refers;            /* HERE: the series of the round whose result is the sender's
-                                   reference */
+    uint64_t refers;            /* HERE: the series of the round whose result is the
+                                   sender's reference */
     uint32_t encoded;           /* GO: the mean is sent as the plan's wire says */
     uint32_t round;
-    int32_t source;             /* GO: of a state; -1: of a mean without a good contribution.
-                                   MEMBERS: who has left */
+    int32_t source;             /* GO: of a state; -1: of a mean without a good
+                                   contribution. MEMBERS: who has left */
     uint32_t members, epoch, status, seats;
     uint32_t threads;           /* HELLO */
     int32_t host, local_rank;   /* HELLO */
-    uint64_t n, agree, priority, manifest_bytes;    /* n: floats; HERE of a newcomer: pieces
-                                                       that it has taken */
+    uint64_t n, agree, priority, manifest_bytes;    /* n: floats; HERE of a newcomer:
+                                                       pieces that it has taken */
     uint64_t note;              /* HERE: the sender's; GO: of a state, the source's */
     uint64_t stands;            /* the epoch that stands, as the sender knows */
     double weight;
@@ -145,7 +148,8 @@ struct ranks_seat {
     uint64_t arrival;           /* as its ledger counts them; 0: it only helps */
     uint32_t threads;           /* of all ranks on its machine */
     uint32_t bad;
-    int32_t host, local_rank;   /* its machine, by the lowest rank there; its place on it */
+    int32_t host, local_rank;   /* its machine, by the lowest rank there; its place on
+                                   it */
     double share;               /* of a mean */
 };
 
@@ -165,16 +169,18 @@ struct rows_seat {
     uint64_t generation, seq;   /* which of its parts it is; 0 where the link is fixed */
 };
 
-/* The rows on which all machines agree, as they are given to those who come late: rows.c, versions.c. */
+/* The rows on which all machines agree, as they are given to those who come late: rows.c,
+ * versions.c. */
 struct ranks_base {
     const struct vector *rows;          /* NULL: nobody comes late */
     struct ledger_version held, wanted; /* the round that left them; epoch 0: of none */
-    struct ledger_entry *merged;        /* (size) what is in them: of each rank's last generation,
-                                           the newest of its parts */
+    struct ledger_entry *merged;        /* (size) what is in them: of each rank's last
+                                           generation, the newest of its parts */
     bool moves;                         /* a round is being added */
     uint32_t pieces;                    /* of what was wanted, that have come */
     uint64_t came_ns;                   /* a piece of what is wanted came last, */
-    int donor, deaf;                    /* from whom; and who gave none for too long, or -1 */
+    int donor, deaf;                    /* from whom; and who gave none for too long, or
+                                           -1 */
 };
 
 struct ranks_outgoing;
@@ -186,7 +192,8 @@ struct ranks_peer {
     uint64_t heard_ns;          /* something of it came last */
     int words_out;              /* to it, not out yet */
     bool silent;                /* its ledger was told so */
-    struct ranks_op manifest_op;    /* this rank's to it; one that is silent may hold it up */
+    struct ranks_op manifest_op;    /* this rank's to it; one that is silent may hold it
+                                       up */
 };
 
 /* --- the floats of a round --- */
@@ -198,7 +205,8 @@ struct ranks_lane {
     size_t pieces;                      /* of its slice */
     size_t given, learning;             /* begun */
     size_t learned;                     /* ended; encoded: decoded */
-    bool here[RANKS_DEPTH];             /* encoded pieces that have come, and are not decoded */
+    bool here[RANKS_DEPTH];             /* encoded pieces that have come, and are not
+                                           decoded */
     struct ranks_op give[RANKS_DEPTH], learn[RANKS_DEPTH];
     bool ready;                         /* in the list of those that can go on */
     struct ranks_lane *next;
@@ -216,7 +224,8 @@ struct ranks_hearer {
 struct ranks_window {
     int n_peers, n_givers, before;      /* before: givers of lower ranks than this one */
     struct ranks_hearer *peers;
-    int *givers;                        /* members: those of the peers that have a share */
+    int *givers;                        /* members: those of the peers that have a
+                                           share */
     size_t room, taken, came, reduced;  /* parts: begun; here without a gap; done with */
     struct ranks_op *takes;             /* (room) */
     bool *here;                         /* (room) */
@@ -224,8 +233,8 @@ struct ranks_window {
     size_t untold[RANKS_DEPTH];         /* of the piece in that place: peers to be told */
     struct ranks_op *tells, **idle;     /* (room) */
     size_t n_idle;
-    double *sum, total;                 /* of a piece that is reduced by and by, as far as it is,
-                                           and of the shares in it; */
+    double *sum, total;                 /* of a piece that is reduced by and by, as far as
+                                           it is, and of the shares in it; */
     bool spoilt;                        /* parts that are not finite were left out */
 };
 
@@ -240,7 +249,8 @@ struct ranks_lanes {
 };
 
 struct ranks_round {
-    bool active, ours;          /* ours: of the exchange that is open, else we only help */
+    bool active, ours;          /* ours: of the exchange that is open, else we only
+                                   help */
     bool shown;                 /* a state's part is out, or need not be */
     enum exchange_kind kind;
     bool final;
@@ -258,7 +268,8 @@ struct ranks_round {
     bool gives;
     size_t n_own, reduced;      /* pieces of our slice */
     size_t left;                /* pieces to be given, learned and told: not ended yet */
-    size_t shown_pieces;        /* by hosts: of our vector, that lie in the host's memory */
+    size_t shown_pieces;        /* by hosts: of our vector, that lie in the host's
+                                   memory */
     size_t n_state, came, coming, passing, passed;      /* pieces of a state */
     bool here[RANKS_DEPTH];
     size_t filled;              /* of the centre, from our own vector */
@@ -284,7 +295,8 @@ struct ranks_versions;
 
 /* The parts of the version that a rank holds. */
 struct ranks_held {
-    uint64_t mean;              /* the series of the mean in ranks.mean, 0: there is none; */
+    uint64_t mean;              /* the series of the mean in ranks.mean, 0: there is
+                                   none; */
     size_t mean_n;              /* and its floats */
     bool state_waits;           /* a state that was taken is to be handed out, */
     uint64_t note;              /* and its donor's note */
@@ -307,8 +319,10 @@ struct ranks {
     size_t segments_room;
     struct vector copy;                 /* the contribution as one */
     struct extent whole;
-    struct meet *machine;               /* of this machine's ranks, for blocks; NULL: not before share */
-    struct block *blocks;               /* instead of it, where this rank is alone on its machine */
+    struct meet *machine;               /* of this machine's ranks, for blocks; NULL: not
+                                           before share */
+    struct block *blocks;               /* instead of it, where this rank is alone on its
+                                           machine */
     /* words */
     struct ranks_op word_op;
     struct ranks_word *heard, *go;        /* word_bytes each */
@@ -316,37 +330,41 @@ struct ranks {
     struct ranks_outgoing *idle_words[2], *last_word;   /* short, long */
     int words_out;
     bool go_waits;                      /* `go` is to be done */
-    bool deaf;                          /* a peer has broken the protocol: no word is heard */
+    bool deaf;                          /* a peer has broken the protocol: no word is
+                                           heard */
     bool broken;                        /* the link has failed, which was said */
     struct ranks_peer *peers;           /* by rank */
     int pieces_open;                    /* messages with a series that have not ended */
     int founders;                       /* with so many ranks the job begins */
-    uint64_t dead_ns;                   /* a rank that was not heard for so long is given up */
+    uint64_t dead_ns;                   /* a rank that was not heard for so long is given
+                                           up */
     int threads;
     int coordinator;                    /* as the ledger knows */
     bool leads;                         /* this rank is that */
     bool founded;                       /* there is an epoch */
-    bool voided, changed;               /* not acted upon: the round is given up; another epoch
-                                           stands */
+    bool voided, changed;               /* not acted upon: the round is given up; another
+                                           epoch stands */
     uint64_t stands_ns;                 /* since then it has stood */
     uint64_t looked_ns, alive_ns;       /* at who is silent; ALIVE was said */
-    int leader;                         /* the coordinator; or, where that is silent, the member that
-                                           is to found the next epoch, */
+    int leader;                         /* the coordinator; or, where that is silent, the
+                                           member that is to found the next epoch, */
     uint64_t leader_ns;                 /* since then */
     uint64_t leaving_ns;                /* it stays no longer than it must */
     uint64_t left_ns, go_ns;            /* left; GO came */
-    float *state_center;                /* where a state's centre comes to: the centre itself, where the
-                                           link is fixed */
+    float *state_center;                /* where a state's centre comes to: the centre
+                                           itself, where the link is fixed */
     bool has_state;                     /* the caller has had one, or given its own */
     bool gradients;                     /* means are of those: vectors are no state */
     struct ranks_held held;
     struct ledger *ledger;              /* in ledger_memory */
     void *ledger_memory;
-    struct ledger_entry *list;          /* (size) what goes into the ledger, or came out */
+    struct ledger_entry *list;          /* (size) what goes into the ledger, or came
+                                           out */
     struct ranks_entry *entries;        /* (size) the same in a word */
     bool ledger_moved;                  /* since the coordinator has looked */
-    uint64_t *members;                  /* by rank: its generation in the epoch that stands, where
-                                           ranks come and go; 0: it is no member */
+    uint64_t *members;                  /* by rank: its generation in the epoch that
+                                           stands, where ranks come and go; 0: it is no
+                                           member */
     struct ranks_lead *lead;            /* of each rank that may be the coordinator */
     struct ranks_versions *versions;    /* NULL: the link is fixed */
     /* A peer has come or gone. */
@@ -360,16 +378,19 @@ struct ranks {
     struct exchange x;
     struct vector state_in;             /* of the last state that was begun */
     uint32_t seq;
-    uint32_t arrival_of;                /* the first exchange that arrived with the ledger's seq, */
+    uint32_t arrival_of;                /* the first exchange that arrived with the
+                                           ledger's seq, */
     uint64_t arrival;                   /* this one */
     size_t looked;
     bool bad, called;
     struct ranks_round round;
-    unsigned depth;                     /* pieces in flight of a sort, up to RANKS_DEPTH, */
+    unsigned depth;                     /* pieces in flight of a sort, up to
+                                           RANKS_DEPTH, */
     size_t piece_most;                  /* and the floats that each has at most */
     struct ranks_lanes lanes;
     float *result, *state_outer[2], *piece;
-    struct ranks_host *host;              /* means go by hosts; NULL: each rank is by itself */
+    struct ranks_host *host;              /* means go by hosts; NULL: each rank is by
+                                             itself */
     float *mean;                        /* of those: the result, or the host's */
     const float **inputs;
     double *shares;
@@ -383,14 +404,16 @@ struct ranks {
     struct ranks_rows *rows;
     struct ranks_base base;
     struct ranks_rows_lead *rows_lead;  /* of each rank that may be the coordinator */
-    uint64_t rows_series;               /* of the parts of a round of rows; 0 where the link is
-                                           fixed */
+    uint64_t rows_series;               /* of the parts of a round of rows; 0 where the
+                                           link is fixed */
     struct ranks_post *post;              /* NULL: the lane is not used */
-    /* Written by poll and begin, read by wait; relaxed: they only set how long it sleeps. */
+    /* Written by poll and begin, read by wait; relaxed: they only set how long it sleeps.
+     */
     _Atomic uint32_t still;             /* polls in a row in which nothing moved */
     _Atomic uint32_t rest_most_us;
     struct ranks *next;                   /* kept after its close, close.c */
-    uint64_t moved_ns, said_ns;         /* when something moved last; when we said for whom */
+    uint64_t moved_ns, said_ns;         /* when something moved last; when we said for
+                                           whom */
     bool moved;                         /* in this poll */
 };
 
@@ -413,20 +436,25 @@ enum { RANKS_UNIT = 16 };           /* floats: a cache line */
 void ranks_fail(struct ranks *m, descant_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 void ranks_blame_alone(struct ranks *m, descant_status status, const char *text);
-/* A peer breaks the protocol: the job ends here, and where this rank leads it, for all. */
+/* A peer breaks the protocol: the job ends here, and where this rank leads it, for all.
+ */
 void ranks_refuse(struct ranks *m, int rank, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-bool ranks_send_op(struct ranks *m, struct ranks_op *op, const void *p, size_t bytes, enum ranks_tag tag);
+bool ranks_send_op(struct ranks *m, struct ranks_op *op, const void *p, size_t bytes,
+                   enum ranks_tag tag);
 /* Exactly so many bytes; or up to so many, and `ended` looks at how many they are. */
-bool ranks_receive_op(struct ranks *m, struct ranks_op *op, void *p, size_t bytes, enum ranks_tag tag);
-bool ranks_receive_any(struct ranks *m, struct ranks_op *op, void *p, size_t most, enum ranks_tag tag);
+bool ranks_receive_op(struct ranks *m, struct ranks_op *op, void *p, size_t bytes,
+                      enum ranks_tag tag);
+bool ranks_receive_any(struct ranks *m, struct ranks_op *op, void *p, size_t most,
+                       enum ranks_tag tag);
 bool ranks_collect(struct ranks *m);        /* true: something has ended */
 /* A record, for place `slot` of its kind; NULL: no memory. memory_give gives one back
  * that is not parked. */
 void *ranks_request_make(const struct ranks_requests *all, unsigned slot);
 /* Another record for the place of this one, which is parked. NULL: it stays where it
  * is. A peer for which too many are parked is refused. */
-void *ranks_request_park(struct ranks *m, struct ranks_requests *all, struct ranks_request *r);
+void *ranks_request_park(struct ranks *m, struct ranks_requests *all,
+                         struct ranks_request *r);
 /* Gives back one that is parked, if nothing of it is under way. */
 void ranks_request_release(struct ranks_requests *all, struct ranks_request *r);
 void ranks_requests_fini(struct ranks_requests *all);
@@ -435,10 +463,13 @@ void ranks_requests_fini(struct ranks_requests *all);
 
 descant_status ranks_words_init(struct ranks *m);
 void ranks_words_fini(struct ranks *m);
-bool ranks_listen(struct ranks *m);       /* where a word may be heard now; false: the link fails */
+bool ranks_listen(struct ranks *m);       /* where a word may be heard now; false: the
+                                             link fails */
 /* False: it is lost, for a rank that takes none or is not there. */
-bool ranks_tell(struct ranks *m, int rank, struct ranks_word word, const void *tail, size_t bytes);
-void ranks_take_part(struct ranks *m, const struct ranks_word *word);  /* members, as it says */
+bool ranks_tell(struct ranks *m, int rank, struct ranks_word word, const void *tail,
+                size_t bytes);
+void ranks_take_part(struct ranks *m, const struct ranks_word *word); /* members, as it
+                                                                         says */
 
 /* --- seats.c --- */
 
@@ -449,7 +480,8 @@ static inline const struct ranks_run *ranks_runs(const struct ranks_word *go)
 
 struct ranks_seat ranks_run_seat(const struct ranks_run *run, uint32_t i);
 /* After n runs; returns how many they are then. */
-uint32_t ranks_runs_add(struct ranks_run *runs, uint32_t n, const struct ranks_seat *seat);
+uint32_t ranks_runs_add(struct ranks_run *runs, uint32_t n,
+                        const struct ranks_seat *seat);
 /* Returns how many seats they are. */
 int ranks_runs_seats(const struct ranks_run *runs, uint32_t n, struct ranks_seat *seats);
 const struct ranks_run *ranks_run_of(const struct ranks_run *runs, uint32_t n, int rank);
@@ -466,7 +498,8 @@ descant_status ranks_begin(struct fabric *f, const struct exchange *exchange);  
 enum fabric_progress ranks_poll(struct fabric *f, struct fabric_part *part);
 /* A poll's work for others: hears, and helps outside of the exchange that is open. */
 void ranks_serve(struct ranks *m);
-void ranks_abandon(struct ranks *m);        /* the exchange that is open; its round goes on */
+void ranks_abandon(struct ranks *m);        /* the exchange that is open; its round goes
+                                               on */
 
 /* --- close.c --- */
 
@@ -476,7 +509,8 @@ void ranks_abandon(struct ranks *m);        /* the exchange that is open; its ro
 void ranks_leave(struct fabric *f);
 bool ranks_stay(struct fabric *f);
 void ranks_free(struct fabric *f);
-void ranks_free_kept(void);       /* jobs that were not, once no message of theirs is under way */
+void ranks_free_kept(void);       /* jobs that were not, once no message of theirs is
+                                     under way */
 void ranks_close(struct fabric *f);
 
 /* --- hear.c --- */
@@ -490,7 +524,8 @@ void ranks_peers_fini(struct ranks *m);
 void ranks_peers_met(struct ranks *m, const struct link_peer *peer);
 void ranks_peers_time(struct ranks *m);
 void ranks_peers_changed(struct ranks *m);          /* another epoch stands */
-bool ranks_peers_seated(const struct ranks *m);     /* all in the round of m->go are there */
+bool ranks_peers_seated(const struct ranks *m);     /* all in the round of m->go are
+                                                       there */
 bool ranks_peers_hello(struct ranks *m, int rank);  /* the manifest follows */
 
 /* --- members.c --- */
@@ -503,11 +538,14 @@ struct ranks_word ranks_members_arrival(const struct ranks *m);    /* x, as HERE
 void ranks_members_ready(struct ranks *m);          /* x has arrived, */
 void ranks_members_unready(struct ranks *m);        /* and is taken back */
 void ranks_members_leave(struct ranks *m);          /* nothing more comes from here */
-void ranks_members_close(struct ranks *m);          /* the coordinator: the round of m->go */
-bool ranks_members_begin(struct ranks *m);          /* the round of m->go; false: not here */
+void ranks_members_close(struct ranks *m);          /* the coordinator: the round of
+                                                       m->go */
+bool ranks_members_begin(struct ranks *m);          /* the round of m->go; false: not
+                                                       here */
 void ranks_members_whole(struct ranks *m);          /* its result is there */
 /* Where ranks come and go: */
-void ranks_members_form(struct ranks *m);           /* epoch 1 has the members in m->list */
+void ranks_members_form(struct ranks *m);           /* epoch 1 has the members in
+                                                       m->list */
 void ranks_members_silent(struct ranks *m, int rank);
 void ranks_members_came(struct ranks *m, int rank);
 void ranks_members_heard(struct ranks *m, int rank);    /* it is not silent any more */
@@ -530,11 +568,13 @@ descant_status ranks_versions_init(struct ranks *m);
 void ranks_versions_fini(struct ranks *m);
 void ranks_versions_want(struct ranks *m, const struct ledger_decision *fetch);
 void ranks_versions_want_rows(struct ranks *m, struct ledger_version version, int donor);
-bool ranks_versions_rows_came(struct ranks *m);     /* all of the base that is wanted; once */
+bool ranks_versions_rows_came(struct ranks *m);     /* all of the base that is wanted;
+                                                       once */
 void ranks_versions_step(struct ranks *m);          /* asks, and answers others */
 /* All of the version has come: m->list has what is merged in it; once. */
 bool ranks_versions_came(struct ranks *m, struct ranks_taken *taken);
-uint64_t ranks_versions_pieces(const struct ranks *m);      /* that have come, of all versions */
+uint64_t ranks_versions_pieces(const struct ranks *m); /* that have come, of all
+                                                          versions */
 
 /* --- lead.c: the coordinator, or a rank that may become it --- */
 
@@ -549,7 +589,8 @@ void ranks_lead_turn(struct ranks *m);
 void ranks_lead_changed(struct ranks *m);           /* another epoch stands */
 void ranks_lead_gone(struct ranks *m, int rank);    /* its process has */
 void ranks_lead_time(struct ranks *m);
-void ranks_lead_ends(struct ranks *m, int rank, bool finishes);     /* as the coordinator says */
+void ranks_lead_ends(struct ranks *m, int rank, bool finishes); /* as the coordinator
+                                                                   says */
 /* False: HERE of a newcomer whose manifest is not known yet; it is heard later. */
 bool ranks_lead_admits(struct ranks *m, int from, const struct ranks_word *word);
 void ranks_lead_fail(struct ranks *m, descant_status status, const char *text);
@@ -562,14 +603,15 @@ void ranks_lead_tell_late(struct ranks *m);
 struct chunk;
 
 size_t ranks_piece_room(const struct ranks *m);     /* floats that a piece has at most, */
-size_t ranks_lane_floats(const struct ranks *m);    /* and one of a lane, which are many */
+size_t ranks_lane_floats(const struct ranks *m);    /* and one of a lane, which are
+                                                       many */
 size_t ranks_slice_at(size_t n, int k, int member);       /* its first float; of k: n */
 const float *ranks_reach(const struct vector *v, size_t at, size_t n, float *gathered);
-struct chunk ranks_round_slice(const struct ranks_round *r, int member);    /* of a mean; 0 floats:
-                                                                               it owns none */
+struct chunk ranks_round_slice(const struct ranks_round *r,
+                               int member); /* of a mean; 0 floats: it owns none */
 size_t ranks_round_pieces(const struct ranks_round *r, int member);     /* of its slice */
 struct chunk ranks_round_piece(const struct ranks_round *r, int member, size_t piece);
-int ranks_round_owner(const struct ranks_round *r, int nth);    /* of r->owners, ascending */
+int ranks_round_owner(const struct ranks_round *r, int nth); /* of r->owners, ascending */
 bool ranks_mean_inputs(struct ranks *m, float *out, int n_in, size_t n);    /* false: none is finite */
 
 /* --- lanes.c --- */
@@ -581,7 +623,8 @@ void ranks_lanes_fini(struct ranks *m);
 bool ranks_lanes_open(struct ranks *m, int n, size_t give_bytes, size_t learn_bytes);
 /* For so many peers, of which all may give, parts of so many bytes. */
 bool ranks_window_open(struct ranks *m, int n_peers, size_t room, size_t part_bytes);
-void ranks_window_close(struct ranks *m);       /* gives it back, unless all rounds need it */
+void ranks_window_close(struct ranks *m);       /* gives it back, unless all rounds need
+                                                   it */
 
 /* --- mean.c --- */
 
@@ -593,8 +636,10 @@ void ranks_mean_late(const struct ranks *m, struct awaited *awaited);
 /* --- hosts.c --- */
 
 descant_status ranks_share(struct fabric *f, const char *name, size_t bytes, void **block);    /* of the table */
-bool ranks_by_hosts(const struct ranks *m);         /* the same for all ranks; after open */
-descant_status ranks_host_init(struct ranks *m);    /* the contribution, too, where one is wanted */
+bool ranks_by_hosts(const struct ranks *m);         /* the same for all ranks; after
+                                                       open */
+descant_status ranks_host_init(struct ranks *m);    /* the contribution, too, where one is
+                                                       wanted */
 void ranks_host_fini(struct ranks *m);
 void ranks_host_begin(struct ranks *m);
 double ranks_host_share(const struct ranks *m, int member);     /* of all of its host */
@@ -602,11 +647,15 @@ double ranks_host_share(const struct ranks *m, int member);     /* of all of its
  * the other way round. */
 bool ranks_host_relays(const struct ranks *m, int member);
 bool ranks_host_relayed(const struct ranks *m, int member);
-bool ranks_host_show(struct ranks *m);              /* a piece of the own vector; false: all is there */
-bool ranks_host_shown(const struct ranks *m, size_t piece);     /* by all mates, of every slice */
-int ranks_host_inputs(struct ranks *m, size_t at);  /* the mates' parts and shares, to m->inputs */
+bool ranks_host_show(struct ranks *m);              /* a piece of the own vector; false:
+                                                       all is there */
+bool ranks_host_shown(const struct ranks *m, size_t piece); /* by all mates, of every
+                                                               slice */
+int ranks_host_inputs(struct ranks *m, size_t at);  /* the mates' parts and shares, to
+                                                       m->inputs */
 const float *ranks_host_give(struct ranks *m, struct chunk piece, float *out);  /* those as one */
-bool ranks_host_done(struct ranks *m);              /* so is this rank; true: all mates are */
+bool ranks_host_done(struct ranks *m);              /* so is this rank; true: all mates
+                                                       are */
 void ranks_host_late(const struct ranks *m, struct awaited *awaited);
 
 /* --- wire.c: pieces of an encoded mean, of whole blocks --- */
@@ -617,7 +666,8 @@ const float *ranks_wire_give(struct ranks *m, struct chunk piece, float *out);
 void ranks_wire_reduce(struct ranks *m, struct chunk piece, int n_in, float *settled);
 void ranks_wire_learn(struct ranks *m, struct chunk piece, const float *in);
 void ranks_wire_forgive(struct ranks *m);                   /* nothing is owed any more */
-void ranks_wire_revert(struct ranks *m);        /* the round is given up; or was not, after all */
+void ranks_wire_revert(struct ranks *m);        /* the round is given up; or was not,
+                                                   after all */
 
 /* --- state.c --- */
 
@@ -631,10 +681,12 @@ bool ranks_state_fill(struct ranks *m);     /* the source's centre; true: it is 
 descant_status ranks_elastic_init(struct ranks *m);
 void ranks_elastic_fini(struct ranks *m);
 void ranks_elastic_begin(struct ranks *m);          /* x, from its first float */
-void ranks_elastic_fetch(struct ranks *m);          /* the whole centre, as its owners have it */
+void ranks_elastic_fetch(struct ranks *m);          /* the whole centre, as its owners
+                                                       have it */
 enum fabric_progress ranks_elastic_step(struct ranks *m, struct fabric_part *part);
 void ranks_elastic_stop(struct ranks *m);           /* begins no more pieces */
-bool ranks_elastic_quiet(const struct ranks *m);    /* and none is in flight, of others either */
+bool ranks_elastic_quiet(const struct ranks *m);    /* and none is in flight, of others
+                                                       either */
 void ranks_elastic_changed(struct ranks *m);        /* another epoch stands */
 void ranks_elastic_late(const struct ranks *m, struct awaited *awaited);
 
@@ -642,8 +694,10 @@ void ranks_elastic_late(const struct ranks *m, struct awaited *awaited);
 
 descant_status ranks_center_init(struct ranks *m);
 void ranks_center_fini(struct ranks *m);
-void ranks_center_serve(struct ranks *m);           /* asks that waited: another state, or epoch */
-bool ranks_center_quiet(const struct ranks *m);     /* no answer to a member is on its way */
+void ranks_center_serve(struct ranks *m);           /* asks that waited: another state, or
+                                                       epoch */
+bool ranks_center_quiet(const struct ranks *m);     /* no answer to a member is on its
+                                                       way */
 
 /* --- rows.c --- */
 
@@ -652,18 +706,21 @@ void ranks_rows_fini(struct ranks *m);
 void ranks_rows_facts(const struct ranks *m, int from, struct word_facts *facts);
 void ranks_rows_hear(struct ranks *m, const struct ranks_word *word);
 void ranks_rows_step(struct ranks *m);
-void ranks_rows_leave(struct ranks *m);             /* takes no more parts; sends its own */
+void ranks_rows_leave(struct ranks *m);             /* takes no more parts; sends its
+                                                       own */
 bool ranks_rows_quiet(const struct ranks *m);       /* no round is closed here */
 bool ranks_rows_open(const struct ranks *m);
 bool ranks_rows_taking(const struct ranks *m);      /* parts are being handed out */
 descant_status ranks_rows_begin(struct fabric *f, const void *bytes, size_t n);     /* of the table */
 enum fabric_progress ranks_rows_poll(struct ranks *m, struct rows_part *part);
-bool ranks_rows_takes(struct fabric *f);            /* before close: the round in hand is taken */
+bool ranks_rows_takes(struct fabric *f);            /* before close: the round in hand is
+                                                       taken */
 /* Where ranks come and go: */
 void ranks_rows_changed(struct ranks *m);           /* another epoch stands */
 /* A round in which the rank and this one are has gone on since then; 0: there is none. */
 uint64_t ranks_rows_since(const struct ranks *m, int rank);
-uint64_t ranks_rows_lost(const struct ranks *m);    /* parts of this rank that are in no rows */
+uint64_t ranks_rows_lost(const struct ranks *m);    /* parts of this rank that are in no
+                                                       rows */
 
 /* --- rows_lead.c: the coordinator, or who may become it --- */
 
@@ -671,7 +728,8 @@ bool ranks_rows_lead_init(struct ranks *m);
 void ranks_rows_lead_fini(struct ranks *m);
 void ranks_rows_lead_facts(const struct ranks *m, int from, struct word_facts *facts);
 void ranks_rows_lead_hear(struct ranks *m, int from, const struct ranks_word *word);
-bool ranks_rows_closed(const struct ranks *m);      /* leaders are in a round that it closed */
+bool ranks_rows_closed(const struct ranks *m);      /* leaders are in a round that it
+                                                       closed */
 /* Where ranks come and go: */
 void ranks_rows_lead_changed(struct ranks *m);      /* another epoch stands */
 void ranks_rows_lead_gone(struct ranks *m, int rank);   /* its process has */
@@ -682,7 +740,8 @@ bool ranks_rows_lead_admits(struct ranks *m, int rank);
 
 extern const struct fabric_post ranks_post;
 void ranks_post_fini(struct ranks *m);
-bool ranks_post_quiet(const struct ranks *m);       /* nothing that was sent is on its way */
+bool ranks_post_quiet(const struct ranks *m);       /* nothing that was sent is on its
+                                                       way */
 
 /* --- waits.c --- */
 

@@ -202,7 +202,8 @@ static void begin_round(struct ranks *m)
     }
     bool in = m->stage == STAGE_ARRIVED && r->seats[r->me].seq == m->seq;
     /* a hollow rank's vectors are the state, and its exchange goes on upon it */
-    bool lends = r->kind == EXCHANGE_STATE && r->me == r->source && m->x.kind != EXCHANGE_STATE;
+    bool lends =
+        r->kind == EXCHANGE_STATE && r->me == r->source && m->x.kind != EXCHANGE_STATE;
     r->in = in ? m->x.in : own_vector(m, r->kind);
     r->ours = in && !lends;
     if (m->place.fixed)

@@ -90,9 +90,10 @@ static size_t most_bytes(const struct ranks *m)
 
 static size_t vectors(const struct ranks *m, enum ranks_version which)
 {
-    return which == VERSION_LIST                              ? 0
-           : which == VERSION_RESULT || which == VERSION_ROWS ? 1
-                                                              : 1 + (size_t)m->n_outer + (m->f.center != NULL);
+    return which == VERSION_LIST ? 0
+           : which == VERSION_RESULT || which == VERSION_ROWS
+               ? 1
+               : 1 + (size_t)m->n_outer + (m->f.center != NULL);
 }
 
 static size_t pieces_each(const struct ranks *m, uint64_t n)
@@ -294,7 +295,8 @@ static void serve_all(struct ranks *m)
 /* --- for this rank --- */
 
 /* A rank without the state goes on where its own vectors can stand for one. Vectors that
- * arrive with gradients cannot, and a centre is given by a rank that brings a state, too. */
+ * arrive with gradients cannot, and a centre is given by a rank that brings a state, too.
+ */
 static bool may_be_hollow(const struct ranks *m)
 {
     return !m->gradients && !m->f.center && !m->x.final && !m->left;
@@ -316,7 +318,8 @@ static enum ranks_version choose(const struct ranks *m, struct ledger_version ve
     bool brings = m->has_state && m->x.kind == EXCHANGE_STATE &&
                   (m->stage == STAGE_LOOK || m->stage == STAGE_ARRIVED);
 
-    brings &= !(was_in && r->kind == EXCHANGE_STATE);   /* else another's was made the job's */
+    brings &= !(was_in && r->kind == EXCHANGE_STATE);   /* else another's was made the
+                                                           job's */
     brings &= !ledger_same(m->versions->ours, version);
     if (!version.number || m->left || brings || (m->x.final && !(was_in && r->final)))
         return VERSION_LIST;
@@ -337,7 +340,8 @@ static void want(struct ranks *m, struct ledger_version version, int donor,
 {
     struct ranks_versions *v = m->versions;
     bool rows = which == VERSION_ROWS, had_rows = v->taken.which == VERSION_ROWS;
-    bool same_kind = rows == had_rows && (which != VERSION_LIST || v->taken.which == which);
+    bool same_kind =
+        rows == had_rows && (which != VERSION_LIST || v->taken.which == which);
     /* a donor that is no member may go, and nobody tells of it */
     bool heard = m->now_ns - m->peers[v->donor].heard_ns < m->dead_ns;
     bool goes_on = ledger_same(v->taken.version, version) && same_kind &&
@@ -359,9 +363,9 @@ static void want_chosen(struct ranks *m, struct ledger_version version, int dono
 
     if (which == VERSION_STATE && m->gradients)
         ranks_fail(m, DESCANT_UNSUPPORTED,
-                   "rank %d has no part in round %" PRIu64 ": rounds are of gradients, so "
-                   "no rank can give it the parameters; start all ranks of the job "
-                   "together, or choose a plan of means",
+                   "rank %d has no part in round %" PRIu64
+                   ": rounds are of gradients, so no rank can give it the parameters; "
+                   "start all ranks of the job together, or choose a plan of means",
                    m->f.rank, version.number);
     else
         want(m, version, donor, which);

@@ -10,13 +10,12 @@
  * 1. R is outer[0] of each member from its begin to its part, and the same bits for all
  *    of them: the coordinator sees to that (can_encode in lead.c).
  * 2. A rank that has given up its exchange helps with its vector and its outer[0] as they
- *    are now. All others still have one result, for they add what they are told to their own
- *    R; an error in its part ends with the state, or the f32 mean, that must
- *    follow.
+ *    are now. All others still have one result, for they add what they are told to their
+ *    own R; an error in its part ends with the state, or the f32 mean, that must follow.
  * 3. m->owed is changed by every piece once. Where ranks come and go a round may be given
  *    up: then it is as before for the pieces that the round has changed, and m->owed_else
- *    has what it was to become. If the round's result is fetched after all, the two change
- *    places again.
+ *    has what it was to become. If the round's result is fetched after all, the two
+ *    change places again.
  *
  * Run by whoever holds the round machine. */
 #include "kernels/vector.h"
@@ -84,7 +83,8 @@ static struct wire_part own_part(const struct ranks *m, struct chunk piece)
     const struct ranks_round *r = &m->round;
 
     if (m->owed_else)
-        memcpy(m->owed_else + piece.from, m->owed + piece.from, piece.n * sizeof *m->owed);
+        memcpy(m->owed_else + piece.from, m->owed + piece.from,
+               piece.n * sizeof *m->owed);
     return (struct wire_part){.wire = r->wire, .n = piece.n,
                               .x = ranks_reach(r->in, piece.from, piece.n, m->piece),
                               .R = m->f.outer[0] + piece.from, .r = m->owed + piece.from,

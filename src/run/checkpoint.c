@@ -114,11 +114,12 @@ descant_status checkpoint_open(struct checkpoint *c, bool says)
         return log_fail(c->log, status, "%s", why);
     status = safetensors_open(&c->file, previous, NULL);
     if (status != DESCANT_OK)
-        return log_fail(c->log, status, "%s; nor can the checkpoint before it be used: %s",
-                        why, descant_last_error());
+        return log_fail(c->log, status,
+                        "%s; nor can the checkpoint before it be used: %s", why,
+                        descant_last_error());
     if (says)
-        log_say(c->log, DESCANT_WARNING, "%s; the run goes on from %s, the checkpoint before "
-                "it", why, previous);
+        log_say(c->log, DESCANT_WARNING,
+                "%s; the run goes on from %s, the checkpoint before it", why, previous);
     return DESCANT_OK;
 }
 
@@ -135,15 +136,17 @@ static descant_status take_tensor(const struct checkpoint *c, const struct tenso
     const struct safetensor *have = safetensors_find(c->file, want->name);
 
     if (!have)
-        return log_fail(c->log, DESCANT_CORRUPT, "%s is of another model: it has no tensor "
-                        "%s", c->path, want->name);
+        return log_fail(c->log, DESCANT_CORRUPT,
+                        "%s is of another model: it has no tensor %s", c->path,
+                        want->name);
     if (have->type != SAFETENSORS_F32 || have->n_dims != want->n_dims ||
         have->dims[0] != want->dims[0] ||
         (want->n_dims > 1 && have->dims[1] != want->dims[1]))
-        return log_fail(c->log, DESCANT_CORRUPT, "%s is of another model: its tensor %s has "
-                        "%zu x %zu, not %zu x %zu", c->path, want->name, have->dims[0],
-                        have->n_dims > 1 ? have->dims[1] : 1, want->dims[0],
-                        want->n_dims > 1 ? want->dims[1] : 1);
+        return log_fail(
+            c->log, DESCANT_CORRUPT,
+            "%s is of another model: its tensor %s has %zu x %zu, not %zu x %zu", c->path,
+            want->name, have->dims[0], have->n_dims > 1 ? have->dims[1] : 1,
+            want->dims[0], want->n_dims > 1 ? want->dims[1] : 1);
     memcpy(p + want->at, have->data, have->bytes);
     return DESCANT_OK;
 }
@@ -179,11 +182,12 @@ descant_status checkpoint_state(const struct checkpoint *c, const char *setting,
     const float *had = safetensors_list(c->file, name, SAFETENSORS_F32, &n_had);
 
     if (!checkpoint_same(c, setting, &was, &is))
-        return log_fail(c->log, DESCANT_CORRUPT, "%s is of another optimizer: --%s was %s, "
-                        "not %s", c->path, setting, was, is);
+        return log_fail(c->log, DESCANT_CORRUPT,
+                        "%s is of another optimizer: --%s was %s, not %s", c->path,
+                        setting, was, is);
     if (n_had != n)
-        return log_fail(c->log, DESCANT_CORRUPT, "%s is of another optimizer: %s does not "
-                        "fit", c->path, name);
+        return log_fail(c->log, DESCANT_CORRUPT,
+                        "%s is of another optimizer: %s does not fit", c->path, name);
     if (n)
         memcpy(p, had, n * sizeof *p);
     return DESCANT_OK;

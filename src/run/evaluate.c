@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* The held-out set through a model: several threads share the set by batches. While training runs
- * it is one thread beside the workers, for which nobody waits: it reads a copy of the dense part,
- * and the tables as they move; at the end the final model is at rest. Scores are kept for the exact
- * AUC, 8 bytes an example. */
+/* The held-out set through a model: several threads share the set by batches. While
+ * training runs it is one thread beside the workers, for which nobody waits: it reads a
+ * copy of the dense part, and the tables as they move; at the end the final model is at
+ * rest. Scores are kept for the exact AUC, 8 bytes an example. */
 #include "run/evaluate.h"
 
 #include "data/paths.h"
@@ -18,21 +18,22 @@ descant_status evaluate_fits(const struct model *model, const struct data_shape 
     char what[INPUTS_ROOM];
 
     if (have->n_fields && want->n_fields && have->plain_ids != want->plain_ids)
-        return log_fail(data->log, DESCANT_MISMATCH, "%s: its ids are %s, the model takes %s ones",
-                        data->paths[0], have->plain_ids ? "plain" : "hashed",
+        return log_fail(data->log, DESCANT_MISMATCH,
+                        "%s: its ids are %s, the model takes %s ones", data->paths[0],
+                        have->plain_ids ? "plain" : "hashed",
                         want->plain_ids ? "plain" : "hashed");
     if (have->n_dense == want->n_dense && have->n_fields == want->n_fields &&
         have->n_classes <= want->n_classes)
         return DESCANT_OK;
     return log_fail(data->log, DESCANT_MISMATCH, "%s; the model takes %d, %d and %d",
-                    inputs_text(data, have, what, sizeof what), want->n_dense, want->n_fields,
-                    want->n_classes);
+                    inputs_text(data, have, what, sizeof what), want->n_dense,
+                    want->n_fields, want->n_classes);
 }
 
 static descant_status no_example(const struct data_options *data)
 {
-    return log_fail(data->log, DESCANT_INVALID, "there is no example in %s%s", data->paths[0],
-                    data->n_paths > 1 ? " and the files after it" : "");
+    return log_fail(data->log, DESCANT_INVALID, "there is no example in %s%s",
+                    data->paths[0], data->n_paths > 1 ? " and the files after it" : "");
 }
 
 /* Up to the first example; what is bad on the way is said when the set is evaluated. */
@@ -58,7 +59,8 @@ static descant_status look_for_example(const struct data_options *options)
     return status;
 }
 
-descant_status evaluate_look(const struct model *model, const struct data_options *options)
+descant_status evaluate_look(const struct model *model,
+                             const struct data_options *options)
 {
     struct data *data;
     descant_status status = data_open(&data, options);
@@ -97,9 +99,11 @@ static void *examine(void *of)
     nn_thread_init();
     while (me->status == DESCANT_OK && feed_next(me->feed, &batch, &waited)) {
         model_scores(me->work, e->w, e->tables, &batch.examples, me->scores);
-        metrics_add(&me->sum, me->scores, batch.examples.labels, batch.examples.n, outputs);
+        metrics_add(&me->sum, me->scores, batch.examples.labels, batch.examples.n,
+                    outputs);
         if (outputs == 1)
-            me->status = auc_add(&me->auc, me->scores, batch.examples.labels, batch.examples.n);
+            me->status =
+                auc_add(&me->auc, me->scores, batch.examples.labels, batch.examples.n);
         feed_done(me->feed, &batch);
     }
     if (me->status != DESCANT_OK) {
@@ -109,7 +113,8 @@ static void *examine(void *of)
     return NULL;
 }
 
-static descant_status join_auc(struct auc *into, const struct auc *from, const struct log *log)
+static descant_status join_auc(struct auc *into, const struct auc *from,
+                               const struct log *log)
 {
     float score[256], label[256];
 
@@ -130,7 +135,8 @@ static descant_status examiner_start(struct examiner *me, const struct evaluatio
 {
     me->e = e;
     me->feed = feed;
-    me->scores = memory_take_array(e->batch * (size_t)model_outputs(e->model), sizeof(float));
+    me->scores =
+        memory_take_array(e->batch * (size_t)model_outputs(e->model), sizeof(float));
     if (!me->scores)
         return log_fail(e->log, DESCANT_MEMORY, "no memory to evaluate");
     descant_status status = work_create(&me->work, e->model, e->batch, e->log);
@@ -142,7 +148,8 @@ static descant_status examiner_start(struct examiner *me, const struct evaluatio
     return DESCANT_OK;
 }
 
-/* What another thread has said becomes this thread's last error, and is not logged again. */
+/* What another thread has said becomes this thread's last error, and is not logged again.
+ */
 static descant_status repeat(descant_status status, const char *why)
 {
     return status == DESCANT_OK ? status : log_fail(NULL, status, "%s", why);
@@ -152,8 +159,13 @@ descant_status evaluate(const struct evaluation *e, struct metrics *sum, double 
 {
     struct examiner all[EVALUATE_THREADS] = {{0}};
     struct feed_options options = {
-        .data = e->data, .depth = 3, .batch = e->batch, .stopped = e->stopped, .of = e->of,
-        .counts = e->counts, .log = e->log,
+        .data = e->data,
+        .depth = 3,
+        .batch = e->batch,
+        .stopped = e->stopped,
+        .of = e->of,
+        .counts = e->counts,
+        .log = e->log,
     };
     const char *why;
     struct feed *feed = NULL;
@@ -233,8 +245,9 @@ const char *held_out_text(const struct held_out *h, char *text, size_t room)
                         count_text((double)h->at, count, sizeof count), h->loss);
 
     if (used > 0 && (size_t)used < room && isfinite(h->auc))
-        snprintf(text + used, room - (size_t)used, "  NE %.4f  AUC %.4f  calibration %.3f",
-                 h->entropy, h->auc, h->calibration);
+        snprintf(text + used, room - (size_t)used,
+                 "  NE %.4f  AUC %.4f  calibration %.3f", h->entropy, h->auc,
+                 h->calibration);
     else if (used > 0 && (size_t)used < room)
         snprintf(text + used, room - (size_t)used, "  accuracy %.4f", h->accuracy);
     return text;

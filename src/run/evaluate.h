@@ -17,7 +17,8 @@ struct evaluation {
     struct data_options data;
     size_t batch;
     int threads;                    /* up to EVALUATE_THREADS */
-    bool (*stopped)(void *of);      /* true gives the evaluation up, which is no failure; or NULL */
+    bool (*stopped)(void *of);      /* true gives the evaluation up, which is no failure;
+                                       or NULL */
     void *of;
     struct feed_counts *counts;     /* lines and bad ones are added to it; or NULL */
     const struct log *log;
@@ -26,11 +27,12 @@ struct evaluation {
 /* MISMATCH: the files have not the inputs that the model takes. */
 descant_status evaluate_fits(const struct model *model, const struct data_shape *have,
                              const struct data_options *data);
-/* The same before a run begins, and whether there is an example with a label, where files can be
- * read more than once. */
+/* The same before a run begins, and whether there is an example with a label, where files
+ * can be read more than once. */
 descant_status evaluate_look(const struct model *model, const struct data_options *data);
 
-/* A model's figures on the held-out set, and how far it was trained: what a point of a curve is. */
+/* A model's figures on the held-out set, and how far it was trained: what a point of a
+ * curve is. */
 struct held_out {
     uint64_t at;                    /* examples trained as the evaluation began, */
     double seconds;                 /* of training, then */
@@ -39,14 +41,13 @@ struct held_out {
 };
 
 void held_out_set(struct held_out *h, const struct metrics *sum, double auc);
-void held_out_json(struct json *json, const struct held_out *h);     /* loss, NE and so on */
-void held_out_log(struct run_log *log, const struct held_out *h);    /* one line, at once */
+void held_out_json(struct json *json, const struct held_out *h); /* loss, NE and so on */
+void held_out_log(struct run_log *log, const struct held_out *h); /* one line, at once */
 const char *held_out_text(const struct held_out *h, char *text, size_t room);   /* one line */
 void held_out_show(const struct progress *p, const struct held_out *h);
 
-/* INVALID: there is no example. *auc is NaN for a model with classes, or where one class is
- * missing. A failure's words are this
- * thread's last error. */
+/* INVALID: there is no example. *auc is NaN for a model with classes, or where one class
+ * is missing. A failure's words are this thread's last error. */
 descant_status evaluate(const struct evaluation *e, struct metrics *sum, double *auc);
 
 #endif

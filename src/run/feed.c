@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: MIT */
-/* Blocks go round: the reader fills a free one, workers take batches off the oldest full one,
- * and the last batch that is done frees it and gives up its claim.
+/* Blocks go round: the reader fills a free one, workers take batches off the oldest full
+ * one, and the last batch that is done frees it and gives up its claim.
  *
- *   1. A block's examples are written by the reader while it is FREE, read by workers while it is
- *      FULL or DRAINED; `mutex` orders the two.
- *   2. A chunk stays claimed until its last batch is done: what a dead trainer held is exactly what
- *      it had claimed, and is trained again by an heir, at most a few chunks' worth.
+ *   1. A block's examples are written by the reader while it is FREE, read by workers
+ *      while it is FULL or DRAINED; `mutex` orders the two.
+ *   2. A chunk stays claimed until its last batch is done: what a dead trainer held is
+ *      exactly what it had claimed, and is trained again by an heir, at most a few
+ *      chunks' worth.
  *
- * Numbers of chunks must rise for a reader (data.h); a chunk inherited from the dead may be
- * behind, so the files are then opened anew.
+ * Numbers of chunks must rise for a reader (data.h); a chunk inherited from the dead may
+ * be behind, so the files are then opened anew.
  *
- * Nobody who waits here waits longer than a tick without a look at what stops the run: a reader
- * may be in a read() from a pipe that brings nothing. */
+ * Nobody who waits here waits longer than a tick without a look at what stops the run: a
+ * reader may be in a read() from a pipe that brings nothing. */
 #include "run/feed.h"
 
 #include "run/tick.h"
@@ -111,18 +112,21 @@ static descant_status reopen(struct feed *feed)
 static enum data_got read_chunk(struct feed *feed, struct part *part, uint64_t chunk)
 {
     uint64_t number = chunk & ~DATA_REST;
-    if (feed->any_read && number <= feed->last && (feed->status = reopen(feed)) != DESCANT_OK)
+    if (feed->any_read && number <= feed->last &&
+        (feed->status = reopen(feed)) != DESCANT_OK)
         return DATA_FAILED;
     feed->any_read = true;
     feed->last = number;
     enum data_got got = data_read(feed->data, chunk, &part->block);
     part->place = got == DATA_BLOCK ? data_place(feed->data, number) : -1;
-    part->place_end = part->place < 0 ? -1 : fmax(part->place, data_place(feed->data, number + 1));
+    part->place_end =
+        part->place < 0 ? -1 : fmax(part->place, data_place(feed->data, number + 1));
     if (got == DATA_BLOCK)
         atomic_store_explicit(&feed->place, part->place, memory_order_relaxed);
     struct feed_counts *counts = feed->options.counts;
     if (got == DATA_BLOCK && counts) {
-        atomic_fetch_add_explicit(&counts->lines, part->block.lines, memory_order_relaxed);
+        atomic_fetch_add_explicit(&counts->lines, part->block.lines,
+                                  memory_order_relaxed);
         atomic_fetch_add_explicit(&counts->bad, part->block.bad, memory_order_relaxed);
     }
     return got;
@@ -172,7 +176,8 @@ static void past_end(struct feed *feed, int place, uint64_t chunk)
 static void fail(struct feed *feed)
 {
     const struct feed_claims *claims = feed->options.claims;
-    descant_status status = feed->status == DESCANT_OK ? data_status(feed->data) : feed->status;
+    descant_status status =
+        feed->status == DESCANT_OK ? data_status(feed->data) : feed->status;
 
     if (reading_stops(feed))
         status = DESCANT_OK;

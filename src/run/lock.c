@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-/* The lock of FILE is an flock on FILE.lock: FILE itself is replaced by renaming while a run goes
- * on, and a lock on it would go with the old one. The kernel gives it back however its holders
- * end; trainers that were forked hold it with their parent, so a run whose parent was killed keeps
- * its files until its last trainer is gone.
+/* The lock of FILE is an flock on FILE.lock: FILE itself is replaced by renaming while a
+ * run goes on, and a lock on it would go with the old one. The kernel gives it back
+ * however its holders end; trainers that were forked hold it with their parent, so a run
+ * whose parent was killed keeps its files until its last trainer is gone.
  *
- * A run under a launcher has no parent. Each of its trainers holds the lock shared with the
- * others, and FILE.lock has the run's name in it, by which one of another run knows that it may
- * not. Who comes first holds it alone for a moment, to write that name.
+ * A run under a launcher has no parent. Each of its trainers holds the lock shared with
+ * the others, and FILE.lock has the run's name in it, by which one of another run knows
+ * that it may not. Who comes first holds it alone for a moment, to write that name.
  *
- * FILE.lock is removed by the last holder, while it holds it alone; who opened it before that
- * finds that the name has gone, and begins again. What a killed run leaves harms nobody. */
+ * FILE.lock is removed by the last holder, while it holds it alone; who opened it before
+ * that finds that the name has gone, and begins again. What a killed run leaves harms
+ * nobody. */
 #include "run/lock.h"
 
 #include <errno.h>
@@ -22,8 +23,8 @@
 enum { NAME_ROOM = 64, TRIES = 30, TRY_NS = 10000000 };
 
 enum got { GOT_REFUSED = -2, GOT_REMOVED, GOT_BUSY, GOT_LOCK, GOT_OTHERS };
-/* refused: by the system, with errno; removed: the file, meanwhile; busy: somebody has it; others:
- * another run has it, which stays so */
+/* refused: by the system, with errno; removed: the file, meanwhile; busy: somebody has
+ * it; others: another run has it, which stays so */
 
 static enum got try_lock(int fd, const char *path, int how)
 {
@@ -31,9 +32,10 @@ static enum got try_lock(int fd, const char *path, int how)
 
     if (flock(fd, how | LOCK_NB) != 0)
         return errno == EWOULDBLOCK ? GOT_BUSY : GOT_REFUSED;
-    return fstat(fd, &mine) == 0 && stat(path, &there) == 0 && mine.st_ino == there.st_ino &&
-                   mine.st_dev == there.st_dev
-               ? GOT_LOCK : GOT_REMOVED;
+    return fstat(fd, &mine) == 0 && stat(path, &there) == 0 &&
+                   mine.st_ino == there.st_ino && mine.st_dev == there.st_dev
+               ? GOT_LOCK
+               : GOT_REMOVED;
 }
 
 static bool write_name(int fd, const char *whose)
@@ -55,7 +57,8 @@ static enum got try_share(int fd, const char *path, const char *whose)
 
     if (got == GOT_LOCK && !write_name(fd, whose))
         return GOT_REFUSED;
-    if (got == GOT_LOCK || got == GOT_BUSY)     /* the first one comes down to the others, who may */
+    if (got == GOT_LOCK || got == GOT_BUSY)     /* the first one comes down to the others,
+                                                   who may */
         got = try_lock(fd, path, LOCK_SH);      /* have come by */
     return got == GOT_LOCK && !has_name(fd, whose) ? GOT_OTHERS : got;
 }
@@ -80,8 +83,8 @@ static bool is_none(const char *path)
     return stat(path, &of) == 0 && !S_ISREG(of.st_mode);
 }
 
-descant_status lock_take(struct lock *lock, const char *path, const char *whose, bool must,
-                         const struct log *log)
+descant_status lock_take(struct lock *lock, const char *path, const char *whose,
+                         bool must, const struct log *log)
 {
     enum got got = GOT_BUSY;
     int fd;
@@ -89,7 +92,8 @@ descant_status lock_take(struct lock *lock, const char *path, const char *whose,
     lock->path[0] = 0;
     if (!path || (!must && is_none(path)))
         return DESCANT_OK;
-    if (snprintf(lock->path, sizeof lock->path, "%s.lock", path) >= (int)sizeof lock->path) {
+    if (snprintf(lock->path, sizeof lock->path, "%s.lock", path) >=
+        (int)sizeof lock->path) {
         lock->path[0] = 0;
         return log_fail(log, DESCANT_SYSTEM, "%s: the name is too long", path);
     }
@@ -105,7 +109,8 @@ descant_status lock_take(struct lock *lock, const char *path, const char *whose,
     lock->path[0] = 0;
     if (got != GOT_REFUSED)
         return log_fail(log, DESCANT_MISMATCH, "%s is in use by another run", path);
-    return must ? log_fail(log, DESCANT_SYSTEM, "%s cannot be written: %s", path, strerror(errno))
+    return must ? log_fail(log, DESCANT_SYSTEM, "%s cannot be written: %s", path,
+                           strerror(errno))
                 : DESCANT_OK;
 }
 
@@ -120,10 +125,12 @@ void lock_give(struct lock *lock)
 }
 
 descant_status lock_take_files(struct lock locks[LOCK_FILES], const char *checkpoint,
-                               const char *run_log, const char *whose, const struct log *log)
+                               const char *run_log, const char *whose,
+                               const struct log *log)
 {
     locks[LOCK_LOG].path[0] = 0;
-    descant_status status = lock_take(&locks[LOCK_CHECKPOINT], checkpoint, whose, true, log);
+    descant_status status =
+        lock_take(&locks[LOCK_CHECKPOINT], checkpoint, whose, true, log);
     return status == DESCANT_OK ? lock_take(&locks[LOCK_LOG], run_log, whose, false, log)
                                 : status;
 }

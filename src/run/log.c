@@ -64,8 +64,9 @@ void run_log_written(struct run_log *l, int error, bool now)
     if (!error)
         return;
     if (!atomic_exchange(l->failed, 1))
-        log_fail(l->log, DESCANT_SYSTEM, "%s: the log could not be written, and ends here: "
-                 "%s", l->path, strerror(error));
+        log_fail(l->log, DESCANT_SYSTEM,
+                 "%s: the log could not be written, and ends here: %s", l->path,
+                 strerror(error));
     run_log_close(l);
 }
 

@@ -9,8 +9,8 @@
 struct run_log {
     FILE *file;                 /* NULL: it is not open, or has ended */
     char path[4096];
-    _Atomic uint32_t *failed;   /* one for all processes that write it: the first that could
-                                   not sets it, and says why */
+    _Atomic uint32_t *failed;   /* one for all processes that write it: the first that
+                                   could not sets it, and says why */
     const struct log *log;
 };
 

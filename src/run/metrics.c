@@ -2,28 +2,36 @@
 /* Figures of quality, from logits.
  *
  * Logistic: with z the logit signed so that below 0 is right, the loss of an example is
- * max(z, 0) + log(1 + exp(-|z|)), which neither overflows nor cancels. The logarithms of BLOCK
- * examples are one logarithm of a product: each factor is in (1, 2], so the product stays below
- * 2^BLOCK. What remains is one expf an example, whose error makes less than 3e-8 of the loss.
- * Softmax: log of the sum of exp(s - largest), plus the largest, minus the label's score.
+ * max(z, 0) + log(1 + exp(-|z|)), which neither overflows nor cancels. The logarithms of
+ * BLOCK examples are one logarithm of a product: each factor is in (1, 2], so the product
+ * stays below 2^BLOCK. What remains is one expf an example, whose error makes less than
+ * 3e-8 of the loss. Softmax: log of the sum of exp(s - largest), plus the largest, minus
+ * the label's score.
  *
  * Class 1 counts as the positive one. With more than two classes nothing is positive, and
  * entropy and calibration are NaN. A NaN among the scores makes the loss NaN; it is never
  * counted as correct.
  *
- * AUC: the share of pairs (positive, negative) in which the positive has the higher score.
- * Sorted by score, each group of equal scores adds its positives times (the negatives below it,
- * and half of its own). Sorting is by the bits, three passes of 11, and by qsort where the
- * second array is not to be had. */
+ * AUC: the share of pairs (positive, negative) in which the positive has the higher
+ * score. Sorted by score, each group of equal scores adds its positives times (the
+ * negatives below it, and half of its own). Sorting is by the bits, three passes of 11,
+ * and by qsort where the second array is not to be had. */
 #include "run/metrics.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { BLOCK = 64, DIGIT_BITS = 11, DIGITS = 3, RADIX = 1 << DIGIT_BITS, FIRST_ROOM = 4096 };
+enum {
+    BLOCK = 64,
+    DIGIT_BITS = 11,
+    DIGITS = 3,
+    RADIX = 1 << DIGIT_BITS,
+    FIRST_ROOM = 4096
+};
 
-static void add_logistic(struct metrics *m, const float *scores, const float *labels, size_t n)
+static void add_logistic(struct metrics *m, const float *scores, const float *labels,
+                         size_t n)
 {
     double loss = 0, product = 1, predicted = 0;
     uint64_t positive = 0, correct = 0;
@@ -47,7 +55,8 @@ static void add_logistic(struct metrics *m, const float *scores, const float *la
     m->correct += correct;
 }
 
-static void add_softmax(struct metrics *m, const float *scores, float label, size_t n_classes)
+static void add_softmax(struct metrics *m, const float *scores, float label,
+                        size_t n_classes)
 {
     size_t best = 0;
     double sum = 0;
@@ -147,7 +156,8 @@ descant_status auc_add(struct auc *a, const float *scores, const float *labels, 
     bool far = n > SIZE_MAX / 4 / sizeof *a->pairs - a->n;
     if (far || (n > a->room - a->n && !auc_grow(a, a->n + n)))
         return log_fail(NULL, DESCANT_MEMORY, "no memory for %zu scores", a->n + n);
-    for (size_t i = 0; i < n; i++)    /* + 0: -0 becomes 0, so that bits say what is equal */
+    for (size_t i = 0; i < n; i++)    /* + 0: -0 becomes 0, so that bits say what is
+                                         equal */
         a->pairs[a->n++] = (struct auc_pair){scores[i] + 0.0f, labels[i]};
     return DESCANT_OK;
 }
@@ -166,7 +176,8 @@ static int by_score(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static void sort_digit(struct auc_pair *to, const struct auc_pair *from, size_t n, int shift)
+static void sort_digit(struct auc_pair *to, const struct auc_pair *from, size_t n,
+                       int shift)
 {
     size_t starts[RADIX] = {0}, at = 0;
     for (size_t i = 0; i < n; i++)

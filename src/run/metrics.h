@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Figures of quality over examples seen once: log loss, normalised entropy, exact AUC, accuracy,
- * calibration. One struct a thread; merged at the end. */
+/* Figures of quality over examples seen once: log loss, normalised entropy, exact AUC,
+ * accuracy, calibration. One struct a thread; merged at the end. */
 #ifndef METRICS_H
 #define METRICS_H
 
@@ -13,16 +13,19 @@ struct metrics {
     double predicted;           /* summed probabilities of class 1 */
 };
 
-/* Scores are logits: (n) where n_classes is 1, else (n, n_classes); labels are 0 and 1, or the
- * class. Of more than two classes entropy and calibration are NaN. */
+/* Scores are logits: (n) where n_classes is 1, else (n, n_classes); labels are 0 and 1,
+ * or the class. Of more than two classes entropy and calibration are NaN. */
 void metrics_add(struct metrics *m, const float *scores, const float *labels, size_t n,
                  int n_classes);
 void metrics_merge(struct metrics *into, const struct metrics *from);
-void metrics_drop(struct metrics *from, const struct metrics *part);    /* which was merged into it */
-double metrics_logloss(const struct metrics *m);            /* NaN where n is 0, as all below */
-double metrics_entropy(const struct metrics *m);    /* normalised: ÷ that of the share of clicks */
+void metrics_drop(struct metrics *from, const struct metrics *part); /* which was merged
+                                                                        into it */
+double metrics_logloss(const struct metrics *m);    /* NaN where n is 0, as all below */
+double metrics_entropy(const struct metrics *m);    /* normalised: ÷ that of the share of
+                                                       clicks */
 double metrics_accuracy(const struct metrics *m);
-double metrics_calibration(const struct metrics *m);        /* mean prediction ÷ share of clicks */
+double metrics_calibration(const struct metrics *m); /* mean prediction ÷ share of
+                                                        clicks */
 
 /* Exact AUC of a held-out set: all scores are kept, ties count half. */
 struct auc {

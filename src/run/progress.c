@@ -73,8 +73,8 @@ const char *count_text(double n, char *text, size_t room)
         double below, unit;
         int decimals;
         const char *suffix;
-    } ways[] = {{1e4, 1, 0, ""}, {1e6, 1e3, 1, " k"}, {1e8, 1e6, 2, " M"}, {1e9, 1e6, 1, " M"},
-                {1e11, 1e9, 2, " G"}, {INFINITY, 1e9, 0, " G"}};
+    } ways[] = {{1e4, 1, 0, ""},     {1e6, 1e3, 1, " k"},  {1e8, 1e6, 2, " M"},
+                {1e9, 1e6, 1, " M"}, {1e11, 1e9, 2, " G"}, {INFINITY, 1e9, 0, " G"}};
     int k = 0;
 
     while (n >= ways[k].below)

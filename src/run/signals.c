@@ -40,7 +40,8 @@ void signals_block(struct signals *s)
     sigemptyset(&s->held);
     for (size_t k = 0; k < sizeof held / sizeof *held; k++)
         sigaddset(&s->held, held[k]);
-    signal(SIGCHLD, SIG_DFL);       /* ignored, as inherited, it tells of no child's end */
+    signal(SIGCHLD, SIG_DFL);       /* ignored, as inherited, it tells of no child's
+                                       end */
     sigprocmask(SIG_BLOCK, &s->held, &s->old);
 }
 
@@ -99,8 +100,8 @@ void signals_say_end(FILE *err, const char *why, enum run_keeps keeps, bool by_s
     static const char *const with[] = {
         [RUN_KEEPS_NOTHING] = "",
         [RUN_KEEPS_LAST] = " with a last checkpoint",
-        [RUN_KEEPS_NOW] = (" with a last checkpoint, which is written now if the launcher "
-                           "leaves the time"),
+        [RUN_KEEPS_NOW] = (" with a last checkpoint, which is written now if the "
+                           "launcher leaves the time"),
     };
     fprintf(err, "descant: %s: the run ends%s%s\n", why, with[keeps],
             by_signal ? "; " SIGNALS_AGAIN "it at once" : "");

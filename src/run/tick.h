@@ -16,7 +16,8 @@ static inline void tick_init(pthread_cond_t *condition)
     pthread_condattr_destroy(&attributes);
 }
 
-static inline void tick_wait(pthread_cond_t *condition, pthread_mutex_t *mutex, uint32_t ns)
+static inline void tick_wait(pthread_cond_t *condition, pthread_mutex_t *mutex,
+                             uint32_t ns)
 {
     struct timespec until;
     clock_gettime(CLOCK_MONOTONIC, &until);

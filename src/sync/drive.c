@@ -14,18 +14,21 @@
 
 descant_status job_check(struct descant *job, enum job_state state, const char *call)
 {
-    static const char *const names[] = {"opened", "started", "paused", "finished", "broken"};
+    static const char *const names[] = {"opened", "started", "paused", "finished",
+                                        "broken"};
     if (job == NULL)
         return log_fail(NULL, DESCANT_INVALID, "%s: there is no job", call);
     if (*job->parent == 0)
-        return log_fail(NULL, DESCANT_FORKED, "%s: the job belongs to the parent process", call);
+        return log_fail(NULL, DESCANT_FORKED, "%s: the job belongs to the parent process",
+                        call);
     if (atomic_load(&job->failure) != 0)
         return job_broken(job);
     int now = atomic_load(&job->state);
     if (now == (int)state)
         return DESCANT_OK;
-    return log_fail(&job->log, DESCANT_ORDER, "%s: wants a job that is %s, this one is %s", call,
-                    names[state], names[now]);
+    return log_fail(&job->log, DESCANT_ORDER,
+                    "%s: wants a job that is %s, this one is %s", call, names[state],
+                    names[now]);
 }
 
 void job_becomes(struct descant *job, enum job_state from, enum job_state to)
@@ -85,7 +88,8 @@ void job_round_done(struct descant *job, uint64_t steps)
     job->merged_steps = steps;
 }
 
-descant_status job_drive(struct descant *job, bool held, uint64_t until_ns, uint64_t *waited_ns)
+descant_status job_drive(struct descant *job, bool held, uint64_t until_ns,
+                         uint64_t *waited_ns)
 {
     for (;;) {
         enum round_progress progress = job_advance(job);

@@ -54,7 +54,8 @@ static void from_flat(void *context, float *memory, size_t at, size_t n)
  * them who have seen the most rounds. */
 static uint64_t final_priority(const struct descant *job, enum descant_final which)
 {
-    uint64_t rounds = which == DESCANT_FINAL_CENTRAL ? atomic_load(&job->stats.rounds) : 0;
+    uint64_t rounds =
+        which == DESCANT_FINAL_CENTRAL ? atomic_load(&job->stats.rounds) : 0;
     return job->round.states << 48 | rounds;
 }
 
@@ -106,7 +107,8 @@ descant_status descant_finish(struct descant *job, enum descant_final which)
                         (int)which);
     if (which == DESCANT_FINAL_CENTRAL && !plan_has_central(&job->plan))
         return log_fail(&job->log, DESCANT_UNSUPPORTED,
-                        "the plan %s keeps no central or global version", job->plan.preset);
+                        "the plan %s keeps no central or global version",
+                        job->plan.preset);
     shadow_stop(job);
     pthread_mutex_lock(&job->machine);
     status = end_reload(job);
@@ -146,8 +148,10 @@ static void keep_segments(struct descant *job)
     for (size_t i = 0; i < job->replica.n_segments; i++) {
         struct segment *s = &job->replica.segments[i];
         if (s->keeps && !kept_settle(s->keeps))
-            log_say(&job->log, DESCANT_WARNING, "the memory of '%s' cannot be made this process's "
-                    "own: who joins the job may change it", s->name);
+            log_say(&job->log, DESCANT_WARNING,
+                    "the memory of '%s' cannot be made this process's own: who joins the "
+                    "job may change it",
+                    s->name);
     }
 }
 
@@ -221,7 +225,8 @@ descant_status descant_leave(struct descant *job)
     if (status != DESCANT_OK)
         return status;
     if (!prepare_to_keep(&job->replica, job->fabric->type->shared))
-        return log_fail(&job->log, DESCANT_MEMORY, "no memory to keep what the job has lent");
+        return log_fail(&job->log, DESCANT_MEMORY,
+                        "no memory to keep what the job has lent");
     job_destroy(job, true);
     return DESCANT_OK;
 }
@@ -229,7 +234,8 @@ descant_status descant_leave(struct descant *job)
 descant_status descant_free(float *memory)
 {
     if (memory != NULL && !kept_give(memory))
-        return log_fail(NULL, DESCANT_INVALID, "descant_free: descant_leave has kept no memory "
-                        "that begins there");
+        return log_fail(
+            NULL, DESCANT_INVALID,
+            "descant_free: descant_leave has kept no memory that begins there");
     return DESCANT_OK;
 }

@@ -51,11 +51,13 @@ static uint64_t rounds_of(const struct descant *job)
 static const char *no_round_advice(const struct plan *plan)
 {
     if (plan->what == PLAN_GRADIENT)
-        return "its gradients are averaged in descant_mean alone; is it called before each step?";
+        return "its gradients are averaged in descant_mean alone; is it called before "
+               "each step?";
     if (plan->when == PLAN_SHADOW)
         return "descant_waits tells for whom it waits; sync_cpu and sync_rate limit "
                "how often rounds are made";
-    return "a smaller `every` in the plan makes them earlier; descant_waits tells for whom it waits";
+    return "a smaller `every` in the plan makes them earlier; descant_waits tells for "
+           "whom it waits";
 }
 
 static const char *bad_advice(const struct plan *plan, bool company)
@@ -63,13 +65,14 @@ static const char *bad_advice(const struct plan *plan, bool company)
     if (plan->what == PLAN_GRADIENT || !company)
         return "a lower learning rate may avoid it";
     if (!plan->heal)
-        return "heal=1 in the plan gives it the others' values, a lower learning rate may avoid it";
-    return "heal=1 gives it the others' values, but its optimizer's state keeps its NaN unless "
-           "descant_state or Python's optimizer= shares that state";
+        return "heal=1 in the plan gives it the others' values, a lower learning rate "
+               "may avoid it";
+    return "heal=1 gives it the others' values, but its optimizer's state keeps its NaN "
+           "unless descant_state or Python's optimizer= shares that state";
 }
 
-static void compose(struct descant *job, const struct fabric_note *note, int members, char *line,
-                    size_t room)
+static void compose(struct descant *job, const struct fabric_note *note, int members,
+                    char *line, size_t room)
 {
     char who[32] = "another trainer", often[32] = "";
     bool company = atomic_load(&job->events.company);
@@ -85,7 +88,8 @@ static void compose(struct descant *job, const struct fabric_note *note, int mem
         snprintf(line, room, "%s has finished%s: %d take part", who, often, members);
         break;
     case DESCANT_EVENT_LOST:
-        snprintf(line, room, "%s has died%s: %d take part, and its share of the work is not done",
+        snprintf(line, room,
+                 "%s has died%s: %d take part, and its share of the work is not done",
                  who, often, members);
         break;
     case DESCANT_EVENT_BAD:
@@ -94,18 +98,25 @@ static void compose(struct descant *job, const struct fabric_note *note, int mem
                  bad_advice(&job->plan, company));
         break;
     case DESCANT_EVENT_NO_ROUND:
-        snprintf(line, room, "no round has been made in %" PRIu64 " steps and %.1f s, so nothing "
-                 "is kept together: %s", workers_steps(&job->workers),
-                 (double)(clock_now_ns() - job->started_ns) * 1e-9, no_round_advice(&job->plan));
+        snprintf(line, room,
+                 "no round has been made in %" PRIu64
+                 " steps and %.1f s, so nothing is kept together: %s",
+                 workers_steps(&job->workers),
+                 (double)(clock_now_ns() - job->started_ns) * 1e-9,
+                 no_round_advice(&job->plan));
         break;
     case DESCANT_EVENT_UNFINISHED:
         if (note->rank != job->fabric->rank)
-            snprintf(line, room, "%s has left without descant_finish%s: %d take part, and its share "
-                     "of the work is not done", who, often, members);
+            snprintf(line, room,
+                     "%s has left without descant_finish%s: %d take part, and its share "
+                     "of the work is not done",
+                     who, often, members);
         else
-            snprintf(line, room, "the job ends without descant_finish after %" PRIu64 " steps: this "
-                     "trainer's model is its own, without what the others know",
-                     workers_steps(&job->workers));
+            snprintf(
+                line, room,
+                "the job ends without descant_finish after %" PRIu64
+                " steps: this trainer's model is its own, without what the others know",
+                workers_steps(&job->workers));
         break;
     case DESCANT_EVENT_BROKEN:
         pthread_mutex_lock(&job->breaking);
@@ -142,12 +153,14 @@ static void say(struct descant *job, struct told *told, uint64_t now, int member
     compose(job, &note, members, line, sizeof line);
     log_say(&job->log, level_of(told->kind), "%s", line);
     told->count = 0;
-    told->every_ns = told->every_ns == 0 ? AGAIN_NS
-                     : 2 * told->every_ns < AGAIN_MOST_NS ? 2 * told->every_ns : AGAIN_MOST_NS;
+    told->every_ns = told->every_ns == 0                  ? AGAIN_NS
+                     : 2 * told->every_ns < AGAIN_MOST_NS ? 2 * told->every_ns
+                                                          : AGAIN_MOST_NS;
     told->next_ns = now + told->every_ns;
 }
 
-static void tell(struct descant *job, const struct fabric_note *note, uint64_t now, int members)
+static void tell(struct descant *job, const struct fabric_note *note, uint64_t now,
+                 int members)
 {
     struct events *events = &job->events;
     char line[LOG_LINE];
@@ -216,11 +229,14 @@ static void tell_pace(struct descant *job, bool last)
         descant_stats(job, &s) != DESCANT_OK)
         return;
     events->pace_ns = now;
-    log_say(&job->log, DESCANT_DEBUG, "%" PRIu64 " steps, %" PRIu64 " rounds in %.1f s; %.4g steps "
-            "from one to the next, of 99 in 100 below %.4g; an exchange takes %.2g s; %.2g of a core "
-            "used, %.2g allowed; %s", s.steps, s.rounds, s.wall_s, s.gap_mean, s.gap_p99,
-            s.exchange_p50_s, s.shadow_cpu_s / s.wall_s, s.budget,
-            waits_text(job->fabric, waits, sizeof waits) > 0 ? waits : "nobody is waited for");
+    log_say(&job->log, DESCANT_DEBUG,
+            "%" PRIu64 " steps, %" PRIu64
+            " rounds in %.1f s; %.4g steps from one to the next, of 99 in 100 below "
+            "%.4g; an exchange takes %.2g s; %.2g of a core used, %.2g allowed; %s",
+            s.steps, s.rounds, s.wall_s, s.gap_mean, s.gap_p99, s.exchange_p50_s,
+            s.shadow_cpu_s / s.wall_s, s.budget,
+            waits_text(job->fabric, waits, sizeof waits) > 0 ? waits
+                                                             : "nobody is waited for");
 }
 
 static void look(struct descant *job)
@@ -238,8 +254,10 @@ descant_status events_refuse(const struct descant *job, const char *call)
 {
     if (told_here != job)
         return DESCANT_OK;
-    return log_fail(NULL, DESCANT_INVALID, "%s: not in a callback of the job's events, whose thread "
-                    "it would wait for; let a thread of the program's own call it", call);
+    return log_fail(NULL, DESCANT_INVALID,
+                    "%s: not in a callback of the job's events, whose thread it would "
+                    "wait for; let a thread of the program's own call it",
+                    call);
 }
 
 static void *run(void *context)
@@ -272,8 +290,9 @@ static void *run(void *context)
 static bool is_unfinished(struct descant *job)
 {
     enum job_state state = (enum job_state)atomic_load(&job->state);
-    return (state == JOB_STARTED || state == JOB_PAUSED) && atomic_load(&job->events.company) &&
-           job->plan.when != PLAN_NEVER && workers_steps(&job->workers) > 0;
+    return (state == JOB_STARTED || state == JOB_PAUSED) &&
+           atomic_load(&job->events.company) && job->plan.when != PLAN_NEVER &&
+           workers_steps(&job->workers) > 0;
 }
 
 static void at_exit(void)
@@ -288,7 +307,8 @@ static void at_exit(void)
         if (*job->parent == 0 || !is_unfinished(job) || log_default(&log) != DESCANT_OK)
             continue;
         compose(job, &note, 0, line, sizeof line);
-        log_say(&log, DESCANT_WARNING, "the process ends, and descant_close was not called: %s", line);
+        log_say(&log, DESCANT_WARNING,
+                "the process ends, and descant_close was not called: %s", line);
     }
     pthread_mutex_unlock(&open_lock);
 }
@@ -336,7 +356,8 @@ descant_status events_start(struct descant *job)
     int error = memory_refuse() ? -1 : pthread_create(&events->thread, NULL, run, job);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (error != 0)
-        return log_fail(&job->log, DESCANT_SYSTEM, "the thread of events cannot be started");
+        return log_fail(&job->log, DESCANT_SYSTEM,
+                        "the thread of events cannot be started");
     events->runs = true;
     return DESCANT_OK;
 }
@@ -344,7 +365,8 @@ descant_status events_start(struct descant *job)
 static void stop_thread(struct descant *job)
 {
     struct events *events = &job->events;
-    if (lacks_a_round(job) && workers_steps(&job->workers) > 0 && !atomic_load(&job->failure))
+    if (lacks_a_round(job) && workers_steps(&job->workers) > 0 &&
+        !atomic_load(&job->failure))
         notes_add(&events->notes, DESCANT_EVENT_NO_ROUND, job->fabric->rank);
     if (is_unfinished(job))
         notes_add(&events->notes, DESCANT_EVENT_UNFINISHED, job->fabric->rank);

@@ -39,13 +39,15 @@ static descant_status make_parent_mark(struct descant *job)
     return DESCANT_OK;
 }
 
-static descant_status check_options(const struct descant_options *o, const struct log *log)
+static descant_status check_options(const struct descant_options *o,
+                                    const struct log *log)
 {
     if (o->size < 0)
         return log_fail(log, DESCANT_BAD_SIZE, "size %d: from 1, or 0 for the launcher's",
                         o->size);
     if (o->rank < -1)
-        return log_fail(log, DESCANT_BAD_RANK, "rank %d: from 0, or -1 for the launcher's", o->rank);
+        return log_fail(log, DESCANT_BAD_RANK,
+                        "rank %d: from 0, or -1 for the launcher's", o->rank);
     if (o->workers < 1 || o->workers > WORKERS_MAX)
         return log_fail(log, DESCANT_INVALID, "workers %d: from 1 to %d", o->workers,
                         WORKERS_MAX);
@@ -94,9 +96,10 @@ static descant_status fill(struct descant *job, const struct descant_options *o)
     const char *plan = o->plan ? o->plan : getenv("DESCANT_PLAN");
     status = plan_parse(&job->plan, plan && *plan ? plan : "shadow-easgd", &job->log);
     if (status == DESCANT_OK && job->plan.when == PLAN_CONTROL)
-        status = log_fail(&job->log, DESCANT_UNSUPPORTED, "the plan bsp is no plan of a job: its "
-                          "trainers give gradients to a control process. descant bsp run is one, "
-                          "for programs that use descant_ml.h; descant train --sync bsp has its own");
+        status = log_fail(&job->log, DESCANT_UNSUPPORTED,
+                          "the plan bsp is no plan of a job: its trainers give gradients "
+                          "to a control process. descant bsp run is one, for programs "
+                          "that use descant_ml.h; descant train --sync bsp has its own");
     if (status != DESCANT_OK)
         return status;
     job->workers_wanted = o->workers;
@@ -117,7 +120,8 @@ static descant_status fill(struct descant *job, const struct descant_options *o)
 descant_status descant_open(struct descant **out, const struct descant_options *options)
 {
     if (out == NULL || options == NULL)
-        return log_fail(NULL, DESCANT_INVALID, "descant_open: no %s", out ? "options" : "job");
+        return log_fail(NULL, DESCANT_INVALID, "descant_open: no %s",
+                        out ? "options" : "job");
     struct log log = {.fn = options->log, .user = options->log_user, .rank = -1};
     descant_status logs = log.fn ? DESCANT_OK : log_default(&log);
     if (logs != DESCANT_OK)
@@ -157,7 +161,8 @@ float *descant_alloc(struct descant *job, const char *name, size_t n)
     return memory;
 }
 
-descant_status descant_attach(struct descant *job, const char *name, float *memory, size_t n)
+descant_status descant_attach(struct descant *job, const char *name, float *memory,
+                              size_t n)
 {
     size_t at;
     descant_status status = job_check(job, JOB_OPEN, "descant_attach");
@@ -165,30 +170,35 @@ descant_status descant_attach(struct descant *job, const char *name, float *memo
         status = log_fail(&job->log, DESCANT_INVALID, "descant_attach: no memory");
     if (status == DESCANT_OK)
         status = replica_check(&job->replica, name, n, &at, &job->log);
-    const struct segment *other = status ? NULL : replica_overlap(&job->replica, memory, n);
+    const struct segment *other =
+        status ? NULL : replica_overlap(&job->replica, memory, n);
     if (other != NULL)
-        status = log_fail(&job->log, DESCANT_INVALID, "the memory of '%s' overlaps that of '%s', "
-                          "which is attached: each float is of one segment", name, other->name);
+        status = log_fail(&job->log, DESCANT_INVALID,
+                          "the memory of '%s' overlaps that of '%s', which is attached: "
+                          "each float is of one segment",
+                          name, other->name);
     if (status == DESCANT_OK)
         replica_add(&job->replica, memory, n, true);
     return status;
 }
 
-descant_status descant_state(struct descant *job, const char *name, float *memory, size_t n,
-                             int squares)
+descant_status descant_state(struct descant *job, const char *name, float *memory,
+                             size_t n, int squares)
 {
     descant_status status = job_check(job, JOB_OPEN, "descant_state");
     if (status == DESCANT_OK && squares && !plan_keeps_squares(&job->plan))
-        status = log_fail(&job->log, DESCANT_UNSUPPORTED, "'%s' must not fall below zero, and the "
-                          "merges of the plan %s, which go beyond a mean, may take it there: use "
-                          "another plan, or leave the state to each trainer", name ? name : "",
-                          job->plan.preset);
+        status = log_fail(&job->log, DESCANT_UNSUPPORTED,
+                          "'%s' must not fall below zero, and the merges of the plan %s, "
+                          "which go beyond a mean, may take it there: use another plan, "
+                          "or leave the state to each trainer",
+                          name ? name : "", job->plan.preset);
     return status == DESCANT_OK ? descant_attach(job, name, memory, n) : status;
 }
 
 descant_status descant_detach(struct descant *job, const char *name)
 {
-    bool finished = job != NULL && *job->parent && atomic_load(&job->state) == JOB_FINISHED;
+    bool finished =
+        job != NULL && *job->parent && atomic_load(&job->state) == JOB_FINISHED;
     descant_status status = job_check(job, finished ? JOB_FINISHED : JOB_STARTED,
                                       "descant_detach");
     if (status != DESCANT_OK)
@@ -201,27 +211,29 @@ descant_status descant_detach(struct descant *job, const char *name)
     pthread_mutex_lock(&job->replica.lock);
     round_keep(&job->round, s);
     if (!replica_detach(&job->replica, s, !finished))
-        status = log_fail(&job->log, DESCANT_MEMORY, "no memory for the last values of '%s'",
-                          name);
+        status = log_fail(&job->log, DESCANT_MEMORY,
+                          "no memory for the last values of '%s'", name);
     pthread_mutex_unlock(&job->replica.lock);
     pthread_mutex_unlock(&job->machine);
     return status;
 }
 
-descant_status descant_share(struct descant *job, const char *name, size_t bytes, void **block)
+descant_status descant_share(struct descant *job, const char *name, size_t bytes,
+                             void **block)
 {
     if (job == NULL || *job->parent == 0 || atomic_load(&job->failure) != 0)
         return job_check(job, JOB_OPEN, "descant_share");
     if (name == NULL || *name == '\0' || bytes == 0 || block == NULL)
-        return log_fail(&job->log, DESCANT_INVALID, "descant_share needs a name and bytes");
+        return log_fail(&job->log, DESCANT_INVALID,
+                        "descant_share needs a name and bytes");
     pthread_mutex_lock(&job->sharing);
     descant_status status = job->fabric->type->share(job->fabric, name, bytes, block);
     pthread_mutex_unlock(&job->sharing);
     return status;
 }
 
-descant_status descant_table(struct descant *job, const char *name, size_t rows, size_t width,
-                             float **table)
+descant_status descant_table(struct descant *job, const char *name, size_t rows,
+                             size_t width, float **table)
 {
     descant_status status = job_check(job, JOB_OPEN, "descant_table");
     if (status == DESCANT_OK && table == NULL)
@@ -239,7 +251,8 @@ descant_status descant_table_state(struct descant *job, const float *table, size
 {
     descant_status status = job_check(job, JOB_OPEN, "descant_table_state");
     if (status == DESCANT_OK && state == NULL)
-        status = log_fail(&job->log, DESCANT_INVALID, "descant_table_state: nowhere to put it");
+        status = log_fail(&job->log, DESCANT_INVALID,
+                          "descant_table_state: nowhere to put it");
     if (status != DESCANT_OK)
         return status;
     pthread_mutex_lock(&job->sharing);
@@ -281,7 +294,8 @@ static descant_status start_fabric(struct descant *job)
     if (status == DESCANT_OK)
         status = tables_start(&job->tables);
     if (status == DESCANT_OK && replica_fix(&job->replica) != DESCANT_OK)
-        status = log_fail(&job->log, DESCANT_MEMORY, "no memory for the list of segments");
+        status =
+            log_fail(&job->log, DESCANT_MEMORY, "no memory for the list of segments");
     if (status == DESCANT_OK)
         status = round_init(&job->round, &job->plan, f, &job->replica);
     if (status != DESCANT_OK)
@@ -348,7 +362,8 @@ descant_status descant_start(struct descant *job)
     if (status != DESCANT_OK)
         return status;
     if (job->replica.n_segments == 0 && job->plan.what != PLAN_GRADIENT)
-        return log_fail(&job->log, DESCANT_ORDER, "descant_start: no segment was declared");
+        return log_fail(&job->log, DESCANT_ORDER,
+                        "descant_start: no segment was declared");
     pthread_mutex_lock(&job->machine);          /* others may ask who waits */
     status = start_fabric(job);
     if (status == DESCANT_OK) {

@@ -153,7 +153,8 @@ descant_status job_introduce(struct descant *job, bool called, uint64_t *waited_
 descant_status world_settle(struct descant *job);
 
 /* Says whom for where it waits long; without a world at once. */
-descant_status world_meet(struct descant *job, const char *manifest, int threads, uint64_t until);
+descant_status world_meet(struct descant *job, const char *manifest, int threads,
+                          uint64_t until);
 
 /* job_drive, while others may not have met. */
 descant_status world_drive(struct descant *job, uint64_t until, uint64_t *waited_ns);

@@ -69,7 +69,8 @@ static descant_status check_whole(const struct log *log)
         return DESCANT_OK;
     return log_fail(log, rank ? DESCANT_BAD_SIZE : DESCANT_BAD_RANK,
                     "the variable %s is set, but not %s: a launcher sets both",
-                    rank ? rank_names[0] : size_names[0], rank ? size_names[0] : rank_names[0]);
+                    rank ? rank_names[0] : size_names[0],
+                    rank ? size_names[0] : rank_names[0]);
 }
 
 /* A name that all trainers under this launcher share and no other job has; false where
@@ -77,9 +78,10 @@ static descant_status check_whole(const struct log *log)
  * for all. */
 static bool rendezvous(char *name, size_t room)
 {
-    static const char *const sources[] = {"MASTER_ADDR", "TORCHELASTIC_RUN_ID", "MASTER_PORT",
-                                          "OMPI_MCA_ess_base_jobid", "PMIX_NAMESPACE",
-                                          "PMI_JOBID", "SLURM_JOB_ID", "SLURM_STEP_ID"};
+    static const char *const sources[] = {"MASTER_ADDR",    "TORCHELASTIC_RUN_ID",
+                                          "MASTER_PORT",    "OMPI_MCA_ess_base_jobid",
+                                          "PMIX_NAMESPACE", "PMI_JOBID",
+                                          "SLURM_JOB_ID",   "SLURM_STEP_ID"};
     uint64_t hash = 14695981039346656037u;
     bool told = false;
     for (size_t i = 0; i < sizeof sources / sizeof *sources; i++) {
@@ -105,15 +107,17 @@ static descant_status meet_here(struct launcher *l, int found, const struct log 
     if (is_mpi_rank(found))
         mpi_module_missing(missing, sizeof missing);
     if (!named && *missing)
-        return log_fail(log, DESCANT_UNSUPPORTED, "%d ranks of an MPI launcher: %s", l->size,
-                        missing);
+        return log_fail(log, DESCANT_UNSUPPORTED, "%d ranks of an MPI launcher: %s",
+                        l->size, missing);
     if (!named)
         return log_fail(log, DESCANT_BAD_ADDRESS,
-                        "%d trainers, and nothing tells this run from another one: set the "
-                        "variable MASTER_PORT, or give an address", l->size);
+                        "%d trainers, and nothing tells this run from another one: set "
+                        "the variable MASTER_PORT, or give an address",
+                        l->size);
     if (*missing && l->rank == 0)
-        log_say(log, DESCANT_WARNING, "%d ranks of an MPI launcher can meet on one host only: %s",
-                l->size, missing);
+        log_say(log, DESCANT_WARNING,
+                "%d ranks of an MPI launcher can meet on one host only: %s", l->size,
+                missing);
     l->numbered = true;
     snprintf(l->why, sizeof l->why, "from %s", found >= 0 ? size_names[found] : "size");
     return DESCANT_OK;
@@ -141,11 +145,12 @@ descant_status launcher_read(struct launcher *l, const struct descant_options *o
     if (status != DESCANT_OK)
         return status;
     if (l->size > 0 && l->rank >= l->size)
-        return log_fail(log, DESCANT_BAD_RANK, "rank %d of %d trainers: the last is %d", l->rank,
-                        l->size, l->size - 1);
+        return log_fail(log, DESCANT_BAD_RANK, "rank %d of %d trainers: the last is %d",
+                        l->rank, l->size, l->size - 1);
     if (o->job != NULL) {
         if (strlen(o->job) >= sizeof l->address)
-            return log_fail(log, DESCANT_BAD_ADDRESS, "the job address is over %zu characters",
+            return log_fail(log, DESCANT_BAD_ADDRESS,
+                            "the job address is over %zu characters",
                             sizeof l->address - 1);
         strcpy(l->address, o->job);
         strcpy(l->why, "given");
@@ -161,7 +166,8 @@ descant_status launcher_read(struct launcher *l, const struct descant_options *o
     return DESCANT_OK;
 }
 
-const struct fabric_type *const fabric_types[] = {&fabric_self, &fabric_shm, &fabric_mpi, NULL};
+const struct fabric_type *const fabric_types[] = {&fabric_self, &fabric_shm, &fabric_mpi,
+                                                  NULL};
 const struct fabric_type *const fabric_of_host = &fabric_shm;
 
 descant_status launcher_fabric(const struct launcher *l, const struct fabric_type **type,
@@ -178,7 +184,8 @@ descant_status launcher_fabric(const struct launcher *l, const struct fabric_typ
         *rest = after ? l->address + length + 1 : l->address + length;
         return DESCANT_OK;
     }
-    return log_fail(log, DESCANT_BAD_ADDRESS,
-                    "'%s' is no job address; there are: self, shm:NAME[,rate=1gbit][,rtt=1ms], mpi",
-                    l->address);
+    return log_fail(
+        log, DESCANT_BAD_ADDRESS,
+        "'%s' is no job address; there are: self, shm:NAME[,rate=1gbit][,rtt=1ms], mpi",
+        l->address);
 }

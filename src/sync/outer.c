@@ -128,14 +128,15 @@ descant_status descant_outer_save(struct descant *job, void *memory, size_t *byt
                                   .vectors = (uint32_t)outer_vectors(job, vectors),
                                   .floats = outer_floats(job)};
     memcpy(header.magic, outer_magic, sizeof header.magic);
-    size_t payload = sizeof(uint64_t) + header.vectors * (size_t)header.floats * sizeof(float);
+    size_t payload =
+        sizeof(uint64_t) + header.vectors * (size_t)header.floats * sizeof(float);
     size_t room = *bytes;
     *bytes = sizeof header + payload;
     if (memory == NULL)
         return DESCANT_OK;
     if (room < *bytes)
-        return log_fail(&job->log, DESCANT_INVALID, "the outer state needs %zu bytes, not %zu",
-                        *bytes, room);
+        return log_fail(&job->log, DESCANT_INVALID,
+                        "the outer state needs %zu bytes, not %zu", *bytes, room);
     unsigned char *body = (unsigned char *)memory + sizeof header;
     pthread_mutex_lock(&job->machine);
     to_boundary(job);
@@ -155,18 +156,21 @@ descant_status descant_outer_load(struct descant *job, const void *memory, size_
     struct outer_header header;
     float *vectors[2];
     if (memory == NULL || bytes < sizeof header)
-        return log_fail(&job->log, DESCANT_CORRUPT, "an outer state of %zu bytes is torn", bytes);
+        return log_fail(&job->log, DESCANT_CORRUPT, "an outer state of %zu bytes is torn",
+                        bytes);
     memcpy(&header, memory, sizeof header);
     if (memcmp(header.magic, outer_magic, sizeof header.magic) != 0 ||
         header.version < VERSION_WITHOUT_ROUNDS || header.version > VERSION)
         return log_fail(&job->log, DESCANT_CORRUPT,
-                        "this is no outer state of version %d, nor of one before", VERSION);
+                        "this is no outer state of version %d, nor of one before",
+                        VERSION);
     if (header.vectors != (uint32_t)outer_vectors(job, vectors) ||
         header.floats != outer_floats(job))
-        return log_fail(&job->log, DESCANT_CORRUPT,
-                        "the outer state has %u vectors of %llu floats, this job %d of %zu",
-                        header.vectors, (unsigned long long)header.floats,
-                        outer_vectors(job, vectors), outer_floats(job));
+        return log_fail(
+            &job->log, DESCANT_CORRUPT,
+            "the outer state has %u vectors of %llu floats, this job %d of %zu",
+            header.vectors, (unsigned long long)header.floats,
+            outer_vectors(job, vectors), outer_floats(job));
     uint64_t rounds = 0;
     size_t before = header.version == VERSION_WITHOUT_ROUNDS ? 0 : sizeof rounds;
     size_t payload = before + header.vectors * (size_t)header.floats * sizeof(float);
@@ -176,7 +180,8 @@ descant_status descant_outer_load(struct descant *job, const void *memory, size_
     if (job->plan.what == PLAN_ELASTIC && job->round.loaded == NULL)
         job->round.loaded = memory_take_array(job->replica.n, sizeof(float));
     if (job->plan.what == PLAN_ELASTIC && job->round.loaded == NULL)
-        return log_fail(&job->log, DESCANT_MEMORY, "no memory for %zu floats", job->replica.n);
+        return log_fail(&job->log, DESCANT_MEMORY, "no memory for %zu floats",
+                        job->replica.n);
     pthread_mutex_lock(&job->machine);
     vectors[0] = job->plan.what == PLAN_ELASTIC ? job->round.loaded : vectors[0];
     memcpy(&rounds, body, before);

@@ -55,7 +55,8 @@ static double best_rate(int members)
 
 static double momentum_of(const struct plan *plan, uint64_t rounds)
 {
-    if (plan->when != PLAN_EVERY || plan->every < LEAST_EVERY || rounds <= ROUNDS_OF_MEMORY)
+    if (plan->when != PLAN_EVERY || plan->every < LEAST_EVERY ||
+        rounds <= ROUNDS_OF_MEMORY)
         return 0;
     double momentum = 1 - ROUNDS_OF_MEMORY / (double)rounds;
     return momentum < most_momentum ? momentum : most_momentum;

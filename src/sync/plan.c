@@ -29,87 +29,166 @@ struct draft {
     double xi;
 };
 
-enum plan_key { KEY_WHEN, KEY_WHAT, KEY_MERGE, KEY_EVERY, KEY_DELAY, KEY_GAP, KEY_PERIOD,
-                KEY_BOUND, KEY_ALPHA, KEY_XI, KEY_RATE, KEY_MOMENTUM, KEY_NESTEROV, KEY_WEIGHT,
-                KEY_HEAL, KEY_WIRE, KEY_HOT, N_KEYS };
+enum plan_key {
+    KEY_WHEN,
+    KEY_WHAT,
+    KEY_MERGE,
+    KEY_EVERY,
+    KEY_DELAY,
+    KEY_GAP,
+    KEY_PERIOD,
+    KEY_BOUND,
+    KEY_ALPHA,
+    KEY_XI,
+    KEY_RATE,
+    KEY_MOMENTUM,
+    KEY_NESTEROV,
+    KEY_WEIGHT,
+    KEY_HEAL,
+    KEY_WIRE,
+    KEY_HOT,
+    N_KEYS
+};
 
 enum { MESSAGE_ROOM = 900, MAX_STEPS = 1000000000 };
 
 #define AT(field) offsetof(struct draft, field)
 const struct option plan_options[] = {
-    [KEY_WHEN] = {.name = "when", .type = OPTION_CHOICE, .offset = AT(plan.when),
+    [KEY_WHEN] = {.name = "when",
+                  .type = OPTION_CHOICE,
+                  .offset = AT(plan.when),
                   .choices = "never|shadow|every|control",
                   .help = "when a round runs"},
-    [KEY_WHAT] = {.name = "what", .type = OPTION_CHOICE, .offset = AT(plan.what),
+    [KEY_WHAT] = {.name = "what",
+                  .type = OPTION_CHOICE,
+                  .offset = AT(plan.what),
                   .choices = "nothing|mean|elastic|block|gradient|sum",
                   .help = "what the exchange computes"},
-    [KEY_MERGE] = {.name = "merge", .type = OPTION_CHOICE, .offset = AT(plan.merge),
-                   .choices = "pull|delta", .help = "how the result is merged"},
-    [KEY_EVERY] = {.name = "every", .type = OPTION_INT, .offset = AT(plan.every), .low = 1,
+    [KEY_MERGE] = {.name = "merge",
+                   .type = OPTION_CHOICE,
+                   .offset = AT(plan.merge),
+                   .choices = "pull|delta",
+                   .help = "how the result is merged"},
+    [KEY_EVERY] = {.name = "every",
+                   .type = OPTION_INT,
+                   .offset = AT(plan.every),
+                   .low = 1,
                    .high = MAX_STEPS,
-                   .help = "steps between the starts of two rounds; bsp: gradients between two "
-                           "supersteps, instead of a period"},
-    [KEY_DELAY] = {.name = "delay", .type = OPTION_INT, .offset = AT(plan.delay), .low = 0,
+                   .help = "steps between the starts of two rounds; bsp: gradients "
+                           "between two supersteps, instead of a period"},
+    [KEY_DELAY] = {.name = "delay",
+                   .type = OPTION_INT,
+                   .offset = AT(plan.delay),
+                   .low = 0,
                    .high = MAX_STEPS,
-                   .help = "steps from a round's start to its merge; 0: workers wait for it"},
-    [KEY_GAP] = {.name = "gap", .type = OPTION_INT, .offset = AT(plan.gap), .low = 0,
-                 .high = MAX_STEPS, .help = "shadow: at least so many steps between rounds"},
-    [KEY_PERIOD] = {.name = "period", .type = OPTION_TIME, .offset = AT(plan.period),
-                    .low = 0.001, .high = 3600, .help = "bsp: time between two supersteps"},
-    [KEY_BOUND] = {.name = "bound", .type = OPTION_INT, .offset = AT(plan.bound), .low = 0,
-                   .high = MAX_STEPS, .help = "bsp: versions that a gradient may be behind"},
-    [KEY_ALPHA] = {.name = "alpha", .type = OPTION_REAL, .offset = AT(plan.alpha),
-                   .low = OPTION_ABOVE_0, .high = 1,
+                   .help =
+                       "steps from a round's start to its merge; 0: workers wait for it"},
+    [KEY_GAP] = {.name = "gap",
+                 .type = OPTION_INT,
+                 .offset = AT(plan.gap),
+                 .low = 0,
+                 .high = MAX_STEPS,
+                 .help = "shadow: at least so many steps between rounds"},
+    [KEY_PERIOD] = {.name = "period",
+                    .type = OPTION_TIME,
+                    .offset = AT(plan.period),
+                    .low = 0.001,
+                    .high = 3600,
+                    .help = "bsp: time between two supersteps"},
+    [KEY_BOUND] = {.name = "bound",
+                   .type = OPTION_INT,
+                   .offset = AT(plan.bound),
+                   .low = 0,
+                   .high = MAX_STEPS,
+                   .help = "bsp: versions that a gradient may be behind"},
+    [KEY_ALPHA] = {.name = "alpha",
+                   .type = OPTION_REAL,
+                   .offset = AT(plan.alpha),
+                   .low = OPTION_ABOVE_0,
+                   .high = 1,
                    .help = "how far a merge pulls towards the global version"},
-    [KEY_XI] = {.name = "xi", .type = OPTION_REAL, .offset = AT(xi), .low = 0, .high = 0.9999,
+    [KEY_XI] = {.name = "xi",
+                .type = OPTION_REAL,
+                .offset = AT(xi),
+                .low = 0,
+                .high = 0.9999,
                 .help = "1 - alpha, as DaSGD writes it"},
-    [KEY_RATE] = {.name = "rate", .type = OPTION_REAL, .offset = AT(plan.rate),
-                  .low = OPTION_ABOVE_0, .high = 10, .choices = "auto",
+    [KEY_RATE] = {.name = "rate",
+                  .type = OPTION_REAL,
+                  .offset = AT(plan.rate),
+                  .low = OPTION_ABOVE_0,
+                  .high = 10,
+                  .choices = "auto",
                   .help = "block: the outer learning rate"},
-    [KEY_MOMENTUM] = {.name = "momentum", .type = OPTION_REAL, .offset = AT(plan.momentum),
-                      .low = 0, .high = 0.9999, .choices = "auto",
-                      .help = "block: the outer momentum; auto: by the interval and the rounds so "
-                              "far (docs/plans.md)"},
-    [KEY_NESTEROV] = {.name = "nesterov", .type = OPTION_BOOL, .offset = AT(plan.nesterov),
-                      .high = 1, .help = "block: momentum looks ahead"},
-    [KEY_WEIGHT] = {.name = "weight", .type = OPTION_CHOICE, .offset = AT(plan.weight),
-                    .choices = "equal|steps", .help = "how trainers weigh in a mean"},
-    [KEY_HEAL] = {.name = "heal", .type = OPTION_BOOL, .offset = AT(plan.heal), .high = 1,
+    [KEY_MOMENTUM] = {.name = "momentum",
+                      .type = OPTION_REAL,
+                      .offset = AT(plan.momentum),
+                      .low = 0,
+                      .high = 0.9999,
+                      .choices = "auto",
+                      .help = "block: the outer momentum; auto: by the interval and the "
+                              "rounds so far (docs/plans.md)"},
+    [KEY_NESTEROV] = {.name = "nesterov",
+                      .type = OPTION_BOOL,
+                      .offset = AT(plan.nesterov),
+                      .high = 1,
+                      .help = "block: momentum looks ahead"},
+    [KEY_WEIGHT] = {.name = "weight",
+                    .type = OPTION_CHOICE,
+                    .offset = AT(plan.weight),
+                    .choices = "equal|steps",
+                    .help = "how trainers weigh in a mean"},
+    [KEY_HEAL] = {.name = "heal",
+                  .type = OPTION_BOOL,
+                  .offset = AT(plan.heal),
+                  .high = 1,
                   .help = "after NaN or Inf a trainer takes the global version"},
-    [KEY_WIRE] = {.name = "wire", .type = OPTION_CHOICE, .offset = AT(plan.wire),
+    [KEY_WIRE] = {.name = "wire",
+                  .type = OPTION_CHOICE,
+                  .offset = AT(plan.wire),
                   .choices = "f32|bf16|q8",
                   .help = "how means and rows are sent: in floats of 32, 16 or 8 bits"},
-    [KEY_HOT] = {.name = "hot", .type = OPTION_INT, .offset = AT(plan.hot), .low = 0,
+    [KEY_HOT] = {.name = "hot",
+                 .type = OPTION_INT,
+                 .offset = AT(plan.hot),
+                 .low = 0,
                  .high = MAX_STEPS,
-                 .help = "rows touched more often than this between rounds are averaged over "
-                         "machines, others summed; 0: all are summed"},
+                 .help = "rows touched more often than this between rounds are averaged "
+                         "over machines, others summed; 0: all are summed"},
 };
 #undef AT
 const size_t plan_n_options = N_KEYS;
-_Static_assert(sizeof plan_options / sizeof *plan_options == N_KEYS, "one row for each key");
+_Static_assert(sizeof plan_options / sizeof *plan_options == N_KEYS,
+               "one row for each key");
 
 const struct plan_preset plan_presets[] = {
     {"none", "when=never", "no rounds: the upper bound on speed"},
-    {"allreduce", "when=every,what=gradient,every=1", "synchronous minibatch SGD, as DDP"},
+    {"allreduce", "when=every,what=gradient,every=1",
+     "synchronous minibatch SGD, as DDP"},
     {"shadow-easgd", "when=shadow,what=elastic,alpha=0.5", "ShadowSync S-EASGD"},
     {"shadow-ma", "when=shadow,what=mean,alpha=0.5", "ShadowSync S-MA"},
     {"shadow-delta", "when=shadow,what=mean,merge=delta", "S-MA with the merge of CoCoD"},
-    {"shadow-bmuf", "when=shadow,what=block,alpha=0.7,rate=auto,momentum=auto", "ShadowSync S-BMUF"},
+    {"shadow-bmuf", "when=shadow,what=block,alpha=0.7,rate=auto,momentum=auto",
+     "ShadowSync S-BMUF"},
     {"easgd", "when=every,what=elastic,every=8,alpha=0.5", "EASGD, FR-EASGD"},
     {"ma", "when=every,what=mean,every=8", "local SGD, FR-MA"},
-    {"bmuf", "when=every,what=block,every=8,rate=auto,momentum=auto", "BMUF, SlowMo, FR-BMUF"},
+    {"bmuf", "when=every,what=block,every=8,rate=auto,momentum=auto",
+     "BMUF, SlowMo, FR-BMUF"},
     {"dasgd", "when=every,what=mean,every=4,delay=1,xi=0.25", "DaSGD"},
     {"dasgd-delta", "when=every,what=mean,merge=delta,every=4,delay=1",
      "CoCoD, DGA: delayed averaging"},
-    {"diloco", "when=every,what=block,every=100,rate=auto,momentum=auto,nesterov=1", "DiLoCo"},
+    {"diloco", "when=every,what=block,every=100,rate=auto,momentum=auto,nesterov=1",
+     "DiLoCo"},
     {"diloco-delta",
-     "when=every,what=block,merge=delta,every=100,delay=10,rate=auto,momentum=auto,nesterov=1",
+     "when=every,what=block,merge=delta,every=100,delay=10,rate=auto,momentum=auto,"
+     "nesterov=1",
      "overlapped DiLoCo"},
     {"bsp", "when=control,what=sum,period=50ms,bound=16", "BSP with shared memory"},
     {NULL, NULL, NULL},
 };
 
-static const struct plan defaults = {.preset = "custom", .alpha = 1, .rate = 1, .hot = 100};
+static const struct plan defaults = {
+    .preset = "custom", .alpha = 1, .rate = 1, .hot = 100};
 
 /* The string and, for each key it has, the place it stands at, from 1; 0: not given. */
 struct source {
@@ -120,7 +199,8 @@ struct source {
 
 static bool averages(const struct plan *plan)
 {
-    return plan->what == PLAN_MEAN || plan->what == PLAN_ELASTIC || plan->what == PLAN_BLOCK;
+    return plan->what == PLAN_MEAN || plan->what == PLAN_ELASTIC ||
+           plan->what == PLAN_BLOCK;
 }
 
 /* The condition that the plan lacks for the key to have a meaning; NULL: it lacks none.
@@ -146,8 +226,9 @@ static const char *lacks(const struct plan *plan, int key)
         return plan->what == PLAN_BLOCK ? NULL : "what=block";
     case KEY_WEIGHT:
     case KEY_WIRE:
-        return plan->what == PLAN_MEAN || plan->what == PLAN_BLOCK ? NULL
-                                                                   : "what=mean or what=block";
+        return plan->what == PLAN_MEAN || plan->what == PLAN_BLOCK
+                   ? NULL
+                   : "what=mean or what=block";
     case KEY_HOT:
         return plan->when == PLAN_NEVER || plan->when == PLAN_CONTROL
                    ? "when=shadow or when=every"
@@ -210,7 +291,8 @@ static bool check_control(struct plan *plan, struct source *source)
     if (place[KEY_EVERY])
         plan->period = 0;
     if (plan->every == 0 && !(plan->period > 0))
-        return FAIL(source, "when=control at place %zu needs period=TIME or every=GRADIENTS",
+        return FAIL(source,
+                    "when=control at place %zu needs period=TIME or every=GRADIENTS",
                     place[KEY_WHEN]);
     return true;
 }
@@ -234,7 +316,8 @@ static bool check_rules(struct draft *draft, struct source *source)
         return FAIL(source, "what at place %zu needs when=shadow or when=every",
                     place[KEY_WHAT]);
     if (plan->when != PLAN_NEVER && plan->what == PLAN_NOTHING)
-        return FAIL(source, "when at place %zu needs what=mean, elastic, block or gradient", at);
+        return FAIL(source,
+                    "when at place %zu needs what=mean, elastic, block or gradient", at);
     if ((plan->when == PLAN_CONTROL) != (plan->what == PLAN_SUM))
         return FAIL(source, "at place %zu: when=control and what=sum go together", at);
     if (plan->when == PLAN_EVERY && plan->every == 0)
@@ -242,10 +325,12 @@ static bool check_rules(struct draft *draft, struct source *source)
     at = later(at, later(place[KEY_EVERY], place[KEY_DELAY]));
     if (plan->what == PLAN_GRADIENT &&
         (plan->when != PLAN_EVERY || plan->every != 1 || plan->delay != 0))
-        return FAIL(source, "at place %zu: what=gradient is only for when=every,every=1,delay=0",
+        return FAIL(source,
+                    "at place %zu: what=gradient is only for when=every,every=1,delay=0",
                     at);
     if (plan->delay > plan->every)
-        return FAIL(source, "at place %zu: delay=%lld is above every=%lld; allowed: 0 to every",
+        return FAIL(source,
+                    "at place %zu: delay=%lld is above every=%lld; allowed: 0 to every",
                     at, (long long)plan->delay, (long long)plan->every);
     return true;
 }
@@ -259,7 +344,8 @@ static bool parse_change(struct draft *draft, struct source *source, const char 
     if (!length)
         return FAIL(source, "nothing at place %zu, where key=value should be", place);
     if (!equals)
-        return FAIL(source, "'%.*s' at place %zu is not key=value", (int)length, text, place);
+        return FAIL(source, "'%.*s' at place %zu is not key=value", (int)length, text,
+                    place);
     size_t key_length = (size_t)(equals - text);
     const struct option_text change = {source->text, text, equals + 1, key_length,
                                        length - key_length - 1};
@@ -273,7 +359,8 @@ static bool parse_change(struct draft *draft, struct source *source, const char 
                     plan_options[key].name, source->place[key], place);
     source->place[key] = place;
     if (source->place[KEY_ALPHA] && source->place[KEY_XI])
-        return FAIL(source, "alpha at place %zu and xi at place %zu: xi is 1 - alpha, give one",
+        return FAIL(source,
+                    "alpha at place %zu and xi at place %zu: xi is 1 - alpha, give one",
                     source->place[KEY_ALPHA], source->place[KEY_XI]);
     if (key == KEY_XI)
         draft->plan.alpha = 1 - draft->xi;
@@ -319,10 +406,11 @@ static bool parse_preset(struct draft *draft, struct source *source, size_t leng
         guess_try(&guess, row->name, strlen(row->name));
     int used = snprintf(source->message, sizeof source->message,
                         "unknown preset '%.*s' at place 1%s; allowed: ",
-                        (int)(length < 200 ? length : 200), source->text, guess_text(&guess, ""));
+                        (int)(length < 200 ? length : 200), source->text,
+                        guess_text(&guess, ""));
     for (row = plan_presets; row->name; row++)
-        used += snprintf(source->message + used, sizeof source->message - (size_t)used, "%s%s",
-                         row == plan_presets ? "" : ", ", row->name);
+        used += snprintf(source->message + used, sizeof source->message - (size_t)used,
+                         "%s%s", row == plan_presets ? "" : ", ", row->name);
     return false;
 }
 
@@ -362,7 +450,8 @@ static void put(struct writer *w, const char *piece)
             w->text[w->used] = *piece;
 }
 
-static void put_changes(struct writer *w, const struct draft *from, const struct draft *to)
+static void put_changes(struct writer *w, const struct draft *from,
+                        const struct draft *to)
 {
     char before[64], after[64];
     for (int key = 0; key < N_KEYS; key++) {
@@ -431,8 +520,8 @@ size_t descant_plans(char *text, size_t room)
     size_t n = 0;
     for (const struct plan_preset *row = plan_presets; row->name; row++) {
         size_t left = n < room ? room - n : 0;
-        n += (size_t)snprintf(left ? text + n : NULL, left, "%s\t%s\t%s\n", row->name, row->changes,
-                              row->help);
+        n += (size_t)snprintf(left ? text + n : NULL, left, "%s\t%s\t%s\n", row->name,
+                              row->changes, row->help);
     }
     return n;
 }

@@ -10,7 +10,14 @@
 #include "base/base.h"
 
 enum plan_when { PLAN_NEVER, PLAN_SHADOW, PLAN_EVERY, PLAN_CONTROL };
-enum plan_what { PLAN_NOTHING, PLAN_MEAN, PLAN_ELASTIC, PLAN_BLOCK, PLAN_GRADIENT, PLAN_SUM };
+enum plan_what {
+    PLAN_NOTHING,
+    PLAN_MEAN,
+    PLAN_ELASTIC,
+    PLAN_BLOCK,
+    PLAN_GRADIENT,
+    PLAN_SUM
+};
 enum plan_merge { PLAN_PULL, PLAN_DELTA };
 enum plan_weight { PLAN_EQUAL, PLAN_STEPS };
 

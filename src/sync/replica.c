@@ -39,9 +39,11 @@ descant_status replica_check(struct replica *r, const char *name, size_t n, size
                              const struct log *log)
 {
     if (name == NULL || *name == '\0' || strpbrk(name, " \t\r\n") != NULL)
-        return log_fail(log, DESCANT_INVALID, "a segment needs a name without white space");
+        return log_fail(log, DESCANT_INVALID,
+                        "a segment needs a name without white space");
     if (n == 0 || n > SIZE_MAX / 64)
-        return log_fail(log, DESCANT_INVALID, "segment '%s': %zu floats cannot be", name, n);
+        return log_fail(log, DESCANT_INVALID, "segment '%s': %zu floats cannot be", name,
+                        n);
     if (replica_find(r, name) != NULL)
         return log_fail(log, DESCANT_DUPLICATE, "segment '%s' is there already", name);
     if (r->n_segments == r->room) {
@@ -65,7 +67,8 @@ descant_status replica_check(struct replica *r, const char *name, size_t n, size
     return DESCANT_OK;
 }
 
-const struct segment *replica_overlap(const struct replica *r, const float *memory, size_t n)
+const struct segment *replica_overlap(const struct replica *r, const float *memory,
+                                      size_t n)
 {
     uintptr_t from = (uintptr_t)memory, end = from + n * sizeof *memory;
     for (size_t i = 0; i < r->n_segments; i++) {

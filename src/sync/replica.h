@@ -41,7 +41,8 @@ descant_status replica_check(struct replica *r, const char *name, size_t n, size
 void replica_add(struct replica *r, float *memory, size_t n, bool attached);
 struct segment *replica_find(struct replica *r, const char *name);
 /* The first segment that has a part of this memory; NULL: none. */
-const struct segment *replica_overlap(const struct replica *r, const float *memory, size_t n);
+const struct segment *replica_overlap(const struct replica *r, const float *memory,
+                                      size_t n);
 
 /* After the last add: makes r->live. */
 descant_status replica_fix(struct replica *r);
@@ -58,6 +59,7 @@ char *replica_manifest(const struct replica *r, const char *plan);
 /* Calls fn for each stretch of a segment's memory within [from, from + n) of the flat
  * vector, `at` being its place there. The caller holds the lock. */
 typedef void replica_fn(void *context, float *memory, size_t at, size_t n);
-void replica_each(struct replica *r, size_t from, size_t n, replica_fn *fn, void *context);
+void replica_each(struct replica *r, size_t from, size_t n, replica_fn *fn,
+                  void *context);
 
 #endif

@@ -50,7 +50,9 @@ static bool keeps_result(const struct plan *plan, const struct fabric *fabric)
 /* descant_mean takes any buffer, in pieces of that; most are gradients of the replica. */
 size_t round_room(const struct plan *plan, const struct replica *replica)
 {
-    size_t least = plan->what != PLAN_GRADIENT ? 0 : replica->n ? LEAST_ROOM : UNKNOWN_ROOM;
+    size_t least = plan->what != PLAN_GRADIENT ? 0
+                   : replica->n                ? LEAST_ROOM
+                                               : UNKNOWN_ROOM;
     return replica->n > least ? replica->n : least;
 }
 
@@ -116,7 +118,8 @@ static bool copies(const struct round *r)
 /* A state that begins the outer state anew: G = w, s = 0, and the last result is w. */
 static bool renews_outer(const struct round *r)
 {
-    bool renews = keeps_result(r->plan, r->fabric) || (uses_outer(r->plan) && !r->outer_loaded);
+    bool renews =
+        keeps_result(r->plan, r->fabric) || (uses_outer(r->plan) && !r->outer_loaded);
     return renews && r->exchange.kind == EXCHANGE_STATE && !r->exchange.final;
 }
 
@@ -159,7 +162,8 @@ void round_begin_state(struct round *r, uint64_t priority, bool final)
 
 void round_begin_final_mean(struct round *r)
 {
-    open_round(r, (struct exchange){.kind = EXCHANGE_MEAN, .weight = 1, .final = true}, true);
+    open_round(r, (struct exchange){.kind = EXCHANGE_MEAN, .weight = 1, .final = true},
+               true);
 }
 
 void round_release(struct round *r)
@@ -286,11 +290,12 @@ static void watch_outer(struct round *r)
         [OUTER_LAGS] = "lags: each round repeats the change of the one before"};
     enum outer_verdict verdict = outer_watch(&r->watch, r->plan, r->step, &r->turn);
     if (verdict != OUTER_FITS && r->fabric->rank == 0)
-        log_say(&r->fabric->log, DESCANT_WARNING,
-                "the outer step (rate %g, momentum %g) %s (mean cosine %.2f after %llu rounds); "
-                "rate=1,momentum=0 is plain averaging, and auto the plan's default",
-                (double)r->step.rate, (double)r->step.momentum, words[verdict], r->watch.cosine,
-                (unsigned long long)r->outer_rounds);
+        log_say(
+            &r->fabric->log, DESCANT_WARNING,
+            "the outer step (rate %g, momentum %g) %s (mean cosine %.2f after %llu "
+            "rounds); rate=1,momentum=0 is plain averaging, and auto the plan's default",
+            (double)r->step.rate, (double)r->step.momentum, words[verdict],
+            r->watch.cosine, (unsigned long long)r->outer_rounds);
 }
 
 /* The outer state is the part's from here on. */
@@ -357,7 +362,8 @@ static enum round_progress take_part(struct round *r, const struct fabric_part *
  * merged, and a replica that is to be healed takes the centre. */
 static struct fabric_part elastic_result(const struct round *r)
 {
-    struct fabric_part part = {.kind = EXCHANGE_ELASTIC, .out = r->held, .n = r->replica->n};
+    struct fabric_part part = {
+        .kind = EXCHANGE_ELASTIC, .out = r->held, .n = r->replica->n};
     if (r->fabric->own_bad && r->plan->heal)
         part.out = r->fabric->center;
     else if (r->fabric->own_bad || r->held == NULL)

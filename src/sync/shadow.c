@@ -25,7 +25,12 @@
 
 #include <pthread.h>
 
-enum { REST_LEAST_NS = 1000000, REST_MOST_NS = 20000000, HELD_NS = 1000000000, SLICE_NS = 100000 };
+enum {
+    REST_LEAST_NS = 1000000,
+    REST_MOST_NS = 20000000,
+    HELD_NS = 1000000000,
+    SLICE_NS = 100000
+};
 
 /* Rounds of the replica while rows wait: one part in so many of the shadow's time, of one
  * that is late, and how many steps of all workers after the last it is. */
@@ -44,7 +49,8 @@ static double budget_of(const struct descant *job)
 {
     if (job->sync_cpu > 0)
         return job->sync_cpu;
-    if (job->cores >= atomic_load_explicit(&job->fabric->machine_threads, memory_order_relaxed))
+    if (job->cores >=
+        atomic_load_explicit(&job->fabric->machine_threads, memory_order_relaxed))
         return 1;
     return rows_wait(job) ? ROWS_BUDGET : BUDGET;
 }
@@ -69,7 +75,8 @@ static bool due(struct descant *job, enum round_progress progress)
     uint64_t new_steps = workers_steps(&job->workers) - job->begun_steps;
     uint64_t least = job->plan.gap > 1 ? (uint64_t)job->plan.gap : 1;
     return atomic_load(&job->reload) ||
-           (new_steps >= least && !rows_first(job, new_steps, least) && job_link_allows(job));
+           (new_steps >= least && !rows_first(job, new_steps, least) &&
+            job_link_allows(job));
 }
 
 static bool has_worked(enum round_progress progress)
@@ -89,7 +96,8 @@ static enum round_progress advance_round(struct descant *job)
         job_round_done(job, workers_steps(&job->workers));
     else if (progress == ROUND_FAILED)
         job_broken(job);
-    else if ((progress == ROUND_RESTING || progress == ROUND_CALLED) && due(job, progress)) {
+    else if ((progress == ROUND_RESTING || progress == ROUND_CALLED) &&
+             due(job, progress)) {
         job_round_begins(job, workers_steps(&job->workers), true);
         job->round_began_cpu_ns = clock_thread_cpu_ns();
         job->round_cpu_ns = 0;
@@ -175,7 +183,8 @@ static void *run(void *context)
         while (has_worked(progress) && !budget_burst_over(&spent) &&
                !atomic_load(&job->shadow_stop));
         budget_pay(&spent, budget);
-        atomic_store_explicit(&job->stats.shadow_cpu_ns, spent.cpu_ns, memory_order_relaxed);
+        atomic_store_explicit(&job->stats.shadow_cpu_ns, spent.cpu_ns,
+                              memory_order_relaxed);
         now = clock_now_ns();
         rest = has_worked(progress) ? REST_LEAST_NS
                                     : 2 * rest < REST_MOST_NS ? 2 * rest : REST_MOST_NS;
@@ -197,7 +206,8 @@ descant_status shadow_start(struct descant *job)
     int error = memory_refuse() ? -1 : pthread_create(&job->shadow, NULL, run, job);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (error != 0)
-        return log_fail(&job->log, DESCANT_SYSTEM, "the shadow's thread cannot be started");
+        return log_fail(&job->log, DESCANT_SYSTEM,
+                        "the shadow's thread cannot be started");
     job->shadow_runs = true;
     return DESCANT_OK;
 }

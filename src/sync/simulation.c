@@ -32,7 +32,8 @@ struct trainer {
     float *w, *g;
     float *own;                 /* attached memory */
     uint64_t t, t0;             /* steps made; a joiner counts from t0 */
-    uint64_t step_ends_ns, stopped_ns, blocked_ns, rounds, begun_steps, merged_steps, gap_sum;
+    uint64_t step_ends_ns, stopped_ns, blocked_ns, rounds, begun_steps, merged_steps,
+        gap_sum;
     struct rng rng;
 };
 
@@ -83,7 +84,8 @@ static descant_status enter_tables(struct simulation *s, int i)
         x->tables.part_room = s->o.rows_part;
     for (size_t k = 0; k < s->o.n_tables && status == DESCANT_OK; k++) {
         snprintf(name, sizeof name, "table%zu", k);
-        status = tables_add(&x->tables, name, s->o.tables[k].rows, s->o.tables[k].width, &w);
+        status =
+            tables_add(&x->tables, name, s->o.tables[k].rows, s->o.tables[k].width, &w);
         if (status == DESCANT_OK && s->o.tables[k].state > 0)
             status = tables_add_state(&x->tables, w, s->o.tables[k].state, &w);
     }
@@ -98,10 +100,14 @@ static descant_status enter(struct simulation *s, int i)
     int late = 0;
     for (int k = 0; k < s->o.trainers; k++)
         late += of(s->o.join_s, k, 0) > 0;
-    struct fabric_options options = {.address = "", .rank = i, .size = s->o.trainers - late,
+    struct fabric_options options = {.address = "",
+                                     .rank = i,
+                                     .size = s->o.trainers - late,
                                      .joins = of(s->o.join_s, i, 0) > 0,
-                                     .wire = (enum wire)s->plan.wire, .log = s->o.log,
-                                     .link = s->o.fabric->link, .context = s->world};
+                                     .wire = (enum wire)s->plan.wire,
+                                     .log = s->o.log,
+                                     .link = s->o.fabric->link,
+                                     .context = s->world};
     replica_init(&x->replica);
     descant_status status = s->type->open(&x->fabric, &options);
     size_t at;
@@ -324,11 +330,13 @@ static bool advance(struct simulation *s, int i, uint64_t now, bool *failed)
 /* One piece of its tables. */
 static bool advance_rows(struct trainer *x, uint64_t now, bool *failed)
 {
-    enum round_progress progress = x->started ? tables_advance(&x->tables) : ROUND_RESTING;
+    enum round_progress progress =
+        x->started ? tables_advance(&x->tables) : ROUND_RESTING;
     *failed |= progress == ROUND_FAILED;
     if (progress == ROUND_WORKED || progress == ROUND_DONE)
         return true;
-    bool due = progress == ROUND_CALLED || x->t > x->rows_steps || tables_stopping(&x->tables);
+    bool due =
+        progress == ROUND_CALLED || x->t > x->rows_steps || tables_stopping(&x->tables);
     if (!x->started || !due || !tables_can_begin(&x->tables))
         return false;
     x->rows_steps = x->t;
@@ -440,11 +448,13 @@ static descant_status run(struct simulation *s)
             status = at_moment(s, now);
             continue;
         }
-        int rank = simulated_turn(s->world, next < UINT64_MAX ? next : s->moved_ns + FOREVER_NS);
+        int rank =
+            simulated_turn(s->world, next < UINT64_MAX ? next : s->moved_ns + FOREVER_NS);
         if (rank >= 0 && simulated_now(s->world) < next)
             status = go_on(s, rank);
         else if (rank < 0 && next == UINT64_MAX)
-            status = log_fail(s->o.log, DESCANT_SYSTEM, "%d trainers wait for ever", s->left);
+            status =
+                log_fail(s->o.log, DESCANT_SYSTEM, "%d trainers wait for ever", s->left);
     }
     return status;
 }
@@ -465,10 +475,14 @@ descant_status simulation_run(struct simulation **out, const struct simulation_o
     s->type = o->fabric->type;
     s->fixed = o->die_at == NULL && o->join_s == NULL;
     const struct simulated_options world = {
-        .ranks = o->trainers, .per_host = o->world.per_host, .seed = o->world.seed,
-        .fixed = s->fixed, .latency_ns = (uint64_t)(o->world.latency_s * 1e9),
+        .ranks = o->trainers,
+        .per_host = o->world.per_host,
+        .seed = o->world.seed,
+        .fixed = s->fixed,
+        .latency_ns = (uint64_t)(o->world.latency_s * 1e9),
         .near_latency_ns = (uint64_t)(o->world.near_latency_s * 1e9),
-        .jitter_ns = (uint64_t)(o->world.jitter_s * 1e9), .bytes_per_s = o->world.bytes_per_s};
+        .jitter_ns = (uint64_t)(o->world.jitter_s * 1e9),
+        .bytes_per_s = o->world.bytes_per_s};
     s->world = simulated_create(&world);
     s->trainers = memory_take_array((size_t)o->trainers, sizeof *s->trainers);
     if (s->world == NULL || s->trainers == NULL) {

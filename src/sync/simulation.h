@@ -37,12 +37,13 @@ struct simulation_world {
 };
 
 /* g becomes the gradient at w, for step t (from 1) of a trainer. */
-typedef void simulation_gradient(void *context, int trainer, uint64_t t, const float *w, float *g,
-                                 size_t n);
+typedef void simulation_gradient(void *context, int trainer, uint64_t t, const float *w,
+                                 float *g, size_t n);
 
 /* Step t of a trainer changes rows of tables->list[..].w and touches them; t 0: their
  * first values. */
-typedef void simulation_rows(void *context, int trainer, uint64_t t, struct tables *tables);
+typedef void simulation_rows(void *context, int trainer, uint64_t t,
+                             struct tables *tables);
 
 struct simulation_table {
     size_t rows, width;
@@ -91,7 +92,8 @@ struct simulation_trainer {
 
 struct simulation;
 
-descant_status simulation_run(struct simulation **out, const struct simulation_options *o);
+descant_status simulation_run(struct simulation **out,
+                              const struct simulation_options *o);
 struct simulation_trainer simulation_look(const struct simulation *s, int trainer);
 double simulation_seconds(const struct simulation *s);
 void simulation_destroy(struct simulation *s);

@@ -41,7 +41,8 @@ void stats_round(struct stats *s, const struct stats_merge *merge)
     atomic_store_explicit(&s->age_ns, merge->age_ns, memory_order_relaxed);
     atomic_store_explicit(&s->distance, merge->distance, memory_order_relaxed);
     atomic_store_explicit(&s->outer_rate, merge->outer_rate, memory_order_relaxed);
-    atomic_store_explicit(&s->outer_momentum, merge->outer_momentum, memory_order_relaxed);
+    atomic_store_explicit(&s->outer_momentum, merge->outer_momentum,
+                          memory_order_relaxed);
     atomic_store_explicit(&s->outer_cosine, merge->outer_cosine, memory_order_relaxed);
     count(s->gaps, merge->gap);
     count(s->exchanges, merge->exchange_ns);

@@ -18,7 +18,8 @@
 static descant_status check(struct descant *job, const char *call)
 {
     if (JOB_LIKELY(job != NULL && *job->parent &&
-                   atomic_load_explicit(&job->state, memory_order_relaxed) == JOB_STARTED))
+                   atomic_load_explicit(&job->state, memory_order_relaxed) ==
+                       JOB_STARTED))
         return DESCANT_OK;
     return job_check(job, JOB_STARTED, call);
 }
@@ -134,8 +135,8 @@ descant_status descant_worker_done(struct descant *job)
     return status;
 }
 
-descant_status descant_touch(struct descant *job, const float *table, const uint64_t *rows,
-                             size_t n)
+descant_status descant_touch(struct descant *job, const float *table,
+                             const uint64_t *rows, size_t n)
 {
     descant_status status = check(job, "descant_touch");
     if (status == DESCANT_OK && !tables_touch(&job->tables, table, rows, n))
@@ -210,7 +211,8 @@ descant_status job_introduce(struct descant *job, bool called, uint64_t *waited)
     return status;
 }
 
-static descant_status mean_all(struct descant *job, float *buffer, size_t n, uint64_t *waited)
+static descant_status mean_all(struct descant *job, float *buffer, size_t n,
+                               uint64_t *waited)
 {
     size_t room = round_room(&job->plan, &job->replica);
     for (size_t at = 0; at < n;) {
@@ -251,7 +253,8 @@ descant_status descant_mean(struct descant *job, float *buffer, size_t n)
     if (status == DESCANT_OK) {
         uint64_t took = clock_now_ns() - began;
         stats_round(&job->stats, &(struct stats_merge){.gap = steps - job->merged_steps,
-                                                       .age_ns = took, .exchange_ns = took});
+                                                       .age_ns = took,
+                                                       .exchange_ns = took});
         job->merged_steps = steps;
     }
     pthread_mutex_unlock(&job->machine);

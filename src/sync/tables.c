@@ -36,7 +36,8 @@ static size_t part_bytes(int hosts)
 {
     size_t bytes = hosts > 0 ? (size_t)PARTS_BYTES / (size_t)hosts : PART_BYTES;
     bytes = bytes < PART_BYTES ? bytes : PART_BYTES;
-    return (bytes > PART_LEAST ? bytes : PART_LEAST) / sizeof(uint64_t) * sizeof(uint64_t);
+    return (bytes > PART_LEAST ? bytes : PART_LEAST) / sizeof(uint64_t) *
+           sizeof(uint64_t);
 }
 
 void tables_init(struct tables *t, struct fabric *fabric, const struct plan *plan)
@@ -63,14 +64,16 @@ void tables_fini(struct tables *t)
 
 /* ------------------------------------------------------------------ memory */
 
-static descant_status check(const struct tables *t, const char *name, size_t rows, size_t width)
+static descant_status check(const struct tables *t, const char *name, size_t rows,
+                            size_t width)
 {
     const struct log *log = &t->fabric->log;
     if (name == NULL || *name == '\0' || strpbrk(name, " \t\r\n") != NULL)
         return log_fail(log, DESCANT_INVALID, "a table needs a name without white space");
     if (rows == 0 || width == 0 || rows > SIZE_MAX / 64 / width)
-        return log_fail(log, DESCANT_INVALID, "table '%s': %zu rows of %zu floats cannot be", name,
-                        rows, width);
+        return log_fail(log, DESCANT_INVALID,
+                        "table '%s': %zu rows of %zu floats cannot be", name, rows,
+                        width);
     for (size_t k = 0; k < t->n; k++)
         if (strcmp(t->list[k].name, name) == 0)
             return log_fail(log, DESCANT_DUPLICATE, "table '%s' is there already", name);
@@ -93,13 +96,14 @@ static descant_status grow(struct tables *t)
     return DESCANT_OK;
 }
 
-static descant_status share(struct tables *t, const char *kind, const char *name, size_t bytes,
-                            void **block)
+static descant_status share(struct tables *t, const char *kind, const char *name,
+                            size_t bytes, void **block)
 {
     size_t room = sizeof "table:" + strlen(kind) + strlen(name);
     char *whole = memory_take(room);
     if (whole == NULL)
-        return log_fail(&t->fabric->log, DESCANT_MEMORY, "no memory for table '%s'", name);
+        return log_fail(&t->fabric->log, DESCANT_MEMORY, "no memory for table '%s'",
+                        name);
     snprintf(whole, room, "table%s:%s", kind, name);
     descant_status status = t->fabric->type->share(t->fabric, whole, bytes, block);
     memory_give(whole);
@@ -107,8 +111,8 @@ static descant_status share(struct tables *t, const char *kind, const char *name
 }
 
 /* (rows, width) floats, and as many for their base. */
-static descant_status take(struct tables *t, const struct table *x, const char *kind, size_t width,
-                           float **w, float **base)
+static descant_status take(struct tables *t, const struct table *x, const char *kind,
+                           size_t width, float **w, float **base)
 {
     size_t bytes = x->rows * width * sizeof(float);
     char base_kind[16];
@@ -148,7 +152,8 @@ descant_status tables_add(struct tables *t, const char *name, size_t rows, size_
     *x = (struct table){.name = memory_take(strlen(name) + 1), .rows = rows, .width = width,
                         .first = t->n_rows};
     if (x->name == NULL)
-        return log_fail(&t->fabric->log, DESCANT_MEMORY, "no memory for table '%s'", name);
+        return log_fail(&t->fabric->log, DESCANT_MEMORY, "no memory for table '%s'",
+                        name);
     strcpy(x->name, name);
     status = take_table(t, x);
     if (status != DESCANT_OK) {
@@ -161,19 +166,23 @@ descant_status tables_add(struct tables *t, const char *name, size_t rows, size_
     return DESCANT_OK;
 }
 
-descant_status tables_add_state(struct tables *t, const float *w, size_t width, float **state)
+descant_status tables_add_state(struct tables *t, const float *w, size_t width,
+                                float **state)
 {
     const struct log *log = &t->fabric->log;
     struct table *x = t->list, *end = t->list + t->n;
     while (x < end && x->w != w)
         x++;
     if (x == end)
-        return log_fail(log, DESCANT_INVALID, "there is no such table for state to go with");
+        return log_fail(log, DESCANT_INVALID,
+                        "there is no such table for state to go with");
     if (x->state_width > 0)
-        return log_fail(log, DESCANT_DUPLICATE, "table '%s' has its state already", x->name);
+        return log_fail(log, DESCANT_DUPLICATE, "table '%s' has its state already",
+                        x->name);
     if (width == 0 || x->rows > SIZE_MAX / 64 / width)
-        return log_fail(log, DESCANT_INVALID, "state of table '%s': %zu rows of %zu floats cannot "
-                        "be", x->name, x->rows, width);
+        return log_fail(log, DESCANT_INVALID,
+                        "state of table '%s': %zu rows of %zu floats cannot be", x->name,
+                        x->rows, width);
     descant_status status = take(t, x, ".state", width, &x->state, &x->state_base);
     if (status != DESCANT_OK)
         return status;
@@ -212,10 +221,11 @@ char *tables_manifest(const struct tables *t, char *manifest)
     memory_give(manifest);
     for (size_t k = 0; text != NULL && k < t->n; k++) {
         const struct table *x = &t->list[k];
-        used += (size_t)snprintf(text + used, room - used, "table %s %zu x %zu", x->name, x->rows,
-                                 x->width);
+        used += (size_t)snprintf(text + used, room - used, "table %s %zu x %zu", x->name,
+                                 x->rows, x->width);
         if (x->state_width > 0)
-            used += (size_t)snprintf(text + used, room - used, " and %zu", x->state_width);
+            used +=
+                (size_t)snprintf(text + used, room - used, " and %zu", x->state_width);
         if (t->across)
             used += (size_t)snprintf(text + used, room - used, ", first rows %016llx",
                                      (unsigned long long)sum_of_rows(x));
@@ -318,8 +328,8 @@ descant_status tables_met(struct tables *t)
     if (t->fabric->type->rows->joins)
         return t->fabric->status;
     return log_fail(&t->fabric->log, DESCANT_UNSUPPORTED,
-                    "the other machines train already, and their tables have moved on from the "
-                    "first rows: a machine with tables cannot join late");
+                    "the other machines train already, and their tables have moved on "
+                    "from the first rows: a machine with tables cannot join late");
 }
 
 /* ------------------------------------------------------------------ workers */

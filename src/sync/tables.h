@@ -141,7 +141,8 @@ descant_status tables_add(struct tables *t, const char *name, size_t rows, size_
                           float **w);
 
 /* The same of state that goes with a table's rows. */
-descant_status tables_add_state(struct tables *t, const float *w, size_t width, float **state);
+descant_status tables_add_state(struct tables *t, const float *w, size_t width,
+                                float **state);
 
 /* Appends a line for each table to a manifest, which it gives back; NULL: no memory. The
  * machines' first rows are compared by it. */

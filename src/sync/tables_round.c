@@ -77,7 +77,8 @@ static struct piece whole_piece(void)
 
 /* ------------------------------------------------------------------ walks */
 
-static void walk_on(const struct tables *t, struct walk *walk, size_t n, struct piece *piece)
+static void walk_on(const struct tables *t, struct walk *walk, size_t n,
+                    struct piece *piece)
 {
     walk->row += n;
     walk->left -= n;
@@ -90,7 +91,8 @@ static void walk_on(const struct tables *t, struct walk *walk, size_t n, struct 
 }
 
 /* How far the walk can go at once: within a table and the piece. */
-static size_t reach(const struct tables *t, const struct walk *walk, const struct piece *piece)
+static size_t reach(const struct tables *t, const struct walk *walk,
+                    const struct piece *piece)
 {
     size_t n = t->list[walk->table].rows - walk->row;
     n = n < walk->left ? n : walk->left;
@@ -136,8 +138,9 @@ static struct row values_of(const struct table *x, size_t row)
 static struct row state_of(const struct table *x, size_t row)
 {
     size_t at = row * x->state_width;
-    return x->state_width == 0 ? (struct row){NULL, NULL, 0}
-                               : (struct row){x->state + at, x->state_base + at, x->state_width};
+    return x->state_width == 0
+               ? (struct row){NULL, NULL, 0}
+               : (struct row){x->state + at, x->state_base + at, x->state_width};
 }
 
 /* Rows lie far apart: memory is asked for all of them, then each has its turn. own: base
@@ -193,9 +196,10 @@ static void name_bad(struct tables *t, const struct table *x, size_t row)
         heal(t, state_of(x, row));
     }
     if (t->n_named++ < BAD_NAMED)
-        log_say(&t->fabric->log, DESCANT_WARNING, "row %zu of table %s has NaN or Inf: %s", row,
-                x->name, t->heal ? "it is as it was when it was last exchanged"
-                                 : "other machines do not get it");
+        log_say(&t->fabric->log, DESCANT_WARNING,
+                "row %zu of table %s has NaN or Inf: %s", row, x->name,
+                t->heal ? "it is as it was when it was last exchanged"
+                        : "other machines do not get it");
 }
 
 /* out = Q(w - base); false if w has NaN or Inf; *any: it is not all zero. */
@@ -212,12 +216,13 @@ static bool encode(struct tables *t, struct row r, float *out, bool *any)
 }
 
 /* The update of a row, and of its state, which is never encoded. */
-static bool differ(struct tables *t, const struct table *x, size_t row, enum wire wire, float *out,
-                   bool *any)
+static bool differ(struct tables *t, const struct table *x, size_t row, enum wire wire,
+                   float *out, bool *any)
 {
     struct row r = values_of(x, row), state = state_of(x, row);
     bool plain = row_wire(x, wire) == WIRE_F32, state_any = false;
-    bool good = plain ? t->kernels->less(out, r.w, r.base, r.n, any) : encode(t, r, out, any);
+    bool good =
+        plain ? t->kernels->less(out, r.w, r.base, r.n, any) : encode(t, r, out, any);
     out += update_bytes(r.n, row_wire(x, wire)) / sizeof *out;
     if (state.n > 0)
         good = t->kernels->less(out, state.w, state.base, state.n, &state_any) && good;
@@ -234,7 +239,8 @@ static bool put_row(struct tables *t, const struct walk *walk, size_t room)
     if (t->part_n + row_bytes(x, t->wire) > room)
         return false;
     float *d = (float *)(void *)(t->part + t->part_n + sizeof number);
-    uint64_t heat = atomic_exchange_explicit(&x->heat[walk->row], 0, memory_order_acq_rel);
+    uint64_t heat =
+        atomic_exchange_explicit(&x->heat[walk->row], 0, memory_order_acq_rel);
     bool good = differ(t, x, walk->row, t->wire, d, &any);
     if (!good)
         name_bad(t, x, walk->row);
@@ -249,8 +255,8 @@ static bool put_row(struct tables *t, const struct walk *walk, size_t room)
 }
 
 /* The next rows of that heat or more that are in no part; where each is is kept. */
-static int find_rows(struct tables *t, struct walk *walk, unsigned char least, struct piece *piece,
-                     struct walk *found)
+static int find_rows(struct tables *t, struct walk *walk, unsigned char least,
+                     struct piece *piece, struct walk *found)
 {
     int n = 0;
     while (n < ASKED_ROWS && walk_find(t, walk, least, piece)) {
@@ -269,7 +275,8 @@ static int find_rows(struct tables *t, struct walk *walk, unsigned char least, s
 
 /* Puts rows of that heat or more until the walk has ended (false) or no row fits (full).
  */
-static bool put_rows(struct tables *t, struct walk *walk, unsigned char least, size_t room)
+static bool put_rows(struct tables *t, struct walk *walk, unsigned char least,
+                     size_t room)
 {
     struct piece piece = whole_piece();
     struct walk found[ASKED_ROWS];
@@ -362,7 +369,8 @@ static enum round_progress tally(struct tables *t)
     uint32_t counts[256] = {0};
     struct census *c = &t->census;
     struct piece piece = whole_piece();
-    size_t bytes = row_bytes(&t->list[c->walk.table], t->wire), n = reach(t, &c->walk, &piece);
+    size_t bytes = row_bytes(&t->list[c->walk.table], t->wire),
+           n = reach(t, &c->walk, &piece);
     t->kernels->tally(heat_at(t, &c->walk), n, counts);
     for (int h = 1; h < 256; h++) {
         c->bytes[c->at][h] += counts[h] * bytes;
@@ -529,7 +537,8 @@ static enum round_progress round_over(struct tables *t)
     atomic_fetch_add_explicit(&t->stats.rounds, 1, memory_order_relaxed);
     t->state = t->all_last ? TABLES_ENDING : TABLES_IDLE;
     t->walk = (struct walk){.left = t->n_rows};
-    if (t->all_last && !t->fabric->fixed)   /* base stays as it is, and newcomers do not wait */
+    if (t->all_last && !t->fabric->fixed)   /* base stays as it is, and newcomers do not
+                                               wait */
         t->fabric->type->rows->leave(t->fabric);
     return ROUND_DONE;
 }
@@ -580,10 +589,12 @@ static enum round_progress mark(struct tables *t, enum tables_state next)
 static bool become_base(struct tables *t)
 {
     const struct table *x = &t->list[t->walk.table];
-    struct piece piece = {.map = 1 + PIECE_MAP / sizeof(float) / (x->width + x->state_width)};
+    struct piece piece = {.map = 1 +
+                                 PIECE_MAP / sizeof(float) / (x->width + x->state_width)};
     size_t n = reach(t, &t->walk, &piece);
     struct row r = values_of(x, t->walk.row), state = state_of(x, t->walk.row);
-    for (size_t row = t->walk.row; t->state == TABLES_REPLACING && row < t->walk.row + n; row++)
+    for (size_t row = t->walk.row; t->state == TABLES_REPLACING && row < t->walk.row + n;
+         row++)
         atomic_exchange_explicit(&x->heat[row], 0, memory_order_acq_rel);
     t->kernels->copy(r.w, r.base, n * r.n);
     t->kernels->copy(state.w, state.base, n * state.n);

@@ -138,17 +138,19 @@ descant_status waits_timeout(struct fabric *f, double seconds, const struct log 
     struct text text = {who, sizeof who, 0};
     if (a.wait == FABRIC_WAIT_START && f->size > 0 && a.n > 0) {
         add_names(&text, f, &a);
-        return log_fail(log, DESCANT_TIMEOUT, "%s of %d did not come in %g s", who, f->size,
-                        seconds);
+        return log_fail(log, DESCANT_TIMEOUT, "%s of %d did not come in %g s", who,
+                        f->size, seconds);
     }
     if (waits_text(f, who, sizeof who) == 0)
         add(&text, "trainer %d has met the others too late", f->rank);
-    return log_fail(log, DESCANT_TIMEOUT, "the start took more than %g s: %s", seconds, who);
+    return log_fail(log, DESCANT_TIMEOUT, "the start took more than %g s: %s", seconds,
+                    who);
 }
 
 size_t descant_waits(struct descant *job, char *room, size_t bytes)
 {
-    static const char *const states[] = {"idle", "taking its snapshot", "exchanging", "merging"};
+    static const char *const states[] = {"idle", "taking its snapshot", "exchanging",
+                                         "merging"};
     if (job == NULL || *job->parent == 0)
         return 0;
     const char *state = "in the hands of a waiting caller"; /* who may hold it for long */
@@ -168,6 +170,7 @@ size_t descant_waits(struct descant *job, char *room, size_t bytes)
     if (waits_text(job->fabric, fabric, sizeof fabric) > 0)
         add(&text, "%s\n", fabric);
     if (rows)
-        add(&text, "trainer %d waits for rows of tables from other machines\n", job->fabric->rank);
+        add(&text, "trainer %d waits for rows of tables from other machines\n",
+            job->fabric->rank);
     return (size_t)text.n;
 }

@@ -28,7 +28,8 @@ descant_status world_settle(struct descant *job)
     job->fabric = NULL;
     descant_status status = fabric_of_host->open(&job->fabric, &options);
     if (status == DESCANT_OK)
-        log_say(&job->log, DESCANT_DEBUG, "all ranks are on one host, and exchange in its memory");
+        log_say(&job->log, DESCANT_DEBUG,
+                "all ranks are on one host, and exchange in its memory");
     return status;
 }
 
@@ -59,7 +60,8 @@ static descant_status agree(struct descant *job, uint64_t until)
     }
 }
 
-descant_status world_meet(struct descant *job, const char *manifest, int threads, uint64_t until)
+descant_status world_meet(struct descant *job, const char *manifest, int threads,
+                          uint64_t until)
 {
     struct fabric *world = job->world;
     const struct fabric_start start = {.manifest = manifest, .n = 1, .room = 1,

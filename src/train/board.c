@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* The board's small protocols. Claims: `rows` gives each number once; the claim is published in
- * the seat before its next reader can see the chunk as gone, except for the instants
- * between the two, in which a death loses one chunk, and a checkpoint leaves one out: less than an
- * interval. Heirs take a claim by compare-and-swap, so that of two heirs one gets it. */
+/* The board's small protocols. Claims: `rows` gives each number once; the claim is
+ * published in the seat before its next reader can see the chunk as gone, except for the
+ * instants between the two, in which a death loses one chunk, and a checkpoint leaves one
+ * out: less than an interval. Heirs take a claim by compare-and-swap, so that of two
+ * heirs one gets it. */
 #include "train/board.h"
 #include "machine/process.h"
 
@@ -96,7 +97,8 @@ static uint64_t chunk_of(const struct board *board, uint64_t row)
            atomic_load_explicit(&board->host, RELAXED);
 }
 
-/* Chunks to do first may be past the end themselves, so an end that was met is no end of those. */
+/* Chunks to do first may be past the end themselves, so an end that was met is no end of
+ * those. */
 bool board_claim(struct board *board, struct seat *mine, int place, uint64_t *chunk)
 {
     uint32_t n = atomic_load_explicit(&board->n_todo, memory_order_acquire), next = n;
@@ -124,7 +126,8 @@ void board_ended(struct board *board, uint64_t chunk)
 
 static bool is_dead(const struct seat *seat)
 {
-    return atomic_load_explicit(&seat->state, memory_order_acquire) == SEAT_TAKEN && !lives(seat);
+    return atomic_load_explicit(&seat->state, memory_order_acquire) == SEAT_TAKEN &&
+           !lives(seat);
 }
 
 bool board_orphaned(const struct board *board)
@@ -173,7 +176,8 @@ static bool is_among(const uint64_t *chunks, size_t n, uint64_t chunk)
 }
 
 /* A chunk to do that is claimed meanwhile is held. */
-size_t board_held(const struct board *board, uint64_t *cursor, uint64_t *chunks, size_t most)
+size_t board_held(const struct board *board, uint64_t *cursor, uint64_t *chunks,
+                  size_t most)
 {
     size_t n = 0;
     uint32_t todo = atomic_load_explicit(&board->todo_next, RELAXED);
@@ -183,7 +187,8 @@ size_t board_held(const struct board *board, uint64_t *cursor, uint64_t *chunks,
     *cursor = chunk_of(board, atomic_load_explicit(&board->rows, memory_order_acquire));
     for (int s = 0; s < BOARD_SEATS; s++)
         for (int k = 0; k < BOARD_CHUNKS; k++) {
-            held = atomic_load_explicit(&board->seats[s].claimed[k], memory_order_acquire);
+            held =
+                atomic_load_explicit(&board->seats[s].claimed[k], memory_order_acquire);
             held &= ~DATA_REST;
             if (held && n < most && (!end || held < end))
                 chunks[n++] = held - 1;
@@ -248,7 +253,8 @@ const char *board_why(const struct board *board)
     struct board *b = (struct board *)(uintptr_t)board;
     uint64_t until = clock_now_ns() + EXPLAIN_NS;
 
-    while (board_stopped(b) && !atomic_load_explicit(&b->why_ready, memory_order_acquire) &&
+    while (board_stopped(b) &&
+           !atomic_load_explicit(&b->why_ready, memory_order_acquire) &&
            clock_now_ns() < until)
         futex_wait(&b->why_ready, 0, until);
     return atomic_load_explicit(&b->why_ready, memory_order_acquire) ? b->why : "";
@@ -298,7 +304,8 @@ struct metrics board_sum(const struct board *board)
     struct metrics sum = cell_read(&board->before), one;
 
     for (int s = 0; s < BOARD_SEATS; s++) {
-        if (atomic_load_explicit(&board->seats[s].state, memory_order_acquire) == SEAT_EMPTY)
+        if (atomic_load_explicit(&board->seats[s].state, memory_order_acquire) ==
+            SEAT_EMPTY)
             continue;
         for (int k = 0; k < BOARD_WORKERS; k++) {
             one = cell_read(&board->seats[s].cells[k]);

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* What the trainers of one machine share beside the model: the place in the data, a seat for each
- * trainer with its figures, and the word that stops the run. It lies in memory of descant_share,
- * zero at first. Every field is atomic; figures are relaxed, since they order nothing.
+/* What the trainers of one machine share beside the model: the place in the data, a seat
+ * for each trainer with its figures, and the word that stops the run. It lies in memory
+ * of descant_share, zero at first. Every field is atomic; figures are relaxed, since they
+ * order nothing.
  *
- * Between machines the input is cut beforehand: of so many hosts in a row each takes one chunk.
+ * Between machines the input is cut beforehand: of so many hosts in a row each takes one
+ * chunk.
  *
- * A trainer that dies leaves its seat as it was: whoever still runs finds the process gone, takes
- * over the chunks it held, and, if it was the reporter, its reports. A process that is dead but
- * not yet waited for by its parent (a zombie) is gone too. */
+ * A trainer that dies leaves its seat as it was: whoever still runs finds the process
+ * gone, takes over the chunks it held, and, if it was the reporter, its reports. A
+ * process that is dead but not yet waited for by its parent (a zombie) is gone too. */
 #ifndef BOARD_H
 #define BOARD_H
 
@@ -34,8 +36,8 @@ struct cell {
     _Atomic double loss, predicted;
 };
 
-/* The plan bsp: written by the trainer that has control, unless said otherwise. Figures are of this
- * start. */
+/* The plan bsp: written by the trainer that has control, unless said otherwise. Figures
+ * are of this start. */
 struct board_bsp {
     struct board_once made;     /* the segment */
     _Atomic uint32_t over;      /* all gradients are in the model; release, acquire */
@@ -44,80 +46,106 @@ struct board_bsp {
     _Atomic uint64_t steps;     /* of the optimizer, with those of the run before */
     _Atomic uint64_t supersteps, gradients, examples;
     _Atomic uint64_t lag, lag_most;     /* versions behind as they came: sum, most */
-    _Atomic uint64_t lag_lately;        /* most since the log's last interval, which takes it */
+    _Atomic uint64_t lag_lately;        /* most since the log's last interval, which takes
+                                           it */
     _Atomic uint64_t undone;
-    _Atomic double rate;        /* share of --lr for the gradient that came last; relaxed, and there
-                                   before the first gradient */
+    _Atomic double rate;        /* share of --lr for the gradient that came last; relaxed,
+                                   and there before the first gradient */
     _Atomic double cpu_s;
 };
 
 enum seat_state { SEAT_EMPTY, SEAT_TAKEN, SEAT_LEFT };
 
 struct seat {
-    _Atomic int state;                              /* its trainer: release; readers: acquire */
-    _Atomic uint64_t process;                       /* as process_self has it; before state */
-    _Atomic uint64_t claimed[BOARD_CHUNKS];     /* chunk + 1 that it holds; 0: none. Set by the
-                                                   trainer, cleared by it or by its heir */
+    _Atomic int state;                              /* its trainer: release; readers:
+                                                       acquire */
+    _Atomic uint64_t process;                       /* as process_self has it; before
+                                                       state */
+    _Atomic uint64_t claimed[BOARD_CHUNKS];     /* chunk + 1 that it holds; 0: none. Set
+                                                   by the trainer, cleared by it or by its
+                                                   heir */
     struct feed_counts read;
     _Atomic uint64_t steps;
     _Atomic uint64_t stale, not_finite;     /* gradients that were refused */
-    _Atomic double merged_steps, gap_max, stall_ns, copy_ns, age_s, exchange_s, distance, shadow_cpu_s, bytes,
-        rounds, rows_sent, rows_waiting, rows_age_s;
+    _Atomic double merged_steps, gap_max, stall_ns, copy_ns, age_s, exchange_s, distance,
+        shadow_cpu_s, bytes, rounds, rows_sent, rows_waiting, rows_age_s;
     struct cell cells[BOARD_WORKERS];
 };
 
 struct board {
-    _Atomic uint32_t host, hosts;           /* this one of so many; 0 of 0: there is one. Written by
-                                               all trainers before they sit, and all the same */
-    _Atomic uint64_t origin;                /* where the hosts begin: chunk origin + host is the
-                                               first of this one's. Before tables */
-    _Atomic uint64_t rows;                  /* of `hosts` chunks from origin, of which this host's
-                                               are claimed */
-    _Atomic uint64_t end;                   /* the lowest chunk + 1 that is past the data; 0: not
-                                               known. Claims have gone by it, once a trainer */
-    _Atomic uint64_t granted;               /* examples handed out, where there is a limit, by all
-                                               hosts, if they are as far as this one */
+    _Atomic uint32_t host, hosts;           /* this one of so many; 0 of 0: there is one.
+                                               Written by all trainers before they sit,
+                                               and all the same */
+    _Atomic uint64_t origin;                /* where the hosts begin: chunk origin + host
+                                               is the first of this one's. Before
+                                               tables */
+    _Atomic uint64_t rows;                  /* of `hosts` chunks from origin, of which
+                                               this host's are claimed */
+    _Atomic uint64_t end;                   /* the lowest chunk + 1 that is past the data;
+                                               0: not known. Claims have gone by it, once
+                                               a trainer */
+    _Atomic uint64_t granted;               /* examples handed out, where there is a
+                                               limit, by all hosts, if they are as far as
+                                               this one */
     _Atomic uint32_t todo_next, n_todo;     /* chunks that a resumed run does first */
     _Atomic uint64_t todo[BOARD_TODO];      /* some with DATA_REST, as claims of them */
-    _Atomic uint64_t bytes[BOARD_FILES], hashes[BOARD_FILES];   /* file_mark of the files that the run
-                                               reads, as it began; before tables */
-    _Atomic uint64_t known[BOARD_FILES];    /* their bytes as an earlier run has read them; as those */
-    _Atomic uint64_t began;                 /* examples trained before any of this data; as those */
-    _Atomic uint64_t run;                   /* a number of this run; who comes first sets it */
+    _Atomic uint64_t bytes[BOARD_FILES], hashes[BOARD_FILES]; /* file_mark of the files
+                                                                 that the run reads, as it
+                                                                 began; before tables */
+    _Atomic uint64_t known[BOARD_FILES];    /* their bytes as an earlier run has read
+                                               them; as those */
+    _Atomic uint64_t began;                 /* examples trained before any of this data;
+                                               as those */
+    _Atomic uint64_t run;                   /* a number of this run; who comes first sets
+                                               it */
     struct board_once tables;               /* they are filled */
-    _Atomic uint32_t resumed;               /* they were filled from a checkpoint; before tables */
-    _Atomic uint32_t outer_taken;           /* somebody takes that checkpoint's outer state */
+    _Atomic uint32_t resumed;               /* they were filled from a checkpoint; before
+                                               tables */
+    _Atomic uint32_t outer_taken;           /* somebody takes that checkpoint's outer
+                                               state */
     struct cell before;                     /* sums of the run that was resumed */
     _Atomic double seconds_before;
     _Atomic uint32_t clock_set;             /* somebody trains, and has set started_ns */
     _Atomic uint64_t started_ns;            /* of clock_now_ns */
     struct board_once summary;
-    _Atomic uint32_t log_rank;              /* who wrote the log's header, + 1; 0: nobody yet */
-    struct cell logged;                     /* sums up to the log's last interval, written by who */
+    _Atomic uint32_t log_rank;              /* who wrote the log's header, + 1; 0: nobody
+                                               yet */
+    struct cell logged;                     /* sums up to the log's last interval, written
+                                               by who */
     _Atomic uint64_t logged_ns;             /* reports, as the two below; 0: started_ns */
-    _Atomic uint32_t log_failed;            /* said once; the run fails for it after its summary */
-    _Atomic uint64_t checkpoint_ns, eval_at;    /* when, and at how many examples, last began */
-    _Atomic uint32_t kept;                  /* this run has written its checkpoint; as those two */
-    _Atomic double eval_best;               /* these four are a struct patience; who reports writes */
+    _Atomic uint32_t log_failed;            /* said once; the run fails for it after its
+                                               summary */
+    _Atomic uint64_t checkpoint_ns, eval_at;    /* when, and at how many examples, last
+                                                   began */
+    _Atomic uint32_t kept;                  /* this run has written its checkpoint; as
+                                               those two */
+    _Atomic double eval_best;               /* these four are a struct patience; who
+                                               reports writes */
     _Atomic uint64_t best_at;
     _Atomic uint32_t evals, evals_worse;
     _Atomic uint32_t best_kept;             /* FILE.best has it */
-    _Atomic uint64_t eval_said;             /* chunks of the held-out set: see data_options */
-    struct {                                /* as `logged`, of the trainers' synchronisation */
+    _Atomic uint64_t eval_said;             /* chunks of the held-out set: see
+                                               data_options */
+    struct {                                /* as `logged`, of the trainers'
+                                               synchronisation */
         _Atomic double merges, merged_steps, stall_s, rows_sent;
     } sync_logged;
     struct board_bsp bsp;
     struct {
         _Atomic uint64_t supersteps, gradients, lag, stale, not_finite;
-    } bsp_logged;                           /* up to the log's last interval, as `logged` */
-    _Atomic int stop;                       /* enum board_stop; set once, by compare-and-swap */
+    } bsp_logged;                           /* up to the log's last interval, as
+                                               `logged` */
+    _Atomic int stop;                       /* enum board_stop; set once, by
+                                               compare-and-swap */
     _Atomic int signal;                     /* that stopped the run; set before stop */
     _Atomic uint32_t why_ready;
-    char why[256];                          /* written by who set stop, before why_ready */
+    char why[256];                          /* written by who set stop, before
+                                               why_ready */
     struct seat seats[BOARD_SEATS];
 };
 
-/* Takes the seat of that number. What a dead trainer counted there before stays counted. */
+/* Takes the seat of that number. What a dead trainer counted there before stays counted.
+ */
 struct seat *board_sit(struct board *board, int number);
 void board_leave(struct seat *seat);
 
@@ -125,7 +153,8 @@ void board_leave(struct seat *seat);
 bool board_reports(const struct board *board, const struct seat *mine);
 int board_running(const struct board *board);
 
-/* True to whoever is to do it, at once or because the one before died at it; false once it is done. */
+/* True to whoever is to do it, at once or because the one before died at it; false once
+ * it is done. */
 enum { BOARD_DONE = 1 };
 bool board_begin(struct board_once *once);
 void board_end(struct board_once *once, bool done);     /* not done: the next may try */
@@ -135,28 +164,33 @@ bool board_done(const struct board_once *once);
 bool board_claim(struct board *board, struct seat *mine, int place, uint64_t *chunk);
 bool board_inherit(struct board *board, struct seat *mine, int place, uint64_t *chunk);
 void board_release(struct seat *mine, int place);
-void board_ended(struct board *board, uint64_t chunk);      /* that chunk is past the data's end */
+void board_ended(struct board *board, uint64_t chunk); /* that chunk is past the data's
+                                                          end */
 bool board_orphaned(const struct board *board);     /* the dead hold chunks */
 
 uint32_t board_hosts(const struct board *board);
 
-/* Chunks held now, and the cursor: this host's next chunk to claim, before which its others are
- * done; the number of those held. */
-size_t board_held(const struct board *board, uint64_t *cursor, uint64_t *chunks, size_t most);
+/* Chunks held now, and the cursor: this host's next chunk to claim, before which its
+ * others are done; the number of those held. */
+size_t board_held(const struct board *board, uint64_t *cursor, uint64_t *chunks,
+                  size_t most);
 
-/* The first to stop the run says why: in one call, or, where the reason is long to find, in two. */
+/* The first to stop the run says why: in one call, or, where the reason is long to find,
+ * in two. */
 void board_stop(struct board *board, enum board_stop why, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-bool board_halt(struct board *board, enum board_stop why);      /* true: board_explain follows */
+bool board_halt(struct board *board, enum board_stop why); /* true: board_explain
+                                                              follows */
 void board_explain(struct board *board, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-bool board_signalled(struct board *board, int signal);      /* true to the first to say so */
+bool board_signalled(struct board *board, int signal); /* true to the first to say so */
 enum board_stop board_stopped(const struct board *board);
-const char *board_why(const struct board *board);       /* waits a little for who is to explain */
+const char *board_why(const struct board *board);       /* waits a little for who is to
+                                                           explain */
 
 void cell_set(struct cell *cell, const struct metrics *m);
 void cell_add(struct cell *cell, const struct metrics *m);
 struct metrics cell_read(const struct cell *cell);
-struct metrics board_sum(const struct board *board);     /* of all, also of the run before */
+struct metrics board_sum(const struct board *board); /* of all, also of the run before */
 
 #endif

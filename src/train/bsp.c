@@ -1,20 +1,23 @@
 /* SPDX-License-Identifier: MIT */
-/* Workers of all trainers are ML modules of one segment, in memory that the trainers share: each pins
- * the newest model, computes a gradient on it, adds it, and waits for nobody. The trainer that
- * reports has control: a thread reads the sums out, makes one step of the optimizer by their mean, and
- * stores the model. Its replica is the global model; the others' are not used until the end.
+/* Workers of all trainers are ML modules of one segment, in memory that the trainers
+ * share: each pins the newest model, computes a gradient on it, adds it, and waits for
+ * nobody. The trainer that reports has control: a thread reads the sums out, makes one
+ * step of the optimizer by their mean, and stores the model. Its replica is the global
+ * model; the others' are not used until the end.
  *
- *   1. The first trainer makes the segment before anybody starts. When the one that has control dies,
- *      the next one that reports takes the segment over and goes on with the newest model in it. The
- *      optimizer's state is shared, too; that of a step which was not ended counts. Lost are the
- *      gradients that were read out for it, or computed on earlier models.
- *   2. A superstep holds `mutex`: a checkpoint's copy is of exactly one, which is made for it, so
- *      that no gradient is left out that was given before.
- *   3. Training is over when no slot has an owner. A worker leaves its own as it ends, those of the
- *      dead are swept. Control makes the last superstep then, and says on the board that it is over.
+ *   1. The first trainer makes the segment before anybody starts. When the one that has
+ *      control dies, the next one that reports takes the segment over and goes on with
+ *      the newest model in it. The optimizer's state is shared, too; that of a step which
+ *      was not ended counts. Lost are the gradients that were read out for it, or
+ *      computed on earlier models.
+ *   2. A superstep holds `mutex`: a checkpoint's copy is of exactly one, which is made
+ *      for it, so that no gradient is left out that was given before.
+ *   3. Training is over when no slot has an owner. A worker leaves its own as it ends,
+ *      those of the dead are swept. Control makes the last superstep then, and says on
+ *      the board that it is over.
  *
- * After so many gradients (every=K) the worker whose gradient makes the number wakes control, which
- * then sleeps in the kernel and not by guess. */
+ * After so many gradients (every=K) the worker whose gradient makes the number wakes
+ * control, which then sleeps in the kernel and not by guess. */
 #include "train/bsp.h"
 
 #include "bsp/control.h"
@@ -30,21 +33,27 @@
 struct bsp {
     struct trainer *t;
     struct board_bsp *board;            /* in t's */
-    struct segment_options segment;     /* without a log: an heir who comes too early says nothing */
+    struct segment_options segment;     /* without a log: an heir who comes too early says
+                                           nothing */
     struct segment_part *parts;
     struct descant_ml *modules[BOARD_WORKERS];
     struct descant_ml *reader;          /* while somebody looks at the model */
-    float *copy;                        /* (n, and the state) of a checkpoint; NULL: none is kept */
+    float *copy;                        /* (n, and the state) of a checkpoint; NULL: none
+                                           is kept */
     size_t n_state;
-    _Atomic bool left;                  /* this trainer's workers have; release, acquire */
+    _Atomic bool left;                  /* this trainer's workers have; release,
+                                           acquire */
     pthread_t thread;
     bool started;
-    pthread_mutex_t mutex;              /* guards control, t->w and t->state where there is one, and
-                                           what this trainer writes on the board then */
+    pthread_mutex_t mutex;              /* guards control, t->w and t->state where there
+                                           is one, and what this trainer writes on the
+                                           board then */
     struct control *control;
-    struct local *local;                /* control's; figures and sweeps are the thread's */
+    struct local *local;                /* control's; figures and sweeps are the
+                                           thread's */
     double lr;                          /* of the step that is made; as control */
-    uint64_t due_ns;                    /* the thread's, and before it the main thread's */
+    uint64_t due_ns;                    /* the thread's, and before it the main
+                                           thread's */
 };
 
 static bool is_over(const struct bsp *b)
@@ -63,7 +72,8 @@ static void step(void *of, const struct control_piece *piece)
 {
     struct bsp *b = of;
     struct trainer *t = b->t;
-    const struct optimizer_piece p = {piece->w, piece->g, t->state, piece->at, piece->n, t->n};
+    const struct optimizer_piece p = {piece->w,  piece->g, t->state,
+                                      piece->at, piece->n, t->n};
     if (piece->at == 0)
         b->lr = t->options->lr * get(&b->board->rate);
     optimizer_step_piece(&t->optimizer, &p, b->lr, piece->step);
@@ -78,7 +88,8 @@ static void take_newest(struct bsp *b)
     memcpy(b->t->w, segment_copy(h, newest_copy(newest)), b->t->n * sizeof(float));
 }
 
-/* Makes the segment, or takes it over from a trainer that died. DUPLICATE: who has it lives. */
+/* Makes the segment, or takes it over from a trainer that died. DUPLICATE: who has it
+ * lives. */
 static descant_status take_control(struct bsp *b)
 {
     struct trainer *t = b->t;
@@ -138,7 +149,8 @@ static void diverged(struct bsp *b)
         diverged_where(b->t, where, sizeof where);
         diverged_advice(b->t, advice, sizeof advice);
         board_explain(b->t->board, "superstep %llu has broken the model: %s; %s",
-                      (unsigned long long)atomic_load(&b->board->supersteps) + 1, where, advice);
+                      (unsigned long long)atomic_load(&b->board->supersteps) + 1, where,
+                      advice);
     }
     end(b);
 }
@@ -148,12 +160,13 @@ static void superstep(struct bsp *b)
     struct superstep s;
     uint64_t cpu = clock_thread_cpu_ns();
     pthread_mutex_lock(&b->mutex);
-    atomic_store_explicit(&b->board->taken, atomic_load_explicit(&b->board->added, RELAXED),
-                          RELAXED);
+    atomic_store_explicit(&b->board->taken,
+                          atomic_load_explicit(&b->board->added, RELAXED), RELAXED);
     descant_status status = control_superstep(b->control, &s);
     if (status == DESCANT_OK && s.stepped)
         count(b, &s.sums);
-    put(&b->board->cpu_s, get(&b->board->cpu_s) + (double)(clock_thread_cpu_ns() - cpu) * 1e-9);
+    put(&b->board->cpu_s,
+        get(&b->board->cpu_s) + (double)(clock_thread_cpu_ns() - cpu) * 1e-9);
     pthread_mutex_unlock(&b->mutex);
     if (status != DESCANT_OK)
         diverged(b);
@@ -209,7 +222,8 @@ static bool inherits(struct bsp *b)
     descant_status status = take_control(b);
     if (status == DESCANT_OK || status == DESCANT_DUPLICATE)
         return status == DESCANT_OK;
-    board_stop(b->t->board, STOP_FAILED, "trainer %d: %s", b->t->rank, descant_last_error());
+    board_stop(b->t->board, STOP_FAILED, "trainer %d: %s", b->t->rank,
+               descant_last_error());
     end(b);
     return false;
 }
@@ -245,9 +259,13 @@ static descant_status describe(struct bsp *b)
         b->parts[k].n = tensors[k].n;
     }
     b->segment = (struct segment_options){
-        .name = "train", .slots = (int)(t->options->trainers * t->options->workers) + 1,
-        .bound = (uint64_t)t->options->plan_bound, .parts = b->parts, .n_parts = (uint32_t)n,
-        .model = t->w, .version = 1,
+        .name = "train",
+        .slots = (int)(t->options->trainers * t->options->workers) + 1,
+        .bound = (uint64_t)t->options->plan_bound,
+        .parts = b->parts,
+        .n_parts = (uint32_t)n,
+        .model = t->w,
+        .version = 1,
     };
     return DESCANT_OK;
 }
@@ -260,13 +278,13 @@ static descant_status share(struct bsp *b)
     void *block;
     if (bytes == 0)
         return log_fail(&t->log, DESCANT_INVALID, "%s", descant_last_error());
-    descant_status status = descant_share(t->job, "train.bsp",
-                                          bytes + SEGMENT_ROUND + b->n_state * sizeof(float),
-                                          &block);
+    descant_status status = descant_share(
+        t->job, "train.bsp", bytes + SEGMENT_ROUND + b->n_state * sizeof(float), &block);
     if (status == DESCANT_MEMORY)
-        log_fail(&t->log, status, "the segment takes %.2f GiB, for each worker four times the %zu "
-                 "parameters; fewer --workers make it smaller", (double)bytes / (double)(1 << 30),
-                 t->n);
+        log_fail(&t->log, status,
+                 "the segment takes %.2f GiB, for each worker four times the %zu "
+                 "parameters; fewer --workers make it smaller",
+                 (double)bytes / (double)(1 << 30), t->n);
     if (status != DESCANT_OK)
         return status;
     uintptr_t at = ((uintptr_t)block + SEGMENT_ROUND - 1) / SEGMENT_ROUND * SEGMENT_ROUND;
@@ -290,11 +308,13 @@ static descant_status await(struct bsp *b)
 {
     struct trainer *t = b->t;
     uint64_t now = clock_now_ns(), until = now + (uint64_t)(t->options->start_s * 1e9);
-    for (uint32_t bell; bell = atomic_load(&b->board->made.bell), !board_done(&b->board->made);) {
+    for (uint32_t bell;
+         bell = atomic_load(&b->board->made.bell), !board_done(&b->board->made);) {
         if (board_stopped(t->board))
             return log_fail(&t->log, DESCANT_MEMORY, "%s", board_why(t->board));
         if ((now = clock_now_ns()) > until)
-            return log_fail(&t->log, DESCANT_TIMEOUT, "trainer 0 has not made the segment in %g s",
+            return log_fail(&t->log, DESCANT_TIMEOUT,
+                            "trainer 0 has not made the segment in %g s",
                             t->options->start_s);
         futex_wait(&b->board->made.bell, bell, now + TICK_NS);
     }
@@ -306,8 +326,9 @@ static descant_status attach(struct bsp *b)
     descant_status status = DESCANT_OK;
     for (int k = 0; k < (int)b->t->options->workers && status == DESCANT_OK; k++)
         status = ml_attach_at(&b->modules[k], b->segment.memory);
-    return status == DESCANT_OK ? status
-                                : log_fail(&b->t->log, status, "%s", descant_last_error());
+    return status == DESCANT_OK
+               ? status
+               : log_fail(&b->t->log, status, "%s", descant_last_error());
 }
 
 descant_status bsp_open(struct trainer *t)
@@ -370,7 +391,8 @@ static void note_added(struct bsp *b)
         futex_wake_all(&b->board->added);
 }
 
-void bsp_add(struct bsp *b, int worker, const float *gradient, size_t examples, double rate)
+void bsp_add(struct bsp *b, int worker, const float *gradient, size_t examples,
+             double rate)
 {
     struct seat *seat = b->t->seat;
     put(&b->board->rate, rate);
@@ -459,5 +481,6 @@ void bsp_finish(struct bsp *b)
     b->started = false;
     if (!b->control && is_over(b))
         take_newest(b);
-    atomic_store(&b->t->steps, atomic_load(&b->board->steps));      /* who comes first, saves */
+    atomic_store(&b->t->steps, atomic_load(&b->board->steps)); /* who comes first,
+                                                                  saves */
 }

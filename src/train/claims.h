@@ -15,7 +15,8 @@ struct claims {
     int rank;
     /* set by claims_begin */
     struct feed_claims calls;
-    uint64_t old[BOARD_CHUNKS]; /* held by a dead trainer of this very seat; then the feed's */
+    uint64_t old[BOARD_CHUNKS]; /* held by a dead trainer of this very seat; then the
+                                   feed's */
     int n_old;
 };
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The table of settings of `descant train`, a config file that uses the same names, and the small
- * conversions from what a person writes to what the parts below want. */
+/* The table of settings of `descant train`, a config file that uses the same names, and
+ * the small conversions from what a person writes to what the parts below want. */
 #include "train/config.h"
 
 #include "base/option_rows.h"
@@ -15,28 +15,31 @@
 #define AT(field) offsetof(struct train_options, field)
 
 const struct option train_settings[] = {
-    TEXT("data", data, "files to train on, commas between them; - is stdin, and needs --format"),
+    TEXT("data", data,
+         "files to train on, commas between them; - is stdin, and needs --format"),
     TEXT("eval", eval, "files of the held-out set"),
     CHOICE("format", format, "auto|criteo|libsvm|libffm|idx|cache", "of the files"),
     FLAG("plain-ids", plain_ids, "libsvm, libffm: take indexes as they are, do not hash"),
     INT("fields", fields, 1, 4096, "libffm: how many fields there is room for"),
     INT("epochs", epochs, 1, 1e6, "passes over the data"),
-    INT("examples", examples, 0, 1e15, "examples of --data to train on, counting those before "
-        "--resume; 0: all"),
+    INT("examples", examples, 0, 1e15,
+        "examples of --data to train on, counting those before --resume; 0: all"),
     BYTES("chunk", chunk, 4096, 1 << 28, "text that a trainer claims at a time"),
     INT("depth", depth, 2, 8, "chunks that a trainer holds"),
     REAL("max-bad", max_bad, 0, 1, "share of lines that may be bad"),
     CHOICE("model", model, "linear|fm|dlrm|mlp", "what to train"),
-    INT("rows", rows, 1, 4294967296.0, "rows of each embedding table; linear, fm: of the one"),
+    INT("rows", rows, 1, 4294967296.0,
+        "rows of each embedding table; linear, fm: of the one"),
     INT("width", width, 1, 1024, "floats of an embedding"),
     TEXT("bottom", bottom, "dlrm: hidden layers before the embeddings' width"),
     TEXT("top", top, "dlrm, mlp: hidden layers before the output"),
-    INT("batch", batch, 1, 1 << 20, "examples of a worker's step\t1 where linear, fm train under a "
-        "plan of when=shadow or when=never"),
-    CHOICE("optimizer", optimizer, "sgd|adagrad|adam|adamw|ftrl", "of the dense part\tftrl where "
-           "the model is linear or fm"),
-    CHOICE("table-optimizer", table_optimizer, "sgd|adagrad|rowwise-adagrad|ftrl", "of the tables\t"
-           "as the dense part's where the model is linear or fm"),
+    INT("batch", batch, 1, 1 << 20,
+        "examples of a worker's step\t1 where linear, fm train under a plan of "
+        "when=shadow or when=never"),
+    CHOICE("optimizer", optimizer, "sgd|adagrad|adam|adamw|ftrl",
+           "of the dense part\tftrl where the model is linear or fm"),
+    CHOICE("table-optimizer", table_optimizer, "sgd|adagrad|rowwise-adagrad|ftrl",
+           "of the tables\tas the dense part's where the model is linear or fm"),
     REAL("lr", lr, 0, 1e6, "learning rate\t0.7 where linear, fm have ftrl"),
     REAL("table-lr", table_lr, 0, 1e6, "of the tables; 0: the same"),
     REAL("momentum", momentum, 0, 0.9999, "sgd's"),
@@ -49,19 +52,23 @@ const struct option train_settings[] = {
     CHOICE("schedule", schedule, "constant|linear|cosine", "learning rate over the data"),
     REAL("warmup", warmup, 0, 1, "share of the data over which the rate rises"),
     INT("seed", seed, 0, 9e15, "of initial values and of the order of images"),
-    INT("trainers", trainers, 0, 64, "processes to start; under a launcher, and with 0, this one"),
+    INT("trainers", trainers, 0, 64,
+        "processes to start; under a launcher, and with 0, this one"),
     INT("workers", workers, 1, 64, "threads of each trainer"),
     TEXT("sync", sync, "the plan, as descant plans lists them; else $DESCANT_PLAN"),
     TEXT("job", job, "the job's address, to join it with --trainers 0"),
     TEXT("link", link, "emulated link, as 1gbit,1ms; none: as fast as memory"),
-    REAL("sync-cpu", sync_cpu, 0, 64, "the shadow's share of a core; 0: the library's choice"),
+    REAL("sync-cpu", sync_cpu, 0, 64,
+         "the shadow's share of a core; 0: the library's choice"),
     RATE("sync-rate", sync_rate, 0, 1e15,
          "bytes a second that rounds may move; 0: no limit"),
     SECONDS("start-s", start_s, 0.1, 1e6, "seconds to wait for the other trainers"),
     CHOICE("final", final, "auto|local|mean|central", "which version is the final model"),
-    INT("eval-every", eval_every, 0, 1e15, "examples between evaluations; 0: at the end only"),
-    INT("patience", patience, 0, 1e6, "stop after so many evaluations without gain; the best "
-        "model is kept as FILE.best beside --checkpoint FILE; 0: never"),
+    INT("eval-every", eval_every, 0, 1e15,
+        "examples between evaluations; 0: at the end only"),
+    INT("patience", patience, 0, 1e6,
+        "stop after so many evaluations without gain; the best model is kept as "
+        "FILE.best beside --checkpoint FILE; 0: never"),
     TEXT("checkpoint", checkpoint, "file to keep the model in (safetensors)"),
     SECONDS("checkpoint-every", checkpoint_every, 0, 1e9,
             "seconds between; 0: at the end only"),
@@ -72,8 +79,8 @@ const struct option train_settings[] = {
 };
 const size_t n_train_settings = sizeof train_settings / sizeof *train_settings;
 
-/* What a setting is for, where that is not every run: the values of another one with which it means
- * something. Of several lines of one setting any will do. */
+/* What a setting is for, where that is not every run: the values of another one with
+ * which it means something. Of several lines of one setting any will do. */
 static const struct use {
     const char *name, *of, *values;
 } uses[] = {
@@ -111,7 +118,8 @@ static bool use_holds(const struct use *use, const struct train_options *o)
     return strcmp(value, "auto") == 0 || option_choice(use->values, value) >= 0;
 }
 
-/* The first line of the table that speaks against the setting; NULL: it means something. */
+/* The first line of the table that speaks against the setting; NULL: it means something.
+ */
 static const struct use *against(const char *name, const struct train_options *o)
 {
     const struct use *found = NULL;
@@ -161,8 +169,8 @@ void config_suit(struct train_options *o, const bool *given)
         o->lr = 0.7;
 }
 
-bool config_means(const struct train_options *o, enum data_format found, const bool *given,
-                  char *message, size_t room)
+bool config_means(const struct train_options *o, enum data_format found,
+                  const bool *given, char *message, size_t room)
 {
     char value[TOLD_TEXT];
     struct train_options known = *o;
@@ -174,8 +182,8 @@ bool config_means(const struct train_options *o, enum data_format found, const b
         if (!use)
             continue;
         bool seen = o->format == DATA_AUTO && strcmp(use->of, "format") == 0;
-        snprintf(message, room, "--%s means nothing with %s%s %s: it is for --%s %s", use->name,
-                 seen ? "data found to be of the " : "--", use->of,
+        snprintf(message, room, "--%s means nothing with %s%s %s: it is for --%s %s",
+                 use->name, seen ? "data found to be of the " : "--", use->of,
                  option_write(named(use->of), &known, value, sizeof value), use->of,
                  use->values);
         return false;
@@ -191,11 +199,30 @@ struct told train_told(const struct train_options *o)
 struct train_options train_options_default(void)
 {
     return (struct train_options){
-        .fields = 32, .epochs = 1, .chunk = 256 << 10, .depth = 3, .max_bad = 0.01,
-        .model = MODEL_DLRM, .rows = 100000, .width = 16, .bottom = "512,256,64",
-        .top = "512,256", .batch = 128, .lr = 0.1, .beta1 = 0.9, .beta2 = 0.999,
-        .epsilon = 1e-8, .beta = 0.3, .seed = 1, .trainers = 1, .workers = 1, .sync = "shadow-easgd",
-        .link = "none", .start_s = 60, .checkpoint_every = 60, .log_every = 1,
+        .fields = 32,
+        .epochs = 1,
+        .chunk = 256 << 10,
+        .depth = 3,
+        .max_bad = 0.01,
+        .model = MODEL_DLRM,
+        .rows = 100000,
+        .width = 16,
+        .bottom = "512,256,64",
+        .top = "512,256",
+        .batch = 128,
+        .lr = 0.1,
+        .beta1 = 0.9,
+        .beta2 = 0.999,
+        .epsilon = 1e-8,
+        .beta = 0.3,
+        .seed = 1,
+        .trainers = 1,
+        .workers = 1,
+        .sync = "shadow-easgd",
+        .link = "none",
+        .start_s = 60,
+        .checkpoint_every = 60,
+        .log_every = 1,
     };
 }
 
@@ -238,7 +265,8 @@ struct config {
     size_t room;
 };
 
-static bool wrong(const struct config *c, const char *before, const char *word, const char *after)
+static bool wrong(const struct config *c, const char *before, const char *word,
+                  const char *after)
 {
     snprintf(c->message, c->room, "%s%s%s", before, word, after);
     return false;
@@ -268,7 +296,8 @@ static bool config_line(const struct config *c, char *line)
     if (!s) {
         struct guess guess =
             option_guess(train_settings, n_train_settings, name, strlen(name));
-        snprintf(c->message, c->room, "unknown setting '%s'%s", name, guess_text(&guess, ""));
+        snprintf(c->message, c->room, "unknown setting '%s'%s", name,
+                 guess_text(&guess, ""));
         return false;
     }
     if (c->given[s - train_settings])
@@ -323,8 +352,13 @@ struct optimizer config_optimizer(const struct train_options *o)
     return (struct optimizer){
         .kind = (enum optimizer_kind)o->optimizer,
         .rows = (enum row_optimizer_kind)o->table_optimizer,
-        .momentum = o->momentum, .beta1 = o->beta1, .beta2 = o->beta2, .epsilon = o->epsilon,
-        .beta = o->beta, .l1 = o->l1, .l2 = o->l2,
+        .momentum = o->momentum,
+        .beta1 = o->beta1,
+        .beta2 = o->beta2,
+        .epsilon = o->epsilon,
+        .beta = o->beta,
+        .l1 = o->l1,
+        .l2 = o->l2,
     };
 }
 

@@ -35,15 +35,19 @@ struct train_options {
     double warmup;
     int64_t seed;
     /* who trains, and how they are kept together */
-    int64_t trainers, workers;      /* trainers 0: this process is one, started by a launcher */
-    bool watched;                   /* trainers 0: a rank of an MPI job, told by who knows */
+    int64_t trainers, workers;      /* trainers 0: this process is one, started by a
+                                       launcher */
+    bool watched;                   /* trainers 0: a rank of an MPI job, told by who
+                                       knows */
     const char *sync, *job, *link;
     double sync_cpu, sync_rate, start_s;
-    bool plan_gathers;              /* what `sync` means, told by who can parse plans: gradients
-                                       are summed */
+    bool plan_gathers;              /* what `sync` means, told by who can parse plans:
+                                       gradients are summed */
     bool plan_frees;                /* no step waits for a round, or makes one due */
-    bool plan_rests;                /* no round ever runs, replicas have nothing in common */
-    bool plan_controls;             /* the plan bsp: trainers give gradients, one has control */
+    bool plan_rests;                /* no round ever runs, replicas have nothing in
+                                       common */
+    bool plan_controls;             /* the plan bsp: trainers give gradients, one has
+                                       control */
     double plan_period_s;           /* between its supersteps, or */
     int64_t plan_every;             /* gradients, 0: by the period */
     int64_t plan_bound;             /* versions that a gradient may be behind */
@@ -65,20 +69,23 @@ extern const struct option train_settings[];
 extern const size_t n_train_settings;
 struct told train_told(const struct train_options *o);
 
-/* Reads "name = value" lines ('#' after a space, or first, begins a comment) into o; given, one for
- * each setting and false, has those that were there. The text is kept by *text, which the caller
- * frees after the last use of o. False: message says file, line and what is wrong. */
+/* Reads "name = value" lines ('#' after a space, or first, begins a comment) into o;
+ * given, one for each setting and false, has those that were there. The text is kept by
+ * *text, which the caller frees after the last use of o. False: message says file, line
+ * and what is wrong. */
 bool config_read(const char *path, struct train_options *o, bool *given, char **text,
                  char *message, size_t room);
 
-/* Defaults that go with the model: linear and fm have ftrl, a rate of its own, and batches of one
- * where the plan does not count steps. given as config_read has it; before config_means. */
+/* Defaults that go with the model: linear and fm have ftrl, a rate of its own, and
+ * batches of one where the plan does not count steps. given as config_read has it; before
+ * config_means. */
 void config_suit(struct train_options *o, const bool *given);
 
-/* All settings that were given mean something for the model, the optimizers and the format, which
- * where it is auto is as found; AUTO is any. False: message says which does not, and what it is for. */
-bool config_means(const struct train_options *o, enum data_format found, const bool *given,
-                  char *message, size_t room);
+/* All settings that were given mean something for the model, the optimizers and the
+ * format, which where it is auto is as found; AUTO is any. False: message says which does
+ * not, and what it is for. */
+bool config_means(const struct train_options *o, enum data_format found,
+                  const bool *given, char *message, size_t room);
 
 /* "512,256" into sizes; the number of them, or -1. */
 int config_sizes(const char *text, int *sizes, int most);

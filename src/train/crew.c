@@ -1,16 +1,19 @@
 /* SPDX-License-Identifier: MIT */
-/* The worker threads of a trainer: take a batch, make a step of the optimizer on the replica and
- * the tables, without locks (Hogwild), tell descant. Plain SGD goes in one pass through the model.
+/* The worker threads of a trainer: take a batch, make a step of the optimizer on the
+ * replica and the tables, without locks (Hogwild), tell descant. Plain SGD goes in one
+ * pass through the model.
  *
- * Under `allreduce` the workers' gradients are summed first: each adds its own to `gather.sum`
- * under the mutex, the last to arrive has the sum averaged over all trainers (descant_mean), makes
- * the one step and wakes the others. A worker that runs out of data leaves the group, and makes
- * the step itself if it was the one that the rest waited for. Rows of tables are one copy a
- * machine and are updated by each worker at once.
+ * Under `allreduce` the workers' gradients are summed first: each adds its own to
+ * `gather.sum` under the mutex, the last to arrive has the sum averaged over all trainers
+ * (descant_mean), makes the one step and wakes the others. A worker that runs out of data
+ * leaves the group, and makes the step itself if it was the one that the rest waited for.
+ * Rows of tables are one copy a machine and are updated by each worker at once.
  *
- * Under `bsp` a worker takes the model that control has stored last, and its gradient goes to control.
+ * Under `bsp` a worker takes the model that control has stored last, and its gradient
+ * goes to control.
  *
- * A smaller last batch of a chunk counts by its examples: its rate is lower in proportion. */
+ * A smaller last batch of a chunk counts by its examples: its rate is lower in
+ * proportion. */
 #include "train/bsp.h"
 #include "train/monitor.h"
 
@@ -55,9 +58,9 @@ struct shares {
     double dense, rows;
 };
 
-/* ftrl: how much of --lr one feature of linear and fm gets. Each would move its part of the score by
- * lr, and their sum has the size of what they share: 1 / sqrt(the sum of their inputs' squares).
- * Parts with another optimizer have all of --lr. */
+/* ftrl: how much of --lr one feature of linear and fm gets. Each would move its part of
+ * the score by lr, and their sum has the size of what they share: 1 / sqrt(the sum of
+ * their inputs' squares). Parts with another optimizer have all of --lr. */
 static struct shares shares_of(struct worker *me, const struct examples *examples)
 {
     struct trainer *t = me->t;
@@ -66,7 +69,8 @@ static struct shares shares_of(struct worker *me, const struct examples *example
     size_t n = examples->n * (size_t)examples->n_dense;
 
     if (t->optimizer.rows == ROWS_FTRL && t->n_tables && work_ahead(me->work, examples))
-        sum += optimizer_rows_meet(&t->optimizer, t->tables, t->table_state, work_rows(me->work));
+        sum += optimizer_rows_meet(&t->optimizer, t->tables, t->table_state,
+                                   work_rows(me->work));
     if (kind != MODEL_LINEAR && kind != MODEL_FM)
         return (struct shares){1, 1};
     for (size_t k = 0; k < n; k++)
@@ -86,7 +90,8 @@ static void step_rows(struct worker *me, double factor)
                             lr * factor);
 }
 
-/* --- allreduce: one step for all workers of all trainers; the caller holds the mutex --- */
+/* --- allreduce: one step for all workers of all trainers; the caller holds the mutex ---
+ */
 
 static void gather_round(struct trainer *t)
 {
@@ -121,7 +126,8 @@ static descant_status gather_step(struct worker *me, double lr, float weight)
     } else {
         while (gather->generation == generation)
             pthread_cond_wait(&gather->moved, &gather->mutex);
-        atomic_fetch_add_explicit(&t->gather_ns, clock_now_ns() - came, memory_order_relaxed);
+        atomic_fetch_add_explicit(&t->gather_ns, clock_now_ns() - came,
+                                  memory_order_relaxed);
     }
     descant_status status = gather->status;
     pthread_mutex_unlock(&gather->mutex);
@@ -147,11 +153,12 @@ static descant_status touch_rows(struct worker *me)
     size_t n;
     const uint64_t *rows = work_touched(me->work, &n);
 
-    return t->n_tables && !t->alone ? descant_touch(t->job, t->tables, rows, n) : DESCANT_OK;
+    return t->n_tables && !t->alone ? descant_touch(t->job, t->tables, rows, n)
+                                    : DESCANT_OK;
 }
 
-static descant_status module_batch(struct worker *me, const struct feed_batch *batch, double factor,
-                                   double *loss)
+static descant_status module_batch(struct worker *me, const struct feed_batch *batch,
+                                   double factor, double *loss)
 {
     struct trainer *t = me->t;
     const float *w = bsp_model(t->bsp, me->number);
@@ -169,7 +176,8 @@ static descant_status module_batch(struct worker *me, const struct feed_batch *b
 }
 
 /* One step on one batch; *loss is the summed loss. */
-static descant_status train_batch(struct worker *me, const struct feed_batch *batch, double *loss)
+static descant_status train_batch(struct worker *me, const struct feed_batch *batch,
+                                  double *loss)
 {
     struct trainer *t = me->t;
     const struct examples *examples = &batch->examples;
@@ -210,10 +218,11 @@ static void count(struct worker *me, const struct examples *batch, double loss)
         return;
     struct descant_stats stats = {0};
     descant_stats(t->job, &stats);
-    diverged_where(t, where, sizeof where);      /* takes a while; the others have stopped */
+    diverged_where(t, where, sizeof where);      /* takes a while; the others have
+                                                    stopped */
     diverged_advice(t, advice, sizeof advice);
-    board_explain(t->board, "the loss is %g at step %llu of trainer %d: %s; %s", fabs(loss),
-                  (unsigned long long)stats.steps, t->rank, where, advice);
+    board_explain(t->board, "the loss is %g at step %llu of trainer %d: %s; %s",
+                  fabs(loss), (unsigned long long)stats.steps, t->rank, where, advice);
 }
 
 static void tell_others(struct worker *me)
@@ -257,7 +266,8 @@ static descant_status worker_init(struct worker *me, struct trainer *t, int numb
     me->t = t;
     me->number = number;
     me->cell = &t->seat->cells[number];
-    me->scores = memory_take_array(batch * (size_t)model_outputs(t->model), sizeof *me->scores);
+    me->scores =
+        memory_take_array(batch * (size_t)model_outputs(t->model), sizeof *me->scores);
     me->g = is_fused(t) ? NULL : memory_take_array(t->n, sizeof *me->g);
     if (!me->scores || (!me->g && !is_fused(t)))
         return log_fail(&t->log, DESCANT_MEMORY, "no memory for worker %d", number);
@@ -271,13 +281,15 @@ static void worker_fini(struct worker *me)
     memory_give(me->scores);
 }
 
-static descant_status start_all(struct trainer *t, struct worker *workers, int n, int *started)
+static descant_status start_all(struct trainer *t, struct worker *workers, int n,
+                                int *started)
 {
     t->gather.present = n;
     for (*started = 0; *started < n; ++*started)
-        if (pthread_create(&workers[*started].thread, NULL, work, &workers[*started]) != 0) {
-            board_stop(t->board, STOP_FAILED, "trainer %d cannot start worker %d", t->rank,
-                       *started);
+        if (pthread_create(&workers[*started].thread, NULL, work, &workers[*started]) !=
+            0) {
+            board_stop(t->board, STOP_FAILED, "trainer %d cannot start worker %d",
+                       t->rank, *started);
             for (int k = *started; k < n && gathers(t); k++)
                 gather_leave(t);
             return log_fail(&t->log, DESCANT_SYSTEM, "no thread for worker %d", *started);

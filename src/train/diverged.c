@@ -12,7 +12,8 @@ bool diverged_in(const float *p, size_t n)
     return false;
 }
 
-static const struct tensor *bad_tensor(const struct tensor *tensors, size_t n, const float *p)
+static const struct tensor *bad_tensor(const struct tensor *tensors, size_t n,
+                                       const float *p)
 {
     for (size_t k = 0; k < n; k++)
         if (diverged_in(p + tensors[k].at, tensors[k].n))
@@ -42,7 +43,8 @@ void diverged_advice(const struct trainer *t, char *text, size_t room)
     const struct train_options *o = t->options;
 
     if (o->table_lr > 0 && t->n_tables)
-        snprintf(text, room, "lower --lr (it is %g) or --table-lr (%g)", o->lr, o->table_lr);
+        snprintf(text, room, "lower --lr (it is %g) or --table-lr (%g)", o->lr,
+                 o->table_lr);
     else
         snprintf(text, room, "lower --lr (it is %g)", o->lr);
 }

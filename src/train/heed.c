@@ -12,8 +12,10 @@ bool trainer_heed(void *of)
     if (signal && board_signalled(t->board, signal)) {
         progress_end_line(&t->progress);
         if (t->host > 0)
-            log_say(&t->log, DESCANT_WARNING, "%s: this host stops training its part of the data; "
-                    "hosts without a signal go on", signal_name(signal));
+            log_say(&t->log, DESCANT_WARNING,
+                    "%s: this host stops training its part of the data; hosts without a "
+                    "signal go on",
+                    signal_name(signal));
         else
             signals_say_end(t->err, signal_name(signal),
                             !t->options->checkpoint ? RUN_KEEPS_NOTHING

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* From what a person wrote to what the readers and the models take, and what can be seen to be wrong
- * with it. */
+/* From what a person wrote to what the readers and the models take, and what can be seen
+ * to be wrong with it. */
 #include "train/inputs.h"
 
 #include "train/bsp.h"
@@ -11,18 +11,25 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-struct data_options train_data(const struct train_options *o, const struct path_list *list,
-                               const struct log *log)
+struct data_options train_data(const struct train_options *o,
+                               const struct path_list *list, const struct log *log)
 {
     return (struct data_options){
-        .paths = list->paths, .n_paths = list->n, .format = (enum data_format)o->format,
-        .hash = !o->plain_ids, .n_fields = (int)o->fields, .chunk_bytes = (size_t)o->chunk,
-        .epochs = (int)o->epochs, .seed = (uint64_t)o->seed, .max_bad = o->max_bad, .log = log,
+        .paths = list->paths,
+        .n_paths = list->n,
+        .format = (enum data_format)o->format,
+        .hash = !o->plain_ids,
+        .n_fields = (int)o->fields,
+        .chunk_bytes = (size_t)o->chunk,
+        .epochs = (int)o->epochs,
+        .seed = (uint64_t)o->seed,
+        .max_bad = o->max_bad,
+        .log = log,
     };
 }
 
-struct data_options held_out_data(const struct train_options *o, const struct path_list *list,
-                                  const struct log *log)
+struct data_options held_out_data(const struct train_options *o,
+                                  const struct path_list *list, const struct log *log)
 {
     struct data_options data = train_data(o, list, log);
     data.epochs = 1;
@@ -34,20 +41,26 @@ descant_status train_shape(const struct train_options *o, const struct data_shap
                            struct model_shape *out, const struct log *log)
 {
     *out = (struct model_shape){
-        .kind = (enum model_kind)o->model, .n_dense = shape->n_dense,
-        .n_fields = shape->n_fields, .n_classes = shape->n_classes, .rows = (size_t)o->rows,
-        .plain_ids = shape->plain_ids, .width = (int)o->width,
+        .kind = (enum model_kind)o->model,
+        .n_dense = shape->n_dense,
+        .n_fields = shape->n_fields,
+        .n_classes = shape->n_classes,
+        .rows = (size_t)o->rows,
+        .plain_ids = shape->plain_ids,
+        .width = (int)o->width,
     };
     out->n_bottom = config_sizes(o->bottom, out->bottom, TRAIN_LAYERS);
     out->n_top = config_sizes(o->top, out->top, TRAIN_LAYERS);
     if (out->n_bottom < 0)
-        return log_fail(log, DESCANT_INVALID, "--bottom %s: sizes, as 512,256,64", o->bottom);
+        return log_fail(log, DESCANT_INVALID, "--bottom %s: sizes, as 512,256,64",
+                        o->bottom);
     if (out->n_top < 0)
         return log_fail(log, DESCANT_INVALID, "--top %s: sizes, as 512,256", o->top);
     return DESCANT_OK;
 }
 
-/* A pipe's lines are torn where two read it; stdin has a reader that several can share. */
+/* A pipe's lines are torn where two read it; stdin has a reader that several can share.
+ */
 static bool is_pipe(const char *path)
 {
     struct stat of;
@@ -58,17 +71,21 @@ static bool is_pipe(const char *path)
 static descant_status check_data(const struct train_options *o, const struct log *log)
 {
     struct path_list list;
-    bool known = o->examples > 0 || (o->schedule == SCHEDULE_CONSTANT && !(o->warmup > 0));
+    bool known =
+        o->examples > 0 || (o->schedule == SCHEDULE_CONSTANT && !(o->warmup > 0));
     descant_status status = path_list_init(&list, o->data, log);
 
     for (size_t k = 0; status == DESCANT_OK && k < list.n; k++) {
         if (is_pipe(list.paths[k]) && o->trainers != 1)
             status = log_fail(log, DESCANT_INVALID,
-                              "%s is a pipe, which one trainer alone can read: give it as stdin, "
-                              "--data -, or --trainers 1", list.paths[k]);
+                              "%s is a pipe, which one trainer alone can read: give it "
+                              "as stdin, --data -, or --trainers 1",
+                              list.paths[k]);
         else if (!known && (is_pipe(list.paths[k]) || strcmp(list.paths[k], "-") == 0))
-            status = log_fail(log, DESCANT_INVALID, "--schedule and --warmup need to know where %s "
-                              "ends: give --examples", list.paths[k]);
+            status = log_fail(
+                log, DESCANT_INVALID,
+                "--schedule and --warmup need to know where %s ends: give --examples",
+                list.paths[k]);
     }
     path_list_fini(&list);
     return status;
@@ -87,8 +104,9 @@ static descant_status check_eval(const struct train_options *o, const struct log
         if (is_stdin && strcmp(o->data, "-") == 0)
             status = log_fail(log, DESCANT_INVALID, "stdin cannot be --data and --eval");
         else if (o->eval_every && (is_stdin || is_pipe(list.paths[k])))
-            status = log_fail(log, DESCANT_INVALID, "--eval-every: %s can be read only once",
-                              is_stdin ? "stdin" : list.paths[k]);
+            status =
+                log_fail(log, DESCANT_INVALID, "--eval-every: %s can be read only once",
+                         is_stdin ? "stdin" : list.paths[k]);
     }
     path_list_fini(&list);
     return status;
@@ -106,19 +124,22 @@ static descant_status check_folder(const char *path, bool replaced, const struct
              slash ? path : ".");
     if (access(!replaced && access(path, F_OK) == 0 ? path : folder, W_OK) == 0)
         return DESCANT_OK;
-    return log_fail(log, DESCANT_SYSTEM, "%s cannot be written: %s", path, strerror(errno));
+    return log_fail(log, DESCANT_SYSTEM, "%s cannot be written: %s", path,
+                    strerror(errno));
 }
 
 /* The trainers of the plan bsp are on one machine, and know how many they are. */
 static descant_status check_plan(const struct train_options *o, const struct log *log)
 {
     if (o->plan_controls && o->trainers == 0)
-        return log_fail(log, DESCANT_INVALID, "--sync bsp is for one machine, and starts its own "
-                        "trainers: --trainers says how many, without a launcher or --job");
+        return log_fail(log, DESCANT_INVALID,
+                        "--sync bsp is for one machine, and starts its own trainers: "
+                        "--trainers says how many, without a launcher or --job");
     if (o->plan_controls && o->trainers * o->workers > BSP_WORKERS)
-        return log_fail(log, DESCANT_INVALID, "--sync bsp has room for %d workers, --trainers %d "
-                        "x --workers %d are more", BSP_WORKERS, (int)o->trainers,
-                        (int)o->workers);
+        return log_fail(
+            log, DESCANT_INVALID,
+            "--sync bsp has room for %d workers, --trainers %d x --workers %d are more",
+            BSP_WORKERS, (int)o->trainers, (int)o->workers);
     return DESCANT_OK;
 }
 

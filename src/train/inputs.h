@@ -6,11 +6,11 @@
 #include "data/paths.h"
 #include "train/config.h"
 
-struct data_options train_data(const struct train_options *o, const struct path_list *list,
-                               const struct log *log);
+struct data_options train_data(const struct train_options *o,
+                               const struct path_list *list, const struct log *log);
 /* A held-out set is read once, and in its own order. */
-struct data_options held_out_data(const struct train_options *o, const struct path_list *list,
-                                  const struct log *log);
+struct data_options held_out_data(const struct train_options *o,
+                                  const struct path_list *list, const struct log *log);
 descant_status train_shape(const struct train_options *o, const struct data_shape *shape,
                            struct model_shape *out, const struct log *log);
 /* What can be seen to be wrong before anything starts: pipes, schedules and folders. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* The log of a machine's trainers: a header, intervals, evaluations, checkpoints that failed. Only
- * the trainer that reports comes here, its monitor while it trains and its main thread after; the
- * summary is summary.c's. */
+/* The log of a machine's trainers: a header, intervals, evaluations, checkpoints that
+ * failed. Only the trainer that reports comes here, its monitor while it trains and its
+ * main thread after; the summary is summary.c's. */
 #include "run/summary.h"
 #include "train/monitor.h"
 
@@ -60,7 +60,8 @@ static double grown(_Atomic double *logged, double now)
 }
 
 /* Of the interval, which took so long; distance and age are those of the last merge. */
-static void log_sync(struct trainer *t, struct json *json, const struct figures *f, double took_s)
+static void log_sync(struct trainer *t, struct json *json, const struct figures *f,
+                     double took_s)
 {
     struct board *b = t->board;
     double merges = grown(&b->sync_logged.merges, f->merges);
@@ -87,7 +88,8 @@ static void log_bsp(struct trainer *t, struct json *json, const struct figures *
     uint64_t lag = lately(&b->bsp_logged.lag, f->lag);
     uint64_t most = atomic_exchange_explicit(&b->bsp.lag_lately, 0, RELAXED);
 
-    json_int(json, "supersteps", (int64_t)lately(&b->bsp_logged.supersteps, f->supersteps));
+    json_int(json, "supersteps",
+             (int64_t)lately(&b->bsp_logged.supersteps, f->supersteps));
     json_int(json, "gradients", (int64_t)gradients);
     const struct lags lags = {
         .mean = lag_mean(lag, gradients), .most = gradients ? (double)most : (double)NAN,

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* Starts the trainers: forks them, passes signals on, says who died, waits for all. The parent
- * holds no part of the job; if it dies, its trainers get SIGTERM and stop in good order. A trainer
- * that is killed is no failure of the run: the others train the rest. One that fails, or is killed,
- * before all have started is: the others would wait for it in vain, so the parent ends them. Until
- * it trains, a signal ends a trainer at once; then trainer.c heeds it.
+/* Starts the trainers: forks them, passes signals on, says who died, waits for all. The
+ * parent holds no part of the job; if it dies, its trainers get SIGTERM and stop in good
+ * order. A trainer that is killed is no failure of the run: the others train the rest.
+ * One that fails, or is killed, before all have started is: the others would wait for it
+ * in vain, so the parent ends them. Until it trains, a signal ends a trainer at once;
+ * then trainer.c heeds it.
  *
- * A rank of an MPI job is forked, too, though alone: its parent has nothing to do but to say which
- * rank on which host was killed. The other ranks cannot know: the launcher ends them with it. */
+ * A rank of an MPI job is forked, too, though alone: its parent has nothing to do but to
+ * say which rank on which host was killed. The other ranks cannot know: the launcher ends
+ * them with it. */
 #include "train/launch.h"
 
 #include "run/checkpoint.h"
@@ -29,8 +31,8 @@ struct family {
     int n, alive;
     pid_t children[MAX_TRAINERS];   /* (n); 0: it has ended */
     int passed;                 /* the signal that was passed on last; 0: none */
-    int code;                   /* of the worst that ended by itself, or by the signal it was
-                                   passed; -1: there is none */
+    int code;                   /* of the worst that ended by itself, or by the signal it
+                                   was passed; -1: there is none */
     bool broken;                /* one failed before all had started; code is its */
     const struct train_shared *shared;
     FILE *err;
@@ -72,8 +74,8 @@ static void job_name(const struct train_options *o, char *name, size_t room)
                  comma ? ",rtt=" : "", comma ? comma + 1 : "");
 }
 
-static pid_t start(const struct train_options *o, const char *name, int rank, FILE *out, FILE *err,
-                   struct train_shared *shared)
+static pid_t start(const struct train_options *o, const char *name, int rank, FILE *out,
+                   FILE *err, struct train_shared *shared)
 {
     int orphans_get = o->trainers ? SIGTERM : SIGKILL;
     pid_t parent = getpid(), pid = fork();
@@ -98,8 +100,8 @@ static int rank_of(const struct family *f, pid_t pid)
     return -1;
 }
 
-/* Those that have started by now learn it from the board, the others wait for somebody who will not
- * come: until it trains, the signal ends a trainer at once. */
+/* Those that have started by now learn it from the board, the others wait for somebody
+ * who will not come: until it trains, the signal ends a trainer at once. */
 static void break_off(struct family *f, int rank, int status)
 {
     char how[64];
@@ -107,7 +109,8 @@ static void break_off(struct family *f, int rank, int status)
     f->code = WIFEXITED(status) ? WEXITSTATUS(status) : 1;
     if (WIFSIGNALED(status))
         fprintf(f->err, "descant: trainer %d %s before all had started%s\n", rank,
-                child_end_text(status, how, sizeof how), f->n > 1 ? ": the run ends" : "");
+                child_end_text(status, how, sizeof how),
+                f->n > 1 ? ": the run ends" : "");
     else if (f->alive)
         fprintf(f->err, "descant: trainer %d could not start: the run ends\n", rank);
     kill_all(f, SIGTERM);
@@ -124,14 +127,16 @@ static void note_end(struct family *f, int rank, int status)
     if (f->broken)
         return;
     if (!good && shown_columns(f->err))
-        shown_clear_line(f->err);       /* of the progress, which some trainer has begun */
+        shown_clear_line(f->err);       /* of the progress, which some trainer has
+                                           begun */
     if (!all_started && !good && !f->passed)
         break_off(f, rank, status);
     else if (WIFSIGNALED(status) && WTERMSIG(status) == f->passed)
         f->code = 128 + f->passed > f->code ? 128 + f->passed : f->code;
     else if (WIFSIGNALED(status))
         fprintf(f->err, "descant: trainer %d %s%s\n", rank,
-                child_end_text(status, how, sizeof how), f->alive ? "; the others go on" : "");
+                child_end_text(status, how, sizeof how),
+                f->alive ? "; the others go on" : "");
     else if (WEXITSTATUS(status) > f->code)
         f->code = WEXITSTATUS(status);
 }
@@ -168,9 +173,11 @@ static int collect(struct family *f, struct signals *signals)
 static int say_none_left(const struct train_options *o, FILE *err)
 {
     if (o->checkpoint && checkpoint_there(o->checkpoint))
-        fprintf(err, "descant: no trainer is left; --resume goes on from %s\n", o->checkpoint);
+        fprintf(err, "descant: no trainer is left; --resume goes on from %s\n",
+                o->checkpoint);
     else
-        fputs("descant: no trainer is left, and nothing that the run could go on from\n", err);
+        fputs("descant: no trainer is left, and nothing that the run could go on from\n",
+              err);
     return 1;
 }
 
@@ -188,7 +195,8 @@ static int fork_all(const struct train_options *o, FILE *out, FILE *err,
     while (f.n < (int)o->trainers) {
         pid_t pid = start(o, name, f.n, out, err, shared);
         if (pid < 0) {
-            fprintf(err, "descant: trainer %d cannot be started: %s\n", f.n, strerror(errno));
+            fprintf(err, "descant: trainer %d cannot be started: %s\n", f.n,
+                    strerror(errno));
             pass_on(&f, SIGTERM);
             break;
         }
@@ -217,8 +225,8 @@ static int fork_locked(const struct train_options *o, FILE *out, FILE *err,
 
 /* --- a rank of an MPI job --- */
 
-static void say_rank_killed(const struct train_options *o, const struct train_result *result,
-                            int status, FILE *err)
+static void say_rank_killed(const struct train_options *o,
+                            const struct train_result *result, int status, FILE *err)
 {
     char host[64] = "", rank[32] = "a rank", how[64];
 
@@ -226,7 +234,8 @@ static void say_rank_killed(const struct train_options *o, const struct train_re
     if (result->rank >= 0)
         snprintf(rank, sizeof rank, "rank %d", result->rank);
     fprintf(err, "descant: %s (%s) %s: the launcher ends the job%s%s\n", rank, host,
-            child_end_text(status, how, sizeof how), o->checkpoint ? "; --resume goes on from " : "",
+            child_end_text(status, how, sizeof how),
+            o->checkpoint ? "; --resume goes on from " : "",
             o->checkpoint ? o->checkpoint : "");
 }
 
@@ -267,7 +276,8 @@ static int watch_rank(const struct train_options *o, FILE *out, FILE *err,
     return 128 + WTERMSIG(status);
 }
 
-int train_run(const struct train_options *o, FILE *out, FILE *err, struct train_result *result)
+int train_run(const struct train_options *o, FILE *out, FILE *err,
+              struct train_result *result)
 {
     struct train_shared *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE,
                                        MAP_SHARED | MAP_ANONYMOUS, -1, 0);

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* The threads beside the workers. The monitor puts this trainer's figures into its seat, and, in
- * the trainer that reports (the lowest seat alive), shows the progress and writes the log. A second
- * one, the keeper, sees to checkpoints and evaluations when they are due, which may take long:
- * progress and log go on meanwhile. Workers never wait for either: what an evaluation is of is copied
- * beside them, and one that goes on as training ends is given up. The keeper hands figures to the
- * monitor (news.c). When the reporter dies, the next one goes on within a tenth of a second.
+/* The threads beside the workers. The monitor puts this trainer's figures into its seat,
+ * and, in the trainer that reports (the lowest seat alive), shows the progress and writes
+ * the log. A second one, the keeper, sees to checkpoints and evaluations when they are
+ * due, which may take long: progress and log go on meanwhile. Workers never wait for
+ * either: what an evaluation is of is copied beside them, and one that goes on as
+ * training ends is given up. The keeper hands figures to the monitor (news.c). When the
+ * reporter dies, the next one goes on within a tenth of a second.
  *
- * A checkpoint that is under way as the run ends is written to its end, for until the last one is
- * whole it is the newest there is. */
+ * A checkpoint that is under way as the run ends is written to its end, for until the
+ * last one is whole it is the newest there is. */
 #include "train/monitor.h"
 
 #include "nn/loops.h"
@@ -36,7 +37,8 @@ void monitor_publish(struct trainer *t)
         return;
     put(&seat->merged_steps, s.gap_mean * (double)s.rounds);
     put(&seat->gap_max, (double)s.gap_max);
-    put(&seat->stall_ns, (double)s.stall_ns + (double)atomic_load_explicit(&t->gather_ns, RELAXED));
+    put(&seat->stall_ns,
+        (double)s.stall_ns + (double)atomic_load_explicit(&t->gather_ns, RELAXED));
     put(&seat->copy_ns, (double)s.copy_ns);
     put(&seat->age_s, s.age_s);
     put(&seat->exchange_s, s.exchange_p99_s);
@@ -57,7 +59,8 @@ struct watch {
     struct window shown;
     double logged_s;            /* when, last */
     double from_place;          /* in the data, when it was first known, */
-    uint64_t from_ns;           /* at this time; 0: not yet. A resumed run does not begin at 0 */
+    uint64_t from_ns;           /* at this time; 0: not yet. A resumed run does not begin
+                                   at 0 */
 };
 
 static void mark_begin(const struct trainer *t, struct watch *w)
@@ -100,8 +103,8 @@ static const char *lag_text(const struct figures *f, char *text, size_t room)
     return text;
 }
 
-/* Whatever the figures, it fits into 80 columns; in more of them it has a longer word, in fewer
- * the last figures are left out. */
+/* Whatever the figures, it fits into 80 columns; in more of them it has a longer word, in
+ * fewer the last figures are left out. */
 static void show(struct trainer *t, const struct watch *watch, const struct figures *f)
 {
     const struct window *w = &watch->shown;
@@ -114,10 +117,11 @@ static void show(struct trainer *t, const struct watch *watch, const struct figu
         snprintf(percent, sizeof percent, "%2.0f", 100 * place);
     if (!isnan(w->loss))
         snprintf(loss, sizeof loss, "%.4f", w->loss);
-    snprintf(line, sizeof line, "%s %%  %s %s  %s/s  loss %s  %s  %s left",
-             percent, count_text((double)w->seen.n, seen, sizeof seen),
-             columns < WIDE_LINE ? "seen" : "examples", count_text(w->per_s, rate, sizeof rate),
-             loss, t->bsp ? lag_text(f, pace, sizeof pace) : gap_text(t, f, pace, sizeof pace),
+    snprintf(line, sizeof line, "%s %%  %s %s  %s/s  loss %s  %s  %s left", percent,
+             count_text((double)w->seen.n, seen, sizeof seen),
+             columns < WIDE_LINE ? "seen" : "examples",
+             count_text(w->per_s, rate, sizeof rate), loss,
+             t->bsp ? lag_text(f, pace, sizeof pace) : gap_text(t, f, pace, sizeof pace),
              time_text(seconds_left(watch, place), left, sizeof left));
     progress_show(&t->progress, line);
 }
@@ -138,8 +142,8 @@ static bool is_late(void *of)
     return trainer_heed(of) || is_stopping(of);
 }
 
-/* The dense part that an evaluation beside training looks at: one version of the model under the plan
- * bsp, else the replica as it is within the moment that a copy takes. */
+/* The dense part that an evaluation beside training looks at: one version of the model
+ * under the plan bsp, else the replica as it is within the moment that a copy takes. */
 static const float *copy_dense(struct trainer *t)
 {
     if (t->bsp)
@@ -197,7 +201,8 @@ static uint32_t keeper_tick(struct trainer *t, struct pace *pace)
 
 static void see_to_checkpoint(struct trainer *t)
 {
-    uint64_t now = clock_now_ns(), last = atomic_load_explicit(&t->board->checkpoint_ns, RELAXED);
+    uint64_t now = clock_now_ns(),
+             last = atomic_load_explicit(&t->board->checkpoint_ns, RELAXED);
 
     if (!t->options->checkpoint ||
         (last && !due_by_time(t->options->checkpoint_every, last, now)))
@@ -207,8 +212,9 @@ static void see_to_checkpoint(struct trainer *t)
         news_failed_checkpoint(t);
 }
 
-/* The signal may be a launcher's that ends the job after a rank's death: then no last round ends,
- * the shadow may be in MPI for ever, with the outer state, and the launcher leaves a second or so. */
+/* The signal may be a launcher's that ends the job after a rank's death: then no last
+ * round ends, the shadow may be in MPI for ever, with the outer state, and the launcher
+ * leaves a second or so. */
 static void see_to_signal(struct trainer *t)
 {
     enum board_stop stop = board_stopped(t->board);
@@ -297,7 +303,8 @@ descant_status monitor_start(struct trainer *t)
     pthread_mutex_init(&t->monitor_mutex, NULL);
     tick_init(&t->monitor_moved);
     t->monitor_started = pthread_create(&t->monitor, NULL, monitor, t) == 0;
-    t->keeper_started = t->monitor_started && pthread_create(&t->keeper, NULL, keeper, t) == 0;
+    t->keeper_started =
+        t->monitor_started && pthread_create(&t->keeper, NULL, keeper, t) == 0;
     return t->keeper_started ? DESCANT_OK : log_fail(&t->log, DESCANT_SYSTEM,
                                                      "no thread for the reports");
 }

@@ -26,11 +26,13 @@ struct figures {
     double rows_sent, rows_waiting, rows_age_s;     /* of the one that exchanges them */
     uint64_t lines, bad, steps;
     int trainers;
-    uint64_t supersteps, gradients, lag, stale, not_finite;     /* of the plan bsp, all of it */
+    uint64_t supersteps, gradients, lag, stale, not_finite; /* of the plan bsp, all of
+                                                               it */
 };
 
 struct figures figures_gather(const struct trainer *t);
-double figures_seconds(const struct trainer *t);        /* that the run has been training */
+double figures_seconds(const struct trainer *t);        /* that the run has been
+                                                           training */
 /* A share of the workers' time. */
 double figures_stall(const struct trainer *t, const struct figures *f);
 
@@ -40,7 +42,8 @@ static inline double merged(double figure, double rounds)
     return rounds > 0 ? figure : (double)NAN;
 }
 
-/* Example-level parallelism (ShadowSync): examples that are worked on at the same time. */
+/* Example-level parallelism (ShadowSync): examples that are worked on at the same time.
+ */
 static inline int64_t train_elp(const struct trainer *t)
 {
     return t->options->batch * t->options->workers * t->size;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* A trainer's opening, in the order that trainer.c has: the job and what its trainers share, the
- * files, the data's shape, the model, its first values, and the start with all others. */
+/* A trainer's opening, in the order that trainer.c has: the job and what its trainers
+ * share, the files, the data's shape, the model, its first values, and the start with all
+ * others. */
 #include "run/checkpoint.h"
 #include "run/run.h"
 #include "train/bsp.h"
@@ -12,8 +13,8 @@
 
 enum { TABLE_ROWS_AT_ONCE = 1 << 16, EVEN_ODDS = 200 };
 
-/* True: no line of it. The parent says who dies, each trainer of several that its own values are bad, and
- * the run how it ends. */
+/* True: no line of it. The parent says who dies, each trainer of several that its own
+ * values are bad, and the run how it ends. */
 static int on_event(void *user, const struct descant_event *event)
 {
     const struct trainer *t = user;
@@ -37,11 +38,15 @@ static int on_event(void *user, const struct descant_event *event)
 static descant_status check_hosts(struct trainer *t)
 {
     if (strcmp(t->options->data, "-") == 0)
-        return log_fail(&t->log, DESCANT_UNSUPPORTED, "stdin cannot be cut between %d hosts: "
-                        "--data needs files that all of them have", t->hosts);
+        return log_fail(&t->log, DESCANT_UNSUPPORTED,
+                        "stdin cannot be cut between %d hosts: --data needs files that "
+                        "all of them have",
+                        t->hosts);
     if (t->options->patience)
-        return log_fail(&t->log, DESCANT_UNSUPPORTED, "--patience is for one host: this run has "
-                        "%d, and the others would not hear of it", t->hosts);
+        return log_fail(&t->log, DESCANT_UNSUPPORTED,
+                        "--patience is for one host: this run has %d, and the others "
+                        "would not hear of it",
+                        t->hosts);
     return DESCANT_OK;
 }
 
@@ -75,15 +80,17 @@ static descant_status open_job(struct trainer *t, const char *address, int rank,
     t->hosts = members.hosts;
     t->local_rank = members.local_rank;
     if (t->local_rank < 0 || t->local_rank >= BOARD_SEATS)
-        return log_fail(&t->log, DESCANT_BAD_RANK, "rank %d: training has room for %d a machine",
-                        members.rank, BOARD_SEATS);
+        return log_fail(&t->log, DESCANT_BAD_RANK,
+                        "rank %d: training has room for %d a machine", members.rank,
+                        BOARD_SEATS);
     return t->hosts > 1 ? check_hosts(t) : DESCANT_OK;
 }
 
 static descant_status open_board(struct trainer *t)
 {
     void *block;
-    descant_status status = descant_share(t->job, "train.board", sizeof(struct board), &block);
+    descant_status status =
+        descant_share(t->job, "train.board", sizeof(struct board), &block);
 
     if (status != DESCANT_OK)
         return status;
@@ -93,8 +100,8 @@ static descant_status open_board(struct trainer *t)
     return descant_share(t->job, "train.data", data_shared_bytes(), &t->data_shared);
 }
 
-/* Trainers that were forked have these locks from their parent; of several hosts the first has
- * them. */
+/* Trainers that were forked have these locks from their parent; of several hosts the
+ * first has them. */
 static descant_status lock_files(struct trainer *t)
 {
     const struct train_options *o = t->options;
@@ -139,8 +146,9 @@ static descant_status look_at_data(struct trainer *t)
     return DESCANT_OK;
 }
 
-/* The dense segment's name says what all hosts must have alike: where they differ, both names are
- * shown. Machines join no job of several later, so there it may say how the run began. */
+/* The dense segment's name says what all hosts must have alike: where they differ, both
+ * names are shown. Machines join no job of several later, so there it may say how the run
+ * began. */
 static void name_segment(const struct trainer *t, char *name, size_t room)
 {
     bool resumed = t->options->resume && checkpoint_there(t->options->checkpoint);
@@ -148,7 +156,8 @@ static void name_segment(const struct trainer *t, char *name, size_t room)
     snprintf(name, room, "%s", train_model_names[t->options->model]);
     if (t->hosts > 1)
         snprintf(name, room, "%s%s,data=%llu", train_model_names[t->options->model],
-                 resumed ? ",resumed" : "", (unsigned long long)path_list_bytes(&t->paths));
+                 resumed ? ",resumed" : "",
+                 (unsigned long long)path_list_bytes(&t->paths));
 }
 
 /* Why the model that was asked for cannot be created, and which can. */
@@ -181,7 +190,8 @@ static descant_status create_model(struct trainer *t, const struct model_shape *
 
     if (status == DESCANT_INVALID)
         return refuse_model(t, shape);
-    return status == DESCANT_OK ? status : log_fail(&t->log, status, "%s", descant_last_error());
+    return status == DESCANT_OK ? status
+                                : log_fail(&t->log, status, "%s", descant_last_error());
 }
 
 static void say_turns(const struct trainer *t)
@@ -190,8 +200,9 @@ static void say_turns(const struct trainer *t)
 
     log.rank = -1;
     if (t->options->workers > 1 && t->rank == 0 && nn_products_take_turns())
-        log_say(&log, DESCANT_WARNING, "this OpenBLAS was built without threads and mixes up the "
-                "products of several workers, so these take turns: install libopenblas0-pthread");
+        log_say(&log, DESCANT_WARNING,
+                "this OpenBLAS was built without threads and mixes up the products of "
+                "several workers, so these take turns: install libopenblas0-pthread");
 }
 
 static descant_status open_model(struct trainer *t)
@@ -205,7 +216,8 @@ static descant_status open_model(struct trainer *t)
     if (status != DESCANT_OK)
         return status;
     /* one more: an evaluation beside training */
-    status = model_reserve(t->model, (int)t->options->workers + (t->options->eval != NULL), &t->log);
+    status = model_reserve(
+        t->model, (int)t->options->workers + (t->options->eval != NULL), &t->log);
     if (status != DESCANT_OK)
         return status;
     say_turns(t);
@@ -219,7 +231,8 @@ static descant_status open_model(struct trainer *t)
         if (status != DESCANT_OK)
             return status;
     } else {
-        t->state = memory_take_array(optimizer_floats(&t->optimizer, t->n), sizeof(float));
+        t->state =
+            memory_take_array(optimizer_floats(&t->optimizer, t->n), sizeof(float));
     }
     bool gathers = t->options->plan_gathers;
     t->gather.sum = gathers ? memory_take_array(t->n, sizeof(float)) : NULL;
@@ -227,15 +240,17 @@ static descant_status open_model(struct trainer *t)
         return log_fail(&t->log, DESCANT_MEMORY, "no memory for %zu parameters", t->n);
     if (!t->options->eval)
         return DESCANT_OK;
-    if (t->options->eval_every && !t->bsp && !(t->eval_w = memory_take_array(t->n, sizeof(float))))
-        return log_fail(&t->log, DESCANT_MEMORY, "no memory for a copy of the model to evaluate");
+    if (t->options->eval_every && !t->bsp &&
+        !(t->eval_w = memory_take_array(t->n, sizeof(float))))
+        return log_fail(&t->log, DESCANT_MEMORY,
+                        "no memory for a copy of the model to evaluate");
     struct data_options eval = held_out_data(t->options, &t->eval_paths, &t->log);
     return evaluate_look(t->model, &eval);
 }
 
-/* linear and fm begin with the share of positives in the first chunk, which need not be learnt, as
- * far as it is sure: as many examples of even odds stand against it. Each trainer reads the chunk; what
- * can be read only once is left alone. */
+/* linear and fm begin with the share of positives in the first chunk, which need not be
+ * learnt, as far as it is sure: as many examples of even odds stand against it. Each
+ * trainer reads the chunk; what can be read only once is left alone. */
 static void set_intercept(struct trainer *t)
 {
     struct data_options options = train_data(t->options, &t->paths, NULL);
@@ -253,15 +268,16 @@ static void set_intercept(struct trainer *t)
     if (data_read(data, 0, &block) == DATA_BLOCK) {
         for (size_t i = 0; i < block.examples.n; i++)
             positive += block.examples.labels[i] > 0.5f;
-        model_set_intercept(t->model, t->w,
-                            log(positive / ((double)block.examples.n + EVEN_ODDS - positive)));
+        model_set_intercept(
+            t->model, t->w,
+            log(positive / ((double)block.examples.n + EVEN_ODDS - positive)));
     }
     block_fini(&block);
     data_close(data);
 }
 
-/* After once_tables: who filled them has decided. A trainer that joins a running job gets the
- * values of those who run, whatever it was told. */
+/* After once_tables: who filled them has decided. A trainer that joins a running job gets
+ * the values of those who run, whatever it was told. */
 static descant_status fill_replica(struct trainer *t)
 {
     if (t->options->resume && atomic_load(&t->board->resumed))
@@ -331,8 +347,10 @@ static void say_tables(const struct trainer *t, size_t state)
     size_t times = t->hosts > 1 && !t->options->plan_rests ? 2 : 1;
     size_t floats = (t->n_tables + state * model_table_rows(t->model)) * times;
 
-    log_fail(&t->log, DESCANT_MEMORY, "the tables take %.2f GiB%s: %zu rows of %d floats; --rows "
-             "and --width make them smaller", (double)floats * sizeof(float) / (double)(1 << 30),
+    log_fail(&t->log, DESCANT_MEMORY,
+             "the tables take %.2f GiB%s: %zu rows of %d floats; --rows and --width make "
+             "them smaller",
+             (double)floats * sizeof(float) / (double)(1 << 30),
              state ? " with their optimizer's state" : "", model_table_rows(t->model),
              model_table_width(t->model));
 }
@@ -378,7 +396,8 @@ static descant_status start(struct trainer *t)
     struct descant_members members;
     descant_status status = descant_start(t->job);
 
-    if (status == DESCANT_OK && (status = descant_members(t->job, &members)) == DESCANT_OK)
+    if (status == DESCANT_OK &&
+        (status = descant_members(t->job, &members)) == DESCANT_OK)
         t->size = members.size;
     return status;
 }

@@ -1,19 +1,21 @@
 /* SPDX-License-Identifier: MIT */
-/* A place counts chunks, so it is one only where the files are those that were read: a file is known
- * by its size and a hash of its first and its last bytes, whatever its name. One that has grown is
- * the same with more: its bytes up to the size of before have that hash.
+/* A place counts chunks, so it is one only where the files are those that were read: a
+ * file is known by its size and a hash of its first and its last bytes, whatever its
+ * name. One that has grown is the same with more: its bytes up to the size of before have
+ * that hash.
  *
- * A plain file that grows has its chunks where they were, and the last one, which was a part, is
- * longer. What is new of it is done as a chunk of its own kind (DATA_REST): the lines that end behind
- * what was read. So is a line that was read before it had its end, which may have begun in an
- * earlier chunk. Chunks of later files, and of later passes, have higher numbers then.
+ * A plain file that grows has its chunks where they were, and the last one, which was a
+ * part, is longer. What is new of it is done as a chunk of its own kind (DATA_REST): the
+ * lines that end behind what was read. So is a line that was read before it had its end,
+ * which may have begun in an earlier chunk. Chunks of later files, and of later passes,
+ * have higher numbers then.
  *
  *   before   pass 0: a0 a1 a2 b0   pass 1: a0 a1 a2 b0        (a2 is a part of a chunk)
  *   now      pass 0: a0 a1 a2 a3 b0   pass 1: a0 a1 a2 a3 b0
  *
- * A run that is stopped before it has done what is new of a chunk does all of that chunk when it goes
- * on: which part of it was known is not kept. What was changed in the middle of a large file is not
- * seen. */
+ * A run that is stopped before it has done what is new of a chunk does all of that chunk
+ * when it goes on: which part of it was known is not kept. What was changed in the middle
+ * of a large file is not seen. */
 #include "train/place.h"
 
 #include <fcntl.h>
@@ -29,7 +31,8 @@ static bool hash_bytes(int fd, uint64_t from, uint64_t to, uint64_t *hash)
 
     while (from < to) {
         uint64_t left = to - from;
-        ssize_t n = pread(fd, some, left < sizeof some ? (size_t)left : sizeof some, (off_t)from);
+        ssize_t n =
+            pread(fd, some, left < sizeof some ? (size_t)left : sizeof some, (off_t)from);
         if (n <= 0)
             return false;
         for (ssize_t k = 0; k < n; k++)
@@ -88,8 +91,9 @@ static void drop_past(struct rest *rest)
     rest->n_todo = n;
 }
 
-/* The rest begins where nobody has been; of what is before it, what slower hosts have not done is
- * to do. Where that is more than there is room for, faster hosts' chunks are trained again. */
+/* The rest begins where nobody has been; of what is before it, what slower hosts have not
+ * done is to do. Where that is more than there is room for, faster hosts' chunks are
+ * trained again. */
 void rest_join(struct rest *rest)
 {
     uint64_t hosts = (uint64_t)rest->hosts, row = UINT64_MAX, last = 0;
@@ -135,7 +139,8 @@ static uint64_t chunks_of(uint64_t bytes, uint64_t chunk_bytes)
 }
 
 /* Chunks of a pass before this file, as it was or as it is. */
-static uint64_t chunks_before(const struct growth *files, size_t file, uint64_t chunk_bytes, bool now)
+static uint64_t chunks_before(const struct growth *files, size_t file,
+                              uint64_t chunk_bytes, bool now)
 {
     uint64_t n = 0;
 
@@ -153,13 +158,15 @@ static uint64_t number_now(const struct growth *files, size_t n, uint64_t chunk_
     uint64_t pass = (chunk - ends) / was, at = chunk - pass * was;
     size_t file = 0;
 
-    while (file + 1 < n && at - ends >= chunks_before(files, file + 1, chunk_bytes, false))
+    while (file + 1 < n &&
+           at - ends >= chunks_before(files, file + 1, chunk_bytes, false))
         file++;
     return pass * is + chunks_before(files, file, chunk_bytes, true) + at -
            chunks_before(files, file, chunk_bytes, false);
 }
 
-bool rest_grow(struct rest *rest, const struct growth *files, size_t n, uint64_t chunk_bytes)
+bool rest_grow(struct rest *rest, const struct growth *files, size_t n,
+               uint64_t chunk_bytes)
 {
     uint64_t was = chunks_before(files, n, chunk_bytes, false);
     uint64_t is = chunks_before(files, n, chunk_bytes, true);
@@ -167,7 +174,8 @@ bool rest_grow(struct rest *rest, const struct growth *files, size_t n, uint64_t
 
     rest->end = 0;
     if (!was || !old.origin)
-        return true;            /* nothing is done, or of no pass that anybody could tell */
+        return true;            /* nothing is done, or of no pass that anybody could
+                                   tell */
     size_t n_old = rest->n_todo;
     rest->origin = number_now(files, n, chunk_bytes, old.origin, true);
     for (uint64_t pass = 0; pass * was < old.origin; pass++)

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* The place in the data of a run that is resumed: which chunks are done, and in which files. */
+/* The place in the data of a run that is resumed: which chunks are done, and in which
+ * files. */
 #ifndef PLACE_H
 #define PLACE_H
 
 #include "train/board.h"
 
-/* A file's first `bytes` bytes: alike where two have both numbers alike. Of what is no regular file
- * nothing is known. */
+/* A file's first `bytes` bytes: alike where two have both numbers alike. Of what is no
+ * regular file nothing is known. */
 struct file_mark {
     uint64_t bytes;             /* UINT64_MAX: it is no regular file */
     uint64_t hash;              /* of some at the begin and some at the end */
@@ -31,8 +32,8 @@ struct growth {
 };
 uint64_t whole_lines(const char *path, uint64_t was);
 
-/* What all hosts of the run that is resumed have left: every chunk below `origin` is done, but those
- * to do. */
+/* What all hosts of the run that is resumed have left: every chunk below `origin` is
+ * done, but those to do. */
 struct rest {
     struct metrics sums;
     int hosts;
@@ -43,14 +44,16 @@ struct rest {
 };
 
 void rest_add(struct rest *rest, uint64_t chunk);
-void rest_join(struct rest *rest);      /* the cursors and what is to do: origin and todo */
+void rest_join(struct rest *rest);      /* the cursors and what is to do: origin and
+                                           todo */
 
-/* The same place where files of text have grown, numbered as their chunks are now. False: there is
- * no room for what is to do. */
-bool rest_grow(struct rest *rest, const struct growth *files, size_t n, uint64_t chunk_bytes);
+/* The same place where files of text have grown, numbered as their chunks are now. False:
+ * there is no room for what is to do. */
+bool rest_grow(struct rest *rest, const struct growth *files, size_t n,
+               uint64_t chunk_bytes);
 
-/* The same of one compressed file, which is read once: where its last chunk was cut is not known,
- * so the chunk before the place is done again. */
+/* The same of one compressed file, which is read once: where its last chunk was cut is
+ * not known, so the chunk before the place is done again. */
 void rest_back(struct rest *rest);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* A run that goes on from its checkpoint (save.c): the model and the optimizers' state, the plan's
- * outer state, and the place in the data. The place counts chunks, so it is only taken over where
- * what makes a chunk is the same, and where the files are those that were read, which may have
- * grown (place.c); else the data begins anew. */
+/* A run that goes on from its checkpoint (save.c): the model and the optimizers' state,
+ * the plan's outer state, and the place in the data. The place counts chunks, so it is
+ * only taken over where what makes a chunk is the same, and where the files are those
+ * that were read, which may have grown (place.c); else the data begins anew. */
 #include "run/checkpoint.h"
 #include "train/place.h"
 #include "train/trainer.h"
@@ -30,19 +30,22 @@ static descant_status check_meaning(const struct trainer *t, const struct checkp
     int n_dense, n_fields, plain;
 
     if (!checkpoint_same(c, "model", &was, &is))
-        return log_fail(&t->log, DESCANT_CORRUPT, "%s is of another model: --model was %s, now it is "
-                        "%s", path, was, is);
+        return log_fail(&t->log, DESCANT_CORRUPT,
+                        "%s is of another model: --model was %s, now it is %s", path, was,
+                        is);
     if (!inputs || sscanf(inputs, "%d %d %*d %d", &n_dense, &n_fields, &plain) != 3)
         return DESCANT_OK;
     if (n_dense != have->n_dense || n_fields != have->n_fields)
-        return log_fail(&t->log, DESCANT_CORRUPT, "%s is of other data: it had %d dense feature%s "
-                        "and %d field%s, now there are %d and %d", path, n_dense,
-                        n_dense == 1 ? "" : "s", n_fields, n_fields == 1 ? "" : "s", have->n_dense,
-                        have->n_fields);
+        return log_fail(&t->log, DESCANT_CORRUPT,
+                        "%s is of other data: it had %d dense feature%s and %d field%s, "
+                        "now there are %d and %d",
+                        path, n_dense, n_dense == 1 ? "" : "s", n_fields,
+                        n_fields == 1 ? "" : "s", have->n_dense, have->n_fields);
     if (n_fields && plain != have->plain_ids)
-        return log_fail(&t->log, DESCANT_CORRUPT, "%s is of other data: its ids were %s, now they "
-                        "are %s (--plain-ids)", path, plain ? "plain" : "hashed",
-                        plain ? "hashed" : "plain");
+        return log_fail(
+            &t->log, DESCANT_CORRUPT,
+            "%s is of other data: its ids were %s, now they are %s (--plain-ids)", path,
+            plain ? "plain" : "hashed", plain ? "hashed" : "plain");
     return DESCANT_OK;
 }
 
@@ -50,7 +53,8 @@ static descant_status check_meaning(const struct trainer *t, const struct checkp
 static struct checkpoint of_run(const struct trainer *t, struct told *told)
 {
     *told = train_told(t->options);
-    return (struct checkpoint){.path = t->options->checkpoint, .told = told, .log = &t->log};
+    return (struct checkpoint){
+        .path = t->options->checkpoint, .told = told, .log = &t->log};
 }
 
 descant_status resume_model(struct trainer *t)
@@ -119,16 +123,17 @@ static void take_other(const struct trainer *t, struct rest *rest, int host)
     if (taken)
         return;
     rest->cursors[host] = rest->cursors[0] + (uint64_t)host;
-    log_say(&t->log, DESCANT_WARNING, "%s cannot be used: that host is taken to be as far in the "
-            "data as the first", path);
+    log_say(&t->log, DESCANT_WARNING,
+            "%s cannot be used: that host is taken to be as far in the data as the first",
+            path);
 }
 
 /* --- the data of before --- */
 
-/* The bytes of each file, as they were and as they are. A file of before that has only grown is
- * the same. False: they are others; `why` says which. */
-static bool same_files(struct trainer *t, const uint64_t *was, size_t n, struct growth *growth,
-                       char *why, size_t room)
+/* The bytes of each file, as they were and as they are. A file of before that has only
+ * grown is the same. False: they are others; `why` says which. */
+static bool same_files(struct trainer *t, const uint64_t *was, size_t n,
+                       struct growth *growth, char *why, size_t room)
 {
     bool text = t->format != DATA_CACHE && t->format != DATA_IDX;
 
@@ -158,7 +163,8 @@ static bool grow(struct trainer *t, const struct safetensors *file, struct rest 
 
     for (size_t k = 0; k < t->paths.n; k++)
         if (growth[k].is > growth[k].was) {
-            growth[k].whole = t->counted ? whole_lines(t->paths.paths[k], growth[k].was) : 0;
+            growth[k].whole =
+                t->counted ? whole_lines(t->paths.paths[k], growth[k].was) : 0;
             grown = true;
         }
     if (!grown)
@@ -178,13 +184,14 @@ static bool is_over(const struct safetensors *file, const struct rest *rest)
     return all || (limit && rest->sums.n - number_of(file, "began") >= limit);
 }
 
-/* Whether the data is that of the file, or has that and more: rest is the place in it. What a pipe
- * brings goes on, unless it had come to its end. */
+/* Whether the data is that of the file, or has that and more: rest is the place in it.
+ * What a pipe brings goes on, unless it had come to its end. */
 static bool same_data(struct trainer *t, const struct checkpoint *c, struct rest *rest,
                       char *why, size_t room)
 {
     size_t n = 0;
-    const uint64_t *files = safetensors_list(c->file, "descant.files", SAFETENSORS_U64, &n);
+    const uint64_t *files =
+        safetensors_list(c->file, "descant.files", SAFETENSORS_U64, &n);
     const char *was, *is;
     bool named = checkpoint_same(c, "data", &was, &is), pipes = false;
     struct growth growth[BOARD_FILES];
@@ -199,7 +206,8 @@ static bool same_data(struct trainer *t, const struct checkpoint *c, struct rest
     if (same && grow(t, c->file, rest, growth))
         return true;
     if (same)
-        snprintf(why, room, "its files have grown, and its place in them cannot be found");
+        snprintf(why, room,
+                 "its files have grown, and its place in them cannot be found");
     else if (named)
         snprintf(why, room, "%s", what);
     return false;
@@ -233,8 +241,10 @@ static bool same_place(struct trainer *t, const struct checkpoint *c, struct res
     if (!name && !over)
         snprintf(part, sizeof part, ", and of --data %s only a part was trained",
                  was ? was : "?");
-    log_say(&t->log, DESCANT_WARNING, "%s has its place in other data: %s; the model goes on, the "
-            "data begins anew%s", t->options->checkpoint, why, part);
+    log_say(
+        &t->log, DESCANT_WARNING,
+        "%s has its place in other data: %s; the model goes on, the data begins anew%s",
+        t->options->checkpoint, why, part);
     return false;
 }
 
@@ -249,7 +259,8 @@ static bool gather_rest(const struct trainer *t, const struct safetensors *file,
     return placed;
 }
 
-/* What --patience counts from: the evaluation of the same held-out set that FILE.best says it has. */
+/* What --patience counts from: the evaluation of the same held-out set that FILE.best
+ * says it has. */
 static void take_best(struct trainer *t, const struct checkpoint *of)
 {
     char path[4096 + 8];
@@ -272,9 +283,10 @@ static void take_best(struct trainer *t, const struct checkpoint *of)
     checkpoint_close(&c);
 }
 
-/* Onto the board; stored, not added, for who filled it before may have died. Each host does its
- * part of what is to do; the sums of before are the first one's. */
-static void set_board(struct trainer *t, const struct rest *rest, bool placed, uint64_t began)
+/* Onto the board; stored, not added, for who filled it before may have died. Each host
+ * does its part of what is to do; the sums of before are the first one's. */
+static void set_board(struct trainer *t, const struct rest *rest, bool placed,
+                      uint64_t began)
 {
     struct board *board = t->board;
     uint32_t n = 0;
@@ -302,8 +314,8 @@ static descant_status take_place(struct trainer *t, const struct checkpoint *c)
     struct rest rest = {.hosts = hosts ? atoi(hosts) : 1};
 
     if (rest.hosts < 1 || rest.hosts > MOST_HOSTS)
-        return log_fail(&t->log, DESCANT_CORRUPT, "%s is of %s hosts", t->options->checkpoint,
-                        hosts);
+        return log_fail(&t->log, DESCANT_CORRUPT, "%s is of %s hosts",
+                        t->options->checkpoint, hosts);
     if (seconds)
         atomic_store(&t->board->seconds_before, strtod(seconds, NULL));
     rest.cursors = memory_take_array((size_t)rest.hosts, sizeof *rest.cursors);
@@ -320,8 +332,9 @@ static descant_status take_place(struct trainer *t, const struct checkpoint *c)
     }
     memory_give(rest.todo);
     memory_give(rest.cursors);
-    return room ? DESCANT_OK
-                : log_fail(&t->log, DESCANT_MEMORY, "no memory for the place in the data");
+    return room
+               ? DESCANT_OK
+               : log_fail(&t->log, DESCANT_MEMORY, "no memory for the place in the data");
 }
 
 descant_status resume_tables(struct trainer *t)
@@ -365,10 +378,12 @@ descant_status resume_outer(struct trainer *t)
         if (status == DESCANT_OK)
             status = descant_reload(t->job);
     } else if (!outer) {        /* written in haste, or without a job that could say it */
-        log_say(&t->log, DESCANT_WARNING, "%s lacks the plan's outer state, which begins anew",
+        log_say(&t->log, DESCANT_WARNING,
+                "%s lacks the plan's outer state, which begins anew",
                 t->options->checkpoint);
     } else if (!same) {
-        log_say(&t->log, DESCANT_INFO, "the checkpoint is of plan %s: the outer state begins anew",
+        log_say(&t->log, DESCANT_INFO,
+                "the checkpoint is of plan %s: the outer state begins anew",
                 sync ? sync : "?");
     }
     checkpoint_close(&c);

@@ -1,22 +1,25 @@
 /* SPDX-License-Identifier: MIT */
-/* A checkpoint is one safetensors file: the dense tensors and the tables by their names, then what
- * a run needs to go on and a model does not: the optimizers' state, the plan's outer state, the
- * place in the data, the sums of progressive validation, every option as text.
+/* A checkpoint is one safetensors file: the dense tensors and the tables by their names,
+ * then what a run needs to go on and a model does not: the optimizers' state, the plan's
+ * outer state, the place in the data, the sums of progressive validation, every option as
+ * text.
  *
- *   1. It is written beside training: parameters are read while workers change them, as every
- *      Hogwild reader does. What is not finite is not written: the last good file stays.
- *   2. The place is the cursor, the data's end if it was met, and the chunks that were held: a
- *      resumed run does those first, so that nothing is left out, and at most those chunks'
- *      examples are trained twice; more epochs go on where the last one ended. It counts chunks,
- *      so it is only taken over where what makes a chunk is the same, and where the files are those
- *      that were read, which may have grown (place.c); else the data begins anew.
- *      With several hosts the first one's place is in the checkpoint, the others' beside it in
- *      PATH.host1, PATH.host2 and so on, with their sums and without a model. A resumed run, on
- *      however many hosts, reads them all: each of its hosts comes to the same rest of the data,
- *      and takes its part of that.
- *   3. safetensors_write replaces the file in one step and keeps the previous one beside it: as
- *      PATH.previous what this run has written or goes on from, as PATH.old the model of a run
- *      that it does not go on from. */
+ *   1. It is written beside training: parameters are read while workers change them, as
+ *      every Hogwild reader does. What is not finite is not written: the last good file
+ *      stays.
+ *   2. The place is the cursor, the data's end if it was met, and the chunks that were
+ *      held: a resumed run does those first, so that nothing is left out, and at most
+ *      those chunks' examples are trained twice; more epochs go on where the last one
+ *      ended. It counts chunks, so it is only taken over where what makes a chunk is the
+ *      same, and where the files are those that were read, which may have grown
+ *      (place.c); else the data begins anew. With several hosts the first one's place is
+ *      in the checkpoint, the others' beside it in PATH.host1, PATH.host2 and so on, with
+ *      their sums and without a model. A resumed run, on however many hosts, reads them
+ *      all: each of its hosts comes to the same rest of the data, and takes its part of
+ *      that.
+ *   3. safetensors_write replaces the file in one step and keeps the previous one beside
+ *      it: as PATH.previous what this run has written or goes on from, as PATH.old the
+ *      model of a run that it does not go on from. */
 #include "run/checkpoint.h"
 #include "train/bsp.h"
 #include "train/place.h"
@@ -70,8 +73,8 @@ descant_status save_keep_outer(struct trainer *t)
     return t->options->checkpoint ? outer_of(t, &t->outer, &t->outer_bytes) : DESCANT_OK;
 }
 
-/* Looks again if something was trained between place and sums, for that would be trained twice;
- * where there is always something, the place is the older of the two. */
+/* Looks again if something was trained between place and sums, for that would be trained
+ * twice; where there is always something, the place is the older of the two. */
 static void find_place(struct trainer *t, struct place *place)
 {
     uint64_t before;
@@ -79,8 +82,8 @@ static void find_place(struct trainer *t, struct place *place)
 
     do {
         before = board_sum(t->board).n;
-        place->n = PLACE_HEAD + board_held(t->board, &place->at[0], place->at + PLACE_HEAD,
-                                           BOARD_TODO);
+        place->n = PLACE_HEAD + board_held(t->board, &place->at[0],
+                                           place->at + PLACE_HEAD, BOARD_TODO);
         place->at[1] = atomic_load_explicit(&t->board->end, memory_order_relaxed);
         place->sums = board_sum(t->board);
     } while (place->sums.n != before && ++looks < MOST_LOOKS);
@@ -181,7 +184,8 @@ static descant_status write_host(struct trainer *t, struct contents *c,
     host_file(t, t->options->checkpoint, path, sizeof path);
     add_place(c, place);
     add_texts(c, t, place, atomic_load(&t->steps));
-    return safetensors_write(path, NULL, c->tensors, c->n_tensors, c->texts, c->n_texts, &t->log);
+    return safetensors_write(path, NULL, c->tensors, c->n_tensors, c->texts, c->n_texts,
+                             &t->log);
 }
 
 /* What is there is of this run, or of one that it goes on from. */
@@ -205,7 +209,8 @@ static descant_status put(struct trainer *t, const struct contents *c)
     return DESCANT_OK;
 }
 
-/* FILE.best, without the one before it; one that does not count here becomes FILE.best.old. */
+/* FILE.best, without the one before it; one that does not count here becomes
+ * FILE.best.old. */
 static descant_status put_best(struct trainer *t, struct contents *c)
 {
     char path[4096 + 8], old[4096 + 16];
@@ -214,18 +219,19 @@ static descant_status put_best(struct trainer *t, struct contents *c)
     snprintf(old, sizeof old, "%s.old", path);
     contents_text(c, "best", "%.17g %llu", atomic_load(&t->board->eval_best),
              (unsigned long long)atomic_load(&t->board->best_at));
-    return safetensors_write(path, atomic_load(&t->board->best_kept) ? NULL : old, c->tensors,
-                             c->n_tensors, c->texts, c->n_texts, &t->log);
+    return safetensors_write(path, atomic_load(&t->board->best_kept) ? NULL : old,
+                             c->tensors, c->n_tensors, c->texts, c->n_texts, &t->log);
 }
 
-static descant_status write_all(struct trainer *t, const struct dense *dense, struct contents *c,
-                                const struct place *place, bool best)
+static descant_status write_all(struct trainer *t, const struct dense *dense,
+                                struct contents *c, const struct place *place, bool best)
 {
     if (t->host > 0)
         return write_host(t, c, place);
     size_t outer_bytes = t->outer_bytes;
     char *outer = t->outer;
-    bool kept = outer || (!t->in_haste && !best && outer_of(t, &outer, &outer_bytes) == DESCANT_OK);
+    bool kept = outer || (!t->in_haste && !best &&
+                          outer_of(t, &outer, &outer_bytes) == DESCANT_OK);
 
     add_run(c, t, dense, place);
     if (kept)
@@ -267,8 +273,9 @@ descant_status save_checkpoint(struct trainer *t)
     return status;
 }
 
-/* The tables and the optimizer's state have gone on since the evaluation began, as they had when it
- * looked at them. FILE is first, so that FILE.best is never beside another run's. */
+/* The tables and the optimizer's state have gone on since the evaluation began, as they
+ * had when it looked at them. FILE is first, so that FILE.best is never beside another
+ * run's. */
 descant_status save_best(struct trainer *t, const struct place *place, const float *w)
 {
     descant_status status = is_own(t) ? DESCANT_OK : save_checkpoint(t);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The options and the inputs' shape are texts in the checkpoint, so that a file is all that
- * `descant eval` and `descant predict` need. */
+/* The options and the inputs' shape are texts in the checkpoint, so that a file is all
+ * that `descant eval` and `descant predict` need. */
 #include "train/saved.h"
 
 #include "run/checkpoint.h"
@@ -8,7 +8,8 @@
 
 #include <string.h>
 
-static descant_status read_options(struct saved *saved, const char *path, const struct log *log)
+static descant_status read_options(struct saved *saved, const char *path,
+                                   const struct log *log)
 {
     char message[256];
 
@@ -23,10 +24,10 @@ static descant_status read_options(struct saved *saved, const char *path, const 
     return DESCANT_OK;
 }
 
-/* What the data was, and the format that it was found to have. A cache tells itself by its first
- * bytes: what is no cache need not be refused. */
-static descant_status read_inputs(struct saved *saved, const char *path, struct data_shape *shape,
-                                  const struct log *log)
+/* What the data was, and the format that it was found to have. A cache tells itself by
+ * its first bytes: what is no cache need not be refused. */
+static descant_status read_inputs(struct saved *saved, const char *path,
+                                  struct data_shape *shape, const struct log *log)
 {
     const char *text = safetensors_text(saved->file, "inputs");
     int plain, format = DATA_AUTO;
@@ -34,14 +35,16 @@ static descant_status read_inputs(struct saved *saved, const char *path, struct 
     memset(shape, 0, sizeof *shape);
     if (!text || sscanf(text, "%d %d %d %d %d", &shape->n_dense, &shape->n_fields,
                         &shape->n_classes, &plain, &format) < 4)
-        return log_fail(log, DESCANT_CORRUPT, "%s was not written by descant train", path);
+        return log_fail(log, DESCANT_CORRUPT, "%s was not written by descant train",
+                        path);
     shape->plain_ids = plain != 0;
     if (saved->options.format == DATA_AUTO && format > DATA_AUTO && format < DATA_CACHE)
         saved->options.format = format;
     return DESCANT_OK;
 }
 
-static descant_status read_model(struct saved *saved, const char *path, const struct log *log)
+static descant_status read_model(struct saved *saved, const char *path,
+                                 const struct log *log)
 {
     size_t n;
     const struct tensor *tensors = model_tensors(saved->model, &n);
@@ -59,7 +62,8 @@ static descant_status read_model(struct saved *saved, const char *path, const st
 }
 
 /* What is scored is what was named. */
-static descant_status open_named(struct safetensors **out, const char *path, const struct log *log)
+static descant_status open_named(struct safetensors **out, const char *path,
+                                 const struct log *log)
 {
     char previous[4096 + 16], why[LOG_LINE];
     descant_status status = safetensors_open(out, path, NULL);
@@ -69,8 +73,8 @@ static descant_status open_named(struct safetensors **out, const char *path, con
     snprintf(why, sizeof why, "%s", descant_last_error());
     if (!checkpoint_before(path, previous, sizeof previous))
         return log_fail(log, status, "%s", why);
-    return log_fail(log, status, "%s; --checkpoint %s would score with the one before it", why,
-                    previous);
+    return log_fail(log, status, "%s; --checkpoint %s would score with the one before it",
+                    why, previous);
 }
 
 void saved_model(const char *path, int *model)

@@ -8,8 +8,8 @@
 struct safetensors;
 
 struct saved {
-    struct train_options options;       /* of the run that wrote it; texts point into file;
-                                           the format is the one it found */
+    struct train_options options;       /* of the run that wrote it; texts point into
+                                           file; the format is the one it found */
     struct safetensors *file;
     struct model *model;
     float *w, *tables;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The end of a run, in the main thread of the trainer that reports: the last evaluation, and the
- * summary, in the log and for a person. */
+/* The end of a run, in the main thread of the trainer that reports: the last evaluation,
+ * and the summary, in the log and for a person. */
 #include "run/summary.h"
 #include "train/monitor.h"
 
@@ -76,16 +76,18 @@ static void fill_result(struct trainer *t, double seconds)
     r->trainers = f.trainers;
     r->memory_mb = memory_mb();
     fill_bsp(t, &f, seconds);
-    r->auc = r->eval_loss = r->eval_entropy = r->eval_accuracy = r->eval_calibration = NAN;
+    r->auc = r->eval_loss = r->eval_entropy = r->eval_accuracy = r->eval_calibration =
+        NAN;
 }
 
 static void final_eval(struct trainer *t)
 {
     struct train_result *r = t->result;
-    struct held_out h = {.at = r->seen.n, .seconds = r->seconds + get(&t->board->seconds_before)};
+    struct held_out h = {.at = r->seen.n,
+                         .seconds = r->seconds + get(&t->board->seconds_before)};
 
-    if (t->host > 0 || !t->eval_paths.n || r->stop == STOP_SIGNAL || r->stop == STOP_NAN ||
-        r->stop == STOP_FAILED)
+    if (t->host > 0 || !t->eval_paths.n || r->stop == STOP_SIGNAL ||
+        r->stop == STOP_NAN || r->stop == STOP_FAILED)
         return;
     if (!judge_final(t, &h)) {
         r->stop = (int)board_stopped(t->board);
@@ -108,22 +110,27 @@ static void final_eval(struct trainer *t)
 
 static struct held_out held_out_of(const struct train_result *r)
 {
-    return (struct held_out){.loss = r->eval_loss, .entropy = r->eval_entropy, .auc = r->auc,
-                             .accuracy = r->eval_accuracy, .calibration = r->eval_calibration};
+    return (struct held_out){.loss = r->eval_loss,
+                             .entropy = r->eval_entropy,
+                             .auc = r->auc,
+                             .accuracy = r->eval_accuracy,
+                             .calibration = r->eval_calibration};
 }
 
-/* On the held-out set: a short run without one has a loss that is mostly of its first steps. */
+/* On the held-out set: a short run without one has a loss that is mostly of its first
+ * steps. */
 static bool worse_than_constant(const struct train_result *r)
 {
     return r->eval_n && r->eval_entropy > 1;
 }
 
-/* How it ended, where it was not by the data's end. Why it failed has been said, by a trainer that
- * under a launcher may be elsewhere. */
+/* How it ended, where it was not by the data's end. Why it failed has been said, by a
+ * trainer that under a launcher may be elsewhere. */
 static void say_end(const struct trainer *t, bool resumed)
 {
     const struct train_result *r = t->result;
-    bool signal = r->stop == STOP_SIGNAL, failed = r->stop == STOP_FAILED || r->stop == STOP_NAN;
+    bool signal = r->stop == STOP_SIGNAL,
+         failed = r->stop == STOP_FAILED || r->stop == STOP_NAN;
     char advice[96];
 
     if (failed && t->options->trainers)
@@ -131,19 +138,25 @@ static void say_end(const struct trainer *t, bool resumed)
     else if (r->stop != STOP_NOT)
         fprintf(t->out, "  %s\n", board_why(t->board));
     if (trainer_keeps_best(t) && atomic_load(&t->board->best_kept))
-        fprintf(t->out, "  %s.best has the model of the best evaluation, at %llu examples: loss "
-                "%.5f\n", t->options->checkpoint,
-                (unsigned long long)atomic_load(&t->board->best_at), get(&t->board->eval_best));
+        fprintf(t->out,
+                "  %s.best has the model of the best evaluation, at %llu examples: loss "
+                "%.5f\n",
+                t->options->checkpoint,
+                (unsigned long long)atomic_load(&t->board->best_at),
+                get(&t->board->eval_best));
     if (signal && t->kept)
         fprintf(t->out, "  %s has the model so far; --resume goes on from it\n",
                 t->options->checkpoint);
     else if (signal && !t->options->checkpoint)
-        fputs("  nothing is kept: --checkpoint names a file that --resume goes on from\n", t->out);
+        fputs("  nothing is kept: --checkpoint names a file that --resume goes on from\n",
+              t->out);
     else if (r->stop == STOP_NOT && resumed && !r->trained)
-        fputs("  nothing was left to train: more comes with --epochs or --examples\n", t->out);
+        fputs("  nothing was left to train: more comes with --epochs or --examples\n",
+              t->out);
     if (r->stop == STOP_NOT && worse_than_constant(r)) {
         diverged_advice(t, advice, sizeof advice);
-        fprintf(t->out, "  a constant guess is better than this model; if it has diverged, %s\n",
+        fprintf(t->out,
+                "  a constant guess is better than this model; if it has diverged, %s\n",
                 advice);
     }
 }
@@ -163,7 +176,8 @@ static void print_bsp(const struct trainer *t)
     summary_lags(t->out, &lags);
     if (r->undone)
         summary_row(t->out, "lost with a trainer", (double)r->undone, "%.0f gradients");
-    summary_row(t->out, "control's share of a core", 100 * r->control_cpu_share, "%.2f %%");
+    summary_row(t->out, "control's share of a core", 100 * r->control_cpu_share,
+                "%.2f %%");
 }
 
 /* In steps, too, as they are without waiting: what a plan's delay has to cover. */
@@ -193,7 +207,8 @@ static void print_summary(struct trainer *t)
     summary_row(t->out, "examples", (double)r->seen.n, "%.0f");
     if (resumed)
         summary_row(t->out, "examples of this start", (double)r->trained, "%.0f");
-    summary_row(t->out, resumed ? "seconds of this start" : "seconds", r->seconds, "%.1f");
+    summary_row(t->out, resumed ? "seconds of this start" : "seconds", r->seconds,
+                "%.1f");
     summary_row(t->out, "examples/s", (double)r->trained / r->seconds, "%.0f");
     summary_row(t->out, "examples at a time (ELP)", (double)train_elp(t), "%.0f");
     summary_row(t->out, "loss while training", metrics_logloss(&r->seen), "%.5f");
@@ -210,8 +225,8 @@ static void print_summary(struct trainer *t)
     summary_row(t->out, "stall", 100 * r->stall_share, "%.2f %%");
     summary_row(t->out, "steps between merges", merged(r->gap_mean, r->rounds), "%.1f");
     print_exchange(t->out, r);
-    summary_row(t->out, "shadow's share of a core", merged(100 * r->shadow_cpu_share, r->rounds),
-        "%.2f %%");
+    summary_row(t->out, "shadow's share of a core",
+                merged(100 * r->shadow_cpu_share, r->rounds), "%.2f %%");
     if (r->rows_sent > 0)
         summary_row(t->out, "rows sent to other hosts", r->rows_sent, "%.0f");
     if (t->bsp)
@@ -223,7 +238,8 @@ static void print_summary(struct trainer *t)
     int error = stream_error(t->out);
     if (!error)
         return;
-    log_fail(&t->log, DESCANT_SYSTEM, "the summary could not be written: %s", strerror(error));
+    log_fail(&t->log, DESCANT_SYSTEM, "the summary could not be written: %s",
+             strerror(error));
     board_stop(t->board, STOP_FAILED, "the summary could not be written");
 }
 
@@ -259,7 +275,8 @@ static void log_summary(struct trainer *t)
         json_int(&json, "gradient_examples", (int64_t)r->given);
         lags_json(&json, &lags);
     }
-    if (r->eval_n) {            /* by these the report knows one held-out set from another */
+    if (r->eval_n) {            /* by these the report knows one held-out set from
+                                   another */
         json_int(&json, "eval_examples", (int64_t)r->eval_n);
         json_int(&json, "eval_clicks", (int64_t)r->eval_positive);
     }

@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: MIT */
 /* A trainer from its opening to its summary. The order is what matters here:
  *
- *   open the job, share the board; look at the data for its shape; create the model; fill the
- *   replica (seeded, the same everywhere, or from the checkpoint); fill the tables, once a machine;
- *   start, after which all have the first trainer's replica; train; finish, after which all have
- *   the final model; the reporter evaluates it, writes the last checkpoint and the summary.
+ *   open the job, share the board; look at the data for its shape; create the model; fill
+ *   the replica (seeded, the same everywhere, or from the checkpoint); fill the tables,
+ *   once a machine; start, after which all have the first trainer's replica; train;
+ *   finish, after which all have the final model; the reporter evaluates it, writes the
+ *   last checkpoint and the summary.
  *
- * A run that is stopped by a signal goes the same way, with less at the end. After a failure the
- * others are told through the board, and the last checkpoint stays as it is. Before it trains, a
- * trainer has nothing to save, and a signal just ends it.
+ * A run that is stopped by a signal goes the same way, with less at the end. After a
+ * failure the others are told through the board, and the last checkpoint stays as it is.
+ * Before it trains, a trainer has nothing to save, and a signal just ends it.
  *
- * Who dies at the very end, when the others have no more to read, leaves chunks that nobody
- * trains beside the rounds any more: the reporter trains them after the finish, alone, on what is
- * then everybody's model. The others stay until the reporter is done, so that there is an heir. */
+ * Who dies at the very end, when the others have no more to read, leaves chunks that
+ * nobody trains beside the rounds any more: the reporter trains them after the finish,
+ * alone, on what is then everybody's model. The others stay until the reporter is done,
+ * so that there is an heir. */
 #include "train/trainer.h"
 
 #include "run/signals.h"
@@ -32,15 +34,16 @@ static uint64_t failure(int rank, const char *line)
     return hash << 8 | (uint64_t)(rank + 1);
 }
 
-/* Trainers that were forked write to one terminal: what all of them meet one says, as often as it
- * likes. */
+/* Trainers that were forked write to one terminal: what all of them meet one says, as
+ * often as it likes. */
 static bool another_has_said(struct trainer *t, const char *line)
 {
     uint64_t mine = failure(t->rank, line), said;
 
     for (int k = 0; k < TRAIN_FAILURES && t->options->trainers; k++) {
         said = 0;
-        if (atomic_compare_exchange_strong(&t->shared->failures[k], &said, mine) || said == mine)
+        if (atomic_compare_exchange_strong(&t->shared->failures[k], &said, mine) ||
+            said == mine)
             return false;
         if (said >> 8 == mine >> 8)
             return true;
@@ -55,8 +58,8 @@ static void put_line(struct trainer *t, const char *line)
     progress_say(&t->progress, line);
 }
 
-/* One that is to say it is not ended by the parent before it has: another one may have failed
- * after it, and left. */
+/* One that is to say it is not ended by the parent before it has: another one may have
+ * failed after it, and left. */
 static void to_log(void *user, enum descant_level level, const char *line)
 {
     struct trainer *t = user;
@@ -90,12 +93,20 @@ static bool is_over(void *of)
 
 static descant_status train(struct trainer *t)
 {
-    t->claims = (struct claims){.board = t->board, .seat = t->seat, .rank = t->rank,
-                                .limit = (uint64_t)t->options->examples, .heirs_only = t->alone};
+    t->claims = (struct claims){.board = t->board,
+                                .seat = t->seat,
+                                .rank = t->rank,
+                                .limit = (uint64_t)t->options->examples,
+                                .heirs_only = t->alone};
     struct feed_options options = {
-        .data = trainer_data(t), .claims = claims_begin(&t->claims), .counts = &t->seat->read,
-        .depth = (int)t->options->depth, .batch = (size_t)t->options->batch,
-        .stopped = is_over, .of = t, .log = &t->log,
+        .data = trainer_data(t),
+        .claims = claims_begin(&t->claims),
+        .counts = &t->seat->read,
+        .depth = (int)t->options->depth,
+        .batch = (size_t)t->options->batch,
+        .stopped = is_over,
+        .of = t,
+        .log = &t->log,
     };
     const char *why;
     descant_status status = feed_start(&t->feed, &options);
@@ -113,9 +124,11 @@ static descant_status train(struct trainer *t)
     monitor_publish(t);
     monitor_stop(t);
     if (status != DESCANT_OK)
-        board_stop(t->board, STOP_FAILED, "trainer %d: %s", t->rank, descant_last_error());
+        board_stop(t->board, STOP_FAILED, "trainer %d: %s", t->rank,
+                   descant_last_error());
     else
-        status = feed_status(t->feed, &why);        /* which has stopped the run by itself */
+        status = feed_status(t->feed, &why);        /* which has stopped the run by
+                                                       itself */
     return status;
 }
 
@@ -156,8 +169,9 @@ static void train_orphans(struct trainer *t)
     t->alone = true;
     while (status == DESCANT_OK && !board_stopped(t->board) && !limit_reached(t) &&
            board_orphaned(t->board)) {
-        log_say(&t->log, DESCANT_WARNING, "a trainer died at the end of the data: its chunks are "
-                "trained by this one now");
+        log_say(&t->log, DESCANT_WARNING,
+                "a trainer died at the end of the data: its chunks are trained by this "
+                "one now");
         feed_stop(t->feed);
         t->feed = NULL;
         status = train(t);
@@ -178,12 +192,13 @@ static void write_last(struct trainer *t)
     t->kept = save_checkpoint(t) == DESCANT_OK;
     if (!t->kept) {
         log_say(&t->log, DESCANT_WARNING, "the last checkpoint failed");
-        board_stop(t->board, STOP_FAILED, "the last checkpoint failed: %s", descant_last_error());
+        board_stop(t->board, STOP_FAILED, "the last checkpoint failed: %s",
+                   descant_last_error());
     }
 }
 
-/* After training: what one does for all, and who dies at it has an heir. A run that failed keeps
- * its last good checkpoint. */
+/* After training: what one does for all, and who dies at it has an heir. A run that
+ * failed keeps its last good checkpoint. */
 static void end_run(struct trainer *t)
 {
     if (!board_begin(&t->board->summary))
@@ -211,7 +226,8 @@ static int run(struct trainer *t)
     if (status == DESCANT_OK)
         status = descant_finish(t->job, which_final(t->options));
     if (status != DESCANT_OK)
-        board_stop(t->board, STOP_FAILED, "trainer %d: %s", t->rank, descant_last_error());
+        board_stop(t->board, STOP_FAILED, "trainer %d: %s", t->rank,
+                   descant_last_error());
     end_run(t);
     feed_stop(t->feed);
     board_leave(t->seat);
@@ -222,7 +238,11 @@ int trainer_run(const struct train_options *options, const char *job, int rank, 
                 FILE *out, FILE *err, struct train_shared *shared)
 {
     struct trainer t = {
-        .options = options, .out = out, .err = err, .shared = shared, .result = &shared->result,
+        .options = options,
+        .out = out,
+        .err = err,
+        .shared = shared,
+        .result = &shared->result,
         .rank = rank,
         .log = {.fn = to_log, .rank = -1},
     };

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* One trainer: a process with its replica, its worker threads and its part of the reporting. */
+/* One trainer: a process with its replica, its worker threads and its part of the
+ * reporting. */
 #ifndef TRAINER_H
 #define TRAINER_H
 
@@ -18,7 +19,8 @@
 /* What a run came to, for whoever started it. */
 struct train_result {
     struct metrics seen;            /* progressive validation */
-    uint64_t trained;               /* examples, without those of a run that was resumed */
+    uint64_t trained;               /* examples, without those of a run that was
+                                       resumed */
     double own_loss, own_entropy, own_accuracy;     /* of those trained */
     double seconds;                 /* of training */
     double auc, eval_loss, eval_entropy, eval_accuracy, eval_calibration;   /* NaN: none */
@@ -32,7 +34,8 @@ struct train_result {
     int rank;                       /* one that has opened the job; -1: none has */
     double memory_mb;
     /* the plan bsp */
-    uint64_t supersteps, gradients, given, stale, not_finite, undone;   /* given: their examples */
+    uint64_t supersteps, gradients, given, stale, not_finite, undone; /* given: their
+                                                                         examples */
     double staleness_mean, staleness_max, control_cpu_share;
 };
 
@@ -41,9 +44,11 @@ enum { TRAIN_FAILURES = 16 };
 /* What trainers that were forked share with their parent. */
 struct train_shared {
     struct train_result result;     /* written by the reporter at the end */
-    _Atomic uint32_t started;       /* trainers that have met all others, and begin to train */
-    _Atomic uint64_t failures[TRAIN_FAILURES];      /* that were said, as trainer.c has them; set
-                                                       once, from the first on */
+    _Atomic uint32_t started;       /* trainers that have met all others, and begin to
+                                       train */
+    _Atomic uint64_t failures[TRAIN_FAILURES];      /* that were said, as trainer.c has
+                                                       them; set once, from the first
+                                                       on */
 };
 
 /* How the workers of one trainer sum their gradients under `allreduce`. */
@@ -64,15 +69,17 @@ enum { TRAIN_POINTS = 64 };
 struct trainer {
     const struct train_options *options;
     struct log log;
-    FILE *out, *err;                /* the summary; the progress line and what goes wrong */
+    FILE *out, *err;                /* the summary; the progress line and what goes
+                                       wrong */
     struct train_shared *shared;
     struct train_result *result;    /* in it */
 
-    struct lock locks[LOCK_FILES];  /* of the checkpoint and the log, where no parent has them */
+    struct lock locks[LOCK_FILES];  /* of the checkpoint and the log, where no parent has
+                                       them */
     struct descant *job;
     int rank;
-    _Atomic int size;               /* as it has started; on_event reads it, in a thread of the
-                                       library's */
+    _Atomic int size;               /* as it has started; on_event reads it, in a thread
+                                       of the library's */
     int host, hosts, local_rank;    /* the first host reports and writes the checkpoint */
     bool opening;                   /* the job: what is chosen is shown */
     struct model *model;
@@ -84,20 +91,24 @@ struct trainer {
     size_t n, n_tables;             /* floats */
     float *w;                       /* (n) the replica; Hogwild */
     float *state;                   /* the dense optimizer's; Hogwild */
-    struct bsp *bsp;                /* NULL: another plan; there w and state are control's */
+    struct bsp *bsp;                /* NULL: another plan; there w and state are
+                                       control's */
     float *tables, *table_state;    /* one for all trainers of the machine; Hogwild */
     struct board *board;
     void *data_shared;
-    char *outer;                    /* the outer state as training ended, for the last checkpoint */
+    char *outer;                    /* the outer state as training ended, for the last
+                                       checkpoint */
     size_t outer_bytes;
     struct seat *seat;
     struct claims claims;
     struct feed *feed;              /* with these */
     struct gather gather;
-    bool alone;                     /* after the others: no rounds, only what the dead have left;
-                                       changes while no other thread is there */
+    bool alone;                     /* after the others: no rounds, only what the dead
+                                       have left; changes while no other thread is
+                                       there */
     _Atomic uint64_t steps;         /* of the dense optimizer, for adam; relaxed */
-    _Atomic uint64_t gather_ns, feed_ns;    /* waiting for each other, and for data; relaxed */
+    _Atomic uint64_t gather_ns, feed_ns;    /* waiting for each other, and for data;
+                                               relaxed */
     uint64_t began_ns;
     double seconds;                 /* of training, up to now */
     bool kept;                      /* the last checkpoint was written */
@@ -106,19 +117,22 @@ struct trainer {
 
     /* the threads beside the workers (monitor.c) */
     pthread_t monitor, keeper;
-    pthread_mutex_t monitor_mutex;  /* guards monitor_stop and what is not in the log yet: */
+    pthread_mutex_t monitor_mutex;  /* guards monitor_stop and what is not in the log
+                                       yet: */
     pthread_cond_t monitor_moved;
     bool monitor_stop, monitor_started, keeper_started;
-    float *eval_w;                  /* (n) the copy that an evaluation beside training is of */
+    float *eval_w;                  /* (n) the copy that an evaluation beside training is
+                                       of */
     struct held_out points[TRAIN_POINTS];   /* evaluations */
     int n_points;
     char checkpoint_why[256];       /* one has failed */
-    struct run_log run_log;         /* the monitor's while there is one, then the main thread's */
+    struct run_log run_log;         /* the monitor's while there is one, then the main
+                                       thread's */
     struct progress progress;       /* shown by the same; any thread ends the line */
 };
 
-/* Everything from opening the job to the summary. The exit status of the process: 0, 1 after an
- * error, 128 + the signal after one. rank and size -1 and 0: the launcher's. */
+/* Everything from opening the job to the summary. The exit status of the process: 0, 1
+ * after an error, 128 + the signal after one. rank and size -1 and 0: the launcher's. */
 int trainer_run(const struct train_options *options, const char *job, int rank, int size,
                 FILE *out, FILE *err, struct train_shared *shared);
 
@@ -130,10 +144,11 @@ static inline bool trainer_keeps_best(const struct trainer *t)
 
 /* --- open.c: up to the first step --- */
 descant_status trainer_open(struct trainer *t, const char *address, int rank, int size);
-struct data_options trainer_data(struct trainer *t);        /* as it is read to train on */
+struct data_options trainer_data(struct trainer *t); /* as it is read to train on */
 
 /* --- crew.c: the worker threads --- */
-descant_status crew_work(struct trainer *t);        /* until the data ends or the run stops */
+descant_status crew_work(struct trainer *t);        /* until the data ends or the run
+                                                       stops */
 
 /* --- diverged.c --- */
 bool diverged_in(const float *p, size_t n);             /* one is NaN or Inf */
@@ -141,30 +156,34 @@ void diverged_where(struct trainer *t, char *text, size_t room);        /* the t
 void diverged_advice(const struct trainer *t, char *text, size_t room); /* what to lower */
 
 /* --- heed.c --- */
-/* Any thread, as often as it likes. True: the run is to end, by a signal or a failure. Of a signal
- * that nobody has seen before, all trainers and the terminal are told. of: a struct trainer. */
+/* Any thread, as often as it likes. True: the run is to end, by a signal or a failure. Of
+ * a signal that nobody has seen before, all trainers and the terminal are told. of: a
+ * struct trainer. */
 bool trainer_heed(void *of);
 
-/* --- monitor.c: figures into the seat; progress, checkpoints and evaluations if we report --- */
+/* --- monitor.c: figures into the seat; progress, checkpoints and evaluations if we
+ * report --- */
 descant_status monitor_start(struct trainer *t);
 void monitor_stop(struct trainer *t);
 void monitor_publish(struct trainer *t);
 
 /* --- judge.c --- */
 struct place;
-/* The held-out set through the model, whose dense part is w. False: it was stopped or has failed,
- * and the run is stopped then. */
-bool judge_model(struct trainer *t, const float *w, int threads, bool (*stopped)(void *of),
-                 struct held_out *h);
+/* The held-out set through the model, whose dense part is w. False: it was stopped or has
+ * failed, and the run is stopped then. */
+bool judge_model(struct trainer *t, const float *w, int threads,
+                 bool (*stopped)(void *of), struct held_out *h);
 bool judge_final(struct trainer *t, struct held_out *h);
-/* Whether it is the best so far, of the model as it was at that place; which is then kept. */
+/* Whether it is the best so far, of the model as it was at that place; which is then
+ * kept. */
 void judge_best(struct trainer *t, const struct held_out *h, const struct place *place,
                 const float *w);
 void judge_patience(struct trainer *t);     /* stops the run where it is over */
 
 /* --- news.c: the keeper's, and the monitor's --- */
 void news_eval(struct trainer *t, const struct held_out *h);
-void news_failed_checkpoint(struct trainer *t);         /* why is this thread's last error */
+void news_failed_checkpoint(struct trainer *t);         /* why is this thread's last
+                                                           error */
 void news_take(struct trainer *t);
 
 /* --- intervals.c: the log of the run --- */
@@ -174,7 +193,8 @@ void train_log_open(struct trainer *t);     /* if there is one, and it is not op
 void train_log_interval(struct trainer *t, const struct figures *f, double seconds);
 void train_log_checkpoint(struct trainer *t, const char *why);      /* one has failed */
 void train_log_eval(struct trainer *t, const struct held_out *h);
-void train_log_last(struct trainer *t);     /* an interval more, so that curves go up to the end */
+void train_log_last(struct trainer *t);     /* an interval more, so that curves go up to
+                                               the end */
 
 /* --- summary.c --- */
 extern const char *const train_model_names[];       /* by enum model_kind */
@@ -184,13 +204,14 @@ void summary_make(struct trainer *t, double seconds);       /* and the last eval
 /* The first host has the path that was given, each other one its own beside it. */
 void host_file(const struct trainer *t, const char *path, char *own, size_t room);
 descant_status save_checkpoint(struct trainer *t);
-struct place *save_place(struct trainer *t);    /* as it is now; to be given back. NULL: no memory */
+struct place *save_place(struct trainer *t);    /* as it is now; to be given back. NULL:
+                                                   no memory */
 /* The model that an evaluation was of, which began at that place. */
 descant_status save_best(struct trainer *t, const struct place *place, const float *w);
 descant_status save_keep_outer(struct trainer *t);    /* before finish */
 void save_forget(struct trainer *t);     /* this host's place, of a run of before */
 void save_tidy(const struct trainer *t);  /* what a run that was killed left unfinished */
-void save_best_path(const struct trainer *t, char *path, size_t room);      /* FILE.best */
+void save_best_path(const struct trainer *t, char *path, size_t room); /* FILE.best */
 
 /* --- resume.c --- */
 descant_status resume_model(struct trainer *t);    /* w and state, before start */
