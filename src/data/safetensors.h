@@ -53,6 +53,7 @@ const struct safetensor *safetensors_find(const struct safetensors *file,
  * such one. */
 const void *safetensors_list(const struct safetensors *file, const char *name,
                              enum safetensors_type type, size_t *n);
-const char *safetensors_text(const struct safetensors *file, const char *key);  /* or NULL */
+/* or NULL */
+const char *safetensors_text(const struct safetensors *file, const char *key);
 
 #endif

@@ -358,7 +358,8 @@ struct notes {
 
 void notes_init(struct notes *notes);
 void notes_fini(struct notes *notes);
-void notes_add(struct notes *notes, enum descant_event_kind kind, int rank);    /* NULL is allowed */
+/* NULL is allowed */
+void notes_add(struct notes *notes, enum descant_event_kind kind, int rank);
 void notes_ring(struct notes *notes);
 int notes_take(struct notes *notes, struct fabric_note *out); /* room for NOTES; how
                                                                  many */

@@ -32,7 +32,8 @@ size_t vector_reach(const struct vector *v, size_t at, const float **p);
 
 /* out[0] is float chunk.from; past: past the caches. False: there is NaN or Inf in it. */
 bool vector_gather(const struct vector *v, struct chunk chunk, float *out, bool past);
-void vector_scatter(const struct vector *v, struct chunk chunk, const float *in);   /* the other way */
+/* the other way */
+void vector_scatter(const struct vector *v, struct chunk chunk, const float *in);
 bool vector_finite(const struct vector *v, size_t n);
 
 /* W <- W + alpha (v - W), and out is the new W: out[0] is float chunk.from. In gaps W

@@ -423,7 +423,8 @@ static void ftrl(float *restrict w, const float *restrict g, float *restrict n,
          */
         float sum = at > 0 ? -at * held - l1 : at < 0 ? -at * held + l1 : z[k];
         sum += g[k] - more * at;
-        float pull = sum > l1 ? sum - l1 : sum < -l1 ? sum + l1 : sum - sum;    /* NaN stays */
+        /* NaN stays */
+        float pull = sum > l1 ? sum - l1 : sum < -l1 ? sum + l1 : sum - sum;
         float rest = held + more, moved = pull < 0 || pull > 0 ? -pull / rest : pull;
         /* without beta, l2 and gradients a float can square, nothing says how far to step
          */

@@ -56,7 +56,8 @@ size_t model_floats(const struct model *model);              /* of the dense vec
 size_t model_table_floats(const struct model *model); /* of all tables together, or 0 */
 size_t model_table_rows(const struct model *model); /* of all tables together, or 0 */
 int model_table_width(const struct model *model);            /* floats of a row, or 0 */
-const struct tensor *model_tensors(const struct model *model, size_t *n);    /* the dense vector's */
+/* the dense vector's */
+const struct tensor *model_tensors(const struct model *model, size_t *n);
 const struct tensor *model_tables(const struct model *model, size_t *n);
 /* Of matrix products, forward and backward, an example. */
 double model_flops(const struct model *model);

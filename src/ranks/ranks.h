@@ -494,7 +494,8 @@ descant_status ranks_start(struct fabric *f, const struct fabric_start *start);
 
 /* --- turn.c --- */
 
-descant_status ranks_begin(struct fabric *f, const struct exchange *exchange);      /* of the table */
+/* of the table */
+descant_status ranks_begin(struct fabric *f, const struct exchange *exchange);
 enum fabric_progress ranks_poll(struct fabric *f, struct fabric_part *part);
 /* A poll's work for others: hears, and helps outside of the exchange that is open. */
 void ranks_serve(struct ranks *m);
@@ -550,7 +551,8 @@ void ranks_members_silent(struct ranks *m, int rank);
 void ranks_members_came(struct ranks *m, int rank);
 void ranks_members_heard(struct ranks *m, int rank);    /* it is not silent any more */
 struct ranks_taken;
-bool ranks_members_took(struct ranks *m, const struct ranks_taken *taken);  /* merged: m->list */
+/* merged: m->list */
+bool ranks_members_took(struct ranks *m, const struct ranks_taken *taken);
 
 /* --- versions.c --- */
 
@@ -612,7 +614,8 @@ struct chunk ranks_round_slice(const struct ranks_round *r,
 size_t ranks_round_pieces(const struct ranks_round *r, int member);     /* of its slice */
 struct chunk ranks_round_piece(const struct ranks_round *r, int member, size_t piece);
 int ranks_round_owner(const struct ranks_round *r, int nth); /* of r->owners, ascending */
-bool ranks_mean_inputs(struct ranks *m, float *out, int n_in, size_t n);    /* false: none is finite */
+/* false: none is finite */
+bool ranks_mean_inputs(struct ranks *m, float *out, int n_in, size_t n);
 
 /* --- lanes.c --- */
 
@@ -635,7 +638,8 @@ void ranks_mean_late(const struct ranks *m, struct awaited *awaited);
 
 /* --- hosts.c --- */
 
-descant_status ranks_share(struct fabric *f, const char *name, size_t bytes, void **block);    /* of the table */
+/* of the table */
+descant_status ranks_share(struct fabric *f, const char *name, size_t bytes, void **block);
 bool ranks_by_hosts(const struct ranks *m);         /* the same for all ranks; after
                                                        open */
 descant_status ranks_host_init(struct ranks *m);    /* the contribution, too, where one is
@@ -653,7 +657,8 @@ bool ranks_host_shown(const struct ranks *m, size_t piece); /* by all mates, of 
                                                                slice */
 int ranks_host_inputs(struct ranks *m, size_t at);  /* the mates' parts and shares, to
                                                        m->inputs */
-const float *ranks_host_give(struct ranks *m, struct chunk piece, float *out);  /* those as one */
+/* those as one */
+const float *ranks_host_give(struct ranks *m, struct chunk piece, float *out);
 bool ranks_host_done(struct ranks *m);              /* so is this rank; true: all mates
                                                        are */
 void ranks_host_late(const struct ranks *m, struct awaited *awaited);
@@ -711,7 +716,8 @@ void ranks_rows_leave(struct ranks *m);             /* takes no more parts; send
 bool ranks_rows_quiet(const struct ranks *m);       /* no round is closed here */
 bool ranks_rows_open(const struct ranks *m);
 bool ranks_rows_taking(const struct ranks *m);      /* parts are being handed out */
-descant_status ranks_rows_begin(struct fabric *f, const void *bytes, size_t n);     /* of the table */
+/* of the table */
+descant_status ranks_rows_begin(struct fabric *f, const void *bytes, size_t n);
 enum fabric_progress ranks_rows_poll(struct ranks *m, struct rows_part *part);
 bool ranks_rows_takes(struct fabric *f);            /* before close: the round in hand is
                                                        taken */

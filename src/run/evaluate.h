@@ -43,7 +43,8 @@ struct held_out {
 void held_out_set(struct held_out *h, const struct metrics *sum, double auc);
 void held_out_json(struct json *json, const struct held_out *h); /* loss, NE and so on */
 void held_out_log(struct run_log *log, const struct held_out *h); /* one line, at once */
-const char *held_out_text(const struct held_out *h, char *text, size_t room);   /* one line */
+/* one line */
+const char *held_out_text(const struct held_out *h, char *text, size_t room);
 void held_out_show(const struct progress *p, const struct held_out *h);
 
 /* INVALID: there is no example. *auc is NaN for a model with classes, or where one class

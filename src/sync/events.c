@@ -214,7 +214,8 @@ static void tell_all(struct descant *job, bool last)
     for (int i = 0; i < n; i++)
         tell(job, &notes[i], now, members);
     for (int i = 0; i < events->n_told; i++)
-        if (events->told[i].count > 0 && (last || events->told[i].next_ns <= now))   /* held back */
+        /* held back */
+        if (events->told[i].count > 0 && (last || events->told[i].next_ns <= now))
             say(job, &events->told[i], now, members);
 }
 

@@ -23,7 +23,8 @@ struct train_result {
                                        resumed */
     double own_loss, own_entropy, own_accuracy;     /* of those trained */
     double seconds;                 /* of training */
-    double auc, eval_loss, eval_entropy, eval_accuracy, eval_calibration;   /* NaN: none */
+    /* NaN: none */
+    double auc, eval_loss, eval_entropy, eval_accuracy, eval_calibration;
     uint64_t eval_n, eval_positive;
     double stall_share, copy_share, feed_share;     /* of the workers' time */
     double gap_mean, gap_max, age_s, distance, shadow_cpu_share, rounds, bytes, rows_sent;
@@ -153,7 +154,8 @@ descant_status crew_work(struct trainer *t);        /* until the data ends or th
 /* --- diverged.c --- */
 bool diverged_in(const float *p, size_t n);             /* one is NaN or Inf */
 void diverged_where(struct trainer *t, char *text, size_t room);        /* the tensor */
-void diverged_advice(const struct trainer *t, char *text, size_t room); /* what to lower */
+/* what to lower */
+void diverged_advice(const struct trainer *t, char *text, size_t room);
 
 /* --- heed.c --- */
 /* Any thread, as often as it likes. True: the run is to end, by a signal or a failure. Of
