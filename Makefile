@@ -81,9 +81,8 @@ TRAIN_PACKAGES := openblas zlib libzstd jansson
 HAVE_TRAIN := $(shell $(PKG_CONFIG) --exists $(TRAIN_PACKAGES) 2>/dev/null && echo 1)
 LOOPS_SOURCE := $(wildcard src/nn/loops.c)
 TRAIN_SOURCES := $(filter-out $(LOOPS_SOURCE),$(wildcard src/nn/*.c src/data/*.c \
-	src/run/*.c src/control/*.c src/train/*.c))
-TRAIN_COMMANDS := $(foreach c,train eval output info_file gen gen_cache report report_log report_chart \
-	report_page bsp bsp_status,\
+	src/run/*.c src/control/*.c src/train/*.c src/report/*.c))
+TRAIN_COMMANDS := $(foreach c,train eval output info_file gen gen_cache report bsp bsp_status,\
 	$(wildcard src/cli/$(c).c))
 TRAIN_TESTS := $(wildcard $(patsubst %,tests/test_%.c,models loops learning data input formats \
 	report trainer training_ends training_faults training_words run_files run_rules resume scores bsp bsp_control \
@@ -174,7 +173,14 @@ $(B)/target:
 # The loop over a gradient, and the one it is measured by; without races, so sanitizers look at it.
 $(B)/kernels/sums.o $(B)/bench/program/segment.o: COMPILE += -O3
 
-# Who asks for training where there is none is told why.
+# The page's style, as a C string.
+$(B)/report/page.css.h: src/report/page.css
+	@mkdir -p $(@D)
+	@sed 's/["\\]/\\&/g; s/.*/"&\\n"/' $< >$@
+$(B)/report/page.o: $(B)/report/page.css.h
+$(B)/report/page.o: COMPILE += -I$(B)/report
+
+# Commands that need training say which libraries are missing.
 $(B)/cli/cli.o: COMPILE += -DDESCANT_WITHOUT='"$(WITHOUT)"'
 
 $(B)/%.o: src/%.c Makefile
@@ -260,10 +266,10 @@ build/fuzz_data: tests/fuzz_data.c $(wildcard src/data/*.[ch] src/base/*.[ch]) M
 		$(filter %.c,$(wildcard src/data/*.c src/base/*.c)) $(TRAIN_LIBS) $(LIBS) -o $@
 
 # The same for run logs: make fuzz && build/fuzz_report -max_total_time=60 -max_len=65536 build/fuzz_logs
-REPORT_FILES := src/cli/report_log.c src/cli/report_chart.c src/cli/report_page.c
-build/fuzz_report: tests/fuzz_report.c $(REPORT_FILES) $(wildcard src/cli/report.h src/base/*.[ch]) Makefile
+REPORT_FILES := $(wildcard src/report/*.c)
+build/fuzz_report: tests/fuzz_report.c $(REPORT_FILES) $(B)/report/page.css.h $(wildcard src/report/report.h src/base/*.[ch]) Makefile
 	@mkdir -p $(@D)
-	clang $(filter-out -MMD -MP,$(BASIC)) -O1 -fsanitize=fuzzer,address,undefined $< $(REPORT_FILES) \
+	clang $(filter-out -MMD -MP,$(BASIC)) -I$(B)/report -O1 -fsanitize=fuzzer,address,undefined $< $(REPORT_FILES) \
 		$(wildcard src/base/*.c) $(TRAIN_LIBS) $(LIBS) -o $@
 
 # The same for what ranks hear from a rank that lies, over a link that is fixed (ranks), or on which

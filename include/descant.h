@@ -284,9 +284,9 @@ struct descant_stats {
     double gap_per_worker;       /* gap_mean ÷ workers: in steps of one worker */
     double age_steps, age_s;     /* from the last round's begin to its merge, in steps and
                                     seconds */
-    double exchange_p50_s, exchange_p99_s;  /* from a round's begin until its result is
-                                               here, or is merged, if it need not wait for
-                                               its step */
+    /* from a round's begin until its result is here, or is merged, if it need not wait
+       for its step */
+    double exchange_p50_s, exchange_p99_s;
     double shadow_cpu_s;         /* CPU time of Descant's own threads */
     double wall_s;               /* since start */
     double budget;               /* the share of one core that the shadow may use now */

@@ -3,7 +3,7 @@
  * itself. A line that begins with a control character below ' ' stands 32 times as often as that
  * character's number says, so that a few bytes make a log longer than any room that is taken for
  * it at first; a log as it was written is a seed as it is. */
-#include "cli/report.h"
+#include "report/report.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -63,8 +63,8 @@ struct how {
 struct result {
     size_t pairs;
     double ratio[BENCH_MAX_PAIRS], of_parts[BENCH_MAX_PAIRS];
-    double with[BENCH_MAX_PAIRS], without[BENCH_MAX_PAIRS]; /* gradients a second of
-                                                               all */
+    /* gradients a second of all */
+    double with[BENCH_MAX_PAIRS], without[BENCH_MAX_PAIRS];
     uint64_t supersteps;
     double superstep_s;
 };

@@ -42,10 +42,10 @@ void log_recall(const char *line);
 
 /* --- memory.c: taken while creating, never during a step or a round --- */
 
-void *memory_take(size_t bytes);                        /* zeroed, 64-byte aligned, or
-                                                           NULL */
-void *memory_take_array(size_t n, size_t size);         /* the same, checked for
-                                                           overflow */
+/* zeroed, 64-byte aligned, or NULL */
+void *memory_take(size_t bytes);
+/* the same, checked for overflow */
+void *memory_take_array(size_t n, size_t size);
 void memory_give(void *taken);                          /* NULL is allowed */
 bool memory_refuse(void);       /* before other resources are taken: true, pretend it
                                    failed */

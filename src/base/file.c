@@ -91,8 +91,8 @@ int file_resize(int fd, uint64_t bytes, bool reserve)
         reserve ? fallocate(fd, 0, 0, (off_t)bytes) : ftruncate(fd, (off_t)bytes);
     int why = errno;
     if (failed && why == EFBIG && !sigismember(&old, SIGXFSZ))
-        sigtimedwait(&limit, NULL, &none);      /* it came to this thread, and goes no
-                                                   further */
+        /* it came to this thread, and goes no further */
+        sigtimedwait(&limit, NULL, &none);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     errno = why;
     return failed;

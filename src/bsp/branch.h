@@ -18,8 +18,8 @@ struct branch_options {
 struct branch;
 
 descant_status branch_open(struct branch **branch, const struct branch_options *options);
-void branch_close(struct branch *branch);           /* ends the segments. NULL is
-                                                       allowed */
+/* ends the segments. NULL is allowed */
+void branch_close(struct branch *branch);
 
 /* Hears what has come, and sends what there is to be said. After the fabric's move. Not
  * OK, and logged: it cannot go on. *heard: something came. */
@@ -29,11 +29,11 @@ void branch_say_crew(struct branch *branch, const struct crew_figures *crew);
 
 int branch_locals(const struct branch *branch);     /* 0: no model has come yet */
 struct local *branch_local(const struct branch *branch, int k);
-int branch_first(const struct branch *branch);      /* number of its first module, in the
-                                                       job */
+/* number of its first module, in the job */
+int branch_first(const struct branch *branch);
 int branch_all(const struct branch *branch);        /* modules in the job */
-bool branch_ended(const struct branch *branch);     /* control has said that the run is
-                                                       over */
+/* control has said that the run is over */
+bool branch_ended(const struct branch *branch);
 bool branch_alone(const struct branch *branch);     /* there is no control now */
 
 /* Tells the modules; reads out a last time when branch_turn can send it. */

@@ -20,8 +20,8 @@ bool gradient_init(struct gradient *g, float *sum, size_t n, int room);
 void gradient_fini(struct gradient *g);
 void gradient_clear(struct gradient *g);
 
-void gradient_take(struct gradient *g, const float *values); /* which stay until the next
-                                                                two */
+/* which stay until the next two */
+void gradient_take(struct gradient *g, const float *values);
 void gradient_add(struct gradient *g, const float *values); /* which may go afterwards */
 void gradient_gather(struct gradient *g);       /* into sum: all that was taken may go */
 

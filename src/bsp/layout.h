@@ -38,8 +38,8 @@ struct segment_header {
     uint64_t bytes;                             /* of the whole object */
     uint64_t parts_at, slots_at;
     uint64_t copies_at, copy_bytes;             /* copy c: copies_at + c copy_bytes */
-    uint64_t sums_at, sum_bytes;                /* sum k of slot s: sums_at + (3 s + k)
-                                                   sum_bytes */
+    /* sum k of slot s: sums_at + (3 s + k) sum_bytes */
+    uint64_t sums_at, sum_bytes;
     uint64_t pid_namespace;
     /* {version of the model 48, copy + 1 16}, never 0. The keeper stores, modules load;
      * sequentially consistent, as a Dekker pair with the pins. */

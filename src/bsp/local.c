@@ -82,8 +82,8 @@ struct own {
     bool taken_over;                        /* and nothing was stored yet */
     uint64_t since;                         /* the run's first version */
     struct local_figures before;            /* as it was opened */
-    float *next;                            /* that was given for the next model, or
-                                               NULL */
+    /* that was given for the next model, or NULL */
+    float *next;
     uint64_t read;                          /* gradients committed at the last read-out */
     uint64_t not_finite[SEGMENT_SLOTS];     /* gradients whose sums had NaN or Inf */
     uint64_t bad[SEGMENT_SLOTS];            /* that local_bad has told */

@@ -51,8 +51,8 @@ struct local {
  * that are attached; what they gave to that keeper is undone, and not read out. */
 descant_status local_open(struct local **local, const struct segment_options *options);
 void local_close(struct local *local);          /* ends its segments. NULL is allowed */
-void local_end(struct local *local);            /* tells the modules; sums can still be
-                                                   read */
+/* tells the modules; sums can still be read */
+void local_end(struct local *local);
 
 /* Its segments have models of another run, which the next store must be above. */
 bool local_taken_over(const struct local *local);
@@ -82,7 +82,7 @@ uint64_t local_pending(const struct local *local);
 uint64_t local_bad(struct local *local, int *pid);
 
 int local_sweep(struct local *local);           /* as segment_sweep */
-bool local_detached(const struct local *local); /* as segment_detached: its module is
-                                                   wild */
+/* as segment_detached: its module is wild */
+bool local_detached(const struct local *local);
 
 #endif

@@ -279,8 +279,8 @@ static descant_status check_gradient(struct descant_ml *ml, uint64_t examples,
         return log_fail(NULL, DESCANT_INVALID, "a gradient over no examples");
     uint64_t newest = atomic_load_explicit(&ml->h->newest, memory_order_relaxed);
     uint64_t bound = atomic_load_explicit(&ml->h->bound, memory_order_relaxed);
-    *lag = newest_version(newest) - ml->version;    /* wraps for one of a run that was
-                                                       undone */
+    /* wraps for one of a run that was undone */
+    *lag = newest_version(newest) - ml->version;
     if (*lag <= bound)
         return DESCANT_OK;
     count(&ml->slot->stale, &ml->stats.stale, 1);

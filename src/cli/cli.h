@@ -45,8 +45,8 @@ int settings_parse_config(const struct cli *cli, const struct option *table, siz
                           void *into, bool *given);
 /* With the defaults, which may be NULL, and the ranges. */
 void settings_help(FILE *out, const struct option *table, size_t n, const void *defaults);
-const char *settings_config(const struct cli *cli);     /* what follows --config, or
-                                                           NULL */
+/* what follows --config, or NULL */
+const char *settings_config(const struct cli *cli);
 bool settings_wants_help(const struct cli *cli);
 
 /* A file that an option names. What is written has a NAME.lock meanwhile; CLI_MAKES and
@@ -93,8 +93,8 @@ int cli_plans(const struct cli *cli);
 #ifdef DESCANT_TRAIN
 int cli_train(const struct cli *cli);
 struct train_options;
-void train_know_plan(struct train_options *o);       /* tells it what its plan, a good
-                                                        one, means */
+/* tells it what its plan, a good one, means */
+void train_know_plan(struct train_options *o);
 int cli_eval(const struct cli *cli);
 int cli_predict(const struct cli *cli);
 int cli_info_files(const struct cli *cli);      /* info's */

@@ -3,10 +3,11 @@
  * their texts, logs by their first and their last line; caches and data are read to their
  * end, which is how they are counted. Everything that a file says of itself is shown
  * without what would steer a terminal. */
-#include "cli/report.h"
+#include "cli/cli.h"
 #include "data/data.h"
 #include "data/kind.h"
 #include "data/safetensors.h"
+#include "report/report.h"
 #include "train/trainer.h"
 
 #include <math.h>

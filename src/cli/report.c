@@ -5,8 +5,9 @@
  * that is none, no memory or a full disk leaves an older page as it was. It is never
  * written over one of the logs. */
 #include "base/option_rows.h"
-#include "cli/report.h"
+#include "cli/cli.h"
 #include "cli/output.h"
+#include "report/report.h"
 
 #include <errno.h>
 #include <stdlib.h>

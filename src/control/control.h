@@ -114,8 +114,8 @@ descant_status bsp_link_open(struct bsp_link **link, enum bsp_role role,
 /* good: all have left, or will; else a job over MPI is left to its launcher. NULL is
  * allowed */
 void bsp_link_close(struct bsp_link *link, bool good);
-uint64_t bsp_link_look(const struct bsp_link *link);    /* when to look what has come; not
-                                                           NULL */
+/* when to look what has come; not NULL */
+uint64_t bsp_link_look(const struct bsp_link *link);
 
 /* --- eval.c: the held-out set; NULL takes the place of one where there is none --- */
 
@@ -165,8 +165,8 @@ descant_status bsp_modules_start(struct bsp_modules *modules);
 void bsp_modules_tend(struct bsp_modules *modules);
 /* Says whose gradients had NaN or Inf, once a second, or now. */
 void bsp_modules_name_bad(struct bsp_modules *modules, bool now);
-uint64_t bsp_modules_next(const struct bsp_modules *modules); /* when to tend; 0: no
-                                                                 need */
+/* when to tend; 0: no need */
+uint64_t bsp_modules_next(const struct bsp_modules *modules);
 int bsp_modules_alive(const struct bsp_modules *modules); /* running, or waiting to */
 struct crew_figures bsp_modules_figures(const struct bsp_modules *modules);
 void bsp_modules_kill(struct bsp_modules *modules, int signal);

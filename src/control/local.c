@@ -23,8 +23,8 @@ struct process {
     struct log log;
     struct bsp_link *link;
     struct branch *branch;
-    struct local *locals[BSP_MODULES];      /* the branch's; n_locals 0: there is no model
-                                               yet */
+    /* the branch's; n_locals 0: there is no model yet */
+    struct local *locals[BSP_MODULES];
     int n_locals;
     struct bsp_modules modules;
     struct signals signals;

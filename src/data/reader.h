@@ -47,8 +47,8 @@ struct stream {
     z_stream gzip;
     ZSTD_DCtx *zstd;
     struct reader_arena *arena;
-    const struct data_options *options;         /* the reader's own, for `stopped`; or
-                                                   NULL */
+    /* the reader's own, for `stopped`; or NULL */
+    const struct data_options *options;
     unsigned char raw[STREAM_RAW];
 };
 
@@ -148,11 +148,11 @@ struct rows {
 
 bool rows_begin(struct rows *rows, struct block *block, const struct data_shape *shape,
                 size_t expected);
-bool rows_grow(struct rows *rows);              /* room for one more example, n ==
-                                                   n_room */
+/* room for one more example, n == n_room */
+bool rows_grow(struct rows *rows);
 bool rows_grow_ids(struct rows *rows, size_t n);        /* room for n more ids */
-bool rows_blank(struct rows *rows);             /* one more, without features: its label
-                                                   is NaN */
+/* one more, without features: its label is NaN */
+bool rows_blank(struct rows *rows);
 void rows_end(struct rows *rows);               /* sets block->examples */
 void *rows_take(struct block *block, int slot, size_t bytes, size_t keep);
 
@@ -195,8 +195,8 @@ enum data_format criteo_or_none(const char *at, const char *end);
 enum data_format sparse_or_none(const char *at, const char *end);
 bool bad_line(struct parser *parser, const char *format, ...)
     __attribute__((format(printf, 2, 3)));      /* writes the reason; false */
-bool without_label(struct parser *parser);      /* the same, unless lines are only
-                                                   scored */
+/* the same, unless lines are only scored */
+bool without_label(struct parser *parser);
 
 /* --- idx.c, cache.c: what is not text --- */
 

@@ -269,14 +269,14 @@ struct fabric_post {
     /* Lets parcels move; never blocks. Not OK: for good. */
     descant_status (*move)(struct fabric *f);
 
-    bool (*free)(struct fabric *f, int rank);       /* the last parcel to it has been
-                                                       taken */
-    float *(*box)(struct fabric *f, int rank);      /* memory for the next parcel's
-                                                       floats; while free */
+    /* the last parcel to it has been taken */
+    bool (*free)(struct fabric *f, int rank);
+    /* memory for the next parcel's floats; while free */
+    float *(*box)(struct fabric *f, int rank);
     void (*send)(struct fabric *f, int rank, const void *head, size_t n);
 
-    bool (*look)(struct fabric *f, int rank, struct parcel *parcel); /* one has arrived
-                                                                        from it */
+    /* one has arrived from it */
+    bool (*look)(struct fabric *f, int rank, struct parcel *parcel);
     void (*taken)(struct fabric *f, int rank);
 };
 
@@ -361,8 +361,8 @@ void notes_fini(struct notes *notes);
 /* NULL is allowed */
 void notes_add(struct notes *notes, enum descant_event_kind kind, int rank);
 void notes_ring(struct notes *notes);
-int notes_take(struct notes *notes, struct fabric_note *out); /* room for NOTES; how
-                                                                 many */
+/* room for NOTES; how many */
+int notes_take(struct notes *notes, struct fabric_note *out);
 
 /* --- fabric.c --- */
 

@@ -518,8 +518,8 @@ static bool owe(float *r, const float *x, const float *R, float a, float b, size
     const word *bits = (const word *)x;
     uint32_t most = 0;
     for (size_t i = 0; i < n; i++) {
-        uint32_t now = bits[i], magnitude = now & 0x7fffffff; /* read once: it may
-                                                                 change */
+        /* read once: it may change */
+        uint32_t now = bits[i], magnitude = now & 0x7fffffff;
         float d = bounded(of_bits(now) - R[i]);
         most = magnitude > most ? magnitude : most;
         r[i] = bounded(a * (magnitude < INFINITE ? d : 0) + b * r[i]);

@@ -441,8 +441,8 @@ static float ftrl_meet(float *restrict w, float *restrict met,
     float had = met[0] > 0 ? __builtin_sqrtf(met[1] / met[0]) : 1;
     if (!inputs || !(inputs[1] > 0))
         return had;
-    float kept = met[0] > MOST_MET ? 0.5f : 1;      /* a larger float would not count
-                                                       on */
+    /* a larger float would not count on */
+    float kept = met[0] > MOST_MET ? 0.5f : 1;
     met[0] = kept * met[0] + inputs[0];
     met[1] = kept * met[1] + inputs[1];
     float now = __builtin_sqrtf(met[1] / met[0]);

@@ -23,17 +23,17 @@ enum model_kind {
 struct model_shape {
     enum model_kind kind;
     int n_dense, n_fields;
-    int n_classes;                          /* 1: logistic; 2 and more: softmax, only
-                                               mlp */
-    size_t rows;                            /* of each dlrm table; of the one table of
-                                               linear, fm */
-    bool plain_ids;                         /* id i is row i mod rows; else row = id *
-                                               rows >> 32 */
+    /* 1: logistic; 2 and more: softmax, only mlp */
+    int n_classes;
+    /* of each dlrm table; of the one table of linear, fm */
+    size_t rows;
+    /* id i is row i mod rows; else row = id * rows >> 32 */
+    bool plain_ids;
     int width;                              /* fm, dlrm */
-    int n_bottom, bottom[NN_MAX_LAYERS];    /* dlrm: hidden sizes after n_dense, before
-                                               width */
-    int n_top, top[NN_MAX_LAYERS];          /* dlrm, mlp: hidden sizes before the
-                                               outputs */
+    /* dlrm: hidden sizes after n_dense, before width */
+    int n_bottom, bottom[NN_MAX_LAYERS];
+    /* dlrm, mlp: hidden sizes before the outputs */
+    int n_top, top[NN_MAX_LAYERS];
 };
 
 /* A view of the flat vector (or of the tables). */

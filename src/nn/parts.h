@@ -136,8 +136,8 @@ void model_add_stack(struct model *model, struct stack *stack, const char *name,
                      const int *hidden, int n_hidden, int n_out, bool last_relu);
 void model_add_layer(struct model *model, struct stack *stack, const char *name, int n_in,
                      int n_out, bool relu);
-bool model_multiplies(const struct model *model);      /* layers of one output have loops
-                                                          of their own */
+/* layers of one output have loops of their own */
+bool model_multiplies(const struct model *model);
 
 /* --- blas.c --- */
 

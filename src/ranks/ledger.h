@@ -117,8 +117,8 @@ void ledger_hear(struct ledger *l, const struct ledger_decision *word,
 /* Not heard for dead_ns, or gone; any peer may be named. */
 void ledger_silent(struct ledger *l, int rank);
 void ledger_came(struct ledger *l, int rank);       /* words reach it from now on */
-void ledger_heard(struct ledger *l, int rank);      /* something of it came: it is not
-                                                       silent */
+/* something of it came: it is not silent */
+void ledger_heard(struct ledger *l, int rank);
 /* Whether rounds wait for it if it is a newcomer; they do unless told otherwise. */
 void ledger_await(struct ledger *l, int rank, bool awaits);
 /* An authority vouches that this member of the epoch is dead, and founded no epoch that

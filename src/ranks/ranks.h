@@ -133,8 +133,8 @@ struct ranks_word {
     uint32_t members, epoch, status, seats;
     uint32_t threads;           /* HELLO */
     int32_t host, local_rank;   /* HELLO */
-    uint64_t n, agree, priority, manifest_bytes;    /* n: floats; HERE of a newcomer:
-                                                       pieces that it has taken */
+    /* n: floats; HERE of a newcomer: pieces that it has taken */
+    uint64_t n, agree, priority, manifest_bytes;
     uint64_t note;              /* HERE: the sender's; GO: of a state, the source's */
     uint64_t stands;            /* the epoch that stands, as the sender knows */
     double weight;
@@ -389,8 +389,8 @@ struct ranks {
     size_t piece_most;                  /* and the floats that each has at most */
     struct ranks_lanes lanes;
     float *result, *state_outer[2], *piece;
-    struct ranks_host *host;              /* means go by hosts; NULL: each rank is by
-                                             itself */
+    /* means go by hosts; NULL: each rank is by itself */
+    struct ranks_host *host;
     float *mean;                        /* of those: the result, or the host's */
     const float **inputs;
     double *shares;
@@ -463,13 +463,13 @@ void ranks_requests_fini(struct ranks_requests *all);
 
 descant_status ranks_words_init(struct ranks *m);
 void ranks_words_fini(struct ranks *m);
-bool ranks_listen(struct ranks *m);       /* where a word may be heard now; false: the
-                                             link fails */
+/* where a word may be heard now; false: the link fails */
+bool ranks_listen(struct ranks *m);
 /* False: it is lost, for a rank that takes none or is not there. */
 bool ranks_tell(struct ranks *m, int rank, struct ranks_word word, const void *tail,
                 size_t bytes);
-void ranks_take_part(struct ranks *m, const struct ranks_word *word); /* members, as it
-                                                                         says */
+/* members, as it says */
+void ranks_take_part(struct ranks *m, const struct ranks_word *word);
 
 /* --- seats.c --- */
 
@@ -499,8 +499,8 @@ descant_status ranks_begin(struct fabric *f, const struct exchange *exchange);
 enum fabric_progress ranks_poll(struct fabric *f, struct fabric_part *part);
 /* A poll's work for others: hears, and helps outside of the exchange that is open. */
 void ranks_serve(struct ranks *m);
-void ranks_abandon(struct ranks *m);        /* the exchange that is open; its round goes
-                                               on */
+/* the exchange that is open; its round goes on */
+void ranks_abandon(struct ranks *m);
 
 /* --- close.c --- */
 
@@ -525,8 +525,8 @@ void ranks_peers_fini(struct ranks *m);
 void ranks_peers_met(struct ranks *m, const struct link_peer *peer);
 void ranks_peers_time(struct ranks *m);
 void ranks_peers_changed(struct ranks *m);          /* another epoch stands */
-bool ranks_peers_seated(const struct ranks *m);     /* all in the round of m->go are
-                                                       there */
+/* all in the round of m->go are there */
+bool ranks_peers_seated(const struct ranks *m);
 bool ranks_peers_hello(struct ranks *m, int rank);  /* the manifest follows */
 
 /* --- members.c --- */
@@ -539,14 +539,14 @@ struct ranks_word ranks_members_arrival(const struct ranks *m);    /* x, as HERE
 void ranks_members_ready(struct ranks *m);          /* x has arrived, */
 void ranks_members_unready(struct ranks *m);        /* and is taken back */
 void ranks_members_leave(struct ranks *m);          /* nothing more comes from here */
-void ranks_members_close(struct ranks *m);          /* the coordinator: the round of
-                                                       m->go */
-bool ranks_members_begin(struct ranks *m);          /* the round of m->go; false: not
-                                                       here */
+/* the coordinator: the round of m->go */
+void ranks_members_close(struct ranks *m);
+/* the round of m->go; false: not here */
+bool ranks_members_begin(struct ranks *m);
 void ranks_members_whole(struct ranks *m);          /* its result is there */
 /* Where ranks come and go: */
-void ranks_members_form(struct ranks *m);           /* epoch 1 has the members in
-                                                       m->list */
+/* epoch 1 has the members in m->list */
+void ranks_members_form(struct ranks *m);
 void ranks_members_silent(struct ranks *m, int rank);
 void ranks_members_came(struct ranks *m, int rank);
 void ranks_members_heard(struct ranks *m, int rank);    /* it is not silent any more */
@@ -570,13 +570,13 @@ descant_status ranks_versions_init(struct ranks *m);
 void ranks_versions_fini(struct ranks *m);
 void ranks_versions_want(struct ranks *m, const struct ledger_decision *fetch);
 void ranks_versions_want_rows(struct ranks *m, struct ledger_version version, int donor);
-bool ranks_versions_rows_came(struct ranks *m);     /* all of the base that is wanted;
-                                                       once */
+/* all of the base that is wanted; once */
+bool ranks_versions_rows_came(struct ranks *m);
 void ranks_versions_step(struct ranks *m);          /* asks, and answers others */
 /* All of the version has come: m->list has what is merged in it; once. */
 bool ranks_versions_came(struct ranks *m, struct ranks_taken *taken);
-uint64_t ranks_versions_pieces(const struct ranks *m); /* that have come, of all
-                                                          versions */
+/* that have come, of all versions */
+uint64_t ranks_versions_pieces(const struct ranks *m);
 
 /* --- lead.c: the coordinator, or a rank that may become it --- */
 
@@ -591,8 +591,8 @@ void ranks_lead_turn(struct ranks *m);
 void ranks_lead_changed(struct ranks *m);           /* another epoch stands */
 void ranks_lead_gone(struct ranks *m, int rank);    /* its process has */
 void ranks_lead_time(struct ranks *m);
-void ranks_lead_ends(struct ranks *m, int rank, bool finishes); /* as the coordinator
-                                                                   says */
+/* as the coordinator says */
+void ranks_lead_ends(struct ranks *m, int rank, bool finishes);
 /* False: HERE of a newcomer whose manifest is not known yet; it is heard later. */
 bool ranks_lead_admits(struct ranks *m, int from, const struct ranks_word *word);
 void ranks_lead_fail(struct ranks *m, descant_status status, const char *text);
@@ -605,8 +605,8 @@ void ranks_lead_tell_late(struct ranks *m);
 struct chunk;
 
 size_t ranks_piece_room(const struct ranks *m);     /* floats that a piece has at most, */
-size_t ranks_lane_floats(const struct ranks *m);    /* and one of a lane, which are
-                                                       many */
+/* and one of a lane, which are many */
+size_t ranks_lane_floats(const struct ranks *m);
 size_t ranks_slice_at(size_t n, int k, int member);       /* its first float; of k: n */
 const float *ranks_reach(const struct vector *v, size_t at, size_t n, float *gathered);
 struct chunk ranks_round_slice(const struct ranks_round *r,
@@ -626,8 +626,8 @@ void ranks_lanes_fini(struct ranks *m);
 bool ranks_lanes_open(struct ranks *m, int n, size_t give_bytes, size_t learn_bytes);
 /* For so many peers, of which all may give, parts of so many bytes. */
 bool ranks_window_open(struct ranks *m, int n_peers, size_t room, size_t part_bytes);
-void ranks_window_close(struct ranks *m);       /* gives it back, unless all rounds need
-                                                   it */
+/* gives it back, unless all rounds need it */
+void ranks_window_close(struct ranks *m);
 
 /* --- mean.c --- */
 
@@ -640,10 +640,10 @@ void ranks_mean_late(const struct ranks *m, struct awaited *awaited);
 
 /* of the table */
 descant_status ranks_share(struct fabric *f, const char *name, size_t bytes, void **block);
-bool ranks_by_hosts(const struct ranks *m);         /* the same for all ranks; after
-                                                       open */
-descant_status ranks_host_init(struct ranks *m);    /* the contribution, too, where one is
-                                                       wanted */
+/* the same for all ranks; after open */
+bool ranks_by_hosts(const struct ranks *m);
+/* the contribution, too, where one is wanted */
+descant_status ranks_host_init(struct ranks *m);
 void ranks_host_fini(struct ranks *m);
 void ranks_host_begin(struct ranks *m);
 double ranks_host_share(const struct ranks *m, int member);     /* of all of its host */
@@ -651,16 +651,16 @@ double ranks_host_share(const struct ranks *m, int member);     /* of all of its
  * the other way round. */
 bool ranks_host_relays(const struct ranks *m, int member);
 bool ranks_host_relayed(const struct ranks *m, int member);
-bool ranks_host_show(struct ranks *m);              /* a piece of the own vector; false:
-                                                       all is there */
-bool ranks_host_shown(const struct ranks *m, size_t piece); /* by all mates, of every
-                                                               slice */
-int ranks_host_inputs(struct ranks *m, size_t at);  /* the mates' parts and shares, to
-                                                       m->inputs */
+/* a piece of the own vector; false: all is there */
+bool ranks_host_show(struct ranks *m);
+/* by all mates, of every slice */
+bool ranks_host_shown(const struct ranks *m, size_t piece);
+/* the mates' parts and shares, to m->inputs */
+int ranks_host_inputs(struct ranks *m, size_t at);
 /* those as one */
 const float *ranks_host_give(struct ranks *m, struct chunk piece, float *out);
-bool ranks_host_done(struct ranks *m);              /* so is this rank; true: all mates
-                                                       are */
+/* so is this rank; true: all mates are */
+bool ranks_host_done(struct ranks *m);
 void ranks_host_late(const struct ranks *m, struct awaited *awaited);
 
 /* --- wire.c: pieces of an encoded mean, of whole blocks --- */
@@ -671,8 +671,8 @@ const float *ranks_wire_give(struct ranks *m, struct chunk piece, float *out);
 void ranks_wire_reduce(struct ranks *m, struct chunk piece, int n_in, float *settled);
 void ranks_wire_learn(struct ranks *m, struct chunk piece, const float *in);
 void ranks_wire_forgive(struct ranks *m);                   /* nothing is owed any more */
-void ranks_wire_revert(struct ranks *m);        /* the round is given up; or was not,
-                                                   after all */
+/* the round is given up; or was not, after all */
+void ranks_wire_revert(struct ranks *m);
 
 /* --- state.c --- */
 
@@ -686,12 +686,12 @@ bool ranks_state_fill(struct ranks *m);     /* the source's centre; true: it is 
 descant_status ranks_elastic_init(struct ranks *m);
 void ranks_elastic_fini(struct ranks *m);
 void ranks_elastic_begin(struct ranks *m);          /* x, from its first float */
-void ranks_elastic_fetch(struct ranks *m);          /* the whole centre, as its owners
-                                                       have it */
+/* the whole centre, as its owners have it */
+void ranks_elastic_fetch(struct ranks *m);
 enum fabric_progress ranks_elastic_step(struct ranks *m, struct fabric_part *part);
 void ranks_elastic_stop(struct ranks *m);           /* begins no more pieces */
-bool ranks_elastic_quiet(const struct ranks *m);    /* and none is in flight, of others
-                                                       either */
+/* and none is in flight, of others either */
+bool ranks_elastic_quiet(const struct ranks *m);
 void ranks_elastic_changed(struct ranks *m);        /* another epoch stands */
 void ranks_elastic_late(const struct ranks *m, struct awaited *awaited);
 
@@ -699,10 +699,10 @@ void ranks_elastic_late(const struct ranks *m, struct awaited *awaited);
 
 descant_status ranks_center_init(struct ranks *m);
 void ranks_center_fini(struct ranks *m);
-void ranks_center_serve(struct ranks *m);           /* asks that waited: another state, or
-                                                       epoch */
-bool ranks_center_quiet(const struct ranks *m);     /* no answer to a member is on its
-                                                       way */
+/* asks that waited: another state, or epoch */
+void ranks_center_serve(struct ranks *m);
+/* no answer to a member is on its way */
+bool ranks_center_quiet(const struct ranks *m);
 
 /* --- rows.c --- */
 
@@ -711,22 +711,22 @@ void ranks_rows_fini(struct ranks *m);
 void ranks_rows_facts(const struct ranks *m, int from, struct word_facts *facts);
 void ranks_rows_hear(struct ranks *m, const struct ranks_word *word);
 void ranks_rows_step(struct ranks *m);
-void ranks_rows_leave(struct ranks *m);             /* takes no more parts; sends its
-                                                       own */
+/* takes no more parts; sends its own */
+void ranks_rows_leave(struct ranks *m);
 bool ranks_rows_quiet(const struct ranks *m);       /* no round is closed here */
 bool ranks_rows_open(const struct ranks *m);
 bool ranks_rows_taking(const struct ranks *m);      /* parts are being handed out */
 /* of the table */
 descant_status ranks_rows_begin(struct fabric *f, const void *bytes, size_t n);
 enum fabric_progress ranks_rows_poll(struct ranks *m, struct rows_part *part);
-bool ranks_rows_takes(struct fabric *f);            /* before close: the round in hand is
-                                                       taken */
+/* before close: the round in hand is taken */
+bool ranks_rows_takes(struct fabric *f);
 /* Where ranks come and go: */
 void ranks_rows_changed(struct ranks *m);           /* another epoch stands */
 /* A round in which the rank and this one are has gone on since then; 0: there is none. */
 uint64_t ranks_rows_since(const struct ranks *m, int rank);
-uint64_t ranks_rows_lost(const struct ranks *m);    /* parts of this rank that are in no
-                                                       rows */
+/* parts of this rank that are in no rows */
+uint64_t ranks_rows_lost(const struct ranks *m);
 
 /* --- rows_lead.c: the coordinator, or who may become it --- */
 
@@ -734,8 +734,8 @@ bool ranks_rows_lead_init(struct ranks *m);
 void ranks_rows_lead_fini(struct ranks *m);
 void ranks_rows_lead_facts(const struct ranks *m, int from, struct word_facts *facts);
 void ranks_rows_lead_hear(struct ranks *m, int from, const struct ranks_word *word);
-bool ranks_rows_closed(const struct ranks *m);      /* leaders are in a round that it
-                                                       closed */
+/* leaders are in a round that it closed */
+bool ranks_rows_closed(const struct ranks *m);
 /* Where ranks come and go: */
 void ranks_rows_lead_changed(struct ranks *m);      /* another epoch stands */
 void ranks_rows_lead_gone(struct ranks *m, int rank);   /* its process has */
@@ -746,8 +746,8 @@ bool ranks_rows_lead_admits(struct ranks *m, int rank);
 
 extern const struct fabric_post ranks_post;
 void ranks_post_fini(struct ranks *m);
-bool ranks_post_quiet(const struct ranks *m);       /* nothing that was sent is on its
-                                                       way */
+/* nothing that was sent is on its way */
+bool ranks_post_quiet(const struct ranks *m);
 
 /* --- waits.c --- */
 

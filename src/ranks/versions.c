@@ -318,8 +318,8 @@ static enum ranks_version choose(const struct ranks *m, struct ledger_version ve
     bool brings = m->has_state && m->x.kind == EXCHANGE_STATE &&
                   (m->stage == STAGE_LOOK || m->stage == STAGE_ARRIVED);
 
-    brings &= !(was_in && r->kind == EXCHANGE_STATE);   /* else another's was made the
-                                                           job's */
+    /* else another's was made the job's */
+    brings &= !(was_in && r->kind == EXCHANGE_STATE);
     brings &= !ledger_same(m->versions->ours, version);
     if (!version.number || m->left || brings || (m->x.final && !(was_in && r->final)))
         return VERSION_LIST;

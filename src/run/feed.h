@@ -15,8 +15,8 @@ enum { FEED_BLOCKS = 8 };
 struct feed_claims {
     /* the feed's thread; false: there is none left */
     bool (*claim)(void *of, int place, uint64_t *chunk);
-    void (*past_end)(void *of, uint64_t chunk);     /* that chunk is; it is given up
-                                                       next */
+    /* that chunk is; it is given up next */
+    void (*past_end)(void *of, uint64_t chunk);
     void (*failed)(void *of, const char *why);
     /* any thread */
     void (*give_up)(void *of, int place);

@@ -18,14 +18,14 @@ struct metrics {
 void metrics_add(struct metrics *m, const float *scores, const float *labels, size_t n,
                  int n_classes);
 void metrics_merge(struct metrics *into, const struct metrics *from);
-void metrics_drop(struct metrics *from, const struct metrics *part); /* which was merged
-                                                                        into it */
+/* which was merged into it */
+void metrics_drop(struct metrics *from, const struct metrics *part);
 double metrics_logloss(const struct metrics *m);    /* NaN where n is 0, as all below */
-double metrics_entropy(const struct metrics *m);    /* normalised: ÷ that of the share of
-                                                       clicks */
+/* normalised: ÷ that of the share of clicks */
+double metrics_entropy(const struct metrics *m);
 double metrics_accuracy(const struct metrics *m);
-double metrics_calibration(const struct metrics *m); /* mean prediction ÷ share of
-                                                        clicks */
+/* mean prediction ÷ share of clicks */
+double metrics_calibration(const struct metrics *m);
 
 /* Exact AUC of a held-out set: all scores are kept, ties count half. */
 struct auc {

@@ -242,8 +242,8 @@ static void tell_pace(struct descant *job, bool last)
 
 static void look(struct descant *job)
 {
-    job->fabric->type->wait(job->fabric, 1);        /* a bound that is past: it looks, and
-                                                       notes */
+    /* a bound that is past: it looks, and notes */
+    job->fabric->type->wait(job->fabric, 1);
     if (atomic_load_explicit(&job->fabric->members, memory_order_relaxed) > 1)
         atomic_store(&job->events.company, true);
 }

@@ -24,8 +24,8 @@ descant_status descant_members(struct descant *job, struct descant_members *out)
         return job_check(job, JOB_OPEN, "descant_members");
     if (out == NULL)
         return log_fail(&job->log, DESCANT_INVALID, "descant_members: nowhere to put it");
-    job->fabric->type->wait(job->fabric, 1);        /* a bound that is past: those of
-                                                       now */
+    /* a bound that is past: those of now */
+    job->fabric->type->wait(job->fabric, 1);
     *out = (struct descant_members){
         .rank = job->fabric->rank,
         .size = atomic_load_explicit(&job->fabric->members, memory_order_relaxed),

@@ -89,8 +89,8 @@ static enum round_progress advance_round(struct descant *job)
     bool ours = job->plan.when == PLAN_SHADOW || (job->round.state == ROUND_EXCHANGING &&
                                                   !job->round.released);
     if (!ours)
-        return ROUND_HELD;                          /* a merge, if any is due, is a
-                                                       worker's */
+        /* a merge, if any is due, is a worker's */
+        return ROUND_HELD;
     enum round_progress progress = job_advance(job);
     if (progress == ROUND_DONE)
         job_round_done(job, workers_steps(&job->workers));

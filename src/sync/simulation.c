@@ -214,8 +214,8 @@ static void make_step(struct simulation *s, int i)
         if (s->plan.when == PLAN_EVERY) {
             int due = plan_due(&s->plan, x->t0 + x->t);
             if (due != 0 && x->round.state != ROUND_IDLE) {
-                round_release(&x->round);       /* its snapshot, if any, when it is
-                                                   merged */
+                /* its snapshot, if any, when it is merged */
+                round_release(&x->round);
                 x->blocked = true;
             } else if (due & PLAN_DUE_SNAPSHOT) {
                 begin(x, s->plan.delay == 0);

@@ -15,8 +15,8 @@ struct stats {
     _Atomic double distance, outer_rate, outer_momentum, outer_cosine;
     /* histograms: 16 buckets to each power of two */
     _Atomic uint32_t gaps[STATS_BUCKETS];       /* steps */
-    _Atomic uint32_t exchanges[STATS_BUCKETS];  /* ns from a round's begin until its
-                                                   result is here */
+    /* ns from a round's begin until its result is here */
+    _Atomic uint32_t exchanges[STATS_BUCKETS];
 };
 
 struct stats_merge {

@@ -121,8 +121,8 @@ struct tables {
     int n_named;                        /* bad rows that were named */
     struct walk sweep, pick, walk;
     struct census census;
-    uint64_t swept_ns, before_ns, now_ns;   /* when the sweep last passed its start, and
-                                               before */
+    /* when the sweep last passed its start, and before */
+    uint64_t swept_ns, before_ns, now_ns;
     size_t n_waiting;                   /* touched rows that are in no part */
     uint32_t n_given;                   /* rows of the part */
     unsigned char least;                /* heat of what is picked */
@@ -133,8 +133,8 @@ struct tables {
 };
 
 void tables_init(struct tables *t, struct fabric *fabric, const struct plan *plan);
-void tables_fini(struct tables *t);         /* after the fabric's close, which may read a
-                                               part */
+/* after the fabric's close, which may read a part */
+void tables_fini(struct tables *t);
 
 /* Before start. The fabric's status if it has no memory, and logged. */
 descant_status tables_add(struct tables *t, const char *name, size_t rows, size_t width,
@@ -172,8 +172,8 @@ void tables_stop(struct tables *t);
 
 /* Whether there is still anything for this trainer's machine to be driven. */
 bool tables_ended(const struct tables *t);
-bool tables_stopping(const struct tables *t);       /* nobody of this machine changes
-                                                       rows */
+/* nobody of this machine changes rows */
+bool tables_stopping(const struct tables *t);
 
 /* The machine, as round.h has it: RESTING, CALLED, WORKED, WAITING, DONE, FAILED. Without
  * other machines, and elsewhere than at a leader, it rests, and cannot begin. A round

@@ -17,8 +17,8 @@ struct mine {
     struct worker *slot;
 };
 
-static _Thread_local struct mine mine, others[MINE];    /* the last one's, and those by
-                                                           serial */
+/* the last one's, and those by serial */
+static _Thread_local struct mine mine, others[MINE];
 
 static void leave(struct worker *slot)
 {

@@ -41,8 +41,8 @@ void workers_fini(struct workers *w);
 
 struct worker *workers_mine(struct workers *w);     /* registers; NULL: too many */
 void workers_leave(struct workers *w);              /* the calling thread */
-uint64_t workers_steps(struct workers *w);          /* t: of all, also of those that
-                                                       left */
+/* t: of all, also of those that left */
+uint64_t workers_steps(struct workers *w);
 
 /* Foreground rounds: the caller parks until all registered workers have; then one of them
  * runs the round, and all go on. Returns true to that one, which must call workers_unpark

@@ -57,13 +57,13 @@ struct board_bsp {
 enum seat_state { SEAT_EMPTY, SEAT_TAKEN, SEAT_LEFT };
 
 struct seat {
-    _Atomic int state;                              /* its trainer: release; readers:
-                                                       acquire */
-    _Atomic uint64_t process;                       /* as process_self has it; before
-                                                       state */
-    _Atomic uint64_t claimed[BOARD_CHUNKS];     /* chunk + 1 that it holds; 0: none. Set
-                                                   by the trainer, cleared by it or by its
-                                                   heir */
+    /* its trainer: release; readers: acquire */
+    _Atomic int state;
+    /* as process_self has it; before state */
+    _Atomic uint64_t process;
+    /* chunk + 1 that it holds; 0: none. Set by the trainer, cleared by it or by its
+       heir */
+    _Atomic uint64_t claimed[BOARD_CHUNKS];
     struct feed_counts read;
     _Atomic uint64_t steps;
     _Atomic uint64_t stale, not_finite;     /* gradients that were refused */
@@ -73,59 +73,58 @@ struct seat {
 };
 
 struct board {
-    _Atomic uint32_t host, hosts;           /* this one of so many; 0 of 0: there is one.
-                                               Written by all trainers before they sit,
-                                               and all the same */
-    _Atomic uint64_t origin;                /* where the hosts begin: chunk origin + host
-                                               is the first of this one's. Before
-                                               tables */
-    _Atomic uint64_t rows;                  /* of `hosts` chunks from origin, of which
-                                               this host's are claimed */
-    _Atomic uint64_t end;                   /* the lowest chunk + 1 that is past the data;
-                                               0: not known. Claims have gone by it, once
-                                               a trainer */
-    _Atomic uint64_t granted;               /* examples handed out, where there is a
-                                               limit, by all hosts, if they are as far as
-                                               this one */
+    /* this one of so many; 0 of 0: there is one. Written by all trainers before they sit,
+       and all the same */
+    _Atomic uint32_t host, hosts;
+    /* where the hosts begin: chunk origin + host is the first of this one's. Before
+       tables */
+    _Atomic uint64_t origin;
+    /* of `hosts` chunks from origin, of which this host's are claimed */
+    _Atomic uint64_t rows;
+    /* the lowest chunk + 1 that is past the data; 0: not known. Claims have gone by it,
+       once a trainer */
+    _Atomic uint64_t end;
+    /* examples handed out, where there is a limit, by all hosts, if they are as far as
+       this one */
+    _Atomic uint64_t granted;
     _Atomic uint32_t todo_next, n_todo;     /* chunks that a resumed run does first */
     _Atomic uint64_t todo[BOARD_TODO];      /* some with DATA_REST, as claims of them */
-    _Atomic uint64_t bytes[BOARD_FILES], hashes[BOARD_FILES]; /* file_mark of the files
-                                                                 that the run reads, as it
-                                                                 began; before tables */
-    _Atomic uint64_t known[BOARD_FILES];    /* their bytes as an earlier run has read
-                                               them; as those */
-    _Atomic uint64_t began;                 /* examples trained before any of this data;
-                                               as those */
-    _Atomic uint64_t run;                   /* a number of this run; who comes first sets
-                                               it */
+    /* file_mark of the files that the run reads, as it began; before tables */
+    _Atomic uint64_t bytes[BOARD_FILES], hashes[BOARD_FILES];
+    /* their bytes as an earlier run has read them; as those */
+    _Atomic uint64_t known[BOARD_FILES];
+    /* examples trained before any of this data; as those */
+    _Atomic uint64_t began;
+    /* a number of this run; who comes first sets it */
+    _Atomic uint64_t run;
     struct board_once tables;               /* they are filled */
-    _Atomic uint32_t resumed;               /* they were filled from a checkpoint; before
-                                               tables */
-    _Atomic uint32_t outer_taken;           /* somebody takes that checkpoint's outer
-                                               state */
+    /* they were filled from a checkpoint; before tables */
+    _Atomic uint32_t resumed;
+    /* somebody takes that checkpoint's outer state */
+    _Atomic uint32_t outer_taken;
     struct cell before;                     /* sums of the run that was resumed */
     _Atomic double seconds_before;
     _Atomic uint32_t clock_set;             /* somebody trains, and has set started_ns */
     _Atomic uint64_t started_ns;            /* of clock_now_ns */
     struct board_once summary;
-    _Atomic uint32_t log_rank;              /* who wrote the log's header, + 1; 0: nobody
-                                               yet */
-    struct cell logged;                     /* sums up to the log's last interval, written
-                                               by who */
+    /* who wrote the log's header, + 1; 0: nobody yet */
+    _Atomic uint32_t log_rank;
+    /* sums up to the log's last interval, written by who */
+    struct cell logged;
     _Atomic uint64_t logged_ns;             /* reports, as the two below; 0: started_ns */
-    _Atomic uint32_t log_failed;            /* said once; the run fails for it after its
-                                               summary */
-    _Atomic uint64_t checkpoint_ns, eval_at;    /* when, and at how many examples, last
-                                                   began */
-    _Atomic uint32_t kept;                  /* this run has written its checkpoint; as
-                                               those two */
-    _Atomic double eval_best;               /* these four are a struct patience; who
-                                               reports writes */
+    /* said once; the run fails for it after its summary */
+    _Atomic uint32_t log_failed;
+    /* when, and at how many examples, last began */
+    _Atomic uint64_t checkpoint_ns, eval_at;
+    /* this run has written its checkpoint; as those two */
+    _Atomic uint32_t kept;
+    /* these four are a struct patience; who reports writes */
+    _Atomic double eval_best;
     _Atomic uint64_t best_at;
     _Atomic uint32_t evals, evals_worse;
     _Atomic uint32_t best_kept;             /* FILE.best has it */
-    _Atomic uint64_t eval_said;             /* chunks of the held-out set: see
-                                               data_options */
+    /* chunks of the held-out set: see data_options */
+    _Atomic uint64_t eval_said;
     struct {                                /* as `logged`, of the trainers'
                                                synchronisation */
         _Atomic double merges, merged_steps, stall_s, rows_sent;
@@ -133,14 +132,14 @@ struct board {
     struct board_bsp bsp;
     struct {
         _Atomic uint64_t supersteps, gradients, lag, stale, not_finite;
-    } bsp_logged;                           /* up to the log's last interval, as
-                                               `logged` */
-    _Atomic int stop;                       /* enum board_stop; set once, by
-                                               compare-and-swap */
+    /* up to the log's last interval, as `logged` */
+    } bsp_logged;
+    /* enum board_stop; set once, by compare-and-swap */
+    _Atomic int stop;
     _Atomic int signal;                     /* that stopped the run; set before stop */
     _Atomic uint32_t why_ready;
-    char why[256];                          /* written by who set stop, before
-                                               why_ready */
+    /* written by who set stop, before why_ready */
+    char why[256];
     struct seat seats[BOARD_SEATS];
 };
 
@@ -164,8 +163,8 @@ bool board_done(const struct board_once *once);
 bool board_claim(struct board *board, struct seat *mine, int place, uint64_t *chunk);
 bool board_inherit(struct board *board, struct seat *mine, int place, uint64_t *chunk);
 void board_release(struct seat *mine, int place);
-void board_ended(struct board *board, uint64_t chunk); /* that chunk is past the data's
-                                                          end */
+/* that chunk is past the data's end */
+void board_ended(struct board *board, uint64_t chunk);
 bool board_orphaned(const struct board *board);     /* the dead hold chunks */
 
 uint32_t board_hosts(const struct board *board);
@@ -179,14 +178,14 @@ size_t board_held(const struct board *board, uint64_t *cursor, uint64_t *chunks,
  * in two. */
 void board_stop(struct board *board, enum board_stop why, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-bool board_halt(struct board *board, enum board_stop why); /* true: board_explain
-                                                              follows */
+/* true: board_explain follows */
+bool board_halt(struct board *board, enum board_stop why);
 void board_explain(struct board *board, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 bool board_signalled(struct board *board, int signal); /* true to the first to say so */
 enum board_stop board_stopped(const struct board *board);
-const char *board_why(const struct board *board);       /* waits a little for who is to
-                                                           explain */
+/* waits a little for who is to explain */
+const char *board_why(const struct board *board);
 
 void cell_set(struct cell *cell, const struct metrics *m);
 void cell_add(struct cell *cell, const struct metrics *m);

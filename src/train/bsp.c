@@ -481,6 +481,6 @@ void bsp_finish(struct bsp *b)
     b->started = false;
     if (!b->control && is_over(b))
         take_newest(b);
-    atomic_store(&b->t->steps, atomic_load(&b->board->steps)); /* who comes first,
-                                                                  saves */
+    /* who comes first, saves */
+    atomic_store(&b->t->steps, atomic_load(&b->board->steps));
 }

@@ -218,8 +218,8 @@ static void count(struct worker *me, const struct examples *batch, double loss)
         return;
     struct descant_stats stats = {0};
     descant_stats(t->job, &stats);
-    diverged_where(t, where, sizeof where);      /* takes a while; the others have
-                                                    stopped */
+    /* takes a while; the others have stopped */
+    diverged_where(t, where, sizeof where);
     diverged_advice(t, advice, sizeof advice);
     board_explain(t->board, "the loss is %g at step %llu of trainer %d: %s; %s",
                   fabs(loss), (unsigned long long)stats.steps, t->rank, where, advice);

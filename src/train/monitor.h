@@ -26,13 +26,13 @@ struct figures {
     double rows_sent, rows_waiting, rows_age_s;     /* of the one that exchanges them */
     uint64_t lines, bad, steps;
     int trainers;
-    uint64_t supersteps, gradients, lag, stale, not_finite; /* of the plan bsp, all of
-                                                               it */
+    /* of the plan bsp, all of it */
+    uint64_t supersteps, gradients, lag, stale, not_finite;
 };
 
 struct figures figures_gather(const struct trainer *t);
-double figures_seconds(const struct trainer *t);        /* that the run has been
-                                                           training */
+/* that the run has been training */
+double figures_seconds(const struct trainer *t);
 /* A share of the workers' time. */
 double figures_stall(const struct trainer *t, const struct figures *f);
 

@@ -127,8 +127,8 @@ static descant_status train(struct trainer *t)
         board_stop(t->board, STOP_FAILED, "trainer %d: %s", t->rank,
                    descant_last_error());
     else
-        status = feed_status(t->feed, &why);        /* which has stopped the run by
-                                                       itself */
+        /* which has stopped the run by itself */
+        status = feed_status(t->feed, &why);
     return status;
 }
 

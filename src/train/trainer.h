@@ -35,8 +35,8 @@ struct train_result {
     int rank;                       /* one that has opened the job; -1: none has */
     double memory_mb;
     /* the plan bsp */
-    uint64_t supersteps, gradients, given, stale, not_finite, undone; /* given: their
-                                                                         examples */
+    /* given: their examples */
+    uint64_t supersteps, gradients, given, stale, not_finite, undone;
     double staleness_mean, staleness_max, control_cpu_share;
 };
 
@@ -47,9 +47,8 @@ struct train_shared {
     struct train_result result;     /* written by the reporter at the end */
     _Atomic uint32_t started;       /* trainers that have met all others, and begin to
                                        train */
-    _Atomic uint64_t failures[TRAIN_FAILURES];      /* that were said, as trainer.c has
-                                                       them; set once, from the first
-                                                       on */
+    /* that were said, as trainer.c has them; set once, from the first on */
+    _Atomic uint64_t failures[TRAIN_FAILURES];
 };
 
 /* How the workers of one trainer sum their gradients under `allreduce`. */
@@ -108,8 +107,8 @@ struct trainer {
                                        have left; changes while no other thread is
                                        there */
     _Atomic uint64_t steps;         /* of the dense optimizer, for adam; relaxed */
-    _Atomic uint64_t gather_ns, feed_ns;    /* waiting for each other, and for data;
-                                               relaxed */
+    /* waiting for each other, and for data; relaxed */
+    _Atomic uint64_t gather_ns, feed_ns;
     uint64_t began_ns;
     double seconds;                 /* of training, up to now */
     bool kept;                      /* the last checkpoint was written */
@@ -148,8 +147,8 @@ descant_status trainer_open(struct trainer *t, const char *address, int rank, in
 struct data_options trainer_data(struct trainer *t); /* as it is read to train on */
 
 /* --- crew.c: the worker threads --- */
-descant_status crew_work(struct trainer *t);        /* until the data ends or the run
-                                                       stops */
+/* until the data ends or the run stops */
+descant_status crew_work(struct trainer *t);
 
 /* --- diverged.c --- */
 bool diverged_in(const float *p, size_t n);             /* one is NaN or Inf */
@@ -184,8 +183,8 @@ void judge_patience(struct trainer *t);     /* stops the run where it is over */
 
 /* --- news.c: the keeper's, and the monitor's --- */
 void news_eval(struct trainer *t, const struct held_out *h);
-void news_failed_checkpoint(struct trainer *t);         /* why is this thread's last
-                                                           error */
+/* why is this thread's last error */
+void news_failed_checkpoint(struct trainer *t);
 void news_take(struct trainer *t);
 
 /* --- intervals.c: the log of the run --- */
@@ -195,8 +194,8 @@ void train_log_open(struct trainer *t);     /* if there is one, and it is not op
 void train_log_interval(struct trainer *t, const struct figures *f, double seconds);
 void train_log_checkpoint(struct trainer *t, const char *why);      /* one has failed */
 void train_log_eval(struct trainer *t, const struct held_out *h);
-void train_log_last(struct trainer *t);     /* an interval more, so that curves go up to
-                                               the end */
+/* an interval more, so that curves go up to the end */
+void train_log_last(struct trainer *t);
 
 /* --- summary.c --- */
 extern const char *const train_model_names[];       /* by enum model_kind */
@@ -206,8 +205,8 @@ void summary_make(struct trainer *t, double seconds);       /* and the last eval
 /* The first host has the path that was given, each other one its own beside it. */
 void host_file(const struct trainer *t, const char *path, char *own, size_t room);
 descant_status save_checkpoint(struct trainer *t);
-struct place *save_place(struct trainer *t);    /* as it is now; to be given back. NULL:
-                                                   no memory */
+/* as it is now; to be given back. NULL: no memory */
+struct place *save_place(struct trainer *t);
 /* The model that an evaluation was of, which began at that place. */
 descant_status save_best(struct trainer *t, const struct place *place, const float *w);
 descant_status save_keep_outer(struct trainer *t);    /* before finish */

@@ -5,32 +5,22 @@
 #define REPORT_H
 
 #include "base/jansson.h"
-#include "cli/cli.h"
+#include "base/base.h"
+
+#include <stdio.h>
 
 enum { REPORT_MAX_RUNS = 16, REPORT_COLOURS = 8 };
 
+/* Those of evaluations: EVAL_LOSS, and from EVAL_NE on. */
 enum report_field {
-    REPORT_EXAMPLES,
-    REPORT_SECONDS,
-    REPORT_LOSS,
-    REPORT_EVAL_LOSS,
-    REPORT_NE,
-    REPORT_RATE,
-    REPORT_GAP,
-    REPORT_STALL,
-    REPORT_DISTANCE,
-    REPORT_AGE,
-    REPORT_GRADIENTS, /* of a superstep */
+    REPORT_EXAMPLES, REPORT_SECONDS, REPORT_LOSS, REPORT_EVAL_LOSS, REPORT_NE, REPORT_RATE,
+    REPORT_GAP, REPORT_STALL, REPORT_DISTANCE, REPORT_AGE,
+    REPORT_GRADIENTS,           /* of a superstep */
     REPORT_STALENESS,
-    REPORT_REFUSED, /* share of the gradients that came */
-    REPORT_STEP,    /* seconds that a superstep took */
-    REPORT_EVAL_NE,
-    REPORT_AUC,
-    REPORT_CALIBRATION,
-    REPORT_ACCURACY, /* of evaluations, as
-                                                                        is */
-    REPORT_EVAL_EXAMPLES,
-    REPORT_EVAL_CLICKS, /* EVAL_LOSS */
+    REPORT_REFUSED,             /* share of the gradients that came */
+    REPORT_STEP,                /* seconds that a superstep took */
+    REPORT_EVAL_NE, REPORT_AUC, REPORT_CALIBRATION, REPORT_ACCURACY, REPORT_EVAL_EXAMPLES,
+    REPORT_EVAL_CLICKS,
     REPORT_FIELDS
 };
 
@@ -55,7 +45,7 @@ struct report_run {
     size_t n, room;
 };
 
-/* --- report_log.c --- */
+/* --- log.c --- */
 
 /* False after saying on err which line of which file is wrong, and why. */
 bool report_read(struct report_run *run, const char *path, FILE *err);
@@ -77,7 +67,7 @@ bool report_same_examples(const char *key, const struct report_run *a,
 double report_figure(const struct report_run *run, const char *summary_key,
                      enum report_field field);
 
-/* --- report_chart.c --- */
+/* --- chart.c --- */
 
 #define REPORT_ZERO_SHARE 5e-6          /* a share below is shown as 0 */
 
@@ -100,10 +90,14 @@ struct report_chart {
 bool report_chart(FILE *out, const struct report_chart *chart,
                   const struct report_run *runs, int n);
 
-/* --- report_page.c --- */
+/* --- text.c: as HTML --- */
 
-void report_text(FILE *out, const char *text);      /* as HTML: nothing in it is markup */
-bool report_page(FILE *out, struct report_run *runs, int n); /* numbers their held-out
-                                                                sets */
+void report_text(FILE *out, const char *text);
+void report_list(FILE *out, const char *text);      /* a line may break after a comma */
+
+/* --- page.c --- */
+
+/* Also numbers the runs' held-out sets. */
+bool report_page(FILE *out, struct report_run *runs, int n);
 
 #endif

@@ -9,7 +9,7 @@
  *   - ended within an interval: what was left is too short to tell a loss or a speed by;
  *   - of several ranks: the intervals of the first rank seen are those shown.
  * Anything else is refused with the file and the line. */
-#include "cli/report.h"
+#include "report/report.h"
 
 #include <errno.h>
 #include <math.h>

@@ -14,7 +14,7 @@
  * value is a gap in the line; a value between two gaps is a dot. A chart without a run of
  * two values is left out: the table has them. Colours are classes of the page's style, c0
  * to c7; a ninth run begins again with dashes. */
-#include "cli/report.h"
+#include "report/report.h"
 
 #include <math.h>
 #include <stdlib.h>

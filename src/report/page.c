@@ -4,51 +4,15 @@
  * charts, and every option, folded away. The colours are those of Okabe and Ito, which
  * the colour-blind can tell apart, a little darker on light ground and lighter on dark.
  * Whatever comes from a log or from the command line goes through report_text. */
-#include "cli/report.h"
+#include "report/report.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 static const char style[] =
-    ":root{color-scheme:light "
-    "dark;--page:#fff;--text:#1d2329;--soft:#5c6670;--rule:#e3e7ea;--axis:#8b949c;--c0:#"
-    "0072b2;--c1:#d55e00;--c2:#008f68;--c3:#c0569a;--c4:#c98a00;--c5:#3d9fd8;--c6:#"
-    "30363c;--c7:#8a7d00}\n@media(prefers-color-scheme:dark){:root{--page:#14181c;--text:"
-    "#e4e8eb;--soft:#98a3ad;--rule:#2b3238;--axis:#6b757e;--c0:#4aa8e8;--c1:#f5813c;--c2:"
-    "#2cc598;--c3:#e695c8;--c4:#f0b030;--c5:#93d4f9;--c6:#f2f2f2;--c7:#e8df5a}}\nbody{"
-    "margin:0 auto;max-width:1240px;padding:20px 24px "
-    "40px;background:var(--page);color:var(--text);font:14px/1.45 "
-    "system-ui,sans-serif}\nh1{font-size:20px;margin:0 0 "
-    "4px}h2{font-size:16px;margin:28px 0 "
-    "8px}\np,figcaption,small,footer{color:var(--soft)}p{margin:4px 0 12px}figcaption "
-    "b{color:var(--text)}\n.wide{overflow-x:auto}table{border-collapse:collapse;font-"
-    "variant-numeric:tabular-nums}\nth,td{padding:5px 0 5px "
-    "16px;text-align:right;vertical-align:top;white-space:nowrap;border-bottom:1px solid "
-    "var(--rule)}\nth:first-child,td:first-child{padding-left:0;text-align:left;white-"
-    "space:normal;min-width:150px;overflow-wrap:anywhere}\nth{font-weight:500;color:var(-"
-    "-soft);vertical-align:bottom;white-space:normal}\nsmall{display:block;font-size:"
-    "12px;font-weight:400}small span{white-space:nowrap}\n.options "
-    "td{text-align:left;white-space:normal;overflow-wrap:anywhere;min-width:70px}."
-    "options "
-    "th{text-align:left}\n.legend{position:sticky;top:0;background:var(--page);padding:"
-    "8px 0;display:flex;flex-wrap:wrap;gap:4px 18px;border-bottom:1px solid "
-    "var(--rule);z-index:1}\n.key{width:22px;height:10px;margin-right:6px;overflow:"
-    "visible}\n.charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%"
-    ",480px),1fr));gap:22px 28px;align-items:end;margin-top:16px}figure{margin:0}figure "
-    "svg{display:block;width:100%;height:auto}\nfigcaption{font-size:13px;margin-bottom:"
-    "6px}svg "
-    "text{font-size:12px;fill:var(--soft)}\n.grid{stroke:var(--rule)}.axis,.tick{stroke:"
-    "var(--axis)}\n.run{fill:none;stroke-width:1.5;stroke-linejoin:round;stroke-linecap:"
-    "round}.run:hover{stroke-width:3}.dashed path{stroke-dasharray:5 4}.run "
-    "circle{stroke:none}\n.c0{stroke:var(--c0)}.c1{stroke:var(--c1)}.c2{stroke:var(--c2)}"
-    ".c3{stroke:var(--c3)}.c4{stroke:var(--c4)}.c5{stroke:var(--c5)}.c6{stroke:var(--c6)}"
-    ".c7{stroke:var(--c7)}\n.c0 circle{fill:var(--c0)}.c1 circle{fill:var(--c1)}.c2 "
-    "circle{fill:var(--c2)}.c3 circle{fill:var(--c3)}.c4 circle{fill:var(--c4)}.c5 "
-    "circle{fill:var(--c5)}.c6 circle{fill:var(--c6)}.c7 "
-    "circle{fill:var(--c7)}\n@media(max-width:800px){body{padding:16px}th,td{padding-"
-    "left:7px;font-size:13px}th:first-child,td:first-child{min-width:110px}}\ndetails{"
-    "margin-top:28px}summary{cursor:pointer}footer{margin-top:28px;font-size:12px}\n";
+#include "page.css.h"
+    ;
 
 static const struct report_chart charts[] = {
     {"Loss over examples", "The mean of each interval, before learning from it.",
@@ -87,34 +51,6 @@ static const struct report_chart charts[] = {
      .powers = true},
 };
 enum { N_CHARTS = sizeof charts / sizeof *charts };
-
-static void put_byte(FILE *out, char c)
-{
-    switch (c) {
-    case '&': fputs("&amp;", out); break;
-    case '<': fputs("&lt;", out); break;
-    case '>': fputs("&gt;", out); break;
-    case '"': fputs("&quot;", out); break;
-    case '\'': fputs("&#39;", out); break;
-    default: fputc((unsigned char)c < ' ' || c == 127 ? ' ' : c, out);
-    }
-}
-
-void report_text(FILE *out, const char *text)
-{
-    for (; *text; text++)
-        put_byte(out, *text);
-}
-
-/* Long values are lists: a line may break after a comma. */
-static void put_list(FILE *out, const char *text)
-{
-    for (; *text; text++) {
-        put_byte(out, *text);
-        if (*text == ',')
-            fputs("<wbr/>", out);
-    }
-}
 
 /* --- the table of figures --- */
 
@@ -261,9 +197,9 @@ static void put_header(FILE *out, const struct report_run *run, const char *key)
                      ? json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(9))
                      : NULL;
     if (json_is_string(value))
-        put_list(out, json_string_value(value));
+        report_list(out, json_string_value(value));
     else
-        put_list(out, text ? text : "–");
+        report_list(out, text ? text : "–");
     free(text);
 }
 
@@ -337,8 +273,8 @@ static int knows_set(const struct report_run *run)
  * as sets appear. */
 static void number_sets(struct report_run *runs, int n)
 {
-    int numbers[REPORT_MAX_RUNS] = {0};         /* from 1, of the set of each run that
-                                                   began one */
+    /* from 1, of the set of each run that began one */
+    int numbers[REPORT_MAX_RUNS] = {0};
 
     for (int r = 0; r < n; r++)
         runs[r].set = -1;
