@@ -76,6 +76,8 @@ struct ranks_versions {
     int later_donor;
     bool list_only;             /* its donor cannot give its state */
     struct ledger_version ours; /* the state that this rank brings is in its past */
+    struct ledger_version stuck_at;     /* held, while a newer one was wanted */
+    uint64_t stuck_ns;                  /* since then; 0: none was wanted yet */
     struct ledger_entry *merged;        /* (size) */
 };
 
@@ -357,11 +359,24 @@ static void want(struct ranks *m, struct ledger_version version, int donor,
     begin_transfer(v);
 }
 
+/* Nobody can give it the version. A member waits for the end of its own round, which may
+ * still come; a newcomer has none. */
+static bool is_stuck(struct ranks *m)
+{
+    struct ranks_versions *v = m->versions;
+    struct ledger_view view = ledger_view(m->ledger);
+
+    if (!ledger_same(v->stuck_at, view.held) || !v->stuck_ns)
+        v->stuck_ns = m->now_ns;
+    v->stuck_at = view.held;
+    return !view.member || m->now_ns - v->stuck_ns >= m->dead_ns;
+}
+
 static void want_chosen(struct ranks *m, struct ledger_version version, int donor)
 {
     enum ranks_version which = choose(m, version);
 
-    if (which == VERSION_STATE && m->gradients)
+    if (which == VERSION_STATE && m->gradients && is_stuck(m))
         ranks_fail(m, DESCANT_UNSUPPORTED,
                    "rank %d has no part in round %" PRIu64
                    ": rounds are of gradients, so no rank can give it the parameters; "
