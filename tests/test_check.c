@@ -413,8 +413,11 @@ START_TEST(a_state_comes_from_one_of_its_members)
         ck_assert_msg(good(WORD_GO) == (source == 2 || source == 3), "source %d", source);
     }
     fill_go(EXCHANGE_STATE);
-    letter.word.source = SELF;          /* which has not asked for one */
+    letter.word.source = SELF;          /* which has not asked for one, */
     ck_assert(!good(WORD_GO));
+    place.fixed = false;                /* but may be hollow here */
+    ck_assert(good(WORD_GO));
+    place.fixed = true;
     asked.kind = EXCHANGE_STATE;
     ck_assert(good(WORD_GO));
     letter.word.encoded = 1;

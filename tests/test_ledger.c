@@ -1087,7 +1087,7 @@ static uint64_t believes(uint64_t epoch, uint64_t generation, bool listed, uint6
 
 START_TEST(an_epoch_is_told_by_its_members_and_is_not_far_ahead)
 {
-    const uint64_t far = 1 + EPOCHS_AT_ONCE, hour = UINT64_C(3600000000000);
+    const uint64_t far = 1 + EPOCHS_AT_ONCE, second = 1000000000, hour = 3600 * second;
 
     ck_assert_uint_eq(believes(2, 3, true, 0), 2);
     ck_assert_uint_eq(believes(2, 3, false, 0), 2);     /* it has left */
@@ -1095,8 +1095,10 @@ START_TEST(an_epoch_is_told_by_its_members_and_is_not_far_ahead)
     ck_assert_uint_eq(believes(2, 77, false, 0), 1);
     ck_assert_uint_eq(believes(far, 3, true, 0), far);
     ck_assert_uint_eq(believes(far + 1, 3, true, 0), 1);
-    ck_assert_uint_eq(believes(3000000, 3, true, hour), 3000000);
-    ck_assert_uint_eq(believes(4000000, 3, true, hour), 1);
+    ck_assert_uint_eq(believes(1000, 3, true, second), 1000);
+    ck_assert_uint_eq(believes(2000, 3, true, second), 1);
+    ck_assert_uint_eq(believes(1 + EPOCHS_MISSED, 3, true, hour), 1 + EPOCHS_MISSED);
+    ck_assert_uint_eq(believes(2 + EPOCHS_MISSED, 3, true, hour), 1);
 }
 END_TEST
 

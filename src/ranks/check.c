@@ -233,7 +233,8 @@ static bool state_is_good(const struct check *c)
            refuse(c, "source %d of a state", word->source);
 }
 
-/* As this rank has asked for, where the round is of its own exchange. */
+/* As this rank has asked for, where the round is of its own exchange. Where ranks come and
+ * go the vectors of a hollow rank may be the state, whatever it has asked for. */
 static bool fits_exchange(const struct check *c, uint32_t own_seq)
 {
     const struct exchange *x = c->facts->arrived;
@@ -243,8 +244,9 @@ static bool fits_exchange(const struct check *c, uint32_t own_seq)
     if ((int32_t)(c->facts->seq - own_seq) < 0)
         return refuse(c, "exchange %u of this rank, which is to come", own_seq);
     if (!x || own_seq != c->facts->seq ||
-        (word->kind == EXCHANGE_STATE ? !source || x->kind == EXCHANGE_STATE
-                                      : x->kind == EXCHANGE_MEAN && x->n == word->n))
+        (word->kind == EXCHANGE_STATE
+             ? !source || x->kind == EXCHANGE_STATE || !c->facts->place->fixed
+             : x->kind == EXCHANGE_MEAN && x->n == word->n))
         return true;
     return refuse(
         c, "kind %u of %" PRIu64 " floats, where this rank has asked for kind %d of %zu",

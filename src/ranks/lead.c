@@ -470,11 +470,14 @@ static bool has_arrived(const struct ranks *m, int k)
     return m->list[k].seq && peer->seq != peer->void_seq;
 }
 
-/* The offers of the arrivals in m->list. */
+/* The offers of the arrivals in m->list. This rank may have become hollow since it has
+ * arrived, or be so no more. */
 static int gather_offers(struct ranks *m)
 {
     int n = 0;
 
+    m->lead->peers[m->f.rank].offer.kind =
+        (enum exchange_kind)ranks_members_arrival(m).kind;
     for (int k = 0; k < m->place.size; k++)
         if (has_arrived(m, k))
             m->lead->offers[n++] = m->lead->peers[k].offer;

@@ -34,7 +34,8 @@
 enum {
     ASKED_AT_ONCE = 16,
     EPOCHS_AT_ONCE = 64,        /* that this peer may have missed, and */
-    EPOCH_NS = 1000000          /* one more in each such time: founding takes longer */
+    EPOCH_NS = 1000000,         /* one more in each such time, for founding takes longer; */
+    EPOCHS_MISSED = 1 << 16     /* at most */
 };
 
 /* --- words --- */
@@ -469,10 +470,11 @@ static bool is_believed(const struct ledger *l, const struct ledger_seat *s,
                         const struct ledger_decision *w, const struct ledger_entry *list)
 {
     uint64_t missed = EPOCHS_AT_ONCE + (l->now_ns - l->stood_ns) / EPOCH_NS;
+    uint64_t most = missed < EPOCHS_MISSED ? missed : EPOCHS_MISSED;
     bool member = list[w->from].generation == w->generation ||
                   s->in_list[MEMBER] == w->generation;
 
-    return member && (!l->epoch || w->epoch - l->epoch <= missed);
+    return member && (!l->epoch || w->epoch - l->epoch <= most);
 }
 
 void ledger_hear(struct ledger *l, const struct ledger_decision *w,

@@ -74,6 +74,7 @@ struct ranks_versions {
     bool whole;
     struct ledger_version later;        /* wanted once the rows are here, and of whom */
     int later_donor;
+    uint64_t came_ns;           /* when the last piece came */
     bool list_only;             /* its donor cannot give its state */
     struct ledger_version ours; /* the state that this rank brings is in its past */
     struct ledger_version stuck_at;     /* held, while a newer one was wanted */
@@ -344,10 +345,10 @@ static void want(struct ranks *m, struct ledger_version version, int donor,
     bool rows = which == VERSION_ROWS, had_rows = v->taken.which == VERSION_ROWS;
     bool same_kind =
         rows == had_rows && (which != VERSION_LIST || v->taken.which == which);
-    /* a donor that is no member may go, and nobody tells of it */
-    bool heard = m->now_ns - m->peers[v->donor].heard_ns < m->dead_ns;
+    /* it may have gone, or have no state to give any more, and nobody tells of that */
+    bool gives = m->now_ns - v->came_ns < m->dead_ns;
     bool goes_on = ledger_same(v->taken.version, version) && same_kind &&
-                   (v->donor == donor || (v->came && !rows && heard)) &&
+                   (v->donor == donor || (v->came && !rows && gives)) &&
                    m->peers[v->donor].generation == v->donor_generation;
 
     if (goes_on)
@@ -489,14 +490,14 @@ static bool is_overtaken(const struct ranks *m)
 }
 
 /* False: the sender breaks the protocol. */
-static bool take(struct ranks *m, const struct fetch *t, size_t bytes)
+static bool take(struct ranks *m, int from, const struct fetch *t, size_t bytes)
 {
     struct ranks_versions *v = m->versions;
     const struct answer *a = t->answer;
 
     if (bytes < sizeof *a)
         return false;
-    if (a->transfer != v->transfer || v->whole)
+    if (from != v->donor || a->transfer != v->transfer || v->whole)
         return true;                    /* of a transfer before this one */
     v->open--;
     if (!is_wanted(m)) {
@@ -531,6 +532,7 @@ static bool take(struct ranks *m, const struct fetch *t, size_t bytes)
         begin_transfer(v);
         return true;
     }
+    v->came_ns = m->now_ns;
     v->whole = ++v->came == v->pieces;
     return true;
 }
@@ -550,7 +552,7 @@ static void came(struct ranks *m, struct ranks_op *op, const struct link_ended *
 
     op->busy = false;
     v->answers++;
-    if (!take(m, t, ended->bytes)) {
+    if (!take(m, ended->from, t, ended->bytes)) {
         ranks_refuse(m, ended->from, "it sends what is no piece of a state");
         return;
     }
