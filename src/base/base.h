@@ -14,7 +14,8 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-/* --- status.c: who first decides that something is an error calls log_fail, once --- */
+/* --- status.c: the function that decides that something is an error calls log_fail ---
+ */
 
 struct log {
     descant_log *fn;    /* NULL: silent */
@@ -29,7 +30,7 @@ descant_status log_default(struct log *log);
 void log_say(const struct log *log, enum descant_level level, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-enum { LOG_LINE = 1024 };       /* bytes of a line, with its end; what is longer is cut */
+enum { LOG_LINE = 1024 };       /* bytes of a line, with its end; longer ones are cut */
 
 /* Logs at ERROR, keeps the line for descant_last_error, returns status. log may be NULL.
  */

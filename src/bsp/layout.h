@@ -59,7 +59,7 @@ enum {
     SEGMENT_CONSTANT = offsetof(struct segment_header, pid_namespace) + sizeof(uint64_t)
 };
 
-/* What a sum is made of. It and the sum are written by the owner while it is the one
+/* The parts of a sum. They and the sum are written by the owner while it is the one
  * being written, read by both while it is committed, by the keeper while it is drained;
  * ordered by `flip`. */
 struct segment_tally {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A local module keeps segments for control. What control asks of it is two things, a sum
+/* A local module keeps segments for control. Control asks two things of it, a sum
  * to read out and a model to store. It is in this process, with one segment (local_open),
  * or in another one, behind a fabric that carries the two (remote.h). One thread at a
  * time. */
@@ -48,7 +48,8 @@ struct local {
 };
 
 /* As segment_open. A segment that a dead keeper has left is taken over with the modules
- * that are attached; what they gave to that keeper is undone, and not read out. */
+ * that are attached; gradients that they gave to that keeper are undone, and not read
+ * out. */
 descant_status local_open(struct local **local, const struct segment_options *options);
 void local_close(struct local *local);          /* ends its segments. NULL is allowed */
 /* tells the modules; sums can still be read */

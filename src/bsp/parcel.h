@@ -38,7 +38,7 @@ struct crew_figures {
 
 struct up {
     uint32_t what, modules;         /* segments that it has, or will have */
-    uint64_t run, version;          /* what its segments are of; 0: of nothing yet */
+    uint64_t run, version;          /* of its segments; 0: they have none yet */
     uint64_t asked, pending;
     struct local_sums sums;         /* SUM */
     struct local_figures figures;

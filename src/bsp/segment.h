@@ -70,9 +70,9 @@ struct segment_taken {
     uint64_t lag, lag_most;             /* versions behind when they came: sum, most */
 };
 
-/* What was committed in a slot since it was last taken, valid until this slot is taken
- * again; false: nothing. What a keeper has taken is gone with it when it dies. The values
- * may be anything, and change. */
+/* The sum that was committed in a slot since it was last taken, valid until this slot is
+ * taken again; false: nothing. A sum that a keeper has taken is lost if it dies. The
+ * values may be anything, and change. */
 bool segment_take(struct segment *segment, int slot, struct segment_taken *taken);
 
 struct segment_figures {

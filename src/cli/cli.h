@@ -49,7 +49,7 @@ void settings_help(FILE *out, const struct option *table, size_t n, const void *
 const char *settings_config(const struct cli *cli);
 bool settings_wants_help(const struct cli *cli);
 
-/* A file that an option names. What is written has a NAME.lock meanwhile; CLI_MAKES and
+/* A file that an option names. While it is written there is a NAME.lock; CLI_MAKES and
  * CLI_REPLACES also write NAME.tmp, CLI_WRITES and the latter NAME.old, and the latter
  * NAME.previous, NAME.best, NAME.best.tmp and NAME.best.old. */
 enum cli_file_kind { CLI_READS, CLI_WRITES, CLI_MAKES, CLI_REPLACES };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* A file that a command makes: as NAME.tmp, renamed when all is in it; NAME.lock is there
- * meanwhile. What is no regular file is written as it is, and "-" is the command's own
+ * meanwhile. A file that is not regular is written in place, and "-" is the command's own
  * output. */
 #ifndef CLI_OUTPUT_H
 #define CLI_OUTPUT_H
@@ -18,8 +18,8 @@ struct output {
     struct lock lock;
 };
 
-/* What a link names is replaced, and not the link: *name becomes that, in `target`, which
- * has room for PATH_MAX. False after saying why not. */
+/* The file that a link names is replaced, and not the link: *name becomes that, in
+ * `target`, which has room for PATH_MAX. False after saying why not. */
 bool output_follow(const struct cli *cli, const char *option, const char **name,
                    char *target);
 /* False after saying why not; it is to be closed all the same. */

@@ -43,7 +43,7 @@ descant_status safetensors_open(struct safetensors **out, const char *path,
                                 const struct log *log);
 void safetensors_close(struct safetensors *file);
 
-/* Tensors point into the file and have the header's order: what was written is laid out
+/* Tensors point into the file and have the header's order: written files are laid out
  * by type, U64, F32, U8, and within it as given. */
 size_t safetensors_count(const struct safetensors *file);
 const struct safetensor *safetensors_at(const struct safetensors *file, size_t k);

@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Pieces of a flat vector in memory: ascending, not overlapping; what lies between is
+/* Pieces of a flat vector in memory: ascending, not overlapping; floats between them are
  * zero. */
 struct extent {
     size_t at, n;       /* floats */

@@ -13,7 +13,7 @@
  *     while (ledger_next(l, &decision, list))
  *         obey(&decision);
  *
- * Words may be lost, doubled, late and in any order; what is still owed is said again
+ * Words may be lost, doubled, late and in any order; owed words are said again
  * every `again_ns`. One thing is asked of the link: a word reaches the generation that it
  * was said to. */
 #ifndef LEDGER_H
@@ -186,8 +186,8 @@ bool ledger_accepted(const struct ledger *l, struct ledger_entry *list, int *coo
 /* It grows with each round, and is alike in all: of the one that has closed last. */
 uint64_t ledger_series(const struct ledger *l);
 uint64_t ledger_series_of(struct ledger_version version);
-/* What is merged in the version that is held: for each rank the newest seq of its last
- * generation. */
+/* The arrivals that are merged in the version that is held: for each rank the newest seq
+ * of its last generation. */
 void ledger_merged(const struct ledger *l, struct ledger_entry *merged);
 
 enum ledger_owners { LEDGER_OWNERS_MEMBERS, LEDGER_OWNERS_SOME, LEDGER_OWNERS_HUB };

@@ -34,7 +34,7 @@ struct ledger {
     int coordinator, donor;                         /* of what is wanted */
     bool member, open, ready, leaves, final, retired;
     bool pending;               /* seq is not known to be merged */
-    bool replaces;              /* what is ready is a state for all */
+    bool replaces;              /* the arrival brings a state for all */
     bool hollow;                /* held is without its state */
     bool list_only;             /* the donor of what is wanted cannot give its state */
     uint64_t seq, done, lost;             /* the newest seq; the newest that was merged */

@@ -6,7 +6,7 @@
  *   start.c, turn.c, close.c    what comes before the first poll, what a poll does, the end
  *   hear.c      what a word does to the rank that hears it; check.c: whether it may
  *   peers.c     which ranks are there: they come, go, fall silent, and found the job
- *   lead.c      the coordinator: what a round is that has gathered; rows_lead.c: one of rows
+ *   lead.c      the coordinator: the kind and members of a round; rows_lead.c: of rows
  *   members.c   drives the ledger (ledger.h): who takes part, and when a round may close
  *   versions.c  a version of the state, from a rank that holds it to one that lacks it
  *   mean.c, state.c, elastic.c  the floats of an exchange

@@ -34,7 +34,7 @@ void contents_text(struct contents *c, const char *key, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 void contents_told(struct contents *c, const struct told *told);    /* all its settings */
 
-/* Replaces FILE. `own`: what is there is of this run, or of one that it goes on from. */
+/* Replaces FILE. `own`: it is of this run, or of one that this run goes on from. */
 descant_status checkpoint_put(const char *path, bool own, const struct contents *c,
                               const struct log *log);
 /* Says that FILE is there, and what becomes of it. */

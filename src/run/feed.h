@@ -35,7 +35,7 @@ struct feed_options {
     struct data_options data;
     const struct feed_claims *claims;   /* they outlive the feed; NULL: it has all
                                            chunks */
-    struct feed_counts *counts; /* what is read is added; or NULL */
+    struct feed_counts *counts; /* lines read are added; or NULL */
     int depth;                  /* blocks held at most, up to FEED_BLOCKS */
     size_t batch;
     bool (*stopped)(void *of);  /* asked by any thread, some ten times a second; or

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What every long run does, once, for training and for the BSP system's control. */
+/* The frame of every long run, for training and for the BSP system's control. */
 #ifndef RUN_H
 #define RUN_H
 

@@ -34,7 +34,7 @@ struct signals {
 
 /* Blocks these two, SIGCHLD and SIGPIPE; before the process has threads. */
 void signals_block(struct signals *s);
-/* What nobody has taken stays with the run. */
+/* Signals that were not taken stay with the run. */
 void signals_give_back(struct signals *s);
 /* Sleeps until then, or until a signal comes. */
 enum signal_means signals_rest(struct signals *s, uint64_t when_ns);

@@ -107,7 +107,7 @@ struct tables {
     float *row;                         /* (widest) of one that is encoded or decoded; or
                                            NULL */
     enum wire wire;                     /* of the part that is filled */
-    bool settled;                       /* what encoding left out is on the map */
+    bool settled;                       /* the errors of encoding are on the map */
     size_t part_room, part_n, sweep_room;
     bool called;                        /* others have begun: an empty part is given,
                                            too */

@@ -32,7 +32,7 @@ struct growth {
 };
 uint64_t whole_lines(const char *path, uint64_t was);
 
-/* What all hosts of the run that is resumed have left: every chunk below `origin` is
+/* The rest that all hosts of the resumed run have left: every chunk below `origin` is
  * done, but those to do. */
 struct rest {
     struct metrics sums;

@@ -42,7 +42,7 @@ struct train_result {
 
 enum { TRAIN_FAILURES = 16 };
 
-/* What trainers that were forked share with their parent. */
+/* Memory that forked trainers share with their parent. */
 struct train_shared {
     struct train_result result;     /* written by the reporter at the end */
     _Atomic uint32_t started;       /* trainers that have met all others, and begin to
@@ -81,7 +81,7 @@ struct trainer {
     _Atomic int size;               /* as it has started; on_event reads it, in a thread
                                        of the library's */
     int host, hosts, local_rank;    /* the first host reports and writes the checkpoint */
-    bool opening;                   /* the job: what is chosen is shown */
+    bool opening;                   /* the job: its choices are shown */
     struct model *model;
     struct optimizer optimizer;
     struct data_shape shape;
@@ -211,7 +211,8 @@ struct place *save_place(struct trainer *t);
 descant_status save_best(struct trainer *t, const struct place *place, const float *w);
 descant_status save_keep_outer(struct trainer *t);    /* before finish */
 void save_forget(struct trainer *t);     /* this host's place, of a run of before */
-void save_tidy(const struct trainer *t);  /* what a run that was killed left unfinished */
+void save_tidy(const struct trainer *t);  /* removes files that a killed run left
+                                             unfinished */
 void save_best_path(const struct trainer *t, char *path, size_t room); /* FILE.best */
 
 /* --- resume.c --- */
