@@ -252,6 +252,7 @@ static void tell_of(struct ledger *l, struct ledger_seat *s,
     if (l->counts.known)
         count(l, s, -1);
     s->told = *here;
+    s->outdated = false;
     if (l->counts.known)
         count(l, s, 1);
 }
@@ -549,6 +550,11 @@ void ledger_heard(struct ledger *l, int rank)
 void ledger_await(struct ledger *l, int rank, bool awaits)
 {
     l->seats[rank].is_slow = !awaits;
+}
+
+void ledger_outdate(struct ledger *l, int rank)
+{
+    l->seats[rank].outdated = true;
 }
 
 void ledger_lost(struct ledger *l, int rank)

@@ -121,6 +121,8 @@ void ledger_came(struct ledger *l, int rank);       /* words reach it from now o
 void ledger_heard(struct ledger *l, int rank);
 /* Whether rounds wait for it if it is a newcomer; they do unless told otherwise. */
 void ledger_await(struct ledger *l, int rank, bool awaits);
+/* A newcomer is no member before it has said HERE again. */
+void ledger_outdate(struct ledger *l, int rank);
 /* An authority vouches that this member of the epoch is dead, and founded no epoch that
  * its peers do not know: the epoch is taken without it. */
 void ledger_lost(struct ledger *l, int rank);

@@ -88,7 +88,8 @@ static void make_new_offer(struct ledger *l)
         struct ledger_seat *s = &l->seats[r];
         bool stays =
             is_here(l, s) && has_promised(l, s) && !s->told.leaves && !is_deaf(l, r);
-        bool comes = is_newcomer(l, s) && ledger_same(s->told.version, offer->base);
+        bool comes = is_newcomer(l, s) && !s->outdated &&
+                     ledger_same(s->told.version, offer->base);
         s->in_list[OFFER] = stays || comes ? s->told.generation : 0;
         if (s->in_list[OFFER] && offer->coordinator < 0)
             offer->coordinator = r;
@@ -188,7 +189,8 @@ static bool needs_epoch(const struct ledger *l)
         if ((member && s->silent) ||
             (is_here(l, s) && (s->told.ballot || s->told.about >= 0)) ||
             (quiet && is_here(l, s) && s->told.leaves) ||
-            (quiet && is_newcomer(l, s) && ledger_same(s->told.version, l->held)))
+            (quiet && is_newcomer(l, s) && !s->outdated &&
+             ledger_same(s->told.version, l->held)))
             return true;
     }
     return false;

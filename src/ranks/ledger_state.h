@@ -21,6 +21,7 @@ struct ledger_seat {
     struct ledger_decision told;    /* its last HERE; generation 0: none */
     bool silent, lost;
     bool is_slow;                   /* a newcomer that rounds do not wait for */
+    bool outdated;                  /* one that has to say HERE again */
     unsigned owes;                  /* words, by kind */
 };
 
