@@ -284,7 +284,9 @@ static enum fabric_progress end_round(struct ranks *m, struct fabric_part *part)
 {
     struct ranks_round *r = &m->round;
 
-    m->held.mean = r->kind == EXCHANGE_MEAN ? r->series : 0;
+    /* after its exchange the caller may have changed the reference of an encoded mean */
+    bool right = r->kind == EXCHANGE_MEAN && (r->ours || r->wire == WIRE_F32);
+    m->held.mean = right ? r->series : 0;
     m->held.mean_n = r->n;
     if (r->kind == EXCHANGE_STATE && m->f.center && !r->final) {
         ranks_state_end(m);
