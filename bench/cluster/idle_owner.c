@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What an idle owner costs, over MPI: rank 0 makes elastic exchanges of 4 KiB, half of
+/* The cost of an idle owner, over MPI: rank 0 makes elastic exchanges of 4 KiB, half of
  * which are owned by rank 1, which takes no step and only sleeps. Rank 0 tells how long
  * its exchanges took, rank 1 the CPU of its shadow. One JSON object each. */
 #include <descant.h>

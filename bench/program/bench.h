@@ -25,7 +25,7 @@ struct bench {
     FILE *err;
 };
 
-/* What a trainer does; result is its own, of the size that bench_run was told. Returns
+/* The work of a trainer; result is its own, of the size that bench_run was told. Returns
  * false after a failure, which it has said on bench->err. */
 typedef bool bench_trainer(struct bench *bench, int rank, const void *how, void *result);
 
@@ -64,9 +64,9 @@ bool bench_options(const struct cli *cli, const struct option *table, size_t n,
 
 double bench_percentile(double *values, size_t n, double share);    /* sorts them */
 
-/* Of the ratios of n pairs of runs, every other pair in the other order. What comes first
- * gains or loses by it, so each order has a median, and the middle is the mean of the
- * two, by multiplication; the quartiles are without what the order does. */
+/* Of the ratios of n pairs of runs, every other pair in the other order. The first of a
+ * pair gains or loses by that, so each order has a median, and the middle is the mean of
+ * the two, by multiplication; the quartiles are without what the order does. */
 enum { BENCH_MAX_PAIRS = 101 };
 struct bench_ratio {
     double middle, low, high;

@@ -5,7 +5,7 @@
  *
  *   1. Sums are read out into the fabric's box when control has ordered it and the box is
  *      free; until then gradients gather in the segments, and nobody waits.
- *   2. What a segment holds of another run is never counted: one that was taken over
+ *   2. Sums of another run in a segment are never counted: one that was taken over
  *      begins with the first model that is stored there, and a model that is not above
  *      all segments' is refused. */
 #include "bsp/branch.h"

@@ -11,12 +11,12 @@
  *      far above theirs that the bound refuses every gradient on them.
  *   3. A model with NaN or Inf is never stored.
  *
- *   4. What has been read out stays in memory that its module can write, and is not
- *      believed: a piece that is no longer finite counts as zeros. A module that does
+ *   4. A sum that has been read out stays in memory that its module can write, and is
+ *      not believed: a piece that is no longer finite counts as zeros. A module that does
  *      that costs its own gradients.
  *
  * Modules are never waited for: reading out is one atomic a slot, storing a copy a
- * segment. What a superstep costs is memory's way through the caches, so there are two
+ * segment. The cost of a superstep is memory's way through the caches, so there are two
  * passes over the slots' sums: one looks whether A is finite, and one takes a piece of it
  * through the mean, the optimizer, the test for NaN and into the segments before it goes
  * to the next piece. Only of many sums A is made first. */

@@ -18,7 +18,7 @@
  * answer to a rank that is no member, are parked, and others are served in their place
  * (messages.c bounds how many are).
  *
- * Run by whoever holds the round machine. */
+ * Run by the thread that holds the round machine. */
 #include "kernels/kernels.h"
 #include "ranks/elastic.h"
 

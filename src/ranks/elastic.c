@@ -16,7 +16,7 @@
  * out, the ask is parked, as it may still be on its way, and another record has its
  * place.
  *
- * Run by whoever holds the round machine. */
+ * Run by the thread that holds the round machine. */
 #include "kernels/kernels.h"
 #include "kernels/vector.h"
 #include "ranks/elastic.h"

@@ -26,7 +26,7 @@
  * 3. Means that are encoded do not go by hosts: a relay's rounding would be nobody's
  *    debt.
  *
- * Run by whoever holds the round machine. */
+ * Run by the thread that holds the round machine. */
 #include "kernels/kernels.h"
 #include "kernels/vector.h"
 #include "machine/blocks.h"

@@ -36,7 +36,7 @@
  * that are sent and that have come then lie in buffers, and a step encodes, reduces and
  * decodes one piece each.
  *
- * Run by whoever holds the round machine. */
+ * Run by the thread that holds the round machine. */
 #include "kernels/kernels.h"
 #include "kernels/vector.h"
 #include "ranks/ranks.h"

@@ -16,7 +16,7 @@
  * nothing to do in it. It holds the round's version at once, with the state that it has
  * (ledger.c, 6).
  *
- * Run by whoever holds the round machine. */
+ * Run by the thread that holds the round machine. */
 #include "ranks/check.h"
 
 #include <string.h>

@@ -11,7 +11,7 @@
  * all to the coordinator, each dead / 4; and in a round that lasts as long, all that are
  * in it say ALIVE to each other. A round begins here once all that are in it are there.
  *
- * Run by whoever holds the round machine. */
+ * Run by the thread that holds the round machine. */
 #include "ranks/ranks.h"
 
 #include <string.h>

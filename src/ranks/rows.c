@@ -35,7 +35,7 @@
  * 4. Parts are counted, and `merged` has the last one of each rank that is in the rows.
  *    So a rank whose rows are replaced knows whether its part was in them, or is lost.
  *
- * Run by whoever holds the round machine. */
+ * Run by the thread that holds the round machine. */
 #include "ranks/check.h"
 
 #include <limits.h>

@@ -6,7 +6,7 @@
  * The source's part is out before anything is sent, so that the others get the centre as
  * its caller then makes it. After a final state the centre is no one's to give;
  * everybody fetches it from its owners (elastic.c), which all have come to their end.
- * Run by whoever holds the round machine. */
+ * Run by the thread that holds the round machine. */
 #include "kernels/vector.h"
 #include "ranks/ranks.h"
 

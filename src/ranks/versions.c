@@ -19,7 +19,7 @@
  *
  * Piece 0 has the list of what is merged; the floats follow it.
  *
- * Run by whoever holds the round machine. */
+ * Run by the thread that holds the round machine. */
 #include "kernels/vector.h"
 #include "ranks/ranks.h"
 

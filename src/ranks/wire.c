@@ -17,7 +17,7 @@
  *    has what it was to become. If the round's result is fetched after all, the two
  *    change places again.
  *
- * Run by whoever holds the round machine. */
+ * Run by the thread that holds the round machine. */
 #include "kernels/vector.h"
 #include "ranks/ranks.h"
 
