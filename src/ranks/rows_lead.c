@@ -204,7 +204,7 @@ static void close_rows(struct ranks *m)
         struct rows_peer *peer = &rows->peers[k];
         peer->seated = is_member(m, k) && !peer->absent;
         peer->voted = peer->bad = peer->called = false;
-        if (is_newcomer(m, k))          /* its rows are old now */
+        if (!peer->seated)      /* its rows are old now, also if it is not heard */
             ledger_outdate(m->ledger, k);
         if (peer->seated)
             rows->closing[rows->n_closing++] =
