@@ -383,6 +383,7 @@ bool ranks_lead_admits(struct ranks *m, int from, const struct ranks_word *word)
     if (peer->taken != word->n) {
         peer->taken = word->n;
         ledger_await(m->ledger, from, true);
+        ranks_rows_lead_moved(m, from);
         m->lead->held_ns = m->lead->held_ns ? m->now_ns : 0;
     }
     if (word->ledger.epoch < ledger_view(m->ledger).epoch ||

@@ -739,6 +739,7 @@ bool ranks_rows_closed(const struct ranks *m);
 /* Where ranks come and go: */
 void ranks_rows_lead_changed(struct ranks *m);      /* another epoch stands */
 void ranks_rows_lead_gone(struct ranks *m, int rank);   /* its process has */
+void ranks_rows_lead_moved(struct ranks *m, int rank);
 /* A newcomer, whose manifest is the same. False: it is to take the rows first. */
 bool ranks_rows_lead_admits(struct ranks *m, int rank);
 

@@ -16,8 +16,9 @@
  *
  * While a newcomer takes them no round closes, or it would never be done. Trainers go on.
  * One that takes nothing more, or does not become a member, is waited for as long as
- * `dead`, and then not for twice as long. Nor does a round close while the next epoch is
- * founded: a newcomer that is in its list had the job's rows when it was let in.
+ * `dead`, and then not for twice as long; a round of vectors that is open meanwhile is not
+ * its delay. Nor does a round close while the next epoch is founded: a newcomer that is in
+ * its list had the job's rows when it was let in.
  *
  * The coordinator numbers the rounds of its epoch from 1, so no number that is heard
  * becomes the number of a round. */
@@ -37,6 +38,7 @@ struct rows_peer {
     int deaf;                       /* a donor that it does not hear; -1: none */
     uint32_t pieces;                /* of the rows that have come to it, */
     uint64_t moved_ns;              /* since then as many, of the same; */
+    uint64_t through;               /* the round of vectors that it has waited for since */
     uint64_t slow_ns;               /* since then it is not waited for; 0: it is */
     bool compared;                  /* a newcomer whose manifest is the same, */
     bool comes;                     /* and that has said so, in this epoch or before it */
@@ -103,6 +105,11 @@ static bool is_awaited(const struct ranks *m, int rank)
 
     if (!is_newcomer(m, rank))
         return false;
+    uint64_t series = ledger_series(m->ledger);
+    if (ledger_view(m->ledger).open && (!peer->through || peer->through == series)) {
+        peer->through = series;
+        peer->moved_ns = m->now_ns;
+    }
     if (peer->slow_ns && m->now_ns - peer->slow_ns > 2 * m->dead_ns) {
         peer->slow_ns = 0;
         peer->moved_ns = m->now_ns;
@@ -295,6 +302,15 @@ static void find_heir(struct ranks *m, int from)
         }
 }
 
+/* A newcomer has taken something more, of rows or of a version. */
+void ranks_rows_lead_moved(struct ranks *m, int rank)
+{
+    if (!m->rows_lead)
+        return;
+    m->rows_lead->peers[rank].moved_ns = m->now_ns;
+    m->rows_lead->peers[rank].through = 0;
+}
+
 /* Where ranks come and go: all that it says. It may not have heard all words to it. */
 static void hear_state(struct ranks *m, int from, const struct ranks_word *word)
 {
@@ -310,7 +326,7 @@ static void hear_state(struct ranks *m, int from, const struct ranks_word *word)
     }
     if (!ledger_same(peer->held, word->ledger.version) || peer->pieces != word->round ||
         !peer->comes)
-        peer->moved_ns = m->now_ns;
+        ranks_rows_lead_moved(m, from);
     peer->pieces = word->round;
     peer->epoch = word->stands;
     peer->comes = peer->compared;
