@@ -21,7 +21,10 @@
 #define DEAD_S 0.5
 #define STEP_S 0.3
 
+#define LONG_PARCEL 1.1e6       /* bytes */
+
 enum { FAULTS_S = 8, QUIET_S = 4, GOES_ON_S = 3, ROUNDS = 6, ROUNDS_OF_ROWS = 1 };
+enum { MOST_SLOW = 21 };        /* a slow host's factor */
 
 static struct ranks_world w;
 static struct figures {
@@ -84,7 +87,7 @@ static void happen(void)
                 world_fault(&w, SIMULATED_PART, now, lasts, k, 1, 0);
         break;
     case 4:
-        world_fault(&w, SIMULATED_SLOW, now, 0, one, 0, 1 + 20 * chance() * chance());
+        world_fault(&w, SIMULATED_SLOW, now, 0, one, 0, 1 + (MOST_SLOW - 1) * chance() * chance());
         break;
     case 5:
         world_reload(&w, one);
@@ -149,10 +152,13 @@ static void check_training(void)
     check_end();
 }
 
-/* Where they have parcels instead of rounds. */
-static void check_parcels(void)
+/* Where they have parcels instead of rounds. A message that a slow host has begun goes on
+ * as slowly when the host is fast again, so rank 0's long ones are waited for. */
+static void check_parcels(double bytes_per_s)
 {
-    world_run(&w, QUIET_S);
+    double each_s = w.long_parcels ? LONG_PARCEL / bytes_per_s * MOST_SLOW : 0;
+
+    world_run(&w, QUIET_S + each_s * w.options.ranks);
     w.long_parcels = false;
     figures.may_go_on += world_post_ends(&w, GOES_ON_S) > 0;
 }
@@ -189,7 +195,10 @@ static bool run_seed(uint64_t seed, bool verbose)
     }
     for (int k = 0; k < options.ranks; k++)
         world_fault(&w, SIMULATED_SLOW, world_now(&w), 0, k, 0, 1);
-    (w.post ? check_parcels : check_training)();
+    if (w.post)
+        check_parcels(options.bytes_per_s);
+    else
+        check_training();
     figures.simulated_s += world_now(&w);
     figures.rounds += world_rounds(&w);
     figures.fetched += w.fetched;
