@@ -141,12 +141,14 @@ static void check_end(void)
             snprintf(w.why, sizeof w.why, "rank %d has not finished", k);
 }
 
-/* The faults have ended. */
-static void check_training(void)
+/* The faults have ended. A round takes its trainers' step, and its bytes the link. */
+static void check_training(double bytes_per_s)
 {
+    double bytes = 2.0 * sizeof(float) * (double)w.n * w.options.ranks;
+
     world_run(&w, QUIET_S);
     uint64_t before = world_rounds(&w), rows_before = world_rows_rounds(&w);
-    world_run(&w, GOES_ON_S);
+    world_run(&w, GOES_ON_S + ROUNDS * bytes / bytes_per_s);
     check_progress(before);
     check_rows(rows_before);
     check_end();
@@ -198,7 +200,7 @@ static bool run_seed(uint64_t seed, bool verbose)
     if (w.post)
         check_parcels(options.bytes_per_s);
     else
-        check_training();
+        check_training(options.bytes_per_s);
     figures.simulated_s += world_now(&w);
     figures.rounds += world_rounds(&w);
     figures.fetched += w.fetched;

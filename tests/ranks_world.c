@@ -34,7 +34,7 @@ static const struct fabric_type fabric_ranks = {
 
 static descant_status open_ranks(struct fabric **out, const struct fabric_options *options)
 {
-    descant_status status = ranks_open(out, options);
+    descant_status status = ranks_open(out, &fabric_ranks, options);
 
     if (status == DESCANT_OK)
         (*out)->type = &fabric_ranks;

@@ -40,7 +40,7 @@ static void come(int k)
 
     if (f[k])
         ranks_free(f[k]);
-    ck_assert_int_eq(ranks_open(&f[k], &options), DESCANT_OK);
+    ck_assert_int_eq(ranks_open(&f[k], &fabric_mpi, &options), DESCANT_OK);
     for (int other = k ? 0 : 1; other < (k ? 1 : n_ranks); other++) {
         ck_assert_int_eq(ranks_post.room(f[k], other, 0), DESCANT_OK);
         ck_assert_int_eq(ranks_post.room(f[k], other, N), DESCANT_OK);

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* The contract of link.h, over each link that there is. A case is a script for all ranks:
- * over the simulated link one thread plays it for all of them; over MPI each process
- * plays the lines of its own rank and skips the others, for which say and hear return
- * NULL. Comments give the numbers of the contract's rules. */
+ * over the simulated link and over TCP one thread plays it for all of them; over MPI each
+ * process plays the lines of its own rank and skips the others, for which say and hear
+ * return NULL. Comments give the numbers of the contract's rules. */
 #include "link/simulated.h"
+#include "link/tcp_parts.h"
 #include "harness/mpi.h"
+#include "harness/tcp.h"
 
 #include <pthread.h>
 
@@ -17,7 +19,9 @@ enum { TURNS = 200000 };        /* of a wait, 20 s over a link of real time */
 #define SILENCE_NS UINT64_C(3600000000000)      /* in virtual time, */
 #define REAL_SILENCE_NS UINT64_C(300000000)     /* and where time is real */
 
-static struct simulated *world;                 /* NULL: over MPI */
+static struct simulated *world;                 /* NULL: time is real */
+static struct tcp_options address;              /* over TCP */
+static bool over_tcp;
 static struct link *ends[RANKS];                /* NULL: of another process, or closed */
 static struct link_place places[RANKS];
 static struct link_peer peers[RANKS][RANKS];    /* as told last; generation 0: nothing */
@@ -103,6 +107,12 @@ static void collect(int rank)
         NEED(places[rank].fixed || l->failed || !l->in ||
              peers[rank][l->from].generation);
     }
+}
+
+static void turn_one(int rank)
+{
+    collect(rank);
+    ends[rank]->type->sleep(ends[rank], TURN_NS, 0);
 }
 
 /* Each rank of this process collects once, and then time goes on. */
@@ -211,8 +221,8 @@ static void places_are_told(void)
         NEED(p->rank == k && p->size == RANKS && p->generation != 0);
         NEED(p->local_rank < p->local_size && p->local_size <= p->most_local);
         NEED(p->host_number < p->hosts && p->host <= k && *p->names[k]);
-        if (p->fixed)
-            continue;
+        if (p->fixed || peers[k][(k + 1) % RANKS].generation)
+            continue;           /* over TCP rank 0 collects while others meet */
         struct letter *out = say(k, (k + 1) % RANKS, 1, BULK, 1);
         struct letter *in = hear(k, (k + 1) % RANKS, 1, 1);
         collect(k);
@@ -608,7 +618,8 @@ static const struct {
 
 static void open_one(int rank, const struct link_type *type)
 {
-    struct link_entry entry = {.context = world, .rank = rank, .start_s = 30};
+    struct link_entry entry = {.context = over_tcp ? (void *)&address : world,
+                               .rank = rank, .start_s = 30};
     struct link_place place = {.rank = -1};
     struct link *link = type->meet(&entry, &place);
 
@@ -618,12 +629,30 @@ static void open_one(int rank, const struct link_type *type)
     places[place.rank] = place;
 }
 
-/* Those that are closed, over the simulated link. */
+/* Ranks above 0 meet beside rank 0, whose link answers them in collect. */
+static void *open_beside(void *rank)
+{
+    open_one((int)(intptr_t)rank, &link_tcp);
+    return NULL;
+}
+
+static void open_beside_first(int rank)
+{
+    pthread_t thread;
+
+    NEED(pthread_create(&thread, NULL, open_beside, (void *)(intptr_t)rank) == 0);
+    while (pthread_tryjoin_np(thread, NULL) != 0)
+        turn_one(0);
+}
+
+/* Those that are closed, over the simulated link or TCP. */
 static void open_ends(void)
 {
     for (int k = 0; k < RANKS; k++)
-        if (!ends[k])
-            open_one(k, &link_simulated);
+        if (!ends[k] && over_tcp && k > 0)
+            open_beside_first(k);
+        else if (!ends[k])
+            open_one(k, over_tcp ? &link_tcp : &link_simulated);
 }
 
 static void play_all(void)
@@ -669,6 +698,62 @@ START_TEST(simulated_ranks_keep_it)
 }
 END_TEST
 
+static void close_ends(void)
+{
+    for (int k = RANKS - 1; k >= 0; k--) {
+        if (ends[k])
+            NEED(ends[k]->type->close(ends[k], true));
+        ends[k] = NULL;
+    }
+}
+
+/* 8: connections that break while both ends live are not told, and cost no message. Some
+ * receives are late. */
+static void broken_connections_are_mended(void)
+{
+    enum { N = 24, TAGS = 3, LONG = 5 * BULK };
+    struct letter *s[RANKS][N], *r[RANKS][N];
+    struct rng rng;
+
+    rng_init(&rng, 1);
+    for (int i = 0; i < N; i++)
+        for (int k = 0; k < RANKS; k++) {
+            s[k][i] = say(k, (k + 1) % RANKS, i % TAGS, i % 4 ? 500 : LONG, i + 1);
+            r[k][i] = i < N / 2 ? hear(k, (k + 2) % RANKS, i % TAGS, LONG) : NULL;
+        }
+    for (int i = 0; i < 300; i++) {
+        turn();
+        if (rng_uniform(&rng) < 0.2)
+            tcp_test_break(ends[rng_next(&rng) % RANKS], rng_next(&rng));
+    }
+    for (int i = 0; i < N; i++)
+        for (int k = 0; k < RANKS; k++) {
+            r[k][i] = r[k][i] ? r[k][i] : hear(k, (k + 2) % RANKS, i % TAGS, LONG);
+            need_got(r[k][i], (k + 2) % RANKS, i % 4 ? 500 : LONG, i + 1);
+        }
+    for (int i = 0; i < N; i++)
+        for (int k = 0; k < RANKS; k++)
+            need_sent(s[k][i]);
+    for (int k = 0; k < RANKS; k++)
+        NEED(all_have_come(k));
+}
+
+START_TEST(ranks_over_tcp_keep_it)
+{
+    over_tcp = true;
+    tcp_test_address(&address, _i ? "[::1]" : "127.0.0.1", RANKS);
+    open_ends();
+    play_all();
+    broken_connections_are_mended();
+    free_letters();
+    what_had_left_comes_before_the_end();
+    a_process_that_meets_again_is_another();
+    who_is_forgotten_is_told();
+    free_letters();
+    close_ends();
+}
+END_TEST
+
 START_TEST(ranks_of_mpi_keep_it)
 {
     if (is_there((enum mpi_library)_i))
@@ -682,6 +767,7 @@ int main(int argc, char **argv)
 {
     TCase *all = tcase_create("contract");
     tcase_add_loop_test(all, simulated_ranks_keep_it, 0, SEEDS);
+    tcase_add_loop_test(all, ranks_over_tcp_keep_it, 0, 2);
     tcase_add_loop_test(all, ranks_of_mpi_keep_it, 0, LIBRARIES_RUN);
     return run_mpi(argc, argv, parts, sizeof parts / sizeof *parts, all);
 }

@@ -328,7 +328,7 @@ struct fabric_type {
     void (*close)(struct fabric *f);
 };
 
-extern const struct fabric_type fabric_self, fabric_shm, fabric_mpi;
+extern const struct fabric_type fabric_self, fabric_shm, fabric_mpi, fabric_tcp;
 
 size_t fabric_round_up(size_t n_floats);    /* to a page */
 

@@ -184,5 +184,6 @@ struct link_type {
 
 extern const struct link_type link_mpi;         /* mpi.c */
 extern const struct link_type link_simulated;   /* simulated.c: a world in virtual time */
+extern const struct link_type link_tcp;         /* tcp.c: hosts that come and go */
 
 #endif

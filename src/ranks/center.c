@@ -4,10 +4,11 @@
  *     W <- W + alpha (w - W),
  * a piece at a time, in every poll, and after its trainer has left.
  *
- * Where ranks come and go the slices are as many as there can be ranks, and each is of
- * the first member from its number on. When its owner goes the next one has it, and goes
- * on from what it has seen last, in its own last exchange or in the state that it took. A
- * rank that is asked for another's slice refuses, and the asker asks the owner.
+ * Where ranks come and go the slices are as many as there can be ranks, and those of
+ * ranks that are no members are drawn among the members. When an owner goes another one
+ * has its slice, and goes on from what it has seen last, in its own last exchange or in
+ * the state that it took. A rank that is asked for another's slice refuses, and the asker
+ * asks the owner.
  *
  * The centre that a state gives may come to an owner after asks of those that have had
  * it: these carry the number of the state, and wait for it. If the state's epoch is over,
@@ -35,20 +36,46 @@ struct service {
 };
 
 struct ranks_center {
+    int *owners;                    /* by slice, in the epoch that stands */
     struct service *served[SERVED];
     struct ranks_requests all;
 };
 
+/* A number of the pair that looks like chance; the same in all ranks. */
+static uint64_t draw(int slice, int rank)
+{
+    struct rng rng;
+
+    rng_init(&rng, (uint64_t)slice << 32 | (uint64_t)rank);
+    return rng_next(&rng);
+}
+
+/* Slice j is rank j's, and where that is no member the slice is drawn among the members:
+ * they share such slices evenly, and one that comes or goes moves its own alone. */
+static int draw_owner(const struct ranks *m, int slice)
+{
+    int owner = -1;
+    uint64_t most = 0;
+
+    if (m->members[slice])
+        return slice;
+    for (int k = 0; k < m->place.size; k++)
+        if (m->members[k] && (owner < 0 || draw(slice, k) > most)) {
+            owner = k;
+            most = draw(slice, k);
+        }
+    return owner < 0 ? m->f.rank : owner;
+}
+
+void ranks_center_changed(struct ranks *m)
+{
+    for (int k = 0; m->center && !m->place.fixed && k < m->place.size; k++)
+        m->center->owners[k] = draw_owner(m, k);
+}
+
 int ranks_center_owner(const struct ranks *m, int slice)
 {
-    int size = m->place.size;
-
-    if (m->place.fixed)
-        return slice;
-    for (int i = 0; i < size; i++)
-        if (m->members[(slice + i) % size])
-            return (slice + i) % size;
-    return m->f.rank;
+    return m->place.fixed ? slice : m->center->owners[slice];
 }
 
 /* The last that begins at the float or before it (ranks_slice_at). */
@@ -233,8 +260,9 @@ descant_status ranks_center_init(struct ranks *m)
 {
     struct ranks_center *c = m->center = memory_take(sizeof *c);
 
-    if (!c)
+    if (!c || !(c->owners = memory_take_array((size_t)m->place.size, sizeof *c->owners)))
         return DESCANT_MEMORY;
+    ranks_center_changed(m);
     c->all = (struct ranks_requests){.record = sizeof(struct service),
                                      .in_bytes = ask_bytes_most(m),
                                      .sent = answered, .received = asked};
@@ -253,5 +281,6 @@ void ranks_center_fini(struct ranks *m)
     for (int k = 0; k < SERVED; k++)
         memory_give(m->center->served[k]);
     ranks_requests_fini(&m->center->all);
+    memory_give(m->center->owners);
     memory_give(m->center);
 }

@@ -118,16 +118,17 @@ static void set_left(struct ranks_lead *lead, struct peer *peer, bool left)
     peer->left = left;
 }
 
-static bool at_work(const struct ranks *m, const struct peer *peer)
+static bool at_work(const struct ranks *m, int rank)
 {
-    return m->lead->formed && !peer->left && !peer->finished;
+    const struct peer *peer = &m->lead->peers[rank];
+    return m->lead->formed && m->members[rank] && !peer->left && !peer->finished;
 }
 
 static uint32_t count_at_work(const struct ranks *m)
 {
     uint32_t n = 0;
     for (int k = 0; k < m->place.size; k++)
-        n += at_work(m, &m->lead->peers[k]);
+        n += at_work(m, k);
     return n;
 }
 
@@ -320,7 +321,7 @@ static void tell_members(struct ranks *m, const struct peer *gone)
 
 static void hear_leave(struct ranks *m, struct peer *peer)
 {
-    bool was = at_work(m, peer);
+    bool was = at_work(m, (int)(peer - m->lead->peers));
 
     set_left(m->lead, peer, true);
     if (was)
@@ -622,7 +623,7 @@ static void make_void(struct ranks *m)
     lead->since_ns = 0;
     for (int k = 0; k < m->place.size; k++) {
         struct peer *peer = &lead->peers[k];
-        if (!at_work(m, peer))
+        if (!at_work(m, k))
             continue;
         peer->void_seq = has_arrived(m, k) ? peer->seq : peer->void_seq;
         peer->owes_void = true;
@@ -636,7 +637,7 @@ static void call_late(struct ranks *m)
     m->lead->called = true;
     for (int k = 0; k < m->place.size; k++) {
         struct peer *peer = &m->lead->peers[k];
-        peer->owes_call = at_work(m, peer) && !has_arrived(m, k);
+        peer->owes_call = at_work(m, k) && !has_arrived(m, k);
     }
     say_owed(m);
 }
@@ -748,7 +749,7 @@ static struct awaited late_for(const struct ranks *m, const struct peer *peer,
     awaited = (struct awaited){.wait = FABRIC_WAIT_FINISH, .kind = awaited.kind,
                                .round = awaited.round};
     for (int k = 0; k < m->place.size; k++)
-        if (at_work(m, &m->lead->peers[k]))
+        if (at_work(m, k))
             awaited_add(&awaited, k);
     return awaited;
 }

@@ -214,6 +214,7 @@ static void change(struct ranks *m)
         m->coordinator = view.coordinator;
     m->leads = view.member && view.coordinator == m->f.rank;
     m->stands_ns = m->now_ns;
+    ranks_center_changed(m);
     if (!m->place.fixed)
         ranks_rows_changed(m);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The ranks of a job, on one host or many, over a link: MPI, so far. docs/mpi.md has the
- * protocol; here is the table. start.c has what comes before the first poll, turn.c what
+/* The ranks of a job, on one host or many, over a link. docs/mpi.md has the protocol;
+ * here are the tables, one for each link. start.c has what comes before the first poll, turn.c what
  * a poll does, close.c the end.
  *
  * 1. Only begin, poll, and the caller's open, start and close call the link: one thread
@@ -16,14 +16,36 @@
  *    come, or which of it the link still has. */
 #include "ranks/ranks.h"
 
-static descant_status open(struct fabric **out, const struct fabric_options *options)
+#include "link/tcp.h"
+
+#include <string.h>
+
+static descant_status open_mpi(struct fabric **out, const struct fabric_options *options)
 {
-    descant_status status = ranks_open(out, options);
-    if (status != DESCANT_OK)
+    struct fabric_options with = *options;
+    const char *address = options->address;
+
+    if (address && *address && strcmp(address, "messages") != 0)
+        return log_fail(options->log, DESCANT_BAD_ADDRESS,
+                        "\"mpi:%s\": the address is mpi, or mpi:messages", address);
+    if (!with.link)
+        with.link = &link_mpi;
+    return ranks_open(out, &fabric_mpi, &with);
+}
+
+static descant_status open_tcp(struct fabric **out, const struct fabric_options *options)
+{
+    struct fabric_options with = *options;
+    struct tcp_options at;
+    descant_status status = tcp_options_read(&at, options->address, options->log);
+
+    if (status)
         return status;
-    (*out)->type = &fabric_mpi;
-    (*out)->fixed = ranks_of(*out)->place.fixed;
-    return DESCANT_OK;
+    if (at.most < options->size)
+        at.most = options->size;
+    with.link = &link_tcp;
+    with.context = &at;
+    return ranks_open(out, &fabric_tcp, &with);
 }
 
 static void ranks_wait(struct fabric *f, uint64_t until_ns)
@@ -49,19 +71,25 @@ static enum fabric_progress rows_poll(struct fabric *f, struct rows_part *part)
 static const struct fabric_rows rows = {
     .joins = true, .begin = rows_begin, .poll = rows_poll, .leave = ranks_rows_takes};
 
+/* What all links have alike. */
+#define RANKS_TYPE                                                                      \
+    .rows = &rows, .post = &ranks_post, .alloc = ranks_alloc, .share = ranks_share,     \
+    .start = ranks_start, .begin = ranks_begin, .poll = ranks_poll, .wait = ranks_wait, \
+    .close = ranks_close
+
 const struct fabric_type fabric_mpi = {
     .name = "mpi",
     .address = "mpi",
-    .rows = &rows,
-    .post = &ranks_post,
     .look_ns = 300000,
     .help = "the ranks of an MPI job (mpirun, srun), on any number of hosts",
-    .open = open,
-    .alloc = ranks_alloc,
-    .share = ranks_share,
-    .start = ranks_start,
-    .begin = ranks_begin,
-    .poll = ranks_poll,
-    .wait = ranks_wait,
-    .close = ranks_close,
+    .open = open_mpi,
+    RANKS_TYPE,
+};
+
+const struct fabric_type fabric_tcp = {
+    .name = "tcp",
+    .address = "tcp:HOST:PORT[,ranks=64]",
+    .help = "hosts that come and go; rank 0, or whoever can, listens at HOST:PORT",
+    .open = open_tcp,
+    RANKS_TYPE,
 };

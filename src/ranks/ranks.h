@@ -488,7 +488,9 @@ const struct ranks_run *ranks_run_of(const struct ranks_run *runs, uint32_t n, i
 
 /* --- start.c: of the table --- */
 
-descant_status ranks_open(struct fabric **out, const struct fabric_options *options);
+/* options->link is set. */
+descant_status ranks_open(struct fabric **out, const struct fabric_type *type,
+                          const struct fabric_options *options);
 float *ranks_alloc(struct fabric *f, size_t at, size_t n);
 descant_status ranks_start(struct fabric *f, const struct fabric_start *start);
 
@@ -700,6 +702,7 @@ void ranks_elastic_late(const struct ranks *m, struct awaited *awaited);
 descant_status ranks_center_init(struct ranks *m);
 void ranks_center_fini(struct ranks *m);
 /* asks that waited: another state, or epoch */
+void ranks_center_changed(struct ranks *m);     /* the members are other ones */
 void ranks_center_serve(struct ranks *m);
 /* no answer to a member is on its way */
 bool ranks_center_quiet(const struct ranks *m);

@@ -41,8 +41,9 @@ static void say_place(const struct ranks *m)
 {
     const struct link_place *p = &m->place;
     log_say(&m->f.log, DESCANT_DEBUG,
-            "mpi: %s, %d rank%s on %d host%s, this one on %s; %s", p->version, p->size,
-            p->size == 1 ? "" : "s", p->hosts, p->hosts == 1 ? "" : "s",
+            "%s: %s, %s%d rank%s on %s%d host%s, this one on %s; %s", m->f.type->name,
+            p->version, p->fixed ? "" : "room for ", p->size, p->size == 1 ? "" : "s",
+            p->fixed ? "" : "up to ", p->hosts, p->hosts == 1 ? "" : "s",
             p->names[p->rank], p->about);
 }
 
@@ -78,7 +79,7 @@ static void stand_alone(struct ranks *m, const struct fabric_options *options)
 
 static descant_status go_up(struct ranks *m, const struct fabric_options *options)
 {
-    const struct link_type *type = options->link ? options->link : &link_mpi;
+    const struct link_type *type = options->link;
     struct link_entry entry = {.context = options->context, .rank = options->rank,
                                .start_s = options->start_s, .log = options->log};
 
@@ -111,15 +112,14 @@ static descant_status go_up(struct ranks *m, const struct fabric_options *option
     return status ? status : ranks_words_init(m);
 }
 
-descant_status ranks_open(struct fabric **out, const struct fabric_options *options)
+descant_status ranks_open(struct fabric **out, const struct fabric_type *type,
+                          const struct fabric_options *options)
 {
-    if (options->address && *options->address && !wants_messages(options))
-        return log_fail(options->log, DESCANT_BAD_ADDRESS,
-                        "\"mpi:%s\": the address is mpi, or mpi:messages",
-                        options->address);
     struct ranks *m = memory_take(sizeof *m);
+
     if (!m)
         return log_fail(options->log, DESCANT_MEMORY, "no memory for a trainer");
+    m->f.type = type;
     m->hear = ranks_hear;
     m->met = ranks_peers_met;
     m->dead_ns = DEAD_NS;
@@ -133,6 +133,7 @@ descant_status ranks_open(struct fabric **out, const struct fabric_options *opti
         ranks_free(&m->f);
         return status;
     }
+    m->f.fixed = m->place.fixed;
     say_place(m);
     *out = &m->f;
     return DESCANT_OK;

@@ -167,7 +167,7 @@ descant_status launcher_read(struct launcher *l, const struct descant_options *o
 }
 
 const struct fabric_type *const fabric_types[] = {&fabric_self, &fabric_shm, &fabric_mpi,
-                                                  NULL};
+                                                  &fabric_tcp, NULL};
 const struct fabric_type *const fabric_of_host = &fabric_shm;
 
 descant_status launcher_fabric(const struct launcher *l, const struct fabric_type **type,
@@ -186,6 +186,7 @@ descant_status launcher_fabric(const struct launcher *l, const struct fabric_typ
     }
     return log_fail(
         log, DESCANT_BAD_ADDRESS,
-        "'%s' is no job address; there are: self, shm:NAME[,rate=1gbit][,rtt=1ms], mpi",
+        "'%s' is no job address; there are: self, shm:NAME[,rate=1gbit][,rtt=1ms], mpi, "
+        "tcp:HOST:PORT",
         l->address);
 }

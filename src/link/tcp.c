@@ -1,0 +1,467 @@
+/* SPDX-License-Identifier: MIT */
+/* The link over TCP: its table. Everything moves in collect: send and receive note what
+ * is to be done, and collect reads and writes all sockets that are ready (tcp_turn). A
+ * sleep waits for epoll alone, which knows the sockets, a timer, and a bell.
+ *
+ * The bell: send and receive set `stirs` and ring if somebody sleeps; a sleeper counts
+ * itself before it looks at `stirs`. Both are sequentially consistent, so one of the two
+ * sees the other (Dekker's rule), and no message waits for a sleep to end. */
+#include "link/tcp_parts.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/timerfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#define S UINT64_C(1000000000)
+
+enum { WAIT_MS = 100, CLOSE_S = 5, SAY_S = 5 };
+
+static struct tcp_link *of(const struct link *link)
+{
+    return (struct tcp_link *)(uintptr_t)link;
+}
+
+/* --- memory --- */
+
+static void destroy(struct tcp_link *link)
+{
+    while (link->connections) {
+        struct tcp_connection *c = link->connections;
+        link->connections = c->next;
+        tcp_drop(c);
+        memory_give(c);
+    }
+    for (int k = 0; link->peers && k < link->size; k++)
+        tcp_give_up(&link->peers[k], LINK_PEER);
+    for (int tag = 0; tag < LINK_TAGS; tag++)
+        while (link->any[tag]) {
+            struct tcp_receive *r = link->any[tag];
+            link->any[tag] = r->next;
+            memory_give(r);
+        }
+    const int files[] = {link->listener, link->timer, link->bell, link->epoll};
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+        if (files[i] >= 0)
+            close(files[i]);
+    memory_give(link->ended);
+    memory_give(link->told);
+    memory_give(link->news);
+    memory_give(link->told_news);
+    memory_give(link->owes_place);
+    memory_give(link->names);
+    memory_give(link->peers);
+    memory_give(link);
+}
+
+static bool look_at(struct tcp_link *link, int fd, void *what)
+{
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = what};
+    return fd >= 0 && epoll_ctl(link->epoll, EPOLL_CTL_ADD, fd, &event) == 0;
+}
+
+/* A time, so that the newer of two processes has the higher one. */
+static uint64_t make_generation(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (uint64_t)now.tv_sec * S + (uint64_t)now.tv_nsec;
+}
+
+static struct tcp_link *create(const struct link_entry *entry)
+{
+    struct tcp_link *link = memory_take(sizeof *link);
+
+    if (!link)
+        return NULL;
+    link->link.type = &link_tcp;
+    link->log = entry->log;
+    link->options = *(const struct tcp_options *)entry->context;
+    link->rank = entry->rank;
+    link->generation = make_generation();
+    link->now_ns = clock_now_ns();
+    link->listener = -1;
+    link->epoll = epoll_create1(EPOLL_CLOEXEC);
+    link->timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
+    link->bell = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (gethostname(link->name, sizeof link->name - 1) != 0)
+        snprintf(link->name, sizeof link->name, "unknown");
+    if (link->epoll >= 0 && look_at(link, link->timer, link) &&
+        look_at(link, link->bell, link))
+        return link;
+    destroy(link);
+    return NULL;
+}
+
+/* --- meeting --- */
+
+static bool fails(struct link_entry *entry, descant_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+static bool fails(struct link_entry *entry, descant_status status, const char *format, ...)
+{
+    char text[LOG_LINE];
+    va_list list;
+
+    va_start(list, format);
+    vsnprintf(text, sizeof text, format, list);
+    va_end(list);
+    entry->status = log_fail(entry->log, status, "%s", text);
+    return false;
+}
+
+/* The next address of rank 0, of those that its name has. */
+static void take_next(struct tcp_link *link)
+{
+    link->meeting = link->meetings[link->next_meeting];
+    link->next_meeting = (link->next_meeting + 1) % link->n_meetings;
+}
+
+static bool look_up(struct tcp_link *link, struct link_entry *entry)
+{
+    const struct tcp_options *o = &link->options;
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV};
+    struct addrinfo *found = NULL;
+    int error = getaddrinfo(o->host, o->port, &hints, &found);
+
+    for (struct addrinfo *a = found; !error && a && link->n_meetings < TCP_MEETINGS;
+         a = a->ai_next)
+        if (a->ai_family == AF_INET || a->ai_family == AF_INET6)
+            memcpy(&link->meetings[link->n_meetings++], a->ai_addr, a->ai_addrlen);
+    if (found)
+        freeaddrinfo(found);
+    if (link->n_meetings == 0)
+        return fails(entry, DESCANT_BAD_ADDRESS,
+                     "tcp: the host %s of the job's address is not known: %s", o->host,
+                     error == EAI_SYSTEM ? strerror(errno) : gai_strerror(error));
+    take_next(link);
+    return true;
+}
+
+static socklen_t length_of(const struct sockaddr_storage *address)
+{
+    return address->ss_family == AF_INET6 ? sizeof(struct sockaddr_in6)
+                                          : sizeof(struct sockaddr_in);
+}
+
+/* errno, or 0 */
+static int listen_at(struct tcp_link *link, const struct sockaddr_storage *address)
+{
+    struct sockaddr_storage bound;
+    socklen_t length = sizeof bound;
+    int yes = 1, error;
+
+    link->listener = socket(address->ss_family,
+                            SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (link->listener < 0)
+        return errno;
+    setsockopt(link->listener, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+    if (bind(link->listener, (const struct sockaddr *)address, length_of(address)) == 0 &&
+        listen(link->listener, SOMAXCONN) == 0 &&
+        getsockname(link->listener, (struct sockaddr *)&bound, &length) == 0 &&
+        look_at(link, link->listener, &link->listener)) {
+        link->port = bound.ss_family == AF_INET6
+                         ? ((struct sockaddr_in6 *)&bound)->sin6_port
+                         : ((struct sockaddr_in *)&bound)->sin_port;
+        return 0;
+    }
+    error = errno;
+    close(link->listener);
+    link->listener = -1;
+    return error;
+}
+
+/* Where all others come to, at any of its addresses that this machine has. */
+static int listen_for_all(struct tcp_link *link)
+{
+    int error = 0;
+
+    for (int i = 0; i < link->n_meetings; i++) {
+        error = listen_at(link, &link->meeting);
+        if (!error)
+            return 0;
+        take_next(link);
+    }
+    return error;
+}
+
+/* Where the kernel likes, for ranks above this one. The socket takes what comes for any
+ * of the machine's addresses, since it is not known over which of them others reach it. */
+static int listen_anywhere(struct tcp_link *link)
+{
+    struct sockaddr_storage any = {.ss_family = link->meeting.ss_family};
+
+    if (any.ss_family == AF_INET6)
+        ((struct sockaddr_in6 *)&any)->sin6_addr = in6addr_any;
+    return listen_at(link, &any);
+}
+
+static bool become_first(struct tcp_link *link)
+{
+    link->rank = 0;
+    link->size = link->options.most;
+    link->met = tcp_make_peers(link);
+    return link->met;
+}
+
+static void rest(struct tcp_link *link, uint64_t most_ns)
+{
+    struct pollfd at = {.fd = link->epoll, .events = POLLIN};
+    struct timespec time = {.tv_sec = (time_t)(most_ns / S),
+                            .tv_nsec = (long)(most_ns % S)};
+
+    ppoll(&at, 1, &time, NULL);
+}
+
+/* Rank 0 answers, and says which rank this one is. */
+static bool come(struct tcp_link *link, struct link_entry *entry)
+{
+    const struct tcp_options *o = &link->options;
+    uint64_t began = clock_now_ns(), next = began, say = began + SAY_S * S;
+    uint64_t until = began + (uint64_t)(entry->start_s * 1e9);
+
+    while (!link->met && !link->failed) {
+        if (!link->meeter && link->now_ns >= next) {
+            link->meeter = tcp_connect(link, &link->meeting);
+            next = link->now_ns + WAIT_MS * S / 1000;
+            take_next(link);
+        }
+        rest(link, WAIT_MS * S / 1000 / 2);
+        tcp_turn(link);
+        if (link->now_ns >= say && !link->met)
+            log_say(link->log, DESCANT_INFO, "tcp: waiting for rank 0 at %s:%s%s%s",
+                    o->host, o->port, link->meet_error ? ": " : "",
+                    link->meet_error ? strerror(link->meet_error) : "");
+        say = link->now_ns >= say ? say + SAY_S * S : say;
+        if (link->now_ns < until || link->met)
+            continue;
+        entry->timed_out = true;
+        return fails(entry, DESCANT_TIMEOUT,
+                     "tcp: rank 0 has not answered at %s:%s within %g s%s%s; is it "
+                     "started, and does a firewall let port %s through?",
+                     o->host, o->port, entry->start_s, link->meet_error ? ": " : "",
+                     link->meet_error ? strerror(link->meet_error) : "", o->port);
+    }
+    return link->met ||
+           fails(entry, DESCANT_BAD_RANK, "tcp: rank 0 at %s:%s refuses this one: %s",
+                 o->host, o->port, link->why);
+}
+
+static bool meet_all(struct tcp_link *link, struct link_entry *entry)
+{
+    const struct tcp_options *o = &link->options;
+    int error;
+
+    if (!look_up(link, entry))
+        return false;
+    error = link->rank <= 0 ? listen_for_all(link) : 0;
+    if (link->rank == 0 && error)
+        return fails(entry, DESCANT_BAD_ADDRESS,
+                     "tcp: rank 0 cannot listen at %s:%s: %s; the address must be one of "
+                     "rank 0's machine, and its port free",
+                     o->host, o->port, strerror(error));
+    if (link->rank == 0 || (link->rank < 0 && !error))
+        return become_first(link) || fails(entry, DESCANT_MEMORY, "tcp: %s", link->why);
+    error = listen_anywhere(link);
+    if (error)
+        return fails(entry, DESCANT_SYSTEM, "tcp: cannot listen: %s", strerror(error));
+    return come(link, entry);
+}
+
+static void fill_place(const struct tcp_link *link, struct link_place *place)
+{
+    *place = (struct link_place){.rank = link->rank, .size = link->size,
+                                 .generation = link->generation, .wakes = true,
+                                 .host = link->rank, .host_number = link->rank,
+                                 .hosts = link->size, .local_size = 1, .most_local = 1,
+                                 .names = (const char(*)[LINK_NAME_ROOM])link->names};
+    snprintf(place->job, sizeof place->job, "tcp-%s", link->options.port);
+    snprintf(place->version, sizeof place->version, "TCP");
+    snprintf(place->about, sizeof place->about, "rank 0 is at %.60s:%s",
+             link->options.host, link->options.port);
+}
+
+static struct link *meet(struct link_entry *entry, struct link_place *place)
+{
+    struct tcp_link *link = create(entry);
+
+    if (!link) {
+        fails(entry, DESCANT_SYSTEM, "tcp: no memory or descriptors: %s", strerror(errno));
+        return NULL;
+    }
+    if (!meet_all(link, entry)) {
+        destroy(link);
+        return NULL;
+    }
+    fill_place(link, place);
+    return &link->link;
+}
+
+/* --- messages --- */
+
+static void stir(struct tcp_link *link)
+{
+    static const uint64_t one = 1;
+
+    atomic_store(&link->stirs, true);
+    if (atomic_load(&link->sleepers) > 0 && write(link->bell, &one, sizeof one) < 0)
+        return;                 /* it has rung so often that it rings anyway */
+}
+
+static bool fail_at_once(struct tcp_link *link, const struct link_message *message)
+{
+    tcp_ended(link, (struct link_ended){.op = message->op, .from = message->rank,
+                                        .failed = true});
+    return !link->failed;
+}
+
+/* The peer that a message can be with; NULL: it is not there. */
+static struct tcp_peer *peer_of(struct tcp_link *link, int rank)
+{
+    struct tcp_peer *peer = &link->peers[rank];
+    return peer->told ? peer : NULL;
+}
+
+static bool send_to(struct link *any, const void *p, size_t bytes,
+                    const struct link_message *message)
+{
+    struct tcp_link *link = of(any);
+    struct tcp_peer *peer = peer_of(link, message->rank);
+
+    stir(link);
+    return peer ? tcp_send(peer, p, bytes, message) : fail_at_once(link, message);
+}
+
+static bool receive_from(struct link *any, void *p, size_t bytes,
+                         const struct link_message *message)
+{
+    struct tcp_link *link = of(any);
+
+    stir(link);
+    if (message->rank == LINK_ANY)
+        return tcp_receive_any(link, p, bytes, message);
+    struct tcp_peer *peer = peer_of(link, message->rank);
+    return peer ? tcp_receive(peer, p, bytes, message) : fail_at_once(link, message);
+}
+
+static void tell_ended(struct tcp_link *link, struct link_news *news)
+{
+    struct link_ended *told = link->told;
+    int room = link->told_room;
+
+    news->ended = link->told = link->ended;
+    news->n_ended = link->n_ended;
+    link->told_room = link->ended_room;
+    link->ended = told;
+    link->ended_room = room;
+    link->n_ended = 0;
+}
+
+static void tell_peers(struct tcp_link *link, struct link_news *news)
+{
+    struct link_peer *told = link->told_news;
+    int room = link->told_news_room;
+
+    for (int i = 0; i < link->n_news; i++)
+        link->peers[link->news[i].rank].told = true;
+    news->peers = link->told_news = link->news;
+    news->n_peers = link->n_news;
+    link->told_news_room = link->news_room;
+    link->news = told;
+    link->news_room = room;
+    link->n_news = 0;
+}
+
+static bool collect(struct link *any, struct link_news *news)
+{
+    struct tcp_link *link = of(any);
+
+    atomic_store(&link->stirs, false);
+    tcp_turn(link);
+    *news = (struct link_news){.now_ns = link->now_ns};
+    if (link->failed)
+        return false;
+    if (link->n_ended)
+        tell_ended(link, news);
+    if (link->n_news)
+        tell_peers(link, news);
+    return true;
+}
+
+static void sleep_for(struct link *any, uint64_t most_ns, uint64_t until_ns)
+{
+    struct tcp_link *link = of(any);
+    uint64_t now = until_ns ? clock_now_ns() : 0;
+
+    if (until_ns && until_ns <= now)
+        return;
+    if (until_ns && until_ns - now < most_ns)
+        most_ns = until_ns - now;
+    atomic_fetch_add(&link->sleepers, 1);
+    if (!atomic_load(&link->stirs))
+        rest(link, most_ns);
+    atomic_fetch_sub(&link->sleepers, 1);
+}
+
+static bool forget(struct link *any, int rank, uint64_t below)
+{
+    struct tcp_link *link = of(any);
+
+    stir(link);
+    if (rank == link->rank)
+        return true;
+    if (below == LINK_PEER) {
+        tcp_forget(&link->peers[rank]);
+        return true;
+    }
+    if (rank == LINK_ANY && below > link->below)
+        link->below = below;
+    for (int k = 0; k < link->size; k++) {
+        struct tcp_peer *peer = &link->peers[k];
+        if (rank != LINK_ANY && k != rank)
+            continue;
+        if (below > peer->below)
+            peer->below = below;
+        tcp_give_up(peer, below);
+    }
+    return true;
+}
+
+static const char *why(const struct link *link)
+{
+    return of(link)->why;
+}
+
+static bool close_link(struct link *any, bool together)
+{
+    struct tcp_link *link = of(any);
+    uint64_t until = clock_now_ns() + CLOSE_S * S;
+
+    (void)together;
+    while (!tcp_leaves(link) && link->now_ns < until) {
+        rest(link, WAIT_MS * S / 1000);
+        tcp_turn(link);
+    }
+    destroy(link);
+    return true;
+}
+
+const struct link_type link_tcp = {
+    .version = LINK_VERSION,
+    .name = "tcp",
+    .meet = meet,
+    .send = send_to,
+    .receive = receive_from,
+    .collect = collect,
+    .sleep = sleep_for,
+    .forget = forget,
+    .why = why,
+    .close = close_link,
+};

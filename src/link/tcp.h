@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: MIT */
+/* The link over TCP: ranks that come late, die, and are cut off. One rank, 0, listens at
+ * the job's address, and each other rank goes there first. Rank 0 gives a rank to one
+ * that names none, and tells all ranks of each other; they connect to each other, the
+ * higher rank to the lower. A job goes on without rank 0, but then nobody can come until
+ * rank 0 has been started again at the same address.
+ *
+ * The bytes of a connection are frames (struct tcp_frame, as it lies in memory; all
+ * machines have their low byte first). The first one each way is a HELLO:
+ *
+ *   HELLO     who I am, whom I take you for, and where I listen
+ *   REFUSED   why the connection is of no use, as text; it is closed then
+ *
+ *   WORD      a whole message of at most LINK_WORD bytes
+ *   BULK      a part of a longer one, from `offset` on
+ *   WANT      the next message of this stream is longer, and waits for room
+ *   TAKEN     of a stream to the sender of this frame: so many messages have come whole
+ *             (index), and for so many there is or was a receive (total)
+ *   GOES_ON   all TAKEN of a connection that follows another one have been sent
+ *   PEER      a rank, its generation and where it listens
+ *   BYE       nothing follows: the link is closed, or has forgotten this peer
+ *
+ * A stream's messages are numbered from 0. A word may leave once fewer than LINK_WORDS
+ * before it lack a receive, bulk once it has its own. So a receiver can read all that
+ * comes, and one connection to each peer is enough.
+ *
+ * A connection that breaks is mended: each end keeps what the other has not said to have
+ * whole, the higher rank connects anew, and both go on where TAKEN says. A peer is gone
+ * once nobody listens where it did, or another process does. */
+#ifndef LINK_TCP_H
+#define LINK_TCP_H
+
+#include "link/link.h"
+
+enum { TCP_TEXT = 256 };
+
+/* link_entry.context of this link. */
+struct tcp_options {
+    char host[TCP_TEXT], port[16];
+    int most;                   /* ranks that the job can have */
+    bool insecure;              /* others than this machine's processes may come */
+};
+
+/* Of "HOST:PORT[,key=value…]", an IPv6 address in brackets. */
+descant_status tcp_options_read(struct tcp_options *options, const char *address,
+                                const struct log *log);
+
+#endif

@@ -1,0 +1,677 @@
+/* SPDX-License-Identifier: MIT */
+/* The link over TCP: who is there, and who connects to whom.
+ *
+ *   meeting     a rank connects to rank 0's address and says HELLO. Rank 0 answers with
+ *               the rank that it has and with how many there can be, and tells all ranks
+ *               of each other (PEER). The higher of two ranks connects to the lower
+ *   mending     a connection that has broken is made anew by the higher rank, at once
+ *               and then each AGAIN. The lower one looks whether the other still listens
+ *   gone        BYE; or nobody listens where it did (a process listens as long as its
+ *               link is open); or another process answers there, or comes as its rank
+ *
+ * Of two processes that come as one rank the one with the higher generation is the newer.
+ * Generations are times; rank 0 tells a process whose clock is late which one it has to
+ * exceed. A process that hears that a newer one has its rank has failed. */
+#include "link/tcp_parts.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#define MS UINT64_C(1000000)
+
+enum {
+    STRANGERS = 64,             /* connections without a HELLO at a time, */
+    STRANGE_MS = 5000,          /* each for so long */
+    AGAIN_MS = 500,
+    SOON_MS = 50,
+    GREET_MS = 3000,            /* so long a process may take to answer */
+    REDIAL_MS = 300,            /* before one that nobody hears at its address is gone */
+    ENDS_MS = 2000,
+    SAY_MS = 10000              /* between two lines about strangers */
+};
+
+/* REFUSED.offset */
+enum refusal { REFUSED_NO, REFUSED_LATER, REFUSED_GONE, REFUSED_OLD };
+
+static const char magic[8] = "descant";
+
+static uint64_t after(const struct tcp_link *link, unsigned ms)
+{
+    return link->now_ns + ms * MS;
+}
+
+static bool is_there(const struct tcp_peer *peer)
+{
+    return peer->generation && !peer->gone;
+}
+
+bool tcp_make_peers(struct tcp_link *link)
+{
+    size_t size = (size_t)link->size;
+
+    link->peers = memory_take_array(size, sizeof *link->peers);
+    link->names = memory_take_array(size, sizeof *link->names);
+    if (link->rank == 0)
+        link->owes_place = memory_take_array(size * size, sizeof *link->owes_place);
+    if (!link->peers || !link->names || (link->rank == 0 && !link->owes_place)) {
+        snprintf(link->why, sizeof link->why, "no memory for %zu ranks", size);
+        link->failed = true;
+        return false;
+    }
+    for (int k = 0; k < link->size; k++) {
+        link->peers[k].link = link;
+        link->peers[k].rank = k;
+        snprintf(link->names[k], LINK_NAME_ROOM, "the host of rank %d", k);
+    }
+    snprintf(link->names[link->rank], LINK_NAME_ROOM, "%s", link->name);
+    link->peers[0].address = link->meeting;
+    link->peers[0].listens = true;
+    return true;
+}
+
+/* --- coming and going --- */
+
+static void tell(struct tcp_link *link, const struct tcp_peer *peer, bool gone)
+{
+    if (link->n_news == link->news_room) {
+        int room = link->news_room ? 2 * link->news_room : 16;
+        struct link_peer *more = memory_take_array((size_t)room, sizeof *more);
+        if (!more) {
+            link->failed = true;
+            snprintf(link->why, sizeof link->why, "no memory for news");
+            return;
+        }
+        if (link->n_news)
+            memcpy(more, link->news, (size_t)link->n_news * sizeof *more);
+        memory_give(link->news);
+        link->news = more;
+        link->news_room = room;
+    }
+    link->news[link->n_news++] = (struct link_peer){peer->rank, peer->generation, gone};
+}
+
+static void lose(struct tcp_peer *peer)
+{
+    if (peer->connection)
+        tcp_drop(peer->connection);
+    if (peer->dialing)
+        tcp_drop(peer->dialing);
+    peer->connection = peer->dialing = NULL;
+}
+
+static void goes(struct tcp_peer *peer)
+{
+    if (!is_there(peer))
+        return;
+    lose(peer);
+    peer->gone = true;
+    peer->listens &= peer->rank == 0;
+    tell(peer->link, peer, true);
+}
+
+static void owe_places(struct tcp_link *link, int rank)
+{
+    for (int k = 1; link->owes_place && k < link->size; k++) {
+        if (k == rank || !is_there(&link->peers[k]))
+            continue;
+        link->owes_place[k * link->size + rank] = rank != 0;
+        link->owes_place[rank * link->size + k] = true;
+        link->owes_places = true;
+    }
+}
+
+/* The connection is the peer's from now on. */
+static void opens(struct tcp_connection *c, struct tcp_peer *peer, uint64_t generation)
+{
+    struct tcp_link *link = c->link;
+
+    if (peer->dialing == c)
+        peer->dialing = NULL;
+    lose(peer);
+    if (c->state == TCP_LISTENS)
+        link->n_strangers--;
+    c->peer = peer;
+    c->state = TCP_OPEN;
+    peer->connection = c;
+    peer->refused_ns = 0;
+    tcp_begin_again(peer);
+    if (peer->generation)
+        return;
+    peer->generation = peer->newest = generation;
+    peer->gone = false;
+    tell(link, peer, false);
+    owe_places(link, peer->rank);
+}
+
+void tcp_forget(struct tcp_peer *peer)
+{
+    struct tcp_connection *c = peer->connection;
+
+    if (c) {                    /* it hears of it; nothing that comes is looked at */
+        c->stream = NULL;
+        c->into = NULL;
+        c->chunk = NULL;
+        c->state = TCP_ENDS;
+        c->bye = true;
+        c->since_ns = peer->link->now_ns;
+        c->peer = NULL;
+        peer->connection = NULL;
+    }
+    lose(peer);
+    tcp_give_up(peer, LINK_PEER);
+    peer->generation = 0;
+    peer->told = peer->gone = false;
+    peer->listens &= peer->rank == 0;
+}
+
+/* --- HELLO --- */
+
+static void say_hello(struct tcp_connection *c, int to, uint64_t generation)
+{
+    struct tcp_link *link = c->link;
+    struct tcp_hello hello = {.protocol = TCP_PROTOCOL, .most = (uint32_t)link->size,
+                              .rank = link->rank, .to = to, .port = link->port,
+                              .generation = link->generation,
+                              .to_generation = generation};
+
+    memcpy(hello.magic, magic, sizeof hello.magic);
+    snprintf(hello.name, sizeof hello.name, "%s", link->name);
+    tcp_say(c, (struct tcp_frame){.what = TCP_HELLO, .bytes = sizeof hello}, &hello);
+}
+
+static bool turn_away(struct tcp_connection *c, enum refusal refusal, uint64_t newest,
+                      const char *text)
+{
+    if (c->state == TCP_LISTENS)
+        c->link->n_strangers--;
+    tcp_say(c, (struct tcp_frame){.what = TCP_REFUSED, .offset = (uint64_t)refusal,
+                                  .index = newest, .bytes = (uint32_t)strlen(text) + 1},
+            text);
+    c->state = TCP_ENDS;
+    c->since_ns = c->link->now_ns;
+    return true;
+}
+
+/* A rank that nobody has, and that nobody has had if there is such a one; -1: none. */
+static int free_rank(const struct tcp_link *link)
+{
+    int found = -1;
+
+    for (int k = link->size - 1; k > 0; k--) {
+        const struct tcp_peer *peer = &link->peers[k];
+        if (!peer->generation && (found < 0 || !peer->newest || link->peers[found].newest))
+            found = k;
+    }
+    return found;
+}
+
+static void learn_address(struct tcp_connection *c, struct tcp_peer *peer, uint16_t port)
+{
+    socklen_t length = sizeof peer->address;
+
+    if (!port || peer->rank == 0 ||
+        getpeername(c->fd, (struct sockaddr *)&peer->address, &length) != 0)
+        return;
+    if (peer->address.ss_family == AF_INET6)
+        ((struct sockaddr_in6 *)&peer->address)->sin6_port = port;
+    else
+        ((struct sockaddr_in *)&peer->address)->sin_port = port;
+    peer->listens = true;
+}
+
+/* Somebody has connected to this rank. */
+static bool greet(struct tcp_connection *c, const struct tcp_hello *hello)
+{
+    struct tcp_link *link = c->link;
+    int rank = hello->rank;
+    char text[TCP_TEXT];
+
+    if (hello->to_generation && hello->to_generation != link->generation)
+        return turn_away(c, REFUSED_GONE, 0, "another process is here");
+    if (hello->to >= 0 && hello->to != link->rank) {
+        snprintf(text, sizeof text, "rank %d is here", link->rank);
+        return turn_away(c, REFUSED_GONE, 0, text);
+    }
+    if (rank < 0 && link->rank == 0)
+        rank = free_rank(link);
+    if (rank < 0 || rank >= link->size || rank == link->rank) {
+        snprintf(text, sizeof text,
+                 hello->rank < 0 ? "all of the job's %d ranks are taken; ranks=N in rank "
+                                   "0's address makes room for N"
+                                 : "ranks are 0 to %d, and this one is taken or none",
+                 hello->rank < 0 ? link->size : link->size - 1);
+        return turn_away(c, REFUSED_NO, 0, text);
+    }
+    struct tcp_peer *peer = &link->peers[rank];
+    if (hello->generation < peer->newest)
+        return turn_away(c, REFUSED_OLD, peer->newest, "a newer process has this rank");
+    if (hello->generation == peer->newest && !is_there(peer))
+        return turn_away(c, REFUSED_GONE, 0, "it was given up here, and comes anew");
+    if (hello->generation != peer->newest && peer->generation) {
+        goes(peer);
+        return turn_away(c, REFUSED_LATER, 0, "");
+    }
+    learn_address(c, peer, hello->port);
+    say_hello(c, rank, hello->generation);
+    opens(c, peer, hello->generation);
+    return true;
+}
+
+/* The one to whom this rank has connected. */
+static bool is_greeted(struct tcp_connection *c, const struct tcp_hello *hello)
+{
+    struct tcp_link *link = c->link;
+
+    if (!link->met) {           /* rank 0 */
+        if (hello->rank != 0 || hello->most < 2 || hello->most > TCP_RANKS ||
+            hello->to < 1 || hello->to >= (int)hello->most)
+            return false;
+        link->size = (int)hello->most;
+        link->rank = hello->to;
+        if (!tcp_make_peers(link))
+            return false;
+        link->met = true;
+        c->peer = &link->peers[0];
+        c->peer->dialing = c;
+    }
+    struct tcp_peer *peer = c->peer;
+    if (hello->rank != peer->rank || hello->generation < peer->newest ||
+        (hello->generation == peer->newest && !is_there(peer)))
+        return false;
+    if (hello->generation != peer->newest && peer->generation) {
+        goes(peer);             /* and drops this connection */
+        peer->dial_ns = after(link, SOON_MS);
+        return true;
+    }
+    opens(c, peer, hello->generation);
+    return true;
+}
+
+static bool hear_hello(struct tcp_connection *c, const struct tcp_frame *f,
+                       const unsigned char *bytes)
+{
+    struct tcp_hello hello;
+    char text[TCP_TEXT];
+
+    if (f->bytes != sizeof hello)
+        return false;
+    memcpy(&hello, bytes, sizeof hello);
+    hello.name[sizeof hello.name - 1] = 0;
+    if (memcmp(hello.magic, magic, sizeof magic) != 0 || !hello.generation ||
+        hello.generation > INT64_MAX)
+        return false;
+    if (hello.protocol != TCP_PROTOCOL) {
+        snprintf(text, sizeof text, "it speaks version %u of the protocol, and this is %d",
+                 hello.protocol, TCP_PROTOCOL);
+        return turn_away(c, REFUSED_NO, 0, text);
+    }
+    if (c->state == TCP_LISTENS)
+        return greet(c, &hello);
+    return c->state == TCP_GREETS && is_greeted(c, &hello);
+}
+
+static bool hear_refused(struct tcp_connection *c, const struct tcp_frame *f,
+                         const unsigned char *bytes)
+{
+    struct tcp_link *link = c->link;
+    struct tcp_peer *peer = c->peer;
+    char text[TCP_TEXT] = "";
+
+    if (c->state != TCP_GREETS)
+        return false;
+    if (f->bytes)
+        snprintf(text, sizeof text, "%.*s", (int)f->bytes, (const char *)bytes);
+    if (f->offset == REFUSED_OLD && !link->met && f->index < INT64_MAX) {
+        link->generation = f->index + 1;
+    } else if (f->offset == REFUSED_OLD) {
+        snprintf(link->why, sizeof link->why,
+                 "a newer process has come to the job as rank %d", link->rank);
+        link->failed = true;
+    } else if (f->offset == REFUSED_NO && !link->met) {
+        text_line(link->why, sizeof link->why, text);
+        link->failed = true;
+    } else if (f->offset == REFUSED_GONE && peer && is_there(peer)) {
+        goes(peer);
+    } else if (f->offset != REFUSED_LATER && peer) {
+        peer->listens &= peer->rank == 0;
+    }
+    if (peer)
+        peer->dial_ns = after(link, f->offset == REFUSED_LATER ? SOON_MS : AGAIN_MS);
+    tcp_drop(c);
+    return true;
+}
+
+/* --- PEER --- */
+
+static bool hear_place(struct tcp_connection *c, const struct tcp_frame *f,
+                       const unsigned char *bytes)
+{
+    struct tcp_link *link = c->link;
+    struct tcp_place place;
+
+    if (c->state != TCP_OPEN || c->peer->rank != 0 || f->bytes != sizeof place)
+        return false;
+    memcpy(&place, bytes, sizeof place);
+    if (place.rank < 1 || place.rank >= link->size || !place.port)
+        return false;
+    struct tcp_peer *peer = &link->peers[place.rank];
+    if (place.rank >= link->rank || place.generation < peer->newest ||
+        (place.generation == peer->newest && !is_there(peer)))
+        return true;            /* the higher rank connects */
+    struct sockaddr_storage at = link->meeting;
+    struct sockaddr_in6 *six = (struct sockaddr_in6 *)&at;
+    struct sockaddr_in *four = (struct sockaddr_in *)&at;
+    if (place.family == AF_INET6) {
+        *six = (struct sockaddr_in6){.sin6_family = AF_INET6};
+        memcpy(&six->sin6_addr, place.address, sizeof six->sin6_addr);
+    } else if (place.family == AF_INET) {
+        *four = (struct sockaddr_in){.sin_family = AF_INET};
+        memcpy(&four->sin_addr, place.address, sizeof four->sin_addr);
+    }
+    if (at.ss_family == AF_INET6)
+        six->sin6_port = place.port;
+    else
+        four->sin_port = place.port;
+    peer->address = at;
+    peer->listens = true;
+    peer->dial_ns = link->now_ns;
+    return true;
+}
+
+static struct tcp_place place_of(const struct tcp_peer *peer)
+{
+    struct tcp_place place = {.rank = peer->rank, .generation = peer->generation};
+    const struct sockaddr_in6 *six = (const struct sockaddr_in6 *)&peer->address;
+    const struct sockaddr_in *four = (const struct sockaddr_in *)&peer->address;
+
+    if (peer->address.ss_family == AF_INET6) {
+        place.port = six->sin6_port;
+        place.family = IN6_IS_ADDR_LOOPBACK(&six->sin6_addr) ? 0 : AF_INET6;
+        memcpy(place.address, &six->sin6_addr, sizeof six->sin6_addr);
+    } else {
+        place.port = four->sin_port;
+        place.family = ntohl(four->sin_addr.s_addr) >> 24 == 127 ? 0 : AF_INET;
+        memcpy(place.address, &four->sin_addr, sizeof four->sin_addr);
+    }
+    return place;
+}
+
+/* Rank 0 tells ranks of each other, as far as there is room. */
+static void tell_places(struct tcp_link *link)
+{
+    bool owes = false;
+
+    for (int k = 1; link->owes_places && k < link->size; k++)
+        for (int j = 1; j < link->size; j++) {
+            bool *owed = &link->owes_place[k * link->size + j];
+            const struct tcp_peer *to = &link->peers[k], *of = &link->peers[j];
+            if (!*owed)
+                continue;
+            if (is_there(to) && is_there(of) && of->listens && to->connection) {
+                struct tcp_place place = place_of(of);
+                owes |= *owed = !tcp_say(
+                    to->connection,
+                    (struct tcp_frame){.what = TCP_PEER, .bytes = sizeof place}, &place);
+            } else {
+                *owed = is_there(to) && is_there(of);
+                owes |= *owed;
+            }
+        }
+    link->owes_places = owes;
+}
+
+/* --- connections --- */
+
+static bool heard(struct tcp_connection *c, const struct tcp_frame *f,
+                  const unsigned char *bytes)
+{
+    switch ((enum tcp_what)f->what) {
+    case TCP_HELLO:
+        return hear_hello(c, f, bytes);
+    case TCP_REFUSED:
+        return hear_refused(c, f, bytes);
+    case TCP_PEER:
+        return hear_place(c, f, bytes);
+    case TCP_GOES_ON:
+        if (c->state == TCP_OPEN && !c->peer->goes_on) {
+            tcp_go_on(c->peer);
+            return true;
+        }
+        return false;
+    case TCP_BYE:
+        if (c->state != TCP_OPEN)
+            return false;
+        goes(c->peer);
+        return true;
+    default:
+        return false;
+    }
+}
+
+static bool mends(const struct tcp_link *link, const struct tcp_peer *peer)
+{
+    return link->rank > peer->rank;
+}
+
+/* It has connected, or could not. */
+static void connected(struct tcp_connection *c)
+{
+    struct tcp_link *link = c->link;
+    struct tcp_peer *peer = c->peer;
+    int error = tcp_error(c);
+
+    c->since_ns = link->now_ns;
+    if (!error && (!peer || mends(link, peer))) {
+        c->state = TCP_GREETS;
+        say_hello(c, peer ? peer->rank : 0, peer ? peer->generation : 0);
+        return;
+    }
+    tcp_drop(c);
+    if (!peer) {
+        link->meet_error = error;
+        return;
+    }
+    peer->dialing = NULL;
+    peer->dial_ns = after(link, error == ECONNREFUSED && is_there(peer) ? SOON_MS
+                                                                        : AGAIN_MS);
+    if (error != ECONNREFUSED) {
+        peer->refused_ns = 0;
+    } else if (!is_there(peer)) {
+        peer->listens &= peer->rank == 0;
+    } else if (!peer->refused_ns) {
+        peer->refused_ns = link->now_ns;
+    } else if (link->now_ns - peer->refused_ns >= REDIAL_MS * MS) {
+        goes(peer);
+    }
+}
+
+static void came_over(struct tcp_connection *c, uint32_t events)
+{
+    if (c->state == TCP_CONNECTING && (c->error || (events & (EPOLLOUT | EPOLLERR |
+                                                               EPOLLHUP))))
+        connected(c);
+    if (!c->broken && c->state == TCP_ENDS && (events & (EPOLLIN | EPOLLHUP | EPOLLERR)))
+        tcp_swallow(c);
+    else if (!c->broken && (events & (EPOLLIN | EPOLLHUP | EPOLLERR)) &&
+             c->state != TCP_CONNECTING)
+        tcp_read(c, heard);
+}
+
+static void say_strange(struct tcp_link *link)
+{
+    link->n_unsaid++;
+    if (link->said_ns && link->now_ns - link->said_ns < SAY_MS * MS)
+        return;
+    link->said_ns = link->now_ns;
+    log_say(link->log, DESCANT_WARNING,
+            "tcp: %llu connection%s to this rank said nothing that a rank of Descant says",
+            (unsigned long long)link->n_unsaid, link->n_unsaid == 1 ? "" : "s");
+    link->n_unsaid = 0;
+}
+
+/* How long a connection may be in its state, in ms; 0: as long as it is open. */
+static unsigned patience(const struct tcp_connection *c)
+{
+    static const unsigned ms[] = {[TCP_CONNECTING] = GREET_MS, [TCP_GREETS] = GREET_MS,
+                                  [TCP_LISTENS] = STRANGE_MS, [TCP_OPEN] = 0,
+                                  [TCP_ENDS] = ENDS_MS};
+    return ms[c->state];
+}
+
+static void sweep_one(struct tcp_connection *c)
+{
+    struct tcp_link *link = c->link;
+    struct tcp_peer *peer = c->peer;
+
+    if (c->state == TCP_LISTENS) {
+        link->n_strangers--;
+        say_strange(link);
+    }
+    if (peer && peer->connection == c) {
+        peer->connection = NULL;
+        peer->dial_ns = link->now_ns;
+        if (c->bad)
+            goes(peer);
+    }
+    if (peer && peer->dialing == c) {
+        peer->dialing = NULL;
+        peer->dial_ns = after(link, AGAIN_MS);
+    }
+    if (link->meeter == c)
+        link->meeter = NULL;
+    memory_give(c);
+}
+
+static void sweep(struct tcp_link *link)
+{
+    for (struct tcp_connection **at = &link->connections, *c; (c = *at);) {
+        unsigned most = patience(c);
+        if (most && link->now_ns - c->since_ns > most * MS)
+            tcp_drop(c);
+        if (!c->broken) {
+            at = &c->next;
+            continue;
+        }
+        *at = c->next;
+        sweep_one(c);
+    }
+}
+
+static void hold(struct tcp_link *link, bool holds)
+{
+    struct epoll_event event = {.events = holds ? 0 : EPOLLIN,
+                                .data.ptr = &link->listener};
+
+    if (link->holds != holds)
+        epoll_ctl(link->epoll, EPOLL_CTL_MOD, link->listener, &event);
+    link->holds = holds;
+}
+
+static void accept_all(struct tcp_link *link)
+{
+    struct tcp_connection *c;
+
+    while (link->n_strangers < STRANGERS && (c = tcp_accept(link)))
+        link->n_strangers++;
+    /* beyond that they wait in the kernel's queue, which is bounded as well */
+    hold(link, link->n_strangers >= STRANGERS);
+}
+
+static void dial(struct tcp_link *link)
+{
+    for (int k = 0; link->met && k < link->size; k++) {
+        struct tcp_peer *peer = &link->peers[k];
+        bool wanted = mends(link, peer) ? !peer->gone : is_there(peer);
+        if (k == link->rank || !wanted || !peer->listens || peer->connection ||
+            peer->dialing || link->now_ns < peer->dial_ns)
+            continue;
+        peer->dialing = tcp_connect(link, &peer->address);
+        peer->dial_ns = after(link, AGAIN_MS);
+        if (peer->dialing)
+            peer->dialing->peer = peer;
+    }
+}
+
+/* The next time at which something is due that no socket tells of. */
+static uint64_t next_due(const struct tcp_link *link)
+{
+    uint64_t due = UINT64_MAX;
+
+    for (int k = 0; link->met && k < link->size; k++) {
+        const struct tcp_peer *peer = &link->peers[k];
+        bool wanted = mends(link, peer) ? !peer->gone : is_there(peer);
+        if (k != link->rank && wanted && peer->listens && !peer->connection &&
+            !peer->dialing && peer->dial_ns < due)
+            due = peer->dial_ns;
+    }
+    for (const struct tcp_connection *c = link->connections; c; c = c->next)
+        if (patience(c) && c->since_ns + patience(c) * MS < due)
+            due = c->since_ns + patience(c) * MS;
+    return due;
+}
+
+static void set_timer(struct tcp_link *link)
+{
+    uint64_t due = next_due(link), expired;
+
+    if (read(link->timer, &expired, sizeof expired) < 0)
+        expired = 0;            /* it had not rung */
+    if (due == link->timer_ns && !expired)
+        return;
+    link->timer_ns = due;
+    struct itimerspec at = {.it_value = {0, 0}};
+    if (due != UINT64_MAX) {
+        at.it_value.tv_sec = (time_t)(due / UINT64_C(1000000000));
+        at.it_value.tv_nsec = (long)(due % UINT64_C(1000000000)) + 1;
+    }
+    timerfd_settime(link->timer, TFD_TIMER_ABSTIME, &at, NULL);
+}
+
+void tcp_turn(struct tcp_link *link)
+{
+    enum { EVENTS = 64 };
+    struct epoll_event events[EVENTS];
+    int n;
+
+    link->now_ns = clock_now_ns();
+    do {
+        n = epoll_wait(link->epoll, events, EVENTS, 0);
+        for (int i = 0; i < n; i++) {
+            if (events[i].data.ptr == &link->listener)
+                accept_all(link);
+            else if (events[i].data.ptr != link && !((struct tcp_connection *)events[i].data.ptr)->broken)
+                came_over(events[i].data.ptr, events[i].events);
+        }
+    } while (n == EVENTS);
+    sweep(link);
+    dial(link);
+    tell_places(link);
+    for (struct tcp_connection *c = link->connections; c; c = c->next) {
+        if (c->state == TCP_CONNECTING && c->error)
+            connected(c);
+        tcp_flush(c);
+    }
+    sweep(link);
+    hold(link, link->n_strangers >= STRANGERS);
+    set_timer(link);
+}
+
+bool tcp_leaves(struct tcp_link *link)
+{
+    bool left = true;
+
+    link->closing = true;
+    for (int k = 0; k < link->size; k++) {
+        struct tcp_peer *peer = &link->peers[k];
+        bool words = tcp_has_words(peer);
+        if (is_there(peer) && !(peer->connection && words))
+            tcp_forget(peer);
+        left &= !peer->connection;
+    }
+    for (const struct tcp_connection *c = link->connections; c; c = c->next)
+        left &= c->state != TCP_ENDS;
+    return left;
+}

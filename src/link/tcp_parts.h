@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: MIT */
+/* The parts of the link over TCP; for its files alone, which call each other downwards:
+ *
+ *   tcp.c           the link's table: meeting, collecting, sleeping, closing
+ *   tcp_meet.c      who is there: HELLO, coming, going, whom to connect to and when
+ *   tcp_socket.c    connections: bytes between sockets and frames
+ *   tcp_stream.c    messages, and the frames by which they travel; it knows no socket
+ *   tcp_options.c   the address
+ *
+ * The link's thread (link.h, 1) has everything; a sleeper beside it touches the
+ * descriptor `epoll` alone. */
+#ifndef LINK_TCP_PARTS_H
+#define LINK_TCP_PARTS_H
+
+#include "base/base.h"
+#include "link/tcp.h"
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+enum { TCP_CHUNK = 128 << 10 };         /* bytes of bulk in one frame */
+enum { TCP_STREAMS = 1024 };            /* from one peer at a time */
+enum { TCP_PROTOCOL = 1, TCP_RANKS = 4096, TCP_MEETINGS = 8 };
+
+enum tcp_what {
+    TCP_HELLO, TCP_REFUSED, TCP_WORD, TCP_BULK, TCP_WANT, TCP_TAKEN, TCP_GOES_ON,
+    TCP_PEER, TCP_BYE, TCP_KINDS
+};
+
+struct tcp_frame {
+    uint16_t what, tag;
+    uint32_t bytes;             /* that follow */
+    uint64_t series, index;     /* of the stream; of the message in it */
+    uint64_t total;             /* bytes of the message; TAKEN: receives */
+    uint64_t offset;
+};
+
+struct tcp_hello {
+    char magic[8];
+    uint32_t protocol, most;
+    int32_t rank, to;           /* the sender's, -1: give it one; whom it wants to reach */
+    uint64_t generation, to_generation;     /* 0: any */
+    uint16_t port;              /* where it listens, at the address that it comes from; as
+                                   in a sockaddr */
+    uint8_t unused[6];
+    char name[LINK_NAME_ROOM];  /* of its machine, for people */
+};
+
+/* Where a rank listens, as another one is told. */
+struct tcp_place {
+    int32_t rank;
+    uint16_t port, family;      /* family 0: on rank 0's machine */
+    uint64_t generation;
+    uint8_t address[16];
+};
+
+/* --- messages: tcp_stream.c --- */
+
+struct tcp_message {
+    struct tcp_message *next;
+    const unsigned char *p;     /* the sender's memory, or `copy` */
+    size_t bytes;
+    void *op;
+    uint64_t index;
+    bool open;                  /* it has not ended for its sender */
+    unsigned char copy[];
+};
+
+/* Messages to a peer that it has not said to have whole. */
+struct tcp_out {
+    struct tcp_out *next, *next_ready;
+    int tag;
+    uint64_t series, n;         /* n: messages so far */
+    uint64_t opened, received;  /* at the other end, as it has said */
+    struct tcp_message *first, *last, *at;      /* at: the next to leave, */
+    size_t offset;                              /* from there on */
+    bool ready, wanted;         /* in the line of those that may send; WANT was sent */
+};
+
+struct tcp_receive {
+    struct tcp_receive *next;
+    unsigned char *p;
+    size_t bytes;
+    void *op;
+    bool any;                   /* it was from LINK_ANY */
+};
+
+struct tcp_word {
+    struct tcp_word *next;
+    size_t bytes;
+    unsigned char p[];
+};
+
+/* Messages from a peer. There are receives without messages, or words without receives,
+ * and never both. */
+struct tcp_in {
+    struct tcp_in *next, *next_owed;
+    int tag, n_words;
+    uint64_t series, received, opened;
+    uint64_t told_received, told_opened;
+    struct tcp_receive *receives, *last_receive;
+    struct tcp_word *words, *last_word;
+    uint64_t want;              /* bytes of the next message, which waits for room; 0 */
+    uint64_t total, offset;     /* of bulk that is coming; total 0: none is */
+    bool owed;                  /* in the line of those that TAKEN is to be sent for */
+};
+
+struct tcp_peer {
+    struct tcp_link *link;
+    int rank;
+    uint64_t below;             /* series that this end is through with */
+    struct tcp_out *outs, *ready, *last_ready;
+    struct tcp_in *ins, *owed, *last_owed;
+    int n_ins;
+    bool goes_on, told_goes_on; /* GOES_ON has come and left on this connection */
+    /* tcp_meet.c */
+    uint64_t generation;        /* 0: nobody is there */
+    uint64_t newest;            /* generation that was ever there */
+    bool told;                  /* collect has told that it is there */
+    bool gone, listens;         /* listens: `address` is known */
+    struct tcp_connection *connection;      /* NULL: there is none that is open */
+    struct tcp_connection *dialing;
+    struct sockaddr_storage address;
+    uint64_t dial_ns;           /* not before then */
+    uint64_t refused_ns;        /* since then nobody listens there; 0 */
+};
+
+/* --- connections: tcp_socket.c --- */
+
+enum { TCP_IN = 16 << 10, TCP_OUT = 32 << 10 };
+
+enum tcp_state {
+    TCP_CONNECTING, TCP_GREETS, TCP_LISTENS,    /* LISTENS: for a stranger's HELLO */
+    TCP_OPEN, TCP_ENDS                          /* ENDS: it is closed once all is sent */
+};
+
+struct tcp_connection {
+    struct tcp_connection *next;
+    struct tcp_link *link;
+    struct tcp_peer *peer;      /* NULL: not known so far */
+    int fd;
+    enum tcp_state state;
+    uint64_t since_ns;          /* of its state */
+    bool polled_out;            /* epoll looks at whether it takes bytes */
+    bool bye, shut;             /* ENDS: BYE is to be sent; nothing more is */
+    bool broken, bad;           /* to be swept away; bad: the peer has broken the protocol */
+    int error;                  /* of connect */
+    /* coming: frames from in[in_at, in_n); `left` bytes of a frame go to `into`, or
+       nowhere */
+    unsigned char in[TCP_IN];
+    size_t in_at, in_n, left;
+    unsigned char *into;
+    struct tcp_in *stream;      /* that the bulk is of; NULL: thrown away */
+    /* going: out[out_at, out_n), then chunk_left bytes of `chunk`, or zeros */
+    unsigned char out[TCP_OUT];
+    size_t out_at, out_n, chunk_left;
+    const unsigned char *chunk;
+    struct tcp_out *chunk_of;
+};
+
+struct tcp_link {
+    struct link link;           /* first */
+    const struct log *log;
+    struct tcp_options options;
+    int rank, size, epoll, timer, listener;
+    int turn;                   /* the peer whose message took a receive from LINK_ANY last */
+    uint64_t generation, now_ns, timer_ns;
+    uint64_t below;             /* series that it is through with, of all peers */
+    struct tcp_peer *peers;     /* (size) */
+    struct tcp_receive *any[LINK_TAGS], *last_any[LINK_TAGS];
+    struct tcp_connection *connections;
+    struct tcp_connection *meeter;      /* while this rank has none */
+    int n_strangers, meet_error;        /* errno of its last try */
+    bool holds;                 /* so many strangers that no more are let in */
+    bool *owes_place;           /* rank 0: (size, size) the first is to be told of the
+                                   second; NULL elsewhere */
+    bool owes_places;           /* there is one */
+    struct sockaddr_storage meeting;    /* rank 0's address, */
+    struct sockaddr_storage meetings[TCP_MEETINGS];     /* of those that its name has */
+    int n_meetings, next_meeting;
+    uint16_t port;              /* where this rank listens */
+    struct link_ended *ended, *told;
+    int n_ended, ended_room, told_room;
+    struct link_peer *news, *told_news;
+    int n_news, news_room, told_news_room;
+    uint64_t said_ns, n_unsaid; /* of strangers */
+    bool failed, met;           /* met: its rank and size are known */
+    bool closing;               /* only words leave */
+    /* Set by the link's thread, or by a sleeper, before either looks at the other one. */
+    _Atomic bool stirs;         /* collect has something to do or to tell */
+    _Atomic int sleepers;
+    int bell;                   /* eventfd: a sleeper is woken */
+    char why[TCP_TEXT], name[LINK_NAME_ROOM];
+    char (*names)[LINK_NAME_ROOM];
+    unsigned char nowhere[TCP_IN];      /* what is thrown away */
+};
+
+/* --- tcp_stream.c --- */
+
+/* False: no memory. */
+bool tcp_send(struct tcp_peer *peer, const void *p, size_t bytes,
+              const struct link_message *message);
+bool tcp_receive(struct tcp_peer *peer, void *p, size_t bytes,
+                 const struct link_message *message);
+bool tcp_receive_any(struct tcp_link *link, void *p, size_t bytes,
+                     const struct link_message *message);
+void tcp_ended(struct tcp_link *link, struct link_ended ended);
+/* A frame that is of messages, with the bytes of a WORD. False: it breaks the protocol;
+ * why says how. BULK: *into has where its bytes go, NULL: nowhere. */
+bool tcp_hear(struct tcp_peer *peer, const struct tcp_frame *frame,
+              const unsigned char *bytes, struct tcp_in **stream, unsigned char **into,
+              const char **why);
+/* The bytes of a BULK frame have come. */
+void tcp_came(struct tcp_peer *peer, struct tcp_in *stream, size_t bytes);
+/* Writes a frame that is due, of at most `room` bytes, and returns how many: 0, none is
+ * due or has room. BULK: its bytes, and their stream, are to follow. */
+size_t tcp_write(struct tcp_peer *peer, unsigned char *to, size_t room,
+                 const unsigned char **chunk, size_t *chunk_bytes, struct tcp_out **of);
+bool tcp_has_more(const struct tcp_peer *peer);
+/* Another connection: TAKEN is owed of all streams, and what the other end does not have
+ * is sent again once it has said what it has. */
+void tcp_begin_again(struct tcp_peer *peer);
+void tcp_go_on(struct tcp_peer *peer);
+/* Messages below a series fail, or, LINK_PEER, all. */
+void tcp_give_up(struct tcp_peer *peer, uint64_t below);
+bool tcp_has_words(const struct tcp_peer *peer);    /* that have ended and not left */
+
+/* --- tcp_socket.c --- */
+
+struct tcp_connection *tcp_accept(struct tcp_link *link);
+struct tcp_connection *tcp_connect(struct tcp_link *link,
+                                   const struct sockaddr_storage *address);
+void tcp_drop(struct tcp_connection *c);        /* at once; its memory goes with sweep */
+bool tcp_say(struct tcp_connection *c, struct tcp_frame frame, const void *bytes);
+/* A whole frame that is not of messages. False: the connection is no good. */
+typedef bool tcp_heard(struct tcp_connection *c, const struct tcp_frame *frame,
+                       const unsigned char *bytes);
+void tcp_read(struct tcp_connection *c, tcp_heard *heard);
+void tcp_flush(struct tcp_connection *c);
+void tcp_swallow(struct tcp_connection *c);     /* what comes is not looked at */
+int tcp_error(struct tcp_connection *c);        /* of a connect that is over; errno */
+const char *tcp_text(const struct sockaddr_storage *address, char *text, size_t room);
+
+/* --- tcp_meet.c --- */
+
+bool tcp_make_peers(struct tcp_link *link);     /* once the size is known */
+/* What sockets have, what is due; then all that is to leave leaves. */
+void tcp_turn(struct tcp_link *link);
+void tcp_forget(struct tcp_peer *peer);
+/* Words that have ended leave, and then BYE. True: nothing is on its way any more. */
+bool tcp_leaves(struct tcp_link *link);
+
+#endif

@@ -1,0 +1,328 @@
+/* SPDX-License-Identifier: MIT */
+/* The link over TCP: connections. Sockets do not block. A bulk frame's bytes are read
+ * into their receive and written from their sender's memory; everything else goes through
+ * two buffers. The kernel is given little more than it can send at once
+ * (TCP_NOTSENT_LOWAT), so that words do not wait behind bulk in its queue.
+ *
+ * Bulk that is given up while one of its frames leaves goes on as zeros, since the frame
+ * has said how long it is; its receiver throws them away, or waits for a message that
+ * does not come (link.h, 10). */
+#include "link/tcp_parts.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/tcp.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+enum {
+    BREAKS_MS = 8000,           /* what was sent and is not confirmed breaks it, as */
+    IDLE_S = 5, PROBES = 3,     /* does an idle one that does not answer */
+    READ_MOST = 4 << 20,        /* of one connection at a time */
+    TALK = 1024                 /* bytes of a frame that is not of messages */
+};
+
+static const unsigned char zeros[16 << 10];
+
+/* --- opening --- */
+
+static void set(int fd, int level, int option, int value)
+{
+    setsockopt(fd, level, option, &value, sizeof value);
+}
+
+static void look_at(struct tcp_connection *c, bool out)
+{
+    struct epoll_event event = {.events = EPOLLIN | (out ? (uint32_t)EPOLLOUT : 0),
+                                .data.ptr = c};
+
+    if (c->polled_out == out)
+        return;
+    c->polled_out = out;
+    epoll_ctl(c->link->epoll, EPOLL_CTL_MOD, c->fd, &event);
+}
+
+static struct tcp_connection *add(struct tcp_link *link, int fd, enum tcp_state state)
+{
+    struct tcp_connection *c = fd >= 0 ? memory_take(sizeof *c) : NULL;
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = c};
+
+    if (!c || epoll_ctl(link->epoll, EPOLL_CTL_ADD, fd, &event) != 0) {
+        memory_give(c);
+        if (fd >= 0)
+            close(fd);
+        return NULL;
+    }
+    c->link = link;
+    c->fd = fd;
+    c->state = state;
+    c->since_ns = link->now_ns;
+    c->next = link->connections;
+    link->connections = c;
+    set(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+    set(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, TCP_CHUNK);
+    set(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, BREAKS_MS);
+    set(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+    set(fd, IPPROTO_TCP, TCP_KEEPIDLE, IDLE_S);
+    set(fd, IPPROTO_TCP, TCP_KEEPINTVL, 1);
+    set(fd, IPPROTO_TCP, TCP_KEEPCNT, PROBES);
+    return c;
+}
+
+struct tcp_connection *tcp_accept(struct tcp_link *link)
+{
+    return add(link, accept4(link->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC),
+               TCP_LISTENS);
+}
+
+struct tcp_connection *tcp_connect(struct tcp_link *link,
+                                   const struct sockaddr_storage *address)
+{
+    socklen_t length = address->ss_family == AF_INET6 ? sizeof(struct sockaddr_in6)
+                                                      : sizeof(struct sockaddr_in);
+    int fd = socket(address->ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    struct tcp_connection *c = add(link, fd, TCP_CONNECTING);
+
+    if (!c)
+        return NULL;
+    if (connect(c->fd, (const struct sockaddr *)address, length) != 0 &&
+        errno != EINPROGRESS)
+        c->error = errno;
+    look_at(c, true);
+    return c;
+}
+
+int tcp_error(struct tcp_connection *c)
+{
+    int error = c->error;
+    socklen_t length = sizeof error;
+
+    if (!error && getsockopt(c->fd, SOL_SOCKET, SO_ERROR, &error, &length) != 0)
+        error = errno;
+    return error;
+}
+
+void tcp_drop(struct tcp_connection *c)
+{
+    if (c->fd >= 0)
+        close(c->fd);           /* which takes it out of epoll, too */
+    c->fd = -1;
+    c->broken = true;
+    c->chunk = NULL;
+    c->chunk_left = c->left = 0;
+    c->stream = NULL;
+}
+
+const char *tcp_text(const struct sockaddr_storage *address, char *text, size_t room)
+{
+    char host[INET6_ADDRSTRLEN] = "?";
+    const struct sockaddr_in *four = (const struct sockaddr_in *)address;
+    const struct sockaddr_in6 *six = (const struct sockaddr_in6 *)address;
+    bool is_six = address->ss_family == AF_INET6;
+
+    inet_ntop(address->ss_family, is_six ? (const void *)&six->sin6_addr
+                                         : (const void *)&four->sin_addr,
+              host, sizeof host);
+    snprintf(text, room, is_six ? "[%s]:%u" : "%s:%u", host,
+             ntohs(is_six ? six->sin6_port : four->sin_port));
+    return text;
+}
+
+/* --- out --- */
+
+bool tcp_say(struct tcp_connection *c, struct tcp_frame frame, const void *bytes)
+{
+    if (c->broken || TCP_OUT - c->out_n < sizeof frame + frame.bytes || c->chunk_left)
+        return false;
+    memcpy(c->out + c->out_n, &frame, sizeof frame);
+    if (frame.bytes)
+        memcpy(c->out + c->out_n + sizeof frame, bytes, frame.bytes);
+    c->out_n += sizeof frame + frame.bytes;
+    return true;
+}
+
+static void gather(struct tcp_connection *c)
+{
+    size_t n;
+
+    if (c->out_at == c->out_n)
+        c->out_at = c->out_n = 0;
+    if (c->bye && tcp_say(c, (struct tcp_frame){.what = TCP_BYE}, NULL))
+        c->bye = false;
+    if (c->state != TCP_OPEN || c->peer->connection != c)
+        return;
+    while (!c->chunk_left &&
+           (n = tcp_write(c->peer, c->out + c->out_n, TCP_OUT - c->out_n, &c->chunk,
+                          &c->chunk_left, &c->chunk_of)))
+        c->out_n += n;
+}
+
+static void account(struct tcp_connection *c, size_t n)
+{
+    size_t of_out = c->out_n - c->out_at < n ? c->out_n - c->out_at : n;
+
+    c->out_at += of_out;
+    n -= of_out;
+    c->chunk_left -= n;
+    if (c->chunk)
+        c->chunk += n;
+}
+
+void tcp_flush(struct tcp_connection *c)
+{
+    while (!c->broken && c->state != TCP_CONNECTING) {
+        if (!c->chunk_left)
+            gather(c);
+        size_t tail = c->chunk || c->chunk_left < sizeof zeros ? c->chunk_left
+                                                               : sizeof zeros;
+        struct iovec parts[] = {
+            {c->out + c->out_at, c->out_n - c->out_at},
+            {(void *)(uintptr_t)(c->chunk ? c->chunk : zeros), tail}};
+        struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
+        if (!parts[0].iov_len && !tail)
+            break;
+        ssize_t n = sendmsg(c->fd, &message, MSG_NOSIGNAL);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0 && (errno == EAGAIN || errno == ENOBUFS)) {
+            look_at(c, true);
+            return;
+        }
+        if (n < 0) {
+            tcp_drop(c);
+            return;
+        }
+        account(c, (size_t)n);
+    }
+    if (c->broken || c->state == TCP_CONNECTING)
+        return;
+    look_at(c, false);
+    if (c->state == TCP_ENDS && !c->shut)
+        shutdown(c->fd, SHUT_WR);
+    c->shut = c->state == TCP_ENDS;
+}
+
+/* --- in --- */
+
+static bool is_of_messages(const struct tcp_frame *f)
+{
+    return f->what >= TCP_WORD && f->what <= TCP_TAKEN;
+}
+
+/* How many of its bytes must be in the buffer before it is looked at; SIZE_MAX: it is no
+ * frame. */
+static size_t needs(const struct tcp_frame *f)
+{
+    if (f->what >= TCP_KINDS)
+        return SIZE_MAX;
+    if (f->what == TCP_BULK)
+        return 0;
+    return f->bytes <= TALK ? f->bytes : SIZE_MAX;
+}
+
+static void take_bulk(struct tcp_connection *c, const unsigned char *p, size_t n)
+{
+    if (c->into && p)
+        memcpy(c->into, p, n);
+    if (c->into)
+        c->into += n;
+    c->left -= n;
+    if (c->stream)
+        tcp_came(c->peer, c->stream, n);
+}
+
+static void refuse(struct tcp_connection *c, const char *why)
+{
+    struct sockaddr_storage from;
+    socklen_t length = sizeof from;
+    char text[80] = "?";
+
+    if (getpeername(c->fd, (struct sockaddr *)&from, &length) == 0)
+        tcp_text(&from, text, sizeof text);
+    if (c->peer)
+        log_say(c->link->log, DESCANT_WARNING,
+                "tcp: rank %d (%s) breaks the protocol: %s; it is heard no more",
+                c->peer->rank, text, why);
+    c->bad = true;
+    tcp_drop(c);
+}
+
+/* The frame at in_at. False: its bytes are not all there, or it is the last. */
+static bool take_frame(struct tcp_connection *c, tcp_heard *heard)
+{
+    struct tcp_frame f;
+    const char *why = "bytes that are no frame";
+
+    if (c->broken || c->in_n - c->in_at < sizeof f)
+        return false;
+    memcpy(&f, c->in + c->in_at, sizeof f);
+    size_t whole = needs(&f);
+    if (whole == SIZE_MAX || (is_of_messages(&f) && c->state != TCP_OPEN)) {
+        refuse(c, why);
+        return false;
+    }
+    if (c->in_n - c->in_at - sizeof f < whole)
+        return false;
+    const unsigned char *bytes = c->in + c->in_at + sizeof f;
+    c->in_at += sizeof f + whole;
+    if (!is_of_messages(&f)) {
+        if (!heard(c, &f, bytes) && !c->broken)
+            refuse(c, "a frame out of turn");
+        return !c->broken;
+    }
+    if (!tcp_hear(c->peer, &f, bytes, &c->stream, &c->into, &why)) {
+        refuse(c, why);
+        return false;
+    }
+    if (f.what != TCP_BULK)
+        return true;
+    c->left = f.bytes;
+    size_t here = c->in_n - c->in_at < c->left ? c->in_n - c->in_at : c->left;
+    take_bulk(c, c->in + c->in_at, here);
+    c->in_at += here;
+    return !c->left;
+}
+
+void tcp_read(struct tcp_connection *c, tcp_heard *heard)
+{
+    unsigned char *nowhere = c->link->nowhere;
+
+    for (size_t all = 0; !c->broken && all < READ_MOST;) {
+        memmove(c->in, c->in + c->in_at, c->in_n - c->in_at);
+        c->in_n -= c->in_at;
+        c->in_at = 0;
+        size_t part = c->into || c->left < TCP_IN ? c->left : TCP_IN;
+        struct iovec parts[] = {{c->into ? c->into : nowhere, part},
+                                {c->in + c->in_n, TCP_IN - c->in_n}};
+        int n_parts = c->left > part ? 1 : 2;
+        ssize_t n = readv(c->fd, parts, n_parts);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0 && errno == EAGAIN)
+            return;
+        if (n <= 0) {
+            tcp_drop(c);
+            return;
+        }
+        size_t came = (size_t)n, bulk = came < part ? came : part;
+        bool full = came == part + (n_parts > 1 ? parts[1].iov_len : 0);
+        all += came;
+        if (bulk)
+            take_bulk(c, NULL, bulk);
+        c->in_n += came - bulk;
+        while (!c->left && take_frame(c, heard))
+            ;
+        if (!full)
+            return;             /* epoll tells of what comes after it */
+    }
+}
+
+void tcp_swallow(struct tcp_connection *c)
+{
+    ssize_t n = read(c->fd, c->link->nowhere, TCP_IN);
+
+    if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
+        tcp_drop(c);
+}
