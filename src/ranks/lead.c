@@ -435,7 +435,8 @@ static void note_change(struct ranks *m, int rank, bool first)
     set_left(m->lead, peer, !peer->generation);
 }
 
-/* Epochs that a rank is no member of say nothing to its trainer. */
+/* Epochs that a rank is no member of say nothing to its trainer. The number of members is
+ * there before the events are noted, whose lines have it. */
 void ranks_lead_changed(struct ranks *m)
 {
     struct ranks_lead *lead = m->lead;
@@ -444,6 +445,14 @@ void ranks_lead_changed(struct ranks *m)
 
     if (!m->members[m->f.rank])
         return;
+    for (int k = 0; k < m->place.size; k++) {
+        const struct peer *peer = &lead->peers[k];
+        bool is_new = peer->generation != m->members[k];
+        members += m->members[k] && (is_new || (!peer->left && !peer->finished));
+    }
+    lead->epoch = (uint32_t)ledger_view(m->ledger).epoch << 12;
+    atomic_store_explicit(&m->f.members, members, memory_order_relaxed);
+    atomic_store_explicit(&m->f.epoch, lead->epoch, memory_order_relaxed);
     for (int k = 0; k < m->place.size; k++) {
         struct peer *peer = &lead->peers[k];
         peer->void_seq = 0;             /* one that arrives still has not heard VOID */
@@ -457,11 +466,6 @@ void ranks_lead_changed(struct ranks *m)
     lead->late.n = 0;
     m->blame = m->leads ? ranks_lead_fail : ranks_blame_alone;
     m->ledger_moved = true;
-    lead->epoch = (uint32_t)ledger_view(m->ledger).epoch << 12;
-    for (int k = 0; k < m->place.size; k++)
-        members += m->members[k] && !lead->peers[k].left && !lead->peers[k].finished;
-    atomic_store_explicit(&m->f.members, members, memory_order_relaxed);
-    atomic_store_explicit(&m->f.epoch, lead->epoch, memory_order_relaxed);
 }
 
 /* --- closing --- */
