@@ -20,6 +20,7 @@
 
 #define DEAD_S 0.5
 #define STEP_S 0.3
+#define LEAVES_S (1.8 * DEAD_S)     /* less than the time after which a rank just goes */
 
 #define LONG_PARCEL 1.1e6       /* bytes */
 
@@ -135,6 +136,10 @@ static void check_end(void)
     for (int k = 0; k < w.options.ranks && !*w.why; k++)
         if (w.trainers[k].finished && !w.trainers[k].open)
             world_leave(&w, k);
+    world_run(&w, LEAVES_S);
+    for (int k = 0; k < w.options.ranks && goes_on && !*w.why; k++)
+        if (w.trainers[k].state == TRAINER_LEAVES)
+            snprintf(w.why, sizeof w.why, "rank %d has not left within %g s", k, LEAVES_S);
     world_run(&w, GOES_ON_S);
     for (int k = 0; k < w.options.ranks && goes_on && !*w.why; k++)
         if (w.trainers[k].state == TRAINER_TRAINS && (!w.trainers[k].finished || w.trainers[k].open))

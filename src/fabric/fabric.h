@@ -159,6 +159,8 @@ struct fabric {
     int host, hosts, local_rank;        /* set by open: as in descant_members; hosts 0:
                                            there is one machine, and local ranks are
                                            ranks */
+    int begins_with;                    /* set by open, where hosts is: machines that the
+                                           job begins with; others may come later */
     const char **host_names;            /* set by open: by rank, until close; NULL: not
                                            known */
     const char *machine_job;            /* set by open: all trainers are on this machine,

@@ -206,7 +206,7 @@ static int listen_anywhere(struct tcp_link *link)
 static bool become_first(struct tcp_link *link)
 {
     link->rank = 0;
-    link->size = link->options.most;
+    link->size = (int)link->options.most;
     link->met = tcp_make_peers(link);
     return link->met;
 }

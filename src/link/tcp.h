@@ -37,7 +37,8 @@ enum { TCP_TEXT = 256 };
 /* link_entry.context of this link. */
 struct tcp_options {
     char host[TCP_TEXT], port[16];
-    int most;                   /* ranks that the job can have */
+    int64_t most;               /* ranks that the job can have */
+    double dead_s;              /* a rank that was not heard for so long counts as dead */
     bool insecure;              /* others than this machine's processes may come */
 };
 

@@ -6,11 +6,13 @@
 #include <stddef.h>
 #include <string.h>
 
-enum { MOST = 64 };             /* ranks, where the address does not say */
+enum { MOST = 64, DEAD_S = 10 };        /* where the address does not say */
 
 static const struct option options[] = {
     {"ranks", OPTION_INT, offsetof(struct tcp_options, most), 2, 4096, NULL,
      "room for so many ranks in all, as rank 0 says"},
+    {"dead", OPTION_SECONDS, offsetof(struct tcp_options, dead_s), 0.1, 3600, NULL,
+     "a rank that is not heard for so long is left out"},
     {"insecure", OPTION_BOOL, offsetof(struct tcp_options, insecure), 0, 0, NULL,
      "nothing is encrypted, and whoever reaches the port may come"},
 };
@@ -53,7 +55,7 @@ descant_status tcp_options_read(struct tcp_options *into, const char *address,
         return log_fail(log, DESCANT_BAD_ADDRESS,
                         "\"tcp:%s\": the address is tcp:HOST:PORT, where rank 0 listens",
                         address);
-    *into = (struct tcp_options){.most = MOST};
+    *into = (struct tcp_options){.most = MOST, .dead_s = DEAD_S};
     memcpy(into->host, open, host);
     memcpy(into->port, colon + 1, port);
     if (!read_keys(into, end, address, message, sizeof message))

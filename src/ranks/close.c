@@ -51,6 +51,15 @@ static void say_leaving(struct ranks *m)
         ranks_lead_turn(m);
 }
 
+/* No word is under way to a rank that is there: one that is paused takes none. */
+static bool has_told(const struct ranks *m)
+{
+    for (int k = 0; m->words_out && k < m->place.size; k++)
+        if (m->peers[k].words_out && m->now_ns - m->peers[k].heard_ns < m->dead_ns)
+            return false;
+    return true;
+}
+
 /* Where ranks come and go: no member any more, and the others have been told. A rank that
  * has left its job's majority behind, or was left by it, goes without. */
 static bool is_out(const struct ranks *m)
@@ -58,9 +67,8 @@ static bool is_out(const struct ranks *m)
     bool member = m->founded && ledger_view(m->ledger).member;
     uint64_t since = m->now_ns - m->left_ns;
 
-    bool told = !m->words_out || since > FAILED_STAYS_NS;
-
-    return (!member && told) || since > 2 * m->dead_ns;
+    return (!member && (has_told(m) || since > FAILED_STAYS_NS)) ||
+           since > 2 * m->dead_ns;
 }
 
 bool ranks_stay(struct fabric *f)

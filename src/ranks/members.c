@@ -342,12 +342,14 @@ void ranks_members_hear(struct ranks *m, int from, const struct ranks_word *word
 {
     const struct ranks_entry *entries = (const struct ranks_entry *)(word + 1);
     struct ledger_decision d = unpack(m, from, word);
+    bool listed = d.what == LEDGER_PROPOSE || d.what == LEDGER_STANDS || d.accepted;
 
-    if (word->seats)
+    /* A list may be empty: all have left. */
+    if (listed)
         memset(m->list, 0, (size_t)m->place.size * sizeof *m->list);
-    for (uint32_t i = 0; i < word->seats; i++)
+    for (uint32_t i = 0; listed && i < word->seats; i++)
         m->list[entries[i].rank].generation = entries[i].generation;
-    ledger_hear(m->ledger, &d, word->seats ? m->list : NULL);
+    ledger_hear(m->ledger, &d, listed ? m->list : NULL);
     obey_all(m);
 }
 

@@ -43,6 +43,9 @@ static descant_status open_tcp(struct fabric **out, const struct fabric_options 
         return status;
     if (at.most < options->size)
         at.most = options->size;
+    if (!with.size)
+        with.size = 1;          /* the first begins alone, and others come to it */
+    with.dead_s = at.dead_s;
     with.link = &link_tcp;
     with.context = &at;
     return ranks_open(out, &fabric_tcp, &with);

@@ -89,8 +89,11 @@ static descant_status go_up(struct ranks *m, const struct fabric_options *option
     descant_status status = check_place(m, options);
     if (status)
         return status;
-    if (!m->place.fixed)
+    m->f.begins_with = m->place.hosts;
+    if (!m->place.fixed) {
         stand_alone(m, options);
+        m->f.begins_with = options->size > 0 ? options->size : m->place.size;
+    }
     m->f.rank = m->f.log.rank = m->place.rank;
     m->f.size = m->place.size;
     m->f.many_hosts = m->place.hosts > 1;

@@ -31,7 +31,7 @@ descant_status descant_members(struct descant *job, struct descant_members *out)
         .size = atomic_load_explicit(&job->fabric->members, memory_order_relaxed),
         .epoch = atomic_load_explicit(&job->fabric->epoch, memory_order_relaxed),
         .host = job->fabric->host,
-        .hosts = job->fabric->hosts ? job->fabric->hosts : 1,
+        .hosts = job->fabric->hosts ? job->fabric->begins_with : 1,
         .local_rank = job->fabric->hosts ? job->fabric->local_rank : job->fabric->rank};
     return DESCANT_OK;
 }

@@ -95,7 +95,7 @@ static descant_status open_board(struct trainer *t)
     if (status != DESCANT_OK)
         return status;
     t->board = block;
-    atomic_store(&t->board->host, (uint32_t)t->host);
+    atomic_store(&t->board->host, (uint32_t)(t->host % t->hosts));
     atomic_store(&t->board->hosts, (uint32_t)t->hosts);
     return descant_share(t->job, "train.data", data_shared_bytes(), &t->data_shared);
 }
