@@ -87,6 +87,7 @@ static bool write_word(const struct ledger *l, struct ledger_decision *d,
         d->accepted = l->accepted;
         d->coordinator = l->accepted_coordinator;
         d->fresh = l->accepted_fresh;
+        d->vouched = l->accepted_vouched;
         d->seq = arrives(l) ? l->seq : 0;
         d->final = l->final;
         d->absent = l->leaves || l->retired;
@@ -103,6 +104,7 @@ static bool write_word(const struct ledger *l, struct ledger_decision *d,
         d->base = l->offer.base;
         d->coordinator = l->offer.coordinator;
         d->fresh = l->offer.fresh;
+        d->vouched = l->offer.vouched;
         write_list(l, d, OFFER, list);
         return l->mine && l->offer.made;
     case LEDGER_TAKE:

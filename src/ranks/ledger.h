@@ -83,6 +83,7 @@ struct ledger_decision {
     int coordinator;            /* of the list: HERE (accepted), PROPOSE, STANDS, EPOCH */
     int about;                 /* HERE: a member that is silent to the sender; -1: none */
     bool fresh;                /* PROPOSE, HERE (accepted): the proposer chose the list */
+    bool vouched;              /* and deaths were vouched for */
     bool leaves;                /* HERE */
     bool listed;                /* a list comes with it */
 };

@@ -4,6 +4,10 @@
  * epoch stands. Here is the candidate's side, and what the others answer it. */
 #include "ranks/ledger_state.h"
 
+/* The dead of whom others vouch may have founded epochs that nobody knows: the next number
+ * is above theirs. */
+enum { EPOCHS_VOUCHED = 16 };
+
 static bool has_promised(const struct ledger *l, const struct ledger_seat *s)
 {
     return s->told.epoch == l->epoch && s->told.ballot == l->mine;
@@ -42,6 +46,7 @@ static void found(struct ledger *l)
     l->offer = (struct ledger_offer){.ballot = l->accepted,
                               .coordinator = l->accepted_coordinator,
                               .fresh = l->accepted_fresh,
+                              .vouched = l->accepted_vouched,
                               .base = l->held};
     ledger_copy_list(l, OFFER, ACCEPTED);
     ledger_promise(l, l->mine);
@@ -86,6 +91,7 @@ static void make_new_offer(struct ledger *l)
     offer->coordinator = l->leaves ? -1 : l->o.rank;
     for (int r = 0; r < l->o.ranks; r++) {
         struct ledger_seat *s = &l->seats[r];
+        offer->vouched |= s->lost && s->in_list[MEMBER];
         bool stays =
             is_here(l, s) && has_promised(l, s) && !s->told.leaves && !is_deaf(l, r);
         bool comes = is_newcomer(l, s) && !s->outdated &&
@@ -134,6 +140,7 @@ static bool go_on_founding(struct ledger *l)
         l->accepted = l->mine;
         l->accepted_coordinator = l->offer.coordinator;
         l->accepted_fresh = l->offer.fresh;
+        l->accepted_vouched = l->offer.vouched;
         return true;
     }
     if (!RULE(STANDS, ledger_enough(l, MEMBER, l->coordinator, has_accepted) &&
@@ -143,7 +150,8 @@ static bool go_on_founding(struct ledger *l)
         if (l->seats[r].in_list[MEMBER] || l->seats[r].in_list[OFFER])
             ledger_owe(l, r, LEDGER_STANDS);
     ledger_copy_list(l, MEMBER, OFFER);
-    ledger_stand(l, l->epoch + 1, l->offer.coordinator);
+    ledger_stand(l, l->epoch + (l->offer.vouched ? EPOCHS_VOUCHED : 1),
+                 l->offer.coordinator);
     return true;
 }
 
@@ -225,6 +233,7 @@ void ledger_hear_promise(struct ledger *l, const struct ledger_seat *s,
         l->offer = (struct ledger_offer){.ballot = w->accepted,
                                          .coordinator = w->coordinator,
                                          .fresh = w->fresh,
+                                         .vouched = w->vouched,
                                          .base = w->version};
     }
 }
@@ -263,4 +272,5 @@ void ledger_hear_proposal(struct ledger *l, const struct ledger_decision *w,
     l->accepted = w->ballot;
     l->accepted_coordinator = w->coordinator;
     l->accepted_fresh = w->fresh;
+    l->accepted_vouched = w->vouched;
 }

@@ -43,12 +43,12 @@ struct ledger {
     int accepted_coordinator, asked;
     int greeted;                /* ranks that have come and were asked since `asked`
                                    was */
-    bool accepted_fresh;
+    bool accepted_fresh, accepted_vouched;
     struct ledger_offer {                                  /* mine != 0 */
         uint64_t ballot;                     /* that it was accepted with; 0: it is new */
         struct ledger_version base;
         int coordinator;
-        bool made, fresh;                        /* fresh: not another candidate's list */
+        bool made, vouched, fresh;                        /* fresh: not another candidate's list */
         uint16_t unused;            /* nothing is between fields: equal states, equal
                                        bytes */
     } offer;

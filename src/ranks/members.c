@@ -81,6 +81,7 @@ static struct ranks_ledger pack(const struct ledger_decision *d)
         .coordinator = d->coordinator,
         .about = d->about,
         .fresh = d->fresh,
+        .vouched = d->vouched,
         .leaves = d->leaves,
         .final = d->final,
         .absent = d->absent,
@@ -105,6 +106,7 @@ static struct ledger_decision unpack(const struct ranks *m, int from,
                                 .coordinator = w->coordinator,
                                 .about = w->about,
                                 .fresh = w->fresh,
+                                .vouched = w->vouched,
                                 .leaves = w->leaves,
                                 .final = w->final,
                                 .absent = w->absent,
@@ -296,6 +298,12 @@ void ranks_members_leave(struct ranks *m)
 void ranks_members_silent(struct ranks *m, int rank)
 {
     ledger_silent(m->ledger, rank);
+    obey_all(m);
+}
+
+void ranks_members_lost(struct ranks *m, int rank)
+{
+    ledger_lost(m->ledger, rank);
     obey_all(m);
 }
 

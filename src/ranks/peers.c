@@ -41,7 +41,7 @@ void ranks_peers_met(struct ranks *m, const struct link_peer *peer)
 
     if (!peer->gone) {
         p->generation = peer->generation;
-        p->heard_ns = m->now_ns;
+        p->came_ns = p->heard_ns = m->now_ns;
         p->silent &= p->generation != m->members[peer->rank];
         ranks_members_came(m, peer->rank);
     } else if (p->generation && p->generation == peer->generation) {
@@ -205,6 +205,32 @@ static void look_at(struct ranks *m, int rank)
     }
 }
 
+/* A process that was started again vouches for the death of the one before it, which was
+ * a member. It could know of no newer epoch after `dead` among ranks that hear each other
+ * (docs/members.md). */
+static bool is_replaced(const struct ranks *m, int rank)
+{
+    const struct ranks_peer *peer = &m->peers[rank];
+    return peer->generation > m->members[rank] && m->now_ns - peer->came_ns > m->dead_ns;
+}
+
+/* Only where each member of the epoch is heard, or replaced: then nobody is left that may
+ * know of a newer one. */
+static void vouch(struct ranks *m)
+{
+    int replaced = 0;
+
+    for (int k = 0; k < m->place.size; k++) {
+        bool is_here = is_there(m, k) && !m->peers[k].silent;
+        if (m->members[k] && !is_here && !is_replaced(m, k))
+            return;
+        replaced += m->members[k] && !is_here;
+    }
+    for (int k = 0; replaced && k < m->place.size; k++)
+        if (m->members[k] && !is_there(m, k))
+            ranks_members_lost(m, k);
+}
+
 static void say_alive(struct ranks *m)
 {
     const struct ranks_round *r = &m->round;
@@ -236,4 +262,6 @@ void ranks_peers_time(struct ranks *m)
         if (k != m->f.rank)
             look_at(m, k);
     follow_leader(m);
+    if (!m->place.fixed && m->members[m->f.rank] == m->place.generation)
+        vouch(m);
 }

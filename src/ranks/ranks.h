@@ -110,7 +110,7 @@ struct ranks_ledger {
     uint64_t generation, epoch, ballot, accepted, arrival;
     struct ledger_version version, base;
     int32_t coordinator, about;
-    uint32_t fresh, leaves, final, absent, cannot_give, hollow;
+    uint32_t fresh, vouched, leaves, final, absent, cannot_give, hollow, unused;
 };
 
 /* One of a list that follows such a word, or is part of a version. */
@@ -189,7 +189,7 @@ struct ranks_outgoing;
 struct ranks_peer {
     uint64_t generation;        /* that is there; 0: none is */
     uint64_t greeted;           /* that has had HELLO of this rank, as a newcomer */
-    uint64_t heard_ns;          /* something of it came last */
+    uint64_t came_ns, heard_ns; /* it came; something of it came last */
     int words_out;              /* to it, not out yet */
     bool silent;                /* its ledger was told so */
     struct ranks_op manifest_op;    /* this rank's to it; one that is silent may hold it
@@ -549,6 +549,7 @@ void ranks_members_whole(struct ranks *m);          /* its result is there */
 /* Where ranks come and go: */
 /* epoch 1 has the members in m->list */
 void ranks_members_form(struct ranks *m);
+void ranks_members_lost(struct ranks *m, int rank);      /* its death is vouched for */
 void ranks_members_silent(struct ranks *m, int rank);
 void ranks_members_came(struct ranks *m, int rank);
 void ranks_members_heard(struct ranks *m, int rank);    /* it is not silent any more */
