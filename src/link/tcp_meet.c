@@ -102,13 +102,19 @@ static void lose(struct tcp_peer *peer)
     peer->connection = peer->dialing = NULL;
 }
 
+/* Where its process was nobody listens; the next one may have told its own address. */
+static void lose_address(struct tcp_peer *peer)
+{
+    peer->listens &= peer->rank == 0 || peer->at > peer->generation;
+}
+
 static void goes(struct tcp_peer *peer)
 {
     if (!is_there(peer))
         return;
     lose(peer);
     peer->gone = true;
-    peer->listens &= peer->rank == 0;
+    lose_address(peer);
     tell(peer->link, peer, true);
 }
 
@@ -138,12 +144,12 @@ static void opens(struct tcp_connection *c, struct tcp_peer *peer, uint64_t gene
     peer->connection = c;
     peer->refused_ns = 0;
     tcp_begin_again(peer);
+    owe_places(link, peer->rank);       /* what was told over another one may be lost */
     if (peer->generation)
         return;
     peer->generation = peer->newest = generation;
     peer->gone = false;
     tell(link, peer, false);
-    owe_places(link, peer->rank);
 }
 
 void tcp_forget(struct tcp_peer *peer)
@@ -162,9 +168,9 @@ void tcp_forget(struct tcp_peer *peer)
     }
     lose(peer);
     tcp_give_up(peer, LINK_PEER);
+    lose_address(peer);
     peer->generation = 0;
     peer->told = peer->gone = false;
-    peer->listens &= peer->rank == 0;
 }
 
 /* --- HELLO --- */
@@ -208,7 +214,8 @@ static int free_rank(const struct tcp_link *link)
     return found;
 }
 
-static void learn_address(struct tcp_connection *c, struct tcp_peer *peer, uint16_t port)
+static void learn_address(struct tcp_connection *c, struct tcp_peer *peer,
+                          uint64_t generation, uint16_t port)
 {
     socklen_t length = sizeof peer->address;
 
@@ -219,6 +226,7 @@ static void learn_address(struct tcp_connection *c, struct tcp_peer *peer, uint1
         ((struct sockaddr_in6 *)&peer->address)->sin6_port = port;
     else
         ((struct sockaddr_in *)&peer->address)->sin_port = port;
+    peer->at = generation;
     peer->listens = true;
 }
 
@@ -254,7 +262,7 @@ static bool greet(struct tcp_connection *c, const struct tcp_hello *hello)
         goes(peer);
         return turn_away(c, REFUSED_LATER, 0, "");
     }
-    learn_address(c, peer, hello->port);
+    learn_address(c, peer, hello->generation, hello->port);
     say_hello(c, rank, hello->generation);
     opens(c, peer, hello->generation);
     return true;
@@ -376,6 +384,7 @@ static bool hear_place(struct tcp_connection *c, const struct tcp_frame *f,
     else
         four->sin_port = place.port;
     peer->address = at;
+    peer->at = place.generation;
     peer->listens = true;
     peer->dial_ns = link->now_ns;
     return true;

@@ -122,6 +122,7 @@ struct tcp_peer {
     struct tcp_connection *connection;      /* NULL: there is none that is open */
     struct tcp_connection *dialing;
     struct sockaddr_storage address;
+    uint64_t at;                /* generation of the process that listens there */
     uint64_t dial_ns;           /* not before then */
     uint64_t refused_ns;        /* since then nobody listens there; 0 */
 };
