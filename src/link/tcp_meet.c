@@ -24,7 +24,8 @@
 
 enum {
     STRANGERS = 64,             /* connections without a HELLO at a time, */
-    STRANGE_MS = 5000,          /* each for so long */
+    STRANGE_MS = 5000,          /* each for so long, */
+    YIELDS_MS = 100,            /* or for so long where others wait */
     AGAIN_MS = 500,
     SOON_MS = 50,
     GREET_MS = 3000,            /* so long a process may take to answer */
@@ -521,6 +522,18 @@ static void say_strange(struct tcp_link *link)
     link->n_unsaid = 0;
 }
 
+/* It has said nothing that a rank says. One that came and went in silence is not told:
+ * ranks do so, too, whose dialling has been overtaken. */
+static void left_strange(struct tcp_connection *c)
+{
+    if (c->state != TCP_LISTENS)
+        return;
+    c->state = TCP_ENDS;
+    c->link->n_strangers--;
+    if (c->in_n || c->bad || c->link->now_ns - c->since_ns > YIELDS_MS * MS)
+        say_strange(c->link);
+}
+
 /* How long a connection may be in its state, in ms; 0: as long as it is open. */
 static unsigned patience(const struct tcp_connection *c)
 {
@@ -535,10 +548,7 @@ static void sweep_one(struct tcp_connection *c)
     struct tcp_link *link = c->link;
     struct tcp_peer *peer = c->peer;
 
-    if (c->state == TCP_LISTENS) {
-        link->n_strangers--;
-        say_strange(link);
-    }
+    left_strange(c);
     if (peer && peer->connection == c) {
         peer->connection = NULL;
         peer->dial_ns = link->now_ns;
@@ -579,13 +589,37 @@ static void hold(struct tcp_link *link, bool holds)
     link->holds = holds;
 }
 
+static struct tcp_connection *oldest_stranger(const struct tcp_link *link)
+{
+    struct tcp_connection *oldest = NULL;
+
+    for (struct tcp_connection *c = link->connections; c; c = c->next)
+        if (c->state == TCP_LISTENS && !c->broken &&
+            (!oldest || c->since_ns < oldest->since_ns))
+            oldest = c;
+    return oldest;
+}
+
+/* Where there are many the oldest makes room, once a rank would have said HELLO: those
+ * that hold connections and say nothing keep no rank out for long. Others wait in the
+ * kernel's queue. */
+static bool make_room(struct tcp_link *link)
+{
+    struct tcp_connection *oldest = oldest_stranger(link);
+
+    if (link->n_strangers < STRANGERS)
+        return true;
+    if (!oldest || link->now_ns - oldest->since_ns < YIELDS_MS * MS)
+        return false;
+    tcp_drop(oldest);
+    left_strange(oldest);
+    return true;
+}
+
 static void accept_all(struct tcp_link *link)
 {
-    struct tcp_connection *c;
-
-    while (link->n_strangers < STRANGERS && (c = tcp_accept(link)))
+    while (make_room(link) && tcp_accept(link))
         link->n_strangers++;
-    /* beyond that they wait in the kernel's queue, which is bounded as well */
     hold(link, link->n_strangers >= STRANGERS);
 }
 
@@ -616,9 +650,11 @@ static uint64_t next_due(const struct tcp_link *link)
             !peer->dialing && peer->dial_ns < due)
             due = peer->dial_ns;
     }
-    for (const struct tcp_connection *c = link->connections; c; c = c->next)
-        if (patience(c) && c->since_ns + patience(c) * MS < due)
-            due = c->since_ns + patience(c) * MS;
+    for (const struct tcp_connection *c = link->connections; c; c = c->next) {
+        unsigned ms = link->holds && c->state == TCP_LISTENS ? YIELDS_MS : patience(c);
+        if (ms && c->since_ns + ms * MS < due)
+            due = c->since_ns + ms * MS;
+    }
     return due;
 }
 
@@ -664,7 +700,8 @@ void tcp_turn(struct tcp_link *link)
         tcp_flush(c);
     }
     sweep(link);
-    hold(link, link->n_strangers >= STRANGERS);
+    if (link->holds)
+        accept_all(link);
     set_timer(link);
 }
 

@@ -4,6 +4,7 @@
 #include "link/tcp.h"
 
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { MOST = 64, DEAD_S = 10 };        /* where the address does not say */
@@ -49,9 +50,10 @@ descant_status tcp_options_read(struct tcp_options *into, const char *address,
     const char *close = colon && open != address ? colon - 1 : colon;
     size_t host = close && close > open ? (size_t)(close - open) : 0;
     size_t port = colon ? (size_t)(end - colon - 1) : 0;
-    if (!host || !port || host >= sizeof into->host || port >= sizeof into->port ||
+    if (!host || !port || host >= sizeof into->host || port > 5 ||
         (open != address && *close != ']') ||
-        strspn(colon + 1, "0123456789") != port)
+        strspn(colon + 1, "0123456789") != port || atoi(colon + 1) < 1 ||
+        atoi(colon + 1) > UINT16_MAX)
         return log_fail(log, DESCANT_BAD_ADDRESS,
                         "\"tcp:%s\": the address is tcp:HOST:PORT, where rank 0 listens",
                         address);

@@ -130,6 +130,13 @@ bool launcher_may_be_mpi(const char *job)
                            (job[n] == '\0' || job[n] == ':'));
 }
 
+/* Ranks may come to a job over TCP that it does not begin with. */
+static bool takes_more(const char *job)
+{
+    size_t n = strlen(fabric_tcp.name);
+    return job && strncmp(job, fabric_tcp.name, n) == 0 && job[n] == ':';
+}
+
 descant_status launcher_read(struct launcher *l, const struct descant_options *o,
                              const struct log *log)
 {
@@ -144,7 +151,7 @@ descant_status launcher_read(struct launcher *l, const struct descant_options *o
         status = number(rank_names[found], 0, &l->rank, log, DESCANT_BAD_RANK);
     if (status != DESCANT_OK)
         return status;
-    if (l->size > 0 && l->rank >= l->size)
+    if (l->size > 0 && l->rank >= l->size && !takes_more(o->job))
         return log_fail(log, DESCANT_BAD_RANK, "rank %d of %d trainers: the last is %d",
                         l->rank, l->size, l->size - 1);
     if (o->job != NULL) {
