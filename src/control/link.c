@@ -60,17 +60,20 @@ static descant_status open_fabric(struct bsp_link *link, enum bsp_role role,
         return status;
     if (!type->post)
         return log_fail(log, DESCANT_BAD_ADDRESS,
-                        "%s: control and local modules meet over shm:NAME, or mpi",
+                        "%s: control and local modules meet over shm:NAME, "
+                        "tcp:HOST:PORT, or mpi",
                         launcher->address);
     struct fabric_options options = {.address = rest,
                                      .rank = launcher->rank,
                                      .size = launcher->size,
                                      .start_s = MEET_S,
                                      .log = log};
-    if (launcher->rank < 0 && type == fabric_of_host) {
+    if (launcher->rank < 0 && type != &fabric_mpi) {
         options.rank = role == BSP_LOCAL ? (int)o->number + 1 : 0;
-        if (options.rank == 0 && role == BSP_LOCAL)
+        if (options.rank == 0 && role == BSP_LOCAL && type == fabric_of_host)
             return open_any(&link->f, type, options, log);
+        if (options.rank == 0 && role == BSP_LOCAL)
+            options.rank = -1;  /* control says which one is free */
     }
     return open_deaf(&link->f, type, &options);
 }
@@ -99,7 +102,8 @@ descant_status bsp_link_open(struct bsp_link **link, enum bsp_role role,
         memory_give(made);
         return status;
     }
-    made->ranks = made->f->size > 0 ? made->f->size : (int)o->locals + 1;
+    bool known = launcher.size > 0 || made->f->fixed;
+    made->ranks = known ? made->f->size : (int)o->locals + 1;
     made->heard_ns = clock_now_ns();
     *link = made;
     return DESCANT_OK;
