@@ -17,9 +17,11 @@
 #include "fabric/fabric.h"
 #include "kernels/kernels.h"
 #include "link/mpi.h"
+#include "sync/launcher.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 enum {
     MAX_RUNS = 1001,
@@ -34,7 +36,7 @@ enum {
 struct exchange_options {
     int what, memory;
     int64_t trainers, bytes, runs;
-    const char *link;
+    const char *link, *job;
     double sync_cpu;
     bool again, json;
     char suffix[64];            /* of the job's name */
@@ -74,6 +76,10 @@ static const struct option options[] = {
      .type = OPTION_TEXT,
      .offset = AT(link),
      .help = "emulated: 1gbit,1ms, or none"},
+    {.name = "job",
+     .type = OPTION_TEXT,
+     .offset = AT(job),
+     .help = "this is one rank, as RANK and WORLD_SIZE say, of the job at tcp:HOST:PORT"},
     {.name = "sync-cpu",
      .type = OPTION_REAL,
      .offset = AT(sync_cpu),
@@ -94,14 +100,14 @@ enum { N_OPTIONS = sizeof options / sizeof *options };
 
 struct exchange_result {
     uint64_t start_ns[MAX_RUNS], end_ns[MAX_RUNS];
-    double memcpy_gb_per_s;
+    double memcpy_gb_per_s, cpu_ms;     /* cpu: of this process, a run */
 };
 
 struct side {
     const struct exchange_options *o;
     struct bench *bench;
-    bool mpi;                   /* a rank of an MPI job; bench has no other trainers to
-                                   wait for */
+    bool is_rank;               /* that a launcher has started; bench has no other
+                                   trainers to wait for */
     int rank;
     struct budget spent;
     struct fabric *f;           /* or */
@@ -208,10 +214,10 @@ static bool open_side(struct side *s)
     if (o->memory == BUFFER) {
         struct descant_options d = descant_options_default();
         snprintf(address, sizeof address, "shm:%s%s", s->bench->name, o->suffix);
-        d.job = s->mpi ? "mpi" : address;
+        d.job = s->is_rank ? o->job ? o->job : "mpi" : address;
         d.plan = "allreduce";
         d.rank = s->rank;
-        d.size = s->mpi ? 0 : s->bench->trainers;
+        d.size = s->is_rank ? 0 : s->bench->trainers;
         d.log = cli_log;
         d.log_user = s->bench->err;
         if (descant_open(&s->job, &d) != DESCANT_OK)
@@ -223,10 +229,18 @@ static bool open_side(struct side *s)
     snprintf(address, sizeof address, "%s%s", s->bench->name, o->suffix);
     struct fabric_options f = {
         .address = address, .rank = s->rank, .size = s->bench->trainers, .start_s = 30};
-    if (s->mpi)
-        f = (struct fabric_options){.rank = -1, .start_s = 30};
-    return say_fabric(s, (s->mpi ? fabric_mpi : fabric_shm).open(&s->f, &f)) &&
-           start_fabric(s);
+    const struct fabric_type *type = &fabric_shm;
+    struct launcher launcher;
+    if (s->is_rank) {
+        struct descant_options d = descant_options_default();
+        d.job = o->job ? o->job : "mpi";
+        if (launcher_read(&launcher, &d, NULL) ||
+            launcher_fabric(&launcher, &type, &f.address, NULL))
+            return say_fabric(s, DESCANT_BAD_ADDRESS);
+        f.rank = launcher.rank;
+        f.size = launcher.size;
+    }
+    return say_fabric(s, type->open(&s->f, &f)) && start_fabric(s);
 }
 
 static void close_side(struct side *s)
@@ -267,7 +281,7 @@ static bool barrier(struct side *s)
 {
     struct exchange x = {.kind = EXCHANGE_MEAN, .in = &s->live, .n = 1, .weight = 1};
     float one = 1;
-    if (!s->mpi)
+    if (!s->is_rank)
         return bench_barrier(s->bench, s->bench->trainers);
     if (s->job)
         return descant_mean(s->job, &one, 1) == DESCANT_OK;
@@ -276,10 +290,19 @@ static bool barrier(struct side *s)
     return s->o->what == ELASTIC || drive(s, &x);
 }
 
+static double process_cpu_ms(void)
+{
+    struct rusage u;
+    getrusage(RUSAGE_SELF, &u);
+    return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) * 1e3 +
+           (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) * 1e-3;
+}
+
 static bool measure(struct side *s, struct exchange_result *r)
 {
     const struct exchange_options *o = s->o;
     bool good = true;
+    double cpu_ms = 0;
     for (int64_t i = -WARM; good && i < o->runs; i++) {
         if (!o->again || i <= 0) {
             bench_fill(s->w, s->n,
@@ -287,12 +310,15 @@ static bool measure(struct side *s, struct exchange_result *r)
             good = barrier(s);
         }
         uint64_t start = clock_now_ns();
+        cpu_ms -= i >= 0 ? process_cpu_ms() : 0;
         good = good && exchange_once(s);
         if (i >= 0) {
+            cpu_ms += process_cpu_ms();
             r->start_ns[i] = start;
             r->end_ns[i] = clock_now_ns();
         }
     }
+    r->cpu_ms = cpu_ms / (double)o->runs;
     return good && barrier(s);
 }
 
@@ -334,7 +360,7 @@ static double run_ms(const struct exchange_result *results,
 }
 
 static void report(const struct cli *cli, const struct exchange_options *o, double ms,
-                   double memcpy_gb)
+                   double memcpy_gb, double cpu_ms)
 {
     char what[16], memory[16];
     option_write(&options[0], o, what, sizeof what);
@@ -346,6 +372,7 @@ static void report(const struct cli *cli, const struct exchange_options *o, doub
         cli_say(cli->out, o->again ? "time, mean" : "time, median", "%.4f ms", ms);
         cli_say(cli->out, "speed", "%.2f GB/s", gb);
         cli_say(cli->out, "memcpy, one core", "%.2f GB/s", memcpy_gb);
+        cli_say(cli->out, "CPU of rank 0", "%.1f ms", cpu_ms);
         return;
     }
     struct json json;
@@ -359,6 +386,7 @@ static void report(const struct cli *cli, const struct exchange_options *o, doub
     json_real(&json, "ms", ms);
     json_real(&json, "gb_per_s", gb);
     json_real(&json, "memcpy_gb_per_s", memcpy_gb);
+    json_real(&json, "cpu_ms", cpu_ms);
     if (*o->suffix) {
         json_text(&json, "link", o->link);
         json_text(&json, "note", "emulated, no network CPU");
@@ -372,7 +400,7 @@ static bool run_rank(const struct cli *cli, struct exchange_options *o)
 {
     struct exchange_result *r = calloc(1, sizeof *r);
     struct bench bench = {.err = cli->err};
-    struct side s = {.o = o, .bench = &bench, .mpi = true, .rank = -1,
+    struct side s = {.o = o, .bench = &bench, .is_rank = true, .rank = -1,
                      .n = (size_t)o->bytes / sizeof(float)};
     struct descant_members members = {0};
     if (r)
@@ -381,14 +409,14 @@ static bool run_rank(const struct cli *cli, struct exchange_options *o)
     if (good && s.job)
         good = descant_members(s.job, &members) == DESCANT_OK;
     else if (good)
-        members = (struct descant_members){.rank = s.f->rank, .size = s.f->size};
+        members = (struct descant_members){.rank = s.f->rank, .size = atomic_load(&s.f->members)};
     good = good && measure(&s, r);
     o->trainers = 1;
     double ms = good ? run_ms(r, o) : 0, copied = good ? r->memcpy_gb_per_s : 0;
     close_side(&s);
     o->trainers = members.size;
     if (good && members.rank == 0)
-        report(cli, o, ms, copied);
+        report(cli, o, ms, copied, r->cpu_ms);
     free(r);
     return good;
 }
@@ -416,13 +444,14 @@ int bench_exchange(const struct cli *cli)
                            "--sync-cpu does not bound --memory buffer: its caller waits");
     if (o.runs == 0)
         o.runs = o.bytes < 1 << 20 ? 501 : 21;
-    if (mpi_module_launcher() != MPI_LAUNCHER_NONE)
+    if (o.job || mpi_module_launcher() != MPI_LAUNCHER_NONE)
         return run_rank(cli, &o) ? CLI_DONE : CLI_FAILED;
     struct bench bench = {.trainers = (int)o.trainers, .err = cli->err};
     struct exchange_result *results = calloc((size_t)o.trainers, sizeof *results);
     bool good = results && bench_run(&bench, trainer, &o, results, sizeof *results);
     if (good)
-        report(cli, &o, run_ms(results, &o), results[0].memcpy_gb_per_s);
+        report(cli, &o, run_ms(results, &o), results[0].memcpy_gb_per_s,
+               results[0].cpu_ms);
     free(results);
     return good ? CLI_DONE : CLI_FAILED;
 }
