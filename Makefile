@@ -173,11 +173,12 @@ $(B)/target:
 # The loop over a gradient, and the one it is measured by; without races, so sanitizers look at it.
 $(B)/kernels/sums.o $(B)/bench/program/segment.o: COMPILE += -O3
 
-# The page's style, as a C string.
-$(B)/report/page.css.h: src/report/page.css
+# The page's template and its style, as C strings.
+PAGE := $(patsubst %,$(B)/report/page.%.h,html css)
+$(PAGE): $(B)/report/page.%.h: src/report/page.%
 	@mkdir -p $(@D)
 	@sed 's/["\\]/\\&/g; s/.*/"&\\n"/' $< >$@
-$(B)/report/page.o: $(B)/report/page.css.h
+$(B)/report/page.o: $(PAGE)
 $(B)/report/page.o: COMPILE += -I$(B)/report
 
 # Commands that need training say which libraries are missing.
@@ -267,7 +268,7 @@ build/fuzz_data: tests/fuzz_data.c $(wildcard src/data/*.[ch] src/base/*.[ch]) M
 
 # The same for run logs: make fuzz && build/fuzz_report -max_total_time=60 -max_len=65536 build/fuzz_logs
 REPORT_FILES := $(wildcard src/report/*.c)
-build/fuzz_report: tests/fuzz_report.c $(REPORT_FILES) $(B)/report/page.css.h $(wildcard src/report/report.h src/base/*.[ch]) Makefile
+build/fuzz_report: tests/fuzz_report.c $(REPORT_FILES) $(PAGE) $(wildcard src/report/report.h src/base/*.[ch]) Makefile
 	@mkdir -p $(@D)
 	clang $(filter-out -MMD -MP,$(BASIC)) -I$(B)/report -O1 -fsanitize=fuzzer,address,undefined $< $(REPORT_FILES) \
 		$(wildcard src/base/*.c) $(TRAIN_LIBS) $(LIBS) -o $@

@@ -4,6 +4,7 @@
 #include "cli/cli.h"
 #include "harness/folder.h"
 #include "harness/suite.h"
+#include "report/report.h"
 
 #include <signal.h>
 #include <sys/resource.h>
@@ -656,6 +657,44 @@ START_TEST(bad_use_of_report_is_said)
 }
 END_TEST
 
+/* Jansson's memory for the page's values ends at the k-th time. */
+static long left_of_memory;
+
+static void *scarce(size_t n)
+{
+    return left_of_memory-- > 0 ? malloc(n) : NULL;
+}
+
+START_TEST(a_page_is_whole_or_not_there)
+{
+    struct report_run runs[2];
+    FILE *nowhere = fopen("/dev/null", "w");
+    long k = -1;
+    char *page = NULL, paths[2][160];
+    size_t n = 0;
+    strcpy(paths[0], in_folder("a"));
+    strcpy(paths[1], in_folder("b"));
+    put_log(paths[0], finished);
+    put_log(paths[1], going);
+    for (int r = 0; r < 2; r++)
+        ck_assert(report_read(&runs[r], paths[r], nowhere));
+    for (bool good = false; !good; free(page)) {
+        FILE *out = open_memstream(&page, &n);
+        left_of_memory = ++k;
+        json_set_alloc_funcs(scarce, free);
+        good = report_page(out, runs, 2);
+        json_set_alloc_funcs(malloc, free);
+        fclose(out);
+        ck_assert_msg(good ? malformed(page) == NULL && strstr(page, "0.4567") : n == 0, "at %ld", k);
+        ck_assert_msg(good == (left_of_memory >= 0), "at %ld", k);
+    }
+    ck_assert_int_gt(k, 100);
+    for (int r = 0; r < 2; r++)
+        report_run_fini(&runs[r]);
+    fclose(nowhere);
+}
+END_TEST
+
 /* Long runs, far values, logarithms, constants, and values that are not for charts. */
 START_TEST(odd_curves_stay_on_the_page)
 {
@@ -755,6 +794,7 @@ int main(void)
     tcase_add_test(pages, a_torn_line_before_a_header_is_left_out);
     tcase_add_test(pages, a_full_disk_keeps_the_older_page);
     tcase_add_test(pages, bad_use_of_report_is_said);
+    tcase_add_test(pages, a_page_is_whole_or_not_there);
     tcase_add_test(pages, odd_curves_stay_on_the_page);
     tcase_add_test(pages, small_things_are_not_made_large);
     return run_cases(pages, NULL);

@@ -58,40 +58,6 @@ static int parse(const struct cli *cli, struct report *report, struct report_opt
     return report->n ? CLI_DONE : cli_bad_use(cli, "which logs?");
 }
 
-static bool same_label(const struct report *report, int i, int k)
-{
-    return i != k && strcmp(report->runs[i].label, report->runs[k].label) == 0;
-}
-
-static bool label_taken(const struct report *report, int i, int n)
-{
-    for (int k = 0; k < n; k++)
-        if (same_label(report, i, k))
-            return true;
-    return false;
-}
-
-/* Runs of one label are told apart by their paths, and by their place where that is one,
- * too. */
-static void tell_apart(struct report *report)
-{
-    bool taken[REPORT_MAX_RUNS];
-
-    for (int i = 0; i < report->n; i++)
-        taken[i] = label_taken(report, i, report->n);
-    for (int i = 0; i < report->n; i++) {
-        struct report_run *run = &report->runs[i];
-        size_t length = strlen(run->path), room = sizeof run->label;
-        const char *end = run->path + (length < room ? 0 : length - room + 1);
-        while ((*end & 0xc0) == 0x80)       /* not within a character */
-            end++;
-        if (taken[i])
-            snprintf(run->label, room, "%s", end);
-        if (taken[i] && label_taken(report, i, i))
-            snprintf(run->label, room, "%.100s (%d)", run->path, i + 1);
-    }
-}
-
 /* The page is none of the logs, nor is what is beside it while it is made. */
 static bool page_apart(const struct cli *cli, const struct report *report,
                        const char *page)
@@ -139,10 +105,8 @@ static int run(const struct cli *cli, struct report *report, const char *path)
     for (; good && read < report->n; read++)
         good = report_read(&report->runs[read], report->paths[read], cli->err);
     int status = CLI_FAILED;
-    if (good) {
-        tell_apart(report);
+    if (good)
         status = make_page(cli, report, path);
-    }
     while (read > 0)
         report_run_fini(&report->runs[--read]);
     return status;

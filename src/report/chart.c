@@ -329,7 +329,7 @@ static void draw_curve(FILE *out, const struct drawing *d, int r)
     const struct curve *curve = &d->curves[r];
     fprintf(out, "<g class=\"run c%d%s\"><title>", r % REPORT_COLOURS,
             r >= REPORT_COLOURS ? " dashed" : "");
-    report_text(out, d->runs[r].label);
+    report_text(out, d->runs[r].label, false);
     fputs("</title><path d=\"", out);
     for (size_t i = 0; i < curve->n; i++)
         if (there(curve, i))
@@ -344,11 +344,11 @@ static void draw(FILE *out, const struct drawing *d)
 {
     const struct report_chart *chart = d->chart;
     fputs("<figure>\n<figcaption><b>", out);
-    report_text(out, chart->title);
+    report_text(out, chart->title, false);
     fprintf(out, "</b> %s", chart->note);
     if (chart->of) {
         fputc(' ', out);
-        report_text(out, chart->of);
+        report_text(out, chart->of, false);
     }
     if (d->n_above)
         fprintf(out, " %zu value%s above the axis, up to %.3g%s, not shown.", d->n_above,
@@ -360,7 +360,7 @@ static void draw(FILE *out, const struct drawing *d)
         fputs(" Means of neighbouring intervals.", out);
     fprintf(out, "</figcaption>\n<svg viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"",
             WIDTH, HEIGHT);
-    report_text(out, chart->title);
+    report_text(out, chart->title, false);
     fputs("\">\n", out);
     draw_axes(out, d);
     /* a window of its own cuts what is above the axis */

@@ -1,15 +1,22 @@
 /* SPDX-License-Identifier: MIT */
 /* The page: one file that needs no other, no script, and follows the reader's choice of
- * light or dark. A table of the runs' last figures, what their options differ in, the
- * charts, and every option, folded away. The colours are those of Okabe and Ito, which
- * the colour-blind can tell apart, a little darker on light ground and lighter on dark.
- * Whatever comes from a log or from the command line goes through report_text. */
+ * light or dark. It has a table of the runs' last figures, the options in which they
+ * differ, the charts, and every option, folded away. page.html is the page with places
+ * for its values, and page.css its style; this file makes the values. Whatever comes from
+ * a log or from the command line is escaped as it is put in its place. All values are
+ * made before the first byte is put, so that a page is whole or not there.
+ *
+ * The colours are those of Okabe and Ito, which the colour-blind can tell apart, a little
+ * darker on light ground and lighter on dark. */
 #include "report/report.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+static const char template[] =
+#include "page.html.h"
+    ;
 static const char style[] =
 #include "page.css.h"
     ;
@@ -52,96 +59,79 @@ static const struct report_chart charts[] = {
 };
 enum { N_CHARTS = sizeof charts / sizeof *charts };
 
-/* --- the table of figures --- */
+/* --- figures --- */
 
-static void put_count(FILE *out, double value)
+enum figure { LOSS, COUNT, TIME, SHARE, STEPS, VERSIONS };
+
+static json_t *figure_text(enum figure figure, double value)
 {
-    static const char suffixes[] = " kMGT";
+    static const char *const suffixes[] = {"", " k", " M", " G", " T"};
     int k = 0;
-    for (; value >= 9999.5 && k < 4; k++)
-        value /= 1000;
-    fprintf(out, k && value < 99.95 ? "%.1f" : "%.0f", value);
-    if (k)
-        fprintf(out, " %c", suffixes[k]);
-}
 
-static void put_time(FILE *out, double s)
-{
-    if (s < 120)
-        fprintf(out, "%.1f s", s);
-    else if (s < 7200)
-        fprintf(out, "%d min %02d s", (int)s / 60, (int)s % 60);
-    else
-        fprintf(out, "%.0f h %02d min", floor(s / 3600), (int)fmod(s / 60, 60));
-}
-
-static void put_share(FILE *out, double value)
-{
-    fprintf(out, "%.*f %%",
-            value < REPORT_ZERO_SHARE ? 0
-            : value < 0.001           ? 3
-            : value < 0.1             ? 2
-                                      : 1,
-            100 * value);
-}
-
-static void put_loss(FILE *out, double value)
-{
-    fprintf(out, "%.4f", value);
-}
-
-static void put_steps(FILE *out, double value)
-{
-    fprintf(out, "%.*f", value < 99.95, value);
-}
-
-static void put_versions(FILE *out, double value)
-{
-    fprintf(out, "%.2f", value);
+    if (!isfinite(value))
+        return json_null();
+    switch (figure) {
+    case COUNT:
+        for (; value >= 9999.5 && k < 4; k++)
+            value /= 1000;
+        return json_sprintf("%.*f%s", k && value < 99.95, value, suffixes[k]);
+    case TIME:
+        return value < 120 ? json_sprintf("%.1f s", value)
+               : value < 7200
+                   ? json_sprintf("%d min %02d s", (int)value / 60, (int)value % 60)
+                   : json_sprintf("%.0f h %02d min", floor(value / 3600),
+                                  (int)fmod(value / 60, 60));
+    case SHARE:
+        k = value < REPORT_ZERO_SHARE ? 0 : value < 0.001 ? 3 : value < 0.1 ? 2 : 1;
+        return json_sprintf("%.*f %%", k, 100 * value);
+    case STEPS: return json_sprintf("%.*f", value < 99.95, value);
+    case VERSIONS: return json_sprintf("%.2f", value);
+    default: return json_sprintf("%.4f", value);
+    }
 }
 
 static const struct column {
     const char *title, *key;            /* of the summary */
     enum report_field field;            /* of the last interval; REPORT_FIELDS: none */
-    void (*put)(FILE *out, double value);
+    enum figure figure;
     int better;                         /* 1: more is, -1: less is, 0: neither */
     const char *means;
     const char *of;                     /* the header's key for the examples that it is a
                                            mean of */
 } columns[] = {
-    {"examples", "examples", REPORT_EXAMPLES, put_count, 0, NULL, NULL},
-    {"time", "seconds", REPORT_SECONDS, put_time, 0, NULL, NULL},
-    {"loss", "loss", REPORT_LOSS, put_loss, -1,
+    {"examples", "examples", REPORT_EXAMPLES, COUNT, 0, NULL, NULL},
+    {"time", "seconds", REPORT_SECONDS, TIME, 0, NULL, NULL},
+    {"loss", "loss", REPORT_LOSS, LOSS, -1,
      "Loss: the mean of −ln of the probability given to what was so.", "data"},
-    {"NE", "ne", REPORT_NE, put_loss, -1,
+    {"NE", "ne", REPORT_NE, LOSS, -1,
      "NE, normalised entropy: the loss ÷ that of a guess by the share of clicks alone. "
      "Loss and NE are those while training.",
      "data"},
-    {"loss of its start", "start_loss", REPORT_FIELDS, put_loss, 0,
+    {"loss of its start", "start_loss", REPORT_FIELDS, LOSS, 0,
      "Of its start: of what a resumed run has trained itself; its loss and NE are of all "
      "that the model was trained on.",
      NULL},
-    {"NE of its start", "start_ne", REPORT_FIELDS, put_loss, 0, NULL, NULL},
-    {"held-out loss", "eval_loss", REPORT_EVAL_LOSS, put_loss, -1, NULL, "eval"},
-    {"held-out NE", "eval_ne", REPORT_EVAL_NE, put_loss, -1, NULL, "eval"},
-    {"AUC", "auc", REPORT_AUC, put_loss, 1,
+    {"NE of its start", "start_ne", REPORT_FIELDS, LOSS, 0, NULL, NULL},
+    {"held-out loss", "eval_loss", REPORT_EVAL_LOSS, LOSS, -1, NULL, "eval"},
+    {"held-out NE", "eval_ne", REPORT_EVAL_NE, LOSS, -1, NULL, "eval"},
+    {"AUC", "auc", REPORT_AUC, LOSS, 1,
      "AUC: how often a click is scored above another example.", "eval"},
-    {"accuracy", "eval_accuracy", REPORT_ACCURACY, put_loss, 1,
+    {"accuracy", "eval_accuracy", REPORT_ACCURACY, LOSS, 1,
      "Accuracy: how often what was so had the highest probability; it and AUC are of the "
      "held-out set.",
      "eval"},
-    {"examples/s", "examples_per_s", REPORT_RATE, put_count, 1, NULL, NULL},
-    {"stall", "stall_share", REPORT_STALL, put_share, -1,
+    {"examples/s", "examples_per_s", REPORT_RATE, COUNT, 1, NULL, NULL},
+    {"stall", "stall_share", REPORT_STALL, SHARE, -1,
      "Stall: the share of the workers’ time spent waiting for other trainers.", NULL},
-    {"gap", "gap_mean", REPORT_GAP, put_steps, 0,
+    {"gap", "gap_mean", REPORT_GAP, STEPS, 0,
      "Gap: steps of a trainer between two merges.", NULL},
-    {"supersteps", "supersteps", REPORT_FIELDS, put_count, 0,
+    {"supersteps", "supersteps", REPORT_FIELDS, COUNT, 0,
      "Supersteps: steps of the global model, each by the mean of the gradients that had "
      "come.",
      NULL},
-    {"staleness", "staleness_mean", REPORT_STALENESS, put_versions, 0,
+    {"staleness", "staleness_mean", REPORT_STALENESS, VERSIONS, 0,
      "Staleness: versions that the model had gone on by when a gradient came.", NULL},
-    {"stale", "refused_stale", REPORT_FIELDS, put_count, -1,
+    {"stale", "refused_stale", REPORT_FIELDS, COUNT, -1,
      "Stale: gradients that were refused for it.", NULL},
 };
 enum { N_COLUMNS = sizeof columns / sizeof *columns };
@@ -183,24 +173,35 @@ static double best_of(const struct column *c, const struct report_run *this,
     return best > worst || best < worst ? best : (double)NAN;
 }
 
-static void put_key(FILE *out, int r)
+/* --- values --- */
+
+struct page {
+    const struct report_run *runs;
+    int n, sets;
+    bool good;                  /* there was memory for all values */
+};
+
+/* The two take `value`, which may be NULL: there was no memory for it. */
+static void set(struct page *p, json_t *object, const char *name, json_t *value)
 {
-    fprintf(out, "<svg class=\"key\" viewBox=\"0 0 22 10\"><g class=\"run c%d%s\">"
-            "<path d=\"M1 5H21\" stroke-width=\"3\"/></g></svg>", r % REPORT_COLOURS,
-            r >= REPORT_COLOURS ? " dashed" : "");
+    p->good &= json_object_set_new_nocheck(object, name, value) == 0;
 }
 
-static void put_header(FILE *out, const struct report_run *run, const char *key)
+static void add(struct page *p, json_t *list, json_t *value)
 {
-    const json_t *value = json_object_get(run->header, key);
-    char *text = value && !json_is_string(value)
-                     ? json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(9))
-                     : NULL;
-    if (json_is_string(value))
-        report_list(out, json_string_value(value));
-    else
-        report_list(out, text ? text : "–");
+    p->good &= json_array_append_new(list, value) == 0;
+}
+
+static json_t *header_text(const struct report_run *run, const char *key)
+{
+    json_t *value = json_object_get(run->header, key);
+
+    if (!value || json_is_string(value))
+        return value ? json_incref(value) : json_null();
+    char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(9));
+    value = text ? json_string_nocheck(text) : NULL;
     free(text);
+    return value;
 }
 
 /* By a launcher, of whose ranks the run itself has none to start. */
@@ -210,178 +211,46 @@ static bool started_elsewhere(const struct report_run *run)
     return json_is_number(trainers) && json_number_value(trainers) < 1;
 }
 
-static void put_run(FILE *out, const struct report_run *run, int r)
+static json_t *figures_of(struct page *p, const struct report_run *run)
 {
-    fputs("<tr><td>", out);
-    put_key(out, r);
-    report_text(out, run->label);
-    fputs("<small>", out);
-    if (report_of_bsp(run)) {
-        fputs("bsp run <span>· ", out);
-        put_header(out, run, "modules");
-        fputs(" modules", out);
-    } else {
-        put_header(out, run, "model");
-        fputs(" · ", out);
-        put_header(out, run, "sync");
-        fputs(" <span>· ", out);
-        put_header(out, run, started_elsewhere(run) ? "size" : "trainers");
-        fputs(" × ", out);
-        put_header(out, run, "workers");
+    json_t *figures = json_array();
+
+    for (const struct column *c = columns; c < columns + N_COLUMNS; c++) {
+        double value = report_figure(run, c->key, c->field);
+        bool best = !report_unfinished(run) && value == best_of(c, run, p->runs, p->n);
+        if (anybody(c, p->runs, p->n))
+            add(p, figures, json_pack("{s:o,s:b}", "figure",
+                                      figure_text(c->figure, value), "best", best));
     }
-    fputs("</span></small>", out);
-    if (report_unfinished(run)) {
-        fputs("<small>", out);
-        report_text(out, report_unfinished(run));
-        fputs("</small>", out);
-    }
-    if (run->n_failed)
-        fprintf(out, "<small>%d checkpoint%s failed</small>", run->n_failed,
-                run->n_failed == 1 ? "" : "s");
-    fputs("</td>", out);
+    return figures;
 }
 
-static void put_figure(FILE *out, const struct column *c, double value, bool bold)
+static json_t *run_of(struct page *p, int r)
 {
-    fputs(bold ? "<td><b>" : "<td>", out);
-    if (isfinite(value))
-        c->put(out, value);
-    else
-        fputs("–", out);
-    fputs(bold ? "</b></td>" : "</td>", out);
-}
+    static const char *const shown[] = {"model", "sync", "workers", "modules",
+                                        "parameters", "data"};
+    const struct report_run *run = &p->runs[r];
+    const char *unfinished = report_unfinished(run);
+    char set_name[256];
+    json_t *of = json_pack("{s:b,s:b}", "first", r == 0, "bsp", report_of_bsp(run));
 
-static bool has_set(const struct report_run *run)
-{
-    return json_string_length(json_object_get(run->header, "eval")) > 0 ||
-           isfinite(report_figure(run, "eval_loss", REPORT_EVAL_LOSS));
-}
-
-/* What a run knows of its held-out set: 2 examples and clicks, 1 examples, 0 names alone;
- * -1: it has none. */
-static int knows_set(const struct report_run *run)
-{
-    bool counted = isfinite(report_figure(run, "eval_examples", REPORT_EVAL_EXAMPLES));
-    return !has_set(run) ? -1
-           : counted ? 1 + isfinite(report_figure(run, "eval_clicks", REPORT_EVAL_CLICKS))
-                     : 0;
-}
-
-/* Among runs that know as much as each other, "the same examples" parts them into sets. A
- * run that knows less is of their set where it fits one alone; of several it may be any,
- * and so is of none of them. Thus the order of the runs decides nothing but the numbers,
- * as sets appear. */
-static void number_sets(struct report_run *runs, int n)
-{
-    /* from 1, of the set of each run that began one */
-    int numbers[REPORT_MAX_RUNS] = {0};
-
-    for (int r = 0; r < n; r++)
-        runs[r].set = -1;
-    for (int knows = 2; knows >= 0; knows--)
-        for (int r = 0; r < n; r++) {
-            int like = r, fits = -1;
-            bool several = false;
-            for (int k = knows_set(&runs[r]) == knows ? n - 1 : -1; k >= 0; k--) {
-                int known = knows_set(&runs[k]);
-                if (known < knows || !report_same_examples("eval", &runs[k], &runs[r]))
-                    continue;
-                like = known == knows ? k : like;
-                several |= known > knows && fits >= 0 && fits != runs[k].set;
-                fits = known > knows ? runs[k].set : fits;
-            }
-            if (knows_set(&runs[r]) == knows)
-                runs[r].set = fits < 0 || several ? like : fits;
-        }
-    for (int r = 0, sets = 0; r < n; r++)
-        if (runs[r].set >= 0) {
-            int *number = &numbers[runs[r].set];
-            *number = *number ? *number : ++sets;
-            runs[r].set = *number - 1;
-        }
-}
-
-static int count_sets(const struct report_run *runs, int n)
-{
-    int sets = 0;
-    for (int r = 0; r < n; r++)
-        sets = runs[r].set >= sets ? runs[r].set + 1 : sets;
-    return sets;
-}
-
-/* "A: held.tsv, 4000 examples". */
-static void name_set(const struct report_run *run, int set, char *text, size_t room)
-{
-    const char *names = json_string_value(json_object_get(run->header, "eval"));
-    double n = report_figure(run, "eval_examples", REPORT_EVAL_EXAMPLES);
-    int used = snprintf(text, room, "%c: %.200s", 'A' + set, names ? names : "");
-    if (isfinite(n) && (size_t)used < room)
-        snprintf(text + used, room - (size_t)used, ", %.0f examples", n);
-}
-
-static void put_set(FILE *out, const struct report_run *runs, int r)
-{
-    int set = runs[r].set;
-    char text[256] = "–";
-    if (set >= 0)
-        name_set(&runs[r], set, text, sizeof text);
-    fputs("<td>", out);
-    report_text(out, text);
-    fputs("</td>", out);
-}
-
-static void put_figures(FILE *out, const struct report_run *runs, int n)
-{
-    bool plans = false, sets = count_sets(runs, n) > 1;
-    for (int r = 0; r < n; r++)
-        plans |= !report_of_bsp(&runs[r]);
-    fprintf(out, "<div class=\"wide\"><table>\n<tr><th>run%s</th>",
-            plans ? "<small>model · plan · trainers × workers</small>" : "");
-    if (sets)
-        fputs("<th>held-out set</th>", out);
-    for (int c = 0; c < N_COLUMNS; c++)
-        if (anybody(&columns[c], runs, n))
-            fprintf(out, "<th>%s</th>", columns[c].title);
-    fputs("</tr>\n", out);
-    for (int r = 0; r < n; r++) {
-        put_run(out, &runs[r], r);
-        if (sets)
-            put_set(out, runs, r);
-        for (int c = 0; c < N_COLUMNS; c++) {
-            double value = report_figure(&runs[r], columns[c].key, columns[c].field);
-            bool best = !report_unfinished(&runs[r]) &&
-                        value == best_of(&columns[c], &runs[r], runs, n);
-            if (anybody(&columns[c], runs, n))
-                put_figure(out, &columns[c], value, best);
-        }
-        fputs("</tr>\n", out);
-    }
-    fputs("</table></div>\n", out);
-}
-
-static bool any_unfinished(const struct report_run *runs, int n)
-{
-    for (int r = 0; r < n; r++)
-        if (report_unfinished(&runs[r]))
-            return true;
-    return false;
-}
-
-static void put_summary(FILE *out, const struct report_run *runs, int n)
-{
-    put_figures(out, runs, n);
-    fputs("<p>", out);
-    for (int c = 0; c < N_COLUMNS; c++)
-        if (columns[c].means && anybody(&columns[c], runs, n))
-            fprintf(out, "%s ", columns[c].means);
-    if (n > 1)
-        fprintf(out, "Bold: the best of the finished runs%s. ", count_sets(runs, n) > 1
-                ? "; held-out figures are compared where they are of the same set" : "");
-    if (any_unfinished(runs, n))
-        fputs("A run that did not finish has figures of its last interval and evaluation "
-              "where its log has no summary of them.",
-              out);
-    fputs("</p>\n", out);
+    for (size_t k = 0; k < sizeof shown / sizeof *shown; k++)
+        set(p, of, shown[k], header_text(run, shown[k]));
+    set(p, of, "trainers",
+        header_text(run, started_elsewhere(run) ? "size" : "trainers"));
+    set(p, of, "colour",
+        json_sprintf("c%d%s", r % REPORT_COLOURS, r < REPORT_COLOURS ? "" : " dashed"));
+    set(p, of, "label", json_string_nocheck(run->label));
+    set(p, of, "path", json_string_nocheck(run->path));
+    set(p, of, "unfinished", unfinished ? json_string_nocheck(unfinished) : json_null());
+    set(p, of, "failed", run->n_failed ? json_sprintf("%d checkpoint%s", run->n_failed,
+                                                      run->n_failed == 1 ? "" : "s")
+                                       : json_null());
+    set(p, of, "set", run->set < 0 ? json_null()
+                                   : json_string_nocheck(report_set_name(
+                                         run, set_name, sizeof set_name)));
+    set(p, of, "figures", figures_of(p, run));
+    return of;
 }
 
 /* --- options --- */
@@ -398,65 +267,42 @@ static bool matters(const char *key)
     return true;
 }
 
-static bool differs(const char *key, const struct report_run *runs, int n)
+static bool differs(const char *key, const struct page *p)
 {
-    for (int r = 1; r < n; r++) {
-        const json_t *a = json_object_get(runs[0].header, key);
-        const json_t *b = json_object_get(runs[r].header, key);
+    for (int r = 1; r < p->n; r++) {
+        const json_t *a = json_object_get(p->runs[0].header, key);
+        const json_t *b = json_object_get(p->runs[r].header, key);
         if (a != b && !json_equal(a, b))
             return true;
     }
     return false;
 }
 
-/* Is this the first run that has the option? */
-static bool first_with(const char *key, const struct report_run *runs, int r)
+/* A table of options, of all runs: those that differ, or all. */
+static json_t *options_of(struct page *p, bool differ)
 {
-    for (int k = 0; k < r; k++)
-        if (json_object_get(runs[k].header, key))
-            return false;
-    return strcmp(key, "kind") != 0;
-}
+    json_t *rows = json_array(), *names = json_object();
 
-static void put_option(FILE *out, const char *key, const struct report_run *runs, int n)
-{
-    fputs("<tr><td>", out);
-    report_text(out, key);
-    fputs("</td>", out);
-    for (int r = 0; r < n; r++) {
-        fputs("<td>", out);
-        put_header(out, &runs[r], key);
-        fputs("</td>", out);
-    }
-    fputs("</tr>\n", out);
-}
-
-static int put_options(FILE *out, const struct report_run *runs, int n, bool all)
-{
-    int shown = 0;
-    fputs("<div class=\"wide\"><table class=\"options\">\n<tr><th>option</th>", out);
-    for (int r = 0; r < n; r++) {
-        fputs("<th>", out);
-        put_key(out, r);
-        report_text(out, runs[r].label);
-        fputs("</th>", out);
-    }
-    fputs("</tr>\n", out);
-    for (int r = 0; r < n; r++) {
+    for (int r = 0; r < p->n; r++) {
         const char *key;
         json_t *value;
-        json_object_foreach(runs[r].header, key, value)
-            if (first_with(key, runs, r) &&
-                (all || (differs(key, runs, n) && matters(key)))) {
-                put_option(out, key, runs, n);
-                shown++;
-            }
+        json_object_foreach(p->runs[r].header, key, value) {
+            if (json_object_get(names, key) || strcmp(key, "kind") == 0 ||
+                (differ && (!differs(key, p) || !matters(key))))
+                continue;
+            json_t *values = json_array();
+            for (int k = 0; k < p->n; k++)
+                add(p, values, header_text(&p->runs[k], key));
+            set(p, names, key, json_true());
+            add(p, rows, json_pack("{s:s,s:o}", "name", key, "values", values));
+        }
     }
-    fputs("</table></div>\n", out);
-    return shown;
+    json_decref(names);
+    bool none = differ && json_array_size(rows) == 0;
+    return json_pack("{s:b,s:b,s:o}", "differ", differ, "none", none, "rows", rows);
 }
 
-/* --- the page --- */
+/* --- charts --- */
 
 static bool has_curve(const struct report_run *run, enum report_field field)
 {
@@ -467,112 +313,94 @@ static bool has_curve(const struct report_run *run, enum report_field field)
     return points > 1;
 }
 
-/* Why charts that a reader looks for are not there. */
-static void put_missing(FILE *out, const struct report_run *runs, int n)
+/* Where no chart is that a reader looks for. */
+static void set_missing(struct page *p, json_t *page)
 {
     bool held_out = false, evaluated = false, logged = false;
-    for (int r = 0; r < n; r++) {
-        held_out |= isfinite(report_figure(&runs[r], "eval_loss", REPORT_EVAL_LOSS));
-        evaluated |= has_curve(&runs[r], REPORT_EVAL_LOSS);
-        logged |= has_curve(&runs[r], REPORT_SECONDS);
-    }
-    if (held_out && !evaluated)
-        fputs("<p>Held-out figures were measured once a run, and are in the table: train "
-              "--eval-every gives their curves.</p>\n", out);
-    if (!logged)
-        fputs("<p>A curve needs two intervals: train --log-every says how many seconds "
-              "one takes.</p>\n",
-              out);
-}
 
-static void put_legend(FILE *out, const struct report_run *runs, int n)
-{
-    fputs("<h2>Curves</h2>\n<div class=\"legend\">", out);
-    for (int r = 0; r < n; r++) {
-        fputs("<span>", out);
-        put_key(out, r);
-        report_text(out, runs[r].label);
-        fputs("</span>\n", out);
+    for (int r = 0; r < p->n; r++) {
+        const struct report_run *run = &p->runs[r];
+        held_out |= isfinite(report_figure(run, "eval_loss", REPORT_EVAL_LOSS));
+        evaluated |= has_curve(run, REPORT_EVAL_LOSS);
+        logged |= has_curve(run, REPORT_SECONDS);
     }
-    fputs("</div>\n", out);
-}
-
-static void put_what(FILE *out, const struct report_run *run)
-{
-    if (report_of_bsp(run)) {
-        fputs("descant bsp run, ", out);
-        put_header(out, run, "parameters");
-        fputs(" parameters", out);
-        return;
-    }
-    put_header(out, run, "model");
-    fputs(", on ", out);
-    put_header(out, run, "data");
-}
-
-static void put_head(FILE *out, const struct report_run *runs, int n)
-{
-    char title[64];
-    snprintf(title, sizeof title, n == 1 ? "A training run" : "%d training runs compared",
-             n);
-    fprintf(out,
-            "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta "
-            "charset=\"utf-8\"/>\n<meta name=\"viewport\" "
-            "content=\"width=device-width,initial-scale=1\"/>\n<title>%s</"
-            "title>\n<style>\n%s</style>\n</head>\n<body>\n<h1>%s</h1>\n<p>",
-            title, style, title);
-    put_what(out, &runs[0]);
-    fputs(differs("model", runs, n) || differs("data", runs, n) ? ", and others.</p>\n"
-                                                                : ".</p>\n", out);
+    set(p, page, "once", json_boolean(held_out && !evaluated));
+    set(p, page, "short", json_boolean(!logged));
 }
 
 /* A chart of held-out figures for each set: those of two are not to be compared. */
-static bool put_charts(FILE *out, const struct report_chart *chart,
-                       const struct report_run *runs, int n)
+static void put_chart(struct page *p, FILE *out, const struct report_chart *chart)
 {
     struct report_chart one = *chart;
-    bool skips[REPORT_MAX_RUNS], good = true;
+    bool skips[REPORT_MAX_RUNS];
     char of[256];
-    int sets = count_sets(runs, n);
-    if (!chart->sparse || sets < 2)
-        return report_chart(out, chart, runs, n);
-    for (int set = 0; set < sets && good; set++) {
-        for (int r = n - 1; r >= 0; r--) {
-            skips[r] = runs[r].set != set;
-            if (!skips[r])
-                name_set(&runs[r], set, of, sizeof of);
+    int sets = chart->sparse && p->sets > 1 ? p->sets : 0;
+
+    if (!sets)
+        p->good &= report_chart(out, chart, p->runs, p->n);
+    for (int s = 0; s < sets && p->good; s++) {
+        for (int r = p->n - 1; r >= 0; r--) {
+            skips[r] = p->runs[r].set != s;
+            one.of = skips[r] ? one.of : report_set_name(&p->runs[r], of, sizeof of);
         }
-        one.of = of;
         one.skips = skips;
-        good = report_chart(out, &one, runs, n);
+        p->good &= report_chart(out, &one, p->runs, p->n);
     }
-    return good;
 }
+
+static json_t *charts_of(struct page *p)
+{
+    char *text = NULL;
+    size_t bytes;
+    FILE *out = open_memstream(&text, &bytes);
+
+    for (int c = 0; out && c < N_CHARTS && p->good; c++)
+        put_chart(p, out, &charts[c]);
+    json_t *drawn = out && fclose(out) == 0 ? json_string_nocheck(text) : NULL;
+    free(text);
+    return drawn;
+}
+
+/* --- the page --- */
 
 bool report_page(FILE *out, struct report_run *runs, int n)
 {
-    bool good = true;
-    number_sets(runs, n);
-    put_head(out, runs, n);
-    put_summary(out, runs, n);
-    put_legend(out, runs, n);
-    put_missing(out, runs, n);
-    fputs("<div class=\"charts\">\n", out);
-    for (int c = 0; c < N_CHARTS && good; c++)
-        good = put_charts(out, &charts[c], runs, n);
-    fputs("</div>\n", out);
-    if (n > 1) {
-        fputs("<h2>Options that differ</h2>\n", out);
-        if (put_options(out, runs, n, false) == 0)
-            fputs("<p>None.</p>\n", out);
-    }
-    fputs("<details><summary>All options</summary>\n", out);
-    put_options(out, runs, n, true);
-    fprintf(out, "</details>\n<footer>descant report %s, from ", descant_version());
+    struct page p = {runs, n, report_compare(runs, n), true};
+    json_t *page = json_object(), *list = json_array(), *titles = json_array(),
+           *meanings = json_array(), *options = json_array();
+    bool plans = false, torn = false;
+
     for (int r = 0; r < n; r++) {
-        fputs(r ? ", " : "", out);
-        report_text(out, runs[r].path);
+        plans |= !report_of_bsp(&runs[r]);
+        torn |= report_unfinished(&runs[r]) != NULL;
+        add(&p, list, run_of(&p, r));
     }
-    fputs("</footer>\n</body>\n</html>\n", out);
-    return good;
+    for (const struct column *c = columns; c < columns + N_COLUMNS; c++)
+        if (anybody(c, runs, n)) {
+            add(&p, titles, json_string(c->title));
+            if (c->means)
+                add(&p, meanings, json_string(c->means));
+        }
+    if (n > 1)
+        add(&p, options, options_of(&p, true));
+    add(&p, options, options_of(&p, false));
+    set(&p, page, "title", n == 1 ? json_string("A training run")
+                                  : json_sprintf("%d training runs compared", n));
+    set(&p, page, "style", json_string(style));
+    set(&p, page, "version", json_string(descant_version()));
+    set(&p, page, "others", json_boolean(differs("model", &p) || differs("data", &p)));
+    set(&p, page, "several", json_boolean(n > 1));
+    set(&p, page, "sets", json_boolean(p.sets > 1));
+    set(&p, page, "plans", json_boolean(plans));
+    set(&p, page, "torn", json_boolean(torn));
+    set(&p, page, "runs", list);
+    set(&p, page, "columns", titles);
+    set(&p, page, "meanings", meanings);
+    set(&p, page, "options", options);
+    set(&p, page, "charts", charts_of(&p));
+    set_missing(&p, page);
+    if (p.good)
+        report_fill(out, template, page);
+    json_decref(page);
+    return p.good;
 }

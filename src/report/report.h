@@ -90,14 +90,24 @@ struct report_chart {
 bool report_chart(FILE *out, const struct report_chart *chart,
                   const struct report_run *runs, int n);
 
-/* --- text.c: as HTML --- */
+/* --- runs.c --- */
 
-void report_text(FILE *out, const char *text);
-void report_list(FILE *out, const char *text);      /* a line may break after a comma */
+/* Tells runs of one label apart, and numbers their held-out sets; returns how many there
+ * are. */
+int report_compare(struct report_run *runs, int n);
+/* "A: held.tsv, 4000 examples", of a run that has a set; returns text. */
+const char *report_set_name(const struct report_run *run, char *text, size_t room);
+
+/* --- template.c --- */
+
+/* As HTML; breaks: a line may end after a comma. */
+void report_text(FILE *out, const char *text, bool breaks);
+/* The values are an object of texts, sections' arrays, and booleans. */
+void report_fill(FILE *out, const char *template, const json_t *values);
 
 /* --- page.c --- */
 
-/* Also numbers the runs' held-out sets. */
+/* Nothing is put where there is no memory, which is false. Compares the runs. */
 bool report_page(FILE *out, struct report_run *runs, int n);
 
 #endif
