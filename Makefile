@@ -81,8 +81,9 @@ TRAIN_PACKAGES := openblas zlib libzstd jansson
 HAVE_TRAIN := $(shell $(PKG_CONFIG) --exists $(TRAIN_PACKAGES) 2>/dev/null && echo 1)
 LOOPS_SOURCE := $(wildcard src/nn/loops.c)
 TRAIN_SOURCES := $(filter-out $(LOOPS_SOURCE),$(wildcard src/nn/*.c src/data/*.c \
-	src/run/*.c src/control/*.c src/train/*.c src/report/*.c))
-TRAIN_COMMANDS := $(foreach c,train eval output info_file gen gen_cache report bsp bsp_status,\
+	src/run/*.c src/control/*.c src/train/*.c src/report/*.c \
+	src/files/*.c))
+TRAIN_COMMANDS := $(foreach c,train eval gen gen_cache report bsp bsp_status,\
 	$(wildcard src/cli/$(c).c))
 TRAIN_TESTS := $(wildcard $(patsubst %,tests/test_%.c,models loops learning data input formats \
 	report trainer training_ends training_faults training_words run_files run_rules resume scores bsp bsp_control \

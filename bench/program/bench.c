@@ -268,14 +268,9 @@ bool bench_open(struct bench *bench, int rank, const struct bench_job *how,
 bool bench_options(const struct cli *cli, const struct option *table, size_t n,
                    void *into, int *status)
 {
-    if (cli->argc > 0 && cli_is_help(cli->argv[0])) {
-        fprintf(cli->out, "usage: descant %s [OPTIONS]\n", cli->command);
-        settings_help(cli->out, table, n, into);
-        *status = CLI_DONE;
-        return false;
-    }
-    *status = settings_parse(cli, table, n, into);
-    return *status == CLI_DONE;
+    char usage[64];
+    snprintf(usage, sizeof usage, "%s [OPTIONS]", cli->command);
+    return settings_take(cli, usage, table, n, into, status);
 }
 
 /* --- figures --- */

@@ -426,17 +426,11 @@ int bench_exchange(const struct cli *cli)
     struct exchange_options o = {
         .trainers = 2, .bytes = 64 << 20, .link = "none", .sync_cpu = 1};
     double rate, rtt;
-    if (cli->argc > 0 && cli_is_help(cli->argv[0])) {
-        fputs("usage: descant bench exchange [OPTIONS]\n", cli->out);
-        settings_help(cli->out, options, N_OPTIONS, &o);
-        return CLI_DONE;
-    }
-    int status = settings_parse(cli, options, N_OPTIONS, &o);
-    if (status != CLI_DONE)
+    int status;
+    if (!bench_options(cli, options, N_OPTIONS, &o, &status))
         return status;
-    if (!cli_link(o.link, o.suffix, sizeof o.suffix, &rate, &rtt))
-        return cli_bad_use(cli, "--link %s: allowed is none or RATE,RTT as 1gbit,1ms",
-                           o.link);
+    if (!cli_link_ok(cli, o.link, o.suffix, sizeof o.suffix, &rate, &rtt))
+        return CLI_BAD_USE;
     if (o.what == ELASTIC && o.memory == BUFFER)
         return cli_bad_use(cli, "--memory buffer is only for --what mean");
     if (o.memory == BUFFER && o.sync_cpu < 1)

@@ -354,7 +354,6 @@ int bench_modules(const struct cli *cli)
     struct modules_options o = {.bytes = 4000000, .modules = 1, .batch = 128, .pairs = 15,
                                 .period_ms = 50, .run_s = 2};
     static struct result results[MOST_MODULES + 1];
-    struct log log = {.fn = cli_log, .user = cli->err, .rank = -1};
     struct how how = {.o = &o};
     int status;
     if (!bench_options(cli, table, N_TABLE, &o, &status))
@@ -362,7 +361,7 @@ int bench_modules(const struct cli *cli)
     if (o.slow && o.modules < 2)
         return cli_bad_use(cli,
                            "--slow needs --modules 2 or more: the others are looked at");
-    bool good = make_model(&o, &how.model, &log) && run(cli, &how, results);
+    bool good = make_model(&o, &how.model, &cli->log) && run(cli, &how, results);
     if (good)
         print(cli, &o, model_floats(how.model), &results[0]);
     model_destroy(how.model);

@@ -440,9 +440,8 @@ int bench_overlap(const struct cli *cli)
         return status;
     if (!cli_plan_ok(cli, "plan", o.plan))
         return CLI_BAD_USE;
-    if (!cli_link(o.link, o.suffix, sizeof o.suffix, &rate, &rtt))
-        return cli_bad_use(cli, "--link %s: allowed is none or RATE,RTT as 1gbit,1ms",
-                           o.link);
+    if (!cli_link_ok(cli, o.link, o.suffix, sizeof o.suffix, &rate, &rtt))
+        return CLI_BAD_USE;
     double k = (double)o.trainers;
     o.link_s = rate > 0 ? 2 * (k - 1) / k * (double)o.bytes / rate + 2 * rtt : 2 * rtt;
     struct bench bench = {.trainers = (int)o.trainers, .err = cli->err};

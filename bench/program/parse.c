@@ -156,15 +156,9 @@ static void say(const struct cli *cli, const struct parse_options *o,
 int bench_parse(const struct cli *cli)
 {
     struct parse_options o = {.bytes = 100 << 20};
-    struct log log = {.fn = cli_log, .user = cli->err, .rank = -1};
     struct figures f;
-    if (cli->argc > 0 && cli_is_help(cli->argv[0])) {
-        fputs("usage: descant bench parse [OPTIONS]\n", cli->out);
-        settings_help(cli->out, options, N_OPTIONS, &o);
-        return CLI_DONE;
-    }
-    int status = settings_parse(cli, options, N_OPTIONS, &o);
-    if (status != CLI_DONE)
+    int status;
+    if (!bench_options(cli, options, N_OPTIONS, &o, &status))
         return status;
     const char *folder = getenv("TMPDIR");
     char path[512];
@@ -175,9 +169,9 @@ int bench_parse(const struct cli *cli)
         return CLI_FAILED;
     }
     close(fd);
-    bool good = write_input(path, &o, &log);
+    bool good = write_input(path, &o, &cli->log);
     f.bytes = size_of(path);
-    good = good && measure(path, &o, &log, &f);
+    good = good && measure(path, &o, &cli->log, &f);
     unlink(path);
     if (!good) {
         fprintf(cli->err, "descant bench parse: it failed\n");

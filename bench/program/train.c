@@ -393,16 +393,14 @@ static int check(const struct cli *cli, const struct options *o)
 
     if (!cli_plan_ok(cli, "sync", o->train.sync))
         return CLI_BAD_USE;
-    if (!cli_link(o->train.link, suffix, sizeof suffix, &rate, &rtt))
-        return cli_bad_use(cli, "--link %s: allowed is none or RATE,RTT as 1gbit,1ms",
-                           o->train.link);
+    if (!cli_link_ok(cli, o->train.link, suffix, sizeof suffix, &rate, &rtt))
+        return CLI_BAD_USE;
     return CLI_DONE;
 }
 
 int bench_train(const struct cli *cli)
 {
     struct options o = {.train = train_options_default(), .rows = 200000, .run_s = 2};
-    struct log log = {.fn = cli_log, .user = cli->err, .rank = -1};
     struct figures f = {.n = 0};
     struct input in = {.folder = ""};
     struct model *model = NULL;
@@ -410,22 +408,16 @@ int bench_train(const struct cli *cli)
     o.train.sync = "none";
     o.train.quiet = true;
     o.train.epochs = 1000000;
-    if (settings_wants_help(cli)) {
-        fputs("usage: descant bench train [OPTIONS]\n", cli->out);
-        settings_help(cli->out, table, N_TABLE, &o);
-        return CLI_DONE;
-    }
-    int status = settings_parse(cli, table, N_TABLE, &o);
-    if (status == CLI_DONE)
-        status = check(cli, &o);
-    if (status != CLI_DONE)
+    int status;
+    if (!bench_options(cli, table, N_TABLE, &o, &status) ||
+        (status = check(cli, &o)) != CLI_DONE)
         return status;
     if (o.rounds == 0)
         o.rounds = strcmp(o.train.sync, "none") == 0 ? 5 : 15;
     if (o.train.model == MODEL_LINEAR && o.train.rows == train_options_default().rows)
         o.train.rows = 1 << 22;
     o.train.data = o.input ? in.text : in.cache;
-    bool good = bench_model(&o, &model, &log) && make_input(&in, &o, &log) &&
+    bool good = bench_model(&o, &model, &cli->log) && make_input(&in, &o, &cli->log) &&
                 measure(&o, model, &f, cli->err);
     if (good)
         say(cli, &o, &f);

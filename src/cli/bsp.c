@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /* descant bsp: its commands, and what a run can be told. Everything that can be seen to
  * be wrong is said before a segment is made. */
-#include "cli/bsp.h"
 #include "base/option_rows.h"
+#include "cli/cli.h"
 #include "control/control.h"
+#include "files/files.h"
 #include "link/mpi.h"
 #include "run/progress.h"
 #include "sync/launcher.h"
 
-#include <limits.h>
 #include <string.h>
 
 #define AT(field) offsetof(struct bsp_options, field)
@@ -127,19 +127,6 @@ static bool name_good(const struct cli *cli, const char *name)
     return false;
 }
 
-static bool files_good(const struct cli *cli, const struct bsp_options *o)
-{
-    const struct cli_file files[] = {
-        {"checkpoint", o->checkpoint, CLI_REPLACES},
-        {"log", o->log, CLI_WRITES},
-        {"model", o->model, CLI_READS},
-        {"eval", o->eval, CLI_READS},
-    };
-    return cli_files_apart(cli, files, sizeof files / sizeof *files) &&
-           cli_log_good(cli, o->log) &&
-           (!o->checkpoint || cli_file_good(cli, "checkpoint", o->checkpoint));
-}
-
 static int check(const struct cli *cli, struct bsp_options *o)
 {
     if (!name_good(cli, o->name) || !period_good(cli, o))
@@ -163,12 +150,19 @@ static int check(const struct cli *cli, struct bsp_options *o)
 /* --- the commands --- */
 
 /* Files are rank 0's alone: other hosts need not have their folders. */
-static int lead(const struct cli *cli, const struct bsp_options *o, struct bsp_link *link)
+static int lead(const struct cli *cli, struct bsp_options *o, struct bsp_link *link)
 {
-    if (files_good(cli, o))
+    const struct named_file files[] = {{"checkpoint", &o->checkpoint, FILE_KEPT},
+                                       {"log", &o->log, FILE_LOGGED},
+                                       {"model", &o->model, FILE_READ},
+                                       {"eval", &o->eval, FILE_READ}};
+    char target[PATH_MAX];
+    int status = cli_files(cli, files, sizeof files / sizeof *files, target);
+
+    if (status == CLI_DONE)
         return bsp_run(o, link, cli->out, cli->err);
     bsp_link_close(link, false);
-    return CLI_BAD_USE;
+    return status;
 }
 
 /* As rank 0 it has the run; as another one, local modules. */
@@ -244,7 +238,6 @@ static int parse(const struct cli *cli, enum bsp_role role, struct bsp_options *
 
 static int begin(const struct cli *cli, enum bsp_role role, struct bsp_options *o)
 {
-    char checkpoint[PATH_MAX];
     if (role == BSP_CONTROL)
         o->modules = 0;
     int status = parse(cli, role, o);
@@ -256,9 +249,7 @@ static int begin(const struct cli *cli, enum bsp_role role, struct bsp_options *
     if (role == BSP_LOCAL)
         status = name_good(cli, o->name) ? CLI_DONE : CLI_BAD_USE;
     else
-        status = cli_file_follow(cli, "checkpoint", &o->checkpoint, checkpoint)
-                     ? check(cli, o)
-                     : CLI_BAD_USE;
+        status = check(cli, o);
     return status == CLI_DONE ? take_part(cli, role, o) : status;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* descant bsp status: its options. */
 #include "base/option_rows.h"
-#include "cli/bsp.h"
+#include "cli/cli.h"
 #include "control/control.h"
 
 #include <string.h>

@@ -12,6 +12,7 @@ struct cli {
     int argc;                   /* what follows the command */
     char **argv;
     FILE *out, *err;
+    struct log log;             /* onto err: warnings and failures */
 };
 
 enum { CLI_DONE, CLI_FAILED, CLI_BAD_USE };
@@ -38,7 +39,11 @@ int cli_unknown(const struct cli *cli, const char *what, const char *word,
  * why. */
 int settings_parse(const struct cli *cli, const struct option *table, size_t n,
                    void *into);
-/* The same of a command that has --config: it and its value are passed over. given, room
+/* The same where a command begins: its help, for which the usage is the words behind
+ * "usage: descant", is put where it is asked for. False: *status is to be returned. */
+bool settings_take(const struct cli *cli, const char *usage, const struct option *table,
+                   size_t n, void *into, int *status);
+/* As settings_parse, of a command that has --config: it and its value are passed over. given, room
  * for n, has which there were. */
 enum { MOST_SETTINGS = 64 };
 int settings_parse_config(const struct cli *cli, const struct option *table, size_t n,
@@ -49,36 +54,12 @@ void settings_help(FILE *out, const struct option *table, size_t n, const void *
 const char *settings_config(const struct cli *cli);
 bool settings_wants_help(const struct cli *cli);
 
-/* A file that an option names. While it is written there is a NAME.lock; CLI_MAKES and
- * CLI_REPLACES also write NAME.tmp, CLI_WRITES and the latter NAME.old, and the latter
- * NAME.previous, NAME.best, NAME.best.tmp and NAME.best.old. */
-enum cli_file_kind { CLI_READS, CLI_WRITES, CLI_MAKES, CLI_REPLACES };
-struct cli_file {
-    const char *option, *name;  /* NULL: a word of no option; not given. Commas between
-                                   several */
-    enum cli_file_kind kind;
-};
-
-/* Nothing that is written is another one of them. Else it has said which is. What is
- * replaced comes first. */
-bool cli_files_apart(const struct cli *cli, const struct cli_file *files, int n);
-/* A file that is replaced: *path, where there is one, becomes that which a symbolic link
- * leads to, in `target`, which has room for PATH_MAX. False after saying why not. */
-bool cli_file_follow(const struct cli *cli, const char *option, const char **path,
-                     char *target);
-/* A log can be written there: there is none but a plain one, or it is no regular file.
- * Else as below. */
-bool cli_log_good(const struct cli *cli, const char *path);
-/* The file can be replaced: it is a regular one, or there is none. Else it has said why.
- */
-bool cli_file_good(const struct cli *cli, const char *option, const char *path);
-
 bool cli_is_help(const char *word);      /* --help or -h */
 
-/* "1gbit,1ms" or "none", as the suffix of a job's name that emulates it; false if it is
- * neither. */
-bool cli_link(const char *link, char *suffix, size_t room, double *rate, double *rtt);
-
+/* --link as "1gbit,1ms" or "none": the suffix of a job's name that emulates it. False
+ * after saying that it is neither. */
+bool cli_link_ok(const struct cli *cli, const char *link, char *suffix, size_t room,
+                 double *rate, double *rtt);
 /* False after saying why not, naming the option. */
 bool cli_plan_ok(const struct cli *cli, const char *option, const char *plan);
 descant_log cli_log;                                          /* user: a FILE */
@@ -95,10 +76,13 @@ int cli_train(const struct cli *cli);
 struct train_options;
 /* tells it what its plan, a good one, means */
 void train_know_plan(struct train_options *o);
+struct named_file;
+/* CLI_DONE, or CLI_BAD_USE after saying which of the files is not good (files.h). */
+int cli_files(const struct cli *cli, const struct named_file *files, int n, char *target);
 int cli_eval(const struct cli *cli);
 int cli_predict(const struct cli *cli);
-int cli_info_files(const struct cli *cli);      /* info's */
 int cli_bsp(const struct cli *cli);
+int cli_bsp_status(const struct cli *cli);      /* bsp's */
 int cli_gen(const struct cli *cli);
 int cli_gen_cache(const struct cli *cli);       /* gen's */
 int cli_report(const struct cli *cli);

@@ -5,7 +5,7 @@
 #include "base/option_rows.h"
 #include "cli/cli.h"
 #include "data/paths.h"
-#include "run/lock.h"
+#include "files/files.h"
 
 #include <limits.h>
 #include <string.h>
@@ -29,22 +29,13 @@ static const struct option options[] = {
 };
 enum { N_OPTIONS = sizeof options / sizeof *options };
 
-static bool outputs_good(const struct cli *cli, const struct cache_options *o)
-{
-    const struct cli_file files[] = {{"out", o->out, CLI_MAKES},
-                                     {"data", o->data, CLI_READS}};
-
-    return cli_files_apart(cli, files, sizeof files / sizeof *files) &&
-           cli_file_good(cli, "out", o->out);
-}
-
 static int make(const struct cli *cli, const struct cache_options *o)
 {
-    struct log log = {.fn = cli_log, .user = cli->err, .rank = -1};
+    const struct log *log = &cli->log;
     struct path_list paths;
     uint64_t n = 0;
 
-    descant_status status = path_list_init(&paths, o->data, &log);
+    descant_status status = path_list_init(&paths, o->data, log);
     struct data_options data = {
         .paths = paths.paths,
         .n_paths = paths.n,
@@ -52,15 +43,15 @@ static int make(const struct cli *cli, const struct cache_options *o)
         .hash = !o->plain_ids,
         .n_fields = (int)o->fields,
         .max_bad = o->max_bad,
-        .log = &log,
+        .log = log,
         .shared = memory_take(data_shared_bytes()),
     };
     struct lock lock = {0};
     if (status == DESCANT_OK)
-        status = lock_take(&lock, o->out, NULL, true, &log);
+        status = lock_take(&lock, o->out, NULL, true, log);
     if (status == DESCANT_OK)
         status = data.shared ? cache_write(o->out, &data, &n)
-                             : log_fail(&log, DESCANT_MEMORY, "no memory to read with");
+                             : log_fail(log, DESCANT_MEMORY, "no memory to read with");
     if (status == DESCANT_OK)
         fprintf(cli->err, "%llu examples\n", (unsigned long long)n);
     lock_give(&lock);
@@ -72,20 +63,17 @@ static int make(const struct cli *cli, const struct cache_options *o)
 int cli_gen_cache(const struct cli *cli)
 {
     struct cache_options o = {.fields = 32, .max_bad = 0.01};
+    char target[PATH_MAX];
+    int status;
 
-    if (settings_wants_help(cli)) {
-        fputs("usage: descant gen cache --data FILES --out FILE [OPTIONS]\n", cli->out);
-        settings_help(cli->out, options, N_OPTIONS, &o);
-        return CLI_DONE;
-    }
-    int status = settings_parse(cli, options, N_OPTIONS, &o);
-    if (status != CLI_DONE)
+    if (!settings_take(cli, "gen cache --data FILES --out FILE [OPTIONS]", options,
+                       N_OPTIONS, &o, &status))
         return status;
     if (!o.data || !o.out)
         return cli_bad_use(cli,
                            "--data and --out say what is read, and where the cache goes");
-    char out[PATH_MAX];
-    return cli_file_follow(cli, "out", &o.out, out) && outputs_good(cli, &o)
-               ? make(cli, &o)
-               : CLI_BAD_USE;
+    const struct named_file files[] = {{"out", &o.out, FILE_MADE},
+                                       {"data", &o.data, FILE_READ}};
+    status = cli_files(cli, files, 2, target);
+    return status == CLI_DONE ? make(cli, &o) : status;
 }

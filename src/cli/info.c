@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* descant info: what one needs to know about a build and a machine before asking for
- * help; of files, what info_file.c has to say. */
+ * help; or what files are and have (files/tell.c). */
 #include "cli/cli.h"
 #include "fabric/fabric.h"
+#ifdef DESCANT_TRAIN
+#include "files/files.h"
+#endif
 #include "kernels/kernels.h"
 #include "link/mpi.h"
 #include "sync/launcher.h"
@@ -34,13 +37,20 @@ static void say_modules(const struct cli *cli)
                 : "no module: the address mpi cannot use it");
 }
 
-#ifndef DESCANT_TRAIN
-static int cli_info_files(const struct cli *cli)
+static int tell(const struct cli *cli)
 {
+#ifdef DESCANT_TRAIN
+    bool good = true;
+    for (int k = 0; k < cli->argc; k++) {
+        fputs(k ? "\n" : "", cli->out);
+        good &= file_tell(cli->argv[k], cli->out, cli->err, &cli->log);
+    }
+    return good ? CLI_DONE : CLI_FAILED;
+#else
     return cli_bad_use(cli, "what '%s' is only a build with training can say",
                        cli->argv[0]);
-}
 #endif
+}
 
 int cli_info(const struct cli *cli)
 {
@@ -56,7 +66,7 @@ int cli_info(const struct cli *cli)
             return cli_bad_use(cli, "'%s': it takes names of files, and no options",
                                cli->argv[i]);
     if (cli->argc > 0)
-        return cli_info_files(cli);
+        return tell(cli);
     cpu_name(cpu, sizeof cpu);
     cli_say(cli->out, "version", "%s", descant_version());
 #if defined(__clang__)

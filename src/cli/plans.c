@@ -51,13 +51,8 @@ static void plain(FILE *out)
 int cli_plans(const struct cli *cli)
 {
     struct choice choice = {false};
-    if (cli->argc > 0 && cli_is_help(cli->argv[0])) {
-        fputs("usage: descant plans [--markdown]\n", cli->out);
-        settings_help(cli->out, options, N_OPTIONS, &choice);
-        return CLI_DONE;
-    }
-    int status = settings_parse(cli, options, N_OPTIONS, &choice);
-    if (status != CLI_DONE)
+    int status;
+    if (!settings_take(cli, "plans [--markdown]", options, N_OPTIONS, &choice, &status))
         return status;
     if (choice.markdown)
         markdown(cli->out);

@@ -5,6 +5,7 @@
 #include "cli/cli.h"
 #include "sync/plan.h"
 #ifdef DESCANT_TRAIN
+#include "files/files.h"
 #include "train/config.h"
 #endif
 
@@ -43,7 +44,8 @@ int cli_unknown(const struct cli *cli, const char *what, const char *word,
                  : cli_bad_use(cli, "which one? allowed: %s", all);
 }
 
-bool cli_link(const char *text, char *suffix, size_t room, double *rate, double *rtt)
+bool cli_link_ok(const struct cli *cli, const char *text, char *suffix, size_t room,
+                 double *rate, double *rtt)
 {
     struct {
         double rate, rtt;
@@ -53,21 +55,23 @@ bool cli_link(const char *text, char *suffix, size_t room, double *rate, double 
         {.name = "rtt", .type = OPTION_TIME, .offset = sizeof(double), .high = 3600},
     };
     char message[256];
-    *suffix = 0;
-    *rate = *rtt = 0;
-    if (strcmp(text, "none") == 0)
-        return true;
     size_t first = strcspn(text, ",");
     const char *second = text[first] ? text + first + 1 : "0ms";
     const struct option_text texts[] = {{text, "rate", text, 4, first},
                                         {text, "rtt", second, 3, strlen(second)}};
     const struct option_table both = {table, 2};
-    if (!option_set(both, &texts[0], &into, message, sizeof message) ||
-        !option_set(both, &texts[1], &into, message, sizeof message))
+    bool none = strcmp(text, "none") == 0;
+
+    *suffix = 0;
+    if (!none && (!option_set(both, &texts[0], &into, message, sizeof message) ||
+                  !option_set(both, &texts[1], &into, message, sizeof message))) {
+        cli_bad_use(cli, "--link %s: allowed is none or RATE,RTT as 1gbit,1ms", text);
         return false;
+    }
     *rate = into.rate;
     *rtt = into.rtt;
-    snprintf(suffix, room, ",rate=%.*s,rtt=%s", (int)first, text, second);
+    if (!none)
+        snprintf(suffix, room, ",rate=%.*s,rtt=%s", (int)first, text, second);
     return true;
 }
 
@@ -81,6 +85,14 @@ bool cli_plan_ok(const struct cli *cli, const char *option, const char *text)
 }
 
 #ifdef DESCANT_TRAIN
+int cli_files(const struct cli *cli, const struct named_file *files, int n, char *target)
+{
+    char message[3 * PATH_MAX];
+    return files_good(files, n, target, message, sizeof message)
+               ? CLI_DONE
+               : cli_bad_use(cli, "%s", message);
+}
+
 void train_know_plan(struct train_options *o)
 {
     struct plan plan;
@@ -137,6 +149,7 @@ int cli_program(cli_command *program, int argc, char **argv, FILE *out, FILE *er
                       .out = shown_open(out, true), .err = shown_open(err, false)};
     int status = CLI_FAILED, error = 0;
 
+    cli.log = (struct log){.fn = cli_log, .user = cli.err, .rank = -1};
     signal(SIGXFSZ, SIG_IGN);
     if (cli.out && cli.err)
         status = stack_good(cli.err) ? program(&cli) : CLI_FAILED;

@@ -1,16 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /* descant report: logs of descant train become one page that compares the runs.
  *
- * All logs are read before anything is written, and the page is made in memory: a log
- * that is none, no memory or a full disk leaves an older page as it was. It is never
- * written over one of the logs. */
+ * All logs are read before anything is written: a log that is none, no memory or a full
+ * disk leaves an older page as it was. It is never written over one of the logs. */
 #include "base/option_rows.h"
 #include "cli/cli.h"
-#include "cli/output.h"
+#include "files/files.h"
 #include "report/report.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 struct report_options {
@@ -58,44 +56,17 @@ static int parse(const struct cli *cli, struct report *report, struct report_opt
     return report->n ? CLI_DONE : cli_bad_use(cli, "which logs?");
 }
 
-/* The page is none of the logs, nor is what is beside it while it is made. */
-static bool page_apart(const struct cli *cli, const struct report *report,
-                       const char *page)
+static int put_page(const struct cli *cli, struct report *report, const char *path)
 {
-    struct cli_file files[1 + REPORT_MAX_RUNS] = {{"out", page, CLI_MAKES}};
-
-    for (int i = 0; i < report->n; i++)
-        files[1 + i] = (struct cli_file){NULL, report->paths[i], CLI_READS};
-    return cli_files_apart(cli, files, 1 + report->n);
-}
-
-static int write_page(const struct cli *cli, const char *path, const char *page,
-                      size_t bytes)
-{
-    struct log log = {.fn = cli_log, .user = cli->err, .rank = -1};
     struct output out;
-    bool good = output_open(&out, cli, path, &log);
-    errno = 0;
-    if (good)
-        fwrite(page, 1, bytes, out.file);
-    return output_close(&out, cli, good) ? CLI_DONE : CLI_FAILED;
-}
+    bool good = output_open(&out, path, NULL, cli->out, &cli->log);
 
-static int make_page(const struct cli *cli, struct report *report, const char *path)
-{
-    char *page = NULL;
-    size_t bytes = 0;
-    FILE *out = open_memstream(&page, &bytes);
-    bool good = out && report_page(out, report->runs, report->n);
-    if (out && fclose(out) != 0)
+    errno = 0;
+    if (good && !report_page(out.file, report->runs, report->n)) {
         good = false;
-    int status = CLI_FAILED;
-    if (good)
-        status = write_page(cli, path, page, bytes);
-    else
         fputs("descant report: no memory for the page\n", cli->err);
-    free(page);
-    return status;
+    }
+    return output_close(&out, good) ? CLI_DONE : CLI_FAILED;
 }
 
 static int run(const struct cli *cli, struct report *report, const char *path)
@@ -104,9 +75,7 @@ static int run(const struct cli *cli, struct report *report, const char *path)
     int read = 0;
     for (; good && read < report->n; read++)
         good = report_read(&report->runs[read], report->paths[read], cli->err);
-    int status = CLI_FAILED;
-    if (good)
-        status = make_page(cli, report, path);
+    int status = good ? put_page(cli, report, path) : CLI_FAILED;
     while (read > 0)
         report_run_fini(&report->runs[--read]);
     return status;
@@ -126,7 +95,9 @@ int cli_report(const struct cli *cli)
     if (status != CLI_DONE)
         return status;
     char target[PATH_MAX];
-    return output_follow(cli, "out", &o.out, target) && page_apart(cli, &report, o.out)
-               ? run(cli, &report, o.out)
-               : CLI_BAD_USE;
+    struct named_file files[1 + REPORT_MAX_RUNS] = {{"out", &o.out, FILE_PUT}};
+    for (int i = 0; i < report.n; i++)
+        files[1 + i] = (struct named_file){NULL, &report.paths[i], FILE_READ};
+    status = cli_files(cli, files, 1 + report.n, target);
+    return status == CLI_DONE ? run(cli, &report, o.out) : status;
 }

@@ -95,6 +95,19 @@ int settings_parse_config(const struct cli *cli, const struct option *table, siz
     return parse(cli, table, n, into, true, given);
 }
 
+bool settings_take(const struct cli *cli, const char *usage, const struct option *table,
+                   size_t n, void *into, int *status)
+{
+    bool help = settings_wants_help(cli);
+
+    if (help) {
+        fprintf(cli->out, "usage: descant %s\n", usage);
+        settings_help(cli->out, table, n, into);
+    }
+    *status = help ? CLI_DONE : settings_parse(cli, table, n, into);
+    return !help && *status == CLI_DONE;
+}
+
 /* What is allowed. Limits of a million and more are against slips, and left out. */
 static void range_text(const struct option *s, char *text, size_t room)
 {

@@ -4,7 +4,7 @@
  * starts, and hands over. */
 #include "cli/cli.h"
 #include "data/data.h"
-#include "data/kind.h"
+#include "files/files.h"
 #include "link/mpi.h"
 #include "sync/launcher.h"
 #include "sync/plan.h"
@@ -12,7 +12,6 @@
 #include "train/saved.h"
 #include "train/trainer.h"
 
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -69,39 +68,6 @@ static bool files_there(const struct cli *cli, const char *option, const char *n
         at += n + (at[n] == ',');
     }
     return true;
-}
-
-bool cli_log_good(const struct cli *cli, const char *path)
-{
-    enum file_kind kind = path && input_is_file(path) ? file_kind_of(path) : FILE_EMPTY;
-    FILE *log = kind == FILE_LOG ? fopen(path, "re") : NULL;
-    bool good = kind == FILE_EMPTY || (log && getc(log) == '{');
-
-    if (log)
-        fclose(log);
-    if (!good)
-        cli_bad_use(cli,
-                    "--log %s: it is %s, and is left as it is: remove it, or give the "
-                    "log another name",
-                    path,
-                    kind == FILE_LOG ? "a compressed log, to which no line can be added"
-                                     : file_kind_text(kind));
-    return good;
-}
-
-static bool outputs_good(const struct cli *cli, const struct train_options *o)
-{
-    const struct cli_file files[] = {
-        {"checkpoint", o->checkpoint, CLI_REPLACES},
-        {"log", o->log, CLI_WRITES},
-        {"data", o->data, CLI_READS},
-        {"eval", o->eval, CLI_READS},
-        {"config", settings_config(cli), CLI_READS},
-    };
-
-    return cli_files_apart(cli, files, sizeof files / sizeof *files) &&
-           cli_log_good(cli, o->log) &&
-           (!o->checkpoint || cli_file_good(cli, "checkpoint", o->checkpoint));
 }
 
 /* The version that is asked for at the end is one that the plan keeps. */
@@ -173,8 +139,15 @@ static bool settings_mean(const struct train_options *o, const bool *given, char
     return config_means(o, found, given, message, room);
 }
 
-static int check(const struct cli *cli, const struct train_options *o)
+static int check(const struct cli *cli, struct train_options *o, char *target)
 {
+    const char *config = settings_config(cli);
+    const struct named_file files[] = {{"checkpoint", &o->checkpoint, FILE_KEPT},
+                                       {"log", &o->log, FILE_LOGGED},
+                                       {"data", &o->data, FILE_READ},
+                                       {"eval", &o->eval, FILE_READ},
+                                       {"config", &config, FILE_READ}};
+
     if (!o->data)
         return cli_bad_use(cli, "--data says what to train on");
     if (!sizes_good(cli, "bottom", o->bottom) || !sizes_good(cli, "top", o->top))
@@ -184,13 +157,13 @@ static int check(const struct cli *cli, const struct train_options *o)
         return CLI_BAD_USE;
     bool told = o->sync == getenv("DESCANT_PLAN");
     if (!cli_plan_ok(cli, told ? "sync from DESCANT_PLAN" : "sync", o->sync) ||
-        !final_good(cli, o) || !outputs_good(cli, o))
+        !final_good(cli, o) ||
+        cli_files(cli, files, sizeof files / sizeof *files, target) != CLI_DONE)
         return CLI_BAD_USE;
     char suffix[128];
     double rate, rtt;
-    if (!cli_link(o->link, suffix, sizeof suffix, &rate, &rtt))
-        return cli_bad_use(cli, "--link %s: allowed is none or RATE,RTT as 1gbit,1ms",
-                           o->link);
+    if (!cli_link_ok(cli, o->link, suffix, sizeof suffix, &rate, &rtt))
+        return CLI_BAD_USE;
     if (o->trainers < 2 && strcmp(o->link, "none") != 0)
         return cli_bad_use(cli, "--link needs --trainers 2 or more: %s",
                            o->trainers ? "one trainer has no link"
@@ -240,11 +213,8 @@ int cli_train(const struct cli *cli)
         status = CLI_BAD_USE;
     o.watched = o.trainers == 0 && mpi_module_launcher() != MPI_LAUNCHER_NONE &&
                 launcher_may_be_mpi(o.job);
-    if (status == CLI_DONE &&
-        !cli_file_follow(cli, "checkpoint", &o.checkpoint, checkpoint))
-        status = CLI_BAD_USE;
     if (status == CLI_DONE)
-        status = check(cli, &o);
+        status = check(cli, &o, checkpoint);
     if (status == CLI_DONE)
         status = train_run(&o, cli->out, cli->err, &result);
     if (status != CLI_DONE && result.rank < 0 && launcher_may_be_mpi(o.job))

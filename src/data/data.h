@@ -128,6 +128,15 @@ descant_status cache_close(struct cache_writer *writer, bool keep);
 descant_status cache_write(const char *path, const struct data_options *from,
                            uint64_t *n);
 
+/* --- pack.c --- */
+
+/* A stream onto `to` that compresses, as the ending of the name says, .gz or .zst. Its
+ * fclose ends what is compressed, and leaves `to` open. `to` where the name says nothing;
+ * NULL with errno. */
+FILE *pack_open(FILE *to, const char *name);
+/* False: the ending is that of another compression. */
+bool pack_can(const char *name);
+
 /* --- ctr.c: click logs from a planted model, in Criteo's format --- */
 
 struct ctr_options {

@@ -3,12 +3,12 @@
  * their texts, logs by their first and their last line; caches and data are read to their
  * end, which is how they are counted. Everything that a file says of itself is shown
  * without what would steer a terminal. */
-#include "cli/cli.h"
 #include "data/data.h"
 #include "data/kind.h"
 #include "data/safetensors.h"
+#include "files/files.h"
 #include "report/report.h"
-#include "train/trainer.h"
+#include "train/config.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -18,10 +18,12 @@
 /* of libffm: a block has as many bags an example; of libsvm */
 enum { MOST_FIELDS = 4096, CHUNK = 1 << 16, MOST_CLASSES = 1 << 20 };
 
-static void say_text(const struct cli *cli, const char *name, const char *format, ...)
+static void say(FILE *out, const char *name, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-static void say_text(const struct cli *cli, const char *name, const char *format, ...)
+/* A line of what a file says of itself: `out` shows what steers a terminal, but for line
+ * ends and tabs. */
+static void say(FILE *out, const char *name, const char *format, ...)
 {
     char text[1024];
     va_list list;
@@ -29,20 +31,14 @@ static void say_text(const struct cli *cli, const char *name, const char *format
     va_start(list, format);
     vsnprintf(text, sizeof text, format, list);
     va_end(list);
-    for (char *at = text; (at = strpbrk(at, "\n\t"));) /* the stream passes these two
-                                                          on */
+    for (char *at = text; (at = strpbrk(at, "\n\t")) != NULL;)
         *at = '?';
-    cli_say(cli->out, name, "%s", text);
+    fprintf(out, "%-18s %s\n", name, text);
 }
 
-static const char *many(uint64_t n)
+static const char *many(double n)
 {
     return n == 1 ? "" : "s";
-}
-
-static const char *several(const char *n)
-{
-    return strcmp(n, "1") == 0 ? "" : "s";
 }
 
 /* --- checkpoints --- */
@@ -53,7 +49,7 @@ static const char *text_of(const struct safetensors *file, const char *key)
     return text && *text ? text : "?";
 }
 
-static void say_run(const struct cli *cli, const struct safetensors *file)
+static void say_run(FILE *out, const struct safetensors *file)
 {
     struct data_shape s = {0};
     unsigned long long n = 0, positive, correct;
@@ -65,39 +61,37 @@ static void say_run(const struct cli *cli, const struct safetensors *file)
     sscanf(text_of(file, "sums"), "%llu %llu %llu %lg", &n, &positive, &correct, &loss);
     if (format < DATA_AUTO || format > DATA_CACHE)
         format = DATA_AUTO;
-    say_text(cli, "is", "a checkpoint of descant train %s", text_of(file, "descant"));
-    say_text(cli, "model", "%s: %d dense features, %d fields, %d class%s",
-             text_of(file, "model"), s.n_dense, s.n_fields, s.n_classes,
-             s.n_classes == 1 ? "" : "es");
-    const char *size = safetensors_text(file, "size"),
+    say(out, "is", "a checkpoint of descant train %s", text_of(file, "descant"));
+    say(out, "model", "%s: %d dense features, %d fields, %d class%s",
+        text_of(file, "model"), s.n_dense, s.n_fields, s.n_classes,
+        s.n_classes == 1 ? "" : "es");
+    const char *size = safetensors_text(file, "size"), *hosts = text_of(file, "hosts"),
+               *trainers = size ? size : text_of(file, "trainers"),
                *workers = text_of(file, "workers");
-    const char *trainers = size ? size : text_of(file, "trainers");
-    const char *hosts = text_of(file, "hosts");
-    say_text(cli, "plan", "%s, %s trainer%s x %s worker%s on %s host%s",
-             text_of(file, "sync"), trainers, several(trainers), workers,
-             several(workers), hosts, several(hosts));
-    say_text(cli, "optimizer", "%s, lr %s; of tables %s", text_of(file, "optimizer"),
-             text_of(file, "lr"), text_of(file, "table-optimizer"));
-    say_text(cli, "trained on", "%s, read as %s", text_of(file, "data"),
-             data_format_names[format]);
-    say_text(cli, "examples", "%llu in %s s", n, text_of(file, "seconds"));
+    say(out, "plan", "%s, %s trainer%s x %s worker%s on %s host%s", text_of(file, "sync"),
+        trainers, many(atof(trainers)), workers, many(atof(workers)), hosts,
+        many(atof(hosts)));
+    say(out, "optimizer", "%s, lr %s; of tables %s", text_of(file, "optimizer"),
+        text_of(file, "lr"), text_of(file, "table-optimizer"));
+    say(out, "trained on", "%s, read as %s", text_of(file, "data"),
+        data_format_names[format]);
+    say(out, "examples", "%llu in %s s", n, text_of(file, "seconds"));
     if (n)
-        cli_say(cli->out, "loss, training", "%.6f", loss / (double)n);
+        say(out, "loss, training", "%.6f", loss / (double)n);
 }
 
-static void say_bsp(const struct cli *cli, const struct safetensors *file)
+static void say_bsp(FILE *out, const struct safetensors *file)
 {
     unsigned long long version = 0, steps = 0, gradients = 0, examples = 0;
     double seconds = 0;
 
     sscanf(text_of(file, "progress"), "%llu %llu %llu %llu %lf", &version, &steps,
            &gradients, &examples, &seconds);
-    say_text(cli, "is", "a checkpoint of descant bsp run %s", text_of(file, "descant"));
-    say_text(cli, "optimizer", "%s, lr %s", text_of(file, "optimizer"),
-             text_of(file, "lr"));
-    cli_say(cli->out, "version", "%llu, after %llu steps by %llu gradients", version,
-            steps, gradients);
-    cli_say(cli->out, "examples", "%llu in %.1f s", examples, seconds);
+    say(out, "is", "a checkpoint of descant bsp run %s", text_of(file, "descant"));
+    say(out, "optimizer", "%s, lr %s", text_of(file, "optimizer"), text_of(file, "lr"));
+    say(out, "version", "%llu, after %llu steps by %llu gradients", version, steps,
+        gradients);
+    say(out, "examples", "%llu in %.1f s", examples, seconds);
 }
 
 static bool is_of_run(const struct safetensor *t)
@@ -116,7 +110,7 @@ static size_t count_non_zero(const struct safetensor *t)
 }
 
 /* Those of the model each; what the run keeps beside them as one amount. */
-static void say_tensors(const struct cli *cli, const struct safetensors *file)
+static void say_tensors(FILE *out, const struct safetensors *file)
 {
     static const char *const types[] = {"f32", "u8", "u64"};
     size_t floats = 0, kept = 0, n = 0, non_zero = 0;
@@ -130,35 +124,35 @@ static void say_tensors(const struct cli *cli, const struct safetensors *file)
         non_zero += thinned && !is_of_run(t) ? count_non_zero(t) : 0;
         n += !is_of_run(t);
     }
-    cli_say(cli->out, "parameters", "%zu in %zu tensor%s", floats, n, many(n));
+    say(out, "parameters", "%zu in %zu tensor%s", floats, n, many((double)n));
     if (thinned)
-        cli_say(cli->out, "other than 0", "%zu of them", non_zero);
+        say(out, "other than 0", "%zu of them", non_zero);
     if (kept)
-        cli_say(cli->out, "for --resume",
-                "%zu bytes: the optimizer's state and the place in the data", kept);
+        say(out, "for --resume",
+            "%zu bytes: the optimizer's state and the place in the data", kept);
     for (size_t k = 0; k < safetensors_count(file); k++) {
         const struct safetensor *t = safetensors_at(file, k);
         if (is_of_run(t))
             continue;
         snprintf(shape, sizeof shape, t->n_dims > 1 ? "%zu x %zu" : "%zu",
                  t->n_dims ? t->dims[0] : 1, t->dims[1]);
-        say_text(cli, "", "%-28s %s, %s", t->name, shape, types[t->type]);
+        say(out, "", "%-28s %s, %s", t->name, shape, types[t->type]);
     }
 }
 
-static bool say_checkpoint(const struct cli *cli, const char *path, const struct log *log)
+static bool say_checkpoint(FILE *out, const char *path, const struct log *log)
 {
     struct safetensors *file;
 
     if (safetensors_open(&file, path, log) != DESCANT_OK)
         return false;
     if (safetensors_text(file, "inputs"))
-        say_run(cli, file);
+        say_run(out, file);
     else if (safetensors_text(file, "progress"))
-        say_bsp(cli, file);
+        say_bsp(out, file);
     else
-        cli_say(cli->out, "is", "a safetensors file, not of descant");
-    say_tensors(cli, file);
+        say(out, "is", "a safetensors file, not of descant");
+    say_tensors(out, file);
     safetensors_close(file);
     return true;
 }
@@ -219,26 +213,25 @@ static descant_status count_all(const struct data_options *options, struct count
     return status;
 }
 
-static void say_counts(const struct cli *cli, const struct counts *c,
-                       const struct data_shape *s, bool labelled)
+static void say_counts(FILE *out, const struct counts *c, const struct data_shape *s,
+                       bool labelled)
 {
-    cli_say(cli->out, "shape", "%d dense feature%s, %d field%s, %d class%s", s->n_dense,
-            many((uint64_t)s->n_dense), s->n_fields, many((uint64_t)s->n_fields),
-            s->n_classes, s->n_classes == 1 ? "" : "es");
-    cli_say(cli->out, "examples", "%llu", (unsigned long long)c->examples);
+    say(out, "shape", "%d dense feature%s, %d field%s, %d class%s", s->n_dense,
+        many(s->n_dense), s->n_fields, many(s->n_fields), s->n_classes,
+        s->n_classes == 1 ? "" : "es");
+    say(out, "examples", "%llu", (unsigned long long)c->examples);
     if (c->bad) {
-        cli_say(cli->out, "bad lines", "%llu of %llu", (unsigned long long)c->bad,
-                (unsigned long long)c->lines);
-        say_text(cli, "one of them", "%s", c->bad_line);
+        say(out, "bad lines", "%llu of %llu", (unsigned long long)c->bad,
+            (unsigned long long)c->lines);
+        say(out, "one of them", "%s", c->bad_line);
     }
     if (!labelled)
-        cli_say(cli->out, "labels", "none: it can be scored, not trained on");
+        say(out, "labels", "none: it can be scored, not trained on");
     else if (c->examples && s->n_classes == 1)
-        cli_say(cli->out, "clicks", "%llu, %.2f %%", (unsigned long long)c->positive,
-                100 * (double)c->positive / (double)c->examples);
+        say(out, "clicks", "%llu, %.2f %%", (unsigned long long)c->positive,
+            100 * (double)c->positive / (double)c->examples);
     if (c->examples && s->bags)
-        cli_say(cli->out, "pairs", "%.1f an example",
-                (double)c->ids / (double)c->examples);
+        say(out, "pairs", "%.1f an example", (double)c->ids / (double)c->examples);
 }
 
 /* Numbers of classes are labels that libsvm has where it is told so: most lines are good
@@ -262,7 +255,7 @@ static descant_status count_classes(const struct data_options *options, struct c
 
 /* Lines of which none has a label are looked at again, to be scored; so are images
  * without a file of labels. */
-static bool say_data(const struct cli *cli, const char *path, enum file_kind kind,
+static bool say_data(FILE *out, const char *path, enum file_kind kind,
                      const struct log *log)
 {
     struct data_options o = {.paths = &path, .n_paths = 1, .hash = true, .max_bad = 1,
@@ -284,16 +277,16 @@ static bool say_data(const struct cli *cli, const char *path, enum file_kind kin
     c.examples -= o.scoring ? c.bad : 0;
     bool labelled = !o.scoring || c.examples == 0;
     if (kind == FILE_CACHE)
-        cli_say(cli->out, "is", "a cache of descant gen cache: ids %s",
-                shape.plain_ids ? "as they were" : "hashed");
+        say(out, "is", "a cache of descant gen cache: ids %s",
+            shape.plain_ids ? "as they were" : "hashed");
     else
-        cli_say(cli->out, "is", "data of the format %s", data_format_names[c.format]);
+        say(out, "is", "data of the format %s", data_format_names[c.format]);
     if (c.format == DATA_LIBFFM)
         shape.n_fields = (int)c.fields;
-    say_counts(cli, &c, &shape, labelled);
+    say_counts(out, &c, &shape, labelled);
     if (c.format == DATA_LIBFFM && c.fields)
-        cli_say(cli->out, "to train on", "--fields %zu or more, %lld without it",
-                c.fields, (long long)train_options_default().fields);
+        say(out, "to train on", "--fields %zu or more, %lld without it", c.fields,
+            (long long)train_options_default().fields);
     return true;
 }
 
@@ -309,65 +302,57 @@ static double parameters(const struct report_run *run)
                                  : (double)NAN;
 }
 
-static void say_header(const struct cli *cli, const struct report_run *run,
-                       const char *name, const char *key)
+static bool say_log(FILE *out, const char *path, FILE *err)
 {
-    const json_t *value = json_object_get(run->header, key);
-
-    if (json_is_string(value) && *json_string_value(value))
-        say_text(cli, name, "%s", json_string_value(value));
-}
-
-static void say_figure(const struct cli *cli, const struct report_run *run,
-                       const char *name, const char *key, enum report_field field,
-                       int decimals)
-{
-    double value = report_figure(run, key, field);
-
-    if (isfinite(value))
-        cli_say(cli->out, name, "%.*f", decimals, value);
-}
-
-static bool say_log(const struct cli *cli, const char *path)
-{
+    static const char *const texts[][2] = {{"begun", "time"}, {"model", "model"},
+                                           {"plan", "sync"},  {"data", "data"},
+                                           {"held out", "eval"}};
+    static const struct {
+        const char *name, *key;
+        enum report_field field;
+        int decimals;
+    } figures[] = {
+        {"examples", "examples", REPORT_EXAMPLES, 0},
+        {"seconds", "seconds", REPORT_SECONDS, 1},
+        {"loss", "loss", REPORT_LOSS, 6},
+        {"loss of its start", "start_loss", REPORT_FIELDS, 6},
+        {"held-out loss", "eval_loss", REPORT_EVAL_LOSS, 6},
+        {"AUC", "auc", REPORT_AUC, 6},
+        {"accuracy", "eval_accuracy", REPORT_ACCURACY, 6},
+    };
     struct report_run run;
-    bool good = report_read(&run, path, cli->err);
+    bool good = report_read(&run, path, err), bsp = good && report_of_bsp(&run);
 
     if (good) {
-        bool bsp = report_of_bsp(&run);
         const char *unfinished = report_unfinished(&run);
-        say_text(cli, "is", "a log of descant %s%s%s", bsp ? "bsp run" : "train",
-                 unfinished ? ", " : "", unfinished ? unfinished : "");
-        say_header(cli, &run, "begun", "time");
-        say_header(cli, &run, "model", "model");
-        say_header(cli, &run, "plan", "sync");
-        say_header(cli, &run, "data", "data");
-        say_header(cli, &run, "held out", "eval");
+        say(out, "is", "a log of descant %s%s%s", bsp ? "bsp run" : "train",
+            unfinished ? ", " : "", unfinished ? unfinished : "");
+        for (size_t k = 0; k < sizeof texts / sizeof *texts; k++) {
+            const json_t *value = json_object_get(run.header, texts[k][1]);
+            if (json_string_length(value) > 0)
+                say(out, texts[k][0], "%s", json_string_value(value));
+        }
         if (isfinite(parameters(&run)))
-            cli_say(cli->out, "parameters", "%.0f", parameters(&run));
+            say(out, "parameters", "%.0f", parameters(&run));
         size_t n = 0;
         for (size_t k = 0; k < run.n; k++)
             n += !run.points[k].apart;
-        cli_say(cli->out, bsp ? "supersteps" : "intervals", "%zu", n);
+        say(out, bsp ? "supersteps" : "intervals", "%zu", n);
         if (run.n_failed)
-            say_text(cli, "not written", "%d checkpoint%s: %s", run.n_failed,
-                     many((uint64_t)run.n_failed),
-                     json_is_string(run.failed) ? json_string_value(run.failed) : "?");
-        say_figure(cli, &run, "examples", "examples", REPORT_EXAMPLES, 0);
-        say_figure(cli, &run, "seconds", "seconds", REPORT_SECONDS, 1);
-        say_figure(cli, &run, "loss", "loss", REPORT_LOSS, 6);
-        say_figure(cli, &run, "loss of its start", "start_loss", REPORT_FIELDS, 6);
-        say_figure(cli, &run, "held-out loss", "eval_loss", REPORT_EVAL_LOSS, 6);
-        say_figure(cli, &run, "AUC", "auc", REPORT_AUC, 6);
-        say_figure(cli, &run, "accuracy", "eval_accuracy", REPORT_ACCURACY, 6);
+            say(out, "not written", "%d checkpoint%s: %s", run.n_failed,
+                many(run.n_failed),
+                json_is_string(run.failed) ? json_string_value(run.failed) : "?");
+        for (size_t k = 0; k < sizeof figures / sizeof *figures; k++) {
+            double value = report_figure(&run, figures[k].key, figures[k].field);
+            if (isfinite(value))
+                say(out, figures[k].name, "%.*f", figures[k].decimals, value);
+        }
     }
     report_run_fini(&run);
     return good;
 }
 
-/* --- the command --- */
-
-static bool say_file(const struct cli *cli, const char *path, const struct log *log)
+bool file_tell(const char *path, FILE *out, FILE *err, const struct log *log)
 {
     struct stat of;
     size_t n;
@@ -379,34 +364,21 @@ static bool say_file(const struct cli *cli, const char *path, const struct log *
                  stat(path, &of) != 0 ? "%s: %m" : "%s: no regular file", path);
         return false;
     }
-    say_text(cli, "file", "%s, %lld bytes", path, (long long)of.st_size);
+    say(out, "file", "%s, %lld bytes", path, (long long)of.st_size);
     switch (kind) {
     case FILE_SAFETENSORS:
-        return say_checkpoint(cli, path, log);
+        return say_checkpoint(out, path, log);
     case FILE_CACHE:
     case FILE_DATA:
-        return say_data(cli, path, kind, log);
+        return say_data(out, path, kind, log);
     case FILE_LOG:
-        return say_log(cli, path);
+        return say_log(out, path, err);
     case FILE_OTHER:            /* or it cannot be read */
         if (data_peek(path, NULL, 0, &n, &format, log) != DESCANT_OK)
             return false;
         /* fall through */
     default:
-        say_text(cli, "is", "%s", file_kind_text(kind));
+        say(out, "is", "%s", file_kind_text(kind));
         return true;
     }
-}
-
-int cli_info_files(const struct cli *cli)
-{
-    struct log log = {.fn = cli_log, .user = cli->err, .rank = -1};
-    bool good = true;
-
-    for (int k = 0; k < cli->argc; k++) {
-        if (k > 0)
-            fputc('\n', cli->out);
-        good &= say_file(cli, cli->argv[k], &log);
-    }
-    return good ? CLI_DONE : CLI_FAILED;
 }

@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: MIT */
+/* The files that a command is told to read and to write. What is written must be none of
+ * the others, by whatever name: a path, a link, a second link. A pipe or a device may be
+ * named twice; "-" is no file. A file that is not there yet is known by its folder and
+ * its name. */
+#include "data/kind.h"
+#include "data/paths.h"
+#include "files/files.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+struct place {
+    dev_t device;
+    ino_t number;               /* of the file, or of the folder that will have it */
+    const char *name;           /* there; NULL: the file itself */
+};
+
+static const char *last_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+/* Whether there is a folder that has the file, or will. */
+static bool folder_of(const char *path, struct stat *of, bool writable)
+{
+    char folder[PATH_MAX];
+    int n = (int)(last_name(path) - path);
+
+    snprintf(folder, sizeof folder, "%.*s", n ? n : 1, n ? path : ".");
+    return stat(folder, of) == 0 && (!writable || access(folder, W_OK) == 0);
+}
+
+/* False: it is no file, nor can be one. */
+static bool find(const char *path, struct place *out)
+{
+    struct stat of;
+
+    if (strcmp(path, "-") == 0)
+        return false;
+    out->name = NULL;
+    if (stat(path, &of) != 0) {
+        out->name = last_name(path);
+        if (!folder_of(path, &of, false))
+            return false;
+    } else if (!S_ISREG(of.st_mode)) {
+        return false;
+    }
+    out->device = of.st_dev;
+    out->number = of.st_ino;
+    return true;
+}
+
+static bool same(const char *a, const char *b)
+{
+    struct place x, y;
+
+    if (!find(a, &x) || !find(b, &y) || x.device != y.device || x.number != y.number)
+        return false;
+    return x.name && y.name ? strcmp(x.name, y.name) == 0 : !x.name && !y.name;
+}
+
+/* Whether one of the names, which have commas between them, is the file at `path`:
+ * *found. So it is where all of it is one name. */
+static bool among(const char *names, const char *path, char *found)
+{
+    snprintf(found, PATH_MAX, "%s", names);
+    if (same(found, path))
+        return true;
+    for (const char *at = names; *at;) {
+        size_t n = strcspn(at, ",");
+        snprintf(found, PATH_MAX, "%.*s", (int)n, at);
+        if (same(found, path))
+            return true;
+        at += n + (at[n] == ',');
+    }
+    return false;
+}
+
+/* None of the files that this one writes, it and those beside it, is the other one. */
+static bool apart(const struct named_file *writer, const struct named_file *other,
+                  char *message, size_t room)
+{
+    enum { MOST_SUFFIXES = 9 };
+    static const char *const suffixes[][MOST_SUFFIXES] = {
+        [FILE_READ] = {NULL},
+        [FILE_LOGGED] = {"", ".lock", ".old"},
+        [FILE_PUT] = {"", ".lock", ".tmp"},
+        [FILE_MADE] = {"", ".lock", ".tmp"},
+        [FILE_KEPT] = {"", ".lock", ".tmp", ".previous", ".old", ".best", ".best.tmp",
+                       ".best.old"},
+    };
+    char path[PATH_MAX], found[PATH_MAX];
+
+    for (int i = 0; i < MOST_SUFFIXES && suffixes[writer->use][i]; i++) {
+        snprintf(path, sizeof path, "%s%s", *writer->name, suffixes[writer->use][i]);
+        if (!among(*other->name, path, found))
+            continue;
+        const char *option = other->option;
+        snprintf(message, room, "%s%s%s%s would be written over by --%s%s%s",
+                 option ? "--" : "", option ? option : "", option ? " " : "", found,
+                 writer->option, i ? ", which also writes " : "",
+                 i ? last_name(path) : "");
+        return false;
+    }
+    return true;
+}
+
+/* There is no such log but a plain one, or it is no regular file. */
+static bool log_good(const char *option, const char *path, char *message, size_t room)
+{
+    enum file_kind kind = input_is_file(path) ? file_kind_of(path) : FILE_EMPTY;
+    FILE *log = kind == FILE_LOG ? fopen(path, "re") : NULL;
+    bool good = kind == FILE_EMPTY || (log && getc(log) == '{');
+
+    if (log)
+        fclose(log);
+    if (!good)
+        snprintf(message, room,
+                 "--%s %s: it is %s, and is left as it is: remove it, or give the log "
+                 "another name",
+                 option, path,
+                 kind == FILE_LOG ? "a compressed log, to which no line can be added"
+                                  : file_kind_text(kind));
+    return good;
+}
+
+static bool replace_good(const char *option, const char *path, char *message, size_t room)
+{
+    struct stat of;
+    bool there = stat(path, &of) == 0;
+
+    if (there ? S_ISDIR(of.st_mode) : !*last_name(path))
+        snprintf(message, room, "--%s %s: a folder is no file", option, path);
+    else if (there && !S_ISREG(of.st_mode))
+        snprintf(message, room, "--%s %s: it is no regular file", option, path);
+    else if (!folder_of(path, &of, true))
+        snprintf(message, room, "--%s %s: cannot be written: %s", option, path,
+                 strerror(errno));
+    else
+        return true;
+    return false;
+}
+
+/* What is put elsewhere than into a file goes there. */
+static bool follow(const struct named_file *file, char *target, char *message,
+                   size_t room)
+{
+    struct stat of;
+    const char *path = *file->name;
+
+    if (!path || file->use == FILE_READ || file->use == FILE_LOGGED ||
+        (file->use == FILE_PUT && (strcmp(path, "-") == 0 ||
+                                   (stat(path, &of) == 0 && !S_ISREG(of.st_mode)))))
+        return true;
+    if (!path_follow(path, target, PATH_MAX)) {
+        snprintf(message, room, "--%s %s: %s", file->option, path, strerror(errno));
+        return false;
+    }
+    *file->name = target;
+    return true;
+}
+
+bool files_good(const struct named_file *files, int n, char *target, char *message,
+                size_t room)
+{
+    bool good = follow(&files[0], target, message, room);
+
+    for (int i = 0; i < n * n && good; i++) {
+        const struct named_file *writer = &files[i / n], *other = &files[i % n];
+        good = writer == other || !*writer->name || !*other->name ||
+               apart(writer, other, message, room);
+    }
+    for (const struct named_file *f = files; f < files + n && good; f++) {
+        if (*f->name && f->use == FILE_LOGGED)
+            good = log_good(f->option, *f->name, message, room);
+        else if (*f->name && (f->use == FILE_MADE || f->use == FILE_KEPT))
+            good = replace_good(f->option, *f->name, message, room);
+    }
+    return good;
+}

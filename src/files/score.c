@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: MIT */
+/* A checkpoint's model on files: its figures where they have labels, and its scores. Lines
+ * that are only scored need no label. */
+#include "data/kind.h"
+#include "files/files.h"
+#include "train/saved.h"
+
+#include <errno.h>
+#include <math.h>
+
+struct session {
+    const struct scoring *how;
+    const struct log *log;
+    struct saved saved;
+    struct path_list paths;
+    struct data_options data;
+    uint64_t lines, bad, nan;   /* of the input; bad ones; good ones without a number for
+                                   a score */
+};
+
+static descant_status session_open(struct session *s, const struct scoring *how,
+                                   const struct log *log)
+{
+    *s = (struct session){.how = how, .log = log};
+    descant_status status = saved_open(&s->saved, how->checkpoint, log);
+    if (status == DESCANT_OK)
+        status = path_list_init(&s->paths, how->data, log);
+    if (status != DESCANT_OK)
+        return status;
+    if (how->format)
+        s->saved.options.format = how->format - 1;
+    else if (file_kind_of(s->paths.paths[0]) == FILE_CACHE) /* it is surely none of the
+                                                               others */
+        s->saved.options.format = DATA_CACHE;
+    s->saved.options.max_bad = how->max_bad;
+    s->data = held_out_data(&s->saved.options, &s->paths, log);
+    s->data.shared = memory_take(data_shared_bytes());
+    return s->data.shared ? DESCANT_OK
+                          : log_fail(log, DESCANT_MEMORY, "no memory to read with");
+}
+
+static void session_close(struct session *s)
+{
+    memory_give(s->data.shared);
+    path_list_fini(&s->paths);
+    saved_close(&s->saved);
+}
+
+descant_status score_evaluate(const struct scoring *how, struct held_out *figures,
+                              struct feed_counts *counts, bool *classes,
+                              const struct log *log)
+{
+    struct session s;
+    struct metrics sum;
+    double auc;
+    descant_status status = session_open(&s, how, log);
+    struct evaluation e = {
+        .model = s.saved.model,
+        .w = s.saved.w,
+        .tables = s.saved.tables,
+        .data = s.data,
+        .batch = (size_t)how->batch,
+        .threads = (int)how->workers,
+        .counts = counts,
+        .log = log,
+    };
+
+    if (status == DESCANT_OK)
+        status = evaluate_look(e.model, &e.data);
+    if (status == DESCANT_OK)
+        status = evaluate(&e, &sum, &auc);
+    if (status == DESCANT_OK) {
+        held_out_set(figures, &sum, auc);
+        *classes = model_outputs(e.model) > 1;
+    }
+    session_close(&s);
+    return status;
+}
+
+/* --- scores --- */
+
+/* Probabilities of one example, on a line: of a click, or of each class. False: they are
+ * none. */
+static bool put_score(FILE *out, const float *scores, int outputs)
+{
+    double top = (double)scores[0], sum = 0;
+    bool good = true;
+
+    for (int k = 1; k < outputs; k++)
+        top = (double)scores[k] > top ? (double)scores[k] : top;
+    for (int k = 0; k < outputs; k++)
+        sum += exp((double)scores[k] - top);
+    for (int k = 0; k < outputs; k++) {
+        double p = outputs == 1 ? 1 / (1 + exp(-(double)scores[0]))
+                                : exp((double)scores[k] - top) / sum;
+        good &= !isnan(p);
+        if (isnan(p))           /* printf may give it a sign */
+            fputs("nan", out);
+        else
+            fprintf(out, "%.6g", p);
+        fputc(k + 1 < outputs ? ' ' : '\n', out);
+    }
+    return good;
+}
+
+/* A bad line's label is NaN. */
+static bool predict_block(struct session *s, struct work *work,
+                          const struct examples *all, float *scores, FILE *out)
+{
+    size_t batch = (size_t)s->how->batch;
+    int outputs = model_outputs(s->saved.model);
+
+    for (size_t at = 0; at < all->n; at += batch) {
+        size_t n = all->n - at < batch ? all->n - at : batch;
+        struct examples part = examples_slice(all, at, n);
+        model_scores(work, s->saved.w, s->saved.tables, &part, scores);
+        for (size_t i = 0; i < n; i++) {
+            float *own = scores + i * (size_t)outputs;
+            bool bad = isnan(part.labels[i]);
+            own[0] = bad ? NAN : own[0];
+            s->nan += !put_score(out, own, outputs) && !bad;
+        }
+    }
+    return !ferror(out);
+}
+
+static bool predict_all(struct session *s, struct data *data, struct work *work,
+                        float *scores, const struct output *out)
+{
+    struct block block = {0};
+    enum data_got got = DATA_BLOCK;
+    bool ok = true;
+
+    for (uint64_t chunk = 0; ok && got == DATA_BLOCK; chunk++) {
+        got = data_read(data, chunk, &block);
+        errno = 0;
+        if (got == DATA_BLOCK)
+            ok = predict_block(s, work, &block.examples, scores, out->file);
+        s->lines += got == DATA_BLOCK ? block.examples.n : 0;
+        s->bad += got == DATA_BLOCK ? block.bad : 0;
+    }
+    if (!ok)
+        output_written(out->file, out->name, s->log);
+    else if (got == DATA_END && s->lines == 0)
+        log_fail(s->log, DESCANT_INVALID, "there is no example in %s", s->how->data);
+    block_fini(&block);
+    return ok && got == DATA_END && s->lines > 0;
+}
+
+/* The output is opened when there is something to put there. */
+static bool predict_into(struct session *s, const char *name, FILE *standard,
+                         struct data *data, struct work *work, float *scores)
+{
+    struct output out;
+    bool good = output_open(&out, name, NULL, standard, s->log) &&
+                predict_all(s, data, work, scores, &out);
+
+    good = output_close(&out, good);
+    if (good && s->bad)
+        log_say(s->log, DESCANT_WARNING,
+                "%llu of %llu lines could not be read: their score is nan",
+                (unsigned long long)s->bad, (unsigned long long)s->lines);
+    if (good && s->nan)
+        log_say(s->log, DESCANT_WARNING,
+                "%llu of %llu lines have the score nan, for the model's sums overflow: "
+                "values of these lines, or weights, are too large",
+                (unsigned long long)s->nan, (unsigned long long)s->lines);
+    return good;
+}
+
+bool score_predict(const struct scoring *how, const char *name, FILE *standard,
+                   const struct log *log)
+{
+    struct session s;
+    struct data *data = NULL;
+    struct work *work = NULL;
+    float *scores = NULL;
+    size_t batch = (size_t)how->batch;
+    descant_status status = session_open(&s, how, log);
+
+    s.data.scoring = true;
+    if (status == DESCANT_OK)
+        status = data_open(&data, &s.data);
+    if (status == DESCANT_OK) {
+        struct data_options found = s.data;
+        found.format = data_format(data);
+        status = evaluate_fits(s.saved.model, data_shape(data), &found);
+    }
+    if (status == DESCANT_OK)
+        status = work_create(&work, s.saved.model, batch, log);
+    if (status == DESCANT_OK)
+        scores = memory_take_array(batch * (size_t)model_outputs(s.saved.model),
+                                   sizeof *scores);
+    if (status == DESCANT_OK && !scores)
+        log_fail(log, DESCANT_MEMORY, "no memory for the scores");
+    bool good = scores && predict_into(&s, name, standard, data, work, scores);
+    memory_give(scores);
+    work_destroy(work);
+    data_close(data);
+    session_close(&s);
+    return good;
+}
