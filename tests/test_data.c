@@ -2,6 +2,7 @@
 /* What readers make of each format: values, bad lines, images, caches, the hash; and the
  * generator of click logs. */
 #include "data/ctr.h"
+#include "files/files.h"
 #include "harness/data.h"
 #include "harness/folder.h"
 #include "harness/suite.h"
@@ -595,25 +596,28 @@ START_TEST(torn_caches_are_seen)
 }
 END_TEST
 
+/* Only what is whole gets the name: a temporary file goes with a cache that is not. */
 START_TEST(caches_that_are_not_kept)
 {
     const char *path = in_folder("gone"), *partial = in_folder("gone.tmp");
     struct data_shape shape = {.n_dense = 1, .n_classes = 1};
     struct cache_writer *w;
+    struct output out;
     float one = 1;
     struct examples e = {.n = 1, .n_dense = 1, .dense = &one, .labels = &one};
-    ck_assert_int_eq(cache_create(&w, path, &shape, &listening), DESCANT_OK);
+    ck_assert(output_open(&out, path, NULL, stdout, &listening));
+    ck_assert_int_eq(cache_create(&w, out.file, path, &shape, &listening), DESCANT_OK);
     ck_assert_int_eq(cache_add(w, &e), DESCANT_OK);
     ck_assert_int_eq(access(partial, F_OK), 0);
-    ck_assert_int_eq(cache_close(w, false), DESCANT_OK);
-    ck_assert_int_ne(access(partial, F_OK), 0);
     ck_assert_int_ne(access(path, F_OK), 0);
-    ck_assert_int_eq(cache_create(&w, path, &shape, &listening), DESCANT_OK);
     e.n_dense = 2;
     ck_assert_int_eq(cache_add(w, &e), DESCANT_INVALID);
-    ck_assert_int_eq(cache_close(w, true), DESCANT_INVALID);
+    ck_assert_int_eq(cache_close(w), DESCANT_INVALID);
+    ck_assert(!output_close(&out, false));
+    ck_assert_int_ne(access(partial, F_OK), 0);
     ck_assert_int_ne(access(path, F_OK), 0);
-    ck_assert_int_eq(cache_create(&w, "/nowhere/cache", &shape, &listening), DESCANT_SYSTEM);
+    ck_assert(!output_open(&out, "/nowhere/cache", NULL, stdout, &listening));
+    ck_assert(!output_close(&out, false));
 }
 END_TEST
 
@@ -626,9 +630,11 @@ START_TEST(caches_of_what_cannot_be)
     struct cache_writer *w;
     struct examples e = {.n = 1, .n_dense = 1, .dense = &bad[_i][0], .labels = &bad[_i][1]};
     const char *path = in_folder("bad");
-    ck_assert_int_eq(cache_create(&w, path, &shape, &listening), DESCANT_OK);
+    FILE *file = fopen(path, "w");
+    ck_assert_int_eq(cache_create(&w, file, path, &shape, &listening), DESCANT_OK);
     ck_assert_int_eq(cache_add(w, &e), DESCANT_OK);
-    ck_assert_int_eq(cache_close(w, true), DESCANT_OK);
+    ck_assert_int_eq(cache_close(w), DESCANT_OK);
+    ck_assert_int_eq(fclose(file), 0);
     struct seen seen = read_file(path, DATA_CACHE);
     ck_assert_int_eq(seen.status, DESCANT_CORRUPT);
     ck_assert(ends_with(descant_last_error(), "a block has NaN, Inf, or a label of no class"));
@@ -637,16 +643,16 @@ START_TEST(caches_of_what_cannot_be)
 END_TEST
 
 /* A link at the other name is not followed. */
-START_TEST(a_cache_is_a_file_of_its_own)
+START_TEST(an_output_is_a_file_of_its_own)
 {
     const char *path = in_folder("own"), *partial = in_folder("own.tmp");
     const char *victim = put_text("victim", "of its owner");
-    struct data_shape shape = {.n_dense = 1, .n_classes = 1};
-    struct cache_writer *w;
+    struct output out;
     char text[32] = "";
     ck_assert_int_eq(symlink(victim, partial), 0);
-    ck_assert_int_eq(cache_create(&w, path, &shape, &listening), DESCANT_OK);
-    ck_assert_int_eq(cache_close(w, true), DESCANT_OK);
+    ck_assert(output_open(&out, path, NULL, stdout, &listening));
+    fputs("its own", out.file);
+    ck_assert(output_close(&out, true));
     FILE *file = fopen(victim, "r");
     ck_assert(file && fgets(text, sizeof text, file));
     fclose(file);
@@ -691,6 +697,34 @@ START_TEST(clicks_are_as_wished)
     free(a);
     free(b);
     free(c);
+}
+END_TEST
+
+/* The rows in a compressed file are those of a plain one; a full disk is told. */
+START_TEST(clicks_are_compressed_by_name)
+{
+    static const char *const names[] = {"rows.tsv", "rows.tsv.gz", "rows.tsv.zst"};
+    struct ctr_options o = ctr_options_default();
+    struct ctr_summary sum;
+    struct seen all[3];
+    struct output out;
+    o.rows = 3000;
+    for (int k = 0; k < 3; k++) {
+        const char *path = in_folder(names[k]);
+        ck_assert(output_open(&out, path, names[k], stdout, &listening));
+        ck_assert_int_eq(ctr_generate(out.file, &o, &sum, &listening), DESCANT_OK);
+        ck_assert(output_close(&out, true));
+        all[k] = read_file(path, DATA_CRITEO);
+        ck_assert_uint_eq(all[k].n, 3000);
+        ck_assert_mem_eq(all[k].at, all[0].at, 3000 * sizeof *all[k].at);
+        ck_assert(output_open(&out, "/dev/full", names[k], stdout, &listening));
+        fputs("a row", out.file);
+        ck_assert(!output_close(&out, true));
+        ck_assert_msg(ends_with(descant_last_error(), "No space left on device"), "%s: %s",
+                      names[k], descant_last_error());
+    }
+    for (int k = 0; k < 3; k++)
+        free(all[k].at);
 }
 END_TEST
 
@@ -762,12 +796,13 @@ int main(void)
     tcase_add_test(tests, images_that_are_not);
     tcase_add_loop_test(tests, images_that_unpack_to_more, 0, 2);
     tcase_add_loop_test(tests, caches_of_what_cannot_be, 0, 6);
-    tcase_add_test(tests, a_cache_is_a_file_of_its_own);
+    tcase_add_test(tests, an_output_is_a_file_of_its_own);
     tcase_add_test(tests, fashion_is_read_where_it_is);
     tcase_add_loop_test(tests, caches_give_back_what_went_in, 0, 4);
     tcase_add_test(tests, torn_caches_are_seen);
     tcase_add_test(tests, caches_that_are_not_kept);
     tcase_add_loop_test(tests, clicks_are_as_wished, 0, 3);
+    tcase_add_test(tests, clicks_are_compressed_by_name);
     tcase_add_test(tests, the_best_loss_is_the_planted_one);
     tcase_add_test(tests, clicks_that_cannot_be);
     return run_cases(tests, NULL);

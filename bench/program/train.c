@@ -86,8 +86,14 @@ static bool write_cache(const struct input *in, const struct log *log)
     struct data_options d = {
         .paths = &path, .n_paths = 1, .format = DATA_CRITEO, .log = log};
     uint64_t n;
+    FILE *out = fopen(in->cache, "we");
 
-    return cache_write(in->cache, &d, &n) == DESCANT_OK;
+    if (!out) {
+        log_fail(log, DESCANT_SYSTEM, "%s: %s", in->cache, strerror(errno));
+        return false;
+    }
+    bool good = cache_write(out, in->cache, &d, &n) == DESCANT_OK;
+    return fclose(out) == 0 && good;
 }
 
 static bool make_input(struct input *in, const struct options *o, const struct log *log)

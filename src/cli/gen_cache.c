@@ -29,13 +29,13 @@ static const struct option options[] = {
 };
 enum { N_OPTIONS = sizeof options / sizeof *options };
 
-static int make(const struct cli *cli, const struct cache_options *o)
+static bool make(const struct cli *cli, const struct cache_options *o)
 {
-    const struct log *log = &cli->log;
     struct path_list paths;
+    struct output out;
     uint64_t n = 0;
 
-    descant_status status = path_list_init(&paths, o->data, log);
+    bool good = path_list_init(&paths, o->data, &cli->log) == DESCANT_OK;
     struct data_options data = {
         .paths = paths.paths,
         .n_paths = paths.n,
@@ -43,21 +43,21 @@ static int make(const struct cli *cli, const struct cache_options *o)
         .hash = !o->plain_ids,
         .n_fields = (int)o->fields,
         .max_bad = o->max_bad,
-        .log = log,
+        .log = &cli->log,
         .shared = memory_take(data_shared_bytes()),
     };
-    struct lock lock = {0};
-    if (status == DESCANT_OK)
-        status = lock_take(&lock, o->out, NULL, true, log);
-    if (status == DESCANT_OK)
-        status = data.shared ? cache_write(o->out, &data, &n)
-                             : log_fail(log, DESCANT_MEMORY, "no memory to read with");
-    if (status == DESCANT_OK)
+    if (good && !data.shared)
+        good = log_fail(&cli->log, DESCANT_MEMORY, "no memory to read with") == DESCANT_OK;
+    if (good) {
+        good = output_open(&out, o->out, NULL, cli->out, &cli->log) &&
+               cache_write(out.file, o->out, &data, &n) == DESCANT_OK;
+        good = output_close(&out, good);
+    }
+    if (good)
         fprintf(cli->err, "%llu examples\n", (unsigned long long)n);
-    lock_give(&lock);
     memory_give(data.shared);
     path_list_fini(&paths);
-    return status == DESCANT_OK ? CLI_DONE : CLI_FAILED;
+    return good;
 }
 
 int cli_gen_cache(const struct cli *cli)
@@ -75,5 +75,7 @@ int cli_gen_cache(const struct cli *cli)
     const struct named_file files[] = {{"out", &o.out, FILE_MADE},
                                        {"data", &o.data, FILE_READ}};
     status = cli_files(cli, files, 2, target);
-    return status == CLI_DONE ? make(cli, &o) : status;
+    if (status != CLI_DONE)
+        return status;
+    return make(cli, &o) ? CLI_DONE : CLI_FAILED;
 }

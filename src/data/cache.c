@@ -8,11 +8,9 @@
  *   index       where each block begins
  *   tail        how many blocks, a sum of the index, another magic
  *
- * A file is written under another name, synced, and renamed when it is whole, so what has
- * the name is whole unless it was damaged later: the tail is missing from what was cut,
- * and what was changed has another sum. Sizes are compared with the file's before memory
- * is taken for them, and offsets are tested, so a file that somebody made up cannot lead
- * out of an array.
+ * The tail is missing from a file that was cut, and one that was changed has another sum.
+ * Sizes are compared with the file's before memory is taken for them, and offsets are
+ * tested, so a file that somebody made up cannot lead out of an array.
  *
  * The sum is four multiplications side by side on 32 bytes; it tells damage, not malice.
  */
@@ -83,8 +81,7 @@ static void sizes_of(const struct block_head *h, const struct data_shape *s,
 
 struct cache_writer {
     const struct log *log;
-    struct log own_log;
-    char *path, *partial;
+    const char *name;
     FILE *file;
     struct data_shape shape;
     uint64_t at;
@@ -97,34 +94,14 @@ static descant_status put(struct cache_writer *w, const void *bytes, size_t n)
 {
     if (n > 0 && fwrite(bytes, 1, n, w->file) != n)
         return w->status = log_fail(w->log, DESCANT_SYSTEM, "%s: cannot be written: %s",
-                                    w->partial, strerror(errno));
+                                    w->name, strerror(errno));
     w->at += n;
     return DESCANT_OK;
 }
 
-static void free_writer(struct cache_writer *w)
-{
-    if (w->file)
-        fclose(w->file);
-    memory_give(w->path);
-    memory_give(w->partial);
-    memory_give(w->index);
-    memory_give(w);
-}
-
-static descant_status begin(struct cache_writer *w, const char *path)
+static descant_status put_head(struct cache_writer *w)
 {
     const struct data_shape *s = &w->shape;
-    size_t n = strlen(path) + 5;
-    w->path = memory_take(n);
-    w->partial = memory_take(n);
-    if (!w->path || !w->partial)
-        return log_fail(w->log, DESCANT_MEMORY, "%s: no memory to write it", path);
-    strcpy(w->path, path);
-    snprintf(w->partial, n, "%s.tmp", path);
-    w->file = file_anew_stream(w->partial);
-    if (!w->file)
-        return log_fail(w->log, DESCANT_SYSTEM, "%s: %s", w->partial, strerror(errno));
     struct head head = {.version = VERSION,
                         .n_dense = s->n_dense,
                         .n_fields = s->n_fields,
@@ -136,24 +113,19 @@ static descant_status begin(struct cache_writer *w, const char *path)
     return put(w, &head, sizeof head);
 }
 
-descant_status cache_create(struct cache_writer **out, const char *path,
+descant_status cache_create(struct cache_writer **out, FILE *file, const char *name,
                             const struct data_shape *shape, const struct log *log)
 {
     struct cache_writer *w = memory_take(sizeof *w);
     if (!w)
-        return log_fail(log, DESCANT_MEMORY, "%s: no memory to write it", path);
-    w->own_log = log ? *log : (struct log){.rank = -1};
-    w->log = &w->own_log;
-    w->shape = *shape;
-    descant_status status = begin(w, path);
-    if (status != DESCANT_OK) {
-        if (w->file)
-            unlink(w->partial);
-        free_writer(w);
-        return status;
-    }
-    *out = w;
-    return DESCANT_OK;
+        return log_fail(log, DESCANT_MEMORY, "%s: no memory to write it", name);
+    *w = (struct cache_writer){.log = log, .file = file, .name = name, .shape = *shape};
+    descant_status status = put_head(w);
+    if (status == DESCANT_OK)
+        *out = w;
+    else
+        memory_give(w);
+    return status;
 }
 
 static bool note(struct cache_writer *w)
@@ -213,12 +185,12 @@ descant_status cache_add(struct cache_writer *w, const struct examples *e)
     if (e->n_dense != w->shape.n_dense || e->n_fields != w->shape.n_fields ||
         !e->labels || (e->n_fields && !e->ids) || (e->n_dense && !e->dense))
         return w->status = log_fail(w->log, DESCANT_INVALID,
-                                    "%s: a block of another shape", w->path);
+                                    "%s: a block of another shape", w->name);
     uint32_t *offsets = e->offsets ? offsets_from_0(e) : NULL;
     if ((e->offsets && !offsets) || !note(w)) {
         memory_give(offsets);
         return w->status = log_fail(w->log, DESCANT_MEMORY,
-                                    "%s: no memory to write a block", w->path);
+                                    "%s: no memory to write a block", w->name);
     }
     descant_status status = put_block(w, e, offsets);
     memory_give(offsets);
@@ -231,27 +203,17 @@ static descant_status finish(struct cache_writer *w)
     size_t bytes = w->n_blocks * sizeof *w->index;
     tail.index_sum = sum_of(w->index, bytes, tail.n_blocks);
     memcpy(tail.magic, tail_magic, sizeof tail.magic);
-    if (put(w, w->index, bytes) != DESCANT_OK || put(w, &tail, sizeof tail) != DESCANT_OK)
-        return w->status;
-    int failed = fflush(w->file) != 0 || fsync(fileno(w->file)) != 0;
-    failed |= fclose(w->file) != 0;
-    w->file = NULL;
-    if (failed || rename(w->partial, w->path) != 0)
-        return log_fail(w->log, DESCANT_SYSTEM, "%s: cannot be written: %s", w->path,
-                        strerror(errno));
-    return DESCANT_OK;
+    descant_status status = put(w, w->index, bytes);
+    return status == DESCANT_OK ? put(w, &tail, sizeof tail) : status;
 }
 
-descant_status cache_close(struct cache_writer *w, bool keep)
+descant_status cache_close(struct cache_writer *w)
 {
     if (!w)
         return DESCANT_OK;
-    descant_status status = w->status;
-    if (keep && status == DESCANT_OK)
-        status = finish(w);
-    if (!keep || status != DESCANT_OK)
-        unlink(w->partial);
-    free_writer(w);
+    descant_status status = w->status == DESCANT_OK ? finish(w) : w->status;
+    memory_give(w->index);
+    memory_give(w);
     return status;
 }
 

@@ -19,7 +19,8 @@ static descant_status copy_blocks(struct cache_writer *w, struct data *data, uin
     return got == DATA_FAILED ? data_status(data) : status;
 }
 
-descant_status cache_write(const char *path, const struct data_options *from, uint64_t *n)
+descant_status cache_write(FILE *file, const char *name, const struct data_options *from,
+                           uint64_t *n)
 {
     struct cache_writer *w = NULL;
     struct data *data;
@@ -28,10 +29,10 @@ descant_status cache_write(const char *path, const struct data_options *from, ui
     *n = 0;
     if (status != DESCANT_OK)
         return status;
-    status = cache_create(&w, path, data_shape(data), from->log);
+    status = cache_create(&w, file, name, data_shape(data), from->log);
     if (status == DESCANT_OK)
         status = copy_blocks(w, data, n);
-    descant_status closed = cache_close(w, status == DESCANT_OK);
+    descant_status closed = cache_close(w);
     data_close(data);
     return status == DESCANT_OK ? closed : status;
 }

@@ -119,13 +119,13 @@ uint32_t data_hash(uint32_t field, const char *token, size_t length);
 /* --- cache.c: blocks as they come, to be read back as DATA_CACHE without parsing --- */
 
 struct cache_writer;
-descant_status cache_create(struct cache_writer **out, const char *path,
+/* Into the file, which is the caller's; the name is for messages, and is kept, too. */
+descant_status cache_create(struct cache_writer **out, FILE *file, const char *name,
                             const struct data_shape *shape, const struct log *log);
 descant_status cache_add(struct cache_writer *writer, const struct examples *examples);
-/* Renamed into place, or gone. */
-descant_status cache_close(struct cache_writer *writer, bool keep);
+descant_status cache_close(struct cache_writer *writer);    /* the first failure */
 /* All that there is to read, once, into a cache; *n examples. */
-descant_status cache_write(const char *path, const struct data_options *from,
+descant_status cache_write(FILE *file, const char *name, const struct data_options *from,
                            uint64_t *n);
 
 /* --- pack.c --- */

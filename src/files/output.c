@@ -52,18 +52,23 @@ bool output_open(struct output *out, const char *name, const char *packed, FILE 
 
 bool output_close(struct output *out, bool good)
 {
-    good = good && output_written(out->file, out->name, out->log);
+    bool written = good && output_written(out->file, out->name, out->log),
+         whole = written;
+
     errno = 0;
-    bool closed = out->file == out->below || !out->file || fclose(out->file) == 0;
-    closed &= !out->below || out->standard || fclose(out->below) == 0;
-    bool there = !closed || !good || !out->temporary[0] ||
-                 rename(out->temporary, out->name) == 0;
-    if (good && !(closed && there))
+    if (out->file && out->file != out->below)
+        whole &= fclose(out->file) == 0;
+    if (whole && out->temporary[0])
+        whole = fflush(out->below) == 0 && fsync(fileno(out->below)) == 0;
+    if (out->below && !out->standard)
+        whole &= fclose(out->below) == 0;
+    if (whole && out->temporary[0])
+        whole = rename(out->temporary, out->name) == 0;
+    if (written && !whole)
         log_fail(out->log, DESCANT_SYSTEM, "%s: %s", out->name,
                  strerror(errno ? errno : EIO));
-    good = good && closed && there;
-    if (out->temporary[0] && !good)
+    if (out->temporary[0] && !whole)
         unlink(out->temporary);
     lock_give(&out->lock);
-    return good;
+    return whole;
 }
