@@ -232,7 +232,7 @@ static int parse(const struct cli *cli, enum bsp_role role, struct bsp_options *
         own.argc--;
         own.argv++;
     }
-    int status = settings_parse(&own, bsp_settings, bsp_n_settings, o);
+    int status = settings_parse(&own, bsp_settings, bsp_n_settings, o, NULL);
     return status == CLI_DONE ? check_role(&own, role) : status;
 }
 

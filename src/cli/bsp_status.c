@@ -22,23 +22,20 @@ int cli_bsp_status(const struct cli *cli)
 {
     struct status_options o = {.over = 1};
     struct cli own = *cli;
-    if (settings_wants_help(cli)) {
-        fputs("usage: descant bsp status NAME [OPTIONS]\ntells of each segment of a run "
-              "who is attached, at what pace, and how many versions behind\nthe model is "
-              "that each module works on; status 1 where the run is dead\n\n",
-              cli->out);
-        settings_help(cli->out, table, N_TABLE, &o);
-        return CLI_DONE;
-    }
-    if (cli->argc < 1 || strncmp(cli->argv[0], "--", 2) == 0)
+    int named = cli->argc > 0 && strncmp(cli->argv[0], "--", 2) != 0, status;
+
+    own.argc -= named;
+    own.argv += named;
+    if (!settings_take(&own,
+                       "bsp status NAME [OPTIONS]\ntells of each segment of a run who is "
+                       "attached, at what pace, and how many versions behind\nthe model "
+                       "is that each module works on; status 1 where the run is dead\n",
+                       table, N_TABLE, &o, &status))
+        return status;
+    if (!named)
         return cli_bad_use(cli, "the NAME of a run comes first");
     if (strlen(cli->argv[0]) > BSP_NAME)
         return cli_bad_use(cli, "'%s' is no name of a run", cli->argv[0]);
-    own.argc--;
-    own.argv++;
-    int status = settings_parse(&own, table, N_TABLE, &o);
-    if (status != CLI_DONE)
-        return status;
     return bsp_status(cli->argv[0], o.over, o.json, cli->out, cli->err) ? CLI_DONE
                                                                         : CLI_FAILED;
 }

@@ -35,19 +35,16 @@ int cli_unknown(const struct cli *cli, const char *what, const char *word,
                 const char *const *names);
 
 /* Reads all of cli->argv into the struct, which has the defaults: "--name value" or
- * "--name=value" in any order, none twice. CLI_DONE, or CLI_BAD_USE after saying
- * why. */
+ * "--name=value" in any order, none twice. `given`, where it is not NULL, has room for n
+ * and gets which there were; then there may be --config, too, which is passed over with
+ * its value. CLI_DONE, or CLI_BAD_USE after saying why. */
+enum { MOST_SETTINGS = 64 };
 int settings_parse(const struct cli *cli, const struct option *table, size_t n,
-                   void *into);
+                   void *into, bool *given);
 /* The same where a command begins: its help, for which the usage is the words behind
  * "usage: descant", is put where it is asked for. False: *status is to be returned. */
 bool settings_take(const struct cli *cli, const char *usage, const struct option *table,
                    size_t n, void *into, int *status);
-/* As settings_parse, of a command that has --config: it and its value are passed over. given, room
- * for n, has which there were. */
-enum { MOST_SETTINGS = 64 };
-int settings_parse_config(const struct cli *cli, const struct option *table, size_t n,
-                          void *into, bool *given);
 /* With the defaults, which may be NULL, and the ranges. */
 void settings_help(FILE *out, const struct option *table, size_t n, const void *defaults);
 /* what follows --config, or NULL */

@@ -110,8 +110,8 @@ int cli_predict(const struct cli *cli)
 
     if (!take(cli,
               "predict --checkpoint FILE --data FILES [--out FILE]\nprints a probability "
-              "for each line, in their order; nan for one that cannot be read. Lines need "
-              "no label\n",
+              "for each line, in their order; nan for one that cannot be read. Lines "
+              "need no label\n",
               table + N_EVAL_ONLY, N_TABLE - N_EVAL_ONLY, &o, target, &status))
         return status;
     return score_predict(&o.how, o.out, cli->out, &cli->log) ? CLI_DONE : CLI_FAILED;

@@ -47,7 +47,8 @@ static bool make(const struct cli *cli, const struct cache_options *o)
         .shared = memory_take(data_shared_bytes()),
     };
     if (good && !data.shared)
-        good = log_fail(&cli->log, DESCANT_MEMORY, "no memory to read with") == DESCANT_OK;
+        log_fail(&cli->log, DESCANT_MEMORY, "no memory to read with");
+    good = good && data.shared;
     if (good) {
         good = output_open(&out, o->out, NULL, cli->out, &cli->log) &&
                cache_write(out.file, o->out, &data, &n) == DESCANT_OK;

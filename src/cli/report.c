@@ -27,33 +27,26 @@ struct report {
     struct report_run runs[REPORT_MAX_RUNS];
 };
 
-/* Logs are words without dashes, between the options. */
-static int parse(const struct cli *cli, struct report *report, struct report_options *o)
+/* Logs are words without dashes, between the options, which are left in cli->argv. */
+static int take_logs(struct cli *cli, struct report *report)
 {
     static char long_name[] = "--out";
-    for (int i = 0; i < cli->argc; i++) {
-        char *word = cli->argv[i], *pair[2] = {word, NULL};
-        struct cli one = *cli;
-        if (word[0] != '-') {
-            if (report->n == REPORT_MAX_RUNS)
-                return cli_bad_use(cli, "at most %d logs", REPORT_MAX_RUNS);
+    int argc = cli->argc, n = 0;
+
+    for (int i = 0; i < argc; i++) {
+        char *word = cli->argv[i];
+        bool out = strcmp(word, "-o") == 0 || strcmp(word, "--out") == 0;
+        if (word[0] != '-' && report->n == REPORT_MAX_RUNS)
+            return cli_bad_use(cli, "at most %d logs", REPORT_MAX_RUNS);
+        if (word[0] != '-')
             report->paths[report->n++] = word;
-            continue;
-        }
-        bool short_name = strcmp(word, "-o") == 0;
-        if (short_name)
-            pair[0] = long_name;
-        one.argv = pair;
-        one.argc = 1;
-        if ((short_name || strcmp(word, "--out") == 0) && i + 1 < cli->argc) {
-            pair[1] = cli->argv[++i];
-            one.argc = 2;
-        }
-        int status = settings_parse(&one, options, N_OPTIONS, o);
-        if (status != CLI_DONE)
-            return status;
+        else
+            cli->argv[n++] = out ? long_name : word;
+        if (out && i + 1 < argc)
+            cli->argv[n++] = cli->argv[++i];
     }
-    return report->n ? CLI_DONE : cli_bad_use(cli, "which logs?");
+    cli->argc = n;
+    return CLI_DONE;
 }
 
 static int put_page(const struct cli *cli, struct report *report, const char *path)
@@ -85,16 +78,16 @@ int cli_report(const struct cli *cli)
 {
     struct report_options o = {.out = "report.html"};
     struct report report = {0};
-    if (settings_wants_help(cli)) {
-        fputs("usage: descant report LOG.jsonl [MORE.jsonl ...] [-o PAGE.html]\n",
-              cli->out);
-        settings_help(cli->out, options, N_OPTIONS, &o);
-        return CLI_DONE;
-    }
-    int status = parse(cli, &report, &o);
-    if (status != CLI_DONE)
-        return status;
+    struct cli own = *cli;
     char target[PATH_MAX];
+    int status = take_logs(&own, &report);
+
+    if (status != CLI_DONE ||
+        !settings_take(&own, "report LOG.jsonl [MORE.jsonl ...] [-o PAGE.html]", options,
+                       N_OPTIONS, &o, &status))
+        return status;
+    if (report.n == 0)
+        return cli_bad_use(cli, "which logs?");
     struct named_file files[1 + REPORT_MAX_RUNS] = {{"out", &o.out, FILE_PUT}};
     for (int i = 0; i < report.n; i++)
         files[1 + i] = (struct named_file){NULL, &report.paths[i], FILE_READ};

@@ -33,14 +33,15 @@ static bool has_files(const struct option *s)
     return strcmp(s->name, "data") == 0 || strcmp(s->name, "eval") == 0;
 }
 
-static int parse(const struct cli *cli, const struct option *table, size_t n, void *into,
-                 bool config, bool *given)
+int settings_parse(const struct cli *cli, const struct option *table, size_t n,
+                   void *into, bool *given)
 {
     char message[256];
-    bool config_given = false;
+    bool config = given != NULL, config_given = false, seen[MOST_SETTINGS];
     const struct option *last = NULL;       /* whose value was the word before */
 
     assert(n <= MOST_SETTINGS);             /* callers have room for so many */
+    given = given ? given : seen;
     memset(given, 0, n * sizeof *given);
     for (int i = 0; i < cli->argc; i++) {
         const char *word = cli->argv[i];
@@ -81,20 +82,6 @@ static int parse(const struct cli *cli, const struct option *table, size_t n, vo
     return CLI_DONE;
 }
 
-int settings_parse(const struct cli *cli, const struct option *table, size_t n,
-                   void *into)
-{
-    bool given[MOST_SETTINGS];
-
-    return parse(cli, table, n, into, false, given);
-}
-
-int settings_parse_config(const struct cli *cli, const struct option *table, size_t n,
-                          void *into, bool *given)
-{
-    return parse(cli, table, n, into, true, given);
-}
-
 bool settings_take(const struct cli *cli, const char *usage, const struct option *table,
                    size_t n, void *into, int *status)
 {
@@ -104,7 +91,7 @@ bool settings_take(const struct cli *cli, const char *usage, const struct option
         fprintf(cli->out, "usage: descant %s\n", usage);
         settings_help(cli->out, table, n, into);
     }
-    *status = help ? CLI_DONE : settings_parse(cli, table, n, into);
+    *status = help ? CLI_DONE : settings_parse(cli, table, n, into, NULL);
     return !help && *status == CLI_DONE;
 }
 

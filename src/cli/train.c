@@ -200,7 +200,7 @@ int cli_train(const struct cli *cli)
     if (config && !config_read(config, &o, by_config, &text, message, sizeof message))
         status = cli_bad_use(cli, "%s", message);
     if (status == CLI_DONE)
-        status = settings_parse_config(cli, train_settings, n_train_settings, &o, given);
+        status = settings_parse(cli, train_settings, n_train_settings, &o, given);
     for (size_t k = 0; k < n_train_settings; k++)
         given[k] |= by_config[k];
     train_know_plan(&o);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Files that a command is told of: which of them it may write, how one is made whole, what
- * one is and has, and what a checkpoint's model says of the examples in others. */
+/* Files that a command is told of: which of them it may write, how one is made whole,
+ * what one is and has, and what a checkpoint's model says of the examples in others. */
 #ifndef FILES_H
 #define FILES_H
 
@@ -39,7 +39,8 @@ bool files_good(const struct named_file *files, int n, char *target, char *messa
  * written in place, and "-" is the program's own output --- */
 
 struct output {
-    FILE *file;                 /* what is put there is compressed, where the name says so */
+    FILE *file;                 /* what is put there is compressed, where the name says
+                                   so */
     FILE *below;                /* the file itself */
     const char *name;
     const struct log *log;
@@ -75,8 +76,8 @@ struct scoring {
 descant_status score_evaluate(const struct scoring *s, struct held_out *figures,
                               struct feed_counts *counts, bool *classes,
                               const struct log *log);
-/* Puts a line of probabilities for each line, in their order, so that scores and lines can
- * be put side by side again: one that cannot be read has nan. */
+/* Puts a line of probabilities for each line, in their order, so that scores and lines
+ * can be put side by side again: one that cannot be read has nan. */
 bool score_predict(const struct scoring *s, const char *name, FILE *standard,
                    const struct log *log);
 

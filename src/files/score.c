@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* A checkpoint's model on files: its figures where they have labels, and its scores. Lines
- * that are only scored need no label. */
+/* A checkpoint's model on files: its figures where they have labels, and its scores.
+ * Lines that are only scored need no label. */
 #include "data/kind.h"
 #include "files/files.h"
 #include "train/saved.h"
