@@ -2,7 +2,7 @@
 /* Fills a template: text with names in braces, for which a JSON object has the values.
  *
  *   {{name}}                   the value, escaped: a reader sees its bytes, and none of
- *                              them is markup; "–" where there is no value, or null
+ *                              them is markup; "–" where it is null
  *   {{,name}}                  the same, and a line may break after each comma
  *   {{{name}}}                 the value as it is: it is markup
  *   {{#name}}...{{/name}}      a section: for each item of an array, which may be none,
@@ -12,7 +12,8 @@
  *
  * A name is looked up in the item of the innermost section, then in those around it; "."
  * is that item itself. A line that begins with spaces goes on with the line before it.
- * The template is the program's own: what is wrong with it is an assertion. */
+ * The template is the program's own: a name without a value, or a section without its
+ * end, fails an assertion. */
 #include "report/report.h"
 
 #include <assert.h>
@@ -69,7 +70,7 @@ static void put_value(const struct filling *f, char kind, const char *name)
     const json_t *value = find(f, name);
     const char *text = json_is_string(value) ? json_string_value(value) : "–";
 
-    assert(!value || json_is_string(value) || json_is_null(value));
+    assert(json_is_string(value) || json_is_null(value));
     if (kind == '{')
         fputs(text, f->out);
     else
@@ -119,6 +120,7 @@ static const char *put(struct filling *f, const char *at, bool shown)
         if (kind == '/')
             return at;
         if (kind == '#' || kind == '^' || kind == '=') {
+            assert(!shown || kind == '=' || find(f, name));
             at = put_section(f, at, kind, find(f, name), shown);
         } else if (shown && kind == '>') {
             snprintf(part, sizeof part, "{{=%s}}", name);
