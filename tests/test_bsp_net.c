@@ -395,9 +395,10 @@ static const struct {
     {"local shm:x --optimizer sgd", "--optimizer belongs to descant bsp control", CLI_BAD_USE},
     {"local shm:x --resume", "--resume belongs to descant bsp control", CLI_BAD_USE},
     {"local shm:x --locals 2", "--locals belongs to descant bsp control", CLI_BAD_USE},
-    {"control --params 5", "control and local modules meet over shm:NAME, or mpi", CLI_BAD_USE},
+    {"control --params 5", "control and local modules meet over shm:NAME, tcp:HOST:PORT, or mpi", CLI_BAD_USE},
     {"control self --params 5", "control and local modules meet over shm:NAME", CLI_BAD_USE},
-    {"control tcp:x --params 5", "'tcp:x' is no job address", CLI_BAD_USE},
+    {"control udp:x --params 5", "'udp:x' is no job address", CLI_BAD_USE},
+    {"control tcp:x --params 5", "the address is tcp:HOST:PORT", CLI_BAD_USE},
     {"control shm:a/b --params 5", "a name has 1 to 64 characters", CLI_BAD_USE},
     {"control shm:x --params 5 --locals 64",
      "--locals 64: allowed is a whole number from 1 to 63\n", CLI_BAD_USE},
@@ -406,7 +407,7 @@ static const struct {
      "--number 63: allowed is a whole number from -1 to 62\n", CLI_BAD_USE},
     {"local shm:x --name a/b", "--name 'a/b': it has", CLI_BAD_USE},
     {"local shm:x --", "there is no COMMAND after --", CLI_BAD_USE},
-    {"local", "control and local modules meet over shm:NAME, or mpi", CLI_BAD_USE},
+    {"local", "control and local modules meet over shm:NAME, tcp:HOST:PORT, or mpi", CLI_BAD_USE},
 };
 
 START_TEST(bad_use_is_said)

@@ -2,6 +2,7 @@
 /* Jobs over every fabric, and drivers for them in one thread. */
 #include "harness/fabrics.h"
 #include "harness/values.h"
+#include "ranks/elastic.h"
 
 #include <check.h>
 #include <math.h>
@@ -91,7 +92,9 @@ float *center_at(struct job *job, size_t i)
     int owner = 0, size = job->row->free ? MOST : job->row->size;
     while (job->ranks && i >= ranks_slice_at(job->n, size, owner + 1))
         owner++;
-    return &job->peers[owner < job->row->size ? owner : 0].f->center[i];
+    if (job->ranks)
+        owner = ranks_center_owner(ranks_of(job->peers[0].f), owner);
+    return &job->peers[owner].f->center[i];
 }
 
 void peer_open(struct job *job, int k)
