@@ -48,6 +48,10 @@ void *memory_take(size_t bytes);
 /* the same, checked for overflow */
 void *memory_take_array(size_t n, size_t size);
 void memory_give(void *taken);                          /* NULL is allowed */
+/* Room for `wanted` items of so many bytes, or twice as many as there was room for, in
+ * the array whose pointer is at `array`; its first n stay. False: there is no memory, and
+ * nothing is changed. */
+bool memory_grow(void *array, size_t *room, size_t n, size_t wanted, size_t size);
 bool memory_refuse(void);       /* before other resources are taken: true, pretend it
                                    failed */
 void memory_fail_at(long k);    /* tests: the k-th next taking fails, once; 0: none */

@@ -23,8 +23,8 @@ struct bsp_options {
                                        given */
     int64_t modules, slots, bound, every_gradients, min_gradients, restarts;
     int64_t locals, number;         /* control: ranks to come; local: its number, or -1 */
-    int optimizer;                  /* enum optimizer_kind */
-    double lr, momentum, beta1, beta2, epsilon, beta, l1, l2, clip;
+    struct optimizer optimizer;
+    double lr, clip;
     int64_t supersteps, examples;   /* limits of the run; 0: none */
     double minutes, grace;
     const char *eval;
@@ -67,7 +67,6 @@ descant_status bsp_sweeper_start(const char *name, const struct log *log);
 struct bsp_model {
     const struct bsp_options *options;
     const struct log *log;
-    struct optimizer optimizer;
     struct segment_part *parts;     /* (n_parts) */
     size_t (*dims)[2];              /* (n_parts); dims[k][1] 0: a vector */
     uint32_t n_parts;

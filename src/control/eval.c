@@ -11,8 +11,6 @@
 
 #include <string.h>
 
-enum { BATCH = 512 };
-
 struct bsp_eval {
     const struct bsp_options *options;
     const struct log *log;
@@ -43,20 +41,17 @@ static void judge_copy(void *of)
         .w = e->saved.w,
         .tables = e->saved.tables,
         .data = e->data,
-        .batch = BATCH,
+        .batch = EVALUATE_BATCH,
         .threads = 1,
         .stopped = is_stopped,
         .of = e,
         .log = e->log,
     };
-    struct metrics sum = {0};
-    double auc;
 
     nn_thread_init();
-    e->status = evaluate(&how, &sum, &auc);
+    e->status = evaluate(&how, &e->figures);
     if (e->status != DESCANT_OK || is_stopped(e))
         return;
-    held_out_set(&e->figures, &sum, auc);
     e->fresh = true;
     patience_judge(&e->patience, e->figures.loss, e->figures.at);
 }

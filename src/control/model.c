@@ -115,7 +115,7 @@ static descant_status parts_of_file(struct bsp_model *m, const char *path,
 
 static descant_status take_values(struct bsp_model *m)
 {
-    m->n_state = optimizer_floats(&m->optimizer, m->n);
+    m->n_state = optimizer_floats(&m->options->optimizer, m->n);
     m->w = memory_take_array(m->n + m->n_state, sizeof *m->w);
     if (m->options->checkpoint)
         m->copy = memory_take_array(m->n + m->n_state, sizeof *m->copy);
@@ -326,7 +326,7 @@ void bsp_model_step(void *of, const struct control_piece *piece)
     const struct bsp_model *m = of;
     const struct optimizer_piece p = {piece->w,  piece->g, m->w + m->n,
                                       piece->at, piece->n, m->n};
-    optimizer_step_piece(&m->optimizer, &p, m->options->lr, piece->step);
+    optimizer_step_piece(&m->options->optimizer, &p, m->options->lr, piece->step);
 }
 
 static descant_status open_all(struct bsp_model *m)
@@ -355,19 +355,7 @@ static descant_status open_all(struct bsp_model *m)
 descant_status bsp_model_open(struct bsp_model *m, const struct bsp_options *o,
                               const struct log *log)
 {
-    *m = (struct bsp_model){
-        .options = o,
-        .log = log,
-        .version = 1,
-        .optimizer = {.kind = (enum optimizer_kind)o->optimizer,
-                      .momentum = o->momentum,
-                      .beta1 = o->beta1,
-                      .beta2 = o->beta2,
-                      .epsilon = o->epsilon,
-                      .beta = o->beta,
-                      .l1 = o->l1,
-                      .l2 = o->l2},
-    };
+    *m = (struct bsp_model){.options = o, .log = log, .version = 1};
     descant_status status = open_all(m);
     if (status == DESCANT_OK && o->checkpoint)
         status = open_saver(m);

@@ -51,8 +51,6 @@ descant_status score_evaluate(const struct scoring *how, struct held_out *figure
                               const struct log *log)
 {
     struct session s;
-    struct metrics sum;
-    double auc;
     descant_status status = session_open(&s, how, log);
     struct evaluation e = {
         .model = s.saved.model,
@@ -68,11 +66,9 @@ descant_status score_evaluate(const struct scoring *how, struct held_out *figure
     if (status == DESCANT_OK)
         status = evaluate_look(e.model, &e.data);
     if (status == DESCANT_OK)
-        status = evaluate(&e, &sum, &auc);
-    if (status == DESCANT_OK) {
-        held_out_set(figures, &sum, auc);
+        status = evaluate(&e, figures);
+    if (status == DESCANT_OK)
         *classes = model_outputs(e.model) > 1;
-    }
     session_close(&s);
     return status;
 }

@@ -67,8 +67,8 @@ struct seat {
     struct feed_counts read;
     _Atomic uint64_t steps;
     _Atomic uint64_t stale, not_finite;     /* gradients that were refused */
-    _Atomic double merged_steps, gap_max, stall_ns, copy_ns, age_s, exchange_s, distance,
-        shadow_cpu_s, bytes, rounds, rows_sent, rows_waiting, rows_age_s;
+    _Atomic double merged_steps, stall_ns, age_s, exchange_s, distance, shadow_cpu_s,
+        rounds, rows_sent, rows_waiting, rows_age_s;
     struct cell cells[BOARD_WORKERS];
 };
 

@@ -29,8 +29,8 @@ struct train_options {
     const char *bottom, *top;       /* "512,256,64" */
     /* the optimizer */
     int64_t batch;
-    int optimizer, table_optimizer;
-    double lr, table_lr, momentum, beta1, beta2, epsilon, beta, l1, l2;
+    struct optimizer optimizer;
+    double lr, table_lr;
     int schedule;               /* enum train_schedule */
     double warmup;
     int64_t seed;
@@ -89,8 +89,6 @@ bool config_means(const struct train_options *o, enum data_format found,
 
 /* "512,256" into sizes; the number of them, or -1. */
 int config_sizes(const char *text, int *sizes, int most);
-
-struct optimizer config_optimizer(const struct train_options *o);
 
 /* The learning rate's factor at `place` (0 to 1; negative: unknown, then no decay). */
 double config_rate(const struct train_options *o, double place);

@@ -237,11 +237,10 @@ static void *work(void *of)
     struct worker *me = of;
     struct trainer *t = me->t;
     struct feed_batch batch;
-    uint64_t waited = 0;
     double loss;
 
     nn_thread_init();
-    while (me->status == DESCANT_OK && feed_next(t->feed, &batch, &waited)) {
+    while (me->status == DESCANT_OK && feed_next(t->feed, &batch)) {
         me->status = train_batch(me, &batch, &loss);
         count(me, &batch.examples, loss);
         feed_done(t->feed, &batch);
@@ -255,7 +254,6 @@ static void *work(void *of)
         bsp_leave(t->bsp, me->number);
     if (!t->alone)
         descant_worker_done(t->job);
-    atomic_fetch_add_explicit(&t->feed_ns, waited, memory_order_relaxed);
     return NULL;
 }
 

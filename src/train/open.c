@@ -223,7 +223,7 @@ static descant_status open_model(struct trainer *t)
     say_turns(t);
     t->n = model_floats(t->model);
     t->n_tables = model_table_floats(t->model);
-    t->optimizer = config_optimizer(t->options);
+    t->optimizer = t->options->optimizer;
     name_segment(t, name, sizeof name);
     t->w = descant_alloc(t->job, name, t->n);
     if (t->options->plan_controls) {

@@ -206,7 +206,7 @@ static void end_run(struct trainer *t)
     train_orphans(t);
     train_log_last(t);
     write_last(t);
-    summary_make(t, t->seconds);
+    summary_make(t);
     if (board_stopped(t->board) == STOP_NAN)
         fprintf(t->err, "descant: %s\n", board_why(t->board));
     fflush(t->out);
