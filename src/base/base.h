@@ -91,6 +91,17 @@ uint64_t rng_next(struct rng *rng);
 double rng_uniform(struct rng *rng);    /* [0, 1) */
 double rng_normal(struct rng *rng);
 
+/* --- FNV-1a, a hash of bytes: begun, and gone on with --- */
+
+#define FNV_BEGIN UINT64_C(14695981039346656037)
+static inline uint64_t fnv_add(uint64_t hash, const void *bytes, size_t n)
+{
+    const unsigned char *at = (const unsigned char *)bytes;
+    for (size_t k = 0; k < n; k++)
+        hash = (hash ^ at[k]) * UINT64_C(1099511628211);
+    return hash;
+}
+
 /* --- futex.c: shared between processes --- */
 
 /* Sleeps while *word is expected, until woken or until_ns of clock_now_ns (0: for ever).

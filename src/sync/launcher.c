@@ -82,14 +82,13 @@ static bool rendezvous(char *name, size_t room)
                                           "MASTER_PORT",    "OMPI_MCA_ess_base_jobid",
                                           "PMIX_NAMESPACE", "PMI_JOBID",
                                           "SLURM_JOB_ID",   "SLURM_STEP_ID"};
-    uint64_t hash = 14695981039346656037u;
+    uint64_t hash = FNV_BEGIN;
     bool told = false;
     for (size_t i = 0; i < sizeof sources / sizeof *sources; i++) {
         const char *value = getenv(sources[i]);
         told |= i > 0 && value != NULL && *value != '\0';
-        for (const char *p = value ? value : ""; *p; p++)
-            hash = (hash ^ (unsigned char)*p) * 1099511628211u;
-        hash = (hash ^ 0xff) * 1099511628211u;
+        hash = fnv_add(hash, value, value ? strlen(value) : 0);
+        hash = fnv_add(hash, "\xff", 1);
     }
     unsigned n = atomic_load_explicit(&n_started, memory_order_relaxed);
     snprintf(name, room, "shm:run-%016llx-%u", (unsigned long long)hash, n);

@@ -66,15 +66,6 @@ static int outer_vectors(struct descant *job, float *vectors[2])
     return job->plan.what == PLAN_ELASTIC ? 1 : job->plan.what == PLAN_BLOCK ? 2 : 0;
 }
 
-static uint64_t fnv(const void *memory, size_t bytes)
-{
-    const unsigned char *p = memory;
-    uint64_t hash = 14695981039346656037u;
-    for (size_t i = 0; i < bytes; i++)
-        hash = (hash ^ p[i]) * 1099511628211u;
-    return hash;
-}
-
 /* With the machine held: a boundary, where G and s belong to one round. */
 static void to_boundary(struct descant *job)
 {
@@ -143,7 +134,7 @@ descant_status descant_outer_save(struct descant *job, void *memory, size_t *byt
     memcpy(body, &job->round.outer_rounds, sizeof(uint64_t));
     outer_save(job, vectors, (int)header.vectors, body + sizeof(uint64_t));
     pthread_mutex_unlock(&job->machine);
-    header.check = fnv(body, payload);
+    header.check = fnv_add(FNV_BEGIN, body, payload);
     memcpy(memory, &header, sizeof header);
     return DESCANT_OK;
 }
@@ -175,7 +166,8 @@ descant_status descant_outer_load(struct descant *job, const void *memory, size_
     size_t before = header.version == VERSION_WITHOUT_ROUNDS ? 0 : sizeof rounds;
     size_t payload = before + header.vectors * (size_t)header.floats * sizeof(float);
     const unsigned char *body = (const unsigned char *)memory + sizeof header;
-    if (bytes != sizeof header + payload || fnv(body, payload) != header.check)
+    if (bytes != sizeof header + payload ||
+        fnv_add(FNV_BEGIN, body, payload) != header.check)
         return log_fail(&job->log, DESCANT_CORRUPT, "the outer state is damaged");
     if (job->plan.what == PLAN_ELASTIC && job->round.loaded == NULL)
         job->round.loaded = memory_take_array(job->replica.n, sizeof(float));

@@ -112,25 +112,18 @@ static const struct option *named(const char *name)
     return option_find(train_settings, n_train_settings, name, strlen(name));
 }
 
-/* Of a format that is not known yet anything may be true. */
-static bool use_holds(const struct use *use, const struct train_options *o)
-{
-    char value[TOLD_TEXT];
-
-    option_write(named(use->of), o, value, sizeof value);
-    return strcmp(value, "auto") == 0 || option_choice(use->values, value) >= 0;
-}
-
 /* The first line of the table that speaks against the setting; NULL: it means something.
- */
+ * Of a format that is not known yet anything may be true. */
 static const struct use *against(const char *name, const struct train_options *o)
 {
     const struct use *found = NULL;
+    char value[TOLD_TEXT];
 
     for (const struct use *use = uses; use < uses + N_USES; use++) {
         if (strcmp(use->name, name) != 0)
             continue;
-        if (use_holds(use, o))
+        option_write(named(use->of), o, value, sizeof value);
+        if (strcmp(value, "auto") == 0 || option_choice(use->values, value) >= 0)
             return NULL;
         found = found ? found : use;
     }

@@ -128,9 +128,9 @@ static descant_status check_folder(const char *path, bool replaced, const struct
                     strerror(errno));
 }
 
-/* The trainers of the plan bsp are on one machine, and know how many they are. */
-static descant_status check_plan(const struct train_options *o, const struct log *log)
+descant_status train_check(const struct train_options *o, const struct log *log)
 {
+    /* the trainers of the plan bsp are on one machine, and know how many they are */
     if (o->plan_controls && o->trainers == 0)
         return log_fail(log, DESCANT_INVALID,
                         "--sync bsp is for one machine, and starts its own trainers: "
@@ -140,16 +140,7 @@ static descant_status check_plan(const struct train_options *o, const struct log
             log, DESCANT_INVALID,
             "--sync bsp has room for %d workers, --trainers %d x --workers %d are more",
             BSP_WORKERS, (int)o->trainers, (int)o->workers);
-    return DESCANT_OK;
-}
-
-descant_status train_check(const struct train_options *o, const struct log *log)
-{
-    descant_status status = check_plan(o, log);
-
-    if (status == DESCANT_OK)
-        status = check_data(o, log);
-
+    descant_status status = check_data(o, log);
     if (status == DESCANT_OK)
         status = check_eval(o, log);
     if (status == DESCANT_OK)
