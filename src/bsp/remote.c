@@ -116,29 +116,11 @@ static void hear_state(struct remote *r, const struct up *up)
 
 /* --- who comes and goes --- */
 
-static void add_figures(struct local_figures *sum, const struct local_figures *f)
-{
-    sum->gradients += f->gradients;
-    sum->examples += f->examples;
-    sum->stale += f->stale;
-    sum->bad += f->bad;
-    sum->owners += f->owners;
-    sum->attached = f->attached;
-}
-
 static uint64_t lost(const struct remote *r)
 {
     struct local_figures all = r->before;
-    add_figures(&all, &r->last.figures);
+    local_figures_add(&all, &r->last.figures);
     return r->died && all.gradients > r->received ? all.gradients - r->received : 0;
-}
-
-static void say_death(const struct remote *r)
-{
-    log_say(r->o.log, DESCANT_WARNING,
-            "the local modules of rank %d have died, with %" PRIu64
-            " gradients that were not read out%s",
-            r->o.rank, lost(r), r->o.n_ranks > 1 ? "; the others go on" : "");
 }
 
 static void look_who(struct remote *r, uint64_t who)
@@ -147,9 +129,12 @@ static void look_who(struct remote *r, uint64_t who)
         return;
     if (r->known && r->came && !r->left) {
         r->died = true;
-        say_death(r);
+        log_say(r->o.log, DESCANT_WARNING,
+                "the local modules of rank %d have died, with %" PRIu64
+                " gradients that were not read out%s",
+                r->o.rank, lost(r), r->o.n_ranks > 1 ? "; the others go on" : "");
     }
-    add_figures(&r->before, &r->last.figures);
+    local_figures_add(&r->before, &r->last.figures);
     r->last = (struct up){0};
     r->before.attached = 0;
     r->came = r->ready = r->left = r->foreign = false;
@@ -357,13 +342,6 @@ static void remote_read_out(struct local *local, struct gradient *g,
     post_of(r)->taken(r->o.f, r->o.rank);
 }
 
-/* It goes out of control's own copy, later. */
-static float *remote_next(struct local *local)
-{
-    (void)local;
-    return NULL;
-}
-
 static void remote_store(struct local *local, const float *model, uint64_t version,
                          uint64_t since)
 {
@@ -383,7 +361,7 @@ static void remote_figures(const struct local *local, struct local_figures *figu
 {
     const struct remote *r = remote_in(local);
     *figures = r->before;
-    add_figures(figures, &r->last.figures);
+    local_figures_add(figures, &r->last.figures);
     figures->stale += r->stale;
     figures->bad += r->bad;
 }
@@ -395,39 +373,16 @@ static uint64_t remote_pending(const struct local *local)
            (r->held ? r->sum.sums.gradients : 0);
 }
 
-/* Its process says it, and sweeps. */
-static uint64_t remote_bad(struct local *local, int *pid)
-{
-    (void)local;
-    *pid = 0;
-    return 0;
-}
-
-static int remote_sweep(struct local *local)
-{
-    (void)local;
-    return 0;
-}
-
-static bool remote_detached(const struct local *local)
-{
-    (void)local;
-    return false;
-}
-
 static const struct local_kind remote_kind = {
     .close = remote_close,
     .end = remote_end,
     .taken_over = remote_taken_over,
     .version = remote_version,
     .read_out = remote_read_out,
-    .next = remote_next,
+    .next = NULL,               /* it goes out of control's own copy, later */
     .store = remote_store,
     .figures = remote_figures,
     .pending = remote_pending,
-    .bad = remote_bad,
-    .sweep = remote_sweep,
-    .detached = remote_detached,
 };
 
 /* A box for the model is mapped at once: control takes its memory while it begins. */

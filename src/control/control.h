@@ -51,9 +51,7 @@ int bsp_local(const struct bsp_options *o, struct bsp_link *link, FILE *err);
  * there is no such run, or it is dead. */
 bool bsp_status(const char *run, double over_s, bool as_json, FILE *out, FILE *err);
 
-/* The segment of module k of the run NAME. */
-enum { BSP_NAME = 80, BSP_SEGMENT = BSP_NAME + 8 };
-const char *bsp_segment_name(const char *name, int k, char *text, size_t room);
+enum { BSP_NAME = 80, BSP_SEGMENT = BSP_NAME + 8 };     /* of a run, and its segments */
 
 /* Those of the run NAME that this machine has, by number; how many. */
 int bsp_find_segments(const char *name, int numbers[BSP_MODULES]);
@@ -67,8 +65,8 @@ descant_status bsp_sweeper_start(const char *name, const struct log *log);
 struct bsp_model {
     const struct bsp_options *options;
     const struct log *log;
-    struct segment_part *parts;     /* (n_parts) */
-    size_t (*dims)[2];              /* (n_parts); dims[k][1] 0: a vector */
+    struct segment_part *parts;     /* (n_parts), */
+    struct tensor *tensors;         /* which are these */
     uint32_t n_parts;
     size_t n, n_state;
     float *w;                       /* (n), and behind it the optimizer's state
@@ -88,6 +86,8 @@ descant_status bsp_model_open(struct bsp_model *model, const struct bsp_options 
                               const struct log *log);
 void bsp_model_close(struct bsp_model *model);
 control_step bsp_model_step;        /* of: a struct bsp_model */
+/* NULL: the model has no such part. */
+const struct tensor *bsp_model_part(const struct bsp_model *model, const char *name);
 
 /* Takes a copy and writes it in the background. False: the last one is not written yet.
  */

@@ -38,7 +38,7 @@ struct model_shape {
 
 /* A view of the flat vector (or of the tables). */
 struct tensor {
-    char name[48];              /* "bottom.0.weight", as PyTorch would call it */
+    char name[64];              /* "bottom.0.weight", as PyTorch would call it */
     int n_dims;
     size_t dims[2];             /* weight: (out, in) */
     size_t at, n;               /* floats */

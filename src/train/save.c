@@ -29,19 +29,6 @@
 enum { RUN_TENSORS = 5 };
 enum { MOST_LOOKS = 20 };       /* for a moment in which nothing is trained */
 
-static void add_tensors(struct contents *c, const struct tensor *tensors, size_t n,
-                        const float *p)
-{
-    for (size_t k = 0; k < n; k++) {
-        const struct tensor *from = &tensors[k];
-        struct safetensor *s = contents_add(c, from->name, SAFETENSORS_F32, p + from->at,
-                                            from->n);
-        s->n_dims = from->n_dims;
-        s->dims[0] = from->dims[0];
-        s->dims[1] = from->dims[1];
-    }
-}
-
 static descant_status outer_of(struct trainer *t, char **out, size_t *bytes)
 {
     descant_status status = descant_outer_save(t->job, NULL, bytes);
@@ -215,9 +202,9 @@ static descant_status write_all(struct trainer *t, const struct dense *dense,
     if (kept)
         contents_add(c, "descant.outer", SAFETENSORS_U8, outer, outer_bytes);
     const struct tensor *tensors = model_tensors(t->model, &n);
-    add_tensors(c, tensors, n, dense->w);
+    contents_tensors(c, tensors, n, dense->w);
     tensors = model_tables(t->model, &n);
-    add_tensors(c, tensors, n, t->tables);
+    contents_tensors(c, tensors, n, t->tables);
     add_texts(c, t, place, dense->steps);
     descant_status status = best ? put_best(t, c) : put(t, c);
     if (outer != t->outer)
