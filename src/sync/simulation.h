@@ -95,7 +95,6 @@ struct simulation;
 descant_status simulation_run(struct simulation **out,
                               const struct simulation_options *o);
 struct simulation_trainer simulation_look(const struct simulation *s, int trainer);
-double simulation_seconds(const struct simulation *s);
 void simulation_destroy(struct simulation *s);
 
 #endif
