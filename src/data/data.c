@@ -268,17 +268,6 @@ double data_place(const struct data *data, uint64_t chunk)
 
 /* --- lines --- */
 
-static void report(struct data *data, const char *at)
-{
-    struct source *source = input_source(&data->input);
-    if (source->reported >= REPORTED)
-        return;
-    source->reported++;
-    snprintf(data->last_bad, sizeof data->last_bad, "%s:%llu: %s", source->path,
-             (unsigned long long)input_line(&data->input, at), data->parser.reason);
-    log_say(data->of_lines, DESCANT_WARNING, "%s", data->last_bad);
-}
-
 static bool take_line(struct data *data, const char *at, const char *end, bool nul)
 {
     if (end - at > LINE_LIMIT)
@@ -327,7 +316,14 @@ static descant_status take_lines(struct data *data, const struct lines *lines,
         if (data->parser.no_memory)
             return log_fail(data->options.log, DESCANT_MEMORY, "no memory for a block");
         block->bad++;
-        report(data, at);
+        struct source *source = input_source(&data->input);
+        if (source->reported < REPORTED) {
+            source->reported++;
+            snprintf(data->last_bad, sizeof data->last_bad, "%s:%llu: %s", source->path,
+                     (unsigned long long)input_line(&data->input, at),
+                     data->parser.reason);
+            log_say(data->of_lines, DESCANT_WARNING, "%s", data->last_bad);
+        }
         if (data->options.scoring && !rows_blank(&data->parser.rows))
             return log_fail(data->options.log, DESCANT_MEMORY, "no memory for a block");
     }
