@@ -388,7 +388,7 @@ static bool bench_model(const struct options *o, struct model **model,
 {
     struct data_shape data = {.n_dense = 13, .n_fields = 26, .n_classes = 1};
     struct model_shape shape;
-    return train_shape(&o->train, &data, &shape, log) == DESCANT_OK &&
+    return config_shape(&o->train, &data, &shape, log) == DESCANT_OK &&
            model_create(model, &shape, log) == DESCANT_OK;
 }
 

@@ -13,6 +13,7 @@
 #include "run/told.h"
 #include "run/evaluate.h"
 
+#include <string.h>
 #include <sys/types.h>
 
 enum { BSP_MODULES = 64 };      /* at most */
@@ -87,7 +88,14 @@ descant_status bsp_model_open(struct bsp_model *model, const struct bsp_options 
 void bsp_model_close(struct bsp_model *model);
 control_step bsp_model_step;        /* of: a struct bsp_model */
 /* NULL: the model has no such part. */
-const struct tensor *bsp_model_part(const struct bsp_model *model, const char *name);
+static inline const struct tensor *bsp_model_part(const struct bsp_model *model,
+                                                  const char *name)
+{
+    for (uint32_t k = 0; k < model->n_parts; k++)
+        if (strcmp(model->tensors[k].name, name) == 0)
+            return &model->tensors[k];
+    return NULL;
+}
 
 /* Takes a copy and writes it in the background. False: the last one is not written yet.
  */

@@ -7,7 +7,7 @@
 #include "control/control.h"
 #include "run/beside.h"
 #include "run/limits.h"
-#include "train/saved.h"
+#include "run/saved.h"
 
 #include <string.h>
 
@@ -129,7 +129,7 @@ descant_status bsp_eval_open(struct bsp_eval **out, const struct bsp_model *m)
     if (status == DESCANT_OK)
         status = path_list_init(&e->paths, e->options->eval, e->log);
     if (status == DESCANT_OK) {
-        e->data = held_out_data(&e->saved.options, &e->paths, e->log);
+        e->data = config_held_out(&e->saved.options, &e->paths, e->log);
         e->data.said = &e->said;
         status = evaluate_look(e->saved.model, &e->data);
     }

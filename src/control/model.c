@@ -52,14 +52,6 @@ static void add_part(struct bsp_model *m, const char *name, size_t rows, size_t 
     m->n += tensor->n;
 }
 
-const struct tensor *bsp_model_part(const struct bsp_model *m, const char *name)
-{
-    for (uint32_t k = 0; k < m->n_parts; k++)
-        if (strcmp(m->tensors[k].name, name) == 0)
-            return &m->tensors[k];
-    return NULL;
-}
-
 /* "1000" is a part w; else "weight=1000,bias=1". False: it is neither. */
 static bool parse_params(struct bsp_model *m, const char *text)
 {

@@ -3,7 +3,7 @@
  * Lines that are only scored need no label. */
 #include "data/kind.h"
 #include "files/files.h"
-#include "train/saved.h"
+#include "run/saved.h"
 
 #include <errno.h>
 #include <math.h>
@@ -33,7 +33,7 @@ static descant_status session_open(struct session *s, const struct scoring *how,
                                                                others */
         s->saved.options.format = DATA_CACHE;
     s->saved.options.max_bad = how->max_bad;
-    s->data = held_out_data(&s->saved.options, &s->paths, log);
+    s->data = config_held_out(&s->saved.options, &s->paths, log);
     s->data.shared = memory_take(data_shared_bytes());
     return s->data.shared ? DESCANT_OK
                           : log_fail(log, DESCANT_MEMORY, "no memory to read with");

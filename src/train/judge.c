@@ -12,7 +12,7 @@ bool judge_model(struct trainer *t, const float *w, int threads,
 {
     struct evaluation e = {
         .model = t->model, .w = w, .tables = t->tables, .batch = EVALUATE_BATCH,
-        .data = held_out_data(t->options, &t->eval_paths, &t->log), .threads = threads,
+        .data = config_held_out(t->options, &t->eval_paths, &t->log), .threads = threads,
         .stopped = stopped, .of = t, .log = &t->log,
     };
 

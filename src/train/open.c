@@ -112,7 +112,7 @@ static descant_status lock_files(struct trainer *t)
 
 struct data_options trainer_data(struct trainer *t)
 {
-    struct data_options options = train_data(t->options, &t->paths, &t->log);
+    struct data_options options = config_data(t->options, &t->paths, &t->log);
     options.shared = t->data_shared;
     options.bytes = board_done(&t->board->tables) ? t->board->bytes : NULL;
     options.known = t->board->known;
@@ -174,7 +174,7 @@ static descant_status open_model(struct trainer *t)
     struct model_shape shape;
     char name[96];
     struct log run_log = t->log;
-    descant_status status = train_shape(o, &t->shape, &shape, &t->log);
+    descant_status status = config_shape(o, &t->shape, &shape, &t->log);
 
     if (status == DESCANT_OK)
         status = create_model(t, &shape);
@@ -217,7 +217,7 @@ static descant_status open_model(struct trainer *t)
         !(t->eval_w = memory_take_array(t->n, sizeof(float))))
         return log_fail(&t->log, DESCANT_MEMORY,
                         "no memory for a copy of the model to evaluate");
-    struct data_options eval = held_out_data(o, &t->eval_paths, &t->log);
+    struct data_options eval = config_held_out(o, &t->eval_paths, &t->log);
     return evaluate_look(t->model, &eval);
 }
 
@@ -226,7 +226,7 @@ static descant_status open_model(struct trainer *t)
  * trainer reads the chunk; what can be read only once is left alone. */
 static void set_intercept(struct trainer *t)
 {
-    struct data_options options = train_data(t->options, &t->paths, NULL);
+    struct data_options options = config_data(t->options, &t->paths, NULL);
     struct block block = {0};
     struct data *data;
     double positive = EVEN_ODDS / 2;

@@ -4,6 +4,7 @@
  * only taken over where what makes a chunk is the same, and where the files are those
  * that were read, which may have grown (place.c); else the data begins anew. */
 #include "run/checkpoint.h"
+#include "run/saved.h"
 #include "train/place.h"
 #include "train/trainer.h"
 
@@ -26,27 +27,27 @@ static uint64_t number_of(const struct safetensors *file, const char *name)
 static descant_status check_meaning(const struct trainer *t, const struct checkpoint *c)
 {
     const char *path = c->path, *was, *is;
-    const char *inputs = safetensors_text(c->file, "inputs");
     const struct data_shape *have = &t->shape;
-    int n_dense, n_fields, plain;
+    struct data_shape had;
+    int format = DATA_AUTO;
 
     if (!checkpoint_same(c, "model", &was, &is))
         return log_fail(&t->log, DESCANT_CORRUPT,
                         "%s is of another model: --model was %s, now it is %s", path, was,
                         is);
-    if (!inputs || sscanf(inputs, "%d %d %*d %d", &n_dense, &n_fields, &plain) != 3)
+    if (!saved_inputs(c->file, &had, &format))
         return DESCANT_OK;
-    if (n_dense != have->n_dense || n_fields != have->n_fields)
+    if (had.n_dense != have->n_dense || had.n_fields != have->n_fields)
         return log_fail(&t->log, DESCANT_CORRUPT,
                         "%s is of other data: it had %d dense feature%s and %d field%s, "
                         "now there are %d and %d",
-                        path, n_dense, n_dense == 1 ? "" : "s", n_fields,
-                        n_fields == 1 ? "" : "s", have->n_dense, have->n_fields);
-    if (n_fields && plain != have->plain_ids)
+                        path, had.n_dense, had.n_dense == 1 ? "" : "s", had.n_fields,
+                        had.n_fields == 1 ? "" : "s", have->n_dense, have->n_fields);
+    if (had.n_fields && had.plain_ids != have->plain_ids)
         return log_fail(
             &t->log, DESCANT_CORRUPT,
             "%s is of other data: its ids were %s, now they are %s (--plain-ids)", path,
-            plain ? "plain" : "hashed", plain ? "hashed" : "plain");
+            had.plain_ids ? "plain" : "hashed", had.plain_ids ? "hashed" : "plain");
     return DESCANT_OK;
 }
 
@@ -198,7 +199,8 @@ static bool same_data(struct trainer *t, const struct checkpoint *c, struct rest
 /* The place counts chunks: it is another one where the chunks are. */
 static bool same_place(struct trainer *t, const struct checkpoint *c, struct rest *rest)
 {
-    const char *inputs = safetensors_text(c->file, "inputs"), *was, *is, *name = NULL;
+    const char *was, *is, *name = NULL;
+    struct data_shape had;
     int format = (int)t->format;
     char why[1200], part[1200] = "";
     uint64_t limit = number_of(c->file, "examples");
@@ -206,9 +208,7 @@ static bool same_place(struct trainer *t, const struct checkpoint *c, struct res
     bool over = (rest->end && rest->origin + 1 >= rest->end && !rest->n_todo) ||
                 (limit && rest->sums.n - number_of(c->file, "began") >= limit);
 
-    if (inputs)
-        sscanf(inputs, "%*d %*d %*d %*d %d", &format);
-    format = format > DATA_CACHE || format < 0 ? DATA_AUTO : format;
+    saved_inputs(c->file, &had, &format);
     if (format != (int)t->format)
         name = "format";
     else if (t->format != DATA_CACHE && !checkpoint_same(c, "chunk", &was, &is))

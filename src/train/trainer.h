@@ -12,7 +12,6 @@
 #include "run/progress.h"
 #include "train/board.h"
 #include "train/claims.h"
-#include "train/inputs.h"
 
 #include <pthread.h>
 
@@ -143,6 +142,9 @@ static inline bool trainer_keeps_best(const struct trainer *t)
 {
     return t->options->patience > 0 && t->options->checkpoint;
 }
+
+/* --- check.c: what can be seen to be wrong before anything starts --- */
+descant_status train_check(const struct train_options *o, const struct log *log);
 
 /* --- open.c: up to the first step --- */
 descant_status trainer_open(struct trainer *t, const char *address, int rank, int size);

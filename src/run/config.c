@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The table of settings of `descant train`, a config file that uses the same names, and
- * the small conversions from what a person writes to what the parts below want. */
-#include "train/config.h"
+ * the small conversions from what a person writes to what readers and models take. */
+#include "run/config.h"
 
 #include "base/option_rows.h"
 
@@ -331,6 +331,54 @@ int config_sizes(const char *text, int *sizes, int most)
         text = *end ? end + 1 : end;
     }
     return n;
+}
+
+struct data_options config_data(const struct train_options *o,
+                                const struct path_list *list, const struct log *log)
+{
+    return (struct data_options){
+        .paths = list->paths,
+        .n_paths = list->n,
+        .format = (enum data_format)o->format,
+        .hash = !o->plain_ids,
+        .n_fields = (int)o->fields,
+        .chunk_bytes = (size_t)o->chunk,
+        .epochs = (int)o->epochs,
+        .seed = (uint64_t)o->seed,
+        .max_bad = o->max_bad,
+        .log = log,
+    };
+}
+
+struct data_options config_held_out(const struct train_options *o,
+                                    const struct path_list *list, const struct log *log)
+{
+    struct data_options data = config_data(o, list, log);
+    data.epochs = 1;
+    data.seed = 0;
+    return data;
+}
+
+descant_status config_shape(const struct train_options *o, const struct data_shape *shape,
+                            struct model_shape *out, const struct log *log)
+{
+    *out = (struct model_shape){
+        .kind = (enum model_kind)o->model,
+        .n_dense = shape->n_dense,
+        .n_fields = shape->n_fields,
+        .n_classes = shape->n_classes,
+        .rows = (size_t)o->rows,
+        .plain_ids = shape->plain_ids,
+        .width = (int)o->width,
+    };
+    out->n_bottom = config_sizes(o->bottom, out->bottom, TRAIN_LAYERS);
+    out->n_top = config_sizes(o->top, out->top, TRAIN_LAYERS);
+    if (out->n_bottom < 0)
+        return log_fail(log, DESCANT_INVALID, "--bottom %s: sizes, as 512,256,64",
+                        o->bottom);
+    if (out->n_top < 0)
+        return log_fail(log, DESCANT_INVALID, "--top %s: sizes, as 512,256", o->top);
+    return DESCANT_OK;
 }
 
 double config_rate(const struct train_options *o, double place)
