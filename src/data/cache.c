@@ -295,20 +295,6 @@ static descant_status read_index(struct cache *c, struct cache_file *f)
     return DESCANT_OK;
 }
 
-static descant_status open_file(struct cache *c, struct cache_file *f)
-{
-    struct stat stat;
-    f->fd = open(f->path, O_RDONLY | O_CLOEXEC);
-    if (f->fd < 0 || fstat(f->fd, &stat) != 0)
-        return log_fail(c->log, DESCANT_SYSTEM, "%s: %s", f->path, strerror(errno));
-    f->bytes = (uint64_t)stat.st_size;
-    descant_status status = read_head(c, f);
-    if (status == DESCANT_OK)
-        status = read_index(c, f);
-    c->n_blocks += f->n_blocks;
-    return status;
-}
-
 static descant_status open_all(struct cache *c, const struct data_options *o)
 {
     size_t bytes = 0;
@@ -321,8 +307,16 @@ static descant_status open_all(struct cache *c, const struct data_options *o)
     char *at = c->names;
     for (; c->n_files < o->n_paths; at += strlen(at) + 1) {
         struct cache_file *f = &c->files[c->n_files];
+        struct stat stat;
         f->path = strcpy(at, o->paths[c->n_files++]);
-        descant_status status = open_file(c, f);
+        f->fd = open(f->path, O_RDONLY | O_CLOEXEC);
+        if (f->fd < 0 || fstat(f->fd, &stat) != 0)
+            return log_fail(c->log, DESCANT_SYSTEM, "%s: %s", f->path, strerror(errno));
+        f->bytes = (uint64_t)stat.st_size;
+        descant_status status = read_head(c, f);
+        if (status == DESCANT_OK)
+            status = read_index(c, f);
+        c->n_blocks += f->n_blocks;
         if (status != DESCANT_OK)
             return status;
     }

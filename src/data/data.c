@@ -47,15 +47,6 @@ static const struct {
     {".criteo", DATA_CRITEO}, {".tsv", DATA_CRITEO},    {".cache", DATA_CACHE},
 };
 
-static enum data_format by_name(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (strstr(slash ? slash : path, names[i].part))
-            return names[i].format;
-    return DATA_AUTO;
-}
-
 /* Of UTF-8, as some programs put it before a text. */
 static const char *after_mark(const char *at, const char *end)
 {
@@ -117,12 +108,14 @@ descant_status data_peek(const char *path, char *first, size_t room, size_t *n,
  * for is refused, instead of each of its lines. */
 static descant_status settle_format(struct data *data)
 {
-    const char *path = data->options.paths[0];
-    enum data_format asked = data->options.format, found;
+    const char *path = data->options.paths[0], *slash = strrchr(path, '/');
+    enum data_format asked = data->options.format, hint = asked, found;
     const struct log *log = data->options.log;
     char first[PEEK_BYTES];
     size_t n;
-    enum data_format hint = asked == DATA_AUTO ? by_name(path) : asked;
+    for (size_t i = 0; i < sizeof names / sizeof *names && hint == DATA_AUTO; i++)
+        if (strstr(slash ? slash : path, names[i].part))
+            hint = names[i].format;
     descant_status status = peek(path, first, sizeof first, &n, &found, hint,
                                  asked == DATA_AUTO ? log : NULL);
 

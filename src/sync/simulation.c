@@ -32,8 +32,7 @@ struct trainer {
     float *w, *g;
     float *own;                 /* attached memory */
     uint64_t t, t0;             /* steps made; a joiner counts from t0 */
-    uint64_t step_ends_ns, stopped_ns, blocked_ns, rounds, begun_steps, merged_steps,
-        gap_sum;
+    uint64_t step_ends_ns, rounds, begun_steps, merged_steps, gap_sum;
     struct rng rng;
 };
 
@@ -218,7 +217,6 @@ static void make_step(struct simulation *s, int i)
             }
         }
     }
-    x->stopped_ns = x->step_ends_ns;
     uint64_t die = s->o.die_at ? s->o.die_at[i] : 0;
     if (die != 0 && x->t >= die) {
         const struct simulated_fault death = {.kind = SIMULATED_DIE, .rank = i,
@@ -247,10 +245,8 @@ static void round_done(struct simulation *s, int i, uint64_t now)
     x->merged_steps = x->t;
     bool was_blocked = x->blocked;
     x->blocked = false;
-    if (was_blocked) {
-        x->blocked_ns += now - x->stopped_ns;
+    if (was_blocked)
         plan_step(s, i, now);
-    }
     if (s->plan.when == PLAN_EVERY && s->plan.delay > 0 && was_blocked &&
         (plan_due(&s->plan, x->t0 + x->t) & PLAN_DUE_SNAPSHOT))
         begin(x, false);                     /* merge first, then snapshot */
@@ -460,7 +456,6 @@ descant_status simulation_run(struct simulation **out, const struct simulation_o
         .seed = o->world.seed,
         .fixed = s->fixed,
         .latency_ns = (uint64_t)(o->world.latency_s * 1e9),
-        .near_latency_ns = (uint64_t)(o->world.near_latency_s * 1e9),
         .jitter_ns = (uint64_t)(o->world.jitter_s * 1e9),
         .bytes_per_s = o->world.bytes_per_s};
     s->world = simulated_create(&world);
@@ -491,7 +486,6 @@ struct simulation_trainer simulation_look(const struct simulation *s, int traine
         .rounds = x->rounds,
         .dead = x->dead,
         .center = x->fabric->center,
-        .blocked_s = (double)x->blocked_ns * 1e-9,
         .gap_mean = x->rounds ? (double)x->gap_sum / (double)x->rounds : 0,
     };
 }

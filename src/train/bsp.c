@@ -133,23 +133,11 @@ static void rise(_Atomic uint64_t *most, uint64_t to)
         atomic_store_explicit(most, to, RELAXED);
 }
 
-static void diverged(struct bsp *b)
-{
-    char where[96], advice[96];
-    if (board_halt(b->t->board, STOP_NAN)) {
-        diverged_where(b->t, where, sizeof where);
-        diverged_advice(b->t, advice, sizeof advice);
-        board_explain(b->t->board, "superstep %llu has broken the model: %s; %s",
-                      (unsigned long long)atomic_load(&b->board->supersteps) + 1, where,
-                      advice);
-    }
-    end(b);
-}
-
 static void superstep(struct bsp *b)
 {
     struct board_bsp *on = b->board;
     struct superstep s;
+    char where[96], advice[96];
     uint64_t cpu = clock_thread_cpu_ns();
     pthread_mutex_lock(&b->mutex);
     atomic_store_explicit(&on->taken, atomic_load_explicit(&on->added, RELAXED), RELAXED);
@@ -166,8 +154,16 @@ static void superstep(struct bsp *b)
     }
     put(&on->cpu_s, get(&on->cpu_s) + (double)(clock_thread_cpu_ns() - cpu) * 1e-9);
     pthread_mutex_unlock(&b->mutex);
-    if (status != DESCANT_OK)
-        diverged(b);
+    if (status == DESCANT_OK)
+        return;
+    if (board_halt(b->t->board, STOP_NAN)) {
+        diverged_where(b->t, where, sizeof where);
+        diverged_advice(b->t, advice, sizeof advice);
+        board_explain(b->t->board, "superstep %llu has broken the model: %s; %s",
+                      (unsigned long long)atomic_load(&on->supersteps) + 1, where,
+                      advice);
+    }
+    end(b);
 }
 
 static bool is_due(const struct bsp *b)
