@@ -179,12 +179,4 @@ double optimizer_rows_meet(const struct optimizer *o, float *tables, float *stat
 void optimizer_rows_step(const struct optimizer *o, float *tables, float *state,
                          const struct row_grads *rows, double lr);
 
-/* --- check.c: finite differences --- */
-
-/* The largest |g - finite difference| ÷ max(1e-3, |g| + |difference|) over `samples`
- * parameters, dense and of rows, drawn by seed; *worst names the tensor. */
-double model_check(const struct model *model, float *w, float *tables,
-                   const struct examples *batch, int samples, uint64_t seed,
-                   const char **worst);
-
 #endif
