@@ -325,7 +325,7 @@ START_TEST(sums_are_resumed_once)
     ck_assert_int_eq(saved_open(&saved, model_file, NULL), DESCANT_OK);
     struct trainer t = {
         .options = &o, .board = &board, .model = saved.model, .tables = saved.tables,
-        .optimizer = o.optimizer, .format = DATA_CRITEO, .log = {.rank = -1},
+        .optimizer = o.optimizer, .format = DATA_CRITEO, .hosts = 1, .log = {.rank = -1},
     };
     struct file_mark mark = file_mark(clicks, UINT64_MAX);
     atomic_store(&board.bytes[0], mark.bytes);
