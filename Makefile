@@ -140,7 +140,7 @@ LONG := $(addprefix %/test_,python processes ledger fabric members mpi_rounds bs
 	tables rows convergence trainer training_ends bsp)
 TESTS := $(filter $(LONG),$(TESTS)) $(filter-out $(LONG),$(TESTS))
 HARNESS := $(B)/harness/harness.a
-TRAIN_HARNESS := $(patsubst %,tests/harness/%.c,bsp data nn program training)
+TRAIN_HARNESS := $(patsubst %,tests/harness/%.c,bsp data gradients nn program training)
 HARNESS_OBJECTS := $(patsubst %.c,$(B)/harness/%.o,$(notdir \
 	$(filter-out $(if $(HAVE_TRAIN),,$(TRAIN_HARNESS)),$(wildcard tests/harness/*.c)) \
 	$(wildcard $(patsubst %,tests/%.c,mpi_loopback hostile liars lies ranks_world ranks_world_rows ranks_world_post))))

@@ -35,7 +35,7 @@ static double make_model(void)
     o.checkpoint = model_file;
     o.eval = held_out;
     ck_assert_msg(train(&o, &r) == 0, "%s", said);
-    return r.eval_loss;
+    return r.held_out.loss;
 }
 
 static int run(const char *eval, const char *options)

@@ -23,8 +23,8 @@ static struct train_options short_run(void)
 static void train_well(const struct train_options *o, struct train_result *r, uint64_t trained)
 {
     ck_assert_msg(train(o, r) == 0, "%s", said);
-    ck_assert_msg(r->trained == trained, "%llu examples, not %llu: %s",
-                  (unsigned long long)r->trained, (unsigned long long)trained, said);
+    ck_assert_msg(r->own.n == trained, "%llu examples, not %llu: %s",
+                  (unsigned long long)r->own.n, (unsigned long long)trained, said);
 }
 
 /* Lines from..to of `from` are added to a file; bytes of the last one are left out. */
@@ -256,7 +256,9 @@ END_TEST
 START_TEST(a_stop_between_changes_nothing)
 {
     static const struct {
-        int model, optimizer, rows;
+        int model;
+        enum optimizer_kind optimizer;
+        enum row_optimizer_kind rows;
     } runs[] = {{MODEL_LINEAR, OPTIMIZER_FTRL, ROWS_FTRL}, {MODEL_FM, OPTIMIZER_FTRL, ROWS_FTRL},
                 {MODEL_DLRM, OPTIMIZER_FTRL, ROWS_FTRL},
                 {MODEL_DLRM, OPTIMIZER_ADAGRAD, ROWS_ADAGRAD},
@@ -264,8 +266,8 @@ START_TEST(a_stop_between_changes_nothing)
     struct train_options o = short_run();
     struct train_result whole, r;
     o.model = runs[_i].model;
-    o.optimizer = runs[_i].optimizer;
-    o.table_optimizer = runs[_i].rows;
+    o.optimizer.kind = runs[_i].optimizer;
+    o.optimizer.rows = runs[_i].rows;
     o.sync = "none";
     o.eval = held_out;
     o.epochs = 2;
@@ -273,11 +275,11 @@ START_TEST(a_stop_between_changes_nothing)
     ck_assert_int_eq(unlink(model_file), 0);
     o.epochs = 1;
     train_well(&o, &r, ROWS);
-    ck_assert_double_ne(r.eval_loss, whole.eval_loss);
+    ck_assert_double_ne(r.held_out.loss, whole.held_out.loss);
     o.resume = true;
     o.epochs = 2;
     train_well(&o, &r, ROWS);
-    ck_assert_double_eq(r.eval_loss, whole.eval_loss);
+    ck_assert_double_eq(r.held_out.loss, whole.held_out.loss);
 }
 END_TEST
 
@@ -314,8 +316,8 @@ START_TEST(one_alone_diverges_in_one_line)
     struct train_options o = short_run();
     struct train_result r;
     o.model = MODEL_DLRM;
-    o.optimizer = OPTIMIZER_SGD;
-    o.table_optimizer = ROWS_SGD;
+    o.optimizer.kind = OPTIMIZER_SGD;
+    o.optimizer.rows = ROWS_SGD;
     o.lr = 1e6;
     ck_assert_int_eq(train(&o, &r), 1);
     says("lower --lr (it is 1e+06)");

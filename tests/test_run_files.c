@@ -327,7 +327,7 @@ START_TEST(what_was_half_written_goes)
     snprintf(half, sizeof half, _i ? "%s.best.tmp" : "%s.tmp", model_file);
     fclose(fopen(half, "we"));
     o.checkpoint = model_file;
-    o.optimizer = OPTIMIZER_SGD;
+    o.optimizer.kind = OPTIMIZER_SGD;
     o.lr = 1e30;
     ck_assert_int_eq(train(&o, &r), 1);
     ck_assert(access(model_file, F_OK) != 0 && access(half, F_OK) != 0);

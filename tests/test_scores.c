@@ -535,7 +535,7 @@ START_TEST(a_header_is_skipped)
     o.trainers = 2;
     ck_assert_msg(train(&o, &r) == 0, "%s", said);
     ck_assert_uint_eq(r.seen.n, 3 * EVAL_ROWS);
-    ck_assert_uint_eq(r.bad, 0);
+    ck_assert_uint_eq(r.figures.bad, 0);
     ck_assert_int_eq(count(said, "a header is skipped"), 1);
     free(got);
     free(headed);
@@ -583,7 +583,7 @@ START_TEST(a_file_is_told)
     assert_out("is                 a log of descant train\n");
     assert_out("plan               ma,every=4\n");
     assert_out("examples           20000\n");
-    snprintf(text, sizeof text, "held-out loss      %.6f\n", r.eval_loss);
+    snprintf(text, sizeof text, "held-out loss      %.6f\n", r.held_out.loss);
     assert_out(text);
     tell(held_out);
     assert_out("is                 data of the format criteo\n");
@@ -638,9 +638,9 @@ START_TEST(a_stopped_run_is_told)
     assert_out("parameters         2014\nintervals          0\n");
     assert_out("AUC                0.750000\naccuracy           0.800000\n");
     o.model = MODEL_LINEAR;
-    o.optimizer = OPTIMIZER_FTRL;
-    o.table_optimizer = ROWS_FTRL;
-    o.l1 = 1e5;
+    o.optimizer.kind = OPTIMIZER_FTRL;
+    o.optimizer.rows = ROWS_FTRL;
+    o.optimizer.l1 = 1e5;
     o.checkpoint = model_file;
     ck_assert_msg(train(&o, &r) == 0, "%s", said);
     tell(model_file);

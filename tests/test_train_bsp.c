@@ -41,7 +41,8 @@ static double field(const char *line, const char *name)
 static const struct {
     int model;
     const char *plan;
-    int trainers, workers, optimizer;
+    int trainers, workers;
+    enum optimizer_kind optimizer;
 } runs[] = {
     {MODEL_DLRM, "bsp,period=2ms,bound=1000000000", 2, 2, OPTIMIZER_ADAGRAD},
     {MODEL_DLRM, "bsp,every=3,bound=1000000000", 3, 1, OPTIMIZER_ADAM},
@@ -56,20 +57,21 @@ START_TEST(each_example_is_in_one_gradient)
     struct train_result r;
     char line[4096];
     o.model = runs[_i].model;
-    o.optimizer = runs[_i].optimizer;
+    o.optimizer.kind = runs[_i].optimizer;
     o.lr = runs[_i].optimizer >= OPTIMIZER_ADAM ? 0.002 : 0.02;
     o.table_lr = 0.05;
     o.eval = held_out;
     o.log = log_file;
     ck_assert_msg(train(&o, &r) == 0, "%s: %s", runs[_i].plan, said);
     ck_assert_uint_eq(r.seen.n, ROWS);
-    ck_assert_uint_eq(r.given, ROWS);
-    ck_assert_uint_eq(r.gradients, r.steps);
-    ck_assert_uint_eq(r.stale + r.not_finite + r.undone, 0);
-    ck_assert_uint_le(r.supersteps, r.gradients);
-    ck_assert_uint_ge(r.supersteps, o.plan_every ? r.gradients / 64 : 1);
-    ck_assert(!(r.stall_share > 0));
-    ck_assert_msg(r.eval_entropy < 0.99, "%s learned nothing: %g", runs[_i].plan, r.eval_entropy);
+    ck_assert_uint_eq(r.figures.given, ROWS);
+    ck_assert_uint_eq(r.figures.gradients, r.figures.steps);
+    ck_assert_uint_eq(r.figures.stale + r.figures.not_finite + r.figures.undone, 0);
+    ck_assert_uint_le(r.figures.supersteps, r.figures.gradients);
+    ck_assert_uint_ge(r.figures.supersteps, o.plan_every ? r.figures.gradients / 64 : 1);
+    ck_assert(!(r.figures.stall_share > 0));
+    ck_assert_msg(r.held_out.entropy < 0.99, "%s learned nothing: %g", runs[_i].plan,
+                  r.held_out.entropy);
     says("  supersteps  ");
     says("  staleness, mean  ");
     says("  refused as stale           0\n");
@@ -82,7 +84,7 @@ static struct safetensors *model_of(struct train_options *o)
 {
     struct train_result r;
     struct safetensors *file;
-    o->optimizer = OPTIMIZER_SGD;
+    o->optimizer.kind = OPTIMIZER_SGD;
     o->lr = 0.5;
     o->table_lr = 1e-30;
     o->checkpoint = model_file;
@@ -142,10 +144,10 @@ START_TEST(stale_gradients_are_refused_and_told)
     o.epochs = 3;
     ck_assert_msg(train(&o, &r) == 0, "%s", said);
     ck_assert_uint_eq(r.seen.n, 3 * ROWS);
-    ck_assert_uint_gt(r.stale, 0);
-    ck_assert_uint_eq(r.gradients + r.stale, r.steps);
-    ck_assert_uint_lt(r.given, 3 * ROWS);
-    ck_assert(!(r.staleness_max > 0));
+    ck_assert_uint_gt(r.figures.stale, 0);
+    ck_assert_uint_eq(r.figures.gradients + r.figures.stale, r.figures.steps);
+    ck_assert_uint_lt(r.figures.given, 3 * ROWS);
+    ck_assert_uint_eq(r.figures.lag_most, 0);
     double gradients = 0, stale = 0, supersteps = 0;
     FILE *in = fopen(log_file, "re");
     while (fgets(line, sizeof line, in))
@@ -155,9 +157,9 @@ START_TEST(stale_gradients_are_refused_and_told)
             supersteps += field(line, "supersteps");
         }
     fclose(in);
-    ck_assert_double_eq(gradients, (double)r.gradients);
-    ck_assert_double_eq(stale, (double)r.stale);
-    ck_assert_double_eq(supersteps, (double)r.supersteps);
+    ck_assert_double_eq(gradients, (double)r.figures.gradients);
+    ck_assert_double_eq(stale, (double)r.figures.stale);
+    ck_assert_double_eq(supersteps, (double)r.figures.supersteps);
 }
 END_TEST
 
@@ -167,7 +169,7 @@ START_TEST(staleness_is_told)
     struct train_options o = bsp("bsp,every=1,bound=1000000000", 2, 2);
     struct train_result r;
     ck_assert_msg(train(&o, &r) == 0, "%s", said);
-    ck_assert(r.staleness_mean > 0 && r.staleness_max >= r.staleness_mean);
+    ck_assert(r.figures.lag > 0 && r.figures.lag_most * r.figures.gradients >= r.figures.lag);
 }
 END_TEST
 
@@ -187,25 +189,25 @@ START_TEST(a_run_goes_on_from_its_checkpoint)
 {
     struct train_options o = bsp("bsp,every=2", 2, 1);
     struct train_result r;
-    o.optimizer = OPTIMIZER_ADAM;
+    o.optimizer.kind = OPTIMIZER_ADAM;
     o.lr = 0.002;
     o.table_lr = 0.05;
     o.checkpoint = model_file;
     o.examples = ROWS / 2;
     ck_assert_msg(train(&o, &r) == 0, "%s", said);
-    double steps = (double)r.supersteps;
+    double steps = (double)r.figures.supersteps;
     ck_assert_double_eq(text_of("steps"), steps);
     o.resume = true;
     o.examples = 0;
     o.eval = held_out;
     ck_assert_msg(train(&o, &r) == 0, "%s", said);
     ck_assert_uint_ge(r.seen.n, ROWS);
-    ck_assert_uint_eq(r.trained, r.seen.n - ROWS / 2);
-    ck_assert_double_eq(text_of("steps"), steps + (double)r.supersteps);
-    ck_assert(r.eval_entropy < 0.99);
+    ck_assert_uint_eq(r.own.n, r.seen.n - ROWS / 2);
+    ck_assert_double_eq(text_of("steps"), steps + (double)r.figures.supersteps);
+    ck_assert(r.held_out.entropy < 0.99);
     ck_assert_int_eq(program("eval --checkpoint %s --data %s", model_file, held_out), CLI_DONE);
     const char *loss = strstr(out_text, "log loss ");
-    ck_assert_double_eq_tol(loss ? strtod(loss + 9, NULL) : 0, r.eval_loss, 1e-6);
+    ck_assert_double_eq_tol(loss ? strtod(loss + 9, NULL) : 0, r.held_out.loss, 1e-6);
 }
 END_TEST
 
@@ -295,7 +297,7 @@ START_TEST(a_killed_run_is_resumed)
     o.examples = (int64_t)had + ROWS;
     ck_assert_msg(train(&o, &r) == 0, "%s", said);
     ck_assert_uint_ge(r.seen.n, (uint64_t)o.examples);
-    ck_assert_uint_gt(r.supersteps, 0);
+    ck_assert_uint_gt(r.figures.supersteps, 0);
 }
 END_TEST
 
@@ -316,7 +318,7 @@ START_TEST(a_model_that_breaks_is_named)
 {
     struct train_options o = bsp("bsp,every=4", 2, 1);
     struct train_result r;
-    o.optimizer = OPTIMIZER_SGD;
+    o.optimizer.kind = OPTIMIZER_SGD;
     o.lr = 1e30;
     o.checkpoint = model_file;
     ck_assert_int_eq(train(&o, &r), 1);

@@ -12,7 +12,7 @@ static const struct {
     int model;
     const char *sync;
     int trainers, workers;
-    int optimizer;
+    enum optimizer_kind optimizer;
 } runs[] = {
     {MODEL_DLRM, "none", 1, 1, OPTIMIZER_SGD},
     {MODEL_DLRM, "none", 2, 2, OPTIMIZER_ADAGRAD},
@@ -47,26 +47,26 @@ START_TEST(each_example_is_trained_once)
     o.sync = runs[_i].sync;
     o.trainers = runs[_i].trainers;
     o.workers = runs[_i].workers;
-    o.optimizer = runs[_i].optimizer;
+    o.optimizer.kind = runs[_i].optimizer;
     bool ftrl = runs[_i].optimizer == OPTIMIZER_FTRL;
     o.lr = !ftrl && runs[_i].optimizer >= OPTIMIZER_ADAM ? 0.002 : 0.05;
     o.table_lr = 0.05;
-    o.table_optimizer = ftrl ? ROWS_FTRL : o.table_optimizer;
+    o.optimizer.rows = ftrl ? ROWS_FTRL : o.optimizer.rows;
     o.eval = held_out;
     ck_assert_msg(train(&o, &r) == 0, "%s: %s", runs[_i].sync, said);
     ck_assert_uint_eq(r.seen.n, ROWS);
-    ck_assert_uint_eq(r.lines, ROWS);
-    ck_assert_uint_eq(r.eval_n, EVAL_ROWS);
-    ck_assert_int_eq(r.trainers, runs[_i].trainers);
+    ck_assert_uint_eq(r.figures.lines, ROWS);
+    ck_assert_uint_eq(r.held_out.n, EVAL_ROWS);
+    ck_assert_int_eq(r.figures.trainers, runs[_i].trainers);
     char parallel[64];
     snprintf(parallel, sizeof parallel, "examples at a time (ELP)   %d\n",
              32 * runs[_i].trainers * runs[_i].workers);
     says(parallel);
-    ck_assert_msg(r.eval_entropy < 0.99, "%s learned nothing: entropy %g", runs[_i].sync,
-                  r.eval_entropy);
-    ck_assert(r.eval_loss > best && r.auc > 0.55);
+    ck_assert_msg(r.held_out.entropy < 0.99, "%s learned nothing: entropy %g", runs[_i].sync,
+                  r.held_out.entropy);
+    ck_assert(r.held_out.loss > best && r.held_out.auc > 0.55);
     if (strncmp(runs[_i].sync, "shadow", 6) == 0)
-        ck_assert(!(r.stall_share > 0));
+        ck_assert(!(r.figures.stall_share > 0));
 }
 END_TEST
 
@@ -108,10 +108,9 @@ START_TEST(the_log_tells_of_all_examples)
         }
     fclose(in);
     ck_assert_double_eq(n, 4 * ROWS);
-    ck_assert_msg(fabs(stall_s - r.stall_share * r.seconds) <= 0.1 * r.stall_share * r.seconds,
-                  "%g s, not %g", stall_s, r.stall_share * r.seconds);
-    ck_assert_msg(fabs(steps_merged - (double)r.steps) <= 0.5 * (double)r.steps || _i == 0,
-                  "%g of %g", steps_merged, (double)r.steps);
+    double stalled = r.figures.stall_share * r.seconds, all = (double)r.figures.steps;
+    ck_assert_msg(fabs(stall_s - stalled) <= 0.1 * stalled, "%g s, not %g", stall_s, stalled);
+    ck_assert_msg(fabs(steps_merged - all) <= 0.5 * all || _i == 0, "%g of %g", steps_merged, all);
     ck_assert_msg(fabs(loss - r.seen.loss) < 1e-6 * loss, "%g, not %g", loss, r.seen.loss);
     ck_assert_msg((*last != 0) == (_i > 0), "%s", last);
     ck_assert_msg(!*last || strstr(last, "\"age_s\":null") == NULL, "%s", last);
@@ -207,7 +206,7 @@ START_TEST(a_killed_run_is_resumed)
     /* chunks that were held are done again: at most depth of each trainer, ~280 rows each */
     ck_assert_msg((double)r.seen.n >= all - 1 && (double)r.seen.n <= all + again,
                   "%llu examples, %.0f before", (unsigned long long)r.seen.n, before);
-    ck_assert((double)r.trained < all - before + again);
+    ck_assert((double)r.own.n < all - before + again);
     double resumed = metrics_logloss(&r.seen);
     o.resume = false;
     o.checkpoint = NULL;
@@ -249,11 +248,11 @@ START_TEST(divergence_names_the_tensor)
     o.checkpoint = model_file;
     o.examples = 3200;
     ck_assert_msg(train(&o, &r) == 0, "%s", said);
-    o.optimizer = OPTIMIZER_SGD;
-    o.table_optimizer = ROWS_SGD;
+    o.optimizer.kind = OPTIMIZER_SGD;
+    o.optimizer.rows = ROWS_SGD;
     o.lr = 1e6;
     o.examples = 0;
-    o.momentum = _i ? 0.9 : 0;
+    o.optimizer.momentum = _i ? 0.9 : 0;
     o.trainers = 2;
     o.sync = _i ? "allreduce" : "shadow-easgd";
     struct stat was, is;
@@ -334,7 +333,7 @@ START_TEST(bad_data_stops_the_run)
     o.max_bad = 0.5;
     ck_assert_msg(train(&o, &r) == 0, "%s", said);
     ck_assert_uint_eq(r.seen.n, ROWS);
-    ck_assert_uint_eq(r.bad, 3000);
+    ck_assert_uint_eq(r.figures.bad, 3000);
 }
 END_TEST
 
@@ -392,7 +391,7 @@ START_TEST(patience_ends_early)
     says("no gain in 2 evaluations; the best loss was ");
     double told = strtod(strstr(said, "loss was ") + 9, NULL), least = least_loss_logged();
     ck_assert_msg(told > best && fabs(told - least) < 1e-5, "%g, not %g", told, least);
-    ck_assert_uint_eq(r.eval_n, EVAL_ROWS);
+    ck_assert_uint_eq(r.held_out.n, EVAL_ROWS);
     const char *torn = strstr(said, "held.tsv:4001: ");
     ck_assert_msg(torn && !strstr(torn + 1, "held.tsv:4001: "), "%s", said);
     ck_assert_msg(r.seen.n > 3 * PASSES(5) * ROWS && r.seen.n < 1000 * ROWS, "%llu examples",
@@ -407,8 +406,8 @@ START_TEST(tables_learn_alone)
     struct train_options o = small();
     struct train_result r;
     struct saved saved;
-    o.optimizer = _i ? OPTIMIZER_ADAGRAD : OPTIMIZER_SGD;
-    o.table_optimizer = _i ? ROWS_ADAGRAD : ROWS_SGD;
+    o.optimizer.kind = _i ? OPTIMIZER_ADAGRAD : OPTIMIZER_SGD;
+    o.optimizer.rows = _i ? ROWS_ADAGRAD : ROWS_SGD;
     o.lr = 0;
     o.table_lr = 0.05;
     o.examples = 3200;
@@ -447,7 +446,8 @@ START_TEST(eval_and_predict_use_the_checkpoint)
     ck_assert_msg(program("eval --checkpoint %s --data %s --json", model_file, held_out) == 0,
                   "%s", err_text);
     const char *auc = strstr(out_text, "\"auc\":");
-    ck_assert_msg(auc && fabs(strtod(auc + 6, NULL) - r.auc) < 1e-6, "%g is not in %s", r.auc,
+    ck_assert_msg(auc && fabs(strtod(auc + 6, NULL) - r.held_out.auc) < 1e-6,
+                  "%g is not in %s", r.held_out.auc,
                   out_text);
     ck_assert_int_eq(program("predict --checkpoint %s --data %s", model_file, held_out), 0);
     int lines = 0;

@@ -249,10 +249,10 @@ START_TEST(more_epochs_go_on)
     o.epochs = 2;
     o.resume = true;
     ck_assert_msg(train(&o, &r) == 0, "%s", said);
-    ck_assert_uint_eq(r.trained, ROWS);
+    ck_assert_uint_eq(r.own.n, ROWS);
     ck_assert_uint_eq(r.seen.n, 2 * ROWS);
     ck_assert_msg(train(&o, &r) == 0, "%s", said);
-    ck_assert_uint_eq(r.trained, 0);
+    ck_assert_uint_eq(r.own.n, 0);
 }
 END_TEST
 
@@ -271,7 +271,7 @@ START_TEST(other_data_begins_anew)
         o.data = held_out;
     ck_assert_msg(train(&o, &r) == 0, "%s", said);
     says(_i ? "--data was" : "--chunk was 65536, now it is 262144");
-    ck_assert_uint_eq(r.trained, _i ? EVAL_ROWS : ROWS);
+    ck_assert_uint_eq(r.own.n, _i ? EVAL_ROWS : ROWS);
     ck_assert_uint_eq(r.seen.n, 6400 + (_i ? EVAL_ROWS : ROWS));
 }
 END_TEST
@@ -310,10 +310,10 @@ START_TEST(state_of_another_optimizer_is_refused)
     ck_assert_msg(train(&o, &r) == 0, "%s", said);
     o.resume = true;
     if (_i == 0) {
-        o.optimizer = OPTIMIZER_SGD;
-        o.momentum = 0.9;
+        o.optimizer.kind = OPTIMIZER_SGD;
+        o.optimizer.momentum = 0.9;
     } else {
-        o.table_optimizer = ROWS_ROWWISE_ADAGRAD;
+        o.optimizer.rows = ROWS_ROWWISE_ADAGRAD;
     }
     ck_assert_int_eq(train(&o, &r), 1);
     says("is of another optimizer");
@@ -361,10 +361,10 @@ static void assert_places(const struct feed_options *options, uint64_t n)
 {
     struct feed *feed;
     struct feed_batch batch;
-    uint64_t waited = 0, seen = 0;
+    uint64_t seen = 0;
     double first = -1, last = -1;
     ck_assert_int_eq(feed_start(&feed, options), DESCANT_OK);
-    while (feed_next(feed, &batch, &waited)) {
+    while (feed_next(feed, &batch)) {
         first = first < 0 ? batch.place : first;
         ck_assert_msg(batch.place > last, "%g after %g", batch.place, last);
         last = batch.place;
@@ -404,7 +404,7 @@ START_TEST(a_warmup_within_one_chunk_learns)
     o.warmup = 0.1;
     o.eval = held_out;
     ck_assert_msg(train(&o, &r) == 0, "%s", said);
-    ck_assert_msg(r.auc > 0.55, "AUC %g", r.auc);
+    ck_assert_msg(r.held_out.auc > 0.55, "AUC %g", r.held_out.auc);
 }
 END_TEST
 
@@ -423,11 +423,12 @@ START_TEST(a_plan_is_what_it_means)
     struct train_options o = small();
     struct train_result r;
     o.trainers = 2;
-    o.optimizer = OPTIMIZER_SGD;
+    o.optimizer.kind = OPTIMIZER_SGD;
     o.sync = spelt[_i].sync;
     ck_assert_msg(train(&o, &r) == 0, "%s", said);
     ck_assert_uint_eq(r.seen.n, ROWS);
-    ck_assert_msg((r.rounds > 10) == spelt[_i].merges, "%s: %g rounds", o.sync, r.rounds);
+    ck_assert_msg((r.figures.rounds > 10) == spelt[_i].merges, "%s: %g rounds", o.sync,
+                  r.figures.rounds);
 }
 END_TEST
 

@@ -518,7 +518,7 @@ START_TEST(defaults_need_no_care)
     struct train_options o = untouched(_i ? MODEL_FM : MODEL_LINEAR);
     struct train_result r;
     ck_assert_msg(train(&o, &r) == 0, "%s", said);
-    ck_assert_msg(r.eval_entropy < 0.75, "%s", said);
+    ck_assert_msg(r.held_out.entropy < 0.75, "%s", said);
 }
 END_TEST
 
@@ -531,7 +531,7 @@ START_TEST(rows_of_ftrl_share_their_rate)
     o.eval = NULL;
     o.format = DATA_CRITEO;
     ck_assert_msg(train(&o, &alone) == 0, "%s", said);
-    o.optimizer = _i ? OPTIMIZER_ADAM : OPTIMIZER_SGD;
+    o.optimizer.kind = _i ? OPTIMIZER_ADAM : OPTIMIZER_SGD;
     o.lr = 0.02;
     o.table_lr = 0.7;
     ck_assert_msg(train(&o, &mixed) == 0, "%s", said);
@@ -546,7 +546,7 @@ START_TEST(the_intercept_is_what_was_seen)
     struct train_result r;
     o.lr = 0;
     ck_assert_msg(train(&o, &r) == 0, "%s", said);
-    ck_assert_double_eq_tol(r.eval_entropy, 1, 0.01);
+    ck_assert_double_eq_tol(r.held_out.entropy, 1, 0.01);
 }
 END_TEST
 

@@ -46,9 +46,9 @@ static const struct option table[] = {
     {"link", OPTION_TEXT, TRAIN(link), 0, 0, NULL, "emulated link, as 100mbit,1ms"},
     {"table-rows", OPTION_INT, TRAIN(rows), 1, 4294967296.0, NULL,
      "rows of each embedding table; linear, fm: of the one"},
-    {"optimizer", OPTION_CHOICE, TRAIN(optimizer), 0, 0, "sgd|adagrad|adam|adamw",
+    {"optimizer", OPTION_CHOICE, TRAIN(optimizer.kind), 0, 0, "sgd|adagrad|adam|adamw",
      "of the dense part"},
-    {"table-optimizer", OPTION_CHOICE, TRAIN(table_optimizer), 0, 0,
+    {"table-optimizer", OPTION_CHOICE, TRAIN(optimizer.rows), 0, 0,
      "sgd|adagrad|rowwise-adagrad", "of the tables"},
     {"input", OPTION_CHOICE, OWN(input), 0, 0, "cache|text", "what the trainers read"},
     {"rows", OPTION_INT, OWN(rows), 1000, 1e9, NULL, "examples generated"},
@@ -257,7 +257,7 @@ static bool one_run(const struct options *o, const char *sync, uint64_t examples
 
 static double per_s(const struct train_result *r)
 {
-    return (double)r->trained / r->seconds;
+    return (double)r->own.n / r->seconds;
 }
 
 /* How many examples fill a run. */
@@ -297,9 +297,9 @@ static bool round_of(const struct options *o, const struct products *p, uint64_t
     f->of_bound[f->n] = p ? per_s(&with) * f->flops / (f->gflops[f->n] * 1e9) : NAN;
     f->none_per_s[f->n] = alone ? NAN : per_s(&none);
     f->ratio[f->n] = per_s(&with) / f->none_per_s[f->n];
-    f->stall[f->n] = with.stall_share;
-    f->gap[f->n] = with.gap_mean;
-    f->shadow[f->n] = with.shadow_cpu_share;
+    f->stall[f->n] = with.figures.stall_share;
+    f->gap[f->n] = with.figures.gap;
+    f->shadow[f->n] = with.figures.shadow_share;
     f->loss = metrics_logloss(&with.seen);
     f->n++;
     return true;
@@ -388,7 +388,7 @@ static bool bench_model(const struct options *o, struct model **model,
 {
     struct data_shape data = {.n_dense = 13, .n_fields = 26, .n_classes = 1};
     struct model_shape shape;
-    return train_shape(&o->train, &data, &shape, log) == DESCANT_OK &&
+    return config_shape(&o->train, &data, &shape, log) == DESCANT_OK &&
            model_create(model, &shape, log) == DESCANT_OK;
 }
 

@@ -48,6 +48,10 @@ void *memory_take(size_t bytes);
 /* the same, checked for overflow */
 void *memory_take_array(size_t n, size_t size);
 void memory_give(void *taken);                          /* NULL is allowed */
+/* Room for `wanted` items of so many bytes, or twice as many as there was room for, in
+ * the array whose pointer is at `array`; its first n stay. False: there is no memory, and
+ * nothing is changed. */
+bool memory_grow(void *array, size_t *room, size_t n, size_t wanted, size_t size);
 bool memory_refuse(void);       /* before other resources are taken: true, pretend it
                                    failed */
 void memory_fail_at(long k);    /* tests: the k-th next taking fails, once; 0: none */
@@ -86,6 +90,17 @@ void rng_init(struct rng *rng, uint64_t seed);
 uint64_t rng_next(struct rng *rng);
 double rng_uniform(struct rng *rng);    /* [0, 1) */
 double rng_normal(struct rng *rng);
+
+/* --- FNV-1a, a hash of bytes: begun, and gone on with --- */
+
+#define FNV_BEGIN UINT64_C(14695981039346656037)
+static inline uint64_t fnv_add(uint64_t hash, const void *bytes, size_t n)
+{
+    const unsigned char *at = (const unsigned char *)bytes;
+    for (size_t k = 0; k < n; k++)
+        hash = (hash ^ at[k]) * UINT64_C(1099511628211);
+    return hash;
+}
 
 /* --- futex.c: shared between processes --- */
 

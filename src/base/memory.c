@@ -9,7 +9,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { ALIGNMENT = 64, HUGE_PAGE = 2 << 20 };
+enum { ALIGNMENT = 64, HUGE_PAGE = 2 << 20, LEAST_ROOM = 16 };
 
 static atomic_long live;
 static atomic_long countdown;    /* 1: the next taking fails; 0 or below: none does */
@@ -60,4 +60,23 @@ void memory_give(void *taken)
         return;
     atomic_fetch_sub_explicit(&live, 1, memory_order_relaxed);
     free(taken);
+}
+
+bool memory_grow(void *array, size_t *room, size_t n, size_t wanted, size_t size)
+{
+    void *was;
+    if (wanted <= *room)
+        return true;
+    size_t more = *room < SIZE_MAX / 2 && 2 * *room > wanted ? 2 * *room : wanted;
+    more = more < LEAST_ROOM ? LEAST_ROOM : more;
+    void *larger = memory_take_array(more, size);
+    if (!larger)
+        return false;
+    memcpy(&was, array, sizeof was);
+    if (n > 0)
+        memcpy(larger, was, n * size);
+    memory_give(was);
+    memcpy(array, &larger, sizeof larger);
+    *room = more;
+    return true;
 }

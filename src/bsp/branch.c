@@ -14,7 +14,6 @@
 #include <string.h>
 
 #define FIGURES_NS UINT64_C(20000000)
-enum { NAME = 120 };
 
 struct branch {
     struct branch_options o;
@@ -80,18 +79,13 @@ void branch_close(struct branch *b)
 
 /* --- what control says --- */
 
-static descant_status another_model(const struct branch *b, const struct down *down)
-{
-    return log_fail(b->o.log, DESCANT_MISMATCH,
-                    "control has a model of %" PRIu64
-                    " floats in %u parts, these segments are of %" PRIu64 " in %u",
-                    down->n, down->n_parts, b->job.n, b->job.n_parts);
-}
-
 static descant_status hear_welcome(struct branch *b, const struct down *down)
 {
     if (b->parts && (down->n != b->job.n || down->n_parts != b->job.n_parts))
-        return another_model(b, down);
+        return log_fail(b->o.log, DESCANT_MISMATCH,
+                        "control has a model of %" PRIu64
+                        " floats in %u parts, these segments are of %" PRIu64 " in %u",
+                        down->n, down->n_parts, b->job.n, b->job.n_parts);
     if (down->n == 0 || down->n > SEGMENT_FLOATS || down->n_parts == 0 ||
         down->n_parts > SEGMENT_PARTS || down->room < down->n ||
         down->room < down->n_parts * sizeof *b->parts / sizeof(float))
@@ -101,14 +95,18 @@ static descant_status hear_welcome(struct branch *b, const struct down *down)
     return post_of(b)->room(b->o.f, 0, down->room);
 }
 
-/* The segments' parts are those of the control before; names come from elsewhere. */
-static descant_status check_parts(const struct branch *b, const float *values)
+static descant_status hear_shape(struct branch *b, const struct parcel *parcel)
 {
+    size_t bytes = b->job.n_parts * sizeof *b->parts;
     struct segment_part now;
 
-    for (uint32_t i = 0; i < b->job.n_parts; i++) {
+    if (!parcel->values || parcel->n * sizeof(float) != bytes)
+        return log_fail(b->o.log, DESCANT_CORRUPT,
+                        "control has sent what are no parts of a model");
+    /* the segments' parts are those of the control before; names come from elsewhere */
+    for (uint32_t i = 0; b->parts && i < b->job.n_parts; i++) {
         const struct segment_part *part = &b->parts[i];
-        memcpy(&now, (const char *)values + i * sizeof now, sizeof now);
+        memcpy(&now, (const char *)parcel->values + i * sizeof now, sizeof now);
         if (strncmp(part->name, now.name, sizeof now.name) != 0 || part->n != now.n)
             return log_fail(b->o.log, DESCANT_MISMATCH,
                             "control has another model: its part %u is '%.*s' of %" PRIu64
@@ -116,18 +114,8 @@ static descant_status check_parts(const struct branch *b, const float *values)
                             i, (int)sizeof now.name, now.name, now.n,
                             (int)sizeof part->name, part->name, part->n);
     }
-    return DESCANT_OK;
-}
-
-static descant_status hear_shape(struct branch *b, const struct parcel *parcel)
-{
-    size_t bytes = b->job.n_parts * sizeof *b->parts;
-
-    if (!parcel->values || parcel->n * sizeof(float) != bytes)
-        return log_fail(b->o.log, DESCANT_CORRUPT,
-                        "control has sent what are no parts of a model");
     if (b->parts)
-        return check_parts(b, parcel->values);
+        return DESCANT_OK;
     b->parts = memory_take_array(b->job.n_parts, sizeof *b->parts);
     if (!b->parts)
         return log_fail(b->o.log, DESCANT_MEMORY, "no memory for a list of parts");
@@ -145,35 +133,6 @@ int branch_all(const struct branch *b)
     return b->job.n_ranks * b->o.modules;
 }
 
-static descant_status open_segments(struct branch *b, const float *model,
-                                    uint64_t version)
-{
-    char name[NAME];
-
-    for (int k = 0; k < b->o.modules; k++) {
-        snprintf(name, sizeof name, "%s-%d", b->o.name, branch_first(b) + k);
-        const struct segment_options options = {
-            .name = name,
-            .slots = b->o.slots,
-            .bound = b->job.bound,
-            .parts = b->parts,
-            .n_parts = b->job.n_parts,
-            .model = model,
-            .version = version,
-            .log = b->o.log,
-        };
-        descant_status status = local_open(&b->locals[k], &options);
-        if (status == DESCANT_DUPLICATE)
-            log_say(b->o.log, DESCANT_ERROR,
-                    "another run has the name %s; --name gives this one another",
-                    b->o.name);
-        if (status != DESCANT_OK)
-            return status;
-        b->n_locals++;
-    }
-    return DESCANT_OK;
-}
-
 static uint64_t newest_of(const struct branch *b)
 {
     uint64_t most = 0;
@@ -185,25 +144,20 @@ static uint64_t newest_of(const struct branch *b)
     return most;
 }
 
-static void store(struct branch *b, const float *model, const struct down *down)
-{
-    for (int k = 0; k < b->n_locals; k++) {
-        struct local *local = b->locals[k];
-        uint64_t since = local_taken_over(local) ? down->version : down->since;
-        if (local_version(local) < down->version)
-            local_store(local, model, down->version, since);
-    }
-}
-
 static descant_status hear_model(struct branch *b, const float *model,
                                  const struct down *down)
 {
-    bool first = b->n_locals == 0;
-    descant_status status = first ? open_segments(b, model, down->version) : DESCANT_OK;
+    bool first = b->n_locals == 0, taken_over = false;
+    const struct local_range range = {b->o.name, branch_first(b), b->o.modules};
+    const struct segment_options options = {.slots = b->o.slots, .bound = b->job.bound,
+                                            .parts = b->parts, .n_parts = b->job.n_parts,
+                                            .model = model, .version = down->version,
+                                            .log = b->o.log};
+    descant_status status =
+        first ? local_open_range(b->locals, &b->n_locals, &range, options) : DESCANT_OK;
 
     if (status != DESCANT_OK)
         return status;
-    bool taken_over = false;
     for (int k = 0; k < b->n_locals; k++)
         taken_over |= local_taken_over(b->locals[k]);
     uint64_t newest = newest_of(b);
@@ -214,7 +168,12 @@ static descant_status hear_model(struct branch *b, const float *model,
         b->above_version = newest;
         return DESCANT_OK;
     }
-    store(b, model, down);
+    for (int k = 0; k < b->n_locals; k++) {
+        struct local *local = b->locals[k];
+        uint64_t since = local_taken_over(local) ? down->version : down->since;
+        if (local_version(local) < down->version)
+            local_store(local, model, down->version, since);
+    }
     b->drained &= b->run == down->run;
     b->run = down->run;
     return DESCANT_OK;
@@ -245,23 +204,6 @@ static descant_status hear(struct branch *b, const struct parcel *parcel)
 
 /* --- what is said to it --- */
 
-static struct local_figures all_figures(const struct branch *b)
-{
-    struct local_figures all = {0};
-
-    for (int k = 0; k < b->n_locals; k++) {
-        struct local_figures f;
-        local_figures(b->locals[k], &f);
-        all.gradients += f.gradients;
-        all.examples += f.examples;
-        all.stale += f.stale;
-        all.bad += f.bad;
-        all.owners += f.owners;
-        all.attached += f.attached;
-    }
-    return all;
-}
-
 static uint64_t pending(const struct branch *b)
 {
     uint64_t all = 0;
@@ -290,16 +232,13 @@ static size_t read_out(struct branch *b, struct local_sums *sums)
     return sums->gradients ? n : 0;
 }
 
-static bool differ(const struct local_figures *a, const struct local_figures *b)
+static uint32_t what_to_say(const struct branch *b, const struct local_figures *now)
 {
-    return a->gradients != b->gradients || a->stale != b->stale || a->bad != b->bad ||
-           a->owners != b->owners || a->attached != b->attached;
-}
-
-static uint32_t what_to_say(struct branch *b, const struct local_figures *now)
-{
+    const struct local_figures *told = &b->told;
     uint32_t what = 0;
-    bool moved = differ(now, &b->told) ||
+    bool moved = now->gradients != told->gradients || now->stale != told->stale ||
+                 now->bad != told->bad || now->owners != told->owners ||
+                 now->attached != told->attached ||
                  memcmp(&b->crew, &b->told_crew, sizeof b->crew) != 0;
 
     if (b->hello)
@@ -317,22 +256,6 @@ static uint32_t what_to_say(struct branch *b, const struct local_figures *now)
     return what;
 }
 
-static void said(struct branch *b, const struct up *up)
-{
-    if (up->what & UP_HELLO)
-        b->hello = false;
-    if (up->what & UP_READY)
-        b->ready = false;
-    if (up->what & UP_ABOVE)
-        b->above = false;
-    if (up->what & UP_SUM)
-        b->answered = up->asked;
-    b->last_sent |= (up->what & UP_LAST) != 0;
-    b->told = up->figures;
-    b->told_crew = up->crew;
-    b->told_ns = clock_now_ns();
-}
-
 static void send(struct branch *b)
 {
     unsigned char head[POST_HEAD] = {0};
@@ -342,7 +265,7 @@ static void send(struct branch *b)
 
     if (!b->control || !post_of(b)->free(b->o.f, 0))
         return;
-    up.figures = all_figures(b);
+    up.figures = local_figures_of(b->locals, b->n_locals);
     up.what = what_to_say(b, &up.figures);
     if (!up.what)
         return;
@@ -354,28 +277,18 @@ static void send(struct branch *b)
     up.pending = pending(b);
     b->sent = up.sums.gradients;
     memcpy(head, &up, sizeof up);
-    said(b, &up);
+    b->hello &= !(up.what & UP_HELLO);
+    b->ready &= !(up.what & UP_READY);
+    b->above &= !(up.what & UP_ABOVE);
+    b->answered = up.what & UP_SUM ? up.asked : b->answered;
+    b->last_sent |= (up.what & UP_LAST) != 0;
+    b->told = up.figures;
+    b->told_crew = up.crew;
+    b->told_ns = clock_now_ns();
     post_of(b)->send(b->o.f, 0, head, n);
 }
 
 /* --- a turn --- */
-
-static void look_who(struct branch *b, uint64_t who)
-{
-    if (who == b->control)
-        return;
-    b->control = who;
-    if (who) {
-        b->hello = true;
-        b->asked = b->answered = 0;
-        if (b->called)
-            log_say(b->o.log, DESCANT_WARNING, "there is a control again");
-        b->called = true;
-    } else if (!b->ended) {
-        log_say(b->o.log, DESCANT_WARNING,
-                "control is gone: segments and modules go on; another one is awaited");
-    }
-}
 
 descant_status branch_turn(struct branch *b, bool *heard)
 {
@@ -390,7 +303,17 @@ descant_status branch_turn(struct branch *b, bool *heard)
         post_of(b)->taken(b->o.f, 0);
         *heard = true;
     }
-    look_who(b, who);
+    if (who != b->control && who) {
+        b->hello = true;
+        b->asked = b->answered = 0;
+        if (b->called)
+            log_say(b->o.log, DESCANT_WARNING, "there is a control again");
+        b->called = true;
+    } else if (who != b->control && !b->ended) {
+        log_say(b->o.log, DESCANT_WARNING,
+                "control is gone: segments and modules go on; another one is awaited");
+    }
+    b->control = who;
     if (b->status == DESCANT_OK)
         send(b);
     return b->status;

@@ -64,14 +64,6 @@ static void on_bus(int signal, siginfo_t *info, void *context)
     }
 }
 
-static void install(void)
-{
-    struct sigaction action = {.sa_flags = SA_SIGINFO | SA_ONSTACK};
-    action.sa_sigaction = on_bus;
-    sigemptyset(&action.sa_mask);
-    installed = sigaction(SIGBUS, &action, &before) == 0;
-}
-
 static struct guard *find(uintptr_t at)
 {
     for (int i = 0; i < GUARDS; i++)
@@ -82,9 +74,11 @@ static struct guard *find(uintptr_t at)
 
 bool guard_watch(void *at, size_t bytes)
 {
+    struct sigaction action = {.sa_flags = SA_SIGINFO | SA_ONSTACK};
+    action.sa_sigaction = on_bus;
+    sigemptyset(&action.sa_mask);
     pthread_mutex_lock(&changing);
-    if (!installed)
-        install();
+    installed = installed || sigaction(SIGBUS, &action, &before) == 0;
     struct guard *g = installed ? find(0) : NULL;
     if (g) {
         atomic_store_explicit(&g->bytes, bytes, memory_order_relaxed);

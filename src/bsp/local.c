@@ -8,7 +8,10 @@
 
 #include "kernels/kernels.h"
 
+#include <assert.h>
 #include <string.h>
+
+enum { NAME = 120 };
 
 /* --- of any kind --- */
 
@@ -40,7 +43,7 @@ void local_read_out(struct local *local, struct gradient *g, struct local_sums *
 
 float *local_next(struct local *local)
 {
-    return local->kind->next(local);
+    return local->kind->next ? local->kind->next(local) : NULL;
 }
 
 void local_store(struct local *local, const float *model, uint64_t version,
@@ -59,19 +62,24 @@ uint64_t local_pending(const struct local *local)
     return local->kind->pending(local);
 }
 
-uint64_t local_bad(struct local *local, int *pid)
+void local_figures_add(struct local_figures *sum, const struct local_figures *figures)
 {
-    return local->kind->bad(local, pid);
+    sum->gradients += figures->gradients;
+    sum->examples += figures->examples;
+    sum->stale += figures->stale;
+    sum->bad += figures->bad;
+    sum->owners += figures->owners;
+    sum->attached += figures->attached;
 }
 
-int local_sweep(struct local *local)
+struct local_figures local_figures_of(struct local *const *locals, int n)
 {
-    return local->kind->sweep(local);
-}
-
-bool local_detached(const struct local *local)
-{
-    return local->kind->detached(local);
+    struct local_figures all = {0}, one;
+    for (int k = 0; k < n; k++) {
+        local_figures(locals[k], &one);
+        local_figures_add(&all, &one);
+    }
+    return all;
 }
 
 /* --- with a segment --- */
@@ -89,8 +97,11 @@ struct own {
     uint64_t bad[SEGMENT_SLOTS];            /* that local_bad has told */
 };
 
+static const struct local_kind own_kind;
+
 static struct own *own_of(struct local *local)
 {
+    assert(local->kind == &own_kind);
     return (struct own *)(void *)local;
 }
 
@@ -210,7 +221,7 @@ static uint64_t own_pending(const struct local *local)
     return all_figures(own_in(local)).gradients - own_in(local)->read;
 }
 
-static uint64_t own_bad(struct local *local, int *pid)
+uint64_t local_bad(struct local *local, int *pid)
 {
     struct own *own = own_of(local);
     for (int s = 0; s < segment_slots(own->segment); s++) {
@@ -224,12 +235,12 @@ static uint64_t own_bad(struct local *local, int *pid)
     return 0;
 }
 
-static int own_sweep(struct local *local)
+int local_sweep(struct local *local)
 {
     return segment_sweep(own_of(local)->segment);
 }
 
-static bool own_detached(const struct local *local)
+bool local_detached(const struct local *local)
 {
     return segment_detached(own_in(local)->segment);
 }
@@ -244,9 +255,6 @@ static const struct local_kind own_kind = {
     .store = own_store,
     .figures = own_figures,
     .pending = own_pending,
-    .bad = own_bad,
-    .sweep = own_sweep,
-    .detached = own_detached,
 };
 
 descant_status local_open(struct local **local, const struct segment_options *options)
@@ -269,4 +277,28 @@ descant_status local_open(struct local **local, const struct segment_options *op
     segment_sweep(made->segment);
     *local = &made->head;
     return DESCANT_OK;
+}
+
+const char *local_name(const char *run, int number, char *text, size_t room)
+{
+    snprintf(text, room, "%s-%d", run, number);
+    return text;
+}
+
+descant_status local_open_range(struct local **locals, int *opened,
+                                const struct local_range *range,
+                                struct segment_options o)
+{
+    char name[NAME];
+    descant_status status = DESCANT_OK;
+    for (int k = 0; k < range->n && status == DESCANT_OK; k++) {
+        o.name = local_name(range->name, range->first + k, name, sizeof name);
+        status = local_open(&locals[k], &o);
+        *opened += status == DESCANT_OK;
+    }
+    if (status == DESCANT_DUPLICATE)
+        log_say(o.log, DESCANT_ERROR,
+                "another run has the name %s; --name gives this one another",
+                range->name);
+    return status;
 }

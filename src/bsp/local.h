@@ -32,14 +32,11 @@ struct local_kind {
     bool (*taken_over)(const struct local *local);
     uint64_t (*version)(const struct local *local);
     void (*read_out)(struct local *local, struct gradient *g, struct local_sums *sums);
-    float *(*next)(struct local *local);
+    float *(*next)(struct local *local);        /* NULL: nowhere */
     void (*store)(struct local *local, const float *model, uint64_t version,
                   uint64_t since);
     void (*figures)(const struct local *local, struct local_figures *figures);
     uint64_t (*pending)(const struct local *local);
-    uint64_t (*bad)(struct local *local, int *pid);
-    int (*sweep)(struct local *local);
-    bool (*detached)(const struct local *local);
 };
 
 /* The head of either. */
@@ -51,6 +48,17 @@ struct local {
  * that are attached; gradients that they gave to that keeper are undone, and not read
  * out. */
 descant_status local_open(struct local **local, const struct segment_options *options);
+
+/* The segments of a run's local modules in this process: NAME-first and so on. */
+struct local_range {
+    const char *name;
+    int first, n;
+};
+const char *local_name(const char *run, int number, char *text, size_t room); /* text */
+/* o: all but their names. *opened counts those that are open, also after a failure. */
+descant_status local_open_range(struct local **locals, int *opened,
+                                const struct local_range *range,
+                                struct segment_options o);
 void local_close(struct local *local);          /* ends its segments. NULL is allowed */
 /* tells the modules; sums can still be read */
 void local_end(struct local *local);
@@ -73,10 +81,14 @@ void local_store(struct local *local, const float *model, uint64_t version,
                  uint64_t since);
 
 void local_figures(const struct local *local, struct local_figures *figures);
+void local_figures_add(struct local_figures *sum, const struct local_figures *figures);
+struct local_figures local_figures_of(struct local *const *locals, int n);  /* the sums */
 
 /* Gradients that a read-out would find; some too few or too many, for modules add
  * meanwhile. */
 uint64_t local_pending(const struct local *local);
+
+/* --- of one of this process: another process tends its own modules --- */
 
 /* Gradients that are refused, or left out, for NaN or Inf since this was last asked, in
  * the first slot that has some; 0: none. *pid: whose the slot is now, 0: nobody's. */

@@ -70,16 +70,6 @@ static bool is_ended(const struct segment_header *h)
 
 /* --- attaching --- */
 
-static bool take_slot(struct segment_slot *slot, uint64_t from, uint64_t self)
-{
-    if (!atomic_compare_exchange_strong_explicit(
-            &slot->owner, &from, self, memory_order_acq_rel, memory_order_relaxed))
-        return false;
-    atomic_store_explicit(&slot->pin, 0, memory_order_seq_cst);
-    atomic_fetch_add_explicit(&slot->owners, 1, memory_order_relaxed);
-    return true;
-}
-
 /* A free slot, else one whose owner has died. */
 static descant_status find_slot(struct descant_ml *ml, struct segment_header *h)
 {
@@ -90,12 +80,16 @@ static descant_status find_slot(struct descant_ml *ml, struct segment_header *h)
         for (unsigned s = 0; s < h->slots; s++) {
             struct segment_slot *slot = segment_slot(h, s);
             uint64_t owner = atomic_load_explicit(&slot->owner, memory_order_acquire);
-            if ((owner == 0 || (dead && !process_alive(owner))) &&
-                take_slot(slot, owner, self)) {
-                ml->slot = slot;
-                ml->slot_number = s;
-                return DESCANT_OK;
-            }
+            if ((owner != 0 && (!dead || process_alive(owner))) ||
+                !atomic_compare_exchange_strong_explicit(&slot->owner, &owner, self,
+                                                         memory_order_acq_rel,
+                                                         memory_order_relaxed))
+                continue;
+            atomic_store_explicit(&slot->pin, 0, memory_order_seq_cst);
+            atomic_fetch_add_explicit(&slot->owners, 1, memory_order_relaxed);
+            ml->slot = slot;
+            ml->slot_number = s;
+            return DESCANT_OK;
         }
     return log_fail(NULL, DESCANT_BAD_SIZE,
                     "the segment's %u slots are taken by modules that live", h->slots);
@@ -229,7 +223,8 @@ descant_status descant_ml_pin(struct descant_ml *ml, struct descant_ml_model *mo
         newest = pin;       /* the keeper's gift */
     ml->version = newest_version(newest);
     ml->has_version = true;
-    *model = (struct descant_ml_model){segment_copy(ml->h, newest_copy(newest)), ml->version};
+    *model = (struct descant_ml_model){segment_copy(ml->h, newest_copy(newest)),
+                                       ml->version};
     return DESCANT_OK;
 }
 
@@ -292,16 +287,6 @@ static descant_status check_gradient(struct descant_ml *ml, uint64_t examples,
                     (unsigned long long)bound);
 }
 
-static void describe(struct segment_tally *sum, const struct segment_tally *from,
-                     uint64_t version, uint64_t lag, uint64_t examples)
-{
-    sum->gradients = from->gradients + 1;
-    sum->examples = from->examples + examples;
-    sum->oldest = from->oldest < version ? from->oldest : version;
-    sum->lag = from->lag + lag;
-    sum->lag_most = from->lag_most > lag ? from->lag_most : lag;
-}
-
 static descant_status put(struct descant_ml *ml, const float *gradient, uint64_t examples)
 {
     static const struct segment_tally none = {.oldest = UINT64_MAX};
@@ -318,7 +303,13 @@ static descant_status put(struct descant_ml *ml, const float *gradient, uint64_t
                       full ? segment_sum(h, ml->slot_number, from) : NULL, gradient,
                       (float)examples, h->n))
             return not_finite(ml, gradient);
-        describe(&tallies[to], full ? &tallies[from] : &none, ml->version, lag, examples);
+        const struct segment_tally *was = full ? &tallies[from] : &none;
+        tallies[to] = (struct segment_tally){
+            .gradients = was->gradients + 1,
+            .examples = was->examples + examples,
+            .oldest = was->oldest < ml->version ? was->oldest : ml->version,
+            .lag = was->lag + lag,
+            .lag_most = was->lag_most > lag ? was->lag_most : lag};
         at_step(ML_PUBLISHING);
     } while (!atomic_compare_exchange_strong_explicit(
         &ml->slot->flip, &flip, flip_published(flip), memory_order_acq_rel,

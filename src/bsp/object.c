@@ -89,19 +89,6 @@ static descant_status foreign(const char *name, unsigned user, const struct log 
                     user, (unsigned)geteuid());
 }
 
-static descant_status not_opened(const char *name, const struct log *log)
-{
-    char path[PATH_ROOM];
-    struct stat of;
-    int why = errno;
-    if (why == ENOENT)
-        return DESCANT_TIMEOUT;
-    if (why == EACCES && stat(path_of(name, path), &of) == 0 && of.st_uid != geteuid())
-        return foreign(name, of.st_uid, log);
-    return log_fail(log, DESCANT_SYSTEM, "segment '%s' cannot be opened: %s", name,
-                    strerror(why));
-}
-
 /* What follows the magic and the version is what the numbers of a segment make of it. */
 static bool fits(const struct segment_header *h, uint64_t bytes)
 {
@@ -192,9 +179,16 @@ static descant_status map(struct object *object, int fd, const char *name,
 descant_status object_open(struct object *object, const char *name, const struct log *log)
 {
     char path[PATH_ROOM];
-    int fd = shm_open(object_of(name, path), O_RDWR, 0);
+    struct stat of;
+    int fd = shm_open(object_of(name, path), O_RDWR, 0), why = errno;
+    if (fd < 0 && why == ENOENT)
+        return DESCANT_TIMEOUT;
+    if (fd < 0 && why == EACCES && stat(path_of(name, path), &of) == 0 &&
+        of.st_uid != geteuid())
+        return foreign(name, of.st_uid, log);
     if (fd < 0)
-        return not_opened(name, log);
+        return log_fail(log, DESCANT_SYSTEM, "segment '%s' cannot be opened: %s", name,
+                        strerror(why));
     struct segment_header layout;
     descant_status status = check_header(fd, name, &layout, log);
     if (status == DESCANT_OK)

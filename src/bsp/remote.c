@@ -63,23 +63,6 @@ static const struct fabric_post *post_of(const struct remote *r)
 
 /* --- what comes --- */
 
-static uint64_t gradients_of(const struct local_sums *sums)
-{
-    return sums->gradients + sums->undone + sums->not_finite;
-}
-
-static void hear_sum(struct remote *r, const struct parcel *parcel, const struct up *up)
-{
-    bool ours = up->run == r->o.run;
-
-    r->received += gradients_of(&up->sums);
-    r->from_known += parcel->from == r->known ? gradients_of(&up->sums) : 0;
-    r->held = ours && up->sums.gradients && parcel->values;
-    r->undone += r->held ? 0 : ours ? up->sums.undone : gradients_of(&up->sums);
-    r->parcel = *parcel;
-    r->sum = *up;
-}
-
 static void hear_state(struct remote *r, const struct up *up)
 {
     r->last = *up;
@@ -116,29 +99,11 @@ static void hear_state(struct remote *r, const struct up *up)
 
 /* --- who comes and goes --- */
 
-static void add_figures(struct local_figures *sum, const struct local_figures *f)
-{
-    sum->gradients += f->gradients;
-    sum->examples += f->examples;
-    sum->stale += f->stale;
-    sum->bad += f->bad;
-    sum->owners += f->owners;
-    sum->attached = f->attached;
-}
-
 static uint64_t lost(const struct remote *r)
 {
     struct local_figures all = r->before;
-    add_figures(&all, &r->last.figures);
+    local_figures_add(&all, &r->last.figures);
     return r->died && all.gradients > r->received ? all.gradients - r->received : 0;
-}
-
-static void say_death(const struct remote *r)
-{
-    log_say(r->o.log, DESCANT_WARNING,
-            "the local modules of rank %d have died, with %" PRIu64
-            " gradients that were not read out%s",
-            r->o.rank, lost(r), r->o.n_ranks > 1 ? "; the others go on" : "");
 }
 
 static void look_who(struct remote *r, uint64_t who)
@@ -147,9 +112,12 @@ static void look_who(struct remote *r, uint64_t who)
         return;
     if (r->known && r->came && !r->left) {
         r->died = true;
-        say_death(r);
+        log_say(r->o.log, DESCANT_WARNING,
+                "the local modules of rank %d have died, with %" PRIu64
+                " gradients that were not read out%s",
+                r->o.rank, lost(r), r->o.n_ranks > 1 ? "; the others go on" : "");
     }
-    add_figures(&r->before, &r->last.figures);
+    local_figures_add(&r->before, &r->last.figures);
     r->last = (struct up){0};
     r->before.attached = 0;
     r->came = r->ready = r->left = r->foreign = false;
@@ -170,8 +138,16 @@ static bool hear(struct remote *r, uint64_t who)
     memcpy(&up, parcel.head, sizeof up);
     if (parcel.from == r->known)
         hear_state(r, &up);
-    if (up.what & UP_SUM)
-        hear_sum(r, &parcel, &up);
+    if (up.what & UP_SUM) {
+        bool ours = up.run == r->o.run;
+        uint64_t all = up.sums.gradients + up.sums.undone + up.sums.not_finite;
+        r->received += all;
+        r->from_known += parcel.from == r->known ? all : 0;
+        r->held = ours && up.sums.gradients && parcel.values;
+        r->undone += r->held ? 0 : ours ? up.sums.undone : all;
+        r->parcel = parcel;
+        r->sum = up;
+    }
     if (!r->held)
         post_of(r)->taken(r->o.f, r->o.rank);
     return true;
@@ -189,8 +165,10 @@ static size_t room_of(const struct remote *r)
     return r->o.n > part_floats(r) ? r->o.n : part_floats(r);
 }
 
-static struct down head_of(struct remote *r, size_t *n)
+static void send(struct remote *r)
 {
+    unsigned char head[POST_HEAD] = {0};
+    size_t n = 0;
     struct down down = {.n_parts = r->o.n_parts,
                         .run = r->o.run,
                         .n = r->o.n,
@@ -201,7 +179,9 @@ static struct down head_of(struct remote *r, size_t *n)
                         .version = r->version,
                         .since = r->since > r->join ? r->since : r->join,
                         .asked = r->asked};
-    *n = 0;
+
+    if (!r->came || r->left || !post_of(r)->free(r->o.f, r->o.rank))
+        return;
     if (r->welcome)
         down.what |= DOWN_WELCOME;
     if (r->end)
@@ -210,22 +190,11 @@ static struct down head_of(struct remote *r, size_t *n)
         down.what |= DOWN_READ;
     if (r->ready && r->shape) {
         down.what |= DOWN_SHAPE;
-        *n = part_floats(r);
+        n = part_floats(r);
     } else if (r->ready && r->model && !r->foreign) {
         down.what |= DOWN_MODEL;
-        *n = r->o.n;
+        n = r->o.n;
     }
-    return down;
-}
-
-static void send(struct remote *r)
-{
-    unsigned char head[POST_HEAD] = {0};
-    size_t n;
-
-    if (!r->came || r->left || !post_of(r)->free(r->o.f, r->o.rank))
-        return;
-    struct down down = head_of(r, &n);
     if (!down.what)
         return;
     if (n)
@@ -320,48 +289,33 @@ static uint64_t remote_version(const struct local *local)
 
 /* A sum that comes so late that its gradients would be refused now is refused, and so is
  * one of several modules that is more than a float holds. */
-static void take_sum(struct remote *r, struct gradient *g, struct local_sums *sums)
-{
-    const struct local_sums *s = &r->sum.sums;
-    uint64_t behind = r->version - r->sum.version, most = s->lag_most + behind;
-
-    sums->undone += s->undone;
-    sums->not_finite += s->not_finite;
-    if (r->sum.version > r->version || most > r->o.bound) {
-        r->stale += s->gradients;
-        return;
-    }
-    if (!kernels_best()->finite(r->parcel.values, r->o.n)) {
-        r->bad += s->gradients;
-        sums->not_finite += s->gradients;
-        return;
-    }
-    gradient_add(g, r->parcel.values);
-    sums->gradients += s->gradients;
-    sums->examples += s->examples;
-    sums->lag += s->lag + behind * s->gradients;
-    sums->lag_most = most > sums->lag_most ? most : sums->lag_most;
-}
-
 static void remote_read_out(struct local *local, struct gradient *g,
                             struct local_sums *sums)
 {
     struct remote *r = remote_of(local);
+    const struct local_sums *s = &r->sum.sums;
+    uint64_t behind = r->version - r->sum.version, most = s->lag_most + behind;
 
     sums->undone += r->undone;
     r->undone = 0;
     if (!r->held)
         return;
-    take_sum(r, g, sums);
+    sums->undone += s->undone;
+    sums->not_finite += s->not_finite;
+    if (r->sum.version > r->version || most > r->o.bound) {
+        r->stale += s->gradients;
+    } else if (!kernels_best()->finite(r->parcel.values, r->o.n)) {
+        r->bad += s->gradients;
+        sums->not_finite += s->gradients;
+    } else {
+        gradient_add(g, r->parcel.values);
+        sums->gradients += s->gradients;
+        sums->examples += s->examples;
+        sums->lag += s->lag + behind * s->gradients;
+        sums->lag_most = most > sums->lag_most ? most : sums->lag_most;
+    }
     r->held = false;
     post_of(r)->taken(r->o.f, r->o.rank);
-}
-
-/* It goes out of control's own copy, later. */
-static float *remote_next(struct local *local)
-{
-    (void)local;
-    return NULL;
 }
 
 static void remote_store(struct local *local, const float *model, uint64_t version,
@@ -383,7 +337,7 @@ static void remote_figures(const struct local *local, struct local_figures *figu
 {
     const struct remote *r = remote_in(local);
     *figures = r->before;
-    add_figures(figures, &r->last.figures);
+    local_figures_add(figures, &r->last.figures);
     figures->stale += r->stale;
     figures->bad += r->bad;
 }
@@ -395,39 +349,16 @@ static uint64_t remote_pending(const struct local *local)
            (r->held ? r->sum.sums.gradients : 0);
 }
 
-/* Its process says it, and sweeps. */
-static uint64_t remote_bad(struct local *local, int *pid)
-{
-    (void)local;
-    *pid = 0;
-    return 0;
-}
-
-static int remote_sweep(struct local *local)
-{
-    (void)local;
-    return 0;
-}
-
-static bool remote_detached(const struct local *local)
-{
-    (void)local;
-    return false;
-}
-
 static const struct local_kind remote_kind = {
     .close = remote_close,
     .end = remote_end,
     .taken_over = remote_taken_over,
     .version = remote_version,
     .read_out = remote_read_out,
-    .next = remote_next,
+    .next = NULL,               /* it goes out of control's own copy, later */
     .store = remote_store,
     .figures = remote_figures,
     .pending = remote_pending,
-    .bad = remote_bad,
-    .sweep = remote_sweep,
-    .detached = remote_detached,
 };
 
 /* A box for the model is mapped at once: control takes its memory while it begins. */

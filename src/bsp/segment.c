@@ -71,13 +71,6 @@ static float *copy_of(const struct segment *segment, unsigned copy)
                                          copy * segment->layout.copy_bytes);
 }
 
-static const float *sum_of(const struct segment *segment, unsigned slot, unsigned sum)
-{
-    uint64_t number = (uint64_t)slot * SEGMENT_SUMS + sum;
-    return segment_place(segment->h,
-                         segment->layout.sums_at + number * segment->layout.sum_bytes);
-}
-
 /* --- what a module may have written --- */
 
 static void detach(struct segment *segment, const char *why)
@@ -351,20 +344,6 @@ static void look_at(const struct segment *segment, unsigned slot,
     };
 }
 
-/* From here on this is what must be found. */
-static void note(struct segment *segment, const struct segment_options *o)
-{
-    if (!segment->taken_over)
-        segment->newest = newest_make(o->version, 0);
-    segment->bound = o->bound;
-    for (unsigned s = 0; s < segment->layout.slots; s++) {
-        uint64_t flip =
-            atomic_load_explicit(&slot_of(segment, s)->flip, memory_order_acquire);
-        segment->kept[s] = flip_kept(flip);
-        look_at(segment, s, &segment->seen[s]);
-    }
-}
-
 uint64_t segment_bytes(const struct segment_options *o)
 {
     uint64_t n = 0;
@@ -394,7 +373,16 @@ descant_status segment_open(struct segment **segment, const struct segment_optio
         return status;
     }
     made->h = o->memory ? o->memory : made->object.header;
-    note(made, o);
+    /* from here on this is what must be found */
+    if (!made->taken_over)
+        made->newest = newest_make(o->version, 0);
+    made->bound = o->bound;
+    for (unsigned s = 0; s < made->layout.slots; s++) {
+        uint64_t flip =
+            atomic_load_explicit(&slot_of(made, s)->flip, memory_order_acquire);
+        made->kept[s] = flip_kept(flip);
+        look_at(made, s, &made->seen[s]);
+    }
     *segment = made;
     return DESCANT_OK;
 }
@@ -508,7 +496,9 @@ bool segment_take(struct segment *segment, int slot, struct segment_taken *taken
         return false;
     }
     segment->kept[slot] = sum;
-    *taken = (struct segment_taken){.values = sum_of(segment, (unsigned)slot, sum),
+    uint64_t number = (uint64_t)slot * SEGMENT_SUMS + sum;
+    size_t at = segment->layout.sums_at + number * segment->layout.sum_bytes;
+    *taken = (struct segment_taken){.values = segment_place(segment->h, at),
                                     .gradients = tally.gradients,
                                     .examples = tally.examples,
                                     .oldest = tally.oldest,
@@ -532,22 +522,20 @@ void segment_figures(struct segment *segment, int slot, struct segment_figures *
 }
 
 /* The slot is this process's while it is cleared, so that no module can have it. */
-static bool sweep(struct segment_slot *slot, uint64_t self)
-{
-    uint64_t owner = atomic_load_explicit(&slot->owner, memory_order_acquire);
-    if (owner == 0 || owner == self || process_alive(owner) ||
-        !atomic_compare_exchange_strong_explicit(
-            &slot->owner, &owner, self, memory_order_acq_rel, memory_order_relaxed))
-        return false;
-    atomic_store_explicit(&slot->pin, 0, memory_order_seq_cst);
-    atomic_store_explicit(&slot->owner, 0, memory_order_release);
-    return true;
-}
-
 int segment_sweep(struct segment *segment)
 {
     int swept = 0;
-    for (unsigned s = 0; s < segment->layout.slots && !detached(segment); s++)
-        swept += sweep(slot_of(segment, s), segment->self);
+    for (unsigned s = 0; s < segment->layout.slots && !detached(segment); s++) {
+        struct segment_slot *slot = slot_of(segment, s);
+        uint64_t owner = atomic_load_explicit(&slot->owner, memory_order_acquire);
+        if (owner == 0 || owner == segment->self || process_alive(owner) ||
+            !atomic_compare_exchange_strong_explicit(&slot->owner, &owner, segment->self,
+                                                     memory_order_acq_rel,
+                                                     memory_order_relaxed))
+            continue;
+        atomic_store_explicit(&slot->pin, 0, memory_order_seq_cst);
+        atomic_store_explicit(&slot->owner, 0, memory_order_release);
+        swept++;
+    }
     return swept;
 }

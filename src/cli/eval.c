@@ -35,7 +35,7 @@ static bool take(const struct cli *cli, const char *usage, const struct option *
     char room[PATH_MAX];
     const char *previous = room;
 
-    *o = (struct options){.how = {.workers = 1, .batch = 512, .max_bad = 0.01},
+    *o = (struct options){.how = {.workers = 1, .batch = EVALUATE_BATCH, .max_bad = 0.01},
                           .out = "-"};
     if (!settings_take(cli, usage, own, n, o, status))
         return false;

@@ -6,7 +6,7 @@
 #include "sync/plan.h"
 #ifdef DESCANT_TRAIN
 #include "files/files.h"
-#include "train/config.h"
+#include "run/config.h"
 #endif
 
 #include <signal.h>

@@ -9,7 +9,7 @@
 #include "sync/launcher.h"
 #include "sync/plan.h"
 #include "train/launch.h"
-#include "train/saved.h"
+#include "run/saved.h"
 #include "train/trainer.h"
 
 #include <stdlib.h>

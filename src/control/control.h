@@ -13,6 +13,7 @@
 #include "run/told.h"
 #include "run/evaluate.h"
 
+#include <string.h>
 #include <sys/types.h>
 
 enum { BSP_MODULES = 64 };      /* at most */
@@ -23,8 +24,8 @@ struct bsp_options {
                                        given */
     int64_t modules, slots, bound, every_gradients, min_gradients, restarts;
     int64_t locals, number;         /* control: ranks to come; local: its number, or -1 */
-    int optimizer;                  /* enum optimizer_kind */
-    double lr, momentum, beta1, beta2, epsilon, beta, l1, l2, clip;
+    struct optimizer optimizer;
+    double lr, clip;
     int64_t supersteps, examples;   /* limits of the run; 0: none */
     double minutes, grace;
     const char *eval;
@@ -51,9 +52,7 @@ int bsp_local(const struct bsp_options *o, struct bsp_link *link, FILE *err);
  * there is no such run, or it is dead. */
 bool bsp_status(const char *run, double over_s, bool as_json, FILE *out, FILE *err);
 
-/* The segment of module k of the run NAME. */
-enum { BSP_NAME = 80, BSP_SEGMENT = BSP_NAME + 8 };
-const char *bsp_segment_name(const char *name, int k, char *text, size_t room);
+enum { BSP_NAME = 80, BSP_SEGMENT = BSP_NAME + 8 };     /* of a run, and its segments */
 
 /* Those of the run NAME that this machine has, by number; how many. */
 int bsp_find_segments(const char *name, int numbers[BSP_MODULES]);
@@ -67,9 +66,8 @@ descant_status bsp_sweeper_start(const char *name, const struct log *log);
 struct bsp_model {
     const struct bsp_options *options;
     const struct log *log;
-    struct optimizer optimizer;
-    struct segment_part *parts;     /* (n_parts) */
-    size_t (*dims)[2];              /* (n_parts); dims[k][1] 0: a vector */
+    struct segment_part *parts;     /* (n_parts), */
+    struct tensor *tensors;         /* which are these */
     uint32_t n_parts;
     size_t n, n_state;
     float *w;                       /* (n), and behind it the optimizer's state
@@ -89,6 +87,15 @@ descant_status bsp_model_open(struct bsp_model *model, const struct bsp_options 
                               const struct log *log);
 void bsp_model_close(struct bsp_model *model);
 control_step bsp_model_step;        /* of: a struct bsp_model */
+/* NULL: the model has no such part. */
+static inline const struct tensor *bsp_model_part(const struct bsp_model *model,
+                                                  const char *name)
+{
+    for (uint32_t k = 0; k < model->n_parts; k++)
+        if (strcmp(model->tensors[k].name, name) == 0)
+            return &model->tensors[k];
+    return NULL;
+}
 
 /* Takes a copy and writes it in the background. False: the last one is not written yet.
  */

@@ -16,32 +16,28 @@ bool bsp_end_within(const struct bsp_ending *how, uint64_t ns)
     return bsp_modules_alive(how->modules) == 0;
 }
 
-/* One that has not attached yet would wait for a segment that is not about to end. */
-static void end_who_never_came(const struct bsp_ending *how)
-{
-    for (int k = 0; k < how->modules->n && k < how->modules->n_locals; k++) {
-        const struct bsp_module *module = &how->modules->at[k];
-        struct local_figures f;
-        local_figures(how->modules->locals[k], &f);
-        if (module->pid > 0 && f.attached == 0 && f.owners <= (uint64_t)module->restarts)
-            kill(-module->pid, SIGTERM);
-    }
-}
-
 void bsp_end_modules(const struct bsp_ending *how)
 {
-    if (how->modules->n == 0)
+    struct bsp_modules *m = how->modules;
+    if (m->n == 0)
         return;
-    how->modules->ending = true;
-    end_who_never_came(how);
-    if (bsp_end_within(how, (uint64_t)(how->modules->options->grace * 1e9)))
+    m->ending = true;
+    /* One that has not attached yet would wait for a segment that is not about to end. */
+    for (int k = 0; k < m->n && k < m->n_locals; k++) {
+        struct local_figures f;
+        local_figures(m->locals[k], &f);
+        if (m->at[k].pid > 0 && f.attached == 0 &&
+            f.owners <= (uint64_t)m->at[k].restarts)
+            kill(-m->at[k].pid, SIGTERM);
+    }
+    if (bsp_end_within(how, (uint64_t)(m->options->grace * 1e9)))
         return;
-    bsp_modules_kill(how->modules, SIGTERM);
+    bsp_modules_kill(m, SIGTERM);
     if (bsp_end_within(how, TERM_NS))
         return;
     bool hurried = how->signals->hurried;
     how->signals->hurried = false;
-    bsp_modules_kill(how->modules, SIGKILL);
+    bsp_modules_kill(m, SIGKILL);
     bsp_end_within(how, TERM_NS);
     how->signals->hurried = hurried;
 }

@@ -7,11 +7,9 @@
 #include "control/control.h"
 #include "run/beside.h"
 #include "run/limits.h"
-#include "train/saved.h"
+#include "run/saved.h"
 
 #include <string.h>
-
-enum { BATCH = 512 };
 
 struct bsp_eval {
     const struct bsp_options *options;
@@ -43,59 +41,43 @@ static void judge_copy(void *of)
         .w = e->saved.w,
         .tables = e->saved.tables,
         .data = e->data,
-        .batch = BATCH,
+        .batch = EVALUATE_BATCH,
         .threads = 1,
         .stopped = is_stopped,
         .of = e,
         .log = e->log,
     };
-    struct metrics sum = {0};
-    double auc;
 
     nn_thread_init();
-    e->status = evaluate(&how, &sum, &auc);
+    e->status = evaluate(&how, &e->figures);
     if (e->status != DESCANT_OK || is_stopped(e))
         return;
-    held_out_set(&e->figures, &sum, auc);
     e->fresh = true;
     patience_judge(&e->patience, e->figures.loss, e->figures.at);
 }
 
 /* --- the copy --- */
 
-static const struct segment_part *find_part(const struct bsp_model *m, const char *name)
-{
-    for (uint32_t k = 0; k < m->n_parts; k++)
-        if (strcmp(m->parts[k].name, name) == 0)
-            return &m->parts[k];
-    return NULL;
-}
-
 /* Every tensor is a part: both are of one file. */
 static void copy_tensors(const struct bsp_model *m, const struct tensor *tensors,
                          size_t n, float *to)
 {
     for (size_t k = 0; k < n; k++)
-        memcpy(to + tensors[k].at, m->w + find_part(m, tensors[k].name)->first,
+        memcpy(to + tensors[k].at, m->w + bsp_model_part(m, tensors[k].name)->at,
                tensors[k].n * sizeof *to);
-}
-
-static void copy_model(struct bsp_eval *e, const struct bsp_model *m)
-{
-    size_t n;
-    const struct tensor *tensors = model_tensors(e->saved.model, &n);
-    copy_tensors(m, tensors, n, e->saved.w);
-    tensors = model_tables(e->saved.model, &n);
-    copy_tensors(m, tensors, n, e->saved.tables);
 }
 
 /* --- what control asks --- */
 
 bool bsp_eval_begin(struct bsp_eval *e, const struct bsp_model *m)
 {
+    size_t n;
     if (beside_busy(e->judge) || e->fresh)
         return false;
-    copy_model(e, m);
+    const struct tensor *tensors = model_tensors(e->saved.model, &n);
+    copy_tensors(m, tensors, n, e->saved.w);
+    tensors = model_tables(e->saved.model, &n);
+    copy_tensors(m, tensors, n, e->saved.tables);
     e->figures = (struct held_out){.at = m->examples, .seconds = m->seconds};
     beside_begin(e->judge);
     return true;
@@ -135,18 +117,6 @@ bool bsp_eval_failed(struct bsp_eval *e)
 
 /* --- opening --- */
 
-static descant_status open_files(struct bsp_eval *e)
-{
-    descant_status status = saved_open(&e->saved, e->options->model, e->log);
-    if (status == DESCANT_OK)
-        status = path_list_init(&e->paths, e->options->eval, e->log);
-    if (status != DESCANT_OK)
-        return status;
-    e->data = held_out_data(&e->saved.options, &e->paths, e->log);
-    e->data.said = &e->said;
-    return evaluate_look(e->saved.model, &e->data);
-}
-
 descant_status bsp_eval_open(struct bsp_eval **out, const struct bsp_model *m)
 {
     struct bsp_eval *e = memory_take(sizeof *e);
@@ -155,7 +125,14 @@ descant_status bsp_eval_open(struct bsp_eval **out, const struct bsp_model *m)
     e->options = m->options;
     e->log = m->log;
     e->at = m->examples;
-    descant_status status = open_files(e);
+    descant_status status = saved_open(&e->saved, e->options->model, e->log);
+    if (status == DESCANT_OK)
+        status = path_list_init(&e->paths, e->options->eval, e->log);
+    if (status == DESCANT_OK) {
+        e->data = config_held_out(&e->saved.options, &e->paths, e->log);
+        e->data.said = &e->said;
+        status = evaluate_look(e->saved.model, &e->data);
+    }
     if (status == DESCANT_OK)
         status = beside_start(&e->judge, "evaluations", judge_copy, e, m->log);
     if (status == DESCANT_OK)

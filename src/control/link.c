@@ -37,24 +37,13 @@ static descant_status open_any(struct fabric **f, const struct fabric_type *type
     return DESCANT_OK;
 }
 
-/* Threads that MPI starts would take the signals that a process of this room takes where
- * it sleeps, and end the process. */
-static descant_status open_deaf(struct fabric **f, const struct fabric_type *type,
-                                const struct fabric_options *options)
-{
-    sigset_t old;
-    signals_hold(&old);
-    descant_status status = type->open(f, options);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-    return status;
-}
-
 static descant_status open_fabric(struct bsp_link *link, enum bsp_role role,
                                   const struct bsp_options *o,
                                   const struct launcher *launcher, const struct log *log)
 {
     const struct fabric_type *type;
     const char *rest;
+    sigset_t old;
     descant_status status = launcher_fabric(launcher, &type, &rest, log);
     if (status != DESCANT_OK)
         return status;
@@ -75,7 +64,12 @@ static descant_status open_fabric(struct bsp_link *link, enum bsp_role role,
         if (options.rank == 0 && role == BSP_LOCAL)
             options.rank = -1;  /* control says which one is free */
     }
-    return open_deaf(&link->f, type, &options);
+    /* Threads that MPI starts would take the signals that a process of this room takes
+     * where it sleeps, and end the process. */
+    signals_hold(&old);
+    status = type->open(&link->f, &options);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    return status;
 }
 
 descant_status bsp_link_open(struct bsp_link **link, enum bsp_role role,

@@ -41,42 +41,29 @@ static void say_crew(struct process *p)
     branch_say_crew(p->branch, &crew);
 }
 
-static void look_at_control(struct process *p)
+static void rest_and_tend(void *of, uint64_t until_ns)
 {
+    struct process *p = of;
+    uint64_t look = bsp_link_look(p->link);
     bool heard = false;
-    if (p->status != DESCANT_OK)
-        return;
-    p->status = p->link->f->type->post->move(p->link->f);
+    if (until_ns &&
+        signals_rest(&p->signals, until_ns < look ? until_ns : look) == SIGNAL_ENDS)
+        fprintf(p->progress.err,
+                "descant: %s: these local modules end; " SIGNALS_AGAIN "them at once\n",
+                signal_name(p->signals.came));
+    bsp_modules_tend(&p->modules);
+    say_crew(p);
+    if (p->status == DESCANT_OK)
+        p->status = p->link->f->type->post->move(p->link->f);
     if (p->status == DESCANT_OK)
         p->status = branch_turn(p->branch, &heard);
     if (heard)
         p->link->heard_ns = clock_now_ns();
 }
 
-static void tend(struct process *p)
-{
-    bsp_modules_tend(&p->modules);
-    say_crew(p);
-}
-
-static void rest_and_tend(void *of, uint64_t until_ns)
-{
-    struct process *p = of;
-    uint64_t look = bsp_link_look(p->link);
-    if (until_ns &&
-        signals_rest(&p->signals, until_ns < look ? until_ns : look) == SIGNAL_ENDS)
-        fprintf(p->progress.err,
-                "descant: %s: these local modules end; " SIGNALS_AGAIN "them at once\n",
-                signal_name(p->signals.came));
-    tend(p);
-    look_at_control(p);
-}
-
 /* With the first model there are segments. */
 static void begin_modules(struct process *p)
 {
-    if (p->n_locals || !branch_locals(p->branch))
-        return;
     p->n_locals = branch_locals(p->branch);
     for (int k = 0; k < p->n_locals; k++)
         p->locals[k] = branch_local(p->branch, k);
@@ -87,35 +74,23 @@ static void begin_modules(struct process *p)
         p->status = bsp_modules_start(&p->modules);
 }
 
-static void say_if_alone(struct process *p)
-{
-    if (p->said_alone || p->n_locals || !branch_alone(p->branch) ||
-        clock_now_ns() - p->began_ns < ALONE_NS)
-        return;
-    p->said_alone = true;
-    log_say(&p->log, DESCANT_WARNING,
-            "there is no control yet: descant bsp control of this address is awaited");
-}
-
 static void work(struct process *p)
 {
     while (p->status == DESCANT_OK && !first_signal(&p->signals.first) &&
            !branch_ended(p->branch)) {
-        begin_modules(p);
-        say_if_alone(p);
+        if (!p->n_locals && branch_locals(p->branch))
+            begin_modules(p);
+        if (!p->said_alone && !p->n_locals && branch_alone(p->branch) &&
+            clock_now_ns() - p->began_ns >= ALONE_NS) {
+            p->said_alone = true;
+            log_say(&p->log, DESCANT_WARNING,
+                    "there is no control yet: descant bsp control of this address is "
+                    "awaited");
+        }
         bsp_modules_name_bad(&p->modules, false);
         uint64_t until = clock_now_ns() + TICK_NS, next = bsp_modules_next(&p->modules);
         rest_and_tend(p, next && next < until ? next : until);
     }
-}
-
-static void say_what_is_lost(struct process *p)
-{
-    uint64_t lost = branch_untaken(p->branch);
-    if (lost)
-        log_say(&p->log, DESCANT_WARNING,
-                "%" PRIu64 " gradient%s lost: control has not taken %s", lost,
-                lost == 1 ? " is" : "s are", lost == 1 ? "it" : "them");
 }
 
 static void end(struct process *p)
@@ -130,7 +105,11 @@ static void end(struct process *p)
     while (p->status == DESCANT_OK && !branch_done(p->branch) &&
            !branch_alone(p->branch) && !p->signals.hurried && clock_now_ns() < until)
         rest_and_tend(p, until);
-    say_what_is_lost(p);
+    uint64_t lost = branch_untaken(p->branch);
+    if (lost)
+        log_say(&p->log, DESCANT_WARNING,
+                "%" PRIu64 " gradient%s lost: control has not taken %s", lost,
+                lost == 1 ? " is" : "s are", lost == 1 ? "it" : "them");
 }
 
 int bsp_local(const struct bsp_options *o, struct bsp_link *link, FILE *err)

@@ -13,15 +13,7 @@
 
 static struct local_figures all_figures(const struct bsp_run_log *l)
 {
-    struct local_figures all = {0};
-    for (int k = 0; k < l->n_locals; k++) {
-        struct local_figures f;
-        local_figures(l->locals[k], &f);
-        all.stale += f.stale;
-        all.bad += f.bad;
-        all.owners += f.owners;
-        all.attached += f.attached;
-    }
+    struct local_figures all = local_figures_of(l->locals, l->n_locals);
     all.bad += l->left_out;
     return all;
 }

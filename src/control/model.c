@@ -7,6 +7,7 @@
  * the saver, writes the copy. So a checkpoint is of exactly one superstep, and a run that
  * goes on from it makes the steps that the first one would have made of the same sums. */
 #include "control/control.h"
+#include "kernels/kernels.h"
 #include "run/beside.h"
 #include "run/checkpoint.h"
 
@@ -32,8 +33,8 @@ struct bsp_saver {
 static descant_status take_parts(struct bsp_model *m, size_t n)
 {
     m->parts = memory_take_array(n, sizeof *m->parts);
-    m->dims = memory_take_array(n, sizeof *m->dims);
-    return m->parts && m->dims
+    m->tensors = memory_take_array(n, sizeof *m->tensors);
+    return m->parts && m->tensors
                ? DESCANT_OK
                : log_fail(m->log, DESCANT_MEMORY, "no memory for a list of parts");
 }
@@ -41,21 +42,14 @@ static descant_status take_parts(struct bsp_model *m, size_t n)
 static void add_part(struct bsp_model *m, const char *name, size_t rows, size_t columns)
 {
     struct segment_part *part = &m->parts[m->n_parts];
+    struct tensor *tensor = &m->tensors[m->n_parts++];
+    *tensor = (struct tensor){.n_dims = columns ? 2 : 1, .dims = {rows, columns},
+                              .at = m->n, .n = rows * (columns ? columns : 1)};
+    snprintf(tensor->name, sizeof tensor->name, "%s", name);
     snprintf(part->name, sizeof part->name, "%s", name);
     part->first = m->n;
-    part->n = rows * (columns ? columns : 1);
-    m->dims[m->n_parts][0] = rows;
-    m->dims[m->n_parts][1] = columns;
-    m->n += part->n;
-    m->n_parts++;
-}
-
-static bool has_part(const struct bsp_model *m, const char *name)
-{
-    for (uint32_t k = 0; k < m->n_parts; k++)
-        if (strcmp(m->parts[k].name, name) == 0)
-            return true;
-    return false;
+    part->n = tensor->n;
+    m->n += tensor->n;
 }
 
 /* "1000" is a part w; else "weight=1000,bias=1". False: it is neither. */
@@ -75,7 +69,7 @@ static bool parse_params(struct bsp_model *m, const char *text)
             return false;
         }
         if (*text < '1' || *text > '9' || strspn(text, "0123456789") > 13 ||
-            has_part(m, name))
+            bsp_model_part(m, name))
             return false;
         add_part(m, name, strtoull(text, &end, 10), 0);
         if (!*end)
@@ -115,7 +109,7 @@ static descant_status parts_of_file(struct bsp_model *m, const char *path,
 
 static descant_status take_values(struct bsp_model *m)
 {
-    m->n_state = optimizer_floats(&m->optimizer, m->n);
+    m->n_state = optimizer_floats(&m->options->optimizer, m->n);
     m->w = memory_take_array(m->n + m->n_state, sizeof *m->w);
     if (m->options->checkpoint)
         m->copy = memory_take_array(m->n + m->n_state, sizeof *m->copy);
@@ -134,28 +128,6 @@ static void read_values(struct bsp_model *m, const struct safetensors *file)
     }
 }
 
-static descant_status check_values(const struct bsp_model *m, const char *path)
-{
-    for (uint32_t k = 0; k < m->n_parts; k++)
-        for (size_t i = 0; i < m->parts[k].n; i++)
-            if (!(m->w[m->parts[k].first + i] * 0.0f == 0.0f))
-                return log_fail(m->log, DESCANT_CORRUPT,
-                                "%s: the tensor %s has NaN or Inf", path,
-                                m->parts[k].name);
-    return DESCANT_OK;
-}
-
-static descant_status open_params(struct bsp_model *m)
-{
-    descant_status status = take_parts(m, MOST_NAMED);
-    if (status == DESCANT_OK && !parse_params(m, m->options->params))
-        status = log_fail(m->log, DESCANT_INVALID,
-                          "--params %s: allowed is a number of floats, as 1000, or up to "
-                          "%d parts with names, each once, as weight=1000,bias=1",
-                          m->options->params, MOST_NAMED);
-    return status == DESCANT_OK ? take_values(m) : status;
-}
-
 static descant_status open_model(struct bsp_model *m)
 {
     const char *path = m->options->model;
@@ -166,10 +138,13 @@ static descant_status open_model(struct bsp_model *m)
     status = parts_of_file(m, path, file);
     if (status == DESCANT_OK)
         status = take_values(m);
-    if (status == DESCANT_OK) {
+    if (status == DESCANT_OK)
         read_values(m, file);
-        status = check_values(m, path);
-    }
+    for (const struct tensor *t = m->tensors;
+         status == DESCANT_OK && t < m->tensors + m->n_parts; t++)
+        if (!kernels_best()->finite(m->w + t->at, t->n))
+            status = log_fail(m->log, DESCANT_CORRUPT, "%s: the tensor %s has NaN or Inf",
+                              path, t->name);
     safetensors_close(file);
     return status;
 }
@@ -212,53 +187,29 @@ static descant_status read_progress(struct bsp_model *m, const char *path,
                     path);
 }
 
-static descant_status read_checkpoint(struct bsp_model *m, const struct checkpoint *c)
-{
-    descant_status status = DESCANT_OK;
-    if (m->n_parts) {
-        status = compare(m, c->path, c->file);
-    } else {
-        status = parts_of_file(m, c->path, c->file);
-        if (status == DESCANT_OK)
-            status = take_values(m);
-    }
-    if (status == DESCANT_OK)
-        status = read_progress(m, c->path, c->file);
-    if (status == DESCANT_OK)
-        status = checkpoint_state(c, "optimizer", m->w + m->n, m->n_state);
-    if (status == DESCANT_OK) {
-        read_values(m, c->file);
-        m->resumed = true;
-    }
-    return status;
-}
-
 static descant_status resume(struct bsp_model *m)
 {
     struct checkpoint c = {.path = m->options->checkpoint, .told = &m->options->told,
                            .log = m->log};
+    bool shaped = m->n_parts > 0;
     descant_status status = checkpoint_open(&c, true);
     if (status == DESCANT_OK)
-        status = read_checkpoint(m, &c);
+        status = shaped ? compare(m, c.path, c.file) : parts_of_file(m, c.path, c.file);
+    if (status == DESCANT_OK && !shaped)
+        status = take_values(m);
+    if (status == DESCANT_OK)
+        status = read_progress(m, c.path, c.file);
+    if (status == DESCANT_OK)
+        status = checkpoint_state(&c, "optimizer", m->w + m->n, m->n_state);
+    if (status == DESCANT_OK) {
+        read_values(m, c.file);
+        m->resumed = true;
+    }
     checkpoint_close(&c);
     return status;
 }
 
 /* --- writing --- */
-
-static void list_tensors(struct contents *contents, const struct bsp_model *m)
-{
-    for (uint32_t k = 0; k < m->n_parts; k++) {
-        struct safetensor *t = contents_add(contents, m->parts[k].name, SAFETENSORS_F32,
-                                            m->copy + m->parts[k].first, m->parts[k].n);
-        t->n_dims = m->dims[k][1] ? 2 : 1;
-        t->dims[0] = m->dims[k][0];
-        t->dims[1] = m->dims[k][1];
-    }
-    if (m->n_state)
-        contents_add(contents, "descant.optimizer", SAFETENSORS_F32, m->copy + m->n,
-                     m->n_state);
-}
 
 static void write_copy(void *of)
 {
@@ -283,17 +234,11 @@ static descant_status open_saver(struct bsp_model *m)
     s->contents = contents_create(m->n_parts + 1, m->log);
     if (!s->contents)
         return DESCANT_MEMORY;
-    list_tensors(s->contents, m);
+    contents_tensors(s->contents, m->tensors, m->n_parts, m->copy);
+    if (m->n_state)
+        contents_add(s->contents, "descant.optimizer", SAFETENSORS_F32, m->copy + m->n,
+                     m->n_state);
     return beside_start(&s->thread, "checkpoints", write_copy, s, m->log);
-}
-
-static void close_saver(struct bsp_saver *s)
-{
-    if (!s)
-        return;
-    beside_stop(s->thread);
-    contents_destroy(s->contents);
-    memory_give(s);
 }
 
 bool bsp_model_save(struct bsp_model *m)
@@ -326,7 +271,7 @@ void bsp_model_step(void *of, const struct control_piece *piece)
     const struct bsp_model *m = of;
     const struct optimizer_piece p = {piece->w,  piece->g, m->w + m->n,
                                       piece->at, piece->n, m->n};
-    optimizer_step_piece(&m->optimizer, &p, m->options->lr, piece->step);
+    optimizer_step_piece(&m->options->optimizer, &p, m->options->lr, piece->step);
 }
 
 static descant_status open_all(struct bsp_model *m)
@@ -334,14 +279,23 @@ static descant_status open_all(struct bsp_model *m)
     const struct bsp_options *o = m->options;
     bool here = o->checkpoint && checkpoint_there(o->checkpoint);
     descant_status status = DESCANT_OK;
-    if (o->params)
-        status = open_params(m);
-    else if (o->model)
+    if (o->params) {
+        status = take_parts(m, MOST_NAMED);
+        if (status == DESCANT_OK && !parse_params(m, o->params))
+            status = log_fail(
+                m->log, DESCANT_INVALID,
+                "--params %s: allowed is a number of floats, as 1000, or up to %d parts "
+                "with names, each once, as weight=1000,bias=1",
+                o->params, MOST_NAMED);
+        if (status == DESCANT_OK)
+            status = take_values(m);
+    } else if (o->model) {
         status = open_model(m);
-    else if (!o->resume || !here)
+    } else if (!o->resume || !here) {
         status =
             log_fail(m->log, DESCANT_INVALID, "--params or --model says what to train%s",
                      o->resume ? ": there is no checkpoint to resume" : "");
+    }
     if (status == DESCANT_OK && o->resume && here)
         status = resume(m);
     else if (status == DESCANT_OK && o->resume)
@@ -355,19 +309,7 @@ static descant_status open_all(struct bsp_model *m)
 descant_status bsp_model_open(struct bsp_model *m, const struct bsp_options *o,
                               const struct log *log)
 {
-    *m = (struct bsp_model){
-        .options = o,
-        .log = log,
-        .version = 1,
-        .optimizer = {.kind = (enum optimizer_kind)o->optimizer,
-                      .momentum = o->momentum,
-                      .beta1 = o->beta1,
-                      .beta2 = o->beta2,
-                      .epsilon = o->epsilon,
-                      .beta = o->beta,
-                      .l1 = o->l1,
-                      .l2 = o->l2},
-    };
+    *m = (struct bsp_model){.options = o, .log = log, .version = 1};
     descant_status status = open_all(m);
     if (status == DESCANT_OK && o->checkpoint)
         status = open_saver(m);
@@ -381,10 +323,14 @@ descant_status bsp_model_open(struct bsp_model *m, const struct bsp_options *o,
 void bsp_model_close(struct bsp_model *m)
 {
     bsp_eval_close(m->eval);
-    close_saver(m->saver);
+    if (m->saver) {
+        beside_stop(m->saver->thread);
+        contents_destroy(m->saver->contents);
+    }
+    memory_give(m->saver);
     memory_give(m->copy);
     memory_give(m->w);
-    memory_give(m->dims);
+    memory_give(m->tensors);
     memory_give(m->parts);
     *m = (struct bsp_model){0};
 }

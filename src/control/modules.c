@@ -54,7 +54,7 @@ static void become_module(const struct bsp_options *o, int k, pid_t parent, int 
     snprintf(number, sizeof number, "%d", o->first_module + k);
     snprintf(all, sizeof all, "%d", o->all_modules);
     setenv("DESCANT_SEGMENT",
-           bsp_segment_name(o->name, o->first_module + k, name, sizeof name), 1);
+           local_name(o->name, o->first_module + k, name, sizeof name), 1);
     setenv("DESCANT_MODULE", number, 1);
     setenv("DESCANT_MODULES", all, 1);
     execvp(o->command[0], o->command);
@@ -101,15 +101,22 @@ descant_status bsp_modules_start(struct bsp_modules *m)
     return status;
 }
 
-static void died(struct bsp_modules *m, int k, const char *how)
+static void note_end(struct bsp_modules *m, int k, int status)
 {
     struct bsp_module *one = &m->at[k];
     int number = m->options->first_module + k;
-    const char *others = bsp_modules_alive(m) ? "; the others go on" : "";
+    char how[64];
+    one->pid = 0;
+    if (one->state == BSP_LOST)
+        return;
+    one->state = BSP_DONE;
+    if (m->ending || (WIFEXITED(status) && WEXITSTATUS(status) == 0))
+        return;
+    child_end_text(status, how, sizeof how);
     if (one->restarts == m->options->restarts) {
         one->state = BSP_LOST;
         log_say(m->log, DESCANT_WARNING, "module %d %s, and is not started again%s",
-                number, how, others);
+                number, how, bsp_modules_alive(m) ? "; the others go on" : "");
         return;
     }
     int doublings = one->restarts < MOST_DOUBLINGS ? one->restarts : MOST_DOUBLINGS;
@@ -118,28 +125,6 @@ static void died(struct bsp_modules *m, int k, const char *how)
     one->restarts++;
     log_say(m->log, DESCANT_WARNING, "module %d %s: it is started again (%d of %d)",
             number, how, one->restarts, (int)m->options->restarts);
-}
-
-static void note_end(struct bsp_modules *m, int k, int status)
-{
-    char how[64];
-    m->at[k].pid = 0;
-    if (m->at[k].state == BSP_LOST)
-        return;
-    m->at[k].state = BSP_DONE;
-    if (m->ending || (WIFEXITED(status) && WEXITSTATUS(status) == 0))
-        return;
-    died(m, k, child_end_text(status, how, sizeof how));
-}
-
-static void start_again(struct bsp_modules *m, int k)
-{
-    if (m->at[k].state != BSP_WAITS || clock_now_ns() < m->at[k].again_ns)
-        return;
-    if (m->ending)
-        m->at[k].state = BSP_DONE;
-    else if (start(m, k) != DESCANT_OK)
-        m->at[k].state = BSP_LOST;
 }
 
 /* What it has started ends with it; until it is reaped, nobody else can have the number.
@@ -181,7 +166,12 @@ void bsp_modules_tend(struct bsp_modules *m)
             note_end(m, k, status);
             any = true;
         }
-        start_again(m, k);
+        if (m->at[k].state != BSP_WAITS || clock_now_ns() < m->at[k].again_ns)
+            continue;
+        if (m->ending)
+            m->at[k].state = BSP_DONE;
+        else if (start(m, k) != DESCANT_OK)
+            m->at[k].state = BSP_LOST;
     }
     for (int k = 0; k < m->n_locals && any; k++)
         local_sweep(m->locals[k]);

@@ -1,16 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* The names of a run's segments, and those that this machine has. */
+/* The segments of a run that this machine has, by their names. */
 #include "control/control.h"
 
 #include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
-
-const char *bsp_segment_name(const char *name, int k, char *text, size_t room)
-{
-    snprintf(text, room, "%s-%d", name, k);
-    return text;
-}
 
 static int by_number(const void *a, const void *b)
 {

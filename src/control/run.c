@@ -69,24 +69,6 @@ struct run {
 
 /* --- the others --- */
 
-/* Segments of another run need a version above theirs. A sum that no superstep is about
- * to take is taken now: nothing else comes from there before, neither a last one nor
- * figures. */
-static void meet(struct run *r)
-{
-    bool comes = false, waits = false;
-    for (int k = r->n_own; k < r->n_locals; k++) {
-        comes |= local_taken_over(r->locals[k]);
-        waits |= remote_news(r->locals[k]).held && !r->asked;
-    }
-    if (waits)
-        control_read_out(r->control);
-    if (!comes)
-        return;
-    control_meet(r->control);
-    r->model.version = control_version(r->control);
-}
-
 /* There a signal, or a failure, may be that a rank has died: others will not answer, and
  * the launcher ends the job in a second or so. */
 static bool is_fixed(const struct run *r)
@@ -105,19 +87,18 @@ static void say_end(struct run *r, const char *why, bool by_signal)
                                                : RUN_KEEPS_NOTHING, by_signal);
 }
 
-static bool move(struct run *r)
-{
-    warden_enter(&r->warden);
-    bool good = r->link->f->type->post->move(r->link->f) == DESCANT_OK;
-    warden_leave(&r->warden);
-    return good;
-}
-
+/* Segments of another run need a version above theirs. A sum that no superstep is about
+ * to take is taken now: nothing else comes from there before, neither a last one nor
+ * figures. */
 static void look_at_link(struct run *r)
 {
+    bool comes = false, waits = false;
     if (!r->link)
         return;
-    if (!move(r) && !r->why) {
+    warden_enter(&r->warden);
+    bool moved = r->link->f->type->post->move(r->link->f) == DESCANT_OK;
+    warden_leave(&r->warden);
+    if (!moved && !r->why) {
         r->failed = r->bad_link = true;
         r->why = "the other ranks cannot be reached";
         say_end(r, r->why, false);
@@ -125,8 +106,16 @@ static void look_at_link(struct run *r)
     for (int k = r->n_own; k < r->n_locals && !r->bad_link; k++)
         if (remote_turn(r->locals[k]))
             r->link->heard_ns = clock_now_ns();
-    if (r->control)
-        meet(r);
+    for (int k = r->n_own; k < r->n_locals && r->control; k++) {
+        comes |= local_taken_over(r->locals[k]);
+        waits |= remote_news(r->locals[k]).held && !r->asked;
+    }
+    if (waits)
+        control_read_out(r->control);
+    if (!comes)
+        return;
+    control_meet(r->control);
+    r->model.version = control_version(r->control);
 }
 
 static void await_saver(struct run *r)
@@ -195,106 +184,40 @@ static struct everybody look_at_all(const struct run *r)
 
 /* --- opening --- */
 
-static descant_status open_own(struct run *r)
-{
-    char name[BSP_SEGMENT];
-    for (int k = 0; k < r->o->modules; k++) {
-        const struct segment_options options = {
-            .name = bsp_segment_name(r->o->name, k, name, sizeof name),
-            .slots = (int)r->o->slots,
-            .bound = (uint64_t)r->o->bound,
-            .parts = r->model.parts,
-            .n_parts = r->model.n_parts,
-            .model = r->model.w,
-            .version = r->model.version,
-            .log = &r->log,
-        };
-        descant_status status = local_open(&r->locals[k], &options);
-        if (status == DESCANT_DUPLICATE)
-            log_say(&r->log, DESCANT_ERROR,
-                    "another run has the name %s; --name gives this one another",
-                    r->o->name);
-        if (status != DESCANT_OK)
-            return status;
-        r->n_own = ++r->n_locals;
-    }
-    return DESCANT_OK;
-}
-
-static descant_status open_others(struct run *r)
-{
-    const struct bsp_model *m = &r->model;
-    uint64_t run = run_number();
-    for (int rank = 1; r->link && rank < r->link->ranks; rank++) {
-        const struct remote_options options = {
-            .f = r->link->f,
-            .rank = rank,
-            .n = m->n,
-            .parts = m->parts,
-            .n_parts = m->n_parts,
-            .bound = (uint64_t)r->o->bound,
-            .run = run,
-            .first_rank = r->o->modules ? 0 : 1,
-            .n_ranks = r->link->ranks - !r->o->modules,
-            .model = m->w,
-            .version = m->version,
-            .log = &r->log,
-        };
-        descant_status status = remote_open(&r->locals[r->n_locals], &options);
-        if (status != DESCANT_OK)
-            return status;
-        r->n_locals++;
-    }
-    return DESCANT_OK;
-}
-
 static descant_status open_locals(struct run *r)
 {
+    const struct bsp_model *m = &r->model;
+    const struct local_range range = {r->o->name, 0, (int)r->o->modules};
+    const struct segment_options own = {.slots = (int)r->o->slots,
+                                        .bound = (uint64_t)r->o->bound,
+                                        .parts = m->parts, .n_parts = m->n_parts,
+                                        .model = m->w, .version = m->version,
+                                        .log = &r->log};
+    struct remote_options other = {.n = m->n, .parts = m->parts, .n_parts = m->n_parts,
+                                   .bound = own.bound, .run = run_number(),
+                                   .first_rank = r->o->modules ? 0 : 1,
+                                   .model = m->w, .version = m->version, .log = &r->log};
     size_t most = (size_t)r->o->modules + (r->link ? (size_t)r->link->ranks : 0);
     r->locals = memory_take_array(most, sizeof *r->locals);
     if (!r->locals)
         return log_fail(&r->log, DESCANT_MEMORY, "no memory for a list of local modules");
-    descant_status status = open_own(r);
+    descant_status status = local_open_range(r->locals, &r->n_own, &range, own);
     r->modules.locals = r->locals;
-    r->modules.n_locals = r->n_own;
-    return status == DESCANT_OK ? open_others(r) : status;
-}
-
-/* So that the first version is above what those who are there have. */
-static void greet(struct run *r)
-{
-    uint64_t until = clock_now_ns() + GREET_NS;
-    look_at_link(r);
-    while (r->link && !look_at_all(r).greeted && clock_now_ns() < until && !r->why)
-        rest_until(r, until);
+    r->modules.n_locals = r->n_locals = r->n_own;
+    for (int rank = 1; r->link && rank < r->link->ranks && status == DESCANT_OK; rank++) {
+        other.f = r->link->f;
+        other.rank = rank;
+        other.n_ranks = r->link->ranks - !r->o->modules;
+        status = remote_open(&r->locals[r->n_locals], &other);
+        r->n_locals += status == DESCANT_OK;
+    }
+    return status;
 }
 
 static uint64_t least_of_step(const struct bsp_options *o)
 {
     return (uint64_t)(o->min_gradients > o->every_gradients ? o->min_gradients
                                                             : o->every_gradients);
-}
-
-static descant_status open_control(struct run *r)
-{
-    const struct control_options options = {
-        .locals = r->locals,
-        .n_locals = r->n_locals,
-        .n = r->model.n,
-        .w = r->model.w,
-        .version = r->model.version,
-        .steps = r->model.steps,
-        .bound = (uint64_t)r->o->bound,
-        .min_gradients = least_of_step(r->o),
-        .clip = r->o->clip,
-        .step = bsp_model_step,
-        .of = &r->model,
-        .log = &r->log,
-    };
-    descant_status status = control_create(&r->control, &options);
-    if (status == DESCANT_OK)
-        r->model.version = control_version(r->control);
-    return status;
 }
 
 /* The run may have come so far before it was resumed. */
@@ -314,22 +237,35 @@ static void look_at_limits(struct run *r)
 
 static descant_status open_all(struct run *r)
 {
+    struct bsp_model *m = &r->model;
     descant_status status =
         lock_take_files(r->locks, r->o->checkpoint, r->o->log, NULL, &r->log);
     if (status == DESCANT_OK && r->o->checkpoint)
         safetensors_tidy(r->o->checkpoint);
     if (status == DESCANT_OK)
-        status = bsp_model_open(&r->model, r->o, &r->log);
+        status = bsp_model_open(m, r->o, &r->log);
     if (status == DESCANT_OK)
         status = open_locals(r);
+    if (status == DESCANT_OK) {
+        /* so that the first version is above what those who are there have */
+        uint64_t until = clock_now_ns() + GREET_NS;
+        look_at_link(r);
+        while (r->link && !look_at_all(r).greeted && clock_now_ns() < until && !r->why)
+            rest_until(r, until);
+        const struct control_options options = {
+            .locals = r->locals, .n_locals = r->n_locals, .n = m->n, .w = m->w,
+            .version = m->version, .steps = m->steps, .bound = (uint64_t)r->o->bound,
+            .min_gradients = least_of_step(r->o), .clip = r->o->clip,
+            .step = bsp_model_step, .of = m, .log = &r->log,
+        };
+        status = control_create(&r->control, &options);
+    }
     if (status == DESCANT_OK)
-        greet(r);
-    if (status == DESCANT_OK)
-        status = open_control(r);
-    r->before_s = r->model.seconds;
+        m->version = control_version(r->control);
+    r->before_s = m->seconds;
     r->began_ns = r->due_ns = r->saved_ns = clock_now_ns();
     if (status == DESCANT_OK)
-        status = bsp_log_open(&r->shown, &r->model, r->locals, r->n_locals);
+        status = bsp_log_open(&r->shown, m, r->locals, r->n_locals);
     look_at_limits(r);
     if (status == DESCANT_OK && r->o->command && !r->why)
         status = bsp_modules_start(&r->modules);
@@ -338,46 +274,34 @@ static descant_status open_all(struct run *r)
 
 /* --- supersteps --- */
 
-static void count_step(struct run *r, const struct superstep *s, uint64_t began)
-{
-    struct bsp_model *m = &r->model;
-    uint64_t now = clock_now_ns();
-    m->version = control_version(r->control);
-    m->steps = control_steps(r->control);
-    m->gradients += s->sums.gradients;
-    m->examples += s->sums.examples;
-    m->seconds = r->before_s + (double)(now - r->began_ns) * 1e-9;
-    r->pace_ns = (double)(now - r->shown.stepped_ns) / (double)s->sums.gradients;
-    bsp_log_step(&r->shown, m, s, (double)(now - began) * 1e-9);
-}
-
 static void superstep(struct run *r)
 {
+    struct bsp_model *m = &r->model;
     struct superstep s = {0};
     uint64_t began = clock_now_ns();
     if (control_superstep(r->control, &s) != DESCANT_OK) {
         r->failed = r->bad = true;
         r->why = "the model has NaN or Inf";
     } else if (s.stepped) {
-        count_step(r, &s, began);
+        uint64_t now = clock_now_ns();
+        m->version = control_version(r->control);
+        m->steps = control_steps(r->control);
+        m->gradients += s.sums.gradients;
+        m->examples += s.sums.examples;
+        m->seconds = r->before_s + (double)(now - r->began_ns) * 1e-9;
+        r->pace_ns = (double)(now - r->shown.stepped_ns) / (double)s.sums.gradients;
+        bsp_log_step(&r->shown, m, &s, (double)(now - began) * 1e-9);
     }
     r->left = s.stepped || s.left_out ? 0 : s.sums.gradients;
     r->shown.left_out += s.left_out;
 }
 
-static bool awaits_others(const struct run *r)
-{
-    uint64_t patience =
-        r->o->every_gradients ? LATE_NS : (uint64_t)(r->o->period_s * 0.5e9);
-    bool any = false;
-    for (int k = r->n_own; k < r->n_locals; k++)
-        any |= remote_awaited(r->locals[k], r->order);
-    return any && clock_now_ns() < r->asked_ns + patience;
-}
-
 /* Orders a read-out, or makes the superstep of the last order; true: it was made. */
 static bool advance(struct run *r)
 {
+    uint64_t patience =
+        r->o->every_gradients ? LATE_NS : (uint64_t)(r->o->period_s * 0.5e9);
+    bool awaits = false;
     if (!r->asked) {
         r->asked = true;
         r->asked_ns = clock_now_ns();
@@ -385,7 +309,9 @@ static bool advance(struct run *r)
         for (int k = r->n_own; k < r->n_locals; k++)
             remote_ask(r->locals[k], r->order);
     }
-    if (awaits_others(r))
+    for (int k = r->n_own; k < r->n_locals; k++)
+        awaits |= remote_awaited(r->locals[k], r->order);
+    if (awaits && clock_now_ns() < r->asked_ns + patience)
         return false;
     for (int k = r->n_own; k < r->n_locals; k++)
         remote_pass_over(r->locals[k], r->order);
@@ -420,22 +346,15 @@ static uint64_t step_if_due(struct run *r)
     return clock_now_ns() + look_after(r, pending);
 }
 
-/* A module that comes by itself has nothing to come to. With a COMMAND its end says it.
- */
-static bool all_detached(const struct run *r)
-{
-    if (r->o->command || r->n_own == 0 || r->n_own < r->n_locals)
-        return false;
-    for (int k = 0; k < r->n_own; k++)
-        if (!local_detached(r->locals[k]))
-            return false;
-    return true;
-}
-
 static void look_at_end(struct run *r)
 {
     double minutes = (double)(clock_now_ns() - r->began_ns) / 60e9;
     const struct everybody all = look_at_all(r);
+    /* A module that comes by itself has nothing to come to. With a COMMAND its end says
+     * it. */
+    bool detached = !r->o->command && r->n_own > 0 && r->n_own == r->n_locals;
+    for (int k = 0; k < r->n_own && detached; k++)
+        detached = local_detached(r->locals[k]);
     look_at_limits(r);
     if (!r->why && r->o->minutes > 0 && minutes >= r->o->minutes)
         r->why = "the time is over";
@@ -443,7 +362,7 @@ static void look_at_end(struct run *r)
         r->failed = all.lost > 0;
         r->why = r->failed ? "no module is left" : "all modules have done their work";
     }
-    if (!r->why && all_detached(r)) {
+    if (!r->why && detached) {
         r->failed = true;
         r->why = "no segment is left";
     }
@@ -464,13 +383,12 @@ static void save_if_due(struct run *r)
 /* Modules that a COMMAND starts say themselves what becomes of them. */
 static void say_if_alone(struct run *r)
 {
-    bool any = r->o->command || r->said_alone || clock_now_ns() - r->began_ns < ALONE_NS;
-    for (int k = 0; k < r->n_locals && !any; k++) {
-        struct local_figures f;
-        local_figures(r->locals[k], &f);
-        any = f.owners > 0 || f.attached > 0 ||
-              (k >= r->n_own && remote_news(r->locals[k]).came);
-    }
+    if (r->o->command || r->said_alone || clock_now_ns() - r->began_ns < ALONE_NS)
+        return;
+    const struct local_figures all = local_figures_of(r->locals, r->n_locals);
+    bool any = all.owners > 0 || all.attached > 0;
+    for (int k = r->n_own; k < r->n_locals; k++)
+        any |= remote_news(r->locals[k]).came;
     if (any)
         return;
     r->said_alone = true;
@@ -528,33 +446,14 @@ static void await_others(struct run *r, uint64_t until)
     if (!look_at_all(r).left)
         log_say(
             &r->log, DESCANT_WARNING,
-            "not all local modules have ended: gradients that they have not handed on are left out");
-}
-
-static void end_modules(struct run *r)
-{
-    const struct bsp_ending how = ending(r);
-    uint64_t grace = (uint64_t)(r->o->grace * 1e9) + 2 * TERM_NS + LEAVE_NS;
-    uint64_t until = clock_now_ns() + grace;
-    for (int k = 0; k < r->n_locals; k++)
-        local_end(r->locals[k]);
-    bsp_end_modules(&how);
-    await_others(r, until);
+            "not all local modules have ended: gradients that they have not handed on "
+            "are left out");
 }
 
 static void wait_saver(struct run *r)
 {
     while (bsp_model_saving(&r->model) && !r->signals.hurried)
         rest_until(r, clock_now_ns() + TICK_NS / 10);
-}
-
-/* False: it could not be written. */
-static bool last_checkpoint(struct run *r)
-{
-    wait_saver(r);
-    bool good = bsp_model_save(&r->model);
-    wait_saver(r);
-    return good && !bsp_model_saving(&r->model) && !bsp_model_save_failed(&r->model);
 }
 
 static int signalled(const struct run *r)
@@ -578,8 +477,18 @@ static bool judge_last(struct run *r)
     return signalled(r) || !bsp_eval_failed(eval);
 }
 
-static void say_what_is_lost(struct run *r)
+static void end(struct run *r)
 {
+    struct bsp_end how = {.seconds = (double)(clock_now_ns() - r->began_ns) * 1e-9};
+    const struct bsp_ending modules = ending(r);
+    uint64_t grace = (uint64_t)(r->o->grace * 1e9) + 2 * TERM_NS + LEAVE_NS;
+    uint64_t until = clock_now_ns() + grace;
+    for (int k = 0; k < r->n_locals; k++)
+        local_end(r->locals[k]);
+    bsp_end_modules(&modules);
+    await_others(r, until);
+    if (!r->limited && !r->bad && !r->signals.hurried)
+        superstep(r);
     uint64_t lost = look_at_all(r).gradients_lost;
     if (lost)
         log_say(&r->log, DESCANT_WARNING,
@@ -590,18 +499,13 @@ static void say_what_is_lost(struct run *r)
                 "the last %" PRIu64 " gradient%s left out: a step takes %" PRIu64
                 " at least",
                 r->left, r->left == 1 ? " is" : "s are", least_of_step(r->o));
-}
-
-static void end(struct run *r)
-{
-    struct bsp_end how = {.seconds = (double)(clock_now_ns() - r->began_ns) * 1e-9};
-    end_modules(r);
-    if (!r->limited && !r->bad && !r->signals.hurried)
-        superstep(r);
-    say_what_is_lost(r);
     bsp_modules_name_bad(&r->modules, true);
     if (r->o->checkpoint && r->shown.steps && !r->bad) {
-        how.kept = last_checkpoint(r);
+        wait_saver(r);
+        bool good = bsp_model_save(&r->model);
+        wait_saver(r);
+        how.kept =
+            good && !bsp_model_saving(&r->model) && !bsp_model_save_failed(&r->model);
         r->failed |= !how.kept;
         if (!how.kept)
             log_say(&r->log, DESCANT_ERROR, "the last checkpoint was not written");

@@ -74,21 +74,6 @@ static const char *owner_text(uint64_t owner)
     return owner == 0 ? "free" : process_alive(owner) ? "attached" : "dead";
 }
 
-static void print_slot(FILE *out, unsigned s, const struct look looks[2])
-{
-    const struct slot_look *was = &looks[0].slots[s], *is = &looks[1].slots[s];
-    int64_t age = behind(&looks[1], is);
-    char pin[32] = "-";
-    if (age >= 0)
-        snprintf(pin, sizeof pin, "%lld", (long long)age);
-    fprintf(out, "  %4u  %-8s %8d %11llu %9.1f %13llu %10.0f %7s %6llu %6llu %6llu\n", s,
-            owner_text(is->owner), process_pid(is->owner),
-            (unsigned long long)is->gradients, rate(was->gradients, is->gradients, looks),
-            (unsigned long long)is->examples, rate(was->examples, is->examples, looks),
-            pin, (unsigned long long)is->stale, (unsigned long long)is->bad,
-            (unsigned long long)is->owners);
-}
-
 static void print_json(FILE *out, const char *name, unsigned s,
                        const struct look looks[2])
 {
@@ -113,27 +98,35 @@ static void print_json(FILE *out, const char *name, unsigned s,
     json_end(&json);
 }
 
-static void print(FILE *out, bool as_json, const char *name,
-                  const struct segment_header *h, const struct look looks[2])
+static void print(FILE *out, const char *name, const struct segment_header *h,
+                  const struct look looks[2])
 {
-    if (!as_json) {
-        fprintf(out,
-                "%s: %llu floats in %u part%s; version %llu, %.1f a second; bound %llu; "
-                "the run (process %d) %s\n",
-                name, (unsigned long long)h->n, h->n_parts, h->n_parts == 1 ? "" : "s",
-                (unsigned long long)looks[1].version,
-                rate(looks[0].version, looks[1].version, looks),
-                (unsigned long long)looks[1].bound, process_pid(looks[1].keeper),
-                keeper_text(&looks[1]));
-        fprintf(out, "  %4s  %-8s %8s %11s %9s %13s %10s %7s %6s %6s %6s\n", "slot",
-                "module", "process", "gradients", "a second", "examples", "a second",
-                "behind", "stale", "NaN", "owners");
-    }
+    fprintf(out,
+            "%s: %llu floats in %u part%s; version %llu, %.1f a second; bound %llu; "
+            "the run (process %d) %s\n",
+            name, (unsigned long long)h->n, h->n_parts, h->n_parts == 1 ? "" : "s",
+            (unsigned long long)looks[1].version,
+            rate(looks[0].version, looks[1].version, looks),
+            (unsigned long long)looks[1].bound, process_pid(looks[1].keeper),
+            keeper_text(&looks[1]));
+    fprintf(out, "  %4s  %-8s %8s %11s %9s %13s %10s %7s %6s %6s %6s\n", "slot", "module",
+            "process", "gradients", "a second", "examples", "a second", "behind", "stale",
+            "NaN", "owners");
     for (unsigned s = 0; s < h->slots; s++) {
-        if (as_json)
-            print_json(out, name, s, looks);
-        else
-            print_slot(out, s, looks);
+        const struct slot_look *was = &looks[0].slots[s], *is = &looks[1].slots[s];
+        int64_t age = behind(&looks[1], is);
+        char pin[32] = "-";
+        if (age >= 0)
+            snprintf(pin, sizeof pin, "%lld", (long long)age);
+        fprintf(out,
+                "  %4u  %-8s %8d %11llu %9.1f %13llu %10.0f %7s %6llu %6llu %6llu\n", s,
+                owner_text(is->owner), process_pid(is->owner),
+                (unsigned long long)is->gradients,
+                rate(was->gradients, is->gradients, looks),
+                (unsigned long long)is->examples,
+                rate(was->examples, is->examples, looks), pin,
+                (unsigned long long)is->stale, (unsigned long long)is->bad,
+                (unsigned long long)is->owners);
     }
 }
 
@@ -148,7 +141,7 @@ static descant_status open_segments(const char *run, struct object *objects, int
     for (int k = 0; k < found && (status == DESCANT_OK || status == DESCANT_TIMEOUT);
          k++) {
         numbers[*n] = numbers[k];
-        bsp_segment_name(run, numbers[k], name, sizeof name);
+        local_name(run, numbers[k], name, sizeof name);
         status = object_open(&objects[*n], name, NULL);
         *n += status == DESCANT_OK;
         if (status == DESCANT_OK)
@@ -172,8 +165,12 @@ bool bsp_status(const char *run, double over_s, bool as_json, FILE *out, FILE *e
             clock_sleep_until(clock_now_ns() + (uint64_t)(over_s * 1e9));
     }
     for (int k = 0; k < n && status == DESCANT_OK; k++) {
-        print(out, as_json, bsp_segment_name(run, numbers[k], name, sizeof name),
-              &objects[k].layout, looks[k]);
+        const struct segment_header *h = &objects[k].layout;
+        local_name(run, numbers[k], name, sizeof name);
+        for (unsigned s = 0; s < h->slots && as_json; s++)
+            print_json(out, name, s, looks[k]);
+        if (!as_json)
+            print(out, name, h, looks[k]);
         dead |= is_dead(&looks[k][1]);
     }
     if (status == DESCANT_TIMEOUT)

@@ -26,7 +26,7 @@ static void sweep(const char *run, uint64_t keeper)
     for (int k = 0; k < n; k++) {
         char name[BSP_SEGMENT];
         struct object object;
-        bsp_segment_name(run, numbers[k], name, sizeof name);
+        local_name(run, numbers[k], name, sizeof name);
         if (object_open(&object, name, NULL) != DESCANT_OK)
             continue;
         uint64_t now = keeper;

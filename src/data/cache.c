@@ -128,33 +128,6 @@ descant_status cache_create(struct cache_writer **out, FILE *file, const char *n
     return status;
 }
 
-static bool note(struct cache_writer *w)
-{
-    if (w->n_blocks == w->index_room) {
-        size_t room = 2 * w->index_room + 64;
-        uint64_t *larger = memory_take_array(room, sizeof *larger);
-        if (!larger)
-            return false;
-        if (w->n_blocks > 0)
-            memcpy(larger, w->index, w->n_blocks * sizeof *larger);
-        memory_give(w->index);
-        w->index = larger;
-        w->index_room = room;
-    }
-    w->index[w->n_blocks++] = w->at;
-    return true;
-}
-
-/* Offsets that begin at 0, as those of a slice do not. */
-static uint32_t *offsets_from_0(const struct examples *e)
-{
-    size_t n = e->n * (size_t)e->n_fields + 1;
-    uint32_t *copy = memory_take_array(n, sizeof *copy);
-    for (size_t i = 0; copy && i < n; i++)
-        copy[i] = e->offsets[i] - e->offsets[0];
-    return copy;
-}
-
 static descant_status put_block(struct cache_writer *w, const struct examples *e,
                                 const uint32_t *offsets)
 {
@@ -186,12 +159,18 @@ descant_status cache_add(struct cache_writer *w, const struct examples *e)
         !e->labels || (e->n_fields && !e->ids) || (e->n_dense && !e->dense))
         return w->status = log_fail(w->log, DESCANT_INVALID,
                                     "%s: a block of another shape", w->name);
-    uint32_t *offsets = e->offsets ? offsets_from_0(e) : NULL;
-    if ((e->offsets && !offsets) || !note(w)) {
+    /* offsets that begin at 0, as those of a slice do not */
+    size_t n = e->offsets ? e->n * (size_t)e->n_fields + 1 : 0;
+    uint32_t *offsets = n ? memory_take_array(n, sizeof *offsets) : NULL;
+    if ((n && !offsets) || !memory_grow(&w->index, &w->index_room, w->n_blocks,
+                                        w->n_blocks + 1, sizeof *w->index)) {
         memory_give(offsets);
         return w->status = log_fail(w->log, DESCANT_MEMORY,
                                     "%s: no memory to write a block", w->name);
     }
+    for (size_t i = 0; i < n; i++)
+        offsets[i] = e->offsets[i] - e->offsets[0];
+    w->index[w->n_blocks++] = w->at;
     descant_status status = put_block(w, e, offsets);
     memory_give(offsets);
     return status;
@@ -287,17 +266,6 @@ static descant_status read_head(struct cache *c, const struct cache_file *f)
     return DESCANT_OK;
 }
 
-static bool index_rises(const struct cache_file *f)
-{
-    uint64_t at = sizeof(struct head);
-    for (uint64_t k = 0; k <= f->n_blocks; k++) {
-        if (f->index[k] < at)
-            return false;
-        at = f->index[k] + (k < f->n_blocks ? sizeof(struct block_head) : 0);
-    }
-    return f->index[0] == sizeof(struct head);
-}
-
 static descant_status read_index(struct cache *c, struct cache_file *f)
 {
     struct tail t;
@@ -318,23 +286,13 @@ static descant_status read_index(struct cache *c, struct cache_file *f)
     if (status != DESCANT_OK)
         return status;
     f->index[t.n_blocks] = end - bytes;
-    if (t.index_sum != sum_of(f->index, bytes, t.n_blocks) || !index_rises(f))
+    bool rises = f->index[0] == sizeof(struct head);
+    for (uint64_t k = 0; k < f->n_blocks && rises; k++)
+        rises = f->index[k] <= f->index[k + 1] &&
+                f->index[k + 1] - f->index[k] >= sizeof(struct block_head);
+    if (t.index_sum != sum_of(f->index, bytes, t.n_blocks) || !rises)
         return corrupt(c, f, "the cache's index is damaged");
     return DESCANT_OK;
-}
-
-static descant_status open_file(struct cache *c, struct cache_file *f)
-{
-    struct stat stat;
-    f->fd = open(f->path, O_RDONLY | O_CLOEXEC);
-    if (f->fd < 0 || fstat(f->fd, &stat) != 0)
-        return log_fail(c->log, DESCANT_SYSTEM, "%s: %s", f->path, strerror(errno));
-    f->bytes = (uint64_t)stat.st_size;
-    descant_status status = read_head(c, f);
-    if (status == DESCANT_OK)
-        status = read_index(c, f);
-    c->n_blocks += f->n_blocks;
-    return status;
 }
 
 static descant_status open_all(struct cache *c, const struct data_options *o)
@@ -349,8 +307,16 @@ static descant_status open_all(struct cache *c, const struct data_options *o)
     char *at = c->names;
     for (; c->n_files < o->n_paths; at += strlen(at) + 1) {
         struct cache_file *f = &c->files[c->n_files];
+        struct stat stat;
         f->path = strcpy(at, o->paths[c->n_files++]);
-        descant_status status = open_file(c, f);
+        f->fd = open(f->path, O_RDONLY | O_CLOEXEC);
+        if (f->fd < 0 || fstat(f->fd, &stat) != 0)
+            return log_fail(c->log, DESCANT_SYSTEM, "%s: %s", f->path, strerror(errno));
+        f->bytes = (uint64_t)stat.st_size;
+        descant_status status = read_head(c, f);
+        if (status == DESCANT_OK)
+            status = read_index(c, f);
+        c->n_blocks += f->n_blocks;
         if (status != DESCANT_OK)
             return status;
     }
@@ -412,16 +378,6 @@ static bool fits(const struct cache *c, const struct block_head *h, uint64_t roo
     return left == 0 && ids && (h->has & HAS_OFFSETS || h->n_ids == plain);
 }
 
-static bool offsets_good(const struct cache *c, const struct block_head *h,
-                         const uint32_t *offsets)
-{
-    uint64_t n = h->n * (uint64_t)c->shape.n_fields;
-    bool good = offsets[0] == 0 && offsets[n] == h->n_ids;
-    for (uint64_t i = 0; i < n; i++)
-        good &= offsets[i] <= offsets[i + 1];
-    return good;
-}
-
 static bool finite_all(const float *x, size_t bytes)
 {
     static const uint32_t exponent = 0x7f800000;
@@ -432,15 +388,6 @@ static bool finite_all(const float *x, size_t bytes)
         bad |= (bits & exponent) == exponent;
     }
     return !bad;
-}
-
-static bool labels_good(const struct cache *c, const float *labels, size_t n)
-{
-    float most = c->shape.n_classes > 2 ? (float)(c->shape.n_classes - 1) : 1;
-    bool good = true;
-    for (size_t i = 0; i < n; i++)
-        good &= labels[i] >= 0 && labels[i] <= most && labels[i] == floorf(labels[i]);
-    return good;
 }
 
 static descant_status read_block(const struct cache *c, const struct cache_file *f,
@@ -467,21 +414,28 @@ static descant_status read_block(const struct cache *c, const struct cache_file 
         sum = sum_of(arrays[i], sizes[i], sum);
         at += sizes[i];
     }
-    if (sum != h.arrays_sum ||
-        (h.has & HAS_OFFSETS && !offsets_good(c, &h, arrays[ROWS_OFFSETS])))
+    uint64_t n = h.has & HAS_OFFSETS ? h.n * (uint64_t)c->shape.n_fields : 0;
+    const uint32_t *offsets = arrays[ROWS_OFFSETS];
+    const float *labels = arrays[ROWS_LABELS];
+    float most = c->shape.n_classes > 2 ? (float)(c->shape.n_classes - 1) : 1;
+    bool good = !(h.has & HAS_OFFSETS) || (offsets[0] == 0 && offsets[n] == h.n_ids);
+    for (uint64_t i = 0; i < n; i++)
+        good &= offsets[i] <= offsets[i + 1];
+    if (sum != h.arrays_sum || !good)
         return corrupt(c, f, "a block is damaged");
-    if (!finite_all(arrays[ROWS_DENSE], sizes[ROWS_DENSE]) ||
-        !finite_all(arrays[ROWS_VALUES], sizes[ROWS_VALUES]) ||
-        !labels_good(c, arrays[ROWS_LABELS], (size_t)h.n))
+    for (size_t i = 0; i < h.n; i++)
+        good &= labels[i] >= 0 && labels[i] <= most && labels[i] == floorf(labels[i]);
+    if (!good || !finite_all(arrays[ROWS_DENSE], sizes[ROWS_DENSE]) ||
+        !finite_all(arrays[ROWS_VALUES], sizes[ROWS_VALUES]))
         return corrupt(c, f, "a block has NaN, Inf, or a label of no class");
     block->examples =
         (struct examples){.n = (size_t)h.n,
                           .n_dense = c->shape.n_dense,
                           .n_fields = c->shape.n_fields,
                           .dense = c->shape.n_dense ? arrays[ROWS_DENSE] : NULL,
-                          .labels = arrays[ROWS_LABELS],
+                          .labels = labels,
                           .ids = h.has & HAS_IDS ? arrays[ROWS_IDS] : NULL,
-                          .offsets = h.has & HAS_OFFSETS ? arrays[ROWS_OFFSETS] : NULL,
+                          .offsets = h.has & HAS_OFFSETS ? offsets : NULL,
                           .values = h.has & HAS_VALUES ? arrays[ROWS_VALUES] : NULL};
     return DESCANT_OK;
 }

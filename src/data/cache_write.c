@@ -2,12 +2,19 @@
 /* A cache of what other files have. */
 #include "data/reader.h"
 
-static descant_status copy_blocks(struct cache_writer *w, struct data *data, uint64_t *n)
+descant_status cache_write(FILE *file, const char *name, const struct data_options *from,
+                           uint64_t *n)
 {
+    struct cache_writer *w = NULL;
     struct block block = {0};
+    struct data *data;
     enum data_got got = DATA_BLOCK;
-    descant_status status = DESCANT_OK;
+    descant_status status = data_open(&data, from);
 
+    *n = 0;
+    if (status != DESCANT_OK)
+        return status;
+    status = cache_create(&w, file, name, data_shape(data), from->log);
     for (uint64_t k = 0; status == DESCANT_OK && got == DATA_BLOCK; k++) {
         got = data_read(data, k, &block);
         if (got == DATA_BLOCK) {
@@ -16,22 +23,7 @@ static descant_status copy_blocks(struct cache_writer *w, struct data *data, uin
         }
     }
     block_fini(&block);
-    return got == DATA_FAILED ? data_status(data) : status;
-}
-
-descant_status cache_write(FILE *file, const char *name, const struct data_options *from,
-                           uint64_t *n)
-{
-    struct cache_writer *w = NULL;
-    struct data *data;
-    descant_status status = data_open(&data, from);
-
-    *n = 0;
-    if (status != DESCANT_OK)
-        return status;
-    status = cache_create(&w, file, name, data_shape(data), from->log);
-    if (status == DESCANT_OK)
-        status = copy_blocks(w, data, n);
+    status = got == DATA_FAILED ? data_status(data) : status;
     descant_status closed = cache_close(w);
     data_close(data);
     return status == DESCANT_OK ? closed : status;

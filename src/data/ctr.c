@@ -58,23 +58,6 @@ static char *put_int(char *at, int64_t value)
     return at;
 }
 
-static uint32_t permute(uint32_t x)
-{
-    x = (x ^ x >> 16) * 0x7feb352du;
-    x = (x ^ x >> 15) * 0x846ca68bu;
-    return x ^ x >> 16;
-}
-
-static char *put_token(char *at, const struct ctr_model *m, uint32_t field, uint32_t rank)
-{
-    if (field % 4 == 2 && rank == 1)
-        return at;
-    uint32_t token = permute(rank + field * 0x9e3779b9u + (uint32_t)m->key);
-    for (int i = 28; i >= 0; i -= 4)
-        *at++ = "0123456789abcdef"[token >> i & 15];
-    return at;
-}
-
 static char *put_row(char *at, const struct ctr_model *m, const struct ctr_row *row,
                      bool click)
 {
@@ -86,7 +69,14 @@ static char *put_row(char *at, const struct ctr_model *m, const struct ctr_row *
     }
     for (uint32_t i = 0; i < CTR_FIELDS; i++) {
         *at++ = '\t';
-        at = put_token(at, m, i, row->ranks[i]);
+        if (i % 4 == 2 && row->ranks[i] == 1)
+            continue;
+        uint32_t x = row->ranks[i] + i * 0x9e3779b9u + (uint32_t)m->key;
+        x = (x ^ x >> 16) * 0x7feb352du;        /* a permutation */
+        x = (x ^ x >> 15) * 0x846ca68bu;
+        x ^= x >> 16;
+        for (int digit = 28; digit >= 0; digit -= 4)
+            *at++ = "0123456789abcdef"[x >> digit & 15];
     }
     *at++ = '\n';
     return at;

@@ -51,34 +51,6 @@ static double part(uint64_t bits, int i)        /* -1 to 1 */
     return (double)(int16_t)(uint16_t)(bits >> 16 * i) * 0x1p-15;
 }
 
-static void plant_field(struct ctr_model *m, int field, double categories)
-{
-    double share = 1 - 0.9 * (field * 7 % CTR_FIELDS) / (CTR_FIELDS - 1);
-    double size = ceil(pow(categories, share));
-    m->fields[field].size = size < 3 ? 3 : (int64_t)size;
-    double n = (double)m->fields[field].size + 1;
-    m->fields[field].reach = m->zipf == 1 ? log(n) : pow(n, 1 - m->zipf) - 1;
-    m->fields[field].power = m->zipf == 1 ? 0 : 1 / (1 - m->zipf);
-}
-
-static void plant_dense(struct ctr_model *m, int column)
-{
-    uint64_t bits = bits_of(m, 1000, (uint64_t)column);
-    m->dense[column].mean = 1.5 + part(bits, 0);
-    m->dense[column].spread = 1 + 0.5 * part(bits, 1);
-    m->dense[column].weight = 0.3 * part(bits, 2);
-    m->dense[column].square = column % 5 == 2 ? 0.1 * part(bits, 3) : 0;
-    m->dense[column].missing = column % 3 == 0 ? 0.02 : 0.02 * column;
-}
-
-static double click_share(const struct ctr_model *m, const double *logits, double bias)
-{
-    double sum = 0;
-    for (int i = 0; i < BIAS_ROWS; i++)
-        sum += ctr_probability(m, logits[i] + bias);
-    return sum / BIAS_ROWS;
-}
-
 static void find_bias(struct ctr_model *m, double positive)
 {
     static _Thread_local double logits[BIAS_ROWS];
@@ -91,8 +63,10 @@ static void find_bias(struct ctr_model *m, double positive)
         logits[i] = ctr_logit(m, &row);
     }
     for (int i = 0; i < 40; i++) {
-        double middle = (low + high) / 2;
-        if (click_share(m, logits, middle) < positive)
+        double middle = (low + high) / 2, sum = 0;
+        for (int k = 0; k < BIAS_ROWS; k++)
+            sum += ctr_probability(m, logits[k] + middle);
+        if (sum / BIAS_ROWS < positive)
             low = middle;
         else
             high = middle;
@@ -108,20 +82,23 @@ void ctr_model_init(struct ctr_model *model, const struct ctr_options *options)
         model->noises[i] = options->noise * eighths[i];
     if (options->noise == 0)
         model->n_noises = 1;
-    for (int i = 0; i < CTR_FIELDS; i++)
-        plant_field(model, i, (double)options->categories);
-    for (int i = 0; i < CTR_DENSE; i++)
-        plant_dense(model, i);
+    for (int i = 0; i < CTR_FIELDS; i++) {
+        double share = 1 - 0.9 * (i * 7 % CTR_FIELDS) / (CTR_FIELDS - 1);
+        double size = ceil(pow((double)options->categories, share));
+        model->fields[i].size = size < 3 ? 3 : (int64_t)size;
+        double n = (double)model->fields[i].size + 1, zipf = model->zipf;
+        model->fields[i].reach = zipf == 1 ? log(n) : pow(n, 1 - zipf) - 1;
+        model->fields[i].power = zipf == 1 ? 0 : 1 / (1 - zipf);
+    }
+    for (int i = 0; i < CTR_DENSE; i++) {
+        uint64_t bits = bits_of(model, 1000, (uint64_t)i);
+        model->dense[i].mean = 1.5 + part(bits, 0);
+        model->dense[i].spread = 1 + 0.5 * part(bits, 1);
+        model->dense[i].weight = 0.3 * part(bits, 2);
+        model->dense[i].square = i % 5 == 2 ? 0.1 * part(bits, 3) : 0;
+        model->dense[i].missing = i % 3 == 0 ? 0.02 : 0.02 * i;
+    }
     find_bias(model, options->positive);
-}
-
-static uint32_t draw_rank(const struct ctr_model *m, int field, double u)
-{
-    double x = u * m->fields[field].reach;
-    x = m->zipf == 1 ? exp(x) : pow(1 + x, m->fields[field].power);
-    int64_t rank = x < 9e15 ? (int64_t)x - 1 : INT64_MAX;
-    int64_t last = m->fields[field].size - 1;
-    return (uint32_t)(rank < 0 ? 0 : rank > last ? last : rank);
 }
 
 void ctr_draw(const struct ctr_model *m, struct rng *rng, struct ctr_row *row)
@@ -131,8 +108,13 @@ void ctr_draw(const struct ctr_model *m, struct rng *rng, struct ctr_row *row)
         row->dense[i] = (int64_t)x - (i == 1 ? 3 : 0);
         row->missing[i] = rng_uniform(rng) < m->dense[i].missing;
     }
-    for (int i = 0; i < CTR_FIELDS; i++)
-        row->ranks[i] = draw_rank(m, i, rng_uniform(rng));
+    for (int i = 0; i < CTR_FIELDS; i++) {
+        double x = rng_uniform(rng) * m->fields[i].reach;
+        x = m->zipf == 1 ? exp(x) : pow(1 + x, m->fields[i].power);
+        int64_t rank = x < 9e15 ? (int64_t)x - 1 : INT64_MAX;
+        int64_t last = m->fields[i].size - 1;
+        row->ranks[i] = (uint32_t)(rank < 0 ? 0 : rank > last ? last : rank);
+    }
 }
 
 static double weight(const struct ctr_model *m, int field, uint32_t rank)
@@ -143,24 +125,20 @@ static double weight(const struct ctr_model *m, int field, uint32_t rank)
     return 0.5 * w / (1 + 0.25 * octave);
 }
 
-static double product(const struct ctr_model *m, int pair, const struct ctr_row *row)
-{
-    int f = pairs[pair][0], g = pairs[pair][1];
-    uint64_t a = bits_of(m, 100 + (uint64_t)f, row->ranks[f]);
-    uint64_t b = bits_of(m, 100 + (uint64_t)g, row->ranks[g]);
-    double sum = 0;
-    for (int i = 0; i < LATENT; i++)
-        sum += part(a, i) * part(b, i);
-    return 0.6 * sum;
-}
-
 double ctr_logit(const struct ctr_model *m, const struct ctr_row *row)
 {
     double sum = m->bias;
     for (int i = 0; i < CTR_FIELDS; i++)
         sum += weight(m, i, row->ranks[i]);
-    for (int i = 0; i < CTR_PAIRS; i++)
-        sum += product(m, i, row);
+    for (int i = 0; i < CTR_PAIRS; i++) {
+        int f = pairs[i][0], g = pairs[i][1];
+        uint64_t a = bits_of(m, 100 + (uint64_t)f, row->ranks[f]);
+        uint64_t b = bits_of(m, 100 + (uint64_t)g, row->ranks[g]);
+        double product = 0;
+        for (int k = 0; k < LATENT; k++)
+            product += part(a, k) * part(b, k);
+        sum += 0.6 * product;
+    }
     for (int i = 0; i < CTR_DENSE; i++) {
         if (row->missing[i])
             continue;

@@ -47,15 +47,6 @@ static const struct {
     {".criteo", DATA_CRITEO}, {".tsv", DATA_CRITEO},    {".cache", DATA_CACHE},
 };
 
-static enum data_format by_name(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (strstr(slash ? slash : path, names[i].part))
-            return names[i].format;
-    return DATA_AUTO;
-}
-
 /* Of UTF-8, as some programs put it before a text. */
 static const char *after_mark(const char *at, const char *end)
 {
@@ -117,12 +108,14 @@ descant_status data_peek(const char *path, char *first, size_t room, size_t *n,
  * for is refused, instead of each of its lines. */
 static descant_status settle_format(struct data *data)
 {
-    const char *path = data->options.paths[0];
-    enum data_format asked = data->options.format, found;
+    const char *path = data->options.paths[0], *slash = strrchr(path, '/');
+    enum data_format asked = data->options.format, hint = asked, found;
     const struct log *log = data->options.log;
     char first[PEEK_BYTES];
     size_t n;
-    enum data_format hint = asked == DATA_AUTO ? by_name(path) : asked;
+    for (size_t i = 0; i < sizeof names / sizeof *names && hint == DATA_AUTO; i++)
+        if (strstr(slash ? slash : path, names[i].part))
+            hint = names[i].format;
     descant_status status = peek(path, first, sizeof first, &n, &found, hint,
                                  asked == DATA_AUTO ? log : NULL);
 
@@ -268,17 +261,6 @@ double data_place(const struct data *data, uint64_t chunk)
 
 /* --- lines --- */
 
-static void report(struct data *data, const char *at)
-{
-    struct source *source = input_source(&data->input);
-    if (source->reported >= REPORTED)
-        return;
-    source->reported++;
-    snprintf(data->last_bad, sizeof data->last_bad, "%s:%llu: %s", source->path,
-             (unsigned long long)input_line(&data->input, at), data->parser.reason);
-    log_say(data->of_lines, DESCANT_WARNING, "%s", data->last_bad);
-}
-
 static bool take_line(struct data *data, const char *at, const char *end, bool nul)
 {
     if (end - at > LINE_LIMIT)
@@ -327,7 +309,14 @@ static descant_status take_lines(struct data *data, const struct lines *lines,
         if (data->parser.no_memory)
             return log_fail(data->options.log, DESCANT_MEMORY, "no memory for a block");
         block->bad++;
-        report(data, at);
+        struct source *source = input_source(&data->input);
+        if (source->reported < REPORTED) {
+            source->reported++;
+            snprintf(data->last_bad, sizeof data->last_bad, "%s:%llu: %s", source->path,
+                     (unsigned long long)input_line(&data->input, at),
+                     data->parser.reason);
+            log_say(data->of_lines, DESCANT_WARNING, "%s", data->last_bad);
+        }
         if (data->options.scoring && !rows_blank(&data->parser.rows))
             return log_fail(data->options.log, DESCANT_MEMORY, "no memory for a block");
     }

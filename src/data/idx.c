@@ -56,23 +56,6 @@ static size_t length_of(const unsigned char *at, size_t n)
                                  : IMAGES_HEADER + (size_t)(big_endian(at + 4) * pixels);
 }
 
-static descant_status labels_name(const char *images, char *name, size_t room,
-                                  const struct log *log)
-{
-    static const char from[] = "images-idx3", to[] = "labels-idx1";
-    const char *slash = strrchr(images, '/');
-    const char *at = strstr(slash ? slash : images, from);
-    if (!at)
-        return log_fail(log, DESCANT_INVALID,
-                        "%s: its labels' name is not known, for its own has no '%s'",
-                        images, from);
-    int n = snprintf(name, room, "%.*s%s%s", (int)(at - images), images, to,
-                     at + sizeof from - 1);
-    if (n < 0 || (size_t)n >= room)
-        return log_fail(log, DESCANT_INVALID, "%s: the name is too long", images);
-    return DESCANT_OK;
-}
-
 static descant_status check_images(struct idx *idx, const char *path,
                                    const unsigned char *at, size_t bytes, uint32_t *n)
 {
@@ -96,51 +79,42 @@ static descant_status check_images(struct idx *idx, const char *path,
     return DESCANT_OK;
 }
 
-static descant_status check_labels(struct idx *idx, const char *path,
-                                   const unsigned char *at, size_t bytes, uint32_t n)
-{
-    if (bytes < LABELS_HEADER || big_endian(at) != LABELS_MAGIC)
-        return log_fail(idx->log, DESCANT_CORRUPT, "%s: not an IDX file of labels", path);
-    if (big_endian(at + 4) != n || bytes != LABELS_HEADER + (uint64_t)n)
-        return log_fail(idx->log, DESCANT_CORRUPT,
-                        "%s: %u labels in %zu bytes, for %u images", path,
-                        big_endian(at + 4), bytes, n);
-    for (uint32_t i = 0; i < n; i++)
-        if (at[LABELS_HEADER + i] >= idx->shape.n_classes)
-            idx->shape.n_classes = at[LABELS_HEADER + i] + 1;
-    return DESCANT_OK;
-}
-
 static descant_status load_labels(struct idx *idx, const char *path,
                                   struct images *images, uint32_t n)
 {
+    static const char from[] = "images-idx3", to[] = "labels-idx1";
+    const char *slash = strrchr(path, '/');
+    const char *part = strstr(slash ? slash : path, from);
     char name[4096];
     size_t bytes;
-    descant_status status = labels_name(path, name, sizeof name, idx->log);
-    if (status != DESCANT_OK)
-        return status;
+    if (!part)
+        return log_fail(idx->log, DESCANT_INVALID,
+                        "%s: its labels' name is not known, for its own has no '%s'",
+                        path, from);
+    int length = snprintf(name, sizeof name, "%.*s%s%s", (int)(part - path), path, to,
+                          part + sizeof from - 1);
+    if (length < 0 || (size_t)length >= sizeof name)
+        return log_fail(idx->log, DESCANT_INVALID, "%s: the name is too long", path);
     if (access(name, F_OK) != 0)
         return log_fail(
             idx->log, DESCANT_SYSTEM,
             "%s: without labels images can only be scored (descant predict): %s: %s",
             path, name, strerror(errno));
-    status = stream_read_file(name, length_of, &images->labels, &bytes, idx->log);
-    return status == DESCANT_OK ? check_labels(idx, name, images->labels, bytes, n)
-                                : status;
-}
-
-static descant_status load(struct idx *idx, const char *path, struct images *images,
-                           bool labelled, uint32_t *n)
-{
-    size_t bytes;
     descant_status status =
-        stream_read_file(path, length_of, &images->pixels, &bytes, idx->log);
+        stream_read_file(name, length_of, &images->labels, &bytes, idx->log);
     if (status != DESCANT_OK)
         return status;
-    status = check_images(idx, path, images->pixels, bytes, n);
-    if (status != DESCANT_OK || !labelled)
-        return status;
-    return load_labels(idx, path, images, *n);
+    const unsigned char *at = images->labels;
+    if (bytes < LABELS_HEADER || big_endian(at) != LABELS_MAGIC)
+        return log_fail(idx->log, DESCANT_CORRUPT, "%s: not an IDX file of labels", name);
+    if (big_endian(at + 4) != n || bytes != LABELS_HEADER + (uint64_t)n)
+        return log_fail(idx->log, DESCANT_CORRUPT,
+                        "%s: %u labels in %zu bytes, for %u images", name,
+                        big_endian(at + 4), bytes, n);
+    for (uint32_t i = 0; i < n; i++)
+        if (at[LABELS_HEADER + i] >= idx->shape.n_classes)
+            idx->shape.n_classes = at[LABELS_HEADER + i] + 1;
+    return DESCANT_OK;
 }
 
 static descant_status load_all(struct idx *idx, const struct data_options *o)
@@ -151,8 +125,15 @@ static descant_status load_all(struct idx *idx, const struct data_options *o)
         return log_fail(o->log, DESCANT_MEMORY, "no memory for images");
     idx->n_files = o->n_paths;
     for (size_t i = 0; i < o->n_paths; i++) {
+        struct images *images = &idx->files[i];
         uint32_t n = 0;
-        descant_status status = load(idx, o->paths[i], &idx->files[i], !o->scoring, &n);
+        size_t bytes;
+        descant_status status =
+            stream_read_file(o->paths[i], length_of, &images->pixels, &bytes, idx->log);
+        if (status == DESCANT_OK)
+            status = check_images(idx, o->paths[i], images->pixels, bytes, &n);
+        if (status == DESCANT_OK && !o->scoring)
+            status = load_labels(idx, o->paths[i], images, n);
         if (status != DESCANT_OK)
             return status;
         idx->first[i + 1] = idx->first[i] + n;
@@ -250,18 +231,6 @@ static void standardise(float *to, const unsigned char *pixels, size_t n)
         to[i] = (float)((pixels[i] - mean) * by);
 }
 
-static void copy_example(const struct idx *idx, uint32_t number, float *dense,
-                         float *label)
-{
-    size_t file = 0, width = (size_t)idx->shape.n_dense;
-    while (number >= idx->first[file + 1])
-        file++;
-    size_t k = number - idx->first[file];
-    const unsigned char *pixels = idx->files[file].pixels + IMAGES_HEADER + k * width;
-    standardise(dense, pixels, width);
-    *label = idx->files[file].labels ? idx->files[file].labels[LABELS_HEADER + k] : 0;
-}
-
 enum data_got idx_read(struct idx *idx, uint64_t chunk, struct block *block,
                        descant_status *status)
 {
@@ -275,10 +244,17 @@ enum data_got idx_read(struct idx *idx, uint64_t chunk, struct block *block,
         *status = log_fail(idx->log, DESCANT_MEMORY, "no memory for a block");
         return DATA_FAILED;
     }
-    for (; rows.n < n; rows.n++)
-        copy_example(idx, idx->order[from + rows.n],
-                     rows.dense + rows.n * (size_t)idx->shape.n_dense,
-                     rows.labels + rows.n);
+    for (; rows.n < n; rows.n++) {
+        uint32_t number = idx->order[from + rows.n];
+        size_t file = 0, width = (size_t)idx->shape.n_dense;
+        while (number >= idx->first[file + 1])
+            file++;
+        const struct images *images = &idx->files[file];
+        size_t k = number - idx->first[file];
+        standardise(rows.dense + rows.n * width,
+                    images->pixels + IMAGES_HEADER + k * width, width);
+        rows.labels[rows.n] = images->labels ? images->labels[LABELS_HEADER + k] : 0;
+    }
     rows_end(&rows);
     block->lines = n;
     return DATA_BLOCK;

@@ -116,14 +116,6 @@ static descant_status copy_names(struct input *in, const struct data_options *o)
     return DESCANT_OK;
 }
 
-static bool is_stdin(const struct data_options *o)
-{
-    for (size_t i = 0; i < o->n_paths; i++)
-        if (strcmp(o->paths[i], "-") == 0)
-            return true;
-    return false;
-}
-
 descant_status input_init(struct input *input, const struct data_options *o)
 {
     *input = (struct input){.log = o->log, .options = o, .fd = -1,
@@ -132,7 +124,10 @@ descant_status input_init(struct input *input, const struct data_options *o)
     descant_status status = copy_names(input, o);
     if (status != DESCANT_OK)
         return status;
-    if (is_stdin(o)) {
+    bool is_stdin = false;
+    for (size_t i = 0; i < o->n_paths; i++)
+        is_stdin |= strcmp(o->paths[i], "-") == 0;
+    if (is_stdin) {
         if (o->n_paths > 1 || input->epochs > 1)
             return log_fail(o->log, DESCANT_INVALID, "stdin is read alone, and once");
         status = stdin_init(input, o->shared);
@@ -242,15 +237,6 @@ static descant_status fill(struct input *in, size_t n)
     return status;
 }
 
-static void drop(struct input *in, size_t n)
-{
-    in->lines += count_line_ends(in->text, in->text + n);
-    in->base += n;
-    in->lines_at = in->base;
-    memmove(in->text, in->text + n, in->filled - n);
-    in->filled -= n;
-}
-
 static descant_status move_to(struct input *in, uint64_t from)
 {
     if (!in->stream) {
@@ -266,7 +252,12 @@ static descant_status move_to(struct input *in, uint64_t from)
             return status;
         if (in->filled == 0)
             break;
-        drop(in, n < in->filled ? n : in->filled);
+        n = n < in->filled ? n : in->filled;
+        in->lines += count_line_ends(in->text, in->text + n);
+        in->base += n;
+        in->lines_at = in->base;
+        memmove(in->text, in->text + n, in->filled - n);
+        in->filled -= n;
     }
     return DESCANT_OK;
 }
@@ -379,28 +370,22 @@ enum data_got input_chunk(struct input *in, uint64_t chunk, struct lines *lines,
     return DATA_END;
 }
 
-/* Of a plain file: counts on from the last count to `to`. */
-static void count_to(struct input *in, uint64_t to)
+uint64_t input_line(struct input *in, const char *at)
 {
     char some[16384];
-    if (to < in->lines_at)
+    uint64_t to = in->base + (uint64_t)(at - in->text);
+    if (in->stream || in->shared)
+        return in->lines + count_line_ends(in->text, at) + 1;
+    if (to < in->lines_at)          /* it is counted on from the last count */
         in->lines_at = in->lines = 0;
     while (in->lines_at < to) {
         uint64_t left = to - in->lines_at;
         ssize_t n = pread(in->fd, some, left < sizeof some ? (size_t)left : sizeof some,
                           (off_t)in->lines_at);
         if (n <= 0)
-            return;
+            break;
         in->lines += count_line_ends(some, some + n);
         in->lines_at += (uint64_t)n;
     }
-}
-
-uint64_t input_line(struct input *in, const char *at)
-{
-    if (!in->stream && !in->shared) {
-        count_to(in, in->base + (uint64_t)(at - in->text));
-        return in->lines + 1;
-    }
-    return in->lines + count_line_ends(in->text, at) + 1;
+    return in->lines + 1;
 }

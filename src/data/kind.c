@@ -10,34 +10,12 @@
 
 enum { LOOK_BYTES = 4096 };
 
-static bool is_text(const char *at, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        if ((unsigned char)at[i] < ' ' && !strchr("\t\n\v\f\r\033", at[i] ? at[i] : 1))
-            return false;
-    return n > 0;
-}
-
-static bool is_log(const char *at, size_t n)
-{
-    static const char begin[] = "{\"kind\":\"header\"";
-    return n >= sizeof begin - 1 && memcmp(at, begin, sizeof begin - 1) == 0;
-}
-
-/* The length of a header, which is an object, and not longer than the file. */
-static bool is_safetensors(const char *at, size_t n, uint64_t bytes)
-{
-    uint64_t length;
-    if (n < sizeof length + 2)
-        return false;
-    memcpy(&length, at, sizeof length);
-    return length <= bytes && at[sizeof length] == '{';
-}
-
 enum file_kind file_kind_of(const char *path)
 {
+    static const char log[] = "{\"kind\":\"header\"";
     char first[LOOK_BYTES];
     size_t n;
+    uint64_t length = UINT64_MAX;   /* of a safetensors file's header, an object */
     enum data_format format;
     struct stat of;
 
@@ -46,15 +24,21 @@ enum file_kind file_kind_of(const char *path)
         return FILE_OTHER;
     if (n == 0)
         return FILE_EMPTY;
-    if (is_safetensors(first, n, (uint64_t)of.st_size))
+    if (n >= sizeof length + 2 && first[sizeof length] == '{')
+        memcpy(&length, first, sizeof length);
+    if (length <= (uint64_t)of.st_size)
         return FILE_SAFETENSORS;
-    if (is_log(first, n))
+    if (n >= sizeof log - 1 && memcmp(first, log, sizeof log - 1) == 0)
         return FILE_LOG;
     if (n >= 8 && memcmp(first, "\0\0\x08\x01", 4) == 0)
         return FILE_LABELS;
     if (format != DATA_AUTO)
         return format == DATA_CACHE ? FILE_CACHE : FILE_DATA;
-    return is_text(first, n) ? FILE_TEXT : FILE_OTHER;
+    for (size_t i = 0; i < n; i++)
+        if ((unsigned char)first[i] < ' ' &&
+            !strchr("\t\n\v\f\r\033", first[i] ? first[i] : 1))
+            return FILE_OTHER;
+    return FILE_TEXT;
 }
 
 const char *file_kind_text(enum file_kind kind)

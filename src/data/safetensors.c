@@ -65,35 +65,21 @@ static bool shape_bytes(const struct safetensor *t, size_t *bytes)
 
 /* --- writing --- */
 
-static json_t *entry(const struct safetensor *t, size_t at)
-{
-    json_t *shape = json_array();
-    for (int i = 0; shape && i < t->n_dims; i++)
-        json_array_append_new(shape, json_integer((json_int_t)t->dims[i]));
-    return json_pack("{s:s, s:o, s:[I, I]}", "dtype", types[t->type].name, "shape", shape,
-                     "data_offsets", (json_int_t)at, (json_int_t)(at + t->bytes));
-}
-
-static bool put_texts(json_t *header, const struct safetensors_text *texts, size_t n)
-{
-    json_t *all = n ? json_object() : NULL;
-    for (size_t i = 0; i < n; i++)
-        if (json_object_set_new(all, texts[i].key, json_string(texts[i].value)) != 0) {
-            json_decref(all);
-            return false;
-        }
-    return n == 0 || json_object_set_new(header, metadata, all) == 0;
-}
-
 static bool put_tensors(json_t *header, const struct safetensor *tensors, size_t n)
 {
     size_t at = 0;
     for (size_t type = 0; type < N_TYPES; type++)
-        for (size_t i = 0; i < n; i++) {
-            const struct safetensor *t = &tensors[i];
+        for (const struct safetensor *t = tensors; t < tensors + n; t++) {
             if (t->type != layout[type])
                 continue;
-            if (json_object_set_new(header, t->name, entry(t, at)) != 0)
+            json_t *shape = json_array();
+            for (int i = 0; shape && i < t->n_dims; i++)
+                json_array_append_new(shape, json_integer((json_int_t)t->dims[i]));
+            json_t *entry =
+                json_pack("{s:s, s:o, s:[I, I]}", "dtype", types[t->type].name, "shape",
+                          shape, "data_offsets", (json_int_t)at,
+                          (json_int_t)(at + t->bytes));
+            if (json_object_set_new(header, t->name, entry) != 0)
                 return false;
             at += t->bytes;
         }
@@ -106,17 +92,22 @@ static char *make_header(const struct safetensor *tensors, size_t n,
                          const struct safetensors_text *texts, size_t n_texts,
                          size_t *bytes)
 {
-    json_t *header = json_object();
+    json_t *header = json_object(), *told = json_object();
     char *text = NULL, *made = NULL;
-    if (header && put_texts(header, texts, n_texts) && put_tensors(header, tensors, n))
+    bool good = header && told;
+    for (size_t i = 0; i < n_texts && good; i++)
+        good = json_object_set_new(told, texts[i].key, json_string(texts[i].value)) == 0;
+    if (good && (n_texts == 0 || json_object_set(header, metadata, told) == 0) &&
+        put_tensors(header, tensors, n))
         text = json_dumps(header, JSON_COMPACT);
+    json_decref(told);
     json_decref(header);
     size_t length = text ? strlen(text) : 0;
     size_t all = (LENGTH_BYTES + length + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
     if (text && !memory_refuse() && (made = malloc(all)) != NULL) {
-        uint64_t told = all - LENGTH_BYTES;
+        uint64_t rest = all - LENGTH_BYTES;
         memset(made, ' ', all);
-        memcpy(made, &told, sizeof told);
+        memcpy(made, &rest, sizeof rest);
         memcpy(made + LENGTH_BYTES, text, length);
         *bytes = all;
     }
@@ -184,21 +175,6 @@ static bool write_finite(int fd, const struct safetensor *t)
     return true;
 }
 
-static bool write_tensors(int fd, const struct safetensor *tensors, size_t n)
-{
-    for (size_t type = 0; type < N_TYPES; type++)
-        for (size_t i = 0; i < n; i++) {
-            const struct safetensor *t = &tensors[i];
-            if (t->type != layout[type])
-                continue;
-            if (t->finite && t->type == SAFETENSORS_F32
-                    ? !write_finite(fd, t)
-                    : !write_all(fd, t->data, t->bytes))
-                return false;
-        }
-    return true;
-}
-
 /* Step 1. False with errno; then the file is gone. A file left by a crash is replaced. */
 static bool write_file(const char *path, const char *header, size_t header_bytes,
                        const struct safetensor *tensors, size_t n)
@@ -206,8 +182,14 @@ static bool write_file(const char *path, const char *header, size_t header_bytes
     int fd = file_anew(path);
     if (fd < 0)
         return false;
-    bool good = write_all(fd, header, header_bytes) && write_tensors(fd, tensors, n) &&
-        fsync(fd) == 0;
+    bool good = write_all(fd, header, header_bytes);
+    for (size_t type = 0; type < N_TYPES; type++)
+        for (const struct safetensor *t = tensors; t < tensors + n && good; t++)
+            if (t->type == layout[type])
+                good = t->finite && t->type == SAFETENSORS_F32
+                           ? write_finite(fd, t)
+                           : write_all(fd, t->data, t->bytes);
+    good = good && fsync(fd) == 0;
     int error = errno;
     if (close(fd) != 0 && good) {
         good = false;
@@ -242,19 +224,6 @@ static bool keep_previous(const char *path, const char *previous, bool *moved)
     return *moved;
 }
 
-static void sync_folder(const char *path)
-{
-    char folder[PATH_MAX];
-    const char *slash = strrchr(path, '/');
-    snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path + 1) : 1,
-             slash ? path : ".");
-    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0)
-        return;
-    fsync(fd);           /* some file systems cannot: the rename is done anyhow */
-    close(fd);
-}
-
 /* Steps 2 and 3. */
 static bool put_in_place(const char *path, const char *temporary, const char *previous)
 {
@@ -262,9 +231,16 @@ static bool put_in_place(const char *path, const char *temporary, const char *pr
     bool good = (!previous || keep_previous(path, previous, &moved)) &&
         rename(temporary, path) == 0;
     int error = errno;
-    if (good)
-        sync_folder(path);
-    else
+    char folder[PATH_MAX];
+    const char *slash = strrchr(path, '/');
+    snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path + 1) : 1,
+             slash ? path : ".");
+    int fd = good ? open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+    if (fd >= 0) {
+        fsync(fd);       /* some file systems cannot: the rename is done anyhow */
+        close(fd);
+    }
+    if (!good)
         unlink(temporary);
     if (!good && moved)
         rename(previous, path);
@@ -348,18 +324,6 @@ static bool wrong(struct reader *r, const char *format, ...)
     return false;
 }
 
-static bool read_type(struct reader *r, struct safetensor *t, const json_t *value)
-{
-    const char *name = json_string_value(value);
-    for (size_t i = 0; name && i < N_TYPES; i++)
-        if (strcmp(name, types[i].name) == 0) {
-            t->type = (enum safetensors_type)i;
-            return true;
-        }
-    return wrong(r, "tensor %s: type %s is not among F32, U8, U64", t->name,
-                 name ? name : "(none)");
-}
-
 static bool read_size(const json_t *value, size_t *out)
 {
     if (!json_is_integer(value) || json_integer_value(value) < 0)
@@ -368,39 +332,13 @@ static bool read_size(const json_t *value, size_t *out)
     return true;
 }
 
-static bool read_shape(struct reader *r, struct safetensor *t, const json_t *shape)
-{
-    if (!json_is_array(shape) || json_array_size(shape) > 2)
-        return wrong(r, "tensor %s: its shape is not a list of at most 2 sizes", t->name);
-    t->n_dims = (int)json_array_size(shape);
-    for (int i = 0; i < t->n_dims; i++)
-        if (!read_size(json_array_get(shape, (size_t)i), &t->dims[i]))
-            return wrong(r, "tensor %s: its shape is not of whole numbers", t->name);
-    return true;
-}
-
-static bool read_place(struct reader *r, struct safetensor *t, const json_t *offsets)
-{
-    size_t from, to, bytes;
-    if (json_array_size(offsets) != 2 || !read_size(json_array_get(offsets, 0), &from) ||
-        !read_size(json_array_get(offsets, 1), &to))
-        return wrong(r, "tensor %s: its offsets are not two whole numbers", t->name);
-    if (from > to || to > r->data_bytes)
-        return wrong(r, "tensor %s: at bytes %zu to %zu, but there are %zu (torn?)",
-                     t->name, from, to, r->data_bytes);
-    if (!shape_bytes(t, &bytes) || bytes != to - from)
-        return wrong(r, "tensor %s: its shape does not make %zu bytes", t->name,
-                     to - from);
-    t->data = r->data + from;
-    t->bytes = bytes;
-    if ((uintptr_t)t->data % types[t->type].size != 0)
-        return wrong(r, "tensor %s: not aligned to its elements", t->name);
-    return true;
-}
-
 static bool read_tensor(struct reader *r, struct safetensor *t, const char *name,
                         const json_t *value)
 {
+    const json_t *shape = json_object_get(value, "shape");
+    const json_t *offsets = json_object_get(value, "data_offsets");
+    const char *type = json_string_value(json_object_get(value, "dtype"));
+    size_t from, to, bytes, known = 0;
     if (strlen(name) >= sizeof t->name)
         return wrong(r, "tensor %.60s...: the name is longer than %zu bytes", name,
                      sizeof t->name - 1);
@@ -408,33 +346,45 @@ static bool read_tensor(struct reader *r, struct safetensor *t, const char *name
     if (json_object_size(value) != 3)
         return wrong(r, "tensor %s: not an object of dtype, shape and data_offsets",
                      name);
-    return read_type(r, t, json_object_get(value, "dtype")) &&
-        read_shape(r, t, json_object_get(value, "shape")) &&
-        read_place(r, t, json_object_get(value, "data_offsets"));
-}
-
-static bool check_texts(struct reader *r, json_t *texts)
-{
-    const char *key;
-    json_t *value;
-    if (!json_is_object(texts))
-        return wrong(r, "%s is not an object", metadata);
-    json_object_foreach(texts, key, value)
-        if (!json_is_string(value))
-            return wrong(r, "%s: %.60s is not a text", metadata, key);
+    while (type && known < N_TYPES && strcmp(type, types[known].name) != 0)
+        known++;
+    if (!type || known == N_TYPES)
+        return wrong(r, "tensor %s: type %s is not among F32, U8, U64", name,
+                     type ? type : "(none)");
+    t->type = (enum safetensors_type)known;
+    if (!json_is_array(shape) || json_array_size(shape) > 2)
+        return wrong(r, "tensor %s: its shape is not a list of at most 2 sizes", name);
+    t->n_dims = (int)json_array_size(shape);
+    for (int i = 0; i < t->n_dims; i++)
+        if (!read_size(json_array_get(shape, (size_t)i), &t->dims[i]))
+            return wrong(r, "tensor %s: its shape is not of whole numbers", name);
+    if (json_array_size(offsets) != 2 || !read_size(json_array_get(offsets, 0), &from) ||
+        !read_size(json_array_get(offsets, 1), &to))
+        return wrong(r, "tensor %s: its offsets are not two whole numbers", name);
+    if (from > to || to > r->data_bytes)
+        return wrong(r, "tensor %s: at bytes %zu to %zu, but there are %zu (torn?)", name,
+                     from, to, r->data_bytes);
+    if (!shape_bytes(t, &bytes) || bytes != to - from)
+        return wrong(r, "tensor %s: its shape does not make %zu bytes", name, to - from);
+    t->data = r->data + from;
+    t->bytes = bytes;
+    if ((uintptr_t)t->data % types[t->type].size != 0)
+        return wrong(r, "tensor %s: not aligned to its elements", name);
     return true;
 }
 
 static bool read_entries(struct reader *r)
 {
     const char *key;
-    json_t *value;
+    json_t *value, *text, *texts = json_object_get(r->file->header, metadata);
+    if (texts && !json_is_object(texts))
+        return wrong(r, "%s is not an object", metadata);
+    json_object_foreach(texts, key, text)
+        if (!json_is_string(text))
+            return wrong(r, "%s: %.60s is not a text", metadata, key);
     json_object_foreach(r->file->header, key, value) {
-        if (strcmp(key, metadata) == 0) {
-            if (!check_texts(r, value))
-                return false;
+        if (strcmp(key, metadata) == 0)
             continue;
-        }
         if (!read_tensor(r, &r->file->tensors[r->file->n], key, value))
             return false;
         r->file->n++;

@@ -161,22 +161,6 @@ static bool with_field(struct parser *parser, size_t k, const char *at, const ch
     return index_and_value(parser, k, colon + 1, end, pair);
 }
 
-static bool grow_pairs(struct parser *parser, size_t n)
-{
-    size_t room = 2 * n + 64;
-    if (n < parser->pairs_room)
-        return true;
-    struct pair *larger = memory_take_array(room, sizeof *larger);
-    if (!larger)
-        return parser->no_memory = true, false;
-    if (n > 0)
-        memcpy(larger, parser->pairs, n * sizeof *larger);
-    memory_give(parser->pairs);
-    parser->pairs = larger;
-    parser->pairs_room = room;
-    return true;
-}
-
 /* The pairs as bags of example rows->n, which is counted. */
 static bool place(struct parser *parser, size_t n)
 {
@@ -232,8 +216,9 @@ static bool line(struct parser *parser, const char *at, const char *end, bool fi
         stop = word_end(at, end);
         if (!fields && n == 0 && stop - at > 4 && memcmp(at, "qid:", 4) == 0)
             continue;
-        if (!grow_pairs(parser, n))
-            return false;
+        if (!memory_grow(&parser->pairs, &parser->pairs_room, n, n + 1,
+                         sizeof *parser->pairs))
+            return parser->no_memory = true, false;
         parser->pairs[n].field = 0;
         if (!(fields ? with_field : index_and_value)(parser, n, at, stop,
                                                      &parser->pairs[n]))

@@ -53,23 +53,11 @@ size_t data_shared_bytes(void)
     return sizeof(struct shared_input);
 }
 
-static void make_lock(struct shared_input *s)
-{
-    pthread_mutexattr_t attributes;
-    pthread_mutexattr_init(&attributes);
-    pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
-    pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST);
-    pthread_mutex_init(&s->lock, &attributes);
-    pthread_mutexattr_destroy(&attributes);
-    s->self = s;
-    s->arena = (struct reader_arena){.room = ARENA_BYTES, .memory = s->memory};
-    stream_init(&s->stream, STDIN_FILENO, &s->arena);
-}
-
 /* A maker that died within these few instructions would stop the others for ever, so
  * after a second they take over. */
 static void make_once(struct shared_input *s)
 {
+    pthread_mutexattr_t attributes;
     uint32_t state = NEW;
     if (!atomic_compare_exchange_strong(&s->state, &state, MAKING)) {
         uint64_t until = clock_now_ns() + 1000000000;
@@ -78,7 +66,14 @@ static void make_once(struct shared_input *s)
         if (atomic_load(&s->state) == READY)
             return;
     }
-    make_lock(s);
+    pthread_mutexattr_init(&attributes);
+    pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
+    pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST);
+    pthread_mutex_init(&s->lock, &attributes);
+    pthread_mutexattr_destroy(&attributes);
+    s->self = s;
+    s->arena = (struct reader_arena){.room = ARENA_BYTES, .memory = s->memory};
+    stream_init(&s->stream, STDIN_FILENO, &s->arena);
     atomic_store(&s->state, READY);
     futex_wake_all(&s->state);
 }

@@ -75,30 +75,21 @@ void stream_fini(struct stream *stream)
     stream->opened = false;
 }
 
-/* Waits until fd has bytes or its end, or the reading is given up. The status alone tells
- * that: the thread that gave it up knows the reason. */
-static descant_status await(const struct stream *s)
+/* Takes what fd has, after what is left in raw: waits until it has bytes or its end, or
+ * the reading is given up. The status alone tells that: the thread that gave it up knows
+ * the reason. */
+static descant_status refill(struct stream *s, const char *name, const struct log *log)
 {
     const struct data_options *o = s->options;
     struct pollfd wait = {.fd = s->fd, .events = POLLIN};
-
-    while (o && poll(&wait, 1, o->stopped ? TICK_MS : -1) == 0)
-        if (o->stopped(o->of))
-            return DESCANT_TIMEOUT;
-    return DESCANT_OK;
-}
-
-/* Takes what fd has, after what is left in raw. */
-static descant_status refill(struct stream *s, const char *name, const struct log *log)
-{
     memmove(s->raw, s->raw + s->at, s->filled - s->at);
     s->filled -= s->at;
     s->at = 0;
-    descant_status status;
     ssize_t n;
     do {
-        if ((status = await(s)) != DESCANT_OK)
-            return status;
+        while (o && poll(&wait, 1, o->stopped ? TICK_MS : -1) == 0)
+            if (o->stopped(o->of))
+                return DESCANT_TIMEOUT;
         n = read(s->fd, s->raw + s->filled, STREAM_RAW - s->filled);
     } while (n < 0 && (errno == EINTR || errno == EAGAIN));
     if (n < 0)

@@ -3,7 +3,7 @@
  * Lines that are only scored need no label. */
 #include "data/kind.h"
 #include "files/files.h"
-#include "train/saved.h"
+#include "run/saved.h"
 
 #include <errno.h>
 #include <math.h>
@@ -33,7 +33,7 @@ static descant_status session_open(struct session *s, const struct scoring *how,
                                                                others */
         s->saved.options.format = DATA_CACHE;
     s->saved.options.max_bad = how->max_bad;
-    s->data = held_out_data(&s->saved.options, &s->paths, log);
+    s->data = config_held_out(&s->saved.options, &s->paths, log);
     s->data.shared = memory_take(data_shared_bytes());
     return s->data.shared ? DESCANT_OK
                           : log_fail(log, DESCANT_MEMORY, "no memory to read with");
@@ -51,8 +51,6 @@ descant_status score_evaluate(const struct scoring *how, struct held_out *figure
                               const struct log *log)
 {
     struct session s;
-    struct metrics sum;
-    double auc;
     descant_status status = session_open(&s, how, log);
     struct evaluation e = {
         .model = s.saved.model,
@@ -68,11 +66,9 @@ descant_status score_evaluate(const struct scoring *how, struct held_out *figure
     if (status == DESCANT_OK)
         status = evaluate_look(e.model, &e.data);
     if (status == DESCANT_OK)
-        status = evaluate(&e, &sum, &auc);
-    if (status == DESCANT_OK) {
-        held_out_set(figures, &sum, auc);
+        status = evaluate(&e, figures);
+    if (status == DESCANT_OK)
         *classes = model_outputs(e.model) > 1;
-    }
     session_close(&s);
     return status;
 }

@@ -8,7 +8,7 @@
 #include "data/safetensors.h"
 #include "files/files.h"
 #include "report/report.h"
-#include "train/config.h"
+#include "run/config.h"
 
 #include <math.h>
 #include <stdlib.h>

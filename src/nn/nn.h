@@ -38,7 +38,7 @@ struct model_shape {
 
 /* A view of the flat vector (or of the tables). */
 struct tensor {
-    char name[48];              /* "bottom.0.weight", as PyTorch would call it */
+    char name[64];              /* "bottom.0.weight", as PyTorch would call it */
     int n_dims;
     size_t dims[2];             /* weight: (out, in) */
     size_t at, n;               /* floats */
@@ -178,13 +178,5 @@ double optimizer_rows_meet(const struct optimizer *o, float *tables, float *stat
 /* One step of the rows. state is the whole tables' (row r's share by its number). */
 void optimizer_rows_step(const struct optimizer *o, float *tables, float *state,
                          const struct row_grads *rows, double lr);
-
-/* --- check.c: finite differences --- */
-
-/* The largest |g - finite difference| ÷ max(1e-3, |g| + |difference|) over `samples`
- * parameters, dense and of rows, drawn by seed; *worst names the tensor. */
-double model_check(const struct model *model, float *w, float *tables,
-                   const struct examples *batch, int samples, uint64_t seed,
-                   const char **worst);
 
 #endif

@@ -41,6 +41,18 @@ struct safetensor *contents_add(struct contents *c, const char *name,
     return s;
 }
 
+void contents_tensors(struct contents *c, const struct tensor *tensors, size_t n,
+                      const float *p)
+{
+    for (const struct tensor *from = tensors; from < tensors + n; from++) {
+        struct safetensor *s =
+            contents_add(c, from->name, SAFETENSORS_F32, p + from->at, from->n);
+        s->n_dims = from->n_dims;
+        s->dims[0] = from->dims[0];
+        s->dims[1] = from->dims[1];
+    }
+}
+
 void contents_text(struct contents *c, const char *key, const char *format, ...)
 {
     va_list list;
@@ -130,34 +142,26 @@ void checkpoint_close(struct checkpoint *c)
     c->file = NULL;
 }
 
-static descant_status take_tensor(const struct checkpoint *c, const struct tensor *want,
-                                  float *p)
-{
-    const struct safetensor *have = safetensors_find(c->file, want->name);
-
-    if (!have)
-        return log_fail(c->log, DESCANT_CORRUPT,
-                        "%s is of another model: it has no tensor %s", c->path,
-                        want->name);
-    if (have->type != SAFETENSORS_F32 || have->n_dims != want->n_dims ||
-        have->dims[0] != want->dims[0] ||
-        (want->n_dims > 1 && have->dims[1] != want->dims[1]))
-        return log_fail(
-            c->log, DESCANT_CORRUPT,
-            "%s is of another model: its tensor %s has %zu x %zu, not %zu x %zu", c->path,
-            want->name, have->dims[0], have->n_dims > 1 ? have->dims[1] : 1,
-            want->dims[0], want->n_dims > 1 ? want->dims[1] : 1);
-    memcpy(p + want->at, have->data, have->bytes);
-    return DESCANT_OK;
-}
-
 descant_status checkpoint_take(const struct checkpoint *c, const struct tensor *tensors,
                                size_t n, float *p)
 {
-    descant_status status = DESCANT_OK;
-    for (size_t k = 0; k < n && status == DESCANT_OK; k++)
-        status = take_tensor(c, &tensors[k], p);
-    return status;
+    for (const struct tensor *want = tensors; want < tensors + n; want++) {
+        const struct safetensor *have = safetensors_find(c->file, want->name);
+        if (!have)
+            return log_fail(c->log, DESCANT_CORRUPT,
+                            "%s is of another model: it has no tensor %s", c->path,
+                            want->name);
+        if (have->type != SAFETENSORS_F32 || have->n_dims != want->n_dims ||
+            have->dims[0] != want->dims[0] ||
+            (want->n_dims > 1 && have->dims[1] != want->dims[1]))
+            return log_fail(
+                c->log, DESCANT_CORRUPT,
+                "%s is of another model: its tensor %s has %zu x %zu, not %zu x %zu",
+                c->path, want->name, have->dims[0], have->n_dims > 1 ? have->dims[1] : 1,
+                want->dims[0], want->n_dims > 1 ? want->dims[1] : 1);
+        memcpy(p + want->at, have->data, have->bytes);
+    }
+    return DESCANT_OK;
 }
 
 bool checkpoint_same(const struct checkpoint *c, const char *name, const char **was,

@@ -30,6 +30,9 @@ void contents_destroy(struct contents *c);
 /* One dimension; the caller may give it two. The data is read when it is written. */
 struct safetensor *contents_add(struct contents *c, const char *name,
                                 enum safetensors_type type, const void *data, size_t n);
+/* Those of a model, which are in p. */
+void contents_tensors(struct contents *c, const struct tensor *tensors, size_t n,
+                      const float *p);
 void contents_text(struct contents *c, const char *key, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 void contents_told(struct contents *c, const struct told *told);    /* all its settings */

@@ -93,11 +93,10 @@ static void *examine(void *of)
     struct examiner *me = of;
     const struct evaluation *e = me->e;
     struct feed_batch batch;
-    uint64_t waited = 0;
     int outputs = model_outputs(e->model);
 
     nn_thread_init();
-    while (me->status == DESCANT_OK && feed_next(me->feed, &batch, &waited)) {
+    while (me->status == DESCANT_OK && feed_next(me->feed, &batch)) {
         model_scores(me->work, e->w, e->tables, &batch.examples, me->scores);
         metrics_add(&me->sum, me->scores, batch.examples.labels, batch.examples.n,
                     outputs);
@@ -113,21 +112,11 @@ static void *examine(void *of)
     return NULL;
 }
 
-static descant_status join_auc(struct auc *into, const struct auc *from,
-                               const struct log *log)
+/* What another thread has said becomes this thread's last error, and is not logged again.
+ */
+static descant_status repeat(descant_status status, const char *why)
 {
-    float score[256], label[256];
-
-    for (size_t at = 0, n; at < from->n; at += n) {
-        for (n = 0; n < 256 && at + n < from->n; n++) {
-            score[n] = from->pairs[at + n].score;
-            label[n] = from->pairs[at + n].label;
-        }
-        descant_status status = auc_add(into, score, label, n);
-        if (status != DESCANT_OK)
-            return log_fail(log, status, "%s", descant_last_error());
-    }
-    return DESCANT_OK;
+    return status == DESCANT_OK ? status : log_fail(NULL, status, "%s", why);
 }
 
 static descant_status examiner_start(struct examiner *me, const struct evaluation *e,
@@ -148,30 +137,17 @@ static descant_status examiner_start(struct examiner *me, const struct evaluatio
     return DESCANT_OK;
 }
 
-/* What another thread has said becomes this thread's last error, and is not logged again.
- */
-static descant_status repeat(descant_status status, const char *why)
-{
-    return status == DESCANT_OK ? status : log_fail(NULL, status, "%s", why);
-}
-
-descant_status evaluate(const struct evaluation *e, struct metrics *sum, double *auc)
+descant_status evaluate(const struct evaluation *e, struct held_out *h)
 {
     struct examiner all[EVALUATE_THREADS] = {{0}};
-    struct feed_options options = {
-        .data = e->data,
-        .depth = 3,
-        .batch = e->batch,
-        .stopped = e->stopped,
-        .of = e->of,
-        .counts = e->counts,
-        .log = e->log,
-    };
+    struct feed_options options = {.data = e->data, .depth = 3, .batch = e->batch,
+                                   .stopped = e->stopped, .of = e->of,
+                                   .counts = e->counts, .log = e->log};
     const char *why;
     struct feed *feed = NULL;
+    struct metrics sum = {0};
     descant_status status = feed_start(&feed, &options);
 
-    memset(sum, 0, sizeof *sum);
     if (status == DESCANT_OK)
         status = evaluate_fits(e->model, feed_shape(feed), &options.data);
     if (status == DESCANT_OK)
@@ -182,15 +158,22 @@ descant_status evaluate(const struct evaluation *e, struct metrics *sum, double 
         if (all[k].started)
             pthread_join(all[k].thread, NULL);
         status = status == DESCANT_OK ? repeat(all[k].status, all[k].why) : status;
-        metrics_merge(sum, &all[k].sum);
-        if (k > 0 && status == DESCANT_OK)
-            status = join_auc(&all[0].auc, &all[k].auc, e->log);
+        metrics_merge(&sum, &all[k].sum);
+        if (k > 0 && status == DESCANT_OK &&
+            (status = auc_merge(&all[0].auc, &all[k].auc)) != DESCANT_OK)
+            log_fail(e->log, status, "%s", descant_last_error());
     }
     if (status == DESCANT_OK && (status = feed_status(feed, &why)) != DESCANT_OK)
         repeat(status, why);
-    if (status == DESCANT_OK && sum->n == 0 && !(e->stopped && e->stopped(e->of)))
+    if (status == DESCANT_OK && sum.n == 0 && !(e->stopped && e->stopped(e->of)))
         status = no_example(&e->data);
-    *auc = status == DESCANT_OK ? auc_value(&all[0].auc) : NAN;
+    h->n = sum.n;
+    h->positive = sum.positive;
+    h->loss = metrics_logloss(&sum);
+    h->entropy = metrics_entropy(&sum);
+    h->accuracy = metrics_accuracy(&sum);
+    h->calibration = metrics_calibration(&sum);
+    h->auc = status == DESCANT_OK ? auc_value(&all[0].auc) : NAN;
     for (int k = 0; k < e->threads; k++) {
         work_destroy(all[k].work);
         memory_give(all[k].scores);
@@ -201,17 +184,6 @@ descant_status evaluate(const struct evaluation *e, struct metrics *sum, double 
 }
 
 /* --- points of a curve --- */
-
-void held_out_set(struct held_out *h, const struct metrics *sum, double auc)
-{
-    h->n = sum->n;
-    h->positive = sum->positive;
-    h->loss = metrics_logloss(sum);
-    h->entropy = metrics_entropy(sum);
-    h->accuracy = metrics_accuracy(sum);
-    h->calibration = metrics_calibration(sum);
-    h->auc = auc;
-}
 
 void held_out_json(struct json *json, const struct held_out *h)
 {

@@ -10,7 +10,7 @@
 #include "run/metrics.h"
 #include "run/progress.h"
 
-enum { EVALUATE_THREADS = 64 };
+enum { EVALUATE_THREADS = 64, EVALUATE_BATCH = 512 };
 struct evaluation {
     const struct model *model;
     const float *w, *tables;
@@ -40,15 +40,15 @@ struct held_out {
     double loss, entropy, auc, accuracy, calibration;
 };
 
-void held_out_set(struct held_out *h, const struct metrics *sum, double auc);
 void held_out_json(struct json *json, const struct held_out *h); /* loss, NE and so on */
 void held_out_log(struct run_log *log, const struct held_out *h); /* one line, at once */
 /* one line */
 const char *held_out_text(const struct held_out *h, char *text, size_t room);
 void held_out_show(const struct progress *p, const struct held_out *h);
 
-/* INVALID: there is no example. *auc is NaN for a model with classes, or where one class
- * is missing. A failure's words are this thread's last error. */
-descant_status evaluate(const struct evaluation *e, struct metrics *sum, double *auc);
+/* The figures in h, whose `at` and `seconds` are the caller's. INVALID: there is no
+ * example. The AUC is NaN for a model with classes, or where one class is missing. A
+ * failure's words are this thread's last error. */
+descant_status evaluate(const struct evaluation *e, struct held_out *h);
 
 #endif

@@ -278,19 +278,14 @@ static bool take(struct feed *feed, struct part *part, struct feed_batch *batch)
     return true;
 }
 
-bool feed_next(struct feed *feed, struct feed_batch *batch, uint64_t *waited_ns)
+bool feed_next(struct feed *feed, struct feed_batch *batch)
 {
     struct part *part = NULL;
-    bool got = false;
 
     pthread_mutex_lock(&feed->mutex);
-    while (!stopped(feed) && !(part = oldest_full(feed)) && !feed->ended) {
-        uint64_t from = clock_now_ns();
+    while (!stopped(feed) && !(part = oldest_full(feed)) && !feed->ended)
         tick_wait(&feed->moved, &feed->mutex, TICK_NS);
-        *waited_ns += clock_now_ns() - from;
-    }
-    if (!stopped(feed) && part)
-        got = take(feed, part, batch);
+    bool got = !stopped(feed) && part && take(feed, part, batch);
     pthread_mutex_unlock(&feed->mutex);
     return got;
 }
@@ -298,10 +293,9 @@ bool feed_next(struct feed *feed, struct feed_batch *batch, uint64_t *waited_ns)
 void feed_done(struct feed *feed, const struct feed_batch *batch)
 {
     struct part *part = &feed->parts[batch->block];
-    bool all;
 
     pthread_mutex_lock(&feed->mutex);
-    all = --part->out == 0 && part->stage == DRAINED;
+    bool all = --part->out == 0 && part->stage == DRAINED;
     pthread_mutex_unlock(&feed->mutex);
     if (!all)
         return;

@@ -56,8 +56,8 @@ descant_status feed_start(struct feed **out, const struct feed_options *options)
 const struct data_shape *feed_shape(const struct feed *feed);     /* of every batch */
 
 /* Any thread. False: the data is at its end, or the run is stopped. Blocks while parsing
- * is behind; *waited_ns grows by that. */
-bool feed_next(struct feed *feed, struct feed_batch *batch, uint64_t *waited_ns);
+ * is behind. */
+bool feed_next(struct feed *feed, struct feed_batch *batch);
 void feed_done(struct feed *feed, const struct feed_batch *batch);
 
 /* How far the reading is, as feed_batch.place; negative before it begins, too. Any

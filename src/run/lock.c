@@ -38,29 +38,22 @@ static enum got try_lock(int fd, const char *path, int how)
                : GOT_REMOVED;
 }
 
-static bool write_name(int fd, const char *whose)
-{
-    size_t n = strlen(whose);
-    return ftruncate(fd, 0) == 0 && pwrite(fd, whose, n, 0) == (ssize_t)n;
-}
-
-static bool has_name(int fd, const char *whose)
-{
-    char name[NAME_ROOM];
-    ssize_t n = pread(fd, name, sizeof name, 0);
-    return n == (ssize_t)strlen(whose) && memcmp(name, whose, (size_t)n) == 0;
-}
-
 static enum got try_share(int fd, const char *path, const char *whose)
 {
+    char name[NAME_ROOM];
+    ssize_t n = (ssize_t)strlen(whose);
     enum got got = try_lock(fd, path, LOCK_EX);
 
-    if (got == GOT_LOCK && !write_name(fd, whose))
+    if (got == GOT_LOCK &&
+        (ftruncate(fd, 0) != 0 || pwrite(fd, whose, (size_t)n, 0) != n))
         return GOT_REFUSED;
     if (got == GOT_LOCK || got == GOT_BUSY)     /* the first one comes down to the others,
-                                                   who may */
-        got = try_lock(fd, path, LOCK_SH);      /* have come by */
-    return got == GOT_LOCK && !has_name(fd, whose) ? GOT_OTHERS : got;
+                                                   who may have come by */
+        got = try_lock(fd, path, LOCK_SH);
+    if (got == GOT_LOCK && (pread(fd, name, sizeof name, 0) != n ||
+                            memcmp(name, whose, (size_t)n) != 0))
+        return GOT_OTHERS;
+    return got;
 }
 
 /* One try. *fd is open where it got the lock. */
@@ -77,20 +70,15 @@ static enum got try_open(const char *path, const char *whose, int *fd)
     return got;
 }
 
-static bool is_none(const char *path)
-{
-    struct stat of;
-    return stat(path, &of) == 0 && !S_ISREG(of.st_mode);
-}
-
 descant_status lock_take(struct lock *lock, const char *path, const char *whose,
                          bool must, const struct log *log)
 {
     enum got got = GOT_BUSY;
+    struct stat of;
     int fd;
 
     lock->path[0] = 0;
-    if (!path || (!must && is_none(path)))
+    if (!path || (!must && stat(path, &of) == 0 && !S_ISREG(of.st_mode)))
         return DESCANT_OK;
     if (snprintf(lock->path, sizeof lock->path, "%s.lock", path) >=
         (int)sizeof lock->path) {

@@ -26,8 +26,7 @@ enum {
     BLOCK = 64,
     DIGIT_BITS = 11,
     DIGITS = 3,
-    RADIX = 1 << DIGIT_BITS,
-    FIRST_ROOM = 4096
+    RADIX = 1 << DIGIT_BITS
 };
 
 static void add_logistic(struct metrics *m, const float *scores, const float *labels,
@@ -135,31 +134,33 @@ double metrics_calibration(const struct metrics *m)
 
 /* --- AUC --- */
 
-static bool auc_grow(struct auc *a, size_t wanted)
+static descant_status make_room(struct auc *a, size_t n)
 {
-    size_t room = a->room ? a->room : FIRST_ROOM;
-    while (room < wanted)
-        room *= 2;
-    struct auc_pair *pairs = memory_take_array(room, sizeof *pairs);
-    if (!pairs)
-        return false;
-    if (a->n)
-        memcpy(pairs, a->pairs, a->n * sizeof *pairs);
-    memory_give(a->pairs);
-    a->pairs = pairs;
-    a->room = room;
-    return true;
+    bool far = n > SIZE_MAX / 4 / sizeof *a->pairs - a->n;
+    if (!far && memory_grow(&a->pairs, &a->room, a->n, a->n + n, sizeof *a->pairs))
+        return DESCANT_OK;
+    return log_fail(NULL, DESCANT_MEMORY, "no memory for %zu scores", a->n + n);
 }
 
 descant_status auc_add(struct auc *a, const float *scores, const float *labels, size_t n)
 {
-    bool far = n > SIZE_MAX / 4 / sizeof *a->pairs - a->n;
-    if (far || (n > a->room - a->n && !auc_grow(a, a->n + n)))
-        return log_fail(NULL, DESCANT_MEMORY, "no memory for %zu scores", a->n + n);
+    descant_status status = make_room(a, n);
+    if (status != DESCANT_OK)
+        return status;
     for (size_t i = 0; i < n; i++)    /* + 0: -0 becomes 0, so that bits say what is
                                          equal */
         a->pairs[a->n++] = (struct auc_pair){scores[i] + 0.0f, labels[i]};
     return DESCANT_OK;
+}
+
+descant_status auc_merge(struct auc *into, const struct auc *from)
+{
+    descant_status status = make_room(into, from->n);
+    if (status == DESCANT_OK && from->n) {
+        memcpy(into->pairs + into->n, from->pairs, from->n * sizeof *from->pairs);
+        into->n += from->n;
+    }
+    return status;
 }
 
 /* Bits that rise as the scores do. */

@@ -36,6 +36,7 @@ struct auc {
 };
 
 descant_status auc_add(struct auc *a, const float *scores, const float *labels, size_t n);
+descant_status auc_merge(struct auc *into, const struct auc *from);
 double auc_value(struct auc *a);        /* sorts; NaN if one class is missing */
 void auc_fini(struct auc *a);
 

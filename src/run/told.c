@@ -4,23 +4,16 @@
 
 #include <string.h>
 
-/* What is not UTF-8, or was cut in two, becomes '?'. */
-static void clean(char *text)
-{
-    for (size_t left = strlen(text); left > 0;) {
-        int n = text_character(text, left);
-        if (n <= 0)
-            *text = '?';
-        text += n > 0 ? n : 1;
-        left -= (size_t)(n > 0 ? n : 1);
-    }
-}
-
 const char *told_text(const struct told *told, const struct option *setting, char *text,
                       size_t room)
 {
     option_write(setting, told->values, text, room);
-    clean(text);
+    for (char *at = text; *at;) {   /* what is not UTF-8, or was cut in two, becomes '?' */
+        int n = text_character(at, strlen(at));
+        if (n <= 0)
+            *at = '?';
+        at += n > 0 ? n : 1;
+    }
     return text;
 }
 

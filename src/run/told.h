@@ -5,7 +5,6 @@
 #define RUN_TOLD_H
 
 #include "base/base.h"
-#include "base/base.h"
 
 struct told {
     const struct option *table;

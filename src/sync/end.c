@@ -9,39 +9,27 @@
 
 /* ------------------------------------------------------------------ finish */
 
-static bool in_state(const struct round *r)
-{
-    return r->state != ROUND_IDLE && (r->exchange.kind == EXCHANGE_STATE || r->reloaded);
-}
-
-/* The round in hand, as far as it goes without waiting: another's reload may have come in
- * it. */
-static descant_status run_on(struct descant *job)
-{
-    enum round_progress progress = ROUND_WORKED;
-    while (progress == ROUND_WORKED && job->round.state > ROUND_SNAPSHOT)
-        progress = round_advance(&job->round);
-    if (progress == ROUND_DONE)
-        job_round_done(job, workers_steps(&job->workers));
-    return progress == ROUND_FAILED ? job_broken(job) : DESCANT_OK;
-}
-
-/* A reload that others have not taken yet is given first, and that of the round in hand
- * taken. */
+/* A reload that others have not taken yet is given first. Else the round in hand goes as
+ * far as it can without waiting: another's reload may have come in it, which is taken. */
 static descant_status end_reload(struct descant *job)
 {
-    uint64_t waited = 0;
-    descant_status status = DESCANT_OK;
+    const struct round *r = &job->round;
+    uint64_t waited = 0, steps = workers_steps(&job->workers);
+    enum round_progress progress = ROUND_WORKED;
     bool wanted = atomic_load(&job->reload);
     if (wanted && job->plan.what == PLAN_GRADIENT)
         return job_introduce(job, false, &waited);
     if (wanted)
-        job_round_begins(job, workers_steps(&job->workers), true);
-    else
-        status = run_on(job);
-    if (status == DESCANT_OK && (wanted || in_state(&job->round)))
-        status = job_drive(job, false, 0, &waited);
-    return status;
+        job_round_begins(job, steps, true);
+    while (!wanted && progress == ROUND_WORKED && r->state > ROUND_SNAPSHOT)
+        progress = round_advance(&job->round);
+    if (progress == ROUND_DONE)
+        job_round_done(job, steps);
+    if (progress == ROUND_FAILED)
+        return job_broken(job);
+    bool in_state = r->state != ROUND_IDLE &&
+                    (r->exchange.kind == EXCHANGE_STATE || r->reloaded);
+    return wanted || in_state ? job_drive(job, false, 0, &waited) : DESCANT_OK;
 }
 
 static void from_flat(void *context, float *memory, size_t at, size_t n)
@@ -52,20 +40,15 @@ static void from_flat(void *context, float *memory, size_t at, size_t n)
 
 /* A final state is of those who have taken the last reload; a global version, of those of
  * them who have seen the most rounds. */
-static uint64_t final_priority(const struct descant *job, enum descant_final which)
-{
-    uint64_t rounds =
-        which == DESCANT_FINAL_CENTRAL ? atomic_load(&job->stats.rounds) : 0;
-    return job->round.states << 48 | rounds;
-}
-
 static descant_status final_round(struct descant *job, enum descant_final which)
 {
     uint64_t waited = 0;
+    uint64_t rounds =
+        which == DESCANT_FINAL_CENTRAL ? atomic_load(&job->stats.rounds) : 0;
     if (which == DESCANT_FINAL_MEAN)
         round_begin_final_mean(&job->round);
     else
-        round_begin_state(&job->round, final_priority(job, which), true);
+        round_begin_state(&job->round, job->round.states << 48 | rounds, true);
     job->round.exchange.agree = 1 + (uint64_t)which;
     descant_status status = job_drive(job, false, 0, &waited);
     if (status != DESCANT_OK || which != DESCANT_FINAL_CENTRAL)
@@ -143,9 +126,13 @@ static void take_rows(struct descant *job)
     }
 }
 
-static void keep_segments(struct descant *job)
+void job_destroy(struct descant *job, bool keeps)
 {
-    for (size_t i = 0; i < job->replica.n_segments; i++) {
+    shadow_stop(job);
+    events_stop(job);
+    take_rows(job);
+    tables_stop(&job->tables);
+    for (size_t i = 0; keeps && i < job->replica.n_segments; i++) {
         struct segment *s = &job->replica.segments[i];
         if (s->keeps && !kept_settle(s->keeps))
             log_say(&job->log, DESCANT_WARNING,
@@ -153,16 +140,6 @@ static void keep_segments(struct descant *job)
                     "job may change it",
                     s->name);
     }
-}
-
-void job_destroy(struct descant *job, bool keeps)
-{
-    shadow_stop(job);
-    events_stop(job);
-    take_rows(job);
-    tables_stop(&job->tables);
-    if (keeps)
-        keep_segments(job);
     if (job->fabric != NULL)
         job->fabric->type->close(job->fabric);
     if (job->world != NULL)
@@ -182,14 +159,17 @@ void job_destroy(struct descant *job, bool keeps)
     memory_give(job);
 }
 
+static descant_status check_end(const struct descant *job, const char *call)
+{
+    return *job->parent != 0
+               ? events_refuse(job, call)
+               : log_fail(NULL, DESCANT_FORKED, "%s: the job is the parent's", call);
+}
+
 descant_status descant_close(struct descant *job)
 {
-    if (job == NULL)
-        return DESCANT_OK;
-    if (*job->parent == 0)
-        return log_fail(NULL, DESCANT_FORKED, "descant_close: the job is the parent's");
-    descant_status status = events_refuse(job, "descant_close");
-    if (status == DESCANT_OK)
+    descant_status status = job ? check_end(job, "descant_close") : DESCANT_OK;
+    if (job && status == DESCANT_OK)
         job_destroy(job, false);
     return status;
 }
@@ -217,12 +197,8 @@ static bool prepare_to_keep(struct replica *r, bool shared)
 
 descant_status descant_leave(struct descant *job)
 {
-    if (job == NULL)
-        return DESCANT_OK;
-    if (*job->parent == 0)
-        return log_fail(NULL, DESCANT_FORKED, "descant_leave: the job is the parent's");
-    descant_status status = events_refuse(job, "descant_leave");
-    if (status != DESCANT_OK)
+    descant_status status = job ? check_end(job, "descant_leave") : DESCANT_OK;
+    if (job == NULL || status != DESCANT_OK)
         return status;
     if (!prepare_to_keep(&job->replica, job->fabric->type->shared))
         return log_fail(&job->log, DESCANT_MEMORY,

@@ -42,11 +42,6 @@ void events_fini(struct events *events)
 
 /* ------------------------------------------------------------------ words */
 
-static uint64_t rounds_of(const struct descant *job)
-{
-    return atomic_load_explicit(&job->stats.rounds, memory_order_relaxed);
-}
-
 /* Why there may have been no round, and what to do. */
 static const char *no_round_advice(const struct plan *plan)
 {
@@ -139,19 +134,16 @@ static struct told *told_of(struct events *events, enum descant_event_kind kind,
     return &events->told[events->n_told++];
 }
 
-static enum descant_level level_of(enum descant_event_kind kind)
-{
-    if (kind == DESCANT_EVENT_LEFT)         /* as all do in the end */
-        return DESCANT_DEBUG;
-    return kind == DESCANT_EVENT_JOINED ? DESCANT_INFO : DESCANT_WARNING;
-}
-
 static void say(struct descant *job, struct told *told, uint64_t now, int members)
 {
     char line[LOG_LINE];
     struct fabric_note note = {told->kind, told->rank, told->count};
+    enum descant_level level =
+        told->kind == DESCANT_EVENT_LEFT     ? DESCANT_DEBUG /* as all do in the end */
+        : told->kind == DESCANT_EVENT_JOINED ? DESCANT_INFO
+                                             : DESCANT_WARNING;
     compose(job, &note, members, line, sizeof line);
-    log_say(&job->log, level_of(told->kind), "%s", line);
+    log_say(&job->log, level, "%s", line);
     told->count = 0;
     told->every_ns = told->every_ns == 0                  ? AGAIN_NS
                      : 2 * told->every_ns < AGAIN_MOST_NS ? 2 * told->every_ns
@@ -177,28 +169,25 @@ static void tell(struct descant *job, const struct fabric_note *note, uint64_t n
         say(job, told, now, members);
 }
 
-/* Steps after which a round should have been begun. */
-static uint64_t steps_to_a_round(const struct plan *plan)
-{
-    if (plan->what == PLAN_GRADIENT)
-        return 2;
-    return plan->when == PLAN_EVERY ? (uint64_t)(plan->every + plan->delay) + 1
-                                    : plan->gap > 1 ? (uint64_t)plan->gap : 1;
-}
-
 static bool lacks_a_round(const struct descant *job)
 {
     return atomic_load(&job->events.company) && job->plan.when != PLAN_NEVER &&
-           rounds_of(job) == 0;
+           atomic_load_explicit(&job->stats.rounds, memory_order_relaxed) == 0;
 }
 
 static void look_for_rounds(struct descant *job, uint64_t now)
 {
     struct events *events = &job->events;
+    const struct plan *plan = &job->plan;
     uint64_t due = events->no_round_ns ? 2 * events->no_round_ns : AGAIN_NS;
+    /* after which a round should have been begun */
+    int64_t steps = plan->what == PLAN_GRADIENT ? 2
+                    : plan->when == PLAN_EVERY  ? plan->every + plan->delay + 1
+                    : plan->gap > 1             ? plan->gap
+                                                : 1;
     if (!lacks_a_round(job) || atomic_load(&job->state) != JOB_STARTED ||
         now - job->started_ns < due ||
-        workers_steps(&job->workers) < steps_to_a_round(&job->plan))
+        workers_steps(&job->workers) < (uint64_t)steps)
         return;
     events->no_round_ns = due;
     notes_add(&events->notes, DESCANT_EVENT_NO_ROUND, job->fabric->rank);
@@ -319,27 +308,6 @@ static void watch_exit(void)
     atexit(at_exit);
 }
 
-static void enter(struct descant *job)
-{
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, watch_exit);
-    pthread_mutex_lock(&open_lock);
-    job->next_open = open_jobs;
-    open_jobs = job;
-    pthread_mutex_unlock(&open_lock);
-}
-
-static void leave(struct descant *job)
-{
-    pthread_mutex_lock(&open_lock);
-    struct descant **at = &open_jobs;
-    while (*at != NULL && *at != job)
-        at = &(*at)->next_open;
-    if (*at != NULL)
-        *at = job->next_open;
-    pthread_mutex_unlock(&open_lock);
-}
-
 bool events_wanted(const struct descant *job)
 {
     return job->events.fn || job->log.fn;
@@ -347,10 +315,15 @@ bool events_wanted(const struct descant *job)
 
 descant_status events_start(struct descant *job)
 {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
     struct events *events = &job->events;
     sigset_t before;
     look(job);                  /* those who are there have not come */
-    enter(job);
+    pthread_once(&once, watch_exit);
+    pthread_mutex_lock(&open_lock);
+    job->next_open = open_jobs;
+    open_jobs = job;
+    pthread_mutex_unlock(&open_lock);
     if (!events_wanted(job))
         return DESCANT_OK;
     signals_hold(&before);
@@ -363,25 +336,27 @@ descant_status events_start(struct descant *job)
     return DESCANT_OK;
 }
 
-static void stop_thread(struct descant *job)
-{
-    struct events *events = &job->events;
-    if (lacks_a_round(job) && workers_steps(&job->workers) > 0 &&
-        !atomic_load(&job->failure))
-        notes_add(&events->notes, DESCANT_EVENT_NO_ROUND, job->fabric->rank);
-    if (is_unfinished(job))
-        notes_add(&events->notes, DESCANT_EVENT_UNFINISHED, job->fabric->rank);
-    atomic_store(&events->stop, true);
-    notes_ring(&events->notes);
-    pthread_join(events->thread, NULL);
-    events->runs = false;
-}
-
 void events_stop(struct descant *job)
 {
-    leave(job);
-    if (job->events.runs)
-        stop_thread(job);
+    struct events *events = &job->events;
+    pthread_mutex_lock(&open_lock);
+    struct descant **at = &open_jobs;
+    while (*at != NULL && *at != job)
+        at = &(*at)->next_open;
+    if (*at != NULL)
+        *at = job->next_open;
+    pthread_mutex_unlock(&open_lock);
+    if (events->runs) {
+        if (lacks_a_round(job) && workers_steps(&job->workers) > 0 &&
+            !atomic_load(&job->failure))
+            notes_add(&events->notes, DESCANT_EVENT_NO_ROUND, job->fabric->rank);
+        if (is_unfinished(job))
+            notes_add(&events->notes, DESCANT_EVENT_UNFINISHED, job->fabric->rank);
+        atomic_store(&events->stop, true);
+        notes_ring(&events->notes);
+        pthread_join(events->thread, NULL);
+        events->runs = false;
+    }
     if (job->fabric)
         job->fabric->notes = NULL;
 }

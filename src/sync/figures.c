@@ -41,12 +41,6 @@ static uint64_t get(const _Atomic uint64_t *counter)
     return atomic_load_explicit(counter, memory_order_relaxed);
 }
 
-static double since_s(uint64_t since_ns)
-{
-    uint64_t now = clock_now_ns();
-    return since_ns != 0 && since_ns < now ? (double)(now - since_ns) * 1e-9 : 0;
-}
-
 descant_status descant_stats(struct descant *job, struct descant_stats *out)
 {
     if (job == NULL || *job->parent == 0)
@@ -56,7 +50,8 @@ descant_status descant_stats(struct descant *job, struct descant_stats *out)
     const struct stats *s = &job->stats;
     const struct fabric *f = job->fabric;
     const struct tables_stats *rows = &job->tables.stats;
-    uint64_t rounds = get(&s->rounds);
+    uint64_t rounds = get(&s->rounds), since_ns = get(&rows->since_ns);
+    uint64_t now = clock_now_ns();
     double gap = rounds ? (double)get(&s->gap_sum) / (double)rounds : 0;
     *out = (struct descant_stats){
         .steps = workers_steps(&job->workers),
@@ -77,14 +72,15 @@ descant_status descant_stats(struct descant *job, struct descant_stats *out)
         .exchange_p99_s = stats_below(s->exchanges, 0.99) * 1e-9,
         .shadow_cpu_s = (double)(get(&s->shadow_cpu_ns) + get(&s->events_cpu_ns) +
                                  get(&f->cpu_ns)) * 1e-9,
-        .wall_s = job->started_ns ? (double)(clock_now_ns() - job->started_ns) * 1e-9 : 0,
+        .wall_s = job->started_ns ? (double)(now - job->started_ns) * 1e-9 : 0,
         .budget = atomic_load_explicit(&job->budget, memory_order_relaxed),
         .rows_rounds = get(&rows->rounds),
         .rows_sent = get(&rows->sent),
         .rows_bad = get(&rows->bad),
         .rows_bytes = get(&f->rows_bytes),
         .rows_waiting = get(&rows->waiting),
-        .rows_age_s = since_s(get(&rows->since_ns)),
+        .rows_age_s =
+            since_ns != 0 && since_ns < now ? (double)(now - since_ns) * 1e-9 : 0,
         .distance = sqrt(atomic_load_explicit(&s->distance, memory_order_relaxed)),
         .outer_rate = atomic_load_explicit(&s->outer_rate, memory_order_relaxed),
         .outer_momentum = atomic_load_explicit(&s->outer_momentum, memory_order_relaxed),

@@ -46,20 +46,6 @@ static bool is_mpi_rank(int found)
     return found > 0 && mpi_module_launcher() != MPI_LAUNCHER_NONE;
 }
 
-static bool is_mpi(int found)
-{
-    char path[PATH_MAX];
-    return is_mpi_rank(found) && mpi_module_find(mpi_module_wanted(), path, sizeof path);
-}
-
-static int launcher_present(void)
-{
-    for (int i = 0; i < N_LAUNCHERS; i++)
-        if (getenv(rank_names[i]) != NULL && getenv(size_names[i]) != NULL)
-            return i;
-    return -1;
-}
-
 /* A process that knows its rank and not the size, or the reverse, would train alone.
  * Slurm sets its number of tasks in shells, too. */
 static descant_status check_whole(const struct log *log)
@@ -82,14 +68,13 @@ static bool rendezvous(char *name, size_t room)
                                           "MASTER_PORT",    "OMPI_MCA_ess_base_jobid",
                                           "PMIX_NAMESPACE", "PMI_JOBID",
                                           "SLURM_JOB_ID",   "SLURM_STEP_ID"};
-    uint64_t hash = 14695981039346656037u;
+    uint64_t hash = FNV_BEGIN;
     bool told = false;
     for (size_t i = 0; i < sizeof sources / sizeof *sources; i++) {
         const char *value = getenv(sources[i]);
         told |= i > 0 && value != NULL && *value != '\0';
-        for (const char *p = value ? value : ""; *p; p++)
-            hash = (hash ^ (unsigned char)*p) * 1099511628211u;
-        hash = (hash ^ 0xff) * 1099511628211u;
+        hash = fnv_add(hash, value, value ? strlen(value) : 0);
+        hash = fnv_add(hash, "\xff", 1);
     }
     unsigned n = atomic_load_explicit(&n_started, memory_order_relaxed);
     snprintf(name, room, "shm:run-%016llx-%u", (unsigned long long)hash, n);
@@ -142,7 +127,11 @@ descant_status launcher_read(struct launcher *l, const struct descant_options *o
 {
     *l = (struct launcher){.rank = o->rank, .size = o->size};
     bool names_mpi = o->job != NULL && launcher_may_be_mpi(o->job);
-    int found = names_mpi ? -1 : launcher_present();
+    char module[PATH_MAX];
+    int found = -1;
+    for (int i = 0; i < N_LAUNCHERS && found < 0 && !names_mpi; i++)
+        if (getenv(rank_names[i]) != NULL && getenv(size_names[i]) != NULL)
+            found = i;
     bool told = found >= 0 || o->size > 0 || o->rank >= 0 || names_mpi;
     descant_status status = told ? DESCANT_OK : check_whole(log);
     if (found >= 0 && o->size == 0)
@@ -161,7 +150,8 @@ descant_status launcher_read(struct launcher *l, const struct descant_options *o
                             sizeof l->address - 1);
         strcpy(l->address, o->job);
         strcpy(l->why, "given");
-    } else if (l->size > 1 && is_mpi(found)) {
+    } else if (l->size > 1 && is_mpi_rank(found) &&
+               mpi_module_find(mpi_module_wanted(), module, sizeof module)) {
         strcpy(l->address, fabric_mpi.address);
         snprintf(l->why, sizeof l->why, "from %s", size_names[found]);
     } else if (l->size > 1) {

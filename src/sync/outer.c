@@ -66,23 +66,6 @@ static int outer_vectors(struct descant *job, float *vectors[2])
     return job->plan.what == PLAN_ELASTIC ? 1 : job->plan.what == PLAN_BLOCK ? 2 : 0;
 }
 
-static uint64_t fnv(const void *memory, size_t bytes)
-{
-    const unsigned char *p = memory;
-    uint64_t hash = 14695981039346656037u;
-    for (size_t i = 0; i < bytes; i++)
-        hash = (hash ^ p[i]) * 1099511628211u;
-    return hash;
-}
-
-/* With the machine held: a boundary, where G and s belong to one round. */
-static void to_boundary(struct descant *job)
-{
-    while (job->round.state == ROUND_MERGING)
-        if (round_advance(&job->round) == ROUND_DONE)
-            job_round_done(job, workers_steps(&job->workers));
-}
-
 static size_t outer_floats(const struct descant *job)
 {
     size_t sum = 0;
@@ -91,25 +74,20 @@ static size_t outer_floats(const struct descant *job)
     return sum;
 }
 
-static void outer_save(const struct descant *job, float *const vectors[2], int n,
-                       unsigned char *bytes)
+/* To the bytes, or from them: one of the two is not NULL. */
+static void move_outer(const struct descant *job, float *const vectors[2], uint32_t n,
+                       unsigned char *to, const unsigned char *from)
 {
-    for (int v = 0; v < n; v++)
+    size_t at = 0;
+    for (uint32_t v = 0; v < n; v++)
         for (size_t i = 0; i < job->replica.n_segments; i++) {
             const struct segment *s = &job->replica.segments[i];
-            memcpy(bytes, vectors[v] + s->at, s->n * sizeof(float));
-            bytes += s->n * sizeof(float);
-        }
-}
-
-static void outer_load(const struct descant *job, float *const vectors[2], int n,
-                       const unsigned char *bytes)
-{
-    for (int v = 0; v < n; v++)
-        for (size_t i = 0; i < job->replica.n_segments; i++) {
-            const struct segment *s = &job->replica.segments[i];
-            memcpy(vectors[v] + s->at, bytes, s->n * sizeof(float));
-            bytes += s->n * sizeof(float);
+            size_t bytes = s->n * sizeof(float);
+            if (to)
+                memcpy(to + at, vectors[v] + s->at, bytes);
+            else
+                memcpy(vectors[v] + s->at, from + at, bytes);
+            at += bytes;
         }
 }
 
@@ -139,11 +117,14 @@ descant_status descant_outer_save(struct descant *job, void *memory, size_t *byt
                         "the outer state needs %zu bytes, not %zu", *bytes, room);
     unsigned char *body = (unsigned char *)memory + sizeof header;
     pthread_mutex_lock(&job->machine);
-    to_boundary(job);
+    while (job->round.state == ROUND_MERGING)       /* up to where G and s belong to one
+                                                       round */
+        if (round_advance(&job->round) == ROUND_DONE)
+            job_round_done(job, workers_steps(&job->workers));
     memcpy(body, &job->round.outer_rounds, sizeof(uint64_t));
-    outer_save(job, vectors, (int)header.vectors, body + sizeof(uint64_t));
+    move_outer(job, vectors, header.vectors, body + sizeof(uint64_t), NULL);
     pthread_mutex_unlock(&job->machine);
-    header.check = fnv(body, payload);
+    header.check = fnv_add(FNV_BEGIN, body, payload);
     memcpy(memory, &header, sizeof header);
     return DESCANT_OK;
 }
@@ -175,7 +156,8 @@ descant_status descant_outer_load(struct descant *job, const void *memory, size_
     size_t before = header.version == VERSION_WITHOUT_ROUNDS ? 0 : sizeof rounds;
     size_t payload = before + header.vectors * (size_t)header.floats * sizeof(float);
     const unsigned char *body = (const unsigned char *)memory + sizeof header;
-    if (bytes != sizeof header + payload || fnv(body, payload) != header.check)
+    if (bytes != sizeof header + payload ||
+        fnv_add(FNV_BEGIN, body, payload) != header.check)
         return log_fail(&job->log, DESCANT_CORRUPT, "the outer state is damaged");
     if (job->plan.what == PLAN_ELASTIC && job->round.loaded == NULL)
         job->round.loaded = memory_take_array(job->replica.n, sizeof(float));
@@ -186,7 +168,7 @@ descant_status descant_outer_load(struct descant *job, const void *memory, size_
     vectors[0] = job->plan.what == PLAN_ELASTIC ? job->round.loaded : vectors[0];
     memcpy(&rounds, body, before);
     round_set_outer(&job->round, rounds);
-    outer_load(job, vectors, (int)header.vectors, body + before);
+    move_outer(job, vectors, header.vectors, NULL, body + before);
     job->round.outer_loaded = true;
     pthread_mutex_unlock(&job->machine);
     return DESCANT_OK;

@@ -48,29 +48,17 @@ static const double most_momentum = 0.9;
  * eight rounds. */
 static const double overshooting = 0.05, lagging = 0.9, long_gain = 1.5;
 
-static double best_rate(int members)
-{
-    return members < 2 ? 0.4 : members < 8 ? 0.6 : 0.8;
-}
-
-static double momentum_of(const struct plan *plan, uint64_t rounds)
-{
-    if (plan->when != PLAN_EVERY || plan->every < LEAST_EVERY ||
-        rounds <= ROUNDS_OF_MEMORY)
-        return 0;
-    double momentum = 1 - ROUNDS_OF_MEMORY / (double)rounds;
-    return momentum < most_momentum ? momentum : most_momentum;
-}
-
 struct outer_step outer_step_of(const struct plan *plan, uint64_t rounds, int members)
 {
     double momentum = plan->momentum, rate = plan->rate;
+    double best = members < 2 ? 0.4 : members < 8 ? 0.6 : 0.8;
+    bool remembers = plan->when == PLAN_EVERY && plan->every >= LEAST_EVERY &&
+                     rounds > ROUNDS_OF_MEMORY;
     if (momentum < 0)
-        momentum = momentum_of(plan, rounds);
-    if (rate < 0) {
-        double part = momentum < most_momentum ? momentum / most_momentum : 1;
-        rate = 1 - (1 - best_rate(members)) * part;
-    }
+        momentum =
+            remembers ? fmin(1 - ROUNDS_OF_MEMORY / (double)rounds, most_momentum) : 0;
+    if (rate < 0)
+        rate = 1 - (1 - best) * (momentum < most_momentum ? momentum / most_momentum : 1);
     return (struct outer_step){(float)rate, (float)momentum, plan->nesterov};
 }
 

@@ -197,12 +197,6 @@ struct source {
     char message[MESSAGE_ROOM];
 };
 
-static bool averages(const struct plan *plan)
-{
-    return plan->what == PLAN_MEAN || plan->what == PLAN_ELASTIC ||
-           plan->what == PLAN_BLOCK;
-}
-
 /* The condition that the plan lacks for the key to have a meaning; NULL: it lacks none.
  */
 static const char *lacks(const struct plan *plan, int key)
@@ -237,21 +231,13 @@ static const char *lacks(const struct plan *plan, int key)
     case KEY_ALPHA:
     case KEY_XI:
     case KEY_HEAL:
-        return averages(plan) ? NULL : "what=mean, what=elastic or what=block";
+        return plan->what == PLAN_MEAN || plan->what == PLAN_ELASTIC ||
+                       plan->what == PLAN_BLOCK
+                   ? NULL
+                   : "what=mean, what=elastic or what=block";
     default:
         return NULL;
     }
-}
-
-static void copy_field(struct draft *to, const struct draft *from, int key)
-{
-    static const size_t sizes[] = {
-        [OPTION_INT] = sizeof(int64_t), [OPTION_REAL] = sizeof(double),
-        [OPTION_BOOL] = sizeof(bool),   [OPTION_CHOICE] = sizeof(int),
-        [OPTION_RATE] = sizeof(double), [OPTION_TIME] = sizeof(double),
-    };
-    size_t at = plan_options[key].offset;
-    memcpy((char *)to + at, (const char *)from + at, sizes[plan_options[key].type]);
 }
 
 #define FAIL(source, ...)                                                                    \
@@ -259,14 +245,21 @@ static void copy_field(struct draft *to, const struct draft *from, int key)
 
 static bool check_uses(struct draft *draft, struct source *source)
 {
+    static const size_t sizes[] = {
+        [OPTION_INT] = sizeof(int64_t), [OPTION_REAL] = sizeof(double),
+        [OPTION_BOOL] = sizeof(bool),   [OPTION_CHOICE] = sizeof(int),
+        [OPTION_RATE] = sizeof(double), [OPTION_TIME] = sizeof(double),
+    };
     const struct draft none = {.plan = defaults};
     for (int key = 0; key < N_KEYS; key++) {
+        const struct option *option = &plan_options[key];
         const char *needed = lacks(&draft->plan, key);
         if (needed && source->place[key])
-            return FAIL(source, "%s at place %zu is only for %s", plan_options[key].name,
+            return FAIL(source, "%s at place %zu is only for %s", option->name,
                         source->place[key], needed);
         if (needed)
-            copy_field(draft, &none, key);
+            memcpy((char *)draft + option->offset, (const char *)&none + option->offset,
+                   sizes[option->type]);
     }
     return true;
 }
@@ -450,28 +443,10 @@ static void put(struct writer *w, const char *piece)
             w->text[w->used] = *piece;
 }
 
-static void put_changes(struct writer *w, const struct draft *from,
-                        const struct draft *to)
-{
-    char before[64], after[64];
-    for (int key = 0; key < N_KEYS; key++) {
-        if (key == KEY_XI || lacks(&to->plan, key))
-            continue;
-        const struct option *option = &plan_options[key];
-        option_write(option, from, before, sizeof before);
-        if (strcmp(before, option_write(option, to, after, sizeof after)) == 0)
-            continue;
-        if (w->used)
-            put(w, ",");
-        put(w, option->name);
-        put(w, "=");
-        put(w, after);
-    }
-}
-
 size_t plan_text(const struct plan *plan, char *text, size_t room)
 {
     struct writer w = {.text = text, .room = room};
+    char before[64], after[64];
     struct draft from = {.plan = defaults}, to = {.plan = *plan};
     const struct plan_preset *row = find_preset(plan->preset, strlen(plan->preset));
     if (row) {
@@ -479,7 +454,19 @@ size_t plan_text(const struct plan *plan, char *text, size_t room)
         parse(&from, &source);
         put(&w, row->name);
     }
-    put_changes(&w, &from, &to);
+    for (int key = 0; key < N_KEYS; key++) {
+        const struct option *option = &plan_options[key];
+        if (key == KEY_XI || lacks(plan, key))
+            continue;
+        option_write(option, &from, before, sizeof before);
+        if (strcmp(before, option_write(option, &to, after, sizeof after)) == 0)
+            continue;
+        if (w.used)
+            put(&w, ",");
+        put(&w, option->name);
+        put(&w, "=");
+        put(&w, after);
+    }
     if (!w.used)
         put(&w, "when=never");
     if (room)

@@ -46,18 +46,11 @@ descant_status replica_check(struct replica *r, const char *name, size_t n, size
                         n);
     if (replica_find(r, name) != NULL)
         return log_fail(log, DESCANT_DUPLICATE, "segment '%s' is there already", name);
-    if (r->n_segments == r->room) {
-        size_t room = r->room ? 2 * r->room : 16;
-        struct segment *more = memory_take_array(room, sizeof *more);
-        if (more == NULL)
-            return log_fail(log, DESCANT_MEMORY, "no memory for segment '%s'", name);
-        if (r->n_segments > 0)
-            memcpy(more, r->segments, r->n_segments * sizeof *more);
-        memory_give(r->segments);
-        r->segments = more;
-        r->room = room;
-    }
-    char *copy = memory_take(strlen(name) + 1);
+    char *copy =
+        memory_grow(&r->segments, &r->room, r->n_segments, r->n_segments + 1,
+                    sizeof *r->segments)
+            ? memory_take(strlen(name) + 1)
+            : NULL;
     if (copy == NULL)
         return log_fail(log, DESCANT_MEMORY, "no memory for segment '%s'", name);
     strcpy(copy, name);

@@ -282,12 +282,20 @@ static void outer_piece(struct round *r, size_t from, size_t n)
         r->kernels->copy(s + from, r->part.outer[1] + from, n);
 }
 
-/* One trainer says it for all, who have the same figures. */
-static void watch_outer(struct round *r)
+/* The outer state is the part's from here on. What it goes to one trainer says for all,
+ * who have the same figures. */
+static void end_outer(struct round *r)
 {
     static const char *const words[] = {
         [OUTER_OVERSHOOTS] = "overshoots: rounds no longer go where its momentum does",
         [OUTER_LAGS] = "lags: each round repeats the change of the one before"};
+    if (r->part.n == 0 || r->part.own || !uses_outer(r->plan))
+        return;
+    if (r->part.kind == EXCHANGE_STATE)
+        round_set_outer(r, r->part.note);
+    if (r->part.kind == EXCHANGE_STATE || r->exchange.final)
+        return;
+    r->outer_rounds++;
     enum outer_verdict verdict = outer_watch(&r->watch, r->plan, r->step, &r->turn);
     if (verdict != OUTER_FITS && r->fabric->rank == 0)
         log_say(
@@ -296,19 +304,6 @@ static void watch_outer(struct round *r)
             "rounds); rate=1,momentum=0 is plain averaging, and auto the plan's default",
             (double)r->step.rate, (double)r->step.momentum, words[verdict],
             r->watch.cosine, (unsigned long long)r->outer_rounds);
-}
-
-/* The outer state is the part's from here on. */
-static void end_outer(struct round *r)
-{
-    if (r->part.n == 0 || r->part.own || !uses_outer(r->plan))
-        return;
-    if (r->part.kind == EXCHANGE_STATE) {
-        round_set_outer(r, r->part.note);
-    } else if (!r->exchange.final) {
-        r->outer_rounds++;
-        watch_outer(r);
-    }
 }
 
 static enum round_progress finish(struct round *r)
@@ -360,26 +355,19 @@ static enum round_progress take_part(struct round *r, const struct fabric_part *
 
 /* A contribution that was bad ended its elastic exchange early: what came of it is not
  * merged, and a replica that is to be healed takes the centre. */
-static struct fabric_part elastic_result(const struct round *r)
-{
-    struct fabric_part part = {
-        .kind = EXCHANGE_ELASTIC, .out = r->held, .n = r->replica->n};
-    if (r->fabric->own_bad && r->plan->heal)
-        part.out = r->fabric->center;
-    else if (r->fabric->own_bad || r->held == NULL)
-        part.n = 0;
-    return part;
-}
-
 static enum round_progress exchange_done(struct round *r)
 {
-    bool elastic = r->exchange.kind == EXCHANGE_ELASTIC;
-    r->bad |= r->fabric->own_bad;
-    if (r->reloaded || (!delayed(r) && !(elastic && r->fabric->own_bad && r->plan->heal)))
+    bool elastic = r->exchange.kind == EXCHANGE_ELASTIC, own_bad = r->fabric->own_bad;
+    bool heals = elastic && own_bad && r->plan->heal;
+    r->bad |= own_bad;
+    if (r->reloaded || (!delayed(r) && !heals))
         return finish(r);
     r->arrived = true;
     if (elastic)
-        r->part = elastic_result(r);
+        r->part = (struct fabric_part){
+            .kind = EXCHANGE_ELASTIC,
+            .out = heals ? r->fabric->center : r->held,
+            .n = heals || (!own_bad && r->held != NULL) ? r->replica->n : 0};
     r->at = r->part.from;
     return ROUND_WORKED;
 }

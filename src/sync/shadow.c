@@ -106,14 +106,6 @@ static enum round_progress advance_round(struct descant *job)
     return progress;
 }
 
-static enum round_progress advance_timed(struct descant *job)
-{
-    uint64_t before = clock_thread_cpu_ns();
-    enum round_progress progress = advance_round(job);
-    job->round_cpu_ns += clock_thread_cpu_ns() - before;
-    return progress;
-}
-
 /* One piece of the round, or of rows where they are allowed: in turns, while both have
  * work. */
 static enum round_progress advance(struct descant *job, bool rows)
@@ -124,8 +116,11 @@ static enum round_progress advance(struct descant *job, bool rows)
         job->rows_turn = rows && !job->rows_turn;
         if (job->rows_turn)
             progress = job_rows(job);
-        if (!job->rows_turn || !has_worked(progress))
-            progress = rows ? advance_timed(job) : advance_round(job);
+        uint64_t before = rows ? clock_thread_cpu_ns() : 0;
+        if (!job->rows_turn || !has_worked(progress)) {
+            progress = advance_round(job);
+            job->round_cpu_ns += rows ? clock_thread_cpu_ns() - before : 0;
+        }
         if (rows && !job->rows_turn && !has_worked(progress) && has_worked(job_rows(job)))
             progress = ROUND_WORKED;
     }

@@ -32,8 +32,7 @@ struct trainer {
     float *w, *g;
     float *own;                 /* attached memory */
     uint64_t t, t0;             /* steps made; a joiner counts from t0 */
-    uint64_t step_ends_ns, stopped_ns, blocked_ns, rounds, begun_steps, merged_steps,
-        gap_sum;
+    uint64_t step_ends_ns, rounds, begun_steps, merged_steps, gap_sum;
     struct rng rng;
 };
 
@@ -159,16 +158,6 @@ static void begin(struct trainer *x, bool released)
         ;
 }
 
-static void mean_begin(struct simulation *s, struct trainer *x)
-{
-    struct exchange exchange = {.kind = EXCHANGE_MEAN, .n = s->o.n, .weight = 1};
-    x->round.copy_extent.n = s->o.n;
-    exchange.in = &x->round.copy;
-    memcpy(x->fabric->contribution, x->g, s->o.n * sizeof(float));
-    s->type->begin(x->fabric, &exchange);
-    x->blocked = x->mean_open = true;
-}
-
 /* The state is here: training begins, of those who are there from the start when all have
  * it; for a joiner where the others are. */
 static void started(struct simulation *s, int i, uint64_t now)
@@ -208,7 +197,12 @@ static void make_step(struct simulation *s, int i)
         s->o.rows(s->o.context, i, x->t, &x->tables);
     s->o.gradient(s->o.context, i, x->t, x->w, x->g, s->o.n);
     if (s->plan.what == PLAN_GRADIENT) {
-        mean_begin(s, x);
+        struct exchange exchange = {.kind = EXCHANGE_MEAN, .n = s->o.n, .weight = 1,
+                                    .in = &x->round.copy};
+        x->round.copy_extent.n = s->o.n;
+        memcpy(x->fabric->contribution, x->g, s->o.n * sizeof(float));
+        s->type->begin(x->fabric, &exchange);
+        x->blocked = x->mean_open = true;
     } else {
         apply(s, x);
         if (s->plan.when == PLAN_EVERY) {
@@ -223,7 +217,6 @@ static void make_step(struct simulation *s, int i)
             }
         }
     }
-    x->stopped_ns = x->step_ends_ns;
     uint64_t die = s->o.die_at ? s->o.die_at[i] : 0;
     if (die != 0 && x->t >= die) {
         const struct simulated_fault death = {.kind = SIMULATED_DIE, .rank = i,
@@ -235,16 +228,6 @@ static void make_step(struct simulation *s, int i)
     if (x->dead || x->t >= s->o.steps)
         tables_stop(&x->tables);
     plan_step(s, i, x->step_ends_ns);
-}
-
-static void unblock(struct simulation *s, int i, uint64_t now)
-{
-    struct trainer *x = &s->trainers[i];
-    if (!x->blocked)
-        return;
-    x->blocked = false;
-    x->blocked_ns += now - x->stopped_ns;
-    plan_step(s, i, now);
 }
 
 static void round_done(struct simulation *s, int i, uint64_t now)
@@ -261,7 +244,9 @@ static void round_done(struct simulation *s, int i, uint64_t now)
     x->gap_sum += x->t - x->merged_steps;
     x->merged_steps = x->t;
     bool was_blocked = x->blocked;
-    unblock(s, i, now);
+    x->blocked = false;
+    if (was_blocked)
+        plan_step(s, i, now);
     if (s->plan.when == PLAN_EVERY && s->plan.delay > 0 && was_blocked &&
         (plan_due(&s->plan, x->t0 + x->t) & PLAN_DUE_SNAPSHOT))
         begin(x, false);                     /* merge first, then snapshot */
@@ -289,16 +274,12 @@ static bool advance_mean(struct simulation *s, int i, uint64_t now)
     }
 }
 
-static bool may_begin(const struct simulation *s, const struct trainer *x)
-{
-    uint64_t least = s->plan.gap > 1 ? (uint64_t)s->plan.gap : 1;
-    return s->plan.when == PLAN_SHADOW && x->started && x->t - x->begun_steps >= least;
-}
-
 /* One piece of trainer i; false when nothing of it moves. */
 static bool advance(struct simulation *s, int i, uint64_t now, bool *failed)
 {
     struct trainer *x = &s->trainers[i];
+    uint64_t least = s->plan.gap > 1 ? (uint64_t)s->plan.gap : 1;
+    bool shadow = s->plan.when == PLAN_SHADOW;
     if (x->started && s->plan.what == PLAN_GRADIENT && !x->final_open)
         return advance_mean(s, i, now);
     switch (round_advance(&x->round)) {
@@ -308,12 +289,11 @@ static bool advance(struct simulation *s, int i, uint64_t now, bool *failed)
         round_done(s, i, now);
         return true;
     case ROUND_CALLED:
-        if (s->plan.when != PLAN_SHADOW)
-            return false;
-        begin(x, true);
-        return true;
+        if (shadow)
+            begin(x, true);
+        return shadow;
     case ROUND_RESTING:
-        if (!may_begin(s, x))
+        if (!shadow || !x->started || x->t - x->begun_steps < least)
             return false;
         begin(x, true);
         return true;
@@ -398,11 +378,6 @@ static descant_status go_on(struct simulation *s, int i)
     return failed ? x->fabric->status : DESCANT_OK;
 }
 
-static uint64_t join_ns(const struct simulation *s, int i)
-{
-    return s->began_ns + (uint64_t)(of(s->o.join_s, i, 0) * 1e9);
-}
-
 static bool steps(const struct simulation *s, const struct trainer *x)
 {
     return x->started && !x->blocked && !trained(s, x);
@@ -416,7 +391,8 @@ static descant_status at_moment(struct simulation *s, uint64_t now)
     s->next_ns = UINT64_MAX;
     for (int i = 0; i < s->o.trainers && status == DESCANT_OK; i++) {
         struct trainer *x = &s->trainers[i];
-        uint64_t due = x->fabric == NULL ? join_ns(s, i)
+        uint64_t joins = s->began_ns + (uint64_t)(of(s->o.join_s, i, 0) * 1e9);
+        uint64_t due = x->fabric == NULL ? joins
                        : steps(s, x)     ? x->step_ends_ns
                                          : UINT64_MAX;
         x->stepped = due <= now;
@@ -480,7 +456,6 @@ descant_status simulation_run(struct simulation **out, const struct simulation_o
         .seed = o->world.seed,
         .fixed = s->fixed,
         .latency_ns = (uint64_t)(o->world.latency_s * 1e9),
-        .near_latency_ns = (uint64_t)(o->world.near_latency_s * 1e9),
         .jitter_ns = (uint64_t)(o->world.jitter_s * 1e9),
         .bytes_per_s = o->world.bytes_per_s};
     s->world = simulated_create(&world);
@@ -511,14 +486,8 @@ struct simulation_trainer simulation_look(const struct simulation *s, int traine
         .rounds = x->rounds,
         .dead = x->dead,
         .center = x->fabric->center,
-        .blocked_s = (double)x->blocked_ns * 1e-9,
         .gap_mean = x->rounds ? (double)x->gap_sum / (double)x->rounds : 0,
     };
-}
-
-double simulation_seconds(const struct simulation *s)
-{
-    return (double)(simulated_now(s->world) - s->began_ns) * 1e-9;
 }
 
 void simulation_destroy(struct simulation *s)

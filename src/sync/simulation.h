@@ -30,7 +30,7 @@ struct simulation_fabric {
 
 /* Of each trainer, or of each per_host of them, a host (link/simulated.h). */
 struct simulation_world {
-    double latency_s, near_latency_s, jitter_s;
+    double latency_s, jitter_s;
     double bytes_per_s;             /* 0: messages take latency alone */
     int per_host;                   /* trainers of one host; 0: each has its own */
     uint64_t seed;
@@ -84,7 +84,6 @@ struct simulation_trainer {
     float *w;                       /* (n); valid until simulation_destroy */
     uint64_t steps, rounds;
     bool dead;
-    double blocked_s;               /* waited for rounds */
     double gap_mean;
     const struct tables *tables;
     const float *center;            /* (n) elastic: W as this trainer has it; else NULL */
@@ -95,7 +94,6 @@ struct simulation;
 descant_status simulation_run(struct simulation **out,
                               const struct simulation_options *o);
 struct simulation_trainer simulation_look(const struct simulation *s, int trainer);
-double simulation_seconds(const struct simulation *s);
 void simulation_destroy(struct simulation *s);
 
 #endif

@@ -11,24 +11,12 @@ void stats_add(_Atomic uint64_t *counter, uint64_t n)
     atomic_fetch_add_explicit(counter, n, memory_order_relaxed);
 }
 
-static size_t bucket_of(uint64_t value)
-{
-    if (value < 16)
-        return (size_t)value;
-    unsigned power = 63 - (unsigned)__builtin_clzll(value);
-    return (power - 3) * 16 + ((value >> (power - 4)) & 15);
-}
-
-static double bucket_low(size_t bucket)
-{
-    if (bucket < 16)
-        return (double)bucket;
-    return ldexp(16 + (double)(bucket % 16), (int)(bucket / 16) - 1);
-}
-
 static void count(_Atomic uint32_t *histogram, uint64_t value)
 {
-    atomic_fetch_add_explicit(&histogram[bucket_of(value)], 1, memory_order_relaxed);
+    unsigned power = value < 16 ? 3 : 63 - (unsigned)__builtin_clzll(value);
+    size_t bucket =
+        value < 16 ? (size_t)value : (power - 3) * 16 + ((value >> (power - 4)) & 15);
+    atomic_fetch_add_explicit(&histogram[bucket], 1, memory_order_relaxed);
 }
 
 void stats_round(struct stats *s, const struct stats_merge *merge)
@@ -56,7 +44,8 @@ double stats_below(const _Atomic uint32_t *histogram, double q)
     for (size_t i = 0; i < STATS_BUCKETS; i++) {
         seen += atomic_load_explicit(&histogram[i], memory_order_relaxed);
         if (total > 0 && (double)seen >= q * (double)total)
-            return bucket_low(i);
+            return i < 16 ? (double)i
+                          : ldexp(16 + (double)(i % 16), (int)(i / 16) - 1);
     }
     return 0;
 }

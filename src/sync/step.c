@@ -24,15 +24,6 @@ static descant_status check(struct descant *job, const char *call)
     return job_check(job, JOB_STARTED, call);
 }
 
-/* The number of the event that step t is, from 0; both at once where delay is every. */
-static uint64_t event_number(const struct plan *plan, uint64_t t, int due)
-{
-    uint64_t round = t / (uint64_t)plan->every - 1;
-    if (plan->delay == plan->every)
-        return round;
-    return due & PLAN_DUE_SNAPSHOT ? 2 * round : 2 * (t / (uint64_t)plan->every) - 1;
-}
-
 static descant_status merge_now(struct descant *job, uint64_t t, uint64_t *waited)
 {
     if (job->round.state == ROUND_IDLE)     /* a reload or a bad round ended it early */
@@ -44,23 +35,16 @@ static descant_status merge_now(struct descant *job, uint64_t t, uint64_t *waite
     return status;
 }
 
-static descant_status snapshot_now(struct descant *job, uint64_t t)
-{
-    job_round_begins(job, t, false);
-    while (job->round.state == ROUND_SNAPSHOT)
-        if (round_advance(&job->round) == ROUND_FAILED)
-            return job_broken(job);
-    shadow_ring(job);
-    return DESCANT_OK;
-}
-
 static descant_status delayed_step(struct descant *job, uint64_t t)
 {
     int due = plan_due(&job->plan, t);
     if (due == 0)
         return DESCANT_OK;
-    uint64_t came = clock_now_ns(), waited = 0;
-    uint64_t number = event_number(&job->plan, t, due);
+    uint64_t came = clock_now_ns(), waited = 0, rounds = t / (uint64_t)job->plan.every;
+    /* of the event that this step is, from 0; both at once where delay is every */
+    uint64_t number = job->plan.delay == job->plan.every ? rounds - 1
+                      : due & PLAN_DUE_SNAPSHOT          ? 2 * (rounds - 1)
+                                                         : 2 * rounds - 1;
     descant_status status = DESCANT_OK;
     pthread_mutex_lock(&job->machine);
     while (job->next_due < number && !atomic_load(&job->failure))
@@ -74,7 +58,12 @@ static descant_status delayed_step(struct descant *job, uint64_t t)
         if (job->round.state != ROUND_IDLE)     /* a joiner's round that never was due */
             status = merge_now(job, t, &waited);
         if (status == DESCANT_OK)
-            status = snapshot_now(job, t);
+            job_round_begins(job, t, false);
+        while (status == DESCANT_OK && job->round.state == ROUND_SNAPSHOT)
+            if (round_advance(&job->round) == ROUND_FAILED)
+                status = job_broken(job);
+        if (status == DESCANT_OK)
+            shadow_ring(job);
     }
     job->next_due = number + 1;
     pthread_cond_broadcast(&job->turn);

@@ -31,23 +31,19 @@ enum {
     WINDOW_LEAST = 1 << 16      /* rows */
 };
 
-/* The same on all machines. */
-static size_t part_bytes(int hosts)
-{
-    size_t bytes = hosts > 0 ? (size_t)PARTS_BYTES / (size_t)hosts : PART_BYTES;
-    bytes = bytes < PART_BYTES ? bytes : PART_BYTES;
-    return (bytes > PART_LEAST ? bytes : PART_LEAST) / sizeof(uint64_t) *
-           sizeof(uint64_t);
-}
-
 void tables_init(struct tables *t, struct fabric *fabric, const struct plan *plan)
 {
+    /* the same on all machines */
+    size_t part = fabric->hosts > 0 ? (size_t)PARTS_BYTES / (size_t)fabric->hosts
+                                    : PART_BYTES;
+    part = part < PART_BYTES ? part : PART_BYTES;
+    part = part > PART_LEAST ? part : PART_LEAST;
     *t = (struct tables){.fabric = fabric,
                          .kernels = kernels_best(),
                          .across = fabric->many_hosts && plan->when != PLAN_NEVER,
                          .heal = plan->heal,
                          .hot = plan->hot,
-                         .part_room = part_bytes(fabric->hosts)};
+                         .part_room = part / sizeof(uint64_t) * sizeof(uint64_t)};
 }
 
 void tables_fini(struct tables *t)
@@ -77,22 +73,6 @@ static descant_status check(const struct tables *t, const char *name, size_t row
     for (size_t k = 0; k < t->n; k++)
         if (strcmp(t->list[k].name, name) == 0)
             return log_fail(log, DESCANT_DUPLICATE, "table '%s' is there already", name);
-    return DESCANT_OK;
-}
-
-static descant_status grow(struct tables *t)
-{
-    if (t->n < t->room)
-        return DESCANT_OK;
-    size_t room = t->room ? 2 * t->room : 8;
-    struct table *more = memory_take_array(room, sizeof *more);
-    if (more == NULL)
-        return log_fail(&t->fabric->log, DESCANT_MEMORY, "no memory for a table");
-    if (t->n > 0)
-        memcpy(more, t->list, t->n * sizeof *more);
-    memory_give(t->list);
-    t->list = more;
-    t->room = room;
     return DESCANT_OK;
 }
 
@@ -129,37 +109,31 @@ static descant_status take(struct tables *t, const struct table *x, const char *
     return status;
 }
 
-static descant_status take_table(struct tables *t, struct table *x)
-{
-    void *heat;
-    descant_status status = take(t, x, "", x->width, &x->w, &x->base);
-    if (status == DESCANT_OK && t->across) {
-        status = share(t, ".heat", x->name, x->rows, &heat);
-        x->heat = status == DESCANT_OK ? heat : NULL;
-    }
-    return status;
-}
-
 descant_status tables_add(struct tables *t, const char *name, size_t rows, size_t width,
                           float **w)
 {
+    void *heat;
     descant_status status = check(t, name, rows, width);
-    if (status == DESCANT_OK)
-        status = grow(t);
+    if (status == DESCANT_OK &&
+        !memory_grow(&t->list, &t->room, t->n, t->n + 1, sizeof *t->list))
+        status = log_fail(&t->fabric->log, DESCANT_MEMORY, "no memory for a table");
     if (status != DESCANT_OK)
         return status;
     struct table *x = &t->list[t->n];
-    *x = (struct table){.name = memory_take(strlen(name) + 1), .rows = rows, .width = width,
-                        .first = t->n_rows};
+    *x = (struct table){.name = memory_take(strlen(name) + 1), .rows = rows,
+                        .width = width, .first = t->n_rows};
     if (x->name == NULL)
         return log_fail(&t->fabric->log, DESCANT_MEMORY, "no memory for table '%s'",
                         name);
     strcpy(x->name, name);
-    status = take_table(t, x);
+    status = take(t, x, "", x->width, &x->w, &x->base);
+    if (status == DESCANT_OK && t->across)
+        status = share(t, ".heat", x->name, x->rows, &heat);
     if (status != DESCANT_OK) {
         memory_give(x->name);
         return status;
     }
+    x->heat = t->across ? heat : NULL;
     t->n++;
     t->n_rows += rows;
     *w = x->w;
@@ -204,12 +178,6 @@ static uint64_t sum_of(const float *w, size_t n, uint64_t sum)
     return sum;
 }
 
-static uint64_t sum_of_rows(const struct table *x)
-{
-    uint64_t sum = sum_of(x->w, x->rows * x->width, x->rows);
-    return sum_of(x->state, x->rows * x->state_width, sum);
-}
-
 char *tables_manifest(const struct tables *t, char *manifest)
 {
     size_t used = strlen(manifest), room = used + 1;
@@ -226,20 +194,15 @@ char *tables_manifest(const struct tables *t, char *manifest)
         if (x->state_width > 0)
             used +=
                 (size_t)snprintf(text + used, room - used, " and %zu", x->state_width);
-        if (t->across)
+        if (t->across) {
+            uint64_t sum = sum_of(x->w, x->rows * x->width, x->rows);
+            sum = sum_of(x->state, x->rows * x->state_width, sum);
             used += (size_t)snprintf(text + used, room - used, ", first rows %016llx",
-                                     (unsigned long long)sum_of_rows(x));
+                                     (unsigned long long)sum);
+        }
         used += (size_t)snprintf(text + used, room - used, "\n");
     }
     return text;
-}
-
-static size_t widest(const struct tables *t)
-{
-    size_t most = 0;
-    for (size_t k = 0; k < t->n; k++)
-        most = t->list[k].width > most ? t->list[k].width : most;
-    return most;
 }
 
 static size_t longest(const struct tables *t)
@@ -283,23 +246,19 @@ const struct vector *tables_base(struct tables *t)
     return t->base.extents != NULL ? &t->base : NULL;
 }
 
-static void begin_census(struct census *c, size_t n_rows)
-{
-    size_t n = n_rows / WINDOW_LEAST;
-    c->n = n < 1 ? 1 : n < TABLES_WINDOWS ? n : TABLES_WINDOWS;
-    c->rows = (n_rows + c->n - 1) / c->n;
-}
-
 descant_status tables_start(struct tables *t)
 {
     void *board;
+    size_t widest = 0, windows = t->n_rows / WINDOW_LEAST;
     t->part_room = tables_part_bytes(t);
     if (t->part_room == 0)
         return DESCANT_OK;
+    for (size_t k = 0; k < t->n; k++)
+        widest = t->list[k].width > widest ? t->list[k].width : widest;
     t->sweep_room = at_least(t->part_room / SWEEP_SHARE, longest(t));
     t->part = memory_take(t->part_room);
     t->given = memory_take(t->n_rows / 8 + 1);
-    t->row = memory_take_array(widest(t), sizeof *t->row);
+    t->row = memory_take_array(widest, sizeof *t->row);
     if (t->part == NULL || t->given == NULL || t->row == NULL)
         return log_fail(&t->fabric->log, DESCANT_MEMORY, "no memory for rounds of rows");
     descant_status status = share(t, "s", "board", sizeof *t->board, &board);
@@ -314,7 +273,9 @@ descant_status tables_start(struct tables *t)
         t->kernels->copy(x->base, x->w, x->rows * x->width);
         t->kernels->copy(x->state_base, x->state, x->rows * x->state_width);
     }
-    begin_census(&t->census, t->n_rows);
+    struct census *c = &t->census;
+    c->n = windows < 1 ? 1 : windows < TABLES_WINDOWS ? windows : TABLES_WINDOWS;
+    c->rows = (t->n_rows + c->n - 1) / c->n;
     return DESCANT_OK;
 }
 
@@ -334,13 +295,6 @@ descant_status tables_met(struct tables *t)
 
 /* ------------------------------------------------------------------ workers */
 
-static void count(_Atomic uint8_t *heat)
-{
-    uint8_t before = atomic_load_explicit(heat, memory_order_acquire);
-    uint8_t after = (uint8_t)(before + (before < UINT8_MAX));
-    atomic_store_explicit(heat, after, memory_order_release);
-}
-
 bool tables_touch(struct tables *t, const float *w, const uint64_t *rows, size_t n)
 {
     if (!t->across)
@@ -355,7 +309,10 @@ bool tables_touch(struct tables *t, const float *w, const uint64_t *rows, size_t
             __builtin_prefetch(&x->heat[rows[k + TOUCH_AHEAD]], 1);
         if (rows[k] >= x->rows)
             return false;
-        count(&x->heat[rows[k]]);
+        _Atomic uint8_t *heat = &x->heat[rows[k]];
+        uint8_t before = atomic_load_explicit(heat, memory_order_acquire);
+        uint8_t after = (uint8_t)(before + (before < UINT8_MAX));
+        atomic_store_explicit(heat, after, memory_order_release);
     }
     return true;
 }

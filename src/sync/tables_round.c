@@ -156,11 +156,6 @@ static void ask_for(struct row r, bool own)
 
 /* ------------------------------------------------------------------ filling the part */
 
-static bool is_given(const struct tables *t, uint64_t number)
-{
-    return t->given[number / 8] >> number % 8 & 1;
-}
-
 static void change_given(struct tables *t, uint64_t number)
 {
     t->given[number / 8] ^= (unsigned char)(1 << number % 8);
@@ -183,17 +178,13 @@ static size_t row_bytes(const struct table *x, enum wire wire)
            x->state_width * sizeof(float);
 }
 
-static void heal(const struct tables *t, struct row r)
-{
-    t->kernels->copy(r.w, r.base, r.n);
-}
-
 static void name_bad(struct tables *t, const struct table *x, size_t row)
 {
+    struct row r = values_of(x, row), state = state_of(x, row);
     atomic_fetch_add_explicit(&t->stats.bad, 1, memory_order_relaxed);
     if (t->heal) {
-        heal(t, values_of(x, row));
-        heal(t, state_of(x, row));
+        t->kernels->copy(r.w, r.base, r.n);
+        t->kernels->copy(state.w, state.base, state.n);
     }
     if (t->n_named++ < BAD_NAMED)
         log_say(&t->fabric->log, DESCANT_WARNING,
@@ -261,8 +252,9 @@ static int find_rows(struct tables *t, struct walk *walk, unsigned char least,
     int n = 0;
     while (n < ASKED_ROWS && walk_find(t, walk, least, piece)) {
         const struct table *x = &t->list[walk->table];
-        if (!is_given(t, x->first + walk->row)) {       /* else the next part has it
-                                                           again */
+        uint64_t number = x->first + walk->row;
+        if (!(t->given[number / 8] >> number % 8 & 1)) {    /* else the next part has it
+                                                               again */
             ask_for(values_of(x, walk->row), false);
             ask_for(state_of(x, walk->row), false);
             found[n++] = *walk;
@@ -293,19 +285,14 @@ static bool put_rows(struct tables *t, struct walk *walk, unsigned char least,
     return walk->left > 0;
 }
 
-static void tell_waiting(struct tables *t)
-{
-    atomic_store_explicit(&t->stats.waiting, t->n_waiting, memory_order_relaxed);
-    atomic_store_explicit(&t->stats.since_ns, t->n_waiting > 0 ? t->before_ns : 0,
-                          memory_order_relaxed);
-}
-
 /* The part is filled; one that nobody needs is not given. */
 static enum round_progress give(struct tables *t)
 {
     struct rows_head head = {t->n_given, t->last, (uint16_t)t->wire};
     t->empty = head.n_rows == 0 && !t->called && !t->last;
-    tell_waiting(t);
+    atomic_store_explicit(&t->stats.waiting, t->n_waiting, memory_order_relaxed);
+    atomic_store_explicit(&t->stats.since_ns, t->n_waiting > 0 ? t->before_ns : 0,
+                          memory_order_relaxed);
     if (t->empty) {
         t->state = TABLES_IDLE;
         return ROUND_DONE;
@@ -340,23 +327,16 @@ static enum round_progress sweep(struct tables *t)
     return ROUND_WORKED;
 }
 
-static uint64_t bytes_of_heat(const struct census *c, unsigned heat)
-{
-    uint64_t sum = 0;
-    for (size_t k = 0; k < c->n; k++)
-        sum += c->bytes[k][heat];
-    return sum;
-}
-
 /* The lowest heat of which all rows fit, and of those above. */
 static void choose(struct tables *t)
 {
-    size_t left = t->part_room - t->part_n;
+    const struct census *c = &t->census;
     unsigned least = UINT8_MAX + 1;
-    uint64_t sum = 0, more;
-    while (least > 1 && sum + (more = bytes_of_heat(&t->census, least - 1)) <= left) {
-        sum += more;
-        least--;
+    for (uint64_t left = t->part_room - t->part_n, sum = 0; least > 1; least--) {
+        for (size_t k = 0; k < c->n; k++)
+            sum += c->bytes[k][least - 1];
+        if (sum > left)
+            break;
     }
     t->filled = least > UINT8_MAX;
     t->least = (unsigned char)(t->filled ? UINT8_MAX : least);
@@ -410,15 +390,6 @@ static bool damaged(struct tables *t)
     return false;
 }
 
-static const struct table *table_of(const struct tables *t, uint64_t number)
-{
-    const struct table *x = t->list, *end = t->list + t->n;
-    while (x < end && number - x->first >= x->rows)     /* below first it wraps, and is
-                                                           more */
-        x++;
-    return x < end ? x : NULL;
-}
-
 /* Where it lies, or decoded. */
 static const float *update(struct tables *t, const struct table *x, const void *bytes)
 {
@@ -463,8 +434,11 @@ static bool find_target(struct tables *t, struct target *target)
     memcpy(&number, (const char *)t->from.bytes + t->at, sizeof number);
     target->s = weight(t, (int)(number >> HEAT_SHIFT));
     target->number = number &= (UINT64_C(1) << HEAT_SHIFT) - 1;
-    const struct table *x = table_of(t, number);
-    if (x == NULL || t->from.n - t->at < row_bytes(x, t->from_wire))
+    const struct table *x = t->list, *end = t->list + t->n;
+    while (x < end && number - x->first >= x->rows)     /* below first it wraps, and is
+                                                           more */
+        x++;
+    if (x == end || t->from.n - t->at < row_bytes(x, t->from_wire))
         return damaged(t);
     target->x = x;
     target->row = (size_t)number - x->first;
@@ -503,22 +477,17 @@ static enum round_progress take(struct tables *t)
     return ROUND_WORKED;
 }
 
-/* The changes that this machine has made since it agreed with the others are lost, and
- * its open part, too. */
-static enum round_progress begin_replacing(struct tables *t)
-{
-    atomic_fetch_add_explicit(&t->stats.lost, t->from.lost, memory_order_relaxed);
-    memset(t->given, 0, t->n_rows / 8 + 1);
-    t->walk = (struct walk){.left = t->n_rows};
-    t->state = TABLES_REPLACING;
-    return ROUND_WORKED;
-}
-
 static enum round_progress part_came(struct tables *t)
 {
     struct rows_head head;
-    if (t->from.state)
-        return begin_replacing(t);
+    if (t->from.state) {        /* the changes that this machine has made since it agreed
+                                   with the others are lost, and its open part, too */
+        atomic_fetch_add_explicit(&t->stats.lost, t->from.lost, memory_order_relaxed);
+        memset(t->given, 0, t->n_rows / 8 + 1);
+        t->walk = (struct walk){.left = t->n_rows};
+        t->state = TABLES_REPLACING;
+        return ROUND_WORKED;
+    }
     if (t->from.n >= sizeof head)
         memcpy(&head, t->from.bytes, sizeof head);
     if (t->from.n < sizeof head || head.wire > WIRE_Q8) {
@@ -611,16 +580,6 @@ static enum round_progress end(struct tables *t)
     return ROUND_WORKED;
 }
 
-/* Marks are taken before rows are written, so what is touched meanwhile stays marked. */
-static enum round_progress replace(struct tables *t)
-{
-    if (!become_base(t))
-        return ROUND_WORKED;
-    t->called = false;
-    t->state = TABLES_IDLE;
-    return ROUND_DONE;
-}
-
 /* ------------------------------------------------------------------ the machine */
 
 bool tables_stopping(const struct tables *t)
@@ -700,8 +659,13 @@ enum round_progress tables_advance(struct tables *t)
         return exchange(t);
     case TABLES_TAKING:
         return take(t);
-    case TABLES_REPLACING:
-        return replace(t);
+    case TABLES_REPLACING:      /* marks are taken before rows are written, so what is
+                                   touched meanwhile stays marked */
+        if (!become_base(t))
+            return ROUND_WORKED;
+        t->called = false;
+        t->state = TABLES_IDLE;
+        return ROUND_DONE;
     case TABLES_ENDING:
         return end(t);
     case TABLES_ENDED:

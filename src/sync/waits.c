@@ -47,21 +47,9 @@ static void add_names(struct text *text, const struct fabric *f, const struct aw
         add(text, " and %d more", more);
 }
 
-static void add_place(struct text *text, const struct awaited *a)
-{
-    static const char *const kinds[] = {"mean", "elastic", "state"};
-    if (a->wait == FABRIC_WAIT_START)
-        add(text, "at its start");
-    else if (a->wait == FABRIC_WAIT_FINISH)
-        add(text, "at its finish");
-    else if (a->round == 0)
-        add(text, "in an %s exchange", kinds[EXCHANGE_ELASTIC]);
-    else
-        add(text, "in round %u (%s)", a->round, kinds[a->kind]);
-}
-
 int waits_text(const struct fabric *f, char *room, size_t bytes)
 {
+    static const char *const kinds[] = {"mean", "elastic", "state"};
     struct awaited a = fabric_hear(f);
     struct text text = {room, bytes, 0};
     if (bytes > 0)
@@ -69,7 +57,14 @@ int waits_text(const struct fabric *f, char *room, size_t bytes)
     if (a.wait == FABRIC_WAIT_NONE)
         return 0;
     add(&text, "trainer %d waits ", f->rank);
-    add_place(&text, &a);
+    if (a.wait == FABRIC_WAIT_START)
+        add(&text, "at its start");
+    else if (a.wait == FABRIC_WAIT_FINISH)
+        add(&text, "at its finish");
+    else if (a.round == 0)
+        add(&text, "in an %s exchange", kinds[EXCHANGE_ELASTIC]);
+    else
+        add(&text, "in round %u (%s)", a.round, kinds[a.kind]);
     add(&text, " for ");
     if (a.wait == FABRIC_WAIT_LINK)
         add(&text, "the link");

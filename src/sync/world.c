@@ -33,11 +33,25 @@ descant_status world_settle(struct descant *job)
     return status;
 }
 
-/* A state of one float, which nobody takes: that it is done means that all agree. */
-static descant_status agree(struct descant *job, uint64_t until)
+descant_status world_meet(struct descant *job, const char *manifest, int threads,
+                          uint64_t until)
 {
     struct fabric *world = job->world;
+    const struct fabric_start start = {.manifest = manifest, .n = 1, .room = 1,
+                                       .collective = true, .threads = threads};
     struct fabric_part part;
+    if (world == NULL)
+        return DESCANT_OK;
+    descant_status status = world->type->start(world, &start);
+    if (status != DESCANT_OK)
+        return status;
+    /* a state of one float, which nobody takes: that it is done means that all agree */
+    struct extent extent = {.n = 1, .p = world->contribution};
+    struct vector in = {.n = 1, .n_extents = 1, .extents = &extent};
+    const struct exchange x = {.kind = EXCHANGE_STATE, .in = &in, .n = 1};
+    status = world->type->begin(world, &x);
+    if (status != DESCANT_OK)
+        return status;
     uint64_t say = clock_now_ns() + SAY_NS;
     for (;;) {
         switch (world->type->poll(world, &part)) {
@@ -58,24 +72,6 @@ static descant_status agree(struct descant *job, uint64_t until)
             say = UINT64_MAX;
         }
     }
-}
-
-descant_status world_meet(struct descant *job, const char *manifest, int threads,
-                          uint64_t until)
-{
-    struct fabric *world = job->world;
-    const struct fabric_start start = {.manifest = manifest, .n = 1, .room = 1,
-                                       .collective = true, .threads = threads};
-    if (world == NULL)
-        return DESCANT_OK;
-    descant_status status = world->type->start(world, &start);
-    if (status != DESCANT_OK)
-        return status;
-    struct extent extent = {.n = 1, .p = world->contribution};
-    struct vector in = {.n = 1, .n_extents = 1, .extents = &extent};
-    const struct exchange x = {.kind = EXCHANGE_STATE, .in = &in, .n = 1};
-    status = world->type->begin(world, &x);
-    return status == DESCANT_OK ? agree(job, until) : status;
 }
 
 descant_status world_drive(struct descant *job, uint64_t until, uint64_t *waited)

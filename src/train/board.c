@@ -77,14 +77,6 @@ bool board_reports(const struct board *board, const struct seat *mine)
     return true;
 }
 
-int board_running(const struct board *board)
-{
-    int n = 0;
-    for (int s = 0; s < BOARD_SEATS; s++)
-        n += lives(&board->seats[s]);
-    return n;
-}
-
 uint32_t board_hosts(const struct board *board)
 {
     uint32_t hosts = atomic_load_explicit(&board->hosts, RELAXED);

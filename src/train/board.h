@@ -16,7 +16,7 @@
 #include "data/paths.h"
 #include "run/feed.h"
 #include "run/metrics.h"
-#include "train/config.h"
+#include "run/config.h"
 
 enum { BOARD_SEATS = 64, BOARD_WORKERS = 64, BOARD_CHUNKS = FEED_BLOCKS };
 enum { BOARD_TODO = 1 << 16, BOARD_FILES = MOST_PATHS };
@@ -67,8 +67,8 @@ struct seat {
     struct feed_counts read;
     _Atomic uint64_t steps;
     _Atomic uint64_t stale, not_finite;     /* gradients that were refused */
-    _Atomic double merged_steps, gap_max, stall_ns, copy_ns, age_s, exchange_s, distance,
-        shadow_cpu_s, bytes, rounds, rows_sent, rows_waiting, rows_age_s;
+    _Atomic double merged_steps, stall_ns, age_s, exchange_s, distance, shadow_cpu_s,
+        rounds, rows_sent, rows_waiting, rows_age_s;
     struct cell cells[BOARD_WORKERS];
 };
 
@@ -150,7 +150,6 @@ void board_leave(struct seat *seat);
 
 /* The reporter is the lowest seat whose process lives. */
 bool board_reports(const struct board *board, const struct seat *mine);
-int board_running(const struct board *board);
 
 /* True to whoever is to do it, at once or because the one before died at it; false once
  * it is done. */

@@ -127,49 +127,43 @@ static void add(_Atomic uint64_t *figure, uint64_t n)
     atomic_store_explicit(figure, atomic_load_explicit(figure, RELAXED) + n, RELAXED);
 }
 
-static void count(struct bsp *b, const struct local_sums *sums)
+static void rise(_Atomic uint64_t *most, uint64_t to)
 {
-    struct board_bsp *on = b->board;
-    add(&on->supersteps, 1);
-    add(&on->gradients, sums->gradients);
-    add(&on->examples, sums->examples);
-    add(&on->lag, sums->lag);
-    add(&on->undone, sums->undone);
-    if (sums->lag_most > atomic_load_explicit(&on->lag_most, RELAXED))
-        atomic_store_explicit(&on->lag_most, sums->lag_most, RELAXED);
-    if (sums->lag_most > atomic_load_explicit(&on->lag_lately, RELAXED))
-        atomic_store_explicit(&on->lag_lately, sums->lag_most, RELAXED);
-    atomic_store_explicit(&on->steps, control_steps(b->control), RELAXED);
-}
-
-static void diverged(struct bsp *b)
-{
-    char where[96], advice[96];
-    if (board_halt(b->t->board, STOP_NAN)) {
-        diverged_where(b->t, where, sizeof where);
-        diverged_advice(b->t, advice, sizeof advice);
-        board_explain(b->t->board, "superstep %llu has broken the model: %s; %s",
-                      (unsigned long long)atomic_load(&b->board->supersteps) + 1, where,
-                      advice);
-    }
-    end(b);
+    if (to > atomic_load_explicit(most, RELAXED))
+        atomic_store_explicit(most, to, RELAXED);
 }
 
 static void superstep(struct bsp *b)
 {
+    struct board_bsp *on = b->board;
     struct superstep s;
+    char where[96], advice[96];
     uint64_t cpu = clock_thread_cpu_ns();
     pthread_mutex_lock(&b->mutex);
-    atomic_store_explicit(&b->board->taken,
-                          atomic_load_explicit(&b->board->added, RELAXED), RELAXED);
+    atomic_store_explicit(&on->taken, atomic_load_explicit(&on->added, RELAXED), RELAXED);
     descant_status status = control_superstep(b->control, &s);
-    if (status == DESCANT_OK && s.stepped)
-        count(b, &s.sums);
-    put(&b->board->cpu_s,
-        get(&b->board->cpu_s) + (double)(clock_thread_cpu_ns() - cpu) * 1e-9);
+    if (status == DESCANT_OK && s.stepped) {
+        add(&on->supersteps, 1);
+        add(&on->gradients, s.sums.gradients);
+        add(&on->examples, s.sums.examples);
+        add(&on->lag, s.sums.lag);
+        add(&on->undone, s.sums.undone);
+        rise(&on->lag_most, s.sums.lag_most);
+        rise(&on->lag_lately, s.sums.lag_most);
+        atomic_store_explicit(&on->steps, control_steps(b->control), RELAXED);
+    }
+    put(&on->cpu_s, get(&on->cpu_s) + (double)(clock_thread_cpu_ns() - cpu) * 1e-9);
     pthread_mutex_unlock(&b->mutex);
-    if (status != DESCANT_OK)
-        diverged(b);
+    if (status == DESCANT_OK)
+        return;
+    if (board_halt(b->t->board, STOP_NAN)) {
+        diverged_where(b->t, where, sizeof where);
+        diverged_advice(b->t, advice, sizeof advice);
+        board_explain(b->t->board, "superstep %llu has broken the model: %s; %s",
+                      (unsigned long long)atomic_load(&on->supersteps) + 1, where,
+                      advice);
+    }
+    end(b);
 }
 
 static bool is_due(const struct bsp *b)
@@ -201,19 +195,6 @@ static bool all_left(struct bsp *b)
     return f.attached == 0;
 }
 
-static void go_on(struct bsp *b)
-{
-    if (is_due(b)) {
-        b->due_ns = clock_now_ns() + period_ns(b);
-        superstep(b);
-    } else if (all_left(b)) {
-        superstep(b);
-        end(b);
-    } else {
-        rest(b);
-    }
-}
-
 /* True: the trainer that had control is dead, and this one has it now. */
 static bool inherits(struct bsp *b)
 {
@@ -233,42 +214,22 @@ static void *control(void *of)
     struct bsp *b = of;
     nn_thread_init();
     while (!is_over(b)) {
-        if (b->control || inherits(b))
-            go_on(b);
-        else
+        if (!b->control && !inherits(b)) {
             futex_wait(&b->board->over, 0, clock_now_ns() + HEIR_NS);
+        } else if (is_due(b)) {
+            b->due_ns = clock_now_ns() + period_ns(b);
+            superstep(b);
+        } else if (all_left(b)) {
+            superstep(b);
+            end(b);
+        } else {
+            rest(b);
+        }
     }
     return NULL;
 }
 
 /* --- opening --- */
-
-static descant_status describe(struct bsp *b)
-{
-    struct trainer *t = b->t;
-    size_t n;
-    const struct tensor *tensors = model_tensors(t->model, &n);
-    b->parts = memory_take_array(n, sizeof *b->parts);
-    b->n_state = optimizer_floats(&t->optimizer, t->n);
-    if (t->options->checkpoint)
-        b->copy = memory_take_array(t->n + b->n_state, sizeof *b->copy);
-    if (!b->parts || (t->options->checkpoint && !b->copy))
-        return log_fail(&t->log, DESCANT_MEMORY, "no memory for a copy of the model");
-    for (size_t k = 0; k < n; k++) {
-        snprintf(b->parts[k].name, sizeof b->parts[k].name, "%s", tensors[k].name);
-        b->parts[k].n = tensors[k].n;
-    }
-    b->segment = (struct segment_options){
-        .name = "train",
-        .slots = (int)(t->options->trainers * t->options->workers) + 1,
-        .bound = (uint64_t)t->options->plan_bound,
-        .parts = b->parts,
-        .n_parts = (uint32_t)n,
-        .model = t->w,
-        .version = 1,
-    };
-    return DESCANT_OK;
-}
 
 /* One block: the segment, and behind it the optimizer's state. */
 static descant_status share(struct bsp *b)
@@ -293,17 +254,6 @@ static descant_status share(struct bsp *b)
     return DESCANT_OK;
 }
 
-static descant_status make(struct bsp *b)
-{
-    b->segment.log = &b->t->log;
-    descant_status status = take_control(b);
-    b->segment.log = NULL;
-    if (status != DESCANT_OK)
-        board_stop(b->t->board, STOP_FAILED, "%s", descant_last_error());
-    board_end(&b->board->made, status == DESCANT_OK);
-    return status;
-}
-
 static descant_status await(struct bsp *b)
 {
     struct trainer *t = b->t;
@@ -321,33 +271,58 @@ static descant_status await(struct bsp *b)
     return DESCANT_OK;
 }
 
-static descant_status attach(struct bsp *b)
-{
-    descant_status status = DESCANT_OK;
-    for (int k = 0; k < (int)b->t->options->workers && status == DESCANT_OK; k++)
-        status = ml_attach_at(&b->modules[k], b->segment.memory);
-    return status == DESCANT_OK
-               ? status
-               : log_fail(&b->t->log, status, "%s", descant_last_error());
-}
-
 descant_status bsp_open(struct trainer *t)
 {
-    struct bsp *b = memory_take(sizeof *b);
+    size_t n;
+    const struct tensor *tensors = model_tensors(t->model, &n);
+    struct bsp *b = t->bsp = memory_take(sizeof *b);
     if (!b)
         return log_fail(&t->log, DESCANT_MEMORY, "no memory for the plan bsp");
     b->t = t;
     b->board = &t->board->bsp;
     pthread_mutex_init(&b->mutex, NULL);
-    t->bsp = b;
-    descant_status status = describe(b);
-    return status == DESCANT_OK ? share(b) : status;
+    b->parts = memory_take_array(n, sizeof *b->parts);
+    b->n_state = optimizer_floats(&t->optimizer, t->n);
+    if (t->options->checkpoint)
+        b->copy = memory_take_array(t->n + b->n_state, sizeof *b->copy);
+    if (!b->parts || (t->options->checkpoint && !b->copy))
+        return log_fail(&t->log, DESCANT_MEMORY, "no memory for a copy of the model");
+    for (size_t k = 0; k < n; k++) {
+        snprintf(b->parts[k].name, sizeof b->parts[k].name, "%s", tensors[k].name);
+        b->parts[k].n = tensors[k].n;
+    }
+    b->segment = (struct segment_options){
+        .name = "train",
+        .slots = (int)(t->options->trainers * t->options->workers) + 1,
+        .bound = (uint64_t)t->options->plan_bound,
+        .parts = b->parts,
+        .n_parts = (uint32_t)n,
+        .model = t->w,
+        .version = 1,
+    };
+    return share(b);
 }
 
 descant_status bsp_meet(struct bsp *b)
 {
-    descant_status status = b->t->rank == 0 ? make(b) : await(b);
-    return status == DESCANT_OK ? attach(b) : status;
+    descant_status status;
+    if (b->t->rank == 0) {
+        b->segment.log = &b->t->log;
+        status = take_control(b);
+        b->segment.log = NULL;
+        if (status != DESCANT_OK)
+            board_stop(b->t->board, STOP_FAILED, "%s", descant_last_error());
+        board_end(&b->board->made, status == DESCANT_OK);
+    } else {
+        status = await(b);
+    }
+    if (status != DESCANT_OK)
+        return status;
+    for (int k = 0; k < (int)b->t->options->workers && status == DESCANT_OK; k++)
+        status = ml_attach_at(&b->modules[k], b->segment.memory);
+    return status == DESCANT_OK
+               ? status
+               : log_fail(&b->t->log, status, "%s", descant_last_error());
 }
 
 void bsp_close(struct bsp *b)
@@ -380,25 +355,18 @@ const float *bsp_model(struct bsp *b, int worker)
     return descant_ml_pin(b->modules[worker], &model) == DESCANT_OK ? model.values : NULL;
 }
 
-/* The one that makes the number wakes control. */
-static void note_added(struct bsp *b)
-{
-    uint32_t every = (uint32_t)b->t->options->plan_every;
-    if (!every)
-        return;
-    uint32_t added = atomic_fetch_add_explicit(&b->board->added, 1, RELAXED) + 1;
-    if (added - atomic_load_explicit(&b->board->taken, RELAXED) >= every)
-        futex_wake_all(&b->board->added);
-}
-
 void bsp_add(struct bsp *b, int worker, const float *gradient, size_t examples,
              double rate)
 {
     struct seat *seat = b->t->seat;
-    put(&b->board->rate, rate);
+    struct board_bsp *on = b->board;
+    uint32_t every = (uint32_t)b->t->options->plan_every;
+    put(&on->rate, rate);
     switch (descant_ml_add(b->modules[worker], gradient, examples)) {
-    case DESCANT_OK:
-        note_added(b);
+    case DESCANT_OK:            /* the one that makes the number wakes control */
+        if (every && atomic_fetch_add_explicit(&on->added, 1, RELAXED) + 1 -
+                             atomic_load_explicit(&on->taken, RELAXED) >= every)
+            futex_wake_all(&on->added);
         break;
     case DESCANT_STALE:
         atomic_fetch_add_explicit(&seat->stale, 1, RELAXED);

@@ -187,8 +187,8 @@ static descant_status train_batch(struct worker *me, const struct feed_batch *ba
     if (is_module(t))
         return module_batch(me, batch, rate * weight, loss);
     if (is_fused(t)) {
-        *loss = model_sgd(me->work, t->w, t->tables, examples, lr * weight, t->optimizer.l2,
-                          me->scores);
+        *loss = model_sgd(me->work, t->w, t->tables, examples, lr * weight,
+                          t->optimizer.l2, me->scores);
         return touch_rows(me);
     }
     struct shares shares = shares_of(me, examples);
@@ -225,37 +225,30 @@ static void count(struct worker *me, const struct examples *batch, double loss)
                   fabs(loss), (unsigned long long)stats.steps, t->rank, where, advice);
 }
 
-static void tell_others(struct worker *me)
-{
-    if (me->status != DESCANT_OK)
-        board_stop(me->t->board, STOP_FAILED, "trainer %d: %s", me->t->rank,
-                   descant_last_error());
-}
-
 static void *work(void *of)
 {
     struct worker *me = of;
     struct trainer *t = me->t;
     struct feed_batch batch;
-    uint64_t waited = 0;
     double loss;
 
     nn_thread_init();
-    while (me->status == DESCANT_OK && feed_next(t->feed, &batch, &waited)) {
+    while (me->status == DESCANT_OK && feed_next(t->feed, &batch)) {
         me->status = train_batch(me, &batch, &loss);
         count(me, &batch.examples, loss);
         feed_done(t->feed, &batch);
         if (me->status == DESCANT_OK && !t->alone)
             me->status = descant_step(t->job);
     }
-    tell_others(me);
+    if (me->status != DESCANT_OK)
+        board_stop(t->board, STOP_FAILED, "trainer %d: %s", t->rank,
+                   descant_last_error());
     if (gathers(t))
         gather_leave(t);
     if (is_module(t))
         bsp_leave(t->bsp, me->number);
     if (!t->alone)
         descant_worker_done(t->job);
-    atomic_fetch_add_explicit(&t->feed_ns, waited, memory_order_relaxed);
     return NULL;
 }
 
@@ -274,29 +267,6 @@ static descant_status worker_init(struct worker *me, struct trainer *t, int numb
     return work_create(&me->work, t->model, batch, &t->log);
 }
 
-static void worker_fini(struct worker *me)
-{
-    work_destroy(me->work);
-    memory_give(me->g);
-    memory_give(me->scores);
-}
-
-static descant_status start_all(struct trainer *t, struct worker *workers, int n,
-                                int *started)
-{
-    t->gather.present = n;
-    for (*started = 0; *started < n; ++*started)
-        if (pthread_create(&workers[*started].thread, NULL, work, &workers[*started]) !=
-            0) {
-            board_stop(t->board, STOP_FAILED, "trainer %d cannot start worker %d",
-                       t->rank, *started);
-            for (int k = *started; k < n && gathers(t); k++)
-                gather_leave(t);
-            return log_fail(&t->log, DESCANT_SYSTEM, "no thread for worker %d", *started);
-        }
-    return DESCANT_OK;
-}
-
 descant_status crew_work(struct trainer *t)
 {
     struct worker workers[BOARD_WORKERS] = {{0}};
@@ -305,14 +275,28 @@ descant_status crew_work(struct trainer *t)
 
     for (int k = 0; k < n && status == DESCANT_OK; k++)
         status = worker_init(&workers[k], t, k);
-    if (status == DESCANT_OK)
-        status = start_all(t, workers, n, &started);
+    t->gather.present = n;
+    while (started < n && status == DESCANT_OK) {
+        struct worker *next = &workers[started];
+        if (pthread_create(&next->thread, NULL, work, next) == 0) {
+            started++;
+            continue;
+        }
+        board_stop(t->board, STOP_FAILED, "trainer %d cannot start worker %d", t->rank,
+                   started);
+        for (int k = started; k < n && gathers(t); k++)
+            gather_leave(t);
+        status = log_fail(&t->log, DESCANT_SYSTEM, "no thread for worker %d", started);
+    }
     for (int k = 0; k < started; k++) {
         pthread_join(workers[k].thread, NULL);
         if (status == DESCANT_OK)
             status = workers[k].status;
     }
-    for (int k = 0; k < n; k++)
-        worker_fini(&workers[k]);
+    for (int k = 0; k < n; k++) {
+        work_destroy(workers[k].work);
+        memory_give(workers[k].g);
+        memory_give(workers[k].scores);
+    }
     return status;
 }

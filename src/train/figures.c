@@ -6,9 +6,10 @@
 
 #define RELAXED memory_order_relaxed
 
-struct figures figures_gather(const struct trainer *t)
+struct train_figures figures_gather(const struct trainer *t, double seconds)
 {
-    struct figures f = {0};
+    const struct board_bsp *bsp = &t->board->bsp;
+    struct train_figures f = {0};
     double merging = 0;         /* trainers that have merged */
 
     for (int s = 0; s < BOARD_SEATS; s++) {
@@ -16,14 +17,11 @@ struct figures figures_gather(const struct trainer *t)
         if (atomic_load_explicit(&seat->state, memory_order_acquire) == SEAT_EMPTY)
             continue;
         f.trainers++;
-        f.gap_max = fmax(f.gap_max, get(&seat->gap_max));
         f.stall_s += get(&seat->stall_ns) * 1e-9;
-        f.copy_s += get(&seat->copy_ns) * 1e-9;
         f.age_s += get(&seat->age_s);
         f.exchange_s = fmax(f.exchange_s, get(&seat->exchange_s));
         f.distance += get(&seat->distance);
         f.shadow_cpu_s += get(&seat->shadow_cpu_s);
-        f.bytes += get(&seat->bytes);
         f.rows_sent += get(&seat->rows_sent);
         f.rows_waiting += get(&seat->rows_waiting);
         f.rows_age_s = fmax(f.rows_age_s, get(&seat->rows_age_s));
@@ -39,10 +37,16 @@ struct figures figures_gather(const struct trainer *t)
         f.stale += atomic_load_explicit(&seat->stale, RELAXED);
         f.not_finite += atomic_load_explicit(&seat->not_finite, RELAXED);
     }
-    f.supersteps = atomic_load_explicit(&t->board->bsp.supersteps, RELAXED);
-    f.gradients = atomic_load_explicit(&t->board->bsp.gradients, RELAXED);
-    f.lag = atomic_load_explicit(&t->board->bsp.lag, RELAXED);
+    f.supersteps = atomic_load_explicit(&bsp->supersteps, RELAXED);
+    f.gradients = atomic_load_explicit(&bsp->gradients, RELAXED);
+    f.given = atomic_load_explicit(&bsp->examples, RELAXED);
+    f.lag = atomic_load_explicit(&bsp->lag, RELAXED);
+    f.lag_most = atomic_load_explicit(&bsp->lag_most, RELAXED);
+    f.undone = atomic_load_explicit(&bsp->undone, RELAXED);
+    f.control_cpu_s = get(&bsp->cpu_s);
     double n = f.trainers ? f.trainers : 1;
+    f.stall_share = f.stall_s / (seconds * n * (double)t->options->workers);
+    f.shadow_share = f.shadow_cpu_s / (seconds * n);
     f.gap /= fmax(merging, 1);
     f.age_s /= fmax(merging, 1);
     f.distance /= fmax(merging, 1);
@@ -54,13 +58,6 @@ double figures_seconds(const struct trainer *t)
 {
     uint64_t began = atomic_load_explicit(&t->board->started_ns, RELAXED);
     return (double)(clock_now_ns() - began) * 1e-9;
-}
-
-double figures_stall(const struct trainer *t, const struct figures *f)
-{
-    int trainers = f->trainers ? f->trainers : 1;
-    double worked = figures_seconds(t) * (double)t->options->workers * trainers;
-    return f->stall_s / fmax(worked, 1e-9);
 }
 
 void window_look(struct window *w, const struct trainer *t)

@@ -11,40 +11,10 @@
 
 #define RELAXED memory_order_relaxed
 
-static void log_header(struct trainer *t)
-{
-    struct json json;
-    struct told told = train_told(t->options);
-
-    run_log_header(&t->run_log, &json, &told);
-    json_int(&json, "hosts", t->hosts);
-    json_int(&json, "size", t->size);
-    json_int(&json, "parameters", (int64_t)t->n);
-    json_int(&json, "table_parameters", (int64_t)t->n_tables);
-    json_int(&json, "elp", train_elp(t));
-    run_log_written(&t->run_log, json_end(&json), true);
-}
-
 static uint64_t logged_ns(const struct board *b)
 {
     uint64_t since = atomic_load_explicit(&b->logged_ns, RELAXED);
     return since ? since : atomic_load_explicit(&b->started_ns, RELAXED);
-}
-
-/* Since the last interval, whoever wrote it. */
-static struct window look_on(struct trainer *t)
-{
-    struct board *b = t->board;
-    struct window w = {
-        .seen = cell_read(&b->logged),
-        .at_ns = logged_ns(b),
-        .loss = NAN, .entropy = NAN,
-    };
-
-    window_look(&w, t);
-    cell_set(&b->logged, &w.seen);
-    atomic_store_explicit(&b->logged_ns, w.at_ns, RELAXED);
-    return w;
 }
 
 /* What there was of a figure since the last interval. */
@@ -60,7 +30,7 @@ static double grown(_Atomic double *logged, double now)
 }
 
 /* Of the interval, which took so long; distance and age are those of the last merge. */
-static void log_sync(struct trainer *t, struct json *json, const struct figures *f,
+static void log_sync(struct trainer *t, struct json *json, const struct train_figures *f,
                      double took_s)
 {
     struct board *b = t->board;
@@ -81,7 +51,7 @@ static void log_sync(struct trainer *t, struct json *json, const struct figures 
     }
 }
 
-static void log_bsp(struct trainer *t, struct json *json, const struct figures *f)
+static void log_bsp(struct trainer *t, struct json *json, const struct train_figures *f)
 {
     struct board *b = t->board;
     uint64_t gradients = lately(&b->bsp_logged.gradients, f->gradients);
@@ -99,13 +69,18 @@ static void log_bsp(struct trainer *t, struct json *json, const struct figures *
     lags_json(json, &lags);
 }
 
-void train_log_interval(struct trainer *t, const struct figures *f, double seconds)
+void train_log_interval(struct trainer *t, const struct train_figures *f, double seconds)
 {
     struct board *b = t->board;
     uint64_t before_ns = logged_ns(b);
-    struct window w = look_on(t);
+    /* since the last interval, whoever wrote it */
+    struct window w = {.seen = cell_read(&b->logged), .at_ns = before_ns, .loss = NAN,
+                       .entropy = NAN};
     struct json json;
 
+    window_look(&w, t);
+    cell_set(&b->logged, &w.seen);
+    atomic_store_explicit(&b->logged_ns, w.at_ns, RELAXED);
     json_begin(&json, t->run_log.file);
     json_text(&json, "kind", "interval");
     json_int(&json, "rank", (int64_t)atomic_load_explicit(&b->log_rank, RELAXED) - 1);
@@ -137,6 +112,8 @@ void train_log_checkpoint(struct trainer *t, const char *why)
 void train_log_open(struct trainer *t)
 {
     struct run_log *l = &t->run_log;
+    struct json json;
+    struct told told = train_told(t->options);
 
     if (!t->options->log || l->file || atomic_load(&t->board->log_failed))
         return;
@@ -153,8 +130,15 @@ void train_log_open(struct trainer *t)
         board_stop(t->board, STOP_FAILED, "%s cannot be written", l->path);
         return;
     }
-    if (first)
-        log_header(t);
+    if (!first)
+        return;
+    run_log_header(l, &json, &told);
+    json_int(&json, "hosts", t->hosts);
+    json_int(&json, "size", t->size);
+    json_int(&json, "parameters", (int64_t)t->n);
+    json_int(&json, "table_parameters", (int64_t)t->n_tables);
+    json_int(&json, "elp", train_elp(t));
+    run_log_written(l, json_end(&json), true);
 }
 
 void train_log_eval(struct trainer *t, const struct held_out *h)
@@ -165,9 +149,9 @@ void train_log_eval(struct trainer *t, const struct held_out *h)
 
 void train_log_last(struct trainer *t)
 {
-    struct figures f = figures_gather(t);
     uint64_t all_began = atomic_load_explicit(&t->board->started_ns, RELAXED);
     double later = t->began_ns > all_began ? (double)(t->began_ns - all_began) * 1e-9 : 0;
+    struct train_figures f = figures_gather(t, t->seconds + later);
 
     train_log_open(t);
     if (t->run_log.file && board_sum(t->board).n > cell_read(&t->board->logged).n)

@@ -7,30 +7,20 @@
 
 #define RELAXED memory_order_relaxed
 
-enum { EVAL_BATCH = 512 };
-
 bool judge_model(struct trainer *t, const float *w, int threads,
                  bool (*stopped)(void *of), struct held_out *h)
 {
     struct evaluation e = {
-        .model = t->model, .w = w, .tables = t->tables, .batch = EVAL_BATCH,
-        .data = held_out_data(t->options, &t->eval_paths, &t->log), .threads = threads,
+        .model = t->model, .w = w, .tables = t->tables, .batch = EVALUATE_BATCH,
+        .data = config_held_out(t->options, &t->eval_paths, &t->log), .threads = threads,
         .stopped = stopped, .of = t, .log = &t->log,
     };
-    struct metrics sum;
-    double auc;
 
     e.data.said = &t->board->eval_said;
-    descant_status status = evaluate(&e, &sum, &auc);
+    descant_status status = evaluate(&e, h);
     if (status != DESCANT_OK)
         board_stop(t->board, STOP_FAILED, "%s", descant_last_error());
-    held_out_set(h, &sum, auc);
     return status == DESCANT_OK && !stopped(t);
-}
-
-bool judge_final(struct trainer *t, struct held_out *h)
-{
-    return judge_model(t, t->w, (int)t->options->workers, trainer_heed, h);
 }
 
 static struct patience patience_of(const struct board *b)

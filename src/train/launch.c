@@ -58,22 +58,6 @@ static void default_signals(void)
     signal(SIGPIPE, SIG_IGN);
 }
 
-static void job_name(const struct train_options *o, char *name, size_t room)
-{
-    const char *comma = strchr(o->link, ',');
-
-    if (o->trainers == 1)
-        snprintf(name, room, "self");
-    else if (strcmp(o->link, "none") == 0)
-        snprintf(name, room, "shm:train-%d-%llx", (int)getpid(),
-                 (unsigned long long)clock_now_ns());
-    else
-        snprintf(name, room, "shm:train-%d-%llx,rate=%.*s%s%s", (int)getpid(),
-                 (unsigned long long)clock_now_ns(),
-                 (int)(comma ? comma - o->link : (long)strlen(o->link)), o->link,
-                 comma ? ",rtt=" : "", comma ? comma + 1 : "");
-}
-
 static pid_t start(const struct train_options *o, const char *name, int rank, FILE *out,
                    FILE *err, struct train_shared *shared)
 {
@@ -92,30 +76,6 @@ static pid_t start(const struct train_options *o, const char *name, int rank, FI
     _exit(code);
 }
 
-static int rank_of(const struct family *f, pid_t pid)
-{
-    for (int k = 0; k < f->n; k++)
-        if (f->children[k] == pid)
-            return k;
-    return -1;
-}
-
-/* Those that have started by now learn it from the board, the others wait for somebody
- * who will not come: until it trains, the signal ends a trainer at once. */
-static void break_off(struct family *f, int rank, int status)
-{
-    char how[64];
-    f->broken = true;
-    f->code = WIFEXITED(status) ? WEXITSTATUS(status) : 1;
-    if (WIFSIGNALED(status))
-        fprintf(f->err, "descant: trainer %d %s before all had started%s\n", rank,
-                child_end_text(status, how, sizeof how),
-                f->n > 1 ? ": the run ends" : "");
-    else if (f->alive)
-        fprintf(f->err, "descant: trainer %d could not start: the run ends\n", rank);
-    kill_all(f, SIGTERM);
-}
-
 static void note_end(struct family *f, int rank, int status)
 {
     char how[64];
@@ -129,16 +89,28 @@ static void note_end(struct family *f, int rank, int status)
     if (!good && shown_columns(f->err))
         shown_clear_line(f->err);       /* of the progress, which some trainer has
                                            begun */
-    if (!all_started && !good && !f->passed)
-        break_off(f, rank, status);
-    else if (WIFSIGNALED(status) && WTERMSIG(status) == f->passed)
+    if (!all_started && !good && !f->passed) {
+        /* Those that have started by now learn it from the board, the others wait for
+         * somebody who will not come: until it trains, the signal ends a trainer at
+         * once. */
+        f->broken = true;
+        f->code = WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+        if (WIFSIGNALED(status))
+            fprintf(f->err, "descant: trainer %d %s before all had started%s\n", rank,
+                    child_end_text(status, how, sizeof how),
+                    f->n > 1 ? ": the run ends" : "");
+        else if (f->alive)
+            fprintf(f->err, "descant: trainer %d could not start: the run ends\n", rank);
+        kill_all(f, SIGTERM);
+    } else if (WIFSIGNALED(status) && WTERMSIG(status) == f->passed) {
         f->code = 128 + f->passed > f->code ? 128 + f->passed : f->code;
-    else if (WIFSIGNALED(status))
+    } else if (WIFSIGNALED(status)) {
         fprintf(f->err, "descant: trainer %d %s%s\n", rank,
                 child_end_text(status, how, sizeof how),
                 f->alive ? "; the others go on" : "");
-    else if (WEXITSTATUS(status) > f->code)
+    } else if (WEXITSTATUS(status) > f->code) {
         f->code = WEXITSTATUS(status);
+    }
 }
 
 /* Sleeps until a signal comes, and passes it on where it asks for the end. */
@@ -157,8 +129,10 @@ static int collect(struct family *f, struct signals *signals)
 
     while (f->alive) {
         while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
-            int rank = rank_of(f, pid);
-            if (rank >= 0)
+            int rank = 0;
+            while (rank < f->n && f->children[rank] != pid)
+                rank++;
+            if (rank < f->n)
                 note_end(f, rank, status);
         }
         if (pid < 0 && errno == ECHILD)
@@ -169,26 +143,21 @@ static int collect(struct family *f, struct signals *signals)
     return f->code;
 }
 
-/* All were killed: a status, after saying what is left. */
-static int say_none_left(const struct train_options *o, FILE *err)
-{
-    if (o->checkpoint && checkpoint_there(o->checkpoint))
-        fprintf(err, "descant: no trainer is left; --resume goes on from %s\n",
-                o->checkpoint);
-    else
-        fputs("descant: no trainer is left, and nothing that the run could go on from\n",
-              err);
-    return 1;
-}
-
 static int fork_all(const struct train_options *o, FILE *out, FILE *err,
                     struct train_shared *shared)
 {
-    char name[160];
+    char name[160] = "self";
+    const char *comma = strchr(o->link, ',');
+    int length = (int)strcspn(o->link, ",");
     struct signals signals;
     struct family f = {.code = -1, .shared = shared, .err = err};
 
-    job_name(o, name, sizeof name);
+    if (o->trainers > 1)
+        snprintf(name, sizeof name, "shm:train-%d-%llx", (int)getpid(),
+                 (unsigned long long)clock_now_ns());
+    if (o->trainers > 1 && strcmp(o->link, "none") != 0)
+        snprintf(name + strlen(name), sizeof name - strlen(name), ",rate=%.*s%s%s",
+                 length, o->link, comma ? ",rtt=" : "", comma ? comma + 1 : "");
     fflush(out);
     fflush(err);
     signals_block(&signals);
@@ -205,54 +174,24 @@ static int fork_all(const struct train_options *o, FILE *out, FILE *err,
     }
     int code = collect(&f, &signals);
     signals_give_back(&signals);
-    if (f.n < (int)o->trainers)
-        return 1;
-    return code < 0 ? say_none_left(o, err) : code;
+    if (f.n < (int)o->trainers || code >= 0)
+        return f.n < (int)o->trainers ? 1 : code;
+    if (o->checkpoint && checkpoint_there(o->checkpoint))
+        fprintf(err, "descant: no trainer is left; --resume goes on from %s\n",
+                o->checkpoint);
+    else
+        fputs("descant: no trainer is left, and nothing that the run could go on from\n",
+              err);
+    return 1;
 }
 
-/* The files are this run's as long as this process or one of its trainers lives. */
-static int fork_locked(const struct train_options *o, FILE *out, FILE *err,
-                       struct train_shared *shared, const struct log *log)
-{
-    struct lock locks[LOCK_FILES];
-    int code = 1;
-
-    if (lock_take_files(locks, o->checkpoint, o->log, NULL, log) == DESCANT_OK)
-        code = fork_all(o, out, err, shared);
-    lock_give_files(locks);
-    return code;
-}
-
-/* --- a rank of an MPI job --- */
-
-static void say_rank_killed(const struct train_options *o,
-                            const struct train_result *result, int status, FILE *err)
-{
-    char host[64] = "", rank[32] = "a rank", how[64];
-
-    gethostname(host, sizeof host - 1);
-    if (result->rank >= 0)
-        snprintf(rank, sizeof rank, "rank %d", result->rank);
-    fprintf(err, "descant: %s (%s) %s: the launcher ends the job%s%s\n", rank, host,
-            child_end_text(status, how, sizeof how),
-            o->checkpoint ? "; --resume goes on from " : "",
-            o->checkpoint ? o->checkpoint : "");
-}
-
-/* As the rank did: MPICH's launcher ends the other hosts' ranks for nothing less. */
-static void end_by(int number)
-{
-    fflush(NULL);
-    prctl(PR_SET_DUMPABLE, 0);
-    signal(number, SIG_DFL);
-    raise(number);
-}
-
+/* A rank of an MPI job. */
 static int watch_rank(const struct train_options *o, FILE *out, FILE *err,
                       struct train_shared *shared)
 {
     struct signals signals;
     struct family f = {.n = 1};
+    char host[64] = "", rank[32] = "a rank", how[64];
     int status = 0;
 
     fflush(out);
@@ -270,8 +209,19 @@ static int watch_rank(const struct train_options *o, FILE *out, FILE *err,
     if (WIFEXITED(status))
         return WEXITSTATUS(status);
     if (WTERMSIG(status) != f.passed) {
-        say_rank_killed(o, &shared->result, status, err);
-        end_by(WTERMSIG(status));
+        gethostname(host, sizeof host - 1);
+        if (shared->result.rank >= 0)
+            snprintf(rank, sizeof rank, "rank %d", shared->result.rank);
+        fprintf(err, "descant: %s (%s) %s: the launcher ends the job%s%s\n", rank, host,
+                child_end_text(status, how, sizeof how),
+                o->checkpoint ? "; --resume goes on from " : "",
+                o->checkpoint ? o->checkpoint : "");
+        /* and this process ends as the rank did: MPICH's launcher ends the other hosts'
+         * ranks for nothing less */
+        fflush(NULL);
+        prctl(PR_SET_DUMPABLE, 0);
+        signal(WTERMSIG(status), SIG_DFL);
+        raise(WTERMSIG(status));
     }
     return 128 + WTERMSIG(status);
 }
@@ -302,7 +252,13 @@ int train_run(const struct train_options *o, FILE *out, FILE *err,
         code = trainer_run(o, o->job, -1, 0, out, err, shared);
         default_signals();
     } else {
-        code = fork_locked(o, out, err, shared, &log);
+        /* the files are this run's as long as this process or one of its trainers
+         * lives */
+        struct lock locks[LOCK_FILES];
+        code = lock_take_files(locks, o->checkpoint, o->log, NULL, &log) == DESCANT_OK
+                   ? fork_all(o, out, err, shared)
+                   : 1;
+        lock_give_files(locks);
     }
     if (result)
         *result = shared->result;

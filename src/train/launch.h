@@ -3,7 +3,7 @@
 #ifndef LAUNCH_H
 #define LAUNCH_H
 
-#include "train/config.h"
+#include "run/config.h"
 #include "train/trainer.h"
 
 /* Trains as the options say; 0, 1 after an error, 2 for options that do not go together,

@@ -36,15 +36,12 @@ void monitor_publish(struct trainer *t)
     if (descant_stats(t->job, &s) != DESCANT_OK)
         return;
     put(&seat->merged_steps, s.gap_mean * (double)s.rounds);
-    put(&seat->gap_max, (double)s.gap_max);
     put(&seat->stall_ns,
         (double)s.stall_ns + (double)atomic_load_explicit(&t->gather_ns, RELAXED));
-    put(&seat->copy_ns, (double)s.copy_ns);
     put(&seat->age_s, s.age_s);
     put(&seat->exchange_s, s.exchange_p99_s);
     put(&seat->distance, s.distance);
     put(&seat->shadow_cpu_s, s.shadow_cpu_s);
-    put(&seat->bytes, (double)s.bytes);
     put(&seat->rows_sent, (double)s.rows_sent);
     put(&seat->rows_waiting, (double)s.rows_waiting);
     put(&seat->rows_age_s, s.rows_age_s);
@@ -63,93 +60,50 @@ struct watch {
                                    at 0 */
 };
 
-static void mark_begin(const struct trainer *t, struct watch *w)
-{
-    double place = feed_place(t->feed);
-
-    if (w->from_ns || place < 0)
-        return;
-    w->from_place = place;
-    w->from_ns = clock_now_ns();
-}
-
-/* At the pace so far; negative: not known. */
-static double seconds_left(const struct watch *w, double place)
-{
-    double done = place - w->from_place;
-    return w->from_ns && done > 0
-               ? (double)(clock_now_ns() - w->from_ns) * 1e-9 * (1 - place) / done
-               : -1;
-}
-
-static const char *gap_text(const struct trainer *t, const struct figures *f, char *text,
-                            size_t room)
-{
-    char gap[32] = "-";
-    double stall = 100 * figures_stall(t, f);
-    if (f->rounds > 0)
-        snprintf(gap, sizeof gap, "%.*f", f->gap < 99.95, f->gap);
-    snprintf(text, room, "gap %s  stall %.*f %%", gap, stall < 9.95, stall);
-    return text;
-}
-
-/* Under the plan bsp: how old gradients are, and how many were refused. */
-static const char *lag_text(const struct figures *f, char *text, size_t room)
-{
-    char refused[32];
-    double lag = f->gradients ? (double)f->lag / (double)f->gradients : 0;
-    snprintf(text, room, "lag %.*f  refused %s", lag < 9.95, lag,
-             count_text((double)(f->stale + f->not_finite), refused, sizeof refused));
-    return text;
-}
-
 /* Whatever the figures, it fits into 80 columns; in more of them it has a longer word, in
  * fewer the last figures are left out. */
-static void show(struct trainer *t, const struct watch *watch, const struct figures *f)
+static void show(struct trainer *t, const struct watch *watch,
+                 const struct train_figures *f)
 {
     const struct window *w = &watch->shown;
-    char rate[32], left[32], seen[32], line[240], percent[16] = " ?";
-    char loss[16] = "?", pace[64];
-    double place = feed_place(t->feed);
+    char rate[32], remaining[32], seen[32], refused[32], line[240], percent[16] = " ?";
+    char loss[16] = "?", gap[32] = "-", pace[64];
+    double place = feed_place(t->feed), done = place - watch->from_place;
+    double left = -1, stall = 100 * f->stall_share;
+    double lag = f->gradients ? (double)f->lag / (double)f->gradients : 0;
     int columns = progress_columns(&t->progress);
 
     if (place >= 0)
         snprintf(percent, sizeof percent, "%2.0f", 100 * place);
     if (!isnan(w->loss))
         snprintf(loss, sizeof loss, "%.4f", w->loss);
+    if (watch->from_ns && done > 0)         /* at the pace so far */
+        left = (double)(clock_now_ns() - watch->from_ns) * 1e-9 * (1 - place) / done;
+    if (f->rounds > 0)
+        snprintf(gap, sizeof gap, "%.*f", f->gap < 99.95, f->gap);
+    if (t->bsp)                 /* how old gradients are, and how many were refused */
+        snprintf(pace, sizeof pace, "lag %.*f  refused %s", lag < 9.95, lag,
+                 count_text((double)(f->stale + f->not_finite), refused, sizeof refused));
+    else
+        snprintf(pace, sizeof pace, "gap %s  stall %.*f %%", gap, stall < 9.95, stall);
     snprintf(line, sizeof line, "%s %%  %s %s  %s/s  loss %s  %s  %s left", percent,
              count_text((double)w->seen.n, seen, sizeof seen),
              columns < WIDE_LINE ? "seen" : "examples",
-             count_text(w->per_s, rate, sizeof rate), loss,
-             t->bsp ? lag_text(f, pace, sizeof pace) : gap_text(t, f, pace, sizeof pace),
-             time_text(seconds_left(watch, place), left, sizeof left));
+             count_text(w->per_s, rate, sizeof rate), loss, pace,
+             time_text(left, remaining, sizeof remaining));
     progress_show(&t->progress, line);
 }
 
 /* --- what is due --- */
 
-static bool is_stopping(struct trainer *t)
-{
-    pthread_mutex_lock(&t->monitor_mutex);
-    bool stop = t->monitor_stop;
-    pthread_mutex_unlock(&t->monitor_mutex);
-    return stop;
-}
-
 /* An evaluation beside training is of no use after it: the final one follows. */
 static bool is_late(void *of)
 {
-    return trainer_heed(of) || is_stopping(of);
-}
-
-/* The dense part that an evaluation beside training looks at: one version of the model
- * under the plan bsp, else the replica as it is within the moment that a copy takes. */
-static const float *copy_dense(struct trainer *t)
-{
-    if (t->bsp)
-        return bsp_look(t);
-    loops_best()->add(t->eval_w, t->w, t->n, 1, 0);
-    return t->eval_w;
+    struct trainer *t = of;
+    pthread_mutex_lock(&t->monitor_mutex);
+    bool stop = t->monitor_stop;
+    pthread_mutex_unlock(&t->monitor_mutex);
+    return trainer_heed(t) || stop;
 }
 
 static bool wants_evals(const struct trainer *t)
@@ -168,7 +122,10 @@ static void see_to_eval(struct trainer *t)
     h.seconds = figures_seconds(t) + get(&t->board->seconds_before);
     atomic_store_explicit(&t->board->eval_at, h.at, RELAXED);
     struct place *place = trainer_keeps_best(t) ? save_place(t) : NULL;
-    const float *w = copy_dense(t);
+    /* one version of the model, or the replica within the moment that a copy takes */
+    const float *w = t->bsp ? bsp_look(t) : t->eval_w;
+    if (!t->bsp)
+        loops_best()->add(t->eval_w, t->w, t->n, 1, 0);
     if (judge_model(t, w, 1, is_late, &h)) {
         news_eval(t, &h);
         judge_best(t, &h, place, w);
@@ -231,31 +188,29 @@ static void see_to_signal(struct trainer *t)
 static void report(struct trainer *t, struct watch *w)
 {
     double s = figures_seconds(t);
-    bool log_due, show_due = t->host == 0 && progress_due(&t->progress);
 
     train_log_open(t);
-    log_due = t->run_log.file && s - w->logged_s >= t->options->log_every;
-    if (log_due || show_due) {
-        struct figures f = figures_gather(t);
-        if (log_due) {
-            train_log_interval(t, &f, s);
-            w->logged_s = s;
-        }
-        if (show_due) {
-            window_look(&w->shown, t);
-            show(t, w, &f);
-        }
+    bool show_due = t->host == 0 && progress_due(&t->progress);
+    bool log_due = t->run_log.file && s - w->logged_s >= t->options->log_every;
+    if (!log_due && !show_due)
+        return;
+    struct train_figures f = figures_gather(t, s);
+    if (log_due) {
+        train_log_interval(t, &f, s);
+        w->logged_s = s;
+    }
+    if (show_due) {
+        window_look(&w->shown, t);
+        show(t, w, &f);
     }
 }
 
 static bool rest(struct trainer *t, uint32_t ns)
 {
-    bool stop;
-
     pthread_mutex_lock(&t->monitor_mutex);
     if (!t->monitor_stop)
         tick_wait(&t->monitor_moved, &t->monitor_mutex, ns);
-    stop = t->monitor_stop;
+    bool stop = t->monitor_stop;
     pthread_mutex_unlock(&t->monitor_mutex);
     return !stop;
 }
@@ -268,7 +223,11 @@ static void *monitor(void *of)
     nn_thread_init();
     window_look(&w.shown, t);
     while (rest(t, TICK_NS)) {
-        mark_begin(t, &w);
+        double place = feed_place(t->feed);
+        if (!w.from_ns && place >= 0) {
+            w.from_place = place;
+            w.from_ns = clock_now_ns();
+        }
         monitor_publish(t);
         trainer_heed(t);
         news_take(t);
@@ -283,7 +242,6 @@ static void *monitor(void *of)
 static void *keeper(void *of)
 {
     struct trainer *t = of;
-
     struct pace pace = {board_sum(t->board).n, clock_now_ns()};
 
     nn_thread_init();

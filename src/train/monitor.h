@@ -18,23 +18,10 @@ struct window {
 
 void window_look(struct window *w, const struct trainer *t);    /* moves it up to now */
 
-/* Since the start; means over the seats that are taken. */
-struct figures {
-    double gap, gap_max, stall_s, copy_s, age_s, distance, shadow_cpu_s, bytes, rounds;
-    double exchange_s;                              /* 99 of 100 took less */
-    double merges, merged_steps;                    /* of all seats together */
-    double rows_sent, rows_waiting, rows_age_s;     /* of the one that exchanges them */
-    uint64_t lines, bad, steps;
-    int trainers;
-    /* of the plan bsp, all of it */
-    uint64_t supersteps, gradients, lag, stale, not_finite;
-};
-
-struct figures figures_gather(const struct trainer *t);
+/* seconds: of training */
+struct train_figures figures_gather(const struct trainer *t, double seconds);
 /* that the run has been training */
 double figures_seconds(const struct trainer *t);
-/* A share of the workers' time. */
-double figures_stall(const struct trainer *t, const struct figures *f);
 
 /* What is known of merges, where there was one. */
 static inline double merged(double figure, double rounds)

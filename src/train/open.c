@@ -34,22 +34,6 @@ static int on_event(void *user, const struct descant_event *event)
     return 0;
 }
 
-/* What one host would do alone. */
-static descant_status check_hosts(struct trainer *t)
-{
-    if (strcmp(t->options->data, "-") == 0)
-        return log_fail(&t->log, DESCANT_UNSUPPORTED,
-                        "stdin cannot be cut between %d hosts: --data needs files that "
-                        "all of them have",
-                        t->hosts);
-    if (t->options->patience)
-        return log_fail(&t->log, DESCANT_UNSUPPORTED,
-                        "--patience is for one host: this run has %d, and the others "
-                        "would not hear of it",
-                        t->hosts);
-    return DESCANT_OK;
-}
-
 static descant_status open_job(struct trainer *t, const char *address, int rank, int size)
 {
     const struct train_options *o = t->options;
@@ -83,7 +67,17 @@ static descant_status open_job(struct trainer *t, const char *address, int rank,
         return log_fail(&t->log, DESCANT_BAD_RANK,
                         "rank %d: training has room for %d a machine", members.rank,
                         BOARD_SEATS);
-    return t->hosts > 1 ? check_hosts(t) : DESCANT_OK;
+    if (t->hosts > 1 && strcmp(o->data, "-") == 0)
+        return log_fail(&t->log, DESCANT_UNSUPPORTED,
+                        "stdin cannot be cut between %d hosts: --data needs files that "
+                        "all of them have",
+                        t->hosts);
+    if (t->hosts > 1 && o->patience)
+        return log_fail(&t->log, DESCANT_UNSUPPORTED,
+                        "--patience is for one host: this run has %d, and the others "
+                        "would not hear of it",
+                        t->hosts);
+    return DESCANT_OK;
 }
 
 static descant_status open_board(struct trainer *t)
@@ -118,7 +112,7 @@ static descant_status lock_files(struct trainer *t)
 
 struct data_options trainer_data(struct trainer *t)
 {
-    struct data_options options = train_data(t->options, &t->paths, &t->log);
+    struct data_options options = config_data(t->options, &t->paths, &t->log);
     options.shared = t->data_shared;
     options.bytes = board_done(&t->board->tables) ? t->board->bytes : NULL;
     options.known = t->board->known;
@@ -127,7 +121,6 @@ struct data_options trainer_data(struct trainer *t)
 
 static descant_status look_at_data(struct trainer *t)
 {
-    struct data_options options;
     struct data *data;
     descant_status status = path_list_init(&t->paths, t->options->data, &t->log);
 
@@ -135,7 +128,7 @@ static descant_status look_at_data(struct trainer *t)
         status = path_list_init(&t->eval_paths, t->options->eval, &t->log);
     if (status != DESCANT_OK)
         return status;
-    options = trainer_data(t);
+    const struct data_options options = trainer_data(t);
     status = data_open(&data, &options);
     if (status != DESCANT_OK)
         return status;
@@ -146,30 +139,21 @@ static descant_status look_at_data(struct trainer *t)
     return DESCANT_OK;
 }
 
-/* The dense segment's name says what all hosts must have alike: where they differ, both
- * names are shown. Machines join no job of several later, so there it may say how the run
- * began. */
-static void name_segment(const struct trainer *t, char *name, size_t room)
-{
-    bool resumed = t->options->resume && checkpoint_there(t->options->checkpoint);
-
-    snprintf(name, room, "%s", train_model_names[t->options->model]);
-    if (t->hosts > 1)
-        snprintf(name, room, "%s%s,data=%llu", train_model_names[t->options->model],
-                 resumed ? ",resumed" : "",
-                 (unsigned long long)path_list_bytes(&t->paths));
-}
-
-/* Why the model that was asked for cannot be created, and which can. */
-static descant_status refuse_model(struct trainer *t, const struct model_shape *shape)
+/* Or says why the model that was asked for cannot be created, and which can. */
+static descant_status create_model(struct trainer *t, const struct model_shape *shape)
 {
     struct data_options data = trainer_data(t);
     char why[256], what[INPUTS_ROOM], fit[64] = "";
     struct model_shape other = *shape;
     struct model *model;
+    descant_status status = model_create(&t->model, shape, NULL);
 
+    if (status == DESCANT_OK)
+        return status;
     data.format = t->format;
     snprintf(why, sizeof why, "%s", descant_last_error());
+    if (status != DESCANT_INVALID)
+        return log_fail(&t->log, status, "%s", why);
     for (int k = MODEL_LINEAR; k <= MODEL_MLP; k++) {
         other.kind = (enum model_kind)k;
         if (model_create(&model, &other, NULL) != DESCANT_OK)
@@ -184,49 +168,39 @@ static descant_status refuse_model(struct trainer *t, const struct model_shape *
                     inputs_text(&data, &t->shape, what, sizeof what), fit);
 }
 
-static descant_status create_model(struct trainer *t, const struct model_shape *shape)
-{
-    descant_status status = model_create(&t->model, shape, NULL);
-
-    if (status == DESCANT_INVALID)
-        return refuse_model(t, shape);
-    return status == DESCANT_OK ? status
-                                : log_fail(&t->log, status, "%s", descant_last_error());
-}
-
-static void say_turns(const struct trainer *t)
-{
-    struct log log = t->log;
-
-    log.rank = -1;
-    if (t->options->workers > 1 && t->rank == 0 && nn_products_take_turns())
-        log_say(&log, DESCANT_WARNING,
-                "this OpenBLAS was built without threads and mixes up the products of "
-                "several workers, so these take turns: install libopenblas0-pthread");
-}
-
 static descant_status open_model(struct trainer *t)
 {
+    const struct train_options *o = t->options;
     struct model_shape shape;
     char name[96];
-    descant_status status = train_shape(t->options, &t->shape, &shape, &t->log);
+    struct log run_log = t->log;
+    descant_status status = config_shape(o, &t->shape, &shape, &t->log);
 
     if (status == DESCANT_OK)
         status = create_model(t, &shape);
+    if (status == DESCANT_OK)       /* one more: an evaluation beside training */
+        status = model_reserve(t->model, (int)o->workers + (o->eval != NULL), &t->log);
     if (status != DESCANT_OK)
         return status;
-    /* one more: an evaluation beside training */
-    status = model_reserve(
-        t->model, (int)t->options->workers + (t->options->eval != NULL), &t->log);
-    if (status != DESCANT_OK)
-        return status;
-    say_turns(t);
+    run_log.rank = -1;
+    if (o->workers > 1 && t->rank == 0 && nn_products_take_turns())
+        log_say(&run_log, DESCANT_WARNING,
+                "this OpenBLAS was built without threads and mixes up the products of "
+                "several workers, so these take turns: install libopenblas0-pthread");
     t->n = model_floats(t->model);
     t->n_tables = model_table_floats(t->model);
-    t->optimizer = config_optimizer(t->options);
-    name_segment(t, name, sizeof name);
+    t->optimizer = o->optimizer;
+    /* The dense segment's name says what all hosts must have alike: where they differ,
+     * both names are shown. Machines join no job of several later, so there it may say
+     * how the run began. */
+    bool resumed = o->resume && checkpoint_there(o->checkpoint);
+    snprintf(name, sizeof name, "%s", train_model_names[o->model]);
+    if (t->hosts > 1)
+        snprintf(name, sizeof name, "%s%s,data=%llu", train_model_names[o->model],
+                 resumed ? ",resumed" : "",
+                 (unsigned long long)path_list_bytes(&t->paths));
     t->w = descant_alloc(t->job, name, t->n);
-    if (t->options->plan_controls) {
+    if (o->plan_controls) {
         status = bsp_open(t);
         if (status != DESCANT_OK)
             return status;
@@ -234,17 +208,16 @@ static descant_status open_model(struct trainer *t)
         t->state =
             memory_take_array(optimizer_floats(&t->optimizer, t->n), sizeof(float));
     }
-    bool gathers = t->options->plan_gathers;
-    t->gather.sum = gathers ? memory_take_array(t->n, sizeof(float)) : NULL;
-    if (!t->w || !t->state || (gathers && !t->gather.sum))
+    t->gather.sum = o->plan_gathers ? memory_take_array(t->n, sizeof(float)) : NULL;
+    if (!t->w || !t->state || (o->plan_gathers && !t->gather.sum))
         return log_fail(&t->log, DESCANT_MEMORY, "no memory for %zu parameters", t->n);
-    if (!t->options->eval)
+    if (!o->eval)
         return DESCANT_OK;
-    if (t->options->eval_every && !t->bsp &&
+    if (o->eval_every && !t->bsp &&
         !(t->eval_w = memory_take_array(t->n, sizeof(float))))
         return log_fail(&t->log, DESCANT_MEMORY,
                         "no memory for a copy of the model to evaluate");
-    struct data_options eval = held_out_data(t->options, &t->eval_paths, &t->log);
+    struct data_options eval = config_held_out(o, &t->eval_paths, &t->log);
     return evaluate_look(t->model, &eval);
 }
 
@@ -253,7 +226,7 @@ static descant_status open_model(struct trainer *t)
  * trainer reads the chunk; what can be read only once is left alone. */
 static void set_intercept(struct trainer *t)
 {
-    struct data_options options = train_data(t->options, &t->paths, NULL);
+    struct data_options options = config_data(t->options, &t->paths, NULL);
     struct block block = {0};
     struct data *data;
     double positive = EVEN_ODDS / 2;
@@ -287,52 +260,32 @@ static descant_status fill_replica(struct trainer *t)
     return DESCANT_OK;
 }
 
-static void say_missing(const struct trainer *t)
+static descant_status fill_tables(struct trainer *t)
 {
+    const struct train_options *o = t->options;
+    size_t rows = model_table_rows(t->model);
+    bool there = o->checkpoint && checkpoint_there(o->checkpoint);
+    struct log run_log = t->log;
     char host[64] = "";
 
-    gethostname(host, sizeof host - 1);
-    log_say(&t->log, DESCANT_WARNING, "--resume: there is no %s on %s: it begins anew",
-            t->options->checkpoint, host);
-}
-
-/* A model of before that this run does not go on from: see run/checkpoint.h. */
-static void say_replaced(const struct trainer *t)
-{
-    const char *path = t->options->checkpoint;
-    struct log log = t->log;
-
-    log.rank = -1;              /* it is the run's */
-    if (path && !t->options->resume && checkpoint_there(t->options->checkpoint))
-        checkpoint_say_replaced(path, &log);
-}
-
-/* What the run reads, whatever becomes of the files meanwhile. */
-static void mark_files(struct trainer *t)
-{
-    for (size_t k = 0; k < t->paths.n; k++) {
+    atomic_store(&t->board->resumed, o->resume && there);
+    for (size_t k = 0; k < t->paths.n; k++) {   /* whatever becomes of them meanwhile */
         struct file_mark mark = file_mark(t->paths.paths[k], UINT64_MAX);
         atomic_store(&t->board->bytes[k], mark.bytes);
         atomic_store(&t->board->hashes[k], mark.hash);
     }
-}
-
-static descant_status fill_tables(struct trainer *t)
-{
-    size_t rows = model_table_rows(t->model);
-    bool resumed = t->options->resume && checkpoint_there(t->options->checkpoint);
-
-    atomic_store(&t->board->resumed, resumed);
-    mark_files(t);
-    if (t->options->checkpoint)
+    if (o->checkpoint)
         save_tidy(t);
-    if (resumed)
+    if (o->resume && there)
         return resume_tables(t);
-    if (t->options->resume && t->hosts > 1)
-        say_missing(t);
-    if (t->host == 0)
-        say_replaced(t);
-    else if (t->options->checkpoint)
+    gethostname(host, sizeof host - 1);
+    if (o->resume && t->hosts > 1)
+        log_say(&t->log, DESCANT_WARNING,
+                "--resume: there is no %s on %s: it begins anew", o->checkpoint, host);
+    run_log.rank = -1;
+    if (t->host == 0 && there)      /* a model that this run does not go on from */
+        checkpoint_say_replaced(o->checkpoint, &run_log);
+    else if (t->host > 0 && o->checkpoint)
         save_forget(t);
     for (size_t at = 0; at < rows; at += TABLE_ROWS_AT_ONCE) {
         size_t n = rows - at < TABLE_ROWS_AT_ONCE ? rows - at : TABLE_ROWS_AT_ONCE;
@@ -341,32 +294,25 @@ static descant_status fill_tables(struct trainer *t)
     return DESCANT_OK;
 }
 
-/* Beside the amounts that the fabric has said: what they are made of. */
-static void say_tables(const struct trainer *t, size_t state)
-{
-    size_t times = t->hosts > 1 && !t->options->plan_rests ? 2 : 1;
-    size_t floats = (t->n_tables + state * model_table_rows(t->model)) * times;
-
-    log_fail(&t->log, DESCANT_MEMORY,
-             "the tables take %.2f GiB%s: %zu rows of %d floats; --rows and --width make "
-             "them smaller",
-             (double)floats * sizeof(float) / (double)(1 << 30),
-             state ? " with their optimizer's state" : "", model_table_rows(t->model),
-             model_table_width(t->model));
-}
-
 static descant_status share_tables(struct trainer *t)
 {
-    size_t state = optimizer_row_floats(&t->optimizer, 1, model_table_width(t->model));
+    size_t rows = model_table_rows(t->model);
+    int width = model_table_width(t->model);
+    size_t state = optimizer_row_floats(&t->optimizer, 1, width);
+    size_t times = t->hosts > 1 && !t->options->plan_rests ? 2 : 1;
+    size_t floats = (t->n_tables + state * rows) * times;
     descant_status status = DESCANT_OK;
 
     if (t->n_tables)
-        status = descant_table(t->job, "train.tables", model_table_rows(t->model),
-                               (size_t)model_table_width(t->model), &t->tables);
+        status = descant_table(t->job, "train.tables", rows, (size_t)width, &t->tables);
     if (status == DESCANT_OK && t->n_tables && state)
         status = descant_table_state(t->job, t->tables, state, &t->table_state);
-    if (status == DESCANT_MEMORY)
-        say_tables(t, state);
+    if (status == DESCANT_MEMORY)   /* the fabric has said the amounts */
+        log_fail(&t->log, DESCANT_MEMORY,
+                 "the tables take %.2f GiB%s: %zu rows of %d floats; --rows and --width "
+                 "make them smaller",
+                 (double)floats * sizeof(float) / (double)(1 << 30),
+                 state ? " with their optimizer's state" : "", rows, width);
     return status;
 }
 
@@ -394,37 +340,25 @@ static descant_status once_outer(struct trainer *t)
 static descant_status start(struct trainer *t)
 {
     struct descant_members members;
-    descant_status status = descant_start(t->job);
+    descant_status status = t->bsp ? bsp_meet(t->bsp) : DESCANT_OK;
 
-    if (status == DESCANT_OK &&
-        (status = descant_members(t->job, &members)) == DESCANT_OK)
+    if (status == DESCANT_OK)
+        status = descant_start(t->job);
+    if (status == DESCANT_OK)
+        status = descant_members(t->job, &members);
+    if (status == DESCANT_OK)
         t->size = members.size;
     return status;
 }
 
 descant_status trainer_open(struct trainer *t, const char *address, int rank, int size)
 {
+    descant_status (*const steps[])(struct trainer *) = {
+        open_board,  lock_files,   look_at_data, open_model, share_tables,
+        once_tables, fill_replica, start,        once_outer};
     descant_status status = open_job(t, address, rank, size);
 
-    if (status == DESCANT_OK)
-        status = open_board(t);
-    if (status == DESCANT_OK)
-        status = lock_files(t);
-    if (status == DESCANT_OK)
-        status = look_at_data(t);
-    if (status == DESCANT_OK)
-        status = open_model(t);
-    if (status == DESCANT_OK)
-        status = share_tables(t);
-    if (status == DESCANT_OK)
-        status = once_tables(t);
-    if (status == DESCANT_OK)
-        status = fill_replica(t);
-    if (status == DESCANT_OK && t->bsp)
-        status = bsp_meet(t->bsp);
-    if (status == DESCANT_OK)
-        status = start(t);
-    if (status == DESCANT_OK)
-        status = once_outer(t);
+    for (size_t k = 0; k < sizeof steps / sizeof *steps && status == DESCANT_OK; k++)
+        status = steps[k](t);
     return status;
 }

@@ -35,8 +35,7 @@ static bool hash_bytes(int fd, uint64_t from, uint64_t to, uint64_t *hash)
             pread(fd, some, left < sizeof some ? (size_t)left : sizeof some, (off_t)from);
         if (n <= 0)
             return false;
-        for (ssize_t k = 0; k < n; k++)
-            *hash = (*hash ^ some[k]) * 1099511628211u;
+        *hash = fnv_add(*hash, some, (size_t)n);
         from += (uint64_t)n;
     }
     return true;
@@ -44,7 +43,7 @@ static bool hash_bytes(int fd, uint64_t from, uint64_t to, uint64_t *hash)
 
 struct file_mark file_mark(const char *path, uint64_t most)
 {
-    struct file_mark none = {UINT64_MAX, 0}, mark = {0, 14695981039346656037u};
+    struct file_mark none = {UINT64_MAX, 0}, mark = {0, FNV_BEGIN};
     struct stat of;
 
     if (stat(path, &of) != 0 || !S_ISREG(of.st_mode))
@@ -80,23 +79,13 @@ void rest_add(struct rest *rest, uint64_t chunk)
         rest->todo[rest->n_todo++] = chunk;
 }
 
-/* Those past an end that was met later. */
-static void drop_past(struct rest *rest)
-{
-    size_t n = 0;
-
-    for (size_t k = 0; k < rest->n_todo; k++)
-        if (!rest->end || rest->todo[k] + 1 < rest->end)
-            rest->todo[n++] = rest->todo[k];
-    rest->n_todo = n;
-}
-
 /* The rest begins where nobody has been; of what is before it, what slower hosts have not
  * done is to do. Where that is more than there is room for, faster hosts' chunks are
  * trained again. */
 void rest_join(struct rest *rest)
 {
     uint64_t hosts = (uint64_t)rest->hosts, row = UINT64_MAX, last = 0;
+    size_t n = 0;
 
     for (uint64_t h = 0; h < hosts; h++) {
         uint64_t first = rest->cursors[h] - h;
@@ -111,7 +100,11 @@ void rest_join(struct rest *rest)
     rest->origin = row;
     if (rest->end && rest->end - 1 < row)
         rest->origin = rest->end - 1;
-    drop_past(rest);
+    for (size_t k = 0; k < rest->n_todo; k++)       /* but those past an end that was met
+                                                       later */
+        if (!rest->end || rest->todo[k] + 1 < rest->end)
+            rest->todo[n++] = rest->todo[k];
+    rest->n_todo = n;
 }
 
 static bool is_todo(const struct rest *rest, uint64_t chunk)

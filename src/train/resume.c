@@ -4,9 +4,11 @@
  * only taken over where what makes a chunk is the same, and where the files are those
  * that were read, which may have grown (place.c); else the data begins anew. */
 #include "run/checkpoint.h"
+#include "run/saved.h"
 #include "train/place.h"
 #include "train/trainer.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,27 +27,27 @@ static uint64_t number_of(const struct safetensors *file, const char *name)
 static descant_status check_meaning(const struct trainer *t, const struct checkpoint *c)
 {
     const char *path = c->path, *was, *is;
-    const char *inputs = safetensors_text(c->file, "inputs");
     const struct data_shape *have = &t->shape;
-    int n_dense, n_fields, plain;
+    struct data_shape had;
+    int format = DATA_AUTO;
 
     if (!checkpoint_same(c, "model", &was, &is))
         return log_fail(&t->log, DESCANT_CORRUPT,
                         "%s is of another model: --model was %s, now it is %s", path, was,
                         is);
-    if (!inputs || sscanf(inputs, "%d %d %*d %d", &n_dense, &n_fields, &plain) != 3)
+    if (!saved_inputs(c->file, &had, &format))
         return DESCANT_OK;
-    if (n_dense != have->n_dense || n_fields != have->n_fields)
+    if (had.n_dense != have->n_dense || had.n_fields != have->n_fields)
         return log_fail(&t->log, DESCANT_CORRUPT,
                         "%s is of other data: it had %d dense feature%s and %d field%s, "
                         "now there are %d and %d",
-                        path, n_dense, n_dense == 1 ? "" : "s", n_fields,
-                        n_fields == 1 ? "" : "s", have->n_dense, have->n_fields);
-    if (n_fields && plain != have->plain_ids)
+                        path, had.n_dense, had.n_dense == 1 ? "" : "s", had.n_fields,
+                        had.n_fields == 1 ? "" : "s", have->n_dense, have->n_fields);
+    if (had.n_fields && had.plain_ids != have->plain_ids)
         return log_fail(
             &t->log, DESCANT_CORRUPT,
             "%s is of other data: its ids were %s, now they are %s (--plain-ids)", path,
-            plain ? "plain" : "hashed", plain ? "hashed" : "plain");
+            had.plain_ids ? "plain" : "hashed", had.plain_ids ? "hashed" : "plain");
     return DESCANT_OK;
 }
 
@@ -76,27 +78,16 @@ descant_status resume_model(struct trainer *t)
     return status;
 }
 
-static void take_sums(const struct safetensors *file, struct metrics *sums)
-{
-    const char *text = safetensors_text(file, "sums");
-    unsigned long long n, positive, correct;
-    struct metrics m = {0};
-
-    if (!text || sscanf(text, "%llu %llu %llu %lf %lf", &n, &positive, &correct, &m.loss,
-                        &m.predicted) != 5)
-        return;
-    m.n = n;
-    m.positive = positive;
-    m.correct = correct;
-    metrics_merge(sums, &m);
-}
-
 static bool take_host(struct rest *rest, int host, const struct safetensors *file)
 {
     size_t n = 0;
     const uint64_t *at = safetensors_list(file, "descant.place", SAFETENSORS_U64, &n);
+    const char *sums = safetensors_text(file, "sums");
+    struct metrics m = {0};
 
-    take_sums(file, &rest->sums);
+    if (sums && sscanf(sums, "%" SCNu64 " %" SCNu64 " %" SCNu64 " %lf %lf", &m.n,
+                       &m.positive, &m.correct, &m.loss, &m.predicted) == 5)
+        metrics_merge(&rest->sums, &m);
     if (!at || n < PLACE_HEAD || at[0] < (uint64_t)host)
         return false;
     rest->cursors[host] = at[0];
@@ -176,14 +167,6 @@ static bool grow(struct trainer *t, const struct safetensors *file, struct rest 
     return t->paths.n == 1 && once;
 }
 
-/* Whether all was trained that was to be. */
-static bool is_over(const struct safetensors *file, const struct rest *rest)
-{
-    uint64_t limit = number_of(file, "examples");
-    bool all = rest->end && rest->origin + 1 >= rest->end && !rest->n_todo;
-    return all || (limit && rest->sums.n - number_of(file, "began") >= limit);
-}
-
 /* Whether the data is that of the file, or has that and more: rest is the place in it.
  * What a pipe brings goes on, unless it had come to its end. */
 static bool same_data(struct trainer *t, const struct checkpoint *c, struct rest *rest,
@@ -216,14 +199,16 @@ static bool same_data(struct trainer *t, const struct checkpoint *c, struct rest
 /* The place counts chunks: it is another one where the chunks are. */
 static bool same_place(struct trainer *t, const struct checkpoint *c, struct rest *rest)
 {
-    const char *inputs = safetensors_text(c->file, "inputs"), *was, *is, *name = NULL;
+    const char *was, *is, *name = NULL;
+    struct data_shape had;
     int format = (int)t->format;
     char why[1200], part[1200] = "";
-    bool over = is_over(c->file, rest);
+    uint64_t limit = number_of(c->file, "examples");
+    /* whether all was trained that was to be */
+    bool over = (rest->end && rest->origin + 1 >= rest->end && !rest->n_todo) ||
+                (limit && rest->sums.n - number_of(c->file, "began") >= limit);
 
-    if (inputs)
-        sscanf(inputs, "%*d %*d %*d %*d %d", &format);
-    format = format > DATA_CACHE || format < 0 ? DATA_AUTO : format;
+    saved_inputs(c->file, &had, &format);
     if (format != (int)t->format)
         name = "format";
     else if (t->format != DATA_CACHE && !checkpoint_same(c, "chunk", &was, &is))
@@ -246,17 +231,6 @@ static bool same_place(struct trainer *t, const struct checkpoint *c, struct res
         "%s has its place in other data: %s; the model goes on, the data begins anew%s",
         t->options->checkpoint, why, part);
     return false;
-}
-
-static bool gather_rest(const struct trainer *t, const struct safetensors *file,
-                        struct rest *rest)
-{
-    bool placed = take_host(rest, 0, file);
-
-    for (int host = 1; host < rest->hosts; host++)
-        take_other(t, rest, host);
-    rest_join(rest);
-    return placed;
 }
 
 /* What --patience counts from: the evaluation of the same held-out set that FILE.best
@@ -323,7 +297,10 @@ static descant_status take_place(struct trainer *t, const struct checkpoint *c)
     rest.todo = memory_take_array(BOARD_TODO, sizeof *rest.todo);
     bool room = rest.cursors && rest.todo;
     if (room) {
-        bool placed = gather_rest(t, file, &rest);
+        bool placed = take_host(&rest, 0, file);
+        for (int host = 1; host < rest.hosts; host++)
+            take_other(t, &rest, host);
+        rest_join(&rest);
         uint64_t began = number_of(file, "began");
         began = began <= rest.sums.n ? began : 0;
         placed = placed && same_place(t, c, &rest);

@@ -29,29 +29,6 @@
 enum { RUN_TENSORS = 5 };
 enum { MOST_LOOKS = 20 };       /* for a moment in which nothing is trained */
 
-static void add_tensors(struct contents *c, const struct tensor *tensors, size_t n,
-                        const float *p)
-{
-    for (size_t k = 0; k < n; k++) {
-        const struct tensor *from = &tensors[k];
-        struct safetensor *s = contents_add(c, from->name, SAFETENSORS_F32, p + from->at,
-                                            from->n);
-        s->n_dims = from->n_dims;
-        s->dims[0] = from->dims[0];
-        s->dims[1] = from->dims[1];
-    }
-}
-
-static void add_model(struct contents *c, struct trainer *t, const struct dense *dense)
-{
-    size_t n;
-    const struct tensor *tensors = model_tensors(t->model, &n);
-
-    add_tensors(c, tensors, n, dense->w);
-    tensors = model_tables(t->model, &n);
-    add_tensors(c, tensors, n, t->tables);
-}
-
 static descant_status outer_of(struct trainer *t, char **out, size_t *bytes)
 {
     descant_status status = descant_outer_save(t->job, NULL, bytes);
@@ -75,11 +52,14 @@ descant_status save_keep_outer(struct trainer *t)
 
 /* Looks again if something was trained between place and sums, for that would be trained
  * twice; where there is always something, the place is the older of the two. */
-static void find_place(struct trainer *t, struct place *place)
+struct place *save_place(struct trainer *t)
 {
+    struct place *place = memory_take(sizeof *place);
     uint64_t before;
     int looks = 0;
 
+    if (!place)
+        return NULL;
     do {
         before = board_sum(t->board).n;
         place->n = PLACE_HEAD + board_held(t->board, &place->at[0],
@@ -91,13 +71,6 @@ static void find_place(struct trainer *t, struct place *place)
         place->files[MARK * k] = atomic_load(&t->board->bytes[k]);
         place->files[MARK * k + 1] = atomic_load(&t->board->hashes[k]);
     }
-}
-
-struct place *save_place(struct trainer *t)
-{
-    struct place *place = memory_take(sizeof *place);
-    if (place)
-        find_place(t, place);
     return place;
 }
 
@@ -127,21 +100,6 @@ static void add_texts(struct contents *c, struct trainer *t, const struct place 
 static void add_place(struct contents *c, const struct place *place)
 {
     contents_add(c, "descant.place", SAFETENSORS_U64, place->at, place->n);
-}
-
-static void add_run(struct contents *c, struct trainer *t, const struct dense *dense,
-                    const struct place *place)
-{
-    size_t n = optimizer_floats(&t->optimizer, t->n);
-    size_t rows = optimizer_row_floats(&t->optimizer, model_table_rows(t->model),
-                                       model_table_width(t->model));
-
-    if (n)
-        contents_add(c, "descant.optimizer", SAFETENSORS_F32, dense->state, n);
-    if (rows)
-        contents_add(c, "descant.table_optimizer", SAFETENSORS_F32, t->table_state, rows);
-    add_place(c, place);
-    contents_add(c, "descant.files", SAFETENSORS_U64, place->files, MARK * t->paths.n);
 }
 
 void host_file(const struct trainer *t, const char *path, char *own, size_t room)
@@ -228,15 +186,25 @@ static descant_status write_all(struct trainer *t, const struct dense *dense,
 {
     if (t->host > 0)
         return write_host(t, c, place);
-    size_t outer_bytes = t->outer_bytes;
+    size_t n = optimizer_floats(&t->optimizer, t->n), outer_bytes = t->outer_bytes;
+    size_t rows = optimizer_row_floats(&t->optimizer, model_table_rows(t->model),
+                                       model_table_width(t->model));
     char *outer = t->outer;
     bool kept = outer || (!t->in_haste && !best &&
                           outer_of(t, &outer, &outer_bytes) == DESCANT_OK);
 
-    add_run(c, t, dense, place);
+    if (n)
+        contents_add(c, "descant.optimizer", SAFETENSORS_F32, dense->state, n);
+    if (rows)
+        contents_add(c, "descant.table_optimizer", SAFETENSORS_F32, t->table_state, rows);
+    add_place(c, place);
+    contents_add(c, "descant.files", SAFETENSORS_U64, place->files, MARK * t->paths.n);
     if (kept)
         contents_add(c, "descant.outer", SAFETENSORS_U8, outer, outer_bytes);
-    add_model(c, t, dense);
+    const struct tensor *tensors = model_tensors(t->model, &n);
+    contents_tensors(c, tensors, n, dense->w);
+    tensors = model_tables(t->model, &n);
+    contents_tensors(c, tensors, n, t->tables);
     add_texts(c, t, place, dense->steps);
     descant_status status = best ? put_best(t, c) : put(t, c);
     if (outer != t->outer)

@@ -17,29 +17,24 @@
  * so that there is an heir. */
 #include "train/trainer.h"
 
+#include "run/run.h"
 #include "run/signals.h"
 #include "train/bsp.h"
 
 #include <ctype.h>
 #include <string.h>
 
-/* Above the rank's byte, the line; numbers in it count for nothing. */
-static uint64_t failure(int rank, const char *line)
-{
-    uint64_t hash = 14695981039346656037u;
-
-    for (; *line; line++)
-        if (!isdigit((unsigned char)*line))
-            hash = (hash ^ (unsigned char)*line) * 1099511628211u;
-    return hash << 8 | (uint64_t)(rank + 1);
-}
-
 /* Trainers that were forked write to one terminal: what all of them meet one says, as
- * often as it likes. */
+ * often as it likes. A failure is, above its rank's byte, its line, in which numbers
+ * count for nothing. */
 static bool another_has_said(struct trainer *t, const char *line)
 {
-    uint64_t mine = failure(t->rank, line), said;
+    uint64_t hash = FNV_BEGIN, said;
 
+    for (const char *at = line; *at; at++)
+        if (!isdigit((unsigned char)*at))
+            hash = fnv_add(hash, at, 1);
+    uint64_t mine = hash << 8 | (uint64_t)(t->rank + 1);
     for (int k = 0; k < TRAIN_FAILURES && t->options->trainers; k++) {
         said = 0;
         if (atomic_compare_exchange_strong(&t->shared->failures[k], &said, mine) ||
@@ -51,38 +46,22 @@ static bool another_has_said(struct trainer *t, const char *line)
     return false;
 }
 
-static void put_line(struct trainer *t, const char *line)
-{
-    if (strncmp(line, "rank 0: ", 8) == 0 && t->options->trainers == 1)
-        line += 8;              /* nobody asks which trainer */
-    progress_say(&t->progress, line);
-}
-
 /* One that is to say it is not ended by the parent before it has: another one may have
  * failed after it, and left. */
 static void to_log(void *user, enum descant_level level, const char *line)
 {
     struct trainer *t = user;
     sigset_t end, old;
-    if (level < DESCANT_WARNING && !(t->opening && strncmp(line, "rank 0: ", 8) == 0))
+    bool first = strncmp(line, "rank 0: ", 8) == 0;
+    if (level < DESCANT_WARNING && !(t->opening && first))
         return;
     sigemptyset(&end);
     sigaddset(&end, SIGTERM);
     pthread_sigmask(SIG_BLOCK, &end, &old);
     if (level != DESCANT_ERROR || !another_has_said(t, line))
-        put_line(t, line);
+        /* of one trainer nobody asks which it is */
+        progress_say(&t->progress, first && t->options->trainers == 1 ? line + 8 : line);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
-}
-
-/* The first trainer that trains sets the clock, so that nobody's loading counts. */
-static void set_clock(struct trainer *t)
-{
-    uint32_t no = 0;
-    if (t->began_ns)
-        return;
-    t->began_ns = clock_now_ns();
-    if (atomic_compare_exchange_strong(&t->board->clock_set, &no, 1))
-        atomic_store(&t->board->started_ns, t->began_ns);
 }
 
 static bool is_over(void *of)
@@ -109,14 +88,19 @@ static descant_status train(struct trainer *t)
         .log = &t->log,
     };
     const char *why;
+    uint32_t no = 0;
     descant_status status = feed_start(&t->feed, &options);
 
     if (status == DESCANT_OK)       /* another file may have the name by now */
         status = evaluate_fits(t->model, feed_shape(t->feed), &options.data);
-    if (status == DESCANT_OK) {
-        set_clock(t);
-        status = monitor_start(t);
+    if (status == DESCANT_OK && !t->began_ns) {
+        t->began_ns = clock_now_ns();
+        /* the first that trains sets the clock, so that nobody's loading counts */
+        if (atomic_compare_exchange_strong(&t->board->clock_set, &no, 1))
+            atomic_store(&t->board->started_ns, t->began_ns);
     }
+    if (status == DESCANT_OK)
+        status = monitor_start(t);
     if (status == DESCANT_OK)
         status = crew_work(t);
     if (t->began_ns)
@@ -132,42 +116,15 @@ static descant_status train(struct trainer *t)
     return status;
 }
 
-static enum descant_final which_final(const struct train_options *o)
-{
-    switch (o->final) {
-    case FINAL_LOCAL:
-        return DESCANT_FINAL_LOCAL;
-    case FINAL_CENTRAL:
-        return DESCANT_FINAL_CENTRAL;
-    case FINAL_MEAN:
-        return DESCANT_FINAL_MEAN;
-    }
-    return o->plan_rests ? DESCANT_FINAL_LOCAL : DESCANT_FINAL_MEAN;
-}
-
-static int exit_status(const struct trainer *t)
-{
-    enum board_stop stop = board_stopped(t->board);
-    int signal = atomic_load(&t->board->signal);
-
-    if (signal && stop != STOP_NAN && stop != STOP_FAILED)
-        return 128 + signal;
-    return stop == STOP_NOT || stop == STOP_EARLY ? 0 : 1;
-}
-
-static bool limit_reached(const struct trainer *t)
-{
-    uint64_t limit = (uint64_t)t->options->examples;
-    return limit && atomic_load(&t->board->granted) >= limit;
-}
-
 /* What those left who died after everybody's last look. */
 static void train_orphans(struct trainer *t)
 {
+    uint64_t limit = (uint64_t)t->options->examples;
     descant_status status = DESCANT_OK;
 
     t->alone = true;
-    while (status == DESCANT_OK && !board_stopped(t->board) && !limit_reached(t) &&
+    while (status == DESCANT_OK && !board_stopped(t->board) &&
+           !(limit && atomic_load(&t->board->granted) >= limit) &&
            board_orphaned(t->board)) {
         log_say(&t->log, DESCANT_WARNING,
                 "a trainer died at the end of the data: its chunks are trained by this "
@@ -206,7 +163,7 @@ static void end_run(struct trainer *t)
     train_orphans(t);
     train_log_last(t);
     write_last(t);
-    summary_make(t, t->seconds);
+    summary_make(t);
     if (board_stopped(t->board) == STOP_NAN)
         fprintf(t->err, "descant: %s\n", board_why(t->board));
     fflush(t->out);
@@ -215,6 +172,13 @@ static void end_run(struct trainer *t)
 
 static int run(struct trainer *t)
 {
+    static const enum descant_final finals[] = {[FINAL_LOCAL] = DESCANT_FINAL_LOCAL,
+                                                [FINAL_MEAN] = DESCANT_FINAL_MEAN,
+                                                [FINAL_CENTRAL] = DESCANT_FINAL_CENTRAL};
+    int final = t->options->final != FINAL_AUTO ? t->options->final
+                : t->options->plan_rests        ? FINAL_LOCAL
+                                                : FINAL_MEAN;
+
     t->seat = board_sit(t->board, t->local_rank);
     signals_heed();
     descant_status status = t->bsp ? bsp_start(t->bsp) : DESCANT_OK;
@@ -224,14 +188,18 @@ static int run(struct trainer *t)
     if (status == DESCANT_OK)
         status = save_keep_outer(t);
     if (status == DESCANT_OK)
-        status = descant_finish(t->job, which_final(t->options));
+        status = descant_finish(t->job, finals[final]);
     if (status != DESCANT_OK)
         board_stop(t->board, STOP_FAILED, "trainer %d: %s", t->rank,
                    descant_last_error());
     end_run(t);
     feed_stop(t->feed);
     board_leave(t->seat);
-    return exit_status(t);
+    enum board_stop stop = board_stopped(t->board);
+    int signal = atomic_load(&t->board->signal);
+    if (signal && stop != STOP_NAN && stop != STOP_FAILED)
+        return 128 + signal;
+    return stop == STOP_NOT || stop == STOP_EARLY ? RUN_DONE : RUN_FAILED;
 }
 
 int trainer_run(const struct train_options *options, const char *job, int rank, int size,

@@ -12,32 +12,34 @@
 #include "run/progress.h"
 #include "train/board.h"
 #include "train/claims.h"
-#include "train/inputs.h"
 
 #include <pthread.h>
 
+/* Over all trainers of the machine, since the start; means over the seats that are
+ * taken. */
+struct train_figures {
+    double gap, stall_s, age_s, distance, shadow_cpu_s, rounds;
+    double stall_share, shadow_share;               /* of the workers' time; of a core */
+    double exchange_s;                              /* 99 of 100 took less */
+    double merges, merged_steps;                    /* of all seats together */
+    double rows_sent, rows_waiting, rows_age_s;     /* of the one that exchanges them */
+    uint64_t lines, bad, steps;
+    int trainers;
+    /* of the plan bsp, all of it; given: examples of the gradients */
+    uint64_t supersteps, gradients, given, lag, lag_most, stale, not_finite, undone;
+    double control_cpu_s;
+};
+
 /* What a run came to, for whoever started it. */
 struct train_result {
-    struct metrics seen;            /* progressive validation */
-    uint64_t trained;               /* examples, without those of a run that was
-                                       resumed */
-    double own_loss, own_entropy, own_accuracy;     /* of those trained */
+    struct metrics seen, own;       /* progressive validation; own: without what a run
+                                       that was resumed had seen */
     double seconds;                 /* of training */
-    /* NaN: none */
-    double auc, eval_loss, eval_entropy, eval_accuracy, eval_calibration;
-    uint64_t eval_n, eval_positive;
-    double stall_share, copy_share, feed_share;     /* of the workers' time */
-    double gap_mean, gap_max, age_s, distance, shadow_cpu_share, rounds, bytes, rows_sent;
-    double exchange_s;              /* 99 of 100 took less */
-    uint64_t lines, bad, steps;
+    struct train_figures figures;         /* as it ended */
+    struct held_out held_out;       /* NaN: none */
     int stop;                       /* enum board_stop */
-    int trainers;                   /* that were there at the end */
     int rank;                       /* one that has opened the job; -1: none has */
     double memory_mb;
-    /* the plan bsp */
-    /* given: their examples */
-    uint64_t supersteps, gradients, given, stale, not_finite, undone;
-    double staleness_mean, staleness_max, control_cpu_share;
 };
 
 enum { TRAIN_FAILURES = 16 };
@@ -107,8 +109,7 @@ struct trainer {
                                        have left; changes while no other thread is
                                        there */
     _Atomic uint64_t steps;         /* of the dense optimizer, for adam; relaxed */
-    /* waiting for each other, and for data; relaxed */
-    _Atomic uint64_t gather_ns, feed_ns;
+    _Atomic uint64_t gather_ns;     /* waiting for each other; relaxed */
     uint64_t began_ns;
     double seconds;                 /* of training, up to now */
     bool kept;                      /* the last checkpoint was written */
@@ -142,6 +143,9 @@ static inline bool trainer_keeps_best(const struct trainer *t)
     return t->options->patience > 0 && t->options->checkpoint;
 }
 
+/* --- check.c: what can be seen to be wrong before anything starts --- */
+descant_status train_check(const struct train_options *o, const struct log *log);
+
 /* --- open.c: up to the first step --- */
 descant_status trainer_open(struct trainer *t, const char *address, int rank, int size);
 struct data_options trainer_data(struct trainer *t); /* as it is read to train on */
@@ -174,7 +178,6 @@ struct place;
  * failed, and the run is stopped then. */
 bool judge_model(struct trainer *t, const float *w, int threads,
                  bool (*stopped)(void *of), struct held_out *h);
-bool judge_final(struct trainer *t, struct held_out *h);
 /* Whether it is the best so far, of the model as it was at that place; which is then
  * kept. */
 void judge_best(struct trainer *t, const struct held_out *h, const struct place *place,
@@ -188,10 +191,9 @@ void news_failed_checkpoint(struct trainer *t);
 void news_take(struct trainer *t);
 
 /* --- intervals.c: the log of the run --- */
-struct figures;
 void train_log_open(struct trainer *t);     /* if there is one, and it is not open */
 /* seconds: of training, up to it */
-void train_log_interval(struct trainer *t, const struct figures *f, double seconds);
+void train_log_interval(struct trainer *t, const struct train_figures *f, double seconds);
 void train_log_checkpoint(struct trainer *t, const char *why);      /* one has failed */
 void train_log_eval(struct trainer *t, const struct held_out *h);
 /* an interval more, so that curves go up to the end */
@@ -199,7 +201,7 @@ void train_log_last(struct trainer *t);
 
 /* --- summary.c --- */
 extern const char *const train_model_names[];       /* by enum model_kind */
-void summary_make(struct trainer *t, double seconds);       /* and the last evaluation */
+void summary_make(struct trainer *t);       /* and the last evaluation */
 
 /* --- save.c --- */
 /* The first host has the path that was given, each other one its own beside it. */

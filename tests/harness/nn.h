@@ -31,6 +31,14 @@ void trained_destroy(struct trained *t);
 /* Every parameter moved, so that none is 0. */
 void shake(struct trained *t, struct rng *rng);
 
+/* --- gradients.c: finite differences --- */
+
+/* The largest |g - finite difference| ÷ max(1e-3, |g| + |difference|) over `samples`
+ * parameters, dense and of rows, drawn by seed; *worst names the tensor. */
+double model_check(const struct model *model, float *w, float *tables,
+                   const struct examples *batch, int samples, uint64_t seed,
+                   const char **worst);
+
 void assert_near(const float *a, const float *b, size_t n, double tolerance,
                  const char *what);
 

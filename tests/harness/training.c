@@ -73,8 +73,8 @@ struct train_options small(void)
     o.top = "16";
     o.batch = 32;
     o.chunk = 64 << 10;
-    o.optimizer = OPTIMIZER_ADAGRAD;
-    o.table_optimizer = ROWS_ADAGRAD;
+    o.optimizer.kind = OPTIMIZER_ADAGRAD;
+    o.optimizer.rows = ROWS_ADAGRAD;
     o.lr = 0.05;
     o.start_s = 30;
     o.quiet = true;

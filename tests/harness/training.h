@@ -13,7 +13,7 @@
 #include "harness/suite.h"
 #include "harness/wait.h"
 #include "train/launch.h"
-#include "train/saved.h"
+#include "run/saved.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -6,6 +6,8 @@
  * within h on one side, only the other side's difference is right. No one choice suits
  * all: each parameter is tried with a few h, the central difference and both sides', and
  * the best agreement counts. A wrong gradient agrees with none. */
+#include "harness/nn.h"
+
 #include "nn/parts.h"
 
 #include <math.h>

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* The options and the inputs' shape are texts in the checkpoint, so that a file is all
  * that `descant eval` and `descant predict` need. */
-#include "train/saved.h"
+#include "run/saved.h"
 
 #include "run/checkpoint.h"
-#include "train/trainer.h"
 
 #include <string.h>
 
@@ -24,23 +23,18 @@ static descant_status read_options(struct saved *saved, const char *path,
     return DESCANT_OK;
 }
 
-/* What the data was, and the format that it was found to have. A cache tells itself by
- * its first bytes: what is no cache need not be refused. */
-static descant_status read_inputs(struct saved *saved, const char *path,
-                                  struct data_shape *shape, const struct log *log)
+bool saved_inputs(const struct safetensors *file, struct data_shape *shape, int *format)
 {
-    const char *text = safetensors_text(saved->file, "inputs");
-    int plain, format = DATA_AUTO;
+    const char *text = safetensors_text(file, "inputs");
+    int plain;
 
-    memset(shape, 0, sizeof *shape);
+    *shape = (struct data_shape){0};
     if (!text || sscanf(text, "%d %d %d %d %d", &shape->n_dense, &shape->n_fields,
-                        &shape->n_classes, &plain, &format) < 4)
-        return log_fail(log, DESCANT_CORRUPT, "%s was not written by descant train",
-                        path);
+                        &shape->n_classes, &plain, format) < 4)
+        return false;
     shape->plain_ids = plain != 0;
-    if (saved->options.format == DATA_AUTO && format > DATA_AUTO && format < DATA_CACHE)
-        saved->options.format = format;
-    return DESCANT_OK;
+    *format = *format < 0 || *format > DATA_CACHE ? DATA_AUTO : *format;
+    return true;
 }
 
 static descant_status read_model(struct saved *saved, const char *path,
@@ -94,15 +88,20 @@ descant_status saved_open(struct saved *saved, const char *path, const struct lo
 {
     struct data_shape data;
     struct model_shape shape;
+    int format = DATA_AUTO;
 
     memset(saved, 0, sizeof *saved);
     descant_status status = open_named(&saved->file, path, log);
     if (status == DESCANT_OK)
         status = read_options(saved, path, log);
+    if (status == DESCANT_OK && !saved_inputs(saved->file, &data, &format))
+        status = log_fail(log, DESCANT_CORRUPT, "%s was not written by descant train",
+                          path);
+    /* a cache tells itself by its first bytes: what is no cache need not be refused */
+    if (saved->options.format == DATA_AUTO && format < DATA_CACHE)
+        saved->options.format = format;
     if (status == DESCANT_OK)
-        status = read_inputs(saved, path, &data, log);
-    if (status == DESCANT_OK)
-        status = train_shape(&saved->options, &data, &shape, log);
+        status = config_shape(&saved->options, &data, &shape, log);
     if (status == DESCANT_OK)
         status = model_create(&saved->model, &shape, log);
     if (status == DESCANT_OK)

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* From what a person wrote to what the readers and the models take, and what can be seen
- * to be wrong with it. */
-#include "train/inputs.h"
-
+/* What can be seen to be wrong with a run's options before anything starts: pipes,
+ * schedules and folders. */
 #include "train/bsp.h"
 
 #include <errno.h>
@@ -10,54 +8,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-struct data_options train_data(const struct train_options *o,
-                               const struct path_list *list, const struct log *log)
-{
-    return (struct data_options){
-        .paths = list->paths,
-        .n_paths = list->n,
-        .format = (enum data_format)o->format,
-        .hash = !o->plain_ids,
-        .n_fields = (int)o->fields,
-        .chunk_bytes = (size_t)o->chunk,
-        .epochs = (int)o->epochs,
-        .seed = (uint64_t)o->seed,
-        .max_bad = o->max_bad,
-        .log = log,
-    };
-}
-
-struct data_options held_out_data(const struct train_options *o,
-                                  const struct path_list *list, const struct log *log)
-{
-    struct data_options data = train_data(o, list, log);
-    data.epochs = 1;
-    data.seed = 0;
-    return data;
-}
-
-descant_status train_shape(const struct train_options *o, const struct data_shape *shape,
-                           struct model_shape *out, const struct log *log)
-{
-    *out = (struct model_shape){
-        .kind = (enum model_kind)o->model,
-        .n_dense = shape->n_dense,
-        .n_fields = shape->n_fields,
-        .n_classes = shape->n_classes,
-        .rows = (size_t)o->rows,
-        .plain_ids = shape->plain_ids,
-        .width = (int)o->width,
-    };
-    out->n_bottom = config_sizes(o->bottom, out->bottom, TRAIN_LAYERS);
-    out->n_top = config_sizes(o->top, out->top, TRAIN_LAYERS);
-    if (out->n_bottom < 0)
-        return log_fail(log, DESCANT_INVALID, "--bottom %s: sizes, as 512,256,64",
-                        o->bottom);
-    if (out->n_top < 0)
-        return log_fail(log, DESCANT_INVALID, "--top %s: sizes, as 512,256", o->top);
-    return DESCANT_OK;
-}
 
 /* A pipe's lines are torn where two read it; stdin has a reader that several can share.
  */
@@ -128,9 +78,9 @@ static descant_status check_folder(const char *path, bool replaced, const struct
                     strerror(errno));
 }
 
-/* The trainers of the plan bsp are on one machine, and know how many they are. */
-static descant_status check_plan(const struct train_options *o, const struct log *log)
+descant_status train_check(const struct train_options *o, const struct log *log)
 {
+    /* the trainers of the plan bsp are on one machine, and know how many they are */
     if (o->plan_controls && o->trainers == 0)
         return log_fail(log, DESCANT_INVALID,
                         "--sync bsp is for one machine, and starts its own trainers: "
@@ -140,16 +90,7 @@ static descant_status check_plan(const struct train_options *o, const struct log
             log, DESCANT_INVALID,
             "--sync bsp has room for %d workers, --trainers %d x --workers %d are more",
             BSP_WORKERS, (int)o->trainers, (int)o->workers);
-    return DESCANT_OK;
-}
-
-descant_status train_check(const struct train_options *o, const struct log *log)
-{
-    descant_status status = check_plan(o, log);
-
-    if (status == DESCANT_OK)
-        status = check_data(o, log);
-
+    descant_status status = check_data(o, log);
     if (status == DESCANT_OK)
         status = check_eval(o, log);
     if (status == DESCANT_OK)

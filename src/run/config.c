@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The table of settings of `descant train`, a config file that uses the same names, and
- * the small conversions from what a person writes to what the parts below want. */
-#include "train/config.h"
+ * the small conversions from what a person writes to what readers and models take. */
+#include "run/config.h"
 
 #include "base/option_rows.h"
 
@@ -36,19 +36,22 @@ const struct option train_settings[] = {
     INT("batch", batch, 1, 1 << 20,
         "examples of a worker's step\t1 where linear, fm train under a plan of "
         "when=shadow or when=never"),
-    CHOICE("optimizer", optimizer, "sgd|adagrad|adam|adamw|ftrl",
+    CHOICE("optimizer", optimizer.kind, "sgd|adagrad|adam|adamw|ftrl",
            "of the dense part\tftrl where the model is linear or fm"),
-    CHOICE("table-optimizer", table_optimizer, "sgd|adagrad|rowwise-adagrad|ftrl",
+    CHOICE("table-optimizer", optimizer.rows, "sgd|adagrad|rowwise-adagrad|ftrl",
            "of the tables\tas the dense part's where the model is linear or fm"),
     REAL("lr", lr, 0, 1e6, "learning rate\t0.7 where linear, fm have ftrl"),
     REAL("table-lr", table_lr, 0, 1e6, "of the tables; 0: the same"),
-    REAL("momentum", momentum, 0, 0.9999, "sgd's"),
-    REAL("beta1", beta1, 0, 0.9999, "adam's, adamw's"),
-    REAL("beta2", beta2, 0, 0.999999, "adam's, adamw's"),
-    REAL("epsilon", epsilon, 0, 1, "adam's, adamw's, adagrad's"),
-    REAL("beta", beta, 0, 1e6, "ftrl's: above 0 it steps with more care at first"),
-    REAL("l1", l1, 0, 1e6, "ftrl's: what a weight must gain to be other than 0"),
-    REAL("l2", l2, 0, 1e3, "weight decay of the dense part; ftrl: of rows, too"),
+    REAL("momentum", optimizer.momentum, 0, 0.9999, "sgd's"),
+    REAL("beta1", optimizer.beta1, 0, 0.9999, "adam's, adamw's"),
+    REAL("beta2", optimizer.beta2, 0, 0.999999, "adam's, adamw's"),
+    REAL("epsilon", optimizer.epsilon, 0, 1, "adam's, adamw's, adagrad's"),
+    REAL("beta", optimizer.beta, 0, 1e6,
+         "ftrl's: above 0 it steps with more care at first"),
+    REAL("l1", optimizer.l1, 0, 1e6,
+         "ftrl's: what a weight must gain to be other than 0"),
+    REAL("l2", optimizer.l2, 0, 1e3,
+         "weight decay of the dense part; ftrl: of rows, too"),
     CHOICE("schedule", schedule, "constant|linear|cosine", "learning rate over the data"),
     REAL("warmup", warmup, 0, 1, "share of the data over which the rate rises"),
     INT("seed", seed, 0, 9e15, "of initial values and of the order of images"),
@@ -109,25 +112,18 @@ static const struct option *named(const char *name)
     return option_find(train_settings, n_train_settings, name, strlen(name));
 }
 
-/* Of a format that is not known yet anything may be true. */
-static bool use_holds(const struct use *use, const struct train_options *o)
-{
-    char value[TOLD_TEXT];
-
-    option_write(named(use->of), o, value, sizeof value);
-    return strcmp(value, "auto") == 0 || option_choice(use->values, value) >= 0;
-}
-
 /* The first line of the table that speaks against the setting; NULL: it means something.
- */
+ * Of a format that is not known yet anything may be true. */
 static const struct use *against(const char *name, const struct train_options *o)
 {
     const struct use *found = NULL;
+    char value[TOLD_TEXT];
 
     for (const struct use *use = uses; use < uses + N_USES; use++) {
         if (strcmp(use->name, name) != 0)
             continue;
-        if (use_holds(use, o))
+        option_write(named(use->of), o, value, sizeof value);
+        if (strcmp(value, "auto") == 0 || option_choice(use->values, value) >= 0)
             return NULL;
         found = found ? found : use;
     }
@@ -139,33 +135,26 @@ static bool is_given(const bool *given, const char *name)
     return given[named(name) - train_settings];
 }
 
-/* An optimizer that was not given is that of the other part, or the one nearest to it. */
-static void suit_optimizers(struct train_options *o, const bool *given)
+void config_suit(struct train_options *o, const bool *given)
 {
-    static const int rows[] = {
+    static const enum row_optimizer_kind rows[] = {
         [OPTIMIZER_SGD] = ROWS_SGD, [OPTIMIZER_ADAGRAD] = ROWS_ADAGRAD,
         [OPTIMIZER_ADAM] = ROWS_ADAGRAD, [OPTIMIZER_ADAMW] = ROWS_ADAGRAD,
         [OPTIMIZER_FTRL] = ROWS_FTRL};
-    static const int dense[] = {
+    static const enum optimizer_kind dense[] = {
         [ROWS_SGD] = OPTIMIZER_SGD, [ROWS_ADAGRAD] = OPTIMIZER_ADAGRAD,
         [ROWS_ROWWISE_ADAGRAD] = OPTIMIZER_ADAGRAD, [ROWS_FTRL] = OPTIMIZER_FTRL};
     bool one = is_given(given, "optimizer"), other = is_given(given, "table-optimizer");
 
-    if (!one)
-        o->optimizer = other ? dense[o->table_optimizer] : OPTIMIZER_FTRL;
+    if (o->model != MODEL_LINEAR && o->model != MODEL_FM)
+        return;
+    if (!one)       /* that of the other part, or the one nearest to it */
+        o->optimizer.kind = other ? dense[o->optimizer.rows] : OPTIMIZER_FTRL;
     if (!other)
-        o->table_optimizer = rows[o->optimizer];
-}
-
-void config_suit(struct train_options *o, const bool *given)
-{
-    bool suits = o->model == MODEL_LINEAR || o->model == MODEL_FM;
-
-    if (suits)
-        suit_optimizers(o, given);
-    if (suits && o->plan_frees && !is_given(given, "batch"))
+        o->optimizer.rows = rows[o->optimizer.kind];
+    if (o->plan_frees && !is_given(given, "batch"))
         o->batch = 1;
-    if (suits && o->optimizer == OPTIMIZER_FTRL && !is_given(given, "lr"))
+    if (o->optimizer.kind == OPTIMIZER_FTRL && !is_given(given, "lr"))
         o->lr = 0.7;
 }
 
@@ -211,10 +200,7 @@ struct train_options train_options_default(void)
         .top = "512,256",
         .batch = 128,
         .lr = 0.1,
-        .beta1 = 0.9,
-        .beta2 = 0.999,
-        .epsilon = 1e-8,
-        .beta = 0.3,
+        .optimizer = {.beta1 = 0.9, .beta2 = 0.999, .epsilon = 1e-8, .beta = 0.3},
         .seed = 1,
         .trainers = 1,
         .workers = 1,
@@ -347,19 +333,52 @@ int config_sizes(const char *text, int *sizes, int most)
     return n;
 }
 
-struct optimizer config_optimizer(const struct train_options *o)
+struct data_options config_data(const struct train_options *o,
+                                const struct path_list *list, const struct log *log)
 {
-    return (struct optimizer){
-        .kind = (enum optimizer_kind)o->optimizer,
-        .rows = (enum row_optimizer_kind)o->table_optimizer,
-        .momentum = o->momentum,
-        .beta1 = o->beta1,
-        .beta2 = o->beta2,
-        .epsilon = o->epsilon,
-        .beta = o->beta,
-        .l1 = o->l1,
-        .l2 = o->l2,
+    return (struct data_options){
+        .paths = list->paths,
+        .n_paths = list->n,
+        .format = (enum data_format)o->format,
+        .hash = !o->plain_ids,
+        .n_fields = (int)o->fields,
+        .chunk_bytes = (size_t)o->chunk,
+        .epochs = (int)o->epochs,
+        .seed = (uint64_t)o->seed,
+        .max_bad = o->max_bad,
+        .log = log,
     };
+}
+
+struct data_options config_held_out(const struct train_options *o,
+                                    const struct path_list *list, const struct log *log)
+{
+    struct data_options data = config_data(o, list, log);
+    data.epochs = 1;
+    data.seed = 0;
+    return data;
+}
+
+descant_status config_shape(const struct train_options *o, const struct data_shape *shape,
+                            struct model_shape *out, const struct log *log)
+{
+    *out = (struct model_shape){
+        .kind = (enum model_kind)o->model,
+        .n_dense = shape->n_dense,
+        .n_fields = shape->n_fields,
+        .n_classes = shape->n_classes,
+        .rows = (size_t)o->rows,
+        .plain_ids = shape->plain_ids,
+        .width = (int)o->width,
+    };
+    out->n_bottom = config_sizes(o->bottom, out->bottom, TRAIN_LAYERS);
+    out->n_top = config_sizes(o->top, out->top, TRAIN_LAYERS);
+    if (out->n_bottom < 0)
+        return log_fail(log, DESCANT_INVALID, "--bottom %s: sizes, as 512,256,64",
+                        o->bottom);
+    if (out->n_top < 0)
+        return log_fail(log, DESCANT_INVALID, "--top %s: sizes, as 512,256", o->top);
+    return DESCANT_OK;
 }
 
 double config_rate(const struct train_options *o, double place)

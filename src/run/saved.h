@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* A model out of a checkpoint, to be used and not trained. */
-#ifndef SAVED_H
-#define SAVED_H
+#ifndef RUN_SAVED_H
+#define RUN_SAVED_H
 
-#include "train/inputs.h"
+#include "run/config.h"
 
 struct safetensors;
 
@@ -19,5 +19,9 @@ descant_status saved_open(struct saved *saved, const char *path, const struct lo
 /* The kind of a checkpoint's model, to go on with; where that can be told. */
 void saved_model(const char *path, int *model);
 void saved_close(struct saved *saved);
+/* Of a file that training has written: the data it was trained on. *format stays where
+ * the file does not say it, and is AUTO where it is none that is known. False: training
+ * has not written it. */
+bool saved_inputs(const struct safetensors *file, struct data_shape *shape, int *format);
 
 #endif

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* What a run of training can be told: one struct, one table. */
-#ifndef CONFIG_H
-#define CONFIG_H
+/* What a run of training can be told: one struct, one table. A checkpoint has all of it,
+ * so that whoever uses its model knows what that is, and how its data is read. */
+#ifndef RUN_CONFIG_H
+#define RUN_CONFIG_H
 
 #include "base/base.h"
 #include "data/data.h"
+#include "data/paths.h"
 #include "nn/nn.h"
 #include "run/told.h"
 
@@ -29,8 +31,8 @@ struct train_options {
     const char *bottom, *top;       /* "512,256,64" */
     /* the optimizer */
     int64_t batch;
-    int optimizer, table_optimizer;
-    double lr, table_lr, momentum, beta1, beta2, epsilon, beta, l1, l2;
+    struct optimizer optimizer;
+    double lr, table_lr;
     int schedule;               /* enum train_schedule */
     double warmup;
     int64_t seed;
@@ -90,7 +92,14 @@ bool config_means(const struct train_options *o, enum data_format found,
 /* "512,256" into sizes; the number of them, or -1. */
 int config_sizes(const char *text, int *sizes, int most);
 
-struct optimizer config_optimizer(const struct train_options *o);
+/* From the options to what readers and models take. A held-out set is read once, and in
+ * its own order. */
+struct data_options config_data(const struct train_options *o,
+                                const struct path_list *list, const struct log *log);
+struct data_options config_held_out(const struct train_options *o,
+                                    const struct path_list *list, const struct log *log);
+descant_status config_shape(const struct train_options *o, const struct data_shape *shape,
+                            struct model_shape *out, const struct log *log);
 
 /* The learning rate's factor at `place` (0 to 1; negative: unknown, then no decay). */
 double config_rate(const struct train_options *o, double place);
