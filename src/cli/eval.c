@@ -45,7 +45,7 @@ static const struct option table[] = {
 /* The first ones are eval's alone, the last one is predict's. */
 enum { N_TABLE = sizeof table / sizeof *table, N_EVAL_ONLY = 2, N_PREDICT_ONLY = 1 };
 
-static const struct own {
+static const struct usage {
     const char *usage;
     const struct option *table;
     size_t n;
@@ -94,7 +94,7 @@ static bool outputs_good(const struct cli *cli, struct session *s)
     return cli_files_apart(cli, files, sizeof files / sizeof *files);
 }
 
-static int session_open(struct session *s, const struct cli *cli, const struct own *own)
+static int session_open(struct session *s, const struct cli *cli, const struct usage *own)
 {
     s->options =
         (struct options){.workers = 1, .batch = 512, .max_bad = 0.01, .out = "-"};

@@ -13,7 +13,7 @@
 
 enum { PATH_ROOM = 4096 };
 
-struct place {
+struct file_place {
     dev_t device;
     ino_t number;               /* of the file, or of the folder that will have it */
     const char *name;           /* there; NULL: the file itself */
@@ -47,7 +47,7 @@ static bool folder_open(const char *path)
 }
 
 /* False: it is no file, nor can be one. */
-static bool find(const char *path, struct place *out)
+static bool find(const char *path, struct file_place *out)
 {
     struct stat of;
 
@@ -68,7 +68,7 @@ static bool find(const char *path, struct place *out)
 
 static bool same(const char *a, const char *b)
 {
-    struct place x, y;
+    struct file_place x, y;
 
     if (!find(a, &x) || !find(b, &y) || x.device != y.device || x.number != y.number)
         return false;

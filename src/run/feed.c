@@ -22,11 +22,11 @@
 
 #define TICK_NS 50000000u
 
-enum stage { FREE, FULL, DRAINED };
+enum part_stage { FREE, FULL, DRAINED };
 
 struct part {
     struct block block;
-    enum stage stage;
+    enum part_stage stage;
     size_t taken;               /* examples handed out */
     int out;                    /* batches not yet done */
     uint64_t turn;              /* the order of filling */
