@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* `busy` is handed back and forth under the mutex: the run sets it, the thread clears
- * it. */
+/* The mutex guards `busy`: the run sets it, and the thread clears it. */
 #include "run/beside.h"
 
 #include <pthread.h>

@@ -3,16 +3,15 @@
  * one, and the last batch that is done frees it and gives up its claim.
  *
  *   1. A block's examples are written by the reader while it is FREE, read by workers
- *      while it is FULL or DRAINED; `mutex` orders the two.
- *   2. A chunk stays claimed until its last batch is done: what a dead trainer held is
- *      exactly what it had claimed, and is trained again by an heir, at most a few
- *      chunks' worth.
+ *      while it is FULL or DRAINED; `mutex` orders reader and workers.
+ *   2. A chunk stays claimed until its last batch is done: an heir of a dead trainer
+ *      trains exactly the chunks again that the dead one had claimed, at most a few.
  *
  * Numbers of chunks must rise for a reader (data.h); a chunk inherited from the dead may
  * be behind, so the files are then opened anew.
  *
- * Nobody who waits here waits longer than a tick without a look at what stops the run: a
- * reader may be in a read() from a pipe that brings nothing. */
+ * A thread that waits here looks every tick whether the run is stopped: a reader may be
+ * in a read() from a pipe that brings nothing. */
 #include "run/feed.h"
 
 #include "run/tick.h"
@@ -72,7 +71,7 @@ static bool reading_stops(void *of)
     return yes;
 }
 
-/* A free place; the reader's own from then on. -1: the feed is stopped. */
+/* A free place, which from then on is the reader's own. -1: the feed is stopped. */
 static int free_part(struct feed *feed)
 {
     int found = -1;
@@ -172,7 +171,7 @@ static void past_end(struct feed *feed, int place, uint64_t chunk)
     give_up(feed, place);
 }
 
-/* The reader's own failure; one that only a stop has made is none. */
+/* The reader's own failure. A read that fails because the run was stopped is none. */
 static void fail(struct feed *feed)
 {
     const struct feed_claims *claims = feed->options.claims;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Two ways to take a signal, and one rule of what it means. */
+/* Two ways to take a signal, and one rule for its meaning. */
 #include "run/signals.h"
 
 #include <time.h>

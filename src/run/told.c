@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* Settings as texts. A path may have any bytes; a log and a checkpoint are UTF-8. */
+/* Settings as texts. A path may have any bytes, but a log and a checkpoint are UTF-8. */
 #include "run/told.h"
 
 #include <string.h>
 
-/* What is not UTF-8, or was cut in two, becomes '?'. */
+/* Bytes that are no UTF-8, or a part of a character that was cut, become '?'. */
 static void clean(char *text)
 {
     for (size_t left = strlen(text); left > 0;) {
