@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The end of modules, after their segments have been ended, so that they leave by
- * themselves: who has not left after a while is told by SIGTERM, then SIGKILL. */
+/* The end of modules. Their segments have been ended, so that modules leave by
+ * themselves; a module that has not left after a while gets SIGTERM, then SIGKILL. */
 #include "control/control.h"
 
 #define TICK_NS UINT64_C(100000000)
@@ -16,7 +16,7 @@ bool bsp_end_within(const struct bsp_ending *how, uint64_t ns)
     return bsp_modules_alive(how->modules) == 0;
 }
 
-/* One that has not attached yet would wait for a segment that is not about to end. */
+/* A module that has not attached yet would wait for its segment, which has ended. */
 static void end_who_never_came(const struct bsp_ending *how)
 {
     for (int k = 0; k < how->modules->n && k < how->modules->n_locals; k++) {

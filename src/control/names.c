@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The names of a run's segments, and those that this machine has. */
+/* The names of a run's segments, and the search for those on this machine. */
 #include "control/control.h"
 
 #include <dirent.h>
