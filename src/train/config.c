@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The table of settings of `descant train`, a config file that uses the same names, and
- * the small conversions from what a person writes to what the parts below want. */
+ * the small conversions from texts to values. */
 #include "train/config.h"
 
 #include "base/option_rows.h"
@@ -79,8 +79,8 @@ const struct option train_settings[] = {
 };
 const size_t n_train_settings = sizeof train_settings / sizeof *train_settings;
 
-/* What a setting is for, where that is not every run: the values of another one with
- * which it means something. Of several lines of one setting any will do. */
+/* The runs that a setting is for, where these are not all: the values of another setting
+ * with which it has a meaning. Of several lines of one setting one is enough. */
 static const struct use {
     const char *name, *of, *values;
 } uses[] = {
@@ -118,8 +118,8 @@ static bool use_holds(const struct use *use, const struct train_options *o)
     return strcmp(value, "auto") == 0 || option_choice(use->values, value) >= 0;
 }
 
-/* The first line of the table that speaks against the setting; NULL: it means something.
- */
+/* The first line of the table that speaks against the setting; NULL: the setting has a
+ * meaning. */
 static const struct use *against(const char *name, const struct train_options *o)
 {
     const struct use *found = NULL;
@@ -139,7 +139,7 @@ static bool is_given(const bool *given, const char *name)
     return given[named(name) - train_settings];
 }
 
-/* An optimizer that was not given is that of the other part, or the one nearest to it. */
+/* An optimizer that was not given is the other part's, or the nearest to it. */
 static void suit_optimizers(struct train_options *o, const bool *given)
 {
     static const int rows[] = {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What a run of training can be told: one struct, one table. */
+/* The settings of a run of training: one struct, one table. */
 #ifndef CONFIG_H
 #define CONFIG_H
 
@@ -34,15 +34,15 @@ struct train_options {
     int schedule;               /* enum train_schedule */
     double warmup;
     int64_t seed;
-    /* who trains, and how they are kept together */
+    /* trainers, and how they are kept together */
     int64_t trainers, workers;      /* trainers 0: this process is one, started by a
                                        launcher */
-    bool watched;                   /* trainers 0: a rank of an MPI job, told by who
-                                       knows */
+    bool watched;                   /* trainers 0: a rank of an MPI job; the caller sets
+                                       it */
     const char *sync, *job, *link;
     double sync_cpu, sync_rate, start_s;
-    bool plan_gathers;              /* what `sync` means, told by who can parse plans:
-                                       gradients are summed */
+    bool plan_gathers;              /* the caller parses `sync` into these: gradients are
+                                       summed */
     bool plan_frees;                /* no step waits for a round, or makes one due */
     bool plan_rests;                /* no round ever runs, replicas have nothing in
                                        common */
@@ -77,8 +77,8 @@ bool config_read(const char *path, struct train_options *o, bool *given, char **
                  char *message, size_t room);
 
 /* Defaults that go with the model: linear and fm have ftrl, a rate of its own, and
- * batches of one where the plan does not count steps. given as config_read has it; before
- * config_means. */
+ * batches of one where the plan does not count steps. `given` as config_read fills it;
+ * call this before config_means. */
 void config_suit(struct train_options *o, const bool *given);
 
 /* All settings that were given mean something for the model, the optimizers and the

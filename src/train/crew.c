@@ -187,8 +187,8 @@ static descant_status train_batch(struct crew_worker *me, const struct feed_batc
     if (is_module(t))
         return module_batch(me, batch, rate * weight, loss);
     if (is_fused(t)) {
-        *loss = model_sgd(me->work, t->w, t->tables, examples, lr * weight, t->optimizer.l2,
-                          me->scores);
+        *loss = model_sgd(me->work, t->w, t->tables, examples, lr * weight,
+                          t->optimizer.l2, me->scores);
         return touch_rows(me);
     }
     struct shares shares = shares_of(me, examples);

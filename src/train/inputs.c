@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* From what a person wrote to what the readers and the models take, and what can be seen
- * to be wrong with it. */
+/* Turns the options into those of readers and models, and checks all that can be checked
+ * before a run begins. */
 #include "train/inputs.h"
 
 #include "train/bsp.h"
@@ -59,8 +59,8 @@ descant_status train_shape(const struct train_options *o, const struct data_shap
     return DESCANT_OK;
 }
 
-/* A pipe's lines are torn where two read it; stdin has a reader that several can share.
- */
+/* Two readers of one pipe would tear its lines; stdin has a reader that several processes
+ * can share. */
 static bool is_pipe(const char *path)
 {
     struct stat of;
@@ -91,7 +91,8 @@ static descant_status check_data(const struct train_options *o, const struct log
     return status;
 }
 
-/* What can be read once is evaluated once; stdin is one thing or the other. */
+/* A pipe can be read, and so evaluated, only once; stdin is either the data or the
+ * held-out set. */
 static descant_status check_eval(const struct train_options *o, const struct log *log)
 {
     struct path_list list;

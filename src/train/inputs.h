@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* From the options to what data and nn take. */
+/* Turns the options into those of data/ and nn/. */
 #ifndef TRAIN_INPUTS_H
 #define TRAIN_INPUTS_H
 
@@ -13,7 +13,7 @@ struct data_options held_out_data(const struct train_options *o,
                                   const struct path_list *list, const struct log *log);
 descant_status train_shape(const struct train_options *o, const struct data_shape *shape,
                            struct model_shape *out, const struct log *log);
-/* What can be seen to be wrong before anything starts: pipes, schedules and folders. */
+/* Checks pipes, schedules and folders before anything starts. */
 descant_status train_check(const struct train_options *o, const struct log *log);
 
 #endif

@@ -31,7 +31,7 @@ static uint64_t logged_ns(const struct board *b)
     return since ? since : atomic_load_explicit(&b->started_ns, RELAXED);
 }
 
-/* Since the last interval, whoever wrote it. */
+/* Since the last interval, also of an earlier reporter. */
 static struct window look_on(struct trainer *t)
 {
     struct board *b = t->board;
@@ -47,7 +47,7 @@ static struct window look_on(struct trainer *t)
     return w;
 }
 
-/* What there was of a figure since the last interval. */
+/* The growth of a figure since the last interval. */
 static uint64_t lately(_Atomic uint64_t *logged, uint64_t now)
 {
     return now - atomic_exchange_explicit(logged, now, RELAXED);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* Starts the trainers: forks them, passes signals on, says who died, waits for all. The
+/* Starts the trainers: forks them, passes signals on, logs which died, waits for all. The
  * parent holds no part of the job; if it dies, its trainers get SIGTERM and stop in good
- * order. A trainer that is killed is no failure of the run: the others train the rest.
- * One that fails, or is killed, before all have started is: the others would wait for it
- * in vain, so the parent ends them. Until it trains, a signal ends a trainer at once;
- * then trainer.c heeds it.
+ * order. A trainer that is killed is no failure of the run: the others train the rest. A
+ * trainer that fails, or is killed, before all have started is one: the others would wait
+ * for it in vain, so the parent ends them. Until it trains, a signal ends a trainer at
+ * once; then trainer.c heeds it.
  *
  * A rank of an MPI job is forked, too, though alone: its parent has nothing to do but to
  * say which rank on which host was killed. The other ranks cannot know: the launcher ends
@@ -26,7 +26,7 @@
 
 enum { MAX_TRAINERS = 64 };
 
-/* What the parent knows of its trainers. */
+/* The parent's view of its trainers. */
 struct family {
     int n, alive;
     pid_t children[MAX_TRAINERS];   /* (n); 0: it has ended */
@@ -100,8 +100,9 @@ static int rank_of(const struct family *f, pid_t pid)
     return -1;
 }
 
-/* Those that have started by now learn it from the board, the others wait for somebody
- * who will not come: until it trains, the signal ends a trainer at once. */
+/* Trainers that have started by now see on the board that the run ends. The others wait
+ * for a trainer that will not come: the signal ends them at once, as they do not train
+ * yet. */
 static void break_off(struct family *f, int rank, int status)
 {
     char how[64];
@@ -127,8 +128,7 @@ static void note_end(struct family *f, int rank, int status)
     if (f->broken)
         return;
     if (!good && shown_columns(f->err))
-        shown_clear_line(f->err);       /* of the progress, which some trainer has
-                                           begun */
+        shown_clear_line(f->err);       /* a progress line that a trainer has begun */
     if (!all_started && !good && !f->passed)
         break_off(f, rank, status);
     else if (WIFSIGNALED(status) && WTERMSIG(status) == f->passed)
@@ -169,7 +169,7 @@ static int collect(struct family *f, struct signals *signals)
     return f->code;
 }
 
-/* All were killed: a status, after saying what is left. */
+/* All trainers were killed: says what is left, and returns a status. */
 static int say_none_left(const struct train_options *o, FILE *err)
 {
     if (o->checkpoint && checkpoint_there(o->checkpoint))
@@ -239,7 +239,7 @@ static void say_rank_killed(const struct train_options *o,
             o->checkpoint ? o->checkpoint : "");
 }
 
-/* As the rank did: MPICH's launcher ends the other hosts' ranks for nothing less. */
+/* Dies as the rank did, for MPICH's launcher ends the other hosts' ranks only then. */
 static void end_by(int number)
 {
     fflush(NULL);

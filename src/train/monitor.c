@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /* The threads beside the workers. The monitor puts this trainer's figures into its seat,
  * and, in the trainer that reports (the lowest seat alive), shows the progress and writes
- * the log. A second one, the keeper, sees to checkpoints and evaluations when they are
- * due, which may take long: progress and log go on meanwhile. Workers never wait for
- * either: what an evaluation is of is copied beside them, and one that goes on as
- * training ends is given up. The keeper hands figures to the monitor (news.c). When the
- * reporter dies, the next one goes on within a tenth of a second.
+ * the log. A second thread, the keeper, makes checkpoints and evaluations when they are
+ * due. These may take long; progress and log go on meanwhile. Workers never wait for
+ * either: a copy of the model is evaluated, and an evaluation that goes on as training
+ * ends is given up. The keeper hands figures to the monitor (news.c). When the reporter
+ * dies, the next one goes on within a tenth of a second.
  *
  * A checkpoint that is under way as the run ends is written to its end, for until the
- * last one is whole it is the newest there is. */
+ * last checkpoint is whole it is the newest. */
 #include "train/monitor.h"
 
 #include "nn/loops.h"
@@ -103,8 +103,8 @@ static const char *lag_text(const struct figures *f, char *text, size_t room)
     return text;
 }
 
-/* Whatever the figures, it fits into 80 columns; in more of them it has a longer word, in
- * fewer the last figures are left out. */
+/* The line fits into 80 columns whatever the figures; in more columns it has longer
+ * words, in fewer the last figures are left out. */
 static void show(struct trainer *t, const struct watch *watch, const struct figures *f)
 {
     const struct window *w = &watch->shown;
@@ -142,8 +142,8 @@ static bool is_late(void *of)
     return trainer_heed(of) || is_stopping(of);
 }
 
-/* The dense part that an evaluation beside training looks at: one version of the model
- * under the plan bsp, else the replica as it is within the moment that a copy takes. */
+/* Copies the dense part for an evaluation beside training: one version of the model under
+ * the plan bsp, else the replica as it is while it is copied. */
 static const float *copy_dense(struct trainer *t)
 {
     if (t->bsp)
@@ -178,12 +178,13 @@ static void see_to_eval(struct trainer *t)
     memory_give(place);
 }
 
-/* How fast examples come. */
+/* The pace of examples: how many were seen, and when. */
 struct pace {
     uint64_t seen, ns;
 };
 
-/* Until the next look: an evaluation is to begin where it is due, not a tick later. */
+/* The time until the next look, so that an evaluation begins when it is due, and not a
+ * tick later. */
 static uint32_t keeper_tick(struct trainer *t, struct pace *pace)
 {
     uint64_t every = (uint64_t)t->options->eval_every;

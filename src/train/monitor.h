@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the progress line, the log and the summary are made of. */
+/* The figures of the progress line, the log and the summary. */
 #ifndef MONITOR_H
 #define MONITOR_H
 
@@ -8,7 +8,7 @@
 
 #include <math.h>
 
-/* What was trained between two looks. */
+/* The training between two looks. */
 struct window {
     struct metrics seen;        /* at the second, */
     uint64_t at_ns;             /* at this time */
@@ -36,7 +36,7 @@ double figures_seconds(const struct trainer *t);
 /* A share of the workers' time. */
 double figures_stall(const struct trainer *t, const struct figures *f);
 
-/* What is known of merges, where there was one. */
+/* A figure of merges; NaN where there was none. */
 static inline double merged(double figure, double rounds)
 {
     return rounds > 0 ? figure : (double)NAN;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* A trainer's opening, in the order that trainer.c has: the job and what its trainers
- * share, the files, the data's shape, the model, its first values, and the start with all
- * others. */
+/* A trainer's opening, in the order of trainer.c's head: the job and its trainers' shared
+ * memory, the files, the data's shape, the model, its first values, and the start with
+ * all others. */
 #include "run/checkpoint.h"
 #include "run/run.h"
 #include "train/bsp.h"
@@ -13,8 +13,8 @@
 
 enum { TABLE_ROWS_AT_ONCE = 1 << 16, EVEN_ODDS = 200 };
 
-/* True: no line of it. The parent says who dies, each trainer of several that its own
- * values are bad, and the run how it ends. */
+/* True: the event is not logged here. The parent logs deaths, each trainer of several its
+ * own bad values, and the run its end. */
 static int on_event(void *user, const struct descant_event *event)
 {
     const struct trainer *t = user;
@@ -34,7 +34,7 @@ static int on_event(void *user, const struct descant_event *event)
     return 0;
 }
 
-/* What one host would do alone. */
+/* Refuses options that only a run on one host can have. */
 static descant_status check_hosts(struct trainer *t)
 {
     if (strcmp(t->options->data, "-") == 0)
@@ -100,8 +100,8 @@ static descant_status open_board(struct trainer *t)
     return descant_share(t->job, "train.data", data_shared_bytes(), &t->data_shared);
 }
 
-/* Trainers that were forked have these locks from their parent; of several hosts the
- * first has them. */
+/* Forked trainers have these locks from their parent; of several hosts the first holds
+ * them. */
 static descant_status lock_files(struct trainer *t)
 {
     const struct train_options *o = t->options;
@@ -146,9 +146,9 @@ static descant_status look_at_data(struct trainer *t)
     return DESCANT_OK;
 }
 
-/* The dense segment's name says what all hosts must have alike: where they differ, both
- * names are shown. Machines join no job of several later, so there it may say how the run
- * began. */
+/* The dense segment's name has all that must be the same on all hosts: where they differ,
+ * both names are shown. No machine joins a job of several machines later, so there the
+ * name may also say how the run began. */
 static void name_segment(const struct trainer *t, char *name, size_t room)
 {
     bool resumed = t->options->resume && checkpoint_there(t->options->checkpoint);
@@ -160,7 +160,7 @@ static void name_segment(const struct trainer *t, char *name, size_t room)
                  (unsigned long long)path_list_bytes(&t->paths));
 }
 
-/* Why the model that was asked for cannot be created, and which can. */
+/* Says why the model that was asked for cannot be created, and which can. */
 static descant_status refuse_model(struct trainer *t, const struct model_shape *shape)
 {
     struct data_options data = trainer_data(t);
@@ -248,9 +248,10 @@ static descant_status open_model(struct trainer *t)
     return evaluate_look(t->model, &eval);
 }
 
-/* linear and fm begin with the share of positives in the first chunk, which need not be
- * learnt, as far as it is sure: as many examples of even odds stand against it. Each
- * trainer reads the chunk; what can be read only once is left alone. */
+/* linear and fm begin with the share of positives in the first chunk, so that it need not
+ * be learnt. Some examples of even odds are added, so that a small chunk counts for
+ * little. Each trainer reads the chunk; data that can be read only once is not
+ * touched. */
 static void set_intercept(struct trainer *t)
 {
     struct data_options options = train_data(t->options, &t->paths, NULL);
@@ -276,8 +277,9 @@ static void set_intercept(struct trainer *t)
     data_close(data);
 }
 
-/* After once_tables: who filled them has decided. A trainer that joins a running job gets
- * the values of those who run, whatever it was told. */
+/* After once_tables: the trainer that filled the tables has decided whether the run was
+ * resumed. A trainer that joins a running job gets the values of the running ones,
+ * whatever its options. */
 static descant_status fill_replica(struct trainer *t)
 {
     if (t->options->resume && atomic_load(&t->board->resumed))
@@ -296,7 +298,7 @@ static void say_missing(const struct trainer *t)
             t->options->checkpoint, host);
 }
 
-/* A model of before that this run does not go on from: see run/checkpoint.h. */
+/* Warns of a model in FILE that this run does not go on from (run/checkpoint.h). */
 static void say_replaced(const struct trainer *t)
 {
     const char *path = t->options->checkpoint;
@@ -307,7 +309,7 @@ static void say_replaced(const struct trainer *t)
         checkpoint_say_replaced(path, &log);
 }
 
-/* What the run reads, whatever becomes of the files meanwhile. */
+/* Marks the files as they are when the run begins, whatever becomes of them meanwhile. */
 static void mark_files(struct trainer *t)
 {
     for (size_t k = 0; k < t->paths.n; k++) {
@@ -341,7 +343,7 @@ static descant_status fill_tables(struct trainer *t)
     return DESCANT_OK;
 }
 
-/* Beside the amounts that the fabric has said: what they are made of. */
+/* Logs the parts of the amounts that the fabric has logged. */
 static void say_tables(const struct trainer *t, size_t state)
 {
     size_t times = t->hosts > 1 && !t->options->plan_rests ? 2 : 1;
@@ -370,7 +372,7 @@ static descant_status share_tables(struct trainer *t)
     return status;
 }
 
-/* Once a machine, by whoever comes first. */
+/* Fills the tables once a machine, in the first trainer that comes. */
 static descant_status once_tables(struct trainer *t)
 {
     if (!board_begin(&t->board->tables))
@@ -382,7 +384,7 @@ static descant_status once_tables(struct trainer *t)
     return status;
 }
 
-/* The outer state is one for all of them: the first to start brings it. */
+/* All trainers have one outer state: the first one that starts brings it. */
 static descant_status once_outer(struct trainer *t)
 {
     if (!t->options->resume || !atomic_load(&t->board->resumed) ||

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* A run that goes on from its checkpoint (save.c): the model and the optimizers' state,
  * the plan's outer state, and the place in the data. The place counts chunks, so it is
- * only taken over where what makes a chunk is the same, and where the files are those
- * that were read, which may have grown (place.c); else the data begins anew. */
+ * only taken over where the options that make a chunk are the same, and where the files
+ * are those that were read, which may have grown (place.c); else the data begins anew. */
 #include "run/checkpoint.h"
 #include "train/place.h"
 #include "train/trainer.h"
@@ -14,14 +14,15 @@
 
 enum { MOST_HOSTS = 4096 };
 
-/* Of the file's text `name`, which is a number; 0: it has none. */
+/* The file's text `name` as a number; 0: there is none. */
 static uint64_t number_of(const struct safetensors *file, const char *name)
 {
     const char *text = safetensors_text(file, name);
     return text ? strtoull(text, NULL, 10) : 0;
 }
 
-/* What the tensors' sizes do not tell: the same numbers would mean something else. */
+/* Checks settings that the tensors' sizes do not tell, with which the same numbers would
+ * mean something else. */
 static descant_status check_meaning(const struct trainer *t, const struct checkpoint *c)
 {
     const char *path = c->path, *was, *is;
@@ -108,7 +109,7 @@ static bool take_host(struct rest *rest, int host, const struct safetensors *fil
     return true;
 }
 
-/* A host's file that cannot be had: it is taken to be as far as the first. */
+/* Where a host's file is missing, the host counts as far as the first one. */
 static void take_other(const struct trainer *t, struct rest *rest, int host)
 {
     char path[4096];
@@ -130,8 +131,8 @@ static void take_other(const struct trainer *t, struct rest *rest, int host)
 
 /* --- the data of before --- */
 
-/* The bytes of each file, as they were and as they are. A file of before that has only
- * grown is the same. False: they are others; `why` says which. */
+/* The bytes of each file, as they were and as they are. A file that has only grown is the
+ * same. False: the files are others; `why` says which. */
 static bool same_files(struct trainer *t, const uint64_t *was, size_t n,
                        struct growth *growth, char *why, size_t room)
 {
@@ -184,8 +185,8 @@ static bool is_over(const struct safetensors *file, const struct rest *rest)
     return all || (limit && rest->sums.n - number_of(file, "began") >= limit);
 }
 
-/* Whether the data is that of the file, or has that and more: rest is the place in it.
- * What a pipe brings goes on, unless it had come to its end. */
+/* Whether the data is that of the file, or has that and more: rest is the place in it. A
+ * pipe goes on, unless it had come to its end. */
 static bool same_data(struct trainer *t, const struct checkpoint *c, struct rest *rest,
                       char *why, size_t room)
 {
@@ -213,7 +214,7 @@ static bool same_data(struct trainer *t, const struct checkpoint *c, struct rest
     return false;
 }
 
-/* The place counts chunks: it is another one where the chunks are. */
+/* The place counts chunks, so it is lost where chunks are cut otherwise. */
 static bool same_place(struct trainer *t, const struct checkpoint *c, struct rest *rest)
 {
     const char *inputs = safetensors_text(c->file, "inputs"), *was, *is, *name = NULL;
@@ -259,8 +260,7 @@ static bool gather_rest(const struct trainer *t, const struct safetensors *file,
     return placed;
 }
 
-/* What --patience counts from: the evaluation of the same held-out set that FILE.best
- * says it has. */
+/* The evaluation that --patience counts from: FILE.best's, of the same held-out set. */
 static void take_best(struct trainer *t, const struct checkpoint *of)
 {
     char path[4096 + 8];
@@ -283,8 +283,9 @@ static void take_best(struct trainer *t, const struct checkpoint *of)
     checkpoint_close(&c);
 }
 
-/* Onto the board; stored, not added, for who filled it before may have died. Each host
- * does its part of what is to do; the sums of before are the first one's. */
+/* Puts the place onto the board. Values are stored, not added, for a trainer that filled
+ * the board before may have died. Each host does its part of the chunks to do; the first
+ * host has the earlier run's sums. */
 static void set_board(struct trainer *t, const struct rest *rest, bool placed,
                       uint64_t began)
 {
@@ -377,7 +378,8 @@ descant_status resume_outer(struct trainer *t)
             status = descant_outer_load(t->job, outer, n);
         if (status == DESCANT_OK)
             status = descant_reload(t->job);
-    } else if (!outer) {        /* written in haste, or without a job that could say it */
+    } else if (!outer) {        /* written in haste, or without a job that could give
+                                   it */
         log_say(&t->log, DESCANT_WARNING,
                 "%s lacks the plan's outer state, which begins anew",
                 t->options->checkpoint);

@@ -24,8 +24,8 @@ static descant_status read_options(struct saved *saved, const char *path,
     return DESCANT_OK;
 }
 
-/* What the data was, and the format that it was found to have. A cache tells itself by
- * its first bytes: what is no cache need not be refused. */
+/* Sets the data's options, with the format that was found. A cache is known by its first
+ * bytes, so that other files need not be refused. */
 static descant_status read_inputs(struct saved *saved, const char *path,
                                   struct data_shape *shape, const struct log *log)
 {
@@ -61,7 +61,7 @@ static descant_status read_model(struct saved *saved, const char *path,
     return checkpoint_take(&c, tensors, n, saved->tables);
 }
 
-/* What is scored is what was named. */
+/* Files to score are exactly those that were named. */
 static descant_status open_named(struct safetensors **out, const char *path,
                                  const struct log *log)
 {
@@ -83,7 +83,7 @@ void saved_model(const char *path, int *model)
     struct checkpoint c = {.path = path};
 
     if (checkpoint_open(&c, false) != DESCANT_OK)
-        return;                 /* which is said by who goes on from it */
+        return;                 /* resume.c logs that */
     const char *text = safetensors_text(c.file, "model");
     int found = text ? option_choice(s->choices, text) : -1;
     *model = found >= 0 ? found : *model;

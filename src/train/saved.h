@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A model out of a checkpoint, to be used and not trained. */
+/* A model out of a checkpoint, to be used without training. */
 #ifndef SAVED_H
 #define SAVED_H
 
@@ -16,7 +16,8 @@ struct saved {
 };
 
 descant_status saved_open(struct saved *saved, const char *path, const struct log *log);
-/* The kind of a checkpoint's model, to go on with; where that can be told. */
+/* Sets the kind of a checkpoint's model, to go on with; does nothing where the file does
+ * not tell. */
 void saved_model(const char *path, int *model);
 void saved_close(struct saved *saved);
 

@@ -117,15 +117,14 @@ static struct held_out held_out_of(const struct train_result *r)
                              .calibration = r->eval_calibration};
 }
 
-/* On the held-out set: a short run without one has a loss that is mostly of its first
- * steps. */
+/* Goes by the held-out set, for the loss of a short run is mostly of its first steps. */
 static bool worse_than_constant(const struct train_result *r)
 {
     return r->eval_n && r->eval_entropy > 1;
 }
 
-/* How it ended, where it was not by the data's end. Why it failed has been said, by a
- * trainer that under a launcher may be elsewhere. */
+/* The reason of an end before the data's end. The reason of a failure has been logged,
+ * under a launcher maybe by a trainer elsewhere. */
 static void say_end(const struct trainer *t, bool resumed)
 {
     const struct train_result *r = t->result;

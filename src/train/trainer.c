@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A trainer from its opening to its summary. The order is what matters here:
+/* A trainer from its opening to its summary, in this order:
  *
  *   open the job, share the board; look at the data for its shape; create the model; fill
  *   the replica (seeded, the same everywhere, or from the checkpoint); fill the tables,
@@ -11,10 +11,10 @@
  * failure the others are told through the board, and the last checkpoint stays as it is.
  * Before it trains, a trainer has nothing to save, and a signal just ends it.
  *
- * Who dies at the very end, when the others have no more to read, leaves chunks that
- * nobody trains beside the rounds any more: the reporter trains them after the finish,
- * alone, on what is then everybody's model. The others stay until the reporter is done,
- * so that there is an heir. */
+ * A trainer that dies at the very end, when the others have no more to read, leaves
+ * chunks that are no longer trained beside the rounds: the reporter trains them after the
+ * finish, alone, on the model that is then common to all. The others stay until the
+ * reporter is done, so that it has an heir. */
 #include "train/trainer.h"
 
 #include "run/signals.h"
@@ -23,7 +23,7 @@
 #include <ctype.h>
 #include <string.h>
 
-/* Above the rank's byte, the line; numbers in it count for nothing. */
+/* A hash of the line, above a byte for the rank; digits in the line do not count. */
 static uint64_t failure(int rank, const char *line)
 {
     uint64_t hash = 14695981039346656037u;
@@ -34,8 +34,8 @@ static uint64_t failure(int rank, const char *line)
     return hash << 8 | (uint64_t)(rank + 1);
 }
 
-/* Trainers that were forked write to one terminal: what all of them meet one says, as
- * often as it likes. */
+/* Forked trainers write to one terminal: of lines that all of them would log, one trainer
+ * logs each. */
 static bool another_has_said(struct trainer *t, const char *line)
 {
     uint64_t mine = failure(t->rank, line), said;
@@ -54,12 +54,12 @@ static bool another_has_said(struct trainer *t, const char *line)
 static void put_line(struct trainer *t, const char *line)
 {
     if (strncmp(line, "rank 0: ", 8) == 0 && t->options->trainers == 1)
-        line += 8;              /* nobody asks which trainer */
+        line += 8;              /* without the number of the trainer */
     progress_say(&t->progress, line);
 }
 
-/* One that is to say it is not ended by the parent before it has: another one may have
- * failed after it, and left. */
+/* SIGTERM is blocked while a line is logged: another trainer may have failed later, and
+ * left, and the parent would end this one before its line is out. */
 static void to_log(void *user, enum descant_level level, const char *line)
 {
     struct trainer *t = user;
@@ -74,7 +74,7 @@ static void to_log(void *user, enum descant_level level, const char *line)
     pthread_sigmask(SIG_SETMASK, &old, NULL);
 }
 
-/* The first trainer that trains sets the clock, so that nobody's loading counts. */
+/* The first trainer that trains sets the clock, so that loading counts for none. */
 static void set_clock(struct trainer *t)
 {
     uint32_t no = 0;
@@ -161,7 +161,7 @@ static bool limit_reached(const struct trainer *t)
     return limit && atomic_load(&t->board->granted) >= limit;
 }
 
-/* What those left who died after everybody's last look. */
+/* Trains the chunks of trainers that died after the others' last look. */
 static void train_orphans(struct trainer *t)
 {
     descant_status status = DESCANT_OK;
@@ -197,8 +197,8 @@ static void write_last(struct trainer *t)
     }
 }
 
-/* After training: what one does for all, and who dies at it has an heir. A run that
- * failed keeps its last good checkpoint. */
+/* After training: work that one trainer does for all, with an heir should it die. A run
+ * that failed keeps its last good checkpoint. */
 static void end_run(struct trainer *t)
 {
     if (!board_begin(&t->board->summary))
@@ -255,7 +255,7 @@ int trainer_run(const struct train_options *options, const char *job, int rank, 
     if (trainer_open(&t, job, rank, size) == DESCANT_OK) {
         atomic_fetch_add(&shared->started, 1);
         code = run(&t);
-    } else if (t.board) {       /* for those who have met already */
+    } else if (t.board) {       /* for trainers that have met already */
         board_stop(t.board, STOP_FAILED, "trainer %d: %s", t.rank, descant_last_error());
     }
     if (t.bsp)
