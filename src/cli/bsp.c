@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* descant bsp: its commands, and what a run can be told. Everything that can be seen to
- * be wrong is said before a segment is made. */
+/* descant bsp: its commands, and the options of a run. All options are checked before a
+ * segment is made. */
 #include "cli/bsp.h"
 #include "base/option_rows.h"
 #include "control/control.h"
@@ -96,7 +96,7 @@ static void run_help(FILE *out)
     settings_help(out, bsp_settings, bsp_n_settings, &o);
 }
 
-/* --- what can be seen to be wrong --- */
+/* --- checks --- */
 
 static bool period_good(const struct cli *cli, struct bsp_options *o)
 {
@@ -171,7 +171,7 @@ static int lead(const struct cli *cli, const struct bsp_options *o, struct bsp_l
     return CLI_BAD_USE;
 }
 
-/* As rank 0 it has the run; as another one, local modules. */
+/* Rank 0 has the run; another rank has local modules. */
 static int take_part(const struct cli *cli, enum bsp_role role, struct bsp_options *o)
 {
     struct progress progress;
@@ -199,8 +199,7 @@ static bool among(const char *const *names, const char *name)
     return *names != NULL;
 }
 
-/* Of options that are parsed: one of control's that is given to local, and the other way
- * round. */
+/* Refuses an option of control that is given to local, and the other way round. */
 static int check_role(const struct cli *cli, enum bsp_role role)
 {
     static const char *const locals[] = {"modules", "number", "slots", "restarts", NULL};
@@ -218,7 +217,7 @@ static int check_role(const struct cli *cli, enum bsp_role role)
     return CLI_DONE;
 }
 
-/* The options end at "--"; what is behind it, and not nothing, is the command. */
+/* The options end at "--"; the words behind it, at least one, are the command. */
 static int parse(const struct cli *cli, enum bsp_role role, struct bsp_options *o)
 {
     struct cli own = *cli;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* descant bsp: what its files call of each other. */
+/* Calls between the files of descant bsp. */
 #ifndef CLI_BSP_H
 #define CLI_BSP_H
 

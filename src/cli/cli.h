@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The program "descant": a table of commands, and a table of options for each.
  * descant-bench (bench/program) has program.c and settings.c, too. Exit status 0: done;
- * 1: it failed; 2: it was called wrongly. */
+ * 1: failed; 2: called wrongly. */
 #ifndef CLI_H
 #define CLI_H
 
@@ -9,7 +9,7 @@
 
 struct cli {
     const char *command;        /* "bench step", for messages */
-    int argc;                   /* what follows the command */
+    int argc;                   /* words after the command */
     char **argv;
     FILE *out, *err;
 };
@@ -24,12 +24,12 @@ int cli_program(cli_command *program, int argc, char **argv, FILE *out, FILE *er
 /* The program descant; argv as main has it. */
 int cli_main(int argc, char **argv, FILE *out, FILE *err);
 
-/* Says what is wrong and where help is; returns CLI_BAD_USE. */
+/* Prints the message and where help is; returns CLI_BAD_USE. */
 int cli_bad_use(const struct cli *cli, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* The same of a word that is none of the names, which end with NULL: what is one of them.
- */
+/* The same of a word that is not among the names, which end with NULL: `what` says what
+ * they name. */
 int cli_unknown(const struct cli *cli, const char *what, const char *word,
                 const char *const *names);
 
@@ -38,14 +38,14 @@ int cli_unknown(const struct cli *cli, const char *what, const char *word,
  * why. */
 int settings_parse(const struct cli *cli, const struct option *table, size_t n,
                    void *into);
-/* The same of a command that has --config: it and its value are passed over. given, room
- * for n, has which there were. */
+/* The same of a command that has --config, which is passed over with its value. given[k],
+ * of n, says whether setting k was there. */
 enum { MOST_SETTINGS = 64 };
 int settings_parse_config(const struct cli *cli, const struct option *table, size_t n,
                           void *into, bool *given);
-/* With the defaults, which may be NULL, and the ranges. */
+/* Prints help of settings, with the ranges and with the defaults, which may be NULL. */
 void settings_help(FILE *out, const struct option *table, size_t n, const void *defaults);
-/* what follows --config, or NULL */
+/* the value of --config, or NULL */
 const char *settings_config(const struct cli *cli);
 bool settings_wants_help(const struct cli *cli);
 
@@ -59,24 +59,24 @@ struct cli_file {
     enum cli_file_kind kind;
 };
 
-/* Nothing that is written is another one of them. Else it has said which is. What is
- * replaced comes first. */
+/* Checks that no file that is written is another one of them, and prints which one is.
+ * Files that are replaced come first. */
 bool cli_files_apart(const struct cli *cli, const struct cli_file *files, int n);
-/* A file that is replaced: *path, where there is one, becomes that which a symbolic link
+/* For a file that is replaced: a *path that is a symbolic link becomes the path that it
  * leads to, in `target`, which has room for PATH_MAX. False after saying why not. */
 bool cli_file_follow(const struct cli *cli, const char *option, const char **path,
                      char *target);
-/* A log can be written there: there is none but a plain one, or it is no regular file.
+/* Checks that a log can be written there: no file, or a plain one, or no regular file.
  * Else as below. */
 bool cli_log_good(const struct cli *cli, const char *path);
-/* The file can be replaced: it is a regular one, or there is none. Else it has said why.
- */
+/* Checks that the file can be replaced: it is a regular file, or there is none. False
+ * after saying why not. */
 bool cli_file_good(const struct cli *cli, const char *option, const char *path);
 
 bool cli_is_help(const char *word);      /* --help or -h */
 
-/* "1gbit,1ms" or "none", as the suffix of a job's name that emulates it; false if it is
- * neither. */
+/* Turns "1gbit,1ms" or "none" into the suffix of a job's name that emulates the link;
+ * false if the text is neither. */
 bool cli_link(const char *link, char *suffix, size_t room, double *rate, double *rtt);
 
 /* False after saying why not, naming the option. */
@@ -93,7 +93,7 @@ int cli_plans(const struct cli *cli);
 #ifdef DESCANT_TRAIN
 int cli_train(const struct cli *cli);
 struct train_options;
-/* tells it what its plan, a good one, means */
+/* sets the fields that follow from its plan, which is good */
 void train_know_plan(struct train_options *o);
 int cli_eval(const struct cli *cli);
 int cli_predict(const struct cli *cli);

@@ -2,10 +2,10 @@
 /* descant eval and descant predict: a checkpoint's model on files.
  *
  * predict gives a score for each line, in the lines' order, so that scores and lines can
- * be put side by side again: one that cannot be read has the score nan, and labels are
+ * be put side by side again: a line that cannot be read has the score nan, and labels are
  * not needed. A file that --out names is written as FILE.tmp and renamed when all scores
- * are in it: a run that is refused, or stopped, leaves what was there. What is no regular
- * file is written as it is. */
+ * are in it: a run that is refused, or stopped, leaves the old file. A pipe or a device
+ * is written directly. */
 #include "base/option_rows.h"
 #include "cli/output.h"
 #include "data/kind.h"
@@ -62,7 +62,7 @@ static const struct usage {
       N_TABLE - N_EVAL_ONLY,
 };
 
-/* Everything that the two commands open. */
+/* All that the two commands open. */
 struct session {
     struct options options;
     struct log log;
@@ -74,8 +74,8 @@ struct session {
                                    a score */
 };
 
-/* Predict's output is none of its inputs. What a link names is replaced, and not the
- * link. */
+/* Predict's output must be none of its inputs. The target of a link is replaced, and not
+ * the link. */
 static bool outputs_good(const struct cli *cli, struct session *s)
 {
     struct options *o = &s->options;

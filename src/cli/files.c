@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The files that a command is told to read and to write. What is written must be none of
- * the others, by whatever name: a path, a link, a second link. A pipe or a device may be
+/* The files that a command reads and writes. A file that is written must be none of the
+ * others, by whatever name: a path, a link, a second link. A pipe or a device may be
  * named twice; "-" is no file. A file that is not there yet is known by its folder and
  * its name. */
 #include "cli/cli.h"
@@ -46,7 +46,7 @@ static bool folder_open(const char *path)
     return access(folder_name(path, folder), W_OK) == 0;
 }
 
-/* False: it is no file, nor can be one. */
+/* False: the path is no file, nor can be one. */
 static bool find(const char *path, struct file_place *out)
 {
     struct stat of;
@@ -76,7 +76,7 @@ static bool same(const char *a, const char *b)
 }
 
 /* Whether one of the names, which have commas between them, is the file at `path`:
- * *found. So it is where all of it is one name. */
+ * *found. The text may also be one name with commas in it. */
 static bool among(const char *names, const char *path, char *found)
 {
     snprintf(found, PATH_ROOM, "%s", names);

@@ -123,7 +123,7 @@ static FILE *open_gzip(const char *name)
     return out;
 }
 
-/* What others would take for compressed. */
+/* Names that programs would take for compressed files. */
 static bool is_unknown_packing(const char *name)
 {
     static const char *const ends[] = {".bz2",  ".xz", ".lz4", ".zip",
@@ -167,7 +167,7 @@ static bool close_out(const struct cli *cli, FILE *out, const char *name, bool g
     return good;
 }
 
-/* The log loss of the share of clicks as everybody's probability. */
+/* The log loss of the share of clicks as the probability of every example. */
 static double guess_loss(double p)
 {
     return p > 0 && p < 1 ? -p * log(p) - (1 - p) * log1p(-p) : 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* descant info: what one needs to know about a build and a machine before asking for
- * help; of files, what info_file.c has to say. */
+/* descant info: facts about a build and a machine that a question for help needs; facts
+ * about files are in info_file.c. */
 #include "cli/cli.h"
 #include "fabric/fabric.h"
 #include "kernels/kernels.h"

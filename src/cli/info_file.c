@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* descant info FILE: what a file is and what it has. Checkpoints tell of their run by
- * their texts, logs by their first and their last line; caches and data are read to their
- * end, which is how they are counted. Everything that a file says of itself is shown
- * without what would steer a terminal. */
+/* descant info FILE: the kind and the contents of a file. A checkpoint's run is told from
+ * its texts, a log's from its first and its last line; caches and data are read to their
+ * end and counted. Texts of a file are shown without control characters. */
 #include "cli/cli.h"
 #include "data/data.h"
 #include "data/kind.h"

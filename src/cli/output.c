@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* A command's output under another name until it is whole, so that a full disk, bad data
- * or a signal leaves what was there. It has the rights of the file that it replaces. */
+ * or a signal leaves the old file. The new file has the rights of the old one. */
 #include "cli/output.h"
 
 #include <errno.h>

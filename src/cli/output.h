@@ -18,16 +18,16 @@ struct output {
     struct lock lock;
 };
 
-/* The file that a link names is replaced, and not the link: *name becomes that, in
+/* The target of a link is replaced, and not the link: *name becomes the target's path, in
  * `target`, which has room for PATH_MAX. False after saying why not. */
 bool output_follow(const struct cli *cli, const char *option, const char **name,
                    char *target);
-/* False after saying why not; it is to be closed all the same. */
+/* False after saying why not; call output_close all the same. */
 bool output_open(struct output *out, const struct cli *cli, const char *name,
                  const struct log *log);
-/* Whether all that was put into the stream is written; else it has said why not. */
+/* Whether the stream's contents are written; false after saying why not. */
 bool output_written(FILE *out, const char *name, const struct log *log);
-/* good: all is in it. Else what was there stays. */
+/* good: the file is whole, and replaces the old one. Else the old file stays. */
 bool output_close(struct output *out, const struct cli *cli, bool good);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* descant train: reads the command line and a config file by the one table of settings
- * (the command line counts more), looks at what can be seen to be wrong before anything
- * starts, and hands over. */
+ * (the command line counts more), checks all that can be checked before anything starts,
+ * and hands over. */
 #include "cli/cli.h"
 #include "data/data.h"
 #include "data/kind.h"
@@ -158,7 +158,8 @@ static bool trainers_good(const struct cli *cli, struct train_options *o)
     return true;
 }
 
-/* Whether what was given means something, for the format, too, that the data has. */
+/* Whether the settings that were given have a meaning, also for the format that the data
+ * has. */
 static bool settings_mean(const struct train_options *o, const bool *given, char *message,
                           size_t room)
 {

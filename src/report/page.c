@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* The page: one file that needs no other, no script, and follows the reader's choice of
- * light or dark. A table of the runs' last figures, what their options differ in, the
- * charts, and every option, folded away. The colours are those of Okabe and Ito, which
- * the colour-blind can tell apart, a little darker on light ground and lighter on dark.
- * Whatever comes from a log or from the command line goes through report_text. */
+ * light or dark. It has a table of the runs' last figures, the options in which they
+ * differ, the charts, and every option, folded away. The colours are those of Okabe and
+ * Ito, which the colour-blind can tell apart, a little darker on light ground and lighter
+ * on dark. Every text from a log or from the command line goes through report_text. */
 #include "report/report.h"
 
 #include <math.h>
