@@ -145,9 +145,9 @@ static int check(const struct cli *cli, struct bsp_options *o)
     if (!name_good(cli, o->name) || !period_good(cli, o))
         return CLI_BAD_USE;
     if (o->params && o->model)
-        return cli_bad_use(cli, "--params and --model: one of them says what to train");
+        return cli_bad_use(cli, "give --params or --model, not both");
     if (!o->params && !o->model && !o->resume)
-        return cli_bad_use(cli, "--params or --model says what to train");
+        return cli_bad_use(cli, "give --params or --model for the model to train");
     if (o->resume && !o->checkpoint)
         return cli_bad_use(cli, "--resume needs --checkpoint");
     if (o->eval && !o->model)

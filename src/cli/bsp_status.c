@@ -23,9 +23,9 @@ int cli_bsp_status(const struct cli *cli)
     struct status_options o = {.over = 1};
     struct cli own = *cli;
     if (settings_wants_help(cli)) {
-        fputs("usage: descant bsp status NAME [OPTIONS]\ntells of each segment of a run "
-              "who is attached, at what pace, and how many versions behind\nthe model is "
-              "that each module works on; status 1 where the run is dead\n\n",
+        fputs("usage: descant bsp status NAME [OPTIONS]\nshows for each segment of a run "
+              "the modules that are attached, their pace, and how many versions\nbehind "
+              "their model is; status 1 where the run is dead\n\n",
               cli->out);
         settings_help(cli->out, table, N_TABLE, &o);
         return CLI_DONE;

@@ -109,7 +109,7 @@ static int session_open(struct session *s, const struct cli *cli, const struct u
         return status;
     if (!s->options.checkpoint || !s->options.data)
         return cli_bad_use(cli,
-                           "--checkpoint and --data say which model and which examples");
+                           "give --checkpoint, the model, and --data, the examples");
     if (!outputs_good(cli, s))
         return CLI_BAD_USE;
     if (saved_open(&s->saved, s->options.checkpoint, &s->log) != DESCANT_OK ||

@@ -83,7 +83,7 @@ int cli_gen_cache(const struct cli *cli)
         return status;
     if (!o.data || !o.out)
         return cli_bad_use(cli,
-                           "--data and --out say what is read, and where the cache goes");
+                           "give --data, the files to read, and --out, the cache");
     char out[PATH_MAX];
     return cli_file_follow(cli, "out", &o.out, out) && outputs_good(cli, &o)
                ? make(cli, &o)

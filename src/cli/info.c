@@ -37,7 +37,7 @@ static void say_modules(const struct cli *cli)
 #ifndef DESCANT_TRAIN
 static int cli_info_files(const struct cli *cli)
 {
-    return cli_bad_use(cli, "what '%s' is only a build with training can say",
+    return cli_bad_use(cli, "only a build with training can read '%s'",
                        cli->argv[0]);
 }
 #endif
@@ -53,7 +53,7 @@ int cli_info(const struct cli *cli)
     }
     for (int i = 0; i < cli->argc; i++)
         if (cli->argv[i][0] == '-')
-            return cli_bad_use(cli, "'%s': it takes names of files, and no options",
+            return cli_bad_use(cli, "'%s': info takes names of files, and no options",
                                cli->argv[i]);
     if (cli->argc > 0)
         return cli_info_files(cli);

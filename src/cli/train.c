@@ -177,7 +177,7 @@ static bool settings_mean(const struct train_options *o, const bool *given, char
 static int check(const struct cli *cli, const struct train_options *o)
 {
     if (!o->data)
-        return cli_bad_use(cli, "--data says what to train on");
+        return cli_bad_use(cli, "give --data, the files to train on");
     if (!sizes_good(cli, "bottom", o->bottom) || !sizes_good(cli, "top", o->top))
         return CLI_BAD_USE;
     if (!files_there(cli, "data", o->data) ||

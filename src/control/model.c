@@ -341,12 +341,13 @@ static descant_status open_all(struct bsp_model *m)
         status = open_model(m);
     else if (!o->resume || !here)
         status =
-            log_fail(m->log, DESCANT_INVALID, "--params or --model says what to train%s",
+            log_fail(m->log, DESCANT_INVALID,
+                     "give --params or --model for the model to train%s",
                      o->resume ? ": there is no checkpoint to resume" : "");
     if (status == DESCANT_OK && o->resume && here)
         status = resume(m);
     else if (status == DESCANT_OK && o->resume)
-        log_say(m->log, DESCANT_WARNING, "--resume: there is no %s: it begins anew",
+        log_say(m->log, DESCANT_WARNING, "--resume: there is no %s: the run begins anew",
                 o->checkpoint);
     else if (status == DESCANT_OK && here)
         checkpoint_say_replaced(o->checkpoint, m->log);

@@ -104,7 +104,7 @@ static descant_status reopen(struct feed *feed)
         is->n_classes <= was->n_classes && is->plain_ids == was->plain_ids)
         return DESCANT_OK;
     return log_fail(feed->options.log, DESCANT_MISMATCH,
-                    "the files have become others while they were read");
+                    "the files changed while they were read");
 }
 
 /* Reads chunk into the part. */
