@@ -530,8 +530,8 @@ static void await_others(struct run *r, uint64_t until)
     }
     if (!look_at_all(r).left)
         log_say(&r->log, DESCANT_WARNING,
-                "not all local modules have ended: gradients that they have not handed on "
-                "are left out");
+                "not all local modules have ended: gradients that they have not handed "
+                "on are left out");
 }
 
 static void end_modules(struct run *r)

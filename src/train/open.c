@@ -294,7 +294,8 @@ static void say_missing(const struct trainer *t)
     char host[64] = "";
 
     gethostname(host, sizeof host - 1);
-    log_say(&t->log, DESCANT_WARNING, "--resume: there is no %s on %s: the run begins anew",
+    log_say(&t->log, DESCANT_WARNING,
+            "--resume: there is no %s on %s: the run begins anew",
             t->options->checkpoint, host);
 }
 
