@@ -45,7 +45,7 @@ static void open_all(double clip)
                                         .version = 1, .bound = BOUND, .clip = clip, .step = step,
                                         .log = &listening};
     memset(model, 0, sizeof model);
-    heard = (struct heard){.least = DESCANT_WARNING};
+    heard = (struct heard_lines){.least = DESCANT_WARNING};
     for (int i = 0; i < FLOATS; i++)
         all_ones[i] = 1;
     for (int k = 0; k < 2; k++) {

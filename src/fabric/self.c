@@ -15,7 +15,7 @@ enum self_phase { SELF_IDLE, SELF_BEGUN, SELF_GIVING, SELF_LAST };
 
 struct self {
     struct fabric f;
-    struct block *segments, *shares;
+    struct memory_block *segments, *shares;
     bool started;
     bool had_state;
     size_t n;                   /* floats of the flat vector */

@@ -145,7 +145,7 @@ static void accept_caller(struct meet *meet, struct meet_caller *caller)
 }
 
 /* The descriptors for poll, in this order; of slots and callers only those there are. */
-struct watch {
+struct poll_set {
     struct pollfd p[2 + 2 * MACHINE_SLOTS + MEET_CALLERS];
     nfds_t n;
     int timeout;
@@ -159,13 +159,13 @@ static struct meet_caller *free_caller(struct meet *meet)
     return NULL;
 }
 
-static void watch_fd(struct watch *watch, int fd)
+static void watch_fd(struct poll_set *watch, int fd)
 {
     if (fd >= 0)
         watch->p[watch->n++] = (struct pollfd){.fd = fd, .events = POLLIN};
 }
 
-static void prepare_poll(struct meet *meet, struct watch *watch)
+static void prepare_poll(struct meet *meet, struct poll_set *watch)
 {
     watch->n = 0;
     watch->timeout = -1;
@@ -185,7 +185,7 @@ static void prepare_poll(struct meet *meet, struct watch *watch)
         watch_fd(watch, meet->listener);
 }
 
-static bool has_moved(const struct watch *watch, int fd)
+static bool has_moved(const struct poll_set *watch, int fd)
 {
     for (nfds_t k = 0; fd >= 0 && k < watch->n; k++)
         if (watch->p[k].fd == fd)
@@ -194,7 +194,7 @@ static bool has_moved(const struct watch *watch, int fd)
 }
 
 /* Descriptors that this closes or opens are not looked at again before the next poll. */
-static void serve(struct meet *meet, const struct watch *watch)
+static void serve(struct meet *meet, const struct poll_set *watch)
 {
     uint64_t dead = 0, lines = 0, callers = 0, now = clock_now_ns();
 
@@ -226,7 +226,7 @@ static void serve(struct meet *meet, const struct watch *watch)
 static void *doorman(void *argument)
 {
     struct meet *meet = argument;
-    struct watch watch;
+    struct poll_set watch;
 
     for (;;) {
         prepare_poll(meet, &watch);

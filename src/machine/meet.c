@@ -126,10 +126,10 @@ void meet_door_give(struct meet *meet)
 
 /* --- calling --- */
 
-enum peer { PEER_STRANGER, PEER_DEAD, PEER_OURS };
+enum peer_kind { PEER_STRANGER, PEER_DEAD, PEER_OURS };
 
 /* Which slot is at the other end; of ours that live, with a pidfd if there is one. */
-static enum peer look_at_peer(int fd, int *pidfd)
+static enum peer_kind look_at_peer(int fd, int *pidfd)
 {
     struct holder who;
 
@@ -173,7 +173,7 @@ static descant_status call_slot(struct meet *meet, unsigned slot, uint64_t until
                         machine_why(errno));
     if (fd < 0)
         return DESCANT_OK;
-    enum peer peer = look_at_peer(fd, &pidfd);
+    enum peer_kind peer = look_at_peer(fd, &pidfd);
     if (peer == PEER_OURS && pidfd < 0) {
         int why = errno;
         close(fd);

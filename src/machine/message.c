@@ -31,7 +31,7 @@ void nap(void)
     clock_sleep_until(clock_now_ns() + 1000000);
 }
 
-union control {
+union control_room {
     struct cmsghdr align;
     char room[CMSG_SPACE(2 * sizeof(int))];
 };
@@ -40,7 +40,7 @@ bool message_say(int fd, const struct message *message, const int *fds, size_t n
 {
     struct message copy = *message;
     struct iovec part = {&copy, sizeof copy};
-    union control control;
+    union control_room control;
     struct msghdr head = {.msg_iov = &part, .msg_iovlen = 1};
 
     if (n_fds) {
@@ -79,7 +79,7 @@ static size_t take_fds(struct msghdr *head, int fds[2])
 enum heard message_take(int fd, struct message *message, int fds[2])
 {
     struct iovec part = {message, sizeof *message};
-    union control control;
+    union control_room control;
     struct msghdr head = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = control.room,
                           .msg_controllen = sizeof control.room};
     ssize_t n = recvmsg(fd, &head, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);

@@ -29,7 +29,7 @@ enum { SERVED = 8 };
 
 /* A piece of this rank's slice that somebody else asks for; the answer goes out of the
  * same memory. */
-struct service {
+struct served_ask {
     struct ranks_request request;
     uint64_t generation;            /* of the process that asked */
     bool early;                     /* waits for the state */
@@ -37,7 +37,7 @@ struct service {
 
 struct ranks_center {
     int *owners;                    /* by slice, in the epoch that stands */
-    struct service *served[SERVED];
+    struct served_ask *served[SERVED];
     struct ranks_requests all;
 };
 
@@ -106,7 +106,7 @@ void ranks_center_answer(struct ranks *m, struct ask *ask)
 /* --- asks --- */
 
 /* An asker that was refused has gone, so that its place may receive again already. */
-static void receive_ask(struct ranks *m, struct service *s)
+static void receive_ask(struct ranks *m, struct served_ask *s)
 {
     if (s->request.receive.busy)
         return;
@@ -136,12 +136,12 @@ static bool ask_is_good(const struct ranks *m, const struct ask *ask, size_t byt
     return bytes == ask_bytes(ask->fetch ? 0 : ask_floats(ask));
 }
 
-static bool by_member(const struct ranks *m, const struct service *s)
+static bool by_member(const struct ranks *m, const struct served_ask *s)
 {
     return m->place.fixed || m->members[s->request.send.rank] == s->generation;
 }
 
-static void serve(struct ranks *m, struct service *s)
+static void serve(struct ranks *m, struct served_ask *s)
 {
     struct ask *ask = s->request.in;
     bool ahead = ask->state > m->held.center;
@@ -163,10 +163,10 @@ static void serve(struct ranks *m, struct service *s)
 }
 
 /* The place is another ask's as soon as it can be. */
-static void go_on(struct ranks *m, struct service *s)
+static void go_on(struct ranks *m, struct served_ask *s)
 {
     bool held = s->early || (s->request.send.busy && !by_member(m, s));
-    struct service *next = s;
+    struct served_ask *next = s;
 
     if (held)
         next = ranks_request_park(m, &m->center->all, &s->request);
@@ -180,7 +180,7 @@ static void go_on(struct ranks *m, struct service *s)
 
 static void asked(struct ranks *m, struct ranks_op *op, const struct link_ended *ended)
 {
-    struct service *s = op->of;
+    struct served_ask *s = op->of;
 
     if (ended->failed) {                /* of another length */
         receive_ask(m, s);
@@ -199,7 +199,7 @@ static void asked(struct ranks *m, struct ranks_op *op, const struct link_ended 
 
 static void answered(struct ranks *m, struct ranks_op *op, const struct link_ended *ended)
 {
-    struct service *s = op->of;
+    struct served_ask *s = op->of;
 
     (void)ended;
     op->busy = false;
@@ -210,7 +210,7 @@ static void answered(struct ranks *m, struct ranks_op *op, const struct link_end
 }
 
 /* An ask that waited, if its process is there still. */
-static void serve_again(struct ranks *m, struct service *s)
+static void serve_again(struct ranks *m, struct served_ask *s)
 {
     int rank = s->request.send.rank;
 
@@ -227,13 +227,13 @@ void ranks_center_serve(struct ranks *m)
     struct ranks_request *next;
 
     for (struct ranks_request *r = m->center->all.parked; r; r = next) {
-        struct service *s = (struct service *)(void *)r;
+        struct served_ask *s = (struct served_ask *)(void *)r;
         next = r->next;
         if (s->early)
             serve_again(m, s);
     }
     for (int k = 0; k < SERVED; k++) {
-        struct service *s = m->center->served[k];
+        struct served_ask *s = m->center->served[k];
         if (s && s->early)
             serve_again(m, s);
         if (s && !s->request.receive.busy)
@@ -249,7 +249,7 @@ bool ranks_center_quiet(const struct ranks *m)
         if (c->served[k] && c->served[k]->request.send.busy)
             return false;
     for (const struct ranks_request *r = c->all.parked; r; r = r->next)
-        if (r->send.busy && by_member(m, (const struct service *)(const void *)r))
+        if (r->send.busy && by_member(m, (const struct served_ask *)(const void *)r))
             return false;
     return true;
 }
@@ -263,7 +263,7 @@ descant_status ranks_center_init(struct ranks *m)
     if (!c || !(c->owners = memory_take_array((size_t)m->place.size, sizeof *c->owners)))
         return DESCANT_MEMORY;
     ranks_center_changed(m);
-    c->all = (struct ranks_requests){.record = sizeof(struct service),
+    c->all = (struct ranks_requests){.record = sizeof(struct served_ask),
                                      .in_bytes = ask_bytes_most(m),
                                      .sent = answered, .received = asked};
     for (unsigned k = 0; k < SERVED && m->place.size > 1; k++) {

@@ -342,7 +342,7 @@ static bool rows_go(const struct check *c)
 
 /* --- kinds --- */
 
-enum tail { TAIL_NONE, TAIL_ENTRIES, TAIL_SEATS, TAIL_PARTS, TAIL_LATE, TAIL_TEXT };
+enum word_tail { TAIL_NONE, TAIL_ENTRIES, TAIL_SEATS, TAIL_PARTS, TAIL_LATE, TAIL_TEXT };
 
 enum says { TO_LEAD, BY_LEAD, ANY };
 
@@ -351,7 +351,7 @@ static const struct rule {
     enum says says;             /* where the link is not fixed TO_LEAD is ANY, for a rank
                                    may take another one for the coordinator */
     unsigned numbers;
-    enum tail tail;
+    enum word_tail tail;
     bool (*more)(const struct check *c);
 } rules[] = {
     [WORD_HELLO] = {"HELLO", TO_LEAD, THREADS | HOST | LOCAL_RANK | MANIFEST, TAIL_NONE,
@@ -384,7 +384,7 @@ static const struct rule {
 
 enum { N_RULES = sizeof rules / sizeof *rules };
 
-static bool tail_is_good(const struct check *c, enum tail tail)
+static bool tail_is_good(const struct check *c, enum word_tail tail)
 {
     const struct link_place *place = c->facts->place;
     uint64_t seats = c->word->seats, least = 0;

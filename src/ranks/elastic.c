@@ -26,7 +26,7 @@
 enum { AGAIN = 64 /* what was refused is asked again dead / 64 after it was asked */ };
 
 /* A piece of ours in flight. */
-struct seat {
+struct ask_seat {
     struct ranks_request request;
     bool taken, answered, stale;    /* stale: of an exchange that was given up */
     bool again;                     /* it is to be asked once more */
@@ -36,13 +36,13 @@ struct seat {
 };
 
 struct ranks_elastic {
-    struct seat *seats[ASK_SEATS];
+    struct ask_seat *seats[ASK_SEATS];
     struct ranks_requests all;
     size_t *cursors;                /* by rank: the next float of its slice */
     int next_owner;
     bool stopped, bad, fetch;
     uint64_t asks;
-    struct seat *shown;             /* whose part is out */
+    struct ask_seat *shown;         /* whose part is out */
     float *own;                     /* a piece of the own slice, when its part is out */
 };
 
@@ -51,14 +51,14 @@ static int owner_of(const struct ranks *m, uint64_t at)
     return ranks_center_owner(m, ranks_center_slice(m, at));
 }
 
-static bool is_busy(const struct seat *seat)
+static bool is_busy(const struct ask_seat *seat)
 {
     return seat->request.send.busy || seat->request.receive.busy;
 }
 
 /* --- answers --- */
 
-static bool receive_answer(struct ranks *m, struct seat *seat)
+static bool receive_answer(struct ranks *m, struct ask_seat *seat)
 {
     struct ranks_request *r = &seat->request;
     enum ranks_tag tag = (enum ranks_tag)(TAG_ANSWER + r->send.slot);
@@ -69,7 +69,7 @@ static bool receive_answer(struct ranks *m, struct seat *seat)
 }
 
 /* It lies in the request's `in`. */
-static void take_answer(struct ranks *m, struct seat *seat,
+static void take_answer(struct ranks *m, struct ask_seat *seat,
                         const struct link_ended *ended)
 {
     const struct ask *in = seat->request.in, *out = seat->request.out;
@@ -97,7 +97,7 @@ static void take_answer(struct ranks *m, struct seat *seat,
  * was taken for lost. */
 static void answered(struct ranks *m, struct ranks_op *op, const struct link_ended *ended)
 {
-    struct seat *seat = op->of, *own = m->elastic->seats[op->slot];
+    struct ask_seat *seat = op->of, *own = m->elastic->seats[op->slot];
     const struct ask *in = seat->request.in, *out = own->request.out;
     bool waits = own->taken && !own->answered && !own->again;
 
@@ -121,7 +121,7 @@ static void answered(struct ranks *m, struct ranks_op *op, const struct link_end
 
 static void asked(struct ranks *m, struct ranks_op *op, const struct link_ended *ended)
 {
-    struct seat *seat = op->of;
+    struct ask_seat *seat = op->of;
 
     (void)ended;
     op->busy = false;
@@ -132,7 +132,7 @@ static void asked(struct ranks *m, struct ranks_op *op, const struct link_ended 
 static void park(struct ranks *m, unsigned k)
 {
     struct ranks_elastic *e = m->elastic;
-    struct seat *seat = e->seats[k], *other;
+    struct ask_seat *seat = e->seats[k], *other;
     const struct ask *out = seat->request.out;
     int rank = seat->request.send.rank;
 
@@ -182,7 +182,7 @@ void ranks_elastic_stop(struct ranks *m)
     m->elastic->stopped = true;
     m->elastic->shown = NULL;
     for (int k = 0; k < ASK_SEATS; k++) {
-        struct seat *seat = m->elastic->seats[k];
+        struct ask_seat *seat = m->elastic->seats[k];
         seat->stale = seat->taken;
         seat->again = false;
     }
@@ -194,7 +194,7 @@ static void free_stale(struct ranks *m)
 
     for (unsigned k = 0; k < ASK_SEATS; k++) {
         park(m, k);
-        struct seat *seat = e->seats[k];
+        struct ask_seat *seat = e->seats[k];
         if (seat->stale && !is_busy(seat))
             seat->taken = seat->stale = false;
     }
@@ -248,7 +248,7 @@ static bool more_of(const struct ranks *m, int slice)
     return m->elastic->cursors[slice] < end;
 }
 
-static struct seat *idle_seat(struct ranks_elastic *e)
+static struct ask_seat *idle_seat(struct ranks_elastic *e)
 {
     for (int k = 0; k < ASK_SEATS; k++)
         if (!e->seats[k]->taken && !is_busy(e->seats[k]))
@@ -257,7 +257,7 @@ static struct seat *idle_seat(struct ranks_elastic *e)
 }
 
 /* It is in the request's `out`. */
-static void send_ask(struct ranks *m, struct seat *seat, int owner)
+static void send_ask(struct ranks *m, struct ask_seat *seat, int owner)
 {
     struct ranks_request *r = &seat->request;
     struct ask *out = r->out;
@@ -273,7 +273,7 @@ static void send_ask(struct ranks *m, struct seat *seat, int owner)
     m->moved = true;
 }
 
-static void ask(struct ranks *m, struct seat *seat, int slice)
+static void ask(struct ranks *m, struct ask_seat *seat, int slice)
 {
     struct ask *out = seat->request.out;
 
@@ -288,7 +288,7 @@ static void ask(struct ranks *m, struct seat *seat, int slice)
 }
 
 /* This rank has become the owner of what it asked for. */
-static void answer_self(struct ranks *m, struct seat *seat)
+static void answer_self(struct ranks *m, struct ask_seat *seat)
 {
     const struct ask *out = seat->request.out;
 
@@ -302,7 +302,7 @@ static void answer_self(struct ranks *m, struct seat *seat)
 static void ask_again(struct ranks *m)
 {
     for (int k = 0; k < ASK_SEATS && !m->f.status; k++) {
-        struct seat *seat = m->elastic->seats[k];
+        struct ask_seat *seat = m->elastic->seats[k];
         const struct ask *out = seat->request.out;
         if (!seat->again || seat->stale || is_busy(seat) ||
             m->now_ns - seat->asked_ns < m->dead_ns / AGAIN)
@@ -326,7 +326,7 @@ static void ask_all(struct ranks *m)
     int size = m->place.size;
 
     for (int tries = 0; tries < size && !e->bad && !e->stopped && !m->f.status; tries++) {
-        struct seat *seat = idle_seat(e);
+        struct ask_seat *seat = idle_seat(e);
         if (!seat)
             return;
         e->next_owner = (e->next_owner + 1) % size;
@@ -379,10 +379,10 @@ static bool move_all_own(struct ranks *m, struct fabric_part *part)
 
 /* --- what comes back --- */
 
-static struct seat *answered_seat(struct ranks_elastic *e)
+static struct ask_seat *answered_seat(struct ranks_elastic *e)
 {
     for (int k = 0; k < ASK_SEATS; k++) {
-        struct seat *seat = e->seats[k];
+        struct ask_seat *seat = e->seats[k];
         if (seat->taken && seat->answered && !seat->request.send.busy && !seat->stale)
             return seat;
     }
@@ -393,7 +393,7 @@ static struct seat *answered_seat(struct ranks_elastic *e)
 static bool show_run(struct ranks *m, struct fabric_part *part)
 {
     struct ranks_elastic *e = m->elastic;
-    struct seat *seat = e->shown ? e->shown : answered_seat(e);
+    struct ask_seat *seat = e->shown ? e->shown : answered_seat(e);
 
     e->shown = NULL;
     if (!seat)
@@ -474,7 +474,7 @@ void ranks_elastic_late(const struct ranks *m, struct awaited *awaited)
 
     for (int rank = 0; rank < m->place.size; rank++, late = false) {
         for (int k = 0; k < ASK_SEATS; k++) {
-            const struct seat *seat = m->elastic->seats[k];
+            const struct ask_seat *seat = m->elastic->seats[k];
             late |= seat->taken && seat->request.send.rank == rank;
         }
         if (late)
@@ -490,7 +490,7 @@ descant_status ranks_elastic_init(struct ranks *m)
 
     if (!e)
         return DESCANT_MEMORY;
-    e->all = (struct ranks_requests){.record = sizeof(struct seat),
+    e->all = (struct ranks_requests){.record = sizeof(struct ask_seat),
                                      .out_bytes = ask_bytes_most(m),
                                      .in_bytes = ask_bytes_most(m),
                                      .sent = asked, .received = answered};

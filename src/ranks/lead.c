@@ -29,7 +29,7 @@
 #define LATE_FIRST_NS UINT64_C(50000000)
 #define LATE_AGAIN_NS UINT64_C(100000000)
 
-struct peer {
+struct lead_peer {
     bool hello, compared, left;
     uint64_t generation;            /* in the epoch that stood when this was looked at
                                        last */
@@ -49,7 +49,7 @@ struct peer {
 };
 
 struct ranks_lead {
-    struct peer *peers;             /* by rank */
+    struct lead_peer *peers;             /* by rank */
     struct offer *offers;           /* of those who have arrived */
     uint32_t *threads;              /* by host, of its ranks, as a round is closed */
     int n_left;                     /* peers that have left */
@@ -112,7 +112,7 @@ void ranks_lead_fail(struct ranks *m, descant_status status, const char *text)
     ranks_fail(m, status, "%s", text);
 }
 
-static void set_left(struct ranks_lead *lead, struct peer *peer, bool left)
+static void set_left(struct ranks_lead *lead, struct lead_peer *peer, bool left)
 {
     lead->n_left += left - peer->left;
     peer->left = left;
@@ -120,7 +120,7 @@ static void set_left(struct ranks_lead *lead, struct peer *peer, bool left)
 
 static bool at_work(const struct ranks *m, int rank)
 {
-    const struct peer *peer = &m->lead->peers[rank];
+    const struct lead_peer *peer = &m->lead->peers[rank];
     return m->lead->formed && m->members[rank] && !peer->left && !peer->finished;
 }
 
@@ -152,7 +152,7 @@ static void turn_away(struct ranks *m, int rank, const char *text)
 /* A newcomer is heard once its manifest is the same, and it has the rows. */
 static void admit(struct ranks *m, int rank)
 {
-    struct peer *peer = &m->lead->peers[rank];
+    struct lead_peer *peer = &m->lead->peers[rank];
     struct ranks_word *here = peer->here;
 
     if (!here || !peer->compared || !ranks_rows_lead_admits(m, rank))
@@ -164,7 +164,7 @@ static void admit(struct ranks *m, int rank)
 
 static void compare(struct ranks *m, struct ranks_op *op, const struct link_ended *ended)
 {
-    struct peer *peer = &m->lead->peers[op->rank];
+    struct lead_peer *peer = &m->lead->peers[op->rank];
     struct differing d;
     char text[RANKS_TEXT];
 
@@ -185,7 +185,7 @@ static void compare(struct ranks *m, struct ranks_op *op, const struct link_ende
 
 static void hear_hello(struct ranks *m, int from, const struct ranks_word *word)
 {
-    struct peer *peer = &m->lead->peers[from];
+    struct lead_peer *peer = &m->lead->peers[from];
     size_t bytes = word->manifest_bytes;
 
     peer->hello = true;
@@ -271,7 +271,7 @@ static bool form(struct ranks *m)
  * first. */
 static bool place_is_taken(const struct ranks *m, int from, const struct ranks_word *word)
 {
-    const struct peer *peers = m->lead->peers;
+    const struct lead_peer *peers = m->lead->peers;
     int hosts = 0;
 
     for (int k = 0; k < m->place.size; k++) {
@@ -290,7 +290,7 @@ static bool place_is_taken(const struct ranks *m, int from, const struct ranks_w
 void ranks_lead_facts(const struct ranks *m, int from, const struct ranks_word *word,
                       struct word_facts *facts)
 {
-    const struct peer *peer = &m->lead->peers[from];
+    const struct lead_peer *peer = &m->lead->peers[from];
 
     facts->manifest = CHECK_MANIFEST + (m->manifest ? strlen(m->manifest) + 1 : 0);
     if (!m->place.fixed) {
@@ -303,7 +303,7 @@ void ranks_lead_facts(const struct ranks *m, int from, const struct ranks_word *
     facts->place_taken = word->what == WORD_HELLO && place_is_taken(m, from, word);
 }
 
-static void tell_members(struct ranks *m, const struct peer *gone)
+static void tell_members(struct ranks *m, const struct lead_peer *gone)
 {
     struct ranks_lead *lead = m->lead;
 
@@ -319,7 +319,7 @@ static void tell_members(struct ranks *m, const struct peer *gone)
              NULL, 0);
 }
 
-static void hear_leave(struct ranks *m, struct peer *peer)
+static void hear_leave(struct ranks *m, struct lead_peer *peer)
 {
     bool was = at_work(m, (int)(peer - m->lead->peers));
 
@@ -331,7 +331,7 @@ static void hear_leave(struct ranks *m, struct peer *peer)
 void ranks_lead_hear_here(struct ranks *m, int from, const struct ranks_word *word)
 {
     struct ranks_lead *lead = m->lead;
-    struct peer *peer = &lead->peers[from];
+    struct lead_peer *peer = &lead->peers[from];
     bool ends = word->ledger.final && !peer->ends;
 
     if (word->ledger.arrival) {
@@ -376,7 +376,7 @@ static bool was_admitted(const struct ranks *m, int rank, uint64_t generation)
 
 bool ranks_lead_admits(struct ranks *m, int from, const struct ranks_word *word)
 {
-    struct peer *peer = &m->lead->peers[from];
+    struct lead_peer *peer = &m->lead->peers[from];
     bool newcomer = m->founded && m->members[from] != word->ledger.generation;
 
     if (m->place.fixed || from == m->f.rank || !newcomer)
@@ -400,7 +400,7 @@ bool ranks_lead_admits(struct ranks *m, int from, const struct ranks_word *word)
 
 void ranks_lead_gone(struct ranks *m, int rank)
 {
-    struct peer *peer = &m->lead->peers[rank];
+    struct lead_peer *peer = &m->lead->peers[rank];
 
     peer->hello = peer->compared = false;
     memory_give(peer->here);
@@ -414,7 +414,7 @@ void ranks_lead_gone(struct ranks *m, int rank)
 
 void ranks_lead_ends(struct ranks *m, int rank, bool finishes)
 {
-    struct peer *peer = &m->lead->peers[rank];
+    struct lead_peer *peer = &m->lead->peers[rank];
 
     peer->ends |= finishes;
     peer->finished |= finishes;
@@ -424,7 +424,7 @@ void ranks_lead_ends(struct ranks *m, int rank, bool finishes)
 /* Of one that was a member, or is one now, or both. */
 static void note_change(struct ranks *m, int rank, bool first)
 {
-    struct peer *peer = &m->lead->peers[rank];
+    struct lead_peer *peer = &m->lead->peers[rank];
 
     if (peer->generation && !peer->ends && !peer->left)
         notes_add(m->f.notes, DESCANT_EVENT_LOST, rank);
@@ -446,7 +446,7 @@ void ranks_lead_changed(struct ranks *m)
     if (!m->members[m->f.rank])
         return;
     for (int k = 0; k < m->place.size; k++) {
-        const struct peer *peer = &lead->peers[k];
+        const struct lead_peer *peer = &lead->peers[k];
         bool is_new = peer->generation != m->members[k];
         members += m->members[k] && (is_new || (!peer->left && !peer->finished));
     }
@@ -454,7 +454,7 @@ void ranks_lead_changed(struct ranks *m)
     atomic_store_explicit(&m->f.members, members, memory_order_relaxed);
     atomic_store_explicit(&m->f.epoch, lead->epoch, memory_order_relaxed);
     for (int k = 0; k < m->place.size; k++) {
-        struct peer *peer = &lead->peers[k];
+        struct lead_peer *peer = &lead->peers[k];
         peer->void_seq = 0;             /* one that arrives still has not heard VOID */
         peer->owes_void = peer->owes_call = false;
         if (peer->generation != m->members[k])
@@ -472,7 +472,7 @@ void ranks_lead_changed(struct ranks *m)
 
 static bool has_arrived(const struct ranks *m, int k)
 {
-    const struct peer *peer = &m->lead->peers[k];
+    const struct lead_peer *peer = &m->lead->peers[k];
     return m->list[k].seq && peer->seq != peer->void_seq;
 }
 
@@ -515,7 +515,7 @@ static uint32_t sit(struct ranks *m, struct ranks_run *runs, bool all, bool shar
 
     count_threads(m);
     for (int k = 0; k < m->place.size; k++) {
-        struct peer *peer = &m->lead->peers[k];
+        struct lead_peer *peer = &m->lead->peers[k];
         bool member = has_arrived(m, k);
         if (!member && (!all || (!m->place.fixed && !m->members[k])))
             continue;
@@ -606,7 +606,7 @@ static void say_owed(struct ranks *m)
 
     lead->owes = false;
     for (int k = 0; k < m->place.size; k++) {
-        struct peer *peer = &lead->peers[k];
+        struct lead_peer *peer = &lead->peers[k];
         const struct ranks_word none = {.what = WORD_VOID, .seq = peer->void_seq};
         const struct ranks_word call = {.what = WORD_CALL};
         peer->owes_void = peer->owes_void && !ranks_tell(m, k, none, NULL, 0);
@@ -626,7 +626,7 @@ static void make_void(struct ranks *m)
     lead->called = false;
     lead->since_ns = 0;
     for (int k = 0; k < m->place.size; k++) {
-        struct peer *peer = &lead->peers[k];
+        struct lead_peer *peer = &lead->peers[k];
         if (!at_work(m, k))
             continue;
         peer->void_seq = has_arrived(m, k) ? peer->seq : peer->void_seq;
@@ -640,7 +640,7 @@ static void call_late(struct ranks *m)
 {
     m->lead->called = true;
     for (int k = 0; k < m->place.size; k++) {
-        struct peer *peer = &m->lead->peers[k];
+        struct lead_peer *peer = &m->lead->peers[k];
         peer->owes_call = at_work(m, k) && !has_arrived(m, k);
     }
     say_owed(m);
@@ -742,7 +742,7 @@ void ranks_lead_late(struct ranks *m, struct awaited *awaited)
 }
 
 /* Those whose trainers have finished wait for all who are at work. */
-static struct awaited late_for(const struct ranks *m, const struct peer *peer,
+static struct awaited late_for(const struct ranks *m, const struct lead_peer *peer,
                                const struct awaited *late)
 {
     struct awaited awaited = *late;
@@ -773,7 +773,7 @@ void ranks_lead_tell_late(struct ranks *m)
         return;
     lead->late = late;
     for (int k = 0; k < m->place.size; k++) {
-        const struct peer *peer = &lead->peers[k];
+        const struct lead_peer *peer = &lead->peers[k];
         if (peer->left || !ledger_arrived(m->ledger, k) || peer->seq == peer->void_seq)
             continue;
         struct awaited theirs = late_for(m, peer, &late);

@@ -321,7 +321,7 @@ struct ranks {
     struct extent whole;
     struct meet *machine;               /* of this machine's ranks, for blocks; NULL: not
                                            before share */
-    struct block *blocks;               /* instead of it, where this rank is alone on its
+    struct memory_block *blocks;        /* instead of it, where this rank is alone on its
                                            machine */
     /* words */
     struct ranks_op word_op;

@@ -49,7 +49,9 @@ enum { SLOT_BYTES = 64 };
 enum { AGAIN = 4 /* what is told is told again each dead / 4 */,
        DEAF = 2 /* another donor is wanted after dead / 2 without a piece */ };
 
-enum stage { ROWS_IDLE, ROWS_GIVEN, ROWS_CLOSED, ROWS_MOVING, ROWS_VOTED, ROWS_TAKING };
+enum rows_stage {
+    ROWS_IDLE, ROWS_GIVEN, ROWS_CLOSED, ROWS_MOVING, ROWS_VOTED, ROWS_TAKING
+};
 
 /* The words to the coordinator, and its rank. */
 struct rows_said {
@@ -62,7 +64,7 @@ struct ranks_rows {
     size_t most, slot;              /* bytes of a part; of its place in `slots` */
     char *slots;                    /* (hosts) parts, by seat; the own one as is sent */
     struct ranks_op *give, *take;     /* (hosts) by seat */
-    enum stage stage;
+    enum rows_stage stage;
     bool called;
     bool leaves, against, gone;     /* gives no vote for a round; gave none; takes no
                                        part */

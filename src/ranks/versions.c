@@ -52,7 +52,7 @@ struct fetch {
 };
 
 /* A piece that another rank wants of this one. */
-struct service {
+struct served_want {
     struct ranks_request request;
     uint64_t generation;        /* of the process that asked */
     bool waits;                 /* for what is wanted to be there */
@@ -60,7 +60,7 @@ struct service {
 };
 
 struct ranks_versions {
-    struct service *served[SERVED];
+    struct served_want *served[SERVED];
     struct ranks_requests all;
     /* the transfer to this rank */
     struct fetch fetches[FETCHES];
@@ -190,7 +190,7 @@ static uint64_t floats_of(const struct ranks *m, const struct want *want)
                                                           : m->n;
 }
 
-static void serve(struct ranks *m, struct service *s)
+static void serve(struct ranks *m, struct served_want *s)
 {
     const struct want *want = s->request.in;
     enum verdict verdict = look_for(m, want);
@@ -220,7 +220,7 @@ static void serve(struct ranks *m, struct service *s)
 static void go_on(struct ranks *m, unsigned slot)
 {
     struct ranks_versions *v = m->versions;
-    struct service *s = v->served[slot];
+    struct served_want *s = v->served[slot];
     struct ranks_request *r = &s->request;
     bool slow = r->send.busy && m->now_ns - s->answered_ns >= m->dead_ns;
 
@@ -238,7 +238,7 @@ static void go_on(struct ranks *m, unsigned slot)
 
 static void wanted(struct ranks *m, struct ranks_op *op, const struct link_ended *ended)
 {
-    struct service *s = op->of;
+    struct served_want *s = op->of;
     const struct want *want = s->request.in;
 
     op->busy = false;
@@ -257,7 +257,7 @@ static void wanted(struct ranks *m, struct ranks_op *op, const struct link_ended
 
 static void served(struct ranks *m, struct ranks_op *op, const struct link_ended *ended)
 {
-    struct service *s = op->of;
+    struct served_want *s = op->of;
 
     (void)ended;
     op->busy = false;
@@ -268,7 +268,7 @@ static void served(struct ranks *m, struct ranks_op *op, const struct link_ended
 }
 
 /* What waited, if its process is there still. */
-static void serve_again(struct ranks *m, struct service *s)
+static void serve_again(struct ranks *m, struct served_want *s)
 {
     if (s->generation && s->generation == m->peers[s->request.send.rank].generation)
         serve(m, s);
@@ -283,7 +283,7 @@ static void serve_all(struct ranks *m)
     struct ranks_request *next;
 
     for (struct ranks_request *r = m->versions->all.parked; r; r = next) {
-        struct service *s = (struct service *)(void *)r;
+        struct served_want *s = (struct served_want *)(void *)r;
         next = r->next;
         if (s->waits)
             serve_again(m, s);
@@ -662,7 +662,7 @@ descant_status ranks_versions_init(struct ranks *m)
 
     if (!had)
         return DESCANT_MEMORY;
-    v->all = (struct ranks_requests){.record = sizeof(struct service),
+    v->all = (struct ranks_requests){.record = sizeof(struct served_want),
                                      .out_bytes = most_bytes(m),
                                      .in_bytes = sizeof(struct want),
                                      .sent = served, .received = wanted};

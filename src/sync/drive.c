@@ -119,7 +119,7 @@ descant_status job_drive(struct descant *job, bool held, uint64_t until_ns,
     }
 }
 
-bool pace_allows(struct pace *pace, double rate, uint64_t bytes, uint64_t now_ns)
+bool pace_allows(struct rate_limit *pace, double rate, uint64_t bytes, uint64_t now_ns)
 {
     if (rate <= 0)
         return true;

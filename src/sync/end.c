@@ -146,7 +146,7 @@ static void take_rows(struct descant *job)
 static void keep_segments(struct descant *job)
 {
     for (size_t i = 0; i < job->replica.n_segments; i++) {
-        struct segment *s = &job->replica.segments[i];
+        struct replica_segment *s = &job->replica.segments[i];
         if (s->keeps && !kept_settle(s->keeps))
             log_say(&job->log, DESCANT_WARNING,
                     "the memory of '%s' cannot be made this process's own: who joins the "
@@ -202,7 +202,7 @@ static bool prepare_to_keep(struct replica *r, bool shared)
         bytes += r->segments[i].lent ? r->segments[i].n * sizeof(float) : 0;
     bool can = bytes <= machine_memory_free();
     for (i = 0; can && i < r->n_segments; i++) {
-        struct segment *s = &r->segments[i];
+        struct replica_segment *s = &r->segments[i];
         if (s->lent)
             s->keeps = kept_add(s->lent, s->n * sizeof(float), shared);
         can = !s->lent || s->keeps;

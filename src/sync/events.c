@@ -128,14 +128,15 @@ static void compose(struct descant *job, const struct fabric_note *note, int mem
 /* ------------------------------------------------------------------ telling */
 
 /* Where there is no room, that of the rank -1, as in notes.c. */
-static struct told *told_of(struct events *events, enum descant_event_kind kind, int rank)
+static struct event_line *told_of(struct events *events, enum descant_event_kind kind,
+                                  int rank)
 {
     for (int i = 0; i < events->n_told; i++)
         if (events->told[i].kind == kind && events->told[i].rank == rank)
             return &events->told[i];
     if (events->n_told >= EVENTS_TOLD - N_EVENT_KINDS && rank >= 0)
         return told_of(events, kind, -1);
-    events->told[events->n_told] = (struct told){.kind = kind, .rank = rank};
+    events->told[events->n_told] = (struct event_line){.kind = kind, .rank = rank};
     return &events->told[events->n_told++];
 }
 
@@ -146,7 +147,7 @@ static enum descant_level level_of(enum descant_event_kind kind)
     return kind == DESCANT_EVENT_JOINED ? DESCANT_INFO : DESCANT_WARNING;
 }
 
-static void say(struct descant *job, struct told *told, uint64_t now, int members)
+static void say(struct descant *job, struct event_line *told, uint64_t now, int members)
 {
     char line[LOG_LINE];
     struct fabric_note note = {told->kind, told->rank, told->count};
@@ -171,7 +172,7 @@ static void tell(struct descant *job, const struct fabric_note *note, uint64_t n
     bool quiet = events->fn && events->fn(events->user, &event) != 0;
     if (quiet || note->kind == DESCANT_EVENT_BROKEN)        /* of which the log knows */
         return;
-    struct told *told = told_of(events, note->kind, note->rank);
+    struct event_line *told = told_of(events, note->kind, note->rank);
     told->count += note->count;
     if (told->next_ns <= now)
         say(job, told, now, members);

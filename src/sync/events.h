@@ -6,7 +6,7 @@
 #include "fabric/fabric.h"
 
 /* Of the log's lines about one kind and rank. */
-struct told {
+struct event_line {
     enum descant_event_kind kind;
     int rank;
     uint64_t next_ns, every_ns;         /* no line before next; so long after the last
@@ -25,7 +25,7 @@ struct events {
     _Atomic bool stop;
     /* the thread's own, and from its end on the closing thread's */
     int n_told;
-    struct told told[EVENTS_TOLD];
+    struct event_line told[EVENTS_TOLD];
     bool broken;                        /* told */
     uint64_t pace_ns;                   /* when the log was told of rounds, or 0 */
     uint64_t no_round_ns;               /* what was waited for the last line of it, or

@@ -170,7 +170,7 @@ descant_status descant_attach(struct descant *job, const char *name, float *memo
         status = log_fail(&job->log, DESCANT_INVALID, "descant_attach: no memory");
     if (status == DESCANT_OK)
         status = replica_check(&job->replica, name, n, &at, &job->log);
-    const struct segment *other =
+    const struct replica_segment *other =
         status ? NULL : replica_overlap(&job->replica, memory, n);
     if (other != NULL)
         status = log_fail(&job->log, DESCANT_INVALID,
@@ -203,7 +203,7 @@ descant_status descant_detach(struct descant *job, const char *name)
                                       "descant_detach");
     if (status != DESCANT_OK)
         return status;
-    struct segment *s = name ? replica_find(&job->replica, name) : NULL;
+    struct replica_segment *s = name ? replica_find(&job->replica, name) : NULL;
     if (s == NULL)
         return log_fail(&job->log, DESCANT_INVALID, "there is no segment '%s'",
                         name ? name : "");

@@ -13,7 +13,7 @@
 
 enum job_state { JOB_OPEN, JOB_STARTED, JOB_PAUSED, JOB_FINISHED, JOB_BROKEN };
 
-struct pace {
+struct rate_limit {
     uint64_t bytes, paid_ns;            /* moved so far, and until when they are paid
                                            for */
 };
@@ -64,7 +64,7 @@ struct descant {
     uint64_t merged_steps;              /* at the last merge */
     struct waits_told told;             /* of the wait that its holder is in */
     bool paused;                        /* from pause to reload */
-    struct pace pace;                   /* sync_rate */
+    struct rate_limit pace;             /* sync_rate */
     bool introduced;                    /* allreduce: our state has been given or taken */
     bool rows_turn;                     /* the shadow's last piece was offered to the
                                            tables */
@@ -89,7 +89,7 @@ struct descant {
 /* sync_rate: a round may begin once the bytes moved before are paid for, at `rate` bytes
  * a second. Unused bytes are saved for a second. */
 #define PACE_SAVED_NS 1000000000u
-bool pace_allows(struct pace *pace, double rate, uint64_t bytes, uint64_t now_ns);
+bool pace_allows(struct rate_limit *pace, double rate, uint64_t bytes, uint64_t now_ns);
 
 #define JOB_LIKELY(x) __builtin_expect(!!(x), 1)
 

@@ -96,7 +96,7 @@ static void outer_save(const struct descant *job, float *const vectors[2], int n
 {
     for (int v = 0; v < n; v++)
         for (size_t i = 0; i < job->replica.n_segments; i++) {
-            const struct segment *s = &job->replica.segments[i];
+            const struct replica_segment *s = &job->replica.segments[i];
             memcpy(bytes, vectors[v] + s->at, s->n * sizeof(float));
             bytes += s->n * sizeof(float);
         }
@@ -107,7 +107,7 @@ static void outer_load(const struct descant *job, float *const vectors[2], int n
 {
     for (int v = 0; v < n; v++)
         for (size_t i = 0; i < job->replica.n_segments; i++) {
-            const struct segment *s = &job->replica.segments[i];
+            const struct replica_segment *s = &job->replica.segments[i];
             memcpy(vectors[v] + s->at, bytes, s->n * sizeof(float));
             bytes += s->n * sizeof(float);
         }

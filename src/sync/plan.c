@@ -191,7 +191,7 @@ static const struct plan defaults = {
     .preset = "custom", .alpha = 1, .rate = 1, .hot = 100};
 
 /* The string and, for each key it has, the place it stands at, from 1; 0: not given. */
-struct source {
+struct plan_text {
     const char *text;
     size_t place[N_KEYS];
     char message[MESSAGE_ROOM];
@@ -257,7 +257,7 @@ static void copy_field(struct draft *to, const struct draft *from, int key)
 #define FAIL(source, ...)                                                                    \
     (snprintf((source)->message, sizeof(source)->message, __VA_ARGS__), false)
 
-static bool check_uses(struct draft *draft, struct source *source)
+static bool check_uses(struct draft *draft, struct plan_text *source)
 {
     const struct draft none = {.plan = defaults};
     for (int key = 0; key < N_KEYS; key++) {
@@ -278,7 +278,7 @@ static size_t later(size_t a, size_t b)
 
 /* Supersteps come after a period or after so many gradients: who gives one has not the
  * other. */
-static bool check_control(struct plan *plan, struct source *source)
+static bool check_control(struct plan *plan, struct plan_text *source)
 {
     const size_t *place = source->place;
     if (!place[KEY_WHAT])
@@ -299,7 +299,7 @@ static bool check_control(struct plan *plan, struct source *source)
 
 /* The rules between keys. Unset keys that a changed when or what leaves behind are reset.
  */
-static bool check_rules(struct draft *draft, struct source *source)
+static bool check_rules(struct draft *draft, struct plan_text *source)
 {
     struct plan *plan = &draft->plan;
     const size_t *place = source->place;
@@ -336,7 +336,7 @@ static bool check_rules(struct draft *draft, struct source *source)
 }
 
 /* One "key=value" at text[0, length). */
-static bool parse_change(struct draft *draft, struct source *source, const char *text,
+static bool parse_change(struct draft *draft, struct plan_text *source, const char *text,
                          size_t length)
 {
     size_t place = (size_t)(text - source->text) + 1;
@@ -367,7 +367,7 @@ static bool parse_change(struct draft *draft, struct source *source, const char 
     return true;
 }
 
-static bool parse_changes(struct draft *draft, struct source *source, const char *at)
+static bool parse_changes(struct draft *draft, struct plan_text *source, const char *at)
 {
     for (;;) {
         at += strspn(at, " ");
@@ -390,10 +390,10 @@ static const struct plan_preset *find_preset(const char *name, size_t length)
     return NULL;
 }
 
-static bool parse_preset(struct draft *draft, struct source *source, size_t length)
+static bool parse_preset(struct draft *draft, struct plan_text *source, size_t length)
 {
     const struct plan_preset *row = find_preset(source->text, length);
-    struct source own = {0};
+    struct plan_text own = {0};
     if (row) {
         own.text = row->changes;
         draft->plan.preset = row->name;
@@ -414,7 +414,7 @@ static bool parse_preset(struct draft *draft, struct source *source, size_t leng
     return false;
 }
 
-static bool parse(struct draft *draft, struct source *source)
+static bool parse(struct draft *draft, struct plan_text *source)
 {
     const char *text = source->text;
     size_t length = strcspn(text, ",");
@@ -430,7 +430,7 @@ static bool parse(struct draft *draft, struct source *source)
 descant_status plan_parse(struct plan *plan, const char *text, const struct log *log)
 {
     struct draft draft = {.plan = defaults};
-    struct source source = {.text = text ? text : ""};
+    struct plan_text source = {.text = text ? text : ""};
     if (!parse(&draft, &source))
         return log_fail(log, DESCANT_BAD_PLAN, "plan \"%.100s\": %s", source.text,
                         source.message);
@@ -475,7 +475,7 @@ size_t plan_text(const struct plan *plan, char *text, size_t room)
     struct draft from = {.plan = defaults}, to = {.plan = *plan};
     const struct plan_preset *row = find_preset(plan->preset, strlen(plan->preset));
     if (row) {
-        struct source source = {.text = row->name};
+        struct plan_text source = {.text = row->name};
         parse(&from, &source);
         put(&w, row->name);
     }

@@ -9,7 +9,7 @@
 
 #include <pthread.h>
 
-struct segment {
+struct replica_segment {
     char *name;
     float *memory;      /* NULL: detached. Guarded by replica.lock once training runs */
     size_t at, n;       /* floats of the flat vector */
@@ -21,7 +21,7 @@ struct segment {
 };
 
 struct replica {
-    struct segment *segments;
+    struct replica_segment *segments;
     size_t n_segments, room;
     size_t n;                   /* floats of the flat vector so far */
     bool any_attached;
@@ -39,10 +39,10 @@ void replica_fini(struct replica *r);
 descant_status replica_check(struct replica *r, const char *name, size_t n, size_t *at,
                              const struct log *log);
 void replica_add(struct replica *r, float *memory, size_t n, bool attached);
-struct segment *replica_find(struct replica *r, const char *name);
+struct replica_segment *replica_find(struct replica *r, const char *name);
 /* The first segment that has a part of this memory; NULL: none. */
-const struct segment *replica_overlap(const struct replica *r, const float *memory,
-                                      size_t n);
+const struct replica_segment *replica_overlap(const struct replica *r,
+                                              const float *memory, size_t n);
 
 /* After the last add: makes r->live. */
 descant_status replica_fix(struct replica *r);
@@ -50,7 +50,7 @@ descant_status replica_fix(struct replica *r);
 /* The segment's memory is the caller's again; keep: exchanges go on with its last values.
  * The caller holds the lock, and no exchange is at work. False: no memory, and nothing
  * has changed. */
-bool replica_detach(struct replica *r, struct segment *s, bool keep);
+bool replica_detach(struct replica *r, struct replica_segment *s, bool keep);
 
 /* The manifest: the plan's line, then a line "name count" for each segment. memory_give
  * it. */

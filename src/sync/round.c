@@ -176,7 +176,7 @@ void round_abandon(struct round *r)
     r->state = ROUND_IDLE;
 }
 
-void round_keep(struct round *r, const struct segment *segment)
+void round_keep(struct round *r, const struct replica_segment *segment)
 {
     float *copy = r->fabric->contribution;
     if (segment->memory != NULL && copy != NULL &&

@@ -77,7 +77,7 @@ void round_set_outer(struct round *r, uint64_t rounds);
 
 /* Before a segment is detached: where others read copies, theirs are to have its last
  * values. */
-void round_keep(struct round *r, const struct segment *segment);
+void round_keep(struct round *r, const struct replica_segment *segment);
 
 /* Drops the round; the others finish it without us. */
 void round_abandon(struct round *r);

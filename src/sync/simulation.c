@@ -20,7 +20,7 @@
 
 #include <string.h>
 
-struct trainer {
+struct simulated_trainer {
     struct fabric *fabric;
     struct replica replica;
     struct round round;
@@ -42,7 +42,7 @@ struct simulation {
     struct plan plan;
     const struct fabric_type *type;
     struct simulated *world;
-    struct trainer *trainers;
+    struct simulated_trainer *trainers;
     bool fixed;                 /* nobody comes late or dies */
     uint64_t began_ns;
     uint64_t next_ns;           /* no step ends, and nobody comes, before */
@@ -62,7 +62,7 @@ static double of(const double *values, int i, double otherwise)
 
 static void plan_step(struct simulation *s, int i, uint64_t now)
 {
-    struct trainer *x = &s->trainers[i];
+    struct simulated_trainer *x = &s->trainers[i];
     double chance = 1 + s->o.spread * (2 * rng_uniform(&x->rng) - 1);
     double seconds = s->o.step_s * of(s->o.slow, i, 1) * chance;
     x->step_ends_ns = now + (uint64_t)(seconds * 1e9);
@@ -75,7 +75,7 @@ static void plan_step(struct simulation *s, int i, uint64_t now)
 
 static descant_status enter_tables(struct simulation *s, int i)
 {
-    struct trainer *x = &s->trainers[i];
+    struct simulated_trainer *x = &s->trainers[i];
     descant_status status = DESCANT_OK;
     char name[32];
     float *w;
@@ -96,7 +96,7 @@ static descant_status enter_tables(struct simulation *s, int i)
 
 static descant_status enter(struct simulation *s, int i)
 {
-    struct trainer *x = &s->trainers[i];
+    struct simulated_trainer *x = &s->trainers[i];
     int late = 0;
     for (int k = 0; k < s->o.trainers; k++)
         late += of(s->o.join_s, k, 0) > 0;
@@ -151,7 +151,7 @@ static descant_status enter(struct simulation *s, int i)
     return status;
 }
 
-static void begin(struct trainer *x, bool released)
+static void begin(struct simulated_trainer *x, bool released)
 {
     round_begin(&x->round, (double)(x->t - x->begun_steps), released);
     x->begun_steps = x->t;
@@ -159,7 +159,7 @@ static void begin(struct trainer *x, bool released)
         ;
 }
 
-static void mean_begin(struct simulation *s, struct trainer *x)
+static void mean_begin(struct simulation *s, struct simulated_trainer *x)
 {
     struct exchange exchange = {.kind = EXCHANGE_MEAN, .n = s->o.n, .weight = 1};
     x->round.copy_extent.n = s->o.n;
@@ -173,7 +173,7 @@ static void mean_begin(struct simulation *s, struct trainer *x)
  * it; for a joiner where the others are. */
 static void started(struct simulation *s, int i, uint64_t now)
 {
-    struct trainer *x = &s->trainers[i];
+    struct simulated_trainer *x = &s->trainers[i];
     x->started = true;
     x->step_ends_ns = UINT64_MAX;
     bool joins = of(s->o.join_s, i, 0) > 0;
@@ -193,7 +193,7 @@ static void started(struct simulation *s, int i, uint64_t now)
 
 /* ------------------------------------------------------------------ steps */
 
-static void apply(struct simulation *s, struct trainer *x)
+static void apply(struct simulation *s, struct simulated_trainer *x)
 {
     float rate = (float)s->o.rate;
     for (size_t k = 0; k < s->o.n; k++)
@@ -202,7 +202,7 @@ static void apply(struct simulation *s, struct trainer *x)
 
 static void make_step(struct simulation *s, int i)
 {
-    struct trainer *x = &s->trainers[i];
+    struct simulated_trainer *x = &s->trainers[i];
     x->t++;
     if (s->o.rows != NULL)
         s->o.rows(s->o.context, i, x->t, &x->tables);
@@ -239,7 +239,7 @@ static void make_step(struct simulation *s, int i)
 
 static void unblock(struct simulation *s, int i, uint64_t now)
 {
-    struct trainer *x = &s->trainers[i];
+    struct simulated_trainer *x = &s->trainers[i];
     if (!x->blocked)
         return;
     x->blocked = false;
@@ -249,7 +249,7 @@ static void unblock(struct simulation *s, int i, uint64_t now)
 
 static void round_done(struct simulation *s, int i, uint64_t now)
 {
-    struct trainer *x = &s->trainers[i];
+    struct simulated_trainer *x = &s->trainers[i];
     if (!x->started) {
         started(s, i, now);
         return;
@@ -271,7 +271,7 @@ static void round_done(struct simulation *s, int i, uint64_t now)
 
 static bool advance_mean(struct simulation *s, int i, uint64_t now)
 {
-    struct trainer *x = &s->trainers[i];
+    struct simulated_trainer *x = &s->trainers[i];
     struct fabric_part part;
     switch (s->type->poll(x->fabric, &part)) {
     case FABRIC_PART:
@@ -289,7 +289,7 @@ static bool advance_mean(struct simulation *s, int i, uint64_t now)
     }
 }
 
-static bool may_begin(const struct simulation *s, const struct trainer *x)
+static bool may_begin(const struct simulation *s, const struct simulated_trainer *x)
 {
     uint64_t least = s->plan.gap > 1 ? (uint64_t)s->plan.gap : 1;
     return s->plan.when == PLAN_SHADOW && x->started && x->t - x->begun_steps >= least;
@@ -298,7 +298,7 @@ static bool may_begin(const struct simulation *s, const struct trainer *x)
 /* One piece of trainer i; false when nothing of it moves. */
 static bool advance(struct simulation *s, int i, uint64_t now, bool *failed)
 {
-    struct trainer *x = &s->trainers[i];
+    struct simulated_trainer *x = &s->trainers[i];
     if (x->started && s->plan.what == PLAN_GRADIENT && !x->final_open)
         return advance_mean(s, i, now);
     switch (round_advance(&x->round)) {
@@ -328,7 +328,7 @@ static bool advance(struct simulation *s, int i, uint64_t now, bool *failed)
 }
 
 /* One piece of its tables. */
-static bool advance_rows(struct trainer *x, uint64_t now, bool *failed)
+static bool advance_rows(struct simulated_trainer *x, uint64_t now, bool *failed)
 {
     enum round_progress progress =
         x->started ? tables_advance(&x->tables) : ROUND_RESTING;
@@ -344,19 +344,19 @@ static bool advance_rows(struct trainer *x, uint64_t now, bool *failed)
     return true;
 }
 
-static bool trained(const struct simulation *s, const struct trainer *x)
+static bool trained(const struct simulation *s, const struct simulated_trainer *x)
 {
     return x->dead || (x->started && !x->blocked && x->t >= s->o.steps);
 }
 
-static bool finished(const struct simulation *s, const struct trainer *x)
+static bool finished(const struct simulation *s, const struct simulated_trainer *x)
 {
     return x->dead || (trained(s, x) && tables_ended(&x->tables));
 }
 
 /* In plans that count steps, one that has made its steps waits for the others' rows; a
  * shadow serves to the end. True: it has begun something. */
-static bool end_training(struct simulation *s, struct trainer *x)
+static bool end_training(struct simulation *s, struct simulated_trainer *x)
 {
     if (s->plan.when != PLAN_EVERY || x->final_open || x->gone || !trained(s, x))
         return false;
@@ -375,7 +375,7 @@ static bool end_training(struct simulation *s, struct trainer *x)
 /* Until it can do no more, and sleeps. */
 static descant_status go_on(struct simulation *s, int i)
 {
-    struct trainer *x = &s->trainers[i];
+    struct simulated_trainer *x = &s->trainers[i];
     bool failed = false;
 
     x->stepped = false;
@@ -403,7 +403,7 @@ static uint64_t join_ns(const struct simulation *s, int i)
     return s->began_ns + (uint64_t)(of(s->o.join_s, i, 0) * 1e9);
 }
 
-static bool steps(const struct simulation *s, const struct trainer *x)
+static bool steps(const struct simulation *s, const struct simulated_trainer *x)
 {
     return x->started && !x->blocked && !trained(s, x);
 }
@@ -415,7 +415,7 @@ static descant_status at_moment(struct simulation *s, uint64_t now)
 
     s->next_ns = UINT64_MAX;
     for (int i = 0; i < s->o.trainers && status == DESCANT_OK; i++) {
-        struct trainer *x = &s->trainers[i];
+        struct simulated_trainer *x = &s->trainers[i];
         uint64_t due = x->fabric == NULL ? join_ns(s, i)
                        : steps(s, x)     ? x->step_ends_ns
                                          : UINT64_MAX;
@@ -503,7 +503,7 @@ descant_status simulation_run(struct simulation **out, const struct simulation_o
 
 struct simulation_trainer simulation_look(const struct simulation *s, int trainer)
 {
-    const struct trainer *x = &s->trainers[trainer];
+    const struct simulated_trainer *x = &s->trainers[trainer];
     return (struct simulation_trainer){
         .w = x->w,
         .steps = x->t,
@@ -526,7 +526,7 @@ void simulation_destroy(struct simulation *s)
     if (s == NULL)
         return;
     for (int i = 0; s->trainers != NULL && i < s->o.trainers; i++) {
-        struct trainer *x = &s->trainers[i];
+        struct simulated_trainer *x = &s->trainers[i];
         if (x->round_made)
             round_fini(&x->round);
         tables_stop(&x->tables);
