@@ -21,7 +21,9 @@ static int broken;
 #define RULE(name, test) (broken == name || (test))
 #include "ranks/ledger.c"
 #include "ranks/ledger_epoch.c"
+#include "ranks/ledger_round.c"
 #include "ranks/ledger_state.c"
+#include "ranks/ledger_word.c"
 
 #include "base/base.h"
 #include "harness/suite.h"

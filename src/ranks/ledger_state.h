@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The ledger's state, and the changes to it that its three files share. They call each
- * other downwards: ledger.c the other two, ledger_epoch.c ledger_state.c. */
+/* The ledger's state, and the calls between its files, which go downwards: ledger.c calls
+ * all others, and these call ledger_state.c. */
 #ifndef LEDGER_STATE_H
 #define LEDGER_STATE_H
 
@@ -79,6 +79,12 @@ static inline bool is_hollow(const struct ledger *l, const struct ledger_seat *s
     return is_here(l, s) && s->told.hollow && ledger_same(s->told.version, l->newest);
 }
 
+/* The newest seq of that process which the version that is held has. */
+static inline uint64_t merged_of(const struct ledger_seat *s, uint64_t generation)
+{
+    return s->merged.generation == generation ? s->merged.seq : 0;
+}
+
 /* No round of members at work has it. */
 static inline bool at_end(const struct ledger *l, const struct ledger_seat *s)
 {
@@ -129,6 +135,23 @@ int ledger_donor(const struct ledger *l, struct ledger_version version, int not_
 enum gives ledger_gives(const struct ledger *l, int donor);     /* -1: NONE */
 /* The list is in MEMBER already. */
 void ledger_stand(struct ledger *l, uint64_t epoch, int coordinator);
+
+/* --- ledger_word.c --- */
+
+/* Writes the word from the state. False: the state no longer has what was owed. */
+bool ledger_write_word(const struct ledger *l, struct ledger_decision *d,
+                       enum ledger_what what, int to, struct ledger_entry *list);
+/* Whether a word's ranks, numbers and list may be used. */
+bool ledger_word_is_sane(const struct ledger *l, const struct ledger_decision *w,
+                         const struct ledger_entry *list);
+
+/* --- ledger_round.c --- */
+
+/* Takes a HERE for the seat's last, and counts it. */
+void ledger_tell_of(struct ledger *l, struct ledger_seat *s,
+                    const struct ledger_decision *here);
+/* Notes since when a quorum has arrived. */
+void ledger_watch_quorum(struct ledger *l);
 
 /* --- ledger_epoch.c --- */
 
