@@ -97,7 +97,7 @@ static void hear_fail(struct ranks *m, const struct ranks_word *word)
 /* The coordinator keeps what a rank brings; the ledger hears the rest. */
 static void hear_here(struct ranks *m, int from, const struct ranks_word *word)
 {
-    if (m->lead && !ranks_lead_admits(m, from, word))
+    if (m->lead && !ranks_admission_admits(m, from, word))
         return;
     if (m->lead)
         ranks_lead_hear_here(m, from, word);
@@ -111,7 +111,7 @@ static void act(struct ranks *m, int from, const struct ranks_word *word)
     case WORD_LEAVE:
         if (m->place.fixed)
             ranks_rows_lead_hear(m, from, word);
-        ranks_lead_hear(m, from, word);
+        ranks_admission_hear(m, from, word);
         break;
     case WORD_HERE:
         hear_here(m, from, word);
@@ -187,7 +187,7 @@ static struct word_facts facts_of(const struct ranks *m, int from,
     if (!m->place.fixed)        /* also where parcels go, and nothing is started */
         facts.turns |= 1U << WORD_ALIVE;
     if (m->lead)
-        ranks_lead_facts(m, from, word, &facts);
+        ranks_admission_facts(m, from, word, &facts);
     ranks_rows_facts(m, from, &facts);
     return facts;
 }

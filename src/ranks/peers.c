@@ -48,7 +48,7 @@ void ranks_peers_met(struct ranks *m, const struct link_peer *peer)
         p->generation = 0;
         m->link->type->forget(m->link, peer->rank, LINK_PEER);
         p->silent = true;
-        ranks_lead_gone(m, peer->rank);
+        ranks_admission_gone(m, peer->rank);
         if (m->center)
             ranks_center_serve(m);
         ranks_members_silent(m, peer->rank);

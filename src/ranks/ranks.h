@@ -29,145 +29,10 @@
 
 #include "fabric/fabric.h"
 #include "link/link.h"
+#include "ranks/lanes.h"
 #include "ranks/ledger.h"
-
-enum {
-    RANKS_PIECE = 32768,        /* floats: 128 KiB */
-    RANKS_PIECE_LEAST = 4096,
-    RANKS_DEPTH = 8,            /* pieces in flight to or from one rank, of each sort */
-    RANKS_TEXT = 640            /* bytes of a word's text, with its end */
-};
-
-enum { RANKS_PROTOCOL = 11 };          /* of the words and pieces between ranks */
-
-enum ranks_tag { TAG_WORD = 1, TAG_MANIFEST, TAG_GIVE, TAG_TELL, TAG_STATE, TAG_ASK,
-               TAG_ROWS, TAG_POST, TAG_POST_TAKEN, TAG_WANT, TAG_VERSION,
-               TAG_ANSWER /* and from there on, one for each seat */ };
-
-struct ranks;
-
-/* A message in flight. Its record stays where it is, and tells what to do when it has
- * ended. */
-struct ranks_op {
-    void (*ended)(struct ranks *m, struct ranks_op *op, const struct link_ended *ended);
-    int rank;                   /* to or from whom */
-    unsigned slot;
-    bool busy;
-    bool any_length;            /* a receive: up to `most` bytes, else just as many */
-    bool even_failed;           /* `ended` is called, too, where the peer has gone */
-    bool piece;                 /* of a round */
-    uint16_t tag;
-    uint32_t most;              /* 0: it is a send */
-    float *floats;              /* a piece: its buffer */
-    void *of;                   /* a piece: its lane, or its hearer; else its request */
-};
-
-/* A request and its answer, at the head of a record of their user's; its memory is one
- * block. Where the peer holds a request up, another takes its place, and it is parked:
- * it goes once nothing of it is under way. */
-struct ranks_request {
-    struct ranks_op send, receive;
-    void *out, *in;                     /* what they carry */
-    bool parked;
-    struct ranks_request *next;         /* parked */
-};
-
-/* All of one kind. */
-struct ranks_requests {
-    size_t record, out_bytes, in_bytes; /* of each */
-    void (*sent)(struct ranks *m, struct ranks_op *op, const struct link_ended *ended);
-    void (*received)(struct ranks *m, struct ranks_op *op,
-                     const struct link_ended *ended);
-    struct ranks_request *parked;
-};
-
-/* --- words --- */
-
-enum ranks_what {
-    /* to the coordinator; HERE also from it */
-    WORD_HELLO,         /* has started; its manifest follows */
-    WORD_HERE,          /* of its ledger; where it has arrived, with which exchange */
-    WORD_LEAVE,         /* begins nothing more; where the link is fixed */
-    /* from the coordinator */
-    WORD_CALL,          /* others wait for your arrival */
-    WORD_GO,            /* the round is closed; runs of seats follow */
-    WORD_VOID,          /* your elastic exchange goes on by itself */
-    WORD_MEMBERS,       /* so many take part; `source` does no more */
-    WORD_LATE,          /* for whom your round waits; struct awaited follows */
-    WORD_FAIL,          /* the job has failed, or this newcomer differs; text follows */
-    WORD_BYE,           /* all have left; where the link is fixed */
-    WORD_ROWS, WORD_ROWS_CALL, WORD_ROWS_GO, WORD_ROWS_HAVE, WORD_ROWS_TAKE,
-    WORD_LEAD,          /* rows.c has these */
-    WORD_FENCE, WORD_PROPOSE, WORD_STANDS, WORD_TAKE,   /* members.c */
-    WORD_FORM,          /* from rank 0, where ranks come and go: the job begins with this
-                           list */
-    WORD_ALIVE,         /* to a member of a round that lasts */
-    WORD_ROWS_NONE, WORD_ROWS_LACK      /* rows.c */
-};
-
-/* The ledger's part of a word (struct ledger_decision). */
-struct ranks_ledger {
-    uint64_t generation, epoch, ballot, accepted, arrival;
-    struct ledger_version version, base;
-    int32_t coordinator, about;
-    uint32_t fresh, vouched, leaves, final, absent, cannot_give, hollow, unused;
-};
-
-/* One of a list that follows such a word, or is part of a version. */
-struct ranks_entry {
-    int32_t rank;
-    uint32_t unused;
-    uint64_t generation, seq;   /* seq: of a version */
-};
-
-struct ranks_word {
-    uint32_t what, protocol;
-    uint32_t seq;               /* HERE: which of its sender's exchanges has arrived */
-    uint32_t kind, final, bad;  /* final: HERE, GO; MEMBERS: it has begun its finish */
-    uint64_t refers;            /* HERE: the series of the round whose result is the
-                                   sender's reference */
-    uint32_t encoded;           /* GO: the mean is sent as the plan's wire says */
-    uint32_t round;
-    int32_t source;             /* GO: of a state; -1: of a mean without a good
-                                   contribution. MEMBERS: who has left */
-    uint32_t members, epoch, status, seats;
-    uint32_t threads;           /* HELLO */
-    int32_t host, local_rank;   /* HELLO */
-    /* n: floats; HERE of a newcomer: pieces that it has taken */
-    uint64_t n, agree, priority, manifest_bytes;
-    uint64_t note;              /* HERE: the sender's; GO: of a state, the source's */
-    uint64_t stands;            /* the epoch that stands, as the sender knows */
-    double weight;
-    struct ranks_ledger ledger;
-};
-
-/* A member of a round. */
-struct ranks_seat {
-    int32_t rank;
-    uint32_t seq;               /* of the exchange that counts; 0: it only helps */
-    uint64_t arrival;           /* as its ledger counts them; 0: it only helps */
-    uint32_t threads;           /* of all ranks on its machine */
-    uint32_t bad;
-    int32_t host, local_rank;   /* its machine, by the lowest rank there; its place on
-                                   it */
-    double share;               /* of a mean */
-};
-
-/* So many of them whose ranks follow each other and who differ in nothing but their
- * places (seats.c). */
-struct ranks_run {
-    struct ranks_seat first;
-    uint32_t n;
-    uint32_t apart;             /* each is alone on its host; 0: they are on one */
-};
-
-/* A leader's part in a round of rows. */
-struct rows_seat {
-    int32_t rank;
-    uint32_t unused;
-    uint64_t bytes;
-    uint64_t generation, seq;   /* which of its parts it is; 0 where the link is fixed */
-};
+#include "ranks/messages.h"
+#include "ranks/words.h"
 
 /* The rows on which all machines agree, as they are given to those who come late: rows.c,
  * versions.c. */
@@ -196,86 +61,6 @@ struct ranks_peer {
                                        up */
 };
 
-/* --- the floats of a round --- */
-
-/* With one owner of a slice: our parts of it, and the slice as the owner tells it. Of
- * a state: what goes to the member after us, and what comes from the one before. */
-struct ranks_lane {
-    int member;                         /* the owner's place in the round */
-    size_t pieces;                      /* of its slice */
-    size_t given, learning;             /* begun */
-    size_t learned;                     /* ended; encoded: decoded */
-    bool here[RANKS_DEPTH];             /* encoded pieces that have come, and are not
-                                           decoded */
-    struct ranks_op give[RANKS_DEPTH], learn[RANKS_DEPTH];
-    bool ready;                         /* in the list of those that can go on */
-    struct ranks_lane *next;
-};
-
-/* One of those that an owner tells. */
-struct ranks_hearer {
-    int member;
-    size_t told;                        /* pieces, ended */
-};
-
-/* The parts that an owner takes, and the pieces that it tells. Parts are counted over
- * all pieces, and those of one piece are in the order of ranks; part q lies in buffer
- * q % room. */
-struct ranks_window {
-    int n_peers, n_givers, before;      /* before: givers of lower ranks than this one */
-    struct ranks_hearer *peers;
-    int *givers;                        /* members: those of the peers that have a
-                                           share */
-    size_t room, taken, came, reduced;  /* parts: begun; here without a gap; done with */
-    struct ranks_op *takes;             /* (room) */
-    bool *here;                         /* (room) */
-    size_t telling;                     /* begun: pieces x peers */
-    size_t untold[RANKS_DEPTH];         /* of the piece in that place: peers to be told */
-    struct ranks_op *tells, **idle;     /* (room) */
-    size_t n_idle;
-    double *sum, total;                 /* of a piece that is reduced by and by, as far as
-                                           it is, and of the shares in it; */
-    bool spoilt;                        /* parts that are not finite were left out */
-};
-
-/* The records and buffers of a round; they are there while it needs them (lanes.c). */
-struct ranks_lanes {
-    struct ranks_lane *list;            /* by member */
-    int n;
-    struct ranks_lane *first, *last;    /* that can go on */
-    struct ranks_window window;
-    void *memory[2];                    /* of the list, and of the window; */
-    size_t bytes[2];
-};
-
-struct ranks_round {
-    bool active, ours;          /* ours: of the exchange that is open, else we only
-                                   help */
-    bool shown;                 /* a state's part is out, or need not be */
-    enum exchange_kind kind;
-    bool final;
-    enum wire wire;
-    uint32_t number, n_bad;
-    size_t n, piece;
-    uint64_t series;            /* of its pieces (link.h, 10) */
-    uint64_t base;              /* the series of the version that it is upon */
-    uint64_t began_ns;
-    uint64_t note;              /* of a state */
-    int k, me, source;          /* members; places among them */
-    int owners;                 /* of a mean: so many of them have a slice */
-    struct ranks_seat *seats;
-    const struct vector *in;
-    bool gives;
-    size_t n_own, reduced;      /* pieces of our slice */
-    size_t left;                /* pieces to be given, learned and told: not ended yet */
-    size_t shown_pieces;        /* by hosts: of our vector, that lie in the host's
-                                   memory */
-    size_t n_state, came, coming, passing, passed;      /* pieces of a state */
-    bool here[RANKS_DEPTH];
-    size_t filled;              /* of the centre, from our own vector */
-    bool fetching;              /* a final state: the centre from its owners */
-};
-
 enum ranks_stage {
     STAGE_IDLE,
     STAGE_LOOK,         /* at the own vector, before arriving */
@@ -292,6 +77,7 @@ struct ranks_rows_lead;
 struct ranks_host;
 struct ranks_post;
 struct ranks_versions;
+struct ranks_donor;
 
 /* The parts of the version that a rank holds. */
 struct ranks_held {
@@ -367,6 +153,7 @@ struct ranks {
                                            member */
     struct ranks_lead *lead;            /* of each rank that may be the coordinator */
     struct ranks_versions *versions;    /* NULL: the link is fixed */
+    struct ranks_donor *donor;          /* as versions */
     /* A peer has come or gone. */
     void (*met)(struct ranks *m, const struct link_peer *peer);
     /* False: it may not be acted upon, and the job has failed. */
@@ -585,23 +372,32 @@ uint64_t ranks_versions_pieces(const struct ranks *m);
 
 descant_status ranks_lead_init(struct ranks *m);
 void ranks_lead_fini(struct ranks *m);
-struct word_facts;
-void ranks_lead_facts(const struct ranks *m, int from, const struct ranks_word *word,
-                      struct word_facts *facts);
-void ranks_lead_hear(struct ranks *m, int from, const struct ranks_word *word);
 void ranks_lead_hear_here(struct ranks *m, int from, const struct ranks_word *word);
-void ranks_lead_turn(struct ranks *m);
-void ranks_lead_changed(struct ranks *m);           /* another epoch stands */
-void ranks_lead_gone(struct ranks *m, int rank);    /* its process has */
-void ranks_lead_time(struct ranks *m);
-/* as the coordinator says */
+void ranks_lead_hear_leave(struct ranks *m, int from);
+/* The coordinator says that this rank begins its finish, or has left. */
 void ranks_lead_ends(struct ranks *m, int rank, bool finishes);
-/* False: HERE of a newcomer whose manifest is not known yet; it is heard later. */
-bool ranks_lead_admits(struct ranks *m, int from, const struct ranks_word *word);
+void ranks_lead_changed(struct ranks *m);           /* another epoch stands */
+/* Ends the job for all ranks. */
 void ranks_lead_fail(struct ranks *m, descant_status status, const char *text);
-/* Whom the round that gathers waits for. */
+/* Fills in the ranks that the round that gathers waits for. */
 void ranks_lead_late(struct ranks *m, struct awaited *awaited);
+/* Tells ranks that have arrived for whom their round waits. */
 void ranks_lead_tell_late(struct ranks *m);
+
+/* --- admission.c --- */
+
+struct word_facts;
+void ranks_admission_facts(const struct ranks *m, int from, const struct ranks_word *word,
+                           struct word_facts *facts);
+void ranks_admission_hear(struct ranks *m, int from, const struct ranks_word *word);
+/* False: HERE is of a newcomer whose manifest is not known yet, and is heard later. */
+bool ranks_admission_admits(struct ranks *m, int from, const struct ranks_word *word);
+void ranks_admission_gone(struct ranks *m, int rank);       /* its process has gone */
+
+/* --- lead_round.c --- */
+
+void ranks_lead_turn(struct ranks *m);
+void ranks_lead_time(struct ranks *m);
 
 /* --- pieces.c --- */
 
@@ -642,7 +438,8 @@ void ranks_mean_late(const struct ranks *m, struct awaited *awaited);
 /* --- hosts.c --- */
 
 /* of the table */
-descant_status ranks_share(struct fabric *f, const char *name, size_t bytes, void **block);
+descant_status ranks_share(struct fabric *f, const char *name, size_t bytes,
+                           void **block);
 /* the same for all ranks; after open */
 bool ranks_by_hosts(const struct ranks *m);
 /* the contribution, too, where one is wanted */

@@ -38,7 +38,8 @@ struct rows_peer {
     int deaf;                       /* a donor that it does not hear; -1: none */
     uint32_t pieces;                /* of the rows that have come to it, */
     uint64_t moved_ns;              /* since then as many, of the same; */
-    uint64_t through;               /* the round of vectors that it has waited for since */
+    /* the round of vectors that it has waited for since */
+    uint64_t through;
     uint64_t slow_ns;               /* since then it is not waited for; 0: it is */
     bool compared;                  /* a newcomer whose manifest is the same, */
     bool comes;                     /* and that has said so, in this epoch or before it */

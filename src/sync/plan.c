@@ -254,7 +254,7 @@ static void copy_field(struct draft *to, const struct draft *from, int key)
     memcpy((char *)to + at, (const char *)from + at, sizes[plan_options[key].type]);
 }
 
-#define FAIL(source, ...)                                                                    \
+#define FAIL(source, ...)                                                                \
     (snprintf((source)->message, sizeof(source)->message, __VA_ARGS__), false)
 
 static bool check_uses(struct draft *draft, struct plan_text *source)
