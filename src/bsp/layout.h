@@ -116,7 +116,8 @@ static inline unsigned newest_copy(uint64_t word)
 
 /* --- flip: {full 1, drained 2, committed 2 bits}, committed being the lowest ---
  *
- *   full       `committed` can be taken; `drained` is with the keeper; the third is being written
+ *   full       `committed` can be taken; `drained` is with the keeper; the third is being
+ *              written
  *   not full   `committed` was taken and is with the keeper; the third is being written
  *
  * Only the owner makes it full, only the keeper empties it. So what a compare-and-swap

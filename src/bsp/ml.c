@@ -229,7 +229,8 @@ descant_status descant_ml_pin(struct descant_ml *ml, struct descant_ml_model *mo
         newest = pin;       /* the keeper's gift */
     ml->version = newest_version(newest);
     ml->has_version = true;
-    *model = (struct descant_ml_model){segment_copy(ml->h, newest_copy(newest)), ml->version};
+    *model = (struct descant_ml_model){segment_copy(ml->h, newest_copy(newest)),
+                                       ml->version};
     return DESCANT_OK;
 }
 

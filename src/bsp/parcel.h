@@ -5,7 +5,8 @@
  *   branch    HELLO    it is here; `version` of its segments, 0: it has none
  *   control   WELCOME  of which run and how large the model is
  *   branch    READY    it has room for it
- *   control   SHAPE    the parts, as floats' bytes; segments that are there must have the same
+ *   control   SHAPE    the parts, as floats' bytes, which segments that are there must
+ *                      have, too
  *   control   MODEL    the newest model; the first one makes the segments
  *   branch    ABOVE    its segments have `version`, which the next model must be above
  *   control   READ     read out; `asked` numbers it

@@ -13,7 +13,7 @@
  * its own chunks. The number of chunks of such a file is known when its end was seen, and
  * kept for later epochs.
  *
- *   window   | last byte before | the piece: chunk_bytes      | up to the end of the last line |
+ *   window   | last byte before | the piece: chunk_bytes | up to the last line's end |
  *              is it a line end?
  *
  * A line longer than LINE_LIMIT is handed on cut, longer than the limit, so that the

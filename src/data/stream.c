@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Bytes of a descriptor, plain or decompressed. The first four tell the kind:
  *
- *   1f 8b           gzip, also several members after each other (as bgzip and cat make them)
+ *   1f 8b           gzip, also several members after each other (as bgzip and cat make
+ *                   them)
  *   28 b5 2f fd     zstd, also several frames; 5x 2a 4d 18 opens a frame that is skipped
  *   anything else   plain
  *

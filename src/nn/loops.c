@@ -37,16 +37,16 @@ typedef float lanes __attribute__((vector_size(4 * WIDE), aligned(4), may_alias)
 #define INLINE static inline __attribute__((always_inline))
 
 /* The body with width a constant for the commonest one. */
-#define WIDTHS(width, call)                                                                  \
-    do {                                                                                     \
-        enum { SIXTEEN = 16 };                                                               \
-        if ((width) == SIXTEEN) {                                                            \
-            const size_t WIDTH = SIXTEEN;                                                    \
-            call;                                                                            \
-        } else {                                                                             \
-            const size_t WIDTH = (width);                                                    \
-            call;                                                                            \
-        }                                                                                    \
+#define WIDTHS(width, call)                                                              \
+    do {                                                                                 \
+        enum { SIXTEEN = 16 };                                                           \
+        if ((width) == SIXTEEN) {                                                        \
+            const size_t WIDTH = SIXTEEN;                                                \
+            call;                                                                        \
+        } else {                                                                         \
+            const size_t WIDTH = (width);                                                \
+            call;                                                                        \
+        }                                                                                \
     } while (0)
 
 extern const struct loops LOOPS;

@@ -233,8 +233,8 @@ static bool state_is_good(const struct check *c)
            refuse(c, "source %d of a state", word->source);
 }
 
-/* As this rank has asked for, where the round is of its own exchange. Where ranks come and
- * go the vectors of a hollow rank may be the state, whatever it has asked for. */
+/* As this rank has asked for, where the round is of its own exchange. Where ranks come
+ * and go the vectors of a hollow rank may be the state, whatever it has asked for. */
 static bool fits_exchange(const struct check *c, uint32_t own_seq)
 {
     const struct exchange *x = c->facts->arrived;

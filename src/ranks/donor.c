@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* The donor of a version: it gives pieces of what it holds to ranks that want them
- * (versions.c), and keeps nothing of a transfer. An answer says which version its piece is
- * of; a version that is not held here is answered by {0, 0}.
+ * (versions.c), and keeps nothing of a transfer. An answer says which version its piece
+ * is of; a version that is not held here is answered by {0, 0}.
  *
- * The vector of a state is what the donor has arrived with, or the centre, so a want waits
- * until the donor has arrived. No taker holds up the others: a want that waits, and an
- * answer that a silent taker does not take, are parked (messages.c bounds how many are).
+ * The vector of a state is what the donor has arrived with, or the centre, so a want
+ * waits until the donor has arrived. No taker holds up the others: a want that waits, and
+ * an answer that a silent taker does not take, are parked (messages.c bounds how many
+ * are).
  *
  * All of this runs in the thread that holds the round machine. */
 #include "kernels/vector.h"

@@ -8,8 +8,8 @@
  * they bring.
  *
  * An offer holds until its round closes, or until its sender takes it back or begins
- * another exchange. Ranks say when they arrive that their vectors are not finite, and then
- * have no share in a mean. */
+ * another exchange. Ranks say when they arrive that their vectors are not finite, and
+ * then have no share in a mean. */
 #include "ranks/lead.h"
 
 #include <string.h>

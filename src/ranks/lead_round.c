@@ -3,8 +3,8 @@
  * when a round may close; fabric/ruling.h says what the offers make:
  *
  *   a round     of all members at work that have arrived. Where exchanges are each
- *               trainer's own, only a STATE makes a round, and CALL asks the others to it.
- *               Where parcels go there are no rounds
+ *               trainer's own, only a STATE makes a round, and CALL asks the others to
+ *               it. Where parcels go there are no rounds
  *   a last one  of all members at their end, once no member is at work
  *
  * Once a round is closed its members do it to the end, whatever their trainers want

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* The ledger's words. Words are not queued: a seat owes kinds of words, and each is written
- * from the state as it is when the word leaves. A word that comes is input: its ranks and
- * numbers are tested before the ledger uses them. */
+/* The ledger's words. Words are not queued: a seat owes kinds of words, and each is
+ * written from the state as it is when the word leaves. A word that comes is input: its
+ * ranks and numbers are tested before the ledger uses them. */
 #include "ranks/ledger_state.h"
 
 #include <string.h>

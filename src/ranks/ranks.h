@@ -3,7 +3,7 @@
  * protocol.
  *
  *   ranks.c     the table
- *   start.c, turn.c, close.c    what comes before the first poll, what a poll does, the end
+ *   start.c, turn.c, close.c  the time before the first poll, a poll, the end
  *   hear.c      what a word does to the rank that hears it; check.c: whether it may
  *   peers.c     which ranks are there: they come, go, fall silent, and found the job
  *   lead.c      the coordinator: the kind and members of a round; rows_lead.c: of rows

@@ -16,9 +16,9 @@
  *
  * While a newcomer takes them no round closes, or it would never be done. Trainers go on.
  * One that takes nothing more, or does not become a member, is waited for as long as
- * `dead`, and then not for twice as long; a round of vectors that is open meanwhile is not
- * its delay. Nor does a round close while the next epoch is founded: a newcomer that is in
- * its list had the job's rows when it was let in.
+ * `dead`, and then not for twice as long; a round of vectors that is open meanwhile is
+ * not its delay. Nor does a round close while the next epoch is founded: a newcomer that
+ * is in its list had the job's rows when it was let in.
  *
  * The coordinator numbers the rounds of its epoch from 1, so no number that is heard
  * becomes the number of a round. */

@@ -29,7 +29,8 @@ void ranks_donor_step(struct ranks *m);
 size_t ranks_version_bytes(const struct ranks *m);      /* of an answer, at most */
 /* The pieces of a version of n floats. */
 size_t ranks_version_count(const struct ranks *m, enum ranks_version which, uint64_t n);
-/* The vector that a piece, from 1 on, is of; *chunk is the piece's place in the vector. */
+/* The vector that a piece, from 1 on, is of; *chunk is the piece's place in the
+ * vector. */
 size_t ranks_version_place(const struct ranks *m, size_t piece, uint64_t n,
                            struct chunk *chunk);
 

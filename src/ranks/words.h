@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Words: the short messages by which ranks agree on members and rounds, and the lists that
- * follow some of them. Their layout is the protocol between ranks. */
+/* Words: the short messages by which ranks agree on members and rounds, and the lists
+ * that follow some of them. Their layout is the protocol between ranks. */
 #ifndef RANKS_WORDS_H
 #define RANKS_WORDS_H
 

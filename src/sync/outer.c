@@ -2,11 +2,11 @@
 /* For checkpoints: pausing the rounds while the replica is overwritten, the reload that
  * gives it to all, and the outer state as bytes.
  *
- *   pause    takes the machine and gives up the open round: its result would be an old one. From
- *            here until reload nothing of Descant's touches replica, G, s
+ *   pause    takes the machine and gives up the open round: its result would be an old
+ *            one. From here until reload nothing of Descant's touches replica, G, s
  *   load     G and s are overwritten in place; a centre, which others use, is kept aside
- *   reload   this trainer's next round is a STATE, whose source is the first that reloads. The
- *            open rounds of others become one, too, or are merged before it
+ *   reload   this trainer's next round is a STATE, whose source is the first that
+ *            reloads. The open rounds of others become one, too, or are merged before it
  *
  * The bytes are a header, the number of rounds that made the outer state (absent in
  * version 1: then 0), and the vectors, segment after segment without gaps. */

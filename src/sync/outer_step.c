@@ -9,10 +9,10 @@
  * small beside it; in a short one momentum carries G past where the trainers were going,
  * before it has learnt anything. So `auto` is
  *
- *   no fixed interval (shadow plans), or one below 20 steps:    eta 1, mu 0
- *   round r, from 0:    mu = 1 - 20 / r, from 0 to 0.9: it remembers a twentieth of the run
- *                       eta = 1 - (1 - best) mu / 0.9, from 1 to the best rate beside mu
- *                       0.9
+ *   no fixed interval (shadow plans), or one below 20 steps:  eta 1, mu 0
+ *   round r, from 0:  mu = 1 - 20 / r, from 0 to 0.9: the step remembers a twentieth of
+ *                     the run
+ *                     eta = 1 - (1 - best) mu / 0.9, from 1 to the best rate beside mu 0.9
  *
  * best was measured on long runs of 1, 2, 4 and 8 trainers (arXiv 2503.09799, "Scaling
  * laws for DiLoCo"). Short intervals have no momentum because the trainers' own

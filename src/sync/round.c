@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* The round machine.
  *
- *   snapshot    copy the replica into the contribution, a piece at a time, testing for NaN; left
- *               out where the fabric reads the replica itself, or nobody reads it but we
+ *   snapshot    copy the replica into the contribution, a piece at a time, testing for
+ *               NaN; left out where the fabric reads the replica itself, or nobody reads
+ *               it but we
  *   exchanging  the fabric's poll, until a part of the result is here
  *   merging     the part, a piece at a time, into the live replica, as an increment:
  *                 pull    w += alpha (g - w)          delta   w += alpha (g - snap)

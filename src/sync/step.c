@@ -2,8 +2,8 @@
 /* The calls of workers: descant_step, descant_worker_done, descant_mean, descant_touch.
  *
  *   shadow, none   count in a slot of one's own, and return
- *   delayed        t is counted exactly. The worker whose step makes the count holds the machine,
- *                  merges first (waiting if the exchange has not arrived), then
+ *   delayed        t is counted exactly. The worker whose step makes the count holds the
+ *                  machine, merges first (waiting if the exchange has not arrived), then
  *                  snapshots; events are numbered, so that two workers serve them in
  *                  order
  *   foreground     all registered workers park; the last to come runs the round

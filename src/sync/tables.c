@@ -149,8 +149,8 @@ descant_status tables_add(struct tables *t, const char *name, size_t rows, size_
     if (status != DESCANT_OK)
         return status;
     struct table *x = &t->list[t->n];
-    *x = (struct table){.name = memory_take(strlen(name) + 1), .rows = rows, .width = width,
-                        .first = t->n_rows};
+    *x = (struct table){.name = memory_take(strlen(name) + 1), .rows = rows,
+                        .width = width, .first = t->n_rows};
     if (x->name == NULL)
         return log_fail(&t->fabric->log, DESCANT_MEMORY, "no memory for table '%s'",
                         name);

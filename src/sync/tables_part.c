@@ -16,8 +16,8 @@
  * Workers write rows meanwhile (Hogwild). An update between the read of w and the move of
  * base changes w alone, and is in the next w - base.
  *
- * Where the plan encodes (fabric->wire), d goes as Q(d), and base moves by Q(d): the error
- * of encoding stays in w - base, and so goes into the row's next d. */
+ * Where the plan encodes (fabric->wire), d goes as Q(d), and base moves by Q(d): the
+ * error of encoding stays in w - base, and so goes into the row's next d. */
 #include "sync/tables_rows.h"
 
 #include <string.h>

@@ -5,10 +5,11 @@
  *   exchange  the part of each machine goes to all
  *   take      tables_take.c adds all parts to base and to w, in the same order everywhere
  *
- * 1. Base is the same bits on all machines between rounds. A value that is lost or rounded
- *    in w stays in w - base, and goes into the row's next d: errors do not add up.
- * 2. Base moves only when parts are taken, and a row is in a part once, so a d never counts
- *    twice.
+ * 1. Base is the same bits on all machines between rounds. A value that is lost or
+ *    rounded in w stays in w - base, and goes into the row's next d: errors do not add
+ *    up.
+ * 2. Base moves only when parts are taken, and a row is in a part once, so a d never
+ *    counts twice.
  * 3. Nothing is allocated after start.
  *
  * The end. Every trainer of the machine calls tables_stop; then the machine's part is
@@ -19,8 +20,8 @@
  *
  * Where machines come and go, a machine that comes late, or was cut off, gets a base from
  * another one, and its w becomes that base. Changes of this machine that were not
- * exchanged are lost then, as those of a replica that takes a state are; stats.lost counts
- * its parts that no machine's rows have.
+ * exchanged are lost then, as those of a replica that takes a state are; stats.lost
+ * counts its parts that no machine's rows have.
  *
  * A leader that goes before its part is complete leaves rows that it has taken off the
  * map. Its heir marks all rows in which w is not base. */

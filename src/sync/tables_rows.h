@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* The rows of all tables as rounds see them: walks over them, a row's values and state, and
- * the bytes of a row in a part. For tables_part.c, tables_take.c and tables_round.c. */
+/* The rows of all tables as rounds see them: walks over them, a row's values and state,
+ * and the bytes of a row in a part. For tables_part.c, tables_take.c and
+ * tables_round.c. */
 #ifndef TABLES_ROWS_H
 #define TABLES_ROWS_H
 
@@ -117,8 +118,8 @@ static inline size_t row_bytes(const struct table *x, enum wire wire)
 enum round_progress tables_sweep(struct tables *t);
 enum round_progress tables_tally(struct tables *t);
 enum round_progress tables_pick(struct tables *t);
-/* The update of a row, and of its state, which is never encoded. False: it has NaN or Inf;
- * *any: it is not all zero. */
+/* The update of a row, and of its state, which is never encoded. False: it has NaN or
+ * Inf; *any: it is not all zero. */
 bool tables_differ(struct tables *t, const struct table *x, size_t row, enum wire wire,
                    float *out, bool *any);
 

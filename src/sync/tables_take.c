@@ -12,12 +12,12 @@
  * Base moves by the d that was sent, never to w. So base is the same bits on all machines
  * between rounds: the first rows and the sum of all parts, added in one order.
  *
- * Workers write rows meanwhile (Hogwild). w <- w + d is a read and a store for each float,
- * as a worker's step is. If a worker stores between the two, its update of that float is
- * lost, as it would be to another worker. If the addition falls between the worker's read
- * and store, the float's d is lost from w but not from base: the row's next d here is lower
- * by it, and so d is taken back everywhere. Either way all machines stay together, and
- * lose what workers of one machine lose to each other. */
+ * Workers write rows meanwhile (Hogwild). w <- w + d is a read and a store for each
+ * float, as a worker's step is. If a worker stores between the two, its update of that
+ * float is lost, as it would be to another worker. If the addition falls between the
+ * worker's read and store, the float's d is lost from w but not from base: the row's next
+ * d here is lower by it, and so d is taken back everywhere. Either way all machines stay
+ * together, and lose what workers of one machine lose to each other. */
 #include "sync/tables_rows.h"
 
 #include <string.h>
