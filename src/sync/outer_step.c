@@ -12,7 +12,7 @@
  *   no fixed interval (shadow plans), or one below 20 steps:  eta 1, mu 0
  *   round r, from 0:  mu = 1 - 20 / r, from 0 to 0.9: the step remembers a twentieth of
  *                     the run
- *                     eta = 1 - (1 - best) mu / 0.9, from 1 to the best rate beside mu 0.9
+ *                     eta = 1 - (1 - best) mu / 0.9, from 1 to the best rate of mu 0.9
  *
  * best was measured on long runs of 1, 2, 4 and 8 trainers (arXiv 2503.09799, "Scaling
  * laws for DiLoCo"). Short intervals have no momentum because the trainers' own
