@@ -15,7 +15,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* Before the job has begun, a rank that differs ends it for all; later the rank alone
+/* A manifest that differs ends the job for all before it has begun; later the rank alone
  * fails. */
 static void turn_away(struct ranks *m, int rank, const char *text)
 {
@@ -30,7 +30,8 @@ static void turn_away(struct ranks *m, int rank, const char *text)
     ranks_tell(m, rank, word, text, strlen(text) + 1);
 }
 
-/* A newcomer is heard once its manifest is the same, and it has the rows. */
+/* Lets the ledger hear a newcomer's HERE once the newcomer's manifest is the same and it
+ * has the rows. */
 void ranks_admission_admit(struct ranks *m, int rank)
 {
     struct lead_peer *peer = &m->lead->peers[rank];
@@ -89,7 +90,7 @@ static void hear_hello(struct ranks *m, int from, const struct ranks_word *word)
         ranks_receive_op(m, &peer->manifest_op, peer->manifest, bytes, TAG_MANIFEST);
 }
 
-/* Where ranks come and go: epoch 1, of those who have come. */
+/* Where ranks come and go: founds epoch 1 of the ranks that have come. */
 void ranks_admission_found(struct ranks *m)
 {
     struct ranks_word word = {.what = WORD_FORM};
@@ -112,7 +113,7 @@ void ranks_admission_found(struct ranks *m)
     ranks_members_form(m);
 }
 
-/* Of which all have arrived once. */
+/* Where ranks come and go the group is there once all members have arrived once. */
 static bool form_epoch(struct ranks *m)
 {
     struct ledger_gathering g = ledger_gathering(m->ledger, NULL);
@@ -146,8 +147,8 @@ bool ranks_admission_form(struct ranks *m)
     return true;
 }
 
-/* Ranks of one host have places there in the order of their ranks, and one of them is the
- * first. */
+/* Whether the place that a HELLO claims is another rank's: the ranks of a host have
+ * places in the order of their ranks, and one of them is the first. */
 static bool place_is_taken(const struct ranks *m, int from, const struct ranks_word *word)
 {
     const struct lead_peer *peers = m->lead->peers;
@@ -165,7 +166,7 @@ static bool place_is_taken(const struct ranks *m, int from, const struct ranks_w
     return word->local_rank == 0 && hosts >= m->place.hosts;
 }
 
-/* The word is compared here, no more: it is not checked yet. */
+/* The word is not checked yet, so its numbers are only compared here. */
 void ranks_admission_facts(const struct ranks *m, int from, const struct ranks_word *word,
                       struct word_facts *facts)
 {
@@ -191,8 +192,8 @@ void ranks_admission_hear(struct ranks *m, int from, const struct ranks_word *wo
         ranks_lead_hear_leave(m, from);
 }
 
-/* In a list that this rank has accepted: a coordinator has admitted it, and its promise
- * may be what makes that list stand. */
+/* Whether a coordinator has admitted the rank to a list that this rank has accepted: that
+ * list may need the rank's promise to stand. */
 static bool was_admitted(const struct ranks *m, int rank, uint64_t generation)
 {
     int coordinator;
@@ -220,7 +221,7 @@ bool ranks_admission_admits(struct ranks *m, int from, const struct ranks_word *
         return true;
     if (!word->seats && !peer->here)
         peer->here = memory_take(sizeof *word);
-    if (!word->seats && peer->here)     /* else it says so again */
+    if (!word->seats && peer->here)     /* else the rank says HERE again */
         *peer->here = *word;
     return false;
 }

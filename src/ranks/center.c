@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: MIT */
-/* The centre of elastic exchanges, as its owners have it. Of n floats rank j owns slice
- * j, and moves it for everybody that asks (elastic.c),
+/* The centre of elastic exchanges at its owners. Of n floats rank j owns slice j, and
+ * moves it for every rank that asks (elastic.c),
  *     W <- W + alpha (w - W),
  * a piece at a time, in every poll, and after its trainer has left.
  *
- * Where ranks come and go the slices are as many as there can be ranks, and those of
- * ranks that are no members are drawn among the members. When an owner goes another one
- * has its slice, and goes on from what it has seen last, in its own last exchange or in
+ * Where ranks come and go there are as many slices as there can be ranks. Slices of ranks
+ * that are no members are drawn among the members. When an owner goes another member has
+ * its slice, and goes on from the floats that it saw last, in its own last exchange or in
  * the state that it took. A rank that is asked for another's slice refuses, and the asker
  * asks the owner.
  *
- * The centre that a state gives may come to an owner after asks of those that have had
- * it: these carry the number of the state, and wait for it. If the state's epoch is over,
- * the state was given up or is on its way here, and the ask is refused: the asker asks
- * again, with the state that it has by then.
+ * A state gives a new centre. Asks of ranks that have had the state may come to an owner
+ * before the state does: asks carry the number of the state, and wait for it. If the
+ * state's epoch is over, the state was given up or is on its way here, and the ask is
+ * refused: the asker asks again, with the state that it has by then.
  *
  * No peer holds up the others. SERVED asks are taken at a time; an ask that waits, and an
  * answer to a rank that is no member, are parked, and others are served in their place
  * (messages.c bounds how many are).
  *
- * Run by the thread that holds the round machine. */
+ * All of this runs in the thread that holds the round machine. */
 #include "kernels/kernels.h"
 #include "ranks/elastic.h"
 
@@ -27,11 +27,10 @@
 
 enum { SERVED = 8 };
 
-/* A piece of this rank's slice that somebody else asks for; the answer goes out of the
- * same memory. */
+/* An ask for a piece of this rank's slice; the answer goes out of the same memory. */
 struct served_ask {
     struct ranks_request request;
-    uint64_t generation;            /* of the process that asked */
+    uint64_t generation;            /* of the asking process */
     bool early;                     /* waits for the state */
 };
 
@@ -78,7 +77,7 @@ int ranks_center_owner(const struct ranks *m, int slice)
     return m->place.fixed ? slice : m->center->owners[slice];
 }
 
-/* The last that begins at the float or before it (ranks_slice_at). */
+/* The last slice that begins at the float or before it (ranks_slice_at). */
 int ranks_center_slice(const struct ranks *m, uint64_t at)
 {
     uint64_t size = (uint64_t)m->place.size, units = (m->n + RANKS_UNIT - 1) / RANKS_UNIT;
@@ -105,7 +104,8 @@ void ranks_center_answer(struct ranks *m, struct ask *ask)
 
 /* --- asks --- */
 
-/* An asker that was refused has gone, so that its place may receive again already. */
+/* Receives the next ask into the record. The receive may be open already, for a refused
+ * asker may have gone. */
 static void receive_ask(struct ranks *m, struct served_ask *s)
 {
     if (s->request.receive.busy)
@@ -114,7 +114,8 @@ static void receive_ask(struct ranks *m, struct served_ask *s)
     ranks_receive_any(m, &s->request.receive, s->request.in, ask_bytes_most(m), TAG_ASK);
 }
 
-/* Runs of this rank's slice, ascending; as many floats as have come; how to move them. */
+/* Whether an ask's runs lie in this rank's slice, ascending, and have as many floats as
+ * came, and alpha is a number. */
 static bool ask_is_good(const struct ranks *m, const struct ask *ask, size_t bytes)
 {
     bool own = m->place.fixed || bytes < ask_bytes(0);
@@ -162,7 +163,7 @@ static void serve(struct ranks *m, struct served_ask *s)
                   (enum ranks_tag)(TAG_ANSWER + ask->seat));
 }
 
-/* The place is another ask's as soon as it can be. */
+/* Makes the place free for another ask as soon as it can be. */
 static void go_on(struct ranks *m, struct served_ask *s)
 {
     bool held = s->early || (s->request.send.busy && !by_member(m, s));

@@ -19,8 +19,8 @@ enum { SERVED = 4 };
 /* A piece that another rank wants of this one. */
 struct served_want {
     struct ranks_request request;
-    uint64_t generation;        /* of the process that asked */
-    bool waits;                 /* for what is wanted to be there */
+    uint64_t generation;        /* of the asking process */
+    bool waits;                 /* for the wanted piece */
     uint64_t answered_ns;       /* when the answer left */
 };
 
@@ -57,7 +57,7 @@ size_t ranks_version_count(const struct ranks *m, enum ranks_version which, uint
     return 1 + vectors(m, which) * pieces_each(m, n);
 }
 
-/* Of piece `piece`, from 1: the vector that it is of, and where it lies there. */
+/* Pieces follow each other vector by vector, from 1 on. */
 size_t ranks_version_place(const struct ranks *m, size_t piece, uint64_t n,
                        struct chunk *chunk)
 {
@@ -70,8 +70,9 @@ size_t ranks_version_place(const struct ranks *m, size_t piece, uint64_t n,
 
 /* --- wants --- */
 
-/* A rank that brings a state for all has it in its vectors already, before the round that
- * makes it the job's. */
+/* Whether this rank's vectors, or the centre, are the state of the version that it holds.
+ * A rank that brings a state for all has that state in its vectors already, before the
+ * round that makes it the job's. */
 static bool shows_state(const struct ranks *m)
 {
     bool own = m->stage == STAGE_ARRIVED && !m->held.state_waits && !m->gradients &&
@@ -162,8 +163,9 @@ static void serve(struct ranks *m, struct served_want *s)
     ranks_send_op(m, &s->request.send, out, sizeof *out + bytes, TAG_VERSION);
 }
 
-/* The place is another want's as soon as it can be: one that waits is parked, and so is
- * an answer that left `dead` ago, whose taker is silent, slow, or takes nothing. */
+/* Makes the place free for another want as soon as it can be: a want that waits is
+ * parked, and so is an answer that left `dead` ago, whose taker is silent, slow, or takes
+ * nothing. */
 static void go_on(struct ranks *m, unsigned slot)
 {
     struct ranks_donor *d = m->donor;
@@ -214,7 +216,7 @@ static void served(struct ranks *m, struct ranks_op *op, const struct link_ended
         go_on(m, op->slot);
 }
 
-/* What waited, if its process is there still. */
+/* Serves a want that waited, if the process that sent it is still there. */
 static void serve_again(struct ranks *m, struct served_want *s)
 {
     if (s->generation && s->generation == m->peers[s->request.send.rank].generation)

@@ -55,7 +55,7 @@ void ranks_lead_tell_all(struct ranks *m, struct ranks_word word, const void *ta
         ranks_tell(m, k, word, tail, bytes);
 }
 
-/* For all, also those who have not begun anything: it is said once. */
+/* Tells all ranks, also those that have not begun anything, once. */
 void ranks_lead_fail(struct ranks *m, descant_status status, const char *text)
 {
     if (m->lead->failed)
@@ -122,7 +122,7 @@ void ranks_lead_hear_here(struct ranks *m, int from, const struct ranks_word *wo
             .priority = word->priority, .weight = word->weight};
         peer->seq = word->seq;
         peer->note = word->note;
-        lead->late.n = 0;               /* it has not been told */
+        lead->late.n = 0;               /* the offer changes who is late */
         if (!lead->since_ns)
             lead->since_ns = m->now_ns;
     }
@@ -143,7 +143,7 @@ void ranks_lead_ends(struct ranks *m, int rank, bool finishes)
     set_left(m->lead, peer, peer->left || !finishes);
 }
 
-/* Of one that was a member, or is one now, or both. */
+/* Notes that a rank was a member, or is one now, or that another process has the rank. */
 static void note_change(struct ranks *m, int rank, bool first)
 {
     struct lead_peer *peer = &m->lead->peers[rank];
@@ -157,8 +157,8 @@ static void note_change(struct ranks *m, int rank, bool first)
     set_left(m->lead, peer, !peer->generation);
 }
 
-/* Epochs that a rank is no member of say nothing to its trainer. The number of members is
- * there before the events are noted, whose lines have it. */
+/* Another epoch stands. A rank that is no member of it tells its trainer nothing. The
+ * number of members is set before the events are noted, for their lines have it. */
 void ranks_lead_changed(struct ranks *m)
 {
     struct ranks_lead *lead = m->lead;
@@ -177,7 +177,7 @@ void ranks_lead_changed(struct ranks *m)
     atomic_store_explicit(&m->f.epoch, lead->epoch, memory_order_relaxed);
     for (int k = 0; k < m->place.size; k++) {
         struct lead_peer *peer = &lead->peers[k];
-        peer->void_seq = 0;             /* one that arrives still has not heard VOID */
+        peer->void_seq = 0;             /* a rank that still arrives has not heard VOID */
         peer->owes_void = peer->owes_call = false;
         if (peer->generation != m->members[k])
             note_change(m, k, first || k == m->f.rank);
@@ -204,7 +204,7 @@ void ranks_lead_late(struct ranks *m, struct awaited *awaited)
             awaited_add(awaited, k);
 }
 
-/* Those whose trainers have finished wait for all who are at work. */
+/* A rank whose trainer has finished waits for all that are at work. */
 static struct awaited late_for(const struct ranks *m, const struct lead_peer *peer,
                                const struct awaited *late)
 {

@@ -10,17 +10,18 @@
 
 struct lead_peer {
     bool hello, compared, left;
-    uint64_t generation;            /* in the epoch that stood when this was looked at
-                                       last */
-    uint64_t taken;                 /* a newcomer: pieces of its state, as it has told */
-    struct ranks_word *here;        /* to be heard once it is compared; NULL: none is */
-    bool ends, finished;            /* has begun its finish; and that is not done */
+    uint64_t generation;            /* in the epoch that stood at the last look */
+    uint64_t taken;                 /* a newcomer: pieces of its state that it has, by its
+                                       last HERE */
+    struct ranks_word *here;        /* a newcomer's HERE, kept until it is compared; NULL:
+                                       none */
+    bool ends, finished;            /* has begun its finish; which is not done yet */
     uint32_t void_seq;              /* of an arrival that goes on alone */
-    bool owes_void, owes_call;      /* it is to hear VOID, and CALL after that */
+    bool owes_void, owes_call;      /* VOID is to be said to it, and CALL after that */
     uint32_t threads;
     int host, local_rank;
     struct offer offer;             /* of its last arrival, */
-    uint32_t seq;                   /* as its sender counts its exchanges */
+    uint32_t seq;                   /* the exchange, by the sender's count */
     uint64_t note;
     struct ranks_op manifest_op;
     char *manifest;
@@ -29,16 +30,15 @@ struct lead_peer {
 
 struct ranks_lead {
     struct lead_peer *peers;        /* by rank */
-    struct offer *offers;           /* of those who have arrived */
+    struct offer *offers;           /* of the ranks that have arrived */
     uint32_t *threads;              /* by host, of its ranks, as a round is closed */
     int n_left;                     /* peers that have left */
     bool formed, failed, called, all_left;
-    bool owes;                      /* VOID or CALL, to some */
+    bool owes;                      /* VOID or CALL to some ranks */
     uint32_t epoch;
-    uint64_t since_ns, told_ns;     /* the first arrival of the round; who is late was
-                                       told */
-    struct awaited late;            /* as it was told */
-    uint64_t held_ns;               /* since then newcomers alone hold a round up; 0: none
+    uint64_t since_ns, told_ns;     /* the first arrival of the round; the last LATE */
+    struct awaited late;            /* as the last LATE said */
+    uint64_t held_ns;               /* since then only newcomers hold a round up; 0: none
                                        does */
 };
 

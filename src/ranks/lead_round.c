@@ -16,7 +16,7 @@
 #include <string.h>
 
 /* The offers of the arrivals in m->list. This rank may have become hollow since it has
- * arrived, or be so no more. */
+ * arrived, or may have a state again. */
 static int gather_offers(struct ranks *m)
 {
     int n = 0;
@@ -29,7 +29,8 @@ static int gather_offers(struct ranks *m)
     return n;
 }
 
-/* 0: it is not known, for the coordinator was another one when the ranks came. */
+/* Counts the threads of each host; 0: not known, for another rank was coordinator when
+ * the host's ranks came. */
 static void count_threads(struct ranks *m)
 {
     struct ranks_lead *lead = m->lead;
@@ -40,8 +41,8 @@ static void count_threads(struct ranks *m)
             lead->threads[lead->peers[k].host] += lead->peers[k].threads;
 }
 
-/* The members that have arrived; and for a state that gives the centre all others as
- * helpers, which it reaches because they own slices of it, also if they have left. */
+/* Seats the members that have arrived. For a state that gives the centre it seats all
+ * others as helpers, also those that have left, for they own slices of the centre. */
 static uint32_t sit(struct ranks *m, struct ranks_run *runs, bool all, bool shares)
 {
     uint32_t n = 0;
@@ -64,9 +65,9 @@ static uint32_t sit(struct ranks *m, struct ranks_run *runs, bool all, bool shar
     return n;
 }
 
-/* Encoded means are differences from a result that all have taken. A member that gave up
- * the exchange in which others took theirs has an older one; the
- * next result, as it is, serves all again. */
+/* Encoded means are differences from a result that all members have taken. A member that
+ * gave up the exchange in which the others took that result has an older one; after the
+ * next mean, which is not encoded, all have the same again. */
 static bool can_encode(const struct ranks *m, const struct ruling *ruling, bool final,
                        uint32_t members)
 {
@@ -94,7 +95,7 @@ static void take_own_seat(struct ranks *m)
     m->go_ns = m->now_ns;
 }
 
-/* All have arrived. */
+/* Closes the round: enough members have arrived. */
 static void close_round(struct ranks *m, const struct ledger_gathering *g,
                         const struct ruling *ruling)
 {
@@ -133,7 +134,8 @@ static void close_round(struct ranks *m, const struct ledger_gathering *g,
         ranks_take_part(m, m->go);
 }
 
-/* Each is said once, so they wait for a peer to which too many words are on their way. */
+/* Says VOID and CALL, each once: where too many words are on their way to a peer, they
+ * wait. */
 static void say_owed(struct ranks *m)
 {
     struct ranks_lead *lead = m->lead;
@@ -151,8 +153,8 @@ static void say_owed(struct ranks *m)
     }
 }
 
-/* Elastic arrivals whose STATE has gone, also those that come after it. A rank that has
- * not arrived may still be in the round before. */
+/* Elastic arrivals lose their STATE: its source has gone or has taken it back. Ranks that
+ * arrive later hear VOID, too; one of them may still be in the round before. */
 static void make_void(struct ranks *m)
 {
     struct ranks_lead *lead = m->lead;
@@ -187,8 +189,7 @@ static void gather(struct ranks *m)
     bool alone = !m->collective && !g.final;
     char text[RANKS_TEXT];
 
-    /* each of many arrivals but the first and the last: nothing that it brings counts yet
-     */
+    /* of many arrivals only the first and the last can change anything */
     if (m->collective && !m->f.center && g.arrived && g.arrived < g.members &&
         (lead->called || g.final))
         return;
@@ -221,8 +222,8 @@ static void gather(struct ranks *m)
     }
 }
 
-/* Newcomers hold a mean up as long as they take their state; without a piece more, for
- * `dead`. */
+/* A mean waits for newcomers while they take their state. If no piece comes to them for
+ * `dead`, the mean goes on without them. */
 void ranks_lead_time(struct ranks *m)
 {
     struct ranks_lead *lead = m->lead;

@@ -4,14 +4,15 @@
  * An epoch is decided by its predecessor's members, by Paxos: a candidate gathers
  * promises of members that may go on (FENCE), offers a list and a base version (PROPOSE),
  * and when members that may go on from both epochs have accepted, the epoch stands
- * (STANDS). A promise ends the old epoch for its giver, so whatever version a round could
- * still leave is known to the candidate, or will never be built upon. Everything else
+ * (STANDS). A promise ends the old epoch for its giver, so a version that a round could
+ * still leave is known to the candidate, or will never be built upon. In all else a peer
  * follows its leader: the candidate that it has promised, else the coordinator.
  *
  *   1. An epoch's number has one list. A list that may have been accepted is offered
  *      again.
  *   2. Accepting takes the base version: a version that could be built upon is not lost.
- *   3. A round closes upon a version that members who may go on have told that they hold.
+ *   3. A round closes upon a version that is held by members that may go on, as they have
+ *      told.
  *   4. A member that has promised gives up the round, arrives nowhere, and takes no
  *      version but the offered one.
  *   5. `merged` goes with the version that is held. No seq at or below it arrives again.
@@ -20,21 +21,21 @@
  *      that the others may go on.
  *   7. No round closes while a newcomer takes the newest version: it is not outrun.
  *
- * Safety is by numbers alone. Time decides who is a candidate and when words are said
- * again, so a wrong guess costs a round and no more. Words are not queued: a seat owes
- * kinds of words, which are written from the state as it is when they leave. RULE names
- * the tests on which safety rests, so that tests/test_ledger.c can break them one by one.
+ * Safety is by numbers alone. Time decides which peer is a candidate and when words are
+ * said again, so a wrong guess costs a round and no more. RULE names the tests on which
+ * safety rests, so that tests/test_ledger.c can break them one by one.
  *
- * Not here: what a round computes (fabric/ruling.c), pieces, transfers, and how one finds
- * a peer. */
+ * ledger_round.c has the round that gathers, ledger_epoch.c the founding of epochs,
+ * ledger_word.c the words. The ledger leaves out what a round computes (fabric/ruling.c),
+ * pieces, transfers, and how peers are found. */
 #include "ranks/ledger_state.h"
 
 #include <string.h>
 
 enum {
     ASKED_AT_ONCE = 16,
-    EPOCHS_AT_ONCE = 64,    /* that this peer may have missed, and */
-    EPOCH_NS = 1000000,     /* one more in each such time, for founding takes longer; */
+    EPOCHS_AT_ONCE = 64,    /* epochs that this peer may have missed at once, and */
+    EPOCH_NS = 1000000,     /* one more in each such time, for founding takes longer, */
     EPOCHS_MISSED = 1 << 16 /* at most */
 };
 
@@ -58,7 +59,7 @@ static void hold(struct ledger *l, struct ledger_version version)
     l->done = merged;
 }
 
-/* The next arrival tells of it, if there is one soon. */
+/* Leaves it to the next arrival to tell of the version, if there is one soon. */
 static void say_later(struct ledger *l)
 {
     bool owed = false;
@@ -79,7 +80,7 @@ static void turn(struct ledger *l)
 
     while (more) {
         uint64_t accepted = l->accepted;
-        l->accepted = 0;                            /* its own list is known */
+        l->accepted = 0;                            /* it knows its own list */
         ledger_write_word(l, &self, LEDGER_HERE, l->o.rank, none);
         self.accepted = l->accepted = accepted;
         ledger_tell_of(l, &l->seats[l->o.rank], &self);
@@ -93,8 +94,8 @@ static void turn(struct ledger *l)
 
 /* --- what is heard --- */
 
-/* A peer that comes later, or has missed a round, is told of the newer version here; and
- * so is this peer where the other has a newer one. */
+/* A peer that comes later, or has missed a round, is told of the newer version that is
+ * held here. If the peer has a newer one, this peer learns of it. */
 static void hear_here(struct ledger *l, struct ledger_seat *s,
                       const struct ledger_decision *w, const struct ledger_entry *list)
 {
@@ -108,7 +109,7 @@ static void hear_here(struct ledger *l, struct ledger_seat *s,
         l->newest = w->version;
         forget_counts(l);
     }
-    bool loses = !l->o.fixed || !is_here(l, s);     /* else it has had the word */
+    bool loses = !l->o.fixed || !is_here(l, s);     /* else the word has reached it */
     bool lacks = !ledger_same(w->version, l->newest) || (w->hollow && !l->open);
     if (l->coordinator == l->o.rank && !l->promised && loses && lacks)
         ledger_owe(l, w->from,
@@ -142,9 +143,9 @@ static void hear_go(struct ledger *l, const struct ledger_decision *w,
         tell(l, LEDGER_OPEN);
 }
 
-/* An epoch is told by one that is a member of it, or of this peer's: a leaver founds the
- * epoch without itself. And it is no further ahead than the job can have come while this
- * peer was cut off. A newcomer knows no epoch, and believes any. */
+/* An epoch is believed if its teller is a member of it, or of this peer's epoch (a leaver
+ * founds the epoch without itself), and if it is no further ahead than the job can have
+ * come while this peer was cut off. A newcomer knows no epoch, and believes any. */
 static bool is_believed(const struct ledger *l, const struct ledger_seat *s,
                         const struct ledger_decision *w, const struct ledger_entry *list)
 {
@@ -205,8 +206,8 @@ void ledger_silent(struct ledger *l, int rank)
     turn(l);
 }
 
-/* Words that were said to it before are lost. A newcomer that meets a thousand ranks at
- * once asks some of them, and the others in turn. */
+/* Words that were said to the rank before are lost. A newcomer that meets a thousand
+ * ranks at once asks some of them, and the others in turn. */
 void ledger_came(struct ledger *l, int rank)
 {
     if (l->member || l->leaves || l->greeted == ASKED_AT_ONCE)
@@ -249,7 +250,7 @@ uint64_t ledger_ready(struct ledger *l, bool final, bool replaces)
         l->seq++;
     l->ready = l->pending = true;
     l->final |= final;
-    l->hollow &= !final;        /* the state that it ends with is its version's */
+    l->hollow &= !final;        /* the state with which it ends is its version's */
     l->replaces = replaces;
     ledger_say_here(l);
     turn(l);
@@ -313,8 +314,8 @@ void ledger_leave(struct ledger *l)
     turn(l);
 }
 
-/* Everything that is still owed is said again; a coordinator's members hear at least that
- * it is here. */
+/* Says again all that is still owed; a coordinator says HERE to its members in any
+ * case. */
 void ledger_time(struct ledger *l, uint64_t now_ns)
 {
     l->now_ns = now_ns;
@@ -326,7 +327,7 @@ void ledger_time(struct ledger *l, uint64_t now_ns)
         if (!l->leaves || l->member)
             ledger_say_here(l);
         l->asked = (l->asked + 1) % l->o.ranks;
-        /* whom it knows may be dead, and others in a newer epoch */
+        /* all that it knows may be dead, and others in a newer epoch */
         bool stuck = (l->promised || l->seats[l->coordinator].silent) &&
                      now_ns >= l->stood_ns + l->o.dead_ns;
         if ((!l->member || stuck) && !l->leaves)

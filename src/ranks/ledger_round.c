@@ -15,8 +15,8 @@ bool ledger_arrived(const struct ledger *l, int rank)
     return has_arrived(l, &l->seats[rank]);
 }
 
-/* One that holds the newest version without its state is in a round only where all that
- * hold it are so. */
+/* A hollow member, which holds the newest version without its state, is in a round only
+ * where all that hold the version are hollow. */
 static bool is_counted(const struct ledger *l, const struct ledger_seat *s)
 {
     return has_arrived(l, s) &&
@@ -24,7 +24,7 @@ static bool is_counted(const struct ledger *l, const struct ledger_seat *s)
             ledger_gives(l, ledger_donor(l, l->newest, -1)) == GIVES_HOLLOW);
 }
 
-/* A newcomer takes the newest version. */
+/* Whether a newcomer is taking the newest version. */
 static bool is_taken(const struct ledger *l)
 {
     for (int r = 0; r < l->o.ranks; r++) {
@@ -59,8 +59,8 @@ static void count(struct ledger *l, const struct ledger_seat *s, int by)
     l->counts.hollow_arrived += arrived && hollow ? by : 0;
 }
 
-/* A seat's HERE is counted as it comes, and everything else that changes is counted anew.
- */
+/* A seat's HERE is counted as it comes; any other change makes all seats be counted
+ * anew. */
 void ledger_tell_of(struct ledger *l, struct ledger_seat *s,
                     const struct ledger_decision *here)
 {
@@ -72,9 +72,9 @@ void ledger_tell_of(struct ledger *l, struct ledger_seat *s,
         count(l, s, 1);
 }
 
-/* If a member can give the newest version's state, the round waits until the hollow ones
- * have taken it. If those that had it bring another state for all, the round is theirs,
- * and the hollow ones take what it leaves. */
+/* If a member can give the newest version's state, the round waits until the hollow
+ * members have taken it. If all members that had it bring another state for all, the
+ * round is of those, and the hollow members take the state that it leaves. */
 static void add_hollow(const struct ledger *l, struct gathering *g)
 {
     if (g->of != STANDING_WORK || !l->counts.hollow)
@@ -99,7 +99,8 @@ static struct gathering gather(struct ledger *l)
     return g;
 }
 
-/* Upon a version that the coordinator holds itself: so it knows what is merged. */
+/* A round closes only upon a version that the coordinator holds itself, so that it knows
+ * what is merged. */
 static bool may_close(const struct ledger *l, struct gathering g)
 {
     return l->member && l->coordinator == l->o.rank && !l->promised && !l->open &&

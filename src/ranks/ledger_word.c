@@ -51,8 +51,7 @@ static void write_here(const struct ledger *l, struct ledger_decision *d,
 bool ledger_write_word(const struct ledger *l, struct ledger_decision *d,
                        enum ledger_what what, int to, struct ledger_entry *list)
 {
-    memset(d, 0, sizeof *d);        /* also between its fields: equal words are equal
-                                       bytes */
+    memset(d, 0, sizeof *d);        /* also the padding: equal words have equal bytes */
     d->what = what;
     d->from = l->o.rank;
     d->to = to;
@@ -136,14 +135,15 @@ static bool is_rank(const struct ledger *l, int rank, bool or_none)
     return rank < l->o.ranks && rank >= (or_none ? -1 : 0);
 }
 
-/* A list of members has their coordinator. */
+/* The coordinator must be in the list. */
 static bool list_is_sane(const struct ledger_decision *w,
                          const struct ledger_entry *list)
 {
     return w->what == LEDGER_GO || w->coordinator < 0 || list[w->coordinator].generation;
 }
 
-/* Nothing counts so far, so no sum overflows, and a series has room for both numbers. */
+/* Numbers are bounded so that no sum overflows, and a series has room for both of its
+ * numbers. */
 static bool numbers_are_sane(const struct ledger *l, const struct ledger_decision *w)
 {
     const uint64_t most = UINT64_C(1) << 40, ballots = most * (uint64_t)l->o.ranks;
@@ -154,7 +154,7 @@ static bool numbers_are_sane(const struct ledger *l, const struct ledger_decisio
            w->ballot < ballots && w->accepted < ballots;
 }
 
-/* A ballot's number has the rank that may propose it. */
+/* A ballot's number tells the rank that may propose it. */
 static bool ballot_is_sane(const struct ledger *l, const struct ledger_decision *w)
 {
     bool own = w->ballot % (uint64_t)l->o.ranks == (uint64_t)w->from;

@@ -13,33 +13,34 @@ enum ranks_tag {
 
 struct ranks;
 
-/* A message in flight. Its record stays where it is, and tells what to do when it has
- * ended. */
+/* A message in flight. Its record does not move, and `ended` is called when the message
+ * has ended. */
 struct ranks_op {
     void (*ended)(struct ranks *m, struct ranks_op *op, const struct link_ended *ended);
-    int rank;                   /* to or from whom */
+    int rank;                   /* the peer */
     unsigned slot;
     bool busy;
-    bool any_length;            /* a receive: up to `most` bytes, else just as many */
-    bool even_failed;           /* `ended` is called, too, where the peer has gone */
+    bool any_length;            /* a receive: up to `most` bytes, else exactly `most` */
+    bool even_failed;           /* `ended` is called also where the peer has gone */
     bool piece;                 /* of a round */
     uint16_t tag;
-    uint32_t most;              /* 0: it is a send */
+    uint32_t most;              /* 0: a send */
     float *floats;              /* a piece: its buffer */
     void *of;                   /* a piece: its lane, or its hearer; else its request */
 };
 
-/* A request and its answer, at the head of a record of their user's; its memory is one
- * block. Where the peer holds a request up, another takes its place, and it is parked:
- * it goes once nothing of it is under way. */
+/* A request and its answer, at the head of a user's record; record and buffers are one
+ * block of memory. Where the peer holds a request up, the record is parked and another
+ * takes its place; a parked record is given back once none of its messages is under
+ * way. */
 struct ranks_request {
     struct ranks_op send, receive;
-    void *out, *in;                     /* what they carry */
+    void *out, *in;                     /* the messages' buffers */
     bool parked;
     struct ranks_request *next;         /* parked */
 };
 
-/* All of one kind. */
+/* All requests of one kind. */
 struct ranks_requests {
     size_t record, out_bytes, in_bytes; /* of each */
     void (*sent)(struct ranks *m, struct ranks_op *op, const struct link_ended *ended);

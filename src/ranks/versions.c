@@ -1,32 +1,31 @@
 /* SPDX-License-Identifier: MIT */
-/* A version of the state, from its donor, a rank that holds it, to one that lacks it,
- * while all others go on. Only where ranks come and go. A rank wants of it
+/* A rank that lacks a version of the state takes it from a donor, a rank that holds it
+ * (donor.c), while all others go on. This happens only where ranks come and go. The taker
+ * wants
  *
- *   LIST     what is merged in it, and no floats: if the rank is at its end, for it
- *            takes part in no more rounds with its own floats; if it brings a state for
+ *   LIST     the list of what is merged in the version, and no floats: if the taker is at
+ *            its end, for its own floats are in no more rounds; if it brings a state for
  *            all; and while no round has been
- *   RESULT   the mean, bit for bit: if the rank was in the round which left the version,
+ *   RESULT   the mean, bit for bit: if the taker was in the round that left the version,
  *            and did not see the round's end
  *   STATE    else: the vector, the outer vectors, and the centre
- *   ROWS     where it has tables, and before all else: the rows on which all agree, which
- *            have versions of their own (rows.c)
+ *   ROWS     where there are tables, and before all else: the rows on which all agree,
+ *            which have versions of their own (rows.c)
  *
- * The taker asks for each piece by its number, some at once. The donor keeps nothing of a
- * transfer: an answer says what it is of, and where that is not what the pieces before it
- * were of, the taker begins again. The vector of a state is what the donor has arrived
- * with, or the centre; a donor that has not arrived answers when it has. Vectors that
- * arrive with gradients are no state, and are given to nobody.
+ * The taker asks for each piece by its number, some at once. An answer says which version
+ * and state its piece is of; where that is not the one of the pieces before, the taker
+ * begins again. Vectors that arrive with gradients are no state, and are not given.
  *
  * Piece 0 has the list of what is merged; the floats follow it.
  *
- * Run by the thread that holds the round machine. */
+ * All of this runs in the thread that holds the round machine. */
 #include "kernels/vector.h"
 #include "ranks/versions.h"
 
 #include <inttypes.h>
 #include <string.h>
 
-/* Of those that are taken some may be with a donor that is silent. */
+/* Some of these may be with a donor that is silent. */
 enum { FETCHES = 4 * RANKS_DEPTH };
 
 /* A piece that this rank takes. */
@@ -38,27 +37,28 @@ struct fetch {
 
 struct ranks_versions {
     struct fetch fetches[FETCHES];
-    struct ranks_taken taken;   /* of version {0, 0}: nothing is wanted */
+    struct ranks_taken taken;   /* version {0, 0}: nothing is wanted */
     int donor;
     uint64_t donor_generation;
     uint64_t transfer, content;
     size_t pieces, asked, came;
-    uint64_t answers;           /* that have come, in all */
-    int open;                   /* pieces of it that are asked for and have not come */
+    uint64_t answers;           /* answers that have come, in all */
+    int open;                   /* pieces that are asked for and have not come */
     bool whole;
-    struct ledger_version later;        /* wanted once the rows are here, and of whom */
+    struct ledger_version later;        /* wanted once the rows are here, and its donor */
     int later_donor;
     uint64_t came_ns;           /* when the last piece came */
-    bool list_only;             /* its donor cannot give its state */
-    struct ledger_version ours; /* the state that this rank brings is in its past */
-    struct ledger_version stuck_at;     /* held, while a newer one was wanted */
-    uint64_t stuck_ns;                  /* since then; 0: none was wanted yet */
+    bool list_only;             /* the donor cannot give the version's state */
+    struct ledger_version ours; /* a version that has the state which this rank brings */
+    struct ledger_version stuck_at;     /* the version held while a newer one was
+                                           wanted */
+    uint64_t stuck_ns;                  /* since then; 0: none was wanted */
     struct ledger_entry *merged;        /* (size) */
 };
 
-/* A rank without the state goes on where its own vectors can stand for one. Vectors that
- * arrive with gradients cannot, and a centre is given by a rank that brings a state, too.
- */
+/* A rank may go on without the version's state where its own vectors can stand for one.
+ * Vectors that arrive with gradients cannot, and where there is a centre a rank that
+ * brings a state can give it, too. */
 static bool may_be_hollow(const struct ranks *m)
 {
     return !m->gradients && !m->f.center && !m->x.final && !m->left;
@@ -69,8 +69,8 @@ static enum ranks_version without_result(const struct ranks *m)
     return m->versions->list_only && may_be_hollow(m) ? VERSION_LIST : VERSION_STATE;
 }
 
-/* A result is worth something to the exchange that the round was of, upon the version
- * that the round was upon. */
+/* What of the version to want. A result serves only the exchange that was in its round,
+ * upon the version that the round was upon. */
 static enum ranks_version choose(const struct ranks *m, struct ledger_version version)
 {
     const struct ranks_round *r = &m->round;
@@ -80,7 +80,7 @@ static enum ranks_version choose(const struct ranks *m, struct ledger_version ve
     bool brings = m->has_state && m->x.kind == EXCHANGE_STATE &&
                   (m->stage == STAGE_LOOK || m->stage == STAGE_ARRIVED);
 
-    /* else another's was made the job's */
+    /* else another rank's state was made the job's */
     brings &= !(was_in && r->kind == EXCHANGE_STATE);
     brings &= !ledger_same(m->versions->ours, version);
     if (!version.number || m->left || brings || (m->x.final && !(was_in && r->final)))
@@ -104,7 +104,7 @@ static void want(struct ranks *m, struct ledger_version version, int donor,
     bool rows = which == VERSION_ROWS, had_rows = v->taken.which == VERSION_ROWS;
     bool same_kind =
         rows == had_rows && (which != VERSION_LIST || v->taken.which == which);
-    /* it may have gone, or have no state to give any more, and nobody tells of that */
+    /* the donor may have gone, or have no state to give any more, without a word */
     bool gives = m->now_ns - v->came_ns < m->dead_ns;
     bool goes_on = ledger_same(v->taken.version, version) && same_kind &&
                    (v->donor == donor || (v->came && !rows && gives)) &&
@@ -119,8 +119,8 @@ static void want(struct ranks *m, struct ledger_version version, int donor,
     begin_transfer(v);
 }
 
-/* Nobody can give it the version. A member waits for the end of its own round, which may
- * still come; a newcomer has none. */
+/* Whether no rank can give this one the version. A member waits for the end of its own
+ * round, which may still come; a newcomer has none. */
 static bool is_stuck(struct ranks *m)
 {
     struct ranks_versions *v = m->versions;
@@ -168,7 +168,8 @@ static void stop(struct ranks_versions *v)
     v->whole = false;
 }
 
-/* The ledger may have come to the version by itself, or want another one now. */
+/* Whether the version is still wanted: the ledger may have come to it by itself, or want
+ * another one now. */
 static bool is_wanted(const struct ranks *m)
 {
     const struct ranks_versions *v = m->versions;
@@ -234,9 +235,10 @@ static bool read_floats(struct ranks *m, const struct version_answer *a, size_t 
     return true;
 }
 
-/* The state that this rank brings was in a round, of which it has not seen the end, and
- * others have followed. If it brought that state again, their work would be lost. An
- * exchange before it may have arrived with the same seq: then none of this is known. */
+/* Whether the state that this rank brings was in a round whose end this rank has not
+ * seen, and which other rounds have followed. If it brought that state again, their work
+ * would be lost. An earlier exchange may have arrived with the same seq; then this is not
+ * known. */
 static bool is_overtaken(const struct ranks *m)
 {
     const struct ranks_versions *v = m->versions;
@@ -257,18 +259,20 @@ static bool take(struct ranks *m, int from, const struct fetch *t, size_t bytes)
     if (bytes < sizeof *a)
         return false;
     if (from != v->donor || a->transfer != v->transfer || v->whole)
-        return true;                    /* of a transfer before this one */
+        return true;                    /* the answer is of an earlier transfer */
     v->open--;
     if (!is_wanted(m)) {
         stop(v);
         return true;
     }
-    if (m->round.active && v->taken.which != VERSION_ROWS) {    /* it may end before */
+    /* the round may end before the transfer */
+    if (m->round.active && v->taken.which != VERSION_ROWS) {
         begin_transfer(v);
         return true;
     }
     if (!ledger_same(a->version, v->taken.version) && v->taken.which == VERSION_RESULT) {
-        v->taken.which = without_result(m);    /* a donor that came later has no result */
+        v->taken.which = without_result(m);    /* the donor came later and has no
+                                                  result */
         begin_transfer(v);
         return true;
     }
@@ -302,8 +306,8 @@ static bool receive_answer(struct ranks *m, struct fetch *t)
                              TAG_VERSION);
 }
 
-/* Answers to what was asked for before come first, to receives that were meant for
- * others. */
+/* Answers of an earlier transfer come first, to receives that were meant for this one, so
+ * receives are opened again. */
 static void came(struct ranks *m, struct ranks_op *op, const struct link_ended *ended)
 {
     struct ranks_versions *v = m->versions;
@@ -329,8 +333,8 @@ static void asked(struct ranks *m, struct ranks_op *op, const struct link_ended 
     op->busy = false;
 }
 
-/* A state is written where the last result is, which the caller has until it begins its
- * next exchange. */
+/* A state is written over the last result, which the caller uses until it begins its next
+ * exchange. */
 static bool may_take(struct ranks *m)
 {
     const struct ranks_versions *v = m->versions;
@@ -347,7 +351,7 @@ static bool may_take(struct ranks *m)
     return false;
 }
 
-/* Piece 0 alone first: it says how many there are. */
+/* Piece 0 is asked for first, alone, for it tells the number of pieces. */
 static void ask(struct ranks *m)
 {
     struct ranks_versions *v = m->versions;

@@ -8,17 +8,17 @@
 
 struct version_want {
     struct ledger_version version;
-    uint64_t transfer;          /* of the taker's, from 1 */
+    uint64_t transfer;          /* counted by the taker, from 1 */
     uint32_t which, piece;
 };
 
 struct version_answer {
     struct ledger_version version;      /* {0, 0}: the donor has nothing of the kind */
-    uint64_t transfer, content; /* content: alike in all pieces of one state */
+    uint64_t transfer, content; /* content: the same in all pieces of one state */
     uint64_t n, note;           /* n: floats of a result */
     uint32_t which, piece;
     uint64_t center_state;
-    float floats[];             /* or, of piece 0, entries */
+    float floats[];             /* of piece 0: entries */
 };
 
 descant_status ranks_donor_init(struct ranks *m);
