@@ -194,7 +194,7 @@ static void asked(struct ranks *m, struct ranks_op *op, const struct link_ended 
         serve(m, s);
     else
         ranks_refuse(m, ended->from,
-                     "it asks for what is no piece of the centre of rank %d", m->f.rank);
+                     "it asks for no piece of the centre of rank %d", m->f.rank);
     go_on(m, s);
 }
 

@@ -180,7 +180,7 @@ void ranks_close(struct fabric *f)
             break;
         if (!said && since > SAY_LEAVING_NS)
             log_say(&f->log, DESCANT_INFO,
-                    "has left; it serves the other ranks until they have");
+                    "this rank has left, and serves the others until they have");
         said |= since > SAY_LEAVING_NS;
         ranks_rest(m, 0);
     }

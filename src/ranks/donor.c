@@ -200,7 +200,7 @@ static void wanted(struct ranks *m, struct ranks_op *op, const struct link_ended
     if (ended->bytes == sizeof *want && want->which <= VERSION_ROWS)
         serve(m, s);
     else
-        ranks_refuse(m, ended->from, "it wants what is no piece of a state");
+        ranks_refuse(m, ended->from, "it wants no piece of a state");
     go_on(m, op->slot);
 }
 

@@ -80,7 +80,7 @@ static void take_answer(struct ranks *m, struct ask_seat *seat,
     if (seat->again)
         return;
     if (memcmp(in, out, ask_bytes(0)) != 0 || bytes != ask_bytes(ask_floats(out))) {
-        ranks_refuse(m, ended->from, "it answers what it was not asked");
+        ranks_refuse(m, ended->from, "it answers an ask that was not made");
         seat->again = !m->place.fixed;
         return;
     }

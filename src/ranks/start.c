@@ -28,8 +28,8 @@ static descant_status check_place(const struct ranks *m,
                               m->place.size);
     if (options->size > 0 && options->size != m->place.size && m->place.size == 1)
         return log_fail(log, DESCANT_BAD_SIZE,
-                        "size %d: %s knows of this rank alone; it was started by another "
-                        "library's launcher, or under Slurm without --mpi=pmix",
+                        "size %d: %s knows of this rank alone, which was started by "
+                        "another library's launcher, or under Slurm without --mpi=pmix",
                         options->size, m->link->type->name);
     if (options->size > 0 && options->size != m->place.size)
         return log_fail(log, DESCANT_BAD_SIZE, "size %d: the MPI job has %d ranks",

@@ -317,7 +317,7 @@ static void came(struct ranks *m, struct ranks_op *op, const struct link_ended *
     op->busy = false;
     v->answers++;
     if (!take(m, ended->from, t, ended->bytes)) {
-        ranks_refuse(m, ended->from, "it sends what is no piece of a state");
+        ranks_refuse(m, ended->from, "it sends no piece of a state");
         return;
     }
     for (int i = 0; i < FETCHES; i++)
