@@ -125,7 +125,7 @@ static descant_status hear_shape(struct branch *b, const struct parcel *parcel)
 
     if (!parcel->values || parcel->n * sizeof(float) != bytes)
         return log_fail(b->o.log, DESCANT_CORRUPT,
-                        "control has sent what are no parts of a model");
+                        "control has sent invalid parts of a model");
     if (b->parts)
         return check_parts(b, parcel->values);
     b->parts = memory_take_array(b->job.n_parts, sizeof *b->parts);

@@ -164,8 +164,8 @@ static descant_status check_header(int fd, const char *name,
             name);
     if (h.pid_namespace != process_namespace())
         return log_fail(log, DESCANT_MISMATCH,
-                        "segment '%s' is of another PID namespace (container): who lives "
-                        "there cannot be told here",
+                        "segment '%s' is of another PID namespace (container), where the "
+                        "lives of processes cannot be seen: use one container for all",
                         name);
     *layout = h;
     return DESCANT_OK;

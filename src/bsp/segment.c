@@ -87,8 +87,8 @@ static void detach(struct segment *segment, const char *why)
     if (segment->object.header)
         object_hide(&segment->object, segment->name);
     log_say(segment->log, DESCANT_WARNING,
-            "segment '%s' is detached: a module has %s; what it gave since the last "
-            "read-out is left out",
+            "segment '%s' is detached: a module has %s; its gradients since the last "
+            "read-out are left out",
             segment->name, why);
 }
 
@@ -154,7 +154,7 @@ static bool detached(struct segment *segment)
              atomic_load_explicit(&h->keeper, memory_order_relaxed) != segment->self ||
              (atomic_load_explicit(&h->ended, memory_order_relaxed) != 0) !=
                  segment->ended)
-        detach(segment, "changed a word that is its keeper's");
+        detach(segment, "changed a word of the keeper's");
     return segment->detached;
 }
 
@@ -330,7 +330,7 @@ static descant_status fill_or_keep(struct segment *segment,
         return status;
     if (!sound(segment, h, o))
         return log_fail(o->log, DESCANT_CORRUPT,
-                        "segment '%s': a module has written to it what no keeper leaves",
+                        "segment '%s': a module has written invalid values to it",
                         o->name);
     atomic_store_explicit(&h->bound, o->bound, memory_order_relaxed);
     segment->taken_over = true;
@@ -496,7 +496,7 @@ bool segment_take(struct segment *segment, int slot, struct segment_taken *taken
         return false;
     uint64_t flip = atomic_fetch_and_explicit(&s->flip, ~FLIP_FULL, memory_order_acq_rel);
     if (!flip_sound(flip) || flip_kept(flip) != segment->kept[slot]) {
-        detach(segment, "changed which sum is whose");
+        detach(segment, "changed the owners of its sums");
         return false;
     }
     if (!(flip & FLIP_FULL))
@@ -504,7 +504,7 @@ bool segment_take(struct segment *segment, int slot, struct segment_taken *taken
     const unsigned sum = flip_committed(flip);
     const struct segment_tally tally = s->tallies[sum];
     if (!tally_sound(&tally, newest_version(segment->newest))) {
-        detach(segment, "given a sum whose figures cannot be");
+        detach(segment, "given a sum with impossible figures");
         return false;
     }
     segment->kept[slot] = sum;

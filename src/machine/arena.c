@@ -126,7 +126,8 @@ descant_status arena_enter(struct arena *arena, int fd, unsigned n_regions)
     int seals = fcntl(fd, F_GET_SEALS);
     if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(fd, &stat) != 0 ||
         (uint64_t)stat.st_size != region_at(n_regions))
-        return log_fail(arena->log, DESCANT_MISMATCH, "the job's memory is not ours");
+        return log_fail(arena->log, DESCANT_MISMATCH,
+                        "the memory of the job is not of this version, or not whole");
     return DESCANT_OK;
 }
 

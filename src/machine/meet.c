@@ -56,11 +56,11 @@ void meet_init(struct meet *meet, const char *name, double start_s, const struct
         meet->callers[k] = (struct meet_caller){-1, -1, 0};
 }
 
-/* Says what a stranger holds of the job, and who he is, where that is known. */
+/* Logs which part of the job another user holds, and that user, where it is known. */
 static descant_status refuse_stranger(const struct meet *meet, const char *what,
                                       bool many, const struct holder *who)
 {
-    char by[64] = "somebody whose user cannot be told";
+    char by[64] = "a process of an unknown user";
 
     if (who && who->pid)
         snprintf(by, sizeof by, "user %u (process %d)", who->uid, who->pid);
@@ -111,7 +111,7 @@ descant_status meet_door_take(struct meet *meet)
                             meet->name, machine_why(errno));
         if (clock_now_ns() >= until_ns)
             return log_fail(meet->log, DESCANT_TIMEOUT,
-                            "somebody else has been joining job \"%s\" all the time",
+                            "another process has been joining job \"%s\" all the time",
                             meet->name);
         descant_status status = await_door(meet, until_ns, &since);
         if (status)

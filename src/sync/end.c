@@ -149,8 +149,8 @@ static void keep_segments(struct descant *job)
         struct replica_segment *s = &job->replica.segments[i];
         if (s->keeps && !kept_settle(s->keeps))
             log_say(&job->log, DESCANT_WARNING,
-                    "the memory of '%s' cannot be made this process's own: who joins the "
-                    "job may change it",
+                    "the memory of '%s' cannot be made this process's own: a trainer "
+                    "that joins the job may change it",
                     s->name);
     }
 }

@@ -47,17 +47,16 @@ static uint64_t rounds_of(const struct descant *job)
     return atomic_load_explicit(&job->stats.rounds, memory_order_relaxed);
 }
 
-/* Why there may have been no round, and what to do. */
+/* A reason why there may have been no round, and advice. */
 static const char *no_round_advice(const struct plan *plan)
 {
     if (plan->what == PLAN_GRADIENT)
-        return "its gradients are averaged in descant_mean alone; is it called before "
-               "each step?";
+        return "only descant_mean averages gradients; call it before each step";
     if (plan->when == PLAN_SHADOW)
-        return "descant_waits tells for whom it waits; sync_cpu and sync_rate limit "
-               "how often rounds are made";
-    return "a smaller `every` in the plan makes them earlier; descant_waits tells for "
-           "whom it waits";
+        return "descant_waits names the trainers that are awaited; sync_cpu and "
+               "sync_rate limit how often rounds are made";
+    return "a smaller `every` in the plan makes them earlier; descant_waits names the "
+           "trainers that are awaited";
 }
 
 static const char *bad_advice(const struct plan *plan, bool company)

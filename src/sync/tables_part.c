@@ -57,8 +57,8 @@ static void name_bad(struct tables *t, const struct table *x, size_t row)
     if (t->n_named++ < BAD_NAMED)
         log_say(&t->fabric->log, DESCANT_WARNING,
                 "row %zu of table %s has NaN or Inf: %s", row, x->name,
-                t->heal ? "it is as it was when it was last exchanged"
-                        : "other machines do not get it");
+                t->heal ? "the row has its last exchanged values again"
+                        : "other machines do not get the row");
 }
 
 /* out = Q(w - base); false if w has NaN or Inf; *any: it is not all zero. */
