@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* A segment is the POSIX shared memory object "/descant.NAME", which Linux keeps as a
- * file in /dev/shm. It is made as a file without a name, filled, and linked as one that
- * is whole: nobody sees half a segment, and a process that is killed meanwhile leaves
- * nothing behind. All pages are taken at once, for a /dev/shm that is full later would be
- * a SIGBUS.
+ * file in /dev/shm. It is made as a file without a name, filled, and then linked: no
+ * process sees half a segment, and a process that is killed meanwhile leaves nothing
+ * behind. All pages are taken at once, for a /dev/shm that is full later would be a
+ * SIGBUS.
  *
- * Only a segment's keeper takes away its name. So if the name is still this object's,
- * nobody else can give it to another one before it is taken away: object_hide has no
- * race. */
+ * Only a segment's keeper removes its name. So if the name is still this object's, no
+ * other process can give the name to another object before the keeper removes it:
+ * object_hide has no race. */
 #include "bsp/object.h"
 
 #include "bsp/guard.h"
@@ -102,7 +102,8 @@ static descant_status not_opened(const char *name, const struct log *log)
                     strerror(why));
 }
 
-/* What follows the magic and the version is what the numbers of a segment make of it. */
+/* The fields after the magic and the version must be those that the segment's numbers
+ * make. */
 static bool fits(const struct segment_header *h, uint64_t bytes)
 {
     if (h->slots < 1 || h->slots > SEGMENT_SLOTS || h->n < 1 || h->n > SEGMENT_FLOATS ||

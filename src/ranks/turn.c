@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* The work of one poll, in its order:
  *
- *   1 lets messages move, and ends those that have arrived 2 the coordinator looks
- *   whether a round closes 3 moves the rows of a closed round (rows.c) 4 moves a bounded
- *   piece of a closed round's floats; the round is done to its end even if the exchange
- *   that brought this rank into it has been given up 5 the exchange that is open tests
- *   its vector, arrives, takes its part */
+ *   1. Messages move, and those that have arrived are ended.
+ *   2. The coordinator looks whether a round closes.
+ *   3. The rows of a closed round move (rows.c).
+ *   4. A bounded piece of a closed round's floats moves. The round is done to its end
+ *      even if the exchange that brought this rank into it has been given up.
+ *   5. The exchange that is open tests its vector, arrives, takes its part. */
 #include "kernels/kernels.h"
 #include "kernels/vector.h"
 #include "ranks/ranks.h"

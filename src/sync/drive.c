@@ -37,7 +37,8 @@ void job_becomes(struct descant *job, enum job_state from, enum job_state to)
     atomic_compare_exchange_strong(&job->state, &expected, (int)to);
 }
 
-/* The first to come keeps its thread's line, the others' threads are told it. */
+/* The first failure keeps its thread's log line, which later callers get as their last
+ * error. */
 descant_status job_break(struct descant *job, descant_status status)
 {
     pthread_mutex_lock(&job->breaking);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The end of a job: finish, which makes the final model; close and leave, which give back
- * what the job has, or let the caller keep it. job_destroy takes a half-opened job, too:
+ * the job's memory, or let the caller keep it. job_destroy takes a half-opened job, too:
  * open has no other way to clean up. */
 #include "sync/job.h"
 
@@ -14,8 +14,8 @@ static bool in_state(const struct round *r)
     return r->state != ROUND_IDLE && (r->exchange.kind == EXCHANGE_STATE || r->reloaded);
 }
 
-/* The round in hand, as far as it goes without waiting: another's reload may have come in
- * it. */
+/* Advances the round in hand as far as it goes without waiting, for another trainer's
+ * reload may have come in it. */
 static descant_status run_on(struct descant *job)
 {
     enum round_progress progress = ROUND_WORKED;
@@ -26,8 +26,8 @@ static descant_status run_on(struct descant *job)
     return progress == ROUND_FAILED ? job_broken(job) : DESCANT_OK;
 }
 
-/* A reload that others have not taken yet is given first, and that of the round in hand
- * taken. */
+/* A reload that others have not taken yet is given first, and a reload in the round in
+ * hand is taken. */
 static descant_status end_reload(struct descant *job)
 {
     uint64_t waited = 0;
@@ -50,8 +50,8 @@ static void from_flat(void *context, float *memory, size_t at, size_t n)
     memcpy(memory, flat + at, n * sizeof(float));
 }
 
-/* A final state is of those who have taken the last reload; a global version, of those of
- * them who have seen the most rounds. */
+/* The final state comes from a trainer that has taken the last reload; a global version,
+ * from the one of these that has seen the most rounds. */
 static uint64_t final_priority(const struct descant *job, enum descant_final which)
 {
     uint64_t rounds =
@@ -86,7 +86,8 @@ static descant_status end_tables(struct descant *job)
             return job_broken(job);
         if (progress == ROUND_WORKED || progress == ROUND_DONE)
             continue;
-        if (round_advance(&job->round) == ROUND_FAILED)     /* idle: it serves others */
+        /* idle: this trainer serves others */
+        if (round_advance(&job->round) == ROUND_FAILED)
             return job_broken(job);
         job->fabric->type->wait(job->fabric, clock_now_ns() + ROWS_PATIENCE_NS);
     }
@@ -126,9 +127,9 @@ descant_status descant_finish(struct descant *job, enum descant_final which)
 
 /* ------------------------------------------------------------------ close and leave */
 
-/* Takes the round of rows that this machine has promised to take. Without it the table
- * that it leaves to its other trainers would not be the one on which all machines agree.
- */
+/* Takes the round of rows that this machine has promised to take. Without that the table
+ * that it leaves to its other trainers would not be the one on which all machines
+ * agree. */
 static void take_rows(struct descant *job)
 {
     struct fabric *f = job->fabric;

@@ -2,9 +2,9 @@
 /* For checkpoints: pausing the rounds while the replica is overwritten, the reload that
  * gives it to all, and the outer state as bytes.
  *
- *   pause    takes the machine and gives up the open round: its result would be an old
- *            one. From here until reload nothing of Descant's touches replica, G, s
- *   load     G and s are overwritten in place; a centre, which others use, is kept aside
+ *   pause    takes the machine and gives up the open round, whose result would be old.
+ *            From here until reload Descant touches neither replica nor G and s
+ *   load     overwrites G and s in place; a centre, which others use, is kept aside
  *   reload   this trainer's next round is a STATE, whose source is the first that
  *            reloads. The open rounds of others become one, too, or are merged before it
  *
@@ -75,7 +75,7 @@ static uint64_t fnv(const void *memory, size_t bytes)
     return hash;
 }
 
-/* With the machine held: a boundary, where G and s belong to one round. */
+/* With the machine held, between two rounds, where G and s belong to one round. */
 static void to_boundary(struct descant *job)
 {
     while (job->round.state == ROUND_MERGING)

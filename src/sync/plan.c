@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT */
-/* The plan's string, and what a step asks for.
+/* The plan's string, and the work that a step calls for.
  *
  * A string is a preset and changes to it, "dasgd,every=8,delay=2", or changes alone, made
  * to the defaults. A preset's row is itself such a string, read by the same parser, so a
- * preset is nothing that a user could not have written.
+ * user could write any preset.
  *
  * 1. A key that the finished plan has no use for is an error where the user gave it, and
  *    goes back to its default where only the preset had it: "dasgd,when=shadow" has no
  *    delay.
  * 2. alpha and xi = 1 - alpha are one field; a plan keeps alpha, and plan_text writes
  *    that.
- * 3. plan_text writes what differs from the preset, so what it writes parses to the same
- *    plan. Numbers are written as in the C locale, with as many digits as reading back
- *    needs.
+ * 3. plan_text writes the keys that differ from the preset, so its text parses to the
+ *    same plan. Numbers are written as in the C locale, with as many digits as reading
+ *    back needs.
  *
  * The rule of the delayed plans: after every tau steps a round begins, d steps later its
  * result is merged, 0 <= d <= tau; at one step merge first, then snapshot. */
@@ -276,8 +276,8 @@ static size_t later(size_t a, size_t b)
     return a > b ? a : b;
 }
 
-/* Supersteps come after a period or after so many gradients: who gives one has not the
- * other. */
+/* Supersteps come after a period or after so many gradients: a plan has one of the
+ * two. */
 static bool check_control(struct plan *plan, struct plan_text *source)
 {
     const size_t *place = source->place;

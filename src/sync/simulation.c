@@ -1,19 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /* The driver of simulated jobs. The clock is the simulated link's, and jumps from event
  * to event: a trainer's step ends, or its link has news. At each moment first all steps
- * that end then are made, in the order of ranks; then each of those ranks, and whoever
- * has news, does all that it can, and sleeps. A trainer that a plan makes wait is
+ * that end then are made, in the order of ranks; then each of those ranks, and each rank
+ * with news, does all that it can, and sleeps. A trainer that a plan makes wait is
  * blocked: its next step begins when its round is done.
  *
- * The gradient plan is the exception that it is everywhere: its exchange carries
- * gradients, so the driver talks to the fabric itself, as descant_mean does. A merge
- * takes no virtual time.
+ * The gradient plan is an exception here, too: its exchange carries gradients, so the
+ * driver talks to the fabric itself, as descant_mean does. A merge takes no virtual time.
  *
  * Rounds of rows go on beside, one after the other while there are steps. A trainer that
  * has made its steps stays until all rows are everywhere; in plans that count steps it
  * meanwhile waits in a final exchange, as descant_finish does. Then it serves the others,
- * and where trainers come and go it leaves, for rounds of latecomers would wait for it.
- */
+ * and where trainers come and go it leaves, for rounds of latecomers would wait for
+ * it. */
 #include "sync/simulation.h"
 
 #include "sync/round.h"
@@ -43,16 +42,16 @@ struct simulation {
     const struct fabric_type *type;
     struct simulated *world;
     struct simulated_trainer *trainers;
-    bool fixed;                 /* nobody comes late or dies */
+    bool fixed;                 /* no trainer comes late or dies */
     uint64_t began_ns;
-    uint64_t next_ns;           /* no step ends, and nobody comes, before */
+    uint64_t next_ns;           /* no step ends, and no trainer comes, before */
     uint64_t moved_ns;          /* a step, or a round, ended last */
     int left;                   /* trainers that have not finished, */
-    int to_start;               /* and that have no state yet, of those that do not come
-                                   late */
+    int to_start;               /* of the trainers that do not come late, those without a
+                                   state */
 };
 
-/* So long all may wait for each other, with no step to be made. */
+/* The time for which all may wait for each other with no step to be made. */
 #define FOREVER_NS UINT64_C(10000000000000)
 
 static double of(const double *values, int i, double otherwise)
@@ -169,8 +168,8 @@ static void mean_begin(struct simulation *s, struct simulated_trainer *x)
     x->blocked = x->mean_open = true;
 }
 
-/* The state is here: training begins, of those who are there from the start when all have
- * it; for a joiner where the others are. */
+/* The state is here, and training begins: for trainers that are there from the start when
+ * all have the state, for a joiner where the others are. */
 static void started(struct simulation *s, int i, uint64_t now)
 {
     struct simulated_trainer *x = &s->trainers[i];
@@ -317,7 +316,7 @@ static bool advance(struct simulation *s, int i, uint64_t now, bool *failed)
             return false;
         begin(x, true);
         return true;
-    case ROUND_HELD:                /* it serves the others meanwhile */
+    case ROUND_HELD:                /* the trainer serves the others meanwhile */
         return s->type->poll(x->fabric, &(struct fabric_part){.n = 0}) == FABRIC_WORKED;
     case ROUND_FAILED:
         *failed = true;
@@ -327,7 +326,7 @@ static bool advance(struct simulation *s, int i, uint64_t now, bool *failed)
     }
 }
 
-/* One piece of its tables. */
+/* Does one piece of a trainer's tables. */
 static bool advance_rows(struct simulated_trainer *x, uint64_t now, bool *failed)
 {
     enum round_progress progress =
@@ -354,8 +353,8 @@ static bool finished(const struct simulation *s, const struct simulated_trainer 
     return x->dead || (trained(s, x) && tables_ended(&x->tables));
 }
 
-/* In plans that count steps, one that has made its steps waits for the others' rows; a
- * shadow serves to the end. True: it has begun something. */
+/* In plans that count steps a trainer that has made its steps waits for the others' rows;
+ * a shadow serves to the end. True: the trainer has begun something. */
 static bool end_training(struct simulation *s, struct simulated_trainer *x)
 {
     if (s->plan.when != PLAN_EVERY || x->final_open || x->gone || !trained(s, x))
@@ -372,7 +371,7 @@ static bool end_training(struct simulation *s, struct simulated_trainer *x)
     return false;
 }
 
-/* Until it can do no more, and sleeps. */
+/* Drives a trainer until it can do no more, and sleeps. */
 static descant_status go_on(struct simulation *s, int i)
 {
     struct simulated_trainer *x = &s->trainers[i];
@@ -408,7 +407,7 @@ static bool steps(const struct simulation *s, const struct simulated_trainer *x)
     return x->started && !x->blocked && !trained(s, x);
 }
 
-/* Those who come, and the steps that end now. */
+/* Lets trainers come, and ends the steps that end now. */
 static descant_status at_moment(struct simulation *s, uint64_t now)
 {
     descant_status status = DESCANT_OK;

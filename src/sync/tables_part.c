@@ -24,7 +24,7 @@
 
 enum { BAD_NAMED = 8 };
 
-/* To the next row of that heat or more. False: the walk or the piece has ended. */
+/* Walks to the next row of that heat or more. False: the walk or the piece has ended. */
 static bool walk_find(const struct tables *t, struct walk *walk, unsigned char least,
                       struct piece *piece)
 {
@@ -89,7 +89,8 @@ bool tables_differ(struct tables *t, const struct table *x, size_t row, enum wir
     return good;
 }
 
-/* The row at which the walk is; false: the part, up to `room`, has none for it. */
+/* Puts the walk's row into the part; false: the part, up to `room`, has no room for
+ * it. */
 static bool put_row(struct tables *t, const struct walk *walk, size_t room)
 {
     struct table *x = &t->list[walk->table];
@@ -113,15 +114,16 @@ static bool put_row(struct tables *t, const struct walk *walk, size_t room)
     return true;
 }
 
-/* The next rows of that heat or more that are in no part; where each is is kept. */
+/* Finds the next rows of that heat or more that are in no part, and keeps their
+ * places. */
 static int find_rows(struct tables *t, struct walk *walk, unsigned char least,
                      struct piece *piece, struct walk *found)
 {
     int n = 0;
     while (n < ASKED_ROWS && walk_find(t, walk, least, piece)) {
         const struct table *x = &t->list[walk->table];
-        if (!is_given(t, x->first + walk->row)) {       /* else the next part has it
-                                                           again */
+        /* a given row is in the next part */
+        if (!is_given(t, x->first + walk->row)) {
             ask_for(values_of(x, walk->row), false);
             ask_for(state_of(x, walk->row), false);
             found[n++] = *walk;
@@ -159,7 +161,7 @@ static void tell_waiting(struct tables *t)
                           memory_order_relaxed);
 }
 
-/* The part is filled; one that nobody needs is not given. */
+/* The part is filled. An empty part that no machine needs is not given. */
 static enum round_progress give(struct tables *t)
 {
     struct rows_head head = {t->n_given, t->last, (uint16_t)t->wire};
@@ -188,7 +190,7 @@ enum round_progress tables_sweep(struct tables *t)
     }
     if (more)
         return ROUND_WORKED;
-    if (!t->full)               /* it has been everywhere */
+    if (!t->full)               /* the sweep has passed all rows */
         return give(t);
     t->last = t->full = false;
     struct census *c = &t->census;
@@ -207,7 +209,7 @@ static uint64_t bytes_of_heat(const struct census *c, unsigned heat)
     return sum;
 }
 
-/* The lowest heat of which all rows fit, and of those above. */
+/* Chooses the lowest heat of which all rows fit, with those of higher heats. */
 static void choose(struct tables *t)
 {
     size_t left = t->part_room - t->part_n;
@@ -249,8 +251,8 @@ enum round_progress tables_pick(struct tables *t)
 {
     if (put_rows(t, &t->pick, t->least, t->part_room))
         return ROUND_WORKED;
-    if (!t->full && !t->filled && t->least > 1) {       /* room is left for some of the
-                                                           next */
+    /* room is left for some rows of the next heat */
+    if (!t->full && !t->filled && t->least > 1) {
         t->filled = true;
         t->least--;
         t->pick.left = t->n_rows;

@@ -29,8 +29,8 @@
 
 #include <string.h>
 
-/* The changes that this machine has made since it agreed with the others are lost, and
- * its open part, too. */
+/* Begins to replace w by base. This machine loses the changes that it has made since it
+ * agreed with the others, and its open part. */
 static enum round_progress begin_replacing(struct tables *t)
 {
     atomic_fetch_add_explicit(&t->stats.lost, t->from.lost, memory_order_relaxed);
@@ -63,8 +63,7 @@ static enum round_progress round_over(struct tables *t)
     atomic_fetch_add_explicit(&t->stats.rounds, 1, memory_order_relaxed);
     t->state = t->all_last ? TABLES_ENDING : TABLES_IDLE;
     t->walk = (struct walk){.left = t->n_rows};
-    if (t->all_last && !t->fabric->fixed)   /* base stays as it is, and newcomers do not
-                                               wait */
+    if (t->all_last && !t->fabric->fixed)   /* base stays, and newcomers do not wait */
         t->fabric->type->rows->leave(t->fabric);
     return ROUND_DONE;
 }
@@ -137,7 +136,8 @@ static enum round_progress end(struct tables *t)
     return ROUND_WORKED;
 }
 
-/* Marks are taken before rows are written, so what is touched meanwhile stays marked. */
+/* Marks are taken before rows are written, so rows that are touched meanwhile stay
+ * marked. */
 static enum round_progress replace(struct tables *t)
 {
     if (!become_base(t))

@@ -10,9 +10,9 @@
 enum {
     PIECE_ROWS = 256,           /* of one advance: rows read or added to, */
     PIECE_MAP = 1 << 17,        /* and bytes of the map looked at: 20 us or so */
-    ASKED_ROWS = 16,            /* before the first of them is added to */
+    ASKED_ROWS = 16,            /* rows asked for before the first of them is added to */
     LINE_FLOATS = 16,
-    HEAT_SHIFT = 56             /* a row's number, and above it its heat */
+    HEAT_SHIFT = 56             /* the heat stands above a row's number */
 };
 
 /* What is left of one advance. */
@@ -38,7 +38,7 @@ static inline void walk_on(const struct tables *t, struct walk *walk, size_t n,
     }
 }
 
-/* How far the walk can go at once: within a table and the piece. */
+/* The rows that the walk can pass at once, within a table and the piece. */
 static inline size_t reach(const struct tables *t, const struct walk *walk,
                            const struct piece *piece)
 {
@@ -74,8 +74,8 @@ static inline struct row state_of(const struct table *x, size_t row)
                : (struct row){x->state + at, x->state_base + at, x->state_width};
 }
 
-/* Rows lie far apart: memory is asked for all of them, then each has its turn. own: base
- * alone. */
+/* Prefetches a row. Rows lie far apart, so memory is asked for several before the first
+ * is used. own: base alone. */
 static inline void ask_for(struct row r, bool own)
 {
     for (size_t k = 0; k < r.n; k += LINE_FLOATS) {
@@ -100,7 +100,7 @@ static inline size_t update_bytes(size_t width, enum wire wire)
     return (wire_bytes(wire, width) + sizeof(float) - 1) / sizeof(float) * sizeof(float);
 }
 
-/* Of narrow rows encoding may make no less. */
+/* Encoding may not make narrow rows shorter. */
 static inline enum wire row_wire(const struct table *x, enum wire wire)
 {
     return update_bytes(x->width, wire) < x->width * sizeof(float) ? wire : WIRE_F32;

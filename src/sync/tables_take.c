@@ -33,13 +33,13 @@ bool tables_damaged(struct tables *t)
 static const struct table *table_of(const struct tables *t, uint64_t number)
 {
     const struct table *x = t->list, *end = t->list + t->n;
-    while (x < end && number - x->first >= x->rows)     /* below first it wraps, and is
-                                                           more */
+    /* below `first` the difference wraps, and is more */
+    while (x < end && number - x->first >= x->rows)
         x++;
     return x < end ? x : NULL;
 }
 
-/* Where it lies, or decoded. */
+/* The update in place, or decoded. */
 static const float *update(struct tables *t, const struct table *x, const void *bytes)
 {
     enum wire wire = row_wire(x, t->from_wire);
@@ -50,9 +50,9 @@ static const float *update(struct tables *t, const struct table *x, const void *
     return t->row;
 }
 
-/* How much of its update a row of that heat moves by. A row with one touch has hardly
- * been touched elsewhere. Of whole numbers and one division, so that it is the same bits
- * on all machines. */
+/* The share of its update by which a row of that heat moves. A row with one touch has
+ * hardly been touched elsewhere. Whole numbers and one division make it the same bits on
+ * all machines. */
 static float weight(const struct tables *t, int heat)
 {
     int64_t half = 2 * t->hot, more = heat > 1 ? heat - 1 : 0;
@@ -66,7 +66,7 @@ static void move(const struct tables *t, struct row r, const float *d, float s)
         t->kernels->add(r.w, d, t->from.own ? s - 1 : s, r.n);
 }
 
-/* Where a row of a part goes. */
+/* The target of a row of a part. */
 struct target {
     const struct table *x;
     size_t row;
