@@ -8,14 +8,12 @@
  *   index       where each block begins
  *   tail        how many blocks, a sum of the index, another magic
  *
- * A file is written under another name, synced, and renamed when it is whole, so what has
- * the name is whole unless it was damaged later: the tail is missing from what was cut,
- * and what was changed has another sum. Sizes are compared with the file's before memory
- * is taken for them, and offsets are tested, so a file that somebody made up cannot lead
- * out of an array.
+ * A file is written under another name, synced, and renamed when it is whole, so a file
+ * of that name is whole unless it was damaged later: a file that was cut has no tail, and
+ * a changed block has another sum. Sizes are compared with the file's before memory is
+ * taken for them, and offsets are tested, so a forged file cannot lead out of an array.
  *
- * The sum is four multiplications side by side on 32 bytes; it tells damage, not malice.
- */
+ * The sum is four multiplications side by side on 32 bytes; it tells damage, not malice. */
 #include "data/reader.h"
 
 #include <errno.h>

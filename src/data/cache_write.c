@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A cache of what other files have. */
+/* Writes a cache of other files' examples. */
 #include "data/reader.h"
 
 static descant_status copy_blocks(struct cache_writer *w, struct data *data, uint64_t *n)

@@ -10,11 +10,10 @@
  *               can be negative; some are missing
  *   logit       bias
  *               + sum over fields of a weight that shrinks with the rank's logarithm
- *               (what is
- *                 rare says less, so that few rows suffice to come close to the bound)
+ *                 (rare categories weigh little, so that few rows suffice to come close
+ *                 to the bound)
  *               + sum over 8 pairs of fields of the product of two small latent vectors,
- *               what
- *                 factorization machines and dot products of embeddings can learn
+ *                 which factorization machines and dot products of embeddings can learn
  *               + for each dense column a slope, for some a square, in log(1 + x)
  *   click       with probability 1 / (1 + exp(-logit - e)), where e is one of 8 values
  *               with equal chance: the eighths' middles of a normal distribution times

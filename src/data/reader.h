@@ -116,7 +116,7 @@ enum data_got input_chunk(struct input *input, uint64_t chunk, struct lines *lin
 uint64_t input_line(struct input *input, const char *at);       /* its number, from 1 */
 struct source *input_source(struct input *input);
 
-/* The first bytes of a file, decompressed; none of what is not a regular file. */
+/* The first bytes of a file, decompressed; none where it is no regular file. */
 descant_status input_peek(const char *path, char *first, size_t room, size_t *n,
                           const struct log *log);
 

@@ -9,7 +9,7 @@
  * A gzip file may end in zero bytes (tapes and pads do so). A stream that ends inside a
  * member or frame is an error, never a short text. A decompressor's memory comes from
  * memory.c, or from an arena in memory that several processes share: then its state,
- * pointers included, is theirs in turn. An arena never gives back but what was taken
+ * pointers included, is theirs in turn. An arena gives back only the piece that was taken
  * last; a decompressor takes a few pieces, once. */
 #include "data/reader.h"
 
@@ -76,8 +76,8 @@ void stream_fini(struct stream *stream)
     stream->opened = false;
 }
 
-/* Waits until fd has bytes or its end, or the reading is given up. The status alone tells
- * that: the thread that gave it up knows the reason. */
+/* Waits until fd has bytes or its end, or the reading is given up. Only the status tells
+ * that, for the thread that gave the reading up knows the reason. */
 static descant_status await(const struct stream *s)
 {
     const struct data_options *o = s->options;

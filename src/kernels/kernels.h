@@ -30,8 +30,8 @@ struct kernels {
     const char *name;
     /* dst = src; false if a value is NaN or Inf (copied all the same) */
     bool (*copy)(float *dst, const float *src, size_t n);
-    /* the same past the caches: for what others read later, and more than a cache holds
-     */
+    /* the same past the caches: for floats that others read later, and that are more than
+     * a cache holds */
     bool (*copy_past)(float *dst, const float *src, size_t n);
     bool (*finite)(const float *src, size_t n);
     /* the sum of squares; not finite where a value is not, and only there */

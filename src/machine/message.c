@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Messages over sockets that keep their bounds (SOCK_SEQPACKET): one struct of five
- * numbers, and up to two descriptors. Nothing here blocks. A message of another form, by
- * a stranger or another version, is refused as a whole, and the descriptors that came
- * with it are closed. */
+/* Messages over sockets that keep message bounds (SOCK_SEQPACKET): one struct of five
+ * numbers, and up to two descriptors. No function blocks. A message of another form, by a
+ * stranger or another version, is refused as a whole, and the descriptors that came with
+ * it are closed. */
 #include "machine/message.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The loops of loops.h (which says what each computes, and why races are allowed here).
+/* The loops of loops.h, which has their formulas, and why races are allowed here.
  *
  * Plain loops that the compiler turns into vectors, and vectors written out where sums
  * must stay in registers. This file is compiled once for each instruction set, with LOOPS

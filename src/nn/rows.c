@@ -4,9 +4,9 @@
  *
  * A batch's ids are turned into row numbers once, in one pass; the loops then follow
  * these numbers and ask for rows ahead (ROWS_AHEAD numbers past the last one may be read:
- * there is room for them, and whatever they say is only a hint). A hashed id keeps its
- * high bits: row = id * rows >> 32. The slots come from a hash with open addressing,
- * emptied for each batch.
+ * there is room for them, and their values are only hints). A hashed id keeps its high
+ * bits: row = id * rows >> 32. The slots come from a hash with open addressing, emptied
+ * for each batch.
  *
  * Memory: room for max_batch * n_fields ids from the start; a batch with more ids (bags)
  * than ever before makes it grow, and no other step takes any. */
