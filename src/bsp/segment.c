@@ -12,8 +12,8 @@
  *   2. a pin takes three steps whatever the keeper does, and gives a model as new as the
  *      newest when it began;
  *   3. a store takes as many steps as there are slots, and finds a copy, however many
- *      modules have died with a pin. (Chen and Burns, 1997, for readers that keep what
- *      they read.)
+ *      modules have died with a pin. (Chen and Burns, 1997, for readers that keep a copy
+ *      for long.)
  * The keeper sets wanted pins before a store and not after it, so that a new keeper does
  * it for one that died.
  *
@@ -53,7 +53,7 @@ struct segment {
     uint64_t self;                      /* this process */
     bool taken_over, ended, detached;
     unsigned next;                      /* the copy that segment_next gave */
-    uint64_t newest, bound;             /* what the header must have */
+    uint64_t newest, bound;             /* values that the header must have */
     unsigned kept[SEGMENT_SLOTS];       /* the sum of each slot that is the keeper's */
     struct segment_figures seen[SEGMENT_SLOTS];
 };

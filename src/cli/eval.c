@@ -69,7 +69,7 @@ struct session {
     struct saved saved;
     struct path_list paths;
     struct data_options data;
-    char out[PATH_MAX];         /* what a link that --out names leads to */
+    char out[PATH_MAX];         /* the target of a link that --out names */
     uint64_t lines, bad, nan;   /* of the input; bad ones; good ones without a number for
                                    a score */
 };

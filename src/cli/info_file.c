@@ -114,7 +114,8 @@ static size_t count_non_zero(const struct safetensor *t)
     return n;
 }
 
-/* Those of the model each; what the run keeps beside them as one amount. */
+/* Shows each tensor of the model, and the bytes of the run's other tensors as one
+ * amount. */
 static void say_tensors(const struct cli *cli, const struct safetensors *file)
 {
     static const char *const types[] = {"f32", "u8", "u64"};

@@ -92,7 +92,7 @@ static void tell_apart(struct report *report)
     }
 }
 
-/* The page is none of the logs, nor is what is beside it while it is made. */
+/* The page, and the files beside it while it is made, must be none of the logs. */
 static bool page_apart(const struct cli *cli, const struct report *report,
                        const char *page)
 {

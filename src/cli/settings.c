@@ -95,7 +95,8 @@ int settings_parse_config(const struct cli *cli, const struct option *table, siz
     return parse(cli, table, n, into, true, given);
 }
 
-/* What is allowed. Limits of a million and more are against slips, and left out. */
+/* Shows the allowed values. Limits of a million and more are against slips, and left
+ * out. */
 static void range_text(const struct option *s, char *text, size_t room)
 {
     *text = 0;

@@ -125,7 +125,7 @@ void bsp_eval_close(struct bsp_eval *eval);
 
 /* After a superstep: an evaluation begins, in the background, if it is due. */
 void bsp_eval_look(struct bsp_eval *eval, const struct bsp_model *model);
-/* True: the figures of an evaluation that nobody has taken yet. */
+/* True: takes the figures of an evaluation, if they are new. */
 bool bsp_eval_take(struct bsp_eval *eval, struct held_out *figures);
 bool bsp_eval_enough(struct bsp_eval *eval);            /* patience is over */
 /* Begins an evaluation of the model as it is. False: another is under way, or its figures

@@ -86,8 +86,8 @@ enum data_format data_format(const struct data *data);      /* never AUTO */
 /* Whether the data can be opened again and be the same: no part of it is a pipe. */
 bool data_lasts(const struct data *data);
 
-/* The first bytes of a file, decompressed, none of a pipe; *format is what they surely
- * are, or AUTO. */
+/* The first bytes of a file, decompressed, none of a pipe; *format is the format that
+ * they surely have, or AUTO. */
 descant_status data_peek(const char *path, char *first, size_t room, size_t *n,
                          enum data_format *format, const struct log *log);
 

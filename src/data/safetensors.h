@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Safetensors files: 8 bytes of header length, a JSON header, raw little-endian data.
  * Writing is atomic (a temporary name, synced, renamed); reading maps the file and
- * refuses what is torn, foreign or overlapping, with the reason. */
+ * refuses torn and foreign files and overlapping tensors, with the reason. */
 #ifndef SAFETENSORS_H
 #define SAFETENSORS_H
 

@@ -15,7 +15,7 @@
  * A decompressor of stdin lives in the shared memory, with an arena for all its memory,
  * because another process may decompress the next chunk. Its pointers hold as long as the
  * memory is at the same address in all processes: that is so if it was mapped before they
- * forked, and is tested. The arena holds windows of up to 8 MiB, what zstd -19 makes.
+ * forked, and is tested. The arena holds windows of up to 8 MiB, as zstd -19 makes.
  *
  * The shared memory starts zeroed; the first process makes the mutex (state 0 to 1 to 2).
  * Without shared memory a reader has memory of its own, and stdin for itself. */
@@ -179,8 +179,7 @@ static bool skip_rest(struct input *in)
     return found;
 }
 
-/* Fills the window with whole lines, at least one; what follows them becomes the carry.
- */
+/* Fills the window with whole lines, at least one; the rest becomes the carry. */
 static descant_status take_lines(struct input *in, size_t *end)
 {
     struct shared_input *s = in->shared;

@@ -89,7 +89,7 @@ static descant_status await(const struct stream *s)
     return DESCANT_OK;
 }
 
-/* Takes what fd has, after what is left in raw. */
+/* Appends bytes of fd to those left in raw. */
 static descant_status refill(struct stream *s, const char *name, const struct log *log)
 {
     memmove(s->raw, s->raw + s->at, s->filled - s->at);

@@ -66,11 +66,11 @@ struct kernels {
     /* counts[h] += how many of n bytes are h, for h above 0 */
     void (*tally)(const unsigned char *heat, size_t n, uint32_t *counts);
 
-    /* Encoded means (wire.h). Sums and differences stay within what bf16 can hold.
-     * r = a (x - R) + b r; false if x has NaN or Inf, which counts as R */
+    /* Encoded means (wire.h). Sums and differences stay within the range of bf16. r = a
+     * (x - R) + b r; false if x has NaN or Inf, which counts as R */
     bool (*owe)(float *r, const float *x, const float *R, float a, float b, size_t n);
     /* out = u rounded, to nearest and even; u = a (u - out). q8: blocks of a scale and
-     * 256 signed bytes, the last may be shorter; what is below 2^-100 is rounded to 0 */
+     * 256 signed bytes, the last may be shorter; values below 2^-100 are rounded to 0 */
     void (*bf16_put)(void *out, float *u, float a, size_t n);
     void (*q8_put)(void *out, float *u, float a, size_t n);
     /* sum = from + a in; sum may be from */

@@ -11,7 +11,7 @@
 
 enum { PIECE = 8 * WIRE_BLOCK };
 
-/* A share below it changes nothing in a mean; what is owed may be lost there, but not
+/* A share below it changes nothing in a mean; debts may be lost there, but must not
  * become infinite. */
 #define LEAST_SHARE 0x1p-60
 

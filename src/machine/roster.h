@@ -94,8 +94,8 @@ uint64_t slot_life(const struct roster *roster, unsigned slot);
 bool slot_become(struct roster *roster, unsigned slot, uint32_t generation,
                  enum slot_life state);
 
-/* Declares a generation of a slot dead and takes it out of the members; self and who: on
- * whose behalf. May be called often and by all at once. */
+/* Declares a generation of a slot dead and takes it out of the members; self and who: the
+ * caller's slot and its word of `touching`. May be called often and by all at once. */
 void slot_bury(struct roster *roster, unsigned slot, uint32_t generation, unsigned self,
                enum touch who);
 

@@ -23,7 +23,7 @@
 
 #include <string.h>
 
-enum { AGAIN = 64 /* what was refused is asked again dead / 64 after it was asked */ };
+enum { AGAIN = 64 /* a refused ask is made again dead / 64 after it was made */ };
 
 /* A piece of this rank's in flight. */
 struct ask_seat {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* What the coordinator keeps of each rank: its offer, whether it is at its end or has
- * left. Where the link is fixed the coordinator is rank 0; where ranks come and go every
- * rank keeps all of this, for it may be the coordinator next. A rank stays coordinator
- * after its trainer has left.
+/* The coordinator's record of each rank: its offer, whether it is at its end or has left.
+ * Where the link is fixed the coordinator is rank 0; where ranks come and go every rank
+ * keeps all of this, for it may be the coordinator next. A rank stays coordinator after
+ * its trainer has left.
  *
- * admission.c decides which ranks may take part, and lead_round.c makes rounds of what
- * they bring.
+ * admission.c decides which ranks may take part, and lead_round.c makes rounds of their
+ * offers.
  *
  * An offer holds until its round closes, or until its sender takes it back or begins
  * another exchange. Ranks say when they arrive that their vectors are not finite, and
@@ -81,7 +81,7 @@ static uint32_t count_at_work(const struct ranks *m)
     return n;
 }
 
-/* --- what is heard --- */
+/* --- words that come --- */
 
 static void tell_members(struct ranks *m, const struct lead_peer *gone)
 {
@@ -122,7 +122,7 @@ void ranks_lead_hear_here(struct ranks *m, int from, const struct ranks_word *wo
             .priority = word->priority, .weight = word->weight};
         peer->seq = word->seq;
         peer->note = word->note;
-        lead->late.n = 0;               /* the offer changes who is late */
+        lead->late.n = 0;               /* the offer changes the list of late ranks */
         if (!lead->since_ns)
             lead->since_ns = m->now_ns;
     }
@@ -190,7 +190,7 @@ void ranks_lead_changed(struct ranks *m)
     m->ledger_moved = true;
 }
 
-/* --- who is late --- */
+/* --- late ranks --- */
 
 void ranks_lead_late(struct ranks *m, struct awaited *awaited)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The coordinator's state, and the calls between its files, which go downwards:
  * lead_round.c closes rounds, admission.c admits ranks, and both call lead.c, which keeps
- * what each rank has brought. */
+ * the offers of ranks. */
 #ifndef RANKS_LEAD_H
 #define RANKS_LEAD_H
 

@@ -39,7 +39,7 @@ enum {
     EPOCHS_MISSED = 1 << 16 /* at most */
 };
 
-/* --- what changes this peer's state --- */
+/* --- changes of this peer's state --- */
 
 /* Another version is held: the fate of this peer's last arrival is known. */
 static void hold(struct ledger *l, struct ledger_version version)
@@ -92,7 +92,7 @@ static void turn(struct ledger *l)
         forget_counts(l);
 }
 
-/* --- what is heard --- */
+/* --- words that come --- */
 
 /* A peer that comes later, or has missed a round, is told of the newer version that is
  * held here. If the peer has a newer one, this peer learns of it. */
@@ -192,7 +192,7 @@ void ledger_hear(struct ledger *l, const struct ledger_decision *w,
     turn(l);
 }
 
-/* --- what else happens --- */
+/* --- other events --- */
 
 void ledger_silent(struct ledger *l, int rank)
 {

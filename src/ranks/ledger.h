@@ -50,7 +50,7 @@ enum ledger_what {
     LEDGER_HERE,        /* to a leader: the sender's state */
     LEDGER_FENCE,       /* to the members: promise this ballot, and give up the round */
     LEDGER_PROPOSE,    /* to peers that have `base`: accept this list as the next epoch */
-    LEDGER_STANDS,      /* to anybody: this is the epoch */
+    LEDGER_STANDS,      /* to any peer: this is the epoch */
     LEDGER_GO,          /* to the members: round `version` upon `base` has closed */
     LEDGER_TAKE,        /* to peers that lack `version`: peer `about` has it */
 
@@ -115,7 +115,7 @@ struct ledger *ledger_init(void *memory, const struct ledger_options *options,
                            uint64_t now_ns, const struct ledger_entry *first,
                            int contact);
 
-/* --- what has happened --- */
+/* --- events --- */
 
 /* list: entries for all ranks where the word is listed; else it may be NULL. */
 void ledger_hear(struct ledger *l, const struct ledger_decision *word,
@@ -173,7 +173,7 @@ struct ledger_gathering ledger_gathering(struct ledger *l, struct ledger_entry *
 bool ledger_close(struct ledger *l);
 bool ledger_arrived(const struct ledger *l, int rank);      /* at work or at its end */
 
-/* --- what to do --- */
+/* --- decisions --- */
 
 /* The next decision, or word to send. list: room for entries of all ranks, valid only if
  * the decision is listed. False: there is no decision. */

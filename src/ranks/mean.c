@@ -113,7 +113,7 @@ static void make_ready(struct ranks *m, struct ranks_lane *lane)
     lanes->last = lane;
 }
 
-/* --- what has ended --- */
+/* --- messages that have ended --- */
 
 static void given(struct ranks *m, struct ranks_op *op, const struct link_ended *ended)
 {
@@ -513,7 +513,7 @@ bool ranks_mean_step(struct ranks *m)
     return true;
 }
 
-/* --- whom the round waits for --- */
+/* --- awaited members --- */
 
 /* Adds the members that have not given their part of the next piece here, for which the
  * others wait as well. */

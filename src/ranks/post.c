@@ -75,7 +75,7 @@ static struct ranks_op lane_op(const struct ranks *m,
         .ended = ended, .rank = rank, .even_failed = !m->place.fixed};
 }
 
-/* --- what has ended --- */
+/* --- messages that have ended --- */
 
 static void sent(struct ranks *m, struct ranks_op *op, const struct link_ended *ended)
 {

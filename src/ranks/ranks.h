@@ -383,7 +383,7 @@ void ranks_lead_changed(struct ranks *m);           /* another epoch stands */
 void ranks_lead_fail(struct ranks *m, descant_status status, const char *text);
 /* Fills in the ranks that the round that gathers waits for. */
 void ranks_lead_late(struct ranks *m, struct awaited *awaited);
-/* Tells ranks that have arrived for whom their round waits. */
+/* Tells ranks that have arrived the ranks that their round waits for. */
 void ranks_lead_tell_late(struct ranks *m);
 
 /* --- admission.c --- */

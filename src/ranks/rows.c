@@ -141,7 +141,7 @@ void ranks_rows_fini(struct ranks *m)
     memory_give(rows);
 }
 
-/* --- what is heard --- */
+/* --- words that come --- */
 
 void ranks_rows_facts(const struct ranks *m, int from, struct word_facts *facts)
 {
@@ -267,7 +267,7 @@ void ranks_rows_hear(struct ranks *m, const struct ranks_word *word)
     }
 }
 
-/* --- what is said --- */
+/* --- words that leave --- */
 
 static enum ranks_what own_word(const struct ranks *m)
 {
@@ -491,7 +491,7 @@ bool ranks_rows_open(const struct ranks *m)
     return m->rows && m->rows->stage != ROWS_IDLE;
 }
 
-/* --- what the table calls --- */
+/* --- calls of the table --- */
 
 descant_status ranks_rows_begin(struct fabric *f, const void *bytes, size_t n)
 {

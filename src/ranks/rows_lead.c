@@ -157,7 +157,7 @@ static int find_donor(const struct ranks *m, int not_this)
     return donor;
 }
 
-/* --- what is told --- */
+/* --- words that leave --- */
 
 static void tell_taken(struct ranks *m, int rank)
 {

@@ -69,8 +69,8 @@ static enum ranks_version without_result(const struct ranks *m)
     return m->versions->list_only && may_be_hollow(m) ? VERSION_LIST : VERSION_STATE;
 }
 
-/* What of the version to want. A result serves only the exchange that was in its round,
- * upon the version that the round was upon. */
+/* Chooses the part of the version to want. A result serves only the exchange that was in
+ * its round, upon the version that the round was upon. */
 static enum ranks_version choose(const struct ranks *m, struct ledger_version version)
 {
     const struct ranks_round *r = &m->round;

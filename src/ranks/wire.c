@@ -5,7 +5,7 @@
  *   reduce    the owner adds its own part, then the others' by rank; settles; and keeps
  *             the piece encoded, in one of m->depth buffers, until all others have been
  *             told
- *   learn     c = R + what the owner told, into the result
+ *   learn     c = R + the owner's piece, into the result
  *
  * 1. R is outer[0] of each member from its begin to its part, and the same bits for all
  *    of them, which the coordinator ensures (can_encode in lead_round.c).

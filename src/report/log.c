@@ -2,7 +2,7 @@
 /* Logs of descant train and descant bsp run, read into memory: one JSON object a line.
  * The first line is a header; then come intervals, or supersteps, evaluations between
  * them, and at the end a summary. Other kinds of lines are passed over, so that logs may
- * learn new ones. What a log may be:
+ * learn new ones. A log may be
  *   - still being written: a last line without its end that is no JSON is left out;
  *   - taken up again after a stop: another header; the curves have a gap there. A line
  *     that was torn as it stopped may stand before that header, without its end;

@@ -257,7 +257,7 @@ static bool has_set(const struct report_run *run)
            isfinite(report_figure(run, "eval_loss", REPORT_EVAL_LOSS));
 }
 
-/* What a run knows of its held-out set: 2 examples and clicks, 1 examples, 0 names alone;
+/* A run's facts about its held-out set: 2 examples and clicks, 1 examples, 0 names alone;
  * -1: it has none. */
 static int knows_set(const struct report_run *run)
 {

@@ -9,7 +9,7 @@ struct beside {
     void (*work)(void *of);
     void *of;
     pthread_t thread;
-    pthread_mutex_t mutex;          /* guards what follows */
+    pthread_mutex_t mutex;          /* guards the fields below */
     pthread_cond_t moved;
     bool busy, stop;
 };

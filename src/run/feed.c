@@ -47,7 +47,7 @@ struct feed {
     descant_status status;      /* for others once `ended` is set */
     char why[256];              /* of status */
 
-    pthread_mutex_t mutex;      /* guards what follows, but for what (1) says of blocks */
+    pthread_mutex_t mutex;      /* guards the fields below, but for blocks (1) */
     pthread_cond_t moved;
     struct part parts[FEED_BLOCKS];
     uint64_t turns;

@@ -156,8 +156,8 @@ descant_status auc_add(struct auc *a, const float *scores, const float *labels, 
     bool far = n > SIZE_MAX / 4 / sizeof *a->pairs - a->n;
     if (far || (n > a->room - a->n && !auc_grow(a, a->n + n)))
         return log_fail(NULL, DESCANT_MEMORY, "no memory for %zu scores", a->n + n);
-    for (size_t i = 0; i < n; i++)    /* + 0: -0 becomes 0, so that bits say what is
-                                         equal */
+    for (size_t i = 0; i < n; i++)    /* + 0: -0 becomes 0, so that equal scores have
+                                         equal bits */
         a->pairs[a->n++] = (struct auc_pair){scores[i] + 0.0f, labels[i]};
     return DESCANT_OK;
 }

@@ -93,7 +93,7 @@ void signals_forget(void)
     atomic_store(&heard.word, 0);
 }
 
-/* --- what a person is told --- */
+/* --- texts for people --- */
 
 void signals_say_end(FILE *err, const char *why, enum run_keeps keeps, bool by_signal)
 {

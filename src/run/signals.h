@@ -45,7 +45,7 @@ void signals_heed(void);
 int signals_heard(void);            /* the first signal; 0: none */
 void signals_forget(void);          /* as a run begins */
 
-/* --- what a person is told --- */
+/* --- texts for people --- */
 
 enum run_keeps { RUN_KEEPS_NOTHING, RUN_KEEPS_LAST, RUN_KEEPS_NOW };
 /* Prints "SIGINT: the run ends with a last checkpoint". by_signal: adds the effect of

@@ -245,7 +245,7 @@ descant_status shm_round_begin(struct shm *shm, const struct exchange *exchange)
 enum fabric_progress shm_round_poll(struct shm *shm, struct fabric_part *part);
 void shm_round_wait(struct shm *shm, uint64_t until_ns);
 
-/* --- whom an exchange waits for (waits.c) --- */
+/* --- awaited trainers (waits.c) --- */
 
 /* After a poll, by the thread that polled. */
 void shm_waits_note(struct shm *shm, enum fabric_progress progress);

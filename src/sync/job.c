@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* A job begins: open, segments and tables, start. Its rounds are driven in drive.c, its
- * end is in end.c, what workers do in step.c, the sync thread in shadow.c, reloads and
+ * end is in end.c, the workers' part in step.c, the sync thread in shadow.c, reloads and
  * outer state in outer.c, figures in figures.c. */
 #include "sync/job.h"
 

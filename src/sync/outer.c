@@ -51,7 +51,7 @@ descant_status descant_reload(struct descant *job)
 struct outer_header {
     char magic[8];
     uint32_t version, vectors;
-    uint64_t floats, check;     /* check: FNV-1a of what follows */
+    uint64_t floats, check;     /* check: FNV-1a of the bytes that follow */
 };
 
 enum { VERSION = 2, VERSION_WITHOUT_ROUNDS = 1 };

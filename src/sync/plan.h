@@ -57,7 +57,7 @@ extern const struct plan_preset plan_presets[];
 extern const struct option plan_options[];
 extern const size_t plan_n_options;
 
-/* On failure BAD_PLAN, logged, with the key, its place and what is allowed. */
+/* On failure BAD_PLAN, logged, with the key, its place and the allowed values. */
 descant_status plan_parse(struct plan *plan, const char *text, const struct log *log);
 
 /* The canonical string: the preset and every key that its row does not have; parses back

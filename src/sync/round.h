@@ -54,7 +54,7 @@ struct round {
                                        reload since */
 };
 
-/* After fabric start; makes what the plan needs. */
+/* After fabric start; makes the buffers that the plan needs. */
 descant_status round_init(struct round *r, const struct plan *plan, struct fabric *fabric,
                           struct replica *replica);
 void round_fini(struct round *r);

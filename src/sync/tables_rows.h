@@ -15,7 +15,7 @@ enum {
     HEAT_SHIFT = 56             /* the heat stands above a row's number */
 };
 
-/* What is left of one advance. */
+/* The rest of one advance. */
 struct piece {
     size_t map, rows;
 };

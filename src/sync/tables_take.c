@@ -17,7 +17,7 @@
  * float is lost, as it would be to another worker. If the addition falls between the
  * worker's read and store, the float's d is lost from w but not from base: the row's next
  * d here is lower by it, and so d is taken back everywhere. Either way all machines stay
- * together, and lose what workers of one machine lose to each other. */
+ * together, and lose as much as workers of one machine lose to each other. */
 #include "sync/tables_rows.h"
 
 #include <string.h>

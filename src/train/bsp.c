@@ -80,7 +80,7 @@ static void step(void *of, const struct control_piece *piece)
     atomic_store(&t->steps, piece->step);
 }
 
-/* When nobody stores. */
+/* Called while no model is being stored. */
 static void take_newest(struct bsp *b)
 {
     struct segment_header *h = b->segment.memory;

@@ -261,7 +261,7 @@ static char *trim(char *text)
 struct config {
     struct train_options *options;
     bool *given;                /* (n_train_settings) */
-    char *message;              /* what is wrong with the line */
+    char *message;              /* the line's error */
     size_t room;
 };
 

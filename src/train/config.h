@@ -54,7 +54,7 @@ struct train_options {
     int final;
     /* quality */
     int64_t eval_every, patience;
-    /* what is kept and shown */
+    /* output */
     const char *checkpoint;
     double checkpoint_every;
     bool resume;
@@ -71,8 +71,8 @@ struct told train_told(const struct train_options *o);
 
 /* Reads "name = value" lines ('#' after a space, or first, begins a comment) into o;
  * given, one for each setting and false, has those that were there. The text is kept by
- * *text, which the caller frees after the last use of o. False: message says file, line
- * and what is wrong. */
+ * *text, which the caller frees after the last use of o. False: message has file, line
+ * and error. */
 bool config_read(const char *path, struct train_options *o, bool *given, char **text,
                  char *message, size_t room);
 
@@ -83,7 +83,7 @@ void config_suit(struct train_options *o, const bool *given);
 
 /* All settings that were given mean something for the model, the optimizers and the
  * format, which where it is auto is as found; AUTO is any. False: message says which does
- * not, and what it is for. */
+ * not, and its use. */
 bool config_means(const struct train_options *o, enum data_format found,
                   const bool *given, char *message, size_t room);
 

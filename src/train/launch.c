@@ -169,7 +169,7 @@ static int collect(struct family *f, struct signals *signals)
     return f->code;
 }
 
-/* All trainers were killed: says what is left, and returns a status. */
+/* All trainers were killed: logs whether the run can be resumed, and returns a status. */
 static int say_none_left(const struct train_options *o, FILE *err)
 {
     if (o->checkpoint && checkpoint_there(o->checkpoint))

@@ -54,7 +54,7 @@ void monitor_publish(struct trainer *t)
 
 /* --- the progress line --- */
 
-/* What the monitor keeps between two looks. */
+/* The monitor's state between two looks. */
 struct watch {
     struct window shown;
     double logged_s;            /* when, last */
@@ -126,7 +126,7 @@ static void show(struct trainer *t, const struct watch *watch, const struct figu
     progress_show(&t->progress, line);
 }
 
-/* --- what is due --- */
+/* --- due work --- */
 
 static bool is_stopping(struct trainer *t)
 {

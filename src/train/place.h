@@ -22,7 +22,7 @@ enum { PLACE_HEAD = 2, MARK = 2 };
 struct place {
     uint64_t at[PLACE_HEAD + BOARD_TODO];
     size_t n;
-    struct metrics sums;        /* of what was trained by then */
+    struct metrics sums;        /* of the examples trained by then */
     uint64_t files[MARK * BOARD_FILES];     /* file_mark of each */
 };
 

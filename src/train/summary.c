@@ -179,7 +179,7 @@ static void print_bsp(const struct trainer *t)
                 "%.2f %%");
 }
 
-/* In steps, too, as they are without waiting: what a plan's delay has to cover. */
+/* Shows the time also in steps without waiting, which a plan's delay has to cover. */
 static void print_exchange(FILE *out, const struct train_result *r)
 {
     double steps_s = (double)r->steps / r->trainers / (r->seconds * (1 - r->stall_share));

@@ -117,7 +117,7 @@ struct trainer {
 
     /* the threads beside the workers (monitor.c) */
     pthread_t monitor, keeper;
-    pthread_mutex_t monitor_mutex;  /* guards monitor_stop and what is not in the log
+    pthread_mutex_t monitor_mutex;  /* guards monitor_stop and figures that are not logged
                                        yet: */
     pthread_cond_t monitor_moved;
     bool monitor_stop, monitor_started, keeper_started;
@@ -154,7 +154,7 @@ descant_status crew_work(struct trainer *t);
 /* --- diverged.c --- */
 bool diverged_in(const float *p, size_t n);             /* one is NaN or Inf */
 void diverged_where(struct trainer *t, char *text, size_t room);        /* the tensor */
-/* what to lower */
+/* the options to lower */
 void diverged_advice(const struct trainer *t, char *text, size_t room);
 
 /* --- heed.c --- */
