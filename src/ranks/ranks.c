@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* The ranks of a job, on one host or many, over a link. docs/mpi.md has the protocol; this
- * file has the tables, one for each link. start.c has the time before the first poll,
- * turn.c a poll, close.c the end.
+/* The ranks of a job, on one host or many, over a link. docs/mpi.md has the protocol;
+ * this file has the tables, one for each link. start.c has the time before the first
+ * poll, turn.c a poll, close.c the end.
  *
  * 1. Only begin, poll, and the caller's open, start and close call the link: one thread
  *    at a time. wait may run beside them, and sleeps on figures that poll leaves.

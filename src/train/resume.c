@@ -302,7 +302,8 @@ static void set_board(struct trainer *t, const struct rest *rest, bool placed,
     if (!placed)
         return;
     atomic_store(&board->origin, rest->origin);
-    for (size_t k = (size_t)(t->host % t->hosts); k < rest->n_todo; k += board_hosts(board))
+    for (size_t k = (size_t)(t->host % t->hosts); k < rest->n_todo;
+         k += board_hosts(board))
         atomic_store(&board->todo[n++], rest->todo[k]);
     atomic_store(&board->n_todo, n);
 }
