@@ -40,7 +40,7 @@ struct ranks_center {
     struct ranks_requests all;
 };
 
-/* A number of the pair that looks like chance; the same in all ranks. */
+/* A number drawn from the pair, the same in all ranks. */
 static uint64_t draw(int slice, int rank)
 {
     struct rng rng;
@@ -49,8 +49,9 @@ static uint64_t draw(int slice, int rank)
     return rng_next(&rng);
 }
 
-/* Slice j is rank j's, and where that is no member the slice is drawn among the members:
- * they share such slices evenly, and one that comes or goes moves its own alone. */
+/* The owner of a slice. Slice j is rank j's; if that is no member, the slice is drawn
+ * among the members. So members share such slices evenly, and a rank that comes or goes
+ * moves its own slices alone. */
 static int draw_owner(const struct ranks *m, int slice)
 {
     int owner = -1;

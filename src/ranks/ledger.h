@@ -86,7 +86,8 @@ struct ledger_decision {
     int coordinator;            /* of the list: HERE (accepted), PROPOSE, STANDS, EPOCH */
     int about;                 /* HERE: a member that is silent to the sender; -1: none */
     bool fresh;                /* PROPOSE, HERE (accepted): the proposer chose the list */
-    bool vouched;              /* and deaths were vouched for */
+    bool vouched;              /* PROPOSE, HERE (accepted): other ranks have vouched for
+                                  deaths */
     bool leaves;                /* HERE */
     bool listed;                /* a list comes with the word */
 };

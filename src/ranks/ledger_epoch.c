@@ -4,8 +4,8 @@
  * epoch stands. This file has the candidate's side, and the others' answers. */
 #include "ranks/ledger_state.h"
 
-/* The dead of whom others vouch may have founded epochs that nobody knows: the next number
- * is above theirs. */
+/* Members for whose death others vouch may have founded epochs that no other member
+ * knows: the next number is above theirs. */
 enum { EPOCHS_VOUCHED = 16 };
 
 static bool has_promised(const struct ledger *l, const struct ledger_seat *s)

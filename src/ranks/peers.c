@@ -216,8 +216,8 @@ static bool is_replaced(const struct ranks *m, int rank)
     return peer->generation > m->members[rank] && m->now_ns - peer->came_ns > m->dead_ns;
 }
 
-/* Only where each member of the epoch is heard, or replaced: then nobody is left that may
- * know of a newer one. */
+/* Vouches only where each member of the epoch is heard, or replaced: then no process is
+ * left that may know of a newer epoch. */
 static void vouch(struct ranks *m)
 {
     int replaced = 0;

@@ -44,7 +44,8 @@ static descant_status open_tcp(struct fabric **out, const struct fabric_options 
     if (at.most < options->size)
         at.most = options->size;
     if (!with.size)
-        with.size = 1;          /* the first begins alone, and others come to it */
+        with.size = 1;          /* the first trainer begins alone, and others come to
+                                   it */
     with.dead_s = at.dead_s;
     with.link = &link_tcp;
     with.context = &at;
@@ -74,7 +75,7 @@ static enum fabric_progress rows_poll(struct fabric *f, struct rows_part *part)
 static const struct fabric_rows rows = {
     .joins = true, .begin = rows_begin, .poll = rows_poll, .leave = ranks_rows_takes};
 
-/* What all links have alike. */
+/* The functions that all links share. */
 #define RANKS_TYPE                                                                      \
     .rows = &rows, .post = &ranks_post, .alloc = ranks_alloc, .share = ranks_share,     \
     .start = ranks_start, .begin = ranks_begin, .poll = ranks_poll, .wait = ranks_wait, \

@@ -335,7 +335,7 @@ void ranks_members_whole(struct ranks *m);          /* the round's result is the
 /* Where ranks come and go: */
 /* founds epoch 1 with the members in m->list */
 void ranks_members_form(struct ranks *m);
-void ranks_members_lost(struct ranks *m, int rank);      /* its death is vouched for */
+void ranks_members_lost(struct ranks *m, int rank);      /* others vouch for its death */
 void ranks_members_silent(struct ranks *m, int rank);
 void ranks_members_came(struct ranks *m, int rank);
 /* the rank is not silent any more */
@@ -508,7 +508,7 @@ void ranks_elastic_late(const struct ranks *m, struct awaited *awaited);
 
 descant_status ranks_center_init(struct ranks *m);
 void ranks_center_fini(struct ranks *m);
-void ranks_center_changed(struct ranks *m);     /* the members are other ones */
+void ranks_center_changed(struct ranks *m);     /* the members have changed */
 /* serves asks that waited for a state, or for another epoch */
 void ranks_center_serve(struct ranks *m);
 /* no answer to a member is on its way */
